@@ -1,0 +1,69 @@
+# The two commands: `make demo` shows it at work on this machine, `make test` tests it. `make help` lists all.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+SOURCES := pyproject.toml README.md LICENSE $(shell find mingle_hooks templates -type f -not -name '*.pyc')
+# Other users of a test host run this installation too, whatever the umask of the one who makes it.
+INSTALL := umask 022 && $(BIN)/python -m pip install --quiet
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+# pip is to compile what it installs: every start of `mingle` counts.
+unexport PYTHONDONTWRITEBYTECODE
+
+.PHONY: help
+help: ## list the targets
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "%-14s %s\n", $$1, $$2}'
+
+.PHONY: demo
+demo: $(VENV)/.installed ## run the main job on this machine: several local nodes, one world, a real all-reduce
+	@$(BIN)/python examples/demo.py
+
+.PHONY: test
+test: $(VENV)/.test tools torch ## run all tests (ARGS='-k slurm'); as root on Debian it installs what they need first
+	$(BIN)/pytest $(ARGS)
+
+.PHONY: cluster
+cluster: $(VENV)/.installed tools ## a shell on four hosts with a real Slurm, to play with; gone at its end (AS=root)
+	@cd tests && ../$(BIN)/python -m cluster $(AS)
+
+.PHONY: bench
+bench: $(VENV)/.test tools torch ## measure speed and size, and compare with the limits
+	@$(BIN)/python -m benchmarks $(ARGS)
+
+.PHONY: lint
+lint: $(VENV)/.dev ## check style, format and types
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+
+.PHONY: clean
+clean: ## remove what make made
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+.PHONY: tools
+tools:
+	@tests/setup/debian.sh
+
+.PHONY: torch
+torch: $(VENV)/.test
+	@umask 022 && TORCH='$(TORCH)' tests/setup/torch.sh $(BIN)/python
+
+$(VENV)/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "Python 3.10 or later is needed: make PYTHON=python3.11 …")'
+	umask 022 && $(PYTHON) -m venv $(VENV)
+
+# Each stamp is one set of extras. They install the project itself, not a link to it, as its users do.
+$(VENV)/.installed: $(VENV)/bin/python $(SOURCES)
+	$(INSTALL) .
+	@touch $@
+
+$(VENV)/.test: $(VENV)/bin/python $(SOURCES)
+	$(INSTALL) '.[test]'
+	@touch $@ $(VENV)/.installed
+
+$(VENV)/.dev: $(VENV)/bin/python $(SOURCES)
+	$(INSTALL) '.[dev]'
+	@touch $@ $(VENV)/.test $(VENV)/.installed

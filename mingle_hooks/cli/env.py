@@ -1,0 +1,28 @@
+"""`mingle env`: print this node's place in the world, for eval."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import click
+
+from mingle_hooks.cli.answer import answer
+from mingle_hooks.cli.main import write
+from mingle_hooks.cli.options import settings_options
+from mingle_hooks.export import shells
+from mingle_hooks.export.variables import stale
+
+
+@click.command()
+@settings_options
+def env(*, explain: bool, no_wait: bool, **options: Any) -> None:  # noqa: ANN401 - one for each setting
+    """Print this node's place in the world, for eval.
+
+    \b
+    v=$(mingle env) || exit; eval "$v"       # sh, bash, zsh, ksh
+    mingle env --shell fish | source         # fish
+    eval "`mingle env --shell csh`"          # csh, tcsh
+    """
+    found, shell = answer(options, explain=explain, no_wait=no_wait)
+    write(shells.success(shell, found, stale(os.environ, found)))

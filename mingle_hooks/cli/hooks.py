@@ -1,0 +1,174 @@
+"""mingle hooks: render, install, verify, uninstall, simulate and doctor."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+from mingle_hooks import settings
+from mingle_hooks.errors import MingleError, UsageError
+from mingle_hooks.install import hook as table
+from mingle_hooks.install import manifest, schedulers, slurmconf
+from mingle_hooks.install.apply import apply
+from mingle_hooks.install.site import Site, site
+from mingle_hooks.install.text import render
+from mingle_hooks.install.uninstall import removals, uninstall
+from mingle_hooks.install.verify import verify
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from mingle_hooks.install.plan import Plan
+
+# Exit status where there is something to mend. 64 and above are errors of the command itself.
+DEVIATES = 1
+
+_scheduler = click.argument("scheduler", type=click.Choice(table.SCHEDULERS))
+_root = click.option("--root", default="", metavar="DIR", help="Work below DIR, such as a node image.")
+_conf = click.option("--slurm-conf", metavar="PATH", help="Where slurm.conf is (below --root).")
+_version = click.option("--slurm-version", metavar="X.Y", help="The version of Slurm, such as 23.11.")
+_home = click.option("--pbs-home", metavar="DIR", help="PBS_HOME; otherwise taken from /etc/pbs.conf.")
+
+
+class _Group(click.Group):
+    """Turn the project's errors into one line and an exit code, whoever calls the group."""
+
+    def invoke(self, ctx: click.Context) -> Any:  # noqa: ANN401 -- click's own signature
+        try:
+            return super().invoke(ctx)
+        except MingleError as wrong:
+            click.echo(f"mingle hooks: {wrong}", err=True)
+            ctx.exit(wrong.exit_code)
+
+
+@click.group(cls=_Group)
+def hooks() -> None:
+    """Hooks that give every job MASTER_ADDR, NODE_RANK and the rest."""
+
+
+@hooks.command("render")
+@_scheduler
+@click.argument("name", required=False)
+@click.option("--diff", is_flag=True, help="Show the difference from what is installed instead.")
+@click.option("--observe", is_flag=True, help="Hooks that only log what they would set.")
+@_root
+@_conf
+@_version
+@_home
+def render_command(scheduler: str, name: str | None, *, diff: bool, observe: bool, **places: str | None) -> None:
+    """Print a hook, or all of them, as installing would write it."""
+    if name is not None and not diff:
+        found = [(table.hook(scheduler, name), "")]
+        click.echo(render(found[0][0], _site(places, observe=observe)), nl=False)
+        return
+    plan = _plan(scheduler, places, observe=observe)
+    for file in plan.files:
+        if name in (None, file.entry.name):
+            if diff:
+                click.echo(_difference(file.before or "", file.text, file.entry.path), nl=False)
+            else:
+                click.echo(f"==> {file.entry.path} <==\n{file.text}")
+
+
+@hooks.command("install")
+@_scheduler
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--dry-run", is_flag=True, help="Show the plan and write nothing.")
+@click.option("--diff", is_flag=True, help="Show what changes in each file.")
+@_root
+@_conf
+@_version
+@_home
+def install_command(scheduler: str, *, yes: bool, dry_run: bool, diff: bool, **places: str | None) -> None:
+    """Show what would be written, ask, write it, and say what the scheduler's configuration must name."""
+    plan = _plan(scheduler, places)
+    for file in plan.files:
+        kept = f", the site's own is kept as {file.entry.kept}" if file.entry.kept else ""
+        chain = f", calls {file.entry.chain}" if file.entry.chain else ""
+        click.echo(f"{file.what:8}{places['root']}{file.entry.path}{chain}{kept}")
+        if diff:
+            click.echo(_difference(file.before or "", file.text, file.entry.path), nl=False)
+    if plan.changes and not dry_run:
+        if not yes:
+            click.confirm("Write these files?", abort=True, err=True)
+        apply(plan)
+    click.echo(f"\n{plan.where}:")
+    for line in plan.lines:
+        click.echo(f"{line.text}{'    # already there' if line.is_there else ''}")
+    for note in plan.notes:
+        click.echo(f"note: {note}", err=True)
+
+
+@hooks.command("verify")
+@_scheduler
+@_root
+@_conf
+@_version
+@_home
+def verify_command(scheduler: str, **places: str | None) -> None:
+    """Tell every deviation from what installing would write; exit status 1 where there is one."""
+    root = places["root"] or ""
+    conf = slurmconf.find(root, places["slurm_conf"]) if scheduler == "slurm" else None
+    found = verify(_plan(scheduler, places), _site(places), conf)
+    for finding in found:
+        mend = f"; mend: {finding.mend}" if finding.mend else ""
+        click.echo(f"{'note' if finding.note else 'BAD':5}{finding.where} {finding.what}{mend}")
+    if any(not finding.note for finding in found):
+        sys.exit(DEVIATES)
+    click.echo("ok")
+
+
+@hooks.command("uninstall")
+@_scheduler
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--dry-run", is_flag=True, help="Show what would be removed, and remove nothing.")
+@_root
+@_conf
+def uninstall_command(scheduler: str, *, yes: bool, dry_run: bool, root: str, slurm_conf: str | None) -> None:
+    """Remove the hooks and put back what stood there; refused while slurm.conf still runs them."""
+    conf = slurmconf.find(root, slurm_conf) if scheduler == "slurm" else None
+    found = removals(root, scheduler, conf)
+    for line in schedulers.undo(scheduler, manifest.read(root)):
+        click.echo(line)
+    for removal in found:
+        click.echo(f"{removal.what:8}{root}{removal.entry.path}")
+    if dry_run or not found:
+        return
+    if not yes:
+        click.confirm("Carry this out?", abort=True, err=True)
+    uninstall(root, scheduler, found)
+
+
+def _site(places: dict[str, str | None], *, observe: bool = False) -> Site:
+    """Return the site's settings: only the site's file counts, not what the admin's own shell has."""
+    root = places.get("root") or ""
+    found = site(settings.load({}, {}, system_file=root + settings.SYSTEM_FILE))
+    return Site(**{**found.__dict__, "observe": True}) if observe else found
+
+
+def _plan(scheduler: str, places: dict[str, str | None], *, observe: bool = False) -> Plan:
+    root = places.get("root") or ""
+    if root and not os.path.isdir(root):
+        raise UsageError("a directory", f"--root {root}", "making it first")
+    where = schedulers.Where(
+        root.rstrip("/"), places["slurm_conf"], _parsed(places["slurm_version"]), places["pbs_home"]
+    )
+    return schedulers.plan(scheduler, _site(places, observe=observe), where)
+
+
+def _parsed(version: str | None) -> tuple[int, int] | None:
+    match = re.fullmatch(r"([0-9]{1,2})\.([0-9]{1,2})(\.[0-9a-z.-]*)?", version) if version else None
+    if version and not match:
+        raise UsageError("a version such as 23.11", repr(version), "--slurm-version with what `slurmd -V` says")
+    return (int(match[1]), int(match[2])) if match else None
+
+
+def _difference(before: str, after: str, path: str) -> str:
+    lines = difflib.unified_diff(before.splitlines(), after.splitlines(), path, f"{path} (new)", lineterm="")
+    return "".join(f"{line}\n" for line in lines)

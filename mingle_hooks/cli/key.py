@@ -1,0 +1,19 @@
+"""`mingle key`: print a fresh key for the members of a world."""
+
+from __future__ import annotations
+
+import click
+
+from mingle_hooks.cli.main import write
+
+
+@click.command()
+def key() -> None:
+    """Print a fresh key for the members of a world.
+
+    \b
+    (umask 077; mingle key > ~/.config/mingle/key)     # then copy it to every machine
+    """
+    from mingle_hooks.rendezvous.keys import fresh  # noqa: PLC0415 - help needs none of it
+
+    write(fresh() + "\n")

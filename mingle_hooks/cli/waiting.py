@@ -1,0 +1,68 @@
+"""What people see while a member waits: one live line on a terminal, a plain line now and then elsewhere."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, TextIO
+
+from mingle_hooks.errors import printable
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from mingle_hooks.rendezvous.member import Progress
+
+# A world that forms within this many seconds needs no words.
+SILENT_S = 1.0
+# Between two plain lines in a log: the first soon, then ever less often.
+PLAIN_S = (1.0, 10.0, 30.0, 60.0, 300.0)
+CLEAR = "\r\x1b[K"
+
+
+class Waiting:
+    """A Watcher that writes to a stream; quiet ones write nothing."""
+
+    def __init__(self, stream: TextIO, *, quiet: bool) -> None:
+        self._stream, self._quiet = stream, quiet
+        self._is_terminal = stream.isatty()
+        self._began = self._last = time.monotonic()
+        self._lines = 0
+        self._is_dirty = False
+
+    def __enter__(self) -> Waiting:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._clear()
+
+    def note(self, text: str) -> None:
+        """Write a line that stays."""
+        if not self._quiet:
+            self._clear()
+            self._write(f"mingle: {printable(text)}\n")
+
+    def progress(self, progress: Progress) -> None:
+        """Write how many are in, where it is time to."""
+        now = time.monotonic()
+        waited = now - self._began
+        if self._quiet or waited < SILENT_S:
+            return
+        of = f" of {progress.nodes}" if progress.nodes else ""
+        text = printable(f"{progress.inside}{of} nodes in after {waited:.0f} s, waiting for {progress.missing}", 200)
+        if self._is_terminal:
+            self._write(f"{CLEAR}mingle: {text}")
+            self._is_dirty = True
+        elif now - self._last >= PLAIN_S[min(self._lines, len(PLAIN_S) - 1)]:
+            self._last, self._lines = now, self._lines + 1
+            self._write(f"mingle: {text}\n")
+
+    def _clear(self) -> None:
+        if self._is_dirty:
+            self._write(CLEAR)
+            self._is_dirty = False
+
+    def _write(self, text: str) -> None:
+        self._stream.write(text)
+        self._stream.flush()

@@ -1,0 +1,1 @@
+"""World to variables, and variables to text for a shell."""

@@ -1,0 +1,86 @@
+"""The frameworks: each is one module with `settings(view)`, and `files(view)` where it wants a file.
+
+`settings` returns name -> value, and nothing at all where something that it needs is not known: half of a
+framework's variables make it hang (kubeflow/trainer#3277). Only variables that the framework was seen to
+read are here; MINGLE_* names are for the user's own command line.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from mingle_hooks.errors import UsageError
+
+if TYPE_CHECKING:
+    from typing import Any
+
+# What the caller has to find out before it asks a framework.
+ROSTER = "roster"  # World.roster
+IFACE = "iface"  # Place.iface and Place.address
+HCAS = "hcas"  # fabric.infiniband.active_ports()
+
+
+@dataclass(frozen=True)
+class Framework:
+    """Where a framework's code is, all that it may export, and what it needs."""
+
+    module: str
+    names: tuple[str, ...]
+    needs: frozenset[str] = frozenset()
+    files: bool = False
+
+
+_PET = ("PET_NNODES", "PET_NPROC_PER_NODE", "PET_NODE_RANK", "PET_MASTER_ADDR", "PET_MASTER_PORT")
+_PET_RDZV = ("PET_RDZV_BACKEND", "PET_RDZV_ID", "PET_RDZV_ENDPOINT", "PET_RDZV_CONF", "PET_LOCAL_ADDR")
+_HOSTS = frozenset({ROSTER})
+_NETWORK = frozenset({IFACE})
+
+# The names stand here and not in the modules, so that all of them are known without loading any.
+FRAMEWORKS = {
+    "torchrun": Framework("torchrun", (*_PET, *_PET_RDZV)),
+    "torchrun-elastic": Framework("torchrun_elastic", (*_PET[:2], *_PET_RDZV), _NETWORK),
+    "accelerate": Framework("accelerate", ("MINGLE_ACCELERATE_CONFIG",), files=True),
+    "lightning": Framework("lightning", ()),
+    "deepspeed": Framework("deepspeed", ("MINGLE_HOSTFILE",), _HOSTS, files=True),
+    "mpi": Framework(
+        "mpi",
+        ("MINGLE_HOSTFILE", "MINGLE_MACHINEFILE", "HYDRA_HOST_FILE", "I_MPI_HYDRA_HOST_FILE"),
+        _HOSTS,
+        files=True,
+    ),
+    "horovod": Framework("horovod", ("MINGLE_HOSTS",), _HOSTS),
+    "jax": Framework(
+        "jax",
+        ("JAX_COORDINATOR_ADDRESS", "JAX_NUM_PROCESSES", "JAX_PROCESS_ID", "JAX_LOCAL_DEVICE_IDS"),
+    ),
+    "tensorflow": Framework("tensorflow", ("TF_CONFIG",), _HOSTS),
+    "ray": Framework("ray", ("RAY_ADDRESS",)),
+    "xgboost": Framework(
+        "xgboost", ("DMLC_TRACKER_URI", "DMLC_TRACKER_PORT", "DMLC_TASK_ID", "DMLC_NUM_WORKER")
+    ),
+    "nccl": Framework("nccl", ("NCCL_SOCKET_IFNAME", "NCCL_SOCKET_FAMILY"), _NETWORK),
+    "gloo": Framework("gloo", ("GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME"), _NETWORK),
+    "ucx": Framework("ucx", ("UCX_NET_DEVICES",), frozenset({IFACE, HCAS})),
+}
+
+
+def framework(name: str) -> Framework:
+    """Return the framework of this name; UsageError, with the nearest known name, for another."""
+    if name in FRAMEWORKS:
+        return FRAMEWORKS[name]
+    import difflib  # noqa: PLC0415 -- 5 ms that only a mistake has to pay
+
+    nearest = difflib.get_close_matches(name, FRAMEWORKS, 1, 0.0)[0]
+    raise UsageError(f"a framework out of {', '.join(FRAMEWORKS)}", name, f"--for {nearest}")
+
+
+def load(name: str) -> Any:  # noqa: ANN401 -- a module; mypy cannot see that one fits a protocol
+    """Return the framework's module."""
+    return import_module(f"{__name__}.{framework(name).module}")
+
+
+def needs(names: tuple[str, ...]) -> frozenset[str]:
+    """Return what the caller has to find out for these frameworks: ROSTER, IFACE, HCAS."""
+    return frozenset[str]().union(*(framework(name).needs for name in names))

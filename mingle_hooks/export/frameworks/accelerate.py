@@ -1,0 +1,42 @@
+"""accelerate launch, which takes its machines from options or a file only, never from the environment.
+
+Read in accelerate 1.15, commands/launch.py and utils/launch.py. Use it as
+`accelerate launch --config_file "$MINGLE_ACCELERATE_CONFIG" train.py`. A script started once per task needs
+no file: accelerate reads RANK, LOCAL_RANK and WORLD_SIZE.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mingle_hooks.export.view import File
+
+if TYPE_CHECKING:
+    from mingle_hooks.export.view import View
+
+
+def settings(view: View) -> dict[str, str]:  # noqa: ARG001 -- as every framework's
+    """Return nothing: all is in the file."""
+    return {}
+
+
+def files(view: View) -> tuple[File, ...]:
+    """Return this node's config file. YAML is JSON's superset, so it is JSON, quoted as such."""
+    import json  # noqa: PLC0415 -- only where it is used
+
+    world, place = view.world, view.place
+    if place.node_rank is None:
+        return ()
+    config = {
+        "compute_environment": "LOCAL_MACHINE",
+        "distributed_type": "MULTI_GPU",
+        "num_machines": world.nodes,
+        # accelerate divides this by num_machines, to get this node's processes, and that is its only use.
+        "num_processes": world.nodes * place.slots,
+        "machine_rank": place.node_rank,
+        "main_process_ip": world.master_addr,
+        "main_process_port": world.master_port,
+        "rdzv_backend": "static",
+        "same_network": True,
+    }
+    return (File("accelerate.yaml", json.dumps(config, indent=2) + "\n", ("MINGLE_ACCELERATE_CONFIG",)),)

@@ -1,0 +1,31 @@
+"""The deepspeed launcher: `deepspeed --hostfile "$MINGLE_HOSTFILE" --master_addr "$MASTER_ADDR" train.py`.
+
+Read in deepspeed 0.19, launcher/runner.py: lines of `host slots=N`, each host once, from --hostfile or
+/job/hostfile and from no variable.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mingle_hooks.export.frameworks import hosts
+from mingle_hooks.export.view import File
+
+if TYPE_CHECKING:
+    from mingle_hooks.export.view import View
+
+
+def settings(view: View) -> dict[str, str]:  # noqa: ARG001 -- as every framework's
+    """Return nothing: all is in the file."""
+    return {}
+
+
+def files(view: View) -> tuple[File, ...]:
+    """Return the hostfile."""
+    return hostfile(view)
+
+
+def hostfile(view: View) -> tuple[File, ...]:
+    """Return the hostfile that DeepSpeed and Open MPI read, or nothing without a roster."""
+    lines = [f"{host} slots={slots}\n" for host, slots in hosts.slots(view.world.roster).items()]
+    return (File("hostfile", "".join(lines), ("MINGLE_HOSTFILE",)),) if lines else ()

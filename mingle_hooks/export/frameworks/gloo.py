@@ -1,0 +1,14 @@
+"""Gloo and TensorPipe, torch's networks for CPUs and RPC: one bare name; a `^` or `=` would crash Gloo."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from mingle_hooks.export.view import View
+
+
+def settings(view: View) -> dict[str, str]:
+    """Return this node's interface."""
+    iface = view.place.iface
+    return {"GLOO_SOCKET_IFNAME": iface, "TP_SOCKET_IFNAME": iface} if iface else {}

@@ -1,0 +1,16 @@
+"""The roster as launchers want it: every host once, with all its slots."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from mingle_hooks.world import Seat
+
+
+def slots(roster: tuple[Seat, ...]) -> dict[str, int]:
+    """Return host -> slots in rank order; members that share a host are added up."""
+    found: dict[str, int] = {}
+    for seat in roster:
+        found[seat.host] = found.get(seat.host, 0) + seat.slots
+    return found

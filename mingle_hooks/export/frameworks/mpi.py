@@ -1,0 +1,30 @@
+"""mpirun: a hostfile for Open MPI (`--hostfile "$MINGLE_HOSTFILE"`), a machine file for MPICH and Intel MPI.
+
+Hydra, the launcher of MPICH and MVAPICH, takes HYDRA_HOST_FILE as its default (its wiki, "Using the Hydra
+Process Manager"), Intel's takes I_MPI_HYDRA_HOST_FILE (its developer reference). OMPI_MCA_btl_tcp_if_include
+is left out: mpirun hands it to all nodes, and interface names differ between them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mingle_hooks.export.frameworks import deepspeed, hosts
+from mingle_hooks.export.view import File
+
+if TYPE_CHECKING:
+    from mingle_hooks.export.view import View
+
+_MACHINEFILE = ("MINGLE_MACHINEFILE", "HYDRA_HOST_FILE", "I_MPI_HYDRA_HOST_FILE")
+
+
+def settings(view: View) -> dict[str, str]:  # noqa: ARG001 -- as every framework's
+    """Return nothing: all is in the files."""
+    return {}
+
+
+def files(view: View) -> tuple[File, ...]:
+    """Return both files, or nothing without a roster."""
+    lines = [f"{host}:{slots}\n" for host, slots in hosts.slots(view.world.roster).items()]
+    machinefile = (File("machinefile", "".join(lines), _MACHINEFILE),) if lines else ()
+    return deepspeed.hostfile(view) + machinefile

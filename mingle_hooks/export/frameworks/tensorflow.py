@@ -1,0 +1,42 @@
+"""TensorFlow: TF_CONFIG names every worker's address and port (tf.distribute.cluster_resolver)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mingle_hooks.errors import NetworkError
+from mingle_hooks.export.view import endpoint
+
+if TYPE_CHECKING:
+    from mingle_hooks.export.view import View
+
+LAST_PORT = 65_535
+
+
+def settings(view: View) -> dict[str, str]:
+    """Return TF_CONFIG, or nothing without a roster; raise NetworkError past the last port.
+
+    A worker listens on the master port; workers that share an address count up from it.
+    """
+    import json  # noqa: PLC0415 -- only where it is used
+
+    if view.process is None or not view.world.roster:
+        return {}
+    task = {"type": "worker", "index": view.process}
+    config = {"cluster": {"worker": _workers(view)}, "task": task}
+    return {"TF_CONFIG": json.dumps(config, separators=(",", ":"))}
+
+
+def _workers(view: View) -> list[str]:
+    used: dict[str, int] = {}
+    workers = []
+    for seat in view.world.roster:
+        for _ in range(seat.slots if view.scope == "task" else 1):
+            port = view.world.master_port + used.get(seat.address, 0)
+            if port > LAST_PORT:
+                raise NetworkError(
+                    f"a port up to {LAST_PORT} for each worker", f"{port}", "a lower --port-range"
+                )
+            used[seat.address] = used.get(seat.address, 0) + 1
+            workers.append(endpoint(seat.address, port))
+    return workers

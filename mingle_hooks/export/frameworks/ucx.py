@@ -1,0 +1,14 @@
+"""UCX: the active RDMA ports, and the world's interface for what goes over TCP."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from mingle_hooks.export.view import View
+
+
+def settings(view: View) -> dict[str, str]:
+    """Return this node's devices; the interface alone would shut InfiniBand out."""
+    iface = view.place.iface
+    return {"UCX_NET_DEVICES": ",".join((*view.hcas, iface))} if iface else {}

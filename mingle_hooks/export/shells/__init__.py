@@ -1,0 +1,90 @@
+"""The shells: each is one module with `success(variables, unset)` and `failure(code, unset)`.
+
+Only this module is called from outside, so no value reaches a shell unchecked. What must hold of every
+text: it is one block, it is whole or not there at all, and `eval` of it says whether there is a world.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from mingle_hooks.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from typing import Any
+
+# What users ask for -> the module that knows how.
+SHELLS = {
+    "sh": "sh",
+    "dash": "sh",
+    "bash": "sh",
+    "ash": "sh",
+    "mksh": "sh",
+    "ksh": "sh",
+    "zsh": "sh",
+    "csh": "csh",
+    "tcsh": "csh",
+    "fish": "fish",
+    "json": "json_object",
+    "dotenv": "dotenv",
+    "taskprolog": "taskprolog",
+}
+
+# The kernel starts no program with a longer `NAME=value` and its NUL (MAX_ARG_STRLEN, 32 pages of 4 KiB).
+LONGEST_STRING_BYTES = 131_072
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
+
+
+def success(shell: str, variables: Mapping[str, str], unset: Sequence[str] = ()) -> str:
+    """Return the text that exports all `variables` and unsets the names in `unset`.
+
+    Raises UsageError, before there is any text, for a value that this shell or the kernel cannot carry.
+    Write it as `os.fsencode(text)`: a value may hold bytes of the environment that are not UTF-8.
+    """
+    for name, value in variables.items():
+        _check(name, value)
+    for name in unset:
+        _check(name, "")
+    text: str = _module(shell).success(variables, [name for name in unset if name not in variables])
+    return text
+
+
+def failure(shell: str, code: int, unset: Sequence[str] = ()) -> str:
+    """Return the text that unsets `unset` and makes `eval` end with `code`, 1 to 255.
+
+    It is empty for json, dotenv and taskprolog, where only the exit status of mingle can tell.
+    """
+    for name in unset:
+        _check(name, "")
+    text: str = _module(shell).failure(code, unset)
+    return text
+
+
+def check(shell: str) -> None:
+    """Raise UsageError for a shell that is not known."""
+    _module(shell)
+
+
+def _module(shell: str) -> Any:  # noqa: ANN401 -- a module; mypy cannot see that one fits a protocol
+    if shell not in SHELLS:
+        raise UsageError(f"a shell out of {', '.join(SHELLS)}", shell, "--shell sh")
+    return import_module(f"{__name__}.{SHELLS[shell]}")
+
+
+def _check(name: str, value: str) -> None:
+    if not _NAME.fullmatch(name):
+        raise UsageError("a variable's name of letters, digits and _", name, "another name")
+    if "\0" in value:
+        raise UsageError(f"{name} without a NUL", value, "another value")
+    size = len(os.fsencode(f"{name}={value}\0"))
+    if size > LONGEST_STRING_BYTES:
+        raise UsageError(
+            f"{name} with at most {LONGEST_STRING_BYTES} bytes, all that the kernel hands to a program",
+            f"{size} bytes",
+            "a framework whose roster goes to a file (--for deepspeed or mpi)",
+        )

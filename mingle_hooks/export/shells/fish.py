@@ -1,0 +1,29 @@
+"""fish: `mingle env --shell fish | source`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+
+def quote(value: str) -> str:
+    """Return `value` as one word; inside single quotes only backslash and quote are special."""
+    return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+def success(variables: Mapping[str, str], unset: Sequence[str]) -> str:
+    """Return one statement a line, in the global scope only: a universal variable is the user's for ever."""
+    lines = [_erase(name) for name in unset]
+    lines += [f"set -gx {name} {quote(value)};" for name, value in variables.items()]
+    return "\n".join([*lines, "true;"]) + "\n"
+
+
+def failure(code: int, unset: Sequence[str]) -> str:
+    """Return statements of which the last sets $status."""
+    return "\n".join([*(_erase(name) for name in unset), f"sh -c 'exit {code}';"]) + "\n"
+
+
+def _erase(name: str) -> str:
+    return f"set -eg {name};"

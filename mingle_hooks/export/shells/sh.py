@@ -1,0 +1,33 @@
+"""dash, bash, ash, mksh, ksh93 and zsh: `eval "$(mingle env)"`.
+
+Unset comes first and `&&` ties the two together, for the sake of `readonly MASTER_ADDR` in the user's shell:
+dash and ash then end the script, and bash, mksh, ksh93 and zsh export nothing and return 1, so no shell is
+left with half a world. It also takes away attributes such as `typeset -i`, under which an assignment would be
+evaluated as arithmetic.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+
+def quote(value: str) -> str:
+    """Return `value` as one word in which nothing is special."""
+    return "'" + value.replace("'", "'\\''") + "'"
+
+
+def success(variables: Mapping[str, str], unset: Sequence[str]) -> str:
+    """Return one `unset`, and after it one `export` a line: all of it happens, or nothing."""
+    names = " ".join([*unset, *variables])
+    exports = "".join(f"export {name}={quote(value)};\n" for name, value in variables.items())
+    if not names:
+        return ":;\n"
+    return f"unset {names} && {{\n{exports}}};\n" if exports else f"unset {names};\n"
+
+
+def failure(code: int, unset: Sequence[str]) -> str:
+    """Return a list whose last command ends with `code`: `eval` returns it, and `set -e` sees it."""
+    return (f"unset {' '.join(unset)}; " if unset else "") + f"(exit {code});\n"

@@ -1,0 +1,27 @@
+"""Lines that slurmstepd takes from a TaskProlog's stdout (src/slurmd/slurmstepd/task.c)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mingle_hooks.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+
+def success(variables: Mapping[str, str], unset: Sequence[str]) -> str:
+    """Return raw lines: a quote would become part of the value; a newline raises UsageError."""
+    for name, value in variables.items():
+        if "\n" in value:
+            raise UsageError(
+                f"{name} without a newline, which ends the value for Slurm", value, "mingle exec"
+            )
+    lines = [f"unset {name}" for name in unset]
+    lines += [f"export {name}={value}" for name, value in variables.items()]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def failure(code: int, unset: Sequence[str]) -> str:  # noqa: ARG001 -- as every shell's
+    """Return nothing: the exit status tells."""
+    return ""

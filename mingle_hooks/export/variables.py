@@ -1,0 +1,141 @@
+"""World to variables: what is exported, whose value it is, and what an earlier mingle left behind."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from mingle_hooks.errors import UsageError, printable
+from mingle_hooks.export.frameworks import FRAMEWORKS, framework, load
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from mingle_hooks.export.view import File, View
+
+# What mingle leaves whatever else it exports. MINGLE_ID alone is no mark: it is also the user's setting.
+MARKS = ("MINGLE_ID", "MINGLE_WORLD", "MINGLE_RANK_OFFSET", "MINGLE_EXPORTS")
+NODE = ("MASTER_ADDR", "MASTER_PORT", "NODE_RANK", "NNODES", "LOCAL_WORLD_SIZE", "WORLD_SIZE")
+TASK = ("RANK", "LOCAL_RANK", "GROUP_RANK")
+# All that mingle can ever export, in order.
+KNOWN = tuple(dict.fromkeys([*NODE, *TASK, *MARKS, *(n for f in FRAMEWORKS.values() for n in f.names)]))
+
+USER = "the environment"
+
+
+@dataclass(frozen=True)
+class Variable:
+    """One variable to export; `lost` is what stood or would have stood there instead, and why it does not."""
+
+    name: str
+    value: str
+    source: str
+    lost: str = ""
+
+
+def files(view: View, names: Iterable[str]) -> tuple[File, ...]:
+    """Return the files that these frameworks want, each once. Unknown name: UsageError."""
+    wanted = {f.name: f for name in names if framework(name).files for f in load(name).files(view)}
+    return tuple(wanted.values())
+
+
+def variables(
+    view: View, names: Iterable[str], paths: Mapping[str, str] | None = None
+) -> tuple[Variable, ...]:
+    """Return all variables in order: the world's, the frameworks', and MINGLE_EXPORTS.
+
+    `paths` tells where the caller wrote each of `files(view, names)`, by name. What is not known, a None in
+    Place, is left out. Raises UsageError for an unknown framework, or two that contradict each other.
+    """
+    names = tuple(dict.fromkeys(names))
+    found = [_shared(view, name, value) for name, value in _world(view).items() if value is not None]
+    wanted = _settings(view, names, paths)
+    found += [_wanted(view, name, value, source) for name, (value, source) in wanted.items()]
+    mine = [v.name for v in found if view.own.get(v.name) != v.value]
+    return (*found, Variable("MINGLE_EXPORTS", " ".join([*mine, "MINGLE_EXPORTS"]), "mingle"))
+
+
+def earlier(environ: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the names that an earlier mingle exported into `environ`, in order.
+
+    MINGLE_ID beside MINGLE_EXPORTS or MINGLE_WORLD marks an earlier mingle. MINGLE_EXPORTS says which;
+    without it, all that mingle can export. Only names that mingle knows are ever returned.
+    """
+    listed = environ.get("MINGLE_EXPORTS")
+    if "MINGLE_ID" not in environ or (listed is None and "MINGLE_WORLD" not in environ):
+        return ()
+    left = KNOWN if listed is None else {*listed.split(), *MARKS[1:]}
+    return tuple(name for name in KNOWN if name in left and name in environ)
+
+
+def own(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the user's environment: `environ` without what an earlier mingle exported."""
+    left = set(earlier(environ))
+    return {name: value for name, value in environ.items() if name not in left}
+
+
+def stale(environ: Mapping[str, str], exported: Iterable[str]) -> tuple[str, ...]:
+    """Return the names to unset: those that an earlier mingle exported and this one does not."""
+    kept = set(exported)
+    return tuple(name for name in earlier(environ) if name not in kept)
+
+
+def leftovers(environ: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the names that a failed attempt unsets: the world's, an earlier mingle's, none of the user's."""
+    left, users = set(earlier(environ)), own(environ)
+    return tuple(n for n in KNOWN if n in left or (n in (*NODE, *TASK, *MARKS) and not users.get(n)))
+
+
+def _world(view: View) -> dict[str, str | None]:
+    world, place = view.world, view.place
+    found: dict[str, object] = {
+        "MASTER_ADDR": world.master_addr,
+        "MASTER_PORT": world.master_port,
+        "NODE_RANK": place.node_rank,
+        "NNODES": world.nodes,
+        "LOCAL_WORLD_SIZE": place.slots,
+        "WORLD_SIZE": world.size,
+    }
+    if view.scope == "task":
+        found |= {"RANK": place.rank, "LOCAL_RANK": place.local_rank, "GROUP_RANK": place.node_rank}
+    found |= {"MINGLE_ID": world.id, "MINGLE_WORLD": world.digest, "MINGLE_RANK_OFFSET": place.rank_offset}
+    return {name: None if value is None else str(value) for name, value in found.items()}
+
+
+def _settings(
+    view: View, names: tuple[str, ...], paths: Mapping[str, str] | None
+) -> dict[str, tuple[str, str]]:
+    """Return name -> (value, framework) for all frameworks, with the paths of their files."""
+    found: dict[str, tuple[str, str]] = {}
+    for name in names:
+        module, kind = load(name), framework(name)
+        settings = module.settings(view)
+        for file in module.files(view) if kind.files else ():
+            settings |= dict.fromkeys(file.variables, (paths or {})[file.name])
+        for variable, value in settings.items():
+            before, other = found.setdefault(variable, (value, name))
+            if before != value:
+                raise UsageError(
+                    f"frameworks that agree on {variable}",
+                    f"{before} for {other}, {value} for {name}",
+                    f"--for {other} or --for {name}",
+                )
+    return found
+
+
+def _shared(view: View, name: str, value: str) -> Variable:
+    """Return a variable of the world: one answer for all, formed with what the user gave."""
+    users = view.own.get(name)
+    if users == value:
+        return Variable(name, value, USER)
+    lost = f"{printable(users)} of {USER}: the world is one for all members" if users else ""
+    return Variable(name, value, "the world", lost)
+
+
+def _wanted(view: View, name: str, value: str, source: str) -> Variable:
+    """Return a framework's variable: the user's own value wins. An empty one is none (`export X=`)."""
+    users = view.own.get(name)
+    if not users:
+        return Variable(name, value, source)
+    lost = "" if users == value else f"{printable(value)} for {source}: the user's own value is kept"
+    return Variable(name, users, USER, lost)

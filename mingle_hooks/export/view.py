@@ -1,0 +1,51 @@
+"""What a framework sees of the answer, and the file that it may want."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from mingle_hooks.world import Place, World
+
+
+@dataclass(frozen=True)
+class View:
+    """One member's view of the world."""
+
+    world: World
+    place: Place
+    scope: str  # "node": one launch on each node; "task": one process for each slot
+    own: Mapping[str, str]  # the user's environment: variables.own(os.environ)
+    hcas: tuple[str, ...] = ()  # active RDMA ports, as mlx5_0:1; empty unless they were asked for
+
+    @property
+    def endpoint(self) -> str:
+        """Rank 0's address and port in one word."""
+        return endpoint(self.world.master_addr, self.world.master_port)
+
+    @property
+    def processes(self) -> int:
+        """How many processes the scope counts, over all members."""
+        return self.world.size if self.scope == "task" else self.world.nodes
+
+    @property
+    def process(self) -> int | None:
+        """Which of them this one is; None where it is not known."""
+        return self.place.rank if self.scope == "task" else self.place.node_rank
+
+
+@dataclass(frozen=True)
+class File:
+    """A file that the caller writes, and the variables that are then to hold its path."""
+
+    name: str
+    text: str
+    variables: tuple[str, ...]
+
+
+def endpoint(address: str, port: int) -> str:
+    """Return host:port, with an IPv6 address in brackets."""
+    return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"

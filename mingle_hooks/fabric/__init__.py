@@ -1,0 +1,1 @@
+"""What this host has: interfaces, InfiniBand ports, GPUs, free ports."""

@@ -1,0 +1,64 @@
+"""How many GPUs this process may use, told by variables and device files, without running anything."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from mingle_hooks.fabric.sysfs import attribute, entries
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+# One device as its runtime's variable names it.
+_CUDA = re.compile(r"\d+|GPU-[0-9A-Za-z-]+|MIG-[0-9A-Za-z/-]+")
+_ROCM = re.compile(r"\d+|GPU-[0-9A-Za-z]+")
+_LEVEL_ZERO = re.compile(r"\d+(\.\d+)?")  # device, or device.tile
+# The first that is set tells. HIP reads its own variable on top of ROCR's, so it comes before.
+_VARIABLES = (
+    ("CUDA_VISIBLE_DEVICES", _CUDA),
+    ("HIP_VISIBLE_DEVICES", _ROCM),
+    ("ROCR_VISIBLE_DEVICES", _ROCM),
+    ("ZE_AFFINITY_MASK", _LEVEL_ZERO),
+)
+
+
+def visible_gpus(environ: Mapping[str, str], root: str = "/") -> int | None:
+    """Return how many GPUs; 0 where something says that there are none, None where nothing says anything.
+
+    A visibility variable that is set decides, an empty one included. In a container
+    NVIDIA_VISIBLE_DEVICES decides next, unless it says "all", or "void" or nothing, which leave it to
+    the device files.
+    """
+    for variable, device in _VARIABLES:
+        if variable in environ:
+            return _listed(environ[variable], device)
+    granted = environ.get("NVIDIA_VISIBLE_DEVICES", "").strip()
+    if granted == "none":
+        return 0
+    # "void" only keeps the old container runtime away: Kubernetes sets it where CDI brings the devices in.
+    if granted not in ("", "all", "void"):
+        return _listed(granted, _CUDA)
+    return _nvidia(root) or _amd(root) or None
+
+
+def _listed(text: str, device: re.Pattern[str]) -> int:
+    """Count up to the first entry that names no device: CUDA ignores what follows it (-1, NoDevFiles)."""
+    count = 0
+    for entry in text.split(","):
+        if not device.fullmatch(entry.strip()):
+            break
+        count += 1
+    return count
+
+
+def _nvidia(root: str) -> int:
+    # In a container that CDI made, /proc lists the whole host and /dev only what was granted; on a
+    # host where nothing has used CUDA since the boot, /dev is still empty.
+    devices = sum(1 for name in entries(f"{root}/dev") if re.fullmatch(r"nvidia\d+", name))
+    return devices or len(entries(f"{root}/proc/driver/nvidia/gpus"))
+
+
+def _amd(root: str) -> int:
+    nodes = f"{root}/sys/class/kfd/kfd/topology/nodes"
+    return sum(1 for node in entries(nodes) if attribute(f"{nodes}/{node}/gpu_id") not in ("", "0"))

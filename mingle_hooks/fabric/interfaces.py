@@ -1,0 +1,245 @@
+"""This host's network interfaces, and which of their addresses other hosts can reach."""
+
+from __future__ import annotations
+
+import re
+import socket
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from mingle_hooks.errors import NetworkError, UsageError
+from mingle_hooks.fabric.sysfs import attribute
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from ipaddress import IPv4Interface, IPv4Network, IPv6Interface, IPv6Network
+
+# Hardware types of /sys/class/net/*/type, from linux/if_arp.h.
+_INFINIBAND, _LOOPBACK = "32", "772"
+_TUNNELS = ("768", "769", "776", "778", "823")  # ipip, ip6tnl, sit, gre, ip6gre: never a fabric of their own
+# Names that container and machine managers give to what only reaches their own guests. A pod's own
+# interface is a veth too, but is called eth0, so the driver says nothing here and the name does.
+_VIRTUAL = re.compile(
+    r"(docker|virbr|veth|vnet|cni|flannel|cali|vxlan\.calico|cilium_|weave|lxcbr|lxdbr|podman|tunl|kube"
+    r"|nodelocaldns|dummy|ifb)|br-[0-9a-f]{12}$"
+)
+# The kernel allows 15 bytes without '/', ':' or spaces; of these, what the frameworks' lists can carry.
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@+-]{0,14}")
+_SIOCGIFADDR = 0x8915  # linux/sockios.h
+_IFREQ_BYTES = 40
+_IFREQ_ADDRESS = slice(20, 24)  # after 16 bytes of name, 2 of family and 2 of port
+# operstate of an interface that carries packets; loopback, tun and some bonds say "unknown".
+_UP = ("up", "unknown")
+
+
+@dataclass(frozen=True)
+class Interface:
+    """One network interface; kind is infiniband, ethernet, loopback or virtual, speed None where unknown."""
+
+    name: str
+    index: int
+    kind: str
+    speed_mbps: int | None
+    up: bool
+    addresses: tuple[IPv4Interface | IPv6Interface, ...]
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """An address that a leader may offer, with its network and the interface that carries it."""
+
+    interface: Interface
+    address: IPv4Interface | IPv6Interface
+
+    @property
+    def host(self) -> str:
+        """The bare address, IPv6 without brackets."""
+        return str(self.address.ip)
+
+
+@dataclass(frozen=True)
+class Preference:
+    """A network that the user or the site named: an interface's name or a CIDR, one of the two."""
+
+    text: str
+    network: IPv4Network | IPv6Network | None
+
+    def matches(self, interface: Interface, address: IPv4Interface | IPv6Interface) -> bool:
+        """Tell whether this address is meant."""
+        if self.network is None:
+            return interface.name == self.text
+        return address.version == self.network.version and address.ip in self.network
+
+
+def preference(text: str) -> Preference:
+    """Read NAME or CIDR, as `--iface` takes it; a bare address is a network of one. Raises UsageError."""
+    if set(text) & set("/:") or re.fullmatch(r"[0-9.]+", text):
+        import ipaddress  # noqa: PLC0415 - 3 ms that only a CIDR needs
+
+        try:
+            return Preference(text, ipaddress.ip_network(text, strict=False))
+        except ValueError:
+            raise _not_a_network(text) from None
+    if not _NAME.fullmatch(text):
+        raise _not_a_network(text)
+    return Preference(text, None)
+
+
+def _not_a_network(text: str) -> UsageError:
+    return UsageError(
+        "an interface name of at most 15 characters, or a network such as 10.1.0.0/16",
+        repr(text),
+        "--iface ib0, or the network's CIDR; `ip -br address` lists both",
+    )
+
+
+def interfaces(sys_class_net: str = "/sys/class/net") -> tuple[Interface, ...]:
+    """Return every interface of this network namespace, in the kernel's order.
+
+    Addresses come from getifaddrs(3) through ifaddr; kind, speed and state from sysfs. Without sysfs
+    (macOS) the speed is unknown and what has an address counts as up.
+    """
+    import ipaddress  # noqa: PLC0415 - see the next line
+
+    import ifaddr  # noqa: PLC0415 - 28 ms, which most members do not need
+
+    found: dict[str, tuple[int, list[IPv4Interface | IPv6Interface]]] = {}
+    for adapter in ifaddr.get_adapters(include_unconfigured=True):
+        # getifaddrs(3) gives an IPv4 address with a label as an interface "eth0:label".
+        name = adapter.name.partition(":")[0]
+        addresses = found.setdefault(name, (adapter.index or 0, []))[1]
+        for ip in adapter.ips:
+            address = ip.ip if isinstance(ip.ip, str) else ip.ip[0]
+            addresses.append(ipaddress.ip_interface(f"{address.partition('%')[0]}/{ip.network_prefix}"))
+    listed = (_interface(sys_class_net, name, *rest) for name, rest in found.items())
+    return tuple(sorted(listed, key=lambda interface: interface.index))
+
+
+def _interface(
+    root: str, name: str, index: int, addresses: Iterable[IPv4Interface | IPv6Interface]
+) -> Interface:
+    speed = attribute(f"{root}/{name}/speed")
+    # -1, also as an unsigned number, is the kernel's "unknown".
+    known = speed.isdecimal() and 0 < int(speed) < 2**32 - 1
+    return Interface(
+        name=name,
+        index=index,
+        kind=_kind(name, attribute(f"{root}/{name}/type")),
+        speed_mbps=int(speed) if known else None,
+        up=(attribute(f"{root}/{name}/operstate") or "unknown") in _UP,
+        addresses=tuple(addresses),
+    )
+
+
+def _kind(name: str, hardware: str) -> str:
+    if hardware == _LOOPBACK or (not hardware and re.fullmatch(r"lo\d*", name)):
+        return "loopback"
+    if hardware == _INFINIBAND:
+        return "infiniband"
+    return "virtual" if hardware in _TUNNELS or is_virtual_name(name) else "ethernet"
+
+
+def is_virtual_name(name: str) -> bool:
+    """Tell whether a name is one that container and machine managers give to guests' networks."""
+    return _VIRTUAL.match(name) is not None
+
+
+def usable(
+    interfaces: Iterable[Interface], *, prefer: Sequence[Preference] = (), one_host: bool = False
+) -> tuple[Candidate, ...]:
+    """Return the addresses that other members can reach, the best first.
+
+    Order: the preferences as given (only what they match counts), InfiniBand, speed, IPv4 before IPv6,
+    index. Loopback counts, and comes first, only with `one_host`. What is made for guests (docker and
+    the like) counts only where a preference names it. Raises NetworkError that tells why each was left out.
+    """
+    ranked: list[tuple[tuple[int, ...], Candidate]] = []
+    left_out: list[str] = []
+    for interface in interfaces:
+        if not interface.addresses:
+            left_out.append(f"{interface.name} (no address)")
+        for address in interface.addresses:
+            wish = next((i for i, p in enumerate(prefer) if p.matches(interface, address)), None)
+            why_not = _why_not(interface, address, named=wish is not None, one_host=one_host)
+            if prefer and wish is None:
+                why_not = "not on a network that was asked for"
+            if why_not:
+                left_out.append(f"{interface.name} {address.ip} ({why_not})")
+            else:
+                ranked.append((_rank(interface, address, wish or 0), Candidate(interface, address)))
+    if not ranked:
+        asked = f" on {' or '.join(p.text for p in prefer)}" if prefer else ""
+        raise NetworkError(
+            f"an address{asked} that the other hosts can reach",
+            ", ".join(left_out) or "no network interface",
+            "--iface NAME|CIDR, or `ip -br address` to see what this host has",
+        )
+    return tuple(candidate for _, candidate in sorted(ranked, key=lambda entry: entry[0]))
+
+
+def _why_not(
+    interface: Interface, address: IPv4Interface | IPv6Interface, *, named: bool, one_host: bool
+) -> str | None:
+    if not interface.up:
+        return "down"
+    if address.ip.is_loopback:
+        return None if one_host else "loopback"
+    if address.ip.is_link_local:
+        return "link-local"
+    if address.ip.is_multicast or address.ip.is_unspecified:
+        return "not a host's address"
+    if interface.kind in ("virtual", "loopback") and not named:
+        return interface.kind
+    return None
+
+
+def _rank(interface: Interface, address: IPv4Interface | IPv6Interface, wish: int) -> tuple[int, ...]:
+    return (
+        wish,
+        not address.ip.is_loopback,
+        interface.kind != "infiniband",
+        -(interface.speed_mbps or 0),
+        address.version,
+        interface.index,
+    )
+
+
+def is_preferred(address: str, prefer: Sequence[Preference]) -> bool:
+    """Tell whether one of this host's own addresses is on a network that was asked for."""
+    import ipaddress  # noqa: PLC0415 - 3 ms that only --iface needs
+
+    ip = ipaddress.ip_address(address)
+    name = name_of(address)
+    return any(p.text == name if p.network is None else ip in p.network for p in prefer)
+
+
+def name_of(address: str) -> str | None:
+    """Return the name of the interface that carries this local address, or None where none does.
+
+    Cheap first: an interface's first IPv4 address is one ioctl away; ifaddr (28 ms) knows the others.
+    """
+    if sys.platform == "linux" and ":" not in address:
+        name = _name_by_ioctl(address)
+        if name is not None:
+            return name
+    for interface in interfaces():
+        if any(str(candidate.ip) == address for candidate in interface.addresses):
+            return interface.name
+    return None
+
+
+def _name_by_ioctl(address: str) -> str | None:
+    import fcntl  # noqa: PLC0415 - not on every platform
+
+    wanted = socket.inet_aton(address)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+        for _, name in socket.if_nameindex():
+            try:
+                request = name.encode().ljust(_IFREQ_BYTES, b"\0")
+                answer = fcntl.ioctl(any_socket, _SIOCGIFADDR, request)
+            except OSError:  # EADDRNOTAVAIL: no IPv4 address; ENODEV: gone meanwhile
+                continue
+            if answer[_IFREQ_ADDRESS] == wanted:
+                return name
+    return None

@@ -1,0 +1,140 @@
+"""A free TCP port: which to try, how to take one, and how to keep it for the framework."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import re
+import socket
+from itertools import chain
+from typing import TYPE_CHECKING
+
+from mingle_hooks.errors import NetworkError, UsageError
+from mingle_hooks.fabric.sysfs import attribute
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+# 5,000 ports that nobody else claims by default: below Linux's ephemeral range (32768-60999) and
+# Kubernetes' node ports (30000-32767), clear of torch's 29400 and 29500, MongoDB's 27017, FlexLM's
+# 27000-27009 and RabbitMQ's 25672, above PBS' 15001-15009 and Ray's workers (10002-19999). Slurm
+# (6817-6819), LSF (6878-7870), SGE (6444) and the file systems are far below.
+DEFAULT_RANGE = range(20_000, 25_000)
+LOWEST, HIGHEST = 1024, 65_535  # below 1024 only root may bind
+# Many members knock at the same time; the kernel cuts this to net.core.somaxconn.
+BACKLOG = 65_535
+# A connection to an own address takes microseconds; this bounds one that a firewall drops.
+_KEEP_TIMEOUT_S = 2.0
+
+
+def port_range(text: str) -> range:
+    """Read "A-B", both ends included, within 1024 to 65535. Raises UsageError."""
+    match = re.fullmatch(r"([0-9]{1,5})-([0-9]{1,5})", text.strip())
+    first, last = (int(match[1]), int(match[2])) if match else (0, 0)
+    if not LOWEST <= first <= last <= HIGHEST:
+        raise UsageError(
+            f"a port range A-B with {LOWEST} <= A <= B <= {HIGHEST}",
+            repr(text),
+            f"--port-range {DEFAULT_RANGE.start}-{DEFAULT_RANGE.stop - 1}",
+        )
+    return range(first, last + 1)
+
+
+def ephemeral_range(path: str = "/proc/sys/net/ipv4/ip_local_port_range") -> range:
+    """Return the ports that the kernel gives to outgoing connections; IANA's where there is no /proc."""
+    match = re.fullmatch(r"([0-9]{1,5})\s+([0-9]{1,5})", attribute(path))
+    return range(int(match[1]), int(match[2]) + 1) if match else range(49_152, 65_536)
+
+
+def candidates(seed: bytes, count: int, port_range: range = DEFAULT_RANGE) -> tuple[int, ...]:
+    """Return `count` distinct ports of the range (all of it, if it has fewer), the same for the same seed.
+
+    A Fisher-Yates shuffle that stops after `count` ports, driven by SHA-256, so that every member
+    finds the same ports in the same order.
+    """
+    moved: dict[int, int] = {}
+    chosen = []
+    for i in range(min(count, len(port_range))):
+        digest = hashlib.sha256(seed + i.to_bytes(4, "big")).digest()
+        j = i + int.from_bytes(digest[:8], "big") % (len(port_range) - i)
+        chosen.append(port_range[moved.get(j, j)])
+        moved[j] = moved.get(i, i)
+    return tuple(chosen)
+
+
+def listen(
+    address: str, candidates: Sequence[int], port_range: range = DEFAULT_RANGE, backlog: int = BACKLOG
+) -> socket.socket:
+    """Return a listening socket on the first free port: the candidates in order, then the rest of the range.
+
+    Bound without SO_REUSEADDR, so a port that another world keeps (see `keep`) is passed over.
+    Raises NetworkError where every port is taken, or the address is not this host's.
+    """
+    rest = (port for port in port_range if port not in candidates)
+    tried = 0
+    for port in chain(candidates, rest):
+        listener = bound(address, port, backlog)
+        if listener is not None:
+            return listener
+        tried += 1
+    raise NetworkError(
+        f"a free port on {address}",
+        f"all of the {tried} ports tried are taken",
+        "--port-range A-B with more ports, or end what listens there (`ss -ltn` tells)",
+    )
+
+
+def bound(address: str, port: int, backlog: int = BACKLOG, *, reuse: bool = False) -> socket.socket | None:
+    """Return a socket that listens on one port, or None where the port is taken.
+
+    With `reuse` a port that is merely in TIME_WAIT is taken too. Raises NetworkError where the address is
+    not this host's.
+    """
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        if family == socket.AF_INET6:
+            listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        if reuse:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((address, port))
+        listener.listen(backlog)
+        # After the bind it no longer matters to us, but the connections accepted from here inherit
+        # it: only when the one in TIME_WAIT has it too does the kernel let a later SO_REUSEADDR bind in.
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    except OSError as wrong:
+        listener.close()
+        if wrong.errno == errno.EADDRINUSE:
+            return None
+        raise NetworkError(
+            f"to listen on {address} port {port}", f"{wrong.strerror}", "--iface with a network of this host"
+        ) from None
+    except BaseException:
+        listener.close()
+        raise
+    return listener
+
+
+def keep(listener: socket.socket) -> None:
+    """Close the listener and keep its port from everybody but the framework for 60 s.
+
+    A connection closed first by the server side stays there in TIME_WAIT: the kernel gives the port to
+    nobody who asks for any, and a plain bind fails; a bind with SO_REUSEADDR, as torch's store and most
+    servers do, gets it. Takes a listener of `listen`. Raises NetworkError where this host cannot reach
+    its own address.
+    """
+    address = listener.getsockname()
+    try:
+        with listener, socket.create_connection(address[:2], timeout=_KEEP_TIMEOUT_S) as client:
+            listener.settimeout(_KEEP_TIMEOUT_S)
+            peer = None
+            while peer != client.getsockname():  # somebody may have knocked before us
+                served, peer = listener.accept()
+                served.close()
+            client.recv(1)  # the server's end came first
+    except OSError as wrong:
+        raise NetworkError(
+            f"to reach this host's own {address[0]} port {address[1]}",
+            str(wrong.strerror or wrong),
+            "a firewall rule that lets a host talk to itself",
+        ) from None

@@ -1,0 +1,68 @@
+"""Reading small files that somebody else may have prepared: settings and keys."""
+
+from __future__ import annotations
+
+import os
+import stat
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Container, Mapping
+
+
+class UnfitError(Exception):
+    """A file that must not be used: what was expected, what was seen and what to try."""
+
+    def __init__(self, expected: str, seen: str, remedy: str) -> None:
+        super().__init__(expected, seen, remedy)
+        self.expected, self.seen, self.remedy = expected, seen, remedy
+
+
+def contents(
+    path: str, *, most_bytes: int, refused_mode: int, owners: Container[int] | None, within: int | None = None
+) -> bytes:
+    """Return a whole regular file; the checks are made on what was opened, so nobody can swap it meanwhile.
+
+    `refused_mode` holds the permission bits that it must not have, `owners` the user ids that may own
+    it (None: anybody). With `within`, the path's directory held open, the file is looked up there and
+    must not be a symbolic link. Raises UnfitError; OSError where it cannot be opened or read.
+    """
+    # O_NONBLOCK: opening a FIFO must not wait for its writer.
+    flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
+    if within is None:
+        descriptor = os.open(path, flags)
+    else:
+        descriptor = os.open(os.path.basename(path), flags | os.O_NOFOLLOW, dir_fd=within)
+    try:
+        _check(path, os.fstat(descriptor), refused_mode, owners)
+        with open(descriptor, "rb", closefd=False) as file:
+            data = file.read(most_bytes + 1)
+    finally:
+        os.close(descriptor)
+    if len(data) > most_bytes:
+        raise UnfitError(f"at most {most_bytes} bytes", f"{path}, which is larger", "a smaller file")
+    return data
+
+
+def _check(path: str, found: os.stat_result, refused_mode: int, owners: Container[int] | None) -> None:
+    mode = stat.S_IMODE(found.st_mode)
+    if not stat.S_ISREG(found.st_mode):
+        raise UnfitError("a regular file", f"{path}, which is not one", "a plain file in its place")
+    if owners is not None and found.st_uid not in owners:
+        owner = f"{path} of uid {found.st_uid}"
+        raise UnfitError("a file of this user or root", owner, f"chown {os.getuid()} {path}")
+    if mode & refused_mode:
+        raise UnfitError(
+            f"a file without any of mode {refused_mode:03o}",
+            f"{path} with mode {mode:04o}",
+            f"chmod {mode & ~refused_mode:04o} {path}",
+        )
+
+
+def config_directory(environ: Mapping[str, str], home: str | None = None) -> str | None:
+    """Return the user's own `mingle` directory (XDG base directories), or None where no home is known."""
+    xdg = environ.get("XDG_CONFIG_HOME", "")
+    if home is None and os.path.isabs(xdg):  # the standard has relative ones ignored
+        return f"{xdg}/mingle"
+    home = home or environ.get("HOME")
+    return f"{home}/.config/mingle" if home and os.path.isabs(home) else None

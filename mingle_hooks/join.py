@@ -1,0 +1,259 @@
+"""One call of mingle: from the environment and the options to this member's place in the world."""
+
+from __future__ import annotations
+
+import socket
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from mingle_hooks import runtime
+from mingle_hooks.errors import UsageError, printable
+from mingle_hooks.export.frameworks import HCAS, IFACE, ROSTER, needs
+from mingle_hooks.export.variables import own
+from mingle_hooks.export.view import View
+from mingle_hooks.rendezvous.attempt import Attempt, Secret
+from mingle_hooks.schedulers.table import detect
+from mingle_hooks.settings import load
+from mingle_hooks.world import Place, Seat, World
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from mingle_hooks.rendezvous.meeting import Watcher
+    from mingle_hooks.rendezvous.request import Request
+    from mingle_hooks.rendezvous.wire import Body
+    from mingle_hooks.schedulers.facts import JobFacts
+    from mingle_hooks.settings import Settings
+
+
+@dataclass(frozen=True)
+class Enquiry:
+    """What one call asks: the facts, completed by what the user said."""
+
+    settings: Settings
+    facts: JobFacts
+    own: Mapping[str, str]  # the user's environment
+    attempt: Attempt
+    nodes: int | None
+    rank: int | None
+    slots: int
+    slots_from: str
+    given: Mapping[str, str]
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether several tasks on this node get one member's answer."""
+        return self.settings.scope == "task" and (self.facts.local_count or 1) > 1
+
+
+def enquire(environ: Mapping[str, str], options: Mapping[str, object]) -> Enquiry:
+    """Return what is asked. Raises what settings and schedulers raise, and UsageError where they clash."""
+    users = own(environ)
+    settings = load(users, options)
+    facts = detect(users, socket.gethostname())
+    if settings.scope == "task" and facts.local_rank is None:
+        raise UsageError(
+            "a task's number on its node from the scheduler, for --scope task",
+            f"none ({facts.scheduler})",
+            "--scope node, or srun or mpirun to start the tasks",
+        )
+    nodes = _nodes(settings, facts, users)
+    slots, slots_from = _slots(settings, facts, users)
+    return Enquiry(
+        settings=settings,
+        facts=facts,
+        own=users,
+        attempt=Attempt(_id(settings, facts), facts.step, facts.restarts),
+        nodes=nodes,
+        rank=_rank(settings, facts, users, nodes),
+        slots=slots,
+        slots_from=slots_from,
+        given=_given(users),
+    )
+
+
+def join(enquiry: Enquiry, watcher: Watcher, *, no_wait: bool = False) -> View:
+    """Return this member's view of the world: with the others, or without them where there is no need."""
+    is_one = enquiry.nodes == 1
+    if not is_one and (no_wait or enquiry.facts.is_batch):
+        from mingle_hooks.alone import without_waiting  # noqa: PLC0415 - a member that waits needs none of it
+
+        if enquiry.facts.is_batch:
+            watcher.note("this is the batch script of a job with several nodes: no NODE_RANK here, and no wait")
+        return without_waiting(enquiry)
+    if is_one and not enquiry.is_shared:
+        from mingle_hooks.alone import only_member  # noqa: PLC0415 - as above
+
+        return _view(enquiry, only_member(enquiry))
+    return _view(enquiry, _answer(enquiry, watcher))
+
+
+def _answer(enquiry: Enquiry, watcher: Watcher) -> Body:
+    """Return the answer of the members' meeting, or of this node's first task where several share it."""
+    from mingle_hooks.rendezvous import keys  # noqa: PLC0415 - one member alone needs no key
+    from mingle_hooks.rendezvous.meeting import meet  # noqa: PLC0415 - nor a meeting
+
+    settings, facts = enquiry.settings, enquiry.facts
+    key = keys.find(facts, settings, enquiry.own)
+    if settings.insecure:
+        watcher.note("--insecure: anybody on this network can join this world or break it")
+
+    def ask(timeout_s: float) -> Body:
+        if enquiry.nodes == 1:
+            from mingle_hooks.alone import only_member  # noqa: PLC0415 - as above
+
+            return only_member(enquiry)
+        return meet(_request(enquiry, key.material, timeout_s), watcher)
+
+    if not enquiry.is_shared or facts.local_rank is None or facts.local_count is None:
+        return ask(settings.timeout)
+    from mingle_hooks.rendezvous import siblings  # noqa: PLC0415 - only where tasks share a node
+
+    name = Secret.derive(key.material, enquiry.attempt).mac(b"siblings").hex()[:16]
+    directory = runtime.path(enquiry.own, facts.job_id, name)
+    if facts.local_rank:
+        return siblings.other(directory, facts.local_rank, settings.timeout)
+    return siblings.first(directory, facts.local_count, settings.timeout, ask)
+
+
+def _request(enquiry: Enquiry, key: bytes, timeout_s: float) -> Request:
+    from mingle_hooks.fabric.machine import identity  # noqa: PLC0415
+    from mingle_hooks.rendezvous.request import Request  # noqa: PLC0415
+    from mingle_hooks.rendezvous.ways import WAYS  # noqa: PLC0415
+
+    settings, facts = enquiry.settings, enquiry.facts
+    hosts = facts.hosts if len(facts.hosts) == enquiry.nodes else ()
+    return Request(
+        attempt=enquiry.attempt,
+        key=key,
+        host=socket.gethostname(),
+        machine=identity(),
+        slots=enquiry.slots,
+        rank=enquiry.rank,
+        nodes=enquiry.nodes,
+        timeout_s=timeout_s,
+        given=enquiry.given,
+        wants_roster=ROSTER in needs(settings.frameworks),
+        hosts=hosts,
+        leader_hosts=facts.leader_hosts,
+        host_suffix=settings.host_suffix,
+        master=settings.master,
+        directory=settings.directory,
+        via=settings.via or tuple(WAYS),
+        prefer=settings.iface,
+        port_range=settings.port_range,
+        ttl=settings.multicast_ttl,
+    )
+
+
+def _view(enquiry: Enquiry, answer: Body) -> View:
+    facts, settings = enquiry.facts, enquiry.settings
+    world = World(
+        id=enquiry.attempt.id,
+        nodes=answer["nodes"],
+        size=answer["size"],
+        master_addr=answer["addr"],
+        master_port=answer["port"],
+        digest=answer["digest"],
+        roster=tuple(Seat(*row) for row in answer.get("roster", ())),
+    )
+    place = Place(answer["rank"], enquiry.slots, answer["offset"], address=answer["own"])
+    if settings.scope == "task" and facts.local_rank is not None:
+        rank = facts.task_rank if facts.task_rank is not None else answer["offset"] + facts.local_rank
+        place = replace(place, local_rank=facts.local_rank, rank=rank)
+    return _with_network(enquiry, world, place)
+
+
+def _with_network(enquiry: Enquiry, world: World, place: Place) -> View:
+    """Add the interface and the InfiniBand ports where a framework asks for them."""
+    asked, hcas = needs(enquiry.settings.frameworks), ()
+    if IFACE in asked and place.address is not None:
+        from mingle_hooks.fabric.interfaces import name_of  # noqa: PLC0415 - only then
+
+        place = replace(place, iface=name_of(place.address))
+    if HCAS in asked:
+        from mingle_hooks.fabric.infiniband import active_ports  # noqa: PLC0415 - only then
+
+        hcas = tuple(port for port, _ in active_ports())
+    return View(world, place, enquiry.settings.scope, enquiry.own, hcas)
+
+
+def _id(settings: Settings, facts: JobFacts) -> str:
+    found = settings.id or facts.job_id
+    if found is None:
+        raise UsageError("an id that all members share", f"none (scheduler: {facts.scheduler})", "--id NAME")
+    return found
+
+
+def _nodes(settings: Settings, facts: JobFacts, users: Mapping[str, str]) -> int | None:
+    nodes, source = settings.nodes, settings.source("nodes")
+    if nodes is None and users.get("NNODES"):
+        nodes, source = _number(users, "NNODES"), "NNODES"
+    if nodes is None:
+        nodes, source = facts.nodes, facts.scheduler
+    elif facts.nodes is not None and nodes > facts.nodes:
+        raise UsageError(
+            f"at most {facts.nodes} nodes, as {facts.scheduler} says", f"{nodes} ({source})", "a smaller --nodes"
+        )
+    if nodes is None and facts.scheduler in ("none", "kubernetes", "given"):
+        raise UsageError("the number of members", "none", "--nodes N, MINGLE_NODES or NNODES")
+    return nodes
+
+
+def _rank(settings: Settings, facts: JobFacts, users: Mapping[str, str], nodes: int | None) -> int | None:
+    rank, source = settings.rank, settings.source("rank")
+    if rank is None and users.get("NODE_RANK"):
+        rank, source = _number(users, "NODE_RANK"), "NODE_RANK"
+    if rank is None:
+        rank, source = facts.node_rank, facts.scheduler
+        if settings.scope == "task" and len(facts.leader_hosts) > 1:
+            # Tasks were placed by hand (srun -m arbitrary): MASTER_ADDR has to be where task 0 is.
+            rank = 0 if facts.task_rank == 0 else None
+    if rank is not None and nodes is not None and rank >= nodes:
+        raise UsageError(f"a node rank from 0 to {nodes - 1}", f"{rank} ({source})", "--rank below --nodes")
+    return rank
+
+
+def _slots(settings: Settings, facts: JobFacts, users: Mapping[str, str]) -> tuple[int, str]:
+    """Return the slots on this node and where that number comes from."""
+    if settings.scope == "task":
+        return facts.local_count or 1, "tasks"
+    asked = settings.slots
+    if isinstance(asked, int):
+        return asked, "--slots"
+    if asked is None and users.get("LOCAL_WORLD_SIZE"):
+        return _number(users, "LOCAL_WORLD_SIZE"), "LOCAL_WORLD_SIZE"
+    counts = {"gpus": _gpus(facts, users), "tasks": facts.local_count, "cpus": facts.cpus}
+    if asked is not None:
+        count = counts[asked]
+        if not count:
+            raise UsageError(f"a number of {asked} on this node", f"none ({facts.scheduler})", "--slots N")
+        return count, asked
+    return next(((counts[kind], kind) for kind in ("gpus", "tasks") if counts[kind]), (1, "default"))  # type: ignore[return-value]
+
+
+def _gpus(facts: JobFacts, users: Mapping[str, str]) -> int | None:
+    from mingle_hooks.fabric.gpus import visible_gpus  # noqa: PLC0415 - not needed where --slots says it
+
+    visible = visible_gpus(users)
+    return facts.gpus if visible is None else visible
+
+
+def _given(users: Mapping[str, str]) -> dict[str, str]:
+    """Return what the user exported of the world itself; UsageError where it cannot be what it is called."""
+    given = {name: users[name] for name in ("MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE") if users.get(name)}
+    if "MASTER_PORT" in given:
+        given["MASTER_PORT"] = str(_number(users, "MASTER_PORT", most=65535))
+    if "WORLD_SIZE" in given:
+        given["WORLD_SIZE"] = str(_number(users, "WORLD_SIZE", most=10**8 - 1))
+    addr = given.get("MASTER_ADDR", "")
+    if len(addr) > 253 or not all(c.isascii() and (c.isalnum() or c in "-_.:%") for c in addr):  # noqa: PLR2004 - DNS
+        raise UsageError("a host name or an address in MASTER_ADDR", printable(addr, 60), "unset MASTER_ADDR")
+    return given
+
+
+def _number(users: Mapping[str, str], name: str, most: int = 65536) -> int:
+    text = users[name]
+    if not (text.isascii() and text.isdigit() and len(text) < 10) or int(text) > most:  # noqa: PLR2004 - fits 32 bits
+        raise UsageError(f"a number up to {most} in {name}", printable(text, 60), f"unset {name}")
+    return int(text)

@@ -1,0 +1,1 @@
+"""How N members find one another and agree on one world."""

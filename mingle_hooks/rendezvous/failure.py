@@ -1,0 +1,100 @@
+"""Why a world did not form, in a shape that travels: every member says the same thing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from mingle_hooks.errors import ConflictError, MingleError, MissingError, NetworkError
+from mingle_hooks.rendezvous.wire import Body, WireError, text
+
+# Bounds of what travels: a few parties, each a host and an address, or a folded host list.
+MOST_PARTS = 4
+LONGEST_PART = 300
+
+# kind -> (error, expected, seen, remedy); {0}, {1}… are the failure's parts.
+_KINDS: dict[str, tuple[type[MingleError], str, str, str]] = {
+    "missing": (
+        MissingError,
+        "{0} members within {1} s",
+        "{2}; still missing: {3}",
+        "a look at that host, its log and its firewall, or a longer --timeout",
+    ),
+    "rank": (
+        ConflictError,
+        "each node rank once",
+        "rank {0} claimed by {1} and by {2}",
+        "one `mingle env` per node (--ntasks-per-node=1), or --scope task where every task asks",
+    ),
+    "beyond": (
+        ConflictError,
+        "node ranks below the number of nodes, {0}",
+        "rank {1} claimed by {2}",
+        "the same --nodes on every member, and ranks that count from 0",
+    ),
+    "nodes": (
+        ConflictError,
+        "the same number of nodes from every member",
+        "{0} from {1}, {2} from {3}",
+        "the same --nodes on every member",
+    ),
+    "leaders": (
+        ConflictError,
+        "one rank 0",
+        "two leaders: {0} and {1}",
+        "--rank 0 on one member only, or another --id where these are two jobs",
+    ),
+    "given": (
+        ConflictError,
+        "the same {0} on every member that exports it",
+        "{1} and {2}",
+        "unset {0}, or export it alike everywhere",
+    ),
+    "size": (
+        ConflictError,
+        "WORLD_SIZE={0}, as it was exported",
+        "{1} slots over all members",
+        "unset WORLD_SIZE, or set --slots",
+    ),
+    "network": (
+        NetworkError,
+        "an address of rank 0, {0}, that every member can reach",
+        "{1}",
+        "--iface with the network that they share, or an open port range (--port-range) in the firewall",
+    ),
+    "full": (
+        ConflictError,
+        "{0} members",
+        "one more: {1}",
+        "a larger --nodes, or another --id where this is another job",
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A kind of failure and what belongs into its message, as text for a person."""
+
+    kind: str
+    parts: tuple[str, ...]
+
+    def error(self) -> MingleError:
+        """Return the error that tells it."""
+        kind, expected, seen, remedy = _KINDS[self.kind]
+        return kind(*(line.format(*self.parts) for line in (expected, seen, remedy)))
+
+    def body(self) -> Body:
+        """Return what travels."""
+        return {"kind": self.kind, "parts": [part[:LONGEST_PART] for part in self.parts]}
+
+    @classmethod
+    def parse(cls, body: Body) -> Failure:
+        """Return the failure that a leader told of; WireError when it is none."""
+        kind, parts = text(body, "kind", 16), body.get("parts")
+        if kind not in _KINDS or not isinstance(parts, list) or len(parts) > MOST_PARTS:
+            raise WireError("not a failure")
+        failure = cls(kind, tuple(text({"part": part}, "part", LONGEST_PART) for part in parts))
+        try:
+            failure.error()
+        except IndexError as error:
+            raise WireError("a failure with parts missing") from error
+        return failure

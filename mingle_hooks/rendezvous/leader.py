@@ -1,0 +1,356 @@
+"""The leader's side: let members in, agree on an address, and form the world whole or not at all.
+
+States: *gathering* until all N are in and one address is reached by all; *closing* while each of the N holds
+its answer and has not yet said READY; *formed* once all have, when COMMIT goes out; *failed* or *withdrawn*
+otherwise. A member lost while closing takes the state back to gathering: nobody has printed anything yet.
+"""
+
+from __future__ import annotations
+
+import socket
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import TYPE_CHECKING
+
+from mingle_hooks.errors import printable
+from mingle_hooks.rendezvous import wire
+from mingle_hooks.rendezvous.failure import Failure
+from mingle_hooks.rendezvous.knocks import Knocks
+from mingle_hooks.rendezvous.loop import READ
+from mingle_hooks.rendezvous.visitor import LAST_EPOCH, Visitor
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from mingle_hooks.rendezvous.attempt import Attempt, Secret
+    from mingle_hooks.rendezvous.loop import Loop, Timer
+    from mingle_hooks.rendezvous.roster import Checkin, Entry, Roster
+    from mingle_hooks.world import Seat
+
+# Accept this many connections before looking at the others again.
+ACCEPT_AT_ONCE = 256
+# A connection without proof is dropped after this long: ten times a handshake with two lost packets.
+STRANGER_S = 10.0
+# Connections without proof kept at once; the oldest goes first. Above the largest world that arrives at once.
+MOST_STRANGERS = 16_384
+# With all in, wait this long for the best address to be reached by all before taking the next best:
+# a connection whose first two packets are lost still comes through.
+SETTLE_S = 3.5
+# Tell waiting members how many are in at most this often, and then less often, in seconds.
+PROGRESS_S = (0.5, 1, 2, 5, 10)
+
+
+@dataclass(frozen=True)
+class Offer:
+    """One address of the leader that the world may use, the best first."""
+
+    address: str
+    loopback: bool = False  # good only where all members share the leader's network stack
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What the leader brings to a world."""
+
+    offers: tuple[Offer, ...]
+    port: int
+    ticket: int  # 0: rank 0 by right; else the lowest wins
+
+
+class Leader:
+    """Serves check-ins on listeners that its owner opened; the owner calls close()."""
+
+    def __init__(  # noqa: PLR0913 - what one world consists of
+        self,
+        loop: Loop,
+        attempt: Attempt,
+        secret: Secret,
+        roster: Roster,
+        me: Checkin,
+        terms: Terms,
+        listeners: Sequence[socket.socket],
+        on_change: Callable[[], None],
+    ) -> None:
+        self._loop, self._attempt, self._secret = loop, attempt, secret
+        self.roster, self.me, self.terms = roster, me, terms
+        self.state = "gathering"
+        self.failure: Failure | None = None
+        self.answer: wire.Body | None = None  # this member's own, once formed
+        self.knocks = Knocks()
+        self.moved_to: list[list[object]] = []
+        self._on_change = on_change
+        self._listeners = list(listeners)
+        self._strangers: dict[Visitor, None] = {}
+        self._visitors: dict[bytes, Visitor] = {}
+        self._epoch = 0
+        self._answers: dict[bytes, wire.Body] = {}
+        self._ready: set[bytes] = set()
+        self._done: set[bytes] = set()
+        self._told: set[bytes] = set()
+        self._full_since: float | None = None
+        self._timers: dict[str, Timer] = {}
+        mine = roster.entry(me.member)
+        mine.reached = {index: offer.address for index, offer in enumerate(terms.offers)}
+        for listener in self._listeners:
+            listener.setblocking(False)
+            loop.watch(listener, READ, lambda _events, listener=listener: self._accept(listener))  # type: ignore[misc]
+        self._progress(0)
+        self._sweep()
+
+    @property
+    def everybody_done(self) -> bool:
+        """Whether every member has said that it has the world."""
+        return self.state == "formed" and len(self._done) == len(self.roster) - 1
+
+    @property
+    def everybody_told(self) -> bool:
+        """Whether all members that the world should have had know that it failed."""
+        return self.state == "failed" and len(self._told) + 1 >= (self.roster.nodes or 1)
+
+    @property
+    def unconfirmed(self) -> list[str]:
+        """Hosts that were sent the world and have not said that it arrived."""
+        return [v.entry.label for m, v in self._visitors.items() if m not in self._done and v.entry is not None]
+
+    def close(self) -> None:
+        """Let go of every socket and timer."""
+        for timer in self._timers.values():
+            timer.cancel()
+        for visitor in (*self._strangers, *self._visitors.values()):
+            visitor.channel.close()
+        self._strangers.clear()
+        self._visitors.clear()
+        for listener in self._listeners:
+            if listener.fileno() >= 0:
+                self._loop.unwatch(listener)
+                listener.close()
+
+    def fail(self, failure: Failure) -> None:
+        """Tell everybody, now and when they come later, that there is no world, and why."""
+        if self.state in ("failed", "formed"):
+            return
+        self.state, self.failure = "failed", failure
+        for member, visitor in self._visitors.items():
+            visitor.tell(wire.FAILED, failure.body())
+            self._told.add(member)
+        self._on_change()
+
+    def withdraw(self, endpoints: list[list[object]]) -> None:
+        """Send this candidate's members to a better one; later ones are sent there too."""
+        self.state, self.moved_to = "withdrawn", endpoints
+        for visitor in list(self._visitors.values()):
+            visitor.tell(wire.MOVED, {"to": endpoints})
+            visitor.leave()
+
+    def resume(self) -> None:
+        """Stand again: the better candidate was lost."""
+        self.state = "gathering"
+        self._consider()
+
+    def give_up(self, after_s: int) -> None:
+        """The time of the leader, or of a member, is over: fail for all, and say who was missing."""
+        if self.roster.complete and self.state == "gathering":
+            short = self.roster.short_of([offer.address for offer in self.terms.offers])
+            self.fail(Failure("network", (self.me.host, short)))
+            return
+        nodes = self.roster.nodes
+        seen = f"{len(self.roster)} in"
+        if self.state == "closing":
+            seen += f", of which {len(self._ready) + 1} confirmed"
+        if knocks := self.knocks.list():
+            seen += f", and refused for another key: {', '.join(knocks)}"
+        self.fail(Failure("missing", (str(nodes or "all"), str(after_s), seen, self.roster.missing())))
+
+    def met_rival(self, host: str) -> None:
+        """Another member leads by right as well."""
+        if self.terms.ticket == 0:
+            first, second = sorted([self.me.host, host])
+            self.fail(Failure("leaders", (first, second)))
+
+    # What visitors do.
+
+    def checked_in(self, visitor: Visitor, checkin: Checkin) -> None:
+        """A member has proved itself and said who it is."""
+        if self.state == "failed" and self.failure is not None:
+            visitor.tell(wire.FAILED, self.failure.body())
+            self._told.add(checkin.member)
+            return
+        if self.state == "withdrawn":
+            visitor.tell(wire.MOVED, {"to": self.moved_to})
+            visitor.leave()
+            return
+        if self.state == "formed":
+            self._again(visitor, checkin)
+            return
+        older = self._visitors.get(checkin.member)
+        if older is not None:  # its connection broke and it has come back
+            older.leave()
+        if (failure := self.roster.add(checkin, visitor.address)) is not None:
+            self._visitors[checkin.member] = visitor
+            self.fail(failure)
+            return
+        self._visitors[checkin.member] = visitor
+        visitor.entry = next_entry = self.roster.entry(checkin.member)
+        offers = [
+            [index, offer.address]
+            for index, offer in enumerate(self.terms.offers)
+            if not offer.loopback or next_entry.checkin.machine == self.me.machine
+        ]
+        visitor.tell(wire.WELCOME, {"offers": offers, "port": self.terms.port})
+        self._on_change()
+
+    def reached(self, member: bytes, offer: int, own_address: str) -> None:
+        """A member has connected to one of the addresses that it was offered."""
+        if offer < len(self.terms.offers):
+            self.roster.reach(member, offer, own_address)
+            self._consider()
+
+    def is_ready(self, member: bytes, epoch: int) -> None:
+        """A member holds its answer and will wait for the word."""
+        if self.state == "closing" and epoch == self._epoch:
+            self._ready.add(member)
+            if len(self._ready) == len(self.roster) - 1:
+                self._commit()
+
+    def is_done(self, member: bytes) -> None:
+        """A member has the world."""
+        self._done.add(member)
+        if self.everybody_done:
+            self._on_change()
+
+    def lost(self, visitor: Visitor) -> None:
+        """A connection has ended."""
+        self._strangers.pop(visitor, None)
+        if visitor.entry is None:
+            return
+        member = visitor.entry.checkin.member
+        if self._visitors.get(member) is not visitor or self.state == "formed":
+            return
+        del self._visitors[member]
+        self.roster.remove(member)
+        self._ready.clear()
+        self._full_since = None
+        if self.state == "closing":
+            self.state = "gathering"
+        self._on_change()
+
+    def proved(self, visitor: Visitor) -> None:
+        """A visitor holds the key."""
+        self._strangers.pop(visitor, None)
+
+    def knocked(self, address: str) -> None:
+        """Somebody without the key tried."""
+        self.knocks.add(address)
+        self._on_change()
+
+    # From all in to formed.
+
+    def _consider(self) -> None:
+        if self.state != "gathering" or not self.roster.complete:
+            return
+        now = self._loop.clock()
+        if self._full_since is None:
+            self._full_since = now
+            self._timers["settle"] = self._loop.after(SETTLE_S, self._consider)
+        settled = now - self._full_since >= SETTLE_S
+        for index, offer in enumerate(self.terms.offers):
+            if offer.loopback and not self.roster.one_machine:
+                continue
+            if self.roster.reached_by_all(index):
+                self._close(index)
+                return
+            if not settled:
+                return
+
+    def _close(self, offer: int) -> None:
+        self.state = "closing"
+        self._epoch = self._epoch % LAST_EPOCH + 1
+        self._ready.clear()
+        seats = self.roster.seats(offer)
+        size = sum(seat.slots for _, seat in seats)
+        given_size = self.roster.given("WORLD_SIZE")
+        if given_size is not None and given_size != str(size):
+            self.fail(Failure("size", (given_size, str(size))))
+            return
+        shared = self._shared(offer, seats, size)
+        offset = 0
+        for entry, seat in seats:
+            place = {"rank": seat.node_rank, "offset": offset, "own": seat.address, "slots": seat.slots}
+            offset += seat.slots
+            body = {**shared, **place}
+            if not entry.checkin.wants_roster:
+                del body["roster"]
+            self._answers[entry.checkin.member] = body
+        for member, visitor in self._visitors.items():
+            visitor.tell(wire.ANSWER, self._answers[member])
+        if len(self.roster) == 1:
+            self._commit()
+
+    def _shared(self, offer: int, seats: list[tuple[Entry, Seat]], size: int) -> wire.Body:
+        address = self.terms.offers[offer].address
+        shared = {
+            "nodes": len(seats),
+            "size": size,
+            "addr": self.roster.given("MASTER_ADDR") or address,
+            "port": self.terms.port,
+            "roster": [[seat.node_rank, seat.host, seat.address, seat.slots] for _, seat in seats],
+        }
+        digest = sha256(self._attempt.name + wire.encode(shared)).hexdigest()[:16]
+        return {**shared, "digest": digest, "epoch": self._epoch, "at": address}
+
+    def _commit(self) -> None:
+        self.state = "formed"
+        for visitor in self._visitors.values():
+            visitor.tell(wire.COMMIT, {"epoch": self._epoch})
+        self.answer = self._answers[self.me.member]
+        self._on_change()
+
+    def _again(self, visitor: Visitor, checkin: Checkin) -> None:
+        """Tell a member of the formed world once more: its connection broke before the word arrived."""
+        answer = self._answers.get(checkin.member)
+        if answer is None:
+            visitor.tell(wire.FAILED, Failure("full", (str(len(self.roster)), checkin.host)).body())
+            return
+        visitor.entry = self.roster.entry(checkin.member)
+        self._visitors[checkin.member] = visitor
+        visitor.tell(wire.ANSWER, answer)
+        visitor.tell(wire.COMMIT, {"epoch": self._epoch})
+
+    # Time.
+
+    def _progress(self, step: int) -> None:
+        if self.state == "gathering":
+            body = {
+                "in": len(self.roster),
+                "of": self.roster.nodes or 0,
+                "missing": printable(self.roster.missing(), 300),
+                "knocks": self.knocks.list(),
+            }
+            for visitor in self._visitors.values():
+                visitor.tell(wire.PROGRESS, body)
+        delay = PROGRESS_S[min(step, len(PROGRESS_S) - 1)]
+        self._timers["progress"] = self._loop.after(delay, lambda: self._progress(step + 1))
+
+    def _sweep(self) -> None:
+        oldest = self._loop.clock() - STRANGER_S
+        for visitor in list(self._strangers):
+            if visitor.since > oldest and len(self._strangers) <= MOST_STRANGERS:
+                break
+            visitor.leave()
+        self._timers["sweep"] = self._loop.after(1.0, self._sweep)
+
+    def _accept(self, listener: socket.socket) -> None:
+        for _ in range(ACCEPT_AT_ONCE):
+            try:
+                sock, where = listener.accept()
+            except BlockingIOError:
+                return
+            except OSError:
+                # No descriptor left, or the caller is gone. The oldest stranger makes room; others wait in the backlog.
+                if self._strangers:
+                    next(iter(self._strangers)).leave()
+                return
+            sock.setblocking(False)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            visitor = Visitor(self, self._loop, sock, where[0], self._attempt, self._secret)
+            self._strangers[visitor] = None

@@ -1,0 +1,79 @@
+"""Host names to addresses, without ever waiting for a name server that does not answer."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from typing import TYPE_CHECKING
+
+from mingle_hooks.rendezvous.loop import READ
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from mingle_hooks.rendezvous.loop import Loop
+
+# Addresses of one name that are used; more than the networks of any node.
+MOST_ADDRESSES = 8
+
+
+class Lookup:
+    """Asks the resolver in a thread, for getaddrinfo(3) cannot be stopped; a late answer is dropped."""
+
+    def __init__(self, loop: Loop, hosts: list[str], on_result: Callable[[dict[str, list[str]]], None]) -> None:
+        self._loop, self._on_result = loop, on_result
+        self._mine, theirs = socket.socketpair()
+        self._result: dict[str, list[str]] = {}
+        loop.watch(self._mine, READ, self._ready)
+        threading.Thread(target=_resolve, args=(hosts, self._result, theirs), daemon=True).start()
+
+    def close(self) -> None:
+        """Forget the answer."""
+        if self._mine.fileno() >= 0:
+            self._loop.unwatch(self._mine)
+            self._mine.close()
+
+    def _ready(self, _events: int) -> None:
+        self.close()
+        self._on_result(self._result)
+
+
+def resolve(host: str, timeout_s: float) -> list[str]:
+    """Return the addresses of a host, none where it has none or the resolver takes longer than timeout_s."""
+    result: dict[str, list[str]] = {}
+    mine, theirs = socket.socketpair()
+    with mine:
+        threading.Thread(target=_resolve, args=([host], result, theirs), daemon=True).start()
+        mine.settimeout(timeout_s)
+        try:
+            mine.recv(1)
+        except TimeoutError:
+            return []
+        return result[host]
+
+
+def is_local(address: str) -> bool:
+    """Tell whether an address is one of this host's: only then can a socket be bound to it."""
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    try:
+        with socket.socket(family, socket.SOCK_DGRAM) as sock:
+            sock.bind((address.partition("%")[0], 0))
+    except OSError:
+        return False
+    return True
+
+
+def _resolve(hosts: list[str], result: dict[str, list[str]], done: socket.socket) -> None:
+    with done:
+        for host in hosts:
+            try:
+                rows = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+            except (OSError, UnicodeError):  # UnicodeError: a label that is empty or over 63 bytes
+                rows = []
+            result[host] = list(dict.fromkeys(_text(row[4]) for row in rows))[:MOST_ADDRESSES]
+
+
+def _text(where: tuple[object, ...]) -> str:
+    address = str(where[0]).partition("%")[0]
+    zone = where[3] if len(where) == 4 else 0  # noqa: PLR2004 - IPv6: address, port, flow, zone
+    return f"{address}%{zone}" if zone else address

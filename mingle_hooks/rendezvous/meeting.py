@@ -1,0 +1,350 @@
+"""One attempt from beginning to end: find the leader or be it, and come back with a world or an error."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from mingle_hooks.errors import MingleError, MissingError, NetworkError, SecretError
+from mingle_hooks.fabric import interfaces
+from mingle_hooks.rendezvous import doors, ways, wire
+from mingle_hooks.rendezvous.attempt import Secret
+from mingle_hooks.rendezvous.knocks import Knocks
+from mingle_hooks.rendezvous.loop import Loop
+from mingle_hooks.rendezvous.member import Membership, Progress
+from mingle_hooks.rendezvous.roster import MEMBER_BYTES, Checkin
+from mingle_hooks.rendezvous.search import REST_S, Found, Lead, Search
+from mingle_hooks.rendezvous.standing import open_files, stand
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import TracebackType
+
+    from mingle_hooks.rendezvous.leader import Leader
+    from mingle_hooks.rendezvous.request import Request
+    from mingle_hooks.rendezvous.wire import Body
+
+# Multicast costs 50 ms of processor to load; where another way may answer first, it gets this head start.
+HEAD_START_S = 0.2
+# A member that holds its answer waits this much longer for the word, and a leader for all to be ready.
+CLOSING_S = 30.0
+# After a contradiction the leader stays this long, to tell members that come late why there is no world.
+LINGER_S = 10.0
+# After the word has gone out the leader waits this long to hear that it arrived.
+DRAIN_S = 10.0
+# A member whose time is over waits this long for its leader to tell everybody why.
+GOODBYE_S = 2.0
+# Addresses with another key that are reported to a person.
+MOST_REPORTS = 8
+_LOOK = "a look at that host, its log and its firewall, or a longer --timeout"
+
+
+@dataclass(frozen=True)
+class Watcher:
+    """Who is told how it goes, as text for a person."""
+
+    progress: Callable[[Progress], None]
+    note: Callable[[str], None]
+
+
+def meet(request: Request, watcher: Watcher) -> Body:
+    """Return the answer that all N members agreed on (see wire.ANSWER), or raise what every member raises.
+
+    Takes at most request.timeout_s, and CLOSING_S more where the world was about to form. Whatever it
+    opened is closed when it returns.
+    """
+    with open_files(request.nodes), Loop() as loop, Meeting(loop, request, watcher) as meeting:
+        return meeting.run()
+
+
+class Meeting:
+    """The member's own state: leading, or standing for it; checked in with a leader; or looking for one."""
+
+    def __init__(self, loop: Loop, request: Request, watcher: Watcher) -> None:
+        self._loop, self._request, self._watcher = loop, request, watcher
+        self._secret = Secret.derive(request.key, request.attempt)
+        self._me = Checkin(
+            os.urandom(MEMBER_BYTES),
+            request.host,
+            request.rank,
+            request.nodes,
+            request.slots,
+            request.machine,
+            request.given,
+            request.wants_roster,
+        )
+        self._began = loop.clock()
+        self._leader: Leader | None = None
+        self._membership: Membership | None = None
+        self._notice: ways.Notice | None = None
+        self._progress: Progress | None = None
+        self._mismatches = Knocks()
+        self._reported: set[str] = set()
+        self._over = False
+        self._error: MingleError | None = None
+        self._answer: Body | None = None
+        self._no_network: NetworkError | None = None
+        self._ways: dict[str, ways.Way] = {}
+        self._search = Search(loop, request.attempt, self._secret, self._found, self._mismatch)
+        self._check_in_ports = doors.check_in_ports(request.attempt, self._secret, request.port_range)
+
+    def __enter__(self) -> Meeting:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for way in self._ways.values():
+            way.close()
+        if self._membership is not None:
+            self._membership.close()
+        if self._leader is not None:
+            self._leader.close()
+        self._search.close()
+
+    def run(self) -> Body:
+        """See meet()."""
+        standing = stand(loop=self._loop, request=self._request, secret=self._secret, me=self._me, on_change=self._leader_changed)
+        if standing is not None:
+            self._leader, self._notice, self._no_network = standing.leader, standing.notice, standing.no_network
+        self._open_ways()
+        self._loop.after(self._request.timeout_s, self._time_is_over)
+        self._loop.run(lambda: self._over)
+        if self._answer is None:
+            raise self._error or MissingError("an answer", "none", "the same again, and please report it")
+        return self._answer
+
+    # Leading, or standing for it.
+
+    def _leader_changed(self) -> None:
+        leader = self._leader
+        if leader is None:
+            return
+        self._report_knocks(leader.knocks.list())
+        if leader.state in ("gathering", "closing"):
+            roster = leader.roster
+            self._watcher.progress(Progress(len(roster), roster.nodes, roster.missing()))
+        elif leader.state == "failed" and leader.failure is not None:
+            alone = len(leader.roster) == 1
+            self._fail(self._alone(leader.failure.error()) if alone else leader.failure.error(), LINGER_S)
+            if leader.everybody_told or leader.failure.kind in ("missing", "network"):
+                self._over = True
+        elif leader.state == "formed":
+            if self._answer is None:
+                self._answer = leader.answer
+                self._loop.after(DRAIN_S, self._drained)
+            self._over = self._over or leader.everybody_done
+
+    def _drained(self) -> None:
+        if self._leader is not None and (hosts := self._leader.unconfirmed):
+            self._watcher.note(f"the world is formed, but {', '.join(hosts[:8])} did not confirm it")
+        self._over = True
+
+    def _alone(self, error: MingleError) -> MingleError:
+        """Return a better reason, where one is known, why nobody has come."""
+        if self._mismatches.list():
+            return self._wrong_key()
+        return self._no_network or error
+
+    # Looking for a leader.
+
+    def _open_ways(self) -> None:
+        context = self._context()
+        names = [name for name in ways.WAYS if name in self._request.via]
+        quick = [name for name in names if name != "multicast"]
+        for name in quick:
+            self._open_way(name, context)
+        if "multicast" in names:
+            if self._ways:
+                self._loop.after(HEAD_START_S, lambda: self._open_way("multicast", context))
+            else:
+                self._open_way("multicast", context)
+        if not self._ways:
+            raise NetworkError(
+                "a way to find the other members",
+                f"none of {', '.join(names) or 'none'} can be used here",
+                "--master HOST, --directory DIR that all share, or a network interface",
+            )
+
+    def _open_way(self, name: str, context: ways.Context) -> None:
+        if self._over or (way := ways.open_way(name, context)) is None:
+            return
+        self._ways[name] = way
+        if self._membership is None:
+            self._seek_with(way, name)
+
+    def _seek_with(self, way: ways.Way, name: str) -> None:
+        by_right = self._leader is not None and self._leader.terms.ticket == 0
+        if self._leader is not None:
+            way.announce(self._notice)
+        # A leader by right looks for another one too, but does not ask for it: that one's beacons come anyway.
+        way.search(not by_right or name != "multicast")
+
+    def _context(self) -> ways.Context:
+        request = self._request
+        return ways.Context(
+            loop=self._loop,
+            attempt=request.attempt,
+            secret=self._secret,
+            found=self._search.found,
+            knocked=self._knocked,
+            note=self._watcher.note,
+            leader_hosts=request.leader_hosts,
+            host_suffix=request.host_suffix,
+            master=request.master,
+            ports=tuple(dict.fromkeys([port for group in self._check_in_ports for port in group])),
+            directory=request.directory,
+            multicast_port=doors.multicast_port(request.attempt),
+            nets=tuple(preference.text for preference in request.prefer),
+            ttl=request.ttl,
+            nodes=request.nodes,
+        )
+
+    def _mismatch(self, address: str) -> None:
+        self._mismatches.add(address)
+        self._knocked(address)
+
+    def _knocked(self, address: str) -> None:
+        if self._leader is not None:
+            self._leader.knocks.add(address)
+        self._report_knocks([address])
+
+    def _report_knocks(self, addresses: list[str]) -> None:
+        for address in addresses:
+            if address not in self._reported and len(self._reported) < MOST_REPORTS:
+                self._reported.add(address)
+                self._watcher.note(f"{address} takes part under this id with another key: refused")
+
+    def _wrong_key(self) -> SecretError:
+        return SecretError(
+            f"the key that {', '.join(self._mismatches.list())} has for this id",
+            "another key here",
+            "the same --key-file or MINGLE_KEY on every member (`mingle key` makes one)",
+        )
+
+    def _found(self, found: Found) -> None:
+        """A leader has proved itself: join it, unless it is this member, no better, or a rival."""
+        leader, membership = self._leader, self._membership
+        if found.leader == self._me.member:
+            self._drop(found, rest_s=3600.0)
+        elif leader is not None and leader.state != "withdrawn":
+            if leader.terms.ticket == 0 and found.ticket == 0:
+                self._accuse(found, leader.me.host, leader.me.member)
+                leader.met_rival(found.label)
+            elif leader.state != "gathering" or found.standing > (leader.terms.ticket, leader.me.member):
+                self._drop(found)
+            else:
+                self._join(found)
+        elif membership is None:
+            self._join(found)
+        elif found.ticket == 0 and membership.found.ticket == 0 and found.leader != membership.found.leader:
+            self._accuse(found, membership.found.label, membership.found.leader)
+            membership.accuse(found.label, found.leader)
+        elif membership.state == "ready" or found.standing >= membership.found.standing:
+            self._drop(found)
+        else:
+            self._membership = None
+            membership.close()
+            self._join(found)
+
+    def _drop(self, found: Found, rest_s: float = REST_S) -> None:
+        found.channel.close()
+        self._search.rest(found.lead, rest_s)
+
+    def _accuse(self, found: Found, host: str, member: bytes) -> None:
+        body = wire.encode({"host": host, "member": member.hex()})
+        found.channel.send(found.session.seal(wire.RIVAL, body))
+        self._drop(found)
+
+    def _join(self, found: Found) -> None:
+        for way in self._ways.values():
+            way.announce(None)
+            way.search(wanted=False)
+        if self._leader is not None and self._leader.state == "gathering":
+            self._leader.withdraw([[found.lead.address, found.lead.port]])
+        request = self._request
+        self._membership = Membership(
+            self._loop, request.attempt, self._secret, found, self._me, self._accepts, self._member_changed
+        )
+
+    def _accepts(self, own_address: str) -> bool:
+        """Whether a connection from this address of ours is on a network that was asked for."""
+        prefer = self._request.prefer
+        return not prefer or interfaces.is_preferred(own_address, prefer)
+
+    # Checked in.
+
+    def _member_changed(self) -> None:
+        membership = self._membership
+        if membership is None:
+            return
+        if membership.progress is not None:
+            self._progress = membership.progress
+            self._report_knocks(list(membership.progress.knocks))
+            self._watcher.progress(membership.progress)
+        if membership.state == "formed":
+            self._answer, self._over = membership.answer, True
+        elif membership.state == "failed" and membership.failure is not None:
+            self._fail(membership.failure.error(), 0.0)
+        elif membership.state in ("moved", "lost"):
+            self._membership = None
+            self._seek_again(membership)
+
+    def _seek_again(self, membership: Membership) -> None:
+        for address, port in membership.moved_to or [(membership.found.lead.address, membership.found.lead.port)]:
+            self._search.found(Lead(address, port, membership.found.lead.way))
+        if membership.answer is not None:
+            # The others may already have the world, so this leader is the only one to ask.
+            self._word_of(membership)
+            return
+        if self._leader is not None:
+            self._leader.resume()
+        for name, way in self._ways.items():
+            self._seek_with(way, name)
+
+    def _word_of(self, membership: Membership) -> None:
+        """Ask a leader that was lost after its answer came, until it says the word or time is over."""
+        if self._membership is None and not self._over:
+            self._search.found(membership.found.lead)
+            self._loop.after(REST_S, lambda: self._word_of(membership))
+
+    # Time.
+
+    def _time_is_over(self) -> None:
+        after_s = round(self._loop.clock() - self._began)
+        leader, membership = self._leader, self._membership
+        if leader is not None and leader.state == "closing":
+            self._loop.after(CLOSING_S, lambda: leader.give_up(after_s))
+        elif leader is not None and leader.state == "gathering":
+            leader.give_up(after_s)
+        elif membership is not None and membership.state == "ready":
+            self._loop.after(CLOSING_S, lambda: self._fail(self._unanswered(after_s), 0.0))
+        elif membership is not None:
+            membership.give_up(after_s)
+            # Its leader now tells everybody the same reason; should it be gone, ours has to do.
+            self._loop.after(GOODBYE_S, lambda: self._fail(self._unanswered(after_s), 0.0))
+        else:
+            self._fail(self._unanswered(after_s), 0.0)
+
+    def _unanswered(self, after_s: int) -> MingleError:
+        if self._membership is not None:
+            leader, progress = self._membership.found.label, self._progress
+            missing = f"; still missing: {progress.missing}" if progress is not None else ""
+            return MissingError(f"an answer from rank 0, {leader}, within {after_s} s", f"none{missing}", _LOOK)
+        if self._mismatches.list():
+            return self._wrong_key()
+        host = f", {self._request.leader_hosts[0]}," if self._request.leader_hosts else ""
+        tried = "; ".join(f"{name}: {way.tried()}" for name, way in self._ways.items())
+        return MissingError(f"rank 0{host} within {after_s} s", f"no answer (tried {tried})", _LOOK)
+
+    def _fail(self, error: MingleError, linger_s: float) -> None:
+        if self._error is None:
+            self._error = error
+        if linger_s:
+            self._loop.after(linger_s, self._end)
+        else:
+            self._over = True
+
+    def _end(self) -> None:
+        self._over = True

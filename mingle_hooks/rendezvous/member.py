@@ -1,0 +1,206 @@
+"""A member's side: checked in with one leader, from the welcome to the word that the world is formed."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from mingle_hooks.rendezvous import wire
+from mingle_hooks.rendezvous.channel import Channel, dial
+from mingle_hooks.rendezvous.failure import Failure
+from mingle_hooks.rendezvous.visitor import LAST_EPOCH
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from mingle_hooks.rendezvous.attempt import Attempt, Secret
+    from mingle_hooks.rendezvous.loop import Loop, Timer
+    from mingle_hooks.rendezvous.roster import Checkin
+    from mingle_hooks.rendezvous.search import Found
+
+# Try an offered address again after this long, in seconds: TCP's own second try comes after one.
+PROBE_AGAIN_S = 2.0
+MOST_OFFERS = 8
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far the world is, as its leader last told."""
+
+    inside: int
+    nodes: int | None
+    missing: str
+    knocks: tuple[str, ...] = ()
+
+
+class Membership:
+    """One check-in. States: *waiting*, *ready*, and at the end *formed*, *failed*, *moved* or *lost*."""
+
+    def __init__(
+        self,
+        loop: Loop,
+        attempt: Attempt,
+        secret: Secret,
+        found: Found,
+        me: Checkin,
+        accepts: Callable[[str], bool],
+        on_change: Callable[[], None],
+    ) -> None:
+        self._loop, self._attempt, self._secret = loop, attempt, secret
+        self.found, self._me, self._accepts, self._on_change = found, me, accepts, on_change
+        self.state = "waiting"
+        self.progress: Progress | None = None
+        self.failure: Failure | None = None
+        self.answer: wire.Body | None = None
+        self.moved_to: list[tuple[str, int]] = []
+        self._probes: list[_Probe] = []
+        found.channel.on_frame, found.channel.on_end = self._frame, self._ended
+        found.channel.most_bytes = wire.MOST_LEADER_BYTES
+        self._tell(wire.CHECKIN, me.body())
+
+    def give_up(self, after_s: int) -> None:
+        """Tell the leader that this member will not wait any longer."""
+        self._tell(wire.GAVE_UP, {"after_s": after_s})
+
+    def accuse(self, host: str, member: bytes) -> None:
+        """Tell the leader of another that leads by the same right."""
+        self._tell(wire.RIVAL, {"host": host, "member": member.hex()})
+
+    def close(self) -> None:
+        """Let go of the connection and of every address being tried."""
+        self.found.channel.close()
+        for probe in self._probes:
+            probe.close()
+
+    def _tell(self, kind: int, body: wire.Body) -> None:
+        self.found.channel.send(self.found.session.seal(kind, wire.encode(body)))
+
+    def _ended(self, _reason: str) -> None:
+        self._settle("lost")
+
+    def _settle(self, state: str) -> None:
+        if self.state in ("waiting", "ready"):
+            self.state = state
+            self.close()
+            self._on_change()
+
+    def _frame(self, kind: int, payload: bytes) -> None:
+        if kind == wire.REFUSED:
+            raise wire.WireError("refused")
+        body = self.found.session.open(kind, payload)
+        if kind == wire.WELCOME:
+            self._welcome(body)
+        elif kind == wire.PROGRESS:
+            self._progress(body)
+        elif kind == wire.ANSWER:
+            self.answer, self.state = body, "ready"
+            self._tell(wire.READY, {"epoch": wire.integer(body, "epoch", 1, LAST_EPOCH)})
+        elif kind == wire.COMMIT:
+            self._commit(body)
+        elif kind == wire.FAILED:
+            self.failure = Failure.parse(body)
+            self._settle("failed")
+        elif kind == wire.MOVED:
+            self.moved_to = _endpoints(body)
+            self._settle("moved")
+        else:
+            raise wire.WireError("not a leader's frame")
+
+    def _welcome(self, body: wire.Body) -> None:
+        port, offers = wire.integer(body, "port", 1, 65535), body.get("offers")
+        if not isinstance(offers, list) or len(offers) > MOST_OFFERS or self._probes:
+            raise wire.WireError("offers")
+        for offer in offers:
+            if not isinstance(offer, list) or len(offer) != 2 or type(offer[0]) is not int:  # noqa: PLR2004 - a pair
+                raise wire.WireError("offers")
+            address = wire.text({"address": offer[1]}, "address", 64)
+            self._probes.append(_Probe(self, offer[0], address, port))
+        for probe in self._probes:
+            probe.start()
+
+    def _progress(self, body: wire.Body) -> None:
+        knocks = body.get("knocks")
+        if not isinstance(knocks, list) or len(knocks) > 64:  # noqa: PLR2004 - far above what a leader sends
+            raise wire.WireError("knocks")
+        self.progress = Progress(
+            wire.integer(body, "in", 0, 10**6),
+            wire.integer(body, "of", 0, 10**6) or None,
+            wire.text(body, "missing", 400),
+            tuple(wire.text({"knock": knock}, "knock", 64) for knock in knocks),
+        )
+        self._on_change()
+
+    def _commit(self, body: wire.Body) -> None:
+        if self.answer is None or wire.integer(body, "epoch", 1, LAST_EPOCH) != self.answer["epoch"]:
+            raise wire.WireError("the word for another answer")
+        self._tell(wire.DONE, {})
+        self._settle("formed")
+
+    # What the probes of the offered addresses need.
+
+    def reached(self, offer: int, own_address: str) -> bool:
+        """Tell the leader, and return whether this address of ours may be used."""
+        if not self._accepts(own_address):
+            return False
+        self._tell(wire.REACHED, {"offer": offer, "own": own_address})
+        return True
+
+    def probe_parts(self) -> tuple[Loop, Attempt, Secret, bytes]:
+        """Return what a probe works with."""
+        return self._loop, self._attempt, self._secret, self.found.leader
+
+
+def _endpoints(body: wire.Body) -> list[tuple[str, int]]:
+    rows = body.get("to")
+    if not isinstance(rows, list) or len(rows) > MOST_OFFERS:
+        raise wire.WireError("to")
+    return [
+        (wire.text({"address": row[0]}, "address", 64), wire.integer({"port": row[1]}, "port", 1, 65535))
+        for row in rows
+        if isinstance(row, list) and len(row) == 2  # noqa: PLR2004 - a pair
+    ]
+
+
+class _Probe:
+    """Connects to one offered address until it answers: the proof that this member can reach it."""
+
+    def __init__(self, membership: Membership, offer: int, address: str, port: int) -> None:
+        self._membership, self._offer, self._address, self._port = membership, offer, address, port
+        self._loop, self._attempt, self._secret, self._leader = membership.probe_parts()
+        self._channel: Channel | None = None
+        self._own = ""
+        self._nonce = b""
+        self._timer: Timer | None = None
+
+    def start(self) -> None:
+        """Try now, and again until it answers."""
+        self._end_try()
+        self._timer = self._loop.after(PROBE_AGAIN_S, self.start)
+        try:
+            sock = dial(self._address, self._port)
+        except OSError:  # no route, say: the next try may find one
+            return
+        self._nonce = os.urandom(wire.NONCE_BYTES)
+        self._channel = Channel(self._loop, sock, self._frame, lambda _reason: None)
+        proof = self._secret.mac(b"verify", self._nonce, self._leader)
+        body = {"tag": self._attempt.tag.hex(), "nonce": self._nonce.hex(), "proof": proof.hex()}
+        self._channel.send(wire.frame(wire.VERIFY, wire.encode(body)))
+
+    def close(self) -> None:
+        """Stop trying."""
+        self._end_try()
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _end_try(self) -> None:
+        if self._channel is not None:
+            self._channel.close()
+
+    def _frame(self, kind: int, payload: bytes) -> None:
+        proof = wire.hexadecimal(wire.decode(payload), "proof", wire.MAC_BYTES)
+        if kind != wire.VERIFIED or not self._secret.agrees(proof, b"verified", self._nonce):
+            raise wire.WireError("not our leader")
+        own = self._channel.own_address() if self._channel else ""
+        self._membership.reached(self._offer, own)
+        self.close()

@@ -1,0 +1,53 @@
+"""The addresses that a leader offers its members, the best first."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mingle_hooks.errors import NetworkError
+from mingle_hooks.fabric import interfaces
+from mingle_hooks.rendezvous.leader import Offer
+from mingle_hooks.rendezvous.lookup import resolve
+from mingle_hooks.rendezvous.member import MOST_OFFERS
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+# How long rank 0 asks for the addresses of a MASTER_ADDR that its user exported as a name.
+RESOLVE_S = 10.0
+
+
+def offers(prefer: Sequence[interfaces.Preference]) -> tuple[tuple[Offer, ...], NetworkError | None]:
+    """Return what this host can offer, and why that is nothing for other hosts, where it is.
+
+    Loopback comes first, for where all members are on this host it is the surest; it counts only then,
+    and not where networks were asked for.
+    """
+    found = interfaces.interfaces()
+    try:
+        usable = interfaces.usable(found, prefer=prefer)
+    except NetworkError as error:
+        usable, why = (), error
+    else:
+        why = None
+    own = [
+        Offer(str(address.ip), loopback=True)
+        for interface in found
+        for address in interface.addresses
+        if address.ip.is_loopback and interface.up and not prefer
+    ]
+    return (*own[:2], *(Offer(candidate.host) for candidate in usable))[:MOST_OFFERS], why
+
+
+def named(master_addr: str) -> tuple[Offer, ...]:
+    """Return the addresses of the MASTER_ADDR that the user exported; NetworkError where it has none."""
+    import ipaddress  # noqa: PLC0415 - 3 ms that only this needs
+
+    addresses = resolve(master_addr, RESOLVE_S)
+    if not addresses:
+        raise NetworkError(
+            "a MASTER_ADDR that rank 0 can look up",
+            master_addr,
+            "unset MASTER_ADDR, or an address, or a name that this host's resolver knows",
+        )
+    return tuple(Offer(a, loopback=ipaddress.ip_address(a.partition("%")[0]).is_loopback) for a in addresses)[:MOST_OFFERS]

@@ -1,0 +1,40 @@
+"""What one member brings to a meeting."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from mingle_hooks.fabric.ports import DEFAULT_RANGE
+from mingle_hooks.rendezvous.ways import WAYS
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from mingle_hooks.fabric.interfaces import Preference
+    from mingle_hooks.rendezvous.attempt import Attempt
+
+
+@dataclass(frozen=True)
+class Request:
+    """What one member brings: who it is, what it knows, and how it may look for the others."""
+
+    attempt: Attempt
+    key: bytes = field(repr=False)
+    host: str
+    machine: str
+    slots: int
+    rank: int | None = None
+    nodes: int | None = None
+    timeout_s: float = 300.0
+    given: Mapping[str, str] = field(default_factory=dict)
+    wants_roster: bool = False
+    hosts: tuple[str, ...] = ()
+    leader_hosts: tuple[str, ...] = ()
+    host_suffix: str = ""
+    master: tuple[str, int | None] | None = None
+    directory: str | None = None
+    via: tuple[str, ...] = tuple(WAYS)
+    prefer: tuple[Preference, ...] = ()
+    port_range: range = DEFAULT_RANGE
+    ttl: int = 1

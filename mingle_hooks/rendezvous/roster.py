@@ -1,0 +1,249 @@
+"""Who is in: which member has which rank, who contradicts whom, who is missing. No sockets."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from mingle_hooks.rendezvous.failure import Failure
+from mingle_hooks.rendezvous.wire import Body, WireError, hexadecimal, integer, optional_integer, text
+from mingle_hooks.schedulers.facts import MOST_NODES
+from mingle_hooks.schedulers.hostlist import fold
+from mingle_hooks.world import Seat
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+MEMBER_BYTES = 16
+MOST_SLOTS = 4096  # slots on one node; the largest nodes have some hundred processors
+HOSTNAME = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.-]{0,252})")
+# What a user may have exported and every member must agree on, with the longest value that is taken.
+GIVEN = {"MASTER_ADDR": 253, "MASTER_PORT": 5, "WORLD_SIZE": 8}
+# The leader binds these before it hears from the others, so it has to know them.
+_LEADERS = ("MASTER_ADDR", "MASTER_PORT")
+
+
+@dataclass(frozen=True)
+class Checkin:
+    """What a member says of itself."""
+
+    member: bytes  # random, one per process
+    host: str
+    rank: int | None
+    nodes: int | None
+    slots: int
+    machine: str  # equal for members that share a network stack
+    given: Mapping[str, str] = field(default_factory=dict)
+    wants_roster: bool = False
+
+    def body(self) -> Body:
+        """Return what travels."""
+        return {
+            "member": self.member.hex(),
+            "host": self.host,
+            "rank": self.rank,
+            "nodes": self.nodes,
+            "slots": self.slots,
+            "machine": self.machine,
+            "given": dict(self.given),
+            "roster": self.wants_roster,
+        }
+
+    @classmethod
+    def parse(cls, body: Body) -> Checkin:
+        """Return the check-in that a member sent; WireError when a part of it is out of bounds."""
+        host, given = text(body, "host", 253), body.get("given")
+        if not HOSTNAME.fullmatch(host):
+            raise WireError("host: not a host name")
+        if not isinstance(given, dict) or not given.keys() <= GIVEN.keys():
+            raise WireError("given: not variables of a world")
+        return cls(
+            member=hexadecimal(body, "member", MEMBER_BYTES),
+            host=host,
+            rank=optional_integer(body, "rank", 0, MOST_NODES - 1),
+            nodes=optional_integer(body, "nodes", 1, MOST_NODES),
+            slots=integer(body, "slots", 1, MOST_SLOTS),
+            machine=text(body, "machine", 64),
+            given={name: text(given, name, GIVEN[name]) for name in given},
+            wants_roster=body.get("roster") is True,
+        )
+
+
+class Entry:
+    """A member that is in, and which of the leader's addresses it has reached, from which of its own."""
+
+    __slots__ = ("address", "checkin", "reached")
+
+    def __init__(self, checkin: Checkin, address: str) -> None:
+        self.checkin = checkin
+        self.address = address
+        self.reached: dict[int, str] = {}
+
+    @property
+    def label(self) -> str:
+        """The member as messages name it."""
+        return f"{self.checkin.host} ({self.address})" if self.address else self.checkin.host
+
+
+class Roster:
+    """The members that have checked in with one leader, itself included."""
+
+    def __init__(self, me: Checkin, hosts: Sequence[str] = ()) -> None:
+        self._me = me
+        self._hosts = tuple(hosts)  # in rank order, where the scheduler names them
+        self._entries: dict[bytes, Entry] = {}
+        self._ranks: dict[int, Entry] = {}
+        self._highest = -1  # of the ranks claimed
+        self._first: dict[str, tuple[str, Entry]] = {}  # "nodes" or a given name -> value, who said it first
+        self._reached: dict[int, int] = {}  # offer -> members that reached it
+        self._machines: dict[str, int] = {}
+        self.add(me, "")
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    @property
+    def nodes(self) -> int | None:
+        """N, as soon as any member has said it."""
+        said = self._first.get("nodes")
+        return int(said[0]) if said else None
+
+    @property
+    def complete(self) -> bool:
+        """Whether all N are in."""
+        return len(self._entries) == self.nodes
+
+    @property
+    def one_machine(self) -> bool:
+        """Whether all members that are in share one network stack."""
+        return len(self._machines) == 1
+
+    def entry(self, member: bytes) -> Entry:
+        """Return the entry of a member that is in."""
+        return self._entries[member]
+
+    def given(self, name: str) -> str | None:
+        """Return the value that members exported for name, None where nobody did."""
+        said = self._first.get(name)
+        return said[0] if said else None
+
+    def add(self, checkin: Checkin, address: str) -> Failure | None:
+        """Take a member in, or return why no world can hold it beside the others. Once more changes nothing."""
+        if checkin.member in self._entries:
+            return None
+        entry = Entry(checkin, address)
+        if (failure := self._contradiction(entry)) is not None:
+            return failure
+        self._entries[checkin.member] = entry
+        self._machines[checkin.machine] = self._machines.get(checkin.machine, 0) + 1
+        if checkin.rank is not None:
+            self._ranks[checkin.rank] = entry
+            self._highest = max(self._highest, checkin.rank)
+        for name, value in _said(checkin).items():
+            self._first.setdefault(name, (value, entry))
+        return None
+
+    def remove(self, member: bytes) -> None:
+        """Forget a member that left before the world was formed."""
+        entry = self._entries.pop(member)
+        machine = entry.checkin.machine
+        self._machines[machine] -= 1
+        if not self._machines[machine]:
+            del self._machines[machine]
+        if entry.checkin.rank is not None:
+            del self._ranks[entry.checkin.rank]
+            self._highest = max(self._ranks, default=-1)
+        for offer in entry.reached:
+            self._reached[offer] -= 1
+        if any(said[1] is entry for said in self._first.values()):
+            self._first = {}
+            for other in self._entries.values():
+                for name, value in _said(other.checkin).items():
+                    self._first.setdefault(name, (value, other))
+
+    def reach(self, member: bytes, offer: int, own_address: str) -> None:
+        """Note that a member has reached one of the leader's addresses."""
+        entry = self._entries[member]
+        if offer not in entry.reached:
+            self._reached[offer] = self._reached.get(offer, 0) + 1
+        entry.reached[offer] = own_address
+
+    def reached_by_all(self, offer: int) -> bool:
+        """Whether every member but the leader, who has it, has reached this address."""
+        return self._reached.get(offer, 0) == len(self._entries) - 1
+
+    def short_of(self, offers: Sequence[str]) -> str:
+        """Tell, for each offered address, who has not reached it."""
+        lines = []
+        for index, address in enumerate(offers):
+            others = [entry.checkin.host for entry in self._entries.values() if index not in entry.reached]
+            lines.append(f"{address} not reached by {fold(others)}")
+        return "; ".join(lines)
+
+    def missing(self) -> str:
+        """Tell who is missing: hosts where the scheduler names them, else ranks, else how many."""
+        nodes = self.nodes
+        if nodes is None:
+            return "everybody who knows the number of nodes (--nodes)"
+        count = nodes - len(self._entries)
+        if count == 0:
+            return "an address that all of them reach"
+        absent = [rank for rank in range(nodes) if rank not in self._ranks]
+        if len(absent) != count:  # members without a rank are in: which ranks are missing is not known
+            return f"{count} more"
+        if len(self._hosts) == nodes:
+            return fold([self._hosts[rank] for rank in absent])
+        return "rank " + fold([str(rank) for rank in absent[:64]]) + (" and more" if len(absent) > 64 else "")
+
+    def seats(self, offer: int | None) -> list[tuple[Entry, Seat]]:
+        """Give each member its rank: the one it claimed, else in the order of host names, the leader 0."""
+        unranked = sorted(
+            (e for e in self._entries.values() if e.checkin.rank is None),
+            key=lambda e: (e.checkin is not self._me, _natural(e.checkin.host), e.checkin.member),
+        )
+        free = (rank for rank in range(len(self._entries)) if rank not in self._ranks)
+        ranked = {**self._ranks, **dict(zip(free, unranked, strict=False))}
+        return [
+            (entry, Seat(rank, entry.checkin.host, _own_address(entry, offer), entry.checkin.slots))
+            for rank, entry in sorted(ranked.items())
+        ]
+
+    def _contradiction(self, entry: Entry) -> Failure | None:
+        checkin = entry.checkin
+        for name, value in _said(checkin).items():
+            said = self._first.get(name)
+            if said is None and name in _LEADERS and entry.checkin is not self._me:
+                said = ("not exported", self._entries[self._me.member])
+            if said is None or said[0] == value:
+                continue
+            if name == "nodes":
+                return Failure("nodes", (said[0], said[1].label, value, entry.label))
+            return Failure("given", (name, f"{said[0]} on {said[1].label}", f"{value} on {entry.label}"))
+        nodes = checkin.nodes or self.nodes
+        if checkin.rank is not None:
+            if checkin.rank in self._ranks:
+                return Failure("rank", (str(checkin.rank), self._ranks[checkin.rank].label, entry.label))
+            if nodes is not None and checkin.rank >= nodes:
+                return Failure("beyond", (str(nodes), str(checkin.rank), entry.label))
+        if nodes is not None and self._highest >= nodes:
+            return Failure("beyond", (str(nodes), str(self._highest), self._ranks[self._highest].label))
+        if nodes is not None and len(self._entries) >= nodes:
+            return Failure("full", (str(nodes), entry.label))
+        return None
+
+
+def _said(checkin: Checkin) -> dict[str, str]:
+    said = dict(checkin.given)
+    if checkin.nodes is not None:
+        said["nodes"] = str(checkin.nodes)
+    return said
+
+
+def _own_address(entry: Entry, offer: int | None) -> str:
+    return entry.address if offer is None else entry.reached.get(offer, entry.address)
+
+
+def _natural(host: str) -> list[tuple[int, int, str]]:
+    """Sort key that puts node2 before node10."""
+    return [(0, int(part), "") if part.isdigit() else (1, 0, part) for part in re.findall(r"[0-9]+|[^0-9]+", host)]

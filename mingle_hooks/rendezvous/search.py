@@ -1,0 +1,148 @@
+"""Dial what the ways of finding a leader come up with, and hand over each leader that proves itself."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from mingle_hooks.rendezvous import wire
+from mingle_hooks.rendezvous.channel import Channel, dial
+from mingle_hooks.rendezvous.roster import MEMBER_BYTES
+
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import Callable
+
+    from mingle_hooks.rendezvous.attempt import Attempt, Secret
+    from mingle_hooks.rendezvous.loop import Loop, Timer
+
+# Connections tried at once; more leads than this wait for their way to name them again.
+MOST_CALLS = 64
+# A handshake that takes longer is begun anew: TCP sends its first packet again after 1 and after 3 s.
+CALL_S = 5.0
+# Leave an address that answered, but is not what is looked for, alone for this long.
+REST_S = 1.0
+REST_AFTER_MISMATCH_S = 5.0
+
+
+@dataclass(frozen=True)
+class Lead:
+    """Where a leader may be, and which way said so."""
+
+    address: str
+    port: int
+    way: str
+
+
+@dataclass(frozen=True)
+class Found:
+    """A leader that has proved that it holds the key. Whoever takes it owns the channel."""
+
+    lead: Lead
+    channel: Channel
+    session: wire.Session
+    leader: bytes
+    ticket: int  # 0: rank 0 by right
+    host: str
+
+    @property
+    def standing(self) -> tuple[int, bytes]:
+        """What the lowest of wins an election."""
+        return (self.ticket, self.leader)
+
+    @property
+    def label(self) -> str:
+        """The leader as messages name it."""
+        return f"{self.host} ({self.lead.address})"
+
+
+class Search:
+    """All calls under way. `on_found` gets each leader, `on_mismatch` each that holds another key."""
+
+    def __init__(
+        self,
+        loop: Loop,
+        attempt: Attempt,
+        secret: Secret,
+        on_found: Callable[[Found], None],
+        on_mismatch: Callable[[str], None],
+    ) -> None:
+        self.loop, self.attempt, self.secret = loop, attempt, secret
+        self.on_found, self.on_mismatch = on_found, on_mismatch
+        self._calls: dict[tuple[str, int], _Call] = {}
+        self._resting: dict[tuple[str, int], float] = {}
+
+    def found(self, lead: Lead) -> None:
+        """Dial a lead, unless that is being done or it was just seen to be no use."""
+        key = (lead.address, lead.port)
+        if key in self._calls or len(self._calls) >= MOST_CALLS:
+            return
+        if self._resting.get(key, 0.0) > self.loop.clock():
+            return
+        try:
+            sock = dial(*key)
+        except OSError:  # no route to it now; its way will name it again
+            return
+        call = self._calls[key] = _Call(self, lead, sock)
+        call.greet()
+
+    def rest(self, lead: Lead, delay_s: float = REST_S) -> None:
+        """Leave an address alone for a while."""
+        if len(self._resting) > 16 * MOST_CALLS:
+            self._resting.clear()
+        self._resting[lead.address, lead.port] = self.loop.clock() + delay_s
+
+    def forget(self, lead: Lead) -> None:
+        """A call is over."""
+        self._calls.pop((lead.address, lead.port), None)
+
+    def close(self) -> None:
+        """Hang up every call."""
+        for call in list(self._calls.values()):
+            call.hang_up()
+
+
+class _Call:
+    """One connection, until the other side has proved itself."""
+
+    def __init__(self, search: Search, lead: Lead, sock: socket.socket) -> None:
+        self._search, self._lead = search, lead
+        self._nonce = os.urandom(wire.NONCE_BYTES)
+        self._channel = Channel(search.loop, sock, self._frame, self._ended)
+        self._timer: Timer = search.loop.after(CALL_S, self.hang_up)
+
+    def greet(self) -> None:
+        """Say which world is meant. A refusal can come at once, so the call has to be known before."""
+        hello = {"tag": self._search.attempt.tag.hex(), "nonce": self._nonce.hex()}
+        self._channel.send(wire.frame(wire.HELLO, wire.encode(hello)))
+
+    def hang_up(self) -> None:
+        """Give this call up."""
+        self._channel.close()
+        self._ended("no answer")
+
+    def _ended(self, _reason: str) -> None:
+        self._timer.cancel()
+        self._search.forget(self._lead)
+
+    def _frame(self, kind: int, payload: bytes) -> None:
+        if kind != wire.CHALLENGE:
+            raise wire.WireError("not a challenge")
+        body = wire.decode(payload)
+        theirs = wire.hexadecimal(body, "nonce", wire.NONCE_BYTES)
+        leader = wire.hexadecimal(body, "leader", MEMBER_BYTES)
+        ticket = wire.integer(body, "ticket", 0, 2**63 - 1)
+        host = wire.text(body, "host", 253)
+        proof = wire.hexadecimal(body, "proof", wire.MAC_BYTES)
+        terms = (leader, ticket.to_bytes(8, "big"), host.encode())
+        search = self._search
+        self._ended("answered")
+        if not search.secret.agrees(proof, b"challenge", self._nonce, theirs, *terms):
+            self._channel.send(wire.frame(wire.MISMATCH, b"{}"))
+            self._channel.close()
+            search.rest(self._lead, REST_AFTER_MISMATCH_S)
+            search.on_mismatch(self._lead.address)
+            return
+        session = wire.Session(search.secret, self._nonce, theirs, b"member", b"leader")
+        search.on_found(Found(self._lead, self._channel, session, leader, ticket, host))

@@ -1,0 +1,136 @@
+"""One connection to the leader, from its greeting to its end."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from mingle_hooks.rendezvous import wire
+from mingle_hooks.rendezvous.channel import Channel
+from mingle_hooks.rendezvous.roster import MEMBER_BYTES, Checkin, Entry
+
+if TYPE_CHECKING:
+    import socket
+
+    from mingle_hooks.rendezvous.attempt import Attempt, Secret
+    from mingle_hooks.rendezvous.leader import Leader
+    from mingle_hooks.rendezvous.loop import Loop
+
+LAST_EPOCH = 2**31
+
+
+class Visitor:
+    """One connection to the leader, from HELLO on."""
+
+    def __init__(
+        self, leader: Leader, loop: Loop, sock: socket.socket, address: str, attempt: Attempt, secret: Secret
+    ) -> None:
+        self.address = _plain(address)
+        self.since = loop.clock()
+        self.entry: Entry | None = None
+        self._leader, self._attempt, self._secret = leader, attempt, secret
+        self._session: wire.Session | None = None
+        self._proved = False
+        self.channel = Channel(loop, sock, self._frame, self._ended)
+
+    def tell(self, kind: int, body: wire.Body) -> None:
+        """Send a sealed frame."""
+        if self._session is not None:
+            self.channel.send(self._session.seal(kind, wire.encode(body)))
+
+    def leave(self) -> None:
+        """Close, and have the leader forget this connection."""
+        self.channel.close()
+        self._leader.lost(self)
+
+    def _ended(self, _reason: str) -> None:
+        self._leader.lost(self)
+
+    def _frame(self, kind: int, payload: bytes) -> None:
+        if self._proved and self._session is not None:
+            self._member_frame(kind, self._session.open(kind, payload))
+        elif self._session is None:
+            self._stranger_frame(kind, wire.decode(payload))
+        else:
+            self._proof_frame(kind, payload)
+
+    def _stranger_frame(self, kind: int, body: wire.Body) -> None:
+        if wire.hexadecimal(body, "tag", len(self._attempt.tag)) != self._attempt.tag:
+            raise wire.WireError("another world")
+        nonce = wire.hexadecimal(body, "nonce", wire.NONCE_BYTES)
+        if kind == wire.VERIFY:
+            self._verify(body, nonce)
+        elif kind == wire.HELLO:
+            self._challenge(nonce)
+        else:
+            raise wire.WireError("not a greeting")
+
+    def _verify(self, body: wire.Body, nonce: bytes) -> None:
+        proof = wire.hexadecimal(body, "proof", wire.MAC_BYTES)
+        if not self._secret.agrees(proof, b"verify", nonce, self._leader.me.member):
+            raise wire.WireError("not a member of this leader")
+        reply = wire.encode({"proof": self._secret.mac(b"verified", nonce).hex()})
+        self.channel.send(wire.frame(wire.VERIFIED, reply))
+        # The leader closes first: the port then stays in TIME_WAIT here, and the kernel hands it to nobody.
+        self.leave()
+
+    def _challenge(self, nonce: bytes) -> None:
+        mine = os.urandom(wire.NONCE_BYTES)
+        leader = self._leader
+        terms = (leader.me.member, leader.terms.ticket.to_bytes(8, "big"), leader.me.host.encode())
+        body = {
+            "nonce": mine.hex(),
+            "leader": leader.me.member.hex(),
+            "ticket": leader.terms.ticket,
+            "host": leader.me.host,
+            "proof": self._secret.mac(b"challenge", nonce, mine, *terms).hex(),
+        }
+        self.channel.send(wire.frame(wire.CHALLENGE, wire.encode(body)))
+        self._session = wire.Session(self._secret, nonce, mine, b"leader", b"member")
+        self.channel.most_bytes = wire.MOST_MEMBER_BYTES
+
+    def _proof_frame(self, kind: int, payload: bytes) -> None:
+        if kind == wire.MISMATCH:  # it could not verify us, and says so
+            self._leader.knocked(self.address)
+            raise wire.WireError("another key")
+        try:
+            body = self._session.open(kind, payload) if self._session else {}
+        except wire.WireError:
+            self._leader.knocked(self.address)
+            self.channel.send(wire.frame(wire.REFUSED, b"{}"))
+            raise
+        self._proved = True
+        self._leader.proved(self)
+        if kind == wire.CHECKIN:
+            self._leader.checked_in(self, Checkin.parse(body))
+        elif kind == wire.RIVAL:
+            self._rival(body)
+        else:
+            raise wire.WireError("not a check-in")
+
+    def _member_frame(self, kind: int, body: wire.Body) -> None:
+        if self.entry is None:
+            raise wire.WireError("nothing to say")
+        member = self.entry.checkin.member
+        if kind == wire.REACHED:
+            self._leader.reached(member, wire.integer(body, "offer", 0, 255), wire.text(body, "own", 64))
+        elif kind == wire.READY:
+            self._leader.is_ready(member, wire.integer(body, "epoch", 1, LAST_EPOCH))
+        elif kind == wire.DONE:
+            self._leader.is_done(member)
+        elif kind == wire.GAVE_UP:
+            self._leader.give_up(wire.integer(body, "after_s", 0, 10**6))
+        elif kind == wire.RIVAL:
+            self._rival(body)
+        else:
+            raise wire.WireError("not a member's frame")
+
+    def _rival(self, body: wire.Body) -> None:
+        host, member = wire.text(body, "host", 300), wire.hexadecimal(body, "member", MEMBER_BYTES)
+        if member != self._leader.me.member:
+            self._leader.met_rival(host)
+
+
+def _plain(address: str) -> str:
+    """Return an address as people write it: without the IPv4 prefix of a dual-stack socket, or a zone."""
+    return address.removeprefix("::ffff:").partition("%")[0]

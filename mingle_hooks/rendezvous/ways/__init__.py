@@ -1,0 +1,82 @@
+"""The ways of finding the leader. All that apply are used at once; none needs another.
+
+A new way is one file and one line in WAYS.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING, Protocol
+
+from mingle_hooks.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from mingle_hooks.rendezvous.attempt import Attempt, Secret
+    from mingle_hooks.rendezvous.loop import Loop
+    from mingle_hooks.rendezvous.search import Lead
+
+# name -> module, cheapest first. Each module has `way(context) -> Way | None`; None where it does not apply.
+WAYS = {
+    "master": "mingle_hooks.rendezvous.ways.master",
+    "hosts": "mingle_hooks.rendezvous.ways.hosts",
+    "directory": "mingle_hooks.rendezvous.ways.directory",
+    "multicast": "mingle_hooks.rendezvous.ways.multicast",
+}
+
+
+@dataclass(frozen=True)
+class Notice:
+    """What a leader lets be known of itself."""
+
+    leader: bytes
+    ticket: int
+    addresses: tuple[str, ...]  # the best first
+    ports: tuple[int, ...]  # where it takes check-ins
+
+
+@dataclass(frozen=True)
+class Context:
+    """What a way works with."""
+
+    loop: Loop
+    attempt: Attempt
+    secret: Secret
+    found: Callable[[Lead], None]
+    knocked: Callable[[str], None]  # an address that showed another key
+    note: Callable[[str], None]  # something that a person should know
+    leader_hosts: tuple[str, ...] = ()
+    host_suffix: str = ""
+    master: tuple[str, int | None] | None = None
+    ports: tuple[int, ...] = ()  # check-in ports to try on the leader's host
+    directory: str | None = None
+    multicast_port: int = 0
+    nets: tuple[str, ...] = ()  # interface names or CIDRs that may be used; empty: all
+    ttl: int = 1
+    nodes: int | None = None
+
+
+class Way(Protocol):
+    """One way. Its owner calls close(), on every path."""
+
+    def search(self, wanted: bool) -> None:  # noqa: FBT001 - on or off is all there is to say
+        """Look for a leader actively from now on, or stop that."""
+
+    def announce(self, notice: Notice | None) -> None:
+        """Make this leader known from now on, or stop that."""
+
+    def tried(self) -> str:
+        """Tell, for a message, where this way has looked."""
+
+    def close(self) -> None:
+        """Stop, and leave nothing behind."""
+
+
+def open_way(name: str, context: Context) -> Way | None:
+    """Return the way of that name, None where it does not apply here."""
+    if name not in WAYS:
+        raise UsageError(f"ways out of {', '.join(WAYS)}", name, "--via with one of these")
+    way: Way | None = import_module(WAYS[name]).way(context)
+    return way

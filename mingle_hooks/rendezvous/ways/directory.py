@@ -1,0 +1,141 @@
+"""A directory that all members share: the leader leaves a small, signed file there."""
+
+from __future__ import annotations
+
+import os
+import stat
+from typing import TYPE_CHECKING
+
+from mingle_hooks.errors import PlaceError
+from mingle_hooks.rendezvous import wire
+from mingle_hooks.rendezvous.search import Lead
+
+if TYPE_CHECKING:
+    from mingle_hooks.rendezvous.loop import Timer
+    from mingle_hooks.rendezvous.ways import Context, Notice
+
+FIRST_DELAY_S = 0.05
+GROWTH = 1.5
+# Shared file systems show a new name to others within about a second; asking faster only loads the server.
+LONGEST_DELAY_S = 1.0
+MOST_FILE_BYTES = 2048
+# Candidates of one election that are looked at; the best of them is soon the only one.
+MOST_FILES = 64
+SUFFIX = ".mingle"
+
+
+def way(context: Context) -> DirectoryWay | None:
+    """Return this way where a directory is set; PlaceError where it cannot be used."""
+    if context.directory is None:
+        return None
+    if not os.access(context.directory, os.R_OK | os.W_OK | os.X_OK) or not os.path.isdir(context.directory):
+        raise PlaceError(
+            "a shared directory that this user may write",
+            context.directory,
+            "mkdir -p, chmod u+rwx, or another --directory",
+        )
+    return DirectoryWay(context, context.directory)
+
+
+class DirectoryWay:
+    """Polls for leaders' files, and keeps this leader's own while it is announced."""
+
+    def __init__(self, context: Context, directory: str) -> None:
+        self._context, self._directory = context, directory
+        self._prefix = context.attempt.tag.hex() + "-"
+        self._own: str | None = None
+        self._delay = FIRST_DELAY_S
+        self._timer: Timer | None = None
+
+    def search(self, wanted: bool) -> None:  # noqa: FBT001
+        """Begin, or stop, looking into the directory."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if wanted:
+            self._delay = FIRST_DELAY_S
+            self._poll()
+
+    def announce(self, notice: Notice | None) -> None:
+        """Write this leader's file, whole or not at all, or remove it."""
+        if notice is None:
+            self._remove()
+            return
+        body = wire.encode(
+            {
+                "leader": notice.leader.hex(),
+                "ticket": notice.ticket,
+                "addresses": list(notice.addresses),
+                "ports": list(notice.ports),
+            }
+        )
+        path = os.path.join(self._directory, f"{self._prefix}{notice.leader.hex()}{SUFFIX}")
+        draft = path + ".part"
+        self._own = path
+        try:
+            descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(self._context.secret.mac(b"notice", body) + body)
+            os.replace(draft, path)
+        except OSError as error:
+            self._remove()
+            raise PlaceError("to write a file in the shared directory", f"{draft}: {error.strerror}", "another --directory") from error
+
+    def tried(self) -> str:
+        """Name the directory."""
+        return self._directory
+
+    def close(self) -> None:
+        """Stop, and remove this leader's file."""
+        self.search(wanted=False)
+        self._remove()
+
+    def _remove(self) -> None:
+        own, self._own = self._own, None
+        if own is None:
+            return
+        for path in (own, own + ".part"):
+            try:
+                os.unlink(path)
+            except FileNotFoundError:
+                continue
+            except OSError as error:
+                self._context.note(f"cannot remove {path}: {error.strerror}")
+
+    def _poll(self) -> None:
+        for path in self._files():
+            self._read(path)
+        self._timer = self._context.loop.after(self._delay, self._poll)
+        self._delay = min(self._delay * GROWTH, LONGEST_DELAY_S)
+
+    def _files(self) -> list[str]:
+        try:
+            with os.scandir(self._directory) as entries:
+                names = [e.path for e in entries if e.name.startswith(self._prefix) and e.name.endswith(SUFFIX)]
+        except OSError:  # the file server is away for a moment; the deadline bounds it
+            return []
+        return [path for path in sorted(names)[:MOST_FILES] if path != self._own]
+
+    def _read(self, path: str) -> None:
+        try:
+            # Not to follow a link, nor to wait at a FIFO that somebody has put there.
+            descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        except OSError:  # it has gone, or is not for us
+            return
+        with os.fdopen(descriptor, "rb") as file:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                return
+            data = file.read(MOST_FILE_BYTES)
+        mac, body = data[: wire.MAC_BYTES], data[wire.MAC_BYTES :]
+        if not self._context.secret.agrees(mac, b"notice", body):
+            self._context.knocked(f"the file {os.path.basename(path)}")
+            return
+        try:
+            parsed = wire.decode(body)
+            addresses = [wire.text({"a": a}, "a", 64) for a in parsed["addresses"][:8]]
+            ports = [wire.integer({"p": p}, "p", 1, 65535) for p in parsed["ports"][:4]]
+        except (wire.WireError, KeyError, TypeError):
+            return
+        for address in addresses:
+            for port in ports:
+                self._context.found(Lead(address, port, "directory"))

@@ -1,0 +1,95 @@
+"""The scheduler names the first host: try the job's own check-in ports there."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mingle_hooks.rendezvous.lookup import Lookup
+from mingle_hooks.rendezvous.search import Lead
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from mingle_hooks.rendezvous.loop import Timer
+    from mingle_hooks.rendezvous.ways import Context, Notice
+
+# The first tries come quickly, for a job starts everywhere at about the same time; then they slow down.
+FIRST_DELAY_S = 0.01
+GROWTH = 1.6
+LONGEST_DELAY_S = 0.25
+# With many members each asks less often, so that rank 0's host sees at most some 4,000 rounds a second.
+ROUNDS_PER_SECOND = 4000
+# A name is looked up again after this long: it may have been registered only now.
+LOOK_UP_AGAIN_S = 5.0
+
+
+def way(context: Context) -> HostsWay | None:
+    """Return this way where the scheduler names hosts."""
+    if not context.leader_hosts:
+        return None
+    suffix = context.host_suffix
+    names = [host + suffix for host in context.leader_hosts] if suffix else []
+    return HostsWay(context, "hosts", [*names, *context.leader_hosts], context.ports)
+
+
+class HostsWay:
+    """Tries each of `ports` on each address of each of `hosts`, again and again."""
+
+    def __init__(self, context: Context, name: str, hosts: Sequence[str], ports: Sequence[int]) -> None:
+        self._context, self._name, self._hosts, self._ports = context, name, hosts, ports
+        self._delay = FIRST_DELAY_S
+        self._timer: Timer | None = None
+        self._addresses: dict[str, list[str]] = {}
+        self._lookup: Lookup | None = None
+        self._next_lookup = 0.0
+        self._wanted = False
+
+    def search(self, wanted: bool) -> None:  # noqa: FBT001
+        """Begin, or stop, trying."""
+        if wanted and not self._wanted:
+            self._delay = FIRST_DELAY_S
+            self._wanted = True
+            self._round()
+        elif not wanted:
+            self._wanted = False
+            if self._timer is not None:
+                self._timer.cancel()
+
+    def announce(self, notice: Notice | None) -> None:
+        """Nothing to do: a leader that listens on the job's ports is found."""
+
+    def tried(self) -> str:
+        """Name the hosts and ports."""
+        unknown = [host for host in self._hosts if self._addresses.get(host) == []]
+        what = f"{', '.join(self._hosts[:3])} ports {', '.join(map(str, self._ports))}"
+        return what + (f" (name not known: {', '.join(unknown[:3])})" if unknown else "")
+
+    def close(self) -> None:
+        """Stop; a look-up that hangs is left to end by itself, with the process."""
+        self.search(wanted=False)
+        if self._lookup is not None:
+            self._lookup.close()
+
+    def _round(self) -> None:
+        loop = self._context.loop
+        if self._lookup is None and loop.clock() >= self._next_lookup:
+            self._next_lookup = loop.clock() + LOOK_UP_AGAIN_S
+            unknown = [host for host in self._hosts if not self._addresses.get(host)]
+            if unknown:
+                self._lookup = Lookup(loop, unknown, self._looked_up)
+        for host in self._hosts:
+            for address in self._addresses.get(host, ()):
+                for port in self._ports:
+                    self._context.found(Lead(address, port, self._name))
+        longest = max(LONGEST_DELAY_S, (self._context.nodes or 1) / ROUNDS_PER_SECOND)
+        self._timer = loop.after(loop.about(self._delay), self._round)
+        self._delay = min(self._delay * GROWTH, longest)
+
+    def _looked_up(self, addresses: dict[str, list[str]]) -> None:
+        """Take the addresses that a look-up gave, and try them at once."""
+        self._lookup = None
+        self._addresses.update(addresses)
+        if self._wanted and any(addresses.values()):
+            if self._timer is not None:
+                self._timer.cancel()
+            self._round()

@@ -1,0 +1,139 @@
+"""The bytes between members: frames, their bounds, and the proof that the other side holds the key.
+
+A frame is ``length (4 bytes, big-endian) | kind (1 byte) | payload``; length counts the payload. A payload is
+JSON, before it, once both sides have proved themselves, a 32-byte MAC over direction, count, kind and JSON.
+
+::
+
+    member                                leader
+      HELLO      tag, nonce            →
+                                       ←  CHALLENGE  nonce, leader, ticket, host, proof
+      CHECKIN    MAC, the member       →
+                                       ←  WELCOME    MAC, addresses to try, port
+      REACHED    MAC, which            →
+                                       ←  PROGRESS   MAC, how many are in
+                                       ←  ANSWER     MAC, epoch, the world, this member's place
+      READY      MAC, epoch            →
+                                       ←  COMMIT     MAC, epoch
+      DONE       MAC                   →
+
+FAILED ends it from the leader's side, GAVE_UP from the member's. Nobody prints before COMMIT, and COMMIT is
+sent only when all N are READY.
+"""
+
+from __future__ import annotations
+
+import hmac
+import json
+import struct
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from mingle_hooks.rendezvous.attempt import Secret
+
+HEADER = struct.Struct("!IB")
+MAC_BYTES = 32
+NONCE_BYTES = 16
+
+# Without proof.
+HELLO, CHALLENGE, MISMATCH, REFUSED, VERIFY, VERIFIED = range(1, 7)
+# With proof.
+CHECKIN, WELCOME, REACHED, PROGRESS, ANSWER, READY, COMMIT, DONE, FAILED, GAVE_UP, MOVED, RIVAL = range(16, 28)
+
+# A stranger's frame: tag, nonce and proof, as hex, in JSON.
+MOST_STRANGER_BYTES = 512
+# A member's frame: names and numbers of one member, and the addresses that it reached.
+MOST_MEMBER_BYTES = 8 * 1024
+# A leader's frame: the roster of 65,536 members at some 100 bytes each.
+MOST_LEADER_BYTES = 8 * 1024 * 1024
+
+Body = dict[str, Any]
+
+
+class WireError(Exception):
+    """The other side sent something that no honest member sends; the connection is closed, no more."""
+
+
+def frame(kind: int, payload: bytes) -> bytes:
+    """Return one frame."""
+    return HEADER.pack(len(payload), kind) + payload
+
+
+def encode(body: Body) -> bytes:
+    """Return a body as compact JSON."""
+    return json.dumps(body, separators=(",", ":")).encode()
+
+
+def decode(payload: bytes) -> Body:
+    """Return a JSON object; anything else raises WireError."""
+    try:
+        body = json.loads(payload)
+    except (ValueError, RecursionError) as error:
+        raise WireError("not JSON") from error
+    if not isinstance(body, dict):
+        raise WireError("not an object")
+    return body
+
+
+class Session:
+    """Seals and opens the frames of one connection, after both nonces are known.
+
+    `mine` and `theirs` are b"member" or b"leader". The count inside each MAC makes a repeated, dropped or
+    reordered frame fail.
+    """
+
+    __slots__ = ("_key", "_mine", "_opened", "_sealed", "_theirs")
+
+    def __init__(self, secret: Secret, member_nonce: bytes, leader_nonce: bytes, mine: bytes, theirs: bytes) -> None:
+        self._key = secret.mac(b"session", member_nonce, leader_nonce)
+        self._mine, self._theirs = mine, theirs
+        self._sealed = self._opened = 0
+
+    def seal(self, kind: int, payload: bytes) -> bytes:
+        """Return a whole frame with its MAC."""
+        mac = self._mac(self._mine, self._sealed, kind, payload)
+        self._sealed += 1
+        return HEADER.pack(len(payload) + MAC_BYTES, kind) + mac + payload
+
+    def open(self, kind: int, payload: bytes) -> Body:
+        """Return the body of a frame; a wrong MAC raises WireError."""
+        mac, payload = payload[:MAC_BYTES], payload[MAC_BYTES:]
+        if not hmac.compare_digest(mac, self._mac(self._theirs, self._opened, kind, payload)):
+            raise WireError("wrong MAC")
+        self._opened += 1
+        return decode(payload)
+
+    def _mac(self, side: bytes, count: int, kind: int, payload: bytes) -> bytes:
+        return hmac.digest(self._key, side + struct.pack("!QB", count, kind) + payload, "sha256")
+
+
+def integer(body: Body, name: str, low: int, high: int) -> int:
+    """Return body[name], an integer from low to high."""
+    value = body.get(name)
+    if type(value) is not int or not low <= value <= high:
+        raise WireError(f"{name}: not an integer from {low} to {high}")
+    return value
+
+
+def optional_integer(body: Body, name: str, low: int, high: int) -> int | None:
+    """Return body[name], an integer from low to high, or None."""
+    return None if body.get(name) is None else integer(body, name, low, high)
+
+
+def text(body: Body, name: str, longest: int) -> str:
+    """Return body[name], printable text of at most `longest` characters."""
+    value = body.get(name)
+    if not isinstance(value, str) or len(value) > longest or not value.isprintable():
+        raise WireError(f"{name}: not printable text of at most {longest} characters")
+    return value
+
+
+def hexadecimal(body: Body, name: str, size: int) -> bytes:
+    """Return body[name], `size` bytes as hex digits."""
+    try:
+        value = bytes.fromhex(text(body, name, 2 * size))
+    except ValueError as error:
+        raise WireError(f"{name}: not hex") from error
+    if len(value) != size:
+        raise WireError(f"{name}: not {size} bytes")
+    return value

@@ -1,0 +1,52 @@
+"""A directory on this node that only this user can enter, for what the tasks of one attempt share."""
+
+from __future__ import annotations
+
+import os
+import stat
+from typing import TYPE_CHECKING
+
+from mingle_hooks.errors import PlaceError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+RUN_ROOT = "/run/mingle"  # where the Prolog makes a directory for each job
+
+
+def path(environ: Mapping[str, str], job_id: str | None, name: str, run_root: str = RUN_ROOT) -> str:
+    """Return the directory's path, the same for every task of this user on this node; it may not be there yet.
+
+    It lies in the Prolog's directory for the job, the login session's, or /tmp. In /tmp anybody can make
+    any name, so `name` must be one that others cannot guess.
+    """
+    if job_id is not None and "/" not in job_id and is_private(job := f"{run_root}/{job_id}"):
+        return f"{job}/{name}"
+    session = environ.get("XDG_RUNTIME_DIR", "")
+    if os.path.isabs(session) and is_private(session):
+        return f"{session}/mingle-{name}"
+    return f"/tmp/mingle-{os.getuid()}-{name}"  # noqa: S108 - mode 0700, and checked
+
+
+def make(directory: str) -> None:
+    """Make the directory, unless it is there and private. Raises PlaceError."""
+    try:
+        os.mkdir(directory, 0o700)
+    except FileExistsError:
+        pass
+    except OSError as error:
+        raise PlaceError("to make a directory", f"{directory}: {error.strerror}", "XDG_RUNTIME_DIR") from error
+    if not is_private(directory):
+        raise PlaceError(
+            "a directory that only this user can enter", f"{directory}, which others can", "to have it removed"
+        )
+
+
+def is_private(directory: str) -> bool:
+    """Tell whether this is a real directory of this user's that nobody else can enter and that can be written."""
+    try:
+        found = os.lstat(directory)
+    except OSError:
+        return False
+    is_own = stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o077
+    return is_own and os.access(directory, os.W_OK | os.X_OK)

@@ -1,0 +1,1 @@
+"""What schedulers tell a process about its job: one adapter each."""

@@ -1,0 +1,80 @@
+"""What a scheduler tells a process about its job, in one shape for all schedulers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from mingle_hooks.errors import FactsError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+# More nodes than any machine built has; a bound on what a hostile variable can make us allocate.
+MOST_NODES = 65_536
+# The longest id, in characters: it is hashed and exported, and PBS array ids with a server name stay below it.
+LONGEST_ID = 255
+# Hosts to ask when rank 0 may be on any of them: enough for real uses, few enough to ask all at once.
+MOST_LEADER_HOSTS = 64
+
+
+@dataclass(frozen=True)
+class JobFacts:
+    """What is known of the job, the step and this process; None or empty where it is not known.
+
+    A *member* is a node of the step. `hosts` holds the step's hosts in node-rank order, each once.
+    `node_rank` counts from 0 within the step. `task_rank` and `task_count` count the step's tasks
+    (processes) over all nodes, `local_rank` and `local_count` those on this node.
+    """
+
+    scheduler: str
+    job_id: str | None = None
+    step: str = ""
+    restarts: int = 0
+    nodes: int | None = None
+    node_rank: int | None = None
+    hosts: tuple[str, ...] = ()
+    # Where rank 0 may be, best guess first. hosts[:1] unless the scheduler places rank 0 elsewhere.
+    leader_hosts: tuple[str, ...] = ()
+    task_rank: int | None = None
+    task_count: int | None = None
+    local_rank: int | None = None
+    local_count: int | None = None
+    # Tasks on each node in node-rank order, or () when not known.
+    tasks_per_node: tuple[int, ...] = ()
+    # Slots that the scheduler granted on this node.
+    cpus: int | None = None
+    gpus: int | None = None
+    # The batch script of a job with several nodes: it runs on the first node only and must not wait for the others.
+    is_batch: bool = False
+    # Key material that only this job's processes have (PBS_JOBCOOKIE), or None. Never shown.
+    cookie: str | None = field(default=None, repr=False)
+    # For --explain: field name -> the variable or file that it was read from.
+    sources: Mapping[str, str] = field(default_factory=dict, compare=False)
+
+    def __post_init__(self) -> None:
+        """Refuse facts that contradict themselves, so that nothing later has to look."""
+        if self.nodes is not None and not 1 <= self.nodes <= MOST_NODES:
+            raise FactsError(
+                f"1 to {MOST_NODES} nodes", f"{self.nodes} ({self._source('nodes')})", "--nodes N"
+            )
+        _within("node rank", self.node_rank, self.nodes, self._source("node_rank"), "--rank R")
+        _within("task rank", self.task_rank, self.task_count, self._source("task_rank"), "--scope node")
+        _within("local rank", self.local_rank, self.local_count, self._source("local_rank"), "--scope node")
+        if self.hosts and self.nodes is not None and len(self.hosts) != self.nodes:
+            raise FactsError(
+                f"{self.nodes} hosts ({self._source('nodes')})",
+                f"{len(self.hosts)} ({self._source('hosts')})",
+                "the same command with --nodes, or unset the variable that is left over from another job",
+            )
+
+    def _source(self, name: str) -> str:
+        return self.sources.get(name, self.scheduler)
+
+
+def _within(what: str, value: int | None, count: int | None, source: str, remedy: str) -> None:
+    if value is None:
+        return
+    if value < 0 or (count is not None and value >= count):
+        limit = "0 or more" if count is None else f"0 to {count - 1}"
+        raise FactsError(f"a {what} of {limit}", f"{value} ({source})", remedy)

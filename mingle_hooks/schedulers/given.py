@@ -1,0 +1,44 @@
+"""Ranks that a platform gave, as VESSL's runs, Toolkit's replicas and Kubeflow's training jobs do."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mingle_hooks.schedulers.facts import MOST_NODES, JobFacts
+from mingle_hooks.schedulers.variables import MOST_TASKS, Variables
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+HOST = "[A-Za-z0-9_][A-Za-z0-9._:-]*"  # a name or an address, IPv6 too
+
+
+def facts(environ: Mapping[str, str]) -> JobFacts | None:
+    """Return what was given, or None: it takes MASTER_ADDR, and NODE_RANK or RANK.
+
+    What an earlier mingle exported (it left MINGLE_ID) was not given by anybody. A RANK without LOCAL_RANK
+    is a replica's, and replicas are members; one with LOCAL_RANK is a process's, and the nodes are
+    groups, as torchrun names them. Raises FactsError for a variable that makes no sense.
+    """
+    named = environ.get("NODE_RANK") or environ.get("RANK")
+    if environ.get("MINGLE_ID") or not environ.get("MASTER_ADDR") or not named:
+        return None
+    read = Variables(environ)
+    is_task = bool(environ.get("LOCAL_RANK"))
+    rank_names, count_names = ["NODE_RANK", "GROUP_RANK"], ["NUM_NODES", "NNODES", "GROUP_WORLD_SIZE"]
+    if not is_task and not environ.get("NODE_RANK"):
+        rank_names.append("RANK")
+        count_names.append("WORLD_SIZE")
+    leader = read.text("leader_hosts", "MASTER_ADDR", pattern=HOST)
+    return JobFacts(
+        scheduler="given",
+        nodes=read.number("nodes", *count_names, least=1, most=MOST_NODES),
+        node_rank=read.number("node_rank", *rank_names, most=MOST_NODES),
+        leader_hosts=(leader,) if leader else (),
+        task_rank=read.number("task_rank", "RANK") if is_task else None,
+        task_count=read.number("task_count", "WORLD_SIZE", least=1) if is_task else None,
+        local_rank=read.number("local_rank", "LOCAL_RANK"),
+        local_count=read.number("local_count", "LOCAL_WORLD_SIZE", least=1) if is_task else None,
+        gpus=read.number("gpus", "GPUS_PER_NODE", most=MOST_TASKS),
+        sources=read.sources,
+    )

@@ -1,0 +1,110 @@
+"""OpenPBS and PBS Professional.
+
+Source: the PBS User's Guide (environment variables, pbsdsh, pbs_tmrsh) and recorded environments.
+
+The job script runs on the first host only, and its sisters run only what it starts there with
+pbs_tmrsh or pbsdsh. So in a job of several hosts the script does not take part (`is_batch`): waiting for
+sisters that it has still to start would hang. It starts one task on each host, its own included, and
+those meet; `step` is "" in all of them.
+
+`restarts` is not told: a rerun job has the same variables, but another PBS_JOBCOOKIE.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from mingle_hooks.schedulers import nodefile
+from mingle_hooks.schedulers.facts import MOST_NODES, JobFacts
+from mingle_hooks.schedulers.variables import Variables
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+CONFIGURATION = "/etc/pbs.conf"
+HOME = "/var/spool/pbs"
+# 0.ctl, 2[4].ctl: no slash, so that it can stand in a path.
+JOB_ID = r"[0-9]{1,12}(\[[0-9]{0,10}\]|-[0-9]{1,10})?(\.[A-Za-z0-9._-]{1,200})?"
+COOKIE = r"[0-9A-Za-z._-]{16,255}"
+TASK = "[0-9A-Fa-f]{1,8}"
+# Tasks of pbsdsh and pbs_tmrsh have eight hexadecimal digits, the job script a short decimal number.
+TASK_DIGITS = 8
+
+
+def facts(environ: Mapping[str, str], configuration: str = CONFIGURATION) -> JobFacts | None:
+    """Return what PBS says, or None outside of its jobs.
+
+    `configuration` is where PBS_HOME is looked up when a task on the first host was given no PBS_NODEFILE.
+    Raises FactsError for a variable or a node file that makes no sense.
+    """
+    read = Variables(environ)
+    job_id = read.text("job_id", "PBS_JOBID", pattern=JOB_ID)
+    if job_id is None:
+        return None
+    node_rank = read.number("node_rank", "PBS_NODENUM", most=MOST_NODES)
+    path = read.long("hosts", "PBS_NODEFILE") or _kept_nodefile(read, job_id, configuration)
+    slots = nodefile.read(path) if path else {}
+    is_batch = len(slots) > 1 and node_rank in (0, None) and _is_script(read)
+    return of_slots(read, slots, job_id=job_id, node_rank=node_rank, is_batch=is_batch, scheduler="pbs")
+
+
+def of_slots(
+    read: Variables,
+    slots: nodefile.Slots,
+    *,
+    scheduler: str,
+    job_id: str,
+    node_rank: int | None,
+    is_batch: bool,
+    gpus: int | None = None,
+) -> JobFacts:
+    """Return the facts of a job whose node file is `slots`, which may be empty where it cannot be read."""
+    hosts, per_node = tuple(slots), tuple(slots.values())
+    if len(hosts) == 1 and node_rank is None:
+        node_rank = 0
+    here = 0 if is_batch else node_rank
+    for fact in ("nodes", "task_count", "tasks_per_node", "local_count"):
+        read.sources[fact] = read.sources.get("hosts", "PBS_NODEFILE")
+    return JobFacts(
+        scheduler=scheduler,
+        job_id=job_id,
+        nodes=len(hosts) or None,
+        node_rank=None if is_batch else node_rank,
+        hosts=hosts,
+        leader_hosts=hosts[:1],
+        task_count=sum(per_node) or None,
+        local_count=per_node[here] if here is not None and here < len(per_node) else None,
+        tasks_per_node=per_node,
+        cpus=read.number("cpus", "NCPUS", least=1),
+        gpus=gpus,
+        is_batch=is_batch,
+        cookie=read.text("cookie", "PBS_JOBCOOKIE", pattern=COOKIE, secret=True),
+        sources=read.sources,
+    )
+
+
+def _is_script(read: Variables) -> bool:
+    task = read.text("task", "PBS_TASKNUM", pattern=TASK)
+    return task is not None and len(task) < TASK_DIGITS
+
+
+def _kept_nodefile(read: Variables, job_id: str, configuration: str) -> str | None:
+    """Return where PBS keeps the node file: a task on the first host is not told, but may read it there."""
+    path = os.path.join(_home(configuration), "aux", job_id)  # noqa: PTH118 - pathlib is slow to import
+    if not os.access(path, os.R_OK):
+        return None
+    read.sources["hosts"] = path
+    return path
+
+
+def _home(configuration: str) -> str:
+    """Return PBS_HOME, from lines such as ``PBS_HOME=/var/spool/pbs``."""
+    if not os.access(configuration, os.R_OK):
+        return HOME
+    with open(configuration, errors="replace") as file:  # noqa: PTH123 - pathlib is slow to import
+        for line in file.read(65_536).splitlines():  # a real one has a dozen lines
+            name, _, value = line.partition("=")
+            if name.strip() == "PBS_HOME" and value.strip():
+                return value.strip()
+    return HOME

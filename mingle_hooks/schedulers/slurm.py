@@ -1,0 +1,191 @@
+"""Slurm 22.05 to 26.05.
+
+Source: srun(1), sbatch(1), src/common/env.c, src/srun/srun.c, and recorded environments.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mingle_hooks.errors import FactsError
+from mingle_hooks.schedulers import counts, hostlist
+from mingle_hooks.schedulers.facts import MOST_LEADER_HOSTS, MOST_NODES, JobFacts
+from mingle_hooks.schedulers.variables import Variables
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+# The batch script and salloc's shell have step ids too: -5 and -6 as signed numbers, in some versions
+# printed unsigned. Those from here on are such special steps (slurm.h: SLURM_MAX_NORMAL_STEP_ID).
+FIRST_SPECIAL_STEP = 0xFFFFFFF0
+# Slurm's own bound on the components of a heterogeneous job (MAX_HET_JOB_COMPS).
+MOST_COMPONENTS = 128
+# As many GPUs as one node can have, by a wide margin.
+MOST_GPUS = 4096
+
+_NO_COUNTS: tuple[int, ...] = ()
+
+
+def facts(environ: Mapping[str, str]) -> JobFacts | None:
+    """Return what Slurm says, or None outside of its jobs.
+
+    In a task of srun the members are the step's nodes. In the batch script and in salloc's shell they are
+    the job's, and with several of them `is_batch` is set.
+    Raises FactsError when the variables make no sense or contradict each other.
+    """
+    read = Variables(environ)
+    job_id = read.text("job_id", "SLURM_JOB_ID", "SLURM_JOBID", pattern="[0-9]{1,10}")
+    if job_id is None:
+        return None
+    components = _components(read, job_id)
+    if components:  # the same in all components
+        job_id = read.text("job_id", "SLURM_JOB_ID_HET_GROUP_0", pattern="[0-9]{1,10}") or job_id
+    job_hosts = _hosts(read, "SLURM_JOB_NODELIST", "SLURM_NODELIST")
+    step = _step(read)
+    step_hosts = _hosts(read, "SLURM_STEP_NODELIST") if step is not None else ()
+    # sbatch hands the submitter's variables on, so a step's may be left over from another job: Slurm 22.05
+    # does not overwrite them in the batch script. They name other hosts.
+    known = {*job_hosts, *(host for hosts in components for host in hosts)}
+    if step is not None and step_hosts and known.issuperset(step_hosts):
+        return _in_step(read, job_id, step, step_hosts, components)
+    return _in_job(read, job_id, job_hosts, components)
+
+
+def _in_step(
+    read: Variables, job_id: str, step: str, hosts: tuple[str, ...], components: list[tuple[str, ...]]
+) -> JobFacts:
+    nodes = read.number("nodes", "SLURM_STEP_NUM_NODES", least=1, most=MOST_NODES) or len(hosts)
+    node_rank = read.number("node_rank", "SLURM_NODEID", most=MOST_NODES)
+    task_count = read.number("task_count", "SLURM_STEP_NUM_TASKS", "SLURM_NTASKS", least=1)
+    per_node = _counts(read, "SLURM_STEP_TASKS_PER_NODE")
+    if per_node and (len(per_node) != nodes or sum(per_node) != (task_count or sum(per_node))):
+        raise FactsError(
+            f"{task_count or 'some'} tasks on {nodes} nodes",
+            f"{len(per_node)} nodes with {sum(per_node)} tasks (SLURM_STEP_TASKS_PER_NODE)",
+            "unset the variable that is left over from another job",
+        )
+    if components:
+        # Two steps in different components have the same job id and the same step id, but not this.
+        step = f"{step}@{hosts[0]}"
+    in_order = _rank_order(hosts, components)
+    if per_node and len(in_order) == len(hosts):
+        tasks = dict(zip(hosts, per_node, strict=True))
+        per_node = tuple(tasks[host] for host in in_order)
+    own = read.environ.get("SLURMD_NODENAME")
+    if own in in_order and node_rank is not None and in_order[node_rank : node_rank + 1] != (own,):
+        in_order = ()  # `srun A : B` in one allocation: the list is sorted, the ranks follow the components
+    anywhere = not in_order or read.environ.get("SLURM_DISTRIBUTION") == "arbitrary"
+    return JobFacts(
+        scheduler="slurm",
+        job_id=job_id,
+        step=step,
+        restarts=read.number("restarts", "SLURM_RESTART_COUNT") or 0,
+        nodes=nodes,
+        node_rank=node_rank,
+        hosts=in_order,
+        leader_hosts=(in_order or hosts)[:MOST_LEADER_HOSTS] if anywhere else in_order[:1],
+        task_rank=read.number("task_rank", "SLURM_PROCID"),
+        task_count=task_count,
+        local_rank=read.number("local_rank", "SLURM_LOCALID"),
+        local_count=_local_count(read, per_node, node_rank) if in_order else None,
+        tasks_per_node=per_node if in_order else (),
+        cpus=read.number("cpus", "SLURM_CPUS_ON_NODE", least=1),
+        gpus=_gpus(read),
+        sources=read.sources,
+    )
+
+
+def _in_job(
+    read: Variables, job_id: str, hosts: tuple[str, ...], components: list[tuple[str, ...]]
+) -> JobFacts:
+    """Return the facts of the batch script or of salloc's shell, whose own task numbers say nothing."""
+    if components:
+        hosts = tuple(dict.fromkeys(host for component in components for host in component))
+        read.sources["nodes"] = read.sources["hosts"] = "SLURM_JOB_NODELIST_HET_GROUP_*"
+        nodes, task_count, per_node = len(hosts), None, _NO_COUNTS
+    else:
+        told = read.number("nodes", "SLURM_JOB_NUM_NODES", "SLURM_NNODES", least=1, most=MOST_NODES)
+        nodes = told or len(hosts)
+        task_count = read.number("task_count", "SLURM_NTASKS", least=1)
+        per_node = _counts(read, "SLURM_TASKS_PER_NODE")
+        if len(per_node) != nodes:
+            per_node = _NO_COUNTS  # a step's: srun overwrites the job's, and mpirun's daemons hand it on
+    return JobFacts(
+        scheduler="slurm",
+        job_id=job_id,
+        restarts=read.number("restarts", "SLURM_RESTART_COUNT") or 0,
+        nodes=nodes or None,
+        node_rank=0 if nodes == 1 else None,
+        hosts=hosts,
+        leader_hosts=hosts[:1],
+        task_count=task_count,
+        local_count=_local_count(read, per_node, 0),
+        tasks_per_node=per_node,
+        cpus=read.number("cpus", "SLURM_CPUS_ON_NODE", least=1),
+        gpus=_gpus(read),
+        is_batch=nodes > 1,
+        sources=read.sources,
+    )
+
+
+def _step(read: Variables) -> str | None:
+    """Return the id of an ordinary step, or None in the batch script and in salloc's shell."""
+    text = read.text("step", "SLURM_STEP_ID", "SLURM_STEPID", pattern="-[0-9]{1,2}|[0-9]{1,10}")
+    if text is None or text.startswith("-") or int(text) >= FIRST_SPECIAL_STEP:
+        return None
+    return str(int(text))
+
+
+def _components(read: Variables, job_id: str) -> list[tuple[str, ...]]:
+    """Return the hosts of each component of a heterogeneous job; an ordinary job has none.
+
+    They may be left over from a job that submitted this one, and then none of them has its id.
+    """
+    size = read.number("components", "SLURM_HET_SIZE", most=MOST_COMPONENTS) or 0
+    if job_id not in {read.environ.get(f"SLURM_JOB_ID_HET_GROUP_{n}") for n in range(size)}:
+        return []
+    return [_hosts(read, f"SLURM_JOB_NODELIST_HET_GROUP_{n}") for n in range(size)]
+
+
+def _hosts(read: Variables, *names: str) -> tuple[str, ...]:
+    text = read.long("hosts", *names)
+    if text is None:
+        return ()
+    return tuple(dict.fromkeys(hostlist.expand(text)))
+
+
+def _rank_order(hosts: tuple[str, ...], components: list[tuple[str, ...]]) -> tuple[str, ...]:
+    """Return the step's hosts in the order of SLURM_NODEID, or () where components share a host.
+
+    A step over several components numbers the nodes of one component after the other, but srun
+    sorts its host list (_reorder_het_job_recs in srun.c).
+    """
+    if not components:
+        return hosts
+    wanted = set(hosts)
+    found = [host for component in components for host in component if host in wanted]
+    return tuple(found) if len(found) == len(hosts) else _one_component(hosts, components)
+
+
+def _one_component(hosts: tuple[str, ...], components: list[tuple[str, ...]]) -> tuple[str, ...]:
+    """Return hosts if they can all belong to one component: then its own order is right."""
+    return hosts if any(set(component).issuperset(hosts) for component in components) else ()
+
+
+def _counts(read: Variables, name: str) -> tuple[int, ...]:
+    text = read.long("tasks_per_node", name)
+    return counts.expand(text) if text else _NO_COUNTS
+
+
+def _local_count(read: Variables, per_node: tuple[int, ...], node_rank: int | None) -> int | None:
+    if node_rank is None or node_rank >= len(per_node):
+        return None
+    read.sources["local_count"] = read.sources["tasks_per_node"]
+    return per_node[node_rank]
+
+
+def _gpus(read: Variables) -> int | None:
+    """Return the GPUs on this node: Slurm's count, else the length of its list such as ``0-3,6``."""
+    number = read.number("gpus", "SLURM_GPUS_ON_NODE", most=MOST_GPUS)
+    listed = read.long("gpus", "SLURM_STEP_GPUS", "SLURM_JOB_GPUS") if number is None else None
+    return len(hostlist.expand(f"[{listed}]", most=MOST_GPUS)) if listed else number

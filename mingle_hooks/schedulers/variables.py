@@ -1,0 +1,70 @@
+"""Reading a scheduler's variables: each value is parsed into its type, and remembers where it came from."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from mingle_hooks.errors import FactsError
+from mingle_hooks.schedulers.facts import LONGEST_ID
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+# Ids are unsigned 32-bit in Slurm and below ten digits elsewhere; more is no number of ours.
+LARGEST = 4_294_967_295
+# 65,536 nodes with 256 tasks each.
+MOST_TASKS = 16_777_216
+
+_NUMBER = re.compile(r"[0-9]{1,10}")
+
+
+class Variables:
+    """An environment, and in `sources` the variable that gave each fact.
+
+    Each method takes the fact's name and the variables that may hold it, the best first. A variable
+    that is set to nothing counts as not set, as shells can hardly tell the two apart.
+    """
+
+    def __init__(self, environ: Mapping[str, str]) -> None:
+        self.environ = environ
+        self.sources: dict[str, str] = {}
+
+    def text(self, fact: str, *names: str, pattern: str = r"\S+", secret: bool = False) -> str | None:
+        """Return the first that is set; raise FactsError if it is too long, not printable, not as pattern."""
+        for name in names:
+            value = self.environ.get(name, "")
+            if not value:
+                continue
+            if len(value) > LONGEST_ID or not value.isprintable() or not re.fullmatch(pattern, value):
+                raise _bad(
+                    name, f"at most {LONGEST_ID} printable characters like {pattern}", value, secret=secret
+                )
+            self.sources[fact] = name
+            return value
+        return None
+
+    def number(self, fact: str, *names: str, least: int = 0, most: int = MOST_TASKS) -> int | None:
+        """Return the first that is set, as a number; raise FactsError if it is none from least to most."""
+        for name in names:
+            value = self.environ.get(name, "")
+            if not value:
+                continue
+            if not _NUMBER.fullmatch(value) or not least <= int(value) <= most:
+                raise _bad(name, f"a number from {least} to {most}", value)
+            self.sources[fact] = name
+            return int(value)
+        return None
+
+    def long(self, fact: str, *names: str) -> str | None:
+        """Return the first that is set, whatever it holds: the caller parses it."""
+        for name in names:
+            if value := self.environ.get(name, ""):
+                self.sources[fact] = name
+                return value
+        return None
+
+
+def _bad(name: str, expected: str, value: str, *, secret: bool = False) -> FactsError:
+    seen = "something else" if secret else f"{value[:80]!r}"
+    return FactsError(f"{name} with {expected}", seen, f"unset {name} if it is left over from another job")

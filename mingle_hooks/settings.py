@@ -1,0 +1,262 @@
+"""What the site and the user decided; the later wins: defaults, two files, MINGLE_* variables, options.
+
+The table below is all there is: the command line, the README and the checks are made from it.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from mingle_hooks import values
+from mingle_hooks.errors import SettingsError, UsageError
+from mingle_hooks.fabric.ports import DEFAULT_RANGE
+from mingle_hooks.files import UnfitError, config_directory, contents
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from mingle_hooks.fabric.interfaces import Preference
+
+SYSTEM_FILE = "/etc/mingle/mingle.toml"
+_MOST_BYTES = 1 << 20  # a settings file is a screenful; this keeps a wrong path from filling the memory
+
+
+class Setting(NamedTuple):
+    """One setting. An empty key, variable or option means that it cannot be set there.
+
+    `key` is its place in the TOML files, with its table before the dot. `site_only` keys count in the
+    site's file alone, because root's hooks use them.
+    """
+
+    name: str
+    key: str
+    variable: str
+    option: str
+    read: values.Reader
+    default: Any
+    help: str
+    site_only: bool = False
+
+
+_SCOPE = partial(values.one_of, words=("node", "task"))
+
+# What belongs to one job (id, nodes, rank, master) is in no file: left there, it would break the next job.
+# `insecure` is in none either: a forgotten line would turn authentication off for good.
+TABLE = (
+    Setting("id", "", "MINGLE_ID", "--id", values.identifier, None,
+            "the name that all members of the world share; the scheduler's job id by default"),
+    Setting("nodes", "", "MINGLE_NODES", "--nodes", values.nodes, None,
+            "how many members the world has; the scheduler's number by default"),
+    Setting("rank", "", "MINGLE_RANK", "--rank", values.rank, None,
+            "this member's node rank; the scheduler's by default, else members elect"),
+    Setting("master", "", "MINGLE_MASTER", "--master", values.endpoint, None,
+            "HOST[:PORT] where rank 0 is, where nothing else can find it"),
+    Setting("via", "via", "MINGLE_VIA", "--via", values.words, (),
+            "ways to find rank 0, such as multicast,directory; all that apply by default"),
+    Setting("scope", "scope", "MINGLE_SCOPE", "--scope", _SCOPE, "node",
+            "what a member is: node, or task for one answer per process"),
+    Setting("shell", "shell", "MINGLE_SHELL", "--shell", values.word, "sh",
+            "the language of the output: sh, csh, fish, json, dotenv, taskprolog"),
+    Setting("frameworks", "for", "MINGLE_FOR", "--for", values.words, (),
+            "frameworks whose own variables are set too, such as torchrun,nccl"),
+    Setting("iface", "iface", "MINGLE_IFACE", "--iface", values.networks, (),
+            "interface names or CIDRs that may be used, in order; by default the fastest"),
+    Setting("port_range", "port_range", "MINGLE_PORT_RANGE", "--port-range", values.ports, DEFAULT_RANGE,
+            "A-B, where rank 0 finds its ports"),
+    Setting("timeout", "timeout", "MINGLE_TIMEOUT", "--timeout", values.seconds, 300.0,
+            "how long to wait for the others: seconds, or 90s, 5m, 1h"),
+    Setting("slots", "slots", "MINGLE_SLOTS", "--slots", values.slots, None,
+            "processes on this node: N, gpus, tasks or cpus; by default the GPUs, else the tasks, else 1"),
+    Setting("key_file", "key_file", "MINGLE_KEY_FILE", "--key-file", values.path, None,
+            "a file with the key that all members share, readable by its owner only"),
+    Setting("directory", "directory", "MINGLE_DIRECTORY", "--directory", values.path, None,
+            "a shared directory through which members may find rank 0"),
+    Setting("host_suffix", "host_suffix", "MINGLE_HOST_SUFFIX", "--host-suffix", values.suffix, "",
+            "what a host's name ends in on the fast network, such as .hsn.site or -ib"),
+    Setting("quiet", "quiet", "MINGLE_QUIET", "--quiet", values.switch, default=False,
+            help="say nothing while waiting"),
+    Setting("insecure", "", "MINGLE_INSECURE", "--insecure", values.switch, default=False,
+            help="use a key that everybody knows: anyone on the network can join or break the world"),
+    Setting("multicast_ttl", "multicast.ttl", "MINGLE_MULTICAST_TTL", "", values.ttl, 1,
+            "how many routers a beacon may pass, plus one"),
+    Setting("template.directories", "template.directories", "MINGLE_TEMPLATES", "", values.paths, (),
+            "where own templates are, before the user's, the site's and the built-in ones"),
+    Setting("template.launcher", "template.launcher", "", "", values.word, "torchrun",
+            "the launcher of job scripts that name none"),
+    Setting("hooks.cluster", "hooks.cluster", "", "", values.word, "cluster",
+            "the cluster's name, which goes into every job's key", site_only=True),
+    Setting("hooks.key_file", "hooks.key_file", "", "", values.path, "/etc/mingle/key",
+            "the site's key, root's alone, from which each job's key is derived", site_only=True),
+    Setting("hooks.observe", "hooks.observe", "", "", values.switch, default=False,
+            help="log what the hooks would set, and set nothing", site_only=True),
+    Setting("hooks.partitions", "hooks.partitions", "", "", values.words, (),
+            "the partitions or queues where the hooks act; all by default", site_only=True),
+    Setting("hooks.hosts", "hooks.hosts", "", "", values.hosts, (),
+            "the hosts where the hooks act; all by default", site_only=True),
+    Setting("hooks.opt_in", "hooks.opt_in", "", "", values.word, None,
+            "a word that a job's comment must hold for the hooks to act; none by default", site_only=True),
+)  # fmt: skip
+BY_NAME = {setting.name: setting for setting in TABLE}
+# Tables of the commands that have their own: `Settings.section` returns one of them.
+SECTIONS = ("template", "hooks")
+
+# MINGLE_* that are no settings: marks that mingle leaves, the key itself, and the switch of the TaskProlog.
+# What else mingle exported is listed in MINGLE_EXPORTS.
+NO_SETTINGS = ("MINGLE_WORLD", "MINGLE_RANK_OFFSET", "MINGLE_EXPORTS", "MINGLE_KEY", "MINGLE_HOOKS")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The settings of `mingle env` as typed fields, in the table's order; others through `section`."""
+
+    id: str | None
+    nodes: int | None
+    rank: int | None
+    master: tuple[str, int | None] | None
+    via: tuple[str, ...]
+    scope: str
+    shell: str
+    frameworks: tuple[str, ...]
+    iface: tuple[Preference, ...]
+    port_range: range
+    timeout: float  # seconds
+    slots: int | str | None
+    key_file: str | None
+    directory: str | None
+    host_suffix: str
+    quiet: bool
+    insecure: bool
+    multicast_ttl: int  # hops
+    sections: Mapping[str, Mapping[str, Any]]
+    sources: Mapping[str, str]
+
+    def source(self, name: str) -> str:
+        """Tell where a setting comes from: "default", a file's path, a variable or an option."""
+        return self.sources.get(name, "default")
+
+    def section(self, name: str) -> Mapping[str, Any]:
+        """Return the values of one command's own table, key by key."""
+        return self.sections[name]
+
+
+def load(
+    environ: Mapping[str, str],
+    options: Mapping[str, object],
+    *,
+    system_file: str = SYSTEM_FILE,
+    home: str | None = None,
+) -> Settings:
+    """Return the settings of this call.
+
+    `options` maps settings' names to what was typed: text, a list of texts for an option that may be
+    repeated, True for a flag; None or an empty list where it was not given. Raises UsageError for an
+    option, SettingsError for a file or a variable that cannot be used.
+    """
+    found = {setting.name: setting.default for setting in TABLE}
+    sources: dict[str, str] = {}
+    user = config_directory(environ, home)
+    given = [*_from_file(system_file, site=True)]
+    if user is not None:
+        given += _from_file(f"{user}/mingle.toml", site=False)
+    given += _from_environ(environ)
+    given += _from_options(options)
+    for setting, value, source in given:
+        found[setting.name] = _value(setting, value, source)
+        sources[setting.name] = source
+    sections: dict[str, dict[str, Any]] = {name: {} for name in SECTIONS}
+    for name in [name for name in found if "." in name]:
+        table, _, key = name.partition(".")
+        sections[table][key] = found.pop(name)
+    return Settings(**found, sections=sections, sources=sources)
+
+
+def _value(setting: Setting, value: object, source: str) -> object:
+    try:
+        return setting.read(value)
+    except UsageError as wrong:
+        kind = UsageError if source == setting.option else SettingsError
+        where = f"{setting.key} in {source}" if "/" in source else source
+        raise kind(wrong.expected, f"{wrong.seen} ({where})", wrong.remedy) from None
+
+
+def _from_options(options: Mapping[str, object]) -> Iterator[tuple[Setting, object, str]]:
+    for name, value in options.items():
+        if value not in (None, (), []):
+            yield BY_NAME[name], value, BY_NAME[name].option
+
+
+def _from_environ(environ: Mapping[str, str]) -> Iterator[tuple[Setting, object, str]]:
+    """Yield what MINGLE_* variables say. An empty one says nothing, nor does what an earlier mingle left."""
+    known = {setting.variable: setting for setting in TABLE if setting.variable}
+    ignored = {*NO_SETTINGS, *environ.get("MINGLE_EXPORTS", "").split()}
+    if "MINGLE_WORLD" in environ:
+        ignored.add("MINGLE_ID")
+    for variable in sorted(name for name in environ if name.startswith("MINGLE_")):
+        if variable in ignored:
+            continue
+        if variable not in known:
+            raise _unknown(
+                "a MINGLE_* variable that exists", variable, [*known, *NO_SETTINGS], "the environment"
+            )
+        if environ[variable]:
+            yield known[variable], environ[variable], variable
+
+
+def _from_file(path: str, *, site: bool) -> Iterator[tuple[Setting, object, str]]:
+    known = {s.key: s for s in TABLE if s.key and (site or not s.site_only)}
+    for key, value in _flat(_parsed(path, site=site), path):
+        if key not in known:
+            raise _unknown("a key that exists", key, list(known), path)
+        yield known[key], value, path
+
+
+def _flat(tree: Mapping[str, object], path: str) -> Iterator[tuple[str, object]]:
+    tables = {setting.key.partition(".")[0] for setting in TABLE if "." in setting.key}
+    for key, value in tree.items():
+        if key in tables:
+            if not isinstance(value, dict):
+                raise SettingsError(
+                    f"a table [{key}]", f"one value ({key} in {path})", f"[{key}] on its own line"
+                )
+            yield from ((f"{key}.{inner}", deep) for inner, deep in value.items())
+        else:
+            yield key, value
+
+
+def _parsed(path: str, *, site: bool) -> Mapping[str, object]:
+    """Return a settings file as a tree; an empty one where there is no such file.
+
+    It may name the key file, so nobody else may write it. The site's file lies in a directory of the
+    admin's, whose id a container may not know.
+    """
+    owners = None if site else (0, os.getuid())
+    try:
+        data = contents(path, most_bytes=_MOST_BYTES, refused_mode=stat.S_IWGRP | stat.S_IWOTH, owners=owners)
+    except (FileNotFoundError, NotADirectoryError):
+        return {}
+    except UnfitError as wrong:
+        raise SettingsError(wrong.expected, wrong.seen, wrong.remedy) from None
+    except OSError as wrong:
+        raise SettingsError(
+            "a readable settings file", f"{path}: {wrong.strerror}", f"chmod go+r {path}"
+        ) from None
+    if sys.version_info >= (3, 11):
+        import tomllib  # noqa: PLC0415 - 6 ms, only where there is a file
+    else:
+        import tomli as tomllib  # noqa: PLC0415 - as above
+    try:
+        return tomllib.loads(data.decode())
+    except (ValueError, RecursionError) as wrong:  # bad TOML and bad UTF-8 are both ValueErrors
+        raise SettingsError("a TOML file", f"{path}: {wrong}", "mending that line") from None
+
+
+def _unknown(expected: str, name: str, known: list[str], where: str) -> SettingsError:
+    import difflib  # noqa: PLC0415 - 4 ms, only for a message
+
+    near = difflib.get_close_matches(name, known, n=1, cutoff=0)
+    return SettingsError(expected, f"{name} in {where}", f"{near[0]}, which is the nearest")

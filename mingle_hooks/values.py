@@ -1,0 +1,197 @@
+"""The values that settings hold: one reader for each kind, from typed text or from TOML.
+
+A reader takes what was given, returns the value, or raises UsageError. Text is what a shell can give;
+TOML brings numbers, booleans and lists too.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from functools import partial
+from typing import TYPE_CHECKING
+
+from mingle_hooks.errors import UsageError
+from mingle_hooks.fabric.interfaces import preference
+from mingle_hooks.fabric.ports import port_range
+from mingle_hooks.schedulers.facts import LONGEST_ID, MOST_NODES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    Reader = Callable[[object], object]
+
+# More entries than any list of networks, ways or frameworks has.
+_MOST_ENTRIES = 64
+_LONGEST_PATH = 4096  # PATH_MAX, linux/limits.h
+_SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600}
+_SHORTEST_WAIT_S, _LONGEST_WAIT_S = 1, 24 * 3600
+_YES, _NO = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
+_HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,252})")
+
+
+def _wrong(expected: str, value: object, remedy: str) -> UsageError:
+    try:
+        seen = repr(value)
+    except ValueError:  # Python prints no integer of more than 4,300 digits; TOML reads one in hexadecimal
+        seen = "a number with thousands of digits"
+    return UsageError(expected, seen, remedy)
+
+
+def text(value: object) -> str:
+    """Read printable text of 1 to 255 characters."""
+    if not isinstance(value, str) or not 1 <= len(value) <= LONGEST_ID or not value.isprintable():
+        raise _wrong(f"1 to {LONGEST_ID} printable characters", value, "a shorter, plain text")
+    return value
+
+
+def identifier(value: object) -> str:
+    """Read an id; an empty one usually comes from a shell variable that is not set."""
+    if isinstance(value, str) and not value.strip():
+        raise UsageError("an id that is not empty", "an empty one (is $JOB set?)", "--id with the job's name")
+    return text(value)
+
+
+def whole(value: object, *, least: int, most: int) -> int:
+    """Read a whole number."""
+    number = value
+    if isinstance(value, str) and re.fullmatch(r"[0-9]{1,9}", value.strip()):
+        number = int(value)
+    if not isinstance(number, int) or isinstance(number, bool) or not least <= number <= most:
+        raise _wrong(f"a whole number from {least} to {most}", value, f"a number such as {least}")
+    return number
+
+
+nodes = partial(whole, least=1, most=MOST_NODES)
+rank = partial(whole, least=0, most=MOST_NODES - 1)
+port = partial(whole, least=1, most=65_535)
+# By old custom a packet with 32 or fewer hops stays within the site.
+ttl = partial(whole, least=1, most=32)
+
+
+def switch(value: object) -> bool:
+    """Read yes or no."""
+    said = value.strip().lower() if isinstance(value, str) else value
+    if said is True or said in _YES:
+        return True
+    if said is False or said in _NO:
+        return False
+    raise _wrong("true or false", value, "true")
+
+
+def seconds(value: object) -> float:
+    """Read a duration: seconds as a number or as text, or text such as 90s, 5m, 1.5h."""
+    wait = 0.0
+    if isinstance(value, str):
+        match = re.fullmatch(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)([smh]?)", value.strip())
+        wait = float(match[1]) * _SECONDS[match[2]] if match else 0.0
+    elif isinstance(value, (int, float)) and not isinstance(value, bool):
+        wait = value
+    if not _SHORTEST_WAIT_S <= wait <= _LONGEST_WAIT_S:
+        raise _wrong("a time from 1 s to 24 h", value, "300, 90s, 5m or 1h")
+    return float(wait)
+
+
+def one_of(value: object, *, words: tuple[str, ...]) -> str:
+    """Read one of a few words."""
+    if value not in words:
+        raise _wrong(" or ".join(words), value, words[0])
+    return str(value)
+
+
+def word(value: object) -> str:
+    """Read a word: the room that owns it knows which ones there are."""
+    if not isinstance(value, str) or not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}", value):
+        raise _wrong("a word of letters, digits, '-', '_' and '.'", value, "mingle env --help for the list")
+    return value
+
+
+def _listed(value: object, read: Callable[[str], object]) -> tuple[object, ...]:
+    """Split "a,b", or take a list of such, and read each entry; () for an empty list only."""
+    parts = list(value) if isinstance(value, (list, tuple)) else [value]
+    texts = [part for part in parts if isinstance(part, str)]
+    if len(texts) != len(parts):
+        raise _wrong("a list of texts", value, 'a list such as ["a", "b"], or a,b')
+    entries = [entry.strip() for text in texts for entry in text.split(",")]
+    if len(entries) > _MOST_ENTRIES:
+        raise UsageError(f"at most {_MOST_ENTRIES} entries", f"{len(entries)}", "a shorter list")
+    return tuple(read(entry) for entry in entries)
+
+
+def words(value: object) -> tuple[object, ...]:
+    """Read a list of words, in order."""
+    return _listed(value, word)
+
+
+def networks(value: object) -> tuple[object, ...]:
+    """Read a list of interface names and CIDRs, in order."""
+    return _listed(value, preference)
+
+
+def hosts(value: object) -> tuple[object, ...]:
+    """Read a list of host names."""
+    return _listed(value, _host)
+
+
+def _host(value: str) -> str:
+    if not _HOST.fullmatch(value):
+        raise _wrong("a host name", value, "the name that `hostname` prints there")
+    return value
+
+
+def ports(value: object) -> range:
+    """Read a port range A-B."""
+    if not isinstance(value, str):
+        raise _wrong("a port range as text", value, '"20000-24999"')
+    return port_range(value)
+
+
+def suffix(value: object) -> str:
+    """Read what a host's name ends in on the fast network, such as ".hsn.site" or "-ib"."""
+    if not isinstance(value, str) or not re.fullmatch(r"[A-Za-z0-9.-]{1,253}", value):
+        raise _wrong("a host name's suffix of letters, digits, '.' and '-'", value, '".hsn.cm.site" or "-ib"')
+    return value
+
+
+def path(value: object) -> str:
+    """Read a path: absolute or from "~", as a relative one means another file in every directory."""
+    if not isinstance(value, str) or not value or len(value) > _LONGEST_PATH or not value.isprintable():
+        raise _wrong(f"a path of 1 to {_LONGEST_PATH} printable characters", value, "an absolute path")
+    full = os.path.expanduser(value)
+    if not os.path.isabs(full):
+        raise _wrong("an absolute path", value, f"{os.path.abspath(full)}")
+    return full
+
+
+def paths(value: object) -> tuple[str, ...]:
+    """Read a search path: a list, or text with colons."""
+    parts = value.split(":") if isinstance(value, str) else value
+    if not isinstance(parts, (list, tuple)) or len(parts) > _MOST_ENTRIES:
+        raise _wrong(f"a list of at most {_MOST_ENTRIES} directories", value, "/a/b:/c/d")
+    return tuple(path(part) for part in parts)
+
+
+def slots(value: object) -> int | str:
+    """Read a number of slots, or what to count."""
+    return str(value) if value in ("gpus", "tasks", "cpus") else nodes(value)
+
+
+def endpoint(value: object) -> tuple[str, int | None]:
+    """Read HOST[:PORT]; an IPv6 address with a port stands in brackets. Returns (host, port or None)."""
+    if isinstance(value, str):
+        match = re.fullmatch(r"(?:\[(?P<six>[^\]]*)\]|(?P<host>[^:]*))(?::(?P<port>[0-9]{1,5}))?", value)
+        if match and match["host"] is not None and _HOST.fullmatch(match["host"]):
+            return match["host"], port(match["port"]) if match["port"] else None
+        six = match["six"] if match else value
+        if six and _is_ipv6(six):
+            return six, port(match["port"]) if match and match["port"] else None
+    raise _wrong("HOST, HOST:PORT or [IPV6]:PORT", value, "--master node1, or 10.0.0.1:20000")
+
+
+def _is_ipv6(value: str) -> bool:
+    import ipaddress  # noqa: PLC0415 - 3 ms that only an address needs
+
+    try:
+        return "%" not in str(ipaddress.IPv6Address(value))
+    except ValueError:
+        return False

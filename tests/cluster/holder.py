@@ -1,0 +1,214 @@
+"""The process that holds a set of hosts: it makes their namespaces, waits, and ends all that runs in them.
+
+It is started by `cluster.hosts` as a program of its own, with a plan (JSON, one line) on standard input. It
+answers with the hosts' process ids (JSON, one line) and then waits for the end of its input, which comes when
+its owner closes the hosts and also when its owner is killed. All files are on tmpfs within the namespaces and
+nothing has a name outside them, so that nothing can be left behind once the processes are gone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+CLONE_NEWNS, CLONE_NEWUTS, CLONE_NEWNET = 0x00020000, 0x04000000, 0x40000000
+MS_BIND, MS_REC, MS_PRIVATE = 0x1000, 0x4000, 0x40000
+PR_SET_PDEATHSIG = 1
+# How often the holder looks whether its owner lives, for an owner whose forked children keep its pipe open.
+LOOK_FOR_OWNER_S = 1.0
+# Every killed process is gone well within this; one that hangs in the kernel must not hang the holder too.
+END_WITHIN_S = 20.0
+TAG = "mingle-hosts"
+FOR_EVERYBODY = ("/tmp", "/var/tmp", "/dev/shm")  # noqa: S108 the hosts' own are mounted here
+
+libc = ctypes.CDLL(None, use_errno=True)
+
+
+def check(result: int, what: str) -> None:
+    """Raise OSError when a call of the C library failed."""
+    if result != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number), what)
+
+
+def mount(source: str, target: str, kind: str | None, flags: int = 0, options: str | None = None) -> None:
+    """Mount a file system, or bind a path to another."""
+    texts = [None if t is None else t.encode() for t in (source, target, kind, options)]
+    check(libc.mount(texts[0], texts[1], texts[2], ctypes.c_ulong(flags), texts[3]), f"mount {target}")
+
+
+def unshare(flags: int) -> None:
+    """Give this process namespaces of its own, and mounts that no other namespace hears of."""
+    check(libc.unshare(flags), "unshare")
+    mount("none", "/", None, MS_REC | MS_PRIVATE)
+
+
+def started(pid: int) -> str:
+    """Return when a process started, in ticks since the boot; with its pid, that names it for ever."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
+
+
+def tag_of(owner: int) -> str:
+    """Return the first part of the tags of all hosts that a process owns."""
+    return f"{TAG}:{owner}:{started(owner)}"
+
+
+def tagged() -> dict[int, str]:
+    """Return the tag of every process on this machine that runs on some host, its zombies left out.
+
+    A host's file systems carry the tag as their source, so it stands in its processes' mountinfo and no
+    process can lose it.
+    """
+    found = {}
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            mounts = (entry / "mountinfo").read_text(errors="replace")
+        except OSError:
+            continue  # It has ended meanwhile, or is a zombie and has no mounts any more.
+        start = mounts.rfind(f" {TAG}:")  # the last one is the innermost
+        if start >= 0:
+            found[int(entry.name)] = mounts[start + 1 :].split(maxsplit=1)[0]
+    return found
+
+
+def end(tag: str) -> None:
+    """Kill every process on the hosts with this tag except this one, until there is none."""
+    deadline = time.monotonic() + END_WITHIN_S
+    while members := [pid for pid, other in tagged().items() if other == tag and pid != os.getpid()]:
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"processes {members} of {tag} outlived SIGKILL")
+        for pid in members:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        reap()
+        time.sleep(0.005)
+
+
+def reap() -> None:
+    """Collect the children that have ended."""
+    try:
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+    except ChildProcessError:
+        return
+
+
+def cover(directories: list[str], keep: list[str], tag: str) -> None:
+    """Mount an empty tmpfs over each directory, in which only the paths to keep appear again."""
+    inside = {p: os.open(p, os.O_PATH) for p in keep if any(p.startswith(d + "/") for d in directories)}
+    for directory in directories:
+        mode = "1777" if directory in FOR_EVERYBODY else "755"
+        mount(tag, directory, "tmpfs", 0, f"mode={mode}")
+    for path, descriptor in inside.items():
+        source, place = f"/proc/self/fd/{descriptor}", Path(path)
+        if Path(source).is_dir():
+            place.mkdir(parents=True, exist_ok=True)
+        else:
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.touch()
+        mount(source, path, None, MS_BIND | MS_REC)
+        os.close(descriptor)
+
+
+def own_etc(plan: dict[str, Any], tag: str) -> None:
+    """Replace /etc by a copy that all hosts share, with the plan's lines added to its files."""
+    descriptor = os.open("/etc", os.O_PATH)
+    mount(tag, "/etc", "tmpfs", 0, "mode=755")
+    subprocess.run(["cp", "-a", f"/proc/self/fd/{descriptor}/.", "/etc/"], check=True, pass_fds=[descriptor])
+    os.close(descriptor)
+    etc = Path("/etc")
+    for name, text in plan["etc_added"].items():
+        with (etc / name).open("a") as file:
+            file.write(text)
+    for name, text in plan["etc_replaced"].items():
+        # resolv.conf may be a link to somewhere that the hosts do not have.
+        (etc / name).unlink(missing_ok=True)
+        (etc / name).write_text(text)
+
+
+def make_homes(plan: dict[str, Any]) -> None:
+    """Make each user's home, shared by all hosts."""
+    for name, uid in plan["users"].items():
+        Path(f"/home/{name}").mkdir(mode=0o755)
+        os.chown(f"/home/{name}", uid, uid)
+
+
+def own_kernel_files() -> None:
+    """Show this network namespace's interfaces in /sys, with the control groups that Slurm looks for."""
+    groups = os.open("/sys/fs/cgroup", os.O_PATH)
+    mount("sysfs", "/sys", "sysfs")
+    mount(f"/proc/self/fd/{groups}", "/sys/fs/cgroup", None, MS_BIND | MS_REC)
+    os.close(groups)
+    # An address must work at once: no search for a double, and no routers are there to be asked.
+    for name, value in (("accept_dad", "0"), ("dad_transmits", "0"), ("router_solicitations", "0")):
+        for scope in ("all", "default"):
+            path = Path(f"/proc/sys/net/ipv6/conf/{scope}/{name}")
+            if path.exists():
+                path.write_text(value)
+
+
+def become_host(name: str, plan: dict[str, Any], tag: str) -> None:
+    """Turn this process into one host: its own name, network, mounts and temporary directories."""
+    check(libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL), "prctl")
+    unshare(CLONE_NEWNS | CLONE_NEWUTS | CLONE_NEWNET)
+    check(libc.sethostname(name.encode(), len(name.encode())), "sethostname")
+    own_kernel_files()
+    cover(plan["own"], plan["keep"], tag)
+    for path, text in (("/etc/hostname", f"{name}\n"), ("/etc/hosts", plan["etc_replaced"]["hosts"])):
+        mine = f"/run/{Path(path).name}"
+        Path(mine).write_text(text)
+        mount(mine, path, None, MS_BIND)
+
+
+def fork_host(name: str, plan: dict[str, Any], tag: str) -> int:
+    """Start the process that holds one host, and return its id once the host is ready."""
+    ready, told = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.close(ready)
+        become_host(name, plan, tag)
+        os.write(told, b"y")
+        for descriptor in (0, 1, told):
+            os.close(descriptor)
+        while True:
+            signal.pause()
+    os.close(told)
+    is_ready = os.read(ready, 1)
+    os.close(ready)
+    if not is_ready:
+        raise ChildProcessError(f"host {name} did not start; its own message stands above")
+    return pid
+
+
+def hold(plan: dict[str, Any]) -> None:
+    """Make the hosts, tell their process ids, and end everything when the owner is gone."""
+    owner, tag = os.getppid(), plan["tag"]
+    unshare(CLONE_NEWNS | CLONE_NEWNET)
+    cover(plan["shared"], plan["keep"], tag)
+    own_etc(plan, tag)
+    make_homes(plan)
+    try:
+        pids = [fork_host(name, plan, tag) for name in plan["names"]]
+        sys.stdout.write(json.dumps(pids) + "\n")
+        sys.stdout.flush()
+        while os.getppid() == owner and not select.select([0], [], [], LOOK_FOR_OWNER_S)[0]:
+            reap()
+    finally:
+        end(tag)
+
+
+if __name__ == "__main__":
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(
+            number, signal.SIG_IGN
+        )  # Only the end of the owner ends the hosts, and that is certain.
+    hold(json.loads(sys.stdin.readline()))

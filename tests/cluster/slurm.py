@@ -1,0 +1,256 @@
+"""A real Slurm on a set of hosts: a controller on the first one, and munged and slurmd on each."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import secrets
+import shutil
+import signal
+import subprocess
+import time
+from typing import TYPE_CHECKING, Any
+
+from cluster.hosts import COMMAND_S
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from pathlib import Path
+    from types import TracebackType
+
+    from typing_extensions import Self
+
+    from cluster.hosts import Host, Hosts
+
+PROGRAMS = ("slurmctld", "slurmd", "sbatch", "srun", "sinfo", "munged")
+# Four hosts are idle 1 to 5 s after the start on two cores; a busy machine may need much longer.
+READY_S = 60.0
+ASK_AGAIN_S = 0.1
+CONF = "/etc/slurm/slurm.conf"
+LOGS = "/run/slurm"
+# Everything that a job can come to rest in.
+ENDED = {"COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY", "BOOT_FAIL", "DEADLINE"}
+
+
+def missing() -> list[str]:
+    """Return the programs that this machine lacks for Slurm."""
+    path = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
+    return [program for program in PROGRAMS if shutil.which(program, path=path) is None]
+
+
+def conf(names: Sequence[str], cpus: int, more: Iterable[str]) -> str:
+    """Return slurm.conf for hosts of these names; the later of two lines wins."""
+    lines = [
+        "ClusterName=mingle",
+        f"SlurmctldHost={names[0]}",
+        "SlurmUser=root",
+        "AuthType=auth/munge",
+        "ProctrackType=proctrack/linuxproc",
+        "TaskPlugin=task/none",
+        "SelectType=select/cons_tres",
+        "SelectTypeParameters=CR_CPU",
+        "JobAcctGatherType=jobacct_gather/none",
+        "SlurmdParameters=config_overrides",  # more CPUs than the machine has
+        "ReturnToService=2",
+        "MpiDefault=none",
+        f"StateSaveLocation={LOGS}/state",
+        f"SlurmdSpoolDir={LOGS}/spool.%n",
+        f"SlurmctldPidFile={LOGS}/slurmctld.pid",
+        f"SlurmdPidFile={LOGS}/slurmd.pid",
+        # Tests wait for what happens, so nothing may be put off as on a large cluster.
+        "SchedulerParameters=batch_sched_delay=0,sched_interval=1,bf_interval=1,sched_min_interval=0",
+        "KillWait=2",
+        "MinJobAge=3600",  # s; a test asks for its jobs after their end
+        "MaxNodeCount=64",
+        f"NodeName={','.join(names)} CPUs={cpus} RealMemory=4096 State=UNKNOWN",
+        "PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP OverSubscribe=NO",
+    ]
+    return "\n".join([*lines, *more]) + "\n"
+
+
+class SlurmCluster:
+    """Slurm on hosts that already stand, as a context manager; its processes end with it."""
+
+    def __init__(self, hosts: Hosts, *, cpus: int = 4, conf_lines: Iterable[str] = ()) -> None:
+        self.hosts, self.cpus = hosts, cpus
+        self.conf_lines = list(conf_lines)
+        self._daemons: list[subprocess.Popen[str]] = []
+        self._first_processes: set[int] = set()
+
+    def __enter__(self) -> Self:
+        try:
+            self._start()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def controller(self) -> Host:
+        """The host where slurmctld runs and where users give in their jobs."""
+        return self.hosts[0]
+
+    def _start(self) -> None:
+        self.controller.write("/etc/munge/munge.key", secrets.token_hex(64), mode=0o400)
+        self.write_conf()
+        for host in self.hosts:
+            for directory in ("/run/munge", f"{LOGS}/state", f"{LOGS}/spool.{host.name}"):
+                host.outside(directory).mkdir(mode=0o755, parents=True, exist_ok=True)
+            # One munged a host: each remembers the credentials it has seen, and a shared one takes those of
+            # another host for replays.
+            munge = ["--socket=/run/munge/munge.socket.2", "--pid-file=/run/munge/munged.pid"]
+            more = ["--log-file=/run/munge/munged.log", "--seed-file=/run/munge/munged.seed"]
+            self._daemon(host, "munged", ["munged", "--foreground", "--force", *munge, *more])
+        self.until(
+            lambda: all(_is_there(h, "/run/munge/munge.socket.2") for h in self.hosts), "munge sockets"
+        )
+        self._daemon(self.controller, "slurmctld", ["slurmctld", "-D"])
+        self.until(lambda: not self.controller.run(["scontrol", "ping"]).returncode, "slurmctld")
+        for host in self.hosts:
+            self._daemon(host, "slurmd", ["slurmd", "-D", "-N", host.name])
+        self.wait_idle()
+        self._first_processes = set(self.hosts.processes())
+
+    def _daemon(self, host: Host, name: str, argv: list[str]) -> None:
+        log = host.outside(f"{LOGS}/{name}.log")
+        with log.open("w") as file:
+            self._daemons.append(host.popen(argv, stdout=file, stderr=subprocess.STDOUT, cwd="/"))
+
+    def until(self, is_so: Callable[[], bool], what: str, timeout: float = READY_S) -> None:
+        """Wait until something is so; raise TimeoutError with the daemons' logs when it takes too long."""
+        deadline = time.monotonic() + timeout
+        while not is_so():
+            ended = [d.args for d in self._daemons if d.poll() is not None]
+            if ended or time.monotonic() > deadline:
+                raise TimeoutError(f"no {what} within {timeout} s; ended: {ended}\n{self.logs()}")
+            time.sleep(ASK_AGAIN_S)
+
+    def write_conf(self) -> None:
+        """Write slurm.conf from `conf_lines`, for the start or before `reconfigure`."""
+        self.controller.write(CONF, conf([h.name for h in self.hosts], self.cpus, self.conf_lines))
+
+    def reconfigure(self, *conf_lines: str) -> None:
+        """Replace the additional lines of slurm.conf and let every daemon read it again."""
+        self.conf_lines = list(conf_lines)
+        self.write_conf()
+        self.controller.run(["scontrol", "reconfigure"], check=True)
+        self.wait_idle()
+
+    def logs(self) -> str:
+        """Return the end of every daemon's log, for the message of a failed test."""
+        shown = []
+        for host in self.hosts:
+            for name in ("slurmctld", "slurmd"):
+                log = host.outside(f"{LOGS}/{name}.log")
+                if log.exists():
+                    shown += [f"--- {host.name} {name}", *log.read_text(errors="replace").splitlines()[-25:]]
+        return "\n".join(shown)
+
+    def srun(
+        self,
+        *argv: str | Path,
+        user: str = "root",
+        timeout: float = COMMAND_S,
+        **options: Any,  # noqa: ANN401
+    ) -> subprocess.CompletedProcess[str]:
+        """Run srun with these arguments on the controller's host; its status and text come back."""
+        return self.controller.run(["srun", *argv], user=user, timeout=timeout, **options)
+
+    def submit(
+        self,
+        script: str,
+        *sbatch: str,
+        user: str = "root",
+        env: Mapping[str, str] | None = None,
+        cwd: str | None = None,
+    ) -> str:
+        """Give in a batch script (its text) with these options of sbatch, and return the job's id."""
+        text = script if script.startswith("#!") else f"#!/bin/bash\n{script}"
+        done = self.controller.run(
+            ["sbatch", "--parsable", *sbatch], input=text, user=user, env=env, cwd=cwd, stdin=subprocess.PIPE
+        )
+        if done.returncode:
+            raise AssertionError(f"sbatch {sbatch}: {done.stderr}\n{self.logs()}")
+        return done.stdout.strip().partition(";")[0]
+
+    def job(self, job: str) -> dict[str, str]:
+        """Return what `scontrol show job` says of a job, of its first part when it has several."""
+        shown = self.controller.run(["scontrol", "--oneliner", "show", "job", job], check=True).stdout
+        return dict(re.findall(r"(\S+?)=(\S*)", shown.partition("\n")[0]))
+
+    def states(self, job: str) -> list[str]:
+        """Return the state of each part of a job: one, or one for each array task or het component."""
+        shown = self.controller.run(["scontrol", "--oneliner", "show", "job", job], check=True).stdout
+        return re.findall(r"^.*? JobState=(\S+)", shown, re.MULTILINE)
+
+    def wait(self, job: str, timeout: float = COMMAND_S) -> str:
+        """Wait for a job's end and return its state, such as COMPLETED; of several parts, the first other."""
+        self.wait_state(job, *ENDED, timeout=timeout)
+        states = self.states(job)
+        return next((s for s in states if s != "COMPLETED"), states[0])
+
+    def wait_state(self, job: str, *wanted: str, timeout: float = COMMAND_S) -> None:
+        """Wait until all parts of a job are in one of these states."""
+        self.until(lambda: set(self.states(job)) <= set(wanted), f"{wanted} of job {job}", timeout)
+
+    def requeue(self, job: str) -> None:
+        """Put a running job back into the queue, to start again at once."""
+        self.controller.run(["scontrol", "requeue", job], check=True)
+        # Slurm holds a requeued job back for two minutes, in case its nodes were the cause.
+        self.until(lambda: "PENDING" in self.states(job), f"pending job {job}")
+        self.controller.run(["scontrol", "update", f"jobid={job}", "starttime=now"], check=True)
+
+    def sinfo(self) -> dict[str, str]:
+        """Return host name -> state, such as idle, allocated, drained."""
+        shown = self.controller.run(["sinfo", "--Node", "--noheader", "--format=%N %T"], check=True).stdout
+        return dict(line.split() for line in shown.splitlines())
+
+    def is_idle(self) -> bool:
+        """Tell whether every host is idle and no job is there."""
+        queue = self.controller.run(
+            ["squeue", "--noheader", "--states=all", "--format=%T"], check=True
+        ).stdout
+        return set(self.sinfo().values()) == {"idle"} and set(queue.split()) <= ENDED
+
+    def wait_idle(self, timeout: float = READY_S) -> None:
+        """Wait until every host is idle and no job is there; raise TimeoutError with the logs otherwise."""
+        self.until(self.is_idle, "idle hosts", timeout)
+
+    def cancel_all(self) -> None:
+        """Cancel every job, let every host work again, and wait until all are idle."""
+        self.controller.run(["scancel", "--state=pending"])
+        self.controller.run(["scancel", "--state=running"])
+        self.controller.run(["scancel", "--state=suspended"])
+        for name, state in self.sinfo().items():
+            if state.startswith(("drain", "down")):
+                self.controller.run(["scontrol", "update", f"nodename={name}", "state=resume"], check=True)
+        self.wait_idle()
+
+    def strays(self, within: float = 10.0) -> dict[int, str]:
+        """Return what runs on the hosts beside the daemons, after some seconds for Slurm to tidy up."""
+        deadline = time.monotonic() + within
+        while True:
+            left = {p: line for p, line in self.hosts.processes().items() if p not in self._first_processes}
+            if not left or time.monotonic() > deadline:
+                return left
+            time.sleep(ASK_AGAIN_S)
+
+    def close(self) -> None:
+        """End the daemons at once; the jobs end with the hosts."""
+        for pid in self._first_processes & set(self.hosts.processes()):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        for daemon in self._daemons:
+            daemon.kill()
+            daemon.wait(COMMAND_S)
+        self._daemons.clear()
+
+
+def _is_there(host: Host, path: str) -> bool:
+    return host.outside(path).exists()

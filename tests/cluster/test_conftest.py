@@ -1,0 +1,67 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from cluster.hosts import PROJECT
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from cluster.hosts import Hosts
+
+LEAVES = {
+    "left threads behind": "import threading, time\ndef test(): threading.Timer(2, print).start()",
+    "left child processes behind": "import subprocess\ndef test(): globals()['p'] = subprocess.Popen(['sleep', '2'])",
+    "left sockets open": "import socket\ndef test(): globals()['s'] = socket.socket()",
+}
+
+
+def run_pytest(directory: Path, body: str) -> subprocess.CompletedProcess[str]:
+    """Run one test file under this project's conftest and settings."""
+    (directory / "test_it.py").write_text(body)
+    settings = ["-c", str(PROJECT / "pyproject.toml"), "--rootdir", str(directory), "-p", "no:cacheprovider"]
+    return subprocess.run(
+        [sys.executable, "-m", "pytest", *settings, "-p", "conftest", str(directory / "test_it.py")],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        cwd=directory,
+        env=os.environ | {"PYTHONPATH": str(PROJECT / "tests")},
+    )
+
+
+@pytest.mark.parametrize("complaint", LEAVES)
+def test_a_test_that_leaves_something_behind_fails(tmp_path: Path, complaint: str) -> None:
+    """The guard fails a test that leaves a thread, a process or a socket, and says which."""
+    done = run_pytest(tmp_path, LEAVES[complaint])
+    assert f"the test {complaint}: " in done.stdout
+    assert done.returncode == 1
+
+
+def test_skips_for_want_of_something_are_counted_at_the_very_end(tmp_path: Path) -> None:
+    """The last lines of a run say what could not be tested, and for want of what."""
+    body = (
+        "import pytest\n@pytest.mark.parametrize('n', [1, 2])\ndef test(n): pytest.skip('for want of a moon')"
+    )
+    done = run_pytest(tmp_path, body)
+    assert "NOT EVERYTHING WAS TESTED" in done.stdout
+    assert "SKIPPED FOR WANT OF: a moon (2 tests)" in "\n".join(done.stdout.splitlines()[-2:])
+    assert done.returncode == 0
+
+
+def test_a_user_who_is_not_root_gets_loud_skips_and_no_failure(
+    hosts: Callable[..., Hosts], alice: str
+) -> None:
+    """Without root the tests that need hosts or Slurm are skipped for want of it."""
+    its = PROJECT / "tests" / "cluster" / "test_slurm_cluster.py"
+    argv = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(its)]
+    done = hosts(1)[0].run(argv, user=alice, timeout=120)
+    assert "SKIPPED FOR WANT OF: root (13 tests)" in done.stdout
+    assert done.returncode == 0

@@ -1,0 +1,165 @@
+"""Fixtures that every test may ask for: hosts, a real Slurm, and a guard that nothing is left behind."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import Counter
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from cluster import hosts as cluster_hosts
+from cluster import slurm as cluster_slurm
+from cluster.hosts import Hosts
+from cluster.slurm import SlurmCluster
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Iterator
+
+# A skip whose reason begins so is counted in the block at the end of the run.
+FOR_WANT_OF = "for want of "
+
+
+def skip_for_want_of(lacks: list[str]) -> None:
+    """Skip the test, loudly, when anything is lacking."""
+    if lacks:
+        pytest.skip(FOR_WANT_OF + ", ".join(lacks))
+
+
+@pytest.fixture
+def hosts(tmp_path: Path) -> Iterator[Callable[..., Hosts]]:
+    """Make sets of hosts, as `Hosts` does: `hosts(4)`, `hosts(16)`, `hosts(4, ipv4=False)`.
+
+    The test's tmp_path is on all of them, for every user to write. The hosts end with the test, and a test
+    that leaves a process running on one fails.
+    """
+    skip_for_want_of(cluster_hosts.missing())
+    tmp_path.chmod(0o1777)
+    made: list[Hosts] = []
+    with ExitStack() as stack:
+
+        def make(count: int = 4, **options: Any) -> Hosts:  # noqa: ANN401 whatever Hosts takes
+            options["share"] = [tmp_path, *options.get("share", ())]
+            made.append(stack.enter_context(Hosts(count, **options)))
+            return made[-1]
+
+        yield make
+        left = [line for its in made for line in its.processes().values()]
+    assert not left, f"the test left these running on its hosts: {left}"
+
+
+@pytest.fixture(scope="session")
+def slurm_session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SlurmCluster]:
+    """Start one Slurm of four hosts for all tests that ask for `slurm`."""
+    skip_for_want_of(cluster_hosts.missing() + cluster_slurm.missing())
+    tmp_path_factory.getbasetemp().chmod(0o755)  # so that every user reaches the tests' own directories in it
+    with Hosts(4, share=[tmp_path_factory.getbasetemp()]) as made, SlurmCluster(made) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def slurm(slurm_session: SlurmCluster, tmp_path: Path) -> Iterator[SlurmCluster]:
+    """Give a Slurm of four idle hosts with four CPUs each, shared by all tests, one after the other.
+
+    After the test its jobs are cancelled, the firewall is open and slurm.conf is the first one again. A test
+    that leaves a node drained or down, or a process running, fails. `slurm.hosts` are the hosts.
+    """
+    tmp_path.chmod(0o1777)
+    yield slurm_session
+    settle(slurm_session)
+    if slurm_session.conf_lines:
+        slurm_session.reconfigure()
+
+
+@pytest.fixture
+def fresh_slurm(hosts: Callable[..., Hosts]) -> Iterator[Callable[..., SlurmCluster]]:
+    """Start a Slurm of the test's own: `fresh_slurm(count=4, cpus=4, conf_lines=["PrologFlags=Alloc"])`."""
+    skip_for_want_of(cluster_slurm.missing())
+    made: list[SlurmCluster] = []
+    with ExitStack() as stack:
+
+        def make(count: int = 4, **options: Any) -> SlurmCluster:  # noqa: ANN401 whatever SlurmCluster takes
+            made.append(stack.enter_context(SlurmCluster(hosts(count), **options)))
+            return made[-1]
+
+        yield make
+        for cluster in made:
+            settle(cluster)
+
+
+def settle(cluster: SlurmCluster) -> None:
+    """Make all hosts idle after a test, and fail it when a node was not well or something kept running."""
+    cluster.hosts.clear_firewall()
+    unwell = {name: state for name, state in cluster.sinfo().items() if state.startswith(("drain", "down"))}
+    cluster.cancel_all()
+    assert not unwell, f"the test left these nodes unwell: {unwell}\n{cluster.logs()}"
+    left = cluster.strays()
+    assert not left, f"the test left these running on its hosts: {left}"
+
+
+@pytest.fixture
+def alice() -> str:
+    """Name a user of every host who is not root."""
+    return "alice"
+
+
+def open_sockets() -> dict[str, str]:
+    """Return descriptor -> socket of this process."""
+    found = {}
+    for descriptor in Path("/proc/self/fd").iterdir():
+        try:
+            target = str(descriptor.readlink())
+        except FileNotFoundError:
+            continue  # It was the listing's own descriptor.
+        if target.startswith("socket:"):
+            found[descriptor.name] = target
+    return found
+
+
+def children() -> dict[int, str]:
+    """Return pid -> name of this process's children, zombies too."""
+    own, found = str(os.getpid()), {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                name, _, rest = (entry / "stat").read_text().rpartition(")")
+            except (FileNotFoundError, ProcessLookupError):
+                continue  # It ended meanwhile.
+            if rest.split()[1] == own:
+                found[int(entry.name)] = name.partition("(")[2]
+    return found
+
+
+@pytest.fixture(autouse=True)
+def nothing_left_behind() -> Iterator[None]:
+    """Fail a test that leaves a thread, a child process or an open socket behind in the test process."""
+    if not Path("/proc/self/fd").is_dir():
+        yield
+        return
+    before = set(threading.enumerate()), set(children()), open_sockets().items()
+    yield
+    threads = set(threading.enumerate()) - before[0]
+    processes = {p: n for p, n in children().items() if p not in before[1]}
+    sockets = dict(open_sockets().items() - before[2])
+    assert not threads, f"the test left threads behind: {threads}"
+    assert not processes, f"the test left child processes behind: {processes}"
+    assert not sockets, f"the test left sockets open: {sockets}"
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)  # the outermost: its block comes last
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> Generator[None, None, None]:
+    """Say loudly at the end what could not be tested on this machine, and for want of what."""
+    yield
+    counts: Counter[str] = Counter()
+    for report in terminalreporter.stats.get("skipped", []):
+        reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+        _, found, wants = reason.partition(FOR_WANT_OF)
+        if found:
+            counts[wants] += 1
+    if counts:
+        terminalreporter.section("NOT EVERYTHING WAS TESTED", sep="!", red=True, bold=True)
+        for wants, count in counts.most_common():
+            tests = "1 test" if count == 1 else f"{count} tests"
+            terminalreporter.write_line(f"SKIPPED FOR WANT OF: {wants} ({tests})", red=True)

@@ -1,0 +1,182 @@
+"""Each framework's variables, as that framework reads them."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from mingle_hooks.errors import NetworkError, UsageError
+from mingle_hooks.export.frameworks import FRAMEWORKS, HCAS, IFACE, ROSTER, framework, load, needs
+from mingle_hooks.export.variables import files, variables
+from mingle_hooks.export.view import View
+from mingle_hooks.world import Place, Seat, World
+
+SEATS = (Seat(0, "n1", "10.0.0.1", 2), Seat(1, "n2", "10.0.0.2", 4))
+WORLD = World("job7", 2, 6, "10.0.0.1", 29_500, "0123456789abcdef", SEATS)
+WORLD6 = replace(
+    WORLD, master_addr="fd00::1", roster=(Seat(0, "n1", "fd00::1", 2), Seat(1, "n2", "fd00::2", 4))
+)
+NODE = Place(1, 4, 2, "10.0.0.2", "ib0")
+TASK = replace(NODE, local_rank=3, rank=5)
+NODE_VIEW = View(WORLD, NODE, "node", {}, ("mlx5_0:1", "mlx5_1:1"))
+TASK_VIEW = replace(NODE_VIEW, place=TASK, scope="task")
+IPV6_VIEW = replace(NODE_VIEW, world=WORLD6, place=replace(NODE, address="fd00::2"))
+
+
+def settings(name: str, view: View = NODE_VIEW) -> dict[str, str]:
+    """Return what one framework exports."""
+    found: dict[str, str] = load(name).settings(view)
+    return found
+
+
+@pytest.mark.parametrize("name", list(FRAMEWORKS))
+@pytest.mark.parametrize("view", [NODE_VIEW, TASK_VIEW, IPV6_VIEW], ids=["node", "task", "ipv6"])
+def test_a_framework_exports_all_that_its_table_row_says_and_nothing_else(name: str, view: View) -> None:
+    """The row is what an earlier mingle is recognised by."""
+    exported = set(settings(name, view)) | {v for file in files(view, [name]) for v in file.variables}
+    assert exported <= set(framework(name).names)
+    optional = {"PET_RDZV_ENDPOINT", "PET_RDZV_CONF", "PET_LOCAL_ADDR", "JAX_LOCAL_DEVICE_IDS"}
+    assert set(framework(name).names) - exported <= optional
+
+
+@pytest.mark.parametrize("name", [name for name, row in FRAMEWORKS.items() if row.needs & {ROSTER, IFACE}])
+def test_a_framework_without_what_it_needs_exports_nothing(name: str) -> None:
+    """Half a set is never there."""
+    bare = replace(NODE_VIEW, world=replace(WORLD, roster=()), place=Place(None, 4, None))
+    assert (settings(name, bare), files(bare, [name])) == ({}, ())
+
+
+def test_the_caller_is_told_what_to_find_out() -> None:
+    """Nothing is asked for that no framework wants."""
+    assert needs(("torchrun", "jax", "lightning")) == frozenset()
+    assert needs(("tensorflow", "nccl")) == {ROSTER, IFACE}
+    assert needs(("ucx",)) == {IFACE, HCAS}
+
+
+@pytest.mark.parametrize(
+    ("wrong", "right"), [("pytorchrun", "torchrun"), ("TF", "--for"), ("tensorfow", "tensorflow")]
+)
+def test_an_unknown_framework_is_refused_with_the_nearest_known_one(wrong: str, right: str) -> None:
+    """A typing mistake is told with its mend."""
+    with pytest.raises(UsageError, match=f"{wrong}.*{right}"):
+        variables(NODE_VIEW, [wrong])
+
+
+def test_torchrun_gets_the_full_static_set() -> None:
+    """Slots are this node's own."""
+    assert settings("torchrun") == {
+        "PET_NNODES": "2",
+        "PET_NPROC_PER_NODE": "4",
+        "PET_NODE_RANK": "1",
+        "PET_MASTER_ADDR": "10.0.0.1",
+        "PET_MASTER_PORT": "29500",
+        "PET_RDZV_BACKEND": "static",
+        "PET_RDZV_ID": "0123456789abcdef",
+    }
+    assert settings("torchrun", IPV6_VIEW)["PET_MASTER_ADDR"] == "fd00::1"
+
+
+def test_torchrun_elastic_says_who_is_host() -> None:
+    """Only rank 0 is."""
+    assert settings("torchrun-elastic") == {
+        "PET_NNODES": "2",
+        "PET_NPROC_PER_NODE": "4",
+        "PET_RDZV_BACKEND": "c10d",
+        "PET_RDZV_ID": "0123456789abcdef",
+        "PET_RDZV_ENDPOINT": "10.0.0.1:29500",
+        "PET_RDZV_CONF": "is_host=0",
+        "PET_LOCAL_ADDR": "10.0.0.2",
+    }
+    first = replace(IPV6_VIEW, place=Place(0, 2, 0))
+    assert settings("torchrun-elastic", first)["PET_RDZV_CONF"] == "is_host=1"
+    assert settings("torchrun-elastic", first)["PET_RDZV_ENDPOINT"] == "[fd00::1]:29500"
+
+
+def test_torchrun_follows_the_user_s_choice_of_backend() -> None:
+    """With PET_RDZV_BACKEND=c10d from the user, the set is c10d's."""
+    view = replace(NODE_VIEW, own={"PET_RDZV_BACKEND": "c10d"})
+    assert settings("torchrun", view) == settings("torchrun-elastic", view)
+
+
+def test_jax_counts_processes_by_scope_and_brackets_ipv6() -> None:
+    """One process for each node with all its devices, or one for each task."""
+    assert settings("jax", IPV6_VIEW) == {
+        "JAX_COORDINATOR_ADDRESS": "[fd00::1]:29500",
+        "JAX_NUM_PROCESSES": "2",
+        "JAX_PROCESS_ID": "1",
+        "JAX_LOCAL_DEVICE_IDS": "0,1,2,3",
+    }
+    assert settings("jax", TASK_VIEW) == {
+        "JAX_COORDINATOR_ADDRESS": "10.0.0.1:29500",
+        "JAX_NUM_PROCESSES": "6",
+        "JAX_PROCESS_ID": "5",
+    }
+
+
+def test_tensorflow_lists_every_worker() -> None:
+    """Workers that share an address get ports of their own."""
+    workers = ["10.0.0.1:29500", "10.0.0.2:29500"]
+    expected = {"cluster": {"worker": workers}, "task": {"type": "worker", "index": 1}}
+    assert json.loads(settings("tensorflow")["TF_CONFIG"]) == expected
+    config = json.loads(settings("tensorflow", TASK_VIEW)["TF_CONFIG"])
+    assert config["task"]["index"] == 5
+    assert config["cluster"]["worker"][:3] == ["10.0.0.1:29500", "10.0.0.1:29501", "10.0.0.2:29500"]
+    config = json.loads(settings("tensorflow", IPV6_VIEW)["TF_CONFIG"])
+    assert config["cluster"]["worker"] == ["[fd00::1]:29500", "[fd00::2]:29500"]
+
+
+def test_tensorflow_refuses_a_port_past_the_last() -> None:
+    """The message says what to choose."""
+    view = replace(TASK_VIEW, world=replace(WORLD, master_port=65_535))
+    with pytest.raises(NetworkError, match=r"65536.*--port-range"):
+        settings("tensorflow", view)
+
+
+def test_host_lists_name_each_host_once() -> None:
+    """DeepSpeed refuses a host that stands there twice."""
+    seats = (*SEATS, Seat(2, "n1", "10.0.0.3", 3))
+    view = replace(NODE_VIEW, world=replace(WORLD, roster=seats))
+    assert [file.text for file in files(view, ["deepspeed"])] == ["n1 slots=5\nn2 slots=4\n"]
+    assert [file.text for file in files(view, ["mpi"])] == ["n1 slots=5\nn2 slots=4\n", "n1:5\nn2:4\n"]
+    assert settings("horovod", view) == {"MINGLE_HOSTS": "n1:5,n2:4"}
+
+
+def test_networks_are_named_as_each_library_wants_them() -> None:
+    """NCCL takes an exact name, Gloo a bare one, UCX devices."""
+    assert settings("nccl") == {"NCCL_SOCKET_IFNAME": "=ib0", "NCCL_SOCKET_FAMILY": "AF_INET"}
+    assert settings("nccl", IPV6_VIEW)["NCCL_SOCKET_FAMILY"] == "AF_INET6"
+    assert settings("gloo") == {"GLOO_SOCKET_IFNAME": "ib0", "TP_SOCKET_IFNAME": "ib0"}
+    assert settings("ucx") == {"UCX_NET_DEVICES": "mlx5_0:1,mlx5_1:1,ib0"}
+    assert settings("ucx", replace(NODE_VIEW, hcas=())) == {"UCX_NET_DEVICES": "ib0"}
+
+
+def test_ray_and_xgboost_meet_at_rank_0() -> None:
+    """Rank 0's address and port, the same on all nodes."""
+    assert settings("ray", IPV6_VIEW) == {"RAY_ADDRESS": "[fd00::1]:29500"}
+    assert settings("xgboost", TASK_VIEW) == {
+        "DMLC_TRACKER_URI": "10.0.0.1",
+        "DMLC_TRACKER_PORT": "29500",
+        "DMLC_TASK_ID": "5",
+        "DMLC_NUM_WORKER": "6",
+    }
+
+
+def test_accelerate_gets_a_config_file_for_this_node() -> None:
+    """It divides num_processes by num_machines, so nodes may differ."""
+    (file,) = files(NODE_VIEW, ["accelerate"])
+    config = json.loads(file.text)
+    assert config["num_processes"] // config["num_machines"] == NODE.slots
+    assert (config["machine_rank"], config["main_process_ip"], config["main_process_port"]) == (
+        1,
+        "10.0.0.1",
+        29_500,
+    )
+
+
+def test_lightning_is_content_with_node_rank_and_no_local_rank() -> None:
+    """LOCAL_RANK would make it believe that somebody else starts the processes."""
+    names = {variable.name for variable in variables(NODE_VIEW, ["lightning"])}
+    assert "NODE_RANK" in names
+    assert "LOCAL_RANK" not in names

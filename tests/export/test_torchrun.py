@@ -1,0 +1,71 @@
+"""Plain `torchrun train.py`, without a flag, on two nodes of this machine with different numbers of slots."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+import pytest
+
+from mingle_hooks.export.variables import variables
+from mingle_hooks.export.view import View
+from mingle_hooks.world import Place, World
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = pytest.mark.skipif(
+    find_spec("torch") is None, reason="torch is not installed: torchrun was not tried"
+)
+
+TRAIN = """
+import torch, torch.distributed as dist
+dist.init_process_group("gloo")
+total = torch.ones(1)
+dist.all_reduce(total)
+with open(f"rank{dist.get_rank()}", "w") as file:
+    file.write(f"{int(total)} of {dist.get_world_size()}")
+dist.destroy_process_group()
+"""
+SLOTS = (1, 2)
+
+
+@pytest.mark.parametrize(
+    ("name", "address"), [("torchrun", "127.0.0.1"), ("torchrun-elastic", "127.0.0.1"), ("torchrun", "::1")]
+)
+def test_plain_torchrun_forms_the_world(name: str, address: str, tmp_path: Path) -> None:
+    """Every rank of both nodes takes part in one all-reduce."""
+    with socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET) as probe:
+        probe.bind((address, 0))
+        port = probe.getsockname()[1]
+    (tmp_path / "train.py").write_text(TRAIN)
+    world = World("job", len(SLOTS), sum(SLOTS), address, port, "0123456789abcdef")
+    nodes = [
+        launch(world, Place(rank, slots, None, address, "lo"), name, tmp_path)
+        for rank, slots in enumerate(SLOTS)
+    ]
+    try:
+        said = [node.communicate(timeout=120)[0] for node in nodes]
+    finally:
+        for node in nodes:
+            node.terminate()  # and not killed: torchrun then ends its own processes
+            node.wait(60)
+    assert [node.returncode for node in nodes] == [0, 0], said
+    assert [(tmp_path / f"rank{rank}").read_text() for rank in range(3)] == ["3 of 3"] * 3
+
+
+def launch(world: World, place: Place, name: str, directory: Path) -> subprocess.Popen[bytes]:
+    """Start what a user would on one node."""
+    found = variables(View(world, place, "node", {}), [name, "gloo"])
+    environ = {"PATH": os.environ["PATH"], "OMP_NUM_THREADS": "1", "HOME": str(directory)}
+    return subprocess.Popen(
+        [sys.executable, "-m", "torch.distributed.run", "train.py"],
+        cwd=directory,
+        env=environ | {variable.name: variable.value for variable in found},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    )

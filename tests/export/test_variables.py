@@ -1,0 +1,212 @@
+"""What is exported, whose value it is, and what an earlier mingle left behind."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from mingle_hooks.errors import UsageError
+from mingle_hooks.export.explain import explain
+from mingle_hooks.export.variables import (
+    KNOWN,
+    Variable,
+    earlier,
+    files,
+    leftovers,
+    own,
+    stale,
+    variables,
+)
+from mingle_hooks.export.view import View
+from mingle_hooks.world import Place, Seat, World
+
+WORLD = World("job7", 2, 6, "10.0.0.1", 29_500, "0123456789abcdef")
+PLACE = Place(1, 4, 2, "10.0.0.2", "ib0")
+TASK = replace(PLACE, local_rank=3, rank=5)
+BATCH = Place(None, 4, None)
+NODE_NAMES = ["MASTER_ADDR", "MASTER_PORT", "NODE_RANK", "NNODES", "LOCAL_WORLD_SIZE", "WORLD_SIZE"]
+MINGLE_NAMES = ["MINGLE_ID", "MINGLE_WORLD", "MINGLE_RANK_OFFSET", "MINGLE_EXPORTS"]
+SHARED = {"MASTER_ADDR", "MASTER_PORT", "NNODES", "LOCAL_WORLD_SIZE", "WORLD_SIZE"}
+
+
+def view(place: Place = PLACE, scope: str = "node", environ: dict[str, str] | None = None) -> View:
+    """Return a member's view, with the user's part of an environment."""
+    return View(WORLD, place, scope, own(environ or {}))
+
+
+def values(found: tuple[Variable, ...]) -> dict[str, str]:
+    """Return name -> value."""
+    return {variable.name: variable.value for variable in found}
+
+
+def named(found: tuple[Variable, ...], name: str) -> Variable:
+    """Return the one of this name."""
+    return next(variable for variable in found if variable.name == name)
+
+
+def test_node_scope_exports_the_contract_in_order() -> None:
+    """The names are the design's, and nothing of the task is among them."""
+    found = values(variables(view(), []))
+    assert list(found) == [*NODE_NAMES, *MINGLE_NAMES]
+    assert [found[name] for name in NODE_NAMES] == ["10.0.0.1", "29500", "1", "2", "4", "6"]
+    assert [found[name] for name in MINGLE_NAMES[:3]] == ["job7", "0123456789abcdef", "2"]
+
+
+def test_task_scope_adds_the_task_s_ranks() -> None:
+    """RANK, LOCAL_RANK and GROUP_RANK come on top."""
+    found = values(variables(view(TASK, "task"), []))
+    assert list(found) == [*NODE_NAMES, "RANK", "LOCAL_RANK", "GROUP_RANK", *MINGLE_NAMES]
+    assert (found["RANK"], found["LOCAL_RANK"], found["GROUP_RANK"]) == ("5", "3", "1")
+
+
+def test_what_is_not_known_is_not_exported() -> None:
+    """The batch script of a job with several nodes gets no NODE_RANK and no half of a framework."""
+    found = values(
+        variables(view(BATCH), ["torchrun", "torchrun-elastic", "jax", "xgboost", "nccl", "accelerate"])
+    )
+    assert set(found) == {*SHARED, *MINGLE_NAMES} - {"MINGLE_RANK_OFFSET"}
+
+
+def test_mingle_exports_lists_all_that_was_not_the_user_s() -> None:
+    """A value of the user's is not listed, even when it is the world's too."""
+    environ = {"MASTER_ADDR": "10.0.0.1", "WORLD_SIZE": "99", "PET_NPROC_PER_NODE": "2"}
+    found = values(variables(view(environ=environ), ["torchrun"]))
+    listed = found["MINGLE_EXPORTS"].split()
+    assert set(listed) == found.keys() - {"MASTER_ADDR", "PET_NPROC_PER_NODE"}
+
+
+def test_the_user_s_value_of_a_framework_wins_and_its_set_is_completed() -> None:
+    """A partial set of PET_* would hang, so the rest is there."""
+    found = variables(view(environ={"PET_NPROC_PER_NODE": "8"}), ["torchrun"])
+    assert named(found, "PET_NPROC_PER_NODE").value == "8"
+    assert named(found, "PET_NPROC_PER_NODE").source == "the environment"
+    assert named(found, "PET_NPROC_PER_NODE").lost.startswith("4 for torchrun")
+    assert sum(variable.name.startswith("PET_") for variable in found) == 7
+
+
+def test_an_empty_value_of_the_user_s_counts_as_none() -> None:
+    """`export PET_NNODES=` sets nothing that torchrun could use."""
+    found = variables(view(environ={"PET_NNODES": "", "MASTER_PORT": ""}), ["torchrun"])
+    assert (named(found, "PET_NNODES").value, named(found, "MASTER_PORT").value) == ("2", "29500")
+
+
+def test_the_world_s_value_is_told_apart_from_the_user_s() -> None:
+    """Explain says whose each is, and what lost."""
+    found = variables(view(environ={"MASTER_PORT": "29500", "WORLD_SIZE": "1\n2"}), [])
+    assert named(found, "MASTER_PORT") == Variable("MASTER_PORT", "29500", "the environment")
+    assert named(found, "NODE_RANK") == Variable("NODE_RANK", "1", "the world")
+    assert named(found, "WORLD_SIZE").lost == "1\\n2 of the environment: the world is one for all members"
+
+
+def test_a_later_mingle_sees_the_user_s_environment_again() -> None:
+    """What one mingle exports, the next takes out, and nothing else."""
+    user = {"PATH": "/bin", "MASTER_ADDR": "10.0.0.1", "PET_NPROC_PER_NODE": "8"}
+    after = user | values(variables(view(TASK, "task", user), ["torchrun", "nccl", "gloo"]))
+    assert own(after) == user
+
+
+def test_the_id_that_the_user_set_is_still_the_user_s_for_a_later_mingle() -> None:
+    """`export MINGLE_ID=job7` serves every `mingle env` of the script."""
+    user = {"MINGLE_ID": "job7"}
+    assert own(user | values(variables(view(environ=user), []))) == user
+
+
+def test_the_other_marks_are_never_the_user_s() -> None:
+    """They are taken out even where MINGLE_EXPORTS does not list them."""
+    environ = {
+        "MINGLE_ID": "a",
+        "MINGLE_WORLD": "0",
+        "MINGLE_RANK_OFFSET": "0",
+        "MINGLE_EXPORTS": "MINGLE_ID",
+    }
+    assert own(environ) == {}
+
+
+def test_without_mingle_exports_all_that_mingle_can_export_is_taken_as_its() -> None:
+    """A hook that leaves only MINGLE_ID and MINGLE_WORLD is believed too."""
+    environ = dict.fromkeys(KNOWN, "x") | {"PATH": "/bin"}
+    del environ["MINGLE_EXPORTS"]
+    assert own(environ) == {"PATH": "/bin"}
+
+
+def test_mingle_id_alone_is_a_setting_and_no_mark() -> None:
+    """`MINGLE_ID=job7 mingle env` does not make the user's MASTER_ADDR mingle's."""
+    environ = {"MINGLE_ID": "job7", "MASTER_ADDR": "10.0.0.1"}
+    assert own(environ) == environ
+
+
+@pytest.mark.parametrize(
+    "listed", ["PATH LD_PRELOAD HOME", "PATH;touch", "$(touch ran)", "x " * 500_000, "\n\t"]
+)
+def test_a_hostile_mingle_exports_cannot_name_what_mingle_does_not_know(listed: str) -> None:
+    """PATH stays whatever stands in MINGLE_EXPORTS."""
+    environ = {"MINGLE_ID": "a", "MINGLE_EXPORTS": listed, "PATH": "/bin", "LD_PRELOAD": "x", "HOME": "/"}
+    assert earlier(environ) == stale(environ, []) == ("MINGLE_EXPORTS",)
+    assert not {"PATH", "LD_PRELOAD", "HOME"} & set(leftovers(environ))
+
+
+def test_stale_is_what_this_mingle_does_not_export_any_more() -> None:
+    """A task's ranks go when node scope follows, and the old framework's variables too."""
+    before = values(variables(view(TASK, "task"), ["torchrun"]))
+    now = values(variables(view(BATCH, environ=before), []))
+    gone = set(stale(before, now))
+    assert {"NODE_RANK", "RANK", "LOCAL_RANK", "GROUP_RANK", "PET_NNODES", "MINGLE_RANK_OFFSET"} <= gone
+    assert not gone & now.keys()
+
+
+def test_nothing_is_stale_where_there_was_no_mingle() -> None:
+    """The user's RANK is not touched in node scope."""
+    assert stale({"RANK": "3"}, ["MASTER_ADDR"]) == ()
+
+
+def test_a_failure_unsets_the_world_and_an_earlier_one_but_nothing_of_the_user_s() -> None:
+    """Both what this mingle would have set and what the last one did."""
+    environ = {
+        "MINGLE_ID": "a",
+        "MINGLE_EXPORTS": "PET_NNODES RANK MINGLE_ID",
+        "PET_NNODES": "2",
+        "MASTER_ADDR": "mine",
+    }
+    left = leftovers(environ)
+    assert {"PET_NNODES", "MASTER_PORT", "NODE_RANK", "RANK", "MINGLE_ID", "MINGLE_EXPORTS"} <= set(left)
+    assert "MASTER_ADDR" not in left
+
+
+def test_files_are_written_once_and_their_paths_exported() -> None:
+    """DeepSpeed and mpi share one hostfile."""
+    seats = (Seat(0, "n1", "10.0.0.1", 2), Seat(1, "n2", "10.0.0.2", 4))
+    seen = View(replace(WORLD, roster=seats), PLACE, "node", {"HYDRA_HOST_FILE": "/my/hosts"})
+    wanted = files(seen, ["deepspeed", "mpi"])
+    assert [file.name for file in wanted] == ["hostfile", "machinefile"]
+    paths = {file.name: f"/run/{file.name}" for file in wanted}
+    found = values(variables(seen, ["deepspeed", "mpi"], paths))
+    assert found["MINGLE_HOSTFILE"] == "/run/hostfile"
+    assert found["MINGLE_MACHINEFILE"] == found["I_MPI_HYDRA_HOST_FILE"] == "/run/machinefile"
+    assert found["HYDRA_HOST_FILE"] == "/my/hosts"
+
+
+def test_frameworks_that_contradict_each_other_are_refused() -> None:
+    """Static and elastic cannot both be meant."""
+    with pytest.raises(UsageError, match="PET_RDZV_BACKEND"):
+        variables(view(), ["torchrun", "torchrun-elastic"])
+
+
+def test_a_framework_that_is_named_twice_is_exported_once() -> None:
+    """The order is that of the first mention."""
+    assert variables(view(), ["nccl", "nccl"]) == variables(view(), ["nccl"])
+
+
+def test_explain_aligns_and_escapes() -> None:
+    """One line for each variable, with nothing that a terminal would act on."""
+    text = explain(
+        (
+            Variable("A", "1", "the world", "2 of the environment"),
+            Variable("LONG_NAME", "\x1b[31m\n" + "x" * 100, "the environment"),
+        )
+    )
+    assert text.splitlines() == [
+        "NAME       VALUE" + " " * 57 + "SOURCE           WHAT LOST",
+        "A          1" + " " * 61 + "the world        2 of the environment",
+        "LONG_NAME  \\x1b[31m\\n" + "x" * 49 + "…  the environment",
+    ]

@@ -1,0 +1,172 @@
+"""Everything here happens on real sockets of the loopback interface."""
+
+from __future__ import annotations
+
+import errno
+import socket
+from typing import TYPE_CHECKING
+
+import pytest
+
+from mingle_hooks.errors import NetworkError, UsageError
+from mingle_hooks.fabric.ports import DEFAULT_RANGE, candidates, ephemeral_range, keep, listen, port_range
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.fixture(params=["127.0.0.1", "::1"])
+def address(request: pytest.FixtureRequest) -> str:
+    """Return a loopback address of either family."""
+    return str(request.param)
+
+
+@pytest.fixture
+def few() -> range:
+    """Return three ports that were free a moment ago."""
+    for start in range(27_100, 29_000, 3):
+        holders = []
+        try:
+            for port in range(start, start + 3):
+                holders.append(holding("127.0.0.1", port))
+                holders.append(holding("::1", port))
+        except OSError:
+            continue
+        finally:
+            for holder in holders:
+                holder.close()
+        return range(start, start + 3)
+    pytest.fail("no three free ports in a row")
+
+
+def holding(address: str, port: int, *, reuse: bool = False) -> socket.socket:
+    listener = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, reuse)
+    try:
+        listener.bind((address, port))
+        listener.listen(1)
+    except OSError:
+        listener.close()
+        raise
+    return listener
+
+
+@pytest.fixture
+def kept(address: str, few: range) -> tuple[str, int]:
+    """Return address and port of one that is kept."""
+    listener = listen(address, few[:1], few)
+    port = listener.getsockname()[1]
+    keep(listener)
+    assert listener.fileno() == -1
+    return address, port
+
+
+def test_a_kept_port_is_refused_to_a_plain_bind(kept: tuple[str, int]) -> None:
+    with pytest.raises(OSError, match="in use") as caught:
+        holding(*kept)
+    assert caught.value.errno == errno.EADDRINUSE
+
+
+def test_a_kept_port_is_given_to_a_bind_that_reuses_addresses(kept: tuple[str, int]) -> None:
+    with holding(*kept, reuse=True) as listener, socket.create_connection(kept) as client:
+        listener.accept()[0].close()
+        assert client.recv(1) == b""
+
+
+def test_a_kept_port_is_given_to_a_server_on_all_addresses(kept: tuple[str, int]) -> None:
+    address, port = kept
+    with holding("::" if ":" in address else "0.0.0.0", port, reuse=True) as listener:
+        assert listener.getsockname()[1] == port
+
+
+def test_another_world_passes_a_kept_port_over(kept: tuple[str, int], few: range) -> None:
+    with listen(kept[0], [kept[1]], few) as listener:
+        assert listener.getsockname()[1] != kept[1]
+
+
+def test_a_port_can_be_kept_when_somebody_knocked_before(address: str, few: range) -> None:
+    listener = listen(address, few, few)
+    port = listener.getsockname()[1]
+    with socket.create_connection((address, port)):
+        keep(listener)
+    with pytest.raises(OSError, match="in use"):
+        holding(address, port)
+    holding(address, port, reuse=True).close()
+
+
+def test_candidates_are_tried_in_order_and_then_the_rest(address: str, few: range) -> None:
+    first, second, third = few
+    taken = [listen(address, [third, second], few) for _ in few]
+    ports = [listener.getsockname()[1] for listener in taken]
+    for listener in taken:
+        listener.close()
+    assert ports == [third, second, first]
+
+
+def test_a_full_range_is_an_error_that_counts_the_ports(address: str, few: range) -> None:
+    holders = [listen(address, few, few) for _ in few]
+    try:
+        with pytest.raises(NetworkError, match="all of the 3 ports tried are taken"):
+            listen(address, few[:2], few)
+    finally:
+        for holder in holders:
+            holder.close()
+
+
+def test_an_address_of_another_host_is_an_error(few: range) -> None:
+    with pytest.raises(NetworkError, match=r"192\.0\.2\.254"):
+        listen("192.0.2.254", few, few)
+
+
+def test_an_ipv6_listener_leaves_the_ipv4_port_to_others(few: range) -> None:
+    with listen("::", few[:1], few) as six, holding("0.0.0.0", six.getsockname()[1]) as four:
+        assert four.getsockname()[1] == six.getsockname()[1]
+
+
+def test_candidates_are_the_same_for_the_same_seed_only() -> None:
+    assert candidates(b"job 1", 8) == candidates(b"job 1", 8)
+    assert candidates(b"job 1", 8) != candidates(b"job 2", 8)
+
+
+def test_fewer_candidates_are_the_first_of_more() -> None:
+    assert candidates(b"job", 4) == candidates(b"job", 9)[:4]
+
+
+def test_candidates_never_change_between_versions() -> None:
+    assert candidates(b"job", 4) == GOLDEN
+
+
+GOLDEN = (20571, 20596, 22675, 23338)
+
+
+def test_as_many_candidates_as_ports_are_all_of_them_once() -> None:
+    ports = range(2000, 2100)
+    assert sorted(candidates(b"job", 1000, ports)) == list(ports)
+
+
+def test_the_default_range_is_outside_linux_own_ephemeral_range() -> None:
+    assert not set(DEFAULT_RANGE) & set(range(32_768, 61_000))
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"), [("1024-65535", range(1024, 65_536)), (" 2000-2000 ", range(2000, 2001))]
+)
+def test_a_port_range_includes_both_ends(text: str, expected: range) -> None:
+    assert port_range(text) == expected
+
+
+@pytest.mark.parametrize(
+    "text", ["", "2000", "2001-2000", "1023-2000", "2000-65536", "-1-5", "a-b", "2000-2001-2002", "٢٠٠٠-٢٠٠١"]
+)
+def test_other_text_is_no_port_range(text: str) -> None:
+    with pytest.raises(UsageError, match="1024 <= A <= B <= 65535"):
+        port_range(text)
+
+
+def test_the_ephemeral_range_is_the_kernels(tmp_path: Path) -> None:
+    (tmp_path / "range").write_text("32768\t60999\n")
+    assert ephemeral_range(str(tmp_path / "range")) == range(32_768, 61_000)
+
+
+def test_without_the_kernels_word_the_ephemeral_range_is_ianas(tmp_path: Path) -> None:
+    assert ephemeral_range(str(tmp_path / "absent")) == range(49_152, 65_536)
