@@ -25,8 +25,8 @@ test: $(VENV)/.test tools torch ## run all tests (ARGS='-k slurm'); as root on D
 	$(BIN)/pytest $(ARGS)
 
 .PHONY: cluster
-cluster: $(VENV)/.installed tools ## a shell on four hosts with a real Slurm, to play with; gone at its end (AS=root)
-	@cd tests && ../$(BIN)/python -m cluster $(AS)
+cluster: $(VENV)/.installed tools ## a shell on four hosts with a real Slurm, to play with; gone at its end (WHO=root)
+	@cd tests && ../$(BIN)/python -m cluster $(WHO)
 
 .PHONY: bench
 bench: $(VENV)/.test tools torch ## measure speed and size, and compare with the limits

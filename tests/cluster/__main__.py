@@ -36,7 +36,7 @@ def main(user: str = "alice") -> int:
     """Start the cluster, give the person a shell or run what is on the pipe, and return its exit status."""
     if user != "root" and user not in USERS:
         known = ", ".join(("root", *USERS))
-        sys.stderr.write(f"expected one of {known}; saw {user!r}; try make cluster AS=alice\n")
+        sys.stderr.write(f"expected one of {known}; saw {user!r}; try make cluster WHO=alice\n")
         return 64
     if lacks := cluster_hosts.missing() + cluster_slurm.missing():
         sys.stderr.write(f"no cluster on this machine for want of {', '.join(lacks)}\n")

@@ -19,20 +19,19 @@ TESTS = Path(__file__).parents[1]
 def test_commands_on_a_pipe_run_on_the_first_host(slurm: SlurmCluster) -> None:
     """`make cluster` runs what comes on a pipe as alice, returns its status, and leaves nothing behind."""
     assert slurm.sinfo()  # skips where there can be no Slurm
-    before = set(holder.tagged())
-    done = subprocess.run(
+    with subprocess.Popen(
         [sys.executable, "-m", "cluster"],
-        input="srun -N4 hostname | sort\nhostname\nid -un\nexit 3\n",
-        capture_output=True,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
-        timeout=120,
-        check=False,
         cwd=TESTS,
-    )
-    assert done.stdout.split() == ["node1", "node2", "node3", "node4", "node1", "alice"]
+    ) as done:
+        out, err = done.communicate("srun -N4 hostname | sort\nhostname\nid -un\nexit 3\n", timeout=120)
+    assert out.split() == ["node1", "node2", "node3", "node4", "node1", "alice"]
     assert done.returncode == 3
-    assert "You are alice on node1" in done.stderr
-    assert set(holder.tagged()) <= before
+    assert "You are alice on node1" in err
+    assert [tag for tag in holder.tagged().values() if tag.split(":")[1] == str(done.pid)] == []
 
 
 def test_on_a_terminal_it_is_an_interactive_shell(slurm: SlurmCluster) -> None:

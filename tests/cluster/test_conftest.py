@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 LEAVES = {
     "left threads behind": "import threading, time\ndef test(): threading.Timer(2, print).start()",
-    "left child processes behind": "import subprocess\ndef test(): globals()['p'] = subprocess.Popen(['sleep', '2'])",
+    "left child processes behind": "import os\ndef test(): os.posix_spawn('/bin/sleep', ['sleep', '2'], {})",
     "left sockets open": "import socket\ndef test(): globals()['s'] = socket.socket()",
 }
 

@@ -136,19 +136,19 @@ def _random_list(random_: random.Random) -> str:
 
     def interval() -> str:
         first = number()
-        return first if random_.random() < 0.4 else f"{first}-{int(first) + random_.randrange(12)}"
+        return first if random_.random() < 0.4 else f"{first}-{int(first) + random_.randrange(5)}"
 
     def bracket() -> str:
-        return f"[{','.join(interval() for _ in range(random_.randrange(1, 4)))}]"
+        return f"[{','.join(interval() for _ in range(random_.randrange(1, 3)))}]"
 
     def element() -> str:
         text = random_.choice(["n", "gpu-a", "rack", "a.b", "n_", "x7", "node0"])
-        for _ in range(random_.randrange(4)):
+        for _ in range(random_.randrange(3)):
             text += bracket() + random_.choice(["", "-", "n", ".x", "0"])
         return text if text[-1] != "]" and "[" not in text else text + bracket()
 
     separators = [",", ", ", ",,", " ", "\t", "\n"]
-    return "".join(element() + random_.choice(separators) for _ in range(random_.randrange(1, 5)))
+    return "".join(element() + random_.choice(separators) for _ in range(random_.randrange(1, 4)))
 
 
 @pytest.fixture
@@ -180,7 +180,7 @@ def test_agrees_with_scontrol_on_generated_lists(scontrol):
     random_ = random.Random(seed)
     for _ in range(150):
         text = _random_list(random_)
-        assert expand(text) == scontrol(text), text
+        assert expand(text) == scontrol(text), repr(text)
 
 
 @pytest.mark.parametrize("text", [text for text in LISTS if "-ib" not in text])
@@ -199,5 +199,5 @@ def test_expand_reads_a_folded_list_back():
     """Folding loses no host and invents none."""
     random_ = random.Random(2)
     for _ in range(200):
-        hosts = set(expand(_random_list(random_))[:2000])
+        hosts = set(expand(_random_list(random_)))
         assert set(expand(fold(sorted(hosts)))) == hosts
