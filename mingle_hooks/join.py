@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import socket
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from mingle_hooks import runtime
 from mingle_hooks.errors import UsageError, printable
@@ -19,15 +18,15 @@ from mingle_hooks.world import Place, Seat, World
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from mingle_hooks.rendezvous.meeting import Watcher
+    from mingle_hooks.rendezvous.attempt import Material
+    from mingle_hooks.rendezvous.watcher import Watcher
     from mingle_hooks.rendezvous.request import Request
     from mingle_hooks.rendezvous.wire import Body
     from mingle_hooks.schedulers.facts import JobFacts
     from mingle_hooks.settings import Settings
 
 
-@dataclass(frozen=True)
-class Enquiry:
+class Enquiry(NamedTuple):
     """What one call asks: the facts, completed by what the user said."""
 
     settings: Settings
@@ -116,7 +115,7 @@ def _answer(enquiry: Enquiry, watcher: Watcher) -> Body:
     return siblings.first(directory, facts.local_count, settings.timeout, ask)
 
 
-def _request(enquiry: Enquiry, key: bytes, timeout_s: float) -> Request:
+def _request(enquiry: Enquiry, key: Material, timeout_s: float) -> Request:
     from mingle_hooks.fabric.machine import identity  # noqa: PLC0415
     from mingle_hooks.rendezvous.request import Request  # noqa: PLC0415
     from mingle_hooks.rendezvous.ways import WAYS  # noqa: PLC0415
@@ -160,17 +159,18 @@ def _view(enquiry: Enquiry, answer: Body) -> View:
     place = Place(answer["rank"], enquiry.slots, answer["offset"], address=answer["own"])
     if settings.scope == "task" and facts.local_rank is not None:
         rank = facts.task_rank if facts.task_rank is not None else answer["offset"] + facts.local_rank
-        place = replace(place, local_rank=facts.local_rank, rank=rank)
+        place = place._replace(local_rank=facts.local_rank, rank=rank)
     return _with_network(enquiry, world, place)
 
 
 def _with_network(enquiry: Enquiry, world: World, place: Place) -> View:
     """Add the interface and the InfiniBand ports where a framework asks for them."""
-    asked, hcas = needs(enquiry.settings.frameworks), ()
+    asked = needs(enquiry.settings.frameworks)
+    hcas: tuple[str, ...] = ()
     if IFACE in asked and place.address is not None:
         from mingle_hooks.fabric.interfaces import name_of  # noqa: PLC0415 - only then
 
-        place = replace(place, iface=name_of(place.address))
+        place = place._replace(iface=name_of(place.address))
     if HCAS in asked:
         from mingle_hooks.fabric.infiniband import active_ports  # noqa: PLC0415 - only then
 

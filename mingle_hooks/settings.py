@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import stat
 import sys
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -110,8 +109,7 @@ SECTIONS = ("template", "hooks")
 NO_SETTINGS = ("MINGLE_WORLD", "MINGLE_RANK_OFFSET", "MINGLE_EXPORTS", "MINGLE_KEY", "MINGLE_HOOKS")
 
 
-@dataclass(frozen=True)
-class Settings:
+class Settings(NamedTuple):
     """The settings of `mingle env` as typed fields, in the table's order; others through `section`."""
 
     id: str | None

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 
-@dataclass(frozen=True)
-class Seat:
+
+class Seat(NamedTuple):
     """One line of the roster: a member as the others see it."""
 
     node_rank: int
@@ -15,8 +15,7 @@ class Seat:
     slots: int
 
 
-@dataclass(frozen=True)
-class World:
+class World(NamedTuple):
     """What all members share. Two members have the same digest only when all of it is the same.
 
     nodes and size are None only where nobody else was asked (no wait, batch script) and they are not known.
@@ -31,8 +30,7 @@ class World:
     roster: tuple[Seat, ...] = ()  # in rank order; empty unless it was asked for
 
 
-@dataclass(frozen=True)
-class Place:
+class Place(NamedTuple):
     """One member's own place in the world; None where it is not known (no wait, batch script)."""
 
     node_rank: int | None

@@ -41,6 +41,8 @@ def hosts(tmp_path: Path) -> Iterator[Callable[..., Hosts]]:
     with ExitStack() as stack:
 
         def make(count: int = 4, **options: Any) -> Hosts:  # noqa: ANN401 whatever Hosts takes
+            if not options.get("ipv4", True) and not cluster_hosts.has_ipv6():
+                skip_for_want_of(["IPv6"])
             options["share"] = [tmp_path, *options.get("share", ())]
             made.append(stack.enter_context(Hosts(count, **options)))
             return made[-1]

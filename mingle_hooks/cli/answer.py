@@ -1,16 +1,17 @@
-"""What `mingle env` and `mingle exec` share: ask, wait where people can see it, and collect the variables."""
+"""What `mingle env` and `mingle exec` do: ask, wait where people can see it, and hand over the variables."""
 
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from typing import TYPE_CHECKING
 
 from mingle_hooks import runtime
+from mingle_hooks.cli.stdout import write
 from mingle_hooks.cli.waiting import Waiting
-from mingle_hooks.errors import PlaceError
-from mingle_hooks.export import variables
-from mingle_hooks.export.shells import check
+from mingle_hooks.errors import PlaceError, UsageError
+from mingle_hooks.export import shells, variables
 from mingle_hooks.join import enquire, join
 
 if TYPE_CHECKING:
@@ -19,12 +20,36 @@ if TYPE_CHECKING:
     from mingle_hooks.export.view import File, View
     from mingle_hooks.join import Enquiry
 
+NOT_FOUND, NOT_EXECUTABLE = 127, 126  # as every shell says
 
-def answer(options: Mapping[str, object], *, explain: bool, no_wait: bool) -> tuple[dict[str, str], str]:
-    """Return the variables to export, and the shell that they are for."""
+
+def print_variables(options: Mapping[str, object], *, explain: bool, no_wait: bool) -> None:
+    """Print the variables in the language of a shell: all of them, at once, at the end."""
+    shell, found = _answer(options, explain=explain, no_wait=no_wait)
+    write(shells.success(shell, found, variables.stale(os.environ, found)))
+
+
+def become(command: tuple[str, ...], options: Mapping[str, object], *, explain: bool, no_wait: bool) -> None:
+    """Set the variables and become the command. Raises UsageError, with the shells' codes, where it cannot."""
+    _, found = _answer(options, explain=explain, no_wait=no_wait)
+    stale = variables.stale(os.environ, found)
+    environ = {name: value for name, value in os.environ.items() if name not in stale}
+    # Python ignores SIGPIPE and SIGXFSZ, and what is ignored stays so in the command.
+    for number in (signal.SIGPIPE, signal.SIGXFSZ):
+        signal.signal(number, signal.SIG_DFL)
+    try:
+        os.execvpe(command[0], command, {**environ, **found})  # noqa: S606 - the user's own command
+    except OSError as error:
+        wrong = UsageError("a command that can be run", f"{command[0]}: {error.strerror}", "its full path")
+        wrong.exit_code = NOT_FOUND if isinstance(error, FileNotFoundError) else NOT_EXECUTABLE
+        raise wrong from None
+
+
+def _answer(options: Mapping[str, object], *, explain: bool, no_wait: bool) -> tuple[str, dict[str, str]]:
+    """Return the shell that is asked for, and the variables."""
     enquiry = enquire(os.environ, options)
     names = enquiry.settings.frameworks
-    check(enquiry.settings.shell)
+    shells.check(enquiry.settings.shell)
     with Waiting(sys.stderr, quiet=enquiry.settings.quiet) as watcher:
         view = join(enquiry, watcher, no_wait=no_wait)
     paths = _write(variables.files(view, names), enquiry, view)
@@ -33,7 +58,7 @@ def answer(options: Mapping[str, object], *, explain: bool, no_wait: bool) -> tu
         from mingle_hooks.export.explain import explain as table  # noqa: PLC0415 - only then
 
         print(table(found), file=sys.stderr)  # noqa: T201 - the answer to --explain
-    return {variable.name: variable.value for variable in found}, enquiry.settings.shell
+    return enquiry.settings.shell, {variable.name: variable.value for variable in found}
 
 
 def _write(files: tuple[File, ...], enquiry: Enquiry, view: View) -> dict[str, str]:

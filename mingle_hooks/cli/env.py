@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 import click
 
-from mingle_hooks.cli.answer import answer
-from mingle_hooks.cli.main import write
+from mingle_hooks.cli.answer import print_variables
 from mingle_hooks.cli.options import settings_options
-from mingle_hooks.export import shells
-from mingle_hooks.export.variables import stale
 
 
 @click.command()
@@ -24,5 +20,4 @@ def env(*, explain: bool, no_wait: bool, **options: Any) -> None:  # noqa: ANN40
     mingle env --shell fish | source         # fish
     eval "`mingle env --shell csh`"          # csh, tcsh
     """
-    found, shell = answer(options, explain=explain, no_wait=no_wait)
-    write(shells.success(shell, found, stale(os.environ, found)))
+    print_variables(options, explain=explain, no_wait=no_wait)

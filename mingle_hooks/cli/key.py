@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from mingle_hooks.cli.main import write
+from mingle_hooks.cli.stdout import write
 
 
 @click.command()

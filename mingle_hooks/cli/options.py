@@ -1,4 +1,4 @@
-"""The options of `mingle env` and `mingle exec`, made from the one table of settings."""
+"""The options of `mingle env` and `mingle exec` for click, made from the one table of settings."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mingle_hooks import values
+from mingle_hooks.cli.plain import FLAGS
 from mingle_hooks.settings import TABLE
 
 if TYPE_CHECKING:
@@ -17,7 +17,10 @@ def settings_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Give a command one option for each setting that has one."""
     for setting in reversed(TABLE):
         if setting.option:
-            flag = {"is_flag": True, "default": None} if setting.read is values.switch else {"metavar": "VALUE"}
-            command = click.option(setting.option, setting.name, help=setting.help.capitalize() + ".", **flag)(command)  # type: ignore[arg-type]
+            kind: dict[str, Any] = {"metavar": "VALUE"}
+            if setting.option in FLAGS:
+                kind = {"is_flag": True, "default": None}
+            text = setting.help[0].upper() + setting.help[1:] + "."
+            command = click.option(setting.option, setting.name, help=text, **kind)(command)
     command = click.option("--explain", is_flag=True, help="Tell on stderr where each value comes from.")(command)
     return click.option("--no-wait", is_flag=True, help="Ask nobody: print what the scheduler alone can tell.")(command)

@@ -6,6 +6,7 @@ import time
 from typing import TYPE_CHECKING, TextIO
 
 from mingle_hooks.errors import printable
+from mingle_hooks.rendezvous.watcher import Watcher
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -20,7 +21,7 @@ CLEAR = "\r\x1b[K"
 
 
 class Waiting:
-    """A Watcher that writes to a stream; quiet ones write nothing."""
+    """Writes to a stream what a Watcher hears; a quiet one writes nothing."""
 
     def __init__(self, stream: TextIO, *, quiet: bool) -> None:
         self._stream, self._quiet = stream, quiet
@@ -29,8 +30,8 @@ class Waiting:
         self._lines = 0
         self._is_dirty = False
 
-    def __enter__(self) -> Waiting:
-        return self
+    def __enter__(self) -> Watcher:
+        return Watcher(self.progress, self.note)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from mingle_hooks.errors import UsageError, printable
 from mingle_hooks.export.frameworks import FRAMEWORKS, framework, load
@@ -23,8 +22,7 @@ KNOWN = tuple(dict.fromkeys([*NODE, *TASK, *MARKS, *(n for f in FRAMEWORKS.value
 USER = "the environment"
 
 
-@dataclass(frozen=True)
-class Variable:
+class Variable(NamedTuple):
     """One variable to export; `lost` is what stood or would have stood there instead, and why it does not."""
 
     name: str

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -11,8 +10,7 @@ if TYPE_CHECKING:
     from mingle_hooks.world import Place, World
 
 
-@dataclass(frozen=True)
-class View:
+class View(NamedTuple):
     """One member's view of the world."""
 
     world: World
@@ -27,8 +25,8 @@ class View:
         return endpoint(self.world.master_addr, self.world.master_port)
 
     @property
-    def processes(self) -> int:
-        """How many processes the scope counts, over all members."""
+    def processes(self) -> int | None:
+        """How many processes the scope counts, over all members; None where it is not known."""
         return self.world.size if self.scope == "task" else self.world.nodes
 
     @property
@@ -37,8 +35,7 @@ class View:
         return self.place.rank if self.scope == "task" else self.place.node_rank
 
 
-@dataclass(frozen=True)
-class File:
+class File(NamedTuple):
     """A file that the caller writes, and the variables that are then to hold its path."""
 
     name: str

@@ -11,9 +11,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 # One device as its runtime's variable names it.
-_CUDA = re.compile(r"\d+|GPU-[0-9A-Za-z-]+|MIG-[0-9A-Za-z/-]+")
-_ROCM = re.compile(r"\d+|GPU-[0-9A-Za-z]+")
-_LEVEL_ZERO = re.compile(r"\d+(\.\d+)?")  # device, or device.tile
+# Patterns as text, here and elsewhere on the way of `mingle env`: one that is not used is not compiled.
+_CUDA = r"\d+|GPU-[0-9A-Za-z-]+|MIG-[0-9A-Za-z/-]+"
+_ROCM = r"\d+|GPU-[0-9A-Za-z]+"
+_LEVEL_ZERO = r"\d+(\.\d+)?"  # device, or device.tile
 # The first that is set tells. HIP reads its own variable on top of ROCR's, so it comes before.
 _VARIABLES = (
     ("CUDA_VISIBLE_DEVICES", _CUDA),
@@ -42,11 +43,11 @@ def visible_gpus(environ: Mapping[str, str], root: str = "/") -> int | None:
     return _nvidia(root) or _amd(root) or None
 
 
-def _listed(text: str, device: re.Pattern[str]) -> int:
+def _listed(text: str, device: str) -> int:
     """Count up to the first entry that names no device: CUDA ignores what follows it (-1, NoDevFiles)."""
     count = 0
     for entry in text.split(","):
-        if not device.fullmatch(entry.strip()):
+        if not re.fullmatch(device, entry.strip()):
             break
         count += 1
     return count

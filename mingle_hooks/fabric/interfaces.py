@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 import socket
 import sys
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from mingle_hooks.errors import NetworkError, UsageError
 from mingle_hooks.fabric.sysfs import attribute
@@ -20,12 +19,12 @@ _INFINIBAND, _LOOPBACK = "32", "772"
 _TUNNELS = ("768", "769", "776", "778", "823")  # ipip, ip6tnl, sit, gre, ip6gre: never a fabric of their own
 # Names that container and machine managers give to what only reaches their own guests. A pod's own
 # interface is a veth too, but is called eth0, so the driver says nothing here and the name does.
-_VIRTUAL = re.compile(
+_VIRTUAL = (
     r"(docker|virbr|veth|vnet|cni|flannel|cali|vxlan\.calico|cilium_|weave|lxcbr|lxdbr|podman|tunl|kube"
     r"|nodelocaldns|dummy|ifb)|br-[0-9a-f]{12}$"
 )
 # The kernel allows 15 bytes without '/', ':' or spaces; of these, what the frameworks' lists can carry.
-_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@+-]{0,14}")
+_NAME = r"[A-Za-z0-9_][A-Za-z0-9_.@+-]{0,14}"
 _SIOCGIFADDR = 0x8915  # linux/sockios.h
 _IFREQ_BYTES = 40
 _IFREQ_ADDRESS = slice(20, 24)  # after 16 bytes of name, 2 of family and 2 of port
@@ -33,20 +32,18 @@ _IFREQ_ADDRESS = slice(20, 24)  # after 16 bytes of name, 2 of family and 2 of p
 _UP = ("up", "unknown")
 
 
-@dataclass(frozen=True)
-class Interface:
+class Interface(NamedTuple):
     """One network interface; kind is infiniband, ethernet, loopback or virtual, speed None where unknown."""
 
     name: str
-    index: int
+    ifindex: int
     kind: str
     speed_mbps: int | None
     up: bool
     addresses: tuple[IPv4Interface | IPv6Interface, ...]
 
 
-@dataclass(frozen=True)
-class Candidate:
+class Candidate(NamedTuple):
     """An address that a leader may offer, with its network and the interface that carries it."""
 
     interface: Interface
@@ -58,8 +55,7 @@ class Candidate:
         return str(self.address.ip)
 
 
-@dataclass(frozen=True)
-class Preference:
+class Preference(NamedTuple):
     """A network that the user or the site named: an interface's name or a CIDR, one of the two."""
 
     text: str
@@ -81,7 +77,7 @@ def preference(text: str) -> Preference:
             return Preference(text, ipaddress.ip_network(text, strict=False))
         except ValueError:
             raise _not_a_network(text) from None
-    if not _NAME.fullmatch(text):
+    if not re.fullmatch(_NAME, text):
         raise _not_a_network(text)
     return Preference(text, None)
 
@@ -113,7 +109,7 @@ def interfaces(sys_class_net: str = "/sys/class/net") -> tuple[Interface, ...]:
             address = ip.ip if isinstance(ip.ip, str) else ip.ip[0]
             addresses.append(ipaddress.ip_interface(f"{address.partition('%')[0]}/{ip.network_prefix}"))
     listed = (_interface(sys_class_net, name, *rest) for name, rest in found.items())
-    return tuple(sorted(listed, key=lambda interface: interface.index))
+    return tuple(sorted(listed, key=lambda interface: interface.ifindex))
 
 
 def _interface(
@@ -124,7 +120,7 @@ def _interface(
     known = speed.isdecimal() and 0 < int(speed) < 2**32 - 1
     return Interface(
         name=name,
-        index=index,
+        ifindex=index,
         kind=_kind(name, attribute(f"{root}/{name}/type")),
         speed_mbps=int(speed) if known else None,
         up=(attribute(f"{root}/{name}/operstate") or "unknown") in _UP,
@@ -142,7 +138,7 @@ def _kind(name: str, hardware: str) -> str:
 
 def is_virtual_name(name: str) -> bool:
     """Tell whether a name is one that container and machine managers give to guests' networks."""
-    return _VIRTUAL.match(name) is not None
+    return re.match(_VIRTUAL, name) is not None
 
 
 def usable(
@@ -201,7 +197,7 @@ def _rank(interface: Interface, address: IPv4Interface | IPv6Interface, wish: in
         interface.kind != "infiniband",
         -(interface.speed_mbps or 0),
         address.version,
-        interface.index,
+        interface.ifindex,
     )
 
 

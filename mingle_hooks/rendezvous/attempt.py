@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import hmac
-from dataclasses import dataclass
-from functools import cached_property
 from hashlib import sha256
+from typing import NamedTuple
 
 # Part of every name, so that members which speak different protocols never meet.
 PROTOCOL = b"mingle/1"
@@ -17,21 +16,20 @@ OPEN_PORTS = 2
 KEYED_PORTS = 2
 
 
-@dataclass(frozen=True)
-class Attempt:
+class Attempt(NamedTuple):
     """id + step + restarts: a requeued job never meets its own past."""
 
     id: str
     step: str = ""
     restarts: int = 0
 
-    @cached_property
+    @property
     def name(self) -> bytes:
         """The name as bytes in which no two attempts are alike (each part with its length)."""
         parts = (PROTOCOL, self.id.encode(), self.step.encode(), str(self.restarts).encode())
         return b"".join(len(part).to_bytes(4, "big") + part for part in parts)
 
-    @cached_property
+    @property
     def tag(self) -> bytes:
         """Eight bytes that tell this world's packets from others'; public, and never trusted."""
         return sha256(b"tag" + self.name).digest()[:TAG_BYTES]
@@ -52,21 +50,32 @@ class Attempt:
         return sha256(purpose + self.name).digest()
 
 
-@dataclass(frozen=True)
+class Material(bytes):
+    """Key material that no message or trace can show."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "<key>"
+
+
 class Secret:
     """An attempt's own key, derived from the members' key, which itself never leaves this host."""
 
-    key: bytes
+    __slots__ = ("_key",)
+
+    def __init__(self, key: bytes) -> None:
+        self._key = key
 
     @classmethod
-    def derive(cls, material: bytes, attempt: Attempt) -> Secret:
+    def derive(cls, material: Material, attempt: Attempt) -> Secret:
         """Return the key of one attempt; no two attempts share one."""
         return cls(hmac.digest(material, b"world" + attempt.name, "sha256"))
 
     def mac(self, purpose: bytes, *parts: bytes) -> bytes:
         """Return 32 bytes over parts, each with its length, that only holders of the key can make."""
         message = b"".join(len(part).to_bytes(4, "big") + part for part in (purpose, *parts))
-        return hmac.digest(self.key, message, "sha256")
+        return hmac.digest(self._key, message, "sha256")
 
     def agrees(self, mac: bytes, purpose: bytes, *parts: bytes) -> bool:
         """Tell, in constant time, whether mac is this key's over parts."""

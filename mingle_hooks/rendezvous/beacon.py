@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import socket
 import struct
-from dataclasses import dataclass
 from hmac import compare_digest
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from mingle_hooks.rendezvous.attempt import TAG_BYTES
 
@@ -28,8 +27,7 @@ MOST_BYTES = _HEAD.size + 16 * MOST_ADDRESSES + MAC_BYTES
 _MAPPED = b"\0" * 10 + b"\xff\xff"
 
 
-@dataclass(frozen=True)
-class Packet:
+class Packet(NamedTuple):
     """What a datagram says; `port` and `addresses` are a leader's."""
 
     kind: int

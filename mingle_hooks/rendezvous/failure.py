@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
+
 
 from mingle_hooks.errors import ConflictError, MingleError, MissingError, NetworkError
 from mingle_hooks.rendezvous.wire import Body, WireError, text
@@ -61,6 +62,12 @@ _KINDS: dict[str, tuple[type[MingleError], str, str, str]] = {
         "{1}",
         "--iface with the network that they share, or an open port range (--port-range) in the firewall",
     ),
+    "protocol": (
+        ConflictError,
+        "messages from rank 0, {0}, as mingle sends them",
+        "{1}",
+        "the same version of mingle on every member, and a look at what runs there",
+    ),
     "full": (
         ConflictError,
         "{0} members",
@@ -70,8 +77,7 @@ _KINDS: dict[str, tuple[type[MingleError], str, str, str]] = {
 }
 
 
-@dataclass(frozen=True)
-class Failure:
+class Failure(NamedTuple):
     """A kind of failure and what belongs into its message, as text for a person."""
 
     kind: str

@@ -12,11 +12,11 @@ import os
 import re
 import socket
 import stat
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from mingle_hooks.errors import SecretError
 from mingle_hooks.files import UnfitError, config_directory, contents
+from mingle_hooks.rendezvous.attempt import Material
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -27,12 +27,12 @@ if TYPE_CHECKING:
 RUN_ROOT = "/run/mingle"
 MOUNTINFO = "/proc/self/mountinfo"
 # Everybody's key, for --insecure: the handshake stays the same and proves nothing.
-PUBLIC = b"mingle-hooks --insecure: anybody may join"
+PUBLIC = Material(b"mingle-hooks --insecure: anybody may join")
 SHORTEST, LONGEST = 16, 4096  # bytes; 16 hex digits are 64 bits, less could be guessed from recorded traffic
 _KEY_BYTES = 32  # of randomness in a fresh key, as many as HMAC-SHA-256 puts out
 # Batch systems whose nodes share the users' homes. A pod or a plain mpirun host has its own.
 _SHARED_HOMES = ("slurm", "pbs", "torque", "pals", "lsf", "sge", "flux", "oar")
-_NETWORK_FS = re.compile(
+_NETWORK_FS = (
     r"(nfs4?|lustre|gpfs|beegfs|ceph|wekafs|panfs|pvfs2|orangefs|afs|auristorfs|9p|virtiofs|cifs|smb3"
     r"|glusterfs|ocfs2|gfs2|fuse\..+)"
 )
@@ -46,11 +46,10 @@ _LOCAL_FUSE = (
 _JOB_ID = re.compile(r"[A-Za-z0-9_\[][A-Za-z0-9._\[\]-]{0,254}")
 
 
-@dataclass(frozen=True)
-class Key:
+class Key(NamedTuple):
     """Key material, and where it comes from in words for --explain."""
 
-    material: bytes = field(repr=False)
+    material: Material
     source: str
 
 
@@ -203,7 +202,7 @@ def _key(data: bytes, source: str) -> Key:
             f"one of {len(material)} in {source}",
             "`mingle key` for a fresh one",
         )
-    return Key(material, source)
+    return Key(Material(material), source)
 
 
 def _unreadable(path: str, wrong: OSError, remedy: str) -> SecretError:
@@ -225,4 +224,4 @@ def on_network(path: str, mountinfo: str = MOUNTINFO) -> bool:
                     deepest, kind = point, right.split(" ")[0]
     except OSError:  # no /proc: not Linux
         return False
-    return bool(_NETWORK_FS.fullmatch(kind)) and kind not in _LOCAL_FUSE
+    return bool(re.fullmatch(_NETWORK_FS, kind)) and kind not in _LOCAL_FUSE

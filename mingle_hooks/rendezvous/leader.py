@@ -8,16 +8,16 @@ otherwise. A member lost while closing takes the state back to gathering: nobody
 from __future__ import annotations
 
 import socket
-from dataclasses import dataclass
 from hashlib import sha256
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from mingle_hooks.errors import printable
 from mingle_hooks.rendezvous import wire
+from mingle_hooks.rendezvous.answer import LAST_EPOCH
 from mingle_hooks.rendezvous.failure import Failure
 from mingle_hooks.rendezvous.knocks import Knocks
 from mingle_hooks.rendezvous.loop import READ
-from mingle_hooks.rendezvous.visitor import LAST_EPOCH, Visitor
+from mingle_hooks.rendezvous.visitor import Visitor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -36,20 +36,20 @@ MOST_STRANGERS = 16_384
 # With all in, wait this long for the best address to be reached by all before taking the next best:
 # a connection whose first two packets are lost still comes through.
 SETTLE_S = 3.5
+# After these contradictions there is probably one member more than the world has.
+ONE_TOO_MANY = ("rank", "full")
 # Tell waiting members how many are in at most this often, and then less often, in seconds.
 PROGRESS_S = (0.5, 1, 2, 5, 10)
 
 
-@dataclass(frozen=True)
-class Offer:
+class Offer(NamedTuple):
     """One address of the leader that the world may use, the best first."""
 
     address: str
     loopback: bool = False  # good only where all members share the leader's network stack
 
 
-@dataclass(frozen=True)
-class Terms:
+class Terms(NamedTuple):
     """What the leader brings to a world."""
 
     offers: tuple[Offer, ...]
@@ -104,8 +104,11 @@ class Leader:
 
     @property
     def everybody_told(self) -> bool:
-        """Whether all members that the world should have had know that it failed."""
-        return self.state == "failed" and len(self._told) + 1 >= (self.roster.nodes or 1)
+        """Whether all members that may be about know that there is no world."""
+        if self.state != "failed" or self.failure is None:
+            return False
+        about = (self.roster.nodes or 1) + (self.failure.kind in ONE_TOO_MANY)
+        return len(self._told) + 1 >= about
 
     @property
     def unconfirmed(self) -> list[str]:
@@ -174,6 +177,7 @@ class Leader:
         if self.state == "failed" and self.failure is not None:
             visitor.tell(wire.FAILED, self.failure.body())
             self._told.add(checkin.member)
+            self._on_change()
             return
         if self.state == "withdrawn":
             visitor.tell(wire.MOVED, {"to": self.moved_to})

@@ -10,11 +10,9 @@ import time
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    import socket
     from collections.abc import Callable
     from types import TracebackType
-
-    FileLike = int | selectors._FileObject  # what a selector can watch
-
 
 READ = selectors.EVENT_READ
 WRITE = selectors.EVENT_WRITE
@@ -50,15 +48,15 @@ class Loop:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._selector.close()
 
-    def watch(self, sock: FileLike, events: int, call: Callable[[int], None]) -> None:
+    def watch(self, sock: socket.socket, events: int, call: Callable[[int], None]) -> None:
         """Call back with the ready events, from now on, whenever sock is ready for any of events."""
         self._selector.register(sock, events, call)
 
-    def rewatch(self, sock: FileLike, events: int, call: Callable[[int], None]) -> None:
+    def rewatch(self, sock: socket.socket, events: int, call: Callable[[int], None]) -> None:
         """Change what sock is watched for."""
         self._selector.modify(sock, events, call)
 
-    def unwatch(self, sock: FileLike) -> None:
+    def unwatch(self, sock: socket.socket) -> None:
         """Stop watching sock."""
         self._selector.unregister(sock)
 

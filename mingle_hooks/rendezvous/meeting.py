@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import gc
 import os
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from mingle_hooks.errors import MingleError, MissingError, NetworkError, SecretError
@@ -16,6 +16,7 @@ from mingle_hooks.rendezvous.member import Membership, Progress
 from mingle_hooks.rendezvous.roster import MEMBER_BYTES, Checkin
 from mingle_hooks.rendezvous.search import REST_S, Found, Lead, Search
 from mingle_hooks.rendezvous.standing import open_files, stand
+from mingle_hooks.rendezvous.watcher import Watcher
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,17 +36,11 @@ LINGER_S = 10.0
 DRAIN_S = 10.0
 # A member whose time is over waits this long for its leader to tell everybody why.
 GOODBYE_S = 2.0
+# A person who watches sees every so many seconds that time passes.
+TICK_S = 1.0
 # Addresses with another key that are reported to a person.
 MOST_REPORTS = 8
 _LOOK = "a look at that host, its log and its firewall, or a longer --timeout"
-
-
-@dataclass(frozen=True)
-class Watcher:
-    """Who is told how it goes, as text for a person."""
-
-    progress: Callable[[Progress], None]
-    note: Callable[[str], None]
 
 
 def meet(request: Request, watcher: Watcher) -> Body:
@@ -54,6 +49,9 @@ def meet(request: Request, watcher: Watcher) -> Body:
     Takes at most request.timeout_s, and CLOSING_S more where the world was about to form. Whatever it
     opened is closed when it returns.
     """
+    # A wait may be long, and connections that come and go leave cycles behind; what is loaded by now stays.
+    gc.freeze()
+    gc.enable()
     with open_files(request.nodes), Loop() as loop, Meeting(loop, request, watcher) as meeting:
         return meeting.run()
 
@@ -110,10 +108,29 @@ class Meeting:
             self._leader, self._notice, self._no_network = standing.leader, standing.notice, standing.no_network
         self._open_ways()
         self._loop.after(self._request.timeout_s, self._time_is_over)
+        self._tick()
         self._loop.run(lambda: self._over)
         if self._answer is None:
             raise self._error or MissingError("an answer", "none", "the same again, and please report it")
         return self._answer
+
+    def _tick(self) -> None:
+        """Tell the watcher how far the world is, as far as this member knows."""
+        leader = self._leader
+        if self._membership is not None:
+            progress = self._progress
+        elif leader is not None and leader.state in ("gathering", "closing"):
+            roster = leader.roster
+            progress = Progress(len(roster), roster.nodes, roster.missing())
+        else:
+            progress = Progress(0, self._request.nodes, f"rank 0{self._expected_leader()}")
+        if progress is not None:
+            self._watcher.progress(progress)
+        self._loop.after(TICK_S, self._tick)
+
+    def _expected_leader(self) -> str:
+        """Return where rank 0 should be, as messages put it."""
+        return f", {self._request.leader_hosts[0]}," if self._request.leader_hosts else ""
 
     # Leading, or standing for it.
 
@@ -122,10 +139,7 @@ class Meeting:
         if leader is None:
             return
         self._report_knocks(leader.knocks.list())
-        if leader.state in ("gathering", "closing"):
-            roster = leader.roster
-            self._watcher.progress(Progress(len(roster), roster.nodes, roster.missing()))
-        elif leader.state == "failed" and leader.failure is not None:
+        if leader.state == "failed" and leader.failure is not None:
             alone = len(leader.roster) == 1
             self._fail(self._alone(leader.failure.error()) if alone else leader.failure.error(), LINGER_S)
             if leader.everybody_told or leader.failure.kind in ("missing", "network"):
@@ -282,7 +296,6 @@ class Meeting:
         if membership.progress is not None:
             self._progress = membership.progress
             self._report_knocks(list(membership.progress.knocks))
-            self._watcher.progress(membership.progress)
         if membership.state == "formed":
             self._answer, self._over = membership.answer, True
         elif membership.state == "failed" and membership.failure is not None:
@@ -334,9 +347,8 @@ class Meeting:
             return MissingError(f"an answer from rank 0, {leader}, within {after_s} s", f"none{missing}", _LOOK)
         if self._mismatches.list():
             return self._wrong_key()
-        host = f", {self._request.leader_hosts[0]}," if self._request.leader_hosts else ""
         tried = "; ".join(f"{name}: {way.tried()}" for name, way in self._ways.items())
-        return MissingError(f"rank 0{host} within {after_s} s", f"no answer (tried {tried})", _LOOK)
+        return MissingError(f"rank 0{self._expected_leader()} within {after_s} s", f"no answer (tried {tried})", _LOOK)
 
     def _fail(self, error: MingleError, linger_s: float) -> None:
         if self._error is None:

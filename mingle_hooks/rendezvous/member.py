@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from mingle_hooks.rendezvous import wire
+from mingle_hooks.rendezvous import answer, wire
 from mingle_hooks.rendezvous.channel import Channel, dial
 from mingle_hooks.rendezvous.failure import Failure
-from mingle_hooks.rendezvous.visitor import LAST_EPOCH
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,8 +22,7 @@ PROBE_AGAIN_S = 2.0
 MOST_OFFERS = 8
 
 
-@dataclass(frozen=True)
-class Progress:
+class Progress(NamedTuple):
     """How far the world is, as its leader last told."""
 
     inside: int
@@ -89,13 +86,20 @@ class Membership:
         if kind == wire.REFUSED:
             raise wire.WireError("refused")
         body = self.found.session.open(kind, payload)
+        try:
+            self._obey(kind, body)
+        except wire.WireError as error:  # it holds the key, so coming back would only bring the same again
+            self.failure = Failure("protocol", (self.found.label, str(error)))
+            self._settle("failed")
+
+    def _obey(self, kind: int, body: wire.Body) -> None:
         if kind == wire.WELCOME:
             self._welcome(body)
         elif kind == wire.PROGRESS:
             self._progress(body)
         elif kind == wire.ANSWER:
-            self.answer, self.state = body, "ready"
-            self._tell(wire.READY, {"epoch": wire.integer(body, "epoch", 1, LAST_EPOCH)})
+            self.answer, self.state = answer.parse(body), "ready"
+            self._tell(wire.READY, {"epoch": self.answer["epoch"]})
         elif kind == wire.COMMIT:
             self._commit(body)
         elif kind == wire.FAILED:
@@ -114,7 +118,7 @@ class Membership:
         for offer in offers:
             if not isinstance(offer, list) or len(offer) != 2 or type(offer[0]) is not int:  # noqa: PLR2004 - a pair
                 raise wire.WireError("offers")
-            address = wire.text({"address": offer[1]}, "address", 64)
+            address = wire.address({"address": offer[1]}, "address")
             self._probes.append(_Probe(self, offer[0], address, port))
         for probe in self._probes:
             probe.start()
@@ -132,7 +136,7 @@ class Membership:
         self._on_change()
 
     def _commit(self, body: wire.Body) -> None:
-        if self.answer is None or wire.integer(body, "epoch", 1, LAST_EPOCH) != self.answer["epoch"]:
+        if self.answer is None or wire.integer(body, "epoch", 1, answer.LAST_EPOCH) != self.answer["epoch"]:
             raise wire.WireError("the word for another answer")
         self._tell(wire.DONE, {})
         self._settle("formed")
@@ -156,7 +160,7 @@ def _endpoints(body: wire.Body) -> list[tuple[str, int]]:
     if not isinstance(rows, list) or len(rows) > MOST_OFFERS:
         raise wire.WireError("to")
     return [
-        (wire.text({"address": row[0]}, "address", 64), wire.integer({"port": row[1]}, "port", 1, 65535))
+        (wire.address({"address": row[0]}, "address"), wire.integer({"port": row[1]}, "port", 1, 65535))
         for row in rows
         if isinstance(row, list) and len(row) == 2  # noqa: PLR2004 - a pair
     ]

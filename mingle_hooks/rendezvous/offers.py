@@ -24,12 +24,12 @@ def offers(prefer: Sequence[interfaces.Preference]) -> tuple[tuple[Offer, ...], 
     and not where networks were asked for.
     """
     found = interfaces.interfaces()
+    why: NetworkError | None = None
+    usable: tuple[interfaces.Candidate, ...] = ()
     try:
         usable = interfaces.usable(found, prefer=prefer)
     except NetworkError as error:
-        usable, why = (), error
-    else:
-        why = None
+        why = error
     own = [
         Offer(str(address.ip), loopback=True)
         for interface in found

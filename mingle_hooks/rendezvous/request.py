@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from types import MappingProxyType
+from typing import TYPE_CHECKING, NamedTuple
 
 from mingle_hooks.fabric.ports import DEFAULT_RANGE
 from mingle_hooks.rendezvous.ways import WAYS
@@ -12,22 +12,21 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from mingle_hooks.fabric.interfaces import Preference
-    from mingle_hooks.rendezvous.attempt import Attempt
+    from mingle_hooks.rendezvous.attempt import Attempt, Material
 
 
-@dataclass(frozen=True)
-class Request:
+class Request(NamedTuple):
     """What one member brings: who it is, what it knows, and how it may look for the others."""
 
     attempt: Attempt
-    key: bytes = field(repr=False)
+    key: Material
     host: str
     machine: str
     slots: int
     rank: int | None = None
     nodes: int | None = None
     timeout_s: float = 300.0
-    given: Mapping[str, str] = field(default_factory=dict)
+    given: Mapping[str, str] = MappingProxyType({})
     wants_roster: bool = False
     hosts: tuple[str, ...] = ()
     leader_hosts: tuple[str, ...] = ()

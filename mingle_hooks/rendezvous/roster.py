@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from types import MappingProxyType
+from typing import TYPE_CHECKING, NamedTuple
 
 from mingle_hooks.rendezvous.failure import Failure
 from mingle_hooks.rendezvous.wire import Body, WireError, hexadecimal, integer, optional_integer, text
@@ -24,8 +24,7 @@ GIVEN = {"MASTER_ADDR": 253, "MASTER_PORT": 5, "WORLD_SIZE": 8}
 _LEADERS = ("MASTER_ADDR", "MASTER_PORT")
 
 
-@dataclass(frozen=True)
-class Checkin:
+class Checkin(NamedTuple):
     """What a member says of itself."""
 
     member: bytes  # random, one per process
@@ -34,7 +33,7 @@ class Checkin:
     nodes: int | None
     slots: int
     machine: str  # equal for members that share a network stack
-    given: Mapping[str, str] = field(default_factory=dict)
+    given: Mapping[str, str] = MappingProxyType({})
     wants_roster: bool = False
 
     def body(self) -> Body:

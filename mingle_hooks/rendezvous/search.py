@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from mingle_hooks.rendezvous import wire
 from mingle_hooks.rendezvous.channel import Channel, dial
@@ -26,8 +25,7 @@ REST_S = 1.0
 REST_AFTER_MISMATCH_S = 5.0
 
 
-@dataclass(frozen=True)
-class Lead:
+class Lead(NamedTuple):
     """Where a leader may be, and which way said so."""
 
     address: str
@@ -35,8 +33,7 @@ class Lead:
     way: str
 
 
-@dataclass(frozen=True)
-class Found:
+class Found(NamedTuple):
     """A leader that has proved that it holds the key. Whoever takes it owns the channel."""
 
     lead: Lead

@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 import resource
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from mingle_hooks.errors import NetworkError
 from mingle_hooks.rendezvous.doors import Doors, check_in_ports
@@ -28,8 +27,7 @@ if TYPE_CHECKING:
 SPARE_DESCRIPTORS = 512
 
 
-@dataclass(frozen=True)
-class Standing:
+class Standing(NamedTuple):
     """A member that leads, or would."""
 
     leader: Leader

@@ -6,6 +6,7 @@ import os
 from typing import TYPE_CHECKING
 
 from mingle_hooks.rendezvous import wire
+from mingle_hooks.rendezvous.answer import LAST_EPOCH
 from mingle_hooks.rendezvous.channel import Channel
 from mingle_hooks.rendezvous.roster import MEMBER_BYTES, Checkin, Entry
 
@@ -15,8 +16,6 @@ if TYPE_CHECKING:
     from mingle_hooks.rendezvous.attempt import Attempt, Secret
     from mingle_hooks.rendezvous.leader import Leader
     from mingle_hooks.rendezvous.loop import Loop
-
-LAST_EPOCH = 2**31
 
 
 class Visitor:
@@ -113,7 +112,7 @@ class Visitor:
             raise wire.WireError("nothing to say")
         member = self.entry.checkin.member
         if kind == wire.REACHED:
-            self._leader.reached(member, wire.integer(body, "offer", 0, 255), wire.text(body, "own", 64))
+            self._leader.reached(member, wire.integer(body, "offer", 0, 255), wire.address(body, "own"))
         elif kind == wire.READY:
             self._leader.is_ready(member, wire.integer(body, "epoch", 1, LAST_EPOCH))
         elif kind == wire.DONE:

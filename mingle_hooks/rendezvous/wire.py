@@ -25,6 +25,7 @@ from __future__ import annotations
 
 import hmac
 import json
+import socket
 import struct
 from typing import TYPE_CHECKING, Any
 
@@ -125,6 +126,19 @@ def text(body: Body, name: str, longest: int) -> str:
     value = body.get(name)
     if not isinstance(value, str) or len(value) > longest or not value.isprintable():
         raise WireError(f"{name}: not printable text of at most {longest} characters")
+    return value
+
+
+def address(body: Body, name: str) -> str:
+    """Return body[name], an IP address; a link-local one may carry its zone's number (`fe80::1%3`)."""
+    value = text(body, name, 64)
+    host, percent, zone = value.partition("%")
+    try:
+        socket.inet_pton(socket.AF_INET6 if ":" in host else socket.AF_INET, host)
+    except OSError as error:
+        raise WireError(f"{name}: not an address") from error
+    if percent and not (zone.isascii() and zone.isdigit() and len(zone) < 10):  # noqa: PLR2004 - fits 32 bits
+        raise WireError(f"{name}: not a zone's number")
     return value
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mingle_hooks.errors import FactsError
 
@@ -18,13 +18,11 @@ LONGEST_ID = 255
 MOST_LEADER_HOSTS = 64
 
 
-@dataclass(frozen=True)
-class JobFacts:
-    """What is known of the job, the step and this process; None or empty where it is not known.
+class _Fields(NamedTuple):
+    """The fields of JobFacts.
 
-    A *member* is a node of the step. `hosts` holds the step's hosts in node-rank order, each once.
-    `node_rank` counts from 0 within the step. `task_rank` and `task_count` count the step's tasks
-    (processes) over all nodes, `local_rank` and `local_count` those on this node.
+    Named tuples, here and on the whole way of `mingle env`: dataclasses would cost 8 ms to import and half a
+    millisecond for each class, on every node of every job.
     """
 
     scheduler: str
@@ -48,27 +46,58 @@ class JobFacts:
     # The batch script of a job with several nodes: it runs on the first node only and must not wait for the others.
     is_batch: bool = False
     # Key material that only this job's processes have (PBS_JOBCOOKIE), or None. Never shown.
-    cookie: str | None = field(default=None, repr=False)
+    cookie: str | None = None
     # For --explain: field name -> the variable or file that it was read from.
-    sources: Mapping[str, str] = field(default_factory=dict, compare=False)
+    sources: Mapping[str, str] = MappingProxyType({})
 
-    def __post_init__(self) -> None:
+
+class JobFacts(_Fields):
+    """What is known of the job, the step and this process; None or empty where it is not known.
+
+    A *member* is a node of the step. `hosts` holds the step's hosts in node-rank order, each once.
+    `node_rank` counts from 0 within the step. `task_rank` and `task_count` count the step's tasks
+    (processes) over all nodes, `local_rank` and `local_count` those on this node.
+    Two are equal when all but their sources are.
+    """
+
+    __slots__ = ()
+
+    def __new__(cls, *args: Any, **fields: Any) -> JobFacts:  # noqa: ANN401 - as _Fields types them
+        """Make facts that do not contradict themselves, so that nothing later has to look."""
+        facts = super().__new__(cls, *args, **fields)
+        facts._check()
+        return facts
+
+    def _replace(self, **fields: Any) -> JobFacts:  # noqa: ANN401 - as _Fields types them
+        return JobFacts(**{**self._asdict(), **fields})  # checked again
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, JobFacts) and self[:-1] == other[:-1]
+
+    def __hash__(self) -> int:
+        return hash(self[:-1])
+
+    def __repr__(self) -> str:
+        shown = (
+            f"{name}={value!r}" for name, value in zip(self._fields, self, strict=True) if name != "cookie"
+        )
+        return f"JobFacts({', '.join(shown)})"
+
+    def _check(self) -> None:
         """Refuse facts that contradict themselves, so that nothing later has to look."""
         if self.nodes is not None and not 1 <= self.nodes <= MOST_NODES:
-            raise FactsError(
-                f"1 to {MOST_NODES} nodes", f"{self.nodes} ({self._source('nodes')})", "--nodes N"
-            )
-        _within("node rank", self.node_rank, self.nodes, self._source("node_rank"), "--rank R")
-        _within("task rank", self.task_rank, self.task_count, self._source("task_rank"), "--scope node")
-        _within("local rank", self.local_rank, self.local_count, self._source("local_rank"), "--scope node")
+            raise FactsError(f"1 to {MOST_NODES} nodes", f"{self.nodes} ({self._from('nodes')})", "--nodes N")
+        _within("node rank", self.node_rank, self.nodes, self._from("node_rank"), "--rank R")
+        _within("task rank", self.task_rank, self.task_count, self._from("task_rank"), "--scope node")
+        _within("local rank", self.local_rank, self.local_count, self._from("local_rank"), "--scope node")
         if self.hosts and self.nodes is not None and len(self.hosts) != self.nodes:
             raise FactsError(
-                f"{self.nodes} hosts ({self._source('nodes')})",
-                f"{len(self.hosts)} ({self._source('hosts')})",
+                f"{self.nodes} hosts ({self._from('nodes')})",
+                f"{len(self.hosts)} ({self._from('hosts')})",
                 "the same command with --nodes, or unset the variable that is left over from another job",
             )
 
-    def _source(self, name: str) -> str:
+    def _from(self, name: str) -> str:
         return self.sources.get(name, self.scheduler)
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from mingle_hooks.schedulers import blocks
 from mingle_hooks.schedulers.facts import JobFacts
-from mingle_hooks.schedulers.variables import Variables
+from mingle_hooks.schedulers.variables import RUN, Variables
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -27,6 +27,8 @@ FAMILIES = (
     ("JSM_NAMESPACE_RANK", "JSM_NAMESPACE_SIZE", "JSM_NAMESPACE_LOCAL_RANK", "JSM_NAMESPACE_LOCAL_SIZE"),
     ("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"),
 )
+# What names one run of a launcher, the same for all of its tasks: Open MPI 5 and 4, then older ones.
+RUNS = ("PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "OMPI_MCA_orte_ess_jobid")
 
 
 def facts(environ: Mapping[str, str]) -> JobFacts | None:
@@ -48,7 +50,7 @@ def facts(environ: Mapping[str, str]) -> JobFacts | None:
     read.sources["nodes"] = read.sources["node_rank"] = f"{family[1]} and {family[3]}"
     return JobFacts(
         scheduler="mpi",
-        step=read.text("step", "PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "OMPI_MCA_orte_ess_jobid") or "",
+        step=read.text("step", *RUNS, pattern=RUN) or "",
         nodes=nodes,
         node_rank=0 if nodes == 1 else blocks.node_rank(rank, local_rank, local_count),
         task_rank=rank,

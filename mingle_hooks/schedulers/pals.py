@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from mingle_hooks.schedulers import blocks
 from mingle_hooks.schedulers.facts import MOST_NODES, JobFacts
-from mingle_hooks.schedulers.variables import Variables
+from mingle_hooks.schedulers.variables import RUN, Variables
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -31,7 +31,7 @@ def facts(environ: Mapping[str, str]) -> JobFacts | None:
     read.sources["nodes"] = f"{read.sources.get('task_count')} and {read.sources.get('local_count')}"
     return JobFacts(
         scheduler="pals",
-        step=read.text("step", "PALS_APID") or "",
+        step=read.text("step", "PALS_APID", pattern=RUN) or "",
         nodes=nodes,
         node_rank=read.number("node_rank", "PALS_NODEID", most=MOST_NODES),
         task_rank=rank,

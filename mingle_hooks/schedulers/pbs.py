@@ -91,7 +91,7 @@ def _is_script(read: Variables) -> bool:
 
 def _kept_nodefile(read: Variables, job_id: str, configuration: str) -> str | None:
     """Return where PBS keeps the node file: a task on the first host is not told, but may read it there."""
-    path = os.path.join(_home(configuration), "aux", job_id)  # noqa: PTH118 - pathlib is slow to import
+    path = os.path.join(_home(configuration), "aux", job_id)
     if not os.access(path, os.R_OK):
         return None
     read.sources["hosts"] = path
@@ -102,7 +102,7 @@ def _home(configuration: str) -> str:
     """Return PBS_HOME, from lines such as ``PBS_HOME=/var/spool/pbs``."""
     if not os.access(configuration, os.R_OK):
         return HOME
-    with open(configuration, errors="replace") as file:  # noqa: PTH123 - pathlib is slow to import
+    with open(configuration, errors="replace") as file:
         for line in file.read(65_536).splitlines():  # a real one has a dozen lines
             name, _, value = line.partition("=")
             if name.strip() == "PBS_HOME" and value.strip():

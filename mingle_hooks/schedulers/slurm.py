@@ -67,8 +67,8 @@ def _in_step(
     if components:
         # Two steps in different components have the same job id and the same step id, but not this.
         step = f"{step}@{hosts[0]}"
-    in_order = _rank_order(hosts, components)
-    if per_node and len(in_order) == len(hosts):
+    in_order = _rank_order(hosts, nodes, components)
+    if per_node and in_order and components:
         tasks = dict(zip(hosts, per_node, strict=True))
         per_node = tuple(tasks[host] for host in in_order)
     own = read.environ.get("SLURMD_NODENAME")
@@ -154,8 +154,8 @@ def _hosts(read: Variables, *names: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(hostlist.expand(text)))
 
 
-def _rank_order(hosts: tuple[str, ...], components: list[tuple[str, ...]]) -> tuple[str, ...]:
-    """Return the step's hosts in the order of SLURM_NODEID, or () where components share a host.
+def _rank_order(hosts: tuple[str, ...], nodes: int, components: list[tuple[str, ...]]) -> tuple[str, ...]:
+    """Return the step's hosts in the order of SLURM_NODEID, or () where components that share a host hide it.
 
     A step over several components numbers the nodes of one component after the other, but srun
     sorts its host list (_reorder_het_job_recs in srun.c).
@@ -164,12 +164,10 @@ def _rank_order(hosts: tuple[str, ...], components: list[tuple[str, ...]]) -> tu
         return hosts
     wanted = set(hosts)
     found = [host for component in components for host in component if host in wanted]
-    return tuple(found) if len(found) == len(hosts) else _one_component(hosts, components)
-
-
-def _one_component(hosts: tuple[str, ...], components: list[tuple[str, ...]]) -> tuple[str, ...]:
-    """Return hosts if they can all belong to one component: then its own order is right."""
-    return hosts if any(set(component).issuperset(hosts) for component in components) else ()
+    if len(found) == nodes == len(hosts):
+        return tuple(found)
+    alone = len(hosts) == nodes and any(wanted.issubset(component) for component in components)
+    return hosts if alone else ()
 
 
 def _counts(read: Variables, name: str) -> tuple[int, ...]:

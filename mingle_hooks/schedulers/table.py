@@ -13,7 +13,6 @@ The innermost wins. In order:
 
 from __future__ import annotations
 
-from dataclasses import replace
 from importlib import import_module
 from typing import TYPE_CHECKING
 
@@ -69,9 +68,10 @@ def detect(environ: Mapping[str, str], hostname: str | None = None) -> JobFacts:
     if launched is None:
         found = _first(MANAGERS, environ) or _first(PLATFORMS, environ) or JobFacts(scheduler="none")
         return _numbered(found, hostname)
-    manager = _first(MANAGERS, environ)
-    if manager and _same_task(launched, manager):
-        return manager
+    if launched.sources["task_rank"] == "PMI_RANK":
+        manager = _first(MANAGERS, environ)
+        if manager and (manager.task_rank, manager.task_count) == (launched.task_rank, launched.task_count):
+            return manager
     outside = {name: value for name, value in environ.items() if name not in OF_ANOTHER_PROCESS}
     job = _first(MANAGERS, outside)
     return _within(launched, job) if job else launched
@@ -87,16 +87,10 @@ def _first(table: tuple[tuple[str, str], ...], environ: Mapping[str, str]) -> Jo
     return None
 
 
-def _same_task(launched: JobFacts, manager: JobFacts) -> bool:
-    mine, managers = (launched.task_rank, launched.task_count), (manager.task_rank, manager.task_count)
-    return launched.sources.get("task_rank") == "PMI_RANK" and mine == managers
-
-
 def _within(launched: JobFacts, job: JobFacts) -> JobFacts:
     """Complete a launcher's facts by those of the job that it runs in."""
     whole = launched.nodes is not None and launched.nodes == len(job.hosts)
-    return replace(
-        launched,
+    return launched._replace(
         scheduler=f"{job.scheduler}+{launched.scheduler}",
         job_id=job.job_id,
         restarts=job.restarts,
@@ -115,5 +109,5 @@ def _numbered(found: JobFacts, hostname: str | None) -> JobFacts:
     for same in (hostname.__eq__, lambda host: host.split(".")[0] == hostname.split(".")[0]):
         places = [rank for rank, host in enumerate(found.hosts) if same(host)]
         if len(places) == 1:
-            return replace(found, node_rank=places[0], sources={**found.sources, "node_rank": "host name"})
+            return found._replace(node_rank=places[0], sources={**found.sources, "node_rank": "host name"})
     return found

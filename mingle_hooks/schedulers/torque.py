@@ -59,6 +59,6 @@ def _gpus(read: Variables, hosts: tuple[str, ...], node_rank: int | None) -> int
     path = read.long("gpus", "PBS_GPUFILE")
     if path is None or node_rank is None or node_rank >= len(hosts) or not os.access(path, os.R_OK):
         return None
-    if os.path.getsize(path) == 0:  # noqa: PTH202 - pathlib is slow to import
+    if os.path.getsize(path) == 0:
         return 0
     return sum(gpu.startswith(f"{hosts[node_rank]}-gpu") for gpu in nodefile.read(path))

@@ -11,10 +11,11 @@ from mingle_hooks.schedulers.facts import LONGEST_ID
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-# Ids are unsigned 32-bit in Slurm and below ten digits elsewhere; more is no number of ours.
-LARGEST = 4_294_967_295
 # 65,536 nodes with 256 tasks each.
 MOST_TASKS = 16_777_216
+
+# Names that launchers give their runs: a1b2-c3d4, prterun-node1-42@1, 3823042561.
+RUN = "[A-Za-z0-9._:@+,-]+"
 
 _NUMBER = re.compile(r"[0-9]{1,10}")
 
@@ -30,7 +31,7 @@ class Variables:
         self.environ = environ
         self.sources: dict[str, str] = {}
 
-    def text(self, fact: str, *names: str, pattern: str = r"\S+", secret: bool = False) -> str | None:
+    def text(self, fact: str, *names: str, pattern: str, secret: bool = False) -> str | None:
         """Return the first that is set; raise FactsError if it is too long, not printable, not as pattern."""
         for name in names:
             value = self.environ.get(name, "")

@@ -12,7 +12,8 @@ import sys
 
 from cluster import hosts as cluster_hosts
 from cluster import slurm as cluster_slurm
-from cluster.hosts import USERS, Hosts
+from cluster.host import USERS
+from cluster.hosts import Hosts
 from cluster.slurm import SlurmCluster
 
 WELCOME = """

@@ -7,17 +7,16 @@ import json
 import os
 import secrets
 import shutil
-import signal
-import stat
 import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cluster import holder, network
+from cluster.host import COMMAND_S, OWN, USERS, Host, clean_env, enter
+from cluster.paths import needed_paths, outermost, reachable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -25,15 +24,10 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
-PROJECT = Path(__file__).resolve().parents[2]
 TOOLS = ("ip", "nft", "unshare", "nsenter", "setpriv")
-# The longest that one command on a host may take unless the test says otherwise: far above what any needs.
-COMMAND_S = 60.0
 # Sixteen hosts are ready within 2 s on two busy cores.
 START_S = 60.0
-USERS = {"alice": 61001, "bob": 61002}  # outside the ranges that Debian gives to people and to packages
-# What each host has for itself, and what all hosts of a set share and the machine does not see.
-OWN = ("/run", "/tmp", "/var/tmp", "/dev/shm")  # noqa: S108 mounted over, not used
+# What all hosts of a set share and the machine does not see.
 SHARED = ("/home", "/root")
 
 
@@ -44,131 +38,15 @@ def missing() -> list[str]:
         lacks.append("root")
     path = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
     lacks += [tool for tool in TOOLS if shutil.which(tool, path=path) is None]
-    if (
-        not lacks
-        and subprocess.run(
-            ["unshare", "--net", "--mount", "true"], capture_output=True, check=False
-        ).returncode
-    ):
-        lacks.append("the right to make namespaces")
+    if not lacks:
+        tried = subprocess.run(["unshare", "--net", "--mount", "true"], capture_output=True, check=False)
+        lacks += ["the right to make namespaces"] if tried.returncode else []
     return lacks
 
 
-@dataclass
-class Host:
-    """One host of a set."""
-
-    name: str
-    number: int  # from 1; the last part of its addresses
-    pid: int  # of the process that holds its namespaces
-    hosts: Hosts = field(repr=False)
-    rules: list[str] = field(default_factory=list)  # nft rules for what comes in
-    port_rules: list[str] = field(default_factory=list)  # nft rules for what goes out, applied at the switch
-    first_files: frozenset[str] = frozenset()  # what its own directories hold from the start
-
-    def addr(self, iface: str = "eth0", *, ipv6: bool = False) -> str:
-        """Return this host's address on the network of `iface`."""
-        its = next(n for n in network.NETWORKS if n.iface == iface)
-        return network.address(its, self.number, ipv6=ipv6)
-
-    def popen(
-        self,
-        argv: Sequence[str | os.PathLike[str]],
-        *,
-        env: Mapping[str, str] | None = None,
-        user: str = "root",
-        cwd: str | os.PathLike[str] | None = None,
-        **options: Any,  # noqa: ANN401 whatever Popen takes
-    ) -> subprocess.Popen[str]:
-        """Start a command on this host, and return it as a Popen whose pid is the command's own.
-
-        It gets a clean environment (PATH with this Python's programs first, HOME, USER, LANG) and `env`, the
-        user's home as its directory, its own session, and pipes for stdout and stderr. It is killed, at the
-        latest, when the hosts are closed.
-        """
-        return self.hosts.start(self.pid, argv, env=env or {}, user=user, cwd=cwd, options=options)
-
-    def run(
-        self,
-        argv: Sequence[str | os.PathLike[str]],
-        *,
-        timeout: float = COMMAND_S,
-        input: str | None = None,  # noqa: A002 as subprocess.run names it
-        check: bool = False,
-        **options: Any,  # noqa: ANN401 whatever popen takes
-    ) -> subprocess.CompletedProcess[str]:
-        """Run a command on this host to its end and return its status and text.
-
-        Raise TimeoutExpired, with what it wrote, after `timeout` seconds: it and its group are killed first.
-        """
-        if input is not None:
-            options["stdin"] = subprocess.PIPE
-        process = self.popen(argv, **options)
-        try:
-            out, err = process.communicate(input, timeout)
-        except subprocess.TimeoutExpired as slow:
-            kill_group(process)
-            out, err = process.communicate(timeout=COMMAND_S)
-            raise subprocess.TimeoutExpired(f"{self.name}: {list(argv)}", timeout, out, err) from slow
-        done = subprocess.CompletedProcess(list(argv), process.returncode, out, err)
-        if check and done.returncode:
-            raise AssertionError(f"{self.name}: {argv} ended with {done.returncode}\n{out}\n{err}")
-        return done
-
-    def outside(self, path: str | os.PathLike[str]) -> Path:
-        """Return the path by which the test itself reaches a file of this host."""
-        return Path(f"/proc/{self.pid}/root", os.fspath(path).lstrip("/"))
-
-    def write(self, path: str, text: str, *, mode: int = 0o644, user: str = "root") -> None:
-        """Write a file of this host; all hosts share /home and /etc (but for hosts and hostname)."""
-        file = self.outside(path)
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(text)
-        file.chmod(mode)
-        os.chown(file, USERS.get(user, 0), USERS.get(user, 0))
-
-    def processes(self) -> dict[int, str]:
-        """Return pid -> command line of what runs on this host, the holder left out."""
-        own = namespace(self.pid)
-        return {pid: line for pid, line in self.hosts.processes().items() if namespace(pid) == own}
-
-    def files(self, *directories: str) -> set[str]:
-        """Return all below these directories; without any, what came to the host's own since its start."""
-        found = {path for top in directories or OWN for path in walk(self.outside("/"), top)}
-        return found if directories else found - self.first_files
-
-    def drop_multicast(self) -> None:
-        """Let no multicast datagram in."""
-        self._add(*network.NO_MULTICAST)
-
-    def lose(self, fraction: float) -> None:
-        """Lose a random fraction of the packets that come to this host, and of those that leave it."""
-        self._add(network.loss(fraction))
-        self.port_rules.append(network.loss(fraction))
-        self.hosts.apply_switch_rules()
-
-    def block_port(self, port: int) -> None:
-        """Let nothing in that is sent to this port."""
-        self._add(f"meta l4proto {{ tcp, udp }} th dport {port} drop")
-
-    def refuse(self, other: Host) -> None:
-        """Let nothing in that the other host sends."""
-        for its in network.NETWORKS:
-            self._add(
-                f"ip saddr {other.addr(its.iface)} drop",
-                f"ip6 saddr {other.addr(its.iface, ipv6=True)} drop",
-            )
-
-    def clear_firewall(self) -> None:
-        """Let everything through again."""
-        self.rules.clear()
-        self.port_rules.clear()
-        self._add()
-        self.hosts.apply_switch_rules()
-
-    def _add(self, *rules: str) -> None:
-        self.rules += rules
-        self.hosts.nft(self.pid, network.host_rules(self.rules))
+def has_ipv6() -> bool:
+    """Tell whether this machine's kernel speaks IPv6; where it does not, hosts have IPv4 only."""
+    return Path("/proc/sys/net/ipv6").exists()
 
 
 class Hosts:
@@ -184,7 +62,7 @@ class Hosts:
         self, count: int = 4, *, ipv4: bool = True, ipv6: bool = True, share: Iterable[str | Path] = ()
     ) -> None:
         self.count, self.ipv4 = count, ipv4
-        self.ipv6 = ipv6 and Path("/proc/sys/net/ipv6").exists()
+        self.ipv6 = ipv6 and has_ipv6()
         self.share = [os.path.realpath(s) for s in share]
         self.tag = f"{holder.tag_of(os.getpid())}:{secrets.token_hex(4)}"
         self._list: list[Host] = []
@@ -282,7 +160,7 @@ class Hosts:
         """Start a command in the namespaces of process `pid`; see Host.popen."""
         home = "/root" if user == "root" else f"/home/{user}"
         command = [
-            *_enter(pid, "--mount", "--uts"),
+            *enter(pid, "--mount", "--uts"),
             *["setpriv", "--reuid", user, "--regid", user, "--init-groups"],
             *["env", "-C", os.fspath(cwd or home), *(os.fspath(a) for a in argv)],
         ]
@@ -385,45 +263,6 @@ class Hosts:
         assert status == 0, f"the holder of the hosts ended with {status}; its own message stands above"
 
 
-def needed_paths() -> list[str]:
-    """Return the directories that Python and this project need, wherever they lie on this machine."""
-    paths = [PROJECT, *(Path(p) for p in (sys.prefix, sys.base_prefix, *sys.path))]
-    return [str(p.resolve()) for p in paths if p.is_absolute() and p.exists()]
-
-
-def reachable(paths: Iterable[str]) -> tuple[list[str], list[str]]:
-    """Return the paths to keep, and the closed directories to cover so that every user can reach those paths.
-
-    A checkout or a Python under a directory such as /root (0700) would be out of other users' reach. A tmpfs
-    over the closed directory, in which only the needed paths appear, opens the way to them and to nothing
-    else.
-    """
-    keep: list[str] = []
-    covered: list[str] = []
-    for path in outermost(paths):
-        covered += [str(p) for p in Path(path).parents if not is_open(str(p))]
-        if Path(path).is_dir() and not is_open(path):
-            covered.append(path)
-            keep += [entry.path for entry in os.scandir(path)]
-        else:
-            keep.append(path)
-    return keep, outermost(covered)
-
-
-def is_open(path: str) -> bool:
-    """Tell whether other users can go through a directory."""
-    return bool(Path(path).stat().st_mode & stat.S_IXOTH)
-
-
-def outermost(paths: Iterable[str]) -> list[str]:
-    """Return the paths, sorted, without those that lie below another one."""
-    found: list[str] = []
-    for path in sorted(set(paths)):
-        if not any(path.startswith(f"{other}/") for other in found):
-            found.append(path)
-    return found
-
-
 def reap_dead_owners() -> None:
     """End what the hosts of dead test processes left behind: nothing, unless a holder was killed too."""
     for tag in set(holder.tagged().values()):
@@ -436,21 +275,6 @@ def reap_dead_owners() -> None:
             holder.end(tag)
 
 
-def walk(root: Path, top: str) -> Iterator[str]:
-    """Yield every path below a directory and on its own file system, as it is named below `root`."""
-    start = f"{root}{top}"
-    device = Path(start).stat().st_dev
-    for directory, names, files in os.walk(start):
-        names[:] = [n for n in names if os.lstat(f"{directory}/{n}").st_dev == device]
-        yield from (f"{directory}/{n}".removeprefix(str(root)) for n in (*names, *files))
-
-
-def kill_group(process: subprocess.Popen[str]) -> None:
-    """Kill a command that was started on a host, with its process group."""
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
-
-
 def command_line(pid: int) -> str:
     """Return a process's command line, or its name where it has none."""
     with contextlib.suppress(FileNotFoundError, ProcessLookupError):
@@ -458,33 +282,9 @@ def command_line(pid: int) -> str:
     return "(ended)"
 
 
-def namespace(pid: int) -> str:
-    """Return the UTS namespace of a process, which tells its host."""
-    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-        return str(Path(f"/proc/{pid}/ns/uts").readlink())
-    return ""
-
-
-def clean_env(user: str, home: str) -> dict[str, str]:
-    """Return the environment of a fresh login: nothing of the developer's own or of a scheduler."""
-    programs = Path(sys.executable).parent
-    return {
-        "PATH": f"{programs}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
-        "HOME": home,
-        "USER": user,
-        "LOGNAME": user,
-        "SHELL": "/bin/bash",
-        "LANG": "C.UTF-8",
-    }
-
-
-def _enter(pid: int, *namespaces: str) -> list[str]:
-    return ["nsenter", "--target", str(pid), "--net", *namespaces, "--"]
-
-
 def _tool(pid: int, argv: list[str], text: str) -> None:
     done = subprocess.run(
-        [*_enter(pid), *argv],
+        [*enter(pid), *argv],
         input=text,
         text=True,
         capture_output=True,

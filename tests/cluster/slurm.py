@@ -12,7 +12,7 @@ import subprocess
 import time
 from typing import TYPE_CHECKING, Any
 
-from cluster.hosts import COMMAND_S
+from cluster.host import COMMAND_S
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
-    from cluster.hosts import Host, Hosts
+    from cluster.host import Host
+    from cluster.hosts import Hosts
 
 PROGRAMS = ("slurmctld", "slurmd", "sbatch", "srun", "sinfo", "munged")
 # Four hosts are idle 1 to 5 s after the start on two cores; a busy machine may need much longer.

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from cluster.hosts import PROJECT
+from cluster.paths import PROJECT
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from cluster import holder
-from cluster.hosts import Hosts, outermost, reachable
+from cluster.hosts import Hosts, has_ipv6
+from cluster.paths import outermost, reachable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+WITH_IPV6 = pytest.mark.skipif(not has_ipv6(), reason="for want of IPv6")
 # Joins a group on one interface, says that it listens, and prints how many datagrams come in `seconds`.
 LISTEN = """
 import socket, struct, sys, time
@@ -83,6 +85,7 @@ def wait_until(is_so: Callable[[], bool]) -> None:
         time.sleep(0.02)
 
 
+@WITH_IPV6
 def test_each_host_sees_its_own_name_interfaces_and_addresses(hosts: Callable[..., Hosts]) -> None:
     """A host's name, /sys/class/net and addresses are its own."""
     four = hosts(4)
@@ -99,7 +102,7 @@ def test_each_host_sees_its_own_name_interfaces_and_addresses(hosts: Callable[..
 
 
 @pytest.mark.parametrize("iface", ["eth0", "ib0"])
-@pytest.mark.parametrize("ipv6", [False, True])
+@pytest.mark.parametrize("ipv6", [False, pytest.param(True, marks=WITH_IPV6)])
 def test_hosts_reach_each_other_over_both_networks(
     hosts: Callable[..., Hosts], iface: str, *, ipv6: bool
 ) -> None:
@@ -116,13 +119,13 @@ def test_hosts_reach_each_other_over_both_networks(
 
 
 @pytest.mark.parametrize("iface", ["eth0", "ib0"])
-@pytest.mark.parametrize("group", ["239.255.1.2", "ff15::1234"])
+@pytest.mark.parametrize("group", ["239.255.1.2", pytest.param("ff15::1234", marks=WITH_IPV6)])
 def test_multicast_reaches_the_other_hosts(hosts: Callable[..., Hosts], group: str, iface: str) -> None:
     """A datagram to a group comes to a host that joined it on that interface."""
     assert heard(hosts(2), group=group, iface=iface) == 1
 
 
-@pytest.mark.parametrize("group", ["239.255.1.2", "ff15::1234"])
+@pytest.mark.parametrize("group", ["239.255.1.2", pytest.param("ff15::1234", marks=WITH_IPV6)])
 def test_dropped_multicast_comes_again_when_the_firewall_is_cleared(
     hosts: Callable[..., Hosts], group: str
 ) -> None:
@@ -285,7 +288,7 @@ def test_nothing_is_left_after_an_exception(hosts: Callable[..., Hosts]) -> None
 
 OWNER = """
 import sys, time
-from cluster.hosts import Hosts
+from cluster.hosts import Hosts, has_ipv6
 hosts = Hosts(2).__enter__()
 hosts[0].popen(["sh", "-c", "trap '' HUP TERM INT; setsid sleep 1000 & wait"])
 while len(hosts.processes()) < 2:

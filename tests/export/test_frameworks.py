@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 
 import pytest
 
@@ -15,14 +14,13 @@ from mingle_hooks.world import Place, Seat, World
 
 SEATS = (Seat(0, "n1", "10.0.0.1", 2), Seat(1, "n2", "10.0.0.2", 4))
 WORLD = World("job7", 2, 6, "10.0.0.1", 29_500, "0123456789abcdef", SEATS)
-WORLD6 = replace(
-    WORLD, master_addr="fd00::1", roster=(Seat(0, "n1", "fd00::1", 2), Seat(1, "n2", "fd00::2", 4))
+WORLD6 = WORLD._replace(master_addr="fd00::1", roster=(Seat(0, "n1", "fd00::1", 2), Seat(1, "n2", "fd00::2", 4))
 )
 NODE = Place(1, 4, 2, "10.0.0.2", "ib0")
-TASK = replace(NODE, local_rank=3, rank=5)
+TASK = NODE._replace(local_rank=3, rank=5)
 NODE_VIEW = View(WORLD, NODE, "node", {}, ("mlx5_0:1", "mlx5_1:1"))
-TASK_VIEW = replace(NODE_VIEW, place=TASK, scope="task")
-IPV6_VIEW = replace(NODE_VIEW, world=WORLD6, place=replace(NODE, address="fd00::2"))
+TASK_VIEW = NODE_VIEW._replace(place=TASK, scope="task")
+IPV6_VIEW = NODE_VIEW._replace(world=WORLD6, place=NODE._replace(address="fd00::2"))
 
 
 def settings(name: str, view: View = NODE_VIEW) -> dict[str, str]:
@@ -44,7 +42,7 @@ def test_a_framework_exports_all_that_its_table_row_says_and_nothing_else(name: 
 @pytest.mark.parametrize("name", [name for name, row in FRAMEWORKS.items() if row.needs & {ROSTER, IFACE}])
 def test_a_framework_without_what_it_needs_exports_nothing(name: str) -> None:
     """Half a set is never there."""
-    bare = replace(NODE_VIEW, world=replace(WORLD, roster=()), place=Place(None, 4, None))
+    bare = NODE_VIEW._replace(world=WORLD._replace(roster=()), place=Place(None, 4, None))
     assert (settings(name, bare), files(bare, [name])) == ({}, ())
 
 
@@ -89,14 +87,14 @@ def test_torchrun_elastic_says_who_is_host() -> None:
         "PET_RDZV_CONF": "is_host=0",
         "PET_LOCAL_ADDR": "10.0.0.2",
     }
-    first = replace(IPV6_VIEW, place=Place(0, 2, 0))
+    first = IPV6_VIEW._replace(place=Place(0, 2, 0))
     assert settings("torchrun-elastic", first)["PET_RDZV_CONF"] == "is_host=1"
     assert settings("torchrun-elastic", first)["PET_RDZV_ENDPOINT"] == "[fd00::1]:29500"
 
 
 def test_torchrun_follows_the_user_s_choice_of_backend() -> None:
     """With PET_RDZV_BACKEND=c10d from the user, the set is c10d's."""
-    view = replace(NODE_VIEW, own={"PET_RDZV_BACKEND": "c10d"})
+    view = NODE_VIEW._replace(own={"PET_RDZV_BACKEND": "c10d"})
     assert settings("torchrun", view) == settings("torchrun-elastic", view)
 
 
@@ -129,7 +127,7 @@ def test_tensorflow_lists_every_worker() -> None:
 
 def test_tensorflow_refuses_a_port_past_the_last() -> None:
     """The message says what to choose."""
-    view = replace(TASK_VIEW, world=replace(WORLD, master_port=65_535))
+    view = TASK_VIEW._replace(world=WORLD._replace(master_port=65_535))
     with pytest.raises(NetworkError, match=r"65536.*--port-range"):
         settings("tensorflow", view)
 
@@ -137,7 +135,7 @@ def test_tensorflow_refuses_a_port_past_the_last() -> None:
 def test_host_lists_name_each_host_once() -> None:
     """DeepSpeed refuses a host that stands there twice."""
     seats = (*SEATS, Seat(2, "n1", "10.0.0.3", 3))
-    view = replace(NODE_VIEW, world=replace(WORLD, roster=seats))
+    view = NODE_VIEW._replace(world=WORLD._replace(roster=seats))
     assert [file.text for file in files(view, ["deepspeed"])] == ["n1 slots=5\nn2 slots=4\n"]
     assert [file.text for file in files(view, ["mpi"])] == ["n1 slots=5\nn2 slots=4\n", "n1:5\nn2:4\n"]
     assert settings("horovod", view) == {"MINGLE_HOSTS": "n1:5,n2:4"}
@@ -149,7 +147,7 @@ def test_networks_are_named_as_each_library_wants_them() -> None:
     assert settings("nccl", IPV6_VIEW)["NCCL_SOCKET_FAMILY"] == "AF_INET6"
     assert settings("gloo") == {"GLOO_SOCKET_IFNAME": "ib0", "TP_SOCKET_IFNAME": "ib0"}
     assert settings("ucx") == {"UCX_NET_DEVICES": "mlx5_0:1,mlx5_1:1,ib0"}
-    assert settings("ucx", replace(NODE_VIEW, hcas=())) == {"UCX_NET_DEVICES": "ib0"}
+    assert settings("ucx", NODE_VIEW._replace(hcas=())) == {"UCX_NET_DEVICES": "ib0"}
 
 
 def test_ray_and_xgboost_meet_at_rank_0() -> None:

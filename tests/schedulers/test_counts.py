@@ -1,3 +1,5 @@
+from __future__ import annotations
+
 import pytest
 
 from mingle_hooks.errors import FactsError
@@ -8,7 +10,7 @@ from mingle_hooks.schedulers.counts import expand
     ("text", "counts"),
     [("2", (2,)), ("2(x3),1", (2, 2, 2, 1)), ("1,2(x2),4", (1, 2, 2, 4)), ("8(x1)", (8,))],
 )
-def test_expands_counts_for_each_node(text, counts):
+def test_expands_counts_for_each_node(text: str, counts: tuple[int, ...]) -> None:
     """`2(x3),1` is two tasks on each of three nodes, and one on the fourth."""
     assert expand(text) == counts
 
@@ -21,7 +23,7 @@ def test_expands_counts_for_each_node(text, counts):
     ],
     ids=lambda text: repr(text[:12]),
 )
-def test_refuses_anything_else(text):
+def test_refuses_anything_else(text: str) -> None:
     """Other text, and counts for more nodes than there can be, are errors of the facts."""
     with pytest.raises(FactsError):
         expand(text)

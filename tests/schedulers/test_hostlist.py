@@ -1,12 +1,21 @@
+from __future__ import annotations
+
 import os
 import random
 import subprocess
+from typing import TYPE_CHECKING
 
 import pytest
 
 from mingle_hooks.errors import FactsError
 from mingle_hooks.schedulers.facts import MOST_NODES
 from mingle_hooks.schedulers.hostlist import LONGEST_HOST, LONGEST_TEXT, check, expand, fold
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    Expand = Callable[[str], tuple[str, ...]]
 
 LISTS = {
     "node1": ["node1"],
@@ -27,7 +36,7 @@ LISTS = {
 
 
 @pytest.mark.parametrize("text", LISTS)
-def test_expands_what_slurm_writes(text):
+def test_expands_what_slurm_writes(text: str) -> None:
     """Brackets, padding, suffixes, single hosts and separators mean what they mean to Slurm."""
     assert expand(text) == tuple(LISTS[text])
 
@@ -53,7 +62,7 @@ def test_expands_what_slurm_writes(text):
         ),
     ],
 )
-def test_refuses_what_names_no_hosts(text):
+def test_refuses_what_names_no_hosts(text: str) -> None:
     """Brackets that do not match, empty or reversed ranges and other characters are errors of the facts."""
     with pytest.raises(FactsError):
         expand(text)
@@ -65,7 +74,7 @@ def test_refuses_what_names_no_hosts(text):
         "n[0-999999999]",
         "n[1-" + "9" * 30 + "]",
         "n[1-65536],m",
-        ",".join(["n[1-40000]", "m[1-40000]"]),
+        "n[1-40000],m[1-40000]",
         "n" + "[0-9]" * 30,
         "n" + "[0-9]" * 20_000,
         "n[0-9]" * 20_000,
@@ -80,13 +89,13 @@ def test_refuses_what_names_no_hosts(text):
     ],
     ids=lambda text: f"{text[:12]}...{len(text)}",
 )
-def test_refuses_more_hosts_than_there_can_be_before_it_makes_them(text):
+def test_refuses_more_hosts_than_there_can_be_before_it_makes_them(text: str) -> None:
     """A billion hosts, ranges beyond all machines and megabytes of text are refused."""
     with pytest.raises(FactsError):
         expand(text)
 
 
-def test_expands_as_many_hosts_as_it_may():
+def test_expands_as_many_hosts_as_it_may() -> None:
     """The largest list that is allowed is complete, and one host more is refused."""
     assert len(expand(f"n[1-{MOST_NODES}]")) == MOST_NODES
     assert expand("n[1-3]", most=3) == ("n1", "n2", "n3")
@@ -94,7 +103,7 @@ def test_expands_as_many_hosts_as_it_may():
         expand("n[1-4]", most=3)
 
 
-def test_says_what_is_wrong_in_one_line_without_repeating_all_of_it():
+def test_says_what_is_wrong_in_one_line_without_repeating_all_of_it() -> None:
     """The message for a megabyte of text fits a terminal."""
     with pytest.raises(FactsError) as caught:
         expand("[" * LONGEST_TEXT)
@@ -102,7 +111,7 @@ def test_says_what_is_wrong_in_one_line_without_repeating_all_of_it():
     assert len(str(caught.value)) < 1000
 
 
-def test_a_checked_host_is_returned_as_it_is():
+def test_a_checked_host_is_returned_as_it_is() -> None:
     """`check` lets host names through and nothing else."""
     assert check("node1-ib.example.com") == "node1-ib.example.com"
     with pytest.raises(FactsError):
@@ -123,13 +132,13 @@ FOLDED = {
 
 
 @pytest.mark.parametrize("folded", FOLDED)
-def test_folds_hosts_for_messages(folded):
+def test_folds_hosts_for_messages(folded: str) -> None:
     """Runs of numbers are ranges, in numeric order, each host once, padding kept."""
     assert fold(FOLDED[folded]) == folded
 
 
 def _random_list(random_: random.Random) -> str:
-    """Return a list as scontrol 22.05 accepts it: there, nothing may follow the last bracket of an element."""
+    """Return a list as scontrol 22.05 accepts it: there, nothing may follow an element's last bracket."""
 
     def number() -> str:
         return f"{random_.randrange(130):0{random_.randrange(1, 5)}d}"
@@ -147,19 +156,20 @@ def _random_list(random_: random.Random) -> str:
             text += bracket() + random_.choice(["", "-", "n", ".x", "0"])
         return text if text[-1] != "]" and "[" not in text else text + bracket()
 
-    separators = [",", ", ", ",,", " ", "\t", "\n"]
+    # Newlines are left out: scontrol 22.05 then gives some hosts several times.
+    separators = [",", ", ", ",,", " ", "\t"]
     return "".join(element() + random_.choice(separators) for _ in range(random_.randrange(1, 4)))
 
 
 @pytest.fixture
-def scontrol(tmp_path):
+def scontrol(tmp_path: Path) -> Expand:
     """Call the real `scontrol show hostnames`, which needs a configuration but no controller."""
     configuration = tmp_path / "slurm.conf"
     configuration.write_text(
         "ClusterName=x\nSlurmctldHost=localhost\nNodeName=node[1-4] CPUs=1\nPartitionName=p Nodes=ALL\n"
     )
 
-    def hostnames(text):
+    def hostnames(text: str) -> tuple[str, ...]:
         environ = {**os.environ, "SLURM_CONF": str(configuration)}
         command = ["scontrol", "show", "hostnames", text]
         try:
@@ -173,31 +183,31 @@ def scontrol(tmp_path):
     return hostnames
 
 
-def test_agrees_with_scontrol_on_generated_lists(scontrol):
+def test_agrees_with_scontrol_on_generated_lists(scontrol: Expand) -> None:
     """Lists made at random expand to the same hosts in the same order as `scontrol show hostnames` gives."""
     seed = random.SystemRandom().randrange(2**32)
     print("seed", seed)  # noqa: T201 - shown when the test fails
-    random_ = random.Random(seed)
+    random_ = random.Random(seed)  # noqa: S311 - no secret
     for _ in range(150):
         text = _random_list(random_)
         assert expand(text) == scontrol(text), repr(text)
 
 
 @pytest.mark.parametrize("text", [text for text in LISTS if "-ib" not in text])
-def test_agrees_with_scontrol_on_the_known_lists(scontrol, text):
+def test_agrees_with_scontrol_on_the_known_lists(scontrol: Expand, text: str) -> None:
     """The expectations of this file are scontrol's own."""
     assert scontrol(text) == tuple(LISTS[text])
 
 
-def test_scontrol_reads_a_folded_list_back(scontrol):
+def test_scontrol_reads_a_folded_list_back(scontrol: Expand) -> None:
     """What `fold` prints can be given to Slurm's commands."""
-    hosts = sorted({f"n{number:02d}" for number in random.Random(1).sample(range(300), 60)})
+    hosts = sorted({f"n{number:02d}" for number in range(0, 300, 7)})
     assert sorted(scontrol(fold(hosts))) == hosts
 
 
-def test_expand_reads_a_folded_list_back():
+def test_expand_reads_a_folded_list_back() -> None:
     """Folding loses no host and invents none."""
-    random_ = random.Random(2)
+    random_ = random.Random(2)  # noqa: S311 - no secret
     for _ in range(200):
         hosts = set(expand(_random_list(random_)))
         assert set(expand(fold(sorted(hosts)))) == hosts

@@ -7,9 +7,8 @@ read are here; MINGLE_* names are for the user's own command line.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from mingle_hooks.errors import UsageError
 
@@ -22,8 +21,7 @@ IFACE = "iface"  # Place.iface and Place.address
 HCAS = "hcas"  # fabric.infiniband.active_ports()
 
 
-@dataclass(frozen=True)
-class Framework:
+class Framework(NamedTuple):
     """Where a framework's code is, all that it may export, and what it needs."""
 
     module: str

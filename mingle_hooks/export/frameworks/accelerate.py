@@ -25,7 +25,7 @@ def files(view: View) -> tuple[File, ...]:
     import json  # noqa: PLC0415 -- only where it is used
 
     world, place = view.world, view.place
-    if place.node_rank is None:
+    if place.node_rank is None or place.slots is None or world.nodes is None:
         return ()
     config = {
         "compute_environment": "LOCAL_MACHINE",

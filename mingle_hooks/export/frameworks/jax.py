@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 
 def settings(view: View) -> dict[str, str]:
     """Return the whole set, or nothing."""
-    if view.process is None:
+    if view.process is None or view.processes is None:
         return {}
     found = {
         "JAX_COORDINATOR_ADDRESS": view.endpoint,
         "JAX_NUM_PROCESSES": str(view.processes),
         "JAX_PROCESS_ID": str(view.process),
     }
-    if view.scope == "node":
+    if view.scope == "node" and view.place.slots is not None:
         found["JAX_LOCAL_DEVICE_IDS"] = ",".join(str(device) for device in range(view.place.slots))
     return found

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 def settings(view: View) -> dict[str, str]:
     """Return the whole set, or nothing."""
-    if view.process is None:
+    if view.process is None or view.processes is None:
         return {}
     return {
         "DMLC_TRACKER_URI": view.world.master_addr,

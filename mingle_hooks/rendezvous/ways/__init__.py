@@ -5,9 +5,8 @@ A new way is one file and one line in WAYS.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from importlib import import_module
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from mingle_hooks.errors import UsageError
 
@@ -27,8 +26,7 @@ WAYS = {
 }
 
 
-@dataclass(frozen=True)
-class Notice:
+class Notice(NamedTuple):
     """What a leader lets be known of itself."""
 
     leader: bytes
@@ -37,8 +35,7 @@ class Notice:
     ports: tuple[int, ...]  # where it takes check-ins
 
 
-@dataclass(frozen=True)
-class Context:
+class Context(NamedTuple):
     """What a way works with."""
 
     loop: Loop

@@ -132,7 +132,7 @@ class DirectoryWay:
             return
         try:
             parsed = wire.decode(body)
-            addresses = [wire.text({"a": a}, "a", 64) for a in parsed["addresses"][:8]]
+            addresses = [wire.address({"a": a}, "a") for a in parsed["addresses"][:8]]
             ports = [wire.integer({"p": p}, "p", 1, 65535) for p in parsed["ports"][:4]]
         except (wire.WireError, KeyError, TypeError):
             return

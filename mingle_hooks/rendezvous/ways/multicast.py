@@ -65,7 +65,8 @@ def _matches(info: IfaceInfo, net: str) -> bool:
     if "/" not in net:
         return info.machine_name == net
     network = ipaddress.ip_network(net, strict=False)
-    return any(address.ip in network for address in (*info.ip4_addrs, *info.ip6_addrs))
+    addresses: list[ipaddress.IPv4Interface | ipaddress.IPv6Interface] = [*info.ip4_addrs, *info.ip6_addrs]
+    return any(address.ip in network for address in addresses)
 
 
 class _Link:

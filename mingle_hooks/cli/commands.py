@@ -1,0 +1,58 @@
+"""The click group `mingle`: its commands, and click's complaints in our words."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+import click
+
+from mingle_hooks.errors import UsageError
+
+# name -> (module with a click command of that name, one line of help). Only the one that is called is loaded.
+COMMANDS = {
+    "env": ("mingle_hooks.cli.env", "Print this node's place in the world, for eval."),
+    "exec": ("mingle_hooks.cli.exec", "Set the variables, then become COMMAND."),
+    "key": ("mingle_hooks.cli.key", "Print a fresh key for the members of a world."),
+    "template": ("mingle_hooks.cli.template", "Make job scripts from one job description."),
+    "hooks": ("mingle_hooks.cli.hooks", "Make and install prolog, epilog and task prolog."),
+}
+
+
+class _Commands(click.Group):
+    """The table above as a click group: a command's module is loaded when the command is called."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - as above
+        if cmd_name not in COMMANDS:
+            return None
+        command: click.Command = getattr(import_module(COMMANDS[cmd_name][0]), cmd_name)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, line) for name, (_, line) in COMMANDS.items()])
+
+
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="mingle-hooks", message="%(prog)s %(version)s")
+def mingle() -> None:
+    """Tell every node of a job who is rank 0, and how to reach it."""
+
+
+def run(arguments: list[str]) -> int:
+    """Return the exit code of a command line; UsageError for one that click cannot read."""
+    try:
+        code = mingle.main(arguments, prog_name="mingle", standalone_mode=False)
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.format_message(), err=True)
+        return UsageError.exit_code
+    except click.ClickException as error:
+        where = error.ctx.command_path if isinstance(error, click.UsageError) and error.ctx else "mingle"
+        raise UsageError(f"options of `{where}`", error.format_message(), f"`{where} --help`") from None
+    except click.exceptions.Exit as error:
+        return error.exit_code
+    except click.Abort:
+        return 1
+    return code if isinstance(code, int) else 0

@@ -1,0 +1,17 @@
+"""Who is told how a meeting goes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from mingle_hooks.rendezvous.member import Progress
+
+
+class Watcher(NamedTuple):
+    """Who is told how it goes, as text for a person."""
+
+    progress: Callable[[Progress], None]
+    note: Callable[[str], None]
