@@ -24,7 +24,9 @@ def only_member(enquiry: Enquiry) -> Body:
     size = str(enquiry.slots)
     if enquiry.given.get("WORLD_SIZE", size) != size:
         raise UsageError(
-            f"WORLD_SIZE={enquiry.given['WORLD_SIZE']}, as it was exported", f"{size} slots", "unset WORLD_SIZE, or --slots"
+            f"WORLD_SIZE={enquiry.given['WORLD_SIZE']}, as it was exported",
+            f"{size} slots",
+            "unset WORLD_SIZE, or --slots",
         )
     address = enquiry.given.get("MASTER_ADDR", LOOPBACK)
     port = _named_port(enquiry) or _kept_port(enquiry, LOOPBACK)

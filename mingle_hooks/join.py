@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from mingle_hooks.rendezvous.attempt import Material
-    from mingle_hooks.rendezvous.watcher import Watcher
     from mingle_hooks.rendezvous.request import Request
+    from mingle_hooks.rendezvous.watcher import Watcher
     from mingle_hooks.rendezvous.wire import Body
     from mingle_hooks.schedulers.facts import JobFacts
     from mingle_hooks.settings import Settings
@@ -78,7 +78,9 @@ def join(enquiry: Enquiry, watcher: Watcher, *, no_wait: bool = False) -> View:
         from mingle_hooks.alone import without_waiting  # noqa: PLC0415 - a member that waits needs none of it
 
         if enquiry.facts.is_batch:
-            watcher.note("this is the batch script of a job with several nodes: no NODE_RANK here, and no wait")
+            watcher.note(
+                "this is the batch script of a job with several nodes: no NODE_RANK here, and no wait"
+            )
         return without_waiting(enquiry)
     if is_one and not enquiry.is_shared:
         from mingle_hooks.alone import only_member  # noqa: PLC0415 - as above
@@ -193,7 +195,9 @@ def _nodes(settings: Settings, facts: JobFacts, users: Mapping[str, str]) -> int
         nodes, source = facts.nodes, facts.scheduler
     elif facts.nodes is not None and nodes > facts.nodes:
         raise UsageError(
-            f"at most {facts.nodes} nodes, as {facts.scheduler} says", f"{nodes} ({source})", "a smaller --nodes"
+            f"at most {facts.nodes} nodes, as {facts.scheduler} says",
+            f"{nodes} ({source})",
+            "a smaller --nodes",
         )
     if nodes is None and facts.scheduler in ("none", "kubernetes", "given"):
         raise UsageError("the number of members", "none", "--nodes N, MINGLE_NODES or NNODES")

@@ -35,10 +35,14 @@ def make(directory: str) -> None:
     except FileExistsError:
         pass
     except OSError as error:
-        raise PlaceError("to make a directory", f"{directory}: {error.strerror}", "XDG_RUNTIME_DIR") from error
+        raise PlaceError(
+            "to make a directory", f"{directory}: {error.strerror}", "XDG_RUNTIME_DIR"
+        ) from error
     if not is_private(directory):
         raise PlaceError(
-            "a directory that only this user can enter", f"{directory}, which others can", "to have it removed"
+            "a directory that only this user can enter",
+            f"{directory}, which others can",
+            "to have it removed",
         )
 
 

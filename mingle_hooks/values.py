@@ -12,8 +12,6 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from mingle_hooks.errors import UsageError
-from mingle_hooks.fabric.interfaces import preference
-from mingle_hooks.fabric.ports import port_range
 from mingle_hooks.schedulers.facts import LONGEST_ID, MOST_NODES
 
 if TYPE_CHECKING:
@@ -125,6 +123,8 @@ def words(value: object) -> tuple[object, ...]:
 
 def networks(value: object) -> tuple[object, ...]:
     """Read a list of interface names and CIDRs, in order."""
+    from mingle_hooks.fabric.interfaces import preference  # noqa: PLC0415 - most members ask for none
+
     return _listed(value, preference)
 
 
@@ -143,6 +143,8 @@ def ports(value: object) -> range:
     """Read a port range A-B."""
     if not isinstance(value, str):
         raise _wrong("a port range as text", value, '"20000-24999"')
+    from mingle_hooks.fabric.ports import port_range  # noqa: PLC0415 - as above
+
     return port_range(value)
 
 

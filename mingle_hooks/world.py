@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import NamedTuple
 
 
-
 class Seat(NamedTuple):
     """One line of the roster: a member as the others see it."""
 

@@ -75,5 +75,7 @@ def _write(files: tuple[File, ...], enquiry: Enquiry, view: View) -> dict[str, s
                 draft.write(file.text)
             os.replace(draft.name, path)
         except OSError as error:
-            raise PlaceError("to write a file for a framework", f"{path}: {error.strerror}", "XDG_RUNTIME_DIR") from error
+            raise PlaceError(
+                "to write a file for a framework", f"{path}: {error.strerror}", "XDG_RUNTIME_DIR"
+            ) from error
     return paths

@@ -14,7 +14,11 @@ from mingle_hooks.cli.options import settings_options
 @settings_options
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 def exec(  # noqa: A001 - the command's own name
-    *, command: tuple[str, ...], explain: bool, no_wait: bool, **options: Any  # noqa: ANN401 - one for each setting
+    *,
+    command: tuple[str, ...],
+    explain: bool,
+    no_wait: bool,
+    **options: Any,  # noqa: ANN401 - one for each setting
 ) -> None:
     """Set the variables, then become COMMAND, for places without a shell.
 

@@ -53,7 +53,9 @@ def run(arguments: list[str]) -> int:
         import traceback  # noqa: PLC0415 - only then
 
         traceback.print_exc()
-        return _fail(arguments, "this is a bug in mingle; please report it with the lines above", MingleError.exit_code)
+        return _fail(
+            arguments, "this is a bug in mingle; please report it with the lines above", MingleError.exit_code
+        )
 
 
 def _run(arguments: list[str]) -> int:

@@ -43,7 +43,10 @@ class Attempt(NamedTuple):
     @property
     def group6(self) -> str:
         """IPv6 multicast group: transient, link-local scope (RFC 4291)."""
-        return f"ff12::{sha256(b'group' + self.name).hexdigest()[:4]}:{self.tag.hex()[:4]}"
+        hashed = sha256(b"group" + self.name).digest()
+        # multicast_expert compares addresses as text, so neither part may begin with a zero.
+        high, low = (int.from_bytes(part, "big") | 0x1000 for part in (hashed[:2], hashed[2:4]))
+        return f"ff12::{high:x}:{low:x}"
 
     def seed(self, purpose: bytes) -> bytes:
         """Bytes for choosing ports, that anybody who knows the id can work out."""

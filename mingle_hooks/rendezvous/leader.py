@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
     from mingle_hooks.rendezvous.attempt import Attempt, Secret
     from mingle_hooks.rendezvous.loop import Loop, Timer
-    from mingle_hooks.rendezvous.roster import Checkin, Entry, Roster
+    from mingle_hooks.rendezvous.checkin import Checkin
+    from mingle_hooks.rendezvous.roster import Entry, Roster
     from mingle_hooks.world import Seat
 
 # Accept this many connections before looking at the others again.

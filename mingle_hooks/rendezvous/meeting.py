@@ -7,15 +7,13 @@ import os
 from typing import TYPE_CHECKING
 
 from mingle_hooks.errors import MingleError, MissingError, NetworkError, SecretError
-from mingle_hooks.fabric import interfaces
 from mingle_hooks.rendezvous import doors, ways, wire
 from mingle_hooks.rendezvous.attempt import Secret
 from mingle_hooks.rendezvous.knocks import Knocks
 from mingle_hooks.rendezvous.loop import Loop
 from mingle_hooks.rendezvous.member import Membership, Progress
-from mingle_hooks.rendezvous.roster import MEMBER_BYTES, Checkin
+from mingle_hooks.rendezvous.checkin import MEMBER_BYTES, Checkin
 from mingle_hooks.rendezvous.search import REST_S, Found, Lead, Search
-from mingle_hooks.rendezvous.standing import open_files, stand
 from mingle_hooks.rendezvous.watcher import Watcher
 
 if TYPE_CHECKING:
@@ -23,6 +21,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from mingle_hooks.rendezvous.leader import Leader
+    from mingle_hooks.rendezvous.standing import Standing
     from mingle_hooks.rendezvous.request import Request
     from mingle_hooks.rendezvous.wire import Body
 
@@ -52,7 +51,7 @@ def meet(request: Request, watcher: Watcher) -> Body:
     # A wait may be long, and connections that come and go leave cycles behind; what is loaded by now stays.
     gc.freeze()
     gc.enable()
-    with open_files(request.nodes), Loop() as loop, Meeting(loop, request, watcher) as meeting:
+    with Loop() as loop, Meeting(loop, request, watcher) as meeting:
         return meeting.run()
 
 
@@ -73,6 +72,7 @@ class Meeting:
             request.wants_roster,
         )
         self._began = loop.clock()
+        self._standing: Standing | None = None
         self._leader: Leader | None = None
         self._membership: Membership | None = None
         self._notice: ways.Notice | None = None
@@ -97,15 +97,14 @@ class Meeting:
             way.close()
         if self._membership is not None:
             self._membership.close()
-        if self._leader is not None:
-            self._leader.close()
+        if self._standing is not None:
+            self._standing.close()
         self._search.close()
 
     def run(self) -> Body:
         """See meet()."""
-        standing = stand(loop=self._loop, request=self._request, secret=self._secret, me=self._me, on_change=self._leader_changed)
-        if standing is not None:
-            self._leader, self._notice, self._no_network = standing.leader, standing.notice, standing.no_network
+        if self._request.rank in (0, None):
+            self._stand()
         self._open_ways()
         self._loop.after(self._request.timeout_s, self._time_is_over)
         self._tick()
@@ -113,6 +112,13 @@ class Meeting:
         if self._answer is None:
             raise self._error or MissingError("an answer", "none", "the same again, and please report it")
         return self._answer
+
+    def _stand(self) -> None:
+        from mingle_hooks.rendezvous.standing import stand  # noqa: PLC0415 - 5 ms that most members do not need
+
+        self._standing = stand(self._loop, self._request, self._secret, self._me, self._leader_changed)
+        if self._standing is not None:
+            self._leader, self._notice, self._no_network, _ = self._standing
 
     def _tick(self) -> None:
         """Tell the watcher how far the world is, as far as this member knows."""
@@ -130,7 +136,7 @@ class Meeting:
 
     def _expected_leader(self) -> str:
         """Return where rank 0 should be, as messages put it."""
-        return f", {self._request.leader_hosts[0]}," if self._request.leader_hosts else ""
+        return f" ({self._request.leader_hosts[0]})" if self._request.leader_hosts else ""
 
     # Leading, or standing for it.
 
@@ -285,7 +291,11 @@ class Meeting:
     def _accepts(self, own_address: str) -> bool:
         """Whether a connection from this address of ours is on a network that was asked for."""
         prefer = self._request.prefer
-        return not prefer or interfaces.is_preferred(own_address, prefer)
+        if not prefer:
+            return True
+        from mingle_hooks.fabric.interfaces import is_preferred  # noqa: PLC0415 - only where --iface is given
+
+        return is_preferred(own_address, prefer)
 
     # Checked in.
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from mingle_hooks.rendezvous.attempt import Attempt, Secret
     from mingle_hooks.rendezvous.loop import Loop, Timer
-    from mingle_hooks.rendezvous.roster import Checkin
+    from mingle_hooks.rendezvous.checkin import Checkin
     from mingle_hooks.rendezvous.search import Found
 
 # Try an offered address again after this long, in seconds: TCP's own second try comes after one.

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from mingle_hooks.rendezvous import wire
 from mingle_hooks.rendezvous.channel import Channel, dial
-from mingle_hooks.rendezvous.roster import MEMBER_BYTES
+from mingle_hooks.rendezvous.checkin import MEMBER_BYTES
 
 if TYPE_CHECKING:
     import socket

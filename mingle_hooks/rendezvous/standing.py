@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import resource
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
 from mingle_hooks.errors import NetworkError
@@ -12,12 +11,13 @@ from mingle_hooks.rendezvous.doors import Doors, check_in_ports
 from mingle_hooks.rendezvous.leader import Leader, Offer, Terms
 from mingle_hooks.rendezvous.lookup import is_local, resolve
 from mingle_hooks.rendezvous.offers import RESOLVE_S, named, offers
-from mingle_hooks.rendezvous.roster import Checkin, Roster
+from mingle_hooks.rendezvous.checkin import Checkin
+from mingle_hooks.rendezvous.roster import Roster
 from mingle_hooks.rendezvous.ways import Notice
 from mingle_hooks.schedulers.facts import MOST_NODES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from mingle_hooks.rendezvous.attempt import Secret
     from mingle_hooks.rendezvous.loop import Loop
@@ -33,6 +33,12 @@ class Standing(NamedTuple):
     leader: Leader
     notice: Notice
     no_network: NetworkError | None  # why this host can offer nothing to other hosts, where it cannot
+    limits: tuple[int, int]  # of open files, as its user had them
+
+    def close(self) -> None:
+        """Let go of every socket, and of the higher limit: what `mingle exec` becomes must find its user's."""
+        self.leader.close()
+        resource.setrlimit(resource.RLIMIT_NOFILE, self.limits)
 
 
 def stand(
@@ -56,24 +62,18 @@ def stand(
         raise
     addresses = tuple(offer.address for offer in what if not offer.loopback) or tuple(o.address for o in what)
     ports = tuple(opened.check_in) or (opened.master,)
-    return Standing(leader, Notice(me.member, terms.ticket, addresses, ports), no_network)
+    notice = Notice(me.member, terms.ticket, addresses, ports)
+    return Standing(leader, notice, no_network, _allow_open_files(request.nodes))
 
 
-@contextmanager
-def open_files(nodes: int | None) -> Iterator[None]:
-    """Allow as many open files as a leader of N members needs, and take that back at the end.
-
-    The command that `mingle exec` becomes must find the limit that its user had.
-    """
+def _allow_open_files(nodes: int | None) -> tuple[int, int]:
+    """Allow as many open files as a leader of N members needs; return the limits as they were."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = 2 * (nodes or MOST_NODES) + SPARE_DESCRIPTORS
     if hard != resource.RLIM_INFINITY:
         wanted = min(wanted, hard)
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, wanted), hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    return soft, hard
 
 
 def _here(host: str) -> bool:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from mingle_hooks.rendezvous import wire
 from mingle_hooks.rendezvous.answer import LAST_EPOCH
 from mingle_hooks.rendezvous.channel import Channel
-from mingle_hooks.rendezvous.roster import MEMBER_BYTES, Checkin, Entry
+from mingle_hooks.rendezvous.checkin import MEMBER_BYTES, Checkin
+from mingle_hooks.rendezvous.roster import Entry
 
 if TYPE_CHECKING:
     import socket

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 # The first tries come quickly, for a job starts everywhere at about the same time; then they slow down.
 FIRST_DELAY_S = 0.01
-GROWTH = 1.6
+GROWTH = 1.25  # so the pause is a fifth of the time waited so far, and adds no more than that to it
 LONGEST_DELAY_S = 0.25
 # With many members each asks less often, so that rank 0's host sees at most some 4,000 rounds a second.
 ROUNDS_PER_SECOND = 4000

@@ -1,0 +1,66 @@
+"""What a member says of itself when it checks in."""
+
+from __future__ import annotations
+
+import re
+from types import MappingProxyType
+from typing import TYPE_CHECKING, NamedTuple
+
+from mingle_hooks.rendezvous.wire import WireError, hexadecimal, integer, optional_integer, text
+from mingle_hooks.schedulers.facts import MOST_NODES
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from mingle_hooks.rendezvous.wire import Body
+
+MEMBER_BYTES = 16
+MOST_SLOTS = 4096  # slots on one node; the largest nodes have some hundred processors
+HOSTNAME = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.-]{0,252})")
+# What a user may have exported and every member must agree on, with the longest value that is taken.
+GIVEN = {"MASTER_ADDR": 253, "MASTER_PORT": 5, "WORLD_SIZE": 8}
+
+
+class Checkin(NamedTuple):
+    """What a member says of itself."""
+
+    member: bytes  # random, one per process
+    host: str
+    rank: int | None
+    nodes: int | None
+    slots: int
+    machine: str  # equal for members that share a network stack
+    given: Mapping[str, str] = MappingProxyType({})
+    wants_roster: bool = False
+
+    def body(self) -> Body:
+        """Return what travels."""
+        return {
+            "member": self.member.hex(),
+            "host": self.host,
+            "rank": self.rank,
+            "nodes": self.nodes,
+            "slots": self.slots,
+            "machine": self.machine,
+            "given": dict(self.given),
+            "roster": self.wants_roster,
+        }
+
+    @classmethod
+    def parse(cls, body: Body) -> Checkin:
+        """Return the check-in that a member sent; WireError when a part of it is out of bounds."""
+        host, given = text(body, "host", 253), body.get("given")
+        if not HOSTNAME.fullmatch(host):
+            raise WireError("host: not a host name")
+        if not isinstance(given, dict) or not given.keys() <= GIVEN.keys():
+            raise WireError("given: not variables of a world")
+        return cls(
+            member=hexadecimal(body, "member", MEMBER_BYTES),
+            host=host,
+            rank=optional_integer(body, "rank", 0, MOST_NODES - 1),
+            nodes=optional_integer(body, "nodes", 1, MOST_NODES),
+            slots=integer(body, "slots", 1, MOST_SLOTS),
+            machine=text(body, "machine", 64),
+            given={name: text(given, name, GIVEN[name]) for name in given},
+            wants_roster=body.get("roster") is True,
+        )
