@@ -118,16 +118,16 @@ def _answer(enquiry: Enquiry, watcher: Watcher) -> Body:
 
 
 def _request(enquiry: Enquiry, key: Material, timeout_s: float) -> Request:
-    from mingle_hooks.fabric.machine import identity  # noqa: PLC0415
+    from mingle_hooks.fabric.machine import hostname, identity  # noqa: PLC0415
     from mingle_hooks.rendezvous.request import Request  # noqa: PLC0415
-    from mingle_hooks.rendezvous.ways import WAYS  # noqa: PLC0415
+    from mingle_hooks.rendezvous.ways import chosen  # noqa: PLC0415
 
     settings, facts = enquiry.settings, enquiry.facts
     hosts = facts.hosts if len(facts.hosts) == enquiry.nodes else ()
     return Request(
         attempt=enquiry.attempt,
         key=key,
-        host=socket.gethostname(),
+        host=hostname(),
         machine=identity(),
         slots=enquiry.slots,
         rank=enquiry.rank,
@@ -140,7 +140,7 @@ def _request(enquiry: Enquiry, key: Material, timeout_s: float) -> Request:
         host_suffix=settings.host_suffix,
         master=settings.master,
         directory=settings.directory,
-        via=settings.via or tuple(WAYS),
+        via=chosen(settings.via),
         prefer=settings.iface,
         port_range=settings.port_range,
         ttl=settings.multicast_ttl,

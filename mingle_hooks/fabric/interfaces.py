@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from ipaddress import IPv4Interface, IPv4Network, IPv6Interface, IPv6Network
 
+    Address = IPv4Interface | IPv6Interface
+
 # Hardware types of /sys/class/net/*/type, from linux/if_arp.h.
 _INFINIBAND, _LOOPBACK = "32", "772"
 _TUNNELS = ("768", "769", "776", "778", "823")  # ipip, ip6tnl, sit, gre, ip6gre: never a fabric of their own

@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import socket
 
 from mingle_hooks.fabric.sysfs import attribute
+
+
+def hostname() -> str:
+    """Return this host's name as members tell it to each other: letters, digits, '-', '_' and '.' only."""
+    return re.sub(r"[^A-Za-z0-9_.-]|^[.-]", "_", socket.gethostname()) or "unnamed"
 
 
 def identity() -> str:

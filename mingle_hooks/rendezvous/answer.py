@@ -48,7 +48,7 @@ def _roster(rows: object, nodes: int) -> list[list[object]]:
 
 
 def _row(row: object, rank: int) -> list[object]:
-    if not isinstance(row, list) or len(row) != 4:  # noqa: PLR2004 - rank, host, address, slots
+    if not isinstance(row, list) or len(row) != 4:
         raise WireError("roster: not a row")
     body = dict(zip(("rank", "host", "address", "slots"), row, strict=True))
     host = text(body, "host", 253)

@@ -6,7 +6,7 @@ import socket
 from typing import TYPE_CHECKING
 
 from mingle_hooks.rendezvous.loop import READ, WRITE
-from mingle_hooks.rendezvous.wire import HEADER, MOST_STRANGER_BYTES, WireError
+from mingle_hooks.rendezvous.wire import HEADER, MOST_STRANGER_BYTES, WireError, endpoint
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,8 +23,8 @@ class Channel:
     """A connection that owns its socket: hands over whole frames, and says once when it has ended.
 
     `on_frame(kind, payload)` may raise WireError, which ends the connection. `on_end(reason)` comes exactly
-    once, unless close() was called first. `most_bytes` bounds a frame, and grows when the peer has proved
-    itself.
+    once, unless close() was called first, and never out of send(): who sends to many does not expect that
+    they change meanwhile. `most_bytes` bounds a frame, and grows when the peer has proved itself.
     """
 
     __slots__ = ("_in", "_loop", "_out", "_sock", "most_bytes", "on_end", "on_frame")
@@ -52,6 +52,17 @@ class Channel:
         """Return this side's address, without an IPv6 zone."""
         return str(self._sock.getsockname()[0]).partition("%")[0]
 
+    def own_end(self) -> str:
+        """Return this side's address and port, as the other side of a connection without a relay sees them."""
+        return endpoint(self._sock.getsockname())
+
+    def far_end(self) -> str:
+        """Return the other side's address and port; WireError where it has gone."""
+        try:
+            return endpoint(self._sock.getpeername())
+        except OSError as error:
+            raise WireError("it has gone") from error
+
     def send(self, data: bytes) -> None:
         """Send, or keep for when the peer has room."""
         if self.closed:
@@ -62,14 +73,14 @@ class Channel:
             except BlockingIOError:
                 pass
             except OSError as error:
-                self._end(error.strerror or "send failed")
+                self._end_soon(error.strerror or "send failed")
                 return
             if not data:
                 return
             self._loop.rewatch(self._sock, READ | WRITE, self._ready)
         self._out += data
         if len(self._out) > MOST_WAITING_BYTES:
-            self._end("it does not read")
+            self._end_soon("it does not read")
 
     def close(self) -> None:
         """Close now; on_end will not come. What the kernel has taken is still delivered."""
@@ -81,11 +92,23 @@ class Channel:
         self.close()
         self.on_end(reason)
 
+    def _end_soon(self, reason: str) -> None:
+        """End from the loop, after reading what the other side may have said before it went."""
+
+        def end() -> None:
+            if not self.closed:
+                self._read()
+            if not self.closed:
+                self._end(reason)
+
+        self._loop.after(0.0, end)
+
     def _ready(self, events: int) -> None:
-        if events & WRITE:
-            self._flush()
+        # What came before this in the same round may have closed it. Its last words come before its end.
         if events & READ and not self.closed:
             self._read()
+        if events & WRITE and not self.closed:
+            self._flush()
 
     def _flush(self) -> None:
         try:
@@ -132,9 +155,11 @@ class Channel:
 def dial(address: str, port: int) -> socket.socket:
     """Begin a TCP connection without waiting; OSError when the kernel refuses at once.
 
-    A link-local IPv6 address carries its zone (`fe80::1%3`).
+    A link-local IPv6 address carries its zone (`fe80::1%3`). Anything but an address is refused: connect()
+    would ask the resolver, and wait for it.
     """
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    socket.inet_pton(family, address.partition("%")[0])
     sock = socket.socket(family, socket.SOCK_STREAM)
     try:
         sock.setblocking(False)

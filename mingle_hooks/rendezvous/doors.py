@@ -74,17 +74,19 @@ class Doors:
 
     def _open(self, port: int, *, reuse: bool) -> bool:
         """Listen on a port in both families, or in neither."""
-        four = ports.bound("0.0.0.0", port, reuse=reuse)  # noqa: S104 - members come over any network
+        four = ports.bound("0.0.0.0", port, reuse=reuse)
         if four is None:
             return False
         if not socket.has_ipv6 or not _has_ipv6():
             self.sockets.append(four)
             return True
+        self.sockets.append(four)  # owned before anything else can fail
         six = ports.bound("::", port, reuse=reuse)
         if six is None:
+            self.sockets.remove(four)
             four.close()
             return False
-        self.sockets += [four, six]
+        self.sockets.append(six)
         return True
 
 

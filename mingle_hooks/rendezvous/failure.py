@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-
-from mingle_hooks.errors import ConflictError, MingleError, MissingError, NetworkError
+from mingle_hooks.errors import ConflictError, MingleError, MissingError, NetworkError, printable
 from mingle_hooks.rendezvous.wire import Body, WireError, text
 
 # Bounds of what travels: a few parties, each a host and an address, or a folded host list.
@@ -84,13 +83,16 @@ class Failure(NamedTuple):
     parts: tuple[str, ...]
 
     def error(self) -> MingleError:
-        """Return the error that tells it."""
+        """Return the error that tells it, with the same words on every member."""
         kind, expected, seen, remedy = _KINDS[self.kind]
-        return kind(*(line.format(*self.parts) for line in (expected, seen, remedy)))
+        return kind(*(line.format(*self._shown()) for line in (expected, seen, remedy)))
 
     def body(self) -> Body:
         """Return what travels."""
-        return {"kind": self.kind, "parts": [part[:LONGEST_PART] for part in self.parts]}
+        return {"kind": self.kind, "parts": self._shown()}
+
+    def _shown(self) -> list[str]:
+        return [printable(part, LONGEST_PART) for part in self.parts]
 
     @classmethod
     def parse(cls, body: Body) -> Failure:

@@ -11,13 +11,13 @@ class Knocks:
 
     def __init__(self) -> None:
         self._addresses: dict[str, None] = {}
-        self.changed = False
 
-    def add(self, address: str) -> None:
-        """Note a try from an address."""
-        if address not in self._addresses and len(self._addresses) < MOST_ADDRESSES:
-            self._addresses[address] = None
-            self.changed = True
+    def add(self, address: str) -> bool:
+        """Note a try from an address, and tell whether it is news."""
+        if address in self._addresses or len(self._addresses) >= MOST_ADDRESSES:
+            return False
+        self._addresses[address] = None
+        return True
 
     def list(self) -> list[str]:
         """Return the addresses noted so far."""

@@ -7,6 +7,7 @@ otherwise. A member lost while closing takes the state back to gathering: nobody
 
 from __future__ import annotations
 
+import errno
 import socket
 from hashlib import sha256
 from typing import TYPE_CHECKING, NamedTuple
@@ -23,8 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from mingle_hooks.rendezvous.attempt import Attempt, Secret
-    from mingle_hooks.rendezvous.loop import Loop, Timer
     from mingle_hooks.rendezvous.checkin import Checkin
+    from mingle_hooks.rendezvous.loop import Loop, Timer
     from mingle_hooks.rendezvous.roster import Entry, Roster
     from mingle_hooks.world import Seat
 
@@ -32,8 +33,8 @@ if TYPE_CHECKING:
 ACCEPT_AT_ONCE = 256
 # A connection without proof is dropped after this long: ten times a handshake with two lost packets.
 STRANGER_S = 10.0
-# Connections without proof kept at once; the oldest goes first. Above the largest world that arrives at once.
-MOST_STRANGERS = 16_384
+# Out of descriptors or memory: then somebody has to go, and it is whoever has said nothing for longest.
+_SHORT = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 # With all in, wait this long for the best address to be reached by all before taking the next best:
 # a connection whose first two packets are lost still comes through.
 SETTLE_S = 3.5
@@ -61,7 +62,7 @@ class Terms(NamedTuple):
 class Leader:
     """Serves check-ins on listeners that its owner opened; the owner calls close()."""
 
-    def __init__(  # noqa: PLR0913 - what one world consists of
+    def __init__(
         self,
         loop: Loop,
         attempt: Attempt,
@@ -71,6 +72,7 @@ class Leader:
         terms: Terms,
         listeners: Sequence[socket.socket],
         on_change: Callable[[], None],
+        most_strangers: int,
     ) -> None:
         self._loop, self._attempt, self._secret = loop, attempt, secret
         self.roster, self.me, self.terms = roster, me, terms
@@ -81,14 +83,16 @@ class Leader:
         self.moved_to: list[list[object]] = []
         self._on_change = on_change
         self._listeners = list(listeners)
-        self._strangers: dict[Visitor, None] = {}
+        self._most_strangers = most_strangers
+        self._connections: dict[Visitor, None] = {}
+        self._strangers: dict[Visitor, None] = {}  # of these, who has not proved to hold the key; oldest first
         self._visitors: dict[bytes, Visitor] = {}
         self._epoch = 0
         self._answers: dict[bytes, wire.Body] = {}
         self._ready: set[bytes] = set()
         self._done: set[bytes] = set()
         self._told: set[bytes] = set()
-        self._full_since: float | None = None
+        self._settled = False
         self._timers: dict[str, Timer] = {}
         mine = roster.entry(me.member)
         mine.reached = {index: offer.address for index, offer in enumerate(terms.offers)}
@@ -97,6 +101,17 @@ class Leader:
             loop.watch(listener, READ, lambda _events, listener=listener: self._accept(listener))  # type: ignore[misc]
         self._progress(0)
         self._sweep()
+        self._timers["first"] = loop.after(0.0, self._consider)  # the leader may be all there is
+
+    @property
+    def ticket(self) -> int:
+        """What members compare. A leader by right whose world has failed is no rival of the next try's."""
+        return self.terms.ticket or int(self.state == "failed")
+
+    @property
+    def everybody_left(self) -> bool:
+        """Whether nobody is connected any more who was to hear something."""
+        return len(self._connections) == len(self._strangers)
 
     @property
     def everybody_done(self) -> bool:
@@ -120,10 +135,10 @@ class Leader:
         """Let go of every socket and timer."""
         for timer in self._timers.values():
             timer.cancel()
-        for visitor in (*self._strangers, *self._visitors.values()):
+        for visitor in self._connections:
             visitor.channel.close()
-        self._strangers.clear()
-        self._visitors.clear()
+        for held in (self._connections, self._strangers, self._visitors):
+            held.clear()
         for listener in self._listeners:
             if listener.fileno() >= 0:
                 self._loop.unwatch(listener)
@@ -148,8 +163,8 @@ class Leader:
 
     def resume(self) -> None:
         """Stand again: the better candidate was lost."""
-        self.state = "gathering"
-        self._consider()
+        if self.state == "withdrawn":
+            self.state = "gathering"
 
     def give_up(self, after_s: int) -> None:
         """The time of the leader, or of a member, is over: fail for all, and say who was missing."""
@@ -187,6 +202,8 @@ class Leader:
         if self.state == "formed":
             self._again(visitor, checkin)
             return
+        if checkin.member == self.me.member:
+            raise wire.WireError("member: the leader's own")
         older = self._visitors.get(checkin.member)
         if older is not None:  # its connection broke and it has come back
             older.leave()
@@ -219,22 +236,24 @@ class Leader:
 
     def is_done(self, member: bytes) -> None:
         """A member has the world."""
-        self._done.add(member)
-        if self.everybody_done:
+        if self.state == "formed":
+            self._done.add(member)
             self._on_change()
 
     def lost(self, visitor: Visitor) -> None:
-        """A connection has ended."""
+        """A connection has ended; once more changes nothing."""
+        self._connections.pop(visitor, None)
         self._strangers.pop(visitor, None)
-        if visitor.entry is None:
+        if self.state in ("failed", "formed"):
+            self._on_change()
             return
-        member = visitor.entry.checkin.member
-        if self._visitors.get(member) is not visitor or self.state == "formed":
+        member = visitor.entry.checkin.member if visitor.entry is not None else b""
+        if self._visitors.get(member) is not visitor:
             return
         del self._visitors[member]
         self.roster.remove(member)
         self._ready.clear()
-        self._full_since = None
+        self._unsettle()
         if self.state == "closing":
             self.state = "gathering"
         self._on_change()
@@ -245,27 +264,34 @@ class Leader:
 
     def knocked(self, address: str) -> None:
         """Somebody without the key tried."""
-        self.knocks.add(address)
-        self._on_change()
+        if self.knocks.add(address):
+            self._on_change()
 
     # From all in to formed.
 
     def _consider(self) -> None:
         if self.state != "gathering" or not self.roster.complete:
             return
-        now = self._loop.clock()
-        if self._full_since is None:
-            self._full_since = now
-            self._timers["settle"] = self._loop.after(SETTLE_S, self._consider)
-        settled = now - self._full_since >= SETTLE_S
+        if "settle" not in self._timers:
+            self._timers["settle"] = self._loop.after(SETTLE_S, self._settle)
         for index, offer in enumerate(self.terms.offers):
             if offer.loopback and not self.roster.one_machine:
                 continue
             if self.roster.reached_by_all(index):
                 self._close(index)
                 return
-            if not settled:
+            if not self._settled:
                 return
+
+    def _settle(self) -> None:
+        self._settled = True
+        self._consider()
+
+    def _unsettle(self) -> None:
+        """Wait for the best address anew when all are in again."""
+        self._settled = False
+        if (timer := self._timers.pop("settle", None)) is not None:
+            timer.cancel()
 
     def _close(self, offer: int) -> None:
         self.state = "closing"
@@ -339,7 +365,7 @@ class Leader:
     def _sweep(self) -> None:
         oldest = self._loop.clock() - STRANGER_S
         for visitor in list(self._strangers):
-            if visitor.since > oldest and len(self._strangers) <= MOST_STRANGERS:
+            if visitor.since > oldest:
                 break
             visitor.leave()
         self._timers["sweep"] = self._loop.after(1.0, self._sweep)
@@ -350,12 +376,17 @@ class Leader:
                 sock, where = listener.accept()
             except BlockingIOError:
                 return
-            except OSError:
-                # No descriptor left, or the caller is gone. The oldest stranger makes room; others wait in the backlog.
-                if self._strangers:
+            except OSError as error:  # else the caller's own trouble, which accept(2) hands on
+                if error.errno in _SHORT and self._strangers:
                     next(iter(self._strangers)).leave()
                 return
-            sock.setblocking(False)
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            visitor = Visitor(self, self._loop, sock, where[0], self._attempt, self._secret)
-            self._strangers[visitor] = None
+            try:
+                sock.setblocking(False)
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                visitor = Visitor(self, self._loop, sock, where[0], self._attempt, self._secret)
+            except OSError:  # it has gone already
+                sock.close()
+                continue
+            self._connections[visitor] = self._strangers[visitor] = None
+            if len(self._strangers) > self._most_strangers:
+                next(iter(self._strangers)).leave()

@@ -20,12 +20,12 @@ MOST_ADDRESSES = 8
 class Lookup:
     """Asks the resolver in a thread, for getaddrinfo(3) cannot be stopped; a late answer is dropped."""
 
-    def __init__(self, loop: Loop, hosts: list[str], on_result: Callable[[dict[str, list[str]]], None]) -> None:
-        self._loop, self._on_result = loop, on_result
+    def __init__(self, loop: Loop, host: str, on_result: Callable[[str, list[str]], None]) -> None:
+        self._loop, self._host, self._on_result = loop, host, on_result
         self._mine, theirs = socket.socketpair()
         self._result: dict[str, list[str]] = {}
         loop.watch(self._mine, READ, self._ready)
-        _thread.start_new_thread(_resolve, (hosts, self._result, theirs))
+        _thread.start_new_thread(_resolve, (host, self._result, theirs))
 
     def close(self) -> None:
         """Forget the answer."""
@@ -35,7 +35,7 @@ class Lookup:
 
     def _ready(self, _events: int) -> None:
         self.close()
-        self._on_result(self._result)
+        self._on_result(self._host, self._result.get(self._host, []))
 
 
 def resolve(host: str, timeout_s: float) -> list[str]:
@@ -43,13 +43,13 @@ def resolve(host: str, timeout_s: float) -> list[str]:
     result: dict[str, list[str]] = {}
     mine, theirs = socket.socketpair()
     with mine:
-        _thread.start_new_thread(_resolve, ([host], result, theirs))
+        _thread.start_new_thread(_resolve, (host, result, theirs))
         mine.settimeout(timeout_s)
         try:
             mine.recv(1)
         except TimeoutError:
             return []
-        return result[host]
+        return result.get(host, [])
 
 
 def is_local(address: str) -> bool:
@@ -63,18 +63,17 @@ def is_local(address: str) -> bool:
     return True
 
 
-def _resolve(hosts: list[str], result: dict[str, list[str]], done: socket.socket) -> None:
+def _resolve(host: str, result: dict[str, list[str]], done: socket.socket) -> None:
     with done:
-        for host in hosts:
-            try:
-                # As bytes: for text Python loads its IDNA codec, 3 ms, and hosts have no such names.
-                rows = socket.getaddrinfo(host.encode("ascii"), None, type=socket.SOCK_STREAM)
-            except (OSError, UnicodeError):
-                rows = []
-            result[host] = list(dict.fromkeys(_text(row[4]) for row in rows))[:MOST_ADDRESSES]
+        try:
+            # As bytes: for text Python loads its IDNA codec, 3 ms, and hosts have no such names.
+            rows = socket.getaddrinfo(host.encode("ascii"), None, type=socket.SOCK_STREAM)
+        except (OSError, ValueError):  # ValueError: text that no host name is, not ASCII or with a NUL
+            rows = []
+        result[host] = list(dict.fromkeys(_text(row[4]) for row in rows))[:MOST_ADDRESSES]
 
 
 def _text(where: tuple[object, ...]) -> str:
     address = str(where[0]).partition("%")[0]
-    zone = where[3] if len(where) == 4 else 0  # noqa: PLR2004 - IPv6: address, port, flow, zone
+    zone = where[3] if len(where) == 4 else 0
     return f"{address}%{zone}" if zone else address

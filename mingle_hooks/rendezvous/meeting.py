@@ -6,23 +6,23 @@ import gc
 import os
 from typing import TYPE_CHECKING
 
-from mingle_hooks.errors import MingleError, MissingError, NetworkError, SecretError
+from mingle_hooks.errors import MingleError, MissingError, NetworkError, SecretError, UsageError
 from mingle_hooks.rendezvous import doors, ways, wire
 from mingle_hooks.rendezvous.attempt import Secret
+from mingle_hooks.rendezvous.checkin import MEMBER_BYTES, Checkin
+from mingle_hooks.rendezvous.failure import LONGEST_PART
 from mingle_hooks.rendezvous.knocks import Knocks
 from mingle_hooks.rendezvous.loop import Loop
 from mingle_hooks.rendezvous.member import Membership, Progress
-from mingle_hooks.rendezvous.checkin import MEMBER_BYTES, Checkin
 from mingle_hooks.rendezvous.search import REST_S, Found, Lead, Search
 from mingle_hooks.rendezvous.watcher import Watcher
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from types import TracebackType
 
     from mingle_hooks.rendezvous.leader import Leader
-    from mingle_hooks.rendezvous.standing import Standing
     from mingle_hooks.rendezvous.request import Request
+    from mingle_hooks.rendezvous.standing import Standing
     from mingle_hooks.rendezvous.wire import Body
 
 # Multicast costs 50 ms of processor to load; where another way may answer first, it gets this head start.
@@ -37,6 +37,8 @@ DRAIN_S = 10.0
 GOODBYE_S = 2.0
 # A person who watches sees every so many seconds that time passes.
 TICK_S = 1.0
+# A lost leader is called again after this long: it may only have lost this one connection.
+CALL_AGAIN_S = 0.2
 # Addresses with another key that are reported to a person.
 MOST_REPORTS = 8
 _LOOK = "a look at that host, its log and its firewall, or a longer --timeout"
@@ -71,7 +73,14 @@ class Meeting:
             request.given,
             request.wants_roster,
         )
+        try:
+            Checkin.parse(self._me.body())
+        except wire.WireError as error:
+            seen = f"{error} (host {request.host}, slots {request.slots})"
+            raise UsageError("a check-in that others take", seen, "hostname, --slots, --nodes and --rank") from None
         self._began = loop.clock()
+        self._is_late = False
+        self._asked: bytes | None = None  # the one leader that can tell whether the world formed
         self._standing: Standing | None = None
         self._leader: Leader | None = None
         self._membership: Membership | None = None
@@ -84,7 +93,7 @@ class Meeting:
         self._answer: Body | None = None
         self._no_network: NetworkError | None = None
         self._ways: dict[str, ways.Way] = {}
-        self._search = Search(loop, request.attempt, self._secret, self._found, self._mismatch)
+        self._search = Search(loop, request.attempt, self._secret, self._found, self._mismatch, self._relayed)
         self._check_in_ports = doors.check_in_ports(request.attempt, self._secret, request.port_range)
 
     def __enter__(self) -> Meeting:
@@ -103,10 +112,10 @@ class Meeting:
 
     def run(self) -> Body:
         """See meet()."""
+        self._loop.after(self._request.timeout_s, self._time_is_over)
         if self._request.rank in (0, None):
             self._stand()
         self._open_ways()
-        self._loop.after(self._request.timeout_s, self._time_is_over)
         self._tick()
         self._loop.run(lambda: self._over)
         if self._answer is None:
@@ -114,7 +123,7 @@ class Meeting:
         return self._answer
 
     def _stand(self) -> None:
-        from mingle_hooks.rendezvous.standing import stand  # noqa: PLC0415 - 5 ms that most members do not need
+        from mingle_hooks.rendezvous.standing import stand
 
         self._standing = stand(self._loop, self._request, self._secret, self._me, self._leader_changed)
         if self._standing is not None:
@@ -147,9 +156,11 @@ class Meeting:
         self._report_knocks(leader.knocks.list())
         if leader.state == "failed" and leader.failure is not None:
             alone = len(leader.roster) == 1
-            self._fail(self._alone(leader.failure.error()) if alone else leader.failure.error(), LINGER_S)
-            if leader.everybody_told or leader.failure.kind in ("missing", "network"):
-                self._over = True
+            is_awaited = leader.failure.kind not in ("missing", "network") and not leader.everybody_told
+            error = leader.failure.error()
+            self._fail(self._alone(error) if alone else error, LINGER_S if is_awaited else GOODBYE_S)
+            # Each hangs up when it has read why: only then is it certain to have arrived.
+            self._over = self._over or (leader.everybody_left and not is_awaited)
         elif leader.state == "formed":
             if self._answer is None:
                 self._answer = leader.answer
@@ -216,10 +227,15 @@ class Meeting:
             ports=tuple(dict.fromkeys([port for group in self._check_in_ports for port in group])),
             directory=request.directory,
             multicast_port=doors.multicast_port(request.attempt),
-            nets=tuple(preference.text for preference in request.prefer),
+            nets=tuple(p.text if p.network is None else str(p.network) for p in request.prefer),
             ttl=request.ttl,
             nodes=request.nodes,
         )
+
+    def _relayed(self, address: str, leader: str) -> None:
+        if address not in self._reported and len(self._reported) < MOST_REPORTS:
+            self._reported.add(address)
+            self._watcher.note(f"{address} only hands on what {leader} says: not used")
 
     def _mismatch(self, address: str) -> None:
         self._mismatches.add(address)
@@ -252,12 +268,17 @@ class Meeting:
             if leader.terms.ticket == 0 and found.ticket == 0:
                 self._accuse(found, leader.me.host, leader.me.member)
                 leader.met_rival(found.label)
+            elif leader.state == "failed" and leader.failure is not None:
+                self._tell(found, wire.FAILED, leader.failure.body())  # a better candidate would wait for us
             elif leader.state != "gathering" or found.standing > (leader.terms.ticket, leader.me.member):
                 self._drop(found)
             else:
                 self._join(found)
         elif membership is None:
-            self._join(found)
+            if self._asked in (None, found.leader):
+                self._join(found)
+            else:
+                self._drop(found)
         elif found.ticket == 0 and membership.found.ticket == 0 and found.leader != membership.found.leader:
             self._accuse(found, membership.found.label, membership.found.leader)
             membership.accuse(found.label, found.leader)
@@ -273,8 +294,10 @@ class Meeting:
         self._search.rest(found.lead, rest_s)
 
     def _accuse(self, found: Found, host: str, member: bytes) -> None:
-        body = wire.encode({"host": host, "member": member.hex()})
-        found.channel.send(found.session.seal(wire.RIVAL, body))
+        self._tell(found, wire.RIVAL, {"host": host[:LONGEST_PART], "member": member.hex()})
+
+    def _tell(self, found: Found, kind: int, body: Body) -> None:
+        found.channel.send(found.session.seal(kind, wire.encode(body)))
         self._drop(found)
 
     def _join(self, found: Found) -> None:
@@ -293,7 +316,7 @@ class Meeting:
         prefer = self._request.prefer
         if not prefer:
             return True
-        from mingle_hooks.fabric.interfaces import is_preferred  # noqa: PLC0415 - only where --iface is given
+        from mingle_hooks.fabric.interfaces import is_preferred
 
         return is_preferred(own_address, prefer)
 
@@ -315,42 +338,65 @@ class Meeting:
             self._seek_again(membership)
 
     def _seek_again(self, membership: Membership) -> None:
-        for address, port in membership.moved_to or [(membership.found.lead.address, membership.found.lead.port)]:
-            self._search.found(Lead(address, port, membership.found.lead.way))
-        if membership.answer is not None:
-            # The others may already have the world, so this leader is the only one to ask.
-            self._word_of(membership)
+        lead = membership.found.lead
+        self._search.rest(lead, CALL_AGAIN_S)
+        self._asked = None
+        if self._is_late:
+            self._fail(self._unanswered(), 0.0)
             return
+        if membership.state == "lost" and membership.answer is not None:
+            # The others may already have the world, so this leader is the only one to ask.
+            self._asked = membership.found.leader
+            self._ask(lead)
+            return
+        for address, port in membership.moved_to:
+            self._search.found(Lead(address, port, lead.way))
+        self._loop.after(CALL_AGAIN_S, lambda: self._call_again(lead))
         if self._leader is not None:
             self._leader.resume()
         for name, way in self._ways.items():
             self._seek_with(way, name)
 
-    def _word_of(self, membership: Membership) -> None:
+    def _call_again(self, lead: Lead) -> None:
+        if self._membership is None:
+            self._search.found(lead)
+
+    def _ask(self, lead: Lead) -> None:
         """Ask a leader that was lost after its answer came, until it says the word or time is over."""
-        if self._membership is None and not self._over:
-            self._search.found(membership.found.lead)
-            self._loop.after(REST_S, lambda: self._word_of(membership))
+        if self._membership is None and self._asked is not None:
+            self._search.found(lead)
+            self._loop.after(REST_S, lambda: self._ask(lead))
 
     # Time.
 
     def _time_is_over(self) -> None:
-        after_s = round(self._loop.clock() - self._began)
-        leader, membership = self._leader, self._membership
-        if leader is not None and leader.state == "closing":
-            self._loop.after(CLOSING_S, lambda: leader.give_up(after_s))
-        elif leader is not None and leader.state == "gathering":
-            leader.give_up(after_s)
-        elif membership is not None and membership.state == "ready":
-            self._loop.after(CLOSING_S, lambda: self._fail(self._unanswered(after_s), 0.0))
-        elif membership is not None:
-            membership.give_up(after_s)
-            # Its leader now tells everybody the same reason; should it be gone, ours has to do.
-            self._loop.after(GOODBYE_S, lambda: self._fail(self._unanswered(after_s), 0.0))
+        """Give up; but a world that is about to form gets CLOSING_S more to do so."""
+        is_closing = self._leader is not None and self._leader.state == "closing"
+        is_ready = self._membership is not None and self._membership.state == "ready"
+        if is_closing or is_ready:
+            self._loop.after(CLOSING_S, self._give_up)
         else:
-            self._fail(self._unanswered(after_s), 0.0)
+            self._give_up()
 
-    def _unanswered(self, after_s: int) -> MingleError:
+    def _give_up(self) -> None:
+        if self._answer is not None or self._error is not None:
+            return  # over but for telling the others
+        self._is_late = True
+        leader, membership = self._leader, self._membership
+        if leader is not None and leader.state in ("gathering", "closing"):
+            leader.give_up(self._waited_s())
+        elif membership is not None:
+            membership.give_up(self._waited_s())
+            # Its leader now tells everybody the same reason; should it be gone, ours has to do.
+            self._loop.after(GOODBYE_S, lambda: self._fail(self._unanswered(), 0.0))
+        else:
+            self._fail(self._unanswered(), 0.0)
+
+    def _waited_s(self) -> int:
+        return round(self._loop.clock() - self._began)
+
+    def _unanswered(self) -> MingleError:
+        after_s = self._waited_s()
         if self._membership is not None:
             leader, progress = self._membership.found.label, self._progress
             missing = f"; still missing: {progress.missing}" if progress is not None else ""

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from mingle_hooks.rendezvous import answer, wire
 from mingle_hooks.rendezvous.channel import Channel, dial
-from mingle_hooks.rendezvous.failure import Failure
+from mingle_hooks.rendezvous.failure import LONGEST_PART, Failure
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from mingle_hooks.rendezvous.attempt import Attempt, Secret
-    from mingle_hooks.rendezvous.loop import Loop, Timer
     from mingle_hooks.rendezvous.checkin import Checkin
+    from mingle_hooks.rendezvous.loop import Loop, Timer
     from mingle_hooks.rendezvous.search import Found
 
 # Try an offered address again after this long, in seconds: TCP's own second try comes after one.
@@ -62,7 +62,7 @@ class Membership:
 
     def accuse(self, host: str, member: bytes) -> None:
         """Tell the leader of another that leads by the same right."""
-        self._tell(wire.RIVAL, {"host": host, "member": member.hex()})
+        self._tell(wire.RIVAL, {"host": host[:LONGEST_PART], "member": member.hex()})
 
     def close(self) -> None:
         """Let go of the connection and of every address being tried."""
@@ -116,7 +116,7 @@ class Membership:
         if not isinstance(offers, list) or len(offers) > MOST_OFFERS or self._probes:
             raise wire.WireError("offers")
         for offer in offers:
-            if not isinstance(offer, list) or len(offer) != 2 or type(offer[0]) is not int:  # noqa: PLR2004 - a pair
+            if not isinstance(offer, list) or len(offer) != 2 or type(offer[0]) is not int:
                 raise wire.WireError("offers")
             address = wire.address({"address": offer[1]}, "address")
             self._probes.append(_Probe(self, offer[0], address, port))
@@ -124,8 +124,10 @@ class Membership:
             probe.start()
 
     def _progress(self, body: wire.Body) -> None:
+        # A leader tells this only while it gathers: an earlier answer will never be confirmed.
+        self.state, self.answer = "waiting", None
         knocks = body.get("knocks")
-        if not isinstance(knocks, list) or len(knocks) > 64:  # noqa: PLR2004 - far above what a leader sends
+        if not isinstance(knocks, list) or len(knocks) > 64:
             raise wire.WireError("knocks")
         self.progress = Progress(
             wire.integer(body, "in", 0, 10**6),
@@ -162,7 +164,7 @@ def _endpoints(body: wire.Body) -> list[tuple[str, int]]:
     return [
         (wire.address({"address": row[0]}, "address"), wire.integer({"port": row[1]}, "port", 1, 65535))
         for row in rows
-        if isinstance(row, list) and len(row) == 2  # noqa: PLR2004 - a pair
+        if isinstance(row, list) and len(row) == 2
     ]
 
 
@@ -203,8 +205,10 @@ class _Probe:
 
     def _frame(self, kind: int, payload: bytes) -> None:
         proof = wire.hexadecimal(wire.decode(payload), "proof", wire.MAC_BYTES)
-        if kind != wire.VERIFIED or not self._secret.agrees(proof, b"verified", self._nonce):
+        channel = self._channel
+        if channel is None or kind != wire.VERIFIED:
+            raise wire.WireError("not an answer")
+        if not self._secret.agrees(proof, b"verified", self._nonce, channel.far_end().encode()):
             raise wire.WireError("not our leader")
-        own = self._channel.own_address() if self._channel else ""
-        self._membership.reached(self._offer, own)
+        self._membership.reached(self._offer, channel.own_address())
         self.close()

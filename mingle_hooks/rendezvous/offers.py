@@ -20,8 +20,8 @@ RESOLVE_S = 10.0
 def offers(prefer: Sequence[interfaces.Preference]) -> tuple[tuple[Offer, ...], NetworkError | None]:
     """Return what this host can offer, and why that is nothing for other hosts, where it is.
 
-    Loopback comes first, for where all members are on this host it is the surest; it counts only then,
-    and not where networks were asked for.
+    Loopback comes first, for where all members are on this host it is the surest; it counts only then. Where
+    networks were asked for it has to be one of them.
     """
     found = interfaces.interfaces()
     why: NetworkError | None = None
@@ -34,16 +34,22 @@ def offers(prefer: Sequence[interfaces.Preference]) -> tuple[tuple[Offer, ...], 
         Offer(str(address.ip), loopback=True)
         for interface in found
         for address in interface.addresses
-        if address.ip.is_loopback and interface.up and not prefer
+        if address.ip.is_loopback and interface.up and _is_wanted(interface, address, prefer)
     ]
     return (*own[:2], *(Offer(candidate.host) for candidate in usable))[:MOST_OFFERS], why
 
 
-def named(master_addr: str) -> tuple[Offer, ...]:
-    """Return the addresses of the MASTER_ADDR that the user exported; NetworkError where it has none."""
-    import ipaddress  # noqa: PLC0415 - 3 ms that only this needs
+def _is_wanted(
+    interface: interfaces.Interface, address: interfaces.Address, prefer: Sequence[interfaces.Preference]
+) -> bool:
+    return not prefer or any(preference.matches(interface, address) for preference in prefer)
 
-    addresses = resolve(master_addr, RESOLVE_S)
+
+def named(master_addr: str, timeout_s: float) -> tuple[Offer, ...]:
+    """Return the addresses of the MASTER_ADDR that the user exported; NetworkError where it has none."""
+    import ipaddress
+
+    addresses = resolve(master_addr, timeout_s)
     if not addresses:
         raise NetworkError(
             "a MASTER_ADDR that rank 0 can look up",

@@ -42,7 +42,6 @@ class Roster:
         self._hosts = tuple(hosts)  # in rank order, where the scheduler names them
         self._entries: dict[bytes, Entry] = {}
         self._ranks: dict[int, Entry] = {}
-        self._highest = -1  # of the ranks claimed
         self._first: dict[str, tuple[str, Entry]] = {}  # "nodes" or a given name -> value, who said it first
         self._reached: dict[int, int] = {}  # offer -> members that reached it
         self._machines: dict[str, int] = {}
@@ -87,7 +86,6 @@ class Roster:
         self._machines[checkin.machine] = self._machines.get(checkin.machine, 0) + 1
         if checkin.rank is not None:
             self._ranks[checkin.rank] = entry
-            self._highest = max(self._highest, checkin.rank)
         for name, value in _said(checkin).items():
             self._first.setdefault(name, (value, entry))
         return None
@@ -101,7 +99,6 @@ class Roster:
             del self._machines[machine]
         if entry.checkin.rank is not None:
             del self._ranks[entry.checkin.rank]
-            self._highest = max(self._ranks, default=-1)
         for offer in entry.reached:
             self._reached[offer] -= 1
         if any(said[1] is entry for said in self._first.values()):
@@ -174,8 +171,8 @@ class Roster:
                 return Failure("rank", (str(checkin.rank), self._ranks[checkin.rank].label, entry.label))
             if nodes is not None and checkin.rank >= nodes:
                 return Failure("beyond", (str(nodes), str(checkin.rank), entry.label))
-        if nodes is not None and self._highest >= nodes:
-            return Failure("beyond", (str(nodes), str(self._highest), self._ranks[self._highest].label))
+        if nodes is not None and self.nodes is None and (highest := max(self._ranks, default=-1)) >= nodes:
+            return Failure("beyond", (str(nodes), str(highest), self._ranks[highest].label))
         if nodes is not None and len(self._entries) >= nodes:
             return Failure("full", (str(nodes), entry.label))
         return None

@@ -16,8 +16,9 @@ if TYPE_CHECKING:
     from mingle_hooks.rendezvous.attempt import Attempt, Secret
     from mingle_hooks.rendezvous.loop import Loop, Timer
 
-# Connections tried at once; more leads than this wait for their way to name them again.
+# Connections tried at once; with more leads, the oldest makes room once it has had its fair time, in seconds.
 MOST_CALLS = 64
+FAIR_S = 1.0
 # A handshake that takes longer is begun anew: TCP sends its first packet again after 1 and after 3 s.
 CALL_S = 5.0
 # Leave an address that answered, but is not what is looked for, alone for this long.
@@ -55,7 +56,11 @@ class Found(NamedTuple):
 
 
 class Search:
-    """All calls under way. `on_found` gets each leader, `on_mismatch` each that holds another key."""
+    """All calls under way. `on_found` gets each leader, `on_mismatch` each address that shows another key.
+
+    `on_relay` gets an address where somebody hands on what the leader says, and where the leader really is:
+    who relays could stop doing so at the worst time.
+    """
 
     def __init__(
         self,
@@ -64,19 +69,23 @@ class Search:
         secret: Secret,
         on_found: Callable[[Found], None],
         on_mismatch: Callable[[str], None],
+        on_relay: Callable[[str, str], None],
     ) -> None:
         self.loop, self.attempt, self.secret = loop, attempt, secret
-        self.on_found, self.on_mismatch = on_found, on_mismatch
+        self.on_found, self.on_mismatch, self.on_relay = on_found, on_mismatch, on_relay
         self._calls: dict[tuple[str, int], _Call] = {}
         self._resting: dict[tuple[str, int], float] = {}
 
     def found(self, lead: Lead) -> None:
         """Dial a lead, unless that is being done or it was just seen to be no use."""
-        key = (lead.address, lead.port)
-        if key in self._calls or len(self._calls) >= MOST_CALLS:
+        key, now = (lead.address, lead.port), self.loop.clock()
+        if key in self._calls or self._resting.get(key, 0.0) > now:
             return
-        if self._resting.get(key, 0.0) > self.loop.clock():
-            return
+        if len(self._calls) >= MOST_CALLS:
+            oldest = next(iter(self._calls.values()))
+            if now - oldest.since < FAIR_S:
+                return
+            oldest.hang_up()
         try:
             sock = dial(*key)
         except OSError:  # no route to it now; its way will name it again
@@ -105,6 +114,7 @@ class _Call:
 
     def __init__(self, search: Search, lead: Lead, sock: socket.socket) -> None:
         self._search, self._lead = search, lead
+        self.since = search.loop.clock()
         self._nonce = os.urandom(wire.NONCE_BYTES)
         self._channel = Channel(search.loop, sock, self._frame, self._ended)
         self._timer: Timer = search.loop.after(CALL_S, self.hang_up)
@@ -115,8 +125,9 @@ class _Call:
         self._channel.send(wire.frame(wire.HELLO, wire.encode(hello)))
 
     def hang_up(self) -> None:
-        """Give this call up."""
+        """Give this call up, and let others have their turn."""
         self._channel.close()
+        self._search.rest(self._lead)
         self._ended("no answer")
 
     def _ended(self, _reason: str) -> None:
@@ -132,7 +143,8 @@ class _Call:
         ticket = wire.integer(body, "ticket", 0, 2**63 - 1)
         host = wire.text(body, "host", 253)
         proof = wire.hexadecimal(body, "proof", wire.MAC_BYTES)
-        terms = (leader, ticket.to_bytes(8, "big"), host.encode())
+        at = wire.text(body, "at", 64)
+        terms = (leader, ticket.to_bytes(8, "big"), host.encode(), at.encode())
         search = self._search
         self._ended("answered")
         if not search.secret.agrees(proof, b"challenge", self._nonce, theirs, *terms):
@@ -140,6 +152,11 @@ class _Call:
             self._channel.close()
             search.rest(self._lead, REST_AFTER_MISMATCH_S)
             search.on_mismatch(self._lead.address)
+            return
+        if at != self._channel.far_end():
+            self._channel.close()
+            search.rest(self._lead, REST_AFTER_MISMATCH_S)
+            search.on_relay(self._lead.address, at)
             return
         session = wire.Session(search.secret, self._nonce, theirs, b"member", b"leader")
         search.on_found(Found(self._lead, self._channel, session, leader, ticket, host))

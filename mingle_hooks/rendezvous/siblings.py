@@ -14,8 +14,8 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from mingle_hooks import runtime
-from mingle_hooks.errors import ConflictError, MingleError, MissingError, by_exit_code
-from mingle_hooks.rendezvous.meeting import CLOSING_S, GOODBYE_S
+from mingle_hooks.errors import ConflictError, MingleError, MissingError, PlaceError, by_exit_code
+from mingle_hooks.rendezvous.meeting import CLOSING_S, LINGER_S
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -55,10 +55,10 @@ def first(directory: str, count: int, timeout_s: float, meet: Callable[[float], 
             _tell(siblings, {"answer": answer})
             return answer
         finally:
-            os.unlink(path)
-            os.rmdir(directory)
             for sibling in siblings.values():
                 sibling.close()
+            os.unlink(path)
+            os.rmdir(directory)
 
 
 def other(directory: str, local_rank: int, timeout_s: float) -> Body:
@@ -66,8 +66,8 @@ def other(directory: str, local_rank: int, timeout_s: float) -> Body:
     began = time.monotonic()
     with _connect(directory, began + timeout_s, timeout_s) as sock:
         sock.sendall(str(local_rank).encode() + b"\n")
-        # The first task may use all of its time, and then some for the world to close.
-        sock.settimeout(timeout_s + CLOSING_S + GOODBYE_S + 1.0)
+        # The first task may use all of its time, and then some for the world to close and to tell others.
+        sock.settimeout(timeout_s + CLOSING_S + LINGER_S + 1.0)
         data = b""
         try:
             while chunk := sock.recv(1 << 16):
@@ -89,11 +89,29 @@ def other(directory: str, local_rank: int, timeout_s: float) -> Body:
 
 
 def _bind(listener: socket.socket, path: str) -> None:
+    if _is_served(path):
+        raise ConflictError(
+            "one first task (local rank 0) on this node",
+            "another one",
+            "one `mingle env` per task at a time, and a local rank of its own for each",
+        )
     try:
         os.unlink(path)  # of an earlier try that was killed
     except FileNotFoundError:
         pass
-    listener.bind(path)
+    try:
+        listener.bind(path)
+    except OSError as error:  # a path of more than 107 bytes, say
+        raise PlaceError("to make a socket", f"{path}: {error}", "a shorter job id, or XDG_RUNTIME_DIR") from error
+
+
+def _is_served(path: str) -> bool:
+    with socket.socket(socket.AF_UNIX) as caller:
+        try:
+            caller.connect(path)
+        except OSError:
+            return False
+        return True
 
 
 def _gather(
@@ -134,7 +152,7 @@ def _greeting(sock: socket.socket) -> int | None:
         greeting = sock.recv(MOST_GREETING_BYTES)
     except OSError:
         return None
-    return int(greeting) if greeting.strip().isdigit() and len(greeting) < 8 else None  # noqa: PLR2004 - "65535\n"
+    return int(greeting) if greeting.strip().isdigit() and len(greeting) < 8 else None
 
 
 def _tell(siblings: dict[int, socket.socket], body: dict[str, Any]) -> None:
@@ -152,7 +170,7 @@ def _connect(directory: str, deadline: float, timeout_s: float) -> socket.socket
         sock = socket.socket(socket.AF_UNIX)
         try:
             if not runtime.is_private(directory):  # not made yet, or not by this user
-                raise FileNotFoundError(directory)  # noqa: TRY301
+                raise FileNotFoundError(directory)
             sock.connect(f"{directory}/{SOCKET}")
         except (FileNotFoundError, ConnectionRefusedError):
             sock.close()

@@ -7,11 +7,11 @@ import resource
 from typing import TYPE_CHECKING, NamedTuple
 
 from mingle_hooks.errors import NetworkError
+from mingle_hooks.rendezvous.checkin import Checkin
 from mingle_hooks.rendezvous.doors import Doors, check_in_ports
 from mingle_hooks.rendezvous.leader import Leader, Offer, Terms
 from mingle_hooks.rendezvous.lookup import is_local, resolve
 from mingle_hooks.rendezvous.offers import RESOLVE_S, named, offers
-from mingle_hooks.rendezvous.checkin import Checkin
 from mingle_hooks.rendezvous.roster import Roster
 from mingle_hooks.rendezvous.ways import Notice
 from mingle_hooks.schedulers.facts import MOST_NODES
@@ -23,8 +23,13 @@ if TYPE_CHECKING:
     from mingle_hooks.rendezvous.loop import Loop
     from mingle_hooks.rendezvous.request import Request
 
-# Descriptors that a leader needs besides two per member: one that checks in, one that tries an address.
+# Hosts that are looked up to see whether this is one of them.
+MOST_NAMED = 8
+# Descriptors that a leader needs besides four per member: one that checks in, others that try addresses.
 SPARE_DESCRIPTORS = 512
+# Connections without proof kept at once; the oldest goes first. Above the largest world that arrives at once,
+# and, below, what a leader always keeps for its own calls and files, whoever knocks.
+MOST_STRANGERS, FEWEST_STRANGERS, OWN_DESCRIPTORS = 16_384, 64, 128
 
 
 class Standing(NamedTuple):
@@ -47,43 +52,63 @@ def stand(
     """Return the leader that this member is or may become, None where it can be neither."""
     if request.rank not in (0, None):
         return None
-    if request.rank is None and request.master is not None and not _here(request.master[0]):
-        return None  # a person said where the leader is, and that is not here
+    if request.rank is None and not _may_lead_here(request):
+        return None
     opened = Doors()
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     try:
         what, no_network = _offers(request)
         if not _open(opened, request, secret):
+            opened.close()
             return None
         terms = Terms(what, opened.master, 0 if request.rank == 0 else _ticket())
         roster = Roster(me, request.hosts)
-        leader = Leader(loop, request.attempt, secret, roster, me, terms, opened.sockets, on_change)
+        most_strangers = _allow_open_files(request.nodes)
+        leader = Leader(
+            loop, request.attempt, secret, roster, me, terms, opened.sockets, on_change, most_strangers
+        )
     except BaseException:
         opened.close()
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
         raise
     addresses = tuple(offer.address for offer in what if not offer.loopback) or tuple(o.address for o in what)
     ports = tuple(opened.check_in) or (opened.master,)
     notice = Notice(me.member, terms.ticket, addresses, ports)
-    return Standing(leader, notice, no_network, _allow_open_files(request.nodes))
+    return Standing(leader, notice, no_network, limits)
 
 
-def _allow_open_files(nodes: int | None) -> tuple[int, int]:
-    """Allow as many open files as a leader of N members needs; return the limits as they were."""
+def _allow_open_files(nodes: int | None) -> int:
+    """Allow as many open files as a leader of N members needs; return how many strangers may hold one."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = 2 * (nodes or MOST_NODES) + SPARE_DESCRIPTORS
+    wanted = 4 * (nodes or MOST_NODES) + SPARE_DESCRIPTORS
     if hard != resource.RLIM_INFINITY:
         wanted = min(wanted, hard)
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, wanted), hard))
-    return soft, hard
+    left = max(soft, wanted) - (nodes or 0) - OWN_DESCRIPTORS
+    return max(FEWEST_STRANGERS, min(left, MOST_STRANGERS))
 
 
-def _here(host: str) -> bool:
-    return any(is_local(address) for address in resolve(host, RESOLVE_S))
+def _named_hosts(request: Request) -> tuple[str, ...]:
+    """Return the hosts where the others look for a leader, where a person or the scheduler named some."""
+    if request.master is not None:
+        return (request.master[0],)
+    return request.leader_hosts[:MOST_NAMED] if "hosts" in request.via else ()
+
+
+def _may_lead_here(request: Request) -> bool:
+    """Tell whether the others would find a leader here: in an election all have to find all candidates.
+
+    Where the scheduler names hosts that nobody can look up, every member stands, for other ways to find it.
+    """
+    named = _named_hosts(request)
+    found = [a for host in named for a in resolve(host, min(RESOLVE_S, request.timeout_s) / len(named))]
+    return any(is_local(a) for a in found) or (request.master is None and not found)
 
 
 def _offers(request: Request) -> tuple[tuple[Offer, ...], NetworkError | None]:
     addr = request.given.get("MASTER_ADDR")
     if addr is not None:
-        return named(addr), None
+        return named(addr, min(RESOLVE_S, request.timeout_s)), None
     what, no_network = offers(request.prefer)
     if no_network is not None and (len(set(request.hosts)) > 1 or not what):
         raise no_network
@@ -91,21 +116,24 @@ def _offers(request: Request) -> tuple[tuple[Offer, ...], NetworkError | None]:
 
 
 def _open(opened: Doors, request: Request, secret: Secret) -> bool:
-    """Open the doors; False where another member on this host already leads at the port that was named."""
-    named_port = request.master[1] if request.master is not None else None
-    if named_port is not None:
-        try:
-            opened.open_named(named_port)
-        except NetworkError:
-            if request.rank == 0:
-                raise
-            return False
-        opened.check_in = [named_port]
-    else:
+    """Open the doors; False where other members on this host already stand at the ports where it is looked for."""
+    check_in = request.master[1] if request.master is not None else None
+    master = request.given.get("MASTER_PORT")
+    try:
+        if check_in is not None:
+            opened.open_named(check_in)
+            opened.check_in = [check_in]
+        if master is not None:
+            opened.open_named(int(master))
+    except NetworkError:
+        if request.rank == 0:
+            raise
+        return False
+    if check_in is None:
         opened.open_check_in(check_in_ports(request.attempt, secret, request.port_range))
-    if "MASTER_PORT" in request.given:
-        opened.open_named(int(request.given["MASTER_PORT"]))
-    elif named_port is None:
+        if not opened.check_in and request.rank is None and _named_hosts(request):
+            return False  # there are candidates enough on this host, and nobody would find this one
+    if master is None and check_in is None:
         opened.open_master(request.attempt, request.port_range)
     return True
 

@@ -9,6 +9,7 @@ from mingle_hooks.rendezvous import wire
 from mingle_hooks.rendezvous.answer import LAST_EPOCH
 from mingle_hooks.rendezvous.channel import Channel
 from mingle_hooks.rendezvous.checkin import MEMBER_BYTES, Checkin
+from mingle_hooks.rendezvous.failure import LONGEST_PART, Failure
 from mingle_hooks.rendezvous.roster import Entry
 
 if TYPE_CHECKING:
@@ -69,7 +70,8 @@ class Visitor:
         proof = wire.hexadecimal(body, "proof", wire.MAC_BYTES)
         if not self._secret.agrees(proof, b"verify", nonce, self._leader.me.member):
             raise wire.WireError("not a member of this leader")
-        reply = wire.encode({"proof": self._secret.mac(b"verified", nonce).hex()})
+        at = self.channel.own_end().encode()
+        reply = wire.encode({"proof": self._secret.mac(b"verified", nonce, at).hex()})
         self.channel.send(wire.frame(wire.VERIFIED, reply))
         # The leader closes first: the port then stays in TIME_WAIT here, and the kernel hands it to nobody.
         self.leave()
@@ -77,12 +79,15 @@ class Visitor:
     def _challenge(self, nonce: bytes) -> None:
         mine = os.urandom(wire.NONCE_BYTES)
         leader = self._leader
-        terms = (leader.me.member, leader.terms.ticket.to_bytes(8, "big"), leader.me.host.encode())
+        # `at` is where this connection arrived: a member that dialled another place talks to a relay.
+        ticket, host, at = leader.ticket, leader.me.host, self.channel.own_end()
+        terms = (leader.me.member, ticket.to_bytes(8, "big"), host.encode(), at.encode())
         body = {
             "nonce": mine.hex(),
             "leader": leader.me.member.hex(),
-            "ticket": leader.terms.ticket,
-            "host": leader.me.host,
+            "ticket": ticket,
+            "host": host,
+            "at": at,
             "proof": self._secret.mac(b"challenge", nonce, mine, *terms).hex(),
         }
         self.channel.send(wire.frame(wire.CHALLENGE, wire.encode(body)))
@@ -105,6 +110,8 @@ class Visitor:
             self._leader.checked_in(self, Checkin.parse(body))
         elif kind == wire.RIVAL:
             self._rival(body)
+        elif kind == wire.FAILED:  # another candidate knows why there is no world
+            self._leader.fail(Failure.parse(body))
         else:
             raise wire.WireError("not a check-in")
 
@@ -126,7 +133,7 @@ class Visitor:
             raise wire.WireError("not a member's frame")
 
     def _rival(self, body: wire.Body) -> None:
-        host, member = wire.text(body, "host", 300), wire.hexadecimal(body, "member", MEMBER_BYTES)
+        host, member = wire.text(body, "host", LONGEST_PART), wire.hexadecimal(body, "member", MEMBER_BYTES)
         if member != self._leader.me.member:
             self._leader.met_rival(host)
 

@@ -7,7 +7,7 @@ JSON, before it, once both sides have proved themselves, a 32-byte MAC over dire
 
     member                                leader
       HELLO      tag, nonce            →
-                                       ←  CHALLENGE  nonce, leader, ticket, host, proof
+                                       ←  CHALLENGE  nonce, leader, ticket, host, at, proof
       CHECKIN    MAC, the member       →
                                        ←  WELCOME    MAC, addresses to try, port
       REACHED    MAC, which            →
@@ -41,8 +41,8 @@ HELLO, CHALLENGE, MISMATCH, REFUSED, VERIFY, VERIFIED = range(1, 7)
 # With proof.
 CHECKIN, WELCOME, REACHED, PROGRESS, ANSWER, READY, COMMIT, DONE, FAILED, GAVE_UP, MOVED, RIVAL = range(16, 28)
 
-# A stranger's frame: tag, nonce and proof, as hex, in JSON.
-MOST_STRANGER_BYTES = 512
+# A stranger's frame: tag, nonce, proof and a host's name, in JSON.
+MOST_STRANGER_BYTES = 1024
 # A member's frame: names and numbers of one member, and the addresses that it reached.
 MOST_MEMBER_BYTES = 8 * 1024
 # A leader's frame: the roster of 65,536 members at some 100 bytes each.
@@ -137,9 +137,14 @@ def address(body: Body, name: str) -> str:
         socket.inet_pton(socket.AF_INET6 if ":" in host else socket.AF_INET, host)
     except OSError as error:
         raise WireError(f"{name}: not an address") from error
-    if percent and not (zone.isascii() and zone.isdigit() and len(zone) < 10):  # noqa: PLR2004 - fits 32 bits
+    if percent and not (zone.isascii() and zone.isdigit() and len(zone) < 10):
         raise WireError(f"{name}: not a zone's number")
     return value
+
+
+def endpoint(where: tuple[Any, ...]) -> str:
+    """Return one end of a connection as text that both sides write alike: its zone differs between hosts."""
+    return f"{str(where[0]).partition('%')[0]} {where[1]}"
 
 
 def hexadecimal(body: Body, name: str, size: int) -> bytes:

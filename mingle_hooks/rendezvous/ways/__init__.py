@@ -58,7 +58,7 @@ class Context(NamedTuple):
 class Way(Protocol):
     """One way. Its owner calls close(), on every path."""
 
-    def search(self, wanted: bool) -> None:  # noqa: FBT001 - on or off is all there is to say
+    def search(self, wanted: bool) -> None:
         """Look for a leader actively from now on, or stop that."""
 
     def announce(self, notice: Notice | None) -> None:
@@ -71,9 +71,15 @@ class Way(Protocol):
         """Stop, and leave nothing behind."""
 
 
+def chosen(names: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the ways of these names, all where none is named. Raises UsageError for a name that is none."""
+    for name in names:
+        if name not in WAYS:
+            raise UsageError(f"ways out of {', '.join(WAYS)}", name, "--via with one of these")
+    return names or tuple(WAYS)
+
+
 def open_way(name: str, context: Context) -> Way | None:
     """Return the way of that name, None where it does not apply here."""
-    if name not in WAYS:
-        raise UsageError(f"ways out of {', '.join(WAYS)}", name, "--via with one of these")
     way: Way | None = import_module(WAYS[name]).way(context)
     return way

@@ -22,6 +22,7 @@ MOST_FILE_BYTES = 2048
 # Candidates of one election that are looked at; the best of them is soon the only one.
 MOST_FILES = 64
 SUFFIX = ".mingle"
+MARK_DIGITS = 16  # of a file name, in hex: 64 bits that nobody guesses while a world forms
 
 
 def way(context: Context) -> DirectoryWay | None:
@@ -43,11 +44,12 @@ class DirectoryWay:
     def __init__(self, context: Context, directory: str) -> None:
         self._context, self._directory = context, directory
         self._prefix = context.attempt.tag.hex() + "-"
+        self._has_told = False
         self._own: str | None = None
         self._delay = FIRST_DELAY_S
         self._timer: Timer | None = None
 
-    def search(self, wanted: bool) -> None:  # noqa: FBT001
+    def search(self, wanted: bool) -> None:
         """Begin, or stop, looking into the directory."""
         if self._timer is not None:
             self._timer.cancel()
@@ -69,7 +71,7 @@ class DirectoryWay:
                 "ports": list(notice.ports),
             }
         )
-        path = os.path.join(self._directory, f"{self._prefix}{notice.leader.hex()}{SUFFIX}")
+        path = os.path.join(self._directory, self._name(notice.leader.hex()))
         draft = path + ".part"
         self._own = path
         try:
@@ -108,13 +110,30 @@ class DirectoryWay:
         self._timer = self._context.loop.after(self._delay, self._poll)
         self._delay = min(self._delay * GROWTH, LONGEST_DELAY_S)
 
+    def _name(self, leader: str) -> str:
+        """Return a leader's file name, which only holders of the key can make: others cannot crowd ours out."""
+        mark = self._context.secret.mac(b"file", os.fsencode(leader)).hex()[:MARK_DIGITS]
+        return f"{self._prefix}{leader}-{mark}{SUFFIX}"
+
     def _files(self) -> list[str]:
         try:
-            with os.scandir(self._directory) as entries:
-                names = [e.path for e in entries if e.name.startswith(self._prefix) and e.name.endswith(SUFFIX)]
+            names = [name for name in os.listdir(self._directory) if name.startswith(self._prefix)]
         except OSError:  # the file server is away for a moment; the deadline bounds it
             return []
-        return [path for path in sorted(names)[:MOST_FILES] if path != self._own]
+        found: list[str] = []
+        for name in sorted(names):
+            leader = name[len(self._prefix) :].partition("-")[0]
+            if name.endswith(SUFFIX) and name != self._name(leader):
+                self._stranger()
+            elif name.endswith(SUFFIX) and len(found) < MOST_FILES:
+                found.append(os.path.join(self._directory, name))
+        return [path for path in found if path != self._own]
+
+    def _stranger(self) -> None:
+        """Report once that there is a file of this world that was made with another key."""
+        if not self._has_told:
+            self._has_told = True
+            self._context.knocked("a file in the shared directory")
 
     def _read(self, path: str) -> None:
         try:
@@ -122,13 +141,15 @@ class DirectoryWay:
             descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
         except OSError:  # it has gone, or is not for us
             return
-        with os.fdopen(descriptor, "rb") as file:
-            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                return
-            data = file.read(MOST_FILE_BYTES)
+        try:
+            is_file = stat.S_ISREG(os.fstat(descriptor).st_mode)
+            data = os.read(descriptor, MOST_FILE_BYTES) if is_file else b""
+        except OSError:  # the file server, as above
+            return
+        finally:
+            os.close(descriptor)
         mac, body = data[: wire.MAC_BYTES], data[wire.MAC_BYTES :]
         if not self._context.secret.agrees(mac, b"notice", body):
-            self._context.knocked(f"the file {os.path.basename(path)}")
             return
         try:
             parsed = wire.decode(body)

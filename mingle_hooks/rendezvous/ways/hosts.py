@@ -40,11 +40,11 @@ class HostsWay:
         self._delay = FIRST_DELAY_S
         self._timer: Timer | None = None
         self._addresses: dict[str, list[str]] = {}
-        self._lookup: Lookup | None = None
+        self._lookups: dict[str, Lookup] = {}  # one each: a name whose server does not answer holds up no other
         self._next_lookup = 0.0
         self._wanted = False
 
-    def search(self, wanted: bool) -> None:  # noqa: FBT001
+    def search(self, wanted: bool) -> None:
         """Begin, or stop, trying."""
         if wanted and not self._wanted:
             self._delay = FIRST_DELAY_S
@@ -67,16 +67,16 @@ class HostsWay:
     def close(self) -> None:
         """Stop; a look-up that hangs is left to end by itself, with the process."""
         self.search(wanted=False)
-        if self._lookup is not None:
-            self._lookup.close()
+        for lookup in self._lookups.values():
+            lookup.close()
 
     def _round(self) -> None:
         loop = self._context.loop
-        if self._lookup is None and loop.clock() >= self._next_lookup:
+        if loop.clock() >= self._next_lookup:
             self._next_lookup = loop.clock() + LOOK_UP_AGAIN_S
-            unknown = [host for host in self._hosts if not self._addresses.get(host)]
-            if unknown:
-                self._lookup = Lookup(loop, unknown, self._looked_up)
+            for host in self._hosts:
+                if not self._addresses.get(host) and host not in self._lookups:
+                    self._lookups[host] = Lookup(loop, host, self._looked_up)
         for host in self._hosts:
             for address in self._addresses.get(host, ()):
                 for port in self._ports:
@@ -85,11 +85,11 @@ class HostsWay:
         self._timer = loop.after(loop.about(self._delay), self._round)
         self._delay = min(self._delay * GROWTH, longest)
 
-    def _looked_up(self, addresses: dict[str, list[str]]) -> None:
+    def _looked_up(self, host: str, addresses: list[str]) -> None:
         """Take the addresses that a look-up gave, and try them at once."""
-        self._lookup = None
-        self._addresses.update(addresses)
-        if self._wanted and any(addresses.values()):
+        del self._lookups[host]
+        self._addresses[host] = addresses
+        if self._wanted and addresses:
             if self._timer is not None:
                 self._timer.cancel()
             self._round()

@@ -46,7 +46,7 @@ MOST_DOUBTS = 4
 
 def way(context: Context) -> MulticastWay | None:
     """Return this way where any interface carries multicast."""
-    import multicast_expert  # noqa: PLC0415 - 50 ms, paid only where this way is used
+    import multicast_expert
 
     ways = MulticastWay(context, _interfaces(multicast_expert.scan_interfaces(), context.nets))
     return ways if ways.links else None
@@ -73,7 +73,7 @@ class _Link:
     """One interface in one family."""
 
     def __init__(self, way: MulticastWay, info: IfaceInfo, family: int, group: str, port: int, ttl: int) -> None:
-        import multicast_expert  # noqa: PLC0415
+        import multicast_expert
 
         self.info, self.family, self._where = info, family, (group, port)
         # Members may share a host, so what is sent has to come back to it.
@@ -83,11 +83,14 @@ class _Link:
         self._rx: McastRxSocket = multicast_expert.McastRxSocket(
             family, [group], port, iface=info, timeout=0, enable_external_loopback=True
         )
-        self._tx.__enter__()
         try:
+            self._tx.__enter__()
             self._rx.__enter__()
         except BaseException:
-            self._tx.__exit__(None, None, None)
+            # Their own way out refuses to close what is only half open.
+            for sock in (getattr(self._tx, "socket", None), *getattr(self._rx, "sockets", ())):
+                if sock is not None:
+                    sock.close()
             raise
         self._loop = way.context.loop
         for sock in self._rx.sockets:
@@ -127,10 +130,14 @@ class MulticastWay:
         self._questions = Budget(*QUESTIONS, clock)
         self._doubts = MOST_DOUBTS
         self._faults: list[str] = []
-        for info in infos:
-            self._open(info)
+        try:
+            for info in infos:
+                self._open(info)
+        except BaseException:
+            self.close()
+            raise
 
-    def search(self, wanted: bool) -> None:  # noqa: FBT001
+    def search(self, wanted: bool) -> None:
         """Ask now and a few times more, or only listen."""
         if self._ask_timer is not None:
             self._ask_timer.cancel()
@@ -208,7 +215,7 @@ class MulticastWay:
         self._interval = min(self._interval * GROWTH, LAST_BEACON_S)
 
     def _ask(self) -> None:
-        self._send(self._packet(beacon.QUESTION, None), self.links, self._questions)
+        self._send(self._packet(beacon.QUESTION, self._notice), self.links, self._questions)
         loop = self.context.loop
         delay = ASK_AGAIN_S[min(self._asked, len(ASK_AGAIN_S) - 1)]
         self._asked += 1
@@ -228,8 +235,8 @@ class MulticastWay:
             self._doubt(packet, source)
         elif packet.kind == beacon.BEACON:
             self._hold_back(packet)
-            zone = f"%{link.info.index}" if source.startswith("fe80") else ""
-            for address in dict.fromkeys((source + zone, *packet.addresses)):
+            # Only what the leader signed: anybody can send its beacon again, from any address.
+            for address in sorted(packet.addresses, key=lambda address: address != source):
                 self.context.found(Lead(address, packet.port, "multicast"))
         elif self._notice is not None:
             self._send(self._packet(beacon.BEACON, self._notice), [link], self._answers)

@@ -1,0 +1,37 @@
+"""`make bench`: run the benchmarks named as arguments, all by default; print and save their figures."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import sys
+import time
+from importlib import import_module
+from pathlib import Path
+
+NAMES = {
+    "startup": "srun -N4, on four real hosts with a real Slurm",
+    "scale": "from the last member's arrival to the last answer, simulated members",
+    "traffic": "datagrams in a minute's wait",
+}
+RESULTS = Path(__file__).parent / "results"
+
+
+def main(names: list[str]) -> None:
+    """Run each benchmark and write results/NAME.json."""
+    for name in names:
+        print(f"{name}: {NAMES[name]}")
+        figures = import_module(f"benchmarks.{name}").figures()
+        about = {
+            "when": time.strftime("%Y-%m-%d", time.gmtime()),
+            "python": platform.python_version(),
+            "processors": os.cpu_count(),
+            "load before": os.getloadavg()[0],
+        }
+        RESULTS.mkdir(exist_ok=True)
+        (RESULTS / f"{name}.json").write_text(json.dumps({**about, "figures": figures}, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:] or list(NAMES))

@@ -1,0 +1,90 @@
+"""The reader without click reads what click reads, or leaves it to click."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from typing import Any
+
+import click
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mingle_hooks.cli import plain
+from mingle_hooks.cli.options import settings_options
+
+WORDS = st.sampled_from(
+    [*plain.OPTIONS, *plain.FLAGS, "x", "4", "--", "-h", "--help", "", "--id=a", "--id=", "--quiet=1", "a b", "=", "-", "--no"]
+)
+
+
+def by_click(command: str, words: list[str]) -> tuple[dict[str, Any], tuple[str, ...]] | None:
+    """Return what click makes of a command line, None where it complains."""
+
+    def callback(**options: Any) -> dict[str, Any]:
+        return options
+
+    wrapped = settings_options(callback)
+    if command == "exec":
+        wrapped = click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)(wrapped)
+    try:
+        found = click.command()(wrapped).main(words, standalone_mode=False)
+    except click.ClickException:
+        return None
+    if not isinstance(found, dict):  # --help
+        return None
+    rest = found.pop("command", ())
+    return {name: value for name, value in found.items() if value not in (None, False)}, rest
+
+
+@given(command=st.sampled_from(["env", "exec"]), words=st.lists(WORDS, max_size=8))
+def test_a_call_that_is_read_is_the_one_that_click_reads(command: str, words: list[str]) -> None:
+    """Whatever stands there, both readers agree on options, flags and the command to become."""
+    call = plain.read([command, *words])
+    if call is not None:
+        flags = {"explain": call.explain, "no_wait": call.no_wait}
+        mine = {**call.options, **{name: True for name, value in flags.items() if value}}
+        assert by_click(command, words) == (mine, call.rest)
+
+
+@pytest.mark.parametrize(
+    ("words", "options", "rest"),
+    [
+        (["env"], {}, ()),
+        (["env", "--id", "a", "--nodes=4"], {"id": "a", "nodes": "4"}, ()),
+        (["env", "--id", "a", "--id", "b", "--quiet"], {"id": "b", "quiet": True}, ()),
+        (["exec", "--id", "a", "--", "true", "--id"], {"id": "a"}, ("true", "--id")),
+    ],
+)
+def test_plain_command_lines_need_no_click(words: list[str], options: dict[str, object], rest: tuple[str, ...]) -> None:
+    """These are the command lines of job scripts."""
+    assert plain.read(words) == plain.Call(words[0], options, rest=rest)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [[], ["key"], ["env", "--help"], ["env", "x"], ["env", "--id"], ["env", "--id", "--nodes"], ["exec", "true"], ["exec", "--"]],
+)
+def test_everything_else_is_left_to_click(words: list[str]) -> None:
+    """Help, mistakes and other commands."""
+    assert plain.read(words) is None
+
+
+def test_a_member_loads_nothing_that_it_does_not_use() -> None:
+    """Each of these costs every node of every job 3 to 80 ms."""
+    script = (
+        "import sys; from mingle_hooks.cli import main, answer; from mingle_hooks.rendezvous import meeting;"
+        "from mingle_hooks.rendezvous.ways import hosts; from mingle_hooks.schedulers import slurm, table;"
+        "print(*sorted(sys.modules))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-I", "-c", script], check=True, capture_output=True, text=True, env={"PATH": os.environ["PATH"]}
+    )
+    loaded = set(done.stdout.split())
+    assert {"mingle_hooks.join", "mingle_hooks.rendezvous.member"} <= loaded
+    for name in ("click", "jinja2", "multicast_expert", "ifaddr", "asyncio", "dataclasses", "inspect", "ctypes", "tomllib"):
+        assert name not in loaded
+    for name in ("subprocess", "pathlib", "threading", "ipaddress", "importlib.metadata", "mingle_hooks.rendezvous.leader"):
+        assert name not in loaded

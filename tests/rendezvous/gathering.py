@@ -1,0 +1,173 @@
+"""A leader and its members in one process and one loop, over real loopback sockets, with a clock that can jump."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from typing import TYPE_CHECKING, Any
+
+from mingle_hooks.rendezvous import wire
+from mingle_hooks.rendezvous.attempt import Attempt, Material, Secret
+from mingle_hooks.rendezvous.checkin import Checkin
+from mingle_hooks.rendezvous.doors import Doors
+from mingle_hooks.rendezvous.leader import Leader, Offer, Terms
+from mingle_hooks.rendezvous.loop import Loop
+from mingle_hooks.rendezvous.member import Membership
+from mingle_hooks.rendezvous.roster import Roster
+from mingle_hooks.rendezvous.search import Found, Lead, Search
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import TracebackType
+
+ATTEMPT = Attempt("a-test")
+SECRET = Secret.derive(Material(b"the key of these tests"), ATTEMPT)
+OTHER = Secret.derive(Material(b"another key than that"), ATTEMPT)
+# In real seconds; a bound on a test that hangs, not a measure.
+PATIENCE_S = 20.0
+
+
+class Clock:
+    """The time, and as much more as a test has let pass."""
+
+    def __init__(self) -> None:
+        self.ahead = 0.0
+
+    def __call__(self) -> float:
+        return time.monotonic() + self.ahead
+
+
+def checkin(**parts: Any) -> Checkin:  # noqa: ANN401 - whatever a Checkin takes
+    """Return a check-in of a member that says no more than it must."""
+    whole = {
+        "member": os.urandom(16),
+        "host": "node1",
+        "rank": None,
+        "nodes": None,
+        "slots": 1,
+        "machine": "here",
+        **parts,
+    }
+    return Checkin(**whole)
+
+
+class Member:
+    """One member: looks for the leader at one port, and checks in."""
+
+    def __init__(self, room: Room, me: Checkin, secret: Secret = SECRET) -> None:
+        self.room, self.me = room, me
+        self.membership: Membership | None = None
+        self.mismatches: list[str] = []
+        self.relays: list[str] = []
+        self.search = Search(
+            room.loop, ATTEMPT, secret, self._found, self.mismatches.append, lambda *who: self.relays.extend(who)
+        )
+        self.secret = secret
+
+    def come(self, port: int | None = None) -> Member:
+        """Begin to look for the leader."""
+        self.search.found(Lead("127.0.0.1", port or self.room.port, "test"))
+        return self
+
+    @property
+    def state(self) -> str:
+        """The membership's state, "" before there is one."""
+        return self.membership.state if self.membership is not None else ""
+
+    @property
+    def answer(self) -> wire.Body:
+        """The answer that this member holds."""
+        assert self.membership is not None
+        assert self.membership.answer is not None
+        return self.membership.answer
+
+    def leave(self) -> None:
+        """Hang up."""
+        self.search.close()
+        if self.membership is not None:
+            self.membership.close()
+            self.membership = None
+
+    def _found(self, found: Found) -> None:
+        self.leave()
+        self.membership = Membership(
+            self.room.loop, ATTEMPT, self.secret, found, self.me, lambda _own: True, self.room.changed
+        )
+
+
+class Room:
+    """A leader on loopback, and whoever comes."""
+
+    def __init__(
+        self, nodes: int | None, *, offers: tuple[Offer, ...] = (Offer("127.0.0.1"),), most: int = 1000, **me: Any
+    ) -> None:
+        self.clock = Clock()
+        self.loop = Loop(self.clock)
+        self.doors = Doors()
+        self.doors.open_check_in([range(20_000, 25_000)])
+        self.doors.open_master(ATTEMPT, range(20_000, 25_000))
+        self.port = self.doors.check_in[0]
+        self.me = checkin(rank=0, nodes=nodes, host="node0", **me)
+        self.terms = Terms(offers, self.doors.master, 0)
+        self.changes = 0
+        self.leader = Leader(
+            self.loop,
+            ATTEMPT,
+            SECRET,
+            Roster(self.me),
+            self.me,
+            self.terms,
+            self.doors.sockets,
+            self.changed,
+            most,
+        )
+        self.members: list[Member] = []
+
+    def __enter__(self) -> Room:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for member in self.members:
+            member.leave()
+        self.leader.close()
+        self.loop.__exit__(None, None, None)
+
+    def changed(self) -> None:
+        """Count what the leader and the members tell their owner."""
+        self.changes += 1
+
+    def member(self, secret: Secret = SECRET, **parts: Any) -> Member:  # noqa: ANN401 - as checkin()
+        """Return a new member, that has not come yet."""
+        self.members.append(Member(self, checkin(**parts), secret))
+        return self.members[-1]
+
+    def until(self, happens: Callable[[], object]) -> None:
+        """Serve until something happens; fail when it does not."""
+        deadline = time.monotonic() + PATIENCE_S
+        self.loop.run(lambda: bool(happens()) or time.monotonic() > deadline)
+        assert happens()
+
+    def turn(self) -> None:
+        """Serve what is ready now."""
+        rung: list[int] = []
+        self.loop.after(0.0, lambda: rung.append(1))
+        self.loop.run(lambda: bool(rung))
+
+    def skip(self, seconds: float) -> None:
+        """Let time pass at once."""
+        self.clock.ahead += seconds
+
+
+def talk(port: int) -> socket.socket:
+    """Return a blocking connection to a leader."""
+    sock = socket.create_connection(("127.0.0.1", port))
+    sock.settimeout(PATIENCE_S)
+    return sock
+
+
+def hello(nonce: bytes = b"n" * 16, tag: bytes = ATTEMPT.tag) -> bytes:
+    """Return the frame that begins a check-in."""
+    return wire.frame(wire.HELLO, wire.encode({"tag": tag.hex(), "nonce": nonce.hex()}))

@@ -1,0 +1,103 @@
+"""The leader's ports: taken, named, used a minute ago, or all gone."""
+
+from __future__ import annotations
+
+import resource
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+from gathering import ATTEMPT, SECRET, Clock, checkin
+
+from mingle_hooks.errors import NetworkError
+from mingle_hooks.fabric import ports
+from mingle_hooks.rendezvous.attempt import Material
+from mingle_hooks.rendezvous.doors import Doors
+from mingle_hooks.rendezvous.loop import Loop
+from mingle_hooks.rendezvous.request import Request
+from mingle_hooks.rendezvous.standing import stand
+
+
+@contextmanager
+def doors() -> Iterator[Doors]:
+    """Give doors that are closed in the end."""
+    opened = Doors()
+    try:
+        yield opened
+    finally:
+        opened.close()
+
+
+def free_ports(count: int) -> range:
+    """Return adjacent ports that nobody listens on."""
+    for first in range(40_000, 60_000, 37):
+        with doors() as opened:
+            if all(opened._open(port, reuse=False) for port in range(first, first + count)):
+                return range(first, first + count)
+    raise AssertionError("no free ports on this machine")
+
+
+def request(**parts: object) -> Request:
+    """Return the request of a rank 0."""
+    whole = {"attempt": ATTEMPT, "key": Material(b"k" * 32), "host": "h", "machine": "m", "slots": 1, "rank": 0, "nodes": 2}
+    return Request(**{**whole, **parts})  # type: ignore[arg-type]
+
+
+def test_the_first_free_port_of_each_group_is_opened_in_both_families() -> None:
+    """A port that is taken in one family is passed over."""
+    three = free_ports(3)
+    with socket.create_server(("127.0.0.1", three[0])), doors() as opened:
+        opened.open_check_in([[three[0], three[1]], [three[1], three[2]]])
+        assert opened.check_in == [three[1]]
+        socket.create_connection(("127.0.0.1", three[1])).close()
+        socket.create_connection(("::1", three[1])).close()
+
+
+def test_a_range_that_is_full_is_said_to_be() -> None:
+    """With the range and what to do."""
+    two = free_ports(2)
+    with doors() as taken, doors() as opened:
+        assert all(taken._open(port, reuse=False) for port in two)
+        with pytest.raises(NetworkError, match=f"{two[0]}-{two[1]}.*all 2 are taken"):
+            opened.open_master(ATTEMPT, two)
+        assert opened.sockets == []
+
+
+def test_a_named_port_is_taken_again_within_the_minute_that_it_is_in_time_wait() -> None:
+    """A person who names a port runs twice."""
+    port = free_ports(1)[0]
+    first = ports.bound("127.0.0.1", port)
+    assert first is not None
+    ports.keep(first)
+    with doors() as opened:
+        assert not opened._open(port, reuse=False)
+        opened.open_named(port)
+        assert opened.master == port
+
+
+def test_a_named_port_that_is_taken_is_refused_for_rank_0_and_left_to_the_other_candidate() -> None:
+    """Several members of one host may stand; one of them gets the port."""
+    port = free_ports(1)[0]
+    with socket.create_server(("", port)), Loop(Clock()) as loop:
+        for named in ({"master": ("127.0.0.1", port)}, {"given": {"MASTER_PORT": str(port)}}):
+            with pytest.raises(NetworkError, match=f"port {port}"):
+                stand(loop, request(**named), SECRET, checkin(), lambda: None)
+            assert stand(loop, request(rank=None, **named), SECRET, checkin(), lambda: None) is None
+        assert not loop._selector.get_map()
+
+
+def test_standing_raises_the_limit_of_open_files_and_takes_that_back() -> None:
+    """What `mingle exec` becomes finds its user's limit, also after an error."""
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (300, limits[1]))
+        with Loop(Clock()) as loop:
+            standing = stand(loop, request(), SECRET, checkin(), lambda: None)
+            assert standing is not None
+            assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] >= min(520, limits[1])
+            standing.close()
+            assert resource.getrlimit(resource.RLIMIT_NOFILE) == (300, limits[1])
+            assert not loop._selector.get_map()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)

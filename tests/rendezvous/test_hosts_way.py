@@ -1,0 +1,112 @@
+"""The scheduler's first host is tried at the job's own ports, again and again."""
+
+from __future__ import annotations
+
+import _thread
+import sys
+import time
+
+from gathering import ATTEMPT, PATIENCE_S, SECRET, Clock
+
+from mingle_hooks.rendezvous.loop import Loop
+from mingle_hooks.rendezvous.lookup import is_local, resolve
+from mingle_hooks.rendezvous.search import Lead
+from mingle_hooks.rendezvous.ways import Context, hosts, master
+
+
+def context(loop: Loop, found: list[Lead], **parts: object) -> Context:
+    """Return what the way works with."""
+    some = {"loop": loop, "attempt": ATTEMPT, "secret": SECRET, "found": found.append, "ports": (20_001, 20_002)}
+    return Context(**{**some, "knocked": print, "note": print, **parts})  # type: ignore[arg-type]
+
+
+def settle(loop: Loop, found: list[Lead], count: int) -> None:
+    """Serve until so many leads are there."""
+    deadline = time.monotonic() + PATIENCE_S
+    loop.run(lambda: len(found) >= count or time.monotonic() > deadline)
+    assert len(found) >= count
+
+
+def test_every_port_of_every_address_is_named_again_and_again() -> None:
+    """Until it is told to stop."""
+    found: list[Lead] = []
+    with Loop() as loop:
+        way = hosts.way(context(loop, found, leader_hosts=("127.0.0.1",)))
+        assert way is not None
+        way.search(wanted=True)
+        settle(loop, found, 6)
+        way.search(wanted=False)
+        count = len(found)
+        done: list[int] = []
+        loop.after(0.1, lambda: done.append(1))
+        loop.run(lambda: bool(done))
+        assert len(found) == count
+        way.close()
+    assert {(lead.address, lead.port, lead.way) for lead in found} == {
+        ("127.0.0.1", 20_001, "hosts"),
+        ("127.0.0.1", 20_002, "hosts"),
+    }
+
+
+def test_a_name_that_nobody_knows_holds_up_no_other_and_is_reported() -> None:
+    """Each is looked up by itself."""
+    found: list[Lead] = []
+    with Loop(Clock()) as loop:
+        names = ("no-such-host.invalid", "bad..name", "-", "x" * 300, "\u00fc", "127.0.0.1")
+        way = hosts.way(context(loop, found, leader_hosts=names))
+        assert way is not None
+        way.search(wanted=True)
+        settle(loop, found, 2)
+        deadline = time.monotonic() + PATIENCE_S
+        loop.run(lambda: len(way._addresses) == len(names) or time.monotonic() > deadline)
+        assert "no-such-host.invalid" in way.tried()
+        assert "not known" in way.tried()
+        way.close()
+    assert {lead.address for lead in found} == {"127.0.0.1"}
+
+
+def test_closing_does_not_wait_for_a_name_server() -> None:
+    """A look-up that is under way is left to end by itself."""
+    found: list[Lead] = []
+    threads = _thread._count()
+    with Loop() as loop:
+        way = hosts.way(context(loop, found, leader_hosts=("127.0.0.1", "localhost")))
+        assert way is not None
+        way.search(wanted=True)
+        way.close()
+        assert not loop._selector.get_map()
+    while _thread._count() > threads:  # so that this test leaves nothing behind
+        time.sleep(0.001)
+
+
+def test_master_means_its_own_port_or_the_jobs() -> None:
+    """--master HOST[:PORT]."""
+    for port, expected in ((7000, {7000}), (None, {20_001, 20_002})):
+        found: list[Lead] = []
+        with Loop() as loop:
+            way = master.way(context(loop, found, master=("127.0.0.1", port)))
+            assert way is not None
+            way.search(wanted=True)
+            settle(loop, found, 2)
+            way.close()
+        assert {lead.port for lead in found} == expected
+        assert {lead.way for lead in found} == {"master"}
+    with Loop() as loop:
+        assert master.way(context(loop, [])) is None
+        assert hosts.way(context(loop, [])) is None
+
+
+def test_an_address_is_local_when_a_socket_can_be_bound_to_it() -> None:
+    """Names are looked up before; text that is no address is not."""
+    assert is_local("127.0.0.1")
+    assert is_local("127.0.1.1") or sys.platform != "linux"
+    assert not is_local("192.0.2.1")
+    assert not is_local("2001:db8::1")
+    assert not is_local("nonsense")
+
+
+def test_a_name_resolves_or_has_no_addresses() -> None:
+    """Nothing raises, whatever the name."""
+    assert resolve("127.0.0.1", 5.0) == ["127.0.0.1"]
+    assert resolve("\0", 5.0) == []
+    assert resolve("a" * 10_000, 5.0) == []

@@ -1,0 +1,410 @@
+"""Whole worlds of a leader and its members, over real sockets in one process."""
+
+from __future__ import annotations
+
+import os
+import random
+import socket
+import struct
+
+import pytest
+from gathering import ATTEMPT, SECRET, Member, Room, hello, talk
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mingle_hooks.rendezvous import wire
+from mingle_hooks.rendezvous.leader import SETTLE_S, STRANGER_S, Offer
+
+LOOPBACK = Offer("127.0.0.1")
+# Nobody listens on this address of loopback's network, for the leader of these tests is at IPv4 and IPv6's any;
+# it answers there, so an address that cannot be reached has to be one of no interface (RFC 5737).
+NOWHERE = Offer("192.0.2.1")
+
+
+def all_in(room: Room, state: str) -> bool:
+    """Whether every member is in a state."""
+    return all(member.state == state for member in room.members)
+
+
+def session(sock: socket.socket) -> wire.Session:
+    """Return the session of a connection on which HELLO with 16 n was said."""
+    length, _ = wire.HEADER.unpack(sock.recv(wire.HEADER.size, socket.MSG_WAITALL))
+    challenge = wire.decode(sock.recv(length, socket.MSG_WAITALL))
+    return wire.Session(SECRET, b"n" * 16, bytes.fromhex(challenge["nonce"]), b"member", b"leader")
+
+
+@pytest.mark.parametrize("count", [2, 3, 16, 64])
+def test_a_world_forms_whole_whatever_the_order_of_arrival(count: int) -> None:
+    """Each gets its rank, all get the same digest."""
+    seed = random.randrange(2**32)  # noqa: S311 - a test's choice, printed
+    print(f"seed {seed}")  # noqa: T201 - to repeat a failure
+    order = list(range(1, count))
+    random.Random(seed).shuffle(order)  # noqa: S311 - as above
+    with Room(count) as room:
+        for rank in order:
+            room.member(rank=rank, host=f"node{rank}", slots=rank, wants_roster=rank == 1)
+        for member in room.members:
+            member.come()
+        room.until(lambda: room.leader.everybody_done and all_in(room, "formed"))
+        answers = {m.answer["rank"]: m.answer for m in room.members}
+        assert room.leader.answer is not None
+        assert sorted(answers) == list(range(1, count))
+        assert {a["digest"] for a in answers.values()} == {room.leader.answer["digest"]}
+        assert {(a["addr"], a["port"], a["nodes"]) for a in answers.values()} == {
+            ("127.0.0.1", room.doors.master, count)
+        }
+        size = 1 + sum(range(1, count))
+        assert {a["size"] for a in answers.values()} == {size}
+        assert [answers[rank]["offset"] for rank in range(1, count)] == [1 + sum(range(1, r)) for r in range(1, count)]
+        assert [rank for rank, a in answers.items() if "roster" in a] == [1]
+        assert [row[0] for row in answers[1]["roster"]] == list(range(count))
+        assert room.leader.unconfirmed == []
+
+
+def test_a_leader_that_is_all_there_is_forms_its_world() -> None:
+    """One member needs nobody."""
+    with Room(1) as room:
+        room.until(lambda: room.leader.everybody_done)
+
+
+def test_nobody_has_the_world_before_all_are_ready() -> None:
+    """With one missing, the others wait."""
+    with Room(4) as room:
+        early = [room.member(rank=rank).come() for rank in (1, 2)]
+        room.until(lambda: len(room.leader.roster) == 3)
+        room.skip(60.0)
+        room.until(lambda: all(m.membership is not None and m.membership.progress for m in early))
+        assert room.leader.state == "gathering"
+        assert {m.state for m in early} == {"waiting"}
+        progress = early[0].membership.progress if early[0].membership else None
+        assert progress is not None
+        assert (progress.inside, progress.nodes, progress.missing) == (3, 4, "rank 3")
+        room.member(rank=3).come()
+        room.until(lambda: all_in(room, "formed"))
+
+
+def test_a_member_that_leaves_before_the_word_takes_the_world_back_to_gathering() -> None:
+    """Nobody has printed; it comes again, and the world forms under a new epoch."""
+    with Room(3) as room:
+        first, second = (room.member(rank=rank).come() for rank in (1, 2))
+        room.until(lambda: room.leader.state == "closing")
+        second.leave()
+        room.until(lambda: room.leader.state == "gathering")
+        assert first.state != "formed"
+        # Told that it gathers again, the other one knows that its answer is void.
+        room.skip(10.0)
+        room.until(lambda: first.state == "waiting")
+        assert first.membership is not None
+        assert first.membership.answer is None
+        second.come()
+        room.until(lambda: all_in(room, "formed"))
+        assert first.answer["epoch"] == second.answer["epoch"] > 1
+
+
+def test_members_that_come_and_go_at_random_form_one_world_in_the_end() -> None:
+    """Whoever leaves, and whenever."""
+    seed = random.randrange(2**32)  # noqa: S311 - a test's choice, printed
+    print(f"seed {seed}")  # noqa: T201 - to repeat a failure
+    chance = random.Random(seed)  # noqa: S311 - as above
+    with Room(6) as room:
+        for rank in range(1, 6):
+            room.member(rank=rank).come()
+        for _ in range(60):
+            for _ in range(chance.randrange(6)):
+                room.turn()
+            if room.leader.state == "formed":
+                break
+            member = chance.choice(room.members)
+            if member.membership is not None and chance.random() < 0.7:
+                member.leave()
+            elif member.membership is None:
+                member.come()
+        for member in room.members:
+            if member.membership is None:
+                member.come()
+        room.until(lambda: all_in(room, "formed"))
+        assert len({m.answer["digest"] for m in room.members}) == 1
+
+
+def test_a_member_whose_connection_broke_replaces_itself() -> None:
+    """The same member over a new connection, with the old one still open."""
+    with Room(3) as room:
+        member = room.member(rank=1).come()
+        room.until(lambda: member.state == "waiting" and len(room.leader.roster) == 2)
+        again = Member(room, member.me)
+        room.members.append(again)
+        again.come()
+        room.until(lambda: member.state == "lost")
+        assert len(room.leader.roster) == 2
+        room.members.remove(member)
+        room.member(rank=2).come()
+        room.until(lambda: all_in(room, "formed"))
+
+
+def test_the_word_that_got_lost_is_said_again() -> None:
+    """A member that asks again after COMMIT gets the same answer."""
+    with Room(3) as room:
+        first, second = (room.member(rank=rank).come() for rank in (1, 2))
+        room.until(lambda: first.state == "ready" or second.state == "ready")
+        room.until(lambda: room.leader.state == "formed")
+        digest = first.answer["digest"]
+        second.leave()
+        second.come()
+        room.until(lambda: second.state == "formed")
+        assert second.answer["digest"] == digest
+        late = room.member(rank=2, host="late").come()
+        room.until(lambda: late.state == "failed")
+
+
+@pytest.mark.parametrize(
+    ("parts", "kind"), [({"rank": 1}, "rank"), ({"rank": 3}, "beyond"), ({"nodes": 4}, "nodes"), ({}, "ok")]
+)
+def test_a_contradiction_fails_everybody_with_the_same_words_now_and_later(parts: dict[str, int], kind: str) -> None:
+    """Those who are in, the one who contradicts, and who comes afterwards."""
+    with Room(3) as room:
+        room.member(rank=1).come()
+        room.until(lambda: len(room.leader.roster) == 2)
+        room.member(**parts).come()
+        if kind == "ok":
+            room.until(lambda: all_in(room, "formed"))
+            return
+        room.until(lambda: all_in(room, "failed"))
+        late = room.member(rank=2).come()
+        room.until(lambda: late.state == "failed" and room.leader.everybody_left)
+        assert room.leader.failure is not None
+        assert room.leader.failure.kind == kind
+        said = {str(m.membership.failure.error()) for m in room.members if m.membership and m.membership.failure}
+        assert said == {str(room.leader.failure.error())}
+        # A leader by right whose world has failed is no rival of the next try's.
+        assert room.leader.ticket == 1
+
+
+def test_failing_while_a_member_has_just_been_killed_fails_the_others_all_the_same() -> None:
+    """The dead one is found dead while all are being told."""
+    with Room(5) as room:
+        for rank in (1, 2, 3):
+            room.member(rank=rank).come()
+        room.until(lambda: len(room.leader.roster) == 4)
+        for member in room.members[:2]:  # gone, with a reset, and the leader has not looked yet
+            assert member.membership is not None
+            sock = member.membership.found.channel._sock
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            member.leave()
+        room.leader.give_up(7)
+        room.until(lambda: room.members[2].state == "failed" and room.leader.everybody_left)
+        assert room.leader.failure is not None
+        assert room.leader.failure.kind == "missing"
+
+
+def test_giving_up_says_how_many_were_in_who_was_missing_and_who_was_refused() -> None:
+    """To everybody."""
+    with Room(4) as room:
+        member = room.member(rank=2).come()
+        room.until(lambda: len(room.leader.roster) == 2)
+        room.leader.knocked("10.9.8.7")
+        assert member.membership is not None
+        member.membership.give_up(12)
+        room.until(lambda: member.state == "failed")
+        text = str(member.membership.failure.error() if member.membership.failure else "")
+        assert "4 members within 12 s" in text
+        assert "2 in" in text
+        assert "10.9.8.7" in text
+        assert "rank [1,3]" in text
+
+
+def test_the_best_address_that_all_reach_is_taken_after_a_while() -> None:
+    """One that somebody does not reach is waited for, but not for ever."""
+    with Room(3, offers=(NOWHERE, LOOPBACK)) as room:
+        for rank in (1, 2):
+            room.member(rank=rank).come()
+        room.until(lambda: room.leader.roster.reached_by_all(1) and room.leader.roster.complete)
+        assert room.leader.state == "gathering"
+        room.skip(SETTLE_S)
+        room.until(lambda: all_in(room, "formed"))
+        assert room.members[0].answer["addr"] == "127.0.0.1"
+
+
+def test_loopback_is_only_for_members_of_one_machine() -> None:
+    """Elsewhere it is somebody else's."""
+    with Room(3, offers=(Offer("127.0.0.1", loopback=True),)) as room:
+        room.member(rank=1).come()
+        far = room.member(rank=2, machine="there").come()
+        room.until(lambda: room.leader.roster.complete)
+        room.skip(SETTLE_S)
+        room.skip(60.0)
+        room.until(lambda: far.membership is not None and far.membership.progress)
+        assert room.leader.state == "gathering"
+        room.leader.give_up(60)
+        assert room.leader.failure is not None
+        assert room.leader.failure.kind == "network"
+
+
+def test_a_size_that_somebody_exported_must_be_the_sum() -> None:
+    """WORLD_SIZE=5 with two members of one slot is refused for all."""
+    with Room(2) as room:
+        member = room.member(rank=1, given={"WORLD_SIZE": "5"}).come()
+        room.until(lambda: member.state == "failed")
+        assert room.leader.failure is not None
+        assert room.leader.failure.parts == ("5", "2")
+
+
+def test_a_withdrawn_leader_sends_its_members_on_and_may_stand_again() -> None:
+    """MOVED to the better candidate; nobody stays."""
+    with Room(3) as room:
+        member = room.member(rank=1).come()
+        room.until(lambda: len(room.leader.roster) == 2)
+        room.leader.withdraw([["10.0.0.7", 20_007]])
+        late = room.member(rank=2).come()
+        room.until(lambda: (member.state, late.state) == ("moved", "moved"))
+        assert member.membership is not None
+        assert member.membership.moved_to == [("10.0.0.7", 20_007)]
+        room.until(lambda: len(room.leader.roster) == 1 and room.leader.everybody_left)
+        room.leader.resume()
+        for who in room.members:
+            who.leave()
+            room.skip(2.0)
+            who.come()
+        room.until(lambda: all_in(room, "formed"))
+
+
+def test_a_failed_leader_does_not_stand_again() -> None:
+    """It stays failed."""
+    with Room(3) as room:
+        room.leader.give_up(1)
+        room.leader.resume()
+        assert room.leader.state == "failed"
+
+
+# Strangers.
+
+
+def test_strangers_that_hold_connections_neither_stay_nor_keep_members_out() -> None:
+    """The oldest goes when there are too many, and each after a while."""
+    with Room(2, most=10) as room:
+        held = [talk(room.port) for _ in range(40)]
+        try:
+            room.until(lambda: len(room.leader._connections) >= 10)
+            member = room.member(rank=1).come()
+            room.until(lambda: member.state == "formed")
+            assert len(room.leader._strangers) <= 10
+        finally:
+            for sock in held:
+                sock.close()
+
+
+def test_a_stranger_that_says_nothing_is_dropped_after_a_while() -> None:
+    """Also one that began well."""
+    with Room(2) as room, talk(room.port) as silent, talk(room.port) as begun, talk(room.port) as slow:
+        begun.sendall(hello())
+        slow.sendall(hello()[:7])
+        room.until(lambda: len(room.leader._strangers) == 3)
+        room.skip(STRANGER_S + 1.0)
+        room.until(lambda: not room.leader._connections)
+        for sock in (silent, begun, slow):
+            while sock.recv(4096):
+                continue
+        assert room.leader.state == "gathering"
+        assert room.leader.knocks.list() == []
+
+
+@given(st.lists(st.binary(max_size=200), max_size=4), st.integers(0, 3))
+@settings(deadline=None, max_examples=60)
+def test_whatever_strangers_say_only_ends_their_connection(pieces: list[bytes], beginning: int) -> None:
+    """Before and after a greeting; nothing raises, and nobody gets in."""
+    nothing = wire.frame(wire.MISMATCH, b"{}"), wire.frame(wire.CHECKIN, bytes(40))
+    with Room(2) as room:
+        with talk(room.port) as sock:
+            sock.sendall((b"", hello(), hello() + nothing[0], hello() + nothing[1])[beginning])
+            try:
+                for piece in pieces:
+                    sock.sendall(piece)
+            except ConnectionError:
+                pass
+        room.until(lambda: not room.leader._connections)
+        assert len(room.leader.roster) == 1
+        assert room.leader.state == "gathering"
+
+
+@pytest.mark.parametrize(
+    "frames",
+    [
+        [(wire.READY, {"epoch": 1})],
+        [(wire.DONE, {})],
+        [(wire.REACHED, {"offer": 0, "own": "127.0.0.1"})],
+        [(wire.CHECKIN, {"host": "$(reboot)"})],
+        [(wire.CHECKIN, {"rank": 10**9})],
+        [(wire.CHECKIN, {"slots": 0})],
+        [(wire.CHECKIN, {"given": {"PATH": "/"}})],
+        [(wire.CHECKIN, "whole"), (wire.CHECKIN, "whole")],
+        [(wire.CHECKIN, "whole"), (wire.READY, {"epoch": 0})],
+        [(wire.CHECKIN, "whole"), (wire.READY, {"epoch": float("nan")})],
+        [(wire.CHECKIN, "whole"), (wire.REACHED, {"offer": -1, "own": "127.0.0.1"})],
+        [(wire.CHECKIN, "whole"), (wire.REACHED, {"offer": 0, "own": "`reboot`"})],
+        [(wire.CHECKIN, "whole"), (99, {})],
+        [(wire.CHECKIN, "leader")],
+    ],
+)
+def test_a_member_that_says_what_it_should_not_is_out_and_the_world_still_forms(
+    frames: list[tuple[int, object]],
+) -> None:
+    """Whatever the order and the values of its frames."""
+    with Room(2) as room:
+        whole = room.member(rank=1).me.body()
+        room.members.clear()
+        with talk(room.port) as sock:
+            sock.sendall(hello())
+            room.until(lambda: room.leader._strangers)
+            room.until(lambda: any(v._session for v in room.leader._strangers))
+            talking = session(sock)
+            for kind, said in frames:
+                body = {"whole": whole, "leader": {**whole, "member": room.me.member.hex()}}.get(str(said), said)
+                if isinstance(body, dict) and kind == wire.CHECKIN and said != "leader":
+                    body = {**whole, **body}
+                sock.sendall(talking.seal(kind, wire.encode(body)))  # type: ignore[arg-type]
+            room.until(lambda: not room.leader._connections)
+        assert len(room.leader.roster) == 1
+        member = room.member(rank=1).come()
+        room.until(lambda: member.state == "formed")
+
+
+@pytest.mark.parametrize("frame", [(wire.READY, {"epoch": 1}), (wire.DONE, {}), (wire.REACHED, {"offer": 200, "own": "::1"})])
+def test_a_member_that_is_ahead_of_itself_changes_nothing(frame: tuple[int, wire.Body]) -> None:
+    """READY and DONE before there is an answer, and an address that was never offered."""
+    with Room(3) as room:
+        whole = room.member(rank=2).me
+        with talk(room.port) as sock:
+            sock.sendall(hello())
+            room.until(lambda: any(v._session for v in room.leader._strangers))
+            talking = session(sock)
+            sock.sendall(talking.seal(wire.CHECKIN, wire.encode(whole.body())))
+            sock.sendall(talking.seal(*frame[:1], wire.encode(frame[1])))
+            room.until(lambda: len(room.leader.roster) == 2)
+            other = room.members[0] = room.member(rank=1).come()
+            room.until(lambda: len(room.leader.roster) == 3)
+            assert room.leader.state == "gathering"
+        room.until(lambda: len(room.leader.roster) == 2)
+        Member(room, whole)
+        room.members = [other, room.member(rank=2).come()]
+        room.until(lambda: all_in(room, "formed") and room.leader.everybody_done)
+
+
+def test_a_rival_is_believed_only_from_a_holder_of_the_key_and_only_about_another() -> None:
+    """Two leaders by right fail both worlds."""
+    with Room(2) as room:
+        member = room.member(rank=1).come()
+        room.until(lambda: member.state == "waiting" and len(room.leader.roster) == 2)
+        assert member.membership is not None
+        member.membership.accuse("node0", room.me.member)
+        member.membership.accuse("x" * 1000, os.urandom(16))
+        room.until(lambda: room.leader.state in ("failed", "formed"))
+        assert room.leader.failure is None or room.leader.failure.kind == "leaders"
+
+
+def test_a_probe_of_another_world_gets_no_answer() -> None:
+    """Only members of this leader learn that it is here."""
+    with Room(2) as room, talk(room.doors.master) as sock:
+        body = {"tag": ATTEMPT.tag.hex(), "nonce": "00" * 16, "proof": "00" * 32}
+        sock.sendall(wire.frame(wire.VERIFY, wire.encode(body)))
+        room.until(lambda: room.leader._connections)
+        room.until(lambda: not room.leader._connections)
+        assert sock.recv(100) == b""

@@ -1,0 +1,123 @@
+"""Frames, their bounds, and the proof in each."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from gathering import OTHER, SECRET
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mingle_hooks.rendezvous import wire
+from mingle_hooks.rendezvous.wire import Session, WireError
+
+
+def pair() -> tuple[Session, Session]:
+    """Return the two ends of one connection."""
+    nonces = (b"m" * 16, b"l" * 16)
+    return Session(SECRET, *nonces, b"member", b"leader"), Session(SECRET, *nonces, b"leader", b"member")
+
+
+def sealed(session: Session, kind: int, body: wire.Body) -> tuple[int, bytes]:
+    """Return kind and payload of a sealed frame."""
+    data = session.seal(kind, wire.encode(body))
+    return data[4], data[wire.HEADER.size :]
+
+
+def test_a_frame_is_its_length_its_kind_and_its_payload() -> None:
+    """A frame is 4 bytes of length, one of kind, and the payload."""
+    assert wire.frame(7, b"abc") == b"\0\0\0\3\7abc"
+
+
+def test_what_one_side_seals_the_other_opens_in_order() -> None:
+    """Frames pass in both directions."""
+    member, leader = pair()
+    for number in range(3):
+        assert leader.open(*sealed(member, wire.READY, {"n": number})) == {"n": number}
+        assert member.open(*sealed(leader, wire.ANSWER, {"n": number})) == {"n": number}
+
+
+@pytest.mark.parametrize("harm", ["repeat", "drop", "reorder", "reflect", "kind", "bit", "key", "session"])
+def test_a_frame_that_is_not_the_next_one_of_this_connection_is_refused(harm: str) -> None:
+    """Repeated, dropped, reordered, reflected and changed frames fail their proof."""
+    member, leader = pair()
+    first, second = sealed(member, wire.READY, {"n": 1}), sealed(member, wire.READY, {"n": 2})
+    frames = {
+        "repeat": [first, first],
+        "drop": [second],
+        "reorder": [second, first],
+        "reflect": [sealed(leader, wire.READY, {"n": 1})],
+        "kind": [(wire.DONE, first[1])],
+        "bit": [(first[0], first[1][:-1] + b"!")],
+        "key": [sealed(Session(OTHER, b"m" * 16, b"l" * 16, b"member", b"leader"), wire.READY, {})],
+        "session": [sealed(Session(SECRET, b"m" * 16, b"k" * 16, b"member", b"leader"), wire.READY, {})],
+    }[harm]
+
+    def open_all() -> None:
+        for frame in frames:
+            leader.open(*frame)
+
+    with pytest.raises(WireError):
+        open_all()
+
+
+@given(st.binary(max_size=300))
+def test_any_bytes_are_an_object_or_refused(payload: bytes) -> None:
+    """Decoding gives a dict or WireError, nothing else."""
+    try:
+        assert isinstance(wire.decode(payload), dict)
+    except WireError:
+        pass
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, '{"a":' * 100_000, "1" * 10_000, "[]", "NaN", "", "\ud800"])
+def test_json_that_is_deep_long_or_no_object_is_refused(text: str) -> None:
+    """Neither deep nesting nor long numbers do harm."""
+    with pytest.raises(WireError):
+        wire.decode(text.encode("utf-8", "surrogatepass"))
+
+
+@pytest.mark.parametrize("value", ["NaN", "1e3", "1.0", "true", '"1"', "null", "-1", "11", "[1]", "1" * 4000])
+def test_an_integer_is_one_and_within_its_bounds(value: str) -> None:
+    """Floats, booleans, text and numbers out of bounds are refused."""
+    with pytest.raises(WireError):
+        wire.integer(json.loads(f'{{"n": {value}}}'), "n", 0, 10)
+
+
+def test_an_integer_may_be_left_out_where_that_is_said() -> None:
+    """None stands for a number that is not known."""
+    assert wire.optional_integer({"n": None}, "n", 0, 10) is None
+    assert wire.optional_integer({}, "n", 0, 10) is None
+    assert wire.optional_integer({"n": 10}, "n", 0, 10) == 10
+
+
+@pytest.mark.parametrize("value", ["x" * 11, "a\nb", "\x1b[2J", "\u202e", "\x7f", 3, None, ["a"]])
+def test_text_is_printable_and_bounded(value: object) -> None:
+    """Control characters, direction marks and long text are refused."""
+    with pytest.raises(WireError):
+        wire.text({"t": value}, "t", 10)
+
+
+@pytest.mark.parametrize("value", ["", "ab", "abc", "zz" * 2, "ab cd", "abcdef", "ａｂｃｄ"])
+def test_bytes_are_that_many_hex_digits(value: str) -> None:
+    """Anything but twice as many hex digits is refused."""
+    with pytest.raises(WireError):
+        wire.hexadecimal({"h": value}, "h", 2)
+
+
+@pytest.mark.parametrize("value", ["10.0.0.1", "::1", "fd00::7", "fe80::1%3"])
+def test_an_address_is_read_as_it_is(value: str) -> None:
+    """IPv4, IPv6, and link-local addresses with the number of a zone."""
+    assert wire.address({"a": value}, "a") == value
+
+
+@pytest.mark.parametrize(
+    "value", ["node1", "dead", "1.2.3", "127.1", "fe80::1%eth0", "fe80::1%", "fe80::1%9999999999", "::1;reboot", "", "0"]
+)
+def test_what_is_no_address_is_refused(value: str) -> None:
+    """Names would make connect() ask the resolver."""
+    with pytest.raises(WireError):
+        wire.address({"a": value}, "a")
+    with pytest.raises(WireError):
+        wire.address({"a": None}, "a")

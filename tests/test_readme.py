@@ -1,0 +1,164 @@
+"""Every command in the README does what the README says."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from mingle_hooks import errors
+from mingle_hooks.settings import load
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from cluster.hosts import Hosts
+    from cluster.slurm import SlurmCluster
+
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text()
+BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
+BIN = Path(sys.executable).parent
+TRAIN = ROOT / "examples" / "train.py"
+
+
+def block(language: str, mark: str) -> str:
+    """Return the one block of that language which holds the mark."""
+    (found,) = (text for its, text in BLOCKS if its == language and mark in text)
+    return found
+
+
+def inline(start: str) -> str:
+    """Return the one command between backquotes that starts so."""
+    (found,) = re.findall(rf"`({re.escape(start)}[^`]*)`", README.replace("\n", " "))
+    return found
+
+
+def needs_torch() -> None:
+    if importlib.util.find_spec("torch") is None:
+        pytest.skip("for want of torch")
+
+
+def trained(output: str) -> int:
+    """Return how many processes say that they have trained together."""
+    match = re.search(r"(\d+) processes at step 200: y = 3\.0", output)
+    assert match, output
+    return int(match[1])
+
+
+def test_the_slurm_script_trains_on_four_nodes(slurm: SlurmCluster, tmp_path: Path) -> None:
+    """The script as it stands, given to sbatch by a user who is not root."""
+    needs_torch()
+    shutil.copy(TRAIN, tmp_path)
+    job = slurm.submit(block("bash", "#SBATCH"), f"--output={tmp_path}/out", user="alice", cwd=str(tmp_path))
+    state = slurm.wait(job, 120)
+    output = (tmp_path / "out").read_text()
+    assert state == "COMPLETED", output
+    assert trained(output) == 4
+
+
+@pytest.mark.parametrize(("start", "count"), [("srun mingle exec --for torchrun", 4), ("srun --ntasks-per-node=8", 8)])
+def test_the_commands_without_a_shell_train_too(slurm: SlurmCluster, tmp_path: Path, start: str, count: int) -> None:
+    """One torchrun on each node, and one process per task; eight tasks on one node are enough to show it."""
+    needs_torch()
+    shutil.copy(TRAIN, tmp_path)
+    words = inline(start).removeprefix("srun ").split()
+    nodes = "-N4" if count == 4 else "-N1"
+    done = slurm.srun(nodes, "--overcommit", *words, user="alice", timeout=120, cwd=str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    assert trained(done.stdout) == count
+
+
+def test_the_pbs_script_trains_on_four_nodes(hosts: Callable[..., Hosts], tmp_path: Path) -> None:
+    """The script as it stands, under a stand-in for PBS that behaves as a real one was recorded to."""
+    needs_torch()
+    from cluster.pbs import PbsStandIn
+
+    shutil.copy(TRAIN, tmp_path)
+    script = block("bash", "#PBS").replace("\ncd ", f"\nPATH={BIN}:$PATH\ncd ", 1)
+    with PbsStandIn(hosts(4), tmp_path, 4) as pbs:
+        job = pbs.submit(script, cwd=str(tmp_path))
+        assert pbs.wait(job) == 0, pbs.output(job)
+        assert trained(pbs.output(job)) == 4
+
+
+def test_four_machines_without_a_scheduler_train(hosts: Callable[..., Hosts], tmp_path: Path) -> None:
+    """The key made once, the same on every machine, and then the three lines on each of them."""
+    needs_torch()
+    shutil.copy(TRAIN, tmp_path)
+    four = hosts(4)
+    four[0].run(["bash", "-ec", block("bash", "umask 077")], user="alice", check=True)
+    done = four.run_all(["bash", "-c", block("bash", "--id exp7")], user="alice", timeout=120, cwd=str(tmp_path))
+    assert [one.returncode for one in done] == [0] * 4, [one.stderr for one in done]
+    assert trained("".join(one.stdout for one in done)) == 4
+
+
+def test_one_member_prints_what_is_shown(hosts: Callable[..., Hosts]) -> None:
+    """The variables that are shown, in that order; a port differs from day to day."""
+    shown = block("console", "--nodes 1")
+    command, *lines = shown.removeprefix("$ ").splitlines()
+    done = hosts(1)[0].run(command.split(), check=True)
+    exports = [line for line in done.stdout.splitlines() if line.startswith("export ")]
+    for line, printed in zip(lines[:-1], exports, strict=False):
+        assert re.sub(r"'2\d{4}'", "PORT", printed) == re.sub(r"'2\d{4}'", "PORT", line)
+
+
+def test_a_member_that_waits_in_vain_says_what_is_shown(hosts: Callable[..., Hosts]) -> None:
+    """The line on stderr is the README's, and eval fails with the code of its table."""
+    command, said = block("console", "--insecure").removeprefix("$ ").splitlines()
+    done = hosts(1)[0].run(["bash", "-c", f'eval "$({command})"'])
+    assert done.returncode == errors.MissingError.exit_code
+    assert done.stderr.splitlines()[-1] == said
+
+
+def test_the_table_of_exit_codes_is_whole() -> None:
+    """Each error has its line, with its code."""
+    told = {int(code) for line in re.findall(r"^\| ([\d, ]+) \|", README, re.MULTILINE) for code in line.split(",")}
+    kinds = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, errors.MingleError)]
+    assert {kind.exit_code for kind in kinds} | {126, 127, 130, 143} == told
+
+
+def test_the_settings_shown_can_be_used(tmp_path: Path) -> None:
+    """As a user's file."""
+    (tmp_path / ".config" / "mingle").mkdir(parents=True)
+    (tmp_path / ".config" / "mingle" / "mingle.toml").write_text(block("toml", "iface"))
+    found = load({}, {}, system_file=str(tmp_path / "none"), home=str(tmp_path))
+    assert (found.timeout, found.frameworks, found.host_suffix) == (600.0, ("torchrun", "nccl"), "-ib")
+
+
+def test_the_frameworks_and_shells_named_are_those_there_are() -> None:
+    """None is forgotten, none is invented."""
+    from mingle_hooks.export.frameworks import FRAMEWORKS
+    from mingle_hooks.export.shells import SHELLS
+
+    listed = re.search(r"what a framework reads: ([^.]*)\.", README.replace("\n", " "))
+    assert listed
+    assert sorted(re.split(r",\s+", listed[1])) == sorted(FRAMEWORKS)
+    spoken = re.search(r"`--shell` speaks ([^.]*)\.", README)
+    assert spoken
+    assert {"sh", "csh", "fish", "json", "dotenv", "taskprolog"} == set(re.split(r", | and ", spoken[1])) <= set(SHELLS)
+
+
+@pytest.mark.parametrize("target", ["demo", "test", "cluster", "bench"])
+def test_every_make_target_named_is_there(target: str) -> None:
+    """`make test` is what runs this; `make demo` is run below, and `make cluster` by its own tests."""
+    assert f"make {target}" in README
+    subprocess.run(["make", "--dry-run", target], cwd=ROOT, check=True, capture_output=True)
+
+
+def test_the_demo_forms_one_world_and_says_so() -> None:
+    """What `make demo` runs once the project is installed."""
+    environ = {name: value for name, value in os.environ.items() if not name.startswith(("MINGLE_", "SLURM_"))}
+    done = subprocess.run(
+        [sys.executable, ROOT / "examples" / "demo.py"], env=environ, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "One world, four nodes" in done.stdout
+    assert trained(done.stdout.replace("at step 100", "at step 200")) == 4

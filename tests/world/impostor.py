@@ -1,0 +1,52 @@
+"""A leader that holds the key and lies. Arguments: id, port, key, and a JSON object of what it says.
+
+{"challenge": {…}, "frames": [[kind, body], …]}: changes to its challenge, and what it sends after a check-in.
+A body that is text is sent as it is, sealed.
+"""
+
+import json
+import socket
+import sys
+
+from mingle_hooks.rendezvous import wire
+from mingle_hooks.rendezvous.attempt import Attempt, Secret
+
+LEADER = b"L" * 16
+attempt = Attempt(sys.argv[1])
+secret = Secret.derive(sys.argv[3].encode(), attempt)
+says = json.loads(sys.argv[4])
+
+
+def read(sock: socket.socket) -> tuple[int, bytes]:
+    """Return one frame."""
+    head = sock.recv(wire.HEADER.size, socket.MSG_WAITALL)
+    length, kind = wire.HEADER.unpack(head)
+    return kind, sock.recv(length, socket.MSG_WAITALL)
+
+
+def serve(sock: socket.socket) -> None:
+    """Answer one member."""
+    _, hello = read(sock)
+    nonce, mine = bytes.fromhex(json.loads(hello)["nonce"]), b"m" * wire.NONCE_BYTES
+    host = says.get("host", "node1")
+    at = wire.endpoint(sock.getsockname())
+    proof = secret.mac(b"challenge", nonce, mine, LEADER, bytes(8), host.encode(), at.encode())
+    body = {"nonce": mine.hex(), "leader": LEADER.hex(), "ticket": 0, "host": host, "at": at, "proof": proof.hex()}
+    sock.sendall(wire.frame(wire.CHALLENGE, wire.encode(body)))
+    session = wire.Session(secret, nonce, mine, b"leader", b"member")
+    session.open(*read(sock))
+    for kind, what in says["frames"]:
+        sock.sendall(session.seal(kind, what.encode() if isinstance(what, str) else wire.encode(what)))
+    while sock.recv(4096):
+        pass
+
+
+with socket.create_server(("", int(sys.argv[2]))) as server:
+    print("ready", flush=True)  # noqa: T201
+    while True:
+        sock, _ = server.accept()
+        with sock:
+            try:
+                serve(sock)
+            except (OSError, wire.struct.error):
+                continue

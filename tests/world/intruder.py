@@ -1,0 +1,27 @@
+"""A member that holds the key and lies: sends each of some check-ins. Arguments: id, host, port, key, JSON list.
+
+Each is [check-in body, [[kind, body], …]]: what it says of itself, and the frames that it sends after that.
+"""
+
+import json
+import socket
+import sys
+
+from mingle_hooks.rendezvous import wire
+from mingle_hooks.rendezvous.attempt import Attempt, Secret
+
+attempt = Attempt(sys.argv[1])
+secret = Secret.derive(sys.argv[4].encode(), attempt)
+nonce = b"n" * wire.NONCE_BYTES
+for checkin, frames in json.loads(sys.argv[5]):
+    with socket.create_connection((sys.argv[2], int(sys.argv[3]))) as sock:
+        sock.settimeout(10)
+        sock.sendall(wire.frame(wire.HELLO, wire.encode({"tag": attempt.tag.hex(), "nonce": nonce.hex()})))
+        length, _ = wire.HEADER.unpack(sock.recv(wire.HEADER.size, socket.MSG_WAITALL))
+        theirs = bytes.fromhex(json.loads(sock.recv(length, socket.MSG_WAITALL))["nonce"])
+        session = wire.Session(secret, nonce, theirs, b"member", b"leader")
+        for kind, body in [[wire.CHECKIN, checkin], *frames]:
+            sock.sendall(session.seal(kind, wire.encode(body)))
+        while sock.recv(4096):  # until the leader hangs up
+            pass
+print("done")  # noqa: T201

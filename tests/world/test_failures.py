@@ -1,0 +1,204 @@
+"""A world that cannot form fails on every member, says why, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import time
+from concurrent.futures import ThreadPoolExecutor
+from subprocess import CompletedProcess
+from typing import TYPE_CHECKING
+
+import pytest
+from members import KEYED, OTHER_KEY, evaluating, failed, members, one_world
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from pathlib import Path
+    from subprocess import Popen
+
+    from cluster.hosts import Hosts
+
+# Far above what anything here takes but a wait for the deadline, which is a failure then.
+PATIENCE_S = 40.0
+
+
+def wait_for(what: Callable[[], object]) -> None:
+    """Wait until something is so."""
+    deadline = time.monotonic() + PATIENCE_S
+    while not what():
+        assert time.monotonic() < deadline, "it did not happen"
+        time.sleep(0.02)
+
+
+def lines(process: Popen[str]) -> Iterator[str]:
+    """Return the lines that a running process writes to stderr, as they come."""
+    assert process.stderr is not None
+    return iter(process.stderr.readline, "")
+
+
+def ended(process: Popen[str]) -> CompletedProcess[str]:
+    """Wait for the end of a process and return its status and text."""
+    out, err = process.communicate(timeout=PATIENCE_S)
+    return CompletedProcess(process.args, process.returncode, out, err)
+
+
+@pytest.mark.parametrize(("ranked", "missing"), [(False, "1 more"), (True, "rank 3")], ids=["no ranks", "ranks"])
+def test_a_member_that_never_comes_fails_all_others_at_the_deadline(
+    hosts: Callable[..., Hosts], tmp_path: Path, missing: str, *, ranked: bool
+) -> None:
+    """`set -e` stops every script, stderr tells who is missing, and nothing is left on the hosts."""
+    four = hosts(4)
+    options = ("--id", "job", "--nodes", "4", "--timeout", "2", "--directory", str(tmp_path))
+    results = members(
+        list(four)[:3],
+        lambda number: evaluating(*options, *(["--rank", str(number)] if ranked else []), then="echo went on"),
+    )
+    for done in results:
+        said = failed(done, 69)
+        assert f"3 in; still missing: {missing}" in said, said
+    assert four.processes() == {}
+    assert [host.files() for host in four] == [set()] * 4
+    assert list(tmp_path.iterdir()) == []
+
+
+# name -> (what each member adds, what each member exports, what all of them say). Each member adds to `--nodes 3`
+# and sits on the next host; the fourth comes late, when the others have met.
+CONFLICTS: dict[str, tuple[Sequence[str], Sequence[Mapping[str, str]], Sequence[str]]] = {
+    "one rank twice": (
+        ["--rank 0", "--rank 1", "--rank 1", "--rank 2"],
+        [{}] * 4,
+        ["rank 1 claimed by", "node2 (", "node3 ("],
+    ),
+    "two leaders": (["--rank 0", "--rank 0", "--rank 1"], [{}] * 3, ["two leaders", "node1", "node2"]),
+    "another N": (
+        ["--rank 0", "--rank 1", "--rank 2 --nodes 4"],
+        [{}] * 3,
+        ["4 from node3 (", "same number of nodes"],
+    ),
+    "another N, elected": (["", "", "--nodes 4"], [{}] * 3, ["same number of nodes", "node3"]),
+    "another port": (
+        ["--rank 0", "--rank 1", "--rank 2"],
+        [{"MASTER_PORT": "23001"}, {"MASTER_PORT": "23001"}, {"MASTER_PORT": "23002"}],
+        ["same MASTER_PORT", "23001 on node1", "23002 on node3 ("],
+    ),
+    "an address on one only": (
+        ["--rank 0", "--rank 1", "--rank 2"],
+        [{}, {}, {"MASTER_ADDR": "node1"}],
+        ["same MASTER_ADDR", "node1 on node3 ("],
+    ),
+    "a size that does not fit": (
+        ["--rank 0", "--rank 1", "--rank 2"],
+        [{"WORLD_SIZE": "7"}] * 3,
+        ["WORLD_SIZE=7", "3 slots"],
+    ),
+}
+
+
+def test_members_that_contradict_each_other_all_fail_and_say_which_and_who(hosts: Callable[..., Hosts]) -> None:
+    """All contradictions at once, each a world of its own on the same hosts; the late member hears of it too."""
+    four = hosts(4)
+
+    def case(name: str) -> list[CompletedProcess[str]]:
+        adds, exports, _ = CONFLICTS[name]
+        return members(
+            list(four)[: len(adds)],
+            lambda number: evaluating("--id", name, "--nodes", "3", "--timeout", "30", *adds[number].split()),
+            env=lambda number: {**KEYED, **exports[number]},
+            delays=[0, 0, 0, 1.5],
+        )
+
+    with ThreadPoolExecutor(len(CONFLICTS)) as pool:
+        outcomes = dict(zip(CONFLICTS, pool.map(case, CONFLICTS), strict=True))
+    for name, results in outcomes.items():
+        for done in results:
+            said = failed(done, 76)
+            assert not [part for part in CONFLICTS[name][2] if part not in said], (name, said)
+    assert [host.files() for host in four] == [set()] * 4
+
+
+def test_a_member_with_another_key_is_refused_and_told_so_and_the_others_tell_where_it_knocked_from(
+    hosts: Callable[..., Hosts],
+) -> None:
+    """It exits with 77, they with 69, for without it they are three of four."""
+    results = members(
+        list(hosts(4)),
+        lambda number: evaluating("--id", "job", "--nodes", "4", "--rank", str(number), "--timeout", "4"),
+        env=lambda number: OTHER_KEY if number == 3 else KEYED,
+    )
+    for done in results[:3]:
+        said = failed(done, 69)
+        assert re.search(r"(10\.7[78]\.0|fd7[78]:)[.:]4 takes part under this id with another key: refused", said), said
+        assert "still missing: rank 3" in said
+    assert "another key here" in failed(results[3], 77)
+
+
+def test_a_member_with_another_key_does_not_hinder_those_who_have_it(hosts: Callable[..., Hosts]) -> None:
+    """Five start without ranks, four are needed and hold the key: they get their world."""
+    results = members(
+        list(hosts(5)),
+        lambda _: evaluating("--id", "job", "--nodes", "4", "--timeout", "5"),
+        env=lambda number: OTHER_KEY if number == 0 else KEYED,
+        delays=[0, 0.5, 0.5, 0.5, 0.5],
+    )
+    one_world(results[1:])
+    failed(results[0], 77)
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)], ids=["TERM", "INT"])
+def test_a_signal_while_waiting_ends_it_at_once_and_cleanly(
+    hosts: Callable[..., Hosts], tmp_path: Path, number: signal.Signals, code: int
+) -> None:
+    """The exit status is the signal's, the text makes eval fail, and the shared directory is empty again."""
+    host = hosts(1)[0]
+    its = host.popen(
+        ["mingle", "env", "--id", "job", "--nodes", "2", "--via", "directory", "--directory", str(tmp_path)], env=KEYED
+    )
+    wait_for(lambda: list(tmp_path.glob("*.mingle")))
+    its.send_signal(number)
+    out, err = its.communicate(timeout=PATIENCE_S)
+    assert its.returncode == code, err
+    assert host.run(["bash", "-ec", 'eval "$1"; echo went on', "bash", out]).stdout == ""
+    assert host.run(["sh", "-c", 'eval "$1"', "sh", out]).returncode == code
+    assert list(tmp_path.iterdir()) == []
+    assert host.files() == set()
+
+
+def test_a_leader_that_is_killed_leaves_the_others_to_their_deadline(
+    hosts: Callable[..., Hosts], tmp_path: Path
+) -> None:
+    """They say where they looked, and end with 69."""
+    three = hosts(3)
+    options = ("--id", "job", "--nodes", "4", "--directory", str(tmp_path))
+    leader = three[0].popen(["mingle", "env", *options, "--rank", "0"], env=KEYED)
+    wait_for(lambda: list(tmp_path.glob("*.mingle")))
+    others = [
+        three[rank].popen(evaluating(*options, "--rank", str(rank), "--timeout", "4"), env=KEYED) for rank in (1, 2)
+    ]
+    next(line for line in lines(leader) if "3 of 4 nodes in" in line)
+    leader.kill()
+    leader.communicate()
+    for other in others:
+        assert "rank 0" in failed(ended(other), 69)
+
+
+def test_a_member_that_is_killed_and_started_again_still_gets_in(hosts: Callable[..., Hosts]) -> None:
+    """The world waits for it, and counts it once; so it does when rank 0 itself comes back."""
+    three = hosts(3)
+
+    def start(rank: int) -> Popen[str]:
+        options = ("--id", "job", "--nodes", "3", "--rank", str(rank), "--timeout", "30")
+        return three[rank].popen(evaluating(*options), env=KEYED)
+
+    def kill(process: Popen[str]) -> None:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+
+    first, second = start(0), start(1)
+    next(line for line in lines(first) if "2 of 3 nodes in" in line)
+    kill(second)
+    second = start(1)
+    next(line for line in lines(second) if "2 of 3 nodes in" in line)
+    kill(first)
+    one_world([ended(process) for process in (start(0), second, start(2))])

@@ -1,0 +1,178 @@
+"""Nobody without the key can disturb a world, and nobody with it can make a member run or print anything."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from members import KEY, KEYED, REDUCE, evaluating, members, one_world
+
+from mingle_hooks.rendezvous import wire
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from subprocess import CompletedProcess, Popen
+
+    from cluster.host import Host
+    from cluster.hosts import Hosts
+
+HERE = Path(__file__).parent
+ESCAPE = "\x1b]0;$(touch x)\x07"
+RUN = "$(touch x)"
+ANSWER = {
+    "epoch": 1,
+    "nodes": 2,
+    "size": 2,
+    "addr": "10.77.0.1",
+    "port": 23000,
+    "digest": "0123456789abcdef",
+    "rank": 1,
+    "offset": 1,
+    "own": "10.77.0.2",
+    "slots": 1,
+}
+ROW = [0, "node1", "10.77.0.1", 1]
+
+
+def program(host: Host, name: str, *arguments: str) -> Popen[str]:
+    """Start one of this folder's hostile programs on a host, and wait until it is ready."""
+    started = host.popen([sys.executable, HERE / name, *arguments])
+    assert started.stdout is not None
+    assert started.stdout.readline() == "ready\n", started.communicate()
+    return started
+
+
+@pytest.mark.parametrize("ranked", [False, True], ids=["elected", "ranks"])
+def test_a_stranger_cannot_make_a_world_fail_or_differ(hosts: Callable[..., Hosts], *, ranked: bool) -> None:
+    """It squats the open ports, floods, forges, replays and holds connections open while the others meet."""
+    five = hosts(5)
+    squatter = program(five[0], "squatter.py", "job")
+    stranger = program(five[4], "stranger.py", "job", ",".join(host.addr() for host in list(five)[:4]))
+    way = ("--master", "node1") if ranked else ()
+    results = members(
+        list(five)[:4],
+        lambda number: evaluating(
+            *("--id", "job", "--nodes", "4", "--timeout", "30", *way),
+            *(["--rank", str(number)] if ranked else []),
+            then=REDUCE,
+        ),
+        delays=[0, 0, 0.5, 2],
+    )
+    for process in (squatter, stranger):
+        process.terminate()
+    did = json.loads(stranger.communicate(timeout=30)[0])
+    squatter.communicate(timeout=30)
+    worlds = one_world(results)
+    assert [world["SUM"] for world in worlds] == ["6"] * 4
+    assert worlds[0]["MASTER_ADDR"] in [host.addr() for host in list(five)[: 1 if ranked else 4]]
+    assert all(did[what] > 0 for what in ("heard", "sent", "knocked", "answered")), did
+
+
+# What a lying leader says -> the whole of it that a member must refuse.
+LIES: dict[str, dict[str, Any]] = {
+    **{
+        f"address {addr!r}": {"frames": [[wire.ANSWER, {**ANSWER, "addr": addr}], [wire.COMMIT, {"epoch": 1}]]}
+        for addr in (RUN, "`touch x`", "a;touch x", "a b", "'", "-oProxy", "a\nb", ESCAPE, "", "a" * 254, 7, None)
+    },
+    **{
+        f"{name} {value!r}"[:60]: {"frames": [[wire.ANSWER, {**ANSWER, name: value}], [wire.COMMIT, {"epoch": 1}]]}
+        for name, value in [
+            *(("port", 0), ("port", f"1{RUN}"), ("digest", RUN), ("digest", "0123"), ("rank", 2), ("rank", "1;x")),
+            *(("nodes", 10**9), ("nodes", True), ("size", 1.5), ("offset", -1), ("own", RUN), ("epoch", 0)),
+            *(("roster", [ROW]), ("roster", [ROW, [1, RUN, "10.77.0.2", 1]]), ("roster", [ROW, [1, "a", RUN, 1]])),
+        ]
+    },
+    "offer": {"frames": [[wire.WELCOME, {"offers": [[0, RUN]], "port": 23000}]]},
+    "zone": {"frames": [[wire.WELCOME, {"offers": [[0, "fe80::1%eth0"]], "port": 23000}]]},
+    "move": {"frames": [[wire.MOVED, {"to": [["a" * 64, 23000]]}]]},
+    "progress": {"frames": [[wire.PROGRESS, {"in": 1, "of": 2, "missing": ESCAPE, "knocks": []}]]},
+    "knock": {"frames": [[wire.PROGRESS, {"in": 1, "of": 2, "missing": "", "knocks": [ESCAPE]}]]},
+    "failure": {"frames": [[wire.FAILED, {"kind": "leaders", "parts": [ESCAPE, "b"]}]]},
+    "failure's kind": {"frames": [[wire.FAILED, {"kind": RUN, "parts": []}]]},
+    "failure's format": {"frames": [[wire.FAILED, {"kind": "leaders", "parts": ["{0.__class__}", RUN]}]]},
+    # These might come from a broken connection, so the member tries again until its deadline.
+    "not JSON": {"frames": [[wire.ANSWER, "{'"]]},
+    "deep JSON": {"frames": [[wire.ANSWER, "[" * 100_000]]},
+    "long number": {"frames": [[wire.ANSWER, '{"epoch":' + "1" * 10_000 + "}"]]},
+    "frame": {"frames": [[99, {}]]},
+    "word without an answer": {"frames": [[wire.COMMIT, {"epoch": 1}]]},
+    "host": {"host": ESCAPE, "frames": []},
+}
+UNREADABLE = ("not JSON", "deep JSON", "long number", "host")
+
+
+def check_harmless(done: CompletedProcess[str], codes: tuple[int, ...]) -> None:
+    """Check that a member failed cleanly: nothing on stdout, and only plain text on stderr."""
+    assert done.returncode in codes, done
+    assert done.stdout == "", done
+    assert all(line.isprintable() for line in done.stderr.splitlines()), done
+    assert "Traceback" not in done.stderr, done
+
+
+def test_a_member_refuses_whatever_a_lying_leader_says(hosts: Callable[..., Hosts], tmp_path: Path) -> None:
+    """Each lie ends in one clean error; nothing runs, and nothing is printed raw."""
+    two = hosts(2)
+
+    def told(number: int, lie: str) -> CompletedProcess[str]:
+        port = str(23_100 + number)
+        program(two[0], "impostor.py", f"lie {number}", port, KEY, json.dumps(LIES[lie]))
+        options = ("--nodes", "2", "--rank", "1", "--master", f"node1:{port}", "--via", "master", "--timeout", "2")
+        return two[1].run(evaluating("--id", f"lie {number}", *options), env=KEYED, cwd=tmp_path)
+
+    with ThreadPoolExecutor(8) as pool:
+        results = list(pool.map(told, range(len(LIES)), LIES))
+    for process in two._started:
+        if process.poll() is None:
+            process.kill()
+            process.wait()
+    for lie, done in zip(LIES, results, strict=True):
+        check_harmless(done, (69,) if lie in UNREADABLE else (76,))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_leader_outlives_whatever_a_lying_member_says(hosts: Callable[..., Hosts], tmp_path: Path) -> None:
+    """It hangs up on the liar, and forms the world with the honest member that comes later."""
+    three = hosts(3)
+    honest = {
+        "member": "ab" * 16,
+        "host": "node3",
+        "rank": 1,
+        "nodes": 2,
+        "slots": 1,
+        "machine": "m",
+        "given": {},
+        "roster": False,
+    }
+    changes: list[dict[str, Any]] = [
+        *({"host": host} for host in (RUN, ESCAPE, "", "-a", "a" * 300, 5)),
+        *({"rank": rank} for rank in (-1, 10**9, "0", True, 1.0)),
+        *({"slots": 0}, {"slots": 10**9}, {"nodes": 0}, {"member": "zz"}, {"member": ""}, {"machine": ESCAPE}),
+        *({"given": given} for given in ({"PATH": "x"}, {"WORLD_SIZE": ESCAPE}, {"WORLD_SIZE": 2}, [], "x")),
+    ]
+    lies: list[list[Any]] = [[{**honest, **change}, []] for change in changes]
+    lies += [
+        [honest, [[kind, body]]]
+        for kind, body in [
+            (wire.REACHED, {"offer": 0, "own": RUN}),
+            (wire.REACHED, {"offer": -1, "own": "10.77.0.3"}),
+            (wire.READY, {"epoch": "1"}),
+            (wire.RIVAL, {"host": ESCAPE, "member": "ab" * 16}),
+            (99, {}),
+        ]
+    ]
+    options = ("--id", "job", "--nodes", "2", "--master", "node1:23456", "--for", "deepspeed")
+    leader = three[0].popen(evaluating(*options, "--rank", "0", then=REDUCE), env=KEYED, cwd=tmp_path)
+    intrude = ["bash", "-c", 'until "$@"; do sleep 0.1; done', "bash", sys.executable, os.fspath(HERE / "intruder.py")]
+    done = three[2].run([*intrude, "job", "node1", "23456", KEY, json.dumps(lies)])
+    assert done.stdout == "done\n", done
+    late = three[1].run(evaluating(*options, "--rank", "1", then=REDUCE), env=KEYED, cwd=tmp_path)
+    out, err = leader.communicate(timeout=30)
+    worlds = one_world([type(late)([], leader.returncode, out, err), late])
+    assert [world["SUM"] for world in worlds] == ["1", "1"]
+    assert all(line.isprintable() for line in err.splitlines())
+    assert list(tmp_path.iterdir()) == []

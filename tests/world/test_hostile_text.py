@@ -1,0 +1,152 @@
+"""Hostile text in options, variables, files and the host's own name never runs and is never printed raw."""
+
+from __future__ import annotations
+
+import shutil
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+import pytest
+from members import KEY, KEYED, evaluating, members, one_world
+
+from mingle_hooks.settings import TABLE
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from subprocess import CompletedProcess
+
+    from cluster.hosts import Hosts
+
+# Runs in a shell, ends words and quotes; and what moves a terminal's cursor, sets its title, ends a line.
+PLAIN = "a'b\"c `touch x` $(touch x) ;touch x;& |tee x >x \\ !x *"
+RAW = "\x1b[2J\x1b]0;x\x07\n$(touch x)\rb\x9b31m"
+# What is set for every case; each case then replaces one of these, or adds one.
+SLURM = {
+    "SLURM_JOB_ID": "5",
+    "SLURM_JOB_NODELIST": "node1",
+    "SLURM_STEP_ID": "0",
+    "SLURM_STEP_NODELIST": "node1",
+    "SLURM_STEP_NUM_NODES": "1",
+    "SLURM_NODEID": "0",
+    "SLURM_PROCID": "0",
+    "SLURM_LOCALID": "0",
+    "SLURM_STEP_NUM_TASKS": "1",
+    "SLURM_STEP_TASKS_PER_NODE": "1",
+    "SLURM_RESTART_COUNT": "1",
+    "SLURM_HET_SIZE": "1",
+    "SLURM_CPUS_ON_NODE": "1",
+    "SLURM_GPUS_ON_NODE": "1",
+    "SLURMD_NODENAME": "node1",
+}
+PBS = dict.fromkeys(("PBS_JOBID", "PBS_NODEFILE", "PBS_NODENUM", "PBS_TASKNUM", "PBS_JOBCOOKIE"), "x")
+OTHERS = {
+    "MASTER_ADDR": "node1",
+    "MASTER_PORT": "23000",
+    "NODE_RANK": "0",
+    "RANK": "0",
+    "NNODES": "1",
+    "WORLD_SIZE": "1",
+    "LOCAL_WORLD_SIZE": "1",
+    "CUDA_VISIBLE_DEVICES": "0",
+    "XDG_RUNTIME_DIR": "/x",
+    "XDG_CONFIG_HOME": "/x",
+    "MINGLE_EXPORTS": "x",
+    "MINGLE_WORLD": "x",
+    "MINGLE_KEY": KEY,
+    "OMPI_COMM_WORLD_RANK": "0",
+    "LSB_HOSTS": "a",
+    "PE_HOSTFILE": "/x",
+    "FLUX_JOB_ID": "x",
+    "OAR_NODEFILE": "/x",
+    "JOB_COMPLETION_INDEX": "0",
+    "PALS_RANKID": "0",
+}
+EVAL = 'eval "$(mingle env "$@")"'
+
+
+@pytest.mark.parametrize("text", [PLAIN, RAW], ids=["plain", "raw"])
+def test_text_that_a_user_or_a_scheduler_can_fill_never_runs_nor_prints_raw(
+    hosts: Callable[..., Hosts], text: str
+) -> None:
+    """Every option, setting and scheduler variable, one after the other, in a shell that evals."""
+    its = hosts(1)[0]
+    options = [setting.option for setting in TABLE if setting.option and setting.name not in ("quiet", "insecure")]
+    names = [*SLURM, *PBS, *OTHERS, *(setting.variable for setting in TABLE if setting.variable)]
+
+    def by_option(option: str) -> CompletedProcess[str]:
+        words = ["--id", "job", "--nodes", "1", "--for", "torchrun", "--explain", option, text]
+        return its.run(["bash", "-c", EVAL, "bash", *words], env=KEYED)
+
+    def by_variable(name: str) -> CompletedProcess[str]:
+        base = SLURM if name in SLURM else {"MINGLE_ID": "job", "MINGLE_NODES": "1"}
+        env = {**KEYED, **base, **({"PBS_JOBID": "7", "PBS_NODENUM": "0"} if name in PBS else {}), name: text}
+        return its.run(["bash", "-c", EVAL, "bash", "--explain", "--timeout", "1"], env=env)
+
+    with ThreadPoolExecutor(4) as pool:
+        results = [*pool.map(by_option, options), *pool.map(by_variable, names)]
+    for name, done in zip([*options, *names], results, strict=True):
+        assert done.stdout == "", name
+        assert done.returncode in (0, 64, 65, 69, 71, 73, 77, 78), (name, done)
+        assert all(line.isprintable() for line in done.stderr.split("\n")), (name, done.stderr)
+        assert "Traceback" not in done.stderr, (name, done.stderr)
+    assert not its.outside("/root/x").exists()
+    assert its.files() == set()
+
+
+@pytest.mark.parametrize("text", [PLAIN, RAW], ids=["plain", "raw"])
+def test_text_in_settings_files_never_runs_nor_prints_raw(hosts: Callable[..., Hosts], text: str) -> None:
+    """As a value, as a key, and as a file that is no TOML at all."""
+    its = hosts(1)[0]
+    quoted = "".join(f"\\U{ord(c):08x}" for c in text)
+    for number, line in enumerate([text, f'"{quoted}" = 1', *(f'{s.key} = "{quoted}"' for s in TABLE if s.key)]):
+        if "." not in line.partition("=")[0]:
+            its.write(f"/root/{number}/mingle/mingle.toml", line + "\n")
+            done = its.run(
+                ["bash", "-c", EVAL, "bash", "--id", "j", "--nodes", "1"], env={"XDG_CONFIG_HOME": f"/root/{number}"}
+            )
+            assert (done.returncode, done.stdout) == (78, ""), (line, done)
+            assert all(part.isprintable() for part in done.stderr.split("\n")), done.stderr
+    assert not its.outside("/root/x").exists()
+
+
+SH = 'eval "$(mingle env)" && env'
+SHELLS = {
+    **{name: [name, "-c", SH] for name in ("dash", "bash", "mksh", "ksh", "zsh")},
+    "busybox": ["busybox", "sh", "-c", SH],
+    "fish": ["fish", "-c", "mingle env --shell fish | source; and env"],
+    "tcsh": ["tcsh", "-c", 'eval "`mingle env --shell csh`" && env'],
+}
+
+
+def test_members_in_all_shells_get_one_world_and_an_id_full_of_nasty_characters_intact(
+    hosts: Callable[..., Hosts],
+) -> None:
+    """Each shell evals as its manual says, on a real host, and hands on to `env` what the others got."""
+    if lacks := [name for name in SHELLS if shutil.which(name) is None]:
+        pytest.skip("for want of " + ", ".join(lacks))
+    four, shells = hosts(4), list(SHELLS.values())
+    env = {**KEYED, "MINGLE_ID": PLAIN, "MINGLE_NODES": str(len(shells))}
+    places = [four[number % 4] for number in range(len(shells))]
+    results = members(places, lambda number: shells[number], env=lambda _: env)
+    worlds = one_world(results)
+    assert {world["MINGLE_ID"] for world in worlds} == {PLAIN}
+    assert [done.stderr for done in results] == [""] * len(shells)
+    assert not four[0].outside("/root/x").exists()
+
+
+def test_a_host_whose_name_is_hostile_takes_part_under_a_plain_one(hosts: Callable[..., Hosts]) -> None:
+    """As rank 0 and as another, with a roster that every member gets."""
+    two = hosts(2)
+    code = "import os, socket, sys; socket.sethostname(sys.argv[1]); os.execvp(sys.argv[2], sys.argv[2:])"
+    names = [PLAIN, RAW]
+    results = members(
+        list(two),
+        lambda number: [
+            *("unshare", "--uts", "python3", "-c", code, names[number][:60]),
+            *evaluating("--id", "job", "--nodes", "2", "--rank", str(number), "--for", "tensorflow"),
+        ],
+    )
+    worlds = one_world(results)
+    assert all(done.stderr == "" for done in results)
+    assert not two[0].outside("/root/x").exists()
+    assert "$(" not in worlds[0]["TF_CONFIG"]

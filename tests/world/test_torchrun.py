@@ -1,0 +1,33 @@
+"""An unchanged training script under plain torchrun, on the network that was asked for."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from members import KEYED, evaluating, is_on, variables
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from cluster.hosts import Hosts
+
+TRAIN = Path(__file__).with_name("train.py")
+
+
+@pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="for want of torch")
+def test_an_unchanged_script_under_plain_torchrun_reduces_over_the_second_network(hosts: Callable[..., Hosts]) -> None:
+    """`torchrun train.py` with no flags on four hosts whose first network carries nothing at all."""
+    four = hosts(4)
+    for host in four:
+        host._add('iifname "eth0" drop')
+    options = ("--id", "job", "--nodes", "4", "--for", "torchrun,gloo", "--iface", "ib0")
+    results = four.run_all(evaluating(*options, then=f"env\ntorchrun {TRAIN}"), env=KEYED, timeout=200)
+    found = [variables(done) for done in results]
+    assert sorted(its["RANK"] for its in found) == ["0", "1", "2", "3"]
+    assert [(its["SIZE"], its["TOTAL"]) for its in found] == [("4", "10")] * 4
+    assert {its["GLOO_SOCKET_IFNAME"] for its in found} == {"ib0"}
+    assert len({its["AT"] for its in found}) == 1
+    assert is_on(found[0]["AT"], "10.78.0.0/24")
