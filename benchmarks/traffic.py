@@ -13,9 +13,13 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 
 from cluster.hosts import Hosts
 
-COUNTER = "add table inet count; add chain inet count out { type filter hook output priority 0; }; " + (
-    "add rule inet count out meta l4proto udp counter"
-)
+from mingle_hooks.errors import MissingError
+
+COUNTER = """
+add table inet count
+add chain inet count out { type filter hook output priority 0; }
+add rule inet count out meta l4proto udp counter
+"""
 WAIT_S = 60
 
 
@@ -25,11 +29,14 @@ def _waits(hosts: Hosts, ranks: dict[str, list[str]], wait_s: int) -> dict[str, 
         host.run(["nft", "-f", "-"], input=COUNTER, check=True)
     mingle = str(Path(sys.executable).parent / "mingle")
     command = [mingle, "env", "--id", "traffic", "--nodes", "9", "--via", "multicast", "--timeout", str(wait_s)]
-    hosts.run_all(
+    done = hosts.run_all(
         lambda host: [*command, *ranks[host.name]] if host.name in ranks else ["true"],
         env={"MINGLE_KEY": "k" * 40},
         timeout=wait_s + 30,
     )
+    for host, one in zip(hosts, done, strict=True):
+        if host.name in ranks and one.returncode != MissingError.exit_code:
+            raise RuntimeError(one.stderr)
     sent = {}
     for host in hosts:
         rules = host.run(["nft", "list", "table", "inet", "count"], check=True).stdout

@@ -50,12 +50,7 @@ def enquire(environ: Mapping[str, str], options: Mapping[str, object]) -> Enquir
     users = own(environ)
     settings = load(users, options)
     facts = detect(users, socket.gethostname())
-    if settings.scope == "task" and facts.local_rank is None:
-        raise UsageError(
-            "a task's number on its node from the scheduler, for --scope task",
-            f"none ({facts.scheduler})",
-            "--scope node, or srun or mpirun to start the tasks",
-        )
+    _check_scope(settings, facts)
     nodes = _nodes(settings, facts, users)
     slots, slots_from = _slots(settings, facts, users)
     return Enquiry(
@@ -78,9 +73,7 @@ def join(enquiry: Enquiry, watcher: Watcher, *, no_wait: bool = False) -> View:
         from mingle_hooks.alone import without_waiting  # noqa: PLC0415 - a member that waits needs none of it
 
         if enquiry.facts.is_batch:
-            watcher.note(
-                "this is the batch script of a job with several nodes: no NODE_RANK here, and no wait"
-            )
+            watcher.note("this is the batch script of a job with several nodes: no NODE_RANK here, and no wait")
         return without_waiting(enquiry)
     if is_one and not enquiry.is_shared:
         from mingle_hooks.alone import only_member  # noqa: PLC0415 - as above
@@ -98,6 +91,8 @@ def _answer(enquiry: Enquiry, watcher: Watcher) -> Body:
     key = keys.find(facts, settings, enquiry.own)
     if settings.insecure:
         watcher.note("--insecure: anybody on this network can join this world or break it")
+
+    runtime.record(facts.job_id)
 
     def ask(timeout_s: float) -> Body:
         if enquiry.nodes == 1:
@@ -178,6 +173,23 @@ def _with_network(enquiry: Enquiry, world: World, place: Place) -> View:
 
         hcas = tuple(port for port, _ in active_ports())
     return View(world, place, enquiry.settings.scope, enquiry.own, hcas)
+
+
+def _check_scope(settings: Settings, facts: JobFacts) -> None:
+    """Refuse, on every task alike, what could give some tasks of a step a world and others none."""
+    if settings.scope == "task" and facts.local_rank is None:
+        raise UsageError(
+            "a task's number on its node from the scheduler, for --scope task",
+            f"none ({facts.scheduler})",
+            "--scope node, or srun or mpirun to start the tasks",
+        )
+    tasks = max((facts.local_count or 1, *facts.tasks_per_node))
+    if settings.source("scope") == "default" and tasks > 1 and not facts.is_batch:
+        raise UsageError(
+            "one task on each node",
+            f"{tasks} ({facts.scheduler})",
+            "--scope task where every task asks, --ntasks-per-node=1, or --scope node where one on each node does",
+        )
 
 
 def _id(settings: Settings, facts: JobFacts) -> str:

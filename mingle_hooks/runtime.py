@@ -28,6 +28,26 @@ def path(environ: Mapping[str, str], job_id: str | None, name: str, run_root: st
     return f"/tmp/mingle-{os.getuid()}-{name}"  # noqa: S108 - mode 0700, and checked
 
 
+def record(job_id: str | None, run_root: str = RUN_ROOT) -> None:
+    """Write this process into the Prolog's list, where there is one: the Epilog ends what is left of it.
+
+    A line is the pid and its start time (field 22 of /proc/PID/stat), for a pid is used again.
+    """
+    if job_id is None or "/" in job_id or not is_private(job := f"{run_root}/{job_id}"):
+        return
+    with open("/proc/self/stat") as stat:
+        start = stat.read().rpartition(")")[2].split()[19]
+    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+    try:
+        descriptor = os.open(f"{job}/processes", flags, 0o600)
+        try:
+            os.write(descriptor, f"{os.getpid()} {start}\n".encode())
+        finally:
+            os.close(descriptor)
+    except OSError:  # a full file system: the job's own end ends its processes too
+        return
+
+
 def make(directory: str) -> None:
     """Make the directory, unless it is there and private. Raises PlaceError."""
     try:
@@ -35,9 +55,7 @@ def make(directory: str) -> None:
     except FileExistsError:
         pass
     except OSError as error:
-        raise PlaceError(
-            "to make a directory", f"{directory}: {error.strerror}", "XDG_RUNTIME_DIR"
-        ) from error
+        raise PlaceError("to make a directory", f"{directory}: {error.strerror}", "XDG_RUNTIME_DIR") from error
     if not is_private(directory):
         raise PlaceError(
             "a directory that only this user can enter",

@@ -198,9 +198,7 @@ def _from_environ(environ: Mapping[str, str]) -> Iterator[tuple[Setting, object,
         if variable in ignored:
             continue
         if variable not in known:
-            raise _unknown(
-                "a MINGLE_* variable that exists", variable, [*known, *NO_SETTINGS], "the environment"
-            )
+            raise _unknown("a MINGLE_* variable that exists", variable, [*known, *NO_SETTINGS], "the environment")
         if environ[variable]:
             yield known[variable], environ[variable], variable
 
@@ -218,9 +216,7 @@ def _flat(tree: Mapping[str, object], path: str) -> Iterator[tuple[str, object]]
     for key, value in tree.items():
         if key in tables:
             if not isinstance(value, dict):
-                raise SettingsError(
-                    f"a table [{key}]", f"one value ({key} in {path})", f"[{key}] on its own line"
-                )
+                raise SettingsError(f"a table [{key}]", f"one value ({key} in {path})", f"[{key}] on its own line")
             yield from ((f"{key}.{inner}", deep) for inner, deep in value.items())
         else:
             yield key, value
@@ -240,9 +236,7 @@ def _parsed(path: str, *, site: bool) -> Mapping[str, object]:
     except UnfitError as wrong:
         raise SettingsError(wrong.expected, wrong.seen, wrong.remedy) from None
     except OSError as wrong:
-        raise SettingsError(
-            "a readable settings file", f"{path}: {wrong.strerror}", f"chmod go+r {path}"
-        ) from None
+        raise SettingsError("a readable settings file", f"{path}: {wrong.strerror}", f"chmod go+r {path}") from None
     if sys.version_info >= (3, 11):
         import tomllib  # noqa: PLC0415 - 6 ms, only where there is a file
     else:

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from mingle_hooks import errors
+from mingle_hooks.export.frameworks import FRAMEWORKS
+from mingle_hooks.export.shells import SHELLS
 from mingle_hooks.settings import load
 
 if TYPE_CHECKING:
@@ -79,7 +81,7 @@ def test_the_commands_without_a_shell_train_too(slurm: SlurmCluster, tmp_path: P
 def test_the_pbs_script_trains_on_four_nodes(hosts: Callable[..., Hosts], tmp_path: Path) -> None:
     """The script as it stands, under a stand-in for PBS that behaves as a real one was recorded to."""
     needs_torch()
-    from cluster.pbs import PbsStandIn
+    from cluster.pbs import PbsStandIn  # noqa: PLC0415 - after the skip
 
     shutil.copy(TRAIN, tmp_path)
     script = block("bash", "#PBS").replace("\ncd ", f"\nPATH={BIN}:$PATH\ncd ", 1)
@@ -135,8 +137,6 @@ def test_the_settings_shown_can_be_used(tmp_path: Path) -> None:
 
 def test_the_frameworks_and_shells_named_are_those_there_are() -> None:
     """None is forgotten, none is invented."""
-    from mingle_hooks.export.frameworks import FRAMEWORKS
-    from mingle_hooks.export.shells import SHELLS
 
     listed = re.search(r"what a framework reads: ([^.]*)\.", README.replace("\n", " "))
     assert listed
@@ -157,7 +157,12 @@ def test_the_demo_forms_one_world_and_says_so() -> None:
     """What `make demo` runs once the project is installed."""
     environ = {name: value for name, value in os.environ.items() if not name.startswith(("MINGLE_", "SLURM_"))}
     done = subprocess.run(
-        [sys.executable, ROOT / "examples" / "demo.py"], env=environ, capture_output=True, text=True, timeout=120, check=False
+        [sys.executable, ROOT / "examples" / "demo.py"],
+        env=environ,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "One world, four nodes" in done.stdout

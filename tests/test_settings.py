@@ -201,9 +201,7 @@ def test_an_empty_id_is_refused_with_a_guess_why(place: Place) -> None:
 @pytest.mark.parametrize(
     "given", [given for given in REFUSED if given[1] and given[0] in ("nodes", "timeout", "iface")]
 )
-def test_the_same_in_a_variable_is_a_settings_error_that_names_it(
-    place: Place, given: tuple[str, str]
-) -> None:
+def test_the_same_in_a_variable_is_a_settings_error_that_names_it(place: Place, given: tuple[str, str]) -> None:
     variable = f"MINGLE_{given[0].upper()}"
     with pytest.raises(SettingsError) as caught:
         place.load({variable: given[1]})
@@ -248,9 +246,7 @@ def test_a_wrong_type_in_a_file_is_an_error_that_names_key_and_file(place: Place
         ("insecure = true", "insecure", ""),
     ],
 )
-def test_an_unknown_key_is_named_with_its_file_and_the_nearest(
-    place: Place, text: str, key: str, near: str
-) -> None:
+def test_an_unknown_key_is_named_with_its_file_and_the_nearest(place: Place, text: str, key: str, near: str) -> None:
     place.write(place.site, text)
     with pytest.raises(SettingsError) as caught:
         place.load()
@@ -330,9 +326,7 @@ def test_a_link_that_leads_in_a_circle_is_unreadable(place: Place) -> None:
 
 def test_every_setting_of_the_table_is_a_field_or_in_a_section() -> None:
     fields = list(Settings._fields)
-    assert [setting.name for setting in TABLE if "." not in setting.name] == fields[
-        : fields.index("sections")
-    ]
+    assert [setting.name for setting in TABLE if "." not in setting.name] == fields[: fields.index("sections")]
     assert {setting.name.partition(".")[0] for setting in TABLE if "." in setting.name} == set(SECTIONS)
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from mingle_hooks import settings
-from mingle_hooks.errors import MingleError, UsageError
+from mingle_hooks.errors import UsageError, printable
 from mingle_hooks.install import hook as table
 from mingle_hooks.install import manifest, schedulers, slurmconf
 from mingle_hooks.install.apply import apply
@@ -21,10 +21,10 @@ from mingle_hooks.install.uninstall import removals, uninstall
 from mingle_hooks.install.verify import verify
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Any
+    from collections.abc import Mapping, Sequence
 
     from mingle_hooks.install.plan import Plan
+    from mingle_hooks.install.verify import Finding
 
 # Exit status where there is something to mend. 64 and above are errors of the command itself.
 DEVIATES = 1
@@ -36,18 +36,7 @@ _version = click.option("--slurm-version", metavar="X.Y", help="The version of S
 _home = click.option("--pbs-home", metavar="DIR", help="PBS_HOME; otherwise taken from /etc/pbs.conf.")
 
 
-class _Group(click.Group):
-    """Turn the project's errors into one line and an exit code, whoever calls the group."""
-
-    def invoke(self, ctx: click.Context) -> Any:  # noqa: ANN401 -- click's own signature
-        try:
-            return super().invoke(ctx)
-        except MingleError as wrong:
-            click.echo(f"mingle hooks: {wrong}", err=True)
-            ctx.exit(wrong.exit_code)
-
-
-@click.group(cls=_Group)
+@click.group()
 def hooks() -> None:
     """Hooks that give every job MASTER_ADDR, NODE_RANK and the rest."""
 
@@ -116,9 +105,7 @@ def verify_command(scheduler: str, **places: str | None) -> None:
     root = places["root"] or ""
     conf = slurmconf.find(root, places["slurm_conf"]) if scheduler == "slurm" else None
     found = verify(_plan(scheduler, places), _site(places), conf)
-    for finding in found:
-        mend = f"; mend: {finding.mend}" if finding.mend else ""
-        click.echo(f"{'note' if finding.note else 'BAD':5}{finding.where} {finding.what}{mend}")
+    _show(found)
     if any(not finding.note for finding in found):
         sys.exit(DEVIATES)
     click.echo("ok")
@@ -145,21 +132,64 @@ def uninstall_command(scheduler: str, *, yes: bool, dry_run: bool, root: str, sl
     uninstall(root, scheduler, found)
 
 
-def _site(places: dict[str, str | None], *, observe: bool = False) -> Site:
+@hooks.command("simulate")
+@_scheduler
+@_root
+def simulate_command(scheduler: str, root: str) -> None:
+    """Run the hooks with recorded and hostile environments; exit status 1 where one does not end with 0."""
+    from mingle_hooks.install.simulate import simulate  # noqa: PLC0415 -- only here
+
+    failed = False
+    for trial in simulate(scheduler, _site({"root": root})):
+        click.echo(f"{trial.hook:19}{trial.environment:28}status {trial.status}{trial.milliseconds:8.1f} ms")
+        for line in trial.said:
+            click.echo(f"    {printable(line)}")
+        failed = failed or trial.status != 0
+    if failed:
+        sys.exit(DEVIATES)
+
+
+@hooks.command("doctor")
+@_root
+@_conf
+@_version
+@_home
+def doctor_command(**places: str | None) -> None:
+    """Tell what is installed, what is wrong or in the way, and what a job on this host would get."""
+    from mingle_hooks.install.doctor import doctor, preview  # noqa: PLC0415 -- only here
+
+    found = list(doctor(_site(places), _where(places)))
+    _show(found)
+    host = os.uname().nodename.partition(".")[0]
+    click.echo(f"\nthe second task of two on {host}, in a step of two nodes under Slurm:")
+    click.echo("\n".join(preview(_site(places), host)) or "nothing")
+    if any(not finding.note for finding in found):
+        sys.exit(DEVIATES)
+
+
+def _show(found: Sequence[Finding]) -> None:
+    for finding in found:
+        mend = f"; mend: {finding.mend}" if finding.mend else ""
+        click.echo(f"{'note' if finding.note else 'BAD':5}{finding.where}: {finding.what}{mend}")
+
+
+def _site(places: Mapping[str, str | None], *, observe: bool = False) -> Site:
     """Return the site's settings: only the site's file counts, not what the admin's own shell has."""
     root = places.get("root") or ""
     found = site(settings.load({}, {}, system_file=root + settings.SYSTEM_FILE))
     return Site(**{**found.__dict__, "observe": True}) if observe else found
 
 
-def _plan(scheduler: str, places: dict[str, str | None], *, observe: bool = False) -> Plan:
-    root = places.get("root") or ""
+def _plan(scheduler: str, places: Mapping[str, str | None], *, observe: bool = False) -> Plan:
+    return schedulers.plan(scheduler, _site(places, observe=observe), _where(places))
+
+
+def _where(places: Mapping[str, str | None]) -> schedulers.Where:
+    root = places["root"] or ""
     if root and not os.path.isdir(root):
         raise UsageError("a directory", f"--root {root}", "making it first")
-    where = schedulers.Where(
-        root.rstrip("/"), places["slurm_conf"], _parsed(places["slurm_version"]), places["pbs_home"]
-    )
-    return schedulers.plan(scheduler, _site(places, observe=observe), where)
+    version = _parsed(places["slurm_version"])
+    return schedulers.Where(root.rstrip("/"), places["slurm_conf"], version, places["pbs_home"])
 
 
 def _parsed(version: str | None) -> tuple[int, int] | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import os
 import signal
 import sys
@@ -53,9 +54,7 @@ def run(arguments: list[str]) -> int:
         import traceback  # noqa: PLC0415 - only then
 
         traceback.print_exc()
-        return _fail(
-            arguments, "this is a bug in mingle; please report it with the lines above", MingleError.exit_code
-        )
+        return _fail(arguments, "this is a bug in mingle; please report it with the lines above", MingleError.exit_code)
 
 
 def _run(arguments: list[str]) -> int:
@@ -92,7 +91,7 @@ def _failure_text(arguments: list[str], code: int) -> str:
     from mingle_hooks.export import shells  # noqa: PLC0415 - only then
     from mingle_hooks.export.variables import leftovers  # noqa: PLC0415 - as above
 
-    asked = [after for option, after in zip(arguments, arguments[1:], strict=False) if option == "--shell"]
+    asked = [after for option, after in itertools.pairwise(arguments) if option == "--shell"]
     asked += [option.removeprefix("--shell=") for option in arguments if option.startswith("--shell=")]
     shell = (asked or [os.environ.get("MINGLE_SHELL", "")])[-1]
     return shells.failure(shell if shell in shells.SHELLS else "sh", code, leftovers(os.environ))

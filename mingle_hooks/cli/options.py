@@ -22,9 +22,5 @@ def settings_options(command: Callable[..., Any]) -> Callable[..., Any]:
                 kind = {"is_flag": True, "default": None}
             text = setting.help[0].upper() + setting.help[1:] + "."
             command = click.option(setting.option, setting.name, help=text, **kind)(command)
-    command = click.option("--explain", is_flag=True, help="Tell on stderr where each value comes from.")(
-        command
-    )
-    return click.option(
-        "--no-wait", is_flag=True, help="Ask nobody: print what the scheduler alone can tell."
-    )(command)
+    command = click.option("--explain", is_flag=True, help="Tell on stderr where each value comes from.")(command)
+    return click.option("--no-wait", is_flag=True, help="Ask nobody: print what the scheduler alone can tell.")(command)

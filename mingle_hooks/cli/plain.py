@@ -15,12 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 FLAGS = {"--explain": "explain", "--no-wait": "no_wait"}
-FLAGS |= {
-    setting.option: setting.name for setting in TABLE if setting.option and setting.read is values.switch
-}
-OPTIONS = {
-    setting.option: setting.name for setting in TABLE if setting.option and setting.option not in FLAGS
-}
+FLAGS |= {setting.option: setting.name for setting in TABLE if setting.option and setting.read is values.switch}
+OPTIONS = {setting.option: setting.name for setting in TABLE if setting.option and setting.option not in FLAGS}
 
 
 class Call(NamedTuple):

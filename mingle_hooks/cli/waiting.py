@@ -51,9 +51,7 @@ class Waiting:
         if self._quiet or waited < SILENT_S:
             return
         of = f" of {progress.nodes}" if progress.nodes else ""
-        text = printable(
-            f"{progress.inside}{of} nodes in after {waited:.0f} s, waiting for {progress.missing}", 200
-        )
+        text = printable(f"{progress.inside}{of} nodes in after {waited:.0f} s, waiting for {progress.missing}", 200)
         if self._is_terminal:
             self._write(f"{CLEAR}mingle: {text}")
             self._is_dirty = True

@@ -18,12 +18,9 @@ LONGEST_VALUE = 60  # characters
 def explain(variables: Sequence[Variable]) -> str:
     """Return an aligned table for stderr, with control characters escaped."""
     rows = [("NAME", "VALUE", "SOURCE", "WHAT LOST")]
-    rows += [
-        (v.name, printable(v.value, LONGEST_VALUE), printable(v.source), printable(v.lost)) for v in variables
-    ]
+    rows += [(v.name, printable(v.value, LONGEST_VALUE), printable(v.source), printable(v.lost)) for v in variables]
     widths = [max(len(row[column]) for row in rows) for column in range(3)]
     lines = [
-        "  ".join([*(cell.ljust(width) for cell, width in zip(row, widths, strict=False)), row[3]])
-        for row in rows
+        "  ".join([*(cell.ljust(width) for cell, width in zip(row, widths, strict=False)), row[3]]) for row in rows
     ]
     return "".join(f"{line.rstrip()}\n" for line in lines)

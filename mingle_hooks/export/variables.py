@@ -37,9 +37,7 @@ def files(view: View, names: Iterable[str]) -> tuple[File, ...]:
     return tuple(wanted.values())
 
 
-def variables(
-    view: View, names: Iterable[str], paths: Mapping[str, str] | None = None
-) -> tuple[Variable, ...]:
+def variables(view: View, names: Iterable[str], paths: Mapping[str, str] | None = None) -> tuple[Variable, ...]:
     """Return all variables in order: the world's, the frameworks', and MINGLE_EXPORTS.
 
     `paths` tells where the caller wrote each of `files(view, names)`, by name. What is not known, a None in
@@ -100,9 +98,7 @@ def _world(view: View) -> dict[str, str | None]:
     return {name: None if value is None else str(value) for name, value in found.items()}
 
 
-def _settings(
-    view: View, names: tuple[str, ...], paths: Mapping[str, str] | None
-) -> dict[str, tuple[str, str]]:
+def _settings(view: View, names: tuple[str, ...], paths: Mapping[str, str] | None) -> dict[str, tuple[str, str]]:
     """Return name -> (value, framework) for all frameworks, with the paths of their files."""
     found: dict[str, tuple[str, str]] = {}
     for name in names:

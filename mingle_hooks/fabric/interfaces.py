@@ -114,9 +114,7 @@ def interfaces(sys_class_net: str = "/sys/class/net") -> tuple[Interface, ...]:
     return tuple(sorted(listed, key=lambda interface: interface.ifindex))
 
 
-def _interface(
-    root: str, name: str, index: int, addresses: Iterable[IPv4Interface | IPv6Interface]
-) -> Interface:
+def _interface(root: str, name: str, index: int, addresses: Iterable[IPv4Interface | IPv6Interface]) -> Interface:
     speed = attribute(f"{root}/{name}/speed")
     # -1, also as an unsigned number, is the kernel's "unknown".
     known = speed.isdecimal() and 0 < int(speed) < 2**32 - 1

@@ -16,6 +16,7 @@ DIGEST_BYTES = 8
 LAST_EPOCH = 2**31
 # An address, or the name that a user exported as MASTER_ADDR.
 MASTER_ADDR = re.compile(r"[A-Za-z0-9_:][A-Za-z0-9_.:%-]{0,252}")
+ROW = ("rank", "host", "address", "slots")
 
 
 def parse(body: Body) -> Body:
@@ -48,9 +49,9 @@ def _roster(rows: object, nodes: int) -> list[list[object]]:
 
 
 def _row(row: object, rank: int) -> list[object]:
-    if not isinstance(row, list) or len(row) != 4:
+    if not isinstance(row, list) or len(row) != len(ROW):
         raise WireError("roster: not a row")
-    body = dict(zip(("rank", "host", "address", "slots"), row, strict=True))
+    body = dict(zip(ROW, row, strict=True))
     host = text(body, "host", 253)
     if not HOSTNAME.fullmatch(host):
         raise WireError("roster: not a host name")

@@ -162,7 +162,7 @@ def dial(address: str, port: int) -> socket.socket:
     socket.inet_pton(family, address.partition("%")[0])
     sock = socket.socket(family, socket.SOCK_STREAM)
     try:
-        sock.setblocking(False)
+        sock.settimeout(0)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         host, _, zone = address.partition("%")
         where = (host, port, 0, int(zone or 0)) if family == socket.AF_INET6 else (host, port)

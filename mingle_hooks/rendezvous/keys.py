@@ -166,9 +166,7 @@ def _make(directory: str) -> None:
     except FileExistsError:
         return  # somebody was faster: theirs is the key
     except OSError as wrong:
-        raise SecretError(
-            f"to make a key in {directory}", f"{wrong.strerror}", _remedy(f"{directory}/key")
-        ) from None
+        raise SecretError(f"to make a key in {directory}", f"{wrong.strerror}", _remedy(f"{directory}/key")) from None
 
 
 def _read(path: str, *, within: int | None = None) -> Key | None:

@@ -97,7 +97,7 @@ class Leader:
         mine = roster.entry(me.member)
         mine.reached = {index: offer.address for index, offer in enumerate(terms.offers)}
         for listener in self._listeners:
-            listener.setblocking(False)
+            listener.settimeout(0)
             loop.watch(listener, READ, lambda _events, listener=listener: self._accept(listener))  # type: ignore[misc]
         self._progress(0)
         self._sweep()
@@ -167,7 +167,7 @@ class Leader:
             self.state = "gathering"
 
     def give_up(self, after_s: int) -> None:
-        """The time of the leader, or of a member, is over: fail for all, and say who was missing."""
+        """Fail for all as the leader's or a member's time is over, and say who was missing."""
         if self.roster.complete and self.state == "gathering":
             short = self.roster.short_of([offer.address for offer in self.terms.offers])
             self.fail(Failure("network", (self.me.host, short)))
@@ -189,7 +189,7 @@ class Leader:
     # What visitors do.
 
     def checked_in(self, visitor: Visitor, checkin: Checkin) -> None:
-        """A member has proved itself and said who it is."""
+        """Take in a member that has proved itself and said who it is, or tell it why not."""
         if self.state == "failed" and self.failure is not None:
             visitor.tell(wire.FAILED, self.failure.body())
             self._told.add(checkin.member)
@@ -222,26 +222,26 @@ class Leader:
         self._on_change()
 
     def reached(self, member: bytes, offer: int, own_address: str) -> None:
-        """A member has connected to one of the addresses that it was offered."""
+        """Note that a member has connected to one of the addresses that it was offered."""
         if offer < len(self.terms.offers):
             self.roster.reach(member, offer, own_address)
             self._consider()
 
     def is_ready(self, member: bytes, epoch: int) -> None:
-        """A member holds its answer and will wait for the word."""
+        """Note that a member holds its answer and will wait for the word."""
         if self.state == "closing" and epoch == self._epoch:
             self._ready.add(member)
             if len(self._ready) == len(self.roster) - 1:
                 self._commit()
 
     def is_done(self, member: bytes) -> None:
-        """A member has the world."""
+        """Note that a member has the world."""
         if self.state == "formed":
             self._done.add(member)
             self._on_change()
 
     def lost(self, visitor: Visitor) -> None:
-        """A connection has ended; once more changes nothing."""
+        """Forget a connection that has ended; once more changes nothing."""
         self._connections.pop(visitor, None)
         self._strangers.pop(visitor, None)
         if self.state in ("failed", "formed"):
@@ -259,7 +259,7 @@ class Leader:
         self._on_change()
 
     def proved(self, visitor: Visitor) -> None:
-        """A visitor holds the key."""
+        """Note that a visitor holds the key."""
         self._strangers.pop(visitor, None)
 
     def knocked(self, address: str) -> None:
@@ -381,7 +381,7 @@ class Leader:
                     next(iter(self._strangers)).leave()
                 return
             try:
-                sock.setblocking(False)
+                sock.settimeout(0)
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 visitor = Visitor(self, self._loop, sock, where[0], self._attempt, self._secret)
             except OSError:  # it has gone already

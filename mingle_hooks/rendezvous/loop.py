@@ -45,7 +45,9 @@ class Loop:
     def __enter__(self) -> Loop:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self._selector.close()
 
     def watch(self, sock: socket.socket, events: int, call: Callable[[int], None]) -> None:

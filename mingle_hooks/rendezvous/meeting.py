@@ -15,7 +15,6 @@ from mingle_hooks.rendezvous.knocks import Knocks
 from mingle_hooks.rendezvous.loop import Loop
 from mingle_hooks.rendezvous.member import Membership, Progress
 from mingle_hooks.rendezvous.search import REST_S, Found, Lead, Search
-from mingle_hooks.rendezvous.watcher import Watcher
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
     from mingle_hooks.rendezvous.leader import Leader
     from mingle_hooks.rendezvous.request import Request
     from mingle_hooks.rendezvous.standing import Standing
+    from mingle_hooks.rendezvous.watcher import Watcher
     from mingle_hooks.rendezvous.wire import Body
 
 # Multicast costs 50 ms of processor to load; where another way may answer first, it gets this head start.
@@ -123,7 +123,7 @@ class Meeting:
         return self._answer
 
     def _stand(self) -> None:
-        from mingle_hooks.rendezvous.standing import stand
+        from mingle_hooks.rendezvous.standing import stand  # noqa: PLC0415 - 5 ms that most members do not need
 
         self._standing = stand(self._loop, self._request, self._secret, self._me, self._leader_changed)
         if self._standing is not None:
@@ -232,10 +232,12 @@ class Meeting:
             nodes=request.nodes,
         )
 
-    def _relayed(self, address: str, leader: str) -> None:
-        if address not in self._reported and len(self._reported) < MOST_REPORTS:
-            self._reported.add(address)
-            self._watcher.note(f"{address} only hands on what {leader} says: not used")
+    def _relayed(self, lead: Lead, leader: Lead) -> None:
+        """Go round somebody who hands on what the leader says: a thief, or a service's address before a pod's own."""
+        if lead.address not in self._reported and len(self._reported) < MOST_REPORTS:
+            self._reported.add(lead.address)
+            self._watcher.note(f"{lead.address} only hands on what {leader.address} says: asking that itself")
+        self._search.found(leader)
 
     def _mismatch(self, address: str) -> None:
         self._mismatches.add(address)
@@ -260,7 +262,7 @@ class Meeting:
         )
 
     def _found(self, found: Found) -> None:
-        """A leader has proved itself: join it, unless it is this member, no better, or a rival."""
+        """Join a leader that has proved itself, unless it is this member, no better, or a rival."""
         leader, membership = self._leader, self._membership
         if found.leader == self._me.member:
             self._drop(found, rest_s=3600.0)
@@ -316,7 +318,7 @@ class Meeting:
         prefer = self._request.prefer
         if not prefer:
             return True
-        from mingle_hooks.fabric.interfaces import is_preferred
+        from mingle_hooks.fabric.interfaces import is_preferred  # noqa: PLC0415 - only where --iface is given
 
         return is_preferred(own_address, prefer)
 

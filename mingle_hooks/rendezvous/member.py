@@ -116,7 +116,7 @@ class Membership:
         if not isinstance(offers, list) or len(offers) > MOST_OFFERS or self._probes:
             raise wire.WireError("offers")
         for offer in offers:
-            if not isinstance(offer, list) or len(offer) != 2 or type(offer[0]) is not int:
+            if not isinstance(offer, list) or len(offer) != 2 or type(offer[0]) is not int:  # noqa: PLR2004 - a pair
                 raise wire.WireError("offers")
             address = wire.address({"address": offer[1]}, "address")
             self._probes.append(_Probe(self, offer[0], address, port))
@@ -127,7 +127,7 @@ class Membership:
         # A leader tells this only while it gathers: an earlier answer will never be confirmed.
         self.state, self.answer = "waiting", None
         knocks = body.get("knocks")
-        if not isinstance(knocks, list) or len(knocks) > 64:
+        if not isinstance(knocks, list) or len(knocks) > 64:  # noqa: PLR2004 - far above what a leader sends
             raise wire.WireError("knocks")
         self.progress = Progress(
             wire.integer(body, "in", 0, 10**6),
@@ -164,7 +164,7 @@ def _endpoints(body: wire.Body) -> list[tuple[str, int]]:
     return [
         (wire.address({"address": row[0]}, "address"), wire.integer({"port": row[1]}, "port", 1, 65535))
         for row in rows
-        if isinstance(row, list) and len(row) == 2
+        if isinstance(row, list) and len(row) == 2  # noqa: PLR2004 - a pair
     ]
 
 

@@ -47,7 +47,7 @@ def _is_wanted(
 
 def named(master_addr: str, timeout_s: float) -> tuple[Offer, ...]:
     """Return the addresses of the MASTER_ADDR that the user exported; NetworkError where it has none."""
-    import ipaddress
+    import ipaddress  # noqa: PLC0415 - 3 ms that only this needs
 
     addresses = resolve(master_addr, timeout_s)
     if not addresses:
@@ -56,4 +56,5 @@ def named(master_addr: str, timeout_s: float) -> tuple[Offer, ...]:
             master_addr,
             "unset MASTER_ADDR, or an address, or a name that this host's resolver knows",
         )
-    return tuple(Offer(a, loopback=ipaddress.ip_address(a.partition("%")[0]).is_loopback) for a in addresses)[:MOST_OFFERS]
+    loopback = [ipaddress.ip_address(address.partition("%")[0]).is_loopback for address in addresses]
+    return tuple(map(Offer, addresses, loopback))[:MOST_OFFERS]

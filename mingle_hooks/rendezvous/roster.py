@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
     from mingle_hooks.rendezvous.checkin import Checkin
 
+# Missing ranks that a message names; gaps between them would make it long.
+MOST_SHOWN = 64
 # The leader binds these before it hears from the others, so it has to know them.
 _LEADERS = ("MASTER_ADDR", "MASTER_PORT")
 
@@ -139,7 +141,9 @@ class Roster:
             return f"{count} more"
         if len(self._hosts) == nodes:
             return fold([self._hosts[rank] for rank in absent])
-        return "rank " + fold([str(rank) for rank in absent[:64]]) + (" and more" if len(absent) > 64 else "")
+        return (
+            "rank " + fold([str(rank) for rank in absent[:MOST_SHOWN]]) + (" and more" if absent[MOST_SHOWN:] else "")
+        )
 
     def seats(self, offer: int | None) -> list[tuple[Entry, Seat]]:
         """Give each member its rank: the one it claimed, else in the order of host names, the leader 0."""
@@ -165,7 +169,10 @@ class Roster:
             if name == "nodes":
                 return Failure("nodes", (said[0], said[1].label, value, entry.label))
             return Failure("given", (name, f"{said[0]} on {said[1].label}", f"{value} on {entry.label}"))
-        nodes = checkin.nodes or self.nodes
+        return self._no_room(entry)
+
+    def _no_room(self, entry: Entry) -> Failure | None:
+        checkin, nodes = entry.checkin, entry.checkin.nodes or self.nodes
         if checkin.rank is not None:
             if checkin.rank in self._ranks:
                 return Failure("rank", (str(checkin.rank), self._ranks[checkin.rank].label, entry.label))

@@ -58,7 +58,7 @@ class Found(NamedTuple):
 class Search:
     """All calls under way. `on_found` gets each leader, `on_mismatch` each address that shows another key.
 
-    `on_relay` gets an address where somebody hands on what the leader says, and where the leader really is:
+    `on_relay` gets a lead where somebody hands on what the leader says, and where the leader really is:
     who relays could stop doing so at the worst time.
     """
 
@@ -69,7 +69,7 @@ class Search:
         secret: Secret,
         on_found: Callable[[Found], None],
         on_mismatch: Callable[[str], None],
-        on_relay: Callable[[str, str], None],
+        on_relay: Callable[[Lead, Lead], None],
     ) -> None:
         self.loop, self.attempt, self.secret = loop, attempt, secret
         self.on_found, self.on_mismatch, self.on_relay = on_found, on_mismatch, on_relay
@@ -100,7 +100,7 @@ class Search:
         self._resting[lead.address, lead.port] = self.loop.clock() + delay_s
 
     def forget(self, lead: Lead) -> None:
-        """A call is over."""
+        """Drop a call that is over."""
         self._calls.pop((lead.address, lead.port), None)
 
     def close(self) -> None:
@@ -156,7 +156,7 @@ class _Call:
         if at != self._channel.far_end():
             self._channel.close()
             search.rest(self._lead, REST_AFTER_MISMATCH_S)
-            search.on_relay(self._lead.address, at)
+            search.on_relay(self._lead, Lead(*wire.split(at), self._lead.way))
             return
         session = wire.Session(search.secret, self._nonce, theirs, b"member", b"leader")
         search.on_found(Found(self._lead, self._channel, session, leader, ticket, host))

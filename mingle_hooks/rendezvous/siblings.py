@@ -65,17 +65,17 @@ def other(directory: str, local_rank: int, timeout_s: float) -> Body:
     """Return the answer that this node's first task got, or raise what it raised."""
     began = time.monotonic()
     with _connect(directory, began + timeout_s, timeout_s) as sock:
-        sock.sendall(str(local_rank).encode() + b"\n")
         # The first task may use all of its time, and then some for the world to close and to tell others.
         sock.settimeout(timeout_s + CLOSING_S + LINGER_S + 1.0)
         data = b""
         try:
+            sock.sendall(str(local_rank).encode() + b"\n")
             while chunk := sock.recv(1 << 16):
                 data += chunk
                 if len(data) > MOST_BYTES:
                     break
-        except TimeoutError:
-            pass
+        except OSError:  # a timeout, or the first task was killed
+            data = b""
     if not data.endswith(b"\n"):
         raise MissingError(
             "an answer from this node's first task (local rank 0)", "it ended without one", "a look at its output"
@@ -132,7 +132,7 @@ def _gather(
         if rank is None:
             sock.close()
         elif rank in siblings or not 0 < rank < count:
-            sock.close()
+            siblings[count] = sock  # to be told as well
             raise ConflictError(
                 f"each local rank from 1 to {count - 1} once",
                 f"local rank {rank} again or beyond",
@@ -152,7 +152,7 @@ def _greeting(sock: socket.socket) -> int | None:
         greeting = sock.recv(MOST_GREETING_BYTES)
     except OSError:
         return None
-    return int(greeting) if greeting.strip().isdigit() and len(greeting) < 8 else None
+    return int(greeting) if greeting.strip().isdigit() and len(greeting) < 8 else None  # noqa: PLR2004 - "65535\n"
 
 
 def _tell(siblings: dict[int, socket.socket], body: dict[str, Any]) -> None:
@@ -170,7 +170,7 @@ def _connect(directory: str, deadline: float, timeout_s: float) -> socket.socket
         sock = socket.socket(socket.AF_UNIX)
         try:
             if not runtime.is_private(directory):  # not made yet, or not by this user
-                raise FileNotFoundError(directory)
+                raise FileNotFoundError(directory)  # noqa: TRY301
             sock.connect(f"{directory}/{SOCKET}")
         except (FileNotFoundError, ConnectionRefusedError):
             sock.close()

@@ -7,7 +7,6 @@ import resource
 from typing import TYPE_CHECKING, NamedTuple
 
 from mingle_hooks.errors import NetworkError
-from mingle_hooks.rendezvous.checkin import Checkin
 from mingle_hooks.rendezvous.doors import Doors, check_in_ports
 from mingle_hooks.rendezvous.leader import Leader, Offer, Terms
 from mingle_hooks.rendezvous.lookup import is_local, resolve
@@ -20,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from mingle_hooks.rendezvous.attempt import Secret
+    from mingle_hooks.rendezvous.checkin import Checkin
     from mingle_hooks.rendezvous.loop import Loop
     from mingle_hooks.rendezvous.request import Request
 
@@ -46,9 +46,7 @@ class Standing(NamedTuple):
         resource.setrlimit(resource.RLIMIT_NOFILE, self.limits)
 
 
-def stand(
-    loop: Loop, request: Request, secret: Secret, me: Checkin, on_change: Callable[[], None]
-) -> Standing | None:
+def stand(loop: Loop, request: Request, secret: Secret, me: Checkin, on_change: Callable[[], None]) -> Standing | None:
     """Return the leader that this member is or may become, None where it can be neither."""
     if request.rank not in (0, None):
         return None
@@ -64,9 +62,7 @@ def stand(
         terms = Terms(what, opened.master, 0 if request.rank == 0 else _ticket())
         roster = Roster(me, request.hosts)
         most_strangers = _allow_open_files(request.nodes)
-        leader = Leader(
-            loop, request.attempt, secret, roster, me, terms, opened.sockets, on_change, most_strangers
-        )
+        leader = Leader(loop, request.attempt, secret, roster, me, terms, opened.sockets, on_change, most_strangers)
     except BaseException:
         opened.close()
         resource.setrlimit(resource.RLIMIT_NOFILE, limits)

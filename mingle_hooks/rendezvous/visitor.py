@@ -10,7 +10,6 @@ from mingle_hooks.rendezvous.answer import LAST_EPOCH
 from mingle_hooks.rendezvous.channel import Channel
 from mingle_hooks.rendezvous.checkin import MEMBER_BYTES, Checkin
 from mingle_hooks.rendezvous.failure import LONGEST_PART, Failure
-from mingle_hooks.rendezvous.roster import Entry
 
 if TYPE_CHECKING:
     import socket
@@ -18,6 +17,7 @@ if TYPE_CHECKING:
     from mingle_hooks.rendezvous.attempt import Attempt, Secret
     from mingle_hooks.rendezvous.leader import Leader
     from mingle_hooks.rendezvous.loop import Loop
+    from mingle_hooks.rendezvous.roster import Entry
 
 
 class Visitor:

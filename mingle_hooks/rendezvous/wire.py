@@ -48,6 +48,9 @@ MOST_MEMBER_BYTES = 8 * 1024
 # A leader's frame: the roster of 65,536 members at some 100 bytes each.
 MOST_LEADER_BYTES = 8 * 1024 * 1024
 
+# Digits of an IPv6 zone's number: what fits into 32 bits.
+LONGEST_ZONE = 9
+
 Body = dict[str, Any]
 
 
@@ -137,7 +140,7 @@ def address(body: Body, name: str) -> str:
         socket.inet_pton(socket.AF_INET6 if ":" in host else socket.AF_INET, host)
     except OSError as error:
         raise WireError(f"{name}: not an address") from error
-    if percent and not (zone.isascii() and zone.isdigit() and len(zone) < 10):
+    if percent and not (zone.isascii() and zone.isdigit() and len(zone) <= LONGEST_ZONE):
         raise WireError(f"{name}: not a zone's number")
     return value
 
@@ -145,6 +148,13 @@ def address(body: Body, name: str) -> str:
 def endpoint(where: tuple[Any, ...]) -> str:
     """Return one end of a connection as text that both sides write alike: its zone differs between hosts."""
     return f"{str(where[0]).partition('%')[0]} {where[1]}"
+
+
+def split(end: str) -> tuple[str, int]:
+    """Return address and port of an endpoint that the other side wrote."""
+    where, _, port = end.rpartition(" ")
+    number = int(port) if port.isascii() and port.isdigit() and len(port) < 6 else 0  # noqa: PLR2004 - up to 65535
+    return address({"address": where}, "address"), integer({"port": number}, "port", 1, 65535)
 
 
 def hexadecimal(body: Body, name: str, size: int) -> bytes:

@@ -78,9 +78,7 @@ class JobFacts(_Fields):
         return hash(self[:-1])
 
     def __repr__(self) -> str:
-        shown = (
-            f"{name}={value!r}" for name, value in zip(self._fields, self, strict=True) if name != "cookie"
-        )
+        shown = (f"{name}={value!r}" for name, value in zip(self._fields, self, strict=True) if name != "cookie")
         return f"JobFacts({', '.join(shown)})"
 
     def _check(self) -> None:

@@ -77,9 +77,7 @@ def _elements(text: str) -> list[str]:
         end = _end(_ELEMENT, text, at)
         after = _end(_SEPARATORS, text, end)
         if end == at or (after == end and end < len(text)):
-            raise _bad(
-                "host names with matching brackets", f"{text[end : end + 40]!r} at character {end + 1}"
-            )
+            raise _bad("host names with matching brackets", f"{text[end : end + 40]!r} at character {end + 1}")
         found.append(text[at:end])
         at = after
     return found
@@ -150,6 +148,4 @@ def _folded(prefix: str, suffix: str, numbers: list[str]) -> str:
 
 
 def _bad(expected: str, seen: str) -> FactsError:
-    return FactsError(
-        f"a host list with {expected}", seen, "scontrol show hostnames on it, or --nodes and --rank"
-    )
+    return FactsError(f"a host list with {expected}", seen, "scontrol show hostnames on it, or --nodes and --rank")

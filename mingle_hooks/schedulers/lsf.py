@@ -69,7 +69,5 @@ def _counted(text: str) -> nodefile.Slots:
 
 def _words(text: str) -> list[str]:
     if len(text) > LONGEST_TEXT:
-        raise FactsError(
-            f"a host list of at most {LONGEST_TEXT} characters", f"{len(text)}", "--nodes and --rank"
-        )
+        raise FactsError(f"a host list of at most {LONGEST_TEXT} characters", f"{len(text)}", "--nodes and --rank")
     return text.split()

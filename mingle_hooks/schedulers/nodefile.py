@@ -80,6 +80,4 @@ def _some(slots: Slots, path: str) -> Slots:
 
 
 def _bad(path: str, seen: str) -> FactsError:
-    return FactsError(
-        f"a node file with a host on each line in {path}", seen, "ls -l on it, or --nodes and --rank"
-    )
+    return FactsError(f"a node file with a host on each line in {path}", seen, "ls -l on it, or --nodes and --rank")

@@ -95,9 +95,7 @@ def _in_step(
     )
 
 
-def _in_job(
-    read: Variables, job_id: str, hosts: tuple[str, ...], components: list[tuple[str, ...]]
-) -> JobFacts:
+def _in_job(read: Variables, job_id: str, hosts: tuple[str, ...], components: list[tuple[str, ...]]) -> JobFacts:
     """Return the facts of the batch script or of salloc's shell, whose own task numbers say nothing."""
     if components:
         hosts = tuple(dict.fromkeys(host for component in components for host in component))

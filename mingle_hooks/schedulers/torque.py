@@ -37,9 +37,7 @@ def facts(environ: Mapping[str, str]) -> JobFacts | None:
     slots = nodefile.read(path)
     is_batch = len(slots) > 1 and node_rank in (0, None) and read.number("task", "PBS_TASKNUM") in (0, 1)
     gpus = _gpus(read, tuple(slots), 0 if is_batch else node_rank)
-    return of_slots(
-        read, slots, scheduler="torque", job_id=job_id, node_rank=node_rank, is_batch=is_batch, gpus=gpus
-    )
+    return of_slots(read, slots, scheduler="torque", job_id=job_id, node_rank=node_rank, is_batch=is_batch, gpus=gpus)
 
 
 def _without_nodefile(read: Variables, job_id: str, node_rank: int | None) -> JobFacts:

@@ -38,9 +38,7 @@ class Variables:
             if not value:
                 continue
             if len(value) > LONGEST_ID or not value.isprintable() or not re.fullmatch(pattern, value):
-                raise _bad(
-                    name, f"at most {LONGEST_ID} printable characters like {pattern}", value, secret=secret
-                )
+                raise _bad(name, f"at most {LONGEST_ID} printable characters like {pattern}", value, secret=secret)
             self.sources[fact] = name
             return value
         return None

@@ -16,14 +16,30 @@ from mingle_hooks.cli import plain
 from mingle_hooks.cli.options import settings_options
 
 WORDS = st.sampled_from(
-    [*plain.OPTIONS, *plain.FLAGS, "x", "4", "--", "-h", "--help", "", "--id=a", "--id=", "--quiet=1", "a b", "=", "-", "--no"]
+    [
+        *plain.OPTIONS,
+        *plain.FLAGS,
+        "x",
+        "4",
+        "--",
+        "-h",
+        "--help",
+        "",
+        "--id=a",
+        "--id=",
+        "--quiet=1",
+        "a b",
+        "=",
+        "-",
+        "--no",
+    ]
 )
 
 
 def by_click(command: str, words: list[str]) -> tuple[dict[str, Any], tuple[str, ...]] | None:
     """Return what click makes of a command line, None where it complains."""
 
-    def callback(**options: Any) -> dict[str, Any]:
+    def callback(**options: Any) -> dict[str, Any]:  # noqa: ANN401 - one for each option
         return options
 
     wrapped = settings_options(callback)
@@ -65,7 +81,16 @@ def test_plain_command_lines_need_no_click(words: list[str], options: dict[str, 
 
 @pytest.mark.parametrize(
     "words",
-    [[], ["key"], ["env", "--help"], ["env", "x"], ["env", "--id"], ["env", "--id", "--nodes"], ["exec", "true"], ["exec", "--"]],
+    [
+        [],
+        ["key"],
+        ["env", "--help"],
+        ["env", "x"],
+        ["env", "--id"],
+        ["env", "--id", "--nodes"],
+        ["exec", "true"],
+        ["exec", "--"],
+    ],
 )
 def test_everything_else_is_left_to_click(words: list[str]) -> None:
     """Help, mistakes and other commands."""
@@ -80,11 +105,32 @@ def test_a_member_loads_nothing_that_it_does_not_use() -> None:
         "print(*sorted(sys.modules))"
     )
     done = subprocess.run(
-        [sys.executable, "-I", "-c", script], check=True, capture_output=True, text=True, env={"PATH": os.environ["PATH"]}
+        [sys.executable, "-I", "-c", script],
+        check=True,
+        capture_output=True,
+        text=True,
+        env={"PATH": os.environ["PATH"]},
     )
     loaded = set(done.stdout.split())
     assert {"mingle_hooks.join", "mingle_hooks.rendezvous.member"} <= loaded
-    for name in ("click", "jinja2", "multicast_expert", "ifaddr", "asyncio", "dataclasses", "inspect", "ctypes", "tomllib"):
+    for name in (
+        "click",
+        "jinja2",
+        "multicast_expert",
+        "ifaddr",
+        "asyncio",
+        "dataclasses",
+        "inspect",
+        "ctypes",
+        "tomllib",
+    ):
         assert name not in loaded
-    for name in ("subprocess", "pathlib", "threading", "ipaddress", "importlib.metadata", "mingle_hooks.rendezvous.leader"):
+    for name in (
+        "subprocess",
+        "pathlib",
+        "threading",
+        "ipaddress",
+        "importlib.metadata",
+        "mingle_hooks.rendezvous.leader",
+    ):
         assert name not in loaded

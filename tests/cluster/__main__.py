@@ -58,9 +58,7 @@ def shell(hosts: Hosts, user: str) -> int:
     else:
         # As one argument, for srun would take the commands that follow it for its tasks' input.
         argv, stdin = ["bash", "-c", sys.stdin.read()], subprocess.DEVNULL
-    process = hosts[0].popen(
-        argv, env=env, user=user, stdin=stdin, stdout=None, stderr=None, start_new_session=False
-    )
+    process = hosts[0].popen(argv, env=env, user=user, stdin=stdin, stdout=None, stderr=None, start_new_session=False)
     return process.wait()
 
 

@@ -208,7 +208,5 @@ def hold(plan: dict[str, Any]) -> None:
 
 if __name__ == "__main__":
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(
-            number, signal.SIG_IGN
-        )  # Only the end of the owner ends the hosts, and that is certain.
+        signal.signal(number, signal.SIG_IGN)  # Only the end of the owner ends the hosts, and that is certain.
     hold(json.loads(sys.stdin.readline()))

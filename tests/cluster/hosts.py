@@ -223,22 +223,13 @@ class Hosts:
     def apply_switch_rules(self) -> None:
         """Make the hosts' rules for what leaves them the only ones on the switch."""
         assert self._holder is not None
-        ports = {
-            network.port_name(n, h.number): h.port_rules
-            for h in self
-            if h.port_rules
-            for n in network.NETWORKS
-        }
+        ports = {network.port_name(n, h.number): h.port_rules for h in self if h.port_rules for n in network.NETWORKS}
         self.nft(self._holder.pid, network.switch_rules(ports))
 
     def processes(self) -> dict[int, str]:
         """Return pid -> command line of all that runs on the hosts, the holders left out."""
         held = {host.pid for host in self} | {self._holder.pid if self._holder else 0}
-        return {
-            pid: command_line(pid)
-            for pid, tag in holder.tagged().items()
-            if tag == self.tag and pid not in held
-        }
+        return {pid: command_line(pid) for pid, tag in holder.tagged().items() if tag == self.tag and pid not in held}
 
     def close(self) -> None:
         """End all that runs on the hosts, and the hosts; raise AssertionError when something is left."""

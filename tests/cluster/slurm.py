@@ -108,9 +108,7 @@ class SlurmCluster:
             munge = ["--socket=/run/munge/munge.socket.2", "--pid-file=/run/munge/munged.pid"]
             more = ["--log-file=/run/munge/munged.log", "--seed-file=/run/munge/munged.seed"]
             self._daemon(host, "munged", ["munged", "--foreground", "--force", *munge, *more])
-        self.until(
-            lambda: all(_is_there(h, "/run/munge/munge.socket.2") for h in self.hosts), "munge sockets"
-        )
+        self.until(lambda: all(_is_there(h, "/run/munge/munge.socket.2") for h in self.hosts), "munge sockets")
         self._daemon(self.controller, "slurmctld", ["slurmctld", "-D"])
         self.until(lambda: not self.controller.run(["scontrol", "ping"]).returncode, "slurmctld")
         for host in self.hosts:
@@ -205,7 +203,9 @@ class SlurmCluster:
         self.controller.run(["scontrol", "requeue", job], check=True)
         # Slurm holds a requeued job back for two minutes, in case its nodes were the cause.
         self.until(lambda: "PENDING" in self.states(job), f"pending job {job}")
-        self.controller.run(["scontrol", "update", f"jobid={job}", "starttime=now"], check=True)
+        # Not in the same second: a credential's time is in whole seconds, and slurmd would take the new life's
+        # for the old one's, which it has just revoked.
+        self.controller.run(["scontrol", "update", f"jobid={job}", "starttime=now+2"], check=True)
 
     def sinfo(self) -> dict[str, str]:
         """Return host name -> state, such as idle, allocated, drained."""
@@ -214,9 +214,7 @@ class SlurmCluster:
 
     def is_idle(self) -> bool:
         """Tell whether every host is idle and no job is there."""
-        queue = self.controller.run(
-            ["squeue", "--noheader", "--states=all", "--format=%T"], check=True
-        ).stdout
+        queue = self.controller.run(["squeue", "--noheader", "--states=all", "--format=%T"], check=True).stdout
         return set(self.sinfo().values()) == {"idle"} and set(queue.split()) <= ENDED
 
     def wait_idle(self, timeout: float = READY_S) -> None:

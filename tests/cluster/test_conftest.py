@@ -47,18 +47,14 @@ def test_a_test_that_leaves_something_behind_fails(tmp_path: Path, complaint: st
 
 def test_skips_for_want_of_something_are_counted_at_the_very_end(tmp_path: Path) -> None:
     """The last lines of a run say what could not be tested, and for want of what."""
-    body = (
-        "import pytest\n@pytest.mark.parametrize('n', [1, 2])\ndef test(n): pytest.skip('for want of a moon')"
-    )
+    body = "import pytest\n@pytest.mark.parametrize('n', [1, 2])\ndef test(n): pytest.skip('for want of a moon')"
     done = run_pytest(tmp_path, body)
     assert "NOT EVERYTHING WAS TESTED" in done.stdout
     assert "SKIPPED FOR WANT OF: a moon (2 tests)" in "\n".join(done.stdout.splitlines()[-2:])
     assert done.returncode == 0
 
 
-def test_a_user_who_is_not_root_gets_loud_skips_and_no_failure(
-    hosts: Callable[..., Hosts], alice: str
-) -> None:
+def test_a_user_who_is_not_root_gets_loud_skips_and_no_failure(hosts: Callable[..., Hosts], alice: str) -> None:
     """Without root the tests that need hosts or Slurm are skipped for want of it."""
     its = PROJECT / "tests" / "cluster" / "test_slurm_cluster.py"
     argv = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(its)]

@@ -64,9 +64,7 @@ for _ in range(20):
 CONNECT = "import socket, sys; socket.create_connection((sys.argv[1], int(sys.argv[2])), timeout=1)"
 
 
-def heard(
-    hosts: Hosts, *, group: str = "239.255.1.2", iface: str = "eth0", count: int = 1, wait_s: float = 10
-) -> int:
+def heard(hosts: Hosts, *, group: str = "239.255.1.2", iface: str = "eth0", count: int = 1, wait_s: float = 10) -> int:
     """Return how many of `count` datagrams from the first host reach the second one."""
     listener = hosts[1].popen([sys.executable, "-c", LISTEN, group, iface, str(wait_s)])
     assert listener.stdout is not None
@@ -103,9 +101,7 @@ def test_each_host_sees_its_own_name_interfaces_and_addresses(hosts: Callable[..
 
 @pytest.mark.parametrize("iface", ["eth0", "ib0"])
 @pytest.mark.parametrize("ipv6", [False, pytest.param(True, marks=WITH_IPV6)])
-def test_hosts_reach_each_other_over_both_networks(
-    hosts: Callable[..., Hosts], iface: str, *, ipv6: bool
-) -> None:
+def test_hosts_reach_each_other_over_both_networks(hosts: Callable[..., Hosts], iface: str, *, ipv6: bool) -> None:
     """A connection between two hosts works over each network and family."""
     two = hosts(2)
     family = "AF_INET6" if ipv6 else "AF_INET"
@@ -126,9 +122,7 @@ def test_multicast_reaches_the_other_hosts(hosts: Callable[..., Hosts], group: s
 
 
 @pytest.mark.parametrize("group", ["239.255.1.2", pytest.param("ff15::1234", marks=WITH_IPV6)])
-def test_dropped_multicast_comes_again_when_the_firewall_is_cleared(
-    hosts: Callable[..., Hosts], group: str
-) -> None:
+def test_dropped_multicast_comes_again_when_the_firewall_is_cleared(hosts: Callable[..., Hosts], group: str) -> None:
     """drop_multicast stops datagrams to groups and nothing else, until clear_firewall."""
     two = hosts(2)
     two.drop_multicast()
@@ -299,9 +293,7 @@ time.sleep(1000)
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
-def test_nothing_is_left_when_the_owner_is_killed(
-    hosts: Callable[..., Hosts], number: signal.Signals
-) -> None:
+def test_nothing_is_left_when_the_owner_is_killed(hosts: Callable[..., Hosts], number: signal.Signals) -> None:
     """The holder ends the hosts when its owner is gone, in whatever way."""
     hosts(1)
     tests = Path(__file__).parents[1]
@@ -319,9 +311,7 @@ def test_what_a_killed_holder_left_is_ended_by_the_next_hosts(hosts: Callable[..
     """With the holder and then the owner killed, the next set of hosts, whosever it is, clears up."""
     hosts(1)
     tests = Path(__file__).parents[1]
-    with subprocess.Popen(
-        [sys.executable, "-c", OWNER], stdout=subprocess.PIPE, text=True, cwd=tests
-    ) as owner:
+    with subprocess.Popen([sys.executable, "-c", OWNER], stdout=subprocess.PIPE, text=True, cwd=tests) as owner:
         assert owner.stdout is not None
         tag, held = owner.stdout.readline().split()
         Path(f"/proc/{held}/oom_score_adj").read_text()  # it is there

@@ -52,9 +52,7 @@ def test_two_jobs_run_on_the_same_hosts_at_once(slurm: SlurmCluster, tmp_path: P
 
 def test_a_requeued_job_runs_again_and_knows_it(slurm: SlurmCluster, tmp_path: Path, alice: str) -> None:
     """After `scontrol requeue` the job runs once more with SLURM_RESTART_COUNT=1."""
-    script = (
-        f'echo "${{SLURM_RESTART_COUNT-first}}" >>{tmp_path}/runs; [ "$SLURM_RESTART_COUNT" ] || sleep 1000'
-    )
+    script = f'echo "${{SLURM_RESTART_COUNT-first}}" >>{tmp_path}/runs; [ "$SLURM_RESTART_COUNT" ] || sleep 1000'
     job = slurm.submit(script, "-N2", "--requeue", user=alice)
     slurm.until((tmp_path / "runs").exists, "first run")
     slurm.requeue(job)
@@ -90,9 +88,7 @@ def test_hooks_run_after_a_reconfigure(slurm: SlurmCluster, alice: str) -> None:
     """Lines given to `reconfigure` count from then on: a Prolog on each host, and a TaskProlog."""
     slurm.hosts[0].write("/etc/slurm/prolog.sh", "#!/bin/sh\nid -u >/run/prolog-was-here\n", mode=0o755)
     slurm.hosts[0].write("/etc/slurm/task_prolog.sh", "#!/bin/sh\necho export X=from-hook\n", mode=0o755)
-    slurm.reconfigure(
-        "PrologFlags=Alloc", "Prolog=/etc/slurm/prolog.sh", "TaskProlog=/etc/slurm/task_prolog.sh"
-    )
+    slurm.reconfigure("PrologFlags=Alloc", "Prolog=/etc/slurm/prolog.sh", "TaskProlog=/etc/slurm/task_prolog.sh")
     done = slurm.srun("-N4", "sh", "-c", "echo $X $(cat /run/prolog-was-here)", user=alice)
     assert done.stdout == "from-hook 0\n" * 4
 

@@ -14,8 +14,7 @@ from mingle_hooks.world import Place, Seat, World
 
 SEATS = (Seat(0, "n1", "10.0.0.1", 2), Seat(1, "n2", "10.0.0.2", 4))
 WORLD = World("job7", 2, 6, "10.0.0.1", 29_500, "0123456789abcdef", SEATS)
-WORLD6 = WORLD._replace(master_addr="fd00::1", roster=(Seat(0, "n1", "fd00::1", 2), Seat(1, "n2", "fd00::2", 4))
-)
+WORLD6 = WORLD._replace(master_addr="fd00::1", roster=(Seat(0, "n1", "fd00::1", 2), Seat(1, "n2", "fd00::2", 4)))
 NODE = Place(1, 4, 2, "10.0.0.2", "ib0")
 TASK = NODE._replace(local_rank=3, rank=5)
 NODE_VIEW = View(WORLD, NODE, "node", {}, ("mlx5_0:1", "mlx5_1:1"))
@@ -53,9 +52,7 @@ def test_the_caller_is_told_what_to_find_out() -> None:
     assert needs(("ucx",)) == {IFACE, HCAS}
 
 
-@pytest.mark.parametrize(
-    ("wrong", "right"), [("pytorchrun", "torchrun"), ("TF", "--for"), ("tensorfow", "tensorflow")]
-)
+@pytest.mark.parametrize(("wrong", "right"), [("pytorchrun", "torchrun"), ("TF", "--for"), ("tensorfow", "tensorflow")])
 def test_an_unknown_framework_is_refused_with_the_nearest_known_one(wrong: str, right: str) -> None:
     """A typing mistake is told with its mend."""
     with pytest.raises(UsageError, match=f"{wrong}.*{right}"):

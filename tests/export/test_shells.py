@@ -82,9 +82,7 @@ def environment(directory: Path) -> dict[str, str]:
     return dict(os.fsdecode(pair).split("=", 1) for pair in pairs if pair)
 
 
-def assert_arrived(
-    done: subprocess.CompletedProcess[bytes], directory: Path, expected: dict[str, str]
-) -> None:
+def assert_arrived(done: subprocess.CompletedProcess[bytes], directory: Path, expected: dict[str, str]) -> None:
     """Check that the values are there, that nothing ran and that nothing was printed."""
     assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
     seen = environment(directory)
@@ -113,9 +111,7 @@ def test_posix_shells_carry_every_value_intact_and_run_and_print_nothing(
 @pytest.mark.parametrize("command", CSH, ids=lambda c: c[0])
 @pytest.mark.parametrize("way", ['eval "`cat text`"', "source text"])
 @pytest.mark.parametrize("locale", ["C", "C.UTF-8"])
-def test_csh_carries_every_value_but_newlines(
-    command: list[str], way: str, locale: str, tmp_path: Path
-) -> None:
+def test_csh_carries_every_value_but_newlines(command: list[str], way: str, locale: str, tmp_path: Path) -> None:
     """Every nasty value without a newline arrives in both cshs, in both locales."""
     expected = {f"MINGLE_{i}": v for i, v in enumerate(NASTY.values()) if carried("csh", v)}
     text = shells.success("csh", expected, ["NOT_SET"])
@@ -147,9 +143,7 @@ def test_taskprolog_lines_are_raw() -> None:
     assert shells.success("taskprolog", values, ["C"]) == "unset C\nexport A= a 'b' $(c) \nexport B=\n"
 
 
-@pytest.mark.parametrize(
-    "value", ["10.0.0.1", "", "a b", '{"cluster":{"worker":["a:1"]}}', "is_host=1", "=ib0", "é"]
-)
+@pytest.mark.parametrize("value", ["10.0.0.1", "", "a b", '{"cluster":{"worker":["a:1"]}}', "is_host=1", "=ib0", "é"])
 def test_dotenv_values_are_bare(value: str) -> None:
     """What all readers agree on is printed as it is."""
     assert shells.success("dotenv", {"A": value}) == f"A={value}\n"
@@ -170,9 +164,7 @@ def test_a_newline_is_refused_where_it_cannot_be_carried(shell: str) -> None:
 
 
 @pytest.mark.parametrize("shell", list(shells.SHELLS))
-@pytest.mark.parametrize(
-    "name", ["", "1A", "A B", "A=B", "A;touch ran", "A\n", "Ä", "$(touch ran)", "-n", "A*"]
-)
+@pytest.mark.parametrize("name", ["", "1A", "A B", "A=B", "A;touch ran", "A\n", "Ä", "$(touch ran)", "-n", "A*"])
 def test_no_shell_prints_a_name_that_is_not_one(shell: str, name: str) -> None:
     """A name is refused whether it is to be set or unset."""
     with pytest.raises(UsageError):
@@ -329,9 +321,7 @@ def test_the_whole_text_is_as_reviewed(shell: str, what: str) -> None:
 def test_shellcheck_finds_nothing_in_sh_text(what: str) -> None:
     """All optional checks are on."""
     command = [*real(["shellcheck"]), "--shell=sh", "--enable=all", "-"]
-    done = subprocess.run(
-        command, input=golden("sh", what).encode(), capture_output=True, check=False, timeout=60
-    )
+    done = subprocess.run(command, input=golden("sh", what).encode(), capture_output=True, check=False, timeout=60)
     assert (done.returncode, done.stdout) == (0, b"")
 
 

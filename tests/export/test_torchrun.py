@@ -18,9 +18,7 @@ from mingle_hooks.world import Place, World
 if TYPE_CHECKING:
     from pathlib import Path
 
-pytestmark = pytest.mark.skipif(
-    find_spec("torch") is None, reason="torch is not installed: torchrun was not tried"
-)
+pytestmark = pytest.mark.skipif(find_spec("torch") is None, reason="torch is not installed: torchrun was not tried")
 
 TRAIN = """
 import torch, torch.distributed as dist
@@ -44,10 +42,7 @@ def test_plain_torchrun_forms_the_world(name: str, address: str, tmp_path: Path)
         port = probe.getsockname()[1]
     (tmp_path / "train.py").write_text(TRAIN)
     world = World("job", len(SLOTS), sum(SLOTS), address, port, "0123456789abcdef")
-    nodes = [
-        launch(world, Place(rank, slots, None, address, "lo"), name, tmp_path)
-        for rank, slots in enumerate(SLOTS)
-    ]
+    nodes = [launch(world, Place(rank, slots, None, address, "lo"), name, tmp_path) for rank, slots in enumerate(SLOTS)]
     try:
         said = [node.communicate(timeout=120)[0] for node in nodes]
     finally:

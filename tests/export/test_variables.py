@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-
 import pytest
 
 from mingle_hooks.errors import UsageError
@@ -61,9 +60,7 @@ def test_task_scope_adds_the_task_s_ranks() -> None:
 
 def test_what_is_not_known_is_not_exported() -> None:
     """The batch script of a job with several nodes gets no NODE_RANK and no half of a framework."""
-    found = values(
-        variables(view(BATCH), ["torchrun", "torchrun-elastic", "jax", "xgboost", "nccl", "accelerate"])
-    )
+    found = values(variables(view(BATCH), ["torchrun", "torchrun-elastic", "jax", "xgboost", "nccl", "accelerate"]))
     assert set(found) == {*SHARED, *MINGLE_NAMES} - {"MINGLE_RANK_OFFSET"}
 
 
@@ -135,9 +132,7 @@ def test_mingle_id_alone_is_a_setting_and_no_mark() -> None:
     assert own(environ) == environ
 
 
-@pytest.mark.parametrize(
-    "listed", ["PATH LD_PRELOAD HOME", "PATH;touch", "$(touch ran)", "x " * 500_000, "\n\t"]
-)
+@pytest.mark.parametrize("listed", ["PATH LD_PRELOAD HOME", "PATH;touch", "$(touch ran)", "x " * 500_000, "\n\t"])
 def test_a_hostile_mingle_exports_cannot_name_what_mingle_does_not_know(listed: str) -> None:
     """PATH stays whatever stands in MINGLE_EXPORTS."""
     environ = {"MINGLE_ID": "a", "MINGLE_EXPORTS": listed, "PATH": "/bin", "LD_PRELOAD": "x", "HOME": "/"}

@@ -21,9 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def make(
-    name: str, *addresses: str, kind: str = "ethernet", speed: int | None = None, **more: object
-) -> Interface:
+def make(name: str, *addresses: str, kind: str = "ethernet", speed: int | None = None, **more: object) -> Interface:
     index = int(more.get("index", 5))  # type: ignore[call-overload]
     return Interface(
         name, index, kind, speed, bool(more.get("up", True)), tuple(map(ipaddress.ip_interface, addresses))
@@ -113,9 +111,7 @@ def test_no_interface_at_all_is_said() -> None:
         usable([])
 
 
-@pytest.mark.parametrize(
-    "text", ["ib0", "enp0s31f6", "bond0.100", "10.0.0.0/8", "10.0.0.5/8", "10.0.0.5", "fd00::/8"]
-)
+@pytest.mark.parametrize("text", ["ib0", "enp0s31f6", "bond0.100", "10.0.0.0/8", "10.0.0.5/8", "10.0.0.5", "fd00::/8"])
 def test_names_and_networks_are_preferences(text: str) -> None:
     assert preference(text).text == text
 

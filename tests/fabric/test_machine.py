@@ -26,7 +26,5 @@ def test_the_identity_is_16_hex_digits() -> None:
     reason="for want of root and unshare",
 )
 def test_another_network_namespace_is_another_machine() -> None:
-    other = subprocess.run(
-        ["unshare", "--net", *PRINT], check=True, text=True, stdout=subprocess.PIPE
-    ).stdout.strip()
+    other = subprocess.run(["unshare", "--net", *PRINT], check=True, text=True, stdout=subprocess.PIPE).stdout.strip()
     assert other != identity()

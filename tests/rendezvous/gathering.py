@@ -100,7 +100,12 @@ class Room:
     """A leader on loopback, and whoever comes."""
 
     def __init__(
-        self, nodes: int | None, *, offers: tuple[Offer, ...] = (Offer("127.0.0.1"),), most: int = 1000, **me: Any
+        self,
+        nodes: int | None,
+        *,
+        offers: tuple[Offer, ...] = (Offer("127.0.0.1"),),
+        most: int = 1000,
+        **me: Any,  # noqa: ANN401 - as checkin()
     ) -> None:
         self.clock = Clock()
         self.loop = Loop(self.clock)

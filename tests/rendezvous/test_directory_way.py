@@ -10,7 +10,6 @@ from gathering import ATTEMPT, OTHER, SECRET, Clock
 
 from mingle_hooks.errors import PlaceError
 from mingle_hooks.rendezvous.loop import Loop
-from mingle_hooks.rendezvous.search import Lead
 from mingle_hooks.rendezvous.ways import Context, Notice
 from mingle_hooks.rendezvous.ways.directory import MOST_FILES, DirectoryWay, way
 
@@ -18,6 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from mingle_hooks.rendezvous.attempt import Secret
+    from mingle_hooks.rendezvous.search import Lead
 
 NOTICE = Notice(b"L" * 16, 5, ("10.0.0.1", "fd00::1"), (20_001, 20_002))
 LEADS = {(a, p) for a in NOTICE.addresses for p in NOTICE.ports}

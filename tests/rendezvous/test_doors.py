@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import resource
 import socket
-from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 import pytest
 from gathering import ATTEMPT, SECRET, Clock, checkin
@@ -17,6 +17,9 @@ from mingle_hooks.rendezvous.doors import Doors
 from mingle_hooks.rendezvous.loop import Loop
 from mingle_hooks.rendezvous.request import Request
 from mingle_hooks.rendezvous.standing import stand
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 
 @contextmanager
@@ -40,7 +43,15 @@ def free_ports(count: int) -> range:
 
 def request(**parts: object) -> Request:
     """Return the request of a rank 0."""
-    whole = {"attempt": ATTEMPT, "key": Material(b"k" * 32), "host": "h", "machine": "m", "slots": 1, "rank": 0, "nodes": 2}
+    whole = {
+        "attempt": ATTEMPT,
+        "key": Material(b"k" * 32),
+        "host": "h",
+        "machine": "m",
+        "slots": 1,
+        "rank": 0,
+        "nodes": 2,
+    }
     return Request(**{**whole, **parts})  # type: ignore[arg-type]
 
 

@@ -5,13 +5,16 @@ from __future__ import annotations
 import _thread
 import sys
 import time
+from typing import TYPE_CHECKING
 
 from gathering import ATTEMPT, PATIENCE_S, SECRET, Clock
 
-from mingle_hooks.rendezvous.loop import Loop
 from mingle_hooks.rendezvous.lookup import is_local, resolve
-from mingle_hooks.rendezvous.search import Lead
+from mingle_hooks.rendezvous.loop import Loop
 from mingle_hooks.rendezvous.ways import Context, hosts, master
+
+if TYPE_CHECKING:
+    from mingle_hooks.rendezvous.search import Lead
 
 
 def context(loop: Loop, found: list[Lead], **parts: object) -> Context:
@@ -80,7 +83,7 @@ def test_closing_does_not_wait_for_a_name_server() -> None:
 
 
 def test_master_means_its_own_port_or_the_jobs() -> None:
-    """--master HOST[:PORT]."""
+    """As --master HOST[:PORT] says."""
     for port, expected in ((7000, {7000}), (None, {20_001, 20_002})):
         found: list[Lead] = []
         with Loop() as loop:

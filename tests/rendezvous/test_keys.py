@@ -43,14 +43,10 @@ class Place:
         path.parent.chmod(0o700)
         return path
 
-    def find(
-        self, facts: JobFacts | None = None, environ: dict[str, str] | None = None, **options: object
-    ) -> Key:
+    def find(self, facts: JobFacts | None = None, environ: dict[str, str] | None = None, **options: object) -> Key:
         environ = {"HOME": str(self.home), **(environ or {})}
         settings = load(environ, options, system_file=f"{self.home}/absent")
-        return find(
-            facts or JobFacts("none"), settings, environ, run_root=str(self.run), mountinfo=str(self.mounts)
-        )
+        return find(facts or JobFacts("none"), settings, environ, run_root=str(self.run), mountinfo=str(self.mounts))
 
     def refusal(self, *args: object, **options: object) -> SecretError:
         with pytest.raises(SecretError) as caught:
@@ -256,9 +252,7 @@ def test_under_a_batch_system_the_first_use_makes_a_private_key(place: Place) ->
 
 
 def test_on_a_network_file_system_the_first_use_makes_a_key(place: Place) -> None:
-    place.mounts.write_text(
-        f"1 0 0:1 / / rw - ext4 a rw\n2 1 0:2 / {place.home} rw shared:1 - nfs4 fs:/home rw\n"
-    )
+    place.mounts.write_text(f"1 0 0:1 / / rw - ext4 a rw\n2 1 0:2 / {place.home} rw shared:1 - nfs4 fs:/home rw\n")
     assert place.find().source == str(place.of_home)
 
 
@@ -305,9 +299,7 @@ def test_fifty_processes_that_make_the_key_at_once_agree_on_one(place: Place) ->
         ("nfsd", False),
     ],
 )
-def test_the_kind_of_the_deepest_mount_tells_whether_it_is_shared(
-    tmp_path: Path, kind: str, *, shared: bool
-) -> None:
+def test_the_kind_of_the_deepest_mount_tells_whether_it_is_shared(tmp_path: Path, kind: str, *, shared: bool) -> None:
     table = tmp_path / "mountinfo"
     table.write_text(
         "1 0 0:1 / / rw - tmpfs none rw\n"
@@ -319,9 +311,7 @@ def test_the_kind_of_the_deepest_mount_tells_whether_it_is_shared(
 
 def test_a_later_mount_on_the_same_place_is_on_top(tmp_path: Path) -> None:
     table = tmp_path / "mountinfo"
-    table.write_text(
-        f"1 0 0:1 / {tmp_path} rw - autofs auto rw\n2 0 0:1 / {tmp_path} rw - nfs4 server:/x rw\n"
-    )
+    table.write_text(f"1 0 0:1 / {tmp_path} rw - autofs auto rw\n2 0 0:1 / {tmp_path} rw - nfs4 server:/x rw\n")
     assert on_network(str(tmp_path), str(table))
 
 

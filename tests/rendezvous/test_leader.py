@@ -367,7 +367,9 @@ def test_a_member_that_says_what_it_should_not_is_out_and_the_world_still_forms(
         room.until(lambda: member.state == "formed")
 
 
-@pytest.mark.parametrize("frame", [(wire.READY, {"epoch": 1}), (wire.DONE, {}), (wire.REACHED, {"offer": 200, "own": "::1"})])
+@pytest.mark.parametrize(
+    "frame", [(wire.READY, {"epoch": 1}), (wire.DONE, {}), (wire.REACHED, {"offer": 200, "own": "::1"})]
+)
 def test_a_member_that_is_ahead_of_itself_changes_nothing(frame: tuple[int, wire.Body]) -> None:
     """READY and DONE before there is an answer, and an address that was never offered."""
     with Room(3) as room:

@@ -108,7 +108,7 @@ def test_without_a_leader_the_deadline_says_where_it_was_looked_for() -> None:
 
 
 def test_a_contradiction_is_everybodys_with_the_same_words() -> None:
-    """Two leaders; one rank twice. (Two worlds at a time, as a leader stays a while to tell latecomers.)"""
+    """On all members alike, and it names where and how."""
     leaders = [request("leaders", rank=rank, **LOOPBACK_HOSTS) for rank in (0, 0, 1)]
     twice = [request("twice", rank=rank, host=f"n{i}", **LOOPBACK_HOSTS) for i, rank in enumerate((0, 1, 1))]
     results, _ = together(*leaders, *twice)

@@ -164,6 +164,6 @@ def test_a_leader_ignores_its_own_words() -> None:
 def test_an_empty_socket_is_nothing_heard() -> None:
     """Another reader may have been faster, or an error of an earlier send comes first."""
     with closing(Ear(1)) as ear, socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as empty:
-        empty.setblocking(False)
+        empty.settimeout(0)
         ear.way.received(ear.way.links[0], empty)
         assert ear.found == []

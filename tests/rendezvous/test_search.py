@@ -80,7 +80,7 @@ def test_a_relay_is_found_out_before_anything_depends_on_it() -> None:
     with Room(2) as room, relay(room.port) as port:
         member = room.member(rank=1).come(port)
         room.until(lambda: member.relays)
-        assert member.relays == ["127.0.0.1", f"127.0.0.1 {room.port}"]
+        assert member.relays == [Lead("127.0.0.1", port, "test"), Lead("127.0.0.1", room.port, "test")]
         assert (member.state, member.mismatches) == ("", [])
         assert len(room.leader.roster) == 1
 

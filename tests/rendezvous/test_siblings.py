@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import subprocess
 import sys
 import time
@@ -116,7 +115,7 @@ def test_a_task_that_is_missing_fails_those_who_came(directory: str) -> None:
     with Tasks() as tasks:
         tasks.start(OTHER, directory, 2, 20)
         deadline = time.monotonic() + PATIENCE_S
-        with pytest.raises(MissingError, match="missing: local rank 1,? ?3?"):
+        with pytest.raises(MissingError, match=r"missing: local rank 1,? ?3?"):
             siblings.first(directory, 4, 3.0, silent)
         assert time.monotonic() < deadline
         ((code, text),) = tasks.ends()
@@ -127,13 +126,15 @@ def test_a_task_that_is_missing_fails_those_who_came(directory: str) -> None:
 
 @pytest.mark.parametrize("rank", [1, 3])
 def test_a_local_rank_twice_or_beyond_fails_everybody(directory: str, rank: int) -> None:
-    """One that came before is told so."""
+    """Also the one that is too many, as far as it has come."""
     with Tasks() as tasks:
-        tasks.start(OTHER, directory, 1, 5)
-        tasks.start(OTHER, directory, rank, 5)
+        tasks.start(OTHER, directory, 1, 2)
+        tasks.start(OTHER, directory, rank, 2)
         with pytest.raises(ConflictError, match="once"):
             siblings.first(directory, 3, 20.0, silent)
-        assert 76 in [code for code, _ in tasks.ends()]
+        codes = {code for code, _ in tasks.ends()}
+        assert 76 in codes
+        assert codes <= {76, 69}  # 69: it came after the first task had gone
 
 
 def test_two_first_tasks_are_one_too_many_and_the_earlier_one_goes_on(directory: str) -> None:
@@ -213,14 +214,13 @@ def test_a_task_that_hangs_up_early_costs_the_others_nothing(directory: str) -> 
     """They still get their answer."""
 
     def meet(_left_s: float) -> dict[str, object]:
-        gone.close()
+        tasks.all[1].wait(PATIENCE_S)
         return dict(ANSWER)
 
-    with Tasks() as tasks, socket.socket(socket.AF_UNIX) as gone:
+    with Tasks() as tasks:
         tasks.start(OTHER, directory, 1, 20)
-        late = "import sys, time, socket\ns = socket.socket(socket.AF_UNIX)\nwhile s.connect_ex(sys.argv[1]): time.sleep(0.01)\n"
-        tasks.start(late + "s.send(b'2\\n')\n", f"{directory}/{siblings.SOCKET}")
+        late = "import sys, time, socket\ns = socket.socket(socket.AF_UNIX)\n"
+        late += "while s.connect_ex(sys.argv[1]): time.sleep(0.01)\ns.send(b'2\\n')\n"
+        tasks.start(late, f"{directory}/{siblings.SOCKET}")
         assert siblings.first(directory, 3, 20.0, meet) == ANSWER
         assert tasks.ends()[0][0] == 0
-
-

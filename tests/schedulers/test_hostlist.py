@@ -173,9 +173,7 @@ def scontrol(tmp_path: Path) -> Expand:
         environ = {**os.environ, "SLURM_CONF": str(configuration)}
         command = ["scontrol", "show", "hostnames", text]
         try:
-            done = subprocess.run(
-                command, env=environ, capture_output=True, text=True, check=True, timeout=60
-            )
+            done = subprocess.run(command, env=environ, capture_output=True, text=True, check=True, timeout=60)
         except FileNotFoundError:
             pytest.skip("for want of scontrol, to compare host lists with")
         return tuple(done.stdout.split())

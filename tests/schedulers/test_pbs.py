@@ -138,10 +138,7 @@ def test_a_node_file_that_was_named_must_be_good(content: bytes | None, home: Pa
 @pytest.mark.parametrize(
     "variables",
     [
-        *(
-            {"PBS_JOBID": text}
-            for text in ("../../etc/passwd", "1/../2", "x", "1;id", "1\n", "1[", "\u0661.ctl")
-        ),
+        *({"PBS_JOBID": text} for text in ("../../etc/passwd", "1/../2", "x", "1;id", "1\n", "1[", "\u0661.ctl")),
         *({"PBS_NODENUM": text} for text in ("3", "-1", "0x1", "\u0661", "9" * 30)),
         {"PBS_JOBCOOKIE": "short"},
         {"PBS_JOBCOOKIE": "A" * 300},

@@ -262,7 +262,5 @@ def test_the_tasks_of_a_real_step_over_components_agree(slurm: SlurmCluster, tmp
     )
     assert slurm.wait(slurm.submit(script)) == "COMPLETED"
     tasks = read_all(seen)
-    assert {(task.step, task.nodes, task.hosts) for task in tasks} == {
-        ("0@node1", 3, ("node3", "node1", "node2"))
-    }
+    assert {(task.step, task.nodes, task.hosts) for task in tasks} == {("0@node1", 3, ("node3", "node1", "node2"))}
     assert sorted((task.node_rank, task.task_rank) for task in tasks) == [(0, 0), (1, 1), (2, 2)]

@@ -387,12 +387,8 @@ def test_any_environment_gives_facts_or_an_error_of_ours(
 
 
 @pytest.mark.parametrize("value", HOSTILE, ids=ascii)
-@pytest.mark.parametrize(
-    "start", [STEP, BATCH, DOCUMENTED["flux"][0], DOCUMENTED["mpirun in a slurm script"][0]]
-)
-def test_a_hostile_value_in_any_one_variable_is_an_error_or_has_no_effect(
-    start: dict[str, str], value: str
-) -> None:
+@pytest.mark.parametrize("start", [STEP, BATCH, DOCUMENTED["flux"][0], DOCUMENTED["mpirun in a slurm script"][0]])
+def test_a_hostile_value_in_any_one_variable_is_an_error_or_has_no_effect(start: dict[str, str], value: str) -> None:
     """No variable of a job can be filled with anything that gets into a fact unparsed."""
     for name in start:
         try:

@@ -186,10 +186,18 @@ def test_two_tasks_of_a_node_that_both_ask_as_nodes_fail_everybody_and_say_why(s
 [ $SLURM_NODEID = 2 ] && sleep 1
 exec "$@" """
     tasks = ("-N3", "-n6", "--ntasks-per-node=2", "bash", "-c", script, "bash")
-    said = failed(slurm.srun(*tasks, *evaluating("--timeout", "20"), env=KEYED), 76)
+    asks = evaluating("--scope", "node", "--timeout", "20")
+    said = failed(slurm.srun(*tasks, *asks, env=KEYED), 76)
     claims = [line for line in said.splitlines() if "rank 1 claimed by node2 (" in line]
     assert len(claims) == 4, said
     assert all("--scope task" in line for line in claims)
+
+
+def test_several_tasks_of_a_node_have_to_say_what_they_are(slurm: SlurmCluster) -> None:
+    """Without --scope every task fails at once, the same, also on a node that has just one."""
+    done = slurm.srun("-N2", "-n3", *evaluating("--timeout", "20"), env=KEYED)
+    said = failed(done, 64)
+    assert len([line for line in said.splitlines() if "expected one task on each node; saw 2" in line]) == 3, said
 
 
 def test_a_host_that_does_not_ask_is_named_by_all_others(slurm: SlurmCluster, tmp_path: Path) -> None:

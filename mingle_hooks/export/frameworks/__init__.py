@@ -55,9 +55,7 @@ FRAMEWORKS = {
     ),
     "tensorflow": Framework("tensorflow", ("TF_CONFIG",), _HOSTS),
     "ray": Framework("ray", ("RAY_ADDRESS",)),
-    "xgboost": Framework(
-        "xgboost", ("DMLC_TRACKER_URI", "DMLC_TRACKER_PORT", "DMLC_TASK_ID", "DMLC_NUM_WORKER")
-    ),
+    "xgboost": Framework("xgboost", ("DMLC_TRACKER_URI", "DMLC_TRACKER_PORT", "DMLC_TASK_ID", "DMLC_NUM_WORKER")),
     "nccl": Framework("nccl", ("NCCL_SOCKET_IFNAME", "NCCL_SOCKET_FAMILY"), _NETWORK),
     "gloo": Framework("gloo", ("GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME"), _NETWORK),
     "ucx": Framework("ucx", ("UCX_NET_DEVICES",), frozenset({IFACE, HCAS})),

@@ -34,9 +34,7 @@ def _workers(view: View) -> list[str]:
         for _ in range(seat.slots if view.scope == "task" else 1):
             port = view.world.master_port + used.get(seat.address, 0)
             if port > LAST_PORT:
-                raise NetworkError(
-                    f"a port up to {LAST_PORT} for each worker", f"{port}", "a lower --port-range"
-                )
+                raise NetworkError(f"a port up to {LAST_PORT} for each worker", f"{port}", "a lower --port-range")
             used[seat.address] = used.get(seat.address, 0) + 1
             workers.append(endpoint(seat.address, port))
     return workers

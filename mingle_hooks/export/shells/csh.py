@@ -34,9 +34,7 @@ def failure(code: int, unset: Sequence[str]) -> str:
 def _setenv(name: str, value: str) -> str:
     # Lines become words, and eval joins words with spaces.
     if "\n" in value:
-        raise UsageError(
-            f"{name} without a newline, which csh cannot carry", value, "--shell sh, or mingle exec"
-        )
+        raise UsageError(f"{name} without a newline, which csh cannot carry", value, "--shell sh, or mingle exec")
     line = f"setenv {name} {quote(value)};"
     size = len(os.fsencode(line))
     if size > LONGEST_LINE_BYTES:

@@ -58,7 +58,7 @@ class Context(NamedTuple):
 class Way(Protocol):
     """One way. Its owner calls close(), on every path."""
 
-    def search(self, wanted: bool) -> None:
+    def search(self, wanted: bool) -> None:  # noqa: FBT001 - on or off is all there is to say
         """Look for a leader actively from now on, or stop that."""
 
     def announce(self, notice: Notice | None) -> None:

@@ -49,7 +49,7 @@ class DirectoryWay:
         self._delay = FIRST_DELAY_S
         self._timer: Timer | None = None
 
-    def search(self, wanted: bool) -> None:
+    def search(self, wanted: bool) -> None:  # noqa: FBT001
         """Begin, or stop, looking into the directory."""
         if self._timer is not None:
             self._timer.cancel()
@@ -81,7 +81,8 @@ class DirectoryWay:
             os.replace(draft, path)
         except OSError as error:
             self._remove()
-            raise PlaceError("to write a file in the shared directory", f"{draft}: {error.strerror}", "another --directory") from error
+            seen = f"{draft}: {error.strerror}"
+            raise PlaceError("to write a file in the shared directory", seen, "another --directory") from error
 
     def tried(self) -> str:
         """Name the directory."""

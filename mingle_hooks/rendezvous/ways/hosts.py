@@ -44,7 +44,7 @@ class HostsWay:
         self._next_lookup = 0.0
         self._wanted = False
 
-    def search(self, wanted: bool) -> None:
+    def search(self, wanted: bool) -> None:  # noqa: FBT001
         """Begin, or stop, trying."""
         if wanted and not self._wanted:
             self._delay = FIRST_DELAY_S

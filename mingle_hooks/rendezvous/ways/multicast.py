@@ -46,7 +46,7 @@ MOST_DOUBTS = 4
 
 def way(context: Context) -> MulticastWay | None:
     """Return this way where any interface carries multicast."""
-    import multicast_expert
+    import multicast_expert  # noqa: PLC0415 - 50 ms, paid only where this way is used
 
     ways = MulticastWay(context, _interfaces(multicast_expert.scan_interfaces(), context.nets))
     return ways if ways.links else None
@@ -73,7 +73,7 @@ class _Link:
     """One interface in one family."""
 
     def __init__(self, way: MulticastWay, info: IfaceInfo, family: int, group: str, port: int, ttl: int) -> None:
-        import multicast_expert
+        import multicast_expert  # noqa: PLC0415
 
         self.info, self.family, self._where = info, family, (group, port)
         # Members may share a host, so what is sent has to come back to it.
@@ -94,7 +94,7 @@ class _Link:
             raise
         self._loop = way.context.loop
         for sock in self._rx.sockets:
-            sock.setblocking(False)
+            sock.settimeout(0)
             self._loop.watch(sock, READ, lambda _events, sock=sock: way.received(self, sock))  # type: ignore[misc]
 
     @property
@@ -137,7 +137,7 @@ class MulticastWay:
             self.close()
             raise
 
-    def search(self, wanted: bool) -> None:
+    def search(self, wanted: bool) -> None:  # noqa: FBT001
         """Ask now and a few times more, or only listen."""
         if self._ask_timer is not None:
             self._ask_timer.cancel()

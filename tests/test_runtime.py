@@ -1,0 +1,68 @@
+"""Directories and files that the tasks of one job share on a node."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from mingle_hooks import runtime
+from mingle_hooks.errors import PlaceError
+
+
+def private(path: Path) -> Path:
+    path.mkdir(mode=0o700)
+    return path
+
+
+def test_the_prologs_directory_comes_first_then_the_sessions_then_tmp(tmp_path: Path) -> None:
+    """Each only where it is this user's alone."""
+    root, session = tmp_path / "run", tmp_path / "session"
+    environ = {"XDG_RUNTIME_DIR": str(session)}
+    assert runtime.path(environ, "7", "n", str(root)) == f"/tmp/mingle-{os.getuid()}-n"  # noqa: S108
+    private(session)
+    assert runtime.path(environ, "7", "n", str(root)) == f"{session}/mingle-n"
+    root.mkdir()
+    private(root / "7")
+    assert runtime.path(environ, "7", "n", str(root)) == f"{root}/7/n"
+    (root / "7").chmod(0o755)
+    assert runtime.path(environ, "7", "n", str(root)) == f"{session}/mingle-n"
+
+
+def test_a_job_id_leads_nowhere_else(tmp_path: Path) -> None:
+    """An id with a slash names no directory."""
+    private(tmp_path / "up")
+    (tmp_path / "run").mkdir()
+    assert str(tmp_path) not in runtime.path({}, "../up", "n", str(tmp_path / "run"))
+
+
+def test_make_takes_a_private_directory_and_no_other(tmp_path: Path) -> None:
+    """Not one that others can enter, and no link to a private one."""
+    runtime.make(str(tmp_path / "new"))
+    runtime.make(str(tmp_path / "new"))
+    assert (tmp_path / "new").stat().st_mode & 0o777 == 0o700
+    (tmp_path / "open").mkdir(mode=0o755)
+    (tmp_path / "link").symlink_to("new")
+    for name in ("open", "link"):
+        with pytest.raises(PlaceError):
+            runtime.make(str(tmp_path / name))
+
+
+def test_a_process_is_recorded_with_its_start_time(tmp_path: Path) -> None:
+    """As the Epilog reads it; where there is no Prolog's directory nothing is written."""
+    runtime.record("7", str(tmp_path))
+    assert not list(tmp_path.iterdir())
+    private(tmp_path / "7")
+    runtime.record("7", str(tmp_path))
+    runtime.record("7", str(tmp_path))
+    start = Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19]
+    assert (tmp_path / "7" / "processes").read_text() == f"{os.getpid()} {start}\n" * 2
+
+
+def test_no_link_is_followed_for_the_record(tmp_path: Path) -> None:
+    """Whatever stands in the way, nothing outside is written and the job goes on."""
+    private(tmp_path / "7")
+    (tmp_path / "7" / "processes").symlink_to(tmp_path / "elsewhere")
+    runtime.record("7", str(tmp_path))
+    assert not (tmp_path / "elsewhere").exists()
