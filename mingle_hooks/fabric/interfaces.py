@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 import socket
-import sys
 from typing import TYPE_CHECKING, NamedTuple
 
 from mingle_hooks.errors import NetworkError, UsageError
+from mingle_hooks.fabric.addresses import listed
 from mingle_hooks.fabric.sysfs import attribute
 
 if TYPE_CHECKING:
@@ -27,9 +27,6 @@ _VIRTUAL = (
 )
 # The kernel allows 15 bytes without '/', ':' or spaces; of these, what the frameworks' lists can carry.
 _NAME = r"[A-Za-z0-9_][A-Za-z0-9_.@+-]{0,14}"
-_SIOCGIFADDR = 0x8915  # linux/sockios.h
-_IFREQ_BYTES = 40
-_IFREQ_ADDRESS = slice(20, 24)  # after 16 bytes of name, 2 of family and 2 of port
 # operstate of an interface that carries packets; loopback, tun and some bonds say "unknown".
 _UP = ("up", "unknown")
 
@@ -95,23 +92,17 @@ def _not_a_network(text: str) -> UsageError:
 def interfaces(sys_class_net: str = "/sys/class/net") -> tuple[Interface, ...]:
     """Return every interface of this network namespace, in the kernel's order.
 
-    Addresses come from getifaddrs(3) through ifaddr; kind, speed and state from sysfs. Without sysfs
-    (macOS) the speed is unknown and what has an address counts as up.
+    Kind, speed and state come from sysfs. Without sysfs (macOS) the speed is unknown and what has an address
+    counts as up.
     """
-    import ipaddress  # noqa: PLC0415 - see the next line
+    import ipaddress  # noqa: PLC0415 - 3 ms, which most members do not need
 
-    import ifaddr  # noqa: PLC0415 - 28 ms, which most members do not need
-
-    found: dict[str, tuple[int, list[IPv4Interface | IPv6Interface]]] = {}
-    for adapter in ifaddr.get_adapters(include_unconfigured=True):
-        # getifaddrs(3) gives an IPv4 address with a label as an interface "eth0:label".
-        name = adapter.name.partition(":")[0]
-        addresses = found.setdefault(name, (adapter.index or 0, []))[1]
-        for ip in adapter.ips:
-            address = ip.ip if isinstance(ip.ip, str) else ip.ip[0]
-            addresses.append(ipaddress.ip_interface(f"{address.partition('%')[0]}/{ip.network_prefix}"))
-    listed = (_interface(sys_class_net, name, *rest) for name, rest in found.items())
-    return tuple(sorted(listed, key=lambda interface: interface.ifindex))
+    found: dict[tuple[int, str], list[Address]] = {(ifindex, name): [] for ifindex, name in socket.if_nameindex()}
+    for name, ifindex, address, prefix in listed():
+        found.setdefault((ifindex, name), []).append(ipaddress.ip_interface(f"{address}/{prefix}"))
+    return tuple(
+        _interface(sys_class_net, name, ifindex, addresses) for (ifindex, name), addresses in sorted(found.items())
+    )
 
 
 def _interface(root: str, name: str, index: int, addresses: Iterable[IPv4Interface | IPv6Interface]) -> Interface:
@@ -211,31 +202,5 @@ def is_preferred(address: str, prefer: Sequence[Preference]) -> bool:
 
 
 def name_of(address: str) -> str | None:
-    """Return the name of the interface that carries this local address, or None where none does.
-
-    Cheap first: an interface's first IPv4 address is one ioctl away; ifaddr (28 ms) knows the others.
-    """
-    if sys.platform == "linux" and ":" not in address:
-        name = _name_by_ioctl(address)
-        if name is not None:
-            return name
-    for interface in interfaces():
-        if any(str(candidate.ip) == address for candidate in interface.addresses):
-            return interface.name
-    return None
-
-
-def _name_by_ioctl(address: str) -> str | None:
-    import fcntl  # noqa: PLC0415 - not on every platform
-
-    wanted = socket.inet_aton(address)
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
-        for _, name in socket.if_nameindex():
-            try:
-                request = name.encode().ljust(_IFREQ_BYTES, b"\0")
-                answer = fcntl.ioctl(any_socket, _SIOCGIFADDR, request)
-            except OSError:  # EADDRNOTAVAIL: no IPv4 address; ENODEV: gone meanwhile
-                continue
-            if answer[_IFREQ_ADDRESS] == wanted:
-                return name
-    return None
+    """Return the name of the interface that carries this local address, or None where none does."""
+    return next((found.name for found in listed() if found.address == address), None)
