@@ -66,7 +66,7 @@ def _environment(path: Path) -> dict[str, str]:
 
 
 def _show(got: list[dict[str, str]], said: list[str]) -> None:
-    print("What `eval \"$(mingle env --id demo --nodes 4)\"` gave to each node:\n")
+    print('What `eval "$(mingle env --id demo --nodes 4)"` gave to each node:\n')
     for name in SHOWN:
         print(f"  {name:18}" + "".join(f"{node.get(name, '-'):>18}" for node in got))
     print("\nWhat the unchanged train.py said on each:\n")

@@ -184,7 +184,8 @@ def _check_scope(settings: Settings, facts: JobFacts) -> None:
             "--scope node, or srun or mpirun to start the tasks",
         )
     tasks = max((facts.local_count or 1, *facts.tasks_per_node))
-    if settings.source("scope") == "default" and tasks > 1 and not facts.is_batch:
+    # Without a number of its own this is not one of several tasks: PBS lists slots where Slurm lists tasks.
+    if settings.source("scope") == "default" and tasks > 1 and facts.local_rank is not None:
         raise UsageError(
             "one task on each node",
             f"{tasks} ({facts.scheduler})",

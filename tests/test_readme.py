@@ -137,7 +137,6 @@ def test_the_settings_shown_can_be_used(tmp_path: Path) -> None:
 
 def test_the_frameworks_and_shells_named_are_those_there_are() -> None:
     """None is forgotten, none is invented."""
-
     listed = re.search(r"what a framework reads: ([^.]*)\.", README.replace("\n", " "))
     assert listed
     assert sorted(re.split(r",\s+", listed[1])) == sorted(FRAMEWORKS)

@@ -206,11 +206,15 @@ class Meeting:
             self._seek_with(way, name)
 
     def _seek_with(self, way: ways.Way, name: str) -> None:
-        by_right = self._leader is not None and self._leader.terms.ticket == 0
-        if self._leader is not None:
+        leader = self._leader
+        if leader is not None:
             way.announce(self._notice)
-        # A leader by right looks for another one too, but does not ask for it: that one's beacons come anyway.
-        way.search(not by_right or name != "multicast")
+        if leader is None or leader.terms.ticket:
+            way.search(wanted=True)
+        elif name != "multicast":
+            # A leader by right looks for another one too, once the members that are on their way have had its
+            # attention. By multicast it need not ask: the other one's beacons come anyway.
+            self._loop.after(HEAD_START_S, lambda: way.search(leader.state == "gathering"))
 
     def _context(self) -> ways.Context:
         request = self._request

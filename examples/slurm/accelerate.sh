@@ -1,0 +1,32 @@
+#!/bin/bash
+# Made by: mingle template sbatch --account myproject --setup '. venv/bin/activate' --nodes 2 --gpus-per-node 4 --time 4:00:00 --launcher accelerate -- train.py --lr 0.1 (mingle-hooks 0.1.0)
+#SBATCH --job-name=train
+#SBATCH --nodes=2
+#SBATCH --ntasks-per-node=1
+#SBATCH --gpus-per-node=4
+#SBATCH --time=04:00:00
+#SBATCH --account=myproject
+#SBATCH --signal=USR1@120
+
+# srun hands this environment to every node.
+. venv/bin/activate
+
+command -v mingle >/dev/null || { echo "$(uname -n): no mingle on PATH: pip install mingle-hooks, or a --setup line that finds it" >&2; exit 69; }
+MINGLE_KEY=$(mingle key) || exit # only this job's processes have it
+export MINGLE_KEY
+
+# Every node, once: what it runs.
+node() {
+  trap '' USR1 # the warning: launchers ignore it, a training script that handles it still gets it
+  stopped=0
+  trap 'stopped=1' TERM # the training gets it too, and this shell waits until it has saved
+  v=$(mingle env --for accelerate,nccl,gloo --slots 4) || exit
+  eval "$v"
+  accelerate launch --config_file "$MINGLE_ACCELERATE_CONFIG" train.py --lr 0.1
+  status=$?
+  echo "$(uname -n): node $NODE_RANK of $NNODES, $LOCAL_WORLD_SIZE of $WORLD_SIZE processes, rank 0 at $MASTER_ADDR port $MASTER_PORT: status $status after $SECONDS s" >&2
+  return "$((stopped && status ? 1 : status))" # srun returns the highest, which is then the first failure's own
+}
+
+srun --export=ALL --kill-on-bad-exit=1 --label \
+  bash -c "$(declare -f node); node"

@@ -1,0 +1,148 @@
+"""`mingle template`: job scripts from one job description."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import click
+
+from mingle_hooks.errors import UsageError
+from mingle_hooks.render.fields import TABLE, Field
+from mingle_hooks.render.schedulers import SCHEDULERS
+
+_ALIASES = {"partition": ("--queue",), "time": ("--walltime",)}
+
+
+class _Script(click.Command):
+    """A command that remembers its words, for the first line of the script."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Keep the words before click takes them apart."""
+        ctx.meta["words"] = [*args]
+        return super().parse_args(ctx, args)
+
+
+@click.group(invoke_without_command=True)
+@click.option("--lint", metavar="FILE", help="Read a script that exists, and name what is wrong with it.")
+@click.pass_context
+def template(ctx: click.Context, lint: str | None) -> None:
+    """Print a job script: mingle template sbatch --nodes 2 -- train.py --lr 1e-3 | sbatch."""
+    if ctx.invoked_subcommand is not None and lint is None:
+        return
+    if ctx.invoked_subcommand is not None or lint is None:
+        raise UsageError(f"one of {', '.join(template.commands)}, or --lint FILE", "something else", "--help")
+    _lint(lint)
+
+
+def _lint(path: str) -> None:
+    from mingle_hooks.render import lint  # noqa: PLC0415 -- as below
+
+    findings = lint.lint(lint.read(path))
+    for found in findings:
+        click.echo(f"{path}:{found.line}: {found.mistake}; {found.mend}")
+    if findings:
+        raise click.exceptions.Exit(1)
+
+
+@template.command("list")
+@click.option("--template-dir", multiple=True, metavar="DIR", help="Where own templates are.")
+def list_(template_dir: tuple[str, ...]) -> None:
+    """List the schedulers, the launchers and where each template comes from."""
+    from mingle_hooks.render import launchers, schedulers, search  # noqa: PLC0415 -- as below
+
+    click.echo("schedulers:")
+    for scheduler in schedulers.TABLE:
+        click.echo(f"  {scheduler.name:18} {scheduler.help}; mingle template {scheduler.name} … | {scheduler.submit}")
+    click.echo("launchers:")
+    for launcher in launchers.TABLE:
+        click.echo(f"  {launcher.name:18} {launcher.help}")
+    click.echo("templates:")
+    for name, place in search.names(_places(template_dir)).items():
+        click.echo(f"  {name:28} {place}")
+
+
+@template.command()
+@click.argument("name")
+@click.option("--template-dir", multiple=True, metavar="DIR", help="Where own templates are.")
+def show(name: str, template_dir: tuple[str, ...]) -> None:
+    """Print a template as it is."""
+    from mingle_hooks.render import search  # noqa: PLC0415 -- as below
+
+    click.echo(search.text(name, _places(template_dir)), nl=False)
+
+
+@template.command()
+@click.argument("name")
+@click.option("--to", metavar="DIR", help="Where to put it; by default your own templates' directory.")
+@click.option("--template-dir", multiple=True, metavar="DIR", help="Where own templates are.")
+def eject(name: str, to: str | None, template_dir: tuple[str, ...]) -> None:
+    """Copy a template to a directory of yours, to change it."""
+    from mingle_hooks.files import config_directory  # noqa: PLC0415 -- as below
+    from mingle_hooks.render import search  # noqa: PLC0415 -- as below
+
+    home = config_directory(os.environ)
+    if to is None and home is None:
+        raise UsageError("a home directory", "no HOME in the environment", "--to DIR")
+    click.echo(search.eject(name, _places(template_dir), to or f"{home}/templates"))
+
+
+def _places(given: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the search path: --template-dir, or else what the settings say."""
+    from mingle_hooks import settings  # noqa: PLC0415 -- as below
+    from mingle_hooks.render import search  # noqa: PLC0415 -- `mingle --help` must not wait for it
+
+    return search.path(given or settings.load(os.environ, {}).section("template")["directories"], os.environ)
+
+
+def _option(field: Field) -> click.Option:
+    names = [field.option, *_ALIASES.get(field.name, ()), field.attribute + "_"]
+    if field.kind == "flag":
+        return click.Option(names, is_flag=True, help=field.help)
+    metavar = f"{field.metavar}[+…]" if field.kind == "each" else field.metavar
+    return click.Option(names, multiple=field.kind == "many", metavar=metavar, help=field.help)
+
+
+def _command(name: str) -> click.Command:
+    @click.pass_context
+    def callback(
+        ctx: click.Context,
+        /,
+        *,
+        spec: str | None,
+        template_dir: tuple[str, ...],
+        explain: bool,
+        command: tuple[str, ...],
+        **options: Any,  # noqa: ANN401 -- whatever click read
+    ) -> None:
+        from mingle_hooks import settings  # noqa: PLC0415 -- as above
+        from mingle_hooks.render import job, script  # noqa: PLC0415 -- jinja2 is 50 ms
+
+        described = job.describe(
+            {field.name: options[field.attribute + "_"] for field in TABLE},
+            command,
+            spec=spec,
+            default_launcher=settings.load(os.environ, {}).section("template")["launcher"],
+        )
+        made_by = ["mingle", "template", name, *ctx.meta["words"]]
+        text = script.render(name, described, places=_places(template_dir), made_by=made_by, explain=explain)
+        click.echo(os.fsencode(text), nl=False)  # as bytes: an argument need not be UTF-8
+
+    scheduler = SCHEDULERS[name]
+    return _Script(
+        name,
+        callback=callback,
+        context_settings={"allow_interspersed_args": False},
+        help=f"Print a script for {scheduler.help}, to read or to pipe into {scheduler.submit}.",
+        params=[
+            click.Argument(["command"], nargs=-1, type=click.UNPROCESSED, metavar="-- COMMAND"),
+            *(_option(field) for field in TABLE),
+            click.Option(["--spec"], metavar="FILE", help="a description in TOML; options win over it"),
+            click.Option(["--template-dir"], multiple=True, metavar="DIR", help="where own templates are"),
+            click.Option(["--explain"], is_flag=True, help="say of each directive where it comes from"),
+        ],
+    )
+
+
+for _name in SCHEDULERS:
+    template.add_command(_command(_name))

@@ -1,0 +1,91 @@
+"""What is installed on this host, what is in its way, and what a job here would get."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from typing import TYPE_CHECKING
+
+from mingle_hooks import __version__
+from mingle_hooks.errors import MingleError
+from mingle_hooks.install import manifest, schedulers, slurmconf
+from mingle_hooks.install.hook import SCHEDULERS
+from mingle_hooks.install.text import render
+from mingle_hooks.install.verify import Finding, verify
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from mingle_hooks.install.schedulers import Where
+    from mingle_hooks.install.site import Site
+
+_PROGRAMS = {"slurm": "slurmd", "pbs": "pbs_mom", "torque": "momctl"}
+# Others that set the same variables; where they are and what to do.
+_RIVALS = {
+    "/etc/enroot/hooks.d/50-slurm-pytorch.sh": "sets MASTER_ADDR, MASTER_PORT, WORLD_SIZE and RANK in containers "
+    "where they are unset; with these hooks they are set already",
+}
+_PATIENCE_S = 5.0
+_NEEDED = ("timeout", "stat", "mkdir", "mv", "rm", "chown", "chmod", "sha256sum", "logger", "setpriv", "id")
+
+
+def doctor(site: Site, where: Where) -> Iterator[Finding]:
+    """Yield findings in the order in which an admin would look."""
+    yield Finding("mingle-hooks", __version__, "", note=True)
+    installed = manifest.read(where.root)
+    for scheduler in SCHEDULERS:
+        version = _version(_PROGRAMS[scheduler])
+        if not version and not installed.of(scheduler):
+            continue
+        yield Finding(scheduler, version or "is not on this host", "", note=True)
+        if not installed.of(scheduler):
+            yield Finding(scheduler, "has no hooks installed", f"mingle hooks install {scheduler}", note=True)
+            continue
+        try:
+            conf = slurmconf.find(where.root, where.slurm_conf) if scheduler == "slurm" else None
+            yield from verify(schedulers.plan(scheduler, site, where), site, conf)
+        except MingleError as wrong:
+            yield Finding(scheduler, f"cannot be checked: saw {wrong.seen}", wrong.remedy)
+    for name in _NEEDED:
+        if shutil.which(name, path="/usr/sbin:/usr/bin:/sbin:/bin") is None:
+            yield Finding(
+                name,
+                "is not on this host, and root's hooks need it",
+                f"installing {name} (coreutils, util-linux)",
+            )
+    for path, what in _RIVALS.items():
+        if os.path.exists(where.root + path):
+            yield Finding(path, what, "keeping one of the two", note=True)
+
+
+def preview(site: Site, host: str) -> tuple[str, ...]:
+    """Return what the second of two tasks on this host, the first of two nodes, would get from Slurm's TaskProlog."""
+    from mingle_hooks.install.hook import hook  # noqa: PLC0415 -- beside its only use
+
+    environ = {
+        "SLURM_JOB_ID": "1", "SLURM_STEP_ID": "0", "SLURM_STEP_NODELIST": f"{host},other", "SLURM_STEP_NUM_NODES": "2",
+        "SLURM_NNODES": "2", "SLURM_STEP_NUM_TASKS": "4", "SLURM_NTASKS": "4", "SLURM_STEP_TASKS_PER_NODE": "2(x2)",
+        "SLURM_PROCID": "1", "SLURM_NODEID": "0", "SLURM_LOCALID": "1",
+        "SLURM_JOB_PARTITION": "".join(site.partitions[:1]),
+    }  # fmt: skip
+    done = subprocess.run(  # noqa: S603 -- own texts, no shell in between
+        ["/bin/sh", "-c", render(hook("slurm", "taskprolog"), site)], env=environ, capture_output=True, text=True,
+        timeout=_PATIENCE_S, check=True,
+    )  # fmt: skip
+    return tuple(done.stdout.splitlines())
+
+
+def _version(program: str) -> str:
+    """Return what a scheduler's daemon says of itself; empty where it is not on this host."""
+    path = shutil.which(program, path="/usr/sbin:/usr/bin:/sbin:/bin:/usr/local/sbin:/opt/pbs/sbin:/opt/slurm/sbin")
+    if path is None:
+        return ""
+    option = "--version" if program == "pbs_mom" else "-V"
+    try:
+        done = subprocess.run(  # noqa: S603 -- own texts, no shell in between
+            [path, option], capture_output=True, text=True, timeout=_PATIENCE_S, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired) as wrong:
+        return f"{path} does not answer ({type(wrong).__name__})"
+    return (done.stdout or done.stderr).strip().partition("\n")[0][:80] or path

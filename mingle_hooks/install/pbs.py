@@ -1,0 +1,92 @@
+"""Where OpenPBS' hooks go, and the qmgr commands that bring them in."""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import TYPE_CHECKING
+
+from mingle_hooks.install import files, manifest
+from mingle_hooks.install.hook import hook
+from mingle_hooks.install.plan import File, Line, Plan, planned, together
+from mingle_hooks.install.text import Chain, render
+
+if TYPE_CHECKING:
+    from mingle_hooks.install.manifest import Manifest
+    from mingle_hooks.install.site import Site
+
+DIRECTORY = f"{manifest.DIRECTORY}/pbs"
+_CONF = "/etc/pbs.conf"
+_HOME = "/var/spool/pbs"
+_BACKUP = f"{manifest.DIRECTORY}/qmgr-hooks.before"
+# Disabled first: a hook that is deleted while tasks start is a race that the tasks can lose.
+UNDO = ('qmgr -c "set hook mingle enabled=false"', 'qmgr -c "delete hook mingle"')
+PRIVATE, PROGRAM = 0o600, 0o700  # pbs_mom refuses a prologue that others may write
+
+
+def plan(site: Site, root: str, home: str | None) -> Plan:
+    """Return what to write below root, and the commands for the server's host."""
+    old = manifest.read(root)
+    place = f"{home or pbs_home(root)}/mom_priv"
+    launch, config = hook("pbs", "launch"), hook("pbs", "config")
+    found = [
+        planned(root, old, launch, f"{DIRECTORY}/mingle.py", render(launch, site), mode=0o644),
+        planned(root, old, config, f"{DIRECTORY}/mingle.json", render(config, site), mode=0o644),
+    ]
+    if os.path.isdir(root + place):
+        found += [with_chain(site, root, old, "pbs", name, place) for name in ("prologue", "epilogue")]
+    return together(
+        "pbs",
+        root,
+        old,
+        tuple(found),
+        "commands for the host of the PBS server",
+        _commands(),
+        _notes(root, place),
+    )
+
+
+def with_chain(site: Site, root: str, old: Manifest, scheduler: str, name: str, place: str) -> File:
+    """Return a classic prologue or epilogue; one that the site has already is kept and called."""
+    found, path = hook(scheduler, name), f"{place}/{name}"
+    before = old.entries.get(path)
+    chain = before.chain if before else ""
+    if before is None and files.look(root + path) is not None:
+        chain = f"{manifest.KEPT}/{scheduler}-{name}"
+    return planned(root, old, found, path, render(found, site, Chain(chain)), mode=PROGRAM, chain=chain)
+
+
+def pbs_home(root: str) -> str:
+    """Return PBS_HOME of /etc/pbs.conf."""
+    now = files.look(root + _CONF)
+    match = re.search(r"^PBS_HOME=(/[^\s\"']+)$", now.text, re.MULTILINE) if now else None
+    return match[1] if match else _HOME
+
+
+def _commands() -> tuple[Line, ...]:
+    """Return them in order; the backup first, and enabled only when all else is in place."""
+    settings = "event=execjob_launch", "alarm=10", "order=900"
+    return tuple(
+        Line(text)
+        for text in (
+            f"qmgr -c 'print hook' > {_BACKUP}",
+            'qmgr -c "create hook mingle"',
+            'qmgr -c "set hook mingle enabled=false"',
+            *(f'qmgr -c "set hook mingle {setting}"' for setting in settings),
+            f'qmgr -c "import hook mingle application/x-python default {DIRECTORY}/mingle.py"',
+            f'qmgr -c "import hook mingle application/x-config default {DIRECTORY}/mingle.json"',
+            'qmgr -c "set hook mingle enabled=true"',
+        )
+    )
+
+
+def _notes(root: str, place: str) -> tuple[str, ...]:
+    """Tell of hooks that shadow the classic scripts: pbs_mom then runs none of them."""
+    notes = []
+    directory = f"{root}{place}/hooks"
+    for name in sorted(os.listdir(directory)) if os.path.isdir(directory) else ():
+        now = files.look(f"{directory}/{name}") if name.endswith(".HK") else None
+        for event, script in (("execjob_prologue", "prologue"), ("execjob_epilogue", "epilogue")):
+            if now and event in now.text and "enabled=false" not in now.text.lower():
+                notes.append(f"hook {name[:-3]} has the event {event}: pbs_mom does not run {place}/{script} then")
+    return tuple(notes)

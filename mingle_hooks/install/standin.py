@@ -1,0 +1,61 @@
+"""A stand-in for the `pbs` module of pbs_python, to run an execjob_launch hook anywhere."""
+
+from __future__ import annotations
+
+from typing import Any
+
+# Run as `python -c PROGRAM HOOK EVENT`: prints how the hook ended, what it logged and what it added, as JSON.
+# For every Python that PBS may bring, from 2.7 on. `spoil` is code that breaks something first.
+PROGRAM = r"""
+import json, sys, types
+given = json.load(open(sys.argv[2]))
+class Thing(object):
+    pass
+class Env(dict):  # PBS_ENV behaves like a dictionary of strings
+    pass
+log, ended = [], []
+event, job = Thing(), Thing()
+for name, value in given["job"].items():
+    setattr(job, name, value)
+event.job, event.env = job, Env(given["env"])
+def accept(text=""):
+    ended.append("accept")
+    raise SystemExit(0)
+def reject(text=""):
+    ended.append("reject")
+    raise SystemExit(1)
+event.accept, event.reject = accept, reject
+pbs = types.ModuleType("pbs")
+pbs.event = lambda: event
+pbs.logjobmsg = lambda job_id, text: log.append(text)
+pbs.hook_config_filename = given["config"]
+exec(given.get("spoil", ""))
+sys.modules["pbs"] = pbs
+try:
+    exec(compile(open(sys.argv[1]).read(), sys.argv[1], "exec"), {"__name__": "__main__"})
+except SystemExit:
+    pass
+added = dict((name, value) for name, value in event.env.items() if given["env"].get(name) != value)
+print(json.dumps({"ended": ended, "log": log, "added": added}))
+"""
+
+
+def event(text: str) -> dict[str, Any]:
+    """Return a recorded event: what `pbs.event()` gave, as `NAME=value` and `env NAME=value` lines."""
+    job: dict[str, Any] = {
+        "id": None,
+        "run_count": None,
+        "exec_host": None,
+        "exec_host2": None,
+        "exec_vnode": None,
+    }
+    environ = {}
+    for line in text.splitlines():
+        name, _, value = line.partition("=")
+        if name.startswith("env "):
+            environ[name[4:]] = value
+        elif name == "run_count":
+            job[name] = int(value)
+        elif name.removeprefix("job.") in job:
+            job[name.removeprefix("job.")] = None if value == "None" else value
+    return {"job": job, "env": environ}

@@ -1,0 +1,107 @@
+"""A hook's text: the template filled in, with a header that tells who made it and a checksum."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import shlex
+from typing import TYPE_CHECKING, NamedTuple
+
+import jinja2
+
+import mingle_hooks
+from mingle_hooks.errors import MingleError
+from mingle_hooks.install.site import KILL_SWITCH, STATE_DIRECTORY
+
+if TYPE_CHECKING:
+    from mingle_hooks.install.hook import Hook
+    from mingle_hooks.install.site import Site
+
+_SUM = "sha256 of the other lines:"
+_SUM_LINE = re.compile(rf"^(?:# )?{_SUM} ([0-9a-f]{{64}})\n", re.MULTILINE)
+
+
+class Chain(NamedTuple):
+    """What the site had before: a program that the hook calls, and a directory of programs."""
+
+    program: str = ""
+    directory: str = ""
+
+
+def render(
+    hook: Hook,
+    site: Site,
+    chain: Chain = Chain(),  # noqa: B008 -- it is immutable
+    *,
+    state_directory: str = STATE_DIRECTORY,
+    kill_switch: str = KILL_SWITCH,
+) -> str:
+    """Return the whole file; the same arguments always give the same text.
+
+    The two places are the ones on every host, except where a hook is tried out.
+    """
+    made_by = f"Made by: mingle hooks render {hook.scheduler} {hook.name} (mingle-hooks {mingle_hooks.__version__})."
+    lines = (
+        made_by,
+        "Change /etc/mingle/mingle.toml and make it again, rather than change it here.",
+        f"{_SUM} @",
+    )
+    text = (
+        _environment()
+        .get_template(hook.template)
+        .render(
+            header="\n".join(f"{hook.comment}{line}" for line in lines),
+            hook=hook,
+            site=site,
+            chain=chain.program,
+            directory=chain.directory,
+            kill_switch=kill_switch,
+            state_directory=state_directory,
+        )
+    )
+    if not hook.comment:  # JSON has no comments
+        return text
+    line = f"{hook.comment}{_SUM} @\n"
+    return text.replace(line, f"{hook.comment}{_SUM} {_digest(text.replace(line, '', 1))}\n", 1)
+
+
+def is_ours(text: str) -> bool:
+    """Tell whether a file was made here."""
+    return re.search(r"^# Made by: mingle hooks render ", text[:1000], re.MULTILINE) is not None
+
+
+def is_unchanged(text: str) -> bool:
+    """Tell whether a file that was made here still is as it was made."""
+    found = _SUM_LINE.search(text)
+    return found is not None and found[1] == _digest(text[: found.start()] + text[found.end() :])
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def templates() -> str:
+    """Return where the templates are: in the wheel beside the modules, in a checkout beside the package."""
+    package = os.path.dirname(os.path.abspath(mingle_hooks.__file__))
+    for place in (f"{package}/templates/hooks", f"{os.path.dirname(package)}/templates/hooks"):
+        if os.path.isdir(place):
+            return place
+    raise MingleError("the templates beside the package", f"none in {package}", "installing mingle-hooks again")
+
+
+def _environment() -> jinja2.Environment:
+    found = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(templates()),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        comment_start_string="{##",  # {# stands in every shell script that measures a variable
+        comment_end_string="##}",
+        autoescape=False,  # noqa: S701 -- no HTML; each place has its own filter
+    )
+    found.filters["sh"] = shlex.quote
+    found.filters["json"] = json.dumps
+    return found

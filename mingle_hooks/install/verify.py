@@ -1,0 +1,132 @@
+"""Every deviation of what is installed from what shall be, with the mend for it."""
+
+from __future__ import annotations
+
+import glob
+import os
+import re
+import stat
+from typing import TYPE_CHECKING, NamedTuple
+
+from mingle_hooks.install import files, manifest
+from mingle_hooks.install.site import KILL_SWITCH, STATE_DIRECTORY
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from mingle_hooks.install.plan import Plan
+    from mingle_hooks.install.site import Site
+    from mingle_hooks.install.slurmconf import SlurmConf
+
+_OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
+
+
+class Finding(NamedTuple):
+    """One deviation: where, what is wrong, how to mend it. A `note` is worth knowing and is no deviation."""
+
+    where: str
+    what: str
+    mend: str
+    note: bool = False
+
+
+def verify(plan: Plan, site: Site, conf: SlurmConf | None) -> tuple[Finding, ...]:
+    """Return what deviates from the plan that installing now would make."""
+    again = f"mingle hooks install {plan.scheduler}"
+    found = [*_files(plan, again), *_parents(plan), *_key(plan.root, site), *_state(plan.root)]
+    if conf is not None:
+        found += [*_lines(plan), *_globs(plan.root, conf), *_timeouts(conf)]
+    found += [Finding(plan.scheduler, note, "", note=True) for note in plan.notes]
+    return tuple(found)
+
+
+def _files(plan: Plan, again: str) -> Iterator[Finding]:
+    known = manifest.read(plan.root).entries
+    for file in plan.files:
+        path, now = file.entry.path, files.look(plan.root + file.entry.path)
+        if now is None:
+            yield Finding(path, "is missing", again)
+            continue
+        if path not in known:
+            yield Finding(path, "is not in the manifest", again)
+        if now.text != file.text:
+            yield Finding(path, "has other content than these settings and this version give", again)
+        if now.uid != files.owner():
+            yield Finding(path, f"belongs to uid {now.uid}", f"chown 0 {path}")
+        if now.mode != file.entry.mode:
+            yield Finding(path, f"has mode {now.mode:04o}", f"chmod {file.entry.mode:04o} {path}")
+    for entry in manifest.read(plan.root).of(plan.scheduler):
+        if entry.path not in plan.manifest.entries:
+            yield Finding(entry.path, "is no longer needed", f"mingle hooks uninstall {plan.scheduler}, then {again}")
+
+
+def _parents(plan: Plan) -> Iterator[Finding]:
+    """Look at all directories above the files: who can write one of them can put another file there."""
+    parents = set()
+    for file in plan.files:
+        place = os.path.dirname(file.entry.path)
+        while place not in parents and place != "/":
+            parents.add(place)
+            place = os.path.dirname(place)
+    for place in sorted(parents):
+        try:
+            mode = os.stat(plan.root + place).st_mode
+        except FileNotFoundError:
+            continue
+        if mode & _OTHERS_WRITE:
+            yield Finding(place, f"can be written by others (mode {stat.S_IMODE(mode):04o})", f"chmod go-w {place}")
+
+
+def _key(root: str, site: Site) -> Iterator[Finding]:
+    try:
+        found = os.lstat(root + site.key_file)
+    except FileNotFoundError:
+        return  # a note of the plan says so
+    except OSError as wrong:
+        yield Finding(site.key_file, f"cannot be looked at: {wrong.strerror}", "running it as root")
+        return
+    private = stat.S_IMODE(found.st_mode) in {0o400, 0o600} and found.st_uid == files.owner()
+    if not stat.S_ISREG(found.st_mode) or not private:
+        mend = f"chown 0 {site.key_file}; chmod 0400 {site.key_file}"
+        yield Finding(site.key_file, "is not a regular file of root's with mode 0400", mend)
+        return
+    now = files.look(root + site.key_file)
+    if now is not None and not re.fullmatch(r"(?:[0-9a-f]{2}){32,64}\n?", now.text):
+        yield Finding(site.key_file, "does not hold 64 to 128 lower-case hex digits", f"mingle key > {site.key_file}")
+
+
+def _state(root: str) -> Iterator[Finding]:
+    if os.path.lexists(root + KILL_SWITCH):
+        yield Finding(KILL_SWITCH, "is there, so the hooks do nothing", f"rm {KILL_SWITCH}", note=True)
+    if os.path.lexists(root + STATE_DIRECTORY):
+        found = os.lstat(root + STATE_DIRECTORY)
+        if (found.st_uid, found.st_mode) != (files.owner(), stat.S_IFDIR | 0o755):
+            mend = f"rm -r {STATE_DIRECTORY}; the next Prolog makes it"
+            yield Finding(STATE_DIRECTORY, "is not a directory of root's with mode 0755", mend)
+
+
+def _lines(plan: Plan) -> Iterator[Finding]:
+    for line in plan.lines:
+        if not line.is_there:
+            yield Finding(plan.where, f"does not say {line.text}", f"this line there: {line.text}")
+
+
+def _globs(root: str, conf: SlurmConf) -> Iterator[Finding]:
+    """Find what makes slurmd drain a node: a glob that matches nothing, or something that cannot be run."""
+    for key in ("Prolog", "Epilog"):
+        for value in conf.all(key):
+            found = sorted(glob.glob(root + value)) if re.search(r"[*?[]", value) else [root + value]
+            if not found:
+                yield Finding(f"{key}={value}", "matches no file, which drains every node", f"no {key} line")
+            for path in found:
+                if not os.path.isfile(path) or not os.stat(path).st_mode & stat.S_IXUSR:
+                    what = "cannot be run, which drains every node"
+                    yield Finding(path[len(root) :], what, f"moving it out of {key}={value}, or chmod +x")
+
+
+def _timeouts(conf: SlurmConf) -> Iterator[Finding]:
+    """Root's hooks take 6 s at the very worst (their own timeout), so Slurm's must not be shorter."""
+    for key in ("PrologTimeout", "EpilogTimeout", "PrologEpilogTimeout"):
+        value = conf.one(key)
+        if value.isdigit() and 0 < int(value) < 15:  # noqa: PLR2004 -- s: ours, and some for the site's own
+            yield Finding(f"{conf.path}", f"has {key}={value} (s)", f"{key}=60, or no such line")

@@ -1,0 +1,1 @@
+"""Job description to job script."""

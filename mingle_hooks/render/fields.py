@@ -1,0 +1,176 @@
+"""The fields of a job description: the command line, the TOML file, the checks and the help are made from this table.
+
+Names are sbatch's long options where it has one. A reader takes what was typed or what TOML holds, returns
+the value, or raises UsageError.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from mingle_hooks.errors import UsageError
+from mingle_hooks.render import quantities
+from mingle_hooks.schedulers.facts import MOST_NODES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_LONGEST_TEXT = 4096  # PATH_MAX; names and options are shorter
+_MOST_ENTRIES = 1024  # more modules, variables or set-up lines than anybody has
+_MOST_PER_NODE = 4096  # GPUs or CPUs of one node, by a wide margin
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,254}", re.ASCII)
+_ARRAY = re.compile(r"\d{1,9}(?:-\d{1,9}(?::\d{1,9})?)?(?:,\d{1,9}(?:-\d{1,9}(?::\d{1,9})?)?)*(?:%\d{1,9})?", re.ASCII)
+_SIGNALS = ("USR1", "USR2", "TERM", "INT", "HUP")
+# What sbatch calls them; PBS knows three.
+_MAIL = ("NONE", "BEGIN", "END", "FAIL", "REQUEUE", "TIME_LIMIT", "ALL")
+
+
+class Gpus(NamedTuple):
+    """GPUs on a node; the type is empty where any will do."""
+
+    number: int
+    type: str = ""
+
+    def __str__(self) -> str:
+        """Write them as sbatch does."""
+        return f"{self.type}:{self.number}" if self.type else str(self.number)
+
+
+class Signal(NamedTuple):
+    """The warning before the time limit."""
+
+    name: str  # without SIG
+    before_s: int
+
+
+def text(value: object) -> str:
+    """Read text. What its place cannot carry is refused there, by this field's name."""
+    if not isinstance(value, str) or not 1 <= len(value) <= _LONGEST_TEXT or "\0" in value:
+        raise UsageError(f"1 to {_LONGEST_TEXT} characters of text", repr(value), "a shorter text")
+    return value
+
+
+def line(value: object) -> str:
+    """Read one line of shell."""
+    if not text(value).isprintable():
+        raise UsageError("one printable line", repr(value), "a line for each, or a script that the line calls")
+    return text(value)
+
+
+def count(value: object, *, least: int = 1, most: int = _MOST_PER_NODE) -> int:
+    """Read a whole number."""
+    number = int(value) if isinstance(value, str) and re.fullmatch("[0-9]{1,9}", value) else value
+    if not isinstance(number, int) or isinstance(number, bool) or not least <= number <= most:
+        raise UsageError(f"a whole number from {least} to {most}", repr(value), str(least))
+    return number
+
+
+def gpus(value: object) -> Gpus:
+    """Read [TYPE:]COUNT."""
+    kind, _, number = str(value).rpartition(":")
+    if not re.fullmatch(r"[A-Za-z0-9_.-]{0,64}", kind):
+        raise UsageError("[TYPE:]COUNT", repr(value), "4 or a100:4")
+    return Gpus(count(number), kind)
+
+
+def flag(value: object) -> bool:
+    """Read true or false."""
+    if not isinstance(value, bool):
+        raise UsageError("true or false", repr(value), "true")
+    return value
+
+
+def matching(value: object, *, pattern: re.Pattern[str], like: str) -> str:
+    """Read text of one form."""
+    if not isinstance(value, str) or len(value) > _LONGEST_TEXT or not pattern.fullmatch(value):
+        raise UsageError(f"a value such as {like}", repr(value), like)
+    return value
+
+
+def mail(value: object) -> tuple[str, ...]:
+    """Read sbatch's list of events."""
+    names = tuple(name.strip().upper() for name in str(value).split(","))
+    wrong = [name for name in names if name not in _MAIL]
+    if wrong:
+        raise UsageError(f"events out of {', '.join(_MAIL)}", repr(value), "END,FAIL")
+    return names
+
+
+def signal(value: object) -> Signal:
+    """Read SIGNAL[@SECONDS], as sbatch does; the letter in front of a colon is ours to choose."""
+    match = re.fullmatch(r"(?:[RB]{1,2}:)?(?:SIG)?([A-Z0-9]+)(?:@([0-9]{1,5}))?", str(value).upper())
+    if not match or match[1] not in _SIGNALS:
+        raise UsageError(f"one of {', '.join(_SIGNALS)} and seconds", repr(value), "USR1@120")
+    return Signal(match[1], count(match[2] or "60", most=65_535))
+
+
+def variable(value: object) -> tuple[str, str]:
+    """Read NAME=VALUE."""
+    name, equals, its = str(value).partition("=")
+    if not equals or not _VARIABLE.fullmatch(name) or len(its) > 32 * _LONGEST_TEXT or "\0" in its:
+        raise UsageError("NAME=VALUE", repr(value), "OMP_NUM_THREADS=8")
+    return name, its
+
+
+class Field(NamedTuple):
+    """One field. `kind` tells how it is given: once, each (A+B: one for each group of nodes), many, or flag."""
+
+    name: str
+    read: Callable[[Any], Any]
+    kind: str
+    metavar: str
+    help: str
+
+    @property
+    def option(self) -> str:
+        """The option's long name."""
+        return f"--{self.name}"
+
+    @property
+    def attribute(self) -> str:
+        """The name in Python."""
+        return self.name.replace("-", "_")
+
+
+_NODES = partial(count, most=MOST_NODES)
+_ARRAY_TEXT = partial(matching, pattern=_ARRAY, like="0-9%2")
+_ADDRESS = partial(matching, pattern=re.compile(r"[^\s,;\x00]{1,255}(,[^\s,;\x00]{1,255})*"), like="me@example.org")
+_FRAMEWORK = partial(matching, pattern=re.compile(r"[a-z][a-z-]{0,30}(,[a-z][a-z-]{0,30})*"), like="jax,ucx")
+
+TABLE = (
+    Field("job-name", text, "once", "NAME", "the job's name; by default the script's"),
+    Field("nodes", _NODES, "each", "N", "how many nodes; 1+2 makes groups of different nodes"),
+    Field("gpus-per-node", gpus, "each", "[TYPE:]N", "GPUs on each node; 8+4 for two groups"),
+    Field("ntasks-per-node", count, "each", "N", "training processes on each node; by default one for each GPU"),
+    Field("cpus-per-task", count, "each", "N", "CPUs for each of them"),
+    Field("mem", quantities.mebibytes, "each", "SIZE", "memory on each node: 64G, 65536 (MiB)"),
+    Field("constraint", text, "each", "FEATURE", "what the nodes must have; for PBS NAME=VALUE"),
+    Field("time", quantities.seconds, "once", "TIME", "the time limit: 90 (minutes), 5:00, 4:00:00, 1-12, 1h30m"),
+    Field("partition", text, "once", "NAME", "the partition or queue"),
+    Field("account", text, "once", "NAME", "who pays"),
+    Field("qos", text, "once", "NAME", "the quality of service"),
+    Field("reservation", text, "once", "NAME", "a reservation to run in"),
+    Field("exclusive", flag, "flag", "", "share the nodes with no other job"),
+    Field("output", text, "once", "PATH", "where the output goes"),
+    Field("error", text, "once", "PATH", "where the error output goes; by default to the output"),
+    Field("mail-user", _ADDRESS, "once", "ADDRESS", "who gets mail"),
+    Field("mail-type", mail, "once", "EVENT,…", "when: BEGIN, END, FAIL, ALL"),
+    Field("array", _ARRAY_TEXT, "once", "RANGE", "an array of jobs: 0-9, 0-9:2, 0-99%4"),
+    Field("dependency", text, "once", "LIST", "what must be over first: afterok:123"),
+    Field("signal", signal, "once", "SIGNAL@S", "the warning before the time limit; USR1@120 by default"),
+    Field("requeue", flag, "flag", "", "start again after the warning, to go on from the checkpoint"),
+    Field("chdir", text, "once", "PATH", "the working directory; by default where the job is submitted"),
+    Field("module", text, "many", "NAME", "a module to load"),
+    Field("env", variable, "many", "NAME=VALUE", "a variable to export"),
+    Field("setup", line, "many", "COMMAND", "a line of shell that prepares each node, such as activating a venv"),
+    Field("container", text, "once", "IMAGE", "a container: image.sif or docker://… (Apptainer), x.sqsh (pyxis)"),
+    Field("bind", text, "many", "SRC[:DST]", "a path to have in the container"),
+    Field("launcher", text, "once", "NAME", "what starts the processes: see mingle template list"),
+    Field("max-restarts", partial(count, least=0, most=1000), "once", "N", "for torchrun-elastic; 3 by default"),
+    Field("for", _FRAMEWORK, "many", "F,…", "more frameworks whose variables mingle env sets, such as jax"),
+    Field("directive", text, "many", "TEXT", "a directive for the scheduler, as it stands in its script"),
+)  # fmt: skip
+FIELDS = {field.name: field for field in TABLE}
+MOST_ENTRIES = _MOST_ENTRIES

@@ -1,0 +1,224 @@
+"""A job description: made from options and a TOML file, checked here, and the same for all schedulers."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from mingle_hooks.errors import UsageError
+from mingle_hooks.render.fields import FIELDS, MOST_ENTRIES, TABLE, Field, Gpus, Signal
+from mingle_hooks.render.launchers import Launcher, launcher
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+_LARGEST_SPEC_BYTES = 1 << 20  # a description is a screenful
+_MOST_GROUPS = 128  # Slurm's own bound on the components of a job (MAX_HET_JOB_COMPS)
+DEFAULT = "default"
+
+
+@dataclass(frozen=True)
+class Group:
+    """Nodes that are alike. `ntasks` training processes run on each."""
+
+    nodes: int
+    ntasks: int
+    gpus: Gpus | None = None
+    cpus: int | None = None  # for each process
+    mem: int | None = None  # MiB on each node
+    constraint: str | None = None
+
+
+@dataclass(frozen=True)
+class Job:
+    """What a user says of a job. None or empty: not said, and left to the scheduler."""
+
+    command: tuple[str, ...]
+    launcher: Launcher
+    groups: tuple[Group, ...]
+    job_name: str
+    ntasks_given: bool
+    signal: Signal
+    time: int | None = None  # seconds
+    partition: str | None = None
+    account: str | None = None
+    qos: str | None = None
+    reservation: str | None = None
+    exclusive: bool = False
+    output: str | None = None
+    error: str | None = None
+    mail_user: str | None = None
+    mail_type: tuple[str, ...] = ()
+    array: str | None = None
+    dependency: str | None = None
+    requeue: bool = False
+    chdir: str | None = None
+    module: tuple[str, ...] = ()
+    env: tuple[tuple[str, str], ...] = ()
+    setup: tuple[str, ...] = ()
+    container: str | None = None
+    bind: tuple[str, ...] = ()
+    max_restarts: int = 3
+    frameworks: tuple[str, ...] = ()
+    directive: tuple[str, ...] = ()
+    sources: Mapping[str, str] = field(default_factory=dict, compare=False)
+
+    @property
+    def nodes(self) -> int:
+        """All nodes."""
+        return sum(group.nodes for group in self.groups)
+
+    @property
+    def ntasks(self) -> int | None:
+        """Training processes on each node, or None where groups differ."""
+        counts = {group.ntasks for group in self.groups}
+        return counts.pop() if len(counts) == 1 else None
+
+    @property
+    def has_gpus(self) -> bool:
+        """Whether any node has GPUs."""
+        return any(group.gpus for group in self.groups)
+
+    def source(self, name: str) -> str:
+        """Tell where a field comes from: its option, the file, or "default"."""
+        return self.sources.get(name, DEFAULT)
+
+
+def describe(
+    options: Mapping[str, object],
+    command: Iterable[str] = (),
+    *,
+    spec: str | None = None,
+    default_launcher: str = "torchrun",
+) -> Job:
+    """Return the job of these options, by field name, and of the TOML file at `spec`; options win.
+
+    An option that was not given is None, False or empty. The file may hold the command too, as a list.
+    Raises UsageError that names the field.
+    """
+    given, sources = ({}, {}) if spec is None else _from_file(spec)
+    words = tuple(command) or tuple(given.pop("command", ()))
+    given.pop("command", None)
+    for name, value in options.items():
+        if value not in (None, False, (), []):
+            given[name] = _read(FIELDS[name], value, FIELDS[name].option)
+            sources[name] = FIELDS[name].option
+    return _job(given, _command(words), sources, default_launcher)
+
+
+def _job(given: dict[str, Any], command: tuple[str, ...], sources: dict[str, str], default_launcher: str) -> Job:
+    each = {name: given.pop(name) for name, its in FIELDS.items() if its.kind == "each" and name in given}
+    groups = _groups(each)
+    frameworks = tuple(name for names in given.pop("for", ()) for name in names.split(","))
+    return Job(
+        command=command,
+        launcher=launcher(given.pop("launcher", default_launcher)),
+        groups=groups,
+        ntasks_given="ntasks-per-node" in each,
+        job_name=given.pop("job-name", None) or _name(command),
+        signal=given.pop("signal", Signal("USR1", 120)),
+        frameworks=frameworks,
+        sources=sources,
+        **{FIELDS[name].attribute: value for name, value in given.items()},
+    )
+
+
+def _groups(each: Mapping[str, tuple[Any, ...]]) -> tuple[Group, ...]:
+    """Return one group for each place in the longest list; a single value counts for all."""
+    length = max((len(values) for values in each.values()), default=1)
+    for name, values in each.items():
+        if len(values) not in (1, length):
+            raise UsageError(f"{FIELDS[name].option} with 1 or {length} values", str(len(values)), "as many as groups")
+
+    def at(name: str, place: int) -> Any:  # noqa: ANN401 -- whatever the field holds
+        values = each.get(name, (None,))
+        return values[place if len(values) > 1 else 0]
+
+    return tuple(
+        Group(
+            nodes=at("nodes", i) or 1,
+            gpus=at("gpus-per-node", i),
+            ntasks=at("ntasks-per-node", i) or (at("gpus-per-node", i) or Gpus(1)).number,
+            cpus=at("cpus-per-task", i),
+            mem=at("mem", i),
+            constraint=at("constraint", i),
+        )
+        for i in range(length)
+    )
+
+
+def _command(words: tuple[object, ...]) -> tuple[str, ...]:
+    texts = tuple(word for word in words if isinstance(word, str) and "\0" not in word)
+    if not texts or len(texts) != len(words):
+        raise UsageError("a training command", repr(words), "-- train.py --lr 1e-3 at the end")
+    if not texts[0] or (texts[0].startswith("-") and texts[0] != "-m") or texts == ("-m",):
+        raise UsageError("a script, a program or -m MODULE", repr(texts[0]), "-- train.py")
+    return texts
+
+
+def _name(command: tuple[str, ...]) -> str:
+    """Return a name that every scheduler takes: letters, digits, - and _, at most 15 of them (classic PBS)."""
+    first = command[1] if command[0] == "-m" else command[0]
+    base = first.rsplit("/", 1)[-1].removesuffix(".py")
+    kept = "".join(c if c.isascii() and (c.isalnum() or c in "-_") else "_" for c in base)[:15]
+    return kept if kept[:1].isalpha() else f"job{kept}"[:15]
+
+
+def _from_file(path: str) -> tuple[dict[str, Any], dict[str, str]]:
+    given: dict[str, Any] = {}
+    for key, value in _parsed(path).items():
+        name = key.replace("_", "-")
+        if name == "command":
+            given[name] = value if isinstance(value, list) else [value]
+        elif name in FIELDS:
+            given[name] = _read(FIELDS[name], value, f"{key} in {path}")
+        else:
+            raise _unknown(key, path)
+    return given, dict.fromkeys(given, path)
+
+
+def _read(its: Field, value: object, where: str) -> Any:  # noqa: ANN401 -- whatever the field holds
+    try:
+        if its.name == "env" and isinstance(value, dict):
+            value = [f"{name}={text}" for name, text in value.items()]
+        if its.kind == "each":
+            parts = value if isinstance(value, list) else value.split("+") if isinstance(value, str) else [value]
+            return tuple(its.read(part) for part in _bounded(parts, _MOST_GROUPS))
+        if its.kind == "many":
+            return tuple(its.read(part) for part in _bounded(value, MOST_ENTRIES))
+        return its.read(value)
+    except UsageError as wrong:
+        raise UsageError(wrong.expected, f"{where}: {wrong.seen}", wrong.remedy) from None
+
+
+def _bounded(value: object, most: int) -> list[object]:
+    parts = list(value) if isinstance(value, (list, tuple)) else [value]
+    if not 1 <= len(parts) <= most:
+        raise UsageError(f"1 to {most} values", str(len(parts)), "a shorter list")
+    return parts
+
+
+def _parsed(path: str) -> dict[str, Any]:
+    if sys.version_info >= (3, 11):
+        import tomllib  # noqa: PLC0415 -- only where there is a file
+    else:
+        import tomli as tomllib  # noqa: PLC0415 -- as above
+    try:
+        with open(path, "rb") as file:
+            data = file.read(_LARGEST_SPEC_BYTES + 1)
+    except OSError as wrong:
+        raise UsageError("a readable file", f"{path}: {wrong.strerror} (--spec)", "the path of a TOML file") from None
+    if len(data) > _LARGEST_SPEC_BYTES:
+        raise UsageError(f"at most {_LARGEST_SPEC_BYTES} bytes", f"{path}, which is larger (--spec)", "a TOML file")
+    try:
+        return tomllib.loads(data.decode())
+    except (ValueError, RecursionError) as wrong:  # bad TOML and bad UTF-8 are both ValueErrors
+        raise UsageError("a TOML file", f"{path}: {wrong} (--spec)", "mending that line") from None
+
+
+def _unknown(key: str, path: str) -> UsageError:
+    import difflib  # noqa: PLC0415 -- only for a message
+
+    near = difflib.get_close_matches(key, ["command", *(its.name for its in TABLE)], 1, 0.0)[0]
+    return UsageError("a field of a job", f"{key} in {path}", f"{near}, which is the nearest")

@@ -1,0 +1,66 @@
+"""The launchers: what starts the training processes. Each is one line here and a file in templates/job/launchers."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from mingle_hooks.errors import UsageError
+
+
+class Launcher(NamedTuple):
+    """A launcher, and how often it has to be started.
+
+    `starts` is "node" for one that starts the node's processes itself, "task" for none, where every process
+    is the scheduler's, and "job" for one that reaches all nodes itself.
+    """
+
+    name: str
+    starts: str
+    frameworks: tuple[str, ...]
+    help: str
+    no_python: str = ""  # the option by which it takes a program that is no Python script
+    module: str = "-m"  # the option by which it takes a module's name
+
+
+# The names of frameworks are those of `mingle env --for`.
+TABLE = (
+    Launcher("torchrun", "node", ("torchrun",), "torchrun, static: a failed process ends the job", "--no-python"),
+    Launcher(
+        "torchrun-elastic",
+        "node",
+        ("torchrun-elastic",),
+        "torchrun, c10d: restarts up to --max-restarts times",
+        "--no-python",
+    ),
+    Launcher("accelerate", "node", ("accelerate",), "accelerate launch", "--no_python", "--module"),
+    Launcher("deepspeed", "node", ("deepspeed",), "deepspeed with a hostfile, without ssh", "--no_python", "--module"),
+    Launcher("mpirun", "job", (), "Open MPI's mpirun, one process per slot"),
+    Launcher("ray", "node", ("ray",), "a Ray head on the first node, workers on the others; the command is the driver"),
+    Launcher("process", "task", (), "one process per task, with RANK and LOCAL_RANK"),
+    Launcher("plain", "node", (), "the command once on every node, with NODE_RANK"),
+)
+LAUNCHERS = {launcher.name: launcher for launcher in TABLE}
+
+
+def launcher(name: str) -> Launcher:
+    """Return the launcher of this name; UsageError, with the nearest known name, for another."""
+    if name in LAUNCHERS:
+        return LAUNCHERS[name]
+    import difflib  # noqa: PLC0415 -- 5 ms that only a mistake has to pay
+
+    nearest = difflib.get_close_matches(name, LAUNCHERS, 1, 0.0)[0]
+    raise UsageError(f"a launcher out of {', '.join(LAUNCHERS)}", name, f"--launcher {nearest}")
+
+
+def program(command: tuple[str, ...], launcher: Launcher) -> tuple[str, ...]:
+    """Return the words that follow the launcher: `train.py …`, `-m pkg …` or any other program with its arguments.
+
+    A script or a module is Python's: launchers take it as it is, and for the others Python is named.
+    """
+    first = command[0]
+    takes_python = bool(launcher.no_python)
+    if first == "-m":
+        return ((launcher.module,) if takes_python else ("python3", "-m")) + command[1:]
+    if first.endswith(".py") and not first.startswith("-"):
+        return command if takes_python else ("python3", *command)
+    return (launcher.no_python, *command) if takes_python else command

@@ -1,0 +1,65 @@
+"""The schedulers that scripts are made for: one module with `directives(job)` and one template each."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, NamedTuple
+
+from mingle_hooks.errors import UsageError
+
+if TYPE_CHECKING:
+    from mingle_hooks.render.job import Job
+
+
+class Directive(NamedTuple):
+    """One directive without its marker, and the field of the description that it comes from."""
+
+    text: str
+    field: str
+
+
+class Scheduler(NamedTuple):
+    """A scheduler, the command that takes its scripts, and what its jobs find in their environment."""
+
+    name: str
+    submit: str
+    marker: str  # what begins a directive
+    help: str
+    runs_tasks: bool = False  # it can start every training process itself, not only one on each node
+    job_id: str = ""  # the variable that tells this job's processes from another job's
+    submitted_in: str = ""  # the variable with the directory that the job was submitted in
+
+
+TABLE = (
+    Scheduler("slurm", "sbatch", "#SBATCH", "Slurm", runs_tasks=True),
+    Scheduler("pbs", "qsub", "#PBS", "OpenPBS and PBS Professional", job_id="PBS_JOBID", submitted_in="PBS_O_WORKDIR"),
+    Scheduler("torque", "qsub", "#PBS", "Torque", job_id="PBS_JOBID", submitted_in="PBS_O_WORKDIR"),
+    Scheduler("lsf", "bsub", "#BSUB", "LSF", job_id="LSB_BATCH_JID", submitted_in="LS_SUBCWD"),
+    Scheduler("sge", "qsub", "#$", "Grid Engine", job_id="JOB_ID", submitted_in="SGE_O_WORKDIR"),
+)
+SCHEDULERS = {scheduler.name: scheduler for scheduler in TABLE} | {"sbatch": TABLE[0]}
+
+
+def scheduler(name: str) -> Scheduler:
+    """Return the scheduler of this name. Raises UsageError."""
+    if name not in SCHEDULERS:
+        raise UsageError(f"a scheduler out of {', '.join(SCHEDULERS)}", name, "sbatch")
+    return SCHEDULERS[name]
+
+
+def directives(scheduler: Scheduler, job: Job) -> tuple[Directive, ...]:
+    """Return the job's directives in order. Raises UsageError that names a field that they cannot carry."""
+    found: tuple[Directive, ...] = import_module(f"{__name__}.{scheduler.name}").directives(job)
+    return (*found, *(Directive(free(text), "directive") for text in job.directive))
+
+
+def free(text: str) -> str:
+    """Return a directive that the user wrote, as it is: one line, and no other can begin in it."""
+    if not text.isprintable() or text.endswith("\\"):
+        raise refused("directive", text, "one printable line that no backslash ends")
+    return text
+
+
+def refused(field: str, value: object, can: str) -> UsageError:
+    """Return the error for a field whose value the scheduler's directive cannot carry."""
+    return UsageError(f"--{field} as {can}", repr(value), f"another value for --{field}, or leaving it out")

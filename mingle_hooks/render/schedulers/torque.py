@@ -1,0 +1,49 @@
+"""Directives for Torque's qsub. Source: Torque Administrator Guide, "Requesting resources"."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from mingle_hooks.render.quantities import hms, size
+from mingle_hooks.render.schedulers import Directive, pbs, refused
+
+if TYPE_CHECKING:
+    from mingle_hooks.render.job import Group, Job
+
+_FEATURE = re.compile(r"[A-Za-z0-9_.-]+(:[A-Za-z0-9_.-]+)*", re.ASCII)
+
+
+def directives(job: Job) -> tuple[Directive, ...]:
+    """Return the directives."""
+    for group in job.groups:
+        if group.mem and len(job.groups) > 1:
+            raise refused("mem", group.mem, "one size for the whole job, so without groups of nodes")
+    memory = job.groups[0].mem
+    return (
+        *pbs.opening(job),
+        Directive("-l nodes=" + "+".join(_nodes(group) for group in job.groups), "nodes"),
+        *pbs.option("-l mem=", "mem", memory and size(memory * job.nodes, ("mb", "gb"))),
+        *([Directive("-l naccesspolicy=singlejob", "exclusive")] if job.exclusive else []),
+        *pbs.option("-l walltime=", "time", job.time and hms(job.time)),
+        *pbs.option("-l qos=", "qos", job.qos),
+        *pbs.option("-l advres=", "reservation", job.reservation),
+        *pbs.option("-q ", "partition", job.partition),
+        *([Directive(f"-t {_array(job.array)}", "array")] if job.array else []),
+        *pbs.closing(job),
+    )
+
+
+def _nodes(group: Group) -> str:
+    parts = [str(group.nodes), f"ppn={(group.cpus or 1) * group.ntasks}"]
+    if group.gpus:
+        parts += [f"gpus={group.gpus.number}"] + ([group.gpus.type] if group.gpus.type else [])
+    if group.constraint:
+        parts += [pbs.matching("constraint", group.constraint, _FEATURE, "a property of nodes")]
+    return ":".join(parts)
+
+
+def _array(array: str) -> str:
+    if ":" in array:
+        raise refused("array", array, "a list of ranges without a step")
+    return array

@@ -1,0 +1,140 @@
+"""A job's script: the template filled in. Templates are compiled once for each search path."""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING
+
+import jinja2
+
+import mingle_hooks
+from mingle_hooks.errors import UsageError
+from mingle_hooks.render import quoting, search
+from mingle_hooks.render.launchers import program
+from mingle_hooks.render.schedulers import directives, refused, scheduler
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from mingle_hooks.render.job import Job
+    from mingle_hooks.render.schedulers import Scheduler
+
+# Every launcher gets these too; a framework whose interface is not known sets nothing.
+NETWORKS = ("nccl", "gloo")
+_PYXIS = (".sqsh", "#")
+
+
+def render(
+    name: str, job: Job, *, places: tuple[str, ...] = (), made_by: Iterable[str] = (), explain: bool = False
+) -> str:
+    """Return the whole script for a scheduler, "slurm" or another of its table.
+
+    `places` is the search path, `made_by` the command line that the first line repeats. The same arguments
+    always give the same text. Raises UsageError for what the scheduler cannot carry, or for a template.
+    """
+    its = scheduler(name)
+    found = directives(its, job)
+    command = [*made_by] or ["mingle", "template", its.name]
+    try:
+        template = _environment(places or (search.built_in(),)).get_template(its.name + search.SUFFIX)
+        return template.render(
+            job=job,
+            scheduler=its,
+            launcher=job.launcher,
+            directives=found,
+            explain=explain,
+            made_by=f"{quoting.words(command)} (mingle-hooks {mingle_hooks.__version__})",
+            work="node" if job.launcher.starts == "node" or _is_by_host(its, job) else "task",
+            env_options=_env_options(its, job),
+            srun_options=_srun_options(job),
+            container=_container(its, job),
+            program=program(job.command, job.launcher),
+        )
+    except jinja2.TemplateError as wrong:
+        raise _template_error(wrong) from wrong
+
+
+def _is_by_host(its: Scheduler, job: Job) -> bool:
+    return job.launcher.starts == "task" and not its.runs_tasks
+
+
+def _env_options(its: Scheduler, job: Job) -> str:
+    """Return the options of `mingle env`, as text that follows it."""
+    frameworks = dict.fromkeys([*job.launcher.frameworks, *NETWORKS, *job.frameworks])
+    by_node = job.launcher.starts == "node" or _is_by_host(its, job)
+    scope = "" if by_node else " --scope task"
+    options = [scope, f" --for {','.join(frameworks)}"]
+    if by_node and job.ntasks is not None:
+        options.append(f" --slots {job.ntasks}")
+    elif by_node and all(group.gpus and group.gpus.number == group.ntasks for group in job.groups):
+        options.append(" --slots gpus")
+    elif by_node and its.runs_tasks:
+        counts = "+".join(str(group.ntasks) for group in job.groups)
+        raise refused("ntasks-per-node", counts, "the number of GPUs, or with --launcher process, where groups differ")
+    return "".join(options)
+
+
+def _srun_options(job: Job) -> str:
+    """Return what srun needs beyond the job's directives."""
+    options = []
+    if len(job.groups) > 1:
+        options.append(f" --het-group=0-{len(job.groups) - 1}")  # without it a step takes the first group only
+    elif job.groups[0].cpus:
+        options.append(' --cpus-per-task="$SLURM_CPUS_PER_TASK"')  # Slurm 22.05 and later: not sbatch's to hand on
+    if job.container and _is_pyxis(job.container):
+        options.append(f" --container-image={quoting.argument(job.container)}")
+        options += [f" --container-mounts={quoting.argument(','.join(job.bind))}"] if job.bind else []
+    return "".join(options)
+
+
+def _container(its: Scheduler, job: Job) -> str:
+    """Return what runs a command in the container, as text in front of it."""
+    if not job.container:
+        return ""
+    if _is_pyxis(job.container):
+        if its.name != "slurm":
+            raise refused("container", job.container, "an image for Apptainer, as pyxis is Slurm's")
+        return ""
+    binds = [f"--bind={bind}" for bind in job.bind]
+    return quoting.words(["apptainer", "exec", *(["--nv"] if job.has_gpus else []), *binds, job.container]) + " "
+
+
+def _is_pyxis(image: str) -> bool:
+    return any(mark in image for mark in _PYXIS)
+
+
+@functools.lru_cache(maxsize=8)
+def _environment(places: tuple[str, ...]) -> jinja2.Environment:
+    found = jinja2.Environment(
+        # Under "built-in/" too, so that a template can extend the one that it takes the place of.
+        loader=jinja2.ChoiceLoader(
+            [
+                jinja2.FileSystemLoader(places),
+                jinja2.PrefixLoader({"built-in": jinja2.FileSystemLoader(search.built_in())}),
+            ]
+        ),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        comment_start_string="{##",  # {# stands in every bash script that counts an array
+        comment_end_string="##}",
+        autoescape=False,  # noqa: S701 -- no HTML; each place has its own filter
+    )
+    found.filters |= {"sh": quoting.word, "arg": quoting.argument, "cmd": quoting.words, "args": _arguments}
+    return found
+
+
+def _arguments(values: Iterable[str]) -> str:
+    return " ".join(quoting.argument(value) for value in values)
+
+
+def _template_error(wrong: jinja2.TemplateError) -> UsageError:
+    """Say in which template and line it is: the innermost one that the traceback passes."""
+    place = f"{wrong.filename}:{wrong.lineno}" if isinstance(wrong, jinja2.TemplateSyntaxError) else ""
+    step = wrong.__traceback__
+    while step is not None:
+        file = step.tb_frame.f_code.co_filename
+        place = f"{file}:{step.tb_lineno}" if file.endswith(search.SUFFIX) else place
+        step = step.tb_next
+    return UsageError("a template that can be filled in", f"{place}: {wrong.message}", "mending that line")

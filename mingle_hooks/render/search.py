@@ -1,0 +1,82 @@
+"""Where templates are found: directories in order, the first that has the file."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import mingle_hooks
+from mingle_hooks.errors import MingleError, PlaceError, UsageError
+from mingle_hooks.files import config_directory
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+SITE = "/etc/mingle/templates"
+SUFFIX = ".sh.j2"
+_LARGEST_BYTES = 1 << 20  # a template is a page
+
+
+def built_in() -> str:
+    """Return the project's own templates: in the wheel beside the modules, in a checkout beside the package."""
+    package = os.path.dirname(os.path.abspath(mingle_hooks.__file__))
+    for place in (f"{package}/templates/job", f"{os.path.dirname(package)}/templates/job"):
+        if os.path.isdir(place):
+            return place
+    raise MingleError("the templates beside the package", f"none in {package}", "installing mingle-hooks again")
+
+
+def path(given: Iterable[str], environ: Mapping[str, str], *, site: str = SITE) -> tuple[str, ...]:
+    """Return the search path: the given directories, the user's, the site's, the built-in one.
+
+    `given` is --template-dir, or else MINGLE_TEMPLATES and the settings. One that does not exist is an error, as
+    the built-in template would be used without a word. Raises UsageError.
+    """
+    for directory in given:
+        if not os.path.isdir(directory):
+            raise UsageError(
+                "a directory of templates", directory, "mkdir, or mending --template-dir or MINGLE_TEMPLATES"
+            )
+    user = config_directory(environ)
+    rest = [f"{user}/templates" if user else "", site]
+    return (*given, *(place for place in rest if place and os.path.isdir(place)), built_in())
+
+
+def names(places: Iterable[str]) -> dict[str, str]:
+    """Return template name -> the directory that it is taken from, sorted by name."""
+    found: dict[str, str] = {}
+    for place in places:
+        for name in _inside(place):
+            found.setdefault(name, place)
+    return dict(sorted(found.items()))
+
+
+def _inside(place: str) -> Iterator[str]:
+    for directory, _, files in os.walk(place):
+        for file in files:
+            if file.endswith(SUFFIX):
+                yield os.path.relpath(f"{directory}/{file}", place).removesuffix(SUFFIX)
+
+
+def text(name: str, places: Iterable[str]) -> str:
+    """Return a template's own text. Raises UsageError for an unknown name."""
+    found = names(places)
+    if name not in found:
+        raise UsageError("the name of a template", repr(name), "one that `mingle template list` shows")
+    with open(f"{found[name]}/{name}{SUFFIX}", encoding="utf-8") as file:
+        return file.read(_LARGEST_BYTES)
+
+
+def eject(name: str, places: Iterable[str], directory: str) -> str:
+    """Copy a template into a directory for its owner to change, and return its path; never over another file."""
+    content = text(name, places)
+    target = os.path.join(directory, name + SUFFIX)
+    try:
+        os.makedirs(os.path.dirname(target), exist_ok=True)
+        with open(target, "x", encoding="utf-8") as file:
+            file.write(content)
+    except FileExistsError:
+        raise PlaceError("no file of that name", target, "another --to, or removing it") from None
+    except OSError as wrong:
+        raise PlaceError("a directory to write to", f"{target}: {wrong.strerror}", "another --to") from None
+    return target

@@ -1,0 +1,202 @@
+"""PBS' execjob_launch hook under a stand-in `pbs` module, with every recorded event and every Python there is."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rendered import FULL, SITES, recorded
+
+from mingle_hooks.install import standin
+from mingle_hooks.install.hook import hook
+from mingle_hooks.install.site import Site
+from mingle_hooks.install.text import render
+
+LAUNCHES = recorded("openpbs-*/hook.execjob_launch.*")
+OTHERS = [path for path in recorded("openpbs-*/hook.*") if path not in LAUNCHES]
+# Oldest first. 2.7 and 3.5 are what site hooks meet; 3.6 is the oldest that is easy to get today.
+PYENV = Path(os.environ.get("PYENV_ROOT", "~/.pyenv")).expanduser() / "versions"
+PYTHONS = {
+    f"python{version}": next(iter(sorted(map(str, PYENV.glob(f"{version}.*/bin/python")))), None)
+    or shutil.which(f"python{version}")
+    for version in ("2.7", "3.6", "3.8", "3.11", "3.13")
+}
+PYTHONS["this"] = sys.executable
+
+
+def event_of(path: Path) -> dict[str, Any]:
+    """Return a recorded event as the stand-in takes it."""
+    return standin.event(path.read_text())
+
+
+def run(
+    directory: Path,
+    event: dict[str, Any],
+    *,
+    python: str | None = None,
+    site: Site = SITES["plain"][0],
+    config: str | None = None,
+) -> dict[str, Any]:
+    """Run the hook on an event and return what the stand-in saw."""
+    (directory / "mingle.py").write_text(render(hook("pbs", "launch"), site))
+    (directory / "mingle.json").write_text(render(hook("pbs", "config"), site) if config is None else config)
+    (directory / "event.json").write_text(json.dumps({"config": str(directory / "mingle.json"), **event}))
+    argv = [
+        python or sys.executable,
+        "-c",
+        standin.PROGRAM,
+        directory / "mingle.py",
+        directory / "event.json",
+    ]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=30, check=False, env={"PATH": "/usr/bin:/bin"})
+    assert (done.returncode, done.stderr) == (0, "")
+    found: dict[str, Any] = json.loads(done.stdout)
+    assert found["ended"] == ["accept"]
+    return found
+
+
+def python(name: str) -> str:
+    """Return an interpreter or skip loudly."""
+    found = PYTHONS[name]
+    if found is None:
+        pytest.skip(f"for want of {name}")
+    return found
+
+
+@pytest.mark.parametrize("name", PYTHONS)
+@pytest.mark.parametrize("path", LAUNCHES, ids=lambda path: path.name)
+def test_every_recorded_task_gets_its_nodes_place(tmp_path: Path, path: Path, name: str) -> None:
+    """The job script and every task on every host get the same, but for the rank of the node."""
+    event = event_of(path)
+    added = run(tmp_path, event, python=python(name))["added"]
+    hosts = list(dict.fromkeys(re.findall(r"([a-z0-9]+):\d+/", event["job"]["exec_host2"])))
+    assert added["NNODES"] == added["PET_NNODES"] == str(len(hosts))
+    assert added["NODE_RANK"] == added["PET_NODE_RANK"] == event["env"]["PBS_NODENUM"]
+    assert hosts[int(added["NODE_RANK"])] == path.name.split(".")[-2]
+    assert added["MASTER_ADDR"] == ("node1" if len(hosts) > 1 else "127.0.0.1")
+    assert 20_000 <= int(added["MASTER_PORT"]) < 25_000
+    assert not added.keys() & {"RANK", "LOCAL_RANK", "WORLD_SIZE"}
+
+
+@pytest.mark.parametrize("path", OTHERS, ids=lambda path: path.name)
+def test_other_events_are_accepted(tmp_path: Path, path: Path) -> None:
+    """A site that gives the hook another event, which has no environment, loses no job."""
+    run(tmp_path, event_of(path))
+
+
+def test_all_tasks_of_a_job_agree(tmp_path: Path) -> None:
+    """One address and one port for all recorded tasks of each job and run."""
+    worlds: dict[str, set[tuple[str, ...]]] = {}
+    for path in LAUNCHES:
+        added = run(tmp_path, event_of(path))["added"]
+        world = tuple(added[name] for name in ("MASTER_ADDR", "MASTER_PORT", "NNODES"))
+        worlds.setdefault(path.name.split(".ctl.")[0], set()).add(world)
+    assert {len(found) for found in worlds.values()} == {1}
+    ports = {next(iter(found))[1] for found in worlds.values()}
+    assert len(ports) == len(worlds)
+
+
+def test_a_rerun_has_another_name(tmp_path: Path) -> None:
+    """The second run of job 3 is told from the first."""
+    ids = {run(tmp_path, event_of(path))["added"]["MINGLE_ID"] for path in LAUNCHES if ".3.ctl." in path.name}
+    assert ids == {"3.ctl", "3.ctl.r1"}
+
+
+def test_running_it_twice_changes_nothing(tmp_path: Path) -> None:
+    """The hook is idempotent."""
+    event = event_of(LAUNCHES[0])
+    first = run(tmp_path, event)["added"]
+    assert run(tmp_path, {**event, "env": {**event["env"], **first}})["added"] == {}
+
+
+def test_what_the_user_set_stays(tmp_path: Path) -> None:
+    """Nothing of the user's is overridden, and torchrun is given the user's address."""
+    event = event_of(LAUNCHES[0])
+    event["env"] |= {"MASTER_ADDR": "mine", "NODE_RANK": "7"}
+    added = run(tmp_path, event)["added"]
+    assert not added.keys() & {"MASTER_ADDR", "NODE_RANK", "MINGLE_ID"}
+    assert added["PET_MASTER_ADDR"] == "mine"
+    event["env"]["PET_NNODES"] = "9"
+    assert not [name for name in run(tmp_path, event)["added"] if name.startswith("PET_")]
+
+
+def test_gpus_of_the_vnode_set_torchruns_processes(tmp_path: Path) -> None:
+    """The GPUs of this host's chunks are added up."""
+    event = event_of(next(path for path in LAUNCHES if "0.ctl.node2" in path.name))
+    event["job"]["exec_vnode"] = "(node1:ncpus=2:ngpus=4)+(node2:ncpus=2:ngpus=2+node2:ngpus=1)+(node3:ncpus=2)"
+    assert run(tmp_path, event)["added"]["PET_NPROC_PER_NODE"] == "3"
+
+
+def test_the_sites_settings_are_kept(tmp_path: Path) -> None:
+    """Suffix, queue and host of a canary and opt-in come from the configuration file."""
+    event = event_of(next(path for path in LAUNCHES if "0.ctl.node2" in path.name))
+    site = Site(host_suffix="-ib", interfaces=("lo",), partitions=("workq",), hosts=("node1",))
+    added = run(tmp_path, event, site=site)["added"]
+    assert (added["MASTER_ADDR"], added["GLOO_SOCKET_IFNAME"]) == ("node1-ib", "lo")
+    for other in (Site(partitions=("q",)), Site(hosts=("node2",)), FULL, Site(observe=True)):
+        assert run(tmp_path, event, site=other)["added"] == {}
+    event["env"]["MINGLE_HOOKS"] = "on"
+    assert run(tmp_path, event, site=Site(opt_in="mingle"))["added"]
+
+
+SPOILT = {
+    "no job id": {"job": {"id": None}},
+    "a job id of text": {"job": {"id": "../../etc; $(id)"}},
+    "no hosts": {"job": {"exec_host2": None, "exec_vnode": None}},
+    "hosts of text": {"job": {"exec_host2": "$(id):1/0+-x:2/0"}},
+    "no node number": {"env": {"PBS_NODENUM": ""}},
+    "a node number of text": {"env": {"PBS_NODENUM": "1\n2"}},
+    "a node number too high": {"env": {"PBS_NODENUM": "3"}},
+    "a run count of text": {"job": {"run_count": "x"}},
+    "GPUs of text": {"job": {"exec_vnode": "(node1:ngpus=1e9)"}},
+}
+
+
+@pytest.mark.parametrize("name", ["python2.7", "python3.6", "this"])
+@pytest.mark.parametrize("how", SPOILT)
+def test_spoilt_facts_are_accepted(tmp_path: Path, how: str, name: str) -> None:
+    """Whatever PBS or the user gives, the hook accepts, and adds nothing that it doubts."""
+    event = event_of(LAUNCHES[0])
+    for part, values in SPOILT[how].items():
+        event[part] |= values
+    found = run(tmp_path, event, python=python(name))
+    assert found["added"] == {} or how == "GPUs of text"
+
+
+@pytest.mark.parametrize("config", ["", "{}", "[", "null", '{"first_port": "x"}', "\x00" * 99, '{"first_port": 1}'])
+def test_garbage_settings_are_accepted(tmp_path: Path, config: str) -> None:
+    """Settings that are not whole add nothing and say so in the job's log."""
+    found = run(tmp_path, event_of(LAUNCHES[0]), config=config)
+    assert found["added"] == {}
+    assert len(found["log"]) == 1
+
+
+ONCE = """
+count = []
+def once():
+    count.append(1)
+    if len(count) == 1:
+        raise RuntimeError
+    return event
+pbs.event = once
+"""
+SPOILS = {
+    "an event that raises once": ONCE,
+    "a log that raises": "def bad(*a): raise RuntimeError\npbs.logjobmsg = bad\njob.id = None",
+    "no settings file": "pbs.hook_config_filename = None",
+    "an environment that raises": "def bad(*a): raise MemoryError\nevent.env.__class__.__iter__ = bad",
+    "an alarm": "def bad(*a): raise KeyboardInterrupt\npbs.logjobmsg = bad\nevent.env.__class__.__iter__ = bad",
+}
+
+
+@pytest.mark.parametrize("how", SPOILS)
+def test_any_exception_still_accepts(tmp_path: Path, how: str) -> None:
+    """Whatever is raised inside, the job goes on."""
+    assert run(tmp_path, {**event_of(LAUNCHES[0]), "spoil": SPOILS[how]})["added"] == {}

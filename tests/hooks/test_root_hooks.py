@@ -1,0 +1,353 @@
+"""Slurm's Prolog and Epilog, and PBS' and Torque's scripts, as root on a host of their own."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import os
+import re
+import subprocess
+from typing import TYPE_CHECKING
+
+import pytest
+from rendered import SHELLS, SITES, environ, recorded, shell
+
+from mingle_hooks.install.hook import HOOKS, hook
+from mingle_hooks.install.site import Site
+from mingle_hooks.install.text import Chain, is_ours, is_unchanged, render
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from cluster.hosts import Host, Hosts
+
+SITE_KEY = "36" * 16 + "5c" * 8 + "00ff" * 4
+JOB = {
+    "SLURM_JOB_ID": "7",
+    "SLURM_JOB_UID": "61001",
+    "SLURM_CLUSTER_NAME": "lab",
+    "SLURM_JOB_RESTART_COUNT": "0",
+}
+
+
+@pytest.fixture
+def host(hosts: Callable[..., Hosts]) -> Host:
+    """Give a host with a /run of its own, the site's key and every hook of a plain site."""
+    found = hosts(1)[0]
+    found.write("/etc/mingle/key", SITE_KEY + "\n", mode=0o400)
+    for each in HOOKS:
+        if each.template.endswith(".sh.j2"):
+            found.write(f"/etc/mingle/hooks/{each.scheduler}/{each.name}", render(each, Site()), mode=0o755)
+    return found
+
+
+def run(host: Host, name: str, *argv: str, env: dict[str, str] | None = None, command: tuple[str, ...] = ()) -> None:
+    """Run a hook as its scheduler would, with no PATH and nothing but what is given; it succeeds and says nothing."""
+    given = [f"{key}={value}" for key, value in (JOB if env is None else env).items()]
+    script = f"/etc/mingle/hooks/{name}"
+    done = host.run(["env", "-i", *given, *command, script, *argv], cwd="/", timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def key_of(job: str, uid: str = "61001", restarts: str = "0", cluster: str = "lab") -> str:
+    """Return the job's key as Python makes it."""
+    text = f"mingle job key 1|cluster|{cluster}|{job}|{uid}|{restarts}"
+    return hmac.new(bytes.fromhex(SITE_KEY), text.encode(), hashlib.sha256).hexdigest()
+
+
+@pytest.mark.parametrize("name", SHELLS)
+def test_the_prolog_makes_the_directory_and_the_key(host: Host, name: str) -> None:
+    """Under every shell: mode 0700 and 0600, the user's, and the key is HMAC-SHA-256 (RFC 2104)."""
+    command = [f"/bin/{word}" if word in {"bash", "dash"} else word for word in shell(name)]
+    path = "PATH=/usr/sbin:/usr/bin:/sbin:/bin"
+    host.run(["env", "-i", path, *map("=".join, JOB.items()), *command, "/etc/mingle/hooks/slurm/prolog", "--work"])
+    run_root = host.outside("/run/mingle")
+    place = run_root / "7"
+    assert (run_root.stat().st_mode & 0o7777, run_root.stat().st_uid) == (0o755, 0)
+    assert (place.stat().st_mode & 0o7777, place.stat().st_uid) == (0o700, 61001)
+    assert ((place / "key").stat().st_mode & 0o7777, (place / "key").stat().st_uid) == (0o600, 61001)
+    assert (place / "key").read_text() == key_of("7") + "\n"
+    assert sorted(path.name for path in run_root.iterdir()) == ["7", "7.stamp"]
+    host.run(["env", "-i", path, *map("=".join, JOB.items()), *command, "/etc/mingle/hooks/slurm/epilog", "--work"])
+    assert list(run_root.iterdir()) == []
+
+
+@pytest.mark.parametrize("path", recorded("slurm-*/prolog.*"), ids=lambda path: f"{path.parent.name}-{path.name}")
+def test_recorded_jobs_come_and_go(host: Host, path: Path) -> None:
+    """With every recorded environment the Prolog makes one directory, and the Epilog removes it, also twice."""
+    env = {name: value for name, value in environ(path).items() if name not in {"PWD", "SHLVL", "_"}}
+    run(host, "slurm/prolog", env=env)
+    job = env.get("SLURM_HET_JOB_ID", env["SLURM_JOB_ID"])
+    key = host.outside(f"/run/mingle/{job}/key").read_text()
+    assert key == key_of(job, env["SLURM_JOB_UID"], env["SLURM_JOB_RESTART_COUNT"]) + "\n"
+    after = path.with_name(path.name.replace("prolog", "epilog"))
+    for _ in range(2):
+        run(
+            host,
+            "slurm/epilog",
+            env={n: v for n, v in environ(after).items() if n not in {"PWD", "SHLVL", "_"}},
+        )
+        assert list(host.outside("/run/mingle").iterdir()) == []
+
+
+def test_a_prolog_that_runs_twice_keeps_what_is_there(host: Host) -> None:
+    """What running processes have put there survives a second Prolog of the same start of the job."""
+    run(host, "slurm/prolog")
+    host.write("/run/mingle/7/answer", "x")
+    run(host, "slurm/prolog")
+    assert host.outside("/run/mingle/7/answer").exists()
+    run(host, "slurm/prolog", env={**JOB, "SLURM_JOB_RESTART_COUNT": "1"})
+    assert not host.outside("/run/mingle/7/answer").exists()
+    assert host.outside("/run/mingle/7/key").read_text() == key_of("7", restarts="1") + "\n"
+
+
+BAD_IDS = [
+    "",
+    "0x7",
+    "07",
+    "-7",
+    "..",
+    "7/../../etc",
+    "$(touch /run/owned)",
+    "7;touch /run/owned",
+    "7 8",
+    "7\n8",
+    "9" * 11,
+]
+
+
+@pytest.mark.parametrize("name", ["SLURM_JOB_ID", "SLURM_JOB_UID", "SLURM_JOB_RESTART_COUNT", "SLURM_HET_JOB_ID"])
+@pytest.mark.parametrize("bad", BAD_IDS)
+def test_a_hostile_number_makes_nothing(host: Host, name: str, bad: str) -> None:
+    """An id, user or count that is not a number ends the hook before it touches anything."""
+    before = host.files("/run")
+    if bad or name in {"SLURM_JOB_ID", "SLURM_JOB_UID"}:
+        for script in ("slurm/prolog", "slurm/epilog"):
+            if not (script == "slurm/epilog" and "COUNT" in name):
+                run(host, script, env={**JOB, name: bad})
+        assert host.files("/run") == before
+
+
+def test_links_that_a_user_plants_lead_nowhere(host: Host) -> None:
+    """In the user's own directory a link in every place that root writes or removes changes nothing outside."""
+    host.run(
+        [
+            "sh",
+            "-c",
+            "mkdir -m 0755 /run/target; echo precious >/run/target/file; chmod 0644 /run/target/file",
+        ]
+    )
+    run(host, "slurm/prolog")
+    plant = """cd /run/mingle/7 && rm key && ln -s /run/target/file key && ln -s /run/target directory &&
+        ln -s /run/target/file processes && ln -s /run/target .new && mkfifo fifo && chmod 0777 ."""
+    host.run(["sh", "-c", plant], user="alice", check=True)
+    run(host, "slurm/prolog", env={**JOB, "SLURM_JOB_RESTART_COUNT": "1"})
+    host.run(["sh", "-c", plant], user="alice", check=True)
+    run(host, "slurm/epilog")
+    assert host.outside("/run/target/file").read_text() == "precious\n"
+    assert host.outside("/run/target/file").stat().st_uid == 0
+    assert list(host.outside("/run/mingle").iterdir()) == []
+
+
+def test_a_race_with_root_changes_nothing_outside(host: Host) -> None:
+    """While root makes and removes the directory, its user swaps everything in it for links, all the time."""
+    host.run(["sh", "-c", "mkdir -p /run/target/deep; echo precious >/run/target/deep/file"])
+    race = """while :; do cd /run/mingle/7 2>/dev/null && { ln -sfn /run/target/deep/file key; mkdir -p d/e;
+        touch d/e/file; mv d x 2>/dev/null && ln -sfn /run/target d; rm -rf x d; } 2>/dev/null; cd /; done"""
+    racer = host.popen(["sh", "-c", race], user="alice")
+    try:
+        for restart in range(40):
+            run(host, "slurm/prolog", env={**JOB, "SLURM_JOB_RESTART_COUNT": str(restart)})
+            run(host, "slurm/epilog")
+    finally:
+        racer.kill()
+        racer.communicate()
+    assert host.outside("/run/target/deep/file").read_text() == "precious\n"
+    assert host.outside("/run/target/deep/file").stat().st_uid == 0
+
+
+def test_another_user_can_neither_read_nor_plant_a_key(host: Host) -> None:
+    """Bob, on the same node, gets at nothing of alice's job, nor at the place of one to come."""
+    run(host, "slurm/prolog")
+    tries = ("cat /run/mingle/7/key", "ls /run/mingle/7", "echo x >/run/mingle/7/key", "mkdir /run/mingle/8",
+             "ln -s /tmp /run/mingle/8", "mv /run/mingle/7 /run/mingle/8", "rm -rf /run/mingle/7",
+             "cat /run/mingle/7.stamp", "cat /etc/mingle/key")  # fmt: skip
+    for attempt in tries:
+        assert host.run(["sh", "-c", attempt], user="bob").returncode != 0, attempt
+    assert host.outside("/run/mingle/7/key").read_text() == key_of("7") + "\n"
+
+
+def test_the_sites_key_stands_in_no_argument_list(host: Host) -> None:
+    """Every program that the Prolog starts is shown without the key, the job's or the site's."""
+    if host.run(["sh", "-c", "command -v strace"]).returncode:
+        pytest.skip("for want of strace")
+    given = [f"{name}={value}" for name, value in JOB.items()]
+    traced = ["strace", "-f", "-s", "9999", "-e", "trace=execve,execveat", "-v", "-o", "/run/trace"]
+    host.run([*traced, "env", "-i", *given, "/etc/mingle/hooks/slurm/prolog"])
+    text = host.outside("/run/trace").read_text()
+    assert "sha256sum" in text
+    assert SITE_KEY not in text
+    assert key_of("7") not in text
+
+
+def leftover(host: Host, record: str) -> subprocess.Popen[str]:
+    """Start a process of alice's and record it, or a lie about it, in her job's directory."""
+    process = host.popen(["sleep", "60"], user="alice")
+    start = host.run(["cat", f"/proc/{process.pid}/stat"]).stdout.rpartition(")")[2].split()[19]
+    host.write("/run/mingle/7/processes", record.format(pid=process.pid, start=start), user="alice")
+    return process
+
+
+@pytest.mark.parametrize(
+    ("record", "ends"),
+    [
+        ("{pid} {start}\n", True),
+        ("x y\n\n1 1\n{pid} {start}\n", True),
+        ("{pid} 1\n", False),
+        ("{pid}\n", False),
+    ],
+)
+def test_the_epilog_ends_recorded_processes_only(host: Host, record: str, ends: bool) -> None:  # noqa: FBT001
+    """A pid whose start time is another belongs to somebody else by now."""
+    run(host, "slurm/prolog")
+    process = leftover(host, record)
+    try:
+        run(host, "slurm/epilog")
+        if ends:
+            assert process.wait(10) != 0
+        assert (process.poll() is None) is not ends
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_the_epilog_ends_no_process_of_another_user(host: Host) -> None:
+    """A user who records root's or bob's processes has only his own ended."""
+    run(host, "slurm/prolog")
+    others = [host.popen(["sleep", "60"], user=user) for user in ("root", "bob")]
+    try:
+        lines = []
+        for process in others:
+            start = host.run(["cat", f"/proc/{process.pid}/stat"]).stdout.rpartition(")")[2].split()[19]
+            lines.append(f"{process.pid} {start}\n")
+        host.write("/run/mingle/7/processes", "".join(lines), user="alice")
+        run(host, "slurm/epilog")
+        assert [process.poll() for process in others] == [None, None]
+    finally:
+        for process in others:
+            process.kill()
+            process.communicate()
+
+
+def test_a_system_log_that_hangs_holds_up_nothing(host: Host) -> None:
+    """With a logger that never ends, directory and key are made and removed all the same, and the hooks end."""
+    host.write("/run/logger", "#!/bin/sh\nexec sleep 600\n", mode=0o755)
+    host.run(["mount", "--bind", "/run/logger", "/usr/bin/logger"], check=True)
+    run(host, "slurm/prolog")
+    assert host.outside("/run/mingle/7/key").read_text() == key_of("7") + "\n"
+    run(host, "slurm/epilog")
+    assert list(host.outside("/run/mingle").iterdir()) == []
+    assert not [line for line in host.processes().values() if "sleep 600" in line]
+
+
+BREAKABLE = ("stat", "mkdir", "chown", "mv", "sha256sum", "rm", "logger", "timeout")
+
+
+@pytest.mark.parametrize(("tool", "how"), [*((tool, "fails") for tool in BREAKABLE), ("stat", "hangs")])
+def test_a_tool_that_is_broken_is_no_failure(host: Host, tool: str, how: str) -> None:
+    """Whichever program of the system is broken, the hooks end with status 0 and leave nothing half made."""
+    text = "#!/bin/sh\nexit 3\n" if how == "fails" else "#!/bin/sh\nexec sleep 600\n"
+    where = host.run(["sh", "-c", f"command -v {tool}"], check=True).stdout.strip()
+    host.write("/run/broken", text, mode=0o755)
+    host.run(["mount", "--bind", "/run/broken", where], check=True)
+    run(host, "slurm/prolog")
+    run(host, "slurm/epilog")
+    host.run(["umount", where], check=True)
+    place = host.outside("/run/mingle/7")
+    assert not place.exists() or (place.stat().st_uid, place.stat().st_mode & 0o777) == (61001, 0o700)
+
+
+def test_a_thousand_hooks_in_parallel(host: Host) -> None:
+    """A thousand Prologs at once make a thousand directories, and as many Epilogs remove them."""
+    env = " ".join(f"{name}={value}" for name, value in JOB.items() if name != "SLURM_JOB_ID")
+    for script, left in (("prolog", 1000), ("epilog", 0)):
+        command = f"seq 1000 1999 | xargs -P 100 -I@ env -i {env} SLURM_JOB_ID=@ /etc/mingle/hooks/slurm/{script}"
+        assert host.run(["sh", "-c", command], timeout=240).returncode == 0
+        assert len([p for p in host.outside("/run/mingle").iterdir() if p.is_dir()]) == left
+
+
+@pytest.mark.parametrize("scheduler", ["pbs", "torque"])
+def test_classic_scripts_come_and_go(host: Host, scheduler: str) -> None:
+    """The first host's scripts make and remove the job's directory; a job id may have brackets and a server."""
+    arguments = ("12[3].ctl", "alice", "alice")
+    run(host, f"{scheduler}/prologue", *arguments, env={})
+    place = host.outside("/run/mingle/12[3].ctl")
+    assert place.stat().st_uid == 61001
+    assert (place / "key").exists() is (scheduler == "torque")
+    run(host, f"{scheduler}/epilogue", *arguments, "name", "1", "cput=1", "", "workq", "", "0", env={})
+    assert list(host.outside("/run/mingle").iterdir()) == []
+
+
+@pytest.mark.parametrize("bad", ["", "..", "../x", "1/2", "x", "1;id", "1 2", "$(id)", "1..2", "-1"])
+def test_classic_scripts_refuse_hostile_ids(host: Host, bad: str) -> None:
+    """A job id or user that is none ends the script before it touches anything."""
+    for script in ("torque/prologue", "torque/epilogue", "pbs/prologue", "pbs/epilogue"):
+        run(host, script, bad, "alice", "alice", env={})
+        run(host, script, "5.ctl", bad or "nobody-here", "alice", env={})
+    assert not host.outside("/run/mingle").exists() or list(host.outside("/run/mingle").iterdir()) == []
+
+
+@pytest.fixture
+def chained(hosts: Callable[..., Hosts]) -> Host:
+    """Give a host with a Prolog that calls the site's own."""
+    found = hosts(1)[0]
+    text = render(hook("slurm", "prolog"), Site(), Chain("/etc/site prolog"))
+    found.write("/etc/mingle/hooks/slurm/prolog", text, mode=0o755)
+    return found
+
+
+@pytest.mark.parametrize("status", [0, 3])
+def test_the_sites_own_hook_runs_as_before(chained: Host, status: int) -> None:
+    """Its environment, arguments and status are what they were without ours, also with the kill switch."""
+    chained.write("/etc/site prolog", f"#!/bin/sh\necho $# $SLURM_JOB_ID ${{HOME-none}}\nexit {status}\n", mode=0o755)
+    for _ in range(2):
+        done = chained.run(["env", "-i", "SLURM_JOB_ID=7", "/etc/mingle/hooks/slurm/prolog", "a b"], cwd="/")
+        assert (done.stdout, done.returncode) == ("1 7 none\n", status)
+        chained.write("/etc/mingle/disabled", "")
+
+
+def test_a_sites_hook_that_is_gone_or_broken_is_no_failure(chained: Host) -> None:
+    """A chain to nothing, or to something that cannot be run, drains no node."""
+    for text in ("", "#!/nonexistent\n"):
+        if text:
+            chained.write("/etc/site prolog", text, mode=0o755)
+        assert chained.run(["env", "-i", *map("=".join, JOB.items()), "/etc/mingle/hooks/slurm/prolog"]).returncode == 0
+
+
+@pytest.mark.parametrize("kind", SITES)
+@pytest.mark.parametrize("each", HOOKS, ids=lambda each: f"{each.scheduler}-{each.name}")
+def test_every_hook_is_readable_and_clean(tmp_path: Path, each: object, kind: str) -> None:
+    """Short lines, a header that tells the command and a checksum that holds, the same text twice, shellcheck."""
+    found = next(known for known in HOOKS if known is each)
+    text = render(found, *SITES[kind])
+    assert text == render(found, *SITES[kind])
+    assert max(map(len, text.splitlines())) <= 130
+    if not found.comment:
+        return
+    assert is_ours(text)
+    assert is_unchanged(text)
+    assert not is_unchanged(text + "\n")
+    if not text.startswith("#!/bin/sh\n"):
+        return
+    path = tmp_path / found.name
+    path.write_text(text)
+    for name in SHELLS:
+        subprocess.run([*shell(name), "-n", path], check=True)
+    for forbidden in ("scontrol", "squeue", "sinfo", "python", "curl", "scp"):
+        assert not re.search(rf"^[^#]*\b{forbidden}\b", text, re.MULTILINE)
+    done = subprocess.run(
+        ["shellcheck", "--enable=all", "--shell=sh", path], capture_output=True, text=True, check=False,
+        env={"PATH": os.environ["PATH"], "LANG": "C.UTF-8"},
+    )  # fmt: skip
+    assert done.stdout == ""

@@ -1,0 +1,321 @@
+"""Slurm's TaskProlog under every shell, with what real clusters gave it and with what nobody should."""
+
+from __future__ import annotations
+
+import os
+import re
+import resource
+import subprocess
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+from rendered import FULL, OBSERVE, SHELLS, environ, exported, recorded, shell, written
+
+from mingle_hooks.install.site import Site
+from mingle_hooks.schedulers.hostlist import expand
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+TASKS = recorded("slurm-*/taskprolog.*")
+SH = ["/bin/sh"]
+# A step of four nodes with two tasks each, as Slurm 22.05 tells it to the task of rank 5.
+STEP = {
+    "SLURM_JOB_ID": "77", "SLURM_STEP_ID": "3", "SLURM_STEP_NODELIST": "node[1-4]", "SLURM_STEP_NUM_NODES": "4",
+    "SLURM_NNODES": "4", "SLURM_STEP_NUM_TASKS": "8", "SLURM_NTASKS": "8", "SLURM_STEP_TASKS_PER_NODE": "2(x4)",
+    "SLURM_PROCID": "5", "SLURM_NODEID": "2", "SLURM_LOCALID": "1", "SLURM_DISTRIBUTION": "block",
+    "SLURMD_NODENAME": "node3", "SLURM_JOB_PARTITION": "all",
+}  # fmt: skip
+ONE_EACH = {
+    **STEP, "SLURM_STEP_TASKS_PER_NODE": "1(x4)", "SLURM_NTASKS": "4", "SLURM_STEP_NUM_TASKS": "4",
+    "SLURM_PROCID": "2", "SLURM_LOCALID": "0",
+}  # fmt: skip
+SINGLE = {
+    **STEP, "SLURM_STEP_NODELIST": "node2", "SLURM_STEP_NUM_NODES": "1", "SLURM_NNODES": "1", "SLURM_NTASKS": "1",
+    "SLURM_STEP_NUM_TASKS": "1", "SLURM_STEP_TASKS_PER_NODE": "1", "SLURM_PROCID": "0", "SLURM_NODEID": "0",
+    "SLURM_LOCALID": "0",
+}  # fmt: skip
+BATCH = {"SLURM_JOB_ID": "77", "SLURM_JOB_NODELIST": "node[1-4]", "SLURM_JOB_NUM_NODES": "4"}
+RANKS = {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK"}
+PET = {f"PET_{name}" for name in ("NNODES", "NODE_RANK", "NPROC_PER_NODE", "MASTER_ADDR", "MASTER_PORT")}
+
+
+@pytest.fixture(scope="module")
+def script(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Give the TaskProlog of a site without settings."""
+    return written(tmp_path_factory.mktemp("hooks"), "slurm", "taskprolog")
+
+
+@pytest.mark.parametrize("name", SHELLS)
+@pytest.mark.parametrize("path", TASKS, ids=lambda path: f"{path.parent.name}-{path.name}")
+def test_recorded_tasks_get_their_place(script: Path, path: Path, name: str) -> None:
+    """With every recorded environment and under every shell the variables say what Slurm's say."""
+    env = environ(path)
+    found = exported(script, env, shell(name))
+    if env.get("SLURM_STEP_ID", "-5") == "-5":
+        hosts = expand(env["SLURM_JOB_NODELIST"])
+        assert "RANK" not in found
+        assert ("NODE_RANK" in found) is (len(hosts) == 1)
+    else:
+        hosts = expand(env["SLURM_STEP_NODELIST"])
+        assert found["NODE_RANK"] == env["SLURM_NODEID"]
+        assert hosts[int(found["NODE_RANK"])] == env["SLURMD_NODENAME"]
+        assert found.get("RANK", "0") == env["SLURM_PROCID"]
+        assert found.get("WORLD_SIZE", "1") == env["SLURM_STEP_NUM_TASKS"]
+        assert int(found.get("LOCAL_WORLD_SIZE", "1")) == len(env["SLURM_GTIDS"].split(","))
+    assert found["NNODES"] == str(len(hosts))
+    assert found["MASTER_ADDR"] == (hosts[0] if len(hosts) > 1 else "127.0.0.1")
+    assert 20_000 <= int(found["MASTER_PORT"]) < 25_000
+    assert found.keys() & PET in (set(), PET)
+
+
+@pytest.mark.parametrize("path", TASKS, ids=lambda path: f"{path.parent.name}-{path.name}")
+def test_all_tasks_of_a_step_agree(script: Path, path: Path) -> None:
+    """What is the same for a whole step is the same in all of its recorded tasks."""
+    shared = ("MASTER_ADDR", "MASTER_PORT", "NNODES", "WORLD_SIZE", "MINGLE_ID")
+    job, step = path.name.split(".")[1:3]
+    peers = [exported(script, environ(peer), SH) for peer in path.parent.glob(f"taskprolog.{job}.{step}.*")]
+    assert len({tuple(peer.get(name) for name in shared) for peer in peers}) == 1
+
+
+def test_several_tasks_on_a_node_get_ranks(script: Path) -> None:
+    """Two tasks on each node: the five variables of a task, and none of torchrun's."""
+    found = exported(script, STEP, SH)
+    assert {name: found[name] for name in RANKS} == {
+        "RANK": "5", "WORLD_SIZE": "8", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2", "GROUP_RANK": "2",
+    }  # fmt: skip
+    assert not found.keys() & PET
+
+
+def test_one_task_on_each_node_gets_both(script: Path) -> None:
+    """One task a node may be torchrun or a worker itself; torchrun overrides ranks, a worker needs them."""
+    found = exported(script, ONE_EACH, SH)
+    assert found.keys() >= RANKS | PET
+    assert found["PET_NODE_RANK"] == found["NODE_RANK"] == found["RANK"] == "2"
+    assert found["PET_MASTER_PORT"] == found["MASTER_PORT"]
+
+
+def test_a_step_of_one_task_gets_no_ranks(script: Path) -> None:
+    """A single process may want to start its own workers, and LOCAL_RANK would tell it not to."""
+    assert not exported(script, SINGLE, SH).keys() & RANKS
+
+
+@pytest.mark.parametrize(
+    ("text", "first"),
+    [
+        ("rack[1-2]n[01-04]", "rack1n01"), ("node[05-08]-ib", "node05-ib"), ("gpu-a[3],gpu-b[1-2]", "gpu-a3"),
+        ("node[1,3-4]", "node1"), ("a,b[1-2]", "a"), ("n[007]", "n007"), ("x.y-z_1", "x.y-z_1"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("name", SHELLS)
+def test_the_first_host_of_a_list(script: Path, text: str, first: str, name: str) -> None:
+    """Brackets, padding, suffixes and single hosts are read as `scontrol show hostnames` reads them."""
+    env = {**BATCH, "SLURM_JOB_NODELIST": text}
+    assert exported(script, env, shell(name))["MASTER_ADDR"] == first == expand(text)[0]
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "node[1-2", "node1]", "node[]", "node[a-b]", "[", "-n1", "n 1", "$(touch /tmp/owned)", "n;id", "n[1-2]$", "*",
+     "é", "n[1]\n", "n[1-$(id)]", "n[1],`id`", "a" * 254, "n" + "[1]" * 30_000],
+)  # fmt: skip
+@pytest.mark.parametrize("name", SHELLS)
+def test_a_host_list_in_doubt_adds_nothing(script: Path, text: str, name: str) -> None:
+    """Whatever cannot be the name of a host ends in no variable at all."""
+    assert exported(script, {**BATCH, "SLURM_JOB_NODELIST": text}, shell(name)) == {}
+
+
+DOUBTS = {
+    "no job": {"SLURM_JOB_ID": ""},
+    "a job in octal": {"SLURM_JOB_ID": "0777"},
+    "a job of text": {"SLURM_JOB_ID": "$(id)"},
+    "a job that is too long": {"SLURM_JOB_ID": "9" * 11},
+    "arithmetic": {"SLURM_NODEID": "a[$(id)]"},
+    "a negative rank": {"SLURM_PROCID": "-1"},
+    "a rank too high": {"SLURM_PROCID": "8"},
+    "a node rank too high": {"SLURM_NODEID": "4"},
+    "a local rank too high": {"SLURM_LOCALID": "2"},
+    "two numbers of nodes": {"SLURM_NNODES": "3"},
+    "two numbers of tasks": {"SLURM_NTASKS": "7"},
+    "tasks that do not add up": {"SLURM_STEP_TASKS_PER_NODE": "2(x3),1"},
+    "nodes that do not add up": {"SLURM_STEP_TASKS_PER_NODE": "2(x3)"},
+    "a spread of text": {"SLURM_STEP_TASKS_PER_NODE": "2(x4);id"},
+    "a spread that overflows": {"SLURM_STEP_TASKS_PER_NODE": "9999999999(x9999999999)" + ",1" * 99},
+    "a step of text": {"SLURM_STEP_ID": "x"},
+    "an arbitrary distribution": {"SLURM_DISTRIBUTION": "arbitrary"},
+    "het groups of text": {"SLURM_HET_SIZE": "two"},
+    "many het groups": {"SLURM_HET_SIZE": "9999999999"},
+    "het groups without lists": {"SLURM_HET_SIZE": "2"},
+    "the user's switch": {"MINGLE_HOOKS": "off"},
+}
+
+
+@pytest.mark.parametrize("doubt", DOUBTS)
+@pytest.mark.parametrize("name", SHELLS)
+def test_any_doubt_adds_nothing(script: Path, doubt: str, name: str) -> None:
+    """Facts that contradict themselves, or cannot be read, end in no variable at all."""
+    assert exported(script, {**STEP, **DOUBTS[doubt]}, shell(name)) == {}
+
+
+def test_what_the_user_set_stays(script: Path) -> None:
+    """The user's variables are not printed, and the others fit to them."""
+    user = {"MASTER_ADDR": "10.0.0.9", "MASTER_PORT": "1234"}
+    found = exported(script, {**ONE_EACH, **user}, SH)
+    assert not found.keys() & {"MASTER_ADDR", "MASTER_PORT", "MINGLE_ID"}
+    assert (found["PET_MASTER_ADDR"], found["PET_MASTER_PORT"]) == ("10.0.0.9", "1234")
+
+
+@pytest.mark.parametrize("name", sorted(PET | {"PET_RDZV_BACKEND", "PET_RDZV_ENDPOINT", "PET_STANDALONE"}))
+def test_torchruns_variables_are_all_or_none(script: Path, name: str) -> None:
+    """One PET_* of the user's is enough for none of ours."""
+    assert not exported(script, {**ONE_EACH, name: "9"}, SH).keys() & PET
+
+
+@pytest.mark.parametrize("name", sorted(RANKS))
+def test_ranks_are_all_or_none(script: Path, name: str) -> None:
+    """One rank or size of the user's that differs is enough for none of ours."""
+    assert not exported(script, {**STEP, name: "99"}, SH).keys() & RANKS
+
+
+def test_what_it_exported_itself_is_brought_up_to_date(script: Path) -> None:
+    """In a step, what the batch script's TaskProlog exported is replaced, and what no longer holds is unset."""
+    single = {**BATCH, "SLURM_JOB_NODELIST": "node1", "SLURM_JOB_NUM_NODES": "1"}
+    batch = exported(script, single, SH)
+    assert batch.keys() >= PET
+    done = subprocess.run([*SH, script], env={**STEP, **batch}, capture_output=True, text=True, check=True)
+    assert "export MASTER_ADDR=node1\n" in done.stdout
+    for name in PET:
+        assert f"unset {name}\n" in done.stdout
+        assert f"export {name}=" not in done.stdout
+
+
+def test_what_the_user_changed_meanwhile_is_the_users(script: Path) -> None:
+    """A value that differs from what the hook exported earlier was set by the user since."""
+    batch = exported(script, BATCH, SH)
+    found = exported(script, {**STEP, **batch, "MASTER_ADDR": "mine"}, SH)
+    assert "MASTER_ADDR" not in found
+    assert found["MASTER_PORT"] != batch["MASTER_PORT"]
+
+
+def test_a_leftover_is_unset_where_nothing_is_added(script: Path) -> None:
+    """Where the hook has doubts in a step, what it exported in the batch script must not mislead."""
+    batch = exported(script, BATCH, SH)
+    env = {**STEP, **batch, "SLURM_DISTRIBUTION": "arbitrary"}
+    done = subprocess.run([*SH, script], env=env, capture_output=True, text=True, check=True)
+    assert sorted(done.stdout.split()[1::2]) == sorted(batch)
+    assert set(done.stdout.split()[::2]) == {"unset"}
+
+
+def test_steps_and_neighbouring_jobs_differ_in_their_ports(script: Path) -> None:
+    """The port is the range's start + (job id * 16 + (step id + 1) % 16) % its length; batch scripts have slot 0."""
+    ports = {}
+    for job in range(70, 90):
+        for step in range(4):
+            env = {**STEP, "SLURM_JOB_ID": str(job), "SLURM_STEP_ID": str(step)}
+            ports[job, step] = int(exported(script, env, SH)["MASTER_PORT"])
+    assert ports[77, 3] == 20_000 + 77 * 16 + 4
+    assert len(set(ports.values())) == len(ports)
+
+
+def test_gpus_set_torchruns_processes(script: Path) -> None:
+    """The GPUs that the task sees win over the node's; with neither it is torchrun's own default."""
+    gpus = {"SLURM_GPUS_ON_NODE": "8"}
+    assert exported(script, ONE_EACH, SH)["PET_NPROC_PER_NODE"] == "1"
+    assert exported(script, {**ONE_EACH, **gpus}, SH)["PET_NPROC_PER_NODE"] == "8"
+    seen = {**ONE_EACH, **gpus, "CUDA_VISIBLE_DEVICES": "0,3"}
+    assert exported(script, seen, SH)["PET_NPROC_PER_NODE"] == "2"
+
+
+HET = {
+    **ONE_EACH, "SLURM_HET_SIZE": "2", "SLURM_STEP_NODELIST": "node[1-4]",
+    "SLURM_JOB_NODELIST_HET_GROUP_0": "node4", "SLURM_JOB_NUM_NODES_HET_GROUP_0": "1",
+    "SLURM_JOB_NODELIST_HET_GROUP_1": "node[1-3]", "SLURM_JOB_NUM_NODES_HET_GROUP_1": "3",
+}  # fmt: skip
+
+
+def test_a_step_over_all_het_groups_starts_at_group_zero(script: Path) -> None:
+    """Slurm numbers nodes group by group and sorts the step's list by name."""
+    assert exported(script, HET, SH)["MASTER_ADDR"] == "node4"
+
+
+def test_a_step_of_one_het_group_starts_at_its_own_first_host(script: Path) -> None:
+    """A step of one whole group has that group's list."""
+    env = {**HET, "SLURM_STEP_NODELIST": "node[1-3]", "SLURM_STEP_NUM_NODES": "3", "SLURM_NNODES": "3",
+           "SLURM_NTASKS": "3", "SLURM_STEP_NUM_TASKS": "3", "SLURM_STEP_TASKS_PER_NODE": "1(x3)"}  # fmt: skip
+    assert exported(script, env, SH)["MASTER_ADDR"] == "node1"
+
+
+def test_a_step_of_part_of_the_het_groups_adds_nothing(script: Path) -> None:
+    """Nothing tells which groups such a step has, so nothing tells where its rank 0 is."""
+    env = {**HET, "SLURM_STEP_NUM_NODES": "2", "SLURM_NNODES": "2", "SLURM_NTASKS": "2", "SLURM_NODEID": "1",
+           "SLURM_STEP_NUM_TASKS": "2", "SLURM_STEP_TASKS_PER_NODE": "1(x2)", "SLURM_PROCID": "1"}  # fmt: skip
+    assert exported(script, env, SH) == {}
+
+
+def test_the_sites_settings_are_kept(tmp_path: Path) -> None:
+    """Suffix, interface, partition and host of a canary are the site's."""
+    site = Site(host_suffix="-ib", interfaces=("nosuch0", "lo"), partitions=("all",), hosts=("node1",))
+    script = written(tmp_path, "slurm", "taskprolog", site)
+    found = exported(script, ONE_EACH, SH)
+    assert found["MASTER_ADDR"] == "node1-ib"
+    assert (found["NCCL_SOCKET_IFNAME"], found["GLOO_SOCKET_IFNAME"]) == ("=lo", "lo")
+    assert exported(script, {**ONE_EACH, "SLURM_JOB_PARTITION": "other"}, SH) == {}
+    assert exported(script, {**ONE_EACH, "SLURM_STEP_NODELIST": "node[2-5]"}, SH) == {}
+
+
+def test_opt_in_needs_the_prologs_mark(tmp_path: Path) -> None:
+    """Without the mark that the Prolog leaves for jobs whose comment asks, nothing is added."""
+    assert exported(written(tmp_path, "slurm", "taskprolog", FULL), ONE_EACH, SH) == {}
+
+
+def test_observing_adds_nothing(tmp_path: Path) -> None:
+    """In observe mode the system log hears what would be set, and the job gets nothing."""
+    assert exported(written(tmp_path, "slurm", "taskprolog", OBSERVE), ONE_EACH, SH) == {}
+
+
+@pytest.mark.parametrize("name", SHELLS)
+def test_hostile_values_add_no_line_of_their_own(script: Path, name: str) -> None:
+    """A user's text in any variable ends up in no line that Slurm reads."""
+    bad = "x\nexport LD_PRELOAD=/tmp/evil.so\nprint `id` $(id)"
+    names = [
+        *STEP,
+        "MASTER_ADDR",
+        "MASTER_PORT",
+        "MINGLE_EXPORTS",
+        "RANK",
+        "PET_NNODES",
+        "CUDA_VISIBLE_DEVICES",
+        "IFS",
+    ]
+    for hostile in [*names, "PS4", "ENV", "SLURM_GPUS_ON_NODE", "SLURM_HET_SIZE"]:
+        found = exported(script, {**ONE_EACH, hostile: bad}, shell(name))
+        assert "LD_PRELOAD" not in found
+        assert not re.search(r"evil|`|\$", " ".join(found.values()))
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="for want of root")
+def test_it_runs_no_other_command(script: Path) -> None:
+    """Where no further process may be started it says the same."""
+    done = subprocess.run(
+        ["/bin/sh", "-c", script.read_text()], env=STEP, capture_output=True, text=True, check=True,
+        user=65534, group=65534, extra_groups=[], cwd="/",
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NPROC, (0, 0)),
+    )  # fmt: skip
+    assert "export RANK=5\n" in done.stdout
+
+
+@pytest.mark.parametrize("ending", ["closed", "full"])
+def test_an_output_that_cannot_be_written_is_no_failure(script: Path, ending: str) -> None:
+    """Whatever becomes of its output, its status is 0."""
+    to = ">&-" if ending == "closed" else ">/dev/full"
+    assert subprocess.run(["sh", "-c", f"/bin/sh {script} {to}"], env=STEP, check=False).returncode == 0
+
+
+def test_long_lists_end_soon(script: Path) -> None:
+    """The longest lists that an environment can hold end within seconds rather than hang."""
+    started = time.monotonic()
+    for text in ("n[" + "1," * 60_000 + "2]", "n," * 60_000, "n[1-2]" * 20_000):
+        exported(script, {**BATCH, "SLURM_JOB_NODELIST": text}, SH)
+        exported(script, {**STEP, "SLURM_STEP_TASKS_PER_NODE": text}, SH)
+    assert time.monotonic() - started < 60

@@ -1,0 +1,389 @@
+"""Planning, installing, checking and uninstalling hooks below a directory."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from click.testing import CliRunner
+
+from mingle_hooks.cli.hooks import hooks
+from mingle_hooks.errors import ConflictError, FactsError, PlaceError, SettingsError, UsageError
+from mingle_hooks.install import files, manifest
+from mingle_hooks.install.apply import apply
+from mingle_hooks.install.schedulers import Where, plan
+from mingle_hooks.install.site import Site
+from mingle_hooks.install.slurmconf import find
+
+if TYPE_CHECKING:
+    from click.testing import Result
+
+OURS = "/etc/mingle/hooks/slurm"
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """Give a node image with a slurm.conf that names no hooks."""
+    (tmp_path / "etc/slurm").mkdir(parents=True)
+    conf(tmp_path, "ClusterName=x")
+    return tmp_path
+
+
+def conf(root: Path, *lines: str) -> None:
+    """Write slurm.conf."""
+    (root / "etc/slurm/slurm.conf").write_text("\n".join(lines) + "\n")
+
+
+def call(root: Path, *argv: str, **options: str) -> Result:
+    """Run `mingle hooks` below root; an error of the project comes out as itself."""
+    return CliRunner().invoke(hooks, [*argv, "--root", str(root)], catch_exceptions=False, **options)
+
+
+def tree(root: Path) -> dict[str, tuple[int, str]]:
+    """Return everything below root: path -> mode and content."""
+    found = {}
+    for path in sorted(root.rglob("*")):
+        text = path.read_text(errors="replace") if path.is_file() else ""
+        found[str(path.relative_to(root))] = (path.lstat().st_mode, text)
+    return found
+
+
+def program(root: Path, path: str, text: str = "#!/bin/sh\n") -> Path:
+    """Put a program of the site's own below root."""
+    found = root / path.lstrip("/")
+    found.parent.mkdir(parents=True, exist_ok=True)
+    found.write_text(text)
+    found.chmod(0o755)
+    return found
+
+
+def test_installing_prints_the_lines_and_writes_the_files(root: Path) -> None:
+    """The four lines stand alone on theirs, and slurm.conf is not touched."""
+    before = (root / "etc/slurm/slurm.conf").read_text()
+    done = call(root, "install", "slurm", "--yes")
+    assert done.stdout.splitlines()[-4:] == [
+        f"Prolog={OURS}/prolog", f"Epilog={OURS}/epilog", f"TaskProlog={OURS}/taskprolog", "PrologFlags=Alloc",
+    ]  # fmt: skip
+    for name in ("prolog", "epilog", "taskprolog"):
+        assert stat.S_IMODE((root / OURS.lstrip("/") / name).stat().st_mode) == 0o755
+    assert (root / "etc/slurm/slurm.conf").read_text() == before
+
+
+def test_installing_twice_changes_nothing(root: Path) -> None:
+    """The second time every file is kept, and none is written again."""
+    call(root, "install", "slurm", "--yes")
+    before = tree(root), {path: path.stat().st_ino for path in root.rglob("*")}
+    done = call(root, "install", "slurm")  # asks nothing, as there is nothing to do
+    assert done.exit_code == 0
+    assert {line.split()[0] for line in done.stdout.splitlines()[:3]} == {"keep"}
+    assert (tree(root), {path: path.stat().st_ino for path in root.rglob("*")}) == before
+
+
+@pytest.mark.parametrize("argv", [("--dry-run",), ()], ids=["dry-run", "answered no"])
+def test_without_a_yes_nothing_is_written(root: Path, argv: tuple[str, ...]) -> None:
+    """A dry run, and a no to the question, leave everything as it was."""
+    before = tree(root)
+    call(root, "install", "slurm", *argv, input="n\n")
+    assert tree(root) == before
+
+
+def test_lines_that_are_there_are_said_to_be(root: Path) -> None:
+    """Lines that slurm.conf has already, also through Include and in other letters, are marked."""
+    (root / "etc/slurm/more.conf").write_text(f"prologFLAGS = Alloc,X11 # x\ntaskprolog={OURS}/taskprolog\n")
+    conf(root, f"Prolog={OURS}/prolog", "Include more.conf")
+    there = [line for line in call(root, "install", "slurm", "--yes").stdout.splitlines() if "already there" in line]
+    assert [line.split("=")[0] for line in there] == ["Prolog", "TaskProlog", "PrologFlags"]
+
+
+def test_verify_is_content_with_what_install_asked_for(root: Path) -> None:
+    """After installing and adding the lines there is no deviation; without the lines there is."""
+    lines = call(root, "install", "slurm", "--yes").stdout.splitlines()[-4:]
+    assert call(root, "verify", "slurm").exit_code == 1
+    conf(root, *lines)
+    done = call(root, "verify", "slurm")
+    assert (done.exit_code, done.stdout.splitlines()[-1]) == (0, "ok")
+
+
+def test_a_single_hook_of_the_sites_is_called(root: Path) -> None:
+    """Prolog and TaskProlog of the site's own run with ours, and stay where they are."""
+    site = program(root, "/opt/site/prolog.sh"), program(root, "/opt/site/task.sh")
+    conf(root, "Prolog=/opt/site/prolog.sh", "TaskProlog=/opt/site/task.sh")
+    lines = call(root, "install", "slurm", "--yes").stdout.splitlines()[-4:]
+    assert "exec /opt/site/prolog.sh" in (root / OURS.lstrip("/") / "prolog").read_text()
+    assert "exec /opt/site/task.sh" in (root / OURS.lstrip("/") / "taskprolog-all").read_text()
+    conf(root, *lines)
+    before = tree(root)
+    call(root, "install", "slurm", "--yes")
+    assert tree(root) == before
+    assert call(root, "verify", "slurm").exit_code == 0
+    assert all(path.exists() for path in site)
+
+
+def test_a_globbed_directory_gets_a_program_that_its_glob_matches(root: Path) -> None:
+    """Where slurm.conf has a glob, our hook goes there, runnable, and nothing else does, not even for a moment."""
+    program(root, "/etc/slurm/prolog.d/50-site.sh")
+    conf(root, "Prolog=/etc/slurm/prolog.d/*.sh")
+    done = call(root, "install", "slurm", "--yes")
+    assert "Prolog=/etc/slurm/prolog.d/*.sh    # already there" in done.stdout
+    names = sorted(path.name for path in (root / "etc/slurm/prolog.d").iterdir())
+    assert names == ["10-mingle.sh", "50-site.sh"]
+    assert all(os.access(root / "etc/slurm/prolog.d" / name, os.X_OK) for name in names)
+    assert files.TEMPORARY.startswith(".")
+
+
+def test_a_glob_that_can_match_none_of_our_names_is_refused(root: Path) -> None:
+    """Better no plan than a hook that never runs."""
+    conf(root, "Prolog=/etc/slurm/prolog.d/site-*")
+    with pytest.raises(FactsError, match="site-"):
+        call(root, "install", "slurm", "--yes")
+
+
+def test_uninstalling_gives_back_what_was_there(root: Path) -> None:
+    """Install, then uninstall: the tree is the one from before, bit for bit."""
+    program(root, "/etc/slurm/prolog.d/50-site")
+    program(root, "/opt/site/task.sh")
+    conf(root, "Prolog=/etc/slurm/prolog.d/*", "TaskProlog=/opt/site/task.sh")
+    program(root, "/var/spool/pbs/mom_priv/prologue", "#!/bin/sh\nexit 7\n").chmod(0o700)
+    program(root, "/var/spool/torque/mom_priv/epilogue", "#!/bin/sh\nexit 8\n").chmod(0o500)
+    before = tree(root)
+    for scheduler in ("slurm", "pbs", "torque"):
+        call(root, "install", scheduler, "--yes")
+    assert tree(root) != before
+    for scheduler in ("torque", "slurm", "pbs"):
+        assert call(root, "uninstall", scheduler, "--yes").exit_code == 0
+    assert tree(root) == before
+
+
+def test_uninstalling_is_refused_while_slurm_runs_the_hooks(root: Path) -> None:
+    """A hook that slurm.conf names and that is missing drains every node."""
+    lines = call(root, "install", "slurm", "--yes").stdout.splitlines()[-4:]
+    conf(root, *lines)
+    before = tree(root)
+    with pytest.raises(ConflictError, match="reconfigure"):
+        call(root, "uninstall", "slurm", "--yes")
+    assert tree(root) == before
+
+
+def test_uninstalling_leaves_no_glob_that_matches_nothing(root: Path) -> None:
+    """Where ours is the only program in a globbed directory, slurm.conf must change first."""
+    conf(root, "Prolog=/etc/slurm/prolog.d/*")
+    call(root, "install", "slurm", "--yes")
+    with pytest.raises(ConflictError, match="drains"):
+        call(root, "uninstall", "slurm", "--yes")
+    assert (root / "etc/slurm/prolog.d/10-mingle").exists()
+
+
+def test_a_file_that_somebody_changed_is_left(root: Path) -> None:
+    """What is no longer ours is not removed."""
+    call(root, "install", "slurm", "--yes")
+    path = root / OURS.lstrip("/") / "taskprolog"
+    path.write_text("#!/bin/sh\necho mine\n")
+    assert "leave" in call(root, "uninstall", "slurm", "--yes").stdout
+    assert path.read_text() == "#!/bin/sh\necho mine\n"
+
+
+def test_a_classic_prologue_of_the_sites_is_kept_and_called(root: Path) -> None:
+    """PBS and Torque know one place for it, so the site's is copied, called, and put back."""
+    path = program(root, "/var/spool/pbs/mom_priv/prologue", "#!/bin/sh\nexit 7\n")
+    path.chmod(0o500)
+    call(root, "install", "pbs", "--yes")
+    kept = root / "etc/mingle/hooks/kept/pbs-prologue"
+    assert (kept.read_text(), stat.S_IMODE(kept.stat().st_mode)) == ("#!/bin/sh\nexit 7\n", 0o500)
+    assert "exec /etc/mingle/hooks/kept/pbs-prologue" in path.read_text()
+    before = tree(root)
+    call(root, "install", "pbs", "--yes")
+    assert tree(root) == before
+
+
+def test_pbs_commands_begin_with_the_backup_and_end_with_enabling(root: Path) -> None:
+    """The hook acts only when all of it is in place."""
+    lines = [line for line in call(root, "install", "pbs", "--yes").stdout.splitlines() if line.startswith("qmgr")]
+    assert "print hook" in lines[0]
+    assert "enabled=false" in lines[2]
+    assert "enabled=true" in lines[-1]
+
+
+def test_a_shadowed_prologue_is_told(root: Path) -> None:
+    """An execjob_prologue hook keeps pbs_mom from running the classic one."""
+    program(root, "/var/spool/pbs/mom_priv/hooks/other.HK", "event=execjob_prologue\nenabled=true\n")
+    assert "hook other has the event execjob_prologue" in call(root, "install", "pbs", "--yes").stderr
+
+
+SPOILERS = {
+    "content": lambda path: path.write_text("#!/bin/sh\n"),
+    "mode": lambda path: path.chmod(0o775),
+    "not runnable": lambda path: path.chmod(0o644),
+    "missing": lambda path: path.unlink(),
+    "owner": lambda path: os.chown(path, 1, -1),
+    "parent": lambda path: path.parent.chmod(0o777),
+}
+
+
+@pytest.mark.parametrize("how", SPOILERS)
+def test_verify_tells_every_deviation(root: Path, how: str) -> None:
+    """Content, owner, mode, a missing file, a parent that others write: each has a line with the mend."""
+    conf(root, *call(root, "install", "slurm", "--yes").stdout.splitlines()[-4:])
+    SPOILERS[how](root / OURS.lstrip("/") / "prolog")
+    done = call(root, "verify", "slurm")
+    bad = [line for line in done.stdout.splitlines() if line.startswith("BAD")]
+    assert done.exit_code == 1
+    assert bad
+    assert all("mend: " in line for line in bad)
+
+
+@pytest.mark.parametrize(
+    ("lines", "what"),
+    [
+        (("Prolog=/etc/slurm/none.d/*",), "matches no file"), (("Epilog=/etc/slurm/README",), "cannot be run"),
+        (("PrologTimeout=5",), "PrologTimeout=5"),
+    ],
+)  # fmt: skip
+def test_verify_tells_what_would_drain_nodes(root: Path, lines: tuple[str, ...], what: str) -> None:
+    """Empty globs, programs that cannot be run and short timeouts, whoever put them there."""
+    (root / "etc/slurm/README").write_text("x")
+    conf(root, *call(root, "install", "slurm", "--yes").stdout.splitlines()[-4:], *lines)
+    assert what in call(root, "verify", "slurm").stdout
+
+
+@pytest.mark.parametrize(("text", "mode"), [("ab" * 32, 0o644), ("ab" * 8, 0o400), ("XY" * 32, 0o400), ("", 0o400)])
+def test_verify_tells_of_an_unfit_key(root: Path, text: str, mode: int) -> None:
+    """A key that others read, or that is too short or no hex, gives jobs no key."""
+    conf(root, *call(root, "install", "slurm", "--yes").stdout.splitlines()[-4:])
+    key = root / "etc/mingle/key"
+    key.write_text(text)
+    key.chmod(mode)
+    assert "/etc/mingle/key" in call(root, "verify", "slurm").stdout
+    key.write_text("ab" * 32 + "\n")
+    key.chmod(0o400)
+    assert call(root, "verify", "slurm").exit_code == 0
+
+
+class Cut(BaseException):
+    """The power went off."""
+
+
+def test_a_power_cut_at_any_point_loses_nothing(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Cut before each write: every file is the old one or the new one, and installing again completes it."""
+    program(root, "/var/spool/torque/mom_priv/prologue", "#!/bin/sh\nexit 7\n")
+    where = Where(str(root))
+    whole = plan("torque", Site(), where)
+    rename, count = os.rename, 0
+
+    def failing(*names: str) -> None:
+        nonlocal count
+        count -= 1
+        if count < 0:
+            raise Cut
+        rename(*names)
+
+    monkeypatch.setattr(os, "rename", failing)
+    for after in range(len(whole.files) + 2):
+        count = after
+        with pytest.raises(Cut):
+            apply(plan("torque", Site(), where))
+        path = root / "var/spool/torque/mom_priv/prologue"
+        kept = root / "etc/mingle/hooks/kept/torque-prologue"
+        assert "exit 7" in path.read_text() or "exit 7" in kept.read_text()
+        assert path.read_text() in ("#!/bin/sh\nexit 7\n", whole.files[0].text)
+        for entry in plan("torque", Site(), where).files:
+            assert entry.before in (None, "#!/bin/sh\nexit 7\n", entry.text)
+        count = 99
+        apply(plan("torque", Site(), where))
+        assert not plan("torque", Site(), where).changes
+        call(root, "uninstall", "torque", "--yes")
+        assert path.read_text() == "#!/bin/sh\nexit 7\n"
+
+
+def test_a_link_in_place_of_a_hook_is_refused(root: Path) -> None:
+    """Root follows nobody's links."""
+    (root / OURS.lstrip("/")).mkdir(parents=True)
+    (root / OURS.lstrip("/") / "prolog").symlink_to("/etc/passwd")
+    with pytest.raises(PlaceError, match="regular file"):
+        call(root, "install", "slurm", "--yes")
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"files": [{"path": "../x"}]}', '{"files": 3}'])
+def test_a_manifest_of_garbage_is_an_error_and_not_a_guess(root: Path, text: str) -> None:
+    """Nothing is removed or overwritten on the word of a file that makes no sense."""
+    (root / "etc/mingle/hooks").mkdir(parents=True)
+    (root / "etc/mingle/hooks/manifest.json").write_text(text)
+    with pytest.raises(FactsError, match="manifest"):
+        call(root, "uninstall", "slurm", "--yes")
+
+
+def test_rendering_is_what_installing_writes(root: Path) -> None:
+    """`render` prints the file, `render --diff` the difference from what is installed."""
+    call(root, "install", "slurm", "--yes")
+    path = root / OURS.lstrip("/") / "taskprolog"
+    assert call(root, "render", "slurm", "taskprolog").stdout == path.read_text()
+    assert call(root, "render", "slurm", "--diff").stdout == ""
+    path.write_text(path.read_text().replace("exit 0", "exit 1"))
+    assert "-exit 1" in call(root, "render", "slurm", "--diff").stdout
+
+
+def test_the_manifest_names_every_file_with_its_checksum(root: Path) -> None:
+    """What was installed can be told from the manifest alone."""
+    call(root, "install", "slurm", "--yes")
+    entries = json.loads((root / manifest.PATH.lstrip("/")).read_text())["files"]
+    assert [entry["path"] for entry in entries] == [f"{OURS}/{name}" for name in ("epilog", "prolog", "taskprolog")]
+    assert all(len(entry["sha256"]) == 64 for entry in entries)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"host_suffix": "$(id)"}, {"interfaces": ("a b",)}, {"partitions": ("a'b",)}, {"hosts": ("*",)},
+     {"key_file": "relative"}, {"cluster": "a|b"}, {"opt_in": "a\nb"}],
+)  # fmt: skip
+def test_settings_that_no_hook_can_carry_are_refused(change: dict[str, object]) -> None:
+    """Each by the name that it has in the settings file."""
+    with pytest.raises(SettingsError):
+        Site(**change)  # type: ignore[arg-type]
+
+
+def test_what_cannot_be_read_is_an_error(root: Path) -> None:
+    """An unknown version, a root that is none, a slurm.conf that is none."""
+    with pytest.raises(UsageError, match="version"):
+        call(root, "install", "slurm", "--slurm-version", "new", "--yes")
+    with pytest.raises(UsageError, match="--root"):
+        call(root / "none", "install", "slurm", "--yes")
+    with pytest.raises(FactsError, match="slurm-conf"):
+        find(str(root), "/none")
+
+
+def test_several_prolog_lines_are_refused(root: Path) -> None:
+    """Some versions of Slurm take the last one, some all: better no plan than a hook of the site's that is lost."""
+    conf(root, "Prolog=/opt/a", "Prolog=/opt/b")
+    with pytest.raises(FactsError, match="one Prolog line"):
+        call(root, "install", "slurm", "--yes")
+
+
+def test_an_old_slurm_is_refused(root: Path) -> None:
+    """The hooks are made for 22.05 and later, and are the same for all of them."""
+    with pytest.raises(UsageError, match="Slurm 22"):
+        call(root, "render", "slurm", "--slurm-version", "20.11.9")
+    texts = {call(root, "render", "slurm", "--slurm-version", version).stdout for version in ("22.05", "26.05.3")}
+    assert len(texts) == 1
+
+
+@pytest.mark.parametrize("scheduler", ["slurm", "pbs", "torque"])
+def test_simulating_shows_every_hook_ending_well(root: Path, scheduler: str) -> None:
+    """Recorded and hostile environments alike end with status 0."""
+    done = call(root, "simulate", scheduler)
+    assert done.exit_code == 0
+    trials = [line for line in done.stdout.splitlines() if " status " in line]
+    assert len(trials) >= 7
+    assert all("status 0 " in line for line in trials)
+    assert not Path("/tmp/mingle-simulate-owned").exists()  # noqa: S108 -- what the hostile text would make
+
+
+def test_the_doctor_tells_what_is_wrong_and_what_a_job_would_get(root: Path) -> None:
+    """Findings with their mends, and the variables of a task."""
+    call(root, "install", "slurm", "--yes")
+    done = call(root, "doctor")
+    assert done.exit_code == 1
+    assert f"does not say Prolog={OURS}/prolog; mend: " in done.stdout
+    assert "export RANK=1" in done.stdout

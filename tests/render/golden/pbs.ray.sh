@@ -1,0 +1,88 @@
+#!/bin/bash
+# Made by: mingle template pbs (mingle-hooks 0.1.0)
+#PBS -N train
+#PBS -S /bin/bash
+#PBS -l select=2:ncpus=32:mpiprocs=4:ngpus=4:mem=64gb
+#PBS -l place=scatter
+#PBS -l walltime=04:00:00
+#PBS -A physics
+#PBS -j oe
+#PBS -r n
+
+# Every host starts with an empty environment, and gets its own here.
+prepare() {
+  cd -- "$PBS_O_WORKDIR" || exit
+  module load cuda/12.4 || exit
+  . venv/bin/activate
+  command -v mingle >/dev/null || { echo "$(uname -n): no mingle on PATH: pip install mingle-hooks, or a --setup line that finds it" >&2; exit 69; }
+}
+
+# Every node, once: what it runs.
+node() {
+  trap '' USR1 # the warning: launchers ignore it, a training script that handles it still gets it
+  trap : TERM # the training gets it too, and this shell waits until it has saved
+  prepare
+  v=$(mingle env --for ray,nccl,gloo --slots 4) || exit
+  eval "$v"
+  if ((NODE_RANK == 0)); then
+    ray start --head --node-ip-address="$MASTER_ADDR" --port="$MASTER_PORT" --block &
+    until ray status >/dev/null 2>&1 || ! kill -0 $!; do sleep 1; done
+    python3 train.py --lr 1e-3
+    ended=$?
+    kill $!
+  else
+    ray start --address="$RAY_ADDRESS" --block &
+    head_answers() { (exec 3<>"/dev/tcp/$MASTER_ADDR/$MASTER_PORT") 2>/dev/null; }
+    until head_answers; do sleep 1; done
+    while head_answers; do sleep 2; done
+    ended=0
+    pkill -KILL -P $! # TERM would wait for the head
+    kill -KILL $!
+  fi
+  wait $!
+  (exit "$ended")
+  status=$?
+  echo "$(uname -n): node $NODE_RANK of $NNODES, $LOCAL_WORLD_SIZE of $WORLD_SIZE processes, rank 0 at $MASTER_ADDR port $MASTER_PORT: status $status after $SECONDS s" >&2
+  return "$status"
+}
+
+# tell SIGNAL: to the training processes of this job on this host. They have a world in their environment.
+tell() {
+  grep -lszxF "PBS_JOBID=$PBS_JOBID" /proc/[0-9]*/environ | while read -r file; do
+    grep -qsz '^MINGLE_WORLD=' "$file" && kill "-$1" "${file//[!0-9]/}"
+  done
+}
+
+# With the host's name before each line: the scheduler mixes the output of all hosts into one file.
+labelled() {
+  node 2>&1 | (trap '' TERM && exec sed -u "s/^/$(uname -n): /")
+  return "${PIPESTATUS[0]}"
+}
+
+mapfile -t hosts < <(awk '!seen[$0]++' "$PBS_NODEFILE")
+on() { pbs_tmrsh "$1" bash -lc "$2"; } # HOST LINE; a login shell, as PBS hands on no PATH
+tell_all() {
+  for host in "${hosts[@]}"; do on "$host" "$(declare -f tell); tell $1" & done
+}
+trap 'tell_all TERM' TERM
+trap 'tell_all USR1' USR1
+(sleep 14280; kill -USR1 $$) & # 120 s before the time limit
+# All hosts at once. The first that fails has the others stopped, and its status is the job's.
+exec 3>&1
+status=0
+while read -r ended; do
+  if ((ended && !status)); then
+    status=$ended TMOUT=30 # s, for which `read` waits for the others: when this script ends, so do they
+    tell_all TERM
+  fi
+done < <(
+  trap '' TERM USR1 # for this shell only; training gets them by tell
+  for host in "${hosts[@]}"; do
+    {
+      on "$host" "$(declare -f prepare node labelled tell); labelled" >&3
+      echo "$?"
+    } &
+  done
+  wait
+)
+(exit "$status")

@@ -1,0 +1,35 @@
+#!/bin/bash
+# Made by: mingle template slurm (mingle-hooks 0.1.0)
+#SBATCH --job-name=train
+#SBATCH --nodes=2
+#SBATCH --ntasks-per-node=1
+#SBATCH --cpus-per-task=32
+#SBATCH --gpus-per-node=4
+#SBATCH --mem=64G
+#SBATCH --time=04:00:00
+#SBATCH --account=physics
+#SBATCH --signal=USR1@120
+
+# srun hands this environment to every node.
+module load cuda/12.4 || exit
+. venv/bin/activate
+
+command -v mingle >/dev/null || { echo "$(uname -n): no mingle on PATH: pip install mingle-hooks, or a --setup line that finds it" >&2; exit 69; }
+MINGLE_KEY=$(mingle key) || exit # only this job's processes have it
+export MINGLE_KEY
+
+# Every node, once: what it runs.
+node() {
+  trap '' USR1 # the warning: launchers ignore it, a training script that handles it still gets it
+  stopped=0
+  trap 'stopped=1' TERM # the training gets it too, and this shell waits until it has saved
+  v=$(mingle env --for torchrun,nccl,gloo --slots 4) || exit
+  eval "$v"
+  torchrun train.py --lr 1e-3
+  status=$?
+  echo "$(uname -n): node $NODE_RANK of $NNODES, $LOCAL_WORLD_SIZE of $WORLD_SIZE processes, rank 0 at $MASTER_ADDR port $MASTER_PORT: status $status after $SECONDS s" >&2
+  return "$((stopped && status ? 1 : status))" # srun returns the highest, which is then the first failure's own
+}
+
+srun --export=ALL --kill-on-bad-exit=1 --label --cpus-per-task="$SLURM_CPUS_PER_TASK" \
+  bash -c "$(declare -f node); node"

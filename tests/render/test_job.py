@@ -1,0 +1,157 @@
+"""Job descriptions: options, TOML files, and what is refused."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from mingle_hooks.errors import UsageError
+from mingle_hooks.render.fields import TABLE, Gpus
+from mingle_hooks.render.job import describe
+from mingle_hooks.render.script import render
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SPEC = """
+command = ["train.py", "--lr", "1e-3"]
+nodes = 2
+gpus-per-node = "a100:4"
+time = "1-12"
+launcher = "accelerate"
+exclusive = true
+module = ["cuda/12.4", "gcc"]
+setup = ". venv/bin/activate"
+[env]
+OMP_NUM_THREADS = 8
+"""
+
+
+def test_a_file_and_options_give_the_same_job(tmp_path: Path) -> None:
+    """A TOML file describes the same job as the options of the same names."""
+    spec = tmp_path / "job.toml"
+    spec.write_text(SPEC)
+    options = {
+        "nodes": "2",
+        "gpus-per-node": "a100:4",
+        "time": "1-12:00:00",
+        "launcher": "accelerate",
+        "exclusive": True,
+        "module": ("cuda/12.4", "gcc"),
+        "setup": (". venv/bin/activate",),
+        "env": ("OMP_NUM_THREADS=8",),
+    }
+    assert describe({}, spec=str(spec)) == describe(options, ["train.py", "--lr", "1e-3"])
+
+
+def test_options_win_over_the_file(tmp_path: Path) -> None:
+    """An option, or a command, takes the place of the file's; the source of each is known."""
+    spec = tmp_path / "job.toml"
+    spec.write_text(SPEC)
+    job = describe({"nodes": "3", "module": ["gcc"], "time": None}, ["other.py"], spec=str(spec))
+    assert (job.nodes, job.module, job.command, job.time) == (3, ("gcc",), ("other.py",), 36 * 3600)
+    assert [job.source(name) for name in ("nodes", "time", "qos")] == ["--nodes", str(spec), "default"]
+
+
+def test_groups_are_written_with_a_plus() -> None:
+    """A+B makes two groups of nodes; a single value holds for both; processes follow the GPUs."""
+    job = describe({"nodes": "1+2", "gpus-per-node": "8+v100:4", "mem": "64G"}, ["train.py"])
+    assert [(g.nodes, g.gpus, g.ntasks, g.mem) for g in job.groups] == [
+        (1, Gpus(8), 8, 65_536),
+        (2, Gpus(4, "v100"), 4, 65_536),
+    ]
+    assert job.nodes == 3
+
+
+@pytest.mark.parametrize(
+    ("command", "name"),
+    [("train.py", "train"), ("a/b c.py", "b_c"), ("./9", "job9"), ("/x/été.sh", "job_t__sh"), ("x" * 40, "x" * 15)],
+)
+def test_a_job_without_a_name_has_its_scripts(command: str, name: str) -> None:
+    """The default name is one that every scheduler takes."""
+    assert describe({}, [command]).job_name == name
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"nodes": "0"}, "--nodes"),
+        ({"nodes": "two"}, "--nodes"),
+        ({"nodes": "99999999"}, "--nodes"),
+        ({"nodes": "+".join("1" * 200)}, "--nodes"),
+        ({"gpus-per-node": "a b:4"}, "--gpus-per-node"),
+        ({"time": "soon"}, "--time"),
+        ({"mem": "lots"}, "--mem"),
+        ({"nodes": "1+1", "mem": "1G+2G+3G"}, "with 1 or 3 values"),
+        ({"array": "1-"}, "--array"),
+        ({"mail-type": "SOMETIMES"}, "--mail-type"),
+        ({"mail-user": "a b"}, "--mail-user"),
+        ({"signal": "KILL@3"}, "--signal"),
+        ({"env": ["NO"]}, "--env"),
+        ({"env": ["A B=1"]}, "--env"),
+        ({"launcher": "torchrum"}, "--launcher torchrun"),
+        ({"max-restarts": "-1"}, "--max-restarts"),
+        ({"job-name": "x" * 5000}, "--job-name"),
+        ({"output": "a\0b"}, "--output"),
+        ({"for": ["jax; x"]}, "--for"),
+    ],
+)
+def test_a_field_that_cannot_be_is_refused_by_name(options: dict[str, object], expected: str) -> None:
+    """The error names the option."""
+    with pytest.raises(UsageError, match=expected):
+        describe(options, ["train.py"])
+
+
+@pytest.mark.parametrize("command", [[], [""], ["-x"], ["-m"], ["a\0b"]])
+def test_a_command_is_a_script_a_program_or_a_module(command: list[str]) -> None:
+    """Without one there is no job."""
+    with pytest.raises(UsageError, match=r"command|MODULE"):
+        describe({}, command)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("nods = 2", "nods in .*nodes, which is the nearest"),
+        ("nodes = 1.5", "nodes in "),
+        ("exclusive = 1", "exclusive in "),
+        ("time = ", "a TOML file"),
+        ("env = 3", "env in "),
+        ("command = [1]", "a training command"),
+        ("module = []", "module in "),
+    ],
+)
+def test_a_file_that_cannot_be_is_refused_by_key(tmp_path: Path, text: str, expected: str) -> None:
+    """The error names the key and the file."""
+    spec = tmp_path / "job.toml"
+    spec.write_text(text)
+    with pytest.raises(UsageError, match=expected):
+        describe({}, spec=str(spec))
+
+
+def test_a_missing_file_is_said() -> None:
+    """A file that is not there is named, with its option."""
+    with pytest.raises(UsageError, match=r"/no/such.toml: No such file .*--spec"):
+        describe({}, spec="/no/such.toml")
+
+
+@pytest.mark.parametrize(
+    ("launcher", "command", "text"),
+    [
+        ("torchrun", ["-m", "pkg.train"], "torchrun -m pkg.train"),
+        ("torchrun", ["./run", "x"], "torchrun --no-python ./run x"),
+        ("accelerate", ["-m", "pkg"], "--module pkg"),
+        ("deepspeed", ["./run"], "--no_python ./run"),
+        ("process", ["-m", "pkg"], "python3 -m pkg"),
+        ("plain", ["python3.12", "-u", "train.py"], "  python3.12 -u train.py\n"),
+    ],
+)
+def test_programs_and_modules_are_handed_to_the_launcher(launcher: str, command: list[str], text: str) -> None:
+    """What is not a script of Python's is said to the launcher in its own words."""
+    assert text in render("slurm", describe({"launcher": launcher}, command))
+
+
+def test_every_field_is_documented() -> None:
+    """Each field has a line of help."""
+    assert all(field.help for field in TABLE)

@@ -1,0 +1,139 @@
+"""Whole scripts: golden files, shellcheck and bash's own parser for every scheduler and launcher."""
+
+from __future__ import annotations
+
+import itertools
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from mingle_hooks.errors import UsageError
+from mingle_hooks.render.job import describe
+from mingle_hooks.render.launchers import TABLE as LAUNCHERS
+from mingle_hooks.render.schedulers import TABLE as SCHEDULERS
+from mingle_hooks.render.script import render
+
+GOLDEN = Path(__file__).parent / "golden"
+NAMES = [(s.name, launcher.name) for s in SCHEDULERS for launcher in LAUNCHERS]
+OPTIONS = {
+    "nodes": "2",
+    "gpus-per-node": "4",
+    "cpus-per-task": "8",
+    "mem": "64G",
+    "time": "4:00:00",
+    "account": "physics",
+    "module": ["cuda/12.4"],
+    "setup": [". venv/bin/activate"],
+}
+# Each of these on and off: what changes a script's shape.
+SHAPES = {
+    "requeue": True,
+    "env": ["GREETING=it's $HOME"],
+    "container": "image.sif",
+    "ntasks-per-node": "3",
+    "exclusive": True,
+    "time": "30",
+    "chdir": "/scratch/a b",
+}
+
+
+def golden(scheduler: str, launcher: str) -> str:
+    job = describe(OPTIONS | {"launcher": launcher}, ["train.py", "--lr", "1e-3"])
+    return render(scheduler, job)
+
+
+def checked(script: str, exclude: str = "1091") -> None:
+    """Fail on anything that bash cannot parse or that shellcheck has to say."""
+    parsed = subprocess.run(["bash", "-n"], input=script, capture_output=True, text=True, check=False)
+    assert (parsed.returncode, parsed.stderr) == (0, ""), script
+    if shutil.which("shellcheck") is None:
+        pytest.skip("for want of shellcheck")
+    # 1091: the user's own venv is not here to be read.
+    command = ["shellcheck", "--shell=bash", f"--exclude={exclude}", "--format=gcc", "-"]
+    done = subprocess.run(command, input=script, capture_output=True, text=True, check=False)
+    assert done.stdout == "", script
+
+
+@pytest.mark.parametrize(("scheduler", "launcher"), NAMES)
+def test_a_script_is_what_was_reviewed(scheduler: str, launcher: str) -> None:
+    """Each script is, byte for byte, the one in golden/."""
+    assert golden(scheduler, launcher) == (GOLDEN / f"{scheduler}.{launcher}.sh").read_text()
+
+
+@pytest.mark.parametrize(("scheduler", "launcher"), NAMES)
+def test_a_script_is_clean(scheduler: str, launcher: str) -> None:
+    """Bash parses each script and shellcheck has nothing to say."""
+    checked(golden(scheduler, launcher))
+
+
+@pytest.mark.parametrize(("scheduler", "launcher"), NAMES)
+def test_a_script_with_everything_is_clean(scheduler: str, launcher: str) -> None:
+    """Shellcheck has nothing to say of a script in which every option is used."""
+    script = render(scheduler, describe(SHAPES | {"launcher": launcher}, ["train.py", "it's", "a\nb", "$(x)"]))
+    checked(script, "2016")  # 2016: "$(x)" in single quotes is the user's own text
+
+
+@pytest.mark.parametrize("scheduler", [s.name for s in SCHEDULERS])
+def test_every_combination_parses(scheduler: str) -> None:
+    """Any combination of options renders to a script that bash parses, for every launcher."""
+    scripts = []
+    for launcher, *chosen in itertools.product([its.name for its in LAUNCHERS], *([False, True] for _ in SHAPES)):
+        options = {name: value for (name, value), on in zip(SHAPES.items(), chosen, strict=True) if on}
+        scripts.append(render(scheduler, describe(options | {"launcher": launcher}, ["./run", "a b"])))
+    # One bash for all: each stands in a function of its own, and the last line tells that it got there.
+    joined = "".join(f"f{n}() {{\n{script}\n}}\n" for n, script in enumerate(scripts))
+    done = subprocess.run(["bash"], input=joined + "echo end", capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "end\n", "")
+
+
+def test_the_training_command_is_the_same_text_everywhere() -> None:
+    """Every scheduler and launcher has the command of the user as it stands."""
+    assert {"train.py --lr 1e-3" in golden(*its) for its in NAMES} == {True}
+
+
+def test_groups_of_nodes_become_a_heterogeneous_job() -> None:
+    """1+2 nodes with different GPUs are a het job for Slurm and several chunks for PBS."""
+    job = describe({"nodes": "1+2", "gpus-per-node": "a100:4+v100:2"}, ["train.py"])
+    assert "#SBATCH hetjob\n#SBATCH --nodes=2\n" in render("slurm", job)
+    assert "--het-group=0-1" in render("slurm", job)
+    assert "select=1:ncpus=4:mpiprocs=4:ngpus=4:gpu_type=a100+2:ncpus=2:mpiprocs=2" in render("pbs", job)
+
+
+def test_explain_says_where_a_directive_comes_from() -> None:
+    """Each directive has a comment with its option, file or "default" above it."""
+    text = render("slurm", describe({"nodes": "2"}, ["train.py"]), explain=True)
+    assert "# nodes: --nodes\n#SBATCH --nodes=2\n" in text
+    assert "# job-name: default\n#SBATCH --job-name=train\n" in text
+
+
+@pytest.mark.parametrize(
+    ("scheduler", "options", "field"),
+    [
+        ("slurm", {"job-name": "a\nb"}, "job-name"),
+        ("slurm", {"output": "a\\b"}, "output"),
+        ("slurm", {"directive": ["--x\n#SBATCH -n9"]}, "directive"),
+        ("slurm", {"array": "1-2", "nodes": "1+1"}, "array"),
+        ("slurm", {"ntasks-per-node": "1+2", "nodes": "1+1"}, "ntasks-per-node"),
+        ("pbs", {"job-name": "a b"}, "job-name"),
+        ("pbs", {"output": 'a"b'}, "output"),
+        ("pbs", {"output": "%j.out"}, "output"),
+        ("pbs", {"qos": "high"}, "qos"),
+        ("pbs", {"array": "1,3"}, "array"),
+        ("pbs", {"dependency": "singleton"}, "dependency"),
+        ("pbs", {"constraint": "gpu&ib"}, "constraint"),
+        ("pbs", {"container": "x.sqsh"}, "container"),
+        ("torque", {"array": "1-9:2"}, "array"),
+        ("lsf", {"nodes": "1+1"}, "nodes"),
+        ("sge", {"qos": "high"}, "qos"),
+        ("pbs", {"array": "1-2", "requeue": True}, "requeue"),
+        ("pbs", {"setup": ["a\nb"]}, "setup"),
+    ],
+)
+def test_what_a_scheduler_cannot_carry_is_refused_by_name(
+    scheduler: str, options: dict[str, object], field: str
+) -> None:
+    """A value that a directive cannot hold is an error that names its field."""
+    with pytest.raises(UsageError, match=f"--{field}"):
+        render(scheduler, describe(options, ["train.py"]))

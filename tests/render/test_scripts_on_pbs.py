@@ -1,0 +1,159 @@
+"""Generated PBS scripts, run by a stand-in made from what a real PBS did, and by a real one where there is one."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from cluster import real_pbs
+from cluster.pbs import PbsStandIn
+from cluster.real_pbs import RealPbs
+from conftest import skip_for_want_of
+
+from mingle_hooks.render.job import describe
+from mingle_hooks.render.script import render
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    Pbs = PbsStandIn | RealPbs
+    Start = Callable[..., Pbs]
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+SETUP = f"PATH={Path(sys.executable).parent}:$PATH"
+LONG = ("train.py", "--steps", "100000", "--pause", "0.1", "--backend", "sockets")
+
+
+@pytest.fixture(params=["stand-in", "real"])
+def pbs(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Start]:
+    """Start a PBS of so many hosts, with train.py in the directory of its jobs."""
+    with ExitStack() as stack:
+
+        def start(nodes: int, **options: Any) -> Pbs:  # noqa: ANN401 -- whatever the stand-in takes
+            its: Pbs
+            if request.param == "real":
+                skip_for_want_of(real_pbs.missing(nodes))
+                its = stack.enter_context(RealPbs(tmp_path.name))
+            else:
+                hosts = request.getfixturevalue("hosts")
+                its = stack.enter_context(PbsStandIn(hosts(nodes), tmp_path, nodes, **options))
+            shutil.copy(EXAMPLES / "train.py", its.place)
+            return its
+
+        yield start
+
+
+def submit(pbs: Pbs, options: dict[str, Any], *command: str) -> str:
+    """Give in a job of these options."""
+    script = render("pbs", describe({"setup": [SETUP]} | options, command))
+    return pbs.submit(script, cwd=str(pbs.place))
+
+
+def node_lines(text: str) -> list[str]:
+    """Return the summary lines, sorted."""
+    return sorted(re.findall(r"^(\S+: \S+: node \d+ of \d+).*: status 0 after", text, re.MULTILINE))
+
+
+def test_torchrun_trains_on_all_hosts(pbs: Start) -> None:
+    """One torchrun on each host, its output labelled, and a line for each host."""
+    pytest.importorskip("torch", reason="for want of torch")
+    its = pbs(3)
+    job = submit(its, {"nodes": "3", "launcher": "torchrun"}, "train.py")
+    assert its.wait(job) == 0, its.output(job)
+    assert "node1: 3 processes at step 200" in its.output(job)
+    assert node_lines(its.output(job)) == [f"node{n + 1}: node{n + 1}: node {n} of 3" for n in range(3)]
+
+
+def test_one_process_per_slot(pbs: Start) -> None:
+    """The launcher "process" starts a process for each slot, ranks counted over all hosts."""
+    its = pbs(3, slots=2)
+    options = {"nodes": "3", "ntasks-per-node": "2", "launcher": "process"}
+    job = submit(its, options, "train.py", "--backend", "sockets")
+    assert its.wait(job) == 0, its.output(job)
+    ranks = re.findall(r"^(\w+): rank (\d) of 6 begins", its.output(job), re.MULTILINE)
+    assert sorted(ranks) == [(f"node{n // 2 + 1}", str(n)) for n in range(6)]
+
+
+@pytest.mark.parametrize("launcher", ["plain", "process"])
+def test_the_first_failure_ends_the_job_with_its_status(pbs: Start, launcher: str) -> None:
+    """When one host fails the others are told to stop, and the job ends with the failure's status."""
+    its = pbs(3)
+    command = 'trap "echo told; exit 9" TERM; if [ "$NODE_RANK" = 1 ]; then exit 7; fi; sleep 600 & wait'
+    job = submit(its, {"nodes": "3", "launcher": launcher}, "bash", "-c", command)
+    assert its.wait(job) == 7, its.output(job)
+    assert its.output(job).count("told") == 2, its.output(job)
+
+
+def test_every_value_arrives(pbs: Start) -> None:
+    """Arguments, environment and directory arrive intact in the tasks of all hosts, which get no environment."""
+    its = pbs(2)
+    place = its.place / "-d 'q' \"é\" $(touch pwned);"
+    place.mkdir()
+    nasty = [
+        "a b",
+        "it's",
+        'say "hi"',
+        "$HOME",
+        "$(touch pwned)",
+        "`x`",
+        "a;b",
+        "a\nb",
+        "-x",
+        "é 漢",
+        "\\",
+        "*",
+        "",
+        "{# }",
+    ]
+    tell = "import json, os, sys; print(json.dumps([sys.argv[1:], os.environ['NASTY'], os.getcwd()]))"
+    options = {"nodes": "2", "launcher": "plain", "chdir": str(place), "env": ["NASTY=" + "\n".join(nasty)]}
+    job = submit(its, options, "python3", "-c", tell, *nasty)
+    assert its.wait(job) == 0, its.output(job)
+    told = re.findall(r"^(node\d): (\[.*\])$", its.output(job), re.MULTILINE)
+    assert sorted(host for host, _ in told) == ["node1", "node2"]
+    assert [json.loads(text) for _, text in told] == [[nasty, "\n".join(nasty), str(place)]] * 2
+    assert not list(its.place.rglob("pwned"))
+
+
+def test_a_missing_mingle_is_said_on_every_host(pbs: Start) -> None:
+    """Without mingle on PATH each host says so, and the job fails with 69."""
+    its = pbs(2)
+    job = submit(its, {"nodes": "2", "launcher": "plain", "setup": ["PATH=/usr/bin:/bin"]}, "true")
+    assert its.wait(job) == 69
+    assert its.output(job).count("no mingle on PATH") == 2
+
+
+@pytest.mark.parametrize("launcher", ["process", "torchrun"])
+def test_a_deleted_job_saves(pbs: Start, launcher: str) -> None:
+    """On qdel, which PBS tells the first host only, the training on all hosts saves and ends."""
+    its = pbs(3)
+    command = LONG if launcher == "process" else LONG[:5]
+    job = submit(its, {"nodes": "3", "launcher": launcher}, *command)
+    its.wait_for_text(job, "rank 0 of 3 begins")
+    its.delete(job)
+    assert (its.place / "checkpoint.json").exists(), its.output(job)
+    assert "3 processes at step" in its.output(job)
+
+
+def test_the_warning_reaches_the_training(pbs: Start) -> None:
+    """Before the time limit the training on all hosts gets USR1, saves, and the job ends well."""
+    its = pbs(2)
+    options = {"nodes": "2", "launcher": "process", "time": "64s", "signal": "USR1@60"}
+    job = submit(its, options, *LONG)
+    assert its.wait(job) == 0, its.output(job)
+    assert json.loads((its.place / "checkpoint.json").read_text())[0] > 0
+
+
+def test_a_job_to_be_requeued_is_submitted_again(pbs: Start) -> None:
+    """With --requeue the warned job saves and gives in its own script again."""
+    its = pbs(2)
+    options = {"nodes": "2", "launcher": "process", "time": "64s", "signal": "USR1@60", "requeue": True}
+    job = submit(its, options, *LONG)
+    assert its.wait(job) == 0, its.output(job)
+    assert (its.place / "resubmitted").read_text().startswith("#!/bin/bash\n# Made by: mingle template pbs")

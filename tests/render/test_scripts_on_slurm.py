@@ -1,0 +1,238 @@
+"""Generated scripts on the real Slurm of the test hosts, as a user who is not root."""
+
+from __future__ import annotations
+
+import itertools
+import re
+import shutil
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from cluster import slurm as cluster_slurm
+from cluster.slurm import SlurmCluster
+from conftest import skip_for_want_of
+
+from mingle_hooks.render.job import describe
+from mingle_hooks.render.launchers import LAUNCHERS
+from mingle_hooks.render.script import render
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from cluster.hosts import Hosts
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+# A batch script has the PATH of the one who submits; the tests' Python is nobody's default.
+SETUP = f"PATH={Path(sys.executable).parent}:$PATH"
+JOB_S = 120.0
+# Devices that every machine has stand for GPUs; nobody opens them.
+GRES = (
+    "NodeName=node1 Name=gpu Type=big File=/dev/zero\n"
+    "NodeName=node1 Name=gpu Type=big File=/dev/full\n"
+    "NodeName=node[2-3] Name=gpu Type=small File=/dev/zero\n"
+)
+# Long enough that nothing but a signal ends it within the test.
+LONG = ("--steps", "100000", "--pause", "0.1")
+BARE = ("--backend", "sockets")  # saves the seconds that torch takes to load
+
+
+def submit(slurm: SlurmCluster, place: Path, options: dict[str, Any], *command: str) -> str:
+    """Give in the job of these options as alice, with train.py in its directory."""
+    if not (place / "train.py").exists():
+        shutil.copy(EXAMPLES / "train.py", place)
+    common = {"time": "5:00", "output": f"{place}/%j.out", "setup": [SETUP]}
+    script = render("slurm", describe(common | options, command or ("train.py",)))
+    return slurm.submit(script, user="alice", cwd=str(place))
+
+
+def output(place: Path, job: str) -> str:
+    """Return what a job wrote."""
+    return (place / f"{job}.out").read_text()
+
+
+def wait_for_text(place: Path, job: str, text: str, seconds: float = JOB_S) -> None:
+    """Wait until a job's output holds a text."""
+    deadline = time.monotonic() + seconds
+    while not (place / f"{job}.out").exists() or text not in output(place, job):
+        assert time.monotonic() < deadline, f"no {text!r} in the output of job {job}"
+        time.sleep(0.2)
+
+
+def node_lines(text: str) -> list[str]:
+    """Return the summary lines without the label, sorted."""
+    return sorted(re.findall(r"^\d+: (\S+: (?:node|rank) \d+ of \d+).*: status 0 after", text, re.MULTILINE))
+
+
+@pytest.mark.parametrize("launcher", ["torchrun", "torchrun-elastic"])
+def test_torchrun_trains_on_four_hosts(slurm: SlurmCluster, tmp_path: Path, launcher: str) -> None:
+    """Torchrun, static and elastic, trains on all hosts, and each host has its line."""
+    pytest.importorskip("torch", reason="for want of torch")
+    job = submit(slurm, tmp_path, {"nodes": "4", "launcher": launcher})
+    assert slurm.wait(job, timeout=JOB_S) == "COMPLETED", output(tmp_path, job)
+    text = output(tmp_path, job)
+    assert "4 processes at step 200: y = 3.000 x + 1.000" in text
+    assert node_lines(text) == [f"node{n + 1}: node {n} of 4" for n in range(4)]
+
+
+def test_one_process_per_task(slurm: SlurmCluster, tmp_path: Path) -> None:
+    """The launcher "process" has Slurm start every process, each with its own rank."""
+    options = {"nodes": "4", "ntasks-per-node": "2", "launcher": "process"}
+    job = submit(slurm, tmp_path, options, "train.py", *BARE)
+    assert slurm.wait(job, timeout=JOB_S) == "COMPLETED", output(tmp_path, job)
+    text = output(tmp_path, job)
+    assert "8 processes at step 200" in text
+    assert node_lines(text) == sorted(f"node{n // 2 + 1}: rank {n} of 8" for n in range(8))
+
+
+def test_groups_of_different_nodes(slurm: SlurmCluster, tmp_path: Path) -> None:
+    """A heterogeneous job is one world over all of its groups."""
+    options = {"nodes": "1+2", "ntasks-per-node": "1+2", "launcher": "process"}
+    job = submit(slurm, tmp_path, options, "train.py", *BARE)
+    assert slurm.wait(job, timeout=JOB_S) == "COMPLETED", output(tmp_path, job)
+    assert "5 processes at step 200" in output(tmp_path, job)
+
+
+def test_an_array_is_one_world_for_each_of_its_jobs(slurm: SlurmCluster, tmp_path: Path) -> None:
+    """Two jobs of an array, two hosts each, run at once and do not meet."""
+    options = {"nodes": "2", "array": "1-2", "launcher": "plain", "output": f"{tmp_path}/%a.out"}
+    job = submit(
+        slurm,
+        tmp_path,
+        options,
+        "bash",
+        "-c",
+        'exec python3 train.py --checkpoint "$SLURM_ARRAY_TASK_ID.json" --backend sockets',
+    )
+    assert slurm.wait(job, timeout=JOB_S) == "COMPLETED"
+    assert ["2 processes at step 200" in output(tmp_path, n) for n in "12"] == [True, True]
+
+
+def test_a_failing_rank_fails_the_job(slurm: SlurmCluster, tmp_path: Path) -> None:
+    """When one rank fails the job fails with its status, and nothing is left on any host."""
+    options = {"nodes": "4", "launcher": "plain"}
+    job = submit(slurm, tmp_path, options, "bash", "-c", 'if [ "$NODE_RANK" = 2 ]; then exit 7; fi; exec sleep 600')
+    assert slurm.wait(job, timeout=30) == "FAILED"
+    assert slurm.job(job)["ExitCode"] == "7:0", output(tmp_path, job)
+
+
+def test_elastic_restarts_a_failed_process(slurm: SlurmCluster, tmp_path: Path) -> None:
+    """With torchrun-elastic a process that fails is started again, with all others, and the job completes."""
+    pytest.importorskip("torch", reason="for want of torch")
+    (tmp_path / "fails_once.py").write_text(
+        "import os, sys, train\n"
+        "if os.environ['RANK'] == '1' and os.environ['TORCHELASTIC_RESTART_COUNT'] == '0':\n"
+        "    sys.exit(3)\n"
+        "train.main()\n"
+    )
+    options = {"nodes": "2", "launcher": "torchrun-elastic", "max-restarts": "1"}
+    job = submit(slurm, tmp_path, options, "fails_once.py")
+    assert slurm.wait(job, timeout=JOB_S) == "COMPLETED", output(tmp_path, job)
+    assert "2 processes at step 200" in output(tmp_path, job)
+
+
+@pytest.mark.parametrize("launcher", ["process", "torchrun"])
+def test_a_cancelled_job_saves(slurm: SlurmCluster, tmp_path: Path, launcher: str) -> None:
+    """On scancel the training gets TERM, writes its checkpoint and ends; nothing is left."""
+    if launcher == "torchrun":
+        pytest.importorskip("torch", reason="for want of torch")
+    job = submit(
+        slurm,
+        tmp_path,
+        {"nodes": "4", "launcher": launcher},
+        "train.py",
+        *LONG,
+        *(BARE if launcher == "process" else ()),
+    )
+    wait_for_text(tmp_path, job, "rank 0 of 4 begins")
+    slurm.controller.run(["scancel", job], user="alice", check=True)
+    assert slurm.wait(job, timeout=30) == "CANCELLED"
+    slurm.wait_idle()
+    assert (tmp_path / "checkpoint.json").exists(), output(tmp_path, job)
+
+
+def test_the_warning_before_the_time_limit_saves(slurm: SlurmCluster, tmp_path: Path) -> None:
+    """USR1 reaches the training below torchrun, which itself ignores it: it saves, and the job ends well."""
+    pytest.importorskip("torch", reason="for want of torch")
+    # Slurm looks about once in 30 s, so a limit of 1 min and a warning 30 s before it: 0 to 30 s from now.
+    options = {"nodes": "2", "launcher": "torchrun", "time": "1", "signal": "USR1@30"}
+    job = submit(slurm, tmp_path, options, "train.py", *LONG)
+    assert slurm.wait(job, timeout=JOB_S) == "COMPLETED", output(tmp_path, job)
+    assert (tmp_path / "checkpoint.json").exists()
+
+
+def test_a_requeued_job_goes_on_from_its_checkpoint(slurm: SlurmCluster, tmp_path: Path) -> None:
+    """With --requeue the warned job saves, is queued again, and begins where it stopped."""
+    options = {"nodes": "2", "launcher": "process", "time": "5", "requeue": True}
+    job = submit(slurm, tmp_path, options, "train.py", *LONG, *BARE)
+    wait_for_text(tmp_path, job, "rank 0 of 2 begins at step 0")
+    # What Slurm does before the time limit, without the wait for it.
+    slurm.controller.run(["scancel", "--batch", "--signal=USR1", job], user="alice", check=True)
+    slurm.wait_state(job, "PENDING")
+    assert slurm.job(job)["Restarts"] == "1"
+    # Slurm puts a requeued job off for two minutes, as its old credentials are revoked: by the second, so that
+    # a few are enough.
+    time.sleep(3)
+    deadline = time.monotonic() + 60
+    while len(begins := re.findall(r"rank 0 of 2 begins at step (\d+)", output(tmp_path, job))) < 2:
+        assert time.monotonic() < deadline, output(tmp_path, job)
+        slurm.controller.run(["scontrol", "update", f"jobid={job}", "starttime=now"])
+        time.sleep(0.5)
+    assert int(begins[1]) > 0
+
+
+def test_sbatch_accepts_every_combination_of_options(slurm: SlurmCluster, tmp_path: Path) -> None:
+    """The real sbatch --test-only takes the script of every launcher with every combination of directives."""
+    shapes = {
+        "requeue": True,
+        "array": "0-9%2",
+        "exclusive": True,
+        "mem": "2G",
+        "cpus-per-task": "2",
+        "mail-user": "me@example.org",
+        "error": str(tmp_path / "a b.err"),
+    }
+    for launcher in LAUNCHERS:
+        for number, chosen in enumerate(itertools.product([False, True], repeat=len(shapes))):
+            # Every launcher with a quarter of the combinations, and every combination with two launchers.
+            if (number + len(launcher)) % 4:
+                continue
+            options = {name: value for (name, value), on in zip(shapes.items(), chosen, strict=True) if on}
+            job = describe({"nodes": "2", "time": "1:00:00", "launcher": launcher} | options, ["train.py"])
+            (tmp_path / f"{launcher}.{number}.sh").write_text(render("slurm", job))
+    loop = 'for f in "$1"/*.sh; do sbatch --test-only "$f" 2>&1 | grep -q "to start at" || echo "$f"; done'
+    done = slurm.controller.run(["bash", "-c", loop, "bash", str(tmp_path)], user="alice", timeout=200)
+    assert done.stdout == "", done.stdout
+
+
+class WithGpus(SlurmCluster):
+    """A Slurm whose first host has two GPUs of one type and whose others have one of another; all are made up."""
+
+    def write_conf(self) -> None:
+        """Write slurm.conf with these GPUs, and gres.conf."""
+        super().write_conf()
+        file = self.controller.outside(cluster_slurm.CONF)
+        nodes = "NodeName={} CPUs=4 RealMemory=4096 Gres=gpu:{} State=UNKNOWN"
+        lines = ["GresTypes=gpu", nodes.format("node1", "big:2"), nodes.format("node[2-3]", "small:1")]
+        file.write_text(re.sub("^NodeName=.*", "\n".join(lines), file.read_text(), flags=re.MULTILINE))
+        self.controller.write("/etc/slurm/gres.conf", GRES)
+
+
+@pytest.fixture
+def gpus(hosts: Callable[..., Hosts]) -> Iterator[SlurmCluster]:
+    """Start a Slurm of three hosts with different GPUs."""
+    skip_for_want_of(cluster_slurm.missing())
+    with WithGpus(hosts(3)) as cluster:
+        yield cluster
+
+
+def test_hosts_with_different_gpus(gpus: SlurmCluster, tmp_path: Path) -> None:
+    """Each host of a heterogeneous job starts as many processes as it has GPUs, and all are one world."""
+    pytest.importorskip("torch", reason="for want of torch")
+    options = {"nodes": "1+2", "gpus-per-node": "big:2+small:1", "launcher": "torchrun"}
+    job = submit(gpus, tmp_path, options)
+    assert gpus.wait(job, timeout=JOB_S) == "COMPLETED", output(tmp_path, job)
+    assert "4 processes at step 200" in output(tmp_path, job)
+    assert "node 0 of 3, 2 of 4 processes" in output(tmp_path, job)

@@ -1,0 +1,90 @@
+"""`mingle template` as a user runs it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from mingle_hooks.render.job import describe
+from mingle_hooks.render.script import render
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def mingle(*words: str, cwd: Path | None = None, **environ: str) -> subprocess.CompletedProcess[str]:
+    """Run `mingle template` with these words and nothing but PATH and `environ` in its environment."""
+    command = [sys.executable, "-m", "mingle_hooks", "template", *words]
+    clean = {"PATH": os.environ["PATH"], "LC_ALL": "C.UTF-8"} | environ
+    return subprocess.run(
+        command, capture_output=True, text=True, errors="surrogateescape", check=False, cwd=cwd, env=clean
+    )
+
+
+@pytest.mark.parametrize("scheduler", ["sbatch", "slurm", "pbs", "torque", "lsf", "sge"])
+def test_it_prints_the_script_and_nothing_else(scheduler: str) -> None:
+    """The script alone is on stdout, the same as the library makes, and stderr is empty."""
+    words = ["--nodes", "3", "--launcher", "torchrun", "--time", "5:00", "--", "train.py", "--lr", "1e-3"]
+    done = mingle(scheduler, *words)
+    job = describe({"nodes": "3", "launcher": "torchrun", "time": "5:00"}, words[-3:])
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == render(scheduler, job, made_by=["mingle", "template", scheduler, *words])
+
+
+def test_a_word_that_is_not_utf_8_arrives() -> None:
+    """Bytes of the command line that no locale knows are written as bash's own escapes."""
+    assert "train.py $'\\377'\n" in mingle("pbs", "--", "train.py", "\udcff").stdout
+
+
+def test_queue_is_another_name_for_partition() -> None:
+    """Users of PBS find the option that they know."""
+    assert "#PBS -q gpu\n" in mingle("pbs", "--queue", "gpu", "--", "train.py").stdout
+
+
+def test_a_mistake_is_one_line_and_an_exit_code() -> None:
+    """Nothing is on stdout, so nothing is submitted; stderr has one line; the code is EX_USAGE."""
+    done = mingle("pbs", "--time", "soon", "--", "train.py")
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (64, "", 1)
+    assert done.stderr.startswith("mingle: expected a duration; saw --time: 'soon'; try ")
+
+
+def test_the_launcher_and_directories_of_the_settings_are_used(tmp_path: Path) -> None:
+    """The settings' launcher and template directories apply where no option says otherwise."""
+    (tmp_path / "mingle").mkdir()
+    (tmp_path / "mingle/mingle.toml").write_text('[template]\nlauncher = "plain"\n')
+    (tmp_path / "launchers").mkdir()
+    (tmp_path / "launchers/plain.sh.j2").write_text("own\n")
+    done = mingle("sbatch", "--", "train.py", XDG_CONFIG_HOME=str(tmp_path), MINGLE_TEMPLATES=str(tmp_path))
+    assert "\n  own\n" in done.stdout, done.stderr
+
+
+def test_list_show_and_eject(tmp_path: Path) -> None:
+    """What there is can be listed, read, and copied to the user's own directory, where it then counts."""
+    listed = mingle("list")
+    assert "  torchrun-elastic   torchrun, c10d" in listed.stdout
+    assert mingle("show", "launchers/torchrun").stdout.startswith("{{ container }}torchrun ")
+    made = mingle("eject", "launchers/torchrun", HOME=str(tmp_path)).stdout.strip()
+    assert made == f"{tmp_path}/.config/mingle/templates/launchers/torchrun.sh.j2"
+    with open(made, "a") as file:
+        file.write("changed\n")
+    assert "\n  changed\n" in mingle("sbatch", "--", "train.py", HOME=str(tmp_path)).stdout
+
+
+def test_lint_tells_line_and_mend(tmp_path: Path) -> None:
+    """Each finding is a line with file, line, mistake and mend, and the exit code is 1; a clean script has 0."""
+    (tmp_path / "job.sh").write_text("#!/bin/bash\nexport MASTER_PORT=29500\n")
+    done = mingle("--lint", "job.sh", cwd=tmp_path)
+    assert (done.returncode, done.stdout.count("\n")) == (1, 1)
+    assert done.stdout.startswith("job.sh:2: a fixed MASTER_PORT")
+    (tmp_path / "job.sh").write_text(mingle("sbatch", "--", "train.py").stdout)
+    assert mingle("--lint", "job.sh", cwd=tmp_path).returncode == 0
+
+
+def test_jinja2_is_loaded_only_for_a_script() -> None:
+    """Help, and every other command, does without it."""
+    code = "import sys, mingle_hooks.cli.template; print(sorted({'jinja2', 'asyncio', 'pathlib'} & set(sys.modules)))"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
