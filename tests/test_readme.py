@@ -50,7 +50,7 @@ def needs_torch() -> None:
 
 def trained(output: str) -> int:
     """Return how many processes say that they have trained together."""
-    match = re.search(r"(\d+) processes at step 200: y = 3\.0", output)
+    match = re.search(r"(\d+) processes at step [12]00: y = (?:3\.0|2\.99)", output)
     assert match, output
     return int(match[1])
 
@@ -66,16 +66,17 @@ def test_the_slurm_script_trains_on_four_nodes(slurm: SlurmCluster, tmp_path: Pa
     assert trained(output) == 4
 
 
-@pytest.mark.parametrize(("start", "count"), [("srun mingle exec --for torchrun", 4), ("srun --ntasks-per-node=8", 8)])
-def test_the_commands_without_a_shell_train_too(slurm: SlurmCluster, tmp_path: Path, start: str, count: int) -> None:
-    """One torchrun on each node, and one process per task; eight tasks on one node are enough to show it."""
+@pytest.mark.parametrize(
+    ("nodes", "start"), [("-N4", "srun mingle exec --for torchrun"), ("-N1", "srun --ntasks-per-node=4")]
+)
+def test_the_commands_without_a_shell_train_too(slurm: SlurmCluster, tmp_path: Path, nodes: str, start: str) -> None:
+    """One torchrun on each node, and one process per task."""
     needs_torch()
     shutil.copy(TRAIN, tmp_path)
     words = inline(start).removeprefix("srun ").split()
-    nodes = "-N4" if count == 4 else "-N1"
-    done = slurm.srun(nodes, "--overcommit", *words, user="alice", timeout=120, cwd=str(tmp_path))
+    done = slurm.srun(nodes, *words, user="alice", timeout=120, cwd=str(tmp_path))
     assert done.returncode == 0, done.stderr
-    assert trained(done.stdout) == count
+    assert trained(done.stdout) == 4
 
 
 def test_the_pbs_script_trains_on_four_nodes(hosts: Callable[..., Hosts], tmp_path: Path) -> None:
@@ -165,4 +166,4 @@ def test_the_demo_forms_one_world_and_says_so() -> None:
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "One world, four nodes" in done.stdout
-    assert trained(done.stdout.replace("at step 100", "at step 200")) == 4
+    assert trained(done.stdout) == 4
