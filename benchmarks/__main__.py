@@ -14,6 +14,8 @@ NAMES = {
     "startup": "srun -N4, on four real hosts with a real Slurm",
     "scale": "from the last member's arrival to the last answer, simulated members",
     "traffic": "datagrams in a minute's wait",
+    "render": "job scripts: start-up of the command, and a thousand renderings",
+    "hooks": "what prolog and task prolog add to srun, on a real Slurm",
 }
 RESULTS = Path(__file__).parent / "results"
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-from typing import TYPE_CHECKING, NamedTuple
 
 from mingle_hooks import runtime
 from mingle_hooks.errors import UsageError, printable
@@ -13,6 +12,7 @@ from mingle_hooks.export.view import View
 from mingle_hooks.rendezvous.attempt import Attempt, Secret
 from mingle_hooks.schedulers.table import detect
 from mingle_hooks.settings import load
+from mingle_hooks.typed import TYPE_CHECKING, NamedTuple
 from mingle_hooks.world import Place, Seat, World
 
 if TYPE_CHECKING:

@@ -9,12 +9,12 @@ import os
 import stat
 import sys
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mingle_hooks import values
 from mingle_hooks.errors import SettingsError, UsageError
 from mingle_hooks.fabric.ports import DEFAULT_RANGE
 from mingle_hooks.files import UnfitError, config_directory, contents
+from mingle_hooks.typed import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -9,10 +9,10 @@ from __future__ import annotations
 import os
 import re
 from functools import partial
-from typing import TYPE_CHECKING
 
 from mingle_hooks.errors import UsageError
 from mingle_hooks.schedulers.facts import LONGEST_ID, MOST_NODES
+from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable

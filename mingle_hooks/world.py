@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from mingle_hooks.typed import NamedTuple
 
 
 class Seat(NamedTuple):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from typing import TYPE_CHECKING
 
 from mingle_hooks import runtime
 from mingle_hooks.cli.stdout import write
@@ -13,6 +12,7 @@ from mingle_hooks.cli.waiting import Waiting
 from mingle_hooks.errors import PlaceError, UsageError
 from mingle_hooks.export import shells, variables
 from mingle_hooks.join import enquire, join
+from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -7,9 +7,9 @@ import itertools
 import os
 import signal
 import sys
-from typing import TYPE_CHECKING
 
 from mingle_hooks.errors import MingleError, printable
+from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from types import FrameType

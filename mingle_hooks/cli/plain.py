@@ -6,10 +6,9 @@ an option. Whatever else there is, help and mistakes included, is click's, which
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
-
 from mingle_hooks import values
 from mingle_hooks.settings import TABLE
+from mingle_hooks.typed import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, TextIO
 
 from mingle_hooks.errors import printable
 from mingle_hooks.rendezvous.watcher import Watcher
+from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from types import TracebackType
+    from typing import TextIO
 
     from mingle_hooks.rendezvous.member import Progress
 

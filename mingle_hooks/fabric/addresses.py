@@ -6,7 +6,8 @@ import os
 import socket
 import struct
 import sys
-from typing import TYPE_CHECKING, NamedTuple
+
+from mingle_hooks.typed import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 import socket
-from typing import TYPE_CHECKING, NamedTuple
 
 from mingle_hooks.errors import NetworkError, UsageError
 from mingle_hooks.fabric.addresses import listed
 from mingle_hooks.fabric.sysfs import attribute
+from mingle_hooks.typed import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -7,10 +7,10 @@ import hashlib
 import re
 import socket
 from itertools import chain
-from typing import TYPE_CHECKING
 
 from mingle_hooks.errors import NetworkError, UsageError
 from mingle_hooks.fabric.sysfs import attribute
+from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hmac
 from hashlib import sha256
-from typing import NamedTuple
+
+from mingle_hooks.typed import NamedTuple
 
 # Part of every name, so that members which speak different protocols never meet.
 PROTOCOL = b"mingle/1"

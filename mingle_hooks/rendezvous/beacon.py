@@ -10,9 +10,9 @@ from __future__ import annotations
 import socket
 import struct
 from hmac import compare_digest
-from typing import TYPE_CHECKING, NamedTuple
 
 from mingle_hooks.rendezvous.attempt import TAG_BYTES
+from mingle_hooks.typed import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from mingle_hooks.rendezvous.attempt import Secret

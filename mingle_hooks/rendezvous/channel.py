@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import socket
-from typing import TYPE_CHECKING
 
 from mingle_hooks.rendezvous.loop import READ, WRITE
 from mingle_hooks.rendezvous.wire import HEADER, MOST_STRANGER_BYTES, WireError, endpoint
+from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from types import MappingProxyType
-from typing import TYPE_CHECKING, NamedTuple
 
 from mingle_hooks.rendezvous.wire import WireError, hexadecimal, integer, optional_integer, text
 from mingle_hooks.schedulers.facts import MOST_NODES
+from mingle_hooks.typed import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import socket
-from typing import TYPE_CHECKING
 
 from mingle_hooks.errors import NetworkError
 from mingle_hooks.fabric import ports
 from mingle_hooks.rendezvous.attempt import KEYED_PORTS, OPEN_PORTS
+from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from mingle_hooks.errors import ConflictError, MingleError, MissingError, NetworkError, printable
 from mingle_hooks.rendezvous.wire import Body, WireError, text
+from mingle_hooks.typed import NamedTuple
 
 # Bounds of what travels: a few parties, each a host and an address, or a folded host list.
 MOST_PARTS = 4

@@ -12,11 +12,11 @@ import os
 import re
 import socket
 import stat
-from typing import TYPE_CHECKING, NamedTuple
 
 from mingle_hooks.errors import SecretError
 from mingle_hooks.files import UnfitError, config_directory, contents
 from mingle_hooks.rendezvous.attempt import Material
+from mingle_hooks.typed import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -10,7 +10,6 @@ from __future__ import annotations
 import errno
 import socket
 from hashlib import sha256
-from typing import TYPE_CHECKING, NamedTuple
 
 from mingle_hooks.errors import printable
 from mingle_hooks.rendezvous import wire
@@ -19,6 +18,7 @@ from mingle_hooks.rendezvous.failure import Failure
 from mingle_hooks.rendezvous.knocks import Knocks
 from mingle_hooks.rendezvous.loop import READ
 from mingle_hooks.rendezvous.visitor import Visitor
+from mingle_hooks.typed import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

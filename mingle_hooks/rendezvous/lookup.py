@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import _thread  # threading itself costs 1 ms, and offers nothing that is needed here
 import socket
-from typing import TYPE_CHECKING
 
 from mingle_hooks.rendezvous.loop import READ
+from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 # Addresses of one name that are used; more than the networks of any node.
 MOST_ADDRESSES = 8
+# How long a member waits for the addresses of a name before it goes on without them.
+RESOLVE_S = 10.0
 
 
 class Lookup:

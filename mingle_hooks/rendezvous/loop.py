@@ -7,7 +7,8 @@ import itertools
 import os
 import selectors
 import time
-from typing import TYPE_CHECKING
+
+from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import socket

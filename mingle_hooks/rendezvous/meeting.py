@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import gc
 import os
-from typing import TYPE_CHECKING
 
-from mingle_hooks.errors import MingleError, MissingError, NetworkError, SecretError, UsageError
+from mingle_hooks.errors import MingleError, MissingError, NetworkError, UsageError
 from mingle_hooks.rendezvous import doors, ways, wire
 from mingle_hooks.rendezvous.attempt import Secret
 from mingle_hooks.rendezvous.checkin import MEMBER_BYTES, Checkin
 from mingle_hooks.rendezvous.failure import LONGEST_PART
-from mingle_hooks.rendezvous.knocks import Knocks
 from mingle_hooks.rendezvous.loop import Loop
 from mingle_hooks.rendezvous.member import Membership, Progress
 from mingle_hooks.rendezvous.search import REST_S, Found, Lead, Search
+from mingle_hooks.rendezvous.seekers import Seekers
+from mingle_hooks.rendezvous.suspects import Suspects
+from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -25,8 +26,6 @@ if TYPE_CHECKING:
     from mingle_hooks.rendezvous.watcher import Watcher
     from mingle_hooks.rendezvous.wire import Body
 
-# Multicast costs 50 ms of processor to load; where another way may answer first, it gets this head start.
-HEAD_START_S = 0.2
 # A member that holds its answer waits this much longer for the word, and a leader for all to be ready.
 CLOSING_S = 30.0
 # After a contradiction the leader stays this long, to tell members that come late why there is no world.
@@ -39,8 +38,6 @@ GOODBYE_S = 2.0
 TICK_S = 1.0
 # A lost leader is called again after this long: it may only have lost this one connection.
 CALL_AGAIN_S = 0.2
-# Addresses with another key that are reported to a person.
-MOST_REPORTS = 8
 _LOOK = "a look at that host, its log and its firewall, or a longer --timeout"
 
 
@@ -86,15 +83,18 @@ class Meeting:
         self._membership: Membership | None = None
         self._notice: ways.Notice | None = None
         self._progress: Progress | None = None
-        self._mismatches = Knocks()
-        self._reported: set[str] = set()
+        self._suspects = Suspects(watcher.note)
         self._over = False
         self._error: MingleError | None = None
         self._answer: Body | None = None
         self._no_network: NetworkError | None = None
-        self._ways: dict[str, ways.Way] = {}
         self._search = Search(loop, request.attempt, self._secret, self._found, self._mismatch, self._relayed)
-        self._check_in_ports = doors.check_in_ports(request.attempt, self._secret, request.port_range)
+        self._seekers = Seekers(
+            self._context(),
+            is_wanted=lambda: self._membership is None,
+            notice=lambda: self._notice,
+            leads=lambda: self._leader is not None and self._leader.state == "gathering",
+        )
 
     def __enter__(self) -> Meeting:
         return self
@@ -102,8 +102,7 @@ class Meeting:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for way in self._ways.values():
-            way.close()
+        self._seekers.close()
         if self._membership is not None:
             self._membership.close()
         if self._standing is not None:
@@ -115,7 +114,7 @@ class Meeting:
         self._loop.after(self._request.timeout_s, self._time_is_over)
         if self._request.rank in (0, None):
             self._stand()
-        self._open_ways()
+        self._seekers.open(self._request.via)
         self._tick()
         self._loop.run(lambda: self._over)
         if self._answer is None:
@@ -153,7 +152,7 @@ class Meeting:
         leader = self._leader
         if leader is None:
             return
-        self._report_knocks(leader.knocks.list())
+        self._suspects.knocked(leader.knocks.list())
         if leader.state == "failed" and leader.failure is not None:
             alone = len(leader.roster) == 1
             is_awaited = leader.failure.kind not in ("missing", "network") and not leader.everybody_told
@@ -174,50 +173,13 @@ class Meeting:
 
     def _alone(self, error: MingleError) -> MingleError:
         """Return a better reason, where one is known, why nobody has come."""
-        if self._mismatches.list():
-            return self._wrong_key()
-        return self._no_network or error
+        return self._suspects.wrong_key() or self._no_network or error
 
     # Looking for a leader.
 
-    def _open_ways(self) -> None:
-        context = self._context()
-        names = [name for name in ways.WAYS if name in self._request.via]
-        quick = [name for name in names if name != "multicast"]
-        for name in quick:
-            self._open_way(name, context)
-        if "multicast" in names:
-            if self._ways:
-                self._loop.after(HEAD_START_S, lambda: self._open_way("multicast", context))
-            else:
-                self._open_way("multicast", context)
-        if not self._ways:
-            raise NetworkError(
-                "a way to find the other members",
-                f"none of {', '.join(names) or 'none'} can be used here",
-                "--master HOST, --directory DIR that all share, or a network interface",
-            )
-
-    def _open_way(self, name: str, context: ways.Context) -> None:
-        if self._over or (way := ways.open_way(name, context)) is None:
-            return
-        self._ways[name] = way
-        if self._membership is None:
-            self._seek_with(way, name)
-
-    def _seek_with(self, way: ways.Way, name: str) -> None:
-        leader = self._leader
-        if leader is not None:
-            way.announce(self._notice)
-        if leader is None or leader.terms.ticket:
-            way.search(wanted=True)
-        elif name != "multicast":
-            # A leader by right looks for another one too, once the members that are on their way have had its
-            # attention. By multicast it need not ask: the other one's beacons come anyway.
-            self._loop.after(HEAD_START_S, lambda: way.search(leader.state == "gathering"))
-
     def _context(self) -> ways.Context:
         request = self._request
+        ports = doors.check_in_ports(request.attempt, self._secret, request.port_range)
         return ways.Context(
             loop=self._loop,
             attempt=request.attempt,
@@ -228,7 +190,7 @@ class Meeting:
             leader_hosts=request.leader_hosts,
             host_suffix=request.host_suffix,
             master=request.master,
-            ports=tuple(dict.fromkeys([port for group in self._check_in_ports for port in group])),
+            ports=tuple(dict.fromkeys([port for group in ports for port in group])),
             directory=request.directory,
             multicast_port=doors.multicast_port(request.attempt),
             nets=tuple(p.text if p.network is None else str(p.network) for p in request.prefer),
@@ -238,32 +200,17 @@ class Meeting:
 
     def _relayed(self, lead: Lead, leader: Lead) -> None:
         """Go round somebody who hands on what the leader says: a thief, or a service's address before a pod's own."""
-        if lead.address not in self._reported and len(self._reported) < MOST_REPORTS:
-            self._reported.add(lead.address)
-            self._watcher.note(f"{lead.address} only hands on what {leader.address} says: asking that itself")
+        self._suspects.relayed(lead.address, leader.address)
         self._search.found(leader)
 
     def _mismatch(self, address: str) -> None:
-        self._mismatches.add(address)
+        self._suspects.mismatches.add(address)
         self._knocked(address)
 
     def _knocked(self, address: str) -> None:
         if self._leader is not None:
             self._leader.knocks.add(address)
-        self._report_knocks([address])
-
-    def _report_knocks(self, addresses: list[str]) -> None:
-        for address in addresses:
-            if address not in self._reported and len(self._reported) < MOST_REPORTS:
-                self._reported.add(address)
-                self._watcher.note(f"{address} takes part under this id with another key: refused")
-
-    def _wrong_key(self) -> SecretError:
-        return SecretError(
-            f"the key that {', '.join(self._mismatches.list())} has for this id",
-            "another key here",
-            "the same --key-file or MINGLE_KEY on every member (`mingle key` makes one)",
-        )
+        self._suspects.knocked([address])
 
     def _found(self, found: Found) -> None:
         """Join a leader that has proved itself, unless it is this member, no better, or a rival."""
@@ -307,9 +254,7 @@ class Meeting:
         self._drop(found)
 
     def _join(self, found: Found) -> None:
-        for way in self._ways.values():
-            way.announce(None)
-            way.search(wanted=False)
+        self._seekers.rest()
         if self._leader is not None and self._leader.state == "gathering":
             self._leader.withdraw([[found.lead.address, found.lead.port]])
         request = self._request
@@ -334,7 +279,7 @@ class Meeting:
             return
         if membership.progress is not None:
             self._progress = membership.progress
-            self._report_knocks(list(membership.progress.knocks))
+            self._suspects.knocked(membership.progress.knocks)
         if membership.state == "formed":
             self._answer, self._over = membership.answer, True
         elif membership.state == "failed" and membership.failure is not None:
@@ -360,8 +305,7 @@ class Meeting:
         self._loop.after(CALL_AGAIN_S, lambda: self._call_again(lead))
         if self._leader is not None:
             self._leader.resume()
-        for name, way in self._ways.items():
-            self._seek_with(way, name)
+        self._seekers.seek()
 
     def _call_again(self, lead: Lead) -> None:
         if self._membership is None:
@@ -407,10 +351,10 @@ class Meeting:
             leader, progress = self._membership.found.label, self._progress
             missing = f"; still missing: {progress.missing}" if progress is not None else ""
             return MissingError(f"an answer from rank 0, {leader}, within {after_s} s", f"none{missing}", _LOOK)
-        if self._mismatches.list():
-            return self._wrong_key()
-        tried = "; ".join(f"{name}: {way.tried()}" for name, way in self._ways.items())
-        return MissingError(f"rank 0{self._expected_leader()} within {after_s} s", f"no answer (tried {tried})", _LOOK)
+        seen = f"no answer (tried {self._seekers.tried()})"
+        return self._suspects.wrong_key() or MissingError(
+            f"rank 0{self._expected_leader()} within {after_s} s", seen, _LOOK
+        )
 
     def _fail(self, error: MingleError, linger_s: float) -> None:
         if self._error is None:

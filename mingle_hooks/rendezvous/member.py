@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, NamedTuple
 
 from mingle_hooks.rendezvous import answer, wire
 from mingle_hooks.rendezvous.channel import Channel, dial
 from mingle_hooks.rendezvous.failure import LONGEST_PART, Failure
+from mingle_hooks.typed import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from mingle_hooks.errors import NetworkError
 from mingle_hooks.fabric import interfaces
 from mingle_hooks.rendezvous.leader import Offer
 from mingle_hooks.rendezvous.lookup import resolve
 from mingle_hooks.rendezvous.member import MOST_OFFERS
+from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-# How long rank 0 asks for the addresses of a MASTER_ADDR that its user exported as a name.
-RESOLVE_S = 10.0
 
 
 def offers(prefer: Sequence[interfaces.Preference]) -> tuple[tuple[Offer, ...], NetworkError | None]:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
 
 from mingle_hooks.rendezvous.failure import Failure
 from mingle_hooks.schedulers.hostlist import fold
+from mingle_hooks.typed import TYPE_CHECKING
 from mingle_hooks.world import Seat
 
 if TYPE_CHECKING:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, NamedTuple
 
 from mingle_hooks.rendezvous import wire
 from mingle_hooks.rendezvous.channel import Channel, dial
 from mingle_hooks.rendezvous.checkin import MEMBER_BYTES
+from mingle_hooks.typed import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     import socket

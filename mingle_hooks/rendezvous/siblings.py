@@ -11,11 +11,11 @@ import os
 import socket
 import struct
 import time
-from typing import TYPE_CHECKING, Any
 
 from mingle_hooks import runtime
 from mingle_hooks.errors import ConflictError, MingleError, MissingError, PlaceError, by_exit_code
 from mingle_hooks.rendezvous.meeting import CLOSING_S, LINGER_S
+from mingle_hooks.typed import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Callable

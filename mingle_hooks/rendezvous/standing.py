@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import os
 import resource
-from typing import TYPE_CHECKING, NamedTuple
 
 from mingle_hooks.errors import NetworkError
 from mingle_hooks.rendezvous.doors import Doors, check_in_ports
-from mingle_hooks.rendezvous.leader import Leader, Offer, Terms
-from mingle_hooks.rendezvous.lookup import is_local, resolve
-from mingle_hooks.rendezvous.offers import RESOLVE_S, named, offers
-from mingle_hooks.rendezvous.roster import Roster
+from mingle_hooks.rendezvous.lookup import RESOLVE_S, is_local, resolve
 from mingle_hooks.rendezvous.ways import Notice
 from mingle_hooks.schedulers.facts import MOST_NODES
+from mingle_hooks.typed import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from mingle_hooks.rendezvous.attempt import Secret
     from mingle_hooks.rendezvous.checkin import Checkin
+    from mingle_hooks.rendezvous.leader import Leader, Offer
     from mingle_hooks.rendezvous.loop import Loop
     from mingle_hooks.rendezvous.request import Request
 
@@ -55,10 +53,14 @@ def stand(loop: Loop, request: Request, secret: Secret, me: Checkin, on_change: 
     opened = Doors()
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     try:
-        what, no_network = _offers(request)
+        # First of all: whoever dials from now on waits in the kernel, and not for the time of its next try.
         if not _open(opened, request, secret):
             opened.close()
             return None
+        from mingle_hooks.rendezvous.leader import Leader, Terms  # noqa: PLC0415 - 5 ms that nobody waits for now
+        from mingle_hooks.rendezvous.roster import Roster  # noqa: PLC0415 - as above
+
+        what, no_network = _offers(request)
         terms = Terms(what, opened.master, 0 if request.rank == 0 else _ticket())
         roster = Roster(me, request.hosts)
         most_strangers = _allow_open_files(request.nodes)
@@ -102,6 +104,8 @@ def _may_lead_here(request: Request) -> bool:
 
 
 def _offers(request: Request) -> tuple[tuple[Offer, ...], NetworkError | None]:
+    from mingle_hooks.rendezvous.offers import named, offers  # noqa: PLC0415 - as above
+
     addr = request.given.get("MASTER_ADDR")
     if addr is not None:
         return named(addr, min(RESOLVE_S, request.timeout_s)), None

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
 
 from mingle_hooks.rendezvous import wire
 from mingle_hooks.rendezvous.answer import LAST_EPOCH
 from mingle_hooks.rendezvous.channel import Channel
 from mingle_hooks.rendezvous.checkin import MEMBER_BYTES, Checkin
 from mingle_hooks.rendezvous.failure import LONGEST_PART, Failure
+from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import socket

@@ -27,7 +27,8 @@ import hmac
 import json
 import socket
 import struct
-from typing import TYPE_CHECKING, Any
+
+from mingle_hooks.typed import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from mingle_hooks.rendezvous.attempt import Secret

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mingle_hooks.errors import FactsError
+from mingle_hooks.typed import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -62,13 +62,13 @@ class JobFacts(_Fields):
 
     __slots__ = ()
 
-    def __new__(cls, *args: Any, **fields: Any) -> JobFacts:  # noqa: ANN401 - as _Fields types them
+    def __new__(cls, *args: Any, **fields: Any) -> JobFacts:
         """Make facts that do not contradict themselves, so that nothing later has to look."""
         facts = super().__new__(cls, *args, **fields)
         facts._check()
         return facts
 
-    def _replace(self, **fields: Any) -> JobFacts:  # noqa: ANN401 - as _Fields types them
+    def _replace(self, **fields: Any) -> JobFacts:
         return JobFacts(**{**self._asdict(), **fields})  # checked again
 
     def __eq__(self, other: object) -> bool:

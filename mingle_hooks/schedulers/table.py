@@ -14,9 +14,9 @@ The innermost wins. In order:
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING
 
 from mingle_hooks.schedulers.facts import MOST_LEADER_HOSTS, JobFacts
+from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -122,6 +122,7 @@ def test_a_member_loads_nothing_that_it_does_not_use() -> None:
         "dataclasses",
         "inspect",
         "ctypes",
+        "typing",
         "tomllib",
     ):
         assert name not in loaded

@@ -8,9 +8,9 @@ read are here; MINGLE_* names are for the user's own command line.
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING, NamedTuple
 
 from mingle_hooks.errors import UsageError
+from mingle_hooks.typed import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from typing import Any

@@ -7,9 +7,8 @@ no file: accelerate reads RANK, LOCAL_RANK and WORLD_SIZE.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from mingle_hooks.export.view import File
+from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from mingle_hooks.export.view import View

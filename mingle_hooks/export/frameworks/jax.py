@@ -7,7 +7,7 @@ slots, says so; task scope leaves it to JAX, as LOCAL_RANK is no device where th
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from mingle_hooks.export.view import View

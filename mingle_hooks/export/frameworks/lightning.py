@@ -6,7 +6,7 @@ LOCAL_RANK is set, so node scope never exports that one.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from mingle_hooks.export.view import View

@@ -7,10 +7,9 @@ is left out: mpirun hands it to all nodes, and interface names differ between th
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from mingle_hooks.export.frameworks import deepspeed, hosts
 from mingle_hooks.export.view import File
+from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from mingle_hooks.export.view import View

@@ -8,9 +8,8 @@ PET_MASTER_ADDR that a user set.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from mingle_hooks.export.frameworks import torchrun_elastic
+from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from mingle_hooks.export.view import View

@@ -7,7 +7,7 @@ need not resolve. Node ranks are c10d's own and need not be mingle's.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from mingle_hooks.export.view import View

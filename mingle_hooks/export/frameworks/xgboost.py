@@ -6,7 +6,7 @@ names as arguments: `init(**{k: v for k, v in os.environ.items() if k.startswith
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from mingle_hooks.export.view import View

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import stat
-from typing import TYPE_CHECKING
 
 from mingle_hooks.errors import PlaceError
 from mingle_hooks.rendezvous import wire
 from mingle_hooks.rendezvous.search import Lead
+from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from mingle_hooks.rendezvous.loop import Timer

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from mingle_hooks.rendezvous.lookup import Lookup
 from mingle_hooks.rendezvous.search import Lead
+from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -14,8 +13,8 @@ if TYPE_CHECKING:
     from mingle_hooks.rendezvous.ways import Context, Notice
 
 # The first tries come quickly, for a job starts everywhere at about the same time; then they slow down.
-FIRST_DELAY_S = 0.01
-GROWTH = 1.25  # so the pause is a fifth of the time waited so far, and adds no more than that to it
+FIRST_DELAY_S = 0.005
+GROWTH = 1.15  # so a pause is about a seventh of the time waited so far, and adds no more than that to it
 LONGEST_DELAY_S = 0.25
 # With many members each asks less often, so that rank 0's host sees at most some 4,000 rounds a second.
 ROUNDS_PER_SECOND = 4000

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import ipaddress
 import socket
-from typing import TYPE_CHECKING
 
 from mingle_hooks.fabric.interfaces import is_virtual_name
 from mingle_hooks.rendezvous import beacon
 from mingle_hooks.rendezvous.budget import Budget
 from mingle_hooks.rendezvous.loop import READ
 from mingle_hooks.rendezvous.search import Lead
+from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from multicast_expert import IfaceInfo, McastRxSocket, McastTxSocket

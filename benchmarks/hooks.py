@@ -30,8 +30,8 @@ CASES = {
 }
 
 
-def main() -> None:
-    """Print a line for each case, in milliseconds."""
+def figures() -> dict[str, dict[str, float]]:
+    """Return, for each case and number of nodes, the median and the least milliseconds of srun."""
     taken: dict[tuple[int, str], list[float]] = {(nodes, name): [] for nodes in NODES for name in CASES}
     with Hosts(4) as hosts, SlurmCluster(hosts) as slurm:
         host = slurm.controller
@@ -48,9 +48,12 @@ def main() -> None:
                         done = host.run(argv, user="alice", check=True)
                         if run:  # the first one finds cold caches
                             taken[nodes, name].append(int(done.stdout) / 1e6)
+    found = {}
     for (nodes, name), times in taken.items():
-        print(f"-N{nodes} {name:26} median {statistics.median(times):6.1f} ms   least {min(times):6.1f} ms")
+        found[f"-N{nodes} {name}"] = {"median ms": statistics.median(times), "min ms": min(times)}
+        print(f"  -N{nodes} {name:26} median {statistics.median(times):6.1f} ms   least {min(times):6.1f} ms")
+    return found
 
 
 if __name__ == "__main__":
-    main()
+    figures()

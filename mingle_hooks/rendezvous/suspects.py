@@ -1,0 +1,46 @@
+"""Addresses that a person should know of: who shows another key, who hands on what others say."""
+
+from __future__ import annotations
+
+from mingle_hooks.errors import SecretError
+from mingle_hooks.rendezvous.knocks import Knocks
+from mingle_hooks.typed import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+# Addresses that are told to a person; after that it is an attack, and a log to fill.
+MOST_REPORTS = 8
+
+
+class Suspects:
+    """Each is told once, by `note`."""
+
+    def __init__(self, note: Callable[[str], None]) -> None:
+        self._note = note
+        self._told: set[str] = set()
+        self.mismatches = Knocks()  # leaders that this member dialled and that hold another key
+
+    def knocked(self, addresses: Iterable[str]) -> None:
+        """Tell of addresses that showed another key."""
+        for address in addresses:
+            self._tell(address, f"{address} takes part under this id with another key: refused")
+
+    def relayed(self, address: str, leader: str) -> None:
+        """Tell of an address that hands on what a leader says."""
+        self._tell(address, f"{address} only hands on what {leader} says: asking that itself")
+
+    def wrong_key(self) -> SecretError | None:
+        """Return the likely reason why nobody was met, where others were seen with another key."""
+        if not self.mismatches.list():
+            return None
+        return SecretError(
+            f"the key that {', '.join(self.mismatches.list())} has for this id",
+            "another key here",
+            "the same --key-file or MINGLE_KEY on every member (`mingle key` makes one)",
+        )
+
+    def _tell(self, address: str, text: str) -> None:
+        if address not in self._told and len(self._told) < MOST_REPORTS:
+            self._told.add(address)
+            self._note(text)
