@@ -186,6 +186,7 @@ class PbsStandIn:
         _signal(everything, signal.SIGKILL)
         for process in everything:
             process.wait(10)
+            _await_end(process.pid)
 
     def output(self, job_id: str) -> str:
         """Return what the job wrote."""
@@ -197,6 +198,16 @@ class PbsStandIn:
         while text not in self.output(job_id):
             assert time.monotonic() < deadline, f"no {text!r} in:\n{self.output(job_id)}"
             time.sleep(0.1)
+
+
+def _await_end(group: int) -> None:
+    """Wait until nothing is left of a process group: what is killed takes a moment to go."""
+    deadline = time.monotonic() + KILL_DELAY_S
+    with suppress(ProcessLookupError):
+        while True:
+            os.killpg(group, 0)
+            assert time.monotonic() < deadline, f"process group {group} does not end"
+            time.sleep(0.01)
 
 
 def _signal(leaders: list[subprocess.Popen[str]], number: int) -> None:
