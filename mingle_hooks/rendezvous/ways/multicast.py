@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 FIRST_BEACON_S, LAST_BEACON_S = 0.1, 1.0
 GROWTH = 1.6
 # In a minute the leader sends at most 10 + 60 beacons, 10 + 12 answers and 5 questions,
-# a waiting member 3 + 2 questions.
+# a waiting member 2 + 2 questions.
 BEACONS = (10, 1.0)
 ANSWERS = (10, 0.2)
-QUESTIONS = (3, 1 / 30)
+QUESTIONS = (2, 1 / 30)
 # A question is repeated after these seconds, for it or its answer may be lost.
 ASK_AGAIN_S = (0.3, 1.0, 5.0, 20.0, 30.0)
 # Interfaces used at the most, the kernel allows 20 groups to a socket; no node has more networks that matter.
@@ -233,13 +233,20 @@ class MulticastWay:
         source = str(where[0]).partition("%")[0]
         if not packet.genuine:
             self._doubt(packet, source)
-        elif packet.kind == beacon.BEACON:
+        elif packet.kind == beacon.BEACON or self._is_better(packet):
             self._hold_back(packet)
             # Only what the leader signed: anybody can send its beacon again, from any address.
             for address in sorted(packet.addresses, key=lambda address: address != source):
                 self.context.found(Lead(address, packet.port, "multicast"))
         elif self._notice is not None:
             self._send(self._packet(beacon.BEACON, self._notice), [link], self._answers)
+
+    def _is_better(self, packet: beacon.Packet) -> bool:
+        """Whether a question comes from a better candidate: it tells all that a beacon would."""
+        notice = self._notice
+        return (
+            notice is not None and packet.port > 0 and (packet.ticket, packet.leader) < (notice.ticket, notice.leader)
+        )
 
     def _hold_back(self, packet: beacon.Packet) -> None:
         notice = self._notice
