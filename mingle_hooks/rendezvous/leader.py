@@ -212,11 +212,11 @@ class Leader:
             self.fail(failure)
             return
         self._visitors[checkin.member] = visitor
-        visitor.entry = next_entry = self.roster.entry(checkin.member)
+        visitor.entry = self.roster.entry(checkin.member)
         offers = [
             [index, offer.address]
             for index, offer in enumerate(self.terms.offers)
-            if not offer.loopback or next_entry.checkin.machine == self.me.machine
+            if not offer.loopback or checkin.machine == self.me.machine
         ]
         visitor.tell(wire.WELCOME, {"offers": offers, "port": self.terms.port})
         self._on_change()

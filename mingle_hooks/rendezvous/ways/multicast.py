@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 # A beacon's interval in seconds grows from the first to the last; a newcomer does not wait for it, it asks.
 FIRST_BEACON_S, LAST_BEACON_S = 0.1, 1.0
 GROWTH = 1.6
-# In a minute the leader sends at most 10 + 60 beacons, 10 + 12 answers and 5 questions,
+# In a minute the leader sends at most 10 + 60 beacons, 10 + 12 answers and 4 questions,
 # a waiting member 2 + 2 questions.
 BEACONS = (10, 1.0)
 ANSWERS = (10, 0.2)
