@@ -27,7 +27,7 @@ _RIVALS = {
     "where they are unset; with these hooks they are set already",
 }
 _PATIENCE_S = 5.0
-_NEEDED = ("timeout", "stat", "mkdir", "mv", "rm", "chown", "chmod", "sha256sum", "logger", "setpriv", "id")
+_NEEDED = ("timeout", "stat", "mkdir", "mv", "rm", "chown", "chmod", "sha256sum", "logger", "chroot", "id")
 
 
 def doctor(site: Site, where: Where) -> Iterator[Finding]:

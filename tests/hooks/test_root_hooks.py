@@ -6,7 +6,9 @@ import hashlib
 import hmac
 import os
 import re
+import signal
 import subprocess
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import pytest
@@ -43,11 +45,20 @@ def host(hosts: Callable[..., Hosts]) -> Host:
 
 
 def run(host: Host, name: str, *argv: str, env: dict[str, str] | None = None, command: tuple[str, ...] = ()) -> None:
-    """Run a hook as its scheduler would, with no PATH and nothing but what is given; it succeeds and says nothing."""
+    """Run a hook as its scheduler would, with no PATH and nothing but what is given; it succeeds and says nothing.
+
+    What it leaves running in its process group is ended, as slurmd does.
+    """
     given = [f"{key}={value}" for key, value in (JOB if env is None else env).items()]
     script = f"/etc/mingle/hooks/{name}"
-    done = host.run(["env", "-i", *given, *command, script, *argv], cwd="/", timeout=60)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    process = host.popen(["env", "-i", *given, *command, script, *argv], cwd="/")
+    try:
+        out, err = process.communicate(timeout=60)
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+    assert (process.returncode, out, err) == (0, "", "")
 
 
 def key_of(job: str, uid: str = "61001", restarts: str = "0", cluster: str = "lab") -> str:
@@ -61,7 +72,7 @@ def test_the_prolog_makes_the_directory_and_the_key(host: Host, name: str) -> No
     """Under every shell: mode 0700 and 0600, the user's, and the key is HMAC-SHA-256 (RFC 2104)."""
     command = [f"/bin/{word}" if word in {"bash", "dash"} else word for word in shell(name)]
     path = "PATH=/usr/sbin:/usr/bin:/sbin:/bin"
-    host.run(["env", "-i", path, *map("=".join, JOB.items()), *command, "/etc/mingle/hooks/slurm/prolog", "--work"])
+    host.run(["env", "-i", path, *map("=".join, JOB.items()), *command, "/etc/mingle/hooks/slurm/prolog"])
     run_root = host.outside("/run/mingle")
     place = run_root / "7"
     assert (run_root.stat().st_mode & 0o7777, run_root.stat().st_uid) == (0o755, 0)
@@ -69,7 +80,7 @@ def test_the_prolog_makes_the_directory_and_the_key(host: Host, name: str) -> No
     assert ((place / "key").stat().st_mode & 0o7777, (place / "key").stat().st_uid) == (0o600, 61001)
     assert (place / "key").read_text() == key_of("7") + "\n"
     assert sorted(path.name for path in run_root.iterdir()) == ["7", "7.stamp"]
-    host.run(["env", "-i", path, *map("=".join, JOB.items()), *command, "/etc/mingle/hooks/slurm/epilog", "--work"])
+    host.run(["env", "-i", path, *map("=".join, JOB.items()), *command, "/etc/mingle/hooks/slurm/epilog"])
     assert list(run_root.iterdir()) == []
 
 

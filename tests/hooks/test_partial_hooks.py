@@ -1,0 +1,39 @@
+"""Hooks of which only a part is there, as after a copy that was broken off."""
+
+from __future__ import annotations
+
+import subprocess
+from typing import TYPE_CHECKING
+
+import pytest
+from rendered import SHELLS, SITES, shell
+
+from mingle_hooks.install.hook import HOOKS
+from mingle_hooks.install.text import render
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SCRIPTS = [each for each in HOOKS if each.template.endswith(".sh.j2") and each.scheduler != "pbs"]
+
+
+@pytest.mark.parametrize("name", SHELLS)
+@pytest.mark.parametrize("each", SCRIPTS, ids=lambda each: f"{each.scheduler}-{each.name}")
+def test_a_hook_that_ends_at_any_line_is_no_failure(tmp_path: Path, each: object, name: str) -> None:
+    """Cut after any line, a hook has status 0 under every shell, and a TaskProlog prints nothing or all."""
+    found = next(known for known in SCRIPTS if known is each)
+    text = render(found, *SITES["plain"], state_directory=f"{tmp_path}/state")
+    script, lines = tmp_path / "hook", text.splitlines(keepends=True)
+    env = {
+        "SLURM_JOB_ID": "7", "SLURM_JOB_UID": "0", "SLURM_STEP_ID": "0", "SLURM_STEP_NODELIST": "n1",
+        "SLURM_STEP_NUM_NODES": "1", "SLURM_NNODES": "1", "SLURM_STEP_NUM_TASKS": "1", "SLURM_NTASKS": "1",
+        "SLURM_STEP_TASKS_PER_NODE": "1", "SLURM_PROCID": "0", "SLURM_NODEID": "0", "SLURM_LOCALID": "0",
+    }  # fmt: skip
+    printed = set()
+    for count in range(1, len(lines) + 1):
+        script.write_text("".join(lines[:count]))
+        command = [*shell(name), script, "7.server", "root", "root"]
+        done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=20, check=False)
+        assert done.returncode == 0, (count, lines[count - 1], done.stderr)
+        printed.add(done.stdout)
+    assert len(printed) <= 2, printed
