@@ -31,7 +31,8 @@ def template(ctx: click.Context, lint: str | None) -> None:
     if ctx.invoked_subcommand is not None and lint is None:
         return
     if ctx.invoked_subcommand is not None or lint is None:
-        raise UsageError(f"one of {', '.join(template.commands)}, or --lint FILE", "something else", "--help")
+        seen = "neither" if lint is None else "both"
+        raise UsageError(f"one of {', '.join(template.commands)}, or --lint FILE", seen, "--help")
     _lint(lint)
 
 
@@ -40,7 +41,7 @@ def _lint(path: str) -> None:
 
     findings = lint.lint(lint.read(path))
     for found in findings:
-        click.echo(f"{path}:{found.line}: {found.mistake}; {found.mend}")
+        click.echo(f"{path}:{found.line}: {found.mistake}; instead: {found.mend}")
     if findings:
         raise click.exceptions.Exit(1)
 

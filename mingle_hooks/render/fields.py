@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mingle_hooks.errors import UsageError
 from mingle_hooks.render import quantities
+from mingle_hooks.render.quoting import NOT_CARRIED
 from mingle_hooks.schedulers.facts import MOST_NODES
 
 if TYPE_CHECKING:
@@ -21,6 +22,12 @@ _LONGEST_TEXT = 4096  # PATH_MAX; names and options are shorter
 _MOST_ENTRIES = 1024  # more modules, variables or set-up lines than anybody has
 _MOST_PER_NODE = 4096  # GPUs or CPUs of one node, by a wide margin
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,254}", re.ASCII)
+# Names that bash keeps for itself, so that a value given to them does not arrive; and those that the scripts use.
+_BASHS = re.compile(
+    "BASH(?!_ENV$).*|COMP_WORDBREAKS|DIRSTACK|EPOCH(?:REALTIME|SECONDS)|E?UID|FUNCNAME|GROUPS|HISTCMD|IFS|LINENO"
+    "|(?:OLD)?PWD|OPTERR|OPTIND|PIPESTATUS|POSIXLY_CORRECT|PPID|PS4|S?RANDOM|SECONDS|SHELLOPTS|SHLVL|_"
+)
+_SCRIPTS = re.compile("TMOUT|ended|failed|file|hosts?|i|status|stopped|training|up|v|warned|watch")
 _ARRAY = re.compile(r"\d{1,9}(?:-\d{1,9}(?::\d{1,9})?)?(?:,\d{1,9}(?:-\d{1,9}(?::\d{1,9})?)?)*(?:%\d{1,9})?", re.ASCII)
 _SIGNALS = ("USR1", "USR2", "TERM", "INT", "HUP")
 # What sbatch calls them; PBS knows three.
@@ -47,16 +54,29 @@ class Signal(NamedTuple):
 
 def text(value: object) -> str:
     """Read text. What its place cannot carry is refused there, by this field's name."""
-    if not isinstance(value, str) or not 1 <= len(value) <= _LONGEST_TEXT or "\0" in value:
-        raise UsageError(f"1 to {_LONGEST_TEXT} characters of text", repr(value), "a shorter text")
+    if not isinstance(value, str) or not 1 <= len(value) <= _LONGEST_TEXT:
+        raise UsageError(f"1 to {_LONGEST_TEXT} characters of text", repr(value), "another text")
+    return carried(value)
+
+
+def carried(value: str) -> str:
+    """Return text that a shell can carry."""
+    if NOT_CARRIED.intersection(value):
+        raise UsageError("text without NUL, SOH and DEL", repr(value), "leaving out the control characters")
     return value
 
 
 def line(value: object) -> str:
-    """Read one line of shell."""
-    if not text(value).isprintable():
-        raise UsageError("one printable line", repr(value), "a line for each, or a script that the line calls")
+    """Read one line of shell. A comment could be taken for a directive, and does nothing else."""
+    if not text(value).isprintable() or str(value).lstrip().startswith("#"):
+        raise UsageError("one printable line of shell", repr(value), "a line for each, or a script that the line calls")
     return text(value)
+
+
+def directory(value: object) -> str:
+    """Read a path to change to. With ./ in front, `cd` neither takes - for the last one nor looks in CDPATH."""
+    path = text(value)
+    return path if path.split("/", 1)[0] in ("", ".", "..") else f"./{path}"
 
 
 def count(value: object, *, least: int = 1, most: int = _MOST_PER_NODE) -> int:
@@ -70,7 +90,7 @@ def count(value: object, *, least: int = 1, most: int = _MOST_PER_NODE) -> int:
 def gpus(value: object) -> Gpus:
     """Read [TYPE:]COUNT."""
     kind, _, number = str(value).rpartition(":")
-    if not re.fullmatch(r"[A-Za-z0-9_.-]{0,64}", kind):
+    if not re.fullmatch(r"([A-Za-z0-9_][A-Za-z0-9_.-]{0,63})?", kind):
         raise UsageError("[TYPE:]COUNT", repr(value), "4 or a100:4")
     return Gpus(count(number), kind)
 
@@ -109,9 +129,11 @@ def signal(value: object) -> Signal:
 def variable(value: object) -> tuple[str, str]:
     """Read NAME=VALUE."""
     name, equals, its = str(value).partition("=")
-    if not equals or not _VARIABLE.fullmatch(name) or len(its) > 32 * _LONGEST_TEXT or "\0" in its:
+    if not equals or not _VARIABLE.fullmatch(name) or len(its) > 32 * _LONGEST_TEXT:
         raise UsageError("NAME=VALUE", repr(value), "OMP_NUM_THREADS=8")
-    return name, its
+    if _BASHS.fullmatch(name) or _SCRIPTS.fullmatch(name):
+        raise UsageError("a variable that neither bash nor the script has", repr(name), "another name")
+    return name, carried(its)
 
 
 class Field(NamedTuple):
@@ -161,7 +183,7 @@ TABLE = (
     Field("dependency", text, "once", "LIST", "what must be over first: afterok:123"),
     Field("signal", signal, "once", "SIGNAL@S", "the warning before the time limit; USR1@120 by default"),
     Field("requeue", flag, "flag", "", "start again after the warning, to go on from the checkpoint"),
-    Field("chdir", text, "once", "PATH", "the working directory; by default where the job is submitted"),
+    Field("chdir", directory, "once", "PATH", "the working directory; by default where the job is submitted"),
     Field("module", text, "many", "NAME", "a module to load"),
     Field("env", variable, "many", "NAME=VALUE", "a variable to export"),
     Field("setup", line, "many", "COMMAND", "a line of shell that prepares each node, such as activating a venv"),

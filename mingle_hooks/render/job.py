@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Any
 from mingle_hooks.errors import UsageError
 from mingle_hooks.render.fields import FIELDS, MOST_ENTRIES, TABLE, Field, Gpus, Signal
 from mingle_hooks.render.launchers import Launcher, launcher
+from mingle_hooks.render.quoting import NOT_CARRIED
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 _LARGEST_SPEC_BYTES = 1 << 20  # a description is a screenful
 _MOST_GROUPS = 128  # Slurm's own bound on the components of a job (MAX_HET_JOB_COMPS)
+_WARNING_S = 120  # enough to write a large checkpoint; half of a shorter limit
 DEFAULT = "default"
 
 
@@ -117,11 +119,20 @@ def _job(given: dict[str, Any], command: tuple[str, ...], sources: dict[str, str
         groups=groups,
         ntasks_given="ntasks-per-node" in each,
         job_name=given.pop("job-name", None) or _name(command),
-        signal=given.pop("signal", Signal("USR1", 120)),
+        signal=_warning(given.pop("signal", None), given.get("time")),
         frameworks=frameworks,
         sources=sources,
         **{FIELDS[name].attribute: value for name, value in given.items()},
     )
+
+
+def _warning(given: Signal | None, limit_s: int | None) -> Signal:
+    """Return the warning before the time limit. One at the start would end the job before it has done anything."""
+    if given and limit_s and given.before_s >= limit_s:
+        raise UsageError(
+            "--signal after the start", f"{given.before_s} s before a limit of {limit_s} s", "fewer seconds"
+        )
+    return given or Signal("USR1", min(_WARNING_S, -(-limit_s // 2)) if limit_s else _WARNING_S)
 
 
 def _groups(each: Mapping[str, tuple[Any, ...]]) -> tuple[Group, ...]:
@@ -149,9 +160,9 @@ def _groups(each: Mapping[str, tuple[Any, ...]]) -> tuple[Group, ...]:
 
 
 def _command(words: tuple[object, ...]) -> tuple[str, ...]:
-    texts = tuple(word for word in words if isinstance(word, str) and "\0" not in word)
+    texts = tuple(word for word in words if isinstance(word, str) and not NOT_CARRIED.intersection(word))
     if not texts or len(texts) != len(words):
-        raise UsageError("a training command", repr(words), "-- train.py --lr 1e-3 at the end")
+        raise UsageError("a training command", repr(words) if words else "none", "-- train.py --lr 1e-3 at the end")
     if not texts[0] or (texts[0].startswith("-") and texts[0] != "-m") or texts == ("-m",):
         raise UsageError("a script, a program or -m MODULE", repr(texts[0]), "-- train.py")
     return texts
@@ -170,7 +181,7 @@ def _from_file(path: str) -> tuple[dict[str, Any], dict[str, str]]:
     for key, value in _parsed(path).items():
         name = key.replace("_", "-")
         if name == "command":
-            given[name] = value if isinstance(value, list) else [value]
+            given[name] = _words(value, path)
         elif name in FIELDS:
             given[name] = _read(FIELDS[name], value, f"{key} in {path}")
         else:
@@ -178,10 +189,16 @@ def _from_file(path: str) -> tuple[dict[str, Any], dict[str, str]]:
     return given, dict.fromkeys(given, path)
 
 
+def _words(value: object, path: str) -> list[object]:
+    if isinstance(value, str) and len(value.split()) > 1:
+        raise UsageError("a list of words", f"command in {path}: {value!r}", 'command = ["train.py", "--lr", "1e-3"]')
+    return value if isinstance(value, list) else [value]
+
+
 def _read(its: Field, value: object, where: str) -> Any:  # noqa: ANN401 -- whatever the field holds
     try:
         if its.name == "env" and isinstance(value, dict):
-            value = [f"{name}={text}" for name, text in value.items()]
+            value = [f"{name}={_as_text(text)}" for name, text in value.items()]
         if its.kind == "each":
             parts = value if isinstance(value, list) else value.split("+") if isinstance(value, str) else [value]
             return tuple(its.read(part) for part in _bounded(parts, _MOST_GROUPS))
@@ -190,6 +207,13 @@ def _read(its: Field, value: object, where: str) -> Any:  # noqa: ANN401 -- what
         return its.read(value)
     except UsageError as wrong:
         raise UsageError(wrong.expected, f"{where}: {wrong.seen}", wrong.remedy) from None
+
+
+def _as_text(value: object) -> str:
+    """Return a value of TOML as it was written; of other kinds than these, Python knows another spelling."""
+    if isinstance(value, bool) or not isinstance(value, (str, int)):
+        raise UsageError("text or a whole number", repr(value), "quotes around it")
+    return str(value)
 
 
 def _bounded(value: object, most: int) -> list[object]:

@@ -18,22 +18,29 @@ class Launcher(NamedTuple):
     starts: str
     frameworks: tuple[str, ...]
     help: str
-    no_python: str = ""  # the option by which it takes a program that is no Python script
+    no_python: tuple[str, ...] = ()  # the options by which it takes a program that is no Python script, as it is
     module: str = "-m"  # the option by which it takes a module's name
 
 
 # The names of frameworks are those of `mingle env --for`.
 TABLE = (
-    Launcher("torchrun", "node", ("torchrun",), "torchrun, static: a failed process ends the job", "--no-python"),
+    Launcher("torchrun", "node", ("torchrun",), "torchrun, static: a failed process ends the job", ("--no-python",)),
     Launcher(
         "torchrun-elastic",
         "node",
         ("torchrun-elastic",),
         "torchrun, c10d: restarts up to --max-restarts times",
-        "--no-python",
+        ("--no-python",),
     ),
-    Launcher("accelerate", "node", ("accelerate",), "accelerate launch", "--no_python", "--module"),
-    Launcher("deepspeed", "node", ("deepspeed",), "deepspeed with a hostfile, without ssh", "--no_python", "--module"),
+    Launcher("accelerate", "node", ("accelerate",), "accelerate launch", ("--no_python",), "--module"),
+    Launcher(
+        "deepspeed",
+        "node",
+        ("deepspeed",),
+        "deepspeed with a hostfile, without ssh",
+        ("--no_local_rank", "--no_python"),  # it would put --local_rank=N before the program's own arguments
+        "--module",
+    ),
     Launcher("mpirun", "job", (), "Open MPI's mpirun, one process per slot"),
     Launcher("ray", "node", ("ray",), "a Ray head on the first node, workers on the others; the command is the driver"),
     Launcher("process", "task", (), "one process per task, with RANK and LOCAL_RANK"),
@@ -63,4 +70,4 @@ def program(command: tuple[str, ...], launcher: Launcher) -> tuple[str, ...]:
         return ((launcher.module,) if takes_python else ("python3", "-m")) + command[1:]
     if first.endswith(".py") and not first.startswith("-"):
         return command if takes_python else ("python3", *command)
-    return (launcher.no_python, *command) if takes_python else command
+    return (*launcher.no_python, *command) if takes_python else command

@@ -18,7 +18,7 @@ _PLAIN = re.compile(r"[A-Za-z0-9_@%+=:,./-]+", re.ASCII)
 # `a=b` as the first word of a command would be an assignment; as an argument it is not, and is quoted too.
 _ESCAPES = {"\n": "\\n", "\t": "\\t", "\r": "\\r", "\\": "\\\\", "'": "\\'"}
 # A literal DEL or \001 is bash's own mark inside $'…' in `declare -f`; older ones double or drop it.
-_NOT_CARRIED = frozenset("\0\x01\x7f")
+NOT_CARRIED = frozenset("\0\x01\x7f")
 
 
 def word(value: object) -> str:
@@ -26,7 +26,7 @@ def word(value: object) -> str:
     text = str(value)
     if _PLAIN.fullmatch(text) and "=" not in text:
         return text
-    if _NOT_CARRIED.intersection(text):
+    if NOT_CARRIED.intersection(text):
         raise UsageError("text that a shell can carry", repr(text), "leaving out the control characters")
     if text.isprintable():
         return "'" + text.replace("'", "'\\''") + "'"

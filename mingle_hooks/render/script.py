@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 # Every launcher gets these too; a framework whose interface is not known sets nothing.
 NETWORKS = ("nccl", "gloo")
-_PYXIS = (".sqsh", "#")
 
 
 def render(
@@ -83,7 +82,8 @@ def _srun_options(job: Job) -> str:
         options.append(' --cpus-per-task="$SLURM_CPUS_PER_TASK"')  # Slurm 22.05 and later: not sbatch's to hand on
     if job.container and _is_pyxis(job.container):
         options.append(f" --container-image={quoting.argument(job.container)}")
-        options += [f" --container-mounts={quoting.argument(','.join(job.bind))}"] if job.bind else []
+        mounts = ",".join(bind if ":" in bind else f"{bind}:{bind}" for bind in _binds(job))  # pyxis wants both
+        options += [f" --container-mounts={quoting.argument(mounts)}"] if mounts else []
     return "".join(options)
 
 
@@ -95,12 +95,21 @@ def _container(its: Scheduler, job: Job) -> str:
         if its.name != "slurm":
             raise refused("container", job.container, "an image for Apptainer, as pyxis is Slurm's")
         return ""
-    binds = [f"--bind={bind}" for bind in job.bind]
-    return quoting.words(["apptainer", "exec", *(["--nv"] if job.has_gpus else []), *binds, job.container]) + " "
+    binds = [f"--bind={bind}" for bind in _binds(job)]
+    image = f"./{job.container}" if job.container.startswith("-") else job.container
+    return quoting.words(["apptainer", "exec", *(["--nv"] if job.has_gpus else []), *binds, image]) + " "
+
+
+def _binds(job: Job) -> tuple[str, ...]:
+    for bind in job.bind:
+        if "," in bind:
+            raise refused("bind", bind, "a path without a comma, at which Apptainer and pyxis begin another")
+    return job.bind
 
 
 def _is_pyxis(image: str) -> bool:
-    return any(mark in image for mark in _PYXIS)
+    """Tell a squashfs file or REGISTRY#IMAGE, which are enroot's, from what Apptainer runs."""
+    return image.endswith(".sqsh") or ("#" in image.partition("/")[0] and not image.endswith(".sif"))
 
 
 @functools.lru_cache(maxsize=8)

@@ -74,8 +74,25 @@ def test_a_job_without_a_name_has_its_scripts(command: str, name: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("options", "warning"),
+    [
+        ({}, ("USR1", 120)),
+        ({"time": "10"}, ("USR1", 120)),
+        ({"time": "1"}, ("USR1", 30)),
+        ({"time": "1s"}, ("USR1", 1)),
+        ({"time": "1", "signal": "SIGTERM@59"}, ("TERM", 59)),
+        ({"signal": "B:USR2"}, ("USR2", 60)),
+    ],
+)
+def test_the_warning_comes_after_the_start(options: dict[str, object], warning: tuple[str, int]) -> None:
+    """Two minutes before the time limit, or as told; half-way where the job is shorter."""
+    assert describe(options, ["train.py"]).signal == warning
+
+
+@pytest.mark.parametrize(
     ("options", "expected"),
     [
+        ({"time": "1", "signal": "USR1@60"}, "--signal"),
         ({"nodes": "0"}, "--nodes"),
         ({"nodes": "two"}, "--nodes"),
         ({"nodes": "99999999"}, "--nodes"),
@@ -119,6 +136,9 @@ def test_a_command_is_a_script_a_program_or_a_module(command: list[str]) -> None
         ("time = ", "a TOML file"),
         ("env = 3", "env in "),
         ("command = [1]", "a training command"),
+        ('command = "train.py --lr 1"', "a list of words"),
+        ("env = {A = true}", "env in "),
+        ("env = {A = 1.5}", "env in "),
         ("module = []", "module in "),
     ],
 )

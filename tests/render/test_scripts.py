@@ -108,6 +108,14 @@ def test_explain_says_where_a_directive_comes_from() -> None:
     assert "# job-name: default\n#SBATCH --job-name=train\n" in text
 
 
+def test_explain_is_a_comment_whatever_the_file_is_called(tmp_path: Path) -> None:
+    """No name of a file ends the comment that it stands in."""
+    spec = tmp_path / "a\nexit 3 #"
+    spec.write_text("nodes = 2")
+    text = render("slurm", describe({}, ["train.py"], spec=str(spec)), explain=True)
+    assert f"# nodes: $'{tmp_path}/a\\nexit 3 #'\n#SBATCH --nodes=2\n" in text
+
+
 @pytest.mark.parametrize(
     ("scheduler", "options", "field"),
     [
@@ -117,7 +125,7 @@ def test_explain_says_where_a_directive_comes_from() -> None:
         ("slurm", {"array": "1-2", "nodes": "1+1"}, "array"),
         ("slurm", {"ntasks-per-node": "1+2", "nodes": "1+1"}, "ntasks-per-node"),
         ("pbs", {"job-name": "a b"}, "job-name"),
-        ("pbs", {"output": 'a"b'}, "output"),
+        ("pbs", {"output": "é"}, "output"),
         ("pbs", {"output": "%j.out"}, "output"),
         ("pbs", {"qos": "high"}, "qos"),
         ("pbs", {"array": "1,3"}, "array"),
@@ -125,7 +133,14 @@ def test_explain_says_where_a_directive_comes_from() -> None:
         ("pbs", {"constraint": "gpu&ib"}, "constraint"),
         ("pbs", {"container": "x.sqsh"}, "container"),
         ("torque", {"array": "1-9:2"}, "array"),
+        ("torque", {"output": "a:b"}, "output"),
         ("lsf", {"nodes": "1+1"}, "nodes"),
+        ("lsf", {"output": "%j.out"}, "output"),
+        ("lsf", {"array": "0-9"}, "array"),
+        ("lsf", {"mail-type": "REQUEUE"}, "mail-type"),
+        ("sge", {"gpus-per-node": "a100:4"}, "gpus-per-node"),
+        ("sge", {"output": "a#b"}, "output"),
+        ("sge", {"dependency": "afterok:1"}, "dependency"),
         ("sge", {"qos": "high"}, "qos"),
         ("pbs", {"array": "1-2", "requeue": True}, "requeue"),
         ("pbs", {"setup": ["a\nb"]}, "setup"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import re
 import shutil
 import sys
@@ -11,29 +10,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from cluster import slurm as cluster_slurm
-from cluster.slurm import SlurmCluster
-from conftest import skip_for_want_of
 
 from mingle_hooks.render.job import describe
-from mingle_hooks.render.launchers import LAUNCHERS
 from mingle_hooks.render.script import render
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from cluster.hosts import Hosts
+    from cluster.slurm import SlurmCluster
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 # A batch script has the PATH of the one who submits; the tests' Python is nobody's default.
 SETUP = f"PATH={Path(sys.executable).parent}:$PATH"
 JOB_S = 120.0
-# Devices that every machine has stand for GPUs; nobody opens them.
-GRES = (
-    "NodeName=node1 Name=gpu Type=big File=/dev/zero\n"
-    "NodeName=node1 Name=gpu Type=big File=/dev/full\n"
-    "NodeName=node[2-3] Name=gpu Type=small File=/dev/zero\n"
-)
 # Long enough that nothing but a signal ends it within the test.
 LONG = ("--steps", "100000", "--pause", "0.1")
 BARE = ("--backend", "sockets")  # saves the seconds that torch takes to load
@@ -181,58 +168,3 @@ def test_a_requeued_job_goes_on_from_its_checkpoint(slurm: SlurmCluster, tmp_pat
         slurm.controller.run(["scontrol", "update", f"jobid={job}", "starttime=now"])
         time.sleep(0.5)
     assert int(begins[1]) > 0
-
-
-def test_sbatch_accepts_every_combination_of_options(slurm: SlurmCluster, tmp_path: Path) -> None:
-    """The real sbatch --test-only takes the script of every launcher with every combination of directives."""
-    shapes = {
-        "requeue": True,
-        "array": "0-9%2",
-        "exclusive": True,
-        "mem": "2G",
-        "cpus-per-task": "2",
-        "mail-user": "me@example.org",
-        "error": str(tmp_path / "a b.err"),
-    }
-    for launcher in LAUNCHERS:
-        for number, chosen in enumerate(itertools.product([False, True], repeat=len(shapes))):
-            # Every launcher with a quarter of the combinations, and every combination with two launchers.
-            if (number + len(launcher)) % 4:
-                continue
-            options = {name: value for (name, value), on in zip(shapes.items(), chosen, strict=True) if on}
-            job = describe({"nodes": "2", "time": "1:00:00", "launcher": launcher} | options, ["train.py"])
-            (tmp_path / f"{launcher}.{number}.sh").write_text(render("slurm", job))
-    loop = 'for f in "$1"/*.sh; do sbatch --test-only "$f" 2>&1 | grep -q "to start at" || echo "$f"; done'
-    done = slurm.controller.run(["bash", "-c", loop, "bash", str(tmp_path)], user="alice", timeout=200)
-    assert done.stdout == "", done.stdout
-
-
-class WithGpus(SlurmCluster):
-    """A Slurm whose first host has two GPUs of one type and whose others have one of another; all are made up."""
-
-    def write_conf(self) -> None:
-        """Write slurm.conf with these GPUs, and gres.conf."""
-        super().write_conf()
-        file = self.controller.outside(cluster_slurm.CONF)
-        nodes = "NodeName={} CPUs=4 RealMemory=4096 Gres=gpu:{} State=UNKNOWN"
-        lines = ["GresTypes=gpu", nodes.format("node1", "big:2"), nodes.format("node[2-3]", "small:1")]
-        file.write_text(re.sub("^NodeName=.*", "\n".join(lines), file.read_text(), flags=re.MULTILINE))
-        self.controller.write("/etc/slurm/gres.conf", GRES)
-
-
-@pytest.fixture
-def gpus(hosts: Callable[..., Hosts]) -> Iterator[SlurmCluster]:
-    """Start a Slurm of three hosts with different GPUs."""
-    skip_for_want_of(cluster_slurm.missing())
-    with WithGpus(hosts(3)) as cluster:
-        yield cluster
-
-
-def test_hosts_with_different_gpus(gpus: SlurmCluster, tmp_path: Path) -> None:
-    """Each host of a heterogeneous job starts as many processes as it has GPUs, and all are one world."""
-    pytest.importorskip("torch", reason="for want of torch")
-    options = {"nodes": "1+2", "gpus-per-node": "big:2+small:1", "launcher": "torchrun"}
-    job = submit(gpus, tmp_path, options)
-    assert gpus.wait(job, timeout=JOB_S) == "COMPLETED", output(tmp_path, job)
-    assert "4 processes at step 200" in output(tmp_path, job)
-    assert "node 0 of 3, 2 of 4 processes" in output(tmp_path, job)

@@ -52,6 +52,23 @@ def test_a_mistake_is_one_line_and_an_exit_code() -> None:
     assert done.stderr.startswith("mingle: expected a duration; saw --time: 'soon'; try ")
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ([], "saw neither"),
+        (["--lint", "x", "list"], "saw both"),
+        (["pbs"], "expected a training command; saw none; try -- train.py"),
+        (["pbs", "--time", "1", "--signal", "USR1@90", "--", "x.py"], "--signal after the start; saw 90 s before"),
+        (["pbs", "--bind", "/a,/b", "--container", "x.sif", "--", "x.py"], "--bind as a path without a comma"),
+    ],
+)
+def test_a_mistake_says_what_to_try(words: list[str], said: str) -> None:
+    """The one line says what was expected and what was there."""
+    done = mingle(*words)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (64, "", 1)
+    assert said in done.stderr
+
+
 def test_the_launcher_and_directories_of_the_settings_are_used(tmp_path: Path) -> None:
     """The settings' launcher and template directories apply where no option says otherwise."""
     (tmp_path / "mingle").mkdir()

@@ -55,7 +55,7 @@ def directives(scheduler: Scheduler, job: Job) -> tuple[Directive, ...]:
 
 def free(text: str) -> str:
     """Return a directive that the user wrote, as it is: one line, and no other can begin in it."""
-    if not text.isprintable() or text.endswith("\\"):
+    if not text.isprintable() or text.rstrip().endswith("\\"):  # qsub looks for it before trailing spaces
         raise refused("directive", text, "one printable line that no backslash ends")
     return text
 

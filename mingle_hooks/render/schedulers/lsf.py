@@ -1,4 +1,8 @@
-"""Directives for LSF's bsub. Source: IBM Spectrum LSF command reference, bsub."""
+"""Directives for LSF's bsub. Source: IBM Spectrum LSF command reference, bsub.
+
+How it reads quotes is taken from parseLine() in lsbatch/cmd/cmd.sub.c of OpenLava, which comes from LSF. What the
+two may read differently is refused.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +16,16 @@ if TYPE_CHECKING:
     from mingle_hooks.render.job import Job
 
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,4094}", re.ASCII)  # a name may not hold what an array or a path is made of
-_PLAIN = re.compile(r"[A-Za-z0-9_@+=:,./~-]+", re.ASCII)
+_PLAIN = re.compile(r"[A-Za-z0-9_@+=:,./~%-]+", re.ASCII)
+# bsub takes words apart at spaces before it looks at quotes, and joins them with one space each.
+_QUOTED = re.compile(r"[^ \"'`$#\\]+(?: [^ \"'`$#\\]+)*")
+_ARRAY = re.compile(r"0*[1-9][0-9]*(?:-[0-9]+(?::[0-9]+)?)?(?:,0*[1-9][0-9]*(?:-[0-9]+(?::[0-9]+)?)?)*", re.ASCII)
+_SLURMS = re.compile(r"after(?:|ok|any|notok)(?::[0-9]+)+(?:,after(?:|ok|any|notok)(?::[0-9]+)+)*", re.ASCII)
+_DEPENDENCY = re.compile(
+    r"[a-z]+\([A-Za-z0-9_.*,<>=!\[\] -]+\)(?: ?(?:&&|\|\|) ?[a-z]+\([A-Za-z0-9_.*,<>=!\[\] -]+\))*"
+)
+_CONDITIONS = {"afterok": "done", "afterany": "ended", "afternotok": "exit", "after": "started"}
+_MAIL = {"BEGIN": "B", "END": "N", "FAIL": "N", "ALL": "BN", "NONE": ""}
 
 
 def directives(job: Job) -> tuple[Directive, ...]:
@@ -37,8 +50,7 @@ def directives(job: Job) -> tuple[Directive, ...]:
         *_texts(job),
         (job.exclusive and "-x", "exclusive"),
         (job.requeue and "-r", "requeue"),
-        (any(event in ("BEGIN", "ALL") for event in job.mail_type) and "-B", "mail-type"),
-        (any(event in ("END", "FAIL", "ALL") for event in job.mail_type) and "-N", "mail-type"),
+        *((f"-{letter}", "mail-type") for letter in _mail(job)),
         # LSF counts in minutes.
         (job.time and f"-wa {job.signal.name} -wt {-(-job.signal.before_s // 60)}", "signal"),
     ]
@@ -51,28 +63,52 @@ def _texts(job: Job) -> list[tuple[str, str]]:
         "account": ("-P", job.account),
         "qos": ("-sla", job.qos),
         "reservation": ("-U", job.reservation),
-        "output": ("-o", job.output),
-        "error": ("-e", job.error),
+        "output": ("-o", job.output and _path("output", job.output)),
+        "error": ("-e", job.error and _path("error", job.error)),
         "mail-user": ("-u", job.mail_user),
-        "dependency": ("-w", job.dependency),
+        "dependency": ("-w", job.dependency and _dependency(job.dependency)),
     }
     return [(f"{letter} {_quoted(field, value)}", field) for field, (letter, value) in options.items() if value]
 
 
 def _array(job: Job) -> str:
     ranges, _, most = (job.array or "").partition("%")
+    if ranges and not _ARRAY.fullmatch(ranges):
+        raise refused("array", job.array, "numbers from 1, as LSF counts")
     return (f"[{ranges}]" + (f"%{most}" if most else "")) if ranges else ""
 
 
+def _dependency(value: str) -> str:
+    if _DEPENDENCY.fullmatch(value):
+        return value
+    if not _SLURMS.fullmatch(value):
+        raise refused("dependency", value, "afterok:123 or one of LSF's conditions, such as done(123)")
+    parts = [part.split(":") for part in value.split(",")]
+    return " && ".join(f"{_CONDITIONS[kind]}({job})" for kind, *jobs in parts for job in jobs)
+
+
+def _mail(job: Job) -> list[str]:
+    for event in job.mail_type:
+        if event not in _MAIL:
+            raise refused("mail-type", event, ", ".join(_MAIL))
+    return sorted({letter for event in job.mail_type for letter in _MAIL[event]})
+
+
+def _path(field: str, value: str) -> str:
+    if re.search("%(?![JI])", value):
+        raise refused(field, value, "a path whose only % patterns are %J, the job's number, and %I, the array's")
+    return value
+
+
 def _within(field: str, value: str) -> str:
-    if not value.isprintable() or any(char in value for char in '"\\[]'):
-        raise refused(field, value, 'one printable line without ", \\, [ and ]')
+    if not value.isprintable() or not _QUOTED.fullmatch(value) or re.search(r"[\[\]]", value):
+        raise refused(field, value, "one printable line without quotes, \\, $, # and []")
     return value
 
 
 def _quoted(field: str, value: str) -> str:
     if _PLAIN.fullmatch(value):
         return value
-    if not value.isprintable() or '"' in value or "\\" in value:
-        raise refused(field, value, 'one printable line without " and \\, which a #BSUB directive cannot carry')
+    if not value.isprintable() or not _QUOTED.fullmatch(value):
+        raise refused(field, value, "one printable line without quotes, \\, $, # and double spaces")
     return f'"{value}"'

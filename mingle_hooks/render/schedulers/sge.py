@@ -1,4 +1,4 @@
-"""Directives for Grid Engine's qsub. Source: qsub(1), submit(1).
+"""Directives for Grid Engine's qsub. Source: qsub(1), submit(1); parse_script_file() and string_list() for the quoting.
 
 A parallel environment decides how slots are put on nodes, and its name is the site's: `--directive "-pe NAME N"`
 replaces the one here.
@@ -10,66 +10,90 @@ import re
 from typing import TYPE_CHECKING
 
 from mingle_hooks.render.quantities import hms, size
-from mingle_hooks.render.schedulers import Directive, pbs, refused
+from mingle_hooks.render.schedulers import Directive, refused
+from mingle_hooks.render.schedulers.pbs import mail, matching
 
 if TYPE_CHECKING:
     from mingle_hooks.render.job import Job
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.+-]{0,229}", re.ASCII)
-_ARRAY = re.compile(r"[1-9][0-9]*-[0-9]+(?::[0-9]+)?(?:%[0-9]+)?", re.ASCII)
+_NUMBER = re.compile(r"[0-9]{1,9}", re.ASCII)
+_ARRAY = re.compile(r"[1-9][0-9]*(?:-[0-9]+(?::[0-9]+)?)?", re.ASCII)
 _RESOURCE = re.compile(
     r"[A-Za-z][A-Za-z0-9_]*(=[A-Za-z0-9_.*|-]+)?(,[A-Za-z][A-Za-z0-9_]*(=[A-Za-z0-9_.*|-]+)?)*", re.ASCII
 )
+# Grid Engine holds a job until the others have ended, however they did.
+_DEPENDENCY = re.compile(r"afterany(?::[0-9]+)+(?:,afterany(?::[0-9]+)+)*|[0-9]+(?:,[0-9]+)*", re.ASCII)
+# Within a path, `$` begins one of these, `:` ends a host and `,` the whole path.
+_PATH = re.compile(r"(?:[^$:,%]|\$(?:USER|HOME|JOB_ID|JOB_NAME|HOSTNAME|TASK_ID)(?![A-Za-z0-9_]))+")
 
 
 def directives(job: Job) -> tuple[Directive, ...]:
     """Return the directives. `requeue` is the queue's to do, on the script's exit status 99."""
     if len(job.groups) > 1:
         raise refused("nodes", "+".join(str(group.nodes) for group in job.groups), "one group of nodes")
+    if job.qos:
+        raise refused("qos", job.qos, "nothing, as Grid Engine has none")
+    return (*_asked(job), *_whole(job))
+
+
+def _asked(job: Job) -> tuple[Directive, ...]:
+    """Return what the job needs of its nodes."""
     group = job.groups[0]
+    if group.gpus and group.gpus.type:
+        raise refused("gpus-per-node", group.gpus, "a number, with the type as a --constraint of the site's")
     slots = group.ntasks * (group.cpus or 1)
-    ranges, _, most = (job.array or "").partition("%")
+    has_pe = any(text.startswith("-pe ") for text in job.directive)
+    constraint = group.constraint and matching("constraint", group.constraint, _RESOURCE, "NAME=VALUE")
     return (
-        Directive(
-            f"-N {pbs.matching('job-name', job.job_name, _NAME, 'a letter, then letters, digits and _.+-')}", "job-name"
+        *_option(
+            "-N", "job-name", matching("job-name", job.job_name, _NAME, "a letter, then letters, digits and _.+-")
         ),
         Directive("-S /bin/bash", "default"),
-        *(
-            []
-            if any(text.startswith("-pe ") for text in job.directive)
-            else [Directive(f"-pe mpi {group.nodes * slots}", "nodes")]
-        ),
-        *pbs.option("-l gpu=", "gpus-per-node", group.gpus and group.gpus.number),
+        *([] if has_pe else [Directive(f"-pe mpi {group.nodes * slots}", "nodes")]),
+        *_option("-l", "gpus-per-node", group.gpus and f"gpu={group.gpus.number}"),
         # Grid Engine counts memory for each slot.
-        *pbs.option("-l h_vmem=", "mem", group.mem and size(-(-group.mem // slots), ("M", "G"))),
-        *(
-            [Directive(f"-l {pbs.matching('constraint', group.constraint, _RESOURCE, 'NAME=VALUE')}", "constraint")]
-            if group.constraint
-            else []
-        ),
-        *([Directive("-l exclusive=true", "exclusive")] if job.exclusive else []),
-        *pbs.option("-l h_rt=", "time", job.time and hms(job.time)),
-        *pbs.option("-q ", "partition", job.partition),
-        *pbs.option("-P ", "account", job.account),
-        *pbs.option("-ar ", "reservation", job.reservation),
-        *(
-            [Directive(f"-t {pbs.matching('array', ranges, _ARRAY, 'FIRST-LAST[:STEP] from 1')}", "array")]
-            if ranges
-            else []
-        ),
-        *pbs.option("-tc ", "array", most),
-        *pbs.option("-hold_jid ", "dependency", job.dependency),
-        *pbs.option("-o ", "output", job.output),
-        *(pbs.option("-e ", "error", job.error) if job.error else (Directive("-j y", "default"),)),
-        *pbs.option("-M ", "mail-user", job.mail_user),
-        *pbs.option("-m ", "mail-type", pbs.mail(job)),
-        *(_no_qos(job)),
+        *_option("-l", "mem", group.mem and f"h_vmem={size(-(-group.mem // slots), ('M', 'G'))}"),
+        *([Directive(f"-l {constraint}", "constraint")] if constraint else []),
+        *_option("-l", "exclusive", job.exclusive and "exclusive=true"),
+        *_option("-l", "time", job.time and f"h_rt={hms(job.time)}"),
+    )
+
+
+def _whole(job: Job) -> tuple[Directive, ...]:
+    ranges, _, most = (job.array or "").partition("%")
+    reservation = job.reservation and matching("reservation", job.reservation, _NUMBER, "the number of one")
+    return (
+        *_option("-q", "partition", job.partition),
+        *_option("-P", "account", job.account),
+        *_option("-ar", "reservation", reservation),
+        *_option("-t", "array", ranges and matching("array", ranges, _ARRAY, "FIRST-LAST[:STEP] from 1")),
+        *_option("-tc", "array", most),
+        *_option("-hold_jid", "dependency", job.dependency and _dependency(job.dependency)),
+        *_option("-o", "output", job.output and _path("output", job.output)),
+        *(_option("-e", "error", _path("error", job.error)) if job.error else (Directive("-j y", "default"),)),
+        *_option("-M", "mail-user", job.mail_user),
+        *_option("-m", "mail-type", mail(job)),
         Directive(f"-r {'y' if job.requeue else 'n'}", "requeue" if job.requeue else "default"),
         Directive("-cwd", "default"),
     )
 
 
-def _no_qos(job: Job) -> tuple[Directive, ...]:
-    if job.qos:
-        raise refused("qos", job.qos, "nothing, as Grid Engine has none")
-    return ()
+def _option(letter: str, field: str, value: str | int | None) -> tuple[Directive, ...]:
+    return (Directive(f"{letter} {_quoted(field, str(value))}", field),) if value else ()
+
+
+def _quoted(field: str, value: str) -> str:
+    """Quote as qsub reads it: it drops every quote, wherever it stands, and takes # for the end of the line."""
+    if not value.isprintable() or any(char in value for char in "\"'#"):
+        raise refused(field, value, "one printable line without quotes and #, which a #$ directive cannot carry")
+    return f'"{value}"' if " " in value else value
+
+
+def _dependency(value: str) -> str:
+    given = matching("dependency", value, _DEPENDENCY, "afterany:123, which is all that Grid Engine has")
+    return ",".join(re.findall("[0-9]+", given))
+
+
+def _path(field: str, value: str) -> str:
+    return matching(field, value, _PATH, "a path without : , % and $, but for $JOB_ID and the like")

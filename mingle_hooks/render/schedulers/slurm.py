@@ -12,6 +12,9 @@ if TYPE_CHECKING:
     from mingle_hooks.render.job import Group, Job
 
 _PLAIN = re.compile(r"[A-Za-z0-9_@%+=:,./&|\[\]^~-]+", re.ASCII)
+# _validate_job_desc() in slurmctld's job_mgr.c refuses what is longer.
+_LONGEST_BYTES = {"output": 4095, "error": 4095, "array": 4096, "dependency": 131_072}
+_LONGEST_OTHERS = 1024
 
 
 def directives(job: Job) -> tuple[Directive, ...]:
@@ -69,6 +72,9 @@ def _quoted(name: str, value: str) -> str:
     """Quote as sbatch reads it: a backslash escapes, also within quotes; a line feed cannot be escaped."""
     if "\n" in value or "\r" in value:
         raise refused(name, value, "one line, which a #SBATCH directive is")
+    longest = _LONGEST_BYTES.get(name, _LONGEST_OTHERS)
+    if len(value.encode("utf-8", "surrogateescape")) > longest:
+        raise refused(name, value, f"at most {longest} bytes, which is Slurm's own limit")
     if name in ("output", "error") and "\\" in value:
         raise refused(name, value, "a path without a backslash, which Slurm drops")
     if _PLAIN.fullmatch(value):

@@ -1,4 +1,7 @@
-"""Directives for Torque's qsub. Source: Torque Administrator Guide, "Requesting resources"."""
+"""Directives for Torque's qsub. Source: Torque Administrator Guide, "Requesting resources".
+
+Quoting is make_argv()'s in its src/cmds/qsub_functions.c, and paths are prepare_path()'s.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,9 @@ if TYPE_CHECKING:
     from mingle_hooks.render.job import Group, Job
 
 _FEATURE = re.compile(r"[A-Za-z0-9_.-]+(:[A-Za-z0-9_.-]+)*", re.ASCII)
+_WORD = re.compile(r"[A-Za-z0-9_.@-]+", re.ASCII)
+# What stands before a colon is a host, and $HOME in front is the submitter's.
+_PATH = re.compile(r"(?! |\$HOME|\$\{HOME\})[ -9;-~]+", re.ASCII)
 
 
 def directives(job: Job) -> tuple[Directive, ...]:
@@ -19,6 +25,9 @@ def directives(job: Job) -> tuple[Directive, ...]:
     for group in job.groups:
         if group.mem and len(job.groups) > 1:
             raise refused("mem", group.mem, "one size for the whole job, so without groups of nodes")
+    for name, path in (("output", job.output), ("error", job.error)):
+        if path:
+            pbs.matching(name, path, _PATH, "a path in ASCII without a colon and $HOME")
     memory = job.groups[0].mem
     return (
         *pbs.opening(job),
@@ -26,12 +35,17 @@ def directives(job: Job) -> tuple[Directive, ...]:
         *pbs.option("-l mem=", "mem", memory and size(memory * job.nodes, ("mb", "gb"))),
         *([Directive("-l naccesspolicy=singlejob", "exclusive")] if job.exclusive else []),
         *pbs.option("-l walltime=", "time", job.time and hms(job.time)),
-        *pbs.option("-l qos=", "qos", job.qos),
-        *pbs.option("-l advres=", "reservation", job.reservation),
-        *pbs.option("-q ", "partition", job.partition),
+        *pbs.option("-l qos=", "qos", _word("qos", job.qos)),
+        *pbs.option("-l advres=", "reservation", _word("reservation", job.reservation)),
+        *pbs.option("-q ", "partition", _word("partition", job.partition)),
         *([Directive(f"-t {_array(job.array)}", "array")] if job.array else []),
         *pbs.closing(job),
     )
+
+
+def _word(field: str, value: str | None) -> str | None:
+    """Return a name that neither a list of resources nor `queue@server` takes apart."""
+    return value and pbs.matching(field, value, _WORD, "letters, digits and _.@-")
 
 
 def _nodes(group: Group) -> str:

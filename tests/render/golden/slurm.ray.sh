@@ -34,11 +34,16 @@ node() {
   else
     ray start --address="$RAY_ADDRESS" --block &
     head_answers() { (exec 3<>"/dev/tcp/$MASTER_ADDR/$MASTER_PORT") 2>/dev/null; }
-    until head_answers; do sleep 1; done
-    while head_answers; do sleep 2; done
-    ended=0
+    up=0 # until the head has answered; when it does no more, the driver is done
+    while kill -0 $! 2>/dev/null; do
+      if head_answers; then up=1; elif ((up)); then break; fi
+      sleep 1
+    done
     pkill -KILL -P $! # TERM would wait for the head
-    kill -KILL $!
+    kill -KILL $! 2>/dev/null
+    wait $!
+    ended=$?
+    ((!up)) || head_answers || ended=0
   fi
   wait $!
   (exit "$ended")

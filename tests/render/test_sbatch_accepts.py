@@ -1,0 +1,186 @@
+"""What the real sbatch takes: scripts of every launcher with combinations of all options, on a Slurm with GPUs."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from cluster import slurm as cluster_slurm
+from cluster.slurm import SlurmCluster
+from conftest import skip_for_want_of
+
+from mingle_hooks.errors import UsageError
+from mingle_hooks.render.fields import FIELDS
+from mingle_hooks.render.job import describe
+from mingle_hooks.render.launchers import LAUNCHERS
+from mingle_hooks.render.schedulers import TABLE as SCHEDULERS
+from mingle_hooks.render.script import render
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from cluster.hosts import Hosts
+
+TRAIN = Path(__file__).resolve().parents[2] / "examples" / "train.py"
+JOB_S = 120.0
+# Devices that every machine has stand for GPUs; nobody opens them.
+GRES = (
+    "NodeName=node1 Name=gpu Type=big File=/dev/zero\n"
+    "NodeName=node1 Name=gpu Type=big File=/dev/full\n"
+    "NodeName=node[2-3] Name=gpu Type=small File=/dev/zero\n"
+)
+# Every option, with values of each kind that it takes; None: not given.
+VALUES: dict[str, list[Any]] = {
+    "job-name": [None, "n_1.a"],
+    "launcher": [*LAUNCHERS],
+    "nodes": [None, "1", "2", "1+2"],
+    "gpus-per-node": [None, "1", "small:1", "big:2+small:1"],
+    "ntasks-per-node": [None, "1", "2", "1+2"],
+    "cpus-per-task": [None, "1", "2"],
+    "mem": [None, "500", "1G", "1.5G", "2G+1G"],
+    "constraint": [None, "fast", "fast&ib", "[rack1|rack2]", "fast+ib"],
+    "time": [None, "90", "1-12", "1h30m", "90s"],
+    "partition": [None, "other", "all,other"],
+    "account": [None, "physics"],
+    "qos": [None, "normal"],
+    "reservation": [None, "ours"],
+    "exclusive": [None, True],
+    "output": [None, "%x-%j.out", "/home/alice/a b.%A_%a"],
+    "error": [None, "e'%j"],
+    "mail-user": [None, "me@example.org,you@example.org"],
+    "mail-type": [None, "NONE", "ALL", "BEGIN,END,FAIL,REQUEUE,TIME_LIMIT"],
+    "array": [None, "3", "0-9", "0-9:3%2", "1,3,5-7"],
+    "dependency": [None, "singleton", "afterok:1,afterany:1", "after:1?singleton"],
+    "signal": [None, "TERM", "SIGUSR2@30", "B:USR1@60"],
+    "requeue": [None, True],
+    "chdir": [None, "/scratch/a b"],
+    "module": [None, ["gcc", "cuda/12.4"]],
+    "env": [None, ["GREETING=it's $HOME", "N=1"]],
+    "setup": [None, [". venv/bin/activate", "ulimit -n 4096"]],
+    "container": [None, "image.sif", "docker://ubuntu", "x.sqsh", "nvcr.io#nvidia/pytorch"],
+    "bind": [None, ["/a b", "/c:/d:ro"]],
+    "max-restarts": [None, "0"],
+    "for": [None, ["jax,ucx"]],
+    "directive": [None, ["--nice=100"]],
+}
+SEED, SCRIPTS = 4, 500  # so many that every two values of two options meet in one: see below
+
+
+def drawn(scheduler: str) -> list[tuple[dict[str, Any], str]]:
+    """Return descriptions with values drawn for all options, and their scripts: the same in every run.
+
+    An option that is refused, by its name, is left out.
+    """
+    draw = random.Random(SEED)  # noqa: S311 -- no secret
+    made = []
+    for _ in range(SCRIPTS):
+        options = {name: draw.choice(values) for name, values in VALUES.items()}
+        while isinstance(text := rendered(scheduler, options), UsageError):
+            named = [name for name in VALUES if re.search(rf"--{name}\b(?!-)", str(text)) and options[name]]
+            # "One group of nodes" is said of --nodes, whichever option has two values.
+            grouped = [name for name, value in options.items() if "+" in str(value)]
+            options[(named or grouped)[0]] = None
+        made.append((options, text))
+    return made
+
+
+def rendered(scheduler: str, options: dict[str, Any]) -> str | UsageError:
+    """Return the script, or why there is none."""
+    try:
+        return render(scheduler, describe(options, ["train.py", "it's", "$x"]))
+    except UsageError as refused:
+        return refused
+
+
+def test_every_two_values_are_in_the_sample() -> None:
+    """The sample leaves out no option, and no pair of values but those that exclude each other."""
+    assert VALUES.keys() == FIELDS.keys()
+    sample = [options for options, _ in drawn("slurm")]
+    for (one, values), (other, others) in itertools.combinations(VALUES.items(), 2):
+        met = {(str(options[one]), str(options[other])) for options in sample}
+        for pair in itertools.product(values, others):
+            options = dict(zip((one, other), pair, strict=True))
+            assert (str(pair[0]), str(pair[1])) in met or isinstance(rendered("slurm", options), UsageError), options
+
+
+@pytest.mark.parametrize("scheduler", [its.name for its in SCHEDULERS])
+def test_bash_parses_the_sample(scheduler: str) -> None:
+    """Whatever is combined with what, bash can read the script."""
+    # One bash for all: each stands in a function of its own, and the last line tells that it got there.
+    joined = "".join(f"f{n}() {{\n{text}\n}}\n" for n, (_, text) in enumerate(drawn(scheduler)))
+    done = subprocess.run(["bash"], input=joined + "echo end", capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "end\n", "")
+
+
+class WithGpus(SlurmCluster):
+    """A Slurm whose first host has two GPUs of one type and whose others have one of another; all are made up."""
+
+    def write_conf(self) -> None:
+        """Write slurm.conf with these GPUs, and gres.conf."""
+        super().write_conf()
+        file = self.controller.outside(cluster_slurm.CONF)
+        nodes = "NodeName={} CPUs=4 RealMemory=4096 Gres=gpu:{} State=UNKNOWN"
+        lines = ["GresTypes=gpu", nodes.format("node1", "big:2"), nodes.format("node[2-3]", "small:1")]
+        file.write_text(re.sub("^NodeName=.*", "\n".join(lines), file.read_text(), flags=re.MULTILINE))
+        self.controller.write("/etc/slurm/gres.conf", GRES)
+
+
+@pytest.fixture
+def gpus(hosts: Callable[..., Hosts]) -> Iterator[SlurmCluster]:
+    """Start a Slurm of three hosts with different GPUs."""
+    skip_for_want_of(cluster_slurm.missing())
+    with WithGpus(hosts(3)) as cluster:
+        yield cluster
+
+
+def test_hosts_with_different_gpus(gpus: SlurmCluster, tmp_path: Path) -> None:
+    """Each host of a heterogeneous job starts as many processes as it has GPUs, and all are one world."""
+    pytest.importorskip("torch", reason="for want of torch")
+    options: dict[str, Any] = {"nodes": "1+2", "gpus-per-node": "big:2+small:1", "launcher": "torchrun"}
+    options |= {"output": f"{tmp_path}/out", "setup": [f"PATH={Path(sys.executable).parent}:$PATH"]}
+    shutil.copy(TRAIN, tmp_path)
+    job = gpus.submit(render("slurm", describe(options, ["train.py"])), user="alice", cwd=str(tmp_path))
+    assert gpus.wait(job, timeout=JOB_S) == "COMPLETED", (tmp_path / "out").read_text()
+    assert "4 processes at step 200" in (tmp_path / "out").read_text()
+    assert "node 0 of 3, 2 of 4 processes" in (tmp_path / "out").read_text()
+
+
+class Roomy(SlurmCluster):
+    """A Slurm whose hosts have more of everything, so that every job could start; it is all made up."""
+
+    def write_conf(self) -> None:
+        """Write slurm.conf with these hosts, and gres.conf."""
+        super().write_conf()
+        file = self.controller.outside(cluster_slurm.CONF)
+        node = "CPUs=256 RealMemory=65536 Gres=gpu:big:2,gpu:small:2 Features=fast,ib,rack1,rack2 State=UNKNOWN"
+        lines = f"GresTypes=gpu\nNodeName=node[1-3] {node}\nPartitionName=other Nodes=ALL"
+        file.write_text(re.sub("^NodeName=.*", lines, file.read_text(), flags=re.MULTILINE))
+        devices = {"zero": "big", "full": "big", "null": "small", "random": "small"}
+        gres = [f"Name=gpu Type={kind} File=/dev/{name}\n" for name, kind in devices.items()]
+        self.controller.write("/etc/slurm/gres.conf", "".join(gres))
+
+
+def test_sbatch_takes_the_sample(hosts: Callable[..., Hosts], tmp_path: Path) -> None:
+    """The real sbatch --test-only says of each script when its job would start."""
+    skip_for_want_of(cluster_slurm.missing())
+    described = {}
+    for number, (options, text) in enumerate(drawn("slurm")):
+        described[f"{number}.sh"] = options
+        (tmp_path / f"{number}.sh").write_text(text)
+    loop = (
+        'cd "$1"; for f in *.sh; do sbatch --test-only "$f" >$f.out 2>&1; grep -q "to start at" $f.out || echo $f; done'
+    )
+    with Roomy(hosts(3)) as slurm:
+        made = ["scontrol", "create", "reservation", "reservationname=ours", "users=alice", "nodes=ALL"]
+        slurm.controller.run([*made, "starttime=now", "duration=infinite"], check=True)
+        assert slurm.submit("sleep 1", "--hold", user="alice", cwd="/home/alice") == "1"  # which some depend on
+        done = slurm.controller.run(["bash", "-c", loop, "bash", tmp_path], user="alice", timeout=200)
+    refused = {name: (described[name], (tmp_path / f"{name}.out").read_text()) for name in done.stdout.split()}
+    assert not refused, f"seed {SEED}"
