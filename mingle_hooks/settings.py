@@ -191,7 +191,7 @@ def _from_options(options: Mapping[str, object]) -> Iterator[tuple[Setting, obje
 def _from_environ(environ: Mapping[str, str]) -> Iterator[tuple[Setting, object, str]]:
     """Yield what MINGLE_* variables say. An empty one says nothing, nor does what an earlier mingle left."""
     known = {setting.variable: setting for setting in TABLE if setting.variable}
-    ignored = {*NO_SETTINGS, *environ.get("MINGLE_EXPORTS", "").split()}
+    ignored = {*NO_SETTINGS, *left_behind(environ)}
     if "MINGLE_WORLD" in environ:
         ignored.add("MINGLE_ID")
     for variable in sorted(name for name in environ if name.startswith("MINGLE_")):
@@ -201,6 +201,16 @@ def _from_environ(environ: Mapping[str, str]) -> Iterator[tuple[Setting, object,
             raise _unknown("a MINGLE_* variable that exists", variable, [*known, *NO_SETTINGS], "the environment")
         if environ[variable]:
             yield known[variable], environ[variable], variable
+
+
+def left_behind(environ: Mapping[str, str]) -> set[str]:
+    """Return what MINGLE_EXPORTS lists as exported by an earlier mingle.
+
+    A hook lists NAME=VALUE too, and a variable with another value than that is the user's by now.
+    """
+    listed = environ.get("MINGLE_EXPORTS", "").split()
+    given = dict(word.split("=", 1) for word in listed if "=" in word)
+    return {name for name in listed if given.get(name, environ.get(name)) == environ.get(name)}
 
 
 def _from_file(path: str, *, site: bool) -> Iterator[tuple[Setting, object, str]]:

@@ -18,7 +18,7 @@ from mingle_hooks.install.apply import apply
 from mingle_hooks.install.site import Site, site
 from mingle_hooks.install.text import render
 from mingle_hooks.install.uninstall import removals, uninstall
-from mingle_hooks.install.verify import verify
+from mingle_hooks.install.verify import closed, verify
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -92,6 +92,8 @@ def install_command(scheduler: str, *, yes: bool, dry_run: bool, diff: bool, **p
         click.echo(f"{line.text}{'    # already there' if line.is_there else ''}")
     for note in plan.notes:
         click.echo(f"note: {note}", err=True)
+    for finding in closed(plan):
+        click.echo(f"BAD  {finding.where}: {finding.what}; mend, before you reconfigure: {finding.mend}", err=True)
 
 
 @hooks.command("verify")
@@ -125,9 +127,9 @@ def uninstall_command(scheduler: str, *, yes: bool, dry_run: bool, root: str, sl
         click.echo(line)
     for removal in found:
         click.echo(f"{removal.what:8}{root}{removal.entry.path}")
-    if dry_run or not found:
+    if dry_run:
         return
-    if not yes:
+    if found and not yes:
         click.confirm("Carry this out?", abort=True, err=True)
     uninstall(root, scheduler, found)
 
@@ -139,12 +141,17 @@ def simulate_command(scheduler: str, root: str) -> None:
     """Run the hooks with recorded and hostile environments; exit status 1 where one does not end with 0."""
     from mingle_hooks.install.simulate import simulate  # noqa: PLC0415 -- only here
 
-    failed = False
+    trials = []
     for trial in simulate(scheduler, _site({"root": root})):
+        trials.append(trial)
         click.echo(f"{trial.hook:19}{trial.environment:28}status {trial.status}{trial.milliseconds:8.1f} ms")
         for line in trial.said:
             click.echo(f"    {printable(line)}")
-        failed = failed or trial.status != 0
+    failed = sum(trial.status != 0 for trial in trials)
+    slowest = max(trial.milliseconds for trial in trials)
+    click.echo(f"\n{len(trials)} runs, {failed or 'none'} with another status than 0, the slowest {slowest:.0f} ms")
+    if os.geteuid() != 0:
+        click.echo("note: only root's hooks that root runs do all of their work", err=True)
     if failed:
         sys.exit(DEVIATES)
 
@@ -156,21 +163,24 @@ def simulate_command(scheduler: str, root: str) -> None:
 @_home
 def doctor_command(**places: str | None) -> None:
     """Tell what is installed, what is wrong or in the way, and what a job on this host would get."""
-    from mingle_hooks.install.doctor import doctor, preview  # noqa: PLC0415 -- only here
+    from mingle_hooks.install.doctor import doctor, preview, why_nothing  # noqa: PLC0415 -- only here
 
-    found = list(doctor(_site(places), _where(places)))
+    where, site = _where(places), _site(places)
+    found = list(doctor(site, where))
     _show(found)
     host = os.uname().nodename.partition(".")[0]
-    click.echo(f"\nthe second task of two on {host}, in a step of two nodes under Slurm:")
-    click.echo("\n".join(preview(_site(places), host)) or "nothing")
+    click.echo(f"\nUnder Slurm the second of two tasks on {host}, in a step of two nodes, would get:")
+    lines = preview(site, host)
+    click.echo("\n".join(f"  {line}" for line in lines or ("nothing", *why_nothing(site))))
     if any(not finding.note for finding in found):
         sys.exit(DEVIATES)
 
 
 def _show(found: Sequence[Finding]) -> None:
+    width = max((len(finding.where) for finding in found), default=0) + 2
     for finding in found:
         mend = f"; mend: {finding.mend}" if finding.mend else ""
-        click.echo(f"{'note' if finding.note else 'BAD':5}{finding.where}: {finding.what}{mend}")
+        click.echo(f"{'note' if finding.note else 'BAD':5}{finding.where + ':':{width}}{finding.what}{mend}")
 
 
 def _site(places: Mapping[str, str | None], *, observe: bool = False) -> Site:

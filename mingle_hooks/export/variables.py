@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from mingle_hooks.errors import UsageError, printable
 from mingle_hooks.export.frameworks import FRAMEWORKS, framework, load
+from mingle_hooks.settings import left_behind
 from mingle_hooks.typed import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -56,10 +57,10 @@ def earlier(environ: Mapping[str, str]) -> tuple[str, ...]:
     MINGLE_ID beside MINGLE_EXPORTS or MINGLE_WORLD marks an earlier mingle. MINGLE_EXPORTS says which;
     without it, all that mingle can export. Only names that mingle knows are ever returned.
     """
-    listed = environ.get("MINGLE_EXPORTS")
-    if "MINGLE_ID" not in environ or (listed is None and "MINGLE_WORLD" not in environ):
+    is_listed = "MINGLE_EXPORTS" in environ
+    if "MINGLE_ID" not in environ or not (is_listed or "MINGLE_WORLD" in environ):
         return ()
-    left = KNOWN if listed is None else {*listed.split(), *MARKS[1:]}
+    left = {*left_behind(environ), *MARKS[1:]} if is_listed else KNOWN
     return tuple(name for name in KNOWN if name in left and name in environ)
 
 

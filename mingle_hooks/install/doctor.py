@@ -11,6 +11,7 @@ from mingle_hooks import __version__
 from mingle_hooks.errors import MingleError
 from mingle_hooks.install import manifest, schedulers, slurmconf
 from mingle_hooks.install.hook import SCHEDULERS
+from mingle_hooks.install.site import KILL_SWITCH
 from mingle_hooks.install.text import render
 from mingle_hooks.install.verify import Finding, verify
 
@@ -74,6 +75,18 @@ def preview(site: Site, host: str) -> tuple[str, ...]:
         timeout=_PATIENCE_S, check=True,
     )  # fmt: skip
     return tuple(done.stdout.splitlines())
+
+
+def why_nothing(site: Site) -> Iterator[str]:
+    """Yield the reasons that the site has given for a TaskProlog that prints nothing."""
+    if os.path.lexists(KILL_SWITCH):
+        yield f"{KILL_SWITCH} is there"
+    if site.observe:
+        yield "hooks.observe is on: the system log was told"
+    if site.hosts:
+        yield f"hooks.hosts: only where the first host is one of {', '.join(site.hosts)}"
+    if site.opt_in:
+        yield f"hooks.opt_in: only jobs with {site.opt_in} in their comment"
 
 
 def _version(program: str) -> str:

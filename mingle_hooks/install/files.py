@@ -41,14 +41,14 @@ def look(path: str) -> Found | None:
 
 
 def write(path: str, text: str, mode: int) -> None:
-    """Write a file beside its place, on disk before it gets its name there; its directories are made.
+    """Write a file beside its place, on disk before it gets its name there; its directories are made, for all to enter.
 
     A power cut leaves the old file or the new one. Raises PlaceError.
     """
-    directory, name = os.path.split(path)
-    temporary = f"{directory}/{TEMPORARY}{name}"
+    directory = os.path.dirname(path)
+    temporary = unfinished(path)
     try:
-        os.makedirs(directory, mode=0o755, exist_ok=True)
+        _make(directory)
         if os.path.lexists(temporary):
             os.unlink(temporary)
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
@@ -66,6 +66,26 @@ def write(path: str, text: str, mode: int) -> None:
         settle(directory)
     except OSError as wrong:
         raise PlaceError("a place to write", f"{path}: {wrong.strerror}", "running it as root") from None
+
+
+def unfinished(path: str) -> str:
+    """Return the name that a file has until it is whole."""
+    directory, name = os.path.split(path)
+    return f"{directory}/{TEMPORARY}{name}"
+
+
+def _make(directory: str) -> None:
+    """Make a directory and what is missing above it, each on disk before anything is put into it."""
+    if os.path.isdir(directory):
+        return
+    _make(os.path.dirname(directory))
+    # Every job's user goes through it to the TaskProlog, so the umask of root's shell must not close it.
+    before = os.umask(0o022)
+    try:
+        os.mkdir(directory)
+    finally:
+        os.umask(before)
+    settle(os.path.dirname(directory))
 
 
 def remove(path: str) -> None:

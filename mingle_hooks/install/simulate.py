@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from mingle_hooks.install import standin
 from mingle_hooks.install.hook import hook
+from mingle_hooks.install.site import STATE_DIRECTORY
 from mingle_hooks.install.text import render, templates
 
 if TYPE_CHECKING:
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
 
     from mingle_hooks.install.site import Site
 
-# The hooks bound themselves at 12 s; this is for a machine that is itself in trouble.
+# The hooks bound themselves at 6 s; this is for a machine that is itself in trouble.
 _PATIENCE_S = 30.0
 _EVIL = "$(touch /tmp/mingle-simulate-owned);`id`'\"\nexport LD_PRELOAD=/tmp/evil.so\n\x1b[2J"
 # What a user, or another scheduler's leftovers, can put there.
@@ -57,6 +59,9 @@ _SCRIPTS = {
     "torque": ("prologue", "prologue.parallel", "epilogue", "epilogue.parallel"),
 }
 
+# What runs at the start of a job whose end a script is for.
+_BEFORE = {"epilog": "prolog", "epilogue": "prologue", "epilogue.parallel": "prologue.parallel"}
+
 
 class Trial(NamedTuple):
     """One run of one hook."""
@@ -82,20 +87,40 @@ def simulate(scheduler: str, site: Site) -> Iterator[Trial]:
 
 
 def _script(place: str, site: Site, scheduler: str, name: str) -> Iterator[Trial]:
-    script, state = f"{place}/{name}", f"{place}/state"
-    text = render(hook(scheduler, name), site, state_directory=state, kill_switch=f"{place}/disabled")
-    with open(script, "w", encoding="utf-8") as file:
-        file.write(text)
-    os.chmod(script, 0o755)  # noqa: S103 -- as it will be installed
+    """Try one script: each time a job's start begins with nothing, and its end with what a start has made."""
+    script, state = _written(place, site, scheduler, name), f"{place}/state"
+    start = _BEFORE.get(name)
+    before = _written(place, site, scheduler, start) if start else ""
     for label, arguments, environ in _environments(scheduler, name):
+        if os.path.isdir(state):
+            shutil.rmtree(state)
+        if start:
+            # The same job's start; where that makes nothing, another's, which must then stay.
+            for _, others, variables in ((label, arguments, environ), next(_environments(scheduler, start))):
+                if not os.path.isdir(state):
+                    _ended([before, *others], variables)
         started = time.perf_counter()
-        done = subprocess.run(  # noqa: S603 -- own texts, no shell in between
-            [script, *arguments], env=environ, capture_output=True, text=True, timeout=_PATIENCE_S, check=False,
-            cwd="/", stdin=subprocess.DEVNULL,
-        )  # fmt: skip
+        done = _ended([script, *arguments], environ)
         taken = (time.perf_counter() - started) * 1000
         said = tuple(done.stdout.splitlines()) if name == "taskprolog" else _made(state)
         yield Trial(name, label, done.returncode, taken, said)
+
+
+def _written(place: str, site: Site, scheduler: str, name: str) -> str:
+    path = f"{place}/{name}"
+    found = hook(scheduler, name)
+    text = render(found, site, state_directory=f"{place}/state", kill_switch=f"{place}/disabled")
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(text)
+    os.chmod(path, 0o755)  # noqa: S103 -- as it will be installed
+    return path
+
+
+def _ended(argv: list[str], environ: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(  # noqa: S603 -- own texts, no shell in between
+        argv, env=environ, capture_output=True, text=True, timeout=_PATIENCE_S, check=False, cwd="/",
+        stdin=subprocess.DEVNULL,
+    )  # fmt: skip
 
 
 def _environments(scheduler: str, name: str) -> Iterator[tuple[str, tuple[str, ...], Mapping[str, str]]]:
@@ -122,7 +147,8 @@ def _made(state: str) -> tuple[str, ...]:
     for directory, _, names in os.walk(state):
         for path in [directory, *(f"{directory}/{name}" for name in names)]:
             status = os.lstat(path)
-            found.append(f"{path.removeprefix(state) or '/'} uid {status.st_uid} mode {status.st_mode & 0o7777:04o}")
+            shown = STATE_DIRECTORY + path.removeprefix(state)
+            found.append(f"{shown} uid {status.st_uid} mode {status.st_mode & 0o7777:04o}")
     return tuple(sorted(found))
 
 

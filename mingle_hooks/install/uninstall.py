@@ -18,7 +18,7 @@ _KEYS = ("Prolog", "Epilog", "TaskProlog")
 
 
 class Removal(NamedTuple):
-    """What will happen to one file: removed, restored, or left because somebody changed it."""
+    """What will happen to one file: removed, restored, left because somebody changed it; or it is so already."""
 
     entry: Entry
     what: str
@@ -37,31 +37,37 @@ def removals(root: str, scheduler: str, conf: SlurmConf | None) -> tuple[Removal
 
 
 def uninstall(root: str, scheduler: str, found: tuple[Removal, ...]) -> None:
-    """Carry it out; a power cut leaves files that the manifest still knows. Raises PlaceError."""
+    """Carry it out, and clear away what an installation or this was doing when the power went off. Raises PlaceError.
+
+    The manifest goes last: until then, doing it again goes on from there.
+    """
     for entry, what in found:
         kept = files.look(root + entry.kept) if entry.kept else None
         if what == "restore" and kept is not None:
             files.write(root + entry.path, kept.text, entry.kept_mode)
         elif what == "remove":
             files.remove(root + entry.path)
-    rest = {p: e for p, e in manifest.read(root).entries.items() if e.scheduler != scheduler}
-    if rest:
-        files.write(root + manifest.PATH, Manifest(rest).text(), 0o644)
-    else:
-        files.remove(root + manifest.PATH)
-    for entry, what in found:
-        if entry.kept and what == "restore":
+        if entry.kept and what in {"restore", "restored"}:
             files.remove(root + entry.kept)
+    _remove_unfinished(root, scheduler, tuple(entry for entry, _ in found))
+    known = manifest.read(root).entries
+    rest = {path: entry for path, entry in known.items() if entry.scheduler != scheduler}
+    if not rest:
+        files.remove(root + manifest.PATH)
+    elif rest != known:
+        files.write(root + manifest.PATH, Manifest(rest).text(), 0o644)
     _remove_empty(root, scheduler)
 
 
 def _fate(root: str, entry: Entry) -> str:
-    now = files.look(root + entry.path)
+    now, kept = files.look(root + entry.path), files.look(root + entry.kept) if entry.kept else None
     if now is None:
-        return "restore" if entry.kept else "gone"
+        return "restore" if kept else "gone"
+    if kept and (now.text, now.mode) == (kept.text, entry.kept_mode):
+        return "restored"
     if digest(now.text) != entry.sha256:
         return "leave"
-    return "restore" if entry.kept and files.look(root + entry.kept) else "remove"
+    return "restore" if kept else "remove"
 
 
 def _refuse_if_used(root: str, conf: SlurmConf, entries: tuple[Entry, ...]) -> None:
@@ -91,6 +97,15 @@ def _would_be_empty(root: str, value: str, ours: set[str]) -> bool:
         return False
     found = {path[len(root) :] for path in glob.glob(root + value)}
     return bool(found & ours) and found <= ours
+
+
+def _remove_unfinished(root: str, scheduler: str, entries: tuple[Entry, ...]) -> None:
+    for entry in entries:
+        files.remove(root + files.unfinished(entry.path))
+    for place in (f"{manifest.DIRECTORY}/{scheduler}", manifest.KEPT, manifest.DIRECTORY):
+        for name in os.listdir(root + place) if os.path.isdir(root + place) else ():
+            if name.startswith(files.TEMPORARY):
+                files.remove(f"{root}{place}/{name}")
 
 
 def _remove_empty(root: str, scheduler: str) -> None:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from mingle_hooks.install.slurmconf import SlurmConf
 
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
+_ALL_ENTER = stat.S_IXUSR | stat.S_IXGRP | stat.S_IXOTH
 
 
 class Finding(NamedTuple):
@@ -33,7 +34,7 @@ class Finding(NamedTuple):
 def verify(plan: Plan, site: Site, conf: SlurmConf | None) -> tuple[Finding, ...]:
     """Return what deviates from the plan that installing now would make."""
     again = f"mingle hooks install {plan.scheduler}"
-    found = [*_files(plan, again), *_parents(plan), *_key(plan.root, site), *_state(plan.root)]
+    found = [*_files(plan, again), *_parents(plan), *closed(plan), *_key(plan.root, site), *_state(plan.root)]
     if conf is not None:
         found += [*_lines(plan), *_globs(plan.root, conf), *_timeouts(conf)]
     found += [Finding(plan.scheduler, note, "", note=True) for note in plan.notes]
@@ -60,21 +61,38 @@ def _files(plan: Plan, again: str) -> Iterator[Finding]:
             yield Finding(entry.path, "is no longer needed", f"mingle hooks uninstall {plan.scheduler}, then {again}")
 
 
+def closed(plan: Plan) -> Iterator[Finding]:
+    """Find directories that keep users from the TaskProlog: Slurm then cancels every task of every job."""
+    paths = [file.entry.path for file in plan.files if file.entry.name.startswith("taskprolog")]
+    for place, status in _above(plan.root, paths):
+        if status.st_mode & _ALL_ENTER != _ALL_ENTER:
+            what = f"is closed to users (mode {stat.S_IMODE(status.st_mode):04o}), so every task fails"
+            yield Finding(place, what, f"chmod a+x {place}")
+
+
 def _parents(plan: Plan) -> Iterator[Finding]:
     """Look at all directories above the files: who can write one of them can put another file there."""
+    for place, status in _above(plan.root, [file.entry.path for file in plan.files]):
+        if status.st_mode & _OTHERS_WRITE:
+            mode = stat.S_IMODE(status.st_mode)
+            yield Finding(place, f"can be written by others (mode {mode:04o})", f"chmod go-w {place}")
+        if status.st_uid not in {0, files.owner()}:
+            yield Finding(place, f"belongs to uid {status.st_uid}", f"chown 0 {place}")
+
+
+def _above(root: str, paths: list[str]) -> Iterator[tuple[str, os.stat_result]]:
+    """Yield each directory above these files, as far as they are there."""
     parents = set()
-    for file in plan.files:
-        place = os.path.dirname(file.entry.path)
+    for path in paths:
+        place = os.path.dirname(path)
         while place not in parents and place != "/":
             parents.add(place)
             place = os.path.dirname(place)
     for place in sorted(parents):
         try:
-            mode = os.stat(plan.root + place).st_mode
+            yield place, os.stat(root + place)
         except FileNotFoundError:
             continue
-        if mode & _OTHERS_WRITE:
-            yield Finding(place, f"can be written by others (mode {stat.S_IMODE(mode):04o})", f"chmod go-w {place}")
 
 
 def _key(root: str, site: Site) -> Iterator[Finding]:
@@ -125,8 +143,8 @@ def _globs(root: str, conf: SlurmConf) -> Iterator[Finding]:
 
 
 def _timeouts(conf: SlurmConf) -> Iterator[Finding]:
-    """Root's hooks take 12 s at the very worst (_run.sh.j2), so Slurm's must not be shorter."""
+    """Root's hooks take 6 s at the very worst (_run.sh.j2), so Slurm's must not be shorter."""
     for key in ("PrologTimeout", "EpilogTimeout", "PrologEpilogTimeout"):
         value = conf.one(key)
-        if value.isdigit() and 0 < int(value) < 20:  # noqa: PLR2004 -- s: ours, and some for the site's own
+        if value.isdigit() and 0 < int(value) < 15:  # noqa: PLR2004 -- s: ours, and some for the site's own
             yield Finding(f"{conf.path}", f"has {key}={value} (s)", f"{key}=60, or no such line")

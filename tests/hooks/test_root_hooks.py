@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
-import hmac
 import os
 import re
-import signal
 import subprocess
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import pytest
+from on_host import JOB, SITE_KEY, key_of, run, with_hooks
 from rendered import SHELLS, SITES, environ, recorded, shell
 
 from mingle_hooks.install.hook import HOOKS, hook
@@ -24,47 +21,11 @@ if TYPE_CHECKING:
 
     from cluster.hosts import Host, Hosts
 
-SITE_KEY = "36" * 16 + "5c" * 8 + "00ff" * 4
-JOB = {
-    "SLURM_JOB_ID": "7",
-    "SLURM_JOB_UID": "61001",
-    "SLURM_CLUSTER_NAME": "lab",
-    "SLURM_JOB_RESTART_COUNT": "0",
-}
-
 
 @pytest.fixture
 def host(hosts: Callable[..., Hosts]) -> Host:
     """Give a host with a /run of its own, the site's key and every hook of a plain site."""
-    found = hosts(1)[0]
-    found.write("/etc/mingle/key", SITE_KEY + "\n", mode=0o400)
-    for each in HOOKS:
-        if each.template.endswith(".sh.j2"):
-            found.write(f"/etc/mingle/hooks/{each.scheduler}/{each.name}", render(each, Site()), mode=0o755)
-    return found
-
-
-def run(host: Host, name: str, *argv: str, env: dict[str, str] | None = None, command: tuple[str, ...] = ()) -> None:
-    """Run a hook as its scheduler would, with no PATH and nothing but what is given; it succeeds and says nothing.
-
-    What it leaves running in its process group is ended, as slurmd does.
-    """
-    given = [f"{key}={value}" for key, value in (JOB if env is None else env).items()]
-    script = f"/etc/mingle/hooks/{name}"
-    process = host.popen(["env", "-i", *given, *command, script, *argv], cwd="/")
-    try:
-        out, err = process.communicate(timeout=60)
-    finally:
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.communicate()
-    assert (process.returncode, out, err) == (0, "", "")
-
-
-def key_of(job: str, uid: str = "61001", restarts: str = "0", cluster: str = "lab") -> str:
-    """Return the job's key as Python makes it."""
-    text = f"mingle job key 1|cluster|{cluster}|{job}|{uid}|{restarts}"
-    return hmac.new(bytes.fromhex(SITE_KEY), text.encode(), hashlib.sha256).hexdigest()
+    return with_hooks(hosts(1)[0])
 
 
 @pytest.mark.parametrize("name", SHELLS)
@@ -267,7 +228,7 @@ BREAKABLE = ("stat", "mkdir", "chown", "mv", "sha256sum", "rm", "logger", "timeo
 
 @pytest.mark.parametrize(("tool", "how"), [*((tool, "fails") for tool in BREAKABLE), ("stat", "hangs")])
 def test_a_tool_that_is_broken_is_no_failure(host: Host, tool: str, how: str) -> None:
-    """Whichever program of the system is broken, the hooks end with status 0 and leave nothing half made."""
+    """Whichever program of the system is broken, the hooks end with status 0, and a user gets a whole directory or none."""
     text = "#!/bin/sh\nexit 3\n" if how == "fails" else "#!/bin/sh\nexec sleep 600\n"
     where = host.run(["sh", "-c", f"command -v {tool}"], check=True).stdout.strip()
     host.write("/run/broken", text, mode=0o755)
@@ -276,7 +237,9 @@ def test_a_tool_that_is_broken_is_no_failure(host: Host, tool: str, how: str) ->
     run(host, "slurm/epilog")
     host.run(["umount", where], check=True)
     place = host.outside("/run/mingle/7")
-    assert not place.exists() or (place.stat().st_uid, place.stat().st_mode & 0o777) == (61001, 0o700)
+    # Where the hook was ended half-way, by its scheduler, the directory is root's alone until the next one.
+    assert not place.exists() or place.stat().st_uid in (0, 61001)
+    assert not place.exists() or place.stat().st_mode & 0o777 == 0o700
 
 
 def test_a_thousand_hooks_in_parallel(host: Host) -> None:

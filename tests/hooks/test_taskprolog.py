@@ -162,7 +162,11 @@ def test_what_the_user_set_stays(script: Path) -> None:
     """The user's variables are not printed, and the others fit to them."""
     user = {"MASTER_ADDR": "10.0.0.9", "MASTER_PORT": "1234"}
     found = exported(script, {**ONE_EACH, **user}, SH)
-    assert not found.keys() & {"MASTER_ADDR", "MASTER_PORT", "MINGLE_ID"}
+    assert not found.keys() & {"MASTER_ADDR", "MASTER_PORT"}
+    assert not {"MASTER_ADDR", "MASTER_PORT"} & set(found["MINGLE_EXPORTS"].split())
+    assert (
+        found["MINGLE_ID"] == exported(script, ONE_EACH, SH)["MINGLE_ID"]
+    )  # so that `mingle env` knows whose the others are
     assert (found["PET_MASTER_ADDR"], found["PET_MASTER_PORT"]) == ("10.0.0.9", "1234")
 
 
@@ -196,6 +200,20 @@ def test_what_the_user_changed_meanwhile_is_the_users(script: Path) -> None:
     found = exported(script, {**STEP, **batch, "MASTER_ADDR": "mine"}, SH)
     assert "MASTER_ADDR" not in found
     assert found["MASTER_PORT"] != batch["MASTER_PORT"]
+    assert "MASTER_ADDR" not in found["MINGLE_EXPORTS"].split()
+
+
+@pytest.mark.parametrize("name", SHELLS)
+def test_what_mingle_env_exported_is_still_known_as_its_own(script: Path, name: str) -> None:
+    """`mingle env` lists names without values; they stay listed, and nothing that is no name does."""
+    listed = "MASTER_ADDR WORLD_SIZE x $(id) a=b * MINGLE_EXPORTS"
+    earlier = {"MASTER_ADDR": "10.0.0.1", "WORLD_SIZE": "9", "MINGLE_EXPORTS": listed}
+    found = exported(script, {**STEP, **earlier}, shell(name))
+    names = [word for word in found["MINGLE_EXPORTS"].split() if "=" not in word]
+    assert {"MASTER_ADDR", "WORLD_SIZE", "NODE_RANK"} < set(names)
+    assert len(names) == len(set(names))
+    assert not {"x", "$(id)", "*"} & set(names)
+    assert "MASTER_ADDR" not in found
 
 
 def test_a_leftover_is_unset_where_nothing_is_added(script: Path) -> None:

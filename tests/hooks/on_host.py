@@ -1,0 +1,57 @@
+"""What the tests of root's hooks share: hooks on a host, run as their scheduler would, and the key they shall make."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import hmac
+import os
+import signal
+from typing import TYPE_CHECKING
+
+from mingle_hooks.install.hook import HOOKS
+from mingle_hooks.install.site import Site
+from mingle_hooks.install.text import render
+
+if TYPE_CHECKING:
+    from cluster.hosts import Host
+
+SITE_KEY = "36" * 16 + "5c" * 8 + "00ff" * 4  # the octets that HMAC's pads turn into NUL, and others
+JOB = {
+    "SLURM_JOB_ID": "7",
+    "SLURM_JOB_UID": "61001",
+    "SLURM_CLUSTER_NAME": "lab",
+    "SLURM_JOB_RESTART_COUNT": "0",
+}
+
+
+def with_hooks(host: Host) -> Host:
+    """Put the site's key and every hook of a plain site on a host."""
+    host.write("/etc/mingle/key", SITE_KEY + "\n", mode=0o400)
+    for each in HOOKS:
+        if each.template.endswith(".sh.j2"):
+            host.write(f"/etc/mingle/hooks/{each.scheduler}/{each.name}", render(each, Site()), mode=0o755)
+    return host
+
+
+def run(host: Host, name: str, *argv: str, env: dict[str, str] | None = None, command: tuple[str, ...] = ()) -> None:
+    """Run a hook as its scheduler would, with no PATH and nothing but what is given; it succeeds and says nothing.
+
+    What it leaves running in its process group is ended, as slurmd does.
+    """
+    given = [f"{key}={value}" for key, value in (JOB if env is None else env).items()]
+    script = f"/etc/mingle/hooks/{name}"
+    process = host.popen(["env", "-i", *given, *command, script, *argv], cwd="/")
+    try:
+        out, err = process.communicate(timeout=60)
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+    assert (process.returncode, out, err) == (0, "", "")
+
+
+def key_of(job: str, uid: str = "61001", restarts: str = "0", cluster: str = "lab") -> str:
+    """Return the job's key as Python makes it."""
+    text = f"mingle job key 1|cluster|{cluster}|{job}|{uid}|{restarts}"
+    return hmac.new(bytes.fromhex(SITE_KEY), text.encode(), hashlib.sha256).hexdigest()

@@ -1,0 +1,81 @@
+"""What the tests of hooks on a real Slurm share: installing them, showing what tasks see, looking at the nodes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import subprocess
+
+    from cluster.slurm import SlurmCluster
+
+PROJECT = Path(__file__).parent.parent.parent
+SITE_KEY = "36" * 16 + "5c" * 8 + "00ff" * 4  # the octets that HMAC's pads turn into NUL, and others
+MINGLE_HOOKS = ["mingle", "hooks"]
+SHOW = "/home/alice/show.py"
+SHOW_TEXT = """
+import json, os, sys
+names = ["MASTER_ADDR", "MASTER_PORT", "NNODES", "NODE_RANK", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE",
+         "SLURM_PROCID", "SLURMD_NODENAME", "MINGLE_ID"]
+names += sorted(n for n in os.environ if n.startswith("PET_"))
+print(json.dumps({n: os.environ.get(n) for n in names}), flush=True)
+"""
+# Plain torch.distributed, as a user would write it: all from the environment, and a sum that needs everybody.
+TRAIN = "/home/alice/train.py"
+TRAIN_TEXT = """
+import os, torch, torch.distributed as dist
+dist.init_process_group("gloo")
+total = torch.tensor([float(dist.get_rank() + 1)])
+dist.all_reduce(total)
+os.write(1, f"rank {dist.get_rank()} of {dist.get_world_size()} sum {total.item():.0f}\\n".encode())
+dist.destroy_process_group()
+"""
+
+
+def installed(slurm: SlurmCluster, *more: str, before: tuple[str, ...] = (), key: str = SITE_KEY) -> list[str]:
+    """Install the hooks on all hosts (they share /etc), let Slurm use the lines that install prints, return them.
+
+    `before` are lines of slurm.conf of the site's own, to be seen by install; `more` are added to its lines.
+    """
+    host = slurm.controller
+    host.write("/etc/mingle/key", key + "\n", mode=0o400)
+    if before:
+        slurm.reconfigure(*before)
+    done = host.run([*MINGLE_HOOKS, "install", "slurm", "--yes"], check=True)
+    lines = [line.partition(" ")[0] for line in done.stdout.splitlines() if "=/" in line or "Flags=" in line]
+    assert [line.partition("=")[0] for line in lines] == ["Prolog", "Epilog", "TaskProlog", "PrologFlags"]
+    slurm.reconfigure(*lines, *more)
+    host.write(SHOW, SHOW_TEXT)
+    host.write(TRAIN, TRAIN_TEXT)
+    return lines
+
+
+def uninstalled(slurm: SlurmCluster) -> None:
+    """Take the hooks and all that tests put beside them away again."""
+    slurm.cancel_all()
+    slurm.reconfigure()
+    slurm.controller.run([*MINGLE_HOOKS, "uninstall", "slurm", "--yes"], check=True)
+    slurm.controller.run(["rm", "-rf", "/etc/mingle", SHOW, TRAIN], check=True)
+    for each in slurm.hosts:
+        each.run(["rm", "-rf", "/run/mingle"], check=True)
+
+
+def shown(done: subprocess.CompletedProcess[str]) -> list[dict[str, str | None]]:
+    """Return what every task saw, in rank order."""
+    assert done.returncode == 0, done.stderr
+    found = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    return sorted(found, key=lambda seen: int(seen["SLURM_PROCID"]))
+
+
+def all_idle(slurm: SlurmCluster) -> None:
+    """Fail unless every node is idle and takes a job."""
+    slurm.wait_idle()
+    assert set(slurm.sinfo().values()) == {"idle"}
+
+
+def nothing_left(slurm: SlurmCluster) -> None:
+    """Fail unless every node is idle and the last Epilog has left nothing below /run/mingle."""
+    all_idle(slurm)
+    slurm.until(lambda: not any(list(h.outside("/run/mingle").iterdir()) for h in slurm.hosts), "empty /run/mingle")

@@ -1,0 +1,186 @@
+"""A power cut before any change that install or uninstall makes: the old state or the new one, and a way on."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import pytest
+from power_cut import CUT
+
+from mingle_hooks.install import files
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+INJECTOR = Path(__file__).with_name("power_cut.py")
+TORQUE = "var/spool/torque/mom_priv"
+HOOKS = "/etc/mingle/hooks/slurm"
+# With a directory of Prologs, and an Epilog and a TaskProlog of the site's own; as it was, and as install wants it.
+SLURM_BEFORE = "Prolog=/etc/slurm/prolog.d/*\nEpilog=/opt/epilog\nTaskProlog=/opt/task\n"
+SLURM_AFTER = (
+    f"Prolog=/etc/slurm/prolog.d/*\nEpilog={HOOKS}/epilog\nTaskProlog={HOOKS}/taskprolog-all\nPrologFlags=Alloc\n"
+)
+SITES_OWN = (
+    "etc/slurm/prolog.d/50-site",
+    "opt/epilog",
+    "opt/task",
+    f"{TORQUE}/prologue",
+    f"{TORQUE}/epilogue.parallel",
+)
+Tree = dict[str, tuple[int, str]]
+
+
+class Case(NamedTuple):
+    """What is done to which state: the commands that lead to it, and the one that is cut."""
+
+    scheduler: str
+    first: tuple[str, ...]  # commands; "settings" changes a setting that stands in every hook
+    command: str
+
+
+CASES = {
+    "slurm, install": Case("slurm", (), "install"),
+    "slurm, install other settings": Case("slurm", ("install", "settings"), "install"),
+    "slurm, uninstall": Case("slurm", ("install",), "uninstall"),
+    "torque, install": Case("torque", (), "install"),
+    "torque, install other settings": Case("torque", ("install", "settings"), "install"),
+    "torque, uninstall": Case("torque", ("install",), "uninstall"),
+}
+
+
+def mingle(root: Path, case: Case, command: str, cut: int = 1_000_000) -> int:
+    """Run a command of `mingle hooks` below root, with a cut before its change number `cut`; return its status."""
+    yes = [] if command == "verify" else ["--yes"]
+    argv = [sys.executable, "-B", INJECTOR, root, str(cut), "hooks", command, case.scheduler, "--root", root, *yes]
+    done = subprocess.run(list(map(str, argv)), capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode in {0, 1, CUT}, done.stderr
+    return done.returncode
+
+
+def made(root: Path, case: Case) -> Path:
+    """Make a node image in the state in which the case begins."""
+    for path in SITES_OWN:
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / path).write_text(f"#!/bin/sh\n# {path}\n")
+        (root / path).chmod(0o700)
+    (root / "etc/slurm/slurm.conf").write_text(SLURM_BEFORE)
+    for command in case.first:
+        if command == "settings":
+            (root / "etc/mingle/mingle.toml").write_text(
+                'host_suffix = "-ib"\nport_range = "21000-22000"\n'
+                '[hooks]\npartitions = ["one"]\ncluster = "other"\nopt_in = "please"\n'
+            )
+        else:
+            assert mingle(root, case, command) == 0
+    return root
+
+
+def tree(root: Path) -> Tree:
+    """Return all files and directories but unfinished files: path -> mode and content."""
+    found = {}
+    for path in sorted(root.rglob("*")):
+        if not path.name.startswith(files.TEMPORARY):
+            found[str(path.relative_to(root))] = (path.stat().st_mode, path.read_text() if path.is_file() else "")
+    return found
+
+
+def unfinished(root: Path) -> list[str]:
+    """Return the files that a cut left half written."""
+    return [path.name for path in root.rglob(files.TEMPORARY + "*")]
+
+
+def cuts(tmp_path: Path, case: Case) -> Iterator[Path]:
+    """Yield a root after every cut that is possible, each in the same place."""
+    start, root = made(tmp_path / "start", case), tmp_path / "root"
+    for cut in range(1000):
+        shutil.copytree(start, root, symlinks=True)
+        if mingle(root, case, case.command, cut) != CUT:
+            assert cut > 8, "the injector saw next to no changes"
+            shutil.rmtree(root)
+            return
+        yield root
+        shutil.rmtree(root)
+
+
+@pytest.fixture(params=CASES)
+def case(request: pytest.FixtureRequest) -> Case:
+    """Give each case."""
+    return CASES[request.param]
+
+
+def undisturbed(tmp_path: Path, case: Case, *commands: str) -> Tree:
+    """Return the tree that the case begins with, after these commands."""
+    root = made(tmp_path / "-".join(["undisturbed", *commands]), case)
+    for command in commands:
+        mingle(root, case, command)
+    return tree(root)
+
+
+def test_a_cut_leaves_the_old_or_the_new_and_the_same_command_completes_it(tmp_path: Path, case: Case) -> None:
+    """Every file is whole, old or new; none that is in both is missing; once more, and all is as without the cut."""
+    before, after = undisturbed(tmp_path, case), undisturbed(tmp_path, case, case.command)
+    assert before != after
+    for root in cuts(tmp_path, case):
+        now = tree(root)
+        assert not [path for path in now if now[path] not in (before.get(path), after.get(path))]
+        assert not (before.keys() & after.keys()) - now.keys()
+        assert mingle(root, case, case.command) == 0
+        assert tree(root) == after
+        assert unfinished(root) == []
+
+
+@pytest.mark.parametrize("scheduler", ["slurm", "torque"])
+def test_after_a_cut_install_can_be_taken_back(tmp_path: Path, scheduler: str) -> None:
+    """Uninstalling after a first installation that was cut gives back what was there, with at most a copy more.
+
+    A copy that no manifest tells of is never removed: nobody knows whether the site has another.
+    """
+    case = CASES[f"{scheduler}, install"]
+    before = undisturbed(tmp_path, case)
+    for root in cuts(tmp_path, case):
+        assert mingle(root, case, "uninstall") == 0
+        now = tree(root)
+        assert {path: now[path] for path in now if not path.startswith("etc/mingle")} == before
+        copies = [text for path, (mode, text) in now.items() if path.startswith("etc/mingle") and stat.S_ISREG(mode)]
+        assert set(copies) <= {text for _, text in before.values()}
+        assert unfinished(root) == []
+
+
+@pytest.mark.parametrize("scheduler", ["slurm", "torque"])
+def test_verify_tells_the_truth_after_a_cut(tmp_path: Path, scheduler: str) -> None:
+    """It is content when all is installed, and only then."""
+    case = CASES[f"{scheduler}, install"]
+    after = undisturbed(tmp_path, case, "install")
+    told = set()
+    for root in cuts(tmp_path, case):
+        is_whole = tree(root) == after
+        (root / "etc/slurm/slurm.conf").write_text(SLURM_AFTER)
+        assert mingle(root, case, "verify") == (0 if is_whole else 1)
+        told.add(is_whole)
+    (tmp_path / "undisturbed-install/etc/slurm/slurm.conf").write_text(SLURM_AFTER)
+    assert mingle(tmp_path / "undisturbed-install", case, "verify") == 0
+
+
+def test_every_file_is_on_disk_before_it_has_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each file is brought to disk before its renaming, and after it the directory, and every directory that is new."""
+    done: list[tuple[str, str]] = []
+
+    def path_of(descriptor: int) -> str:
+        return os.readlink(f"/proc/self/fd/{descriptor}")
+
+    real = {name: getattr(os, name) for name in ("fsync", "rename", "mkdir")}
+    monkeypatch.setattr(os, "fsync", lambda fd: (done.append(("fsync", path_of(fd))), real["fsync"](fd)))
+    monkeypatch.setattr(os, "rename", lambda a, b: (done.append(("rename", f"{a} {b}")), real["rename"](a, b)))
+    monkeypatch.setattr(os, "mkdir", lambda p, mode=0o777: (done.append(("mkdir", p)), real["mkdir"](p, mode)))
+    files.write(f"{tmp_path}/a/b/c", "text", 0o755)
+    temporary = f"{tmp_path}/a/b/{files.TEMPORARY}c"
+    assert done == [
+        ("mkdir", f"{tmp_path}/a"), ("fsync", str(tmp_path)), ("mkdir", f"{tmp_path}/a/b"), ("fsync", f"{tmp_path}/a"),
+        ("fsync", temporary), ("rename", f"{temporary} {tmp_path}/a/b/c"), ("fsync", f"{tmp_path}/a/b"),
+    ]  # fmt: skip

@@ -1,0 +1,89 @@
+"""Hooks that a site has already: they go on as before beside ours, with their output and their status."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from hooked_slurm import all_idle, installed, uninstalled
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from cluster.slurm import SlurmCluster
+
+SHOW = ("/bin/sh", "-c", "echo $SLURM_PROCID $MASTER_ADDR ${SITE-none} ${MORE-none}")
+LINE = '#!/bin/sh\necho "{} $SLURM_JOB_ID $SLURM_JOB_UID $# $PATH" >>/run/site.{}\nexit {}\n'
+
+
+@pytest.fixture
+def site(slurm: SlurmCluster) -> Iterator[SlurmCluster]:
+    """Give the shared Slurm, and take away afterwards what the test installed and wrote."""
+    yield slurm
+    for host in slurm.hosts:
+        slurm.controller.run(["scontrol", "update", f"nodename={host.name}", "state=resume"])
+        host.run(["sh", "-c", "rm -f /run/site.*"], check=True)
+    uninstalled(slurm)
+    slurm.controller.run(["sh", "-c", "rm -rf /etc/slurm/task_prolog.d /etc/slurm/*.d /etc/slurm/site.*"], check=True)
+
+
+def written(slurm: SlurmCluster, name: str, text: str) -> str:
+    """Write a program of the site's own and return its path."""
+    slurm.controller.write(f"/etc/slurm/{name}", text, mode=0o755)
+    return f"/etc/slurm/{name}"
+
+
+def test_a_sites_task_prologs_run_after_ours(site: SlurmCluster) -> None:
+    """Its TaskProlog and the programs of its task_prolog.d export too, and theirs win."""
+    written(site, "task_prolog.d/10-first", "#!/bin/sh\necho export MORE=$MASTER_ADDR.first\n")
+    written(site, "task_prolog.d/20-second", "#!/bin/sh\necho export MASTER_ADDR=theirs\necho print from the site\n")
+    written(site, "task_prolog.d/README", "not a program\n")
+    site.controller.run(["chmod", "0644", "/etc/slurm/task_prolog.d/README"], check=True)
+    own = written(site, "site.task", "#!/bin/bash\necho export SITE=site\n")
+    lines = installed(site, before=(f"TaskProlog={own}",))
+    assert "TaskProlog=/etc/mingle/hooks/slurm/taskprolog-all" in lines
+    done = site.srun("-N2", *SHOW, user="alice")
+    assert sorted(done.stdout.splitlines()) == [
+        "0 theirs site .first", "1 theirs site .first", "from the site", "from the site",
+    ]  # fmt: skip
+    all_idle(site)
+
+
+def test_a_task_prolog_of_the_sites_that_fails_cancels_the_task(site: SlurmCluster) -> None:
+    """As without ours: its status is Slurm's business."""
+    own = written(site, "site.task", "#!/bin/sh\nexit 7\n")
+    installed(site, before=(f"TaskProlog={own}",))
+    done = site.srun("-N1", *SHOW, user="alice")
+    assert (done.returncode != 0, done.stdout) == (True, "")
+    all_idle(site)
+
+
+@pytest.mark.parametrize("way", ["one program", "a directory"])
+def test_a_sites_prolog_and_epilog_run_beside_ours(site: SlurmCluster, way: str) -> None:
+    """Once a node each, with the environment of Slurm's, after ours or in the same directory."""
+    names = ("site.{}", "{}") if way == "one program" else ("{}.d/50-site", "{}.d/*")
+    before = []
+    for key in ("prolog", "epilog"):
+        path = written(site, names[0].format(key), LINE.format(key, key, 0))
+        before.append(f"{key}={path if way == 'one program' else '/etc/slurm/' + names[1].format(key)}")
+    installed(site, before=tuple(line.capitalize() for line in before))
+    done = site.srun("-N4", "/bin/sh", "-c", "echo $SLURM_JOB_ID; ls /run/mingle/$SLURM_JOB_ID/key", user="alice")
+    assert done.stdout.count("/key") == 4, done.stderr
+    job = done.stdout.split()[0]
+    all_idle(site)
+    for host in site.hosts:
+        for key in ("prolog", "epilog"):
+            text = host.outside(f"/run/site.{key}").read_text().split()
+            assert text[:4] == [key, job, "61001", "0"]
+            assert text.count(key) == 1
+
+
+def test_a_prolog_of_the_sites_that_fails_drains_as_before(site: SlurmCluster) -> None:
+    """A site's health check that takes a bad node out of service still does, with ours before it."""
+    text = '#!/bin/sh\n[ "$SLURMD_NODENAME" != node2 ] || exit 3\n'
+    installed(site, before=(f"Prolog={written(site, 'site.prolog', text)}",))
+    job = site.submit("true", "-N1", "-w", "node2", "-o", "/dev/null", user="alice")
+    site.until(lambda: site.sinfo()["node2"].startswith("drain"), "a drained node2")
+    site.controller.run(["scancel", job], check=True)
+    assert site.srun("-N3", "-x", "node2", *SHOW, user="alice").stdout.count("node1") == 3
+    assert {name for name, state in site.sinfo().items() if state.startswith("drain")} == {"node2"}
