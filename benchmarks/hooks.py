@@ -1,58 +1,112 @@
-"""What the hooks cost on a real Slurm: srun with each against without, in turn, medians.
+"""What the hooks cost on a real Slurm: srun with each against without, one after the other, medians of the differences.
 
-On one host, as every node of a cluster has processors of its own; and on four, which share this machine's.
+Each case has a node of its own, whose slurmd has its own settings, so that a job on each takes its turn within the
+same second, whatever else the machine does. The nodes have a system log, as nodes have.
 """
 
 from __future__ import annotations
 
 import statistics
 import sys
+import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 
 from cluster.hosts import Hosts
-from cluster.slurm import SlurmCluster
+from cluster.slurm import CONF, LOGS, SlurmCluster, conf
+
+if TYPE_CHECKING:
+    from cluster.host import Host
 
 DIRECTORY = "/etc/mingle/hooks/slurm"
-ROUNDS, RUNS = 4, 8
-NODES = (1, 4)
-# Alloc by itself costs most: srun then asks the controller every 0.1 s or so whether the Prologs have ended.
+ROUNDS, TURNS = 12, 6
+NONE = "no hooks"
 CASES = {
-    "no hooks": (),
-    "TaskProlog=/bin/true": ("TaskProlog=/bin/true",),
-    "TaskProlog of mingle": (f"TaskProlog={DIRECTORY}/taskprolog",),
-    "Prolog=/bin/true": ("Prolog=/bin/true",),
-    "Prolog of mingle": (f"Prolog={DIRECTORY}/prolog",),
-    "Alloc, no Prolog": ("PrologFlags=Alloc",),
-    "Alloc, Prolog=/bin/true": ("PrologFlags=Alloc", "Prolog=/bin/true"),
-    "Alloc, Prolog of mingle": ("PrologFlags=Alloc", f"Prolog={DIRECTORY}/prolog"),
+    NONE: "",
+    "TaskProlog=/bin/true": "TaskProlog=/bin/true",
+    "TaskProlog of mingle": f"TaskProlog={DIRECTORY}/taskprolog",
+    "Prolog=/bin/true": "Prolog=/bin/true",
+    "Prolog of mingle": f"Prolog={DIRECTORY}/prolog",
 }
+# Alloc by itself costs most: srun then asks the controller every 0.1 s or so whether the Prologs have ended.
+FLAGS = {"": (), "Alloc, ": ("PrologFlags=Alloc",)}
+RELOAD_S = 1.0
+OWN_CONF = "/run/slurm.conf"
+# /dev of this host alone, with a system log that is read.
+NEW_DEV = """
+new=/run/dev; mkdir $new; mount -t tmpfs -o mode=0755 none $new
+for name in null zero full random urandom tty ptmx fd stdin stdout stderr; do cp -a /dev/$name $new; done
+mkdir $new/pts $new/shm; mount --bind /dev/pts $new/pts; mount --rbind $new /dev
+"""
+LOG = """
+import socket
+log = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+log.bind("/dev/log")
+while True:
+    log.recv(65536)
+"""
 
 
 def figures() -> dict[str, dict[str, float]]:
-    """Return, for each case and number of nodes, the median and the least milliseconds of srun."""
-    taken: dict[tuple[int, str], list[float]] = {(nodes, name): [] for nodes in NODES for name in CASES}
-    with Hosts(4) as hosts, SlurmCluster(hosts) as slurm:
-        host = slurm.controller
-        host.write("/etc/mingle/key", "ab" * 32 + "\n", mode=0o400)
-        host.run(["mingle", "hooks", "install", "slurm", "--yes"], check=True)
-        # The clock is read on the host, so that the way into it does not count.
-        once = "a=$(date +%s%N); srun -N{} /bin/true; b=$(date +%s%N); echo $((b - a))"
-        for _ in range(ROUNDS):
-            for name, lines in CASES.items():
-                slurm.reconfigure(*lines)
-                for nodes in NODES:
-                    for run in range(RUNS + 1):
-                        argv = ["/bin/sh", "-c", once.format(nodes)]
-                        done = host.run(argv, user="alice", check=True)
-                        if run:  # the first one finds cold caches
-                            taken[nodes, name].append(int(done.stdout) / 1e6)
+    """Return, for each case, the median milliseconds of srun and of its difference from the case without hooks."""
     found = {}
-    for (nodes, name), times in taken.items():
-        found[f"-N{nodes} {name}"] = {"median ms": statistics.median(times), "min ms": min(times)}
-        print(f"  -N{nodes} {name:26} median {statistics.median(times):6.1f} ms   least {min(times):6.1f} ms")
+    with Hosts(1 + len(CASES)) as hosts:
+        for host in hosts:
+            host.run(["/bin/sh", "-c", NEW_DEV], check=True)
+        logs = [host.popen([sys.executable, "-c", LOG]) for host in hosts]
+        try:
+            with SlurmCluster(hosts) as slurm:
+                slurm.controller.write("/etc/mingle/key", "ab" * 32 + "\n", mode=0o400)
+                slurm.controller.run(["mingle", "hooks", "install", "slurm", "--yes"], check=True)
+                for flags, lines in FLAGS.items():
+                    for name, figure in _of_cases(slurm, lines).items():
+                        found[flags + name] = figure
+                        print(f"  {flags + name:28}", ", ".join(f"{key} {ms:5.1f}" for key, ms in figure.items()))
+        finally:
+            for log in logs:
+                log.kill()
+                log.communicate()
     return found
+
+
+def _of_cases(slurm: SlurmCluster, flags: tuple[str, ...]) -> dict[str, dict[str, float]]:
+    slurm.reconfigure(*flags)
+    nodes = dict(zip(CASES, slurm.hosts[1:], strict=True))
+    for name, host in nodes.items():
+        _configure(slurm, host, *flags, CASES[name])
+    try:
+        rows = [row for _ in range(ROUNDS) for row in _round(slurm, [host.name for host in nodes.values()])]
+    finally:
+        for host in nodes.values():
+            host.run(["umount", CONF], check=True)
+    return {
+        name: {
+            "median ms": statistics.median(row[host.name] for row in rows),
+            "over no hooks ms": statistics.median(row[host.name] - row[nodes[NONE].name] for row in rows),
+        }
+        for name, host in nodes.items()
+    }
+
+
+def _configure(slurm: SlurmCluster, host: Host, *lines: str) -> None:
+    """Give one node settings of its own, over the file that all share."""
+    host.write(OWN_CONF, conf([each.name for each in slurm.hosts], slurm.cpus, lines))
+    host.run(["/bin/sh", "-c", f"mount --bind {OWN_CONF} {CONF} && kill -HUP $(cat {LOGS}/slurmd.pid)"], check=True)
+    time.sleep(RELOAD_S)
+
+
+def _round(slurm: SlurmCluster, nodes: list[str]) -> list[dict[str, float]]:
+    """Return the milliseconds of a job on each node, turn by turn; each turn begins with another node."""
+    turns = [nodes[turn % len(nodes) :] + nodes[: turn % len(nodes)] for turn in range(TURNS + 1)]
+    # The clock is read on the host, so that the way into it does not count.
+    once = "a=$(date +%s%N); srun -N1 -w {0} /bin/true; b=$(date +%s%N); echo {0} $((b - a))"
+    script = "\n".join(once.format(node) for turn in turns for node in turn)
+    said = slurm.controller.run(["/bin/sh", "-c", script], user="alice", check=True, timeout=120).stdout.split()
+    taken = [(node, int(ns) / 1e6) for node, ns in zip(said[::2], said[1::2], strict=True)]
+    each = [dict(taken[at : at + len(nodes)]) for at in range(0, len(taken), len(nodes))]
+    return each[1:]  # the first one finds cold caches
 
 
 if __name__ == "__main__":
