@@ -49,7 +49,8 @@ def enquire(environ: Mapping[str, str], options: Mapping[str, object]) -> Enquir
     """Return what is asked. Raises what settings and schedulers raise, and UsageError where they clash."""
     users = own(environ)
     settings = load(users, options)
-    facts = detect(users, socket.gethostname())
+    # PBS numbers tasks, but only who started them knows whether there is one for each slot.
+    facts = detect({**users, "MINGLE_SCOPE": settings.scope}, socket.gethostname())
     _check_scope(settings, facts)
     nodes = _nodes(settings, facts, users)
     slots, slots_from = _slots(settings, facts, users)

@@ -11,8 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from cluster import hosts as cluster_hosts
+from cluster import real_pbs as cluster_pbs
 from cluster import slurm as cluster_slurm
 from cluster.hosts import Hosts
+from cluster.lacks import skip_for_want_of
+from cluster.pbs import PbsStandIn
+from cluster.real_pbs import RealPbs
 from cluster.slurm import SlurmCluster
 
 if TYPE_CHECKING:
@@ -20,12 +24,6 @@ if TYPE_CHECKING:
 
 # A skip whose reason begins so is counted in the block at the end of the run.
 FOR_WANT_OF = "for want of "
-
-
-def skip_for_want_of(lacks: list[str]) -> None:
-    """Skip the test, loudly, when anything is lacking."""
-    if lacks:
-        pytest.skip(FOR_WANT_OF + ", ".join(lacks))
 
 
 @pytest.fixture
@@ -99,6 +97,56 @@ def settle(cluster: SlurmCluster) -> None:
     assert not unwell, f"the test left these nodes unwell: {unwell}\n{cluster.logs()}"
     left = cluster.strays()
     assert not left, f"the test left these running on its hosts: {left}"
+
+
+@pytest.fixture(scope="session")
+def real_pbs_session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealPbs]:
+    """Start one OpenPBS of four hosts for all tests that ask for `real_pbs`."""
+    skip_for_want_of(cluster_pbs.missing() + cluster_hosts.missing())
+    place = tmp_path_factory.getbasetemp()
+    place.chmod(0o755)  # so that every user reaches the tests' own directories in it
+    with Hosts(4, share=[place]) as made, RealPbs(made, place) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def real_pbs(real_pbs_session: RealPbs, tmp_path: Path) -> Iterator[RealPbs]:
+    """Give an OpenPBS of four free hosts with four CPUs each, shared by all tests, one after the other.
+
+    After the test its jobs are deleted. A test that leaves a host other than free, or a process running, fails.
+    """
+    tmp_path.chmod(0o1777)
+    real_pbs_session.place = tmp_path
+    yield real_pbs_session
+    unwell = real_pbs_session.unwell()
+    real_pbs_session.settle()
+    assert not unwell, f"the test left these nodes unwell: {unwell}\n{real_pbs_session.logs()}"
+    left = real_pbs_session.strays()
+    assert not left, f"the test left these running on its hosts: {left}"
+
+
+@pytest.fixture(scope="session", params=["stand-in", "real"])
+def real_or_none(request: pytest.FixtureRequest) -> RealPbs | None:
+    """Start the real PBS before the guard looks at what each test leaves behind."""
+    found: RealPbs | None = request.getfixturevalue("real_pbs_session") if request.param == "real" else None
+    return found
+
+
+@pytest.fixture
+def any_pbs(
+    request: pytest.FixtureRequest, real_or_none: RealPbs | None, tmp_path: Path
+) -> Iterator[Callable[..., PbsStandIn | RealPbs]]:
+    """Start a PBS of so many hosts: `any_pbs(3, slots=2)`, the stand-in and then the real one."""
+    with ExitStack() as stack:
+
+        def start(nodes: int, **options: Any) -> PbsStandIn | RealPbs:  # noqa: ANN401 whatever the stand-in takes
+            if real_or_none is None:
+                made = request.getfixturevalue("hosts")(nodes)
+                return stack.enter_context(PbsStandIn(made, tmp_path, nodes, **options))
+            cluster: RealPbs = request.getfixturevalue("real_pbs")
+            return cluster
+
+        yield start
 
 
 @pytest.fixture

@@ -64,13 +64,16 @@ def pbs_home(root: str) -> str:
 
 
 def _commands() -> tuple[Line, ...]:
-    """Return them in order; the backup first, and enabled only when all else is in place."""
+    """Return them in order; the backup first, and enabled only when all else is in place.
+
+    Carrying them out again changes nothing. `print hook` ends with 1 where there is no hook.
+    """
     settings = "event=execjob_launch", "alarm=10", "order=900"
     return tuple(
         Line(text)
         for text in (
-            f"qmgr -c 'print hook' > {_BACKUP}",
-            'qmgr -c "create hook mingle"',
+            f'[ -e {_BACKUP} ] || qmgr -c "print hook" > {_BACKUP} || :',
+            'qmgr -c "list hook mingle" >/dev/null 2>&1 || qmgr -c "create hook mingle"',
             'qmgr -c "set hook mingle enabled=false"',
             *(f'qmgr -c "set hook mingle {setting}"' for setting in settings),
             f'qmgr -c "import hook mingle application/x-python default {DIRECTORY}/mingle.py"',

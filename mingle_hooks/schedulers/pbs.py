@@ -5,7 +5,8 @@ Source: the PBS User's Guide (environment variables, pbsdsh, pbs_tmrsh) and reco
 The job script runs on the first host only, and its sisters run only what it starts there with
 pbs_tmrsh or pbsdsh. So in a job of several hosts the script does not take part (`is_batch`): waiting for
 sisters that it has still to start would hang. It starts one task on each host, its own included, and
-those meet; `step` is "" in all of them.
+those meet; `step` is "" in all of them. pbsdsh starts a task for each slot instead: with `--scope task` each of
+these has its place on its host, from PBS_TASKNUM.
 
 `restarts` is not told: a rerun job has the same variables, but another PBS_JOBCOOKIE.
 """
@@ -46,7 +47,10 @@ def facts(environ: Mapping[str, str], configuration: str = CONFIGURATION) -> Job
     path = read.long("hosts", "PBS_NODEFILE") or _kept_nodefile(read, job_id, configuration)
     slots = nodefile.read(path) if path else {}
     is_batch = len(slots) > 1 and node_rank in (0, None) and _is_script(read)
-    return of_slots(read, slots, job_id=job_id, node_rank=node_rank, is_batch=is_batch, scheduler="pbs")
+    found = of_slots(read, slots, job_id=job_id, node_rank=node_rank, is_batch=is_batch, scheduler="pbs")
+    if environ.get("MINGLE_SCOPE") != "task" or is_batch or found.local_count is None:
+        return found
+    return found._replace(local_rank=_local_rank(read, node_rank or 0, found.local_count, sum(slots.values())))
 
 
 def of_slots(
@@ -82,6 +86,19 @@ def of_slots(
         cookie=read.text("cookie", "PBS_JOBCOOKIE", pattern=COOKIE, secret=True),
         sources=read.sources,
     )
+
+
+def _local_rank(read: Variables, node_rank: int, local_count: int, slots: int) -> int | None:
+    """Return a task's place on its host, of those that one pbsdsh started, as they have numbers in a row.
+
+    The upper bits of PBS_TASKNUM are the host's, as many as the job's number of slots has; on the first host the
+    job script is task 1.
+    """
+    task = read.text("local_rank", "PBS_TASKNUM", pattern=TASK)
+    if task is None or len(task) < TASK_DIGITS:
+        return None
+    number = int(task, 16) & ((1 << (32 - slots.bit_length())) - 1)
+    return (number - (1 if node_rank else 2)) % local_count
 
 
 def _is_script(read: Variables) -> bool:

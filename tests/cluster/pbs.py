@@ -1,16 +1,20 @@
-"""A stand-in for OpenPBS on the test hosts, made from what a real one was recorded to do.
+"""A stand-in for OpenPBS on the test hosts, made from what a real one was recorded and seen to do.
 
 - The job script and every task get the recorded environment and nothing of their caller's: no PATH, a
   PBS_NODENUM, a hexadecimal PBS_TASKNUM, one PBS_JOBCOOKIE, and no PBS_NODEFILE in a task on the first host.
-- What a task writes goes to the job's output, not to the pbs_tmrsh that started it (pbs_demux).
-- pbs_tmrsh takes no signals for its task. qdel and the time limit send TERM to what runs on the first host,
-  and KILL after kill_delay; when the job script ends, the sessions of all tasks are killed, on every host.
+- pbs_tmrsh starts one task on a host, pbsdsh one for each line of the node file. In a job of several hosts a
+  task writes to a socket, whose other end is pbs_demux in the job's own session on the first host.
+- qdel and the time limit send TERM to what runs on the first host, and KILL after kill_delay. The TERM ends the
+  login shell that runs the script (so qdel's status is 271) and pbs_demux, so that tasks write into the void,
+  none can be started any more, and the end of one on the first host is not told. No other host is told anything.
+- When the job script ends, the sessions of all tasks are killed, on every host.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import secrets
 import signal
 import socket
@@ -23,27 +27,22 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from cluster.host import USERS
+from cluster.pbs_programs import PROGRAMS
+
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from types import TracebackType
 
     from typing_extensions import Self
 
-    from cluster.hosts import Host, Hosts
+    from cluster.host import Host
+    from cluster.hosts import Hosts
 
 RECORDED = Path(__file__).resolve().parents[1] / "data" / "recorded" / "openpbs-23.06.06"
 KILL_DELAY_S = 10.0  # PBS's own default
-TMRSH = """#!{python} -IS
-import json, os, socket, sys
-words = sys.argv[1:]
-while words and words[0].startswith("-"):
-    del words[: 2 if words[0] == "-l" else 1]
-if len(words) < 2 or not all(os.environ.get(n) for n in ("PBS_ENVIRONMENT", "PBS_JOBID", "PBS_NODEFILE")):
-    sys.exit(255)
-mom = socket.socket(socket.AF_UNIX)
-mom.connect({address!r})
-mom.sendall(json.dumps([os.environ["PBS_JOBID"], *words]).encode() + b"\\n")
-sys.exit(int(mom.makefile().readline() or "255"))
-"""
+OVER_WALLTIME = -29  # the status that pbs_mom gives then
+ASK_AGAIN_S = 0.1
 
 
 def recorded(name: str) -> dict[str, str]:
@@ -60,9 +59,17 @@ class Job:
     nodefile: Path
     output: Path
     environ: dict[str, str]  # what is the same in all of its processes
-    script: subprocess.Popen[str] | None = None
+    leader: subprocess.Popen[str] | None = None  # the login shell that runs the script
     tasks: list[tuple[int, subprocess.Popen[str]]] = field(default_factory=list)  # with the host's index
-    has_ended: bool = False
+    streams: list[socket.socket] = field(default_factory=list)  # pbs_demux's ends
+    limit: threading.Timer | None = None
+    was_told: bool = False  # TERM
+    was_over_limit: bool = False
+    over: threading.Event = field(default_factory=threading.Event)
+
+    def on_first(self) -> list[subprocess.Popen[str]]:
+        """Return what leads the job's process groups on its first host."""
+        return [*([self.leader] if self.leader else []), *(task for index, task in self.tasks if index == 0)]
 
 
 class PbsStandIn:
@@ -73,19 +80,22 @@ class PbsStandIn:
         self.lines = [host.name for host in self.hosts for _ in range(slots)]
         self.jobs: dict[str, Job] = {}
         self.address = str(place / "mom")
+        # Test hosts share /proc with those of tests at the same time, so that ids must not be the same.
+        self._first_id = secrets.randbelow(10**6)
         self._server = socket.socket(socket.AF_UNIX)
         self._threads: list[threading.Thread] = []
-        self._lock = threading.Lock()  # between the start of a task and the end of its job
+        self._lock = threading.Lock()  # between the start of a job or task and the end of its job
+        self._is_closed = False
 
     def __enter__(self) -> Self:
         (self.place / "bin").mkdir()
         (self.place / "aux").mkdir()
-        for name in ("pbs_tmrsh", "qsub"):
+        for name, text in PROGRAMS.items():
             file = self.place / "bin" / name
-            text = TMRSH.format(python=os.path.realpath(sys.executable), address=self.address)
-            file.write_text(text if name == "pbs_tmrsh" else '#!/bin/sh\ncat "$1" >>resubmitted\n')
+            file.write_text(text.format(python=os.path.realpath(sys.executable), address=self.address))
             file.chmod(0o755)
         self.hosts[0].write("/etc/pbs.conf", f"PBS_HOME={self.place}\n")
+        self.hosts[0].write("/etc/profile.d/pbs.sh", f"PATH=$PATH:{self.place}/bin\n")
         self._server.bind(self.address)
         Path(self.address).chmod(0o777)
         self._server.listen()
@@ -95,7 +105,9 @@ class PbsStandIn:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for job in self.jobs.values():
+        with self._lock:
+            self._is_closed = True
+        for job in list(self.jobs.values()):
             self._end(job)
         self._server.shutdown(socket.SHUT_RDWR)
         self._server.close()
@@ -112,81 +124,148 @@ class PbsStandIn:
                 asked = self._server.accept()[0]
             except OSError:
                 return  # closed
-            self._start(self._task, asked)
+            self._start(self._answer, asked)
 
-    def _task(self, asked: socket.socket) -> None:
-        with asked:
+    def _answer(self, asked: socket.socket) -> None:
+        with asked, suppress(BrokenPipeError, ConnectionResetError):  # the job's end is also that of who asked
             with asked.makefile() as file:
                 line = file.readline()
-            task = self._spawn(*json.loads(line)) if line else None  # none: it was killed before it could ask
-            if task is None:
-                return
-            status = task.wait()
-            with suppress(BrokenPipeError):  # the job's end was also that of the pbs_tmrsh that asked
-                asked.sendall(f"{status if status >= 0 else 256 - status}\n".encode())
+            if not line:
+                return  # killed before it could ask
+            job_id, what, *words = json.loads(line)
+            answers: dict[str, Callable[..., int | str | None]]
+            answers = {"lines": self._count, "spawn": self._task, "qsub": self._resubmit}
+            answer = answers[what](job_id, *words)
+            if answer is None:
+                self.jobs[job_id].over.wait(2 * KILL_DELAY_S)
+            else:
+                asked.sendall(f"{answer}\n".encode())
 
-    def _spawn(self, job_id: str, host: str, *argv: str) -> subprocess.Popen[str] | None:
-        """Start a task on a host of the job, unless the job has ended."""
-        job = self.jobs[job_id]
+    def _count(self, _: str) -> int:
+        return len(self.lines)
+
+    def _resubmit(self, _: str, script: str, cwd: str) -> str | None:
+        with suppress(RuntimeError):  # closed
+            return self.submit(Path(script).read_text(), cwd=cwd)
+        return None
+
+    def _task(self, job_id: str, line: int, argv: list[str]) -> int | None:
+        """Run a task to its end, and return its status; None where it is not told before the job's end."""
+        job, host = self.jobs[job_id], self.lines[line]
         index = [its.name for its in self.hosts].index(host)
         with self._lock:
-            if job.has_ended:
+            if job.over.is_set() or job.was_told:
                 return None
-            number = 2 + len(job.tasks)
+            number = 1 + sum(index == its for its, _ in job.tasks) + (index == 0)
+            bits = 32 - len(self.lines).bit_length()  # the rest of the number is the host's
             environ = recorded(f"tmrsh.0.ctl.node{min(index + 1, 2)}") | job.environ
-            environ |= {"PBS_NODENUM": str(index), "PBS_TASKNUM": f"{(index << 29) + number:08X}"}
+            environ |= {"PBS_NODENUM": str(index), "PBS_TASKNUM": f"{(index << bits) + number:08X}"}
             if "PBS_NODEFILE" in environ:
                 environ["PBS_NODEFILE"] = str(job.nodefile)
-            task = self._run(self.hosts[index], list(argv), environ, job)
+            task = self._run(self.hosts[index], argv, environ, job)
             job.tasks.append((index, task))
-        return task
+        status = task.wait()
+        if job.was_told and index == 0:
+            return None
+        return status if status >= 0 else 256 - status
 
     def _run(self, host: Host, argv: list[str], environ: dict[str, str], job: Job) -> subprocess.Popen[str]:
         words = ["env", "-i", *(f"{name}={value}" for name, value in environ.items()), *argv]
-        with job.output.open("a") as out:
-            return host.popen(words, user="alice", stdout=out, stderr=subprocess.STDOUT)
+        if job.leader is None or len(self.hosts) == 1:
+            with job.output.open("a") as out:
+                return host.popen(words, user="alice", stdout=out, stderr=subprocess.STDOUT, umask=0o077)
+        ours, its = socket.socketpair()
+        with its:
+            task = host.popen(words, user="alice", stdout=its, stderr=subprocess.STDOUT, umask=0o077)
+        job.streams.append(ours)
+        self._start(self._demux, ours, job.output)
+        return task
+
+    def _demux(self, stream: socket.socket, output: Path) -> None:
+        with stream, suppress(ConnectionResetError):
+            while data := stream.recv(65_536):
+                with output.open("ab") as out:
+                    out.write(data)
 
     def submit(self, script: str, *, cwd: str) -> str:
         """Start a job as alice and return its id."""
-        job_id = f"{len(self.jobs)}.ctl"
-        nodefile = self.place / "aux" / job_id
-        nodefile.write_text("".join(f"{line}\n" for line in self.lines))
-        file = self.place / f"{job_id}.SC"
-        file.write_text(script)
-        same = {"PBS_JOBID": job_id, "PBS_JOBCOOKIE": secrets.token_hex(16).upper(), "PBS_O_WORKDIR": cwd}
-        job = self.jobs[job_id] = Job(job_id, nodefile, self.place / f"{job_id}.out", same)
-        job.output.touch()
-        environ = recorded("job.0.ctl") | same
-        environ |= {"PBS_NODEFILE": str(nodefile), "PATH": f"{self.place}/bin:/usr/bin:/bin"}
-        job.script = self._run(self.hosts[0], ["bash", str(file)], environ, job)
+        with self._lock:
+            if self._is_closed:
+                raise RuntimeError("no more jobs")
+            job_id = f"{self._first_id + len(self.jobs)}.ctl"
+            same = {"PBS_JOBID": job_id, "PBS_JOBCOOKIE": secrets.token_hex(16).upper(), "PBS_O_WORKDIR": cwd}
+            same["TMPDIR"] = f"/var/tmp/pbs.{job_id}"  # noqa: S108 -- where PBS has it
+            job = Job(job_id, self.place / "aux" / job_id, self.place / f"{job_id}.out", same)
+            self.jobs[job_id] = job
+            job.output.touch()
+            job.nodefile.write_text("".join(f"{line}\n" for line in self.lines))
+            file = self.place / f"{job_id}.SC"
+            file.write_text(script)
+            for host in self.hosts:
+                directory = host.outside(same["TMPDIR"])
+                directory.mkdir(mode=0o700)
+                os.chown(directory, USERS["alice"], USERS["alice"])
+            environ = recorded("job.0.ctl") | same
+            environ |= {"PBS_NODEFILE": str(job.nodefile), "PATH": f"/usr/bin:/bin:{self.place}/bin"}
+            job.leader = self._run(self.hosts[0], ["bash", "-c", 'bash "$0"; exit $?', str(file)], environ, job)
+            if match := re.search(r"^#PBS -l walltime=(\d+):(\d+):(\d+)$", script, re.MULTILINE):
+                hours, minutes, seconds = map(int, match.groups())
+                job.limit = threading.Timer(seconds + 60 * (minutes + 60 * hours), self._overrun, [job])
+                job.limit.start()
         return job_id
 
+    def next(self, job_id: str, seconds: float = 60.0) -> str:
+        """Wait for the job that was given in after this one, and return its id."""
+        number = int(job_id.partition(".")[0]) + 1
+        deadline = time.monotonic() + seconds
+        while f"{number}.ctl" not in self.jobs:
+            assert time.monotonic() < deadline, f"no job after {job_id}:\n{self.output(job_id)}"
+            time.sleep(ASK_AGAIN_S)
+        return f"{number}.ctl"
+
     def wait(self, job_id: str, timeout: float = 60.0) -> int:
-        """Wait for the end of the job script, end the job everywhere, and return the script's status."""
+        """Wait for the end of the job script, end the job everywhere, and return the job's status."""
         job = self.jobs[job_id]
-        assert job.script is not None
-        status = job.script.wait(timeout)
+        assert job.leader is not None
+        status = job.leader.wait(timeout)
+        if status < 0:  # PBS waits for what still runs on the first host
+            _await_end(job.on_first(), KILL_DELAY_S)
         self._end(job)
-        return status
+        if job.was_over_limit:
+            return OVER_WALLTIME
+        return status if status >= 0 else 256 - status
 
     def delete(self, job_id: str) -> None:
-        """Send TERM to what runs on the first host and KILL after kill_delay: qdel and the time limit."""
-        job = self.jobs[job_id]
-        assert job.script is not None
-        first = [job.script, *(task for index, task in job.tasks if index == 0)]
-        _signal(first, signal.SIGTERM)
-        with suppress(subprocess.TimeoutExpired):
-            job.script.wait(KILL_DELAY_S)
-        self._end(job)
+        """Delete a job and wait for its end."""
+        self._tell(self.jobs[job_id])
+        self.wait(job_id)
+
+    def _overrun(self, job: Job) -> None:
+        job.was_over_limit = True
+        self._tell(job)
+
+    def _tell(self, job: Job) -> None:
+        """Send TERM to what runs on the first host, pbs_demux too."""
+        with self._lock:
+            job.was_told = True
+            for stream in job.streams:
+                with suppress(OSError):  # its task has ended
+                    stream.shutdown(socket.SHUT_RDWR)
+            _signal(job.on_first(), signal.SIGTERM)
 
     def _end(self, job: Job) -> None:
         with self._lock:
-            job.has_ended = True
-        everything = [*([job.script] if job.script else []), *(task for _, task in job.tasks)]
+            job.over.set()
+        if job.limit:
+            job.limit.cancel()
+            job.limit.join()
+        everything = [*([job.leader] if job.leader else []), *(task for _, task in job.tasks)]
         _signal(everything, signal.SIGKILL)
         for process in everything:
-            process.wait(10)
-            _await_end(process.pid)
+            process.wait(KILL_DELAY_S)
+        # What is killed takes a moment to go.
+        left = _await_end(everything, KILL_DELAY_S)
+        assert not left, f"process groups {left} do not end"
 
     def output(self, job_id: str) -> str:
         """Return what the job wrote."""
@@ -197,17 +276,25 @@ class PbsStandIn:
         deadline = time.monotonic() + seconds
         while text not in self.output(job_id):
             assert time.monotonic() < deadline, f"no {text!r} in:\n{self.output(job_id)}"
-            time.sleep(0.1)
+            time.sleep(ASK_AGAIN_S)
 
 
-def _await_end(group: int) -> None:
-    """Wait until nothing is left of a process group: what is killed takes a moment to go."""
-    deadline = time.monotonic() + KILL_DELAY_S
+def _await_end(leaders: list[subprocess.Popen[str]], seconds: float) -> list[int]:
+    """Wait until nothing is left of these process groups, and return what is left of them."""
+    deadline = time.monotonic() + seconds
+    while True:
+        left = [leader.pid for leader in leaders if _is_there(leader)]
+        if not left or time.monotonic() > deadline:
+            return left
+        time.sleep(0.01)
+
+
+def _is_there(leader: subprocess.Popen[str]) -> bool:
+    leader.poll()  # collects it
     with suppress(ProcessLookupError):
-        while True:
-            os.killpg(group, 0)
-            assert time.monotonic() < deadline, f"process group {group} does not end"
-            time.sleep(0.01)
+        os.killpg(leader.pid, 0)
+        return True
+    return False
 
 
 def _signal(leaders: list[subprocess.Popen[str]], number: int) -> None:

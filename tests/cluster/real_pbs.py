@@ -1,96 +1,297 @@
-"""A real OpenPBS behind the interface of the stand-in, where one is installed and this user may submit."""
+"""A real OpenPBS on a set of hosts: server, scheduler, router and data service on the first, pbs_mom on each.
+
+PBS_EXEC, of the environment or of /etc/pbs.conf, says where it is installed. All of PBS_HOME lies on the
+hosts' own tmpfs, and nothing listens outside of their networks.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import pwd
+import re
 import shutil
+import signal
 import subprocess
 import time
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from cluster.host import COMMAND_S, kill_group
+
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from types import TracebackType
 
     from typing_extensions import Self
 
-ASK_AGAIN_S = 1.0
+    from cluster.host import Host
+    from cluster.hosts import Hosts
+
+CONF = "/etc/pbs.conf"
+HOME = "/run/pbs"  # each host has a /run of its own
+PROGRAMS = ("sbin/pbs_server", "sbin/pbs_sched", "sbin/pbs_comm", "sbin/pbs_mom", "bin/qsub", "bin/qmgr", "bin/pbsdsh")
+DATA_USER = "postgres"  # PostgreSQL does not run as root
+CPUS = 4
+# The data service is made within 5 s, and the hosts are free 3 s later; a busy machine may need much longer.
+READY_S = 120.0
+ASK_AGAIN_S = 0.2
+# As pbs_postinstall makes them; that script would also register a service with this machine.
+DIRECTORIES = {
+    "server_logs": 0o755, "spool": 0o1777, "server_priv": 0o750, "server_priv/accounting": 0o755,
+    "server_priv/jobs": 0o750, "server_priv/users": 0o750, "server_priv/hooks": 0o750,
+    "server_priv/hooks/tmp": 0o750, "sched_logs": 0o755, "sched_priv": 0o750, "comm_logs": 0o755, "aux": 0o755,
+    "checkpoint": 0o700, "mom_logs": 0o755, "mom_priv": 0o751, "mom_priv/jobs": 0o751, "mom_priv/hooks": 0o750,
+    "mom_priv/hooks/tmp": 0o750, "undelivered": 0o1777,
+}  # fmt: skip
+SCHEDULER_FILES = {
+    "pbs_dedicated": "dedicated_time",
+    "pbs_holidays": "holidays",
+    "pbs_resource_group": "resource_group",
+    "pbs_sched_config": "sched_config",
+}
+SETTINGS = (
+    "create queue workq queue_type=execution,enabled=true,started=true",
+    "set server default_queue=workq",
+    "set server job_history_enable=true",  # a test asks for its jobs after their end
+    "set server flatuid=true",  # the same users on all hosts
+    "create resource gpu_type type=string, flag=h",
+)
 
 
-def program(name: str) -> str:
-    """Return the path of one of PBS's programs."""
-    return f"{os.environ['PBS_EXEC']}/bin/{name}"
+def pbs_exec() -> str:
+    """Return where OpenPBS is installed, or nothing."""
+    found = os.environ.get("PBS_EXEC", "")
+    if not found and Path(CONF).exists():
+        match = re.search(r"^PBS_EXEC=(\S+)$", Path(CONF).read_text(), re.MULTILINE)
+        found = match[1] if match else ""
+    return found
 
 
-def missing(nodes: int) -> list[str]:
-    """Return what is lacking for jobs of so many hosts."""
-    if not os.environ.get("PBS_EXEC"):
+def missing() -> list[str]:
+    """Return what this machine lacks for a real OpenPBS on its hosts."""
+    place = pbs_exec()
+    if not place:
         return ["a real OpenPBS (PBS_EXEC)"]
-    lacks = ["a user other than root, for whom PBS runs jobs"] if os.geteuid() == 0 else []
-    told = subprocess.run([program("pbsnodes"), "-a", "-F", "json"], capture_output=True, text=True, check=False)
-    hosts = json.loads(told.stdout or "{}").get("nodes", {}).values()
-    free = sum("free" in host.get("state", "") for host in hosts)
-    return lacks + ([f"{nodes} free hosts in PBS"] if free < nodes else [])
+    lacks = [f"{place}/{name}" for name in PROGRAMS if not os.access(f"{place}/{name}", os.X_OK)]
+    lacks += [] if DATA_USER in {its.pw_name for its in pwd.getpwall()} else [f"the user {DATA_USER}"]
+    return lacks + ([] if shutil.which("psql") else ["psql"])
 
 
 class RealPbs:
-    """Jobs of this user, as a context manager that deletes what is left of them."""
+    """OpenPBS on hosts that already stand, as a context manager; its processes end with it.
 
-    def __init__(self, name: str) -> None:
-        # In the home directory, as all hosts have that.
-        self.place = Path.home() / f".mingle-test-{os.getpid()}-{name}"
-        self._jobs: list[str] = []
+    Jobs are alice's. `place` is a directory that all hosts share.
+    """
+
+    def __init__(self, hosts: Hosts, place: Path) -> None:
+        self.hosts, self.place, self.exec = hosts, place, pbs_exec()
+        self._daemons: list[subprocess.Popen[str]] = []
+        self._first_processes: set[int] = set()
+        self._outputs: dict[str, Path] = {}
 
     def __enter__(self) -> Self:
-        self.place.mkdir(parents=True)
+        try:
+            self._start()
+        except BaseException:
+            self.close()
+            raise
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for job in self._jobs:
-            subprocess.run([program("qdel"), "-W", "force", job], capture_output=True, check=False)
-        shutil.rmtree(self.place)
+        self.close()
 
-    def submit(self, script: str, *, cwd: str) -> str:
-        """Give in a script and return the job's id."""
-        output = ["-o", f"{self.place}/out.{len(self._jobs)}", "-k", "doe"]
-        command = [program("qsub"), *output]
-        done = subprocess.run(command, input=script, cwd=cwd, capture_output=True, text=True, check=True)
-        self._jobs.append(done.stdout.strip())
-        return self._jobs[-1]
+    @property
+    def controller(self) -> Host:
+        """The host of the server, where users give in their jobs."""
+        return self.hosts[0]
 
-    def _state(self, job: str) -> dict[str, Any]:
-        told = subprocess.run(
-            [program("qstat"), "-x", "-f", "-F", "json", job], capture_output=True, text=True, check=True
-        )
-        state: dict[str, Any] = json.loads(told.stdout)["Jobs"][job]
+    def _start(self) -> None:
+        lines = [f"PBS_EXEC={self.exec}", f"PBS_HOME={HOME}", f"PBS_SERVER={self.controller.name}"]
+        # Output is copied by cp on the same host, never by scp.
+        self.controller.write(CONF, "\n".join([*lines, "PBS_START_MOM=1", "PBS_SCP=/bin/false"]) + "\n")
+        self.controller.write("/etc/profile.d/pbs.sh", Path(f"{self.exec}/etc/pbs.sh").read_text())
+        for host in self.hosts:
+            self._make_home(host)
+        self._make_data_service()
+        self._daemon(self.controller, "pbs_comm", "-N")
+        self._daemon(self.controller, "pbs_server", "-N")
+        self.until(lambda: not self.run("bin/qstat", "-B").returncode, "pbs_server")
+        for command in SETTINGS:
+            self.qmgr(command)
+        self._daemon(self.controller, "pbs_sched", "-N")
+        for host in self.hosts:
+            self._daemon(host, "pbs_mom", "-N")
+            self.qmgr(f"create node {host.name}")
+            self.qmgr(f"set node {host.name} resources_available.ncpus={CPUS}")
+        self.wait_idle()
+        self._first_processes = set(self.hosts.processes())
+
+    def _make_home(self, host: Host) -> None:
+        for name, mode in DIRECTORIES.items():
+            directory = host.outside(f"{HOME}/{name}")
+            directory.mkdir(parents=True, exist_ok=True)
+            directory.chmod(mode)
+        host.outside(HOME).chmod(0o755)
+        for source, name in SCHEDULER_FILES.items():
+            shutil.copy(f"{self.exec}/etc/{source}", host.outside(f"{HOME}/sched_priv/{name}"))
+        host.write(f"{HOME}/pbs_environment", "PATH=/bin:/usr/bin\n")
+        host.write(f"{HOME}/server_priv/db_user", DATA_USER, mode=0o600)
+        # All directories of jobs are shared.
+        host.write(f"{HOME}/mom_priv/config", "$usecp *:/ /\n")
+
+    def _make_data_service(self) -> None:
+        host, owner = self.controller, pwd.getpwnam(DATA_USER)
+        sockets = host.outside("/run/postgresql")
+        sockets.mkdir()
+        os.chown(sockets, owner.pw_uid, owner.pw_gid)
+        env = {"PBS_DATA_SERVICE_USER": DATA_USER}
+        host.run(["bash", "-c", f". {self.exec}/libexec/pbs_db_env && {self.exec}/libexec/pbs_db_utility install_db"],
+                 env=env, cwd="/", timeout=READY_S, check=True)  # fmt: skip
+        # Asks whether to go on, and starts the data service, which goes on when this server has ended.
+        create = [f"{self.exec}/sbin/pbs_server", "-t", "create"]
+        host.run(create, input="y\n", cwd="/", timeout=READY_S, check=True)
+        self.until(lambda: not self.run("bin/qstat", "-B").returncode, "first pbs_server")
+        self.run("bin/qterm", "-t", "quick").check_returncode()
+        self.until(lambda: "pbs_server.bin" not in "".join(host.processes().values()), "end of the first pbs_server")
+
+    def _daemon(self, host: Host, name: str, *words: str) -> None:
+        with host.outside(f"{HOME}/{name}.out").open("w") as file:
+            argv = [f"{self.exec}/sbin/{name}", *words]
+            self._daemons.append(host.popen(argv, stdout=file, stderr=subprocess.STDOUT, cwd="/"))
+
+    def run(self, program: str, *words: str, user: str = "root", **options: Any) -> subprocess.CompletedProcess[str]:  # noqa: ANN401 -- whatever run takes
+        """Run one of PBS's programs on the server's host."""
+        return self.controller.run([f"{self.exec}/{program}", *words], user=user, **options)
+
+    def qmgr(self, command: str) -> str:
+        """Run a command of qmgr as root and return what it prints."""
+        return self.run("bin/qmgr", "-c", command, check=True).stdout
+
+    def until(self, is_so: Callable[[], bool], what: str, timeout: float = READY_S) -> None:
+        """Wait until something is so; raise TimeoutError with the daemons' logs when it takes too long."""
+        deadline = time.monotonic() + timeout
+        while not is_so():
+            ended = [daemon.args for daemon in self._daemons if daemon.poll() is not None]
+            if ended or time.monotonic() > deadline:
+                raise TimeoutError(f"no {what} within {timeout} s; ended: {ended}\n{self.logs()}")
+            time.sleep(ASK_AGAIN_S)
+
+    def logs(self) -> str:
+        """Return the end of every daemon's log, for the message of a failed test."""
+        shown = []
+        for host in self.hosts:
+            for log in sorted(host.outside(HOME).glob("*_logs/*")):
+                lines = log.read_text(errors="replace").splitlines()
+                shown += [f"--- {host.name} {log.parent.name}", *lines[-25:]]
+        return "\n".join(shown)
+
+    def nodes(self) -> dict[str, str]:
+        """Return host name -> state, such as free, job-busy, offline."""
+        told = self.run("bin/pbsnodes", "-a", "-F", "json")
+        return {name: its["state"] for name, its in json.loads(told.stdout or "{}").get("nodes", {}).items()}
+
+    def is_idle(self) -> bool:
+        """Tell whether every host is free and no job is there."""
+        nodes = self.nodes()
+        is_free = len(nodes) == len(self.hosts) and set(nodes.values()) == {"free"}
+        return is_free and not self.run("bin/qstat").stdout.strip()
+
+    def wait_idle(self, timeout: float = READY_S) -> None:
+        """Wait until every host is free and no job is there."""
+        self.until(self.is_idle, "free hosts", timeout)
+
+    def submit(self, script: str, *qsub: str, cwd: str, output: bool = True, env: dict[str, str] | None = None) -> str:
+        """Give in a script (its text) as alice, with these options of qsub, and return the job's id.
+
+        Its output goes straight to a file of its own in the shared place, unless the script says where.
+        """
+        file = self.place / f"{time.monotonic_ns()}.out"
+        more = ["-o", f"{file}", "-j", "oe", "-k", "doe"] if output else []
+        # -f: no qsub in the background, which would wait for a minute for others to serve.
+        words = ["bin/qsub", "-f", *more, *qsub]
+        done = self.run(*words, user="alice", input=script, cwd=cwd, env=env or {})
+        if done.returncode:
+            raise AssertionError(f"qsub {qsub}: {done.stderr}\n{self.logs()}")
+        job = done.stdout.strip()
+        self._outputs[job] = file
+        return job
+
+    def next(self, job: str, seconds: float = READY_S) -> str:
+        """Wait for the job that was given in after this one, and return its id."""
+        found = re.sub(r"^\d+", lambda number: str(int(number[0]) + 1), job)
+        self.until(lambda: not self.run("bin/qstat", "-x", found).returncode, f"job after {job}", seconds)
+        output = self.job(found)["Output_Path"].partition(":")[2]
+        self._outputs[found] = self.controller.outside(output)
+        return found
+
+    def job(self, job: str) -> dict[str, Any]:
+        """Return what `qstat -f` says of a job, also of one that has ended."""
+        told = self.run("bin/qstat", "-x", "-f", "-F", "json", job, check=True)
+        state: dict[str, Any] = json.loads(told.stdout, strict=False)["Jobs"][job]
         return state
 
-    def wait(self, job: str, timeout: float = 120.0) -> int:
+    def wait_state(self, job: str, state: str, timeout: float = READY_S) -> None:
+        """Wait until a job is in a state: Q, R, F or another of qstat's letters."""
+        self.until(lambda: self.job(job)["job_state"] == state, f"state {state} of job {job}", timeout)
+
+    def wait(self, job: str, timeout: float = READY_S) -> int:
         """Wait for a job's end and return its exit status."""
-        deadline = time.monotonic() + timeout
-        while (state := self._state(job))["job_state"] != "F":
-            assert time.monotonic() < deadline, state
-            time.sleep(ASK_AGAIN_S)
-        return int(state["Exit_status"])
+        self.wait_state(job, "F", timeout)
+        return int(self.job(job).get("Exit_status", -1))
 
     def delete(self, job: str) -> None:
         """Delete a job and wait for its end."""
-        subprocess.run([program("qdel"), job], capture_output=True, check=True)
-        with suppress(KeyError):  # a deleted job may have no exit status
-            self.wait(job)
+        self.run("bin/qdel", job, user="alice", check=True)
+        self.wait(job)
 
     def output(self, job: str) -> str:
         """Return what a job wrote."""
-        file = self.place / f"out.{self._jobs.index(job)}"
+        file = self._outputs[job]
         return file.read_text() if file.exists() else ""
 
-    def wait_for_text(self, job: str, text: str, seconds: float = 120.0) -> None:
+    def wait_for_text(self, job: str, text: str, seconds: float = READY_S) -> None:
         """Wait until a job's output holds a text."""
-        deadline = time.monotonic() + seconds
-        while text not in self.output(job):
-            assert time.monotonic() < deadline, f"no {text!r} in:\n{self.output(job)}"
+        self.until(lambda: text in self.output(job), f"{text!r} in:\n{self.output(job)}", seconds)
+
+    def unwell(self) -> dict[str, str]:
+        """Return the hosts that take no jobs, with their states: offline, down and the like."""
+        well = {"free", "job-busy", "job-exclusive"}
+        return {name: state for name, state in self.nodes().items() if not set(state.split(",")) <= well}
+
+    def settle(self) -> None:
+        """Delete every job, let every host work again, and wait until all are free."""
+        while jobs := re.findall(r"^[0-9]\S*", self.run("bin/qstat", "-w").stdout, re.MULTILINE):
+            self.run("bin/qdel", "-W", "force", *jobs)  # again: a job may just give in another
+        for name in self.unwell():
+            self.run("bin/pbsnodes", "-r", name, check=True)
+        self.wait_idle()
+
+    def strays(self, within: float = 10.0) -> dict[int, str]:
+        """Return what runs on the hosts beside the daemons, after some seconds for PBS to tidy up."""
+        deadline = time.monotonic() + within
+        while True:
+            now = self.hosts.processes()
+            left = {pid: line for pid, line in now.items() if pid not in self._first_processes and not _is_pbs(line)}
+            if not left or time.monotonic() > deadline:
+                return left
             time.sleep(ASK_AGAIN_S)
+
+    def close(self) -> None:
+        """End the daemons at once; the jobs end with the hosts."""
+        for daemon in self._daemons:
+            kill_group(daemon)
+            daemon.wait(COMMAND_S)
+        self._daemons.clear()
+        for pid, line in self.hosts.processes().items():
+            if pid in self._first_processes or _is_pbs(line):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+
+
+def _is_pbs(line: str) -> bool:
+    """Tell PBS's own programs: a qsub of a job waits a minute for others, and the data service has workers."""
+    return bool(re.match(r"(\S*/)?(qsub|pbs_\w+|postgres)(\.bin)?[ :]", f"{line} "))

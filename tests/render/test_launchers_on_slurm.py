@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import launcher_stand_ins
 import pytest
-from conftest import skip_for_want_of
+from cluster.lacks import skip_for_want_of
 
 from mingle_hooks.render.job import describe
 from mingle_hooks.render.script import render

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from cluster import slurm as cluster_slurm
+from cluster.lacks import skip_for_want_of
 from cluster.slurm import SlurmCluster
-from conftest import skip_for_want_of
 
 from mingle_hooks.errors import UsageError
 from mingle_hooks.render.fields import FIELDS

@@ -1,4 +1,8 @@
-"""Directives for OpenPBS's qsub. Source: qsub(1B), PBS User's Guide."""
+"""Directives for OpenPBS's qsub.
+
+Source: PBS User's Guide; make_argv() and process_opts() in OpenPBS's src/cmds/qsub.c for the quoting,
+prepare_path() for paths, parse_at_list() for addresses. All of it was tried on OpenPBS 23.06.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +19,12 @@ _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.+-]{0,229}", re.ASCII)
 _RESOURCE = re.compile(r"[A-Za-z][A-Za-z0-9_-]*=[A-Za-z0-9_.-]+(?::[A-Za-z][A-Za-z0-9_-]*=[A-Za-z0-9_.-]+)*", re.ASCII)
 _ARRAY = re.compile(r"[0-9]+-[0-9]+(?::[0-9]+)?(?:%[0-9]+)?", re.ASCII)
 _DEPENDENCY = re.compile(r"[a-z]+(:[A-Za-z0-9_.\[\]@-]+)+(,[a-z]+(:[A-Za-z0-9_.\[\]@-]+)+)*", re.ASCII)
+_QUEUE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}(@[A-Za-z0-9.-]{1,64})?", re.ASCII)
+# qsub wants printable ASCII, drops spaces in front, and takes what stands before a colon for a host.
+_PATH = re.compile(r"(?:[A-Za-z0-9.-]+:/|[A-Za-z0-9.-]*/)[ -~]*|[!-9;-~][ -9;-~]*", re.ASCII)
+_MAIL_USERS = re.compile(
+    r"[A-Za-z0-9_.+%=/~'-]+(@[A-Za-z0-9.-]+)?(,[A-Za-z0-9_.+%=/~'-]+(@[A-Za-z0-9.-]+)?)*", re.ASCII
+)
 _PLAIN = re.compile(r"[A-Za-z0-9_@+=:,./^~-]+", re.ASCII)
 _MAIL = {"BEGIN": "b", "END": "e", "FAIL": "a", "ALL": "abe", "NONE": "n"}
 
@@ -31,8 +41,8 @@ def directives(job: Job) -> tuple[Directive, ...]:
         Directive(f"-l select={chunks}", "nodes"),
         Directive(f"-l place=scatter{':excl' if job.exclusive else ''}", "exclusive" if job.exclusive else "nodes"),
         *option("-l walltime=", "time", job.time and hms(job.time)),
-        *option("-q ", "reservation" if job.reservation else "partition", job.reservation or job.partition),
-        *option("-J ", "array", job.array and matching("array", job.array, _ARRAY, "FIRST-LAST[:STEP][%MOST]")),
+        *option("-q ", *_queue(job)),
+        *option("-J ", "array", job.array and _array(job.array)),
         *closing(job),
     )
 
@@ -48,17 +58,21 @@ def closing(job: Job) -> tuple[Directive, ...]:
     if job.requeue and job.array:
         raise refused("requeue", "true", "without --array: the script is submitted again, and that is all of the array")
     for name, path in (("output", job.output), ("error", job.error)):
-        if path and "%" in path:
-            raise refused(name, path, "a path without Slurm's % patterns")
+        if path and (not _PATH.fullmatch(path) or "%" in path):
+            raise refused(
+                name, path, "a path in ASCII, with a colon after HOST or a / only, and without Slurm's % patterns"
+            )
+    mail_user = job.mail_user and matching("mail-user", job.mail_user, _MAIL_USERS, "addresses in ASCII without quotes")
+    again = "requeue" if job.requeue else "array" if job.array else ""  # PBS takes no array that it may not rerun
     depend = job.dependency and matching("dependency", job.dependency, _DEPENDENCY, "afterok:123.server")
     return (
         *option("-A ", "account", job.account),
         *option("-o ", "output", job.output),
         *(option("-e ", "error", job.error) if job.error else (Directive("-j oe", "default"),)),
-        *option("-M ", "mail-user", job.mail_user),
+        *option("-M ", "mail-user", mail_user),
         *option("-m ", "mail-type", mail(job)),
         *option("-W depend=", "dependency", depend),
-        Directive(f"-r {'y' if job.requeue else 'n'}", "requeue" if job.requeue else "default"),
+        Directive(f"-r {'y' if again else 'n'}", again or "default"),
     )
 
 
@@ -83,12 +97,25 @@ def matching(field: str, value: str, pattern: re.Pattern[str], can: str) -> str:
 
 
 def quoted(field: str, value: str) -> str:
-    """Quote as qsub reads it: either kind of quotes, in which nothing can be escaped."""
+    """Quote as qsub reads it: nothing is special in either kind of quotes, and one may follow the other."""
+    if not value.isprintable() or value == "--" or "\\," in value:  # PBS itself takes the backslash from a comma
+        raise refused(field, value, "one printable line, other than --, without a backslash before a comma")
     if _PLAIN.fullmatch(value):
         return value
-    if not value.isprintable() or '"' in value or "\\" in value:
-        raise refused(field, value, 'one printable line without " and \\, which a #PBS directive cannot carry')
-    return f'"{value}"'
+    return '"' + value.replace('"', '"\'"\'"') + '"'
+
+
+def _queue(job: Job) -> tuple[str, str | None]:
+    field, name = ("reservation", job.reservation) if job.reservation else ("partition", job.partition)
+    return field, name and matching(field, name, _QUEUE, "the name of a queue, as a reservation has one too")
+
+
+def _array(array: str) -> str:
+    matching("array", array, _ARRAY, "FIRST-LAST[:STEP][%MOST]")
+    first, last = map(int, re.findall("[0-9]+", array)[:2])
+    if first >= last:
+        raise refused("array", array, "FIRST-LAST with more than one job")
+    return array
 
 
 def _chunk(group: Group) -> str:

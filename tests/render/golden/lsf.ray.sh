@@ -32,11 +32,16 @@ node() {
   else
     ray start --address="$RAY_ADDRESS" --block &
     head_answers() { (exec 3<>"/dev/tcp/$MASTER_ADDR/$MASTER_PORT") 2>/dev/null; }
-    until head_answers; do sleep 1; done
-    while head_answers; do sleep 2; done
-    ended=0
+    up=0 # until the head has answered; when it does no more, the driver is done
+    while kill -0 $! 2>/dev/null; do
+      if head_answers; then up=1; elif ((up)); then break; fi
+      sleep 1
+    done
     pkill -KILL -P $! # TERM would wait for the head
-    kill -KILL $!
+    kill -KILL $! 2>/dev/null
+    wait $!
+    ended=$?
+    ((!up)) || head_answers || ended=0
   fi
   wait $!
   (exit "$ended")
@@ -54,8 +59,11 @@ tell() {
 
 # With the host's name before each line: the scheduler mixes the output of all hosts into one file.
 labelled() {
-  node 2>&1 | (trap '' TERM && exec sed -u "s/^/$(uname -n): /")
-  return "${PIPESTATUS[0]}"
+  trap : TERM # the training gets it too, and this shell waits until it has saved
+  # The training may write when nobody takes its output any more, and must not end by that before it has saved.
+  node 2>&1 | (trap '' TERM; sed -u "s/^/$(uname -n): /"; cat >/dev/null)
+  status=${PIPESTATUS[0]}
+  return "$status"
 }
 
 mapfile -t hosts < <(awk '!seen[$0]++' "$LSB_DJOB_HOSTFILE")

@@ -40,8 +40,16 @@ tell() {
 
 # With the host's name before each line: the scheduler mixes the output of all hosts into one file.
 labelled() {
-  node 2>&1 | (trap '' TERM && exec sed -u "s/^/$(uname -n): /")
-  return "${PIPESTATUS[0]}"
+  trap : TERM # the training gets it too, and this shell waits until it has saved
+  # qdel and the time limit reach the first host only. There they end pbs_demux, to which all tasks of a job of
+  # several hosts write, and then none can be started any more. So each waits for the end of that connection.
+  [ ! -S /dev/stdout ] || (read -r <&1; sleep 1; tell TERM) & # not on the first host: PBS ended this too by then
+  watch=$!
+  # The training may write when nobody takes its output any more, and must not end by that before it has saved.
+  node 2>&1 | (trap '' TERM; sed -u "s/^/$(uname -n): /"; cat >/dev/null)
+  status=${PIPESTATUS[0]}
+  kill "$watch" 2>/dev/null
+  return "$status"
 }
 
 mapfile -t hosts < <(awk '!seen[$0]++' "$PBS_NODEFILE")
@@ -49,7 +57,7 @@ on() { pbs_tmrsh "$1" bash -lc "$2"; } # HOST LINE; a login shell, as PBS hands 
 tell_all() {
   for host in "${hosts[@]}"; do on "$host" "$(declare -f tell); tell $1" & done
 }
-trap 'tell_all TERM' TERM
+trap : TERM # the other hosts see it by themselves
 trap 'tell_all USR1' USR1
 (sleep 14280; kill -USR1 $$) & # 120 s before the time limit
 # All hosts at once. The first that fails has the others stopped, and its status is the job's.

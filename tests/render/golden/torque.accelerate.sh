@@ -39,8 +39,11 @@ tell() {
 
 # With the host's name before each line: the scheduler mixes the output of all hosts into one file.
 labelled() {
-  node 2>&1 | (trap '' TERM && exec sed -u "s/^/$(uname -n): /")
-  return "${PIPESTATUS[0]}"
+  trap : TERM # the training gets it too, and this shell waits until it has saved
+  # The training may write when nobody takes its output any more, and must not end by that before it has saved.
+  node 2>&1 | (trap '' TERM; sed -u "s/^/$(uname -n): /"; cat >/dev/null)
+  status=${PIPESTATUS[0]}
+  return "$status"
 }
 
 mapfile -t hosts < <(awk '!seen[$0]++' "$PBS_NODEFILE")

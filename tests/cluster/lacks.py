@@ -1,0 +1,11 @@
+"""What a test needs and this machine lacks."""
+
+from __future__ import annotations
+
+import pytest
+
+
+def skip_for_want_of(lacks: list[str]) -> None:
+    """Skip the test, loudly, when anything is lacking."""
+    if lacks:
+        pytest.skip(FOR_WANT_OF + ", ".join(lacks))

@@ -1,0 +1,293 @@
+"""The installed hooks on a real OpenPBS: what jobs get, and that no job is lost and no host goes offline."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from cluster.host import Host
+    from cluster.real_pbs import RealPbs
+
+PLACE = "/run/pbs/mom_priv/hooks"
+MINGLE_HOOKS = ["mingle", "hooks"]
+SHOW = "/home/alice/show.py"
+SHOW_TEXT = """
+import json, os
+names = ["MASTER_ADDR", "MASTER_PORT", "NNODES", "NODE_RANK", "RANK", "WORLD_SIZE", "LOCAL_RANK", "MINGLE_ID"]
+names += sorted(n for n in os.environ if n.startswith("PET_"))
+line = json.dumps({"HOST": os.uname().nodename, **{n: os.environ.get(n) for n in names}})
+# Not to standard output: pbs_demux copies 256 octets at a time, and so cuts the lines of one task by another's.
+with open("/home/alice/shown." + os.environ["PBS_JOBID"], "a") as file:
+    file.write(line + "\\n")
+"""
+TWO_HOSTS = "#PBS -l select=2:ncpus=2:mpiprocs=2\n#PBS -l place=scatter\n"
+# The job script, a task for each line of the node file, and one on each host.
+EVERYWHERE = f"""#!/bin/bash
+{TWO_HOSTS}
+python3 {SHOW}
+pbsdsh -- python3 {SHOW}
+for host in node1 node2; do pbs_tmrsh $host python3 {SHOW}; done
+"""
+
+
+def commands(pbs: RealPbs, *words: str) -> list[str]:
+    """Run mingle hooks on the server's host, and return the qmgr commands that it prints."""
+    done = pbs.controller.run([*MINGLE_HOOKS, *words], check=True)
+    return [line for line in done.stdout.splitlines() if "qmgr -c" in line]
+
+
+def carry_out(pbs: RealPbs, lines: list[str]) -> None:
+    """Run commands as an admin would, all of them or none."""
+    text = "\n".join(["set -e", f"PATH=$PATH:{pbs.exec}/bin", *lines])
+    pbs.controller.run(["sh", "-c", text], check=True)
+
+
+def hooks(pbs: RealPbs) -> str:
+    """Return all hooks as qmgr commands; without any, qmgr ends with 1 and prints nothing."""
+    return pbs.run("bin/qmgr", "-c", "print hook").stdout
+
+
+def wait_for_copies(pbs: RealPbs, name: str, *, there: bool) -> None:
+    """Wait until the hook has come to all hosts, or is gone from them: pbs_server copies it when it finds time."""
+
+    def has(host: Host) -> bool:
+        control = host.outside(f"{PLACE}/{name}.HK")
+        is_on = control.exists() and "enabled=false" not in control.read_text()
+        return is_on and host.outside(f"{PLACE}/{name}.PY").exists()
+
+    pbs.until(lambda: all(has(host) == there for host in pbs.hosts), f"copies of the hook {name}")
+
+
+def install(pbs: RealPbs) -> None:
+    """Install the hooks and wait until every host has them."""
+    carry_out(pbs, commands(pbs, "install", "pbs", "--yes"))
+    wait_for_copies(pbs, "mingle", there=True)
+
+
+def uninstall(pbs: RealPbs) -> None:
+    """Take the hooks away again."""
+    carry_out(pbs, commands(pbs, "uninstall", "pbs", "--dry-run"))
+    pbs.controller.run([*MINGLE_HOOKS, "uninstall", "pbs", "--yes"], check=True)
+    wait_for_copies(pbs, "mingle", there=False)
+
+
+@pytest.fixture
+def hooked(real_pbs: RealPbs) -> Iterator[RealPbs]:
+    """Give the shared PBS with the hooks installed, and take them away afterwards."""
+    real_pbs.controller.write(SHOW, SHOW_TEXT)
+    install(real_pbs)
+    yield real_pbs
+    real_pbs.settle()
+    uninstall(real_pbs)
+    real_pbs.controller.run(["sh", "-c", f"rm -rf /etc/mingle {SHOW} /home/alice/shown.*"], check=True)
+
+
+def seen_by(pbs: RealPbs, job: str) -> list[dict[str, str | None]]:
+    """Return what a job's script and its tasks saw so far, in their order."""
+    file = pbs.controller.outside(f"/home/alice/shown.{job}")
+    return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+
+
+def shown(pbs: RealPbs, job: str) -> list[dict[str, str | None]]:
+    """Wait for a job's end and return what its script and its tasks saw."""
+    assert pbs.wait(job) == 0, pbs.output(job)
+    return seen_by(pbs, job)
+
+
+def test_the_script_and_every_task_get_the_same(hooked: RealPbs) -> None:
+    """A job that never heard of the project has an address, a port and torchrun's options, the same everywhere."""
+    seen = shown(hooked, hooked.submit(EVERYWHERE, cwd="/home/alice"))
+    assert len(seen) == 1 + 4 + 2
+    for each in seen:
+        assert each["NODE_RANK"] == each["PET_NODE_RANK"] == str(["node1", "node2"].index(str(each["HOST"])))
+        assert (each["MASTER_ADDR"], each["NNODES"], each["RANK"]) == ("node1", "2", None)
+    assert {each["HOST"] for each in seen} == {"node1", "node2"}
+    for name in ("MASTER_PORT", "PET_MASTER_PORT", "PET_MASTER_ADDR", "PET_NNODES", "MINGLE_ID"):
+        assert len({each[name] for each in seen}) == 1, name
+
+
+@pytest.mark.timeout(240)
+def test_an_unchanged_torch_script_trains(hooked: RealPbs, tmp_path: Path) -> None:
+    """`pbs_tmrsh HOST torchrun train.py` needs no option."""
+    pytest.importorskip("torch", reason="for want of torch")
+    train = tmp_path / "train.py"
+    train.write_text(
+        "import os, torch, torch.distributed as dist\n"
+        "dist.init_process_group('gloo')\n"
+        "total = torch.tensor([float(dist.get_rank() + 1)])\n"
+        "dist.all_reduce(total)\n"
+        "os.write(1, f'rank {dist.get_rank()} of {dist.get_world_size()} sum {total.item():.0f}\\n'.encode())\n"
+        "dist.destroy_process_group()\n"
+    )
+    torchrun = hooked.controller.run(["which", "torchrun"], check=True).stdout.strip()
+    each = f"pbs_tmrsh $host {torchrun} {train} &"
+    script = f"#!/bin/bash\n{TWO_HOSTS}\nfor host in node1 node2; do {each} done; wait"
+    job = hooked.submit(script, cwd="/home/alice")
+    assert hooked.wait(job) == 0
+    found = sorted(line for line in hooked.output(job).splitlines() if line.startswith("rank"))
+    assert found == ["rank 0 of 2 sum 3", "rank 1 of 2 sum 3"], hooked.output(job)
+
+
+def test_what_the_user_set_stays(hooked: RealPbs) -> None:
+    """A user's own address and port reach every task, and torchrun is given the same."""
+    own = "MASTER_ADDR=10.77.0.2,MASTER_PORT=4242"
+    seen = shown(hooked, hooked.submit(EVERYWHERE, "-v", own, cwd="/home/alice"))
+    assert {(s["MASTER_ADDR"], s["MASTER_PORT"]) for s in seen} == {("10.77.0.2", "4242")}
+    assert {(s["PET_MASTER_ADDR"], s["PET_MASTER_PORT"]) for s in seen} == {("10.77.0.2", "4242")}
+    assert {s["MINGLE_ID"] for s in seen} == {None}
+
+
+# With values that PBS writes into one comma-separated text between pbs_mom and the hook.
+KEPT = {
+    "COMMA": "a,b,,c",
+    "BACKSLASH": "a\\b\\\\c",
+    "EQUALS": "a=b,C=d",
+    "TEXT": " é 漢 $HOME `id` ; ",
+    "LINES": "a\nb",
+    "EMPTY": "",
+}
+
+
+def test_the_users_environment_goes_through_the_hook_unchanged(real_pbs: RealPbs) -> None:
+    """What `qsub -v` brings along is the same with the hook and without it (qsub itself doubles backslashes)."""
+    real_pbs.controller.write(SHOW, SHOW_TEXT.replace("names += ", f"names = {list(KEPT)!r}\n# "))
+    found = []
+    for prepare in (lambda _: None, install):
+        prepare(real_pbs)
+        job = real_pbs.submit(EVERYWHERE, "-v", ",".join(KEPT), cwd="/home/alice", env=KEPT)
+        found.append(shown(real_pbs, job))
+    uninstall(real_pbs)
+    real_pbs.controller.run(["sh", "-c", f"rm -rf /etc/mingle {SHOW} /home/alice/shown.*"], check=True)
+    assert found[0] == found[1]
+    assert len(found[0]) == 7
+    assert found[0][0]["COMMA"] == KEPT["COMMA"]
+
+
+def test_a_rerun_has_another_name(hooked: RealPbs, tmp_path: Path) -> None:
+    """A job that an operator puts back into the queue does not meet its own past."""
+    script = f"{EVERYWHERE}\ntrap exit TERM; [ -e {tmp_path}/again ] || {{ sleep 300 & wait; }}\n"
+    job = hooked.submit(script, "-r", "y", cwd="/home/alice")
+    hooked.until(lambda: len(seen_by(hooked, job)) == 7, "first run")
+    first = seen_by(hooked, job)
+    (tmp_path / "again").touch()
+    hooked.run("bin/qrerun", job, check=True)
+    seen = shown(hooked, job)[-7:]
+    assert ({each["MINGLE_ID"] for each in first}, {each["MINGLE_ID"] for each in seen}) == ({job}, {f"{job}.r1"})
+
+
+def test_two_jobs_at_once_have_two_ports(hooked: RealPbs) -> None:
+    """Two jobs on the same hosts share the address and not the port."""
+    jobs = [hooked.submit(EVERYWHERE, cwd="/home/alice") for _ in range(2)]
+    seen = [each for job in jobs for each in shown(hooked, job)]
+    assert len(seen) == 14
+    assert {each["MASTER_ADDR"] for each in seen} == {"node1"}
+    assert len({each["MASTER_PORT"] for each in seen}) == 2
+
+
+def test_arrays_have_a_port_for_each_job(hooked: RealPbs) -> None:
+    """The jobs of an array, of two hosts each, differ in their ports."""
+    job = hooked.submit(
+        EVERYWHERE, "-J", "4-5", "-r", "y", "-o", "/dev/null", "-j", "oe", cwd="/home/alice", output=False
+    )
+    hooked.wait_state(job, "F")
+    seen = [seen_by(hooked, job.replace("[]", f"[{index}]")) for index in (4, 5)]
+    assert [len(each) for each in seen] == [7, 7]
+    ports = [{its["MASTER_PORT"] for its in each} for each in seen]
+    assert [len(each) for each in ports] == [1, 1]
+    assert ports[0] != ports[1]
+
+
+GARBAGE = {
+    "no JSON": "[[[ \x01 $(reboot)",
+    "JSON of another kind": "null",
+    "a key missing": '{"first_port": 20000}',
+    "a port range of garbage": '{"first_port": 0, "ports": 99999999}',
+    "nothing": "",
+}
+
+
+@pytest.mark.parametrize("how", [*GARBAGE, "the kill switch", "no mingle", "/run/mingle is a link"])
+def test_no_job_is_lost_when_broken(hooked: RealPbs, how: str) -> None:
+    """Whatever is broken, jobs run, and their tasks; that all hosts are free afterwards is what the fixture asks."""
+    host = hooked.controller
+    if how in GARBAGE:
+        host.write("/home/alice/garbage.json", GARBAGE[how])
+        hooked.run("bin/qmgr", "-c", "import hook mingle application/x-config default /home/alice/garbage.json")
+    elif how == "the kill switch":
+        host.write("/etc/mingle/disabled", "")
+    elif how == "no mingle":
+        host.run(["rm", "-r", "/etc/mingle/hooks/pbs"], check=True)
+    else:
+        for each in hooked.hosts:
+            each.run(["sh", "-c", "mkdir /run/elsewhere; ln -s /run/elsewhere /run/mingle"], check=True)
+    seen = shown(hooked, hooked.submit(EVERYWHERE, cwd="/home/alice"))
+    assert len(seen) == 7
+    assert not any(list(each.outside("/run").glob("elsewhere/*")) for each in hooked.hosts)
+    if how == "the kill switch":
+        assert {each["MASTER_ADDR"] for each in seen} == {None}
+    for each in hooked.hosts:
+        each.run(["rm", "-rf", "/run/mingle", "/run/elsewhere", "/home/alice/garbage.json"], check=True)
+
+
+def test_installing_twice_changes_nothing_and_uninstalling_restores(real_pbs: RealPbs) -> None:
+    """A site's own hook and prologue are there afterwards as they were before."""
+    host = real_pbs.controller
+    prologue = "#!/bin/sh\ntouch /run/own-prologue\n"
+    host.write("/run/pbs/mom_priv/prologue", prologue, mode=0o700)
+    host.write("/root/own.py", "import pbs\npbs.event().accept()\n")
+    for command in (
+        "create hook own event=queuejob",
+        "import hook own application/x-python default /root/own.py",
+    ):
+        real_pbs.qmgr(command)
+    before = hooks(real_pbs)
+    install(real_pbs)
+    once = hooks(real_pbs)
+    backup = host.outside("/etc/mingle/hooks/qmgr-hooks.before").read_text()
+    install(real_pbs)
+    assert hooks(real_pbs) == once
+    assert host.outside("/etc/mingle/hooks/qmgr-hooks.before").read_text() == backup == before
+    job = real_pbs.submit("#!/bin/sh\nls -d /run/mingle/*; ls /run/own-prologue", cwd="/home/alice")
+    assert real_pbs.wait(job) == 0
+    assert real_pbs.output(job).split() == [f"/run/mingle/{job}", "/run/own-prologue"]
+    uninstall(real_pbs)
+    assert hooks(real_pbs) == before
+    assert host.outside("/run/pbs/mom_priv/prologue").read_text() == prologue
+    assert not host.outside("/run/pbs/mom_priv/epilogue").exists()
+    real_pbs.qmgr("delete hook own")
+    host.run(
+        ["rm", "-rf", "/run/pbs/mom_priv/prologue", "/run/own-prologue", "/etc/mingle", "/root/own.py"], check=True
+    )
+
+
+def test_the_classic_scripts_make_and_remove_the_jobs_directory(hooked: RealPbs) -> None:
+    """On the first host, for the job's user only, and gone with the job."""
+    script = "#!/bin/sh\nstat -c '%U %a' /run/mingle /run/mingle/$PBS_JOBID"
+    job = hooked.submit(script, cwd="/home/alice")
+    assert hooked.wait(job) == 0
+    assert hooked.output(job).splitlines() == ["root 755", "alice 700"]
+    assert not list(hooked.controller.outside("/run/mingle").iterdir())
+
+
+def test_a_hook_that_shadows_the_classic_scripts_is_named(hooked: RealPbs) -> None:
+    """pbs_mom runs no prologue beside a hook for the same event, and installing says so."""
+    host = hooked.controller
+    host.write("/root/own.py", "import pbs\npbs.event().accept()\n")
+    hooked.qmgr("create hook shadow event=execjob_prologue")
+    hooked.qmgr("import hook shadow application/x-python default /root/own.py")
+    wait_for_copies(hooked, "shadow", there=True)
+    told = host.run([*MINGLE_HOOKS, "install", "pbs", "--yes"], check=True).stderr
+    job = hooked.submit("#!/bin/sh\nls -d /run/mingle/*", cwd="/home/alice")
+    hooked.wait(job)
+    hooked.qmgr("delete hook shadow")
+    wait_for_copies(hooked, "shadow", there=False)
+    assert "hook shadow has the event execjob_prologue" in told
+    assert f"/run/mingle/{job}" not in hooked.output(job).split()
+    again = host.run([*MINGLE_HOOKS, "install", "pbs", "--yes"], check=True).stderr
+    assert "shadow" not in again
