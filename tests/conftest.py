@@ -14,16 +14,13 @@ from cluster import hosts as cluster_hosts
 from cluster import real_pbs as cluster_pbs
 from cluster import slurm as cluster_slurm
 from cluster.hosts import Hosts
-from cluster.lacks import skip_for_want_of
+from cluster.lacks import FOR_WANT_OF, skip_for_want_of
 from cluster.pbs import PbsStandIn
 from cluster.real_pbs import RealPbs
 from cluster.slurm import SlurmCluster
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
-
-# A skip whose reason begins so is counted in the block at the end of the run.
-FOR_WANT_OF = "for want of "
 
 
 @pytest.fixture
