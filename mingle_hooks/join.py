@@ -49,8 +49,7 @@ def enquire(environ: Mapping[str, str], options: Mapping[str, object]) -> Enquir
     """Return what is asked. Raises what settings and schedulers raise, and UsageError where they clash."""
     users = own(environ)
     settings = load(users, options)
-    # PBS numbers tasks, but only who started them knows whether there is one for each slot.
-    facts = detect({**users, "MINGLE_SCOPE": settings.scope}, socket.gethostname())
+    facts = _placed(detect(users, socket.gethostname()), settings)
     _check_scope(settings, facts)
     nodes = _nodes(settings, facts, users)
     slots, slots_from = _slots(settings, facts, users)
@@ -176,21 +175,37 @@ def _with_network(enquiry: Enquiry, world: World, place: Place) -> View:
     return View(world, place, enquiry.settings.scope, enquiry.own, hcas)
 
 
+def _placed(facts: JobFacts, settings: Settings) -> JobFacts:
+    """Take the slot for the local rank where the user says that every task asks."""
+    if settings.scope != "task" or facts.local_rank is not None:
+        return facts
+    sources = {**facts.sources, "local_rank": facts.sources.get("slot", facts.scheduler)}
+    return facts._replace(local_rank=facts.slot, sources=sources)
+
+
 def _check_scope(settings: Settings, facts: JobFacts) -> None:
     """Refuse, on every task alike, what could give some tasks of a step a world and others none."""
     if settings.scope == "task" and facts.local_rank is None:
         raise UsageError(
             "a task's number on its node from the scheduler, for --scope task",
             f"none ({facts.scheduler})",
-            "--scope node, or srun or mpirun to start the tasks",
+            "--scope node, or srun, mpirun or pbsdsh to start the tasks",
         )
+    if settings.source("scope") != "default":
+        return
     tasks = max((facts.local_count or 1, *facts.tasks_per_node))
-    # Without a number of its own this is not one of several tasks: PBS lists slots where Slurm lists tasks.
-    if settings.source("scope") == "default" and tasks > 1 and facts.local_rank is not None:
+    if tasks > 1 and facts.local_rank is not None:
         raise UsageError(
             "one task on each node",
             f"{tasks} ({facts.scheduler})",
             "--scope task where every task asks, --ntasks-per-node=1, or --scope node where one on each node does",
+        )
+    # PBS lists slots where Slurm lists tasks. Who says how many slots a member has means a node by it.
+    if tasks > 1 and facts.slot is not None and settings.source("slots") == "default":
+        raise UsageError(
+            "one slot on each host, or --scope",
+            f"{tasks} slots ({facts.scheduler})",
+            "--scope task where every task of pbsdsh asks, --scope node where pbs_tmrsh starts one on each host",
         )
 
 

@@ -38,6 +38,8 @@ class _Fields(NamedTuple):
     task_count: int | None = None
     local_rank: int | None = None
     local_count: int | None = None
+    # This process's place among the node's slots if there is one process in each, which only who starts them knows.
+    slot: int | None = None
     # Tasks on each node in node-rank order, or () when not known.
     tasks_per_node: tuple[int, ...] = ()
     # Slots that the scheduler granted on this node.
@@ -87,6 +89,7 @@ class JobFacts(_Fields):
             raise FactsError(f"1 to {MOST_NODES} nodes", f"{self.nodes} ({self._from('nodes')})", "--nodes N")
         _within("node rank", self.node_rank, self.nodes, self._from("node_rank"), "--rank R")
         _within("task rank", self.task_rank, self.task_count, self._from("task_rank"), "--scope node")
+        _within("slot", self.slot, self.local_count, self._from("slot"), "--scope node")
         _within("local rank", self.local_rank, self.local_count, self._from("local_rank"), "--scope node")
         if self.hosts and self.nodes is not None and len(self.hosts) != self.nodes:
             raise FactsError(

@@ -48,9 +48,9 @@ def facts(environ: Mapping[str, str], configuration: str = CONFIGURATION) -> Job
     slots = nodefile.read(path) if path else {}
     is_batch = len(slots) > 1 and node_rank in (0, None) and _is_script(read)
     found = of_slots(read, slots, job_id=job_id, node_rank=node_rank, is_batch=is_batch, scheduler="pbs")
-    if environ.get("MINGLE_SCOPE") != "task" or is_batch or found.local_count is None:
+    if is_batch or found.local_count is None:
         return found
-    return found._replace(local_rank=_local_rank(read, node_rank or 0, found.local_count, sum(slots.values())))
+    return found._replace(slot=_slot(read, node_rank or 0, found.local_count, sum(slots.values())))
 
 
 def of_slots(
@@ -88,13 +88,13 @@ def of_slots(
     )
 
 
-def _local_rank(read: Variables, node_rank: int, local_count: int, slots: int) -> int | None:
+def _slot(read: Variables, node_rank: int, local_count: int, slots: int) -> int | None:
     """Return a task's place on its host, of those that one pbsdsh started, as they have numbers in a row.
 
     The upper bits of PBS_TASKNUM are the host's, as many as the job's number of slots has; on the first host the
     job script is task 1.
     """
-    task = read.text("local_rank", "PBS_TASKNUM", pattern=TASK)
+    task = read.text("slot", "PBS_TASKNUM", pattern=TASK)
     if task is None or len(task) < TASK_DIGITS:
         return None
     number = int(task, 16) & ((1 << (32 - slots.bit_length())) - 1)

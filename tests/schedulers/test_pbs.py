@@ -211,15 +211,14 @@ def test_pbs_is_not_torque() -> None:
 
 @pytest.mark.parametrize("job", JOBS)
 def test_tasks_of_one_pbsdsh_have_all_places_on_their_host(job: str, home: Path) -> None:
-    """In task scope the recorded numbers of pbsdsh's tasks give each slot once; the script has none."""
+    """The recorded numbers of pbsdsh's tasks give each slot once; the script has none."""
     found: dict[int | None, list[int | None]] = {}
     for name in names(OPENPBS, "tm"):
         if name.startswith(f"tm.{job}."):
-            task = told({**environ(OPENPBS, name), "MINGLE_SCOPE": "task"}, home)
-            found.setdefault(task.node_rank, []).append(task.local_rank)
+            task = told(environ(OPENPBS, name), home)
+            found.setdefault(task.node_rank, []).append(task.slot)
     slots = JOBS[job][1]
     assert {rank: sorted(map(str, places)) for rank, places in found.items()} == {
         rank: [str(place) for place in range(count)] for rank, count in enumerate(slots)
     }
-    script = told({**environ(OPENPBS, f"job.{job}"), "MINGLE_SCOPE": "task"}, home)
-    assert script.local_rank is None
+    assert told(environ(OPENPBS, f"job.{job}"), home).slot is None

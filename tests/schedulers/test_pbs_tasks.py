@@ -97,7 +97,7 @@ def test_tasks_of_pbsdsh_are_one_world(any_pbs: Start, start: str, each: str) ->
 
 def test_slots_count_where_one_task_on_each_host_asks(any_pbs: Start) -> None:
     """pbs_tmrsh starts one on a host, and the node file tells how many processes it is for."""
-    body = "for host in node1 node2; do pbs_tmrsh $host bash -c 'PREPARE; eval \"$(mingle env)\"; show' & done; wait"
+    body = "for host in node1 node2; do pbs_tmrsh $host bash -c 'PREPARE; eval \"$(mingle env --scope node)\"; show' & done; wait"
     tasks = shown(any_pbs(2, slots=2), body, hosts=2, slots=2)
     is_one_world(tasks)
     assert [(each["HOST"], each["LOCAL_WORLD_SIZE"], each["WORLD_SIZE"]) for each in tasks] == [
@@ -122,3 +122,12 @@ def test_a_task_for_each_slot_has_its_rank(any_pbs: Start, each: str) -> None:
             ("3", "1", "node2"),
         ]
     assert len({each["MINGLE_WORLD"] for each in tasks}) == 2
+
+
+def test_several_tasks_on_a_host_that_do_not_say_so_get_no_world(any_pbs: Start) -> None:
+    """Each would take itself for its host, which makes two worlds, one after the other or at once: so none."""
+    task = "bash -c 'PREPARE; eval \"$(mingle env --timeout 20)\" && show'"
+    pbs = any_pbs(2, slots=2)
+    said = "\n".join(lines(pbs, f"pbsdsh -- {task} 2>&1", hosts=2, slots=2))
+    assert not (pbs.place / "shown").exists(), said
+    assert said.count("expected one slot on each host, or --scope; saw 2 slots (pbs)") == 4, said
