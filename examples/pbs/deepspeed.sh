@@ -21,19 +21,19 @@ node() {
   trap '' USR1 # the warning: launchers ignore it, a training script that handles it still gets it
   trap : TERM # the training gets it too, and this shell waits until it has saved
   prepare
-  v=$(mingle env --for deepspeed,nccl,gloo --slots 4) || exit
-  eval "$v"
+  mingle_env=$(mingle env --for deepspeed,nccl,gloo --slots 4) || exit
+  eval "$mingle_env"
   deepspeed --hostfile "$MINGLE_HOSTFILE" --no_ssh --node_rank "$NODE_RANK" \
     --master_addr "$MASTER_ADDR" --master_port "$MASTER_PORT" train.py --lr 0.1
-  status=$?
-  echo "$(uname -n): node $NODE_RANK of $NNODES, $LOCAL_WORLD_SIZE of $WORLD_SIZE processes, rank 0 at $MASTER_ADDR port $MASTER_PORT: status $status after $SECONDS s" >&2
-  return "$status"
+  mingle_status=$?
+  echo "$(uname -n): node $NODE_RANK of $NNODES, $LOCAL_WORLD_SIZE of $WORLD_SIZE processes, rank 0 at $MASTER_ADDR port $MASTER_PORT: status $mingle_status after $SECONDS s" >&2
+  return "$mingle_status"
 }
 
 # tell SIGNAL: to the training processes of this job on this host. They have a world in their environment.
 tell() {
-  grep -lszxF "PBS_JOBID=$PBS_JOBID" /proc/[0-9]*/environ | while read -r file; do
-    grep -qsz '^MINGLE_WORLD=' "$file" && kill "-$1" "${file//[!0-9]/}"
+  grep -lszxF "PBS_JOBID=$PBS_JOBID" /proc/[0-9]*/environ | while read -r mingle_file; do
+    grep -qsz '^MINGLE_WORLD=' "$mingle_file" && kill "-$1" "${mingle_file//[!0-9]/}"
   done
 }
 
@@ -46,35 +46,35 @@ labelled() {
   watch=$!
   # The training may write when nobody takes its output any more, and must not end by that before it has saved.
   node 2>&1 | (trap '' TERM; sed -u "s/^/$(uname -n): /"; cat >/dev/null)
-  status=${PIPESTATUS[0]}
+  mingle_status=${PIPESTATUS[0]}
   kill "$watch" 2>/dev/null
-  return "$status"
+  return "$mingle_status"
 }
 
 mapfile -t hosts < <(awk '!seen[$0]++' "$PBS_NODEFILE")
 on() { pbs_tmrsh "$1" bash -lc "$2"; } # HOST LINE; a login shell, as PBS hands on no PATH
 tell_all() {
-  for host in "${hosts[@]}"; do on "$host" "$(declare -f tell); tell $1" & done
+  for mingle_host in "${hosts[@]}"; do on "$mingle_host" "$(declare -f tell); tell $1" & done
 }
 trap : TERM # the other hosts see it by themselves
 trap 'tell_all USR1' USR1
 (sleep 14280; kill -USR1 $$) & # 120 s before the time limit
 # All hosts at once. The first that fails has the others stopped, and its status is the job's.
 exec 3>&1
-status=0
-while read -r ended; do
-  if ((ended && !status)); then
-    status=$ended TMOUT=30 # s, for which `read` waits for the others: when this script ends, so do they
+mingle_status=0
+while read -r mingle_ended; do
+  if ((mingle_ended && !mingle_status)); then
+    mingle_status=$mingle_ended TMOUT=30 # s, for which `read` waits for the others: when this script ends, so do they
     tell_all TERM
   fi
 done < <(
   trap '' TERM USR1 # for this shell only; training gets them by tell
-  for host in "${hosts[@]}"; do
+  for mingle_host in "${hosts[@]}"; do
     {
-      on "$host" "$(declare -f prepare node labelled tell); labelled" >&3
+      on "$mingle_host" "$(declare -f prepare node labelled tell); labelled" >&3
       echo "$?"
     } &
   done
   wait
 )
-(exit "$status")
+(exit "$mingle_status")

@@ -20,24 +20,24 @@ export MINGLE_KEY
 # Every node, once: what it runs.
 node() {
   trap '' USR1 # the warning: launchers ignore it, a training script that handles it still gets it
-  stopped=0
-  trap 'stopped=1' TERM # the training gets it too, and this shell waits until it has saved
-  v=$(mingle env --for torchrun-elastic,nccl,gloo --slots 4) || exit
-  eval "$v"
+  mingle_stopped=0
+  trap 'mingle_stopped=1' TERM # the training gets it too, and this shell waits until it has saved
+  mingle_env=$(mingle env --for torchrun-elastic,nccl,gloo --slots 4) || exit
+  eval "$mingle_env"
   torchrun --max-restarts=3 train.py --lr 0.1
-  status=$?
-  echo "$(uname -n): node $NODE_RANK of $NNODES, $LOCAL_WORLD_SIZE of $WORLD_SIZE processes, rank 0 at $MASTER_ADDR port $MASTER_PORT: status $status after $SECONDS s" >&2
-  return "$((stopped && status ? 1 : status))" # srun returns the highest, which is then the first failure's own
+  mingle_status=$?
+  echo "$(uname -n): node $NODE_RANK of $NNODES, $LOCAL_WORLD_SIZE of $WORLD_SIZE processes, rank 0 at $MASTER_ADDR port $MASTER_PORT: status $mingle_status after $SECONDS s" >&2
+  return "$((mingle_stopped && mingle_status ? 1 : mingle_status))" # srun returns the highest, which is then the first failure's own
 }
 
 srun --export=ALL --kill-on-bad-exit=1 --label \
   bash -c "$(declare -f node); node" &
-training=$! warned=
+mingle_training=$! warned=
 # The warning comes to this shell, which hands it on and waits until the training has saved.
-trap 'warned=yes; kill -USR1 "$training"' USR1
-trap 'kill -TERM "$training"' TERM
-wait "$training"
-status=$?
-while kill -0 "$training" 2>/dev/null; do wait "$training"; status=$?; done # a signal ends `wait` only
+trap 'warned=yes; kill -USR1 "$mingle_training"' USR1
+trap 'kill -TERM "$mingle_training"' TERM
+wait "$mingle_training"
+mingle_status=$?
+while kill -0 "$mingle_training" 2>/dev/null; do wait "$mingle_training"; mingle_status=$?; done # a signal ends `wait` only
 [ -z "$warned" ] || scontrol requeue "$SLURM_JOB_ID"
-(exit "$status")
+(exit "$mingle_status")

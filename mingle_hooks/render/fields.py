@@ -22,12 +22,12 @@ _LONGEST_TEXT = 4096  # PATH_MAX; names and options are shorter
 _MOST_ENTRIES = 1024  # more modules, variables or set-up lines than anybody has
 _MOST_PER_NODE = 4096  # GPUs or CPUs of one node, by a wide margin
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,254}", re.ASCII)
-# Names that bash keeps for itself, so that a value given to them does not arrive; and those that the scripts use.
+# Names that bash keeps for itself, so that a value given to them does not arrive; and those that the scripts set.
 _BASHS = re.compile(
     "BASH(?!_ENV$).*|COMP_WORDBREAKS|DIRSTACK|EPOCH(?:REALTIME|SECONDS)|E?UID|FUNCNAME|GROUPS|HISTCMD|IFS|LINENO"
     "|(?:OLD)?PWD|OPTERR|OPTIND|PIPESTATUS|POSIXLY_CORRECT|PPID|PS4|S?RANDOM|SECONDS|SHELLOPTS|SHLVL|_"
 )
-_SCRIPTS = re.compile("TMOUT|ended|failed|file|hosts?|i|status|stopped|training|up|v|warned|watch")
+_SCRIPTS = re.compile("mingle_.*|hosts|warned|watch|MINGLE_KEY|TMOUT|(?:LOCAL_|GROUP_)?RANK")
 _ARRAY = re.compile(r"\d{1,9}(?:-\d{1,9}(?::\d{1,9})?)?(?:,\d{1,9}(?:-\d{1,9}(?::\d{1,9})?)?)*(?:%\d{1,9})?", re.ASCII)
 _SIGNALS = ("USR1", "USR2", "TERM", "INT", "HUP")
 # What sbatch calls them; PBS knows three.
@@ -68,9 +68,12 @@ def carried(value: str) -> str:
 
 def line(value: object) -> str:
     """Read one line of shell. A comment could be taken for a directive, and does nothing else."""
-    if not text(value).isprintable() or str(value).lstrip().startswith("#"):
-        raise UsageError("one printable line of shell", repr(value), "a line for each, or a script that the line calls")
-    return text(value)
+    given = text(value)
+    if given.lstrip().startswith("#"):
+        raise UsageError("a line of shell that does something", f"the comment {given!r}", "leaving it out")
+    if not given.replace("\t", " ").isprintable():
+        raise UsageError("one printable line of shell", repr(given), "a line for each, or a script that the line calls")
+    return given
 
 
 def directory(value: object) -> str:
@@ -118,12 +121,12 @@ def mail(value: object) -> tuple[str, ...]:
     return names
 
 
-def signal(value: object) -> Signal:
+def signal(value: object) -> tuple[str, int | None]:
     """Read SIGNAL[@SECONDS], as sbatch does; the letter in front of a colon is ours to choose."""
     match = re.fullmatch(r"(?:[RB]{1,2}:)?(?:SIG)?([A-Z0-9]+)(?:@([0-9]{1,5}))?", str(value).upper())
     if not match or match[1] not in _SIGNALS:
         raise UsageError(f"one of {', '.join(_SIGNALS)} and seconds", repr(value), "USR1@120")
-    return Signal(match[1], count(match[2] or "60", most=65_535))
+    return match[1], count(match[2], most=65_535) if match[2] else None
 
 
 def variable(value: object) -> tuple[str, str]:
@@ -132,7 +135,8 @@ def variable(value: object) -> tuple[str, str]:
     if not equals or not _VARIABLE.fullmatch(name) or len(its) > 32 * _LONGEST_TEXT:
         raise UsageError("NAME=VALUE", repr(value), "OMP_NUM_THREADS=8")
     if _BASHS.fullmatch(name) or _SCRIPTS.fullmatch(name):
-        raise UsageError("a variable that neither bash nor the script has", repr(name), "another name")
+        only = f"-- env {name}=… python3 train.py, which sets it for the training only"
+        raise UsageError("a variable that neither bash nor the script sets", repr(name), only)
     return name, carried(its)
 
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 _LARGEST_SPEC_BYTES = 1 << 20  # a description is a screenful
 _MOST_GROUPS = 128  # Slurm's own bound on the components of a job (MAX_HET_JOB_COMPS)
 _WARNING_S = 120  # enough to write a large checkpoint; half of a shorter limit
+_SBATCHS_WARNING_S = 60  # what sbatch takes for a --signal without seconds
 DEFAULT = "default"
 
 
@@ -126,13 +127,16 @@ def _job(given: dict[str, Any], command: tuple[str, ...], sources: dict[str, str
     )
 
 
-def _warning(given: Signal | None, limit_s: int | None) -> Signal:
+def _warning(given: tuple[str, int | None] | None, limit_s: int | None) -> Signal:
     """Return the warning before the time limit. One at the start would end the job before it has done anything."""
-    if given and limit_s and given.before_s >= limit_s:
-        raise UsageError(
-            "--signal after the start", f"{given.before_s} s before a limit of {limit_s} s", "fewer seconds"
-        )
-    return given or Signal("USR1", min(_WARNING_S, -(-limit_s // 2)) if limit_s else _WARNING_S)
+    name, before_s = given or ("USR1", None)
+    if before_s is None:
+        usual_s = _SBATCHS_WARNING_S if given else _WARNING_S
+        return Signal(name, min(usual_s, -(-limit_s // 2)) if limit_s else usual_s)
+    if limit_s and before_s >= limit_s:
+        seen = f"{before_s} s before a limit of {limit_s} s"
+        raise UsageError("--signal after the start", seen, f"--signal {name}, which comes half-way or later")
+    return Signal(name, before_s)
 
 
 def _groups(each: Mapping[str, tuple[Any, ...]]) -> tuple[Group, ...]:

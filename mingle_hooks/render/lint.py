@@ -41,7 +41,7 @@ PATTERNS = (
     Pattern(
         re.compile(
             r"\bMASTER_PORT=[\"']?(?:\d|\$\{\w+:?[-=]\d|\$\(\(\s*\d+\s*\)\))"
-            r"|--(?:master|main_process)[_-]port[=\s]\s*\d|--rdzv[_-]endpoint[=\s]\s*\S+:\d+\b"
+            r"|--(?:master|main_process)[_-]port[=\s]\s*\d|--rdzv[_-]endpoint[=\s]\s*\S{1,253}:\d+\b"
         ),
         "a fixed MASTER_PORT: two jobs on one node meet on it",
         'v=$(mingle env) || exit; eval "$v" on every node, and "$MASTER_PORT"',
@@ -62,7 +62,7 @@ PATTERNS = (
         "one interface's name, or mingle env --for nccl,gloo",
     ),
     Pattern(
-        re.compile(r"^eval\s+[\"']?\$\(mingle env"),
+        re.compile(r"\beval\s+(?:\\?[\"'])?\\?\$\(mingle env"),
         'eval "$(mingle env)": a crash before any output goes unseen',
         'v=$(mingle env) || exit; eval "$v"',
     ),

@@ -69,7 +69,8 @@ def _env_options(its: Scheduler, job: Job) -> str:
         options.append(" --slots gpus")
     elif by_node and its.runs_tasks:
         counts = "+".join(str(group.ntasks) for group in job.groups)
-        raise refused("ntasks-per-node", counts, "the number of GPUs, or with --launcher process, where groups differ")
+        can = "the number of GPUs, or with --launcher process, where groups differ"
+        raise refused("ntasks-per-node", counts, can, "--launcher process")
     return "".join(options)
 
 
@@ -93,7 +94,10 @@ def _container(its: Scheduler, job: Job) -> str:
         return ""
     if _is_pyxis(job.container):
         if its.name != "slurm":
-            raise refused("container", job.container, "an image for Apptainer, as pyxis is Slurm's")
+            works = f"docker://{job.container.replace('#', '/', 1)}" if "#" in job.container else "image.sif"
+            raise refused(
+                "container", job.container, "an image for Apptainer, as pyxis is Slurm's", f"--container {works}"
+            )
         return ""
     binds = [f"--bind={bind}" for bind in _binds(job)]
     image = f"./{job.container}" if job.container.startswith("-") else job.container
@@ -103,7 +107,8 @@ def _container(its: Scheduler, job: Job) -> str:
 def _binds(job: Job) -> tuple[str, ...]:
     for bind in job.bind:
         if "," in bind:
-            raise refused("bind", bind, "a path without a comma, at which Apptainer and pyxis begin another")
+            can = "a path without a comma, at which Apptainer and pyxis begin another"
+            raise refused("bind", bind, can, " ".join(f"--bind {path}" for path in bind.split(",") if path))
     return job.bind
 
 

@@ -113,7 +113,7 @@ class RemoteStandIn:
 
         Once `cancel_at` is in the output, everything on the first host gets TERM, as from bkill.
         """
-        (self.place / "script").write_text(script)
+        (self.place / "script").write_bytes(os.fsencode(script))
         with (self.place / "out").open("w+") as out:
             job = self._start(self.hosts[0], ["bash", f"{self.place}/script"], {}, out.fileno(), out.fileno())
             try:

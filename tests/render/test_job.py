@@ -82,6 +82,8 @@ def test_a_job_without_a_name_has_its_scripts(command: str, name: str) -> None:
         ({"time": "1s"}, ("USR1", 1)),
         ({"time": "1", "signal": "SIGTERM@59"}, ("TERM", 59)),
         ({"signal": "B:USR2"}, ("USR2", 60)),
+        ({"time": "1", "signal": "USR1"}, ("USR1", 30)),
+        ({"time": "10", "signal": "TERM"}, ("TERM", 60)),
     ],
 )
 def test_the_warning_comes_after_the_start(options: dict[str, object], warning: tuple[str, int]) -> None:
@@ -107,6 +109,9 @@ def test_the_warning_comes_after_the_start(options: dict[str, object], warning: 
         ({"signal": "KILL@3"}, "--signal"),
         ({"env": ["NO"]}, "--env"),
         ({"env": ["A B=1"]}, "--env"),
+        ({"env": ["UID=3"]}, "-- env UID=… python3 train.py"),
+        ({"setup": [" # x"]}, "--setup: the comment"),
+        ({"setup": ["a\nb"]}, "one printable line of shell"),
         ({"launcher": "torchrum"}, "--launcher torchrun"),
         ({"max-restarts": "-1"}, "--max-restarts"),
         ({"job-name": "x" * 5000}, "--job-name"),

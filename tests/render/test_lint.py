@@ -35,6 +35,9 @@ HEAD = "#!/bin/bash\n#SBATCH --nodes=2\n#SBATCH --ntasks-per-node=1\n"
         (HEAD + 'srun bash -c "torchrun --node_rank $SLURM_PROCID x.py"', 4, "first node's"),
         (HEAD + "export GLOO_SOCKET_IFNAME=^lo,docker0", 4, "exclusion"),
         (HEAD + 'eval "$(mingle env)"', 4, "unseen"),
+        (HEAD + 'export A=1; eval "$(mingle env)"', 4, "unseen"),
+        (HEAD + "srun bash -c 'eval \"$(mingle env)\"; python train.py'", 4, "unseen"),
+        (HEAD + 'srun bash -c "eval \\"\\$(mingle env)\\"; python train.py"', 4, "unseen"),
         (HEAD + "MASTER_PORT=${MASTER_PORT:-29500}", 4, "fixed MASTER_PORT"),
         (HEAD + 'export MASTER_PORT="$((29500))"', 4, "fixed MASTER_PORT"),
         (HEAD + "srun torchrun \\\n  --nnodes=2 \\\n  --rdzv_endpoint=$H:29400 \\\n  x.py", 6, "fixed MASTER_PORT"),
@@ -66,12 +69,19 @@ def test_a_mistake_is_found_on_its_line(script: str, line: int, mistake: str) ->
         "export MASTER_PORT=$((10000 + SLURM_JOB_ID % 20000))",
         "echo ready # MASTER_PORT=29500",
         "srun -N2 -n2 torchrun x.py",
+        'v=$(mingle env) || exit; eval "$v"',
         'srun bash -c "torchrun --node_rank \\$SLURM_NODEID x.py"',
     ],
 )
 def test_what_is_right_is_left_alone(line: str) -> None:
     """Lines that only look like a mistake are none."""
     assert lint(HEAD + line) == []
+
+
+@pytest.mark.parametrize("word", ["x", "--rdzv_endpoint=", "||", "hostname -", "$(", "'", "eval", "MASTER_PORT=${"])
+def test_a_line_of_the_largest_size_is_read_to_its_end(word: str) -> None:
+    """A line of 1 MiB without blanks, which holds what mistakes begin with, has none."""
+    assert lint(HEAD + word * ((1 << 20) // len(word))) == []
 
 
 def test_one_node_needs_no_srun() -> None:

@@ -9,7 +9,9 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import nasty
 import pytest
+from nasty import TELL
 
 from mingle_hooks.errors import UsageError
 from mingle_hooks.render.job import describe
@@ -21,30 +23,9 @@ from mingle_hooks.render.script import render
 if TYPE_CHECKING:
     from cluster.slurm import SlurmCluster
 
-NASTY = [
-    *("a b", "it's", 'say "hi"', "$HOME", "$(touch pwned)", "`touch pwned`", "a;touch pwned", "a\nb", "\n", "-x", "--"),
-    *("é ü 漢字", "\\", "\\n", "a\\", "!x", "*", "~", "#c", "a\tb", "{a,b}", "", "=", "a=b", "\x1b[0m", "\x02", "%j"),
-    *(
-        "NODE",
-        "{{ x }}",
-        "{% raw %}",
-        "{# c #}",
-        "'\"'",
-        "$'x'",
-        "\r",
-        "\u200b",
-        "b\udcffyte",
-        "|",
-        "&",
-        "<",
-        ">",
-        "(",
-        ")",
-    ),
-]
+NASTY = [*nasty.NASTY, ""]
 # What a line of a directive can hold, and squeue shows as it is.
 ONE_LINE = [value for value in NASTY if value and value.isprintable() and "%" not in value]
-TELL = "import json, os, sys; print(json.dumps([sys.argv[1:], os.environ.get('NASTY'), os.getcwd()]))"
 
 
 def test_words_arrive_through_a_shell_and_through_declare() -> None:

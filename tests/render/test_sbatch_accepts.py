@@ -36,6 +36,22 @@ GRES = (
     "NodeName=node1 Name=gpu Type=big File=/dev/full\n"
     "NodeName=node[2-3] Name=gpu Type=small File=/dev/zero\n"
 )
+DIFFERENT = (
+    "NodeName=node1 CPUs=4 RealMemory=4096 Gres=gpu:big:2 State=UNKNOWN\n"
+    "NodeName=node[2-3] CPUs=4 RealMemory=4096 Gres=gpu:small:1 State=UNKNOWN"
+)
+# So much of everything that every job could start.
+ROOMY = (
+    "NodeName=node[1-3] CPUs=256 RealMemory=65536 Gres=gpu:big:2,gpu:small:2 "
+    "Features=fast,ib,rack1,rack2 State=UNKNOWN\n"
+    "PartitionName=other Nodes=ALL"
+)
+ROOMY_GRES = (
+    "Name=gpu Type=big File=/dev/zero\n"
+    "Name=gpu Type=big File=/dev/full\n"
+    "Name=gpu Type=small File=/dev/null\n"
+    "Name=gpu Type=small File=/dev/random\n"
+)
 # Every option, with values of each kind that it takes; None: not given.
 VALUES: dict[str, list[Any]] = {
     "job-name": [None, "n_1.a"],
@@ -120,23 +136,26 @@ def test_bash_parses_the_sample(scheduler: str) -> None:
 
 
 class WithGpus(SlurmCluster):
-    """A Slurm whose first host has two GPUs of one type and whose others have one of another; all are made up."""
+    """A Slurm whose hosts have these lines in slurm.conf in place of their own, and GPUs by gres.conf: all made up."""
+
+    def __init__(self, hosts: Hosts, nodes: str, gres: str) -> None:
+        super().__init__(hosts)
+        self.nodes, self.gres = nodes, gres
 
     def write_conf(self) -> None:
-        """Write slurm.conf with these GPUs, and gres.conf."""
+        """Write slurm.conf and gres.conf."""
         super().write_conf()
         file = self.controller.outside(cluster_slurm.CONF)
-        nodes = "NodeName={} CPUs=4 RealMemory=4096 Gres=gpu:{} State=UNKNOWN"
-        lines = ["GresTypes=gpu", nodes.format("node1", "big:2"), nodes.format("node[2-3]", "small:1")]
-        file.write_text(re.sub("^NodeName=.*", "\n".join(lines), file.read_text(), flags=re.MULTILINE))
-        self.controller.write("/etc/slurm/gres.conf", GRES)
+        lines = f"GresTypes=gpu\n{self.nodes}"
+        file.write_text(re.sub("^NodeName=.*", lines, file.read_text(), flags=re.MULTILINE))
+        self.controller.write("/etc/slurm/gres.conf", self.gres)
 
 
 @pytest.fixture
 def gpus(hosts: Callable[..., Hosts]) -> Iterator[SlurmCluster]:
     """Start a Slurm of three hosts with different GPUs."""
     skip_for_want_of(cluster_slurm.missing())
-    with WithGpus(hosts(3)) as cluster:
+    with WithGpus(hosts(3), DIFFERENT, GRES) as cluster:
         yield cluster
 
 
@@ -152,21 +171,6 @@ def test_hosts_with_different_gpus(gpus: SlurmCluster, tmp_path: Path) -> None:
     assert "node 0 of 3, 2 of 4 processes" in (tmp_path / "out").read_text()
 
 
-class Roomy(SlurmCluster):
-    """A Slurm whose hosts have more of everything, so that every job could start; it is all made up."""
-
-    def write_conf(self) -> None:
-        """Write slurm.conf with these hosts, and gres.conf."""
-        super().write_conf()
-        file = self.controller.outside(cluster_slurm.CONF)
-        node = "CPUs=256 RealMemory=65536 Gres=gpu:big:2,gpu:small:2 Features=fast,ib,rack1,rack2 State=UNKNOWN"
-        lines = f"GresTypes=gpu\nNodeName=node[1-3] {node}\nPartitionName=other Nodes=ALL"
-        file.write_text(re.sub("^NodeName=.*", lines, file.read_text(), flags=re.MULTILINE))
-        devices = {"zero": "big", "full": "big", "null": "small", "random": "small"}
-        gres = [f"Name=gpu Type={kind} File=/dev/{name}\n" for name, kind in devices.items()]
-        self.controller.write("/etc/slurm/gres.conf", "".join(gres))
-
-
 def test_sbatch_takes_the_sample(hosts: Callable[..., Hosts], tmp_path: Path) -> None:
     """The real sbatch --test-only says of each script when its job would start."""
     skip_for_want_of(cluster_slurm.missing())
@@ -177,7 +181,7 @@ def test_sbatch_takes_the_sample(hosts: Callable[..., Hosts], tmp_path: Path) ->
     loop = (
         'cd "$1"; for f in *.sh; do sbatch --test-only "$f" >$f.out 2>&1; grep -q "to start at" $f.out || echo $f; done'
     )
-    with Roomy(hosts(3)) as slurm:
+    with WithGpus(hosts(3), ROOMY, ROOMY_GRES) as slurm:
         made = ["scontrol", "create", "reservation", "reservationname=ours", "users=alice", "nodes=ALL"]
         slurm.controller.run([*made, "starttime=now", "duration=infinite"], check=True)
         assert slurm.submit("sleep 1", "--hold", user="alice", cwd="/home/alice") == "1"  # which some depend on

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -88,6 +89,40 @@ def test_every_combination_parses(scheduler: str) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "end\n", "")
 
 
+@pytest.mark.parametrize("scheduler", [its.name for its in SCHEDULERS])
+def test_set_up_lines_may_hold_tabs(scheduler: str) -> None:
+    """Blanks between words, or text within quotes: bash parses the line, and it stands in the script as it is."""
+    line = "\texport\tA='a\tb' # why"
+    script = render(scheduler, describe({"setup": [line]}, ["train.py"]))
+    assert f"{line}\n" in script
+    checked(script)
+
+
+ASSIGNED = re.compile(
+    r"(?:^|[\s;('({])([A-Za-z_]\w*)\+?=(?!=)|(?<!-)\b(?:read -r|mapfile -t|for|for \(\() ?([A-Za-z_]\w*)\b",
+    re.MULTILINE,
+)
+
+
+def test_what_a_script_assigns_is_refused_as_a_variable() -> None:
+    """A --env that the script itself would set again does not arrive, so it is an error."""
+    scripts = [path.read_text() for path in sorted(GOLDEN.glob("*.sh"))]
+    options = {"requeue": True, "launcher": "plain"}
+    scripts += [render(its.name, describe(options, ["train.py"])) for its in SCHEDULERS]
+    shell = re.sub("(?:^| )#.*", "", "\n".join(scripts), flags=re.MULTILINE)
+    names = {one or other for one, other in ASSIGNED.findall(shell)}
+    assert {"mingle_status", "mingle_host", "mingle_file", "mingle_i", "MINGLE_KEY", "TMOUT", "RANK"} <= names
+    for name in names:
+        with pytest.raises(UsageError, match=f"-- env {name}="):
+            describe({"env": [f"{name}=1"]}, ["train.py"])
+
+
+@pytest.mark.parametrize("name", ["host", "file", "v", "up", "i", "status", "NODE", "mingle", "MINGLE_PORT_RANGE"])
+def test_other_variables_are_the_users(name: str) -> None:
+    """Short names are not taken by the scripts."""
+    assert f"export {name}=1\n" in render("pbs", describe({"env": [f"{name}=1"]}, ["train.py"]))
+
+
 def test_the_training_command_is_the_same_text_everywhere() -> None:
     """Every scheduler and launcher has the command of the user as it stands."""
     assert {"train.py --lr 1e-3" in golden(*its) for its in NAMES} == {True}
@@ -135,7 +170,9 @@ def test_explain_is_a_comment_whatever_the_file_is_called(tmp_path: Path) -> Non
         ("torque", {"array": "1-9:2"}, "array"),
         ("torque", {"output": "a:b"}, "output"),
         ("lsf", {"nodes": "1+1"}, "nodes"),
-        ("lsf", {"output": "%j.out"}, "output"),
+        ("lsf", {"output": "%5j.out"}, "output"),
+        ("lsf", {"output": "%%J"}, "output"),
+        ("sge", {"output": "%t"}, "output"),
         ("lsf", {"array": "0-9"}, "array"),
         ("lsf", {"mail-type": "REQUEUE"}, "mail-type"),
         ("sge", {"gpus-per-node": "a100:4"}, "gpus-per-node"),
@@ -152,3 +189,45 @@ def test_what_a_scheduler_cannot_carry_is_refused_by_name(
     """A value that a directive cannot hold is an error that names its field."""
     with pytest.raises(UsageError, match=f"--{field}"):
         render(scheduler, describe(options, ["train.py"]))
+
+
+@pytest.mark.parametrize(
+    ("scheduler", "options", "works"),
+    [
+        ("pbs", {"array": "1-3,5"}, {"array": "1-3"}),
+        ("pbs", {"array": "7"}, {"array": "1-2"}),
+        ("pbs", {"job-name": "3dgan"}, {"job-name": "job3dgan"}),
+        ("pbs", {"job-name": "my job"}, {"job-name": "my_job"}),
+        ("pbs", {"mail-type": "END,TIME_LIMIT"}, {"mail-type": "END,FAIL"}),
+        ("pbs", {"output": "logs/%x-%j.out"}, {"output": "logs/"}),
+        ("pbs", {"output": "%j"}, {"output": "./"}),
+        ("pbs", {"output": "a:é"}, {"output": "a__"}),
+        ("pbs", {"mail-user": "é"}, {"mail-user": "me@example.org"}),
+        ("torque", {"output": "/logs/%j"}, {"output": "/logs/"}),
+        ("torque", {"output": "${HOME}/x"}, {"output": "$HOME/x"}),
+        ("torque", {"constraint": "a b"}, {"constraint": "infiniband"}),
+        ("lsf", {"array": "0-9:2,12%3"}, {"array": "1-10:2,13%3"}),
+        ("lsf", {"job-name": "my job"}, {"job-name": "my_job"}),
+        ("lsf", {"output": "%t-%5j"}, {"output": "%j-%j"}),
+        ("lsf", {"mail-type": "TIME_LIMIT"}, {"mail-type": "FAIL"}),
+        ("lsf", {"nodes": "1+2"}, {"nodes": "3"}),
+        ("sge", {"array": "0-9%2"}, {"array": "1-10%2"}),
+        ("sge", {"dependency": "afterok:12"}, {"dependency": "afterany:12"}),
+        ("sge", {"output": "%5a"}, {"output": "%a"}),
+        ("sge", {"gpus-per-node": "a100:4"}, {"gpus-per-node": "4"}),
+        ("slurm", {"output": "a\\b"}, {"output": "a_b"}),
+    ],
+)
+def test_the_remedy_works(scheduler: str, options: dict[str, object], works: dict[str, object]) -> None:
+    """The error tells a value that the scheduler takes."""
+    (field, value), *_ = works.items()
+    with pytest.raises(UsageError) as refused:
+        render(scheduler, describe(options, ["train.py"]))
+    assert f"{refused.value.remedy}, ".startswith((f"--{field} {value}, ", f"leaving --{field} out, "))
+    assert render(scheduler, describe(works, ["train.py"]))
+
+
+@pytest.mark.parametrize("path", ["h:/x", "$HOME/x"])
+def test_torque_takes_a_host_and_the_home(path: str) -> None:
+    """Its qsub knows both in front of a path."""
+    assert path in render("torque", describe({"output": path}, ["train.py"]))

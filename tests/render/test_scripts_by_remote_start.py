@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from nasty import NASTY, TELL
 from remote_stand_ins import RemoteStandIn
 
 from mingle_hooks.render.job import describe
@@ -88,29 +89,12 @@ def test_every_value_arrives(hosts: Hosted, tmp_path: Path, scheduler: str) -> N
     """Arguments, environment and directory arrive intact in the tasks of all hosts, which get no environment."""
     place = tmp_path / "-d 'q' \"é\" $(touch pwned);"
     place.mkdir()
-    nasty = [
-        "a b",
-        "it's",
-        'say "hi"',
-        "$HOME",
-        "$(touch pwned)",
-        "`x`",
-        "a;b",
-        "a\nb",
-        "-x",
-        "é 漢",
-        "\\",
-        "*",
-        "",
-        "{# }",
-    ]
-    tell = "import json, os, sys; print(json.dumps([sys.argv[1:], os.environ['NASTY'], os.getcwd()]))"
-    options = {"nodes": "2", "launcher": "plain", "chdir": str(place), "env": ["NASTY=" + "\n".join(nasty)]}
-    status, text = run(scheduler, hosts(2), tmp_path, options, "python3", "-c", tell, *nasty)
+    options = {"nodes": "2", "launcher": "plain", "chdir": str(place), "env": ["NASTY=" + "\n".join(NASTY)]}
+    status, text = run(scheduler, hosts(2), tmp_path, options, "python3", "-c", TELL, *NASTY, "")
     assert status == 0, text
     told = re.findall(r"^(node\d): (\[.*\])$", text, re.MULTILINE)
     assert sorted(host for host, _ in told) == ["node1", "node2"]
-    assert [json.loads(line) for _, line in told] == [[nasty, "\n".join(nasty), str(place)]] * 2
+    assert [json.loads(line) for _, line in told] == [[[*NASTY, ""], "\n".join(NASTY), str(place)]] * 2
     assert not list(tmp_path.rglob("pwned"))
     assert not list(tmp_path.rglob(".mingle.*"))
 

@@ -72,12 +72,19 @@ def test_one_process_per_slot(pbs: Start) -> None:
     assert sorted(ranks) == [(f"node{n // 2 + 1}", str(n)) for n in range(6)]
 
 
-@pytest.mark.parametrize("launcher", ["plain", "process"])
-def test_the_first_failure_ends_the_job_with_its_status(pbs: Start, launcher: str) -> None:
+@pytest.mark.parametrize(("launcher", "after"), [("plain", 9), ("process", 0)])
+def test_the_first_failure_ends_the_job_with_its_status(pbs: Start, launcher: str, after: int) -> None:
     """When one host fails the others are told to stop, and the job ends with the failure's status."""
     its = pbs(3)
-    # A second later, as test hosts share /proc, so that what is meant for one host's processes reaches all.
-    command = 'trap "echo told; sleep 1; exit 9" TERM; if [ "$NODE_RANK" = 1 ]; then exit 7; fi; sleep 600 & wait'
+    # Test hosts share /proc, so that what "process" tells those of its own host reaches all: they must not fail too.
+    command = f"""
+        trap "echo told; exit {after}" TERM
+        >"ready.$NODE_RANK"
+        if [ "$NODE_RANK" = 1 ]; then
+          while [ "$(ls ready.* | wc -l)" -lt 3 ]; do sleep 0.1; done
+          exit 7
+        fi
+        sleep 600 & wait"""
     job = submit(its, {"nodes": "3", "launcher": launcher}, "bash", "-c", command)
     assert its.wait(job) == 7, its.output(job)
     assert {"node1: told", "node3: told"} <= set(its.output(job).splitlines()), its.output(job)

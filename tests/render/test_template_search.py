@@ -42,7 +42,7 @@ def test_a_block_can_be_replaced_without_a_copy(tmp_path: Path) -> None:
     )
     text = render("slurm", describe({"launcher": "plain"}, ["train.py"]), places=(str(tmp_path), search.built_in()))
     assert "# no check\nMINGLE_KEY=" in text
-    assert "  nice python3 train.py\n  status=$?" in text
+    assert "  nice python3 train.py\n  mingle_status=$?" in text
 
 
 def test_a_variable_that_is_missing_is_said_with_file_and_line(tmp_path: Path) -> None:

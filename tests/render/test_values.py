@@ -24,8 +24,8 @@ NASTY = (
     "`x`", "a;b", "a\nb", "a\rb", "a\tb", "-x", "--", "-", "--requeue", "é ü 漢字", "\\", "a\\nb", "a\\", "\\\\",
     "!x", "*", "~", "#c", "a #c", "a#c", "{a,b}", "=", "a=b", "\x1b[0m", "\x02", "\x7f", "\u200b", "\u2028",
     "b\udcffyte", "|", "&", "<", ">", "(", ")", "?", "[1-2]", "^", "a:b", "a,b", "a, b", "%", "%%", "%j", "%J", "@",
-    "+", "a/b", "/", "..", "0", "NULL", "none", "(null)", "A", "É", "\v", "\f", "\x85", "\xa0", "a\xa0b", "x" * 1024,
-    "x" * 1025, "漢" * 400,
+    "%x-%j.out", "%A_%a", "%5j", "50%z", "h:/x", "+", "a/b", "/", "..", "0", "NULL", "none",
+    "(null)", "A", "É", "\v", "\f", "\x85", "\xa0", "a\xa0b", "x" * 1024, "x" * 1025, "漢" * 400,
     "afterok:1", "afterany:1:2,afterany:3", "singleton", "1,2", "done(1) && ended(2)", "a=b:c=d", "me@example.org",
     "1-3", "0-9:2%3", "END,FAIL", "TIME_LIMIT", "gpu:2", "a.b:1",
 )
@@ -97,6 +97,27 @@ TRANSLATED = {
     ("sge", "mail-type", "END,FAIL"): ["-m", "ea"],
     ("sge", "mail-type", "none"): ["-m", "n"],
     ("sge", "dependency", "afterany:1:2,afterany:3"): ["-hold_jid", "1,2,3"],
+    **{
+        (scheduler, field, value): [letter, text]
+        for field, letter in (("output", "-o"), ("error", "-e"))
+        for scheduler, value, text in (
+            ("torque", "%%", "%"),
+            ("lsf", "%%", "%"),
+            ("lsf", "%j", "%J"),
+            ("lsf", "%x-%j.out", "true-%J.out"),
+            ("lsf", "%A_%a", "%J_%I"),
+            ("sge", "%%", "%"),
+            ("sge", "%j", "$JOB_ID"),
+            ("sge", "%x-%j.out", "$JOB_NAME-$JOB_ID.out"),
+            ("sge", "%A_%a", "$JOB_ID_$TASK_ID"),
+        )
+    },
+}
+# What only Slurm's patterns say, in a path: these are no values that a directive carries as they are.
+ONLY_SLURM = {
+    "torque": {"%j", "%J", "%x-%j.out", "%A_%a", "%5j"},
+    "lsf": {"%5j"},
+    "sge": {"%J", "%5j"},
 }
 
 
@@ -175,6 +196,7 @@ def test_a_directive_is_read_as_it_was_given(scheduler: str, field: str) -> None
         text = script(scheduler, field, value)
         if text is None:
             continue
+        assert field not in ("output", "error") or value not in ONLY_SLURM[scheduler]
         lines = [line.removeprefix(marker) for line in text.split("\n") if line.startswith(marker)]
         carried = [word.replace("{}", value) for word in CARRIED[scheduler].get(field, [])]
         wanted = TRANSLATED.get((scheduler, field, value)) or carried

@@ -10,7 +10,8 @@ import re
 from typing import TYPE_CHECKING
 
 from mingle_hooks.render.quantities import size
-from mingle_hooks.render.schedulers import Directive, refused
+from mingle_hooks.render.schedulers import Directive, letters, refused, refused_groups, refused_name
+from mingle_hooks.render.schedulers.filename import translated
 
 if TYPE_CHECKING:
     from mingle_hooks.render.job import Job
@@ -31,9 +32,9 @@ _MAIL = {"BEGIN": "B", "END": "N", "FAIL": "N", "ALL": "BN", "NONE": ""}
 def directives(job: Job) -> tuple[Directive, ...]:
     """Return the directives: slots are processes, and `span[ptile=…]` puts them on nodes."""
     if len(job.groups) > 1:
-        raise refused("nodes", "+".join(str(group.nodes) for group in job.groups), "one group of nodes")
+        raise refused_groups(job)
     if not _NAME.fullmatch(job.job_name):
-        raise refused("job-name", job.job_name, "letters, digits and _.-")
+        raise refused_name(job.job_name, "letters, digits and _.-")
     group = job.groups[0]
     needs = [f"span[ptile={group.ntasks}]"] + ([f"affinity[core({group.cpus})]"] if group.cpus else [])
     if group.mem:
@@ -50,7 +51,7 @@ def directives(job: Job) -> tuple[Directive, ...]:
         *_texts(job),
         (job.exclusive and "-x", "exclusive"),
         (job.requeue and "-r", "requeue"),
-        *((f"-{letter}", "mail-type") for letter in _mail(job)),
+        *((f"-{letter}", "mail-type") for letter in sorted(letters(job, _MAIL))),
         # LSF counts in minutes.
         (job.time and f"-wa {job.signal.name} -wt {-(-job.signal.before_s // 60)}", "signal"),
     ]
@@ -63,8 +64,8 @@ def _texts(job: Job) -> list[tuple[str, str]]:
         "account": ("-P", job.account),
         "qos": ("-sla", job.qos),
         "reservation": ("-U", job.reservation),
-        "output": ("-o", job.output and _path("output", job.output)),
-        "error": ("-e", job.error and _path("error", job.error)),
+        "output": ("-o", job.output and _path("output", job.output, job.job_name)),
+        "error": ("-e", job.error and _path("error", job.error, job.job_name)),
         "mail-user": ("-u", job.mail_user),
         "dependency": ("-w", job.dependency and _dependency(job.dependency)),
     }
@@ -74,7 +75,9 @@ def _texts(job: Job) -> list[tuple[str, str]]:
 def _array(job: Job) -> str:
     ranges, _, most = (job.array or "").partition("%")
     if ranges and not _ARRAY.fullmatch(ranges):
-        raise refused("array", job.array, "numbers from 1, as LSF counts")
+        more = re.sub("(?<![:0-9])[0-9]+", lambda number: str(int(number[0]) + 1), ranges)
+        works = f"--array {more}{'%' * bool(most)}{most}, which is one more for each"
+        raise refused("array", job.array, "numbers from 1, as LSF counts", works)
     return (f"[{ranges}]" + (f"%{most}" if most else "")) if ranges else ""
 
 
@@ -82,22 +85,18 @@ def _dependency(value: str) -> str:
     if _DEPENDENCY.fullmatch(value):
         return value
     if not _SLURMS.fullmatch(value):
-        raise refused("dependency", value, "afterok:123 or one of LSF's conditions, such as done(123)")
+        can = "afterok:123 or one of LSF's conditions, such as done(123)"
+        raise refused("dependency", value, can, "--dependency afterok:123")
     parts = [part.split(":") for part in value.split(",")]
     return " && ".join(f"{_CONDITIONS[kind]}({job})" for kind, *jobs in parts for job in jobs)
 
 
-def _mail(job: Job) -> list[str]:
-    for event in job.mail_type:
-        if event not in _MAIL:
-            raise refused("mail-type", event, ", ".join(_MAIL))
-    return sorted({letter for event in job.mail_type for letter in _MAIL[event]})
-
-
-def _path(field: str, value: str) -> str:
-    if re.search("%(?![JI])", value):
-        raise refused(field, value, "a path whose only % patterns are %J, the job's number, and %I, the array's")
-    return value
+def _path(field: str, value: str, job_name: str) -> str:
+    """Return a path with LSF's own %J, the job's number, and %I, the array's index."""
+    if re.search("%%[%JI]", value):
+        can = "a path without %% before J, I and %, as bsub has no other way to write them"
+        raise refused(field, value, can, f"--{field} {value.replace('%%', '')}")
+    return translated(field, value, {"j": "%J", "A": "%J", "J": "%J", "a": "%I", "x": job_name})
 
 
 def _within(field: str, value: str) -> str:

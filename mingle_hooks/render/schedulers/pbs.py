@@ -10,9 +10,13 @@ import re
 from typing import TYPE_CHECKING
 
 from mingle_hooks.render.quantities import hms, size
-from mingle_hooks.render.schedulers import Directive, refused
+from mingle_hooks.render.schedulers import Directive, letters, refused, refused_name
+from mingle_hooks.render.schedulers.filename import translated
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from mingle_hooks.errors import UsageError
     from mingle_hooks.render.job import Group, Job
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.+-]{0,229}", re.ASCII)
@@ -26,15 +30,17 @@ _MAIL_USERS = re.compile(
     r"[A-Za-z0-9_.+%=/~'-]+(@[A-Za-z0-9.-]+)?(,[A-Za-z0-9_.+%=/~'-]+(@[A-Za-z0-9.-]+)?)*", re.ASCII
 )
 _PLAIN = re.compile(r"[A-Za-z0-9_@+=:,./^~-]+", re.ASCII)
-_MAIL = {"BEGIN": "b", "END": "e", "FAIL": "a", "ALL": "abe", "NONE": "n"}
+_INDEX = "^array_index^"  # its server replaces the first only: PBS_FILE_ARRAY_INDEX_TAG
+MAIL = {"BEGIN": "b", "END": "e", "FAIL": "a", "ALL": "abe", "NONE": "n"}
 
 
 def directives(job: Job) -> tuple[Directive, ...]:
     """Return the directives: one chunk for each node, on hosts of their own."""
     if job.qos:
-        raise refused("qos", job.qos, "nothing, as PBS has none")
+        raise refused("qos", job.qos, "nothing, as PBS has none", "leaving --qos out")
     if job.partition and job.reservation:
-        raise refused("reservation", job.reservation, "the only queue: a reservation is one, and so is --partition")
+        can = "the only queue: a reservation is one, and so is --partition"
+        raise refused("reservation", job.reservation, can, "leaving --partition out")
     chunks = "+".join(_chunk(group) for group in job.groups)
     return (
         *opening(job),
@@ -43,45 +49,35 @@ def directives(job: Job) -> tuple[Directive, ...]:
         *option("-l walltime=", "time", job.time and hms(job.time)),
         *option("-q ", *_queue(job)),
         *option("-J ", "array", job.array and _array(job.array)),
-        *closing(job),
+        *closing(job, {"x": job.job_name, "a": _INDEX}),
     )
 
 
 def opening(job: Job) -> tuple[Directive, ...]:
     """Return what begins a script for any qsub."""
-    name = matching("job-name", job.job_name, _NAME, "a letter, then letters, digits and _.+-")
-    return (Directive(f"-N {name}", "job-name"), Directive("-S /bin/bash", "default"))
+    if not _NAME.fullmatch(job.job_name):
+        raise refused_name(job.job_name, "a letter, then letters, digits and _.+-")
+    return (Directive(f"-N {job.job_name}", "job-name"), Directive("-S /bin/bash", "default"))
 
 
-def closing(job: Job) -> tuple[Directive, ...]:
-    """Return what PBS and Torque have in common."""
+def closing(job: Job, words: Mapping[str, str]) -> tuple[Directive, ...]:
+    """Return what PBS and Torque have in common; `words` are for Slurm's patterns in a path."""
     if job.requeue and job.array:
-        raise refused("requeue", "true", "without --array: the script is submitted again, and that is all of the array")
-    for name, path in (("output", job.output), ("error", job.error)):
-        if path and (not _PATH.fullmatch(path) or "%" in path):
-            raise refused(
-                name, path, "a path in ASCII, with a colon after HOST or a / only, and without Slurm's % patterns"
-            )
-    mail_user = job.mail_user and matching("mail-user", job.mail_user, _MAIL_USERS, "addresses in ASCII without quotes")
+        can = "without --array: the script is submitted again, and that is all of the array"
+        raise refused("requeue", "true", can, "leaving out --requeue or --array")
+    can = "addresses in ASCII without quotes"
+    mail_user = job.mail_user and matching("mail-user", job.mail_user, _MAIL_USERS, can, "me@example.org")
     again = "requeue" if job.requeue else "array" if job.array else ""  # PBS takes no array that it may not rerun
-    depend = job.dependency and matching("dependency", job.dependency, _DEPENDENCY, "afterok:123.server")
+    depend = job.dependency and matching("dependency", job.dependency, _DEPENDENCY, *["afterok:123.server"] * 2)
     return (
         *option("-A ", "account", job.account),
-        *option("-o ", "output", job.output),
-        *(option("-e ", "error", job.error) if job.error else (Directive("-j oe", "default"),)),
+        *option("-o ", "output", job.output and _path("output", job.output, words)),
+        *(option("-e ", "error", _path("error", job.error, words)) if job.error else (Directive("-j oe", "default"),)),
         *option("-M ", "mail-user", mail_user),
-        *option("-m ", "mail-type", mail(job)),
+        *option("-m ", "mail-type", letters(job, MAIL)),
         *option("-W depend=", "dependency", depend),
         Directive(f"-r {'y' if again else 'n'}", again or "default"),
     )
-
-
-def mail(job: Job) -> str:
-    """Return the events as qsub's letters."""
-    for event in job.mail_type:
-        if event not in _MAIL:
-            raise refused("mail-type", event, ", ".join(_MAIL))
-    return "".join(dict.fromkeys("".join(_MAIL[event] for event in job.mail_type)))
 
 
 def option(before: str, field: str, value: object) -> tuple[Directive, ...]:
@@ -89,11 +85,21 @@ def option(before: str, field: str, value: object) -> tuple[Directive, ...]:
     return (Directive(before + quoted(field, str(value)), field),) if value not in (None, "") else ()
 
 
-def matching(field: str, value: str, pattern: re.Pattern[str], can: str) -> str:
-    """Return the value when it has the form that the directive needs."""
+def matching(field: str, value: str, pattern: re.Pattern[str], can: str, works: str = "") -> str:
+    """Return the value when it has the form that the directive needs, or else say which value `works`."""
     if not pattern.fullmatch(value):
-        raise refused(field, value, can)
+        raise refused(field, value, can, works and f"--{field} {works}")
     return value
+
+
+def refused_array(array: str, can: str, least: int) -> UsageError:
+    """Return the error for an array, with its first range: from `least`, and as many at once."""
+    found = re.search(r"([0-9]+)-([0-9]+)(:[0-9]+)?", array)
+    if not found or int(found[1]) >= int(found[2]):
+        return refused("array", array, can, "leaving --array out, or a range such as --array 1-2")
+    more = max(0, least - int(found[1]))
+    works = f"--array {int(found[1]) + more}-{int(found[2]) + more}{found[3] or ''}{''.join(array.partition('%')[1:])}"
+    return refused("array", array, can, works + (", and another script for the rest" if "," in array else ""))
 
 
 def quoted(field: str, value: str) -> str:
@@ -110,11 +116,21 @@ def _queue(job: Job) -> tuple[str, str | None]:
     return field, name and matching(field, name, _QUEUE, "the name of a queue, as a reservation has one too")
 
 
+def _path(field: str, path: str, words: Mapping[str, str]) -> str:
+    can, nearest = "a path in ASCII, with a colon after HOST or a / only", re.sub("[^!-9;-~]", "_", path)
+    found = translated(field, matching(field, path, _PATH, can, nearest), words)
+    if found.count(_INDEX) > 1:
+        works = f"--{field} {path.partition('%a')[0]}%a"
+        raise refused(field, path, "a path with one %a, as PBS puts the index in once", works)
+    return found
+
+
 def _array(array: str) -> str:
-    matching("array", array, _ARRAY, "FIRST-LAST[:STEP][%MOST]")
+    if not _ARRAY.fullmatch(array):
+        raise refused_array(array, "FIRST-LAST[:STEP][%MOST]", 0)
     first, last = map(int, re.findall("[0-9]+", array)[:2])
     if first >= last:
-        raise refused("array", array, "FIRST-LAST with more than one job")
+        raise refused_array(array, "FIRST-LAST with more than one job", 0)
     return array
 
 
@@ -125,5 +141,5 @@ def _chunk(group: Group) -> str:
     if group.mem:
         parts += [f"mem={size(group.mem, ('mb', 'gb'))}"]
     if group.constraint:
-        parts += [matching("constraint", group.constraint, _RESOURCE, "RESOURCE=VALUE of a chunk")]
+        parts += [matching("constraint", group.constraint, _RESOURCE, "RESOURCE=VALUE of a chunk", "arch=linux")]
     return ":".join(parts)

@@ -10,8 +10,9 @@ import re
 from typing import TYPE_CHECKING
 
 from mingle_hooks.render.quantities import hms, size
-from mingle_hooks.render.schedulers import Directive, refused
-from mingle_hooks.render.schedulers.pbs import mail, matching
+from mingle_hooks.render.schedulers import Directive, letters, refused, refused_groups, refused_name
+from mingle_hooks.render.schedulers.filename import translated
+from mingle_hooks.render.schedulers.pbs import MAIL, matching, refused_array
 
 if TYPE_CHECKING:
     from mingle_hooks.render.job import Job
@@ -25,15 +26,17 @@ _RESOURCE = re.compile(
 # Grid Engine holds a job until the others have ended, however they did.
 _DEPENDENCY = re.compile(r"afterany(?::[0-9]+)+(?:,afterany(?::[0-9]+)+)*|[0-9]+(?:,[0-9]+)*", re.ASCII)
 # Within a path, `$` begins one of these, `:` ends a host and `,` the whole path.
-_PATH = re.compile(r"(?:[^$:,%]|\$(?:USER|HOME|JOB_ID|JOB_NAME|HOSTNAME|TASK_ID)(?![A-Za-z0-9_]))+")
+_PATH = re.compile(r"(?:[^$:,]|\$(?:USER|HOME|JOB_ID|JOB_NAME|HOSTNAME|TASK_ID)(?![A-Za-z0-9_]))+")
+# For expand_path() they need no end: $JOB_NAME_$JOB_ID is train_7.
+_PATTERNS = {"j": "$JOB_ID", "A": "$JOB_ID", "a": "$TASK_ID", "x": "$JOB_NAME", "u": "$USER", "N": "$HOSTNAME"}
 
 
 def directives(job: Job) -> tuple[Directive, ...]:
     """Return the directives. `requeue` is the queue's to do, on the script's exit status 99."""
     if len(job.groups) > 1:
-        raise refused("nodes", "+".join(str(group.nodes) for group in job.groups), "one group of nodes")
+        raise refused_groups(job)
     if job.qos:
-        raise refused("qos", job.qos, "nothing, as Grid Engine has none")
+        raise refused("qos", job.qos, "nothing, as Grid Engine has none", "leaving --qos out")
     return (*_asked(job), *_whole(job))
 
 
@@ -41,14 +44,15 @@ def _asked(job: Job) -> tuple[Directive, ...]:
     """Return what the job needs of its nodes."""
     group = job.groups[0]
     if group.gpus and group.gpus.type:
-        raise refused("gpus-per-node", group.gpus, "a number, with the type as a --constraint of the site's")
+        can, works = "a number, with the type as a --constraint of the site's", f"--gpus-per-node {group.gpus.number}"
+        raise refused("gpus-per-node", group.gpus, can, works)
+    if not _NAME.fullmatch(job.job_name):
+        raise refused_name(job.job_name, "a letter, then letters, digits and _.+-")
     slots = group.ntasks * (group.cpus or 1)
     has_pe = any(text.startswith("-pe ") for text in job.directive)
-    constraint = group.constraint and matching("constraint", group.constraint, _RESOURCE, "NAME=VALUE")
+    constraint = group.constraint and matching("constraint", group.constraint, _RESOURCE, "NAME=VALUE", "arch=lx-amd64")
     return (
-        *_option(
-            "-N", "job-name", matching("job-name", job.job_name, _NAME, "a letter, then letters, digits and _.+-")
-        ),
+        *_option("-N", "job-name", job.job_name),
         Directive("-S /bin/bash", "default"),
         *([] if has_pe else [Directive(f"-pe mpi {group.nodes * slots}", "nodes")]),
         *_option("-l", "gpus-per-node", group.gpus and f"gpu={group.gpus.number}"),
@@ -62,18 +66,20 @@ def _asked(job: Job) -> tuple[Directive, ...]:
 
 def _whole(job: Job) -> tuple[Directive, ...]:
     ranges, _, most = (job.array or "").partition("%")
-    reservation = job.reservation and matching("reservation", job.reservation, _NUMBER, "the number of one")
+    if job.array and not _ARRAY.fullmatch(ranges):
+        raise refused_array(job.array, "FIRST-LAST[:STEP] from 1", 1)
+    reservation = job.reservation and matching("reservation", job.reservation, _NUMBER, "the number of one", "12")
     return (
         *_option("-q", "partition", job.partition),
         *_option("-P", "account", job.account),
         *_option("-ar", "reservation", reservation),
-        *_option("-t", "array", ranges and matching("array", ranges, _ARRAY, "FIRST-LAST[:STEP] from 1")),
+        *_option("-t", "array", ranges),
         *_option("-tc", "array", most),
         *_option("-hold_jid", "dependency", job.dependency and _dependency(job.dependency)),
         *_option("-o", "output", job.output and _path("output", job.output)),
         *(_option("-e", "error", _path("error", job.error)) if job.error else (Directive("-j y", "default"),)),
         *_option("-M", "mail-user", job.mail_user),
-        *_option("-m", "mail-type", mail(job)),
+        *_option("-m", "mail-type", letters(job, MAIL)),
         Directive(f"-r {'y' if job.requeue else 'n'}", "requeue" if job.requeue else "default"),
         Directive("-cwd", "default"),
     )
@@ -91,9 +97,12 @@ def _quoted(field: str, value: str) -> str:
 
 
 def _dependency(value: str) -> str:
-    given = matching("dependency", value, _DEPENDENCY, "afterany:123, which is all that Grid Engine has")
+    works = "afterany:" + (":".join(re.findall("[0-9]+", value)) or "123")
+    given = matching("dependency", value, _DEPENDENCY, "afterany:123, which is all that Grid Engine has", works)
     return ",".join(re.findall("[0-9]+", given))
 
 
 def _path(field: str, value: str) -> str:
-    return matching(field, value, _PATH, "a path without : , % and $, but for $JOB_ID and the like")
+    works = re.sub("[$:,]", "_", value)
+    given = matching(field, value, _PATH, "a path without : , and $, but for $JOB_ID and the like", works)
+    return translated(field, given, _PATTERNS)

@@ -20,7 +20,8 @@ _LONGEST_OTHERS = 1024
 def directives(job: Job) -> tuple[Directive, ...]:
     """Return the directives; for several groups of nodes those of a heterogeneous job."""
     if len(job.groups) > 1 and job.array:
-        raise refused("array", job.array, "one that Slurm has for heterogeneous jobs, which is none")
+        can = "one that Slurm has for heterogeneous jobs, which is none"
+        raise refused("array", job.array, can, "leaving --array out, or one group of nodes")
     found = [_option("job-name", job.job_name)]
     for number, group in enumerate(job.groups):
         found += [Directive("hetjob", "nodes")] if number else []
@@ -71,12 +72,14 @@ def _option(name: str, value: object) -> Directive:
 def _quoted(name: str, value: str) -> str:
     """Quote as sbatch reads it: a backslash escapes, also within quotes; a line feed cannot be escaped."""
     if "\n" in value or "\r" in value:
-        raise refused(name, value, "one line, which a #SBATCH directive is")
+        raise refused(name, value, "one line, which a #SBATCH directive is", f"--{name} without the line feed")
     longest = _LONGEST_BYTES.get(name, _LONGEST_OTHERS)
     if len(value.encode("utf-8", "surrogateescape")) > longest:
-        raise refused(name, value, f"at most {longest} bytes, which is Slurm's own limit")
+        raise refused(name, value, f"at most {longest} bytes, which is Slurm's own limit", f"a shorter --{name}")
     if name in ("output", "error") and "\\" in value:
-        raise refused(name, value, "a path without a backslash, which Slurm drops")
+        raise refused(
+            name, value, "a path without a backslash, which Slurm drops", f"--{name} {value.replace(chr(92), '_')}"
+        )
     if _PLAIN.fullmatch(value):
         return value
     return '"' + re.sub(r'(["\\])', r"\\\1", value) + '"'

@@ -16,18 +16,21 @@ if TYPE_CHECKING:
 
 _FEATURE = re.compile(r"[A-Za-z0-9_.-]+(:[A-Za-z0-9_.-]+)*", re.ASCII)
 _WORD = re.compile(r"[A-Za-z0-9_.@-]+", re.ASCII)
-# What stands before a colon is a host, and $HOME in front is the submitter's.
-_PATH = re.compile(r"(?! |\$HOME|\$\{HOME\})[ -9;-~]+", re.ASCII)
+# What stands before a colon is a host, and qsub takes $HOME in front, but not ${HOME}, for the submitter's.
+_PATH = re.compile(r"(?:[A-Za-z0-9.-]+:/|\$HOME/|(?!\$HOME|\$\{HOME\})[!-9;-~])[!-9;-~]*", re.ASCII)
 
 
 def directives(job: Job) -> tuple[Directive, ...]:
     """Return the directives."""
     for group in job.groups:
         if group.mem and len(job.groups) > 1:
-            raise refused("mem", group.mem, "one size for the whole job, so without groups of nodes")
+            raise refused(
+                "mem", group.mem, "one size for the whole job, so without groups of nodes", "leaving --mem out"
+            )
     for name, path in (("output", job.output), ("error", job.error)):
         if path:
-            pbs.matching(name, path, _PATH, "a path in ASCII without a colon and $HOME")
+            works = re.sub("[^!-9;-~]", "_", re.sub(r"^\$\{?HOME\}?/*", "$HOME/", path))
+            pbs.matching(name, path, _PATH, "a path in ASCII without spaces, with a colon after HOST only", works)
     memory = job.groups[0].mem
     return (
         *pbs.opening(job),
@@ -39,7 +42,7 @@ def directives(job: Job) -> tuple[Directive, ...]:
         *pbs.option("-l advres=", "reservation", _word("reservation", job.reservation)),
         *pbs.option("-q ", "partition", _word("partition", job.partition)),
         *([Directive(f"-t {_array(job.array)}", "array")] if job.array else []),
-        *pbs.closing(job),
+        *pbs.closing(job, {"x": job.job_name}),
     )
 
 
@@ -53,11 +56,11 @@ def _nodes(group: Group) -> str:
     if group.gpus:
         parts += [f"gpus={group.gpus.number}"] + ([group.gpus.type] if group.gpus.type else [])
     if group.constraint:
-        parts += [pbs.matching("constraint", group.constraint, _FEATURE, "a property of nodes")]
+        parts += [pbs.matching("constraint", group.constraint, _FEATURE, "a property of nodes", "infiniband")]
     return ":".join(parts)
 
 
 def _array(array: str) -> str:
     if ":" in array:
-        raise refused("array", array, "a list of ranges without a step")
+        raise refused("array", array, "a list of ranges without a step", "each number, as in --array 1,3,5 for 1-5:2")
     return array

@@ -21,14 +21,14 @@ export MINGLE_KEY
 # Every node, once: what it runs.
 node() {
   trap '' USR1 # the warning: launchers ignore it, a training script that handles it still gets it
-  stopped=0
-  trap 'stopped=1' TERM # the training gets it too, and this shell waits until it has saved
-  v=$(mingle env --for accelerate,nccl,gloo --slots 4) || exit
-  eval "$v"
+  mingle_stopped=0
+  trap 'mingle_stopped=1' TERM # the training gets it too, and this shell waits until it has saved
+  mingle_env=$(mingle env --for accelerate,nccl,gloo --slots 4) || exit
+  eval "$mingle_env"
   accelerate launch --config_file "$MINGLE_ACCELERATE_CONFIG" train.py --lr 1e-3
-  status=$?
-  echo "$(uname -n): node $NODE_RANK of $NNODES, $LOCAL_WORLD_SIZE of $WORLD_SIZE processes, rank 0 at $MASTER_ADDR port $MASTER_PORT: status $status after $SECONDS s" >&2
-  return "$((stopped && status ? 1 : status))" # srun returns the highest, which is then the first failure's own
+  mingle_status=$?
+  echo "$(uname -n): node $NODE_RANK of $NNODES, $LOCAL_WORLD_SIZE of $WORLD_SIZE processes, rank 0 at $MASTER_ADDR port $MASTER_PORT: status $mingle_status after $SECONDS s" >&2
+  return "$((mingle_stopped && mingle_status ? 1 : mingle_status))" # srun returns the highest, which is then the first failure's own
 }
 
 srun --export=ALL --kill-on-bad-exit=1 --label --cpus-per-task="$SLURM_CPUS_PER_TASK" \

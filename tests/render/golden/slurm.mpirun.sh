@@ -21,23 +21,23 @@ export MINGLE_KEY
 # Every process of the job: what it runs.
 task() {
   trap '' USR1 # the warning: launchers ignore it, a training script that handles it still gets it
-  stopped=0
-  trap 'stopped=1' TERM # the training gets it too, and this shell waits until it has saved
-  v=$(mingle env --scope task --for nccl,gloo) || exit
-  eval "$v"
+  mingle_stopped=0
+  trap 'mingle_stopped=1' TERM # the training gets it too, and this shell waits until it has saved
+  mingle_env=$(mingle env --scope task --for nccl,gloo) || exit
+  eval "$mingle_env"
   python3 train.py --lr 1e-3
-  status=$?
-  echo "$(uname -n): rank $RANK of $WORLD_SIZE, rank 0 at $MASTER_ADDR port $MASTER_PORT: status $status after $SECONDS s" >&2
-  return "$((stopped && status ? 1 : status))" # srun returns the highest, which is then the first failure's own
+  mingle_status=$?
+  echo "$(uname -n): rank $RANK of $WORLD_SIZE, rank 0 at $MASTER_ADDR port $MASTER_PORT: status $mingle_status after $SECONDS s" >&2
+  return "$((mingle_stopped && mingle_status ? 1 : mingle_status))" # srun returns the highest, which is then the first failure's own
 }
 
 mpirun --tag-output -x MINGLE_KEY \
   bash -c "$(declare -f task); task" &
-training=$!
+mingle_training=$!
 # The warning comes to this shell, which hands it on and waits until the training has saved.
-trap 'kill -USR1 "$training"' USR1
-trap 'kill -TERM "$training"' TERM
-wait "$training"
-status=$?
-while kill -0 "$training" 2>/dev/null; do wait "$training"; status=$?; done # a signal ends `wait` only
-(exit "$status")
+trap 'kill -USR1 "$mingle_training"' USR1
+trap 'kill -TERM "$mingle_training"' TERM
+wait "$mingle_training"
+mingle_status=$?
+while kill -0 "$mingle_training" 2>/dev/null; do wait "$mingle_training"; mingle_status=$?; done # a signal ends `wait` only
+(exit "$mingle_status")

@@ -21,35 +21,35 @@ export MINGLE_KEY
 # Every node, once: what it runs.
 node() {
   trap '' USR1 # the warning: launchers ignore it, a training script that handles it still gets it
-  stopped=0
-  trap 'stopped=1' TERM # the training gets it too, and this shell waits until it has saved
-  v=$(mingle env --for ray,nccl,gloo --slots 4) || exit
-  eval "$v"
+  mingle_stopped=0
+  trap 'mingle_stopped=1' TERM # the training gets it too, and this shell waits until it has saved
+  mingle_env=$(mingle env --for ray,nccl,gloo --slots 4) || exit
+  eval "$mingle_env"
   if ((NODE_RANK == 0)); then
     ray start --head --node-ip-address="$MASTER_ADDR" --port="$MASTER_PORT" --block &
     until ray status >/dev/null 2>&1 || ! kill -0 $!; do sleep 1; done
     python3 train.py --lr 1e-3
-    ended=$?
+    mingle_ended=$?
     kill $!
   else
     ray start --address="$RAY_ADDRESS" --block &
     head_answers() { (exec 3<>"/dev/tcp/$MASTER_ADDR/$MASTER_PORT") 2>/dev/null; }
-    up=0 # until the head has answered; when it does no more, the driver is done
+    mingle_up=0 # until the head has answered; when it does no more, the driver is done
     while kill -0 $! 2>/dev/null; do
-      if head_answers; then up=1; elif ((up)); then break; fi
+      if head_answers; then mingle_up=1; elif ((mingle_up)); then break; fi
       sleep 1
     done
     pkill -KILL -P $! # TERM would wait for the head
     kill -KILL $! 2>/dev/null
     wait $!
-    ended=$?
-    ((!up)) || head_answers || ended=0
+    mingle_ended=$?
+    ((!mingle_up)) || head_answers || mingle_ended=0
   fi
   wait $!
-  (exit "$ended")
-  status=$?
-  echo "$(uname -n): node $NODE_RANK of $NNODES, $LOCAL_WORLD_SIZE of $WORLD_SIZE processes, rank 0 at $MASTER_ADDR port $MASTER_PORT: status $status after $SECONDS s" >&2
-  return "$((stopped && status ? 1 : status))" # srun returns the highest, which is then the first failure's own
+  (exit "$mingle_ended")
+  mingle_status=$?
+  echo "$(uname -n): node $NODE_RANK of $NNODES, $LOCAL_WORLD_SIZE of $WORLD_SIZE processes, rank 0 at $MASTER_ADDR port $MASTER_PORT: status $mingle_status after $SECONDS s" >&2
+  return "$((mingle_stopped && mingle_status ? 1 : mingle_status))" # srun returns the highest, which is then the first failure's own
 }
 
 srun --export=ALL --kill-on-bad-exit=1 --label --cpus-per-task="$SLURM_CPUS_PER_TASK" \

@@ -22,23 +22,23 @@ task() {
   trap '' USR1 # the warning: launchers ignore it, a training script that handles it still gets it
   trap : TERM # the training gets it too, and this shell waits until it has saved
   prepare
-  v=$(mingle env --scope task --for nccl,gloo) || exit
-  eval "$v"
+  mingle_env=$(mingle env --scope task --for nccl,gloo) || exit
+  eval "$mingle_env"
   python3 train.py --lr 1e-3
-  status=$?
-  echo "$(uname -n): rank $RANK of $WORLD_SIZE, rank 0 at $MASTER_ADDR port $MASTER_PORT: status $status after $SECONDS s" >&2
-  return "$status"
+  mingle_status=$?
+  echo "$(uname -n): rank $RANK of $WORLD_SIZE, rank 0 at $MASTER_ADDR port $MASTER_PORT: status $mingle_status after $SECONDS s" >&2
+  return "$mingle_status"
 }
 
 prepare
 (sleep 14280; kill -USR1 $$) & # 120 s before the time limit
 mpirun --tag-output \
   bash -c "$(declare -f prepare task); task" &
-training=$!
+mingle_training=$!
 # The warning comes to this shell, which hands it on and waits until the training has saved.
-trap 'kill -USR1 "$training"' USR1
-trap 'kill -TERM "$training"' TERM
-wait "$training"
-status=$?
-while kill -0 "$training" 2>/dev/null; do wait "$training"; status=$?; done # a signal ends `wait` only
-(exit "$status")
+trap 'kill -USR1 "$mingle_training"' USR1
+trap 'kill -TERM "$mingle_training"' TERM
+wait "$mingle_training"
+mingle_status=$?
+while kill -0 "$mingle_training" 2>/dev/null; do wait "$mingle_training"; mingle_status=$?; done # a signal ends `wait` only
+(exit "$mingle_status")
