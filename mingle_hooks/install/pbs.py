@@ -66,13 +66,16 @@ def pbs_home(root: str) -> str:
 def _commands() -> tuple[Line, ...]:
     """Return them in order; the backup first, and enabled only when all else is in place.
 
-    Carrying them out again changes nothing. `print hook` ends with 1 where there is no hook.
+    Carrying them out again changes nothing: the backup is made while mingle's own hook is not there. `print hook`
+    ends with 1 where there is no hook; `list hook` ends with 0 whatever happens, and says nothing then.
     """
+    none = '[ -z "$(qmgr -c "list hook" 2>&1)" ]'
+    backup = f'{{ qmgr -c "print hook" > {_BACKUP}.new || {none}; }} && mv {_BACKUP}.new {_BACKUP}'
     settings = "event=execjob_launch", "alarm=10", "order=900"
     return tuple(
         Line(text)
         for text in (
-            f'[ -e {_BACKUP} ] || qmgr -c "print hook" > {_BACKUP} || :',
+            f'qmgr -c "list hook mingle" >/dev/null 2>&1 || {{ {backup}; }}',
             'qmgr -c "list hook mingle" >/dev/null 2>&1 || qmgr -c "create hook mingle"',
             'qmgr -c "set hook mingle enabled=false"',
             *(f'qmgr -c "set hook mingle {setting}"' for setting in settings),

@@ -171,13 +171,17 @@ class RealPbs:
         """Run a command of qmgr as root and return what it prints."""
         return self.run("bin/qmgr", "-c", command, check=True).stdout
 
-    def until(self, is_so: Callable[[], bool], what: str, timeout: float = READY_S) -> None:
-        """Wait until something is so; raise TimeoutError with the daemons' logs when it takes too long."""
+    def until(self, is_so: Callable[[], bool], what: str | Callable[[], str], timeout: float = READY_S) -> None:
+        """Wait until something is so; raise TimeoutError with the daemons' logs when it takes too long.
+
+        `what` is asked for when it is too late, where it is a function.
+        """
         deadline = time.monotonic() + timeout
         while not is_so():
             ended = [daemon.args for daemon in self._daemons if daemon.poll() is not None]
             if ended or time.monotonic() > deadline:
-                raise TimeoutError(f"no {what} within {timeout} s; ended: {ended}\n{self.logs()}")
+                lacks = what if isinstance(what, str) else what()
+                raise TimeoutError(f"no {lacks} within {timeout} s; ended: {ended}\n{self.logs()}")
             time.sleep(ASK_AGAIN_S)
 
     def logs(self) -> str:
@@ -255,7 +259,7 @@ class RealPbs:
 
     def wait_for_text(self, job: str, text: str, seconds: float = READY_S) -> None:
         """Wait until a job's output holds a text."""
-        self.until(lambda: text in self.output(job), f"{text!r} in:\n{self.output(job)}", seconds)
+        self.until(lambda: text in self.output(job), lambda: f"{text!r} in:\n{self.output(job)}", seconds)
 
     def unwell(self) -> dict[str, str]:
         """Return the hosts that take no jobs, with their states: offline, down and the like."""
@@ -264,8 +268,14 @@ class RealPbs:
 
     def settle(self) -> None:
         """Delete every job, let every host work again, and wait until all are free."""
-        while jobs := re.findall(r"^[0-9]\S*", self.run("bin/qstat", "-w").stdout, re.MULTILINE):
-            self.run("bin/qdel", "-W", "force", *jobs)  # again: a job may just give in another
+
+        def is_empty() -> bool:
+            jobs = re.findall(r"^[0-9]\S*", self.run("bin/qstat", "-w").stdout, re.MULTILINE)
+            if jobs:
+                self.run("bin/qdel", "-W", "force", *jobs)  # again: a job may just give in another
+            return not jobs
+
+        self.until(is_empty, lambda: f"end of all jobs:\n{self.run('bin/qstat', '-w').stdout}")
         for name in self.unwell():
             self.run("bin/pbsnodes", "-r", name, check=True)
         self.wait_idle()

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from rendered import FULL, SITES, recorded
 
+from mingle_hooks.export.variables import own
 from mingle_hooks.install import standin
 from mingle_hooks.install.hook import hook
 from mingle_hooks.install.site import Site
@@ -121,10 +122,68 @@ def test_what_the_user_set_stays(tmp_path: Path) -> None:
     event = event_of(LAUNCHES[0])
     event["env"] |= {"MASTER_ADDR": "mine", "NODE_RANK": "7"}
     added = run(tmp_path, event)["added"]
-    assert not added.keys() & {"MASTER_ADDR", "NODE_RANK", "MINGLE_ID"}
+    assert not added.keys() & {"MASTER_ADDR", "NODE_RANK"}
     assert added["PET_MASTER_ADDR"] == "mine"
+    assert added["MINGLE_ID"] == event["job"]["id"]
     event["env"]["PET_NNODES"] = "9"
     assert not [name for name in run(tmp_path, event)["added"] if name.startswith("PET_")]
+
+
+OWN = [{}, {"MASTER_ADDR": "10.77.0.2", "MASTER_PORT": "4242"}, {"MASTER_ADDR": "10.77.0.2", "PET_NNODES": "9"}]
+
+
+@pytest.mark.parametrize("users", OWN, ids=["nothing", "address and port", "half of torchrun's"])
+def test_mingle_env_tells_the_hooks_from_the_users(tmp_path: Path, users: dict[str, str]) -> None:
+    """What is left without what an earlier mingle exported is what the user had before the hook."""
+    event = event_of(LAUNCHES[0])
+    event["env"] |= users
+    added = run(tmp_path, event)["added"]
+    assert {"MINGLE_ID", "NNODES"} < added.keys()
+    assert own(event["env"] | added) == event["env"]
+
+
+def test_mingle_env_works_beside_the_hook_with_the_users_address(tmp_path: Path) -> None:
+    """The world has the user's address and its own size, and nothing of the hook's is left."""
+    nodefile = tmp_path / "nodes"
+    nodefile.write_text("node1\n" * 3)
+    event = event_of(next(path for path in LAUNCHES if ".1.ctl." in path.name))
+    event["env"] |= {"MASTER_ADDR": "127.0.0.2", "MASTER_PORT": "4242", "PBS_NODEFILE": str(nodefile)}
+    given = event["env"] | run(tmp_path, event)["added"]
+    assert given["PET_MASTER_ADDR"] == "127.0.0.2"
+    mingle = [sys.executable, "-m", "mingle_hooks", "env", "--shell", "json"]
+    env = {**given, "HOME": str(tmp_path), "PATH": os.environ["PATH"]}
+    done = subprocess.run(mingle, env=env, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert (found["MASTER_ADDR"], found["MASTER_PORT"]) == ("127.0.0.2", "4242")
+    assert (found["NNODES"], found["WORLD_SIZE"]) == ("1", "3")
+    assert not [name for name in found if name.startswith("PET_") and found[name] is not None]
+
+
+def test_what_mingle_env_exported_is_still_known_as_its_own(tmp_path: Path) -> None:
+    """`mingle env`, then `qsub -V`: names without values stay listed, and nothing that is no name does."""
+    event = event_of(LAUNCHES[0])
+    listed = "MASTER_ADDR WORLD_SIZE WORLD_SIZE x $(id) a=b * MINGLE_EXPORTS"
+    event["env"] |= {"MASTER_ADDR": "10.0.0.1", "WORLD_SIZE": "9", "MINGLE_EXPORTS": listed}
+    added = run(tmp_path, event)["added"]
+    names = [word for word in added["MINGLE_EXPORTS"].split() if "=" not in word]
+    assert {"MASTER_ADDR", "WORLD_SIZE", "NODE_RANK"} < set(names)
+    assert len(names) == len(set(names))
+    assert not {"x", "$(id)", "a", "*"} & set(names)
+    assert "MASTER_ADDR" not in added
+    assert not {"MASTER_ADDR", "WORLD_SIZE"} & own(event["env"] | added).keys()
+
+
+def test_what_an_earlier_jobs_hook_exported_is_brought_up_to_date_or_stays_known(tmp_path: Path) -> None:
+    """`qsub -V` in a job: the hook cannot unset what it does not set now, so `mingle env` must know of it."""
+    first, second = (event_of(path) for path in (LAUNCHES[0], next(p for p in LAUNCHES if ".3.ctl." in p.name)))
+    old = run(tmp_path, first, site=Site(interfaces=("lo",)))["added"]
+    before = {**second["env"]}
+    second["env"] |= old | {"GLOO_SOCKET_IFNAME": "mine"}
+    given = second["env"] | run(tmp_path, second)["added"]
+    assert given["MINGLE_ID"] == second["job"]["id"] != old["MINGLE_ID"]
+    assert given["NCCL_SOCKET_IFNAME"] == "=lo"
+    assert own(given) == before | {"GLOO_SOCKET_IFNAME": "mine"}
 
 
 def test_gpus_of_the_vnode_set_torchruns_processes(tmp_path: Path) -> None:

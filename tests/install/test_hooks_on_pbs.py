@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import json
+import re
+import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from cluster.host import Host
     from cluster.real_pbs import RealPbs
 
 PLACE = "/run/pbs/mom_priv/hooks"
 MINGLE_HOOKS = ["mingle", "hooks"]
+BACKUP = "/etc/mingle/hooks/qmgr-hooks.before"
 SHOW = "/home/alice/show.py"
+GARBAGE_FILE = "/home/alice/garbage"
+OWN = "/root/own.py"
+OWN_TEXT = "import pbs\npbs.event().accept()\n"
 SHOW_TEXT = """
 import json, os
 names = ["MASTER_ADDR", "MASTER_PORT", "NNODES", "NODE_RANK", "RANK", "WORLD_SIZE", "LOCAL_RANK", "MINGLE_ID"]
@@ -77,15 +83,34 @@ def uninstall(pbs: RealPbs) -> None:
     wait_for_copies(pbs, "mingle", there=False)
 
 
+# All that these tests, and what they install, put on a host.
+PUT = (
+    f"/etc/mingle /run/pbs/mom_priv/prologue /run/pbs/mom_priv/epilogue {SHOW} /home/alice/shown.* {GARBAGE_FILE} {OWN}"
+)
+PUT += " /run/mingle /run/elsewhere /run/own-prologue"
+
+
 @pytest.fixture
-def hooked(real_pbs: RealPbs) -> Iterator[RealPbs]:
-    """Give the shared PBS with the hooks installed, and take them away afterwards."""
-    real_pbs.controller.write(SHOW, SHOW_TEXT)
-    install(real_pbs)
+def swept(real_pbs: RealPbs) -> Iterator[RealPbs]:
+    """Give the shared PBS, and take every hook away afterwards, whatever came of the test."""
     yield real_pbs
+    unwell = real_pbs.unwell()  # before settle mends it
     real_pbs.settle()
-    uninstall(real_pbs)
-    real_pbs.controller.run(["sh", "-c", f"rm -rf /etc/mingle {SHOW} /home/alice/shown.*"], check=True)
+    for name in re.findall(r"^create hook (\S+)$", hooks(real_pbs), re.MULTILINE):
+        real_pbs.qmgr(f"set hook {name} enabled=false")
+        real_pbs.qmgr(f"delete hook {name}")
+        wait_for_copies(real_pbs, name, there=False)
+    for host in real_pbs.hosts:
+        host.run(["sh", "-c", f"rm -rf {PUT}"], check=True)
+    assert not unwell
+
+
+@pytest.fixture
+def hooked(swept: RealPbs) -> RealPbs:
+    """Give the shared PBS with the hooks installed."""
+    swept.controller.write(SHOW, SHOW_TEXT)
+    install(swept)
+    return swept
 
 
 def seen_by(pbs: RealPbs, job: str) -> list[dict[str, str | None]]:
@@ -140,7 +165,32 @@ def test_what_the_user_set_stays(hooked: RealPbs) -> None:
     seen = shown(hooked, hooked.submit(EVERYWHERE, "-v", own, cwd="/home/alice"))
     assert {(s["MASTER_ADDR"], s["MASTER_PORT"]) for s in seen} == {("10.77.0.2", "4242")}
     assert {(s["PET_MASTER_ADDR"], s["PET_MASTER_PORT"]) for s in seen} == {("10.77.0.2", "4242")}
-    assert {s["MINGLE_ID"] for s in seen} == {None}
+    assert len({s["MINGLE_ID"] for s in seen}) == 1
+    assert seen[0]["MINGLE_ID"]
+
+
+@pytest.mark.parametrize("own", [{}, {"MASTER_ADDR": "10.77.0.1", "MASTER_PORT": "4242"}], ids=["no address", "own"])
+def test_mingle_env_makes_one_world_of_a_hooked_job(hooked: RealPbs, tmp_path: Path, own: dict[str, str]) -> None:
+    """What the hook worked out is replaced by the world that formed, and the user's own address is kept."""
+    task = tmp_path / "task"
+    task.write_text(
+        f'PATH={Path(sys.executable).parent}:$PATH\nv=$(mingle env --scope node) || exit\neval "$v"\npython3 {SHOW}\n'
+    )
+    each = "for host in node1 node2; do pbs_tmrsh $host bash "
+    script = f"#!/bin/bash\n{TWO_HOSTS}\n{each}{task} & done; wait"
+    options = ("-v", ",".join(f"{name}={value}" for name, value in own.items())) if own else ()
+    job = hooked.submit(script, *options, cwd="/home/alice")
+    seen = sorted(shown(hooked, job), key=lambda its: str(its["HOST"]))
+    assert hooked.output(job) == ""
+    assert [(its["HOST"], its["NODE_RANK"], its["NNODES"]) for its in seen] == [
+        ("node1", "0", "2"),
+        ("node2", "1", "2"),
+    ]
+    assert len({(its["MASTER_ADDR"], its["MASTER_PORT"]) for its in seen}) == 1
+    assert {name: seen[0][name] for name in own} == own
+    assert str(seen[0]["MASTER_ADDR"]).startswith("10.")  # found by asking or the user's, not the hook's name of a host
+    assert {its["WORLD_SIZE"] for its in seen} == {"4"}
+    assert not [name for its in seen for name in its if name.startswith("PET_")]
 
 
 # With values that PBS writes into one comma-separated text between pbs_mom and the hook.
@@ -154,16 +204,14 @@ KEPT = {
 }
 
 
-def test_the_users_environment_goes_through_the_hook_unchanged(real_pbs: RealPbs) -> None:
+def test_the_users_environment_goes_through_the_hook_unchanged(swept: RealPbs) -> None:
     """What `qsub -v` brings along is the same with the hook and without it (qsub itself doubles backslashes)."""
-    real_pbs.controller.write(SHOW, SHOW_TEXT.replace("names += ", f"names = {list(KEPT)!r}\n# "))
+    swept.controller.write(SHOW, SHOW_TEXT.replace("names += ", f"names = {list(KEPT)!r}\n# "))
     found = []
     for prepare in (lambda _: None, install):
-        prepare(real_pbs)
-        job = real_pbs.submit(EVERYWHERE, "-v", ",".join(KEPT), cwd="/home/alice", env=KEPT)
-        found.append(shown(real_pbs, job))
-    uninstall(real_pbs)
-    real_pbs.controller.run(["sh", "-c", f"rm -rf /etc/mingle {SHOW} /home/alice/shown.*"], check=True)
+        prepare(swept)
+        job = swept.submit(EVERYWHERE, "-v", ",".join(KEPT), cwd="/home/alice", env=KEPT)
+        found.append(sorted(shown(swept, job), key=lambda its: str(its["HOST"])))  # tasks start side by side
     assert found[0] == found[1]
     assert len(found[0]) == 7
     assert found[0][0]["COMMA"] == KEPT["COMMA"]
@@ -208,62 +256,93 @@ GARBAGE = {
     "JSON of another kind": "null",
     "a key missing": '{"first_port": 20000}',
     "a port range of garbage": '{"first_port": 0, "ports": 99999999}',
-    "nothing": "",
+    "nothing": "\n",  # PBS hands out no empty file
 }
 
 
-@pytest.mark.parametrize("how", [*GARBAGE, "the kill switch", "no mingle", "/run/mingle is a link"])
-def test_no_job_is_lost_when_broken(hooked: RealPbs, how: str) -> None:
-    """Whatever is broken, jobs run, and their tasks; that all hosts are free afterwards is what the fixture asks."""
-    host = hooked.controller
-    if how in GARBAGE:
-        host.write("/home/alice/garbage.json", GARBAGE[how])
-        hooked.run("bin/qmgr", "-c", "import hook mingle application/x-config default /home/alice/garbage.json")
-    elif how == "the kill switch":
-        host.write("/etc/mingle/disabled", "")
-    elif how == "no mingle":
-        host.run(["rm", "-r", "/etc/mingle/hooks/pbs"], check=True)
-    else:
-        for each in hooked.hosts:
-            each.run(["sh", "-c", "mkdir /run/elsewhere; ln -s /run/elsewhere /run/mingle"], check=True)
+def arrived(pbs: RealPbs, text: str) -> bool:
+    """Tell whether every host's copy of the hook's settings is this text."""
+    copies = [host.outside(f"{PLACE}/mingle.CF") for host in pbs.hosts]
+    return all(copy.exists() and copy.read_text() == text for copy in copies)
+
+
+@pytest.mark.parametrize("how", GARBAGE)
+def test_no_job_is_lost_with_garbage_for_settings(hooked: RealPbs, how: str) -> None:
+    """Jobs run, and their tasks, without the variables; the fixture asks that all hosts are free afterwards."""
+    hooked.controller.write(GARBAGE_FILE, GARBAGE[how])
+    hooked.qmgr(f"import hook mingle application/x-config default {GARBAGE_FILE}")
+    hooked.until(lambda: arrived(hooked, GARBAGE[how]), "garbage on all hosts")
     seen = shown(hooked, hooked.submit(EVERYWHERE, cwd="/home/alice"))
-    assert len(seen) == 7
-    assert not any(list(each.outside("/run").glob("elsewhere/*")) for each in hooked.hosts)
-    if how == "the kill switch":
-        assert {each["MASTER_ADDR"] for each in seen} == {None}
+    assert [each["MASTER_ADDR"] for each in seen] == [None] * 7
+
+
+def test_the_kill_switch_takes_all_variables_away(hooked: RealPbs) -> None:
+    """Jobs run as if there were no hook."""
+    hooked.controller.write("/etc/mingle/disabled", "")
+    seen = shown(hooked, hooked.submit(EVERYWHERE, cwd="/home/alice"))
+    assert [(each["MASTER_ADDR"], each["MINGLE_ID"]) for each in seen] == [(None, None)] * 7
+
+
+def test_a_link_for_a_directory_leads_nowhere(hooked: RealPbs) -> None:
+    """Where /run/mingle is a link, the classic scripts write nothing, and jobs run."""
     for each in hooked.hosts:
-        each.run(["rm", "-rf", "/run/mingle", "/run/elsewhere", "/home/alice/garbage.json"], check=True)
+        each.run(["sh", "-c", "mkdir /run/elsewhere; ln -s /run/elsewhere /run/mingle"], check=True)
+    seen = shown(hooked, hooked.submit(EVERYWHERE, cwd="/home/alice"))
+    assert [each["MASTER_ADDR"] for each in seen] == ["node1"] * 7
+    assert not any(list(each.outside("/run/elsewhere").iterdir()) for each in hooked.hosts)
 
 
-def test_installing_twice_changes_nothing_and_uninstalling_restores(real_pbs: RealPbs) -> None:
+def test_installing_twice_changes_nothing_and_uninstalling_restores(swept: RealPbs) -> None:
     """A site's own hook and prologue are there afterwards as they were before."""
-    host = real_pbs.controller
+    host = swept.controller
     prologue = "#!/bin/sh\ntouch /run/own-prologue\n"
     host.write("/run/pbs/mom_priv/prologue", prologue, mode=0o700)
-    host.write("/root/own.py", "import pbs\npbs.event().accept()\n")
-    for command in (
-        "create hook own event=queuejob",
-        "import hook own application/x-python default /root/own.py",
-    ):
-        real_pbs.qmgr(command)
-    before = hooks(real_pbs)
-    install(real_pbs)
-    once = hooks(real_pbs)
-    backup = host.outside("/etc/mingle/hooks/qmgr-hooks.before").read_text()
-    install(real_pbs)
-    assert hooks(real_pbs) == once
-    assert host.outside("/etc/mingle/hooks/qmgr-hooks.before").read_text() == backup == before
-    job = real_pbs.submit("#!/bin/sh\nls -d /run/mingle/*; ls /run/own-prologue", cwd="/home/alice")
-    assert real_pbs.wait(job) == 0
-    assert real_pbs.output(job).split() == [f"/run/mingle/{job}", "/run/own-prologue"]
-    uninstall(real_pbs)
-    assert hooks(real_pbs) == before
+    host.write(OWN, OWN_TEXT)
+    swept.qmgr("create hook own event=queuejob")
+    swept.qmgr(f"import hook own application/x-python default {OWN}")
+    before = hooks(swept)
+    install(swept)
+    once = hooks(swept)
+    backup = host.outside(BACKUP)
+    assert backup.read_text() == before
+    install(swept)
+    assert hooks(swept) == once
+    assert backup.read_text() == before
+    job = swept.submit("#!/bin/sh\nls -d /run/mingle/*; ls /run/own-prologue", cwd="/home/alice")
+    assert swept.wait(job) == 0
+    assert swept.output(job).split() == [f"/run/mingle/{job}", "/run/own-prologue"]
+    uninstall(swept)
+    assert hooks(swept) == before
     assert host.outside("/run/pbs/mom_priv/prologue").read_text() == prologue
     assert not host.outside("/run/pbs/mom_priv/epilogue").exists()
-    real_pbs.qmgr("delete hook own")
-    host.run(
-        ["rm", "-rf", "/run/pbs/mom_priv/prologue", "/run/own-prologue", "/etc/mingle", "/root/own.py"], check=True
-    )
+
+
+def test_installing_anew_makes_the_backup_anew(swept: RealPbs) -> None:
+    """The backup is of the hooks just before mingle's own came, also where there was none."""
+    backup = swept.controller.outside(BACKUP)
+    install(swept)
+    assert backup.read_text() == ""
+    uninstall(swept)
+    swept.controller.write(OWN, OWN_TEXT)
+    swept.qmgr("create hook own event=queuejob")
+    swept.qmgr(f"import hook own application/x-python default {OWN}")
+    before = hooks(swept)
+    install(swept)
+    assert backup.read_text() == before
+
+
+@pytest.mark.parametrize("why", ["not a manager", "no server"])
+def test_without_a_backup_nothing_is_installed(swept: RealPbs, why: str) -> None:
+    """Where qmgr may not or cannot say what hooks there are, the first command fails, and an older backup stays."""
+    lines = commands(swept, "install", "pbs", "--yes")
+    swept.controller.write(BACKUP, "older\n")
+    env = {"PBS_DEFAULT": "node3"} if why == "no server" else {}
+    text = "\n".join(["set -e", f"PATH=$PATH:{swept.exec}/bin", *lines])
+    done = swept.hosts[1].run(["sh", "-c", text], env=env)  # root elsewhere is no manager
+    assert done.returncode
+    assert ("unauthorized" if why == "not a manager" else "cannot connect") in done.stderr
+    assert swept.controller.outside(BACKUP).read_text() == "older\n"
+    assert hooks(swept) == ""
 
 
 def test_the_classic_scripts_make_and_remove_the_jobs_directory(hooked: RealPbs) -> None:
@@ -278,9 +357,9 @@ def test_the_classic_scripts_make_and_remove_the_jobs_directory(hooked: RealPbs)
 def test_a_hook_that_shadows_the_classic_scripts_is_named(hooked: RealPbs) -> None:
     """pbs_mom runs no prologue beside a hook for the same event, and installing says so."""
     host = hooked.controller
-    host.write("/root/own.py", "import pbs\npbs.event().accept()\n")
+    host.write(OWN, OWN_TEXT)
     hooked.qmgr("create hook shadow event=execjob_prologue")
-    hooked.qmgr("import hook shadow application/x-python default /root/own.py")
+    hooked.qmgr(f"import hook shadow application/x-python default {OWN}")
     wait_for_copies(hooked, "shadow", there=True)
     told = host.run([*MINGLE_HOOKS, "install", "pbs", "--yes"], check=True).stderr
     job = hooked.submit("#!/bin/sh\nls -d /run/mingle/*", cwd="/home/alice")

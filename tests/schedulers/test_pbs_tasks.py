@@ -97,7 +97,8 @@ def test_tasks_of_pbsdsh_are_one_world(any_pbs: Start, start: str, each: str) ->
 
 def test_slots_count_where_one_task_on_each_host_asks(any_pbs: Start) -> None:
     """pbs_tmrsh starts one on a host, and the node file tells how many processes it is for."""
-    body = "for host in node1 node2; do pbs_tmrsh $host bash -c 'PREPARE; eval \"$(mingle env --scope node)\"; show' & done; wait"
+    task = "bash -c 'PREPARE; eval \"$(mingle env --scope node)\"; show'"
+    body = f"for host in node1 node2; do pbs_tmrsh $host {task} & done; wait"
     tasks = shown(any_pbs(2, slots=2), body, hosts=2, slots=2)
     is_one_world(tasks)
     assert [(each["HOST"], each["LOCAL_WORLD_SIZE"], each["WORLD_SIZE"]) for each in tasks] == [
