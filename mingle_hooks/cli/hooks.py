@@ -151,7 +151,7 @@ def simulate_command(scheduler: str, root: str) -> None:
     slowest = max(trial.milliseconds for trial in trials)
     click.echo(f"\n{len(trials)} runs, {failed or 'none'} with another status than 0, the slowest {slowest:.0f} ms")
     if os.geteuid() != 0:
-        click.echo("note: only root's hooks that root runs do all of their work", err=True)
+        click.echo("note: run it as root: root's hooks do nothing of their work for others", err=True)
     if failed:
         sys.exit(DEVIATES)
 
@@ -170,8 +170,8 @@ def doctor_command(**places: str | None) -> None:
     _show(found)
     host = os.uname().nodename.partition(".")[0]
     click.echo(f"\nUnder Slurm the second of two tasks on {host}, in a step of two nodes, would get:")
-    lines = preview(site, host)
-    click.echo("\n".join(f"  {line}" for line in lines or ("nothing", *why_nothing(site))))
+    lines = preview(site, host, where.root)
+    click.echo("\n".join(f"  {line}" for line in lines or ("nothing", *why_nothing(site, host, where.root))))
     if any(not finding.note for finding in found):
         sys.exit(DEVIATES)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 from typing import TYPE_CHECKING
@@ -28,6 +29,7 @@ _RIVALS = {
     "where they are unset; with these hooks they are set already",
 }
 _PATIENCE_S = 5.0
+_HOST = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,252}")  # is_host in the TaskProlog
 _NEEDED = ("timeout", "stat", "mkdir", "mv", "rm", "chown", "chmod", "sha256sum", "logger", "chroot", "id")
 
 
@@ -60,8 +62,11 @@ def doctor(site: Site, where: Where) -> Iterator[Finding]:
             yield Finding(path, what, "keeping one of the two", note=True)
 
 
-def preview(site: Site, host: str) -> tuple[str, ...]:
-    """Return what the second of two tasks on this host, the first of two nodes, would get from Slurm's TaskProlog."""
+def preview(site: Site, host: str, root: str = "") -> tuple[str, ...]:
+    """Return what the second of two tasks on this host, the first of two nodes, would get from Slurm's TaskProlog.
+
+    The kill switch is the one below root.
+    """
     from mingle_hooks.install.hook import hook  # noqa: PLC0415 -- beside its only use
 
     environ = {
@@ -70,20 +75,23 @@ def preview(site: Site, host: str) -> tuple[str, ...]:
         "SLURM_PROCID": "1", "SLURM_NODEID": "0", "SLURM_LOCALID": "1",
         "SLURM_JOB_PARTITION": "".join(site.partitions[:1]),
     }  # fmt: skip
+    text = render(hook("slurm", "taskprolog"), site, kill_switch=root + KILL_SWITCH)
     done = subprocess.run(  # noqa: S603 -- own texts, no shell in between
-        ["/bin/sh", "-c", render(hook("slurm", "taskprolog"), site)], env=environ, capture_output=True, text=True,
-        timeout=_PATIENCE_S, check=True,
-    )  # fmt: skip
+        ["/bin/sh", "-c", text], env=environ, capture_output=True, text=True, timeout=_PATIENCE_S, check=True
+    )
     return tuple(done.stdout.splitlines())
 
 
-def why_nothing(site: Site) -> Iterator[str]:
-    """Yield the reasons that the site has given for a TaskProlog that prints nothing."""
-    if os.path.lexists(KILL_SWITCH):
-        yield f"{KILL_SWITCH} is there"
+def why_nothing(site: Site, host: str, root: str = "") -> Iterator[str]:
+    """Yield the reasons for a TaskProlog that prints nothing on this host, with the kill switch below root."""
+    if os.path.lexists(root + KILL_SWITCH):
+        yield f"{root}{KILL_SWITCH} is there"
+    for name in dict.fromkeys((host, host + site.host_suffix)):
+        if not _HOST.fullmatch(name):
+            yield f"{name!r} is no host name that the hook takes: letters, digits, _ . and -, at most 253 in all"
     if site.observe:
         yield "hooks.observe is on: the system log was told"
-    if site.hosts:
+    if site.hosts and host not in site.hosts:
         yield f"hooks.hosts: only where the first host is one of {', '.join(site.hosts)}"
     if site.opt_in:
         yield f"hooks.opt_in: only jobs with {site.opt_in} in their comment"

@@ -77,6 +77,7 @@ class SlurmCluster:
         self.hosts, self.cpus = hosts, cpus
         self.conf_lines = list(conf_lines)
         self._daemons: list[subprocess.Popen[str]] = []
+        self._slurmds: dict[str, subprocess.Popen[str]] = {}
         self._first_processes: set[int] = set()
 
     def __enter__(self) -> Self:
@@ -112,14 +113,33 @@ class SlurmCluster:
         self._daemon(self.controller, "slurmctld", ["slurmctld", "-D"])
         self.until(lambda: not self.controller.run(["scontrol", "ping"]).returncode, "slurmctld")
         for host in self.hosts:
-            self._daemon(host, "slurmd", ["slurmd", "-D", "-N", host.name])
+            self._start_slurmd(host)
         self.wait_idle()
         self._first_processes = set(self.hosts.processes())
 
-    def _daemon(self, host: Host, name: str, argv: list[str]) -> None:
+    def reboot(self, host: Host, *, lost: Iterable[str] = ()) -> None:
+        """End slurmd and all jobs on a host at once, as a power cut does, and start slurmd anew.
+
+        `lost` are directories that do not survive it. The host must not be the controller's.
+        """
+        for pid, line in host.processes().items():
+            if "munged" not in line:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+        self._slurmds[host.name].wait(COMMAND_S)
+        self._daemons.remove(self._slurmds[host.name])
+        host.run(["rm", "-rf", *lost], check=True)
+        self._start_slurmd(host)
+        self._first_processes.add(self._slurmds[host.name].pid)
+
+    def _start_slurmd(self, host: Host) -> None:
+        self._slurmds[host.name] = self._daemon(host, "slurmd", ["slurmd", "-D", "-N", host.name])
+
+    def _daemon(self, host: Host, name: str, argv: list[str]) -> subprocess.Popen[str]:
         log = host.outside(f"{LOGS}/{name}.log")
         with log.open("w") as file:
             self._daemons.append(host.popen(argv, stdout=file, stderr=subprocess.STDOUT, cwd="/"))
+        return self._daemons[-1]
 
     def until(self, is_so: Callable[[], bool], what: str, timeout: float = READY_S) -> None:
         """Wait until something is so; raise TimeoutError with the daemons' logs when it takes too long."""

@@ -80,6 +80,7 @@ def test_a_directory_that_cannot_be_taken_away_is_not_written_to(host: Host, tar
 
 # In a directory that is held open, exchanges a directory with a link, thousands of times a second, wherever root
 # has moved it; renameat2 with RENAME_EXCHANGE (2) leaves no moment in which there is neither.
+RACE_S = 120.0  # 30 rounds take 3 s
 SWAP = """
 import ctypes, os
 libc, turns = ctypes.CDLL(None), 0
@@ -96,10 +97,13 @@ while True:  # mingle-race
         pass
     else:
         for turn in range(20000):
-            if libc.renameat2(place, b"d", place, b"link", 2) and turn > 5000:
+            if libc.renameat2(place, b"d", place, b"link", 2) == 0:
+                turns += 1
+            elif turn > 5000:
                 break
-            turns += 1
-        open("/run/lock/turns", "w").write(str(turns))
+        with open("/run/lock/turns.new", "w") as file:
+            file.write(str(turns))
+        os.replace("/run/lock/turns.new", "/run/lock/turns")
     finally:
         os.close(place) if "place" in dir() else None
         place = os.open("/", os.O_DIRECTORY)
@@ -108,13 +112,15 @@ while True:  # mingle-race
 
 def test_links_swapped_thousands_of_times_lead_root_nowhere(host: Host, target: Callable[[], None]) -> None:
     """While Prolog and Epilog come and go, their user exchanges a directory for a link all the time."""
+    turns, deadline, restarts = host.outside("/run/lock/turns"), time.monotonic() + RACE_S, 0
     with meanwhile(host, f"exec python -c '{SWAP}'"):
-        for restart in range(60):
-            run(host, "slurm/prolog", env={**JOB, "SLURM_JOB_RESTART_COUNT": str(restart)})
+        while restarts < 30 or not turns.exists() or int(turns.read_text()) < 10_000:
+            assert time.monotonic() < deadline, f"the user did not come to his turns in {RACE_S} s"
+            run(host, "slurm/prolog", env={**JOB, "SLURM_JOB_RESTART_COUNT": str(restarts)})
             time.sleep(0.02)  # for the user to come to his turns, as a job would
             run(host, "slurm/epilog")
             target()
-    assert int(host.outside("/run/lock/turns").read_text()) > 1000
+            restarts += 1
     run(host, "slurm/epilog")
     assert left(host) == []
 

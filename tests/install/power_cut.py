@@ -1,23 +1,26 @@
-"""Run `mingle` with these arguments, and end it without a word before its Nth change below a directory.
+"""Run `mingle` again and again, and end it without a word before its Nth change below a directory.
 
-    python power_cut.py DIRECTORY N ARGUMENT...
+Each line of the input is a JSON array: the directory, N and the arguments. The answer is a line with the status,
+which is CUT after a cut. Each run is a fork of this process, which has loaded all that `mingle hooks` needs.
 
-Its status is then CUT. The interpreter's audit events come before each change, so nothing has to be patched.
+The interpreter's audit events come before each change, so nothing has to be patched.
 """
 
 from __future__ import annotations
 
+import json
 import os
+import signal
 import sys
 
 CUT = 99
+RUN_S = 60  # far more than a command takes; the signal then ends it
 CHANGES = {"os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.chmod", "os.chown", "os.link", "os.symlink"}
 WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
 
 
-def main() -> None:
-    """Count down to the cut."""
-    directory, left, arguments = sys.argv[1], int(sys.argv[2]), sys.argv[3:]
+def run(directory: str, left: int, arguments: list[str]) -> None:
+    """Become `mingle`, and count down to the cut."""
 
     def look(event: str, details: tuple[object, ...]) -> None:
         nonlocal left
@@ -28,11 +31,26 @@ def main() -> None:
             if left < 0:
                 os._exit(CUT)
 
-    from mingle_hooks.cli.main import main as mingle  # noqa: PLC0415 -- before the counting begins
+    from mingle_hooks.cli.main import main as mingle  # noqa: PLC0415 -- pytest, too, reads this file, for CUT
 
+    signal.alarm(RUN_S)
+    os.dup2(2, 1)  # the answers are on 1
     sys.addaudithook(look)
     sys.argv = ["mingle", *arguments]
     mingle()
+
+
+def main() -> None:
+    """Answer every line."""
+    import mingle_hooks.cli.commands  # noqa: PLC0415 -- as above
+    import mingle_hooks.cli.hooks  # noqa: F401, PLC0415 -- every fork then has it
+
+    for line in sys.stdin:
+        directory, left, *arguments = json.loads(line)
+        child = os.fork()
+        if child == 0:
+            run(directory, left, arguments)
+        print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)  # noqa: T201 -- the answer
 
 
 if __name__ == "__main__":

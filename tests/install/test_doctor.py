@@ -8,6 +8,8 @@ import pytest
 from click.testing import CliRunner
 
 from mingle_hooks.cli.hooks import hooks
+from mingle_hooks.install.doctor import preview, why_nothing
+from mingle_hooks.install.site import Site
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -61,6 +63,21 @@ def test_it_tells_why_a_job_here_would_get_nothing(root: Path, setting: str, rea
     shown = call(root, "doctor").stdout.partition("would get:\n")[2]
     assert shown.startswith("  nothing\n")
     assert reason in shown
+
+
+def test_the_kill_switch_is_the_one_below_root(root: Path) -> None:
+    """In a node image with the kill switch a job would get nothing, whatever this machine has."""
+    (root / "etc/mingle/disabled").touch()
+    shown = call(root, "doctor").stdout.partition("would get:\n")[2]
+    assert shown == f"  nothing\n  {root}/etc/mingle/disabled is there\n"
+
+
+@pytest.mark.parametrize(("host", "suffix"), [("-odd", ""), ("", "x"), ("naïve", ""), ("n" * 252, "-ib")])
+def test_a_host_whose_name_the_hook_does_not_take_is_told(host: str, suffix: str) -> None:
+    """A name that no job gets anything under is the reason that is told."""
+    site = Site(host_suffix=suffix)
+    assert preview(site, host) == ()
+    assert [reason for reason in why_nothing(site, host) if "no host name that the hook takes" in reason]
 
 
 def test_after_all_mends_it_is_content(root: Path) -> None:

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 @pytest.fixture
 def hooked(slurm: SlurmCluster) -> Iterator[SlurmCluster]:
     """Give the shared Slurm with the hooks installed, and take them away afterwards."""
-    installed(slurm)
-    yield slurm
-    uninstalled(slurm)
+    try:
+        installed(slurm)
+        yield slurm
+    finally:
+        uninstalled(slurm)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
+from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -11,7 +11,6 @@ if TYPE_CHECKING:
 
     from cluster.slurm import SlurmCluster
 
-PROJECT = Path(__file__).parent.parent.parent
 SITE_KEY = "36" * 16 + "5c" * 8 + "00ff" * 4  # the octets that HMAC's pads turn into NUL, and others
 MINGLE_HOOKS = ["mingle", "hooks"]
 SHOW = "/home/alice/show.py"
@@ -53,13 +52,14 @@ def installed(slurm: SlurmCluster, *more: str, before: tuple[str, ...] = (), key
 
 
 def uninstalled(slurm: SlurmCluster) -> None:
-    """Take the hooks and all that tests put beside them away again."""
-    slurm.cancel_all()
-    slurm.reconfigure()
-    slurm.controller.run([*MINGLE_HOOKS, "uninstall", "slurm", "--yes"], check=True)
-    slurm.controller.run(["rm", "-rf", "/etc/mingle", SHOW, TRAIN], check=True)
-    for each in slurm.hosts:
-        each.run(["rm", "-rf", "/run/mingle"], check=True)
+    """Take the hooks and all that tests put beside them away again, the rest also where a part fails."""
+    with ExitStack() as last_first:
+        for each in slurm.hosts:
+            last_first.callback(each.run, ["rm", "-rf", "/run/mingle"], check=True)
+        last_first.callback(slurm.controller.run, ["rm", "-rf", "/etc/mingle", SHOW, TRAIN], check=True)
+        last_first.callback(slurm.controller.run, [*MINGLE_HOOKS, "uninstall", "slurm", "--yes"], check=True)
+        last_first.callback(slurm.reconfigure)
+        last_first.callback(slurm.cancel_all)
 
 
 def shown(done: subprocess.CompletedProcess[str]) -> list[dict[str, str | None]]:

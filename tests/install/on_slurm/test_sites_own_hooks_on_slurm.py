@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 import pytest
@@ -19,12 +20,13 @@ LINE = '#!/bin/sh\necho "{} $SLURM_JOB_ID $SLURM_JOB_UID $# $PATH" >>/run/site.{
 @pytest.fixture
 def site(slurm: SlurmCluster) -> Iterator[SlurmCluster]:
     """Give the shared Slurm, and take away afterwards what the test installed and wrote."""
-    yield slurm
-    for host in slurm.hosts:
-        slurm.controller.run(["scontrol", "update", f"nodename={host.name}", "state=resume"])
-        host.run(["sh", "-c", "rm -f /run/site.*"], check=True)
-    uninstalled(slurm)
-    slurm.controller.run(["sh", "-c", "rm -rf /etc/slurm/task_prolog.d /etc/slurm/*.d /etc/slurm/site.*"], check=True)
+    with ExitStack() as last_first:
+        for host in slurm.hosts:
+            last_first.callback(
+                host.run, ["sh", "-c", "rm -rf /run/site.* /etc/slurm/*.d /etc/slurm/site.*"], check=True
+            )
+        last_first.callback(uninstalled, slurm)  # makes drained nodes work again
+        yield slurm
 
 
 def written(slurm: SlurmCluster, name: str, text: str) -> str:

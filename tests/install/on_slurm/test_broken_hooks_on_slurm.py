@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import sys
+from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 import pytest
-from breakages import BREAKAGES, broken
-from hooked_slurm import PROJECT, SHOW, all_idle, nothing_left, shown
+from breakages import ROUNDS, WORD, broken
+from cluster.paths import PROJECT
+from hooked_slurm import SHOW, all_idle, nothing_left, shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,13 +35,16 @@ table inet names {
 NOBODY = ["ip", "neighbour", "replace", "10.77.0.99", "lladdr", "02:00:00:00:00:99", "dev", "eth0"]
 
 
-@pytest.mark.parametrize("how", BREAKAGES)
-def test_no_node_is_drained_and_no_job_lost_when_broken(hooked: SlurmCluster, how: str) -> None:
-    """Whatever is broken, jobs run, and all nodes are idle afterwards."""
-    with broken(hooked, BREAKAGES[how]):
-        done = hooked.srun("-N4", "--ntasks-per-node=2", "python", SHOW, user="alice")
+@pytest.mark.parametrize("which", ROUNDS)
+def test_no_node_is_drained_and_no_job_lost_when_broken(hooked: SlurmCluster, which: str) -> None:
+    """Whatever is broken, on each host something else, jobs run, and all nodes are idle afterwards."""
+    with ExitStack() as stack:
+        for host, what in zip(hooked.hosts, ROUNDS[which].values(), strict=False):
+            stack.enter_context(broken(host, what))
+        comment = f"--comment={WORD}"
+        job = hooked.submit(f"srun python {SHOW}", "-N4", "-n4", comment, "-o", "/dev/null", user="alice")
+        done = hooked.srun("-N4", "--ntasks-per-node=2", comment, "python", SHOW, user="alice")
         assert len(shown(done)) == 8
-        job = hooked.submit(f"srun python {SHOW}", "-N2", "-n2", "-o", "/dev/null", user="alice")
         assert hooked.wait(job) == "COMPLETED"
         all_idle(hooked)
         assert not any(list(host.outside("/run/elsewhere").glob("*")) for host in hooked.hosts)
@@ -50,10 +55,11 @@ def test_without_python_and_mingle_jobs_get_the_same(hooked: SlurmCluster) -> No
     found = hooked.controller.run(["sh", "-c", "ls -d /usr/bin/python3* /usr/bin/mingle /usr/local/bin/mingle"])
     hidden = [*found.stdout.split(), sys.prefix, sys.base_prefix, str(PROJECT)]
     hide = "[ -d {0} ] && mount -t tmpfs none {0} || mount --bind /dev/null {0}"
-    for host in hooked.hosts:
-        for path in hidden:
-            host.run(["/bin/sh", "-c", hide.format(path)], check=True)
-    try:
+    with ExitStack() as last_first:
+        for host in hooked.hosts:
+            for path in hidden:
+                host.run(["/bin/sh", "-c", hide.format(path)], check=True)
+                last_first.callback(host.run, ["/bin/sh", "-c", f"umount {path}"], check=True)
         assert hooked.controller.run(["/bin/sh", "-c", "python3 -c pass || mingle --version"]).returncode != 0
         show = "echo $MASTER_ADDR $NODE_RANK $RANK; cat /run/mingle/$SLURM_JOB_ID/key"
         done = hooked.srun("-N4", "/bin/sh", "-c", show, user="alice")
@@ -61,29 +67,23 @@ def test_without_python_and_mingle_jobs_get_the_same(hooked: SlurmCluster) -> No
         assert sorted(line for line in lines if " " in line) == [f"node1 {i} {i}" for i in range(4)]
         assert len(lines) == 8
         all_idle(hooked)
-    finally:
-        for host in hooked.hosts:
-            for path in reversed(hidden):
-                host.run(["/bin/sh", "-c", f"umount {path}"], check=True)
 
 
 @pytest.fixture
 def nameless(hooked: SlurmCluster) -> Iterator[SlurmCluster]:
     """Give the hooked Slurm on hosts whose name service hangs, and whose questions are counted."""
     host = hooked.controller
-    before = {path: host.outside(path) for path in LOST_NAMES}
-    texts = {path: file.read_text() if file.exists() else "" for path, file in before.items()}
-    for each in hooked.hosts:
-        hooked.hosts.nft(each.pid, COUNT)
-        each.run(NOBODY, check=True)
-    for path, text in LOST_NAMES.items():
-        host.write(path, text)
-    yield hooked
-    for path, text in texts.items():
-        host.write(path, text)
-    for each in hooked.hosts:
-        hooked.hosts.nft(each.pid, "delete table inet names")
-        each.run([*NOBODY[:2], "delete", *NOBODY[3:]], check=True)
+    with ExitStack() as last_first:
+        for each in hooked.hosts:
+            hooked.hosts.nft(each.pid, COUNT)
+            last_first.callback(hooked.hosts.nft, each.pid, "delete table inet names")
+            each.run(NOBODY, check=True)
+            last_first.callback(each.run, [*NOBODY[:2], "delete", *NOBODY[3:]], check=True)
+        for path, text in LOST_NAMES.items():
+            file = host.outside(path)
+            last_first.callback(host.write, path, file.read_text() if file.exists() else "")
+            host.write(path, text)
+        yield hooked
 
 
 def asked(host: Host) -> int:

@@ -1,0 +1,189 @@
+"""What can be wrong on a cluster's hosts: how to break one, and how to mend it again."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    import subprocess
+    from collections.abc import Iterator
+
+    from cluster.host import Host
+
+
+class Breakage(NamedTuple):
+    """Shell texts that break and mend one host, as root, and a Python text that runs there in between."""
+
+    how: str = ":"
+    mend: str = ":"
+    daemon: str = ""  # it has written a line when it is ready
+    argument: str = ""  # of the daemon
+
+
+# A new /run with nothing but Slurm's and munge's own directories, whose failure would not be the hooks'.
+NEW_RUN = """
+new=/var/tmp/run; mkdir $new; mount -t tmpfs -o mode=0755,{options} none $new
+for name in slurm munge; do mkdir $new/$name; mount --bind /run/$name $new/$name; done
+{then}
+mount --rbind $new /run
+if (echo x >/run/proof) 2>/dev/null; then echo "/run can be written" >&2; exit 1; fi
+"""
+OLD_RUN = "umount -Rl /run; umount -Rl /var/tmp/run; rmdir /var/tmp/run\n"
+
+# A tmpfs of the host's own with no byte left, and with all of them again.
+FILL = """
+mount -o remount,size=1m {0}; dd if=/dev/zero of={0}/filler bs=4k 2>/dev/null || :
+if (echo x >{0}/proof) 2>/dev/null; then echo "{0} can be written" >&2; exit 1; fi
+"""
+EMPTY = "rm -f {0}/filler {0}/proof; mount -o remount,size=50% {0}\n"
+SMALL = ("/tmp", "/var/tmp", "/dev/shm")  # noqa: S108 -- of the test hosts
+# "bind" makes it this host's affair: without it, the machine's own root file system would be read-only.
+FLAGS = "for place in / /etc /tmp /dev/shm /var/tmp; do mount -o remount,bind,{} $place; done\n"
+
+# /dev with what programs need, to be changed for this host alone.
+NEW_DEV = """
+new=/run/dev; mkdir $new; mount -t tmpfs -o mode=0755 none $new
+for name in null zero full random urandom tty ptmx fd stdin stdout stderr; do cp -a /dev/$name $new; done
+mkdir $new/pts $new/shm; mount --bind /dev/pts $new/pts; mount --rbind $new /dev
+"""
+OLD_DEV = "umount -Rl /dev; umount -Rl /run/dev; rmdir /run/dev\n"
+# A system log that is there, whose queue is full, and that reads nothing.
+DEAF_LOG = """
+import os, signal, socket
+log = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+log.bind("/dev/log")
+os.chmod("/dev/log", 0o666)
+sent = 1
+while sent:  # one socket's own buffer may be full before the log's queue is
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as one:
+        one.setblocking(False)
+        sent = 0
+        try:
+            while one.sendto(b"x", "/dev/log"):
+                sent += 1
+        except BlockingIOError:
+            pass
+print("ready", flush=True)
+signal.pause()
+"""
+# A file system that never answers, as one on a network whose server is gone: whoever touches it waits for ever.
+HUNG_MOUNT = """
+import ctypes, os, signal, stat, sys
+place, fuse, libc = sys.argv[1], os.open("/dev/fuse", os.O_RDWR), ctypes.CDLL(None, use_errno=True)
+options = f"fd={fuse},rootmode={stat.S_IFMT(os.stat(place).st_mode):o},user_id=0,group_id=0,allow_other"
+if libc.mount(b"hung", place.encode(), b"fuse", 0, options.encode()):
+    raise OSError(ctypes.get_errno(), "mount", place)
+print("ready", flush=True)
+signal.pause()
+"""
+
+
+def mounted(place: str, options: str, then: str = ":") -> Breakage:
+    """Return a small file system over a directory of root's."""
+    how = f"mkdir -p -m 0755 {place}; mount -t tmpfs -o mode=0755,{options} none {place}; {then}"
+    return Breakage(how, f"umount {place}")
+
+
+def hung(place: str, make: str) -> Breakage:
+    """Return a file system that never answers, over what `make` makes."""
+    return Breakage(make, f"umount {place}", HUNG_MOUNT, place)
+
+
+# The hosts share /etc. These come over this host's own copy of what the hooks have there.
+OWN_FILES = "mkdir /var/tmp/mingle; cp -a /etc/mingle/. /var/tmp/mingle; mount --bind /var/tmp/mingle /etc/mingle\n"
+SHARED_FILES = "umount /etc/mingle; rm -rf /var/tmp/mingle\n"
+KEY = "/etc/mingle/key"
+SETTINGS = "/etc/mingle/mingle.toml"
+# The Prolog then makes a file more; the jobs' comments ask for it.
+WORD = "please"
+OPT_IN = f"{OWN_FILES} printf '[hooks]\\nopt_in = \"{WORD}\"\\n' >{SETTINGS}; mingle hooks install slurm --yes >&2\n"
+
+
+def files(how: str) -> Breakage:
+    """Return a breakage of what lies in /etc/mingle."""
+    return Breakage(OWN_FILES + how, SHARED_FILES)
+
+
+def opted_in(what: Breakage, more: str = ":") -> Breakage:
+    """Return the same where the site's jobs have to opt in, with more that is broken in /etc/mingle."""
+    return what._replace(how=f"{OPT_IN}{more}\n{what.how}", mend=f"{what.mend}\n{SHARED_FILES}")
+
+
+NO_FILE = mounted("/run/mingle", "size=4k,nr_inodes=2")
+NO_BYTE = mounted("/run/mingle", "size=4k", "echo >/run/mingle/filler")
+NO_INODE = Breakage(NEW_RUN.format(options="nr_inodes=3", then=":"), OLD_RUN)
+FULL_DISK = Breakage(
+    NEW_RUN.format(options="size=1m", then="dd if=/dev/zero of=$new/filler bs=4k 2>/dev/null || :")
+    + "".join(map(FILL.format, SMALL)),
+    "".join(map(EMPTY.format, SMALL)) + OLD_RUN,
+)
+READ_ONLY_DISK = Breakage(
+    NEW_RUN.format(options="size=1m", then="mount -o remount,ro $new") + FLAGS.format("ro"),
+    FLAGS.format("rw") + OLD_RUN,
+)
+# In rounds: each breakage on a host of its own, all of a round at the same time, so that they also wait together.
+ROUNDS = {
+    "the site's key": {
+        "none": files(f"rm -f {KEY}"),
+        "one that others read": files(f"chmod 0644 {KEY}"),
+        "a directory": files(f"rm -f {KEY}; mkdir {KEY}"),
+        "garbage": files(f"printf '\\000$(reboot)\\n' >{KEY}"),
+    },
+    "the site's files": {
+        "a key that is a FIFO": files(f"rm -f {KEY}; mkfifo -m 0400 {KEY}"),
+        "garbage settings": files(f"printf '[[[ \\000 $(reboot)' >{SETTINGS}"),
+        "settings that are a FIFO": files(f"mkfifo {SETTINGS}"),
+        "all read-only": files("mount -o remount,bind,ro /etc/mingle"),
+    },
+    "/run/mingle": {
+        "a link": Breakage("rm -rf /run/mingle; mkdir -p /run/elsewhere; ln -s elsewhere /run/mingle"),
+        "a file": Breakage("rm -rf /run/mingle; touch /run/mingle"),
+        "for all to write": Breakage("mkdir -p /run/mingle; chmod 1777 /run/mingle"),
+        "read-only": mounted("/run/mingle", "ro"),
+    },
+    "no room": {
+        "for a file": opted_in(NO_FILE),
+        "for the opt-in's file": opted_in(NO_FILE, f"rm -f {KEY}"),
+        "for a byte": opted_in(NO_BYTE),
+        "for a byte, and no opt-in": NO_BYTE,
+    },
+    "the disk": {
+        "full": opted_in(FULL_DISK),
+        "no inode left": opted_in(NO_INODE),
+        "no inode left, and no opt-in": NO_INODE,
+        "read-only": READ_ONLY_DISK,
+    },
+    "the kill switch": {
+        "is there": files("touch /etc/mingle/disabled"),
+        "a FIFO": files("mkfifo /etc/mingle/disabled"),
+        "a link to nowhere": files("ln -s nowhere /etc/mingle/disabled"),
+    },
+    "what hangs": {
+        "the site's key": hung(KEY, ":"),
+        "/run/mingle": hung("/run/mingle", "mkdir -p -m 0755 /run/mingle"),
+        "the system log": Breakage(NEW_DEV, OLD_DEV, DEAF_LOG),
+    },
+}
+
+
+@contextlib.contextmanager
+def broken(host: Host, what: Breakage) -> Iterator[None]:
+    """Break a host, and mend it whatever happens."""
+    with contextlib.ExitStack() as mending:
+        mending.callback(host.run, ["rm", "-rf", "/run/mingle", "/run/elsewhere"], check=True)
+        mending.callback(host.run, ["sh", "-euc", what.mend], check=True)
+        host.run(["sh", "-euc", what.how], check=True)
+        if what.daemon:
+            daemon = host.popen(["python", "-c", what.daemon, what.argument])
+            mending.callback(ended, daemon)
+            if daemon.stdout.readline() != "ready\n":
+                daemon.kill()
+                raise AssertionError(daemon.communicate())
+        yield
+
+
+def ended(daemon: subprocess.Popen[str]) -> None:
+    """End a process, and wait for its end."""
+    daemon.kill()
+    daemon.communicate()
