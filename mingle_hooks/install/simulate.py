@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from mingle_hooks.install.site import Site
 
-# The hooks bound themselves at 6 s; this is for a machine that is itself in trouble.
+# The hooks bound themselves at 12 s; this is for a machine that is itself in trouble.
 _PATIENCE_S = 30.0
 _EVIL = "$(touch /tmp/mingle-simulate-owned);`id`'\"\nexport LD_PRELOAD=/tmp/evil.so\n\x1b[2J"
 # What a user, or another scheduler's leftovers, can put there.

@@ -143,7 +143,7 @@ def _globs(root: str, conf: SlurmConf) -> Iterator[Finding]:
 
 
 def _timeouts(conf: SlurmConf) -> Iterator[Finding]:
-    """Root's hooks take 6 s at the very worst (_run.sh.j2), so Slurm's must not be shorter."""
+    """Root's hooks take 12 s at the very worst (_run.sh.j2), so Slurm's must not be shorter."""
     for key in ("PrologTimeout", "EpilogTimeout", "PrologEpilogTimeout"):
         value = conf.one(key)
         if value.isdigit() and 0 < int(value) < 15:  # noqa: PLR2004 -- s: ours, and some for the site's own
