@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from cluster.hosts import Hosts
 
 RECORDED = Path(__file__).resolve().parents[1] / "data" / "recorded" / "openpbs-23.06.06"
-KILL_DELAY_S = 10.0  # PBS's own default
+KILL_DELAY_S = 5.0  # half of PBS's own default, as every test of qdel waits for it
 OVER_WALLTIME = -29  # the status that pbs_mom gives then
 ASK_AGAIN_S = 0.1
 

@@ -234,7 +234,6 @@ BROKEN = {
 WAYS = [
     *((tool, how) for tool in BREAKABLE for how in BROKEN if how != "hangs"),
     ("stat", "hangs"),
-    ("logger", "hangs"),
 ]
 
 

@@ -140,16 +140,6 @@ def test_a_cancelled_job_saves(slurm: SlurmCluster, tmp_path: Path, launcher: st
     assert (tmp_path / "checkpoint.json").exists(), output(tmp_path, job)
 
 
-def test_the_warning_before_the_time_limit_saves(slurm: SlurmCluster, tmp_path: Path) -> None:
-    """USR1 reaches the training below torchrun, which itself ignores it: it saves, and the job ends well."""
-    pytest.importorskip("torch", reason="for want of torch")
-    # Slurm looks about once in 30 s, so a limit of 1 min and a warning 30 s before it: 0 to 30 s from now.
-    options = {"nodes": "2", "launcher": "torchrun", "time": "1", "signal": "USR1@30"}
-    job = submit(slurm, tmp_path, options, "train.py", *LONG)
-    assert slurm.wait(job, timeout=JOB_S) == "COMPLETED", output(tmp_path, job)
-    assert (tmp_path / "checkpoint.json").exists()
-
-
 def test_a_requeued_job_goes_on_from_its_checkpoint(slurm: SlurmCluster, tmp_path: Path) -> None:
     """With --requeue the warned job saves, is queued again, and begins where it stopped."""
     options = {"nodes": "2", "launcher": "process", "time": "5", "requeue": True}

@@ -10,6 +10,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from mingle_hooks.render.job import describe
 from mingle_hooks.render.script import render
 
@@ -44,13 +46,16 @@ def test_jobs_at_their_time_limit(fresh_slurm: Callable[..., SlurmCluster], tmp_
 
     All run at once, as each has to wait for Slurm to look at the time.
     """
+    pytest.importorskip("torch", reason="for want of torch")
     slurm = fresh_slurm(2, cpus=8, conf_lines=[f"KillWait={KILL_WAIT_S}"])
     # USR1 long before the limit; so near to it that TERM comes too; never, as only TERM is handled.
     warned = submit(slurm, tmp_path, "warned", {"signal": "USR1@30"}, *LONG)
+    # torchrun itself ignores the warning, which reaches the training below it.
+    launched = submit(slurm, tmp_path, "launched", {"signal": "USR1@30", "launcher": "torchrun"}, *LONG[:5])
     again = submit(slurm, tmp_path, "again", {"signal": "USR1@30", "requeue": True}, *LONG)
     deaf = submit(slurm, tmp_path, "deaf", {"signal": "USR1@30", "launcher": "plain"}, *DEAF)
     told = submit(slurm, tmp_path, "told", {"signal": "HUP@1"}, *LONG)  # train.py does not handle HUP
-    for name in ("warned", "again", "told"):
+    for name in ("warned", "launched", "again", "told"):
         slurm.until(lambda name=name: "rank 0 of 2 begins" in output(tmp_path, name), f"start of {name}")
     slurm.until(lambda: "begins" in output(tmp_path, "deaf"), "start of deaf")
     # Their minute is over now; what Slurm does then, and when it looks, is its own.
@@ -59,6 +64,8 @@ def test_jobs_at_their_time_limit(fresh_slurm: Callable[..., SlurmCluster], tmp_
 
     assert slurm.wait(warned, timeout=END_S) == "COMPLETED", output(tmp_path, "warned")
     assert saved(tmp_path, "warned") > 0
+    assert slurm.wait(launched, timeout=END_S) == "COMPLETED", output(tmp_path, "launched")
+    assert saved(tmp_path, "launched") > 0
 
     slurm.until(lambda: slurm.job(again)["Restarts"] == "1", "requeue", END_S)
     step = saved(tmp_path, "again")
