@@ -177,10 +177,9 @@ def _with_network(enquiry: Enquiry, world: World, place: Place) -> View:
 
 def _placed(facts: JobFacts, settings: Settings) -> JobFacts:
     """Take the slot for the local rank where the user says that every task asks."""
-    if settings.scope != "task" or facts.local_rank is not None:
+    if settings.scope != "task" or facts.local_rank is not None or facts.slot is None:
         return facts
-    sources = {**facts.sources, "local_rank": facts.sources.get("slot", facts.scheduler)}
-    return facts._replace(local_rank=facts.slot, sources=sources)
+    return facts._replace(local_rank=facts.slot, sources={**facts.sources, "local_rank": facts.sources["slot"]})
 
 
 def _check_scope(settings: Settings, facts: JobFacts) -> None:

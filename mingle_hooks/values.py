@@ -25,7 +25,7 @@ _LONGEST_PATH = 4096  # PATH_MAX, linux/limits.h
 _SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600}
 _SHORTEST_WAIT_S, _LONGEST_WAIT_S = 1, 24 * 3600
 _YES, _NO = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
-_HOST = r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,252})"
+HOST = r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,252})"
 
 
 def _wrong(expected: str, value: object, remedy: str) -> UsageError:
@@ -134,7 +134,7 @@ def hosts(value: object) -> tuple[object, ...]:
 
 
 def _host(value: str) -> str:
-    if not re.fullmatch(_HOST, value):
+    if not re.fullmatch(HOST, value):
         raise _wrong("a host name", value, "the name that `hostname` prints there")
     return value
 
@@ -182,7 +182,7 @@ def endpoint(value: object) -> tuple[str, int | None]:
     """Read HOST[:PORT]; an IPv6 address with a port stands in brackets. Returns (host, port or None)."""
     if isinstance(value, str):
         match = re.fullmatch(r"(?:\[(?P<six>[^\]]*)\]|(?P<host>[^:]*))(?::(?P<port>[0-9]{1,5}))?", value)
-        if match and match["host"] is not None and re.fullmatch(_HOST, match["host"]):
+        if match and match["host"] is not None and re.fullmatch(HOST, match["host"]):
             return match["host"], port(match["port"]) if match["port"] else None
         six = match["six"] if match else value
         if six and _is_ipv6(six):

@@ -15,6 +15,7 @@ from mingle_hooks.install.hook import SCHEDULERS
 from mingle_hooks.install.site import KILL_SWITCH
 from mingle_hooks.install.text import render
 from mingle_hooks.install.verify import Finding, verify
+from mingle_hooks.values import HOST
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,7 +30,6 @@ _RIVALS = {
     "where they are unset; with these hooks they are set already",
 }
 _PATIENCE_S = 5.0
-_HOST = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,252}")  # is_host in the TaskProlog
 _NEEDED = ("timeout", "stat", "mkdir", "mv", "rm", "chown", "chmod", "sha256sum", "logger", "chroot", "id")
 
 
@@ -87,7 +87,7 @@ def why_nothing(site: Site, host: str, root: str = "") -> Iterator[str]:
     if os.path.lexists(root + KILL_SWITCH):
         yield f"{root}{KILL_SWITCH} is there"
     for name in dict.fromkeys((host, host + site.host_suffix)):
-        if not _HOST.fullmatch(name):
+        if not re.fullmatch(HOST, name):  # is_host in the TaskProlog
             yield f"{name!r} is no host name that the hook takes: letters, digits, _ . and -, at most 253 in all"
     if site.observe:
         yield "hooks.observe is on: the system log was told"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import os
@@ -91,6 +92,7 @@ def templates() -> str:
     raise MingleError("the templates beside the package", f"none in {package}", "installing mingle-hooks again")
 
 
+@functools.cache
 def _environment() -> jinja2.Environment:
     found = jinja2.Environment(
         loader=jinja2.FileSystemLoader(templates()),

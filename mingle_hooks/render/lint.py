@@ -102,7 +102,7 @@ def lint(text: str) -> list[Finding]:
         Finding(line.at(match), its.mistake, its.mend)
         for line in lines
         for its in PATTERNS
-        for match in [*its.looks.finditer(line.text)][:1]
+        if (match := its.looks.search(line.text))
     ]
     if _nodes(directives) > 1:
         found += _on_several_nodes(directives, lines)
@@ -146,11 +146,11 @@ def _tasks(directives: list[Line], lines: list[Line]) -> list[Finding]:
     """Say where Slurm would start a launcher several times on a node, as it starts the node's processes itself."""
     nodes = _nodes(directives)
     for line in lines:
-        before, launcher, _ = _LAUNCHER.split(line.text, 1) if _LAUNCHER.search(line.text) else (line.text, "", "")
-        if "srun" not in before or not launcher:
+        launcher = _LAUNCHER.search(line.text)
+        if launcher is None or "srun" not in line.text[: launcher.start()]:
             continue
         # srun's own options win over the job's.
-        own = before.rpartition("srun")[2]
+        own = line.text[: launcher.start()].rpartition("srun")[2]
         places = [line] if _TASKS.search(own) or _ALL_TASKS.search(own) else directives
         for place in places:
             text = own if place is line else place.text

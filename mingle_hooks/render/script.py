@@ -11,7 +11,8 @@ import mingle_hooks
 from mingle_hooks.errors import UsageError
 from mingle_hooks.render import quoting, search
 from mingle_hooks.render.launchers import program
-from mingle_hooks.render.schedulers import directives, refused, scheduler
+from mingle_hooks.render.refusals import refused
+from mingle_hooks.render.schedulers import directives, scheduler
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

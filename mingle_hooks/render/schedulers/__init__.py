@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from importlib import import_module
 from typing import TYPE_CHECKING, NamedTuple
 
 from mingle_hooks.errors import UsageError
+from mingle_hooks.render.refusals import refused
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from mingle_hooks.render.job import Job
 
 
@@ -63,29 +61,3 @@ def free(text: str) -> str:
             "directive", text, "one printable line that no backslash ends", "another --directive for each line"
         )
     return text
-
-
-def refused(field: str, value: object, can: str, remedy: str = "") -> UsageError:
-    """Return the error for a field whose value the scheduler's directive cannot carry, with the `remedy` if known."""
-    return UsageError(f"--{field} as {can}", repr(value), remedy or f"another value for --{field}, or leaving it out")
-
-
-def refused_name(name: str, can: str) -> UsageError:
-    """Return the error for a job's name, with the nearest one that every scheduler takes."""
-    kept = re.sub("[^A-Za-z0-9_.-]", "_", name)[:200]
-    return refused("job-name", name, can, f"--job-name {kept if kept[:1].isalpha() else f'job{kept}'}")
-
-
-def refused_groups(job: Job) -> UsageError:
-    """Return the error for groups of nodes where the scheduler has none."""
-    nodes = "+".join(str(group.nodes) for group in job.groups)
-    return refused("nodes", nodes, "one group of nodes", f"--nodes {job.nodes}, and one value for each other option")
-
-
-def letters(job: Job, known: Mapping[str, str]) -> str:
-    """Return the letters for the events that mail is sent on, each once."""
-    for event in job.mail_type:
-        if event not in known:
-            works = dict.fromkeys(event if event in known else "FAIL" for event in job.mail_type)
-            raise refused("mail-type", event, ", ".join(known), f"--mail-type {','.join(works)}")
-    return "".join(dict.fromkeys("".join(known[event] for event in job.mail_type)))

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from mingle_hooks.render.schedulers import refused
+from mingle_hooks.render.refusals import refused
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

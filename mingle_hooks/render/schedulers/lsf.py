@@ -10,7 +10,8 @@ import re
 from typing import TYPE_CHECKING
 
 from mingle_hooks.render.quantities import size
-from mingle_hooks.render.schedulers import Directive, letters, refused, refused_groups, refused_name
+from mingle_hooks.render.refusals import letters, refused, refused_groups, refused_name
+from mingle_hooks.render.schedulers import Directive
 from mingle_hooks.render.schedulers.filename import translated
 
 if TYPE_CHECKING:

@@ -10,13 +10,13 @@ import re
 from typing import TYPE_CHECKING
 
 from mingle_hooks.render.quantities import hms, size
-from mingle_hooks.render.schedulers import Directive, letters, refused, refused_name
+from mingle_hooks.render.refusals import letters, matching, refused, refused_array, refused_name
+from mingle_hooks.render.schedulers import Directive
 from mingle_hooks.render.schedulers.filename import translated
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from mingle_hooks.errors import UsageError
     from mingle_hooks.render.job import Group, Job
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.+-]{0,229}", re.ASCII)
@@ -68,7 +68,9 @@ def closing(job: Job, words: Mapping[str, str]) -> tuple[Directive, ...]:
     can = "addresses in ASCII without quotes"
     mail_user = job.mail_user and matching("mail-user", job.mail_user, _MAIL_USERS, can, "me@example.org")
     again = "requeue" if job.requeue else "array" if job.array else ""  # PBS takes no array that it may not rerun
-    depend = job.dependency and matching("dependency", job.dependency, _DEPENDENCY, *["afterok:123.server"] * 2)
+    depend = job.dependency and matching(
+        "dependency", job.dependency, _DEPENDENCY, "afterok:123.server", "afterok:123.server"
+    )
     return (
         *option("-A ", "account", job.account),
         *option("-o ", "output", job.output and _path("output", job.output, words)),
@@ -83,23 +85,6 @@ def closing(job: Job, words: Mapping[str, str]) -> tuple[Directive, ...]:
 def option(before: str, field: str, value: object) -> tuple[Directive, ...]:
     """Return the directive, or none where there is no value."""
     return (Directive(before + quoted(field, str(value)), field),) if value not in (None, "") else ()
-
-
-def matching(field: str, value: str, pattern: re.Pattern[str], can: str, works: str = "") -> str:
-    """Return the value when it has the form that the directive needs, or else say which value `works`."""
-    if not pattern.fullmatch(value):
-        raise refused(field, value, can, works and f"--{field} {works}")
-    return value
-
-
-def refused_array(array: str, can: str, least: int) -> UsageError:
-    """Return the error for an array, with its first range: from `least`, and as many at once."""
-    found = re.search(r"([0-9]+)-([0-9]+)(:[0-9]+)?", array)
-    if not found or int(found[1]) >= int(found[2]):
-        return refused("array", array, can, "leaving --array out, or a range such as --array 1-2")
-    more = max(0, least - int(found[1]))
-    works = f"--array {int(found[1]) + more}-{int(found[2]) + more}{found[3] or ''}{''.join(array.partition('%')[1:])}"
-    return refused("array", array, can, works + (", and another script for the rest" if "," in array else ""))
 
 
 def quoted(field: str, value: str) -> str:

@@ -10,9 +10,10 @@ import re
 from typing import TYPE_CHECKING
 
 from mingle_hooks.render.quantities import hms, size
-from mingle_hooks.render.schedulers import Directive, letters, refused, refused_groups, refused_name
+from mingle_hooks.render.refusals import letters, matching, refused, refused_array, refused_groups, refused_name
+from mingle_hooks.render.schedulers import Directive
 from mingle_hooks.render.schedulers.filename import translated
-from mingle_hooks.render.schedulers.pbs import MAIL, matching, refused_array
+from mingle_hooks.render.schedulers.pbs import MAIL
 
 if TYPE_CHECKING:
     from mingle_hooks.render.job import Job

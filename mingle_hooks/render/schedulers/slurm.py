@@ -6,7 +6,8 @@ import re
 from typing import TYPE_CHECKING
 
 from mingle_hooks.render.quantities import hms, size
-from mingle_hooks.render.schedulers import Directive, refused
+from mingle_hooks.render.refusals import refused
+from mingle_hooks.render.schedulers import Directive
 
 if TYPE_CHECKING:
     from mingle_hooks.render.job import Group, Job

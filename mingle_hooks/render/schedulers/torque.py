@@ -9,7 +9,8 @@ import re
 from typing import TYPE_CHECKING
 
 from mingle_hooks.render.quantities import hms, size
-from mingle_hooks.render.schedulers import Directive, pbs, refused
+from mingle_hooks.render.refusals import matching, refused
+from mingle_hooks.render.schedulers import Directive, pbs
 
 if TYPE_CHECKING:
     from mingle_hooks.render.job import Group, Job
@@ -30,7 +31,7 @@ def directives(job: Job) -> tuple[Directive, ...]:
     for name, path in (("output", job.output), ("error", job.error)):
         if path:
             works = re.sub("[^!-9;-~]", "_", re.sub(r"^\$\{?HOME\}?/*", "$HOME/", path))
-            pbs.matching(name, path, _PATH, "a path in ASCII without spaces, with a colon after HOST only", works)
+            matching(name, path, _PATH, "a path in ASCII without spaces, with a colon after HOST only", works)
     memory = job.groups[0].mem
     return (
         *pbs.opening(job),
@@ -48,7 +49,7 @@ def directives(job: Job) -> tuple[Directive, ...]:
 
 def _word(field: str, value: str | None) -> str | None:
     """Return a name that neither a list of resources nor `queue@server` takes apart."""
-    return value and pbs.matching(field, value, _WORD, "letters, digits and _.@-")
+    return value and matching(field, value, _WORD, "letters, digits and _.@-")
 
 
 def _nodes(group: Group) -> str:
@@ -56,7 +57,7 @@ def _nodes(group: Group) -> str:
     if group.gpus:
         parts += [f"gpus={group.gpus.number}"] + ([group.gpus.type] if group.gpus.type else [])
     if group.constraint:
-        parts += [pbs.matching("constraint", group.constraint, _FEATURE, "a property of nodes", "infiniband")]
+        parts += [matching("constraint", group.constraint, _FEATURE, "a property of nodes", "infiniband")]
     return ":".join(parts)
 
 
