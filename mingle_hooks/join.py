@@ -6,7 +6,7 @@ import socket
 
 from mingle_hooks import runtime
 from mingle_hooks.errors import UsageError, printable
-from mingle_hooks.export.frameworks import HCAS, IFACE, ROSTER, needs
+from mingle_hooks.export.frameworks import HCAS, IFACE, ROSTER, needs, profiles
 from mingle_hooks.export.variables import own
 from mingle_hooks.export.view import View
 from mingle_hooks.rendezvous.attempt import Attempt, Secret
@@ -49,6 +49,7 @@ def enquire(environ: Mapping[str, str], options: Mapping[str, object]) -> Enquir
     """Return what is asked. Raises what settings and schedulers raise, and UsageError where they clash."""
     users = own(environ)
     settings = load(users, options)
+    settings = settings._replace(frameworks=profiles(settings.frameworks))
     facts = _placed(detect(users, socket.gethostname()), settings)
     _check_scope(settings, facts)
     nodes = _nodes(settings, facts, users)

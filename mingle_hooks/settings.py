@@ -43,6 +43,7 @@ class Setting(NamedTuple):
 
 
 _SCOPE = partial(values.one_of, words=("node", "task"))
+_ON_FAILURE = partial(values.one_of, words=("exit", "status"))
 
 # What belongs to one job (id, nodes, rank, master) is in no file: left there, it would break the next job.
 # `insecure` is in none either: a forgotten line would turn authentication off for good.
@@ -62,7 +63,8 @@ TABLE = (
     Setting("shell", "shell", "MINGLE_SHELL", "--shell", values.word, "sh",
             "the language of the output: sh, csh, fish, json, dotenv, taskprolog"),
     Setting("frameworks", "for", "MINGLE_FOR", "--for", values.words, (),
-            "frameworks whose own variables are set too, such as torchrun,nccl"),
+            "frameworks whose own variables are set too, such as nccl,gloo; torchrun's always are, unless one"
+            " replaces them (torchrun-elastic) or it says none"),
     Setting("iface", "iface", "MINGLE_IFACE", "--iface", values.networks, (),
             "interface names or CIDRs that may be used, in order; by default the fastest"),
     Setting("port_range", "port_range", "MINGLE_PORT_RANGE", "--port-range", values.ports, DEFAULT_RANGE,
@@ -79,6 +81,8 @@ TABLE = (
             "what a host's name ends in on the fast network, such as .hsn.site or -ib"),
     Setting("quiet", "quiet", "MINGLE_QUIET", "--quiet", values.switch, default=False,
             help="say nothing while waiting"),
+    Setting("on_failure", "", "MINGLE_ON_FAILURE", "--on-failure", _ON_FAILURE, "exit",
+            "what eval does without a world: exit ends a script (an interactive shell stays), status only fails"),
     Setting("insecure", "", "MINGLE_INSECURE", "--insecure", values.switch, default=False,
             help="use a key that everybody knows: anyone on the network can join or break the world"),
     Setting("multicast_ttl", "multicast.ttl", "MINGLE_MULTICAST_TTL", "", values.ttl, 1,
@@ -128,6 +132,7 @@ class Settings(NamedTuple):
     directory: str | None
     host_suffix: str
     quiet: bool
+    on_failure: str
     insecure: bool
     multicast_ttl: int  # hops
     sections: Mapping[str, Mapping[str, Any]]

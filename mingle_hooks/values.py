@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 # More entries than any list of networks, ways or frameworks has.
 _MOST_ENTRIES = 64
+_MOST_DIGITS = 10  # job ids have up to ten, and nothing that is counted has more
 _LONGEST_PATH = 4096  # PATH_MAX, linux/limits.h
 _SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600}
 _SHORTEST_WAIT_S, _LONGEST_WAIT_S = 1, 24 * 3600
@@ -50,14 +51,19 @@ def identifier(value: object) -> str:
     return text(value)
 
 
+def number(text: str, *, least: int = 0, most: int) -> int | None:
+    """Return a whole number within bounds from its decimal digits, None for any other text."""
+    if not (text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS):
+        return None
+    return found if least <= (found := int(text)) <= most else None
+
+
 def whole(value: object, *, least: int, most: int) -> int:
     """Read a whole number."""
-    number = value
-    if isinstance(value, str) and re.fullmatch(r"[0-9]{1,9}", value.strip()):
-        number = int(value)
-    if not isinstance(number, int) or isinstance(number, bool) or not least <= number <= most:
+    found = number(value.strip(), least=least, most=most) if isinstance(value, str) else value
+    if not isinstance(found, int) or isinstance(found, bool) or not least <= found <= most:
         raise _wrong(f"a whole number from {least} to {most}", value, f"a number such as {least}")
-    return number
+    return found
 
 
 nodes = partial(whole, least=1, most=MOST_NODES)

@@ -91,7 +91,15 @@ def _failure_text(arguments: list[str], code: int) -> str:
     from mingle_hooks.export import shells  # noqa: PLC0415 - only then
     from mingle_hooks.export.variables import leftovers  # noqa: PLC0415 - as above
 
-    asked = [after for option, after in itertools.pairwise(arguments) if option == "--shell"]
-    asked += [option.removeprefix("--shell=") for option in arguments if option.startswith("--shell=")]
-    shell = (asked or [os.environ.get("MINGLE_SHELL", "")])[-1]
-    return shells.failure(shell if shell in shells.SHELLS else "sh", code, leftovers(os.environ))
+    shell = _said(arguments, "--shell", "MINGLE_SHELL")
+    on_failure = _said(arguments, "--on-failure", "MINGLE_ON_FAILURE")
+    return shells.failure(
+        shell if shell in shells.SHELLS else "sh", code, leftovers(os.environ), ends=on_failure != "status"
+    )
+
+
+def _said(arguments: list[str], option: str, variable: str) -> str:
+    """Return the last value of an option, else the variable's."""
+    said = [after for before, after in itertools.pairwise(arguments) if before == option]
+    said += [word.removeprefix(f"{option}=") for word in arguments if word.startswith(f"{option}=")]
+    return (said or [os.environ.get(variable, "")])[-1]

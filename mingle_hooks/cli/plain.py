@@ -1,7 +1,7 @@
 """The command lines that every node of every job runs, read without click, which costs 30 ms to import.
 
 Only what is plain: known options of `mingle env` and `mingle exec`, each with a value that does not look like
-an option. Whatever else there is, help and mistakes included, is click's, which knows the same options.
+an option. Anything else, help and mistakes included, is left to click, which knows the same options.
 """
 
 from __future__ import annotations
@@ -29,38 +29,42 @@ class Call(NamedTuple):
 
 
 def read(arguments: Sequence[str]) -> Call | None:
-    """Return the call, or None where click has to look at it."""
+    """Return the call, or None where click has to look at it.
+
+    The options of `exec` end at the first word that is none, or at `--`: what follows is the command's own.
+    """
     if not arguments or arguments[0] not in ("env", "exec"):
         return None
-    words = list(arguments[1:])
-    rest: tuple[str, ...] = ()
-    if arguments[0] == "exec":
-        if "--" not in words:
-            return None
-        end = words.index("--")
-        words, rest = words[:end], tuple(words[end + 1 :])
-    options = _options(words)
-    if options is None or (arguments[0] == "exec") != bool(rest):
+    found = _options(arguments[1:])
+    if found is None:
+        return None
+    options, rest = found
+    if rest[:1] == ("--",) and arguments[0] == "exec":
+        rest = rest[1:]
+    if (arguments[0] == "exec") != bool(rest):
         return None
     explain, no_wait = (options.pop(flag, False) is True for flag in ("explain", "no_wait"))
     return Call(arguments[0], options, explain, no_wait, rest)
 
 
-def _options(words: list[str]) -> dict[str, object] | None:
+def _options(words: Sequence[str]) -> tuple[dict[str, object], tuple[str, ...]] | None:
+    """Return the options, and the words from the first on that is none; None for an option that is not plain."""
     options: dict[str, object] = {}
     position = 0
     while position < len(words):
         name, is_joined, value = words[position].partition("=")
-        position += 1
         if name in FLAGS and not is_joined:
             options[FLAGS[name]] = True
-            continue
-        if name not in OPTIONS:
+        elif name in OPTIONS:
+            if not is_joined:
+                position += 1
+                if position == len(words) or words[position].startswith("-"):
+                    return None
+                value = words[position]
+            options[OPTIONS[name]] = value
+        elif name == "--" or not name.startswith("-"):
+            break
+        else:
             return None
-        if not is_joined:
-            if position == len(words) or words[position].startswith("-"):
-                return None
-            value = words[position]
-            position += 1
-        options[OPTIONS[name]] = value
-    return options
+        position += 1
+    return options, tuple(words[position:])

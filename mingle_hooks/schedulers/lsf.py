@@ -9,8 +9,9 @@ from mingle_hooks.errors import FactsError
 from mingle_hooks.schedulers import nodefile
 from mingle_hooks.schedulers.facts import JobFacts
 from mingle_hooks.schedulers.hostlist import LONGEST_TEXT, check
-from mingle_hooks.schedulers.variables import Variables
+from mingle_hooks.schedulers.variables import MOST_TASKS, Variables
 from mingle_hooks.typed import TYPE_CHECKING
+from mingle_hooks.values import number
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -60,9 +61,9 @@ def _counted(text: str) -> nodefile.Slots:
     words = _words(text)
     slots: nodefile.Slots = {}
     for host, count in zip(words[::2], [*words[1::2], ""], strict=False):
-        if not (count.isascii() and count.isdigit() and len(count) <= 7 and int(count)):  # noqa: PLR2004
+        if (counted := number(count, least=1, most=MOST_TASKS)) is None:
             raise FactsError("LSB_MCPU_HOSTS such as 'h1 4 h2 4'", repr(text[:80]), "--nodes and --rank")
-        slots[check(host)] = slots.get(host, 0) + int(count)
+        slots[check(host)] = slots.get(host, 0) + counted
     return slots
 
 

@@ -8,6 +8,7 @@ from stat import S_ISREG
 from mingle_hooks.errors import FactsError
 from mingle_hooks.schedulers.facts import MOST_NODES
 from mingle_hooks.schedulers.hostlist import check
+from mingle_hooks.values import number
 
 # 65,536 nodes with 8 slots each and names of 30 characters. More is no node file.
 LONGEST_FILE = 16 * 1024 * 1024  # bytes
@@ -37,9 +38,9 @@ def read_pe(path: str) -> Slots:
     slots: Slots = {}
     for line in _lines(path):
         host, count, *_ = [*line.split(), "", ""]
-        if not (count.isascii() and count.isdigit() and len(count) <= 7):  # noqa: PLR2004 - digits of MOST_SLOTS
+        if (counted := number(count, most=MOST_SLOTS)) is None:
             raise _bad(path, f"{line[:80]!r}")
-        _add(slots, host, int(count), path)
+        _add(slots, host, counted, path)
     return _some(slots, path)
 
 

@@ -7,6 +7,7 @@ import re
 from mingle_hooks.errors import FactsError
 from mingle_hooks.schedulers.facts import LONGEST_ID
 from mingle_hooks.typed import TYPE_CHECKING
+from mingle_hooks.values import number
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -16,8 +17,6 @@ MOST_TASKS = 16_777_216
 
 # Names that launchers give their runs: a1b2-c3d4, prterun-node1-42@1, 3823042561.
 RUN = "[A-Za-z0-9._:@+,-]+"
-
-_NUMBER = re.compile(r"[0-9]{1,10}")
 
 
 class Variables:
@@ -49,10 +48,10 @@ class Variables:
             value = self.environ.get(name, "")
             if not value:
                 continue
-            if not _NUMBER.fullmatch(value) or not least <= int(value) <= most:
+            if (found := number(value, least=least, most=most)) is None:
                 raise _bad(name, f"a number from {least} to {most}", value)
             self.sources[fact] = name
-            return int(value)
+            return found
         return None
 
     def long(self, fact: str, *names: str) -> str | None:

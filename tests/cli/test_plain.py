@@ -45,8 +45,9 @@ def by_click(command: str, words: list[str]) -> tuple[dict[str, Any], tuple[str,
     wrapped = settings_options(callback)
     if command == "exec":
         wrapped = click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)(wrapped)
+    settings = {"allow_interspersed_args": command == "env"}
     try:
-        found = click.command()(wrapped).main(words, standalone_mode=False)
+        found = click.command(context_settings=settings)(wrapped).main(words, standalone_mode=False)
     except click.ClickException:
         return None
     if not isinstance(found, dict):  # --help
@@ -72,6 +73,10 @@ def test_a_call_that_is_read_is_the_one_that_click_reads(command: str, words: li
         (["env", "--id", "a", "--nodes=4"], {"id": "a", "nodes": "4"}, ()),
         (["env", "--id", "a", "--id", "b", "--quiet"], {"id": "b", "quiet": True}, ()),
         (["exec", "--id", "a", "--", "true", "--id"], {"id": "a"}, ("true", "--id")),
+        (["exec", "torchrun", "train.py", "--id", "x"], {}, ("torchrun", "train.py", "--id", "x")),
+        (["exec", "--id", "a", "python3", "-c", "pass", "--"], {"id": "a"}, ("python3", "-c", "pass", "--")),
+        (["exec", "--nodes=1", "a.py", "--timeout", "60"], {"nodes": "1"}, ("a.py", "--timeout", "60")),
+        (["exec", "--", "--", "x"], {}, ("--", "x")),
     ],
 )
 def test_plain_command_lines_need_no_click(words: list[str], options: dict[str, object], rest: tuple[str, ...]) -> None:
@@ -88,7 +93,8 @@ def test_plain_command_lines_need_no_click(words: list[str], options: dict[str, 
         ["env", "x"],
         ["env", "--id"],
         ["env", "--id", "--nodes"],
-        ["exec", "true"],
+        ["exec", "--unknown", "true"],
+        ["exec", "--id", "--", "true"],
         ["exec", "--"],
     ],
 )

@@ -7,7 +7,8 @@ import json
 import pytest
 
 from mingle_hooks.errors import NetworkError, UsageError
-from mingle_hooks.export.frameworks import FRAMEWORKS, HCAS, IFACE, ROSTER, framework, load, needs
+from mingle_hooks.export.frameworks import FRAMEWORKS, HCAS, IFACE, ROSTER, framework, load, needs, profiles
+from mingle_hooks.export.frameworks.torchrun import NOT_HERE
 from mingle_hooks.export.variables import files, variables
 from mingle_hooks.export.view import View
 from mingle_hooks.world import Place, Seat, World
@@ -40,9 +41,35 @@ def test_a_framework_exports_all_that_its_table_row_says_and_nothing_else(name: 
 
 @pytest.mark.parametrize("name", [name for name, row in FRAMEWORKS.items() if row.needs & {ROSTER, IFACE}])
 def test_a_framework_without_what_it_needs_exports_nothing(name: str) -> None:
-    """Half a set is never there."""
+    """Half a set is never there; torchrun gets what makes it end at once, as it would train alone."""
     bare = NODE_VIEW._replace(world=WORLD._replace(roster=()), place=Place(None, 4, None))
-    assert (settings(name, bare), files(bare, [name])) == ({}, ())
+    assert settings(name, bare).keys() <= {"PET_NODE_RANK"}
+    assert settings(name, bare).get("PET_NODE_RANK", NOT_HERE) == NOT_HERE
+    assert files(bare, [name]) == ()
+
+
+def test_torchruns_set_is_there_unless_it_is_replaced_or_not_wanted() -> None:
+    """Who asks for another framework still gets it; who asks for elastic gets that one instead."""
+    assert profiles(()) == profiles(("torchrun",)) == ("torchrun",)
+    assert profiles(("nccl", "gloo", "nccl")) == ("torchrun", "nccl", "gloo")
+    assert profiles(("torchrun-elastic", "nccl")) == ("torchrun-elastic", "nccl")
+    assert profiles(("none",)) == ()
+    assert profiles(("none", "nccl")) == ("nccl",)
+    with pytest.raises(UsageError, match="none"):
+        profiles(("non",))
+
+
+@pytest.mark.parametrize(("name", "value"), [("PET_NNODES", "1"), ("PET_NODE_RANK", "0"), ("PET_NNODES", "3:4")])
+def test_a_leftover_that_contradicts_the_world_is_refused_by_its_name(name: str, value: str) -> None:
+    """With PET_NNODES=1 torchrun would train alone on every node."""
+    with pytest.raises(UsageError, match=f"{name}={value}.*unset {name}"):
+        settings("torchrun", NODE_VIEW._replace(own={name: value}))
+
+
+@pytest.mark.parametrize("value", ["2", "1:2", "2:8"])
+def test_a_range_of_nodes_that_holds_the_world_is_the_users_to_give(value: str) -> None:
+    """It is torchrun's own form for an elastic number."""
+    assert settings("torchrun", NODE_VIEW._replace(own={"PET_NNODES": value}))["PET_NNODES"] == "2"
 
 
 def test_the_caller_is_told_what_to_find_out() -> None:
@@ -78,6 +105,7 @@ def test_torchrun_elastic_says_who_is_host() -> None:
     assert settings("torchrun-elastic") == {
         "PET_NNODES": "2",
         "PET_NPROC_PER_NODE": "4",
+        "PET_NODE_RANK": "1",
         "PET_RDZV_BACKEND": "c10d",
         "PET_RDZV_ID": "0123456789abcdef",
         "PET_RDZV_ENDPOINT": "10.0.0.1:29500",

@@ -207,7 +207,7 @@ def test_csh_refuses_a_line_longer_than_its_longest_word(tmp_path: Path) -> None
 @pytest.mark.parametrize("command", POSIX, ids=lambda c: c[0])
 def test_failure_reaches_eval_in_posix_shells(command: list[str], tmp_path: Path) -> None:
     """Eval returns the code, `set -e` ends the script with it, and what was left is gone."""
-    text = shells.failure("sh", 69, ["MASTER_ADDR", "NOT_SET"])
+    text = shells.failure("sh", 69, ["MASTER_ADDR", "NOT_SET"], ends=False)
     script = 'set -u; export MASTER_ADDR=old; eval "$(cat text)"; echo "$? ${MASTER_ADDR-gone}"'
     done = run(command, script, text, tmp_path)
     assert (done.stdout, done.stderr) == (b"69 gone\n", b"")
@@ -218,7 +218,7 @@ def test_failure_reaches_eval_in_posix_shells(command: list[str], tmp_path: Path
 @pytest.mark.parametrize("command", CSH, ids=lambda c: c[0])
 def test_failure_reaches_status_in_csh(command: list[str], tmp_path: Path) -> None:
     """$status is the code, and what was left is gone."""
-    text = shells.failure("csh", 69, ["MASTER_ADDR", "NOT_SET"])
+    text = shells.failure("csh", 69, ["MASTER_ADDR", "NOT_SET"], ends=False)
     script = 'setenv MASTER_ADDR old; eval "`cat text`"; echo $status $?MASTER_ADDR'
     done = run(command, script, text, tmp_path)
     assert (done.stdout, done.stderr) == (b"69 0\n", b"")
@@ -227,7 +227,7 @@ def test_failure_reaches_status_in_csh(command: list[str], tmp_path: Path) -> No
 
 def test_failure_reaches_status_in_fish(tmp_path: Path) -> None:
     """$status is the code, what was left is gone, and a universal variable is not touched."""
-    text = shells.failure("fish", 69, ["MASTER_ADDR", "NOT_SET"])
+    text = shells.failure("fish", 69, ["MASTER_ADDR", "NOT_SET"], ends=False)
     script = "set -gx MASTER_ADDR old; cat text | source; echo $status (set -q MASTER_ADDR; echo $status)"
     done = run(FISH, script, text, tmp_path)
     assert (done.stdout, done.stderr) == (b"69 1\n", b"")
@@ -238,10 +238,35 @@ def test_failure_reaches_status_in_fish(tmp_path: Path) -> None:
 @pytest.mark.parametrize("command", [*POSIX, *CSH, FISH], ids=lambda c: c[0])
 def test_failure_with_nothing_to_unset_is_still_failure(command: list[str], tmp_path: Path) -> None:
     """The text is never empty in a shell."""
+    shell, way, status = spoken(command)
+    text = shells.failure(shell, 76, ends=False)
+    assert run(command, f"{way}; echo {status}", text, tmp_path).stdout == b"76\n"
+
+
+def spoken(command: list[str]) -> tuple[str, str, str]:
+    """Return the language of a real shell, how it evaluates the file `text`, and its last status."""
     shell = {"tcsh": "csh", "bsd-csh": "csh", "fish": "fish"}.get(command[0], "sh")
     way = {"csh": 'eval "`cat text`"', "fish": "cat text | source"}.get(shell, 'eval "$(cat text)"')
-    script = f"{way}; echo $status" if shell != "sh" else f"{way}; echo $?"
-    assert run(command, script, shells.failure(shell, 76), tmp_path).stdout == b"76\n"
+    return shell, way, "$?" if shell == "sh" else "$status"
+
+
+@pytest.mark.parametrize("command", [*POSIX, *CSH, FISH], ids=lambda c: c[0])
+@pytest.mark.parametrize("unset", [[], ["MASTER_ADDR", "NOT_SET"]], ids=["nothing to unset", "two to unset"])
+def test_failure_ends_a_script_with_the_code(command: list[str], unset: list[str], tmp_path: Path) -> None:
+    """Also without `set -e`: what follows would train alone."""
+    shell, way, _ = spoken(command)
+    done = run(command, f"{way}; echo went on", shells.failure(shell, 76, unset), tmp_path)
+    assert (done.returncode, done.stdout, done.stderr) == (76, b"", b"")
+
+
+@pytest.mark.parametrize("command", [*POSIX, *CSH, FISH], ids=lambda c: c[0])
+def test_failure_only_fails_in_an_interactive_shell(command: list[str], tmp_path: Path) -> None:
+    """A person's session stays open, with the code as its status."""
+    shell, way, status = spoken(command)
+    is_csh = shell == "csh"  # which is interactive to its scripts where it has a prompt
+    script = f"{'set prompt=x; ' if is_csh else ''}{way}; echo {status}"
+    done = run(command if is_csh else [*command, "-i"], script, shells.failure(shell, 76, ["NOT_SET"]), tmp_path)
+    assert done.stdout.split(b"\n")[-2:] == [b"76", b""]  # busybox greets before
 
 
 @pytest.mark.parametrize("shell", ["json", "dotenv", "taskprolog"])

@@ -1,7 +1,7 @@
 """The frameworks: each is one module with `settings(view)`, and `files(view)` where it wants a file.
 
-`settings` returns name -> value, and nothing at all where something that it needs is not known: half of a
-framework's variables make it hang (kubeflow/trainer#3277). Only variables that the framework was seen to
+`settings` returns name -> value, and nothing at all where something that it needs is not known, or what makes the
+framework end at once: half of its variables make it hang (kubeflow/trainer#3277). Only variables that the framework was seen to
 read are here; MINGLE_* names are for the user's own command line.
 """
 
@@ -38,7 +38,7 @@ _NETWORK = frozenset({IFACE})
 # The names stand here and not in the modules, so that all of them are known without loading any.
 FRAMEWORKS = {
     "torchrun": Framework("torchrun", (*_PET, *_PET_RDZV)),
-    "torchrun-elastic": Framework("torchrun_elastic", (*_PET[:2], *_PET_RDZV), _NETWORK),
+    "torchrun-elastic": Framework("torchrun_elastic", (*_PET[:3], *_PET_RDZV), _NETWORK),
     "accelerate": Framework("accelerate", ("MINGLE_ACCELERATE_CONFIG",), files=True),
     "lightning": Framework("lightning", ()),
     "deepspeed": Framework("deepspeed", ("MINGLE_HOSTFILE",), _HOSTS, files=True),
@@ -62,6 +62,22 @@ FRAMEWORKS = {
 }
 
 
+# What everybody gets, as most people then type `torchrun train.py`. NONE says that nobody is to.
+DEFAULT, NONE = "torchrun", "none"
+
+
+def profiles(asked: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the frameworks to export for: those asked for, after DEFAULT unless one of them sets its names too.
+
+    Raises UsageError for an unknown name.
+    """
+    named = tuple(dict.fromkeys(name for name in asked if name not in (NONE, DEFAULT)))
+    names = set(FRAMEWORKS[DEFAULT].names)
+    if not any(names.intersection(framework(name).names) for name in named) and NONE not in asked:
+        return (DEFAULT, *named)
+    return tuple(name for name in dict.fromkeys(asked) if name != NONE)
+
+
 def framework(name: str) -> Framework:
     """Return the framework of this name; UsageError, with the nearest known name, for another."""
     if name in FRAMEWORKS:
@@ -69,7 +85,7 @@ def framework(name: str) -> Framework:
     import difflib  # noqa: PLC0415 -- 5 ms that only a mistake has to pay
 
     nearest = difflib.get_close_matches(name, FRAMEWORKS, 1, 0.0)[0]
-    raise UsageError(f"a framework out of {', '.join(FRAMEWORKS)}", name, f"--for {nearest}")
+    raise UsageError(f"a framework out of {', '.join([*FRAMEWORKS, NONE])}", name, f"--for {nearest}")
 
 
 def load(name: str) -> Any:  # noqa: ANN401 -- a module; mypy cannot see that one fits a protocol

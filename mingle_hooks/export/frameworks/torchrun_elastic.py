@@ -2,11 +2,13 @@
 
 Who hosts the store is said by is_host: left to itself torchrun compares host names, and on a second network
 no node recognises itself (pytorch#73656). PET_LOCAL_ADDR keeps it from announcing its full host name, which
-need not resolve. Node ranks are c10d's own and need not be mingle's.
+need not resolve. Node ranks are c10d's own and need not be mingle's,
+so PET_NODE_RANK, which only static rendezvous reads, does no harm.
 """
 
 from __future__ import annotations
 
+from mingle_hooks.export.frameworks.torchrun import NOT_HERE, one_of
 from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -14,16 +16,14 @@ if TYPE_CHECKING:
 
 
 def settings(view: View) -> dict[str, str]:
-    """Return the whole set, or nothing."""
-    world, place = view.world, view.place
-    if place.node_rank is None:
-        return {}
-    found = {
-        "PET_NNODES": str(world.nodes),
-        "PET_NPROC_PER_NODE": str(place.slots),
+    """Return the whole set."""
+    agent = one_of(view)
+    if agent is None:
+        return {"PET_NODE_RANK": NOT_HERE}
+    found = agent | {
         "PET_RDZV_BACKEND": "c10d",
-        "PET_RDZV_ID": world.digest,
+        "PET_RDZV_ID": view.world.digest,
         "PET_RDZV_ENDPOINT": view.endpoint,
-        "PET_RDZV_CONF": f"is_host={1 if place.node_rank == 0 else 0}",
+        "PET_RDZV_CONF": f"is_host={1 if view.process == 0 else 0}",
     }
-    return found | ({"PET_LOCAL_ADDR": place.address} if place.address else {})
+    return found | ({"PET_LOCAL_ADDR": view.place.address} if view.place.address else {})

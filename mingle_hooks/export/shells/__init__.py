@@ -1,4 +1,4 @@
-"""The shells: each is one module with `success(variables, unset)` and `failure(code, unset)`.
+"""The shells: each is one module with `success(variables, unset)` and `failure(code, unset, ends)`.
 
 Only this module is called from outside, so no value reaches a shell unchecked. What must hold of every
 text: it is one block, it is whole or not there at all, and `eval` of it says whether there is a world.
@@ -54,14 +54,14 @@ def success(shell: str, variables: Mapping[str, str], unset: Sequence[str] = ())
     return text
 
 
-def failure(shell: str, code: int, unset: Sequence[str] = ()) -> str:
-    """Return the text that unsets `unset` and makes `eval` end with `code`, 1 to 255.
+def failure(shell: str, code: int, unset: Sequence[str] = (), *, ends: bool = True) -> str:
+    """Return the text that unsets `unset` and makes `eval` fail with `code`, 1 to 255.
 
-    It is empty for json, dotenv and taskprolog, where only the exit status of mingle can tell.
+    It `ends` a shell that is not interactive, as a script would go on and train alone. It is empty for json, dotenv and taskprolog, where only the exit status of mingle can tell.
     """
     for name in unset:
         _check(name, "")
-    text: str = _module(shell).failure(code, unset)
+    text: str = _module(shell).failure(code, unset, ends=ends)
     return text
 
 

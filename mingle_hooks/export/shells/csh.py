@@ -26,9 +26,14 @@ def success(variables: Mapping[str, str], unset: Sequence[str]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def failure(code: int, unset: Sequence[str]) -> str:
-    """Return statements of which the last sets $status; csh has no subshell exit of its own."""
-    return "\n".join([*(f"unsetenv {name};" for name in unset), f"sh -c 'exit {code}';"]) + "\n"
+def failure(code: int, unset: Sequence[str], *, ends: bool) -> str:
+    """Return statements of which the last sets $status; csh has no subshell exit of its own.
+
+    A shell without a prompt `ends` by the one before it.
+    """
+    lines = [f"unsetenv {name};" for name in unset]
+    lines += [f"if ( ! $?prompt ) exit {code};"] if ends else []
+    return "\n".join([*lines, f"sh -c 'exit {code}';"]) + "\n"
 
 
 def _setenv(name: str, value: str) -> str:

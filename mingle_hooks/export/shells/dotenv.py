@@ -26,6 +26,6 @@ def success(variables: Mapping[str, str], unset: Sequence[str]) -> str:  # noqa:
     return "".join(f"{name}={value}\n" for name, value in variables.items())
 
 
-def failure(code: int, unset: Sequence[str]) -> str:  # noqa: ARG001 -- as every shell's
+def failure(code: int, unset: Sequence[str], *, ends: bool) -> str:  # noqa: ARG001 -- as every shell's
     """Return nothing: the exit status tells."""
     return ""

@@ -20,9 +20,14 @@ def success(variables: Mapping[str, str], unset: Sequence[str]) -> str:
     return "\n".join([*lines, "true;"]) + "\n"
 
 
-def failure(code: int, unset: Sequence[str]) -> str:
-    """Return statements of which the last sets $status."""
-    return "\n".join([*(_erase(name) for name in unset), f"sh -c 'exit {code}';"]) + "\n"
+def failure(code: int, unset: Sequence[str], *, ends: bool) -> str:
+    """Return statements of which the last sets $status.
+
+    A shell that is not interactive `ends` by becoming a program that fails: `exit` would end `source` alone.
+    """
+    lines = [_erase(name) for name in unset]
+    lines += [f"status is-interactive; or exec sh -c 'exit {code}';"] if ends else []
+    return "\n".join([*lines, f"sh -c 'exit {code}';"]) + "\n"
 
 
 def _erase(name: str) -> str:

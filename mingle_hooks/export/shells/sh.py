@@ -28,6 +28,10 @@ def success(variables: Mapping[str, str], unset: Sequence[str]) -> str:
     return f"unset {names} && {{\n{exports}}};\n" if exports else f"unset {names};\n"
 
 
-def failure(code: int, unset: Sequence[str]) -> str:
-    """Return a list whose last command ends with `code`: `eval` returns it, and `set -e` sees it."""
-    return (f"unset {' '.join(unset)}; " if unset else "") + f"(exit {code});\n"
+def failure(code: int, unset: Sequence[str], *, ends: bool) -> str:
+    """Return a list whose last command ends with `code`: `eval` returns it, and `set -e` sees it.
+
+    A shell that is not interactive `ends` by it.
+    """
+    fails = f"case $- in *i*) (exit {code});; *) exit {code};; esac" if ends else f"(exit {code})"
+    return (f"unset {' '.join(unset)}; " if unset else "") + f"{fails};\n"

@@ -1,0 +1,67 @@
+"""`eval "$(mingle env …)"` in real shells where mingle fails: the script ends, a person's session stays."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+POSIX = ("sh", "dash", "bash", "ksh93", "mksh", "zsh")
+DOCUMENTED = 'eval "$(mingle env --id $JOB {} || echo exit 1)"; echo trained alone'
+
+
+def run(shell: str, script: str, *, path: str = "", **environ: str) -> subprocess.CompletedProcess[str]:
+    """Run a script in a shell that finds the installed mingle, or only what lies in `path`."""
+    if shutil.which(shell) is None:
+        pytest.skip(f"for want of {shell}")
+    scripts = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    return subprocess.run(
+        [shutil.which(shell) or shell, "-c", script],
+        env={"PATH": path or scripts, "HOME": "/nowhere", **environ},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+
+
+@pytest.mark.parametrize("shell", POSIX)
+@pytest.mark.parametrize("form", ['eval "$(mingle env {})"; echo trained alone', DOCUMENTED], ids=["short", "whole"])
+def test_a_mistyped_option_ends_the_script_with_mingles_code(shell: str, form: str) -> None:
+    """Seen: `mingle env --timout 10m` and then `torchrun train.py` trained alone on each node."""
+    done = run(shell, form.format("--timout 10m"), JOB="a", MASTER_ADDR="left")
+    assert (done.returncode, done.stdout) == (64, "")
+    assert "--timout" in done.stderr
+
+
+@pytest.mark.parametrize("shell", POSIX)
+def test_the_documented_form_ends_a_script_where_mingle_is_missing(shell: str, tmp_path: Path) -> None:
+    """Nothing is printed by a program that is not there, so the form says what to do."""
+    done = run(shell, DOCUMENTED.format(""), path=str(tmp_path), JOB="a")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "mingle" in done.stderr
+
+
+@pytest.mark.parametrize("shell", POSIX)
+def test_the_documented_form_goes_on_where_there_is_a_world(shell: str) -> None:
+    """`|| echo exit 1` adds nothing then."""
+    done = run(shell, DOCUMENTED.format("--nodes 1").replace("trained alone", "$NODE_RANK of $NNODES"), JOB="a")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "0 of 1\n", "")
+
+
+@pytest.mark.parametrize("said", ["--on-failure status", "--on-failure=status", ""])
+def test_on_failure_status_leaves_the_choice_to_the_script(said: str) -> None:
+    """For those who write `eval … || other`; as an option or as a variable."""
+    environ = {} if said else {"MINGLE_ON_FAILURE": "status"}
+    done = run("sh", f'eval "$(mingle env --nodes 0 {said})" || echo "other after $?"', **environ)
+    assert (done.returncode, done.stdout) == (0, "other after 64\n")
+
+
+def test_a_person_at_a_terminal_keeps_the_shell() -> None:
+    """The status tells; the session is not closed."""
+    done = run("bash", "exec bash --norc -i -c 'eval \"$(mingle env --nodes 0)\"; echo still here: $?'")
+    assert (done.returncode, done.stdout) == (0, "still here: 64\n")
