@@ -47,7 +47,8 @@ def without_waiting(enquiry: Enquiry) -> View:
     """Return what this process can tell by itself, for --no-wait and for the batch script of several nodes.
 
     A batch script runs on rank 0's host: there the address is this host's own and the port has been tried.
-    Elsewhere both follow from the job, alike on every node. What may differ between nodes is None.
+    Elsewhere, salloc's shell on a login node included, both follow from the job, alike on every node. What may
+    differ between nodes is None.
     """
     facts = enquiry.facts
     if facts.is_batch:
@@ -96,8 +97,10 @@ def _named_address(enquiry: Enquiry) -> str:
 
 
 def _own_address(enquiry: Enquiry) -> tuple[str, int]:
+    from mingle_hooks.launchers.placement import is_first_host  # noqa: PLC0415 - only in a batch script
+
     port = _named_port(enquiry)
-    if "MASTER_ADDR" in enquiry.given or enquiry.settings.master is not None:
+    if "MASTER_ADDR" in enquiry.given or enquiry.settings.master is not None or not is_first_host(enquiry.facts):
         return _named_address(enquiry), port or _first_ports(enquiry)[0]
     best = interfaces.usable(interfaces.interfaces(), prefer=enquiry.settings.iface)[0].host
     return best, port or _kept_port(enquiry, best)

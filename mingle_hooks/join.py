@@ -10,9 +10,11 @@ from mingle_hooks.export.frameworks import HCAS, IFACE, ROSTER, needs, profiles
 from mingle_hooks.export.variables import own
 from mingle_hooks.export.view import View
 from mingle_hooks.rendezvous.attempt import Attempt, Secret
+from mingle_hooks.schedulers.facts import MOST_NODES, MOST_SLOTS
 from mingle_hooks.schedulers.table import detect
 from mingle_hooks.settings import load
 from mingle_hooks.typed import TYPE_CHECKING, NamedTuple
+from mingle_hooks.values import number
 from mingle_hooks.world import Place, Seat, World
 
 if TYPE_CHECKING:
@@ -74,7 +76,10 @@ def join(enquiry: Enquiry, watcher: Watcher, *, no_wait: bool = False) -> View:
         from mingle_hooks.alone import without_waiting  # noqa: PLC0415 - a member that waits needs none of it
 
         if enquiry.facts.is_batch:
-            watcher.note("this is the batch script of a job with several nodes: no NODE_RANK here, and no wait")
+            from mingle_hooks.launchers import placement  # noqa: PLC0415 - as above
+
+            where, line = placement.here(enquiry.facts), placement.everywhere(enquiry.facts, ("torchrun", "train.py"))
+            watcher.note(f"this shell runs on {where} only, so no NODE_RANK here; to train on all nodes: {line}")
         return without_waiting(enquiry)
     if is_one and not enquiry.is_shared:
         from mingle_hooks.alone import only_member  # noqa: PLC0415 - as above
@@ -219,7 +224,10 @@ def _id(settings: Settings, facts: JobFacts) -> str:
 def _nodes(settings: Settings, facts: JobFacts, users: Mapping[str, str]) -> int | None:
     nodes, source = settings.nodes, settings.source("nodes")
     if nodes is None and users.get("NNODES"):
-        nodes, source = _number(users, "NNODES"), "NNODES"
+        nodes, source = _number(users, "NNODES", least=1, most=MOST_NODES), "NNODES"
+        if facts.nodes not in (None, nodes):
+            seen = f"NNODES={nodes}, as it was exported"
+            raise UsageError(f"{facts.nodes} nodes, as {facts.scheduler} says", seen, "unset NNODES, or --nodes")
     if nodes is None:
         nodes, source = facts.nodes, facts.scheduler
     elif facts.nodes is not None and nodes > facts.nodes:
@@ -228,7 +236,12 @@ def _nodes(settings: Settings, facts: JobFacts, users: Mapping[str, str]) -> int
             f"{nodes} ({source})",
             "a smaller --nodes",
         )
-    if nodes is None and facts.scheduler in ("none", "kubernetes", "given"):
+    if nodes is None and facts.scheduler == "slurm":  # a shell of ssh, where somebody set SLURM_JOB_ID
+        seen = f"SLURM_JOB_ID={facts.job_id} alone, as in a shell of ssh"
+        raise UsageError("a step of the job", seen, f"srun --jobid={facts.job_id} --overlap in front, or --nodes N")
+    if nodes is None and facts.scheduler == "none":
+        raise UsageError("a job, or --nodes", "no job here", "it inside srun (or the scheduler's own), or --nodes N")
+    if nodes is None and facts.scheduler in ("kubernetes", "given"):
         raise UsageError("the number of members", "none", "--nodes N, MINGLE_NODES or NNODES")
     return nodes
 
@@ -236,7 +249,7 @@ def _nodes(settings: Settings, facts: JobFacts, users: Mapping[str, str]) -> int
 def _rank(settings: Settings, facts: JobFacts, users: Mapping[str, str], nodes: int | None) -> int | None:
     rank, source = settings.rank, settings.source("rank")
     if rank is None and users.get("NODE_RANK"):
-        rank, source = _number(users, "NODE_RANK"), "NODE_RANK"
+        rank, source = _number(users, "NODE_RANK", most=MOST_NODES - 1), "NODE_RANK"
     if rank is None:
         rank, source = facts.node_rank, facts.scheduler
         if settings.scope == "task" and len(facts.leader_hosts) > 1:
@@ -255,7 +268,7 @@ def _slots(settings: Settings, facts: JobFacts, users: Mapping[str, str]) -> tup
     if isinstance(asked, int):
         return asked, "--slots"
     if asked is None and users.get("LOCAL_WORLD_SIZE"):
-        return _number(users, "LOCAL_WORLD_SIZE"), "LOCAL_WORLD_SIZE"
+        return _number(users, "LOCAL_WORLD_SIZE", least=1, most=MOST_SLOTS), "LOCAL_WORLD_SIZE"
     counts = {"gpus": _gpus(facts, users), "tasks": facts.local_count, "cpus": facts.cpus}
     if asked is not None:
         count = counts[asked]
@@ -276,17 +289,18 @@ def _given(users: Mapping[str, str]) -> dict[str, str]:
     """Return what the user exported of the world itself; UsageError where it cannot be what it is called."""
     given = {name: users[name] for name in ("MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE") if users.get(name)}
     if "MASTER_PORT" in given:
-        given["MASTER_PORT"] = str(_number(users, "MASTER_PORT", most=65535))
+        given["MASTER_PORT"] = str(_number(users, "MASTER_PORT", least=1, most=65535))
     if "WORLD_SIZE" in given:
-        given["WORLD_SIZE"] = str(_number(users, "WORLD_SIZE", most=10**8 - 1))
+        given["WORLD_SIZE"] = str(_number(users, "WORLD_SIZE", least=1, most=10**8 - 1))
     addr = given.get("MASTER_ADDR", "")
     if len(addr) > 253 or not all(c.isascii() and (c.isalnum() or c in "-_.:%") for c in addr):  # noqa: PLR2004 - DNS
         raise UsageError("a host name or an address in MASTER_ADDR", printable(addr, 60), "unset MASTER_ADDR")
     return given
 
 
-def _number(users: Mapping[str, str], name: str, most: int = 65536) -> int:
-    text = users[name]
-    if not (text.isascii() and text.isdigit() and len(text) < 10) or int(text) > most:  # noqa: PLR2004 - fits 32 bits
-        raise UsageError(f"a number up to {most} in {name}", printable(text, 60), f"unset {name}")
-    return int(text)
+def _number(users: Mapping[str, str], name: str, *, least: int = 0, most: int) -> int:
+    found = number(users[name], least=least, most=most)
+    if found is None:
+        seen = f"{name}={printable(users[name], 60)}, as it was exported"
+        raise UsageError(f"a number from {least} to {most} in {name}", seen, f"unset {name}")
+    return found

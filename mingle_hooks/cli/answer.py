@@ -25,13 +25,19 @@ NOT_FOUND, NOT_EXECUTABLE = 127, 126  # as every shell says
 
 def print_variables(options: Mapping[str, object], *, explain: bool, no_wait: bool) -> None:
     """Print the variables in the language of a shell: all of them, at once, at the end."""
-    shell, found = _answer(options, explain=explain, no_wait=no_wait)
-    write(shells.success(shell, found, variables.stale(os.environ, found)))
+    enquiry = enquire(os.environ, options)
+    shells.check(enquiry.settings.shell)
+    found = _answer(enquiry, explain=explain, no_wait=no_wait)
+    write(shells.success(enquiry.settings.shell, found, variables.stale(os.environ, found)))
 
 
 def become(command: tuple[str, ...], options: Mapping[str, object], *, explain: bool, no_wait: bool) -> None:
     """Set the variables and become the command. Raises UsageError, with the shells' codes, where it cannot."""
-    _, found = _answer(options, explain=explain, no_wait=no_wait)
+    from mingle_hooks.launchers import placement  # noqa: PLC0415 - `mingle env` needs none of it
+
+    enquiry = enquire(os.environ, options)
+    placement.check(command, enquiry)
+    found = _answer(enquiry, explain=explain, no_wait=no_wait)
     stale = variables.stale(os.environ, found)
     environ = {name: value for name, value in os.environ.items() if name not in stale}
     # Python ignores SIGPIPE and SIGXFSZ, and what is ignored stays so in the command.
@@ -45,11 +51,9 @@ def become(command: tuple[str, ...], options: Mapping[str, object], *, explain: 
         raise wrong from None
 
 
-def _answer(options: Mapping[str, object], *, explain: bool, no_wait: bool) -> tuple[str, dict[str, str]]:
-    """Return the shell that is asked for, and the variables."""
-    enquiry = enquire(os.environ, options)
+def _answer(enquiry: Enquiry, *, explain: bool, no_wait: bool) -> dict[str, str]:
+    """Return the variables."""
     names = enquiry.settings.frameworks
-    shells.check(enquiry.settings.shell)
     with Waiting(sys.stderr, quiet=enquiry.settings.quiet) as watcher:
         view = join(enquiry, watcher, no_wait=no_wait)
     paths = _write(variables.files(view, names), enquiry, view)
@@ -58,7 +62,7 @@ def _answer(options: Mapping[str, object], *, explain: bool, no_wait: bool) -> t
         from mingle_hooks.export.explain import explain as table  # noqa: PLC0415 - only then
 
         print(table(found), file=sys.stderr)  # noqa: T201 - the answer to --explain
-    return enquiry.settings.shell, {variable.name: variable.value for variable in found}
+    return {variable.name: variable.value for variable in found}
 
 
 def _write(files: tuple[File, ...], enquiry: Enquiry, view: View) -> dict[str, str]:

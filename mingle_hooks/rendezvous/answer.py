@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 
-from mingle_hooks.rendezvous.checkin import HOSTNAME, MOST_SLOTS
+from mingle_hooks.rendezvous.checkin import HOSTNAME
 from mingle_hooks.rendezvous.wire import WireError, address, hexadecimal, integer, text
-from mingle_hooks.schedulers.facts import MOST_NODES
+from mingle_hooks.schedulers.facts import MOST_NODES, MOST_SLOTS
 from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:

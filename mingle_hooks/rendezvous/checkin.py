@@ -6,7 +6,7 @@ import re
 from types import MappingProxyType
 
 from mingle_hooks.rendezvous.wire import WireError, hexadecimal, integer, optional_integer, text
-from mingle_hooks.schedulers.facts import MOST_NODES
+from mingle_hooks.schedulers.facts import MOST_NODES, MOST_SLOTS
 from mingle_hooks.typed import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from mingle_hooks.rendezvous.wire import Body
 
 MEMBER_BYTES = 16
-MOST_SLOTS = 4096  # slots on one node; the largest nodes have some hundred processors
 HOSTNAME = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.-]{0,252})")
 # What a user may have exported and every member must agree on, with the longest value that is taken.
 GIVEN = {"MASTER_ADDR": 253, "MASTER_PORT": 5, "WORLD_SIZE": 8}

@@ -127,7 +127,8 @@ def _of_home(facts: JobFacts, directory: str | None, mountinfo: str) -> Key:
     key = _read(path) if directory else None
     if key is not None:
         return key
-    if directory and (facts.scheduler in _SHARED_HOMES or on_network(directory, mountinfo)):
+    manager = facts.scheduler.partition("+")[0]  # slurm+mpi: mpirun inside a job of Slurm
+    if directory and (manager in _SHARED_HOMES or on_network(directory, mountinfo)):
         _make(directory)
         key = _read(path)
     if key is None:

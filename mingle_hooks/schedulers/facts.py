@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 MOST_NODES = 65_536
 # The longest id, in characters: it is hashed and exported, and PBS array ids with a server name stay below it.
 LONGEST_ID = 255
+# Slots on one node; the largest nodes have some hundred processors.
+MOST_SLOTS = 4096
 # Hosts to ask when rank 0 may be on any of them: enough for real uses, few enough to ask all at once.
 MOST_LEADER_HOSTS = 64
 
@@ -45,8 +47,11 @@ class _Fields(NamedTuple):
     # Slots that the scheduler granted on this node.
     cpus: int | None = None
     gpus: int | None = None
-    # The batch script of a job with several nodes: it runs on the first node only and must not wait for the others.
+    # The batch script of a job with several nodes, or salloc's shell: it runs on one host only, which need not be one
+    # of the job's, and must not wait for the others.
     is_batch: bool = False
+    # This host's name as the scheduler calls it.
+    host: str | None = None
     # Key material that only this job's processes have (PBS_JOBCOOKIE), or None. Never shown.
     cookie: str | None = None
     # For --explain: field name -> the variable or file that it was read from.

@@ -83,6 +83,7 @@ def of_slots(
         cpus=read.number("cpus", "NCPUS", least=1),
         gpus=gpus,
         is_batch=is_batch,
+        host=hosts[0] if is_batch else None,
         cookie=read.text("cookie", "PBS_JOBCOOKIE", pattern=COOKIE, secret=True),
         sources=read.sources,
     )

@@ -70,10 +70,16 @@ def _in_step(
     if per_node and in_order and components:
         tasks = dict(zip(hosts, per_node, strict=True))
         per_node = tuple(tasks[host] for host in in_order)
-    own = read.environ.get("SLURMD_NODENAME")
+    own = _host(read)
     if own in in_order and node_rank is not None and in_order[node_rank : node_rank + 1] != (own,):
         in_order = ()  # `srun A : B` in one allocation: the list is sorted, the ranks follow the components
-    anywhere = not in_order or read.environ.get("SLURM_DISTRIBUTION") == "arbitrary"
+    is_arbitrary = read.environ.get("SLURM_DISTRIBUTION") == "arbitrary"
+    anywhere = not in_order or is_arbitrary
+    task_rank = read.number("task_rank", "SLURM_PROCID")
+    if is_arbitrary and task_count == nodes and set(per_node) == {1}:
+        # JAX and others go by the task's rank, and there is one on each node. The list is in NODEID's order.
+        node_rank, in_order = task_rank, ()
+        read.sources["node_rank"] = read.sources.get("task_rank", "SLURM_PROCID")
     return JobFacts(
         scheduler="slurm",
         job_id=job_id,
@@ -83,13 +89,14 @@ def _in_step(
         node_rank=node_rank,
         hosts=in_order,
         leader_hosts=(in_order or hosts)[:MOST_LEADER_HOSTS] if anywhere else in_order[:1],
-        task_rank=read.number("task_rank", "SLURM_PROCID"),
+        task_rank=task_rank,
         task_count=task_count,
         local_rank=read.number("local_rank", "SLURM_LOCALID"),
         local_count=_local_count(read, per_node, node_rank) if in_order else None,
         tasks_per_node=per_node if in_order else (),
         cpus=read.number("cpus", "SLURM_CPUS_ON_NODE", least=1),
         gpus=_gpus(read),
+        host=own,
         sources=read.sources,
     )
 
@@ -121,8 +128,13 @@ def _in_job(read: Variables, job_id: str, hosts: tuple[str, ...], components: li
         cpus=read.number("cpus", "SLURM_CPUS_ON_NODE", least=1),
         gpus=_gpus(read),
         is_batch=nodes > 1,
+        host=_host(read),
         sources=read.sources,
     )
+
+
+def _host(read: Variables) -> str | None:
+    return read.text("host", "SLURMD_NODENAME", pattern="[A-Za-z0-9_][A-Za-z0-9_.-]*")
 
 
 def _step(read: Variables) -> str | None:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from cluster.host import Host
 
 # Evals, as users do, and tells whether the environment is what it was.
-EVAL = """before=$(env -u _); eval "$(mingle env "$@")"; code=$?
+EVAL = """before=$(env -u _); eval "$(mingle env --on-failure status "$@")"; code=$?
 [ "$before" = "$(env -u _)" ] && echo unchanged; exit $code"""
 LINE = re.compile(r"mingle: expected [^\n]+; saw [^\n]+; try [^\n]+\n")
 JOB = ("--id", "job", "--nodes", "2", "--timeout", "1")
@@ -103,6 +103,13 @@ BAD = {
     "settings that are no TOML": Bad(JOB, 78, "mingle.toml", {**KEYED, "XDG_CONFIG_HOME": "/root/broken"}),
     "a master that is none": Bad((*JOB, "--master", "a b"), 64, "'a b'"),
     "a MASTER_PORT that is none": Bad(JOB, 64, "MASTER_PORT", {**KEYED, "MASTER_PORT": "70000"}),
+    "a MASTER_PORT of 0": Bad(JOB, 64, "unset MASTER_PORT", {**KEYED, "MASTER_PORT": "0"}),
+    "a LOCAL_WORLD_SIZE of 0": Bad(JOB, 64, "unset LOCAL_WORLD_SIZE", {**KEYED, "LOCAL_WORLD_SIZE": "0"}),
+    "a WORLD_SIZE of 0": Bad(JOB, 64, "unset WORLD_SIZE", {**KEYED, "WORLD_SIZE": "0"}),
+    "NNODES of 0": Bad(("--id", "a"), 64, "unset NNODES", {**KEYED, "NNODES": "0"}),
+    "NNODES of another job": Bad((), 64, "NNODES=1, as it was exported", {**SLURM, "NNODES": "1"}),
+    "no job": Bad(("--id", "a"), 64, "no job here; try it inside srun"),
+    "a shell of ssh": Bad((), 64, "srun --jobid=5 --overlap in front", {**KEYED, "SLURM_JOB_ID": "5"}),
     "task scope without tasks": Bad((*JOB, "--scope", "task"), 64, "--scope node"),
 }
 

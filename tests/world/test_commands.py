@@ -120,8 +120,9 @@ def test_what_the_user_exported_alike_is_used_by_all(hosts: Callable[..., Hosts]
 def test_what_an_earlier_mingle_exported_is_replaced_and_unset_by_a_failure(hosts: Callable[..., Hosts]) -> None:
     """A second eval in the same shell makes a new world; a third, which fails, leaves none of it."""
     script = """eval "$(mingle env --id first --nodes 2 --for torchrun)"; first=$MINGLE_WORLD
-eval "$(mingle env --id second --nodes 2)"; echo FIRST=$first; env
-eval "$(mingle env --id third --nodes 2 --timeout 1 --rank $((NODE_RANK + 2)))"; echo CODE=$?; env | sed s/^/AFTER_/"""
+eval "$(mingle env --id second --nodes 2 --for none)"; echo FIRST=$first; env
+eval "$(mingle env --id third --nodes 2 --timeout 1 --rank $((NODE_RANK + 2)) --on-failure status)"
+echo CODE=$?; env | sed s/^/AFTER_/"""
     found = [parsed(done.stdout) for done in hosts(2).run_all(["bash", "-c", script], env=KEYED)]
     assert {its["MINGLE_ID"] for its in found} == {"second"}
     assert found[0]["FIRST"] == found[1]["FIRST"] != found[0]["MINGLE_WORLD"]

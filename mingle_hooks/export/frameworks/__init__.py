@@ -1,8 +1,8 @@
 """The frameworks: each is one module with `settings(view)`, and `files(view)` where it wants a file.
 
 `settings` returns name -> value, and nothing at all where something that it needs is not known, or what makes the
-framework end at once: half of its variables make it hang (kubeflow/trainer#3277). Only variables that the framework was seen to
-read are here; MINGLE_* names are for the user's own command line.
+framework end at once: half of its variables make it hang (kubeflow/trainer#3277). Only variables that the framework
+was seen to read are here; MINGLE_* names are for the user's own command line.
 """
 
 from __future__ import annotations

@@ -57,7 +57,8 @@ def success(shell: str, variables: Mapping[str, str], unset: Sequence[str] = ())
 def failure(shell: str, code: int, unset: Sequence[str] = (), *, ends: bool = True) -> str:
     """Return the text that unsets `unset` and makes `eval` fail with `code`, 1 to 255.
 
-    It `ends` a shell that is not interactive, as a script would go on and train alone. It is empty for json, dotenv and taskprolog, where only the exit status of mingle can tell.
+    It `ends` a shell that is not interactive, as a script would go on and train alone. It is empty for json,
+    dotenv and taskprolog, where only the exit status of mingle can tell.
     """
     for name in unset:
         _check(name, "")

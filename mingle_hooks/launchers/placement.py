@@ -1,0 +1,58 @@
+"""Where a command may start: on every node of the job, or not at all.
+
+What is started in the batch script alone, or once for each task where it starts the node's processes itself,
+would train in a world of its own and end with 0.
+"""
+
+from __future__ import annotations
+
+import socket
+
+from mingle_hooks.errors import UsageError
+from mingle_hooks.launchers import recognise
+from mingle_hooks.typed import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from mingle_hooks.join import Enquiry
+    from mingle_hooks.schedulers.facts import JobFacts
+
+
+def check(command: Sequence[str], enquiry: Enquiry) -> None:
+    """Raise UsageError, with the line that works, for a command that would not be in the world."""
+    if enquiry.nodes == 1:
+        return
+    facts, launcher = enquiry.facts, recognise(command)
+    if facts.is_batch and (launcher is None or launcher.starts == "node"):
+        raise UsageError(
+            f"to start {command[0]} on every node of the job",
+            f"a shell that runs on {here(facts)} only",
+            everywhere(facts, command),
+        )
+    if enquiry.settings.scope == "task" and enquiry.is_shared and launcher is not None and launcher.starts == "node":
+        raise UsageError(
+            f"one {launcher.name} on each node, as it starts the node's processes itself",
+            f"{facts.local_count} tasks on this node",
+            "--ntasks-per-node=1 and no --scope task, or the program without its launcher",
+        )
+
+
+def here(facts: JobFacts) -> str:
+    """Return this host's name."""
+    return facts.host or socket.gethostname()
+
+
+def is_first_host(facts: JobFacts) -> bool:
+    """Tell whether this host is the job's first: salloc's shell may run on none of them."""
+    first = facts.hosts[0] if facts.hosts else ""
+    return here(facts) == first or (facts.host is None and here(facts).partition(".")[0] == first.partition(".")[0])
+
+
+def everywhere(facts: JobFacts, command: Sequence[str]) -> str:
+    """Return the line that starts a command on every node of the job, each in the world."""
+    import shlex  # noqa: PLC0415 - only for a message
+
+    if facts.scheduler == "slurm":
+        return f"srun in front: srun mingle exec {shlex.join(command)}"
+    return f"the script of `mingle template {facts.scheduler} -- {shlex.join(command)}`, which starts it on every host"
