@@ -37,6 +37,7 @@ class Enquiry(NamedTuple):
     attempt: Attempt
     nodes: int | None
     rank: int | None
+    rank_source: str
     slots: int
     slots_from: str
     given: Mapping[str, str]
@@ -56,22 +57,27 @@ def enquire(environ: Mapping[str, str], options: Mapping[str, object]) -> Enquir
     _check_scope(settings, facts)
     nodes = _nodes(settings, facts, users)
     slots, slots_from = _slots(settings, facts, users)
+    rank, rank_source = _rank(settings, facts, users, nodes)
     return Enquiry(
         settings=settings,
         facts=facts,
         own=users,
         attempt=Attempt(_id(settings, facts), facts.step, facts.restarts),
         nodes=nodes,
-        rank=_rank(settings, facts, users, nodes),
+        rank=rank,
+        rank_source=rank_source,
         slots=slots,
         slots_from=slots_from,
-        given=_given(users),
+        given=_given(settings, users, rank),
     )
 
 
 def join(enquiry: Enquiry, watcher: Watcher, *, no_wait: bool = False) -> View:
     """Return this member's view of the world: with the others, or without them where there is no need."""
     is_one = enquiry.nodes == 1
+    if (is_one or no_wait) and "NODE_RANK" in enquiry.given:  # else the leader says it, to all
+        exported = f"NODE_RANK={enquiry.given['NODE_RANK']}, as it was exported"
+        raise UsageError(f"node rank {enquiry.rank}, as {enquiry.facts.scheduler} says", exported, "unset NODE_RANK")
     if not is_one and (no_wait or enquiry.facts.is_batch):
         from mingle_hooks.alone import without_waiting  # noqa: PLC0415 - a member that waits needs none of it
 
@@ -132,9 +138,11 @@ def _request(enquiry: Enquiry, key: Material, timeout_s: float) -> Request:
         machine=identity(),
         slots=enquiry.slots,
         rank=enquiry.rank,
+        rank_source=enquiry.rank_source,
         nodes=enquiry.nodes,
         timeout_s=timeout_s,
         given=enquiry.given,
+        trusts_addr=settings.master is not None or bool(enquiry.own.get("KUBERNETES_SERVICE_HOST")),
         wants_roster=ROSTER in needs(settings.frameworks),
         hosts=hosts,
         leader_hosts=facts.leader_hosts,
@@ -246,18 +254,20 @@ def _nodes(settings: Settings, facts: JobFacts, users: Mapping[str, str]) -> int
     return nodes
 
 
-def _rank(settings: Settings, facts: JobFacts, users: Mapping[str, str], nodes: int | None) -> int | None:
+def _rank(settings: Settings, facts: JobFacts, users: Mapping[str, str], nodes: int | None) -> tuple[int | None, str]:
+    """Return the node rank and where it comes from."""
     rank, source = settings.rank, settings.source("rank")
-    if rank is None and users.get("NODE_RANK"):
+    is_told = facts.node_rank is not None and bool(facts.hosts)  # and then NODE_RANK has to be the same
+    if rank is None and users.get("NODE_RANK") and not is_told:
         rank, source = _number(users, "NODE_RANK", most=MOST_NODES - 1), "NODE_RANK"
     if rank is None:
-        rank, source = facts.node_rank, facts.scheduler
+        rank, source = facts.node_rank, facts.sources.get("node_rank", facts.scheduler)
         if settings.scope == "task" and len(facts.leader_hosts) > 1:
             # Tasks were placed by hand (srun -m arbitrary): MASTER_ADDR has to be where task 0 is.
-            rank = 0 if facts.task_rank == 0 else None
+            rank, source = 0 if facts.task_rank == 0 else None, facts.sources.get("task_rank", source)
     if rank is not None and nodes is not None and rank >= nodes:
         raise UsageError(f"a node rank from 0 to {nodes - 1}", f"{rank} ({source})", "--rank below --nodes")
-    return rank
+    return rank, source
 
 
 def _slots(settings: Settings, facts: JobFacts, users: Mapping[str, str]) -> tuple[int, str]:
@@ -285,9 +295,15 @@ def _gpus(facts: JobFacts, users: Mapping[str, str]) -> int | None:
     return facts.gpus if visible is None else visible
 
 
-def _given(users: Mapping[str, str]) -> dict[str, str]:
-    """Return what the user exported of the world itself; UsageError where it cannot be what it is called."""
+def _given(settings: Settings, users: Mapping[str, str], rank: int | None) -> dict[str, str]:
+    """Return what the user exported of the world itself; UsageError where it cannot be what it is called.
+
+    NODE_RANK is there only where it contradicts the scheduler: the leader then tells all members.
+    """
     given = {name: users[name] for name in ("MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE") if users.get(name)}
+    if users.get("NODE_RANK") and settings.rank is None:
+        exported = _number(users, "NODE_RANK", most=MOST_NODES - 1)
+        given |= {"NODE_RANK": str(exported)} if exported != rank else {}
     if "MASTER_PORT" in given:
         given["MASTER_PORT"] = str(_number(users, "MASTER_PORT", least=1, most=65535))
     if "WORLD_SIZE" in given:

@@ -52,16 +52,34 @@ def variables(view: View, names: Iterable[str], paths: Mapping[str, str] | None 
 
 
 def earlier(environ: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the names that an earlier mingle exported into `environ`, in order.
+    """Return the names of the world in `environ` that are not the user's, in order.
+
+    An earlier mingle exported them, or enroot's PyTorch hook did.
+    """
+    left = {*_of_mingle(environ), *_of_slurm(environ)}
+    return tuple(name for name in KNOWN if name in left)
+
+
+def _of_mingle(environ: Mapping[str, str]) -> set[str]:
+    """Return the names that an earlier mingle exported.
 
     MINGLE_ID beside MINGLE_EXPORTS or MINGLE_WORLD marks an earlier mingle. MINGLE_EXPORTS says which;
     without it, all that mingle can export. Only names that mingle knows are ever returned.
     """
     is_listed = "MINGLE_EXPORTS" in environ
     if "MINGLE_ID" not in environ or not (is_listed or "MINGLE_WORLD" in environ):
-        return ()
-    left = {*left_behind(environ), *MARKS[1:]} if is_listed else KNOWN
-    return tuple(name for name in KNOWN if name in left and name in environ)
+        return set()
+    left = {*left_behind(environ), *MARKS[1:]} if is_listed else set(KNOWN)
+    return left & environ.keys()
+
+
+def _of_slurm(environ: Mapping[str, str]) -> set[str]:
+    """Return the names that hold Slurm's own numbers, as enroot's PyTorch hook and many a recipe sets them."""
+    if not environ.get("RANK") or environ["RANK"] != environ.get("SLURM_PROCID"):
+        return set()
+    from mingle_hooks.schedulers import enroot  # noqa: PLC0415 - few containers have that hook
+
+    return enroot.exported(environ)
 
 
 def own(environ: Mapping[str, str]) -> dict[str, str]:

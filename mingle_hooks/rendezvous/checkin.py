@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 MEMBER_BYTES = 16
 HOSTNAME = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.-]{0,252})")
 # What a user may have exported and every member must agree on, with the longest value that is taken.
-GIVEN = {"MASTER_ADDR": 253, "MASTER_PORT": 5, "WORLD_SIZE": 8}
+GIVEN = {"MASTER_ADDR": 253, "MASTER_PORT": 5, "WORLD_SIZE": 8, "NODE_RANK": 5}
 
 
 class Checkin(NamedTuple):

@@ -22,7 +22,7 @@ _KINDS: dict[str, tuple[type[MingleError], str, str, str]] = {
         ConflictError,
         "each node rank once",
         "rank {0} claimed by {1} and by {2}",
-        "one `mingle env` per node (--ntasks-per-node=1), or --scope task where every task asks",
+        "one `mingle env` per node (--ntasks-per-node=1), --scope task where every task asks, or unset NODE_RANK",
     ),
     "beyond": (
         ConflictError,
@@ -40,7 +40,7 @@ _KINDS: dict[str, tuple[type[MingleError], str, str, str]] = {
         ConflictError,
         "one rank 0",
         "two leaders: {0} and {1}",
-        "--rank 0 on one member only, or another --id where these are two jobs",
+        "unset NODE_RANK where it is left over, --rank 0 on one member only, or another --id where these are two jobs",
     ),
     "given": (
         ConflictError,
@@ -53,6 +53,18 @@ _KINDS: dict[str, tuple[type[MingleError], str, str, str]] = {
         "WORLD_SIZE={0}, as it was exported",
         "{1} slots over all members",
         "unset WORLD_SIZE, or set --slots",
+    ),
+    "address": (
+        NetworkError,
+        "an address of rank 0, {1}, in MASTER_ADDR",
+        "MASTER_ADDR={0}, as it was exported{2}",
+        "unset MASTER_ADDR",
+    ),
+    "node_rank": (
+        ConflictError,
+        "node rank {1} on {2}, as its scheduler says",
+        "NODE_RANK={0}, as it was exported",
+        "unset NODE_RANK",
     ),
     "network": (
         NetworkError,

@@ -51,6 +51,13 @@ class Offer(NamedTuple):
     loopback: bool = False  # good only where all members share the leader's network stack
 
 
+def not_own(master_addr: str, host: str, offers: Sequence[Offer]) -> Failure:
+    """Return the failure for a MASTER_ADDR, as it was exported, at which other hosts cannot reach rank 0's."""
+    found = ", ".join(dict.fromkeys(offer.address for offer in offers))
+    which = f", which is {found} on {host}" if found else f", which {host} cannot look up"
+    return Failure("address", (master_addr, host, "" if found == master_addr else which))
+
+
 class Terms(NamedTuple):
     """What the leader brings to a world."""
 
@@ -213,6 +220,10 @@ class Leader:
             return
         self._visitors[checkin.member] = visitor
         visitor.entry = self.roster.entry(checkin.member)
+        addr = self.roster.given("MASTER_ADDR")
+        if addr and checkin.machine != self.me.machine and all(offer.loopback for offer in self.terms.offers):
+            self.fail(not_own(addr, self.me.host, self.terms.offers))
+            return
         offers = [
             [index, offer.address]
             for index, offer in enumerate(self.terms.offers)

@@ -131,6 +131,8 @@ class Meeting:
     def _tick(self) -> None:
         """Tell the watcher how far the world is, as far as this member knows."""
         leader = self._leader
+        if self._error is not None:
+            return  # over but for telling the others
         if self._membership is not None:
             progress = self._progress
         elif leader is not None and leader.state in ("gathering", "closing"):
@@ -144,7 +146,11 @@ class Meeting:
 
     def _expected_leader(self) -> str:
         """Return where rank 0 should be, as messages put it."""
-        return f" ({self._request.leader_hosts[0]})" if self._request.leader_hosts else ""
+        request = self._request
+        if "MASTER_ADDR" in request.given:
+            return f" ({request.given['MASTER_ADDR']}, by MASTER_ADDR as it was exported)"
+        own = f" (this is rank {request.rank}, by NODE_RANK as it was exported)" if self._exported() else ""
+        return f" ({request.leader_hosts[0]})" if request.leader_hosts else own
 
     # Leading, or standing for it.
 
@@ -352,9 +358,17 @@ class Meeting:
             missing = f"; still missing: {progress.missing}" if progress is not None else ""
             return MissingError(f"an answer from rank 0, {leader}, within {after_s} s", f"none{missing}", _LOOK)
         seen = f"no answer (tried {self._seekers.tried()})"
+        # What is left over from another job is likelier than a firewall.
+        mend = f"unset {self._exported()} if it is left over, or {_LOOK}" if self._exported() else _LOOK
         return self._suspects.wrong_key() or MissingError(
-            f"rank 0{self._expected_leader()} within {after_s} s", seen, _LOOK
+            f"rank 0{self._expected_leader()} within {after_s} s", seen, mend
         )
+
+    def _exported(self) -> str:
+        """Return the exported variable, if any, by which this member looks for rank 0 elsewhere."""
+        if "MASTER_ADDR" in self._request.given:
+            return "MASTER_ADDR"
+        return "NODE_RANK" if self._request.rank_source == "NODE_RANK" else ""
 
     def _fail(self, error: MingleError, linger_s: float) -> None:
         if self._error is None:

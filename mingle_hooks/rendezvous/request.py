@@ -24,9 +24,12 @@ class Request(NamedTuple):
     machine: str
     slots: int
     rank: int | None = None
+    rank_source: str = ""  # where it comes from: --rank, NODE_RANK, a scheduler's variable
     nodes: int | None = None
     timeout_s: float = 300.0
     given: Mapping[str, str] = MappingProxyType({})
+    # MASTER_ADDR may be no address of rank 0's host: --master says so too, or this is a pod behind a service.
+    trusts_addr: bool = False
     wants_roster: bool = False
     hosts: tuple[str, ...] = ()
     leader_hosts: tuple[str, ...] = ()

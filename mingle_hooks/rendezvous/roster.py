@@ -160,6 +160,8 @@ class Roster:
 
     def _contradiction(self, entry: Entry) -> Failure | None:
         checkin = entry.checkin
+        if "NODE_RANK" in checkin.given:
+            return Failure("node_rank", (checkin.given["NODE_RANK"], str(checkin.rank), entry.label))
         for name, value in _said(checkin).items():
             said = self._first.get(name)
             if said is None and name in _LEADERS and entry.checkin is not self._me:

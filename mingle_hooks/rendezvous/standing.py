@@ -7,6 +7,7 @@ import resource
 
 from mingle_hooks.errors import NetworkError
 from mingle_hooks.rendezvous.doors import Doors, check_in_ports
+from mingle_hooks.rendezvous.failure import Failure
 from mingle_hooks.rendezvous.lookup import RESOLVE_S, is_local, resolve
 from mingle_hooks.rendezvous.ways import Notice
 from mingle_hooks.schedulers.facts import MOST_NODES
@@ -60,16 +61,22 @@ def stand(loop: Loop, request: Request, secret: Secret, me: Checkin, on_change: 
         from mingle_hooks.rendezvous.leader import Leader, Terms  # noqa: PLC0415 - 5 ms that nobody waits for now
         from mingle_hooks.rendezvous.roster import Roster  # noqa: PLC0415 - as above
 
-        what, no_network = _offers(request)
+        own, no_network = _own_offers(request)
+        what, failure = (own, None) if "MASTER_ADDR" not in request.given else _named_offers(request)
         terms = Terms(what, opened.master, 0 if request.rank == 0 else _ticket())
-        roster = Roster(me, request.hosts)
+        world = {name: value for name, value in me.given.items() if name != "NODE_RANK"}
+        roster = Roster(me._replace(given=world), request.hosts)
         most_strangers = _allow_open_files(request.nodes)
         leader = Leader(loop, request.attempt, secret, roster, me, terms, opened.sockets, on_change, most_strangers)
+        if "NODE_RANK" in me.given:
+            failure = Failure("node_rank", (me.given["NODE_RANK"], str(me.rank), me.host))
+        if failure is not None:  # the leader stays to tell the others, and not to wait for them
+            loop.after(0.0, lambda: leader.fail(failure))
     except BaseException:
         opened.close()
         resource.setrlimit(resource.RLIMIT_NOFILE, limits)
         raise
-    addresses = tuple(offer.address for offer in what if not offer.loopback) or tuple(o.address for o in what)
+    addresses = tuple(offer.address for offer in own if not offer.loopback) or tuple(o.address for o in own)
     ports = tuple(opened.check_in) or (opened.master,)
     notice = Notice(me.member, terms.ticket, addresses, ports)
     return Standing(leader, notice, no_network, limits)
@@ -98,21 +105,39 @@ def _may_lead_here(request: Request) -> bool:
 
     Where the scheduler names hosts that nobody can look up, every member stands, for other ways to find it.
     """
+    addr = request.given.get("MASTER_ADDR")
+    if addr is not None and not request.trusts_addr:
+        exported = resolve(addr, min(RESOLVE_S, request.timeout_s))
+        return not exported or any(is_local(address) for address in exported)
     named = _named_hosts(request)
     found = [a for host in named for a in resolve(host, min(RESOLVE_S, request.timeout_s) / len(named))]
     return any(is_local(a) for a in found) or (request.master is None and not found)
 
 
-def _offers(request: Request) -> tuple[tuple[Offer, ...], NetworkError | None]:
-    from mingle_hooks.rendezvous.offers import named, offers  # noqa: PLC0415 - as above
+def _own_offers(request: Request) -> tuple[tuple[Offer, ...], NetworkError | None]:
+    from mingle_hooks.rendezvous.offers import offers  # noqa: PLC0415 - as above
 
-    addr = request.given.get("MASTER_ADDR")
-    if addr is not None:
-        return named(addr, min(RESOLVE_S, request.timeout_s)), None
     what, no_network = offers(request.prefer)
-    if no_network is not None and (len(set(request.hosts)) > 1 or not what):
+    if no_network is not None and (len(set(request.hosts)) > 1 or not what) and "MASTER_ADDR" not in request.given:
         raise no_network
     return what, no_network
+
+
+def _named_offers(request: Request) -> tuple[tuple[Offer, ...], Failure | None]:
+    """Return the addresses of the exported MASTER_ADDR, and what is wrong where none is this host's, rank 0's."""
+    from mingle_hooks.rendezvous.leader import not_own  # noqa: PLC0415 - as above
+    from mingle_hooks.rendezvous.offers import named  # noqa: PLC0415 - as above
+
+    addr = request.given["MASTER_ADDR"]
+    found = named(addr, min(RESOLVE_S, request.timeout_s))
+    if request.trusts_addr and found:
+        return found, None
+    others = [offer for offer in found if not offer.loopback]
+    if others:
+        is_own = request.rank is None or any(is_local(offer.address) for offer in others)
+    else:
+        is_own = bool(found) and len(set(request.hosts)) < 2  # noqa: PLR2004 - one host, as far as is known
+    return found, None if is_own else not_own(addr, request.host, found)
 
 
 def _open(opened: Doors, request: Request, secret: Secret) -> bool:
