@@ -58,6 +58,12 @@ def number(text: str, *, least: int = 0, most: int) -> int | None:
     return found if least <= (found := int(text)) <= most else None
 
 
+def holds(text: str, count: int) -> bool:
+    """Tell whether torchrun's N or LEAST:MOST holds a count."""
+    least, _, most = text.partition(":")
+    return number(least, most=count) is not None and number(most or least, least=count, most=10**9) is not None
+
+
 def whole(value: object, *, least: int, most: int) -> int:
     """Read a whole number."""
     found = number(value.strip(), least=least, most=most) if isinstance(value, str) else value

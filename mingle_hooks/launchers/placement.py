@@ -6,6 +6,7 @@ would train in a world of its own and end with 0.
 
 from __future__ import annotations
 
+import os
 import socket
 
 from mingle_hooks.errors import UsageError
@@ -36,6 +37,11 @@ def check(command: Sequence[str], enquiry: Enquiry) -> None:
             f"{facts.local_count} tasks on this node",
             "--ntasks-per-node=1 and no --scope task, or the program without its launcher",
         )
+    if launcher is not None and launcher.name == "torchrun":
+        from mingle_hooks.launchers import torchrun  # noqa: PLC0415 - for its own commands only
+
+        is_module = os.path.basename(command[0]) != "torchrun"  # python -m torch.distributed.run
+        torchrun.check(command[3 if is_module else 1 :], enquiry)
 
 
 def here(facts: JobFacts) -> str:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from mingle_hooks.errors import UsageError, printable
 from mingle_hooks.typed import TYPE_CHECKING
-from mingle_hooks.values import number
+from mingle_hooks.values import holds
 
 if TYPE_CHECKING:
     from mingle_hooks.export.view import View
@@ -55,7 +55,6 @@ def one_of(view: View) -> dict[str, str] | None:
 def _check(view: View, name: str, world: int) -> None:
     """Refuse a leftover such as PET_NNODES=1, with which torchrun would not be in the world, or in it twice."""
     users = view.own.get(name) or str(world)
-    least, _, most = users.partition(":")  # torchrun's own form for an elastic number
-    if number(least, most=world) is None or number(most or least, least=world, most=10**9) is None:
+    if not holds(users, world):
         seen = f"{name}={printable(users, 60)}, as it was exported"
         raise UsageError(f"{name}={world}, as in the world", seen, f"unset {name}")
