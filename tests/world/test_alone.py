@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from cluster.slurm import SlurmCluster
 
 TRAIN = Path(__file__).with_name("train.py")
+EXEC = "mingle exec torchrun TRAIN"
 NEEDS_TORCH = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="for want of torch")
 # A program with options of its own, some of which are mingle's too.
 SHOW = "python3 -c 'import os, sys; print(sys.argv[1:], os.environ[\"NNODES\"])' --timeout 60 --id x"
@@ -56,7 +57,7 @@ def check(way: Way, code: int, said: str, *, size: int = 2) -> None:
 
 # One srun on two nodes.
 STEPS = {
-    "torchrun after exec": Way("mingle exec torchrun TRAIN", None),
+    "torchrun after exec": Way(EXEC, None),
     "torchrun after eval": Way("bash -c 'eval \"$(mingle env)\"; torchrun TRAIN'", None),
     "eval that is followed by exec": Way("bash -c 'eval \"$(mingle env)\"; exec mingle exec torchrun TRAIN'", None),
     "the program's own options": Way(f"mingle exec {SHOW}", 0, r"\['--timeout', '60', '--id', 'x'\] 2"),
@@ -66,7 +67,7 @@ STEPS = {
         "env PATH=/usr/bin:/bin bash -c 'eval \"$(mingle env || echo exit 1)\"; echo SIZE=1'", 1, "mingle: command not"
     ),
     "a leftover MASTER_ADDR=localhost": Way(
-        "mingle exec torchrun TRAIN", 71, "MASTER_ADDR=localhost, as it was exported.*unset MASTER_ADDR",
+        EXEC, 71, "MASTER_ADDR=localhost, as it was exported.*unset MASTER_ADDR",
         {"MASTER_ADDR": "localhost"},
     ),
     "a leftover MASTER_ADDR of another node": Way(
@@ -74,15 +75,15 @@ STEPS = {
         {"MASTER_ADDR": "node4"},
     ),
     "a leftover MASTER_ADDR that nobody knows": Way(
-        "mingle exec torchrun TRAIN", 71, "MASTER_ADDR=gone, .* cannot look up; try unset", {"MASTER_ADDR": "gone"}
+        EXEC, 71, "MASTER_ADDR=gone, .* cannot look up; try unset", {"MASTER_ADDR": "gone"}
     ),
-    "a leftover NODE_RANK=0": Way("mingle exec torchrun TRAIN", 76, "NODE_RANK=0, .*unset NODE_RANK", {"NODE_RANK": "0"}),
-    "a leftover NODE_RANK=1": Way("mingle exec torchrun TRAIN", 76, "NODE_RANK=1, .*unset NODE_RANK", {"NODE_RANK": "1"}),
-    "a leftover NNODES=1": Way("mingle exec torchrun TRAIN", 64, "NNODES=1, .*unset NNODES", {"NNODES": "1"}),
-    "a leftover WORLD_SIZE=1": Way("mingle exec torchrun TRAIN", 76, "WORLD_SIZE=1, .*unset WORLD_SIZE", {"WORLD_SIZE": "1"}),
-    "a leftover LOCAL_WORLD_SIZE=0": Way("mingle exec torchrun TRAIN", 64, "unset LOCAL_WORLD_SIZE", {"LOCAL_WORLD_SIZE": "0"}),
-    "a leftover MASTER_PORT=0": Way("mingle exec torchrun TRAIN", 64, "unset MASTER_PORT", {"MASTER_PORT": "0"}),
-    "a leftover PET_NNODES=1": Way("mingle exec torchrun TRAIN", 64, "PET_NNODES=1, .*unset PET_NNODES", {"PET_NNODES": "1"}),
+    "a leftover NODE_RANK=0": Way(EXEC, 76, "NODE_RANK=0, .*unset NODE_RANK", {"NODE_RANK": "0"}),
+    "a leftover NODE_RANK=1": Way(EXEC, 76, "NODE_RANK=1, .*unset NODE_RANK", {"NODE_RANK": "1"}),
+    "a leftover NNODES=1": Way(EXEC, 64, "NNODES=1, .*unset NNODES", {"NNODES": "1"}),
+    "a leftover WORLD_SIZE=1": Way(EXEC, 76, "WORLD_SIZE=1, .*unset WORLD_SIZE", {"WORLD_SIZE": "1"}),
+    "a leftover LOCAL_WORLD_SIZE=0": Way(EXEC, 64, "unset LOCAL_WORLD_SIZE", {"LOCAL_WORLD_SIZE": "0"}),
+    "a leftover MASTER_PORT=0": Way(EXEC, 64, "unset MASTER_PORT", {"MASTER_PORT": "0"}),
+    "a leftover PET_NNODES=1": Way(EXEC, 64, "PET_NNODES=1, .*unset PET_NNODES", {"PET_NNODES": "1"}),
     "torchrun --standalone": Way("mingle exec torchrun --standalone TRAIN", 64, "--standalone"),
     "torchrun with one node's options": Way("mingle exec torchrun --nnodes=1 --nproc_per_node 2 TRAIN", 64, "--nnodes=1"),
     "torchrun with another master": Way(
@@ -105,7 +106,7 @@ def test_what_a_step_of_two_nodes_starts_is_in_the_world_or_ends(slurm: SlurmClu
 
 # What is typed in the batch script of a job with two nodes, or in the shell of salloc.
 SHELLS = {
-    "exec without srun": Way("mingle exec torchrun TRAIN", 64, "put srun|srun in front: srun mingle exec torchrun"),
+    "exec without srun": Way(EXEC, 64, "put srun|srun in front: srun mingle exec torchrun"),
     "exec without srun, not to wait": Way("mingle exec --no-wait torchrun TRAIN", 64, "srun in front"),
     "python without srun": Way("mingle exec python3 TRAIN", 64, "srun in front: srun mingle exec python3"),
     "torchrun after eval without srun": Way(
