@@ -36,6 +36,7 @@ class Enquiry(NamedTuple):
     own: Mapping[str, str]  # the user's environment
     attempt: Attempt
     nodes: int | None
+    nodes_source: str
     rank: int | None
     rank_source: str
     slots: int
@@ -55,7 +56,7 @@ def enquire(environ: Mapping[str, str], options: Mapping[str, object]) -> Enquir
     settings = settings._replace(frameworks=profiles(settings.frameworks))
     facts = _placed(detect(users, socket.gethostname()), settings)
     _check_scope(settings, facts)
-    nodes = _nodes(settings, facts, users)
+    nodes, nodes_source = _nodes(settings, facts, users)
     slots, slots_from = _slots(settings, facts, users)
     rank, rank_source = _rank(settings, facts, users, nodes)
     return Enquiry(
@@ -64,6 +65,7 @@ def enquire(environ: Mapping[str, str], options: Mapping[str, object]) -> Enquir
         own=users,
         attempt=Attempt(_id(settings, facts), facts.step, facts.restarts),
         nodes=nodes,
+        nodes_source=nodes_source,
         rank=rank,
         rank_source=rank_source,
         slots=slots,
@@ -229,7 +231,8 @@ def _id(settings: Settings, facts: JobFacts) -> str:
     return found
 
 
-def _nodes(settings: Settings, facts: JobFacts, users: Mapping[str, str]) -> int | None:
+def _nodes(settings: Settings, facts: JobFacts, users: Mapping[str, str]) -> tuple[int | None, str]:
+    """Return the number of nodes and where it comes from."""
     nodes, source = settings.nodes, settings.source("nodes")
     if nodes is None and users.get("NNODES"):
         nodes, source = _number(users, "NNODES", least=1, most=MOST_NODES), "NNODES"
@@ -237,7 +240,7 @@ def _nodes(settings: Settings, facts: JobFacts, users: Mapping[str, str]) -> int
             seen = f"NNODES={nodes}, as it was exported"
             raise UsageError(f"{facts.nodes} nodes, as {facts.scheduler} says", seen, "unset NNODES, or --nodes")
     if nodes is None:
-        nodes, source = facts.nodes, facts.scheduler
+        nodes, source = facts.nodes, facts.sources.get("nodes", facts.scheduler)
     elif facts.nodes is not None and nodes > facts.nodes:
         raise UsageError(
             f"at most {facts.nodes} nodes, as {facts.scheduler} says",
@@ -251,7 +254,7 @@ def _nodes(settings: Settings, facts: JobFacts, users: Mapping[str, str]) -> int
         raise UsageError("a job, or --nodes", "no job here", "it inside srun (or the scheduler's own), or --nodes N")
     if nodes is None and facts.scheduler in ("kubernetes", "given"):
         raise UsageError("the number of members", "none", "--nodes N, MINGLE_NODES or NNODES")
-    return nodes
+    return nodes, source
 
 
 def _rank(settings: Settings, facts: JobFacts, users: Mapping[str, str], nodes: int | None) -> tuple[int | None, str]:

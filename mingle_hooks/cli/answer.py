@@ -54,14 +54,18 @@ def become(command: tuple[str, ...], options: Mapping[str, object], *, explain: 
 def _answer(enquiry: Enquiry, *, explain: bool, no_wait: bool) -> dict[str, str]:
     """Return the variables."""
     names = enquiry.settings.frameworks
-    with Waiting(sys.stderr, quiet=enquiry.settings.quiet) as watcher:
+    story: list[str] = []
+    waiting = Waiting(sys.stderr, quiet=enquiry.settings.quiet, tell=story.append if explain else None)
+    with waiting as watcher:
         view = join(enquiry, watcher, no_wait=no_wait)
     paths = _write(variables.files(view, names), enquiry, view)
     found = variables.variables(view, names, paths)
     if explain:
-        from mingle_hooks.export.explain import explain as table  # noqa: PLC0415 - only then
+        from mingle_hooks.export import explain as page  # noqa: PLC0415 - only then
+        from mingle_hooks.fabric.machine import hostname  # noqa: PLC0415 - as above
 
-        print(table(found), file=sys.stderr)  # noqa: T201 - the answer to --explain
+        text = page.explain(hostname(), found, page.sources(enquiry, view), os.environ, story)
+        print(text, end="", file=sys.stderr)  # noqa: T201 - the answer to --explain
     return {variable.name: variable.value for variable in found}
 
 

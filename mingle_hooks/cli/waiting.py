@@ -9,6 +9,7 @@ from mingle_hooks.rendezvous.watcher import Watcher
 from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from types import TracebackType
     from typing import TextIO
 
@@ -24,15 +25,15 @@ CLEAR = "\r\x1b[K"
 class Waiting:
     """Writes to a stream what a Watcher hears; a quiet one writes nothing."""
 
-    def __init__(self, stream: TextIO, *, quiet: bool) -> None:
-        self._stream, self._quiet = stream, quiet
+    def __init__(self, stream: TextIO, *, quiet: bool, tell: Callable[[str], None] | None = None) -> None:
+        self._stream, self._quiet, self._tell = stream, quiet, tell
         self._is_terminal = stream.isatty()
         self._began = self._last = time.monotonic()
         self._lines = 0
         self._is_dirty = False
 
     def __enter__(self) -> Watcher:
-        return Watcher(self.progress, self.note)
+        return Watcher(self.progress, self.note, self._tell)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

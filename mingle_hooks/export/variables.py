@@ -56,7 +56,7 @@ def earlier(environ: Mapping[str, str]) -> tuple[str, ...]:
 
     An earlier mingle exported them, or enroot's PyTorch hook did.
     """
-    left = {*_of_mingle(environ), *_of_slurm(environ)}
+    left = {*_of_mingle(environ), *of_slurm(environ)}
     return tuple(name for name in KNOWN if name in left)
 
 
@@ -73,7 +73,7 @@ def _of_mingle(environ: Mapping[str, str]) -> set[str]:
     return left & environ.keys()
 
 
-def _of_slurm(environ: Mapping[str, str]) -> set[str]:
+def of_slurm(environ: Mapping[str, str]) -> set[str]:
     """Return the names that hold Slurm's own numbers, as enroot's PyTorch hook and many a recipe sets them."""
     if not environ.get("RANK") or environ["RANK"] != environ.get("SLURM_PROCID"):
         return set()

@@ -102,6 +102,7 @@ class Leader:
         self._settled = False
         self._timers: dict[str, Timer] = {}
         mine = roster.entry(me.member)
+        mine.arrived = loop.clock()
         mine.reached = {index: offer.address for index, offer in enumerate(terms.offers)}
         for listener in self._listeners:
             listener.settimeout(0)
@@ -220,6 +221,7 @@ class Leader:
             return
         self._visitors[checkin.member] = visitor
         visitor.entry = self.roster.entry(checkin.member)
+        visitor.entry.arrived = self._loop.clock()
         addr = self.roster.given("MASTER_ADDR")
         if addr and checkin.machine != self.me.machine and all(offer.loopback for offer in self.terms.offers):
             self.fail(not_own(addr, self.me.host, self.terms.offers))

@@ -18,6 +18,7 @@ from mingle_hooks.rendezvous.suspects import Suspects
 from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from types import TracebackType
 
     from mingle_hooks.rendezvous.leader import Leader
@@ -119,7 +120,19 @@ class Meeting:
         self._loop.run(lambda: self._over)
         if self._answer is None:
             raise self._error or MissingError("an answer", "none", "the same again, and please report it")
+        if self._watcher.tell is not None:
+            self._explain(self._answer, self._watcher.tell)
         return self._answer
+
+    def _explain(self, answer: Body, tell: Callable[[str], None]) -> None:
+        from mingle_hooks.rendezvous import report  # noqa: PLC0415 - only for --explain
+
+        if self._leader is not None and self._leader.answer is answer:
+            lines = report.of_leader(self._leader, answer["at"])
+        else:
+            lines = report.of_member(self._membership)
+        for line in lines:
+            tell(line)
 
     def _stand(self) -> None:
         from mingle_hooks.rendezvous.standing import stand  # noqa: PLC0415 - 5 ms that most members do not need

@@ -23,11 +23,12 @@ _LEADERS = ("MASTER_ADDR", "MASTER_PORT")
 class Entry:
     """A member that is in, and which of the leader's addresses it has reached, from which of its own."""
 
-    __slots__ = ("address", "checkin", "reached")
+    __slots__ = ("address", "arrived", "checkin", "reached")
 
     def __init__(self, checkin: Checkin, address: str) -> None:
         self.checkin = checkin
         self.address = address
+        self.arrived = 0.0  # by the leader's clock, in seconds
         self.reached: dict[int, str] = {}
 
     @property
@@ -67,6 +68,10 @@ class Roster:
     def one_machine(self) -> bool:
         """Whether all members that are in share one network stack."""
         return len(self._machines) == 1
+
+    def entries(self) -> list[Entry]:
+        """Return all that are in, in the order in which they came."""
+        return list(self._entries.values())
 
     def entry(self, member: bytes) -> Entry:
         """Return the entry of a member that is in."""

@@ -15,3 +15,5 @@ class Watcher(NamedTuple):
 
     progress: Callable[[Progress], None]
     note: Callable[[str], None]
+    # For --explain: how the world formed, a line each, once it has. None: nobody asks.
+    tell: Callable[[str], None] | None = None

@@ -195,16 +195,27 @@ def test_a_framework_that_is_named_twice_is_exported_once() -> None:
     assert variables(view(), ["nccl", "nccl"]) == variables(view(), ["nccl"])
 
 
-def test_explain_aligns_and_escapes() -> None:
-    """One line for each variable, with nothing that a terminal would act on."""
-    text = explain(
-        (
-            Variable("A", "1", "the world", "2 of the environment"),
-            Variable("LONG_NAME", "\x1b[31m\n" + "x" * 100, "the environment"),
-        )
+def test_explain_aligns_and_escapes_and_names_the_host_in_each_line() -> None:
+    """One line for each variable, with nothing that a terminal would act on, and the story below."""
+    found = (
+        Variable("A", "1", "the world", "2 of the environment"),
+        Variable("LONG_NAME", "\x1b[31m\n" + "x" * 100, "the environment"),
     )
+    text = explain("n1", found, {"A": "SLURM_NODEID"}, {}, ["address \x07: taken"])
     assert text.splitlines() == [
-        "NAME       VALUE" + " " * 57 + "SOURCE           WHAT LOST",
-        "A          1" + " " * 61 + "the world        2 of the environment",
-        "LONG_NAME  \\x1b[31m\\n" + "x" * 49 + "…  the environment",
+        "n1: NAME       VALUE" + " " * 57 + "SOURCE           WHAT LOST",
+        "n1: A          1" + " " * 61 + "SLURM_NODEID     2 of the environment",
+        "n1: LONG_NAME  \\x1b[31m\\n" + "x" * 49 + "…  the environment",
+        "n1: address \\x07: taken",
     ]
+
+
+def test_explain_tells_what_others_left_and_what_became_of_it() -> None:
+    """Enroot's hook and an earlier mingle are named; what is only unset has a line too."""
+    slurm = {"SLURM_PROCID": "1", "SLURM_LOCALID": "0", "SLURM_NTASKS": "2", "SLURM_JOB_ID": "7"}
+    environ = {**slurm, "RANK": "1", "LOCAL_RANK": "0", "WORLD_SIZE": "2", "MASTER_PORT": "61007"}
+    text = explain("n1", variables(view(), []), {}, environ)
+    lines = {line.split()[1]: line for line in text.splitlines()}
+    for name in ("MASTER_PORT", "WORLD_SIZE"):
+        assert lines[name].endswith(f"{environ[name]} of enroot's PyTorch hook: replaced")
+    assert lines["RANK"].split()[2:] == ["unset", "1", "of", "enroot's", "PyTorch", "hook:", "replaced"]

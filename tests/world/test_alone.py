@@ -85,7 +85,7 @@ STEPS = {
     "a leftover MASTER_PORT=0": Way(EXEC, 64, "unset MASTER_PORT", {"MASTER_PORT": "0"}),
     "a leftover PET_NNODES=1": Way(EXEC, 64, "PET_NNODES=1, .*unset PET_NNODES", {"PET_NNODES": "1"}),
     "torchrun --standalone": Way("mingle exec torchrun --standalone TRAIN", 64, "--standalone"),
-    "torchrun with one node's options": Way("mingle exec torchrun --nnodes=1 --nproc_per_node 2 TRAIN", 64, "--nnodes=1"),
+    "torchrun for one node": Way("mingle exec torchrun --nnodes=1 --nproc_per_node 2 TRAIN", 64, "--nnodes=1"),
     "torchrun with another master": Way(
         "mingle exec torchrun --nnodes 2 --node-rank 0 --master-addr localhost TRAIN", 64, "--node-rank|--master-addr"
     ),

@@ -35,11 +35,31 @@ def test_explain_tells_on_stderr_where_each_value_comes_from(hosts: Callable[...
     env = {"MASTER_PORT": "23456", "NCCL_SOCKET_IFNAME": "mine"}
     done = host.run(evaluating("--id", "job", "--nodes", "1", "--for", "nccl", "--explain"), env=env)
     assert variables(done)["MASTER_PORT"] == "23456"
-    rows = {line.split()[0]: line for line in done.stderr.splitlines() if line}
+    assert all(line.startswith("node1: ") for line in done.stderr.splitlines())
+    rows = {line.split()[1]: line for line in done.stderr.splitlines()}
     assert set(SHARED) < rows.keys()
     assert "the environment" in rows["MASTER_PORT"]
-    assert "the world" in rows["MASTER_ADDR"]
+    assert "rank 0" in rows["MASTER_ADDR"]
+    assert "--nodes" in rows["NNODES"]
     assert "the user's own value is kept" in rows["NCCL_SOCKET_IFNAME"]
+
+
+def test_explain_tells_why_this_address_who_did_not_reach_another_and_who_came_last(
+    hosts: Callable[..., Hosts],
+) -> None:
+    """Rank 0 knows; the others tell how they found it."""
+    three = hosts(3)
+    three[2]._add('iifname "ib0" drop')
+    asks = [*evaluating("--id", "job", "--nodes", "3", "--explain", then=":")]
+    first, second, _ = three.run_all(
+        lambda host: [*asks, "--rank", str(host.number - 1)], env=KEYED, delays=[0, 1.0, 0]
+    )
+    assert re.search(r"^node1: address 10\.77\.0\.1 \(eth0, .*taken", first.stderr, re.MULTILINE)
+    assert re.search(r"^node1: address 10\.78\.0\.1 \(ib0, .*not reached by node3$", first.stderr, re.MULTILINE)
+    assert re.search(r"^node1: last of 3 members in: node2 .* [1-9]\.\d\d s after", first.stderr, re.MULTILINE)
+    assert re.search(r"^node1: NODE_RANK +0 +--rank$", first.stderr, re.MULTILINE)
+    assert re.search(r"^node2: MASTER_ADDR .* reached from 10\.77\.0\.2 \(eth0\)$", second.stderr, re.MULTILINE)
+    assert re.search(r"^node2: rank 0 is node1 \(10\.77\.0\.1\), found by ", second.stderr, re.MULTILINE)
 
 
 def test_no_wait_asks_nobody_and_says_the_same_on_every_node(hosts: Callable[..., Hosts]) -> None:

@@ -1,0 +1,60 @@
+"""How a world formed, for --explain: which address and why, which were not reached and by whom, who came last."""
+
+from __future__ import annotations
+
+from mingle_hooks.fabric.interfaces import interfaces
+from mingle_hooks.schedulers.hostlist import fold
+from mingle_hooks.typed import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from mingle_hooks.fabric.interfaces import Interface
+    from mingle_hooks.rendezvous.leader import Leader
+    from mingle_hooks.rendezvous.member import Membership
+    from mingle_hooks.rendezvous.roster import Entry
+
+
+def of_leader(leader: Leader, chosen: str) -> list[str]:
+    """Return what rank 0 alone knows; `chosen` is the address that the world uses."""
+    entries = leader.roster.entries()
+    carriers = {str(address.ip): interface for interface in interfaces() for address in interface.addresses}
+    lines = []
+    is_after = False
+    for index, offer in enumerate(leader.terms.offers):
+        if offer.loopback and not leader.roster.one_machine:
+            continue
+        short = [entry.checkin.host for entry in entries if index not in entry.reached]
+        if offer.address == chosen:
+            why, is_after = "taken: the best that all members reached", True
+        elif short:
+            why = f"not reached by {fold(short)}"
+        else:
+            why = "reached by all too, and slower or later in order" if is_after else "reached too late"
+        lines.append(f"address {_named(offer.address, carriers)}: {why}")
+    return [*lines, *_last(entries)]
+
+
+def of_member(membership: Membership | None) -> list[str]:
+    """Return how this member came to its leader."""
+    if membership is None:
+        return []
+    return [f"rank 0 is {membership.found.label}, found by {membership.found.lead.way}"]
+
+
+def _named(address: str, carriers: dict[str, Interface]) -> str:
+    carrier = carriers.get(address)
+    if carrier is None:
+        return address
+    speed = f", {carrier.speed_mbps / 1000:g} Gb/s" if carrier.speed_mbps else ""
+    return f"{address} ({carrier.name}, {carrier.kind}{speed})"
+
+
+def _last(entries: list[Entry]) -> list[str]:
+    first, last = min(entries, key=_time), max(entries, key=_time)
+    if first is last:
+        return []
+    late_s = last.arrived - first.arrived
+    return [f"last of {len(entries)} members in: {last.label}, {late_s:.2f} s after the first, {first.label}"]
+
+
+def _time(entry: Entry) -> float:
+    return entry.arrived
