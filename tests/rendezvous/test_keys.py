@@ -251,6 +251,11 @@ def test_under_a_batch_system_the_first_use_makes_a_private_key(place: Place) ->
     assert place.find().material == made.material
 
 
+def test_mpirun_in_a_batch_systems_job_makes_a_key_too(place: Place) -> None:
+    """Seen: no key there, though srun makes one."""
+    assert place.find(JobFacts("slurm+mpi")).source == str(place.of_home)
+
+
 def test_on_a_network_file_system_the_first_use_makes_a_key(place: Place) -> None:
     place.mounts.write_text(f"1 0 0:1 / / rw - ext4 a rw\n2 1 0:2 / {place.home} rw shared:1 - nfs4 fs:/home rw\n")
     assert place.find().source == str(place.of_home)

@@ -171,6 +171,15 @@ def test_steps_in_different_components_are_different_worlds() -> None:
     assert told(HET).step == "0@node1"
 
 
+def test_with_one_task_on_each_node_an_arbitrary_distribution_ranks_nodes_as_tasks() -> None:
+    """NODEID follows the sorted list, PROCID the file of hosts; JAX and MPI go by PROCID."""
+    by_hand = {**TASK, "SLURM_DISTRIBUTION": "arbitrary", "SLURM_STEP_TASKS_PER_NODE": f"1(x{len(NODES)})"}
+    tasks = {"SLURM_STEP_NUM_TASKS": str(len(NODES)), "SLURM_NODEID": "0", "SLURM_PROCID": "2", "SLURM_LOCALID": "0"}
+    found = told({**by_hand, **tasks})
+    assert (found.node_rank, found.hosts, found.leader_hosts) == (2, (), NODES)
+    assert found.sources["node_rank"] == "SLURM_PROCID"
+
+
 def test_an_arbitrary_distribution_may_put_rank_0_on_any_host() -> None:
     """With `-m arbitrary` all hosts are asked, and no more than 64 of them."""
     assert told({**TASK, "SLURM_DISTRIBUTION": "arbitrary"}).leader_hosts == NODES
