@@ -11,6 +11,7 @@ import os
 import resource
 import statistics
 import time
+from types import SimpleNamespace
 
 from mingle_hooks.rendezvous.attempt import Attempt, Material, Secret
 from mingle_hooks.rendezvous.checkin import Checkin
@@ -19,7 +20,6 @@ from mingle_hooks.rendezvous.meeting import meet
 from mingle_hooks.rendezvous.member import Membership
 from mingle_hooks.rendezvous.request import Request
 from mingle_hooks.rendezvous.search import Found, Lead, Search
-from mingle_hooks.rendezvous.watcher import Watcher
 
 KEY = Material(b"k" * 32)
 ADDRESS, PORT = "127.0.0.1", 23_999
@@ -29,7 +29,7 @@ TIMEOUT_S = 120.0
 def lead(attempt: Attempt, nodes: int) -> None:
     """Be rank 0 of N."""
     request = Request(attempt, KEY, "node0", "here", 1, 0, nodes, TIMEOUT_S, via=("master",), master=(ADDRESS, PORT))
-    meet(request, Watcher(lambda _progress: None, lambda _note: None))
+    meet(request, SimpleNamespace(progress=lambda _progress: None, note=lambda _note: None, tell=None))
 
 
 class Member:

@@ -7,10 +7,9 @@ import signal
 import sys
 
 from mingle_hooks import runtime
-from mingle_hooks.cli.stdout import write
 from mingle_hooks.cli.waiting import Waiting
 from mingle_hooks.errors import PlaceError, UsageError
-from mingle_hooks.export import shells, variables
+from mingle_hooks.export import variables
 from mingle_hooks.join import enquire, join
 from mingle_hooks.typed import TYPE_CHECKING
 
@@ -25,6 +24,9 @@ NOT_FOUND, NOT_EXECUTABLE = 127, 126  # as every shell says
 
 def print_variables(options: Mapping[str, object], *, explain: bool, no_wait: bool) -> None:
     """Print the variables in the language of a shell: all of them, at once, at the end."""
+    from mingle_hooks.cli.stdout import write  # noqa: PLC0415 - `mingle exec` writes nothing
+    from mingle_hooks.export import shells  # noqa: PLC0415 - as above
+
     enquiry = enquire(os.environ, options)
     shells.check(enquiry.settings.shell)
     found = _answer(enquiry, explain=explain, no_wait=no_wait)
@@ -33,10 +35,11 @@ def print_variables(options: Mapping[str, object], *, explain: bool, no_wait: bo
 
 def become(command: tuple[str, ...], options: Mapping[str, object], *, explain: bool, no_wait: bool) -> None:
     """Set the variables and become the command. Raises UsageError, with the shells' codes, where it cannot."""
-    from mingle_hooks.launchers import placement  # noqa: PLC0415 - `mingle env` needs none of it
-
     enquiry = enquire(os.environ, options)
-    placement.check(command, enquiry)
+    if enquiry.nodes != 1:
+        from mingle_hooks.launchers import placement  # noqa: PLC0415 - one node may be alone
+
+        placement.check(command, enquiry)
     found = _answer(enquiry, explain=explain, no_wait=no_wait)
     stale = variables.stale(os.environ, found)
     environ = {name: value for name, value in os.environ.items() if name not in stale}

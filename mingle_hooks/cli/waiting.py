@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 
 from mingle_hooks.errors import printable
-from mingle_hooks.rendezvous.watcher import Watcher
 from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -23,17 +22,17 @@ CLEAR = "\r\x1b[K"
 
 
 class Waiting:
-    """Writes to a stream what a Watcher hears; a quiet one writes nothing."""
+    """A Watcher that writes to a stream what it hears; a quiet one writes nothing."""
 
     def __init__(self, stream: TextIO, *, quiet: bool, tell: Callable[[str], None] | None = None) -> None:
-        self._stream, self._quiet, self._tell = stream, quiet, tell
+        self._stream, self._quiet, self.tell = stream, quiet, tell
         self._is_terminal = stream.isatty()
         self._began = self._last = time.monotonic()
         self._lines = 0
         self._is_dirty = False
 
-    def __enter__(self) -> Watcher:
-        return Watcher(self.progress, self.note, self._tell)
+    def __enter__(self) -> Waiting:
+        return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

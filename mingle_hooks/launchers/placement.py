@@ -21,9 +21,7 @@ if TYPE_CHECKING:
 
 
 def check(command: Sequence[str], enquiry: Enquiry) -> None:
-    """Raise UsageError, with the line that works, for a command that would not be in the world."""
-    if enquiry.nodes == 1:
-        return
+    """Raise UsageError, with the line that works, for a command that would not be in the world of several nodes."""
     facts, launcher = enquiry.facts, recognise(command)
     if facts.is_batch and (launcher is None or launcher.starts == "node"):
         raise UsageError(

@@ -1,8 +1,8 @@
-"""Who is told how a meeting goes."""
+"""Who is told how a meeting goes: an interface, which nothing has to load at run time."""
 
 from __future__ import annotations
 
-from mingle_hooks.typed import TYPE_CHECKING, NamedTuple
+from mingle_hooks.typed import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -10,10 +10,14 @@ if TYPE_CHECKING:
     from mingle_hooks.rendezvous.member import Progress
 
 
-class Watcher(NamedTuple):
+class Watcher(Protocol):
     """Who is told how it goes, as text for a person."""
 
-    progress: Callable[[Progress], None]
-    note: Callable[[str], None]
     # For --explain: how the world formed, a line each, once it has. None: nobody asks.
-    tell: Callable[[str], None] | None = None
+    tell: Callable[[str], None] | None
+
+    def progress(self, progress: Progress) -> None:
+        """Hear how many are in, about once a second."""
+
+    def note(self, text: str) -> None:
+        """Hear something that a person should know."""

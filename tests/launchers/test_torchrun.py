@@ -48,8 +48,3 @@ def test_an_option_that_takes_torchrun_out_of_the_world_is_refused(words: str) -
 def test_other_options_and_the_scripts_own_are_left_alone(words: str) -> None:
     """What stands behind the script is the script's."""
     placement.check(words.split(), enquire({}, JOB))
-
-
-def test_one_node_may_be_alone() -> None:
-    """It is the whole world."""
-    placement.check(["torchrun", "--standalone", "train.py"], enquire({}, {"id": "a", "nodes": "1"}))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import threading
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -15,15 +16,20 @@ from mingle_hooks.rendezvous.attempt import Attempt, Material
 from mingle_hooks.rendezvous.doors import check_in_ports
 from mingle_hooks.rendezvous.meeting import meet
 from mingle_hooks.rendezvous.request import Request
-from mingle_hooks.rendezvous.watcher import Watcher
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from mingle_hooks.rendezvous.wire import Body
 
 KEY = Material(b"the key of these tests")
 LOOPBACK_HOSTS: dict[str, Any] = {"via": ("hosts",), "leader_hosts": ("127.0.0.1",)}
+
+
+def watcher(note: Callable[[str], None]) -> Any:  # noqa: ANN401 - a Watcher
+    """Return one that hears only notes."""
+    return SimpleNamespace(progress=lambda _progress: None, note=note, tell=None)
 
 
 def request(attempt: str, **parts: Any) -> Request:  # noqa: ANN401 - whatever a Request takes
@@ -39,7 +45,7 @@ def together(*requests: Request) -> tuple[list[Body | MingleError], list[str]]:
 
     def one(index: int) -> None:
         try:
-            results[index] = meet(requests[index], Watcher(lambda _progress: None, notes.append))
+            results[index] = meet(requests[index], watcher(notes.append))
         except MingleError as error:
             results[index] = error
 
@@ -144,7 +150,7 @@ def test_strangers_at_the_leaders_ports_do_not_keep_a_world_from_forming() -> No
 def test_what_no_leader_would_take_is_refused_before_anything_is_opened(parts: dict[str, Any]) -> None:
     """A member does not call again and again to be refused."""
     with pytest.raises(UsageError):
-        meet(request("bad", **{**LOOPBACK_HOSTS, "rank": 1, **parts}), Watcher(print, print))
+        meet(request("bad", **{**LOOPBACK_HOSTS, "rank": 1, **parts}), watcher(print))
 
 
 def test_other_worlds_share_the_host_at_the_same_time() -> None:
