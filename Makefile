@@ -2,6 +2,8 @@
 
 PYTHON ?= python3
 VENV := .venv
+# Tests that run at the same time, each process with hosts and a Slurm of its own: they mostly wait.
+WORKERS ?= 4
 BIN := $(VENV)/bin
 SOURCES := pyproject.toml README.md LICENSE $(shell find mingle_hooks templates -type f -not -name '*.pyc')
 # Other users of a test host run this installation too, whatever the umask of the one who makes it.
@@ -22,7 +24,7 @@ demo: $(VENV)/.installed ## run the main job on this machine: several local node
 
 .PHONY: test
 test: $(VENV)/.test tools torch ## run all tests (ARGS='-k slurm'); as root on Debian it installs what they need first
-	$(BIN)/pytest $(ARGS)
+	$(BIN)/pytest --numprocesses=$(WORKERS) --dist=loadgroup $(ARGS)
 
 .PHONY: cluster
 cluster: $(VENV)/.installed tools ## a shell on four hosts with a real Slurm, to play with; gone at its end (WHO=root)

@@ -23,6 +23,17 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
 
 
+# Tests in these folders, unless they make hosts, use the ports of this machine: one after the other.
+ON_THIS_MACHINE = ("cli", "export", "fabric", "rendezvous")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Keep the tests that use this machine's own network in one of the processes that run tests."""
+    for item in items:
+        if item.path.parent.name in ON_THIS_MACHINE:
+            item.add_marker(pytest.mark.xdist_group("this machine"))
+
+
 @pytest.fixture
 def hosts(tmp_path: Path) -> Iterator[Callable[..., Hosts]]:
     """Make sets of hosts, as `Hosts` does: `hosts(4)`, `hosts(16)`, `hosts(4, ipv4=False)`.

@@ -68,7 +68,11 @@ def test_the_slurm_script_trains_on_four_nodes(slurm: SlurmCluster, tmp_path: Pa
 
 @pytest.mark.parametrize(
     ("nodes", "start"),
-    [("-N3", "srun mingle exec torchrun"), ("-N1", "srun --ntasks-per-node=4"), ("-N3", "srun bash -c")],
+    [
+        ("-N3", "srun mingle exec torchrun"),
+        ("-N1 --ntasks-per-node=4", "srun mingle exec --scope task"),
+        ("-N3", "srun bash -c"),
+    ],
 )
 def test_the_lines_of_the_table_train(slurm: SlurmCluster, tmp_path: Path, nodes: str, start: str) -> None:
     """One torchrun on each node, one process per task, and a shell in between."""
