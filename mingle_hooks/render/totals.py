@@ -39,7 +39,7 @@ def _shared(found: Each, total: str, value: Any, name: str) -> Each:  # noqa: AN
     if here and len(here) == 1 and "nodes" not in found:
         nodes = number // _number(here[0])
         if nodes * _number(here[0]) != number:
-            raise _uneven(total, number, _number(here[0]), f"--{name} {here[0]}")
+            raise _uneven(total, number, _number(here[0]), f"{here[0]} on each node")
         return {"nodes": (_bounded(nodes, total, MOST_NODES),)}
     length = max((len(values) for values in found.values()), default=1)
     counts = _long(found.get("nodes", (1,)), length)
@@ -47,11 +47,11 @@ def _shared(found: Each, total: str, value: Any, name: str) -> Each:  # noqa: AN
     if here:
         said = sum(many * _number(its) for many, its in zip(counts, _long(here, length), strict=False))
         if said != number:
-            remedy = f"leaving --{total} or --{name} out"
-            raise UsageError(f"--{total} {said}, as --nodes and --{name} say", f"--{total} {number}", remedy)
+            remedy = f"leaving --{total} out"
+            raise UsageError(f"--{total} {said}, as --{name} says", f"--{total} {number}", remedy)
         return {}
     if number % nodes:
-        raise _uneven(total, number, nodes, f"--nodes {nodes}")
+        raise _uneven(total, number, nodes, f"{nodes} nodes")
     share = _bounded(number // nodes, total)
     return {name: (Gpus(share, value.type) if isinstance(value, Gpus) else share,)}
 
@@ -74,7 +74,7 @@ def _bounded(number: int, total: str, most: int | None = None) -> int:
 def _uneven(total: str, number: int, parts: int, by: str) -> UsageError:
     lower = number // parts * parts
     works = f"--{total} {lower} or {lower + parts}" if lower else f"--{total} {parts}"
-    return UsageError(f"--{total} that {by} divides evenly", f"--{total} {number}", works)
+    return UsageError(f"--{total} that comes out even with {by}", f"--{total} {number}", works)
 
 
 def _text(values: tuple[Any, ...]) -> str:

@@ -44,7 +44,7 @@ def test_a_total_is_shared_by_the_nodes(scheduler: str, said: dict[str, Any], sa
         ({"nodes": "4", "ntasks": "3"}, "--ntasks 3", "--ntasks 4"),
         ({"nodes": "3", "gpus": "a100:8"}, "--gpus 8", "--gpus 6 or 9"),
         ({"ntasks": "7", "ntasks-per-node": "2"}, "--ntasks 7", "--ntasks 6 or 8"),
-        ({"nodes": "2", "ntasks": "8", "ntasks-per-node": "2"}, "--ntasks 4, as", "leaving --ntasks or"),
+        ({"nodes": "2", "ntasks": "8", "ntasks-per-node": "2"}, "--ntasks 4, as", "leaving --ntasks out"),
         ({"gres": "gpu:4", "gpus-per-node": "2"}, "--gres", "leaving one"),
         ({"ntasks": "1000000"}, "--ntasks", "more --nodes"),
         ({"ntasks": "x"}, "--ntasks", "1"),
