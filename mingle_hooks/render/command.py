@@ -15,6 +15,7 @@ from mingle_hooks.errors import UsageError
 from mingle_hooks.render.fields import FIELDS
 from mingle_hooks.render.launchers import LAUNCHERS, Launcher, launcher
 from mingle_hooks.render.quoting import words as quoted
+from mingle_hooks.values import holds
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,7 +33,11 @@ _STARTED_BY = {
 _INSTEAD = {"ray": "ray", "horovodrun": "mpirun"}
 _FRAMEWORKS = ("torchrun", "accelerate", "deepspeed", "ray")
 _C10D = {"c10d", "--rdzv-backend=c10d", "--rdzv_backend=c10d"}
-_NODES = re.compile(r"--(?:nnodes|num[_-](?:machines|nodes))(?:=(.*))?", re.DOTALL)
+# What launchers call the number of nodes, a node's rank and rank 0's address.
+_NODES = re.compile(r"--(?:nnodes|num[_-](?:machines|nodes))")
+_RANK = re.compile(r"--(?:node|machine)[_-]rank")
+_ADDRESS = re.compile(r"--(?:master[_-]addr|rdzv[_-]endpoint|main_process_ip)")
+_LOOPBACK = ("localhost", "127.", "::1", "[::1]")
 _WRAPPED_MOST = 4096  # words of a command that are searched for a launcher
 
 
@@ -66,17 +71,19 @@ def read(typed: Words, given: str | None, default: str) -> Command:
 
 
 def check_nodes(command: Command, nodes: int) -> None:
-    """Raise UsageError where the launcher's own options say another number of nodes than the job's."""
-    for word, value in _options(command.program) if command.starter and nodes > 1 else ():
-        if word == "--standalone":
-            raise UsageError(f"a launcher for {nodes} nodes", "--standalone, by which each trains alone", "without it")
-        match = _NODES.fullmatch(word)
-        said = match and (value if match[1] is None else match[1])
-        if match and said and said.isdecimal() and int(said[:9]) != nodes:
-            name = word.partition("=")[0]
-            raise UsageError(
-                f"{name} {nodes}, as the job's", f"{name} {said}", f"without {name}, which the script tells"
-            )
+    """Raise UsageError where the launcher's own options would leave the world of a job with so many nodes."""
+    for word, following in _options(command.program) if command.starter and nodes > 1 else ():
+        name, equals, value = word.partition("=")
+        value = value if equals else following
+        of_one = (
+            name == "--standalone"
+            or bool(_RANK.fullmatch(name))
+            or (_NODES.fullmatch(name) and not holds(value, nodes))
+            or (_ADDRESS.fullmatch(name) and value.startswith(_LOOPBACK))
+        )
+        if of_one:
+            seen = f"{word if equals or name == '--standalone' else f'{name} {value}'}, as for a node by itself"
+            raise UsageError(f"a launcher for {nodes} nodes", seen, f"without {name}, which the script tells")
 
 
 def _without_prefixes(typed: Words) -> tuple[Words, bool]:

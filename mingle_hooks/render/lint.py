@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from mingle_hooks.errors import UsageError
 from mingle_hooks.render.lines import Line, parted
 from mingle_hooks.render.mistakes import ANYWHERE, ON_SEVERAL_NODES, Pattern
-from mingle_hooks.render.tasks import Asked, asked, wrong_steps
+from mingle_hooks.render.tasks import Asked, asked, launches_inside, wrong_steps
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -114,6 +114,7 @@ def _of_batch(lines: list[Line]) -> Iterator[Finding]:
 
 
 def _steps(job: Asked, lines: list[Line]) -> Iterator[Finding]:
+    is_inside = launches_inside(lines)
     for line in lines:
-        for at, place, mistake, mend in wrong_steps(job, line):
+        for at, place, mistake, mend in wrong_steps(job, line, is_inside=is_inside):
             yield Finding(place or line.number + line.text.count("\n", 0, at), mistake, mend)

@@ -17,6 +17,7 @@ _TORQUES = re.compile(r"-l\s{1,8}nodes=(\d{1,9})")
 _CHUNKS = re.compile(r"select=(\S+)")
 _EACH = re.compile(r"--ntasks-per-node[= ](\d{1,9})")
 _ALL = re.compile(r"(?:--ntasks[= ]|(?<!\S)-n\s{0,8})(\d{1,9})")
+_CARRIED = re.compile(r"\bdeclare -f\b")
 _STEP = re.compile(r"\bsrun\b((?:\s+-\S+(?:[ \t]+[^\s-]\S*)?)*)")
 
 
@@ -42,8 +43,15 @@ def asked(directives: Iterable[Line]) -> Asked:
     return Asked(nodes, tasks or (each and each * nodes), place)
 
 
-def wrong_steps(job: Asked, line: Line) -> Iterator[tuple[int, int, str, str]]:
+def launches_inside(lines: Iterable[Line]) -> bool:
+    """Tell whether a function starts a launcher."""
+    return any(line.is_inside and _LAUNCHER.search(line.text) for line in lines)
+
+
+def wrong_steps(job: Asked, line: Line, *, is_inside: bool) -> Iterator[tuple[int, int, str, str]]:
     """Say which steps start other tasks than is meant: place in the line, or number of the directive, mistake, mend.
+
+    `is_inside` tells that the launcher is in a function, which a step gets by `declare -f`.
 
     Seen with Slurm 22.05: --ntasks-per-node of srun counts for nothing where the directives say how many tasks.
     """
@@ -55,7 +63,9 @@ def wrong_steps(job: Asked, line: Line) -> Iterator[tuple[int, int, str, str]]:
         if each and not tasks and job.tasks and job.tasks != each * nodes:
             mend = f"--ntasks={each * nodes} beside it, and no fewer in #SBATCH"
             yield step.start(), 0, f"--ntasks-per-node={each} of srun, which starts the {job.tasks} of #SBATCH", mend
-        elif _LAUNCHER.search(line.text, step.start(), end):
+        elif (is_inside and _CARRIED.search(line.text, step.start(), end)) or _LAUNCHER.search(
+            line.text, step.start(), end
+        ):
             started = tasks or job.tasks or (each or 1) * nodes
             if started > nodes:
                 place = 0 if tasks or not job.tasks else job.line

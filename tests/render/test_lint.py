@@ -53,6 +53,7 @@ HEAD = "#!/bin/bash\n#SBATCH --nodes=2\n#SBATCH --ntasks-per-node=1\n"
         ("#SBATCH -N2-4\nsrun --ntasks-per-node=8 torchrun x.py", 2, "more than one task"),
         (HEAD + "srun -n 16 mingle exec torchrun x.py", 4, "more than one task"),
         (HEAD + "srun hostname\nsrun --ntasks=16 torchrun x.py", 5, "more than one task"),
+        ('#SBATCH -N2 -n8\nnode() {\n  torchrun x.py\n}\nsrun bash -c "$(declare -f node); node"', 1, "more than one"),
         (HEAD + "mingle exec torchrun x.py", 4, "launcher without srun"),
         (HEAD + "mingle exec python x.py", 4, "launcher without srun"),
         (HEAD + 'eval "$(mingle env)"\npython x.py', 4, "mingle env without srun"),
