@@ -187,7 +187,7 @@ TABLE = (
     Field("ntasks", partial(count, most=_MOST_TASKS), "once", "N", "training processes on all nodes together", "-n"),
     Field("gpus", partial(gpus, most=_MOST_TASKS), "once", "[TYPE:]N", "GPUs on all nodes together", "-G"),
     Field("gres", gres, "each", "gpu[:TYPE]:N", "GPUs on each node, in Slurm's words"),
-    Field("cpus-per-task", count, "each", "N", "CPUs for each of them", "-c"),
+    Field("cpus-per-task", count, "each", "N", "CPUs for each training process", "-c"),
     Field("mem", quantities.mebibytes, "each", "SIZE", "memory on each node: 64G, 65536 (MiB)"),
     Field("constraint", text, "each", "FEATURE", "what the nodes must have; for PBS NAME=VALUE", "-C"),
     Field("time", quantities.seconds, "once", "TIME", "the time limit: 90 (minutes), 5:00, 4:00:00, 1-12, 1h30m", "-t"),

@@ -48,7 +48,6 @@ class Job:
     launcher: Launcher
     groups: tuple[Group, ...]
     job_name: str
-    ntasks_given: bool
     signal: Signal
     starter: tuple[str, ...] = ()
     time: int | None = None  # seconds
@@ -134,7 +133,6 @@ def _job(given: dict[str, Any], words: tuple[str, ...], sources: dict[str, str],
         launcher=command.launcher,
         starter=command.starter,
         groups=groups,
-        ntasks_given="ntasks-per-node" in each,
         job_name=given.pop("job-name", None) or _name(command),
         signal=_warning(given.pop("signal", None), given.get("time")),
         frameworks=(*command.frameworks, *frameworks),

@@ -158,11 +158,13 @@ class _Scanner:
         return False
 
     def _here_document(self, at: int) -> int:
+        if self.source.startswith("<<<", at):
+            self._add("<<<")
+            return at + 3
         found = _HERE.match(self.source, at)
-        is_one = found and found[1] in self.ends and "a" not in self.frames[-1:]
-        if self.source.startswith("<<<", at) or not found or not is_one:
+        if not found or found[1] not in self.ends or self.frames[-1:] == ["a"]:
             self._add("<<")
-            return at + 2 + self.source.startswith("<<<", at)
+            return at + 2
         self.pending.append(found[1])
         self._add(found[0])
         return found.end()
