@@ -128,10 +128,17 @@ def _ours(words: Words) -> tuple[Words, Words]:
 
 
 def _named(words: Words) -> Words:
-    """Return the words from the program's name on: behind `env NAME=VALUE`, and with Python for -m."""
+    """Return the words from the program's name on: behind `env NAME=VALUE`, and without Python's own options."""
     if words[0] == "-m":
         return ("python3", *words)
-    return words[_assignments(words) :] or words
+    words = words[_assignments(words) :] or words
+    if not os.path.basename(words[0]).startswith("python"):
+        return words
+    at = 1
+    while at < len(words) and words[at].startswith("-") and words[at] not in ("-m", "-c"):
+        at += 2 if words[at] in ("-W", "-X") else 1
+    behind = words[at:]
+    return (words[0], *behind) if behind[:1] == ("-m",) else behind or words
 
 
 def _assignments(words: Words) -> int:
@@ -177,12 +184,13 @@ def _of_mpirun(rest: Words) -> Command:
 
 def _parted(words: Words, found: launchers.Launcher) -> tuple[Words, Words]:
     """Return the words that are the launcher's name, and the rest."""
-    if words[0] == "-m":
-        return ("python3", *words[:2]), words[2:]
-    first = _assignments(words)
-    ends = (end for end in range(first + 1, len(words) + 1) if launchers.recognise(words[first:end]) == found)
+    ends = (
+        end
+        for end in range(_assignments(words) + 1, len(words) + 1)
+        if launchers.recognise(_named(words[:end])) == found
+    )
     end = next(ends, len(words))
-    return words[:end], words[end:]
+    return (("python3",) if words[0] == "-m" else ()) + words[:end], words[end:]
 
 
 def _options(rest: Words) -> Iterator[tuple[str, str]]:
