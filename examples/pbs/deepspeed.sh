@@ -1,5 +1,5 @@
 #!/bin/bash
-# Made by: mingle template pbs --account myproject --setup '. venv/bin/activate' --nodes 2 --gpus-per-node 4 --time 4:00:00 --launcher deepspeed -- train.py --lr 0.1 (mingle-hooks 0.1.0)
+# Made by: mingle template pbs --no-environment --account myproject --setup '. venv/bin/activate' --nodes 2 --gpus-per-node 4 --time 4:00:00 --launcher deepspeed -- train.py --lr 0.1 (mingle-hooks 0.1.0)
 #PBS -N train
 #PBS -S /bin/bash
 #PBS -l select=2:ncpus=4:mpiprocs=4:ngpus=4
@@ -21,8 +21,7 @@ node() {
   trap '' USR1 # the warning: launchers ignore it, a training script that handles it still gets it
   trap : TERM # the training gets it too, and this shell waits until it has saved
   prepare
-  mingle_env=$(mingle env --for deepspeed,nccl,gloo --slots 4) || exit
-  eval "$mingle_env"
+  eval "$(mingle env --for deepspeed,nccl,gloo --slots 4 || echo exit 1)"
   deepspeed --hostfile "$MINGLE_HOSTFILE" --no_ssh --node_rank "$NODE_RANK" \
     --master_addr "$MASTER_ADDR" --master_port "$MASTER_PORT" train.py --lr 0.1
   mingle_status=$?

@@ -1,5 +1,5 @@
 #!/bin/bash
-# Made by: mingle template pbs --account myproject --setup '. venv/bin/activate' --nodes 1+2 --gpus-per-node a100:4+v100:2 --time 4:00:00 -- train.py --lr 0.1 (mingle-hooks 0.1.0)
+# Made by: mingle template pbs --no-environment --account myproject --setup '. venv/bin/activate' --nodes 1+2 --gpus-per-node a100:4+v100:2 --time 4:00:00 -- train.py --lr 0.1 (mingle-hooks 0.1.0)
 #PBS -N train
 #PBS -S /bin/bash
 #PBS -l select=1:ncpus=4:mpiprocs=4:ngpus=4:gpu_type=a100+2:ncpus=2:mpiprocs=2:ngpus=2:gpu_type=v100
@@ -21,8 +21,7 @@ node() {
   trap '' USR1 # the warning: launchers ignore it, a training script that handles it still gets it
   trap : TERM # the training gets it too, and this shell waits until it has saved
   prepare
-  mingle_env=$(mingle env --for torchrun,nccl,gloo --slots gpus) || exit
-  eval "$mingle_env"
+  eval "$(mingle env --for torchrun,nccl,gloo --slots gpus || echo exit 1)"
   torchrun train.py --lr 0.1
   mingle_status=$?
   echo "$(uname -n): node $NODE_RANK of $NNODES, $LOCAL_WORLD_SIZE of $WORLD_SIZE processes, rank 0 at $MASTER_ADDR port $MASTER_PORT: status $mingle_status after $SECONDS s" >&2

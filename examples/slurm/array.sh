@@ -1,5 +1,5 @@
 #!/bin/bash
-# Made by: mingle template sbatch --account myproject --setup '. venv/bin/activate' --nodes 2 --gpus-per-node 4 --time 1:00:00 --array 0-3%2 -- train.py --lr 0.1 (mingle-hooks 0.1.0)
+# Made by: mingle template sbatch --no-environment --account myproject --setup '. venv/bin/activate' --nodes 2 --gpus-per-node 4 --time 1:00:00 --array 0-3%2 -- train.py --lr 0.1 (mingle-hooks 0.1.0)
 #SBATCH --job-name=train
 #SBATCH --nodes=2
 #SBATCH --ntasks-per-node=1
@@ -21,8 +21,7 @@ node() {
   trap '' USR1 # the warning: launchers ignore it, a training script that handles it still gets it
   mingle_stopped=0
   trap 'mingle_stopped=1' TERM # the training gets it too, and this shell waits until it has saved
-  mingle_env=$(mingle env --for torchrun,nccl,gloo --slots 4) || exit
-  eval "$mingle_env"
+  eval "$(mingle env --for torchrun,nccl,gloo --slots 4 || echo exit 1)"
   torchrun train.py --lr 0.1
   mingle_status=$?
   echo "$(uname -n): node $NODE_RANK of $NNODES, $LOCAL_WORLD_SIZE of $WORLD_SIZE processes, rank 0 at $MASTER_ADDR port $MASTER_PORT: status $mingle_status after $SECONDS s" >&2

@@ -1,5 +1,5 @@
 #!/bin/bash
-# Made by: mingle template sbatch --account myproject --setup '. venv/bin/activate' --nodes 2 --gpus-per-node 4 --time 4:00:00 --launcher deepspeed -- train.py --lr 0.1 (mingle-hooks 0.1.0)
+# Made by: mingle template sbatch --no-environment --account myproject --setup '. venv/bin/activate' --nodes 2 --gpus-per-node 4 --time 4:00:00 --launcher deepspeed -- train.py --lr 0.1 (mingle-hooks 0.1.0)
 #SBATCH --job-name=train
 #SBATCH --nodes=2
 #SBATCH --ntasks-per-node=1
@@ -20,8 +20,7 @@ node() {
   trap '' USR1 # the warning: launchers ignore it, a training script that handles it still gets it
   mingle_stopped=0
   trap 'mingle_stopped=1' TERM # the training gets it too, and this shell waits until it has saved
-  mingle_env=$(mingle env --for deepspeed,nccl,gloo --slots 4) || exit
-  eval "$mingle_env"
+  eval "$(mingle env --for deepspeed,nccl,gloo --slots 4 || echo exit 1)"
   deepspeed --hostfile "$MINGLE_HOSTFILE" --no_ssh --node_rank "$NODE_RANK" \
     --master_addr "$MASTER_ADDR" --master_port "$MASTER_PORT" train.py --lr 0.1
   mingle_status=$?

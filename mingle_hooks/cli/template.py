@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from typing import Any
 
 import click
@@ -97,7 +98,12 @@ def _places(given: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _option(field: Field) -> click.Option:
-    names = [field.option, *_ALIASES.get(field.name, ()), field.attribute + "_"]
+    names = [
+        field.option,
+        *([field.short] if field.short else []),
+        *_ALIASES.get(field.name, ()),
+        field.attribute + "_",
+    ]
     if field.kind == "flag":
         return click.Option(names, is_flag=True, help=field.help)
     metavar = f"{field.metavar}[+…]" if field.kind == "each" else field.metavar
@@ -117,7 +123,7 @@ def _command(name: str) -> click.Command:
         **options: Any,  # noqa: ANN401 -- whatever click read
     ) -> None:
         from mingle_hooks import settings  # noqa: PLC0415 -- as above
-        from mingle_hooks.render import job, script  # noqa: PLC0415 -- jinja2 is 50 ms
+        from mingle_hooks.render import environment, job, script  # noqa: PLC0415 -- jinja2 is 50 ms
 
         described = job.describe(
             {field.name: options[field.attribute + "_"] for field in TABLE},
@@ -126,7 +132,10 @@ def _command(name: str) -> click.Command:
             default_launcher=settings.load(os.environ, {}).section("template")["launcher"],
         )
         made_by = ["mingle", "template", name, *ctx.meta["words"]]
-        text = script.render(name, described, places=_places(template_dir), made_by=made_by, explain=explain)
+        here = () if described.no_environment else environment.lines(os.environ, sys.argv[0])
+        text = script.render(
+            name, described, places=_places(template_dir), made_by=made_by, environment=here, explain=explain
+        )
         click.echo(os.fsencode(text), nl=False)  # as bytes: an argument need not be UTF-8
 
     scheduler = SCHEDULERS[name]

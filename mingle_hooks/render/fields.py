@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 _LONGEST_TEXT = 4096  # PATH_MAX; names and options are shorter
 _MOST_ENTRIES = 1024  # more modules, variables or set-up lines than anybody has
 _MOST_PER_NODE = 4096  # GPUs or CPUs of one node, by a wide margin
+_MOST_TASKS = MOST_NODES * _MOST_PER_NODE
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,254}", re.ASCII)
 # Names that bash keeps for itself, so that a value given to them does not arrive; and those that the scripts set.
 _BASHS = re.compile(
@@ -90,12 +91,21 @@ def count(value: object, *, least: int = 1, most: int = _MOST_PER_NODE) -> int:
     return number
 
 
-def gpus(value: object) -> Gpus:
+def gpus(value: object, *, most: int = _MOST_PER_NODE) -> Gpus:
     """Read [TYPE:]COUNT."""
     kind, _, number = str(value).rpartition(":")
     if not re.fullmatch(r"([A-Za-z0-9_][A-Za-z0-9_.-]{0,63})?", kind):
         raise UsageError("[TYPE:]COUNT", repr(value), "4 or a100:4")
-    return Gpus(count(number), kind)
+    return Gpus(count(number, most=most), kind)
+
+
+def gres(value: object) -> Gpus:
+    """Read gpu[:TYPE][:COUNT], which is the one generic resource that a script knows of."""
+    kind, *rest = str(value).removeprefix("gres/").removeprefix("gres:").split(":")
+    number = rest.pop() if rest and rest[-1].isdecimal() else "1"
+    if kind != "gpu" or "" in rest or "," in str(value):
+        raise UsageError("gpu[:TYPE][:COUNT]", repr(value), "gpu:4; other resources by --directive '--gres=…'")
+    return gpus(":".join([*rest, number]))
 
 
 def flag(value: object) -> bool:
@@ -141,13 +151,17 @@ def variable(value: object) -> tuple[str, str]:
 
 
 class Field(NamedTuple):
-    """One field. `kind` tells how it is given: once, each (A+B: one for each group of nodes), many, or flag."""
+    """One field. `kind` tells how it is given: once, each (A+B: one for each group of nodes), many, or flag.
+
+    `short` is sbatch's letter for it, "" for none.
+    """
 
     name: str
     read: Callable[[Any], Any]
     kind: str
     metavar: str
     help: str
+    short: str = ""
 
     @property
     def option(self) -> str:
@@ -166,31 +180,35 @@ _ADDRESS = partial(matching, pattern=re.compile(r"[^\s,;\x00]{1,255}(,[^\s,;\x00
 _FRAMEWORK = partial(matching, pattern=re.compile(r"[a-z][a-z-]{0,30}(,[a-z][a-z-]{0,30})*"), like="jax,ucx")
 
 TABLE = (
-    Field("job-name", text, "once", "NAME", "the job's name; by default the script's"),
-    Field("nodes", _NODES, "each", "N", "how many nodes; 1+2 makes groups of different nodes"),
+    Field("job-name", text, "once", "NAME", "the job's name; by default the script's", "-J"),
+    Field("nodes", _NODES, "each", "N", "how many nodes; 1+2 makes groups of different nodes", "-N"),
     Field("gpus-per-node", gpus, "each", "[TYPE:]N", "GPUs on each node; 8+4 for two groups"),
     Field("ntasks-per-node", count, "each", "N", "training processes on each node; by default one for each GPU"),
-    Field("cpus-per-task", count, "each", "N", "CPUs for each of them"),
+    Field("ntasks", partial(count, most=_MOST_TASKS), "once", "N", "training processes on all nodes together", "-n"),
+    Field("gpus", partial(gpus, most=_MOST_TASKS), "once", "[TYPE:]N", "GPUs on all nodes together", "-G"),
+    Field("gres", gres, "each", "gpu[:TYPE]:N", "GPUs on each node, in Slurm's words"),
+    Field("cpus-per-task", count, "each", "N", "CPUs for each training process", "-c"),
     Field("mem", quantities.mebibytes, "each", "SIZE", "memory on each node: 64G, 65536 (MiB)"),
-    Field("constraint", text, "each", "FEATURE", "what the nodes must have; for PBS NAME=VALUE"),
-    Field("time", quantities.seconds, "once", "TIME", "the time limit: 90 (minutes), 5:00, 4:00:00, 1-12, 1h30m"),
-    Field("partition", text, "once", "NAME", "the partition or queue"),
-    Field("account", text, "once", "NAME", "who pays"),
-    Field("qos", text, "once", "NAME", "the quality of service"),
+    Field("constraint", text, "each", "FEATURE", "what the nodes must have; for PBS NAME=VALUE", "-C"),
+    Field("time", quantities.seconds, "once", "TIME", "the time limit: 90 (minutes), 5:00, 4:00:00, 1-12, 1h30m", "-t"),
+    Field("partition", text, "once", "NAME", "the partition or queue", "-p"),
+    Field("account", text, "once", "NAME", "who pays", "-A"),
+    Field("qos", text, "once", "NAME", "the quality of service", "-q"),
     Field("reservation", text, "once", "NAME", "a reservation to run in"),
     Field("exclusive", flag, "flag", "", "share the nodes with no other job"),
-    Field("output", text, "once", "PATH", "where the output goes"),
-    Field("error", text, "once", "PATH", "where the error output goes; by default to the output"),
+    Field("output", text, "once", "PATH", "where the output goes", "-o"),
+    Field("error", text, "once", "PATH", "where the error output goes; by default to the output", "-e"),
     Field("mail-user", _ADDRESS, "once", "ADDRESS", "who gets mail"),
     Field("mail-type", mail, "once", "EVENT,…", "when: BEGIN, END, FAIL, ALL"),
-    Field("array", _ARRAY_TEXT, "once", "RANGE", "an array of jobs: 0-9, 0-9:2, 0-99%4"),
-    Field("dependency", text, "once", "LIST", "what must be over first: afterok:123"),
+    Field("array", _ARRAY_TEXT, "once", "RANGE", "an array of jobs: 0-9, 0-9:2, 0-99%4", "-a"),
+    Field("dependency", text, "once", "LIST", "what must be over first: afterok:123", "-d"),
     Field("signal", signal, "once", "SIGNAL@S", "the warning before the time limit; USR1@120 by default"),
     Field("requeue", flag, "flag", "", "start again after the warning, to go on from the checkpoint"),
-    Field("chdir", directory, "once", "PATH", "the working directory; by default where the job is submitted"),
+    Field("chdir", directory, "once", "PATH", "the working directory; by default where the job is submitted", "-D"),
     Field("module", text, "many", "NAME", "a module to load"),
     Field("env", variable, "many", "NAME=VALUE", "a variable to export"),
     Field("setup", line, "many", "COMMAND", "a line of shell that prepares each node, such as activating a venv"),
+    Field("no-environment", flag, "flag", "", "leave out the environment that is active here, and this mingle"),
     Field("container", text, "once", "IMAGE", "a container: image.sif or docker://… (Apptainer), x.sqsh (pyxis)"),
     Field("bind", text, "many", "SRC[:DST]", "a path to have in the container"),
     Field("launcher", text, "once", "NAME", "what starts the processes: see mingle template list"),

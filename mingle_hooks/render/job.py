@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from mingle_hooks.errors import UsageError
+from mingle_hooks.render import command as training
+from mingle_hooks.render import totals
 from mingle_hooks.render.fields import FIELDS, MOST_ENTRIES, TABLE, Field, Gpus, Signal
-from mingle_hooks.render.launchers import Launcher, launcher
 from mingle_hooks.render.quoting import NOT_CARRIED
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+
+    from mingle_hooks.render.launchers import Launcher
 
 _LARGEST_SPEC_BYTES = 1 << 20  # a description is a screenful
 _MOST_GROUPS = 128  # Slurm's own bound on the components of a job (MAX_HET_JOB_COMPS)
@@ -35,14 +39,17 @@ class Group:
 
 @dataclass(frozen=True)
 class Job:
-    """What a user says of a job. None or empty: not said, and left to the scheduler."""
+    """What a user says of a job. None or empty: not said, and left to the scheduler.
+
+    `starter` are the user's own words for the launcher, as in `torchrun train.py`; `command` is what it starts.
+    """
 
     command: tuple[str, ...]
     launcher: Launcher
     groups: tuple[Group, ...]
     job_name: str
-    ntasks_given: bool
     signal: Signal
+    starter: tuple[str, ...] = ()
     time: int | None = None  # seconds
     partition: str | None = None
     account: str | None = None
@@ -60,6 +67,7 @@ class Job:
     module: tuple[str, ...] = ()
     env: tuple[tuple[str, str], ...] = ()
     setup: tuple[str, ...] = ()
+    no_environment: bool = False
     container: str | None = None
     bind: tuple[str, ...] = ()
     max_restarts: int = 3
@@ -110,21 +118,38 @@ def describe(
     return _job(given, _command(words), sources, default_launcher)
 
 
-def _job(given: dict[str, Any], command: tuple[str, ...], sources: dict[str, str], default_launcher: str) -> Job:
+def _job(given: dict[str, Any], words: tuple[str, ...], sources: dict[str, str], default_launcher: str) -> Job:
     each = {name: given.pop(name) for name, its in FIELDS.items() if its.kind == "each" and name in given}
+    whole = {name: its.pop(name) for name in totals.SAME for its in (given, each) if name in its}
+    each = totals.by_node(each, whole)
+    command = training.read(words, given.pop("launcher", None), default_launcher)
     groups = _groups(each)
+    if command.starter and command.launcher.starts == "node":
+        groups = tuple(_started_once(group) for group in groups)
+    training.check_nodes(command, sum(group.nodes for group in groups))
     frameworks = tuple(name for names in given.pop("for", ()) for name in names.split(","))
     return Job(
-        command=command,
-        launcher=launcher(given.pop("launcher", default_launcher)),
+        command=command.program,
+        launcher=command.launcher,
+        starter=command.starter,
         groups=groups,
-        ntasks_given="ntasks-per-node" in each,
         job_name=given.pop("job-name", None) or _name(command),
         signal=_warning(given.pop("signal", None), given.get("time")),
-        frameworks=frameworks,
-        sources=sources,
+        frameworks=(*command.frameworks, *frameworks),
+        sources=totals.sources(sources),
         **{FIELDS[name].attribute: value for name, value in given.items()},
     )
+
+
+def _started_once(group: Group) -> Group:
+    """Return the group with a process for each GPU where the user, who typed the launcher, counts that as one task."""
+    if group.ntasks != 1 or not group.gpus or group.gpus.number == 1:
+        return group
+    share, rest = divmod(group.cpus or 0, group.gpus.number)
+    if rest:
+        works = f"--cpus-per-task {(share + 1) * group.gpus.number}"
+        raise UsageError(f"--cpus-per-task that {group.gpus.number} GPUs share evenly", str(group.cpus), works)
+    return dataclasses.replace(group, ntasks=group.gpus.number, cpus=share or None)
 
 
 def _warning(given: tuple[str, int | None] | None, limit_s: int | None) -> Signal:
@@ -172,9 +197,13 @@ def _command(words: tuple[object, ...]) -> tuple[str, ...]:
     return texts
 
 
-def _name(command: tuple[str, ...]) -> str:
+def _name(command: training.Command) -> str:
     """Return a name that every scheduler takes: letters, digits, - and _, at most 15 of them (classic PBS)."""
-    first = command[1] if command[0] == "-m" else command[0]
+    words = command.program
+    scripts = (word for word in words if word.endswith(".py"))
+    modules = (words[at + 1] for at in range(len(words) - 1) if words[at] == "-m")
+    programs = (word for word in (words[0], *command.starter[-1:]) if not word.startswith("-"))
+    first = next((name for names in (scripts, modules, programs) for name in names), "job")
     base = first.rsplit("/", 1)[-1].removesuffix(".py")
     kept = "".join(c if c.isascii() and (c.isalnum() or c in "-_") else "_" for c in base)[:15]
     return kept if kept[:1].isalpha() else f"job{kept}"[:15]

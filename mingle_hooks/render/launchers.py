@@ -20,19 +20,36 @@ class Launcher(NamedTuple):
     help: str
     no_python: tuple[str, ...] = ()  # the options by which it takes a program that is no Python script, as it is
     module: str = "-m"  # the option by which it takes a module's name
+    starter: tuple[str, ...] = ()  # the words that start it, where the user has typed none
 
 
 # The names of frameworks are those of `mingle env --for`.
 TABLE = (
-    Launcher("torchrun", "node", ("torchrun",), "torchrun, static: a failed process ends the job", ("--no-python",)),
+    Launcher(
+        "torchrun",
+        "node",
+        ("torchrun",),
+        "torchrun, static: a failed process ends the job",
+        ("--no-python",),
+        starter=("torchrun",),
+    ),
     Launcher(
         "torchrun-elastic",
         "node",
         ("torchrun-elastic",),
         "torchrun, c10d: restarts up to --max-restarts times",
         ("--no-python",),
+        starter=("torchrun",),
     ),
-    Launcher("accelerate", "node", ("accelerate",), "accelerate launch", ("--no_python",), "--module"),
+    Launcher(
+        "accelerate",
+        "node",
+        ("accelerate",),
+        "accelerate launch",
+        ("--no_python",),
+        "--module",
+        ("accelerate", "launch"),
+    ),
     Launcher(
         "deepspeed",
         "node",
@@ -40,6 +57,7 @@ TABLE = (
         "deepspeed with a hostfile, without ssh",
         ("--no_local_rank", "--no_python"),  # it would put --local_rank=N before the program's own arguments
         "--module",
+        ("deepspeed",),
     ),
     Launcher("mpirun", "job", (), "Open MPI's mpirun, one process per slot"),
     Launcher("ray", "node", ("ray",), "a Ray head on the first node, workers on the others; the command is the driver"),

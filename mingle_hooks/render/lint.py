@@ -3,22 +3,33 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from mingle_hooks.errors import UsageError
+from mingle_hooks.render.lines import Line, parted
+from mingle_hooks.render.mistakes import ANYWHERE, ON_SEVERAL_NODES, Pattern
+from mingle_hooks.render.tasks import Asked, asked, launches_inside, wrong_steps
 
-_LARGEST_BYTES = 1 << 20  # sbatch's own limit is 4 MiB; real scripts are a page
-_LAUNCHER = re.compile(r"\b(torchrun|torch\.distributed\.(?:run|launch)|accelerate\s+launch)\b")
-# What starts something on the other nodes.
-_SPREADS = re.compile(r"\b(srun|pbs_tmrsh|pbsdsh|mpirun|mpiexec|blaunch|qrsh|ssh|pdsh|clush|parallel)\b")
-_NODES = re.compile(r"(?:--nodes[= ]|-N\s*)(\d+)|-l\s+nodes=(\d+)")
-_CHUNKS = re.compile(r"select=(\S+)")
-_TASKS = re.compile(r"--ntasks-per-node[= ](\d+)")
-_ALL_TASKS = re.compile(r"(?:--ntasks[= ]|-n\s*)(\d+)")
-_RANK_OF_BATCH = re.compile(
-    r"(?:\b(?:NODE_|GROUP_)?RANK=|--(?:node|machine)[_-]rank[=\s]\s*)[\"']?\$\{?(SLURM_(?:NODEID|PROCID)|PBS_NODENUM)\b"
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+LARGEST_BYTES = 1 << 20  # sbatch's own limit is 4 MiB; real scripts are a page
+_TRAINS = re.compile(r"\b(?:torchrun|torch\.distributed\.(?:run|launch)|accelerate\s{1,8}launch|mingle\s{1,8}exec)\b")
+_ASKS = re.compile(r"\bmingle\s{1,8}env\b(?![^\n]{0,160}--no-wait)")
+# The same as the command of a line, and not as a word in it.
+_COMMAND = re.compile(
+    r"\s*(?:(?:exec|time|nohup|env)\s{1,8}|[A-Za-z_]\w{0,254}=[^\s\"'$(]{0,255}\s{1,8}){0,16}"
+    r"(?:[\w.-]{0,255}/){0,32}(?:torchrun|accelerate\s{1,8}launch|mingle\s{1,8}exec"
+    r"|python[\d.]{0,8}\s{1,8}-m\s{1,8}torch\.distributed\.(?:run|launch))\b"
 )
+# What starts something on the other nodes.
+_SPREADS = re.compile(r"\b(?:srun|pbs_tmrsh|pbsdsh|mpirun|mpiexec|blaunch|qrsh|ssh|pdsh|clush|parallel)\b")
+_ITSELF = re.compile(r"\$\{?(?:0|BASH_SOURCE)\b")
+_RANK_OF_BATCH = re.compile(
+    r"(?:\b(?:NODE_|GROUP_)?RANK=|--(?:node|machine)[_-]rank[=\s]\s{0,64})[\"']?\$\{?(SLURM_(?:NODEID|PROCID)|PBS_NODENUM)\b"
+)
+_ALONE = "without srun: it runs on the first node only"
+_SPREAD = "srun in front of it, on Slurm; pbs_tmrsh for each host, on PBS; or mingle template"
 
 
 class Finding(NamedTuple):
@@ -29,147 +40,81 @@ class Finding(NamedTuple):
     mend: str
 
 
-class Pattern(NamedTuple):
-    """A mistake that one line shows by itself."""
-
-    looks: re.Pattern[str]
-    mistake: str
-    mend: str
-
-
-PATTERNS = (
-    Pattern(
-        re.compile(
-            r"\bMASTER_PORT=[\"']?(?:\d|\$\{\w+:?[-=]\d|\$\(\(\s*\d+\s*\)\))"
-            r"|--(?:master|main_process)[_-]port[=\s]\s*\d|--rdzv[_-]endpoint[=\s]\s*\S{1,253}:\d+\b"
-        ),
-        "a fixed MASTER_PORT: two jobs on one node meet on it",
-        'v=$(mingle env) || exit; eval "$v" on every node, and "$MASTER_PORT"',
-    ),
-    Pattern(
-        re.compile(r"\bhostname\s+(?:-\w*[iI]\w*|--ip-address|--all-ip-addresses)\b"),
-        "hostname -i: the name may resolve to 127.0.1.1 or to a slow network",
-        'the address that mingle env finds, "$MASTER_ADDR"',
-    ),
-    Pattern(
-        re.compile(r"\|\|\s*(?:echo\s+|export\s+)?(?:\w+=)?[\"']?(?:localhost|127\.0\.0\.1)"),
-        "|| echo localhost: when the command fails, every node is a world of its own and the job hangs",
-        "|| exit",
-    ),
-    Pattern(
-        re.compile(r"\b(?:GLOO|TP)_SOCKET_IFNAME=[\"']?\^"),
-        "^ in GLOO_SOCKET_IFNAME: exclusion is NCCL's syntax only, and Gloo fails on it",
-        "one interface's name, or mingle env --for nccl,gloo",
-    ),
-    Pattern(
-        re.compile(r"\beval\s+(?:\\?[\"'])?\\?\$\(mingle env"),
-        'eval "$(mingle env)": a crash before any output goes unseen',
-        'v=$(mingle env) || exit; eval "$v"',
-    ),
-)
-
-
-@dataclass(frozen=True)
-class Line:
-    """A logical line: what backslashes join, a line feed for each, without comments; and its first line's number."""
-
-    number: int
-    text: str
-
-    def at(self, match: re.Match[str]) -> int:
-        """Return the number of the line in which a match begins."""
-        return self.number + self.text.count("\n", 0, match.start())
-
-
 def read(path: str) -> str:
     """Return a script's text. Raises UsageError."""
     try:
         with open(path, "rb") as file:
-            data = file.read(_LARGEST_BYTES + 1)
+            data = file.read(LARGEST_BYTES + 1)
     except OSError as wrong:
         raise UsageError(
             "a readable script", f"{path}: {wrong.strerror}", "the path of an sbatch or PBS script"
         ) from None
-    if len(data) > _LARGEST_BYTES:
-        raise UsageError(f"a script of at most {_LARGEST_BYTES} bytes", path, "the script itself")
+    if len(data) > LARGEST_BYTES:
+        raise UsageError(f"a script of at most {LARGEST_BYTES} bytes", path, "the script itself")
     return data.decode(errors="replace")
 
 
 def lint(text: str) -> list[Finding]:
-    """Return the mistakes in a script's text, by line."""
-    directives, lines = _parted(text)
-    found = [
-        Finding(line.at(match), its.mistake, its.mend)
-        for line in lines
-        for its in PATTERNS
-        if (match := its.looks.search(line.text))
-    ]
-    if _nodes(directives) > 1:
-        found += _on_several_nodes(directives, lines)
+    """Return the mistakes in a script's text, by line, in a time that grows as the text does."""
+    directives, lines = parted(text)
+    job = asked(directives)
+    patterns = (*ANYWHERE, *(ON_SEVERAL_NODES if job.nodes > 1 else ()))
+    found = {its for line in lines for its in _of_patterns(line, patterns)}
+    if job.nodes > 1:
+        found |= {*_alone(lines), *_of_batch(lines), *_steps(job, lines)}
     return sorted(found)
 
 
-def _parted(text: str) -> tuple[list[Line], list[Line]]:
-    """Return the directives and the lines of shell."""
-    directives, lines, number = [], [], 0
-    for joined in re.findall(r"(?:[^\n]*\\\n)*[^\n]*\n?", text):
-        line = Line(number + 1, re.sub(r"[^\S\n]#[^\S\n][^\n]*", "", joined.replace("\\\n", "\n")).strip())
-        number += joined.count("\n")
-        if re.match(r"#(SBATCH|PBS|BSUB|\$)\s", line.text):
-            directives.append(line)
-        elif line.text and not line.text.startswith("#"):
-            lines.append(line)
-    return directives, lines
+def _of_patterns(line: Line, patterns: Iterable[Pattern]) -> Iterator[Finding]:
+    """Say what each pattern finds; where two overlap, the first."""
+    taken: set[int] = set()
+    for its in patterns:
+        for number, match in _placed(line, its.looks):
+            place = range(match.start(), match.end())
+            if taken.isdisjoint(place):
+                yield Finding(number, its.mistake, its.mend)
+            taken.update(place)
 
 
-def _on_several_nodes(directives: list[Line], lines: list[Line]) -> list[Finding]:
-    found = []
+def _placed(line: Line, pattern: re.Pattern[str], text: str | None = None) -> Iterator[tuple[int, re.Match[str]]]:
+    """Return each match with the number of the line in the file where it begins."""
+    number, counted = line.number, 0
+    for match in pattern.finditer(line.text if text is None else text):
+        number += line.text.count("\n", counted, match.start())
+        counted = match.start()
+        yield number, match
+
+
+def _alone(lines: list[Line]) -> Iterator[Finding]:
+    """Say where a launcher is started by the batch script, on its own node."""
     # What is asked in $(…) is no training.
-    body = re.sub(r"\$\([^()]*\)|`[^`]*`", "", "\n".join(line.text for line in lines))
+    spreading = [line for line in lines if _SPREADS.search(re.sub(r"\$\([^()]*\)|`[^`]*`", "", line.text))]
+    if spreading:
+        starts_itself = any(_ITSELF.search(line.text) for line in spreading)
+        for line in () if starts_itself else lines:
+            if not line.is_inside and (match := _COMMAND.match(line.text)):
+                yield Finding(line.number + line.text.count("\n", 0, match.end()), f"a launcher {_ALONE}", _SPREAD)
+        return
+    training = [(line, match) for line in lines if (match := _TRAINS.search(line.text))]
+    what = "a launcher" if training else "mingle env"
+    for line, match in training or [(line, match) for line in lines if (match := _ASKS.search(line.text))]:
+        yield Finding(line.number + line.text.count("\n", 0, match.start()), f"{what} {_ALONE}", _SPREAD)
+
+
+def _of_batch(lines: list[Line]) -> Iterator[Finding]:
+    """Say what the batch script expands, where it was meant for every node."""
     for line in lines:
-        if (match := _LAUNCHER.search(line.text)) and not _SPREADS.search(body):
-            mend = "srun in front of it, on Slurm; pbs_tmrsh for each host, on PBS; or mingle template"
-            found.append(Finding(line.at(match), "a launcher without srun: it runs on the first node only", mend))
-        if match := _RANK_OF_BATCH.search(_expanded_here(line.text)):
+        for number, match in _placed(line, _RANK_OF_BATCH, line.here):
             mistake = f"${match[1]} taken in the batch script, where it is the first node's"
-            mend = "single quotes, as in srun bash -c '…', or mingle env on every node"
-            found.append(Finding(line.at(match), mistake, mend))
-    return found + _tasks(directives, lines)
+            yield Finding(number, mistake, "single quotes, as in srun bash -c '…', or mingle env on every node")
+        if line.early and _SPREADS.search(line.text):
+            mistake = "$(mingle …) within double quotes: the batch script runs it, before any node does"
+            mend = "single quotes: srun bash -c 'eval \"$(mingle env)\"; …', or srun mingle exec"
+            yield Finding(line.number + line.text.count("\n", 0, line.early[0]), mistake, mend)
 
 
-def _expanded_here(line: str) -> str:
-    """Return a line with blanks for what single quotes keep for a shell on the node."""
-    return re.sub(r"'[^']*'", lambda quoted: re.sub(r"[^\n]", " ", quoted[0]), line)
-
-
-def _tasks(directives: list[Line], lines: list[Line]) -> list[Finding]:
-    """Say where Slurm would start a launcher several times on a node, as it starts the node's processes itself."""
-    nodes = _nodes(directives)
+def _steps(job: Asked, lines: list[Line]) -> Iterator[Finding]:
+    is_inside = launches_inside(lines)
     for line in lines:
-        launcher = _LAUNCHER.search(line.text)
-        if launcher is None or "srun" not in line.text[: launcher.start()]:
-            continue
-        # srun's own options win over the job's.
-        own = line.text[: launcher.start()].rpartition("srun")[2]
-        places = [line] if _TASKS.search(own) or _ALL_TASKS.search(own) else directives
-        for place in places:
-            text = own if place is line else place.text
-            if _count(_TASKS, text, 1) > 1 or _count(_ALL_TASKS, text, nodes) != nodes:
-                mistake = "more than one task for each node, with a launcher that starts the others"
-                return [Finding(place.number, mistake, "--ntasks-per-node=1, and the launcher's own --nproc-per-node")]
-    return []
-
-
-def _nodes(directives: list[Line]) -> int:
-    for line in directives:
-        if match := _CHUNKS.search(line.text):
-            counts = [re.match(r"\d*", chunk) for chunk in match[1].split("+")]
-            return sum(int(count[0][:9] or 1) for count in counts if count)
-        if _NODES.search(line.text):
-            return _count(_NODES, line.text, 1)
-    return 1
-
-
-def _count(pattern: re.Pattern[str], text: str, otherwise: int) -> int:
-    match = pattern.search(text)
-    return int(next(group for group in match.groups() if group)[:9]) if match else otherwise
+        for at, place, mistake, mend in wrong_steps(job, line, is_inside=is_inside):
+            yield Finding(place or line.number + line.text.count("\n", 0, at), mistake, mend)

@@ -25,12 +25,19 @@ NETWORKS = ("nccl", "gloo")
 
 
 def render(
-    name: str, job: Job, *, places: tuple[str, ...] = (), made_by: Iterable[str] = (), explain: bool = False
+    name: str,
+    job: Job,
+    *,
+    places: tuple[str, ...] = (),
+    made_by: Iterable[str] = (),
+    environment: Iterable[str] = (),
+    explain: bool = False,
 ) -> str:
     """Return the whole script for a scheduler, "slurm" or another of its table.
 
-    `places` is the search path, `made_by` the command line that the first line repeats. The same arguments
-    always give the same text. Raises UsageError for what the scheduler cannot carry, or for a template.
+    `places` is the search path, `made_by` the command line that the first line repeats, `environment` the lines of
+    shell that make the environment what it is here. The same arguments always give the same text. Raises UsageError
+    for what the scheduler cannot carry, or for a template.
     """
     its = scheduler(name)
     found = directives(its, job)
@@ -48,7 +55,9 @@ def render(
             env_options=_env_options(its, job),
             srun_options=_srun_options(job),
             container=_container(its, job),
-            program=program(job.command, job.launcher),
+            starter=job.starter or job.launcher.starter,
+            program=job.command if job.starter else program(job.command, job.launcher),
+            environment=tuple(environment),
         )
     except jinja2.TemplateError as wrong:
         raise _template_error(wrong) from wrong

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
 
 from mingle_hooks.render.job import describe
 from mingle_hooks.render.launchers import LAUNCHERS
-from mingle_hooks.render.lint import lint
+from mingle_hooks.render.lint import LARGEST_BYTES, lint
 from mingle_hooks.render.schedulers import TABLE as SCHEDULERS
 from mingle_hooks.render.script import render
 
 HERE = Path(__file__).resolve()
 SCRIPTS = [*sorted(HERE.parent.glob("golden/*.sh")), *sorted(HERE.parents[2].glob("examples/*/*.sh"))]
+FREE_PORT = """PORT=$(python3 -c 'import socket; s = socket.socket(); s.bind(("", 0)); print(s.getsockname()[1])')"""
 HEAD = "#!/bin/bash\n#SBATCH --nodes=2\n#SBATCH --ntasks-per-node=1\n"
 
 
@@ -34,10 +36,6 @@ HEAD = "#!/bin/bash\n#SBATCH --nodes=2\n#SBATCH --ntasks-per-node=1\n"
         (HEAD + 'srun torchrun --node_rank "$SLURM_NODEID" x.py', 4, "first node's"),
         (HEAD + 'srun bash -c "torchrun --node_rank $SLURM_PROCID x.py"', 4, "first node's"),
         (HEAD + "export GLOO_SOCKET_IFNAME=^lo,docker0", 4, "exclusion"),
-        (HEAD + 'eval "$(mingle env)"', 4, "unseen"),
-        (HEAD + 'export A=1; eval "$(mingle env)"', 4, "unseen"),
-        (HEAD + "srun bash -c 'eval \"$(mingle env)\"; python train.py'", 4, "unseen"),
-        (HEAD + 'srun bash -c "eval \\"\\$(mingle env)\\"; python train.py"', 4, "unseen"),
         (HEAD + "MASTER_PORT=${MASTER_PORT:-29500}", 4, "fixed MASTER_PORT"),
         (HEAD + 'export MASTER_PORT="$((29500))"', 4, "fixed MASTER_PORT"),
         (HEAD + "srun torchrun \\\n  --nnodes=2 \\\n  --rdzv_endpoint=$H:29400 \\\n  x.py", 6, "fixed MASTER_PORT"),
@@ -48,7 +46,47 @@ HEAD = "#!/bin/bash\n#SBATCH --nodes=2\n#SBATCH --ntasks-per-node=1\n"
         ("#PBS -l select=1:ncpus=4+1:ncpus=8\ntorchrun x.py", 2, "without srun"),
         ("#PBS -l nodes=2:ppn=8\npbsdsh torchrun --node_rank $PBS_NODENUM x.py", 2, "first node's"),
         (HEAD + "export RANK=${SLURM_PROCID}", 4, "first node's"),
-        (HEAD + "srun --ntasks-per-node=8 torchrun x.py", 4, "more than one task"),
+        (HEAD + "srun --ntasks-per-node=8 torchrun x.py", 4, "which starts the 2 of #SBATCH"),
+        (HEAD + "srun --ntasks-per-node=4 python x.py", 4, "--ntasks-per-node=4 of srun"),
+        ("#SBATCH -N 2 -n 8\nsrun --ntasks-per-node=1 torchrun x.py", 2, "which starts the 8 of #SBATCH"),
+        ("#SBATCH --ntasks=8 -N 2\nsrun torchrun x.py", 1, "more than one task"),
+        ("#SBATCH -N2-4\nsrun --ntasks-per-node=8 torchrun x.py", 2, "more than one task"),
+        (HEAD + "srun -n 16 mingle exec torchrun x.py", 4, "more than one task"),
+        (HEAD + "srun hostname\nsrun --ntasks=16 torchrun x.py", 5, "more than one task"),
+        ('#SBATCH -N2 -n8\nnode() {\n  torchrun x.py\n}\nsrun bash -c "$(declare -f node); node"', 1, "more than one"),
+        (HEAD + "mingle exec torchrun x.py", 4, "launcher without srun"),
+        (HEAD + "mingle exec python x.py", 4, "launcher without srun"),
+        (HEAD + 'eval "$(mingle env)"\npython x.py', 4, "mingle env without srun"),
+        (HEAD + 'eval "$(mingle env || echo exit 1)"\ntorchrun x.py', 5, "launcher without srun"),
+        (HEAD + "srun nvidia-smi\nOMP_NUM_THREADS=4 torchrun x.py", 5, "launcher without srun"),
+        (HEAD + "srun -N2 hostname\nexec mingle exec torchrun x.py", 5, "launcher without srun"),
+        (HEAD + "srun -n2 true\npython3 -m torch.distributed.run \\\n  x.py", 5, "launcher without srun"),
+        ("#SBATCH -n 8 --ntasks-per-node 4\ntorchrun x.py", 2, "launcher without srun"),
+        ("#PBS -l select=2\nmingle exec torchrun x.py", 2, "launcher without srun"),
+        (HEAD + "export MASTER_ADDR=$(hostname)", 4, "own name as MASTER_ADDR"),
+        (HEAD + 'export MASTER_ADDR="`hostname -s`"', 4, "own name as MASTER_ADDR"),
+        (HEAD + "MASTER_ADDR=localhost", 4, "own name as MASTER_ADDR"),
+        (HEAD + "MASTER_ADDR=${MASTER_ADDR:-127.0.0.1}", 4, "own name as MASTER_ADDR"),
+        (HEAD + "MASTER_ADDR=$HOSTNAME", 4, "own name as MASTER_ADDR"),
+        (HEAD + "srun torchrun --master_addr=$(uname -n) x.py", 4, "own name as MASTER_ADDR"),
+        (HEAD + "srun torchrun --rdzv_endpoint localhost x.py", 4, "own name as MASTER_ADDR"),
+        (HEAD + "srun accelerate launch --main_process_ip $HOSTNAME x.py", 4, "own name as MASTER_ADDR"),
+        (HEAD + "export MASTER_PORT=$((RANDOM % 1000 + 20000))", 4, "random MASTER_PORT"),
+        (HEAD + "MASTER_PORT=$((20000 + RANDOM % 1000))", 4, "random MASTER_PORT"),
+        (HEAD + "MASTER_PORT=$RANDOM", 4, "random MASTER_PORT"),
+        (HEAD + "export MASTER_PORT=$(shuf -i 20000-30000 -n 1)", 4, "random MASTER_PORT"),
+        (HEAD + "PORT=$(comm -23 <(seq 1 9) <(ss -tan) | shuf | head -n 1)", 4, "random MASTER_PORT"),
+        (HEAD + FREE_PORT, 4, "random MASTER_PORT"),
+        (HEAD + "srun torchrun --master_port $RANDOM x.py", 4, "random MASTER_PORT"),
+        (HEAD + "srun torchrun --standalone x.py", 4, "trains alone"),
+        (HEAD + 'srun bash -c "eval $(mingle env); python x.py"', 4, "within double quotes"),
+        (HEAD + 'srun bash -c "eval \\"$(mingle env)\\"; torchrun x.py"', 4, "within double quotes"),
+        (HEAD + 'srun bash -lc "\n  eval \\"$(mingle env)\\"\n  torchrun x.py"', 5, "within double quotes"),
+        (HEAD + 'srun sh -c "`mingle env`; torchrun x.py"', 4, "within double quotes"),
+        (HEAD + "cat >x.sh <<EOF\nMASTER_PORT=29500\nEOF\nsrun bash x.sh", 5, "fixed MASTER_PORT"),
+        (HEAD + "srun bash -c '\n  export MASTER_PORT=29500\n  torchrun x.py\n'", 5, "fixed MASTER_PORT"),
+        (HEAD + "srun bash -c $'it\\'s'; MASTER_ADDR=localhost", 4, "own name as MASTER_ADDR"),
+        (HEAD + "echo it's\nMASTER_ADDR=localhost", 5, "own name as MASTER_ADDR"),
         ("#SBATCH --nodes=2\nsrun -N 2 -n 16 accelerate launch x.py", 2, "more than one task"),
     ],
 )
@@ -69,7 +107,22 @@ def test_a_mistake_is_found_on_its_line(script: str, line: int, mistake: str) ->
         "export MASTER_PORT=$((10000 + SLURM_JOB_ID % 20000))",
         "echo ready # MASTER_PORT=29500",
         "srun -N2 -n2 torchrun x.py",
-        'v=$(mingle env) || exit; eval "$v"',
+        'v=$(mingle env) || exit; eval "$v"; srun torchrun x.py',
+        'eval "$(mingle env --id $JOB || echo exit 1)"; srun torchrun x.py',
+        "srun bash -c 'eval \"$(mingle env)\"; torchrun x.py'",
+        'srun bash -c "eval \\"\\$(mingle env)\\"; torchrun x.py"',
+        'srun bash -c "$(declare -f node); node"\nnode() {\n  torchrun x.py\n}',
+        "node() {\n  torchrun x.py\n}\nexport -f node\nsrun bash -c node",
+        "cat >x.sh <<'EOF'\ntorchrun x.py\nEOF\nsrun bash x.sh",
+        'LAUNCHER="torchrun --nnodes=2"\nsrun $LAUNCHER x.py',
+        'if [ -n "$SLURM_PROCID" ]; then\ntorchrun x.py\nexit\nfi\nsrun bash "$0"',
+        "srun mingle exec torchrun x.py",
+        "srun \\\n  mingle exec \\\n  torchrun x.py",
+        "srun --ntasks=2 --ntasks-per-node=1 torchrun x.py",
+        "MASTER_ADDR=$(scontrol show hostnames | head -1)",
+        "seed=$RANDOM; export MASTER_PORT=$((10000 + SLURM_JOB_ID % 20000))",
+        "echo $((1 << 4)); srun torchrun x.py",
+        'eval "$(mingle env --no-wait)"; echo $MASTER_ADDR',
         'srun bash -c "torchrun --node_rank \\$SLURM_NODEID x.py"',
     ],
 )
@@ -78,10 +131,53 @@ def test_what_is_right_is_left_alone(line: str) -> None:
     assert lint(HEAD + line) == []
 
 
-@pytest.mark.parametrize("word", ["x", "--rdzv_endpoint=", "||", "hostname -", "$(", "'", "eval", "MASTER_PORT=${"])
-def test_a_line_of_the_largest_size_is_read_to_its_end(word: str) -> None:
-    """A line of 1 MiB without blanks, which holds what mistakes begin with, has none."""
-    assert lint(HEAD + word * ((1 << 20) // len(word))) == []
+# What a pattern, or a reader of quotes, begins with: each might look again at all that follows.
+WORDS = (
+    *("x", "--rdzv_endpoint=", "--rdzv_endpoint a", "||", "|| echo ", "hostname -", "hostname  ", "MASTER_PORT=${"),
+    *("MASTER_ADDR=$(hostname ", "MASTER_ADDR=${a:-", "PORT=", "PORT=$(", "torchrun --s", "torchrun ", "mingle env "),
+    *("$(", "$((", "((", "(", ")", "'", "$'", "$'\\'", '"', '\\"', "`", "\\", "\\\n", ' -c "', '"$(mingle ', "$('"),
+    *("eval", "srun ", "srun -n ", "srun -x y ", "srun torchrun ", "#", " #", "a #", "<<", "<<A ", "<<A\n", "\n", " "),
+    *(
+        "torchrun\n",
+        "srun torchrun\n",
+        "srun\n",
+        "mingle exec\n",
+        "mingle env\n",
+        "f() {\n",
+        "}\n",
+        "A=b ",
+        "env ",
+        "a/",
+    ),
+    *("#SBATCH -n1\n", "#SBATCH -n1\nsrun torchrun\n", "MASTER_PORT=1\n", "MASTER_PORT=1 ", "'\n", '"\n', "1+"),
+)
+
+
+@pytest.mark.parametrize("word", WORDS)
+@pytest.mark.parametrize("head", [HEAD, HEAD + "srun hostname\n", HEAD + '"'], ids=["", "srun", "quote"])
+def test_the_work_grows_as_the_script_does(head: str, word: str) -> None:
+    """A script made of what mistakes begin with is read in some calls for each character."""
+    size = 1 << 14
+    calls = 0
+
+    def count(*_: object) -> None:
+        nonlocal calls
+        calls += 1
+
+    text = head + word * (size // len(word))
+    sys.setprofile(count)
+    try:
+        found = lint(text)
+    finally:
+        sys.setprofile(None)
+    assert calls <= 100 * size
+    assert len(found) <= size
+
+
+@pytest.mark.parametrize("word", WORDS)
+def test_a_large_script_is_read_to_its_end(word: str) -> None:
+    """A pattern that looks again at the rest of the text, for each word of it, would not come to the end."""
+    lint(HEAD + word * (LARGEST_BYTES // 4 // len(word)))
 
 
 def test_one_node_needs_no_srun() -> None:

@@ -22,6 +22,7 @@ from mingle_hooks.render.job import describe
 from mingle_hooks.render.launchers import LAUNCHERS
 from mingle_hooks.render.schedulers import TABLE as SCHEDULERS
 from mingle_hooks.render.script import render
+from mingle_hooks.render.totals import SAME
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -42,15 +43,17 @@ DIFFERENT = (
 )
 # So much of everything that every job could start.
 ROOMY = (
-    "NodeName=node[1-3] CPUs=256 RealMemory=65536 Gres=gpu:big:2,gpu:small:2 "
+    "NodeName=node[1-6] CPUs=256 RealMemory=65536 Gres=gpu:big:3,gpu:small:3 "
     "Features=fast,ib,rack1,rack2 State=UNKNOWN\n"
     "PartitionName=other Nodes=ALL"
 )
 ROOMY_GRES = (
     "Name=gpu Type=big File=/dev/zero\n"
     "Name=gpu Type=big File=/dev/full\n"
+    "Name=gpu Type=big File=/dev/tty\n"
     "Name=gpu Type=small File=/dev/null\n"
     "Name=gpu Type=small File=/dev/random\n"
+    "Name=gpu Type=small File=/dev/urandom\n"
 )
 # Every option, with values of each kind that it takes; None: not given.
 VALUES: dict[str, list[Any]] = {
@@ -59,6 +62,10 @@ VALUES: dict[str, list[Any]] = {
     "nodes": [None, "1", "2", "1+2"],
     "gpus-per-node": [None, "1", "small:1", "big:2+small:1"],
     "ntasks-per-node": [None, "1", "2", "1+2"],
+    # Mostly none, as two that say the same of a node differently are refused.
+    "ntasks": [None, None, None, None, "2", "6"],
+    "gpus": [None, None, None, None, "6", "small:2"],
+    "gres": [None, None, None, None, "gpu:2", "gpu:small"],
     "cpus-per-task": [None, "1", "2"],
     "mem": [None, "500", "1G", "1.5G", "2G+1G"],
     "constraint": [None, "fast", "fast&ib", "[rack1|rack2]", "fast+ib"],
@@ -80,13 +87,14 @@ VALUES: dict[str, list[Any]] = {
     "module": [None, ["gcc", "cuda/12.4"]],
     "env": [None, ["GREETING=it's $HOME", "N=1"]],
     "setup": [None, [". venv/bin/activate", "ulimit -n 4096"]],
+    "no-environment": [None, True],
     "container": [None, "image.sif", "docker://ubuntu", "x.sqsh", "nvcr.io#nvidia/pytorch"],
     "bind": [None, ["/a b", "/c:/d:ro"]],
     "max-restarts": [None, "0"],
     "for": [None, ["jax,ucx"]],
     "directive": [None, ["--nice=100"]],
 }
-SEED, SCRIPTS = 4, 500  # so many that every two values of two options meet in one: see below
+SEED, SCRIPTS = 4, 600  # so many that every two values of two options meet in one: see below
 
 
 def drawn(scheduler: str) -> list[tuple[dict[str, Any], str]]:
@@ -102,7 +110,9 @@ def drawn(scheduler: str) -> list[tuple[dict[str, Any], str]]:
             named = [name for name in VALUES if re.search(rf"--{name}\b(?!-)", str(text)) and options[name]]
             # "One group of nodes" is said of --nodes, whichever option has two values.
             grouped = [name for name, value in options.items() if "+" in str(value)]
-            options[(named or grouped)[0]] = None
+            # And what a total says of one node, of that.
+            made_of = [total for total, each in SAME.items() if f"--{each}" in str(text) and options[total]]
+            options[(named or made_of or grouped)[0]] = None
         made.append((options, text))
     return made
 
@@ -181,7 +191,7 @@ def test_sbatch_takes_the_sample(hosts: Callable[..., Hosts], tmp_path: Path) ->
     loop = (
         'cd "$1"; for f in *.sh; do sbatch --test-only "$f" >$f.out 2>&1; grep -q "to start at" $f.out || echo $f; done'
     )
-    with WithGpus(hosts(3), ROOMY, ROOMY_GRES) as slurm:
+    with WithGpus(hosts(6), ROOMY, ROOMY_GRES) as slurm:
         made = ["scontrol", "create", "reservation", "reservationname=ours", "users=alice", "nodes=ALL"]
         slurm.controller.run([*made, "starttime=now", "duration=infinite"], check=True)
         assert slurm.submit("sleep 1", "--hold", user="alice", cwd="/home/alice") == "1"  # which some depend on

@@ -28,7 +28,8 @@ def mingle(*words: str, cwd: Path | None = None, **environ: str) -> subprocess.C
 @pytest.mark.parametrize("scheduler", ["sbatch", "slurm", "pbs", "torque", "lsf", "sge"])
 def test_it_prints_the_script_and_nothing_else(scheduler: str) -> None:
     """The script alone is on stdout, the same as the library makes, and stderr is empty."""
-    words = ["--nodes", "3", "--launcher", "torchrun", "--time", "5:00", "--", "train.py", "--lr", "1e-3"]
+    options = ["--nodes", "3", "--launcher", "torchrun", "--time", "5:00", "--no-environment"]
+    words = [*options, "--", "train.py", "--lr", "1e-3"]
     done = mingle(scheduler, *words)
     job = describe({"nodes": "3", "launcher": "torchrun", "time": "5:00"}, words[-3:])
     assert (done.returncode, done.stderr) == (0, "")
@@ -38,6 +39,18 @@ def test_it_prints_the_script_and_nothing_else(scheduler: str) -> None:
 def test_a_word_that_is_not_utf_8_arrives() -> None:
     """Bytes of the command line that no locale knows are written as bash's own escapes."""
     assert "train.py $'\\377'\n" in mingle("pbs", "--", "train.py", "\udcff").stdout
+
+
+def test_options_are_sbatchs_own_letters() -> None:
+    """What sbatch users type is the same as the long options."""
+    short = ["-J", "x", "-N2", "-n", "16", "-c", "2", "-C", "ib", "-t", "30", "-p", "gpu", "-A", "me", "-q", "high"]
+    short += ["-o", "o", "-e", "e", "-a", "0-3", "-d", "singleton", "-D", "/x", "-G", "16"]
+    long = ["--job-name", "x", "--nodes=2", "--ntasks", "16", "--cpus-per-task", "2", "--constraint", "ib"]
+    long += ["--time", "30", "--partition", "gpu", "--account", "me", "--qos", "high", "--output", "o", "--error", "e"]
+    long += ["--array", "0-3", "--dependency", "singleton", "--chdir", "/x", "--gpus", "16"]
+    scripts = [mingle("sbatch", *words, "--", "train.py").stdout.splitlines() for words in (short, long)]
+    assert scripts[0][2:] == scripts[1][2:]
+    assert "#SBATCH --gpus-per-node=8" in scripts[0]
 
 
 def test_queue_is_another_name_for_partition() -> None:
@@ -83,7 +96,7 @@ def test_list_show_and_eject(tmp_path: Path) -> None:
     """What there is can be listed, read, and copied to the user's own directory, where it then counts."""
     listed = mingle("list")
     assert "  torchrun-elastic   torchrun, c10d" in listed.stdout
-    assert mingle("show", "launchers/torchrun").stdout.startswith("{{ container }}torchrun ")
+    assert mingle("show", "launchers/torchrun").stdout.startswith("{{ container }}{{ starter | cmd }} ")
     made = mingle("eject", "launchers/torchrun", HOME=str(tmp_path)).stdout.strip()
     assert made == f"{tmp_path}/.config/mingle/templates/launchers/torchrun.sh.j2"
     with open(made, "a") as file:

@@ -37,7 +37,7 @@ MAIL = {"BEGIN": "b", "END": "e", "FAIL": "a", "ALL": "abe", "NONE": "n"}
 def directives(job: Job) -> tuple[Directive, ...]:
     """Return the directives: one chunk for each node, on hosts of their own."""
     if job.qos:
-        raise refused("qos", job.qos, "nothing, as PBS has none", "leaving --qos out")
+        raise refused("qos", job.qos, "nothing, as PBS has none", "leaving --qos out; a queue is --partition")
     if job.partition and job.reservation:
         can = "the only queue: a reservation is one, and so is --partition"
         raise refused("reservation", job.reservation, can, "leaving --partition out")

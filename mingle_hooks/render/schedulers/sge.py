@@ -37,7 +37,7 @@ def directives(job: Job) -> tuple[Directive, ...]:
     if len(job.groups) > 1:
         raise refused_groups(job)
     if job.qos:
-        raise refused("qos", job.qos, "nothing, as Grid Engine has none", "leaving --qos out")
+        raise refused("qos", job.qos, "nothing, as Grid Engine has none", "leaving --qos out; a queue is --partition")
     return (*_asked(job), *_whole(job))
 
 

@@ -21,8 +21,7 @@ node() {
   trap '' USR1 # the warning: launchers ignore it, a training script that handles it still gets it
   trap : TERM # the training gets it too, and this shell waits until it has saved
   prepare
-  mingle_env=$(mingle env --for deepspeed,nccl,gloo --slots 4) || exit
-  eval "$mingle_env"
+  eval "$(mingle env --for deepspeed,nccl,gloo --slots 4 || echo exit 1)"
   deepspeed --hostfile "$MINGLE_HOSTFILE" --no_ssh --node_rank "$NODE_RANK" \
     --master_addr "$MASTER_ADDR" --master_port "$MASTER_PORT" train.py --lr 1e-3
   mingle_status=$?

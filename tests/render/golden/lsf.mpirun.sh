@@ -21,8 +21,7 @@ task() {
   trap '' USR1 # the warning: launchers ignore it, a training script that handles it still gets it
   trap : TERM # the training gets it too, and this shell waits until it has saved
   prepare
-  mingle_env=$(mingle env --scope task --for nccl,gloo) || exit
-  eval "$mingle_env"
+  eval "$(mingle env --scope task --for nccl,gloo || echo exit 1)"
   python3 train.py --lr 1e-3
   mingle_status=$?
   echo "$(uname -n): rank $RANK of $WORLD_SIZE, rank 0 at $MASTER_ADDR port $MASTER_PORT: status $mingle_status after $SECONDS s" >&2

@@ -24,8 +24,7 @@ node() {
   trap '' USR1 # the warning: launchers ignore it, a training script that handles it still gets it
   trap : TERM # the training gets it too, and this shell waits until it has saved
   prepare
-  mingle_env=$(mingle env --for nccl,gloo --slots 4) || exit
-  eval "$mingle_env"
+  eval "$(mingle env --for nccl,gloo --slots 4 || echo exit 1)"
   # A process for each slot. The first that fails has the others stopped, and its status is the node's.
   exec 3>&1
   mingle_failed=0

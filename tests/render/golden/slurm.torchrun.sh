@@ -23,8 +23,7 @@ node() {
   trap '' USR1 # the warning: launchers ignore it, a training script that handles it still gets it
   mingle_stopped=0
   trap 'mingle_stopped=1' TERM # the training gets it too, and this shell waits until it has saved
-  mingle_env=$(mingle env --for torchrun,nccl,gloo --slots 4) || exit
-  eval "$mingle_env"
+  eval "$(mingle env --for torchrun,nccl,gloo --slots 4 || echo exit 1)"
   torchrun train.py --lr 1e-3
   mingle_status=$?
   echo "$(uname -n): node $NODE_RANK of $NNODES, $LOCAL_WORLD_SIZE of $WORLD_SIZE processes, rank 0 at $MASTER_ADDR port $MASTER_PORT: status $mingle_status after $SECONDS s" >&2

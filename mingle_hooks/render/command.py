@@ -1,0 +1,225 @@
+"""A training command as it was typed: what of it starts the processes, and what is started.
+
+A command may be a launcher itself, such as `torchrun train.py`; the script then starts it as it was typed. `srun` and
+`mingle exec` in front are what the script does by itself.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import TYPE_CHECKING, NamedTuple
+
+from mingle_hooks import launchers
+from mingle_hooks.errors import UsageError
+from mingle_hooks.render.fields import FIELDS
+from mingle_hooks.render.launchers import LAUNCHERS, Launcher, launcher
+from mingle_hooks.render.quoting import words as quoted
+from mingle_hooks.values import holds
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+Words = tuple[str, ...]
+
+# Name of a recognised launcher -> the launchers of scripts that start it as it was typed, the usual one first.
+_STARTED_BY = {
+    "torchrun": ("torchrun", "torchrun-elastic"),
+    "accelerate": ("accelerate",),
+    "deepspeed": ("deepspeed",),
+    "mpirun": ("mpirun",),
+}
+# Those that reach or wait for the other nodes in a way that no job script needs -> what a script has for them.
+_INSTEAD = {"ray": "ray", "horovodrun": "mpirun"}
+_FRAMEWORKS = ("torchrun", "accelerate", "deepspeed", "ray")
+_C10D = {"c10d", "--rdzv-backend=c10d", "--rdzv_backend=c10d"}
+# What launchers call the number of nodes, a node's rank and rank 0's address.
+_NODES = re.compile(r"--(?:nnodes|num[_-](?:machines|nodes))")
+_RANK = re.compile(r"--(?:node|machine)[_-]rank")
+_ADDRESS = re.compile(r"--(?:master[_-]addr|rdzv[_-]endpoint|main_process_ip)")
+_LOOPBACK = ("localhost", "127.", "::1", "[::1]")
+_WRAPPED_MOST = 4096  # words of a command that are searched for a launcher
+
+
+class Command(NamedTuple):
+    """What a script starts: `starter` are the user's own words for the launcher, none where the script has its own."""
+
+    launcher: Launcher
+    starter: Words
+    program: Words
+    frameworks: Words = ()  # what the command reads besides what its launcher tells
+
+
+def read(typed: Words, given: str | None, default: str) -> Command:
+    """Return the command of these words; `given` is --launcher, `default` what holds without it.
+
+    Raises UsageError for a launcher in a place where it would train alone, with the line that works.
+    """
+    words, has_srun = _without_prefixes(typed)
+    found = launchers.recognise(_named(words))
+    asked = launcher(given) if given else None
+    if asked and has_srun and asked.starts == "job":
+        raise UsageError("one launcher", f"--launcher {given} and srun", f"leaving --launcher out, or {_line(words)}")
+    if found:
+        return _as_typed(words, found, asked)
+    inside = _inside(words)
+    if inside and asked is None:
+        works = f"--launcher plain {_line(words)}, which starts the line once on every node as it is"
+        raise UsageError("a launcher in front", f"{inside.name} within {quoted(words)}", works)
+    frameworks = _frameworks(inside) if inside and asked and asked.name == "plain" else ()
+    return Command(asked or launcher("process" if has_srun else default), (), words, frameworks)
+
+
+def check_nodes(command: Command, nodes: int) -> None:
+    """Raise UsageError where the launcher's own options would leave the world of a job with so many nodes."""
+    for word, following in _options(command.program) if command.starter and nodes > 1 else ():
+        name, equals, value = word.partition("=")
+        value = value if equals else following
+        of_one = (
+            name == "--standalone"
+            or bool(_RANK.fullmatch(name))
+            or (_NODES.fullmatch(name) and not holds(value, nodes))
+            or (_ADDRESS.fullmatch(name) and value.startswith(_LOOPBACK))
+        )
+        if of_one:
+            seen = f"{word if equals or name == '--standalone' else f'{name} {value}'}, as for a node by itself"
+            raise UsageError(f"a launcher for {nodes} nodes", seen, f"without {name}, which the script tells")
+
+
+def _without_prefixes(typed: Words) -> tuple[Words, bool]:
+    """Return the words behind `srun` and `mingle exec`, and whether there was an srun."""
+    words, has_srun = typed, False
+    while words:
+        names = [os.path.basename(word) for word in words[:2]]
+        length = 1 if names[0] == "srun" else 2 if names == ["mingle", "exec"] else 0
+        if not length:
+            return words, has_srun
+        has_srun = has_srun or length == 1
+        rest = words[length:]
+        words = rest[1:] if rest[:1] == ("--",) else rest
+        if words is rest and rest and rest[0].startswith("-"):
+            raise _options_refused(" ".join(names[:length]), rest)
+    raise UsageError("a training command", quoted(typed), f"{quoted([*typed, 'train.py'])}")
+
+
+def _options_refused(prefix: str, words: Words) -> UsageError:
+    """Return the error for options of what the script starts by itself, with the line that works where it is known."""
+    options, rest = _ours(words)
+    if prefix == "srun" and rest and not rest[0].startswith("-"):
+        works = f"{quoted(options)} {_line(('srun', *rest))}"
+    else:
+        works = "the command alone behind --, and options of `mingle template` for what they ask"
+    return UsageError(f"{prefix} without options of its own", quoted((prefix, *words)), works)
+
+
+def _ours(words: Words) -> tuple[Words, Words]:
+    """Return the options in front that are fields of a job too, with their values, and the rest."""
+    place = 0
+    while place < len(words):
+        long, equals, _ = words[place].partition("=")
+        field = next(
+            (its for its in FIELDS.values() if long == its.option or (its.short and its.short == long[:2])), None
+        )
+        if field is None:
+            break
+        alone = bool(equals) or field.kind == "flag" or long not in (field.option, field.short)
+        place += 1 if alone else 2
+    return words[:place], words[place:]
+
+
+def _named(words: Words) -> Words:
+    """Return the words from the program's name on: behind `env NAME=VALUE`, and without Python's own options."""
+    if words[0] == "-m":
+        return ("python3", *words)
+    words = words[_assignments(words) :] or words
+    if not os.path.basename(words[0]).startswith("python"):
+        return words
+    at = 1
+    while at < len(words) and words[at].startswith("-") and words[at] not in ("-m", "-c"):
+        at += 2 if words[at] in ("-W", "-X") else 1
+    behind = words[at:]
+    return (words[0], *behind) if behind[:1] == ("-m",) else behind or words
+
+
+def _assignments(words: Words) -> int:
+    """Return how many words `env NAME=VALUE…` in front are."""
+    if os.path.basename(words[0]) != "env":
+        return 0
+    return next((place for place in range(1, len(words)) if "=" not in words[place] or words[place][0] == "-"), 0)
+
+
+def _as_typed(words: Words, found: launchers.Launcher, asked: Launcher | None) -> Command:
+    starter, rest = _parted(words, found)
+    if not rest:
+        raise UsageError("a training command", quoted(words), f"-- {quoted([*words, 'train.py'])}")
+    if asked and asked.name == "plain" and found.starts == "node":
+        return Command(asked, (), words, _frameworks(found))
+    if found.name in _INSTEAD:
+        what = "train.py" if found.name == "ray" else quoted(_program(rest) or ("train.py",))
+        works = f"--launcher {_INSTEAD[found.name]} -- {what}"
+        raise UsageError("the command that is to be trained with", quoted(words), works)
+    fitting = _STARTED_BY[found.name]
+    if asked and asked.name not in fitting:
+        works = f"leaving --launcher out, or {_line(_program(rest) or rest)}"
+        raise UsageError(f"a --launcher that starts {found.name}", f"--launcher {asked.name}", works)
+    if found.name == "mpirun":
+        return _of_mpirun(rest)
+    elastic = found.name == "torchrun" and any(word in _C10D for pair in _options(rest) for word in pair)
+    return Command(asked or LAUNCHERS[fitting[elastic]], starter, rest)
+
+
+def _of_mpirun(rest: Words) -> Command:
+    """Return the command that mpirun starts; its options are MPI's own, and the script has what it needs."""
+    if rest[0].startswith("-"):
+        number, program = rest[1:2], rest[2:]
+        works = "--launcher mpirun and the program behind --, with --ntasks for the number of processes"
+        if rest[0] in ("-n", "-np", "--n", "--np") and program and not program[0].startswith("-"):
+            works = f"-n {quoted(number)} --launcher mpirun {_line(program)}"
+        raise UsageError("mpirun without options of its own", quoted(("mpirun", *rest)), works)
+    nested = launchers.recognise(_named(rest)) or _inside(rest)
+    if nested:
+        raise UsageError("one launcher", f"mpirun and {nested.name}", _line(rest))
+    return Command(LAUNCHERS["mpirun"], (), rest)
+
+
+def _parted(words: Words, found: launchers.Launcher) -> tuple[Words, Words]:
+    """Return the words that are the launcher's name, and the rest."""
+    ends = (
+        end
+        for end in range(_assignments(words) + 1, len(words) + 1)
+        if launchers.recognise(_named(words[:end])) == found
+    )
+    end = next(ends, len(words))
+    return (("python3",) if words[0] == "-m" else ()) + words[:end], words[end:]
+
+
+def _options(rest: Words) -> Iterator[tuple[str, str]]:
+    """Return each word before the program, with the one that follows it."""
+    for place, word in enumerate(rest):
+        if word.endswith(".py") or word in ("-m", "--module"):
+            return
+        yield word, rest[place + 1] if place + 1 < len(rest) else ""
+
+
+def _program(rest: Words) -> Words:
+    """Return the program within a launcher's words, from the script or the -m on; none where it is not known."""
+    if not rest[0].startswith("-"):
+        return rest
+    return next((rest[at:] for at, word in enumerate(rest) if word.endswith(".py") or word == "-m"), ())
+
+
+def _inside(words: Words) -> launchers.Launcher | None:
+    """Return a launcher that another program starts: numactl, a shell, a profiler. A script's arguments are its own."""
+    if words[0] == "-m" or words[0].endswith(".py") or os.path.basename(words[0]).startswith("python"):
+        return None
+    parts = [part.strip("\"';()&|") for word in words[1:_WRAPPED_MOST] for part in word.split()][:_WRAPPED_MOST]
+    found = (launchers.recognise(parts[at : at + 3]) for at in range(len(parts)))
+    return next((its for its in found if its and its.name in _FRAMEWORKS), None)
+
+
+def _frameworks(found: launchers.Launcher) -> Words:
+    return (found.name,) if found.name in _FRAMEWORKS else ()
+
+
+def _line(words: Words) -> str:
+    return f"-- {quoted(words)}"
