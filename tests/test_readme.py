@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -84,17 +84,18 @@ def test_the_lines_of_the_table_train(slurm: SlurmCluster, tmp_path: Path, nodes
     assert trained(done.stdout) == (3 if nodes == "-N3" else 4)
 
 
-def test_the_pbs_script_trains_on_four_nodes(hosts: Callable[..., Hosts], tmp_path: Path) -> None:
-    """The script as it stands, under a stand-in for PBS that behaves as a real one was recorded to."""
+def test_the_line_for_pbs_trains_on_four_nodes(any_pbs: Callable[..., Any], tmp_path: Path) -> None:
+    """What `mingle template` prints is given to qsub: of the stand-in, and of a real PBS where there is one."""
     needs_torch()
-    from cluster.pbs import PbsStandIn  # noqa: PLC0415 - after the skip
-
     shutil.copy(TRAIN, tmp_path)
-    script = block("bash", "#PBS").replace("\ncd ", f"\nPATH={BIN}:$PATH\ncd ", 1)
-    with PbsStandIn(hosts(4), tmp_path, 4) as pbs:
-        job = pbs.submit(script, cwd=str(tmp_path))
-        assert pbs.wait(job) == 0, pbs.output(job)
-        assert trained(pbs.output(job)) == 4
+    line = block("bash", "| qsub").replace("| qsub", "")
+    made = subprocess.run(
+        ["bash", "-c", line], env={"PATH": f"{BIN}:/usr/bin:/bin"}, capture_output=True, text=True, check=True
+    )
+    pbs = any_pbs(4)
+    job = pbs.submit(made.stdout, cwd=str(tmp_path))
+    assert pbs.wait(job, 120) == 0, pbs.output(job)
+    assert trained(pbs.output(job)) == 4
 
 
 def test_four_machines_without_a_scheduler_train(hosts: Callable[..., Hosts], tmp_path: Path) -> None:
