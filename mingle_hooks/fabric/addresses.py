@@ -40,7 +40,15 @@ def listed() -> list[Listed]:
     On Linux by netlink(7), in one millisecond: ifaddr, which knows other systems too, takes 20, and on rank 0 the
     whole job waits for them.
     """
-    return list(_by_netlink() if sys.platform == "linux" else _by_ifaddr())
+    return list(_by_netlink()) if sys.platform == "linux" else snapshot()
+
+
+def snapshot() -> list[Listed]:
+    """Return every address as ifaddr finds them, in one call of getifaddrs(3). Raises OSError.
+
+    Nobody is asked twice, so an interface that vanishes meanwhile is there whole or not at all.
+    """
+    return list(_by_ifaddr())
 
 
 def _by_netlink() -> Iterator[Listed]:
@@ -94,8 +102,10 @@ def _by_ifaddr() -> Iterator[Listed]:
     import ifaddr  # noqa: PLC0415 - see listed()
 
     for adapter in ifaddr.get_adapters():
+        if adapter.index is None:  # it has gone since
+            continue
         for ip in adapter.ips:
             address = ip.ip if isinstance(ip.ip, str) else ip.ip[0]
             # getifaddrs(3) gives an IPv4 address with a label as an interface "eth0:label".
             name = adapter.name.partition(":")[0]
-            yield Listed(name, adapter.index or 0, address.partition("%")[0], ip.network_prefix)
+            yield Listed(name, adapter.index, address.partition("%")[0], ip.network_prefix)

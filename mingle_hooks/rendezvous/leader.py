@@ -186,7 +186,10 @@ class Leader:
             seen += f", of which {len(self._ready) + 1} confirmed"
         if knocks := self.knocks.list():
             seen += f", and refused for another key: {', '.join(knocks)}"
-        self.fail(Failure("missing", (str(nodes or "all"), str(after_s), seen, self.roster.missing())))
+        kind = "missing"
+        if self._loop.shortage is not None:
+            kind, seen = "files", f"{seen}; on {self.me.host} {self._loop.shortage}"
+        self.fail(Failure(kind, (str(nodes or "all"), str(after_s), seen, self.roster.missing())))
 
     def met_rival(self, host: str) -> None:
         """Another member leads by right as well."""
@@ -390,6 +393,7 @@ class Leader:
             except BlockingIOError:
                 return
             except OSError as error:  # else the caller's own trouble, which accept(2) hands on
+                self._loop.missed(error)
                 if error.errno in _SHORT and self._strangers:
                     next(iter(self._strangers)).leave()
                 return
