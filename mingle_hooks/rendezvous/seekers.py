@@ -63,8 +63,9 @@ class Seekers:
         return "; ".join([*(f"{name}: {way.tried()}" for name, way in self._ways.items()), *self.faults()])
 
     def faults(self) -> list[str]:
-        """Tell, for a message, which ways could not be used, and why."""
-        return [f"no {name}: {why}" for name, why in self._reasons.items()]
+        """Tell, for a message, which ways, or parts of them, could not be used, and why."""
+        lost = [f"no {name}: {why}" for name, why in self._reasons.items()]
+        return lost + [f"{name}: {fault}" for name, way in self._ways.items() for fault in way.faults]
 
     def close(self) -> None:
         """Close every way."""

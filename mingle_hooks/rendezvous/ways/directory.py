@@ -45,6 +45,7 @@ class DirectoryWay:
         self._context, self._directory = context, directory
         self._prefix = context.attempt.tag.hex() + "-"
         self._has_told = False
+        self.faults: list[str] = []
         self._own: str | None = None
         self._delay = FIRST_DELAY_S
         self._timer: Timer | None = None

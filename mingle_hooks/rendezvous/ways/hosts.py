@@ -43,7 +43,7 @@ class HostsWay:
         self._lookups: dict[str, Lookup] = {}  # one each: a name whose server does not answer holds up no other
         self._next_lookup = 0.0
         self._wanted = False
-        self._fault = ""
+        self.faults: list[str] = []
 
     def search(self, wanted: bool) -> None:  # noqa: FBT001
         """Begin, or stop, trying."""
@@ -63,9 +63,7 @@ class HostsWay:
         """Name the hosts and ports."""
         unknown = [host for host in self._hosts if self._addresses.get(host) == []]
         what = f"{', '.join(self._hosts[:3])} ports {', '.join(map(str, self._ports))}"
-        why = [f"name not known: {', '.join(unknown[:3])}"] if unknown else []
-        why += [f"not looked up: {self._fault}"] if self._fault else []
-        return what + (f" ({'; '.join(why)})" if why else "")
+        return what + (f" (name not known: {', '.join(unknown[:3])})" if unknown else "")
 
     def close(self) -> None:
         """Stop; a look-up that hangs is left to end by itself, with the process."""
@@ -93,7 +91,7 @@ class HostsWay:
             self._lookups[host] = Lookup(self._context.loop, host, self._looked_up)
         except (OSError, NetworkError) as error:  # no descriptor or no thread for it: the next round may have one
             self._context.loop.missed(error)
-            self._fault = reason(error)
+            self.faults = [f"names not looked up: {reason(error)}"]
 
     def _looked_up(self, host: str, addresses: list[str]) -> None:
         """Take the addresses that a look-up gave, and try them at once."""

@@ -139,8 +139,7 @@ class MulticastWay:
 
     def tried(self) -> str:
         """Name groups and interfaces."""
-        where = ", ".join(link.label for link in self.links) + f" port {self._port}"
-        return where + (f" ({'; '.join(self.faults)})" if self.faults else "")
+        return ", ".join(link.label for link in self.links) + f" port {self._port}"
 
     def close(self) -> None:
         """Leave the groups."""
