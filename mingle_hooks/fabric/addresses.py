@@ -7,6 +7,7 @@ import socket
 import struct
 import sys
 
+from mingle_hooks.errors import NetworkError, no_descriptor, reason
 from mingle_hooks.typed import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -35,12 +36,17 @@ class Listed(NamedTuple):
 
 
 def listed() -> list[Listed]:
-    """Return every address of this network namespace, in the kernel's order. Raises OSError.
+    """Return every address of this network namespace, in the kernel's order. Raises NetworkError.
 
     On Linux by netlink(7), in one millisecond: ifaddr, which knows other systems too, takes 20, and on rank 0 the
     whole job waits for them.
     """
-    return list(_by_netlink()) if sys.platform == "linux" else snapshot()
+    try:
+        return list(_by_netlink()) if sys.platform == "linux" else snapshot()
+    except OSError as error:  # a container may forbid netlink sockets
+        raise no_descriptor(error) or NetworkError(
+            "the kernel's list of this host's addresses", reason(error), "`ip -br address` here, and what forbids it"
+        ) from None
 
 
 def snapshot() -> list[Listed]:

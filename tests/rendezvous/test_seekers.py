@@ -133,3 +133,21 @@ def test_the_last_way_that_fails_is_an_error(tmp_path: Path) -> None:
         with pytest.raises(NetworkError, match="no directory"):
             search.seekers.seek()
         search.seekers.close()
+
+
+def test_a_directory_that_cannot_be_read_for_a_while_is_a_reason_until_it_can(tmp_path: Path) -> None:
+    """A file server that is away comes back, and the way with it."""
+    place = tmp_path / "shared"
+    place.mkdir()
+    search = Search(directory=place)
+    with search.loop:
+        search.seekers.open(["directory"])
+        place.rmdir()
+        search.seekers.seek()
+        gone = search.seekers.tried()
+        place.mkdir()
+        search.seekers.seek()
+        back = search.seekers.tried()
+        search.seekers.close()
+    assert gone == f"directory: {place}; directory: No such file or directory: {place}"
+    assert back == f"directory: {place}"
