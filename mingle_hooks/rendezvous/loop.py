@@ -62,8 +62,11 @@ class Loop:
         self._selector.modify(sock, events, call)
 
     def unwatch(self, sock: socket.socket) -> None:
-        """Stop watching sock."""
-        self._selector.unregister(sock)
+        """Stop watching sock; harmless where it is not watched now."""
+        try:
+            self._selector.unregister(sock)
+        except KeyError:
+            return
 
     def missed(self, error: Exception) -> None:
         """Take note where something could not be opened for want of a descriptor."""

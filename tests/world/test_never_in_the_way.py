@@ -118,3 +118,20 @@ mingle env "$@" & sleep 1; ip link del tap0; wait $!"""
     done = hosts(1)[0].run(["bash", "-c", script, "bash", *options, *role], env=KEYED)
     assert done.returncode == 69, done
     assert "multicast: tap0: " in done.stderr.splitlines()[-1], done.stderr
+
+
+def test_a_leader_that_runs_out_of_descriptors_tells_everybody_that_it_did(hosts: Callable[..., Hosts]) -> None:
+    """Those that are in hear it from rank 0."""
+    count = 24
+    one, other = hosts(2)
+    limited = ["bash", "-c", 'ulimit -n "$1"; shift; exec "$@"', "bash", "28"]
+    options = ("--id", "job", "--nodes", str(count), "--timeout", "6", "--master", "node1:23456", "--rank")
+
+    def argv(number: int) -> list[str]:
+        return [*([] if number else limited), "mingle", "env", *options, str(number)]
+
+    done = members([one, *[other] * (count - 1)], argv, timeout=60)
+    assert {its.returncode for its in done} == {69}, [its.stderr for its in done]
+    told = [its.stderr for its in done if "all 28 file descriptors that `ulimit -n` allows are in use" in its.stderr]
+    assert len(told) > count // 2, [its.stderr for its in done]
+    assert all("firewall" not in text and "a higher `ulimit -n` on rank 0's host" in text for text in told)
