@@ -30,8 +30,12 @@ class Lookup:
         self._loop, self._host, self._on_result = loop, host, on_result
         self._mine, theirs = socket.socketpair()
         self._result: dict[str, list[str]] = {}
-        _start(host, self._result, self._mine, theirs)
         loop.watch(self._mine, READ, self._ready)
+        try:
+            _start(host, self._result, theirs)
+        except NetworkError:
+            self.close()
+            raise
 
     def close(self) -> None:
         """Forget the answer."""
@@ -52,7 +56,7 @@ def resolve(host: str, timeout_s: float) -> list[str]:
     result: dict[str, list[str]] = {}
     mine, theirs = socket.socketpair()
     with mine:
-        _start(host, result, mine, theirs)
+        _start(host, result, theirs)
         mine.settimeout(timeout_s)
         try:
             mine.recv(1)
@@ -61,12 +65,11 @@ def resolve(host: str, timeout_s: float) -> list[str]:
         return result.get(host, [])
 
 
-def _start(host: str, result: dict[str, list[str]], mine: socket.socket, theirs: socket.socket) -> None:
+def _start(host: str, result: dict[str, list[str]], done: socket.socket) -> None:
     try:
-        _thread.start_new_thread(_resolve, (host, result, theirs))
+        _thread.start_new_thread(_resolve, (host, result, done))
     except RuntimeError as error:
-        mine.close()
-        theirs.close()
+        done.close()
         raise NetworkError(f"a thread that looks up {host}", str(error), "a higher `ulimit -u`") from None
 
 
