@@ -6,8 +6,8 @@
     ├── UsageError                    64  an option, or an id, N or rank, cannot be used
     ├── FactsError                    65  the scheduler's variables, node file or host list make no sense
     ├── MissingError                  69  the deadline came and somebody was still missing
-    ├── NetworkError                  71  no interface, no network that all members share, no free port
-    ├── PlaceError                    73  a directory or file cannot be written
+    ├── NetworkError                  71  no interface, shared network, free port, way to the others or descriptor
+    ├── PlaceError                    73  a directory, a file or the output cannot be written
     ├── ConflictError                 76  two members contradict each other: ranks, sizes, leaders, values
     ├── SecretError                   77  a key cannot be read, is not private, is missing or is not the leader's
     └── SettingsError                 78  a settings file or MINGLE_* variable cannot be used
@@ -17,8 +17,15 @@ The numbers are those of sysexits.h where it has one that fits.
 
 from __future__ import annotations
 
+import errno
+import os
+
 # A message is one line for a person, so no part of it may be longer than this many characters.
 LONGEST_PART = 400
+# Where several reasons share a message, each may be this long.
+LONGEST_REASON = 150
+# What helps where descriptors are short.
+MORE_FILES = "a higher `ulimit -n`"
 
 
 def printable(text: object, longest: int = LONGEST_PART) -> str:
@@ -58,13 +65,13 @@ class MissingError(MingleError):
 
 
 class NetworkError(MingleError):
-    """There is no interface, no network that all members share, or no free port."""
+    """There is no interface, no network that all members share, no free port, no way or no descriptor."""
 
     exit_code = 71
 
 
 class PlaceError(MingleError):
-    """A directory or file cannot be written."""
+    """A directory, a file or the output cannot be written."""
 
     exit_code = 73
 
@@ -105,3 +112,39 @@ _BY_EXIT_CODE: dict[int, type[MingleError]] = {
 def by_exit_code(code: int) -> type[MingleError]:
     """Return the class whose exit code this is; MingleError itself for any other number."""
     return _BY_EXIT_CODE.get(code, MingleError)
+
+
+def reason(error: Exception) -> str:
+    """Return in a few words why something could not be done, for the middle of a message."""
+    if isinstance(error, MingleError):
+        return printable(f"expected {error.expected}, saw {error.seen}", LONGEST_REASON)
+    if (used_up := shortage(error)) is not None:
+        return used_up
+    if isinstance(error, OSError) and error.strerror:
+        return printable(error.strerror + (f": {error.filename}" if error.filename else ""), LONGEST_REASON)
+    kind = "" if isinstance(error, ImportError) else f"{type(error).__name__}: "
+    return printable(f"{kind}{error}", LONGEST_REASON)
+
+
+def shortage(error: Exception) -> str | None:
+    """Return which limit of open files was met; None where it was none.
+
+    Asks nothing that needs a descriptor. What loads a shared library hides the number in its text.
+    """
+    if _tells(error, errno.EMFILE):
+        return f"all {os.sysconf('SC_OPEN_MAX')} file descriptors that `ulimit -n` allows are in use"
+    if _tells(error, errno.ENFILE):
+        return "all file descriptors of this host are in use (sysctl fs.file-max)"
+    return None
+
+
+def _tells(error: Exception, number: int) -> bool:
+    if isinstance(error, OSError):
+        return error.errno == number
+    return isinstance(error, ImportError) and os.strerror(number) in str(error)
+
+
+def no_descriptor(error: Exception) -> NetworkError | None:
+    """Return the error that tells of a shortage of descriptors; None where it was none."""
+    used_up = shortage(error)
+    return None if used_up is None else NetworkError("a free file descriptor", used_up, MORE_FILES)

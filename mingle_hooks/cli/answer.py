@@ -64,11 +64,11 @@ def _answer(enquiry: Enquiry, *, explain: bool, no_wait: bool) -> dict[str, str]
     paths = _write(variables.files(view, names), enquiry, view)
     found = variables.variables(view, names, paths)
     if explain:
-        from mingle_hooks.export import explain as page  # noqa: PLC0415 - only then
+        from mingle_hooks.cli import stderr  # noqa: PLC0415 - only then
+        from mingle_hooks.export import explain as page  # noqa: PLC0415 - as above
         from mingle_hooks.fabric.machine import hostname  # noqa: PLC0415 - as above
 
-        text = page.explain(hostname(), found, page.sources(enquiry, view), os.environ, story)
-        print(text, end="", file=sys.stderr)  # noqa: T201 - the answer to --explain
+        stderr.write(page.explain(hostname(), found, page.sources(enquiry, view), os.environ, story))
     return {variable.name: variable.value for variable in found}
 
 

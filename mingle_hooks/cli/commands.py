@@ -6,6 +6,9 @@ from importlib import import_module
 
 import click
 
+from mingle_hooks import __version__
+from mingle_hooks.cli import streams
+from mingle_hooks.cli.group import Group
 from mingle_hooks.errors import UsageError
 
 # name -> (module with a click command of that name, one line of help). Only the one that is called is loaded.
@@ -18,7 +21,7 @@ COMMANDS = {
 }
 
 
-class _Commands(click.Group):
+class _Commands(Group):
     """The table above as a click group: a command's module is loaded when the command is called."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
@@ -36,18 +39,16 @@ class _Commands(click.Group):
 
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(package_name="mingle-hooks", message="%(prog)s %(version)s")
+@click.version_option(__version__, message="%(prog)s %(version)s")
 def mingle() -> None:
     """Tell every node of a job who is rank 0, and how to reach it."""
 
 
 def run(arguments: list[str]) -> int:
     """Return the exit code of a command line; UsageError for one that click cannot read."""
+    streams.replace()
     try:
         code = mingle.main(arguments, prog_name="mingle", standalone_mode=False)
-    except click.exceptions.NoArgsIsHelpError as error:
-        click.echo(error.format_message(), err=True)
-        return UsageError.exit_code
     except click.ClickException as error:
         where = error.ctx.command_path if isinstance(error, click.UsageError) and error.ctx else "mingle"
         raise UsageError(f"options of `{where}`", error.format_message(), f"`{where} --help`") from None

@@ -5,12 +5,12 @@ from __future__ import annotations
 import difflib
 import os
 import re
-import sys
 from typing import TYPE_CHECKING
 
 import click
 
 from mingle_hooks import settings
+from mingle_hooks.cli.group import Group
 from mingle_hooks.errors import UsageError, printable
 from mingle_hooks.install import hook as table
 from mingle_hooks.install import manifest, schedulers, slurmconf
@@ -36,7 +36,7 @@ _version = click.option("--slurm-version", metavar="X.Y", help="The version of S
 _home = click.option("--pbs-home", metavar="DIR", help="PBS_HOME; otherwise taken from /etc/pbs.conf.")
 
 
-@click.group()
+@click.group(cls=Group)
 def hooks() -> None:
     """Hooks that give every job MASTER_ADDR, NODE_RANK and the rest."""
 
@@ -109,7 +109,7 @@ def verify_command(scheduler: str, **places: str | None) -> None:
     found = verify(_plan(scheduler, places), _site(places), conf)
     _show(found)
     if any(not finding.note for finding in found):
-        sys.exit(DEVIATES)
+        raise click.exceptions.Exit(DEVIATES)
     click.echo("ok")
 
 
@@ -153,7 +153,7 @@ def simulate_command(scheduler: str, root: str) -> None:
     if os.geteuid() != 0:
         click.echo("note: run it as root: root's hooks do nothing of their work for others", err=True)
     if failed:
-        sys.exit(DEVIATES)
+        raise click.exceptions.Exit(DEVIATES)
 
 
 @hooks.command("doctor")
@@ -173,7 +173,7 @@ def doctor_command(**places: str | None) -> None:
     lines = preview(site, host, where.root)
     click.echo("\n".join(f"  {line}" for line in lines or ("nothing", *why_nothing(site, host, where.root))))
     if any(not finding.note for finding in found):
-        sys.exit(DEVIATES)
+        raise click.exceptions.Exit(DEVIATES)
 
 
 def _show(found: Sequence[Finding]) -> None:

@@ -8,7 +8,7 @@ import os
 import signal
 import sys
 
-from mingle_hooks.errors import MingleError, printable
+from mingle_hooks.errors import MingleError, no_descriptor, printable
 from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -35,11 +35,24 @@ def main() -> None:
         # What was ignored stays ignored: that is how nohup(1) works.
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, _stop)
+    _fill_standard_descriptors()
     code = run(sys.argv[1:])
-    sys.stdout.flush()
-    sys.stderr.flush()
     # Everything has been closed and written: tearing the interpreter down would cost each node 8 ms more.
     os._exit(code)
+
+
+def _fill_standard_descriptors() -> None:
+    """Put something in the place of a standard stream that is closed, so that no socket of ours gets its number.
+
+    Nothing can be written there, so output is not lost unnoticed; a command that `mingle exec` becomes finds it closed.
+    """
+    while (descriptor := os.open(os.devnull, os.O_RDONLY)) <= 2:  # noqa: PLR2004 - stderr
+        pass
+    os.close(descriptor)
+    # Python has None for what was closed.
+    sys.stdin = sys.stdin or open(0, closefd=False)  # noqa: SIM115
+    sys.stdout = sys.stdout or open(1, "w", closefd=False)  # noqa: SIM115
+    sys.stderr = sys.stderr or open(2, "w", closefd=False)  # noqa: SIM115
 
 
 def run(arguments: list[str]) -> int:
@@ -48,12 +61,14 @@ def run(arguments: list[str]) -> int:
         return _run(arguments)
     except (MingleError, StoppedError) as error:
         return _fail(arguments, str(error), error.exit_code)
-    except BrokenPipeError:
-        return _fail(arguments, "nobody reads the output any more", MingleError.exit_code)
-    except Exception:  # noqa: BLE001 - a bug: eval has to fail too, and the report needs the trace
+    except Exception as error:  # noqa: BLE001 - a bug: eval has to fail too, and the report needs the trace
+        if (short := no_descriptor(error)) is not None:
+            return _fail(arguments, str(short), short.exit_code)
         import traceback  # noqa: PLC0415 - only then
 
-        traceback.print_exc()
+        from mingle_hooks.cli import stderr  # noqa: PLC0415 - as above
+
+        stderr.write(traceback.format_exc())
         return _fail(arguments, "this is a bug in mingle; please report it with the lines above", MingleError.exit_code)
 
 
@@ -78,11 +93,16 @@ def _run(arguments: list[str]) -> int:
 def _fail(arguments: list[str], why: str | None, code: int) -> int:
     """Say why on stderr, and for `mingle env` print what makes eval fail too; return the exit code."""
     if why is not None:
-        print(f"mingle: {printable(why, 1600)}", file=sys.stderr)  # noqa: T201 - the program's own message
+        from mingle_hooks.cli import stderr  # noqa: PLC0415 - only then
+
+        stderr.write(f"mingle: {printable(why, 1600)}\n")
     if arguments[:1] == ["env"]:
         from mingle_hooks.cli.stdout import write  # noqa: PLC0415 - only then
 
-        write(_failure_text(arguments[1:], code))
+        try:
+            write(_failure_text(arguments[1:], code))
+        except MingleError:  # what was wrong has been said, and the code tells it
+            pass
     return code
 
 

@@ -66,5 +66,8 @@ class Waiting:
             self._is_dirty = False
 
     def _write(self, text: str) -> None:
-        self._stream.write(text)
-        self._stream.flush()
+        try:
+            self._stream.write(text)
+            self._stream.flush()
+        except OSError:  # a log that is full stops no job
+            return

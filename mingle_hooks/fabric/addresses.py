@@ -7,6 +7,7 @@ import socket
 import struct
 import sys
 
+from mingle_hooks.errors import NetworkError, no_descriptor, reason
 from mingle_hooks.typed import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -35,12 +36,25 @@ class Listed(NamedTuple):
 
 
 def listed() -> list[Listed]:
-    """Return every address of this network namespace, in the kernel's order. Raises OSError.
+    """Return every address of this network namespace, in the kernel's order. Raises NetworkError.
 
     On Linux by netlink(7), in one millisecond: ifaddr, which knows other systems too, takes 20, and on rank 0 the
     whole job waits for them.
     """
-    return list(_by_netlink() if sys.platform == "linux" else _by_ifaddr())
+    try:
+        return list(_by_netlink()) if sys.platform == "linux" else snapshot()
+    except OSError as error:  # a container may forbid netlink sockets
+        raise no_descriptor(error) or NetworkError(
+            "the kernel's list of this host's addresses", reason(error), "`ip -br address` here, and what forbids it"
+        ) from None
+
+
+def snapshot() -> list[Listed]:
+    """Return every address as ifaddr finds them, in one call of getifaddrs(3). Raises OSError.
+
+    Nobody is asked twice, so an interface that vanishes meanwhile is there whole or not at all.
+    """
+    return list(_by_ifaddr())
 
 
 def _by_netlink() -> Iterator[Listed]:
@@ -94,8 +108,10 @@ def _by_ifaddr() -> Iterator[Listed]:
     import ifaddr  # noqa: PLC0415 - see listed()
 
     for adapter in ifaddr.get_adapters():
+        if adapter.index is None:  # it has gone since
+            continue
         for ip in adapter.ips:
             address = ip.ip if isinstance(ip.ip, str) else ip.ip[0]
             # getifaddrs(3) gives an IPv4 address with a label as an interface "eth0:label".
             name = adapter.name.partition(":")[0]
-            yield Listed(name, adapter.index or 0, address.partition("%")[0], ip.network_prefix)
+            yield Listed(name, adapter.index, address.partition("%")[0], ip.network_prefix)

@@ -35,6 +35,8 @@ ACCEPT_AT_ONCE = 256
 STRANGER_S = 10.0
 # Out of descriptors or memory: then somebody has to go, and it is whoever has said nothing for longest.
 _SHORT = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+# Where nobody can go, look this much later, in seconds, whether there is room: the callers wait in the kernel.
+ROOM_S = 0.2
 # With all in, wait this long for the best address to be reached by all before taking the next best:
 # a connection whose first two packets are lost still comes through.
 SETTLE_S = 3.5
@@ -106,7 +108,7 @@ class Leader:
         mine.reached = {index: offer.address for index, offer in enumerate(terms.offers)}
         for listener in self._listeners:
             listener.settimeout(0)
-            loop.watch(listener, READ, lambda _events, listener=listener: self._accept(listener))  # type: ignore[misc]
+            self._listen(listener)
         self._progress(0)
         self._sweep()
         self._timers["first"] = loop.after(0.0, self._consider)  # the leader may be all there is
@@ -186,7 +188,10 @@ class Leader:
             seen += f", of which {len(self._ready) + 1} confirmed"
         if knocks := self.knocks.list():
             seen += f", and refused for another key: {', '.join(knocks)}"
-        self.fail(Failure("missing", (str(nodes or "all"), str(after_s), seen, self.roster.missing())))
+        kind = "missing"
+        if self._loop.shortage is not None:
+            kind, seen = "files", f"{seen}; on {self.me.host} {self._loop.shortage}"
+        self.fail(Failure(kind, (str(nodes or "all"), str(after_s), seen, self.roster.missing())))
 
     def met_rival(self, host: str) -> None:
         """Another member leads by right as well."""
@@ -383,6 +388,18 @@ class Leader:
             visitor.leave()
         self._timers["sweep"] = self._loop.after(1.0, self._sweep)
 
+    def _listen(self, listener: socket.socket) -> None:
+        self._loop.watch(listener, READ, lambda _events: self._accept(listener))
+
+    def _make_room(self, listener: socket.socket) -> None:
+        """Let the stranger go who has said nothing for longest; where there is none, leave callers waiting a while."""
+        if self._strangers:
+            next(iter(self._strangers)).leave()
+            return
+        self._loop.unwatch(listener)
+        again = self._loop.after(ROOM_S, lambda: self._listen(listener))
+        self._timers[f"room {listener.fileno()}"] = again
+
     def _accept(self, listener: socket.socket) -> None:
         for _ in range(ACCEPT_AT_ONCE):
             try:
@@ -390,8 +407,9 @@ class Leader:
             except BlockingIOError:
                 return
             except OSError as error:  # else the caller's own trouble, which accept(2) hands on
-                if error.errno in _SHORT and self._strangers:
-                    next(iter(self._strangers)).leave()
+                self._loop.missed(error)
+                if error.errno in _SHORT:
+                    self._make_room(listener)
                 return
             try:
                 sock.settimeout(0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import _thread  # threading itself costs 1 ms, and offers nothing that is needed here
 import socket
 
+from mingle_hooks.errors import NetworkError
 from mingle_hooks.rendezvous.loop import READ
 from mingle_hooks.typed import TYPE_CHECKING
 
@@ -20,14 +21,21 @@ RESOLVE_S = 10.0
 
 
 class Lookup:
-    """Asks the resolver in a thread, for getaddrinfo(3) cannot be stopped; a late answer is dropped."""
+    """Asks the resolver in a thread, for getaddrinfo(3) cannot be stopped; a late answer is dropped.
+
+    Raises OSError for want of descriptors, and NetworkError for want of threads.
+    """
 
     def __init__(self, loop: Loop, host: str, on_result: Callable[[str, list[str]], None]) -> None:
         self._loop, self._host, self._on_result = loop, host, on_result
         self._mine, theirs = socket.socketpair()
         self._result: dict[str, list[str]] = {}
         loop.watch(self._mine, READ, self._ready)
-        _thread.start_new_thread(_resolve, (host, self._result, theirs))
+        try:
+            _start(host, self._result, theirs)
+        except NetworkError:
+            self.close()
+            raise
 
     def close(self) -> None:
         """Forget the answer."""
@@ -41,17 +49,28 @@ class Lookup:
 
 
 def resolve(host: str, timeout_s: float) -> list[str]:
-    """Return the addresses of a host, none where it has none or the resolver takes longer than timeout_s."""
+    """Return the addresses of a host, none where it has none or the resolver takes longer than timeout_s.
+
+    Raises as Lookup does.
+    """
     result: dict[str, list[str]] = {}
     mine, theirs = socket.socketpair()
     with mine:
-        _thread.start_new_thread(_resolve, (host, result, theirs))
+        _start(host, result, theirs)
         mine.settimeout(timeout_s)
         try:
             mine.recv(1)
         except TimeoutError:
             return []
         return result.get(host, [])
+
+
+def _start(host: str, result: dict[str, list[str]], done: socket.socket) -> None:
+    try:
+        _thread.start_new_thread(_resolve, (host, result, done))
+    except RuntimeError as error:
+        done.close()
+        raise NetworkError(f"a thread that looks up {host}", str(error), "a higher `ulimit -u`") from None
 
 
 def is_local(address: str) -> bool:

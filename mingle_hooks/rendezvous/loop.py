@@ -8,6 +8,7 @@ import os
 import selectors
 import time
 
+from mingle_hooks.errors import shortage
 from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ class Loop:
         self._selector = selectors.DefaultSelector()
         self._timers: list[tuple[float, int, Timer]] = []
         self._order = itertools.count()
+        self.shortage: str | None = None  # which limit of open files this process has met, for the message at the end
 
     def __enter__(self) -> Loop:
         return self
@@ -60,8 +62,15 @@ class Loop:
         self._selector.modify(sock, events, call)
 
     def unwatch(self, sock: socket.socket) -> None:
-        """Stop watching sock."""
-        self._selector.unregister(sock)
+        """Stop watching sock; harmless where it is not watched now."""
+        try:
+            self._selector.unregister(sock)
+        except KeyError:
+            return
+
+    def missed(self, error: Exception) -> None:
+        """Take note where something could not be opened for want of a descriptor."""
+        self.shortage = shortage(error) or self.shortage
 
     def after(self, delay_s: float, call: Callable[[], None]) -> Timer:
         """Call once, delay_s seconds from now."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import os
 
-from mingle_hooks.errors import MingleError, MissingError, NetworkError, UsageError
+from mingle_hooks.errors import MORE_FILES, MingleError, MissingError, NetworkError, UsageError
 from mingle_hooks.rendezvous import doors, ways, wire
 from mingle_hooks.rendezvous.attempt import Secret
 from mingle_hooks.rendezvous.checkin import MEMBER_BYTES, Checkin
@@ -174,7 +174,7 @@ class Meeting:
         self._suspects.knocked(leader.knocks.list())
         if leader.state == "failed" and leader.failure is not None:
             alone = len(leader.roster) == 1
-            is_awaited = leader.failure.kind not in ("missing", "network") and not leader.everybody_told
+            is_awaited = leader.failure.kind not in ("missing", "files", "network") and not leader.everybody_told
             error = leader.failure.error()
             self._fail(self._alone(error) if alone else error, LINGER_S if is_awaited else GOODBYE_S)
             # Each hangs up when it has read why: only then is it certain to have arrived.
@@ -192,7 +192,16 @@ class Meeting:
 
     def _alone(self, error: MingleError) -> MingleError:
         """Return a better reason, where one is known, why nobody has come."""
-        return self._suspects.wrong_key() or self._no_network or error
+        return self._suspects.wrong_key() or self._no_network or self._here(error)
+
+    def _here(self, error: MingleError) -> MingleError:
+        """Add what this host itself lacked to an error that somebody was missing or not reached."""
+        if not isinstance(error, (MissingError, NetworkError)):
+            return error
+        shortage = self._loop.shortage
+        lacks = [lack for lack in (*self._seekers.faults(), shortage) if lack and lack not in error.seen]
+        seen = f"here {'; '.join(lacks)}; {error.seen}" if lacks else error.seen
+        return type(error)(error.expected, seen, MORE_FILES if shortage else error.remedy)
 
     # Looking for a leader.
 
@@ -302,7 +311,7 @@ class Meeting:
         if membership.state == "formed":
             self._answer, self._over = membership.answer, True
         elif membership.state == "failed" and membership.failure is not None:
-            self._fail(membership.failure.error(), 0.0)
+            self._fail(self._here(membership.failure.error()), 0.0)
         elif membership.state in ("moved", "lost"):
             self._membership = None
             self._seek_again(membership)
@@ -369,13 +378,13 @@ class Meeting:
         if self._membership is not None:
             leader, progress = self._membership.found.label, self._progress
             missing = f"; still missing: {progress.missing}" if progress is not None else ""
-            return MissingError(f"an answer from rank 0, {leader}, within {after_s} s", f"none{missing}", _LOOK)
+            expected = f"an answer from rank 0, {leader}, within {after_s} s"
+            return self._here(MissingError(expected, f"none{missing}", _LOOK))
+        expected = f"rank 0{self._expected_leader()} within {after_s} s"
         seen = f"no answer (tried {self._seekers.tried()})"
         # What is left over from another job is likelier than a firewall.
         mend = f"unset {self._exported()} if it is left over, or {_LOOK}" if self._exported() else _LOOK
-        return self._suspects.wrong_key() or MissingError(
-            f"rank 0{self._expected_leader()} within {after_s} s", seen, mend
-        )
+        return self._suspects.wrong_key() or self._here(MissingError(expected, seen, mend))
 
     def _exported(self) -> str:
         """Return the exported variable, if any, by which this member looks for rank 0 elsewhere."""

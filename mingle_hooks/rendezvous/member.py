@@ -185,7 +185,8 @@ class _Probe:
         self._timer = self._loop.after(PROBE_AGAIN_S, self.start)
         try:
             sock = dial(self._address, self._port)
-        except OSError:  # no route, say: the next try may find one
+        except OSError as error:  # no route, say: the next try may find one
+            self._loop.missed(error)
             return
         self._nonce = os.urandom(wire.NONCE_BYTES)
         self._channel = Channel(self._loop, sock, self._frame, lambda _reason: None)

@@ -88,7 +88,8 @@ class Search:
             oldest.hang_up()
         try:
             sock = dial(*key)
-        except OSError:  # no route to it now; its way will name it again
+        except OSError as error:  # no route to it now; its way will name it again
+            self.loop.missed(error)
             return
         call = self._calls[key] = _Call(self, lead, sock)
         call.greet()

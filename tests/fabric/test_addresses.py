@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import resource
 import sys
 from typing import TYPE_CHECKING
 
 import pytest
 
+from mingle_hooks.errors import NetworkError
 from mingle_hooks.fabric import addresses
 
 if TYPE_CHECKING:
@@ -41,3 +43,14 @@ def test_netlink_and_ifaddr_agree(hosts: Callable[..., Hosts]) -> None:
     mine, theirs = host.run([sys.executable, "-c", SCRIPT], check=True).stdout.splitlines()
     assert mine == theirs
     assert all(text in mine for text in ("10.9.0.1", "10.9.1.1", "10.9.2.1", "fd99::1", "fe80::"))
+
+
+def test_a_kernel_that_gives_no_list_is_an_error_that_says_so() -> None:
+    """As in a container that forbids netlink sockets; here the limit of open files is what is in the way."""
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (3, limits[1]))
+    try:
+        with pytest.raises(NetworkError, match="`ulimit -n` allows"):
+            addresses.listed()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
+import resource
 import socket
 import struct
 
@@ -410,3 +412,25 @@ def test_a_probe_of_another_world_gets_no_answer() -> None:
         room.until(lambda: room.leader._connections)
         room.until(lambda: not room.leader._connections)
         assert sock.recv(100) == b""
+
+
+def test_a_leader_out_of_descriptors_lets_callers_wait_until_there_is_room() -> None:
+    """It neither turns in circles nor forgets them, and knows which limit it met."""
+    with Room(2) as room:
+        member = room.member().come()
+        limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+        held: list[int] = []
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (256, limits[1]))
+            with contextlib.suppress(OSError):
+                while True:
+                    held.append(os.open(os.devnull, os.O_RDONLY))
+            room.until(lambda: room.loop.shortage)
+            watched = room.loop._selector.get_map()
+            assert [listener for listener in room.doors.sockets if listener.fileno() not in watched]
+        finally:
+            for descriptor in held:
+                os.close(descriptor)
+            resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+        room.until(lambda: member.state == "formed")
+        assert room.loop.shortage == "all 256 file descriptors that `ulimit -n` allows are in use"

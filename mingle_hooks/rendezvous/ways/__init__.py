@@ -56,7 +56,9 @@ class Context(NamedTuple):
 
 
 class Way(Protocol):
-    """One way. Its owner calls close(), on every path."""
+    """One way. Its owner calls close(), on every path. `faults` tell, for a message, what part of it failed."""
+
+    faults: list[str]
 
     def search(self, wanted: bool) -> None:  # noqa: FBT001 - on or off is all there is to say
         """Look for a leader actively from now on, or stop that."""

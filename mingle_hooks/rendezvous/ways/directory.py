@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import stat
 
-from mingle_hooks.errors import PlaceError
+from mingle_hooks.errors import PlaceError, reason
 from mingle_hooks.rendezvous import wire
 from mingle_hooks.rendezvous.search import Lead
 from mingle_hooks.typed import TYPE_CHECKING
@@ -45,6 +45,7 @@ class DirectoryWay:
         self._context, self._directory = context, directory
         self._prefix = context.attempt.tag.hex() + "-"
         self._has_told = False
+        self.faults: list[str] = []
         self._own: str | None = None
         self._delay = FIRST_DELAY_S
         self._timer: Timer | None = None
@@ -119,8 +120,11 @@ class DirectoryWay:
     def _files(self) -> list[str]:
         try:
             names = [name for name in os.listdir(self._directory) if name.startswith(self._prefix)]
-        except OSError:  # the file server is away for a moment; the deadline bounds it
+        except OSError as error:  # the file server is away for a moment; the deadline bounds it
+            self._context.loop.missed(error)
+            self.faults = [reason(error)]
             return []
+        self.faults = []
         found: list[str] = []
         for name in sorted(names):
             leader = name[len(self._prefix) :].partition("-")[0]
@@ -140,7 +144,8 @@ class DirectoryWay:
         try:
             # Not to follow a link, nor to wait at a FIFO that somebody has put there.
             descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-        except OSError:  # it has gone, or is not for us
+        except OSError as error:  # it has gone, or is not for us
+            self._context.loop.missed(error)
             return
         try:
             is_file = stat.S_ISREG(os.fstat(descriptor).st_mode)

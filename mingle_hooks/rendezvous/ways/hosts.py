@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from mingle_hooks.errors import NetworkError, reason
 from mingle_hooks.rendezvous.lookup import Lookup
 from mingle_hooks.rendezvous.search import Lead
 from mingle_hooks.typed import TYPE_CHECKING
@@ -42,6 +43,7 @@ class HostsWay:
         self._lookups: dict[str, Lookup] = {}  # one each: a name whose server does not answer holds up no other
         self._next_lookup = 0.0
         self._wanted = False
+        self.faults: list[str] = []
 
     def search(self, wanted: bool) -> None:  # noqa: FBT001
         """Begin, or stop, trying."""
@@ -75,7 +77,7 @@ class HostsWay:
             self._next_lookup = loop.clock() + LOOK_UP_AGAIN_S
             for host in self._hosts:
                 if not self._addresses.get(host) and host not in self._lookups:
-                    self._lookups[host] = Lookup(loop, host, self._looked_up)
+                    self._look_up(host)
         for host in self._hosts:
             for address in self._addresses.get(host, ()):
                 for port in self._ports:
@@ -83,6 +85,13 @@ class HostsWay:
         longest = max(LONGEST_DELAY_S, (self._context.nodes or 1) / ROUNDS_PER_SECOND)
         self._timer = loop.after(loop.about(self._delay), self._round)
         self._delay = min(self._delay * GROWTH, longest)
+
+    def _look_up(self, host: str) -> None:
+        try:
+            self._lookups[host] = Lookup(self._context.loop, host, self._looked_up)
+        except (OSError, NetworkError) as error:  # no descriptor or no thread for it: the next round may have one
+            self._context.loop.missed(error)
+            self.faults = [f"names not looked up: {reason(error)}"]
 
     def _looked_up(self, host: str, addresses: list[str]) -> None:
         """Take the addresses that a look-up gave, and try them at once."""

@@ -6,12 +6,12 @@ few times, and nobody else says anything.
 
 from __future__ import annotations
 
-import ipaddress
 import socket
 
-from mingle_hooks.fabric.interfaces import is_virtual_name
+from mingle_hooks.errors import NetworkError, reason
 from mingle_hooks.rendezvous import beacon
 from mingle_hooks.rendezvous.budget import Budget
+from mingle_hooks.rendezvous.carriers import carriers
 from mingle_hooks.rendezvous.loop import READ
 from mingle_hooks.rendezvous.search import Lead
 from mingle_hooks.typed import TYPE_CHECKING
@@ -32,8 +32,6 @@ ANSWERS = (10, 0.2)
 QUESTIONS = (2, 1 / 30)
 # A question is repeated after these seconds, for it or its answer may be lost.
 ASK_AGAIN_S = (0.3, 1.0, 5.0, 20.0, 30.0)
-# Interfaces used at the most, the kernel allows 20 groups to a socket; no node has more networks that matter.
-MOST_INTERFACES = 4
 # A candidate that hears a better one holds its beacon back, while it asks that one whether it is real.
 HOLD_BACK_S = 0.5
 # It does so only this often: a beacon that somebody recorded and repeats must not silence it for good.
@@ -44,29 +42,12 @@ SPREAD_S = 0.25
 MOST_DOUBTS = 4
 
 
-def way(context: Context) -> MulticastWay | None:
-    """Return this way where any interface carries multicast."""
-    import multicast_expert  # noqa: PLC0415 - 50 ms, paid only where this way is used
-
-    ways = MulticastWay(context, _interfaces(multicast_expert.scan_interfaces(), context.nets))
-    return ways if ways.links else None
-
-
-def _interfaces(infos: list[IfaceInfo], nets: tuple[str, ...]) -> list[IfaceInfo]:
-    """Return the interfaces to use: those that were asked for, else all real ones, else loopback."""
-    if nets:
-        return [info for info in infos if any(_matches(info, net) for net in nets)][:MOST_INTERFACES]
-    real = [info for info in infos if not info.is_localhost() and not is_virtual_name(info.machine_name)]
-    real = [info for info in real if info.ip4_addrs or info.ip6_addrs]
-    return real[:MOST_INTERFACES] or [info for info in infos if info.is_localhost()]
-
-
-def _matches(info: IfaceInfo, net: str) -> bool:
-    if "/" not in net:
-        return info.machine_name == net
-    network = ipaddress.ip_network(net, strict=False)
-    addresses: list[ipaddress.IPv4Interface | ipaddress.IPv6Interface] = [*info.ip4_addrs, *info.ip6_addrs]
-    return any(address.ip in network for address in addresses)
+def way(context: Context) -> MulticastWay:
+    """Return this way; NetworkError where no interface carries multicast, ImportError for want of a package."""
+    ways = MulticastWay(context, carriers(context.nets))
+    if not ways.links:
+        raise NetworkError("an interface that carries multicast", "; ".join(ways.faults) or "none", "--iface")
+    return ways
 
 
 class _Link:
@@ -75,7 +56,7 @@ class _Link:
     def __init__(self, way: MulticastWay, info: IfaceInfo, family: int, group: str, port: int, ttl: int) -> None:
         import multicast_expert  # noqa: PLC0415
 
-        self.info, self.family, self._where = info, family, (group, port)
+        self.info, self.family, self._where, self._loop = info, family, (group, port), way.context.loop
         # Members may share a host, so what is sent has to come back to it.
         self._tx: McastTxSocket = multicast_expert.McastTxSocket(
             family, [group], iface=info, ttl=ttl, enable_external_loopback=True
@@ -86,16 +67,15 @@ class _Link:
         try:
             self._tx.__enter__()
             self._rx.__enter__()
+            for sock in self._rx.sockets:
+                sock.settimeout(0)
+                self._loop.watch(sock, READ, lambda _events, sock=sock: way.received(self, sock))  # type: ignore[misc]
         except BaseException:
             # Their own way out refuses to close what is only half open.
             for sock in (getattr(self._tx, "socket", None), *getattr(self._rx, "sockets", ())):
                 if sock is not None:
                     sock.close()
             raise
-        self._loop = way.context.loop
-        for sock in self._rx.sockets:
-            sock.settimeout(0)
-            self._loop.watch(sock, READ, lambda _events, sock=sock: way.received(self, sock))  # type: ignore[misc]
 
     @property
     def label(self) -> str:
@@ -129,7 +109,7 @@ class MulticastWay:
         self._beacons, self._answers = Budget(*BEACONS, clock), Budget(*ANSWERS, clock)
         self._questions = Budget(*QUESTIONS, clock)
         self._doubts = MOST_DOUBTS
-        self._faults: list[str] = []
+        self.faults: list[str] = []
         try:
             for info in infos:
                 self._open(info)
@@ -159,8 +139,7 @@ class MulticastWay:
 
     def tried(self) -> str:
         """Name groups and interfaces."""
-        where = ", ".join(link.label for link in self.links) + f" port {self._port}"
-        return where + (f" ({'; '.join(self._faults)})" if self._faults else "")
+        return ", ".join(link.label for link in self.links) + f" port {self._port}"
 
     def close(self) -> None:
         """Leave the groups."""
@@ -182,8 +161,8 @@ class MulticastWay:
                 continue
             try:
                 self.links.append(_Link(self, info, family, group, self._port, self.context.ttl))
-            except OSError as error:  # no route for multicast there, say; the other links may do
-                self._faults.append(f"{info.machine_name}: {error.strerror}")
+            except (OSError, RuntimeError) as error:  # it has gone, or multicast_expert refuses: others may do
+                self._fault(info, error)
 
     def _send(self, data: bytes, links: list[_Link], budget: Budget) -> None:
         """Send over links in turn, as far as the budget goes."""
@@ -194,10 +173,14 @@ class MulticastWay:
             try:
                 link.send(data)
             except OSError as error:
-                fault = f"{link.info.machine_name}: {error.strerror}"
-                if fault not in self._faults:
-                    self._faults.append(fault)
+                self._fault(link.info, error)
         self._turn += 1
+
+    def _fault(self, info: IfaceInfo, error: Exception) -> None:
+        self.context.loop.missed(error)
+        fault = f"{info.machine_name}: {reason(error)}"
+        if fault not in self.faults:
+            self.faults.append(fault)
 
     def _packet(self, kind: int, notice: Notice | None) -> bytes:
         tag = self.context.attempt.tag

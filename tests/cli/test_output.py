@@ -1,0 +1,157 @@
+"""Output that cannot be written is one line and a code of the table, and never half a world or a lost line."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from mingle_hooks.errors import PlaceError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from cluster.hosts import Hosts
+
+MINGLE = str(Path(sys.executable).with_name("mingle"))
+ONE = ("env", "--id", "job", "--nodes", "1")
+# Enough frameworks for more than one block of a file.
+MANY = (*ONE, "--for", "torchrun,jax,tensorflow,nccl,gloo,ucx,horovod,ray,xgboost")
+PRINTS = {
+    "env": ONE,
+    "env that fails": ("env", "--id", "job", "--nodes", "none"),
+    "exec --help": ("exec", "--help"),
+    "key": ("key",),
+    "--help": ("--help",),
+    "--version": ("--version",),
+    "template": ("template", "sbatch", "--nodes", "2", "--", "train.py"),
+    "template list": ("template", "list"),
+    "template show": ("template", "show", "slurm"),
+    "hooks render": ("hooks", "render", "slurm", "prolog"),
+    "hooks render, all": ("hooks", "render", "slurm"),
+    "hooks install": ("hooks", "install", "slurm", "--dry-run", "--root", "/"),
+    "hooks doctor": ("hooks", "doctor"),
+}
+# These fail for another reason first, which is what is told.
+FAILS = {"env that fails": 64}
+LINE = re.compile(r"mingle: expected [^\n]+; saw [^\n]+; try [^\n]+\n")
+
+
+def run(words: tuple[str, ...], redirections: str, **options: object) -> subprocess.CompletedProcess[str]:
+    """Run mingle in a shell, with these redirections and without a scheduler's or a user's variables."""
+    environ = {name: value for name, value in os.environ.items() if not name.startswith(("MINGLE_", "SLURM_", "PBS_"))}
+    argv = ["bash", "-c", f'"$@" {redirections}', "bash", MINGLE, *words]
+    return subprocess.run(  # type: ignore[call-overload, no-any-return]
+        argv, env=environ, text=True, timeout=60, check=False, **{"capture_output": True, **options}
+    )
+
+
+@pytest.mark.parametrize("sink", [">/dev/full", ">&-"])
+@pytest.mark.parametrize("name", PRINTS)
+def test_a_full_disk_and_a_closed_output_are_one_line_and_a_code(name: str, sink: str) -> None:
+    """73 where writing was all that went wrong."""
+    done = run(PRINTS[name], sink)
+    assert LINE.fullmatch(done.stderr), done
+    assert (done.returncode, done.stdout) == (FAILS.get(name, PlaceError.exit_code), "")
+
+
+@pytest.mark.parametrize("name", PRINTS)
+def test_a_reader_that_has_gone_is_one_line_and_a_code(name: str) -> None:
+    """What `| head -0` leaves, once head has ended."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    try:
+        done = run(PRINTS[name], "", capture_output=False, stdout=writer, stderr=subprocess.PIPE)
+    finally:
+        os.close(writer)
+    assert LINE.fullmatch(done.stderr), done
+    assert done.returncode == FAILS.get(name, PlaceError.exit_code)
+
+
+@pytest.mark.parametrize("errors", ["2>/dev/full", "2>&-"])
+@pytest.mark.parametrize("sink", [">/dev/full", ">&-", ">&- <&-"])
+@pytest.mark.parametrize("name", PRINTS)
+def test_where_stderr_takes_nothing_either_the_code_remains(name: str, sink: str, errors: str) -> None:
+    """And nothing lands where it does not belong."""
+    done = run(PRINTS[name], f"{sink} {errors}")
+    assert (done.returncode, done.stdout, done.stderr) == (FAILS.get(name, PlaceError.exit_code), "", "")
+
+
+@pytest.mark.parametrize("errors", ["2>/dev/full", "2>&-"])
+def test_a_message_that_stderr_does_not_take_is_not_for_eval(errors: str) -> None:
+    """Stdout holds the same as ever, and eval fails with the code."""
+    wrong = ("env", "--id", "job", "--nodes", "none")
+    assert run(wrong, errors).stdout == run(wrong, "").stdout != ""
+    assert run(ONE, errors).returncode == 0
+    explained = run((*ONE, "--explain"), errors)
+    assert explained.returncode == 0
+    assert "MASTER_ADDR=" in explained.stdout
+
+
+@pytest.mark.parametrize("errors", ["2>/dev/full", "2>&-"])
+def test_a_member_that_waits_does_not_end_because_its_log_is_full(hosts: Callable[..., Hosts], errors: str) -> None:
+    """It waits for as long as ever, and its eval fails with the code of what happened."""
+    script = f'eval "$(mingle env --id job --nodes 2 --rank 0 --insecure --timeout 2 {errors})"; echo $?'
+    done = hosts(1)[0].run(["bash", "-c", script])
+    assert (done.returncode, done.stderr) == (69, "") or (done.stdout, done.stderr) == ("69\n", ""), done
+
+
+@pytest.mark.parametrize(("redirection", "before"), [(">", ""), (">>", "true\n")])
+def test_half_a_world_is_taken_out_of_its_file_again(tmp_path: Path, redirection: str, before: str) -> None:
+    """A file that could not take it all has what it had, so nobody sources half a world."""
+    file = tmp_path / "world"
+    file.write_text(before)
+    done = run(MANY, f'{redirection}"{file}"', preexec_fn=lambda: limit_files(1024))
+    assert LINE.fullmatch(done.stderr), done
+    assert done.returncode == PlaceError.exit_code
+    text = file.read_text()
+    assert text.startswith(before)
+    assert "export" not in text
+    # What made room for it is the short text that fails.
+    sourced = subprocess.run(["bash", "-c", '. "$1" || exit', "bash", file], capture_output=True, check=False)
+    assert (sourced.returncode, sourced.stderr) == (PlaceError.exit_code, b"")
+    assert len(run(MANY, "").stdout) > 1024
+
+
+def limit_files(octets: int) -> None:
+    """Let no file of this process grow beyond this."""
+    import resource  # noqa: PLC0415 - in the child only
+
+    resource.setrlimit(resource.RLIMIT_FSIZE, (octets, octets))
+
+
+def test_a_slow_reader_of_a_pipe_that_does_not_block_gets_everything() -> None:
+    """The pipe is full when mingle begins, and takes the text in pieces."""
+    reader, writer = os.pipe()
+    fcntl.fcntl(writer, fcntl.F_SETPIPE_SZ, 4096)
+    os.set_blocking(writer, False)
+    os.write(writer, b"#" * 4095 + b"\n")
+    got: list[bytes] = []
+
+    def read() -> None:
+        while data := os.read(reader, 512):
+            got.append(data)
+
+    thread = threading.Thread(target=read)
+    process = subprocess.Popen([MINGLE, "template", "show", "slurm"], stdout=writer, stderr=subprocess.PIPE)
+    os.close(writer)
+    thread.start()
+    _, said = process.communicate(timeout=60)
+    thread.join()
+    os.close(reader)
+    assert (process.returncode, said) == (0, b"")
+    assert b"".join(got).partition(b"\n")[2].decode() == run(("template", "show", "slurm"), "").stdout
+
+
+def test_exec_hands_on_what_is_closed_as_closed() -> None:
+    """None of mingle's own descriptors takes its place."""
+    see = "import os; os.write(7, ascii([os.path.exists(f'/proc/self/fd/{n}') for n in range(3)]).encode())"
+    words = ("exec", "--id", "job", "--nodes", "1", "--", sys.executable, "-c", see)
+    assert run(words, "7>&1 <&- >&- 2>&-").stdout == "[False, False, False]"

@@ -1,0 +1,206 @@
+"""Installed in other ways than these tests are: the lowest versions, no compiler, no metadata, a zip file."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import pytest
+from cluster.lacks import skip_for_want_of
+from members import KEYED, REDUCE, evaluating, one_world
+
+import mingle_hooks
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from cluster.hosts import Hosts
+
+ROOT = Path(__file__).parent.parent.parent
+PROJECT = (ROOT / "pyproject.toml").read_text()
+# The mistakes that people make, in every command; each is 64.
+MISTAKES = [
+    "",
+    "--nosuch",
+    "nosuch",
+    "env --nodez 2",
+    "env --nodes",
+    "env more",
+    "env --quiet=yes",
+    "exec",
+    "exec --nosuch -- true",
+    "key more",
+    "template",
+    "template nosuch",
+    "template slurm --nodez 2",
+    "template slurm --nodes",
+    "template show",
+    "template --lint",
+    "hooks",
+    "hooks nosuch",
+    "hooks render",
+    "hooks render nosuch",
+    "hooks install slurm --slurm-version",
+]
+HELPED = ["", "env", "exec", "key", "template", "template slurm", "template show", "hooks", "hooks render"]
+RENDERED = [
+    "template slurm --nodes 2 --launcher accelerate -- train.py",
+    "template pbs -- a.py",
+    "hooks render slurm prolog",
+]
+
+
+class Installation(NamedTuple):
+    """A virtual environment of its own, with this project in it."""
+
+    path: Path
+
+    @property
+    def env(self) -> dict[str, str]:
+        """The environment in which its programs come first, and no compiler is found."""
+        return {"PATH": f"{self.path}/bin", "HOME": str(self.path), "CC": "false", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
+
+    def run(self, *argv: str, cwd: Path = ROOT, check: bool = False) -> subprocess.CompletedProcess[str]:
+        """Run one of its programs."""
+        argv = (f"{self.path}/bin/{argv[0]}", *argv[1:])
+        done = subprocess.run(argv, env=self.env, cwd=cwd, capture_output=True, text=True, timeout=240, check=False)
+        assert not check or done.returncode == 0, done.stdout + done.stderr
+        return done
+
+
+def made(place: Path) -> Installation:
+    """Make an environment with nothing in it; skip, loudly, where pip finds no index."""
+    subprocess.run([sys.executable, "-m", "venv", place], check=True)
+    its = Installation(place)
+    fetched = its.run(
+        "pip", "download", "-q", "--no-deps", "--retries", "0", "-d", str(place / "tried"), "ifaddr==0.2.0"
+    )
+    if fetched.returncode:
+        skip_for_want_of(["a package index that pip reaches"])
+    return its
+
+
+def bounds(section: str) -> list[str]:
+    """Return `name==lowest` for each requirement of a list in pyproject.toml that counts for this Python."""
+    listed = re.search(rf"^{section} = \[(.*?)\]$", PROJECT, re.MULTILINE | re.DOTALL)
+    assert listed
+    found = re.findall(r'"([a-z0-9-]+)>=([0-9.]+)(?:; (.*?))?"', listed[1])
+    assert len(found) == listed[1].count(">=")
+    return [f"{name}=={lowest}" for name, lowest, marker in found if not marker or sys.version_info < (3, 11)]
+
+
+@pytest.fixture(scope="module")
+def lowest(tmp_path_factory: pytest.TempPathFactory) -> Installation:
+    """Install the lowest versions that pyproject.toml allows, and build with the lowest that it names."""
+    its = made(tmp_path_factory.mktemp("lowest") / "venv")
+    alone = [pin for pin in bounds("dependencies") if pin.startswith("multicast-expert")]
+    others = [pin for pin in bounds("dependencies") if pin not in alone]
+    its.run("pip", "install", "-q", "netifaces-plus", *others, *bounds("requires"), check=True)
+    its.run("pip", "install", "-q", "--no-deps", "--no-build-isolation", *alone, ".", check=True)
+    return its
+
+
+@pytest.fixture(scope="module")
+def uncompiled(tmp_path_factory: pytest.TempPathFactory) -> Installation:
+    """Install as the README says for a machine without a compiler."""
+    its = made(tmp_path_factory.mktemp("uncompiled") / "venv")
+    (lines,) = re.findall(
+        r"^```bash\n([^`]*netifaces-plus.*?)^```$", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL
+    )
+    bash = str(shutil.which("bash"))
+    done = subprocess.run([bash, "-ec", lines], env=its.env, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return its
+
+
+@pytest.fixture
+def newest() -> Installation:
+    """Give what the tests run in."""
+    return Installation(Path(sys.executable).parent.parent)
+
+
+@pytest.mark.parametrize("which", ["lowest", "newest"])
+def test_every_mistake_is_told_and_is_64_with_the_lowest_versions_too(
+    request: pytest.FixtureRequest, which: str
+) -> None:
+    """Click says it in its own words, which change; mingle's code does not."""
+    its: Installation = request.getfixturevalue(which)
+    for words in MISTAKES:
+        done = its.run("mingle", *words.split())
+        assert done.returncode == 64, (words, done)
+        assert re.match(r"mingle: expected [^\n]+\n$|Usage: ", done.stderr), (words, done)
+        assert done.stdout == "" or words.startswith("env"), (words, done)
+
+
+@pytest.mark.parametrize("which", ["lowest", "newest", "uncompiled"])
+def test_help_and_version_go_to_stdout(request: pytest.FixtureRequest, which: str) -> None:
+    """With status 0."""
+    its: Installation = request.getfixturevalue(which)
+    for words in HELPED:
+        done = its.run("mingle", *words.split(), "--help")
+        assert (done.returncode, done.stderr) == (0, ""), (words, done)
+        assert done.stdout.startswith("Usage: mingle"), (words, done)
+    assert its.run("mingle", "--version").stdout == f"mingle {mingle_hooks.__version__}\n"
+
+
+@pytest.mark.parametrize("which", ["lowest", "uncompiled"])
+def test_scripts_and_hooks_are_the_same(request: pytest.FixtureRequest, newest: Installation, which: str) -> None:
+    """Whatever version of jinja2 renders them."""
+    its: Installation = request.getfixturevalue(which)
+    for words in RENDERED:
+        assert its.run("mingle", *words.split(), check=True).stdout == newest.run("mingle", *words.split()).stdout != ""
+
+
+@pytest.mark.parametrize("which", ["lowest", "uncompiled"])
+def test_two_hosts_meet_over_multicast(request: pytest.FixtureRequest, hosts: Callable[..., Hosts], which: str) -> None:
+    """The packages that carry it work together."""
+    its: Installation = request.getfixturevalue(which)
+    env = {**KEYED, "PATH": f"{its.path}/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
+    command = evaluating("--id", "job", "--nodes", "2", "--via", "multicast", then=REDUCE)
+    one_world(hosts(2, share=[its.path]).run_all(command, env=env))
+
+
+def test_the_compiler_was_not_needed(uncompiled: Installation) -> None:
+    """Neither its package is there, nor was anything built but this project."""
+    listed = uncompiled.run("pip", "list", check=True).stdout.lower().split()
+    assert "netifaces-plus" in listed
+    assert "netifaces" not in listed
+
+
+@pytest.mark.parametrize("how", ["folder", "zip"])
+def test_help_and_version_need_no_metadata(tmp_path: Path, how: str) -> None:
+    """A folder that was copied somewhere, or a zip file of it, knows what it is."""
+    package = Path(mingle_hooks.__file__).parent
+    place = tmp_path / "copy"
+    if how == "folder":
+        shutil.copytree(package, place / "mingle_hooks")
+    else:
+        with zipfile.ZipFile(place, "w") as packed:
+            for path in package.rglob("*"):
+                packed.write(path, path.relative_to(package.parent))
+    # -S: no site-packages, so no metadata of this project either; click comes from where it is.
+    paths = [str(place), *(str(path) for path in (tmp_path / "needed",))]
+    (tmp_path / "needed").mkdir()
+    import click  # noqa: PLC0415 - only here
+
+    os.symlink(Path(click.__file__).parent, tmp_path / "needed" / "click")
+    for words, says in [
+        ("--version", f"mingle {mingle_hooks.__version__}\n"),
+        ("--help", "Usage: mingle"),
+        ("key", ""),
+    ]:
+        done = subprocess.run(
+            [sys.executable, "-S", "-m", "mingle_hooks", words],
+            env={"PYTHONPATH": os.pathsep.join(paths)},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert (done.returncode, done.stderr) == (0, ""), done
+        assert done.stdout.startswith(says)
