@@ -28,7 +28,8 @@ def test_mingle_env_makes_one_world_of_a_hooked_job(hooked: SlurmCluster) -> Non
     ]
     assert len({(each["MASTER_ADDR"], each["MASTER_PORT"]) for each in found}) == 1
     assert found[0]["MASTER_ADDR"].startswith("10.")  # found by asking, not the hook's name of a host
-    assert not [name for each in found for name in each if name.startswith("PET_") or name == "RANK"]
+    assert all(each["PET_MASTER_ADDR"] == each["MASTER_ADDR"] and "RANK" not in each for each in found)
+    assert [each["PET_NODE_RANK"] for each in found] == ["0", "1", "2", "3"]
 
 
 def test_mingle_env_uses_the_key_that_the_prolog_made(hooked: SlurmCluster) -> None:
