@@ -20,7 +20,7 @@ from mingle_hooks.world import Place, Seat, World
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from mingle_hooks.rendezvous.attempt import Material
+    from mingle_hooks.rendezvous.keys import Key
     from mingle_hooks.rendezvous.request import Request
     from mingle_hooks.rendezvous.watcher import Watcher
     from mingle_hooks.rendezvous.wire import Body
@@ -113,7 +113,7 @@ def _answer(enquiry: Enquiry, watcher: Watcher) -> Body:
             from mingle_hooks.alone import only_member  # noqa: PLC0415 - as above
 
             return only_member(enquiry)
-        return meet(_request(enquiry, key.material, timeout_s), watcher)
+        return meet(_request(enquiry, key, timeout_s), watcher)
 
     if not enquiry.is_shared or facts.local_rank is None or facts.local_count is None:
         return ask(settings.timeout)
@@ -126,7 +126,7 @@ def _answer(enquiry: Enquiry, watcher: Watcher) -> Body:
     return siblings.first(directory, facts.local_count, settings.timeout, ask)
 
 
-def _request(enquiry: Enquiry, key: Material, timeout_s: float) -> Request:
+def _request(enquiry: Enquiry, key: Key, timeout_s: float) -> Request:
     from mingle_hooks.fabric.machine import hostname, identity  # noqa: PLC0415
     from mingle_hooks.rendezvous.request import Request  # noqa: PLC0415
     from mingle_hooks.rendezvous.ways import chosen  # noqa: PLC0415
@@ -135,7 +135,8 @@ def _request(enquiry: Enquiry, key: Material, timeout_s: float) -> Request:
     hosts = facts.hosts if len(facts.hosts) == enquiry.nodes else ()
     return Request(
         attempt=enquiry.attempt,
-        key=key,
+        key=key.material,
+        key_from=key.source,
         host=hostname(),
         machine=identity(),
         slots=enquiry.slots,

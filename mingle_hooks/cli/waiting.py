@@ -51,8 +51,7 @@ class Waiting:
         waited = now - self._began
         if self._quiet or waited < SILENT_S:
             return
-        of = f" of {progress.nodes}" if progress.nodes else ""
-        text = printable(f"{progress.inside}{of} nodes in after {waited:.0f} s, waiting for {progress.missing}", 200)
+        text = printable(_sentence(progress, waited), 200)
         if self._is_terminal:
             self._write(f"{CLEAR}mingle: {text}")
             self._is_dirty = True
@@ -71,3 +70,12 @@ class Waiting:
             self._stream.flush()
         except OSError:  # a log that is full stops no job
             return
+
+
+def _sentence(progress: Progress, waited_s: float) -> str:
+    """Say who is awaited, and for how long by now."""
+    if not progress.inside:  # rank 0 counts, and it has not been met
+        return f"still looking for {progress.missing}, after {waited_s:.0f} s"
+    of = f" of {progress.nodes}" if progress.nodes else ""
+    are = "node is" if progress.inside == 1 and not of else "nodes are"
+    return f"{progress.inside}{of} {are} here after {waited_s:.0f} s, still waiting for {progress.missing}"

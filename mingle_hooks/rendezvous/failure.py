@@ -19,6 +19,12 @@ _KINDS: dict[str, tuple[type[MingleError], str, str, str]] = {
         "a look at that host, its log and its firewall, or a longer --timeout",
     ),
     "files": (MissingError, "{0} members within {1} s", "{2}; still missing: {3}", f"{MORE_FILES} on rank 0's host"),
+    "keys": (
+        MissingError,
+        "{0} members with the same key within {1} s",
+        "another key at {3}; {2}",
+        "the same --key-file or MINGLE_KEY on every member; where that is none of yours, a look at who is missing",
+    ),
     "rank": (
         ConflictError,
         "each node rank once",

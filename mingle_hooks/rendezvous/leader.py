@@ -186,12 +186,13 @@ class Leader:
         seen = f"{len(self.roster)} in"
         if self.state == "closing":
             seen += f", of which {len(self._ready) + 1} confirmed"
-        if knocks := self.knocks.list():
-            seen += f", and refused for another key: {', '.join(knocks)}"
-        kind = "missing"
+        told = (str(nodes or "all"), str(after_s), seen, self.roster.missing())
         if self._loop.shortage is not None:
-            kind, seen = "files", f"{seen}; on {self.me.host} {self._loop.shortage}"
-        self.fail(Failure(kind, (str(nodes or "all"), str(after_s), seen, self.roster.missing())))
+            self.fail(Failure("files", (*told[:2], f"{seen}; on {self.me.host} {self._loop.shortage}", told[3])))
+        elif knocks := self.knocks.list():
+            self.fail(Failure("keys", (*told[:2], f"{seen}; still missing: {told[3]}", ", ".join(knocks))))
+        else:
+            self.fail(Failure("missing", told))
 
     def met_rival(self, host: str) -> None:
         """Another member leads by right as well."""
@@ -280,9 +281,9 @@ class Leader:
         """Note that a visitor holds the key."""
         self._strangers.pop(visitor, None)
 
-    def knocked(self, address: str) -> None:
-        """Somebody without the key tried."""
-        if self.knocks.add(address):
+    def knocked(self, address: str, host: str = "") -> None:
+        """Somebody without the key tried, who says that it is this host."""
+        if self.knocks.add(address, host):
             self._on_change()
 
     # From all in to formed.

@@ -10,6 +10,7 @@ from mingle_hooks.rendezvous import doors, ways, wire
 from mingle_hooks.rendezvous.attempt import Secret
 from mingle_hooks.rendezvous.checkin import MEMBER_BYTES, Checkin
 from mingle_hooks.rendezvous.failure import LONGEST_PART
+from mingle_hooks.rendezvous.knocks import label
 from mingle_hooks.rendezvous.loop import Loop
 from mingle_hooks.rendezvous.member import Membership, Progress
 from mingle_hooks.rendezvous.search import REST_S, Found, Lead, Search
@@ -84,12 +85,14 @@ class Meeting:
         self._membership: Membership | None = None
         self._notice: ways.Notice | None = None
         self._progress: Progress | None = None
-        self._suspects = Suspects(watcher.note)
+        self._suspects = Suspects(watcher.note, request.key_from)
         self._over = False
         self._error: MingleError | None = None
         self._answer: Body | None = None
         self._no_network: NetworkError | None = None
-        self._search = Search(loop, request.attempt, self._secret, self._found, self._mismatch, self._relayed)
+        self._search = Search(
+            loop, request.attempt, self._secret, self._found, self._mismatch, self._relayed, request.host
+        )
         self._seekers = Seekers(
             self._context(),
             is_wanted=lambda: self._membership is None,
@@ -151,8 +154,10 @@ class Meeting:
         elif leader is not None and leader.state in ("gathering", "closing"):
             roster = leader.roster
             progress = Progress(len(roster), roster.nodes, roster.missing())
-        else:
+        elif leader is None or leader.state == "withdrawn":
             progress = Progress(0, self._request.nodes, f"rank 0{self._expected_leader()}")
+        else:  # over but for telling the others
+            progress = None
         if progress is not None:
             self._watcher.progress(progress)
         self._loop.after(TICK_S, self._tick)
@@ -174,7 +179,7 @@ class Meeting:
         self._suspects.knocked(leader.knocks.list())
         if leader.state == "failed" and leader.failure is not None:
             alone = len(leader.roster) == 1
-            is_awaited = leader.failure.kind not in ("missing", "files", "network") and not leader.everybody_told
+            is_awaited = leader.failure.kind not in ("missing", "keys", "files", "network") and not leader.everybody_told
             error = leader.failure.error()
             self._fail(self._alone(error) if alone else error, LINGER_S if is_awaited else GOODBYE_S)
             # Each hangs up when it has read why: only then is it certain to have arrived.
@@ -231,14 +236,14 @@ class Meeting:
         self._suspects.relayed(lead.address, leader.address)
         self._search.found(leader)
 
-    def _mismatch(self, address: str) -> None:
-        self._suspects.mismatches.add(address)
-        self._knocked(address)
+    def _mismatch(self, address: str, host: str) -> None:
+        self._suspects.mismatches.add(address, host)
+        self._knocked(address, host)
 
-    def _knocked(self, address: str) -> None:
+    def _knocked(self, address: str, host: str = "") -> None:
         if self._leader is not None:
-            self._leader.knocks.add(address)
-        self._suspects.knocked([address])
+            self._leader.knocks.add(address, host)
+        self._suspects.knocked([label(address, host)])
 
     def _found(self, found: Found) -> None:
         """Join a leader that has proved itself, unless it is this member, no better, or a rival."""

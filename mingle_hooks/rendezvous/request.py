@@ -40,3 +40,4 @@ class Request(NamedTuple):
     prefer: tuple[Preference, ...] = ()
     port_range: range = DEFAULT_RANGE
     ttl: int = 1
+    key_from: str = ""  # for a message

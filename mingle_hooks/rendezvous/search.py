@@ -56,10 +56,11 @@ class Found(NamedTuple):
 
 
 class Search:
-    """All calls under way. `on_found` gets each leader, `on_mismatch` each address that shows another key.
+    """All calls under way. `on_found` gets each leader.
 
-    `on_relay` gets a lead where somebody hands on what the leader says, and where the leader really is:
-    who relays could stop doing so at the worst time.
+    `on_mismatch` gets each address that shows another key, and the host that it says it is. `on_relay` gets a
+    lead where somebody hands on what the leader says, and where the leader really is: who relays could stop
+    doing so at the worst time.
     """
 
     def __init__(
@@ -68,10 +69,11 @@ class Search:
         attempt: Attempt,
         secret: Secret,
         on_found: Callable[[Found], None],
-        on_mismatch: Callable[[str], None],
+        on_mismatch: Callable[[str, str], None],
         on_relay: Callable[[Lead, Lead], None],
+        host: str = "",
     ) -> None:
-        self.loop, self.attempt, self.secret = loop, attempt, secret
+        self.loop, self.attempt, self.secret, self.host = loop, attempt, secret, host
         self.on_found, self.on_mismatch, self.on_relay = on_found, on_mismatch, on_relay
         self._calls: dict[tuple[str, int], _Call] = {}
         self._resting: dict[tuple[str, int], float] = {}
@@ -136,6 +138,7 @@ class _Call:
         self._search.forget(self._lead)
 
     def _frame(self, kind: int, payload: bytes) -> None:
+        search = self._search
         if kind != wire.CHALLENGE:
             raise wire.WireError("not a challenge")
         body = wire.decode(payload)
@@ -146,13 +149,12 @@ class _Call:
         proof = wire.hexadecimal(body, "proof", wire.MAC_BYTES)
         at = wire.text(body, "at", 64)
         terms = (leader, ticket.to_bytes(8, "big"), host.encode(), at.encode())
-        search = self._search
         self._ended("answered")
         if not search.secret.agrees(proof, b"challenge", self._nonce, theirs, *terms):
-            self._channel.send(wire.frame(wire.MISMATCH, b"{}"))
+            self._channel.send(wire.frame(wire.MISMATCH, wire.encode({"host": search.host})))
             self._channel.close()
             search.rest(self._lead, REST_AFTER_MISMATCH_S)
-            search.on_mismatch(self._lead.address)
+            search.on_mismatch(self._lead.address, host)
             return
         if at != self._channel.far_end():
             self._channel.close()

@@ -14,17 +14,21 @@ MOST_REPORTS = 8
 
 
 class Suspects:
-    """Each is told once, by `note`."""
+    """Each is told by `note`: who relays, once each; who has another key, the first, as the end tells all of them."""
 
-    def __init__(self, note: Callable[[str], None]) -> None:
+    def __init__(self, note: Callable[[str], None], key_from: str = "") -> None:
         self._note = note
+        self._key_from = key_from
         self._told: set[str] = set()
+        self._has_told_of_keys = False
         self.mismatches = Knocks()  # leaders that this member dialled and that hold another key
 
-    def knocked(self, addresses: Iterable[str]) -> None:
-        """Tell of addresses that showed another key."""
-        for address in addresses:
-            self._tell(address, f"{address} takes part under this id with another key: refused")
+    def knocked(self, labels: Iterable[str]) -> None:
+        """Tell of the first address that showed another key; a host has several, and a line of each says no more."""
+        for label in labels:
+            if not self._has_told_of_keys:
+                self._has_told_of_keys = True
+                self._note(f"{label} takes part under this id with another key: refused")
 
     def relayed(self, address: str, leader: str) -> None:
         """Tell of an address that hands on what a leader says."""
@@ -35,8 +39,8 @@ class Suspects:
         if not self.mismatches.list():
             return None
         return SecretError(
-            f"the key that {', '.join(self.mismatches.list())} has for this id",
-            "another key here",
+            f"the same key as {', '.join(self.mismatches.list())} has for this id",
+            f"another key here ({self._key_from})" if self._key_from else "another key here",
             "the same --key-file or MINGLE_KEY on every member (`mingle key` makes one)",
         )
 

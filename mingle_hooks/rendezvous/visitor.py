@@ -96,7 +96,8 @@ class Visitor:
 
     def _proof_frame(self, kind: int, payload: bytes) -> None:
         if kind == wire.MISMATCH:  # it could not verify us, and says so
-            self._leader.knocked(self.address)
+            said = wire.decode(payload)
+            self._leader.knocked(self.address, wire.text(said, "host", 253) if "host" in said else "")
             raise wire.WireError("another key")
         try:
             body = self._session.open(kind, payload) if self._session else {}

@@ -58,10 +58,16 @@ class Member:
     def __init__(self, room: Room, me: Checkin, secret: Secret = SECRET) -> None:
         self.room, self.me = room, me
         self.membership: Membership | None = None
-        self.mismatches: list[str] = []
+        self.mismatches: list[tuple[str, str]] = []
         self.relays: list[str] = []
         self.search = Search(
-            room.loop, ATTEMPT, secret, self._found, self.mismatches.append, lambda *who: self.relays.extend(who)
+            room.loop,
+            ATTEMPT,
+            secret,
+            self._found,
+            lambda *who: self.mismatches.append(who),
+            lambda *who: self.relays.extend(who),
+            me.host,
         )
         self.secret = secret
 

@@ -208,7 +208,7 @@ def test_giving_up_says_how_many_were_in_who_was_missing_and_who_was_refused() -
         member.membership.give_up(12)
         room.until(lambda: member.state == "failed")
         text = str(member.membership.failure.error() if member.membership.failure else "")
-        assert "4 members within 12 s" in text
+        assert "4 members with the same key within 12 s" in text
         assert "2 in" in text
         assert "10.9.8.7" in text
         assert "rank [1,3]" in text

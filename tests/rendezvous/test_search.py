@@ -69,8 +69,8 @@ def test_a_member_with_another_key_learns_so_and_the_leader_hears_of_it() -> Non
     with Room(2) as room:
         member = room.member(OTHER, rank=1).come()
         room.until(lambda: member.mismatches and room.leader.knocks.list())
-        assert member.mismatches == ["127.0.0.1"]
-        assert room.leader.knocks.list() == ["127.0.0.1"]
+        assert member.mismatches == [("127.0.0.1", room.me.host)]
+        assert room.leader.knocks.list() == [f"127.0.0.1 ({member.me.host})"]
         assert member.state == ""
         assert len(room.leader.roster) == 1
 
@@ -148,4 +148,4 @@ def test_whatever_a_stranger_answers_only_ends_the_call() -> None:
                 accepted.sendall(answer)
             room.until(lambda: not member.search._calls)
         assert member.state == ""
-        assert member.mismatches == ["127.0.0.1"]
+        assert member.mismatches == [("127.0.0.1", "h")]

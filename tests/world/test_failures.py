@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 # Far above what anything here takes but a wait for the deadline, which is a failure then.
 PATIENCE_S = 40.0
+# How the hosts' addresses begin.
+AT = r"(?:10\.7[78]\.0\.|fd7[78]::)"
 
 
 def wait_for(what: Callable[[], object]) -> None:
@@ -129,9 +131,28 @@ def test_a_member_with_another_key_is_refused_and_told_so_and_the_others_tell_wh
     )
     for done in results[:3]:
         said = failed(done, 69)
-        assert re.search(r"(10\.7[78]\.0|fd7[78]:)[.:]4 takes part under this id with another key: refused", said), said
-        assert "still missing: rank 3" in said
-    assert "another key here" in failed(results[3], 77)
+        assert (
+            len(re.findall(rf"{AT}4(?: \(node4\))? takes part under this id with another key: refused", said)) == 1
+        ), said
+        last = said.splitlines()[-1]
+        assert re.fullmatch(rf".*; saw another key at {AT}4 \(node4\); 3 in; still missing: rank 3; .*", last)
+        assert "--key-file or MINGLE_KEY" in last
+        assert "firewall" not in last
+    last = failed(results[3], 77).splitlines()[-1]
+    assert re.fullmatch(rf".* {AT}1 \(node1\) has for this id; saw another key here \(MINGLE_KEY\); .*", last)
+
+
+def test_two_with_different_keys_tell_of_each_other_in_one_line(hosts: Callable[..., Hosts]) -> None:
+    """Without ranks too, where each of them waits for the other to come."""
+    results = members(
+        list(hosts(2)),
+        lambda _: evaluating("--id", "job", "--nodes", "2", "--timeout", "3"),
+        env=lambda number: OTHER_KEY if number else KEYED,
+    )
+    for done, other in zip(results, ("node2", "node1"), strict=True):
+        lines = failed(done, 77).splitlines()
+        assert len(lines) <= 3, lines  # that somebody knocked, who is awaited, and why there is no world
+        assert f"({other}) has for this id; saw another key here (MINGLE_KEY); try the same --key-file" in lines[-1]
 
 
 def test_a_member_with_another_key_does_not_hinder_those_who_have_it(hosts: Callable[..., Hosts]) -> None:
@@ -176,7 +197,7 @@ def test_a_leader_that_is_killed_leaves_the_others_to_their_deadline(
     others = [
         three[rank].popen(evaluating(*options, "--rank", str(rank), "--timeout", "4"), env=KEYED) for rank in (1, 2)
     ]
-    next(line for line in lines(leader) if "3 of 4 nodes in" in line)
+    next(line for line in lines(leader) if "3 of 4 nodes are here" in line)
     leader.kill()
     leader.communicate()
     for other in others:
@@ -196,9 +217,9 @@ def test_a_member_that_is_killed_and_started_again_still_gets_in(hosts: Callable
         process.communicate()
 
     first, second = start(0), start(1)
-    next(line for line in lines(first) if "2 of 3 nodes in" in line)
+    next(line for line in lines(first) if "2 of 3 nodes are here" in line)
     kill(second)
     second = start(1)
-    next(line for line in lines(second) if "2 of 3 nodes in" in line)
+    next(line for line in lines(second) if "2 of 3 nodes are here" in line)
     kill(first)
     one_world([ended(process) for process in (start(0), second, start(2))])
