@@ -56,7 +56,7 @@ TABLE = (
             "this member's node rank; the scheduler's by default, else members elect"),
     Setting("master", "", "MINGLE_MASTER", "--master", values.endpoint, None,
             "HOST[:PORT] where rank 0 is, where nothing else can find it"),
-    Setting("via", "via", "MINGLE_VIA", "--via", values.words, (),
+    Setting("via", "via", "MINGLE_VIA", "--via", values.ways, (),
             "ways to find rank 0, such as multicast,directory; all that apply by default"),
     Setting("scope", "scope", "MINGLE_SCOPE", "--scope", _SCOPE, "node",
             "what a member is: node, or task for one answer per process"),
@@ -263,7 +263,6 @@ def _parsed(path: str, *, site: bool) -> Mapping[str, object]:
 
 
 def _unknown(expected: str, name: str, known: list[str], where: str) -> SettingsError:
-    import difflib  # noqa: PLC0415 - 4 ms, only for a message
+    from mingle_hooks.nearest import nearest  # noqa: PLC0415 - only for a message
 
-    near = difflib.get_close_matches(name, known, n=1, cutoff=0)
-    return SettingsError(expected, f"{name} in {where}", f"{near[0]}, which is the nearest")
+    return SettingsError(expected, f"{name} in {where}", f"{nearest(name, known)}, which is the nearest")

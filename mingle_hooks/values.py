@@ -26,6 +26,7 @@ _LONGEST_PATH = 4096  # PATH_MAX, linux/limits.h
 _SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600}
 _SHORTEST_WAIT_S, _LONGEST_WAIT_S = 1, 24 * 3600
 _YES, _NO = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
+COUNTED = ("gpus", "tasks", "cpus")  # what slots can be
 HOST = r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,252})"
 
 
@@ -105,7 +106,9 @@ def seconds(value: object) -> float:
 def one_of(value: object, *, words: tuple[str, ...]) -> str:
     """Read one of a few words."""
     if value not in words:
-        raise _wrong(" or ".join(words), value, words[0])
+        from mingle_hooks.nearest import nearest  # noqa: PLC0415 - only for a message
+
+        raise _wrong(" or ".join(words), value, nearest(value, words))
     return str(value)
 
 
@@ -131,6 +134,14 @@ def _listed(value: object, read: Callable[[str], object]) -> tuple[object, ...]:
 def words(value: object) -> tuple[object, ...]:
     """Read a list of words, in order."""
     return _listed(value, word)
+
+
+def ways(value: object) -> tuple[object, ...]:
+    """Read a list of ways to find rank 0."""
+    from mingle_hooks.rendezvous.ways import chosen  # noqa: PLC0415 - most members name none
+
+    named = tuple(str(name) for name in words(value))
+    return chosen(named) if named else ()
 
 
 def networks(value: object) -> tuple[object, ...]:
@@ -187,7 +198,15 @@ def paths(value: object) -> tuple[str, ...]:
 
 def slots(value: object) -> int | str:
     """Read a number of slots, or what to count."""
-    return str(value) if value in ("gpus", "tasks", "cpus") else nodes(value)
+    if value in COUNTED:
+        return str(value)
+    try:
+        return nodes(value)
+    except UsageError as wrong:
+        from mingle_hooks.nearest import nearest  # noqa: PLC0415 - only for a message
+
+        expected = f"{wrong.expected}, or {', '.join(COUNTED[:-1])} or {COUNTED[-1]} to count them"
+        raise _wrong(expected, value, nearest(value, COUNTED)) from None
 
 
 def endpoint(value: object) -> tuple[str, int | None]:

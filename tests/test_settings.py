@@ -82,8 +82,9 @@ def test_options_that_were_not_given_say_nothing(place: Place) -> None:
 
 
 def test_lists_keep_their_order_however_they_are_written(place: Place) -> None:
-    assert place.load(via=("a", "b,c")).via == ("a", "b", "c")
-    assert place.load({"MINGLE_VIA": "a, b ,c"}).via == ("a", "b", "c")
+    assert place.load(frameworks=("a", "b,c")).frameworks == ("a", "b", "c")
+    assert place.load({"MINGLE_FOR": "a, b ,c"}).frameworks == ("a", "b", "c")
+    assert place.load({"MINGLE_VIA": "multicast, hosts"}).via == ("multicast", "hosts")
 
 
 def test_sections_of_other_commands_come_with_their_defaults(place: Place) -> None:

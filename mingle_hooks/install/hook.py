@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from mingle_hooks.errors import UsageError
+from mingle_hooks.nearest import nearest
 
 
 class Hook(NamedTuple):
@@ -38,7 +39,7 @@ def hooks(scheduler: str) -> tuple[Hook, ...]:
     """Return one scheduler's hooks in the table's order. Raises UsageError."""
     found = tuple(hook for hook in HOOKS if hook.scheduler == scheduler)
     if not found:
-        raise UsageError(f"one of {', '.join(SCHEDULERS)}", repr(scheduler), f"mingle hooks render {SCHEDULERS[0]}")
+        raise UsageError(f"one of {', '.join(SCHEDULERS)}", repr(scheduler), nearest(scheduler, SCHEDULERS))
     return found
 
 
@@ -47,5 +48,7 @@ def hook(scheduler: str, name: str) -> Hook:
     for found in hooks(scheduler):
         if found.name == name:
             return found
-    names = ", ".join(found.name for found in hooks(scheduler))
-    raise UsageError(f"one of {names}", repr(name), f"mingle hooks render {scheduler}")
+    names = [found.name for found in hooks(scheduler)]
+    raise UsageError(
+        f"one of {', '.join(names)}", repr(name), f"mingle hooks render {scheduler} {nearest(name, names)}"
+    )

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from mingle_hooks.errors import UsageError
+from mingle_hooks.nearest import nearest
 from mingle_hooks.render import command as training
 from mingle_hooks.render import totals
 from mingle_hooks.render.fields import FIELDS, MOST_ENTRIES, TABLE, Field, Gpus, Signal
@@ -275,7 +276,5 @@ def _parsed(path: str) -> dict[str, Any]:
 
 
 def _unknown(key: str, path: str) -> UsageError:
-    import difflib  # noqa: PLC0415 -- only for a message
-
-    near = difflib.get_close_matches(key, ["command", *(its.name for its in TABLE)], 1, 0.0)[0]
+    near = nearest(key, ["command", *(its.name for its in TABLE)])
     return UsageError("a field of a job", f"{key} in {path}", f"{near}, which is the nearest")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from mingle_hooks.errors import UsageError
+from mingle_hooks.nearest import nearest
 
 
 class Launcher(NamedTuple):
@@ -71,10 +72,7 @@ def launcher(name: str) -> Launcher:
     """Return the launcher of this name; UsageError, with the nearest known name, for another."""
     if name in LAUNCHERS:
         return LAUNCHERS[name]
-    import difflib  # noqa: PLC0415 -- 5 ms that only a mistake has to pay
-
-    nearest = difflib.get_close_matches(name, LAUNCHERS, 1, 0.0)[0]
-    raise UsageError(f"a launcher out of {', '.join(LAUNCHERS)}", name, f"--launcher {nearest}")
+    raise UsageError(f"a launcher out of {', '.join(LAUNCHERS)}", name, f"--launcher {nearest(name, LAUNCHERS)}")
 
 
 def program(command: tuple[str, ...], launcher: Launcher) -> tuple[str, ...]:

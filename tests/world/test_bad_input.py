@@ -94,9 +94,21 @@ BAD = {
     "a port that is taken": Bad((*JOB, "--rank", "0", "--master", "node1:23999"), 71, "23999"),
     "no such directory": Bad((*JOB, "--via", "directory", "--directory", "/nosuch"), 71, "/nosuch"),
     "an unwritable directory": Bad((*JOB, "--via", "directory", "--directory", "/usr"), 71, "/usr", user="alice"),
-    "an unknown way": Bad((*JOB, "--via", "pigeon"), 64, "pigeon"),
-    "an unknown shell": Bad((*JOB, "--shell", "cmd"), 64, "cmd"),
-    "an unknown framework": Bad((*JOB, "--for", "abacus"), 64, "abacus"),
+    "an unknown way": Bad(
+        (*JOB, "--via", "multicst"), 64, "hosts, directory, multicast; saw multicst (--via); try --via multicast"
+    ),
+    "an unknown way alone": Bad(("--id", "a", "--nodes", "1", "--via", "xyz"), 64, "; saw xyz (--via); try --via "),
+    "an unknown shell": Bad((*JOB, "--shell", "powershell"), 64, "out of sh, dash, bash,"),
+    "a shell that is nearly one": Bad((*JOB, "--shell", "fsh"), 64, "; try --shell fish"),
+    "an unknown framework": Bad((*JOB, "--for", "pytorch"), 64, "; saw pytorch; try --for torchrun"),
+    "an unknown scope": Bad((*JOB, "--scope", "process"), 64, "node or task; saw 'process' (--scope); try task"),
+    "an unknown end": Bad(
+        JOB, 78, "exit or status; saw 'x' (MINGLE_ON_FAILURE); try exit", {**KEYED, "MINGLE_ON_FAILURE": "x"}
+    ),
+    "slots of all": Bad(
+        (*JOB, "--slots", "all"), 64, "gpus, tasks or cpus to count them; saw 'all' (--slots); try gpus"
+    ),
+    "slots of a GPU": Bad((*JOB, "--slots", "gpu"), 64, "saw 'gpu' (--slots); try gpus"),
     "an unknown option": Bad((*JOB, "--nodez", "2"), 64, "--nodez"),
     "an unknown variable": Bad(JOB, 78, "MINGLE_NODES", {**KEYED, "MINGLE_NODEZ": "2"}),
     "an unknown setting": Bad(JOB, 78, "timeout", {**KEYED, "XDG_CONFIG_HOME": "/root/unknown"}),
@@ -108,7 +120,7 @@ BAD = {
     "a WORLD_SIZE of 0": Bad(JOB, 64, "unset WORLD_SIZE", {**KEYED, "WORLD_SIZE": "0"}),
     "NNODES of 0": Bad(("--id", "a"), 64, "unset NNODES", {**KEYED, "NNODES": "0"}),
     "NNODES of another job": Bad((), 64, "NNODES=1, as it was exported", {**SLURM, "NNODES": "1"}),
-    "no job": Bad(("--id", "a"), 64, "no job here; try it inside srun"),
+    "no job": Bad(("--id", "a"), 64, "saw no job here; try to run it inside srun, or give --nodes"),
     "a shell of ssh": Bad((), 64, "srun --jobid=5 --overlap in front", {**KEYED, "SLURM_JOB_ID": "5"}),
     "task scope without tasks": Bad((*JOB, "--scope", "task"), 64, "--scope node"),
 }

@@ -82,10 +82,10 @@ def framework(name: str) -> Framework:
     """Return the framework of this name; UsageError, with the nearest known name, for another."""
     if name in FRAMEWORKS:
         return FRAMEWORKS[name]
-    import difflib  # noqa: PLC0415 -- 5 ms that only a mistake has to pay
+    from mingle_hooks.nearest import nearest  # noqa: PLC0415 - only for a message
 
-    nearest = difflib.get_close_matches(name, FRAMEWORKS, 1, 0.0)[0]
-    raise UsageError(f"a framework out of {', '.join([*FRAMEWORKS, NONE])}", name, f"--for {nearest}")
+    known = [*FRAMEWORKS, NONE]
+    raise UsageError(f"a framework out of {', '.join(known)}", name, f"--for {nearest(name, known)}")
 
 
 def load(name: str) -> Any:  # noqa: ANN401 -- a module; mypy cannot see that one fits a protocol

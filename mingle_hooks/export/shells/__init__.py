@@ -73,7 +73,9 @@ def check(shell: str) -> None:
 
 def _module(shell: str) -> Any:  # noqa: ANN401 -- a module; mypy cannot see that one fits a protocol
     if shell not in SHELLS:
-        raise UsageError(f"a shell out of {', '.join(SHELLS)}", shell, "--shell sh")
+        from mingle_hooks.nearest import nearest  # noqa: PLC0415 - only for a message
+
+        raise UsageError(f"a shell out of {', '.join(SHELLS)}", shell, f"--shell {nearest(shell, SHELLS)}")
     return import_module(f"{__name__}.{SHELLS[shell]}")
 
 

@@ -77,7 +77,9 @@ def chosen(names: tuple[str, ...]) -> tuple[str, ...]:
     """Return the ways of these names, all where none is named. Raises UsageError for a name that is none."""
     for name in names:
         if name not in WAYS:
-            raise UsageError(f"ways out of {', '.join(WAYS)}", name, "--via with one of these")
+            from mingle_hooks.nearest import nearest  # noqa: PLC0415 - only for a message
+
+            raise UsageError(f"ways out of {', '.join(WAYS)}", name, f"--via {nearest(name, WAYS)}")
     return names or tuple(WAYS)
 
 
