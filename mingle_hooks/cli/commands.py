@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from importlib import import_module
 
 import click
+from click.shell_completion import CompletionItem
 
 from mingle_hooks import __version__
 from mingle_hooks.cli import streams
@@ -18,7 +20,12 @@ COMMANDS = {
     "key": ("mingle_hooks.cli.key", "Print a fresh key for the members of a world."),
     "template": ("mingle_hooks.cli.template", "Make job scripts from one job description."),
     "hooks": ("mingle_hooks.cli.hooks", "Make and install prolog, epilog and task prolog."),
+    "completion": ("mingle_hooks.cli.completion", "Print what makes bash, zsh or fish complete mingle."),
 }
+
+
+# Set by what makes a shell complete: what is wanted, such as bash_complete.
+COMPLETE = "_MINGLE_COMPLETE"
 
 
 class _Commands(Group):
@@ -33,6 +40,11 @@ class _Commands(Group):
         command: click.Command = getattr(import_module(COMMANDS[cmd_name][0]), cmd_name)
         return command
 
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem[str]]:
+        """Return what a command's name may become; without loading any."""
+        found = [CompletionItem(name, help=line) for name, (_, line) in COMMANDS.items() if name.startswith(incomplete)]
+        return [*found, *click.Command.shell_complete(self, ctx, incomplete)]
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         with formatter.section("Commands"):
             formatter.write_dl([(name, line) for name, (_, line) in COMMANDS.items()])
@@ -41,12 +53,22 @@ class _Commands(Group):
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, message="%(prog)s %(version)s")
 def mingle() -> None:
-    """Tell every node of a job who is rank 0, and how to reach it."""
+    """Tell every node of a job who is rank 0, and how to reach it.
+
+    \b
+    srun mingle exec torchrun train.py       in a job of Slurm
+    eval "$(mingle env || echo exit 1)"      in a script that each node runs
+    mingle exec --id a --nodes 4 COMMAND     on four machines without a scheduler
+    """
 
 
 def run(arguments: list[str]) -> int:
     """Return the exit code of a command line; UsageError for one that click cannot read."""
     streams.replace()
+    if (asked := os.environ.get(COMPLETE)) is not None:
+        from mingle_hooks.cli.completion import respond  # noqa: PLC0415 - only for a Tab
+
+        return respond(mingle, asked)
     try:
         code = mingle.main(arguments, prog_name="mingle", standalone_mode=False)
     except click.ClickException as error:

@@ -7,17 +7,21 @@ from typing import Any
 import click
 
 from mingle_hooks.cli.answer import print_variables
+from mingle_hooks.cli.help import Grouped
 from mingle_hooks.cli.options import settings_options
 
+EXAMPLES = """\
+eval "$(mingle env || echo exit 1)"; torchrun train.py    # sh, bash, zsh, ksh
+mingle env --shell fish | source                          # fish
+eval "`mingle env --shell csh`"                           # csh, tcsh"""
 
-@click.command()
+
+@click.command(cls=Grouped, examples=EXAMPLES)
 @settings_options
 def env(*, explain: bool, no_wait: bool, **options: Any) -> None:  # noqa: ANN401 - one for each setting
     """Print this node's place in the world, for eval.
 
-    \b
-    v=$(mingle env) || exit; eval "$v"       # sh, bash, zsh, ksh
-    mingle env --shell fish | source         # fish
-    eval "`mingle env --shell csh`"          # csh, tcsh
+    Without a world nothing is set, and a script that evals the output ends; an
+    interactive shell stays.
     """
     print_variables(options, explain=explain, no_wait=no_wait)

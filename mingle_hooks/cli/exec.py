@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import click
 
 from mingle_hooks.cli.answer import become
+from mingle_hooks.cli.help import ONLY_PRINTED, Grouped
 from mingle_hooks.cli.options import settings_options
 
+EXAMPLES = """\
+srun mingle exec torchrun train.py                  # in a job of Slurm
+mingle exec --id a --nodes 4 torchrun train.py      # on each of four machines
+srun --ntasks-per-node=4 mingle exec --scope task python train.py"""
 
-@click.command(name="exec", context_settings={"allow_interspersed_args": False})
-@settings_options
-@click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
+
+@click.command(
+    name="exec",
+    cls=Grouped,
+    examples=EXAMPLES,
+    context_settings={"allow_interspersed_args": False},
+)
+@partial(settings_options, hidden=ONLY_PRINTED)
+@click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED, metavar="COMMAND [ARG]...")
 def exec(  # noqa: A001 - the command's own name
     *,
     command: tuple[str, ...],
@@ -20,9 +32,9 @@ def exec(  # noqa: A001 - the command's own name
     no_wait: bool,
     **options: Any,  # noqa: ANN401 - one for each setting
 ) -> None:
-    """Set the variables, then become COMMAND. Options stand before COMMAND; all after it is its own.
+    """Set the variables, then become COMMAND.
 
-    \b
-    srun mingle exec torchrun train.py
+    Options stand before COMMAND; all after it is its own. Without a world
+    COMMAND is not started.
     """
     become(command, options, explain=explain, no_wait=no_wait)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from mingle_hooks.errors import UsageError
+from mingle_hooks.nearest import nearest
 
 
 class Group(click.Group):
@@ -12,7 +13,24 @@ class Group(click.Group):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Refuse an empty command line before click looks at it."""
-        if not args and not self.invoke_without_command:
+        if not args and not self.invoke_without_command and not ctx.resilient_parsing:  # else: for a Tab
             click.echo(ctx.get_help(), err=True)
             ctx.exit(UsageError.exit_code)
         return super().parse_args(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write each command with the whole line that it says of itself."""
+        found = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
+        rows = [(name, its.get_short_help_str(limit=1000)) for name, its in found if its is not None]
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Return the command that is meant, and its own words. UsageError, with the nearest, where there is none."""
+        name, known = args[0], self.list_commands(ctx)
+        if name not in known and not ctx.resilient_parsing and not name.startswith("-"):
+            near = f"{ctx.command_path} {nearest(name, known)}"
+            raise UsageError(f"a command out of {', '.join(known)}", name, f"`{near}`")
+        return super().resolve_command(ctx, args)

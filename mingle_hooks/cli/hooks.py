@@ -36,6 +36,11 @@ _version = click.option("--slurm-version", metavar="X.Y", help="The version of S
 _home = click.option("--pbs-home", metavar="DIR", help="PBS_HOME; otherwise taken from /etc/pbs.conf.")
 
 
+def _names(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
+    """Return a scheduler's hooks, for completion."""
+    return [its.name for its in table.hooks(ctx.params["scheduler"]) if its.name.startswith(incomplete)]
+
+
 @click.group(cls=Group)
 def hooks() -> None:
     """Hooks that give every job MASTER_ADDR, NODE_RANK and the rest."""
@@ -43,7 +48,7 @@ def hooks() -> None:
 
 @hooks.command("render")
 @_scheduler
-@click.argument("name", required=False)
+@click.argument("name", required=False, shell_complete=_names)
 @click.option("--diff", is_flag=True, help="Show the difference from what is installed instead.")
 @click.option("--observe", is_flag=True, help="Hooks that only log what they would set.")
 @_root

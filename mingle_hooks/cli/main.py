@@ -8,7 +8,7 @@ import os
 import signal
 import sys
 
-from mingle_hooks.errors import MingleError, no_descriptor, printable
+from mingle_hooks.errors import MingleError, UsageError, no_descriptor, printable
 from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ def _fail(arguments: list[str], why: str | None, code: int) -> int:
         from mingle_hooks.cli import stderr  # noqa: PLC0415 - only then
 
         stderr.write(f"mingle: {printable(why, 1600)}\n")
-    if arguments[:1] == ["env"]:
+    if arguments[:1] == ["env"] or (code == UsageError.exit_code and _is_mistyped(arguments)):
         from mingle_hooks.cli.stdout import write  # noqa: PLC0415 - only then
 
         try:
@@ -104,6 +104,13 @@ def _fail(arguments: list[str], why: str | None, code: int) -> int:
         except MingleError:  # what was wrong has been said, and the code tells it
             pass
     return code
+
+
+def _is_mistyped(arguments: list[str]) -> bool:
+    """Tell whether this may have been meant for `mingle env`, and somebody evals it: `mingle evn`, `mingle --id a`."""
+    from mingle_hooks.cli.commands import COMMANDS  # noqa: PLC0415 - only for a mistake
+
+    return arguments[:1] != [] and arguments[0] not in COMMANDS and not sys.stdout.isatty()
 
 
 def _failure_text(arguments: list[str], code: int) -> str:

@@ -6,21 +6,31 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from mingle_hooks.cli.help import SETTINGS, Option
 from mingle_hooks.cli.plain import FLAGS
 from mingle_hooks.settings import TABLE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
+
+# Flags that are no settings, as they belong to one call -> what each does.
+CALL_FLAGS = {
+    "no_wait": "Ask nobody: print what the scheduler alone can tell.",
+    "explain": "Tell on stderr where each value comes from.",
+}
 
 
-def settings_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command one option for each setting that has one."""
-    for setting in reversed(TABLE):
-        if setting.option:
-            kind: dict[str, Any] = {"metavar": "VALUE"}
-            if setting.option in FLAGS:
-                kind = {"is_flag": True, "default": None}
-            text = setting.help[0].upper() + setting.help[1:] + "."
-            command = click.option(setting.option, setting.name, help=text, **kind)(command)
-    command = click.option("--explain", is_flag=True, help="Tell on stderr where each value comes from.")(command)
-    return click.option("--no-wait", is_flag=True, help="Ask nobody: print what the scheduler alone can tell.")(command)
+def settings_options(command: Callable[..., Any], hidden: Collection[str] = ()) -> Callable[..., Any]:
+    """Give a command one option for each setting that has one, in the order of the groups; hide some from help."""
+    options = {setting.name: setting.option for setting in TABLE if setting.option}
+    texts = {setting.name: setting.help[0].upper() + setting.help[1:] + "." for setting in TABLE}
+    options |= {name: option for option, name in FLAGS.items()}
+    for name in sorted(options, key=[*SETTINGS].index, reverse=True):
+        kind: dict[str, Any] = {"is_flag": True, "default": None} if options[name] in FLAGS else {}
+        if name in CALL_FLAGS:
+            kind["default"] = False
+        text = (texts | CALL_FLAGS)[name]
+        command = click.option(
+            options[name], name, cls=Option, shown=SETTINGS[name], help=text, hidden=name in hidden, **kind
+        )(command)
+    return command

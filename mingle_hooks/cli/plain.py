@@ -35,7 +35,7 @@ def read(arguments: Sequence[str]) -> Call | None:
     """
     if not arguments or arguments[0] not in ("env", "exec"):
         return None
-    found = _options(arguments[1:])
+    found = split(arguments[1:])
     if found is None:
         return None
     options, rest = found
@@ -47,7 +47,7 @@ def read(arguments: Sequence[str]) -> Call | None:
     return Call(arguments[0], options, explain, no_wait, rest)
 
 
-def _options(words: Sequence[str]) -> tuple[dict[str, object], tuple[str, ...]] | None:
+def split(words: Sequence[str]) -> tuple[dict[str, object], tuple[str, ...]] | None:
     """Return the options, and the words from the first on that is none; None for an option that is not plain."""
     options: dict[str, object] = {}
     position = 0

@@ -7,7 +7,10 @@ import sys
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 
+from mingle_hooks.cli.group import Group
+from mingle_hooks.cli.help import FIELD_GROUPS, FIELD_VALUES, Grouped, Option, Shown
 from mingle_hooks.errors import UsageError
 from mingle_hooks.render.fields import TABLE, Field
 from mingle_hooks.render.schedulers import SCHEDULERS
@@ -15,7 +18,7 @@ from mingle_hooks.render.schedulers import SCHEDULERS
 _ALIASES = {"partition": ("--queue",), "time": ("--walltime",)}
 
 
-class _Script(click.Command):
+class _Script(Grouped):
     """A command that remembers its words, for the first line of the script."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -24,11 +27,15 @@ class _Script(click.Command):
         return super().parse_args(ctx, args)
 
 
-@click.group(invoke_without_command=True)
+@click.group(cls=Group, invoke_without_command=True)
 @click.option("--lint", metavar="FILE", help="Read a script that exists, and name what is wrong with it.")
 @click.pass_context
 def template(ctx: click.Context, lint: str | None) -> None:
-    """Print a job script: mingle template sbatch --nodes 2 -- train.py --lr 1e-3 | sbatch."""
+    """Make job scripts from one job description.
+
+    \b
+    mingle template slurm --nodes 2 -- train.py --lr 1e-3 | sbatch
+    """
     if ctx.invoked_subcommand is not None and lint is None:
         return
     if ctx.invoked_subcommand is not None or lint is None:
@@ -97,6 +104,10 @@ def _places(given: tuple[str, ...]) -> tuple[str, ...]:
     return search.path(given or settings.load(os.environ, {}).section("template")["directories"], os.environ)
 
 
+def _file(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem[str]]:
+    return [CompletionItem(incomplete, type="file")]
+
+
 def _option(field: Field) -> click.Option:
     names = [
         field.option,
@@ -105,9 +116,10 @@ def _option(field: Field) -> click.Option:
         field.attribute + "_",
     ]
     if field.kind == "flag":
-        return click.Option(names, is_flag=True, help=field.help)
+        return Option(names, shown=Shown(FIELD_GROUPS[field.name]), is_flag=True, help=field.help)
     metavar = f"{field.metavar}[+…]" if field.kind == "each" else field.metavar
-    return click.Option(names, multiple=field.kind == "many", metavar=metavar, help=field.help)
+    shown = Shown(FIELD_GROUPS[field.name], metavar, *FIELD_VALUES.get(field.name, ()))
+    return Option(names, shown=shown, multiple=field.kind == "many", help=field.help)
 
 
 def _command(name: str) -> click.Command:
@@ -144,8 +156,11 @@ def _command(name: str) -> click.Command:
         callback=callback,
         context_settings={"allow_interspersed_args": False},
         help=f"Print a script for {scheduler.help}, to read or to pipe into {scheduler.submit}.",
+        short_help=f"A script for {scheduler.help}.",
+        examples=f"mingle template {name} -- train.py | {scheduler.submit}\n"
+        f"mingle template {name} --nodes 2 --gpus-per-node 8 --time 4:00:00 -- train.py",
         params=[
-            click.Argument(["command"], nargs=-1, type=click.UNPROCESSED, metavar="-- COMMAND"),
+            click.Argument(["command"], nargs=-1, type=click.UNPROCESSED, metavar="-- COMMAND", shell_complete=_file),
             *(_option(field) for field in TABLE),
             click.Option(["--spec"], metavar="FILE", help="a description in TOML; options win over it"),
             click.Option(["--template-dir"], multiple=True, metavar="DIR", help="where own templates are"),

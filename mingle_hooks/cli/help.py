@@ -1,0 +1,167 @@
+"""How help, completion and man pages show an option: its group, the kind of its value, and the values there are.
+
+What a setting is and what it means stands in the tables of settings and of job fields; this is the rest, which only
+a person needs, so that no node has to load it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import click
+from click.shell_completion import CompletionItem
+
+from mingle_hooks import values
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+WORLD, OTHERS, NETWORK, OUTPUT, KEYS = "The world", "Finding the others", "Network", "Output", "Keys"
+JOB, NODES, TRAINING, MAIL = "The job", "Nodes", "The training", "Output and mail"
+# The headings in their order; what has none comes last, as click has it.
+GROUPS = (WORLD, OTHERS, NETWORK, OUTPUT, KEYS, NODES, TRAINING, JOB, MAIL)
+
+
+class Shown(NamedTuple):
+    """How one option is shown. `kind` is how its value is completed: plain, list (a,b), file or dir."""
+
+    group: str
+    metavar: str = ""  # none for a flag
+    kind: str = "plain"
+    values: Callable[[], Iterable[str]] = tuple
+    default: str = ""  # where the text does not tell it
+    lists: bool = False  # whether the text is to name all values
+
+
+def _ways() -> Iterable[str]:
+    from mingle_hooks.rendezvous.ways import WAYS  # noqa: PLC0415 - only for completion and help
+
+    return WAYS
+
+
+def _shells() -> Iterable[str]:
+    from mingle_hooks.export.shells import SHELLS  # noqa: PLC0415 - as above
+
+    return SHELLS
+
+
+def _frameworks() -> Iterable[str]:
+    from mingle_hooks.export.frameworks import FRAMEWORKS, NONE  # noqa: PLC0415 - as above
+
+    return (*FRAMEWORKS, NONE)
+
+
+def _launchers() -> Iterable[str]:
+    from mingle_hooks.render.launchers import LAUNCHERS  # noqa: PLC0415 - as above
+
+    return LAUNCHERS
+
+
+def _interfaces() -> Iterable[str]:
+    from mingle_hooks.fabric.interfaces import interfaces  # noqa: PLC0415 - only for completion
+
+    return dict.fromkeys(found.name for found in interfaces())
+
+
+# Settings that are options, and the flags of `mingle env`, by name.
+SETTINGS = {
+    "id": Shown(WORLD, "NAME"),
+    "nodes": Shown(WORLD, "N"),
+    "slots": Shown(WORLD, "N|gpus|tasks|cpus", values=lambda: values.COUNTED),
+    "scope": Shown(WORLD, "node|task", values=lambda: ("node", "task"), default="node"),
+    "rank": Shown(OTHERS, "N"),
+    "master": Shown(OTHERS, "HOST[:PORT]"),
+    "via": Shown(OTHERS, "WAY,…", "list", _ways, lists=True),
+    "directory": Shown(OTHERS, "DIR", "dir"),
+    "timeout": Shown(OTHERS, "90s|5m|1h", values=lambda: ("90s", "5m", "30m", "1h"), default="5m"),
+    "no_wait": Shown(OTHERS),
+    "iface": Shown(NETWORK, "NAME|CIDR,…", "list", _interfaces),
+    "host_suffix": Shown(NETWORK, "SUFFIX"),
+    "port_range": Shown(NETWORK, "A-B", default="20000-24999"),
+    "frameworks": Shown(OUTPUT, "F,…", "list", _frameworks, lists=True),
+    "shell": Shown(OUTPUT, "sh|csh|fish|…", values=_shells, default="sh"),
+    "on_failure": Shown(OUTPUT, "exit|status", values=lambda: ("exit", "status"), default="exit"),
+    "explain": Shown(OUTPUT),
+    "quiet": Shown(OUTPUT),
+    "key_file": Shown(KEYS, "FILE", "file"),
+    "insecure": Shown(KEYS),
+}
+# `mingle exec` prints nothing, so these two mean nothing to it.
+ONLY_PRINTED = ("shell", "on_failure")
+
+# Fields of a job description, by name; how each is given stands in its own table.
+FIELDS = {
+    NODES: "nodes gpus-per-node ntasks-per-node ntasks gpus gres cpus-per-task mem constraint exclusive",
+    TRAINING: "launcher for max-restarts requeue module env setup no-environment container bind chdir",
+    JOB: "job-name time signal partition account qos reservation array dependency directive",
+    MAIL: "output error mail-user mail-type",
+}
+FIELD_GROUPS = {name: group for group, names in FIELDS.items() for name in names.split()}
+FIELD_VALUES: dict[str, tuple[str, Callable[[], Iterable[str]]]] = {
+    "launcher": ("plain", _launchers),
+    "for": ("list", _frameworks),
+    "mail-type": ("list", lambda: ("BEGIN", "END", "FAIL", "ALL")),
+    "signal": ("plain", lambda: ("USR1@120", "TERM@120", "INT@120", "USR2@120", "HUP@120")),
+    "container": ("file", tuple),
+    "output": ("file", tuple),
+    "error": ("file", tuple),
+    "chdir": ("dir", tuple),
+    "bind": ("dir", tuple),
+}
+
+
+def matches(incomplete: str, known: Iterable[str], *, is_list: bool = False) -> list[CompletionItem[str]]:
+    """Return what a word may become: one of the known, or one more after those that are listed already."""
+    before, comma, last = incomplete.rpartition(",") if is_list else ("", "", incomplete)
+    listed = before.split(",")
+    return [CompletionItem(f"{before}{comma}{name}") for name in known if name.startswith(last) and name not in listed]
+
+
+class Option(click.Option):
+    """An option that knows its group and its values."""
+
+    def __init__(self, *args: Any, shown: Shown, **kwargs: Any) -> None:  # noqa: ANN401 - whatever click takes
+        if shown.metavar:
+            kwargs["metavar"] = shown.metavar
+        super().__init__(*args, **kwargs)
+        self.shown = shown
+        if shown.lists:
+            self.help = f"{self.help or ''} One or more of {', '.join(shown.values())}."
+        if shown.default:
+            self.help = f"{self.help or ''} [default: {shown.default}]"
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem[str]]:
+        """Return the values that begin so; for a path, leave it to the shell."""
+        if self.shown.kind in ("file", "dir"):
+            return [CompletionItem(incomplete, type=self.shown.kind)]
+        if self.is_flag:
+            return super().shell_complete(ctx, incomplete)
+        return matches(incomplete, self.shown.values(), is_list=self.shown.kind == "list")
+
+
+class Grouped(click.Command):
+    """A command whose help has the options in groups, with the examples first."""
+
+    def __init__(self, *args: Any, examples: str = "", **kwargs: Any) -> None:  # noqa: ANN401 - whatever click takes
+        super().__init__(*args, **kwargs)
+        self.examples = examples
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the examples, then each group under its heading."""
+        if self.examples:
+            with formatter.section("Examples"):
+                formatter.write("".join(f"  {line}\n" for line in self.examples.splitlines()))
+        for group, params in grouped(self, ctx):
+            rows = [row for row in (param.get_help_record(ctx) for param in params) if row is not None]
+            if rows:
+                with formatter.section(group):
+                    formatter.write_dl(rows)
+
+
+def grouped(command: click.Command, ctx: click.Context) -> list[tuple[str, list[click.Option]]]:
+    """Return a command's options that are shown, under their headings; those without one under "Options"."""
+    found: dict[str, list[click.Option]] = {group: [] for group in (*GROUPS, "Options")}
+    for param in command.get_params(ctx):
+        if isinstance(param, click.Option) and not param.hidden:
+            found[param.shown.group if isinstance(param, Option) else "Options"].append(param)
+    return [(group, params) for group, params in found.items() if params]
