@@ -5,7 +5,7 @@ VENV := .venv
 # Tests that run at the same time, each process with hosts and a Slurm of its own: they mostly wait.
 WORKERS ?= 4
 BIN := $(VENV)/bin
-SOURCES := pyproject.toml README.md LICENSE $(shell find mingle_hooks templates -type f -not -name '*.pyc')
+SOURCES := pyproject.toml README.md LICENSE $(shell find mingle_hooks templates docs/man -type f -not -name '*.pyc')
 # Other users of a test host run this installation too, whatever the umask of the one who makes it.
 INSTALL := umask 022 && $(BIN)/python -m pip install --quiet
 
@@ -39,6 +39,10 @@ lint: $(VENV)/.dev ## check style, format and types
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
+
+.PHONY: man
+man: $(VENV)/.installed ## make the manual pages in docs/man anew, from the help of the commands
+	$(BIN)/python -m mingle_hooks.cli.man docs/man
 
 .PHONY: clean
 clean: ## remove what make made

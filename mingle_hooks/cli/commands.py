@@ -56,9 +56,9 @@ def mingle() -> None:
     """Tell every node of a job who is rank 0, and how to reach it.
 
     \b
-    srun mingle exec torchrun train.py       in a job of Slurm
-    eval "$(mingle env || echo exit 1)"      in a script that each node runs
-    mingle exec --id a --nodes 4 COMMAND     on four machines without a scheduler
+    srun mingle exec torchrun train.py      in a job of Slurm
+    eval "$(mingle env || echo exit 1)"     in a script that each node runs
+    mingle exec --id a --nodes 4 COMMAND    on each of four machines
     """
 
 

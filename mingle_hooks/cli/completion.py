@@ -186,7 +186,7 @@ SHELLS = {its.name: its for its in (_Bash, _Zsh, _Fish)}
 COMPLETE = "_MINGLE_COMPLETE"
 EXAMPLES = """\
 bash: echo 'eval "$(mingle completion bash)"' >> ~/.bashrc
-zsh:  echo 'eval "$(mingle completion zsh)"' >> ~/.zshrc     # below compinit
+zsh: echo 'eval "$(mingle completion zsh)"' >> ~/.zshrc # after compinit
 fish: mingle completion fish > ~/.config/fish/completions/mingle.fish"""
 
 

@@ -11,9 +11,9 @@ from mingle_hooks.cli.help import Grouped
 from mingle_hooks.cli.options import settings_options
 
 EXAMPLES = """\
-eval "$(mingle env || echo exit 1)"; torchrun train.py    # sh, bash, zsh, ksh
-mingle env --shell fish | source                          # fish
-eval "`mingle env --shell csh`"                           # csh, tcsh"""
+eval "$(mingle env || echo exit 1)"; torchrun train.py   # sh, bash, zsh
+mingle env --shell fish | source                         # fish
+eval "`mingle env --shell csh`"                          # csh, tcsh"""
 
 
 @click.command(cls=Grouped, examples=EXAMPLES)

@@ -12,7 +12,7 @@ def key() -> None:
     """Print a fresh key for the members of a world.
 
     \b
-    (umask 077; mingle key > ~/.config/mingle/key)   # and copy it to all machines
+    (umask 077; mingle key > ~/.config/mingle/key)   # and copy it
     """
     from mingle_hooks.rendezvous.keys import fresh  # noqa: PLC0415 - help needs none of it
 

@@ -9,6 +9,7 @@ packages='
     iproute2 nftables
     dash mksh ksh fish tcsh csh zsh busybox
     shellcheck
+    man-db groff-base
 '
 
 say() { printf '!!! %s\n' "$*" >&2; }
