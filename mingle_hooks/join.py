@@ -228,7 +228,8 @@ def _check_scope(settings: Settings, facts: JobFacts) -> None:
 def _id(settings: Settings, facts: JobFacts) -> str:
     found = settings.id or facts.job_id
     if found is None:
-        raise UsageError("an id that all members share", f"none (scheduler: {facts.scheduler})", "--id NAME")
+        seen = "no job here that has one" if facts.scheduler == "none" else f"none (scheduler: {facts.scheduler})"
+        raise UsageError("an id that all members share", seen, "--id NAME")
     return found
 
 

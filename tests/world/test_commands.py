@@ -185,6 +185,13 @@ def test_a_log_gets_plain_lines_now_and_then(hosts: Callable[..., Hosts]) -> Non
     assert all(line.isprintable() for line in lines)
 
 
+def test_a_member_that_has_not_met_rank_0_does_not_pretend_to_know_who_is_there(hosts: Callable[..., Hosts]) -> None:
+    """It says whom it looks for, and where."""
+    env = {**KEYED, **SLURM, "SLURM_NODEID": "1", "SLURM_PROCID": "1"}
+    done = hosts(1)[0].run(["mingle", "env", "--timeout", "2"], env=env)
+    assert done.stderr.splitlines()[0] == "mingle: still looking for rank 0 (node1), after 1 s"
+
+
 def test_help_and_version_are_no_failures(hosts: Callable[..., Hosts]) -> None:
     """They go to stdout with status 0."""
     host = hosts(1)[0]

@@ -1,0 +1,50 @@
+"""A value that is none of those there are: one line with all of them and the nearest, before anything is done."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+BIN = Path(sys.executable).parent
+# What is typed -> (what the line names, what it advises).
+MISTAKES = {
+    "env --id a --nodes 1 --slots all": ("gpus, tasks or cpus", "gpus"),
+    "env --id a --nodes 1 --slots gpu": ("gpus, tasks or cpus", "gpus"),
+    "env --id a --nodes 1 --scope process": ("node or task", "task"),
+    "env --id a --nodes 1 --on-failure x": ("exit or status", "exit"),
+    "env --id a --nodes 1 --via xyz": ("master, hosts, directory, multicast", "--via master"),
+    "env --id a --nodes 1 --via hosts,multicat": ("master, hosts, directory, multicast", "--via multicast"),
+    "env --id a --nodes 1 --shell powershell": ("sh, dash, bash,", "--shell sh"),
+    "env --id a --nodes 1 --for pytorch": ("torchrun, torchrun-elastic, accelerate,", "--for torchrun"),
+    "exec --id a --nodes 1 --scope tasks true": ("node or task", "task"),
+    "template slurm --launcher x -- train.py": ("torchrun, torchrun-elastic, accelerate,", "--launcher torchrun"),
+    "template slurm --launcher deepsped -- train.py": ("accelerate, deepspeed, mpirun", "--launcher deepspeed"),
+    "hooks render slurm prlog": ("prolog, epilog, taskprolog,", "mingle hooks render slurm prolog"),
+}
+
+
+@pytest.mark.parametrize("words", MISTAKES)
+def test_a_mistaken_value_is_told_the_valid_ones_and_the_nearest(words: str, tmp_path: Path) -> None:
+    """With the code for options that cannot be used."""
+    environ = {"PATH": os.environ["PATH"], "HOME": str(tmp_path)}
+    done = subprocess.run([BIN / "mingle", *words.split()], capture_output=True, text=True, check=False, env=environ)
+    names, advice = MISTAKES[words]
+    assert done.returncode == 64
+    assert re.fullmatch(r"mingle: expected [^\n]+; saw [^\n]+; try [^\n]+\n", done.stderr)
+    assert names in done.stderr
+    assert done.stderr.endswith(f"; try {advice}\n")
+    assert "export" not in done.stdout
+
+
+@pytest.mark.parametrize("words", ["env", "env --id a", "exec true", "exec torchrun train.py"])
+def test_a_login_node_is_told_that_there_is_no_job(words: str, tmp_path: Path) -> None:
+    """And what to do about it."""
+    environ = {"PATH": os.environ["PATH"], "HOME": str(tmp_path)}
+    done = subprocess.run([BIN / "mingle", *words.split()], capture_output=True, text=True, check=False, env=environ)
+    assert done.returncode == 64
+    assert "saw no job here; try to run it inside srun, or give --nodes N" in done.stderr
