@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
 from mingle_hooks.errors import UsageError
@@ -10,6 +12,9 @@ from mingle_hooks.nearest import nearest
 
 class Group(click.Group):
     """Shows its help where no command is named, as a mistake; what click does then differs from version to version."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401 - whatever click takes
+        super().__init__(*args, **{"subcommand_metavar": "COMMAND [ARG]...", **kwargs})
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Refuse an empty command line before click looks at it."""

@@ -115,7 +115,7 @@ def test_help_can_be_read_on_80_columns_and_explains_every_option(
     """No line is longer, none is broken off, and no option is without a word."""
     text = shown(*shlex.split(context.command_path)[1:])
     assert max(map(len, text.splitlines())) <= 80
-    assert "..." not in text.replace("[ARGS]...", "").replace("[ARG]...", "")
+    assert "..." not in text.replace("[ARG]...", "")
     for _, options in grouped(command, context):
         for option in options:
             assert option.help, option.name
