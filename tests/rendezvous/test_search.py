@@ -118,7 +118,7 @@ def test_a_lead_is_dialled_once_at_a_time_and_rests_when_it_did_not_answer() -> 
 def test_a_lead_that_cannot_be_dialled_is_nothing() -> None:
     """Its way will name it again."""
     with Room(2) as room:
-        search = Search(room.loop, ATTEMPT, SECRET, lambda _found: None, lambda _a: None, lambda _a, _b: None)
+        search = Search(room.loop, ATTEMPT, SECRET, lambda _found: None, lambda _a, _h: None, lambda _a, _b: None)
         for address in ("240.0.0.1", "::ffff:0:0", "ff02::1", "0.0.0.1"):
             search.found(Lead(address, 1, "test"))
         search.close()
