@@ -179,7 +179,9 @@ class Meeting:
         self._suspects.knocked(leader.knocks.list())
         if leader.state == "failed" and leader.failure is not None:
             alone = len(leader.roster) == 1
-            is_awaited = leader.failure.kind not in ("missing", "keys", "files", "network") and not leader.everybody_told
+            is_awaited = (
+                leader.failure.kind not in ("missing", "keys", "files", "network") and not leader.everybody_told
+            )
             error = leader.failure.error()
             self._fail(self._alone(error) if alone else error, LINGER_S if is_awaited else GOODBYE_S)
             # Each hangs up when it has read why: only then is it certain to have arrived.
