@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
@@ -35,7 +36,7 @@ def only_member(enquiry: Enquiry) -> Body:
         "size": enquiry.slots,
         "addr": address,
         "port": port,
-        "digest": _digest(enquiry, 1, enquiry.slots, address, port),
+        "digest": _digest(enquiry, 1, enquiry.slots, address, port, os.urandom(16)),
         "rank": 0,
         "offset": 0,
         "own": LOOPBACK,

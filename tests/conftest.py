@@ -23,15 +23,22 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
 
 
-# Tests in these folders, unless they make hosts, use the ports of this machine: one after the other.
+# Tests in these folders use the ports of this machine.
 ON_THIS_MACHINE = ("cli", "export", "fabric", "rendezvous")
+# What stands in for these schedulers gives the same job ids, and a job script tells its processes by their job's id.
+STAND_INS = ("any_pbs", "test_scripts_by_remote_start", "test_scripts_on_pbs", "test_first_try", "test_hooks_on_pbs")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keep the tests that use this machine's own network in one of the processes that run tests."""
+    """Keep tests that would meet each other in one of the processes that run tests."""
     for item in items:
+        names = {item.path.stem, *getattr(item, "fixturenames", ())}
         if item.path.parent.name in ON_THIS_MACHINE:
             item.add_marker(pytest.mark.xdist_group("this machine"))
+        elif names.intersection(STAND_INS):
+            item.add_marker(pytest.mark.xdist_group("stand-ins"))
+        elif item.path.stem == "test_installing":  # its installations take 12 s each
+            item.add_marker(pytest.mark.xdist_group("installing"))
 
 
 @pytest.fixture

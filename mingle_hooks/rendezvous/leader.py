@@ -345,7 +345,8 @@ class Leader:
             "port": self.terms.port,
             "roster": [[seat.node_rank, seat.host, seat.address, seat.slots] for _, seat in seats],
         }
-        digest = sha256(self._attempt.name + wire.encode(shared)).hexdigest()[:16]
+        # With the leader's nonce: two worlds in a row may have the same address and port, and are not the same.
+        digest = sha256(self._attempt.name + self.me.member + wire.encode(shared)).hexdigest()[:16]
         return {**shared, "digest": digest, "epoch": self._epoch, "at": address}
 
     def _commit(self) -> None:
