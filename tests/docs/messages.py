@@ -27,7 +27,7 @@ IN_SHELL = {
 
 # On node1 and node2 as two tasks of one step.
 IN_STEP = {
-    (TROUBLE, "mingle: 1 of 2 nodes in after"): Case("bash -c '[ $SLURM_NODEID = 0 ] || sleep 2.5; mingle exec true'"),
+    (TROUBLE, "mingle: 1 of 2 nodes are here"): Case("bash -c '[ $SLURM_NODEID = 0 ] || sleep 2.5; mingle exec true'"),
     (TROUBLE, "still missing: node2"): Case("bash -c '[ $SLURM_NODEID = 1 ] || mingle exec --timeout 2 true'"),
     (TROUBLE, "saw no answer"): Case("bash -c '[ $SLURM_NODEID = 0 ] || mingle exec --timeout 2 true'"),
     (TROUBLE, "an address on eth9"): Case("mingle exec --iface eth9 --timeout 2 true"),
@@ -62,23 +62,23 @@ IN_TASKS = {
 # On two hosts without a scheduler, {i} is 0 and 1.
 ON_HOSTS = {
     (TROUBLE, "two leaders"): Case("mingle exec --id b --nodes 2 --rank 0 true"),
-    (TROUBLE, "the same number of nodes"): Case("mingle exec --id c --nodes $(({i} + 2)) true"),
+    (TROUBLE, "the same number of nodes"): Case("mingle exec --id c --nodes $(({i} + 2)) --master node1 true"),
     (TROUBLE, "no job here"): Case("mingle exec true"),
     (TROUBLE, "SLURM_JOB_ID=7 alone"): Case("mingle exec true", {"SLURM_JOB_ID": "7"}),
     (TROUBLE, "saw none given"): Case("env -u MINGLE_KEY mingle exec --id d --nodes 2 true"),
-    (TROUBLE, "mode 0644"): Case(
-        "umask 022; mkdir -p ~/.config/mingle; echo 0123456789abcdef >~/.config/mingle/key;"
-        " env -u MINGLE_KEY mingle exec --id e --nodes 2 true"
-    ),
     (GIVEN, "WORLD_SIZE=2"): Case(
         "mingle exec --id f --slots 2 true",
         {"RANK": "{i}", "WORLD_SIZE": "2", "MASTER_ADDR": "node1", "MASTER_PORT": "23456"},
+    ),
+    (TROUBLE, "mode 0644"): Case(
+        "umask 022; mkdir -p ~/.config/mingle; echo 0123456789abcdef >~/.config/mingle/key;"
+        " env -u MINGLE_KEY mingle exec --id e --nodes 2 true"
     ),
 }
 
 SHOWN = [*IN_SHELL, *IN_STEP, *IN_TASKS, *ON_HOSTS]
 
-# What the tables of usual mistakes on the schedulers' pages quote, and what brings it about. JOB is a number of its own.
+# What the tables of usual mistakes on the schedulers' pages quote, and what brings it about. JOB is a new number.
 PBS = {"PBS_JOBID": "7.ctl", "PBS_NODEFILE": "NODEFILE", "PBS_NODENUM": "{i}", "PBS_TASKNUM": "0000000{i}"}
 PBS_SHELL = {"PBS_JOBID": "7.ctl", "PBS_NODEFILE": "NODEFILE", "PBS_NODENUM": "0", "PBS_TASKNUM": "1"}
 TORQUE_SHELL = {**PBS_SHELL, "PBS_NUM_NODES": "2"}
@@ -119,7 +119,7 @@ MISTAKES: dict[tuple[str, str], Case] = {
     ("oar", "still missing: node2"): Case(ONLY_1, OAR),
     ("oar", "still missing: everybody who knows the number of nodes (--nodes)"): Case(ONLY_1, {"OAR_JOB_ID": "JOB"}),
     ("flux", "expected one rank 0; saw two leaders: node1 and node1"): Case(
-        "[ {i} = 1 ] || { FLUX_TASK_LOCAL_ID=1 mingle exec --timeout 3 --scope task true & "
+        "[ {i} = 1 ] || { FLUX_TASK_RANK=1 FLUX_TASK_LOCAL_ID=1 mingle exec --timeout 3 --scope task true & "
         "FLUX_TASK_LOCAL_ID=0 mingle exec --scope task --timeout 3 true; wait; }",
         {**FLUX, "FLUX_JOB_SIZE": "4", "FLUX_TASK_RANK": "0"},
     ),
@@ -158,7 +158,7 @@ MISTAKES: dict[tuple[str, str], Case] = {
     ),
     ("given-ranks", "expected an id that all members share; saw none (scheduler: given)"): Case(LINE, GIVEN_ENV),
     ("given-ranks", "expected an address of rank 0"): Case(
-        "mingle exec --id k --timeout 2 true", {**GIVEN_ENV, "MASTER_ADDR": "localhost"}
+        "mingle exec --id k --timeout 2 true", {**GIVEN_ENV, "MASTER_ADDR": "localhost", "MASTER_PORT": "23457"}
     ),
     ("given-ranks", "unset MASTER_ADDR"): Case(
         "mingle exec --id l --timeout 2 true", {**GIVEN_ENV, "MASTER_ADDR": "localhost"}

@@ -24,6 +24,11 @@ NODES = ("-N2", "-w", "node1,node2")
 AT_ONCE, WAITING_AT_ONCE = 4, 8
 
 
+def lacking(where: tuple[str, str], output: str) -> list[str]:
+    """Return what a block shows and the output does not say."""
+    return [f"{line}\nis not in:\n{output}" for line in find(*where).text.splitlines() if not says(output, line)]
+
+
 def said_in_slurm(slurm: SlurmCluster, path: str, case: Case, words: tuple[str, ...]) -> str:
     """Return all that one line writes in Slurm."""
     line = case.typed.replace("REAL_TORCHRUN", f"{BIN}/torchrun")
@@ -44,9 +49,8 @@ def test_what_is_said_in_slurm(slurm: SlurmCluster, tmp_path: Path) -> None:
     work = [(where, case, words) for cases, words in kinds for where, case in cases.items()]
     with ThreadPoolExecutor(AT_ONCE) as pool:
         outputs = list(pool.map(lambda one: said_in_slurm(slurm, path, one[1], one[2]), work))
-    for (where, *_), output in zip(work, outputs, strict=True):
-        for line in find(*where).text.splitlines():
-            assert says(output, line), f"{line}\nis not in:\n{output}"
+    lacks = [lack for (where, *_), output in zip(work, outputs, strict=True) for lack in lacking(where, output)]
+    assert not lacks, "\n".join(lacks)
 
 
 @pytest.fixture
@@ -78,12 +82,11 @@ def two(hosts: Callable[..., Hosts], tmp_path: Path) -> Callable[[Case], str]:
 
 
 def test_what_is_said_on_plain_hosts(two: Callable[[Case], str]) -> None:
-    """Without a scheduler; the last ones leave a key that is not private."""
+    """Without a scheduler."""
+    lacks = []
     for where, case in ON_HOSTS.items():
-        output = two(case)
-        for line in find(*where).text.splitlines():
-            assert says(output, line), f"{line}\nis not in:\n{output}"
-        two(Case("rm -f ~/.config/mingle/key"))
+        lacks += lacking(where, two(case))
+    assert not lacks, "\n".join(lacks)
 
 
 def quotes(page: str) -> set[str]:
@@ -99,8 +102,8 @@ def test_what_the_tables_of_mistakes_quote_is_said(two: Callable[[Case], str]) -
     assert {(page, quote) for page in pages for quote in quotes(page)} == {*MISTAKES, *ALSO_SHOWN}
     with ThreadPoolExecutor(WAITING_AT_ONCE) as pool:
         outputs = dict(zip(MISTAKES, pool.map(two, MISTAKES.values()), strict=True))
-    for (page, quote), output in outputs.items():
-        assert re.search(shown(quote), output), (page, quote, output)
+    lacks = [f"{where}:\n{output}" for where, output in outputs.items() if not re.search(shown(where[1]), output)]
+    assert not lacks, "\n".join(lacks)
     everything = " ".join(find(*where).text for where in messages.SHOWN)
     for _, quote in ALSO_SHOWN:
         assert quote in everything
