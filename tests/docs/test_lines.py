@@ -159,7 +159,7 @@ def test_the_pbs_script_ends_with_the_status_of_the_host_that_fails(
     [(lines.OAR_SCRIPT, "oar", False), (lines.OAR_SCRIPT, "oar", True), (lines.PLAIN_SSH, "ssh", False)],
 )
 def test_a_loop_over_hosts_makes_one_world_and_tells_of_a_failure(
-    hosts: Callable[..., Hosts], tmp_path: Path, where: lines.Where, kind: str, fails: bool
+    hosts: Callable[..., Hosts], tmp_path: Path, where: lines.Where, kind: str, *, fails: bool
 ) -> None:
     """By a stand-in for oarsh and ssh, which starts a shell on the host with nothing of the caller's environment."""
     from render import remote_stand_ins  # noqa: PLC0415 - few tests need it
