@@ -1,0 +1,176 @@
+"""How each message that docs/ shows is brought about: the tables that test_messages.py goes through."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+TROUBLE, GIVEN = "troubleshooting.md", "schedulers/given-ranks.md"
+LINE = "mingle exec torchrun train.py"
+
+
+class Case(NamedTuple):
+    """What is typed, and what else is exported."""
+
+    typed: str
+    env: Mapping[str, str] = {}
+
+
+# In salloc's shell on node1, for two nodes.
+IN_SHELL = {
+    (TROUBLE, "saw a shell that runs on node1 only"): Case(LINE),
+    (TROUBLE, "this shell runs on node1 only"): Case("mingle env"),
+    (TROUBLE, "torchrun: error: argument"): Case('eval "$(mingle env)"; REAL_TORCHRUN train.py'),
+}
+
+# On node1 and node2 as two tasks of one step.
+IN_STEP = {
+    (TROUBLE, "mingle: 1 of 2 nodes are here"): Case("bash -c '[ $SLURM_NODEID = 0 ] || sleep 2.5; mingle exec true'"),
+    (TROUBLE, "still missing: node2"): Case("bash -c '[ $SLURM_NODEID = 1 ] || mingle exec --timeout 2 true'"),
+    (TROUBLE, "saw no answer"): Case("bash -c '[ $SLURM_NODEID = 0 ] || mingle exec --timeout 2 true'"),
+    (TROUBLE, "an address on eth9"): Case("mingle exec --iface eth9 --timeout 2 true"),
+    (TROUBLE, "MASTER_ADDR=localhost"): Case(LINE, {"MASTER_ADDR": "localhost"}),
+    (TROUBLE, "NODE_RANK=0"): Case(LINE, {"NODE_RANK": "0"}),
+    (TROUBLE, "WORLD_SIZE=8"): Case(LINE, {"WORLD_SIZE": "8"}),
+    (TROUBLE, "NNODES=1, as it was exported; try unset NNODES, or --nodes"): Case(LINE, {"NNODES": "1"}),
+    (TROUBLE, "PET_NNODES=1"): Case(LINE, {"PET_NNODES": "1"}),
+    (TROUBLE, "saw --standalone"): Case("mingle exec torchrun --standalone train.py"),
+    (TROUBLE, "port 29500 free"): Case(
+        'bash -c \'exec 3< <(python3 -uc "import socket, time; s = socket.create_server((\\"\\", 29500)); '
+        "print(1, flush=True); time.sleep(9)\"); read -r _ <&3; mingle exec --timeout 2 true; kill $!'",
+        {"MASTER_PORT": "29500"},
+    ),
+    (TROUBLE, "another key here"): Case(
+        "bash -c 'export MINGLE_KEY=0123456789abcdef$SLURM_NODEID; mingle exec --timeout 2 true'"
+    ),
+    (TROUBLE, "takes part under this id"): Case(
+        "bash -c 'export MINGLE_KEY=0123456789abcdef$SLURM_NODEID; mingle exec --timeout 2 true'"
+    ),
+    (TROUBLE, "--timout…"): Case("mingle exec --timout 3 true"),
+    (TROUBLE, "MINGLE_TIMOUT"): Case("mingle exec true", {"MINGLE_TIMOUT": "3"}),
+    (TROUBLE, "tochrun"): Case("mingle exec tochrun train.py"),
+}
+
+# On node1 and node2, two tasks each.
+IN_TASKS = {
+    (TROUBLE, "one task on each node"): Case(LINE),
+    (TROUBLE, "one torchrun on each node"): Case("mingle exec --scope task torchrun train.py"),
+}
+
+# On two hosts without a scheduler, {i} is 0 and 1.
+ON_HOSTS = {
+    (TROUBLE, "two leaders"): Case("mingle exec --id b --nodes 2 --rank 0 true"),
+    (TROUBLE, "the same number of nodes"): Case("mingle exec --id c --nodes $(({i} + 2)) --master node1 true"),
+    (TROUBLE, "no job here"): Case("mingle exec true"),
+    (TROUBLE, "SLURM_JOB_ID=7 alone"): Case("mingle exec true", {"SLURM_JOB_ID": "7"}),
+    (TROUBLE, "saw none given"): Case("env -u MINGLE_KEY mingle exec --id d --nodes 2 true"),
+    (GIVEN, "WORLD_SIZE=2"): Case(
+        "mingle exec --id f --slots 2 true",
+        {"RANK": "{i}", "WORLD_SIZE": "2", "MASTER_ADDR": "node1", "MASTER_PORT": "23456"},
+    ),
+    (TROUBLE, "mode 0644"): Case(
+        "umask 022; mkdir -p ~/.config/mingle; echo 0123456789abcdef >~/.config/mingle/key;"
+        " env -u MINGLE_KEY mingle exec --id e --nodes 2 true"
+    ),
+}
+
+SHOWN = [*IN_SHELL, *IN_STEP, *IN_TASKS, *ON_HOSTS]
+
+# What the tables of usual mistakes on the schedulers' pages quote, and what brings it about. JOB is a new number.
+PBS = {"PBS_JOBID": "7.ctl", "PBS_NODEFILE": "NODEFILE", "PBS_NODENUM": "{i}", "PBS_TASKNUM": "0000000{i}"}
+PBS_SHELL = {"PBS_JOBID": "7.ctl", "PBS_NODEFILE": "NODEFILE", "PBS_NODENUM": "0", "PBS_TASKNUM": "1"}
+TORQUE_SHELL = {**PBS_SHELL, "PBS_NUM_NODES": "2"}
+LSF = {"LSB_JOBID": "JOB", "LSB_MCPU_HOSTS": "node1 1 node2 1"}
+SGE = {"JOB_ID": "JOB", "SGE_TASK_ID": "undefined", "PE_HOSTFILE": "PE_FILE"}
+OAR = {"OAR_JOB_ID": "JOB", "OAR_NODEFILE": "NODEFILE"}
+FLUX = {
+    "FLUX_JOB_ID": "JOB",
+    "FLUX_JOB_NNODES": "2",
+    "FLUX_JOB_SIZE": "2",
+    "FLUX_TASK_RANK": "{i}",
+    "FLUX_TASK_LOCAL_ID": "0",
+}
+OMPI = {f"OMPI_COMM_WORLD_{name}": value for name, value in (("RANK", "0"), ("SIZE", "2"), ("LOCAL_RANK", "0"))}
+GIVEN_ENV = {"RANK": "{i}", "WORLD_SIZE": "2", "MASTER_ADDR": "node1", "MASTER_PORT": "23456"}
+POD = {"KUBERNETES_SERVICE_HOST": "10.0.0.1"}
+ONLY_1 = "[ {i} = 1 ] || mingle exec --timeout 2 torchrun train.py"
+
+MISTAKES: dict[tuple[str, str], Case] = {
+    ("slurm", "expected a step of the job"): Case(LINE, {"SLURM_JOB_ID": "7"}),
+    ("slurm", "saw no job here"): Case(LINE),
+    ("pbs", "expected to start torchrun on every node of the job"): Case(LINE, PBS_SHELL),
+    ("pbs", "expected one slot on each host, or --scope; saw 2 slots (pbs)"): Case(
+        LINE, {**PBS, "PBS_NODEFILE": "SLOTFILE"}
+    ),
+    ("pbs", "env: 'mingle': No such file or directory"): Case("LC_ALL=C env PATH=/usr/bin:/bin mingle exec true"),
+    ("torque", "expected to start torchrun on every node of the job"): Case(LINE, TORQUE_SHELL),
+    ("torque", "expected one rank 0; saw two leaders: node1 and node1"): Case(
+        "[ {i} = 1 ] || { PBS_TASKNUM=2 mingle exec --timeout 3 true & "
+        "PBS_TASKNUM=3 mingle exec --timeout 3 true; wait; }",
+        {**TORQUE_SHELL, "PBS_JOBID": "9.ctl"},
+    ),
+    ("lsf", "expected 2 members"): Case(ONLY_1, LSF),
+    ("lsf", "still missing: node2"): Case(ONLY_1, LSF),
+    ("sge", "expected 2 members"): Case(ONLY_1, SGE),
+    ("sge", "still missing: node2"): Case(ONLY_1, SGE),
+    ("oar", "expected 2 members"): Case(ONLY_1, OAR),
+    ("oar", "still missing: node2"): Case(ONLY_1, OAR),
+    ("oar", "still missing: everybody who knows the number of nodes (--nodes)"): Case(ONLY_1, {"OAR_JOB_ID": "JOB"}),
+    ("flux", "expected one rank 0; saw two leaders: node1 and node1"): Case(
+        "[ {i} = 1 ] || { FLUX_TASK_RANK=1 FLUX_TASK_LOCAL_ID=1 mingle exec --timeout 3 --scope task true & "
+        "FLUX_TASK_LOCAL_ID=0 mingle exec --scope task --timeout 3 true; wait; }",
+        {**FLUX, "FLUX_JOB_SIZE": "4", "FLUX_TASK_RANK": "0"},
+    ),
+    ("flux", "expected 2 members"): Case(
+        "[ {i} = 1 ] || mingle exec --timeout 2 true",
+        FLUX,
+    ),
+    ("flux", "expected rank 0"): Case(
+        "[ {i} = 0 ] || mingle exec --timeout 2 true",
+        FLUX,
+    ),
+    ("mpi", "expected one task on each node; saw 2"): Case(LINE, {**OMPI, "OMPI_COMM_WORLD_LOCAL_SIZE": "2"}),
+    ("mpi", "expected an id that all members share"): Case(LINE, {**OMPI, "OMPI_COMM_WORLD_LOCAL_SIZE": "1"}),
+    ("kubernetes", "expected the number of members; saw none; try --nodes N"): Case("mingle exec --id a true", POD),
+    ("kubernetes", "expected an id that all members share; saw none (scheduler: kubernetes)"): Case(
+        "mingle exec --nodes 2 true", POD
+    ),
+    ("kubernetes", "expected rank 0 … name not known"): Case(
+        "mingle exec --nodes 2 --timeout 2 --master train-0.train true",
+        {**POD, "JOB_COMPLETION_INDEX": "1", "HOSTNAME": "train-1"},
+    ),
+    ("plain-hosts", "expected a key that all members share; saw none given"): Case(
+        "env -u MINGLE_KEY mingle exec --id g --nodes 2 true"
+    ),
+    ("plain-hosts", "another key here"): Case(
+        "MINGLE_KEY=0123456789abcdef{i} mingle exec --id h --nodes 2 --timeout 2 true"
+    ),
+    ("plain-hosts", "with another key: refused"): Case(
+        "MINGLE_KEY=0123456789abcdef{i} mingle exec --id i --nodes 2 --timeout 2 true"
+    ),
+    ("plain-hosts", "saw no job here"): Case("mingle exec --id a true"),
+    ("plain-hosts", "expected an id that all members share"): Case("mingle exec --nodes 2 true"),
+    ("plain-hosts", "saw an empty one (is $JOB set?)"): Case('mingle exec --id "$JOB" --nodes 2 true'),
+    ("plain-hosts", "expected the same number of nodes from every member"): Case(
+        "mingle exec --id j --nodes $(({i} + 2)) true"
+    ),
+    ("given-ranks", "expected an id that all members share; saw none (scheduler: given)"): Case(LINE, GIVEN_ENV),
+    ("given-ranks", "expected an address of rank 0"): Case(
+        "mingle exec --id k --timeout 2 true", {**GIVEN_ENV, "MASTER_ADDR": "localhost", "MASTER_PORT": "23457"}
+    ),
+    ("given-ranks", "unset MASTER_ADDR"): Case(
+        "mingle exec --id l --timeout 2 true", {**GIVEN_ENV, "MASTER_ADDR": "localhost"}
+    ),
+    ("given-ranks", "expected a key that all members share"): Case(
+        "env -u MINGLE_KEY mingle exec --id m true", GIVEN_ENV
+    ),
+}
+# These are shown on the page of messages too, which brings them about.
+ALSO_SHOWN = {
+    ("slurm", "expected to start torchrun on every node of the job"),
+    ("slurm", "expected one task on each node; saw 2 (slurm)"),
+    ("slurm", "expected one torchrun on each node"),
+    ("slurm", "--standalone, with which this node would train by itself"),
+}

@@ -1,0 +1,109 @@
+"""Every message that docs/ shows is what mingle says, letter by letter but for an ellipsis."""
+
+from __future__ import annotations
+
+import re
+from concurrent.futures import ThreadPoolExecutor
+from itertools import count
+from typing import TYPE_CHECKING
+
+import messages
+import pytest
+from documents import BIN, DOCS, KEYED, find, says, shown, standins
+from messages import ALSO_SHOWN, IN_SHELL, IN_STEP, IN_TASKS, MISTAKES, ON_HOSTS, Case
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from cluster.hosts import Hosts
+    from cluster.slurm import SlurmCluster
+
+NODES = ("-N2", "-w", "node1,node2")
+# So many at once on hosts of four CPUs, and on hosts where most of them wait for a deadline.
+AT_ONCE, WAITING_AT_ONCE = 4, 8
+
+
+def lacking(where: tuple[str, str], output: str) -> list[str]:
+    """Return what a block shows and the output does not say."""
+    return [f"{line}\nis not in:\n{output}" for line in find(*where).text.splitlines() if not says(output, line)]
+
+
+def said_in_slurm(slurm: SlurmCluster, path: str, case: Case, words: tuple[str, ...]) -> str:
+    """Return all that one line writes in Slurm."""
+    line = case.typed.replace("REAL_TORCHRUN", f"{BIN}/torchrun")
+    typed = ["bash", "-c", line] if words[0] == "salloc" else ["bash", "-c", f"{' '.join(words)} {line}"]
+    argv = [*words, *typed] if words[0] == "salloc" else typed
+    done = slurm.controller.run(argv, env={"PATH": path, **KEYED, **case.env}, timeout=120)
+    return done.stdout + done.stderr
+
+
+def test_what_is_said_in_slurm(slurm: SlurmCluster, tmp_path: Path) -> None:
+    """In salloc's shell, in a step of two tasks, and in one of four."""
+    path = f"{standins(tmp_path)}:/usr/bin:/bin"
+    kinds = (
+        (IN_SHELL, ("salloc", *NODES)),
+        (IN_STEP, ("srun", *NODES)),
+        (IN_TASKS, ("srun", *NODES, "--ntasks-per-node=2")),
+    )
+    work = [(where, case, words) for cases, words in kinds for where, case in cases.items()]
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        outputs = list(pool.map(lambda one: said_in_slurm(slurm, path, one[1], one[2]), work))
+    lacks = [lack for (where, *_), output in zip(work, outputs, strict=True) for lack in lacking(where, output)]
+    assert not lacks, "\n".join(lacks)
+
+
+@pytest.fixture
+def two(hosts: Callable[..., Hosts], tmp_path: Path) -> Callable[[Case], str]:
+    """Return what runs a line on two hosts, with {i} as 0 and 1, and returns all that it writes."""
+    made, path = hosts(2), f"{standins(tmp_path)}:/usr/bin:/bin"
+    (tmp_path / "nodes").write_text("node1\nnode2\n")
+    (tmp_path / "slots").write_text("node1\nnode1\nnode2\nnode2\n")
+    (tmp_path / "pe").write_text("node1 1 all.q@node1 UNDEFINED\nnode2 1 all.q@node2 UNDEFINED\n")
+    files = {"NODEFILE": f"{tmp_path}/nodes", "SLOTFILE": f"{tmp_path}/slots", "PE_FILE": f"{tmp_path}/pe"}
+
+    numbers = count(21)
+
+    def run(case: Case) -> str:
+        words = {**files, "JOB": str(next(numbers))}
+
+        def env(number: int) -> dict[str, str]:
+            told = {name: words.get(value, value).replace("{i}", str(number)) for name, value in case.env.items()}
+            return {"PATH": path, **KEYED, **told}
+
+        done = made.run_all(
+            lambda host: ["bash", "-c", case.typed.replace("{i}", str(host.number - 1))],
+            env=lambda host: env(host.number - 1),
+            user="alice",
+        )
+        return "".join(one.stdout + one.stderr for one in done)
+
+    return run
+
+
+def test_what_is_said_on_plain_hosts(two: Callable[[Case], str]) -> None:
+    """Without a scheduler."""
+    lacks = []
+    for where, case in ON_HOSTS.items():
+        lacks += lacking(where, two(case))
+    assert not lacks, "\n".join(lacks)
+
+
+def quotes(page: str) -> set[str]:
+    """Return what the table of usual mistakes quotes of mingle's messages."""
+    _, _, table = (DOCS / "schedulers" / f"{page}.md").read_text().partition("what mingle says |\n| --- | --- |\n")
+    cells = [row.split(" | ")[1] for row in table.partition("\n\n")[0].splitlines() if row.startswith("| ")]
+    return {quote for cell in cells for quote in re.findall(r"`([^`]+)`", cell) if " " in quote}
+
+
+def test_what_the_tables_of_mistakes_quote_is_said(two: Callable[[Case], str]) -> None:
+    """With the variables of each scheduler on two hosts; many at once, as most wait for a deadline."""
+    pages = sorted(page.stem for page in (DOCS / "schedulers").iterdir())
+    assert {(page, quote) for page in pages for quote in quotes(page)} == {*MISTAKES, *ALSO_SHOWN}
+    with ThreadPoolExecutor(WAITING_AT_ONCE) as pool:
+        outputs = dict(zip(MISTAKES, pool.map(two, MISTAKES.values()), strict=True))
+    lacks = [f"{where}:\n{output}" for where, output in outputs.items() if not re.search(shown(where[1]), output)]
+    assert not lacks, "\n".join(lacks)
+    everything = " ".join(find(*where).text for where in messages.SHOWN)
+    for _, quote in ALSO_SHOWN:
+        assert quote in everything
