@@ -257,3 +257,23 @@ def test_accelerate_is_told_to_use_the_cpu_where_there_is_nothing_else() -> None
     """Without a device that it knows it would train each process alone, and say nothing."""
     assert settings("cpu") == settings("accelerate") == {"ACCELERATE_USE_CPU": "true"}
     assert settings("cpu", NODE_VIEW._replace(is_cpu_only=False)) == {}
+
+
+def test_launchers_that_start_torchrun_themselves_get_this_node_s_processes() -> None:
+    """ms-swift and LLaMA-Factory hand them on; Composer wants to know where they begin."""
+    assert settings("swift") == {"NPROC_PER_NODE": "4"}
+    assert settings("llamafactory") == {"FORCE_TORCHRUN": "1", "NPROC_PER_NODE": "4"}
+    assert settings("composer") == {"BASE_RANK": "2"}
+
+
+def test_servers_get_this_node_s_own_address() -> None:
+    """On the world's network, not the one that the default route takes."""
+    assert settings("vllm") == {"VLLM_HOST_IP": "10.0.0.2"}
+    assert settings("sglang", IPV6_VIEW) == {"SGLANG_HOST_IP": "fd00::2"}
+
+
+def test_mlx_gets_its_ring() -> None:
+    """A list of addresses for each rank."""
+    (file,) = files(NODE_VIEW, ["mlx"])
+    assert (settings("mlx"), file.variables) == ({"MLX_RANK": "1"}, ("MLX_HOSTFILE",))
+    assert json.loads(file.text) == [["10.0.0.1:29500"], ["10.0.0.2:29500"]]

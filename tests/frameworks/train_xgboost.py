@@ -3,7 +3,7 @@
 import os
 import sys
 
-import numpy
+import numpy as np
 import xgboost
 from xgboost import collective
 from xgboost.tracker import RabitTracker
@@ -17,9 +17,9 @@ with collective.CommunicatorContext(
     dmlc_tracker_uri=address, dmlc_tracker_port=port, dmlc_task_id=str(rank), dmlc_retry=10
 ):
     found = collective.get_rank(), collective.get_world_size()
-    random = numpy.random.default_rng(rank)
+    random = np.random.default_rng(rank)
     data = xgboost.DMatrix(random.normal(size=(32, 4)), label=random.normal(size=32))
     xgboost.train({"nthread": 1}, data, num_boost_round=3)
-    total = int(collective.allreduce(numpy.array([rank + 1.0]), collective.Op.SUM)[0])
+    total = int(collective.allreduce(np.array([rank + 1.0]), collective.Op.SUM)[0])
 assert (*found, total) == (rank, int(sys.argv[1]), size * (size + 1) // 2), found
 print(f"TRAINED rank={rank} size={size}", flush=True)

@@ -72,7 +72,7 @@ def test_a_launcher_that_reads_no_variables_is_completed_and_explained(
     for rank, (its, said) in enumerate(started(two, "--explain", "deepspeed", "train.py", path=programs)):
         assert its["LINE"].startswith(f"deepspeed --hostfile {its['MINGLE_HOSTFILE']} --no_ssh --node_rank {rank} ")
         assert its["LINE"].endswith(f"--master_addr {its['MASTER_ADDR']} --master_port {its['MASTER_PORT']} train.py")
-        assert f"mingle: becomes {its['LINE']}" in said.splitlines()
+        assert f"node{rank + 1}: becomes {its['LINE']}" in said.splitlines()
         assert two[rank].outside(its["MINGLE_HOSTFILE"]).read_text() == "node1 slots=1\nnode2 slots=1\n"
 
 

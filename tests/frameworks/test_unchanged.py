@@ -1,0 +1,63 @@
+"""Unchanged scripts of torch, accelerate and JAX, with the line that a person types."""
+
+from __future__ import annotations
+
+import importlib.util
+from typing import TYPE_CHECKING
+
+import pytest
+from cluster.lacks import skip_for_want_of
+
+from frameworks import runs
+from frameworks.rows import ALIKE, ROWS, Row
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from cluster.hosts import Hosts
+    from cluster.slurm import SlurmCluster
+
+BY_NAME = {row.name: row for row in ROWS}
+
+
+def wanted(name: str) -> Row:
+    """Return a row of the table; skip the test where its framework is not installed."""
+    row = BY_NAME[name]
+    if importlib.util.find_spec(row.package) is None:
+        skip_for_want_of([row.package])
+    return row
+
+
+@pytest.mark.parametrize(
+    ("name", "slots"),
+    [("accelerate", (1, 2, 1)), ("JAX", ALIKE)],
+)
+def test_it_trains_on_bare_hosts_over_the_second_network(
+    hosts: Callable[..., Hosts], name: str, slots: tuple[int, ...]
+) -> None:
+    """One world of all three, on ib0."""
+    assert runs.on_hosts(wanted(name), hosts(len(slots)), "ib0", slots) == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "slots"),
+    [("torchrun", (2, 1, 1)), ("accelerate, one process a node", ALIKE), ("JAX", ALIKE)],
+)
+def test_it_trains_under_slurm(slurm: SlurmCluster, name: str, slots: tuple[int, ...]) -> None:
+    """`srun mingle exec …`, as it stands in the table."""
+    assert runs.under_slurm(wanted(name), slurm, "eth0", slots) == ""
+
+
+@pytest.mark.parametrize(
+    ("codes", "out", "says"),
+    [
+        ([0, 0], "TRAINED rank=0 size=2\nTRAINED rank=1 size=2\n", ""),
+        ([0, 0], "TRAINED rank=0 size=1\nTRAINED rank=0 size=1\n", "2 of 2 trained"),
+        ([0, 0], "TRAINED rank=0 size=2\n", "1 of 2 trained"),
+        ([0, 1], "TRAINED rank=0 size=2\nTRAINED rank=1 size=2\n", "exit status 0, 1"),
+    ],
+)
+def test_only_one_whole_world_counts_as_trained(codes: list[int], out: str, says: str) -> None:
+    """Not N worlds of one, each of which ends well."""
+    assert runs.verdict(codes, out, "", 2).startswith(says)
+    assert bool(runs.verdict(codes, out, "", 2)) is bool(says)
