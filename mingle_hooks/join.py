@@ -202,9 +202,13 @@ def _with_network(enquiry: Enquiry, world: World, place: Place) -> View:
 
 
 def _placed(facts: JobFacts, settings: Settings) -> JobFacts:
-    """Take the slot for the local rank where the user says that every task asks."""
-    if settings.scope != "task" or facts.local_rank is not None or facts.slot is None:
+    """Take the slot for the local rank where the user says that every task asks; one slot means one task."""
+    if settings.scope != "task" or facts.local_rank is not None:
         return facts
+    if facts.slot is None:
+        if settings.slots != 1 or facts.is_batch:
+            return facts
+        return facts._replace(local_rank=0, local_count=1, sources={**facts.sources, "local_rank": "--slots 1"})
     return facts._replace(local_rank=facts.slot, sources={**facts.sources, "local_rank": facts.sources["slot"]})
 
 
@@ -214,7 +218,7 @@ def _check_scope(settings: Settings, facts: JobFacts) -> None:
         raise UsageError(
             "a task's number on its node from the scheduler, for --scope task",
             f"none ({facts.scheduler})",
-            "--scope node, or srun, mpirun or pbsdsh to start the tasks",
+            "--scope node, --slots 1 with one task on each node, or srun, mpirun or pbsdsh to start the tasks",
         )
     if settings.source("scope") != "default":
         return

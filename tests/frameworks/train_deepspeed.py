@@ -24,6 +24,7 @@ def main() -> None:
     deepspeed.comm.all_reduce(total)
     assert (size, total.item()) == (arguments.size, size * (size + 1) // 2), f"rank {rank} of {size}"
     print(f"TRAINED rank={rank} size={size}", flush=True)
+    deepspeed.comm.destroy_process_group()
 
 
 if __name__ == "__main__":

@@ -105,3 +105,13 @@ def test_hosts_without_any_accelerator_tell_accelerate(hosts: Callable[..., Host
         ] * 2
     seen = started(two, "--slots", "1", "env", env={"CUDA_VISIBLE_DEVICES": "0"})
     assert not [its for its, _ in seen if "ACCELERATE_USE_CPU" in its]
+
+
+def test_one_task_on_each_node_needs_no_scheduler(hosts: Callable[..., Hosts]) -> None:
+    """`--scope task --slots 1`: a plain `python train.py` knows its rank."""
+    two = hosts(2)
+    for rank, (its, _) in enumerate(started(two, "--scope", "task", "--slots", "1", "env")):
+        assert (its["RANK"], its["LOCAL_RANK"], its["WORLD_SIZE"]) == (str(rank), "0", "2")
+    done = two[0].run(["mingle", "exec", "--id", "job", "--nodes", "2", "--scope", "task", "env"], env=KEYED)
+    assert done.returncode == 64
+    assert "--slots 1 with one task on each node" in done.stderr
