@@ -7,10 +7,11 @@ import signal
 import subprocess
 import sys
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING
 
 from frameworks.rows import ALIKE, REJOIN
-from frameworks.runs import ENV, KEY, LONGEST_S, seen
+from frameworks.runs import ENV, KEY, LATE, LONGEST_S, Seen, daemons, tried
 
 if TYPE_CHECKING:
     from cluster.hosts import Hosts
@@ -21,6 +22,10 @@ WELL_UNDER_WAY = "STEP 5"
 
 def killed(hosts: Hosts) -> str:
     """Train on three hosts, kill the third meanwhile and start it again; return "" where all came to the end."""
+    return tried(REJOIN.name, partial(_killed, hosts), len(ALIKE))
+
+
+def _killed(hosts: Hosts) -> Seen:
 
     def start(number: int) -> subprocess.Popen[str]:
         world = f"--id elastic --nodes {len(ALIKE)} --rank {number}"
@@ -32,14 +37,13 @@ def killed(hosts: Hosts) -> str:
     for line in first.stdout:
         if line.startswith(WELL_UNDER_WAY):
             break
-    for pid in set(hosts[2].processes()):
+    for pid in set(hosts[2].processes()) - daemons(hosts):
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
     third.wait()
     ended = [first, second, start(2)]
     try:
         said = [its.communicate(timeout=LONGEST_S) for its in ended]
-    except subprocess.TimeoutExpired:
-        return f"no end within {LONGEST_S:g} s"
-    out, err = ("".join(its[stream] for its in said) for stream in (0, 1))
-    return seen(REJOIN, [its.returncode for its in ended], out, err, len(ALIKE))
+    except subprocess.TimeoutExpired as late:
+        return Seen([LATE], "", str(late))
+    return Seen([its.returncode for its in ended], *("".join(its[stream] for its in said) for stream in (0, 1)))

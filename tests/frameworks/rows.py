@@ -49,9 +49,11 @@ class Row(NamedTuple):
         return line.format(size=self.size(slots), nodes=len(slots), python=python)
 
 
-MPI = MappingProxyType({"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"})
+# mpi4py lies beside the others: Lightning starts MPI where it finds it, which aborts under a srun without PMI.
+_BESIDE = {"PYTHONPATH": f"{sys.prefix}/lib/mpi4py"}
+MPI = MappingProxyType({**_BESIDE, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"})
 # mpi4py's wheel looks for MPICH's library by the name of its ABI, which Debian's does not have: tests/setup makes it.
-MPICH = MappingProxyType({"LD_LIBRARY_PATH": f"{sys.prefix}/lib/mpich"})
+MPICH = MappingProxyType({**_BESIDE, "LD_LIBRARY_PATH": f"{sys.prefix}/lib/mpich"})
 IN_STEP = "mpirun starts its daemons by srun, which gets no CPUs inside of a step; it knows the job's hosts by itself"
 ACCELERATE, LIGHTNING, MPI4PY = "train_accelerate.py", "train_lightning.py", "train_mpi.py"
 
@@ -92,7 +94,7 @@ ROWS = (
     Row(
         "Open MPI",
         "",
-        "mpirun {python} train_mpi.py {size}",
+        "mpirun -x PYTHONPATH {python} train_mpi.py {size}",
         MPI4PY,
         per_slot=True,
         env=MPI,

@@ -21,9 +21,11 @@ torch=$("$python" -c 'import importlib.metadata as m; print("torch==" + m.versio
 limits=$(mktemp) || exit
 trap 'rm -f "$limits"' EXIT
 echo "$torch" >"$limits"
-for wanted in ${torch:+lightning==2.6.6 deepspeed==0.19.8} ray==2.60.0 tensorflow-cpu==2.21.0 xgboost-cpu==3.2.0 mpi4py==4.1.2 'mlx[cpu]==0.32.4'; do
+for wanted in ${torch:+lightning==2.6.6 deepspeed==0.19.8} ray==2.60.0 tensorflow-cpu==2.21.0 xgboost-cpu==3.2.0 'mlx[cpu]==0.32.4'; do
     "$python" -m pip install --quiet --constraint "$limits" "$wanted" || say "NO ${wanted%%=*}: pip could not install it"
 done
+
+"$python" -m pip install --quiet --upgrade --target "$venv/lib/mpi4py" mpi4py==4.1.2 || say "NO mpi4py: pip could not install it"
 
 # horovod 0.28.1, the last release, is compiled as C++14, and torch since 2.1 asks for C++17: it cannot be built.
 
