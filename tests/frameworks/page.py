@@ -20,13 +20,17 @@ def text(rows: Sequence[Row], versions: Mapping[str, str], found: Mapping[str, M
     lines = ["| | version | after `mingle exec`, or `srun mingle exec` | " + " | ".join(PLACES) + " |"]
     lines += ["| --- | --- | --- |" + " --- |" * len(PLACES)]
     for row in rows:
-        cells = []
-        for place in PLACES:
-            why = found[row.name].get(place, "not tried")
-            cells.append(f"no [{whys.setdefault(why, len(whys) + 1)}]" if why else "trains")
+        cells = [_cell(found[row.name].get(place), whys) for place in PLACES]
         lines.append(f"| {row.name} | {versions[row.name] or '-'} | `{_shown(row)}` | {' | '.join(cells)} |")
     lines += ["", *(f"[{number}] {why}" + ("" if number == len(whys) else "  ") for why, number in whys.items())]
     return TEXT.read_text().replace("<!-- table -->\n", "\n".join(lines).rstrip() + "\n")
+
+
+def _cell(why: str | None, whys: dict[str, int]) -> str:
+    """Return what was seen in one place, None where it was not tried; `whys` numbers the reasons."""
+    if why is None:
+        return "-"
+    return f"no [{whys.setdefault(why, len(whys) + 1)}]" if why else "trains"
 
 
 def _shown(row: Row) -> str:
