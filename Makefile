@@ -5,6 +5,7 @@ VENV := .venv
 # Tests that run at the same time, each process with hosts and a Slurm of its own: they mostly wait.
 WORKERS ?= 4
 BIN := $(VENV)/bin
+FRAMEWORKS := .venv-frameworks
 SOURCES := pyproject.toml README.md LICENSE $(shell find mingle_hooks templates docs/man -type f -not -name '*.pyc')
 # Other users of a test host run this installation too, whatever the umask of the one who makes it.
 INSTALL := umask 022 && $(BIN)/python -m pip install --quiet
@@ -16,7 +17,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help
 help: ## list the targets
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "%-14s %s\n", $$1, $$2}'
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "%-16s %s\n", $$1, $$2}'
 
 .PHONY: demo
 demo: $(VENV)/.installed ## run the main job on this machine: several local nodes, one world, a real all-reduce
@@ -34,6 +35,11 @@ cluster: $(VENV)/.installed tools ## a shell on four hosts with a real Slurm, to
 bench: $(VENV)/.test tools torch ## measure speed and size, and compare with the limits
 	@$(BIN)/python -m benchmarks $(ARGS)
 
+.PHONY: frameworks
+frameworks: tools ## train with every framework on three hosts, bare and under Slurm, and write docs/frameworks.md
+	@TORCH='$(TORCH)' PYTHON='$(PYTHON)' tests/setup/frameworks.sh $(FRAMEWORKS)
+	@cd tests && ../$(FRAMEWORKS)/bin/python -m frameworks $(ARGS)
+
 .PHONY: lint
 lint: $(VENV)/.dev ## check style, format and types
 	$(BIN)/ruff check
@@ -46,7 +52,7 @@ man: $(VENV)/.installed ## make the manual pages in docs/man anew, from the help
 
 .PHONY: clean
 clean: ## remove what make made
-	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(FRAMEWORKS) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 .PHONY: tools

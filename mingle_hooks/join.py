@@ -6,7 +6,7 @@ import socket
 
 from mingle_hooks import runtime
 from mingle_hooks.errors import UsageError, printable
-from mingle_hooks.export.frameworks import HCAS, IFACE, ROSTER, needs, profiles
+from mingle_hooks.export.frameworks import CPU_ONLY, HCAS, IFACE, ROSTER, needs, profiles
 from mingle_hooks.export.variables import own
 from mingle_hooks.export.view import View
 from mingle_hooks.rendezvous.attempt import Attempt, Secret
@@ -116,6 +116,10 @@ def _answer(enquiry: Enquiry, watcher: Watcher) -> Body:
         return meet(_request(enquiry, key, timeout_s), watcher)
 
     if not enquiry.is_shared or facts.local_rank is None or facts.local_count is None:
+        if "torchrun-elastic" in settings.frameworks:
+            from mingle_hooks.rejoin import with_memory  # noqa: PLC0415 - few ask for it
+
+            return with_memory(enquiry, key.material, watcher, lambda: ask(settings.timeout))
         return ask(settings.timeout)
     from mingle_hooks.rendezvous import siblings  # noqa: PLC0415 - only where tasks share a node
 
@@ -189,13 +193,22 @@ def _with_network(enquiry: Enquiry, world: World, place: Place) -> View:
         from mingle_hooks.fabric.infiniband import active_ports  # noqa: PLC0415 - only then
 
         hcas = tuple(port for port, _ in active_ports())
-    return View(world, place, enquiry.settings.scope, enquiry.own, hcas)
+    is_cpu_only = False
+    if CPU_ONLY in asked:
+        from mingle_hooks.fabric.gpus import has_accelerator  # noqa: PLC0415 - only then
+
+        is_cpu_only = not has_accelerator(enquiry.own)
+    return View(world, place, enquiry.settings.scope, enquiry.own, hcas, is_cpu_only)
 
 
 def _placed(facts: JobFacts, settings: Settings) -> JobFacts:
-    """Take the slot for the local rank where the user says that every task asks."""
-    if settings.scope != "task" or facts.local_rank is not None or facts.slot is None:
+    """Take the slot for the local rank where the user says that every task asks; one slot means one task."""
+    if settings.scope != "task" or facts.local_rank is not None:
         return facts
+    if facts.slot is None:
+        if settings.slots != 1 or facts.is_batch:
+            return facts
+        return facts._replace(local_rank=0, local_count=1, sources={**facts.sources, "local_rank": "--slots 1"})
     return facts._replace(local_rank=facts.slot, sources={**facts.sources, "local_rank": facts.sources["slot"]})
 
 
@@ -205,7 +218,7 @@ def _check_scope(settings: Settings, facts: JobFacts) -> None:
         raise UsageError(
             "a task's number on its node from the scheduler, for --scope task",
             f"none ({facts.scheduler})",
-            "--scope node, or srun, mpirun or pbsdsh to start the tasks",
+            "--scope node, --slots 1 with one task on each node, or srun, mpirun or pbsdsh to start the tasks",
         )
     if settings.source("scope") != "default":
         return

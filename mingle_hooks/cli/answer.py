@@ -8,7 +8,7 @@ import sys
 
 from mingle_hooks import runtime
 from mingle_hooks.cli.waiting import Waiting
-from mingle_hooks.errors import PlaceError, UsageError
+from mingle_hooks.errors import PlaceError, UsageError, printable
 from mingle_hooks.export import variables
 from mingle_hooks.join import enquire, join
 from mingle_hooks.typed import TYPE_CHECKING
@@ -16,6 +16,7 @@ from mingle_hooks.typed import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from mingle_hooks.export.variables import Variable
     from mingle_hooks.export.view import File, View
     from mingle_hooks.join import Enquiry
 
@@ -29,18 +30,45 @@ def print_variables(options: Mapping[str, object], *, explain: bool, no_wait: bo
 
     enquiry = enquire(os.environ, options)
     shells.check(enquiry.settings.shell)
-    found = _answer(enquiry, explain=explain, no_wait=no_wait)
-    write(shells.success(enquiry.settings.shell, found, variables.stale(os.environ, found)))
+    view, story = _joined(enquiry, explain=explain, no_wait=no_wait)
+    found = _found(enquiry, view)
+    if explain:
+        _tell(enquiry, view, found, story)
+    values = {variable.name: variable.value for variable in found}
+    write(shells.success(enquiry.settings.shell, values, variables.stale(os.environ, values)))
 
 
-def become(command: tuple[str, ...], options: Mapping[str, object], *, explain: bool, no_wait: bool) -> None:
-    """Set the variables and become the command. Raises UsageError, with the shells' codes, where it cannot."""
+def become(
+    command: tuple[str, ...], options: Mapping[str, object], *, explain: bool, no_wait: bool, verbatim: bool
+) -> None:
+    """Set the variables and become the command, completed unless it is to be `verbatim`.
+
+    Raises UsageError, with the shells' codes, where it cannot. Returns only where rank 0 starts it for all.
+    """
+    from mingle_hooks.launchers import start  # noqa: PLC0415 - `mingle env` needs none of it
+
     enquiry = enquire(os.environ, options)
     if enquiry.nodes != 1:
         from mingle_hooks.launchers import placement  # noqa: PLC0415 - one node may be alone
 
         placement.check(command, enquiry)
-    found = _answer(enquiry, explain=explain, no_wait=no_wait)
+    enquiry = enquiry if verbatim else start.asking(command, enquiry)
+    view, story = _joined(enquiry, explain=explain, no_wait=no_wait)
+    view = view if verbatim else start.placed(command, enquiry, view)
+    if not verbatim and start.is_elsewhere(command, view):
+        _say(f"{command[0]} starts on rank 0's node, and reaches this one from there", enquiry)
+        return
+    found = _found(enquiry, view)
+    values = {variable.name: variable.value for variable in found}
+    command = command if verbatim else start.completed(command, view, values)
+    if explain:
+        import shlex  # noqa: PLC0415 - only then
+
+        _tell(enquiry, view, found, [*story, f"becomes {shlex.join(command)}"])
+    _become(command, values)
+
+
+def _become(command: tuple[str, ...], found: Mapping[str, str]) -> None:
     stale = variables.stale(os.environ, found)
     environ = {name: value for name, value in os.environ.items() if name not in stale}
     # Python ignores SIGPIPE and SIGXFSZ, and what is ignored stays so in the command.
@@ -54,22 +82,34 @@ def become(command: tuple[str, ...], options: Mapping[str, object], *, explain: 
         raise wrong from None
 
 
-def _answer(enquiry: Enquiry, *, explain: bool, no_wait: bool) -> dict[str, str]:
-    """Return the variables."""
-    names = enquiry.settings.frameworks
+def _joined(enquiry: Enquiry, *, explain: bool, no_wait: bool) -> tuple[View, list[str]]:
+    """Return this member's view of the world, and how it formed where that is to be told."""
     story: list[str] = []
     waiting = Waiting(sys.stderr, quiet=enquiry.settings.quiet, tell=story.append if explain else None)
     with waiting as watcher:
-        view = join(enquiry, watcher, no_wait=no_wait)
-    paths = _write(variables.files(view, names), enquiry, view)
-    found = variables.variables(view, names, paths)
-    if explain:
-        from mingle_hooks.cli import stderr  # noqa: PLC0415 - only then
-        from mingle_hooks.export import explain as page  # noqa: PLC0415 - as above
-        from mingle_hooks.fabric.machine import hostname  # noqa: PLC0415 - as above
+        return join(enquiry, watcher, no_wait=no_wait), story
 
-        stderr.write(page.explain(hostname(), found, page.sources(enquiry, view), os.environ, story))
-    return {variable.name: variable.value for variable in found}
+
+def _found(enquiry: Enquiry, view: View) -> tuple[Variable, ...]:
+    """Return the variables, and write the files that some of them name."""
+    names = enquiry.settings.frameworks
+    return variables.variables(view, names, _write(variables.files(view, names), enquiry, view))
+
+
+def _tell(enquiry: Enquiry, view: View, found: tuple[Variable, ...], story: list[str]) -> None:
+    """Answer --explain."""
+    from mingle_hooks.cli import stderr  # noqa: PLC0415 - only then
+    from mingle_hooks.export import explain as page  # noqa: PLC0415 - as above
+    from mingle_hooks.fabric.machine import hostname  # noqa: PLC0415 - as above
+
+    stderr.write(page.explain(hostname(), found, page.sources(enquiry, view), os.environ, story))
+
+
+def _say(text: str, enquiry: Enquiry) -> None:
+    if not enquiry.settings.quiet:
+        from mingle_hooks.cli import stderr  # noqa: PLC0415 - only then
+
+        stderr.write(f"mingle: {printable(text)}\n")
 
 
 def _write(files: tuple[File, ...], enquiry: Enquiry, view: View) -> dict[str, str]:

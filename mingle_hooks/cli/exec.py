@@ -24,17 +24,20 @@ srun --ntasks-per-node=4 mingle exec --scope task python train.py"""
     context_settings={"allow_interspersed_args": False},
 )
 @partial(settings_options, hidden=ONLY_PRINTED)
+@click.option("--verbatim", is_flag=True, help="Leave COMMAND as it is, whatever launcher it is.")
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED, metavar="COMMAND [ARG]...")
 def exec(  # noqa: A001 - the command's own name
     *,
     command: tuple[str, ...],
     explain: bool,
     no_wait: bool,
+    verbatim: bool,
     **options: Any,  # noqa: ANN401 - one for each setting
 ) -> None:
     """Set the variables, then become COMMAND.
 
     Options stand before COMMAND; all after it is its own. Without a world
-    COMMAND is not started.
+    COMMAND is not started. A launcher that reads no variables gets its nodes
+    as options, before what stands there; --explain shows the line.
     """
-    become(command, options, explain=explain, no_wait=no_wait)
+    become(command, options, explain=explain, no_wait=no_wait, verbatim=verbatim)

@@ -84,7 +84,8 @@ def _run(arguments: list[str]) -> int:
     from mingle_hooks.cli import answer  # noqa: PLC0415 - other commands need none of it
 
     if call.command == "exec":
-        answer.become(call.rest, call.options, explain=call.explain, no_wait=call.no_wait)
+        flags = {"explain": call.explain, "no_wait": call.no_wait, "verbatim": call.verbatim}
+        answer.become(call.rest, call.options, **flags)
     else:
         answer.print_variables(call.options, explain=call.explain, no_wait=call.no_wait)
     return 0

@@ -13,7 +13,7 @@ from mingle_hooks.typed import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-FLAGS = {"--explain": "explain", "--no-wait": "no_wait"}
+FLAGS = {"--explain": "explain", "--no-wait": "no_wait", "--verbatim": "verbatim"}
 FLAGS |= {setting.option: setting.name for setting in TABLE if setting.option and setting.read is values.switch}
 OPTIONS = {setting.option: setting.name for setting in TABLE if setting.option and setting.option not in FLAGS}
 
@@ -25,6 +25,7 @@ class Call(NamedTuple):
     options: dict[str, object]
     explain: bool = False
     no_wait: bool = False
+    verbatim: bool = False
     rest: tuple[str, ...] = ()
 
 
@@ -41,10 +42,10 @@ def read(arguments: Sequence[str]) -> Call | None:
     options, rest = found
     if rest[:1] == ("--",) and arguments[0] == "exec":
         rest = rest[1:]
-    if (arguments[0] == "exec") != bool(rest):
+    if (arguments[0] == "exec") != bool(rest) or (arguments[0] == "env" and "verbatim" in options):
         return None
-    explain, no_wait = (options.pop(flag, False) is True for flag in ("explain", "no_wait"))
-    return Call(arguments[0], options, explain, no_wait, rest)
+    flags = {flag: options.pop(flag, False) is True for flag in ("explain", "no_wait", "verbatim")}
+    return Call(arguments[0], options, **flags, rest=rest)
 
 
 def split(words: Sequence[str]) -> tuple[dict[str, object], tuple[str, ...]] | None:

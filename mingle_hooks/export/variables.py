@@ -20,6 +20,8 @@ TASK = ("RANK", "LOCAL_RANK", "GROUP_RANK")
 KNOWN = tuple(dict.fromkeys([*NODE, *TASK, *MARKS, *(n for f in FRAMEWORKS.values() for n in f.names)]))
 
 USER = "the environment"
+# What a framework replaces although it is set: the scheduler set it, not the user.
+SCHEDULERS = ("SLURM_JOB_NAME",)
 
 
 class Variable(NamedTuple):
@@ -110,7 +112,7 @@ def _world(view: View) -> dict[str, str | None]:
         "LOCAL_WORLD_SIZE": place.slots,
         "WORLD_SIZE": world.size,
     }
-    if view.scope == "task":
+    if view.scope == "task" or place.rank is not None:
         found |= {"RANK": place.rank, "LOCAL_RANK": place.local_rank, "GROUP_RANK": place.node_rank}
     found |= {"MINGLE_ID": world.id, "MINGLE_WORLD": world.digest, "MINGLE_RANK_OFFSET": place.rank_offset}
     return {name: None if value is None else str(value) for name, value in found.items()}
@@ -147,6 +149,8 @@ def _shared(view: View, name: str, value: str) -> Variable:
 def _wanted(view: View, name: str, value: str, source: str) -> Variable:
     """Return a framework's variable: the user's own value wins. An empty one is none (`export X=`)."""
     users = view.own.get(name)
+    if name in SCHEDULERS and users and users != value:
+        return Variable(name, value, source, f"{printable(users)} of the scheduler")
     if not users:
         return Variable(name, value, source)
     lost = "" if users == value else f"{printable(value)} for {source}: the user's own value is kept"

@@ -18,6 +18,7 @@ class View(NamedTuple):
     scope: str  # "node": one launch on each node; "task": one process for each slot
     own: Mapping[str, str]  # the user's environment: variables.own(os.environ)
     hcas: tuple[str, ...] = ()  # active RDMA ports, as mlx5_0:1; empty unless they were asked for
+    is_cpu_only: bool = False  # no accelerator of any make is here; False unless it was asked for
 
     @property
     def endpoint(self) -> str:

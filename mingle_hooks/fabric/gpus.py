@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 _CUDA = r"\d+|GPU-[0-9A-Za-z-]+|MIG-[0-9A-Za-z/-]+"
 _ROCM = r"\d+|GPU-[0-9A-Za-z]+"
 _LEVEL_ZERO = r"\d+(\.\d+)?"  # device, or device.tile
+# NVIDIA (WSL's dxg too), AMD, Intel, Gaudi, Trainium, TPU, Ascend, Cambricon, Moore Threads.
+_DEVICES = r"nvidia|dxg$|kfd$|dri/renderD|accel/|accel\d|hl\d|neuron\d|vfio/\d|davinci\d|cambricon|mtgpu"
+_TOPS = ("dri", "accel", "vfio")
 # The first that is set tells. HIP reads its own variable on top of ROCR's, so it comes before.
 _VARIABLES = (
     ("CUDA_VISIBLE_DEVICES", _CUDA),
@@ -41,6 +44,19 @@ def visible_gpus(environ: Mapping[str, str], root: str = "/") -> int | None:
     if granted not in ("", "all", "void"):
         return _listed(granted, _CUDA)
     return _nvidia(root) or _amd(root) or None
+
+
+def has_accelerator(environ: Mapping[str, str], root: str = "/") -> bool:
+    """Tell whether this process may use an accelerator of any make; False only where nothing looks like one.
+
+    A device file is enough, whether it can be used or not: who takes a node for one without accelerators would
+    train there on the CPU, and say nothing.
+    """
+    found = visible_gpus(environ, root)
+    if found is not None:
+        return found > 0
+    names = [*entries(f"{root}/dev"), *(f"{top}/{name}" for top in _TOPS for name in entries(f"{root}/dev/{top}"))]
+    return any(re.match(_DEVICES, name) for name in names)
 
 
 def _listed(text: str, device: str) -> int:

@@ -6,11 +6,10 @@ would train in a world of its own and end with 0.
 
 from __future__ import annotations
 
-import os
 import socket
 
 from mingle_hooks.errors import UsageError
-from mingle_hooks.launchers import recognise
+from mingle_hooks.launchers import find
 from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
 
 def check(command: Sequence[str], enquiry: Enquiry) -> None:
     """Raise UsageError, with the line that works, for a command that would not be in the world of several nodes."""
-    facts, launcher = enquiry.facts, recognise(command)
+    facts, (launcher, end) = enquiry.facts, find(command) or (None, 0)
     if facts.is_batch and (launcher is None or launcher.starts == "node"):
         raise UsageError(
             f"to start {command[0]} on every node of the job",
@@ -38,8 +37,7 @@ def check(command: Sequence[str], enquiry: Enquiry) -> None:
     if launcher is not None and launcher.name == "torchrun":
         from mingle_hooks.launchers import torchrun  # noqa: PLC0415 - for its own commands only
 
-        is_module = os.path.basename(command[0]) != "torchrun"  # python -m torch.distributed.run
-        torchrun.check(command[3 if is_module else 1 :], enquiry)
+        torchrun.check(command[end:], enquiry)
 
 
 def here(facts: JobFacts) -> str:

@@ -31,7 +31,7 @@ _STARTED_BY = {
 }
 # Those that reach or wait for the other nodes in a way that no job script needs -> what a script has for them.
 _INSTEAD = {"ray": "ray", "horovodrun": "mpirun"}
-_FRAMEWORKS = ("torchrun", "accelerate", "deepspeed", "ray")
+_FRAMEWORKS = ("torchrun", "accelerate", "deepspeed", "ray", "composer", "llamafactory", "swift")
 _C10D = {"c10d", "--rdzv-backend=c10d", "--rdzv_backend=c10d"}
 # What launchers call the number of nodes, a node's rank and rank 0's address.
 _NODES = re.compile(r"--(?:nnodes|num[_-](?:machines|nodes))")
@@ -152,13 +152,14 @@ def _as_typed(words: Words, found: launchers.Launcher, asked: Launcher | None) -
     starter, rest = _parted(words, found)
     if not rest:
         raise UsageError("a training command", quoted(words), f"-- {quoted([*words, 'train.py'])}")
-    if asked and asked.name == "plain" and found.starts == "node":
-        return Command(asked, (), words, _frameworks(found))
+    is_plain = asked.name == "plain" if asked else found.name not in (*_STARTED_BY, *_INSTEAD)
+    if is_plain and found.starts == "node":
+        return Command(LAUNCHERS["plain"], (), words, _frameworks(found))
     if found.name in _INSTEAD:
         what = "train.py" if found.name == "ray" else quoted(_program(rest) or ("train.py",))
         works = f"--launcher {_INSTEAD[found.name]} -- {what}"
         raise UsageError("the command that is to be trained with", quoted(words), works)
-    fitting = _STARTED_BY[found.name]
+    fitting = _STARTED_BY.get(found.name, ("plain",))
     if asked and asked.name not in fitting:
         works = f"leaving --launcher out, or {_line(_program(rest) or rest)}"
         raise UsageError(f"a --launcher that starts {found.name}", f"--launcher {asked.name}", works)

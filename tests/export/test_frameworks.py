@@ -9,8 +9,9 @@ import pytest
 from mingle_hooks.errors import NetworkError, UsageError
 from mingle_hooks.export.frameworks import FRAMEWORKS, HCAS, IFACE, ROSTER, framework, load, needs, profiles
 from mingle_hooks.export.frameworks.torchrun import NOT_HERE
-from mingle_hooks.export.variables import files, variables
+from mingle_hooks.export.variables import files, own, variables
 from mingle_hooks.export.view import View
+from mingle_hooks.schedulers.table import detect
 from mingle_hooks.world import Place, Seat, World
 
 SEATS = (Seat(0, "n1", "10.0.0.1", 2), Seat(1, "n2", "10.0.0.2", 4))
@@ -18,7 +19,7 @@ WORLD = World("job7", 2, 6, "10.0.0.1", 29_500, "0123456789abcdef", SEATS)
 WORLD6 = WORLD._replace(master_addr="fd00::1", roster=(Seat(0, "n1", "fd00::1", 2), Seat(1, "n2", "fd00::2", 4)))
 NODE = Place(1, 4, 2, "10.0.0.2", "ib0")
 TASK = NODE._replace(local_rank=3, rank=5)
-NODE_VIEW = View(WORLD, NODE, "node", {}, ("mlx5_0:1", "mlx5_1:1"))
+NODE_VIEW = View(WORLD, NODE, "node", {}, ("mlx5_0:1", "mlx5_1:1"), is_cpu_only=True)
 TASK_VIEW = NODE_VIEW._replace(place=TASK, scope="task")
 IPV6_VIEW = NODE_VIEW._replace(world=WORLD6, place=NODE._replace(address="fd00::2"))
 
@@ -36,6 +37,7 @@ def test_a_framework_exports_all_that_its_table_row_says_and_nothing_else(name: 
     exported = set(settings(name, view)) | {v for file in files(view, [name]) for v in file.variables}
     assert exported <= set(framework(name).names)
     optional = {"PET_RDZV_ENDPOINT", "PET_RDZV_CONF", "PET_LOCAL_ADDR", "JAX_LOCAL_DEVICE_IDS"}
+    optional |= {"OMPI_COMM_WORLD_LOCAL_RANK", "TORCHELASTIC_RUN_ID", "SLURM_JOB_NAME"}
     assert set(framework(name).names) - exported <= optional
 
 
@@ -111,6 +113,8 @@ def test_torchrun_elastic_says_who_is_host() -> None:
         "PET_RDZV_ENDPOINT": "10.0.0.1:29500",
         "PET_RDZV_CONF": "is_host=0",
         "PET_LOCAL_ADDR": "10.0.0.2",
+        "PET_MAX_RESTARTS": "3",
+        "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
     }
     first = IPV6_VIEW._replace(place=Place(0, 2, 0))
     assert settings("torchrun-elastic", first)["PET_RDZV_CONF"] == "is_host=1"
@@ -130,12 +134,40 @@ def test_jax_counts_processes_by_scope_and_brackets_ipv6() -> None:
         "JAX_NUM_PROCESSES": "2",
         "JAX_PROCESS_ID": "1",
         "JAX_LOCAL_DEVICE_IDS": "0,1,2,3",
+        "OMPI_MCA_orte_hnp_uri": "0.0;tcp6://[fd00::1]:29500",
+        "OMPI_COMM_WORLD_SIZE": "2",
+        "OMPI_COMM_WORLD_RANK": "1",
     }
     assert settings("jax", TASK_VIEW) == {
         "JAX_COORDINATOR_ADDRESS": "10.0.0.1:29500",
         "JAX_NUM_PROCESSES": "6",
         "JAX_PROCESS_ID": "5",
+        "OMPI_MCA_orte_hnp_uri": "0.0;tcp://10.0.0.1:29500",
+        "OMPI_COMM_WORLD_SIZE": "6",
+        "OMPI_COMM_WORLD_RANK": "5",
+        "OMPI_COMM_WORLD_LOCAL_RANK": "3",
     }
+
+
+@pytest.mark.parametrize(
+    "own",
+    [
+        {"OMPI_MCA_orte_hnp_uri": "7.0;tcp://10.9.9.9:1"},
+        dict.fromkeys(("SLURM_JOB_ID", "SLURM_STEP_NODELIST", "SLURM_NTASKS", "SLURM_PROCID", "SLURM_LOCALID"), "1"),
+    ],
+    ids=["Open MPI", "Slurm"],
+)
+def test_jax_is_left_to_the_cluster_that_it_finds_by_itself(own: dict[str, str]) -> None:
+    """A real one is never covered by ours."""
+    assert not [name for name in settings("jax", NODE_VIEW._replace(own=own)) if name.startswith("OMPI")]
+
+
+def test_what_jax_takes_for_open_mpi_is_no_launcher_to_a_later_mingle() -> None:
+    """It is listed as exported, and so it is not the user's."""
+    found = {variable.name: variable.value for variable in variables(TASK_VIEW, ["jax"])}
+    assert found["OMPI_COMM_WORLD_RANK"] == "5"
+    assert not [name for name in own(found) if name.startswith("OMPI")]
+    assert detect(own(found)).scheduler == "none"
 
 
 def test_tensorflow_lists_every_worker() -> None:
@@ -180,7 +212,7 @@ def test_ray_and_xgboost_meet_at_rank_0() -> None:
     assert settings("ray", IPV6_VIEW) == {"RAY_ADDRESS": "[fd00::1]:29500"}
     assert settings("xgboost", TASK_VIEW) == {
         "DMLC_TRACKER_URI": "10.0.0.1",
-        "DMLC_TRACKER_PORT": "29500",
+        "DMLC_TRACKER_PORT": "29501",
         "DMLC_TASK_ID": "5",
         "DMLC_NUM_WORKER": "6",
     }
@@ -203,3 +235,45 @@ def test_lightning_is_content_with_node_rank_and_no_local_rank() -> None:
     names = {variable.name for variable in variables(NODE_VIEW, ["lightning"])}
     assert "NODE_RANK" in names
     assert "LOCAL_RANK" not in names
+
+
+def test_a_process_that_knows_its_rank_is_one_of_torchrun_s_to_lightning() -> None:
+    """By LOCAL_RANK alone Lightning would wait for processes that nobody starts."""
+    names = {variable.name for variable in variables(TASK_VIEW, ["process"])}
+    assert {"RANK", "LOCAL_RANK", "GROUP_RANK", "TORCHELASTIC_RUN_ID"} <= names
+    assert settings("process", NODE_VIEW) == {}
+
+
+def test_lightning_in_a_step_of_slurm_starts_the_node_s_processes_itself() -> None:
+    """Slurm's own SLURM_JOB_NAME is replaced, as any other makes Lightning take the step's tasks for its processes."""
+    view = NODE_VIEW._replace(own={"SLURM_JOB_ID": "7", "SLURM_JOB_NAME": "train"})
+    found = {variable.name: variable for variable in variables(view, ["lightning"])}
+    assert (found["SLURM_JOB_NAME"].value, found["SLURM_JOB_NAME"].lost) == ("interactive", "train of the scheduler")
+    assert "SLURM_JOB_NAME" in found["MINGLE_EXPORTS"].value
+    assert settings("lightning", NODE_VIEW) == {}
+
+
+def test_accelerate_is_told_to_use_the_cpu_where_there_is_nothing_else() -> None:
+    """Without a device that it knows it would train each process alone, and say nothing."""
+    assert settings("cpu") == settings("accelerate") == {"ACCELERATE_USE_CPU": "true"}
+    assert settings("cpu", NODE_VIEW._replace(is_cpu_only=False)) == {}
+
+
+def test_launchers_that_start_torchrun_themselves_get_this_node_s_processes() -> None:
+    """ms-swift and LLaMA-Factory hand them on; Composer wants to know where they begin."""
+    assert settings("swift") == {"NPROC_PER_NODE": "4"}
+    assert settings("llamafactory") == {"FORCE_TORCHRUN": "1", "NPROC_PER_NODE": "4"}
+    assert settings("composer") == {"BASE_RANK": "2"}
+
+
+def test_servers_get_this_node_s_own_address() -> None:
+    """On the world's network, not the one that the default route takes."""
+    assert settings("vllm") == {"VLLM_HOST_IP": "10.0.0.2"}
+    assert settings("sglang", IPV6_VIEW) == {"SGLANG_HOST_IP": "fd00::2"}
+
+
+def test_mlx_gets_its_ring() -> None:
+    """A list of addresses for each rank."""
+    (file,) = files(NODE_VIEW, ["mlx"])
+    assert (settings("mlx"), file.variables) == ({"MLX_RANK": "1"}, ("MLX_HOSTFILE",))
+    assert json.loads(file.text) == [["10.0.0.1:29500"], ["10.0.0.2:29500"]]

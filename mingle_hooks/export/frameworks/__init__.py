@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 ROSTER = "roster"  # World.roster
 IFACE = "iface"  # Place.iface and Place.address
 HCAS = "hcas"  # fabric.infiniband.active_ports()
+CPU_ONLY = "cpu_only"  # View.is_cpu_only
 
 
 class Framework(NamedTuple):
@@ -32,30 +33,43 @@ class Framework(NamedTuple):
 
 _PET = ("PET_NNODES", "PET_NPROC_PER_NODE", "PET_NODE_RANK", "PET_MASTER_ADDR", "PET_MASTER_PORT")
 _PET_RDZV = ("PET_RDZV_BACKEND", "PET_RDZV_ID", "PET_RDZV_ENDPOINT", "PET_RDZV_CONF", "PET_LOCAL_ADDR")
+_OPEN_MPI = ("OMPI_MCA_orte_default_hostfile", "PRTE_MCA_prte_default_hostfile")
+_OMPI = ("OMPI_MCA_orte_hnp_uri", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_RANK")
+_RESTARTS = ("PET_MAX_RESTARTS", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE")
 _HOSTS = frozenset({ROSTER})
 _NETWORK = frozenset({IFACE})
 
 # The names stand here and not in the modules, so that all of them are known without loading any.
 FRAMEWORKS = {
     "torchrun": Framework("torchrun", (*_PET, *_PET_RDZV)),
-    "torchrun-elastic": Framework("torchrun_elastic", (*_PET[:3], *_PET_RDZV), _NETWORK),
-    "accelerate": Framework("accelerate", ("MINGLE_ACCELERATE_CONFIG",), files=True),
-    "lightning": Framework("lightning", ()),
+    "torchrun-elastic": Framework("torchrun_elastic", (*_PET[:3], *_PET_RDZV, *_RESTARTS), _NETWORK),
+    "accelerate": Framework(
+        "accelerate", ("MINGLE_ACCELERATE_CONFIG", "ACCELERATE_USE_CPU"), frozenset({CPU_ONLY}), files=True
+    ),
+    "cpu": Framework("cpu", ("ACCELERATE_USE_CPU",), frozenset({CPU_ONLY})),
+    "process": Framework("process", ("TORCHELASTIC_RUN_ID",)),
+    "lightning": Framework("lightning", ("TORCHELASTIC_RUN_ID", "SLURM_JOB_NAME")),
     "deepspeed": Framework("deepspeed", ("MINGLE_HOSTFILE",), _HOSTS, files=True),
     "mpi": Framework(
         "mpi",
-        ("MINGLE_HOSTFILE", "MINGLE_MACHINEFILE", "HYDRA_HOST_FILE", "I_MPI_HYDRA_HOST_FILE"),
+        ("MINGLE_HOSTFILE", *_OPEN_MPI, "MINGLE_MACHINEFILE", "HYDRA_HOST_FILE", "I_MPI_HYDRA_HOST_FILE"),
         _HOSTS,
         files=True,
     ),
     "horovod": Framework("horovod", ("MINGLE_HOSTS",), _HOSTS),
     "jax": Framework(
         "jax",
-        ("JAX_COORDINATOR_ADDRESS", "JAX_NUM_PROCESSES", "JAX_PROCESS_ID", "JAX_LOCAL_DEVICE_IDS"),
+        ("JAX_COORDINATOR_ADDRESS", "JAX_NUM_PROCESSES", "JAX_PROCESS_ID", "JAX_LOCAL_DEVICE_IDS", *_OMPI),
     ),
     "tensorflow": Framework("tensorflow", ("TF_CONFIG",), _HOSTS),
     "ray": Framework("ray", ("RAY_ADDRESS",)),
     "xgboost": Framework("xgboost", ("DMLC_TRACKER_URI", "DMLC_TRACKER_PORT", "DMLC_TASK_ID", "DMLC_NUM_WORKER")),
+    "mlx": Framework("mlx", ("MLX_RANK", "MLX_HOSTFILE"), _HOSTS, files=True),
+    "swift": Framework("swift", ("NPROC_PER_NODE",)),
+    "llamafactory": Framework("llamafactory", ("FORCE_TORCHRUN", "NPROC_PER_NODE")),
+    "composer": Framework("composer", ("BASE_RANK",)),
+    "vllm": Framework("vllm", ("VLLM_HOST_IP",)),
+    "sglang": Framework("sglang", ("SGLANG_HOST_IP",)),
     "nccl": Framework("nccl", ("NCCL_SOCKET_IFNAME", "NCCL_SOCKET_FAMILY"), _NETWORK),
     "gloo": Framework("gloo", ("GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME"), _NETWORK),
     "ucx": Framework("ucx", ("UCX_NET_DEVICES",), frozenset({IFACE, HCAS})),

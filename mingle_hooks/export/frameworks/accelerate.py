@@ -2,11 +2,13 @@
 
 Read in accelerate 1.15, commands/launch.py and utils/launch.py. Use it as
 `accelerate launch --config_file "$MINGLE_ACCELERATE_CONFIG" train.py`. A script started once per task needs
-no file: accelerate reads RANK, LOCAL_RANK and WORLD_SIZE.
+no file: accelerate reads RANK, LOCAL_RANK and WORLD_SIZE. MULTI_GPU stands for torchrun, on CPUs too: MULTI_CPU
+would start one process on each node.
 """
 
 from __future__ import annotations
 
+from mingle_hooks.export.frameworks import cpu
 from mingle_hooks.export.view import File
 from mingle_hooks.typed import TYPE_CHECKING
 
@@ -14,9 +16,9 @@ if TYPE_CHECKING:
     from mingle_hooks.export.view import View
 
 
-def settings(view: View) -> dict[str, str]:  # noqa: ARG001 -- as every framework's
-    """Return nothing: all is in the file."""
-    return {}
+def settings(view: View) -> dict[str, str]:
+    """Return the switch for CPUs: all else is in the file."""
+    return cpu.settings(view)
 
 
 def files(view: View) -> tuple[File, ...]:

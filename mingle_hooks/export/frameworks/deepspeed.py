@@ -24,7 +24,7 @@ def files(view: View) -> tuple[File, ...]:
     return hostfile(view)
 
 
-def hostfile(view: View) -> tuple[File, ...]:
+def hostfile(view: View, *variables: str) -> tuple[File, ...]:
     """Return the hostfile that DeepSpeed and Open MPI read, or nothing without a roster."""
     lines = [f"{host} slots={slots}\n" for host, slots in hosts.slots(view.world.roster).items()]
-    return (File("hostfile", "".join(lines), ("MINGLE_HOSTFILE",)),) if lines else ()
+    return (File("hostfile", "".join(lines), ("MINGLE_HOSTFILE", *variables)),) if lines else ()

@@ -1,5 +1,7 @@
-"""mpirun: a hostfile for Open MPI (`--hostfile "$MINGLE_HOSTFILE"`), a machine file for MPICH and Intel MPI.
+"""mpirun: a hostfile for Open MPI, a machine file for MPICH and Intel MPI, each by its own variable too.
 
+Open MPI 4 takes OMPI_MCA_orte_default_hostfile as the default of --hostfile, Open MPI 5, whose launcher is PRRTE,
+PRTE_MCA_prte_default_hostfile (prte-info --all).
 Hydra, the launcher of MPICH and MVAPICH, takes HYDRA_HOST_FILE as its default (its wiki, "Using the Hydra
 Process Manager"), Intel's takes I_MPI_HYDRA_HOST_FILE (its developer reference). OMPI_MCA_btl_tcp_if_include
 is left out: mpirun hands it to all nodes, and interface names differ between them.
@@ -14,6 +16,7 @@ from mingle_hooks.typed import TYPE_CHECKING
 if TYPE_CHECKING:
     from mingle_hooks.export.view import View
 
+_HOSTFILE = ("OMPI_MCA_orte_default_hostfile", "PRTE_MCA_prte_default_hostfile")
 _MACHINEFILE = ("MINGLE_MACHINEFILE", "HYDRA_HOST_FILE", "I_MPI_HYDRA_HOST_FILE")
 
 
@@ -26,4 +29,4 @@ def files(view: View) -> tuple[File, ...]:
     """Return both files, or nothing without a roster."""
     lines = [f"{host}:{slots}\n" for host, slots in hosts.slots(view.world.roster).items()]
     machinefile = (File("machinefile", "".join(lines), _MACHINEFILE),) if lines else ()
-    return deepspeed.hostfile(view) + machinefile
+    return deepspeed.hostfile(view, *_HOSTFILE) + machinefile

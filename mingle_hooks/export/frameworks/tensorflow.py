@@ -22,11 +22,12 @@ def settings(view: View) -> dict[str, str]:
     if view.process is None or not view.world.roster:
         return {}
     task = {"type": "worker", "index": view.process}
-    config = {"cluster": {"worker": _workers(view)}, "task": task}
+    config = {"cluster": {"worker": workers(view)}, "task": task}
     return {"TF_CONFIG": json.dumps(config, separators=(",", ":"))}
 
 
-def _workers(view: View) -> list[str]:
+def workers(view: View) -> list[str]:
+    """Return every worker's address and port, in rank order; raise NetworkError past the last port."""
     used: dict[str, int] = {}
     workers = []
     for seat in view.world.roster:

@@ -1,0 +1,28 @@
+"""MLX's ring: MLX_RANK, and in MLX_HOSTFILE every process's address and port.
+
+Read in mlx 0.32, "Distributed Communication": a JSON list with a list of `address:port` for each rank.
+"""
+
+from __future__ import annotations
+
+from mingle_hooks.export.frameworks import tensorflow
+from mingle_hooks.export.view import File
+from mingle_hooks.typed import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from mingle_hooks.export.view import View
+
+
+def settings(view: View) -> dict[str, str]:
+    """Return this process's rank, or nothing without a roster."""
+    return {} if view.process is None or not view.world.roster else {"MLX_RANK": str(view.process)}
+
+
+def files(view: View) -> tuple[File, ...]:
+    """Return the hostfile, or nothing without a roster."""
+    import json  # noqa: PLC0415 -- only where it is used
+
+    if not settings(view):
+        return ()
+    ring = [[where] for where in tensorflow.workers(view)]
+    return (File("mlx.json", json.dumps(ring) + "\n", ("MLX_HOSTFILE",)),)

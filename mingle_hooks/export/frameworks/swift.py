@@ -1,0 +1,16 @@
+"""ms-swift: `swift sft …` on every node, which starts torchrun itself.
+
+Read in ms-swift 4.4, swift/cli/main.py: it hands NNODES, NODE_RANK, MASTER_ADDR, MASTER_PORT and NPROC_PER_NODE on.
+"""
+
+from __future__ import annotations
+
+from mingle_hooks.typed import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from mingle_hooks.export.view import View
+
+
+def settings(view: View) -> dict[str, str]:
+    """Return how many processes it starts on this node."""
+    return {"NPROC_PER_NODE": str(view.place.slots)} if view.place.slots is not None else {}

@@ -1,0 +1,37 @@
+"""The deepspeed launcher, on every node and without ssh.
+
+Read in deepspeed 0.19, launcher/runner.py: with --no_ssh it starts the processes of node --node_rank out of the
+hostfile.
+"""
+
+from __future__ import annotations
+
+from mingle_hooks.launchers.words import absent, given
+from mingle_hooks.typed import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from mingle_hooks.export.view import View
+
+_FLAGS = frozenset(
+    {
+        *("-h", "--help", "--module", "--no-python", "--no-local-rank", "--no-ssh", "--no-ssh-check"),
+        *("--force-multi", "--save-pid", "--bind-cores-to-rank", "-q", "--quiet"),
+    }
+)
+
+
+def options(_name: tuple[str, ...], words: tuple[str, ...], view: View, exported: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the hostfile, this node's place in it, and where rank 0 is."""
+    asked = given(words, _FLAGS)
+    found = {
+        "--hostfile": exported["MINGLE_HOSTFILE"],
+        "--no_ssh": None,
+        "--node_rank": view.place.node_rank,
+        "--master_addr": view.world.master_addr,
+        "--master_port": view.world.master_port,
+    }
+    if "-H" in asked:
+        del found["--hostfile"]
+    return absent(found, asked)

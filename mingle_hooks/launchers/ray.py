@@ -1,0 +1,38 @@
+"""`ray start` and `ray symmetric-run`: the head is on rank 0, and every node is on the world's network.
+
+Read in ray 2.60, scripts/scripts.py and scripts/symmetric_run.py. symmetric-run refuses --node-ip-address: each
+of its nodes takes the address from which it reaches the head, which is on the world's network.
+"""
+
+from __future__ import annotations
+
+from mingle_hooks.errors import UsageError
+from mingle_hooks.launchers.words import absent, given
+from mingle_hooks.typed import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from mingle_hooks.export.view import View
+
+_FLAGS = frozenset(
+    {
+        *("--head", "--block", "--no-redirect-output", "--disable-usage-stats", "-v", "--verbose", "--help"),
+        *("--enable-resource-isolation", "--ray-debugger-external", "--include-log-monitor"),
+    }
+)
+
+
+def options(name: tuple[str, ...], words: tuple[str, ...], view: View, _exported: Mapping[str, str]) -> tuple[str, ...]:
+    """Return where the head is, and for `ray start` whether it is here."""
+    asked = given(words, _FLAGS)
+    if name[-1] == "symmetric-run":
+        return absent({"--address": view.endpoint, "--min-nodes": view.world.nodes}, asked)
+    if "--head" in asked and view.place.node_rank != 0:
+        raise UsageError("one head, on rank 0's node", "ray start --head on every node", "ray start without --head")
+    if "--head" in asked or "--address" in asked:
+        return ()
+    own = {"--node-ip-address": view.place.address or view.world.master_addr}
+    if view.place.node_rank == 0:
+        return absent({"--head": None, "--port": view.world.master_port, **own}, asked)
+    return absent({"--address": view.endpoint, **own}, asked)

@@ -1,0 +1,80 @@
+"""`make frameworks`: try every framework on three hosts, bare and under Slurm, and write docs/frameworks.md.
+
+`make frameworks ARGS=jax` tries those whose names hold a word, and writes nothing.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from functools import partial
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cluster import hosts as cluster_hosts
+from cluster import slurm as cluster_slurm
+from cluster.hosts import Hosts
+from cluster.slurm import SlurmCluster
+
+from frameworks import elastic, page, runs
+from frameworks.rows import ALIKE, NODES, REJOIN, ROWS, Row
+from frameworks.ssh import serve
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+PAGE = Path(__file__).parents[2] / "docs" / "frameworks.md"
+
+
+def main(*words: str) -> int:
+    """Try the rows, write the page, and return 0 only where every try trained."""
+    if lacks := cluster_hosts.missing() + cluster_slurm.missing():
+        sys.stderr.write(f"no frameworks tried, for want of {', '.join(lacks)}\n")
+        return 69
+    chosen = [row for row in ROWS if not words or any(word.lower() in row.name.lower() for word in words)]
+    found: dict[str, dict[str, str]] = {row.name: {} for row in chosen}
+    versions = {row.name: version_of(row) for row in (*chosen, REJOIN)}
+    with Hosts(NODES) as hosts:
+        serve(hosts)
+        for row in chosen:
+            # Each network is seen with slots alike or uneven, and the other way round under Slurm.
+            for place, iface, slots in (("bare, eth0", "eth0", ALIKE), ("bare, ib0", "ib0", row.uneven)):
+                run = partial(runs.on_hosts, row, hosts, iface, slots)
+                found[row.name][place] = told(row, place, versions, run)
+        if not words:
+            found[REJOIN.name] = {"bare, eth0": told(REJOIN, "bare, eth0", versions, partial(elastic.killed, hosts))}
+    with Hosts(NODES) as hosts, SlurmCluster(hosts, cpus=8) as slurm:
+        for row in chosen:
+            for place, iface, slots in (("Slurm, eth0", "eth0", row.uneven), ("Slurm, ib0", "ib0", ALIKE)):
+                run = partial(runs.under_slurm, row, slurm, iface, slots)
+                found[row.name][place] = row.slurm or told(row, place, versions, run)
+    if not words:
+        PAGE.write_text(page.text([*chosen, REJOIN], versions, found))
+    return int(any(why and why != row.slurm for row in chosen for why in found[row.name].values()))
+
+
+def told(row: Row, place: str, versions: dict[str, str], run: Callable[[], str]) -> str:
+    """Run one try, and say on stderr how it went."""
+    if not versions[row.name]:
+        return "not installed"
+    began = time.monotonic()
+    why = run()
+    sys.stderr.write(f"{row.name}, {place}: {why or 'trained'} ({time.monotonic() - began:.0f} s)\n")
+    return why
+
+
+def version_of(row: Row) -> str:
+    """Return the version that is tried, "" where it is not installed."""
+    try:
+        if row.package:
+            return version(row.package)
+        shown = subprocess.run(row.version.split(), capture_output=True, text=True, check=True).stdout
+    except (PackageNotFoundError, FileNotFoundError, subprocess.CalledProcessError):
+        return ""
+    return next((word for word in shown.split() if word[0].isdigit()), "")
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

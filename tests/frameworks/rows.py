@@ -1,0 +1,122 @@
+"""The frameworks that are tried: each with the line that a person types, and the unchanged script that it trains."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+SCRIPTS = Path(__file__).parent
+NODES = 3
+# Slots of the three nodes: alike, or all different.
+ALIKE, UNEVEN = (1, 1, 1), (1, 2, 4)
+
+
+class Row(NamedTuple):
+    """One line of the table.
+
+    `line` is typed on every node, or after srun; {size} and {nodes} are the numbers of this world, {python} is the
+    interpreter's full path. `per_slot` says that the framework starts a process for each slot, else it is `each`.
+    """
+
+    name: str
+    package: str  # whose version stands in the table; "" for a program, whose `version` command tells
+    line: str
+    script: str
+    per_slot: bool = False
+    each: int = 1
+    env: Mapping[str, str] = MappingProxyType({})
+    own_pids: bool = False  # looks at all processes of its machine, and ends those of its kind
+    version: str = ""
+    slurm: str = ""  # why it is not tried under Slurm
+
+    @property
+    def uneven(self) -> tuple[int, ...]:
+        """Slots that differ from node to node, where the framework has a process for each."""
+        return UNEVEN if self.per_slot else ALIKE
+
+    def size(self, slots: tuple[int, ...]) -> int:
+        """Return how many processes are to train."""
+        return sum(slots) if self.per_slot else len(slots) * self.each
+
+    def command(self, slots: tuple[int, ...], python: str) -> str:
+        """Return what follows the first options of `mingle exec`, as a shell reads it."""
+        line = self.line.replace(self.script, str(SCRIPTS / self.script))
+        return line.format(size=self.size(slots), nodes=len(slots), python=python)
+
+
+# mpi4py lies beside the others: Lightning starts MPI where it finds it, which aborts under a srun without PMI.
+_BESIDE = {"PYTHONPATH": f"{sys.prefix}/lib/mpi4py"}
+MPI = MappingProxyType({**_BESIDE, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"})
+# mpi4py's wheel looks for MPICH's library by the name of its ABI, which Debian's does not have: tests/setup makes it.
+MPICH = MappingProxyType({**_BESIDE, "LD_LIBRARY_PATH": f"{sys.prefix}/lib/mpich"})
+IN_STEP = "mpirun starts its daemons by srun, which gets no CPUs inside of a step; it knows the job's hosts by itself"
+ACCELERATE, LIGHTNING, MPI4PY = "train_accelerate.py", "train_lightning.py", "train_mpi.py"
+
+ROWS = (
+    Row("torchrun", "torch", "torchrun train_torch.py {size}", "train_torch.py", per_slot=True),
+    Row(
+        "torchrun, elastic",
+        "torch",
+        "--for torchrun-elastic torchrun train_torch.py {size}",
+        "train_torch.py",
+        per_slot=True,
+    ),
+    Row("torch, one process a node", "torch", "python train_torch.py {size}", "train_torch.py"),
+    Row("accelerate", "accelerate", "accelerate launch train_accelerate.py {size}", ACCELERATE, per_slot=True),
+    Row("accelerate by torchrun", "accelerate", "torchrun train_accelerate.py {size}", ACCELERATE, per_slot=True),
+    Row("accelerate, one process a node", "accelerate", "python train_accelerate.py {size}", ACCELERATE),
+    Row("Lightning, one process a node", "lightning", "python train_lightning.py {size} {nodes} 1", LIGHTNING),
+    Row(
+        "Lightning, which starts 2 a node",
+        "lightning",
+        "--for lightning --slots 2 python train_lightning.py {size} {nodes} 2",
+        LIGHTNING,
+        each=2,
+    ),
+    Row(
+        "Lightning by torchrun",
+        "lightning",
+        "--slots 2 torchrun train_lightning.py {size} {nodes} 2",
+        LIGHTNING,
+        each=2,
+    ),
+    Row("JAX", "jax", "--for jax python train_jax.py {size}", "train_jax.py"),
+    Row("TensorFlow", "tensorflow-cpu", "--for tensorflow python train_tensorflow.py {size}", "train_tensorflow.py"),
+    Row("DeepSpeed", "deepspeed", "deepspeed train_deepspeed.py {size}", "train_deepspeed.py", per_slot=True),
+    Row("Ray", "ray", "ray symmetric-run -- python train_ray.py {size}", "train_ray.py", own_pids=True),
+    Row("XGBoost", "xgboost-cpu", "--for xgboost python train_xgboost.py {size}", "train_xgboost.py"),
+    Row("MLX", "mlx", "--for mlx python train_mlx.py {size}", "train_mlx.py"),
+    Row(
+        "Open MPI",
+        "",
+        "mpirun -x PYTHONPATH {python} train_mpi.py {size}",
+        MPI4PY,
+        per_slot=True,
+        env=MPI,
+        version="mpirun --version",
+        slurm=IN_STEP,
+    ),
+    Row(
+        "MPICH",
+        "",
+        "mpiexec.hydra {python} train_mpi.py {size}",
+        MPI4PY,
+        per_slot=True,
+        env=MPICH,
+        version="mpiexec.hydra --version",
+        slurm=IN_STEP,
+    ),
+)
+
+# Not a try like the others: one node is killed meanwhile, and started again.
+REJOIN = Row(
+    "torchrun, elastic, a node killed and started again",
+    "torch",
+    "--for torchrun-elastic torchrun train_elastic.py {size} 60",
+    "train_elastic.py",
+)

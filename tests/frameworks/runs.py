@@ -1,0 +1,137 @@
+"""One framework on three hosts: started as a person would, and seen to train as one world."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from cluster.host import Host
+    from cluster.hosts import Hosts
+    from cluster.slurm import SlurmCluster
+
+    from frameworks.rows import Row
+
+KEY = {"MINGLE_KEY": "00112233445566778899aabbccddeeff"}
+# One core each is enough, and tensorflow's and ray's own messages hide what matters.
+ENV = {"OMP_NUM_THREADS": "1", "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": ""}
+# DeepSpeed compiles on the first run, and ray's workers notice the head's end after a minute.
+LONGEST_S = 240.0
+LATE = 124  # as timeout(1) says
+# torch 2.13's builds for CPUs end so in one of ten processes, when all is done, without mingle too; torchrun then
+# waits for the others. Such a try says nothing, and is made again.
+OF_TORCH = "terminate called without an active exception"
+TRIES = 4
+
+
+class Seen(NamedTuple):
+    """How a try ended on all hosts."""
+
+    codes: list[int]
+    out: str
+    err: str
+
+    def verdict(self, size: int) -> str:
+        """Return "" where every rank of one world trained, else what happened instead."""
+        found = re.findall(r"TRAINED rank=(\d+) size=(\d+)", self.out)
+        trained = sorted((int(rank), int(of)) for rank, of in found)
+        if any(self.codes) and not (OF_TORCH in self.err and len(trained) == size):
+            return f"exit status {', '.join(map(str, self.codes))}: {_last(self.err)}"
+        if trained != [(rank, size) for rank in range(size)]:
+            return f"{len(trained)} of {size} trained: {trained}"
+        return OF_TORCH if any(self.codes) else ""
+
+
+def on_hosts(row: Row, hosts: Hosts, iface: str, slots: tuple[int, ...]) -> str:
+    """Run a row on three bare hosts; return "" where it trained, else why not."""
+    env = {**KEY, **ENV, **row.env}
+    command = row.command(slots, sys.executable)
+
+    def one(number: int) -> Seen:
+        world = ["--id", "job", "--nodes", str(len(slots)), "--iface", iface]
+        return _ended(hosts[number], _alone(row, _line(world, slots[number], row, command)), env)
+
+    def run() -> Seen:
+        try:
+            with ThreadPoolExecutor(len(slots)) as pool:
+                done = list(pool.map(one, range(len(slots))))
+        finally:
+            _end(set(hosts.processes()) - daemons(hosts))
+        codes = [code for its in done for code in its.codes]
+        return Seen(codes, "".join(its.out for its in done), "".join(its.err for its in done))
+
+    return tried(row.name, run, row.size(slots))
+
+
+def under_slurm(row: Row, slurm: SlurmCluster, iface: str, slots: tuple[int, ...]) -> str:
+    """Run a row under srun; return "" where it trained, else why not."""
+    own = f"$(set -- {' '.join(map(str, slots))}; shift $SLURM_NODEID; echo $1)"
+    line = _line(["--iface", iface], own, row, row.command(slots, sys.executable))
+    words = ["srun", f"-N{len(slots)}", f"-n{len(slots)}", *_alone(row, line)]
+
+    def run() -> Seen:
+        try:
+            return _ended(slurm.controller, words, {**KEY, **ENV, **row.env})
+        finally:
+            slurm.cancel_all()
+
+    return tried(row.name, run, row.size(slots))
+
+
+def tried(name: str, run: Callable[[], Seen], size: int) -> str:
+    """Return the verdict of a try, and write the end of what a failed one said to stderr."""
+    why = ""
+    for _ in range(TRIES):
+        seen = run()
+        why = seen.verdict(size)
+        if not why:
+            return ""
+        sys.stderr.write(f"--- {name}: {why}\n{seen.out[-4000:]}\n{seen.err[-6000:]}\n---\n")
+        if why != OF_TORCH:
+            break
+    return why
+
+
+def _ended(host: Host, words: list[str], env: Mapping[str, str]) -> Seen:
+    try:
+        done = host.run(words, env=env, timeout=LONGEST_S)
+    except subprocess.TimeoutExpired as late:
+        return Seen([LATE], *(str(text or "") for text in (late.stdout, late.stderr)))
+    return Seen([done.returncode], done.stdout, done.stderr)
+
+
+def _line(world: list[str], slots: int | str, row: Row, command: str) -> str:
+    own = f"--slots {slots}" if row.per_slot else ""
+    return f"exec mingle exec {shlex.join(world)} {own} {command}"
+
+
+def _alone(row: Row, line: str) -> list[str]:
+    """Return a shell's command; with process ids of its own, as on a host, where the framework looks at all."""
+    own = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child"] if row.own_pids else []
+    return [*own, "bash", "-c", line]
+
+
+def daemons(hosts: Hosts) -> set[int]:
+    """Return what is to stay when a try is over."""
+    return {pid for pid, line in hosts.processes().items() if re.match(r"(sshd|munged|slurm|/usr/sbin/)", line)}
+
+
+def _end(pids: set[int]) -> None:
+    for pid in pids:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+
+def _last(err: str | bytes | None) -> str:
+    text = err.decode(errors="replace") if isinstance(err, bytes) else err or ""
+    lines = [line for line in text.splitlines() if re.search(r"[Ee]rror|mingle:|refused|fail", line)]
+    return (lines or text.splitlines() or ["nothing on stderr"])[-1][:300]

@@ -1,0 +1,68 @@
+"""Unchanged scripts of torch, accelerate and JAX, with the line that a person types."""
+
+from __future__ import annotations
+
+import importlib.util
+from typing import TYPE_CHECKING
+
+import pytest
+from cluster.lacks import skip_for_want_of
+
+from frameworks import runs
+from frameworks.rows import ALIKE, ROWS, Row
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from cluster.hosts import Hosts
+    from cluster.slurm import SlurmCluster
+
+BY_NAME = {row.name: row for row in ROWS}
+
+
+def wanted(name: str) -> Row:
+    """Return a row of the table; skip the test where its framework is not installed."""
+    row = BY_NAME[name]
+    if importlib.util.find_spec(row.package) is None:
+        skip_for_want_of([row.package])
+    return row
+
+
+@pytest.mark.parametrize(
+    ("name", "slots"),
+    [("accelerate", (1, 2, 1)), ("JAX", ALIKE)],
+)
+def test_it_trains_on_bare_hosts_over_the_second_network(
+    hosts: Callable[..., Hosts], name: str, slots: tuple[int, ...]
+) -> None:
+    """One world of all three, on ib0."""
+    assert runs.on_hosts(wanted(name), hosts(len(slots)), "ib0", slots) == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "slots"),
+    [("torchrun", (2, 1, 1)), ("accelerate, one process a node", ALIKE), ("JAX", ALIKE)],
+)
+def test_it_trains_under_slurm(slurm: SlurmCluster, name: str, slots: tuple[int, ...]) -> None:
+    """`srun mingle exec …`, as it stands in the table."""
+    assert runs.under_slurm(wanted(name), slurm, "eth0", slots) == ""
+
+
+WHOLE = "TRAINED rank=0 size=2\nTRAINED rank=1 size=2\n"
+
+
+@pytest.mark.parametrize(
+    ("seen", "says"),
+    [
+        (runs.Seen([0, 0], WHOLE, ""), ""),
+        (runs.Seen([0, 0], "TRAINED rank=0 size=1\nTRAINED rank=0 size=1\n", ""), "2 of 2 trained"),
+        (runs.Seen([0, 0], "TRAINED rank=0 size=2\n", ""), "1 of 2 trained"),
+        (runs.Seen([0, 1], WHOLE, "Error"), "exit status 0, 1"),
+        (runs.Seen([0, -6], WHOLE, runs.OF_TORCH), runs.OF_TORCH),
+        (runs.Seen([0, -6], "", runs.OF_TORCH), "exit status 0, -6"),
+    ],
+)
+def test_only_one_whole_world_counts_as_trained(seen: runs.Seen, says: str) -> None:
+    """Not N worlds of one, each of which ends well."""
+    assert seen.verdict(2).startswith(says)
+    assert bool(seen.verdict(2)) is bool(says)

@@ -1,0 +1,59 @@
+"""Launchers, recognised by the words of a command."""
+
+from __future__ import annotations
+
+import shlex
+
+import pytest
+
+from mingle_hooks.launchers import find, recognise
+
+
+@pytest.mark.parametrize(
+    ("line", "name", "words"),
+    [
+        ("torchrun train.py", "torchrun", 1),
+        ("/opt/venv/bin/torchrun train.py", "torchrun", 1),
+        ("python -m torch.distributed.run train.py", "torchrun", 3),
+        ("python3.11 -u -X dev -m torch.distributed.launch train.py", "torchrun", 6),
+        ("accelerate launch train.py", "accelerate", 2),
+        ("accelerate-launch train.py", "accelerate", 1),
+        ("python -m accelerate.commands.launch train.py", "accelerate", 3),
+        ("python -m accelerate.commands.accelerate_cli launch train.py", "accelerate", 4),
+        ("deepspeed train.py", "deepspeed", 1),
+        ("composer train.py", "composer", 1),
+        ("llamafactory-cli train config.yaml", "llamafactory", 2),
+        ("swift sft --model x", "swift", 2),
+        ("ray start --block", "ray", 2),
+        ("ray symmetric-run -- python train.py", "ray", 2),
+        ("horovodrun python train.py", "horovodrun", 1),
+        ("mpiexec.hydra ./train", "mpirun", 1),
+        ("srun ./train", "srun", 1),
+    ],
+)
+def test_a_launcher_is_known_by_its_own_name_or_its_module_s(line: str, name: str, words: int) -> None:
+    """Whatever path and options of Python stand before it."""
+    found = find(shlex.split(line))
+    assert found is not None
+    assert (found[0].name, found[1]) == (name, words)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "python train.py",
+        "python torchrun",
+        "python -m torch.distributed.runner train.py",
+        "python -X -m torch.distributed.run",
+        "python -m",
+        "python",
+        "accelerate config",
+        "accelerate",
+        "ray stop",
+        "bash -c torchrun",
+        "my-torchrun train.py",
+    ],
+)
+def test_any_other_program_is_none(line: str) -> None:
+    """A launcher's name as an argument makes none."""
+    assert recognise(shlex.split(line)) is None
