@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import click
 
 from mingle_hooks.cli.answer import print_variables
-from mingle_hooks.cli.help import Grouped
+from mingle_hooks.cli.help import ONLY_STARTED, Grouped
 from mingle_hooks.cli.options import settings_options
 
 EXAMPLES = """\
@@ -17,7 +18,7 @@ eval "`mingle env --shell csh`"                          # csh, tcsh"""
 
 
 @click.command(cls=Grouped, examples=EXAMPLES)
-@settings_options
+@partial(settings_options, without=ONLY_STARTED)
 def env(*, explain: bool, no_wait: bool, **options: Any) -> None:  # noqa: ANN401 - one for each setting
     """Print this node's place in the world, for eval.
 

@@ -24,7 +24,6 @@ srun --ntasks-per-node=4 mingle exec --scope task python train.py"""
     context_settings={"allow_interspersed_args": False},
 )
 @partial(settings_options, hidden=ONLY_PRINTED)
-@click.option("--verbatim", is_flag=True, help="Leave COMMAND as it is, whatever launcher it is.")
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED, metavar="COMMAND [ARG]...")
 def exec(  # noqa: A001 - the command's own name
     *,

@@ -81,6 +81,7 @@ SETTINGS = {
     "frameworks": Shown(OUTPUT, "F,…", "list", _frameworks, lists=True),
     "shell": Shown(OUTPUT, "sh|csh|fish|…", values=_shells, default="sh"),
     "on_failure": Shown(OUTPUT, "exit|status", values=lambda: ("exit", "status"), default="exit"),
+    "verbatim": Shown(WORLD),
     "explain": Shown(OUTPUT),
     "quiet": Shown(OUTPUT),
     "key_file": Shown(KEYS, "FILE", "file"),
@@ -88,6 +89,8 @@ SETTINGS = {
 }
 # `mingle exec` prints nothing, so these two mean nothing to it.
 ONLY_PRINTED = ("shell", "on_failure")
+# `mingle env` starts nothing.
+ONLY_STARTED = ("verbatim",)
 
 # Fields of a job description, by name; how each is given stands in its own table.
 FIELDS = {

@@ -16,16 +16,22 @@ if TYPE_CHECKING:
 # Flags that are no settings, as they belong to one call -> what each does.
 CALL_FLAGS = {
     "no_wait": "Ask nobody: print what the scheduler alone can tell.",
+    "verbatim": "Leave COMMAND as it is, whatever launcher it is.",
     "explain": "Tell on stderr where each value comes from.",
 }
 
 
-def settings_options(command: Callable[..., Any], hidden: Collection[str] = ()) -> Callable[..., Any]:
-    """Give a command one option for each setting that has one, in the order of the groups; hide some from help."""
+def settings_options(
+    command: Callable[..., Any], hidden: Collection[str] = (), without: Collection[str] = ()
+) -> Callable[..., Any]:
+    """Give a command one option for each setting that has one, in the order of the groups.
+
+    Some are `hidden` from its help, some it does not take at all.
+    """
     options = {setting.name: setting.option for setting in TABLE if setting.option}
     texts = {setting.name: setting.help[0].upper() + setting.help[1:] + "." for setting in TABLE}
     options |= {name: option for option, name in FLAGS.items()}
-    for name in sorted(options, key=[*SETTINGS].index, reverse=True):
+    for name in sorted(options.keys() - set(without), key=[*SETTINGS].index, reverse=True):
         kind: dict[str, Any] = {"is_flag": True, "default": None} if options[name] in FLAGS else {}
         if name in CALL_FLAGS:
             kind["default"] = False

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mingle_hooks.cli import plain
+from mingle_hooks.cli.help import ONLY_STARTED
 from mingle_hooks.cli.options import settings_options
 
 WORDS = st.sampled_from(
@@ -42,7 +43,7 @@ def by_click(command: str, words: list[str]) -> tuple[dict[str, Any], tuple[str,
     def callback(**options: Any) -> dict[str, Any]:  # noqa: ANN401 - one for each option
         return options
 
-    wrapped = settings_options(callback)
+    wrapped = settings_options(callback, without=ONLY_STARTED if command == "env" else ())
     if command == "exec":
         wrapped = click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)(wrapped)
     settings = {"allow_interspersed_args": command == "env"}
