@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from hashlib import sha256
 from typing import TYPE_CHECKING
 
+from mingle_hooks.digest import sha256
 from mingle_hooks.errors import UsageError
 from mingle_hooks.export.view import View
 from mingle_hooks.fabric import interfaces, ports

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
 import socket
 
+from mingle_hooks.digest import sha256
 from mingle_hooks.fabric.sysfs import attribute
 
 
@@ -23,4 +23,4 @@ def identity() -> str:
     """
     boot = attribute("/proc/sys/kernel/random/boot_id")
     stack = f"{boot} {os.stat('/proc/self/ns/net').st_ino}" if boot else socket.gethostname()
-    return hashlib.sha256(stack.encode()).hexdigest()[:16]
+    return sha256(stack.encode()).hexdigest()[:16]

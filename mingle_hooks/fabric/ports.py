@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import errno
-import hashlib
 import re
 import socket
 from itertools import chain
 
+from mingle_hooks.digest import sha256
 from mingle_hooks.errors import NetworkError, UsageError
 from mingle_hooks.fabric.sysfs import attribute
 from mingle_hooks.typed import TYPE_CHECKING
@@ -55,7 +55,7 @@ def candidates(seed: bytes, count: int, port_range: range = DEFAULT_RANGE) -> tu
     moved: dict[int, int] = {}
     chosen = []
     for i in range(min(count, len(port_range))):
-        digest = hashlib.sha256(seed + i.to_bytes(4, "big")).digest()
+        digest = sha256(seed + i.to_bytes(4, "big")).digest()
         j = i + int.from_bytes(digest[:8], "big") % (len(port_range) - i)
         chosen.append(port_range[moved.get(j, j)])
         moved[j] = moved.get(i, i)

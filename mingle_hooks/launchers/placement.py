@@ -28,10 +28,11 @@ def check(command: Sequence[str], enquiry: Enquiry) -> None:
             f"a shell that runs on {here(facts)} only",
             everywhere(facts, command),
         )
-    if enquiry.settings.scope == "task" and enquiry.is_shared and launcher is not None and launcher.starts == "node":
+    tasks = max((facts.local_count or 1, *facts.tasks_per_node))
+    if enquiry.settings.scope == "task" and tasks > 1 and launcher is not None and launcher.starts == "node":
         raise UsageError(
             f"one {launcher.name} on each node, as it starts the node's processes itself",
-            f"{facts.local_count} tasks on this node",
+            f"{tasks} tasks on a node",
             "--ntasks-per-node=1 and no --scope task, or the program without its launcher",
         )
     if launcher is not None and launcher.name == "torchrun":

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import hmac
-from hashlib import sha256
-
+from mingle_hooks.digest import compare_digest, hmac_sha256, sha256
 from mingle_hooks.typed import NamedTuple
 
 # Part of every name, so that members which speak different protocols never meet.
@@ -74,13 +72,13 @@ class Secret:
     @classmethod
     def derive(cls, material: Material, attempt: Attempt) -> Secret:
         """Return the key of one attempt; no two attempts share one."""
-        return cls(hmac.digest(material, b"world" + attempt.name, "sha256"))
+        return cls(hmac_sha256(material, b"world" + attempt.name))
 
     def mac(self, purpose: bytes, *parts: bytes) -> bytes:
         """Return 32 bytes over parts, each with its length, that only holders of the key can make."""
         message = b"".join(len(part).to_bytes(4, "big") + part for part in (purpose, *parts))
-        return hmac.digest(self._key, message, "sha256")
+        return hmac_sha256(self._key, message)
 
     def agrees(self, mac: bytes, purpose: bytes, *parts: bytes) -> bool:
         """Tell, in constant time, whether mac is this key's over parts."""
-        return hmac.compare_digest(mac, self.mac(purpose, *parts))
+        return compare_digest(mac, self.mac(purpose, *parts))

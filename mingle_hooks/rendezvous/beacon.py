@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import socket
 import struct
-from hmac import compare_digest
 
+from mingle_hooks.digest import compare_digest
 from mingle_hooks.rendezvous.attempt import TAG_BYTES
 from mingle_hooks.typed import TYPE_CHECKING, NamedTuple
 

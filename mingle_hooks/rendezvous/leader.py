@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import errno
 import socket
-from hashlib import sha256
 
+from mingle_hooks.digest import sha256
 from mingle_hooks.errors import printable
 from mingle_hooks.rendezvous import wire
 from mingle_hooks.rendezvous.answer import LAST_EPOCH

@@ -23,11 +23,11 @@ sent only when all N are READY.
 
 from __future__ import annotations
 
-import hmac
 import json
 import socket
 import struct
 
+from mingle_hooks.digest import compare_digest, hmac_sha256
 from mingle_hooks.typed import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -103,13 +103,13 @@ class Session:
     def open(self, kind: int, payload: bytes) -> Body:
         """Return the body of a frame; a wrong MAC raises WireError."""
         mac, payload = payload[:MAC_BYTES], payload[MAC_BYTES:]
-        if not hmac.compare_digest(mac, self._mac(self._theirs, self._opened, kind, payload)):
+        if not compare_digest(mac, self._mac(self._theirs, self._opened, kind, payload)):
             raise WireError("wrong MAC")
         self._opened += 1
         return decode(payload)
 
     def _mac(self, side: bytes, count: int, kind: int, payload: bytes) -> bytes:
-        return hmac.digest(self._key, side + struct.pack("!QB", count, kind) + payload, "sha256")
+        return hmac_sha256(self._key, side + struct.pack("!QB", count, kind) + payload)
 
 
 def integer(body: Body, name: str, low: int, high: int) -> int:
