@@ -171,7 +171,7 @@ def test_tasks_that_are_placed_by_hand_are_numbered_as_frameworks_number_them(
 def test_a_launcher_in_each_of_several_tasks_of_a_node_does_not_start(
     slurm: SlurmCluster, scope: str, tasks: str
 ) -> None:
-    """torchrun starts the node's processes itself; a node that has just one task does not wait for the others."""
+    """It starts the processes of a node itself; a node that has just one task does not wait for the others."""
     line = f"srun -N2 {tasks} mingle exec {scope} torchrun {TRAIN} 2>&1"
     done = slurm.controller.run(["bash", "-c", line], env=KEYED)
     check(Way("", 64, "--ntasks-per-node=1"), done.returncode, done.stdout)
