@@ -88,6 +88,14 @@ def test_a_line_with_mingle_template_makes_a_script(
     assert "\n  torchrun train.py\n" in done.stdout
 
 
+def test_the_recipe_to_leave_is_found_by_lint(hosts: Callable[..., Hosts], tmp_path: Path) -> None:
+    """As job.sh."""
+    (tmp_path / "job.sh").write_text(find(*lines.RECIPE).text)
+    done = hosts(1)[0].run(["bash", "-c", find(*lines.LINT).text], cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (1, "")
+    assert "job.sh:5: a fixed MASTER_PORT" in done.stdout
+
+
 def command(block: Block, start: str) -> str:
     """Return what a scheduler would run on each host: the line without the scheduler's own words."""
     if block.language == "yaml":
