@@ -59,6 +59,15 @@ def test_the_script_that_must_know_the_address_knows_it(slurm: SlurmCluster) -> 
     assert len(done.stdout.splitlines()) == 2
 
 
+def test_the_line_for_lightning_sets_no_local_rank(slurm: SlurmCluster, tmp_path: Path) -> None:
+    """Lightning starts the two processes of a node; `make frameworks` runs it."""
+    (standins(tmp_path) / "python").write_text("#!/bin/sh\necho $NODE_RANK/$WORLD_SIZE ${LOCAL_RANK-none}\n")
+    env = {"PATH": f"{tmp_path}/bin:/usr/bin:/bin"}
+    words = ["salloc", "-N2", "bash", "-c", find(*lines.LIGHTNING).text]
+    done = slurm.controller.run(words, user="alice", cwd=tmp_path, env=env)
+    assert sorted(done.stdout.splitlines()) == ["0/4 none", "1/4 none"], done
+
+
 def test_explain_says_what_is_shown(slurm: SlurmCluster, tmp_path: Path) -> None:
     """Line by line, as the two nodes' lines may mix."""
     env = {"PATH": f"{standins(tmp_path)}:/usr/bin:/bin", "MASTER_PORT": "23456"}
