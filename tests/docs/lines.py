@@ -94,10 +94,12 @@ TOLD: dict[Where, Told] = {
 # The rest have a test of their own.
 PBS_SCRIPT, OAR_SCRIPT = (PBS, "#PBS -l select"), ("schedulers/oar.md", 'sort -u "$OAR_NODEFILE"')
 PLAIN_KEY, PLAIN_SSH = (PLAIN, "umask 077"), (PLAIN, "ssh ")
+LIGHTNING = (TROUBLE, "--for lightning")
+LINT, RECIPE = (RECIPES, "--lint"), (RECIPES, "MASTER_PORT=29500")
 ADDRESS = (RECIPES, "|| echo exit 1")
 PLACES, MISSING = (TROUBLE, "torchrun --no-python"), (TROUBLE, "|| echo exit 1")
 EXPLAIN, EXPLAINED = (TROUBLE, "srun mingle exec --explain"), (TROUBLE, "WHAT LOST")
-OWN = [PBS_SCRIPT, OAR_SCRIPT, PLAIN_KEY, PLAIN_SSH, ADDRESS, PLACES, MISSING, EXPLAIN, EXPLAINED]
+OWN = [PBS_SCRIPT, OAR_SCRIPT, PLAIN_KEY, PLAIN_SSH, LINT, LIGHTNING, ADDRESS, PLACES, MISSING, EXPLAIN, EXPLAINED]
 DRAWING = ("how-it-works.md", "THE MEETING")  # no command
 
 RUN: list[Where] = [*ALLOCATED, *BATCH, *TEMPLATES, *TOLD, *OWN, DRAWING]

@@ -59,6 +59,15 @@ def test_the_script_that_must_know_the_address_knows_it(slurm: SlurmCluster) -> 
     assert len(done.stdout.splitlines()) == 2
 
 
+def test_the_line_for_lightning_sets_no_local_rank(slurm: SlurmCluster, tmp_path: Path) -> None:
+    """Lightning starts the two processes of a node; `make frameworks` runs it."""
+    (standins(tmp_path) / "python").write_text("#!/bin/sh\necho $NODE_RANK/$WORLD_SIZE ${LOCAL_RANK-none}\n")
+    env = {"PATH": f"{tmp_path}/bin:/usr/bin:/bin"}
+    words = ["salloc", "-N2", "bash", "-c", find(*lines.LIGHTNING).text]
+    done = slurm.controller.run(words, user="alice", cwd=tmp_path, env=env)
+    assert sorted(done.stdout.splitlines()) == ["0/4 none", "1/4 none"], done
+
+
 def test_explain_says_what_is_shown(slurm: SlurmCluster, tmp_path: Path) -> None:
     """Line by line, as the two nodes' lines may mix."""
     env = {"PATH": f"{standins(tmp_path)}:/usr/bin:/bin", "MASTER_PORT": "23456"}
@@ -86,6 +95,14 @@ def test_a_line_with_mingle_template_makes_a_script(
     done = hosts(1)[0].run(["bash", "-c", script], user="alice")
     assert done.returncode == 0, done.stderr
     assert "\n  torchrun train.py\n" in done.stdout
+
+
+def test_the_recipe_to_leave_is_found_by_lint(hosts: Callable[..., Hosts], tmp_path: Path) -> None:
+    """As job.sh."""
+    (tmp_path / "job.sh").write_text(find(*lines.RECIPE).text)
+    done = hosts(1)[0].run(["bash", "-c", find(*lines.LINT).text], cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (1, "")
+    assert "job.sh:5: a fixed MASTER_PORT" in done.stdout
 
 
 def command(block: Block, start: str) -> str:
