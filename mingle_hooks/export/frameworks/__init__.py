@@ -52,7 +52,14 @@ FRAMEWORKS = {
     "deepspeed": Framework("deepspeed", ("MINGLE_HOSTFILE",), _HOSTS, files=True),
     "mpi": Framework(
         "mpi",
-        ("MINGLE_HOSTFILE", *_OPEN_MPI, "MINGLE_MACHINEFILE", "HYDRA_HOST_FILE", "I_MPI_HYDRA_HOST_FILE"),
+        (
+            "MINGLE_HOSTFILE",
+            *_OPEN_MPI,
+            "MINGLE_MACHINEFILE",
+            "HYDRA_HOST_FILE",
+            "I_MPI_HYDRA_HOST_FILE",
+            "SLURM_OVERLAP",
+        ),
         _HOSTS,
         files=True,
     ),
