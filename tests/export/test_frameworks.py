@@ -241,7 +241,8 @@ def test_a_process_that_knows_its_rank_is_one_of_torchrun_s_to_lightning() -> No
     """By LOCAL_RANK alone Lightning would wait for processes that nobody starts."""
     names = {variable.name for variable in variables(TASK_VIEW, ["process"])}
     assert {"RANK", "LOCAL_RANK", "GROUP_RANK", "TORCHELASTIC_RUN_ID"} <= names
-    assert settings("process", NODE_VIEW) == {}
+    assert settings("process") == {"ACCELERATE_USE_CPU": "true"}
+    assert settings("process", NODE_VIEW._replace(is_cpu_only=False)) == {}
 
 
 def test_lightning_in_a_step_of_slurm_starts_the_node_s_processes_itself() -> None:
