@@ -45,22 +45,22 @@ def become(
 
     Raises UsageError, with the shells' codes, where it cannot. Returns only where rank 0 starts it for all.
     """
-    from mingle_hooks.launchers import start  # noqa: PLC0415 - `mingle env` needs none of it
+    from mingle_hooks import launchers  # noqa: PLC0415 - `mingle env` needs none of it
 
     enquiry = enquire(os.environ, options)
     if enquiry.nodes != 1:
         from mingle_hooks.launchers import placement  # noqa: PLC0415 - one node may be alone
 
         placement.check(command, enquiry)
-    enquiry = enquiry if verbatim else start.asking(command, enquiry)
+    enquiry = enquiry if verbatim else launchers.asking(command, enquiry)
     view, story = _joined(enquiry, explain=explain, no_wait=no_wait)
-    view = view if verbatim else start.placed(command, enquiry, view)
-    if not verbatim and start.is_elsewhere(command, view):
+    view = view if verbatim else launchers.placed(command, enquiry, view)
+    if not verbatim and launchers.is_elsewhere(command, view):
         _say(f"{command[0]} starts on rank 0's node, and reaches this one from there", enquiry)
         return
     found = _found(enquiry, view)
     values = {variable.name: variable.value for variable in found}
-    command = command if verbatim else start.completed(command, view, values)
+    command = command if verbatim else launchers.completed(command, view, values)
     if explain:
         import shlex  # noqa: PLC0415 - only then
 

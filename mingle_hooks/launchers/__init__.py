@@ -11,7 +11,10 @@ import os
 from mingle_hooks.typed import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
+
+    from mingle_hooks.export.view import View
+    from mingle_hooks.join import Enquiry
 
 
 class Launcher(NamedTuple):
@@ -56,6 +59,9 @@ TABLE = (
     Launcher("srun", ("srun",), (), "task"),
 )
 
+# For a command that is no launcher, unless the user wants the bare world, or the other processes to be Lightning's.
+OF_A_PROCESS = ("process",)
+
 # Python's own options, of which these take the next word.
 _WITH_VALUE = ("-X", "-W", "--check-hash-based-pycs")
 
@@ -91,3 +97,47 @@ def _module_at(command: Sequence[str]) -> int:
             return position + 1
         position += 2 if command[position] in _WITH_VALUE else 1
     return 0
+
+
+def asking(command: Sequence[str], enquiry: Enquiry) -> Enquiry:
+    """Return the enquiry that asks for the command's own frameworks too."""
+    launcher, names = recognise(command), enquiry.settings.frameworks
+    more = launcher.frameworks if launcher else OF_A_PROCESS if _has_ranks(names) else ()
+    return enquiry._replace(settings=enquiry.settings._replace(frameworks=tuple(dict.fromkeys((*names, *more)))))
+
+
+def placed(command: Sequence[str], enquiry: Enquiry, view: View) -> View:
+    """Return the view with ranks for a command that is no launcher, where each node runs one process of it."""
+    place = view.place
+    is_process = recognise(command) is None and _has_ranks(enquiry.settings.frameworks)
+    if not is_process or view.scope != "node" or place.node_rank is None or view.world.size != view.world.nodes:
+        return view
+    return view._replace(place=place._replace(rank=place.node_rank, local_rank=0))
+
+
+def is_elsewhere(command: Sequence[str], view: View) -> bool:
+    """Tell whether rank 0 starts this command for all nodes, this one among them."""
+    launcher = recognise(command)
+    return launcher is not None and launcher.starts == "job" and (view.process or 0) > 0
+
+
+def completed(command: Sequence[str], view: View, exported: Mapping[str, str]) -> tuple[str, ...]:
+    """Return a launcher's command with what it needs to find its nodes; a command that needs nothing as it is.
+
+    `exported` are the variables that it gets. What is added stands before the user's own options. Raises
+    UsageError for options with which the launcher would not start this world.
+    """
+    found = find(command)
+    is_known = None not in (view.world.nodes, view.place.node_rank, view.place.slots)
+    if found is None or not found[0].completed_by or not is_known:
+        return tuple(command)
+    from importlib import import_module  # noqa: PLC0415 - only then
+
+    launcher, end = found
+    module = import_module(f"mingle_hooks.launchers.{launcher.completed_by}")
+    added: tuple[str, ...] = module.options(tuple(command[:end]), tuple(command[end:]), view, exported)
+    return (*command[:end], *added, *command[end:])
+
+
+def _has_ranks(frameworks: tuple[str, ...]) -> bool:
+    return bool(frameworks) and "lightning" not in frameworks

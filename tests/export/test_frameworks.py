@@ -37,7 +37,7 @@ def test_a_framework_exports_all_that_its_table_row_says_and_nothing_else(name: 
     exported = set(settings(name, view)) | {v for file in files(view, [name]) for v in file.variables}
     assert exported <= set(framework(name).names)
     optional = {"PET_RDZV_ENDPOINT", "PET_RDZV_CONF", "PET_LOCAL_ADDR", "JAX_LOCAL_DEVICE_IDS"}
-    optional |= {"OMPI_COMM_WORLD_LOCAL_RANK", "TORCHELASTIC_RUN_ID", "SLURM_JOB_NAME"}
+    optional |= {"OMPI_COMM_WORLD_LOCAL_RANK", "TORCHELASTIC_RUN_ID", "SLURM_JOB_NAME", "SLURM_OVERLAP"}
     assert set(framework(name).names) - exported <= optional
 
 
@@ -241,7 +241,8 @@ def test_a_process_that_knows_its_rank_is_one_of_torchrun_s_to_lightning() -> No
     """By LOCAL_RANK alone Lightning would wait for processes that nobody starts."""
     names = {variable.name for variable in variables(TASK_VIEW, ["process"])}
     assert {"RANK", "LOCAL_RANK", "GROUP_RANK", "TORCHELASTIC_RUN_ID"} <= names
-    assert settings("process", NODE_VIEW) == {}
+    assert settings("process") == {"ACCELERATE_USE_CPU": "true"}
+    assert settings("process", NODE_VIEW._replace(is_cpu_only=False)) == {}
 
 
 def test_lightning_in_a_step_of_slurm_starts_the_node_s_processes_itself() -> None:
@@ -277,3 +278,10 @@ def test_mlx_gets_its_ring() -> None:
     (file,) = files(NODE_VIEW, ["mlx"])
     assert (settings("mlx"), file.variables) == ({"MLX_RANK": "1"}, ("MLX_HOSTFILE",))
     assert json.loads(file.text) == [["10.0.0.1:29500"], ["10.0.0.2:29500"]]
+
+
+def test_mpirun_in_a_step_of_slurm_shares_the_step_s_cpus() -> None:
+    """Its daemons come by srun, which would wait for them until the job ends."""
+    view = NODE_VIEW._replace(own={"SLURM_JOB_ID": "7", "SLURM_STEP_ID": "0"})
+    assert settings("mpi", view) == {"SLURM_OVERLAP": "1"}
+    assert settings("mpi") == {}

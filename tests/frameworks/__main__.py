@@ -47,12 +47,13 @@ def main(*words: str) -> int:
             found[REJOIN.name] = {"bare, eth0": told(REJOIN, "bare, eth0", versions, partial(elastic.killed, hosts))}
     with Hosts(NODES) as hosts, SlurmCluster(hosts, cpus=8) as slurm:
         for row in chosen:
-            for place, iface, slots in (("Slurm, eth0", "eth0", row.uneven), ("Slurm, ib0", "ib0", ALIKE)):
+            uneven = ALIKE if row.by_tasks else row.uneven
+            for place, iface, slots in (("Slurm, eth0", "eth0", uneven), ("Slurm, ib0", "ib0", ALIKE)):
                 run = partial(runs.under_slurm, row, slurm, iface, slots)
-                found[row.name][place] = row.slurm or told(row, place, versions, run)
+                found[row.name][place] = told(row, place, versions, run)
     if not words:
         PAGE.write_text(page.text([*chosen, REJOIN], versions, found))
-    return int(any(why and why != row.slurm for row in chosen for why in found[row.name].values()))
+    return int(any(why for tries in found.values() for why in tries.values()))
 
 
 def told(row: Row, place: str, versions: dict[str, str], run: Callable[[], str]) -> str:

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from mingle_hooks import launchers
 from mingle_hooks.errors import UsageError
 from mingle_hooks.export.view import View
-from mingle_hooks.launchers import start
 from mingle_hooks.world import Place, Seat, World
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ MASTER = "--master_addr 10.0.0.1 --master_port 29500"
 
 def completed(line: str, view: View = SECOND) -> str:
     """Return a command as it is started."""
-    return shlex.join(start.completed(shlex.split(line), view, EXPORTED))
+    return shlex.join(launchers.completed(shlex.split(line), view, EXPORTED))
 
 
 @pytest.mark.parametrize(

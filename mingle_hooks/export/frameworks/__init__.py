@@ -47,12 +47,19 @@ FRAMEWORKS = {
         "accelerate", ("MINGLE_ACCELERATE_CONFIG", "ACCELERATE_USE_CPU"), frozenset({CPU_ONLY}), files=True
     ),
     "cpu": Framework("cpu", ("ACCELERATE_USE_CPU",), frozenset({CPU_ONLY})),
-    "process": Framework("process", ("TORCHELASTIC_RUN_ID",)),
+    "process": Framework("process", ("TORCHELASTIC_RUN_ID", "ACCELERATE_USE_CPU"), frozenset({CPU_ONLY})),
     "lightning": Framework("lightning", ("TORCHELASTIC_RUN_ID", "SLURM_JOB_NAME")),
     "deepspeed": Framework("deepspeed", ("MINGLE_HOSTFILE",), _HOSTS, files=True),
     "mpi": Framework(
         "mpi",
-        ("MINGLE_HOSTFILE", *_OPEN_MPI, "MINGLE_MACHINEFILE", "HYDRA_HOST_FILE", "I_MPI_HYDRA_HOST_FILE"),
+        (
+            "MINGLE_HOSTFILE",
+            *_OPEN_MPI,
+            "MINGLE_MACHINEFILE",
+            "HYDRA_HOST_FILE",
+            "I_MPI_HYDRA_HOST_FILE",
+            "SLURM_OVERLAP",
+        ),
         _HOSTS,
         files=True,
     ),

@@ -18,4 +18,4 @@ def settings(view: View) -> dict[str, str]:
     """Return what keeps it from taking this world for another one."""
     if view.scope == "node" and "SLURM_JOB_ID" in view.own:
         return {"SLURM_JOB_NAME": "interactive"}
-    return process.settings(view)
+    return process.settings(view._replace(is_cpu_only=False))

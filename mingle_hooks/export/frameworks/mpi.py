@@ -20,9 +20,12 @@ _HOSTFILE = ("OMPI_MCA_orte_default_hostfile", "PRTE_MCA_prte_default_hostfile")
 _MACHINEFILE = ("MINGLE_MACHINEFILE", "HYDRA_HOST_FILE", "I_MPI_HYDRA_HOST_FILE")
 
 
-def settings(view: View) -> dict[str, str]:  # noqa: ARG001 -- as every framework's
-    """Return nothing: all is in the files."""
-    return {}
+def settings(view: View) -> dict[str, str]:
+    """Return what a step of Slurm needs, as the hosts are in the files.
+
+    mpirun starts its daemons by srun, which would wait for the CPUs that this very step holds.
+    """
+    return {"SLURM_OVERLAP": "1"} if "SLURM_STEP_ID" in view.own else {}
 
 
 def files(view: View) -> tuple[File, ...]:

@@ -13,5 +13,10 @@ if TYPE_CHECKING:
 
 
 def settings(view: View) -> dict[str, str]:
-    """Return the world's id where this process knows its rank."""
-    return {"TORCHELASTIC_RUN_ID": view.world.digest} if view.place.rank is not None else {}
+    """Return the world's id where this process knows its rank, and accelerate's switch where there are only CPUs."""
+    found = {"TORCHELASTIC_RUN_ID": view.world.digest} if view.place.rank is not None else {}
+    if view.is_cpu_only:
+        from mingle_hooks.export.frameworks import cpu  # noqa: PLC0415 - most nodes have accelerators
+
+        found |= cpu.settings(view)
+    return found
