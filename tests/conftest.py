@@ -26,9 +26,13 @@ if TYPE_CHECKING:
 # Tests in these folders use the ports of this machine.
 ON_THIS_MACHINE = ("cli", "export", "fabric", "rendezvous")
 # What stands in for these schedulers gives the same job ids, and a job script tells its processes by their job's id.
-STAND_INS = ("any_pbs", "test_scripts_by_remote_start", "test_scripts_on_pbs", "test_first_try", "test_hooks_on_pbs")
+STAND_INS = (
+    *("any_pbs", "test_scripts_by_remote_start", "test_scripts_on_pbs", "test_first_try", "test_hooks_on_pbs"),
+    "test_shown_lines",
+)
 
 
+@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Keep tests that would meet each other in one of the processes that run tests."""
     for item in items:

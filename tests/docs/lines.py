@@ -1,4 +1,4 @@
-"""How each block of docs/ that is a command is run: the tables that test_lines.py goes through."""
+"""How each block of docs/ that is a command is run: the tables that test_shown_lines.py goes through."""
 
 from __future__ import annotations
 
