@@ -25,7 +25,7 @@ demo: $(VENV)/.installed ## run the main job on this machine: several local node
 
 .PHONY: test
 test: $(VENV)/.test tools torch ## run all tests (ARGS='-k slurm'); as root on Debian it installs what they need first
-	$(BIN)/pytest --numprocesses=$(WORKERS) --dist=loadgroup $(ARGS)
+	$(BIN)/pytest --numprocesses=$(WORKERS) $(ARGS)
 
 .PHONY: cluster
 cluster: $(VENV)/.installed tools ## a shell on four hosts with a real Slurm, to play with; gone at its end (WHO=root)

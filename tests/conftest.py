@@ -18,31 +18,22 @@ from cluster.lacks import FOR_WANT_OF, skip_for_want_of
 from cluster.pbs import PbsStandIn
 from cluster.real_pbs import RealPbs
 from cluster.slurm import SlurmCluster
+from processes import process_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
 
 
-# Tests in these folders use the ports of this machine.
-ON_THIS_MACHINE = ("cli", "export", "fabric", "rendezvous")
-# What stands in for these schedulers gives the same job ids, and a job script tells its processes by their job's id.
-STAND_INS = (
-    *("any_pbs", "test_scripts_by_remote_start", "test_scripts_on_pbs", "test_first_try", "test_hooks_on_pbs"),
-    "test_shown_lines",
-)
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
+    """Run the tests that would meet each other in one process, and every other test in any."""
+    from xdist.scheduler import LoadScopeScheduling  # noqa: PLC0415 - pytest also runs without it
 
+    class Scheduling(LoadScopeScheduling):  # type: ignore[misc]
+        def _split_scope(self, nodeid: str) -> str:
+            return process_of(nodeid)
 
-@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keep tests that would meet each other in one of the processes that run tests."""
-    for item in items:
-        names = {item.path.stem, *getattr(item, "fixturenames", ())}
-        if item.path.parent.name in ON_THIS_MACHINE:
-            item.add_marker(pytest.mark.xdist_group("this machine"))
-        elif names.intersection(STAND_INS):
-            item.add_marker(pytest.mark.xdist_group("stand-ins"))
-        elif item.path.stem == "test_installing":  # its installations take 12 s each
-            item.add_marker(pytest.mark.xdist_group("installing"))
+    return Scheduling(config, log)
 
 
 @pytest.fixture
