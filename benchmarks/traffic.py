@@ -31,7 +31,7 @@ def _waits(hosts: Hosts, ranks: dict[str, list[str]], wait_s: int) -> dict[str, 
     command = [mingle, "env", "--id", "traffic", "--nodes", "9", "--via", "multicast", "--timeout", str(wait_s)]
     done = hosts.run_all(
         lambda host: [*command, *ranks[host.name]] if host.name in ranks else ["true"],
-        env={"MINGLE_KEY": "k" * 40},
+        env={"MINGLE_KEY": "00112233445566778899aabbccddeeff" * 2},
         timeout=wait_s + 30,
     )
     for host, one in zip(hosts, done, strict=True):

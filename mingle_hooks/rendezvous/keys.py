@@ -1,9 +1,12 @@
 """Which key this member uses: the first that applies. It never travels and stands in no message.
 
 1. what was given: `--key-file`, else MINGLE_KEY, else the key file of the variable or the settings;
-2. the key that the Prolog made for this job, /run/mingle/JOB/key;
-3. PBS_JOBCOOKIE;
-4. the key file in the home, ~/.config/mingle/key, made on first use where all nodes see the same home.
+2. the key that root's hook made for this job, /run/mingle/JOB/key;
+3. the key file in the home, ~/.config/mingle/key, made on first use where all nodes see the same home.
+
+Nothing stretches a key, and who hears a beacon or is dialled can test guesses against what it heard for as long as it
+likes. So a key has to be beyond guessing: 32 random octets, as `mingle key` makes them. No variable of a scheduler is
+one: PBS_JOBCOOKIE is four random() after srand(time()), which is found in less than a second.
 """
 
 from __future__ import annotations
@@ -28,8 +31,12 @@ RUN_ROOT = "/run/mingle"
 MOUNTINFO = "/proc/self/mountinfo"
 # Everybody's key, for --insecure: the handshake stays the same and proves nothing.
 PUBLIC = Material(b"mingle-hooks --insecure: anybody may join")
-SHORTEST, LONGEST = 16, 4096  # bytes; 16 hex digits are 64 bits, less could be guessed from recorded traffic
-_KEY_BYTES = 32  # of randomness in a fresh key, as many as HMAC-SHA-256 puts out
+_KEY_BYTES = 32  # of randomness in a fresh key, as many as HMAC-SHA-256 puts out; no key may have fewer
+LONGEST = 4096  # bytes of a key file
+_HEX = re.compile(rb"[0-9A-Fa-f]{%d,}" % (2 * _KEY_BYTES))
+_BASE64 = re.compile(rb"[A-Za-z0-9+/_-]{%d,}={0,2}" % (-(-8 * _KEY_BYTES // 6)))
+# Of 64 random hex digits fewer than this many are different in none of 10**15 keys; "a" typed 64 times is no key.
+_DIFFERENT = 6
 # Batch systems whose nodes share the users' homes. A pod or a plain mpirun host has its own.
 _SHARED_HOMES = ("slurm", "pbs", "torque", "pals", "lsf", "sge", "flux", "oar")
 _NETWORK_FS = (
@@ -73,7 +80,6 @@ def find(
     return (
         _given(settings, environ)
         or _of_job(facts.job_id, run_root)
-        or _of_cookie(facts.cookie)
         or _of_home(facts, config_directory(environ, home), mountinfo)
     )
 
@@ -116,10 +122,6 @@ def _of_job(job_id: str | None, run_root: str) -> Key | None:
         return _read(f"{path}/key", within=directory)
     finally:
         os.close(directory)
-
-
-def _of_cookie(cookie: str | None) -> Key | None:
-    return None if cookie is None else _key(cookie.encode(errors="surrogateescape"), "PBS_JOBCOOKIE")
 
 
 def _of_home(facts: JobFacts, directory: str | None, mountinfo: str) -> Key:
@@ -194,14 +196,33 @@ def _read(path: str, *, within: int | None = None) -> Key | None:
 
 
 def _key(data: bytes, source: str) -> Key:
-    material = data.strip()
-    if not SHORTEST <= len(material) <= LONGEST:
-        raise SecretError(
-            f"a key of {SHORTEST} to {LONGEST} characters",
-            f"one of {len(material)} in {source}",
-            "`mingle key` for a fresh one",
-        )
-    return Key(Material(material), source)
+    """Return a key, without white space around it. Raises SecretError for what a person may have typed."""
+    text = data.strip()
+    if len(data) <= LONGEST and _is_random(text):
+        return Key(Material(text), source)
+    if _KEY_BYTES <= len(data) <= LONGEST and not _is_text(data):
+        return Key(Material(data), source)
+    raise SecretError(
+        f"a key of {_KEY_BYTES} random octets or more, in hexadecimal digits or base64",
+        f"{len(text)} characters that are none, in {source}",
+        "`mingle key`, which makes one",
+    )
+
+
+def _is_random(text: bytes) -> bool:
+    """Tell whether this is the text of enough octets, and no phrase: a phrase has spaces, or letters of one case."""
+    if len(set(text)) < _DIFFERENT:
+        return False
+    return bool(_HEX.fullmatch(text) or (_BASE64.fullmatch(text) and not text.islower() and not text.isupper()))
+
+
+def _is_text(data: bytes) -> bool:
+    """Tell whether somebody may have typed this, in any language: of random octets nearly none are UTF-8."""
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _unreadable(path: str, wrong: OSError, remedy: str) -> SecretError:

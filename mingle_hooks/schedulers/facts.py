@@ -52,7 +52,8 @@ class _Fields(NamedTuple):
     is_batch: bool = False
     # This host's name as the scheduler calls it.
     host: str | None = None
-    # Key material that only this job's processes have (PBS_JOBCOOKIE), or None. Never shown.
+    # What all processes of one run of the job have, and those of another run do not (PBS_JOBCOOKIE), or None. Never
+    # shown, as PBS starts tasks for whoever knows it; and no key, as it can be guessed.
     cookie: str | None = None
     # For --explain: field name -> the variable or file that it was read from.
     sources: Mapping[str, str] = MappingProxyType({})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import os
 import socket
 import stat
@@ -19,7 +20,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 ROOT_ONLY = pytest.mark.skipif(os.geteuid() != 0, reason="for want of root, which alone can be others")
-TEXT = "0123456789abcdef-a-test-key"
+TEXT = "00112233445566778899aabbccddeeff" * 2
+GIVEN, OTHER, VARIABLE, PROLOGS, HOMES = (f"{digit}123456789abcdef" * 4 for digit in "89abc")
+COOKIE = "36A8E3141C32183E0A696B100289B68F"
 
 
 class Place:
@@ -38,7 +41,7 @@ class Place:
         path.chmod(mode)
         return path
 
-    def put_for_job(self, job: str, text: str = "key-of-the-job's-prolog") -> Path:
+    def put_for_job(self, job: str, text: str = PROLOGS) -> Path:
         path = self.put(self.run / job / "key", text, 0o400)
         path.parent.chmod(0o700)
         return path
@@ -84,21 +87,41 @@ def place(tmp_path: Path) -> Place:
 
 
 def test_the_first_key_that_applies_is_used(place: Place) -> None:
-    """Insecure, option, MINGLE_KEY, key file by variable, the job's, the cookie's, the home's."""
-    given = place.put(place.home / "given", "key-given-as-an-option")
-    other = place.put(place.home / "other", "key-given-by-variable")
+    """Insecure, option, MINGLE_KEY, key file by variable, the job's, the home's."""
+    given = place.put(place.home / "given", GIVEN)
+    other = place.put(place.home / "other", OTHER)
     place.put_for_job("7.ctl")
-    place.put(place.of_home, "key-of-the-home-file")
-    pbs = JobFacts("pbs", job_id="7.ctl", cookie="cookie-of-the-pbs-job")
-    environ = {"MINGLE_KEY": "key-in-the-variable", "MINGLE_KEY_FILE": str(other)}
+    place.put(place.of_home, HOMES)
+    pbs = JobFacts("pbs", job_id="7.ctl", cookie=COOKIE)
+    environ = {"MINGLE_KEY": VARIABLE, "MINGLE_KEY_FILE": str(other)}
     only_file = {"MINGLE_KEY_FILE": str(other)}
     assert place.find(pbs, environ, key_file=str(given), insecure=True).material == PUBLIC
-    assert place.find(pbs, environ, key_file=str(given)).material == b"key-given-as-an-option"
-    assert place.find(pbs, environ).material == b"key-in-the-variable"
-    assert place.find(pbs, only_file).material == b"key-given-by-variable"
-    assert place.find(pbs).material == b"key-of-the-job's-prolog"
-    assert place.find(JobFacts("pbs", job_id="8.ctl", cookie=pbs.cookie)).material == b"cookie-of-the-pbs-job"
-    assert place.find(JobFacts("pbs", job_id="8.ctl")).material == b"key-of-the-home-file"
+    assert place.find(pbs, environ, key_file=str(given)).material == GIVEN.encode()
+    assert place.find(pbs, environ).material == VARIABLE.encode()
+    assert place.find(pbs, only_file).material == OTHER.encode()
+    assert place.find(pbs).material == PROLOGS.encode()
+    assert place.find(JobFacts("pbs", job_id="8.ctl", cookie=COOKIE)).material == HOMES.encode()
+
+
+@pytest.mark.parametrize("scheduler", ["pbs", "torque", "pbs+mpi"])
+def test_no_key_is_made_of_the_cookie(place: Place, scheduler: str) -> None:
+    """Seen: found in half a second from one answer, as all cookies of a server follow from when it started."""
+    found = place.find(JobFacts(scheduler, job_id="7.ctl", cookie=COOKIE))
+    assert found.source == str(place.of_home)  # of the home that all nodes share, made on first use
+    for form in (COOKIE.encode(), COOKIE.lower().encode(), bytes.fromhex(COOKIE)):
+        assert form not in found.material
+    place.of_home.unlink()
+    again = place.find(JobFacts(scheduler, job_id="7.ctl", cookie=COOKIE))
+    assert again.material != found.material
+
+
+def test_pbs_without_a_home_or_a_job_key_refuses_and_says_what_to_do(place: Place) -> None:
+    """The cookie is there, and no key."""
+    settings = load({}, {}, system_file=f"{place.home}/absent")
+    facts = JobFacts("pbs", job_id="7.ctl", cookie=COOKIE)
+    with pytest.raises(SecretError, match="none given") as caught:
+        find(facts, settings, {}, run_root=str(place.run), mountinfo=str(place.mounts))
+    assert "MINGLE_KEY" in caught.value.remedy
 
 
 def test_a_key_tells_where_it_is_from_and_never_what_it_is(place: Place) -> None:
@@ -147,11 +170,65 @@ def test_a_key_that_cannot_be_read_is_refused(place: Place) -> None:
     assert b"Permission denied" in started(as_another_user)()
 
 
-@pytest.mark.parametrize("text", ["", "short", "x" * 15, "x" * 5000])
-def test_a_key_of_an_unusual_length_is_refused(place: Place, text: str) -> None:
+TYPED = {
+    "nothing": "",
+    "a word": "short",
+    "a phrase": "another key that nobody else has, at least 32",
+    "a phrase in one word": "correcthorsebatterystaplecorrecthorsebatterystaple",
+    "a phrase in capitals": "CORRECTHORSEBATTERYSTAPLECORRECTHORSEBATTERYSTAPLE",
+    "a phrase in another language": "правильная лошадь батарея скоба",
+    "half a key": "00112233445566778899aabbccddeeff",
+    "one digit less": TEXT[1:],
+    "one letter, again and again": "a" * 64,
+    "digits and more": TEXT + "!",
+    "two keys": f"{TEXT}\n{TEXT}",
+    "base64 of 31 octets": base64.b64encode(bytes(range(7, 38))).decode(),
+}
+
+
+@pytest.mark.parametrize("text", TYPED.values(), ids=TYPED)
+def test_a_key_that_a_person_typed_is_refused(place: Place, text: str) -> None:
+    """Nothing stretches it, and what is heard of the world is enough to test guesses against."""
     place.put(place.of_home, text)
+    for refusal, source in (
+        (place.refusal(), str(place.of_home)),
+        (place.refusal(None, {"MINGLE_KEY": text}), "MINGLE_KEY"),
+    ):
+        assert source in refusal.seen
+        assert "`mingle key`" in refusal.remedy
+        assert not text or text not in str(refusal)
+
+
+@pytest.mark.parametrize("how", ["mingle key", "capitals", "openssl", "base64", "urlsafe", "48 octets"])
+def test_32_random_octets_from_elsewhere_are_a_key(place: Place, how: str) -> None:
+    """In hexadecimal digits or base64, or as they are in a file; every one of a thousand."""
+    for _ in range(1000):
+        octets = os.urandom(48 if how == "48 octets" else 32)
+        text = {
+            "mingle key": fresh(),
+            "capitals": octets.hex().upper(),
+            "openssl": base64.b64encode(octets).decode(),
+            "base64": base64.b64encode(octets).decode().rstrip("="),
+            "urlsafe": base64.urlsafe_b64encode(octets).decode(),
+            "48 octets": base64.b64encode(octets).decode(),
+        }[how]
+        assert place.find(environ={"MINGLE_KEY": text}).material == text.encode()
+
+
+def test_a_key_that_is_too_long_is_refused(place: Place) -> None:
+    """A file that is none, perhaps."""
+    place.put(place.of_home, TEXT * 100)
     assert str(place.of_home) in place.refusal().seen
-    assert "MINGLE_KEY" in place.refusal(None, {"MINGLE_KEY": text}).seen
+    assert "MINGLE_KEY" in place.refusal(None, {"MINGLE_KEY": TEXT * 100}).seen
+
+
+def test_raw_octets_in_a_file_are_a_key(place: Place) -> None:
+    """As /dev/urandom gives them, also where they begin or end with what looks like white space."""
+    place.of_home.parent.mkdir(parents=True)
+    for octets in (b"\n" + b"\xff" * 30 + b"\n", bytes(range(130, 162))):
+        place.of_home.write_bytes(octets)
+        place.of_home.chmod(0o600)
+        assert place.find().material == octets
 
 
 def test_a_missing_key_file_that_was_given_is_an_error_and_no_other_key_is_tried(place: Place) -> None:
