@@ -38,9 +38,7 @@ class Member:
     def __init__(self, loop: Loop, attempt: Attempt, secret: Secret, rank: int, nodes: int) -> None:
         self._loop, self._attempt, self._secret = loop, attempt, secret
         self._me = Checkin(os.urandom(16), f"node{rank}", rank, nodes, 1, "here")
-        self._search = Search(
-            loop, attempt, secret, self._found, lambda _address, _host: None, lambda _at, _leader: None
-        )
+        self._search = Search(loop, attempt, secret, self._found, lambda *_who: None, lambda _at, _leader: None)
         self.membership: Membership | None = None
 
     @property

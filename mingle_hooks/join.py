@@ -9,7 +9,7 @@ from mingle_hooks.errors import UsageError, printable
 from mingle_hooks.export.frameworks import CPU_ONLY, HCAS, IFACE, ROSTER, needs, profiles
 from mingle_hooks.export.variables import own
 from mingle_hooks.export.view import View
-from mingle_hooks.rendezvous.attempt import Attempt, Secret
+from mingle_hooks.rendezvous.attempt import Attempt, Secret, run_of
 from mingle_hooks.schedulers.facts import MOST_NODES, MOST_SLOTS
 from mingle_hooks.schedulers.table import detect
 from mingle_hooks.settings import load
@@ -63,7 +63,7 @@ def enquire(environ: Mapping[str, str], options: Mapping[str, object]) -> Enquir
         settings=settings,
         facts=facts,
         own=users,
-        attempt=Attempt(_id(settings, facts), facts.step, facts.restarts),
+        attempt=Attempt(_id(settings, facts), facts.step, facts.restarts, run_of(facts.cookie)),
         nodes=nodes,
         nodes_source=nodes_source,
         rank=rank,

@@ -5,8 +5,9 @@ from __future__ import annotations
 from mingle_hooks.digest import compare_digest, hmac_sha256, sha256
 from mingle_hooks.typed import NamedTuple
 
-# Part of every name, so that members which speak different protocols never meet.
-PROTOCOL = b"mingle/1"
+# Of the protocol: part of every key, and told in every HELLO. Names, ports and groups are the same in every version,
+# so that members of two versions do meet, and can tell each other so.
+VERSION = 2
 TAG_BYTES = 8
 # Check-in ports to try on the leader's host. Two can be worked out by anybody who knows the id, so that a
 # member with another key can be told so; two only by those who hold the key, so that nobody else on that
@@ -15,18 +16,31 @@ OPEN_PORTS = 2
 KEYED_PORTS = 2
 
 
+class Material(bytes):
+    """Key material that no message or trace can show."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "<key>"
+
+
 class Attempt(NamedTuple):
-    """id + step + restarts: a requeued job never meets its own past."""
+    """id + step + restarts + run: a requeued job never meets its own past.
+
+    `run` tells a rerun from the first run where the scheduler counts none. It is part of the key and of no name, as
+    names are public and PBS makes it of its job's cookie, which starts tasks on the job's hosts.
+    """
 
     id: str
     step: str = ""
     restarts: int = 0
+    run: Material = Material()
 
     @property
     def name(self) -> bytes:
-        """The name as bytes in which no two attempts are alike (each part with its length)."""
-        parts = (PROTOCOL, self.id.encode(), self.step.encode(), str(self.restarts).encode())
-        return b"".join(len(part).to_bytes(4, "big") + part for part in parts)
+        """The name as bytes in which no two attempts are alike, but for their runs."""
+        return _joined(b"mingle", self.id.encode(), self.step.encode(), str(self.restarts).encode())
 
     @property
     def tag(self) -> bytes:
@@ -52,33 +66,39 @@ class Attempt(NamedTuple):
         return sha256(purpose + self.name).digest()
 
 
-class Material(bytes):
-    """Key material that no message or trace can show."""
-
-    __slots__ = ()
-
-    def __repr__(self) -> str:
-        return "<key>"
-
-
 class Secret:
-    """An attempt's own key, derived from the members' key, which itself never leaves this host."""
+    """An attempt's own key, derived from the members' key, which itself never leaves this host.
 
-    __slots__ = ("_key",)
+    `door` is the key that all runs of the attempt share: by it a leader knows another run from a stranger.
+    """
 
-    def __init__(self, key: bytes) -> None:
+    __slots__ = ("_key", "door")
+
+    def __init__(self, key: bytes, door: Secret | None = None) -> None:
         self._key = key
+        self.door = door or self
 
     @classmethod
     def derive(cls, material: Material, attempt: Attempt) -> Secret:
-        """Return the key of one attempt; no two attempts share one."""
-        return cls(hmac_sha256(material, b"world" + attempt.name))
+        """Return the key of one attempt; no two attempts, runs or versions share one."""
+        world = b"world", bytes([VERSION]), attempt.name
+        door = cls(hmac_sha256(material, _joined(*world)))
+        return cls(hmac_sha256(material, _joined(*world, attempt.run)), door) if attempt.run else door
 
     def mac(self, purpose: bytes, *parts: bytes) -> bytes:
         """Return 32 bytes over parts, each with its length, that only holders of the key can make."""
-        message = b"".join(len(part).to_bytes(4, "big") + part for part in (purpose, *parts))
-        return hmac_sha256(self._key, message)
+        return hmac_sha256(self._key, _joined(purpose, *parts))
 
     def agrees(self, mac: bytes, purpose: bytes, *parts: bytes) -> bool:
         """Tell, in constant time, whether mac is this key's over parts."""
         return compare_digest(mac, self.mac(purpose, *parts))
+
+
+def run_of(cookie: str | None) -> Material:
+    """Return what tells one run of a job from the next, by a variable that differs; nothing where there is none."""
+    return Material(sha256(b"run" + cookie.encode()).digest() if cookie else b"")
+
+
+def _joined(*parts: bytes) -> bytes:
+    """Return the parts, each with its length: no other parts give the same."""
+    return b"".join(len(part).to_bytes(4, "big") + part for part in parts)

@@ -56,13 +56,6 @@ class Channel:
         """Return this side's address and port, as the other side of a connection without a relay sees them."""
         return endpoint(self._sock.getsockname())
 
-    def far_end(self) -> str:
-        """Return the other side's address and port; WireError where it has gone."""
-        try:
-            return endpoint(self._sock.getpeername())
-        except OSError as error:
-            raise WireError("it has gone") from error
-
     def send(self, data: bytes) -> None:
         """Send, or keep for when the peer has room."""
         if self.closed:

@@ -25,6 +25,18 @@ _KINDS: dict[str, tuple[type[MingleError], str, str, str]] = {
         "another key at {3}; {2}",
         "the same --key-file or MINGLE_KEY on every member; where that is none of yours, a look at who is missing",
     ),
+    "versions": (
+        MissingError,
+        "{0} members with the same version of mingle within {1} s",
+        "another version at {3}; {2}",
+        "the same version of mingle on every member",
+    ),
+    "runs": (
+        MissingError,
+        "{0} members of the same run of the job within {1} s",
+        "another PBS_JOBCOOKIE, or none, at {3}; {2}",
+        "pbs_tmrsh or pbsdsh to start every member; where that is what an earlier run left, a look at who is missing",
+    ),
     "rank": (
         ConflictError,
         "each node rank once",

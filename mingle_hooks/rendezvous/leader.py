@@ -42,6 +42,10 @@ ROOM_S = 0.2
 SETTLE_S = 3.5
 # After these contradictions there is probably one member more than the world has.
 ONE_TOO_MANY = ("rank", "full")
+# Why somebody was refused -> the failure that says so where members are missing; the likeliest mistake first.
+REFUSALS = {wire.VERSION: "versions", wire.RUN: "runs", wire.KEY: "keys"}
+# Greetings that are remembered, so that nobody can say them again: several of each of 16,384 members.
+MOST_NONCES = 100_000
 # Tell waiting members how many are in at most this often, and then less often, in seconds.
 PROGRESS_S = (0.5, 1, 2, 5, 10)
 
@@ -88,7 +92,7 @@ class Leader:
         self.state = "gathering"
         self.failure: Failure | None = None
         self.answer: wire.Body | None = None  # this member's own, once formed
-        self.knocks = Knocks()
+        self.refused = {why: Knocks() for why in wire.REASONS}
         self.moved_to: list[list[object]] = []
         self._on_change = on_change
         self._listeners = list(listeners)
@@ -101,6 +105,7 @@ class Leader:
         self._ready: set[bytes] = set()
         self._done: set[bytes] = set()
         self._told: set[bytes] = set()
+        self._nonces: dict[bytes, None] = {}  # of greetings, oldest first
         self._settled = False
         self._timers: dict[str, Timer] = {}
         mine = roster.entry(me.member)
@@ -117,6 +122,11 @@ class Leader:
     def ticket(self) -> int:
         """What members compare. A leader by right whose world has failed is no rival of the next try's."""
         return self.terms.ticket or int(self.state == "failed")
+
+    @property
+    def knocks(self) -> Knocks:
+        """Who tried with another key."""
+        return self.refused[wire.KEY]
 
     @property
     def everybody_left(self) -> bool:
@@ -189,10 +199,12 @@ class Leader:
         told = (str(nodes or "all"), str(after_s), seen, self.roster.missing())
         if self._loop.shortage is not None:
             self.fail(Failure("files", (*told[:2], f"{seen}; on {self.me.host} {self._loop.shortage}", told[3])))
-        elif knocks := self.knocks.list():
-            self.fail(Failure("keys", (*told[:2], f"{seen}; still missing: {told[3]}", ", ".join(knocks))))
-        else:
-            self.fail(Failure("missing", told))
+            return
+        for why, kind in REFUSALS.items():
+            if knocks := self.refused[why].list():
+                self.fail(Failure(kind, (*told[:2], f"{seen}; still missing: {told[3]}", ", ".join(knocks))))
+                return
+        self.fail(Failure("missing", told))
 
     def met_rival(self, host: str) -> None:
         """Another member leads by right as well."""
@@ -281,10 +293,19 @@ class Leader:
         """Note that a visitor holds the key."""
         self._strangers.pop(visitor, None)
 
-    def knocked(self, address: str, host: str = "") -> None:
-        """Somebody without the key tried, who says that it is this host."""
-        if self.knocks.add(address, host):
+    def knocked(self, address: str, host: str = "", why: str = wire.KEY) -> None:
+        """Somebody was refused, who says that it is this host."""
+        if self.refused[why].add(address, host):
             self._on_change()
+
+    def is_new(self, nonce: bytes) -> bool:
+        """Tell whether a member has not used this nonce yet, and note it."""
+        if nonce in self._nonces:
+            return False
+        self._nonces[nonce] = None
+        if len(self._nonces) > MOST_NONCES:
+            del self._nonces[next(iter(self._nonces))]
+        return True
 
     # From all in to formed.
 

@@ -180,7 +180,8 @@ class Meeting:
         if leader.state == "failed" and leader.failure is not None:
             alone = len(leader.roster) == 1
             is_awaited = (
-                leader.failure.kind not in ("missing", "keys", "files", "network") and not leader.everybody_told
+                leader.failure.kind not in ("missing", "keys", "runs", "versions", "files", "network")
+                and not leader.everybody_told
             )
             error = leader.failure.error()
             self._fail(self._alone(error) if alone else error, LINGER_S if is_awaited else GOODBYE_S)
@@ -199,7 +200,7 @@ class Meeting:
 
     def _alone(self, error: MingleError) -> MingleError:
         """Return a better reason, where one is known, why nobody has come."""
-        return self._suspects.wrong_key() or self._no_network or self._here(error)
+        return self._suspects.refusal() or self._no_network or self._here(error)
 
     def _here(self, error: MingleError) -> MingleError:
         """Add what this host itself lacked to an error that somebody was missing or not reached."""
@@ -238,9 +239,12 @@ class Meeting:
         self._suspects.relayed(lead.address, leader.address)
         self._search.found(leader)
 
-    def _mismatch(self, address: str, host: str) -> None:
-        self._suspects.mismatches.add(address, host)
-        self._knocked(address, host)
+    def _mismatch(self, address: str, host: str, why: str) -> None:
+        self._suspects.refusals[why].add(address, host)
+        if why == wire.KEY:
+            self._knocked(address, host)
+        elif self._leader is not None:
+            self._leader.refused[why].add(address, host)
 
     def _knocked(self, address: str, host: str = "") -> None:
         if self._leader is not None:
@@ -391,7 +395,7 @@ class Meeting:
         seen = f"no answer (tried {self._seekers.tried()})"
         # What is left over from another job is likelier than a firewall.
         mend = f"unset {self._exported()} if it is left over, or {_LOOK}" if self._exported() else _LOOK
-        return self._suspects.wrong_key() or self._here(MissingError(expected, seen, mend))
+        return self._suspects.refusal() or self._here(MissingError(expected, seen, mend))
 
     def _exported(self) -> str:
         """Return the exported variable, if any, by which this member looks for rank 0 elsewhere."""

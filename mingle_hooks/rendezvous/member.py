@@ -83,8 +83,6 @@ class Membership:
             self._on_change()
 
     def _frame(self, kind: int, payload: bytes) -> None:
-        if kind == wire.REFUSED:
-            raise wire.WireError("refused")
         body = self.found.session.open(kind, payload)
         try:
             self._obey(kind, body)
@@ -190,7 +188,8 @@ class _Probe:
             return
         self._nonce = os.urandom(wire.NONCE_BYTES)
         self._channel = Channel(self._loop, sock, self._frame, lambda _reason: None)
-        proof = self._secret.mac(b"verify", self._nonce, self._leader)
+        at = wire.dialled(self._address, self._port).encode()
+        proof = self._secret.mac(b"verify", self._nonce, self._leader, at)
         body = {"tag": self._attempt.tag.hex(), "nonce": self._nonce.hex(), "proof": proof.hex()}
         self._channel.send(wire.frame(wire.VERIFY, wire.encode(body)))
 
@@ -209,7 +208,7 @@ class _Probe:
         channel = self._channel
         if channel is None or kind != wire.VERIFIED:
             raise wire.WireError("not an answer")
-        if not self._secret.agrees(proof, b"verified", self._nonce, channel.far_end().encode()):
+        if not self._secret.agrees(proof, b"verified", self._nonce):
             raise wire.WireError("not our leader")
         self._membership.reached(self._offer, channel.own_address())
         self.close()

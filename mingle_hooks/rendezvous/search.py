@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 from mingle_hooks.rendezvous import wire
+from mingle_hooks.rendezvous.attempt import VERSION
 from mingle_hooks.rendezvous.channel import Channel, dial
 from mingle_hooks.rendezvous.checkin import MEMBER_BYTES
 from mingle_hooks.typed import TYPE_CHECKING, NamedTuple
@@ -58,9 +59,9 @@ class Found(NamedTuple):
 class Search:
     """All calls under way. `on_found` gets each leader.
 
-    `on_mismatch` gets each address that shows another key, and the host that it says it is. `on_relay` gets a
-    lead where somebody hands on what the leader says, and where the leader really is: who relays could stop
-    doing so at the worst time.
+    `on_mismatch` gets each address that refuses this member, or proves nothing, the host that it says it is, and why
+    (see wire.REASONS). `on_relay` gets a lead where somebody hands on what is said, and where the leader says it is:
+    who relays could stop doing so at the worst time. Neither is proved: they are for messages, and one more lead.
     """
 
     def __init__(
@@ -69,7 +70,7 @@ class Search:
         attempt: Attempt,
         secret: Secret,
         on_found: Callable[[Found], None],
-        on_mismatch: Callable[[str, str], None],
+        on_mismatch: Callable[[str, str, str], None],
         on_relay: Callable[[Lead, Lead], None],
         host: str = "",
     ) -> None:
@@ -119,12 +120,22 @@ class _Call:
         self._search, self._lead = search, lead
         self.since = search.loop.clock()
         self._nonce = os.urandom(wire.NONCE_BYTES)
+        self._at = wire.dialled(lead.address, lead.port)
         self._channel = Channel(search.loop, sock, self._frame, self._ended)
         self._timer: Timer = search.loop.after(CALL_S, self.hang_up)
 
     def greet(self) -> None:
-        """Say which world is meant. A refusal can come at once, so the call has to be known before."""
-        hello = {"tag": self._search.attempt.tag.hex(), "nonce": self._nonce.hex()}
+        """Say which world is meant, and prove the key; the refusal can come at once, so the call is known before."""
+        search, at = self._search, self._at.encode()
+        hello = {
+            "tag": search.attempt.tag.hex(),
+            "version": VERSION,
+            "nonce": self._nonce.hex(),
+            "host": search.host,
+            "at": self._at,
+            "proof": search.secret.mac(b"hello", self._nonce, at).hex(),
+            "door": search.secret.door.mac(b"door", self._nonce, at).hex(),
+        }
         self._channel.send(wire.frame(wire.HELLO, wire.encode(hello)))
 
     def hang_up(self) -> None:
@@ -138,28 +149,44 @@ class _Call:
         self._search.forget(self._lead)
 
     def _frame(self, kind: int, payload: bytes) -> None:
+        if kind == wire.REFUSED:
+            self._refused(wire.decode(payload))
+        elif kind == wire.CHALLENGE:
+            self._challenged(wire.decode(payload))
+        else:
+            raise wire.WireError("not an answer to a greeting")
+
+    def _refused(self, body: wire.Body) -> None:
+        """Believe nothing of it but for a message to a person: whoever is there can say so."""
+        search, why = self._search, wire.text(body, "why", 16)
+        if why not in wire.REASONS:
+            raise wire.WireError("not a reason")
+        host = wire.text(body, "host", 253)
+        if why == wire.RELAY:
+            at = Lead(*wire.split(wire.text(body, "at", 64)), self._lead.way)
+            self._hang_up_for(REST_AFTER_MISMATCH_S)
+            search.on_relay(self._lead, at)
+            return
+        self._hang_up_for(REST_AFTER_MISMATCH_S)
+        search.on_mismatch(self._lead.address, host, why)
+
+    def _hang_up_for(self, rest_s: float) -> None:
+        self._ended("refused")
+        self._channel.close()
+        self._search.rest(self._lead, rest_s)
+
+    def _challenged(self, body: wire.Body) -> None:
         search = self._search
-        if kind != wire.CHALLENGE:
-            raise wire.WireError("not a challenge")
-        body = wire.decode(payload)
         theirs = wire.hexadecimal(body, "nonce", wire.NONCE_BYTES)
         leader = wire.hexadecimal(body, "leader", MEMBER_BYTES)
         ticket = wire.integer(body, "ticket", 0, 2**63 - 1)
         host = wire.text(body, "host", 253)
         proof = wire.hexadecimal(body, "proof", wire.MAC_BYTES)
-        at = wire.text(body, "at", 64)
-        terms = (leader, ticket.to_bytes(8, "big"), host.encode(), at.encode())
-        self._ended("answered")
+        terms = (leader, ticket.to_bytes(8, "big"), host.encode())
         if not search.secret.agrees(proof, b"challenge", self._nonce, theirs, *terms):
-            self._channel.send(wire.frame(wire.MISMATCH, wire.encode({"host": search.host})))
-            self._channel.close()
-            search.rest(self._lead, REST_AFTER_MISMATCH_S)
-            search.on_mismatch(self._lead.address, host)
+            self._hang_up_for(REST_AFTER_MISMATCH_S)
+            search.on_mismatch(self._lead.address, host, wire.KEY)
             return
-        if at != self._channel.far_end():
-            self._channel.close()
-            search.rest(self._lead, REST_AFTER_MISMATCH_S)
-            search.on_relay(self._lead, Lead(*wire.split(at), self._lead.way))
-            return
+        self._ended("answered")
         session = wire.Session(search.secret, self._nonce, theirs, b"member", b"leader")
         search.on_found(Found(self._lead, self._channel, session, leader, ticket, host))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from mingle_hooks.errors import SecretError
+import mingle_hooks
+from mingle_hooks.errors import ConflictError, MingleError, SecretError
+from mingle_hooks.rendezvous import wire
 from mingle_hooks.rendezvous.knocks import Knocks
 from mingle_hooks.typed import TYPE_CHECKING
 
@@ -21,7 +23,7 @@ class Suspects:
         self._key_from = key_from
         self._told: set[str] = set()
         self._has_told_of_keys = False
-        self.mismatches = Knocks()  # leaders that this member dialled and that hold another key
+        self.refusals = {why: Knocks() for why in wire.REASONS}  # leaders that this member dialled and that refused it
 
     def knocked(self, labels: Iterable[str]) -> None:
         """Tell of the first address that showed another key; a host has several, and a line of each says no more."""
@@ -34,12 +36,25 @@ class Suspects:
         """Tell of an address that hands on what a leader says."""
         self._tell(address, f"{address} only hands on what {leader} says: asking that itself")
 
-    def wrong_key(self) -> SecretError | None:
-        """Return the likely reason why nobody was met, where others were seen with another key."""
-        if not self.mismatches.list():
+    def refusal(self) -> MingleError | None:
+        """Return the likely reason why nobody was met, where others were seen that refused this member."""
+        seen = {why: ", ".join(knocks.list()) for why, knocks in self.refusals.items()}
+        if others := seen[wire.VERSION]:
+            return ConflictError(
+                f"the same version of mingle as {others} has",
+                f"another version here ({mingle_hooks.__version__})",
+                "the same version of mingle on every member",
+            )
+        if others := seen[wire.RUN]:
+            return SecretError(
+                f"the same run of the job as {others}, by PBS_JOBCOOKIE",
+                "another one here, or none",
+                "pbs_tmrsh or pbsdsh to start every member, or the job's PBS_JOBCOOKIE in every shell",
+            )
+        if not (others := seen[wire.KEY]):
             return None
         return SecretError(
-            f"the same key as {', '.join(self.mismatches.list())} has for this id",
+            f"the same key as {others} has for this id",
             f"another key here ({self._key_from})" if self._key_from else "another key here",
             "the same --key-file or MINGLE_KEY on every member (`mingle key` makes one)",
         )

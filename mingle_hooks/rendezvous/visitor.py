@@ -6,6 +6,7 @@ import os
 
 from mingle_hooks.rendezvous import wire
 from mingle_hooks.rendezvous.answer import LAST_EPOCH
+from mingle_hooks.rendezvous.attempt import VERSION
 from mingle_hooks.rendezvous.channel import Channel
 from mingle_hooks.rendezvous.checkin import MEMBER_BYTES, Checkin
 from mingle_hooks.rendezvous.failure import LONGEST_PART, Failure
@@ -13,11 +14,15 @@ from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import socket
+    from typing import NoReturn
 
     from mingle_hooks.rendezvous.attempt import Attempt, Secret
     from mingle_hooks.rendezvous.leader import Leader
     from mingle_hooks.rendezvous.loop import Loop
     from mingle_hooks.rendezvous.roster import Entry
+
+# Characters of a host's name, and of an address with its port.
+LONGEST_HOST, LONGEST_END = 253, 64
 
 
 class Visitor:
@@ -48,62 +53,84 @@ class Visitor:
         self._leader.lost(self)
 
     def _frame(self, kind: int, payload: bytes) -> None:
-        if self._proved and self._session is not None:
-            self._member_frame(kind, self._session.open(kind, payload))
-        elif self._session is None:
+        if self._session is None:
             self._stranger_frame(kind, wire.decode(payload))
+        elif not self._proved:
+            self._proof_frame(self._session, kind, payload)
         else:
-            self._proof_frame(kind, payload)
+            self._member_frame(kind, self._session.open(kind, payload))
 
     def _stranger_frame(self, kind: int, body: wire.Body) -> None:
         if wire.hexadecimal(body, "tag", len(self._attempt.tag)) != self._attempt.tag:
             raise wire.WireError("another world")
-        nonce = wire.hexadecimal(body, "nonce", wire.NONCE_BYTES)
         if kind == wire.VERIFY:
-            self._verify(body, nonce)
+            self._verify(body, wire.hexadecimal(body, "nonce", wire.NONCE_BYTES))
         elif kind == wire.HELLO:
-            self._challenge(nonce)
+            self._greeted(body)
         else:
             raise wire.WireError("not a greeting")
 
     def _verify(self, body: wire.Body, nonce: bytes) -> None:
         proof = wire.hexadecimal(body, "proof", wire.MAC_BYTES)
-        if not self._secret.agrees(proof, b"verify", nonce, self._leader.me.member):
-            raise wire.WireError("not a member of this leader")
+        # The address that was dialled is in it: where this connection arrived at another one, somebody hands it on.
         at = self.channel.own_end().encode()
-        reply = wire.encode({"proof": self._secret.mac(b"verified", nonce, at).hex()})
-        self.channel.send(wire.frame(wire.VERIFIED, reply))
+        if not self._secret.agrees(proof, b"verify", nonce, self._leader.me.member, at):
+            raise wire.WireError("not a member of this leader")
+        self._once(nonce)
+        self.channel.send(wire.frame(wire.VERIFIED, wire.encode({"proof": self._secret.mac(b"verified", nonce).hex()})))
         # The leader closes first: the port then stays in TIME_WAIT here, and the kernel hands it to nobody.
         self.leave()
+
+    def _greeted(self, body: wire.Body) -> None:
+        """Answer who proves to hold the key of this run, and has dialled this very address; refuse all others."""
+        host = wire.text(body, "host", LONGEST_HOST) if "host" in body else ""
+        if body.get("version") != VERSION:
+            self._refuse(wire.VERSION, host)
+        nonce = wire.hexadecimal(body, "nonce", wire.NONCE_BYTES)
+        at = wire.text(body, "at", LONGEST_END)
+        proof, door = (wire.hexadecimal(body, name, wire.MAC_BYTES) for name in ("proof", "door"))
+        if not self._secret.agrees(proof, b"hello", nonce, at.encode()):
+            is_member = self._secret.door.agrees(door, b"door", nonce, at.encode())
+            self._refuse(wire.RUN if is_member else wire.KEY, host)
+        if at != self.channel.own_end():
+            self._refuse(wire.RELAY, host)
+        self._once(nonce)
+        self._challenge(nonce)
+
+    def _once(self, nonce: bytes) -> None:
+        """Refuse what was said before: whoever says it again may only have heard it."""
+        if not self._leader.is_new(nonce):
+            raise wire.WireError("said before")
+
+    def _refuse(self, why: str, host: str) -> NoReturn:
+        """Hang up on a stranger with a reason, in which nothing depends on the key."""
+        reply = {"why": why, "host": self._leader.me.host, "at": self.channel.own_end()}
+        self.channel.send(wire.frame(wire.REFUSED, wire.encode(reply)))
+        if why != wire.RELAY:
+            self._leader.knocked(self.address, host, why)
+        raise wire.WireError(f"another {why}")
 
     def _challenge(self, nonce: bytes) -> None:
         mine = os.urandom(wire.NONCE_BYTES)
         leader = self._leader
-        # `at` is where this connection arrived: a member that dialled another place talks to a relay.
-        ticket, host, at = leader.ticket, leader.me.host, self.channel.own_end()
-        terms = (leader.me.member, ticket.to_bytes(8, "big"), host.encode(), at.encode())
+        ticket, host = leader.ticket, leader.me.host
+        terms = (leader.me.member, ticket.to_bytes(8, "big"), host.encode())
         body = {
             "nonce": mine.hex(),
             "leader": leader.me.member.hex(),
             "ticket": ticket,
             "host": host,
-            "at": at,
             "proof": self._secret.mac(b"challenge", nonce, mine, *terms).hex(),
         }
         self.channel.send(wire.frame(wire.CHALLENGE, wire.encode(body)))
         self._session = wire.Session(self._secret, nonce, mine, b"leader", b"member")
         self.channel.most_bytes = wire.MOST_MEMBER_BYTES
 
-    def _proof_frame(self, kind: int, payload: bytes) -> None:
-        if kind == wire.MISMATCH:  # it could not verify us, and says so
-            said = wire.decode(payload)
-            self._leader.knocked(self.address, wire.text(said, "host", 253) if "host" in said else "")
-            raise wire.WireError("another key")
+    def _proof_frame(self, session: wire.Session, kind: int, payload: bytes) -> None:
         try:
-            body = self._session.open(kind, payload) if self._session else {}
+            body = session.open(kind, payload)
         except wire.WireError:
             self._leader.knocked(self.address)
-            self.channel.send(wire.frame(wire.REFUSED, b"{}"))
             raise
         self._proved = True
         self._leader.proved(self)

@@ -1,13 +1,14 @@
 """The bytes between members: frames, their bounds, and the proof that the other side holds the key.
 
 A frame is ``length (4 bytes, big-endian) | kind (1 byte) | payload``; length counts the payload. A payload is
-JSON, before it, once both sides have proved themselves, a 32-byte MAC over direction, count, kind and JSON.
+JSON, before it, from CHECKIN on, a 32-byte MAC over direction, count, kind and JSON.
 
 ::
 
     member                                leader
-      HELLO      tag, nonce            →
-                                       ←  CHALLENGE  nonce, leader, ticket, host, at, proof
+      HELLO      tag, version, nonce,
+                 host, proof, door     →
+                                       ←  CHALLENGE  nonce, leader, ticket, host, proof
       CHECKIN    MAC, the member       →
                                        ←  WELCOME    MAC, addresses to try, port
       REACHED    MAC, which            →
@@ -19,6 +20,10 @@ JSON, before it, once both sides have proved themselves, a 32-byte MAC over dire
 
 FAILED ends it from the leader's side, GAVE_UP from the member's. Nobody prints before COMMIT, and COMMIT is
 sent only when all N are READY.
+
+The member proves first. HELLO's proof is over its nonce and the address that it dialled, so that it is of use in no
+other place, and a leader takes each nonce once. Who proves nothing gets REFUSED, in which nothing depends on the key:
+a reason and a host's name, in every version alike. VERIFY and VERIFIED, of another connection, go the same way.
 """
 
 from __future__ import annotations
@@ -38,11 +43,15 @@ MAC_BYTES = 32
 NONCE_BYTES = 16
 
 # Without proof.
-HELLO, CHALLENGE, MISMATCH, REFUSED, VERIFY, VERIFIED = range(1, 7)
+HELLO, CHALLENGE, REFUSED, VERIFY, VERIFIED = range(1, 6)
 # With proof.
 CHECKIN, WELCOME, REACHED, PROGRESS, ANSWER, READY, COMMIT, DONE, FAILED, GAVE_UP, MOVED, RIVAL = range(16, 28)
 
-# A stranger's frame: tag, nonce, proof and a host's name, in JSON.
+# Why a leader refuses who says HELLO: another version of the protocol, another key, the key in another run of the job,
+# or a connection that somebody relays.
+VERSION, KEY, RUN, RELAY = REASONS = ("version", "key", "run", "relay")
+
+# A stranger's frame: tag, nonce, proofs and a host's name, in JSON.
 MOST_STRANGER_BYTES = 1024
 # A member's frame: names and numbers of one member, and the addresses that it reached.
 MOST_MEMBER_BYTES = 8 * 1024
@@ -149,6 +158,13 @@ def address(body: Body, name: str) -> str:
 def endpoint(where: tuple[Any, ...]) -> str:
     """Return one end of a connection as text that both sides write alike: its zone differs between hosts."""
     return f"{str(where[0]).partition('%')[0]} {where[1]}"
+
+
+def dialled(address: str, port: int) -> str:
+    """Return an address that is dialled as the endpoint that the other side sees."""
+    if ":" in address:
+        address = socket.inet_ntop(socket.AF_INET6, socket.inet_pton(socket.AF_INET6, address.partition("%")[0]))
+    return endpoint((address, port))
 
 
 def split(end: str) -> tuple[str, int]:

@@ -8,7 +8,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from mingle_hooks.rendezvous import wire
-from mingle_hooks.rendezvous.attempt import Attempt, Material, Secret
+from mingle_hooks.rendezvous.attempt import VERSION, Attempt, Material, Secret
 from mingle_hooks.rendezvous.checkin import Checkin
 from mingle_hooks.rendezvous.doors import Doors
 from mingle_hooks.rendezvous.leader import Leader, Offer, Terms
@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 ATTEMPT = Attempt("a-test")
-SECRET = Secret.derive(Material(b"the key of these tests"), ATTEMPT)
+KEY = Material(b"the key of these tests")
+SECRET = Secret.derive(KEY, ATTEMPT)
 OTHER = Secret.derive(Material(b"another key than that"), ATTEMPT)
 # In real seconds; a bound on a test that hangs, not a measure.
 PATIENCE_S = 20.0
@@ -58,7 +59,7 @@ class Member:
     def __init__(self, room: Room, me: Checkin, secret: Secret = SECRET) -> None:
         self.room, self.me = room, me
         self.membership: Membership | None = None
-        self.mismatches: list[tuple[str, str]] = []
+        self.mismatches: list[tuple[str, str, str]] = []
         self.relays: list[str] = []
         self.search = Search(
             room.loop,
@@ -179,6 +180,23 @@ def talk(port: int) -> socket.socket:
     return sock
 
 
-def hello(nonce: bytes = b"n" * 16, tag: bytes = ATTEMPT.tag) -> bytes:
-    """Return the frame that begins a check-in."""
-    return wire.frame(wire.HELLO, wire.encode({"tag": tag.hex(), "nonce": nonce.hex()}))
+def hello(port: int, nonce: bytes = b"n" * 16, secret: Secret = SECRET, **parts: object) -> bytes:
+    """Return the frame that begins a check-in at this port."""
+    at = f"127.0.0.1 {port}"
+    body = {
+        "tag": ATTEMPT.tag.hex(),
+        "version": VERSION,
+        "nonce": nonce.hex(),
+        "host": "node9",
+        "at": at,
+        "proof": secret.mac(b"hello", nonce, at.encode()).hex(),
+        "door": secret.door.mac(b"door", nonce, at.encode()).hex(),
+        **parts,
+    }
+    return wire.frame(wire.HELLO, wire.encode(body))
+
+
+def heard(sock: socket.socket) -> tuple[int, wire.Body]:
+    """Return the next frame of those that have no MAC."""
+    length, kind = wire.HEADER.unpack(sock.recv(wire.HEADER.size, socket.MSG_WAITALL))
+    return kind, wire.decode(sock.recv(length, socket.MSG_WAITALL))

@@ -10,7 +10,7 @@ import socket
 import struct
 
 import pytest
-from gathering import ATTEMPT, SECRET, Member, Room, hello, talk
+from gathering import ATTEMPT, SECRET, Member, Room, heard, hello, talk
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -30,8 +30,7 @@ def all_in(room: Room, state: str) -> bool:
 
 def session(sock: socket.socket) -> wire.Session:
     """Return the session of a connection on which HELLO with 16 n was said."""
-    length, _ = wire.HEADER.unpack(sock.recv(wire.HEADER.size, socket.MSG_WAITALL))
-    challenge = wire.decode(sock.recv(length, socket.MSG_WAITALL))
+    _, challenge = heard(sock)
     return wire.Session(SECRET, b"n" * 16, bytes.fromhex(challenge["nonce"]), b"member", b"leader")
 
 
@@ -297,8 +296,8 @@ def test_strangers_that_hold_connections_neither_stay_nor_keep_members_out() -> 
 def test_a_stranger_that_says_nothing_is_dropped_after_a_while() -> None:
     """Also one that began well."""
     with Room(2) as room, talk(room.port) as silent, talk(room.port) as begun, talk(room.port) as slow:
-        begun.sendall(hello())
-        slow.sendall(hello()[:7])
+        begun.sendall(hello(room.port))
+        slow.sendall(hello(room.port)[:7])
         room.until(lambda: len(room.leader._strangers) == 3)
         room.skip(STRANGER_S + 1.0)
         room.until(lambda: not room.leader._connections)
@@ -313,10 +312,12 @@ def test_a_stranger_that_says_nothing_is_dropped_after_a_while() -> None:
 @settings(deadline=None, max_examples=60)
 def test_whatever_strangers_say_only_ends_their_connection(pieces: list[bytes], beginning: int) -> None:
     """Before and after a greeting; nothing raises, and nobody gets in."""
-    nothing = wire.frame(wire.MISMATCH, b"{}"), wire.frame(wire.CHECKIN, bytes(40))
+    nothing = wire.frame(wire.REFUSED, b"{}"), wire.frame(wire.CHECKIN, bytes(40))
     with Room(2) as room:
         with talk(room.port) as sock:
-            sock.sendall((b"", hello(), hello() + nothing[0], hello() + nothing[1])[beginning])
+            sock.sendall(
+                (b"", hello(room.port), hello(room.port) + nothing[0], hello(room.port) + nothing[1])[beginning]
+            )
             try:
                 for piece in pieces:
                     sock.sendall(piece)
@@ -354,7 +355,7 @@ def test_a_member_that_says_what_it_should_not_is_out_and_the_world_still_forms(
         whole = room.member(rank=1).me.body()
         room.members.clear()
         with talk(room.port) as sock:
-            sock.sendall(hello())
+            sock.sendall(hello(room.port))
             room.until(lambda: room.leader._strangers)
             room.until(lambda: any(v._session for v in room.leader._strangers))
             talking = session(sock)
@@ -377,7 +378,7 @@ def test_a_member_that_is_ahead_of_itself_changes_nothing(frame: tuple[int, wire
     with Room(3) as room:
         whole = room.member(rank=2).me
         with talk(room.port) as sock:
-            sock.sendall(hello())
+            sock.sendall(hello(room.port))
             room.until(lambda: any(v._session for v in room.leader._strangers))
             talking = session(sock)
             sock.sendall(talking.seal(wire.CHECKIN, wire.encode(whole.body())))

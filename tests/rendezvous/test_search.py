@@ -69,7 +69,7 @@ def test_a_member_with_another_key_learns_so_and_the_leader_hears_of_it() -> Non
     with Room(2) as room:
         member = room.member(OTHER, rank=1).come()
         room.until(lambda: member.mismatches and room.leader.knocks.list())
-        assert member.mismatches == [("127.0.0.1", room.me.host)]
+        assert member.mismatches == [("127.0.0.1", room.me.host, wire.KEY)]
         assert room.leader.knocks.list() == [f"127.0.0.1 ({member.me.host})"]
         assert member.state == ""
         assert len(room.leader.roster) == 1
@@ -118,7 +118,7 @@ def test_a_lead_is_dialled_once_at_a_time_and_rests_when_it_did_not_answer() -> 
 def test_a_lead_that_cannot_be_dialled_is_nothing() -> None:
     """Its way will name it again."""
     with Room(2) as room:
-        search = Search(room.loop, ATTEMPT, SECRET, lambda _found: None, lambda _a, _h: None, lambda _a, _b: None)
+        search = Search(room.loop, ATTEMPT, SECRET, lambda _found: None, lambda *_who: None, lambda _a, _b: None)
         for address in ("240.0.0.1", "::ffff:0:0", "ff02::1", "0.0.0.1"):
             search.found(Lead(address, 1, "test"))
         search.close()
@@ -127,7 +127,8 @@ def test_a_lead_that_cannot_be_dialled_is_nothing() -> None:
 
 def test_whatever_a_stranger_answers_only_ends_the_call() -> None:
     """Garbage, wrong frames, a challenge without proof, silence."""
-    challenge = {"nonce": "00" * 16, "leader": "00" * 16, "ticket": 0, "host": "h", "at": "a 1", "proof": "00" * 32}
+    challenge = {"nonce": "00" * 16, "leader": "00" * 16, "ticket": 0, "host": "h", "proof": "00" * 32}
+    refused = {"why": "key", "host": "r", "at": "127.0.0.1 1"}
     answers = [
         b"HTTP/1.0 400 Bad Request\r\n\r\n",
         wire.frame(wire.VERIFIED, b"{}"),
@@ -136,6 +137,12 @@ def test_whatever_a_stranger_answers_only_ends_the_call() -> None:
         wire.frame(wire.CHALLENGE, wire.encode({**challenge, "ticket": -1})),
         wire.frame(wire.CHALLENGE, wire.encode({**challenge, "host": "\x1b[2J"})),
         wire.frame(wire.CHALLENGE, wire.encode(challenge)),
+        wire.frame(wire.REFUSED, b"{}"),
+        wire.frame(wire.REFUSED, wire.encode({**refused, "why": "$(id)"})),
+        wire.frame(wire.REFUSED, wire.encode({**refused, "host": "\x1b[2J"})),
+        wire.frame(wire.REFUSED, wire.encode({**refused, "why": "relay", "at": "node1 80"})),
+        wire.frame(wire.REFUSED, wire.encode({**refused, "why": "relay", "at": "127.0.0.1 99999"})),
+        wire.frame(wire.REFUSED, wire.encode(refused)),
         b"",
     ]
     with Room(2) as room, deaf(1) as (server,):
@@ -148,4 +155,5 @@ def test_whatever_a_stranger_answers_only_ends_the_call() -> None:
                 accepted.sendall(answer)
             room.until(lambda: not member.search._calls)
         assert member.state == ""
-        assert member.mismatches == [("127.0.0.1", "h")]
+        assert member.mismatches == [("127.0.0.1", "h", wire.KEY), ("127.0.0.1", "r", wire.KEY)]
+        assert member.relays == []

@@ -29,9 +29,8 @@ def serve(sock: socket.socket) -> None:
     _, hello = read(sock)
     nonce, mine = bytes.fromhex(json.loads(hello)["nonce"]), b"m" * wire.NONCE_BYTES
     host = says.get("host", "node1")
-    at = wire.endpoint(sock.getsockname())
-    proof = secret.mac(b"challenge", nonce, mine, LEADER, bytes(8), host.encode(), at.encode())
-    body = {"nonce": mine.hex(), "leader": LEADER.hex(), "ticket": 0, "host": host, "at": at, "proof": proof.hex()}
+    proof = secret.mac(b"challenge", nonce, mine, LEADER, bytes(8), host.encode())
+    body = {"nonce": mine.hex(), "leader": LEADER.hex(), "ticket": 0, "host": host, "proof": proof.hex()}
     sock.sendall(wire.frame(wire.CHALLENGE, wire.encode(body)))
     session = wire.Session(secret, nonce, mine, b"leader", b"member")
     session.open(*read(sock))

@@ -4,19 +4,23 @@ Each is [check-in body, [[kind, body], …]]: what it says of itself, and the fr
 """
 
 import json
+import os
 import socket
 import sys
 
 from mingle_hooks.rendezvous import wire
-from mingle_hooks.rendezvous.attempt import Attempt, Secret
+from mingle_hooks.rendezvous.attempt import VERSION, Attempt, Secret
 
+PURPOSES = {"proof": b"hello", "door": b"door"}
 attempt = Attempt(sys.argv[1])
 secret = Secret.derive(sys.argv[4].encode(), attempt)
-nonce = b"n" * wire.NONCE_BYTES
 for checkin, frames in json.loads(sys.argv[5]):
     with socket.create_connection((sys.argv[2], int(sys.argv[3]))) as sock:
         sock.settimeout(10)
-        sock.sendall(wire.frame(wire.HELLO, wire.encode({"tag": attempt.tag.hex(), "nonce": nonce.hex()})))
+        nonce, at = os.urandom(wire.NONCE_BYTES), wire.endpoint(sock.getpeername())
+        proofs = {name: secret.mac(purpose, nonce, at.encode()).hex() for name, purpose in PURPOSES.items()}
+        hello = {"tag": attempt.tag.hex(), "version": VERSION, "nonce": nonce.hex(), "at": at, **proofs}
+        sock.sendall(wire.frame(wire.HELLO, wire.encode(hello)))
         length, _ = wire.HEADER.unpack(sock.recv(wire.HEADER.size, socket.MSG_WAITALL))
         theirs = bytes.fromhex(json.loads(sock.recv(length, socket.MSG_WAITALL))["nonce"])
         session = wire.Session(secret, nonce, theirs, b"member", b"leader")

@@ -15,7 +15,7 @@ import time
 from dataclasses import dataclass, field
 
 from mingle_hooks.rendezvous import beacon, doors, wire
-from mingle_hooks.rendezvous.attempt import Attempt, Secret
+from mingle_hooks.rendezvous.attempt import VERSION, Attempt, Secret
 
 MOST_HELD = 300
 
@@ -68,7 +68,8 @@ def main() -> None:
         for kind in (beacon.BEACON, beacon.QUESTION)
         for ticket in (0, 1, 2**63)
     ]
-    hello = wire.frame(wire.HELLO, wire.encode({"tag": attempt.tag.hex(), "nonce": "00" * 16}))
+    said = {"tag": attempt.tag.hex(), "version": VERSION, "nonce": "00" * 16, "at": f"{own} {its_port}"}
+    hello = wire.frame(wire.HELLO, wire.encode({**said, "proof": "00" * 32, "door": "00" * 32}))
     knocks = [
         b"",
         b"\xff" * 4096,

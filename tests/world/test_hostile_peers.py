@@ -176,3 +176,76 @@ def test_a_leader_outlives_whatever_a_lying_member_says(hosts: Callable[..., Hos
     assert [world["SUM"] for world in worlds] == ["1", "1"]
     assert all(line.isprintable() for line in err.splitlines())
     assert list(tmp_path.iterdir()) == []
+
+
+# As recorded (openpbs-23.06.06): all follow from the second in which pbs_server started.
+COOKIES = [
+    "36A8E3141C32183E0A696B100289B68F",
+    "3512A97B223EF5805F9ADE5D04D5F498",
+    "2A90BEFF37ECC905142D3ADD146630F2",
+    "4D22081A015894294FF4862A4EA003F8",
+    "716AF9610864CE202E104A0956B4C327",
+    "23562761514E71C110A7AF8144D0C81A",
+]
+
+
+def of_pbs(host: Host, number: int, cookie: str) -> dict[str, str]:
+    """Return a task's environment on one of two hosts, without a key: the home, which the hosts share, gets one."""
+    host.write("/root/nodes", "node1\nnode2\n")
+    return {
+        "PBS_JOBID": "7.ctl",
+        "PBS_NODEFILE": "/root/nodes",
+        "PBS_NODENUM": str(number),
+        "PBS_TASKNUM": f"{0x20000001 if number else 2:08X}",
+        "PBS_JOBCOOKIE": cookie,
+    }
+
+
+@pytest.mark.parametrize("form", ["text", "octets"])
+def test_who_knows_the_cookie_of_pbs_and_no_key_gets_into_no_world(hosts: Callable[..., Hosts], form: str) -> None:
+    """Seen: rank 1 of another user's world, with a cookie found in half a second from one answer."""
+    three = hosts(3)
+    stranger = three[2].popen([sys.executable, HERE / "cookie_thief.py", "7.ctl", "node1", form, *COOKIES])
+    home = {"MINGLE_KEY_FILE": "/root/key"}
+    for host in list(three)[:2]:
+        host.write("/root/key", KEY + "\n", mode=0o600)
+    results = members(
+        list(three)[:2],
+        lambda _: evaluating("--timeout", "30", then=REDUCE),
+        env=lambda number: {**of_pbs(three[number], number, COOKIES[0]), **home},
+        delays=[0, 3],
+    )
+    stranger.terminate()
+    told = json.loads(stranger.communicate(timeout=30)[0])
+    assert [world["SUM"] for world in one_world(results)] == ["1", "1"]
+    assert told["tried"] >= len(COOKIES)
+    assert told["said"] == ["refused: key"]
+
+
+def test_two_runs_of_one_pbs_job_never_meet_and_say_so(hosts: Callable[..., Hosts]) -> None:
+    """A rerun has the same variables but for the cookie; what an earlier run left is told from a member."""
+    two = hosts(2)
+    results = members(
+        list(two),
+        lambda _: evaluating("--timeout", "4"),
+        env=lambda number: {**of_pbs(two[number], number, COOKIES[number]), **KEYED},
+    )
+    assert all("PBS_JOBCOOKIE" in done.stderr for done in results), results
+    assert [(done.returncode in (69, 77), done.stdout) for done in results] == [(True, "")] * 2
+
+
+def test_a_shell_of_pbs_without_the_cookie_is_told_plainly(hosts: Callable[..., Hosts]) -> None:
+    """It cannot know its run, so it does not meet tasks that do; several such shells meet each other."""
+    two = hosts(2)
+
+    def env(number: int, without: tuple[int, ...]) -> dict[str, str]:
+        found = {**of_pbs(two[number], number, COOKIES[0]), **KEYED}
+        return {name: value for name, value in found.items() if number not in without or name != "PBS_JOBCOOKIE"}
+
+    def run(*without: int) -> list[CompletedProcess[str]]:
+        return members(list(two), lambda _: evaluating("--timeout", "5"), env=lambda number: env(number, without))
+
+    for done in run(1):
+        assert "PBS_JOBCOOKIE" in done.stderr, done
+        assert (done.returncode in (69, 77), done.stdout) == (True, "")
+    one_world(run(0, 1))

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 FOUR = ("--id", "job 1", "--nodes", "4")
 # Two ids with the same IPv4 group and the same port.
-SAME_GROUP = ("world-22167", "world-27024")
+SAME_GROUP = ("run11897", "run16130")
 
 
 def check_reduced(worlds: list[dict[str, str]]) -> None:
