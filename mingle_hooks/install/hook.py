@@ -23,7 +23,7 @@ HOOKS = (
     Hook("slurm", "epilog", "slurm/epilog.sh.j2", "every node, root, when a job ends"),
     Hook("slurm", "taskprolog", "slurm/taskprolog.sh.j2", "every task, the job's user, before it"),
     Hook("slurm", "taskprolog-all", "slurm/taskprolog-all.sh.j2", "runs taskprolog, then the site's own"),
-    Hook("pbs", "launch", "pbs/launch.py.j2", "every task, root, before it (event execjob_launch)"),
+    Hook("pbs", "launch", "pbs/launch.py.j2", "every task, root, before it; and when a job ends"),
     Hook("pbs", "config", "pbs/config.json.j2", "the settings of launch", comment=""),
     Hook("pbs", "prologue", "pbs/prologue.sh.j2", "first node, root, before a job"),
     Hook("pbs", "epilogue", "_epilogue.sh.j2", "first node, root, when a job ends"),

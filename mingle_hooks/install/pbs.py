@@ -71,7 +71,7 @@ def _commands() -> tuple[Line, ...]:
     """
     none = '[ -z "$(qmgr -c "list hook" 2>&1)" ]'
     backup = f'{{ qmgr -c "print hook" > {_BACKUP}.new || {none}; }} && mv {_BACKUP}.new {_BACKUP}'
-    settings = "event=execjob_launch", "alarm=10", "order=900"
+    settings = "event=execjob_launch", "event+=execjob_end", "alarm=10", "order=900"
     return tuple(
         Line(text)
         for text in (

@@ -155,7 +155,8 @@ def _made(state: str) -> tuple[str, ...]:
 def _launches(place: str, site: Site) -> Iterator[Trial]:
     for name, file in (("launch", "mingle.py"), ("config", "mingle.json")):
         with open(f"{place}/{file}", "w", encoding="utf-8") as text:
-            text.write(render(hook("pbs", name), site, kill_switch=f"{place}/disabled"))
+            found = hook("pbs", name)
+            text.write(render(found, site, state_directory=f"{place}/state", kill_switch=f"{place}/disabled"))
     for label, event in _events():
         with open(f"{place}/event.json", "w", encoding="utf-8") as text:
             json.dump({"config": f"{place}/mingle.json", **event}, text)

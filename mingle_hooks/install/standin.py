@@ -1,4 +1,4 @@
-"""A stand-in for the `pbs` module of pbs_python, to run an execjob_launch hook anywhere."""
+"""A stand-in for the `pbs` module of pbs_python, to run a hook for execjob_launch or execjob_end anywhere."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ log, ended = [], []
 event, job = Thing(), Thing()
 for name, value in given["job"].items():
     setattr(job, name, value)
-event.job, event.env = job, Env(given["env"])
+event.job, event.env, event.type = job, Env(given["env"]), given.get("type", "execjob_launch")
 def accept(text=""):
     ended.append("accept")
     raise SystemExit(0)
@@ -27,6 +27,7 @@ def reject(text=""):
 event.accept, event.reject = accept, reject
 pbs = types.ModuleType("pbs")
 pbs.event = lambda: event
+pbs.EXECJOB_LAUNCH, pbs.EXECJOB_END = "execjob_launch", "execjob_end"
 pbs.logjobmsg = lambda job_id, text: log.append(text)
 pbs.hook_config_filename = given["config"]
 exec(given.get("spoil", ""))
@@ -44,6 +45,7 @@ def event(text: str) -> dict[str, Any]:
     """Return a recorded event: what `pbs.event()` gave, as `NAME=value` and `env NAME=value` lines."""
     job: dict[str, Any] = {
         "id": None,
+        "euser": None,
         "run_count": None,
         "exec_host": None,
         "exec_host2": None,

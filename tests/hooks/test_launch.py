@@ -17,7 +17,7 @@ from rendered import FULL, SITES, recorded
 from mingle_hooks.export.variables import own
 from mingle_hooks.install import standin
 from mingle_hooks.install.hook import hook
-from mingle_hooks.install.site import Site
+from mingle_hooks.install.site import KILL_SWITCH, Site
 from mingle_hooks.install.text import render
 
 LAUNCHES = recorded("openpbs-*/hook.execjob_launch.*")
@@ -44,9 +44,12 @@ def run(
     python: str | None = None,
     site: Site = SITES["plain"][0],
     config: str | None = None,
+    state: str = "/nonexistent/mingle",
+    switch: str = KILL_SWITCH,
 ) -> dict[str, Any]:
     """Run the hook on an event and return what the stand-in saw."""
-    (directory / "mingle.py").write_text(render(hook("pbs", "launch"), site))
+    text = render(hook("pbs", "launch"), site, state_directory=state, kill_switch=switch)
+    (directory / "mingle.py").write_text(text)
     (directory / "mingle.json").write_text(render(hook("pbs", "config"), site) if config is None else config)
     (directory / "event.json").write_text(json.dumps({"config": str(directory / "mingle.json"), **event}))
     argv = [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import sys
 from pathlib import Path
@@ -351,7 +352,29 @@ def test_the_classic_scripts_make_and_remove_the_jobs_directory(hooked: RealPbs)
     job = hooked.submit(script, cwd="/home/alice")
     assert hooked.wait(job) == 0
     assert hooked.output(job).splitlines() == ["root 755", "alice 700"]
-    assert not list(hooked.controller.outside("/run/mingle").iterdir())
+    assert {path.name for path in hooked.controller.outside("/run/mingle").iterdir()} <= {".lock"}
+
+
+KEYS = """#!/bin/bash
+#PBS -l select=2:ncpus=1 -l place=scatter
+for host in node1 node2; do
+  pbs_tmrsh $host sh -c 'cd /run/mingle/$PBS_JOBID && stat -c "%n %U %a" . key && cat key'
+done
+"""
+
+
+def test_every_host_of_a_job_has_its_key_and_loses_it_with_the_job(hooked: RealPbs) -> None:
+    """Made by root before the first task, from the site's key; the cookie is none."""
+    for host in hooked.hosts:
+        host.write("/etc/mingle/key", "0123456789abcdef" * 4 + "\n", mode=0o400)
+    job = hooked.submit(KEYS, cwd="/home/alice")
+    assert hooked.wait(job) == 0
+    lines = hooked.output(job).splitlines()
+    assert lines[:3] == lines[3:]
+    assert lines[:2] == [". alice 700", "key alice 400"]
+    assert re.fullmatch("[0-9a-f]{64}", lines[2])
+    places = [host.outside("/run/mingle") for host in hooked.hosts]
+    hooked.until(lambda: all(os.listdir(place) == [".lock"] for place in places), "the end of the directories")
 
 
 def test_a_hook_that_shadows_the_classic_scripts_is_named(hooked: RealPbs) -> None:
