@@ -251,7 +251,7 @@ def test_the_end_of_the_job_removes_it_all_and_follows_no_link(place: Place, nam
     (place.state / "0.ctl" / "deep" / "er").mkdir(parents=True)
     (place.state / "0.ctl" / "deep" / "link").symlink_to(target)
     (place.state / "0.ctl" / "hard").symlink_to(target / "file")
-    (place.state / ".old.0.ctl.5").mkdir()
+    (place.state / ".old.9.ctl.5").mkdir()
     (place.state / ".new.0.ctl.5").mkdir()
     for _ in range(2):
         assert place.run(end(), name)["log"] == []
