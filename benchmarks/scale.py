@@ -28,7 +28,9 @@ TIMEOUT_S = 120.0
 
 def lead(attempt: Attempt, nodes: int) -> None:
     """Be rank 0 of N."""
-    request = Request(attempt, KEY, "node0", "here", 1, 0, nodes, TIMEOUT_S, via=("master",), master=(ADDRESS, PORT))
+    request = Request(
+        attempt, KEY, "node0", "here", 1, 0, nodes=nodes, timeout_s=TIMEOUT_S, via=("master",), master=(ADDRESS, PORT)
+    )
     meet(request, SimpleNamespace(progress=lambda _progress: None, note=lambda _note: None, tell=None))
 
 
