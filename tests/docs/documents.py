@@ -13,7 +13,7 @@ DOCS = ROOT / "docs"
 # frameworks.md is made by what runs it.
 PAGES = sorted(str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md") if page.name != "frameworks.md")
 BIN = Path(sys.executable).parent
-KEYED = {"MINGLE_KEY": "00112233445566778899aabbccddeeff"}
+KEYED = {"MINGLE_KEY": "00112233445566778899aabbccddeeff" * 2}
 # They say in which world they are, in an instant. Launchers are told by PET_*, programs by RANK.
 STANDINS = {
     "torchrun": 'echo "world $PET_NODE_RANK/$PET_NNODES"',

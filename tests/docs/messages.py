@@ -9,6 +9,7 @@ if TYPE_CHECKING:
 
 TROUBLE, GIVEN = "troubleshooting.md", "schedulers/given-ranks.md"
 LINE = "mingle exec torchrun train.py"
+KEY = "0123456789abcdef" * 4  # and two digits more, which differ
 
 
 class Case(NamedTuple):
@@ -43,10 +44,10 @@ IN_STEP = {
         {"MASTER_PORT": "29500"},
     ),
     (TROUBLE, "another key here"): Case(
-        "bash -c 'export MINGLE_KEY=0123456789abcdef$SLURM_NODEID; mingle exec --timeout 2 true'"
+        f"bash -c 'export MINGLE_KEY={KEY}0$SLURM_NODEID; mingle exec --timeout 2 true'"
     ),
     (TROUBLE, "takes part under this id"): Case(
-        "bash -c 'export MINGLE_KEY=0123456789abcdef$SLURM_NODEID; mingle exec --timeout 2 true'"
+        f"bash -c 'export MINGLE_KEY={KEY}0$SLURM_NODEID; mingle exec --timeout 2 true'"
     ),
     (TROUBLE, "--timout…"): Case("mingle exec --timout 3 true"),
     (TROUBLE, "MINGLE_TIMOUT"): Case("mingle exec true", {"MINGLE_TIMOUT": "3"}),
@@ -65,13 +66,14 @@ ON_HOSTS = {
     (TROUBLE, "the same number of nodes"): Case("mingle exec --id c --nodes $(({i} + 2)) --master node1 true"),
     (TROUBLE, "no job here"): Case("mingle exec true"),
     (TROUBLE, "SLURM_JOB_ID=7 alone"): Case("mingle exec true", {"SLURM_JOB_ID": "7"}),
+    (TROUBLE, "characters that are none"): Case("MINGLE_KEY=secret mingle exec --id d --nodes 2 true"),
     (TROUBLE, "saw none given"): Case("env -u MINGLE_KEY mingle exec --id d --nodes 2 true"),
     (GIVEN, "WORLD_SIZE=2"): Case(
         "mingle exec --id f --slots 2 true",
         {"RANK": "{i}", "WORLD_SIZE": "2", "MASTER_ADDR": "node1", "MASTER_PORT": "23456"},
     ),
     (TROUBLE, "mode 0644"): Case(
-        "umask 022; mkdir -p ~/.config/mingle; echo 0123456789abcdef >~/.config/mingle/key;"
+        "umask 022; mkdir -p ~/.config/mingle; mingle key >~/.config/mingle/key;"
         " env -u MINGLE_KEY mingle exec --id e --nodes 2 true"
     ),
 }
@@ -145,10 +147,10 @@ MISTAKES: dict[tuple[str, str], Case] = {
         "env -u MINGLE_KEY mingle exec --id g --nodes 2 true"
     ),
     ("plain-hosts", "another key here"): Case(
-        "MINGLE_KEY=0123456789abcdef{i} mingle exec --id h --nodes 2 --timeout 2 true"
+        "MINGLE_KEY=" + KEY + "0{i} mingle exec --id h --nodes 2 --timeout 2 true"
     ),
     ("plain-hosts", "with another key: refused"): Case(
-        "MINGLE_KEY=0123456789abcdef{i} mingle exec --id i --nodes 2 --timeout 2 true"
+        "MINGLE_KEY=" + KEY + "0{i} mingle exec --id i --nodes 2 --timeout 2 true"
     ),
     ("plain-hosts", "saw no job here"): Case("mingle exec --id a true"),
     ("plain-hosts", "expected an id that all members share"): Case("mingle exec --nodes 2 true"),

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from frameworks.rows import Row
 
-KEY = {"MINGLE_KEY": "00112233445566778899aabbccddeeff"}
+KEY = {"MINGLE_KEY": "00112233445566778899aabbccddeeff" * 2}
 # One core each is enough, and tensorflow's and ray's own messages hide what matters.
 ENV = {"OMP_NUM_THREADS": "1", "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": ""}
 # DeepSpeed compiles on the first run, and ray's workers notice the head's end after a minute.
