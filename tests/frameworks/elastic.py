@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from frameworks.rows import ALIKE, REJOIN
-from frameworks.runs import ENV, KEY, LATE, LONGEST_S, Seen, daemons, tried
+from frameworks.runs import ENV, KEY, LATE, Seen, daemons, tried
 
 if TYPE_CHECKING:
     from cluster.hosts import Hosts
@@ -43,7 +43,7 @@ def _killed(hosts: Hosts) -> Seen:
     third.wait()
     ended = [first, second, start(2)]
     try:
-        said = [its.communicate(timeout=LONGEST_S) for its in ended]
+        said = [its.communicate(timeout=REJOIN.longest_s) for its in ended]
     except subprocess.TimeoutExpired as late:
         return Seen([LATE], "", str(late))
     return Seen([its.returncode for its in ended], *("".join(its[stream] for its in said) for stream in (0, 1)))

@@ -33,6 +33,7 @@ class Row(NamedTuple):
     own_pids: bool = False  # looks at all processes of its machine, and ends those of its kind
     version: str = ""
     by_tasks: bool = False  # counts Slurm's tasks, whatever the slots
+    longest_s: float = 100.0  # a try takes 20 s; one that torch's own end spoils would wait for 300
 
     @property
     def uneven(self) -> tuple[int, ...]:
@@ -86,8 +87,15 @@ ROWS = (
     ),
     Row("JAX", "jax", "--for jax python train_jax.py {size}", "train_jax.py"),
     Row("TensorFlow", "tensorflow-cpu", "--for tensorflow python train_tensorflow.py {size}", "train_tensorflow.py"),
-    Row("DeepSpeed", "deepspeed", "deepspeed train_deepspeed.py {size}", "train_deepspeed.py", per_slot=True),
-    Row("Ray", "ray", "ray symmetric-run -- python train_ray.py {size}", "train_ray.py", own_pids=True),
+    Row(
+        "DeepSpeed",
+        "deepspeed",
+        "deepspeed train_deepspeed.py {size}",
+        "train_deepspeed.py",
+        per_slot=True,
+        longest_s=240,
+    ),
+    Row("Ray", "ray", "ray symmetric-run -- python train_ray.py {size}", "train_ray.py", own_pids=True, longest_s=240),
     Row("XGBoost", "xgboost-cpu", "--for xgboost python train_xgboost.py {size}", "train_xgboost.py"),
     Row("MLX", "mlx", "--for mlx python train_mlx.py {size}", "train_mlx.py"),
     Row(

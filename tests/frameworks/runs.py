@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 KEY = {"MINGLE_KEY": "00112233445566778899aabbccddeeff" * 2}
 # One core each is enough, and tensorflow's and ray's own messages hide what matters.
 ENV = {"OMP_NUM_THREADS": "1", "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": ""}
-# DeepSpeed compiles on the first run, and ray's workers notice the head's end after a minute.
-LONGEST_S = 240.0
 LATE = 124  # as timeout(1) says
 # torch 2.13's builds for CPUs end so in one of ten processes, when all is done, without mingle too; torchrun then
 # waits for the others. Such a try says nothing, and is made again.
@@ -58,7 +56,7 @@ def on_hosts(row: Row, hosts: Hosts, iface: str, slots: tuple[int, ...]) -> str:
 
     def one(number: int) -> Seen:
         world = ["--id", "job", "--nodes", str(len(slots)), "--iface", iface]
-        return _ended(hosts[number], _alone(row, _line(world, slots[number], row, command)), env)
+        return _ended(hosts[number], _alone(row, _line(world, slots[number], row, command)), env, row.longest_s)
 
     def run() -> Seen:
         try:
@@ -80,7 +78,7 @@ def under_slurm(row: Row, slurm: SlurmCluster, iface: str, slots: tuple[int, ...
 
     def run() -> Seen:
         try:
-            return _ended(slurm.controller, words, {**KEY, **ENV, **row.env})
+            return _ended(slurm.controller, words, {**KEY, **ENV, **row.env}, row.longest_s)
         finally:
             slurm.cancel_all()
 
@@ -101,9 +99,9 @@ def tried(name: str, run: Callable[[], Seen], size: int) -> str:
     return why
 
 
-def _ended(host: Host, words: list[str], env: Mapping[str, str]) -> Seen:
+def _ended(host: Host, words: list[str], env: Mapping[str, str], longest_s: float) -> Seen:
     try:
-        done = host.run(words, env=env, timeout=LONGEST_S)
+        done = host.run(words, env=env, timeout=longest_s)
     except subprocess.TimeoutExpired as late:
         return Seen([LATE], *(str(text or "") for text in (late.stdout, late.stderr)))
     return Seen([done.returncode], done.stdout, done.stderr)
