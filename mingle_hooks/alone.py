@@ -12,7 +12,7 @@ from mingle_hooks.fabric import interfaces, ports
 from mingle_hooks.world import Place, World
 
 if TYPE_CHECKING:
-    from mingle_hooks.join import Enquiry
+    from mingle_hooks.job import Enquiry
     from mingle_hooks.rendezvous.wire import Body
 
 LOOPBACK = "127.0.0.1"

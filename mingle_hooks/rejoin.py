@@ -24,7 +24,7 @@ from mingle_hooks.typed import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from mingle_hooks.join import Enquiry
+    from mingle_hooks.job import Enquiry
     from mingle_hooks.rendezvous.attempt import Material
     from mingle_hooks.rendezvous.watcher import Watcher
     from mingle_hooks.rendezvous.wire import Body

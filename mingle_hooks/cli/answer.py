@@ -10,7 +10,8 @@ from mingle_hooks import runtime
 from mingle_hooks.cli.waiting import Waiting
 from mingle_hooks.errors import PlaceError, UsageError, printable
 from mingle_hooks.export import variables
-from mingle_hooks.join import enquire, join
+from mingle_hooks.job import enquire
+from mingle_hooks.join import join
 from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
     from mingle_hooks.export.variables import Variable
     from mingle_hooks.export.view import File, View
-    from mingle_hooks.join import Enquiry
+    from mingle_hooks.job import Enquiry
 
 NOT_FOUND, NOT_EXECUTABLE = 127, 126  # as every shell says
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from mingle_hooks.export.variables import Variable
     from mingle_hooks.export.view import View
-    from mingle_hooks.join import Enquiry
+    from mingle_hooks.job import Enquiry
 
 # Longer values, such as TF_CONFIG, would push the other columns off any terminal.
 LONGEST_VALUE = 60  # characters

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from mingle_hooks.export.view import View
-    from mingle_hooks.join import Enquiry
+    from mingle_hooks.job import Enquiry
 
 
 class Launcher(NamedTuple):

@@ -15,7 +15,7 @@ from mingle_hooks.typed import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from mingle_hooks.join import Enquiry
+    from mingle_hooks.job import Enquiry
     from mingle_hooks.schedulers.facts import JobFacts
 
 

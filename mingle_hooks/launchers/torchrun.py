@@ -13,7 +13,7 @@ from mingle_hooks.values import holds
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from mingle_hooks.join import Enquiry
+    from mingle_hooks.job import Enquiry
 
 # Options without a value; every other takes the next word, or what stands after "=".
 _FLAGS = ("--standalone", "--module", "--no-python", "--run-path", "--use-env", "--virtual-local-rank")

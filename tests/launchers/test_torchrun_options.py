@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mingle_hooks.errors import UsageError
-from mingle_hooks.join import enquire
+from mingle_hooks.job import enquire
 from mingle_hooks.launchers import placement
 
 JOB = {"id": "a", "nodes": "2", "rank": "1"}

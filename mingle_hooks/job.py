@@ -1,0 +1,206 @@
+"""What one call asks: from the environment, the settings and the options to one record, without the network."""
+
+from __future__ import annotations
+
+import socket
+
+from mingle_hooks.errors import UsageError, printable
+from mingle_hooks.export.frameworks import profiles
+from mingle_hooks.export.variables import own
+from mingle_hooks.rendezvous.attempt import Attempt, run_of
+from mingle_hooks.schedulers.facts import MOST_NODES, MOST_SLOTS
+from mingle_hooks.schedulers.table import detect
+from mingle_hooks.settings import load
+from mingle_hooks.typed import TYPE_CHECKING, NamedTuple
+from mingle_hooks.values import number
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from mingle_hooks.schedulers.facts import JobFacts
+    from mingle_hooks.settings import Settings
+
+
+class Enquiry(NamedTuple):
+    """What one call asks: the facts, completed by what the user said."""
+
+    settings: Settings
+    facts: JobFacts
+    own: Mapping[str, str]  # the user's environment
+    attempt: Attempt
+    nodes: int | None
+    nodes_source: str
+    rank: int | None
+    rank_source: str
+    slots: int
+    slots_from: str
+    given: Mapping[str, str]
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether several tasks on this node get one member's answer."""
+        return self.settings.scope == "task" and (self.facts.local_count or 1) > 1
+
+
+def enquire(environ: Mapping[str, str], options: Mapping[str, object]) -> Enquiry:
+    """Return what is asked. Raises what settings and schedulers raise, and UsageError where they clash."""
+    users = own(environ)
+    settings = load(users, options)
+    settings = settings._replace(frameworks=profiles(settings.frameworks))
+    facts = _placed(detect(users, socket.gethostname()), settings)
+    _check_scope(settings, facts)
+    nodes, nodes_source = _nodes(settings, facts, users)
+    slots, slots_from = _slots(settings, facts, users)
+    rank, rank_source = _rank(settings, facts, users, nodes)
+    return Enquiry(
+        settings=settings,
+        facts=facts,
+        own=users,
+        attempt=Attempt(_id(settings, facts), facts.step, facts.restarts, run_of(facts.cookie)),
+        nodes=nodes,
+        nodes_source=nodes_source,
+        rank=rank,
+        rank_source=rank_source,
+        slots=slots,
+        slots_from=slots_from,
+        given=_given(settings, users, rank),
+    )
+
+
+def _placed(facts: JobFacts, settings: Settings) -> JobFacts:
+    """Take the slot for the local rank where the user says that every task asks; one slot means one task."""
+    if settings.scope != "task" or facts.local_rank is not None:
+        return facts
+    if facts.slot is None:
+        if settings.slots != 1 or facts.is_batch:
+            return facts
+        return facts._replace(local_rank=0, local_count=1, sources={**facts.sources, "local_rank": "--slots 1"})
+    return facts._replace(local_rank=facts.slot, sources={**facts.sources, "local_rank": facts.sources["slot"]})
+
+
+def _check_scope(settings: Settings, facts: JobFacts) -> None:
+    """Refuse, on every task alike, what could give some tasks of a step a world and others none."""
+    if settings.scope == "task" and facts.local_rank is None:
+        raise UsageError(
+            "a task's number on its node from the scheduler, for --scope task",
+            f"none ({facts.scheduler})",
+            "--scope node, --slots 1 with one task on each node, or srun, mpirun or pbsdsh to start the tasks",
+        )
+    if settings.source("scope") != "default":
+        return
+    tasks = max((facts.local_count or 1, *facts.tasks_per_node))
+    if tasks > 1 and facts.local_rank is not None:
+        raise UsageError(
+            "one task on each node",
+            f"{tasks} ({facts.scheduler})",
+            "--scope task where every task asks, --ntasks-per-node=1, or --scope node where one on each node does",
+        )
+    # PBS lists slots where Slurm lists tasks. Who says how many slots a member has means a node by it.
+    if tasks > 1 and facts.slot is not None and settings.source("slots") == "default":
+        raise UsageError(
+            "one slot on each host, or --scope",
+            f"{tasks} slots ({facts.scheduler})",
+            "--scope task where every task of pbsdsh asks, --scope node where pbs_tmrsh starts one on each host",
+        )
+
+
+def _id(settings: Settings, facts: JobFacts) -> str:
+    found = settings.id or facts.job_id
+    if found is None:
+        seen = "no job here that has one" if facts.scheduler == "none" else f"none (scheduler: {facts.scheduler})"
+        raise UsageError("an id that all members share", seen, "--id NAME")
+    return found
+
+
+def _nodes(settings: Settings, facts: JobFacts, users: Mapping[str, str]) -> tuple[int | None, str]:
+    """Return the number of nodes and where it comes from."""
+    nodes, source = settings.nodes, settings.source("nodes")
+    if nodes is None and users.get("NNODES"):
+        nodes, source = _number(users, "NNODES", least=1, most=MOST_NODES), "NNODES"
+        if facts.nodes not in (None, nodes):
+            seen = f"NNODES={nodes}, as it was exported"
+            raise UsageError(f"{facts.nodes} nodes, as {facts.scheduler} says", seen, "unset NNODES, or --nodes")
+    if nodes is None:
+        nodes, source = facts.nodes, facts.sources.get("nodes", facts.scheduler)
+    elif facts.nodes is not None and nodes > facts.nodes:
+        raise UsageError(
+            f"at most {facts.nodes} nodes, as {facts.scheduler} says",
+            f"{nodes} ({source})",
+            "a smaller --nodes",
+        )
+    if nodes is None and facts.scheduler == "slurm":  # a shell of ssh, where somebody set SLURM_JOB_ID
+        seen = f"SLURM_JOB_ID={facts.job_id} alone, as in a shell of ssh"
+        raise UsageError("a step of the job", seen, f"srun --jobid={facts.job_id} --overlap in front, or --nodes N")
+    if nodes is None and facts.scheduler == "none":
+        raise UsageError("a job, or --nodes N", "no job here", "to run it inside srun, or give --nodes N")
+    if nodes is None and facts.scheduler in ("kubernetes", "given"):
+        raise UsageError("the number of members", "none", "--nodes N, MINGLE_NODES or NNODES")
+    return nodes, source
+
+
+def _rank(settings: Settings, facts: JobFacts, users: Mapping[str, str], nodes: int | None) -> tuple[int | None, str]:
+    """Return the node rank and where it comes from."""
+    rank, source = settings.rank, settings.source("rank")
+    is_told = facts.node_rank is not None and bool(facts.hosts)  # and then NODE_RANK has to be the same
+    if rank is None and users.get("NODE_RANK") and not is_told:
+        rank, source = _number(users, "NODE_RANK", most=MOST_NODES - 1), "NODE_RANK"
+    if rank is None:
+        rank, source = facts.node_rank, facts.sources.get("node_rank", facts.scheduler)
+        if settings.scope == "task" and len(facts.leader_hosts) > 1:
+            # Tasks were placed by hand (srun -m arbitrary): MASTER_ADDR has to be where task 0 is.
+            rank, source = 0 if facts.task_rank == 0 else None, facts.sources.get("task_rank", source)
+    if rank is not None and nodes is not None and rank >= nodes:
+        raise UsageError(f"a node rank from 0 to {nodes - 1}", f"{rank} ({source})", "--rank below --nodes")
+    return rank, source
+
+
+def _slots(settings: Settings, facts: JobFacts, users: Mapping[str, str]) -> tuple[int, str]:
+    """Return the slots on this node and where that number comes from."""
+    if settings.scope == "task":
+        return facts.local_count or 1, "tasks"
+    asked = settings.slots
+    if isinstance(asked, int):
+        return asked, "--slots"
+    if asked is None and users.get("LOCAL_WORLD_SIZE"):
+        return _number(users, "LOCAL_WORLD_SIZE", least=1, most=MOST_SLOTS), "LOCAL_WORLD_SIZE"
+    counts = {"gpus": _gpus(facts, users), "tasks": facts.local_count, "cpus": facts.cpus}
+    if asked is not None:
+        count = counts[asked]
+        if not count:
+            raise UsageError(f"a number of {asked} on this node", f"none ({facts.scheduler})", "--slots N")
+        return count, asked
+    return next(((counts[kind], kind) for kind in ("gpus", "tasks") if counts[kind]), (1, "default"))  # type: ignore[return-value]
+
+
+def _gpus(facts: JobFacts, users: Mapping[str, str]) -> int | None:
+    from mingle_hooks.fabric.gpus import visible_gpus  # noqa: PLC0415 - not needed where --slots says it
+
+    visible = visible_gpus(users)
+    return facts.gpus if visible is None else visible
+
+
+def _given(settings: Settings, users: Mapping[str, str], rank: int | None) -> dict[str, str]:
+    """Return what the user exported of the world itself; UsageError where it cannot be what it is called.
+
+    NODE_RANK is there only where it contradicts the scheduler: the leader then tells all members.
+    """
+    given = {name: users[name] for name in ("MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE") if users.get(name)}
+    if users.get("NODE_RANK") and settings.rank is None:
+        exported = _number(users, "NODE_RANK", most=MOST_NODES - 1)
+        given |= {"NODE_RANK": str(exported)} if exported != rank else {}
+    if "MASTER_PORT" in given:
+        given["MASTER_PORT"] = str(_number(users, "MASTER_PORT", least=1, most=65535))
+    if "WORLD_SIZE" in given:
+        given["WORLD_SIZE"] = str(_number(users, "WORLD_SIZE", least=1, most=10**8 - 1))
+    addr = given.get("MASTER_ADDR", "")
+    if len(addr) > 253 or not all(c.isascii() and (c.isalnum() or c in "-_.:%") for c in addr):  # noqa: PLR2004 - DNS
+        raise UsageError("a host name or an address in MASTER_ADDR", printable(addr, 60), "unset MASTER_ADDR")
+    return given
+
+
+def _number(users: Mapping[str, str], name: str, *, least: int = 0, most: int) -> int:
+    found = number(users[name], least=least, most=most)
+    if found is None:
+        seen = f"{name}={printable(users[name], 60)}, as it was exported"
+        raise UsageError(f"a number from {least} to {most} in {name}", seen, f"unset {name}")
+    return found
