@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections import Counter
 from contextlib import ExitStack
 from pathlib import Path
@@ -192,6 +193,10 @@ def children() -> dict[int, str]:
     return found
 
 
+# A look-up of a host cannot be stopped: it is left to end by itself, and holds a socket until then.
+LOOK_UP_S = 5.0
+
+
 @pytest.fixture(autouse=True)
 def nothing_left_behind() -> Iterator[None]:
     """Fail a test that leaves a thread, a child process or an open socket behind in the test process."""
@@ -202,7 +207,9 @@ def nothing_left_behind() -> Iterator[None]:
     yield
     threads = set(threading.enumerate()) - before[0]
     processes = {p: n for p, n in children().items() if p not in before[1]}
-    sockets = dict(open_sockets().items() - before[2])
+    deadline = time.monotonic() + LOOK_UP_S
+    while (sockets := dict(open_sockets().items() - before[2])) and time.monotonic() < deadline:
+        time.sleep(0.01)
     assert not threads, f"the test left threads behind: {threads}"
     assert not processes, f"the test left child processes behind: {processes}"
     assert not sockets, f"the test left sockets open: {sockets}"
