@@ -152,7 +152,10 @@ def main() -> None:
     average([0.0])  # nobody leaves before the checkpoint is there
     if "torch" in sys.modules and size > 1:
         sys.modules["torch.distributed"].destroy_process_group()
-    sys.exit(128 + told[0] if signal.SIGTERM in told else 0)
+    code = 128 + told[0] if signal.SIGTERM in told else 0
+    for number in (signal.SIGUSR1, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)  # Python's end puts handlers back, and a second warning would kill
+    sys.exit(code)
 
 
 if __name__ == "__main__":

@@ -7,6 +7,8 @@ arguments, the port as a number:
     RabitTracker(n_workers=…, host_ip=os.environ["DMLC_TRACKER_URI"], port=port, sortby="task").start()  # on rank 0
     CommunicatorContext(dmlc_tracker_uri=…, dmlc_tracker_port=port, dmlc_task_id=os.environ["DMLC_TASK_ID"])
 
+and rank 0 ends with `tracker.wait_for()`, as the others still take their leave of the tracker.
+
 Its tracker binds without SO_REUSEADDR, and so never gets the master port, which is kept for those who bind with it.
 The port after it has not been tried: if another program has it, the tracker says so and ends.
 """
