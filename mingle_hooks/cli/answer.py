@@ -8,7 +8,7 @@ import sys
 
 from mingle_hooks import runtime
 from mingle_hooks.cli.waiting import Waiting
-from mingle_hooks.errors import PlaceError, UsageError, printable
+from mingle_hooks.errors import PlaceError, UsageError
 from mingle_hooks.export import variables
 from mingle_hooks.job import enquire
 from mingle_hooks.join import join
@@ -57,7 +57,8 @@ def become(
     view, story = _joined(enquiry, explain=explain, no_wait=no_wait)
     view = view if verbatim else launchers.placed(command, enquiry, view)
     if not verbatim and launchers.is_elsewhere(command, view):
-        _say(f"{command[0]} starts on rank 0's node, and reaches this one from there", enquiry)
+        told = f"{command[0]} starts on rank 0's node, and reaches this one from there"
+        Waiting(sys.stderr, quiet=enquiry.settings.quiet).note(told)
         return
     found = _found(enquiry, view)
     values = {variable.name: variable.value for variable in found}
@@ -104,13 +105,6 @@ def _tell(enquiry: Enquiry, view: View, found: tuple[Variable, ...], story: list
     from mingle_hooks.fabric.machine import hostname  # noqa: PLC0415 - as above
 
     stderr.write(page.explain(hostname(), found, page.sources(enquiry, view), os.environ, story))
-
-
-def _say(text: str, enquiry: Enquiry) -> None:
-    if not enquiry.settings.quiet:
-        from mingle_hooks.cli import stderr  # noqa: PLC0415 - only then
-
-        stderr.write(f"mingle: {printable(text)}\n")
 
 
 def _write(files: tuple[File, ...], enquiry: Enquiry, view: View) -> dict[str, str]:

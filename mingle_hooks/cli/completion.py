@@ -12,6 +12,7 @@ import click
 from click.shell_completion import CompletionItem, ShellComplete, add_completion_class, shell_complete, split_arg_string
 
 from mingle_hooks.cli import plain
+from mingle_hooks.cli.commands import COMPLETE
 from mingle_hooks.cli.help import Grouped
 from mingle_hooks.cli.stdout import write
 from mingle_hooks.errors import UsageError
@@ -183,7 +184,6 @@ class _Fish(_Completer):
 
 
 SHELLS = {its.name: its for its in (_Bash, _Zsh, _Fish)}
-COMPLETE = "_MINGLE_COMPLETE"
 EXAMPLES = """\
 bash: echo 'eval "$(mingle completion bash)"' >> ~/.bashrc
 zsh: echo 'eval "$(mingle completion zsh)"' >> ~/.zshrc # after compinit

@@ -14,7 +14,7 @@ from mingle_hooks.cli.options import settings_options
 EXAMPLES = """\
 srun mingle exec torchrun train.py               # in a job of Slurm
 mingle exec --id a --nodes 4 torchrun train.py   # each of four machines
-srun --ntasks-per-node=4 mingle exec --scope task python train.py"""
+srun mingle exec --scope task python train.py    # each task is a process"""
 
 
 @click.command(

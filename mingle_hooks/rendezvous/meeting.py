@@ -147,8 +147,6 @@ class Meeting:
     def _tick(self) -> None:
         """Tell the watcher how far the world is, as far as this member knows."""
         leader = self._leader
-        if self._error is not None:
-            return  # over but for telling the others
         if self._membership is not None:
             progress = self._progress
         elif leader is not None and leader.state in ("gathering", "closing"):
