@@ -3,9 +3,27 @@
 from __future__ import annotations
 
 from mingle_hooks.typed import TYPE_CHECKING
+from mingle_hooks.values import holds
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
+
+# What launchers call the number of nodes, a node's rank and rank 0's address.
+_NODES = ("--nnodes", "--num-machines", "--num-nodes")
+_RANK = ("--node-rank", "--machine-rank")
+_ADDRESS = ("--master-addr", "--rdzv-endpoint", "--main-process-ip")
+_LOOPBACK = ("localhost", "127.", "::1", "[::1]")
+
+
+def leaves(name: str, value: str, nodes: int | None, rank: int | None) -> bool:
+    """Tell whether a launcher's option takes it out of a world of several nodes, in which this one has that rank."""
+    name = hyphens(name)
+    return (
+        name == "--standalone"
+        or (name in _NODES and nodes is not None and not holds(value, nodes))
+        or (name in _RANK and value != str(rank))
+        or (name in _ADDRESS and value.startswith(_LOOPBACK))
+    )
 
 
 def given(words: Sequence[str], flags: Collection[str]) -> dict[str, str]:

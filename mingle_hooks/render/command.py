@@ -7,15 +7,14 @@ A command may be a launcher itself, such as `torchrun train.py`; the script then
 from __future__ import annotations
 
 import os
-import re
 from typing import TYPE_CHECKING, NamedTuple
 
 from mingle_hooks import launchers
 from mingle_hooks.errors import UsageError
+from mingle_hooks.launchers.words import leaves
 from mingle_hooks.render.fields import FIELDS
 from mingle_hooks.render.launchers import LAUNCHERS, Launcher, launcher
 from mingle_hooks.render.quoting import words as quoted
-from mingle_hooks.values import holds
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,11 +32,6 @@ _STARTED_BY = {
 _INSTEAD = {"ray": "ray", "horovodrun": "mpirun"}
 _FRAMEWORKS = ("torchrun", "accelerate", "deepspeed", "ray", "composer", "llamafactory", "swift")
 _C10D = {"c10d", "--rdzv-backend=c10d", "--rdzv_backend=c10d"}
-# What launchers call the number of nodes, a node's rank and rank 0's address.
-_NODES = re.compile(r"--(?:nnodes|num[_-](?:machines|nodes))")
-_RANK = re.compile(r"--(?:node|machine)[_-]rank")
-_ADDRESS = re.compile(r"--(?:master[_-]addr|rdzv[_-]endpoint|main_process_ip)")
-_LOOPBACK = ("localhost", "127.", "::1", "[::1]")
 _WRAPPED_MOST = 4096  # words of a command that are searched for a launcher
 
 
@@ -75,13 +69,7 @@ def check_nodes(command: Command, nodes: int) -> None:
     for word, following in _options(command.program) if command.starter and nodes > 1 else ():
         name, equals, value = word.partition("=")
         value = value if equals else following
-        of_one = (
-            name == "--standalone"
-            or bool(_RANK.fullmatch(name))
-            or (_NODES.fullmatch(name) and not holds(value, nodes))
-            or (_ADDRESS.fullmatch(name) and value.startswith(_LOOPBACK))
-        )
-        if of_one:
+        if leaves(name, value, nodes, rank=None):
             seen = f"{word if equals or name == '--standalone' else f'{name} {value}'}, as for a node by itself"
             raise UsageError(f"a launcher for {nodes} nodes", seen, f"without {name}, which the script tells")
 
