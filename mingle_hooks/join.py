@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mingle_hooks import runtime
 from mingle_hooks.errors import UsageError
-from mingle_hooks.export.frameworks import CPU_ONLY, HCAS, IFACE, ROSTER, needs
+from mingle_hooks.export.frameworks import CPU_ONLY, HCAS, IFACE, MEMORY, ROSTER, needs
 from mingle_hooks.export.view import View
 from mingle_hooks.rendezvous.attempt import Secret
 from mingle_hooks.typed import TYPE_CHECKING
@@ -60,7 +60,7 @@ def _answer(enquiry: Enquiry, watcher: Watcher) -> Body:
         return meet(_request(enquiry, key, timeout_s), watcher)
 
     if not enquiry.is_shared or facts.local_rank is None or facts.local_count is None:
-        if "torchrun-elastic" in settings.frameworks:
+        if MEMORY in needs(settings.frameworks):
             from mingle_hooks.rejoin import with_memory  # noqa: PLC0415 - few ask for it
 
             return with_memory(enquiry, key.material, watcher, lambda: ask(settings.timeout))

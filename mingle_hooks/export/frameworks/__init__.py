@@ -20,6 +20,7 @@ ROSTER = "roster"  # World.roster
 IFACE = "iface"  # Place.iface and Place.address
 HCAS = "hcas"  # fabric.infiniband.active_ports()
 CPU_ONLY = "cpu_only"  # View.is_cpu_only
+MEMORY = "memory"  # the saved answer, for a member that is started again: rejoin.with_memory()
 
 
 class Framework(NamedTuple):
@@ -42,7 +43,7 @@ _NETWORK = frozenset({IFACE})
 # The names stand here and not in the modules, so that all of them are known without loading any.
 FRAMEWORKS = {
     "torchrun": Framework("torchrun", (*_PET, *_PET_RDZV)),
-    "torchrun-elastic": Framework("torchrun_elastic", (*_PET[:3], *_PET_RDZV, *_RESTARTS), _NETWORK),
+    "torchrun-elastic": Framework("torchrun_elastic", (*_PET[:3], *_PET_RDZV, *_RESTARTS), _NETWORK | {MEMORY}),
     "accelerate": Framework(
         "accelerate", ("MINGLE_ACCELERATE_CONFIG", "ACCELERATE_USE_CPU"), frozenset({CPU_ONLY}), files=True
     ),
@@ -115,5 +116,5 @@ def load(name: str) -> Any:  # noqa: ANN401 -- a module; mypy cannot see that on
 
 
 def needs(names: tuple[str, ...]) -> frozenset[str]:
-    """Return what the caller has to find out for these frameworks: ROSTER, IFACE, HCAS."""
+    """Return what the caller has to find out for these frameworks: ROSTER, IFACE, HCAS, CPU_ONLY, MEMORY."""
     return frozenset[str]().union(*(framework(name).needs for name in names))
