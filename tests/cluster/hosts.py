@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 TOOLS = ("ip", "nft", "unshare", "nsenter", "setpriv")
 # Sixteen hosts are ready within 2 s on two busy cores.
 START_S = 60.0
+# The kernel's flag of a process whose memory it has taken away, and whose mounts it takes next (linux/sched.h).
+PF_EXITING = 0x4
 # What all hosts of a set share and the machine does not see.
 SHARED = ("/home", "/root")
 
@@ -227,9 +229,10 @@ class Hosts:
         self.nft(self._holder.pid, network.switch_rules(ports))
 
     def processes(self) -> dict[int, str]:
-        """Return pid -> command line of all that runs on the hosts, the holders left out."""
+        """Return pid -> command line of all that runs on the hosts, the holders and what is ending left out."""
         held = {host.pid for host in self} | {self._holder.pid if self._holder else 0}
-        return {pid: command_line(pid) for pid, tag in holder.tagged().items() if tag == self.tag and pid not in held}
+        own = [pid for pid, tag in holder.tagged().items() if tag == self.tag and pid not in held]
+        return {pid: command_line(pid) for pid in own if not is_ending(pid)}
 
     def close(self) -> None:
         """End all that runs on the hosts, and the hosts; raise AssertionError when something is left."""
@@ -264,6 +267,15 @@ def reap_dead_owners() -> None:
             is_dead = True
         if is_dead:
             holder.end(tag)
+
+
+def is_ending(pid: int) -> bool:
+    """Tell whether a process has ended, or the kernel is about to take it away: it runs no line any more."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+    return bool(int(fields[6]) & PF_EXITING)
 
 
 def command_line(pid: int) -> str:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from cluster import holder
-from cluster.hosts import Hosts, has_ipv6
+from cluster.hosts import Hosts, has_ipv6, is_ending
 from cluster.paths import is_open, outermost, reachable
 
 if TYPE_CHECKING:
@@ -232,6 +232,19 @@ def test_a_command_that_hangs_is_killed_with_its_group(hosts: Callable[..., Host
         one[0].run(["sh", "-c", "echo begun; sleep 1000 & wait"], timeout=0.5)
     assert slow.value.output == "begun\n"
     wait_until(lambda: one.processes() == {})
+
+
+def test_a_process_that_is_ending_is_left_out(hosts: Callable[..., Hosts]) -> None:
+    """Of a process that the kernel is taking away there may be mounts and no line: it does not run any more."""
+    one = hosts(1)
+    process = one[0].popen(["sleep", "1000"])
+    wait_until(lambda: list(one.processes()) == [process.pid])
+    assert not is_ending(process.pid)
+    process.kill()
+    wait_until(lambda: is_ending(process.pid))  # It is a zombie until it is waited for.
+    process.wait()
+    assert is_ending(process.pid)
+    assert one.processes() == {}
 
 
 def test_signals_reach_the_command_itself(hosts: Callable[..., Hosts]) -> None:
