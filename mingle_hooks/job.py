@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import socket
-
+from mingle_hooks import sockets as socket
 from mingle_hooks.errors import UsageError, printable
 from mingle_hooks.export.frameworks import profiles
 from mingle_hooks.export.variables import own

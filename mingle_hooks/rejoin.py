@@ -8,12 +8,11 @@ does so to the end. Rank 0 itself gets nothing back, as the world ends with it.
 
 from __future__ import annotations
 
-import json
 import os
-import socket
 import time
 
-from mingle_hooks import runtime
+from mingle_hooks import jsontext, runtime
+from mingle_hooks import sockets as socket
 from mingle_hooks.errors import ConflictError, PlaceError
 from mingle_hooks.export.view import endpoint
 from mingle_hooks.files import UnfitError, contents
@@ -75,7 +74,7 @@ def saved(directory: str, secret: Secret, enquiry: Enquiry) -> Body | None:
 def save(directory: str, secret: Secret, body: Body, slots: int) -> None:
     """Write the answer of this member. Raises PlaceError and OSError."""
     runtime.make(directory)
-    data = json.dumps({**body, "slots": slots}).encode()
+    data = jsontext.dumps({**body, "slots": slots}).encode()
     draft = f"{directory}/{body['rank']}.{os.getpid()}"
     with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "wb") as file:
         file.write(secret.mac(_PURPOSE, data).hex().encode() + b"\n" + data)
@@ -101,7 +100,7 @@ def _read(directory: str, rank: int, secret: Secret) -> Body | None:
         mac, _, text = data.partition(b"\n")
         if not secret.agrees(bytes.fromhex(mac.decode()), _PURPOSE, text):
             return None
-        body = json.loads(text)
+        body = jsontext.loads(text)
         return {**answer.parse(body), "slots": wire.integer(body, "slots", 1, 1 << 16)}
     except (OSError, UnfitError, ValueError, wire.WireError):
         return None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import sys
 
 from mingle_hooks import runtime
@@ -15,11 +14,14 @@ from mingle_hooks.join import join
 from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    import signal
     from collections.abc import Mapping
 
     from mingle_hooks.export.variables import Variable
     from mingle_hooks.export.view import File, View
     from mingle_hooks.job import Enquiry
+else:
+    import _signal as signal  # without the enumerations, as in mingle_hooks.sockets
 
 NOT_FOUND, NOT_EXECUTABLE = 127, 126  # as every shell says
 

@@ -5,21 +5,25 @@ from __future__ import annotations
 import gc
 import itertools
 import os
-import signal
 import sys
 
 from mingle_hooks.errors import MingleError, UsageError, no_descriptor, printable
 from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    import signal
     from types import FrameType
+else:
+    import _signal as signal  # without the enumerations, as in mingle_hooks.sockets
 
 
 class StoppedError(Exception):
     """A signal asked this process to end; what it has open is closed on the way out."""
 
     def __init__(self, number: int) -> None:
-        super().__init__(f"stopped by {signal.Signals(number).name}")
+        from signal import Signals  # noqa: PLC0415 - only then
+
+        super().__init__(f"stopped by {Signals(number).name}")
         self.exit_code = 128 + number
 
 
@@ -33,7 +37,7 @@ def main() -> None:
     gc.disable()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         # What was ignored stays ignored: that is how nohup(1) works.
-        if signal.getsignal(number) is not signal.SIG_IGN:
+        if signal.getsignal(number) != signal.SIG_IGN:
             signal.signal(number, _stop)
     _fill_standard_descriptors()
     code = run(sys.argv[1:])

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-import socket
 import struct
 import sys
 
+from mingle_hooks import sockets as socket
 from mingle_hooks.errors import NetworkError, no_descriptor, reason
 from mingle_hooks.typed import TYPE_CHECKING, NamedTuple
 

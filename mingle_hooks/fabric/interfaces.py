@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-import socket
 
+from mingle_hooks import sockets as socket
 from mingle_hooks.errors import NetworkError, UsageError
 from mingle_hooks.fabric.addresses import listed
 from mingle_hooks.fabric.sysfs import attribute

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-import socket
 
+from mingle_hooks import sockets as socket
 from mingle_hooks.digest import sha256
 from mingle_hooks.fabric.sysfs import attribute
 

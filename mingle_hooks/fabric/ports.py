@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import errno
 import re
-import socket
 from itertools import chain
 
+from mingle_hooks import sockets as socket
 from mingle_hooks.digest import sha256
 from mingle_hooks.errors import NetworkError, UsageError
 from mingle_hooks.fabric.sysfs import attribute

@@ -12,7 +12,7 @@ def attribute(path: str) -> str:
     device cgroup is EPERM, and devices come and go.
     """
     try:
-        with open(path, encoding="ascii") as file:
+        with open(path, encoding="utf-8", errors="replace") as file:
             return file.read(64).strip()
     except OSError:
         return ""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 
+from mingle_hooks.modules import import_module
 from mingle_hooks.typed import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -131,8 +132,6 @@ def completed(command: Sequence[str], view: View, exported: Mapping[str, str]) -
     is_known = None not in (view.world.nodes, view.place.node_rank, view.place.slots)
     if found is None or not found[0].completed_by or not is_known:
         return tuple(command)
-    from importlib import import_module  # noqa: PLC0415 - only then
-
     launcher, end = found
     module = import_module(f"mingle_hooks.launchers.{launcher.completed_by}")
     added: tuple[str, ...] = module.options(tuple(command[:end]), tuple(command[end:]), view, exported)

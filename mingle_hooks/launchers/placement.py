@@ -6,8 +6,7 @@ would train in a world of its own and end with 0.
 
 from __future__ import annotations
 
-import socket
-
+from mingle_hooks import sockets as socket
 from mingle_hooks.errors import UsageError
 from mingle_hooks.launchers import find
 from mingle_hooks.typed import TYPE_CHECKING

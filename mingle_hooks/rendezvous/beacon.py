@@ -7,9 +7,9 @@ so a beacon that is repeated, late or from yesterday costs one connection and ch
 
 from __future__ import annotations
 
-import socket
 import struct
 
+from mingle_hooks import sockets as socket
 from mingle_hooks.digest import compare_digest
 from mingle_hooks.rendezvous.attempt import TAG_BYTES
 from mingle_hooks.typed import TYPE_CHECKING, NamedTuple

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import socket
-
-from mingle_hooks.rendezvous.loop import READ, WRITE
+from mingle_hooks import sockets as socket
+from mingle_hooks.rendezvous.poller import READ, WRITE
 from mingle_hooks.rendezvous.wire import HEADER, MOST_STRANGER_BYTES, WireError, endpoint
 from mingle_hooks.typed import TYPE_CHECKING
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import socket
-
+from mingle_hooks import sockets as socket
 from mingle_hooks.errors import NetworkError
 from mingle_hooks.fabric import ports
 from mingle_hooks.rendezvous.attempt import KEYED_PORTS, OPEN_PORTS

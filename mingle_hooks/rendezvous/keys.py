@@ -13,9 +13,9 @@ from __future__ import annotations
 
 import os
 import re
-import socket
 import stat
 
+from mingle_hooks import sockets as socket
 from mingle_hooks.errors import SecretError
 from mingle_hooks.files import UnfitError, config_directory, contents
 from mingle_hooks.rendezvous.attempt import Material

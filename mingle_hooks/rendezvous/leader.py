@@ -8,15 +8,15 @@ otherwise. A member lost while closing takes the state back to gathering: nobody
 from __future__ import annotations
 
 import errno
-import socket
 
+from mingle_hooks import sockets as socket
 from mingle_hooks.digest import sha256
 from mingle_hooks.errors import printable
 from mingle_hooks.rendezvous import wire
 from mingle_hooks.rendezvous.answer import LAST_EPOCH
 from mingle_hooks.rendezvous.failure import Failure
 from mingle_hooks.rendezvous.knocks import Knocks
-from mingle_hooks.rendezvous.loop import READ
+from mingle_hooks.rendezvous.poller import READ
 from mingle_hooks.rendezvous.visitor import Visitor
 from mingle_hooks.typed import TYPE_CHECKING, NamedTuple
 

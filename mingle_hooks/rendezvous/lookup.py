@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import _thread  # threading itself costs 1 ms, and offers nothing that is needed here
-import socket
 
+from mingle_hooks import sockets as socket
 from mingle_hooks.errors import NetworkError
-from mingle_hooks.rendezvous.loop import READ
+from mingle_hooks.rendezvous.poller import READ
 from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:

@@ -5,19 +5,18 @@ from __future__ import annotations
 import heapq
 import itertools
 import os
-import selectors
 import time
 
 from mingle_hooks.errors import shortage
+from mingle_hooks.rendezvous.poller import Poller
 from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    import socket
     from collections.abc import Callable
     from types import TracebackType
 
-READ = selectors.EVENT_READ
-WRITE = selectors.EVENT_WRITE
+    from mingle_hooks import sockets as socket
+
 # Wake at least this often, in seconds, so that a clock that jumps cannot make a wait endless.
 LONGEST_SLEEP_S = 1.0
 
@@ -40,7 +39,7 @@ class Loop:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self.clock = clock
-        self._selector = selectors.DefaultSelector()
+        self.poller = Poller()
         self._timers: list[tuple[float, int, Timer]] = []
         self._order = itertools.count()
         self.shortage: str | None = None  # which limit of open files this process has met, for the message at the end
@@ -51,22 +50,19 @@ class Loop:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._selector.close()
+        self.poller.close()
 
     def watch(self, sock: socket.socket, events: int, call: Callable[[int], None]) -> None:
         """Call back with the ready events, from now on, whenever sock is ready for any of events."""
-        self._selector.register(sock, events, call)
+        self.poller.watch(sock, events, call)
 
     def rewatch(self, sock: socket.socket, events: int, call: Callable[[int], None]) -> None:
         """Change what sock is watched for."""
-        self._selector.modify(sock, events, call)
+        self.poller.rewatch(sock, events, call)
 
     def unwatch(self, sock: socket.socket) -> None:
         """Stop watching sock; harmless where it is not watched now."""
-        try:
-            self._selector.unregister(sock)
-        except KeyError:
-            return
+        self.poller.unwatch(sock)
 
     def missed(self, error: Exception) -> None:
         """Take note where something could not be opened for want of a descriptor."""
@@ -85,8 +81,8 @@ class Loop:
     def run(self, finished: Callable[[], bool]) -> None:
         """Serve sockets and timers until finished() is true; the caller sets a timer that makes it so."""
         while not finished():
-            for key, events in self._selector.select(self._due_in()):
-                key.data(events)
+            for call, events in self.poller.ready(self._due_in()):
+                call(events)
             self._ring()
 
     def _due_in(self) -> float:

@@ -11,9 +11,9 @@ from mingle_hooks.rendezvous.checkin import MEMBER_BYTES
 from mingle_hooks.typed import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    import socket
     from collections.abc import Callable
 
+    from mingle_hooks import sockets as socket
     from mingle_hooks.rendezvous.attempt import Attempt, Secret
     from mingle_hooks.rendezvous.loop import Loop, Timer
 

@@ -6,13 +6,12 @@ its siblings before it checks in, so a world of tasks is whole too.
 
 from __future__ import annotations
 
-import json
 import os
-import socket
 import struct
 import time
 
-from mingle_hooks import runtime
+from mingle_hooks import jsontext, runtime
+from mingle_hooks import sockets as socket
 from mingle_hooks.errors import ConflictError, MingleError, MissingError, PlaceError, by_exit_code
 from mingle_hooks.rendezvous.meeting import CLOSING_S, LINGER_S
 from mingle_hooks.typed import TYPE_CHECKING, Any
@@ -80,7 +79,7 @@ def other(directory: str, local_rank: int, timeout_s: float) -> Body:
         raise MissingError(
             "an answer from this node's first task (local rank 0)", "it ended without one", "a look at its output"
         )
-    body: dict[str, Any] = json.loads(data)
+    body: dict[str, Any] = jsontext.loads(data)
     if "error" in body:
         code, expected, seen, remedy = body["error"]
         raise by_exit_code(code)(expected, seen, remedy)
@@ -156,7 +155,7 @@ def _greeting(sock: socket.socket) -> int | None:
 
 
 def _tell(siblings: dict[int, socket.socket], body: dict[str, Any]) -> None:
-    data = json.dumps(body).encode() + b"\n"
+    data = jsontext.dumps(body).encode() + b"\n"
     for sock in siblings.values():
         try:
             sock.sendall(data)

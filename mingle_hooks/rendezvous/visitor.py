@@ -13,9 +13,9 @@ from mingle_hooks.rendezvous.failure import LONGEST_PART, Failure
 from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    import socket
     from typing import NoReturn
 
+    from mingle_hooks import sockets as socket
     from mingle_hooks.rendezvous.attempt import Attempt, Secret
     from mingle_hooks.rendezvous.leader import Leader
     from mingle_hooks.rendezvous.loop import Loop

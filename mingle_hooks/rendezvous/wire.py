@@ -28,10 +28,10 @@ a reason and a host's name, in every version alike. VERIFY and VERIFIED, of anot
 
 from __future__ import annotations
 
-import json
-import socket
 import struct
 
+from mingle_hooks import jsontext
+from mingle_hooks import sockets as socket
 from mingle_hooks.digest import compare_digest, hmac_sha256
 from mingle_hooks.typed import TYPE_CHECKING, Any
 
@@ -75,13 +75,13 @@ def frame(kind: int, payload: bytes) -> bytes:
 
 def encode(body: Body) -> bytes:
     """Return a body as compact JSON."""
-    return json.dumps(body, separators=(",", ":")).encode()
+    return jsontext.dumps(body).encode()
 
 
 def decode(payload: bytes) -> Body:
     """Return a JSON object; anything else raises WireError."""
     try:
-        body = json.loads(payload)
+        body = jsontext.loads(payload)
     except (ValueError, RecursionError) as error:
         raise WireError("not JSON") from error
     if not isinstance(body, dict):

@@ -13,8 +13,7 @@ The innermost wins. In order:
 
 from __future__ import annotations
 
-from importlib import import_module
-
+from mingle_hooks.modules import import_module
 from mingle_hooks.schedulers.facts import MOST_LEADER_HOSTS, JobFacts
 from mingle_hooks.typed import TYPE_CHECKING
 

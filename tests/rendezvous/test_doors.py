@@ -95,7 +95,7 @@ def test_a_named_port_that_is_taken_is_refused_for_rank_0_and_left_to_the_other_
             with pytest.raises(NetworkError, match=f"port {port}"):
                 stand(loop, request(**named), SECRET, checkin(), lambda: None)
             assert stand(loop, request(rank=None, **named), SECRET, checkin(), lambda: None) is None
-        assert not loop._selector.get_map()
+        assert not loop.poller.watched
 
 
 def test_standing_raises_the_limit_of_open_files_and_takes_that_back() -> None:
@@ -109,6 +109,6 @@ def test_standing_raises_the_limit_of_open_files_and_takes_that_back() -> None:
             assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] >= min(520, limits[1])
             standing.close()
             assert resource.getrlimit(resource.RLIMIT_NOFILE) == (300, limits[1])
-            assert not loop._selector.get_map()
+            assert not loop.poller.watched
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, limits)

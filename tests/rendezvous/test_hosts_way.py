@@ -75,7 +75,7 @@ def test_closing_does_not_wait_for_a_name_server() -> None:
         assert way is not None
         way.search(wanted=True)
         way.close()
-        assert not loop._selector.get_map()
+        assert not loop.poller.watched
 
 
 def test_master_means_its_own_port_or_the_jobs() -> None:

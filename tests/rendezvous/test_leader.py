@@ -427,7 +427,7 @@ def test_a_leader_out_of_descriptors_lets_callers_wait_until_there_is_room() -> 
                 while True:
                     held.append(os.open(os.devnull, os.O_RDONLY))
             room.until(lambda: room.loop.shortage)
-            watched = room.loop._selector.get_map()
+            watched = room.loop.poller.watched
             assert [listener for listener in room.doors.sockets if listener.fileno() not in watched]
         finally:
             for descriptor in held:

@@ -6,7 +6,8 @@ import socket
 
 from gathering import Clock
 
-from mingle_hooks.rendezvous.loop import READ, Loop
+from mingle_hooks.rendezvous.loop import Loop
+from mingle_hooks.rendezvous.poller import READ
 
 
 def test_timers_ring_in_the_order_of_their_time_and_cancelled_ones_do_not() -> None:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import os
 import re
-from importlib import import_module
 
 from mingle_hooks.errors import UsageError
+from mingle_hooks.modules import import_module
 from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:

@@ -5,9 +5,8 @@ A new way is one file and one line in WAYS.
 
 from __future__ import annotations
 
-from importlib import import_module
-
 from mingle_hooks.errors import UsageError
+from mingle_hooks.modules import import_module
 from mingle_hooks.typed import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:

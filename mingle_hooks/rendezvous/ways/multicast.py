@@ -6,13 +6,12 @@ few times, and nobody else says anything.
 
 from __future__ import annotations
 
-import socket
-
+from mingle_hooks import sockets as socket
 from mingle_hooks.errors import NetworkError, reason
 from mingle_hooks.rendezvous import beacon
 from mingle_hooks.rendezvous.budget import Budget
 from mingle_hooks.rendezvous.carriers import carriers
-from mingle_hooks.rendezvous.loop import READ
+from mingle_hooks.rendezvous.poller import READ
 from mingle_hooks.rendezvous.search import Lead
 from mingle_hooks.typed import TYPE_CHECKING
 
