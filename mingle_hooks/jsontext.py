@@ -57,7 +57,7 @@ def loads(payload: bytes) -> Any:
     text = payload.decode().strip(_BLANKS)
     try:
         value, end = _scan(text, 0)
-    except StopIteration:
+    except (StopIteration, SystemError):  # the latter where C looks for the error of a `json` that is not loaded
         raise ValueError("not JSON") from None
     if end != len(text):
         raise ValueError("more than one JSON value")

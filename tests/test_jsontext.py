@@ -18,6 +18,14 @@ VALUES = st.recursive(
     max_leaves=20,
 )
 LETTERS = '{}[]":,0123456789.eE+-truefalsn\\u \n\té'
+UNLOADED = r"""
+from mingle_hooks import jsontext
+for text in (b"{", b"[", b'"', b'{"a"', b'{"a":1,}', b"[1 2]", rb'"\x"', b'"\n"', b"-", b""):
+    try:
+        print("taken", jsontext.loads(text))
+    except ValueError:
+        continue
+"""
 FALLBACK = """
 import sys
 sys.modules["_json"] = None
@@ -80,6 +88,12 @@ def test_the_library_is_not_loaded() -> None:
     script = "import sys, mingle_hooks.jsontext as j; j.loads(j.dumps([1]).encode()); print('json' in sys.modules)"
     done = subprocess.run([sys.executable, "-I", "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout == "False\n"
+
+
+def test_it_refuses_as_well_where_the_library_is_not_loaded() -> None:
+    """C then has no error of its own to raise."""
+    done = subprocess.run([sys.executable, "-I", "-c", UNLOADED], capture_output=True, text=True, check=True)
+    assert done.stdout == ""
 
 
 def test_without_the_c_parts_the_library_does_it() -> None:

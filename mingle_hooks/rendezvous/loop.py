@@ -37,9 +37,9 @@ class Timer:
 class Loop:
     """Calls back when a socket is ready or a time has come. Close it, or use `with`."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic, poller: Poller | None = None) -> None:
         self.clock = clock
-        self.poller = Poller()
+        self.poller = poller or Poller()
         self._timers: list[tuple[float, int, Timer]] = []
         self._order = itertools.count()
         self.shortage: str | None = None  # which limit of open files this process has met, for the message at the end
@@ -81,11 +81,22 @@ class Loop:
     def run(self, finished: Callable[[], bool]) -> None:
         """Serve sockets and timers until finished() is true; the caller sets a timer that makes it so."""
         while not finished():
-            for call, events in self.poller.ready(self._due_in()):
-                call(events)
-            self._ring()
+            self.turn(self.due_in())
 
-    def _due_in(self) -> float:
+    def turn(self, wait_s: float) -> None:
+        """Serve what is due or ready, once, after at most wait_s seconds.
+
+        Timers come first: after a stop, of this process or of its host, what was said meanwhile may be out of date.
+        """
+        ready = self.poller.ready(wait_s)
+        self._ring()
+        for descriptor, events in ready:
+            call = self.poller.watched.get(descriptor)
+            if call is not None:  # what came before it in this turn may have closed it
+                call(events)
+
+    def due_in(self) -> float:
+        """Return the seconds until the next timer, and at most LONGEST_SLEEP_S."""
         if not self._timers:
             return LONGEST_SLEEP_S
         return min(max(self._timers[0][0] - self.clock(), 0.0), LONGEST_SLEEP_S)

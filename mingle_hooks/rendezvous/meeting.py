@@ -86,7 +86,7 @@ class Meeting:
         self._notice: ways.Notice | None = None
         self._progress: Progress | None = None
         self._suspects = Suspects(watcher.note, request.key_from)
-        self._over = False
+        self.is_over = False
         self._error: MingleError | None = None
         self._answer: Body | None = None
         self._no_network: NetworkError | None = None
@@ -115,12 +115,20 @@ class Meeting:
 
     def run(self) -> Body:
         """See meet()."""
+        self.start()
+        self._loop.run(lambda: self.is_over)
+        return self.result()
+
+    def start(self) -> None:
+        """Open what this member needs; all else happens in its loop."""
         self._loop.after(self._request.timeout_s, self._time_is_over)
         if self._request.rank in (0, None):
             self._stand()
         self._seekers.open(self._request.via)
         self._tick()
-        self._loop.run(lambda: self._over)
+
+    def result(self) -> Body:
+        """Return the answer, or raise why there is none, once it is over."""
         if self._answer is None:
             raise self._error or MissingError("an answer", "none", "the same again, and please report it")
         if self._watcher.tell is not None:
@@ -184,17 +192,17 @@ class Meeting:
             error = leader.failure.error()
             self._fail(self._alone(error) if alone else error, LINGER_S if is_awaited else GOODBYE_S)
             # Each hangs up when it has read why: only then is it certain to have arrived.
-            self._over = self._over or (leader.everybody_left and not is_awaited)
+            self.is_over = self.is_over or (leader.everybody_left and not is_awaited)
         elif leader.state == "formed":
             if self._answer is None:
                 self._answer = leader.answer
                 self._loop.after(DRAIN_S, self._drained)
-            self._over = self._over or leader.everybody_done
+            self.is_over = self.is_over or leader.everybody_done
 
     def _drained(self) -> None:
         if self._leader is not None and (hosts := self._leader.unconfirmed):
             self._watcher.note(f"the world is formed, but {', '.join(hosts[:8])} did not confirm it")
-        self._over = True
+        self.is_over = True
 
     def _alone(self, error: MingleError) -> MingleError:
         """Return a better reason, where one is known, why nobody has come."""
@@ -318,7 +326,7 @@ class Meeting:
             self._progress = membership.progress
             self._suspects.knocked(membership.progress.knocks)
         if membership.state == "formed":
-            self._answer, self._over = membership.answer, True
+            self._answer, self.is_over = membership.answer, True
         elif membership.state == "failed" and membership.failure is not None:
             self._fail(self._here(membership.failure.error()), 0.0)
         elif membership.state in ("moved", "lost"):
@@ -407,7 +415,7 @@ class Meeting:
         if linger_s:
             self._loop.after(linger_s, self._end)
         else:
-            self._over = True
+            self.is_over = True
 
     def _end(self) -> None:
-        self._over = True
+        self.is_over = True

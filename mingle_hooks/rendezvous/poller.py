@@ -44,7 +44,7 @@ class Poller:
         if self.watched.pop(sock.fileno(), None) is not None:
             self._kernel.unregister(sock.fileno())
 
-    def ready(self, timeout_s: float) -> list[tuple[Call, int]]:
-        """Return the call of each socket that is ready within timeout_s, and for what; an error is ready for both."""
+    def ready(self, timeout_s: float) -> list[tuple[int, int]]:
+        """Return the descriptors that are ready within timeout_s, and for what; an error is ready for both."""
         found = self._kernel.poll(timeout_s * self._second)
-        return [(self.watched[fd], min(events, READ | WRITE)) for fd, events in found]
+        return [(fd, events if events <= READ | WRITE else READ | WRITE) for fd, events in found]

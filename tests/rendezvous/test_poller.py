@@ -35,11 +35,11 @@ def test_what_is_ready_is_told_with_its_call(poller: Poller) -> None:
     with one, other:
         poller.watch(one, READ | WRITE, call)
         poller.watch(other, READ, call)
-        assert poller.ready(0.0) == [(call, WRITE)]
+        assert poller.ready(0.0) == [(one.fileno(), WRITE)]
         other.send(b"a")
-        assert poller.ready(0.0) == [(call, READ | WRITE)]
+        assert poller.ready(0.0) == [(one.fileno(), READ | WRITE)]
         poller.rewatch(one, READ, call)
-        assert poller.ready(0.0) == [(call, READ)]
+        assert poller.ready(0.0) == [(one.fileno(), READ)]
         poller.unwatch(one)
         assert poller.ready(0.0) == []
         poller.unwatch(one)
@@ -52,7 +52,7 @@ def test_the_other_sides_end_is_ready_for_both(poller: Poller) -> None:
     with one:
         poller.watch(one, READ, call)
         other.close()
-        assert poller.ready(0.0) == [(call, READ | WRITE)]
+        assert poller.ready(0.0) == [(one.fileno(), READ | WRITE)]
 
 
 @pytest.mark.parametrize("wait_s", [0.0, 0.02])

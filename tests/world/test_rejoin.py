@@ -110,7 +110,8 @@ def test_nobody_else_gets_the_place(hosts: Callable[..., Hosts]) -> None:
             two[1].run(line("--timeout", "1", "--id", "job2"), env=KEYED),
         ]
         text = file.read_text()
-        file.write_text(text.replace('"rank": 1', '"rank": 0'))
+        assert '"rank":1' in text
+        file.write_text(text.replace('"rank":1', '"rank":0'))
         others.append(again(two[1]))
         file.write_text(text)
         month = time.time() - 31 * 24 * 3600
