@@ -27,6 +27,12 @@ demo: $(VENV)/.installed ## run the main job on this machine: several local node
 test: $(VENV)/.test tools torch ## run all tests (ARGS='-k slurm'); as root on Debian it installs what they need first
 	$(BIN)/pytest --numprocesses=$(WORKERS) $(ARGS)
 
+.PHONY: chaos
+SCHEDULES ?= 100000
+SEED ?= 0
+chaos: $(VENV)/.installed ## simulated meetings with everything that goes wrong, from SEED on (SCHEDULES=100000 SEED=0)
+	@cd tests && ../$(BIN)/python -m simulator --schedules $(SCHEDULES) --from $(SEED)
+
 .PHONY: cluster
 cluster: $(VENV)/.installed tools ## a shell on four hosts with a real Slurm, to play with; gone at its end (WHO=root)
 	@cd tests && ../$(BIN)/python -m cluster $(WHO)

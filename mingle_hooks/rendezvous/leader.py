@@ -1,8 +1,8 @@
 """The leader's side: let members in, agree on an address, and form the world whole or not at all.
 
 States: *gathering* until all N are in and one address is reached by all; *closing* while each of the N holds
-its answer and has not yet said READY; *formed* once all have, when COMMIT goes out; *failed* or *withdrawn*
-otherwise. A member lost while closing takes the state back to gathering: nobody has printed anything yet.
+its answer and has not yet said READY; *formed* once all have and all still wait, when COMMIT goes out; *failed* or
+*withdrawn* otherwise. A member lost while closing takes the state back to gathering: nobody has printed anything yet.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from mingle_hooks.rendezvous import wire
 from mingle_hooks.rendezvous.answer import LAST_EPOCH
 from mingle_hooks.rendezvous.failure import Failure
 from mingle_hooks.rendezvous.knocks import Knocks
+from mingle_hooks.rendezvous.leases import LAST_WORD_S, RENEW_S, Leases
 from mingle_hooks.rendezvous.poller import READ
 from mingle_hooks.rendezvous.visitor import Visitor
 from mingle_hooks.typed import TYPE_CHECKING, NamedTuple
@@ -102,7 +103,7 @@ class Leader:
         self._visitors: dict[bytes, Visitor] = {}
         self._epoch = 0
         self._answers: dict[bytes, wire.Body] = {}
-        self._ready: set[bytes] = set()
+        self._leases = Leases(loop.clock)
         self._done: set[bytes] = set()
         self._told: set[bytes] = set()
         self._nonces: dict[bytes, None] = {}  # of greetings, oldest first
@@ -145,6 +146,11 @@ class Leader:
             return False
         about = (self.roster.nodes or 1) + (self.failure.kind in ONE_TOO_MANY)
         return len(self._told) + 1 >= about
+
+    @property
+    def awaited_s(self) -> float:
+        """For how many seconds a member may still come back and ask for the word."""
+        return self._leases.left_s()
 
     @property
     def unconfirmed(self) -> list[str]:
@@ -195,7 +201,7 @@ class Leader:
         nodes = self.roster.nodes
         seen = f"{len(self.roster)} in"
         if self.state == "closing":
-            seen += f", of which {len(self._ready) + 1} confirmed"
+            seen += f", of which {len(self._leases) + 1} confirmed"
         told = (str(nodes or "all"), str(after_s), seen, self.roster.missing())
         if self._loop.shortage is not None:
             self.fail(Failure("files", (*told[:2], f"{seen}; on {self.me.host} {self._loop.shortage}", told[3])))
@@ -258,11 +264,16 @@ class Leader:
             self.roster.reach(member, offer, own_address)
             self._consider()
 
-    def is_ready(self, member: bytes, epoch: int) -> None:
-        """Note that a member holds its answer and will wait for the word."""
-        if self.state == "closing" and epoch == self._epoch:
-            self._ready.add(member)
-            if len(self._ready) == len(self.roster) - 1:
+    def is_ready(self, member: bytes, epoch: int, lease_s: float) -> None:
+        """Note that a member holds its answer, and for how long it will wait for the word."""
+        if self.state != "closing" or epoch != self._epoch:
+            return
+        self._leases.promised(member, lease_s)
+        # Who is about to give up is not asked again: it says so itself.
+        if lease_s > LAST_WORD_S and len(self._leases) == len(self.roster) - 1:
+            if late := self._leases.ending(LAST_WORD_S):
+                self._renew(late)
+            else:
                 self._commit()
 
     def is_done(self, member: bytes) -> None:
@@ -283,7 +294,6 @@ class Leader:
             return
         del self._visitors[member]
         self.roster.remove(member)
-        self._ready.clear()
         self._unsettle()
         if self.state == "closing":
             self.state = "gathering"
@@ -336,7 +346,8 @@ class Leader:
     def _close(self, offer: int) -> None:
         self.state = "closing"
         self._epoch = self._epoch % LAST_EPOCH + 1
-        self._ready.clear()
+        self._leases = Leases(self._loop.clock)
+        self._answers = {}  # of who was in an earlier epoch, and may not be in this one
         seats = self.roster.seats(offer)
         size = sum(seat.slots for _, seat in seats)
         given_size = self.roster.given("WORLD_SIZE")
@@ -353,9 +364,12 @@ class Leader:
                 del body["roster"]
             self._answers[entry.checkin.member] = body
         for member, visitor in self._visitors.items():
+            self._leases.ask(member)
             visitor.tell(wire.ANSWER, self._answers[member])
         if len(self.roster) == 1:
             self._commit()
+            return
+        self._timers["renew"] = self._loop.after(RENEW_S, lambda epoch=self._epoch: self._keep(epoch))  # type: ignore[misc]
 
     def _shared(self, offer: int, seats: list[tuple[Entry, Seat]], size: int) -> wire.Body:
         address = self.terms.offers[offer].address
@@ -369,6 +383,17 @@ class Leader:
         # With the leader's nonce: two worlds in a row may have the same address and port, and are not the same.
         digest = sha256(self._attempt.name + self.me.member + wire.encode(shared)).hexdigest()[:16]
         return {**shared, "digest": digest, "epoch": self._epoch, "at": address}
+
+    def _keep(self, epoch: int) -> None:
+        """Have those that wait promise to go on, while others are awaited."""
+        if self.state == "closing" and epoch == self._epoch:
+            self._renew(self._leases.ending(2 * RENEW_S))
+            self._timers["renew"] = self._loop.after(RENEW_S, lambda: self._keep(epoch))
+
+    def _renew(self, members: list[bytes]) -> None:
+        for member in members:
+            if self._leases.ask(member):
+                self._visitors[member].tell(wire.HOLD, {"epoch": self._epoch})
 
     def _commit(self) -> None:
         self.state = "formed"

@@ -11,6 +11,7 @@ from mingle_hooks.rendezvous.attempt import Secret
 from mingle_hooks.rendezvous.checkin import MEMBER_BYTES, Checkin
 from mingle_hooks.rendezvous.failure import LONGEST_PART
 from mingle_hooks.rendezvous.knocks import label
+from mingle_hooks.rendezvous.leases import LEASE_S
 from mingle_hooks.rendezvous.loop import Loop
 from mingle_hooks.rendezvous.member import Membership, Progress
 from mingle_hooks.rendezvous.search import REST_S, Found, Lead, Search
@@ -29,17 +30,17 @@ if TYPE_CHECKING:
     from mingle_hooks.rendezvous.wire import Body
 
 # A member that holds its answer waits this much longer for the word, and a leader for all to be ready.
-CLOSING_S = 30.0
+CLOSING_S = LEASE_S
 # After a contradiction the leader stays this long, to tell members that come late why there is no world.
 LINGER_S = 10.0
-# After the word has gone out the leader waits this long to hear that it arrived.
-DRAIN_S = 10.0
 # A member whose time is over waits this long for its leader to tell everybody why.
 GOODBYE_S = 2.0
 # A person who watches sees every so many seconds that time passes.
 TICK_S = 1.0
 # A lost leader is called again after this long: it may only have lost this one connection.
 CALL_AGAIN_S = 0.2
+# And then this often by a member that has promised to wait for its word.
+ASK_AGAIN_S = 1.0
 _LOOK = "a look at that host, its log and its firewall, or a longer --timeout"
 
 
@@ -79,7 +80,9 @@ class Meeting:
             raise UsageError("a check-in that others take", seen, "hostname, --slots, --nodes and --rank") from None
         self._began = loop.clock()
         self._is_late = False
-        self._asked: bytes | None = None  # the one leader that can tell whether the world formed
+        self._bound: tuple[bytes, float] | None = (
+            None  # the leader that this member has promised to wait for, until when
+        )
         self._standing: Standing | None = None
         self._leader: Leader | None = None
         self._membership: Membership | None = None
@@ -196,7 +199,8 @@ class Meeting:
         elif leader.state == "formed":
             if self._answer is None:
                 self._answer = leader.answer
-                self._loop.after(DRAIN_S, self._drained)
+                # As long as some member may wait for the word, this leader stays to repeat it.
+                self._loop.after(leader.awaited_s, self._drained)
             self.is_over = self.is_over or leader.everybody_done
 
     def _drained(self) -> None:
@@ -273,7 +277,7 @@ class Meeting:
             else:
                 self._join(found)
         elif membership is None:
-            if self._asked in (None, found.leader):
+            if self._bound_to() in (None, found.leader):
                 self._join(found)
             else:
                 self._drop(found)
@@ -304,7 +308,14 @@ class Meeting:
             self._leader.withdraw([[found.lead.address, found.lead.port]])
         request = self._request
         self._membership = Membership(
-            self._loop, request.attempt, self._secret, found, self._me, self._accepts, self._member_changed
+            self._loop,
+            request.attempt,
+            self._secret,
+            found,
+            self._me,
+            self._accepts,
+            self._patience_s,
+            self._member_changed,
         )
 
     def _accepts(self, own_address: str) -> bool:
@@ -325,6 +336,8 @@ class Meeting:
         if membership.progress is not None:
             self._progress = membership.progress
             self._suspects.knocked(membership.progress.knocks)
+        if membership.state == "ready":
+            self._bound = membership.found.leader, membership.lease_ends
         if membership.state == "formed":
             self._answer, self.is_over = membership.answer, True
         elif membership.state == "failed" and membership.failure is not None:
@@ -336,14 +349,14 @@ class Meeting:
     def _seek_again(self, membership: Membership) -> None:
         lead = membership.found.lead
         self._search.rest(lead, CALL_AGAIN_S)
-        self._asked = None
+        if membership.state == "moved":
+            self._bound = None  # who sends its members away has not said the word, and will not
+        if self._bound_to() is not None:
+            # The others may already have the world, so this leader is the only one to ask.
+            self._ask(lead)
+            return
         if self._is_late:
             self._fail(self._unanswered(), 0.0)
-            return
-        if membership.state == "lost" and membership.answer is not None:
-            # The others may already have the world, so this leader is the only one to ask.
-            self._asked = membership.found.leader
-            self._ask(lead)
             return
         for address, port in membership.moved_to:
             self._search.found(Lead(address, port, lead.way))
@@ -352,24 +365,44 @@ class Meeting:
             self._leader.resume()
         self._seekers.seek()
 
+    def _bound_to(self) -> bytes | None:
+        """Return the one leader that can tell whether the world has formed, while this member has promised to wait."""
+        if self._bound is None or self._bound[1] <= self._loop.clock():
+            return None
+        return self._bound[0]
+
     def _call_again(self, lead: Lead) -> None:
         if self._membership is None:
             self._search.found(lead)
 
     def _ask(self, lead: Lead) -> None:
-        """Ask a leader that was lost after its answer came, until it says the word or time is over."""
-        if self._membership is None and self._asked is not None:
+        """Ask a leader that was lost after its answer came, until it says the word or this member's promise ends."""
+        if self._membership is not None or self.is_over:
+            return
+        if self._bound_to() is not None:
             self._search.found(lead)
-            self._loop.after(REST_S, lambda: self._ask(lead))
+            self._loop.after(ASK_AGAIN_S, lambda: self._ask(lead))
+        elif self._is_late:
+            self._fail(self._unanswered(), 0.0)
+        else:
+            self._call_again(lead)
+            if self._leader is not None:
+                self._leader.resume()
+            self._seekers.seek()
 
     # Time.
+
+    def _patience_s(self) -> float:
+        """Return for how long this member can still wait, in seconds, once it holds an answer."""
+        return self._began + self._request.timeout_s + CLOSING_S - self._loop.clock()
 
     def _time_is_over(self) -> None:
         """Give up; but a world that is about to form gets CLOSING_S more to do so."""
         is_closing = self._leader is not None and self._leader.state == "closing"
         is_ready = self._membership is not None and self._membership.state == "ready"
-        if is_closing or is_ready:
-            self._loop.after(CLOSING_S, self._give_up)
+        if is_closing or is_ready or self._bound_to() is not None:
+            # Counted from the deadline: this process may have been stopped meanwhile.
+            self._loop.after(max(self._patience_s(), 0.0), self._give_up)
         else:
             self._give_up()
 

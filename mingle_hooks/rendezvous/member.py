@@ -7,6 +7,7 @@ import os
 from mingle_hooks.rendezvous import answer, wire
 from mingle_hooks.rendezvous.channel import Channel, dial
 from mingle_hooks.rendezvous.failure import LONGEST_PART, Failure
+from mingle_hooks.rendezvous.leases import LEASE_S
 from mingle_hooks.typed import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -42,10 +43,13 @@ class Membership:
         found: Found,
         me: Checkin,
         accepts: Callable[[str], bool],
+        patience: Callable[[], float],
         on_change: Callable[[], None],
     ) -> None:
         self._loop, self._attempt, self._secret = loop, attempt, secret
         self.found, self._me, self._accepts, self._on_change = found, me, accepts, on_change
+        self._patience = patience  # for how many seconds this member can still wait
+        self.lease_ends = loop.clock()  # until then it asks nobody but this leader
         self.state = "waiting"
         self.progress: Progress | None = None
         self.failure: Failure | None = None
@@ -97,7 +101,9 @@ class Membership:
             self._progress(body)
         elif kind == wire.ANSWER:
             self.answer, self.state = answer.parse(body), "ready"
-            self._tell(wire.READY, {"epoch": self.answer["epoch"]})
+            self._promise(self.answer["epoch"])
+        elif kind == wire.HOLD:
+            self._hold(wire.integer(body, "epoch", 1, answer.LAST_EPOCH))
         elif kind == wire.COMMIT:
             self._commit(body)
         elif kind == wire.FAILED:
@@ -133,6 +139,18 @@ class Membership:
             wire.text(body, "missing", 400),
             tuple(wire.text({"knock": knock}, "knock", 64) for knock in knocks),
         )
+        self._on_change()
+
+    def _hold(self, epoch: int) -> None:
+        if self.answer is None or epoch != self.answer["epoch"]:
+            raise wire.WireError("a lease for another answer")
+        self._promise(epoch)
+
+    def _promise(self, epoch: int) -> None:
+        """Say for how long this member will wait for the word, and keep to it."""
+        lease_s = max(min(LEASE_S, self._patience()), 0.0)
+        self.lease_ends = self._loop.clock() + lease_s
+        self._tell(wire.READY, {"epoch": epoch, "lease_ms": int(lease_s * 1000)})
         self._on_change()
 
     def _commit(self, body: wire.Body) -> None:

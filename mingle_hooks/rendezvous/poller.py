@@ -47,4 +47,4 @@ class Poller:
     def ready(self, timeout_s: float) -> list[tuple[int, int]]:
         """Return the descriptors that are ready within timeout_s, and for what; an error is ready for both."""
         found = self._kernel.poll(timeout_s * self._second)
-        return [(fd, events if events <= READ | WRITE else READ | WRITE) for fd, events in found]
+        return [(fd, min(events, READ | WRITE)) for fd, events in found]

@@ -10,6 +10,7 @@ from mingle_hooks.rendezvous.attempt import VERSION
 from mingle_hooks.rendezvous.channel import Channel
 from mingle_hooks.rendezvous.checkin import MEMBER_BYTES, Checkin
 from mingle_hooks.rendezvous.failure import LONGEST_PART, Failure
+from mingle_hooks.rendezvous.leases import LEASE_S
 from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -150,7 +151,8 @@ class Visitor:
         if kind == wire.REACHED:
             self._leader.reached(member, wire.integer(body, "offer", 0, 255), wire.address(body, "own"))
         elif kind == wire.READY:
-            self._leader.is_ready(member, wire.integer(body, "epoch", 1, LAST_EPOCH))
+            lease_s = wire.integer(body, "lease_ms", 0, round(LEASE_S * 1000)) / 1000
+            self._leader.is_ready(member, wire.integer(body, "epoch", 1, LAST_EPOCH), lease_s)
         elif kind == wire.DONE:
             self._leader.is_done(member)
         elif kind == wire.GAVE_UP:

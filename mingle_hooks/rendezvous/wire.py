@@ -14,12 +14,13 @@ JSON, before it, from CHECKIN on, a 32-byte MAC over direction, count, kind and 
       REACHED    MAC, which            →
                                        ←  PROGRESS   MAC, how many are in
                                        ←  ANSWER     MAC, epoch, the world, this member's place
-      READY      MAC, epoch            →
+      READY      MAC, epoch, lease_ms  →
+                                       ←  HOLD       MAC, epoch; READY again, for others are awaited
                                        ←  COMMIT     MAC, epoch
       DONE       MAC                   →
 
 FAILED ends it from the leader's side, GAVE_UP from the member's. Nobody prints before COMMIT, and COMMIT is
-sent only when all N are READY.
+sent only when all N are READY and each waits at least LAST_WORD_S longer (leases.py).
 
 The member proves first. HELLO's proof is over its nonce and the address that it dialled, so that it is of use in no
 other place, and a leader takes each nonce once. Who proves nothing gets REFUSED, in which nothing depends on the key:
@@ -45,7 +46,7 @@ NONCE_BYTES = 16
 # Without proof.
 HELLO, CHALLENGE, REFUSED, VERIFY, VERIFIED = range(1, 6)
 # With proof.
-CHECKIN, WELCOME, REACHED, PROGRESS, ANSWER, READY, COMMIT, DONE, FAILED, GAVE_UP, MOVED, RIVAL = range(16, 28)
+CHECKIN, WELCOME, REACHED, PROGRESS, ANSWER, READY, COMMIT, DONE, FAILED, GAVE_UP, MOVED, RIVAL, HOLD = range(16, 29)
 
 # Why a leader refuses who says HELLO: another version of the protocol, another key, the key in another run of the job,
 # or a connection that somebody relays.

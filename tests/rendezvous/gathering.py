@@ -71,6 +71,7 @@ class Member:
             me.host,
         )
         self.secret = secret
+        self.patience_s = 60.0
 
     def come(self, port: int | None = None) -> Member:
         """Begin to look for the leader."""
@@ -99,7 +100,14 @@ class Member:
     def _found(self, found: Found) -> None:
         self.leave()
         self.membership = Membership(
-            self.room.loop, ATTEMPT, self.secret, found, self.me, lambda _own: True, self.room.changed
+            self.room.loop,
+            ATTEMPT,
+            self.secret,
+            found,
+            self.me,
+            lambda _own: True,
+            lambda: self.patience_s,
+            self.room.changed,
         )
 
 

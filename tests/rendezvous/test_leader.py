@@ -333,7 +333,7 @@ def test_whatever_strangers_say_only_ends_their_connection(pieces: list[bytes], 
 @pytest.mark.parametrize(
     "frames",
     [
-        [(wire.READY, {"epoch": 1})],
+        [(wire.READY, {"epoch": 1, "lease_ms": 30_000})],
         [(wire.DONE, {})],
         [(wire.REACHED, {"offer": 0, "own": "127.0.0.1"})],
         [(wire.CHECKIN, {"host": "$(reboot)"})],
@@ -341,7 +341,7 @@ def test_whatever_strangers_say_only_ends_their_connection(pieces: list[bytes], 
         [(wire.CHECKIN, {"slots": 0})],
         [(wire.CHECKIN, {"given": {"PATH": "/"}})],
         [(wire.CHECKIN, "whole"), (wire.CHECKIN, "whole")],
-        [(wire.CHECKIN, "whole"), (wire.READY, {"epoch": 0})],
+        [(wire.CHECKIN, "whole"), (wire.READY, {"epoch": 0, "lease_ms": 1})],
         [(wire.CHECKIN, "whole"), (wire.READY, {"epoch": float("nan")})],
         [(wire.CHECKIN, "whole"), (wire.REACHED, {"offer": -1, "own": "127.0.0.1"})],
         [(wire.CHECKIN, "whole"), (wire.REACHED, {"offer": 0, "own": "`reboot`"})],
@@ -373,7 +373,8 @@ def test_a_member_that_says_what_it_should_not_is_out_and_the_world_still_forms(
 
 
 @pytest.mark.parametrize(
-    "frame", [(wire.READY, {"epoch": 1}), (wire.DONE, {}), (wire.REACHED, {"offer": 200, "own": "::1"})]
+    "frame",
+    [(wire.READY, {"epoch": 1, "lease_ms": 30_000}), (wire.DONE, {}), (wire.REACHED, {"offer": 200, "own": "::1"})],
 )
 def test_a_member_that_is_ahead_of_itself_changes_nothing(frame: tuple[int, wire.Body]) -> None:
     """READY and DONE before there is an answer, and an address that was never offered."""

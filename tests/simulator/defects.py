@@ -1,0 +1,81 @@
+"""Mistakes put in on purpose: each is one that a programmer could make, and the rules have to find it."""
+
+from __future__ import annotations
+
+import builtins
+import contextlib
+from typing import TYPE_CHECKING, Any
+
+from mingle_hooks.rendezvous import attempt, leader, leases, meeting, member, roster, wire
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+def _too_early(self: Any, member: bytes, _epoch: int, lease_s: float) -> None:  # noqa: ANN401 - stands for a method
+    self._leases.promised(member, lease_s)
+    if self.state == "closing" and len(self._leases) >= len(self.roster) - 2:
+        self._commit()
+
+
+def _never_lost(self: Any, visitor: Any) -> None:  # noqa: ANN401
+    self._connections.pop(visitor, None)
+    self._strangers.pop(visitor, None)
+
+
+def _say_once(_self: Any, visitor: Any, _checkin: Any) -> None:  # noqa: ANN401
+    visitor.leave()
+
+
+def _from_now(self: Any, member: bytes, lease_s: float) -> None:  # noqa: ANN401
+    self._asked.pop(member, None)
+    self._ends[member] = self._clock() + lease_s
+
+
+_closed = leader.Leader._close
+
+
+def _close_unsorted(self: Any, offer: int) -> None:  # noqa: ANN401
+    roster.sorted = lambda rows, **_: list(rows)  # type: ignore[attr-defined]
+    try:
+        _closed(self, offer)
+    finally:
+        roster.sorted = builtins.sorted  # type: ignore[attr-defined]
+
+
+def _yes(_one: bytes, _other: bytes) -> bool:
+    return True
+
+
+# what is wrong -> each place, and what stands there instead
+DEFECTS: dict[str, list[tuple[object, str, Any]]] = {
+    "a lease is not looked at": [(leases.Leases, "ending", lambda _self, _within_s: [])],
+    "a lease begins when its promise arrives": [(leases.Leases, "promised", _from_now)],
+    "any MAC will do": [(attempt, "compare_digest", _yes), (wire, "compare_digest", _yes)],
+    "a sorted() is dropped": [(leader.Leader, "_close", _close_unsorted)],
+    "a member breaks its promise": [(meeting.Meeting, "_bound_to", lambda _self: None)],
+    "a lost member stays in": [(leader.Leader, "lost", _never_lost)],
+    "the last word is said once": [(leader.Leader, "_again", _say_once)],
+    "the word goes out a promise too early": [(leader.Leader, "is_ready", _too_early)],
+    "a leader leaves with its own answer": [
+        (leader.Leader, "everybody_done", property(lambda self: self.state == "formed"))
+    ],
+    "a rank is not compared": [(roster.Roster, "_no_room", lambda _self, _entry: None)],
+    "a lost leader is not noticed": [(member.Membership, "_ended", lambda _self, _reason: None)],
+    "numbers of nodes are not compared": [(roster.Roster, "_contradiction", lambda self, entry: self._no_room(entry))],
+    "a member that gives up says nothing": [(member.Membership, "give_up", lambda _self, _after_s: None)],
+    "a probe is left open": [(member.Membership, "close", lambda self: self.found.channel.close())],
+}
+
+
+@contextlib.contextmanager
+def defect(name: str) -> Iterator[None]:
+    """Put one in while the context lasts."""
+    kept = [(owner, at, vars(owner)[at], value) for owner, at, value in DEFECTS[name]]
+    for owner, at, _, value in kept:
+        setattr(owner, at, value)
+    try:
+        yield
+    finally:
+        for owner, at, before, _ in kept:
+            setattr(owner, at, before)

@@ -1,0 +1,366 @@
+"""A simulated network: TCP connections and multicast datagrams between hosts, and what goes wrong with them."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections import deque
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol
+
+from mingle_hooks.rendezvous.poller import READ, WRITE
+
+if TYPE_CHECKING:
+    import random
+    from collections.abc import Callable
+
+    from simulator.timeline import Timeline
+
+# One way, in seconds: the usual, and the slow one of which there is one among SLOW_ONE_IN.
+LATENCY_S, SLOW_S, SLOW_ONE_IN = (0.00005, 0.002), (0.01, 0.3), 40
+# TCP sends again after so many seconds, what a cut has swallowed.
+SEND_AGAIN_S = (0.2, 0.4, 0.8, 1.6, 3.2)
+SYN_AGAIN_S = (1.0, 2.0, 4.0, 8.0)
+FIRST_EPHEMERAL = 40_000
+
+
+class Owner(Protocol):
+    """A process that owns sockets."""
+
+    host: Host
+    sockets: dict[int, SimSocket]
+
+    def wake(self) -> None:
+        """Have its loop take a turn soon."""
+
+
+class Host:
+    """A host: its addresses, its listeners, and whether it has power."""
+
+    def __init__(self, name: str, addresses: tuple[str, ...]) -> None:
+        self.name, self.addresses = name, addresses
+        self.listeners: dict[int, SimSocket] = {}
+        self.next_port = FIRST_EPHEMERAL
+        self.slowness_s = 0.0  # what a turn of a process may take
+
+    def source(self, target: str) -> str | None:
+        """Return the address that a connection to target comes from; None where there is no route."""
+        if target in self.addresses or target.startswith("127."):
+            return target
+        net = target.rsplit(".", 1)[0] + "."
+        return next((address for address in self.addresses if address.startswith(net)), None)
+
+
+class Network:
+    """Hosts, the cuts between them, and everything under way. `seen(source, target, data)` is told what is sent."""
+
+    def __init__(self, timeline: Timeline, rng: random.Random, seen: Callable[[Host, Host, bytes], None]) -> None:
+        self.timeline, self.rng, self.seen = timeline, rng, seen
+        self.hosts: dict[str, Host] = {}  # by address
+        self.cuts: dict[tuple[str, str], int] = {}  # (from, to) -> how many faults cut this way now
+        self.loss = self.twice = 0.0  # of datagrams
+        self.links: list[SimLink] = []
+        self.datagrams: list[bytes] = []  # all that were ever sent
+        self.streams: dict[tuple[int, str], list[bytes]] = {}  # what callers said, by connection, to whom
+        self._descriptors = 3
+
+    def add(self, host: Host) -> Host:
+        """Take a host in."""
+        for address in host.addresses:
+            self.hosts[address] = host
+        return host
+
+    def descriptor(self) -> int:
+        """Return a number that no other socket has or had."""
+        self._descriptors += 1
+        return self._descriptors
+
+    def latency(self) -> float:
+        """Return how long the next packet takes, in seconds."""
+        return self.rng.uniform(*(SLOW_S if self.rng.randrange(SLOW_ONE_IN) == 0 else LATENCY_S))
+
+    def is_cut(self, source: Host, target: Host) -> bool:
+        """Tell whether nothing gets from one host to another now."""
+        return source is not target and (source.name, target.name) in self.cuts
+
+    def cut(self, source: str, target: str, count: int) -> None:
+        """Cut one way (count 1), or take that cut back (-1)."""
+        left = self.cuts.get((source, target), 0) + count
+        if left:
+            self.cuts[source, target] = left
+        else:
+            self.cuts.pop((source, target), None)
+
+    def deliver(self, source: Host, target: Host, call: Callable[[], None], again: tuple[float, ...]) -> None:
+        """Call once a packet from source has come to target: a cut delays it, by TCP's own times, or for good."""
+
+        def arrive(tries: int) -> None:
+            if not self.is_cut(source, target):
+                call()
+            elif tries < len(again):
+                self.timeline.after(again[tries], lambda: arrive(tries + 1))
+            elif again is SEND_AGAIN_S:
+                self.timeline.after(again[-1], lambda: arrive(tries))
+
+        self.timeline.after(self.latency(), lambda: arrive(0))
+
+    def multicast(self, sender: SimLink, data: bytes) -> None:
+        """Send a datagram to every link of the sender's network, its own too; each may lose it, or get it twice."""
+        self.datagrams.append(data)
+        for link in list(self.links):
+            if link.net == sender.net and not self.is_cut(sender.owner.host, link.owner.host):
+                copies = 0 if self.rng.random() < self.loss else 1 + (self.rng.random() < self.twice)
+                for _ in range(copies):
+                    self.timeline.after(self.latency(), partial(link.sock.take, data, (sender.address, 5000)))
+
+
+class Pipe:
+    """One direction of a connection: what is sent comes in order, and late where a cut holds it up."""
+
+    def __init__(self, network: Network, source: SimSocket, target: SimSocket) -> None:
+        self.network, self.source, self.target = network, source, target
+        self.queue: deque[bytes | None] = deque()  # None: the end
+        self.busy = False
+
+    def push(self, data: bytes | None) -> None:
+        """Send data, or the end."""
+        self.queue.append(data)
+        if not self.busy:
+            self._next()
+
+    def _next(self) -> None:
+        self.busy = bool(self.queue)
+        if self.busy:
+            self.network.deliver(self.source.host, self.target.host, self._arrived, SEND_AGAIN_S)
+
+    def _arrived(self) -> None:
+        while self.queue:
+            self.target.arrived(self.queue.popleft())
+        self._next()
+
+
+class SimSocket:
+    """What mingle_hooks uses of a stream socket, non-blocking."""
+
+    def __init__(self, network: Network, owner: Owner) -> None:
+        self.network, self.owner, self.host = network, owner, owner.host
+        self.fd = network.descriptor()
+        self.name, self.peer_name = ("0.0.0.0", 0), ("0.0.0.0", 0)
+        self.is_open = False
+        self.error = 0
+        self.ended = False
+        self.data = bytearray()
+        self.backlog: deque[SimSocket] | None = None
+        self.pipe: Pipe | None = None
+        self.peer: SimSocket | None = None
+        owner.sockets[self.fd] = self
+
+    # As socket.socket.
+
+    def fileno(self) -> int:
+        return self.fd
+
+    def settimeout(self, _seconds: float | None) -> None:
+        """All are non-blocking."""
+
+    def setsockopt(self, *_option: object) -> None:
+        """None matters here."""
+
+    def getsockname(self) -> tuple[str, int]:
+        return self.name
+
+    def bind(self, where: tuple[str, int]) -> None:
+        if where[1] in self.host.listeners:
+            raise OSError(errno.EADDRINUSE, os.strerror(errno.EADDRINUSE))
+        self.name = where
+
+    def listen(self, _backlog: int = 0) -> None:
+        self.backlog = deque()
+        self.host.listeners[self.name[1]] = self
+
+    def accept(self) -> tuple[SimSocket, tuple[str, int]]:
+        if not self.backlog:
+            raise BlockingIOError(errno.EAGAIN, "none waits")
+        served = self.backlog.popleft()
+        return served, served.peer_name
+
+    def connect(self, where: tuple[Any, ...]) -> None:
+        source = self.host.source(where[0])
+        target = self.host if where[0].startswith("127.") else self.network.hosts.get(where[0])
+        if source is None or target is None:
+            raise OSError(errno.EHOSTUNREACH, os.strerror(errno.EHOSTUNREACH))
+        self.host.next_port += 1
+        self.name, self.peer_name = (source, self.host.next_port), (where[0], where[1])
+        self.network.deliver(self.host, target, lambda: self._called(target), SYN_AGAIN_S)
+        raise BlockingIOError(errno.EINPROGRESS, "under way")
+
+    def send(self, data: bytes | bytearray) -> int:
+        if self.error:
+            raise OSError(self.error, os.strerror(self.error))
+        if not self.is_open or self.pipe is None or self.peer is None:
+            raise BlockingIOError(errno.EAGAIN, "not connected yet")
+        rng = self.network.rng
+        taken = bytes(data if rng.random() > 0.03 else data[: rng.randrange(1, len(data) + 1)])
+        self.network.seen(self.host, self.peer.host, taken)
+        if self.backlog is None and self.peer_name[1] < FIRST_EPHEMERAL:
+            self.network.streams.setdefault((self.fd, self.peer.host.name), []).append(taken)
+        self.pipe.push(taken)
+        return len(taken)
+
+    def recv(self, size: int) -> bytes:
+        if self.data:
+            taken = bytes(self.data[:size])
+            del self.data[:size]
+            return taken
+        if self.error:
+            raise OSError(self.error, os.strerror(self.error))
+        if self.ended:
+            return b""
+        raise BlockingIOError(errno.EAGAIN, "nothing yet")
+
+    def close(self) -> None:
+        if self.fd < 0:
+            return
+        self.owner.sockets.pop(self.fd, None)
+        if self.backlog is not None:
+            del self.host.listeners[self.name[1]]
+            for waiting in self.backlog:
+                waiting.close()
+        elif self.pipe is not None and not self.error:
+            if self.data:
+                self.reset_peer()  # as Linux does where something is left unread
+            else:
+                self.pipe.push(None)
+        self.fd = -1
+
+    # What the network does.
+
+    def ready(self) -> int:
+        """Return for what this socket is ready."""
+        if self.error:
+            return READ | WRITE
+        readable = self.data or self.ended or self.backlog
+        return (READ if readable else 0) | (WRITE if self.is_open else 0)
+
+    def fail(self, number: int) -> None:
+        """Break this end: what has not been read yet is gone too."""
+        if self.fd >= 0 and not self.error:
+            self.error = number
+            self.data.clear()
+            self.owner.wake()
+
+    def reset_peer(self) -> None:
+        """Tell the other end that this one is gone."""
+        peer = self.peer
+        if peer is not None:
+            self.network.deliver(self.host, peer.host, lambda: peer.fail(errno.ECONNRESET), SEND_AGAIN_S)
+
+    def arrived(self, data: bytes | None) -> None:
+        """Take what came through the pipe."""
+        if self.fd < 0:
+            if data is not None:
+                self.reset_peer()
+            return
+        if data is None:
+            self.ended = True
+        else:
+            self.data += data
+        self.owner.wake()
+
+    def _called(self, target: Host) -> None:
+        """Have the listener of this port take the call, where there is one."""
+        listener = target.listeners.get(self.peer_name[1])
+        if self.fd < 0:
+            return
+        if listener is None or listener.backlog is None:
+            self.network.deliver(target, self.host, lambda: self.fail(errno.ECONNREFUSED), ())
+            return
+        served = SimSocket(self.network, listener.owner)
+        served.name, served.peer_name = self.peer_name, self.name
+        served.is_open = True
+        served.peer, self.peer = self, served
+        served.pipe, self.pipe = Pipe(self.network, served, self), Pipe(self.network, self, served)
+        listener.backlog.append(served)
+        listener.owner.wake()
+        self.network.deliver(target, self.host, self._connected, SEND_AGAIN_S)
+
+    def _connected(self) -> None:
+        if self.fd >= 0:
+            self.is_open = True
+            self.owner.wake()
+
+
+class SimDatagrams:
+    """The receiving end of a link."""
+
+    def __init__(self, network: Network, owner: Owner) -> None:
+        self.owner, self.fd = owner, network.descriptor()
+        self.waiting: deque[tuple[bytes, tuple[str, int]]] = deque()
+
+    def fileno(self) -> int:
+        return self.fd
+
+    def ready(self) -> int:
+        """Return for what it is ready."""
+        return READ if self.waiting else 0
+
+    def take(self, data: bytes, where: tuple[str, int]) -> None:
+        """Take a datagram."""
+        self.waiting.append((data, where))
+        self.owner.wake()
+
+    def recvfrom(self, _size: int) -> tuple[bytes, tuple[str, int]]:
+        return self.waiting.popleft()
+
+
+class SimLink:
+    """What the multicast way uses of one interface."""
+
+    def __init__(self, network: Network, owner: Owner, address: str) -> None:
+        self.network, self.owner, self.address = network, owner, address
+        self.net = address.rsplit(".", 1)[0]
+        self.sock = SimDatagrams(network, owner)
+        network.links.append(self)
+
+    def send(self, data: bytes) -> None:
+        """Send a datagram to all of this network."""
+        self.network.multicast(self, data)
+
+    def close(self) -> None:
+        """Leave the network."""
+        if self in self.network.links:
+            self.network.links.remove(self)
+
+
+class SimPoller:
+    """As mingle_hooks.rendezvous.poller.Poller, in an order that the seed decides."""
+
+    def __init__(self, rng: random.Random) -> None:
+        self.watched: dict[int, Callable[[int], None]] = {}
+        self._held: dict[int, tuple[Any, int]] = {}
+        self._rng = rng
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    def watch(self, sock: Any, events: int, call: Callable[[int], None]) -> None:  # noqa: ANN401 - either kind
+        assert sock.fileno() >= 0
+        self.watched[sock.fileno()] = call
+        self._held[sock.fileno()] = (sock, events)
+
+    rewatch = watch
+
+    def unwatch(self, sock: Any) -> None:  # noqa: ANN401 - as above
+        self.watched.pop(sock.fileno(), None)
+        self._held.pop(sock.fileno(), None)
+
+    def ready(self, _timeout_s: float) -> list[tuple[int, int]]:
+        """Return what is ready now."""
+        found = []
+        for descriptor, (sock, events) in self._held.items():
+            now = sock.ready()
+            if now & events or (now and getattr(sock, "error", 0)):
+                found.append((descriptor, now if getattr(sock, "error", 0) else now & events))
+        if len(found) > 1:
+            self._rng.shuffle(found)
+        return found

@@ -1,0 +1,241 @@
+"""One process of `mingle env` on a simulated host: the real meeting, with the operating system taken from under it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from typing import TYPE_CHECKING, Any
+
+import mingle_hooks.rendezvous.offers
+import mingle_hooks.rendezvous.standing
+import mingle_hooks.rendezvous.ways.hosts
+import mingle_hooks.rendezvous.ways.multicast
+from mingle_hooks import sockets
+from mingle_hooks.errors import MingleError
+from mingle_hooks.rendezvous.leader import Offer
+from mingle_hooks.rendezvous.loop import Loop
+from mingle_hooks.rendezvous.meeting import Meeting
+from simulator.network import SimLink, SimPoller, SimSocket
+
+if TYPE_CHECKING:
+    import random
+    from collections.abc import Callable, Iterator
+
+    from mingle_hooks.rendezvous.request import Request
+    from mingle_hooks.rendezvous.wire import Body
+    from simulator.network import Host, Network
+
+# What a turn of the loop waits for its processor, in seconds, on a host that is not slow.
+TURN_S = 0.0005
+
+
+class Running:
+    """Whose turn it is: the simulated operating system asks it, as the kernel knows who calls it."""
+
+    process: Process
+
+
+class Silent:
+    """A watcher that says nothing."""
+
+    tell = None
+
+    def progress(self, progress: object) -> None:
+        """Say nothing."""
+
+    def note(self, text: str) -> None:
+        """As above."""
+
+
+class Process:
+    """A member's process: it starts, takes turns, may be stopped or killed, and ends with an answer or an error."""
+
+    def __init__(self, network: Network, host: Host, name: str, request: Request) -> None:
+        self.network, self.host, self.name, self.request = network, host, name, request
+        self.timeline = network.timeline
+        self.sockets: dict[int, SimSocket] = {}
+        self.skew_s = 0.0  # how far its clock has jumped
+        self.stops = 0  # how many faults stop it now
+        self.began: float | None = None
+        self.ended: float | None = None
+        self.killed: float | None = None
+        self.answer: Body | None = None
+        self.error: Exception | None = None
+        self.meeting: Meeting | None = None
+        self._loop = Loop(lambda: self.timeline.now + self.skew_s, SimPoller(network.rng))  # type: ignore[arg-type]
+        self._next: float | None = None  # when the next turn is due
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether it runs, or is stopped."""
+        return self.began is not None and self.ended is None
+
+    @property
+    def member(self) -> bytes:
+        """Its identity in the world."""
+        assert self.meeting is not None
+        return self.meeting._me.member
+
+    def start(self) -> None:
+        """Begin, as `mingle env` does."""
+        self.began = self.timeline.now
+
+        def first() -> None:
+            self.meeting = Meeting(self._loop, self.request, Silent())
+            self.meeting.start()
+
+        self._turn(first)
+
+    def wake(self) -> None:
+        """Take a turn as soon as there is a processor."""
+        self._turn_in(self.network.rng.uniform(0.0, TURN_S + self.host.slowness_s))
+
+    def stop(self) -> None:
+        """SIGSTOP."""
+        self.stops += 1
+
+    def go_on(self) -> None:
+        """SIGCONT, once for each stop."""
+        self.stops -= 1
+        self.wake()
+
+    def kill(self) -> None:
+        """SIGKILL: the kernel closes what it has open."""
+        if self.is_alive:
+            self.killed = self.ended = self.timeline.now
+            for sock in list(self.sockets.values()):
+                sock.close()
+            for link in [link for link in self.network.links if link.owner is self]:
+                link.close()
+
+    def _turn_in(self, delay_s: float) -> None:
+        when = self.timeline.now + delay_s
+        if not self.is_alive or (self._next is not None and self._next <= when):
+            return
+        self._next = when
+
+        def due() -> None:
+            if self._next == when:
+                self._next = None
+                self._turn(lambda: self._loop.turn(0.0))
+
+        self.timeline.after(delay_s, due)
+
+    def _turn(self, act: Callable[[], None]) -> None:
+        if not self.is_alive or self.stops:
+            return
+        Running.process = self
+        try:
+            act()
+            if self.meeting is not None and self.meeting.is_over:
+                self.answer = self.meeting.result()
+        except Exception as error:  # noqa: BLE001 - the rules tell an error of ours from a bug
+            self.error = error
+        if self.answer is not None or self.error is not None:
+            self._end()
+        else:
+            self._turn_in(self._loop.due_in() + 1e-6)
+
+    def _end(self) -> None:
+        try:
+            if self.meeting is not None:
+                self.meeting.__exit__(None, None, None)
+            self._loop.__exit__(None, None, None)
+        except Exception as error:  # noqa: BLE001 - as above
+            self.error = error
+        self.ended = self.timeline.now
+
+    def outcome(self) -> str:
+        """Tell how it ended."""
+        if self.killed is not None:
+            return f"killed at {self.killed:.3f}"
+        if self.ended is None:
+            return "never ended"
+        if self.answer is not None:
+            return f"rank {self.answer['rank']} of {self.answer['digest']} at {self.ended:.3f}"
+        kind = type(self.error).__name__ if isinstance(self.error, MingleError) else f"BUG {type(self.error).__name__}"
+        return f"{kind} at {self.ended:.3f}: {self.error}"
+
+
+class _NoLimits:
+    """As the module resource, of a host without limits."""
+
+    RLIMIT_NOFILE = 0
+
+    def getrlimit(self, _which: int) -> tuple[int, int]:
+        return (1 << 16, 1 << 16)
+
+    def setrlimit(self, _which: int, _limits: tuple[int, int]) -> None:
+        return
+
+
+class _Lookup:
+    """As Lookup, with a name service that answers at once."""
+
+    def __init__(self, loop: Loop, host: str, on_result: Callable[[str, list[str]], None]) -> None:
+        self._timer = loop.after(0.0, lambda: on_result(host, _resolve(host)))
+
+    def close(self) -> None:
+        """Forget the answer."""
+        self._timer.cancel()
+
+
+def _resolve(name: str, _timeout_s: float = 0.0) -> list[str]:
+    hosts = dict.fromkeys(Running.process.network.hosts.values())
+    return [address for host in hosts if name == host.name or name in host.addresses for address in host.addresses]
+
+
+def _socket(family: int = sockets.AF_INET, *_rest: object) -> SimSocket:
+    if family != sockets.AF_INET:
+        raise OSError("IPv4 only")
+    return SimSocket(Running.process.network, Running.process)
+
+
+class _Interface:
+    """What the multicast way wants to know of an interface."""
+
+    def __init__(self, address: str) -> None:
+        self.machine_name, self.ip4_addrs, self.ip6_addrs = address, [address], []  # type: ignore[var-annotated]
+
+
+@contextlib.contextmanager
+def simulated(rng: random.Random) -> Iterator[None]:
+    """Take the operating system from under the rendezvous while the context lasts."""
+    rendezvous = mingle_hooks.rendezvous
+    addresses = lambda: Running.process.host.addresses  # noqa: E731 - short, and used thrice
+    replaced: list[tuple[Any, str, Any]] = [
+        (os, "urandom", rng.randbytes),
+        (sockets, "socket", _socket),
+        (sockets, "has_ipv6", False),
+        (rendezvous.standing, "resolve", _resolve),
+        (rendezvous.standing, "is_local", lambda address: address in addresses()),
+        (rendezvous.standing, "resource", _NoLimits()),
+        (rendezvous.standing, "_allow_open_files", lambda _nodes: 64),
+        (rendezvous.offers, "offers", lambda _prefer: (tuple(Offer(address) for address in addresses()), None)),
+        (rendezvous.ways.hosts, "Lookup", _Lookup),
+        (rendezvous.ways.multicast, "carriers", lambda _nets: [_Interface(address) for address in addresses()]),
+        (rendezvous.ways.multicast, "_Link", _link),
+    ]
+    kept = [(owner, name, getattr(owner, name)) for owner, name, _ in replaced]
+    for owner, name, value in replaced:
+        setattr(owner, name, value)
+    try:
+        yield
+    finally:
+        for owner, name, value in kept:
+            setattr(owner, name, value)
+
+
+def _link(way: Any, info: _Interface, *_rest: object) -> SimLink:  # noqa: ANN401 - the real way
+    process = Running.process
+    link = SimLink(process.network, process, info.machine_name)
+    link.info, link.label = info, f"group on {info.machine_name}"  # type: ignore[attr-defined]
+    way.context.loop.watch(link.sock, 1, lambda _events: way.received(link, link.sock))
+    close = link.close
+
+    def leave() -> None:
+        way.context.loop.unwatch(link.sock)
+        close()
+
+    link.close = leave  # type: ignore[method-assign]
+    return link

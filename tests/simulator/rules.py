@@ -1,0 +1,125 @@
+"""What must hold after every schedule: one world or none, each with a reason in time, and nothing left open."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from mingle_hooks.errors import MingleError
+
+if TYPE_CHECKING:
+    from simulator.process import Process
+    from simulator.schedules import Schedule
+
+# What the design adds to a member's own deadline, in seconds: a lease, a farewell, and the turns of a slow host.
+CLOSING_S, FAREWELL_S, TURNS_S = 30.0, 12.0, 5.0
+# A member that cannot be reached for this long from the last word on may miss it: the one thing that cannot be closed.
+LAST_WORD_S = 4.0
+# The end of a killed process is known everywhere after this long, where no cut holds it up.
+DEAD_S = 1.0
+
+
+def violations(schedule: Schedule) -> list[str]:
+    """Return what a schedule broke, in words; nothing where all is well."""
+    found = [*_endings(schedule), *_worlds(schedule), *_left(schedule)]
+    if schedule.plan.is_calm:
+        found += [f"{p.name} has no world in a calm run: {p.outcome()}" for p in schedule.processes if p.answer is None]
+    return found
+
+
+def _endings(schedule: Schedule) -> list[str]:
+    found = []
+    for process in schedule.processes:
+        if process.ended is None:
+            found.append(f"{process.name} never ended")
+        elif process.killed is None and process.answer is None:
+            if not isinstance(process.error, MingleError):
+                found.append(f"{process.name}: a bug: {process.error!r}")
+            if process.ended > _latest(schedule, process):
+                found.append(f"{process.name} ended {process.ended - _latest(schedule, process):.1f} s late")
+    return found
+
+
+def _latest(schedule: Schedule, process: Process) -> float:
+    """Return when a process has to have ended, its own stops not counted."""
+    stopped = sum(end - begin for begin, end, host in schedule.troubles if host == process.host.name)
+    assert process.began is not None
+    return process.began + process.request.timeout_s + CLOSING_S + FAREWELL_S + TURNS_S + min(stopped, 100.0)
+
+
+def _worlds(schedule: Schedule) -> list[str]:
+    inside = [p for p in schedule.processes if p.answer is not None]
+    if not inside:
+        return []
+    worlds = {(p.answer["digest"], p.answer["addr"], p.answer["port"], p.answer["size"]) for p in inside if p.answer}
+    if len(worlds) > 1:
+        return [f"{len(worlds)} worlds: " + ", ".join(f"{p.name} {p.outcome()}" for p in inside)]
+    found = _places(inside)
+    found += [f"{p.name} is in with another key" for p in inside if p.request.key != schedule.key]
+    leader = next((p for p in schedule.processes if _leads(p)), None)
+    if leader is None:
+        return [*found, "a world that nobody led"]
+    members = set(leader.meeting._leader.roster._entries)  # type: ignore[union-attr]
+    for process in schedule.processes:
+        if process.meeting is None or process.member not in members or process.answer is not None:
+            continue
+        if process.killed is not None:
+            is_known = process.killed < schedule.committed.get(leader.host.name, 0.0) - DEAD_S
+            if is_known and not any(_is_troubled(schedule, p, process.killed) for p in (process, leader)):
+                found.append(f"{process.name}, long dead, is counted in")
+        elif not _is_excused(schedule, process, leader):
+            found.append(f"split: {process.name} has no world, and others have: {process.outcome()}")
+    return found
+
+
+def _places(inside: list[Process]) -> list[str]:
+    """Return what is wrong with ranks, offsets and sizes; those who ended otherwise leave gaps."""
+    rows = [(p.answer["rank"], p.answer["offset"], p.request.slots, p) for p in inside if p.answer]
+    rows.sort(key=lambda row: row[:3])
+    found = [f"rank {a[0]} twice" for a, b in pairwise(rows) if a[0] == b[0]]
+    for rank, offset, slots, process in rows:
+        assert process.answer is not None
+        if process.request.rank not in (None, rank):
+            found.append(f"{process.name}, rank {process.request.rank}, was given rank {rank}")
+        if process.request.nodes != process.answer["nodes"]:
+            found.append(f"{process.name} asked for {process.request.nodes} nodes and got {process.answer['nodes']}")
+        following = next((row[1] for row in rows if row[0] == rank + 1), None)
+        if rank == process.answer["nodes"] - 1:
+            following = process.answer["size"]
+        if following is not None and offset + slots != following:
+            found.append(f"{process.name}: {slots} slots from {offset}, and the next begins at {following}")
+    return found
+
+
+def _leads(process: Process) -> bool:
+    """Whether this process formed the world."""
+    leader = process.meeting._leader if process.meeting is not None else None
+    return leader is not None and leader.state == "formed"
+
+
+def _is_excused(schedule: Schedule, process: Process, leader: Process) -> bool:
+    """Whether the last word could not reach a process for long enough: the one split that is documented."""
+    promised, said = schedule.promised.get(process.host.name), schedule.committed.get(leader.host.name)
+    if promised is None or said is None or promised > said:
+        return False  # the leader had no promise of it
+    if leader.killed is not None and said <= leader.killed <= said + CLOSING_S:
+        return True
+    for begin, end, host in schedule.troubles:
+        if host in (process.host.name, leader.host.name) and end - max(begin, said) >= LAST_WORD_S:
+            return begin <= said + CLOSING_S
+    return False
+
+
+def _is_troubled(schedule: Schedule, process: Process, since: float) -> bool:
+    """Whether something held up what this host says, from then on."""
+    return any(host == process.host.name and end >= since for _, end, host in schedule.troubles)
+
+
+def _left(schedule: Schedule) -> list[str]:
+    found = []
+    for process in schedule.processes:
+        if process.ended is not None and process.sockets:
+            found.append(f"{process.name} left {len(process.sockets)} sockets open")
+        if process.ended is not None and any(link.owner is process for link in schedule.network.links):
+            found.append(f"{process.name} left a multicast link open")
+    return found

@@ -1,0 +1,347 @@
+"""What happens in one run: who comes when, as what, and what goes wrong. All of it from one seed."""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING, NamedTuple
+
+from mingle_hooks.rendezvous import wire
+from mingle_hooks.rendezvous.attempt import Attempt, Material
+from mingle_hooks.rendezvous.request import Request
+from simulator.network import Host, Network
+from simulator.process import Process, simulated
+from simulator.timeline import Timeline
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+FRAMES = """HELLO CHALLENGE REFUSED VERIFY VERIFIED CHECKIN WELCOME REACHED PROGRESS ANSWER READY HOLD COMMIT DONE
+FAILED GAVE_UP MOVED RIVAL"""
+KINDS = {getattr(wire, name): name for name in FRAMES.split()}
+# Nobody waits longer than its own deadline and what the design adds to it; see rules.py.
+HORIZON_S = 600.0
+# With so much time left when the last one comes, in seconds, a world has to form where nothing happens.
+CALM_S = 8.0
+MODES = ("slurm", "slurm+multicast", "ranks", "bare", "master")
+FAULTS = ("kill", "replace", "stop", "reset", "cut", "cut one way", "isolate", "dark", "jump", "replay", "slow")
+# Frames at which faults strike: the later, the worse.
+MOMENTS = ("CHECKIN", "REACHED", "ANSWER", "READY", "READY", "COMMIT", "COMMIT", "DONE")
+# The end of a check-in is where worlds split: a third of all schedules is about nothing else.
+LAST_FAULTS = ("stop", "stop", "reset", "reset", "cut", "isolate", "kill")
+LASTING_S = (0.05, 1.0, 5.0, 12.0, 25.0, 45.0)
+LAST_MOMENTS = ("ANSWER", "READY", "READY", "COMMIT")
+
+
+class Oddity(NamedTuple):
+    """What one of the processes does not have in common with the others."""
+
+    kind: str
+    who: int
+
+
+class Fault(NamedTuple):
+    """What goes wrong, and at which frame; None: at any time."""
+
+    kind: str
+    moment: str | None
+    who: int
+    other: int
+    lasts_s: float
+
+
+class Plan(NamedTuple):
+    """What a seed stands for."""
+
+    seed: int
+    mode: str
+    nodes: int
+    timeouts: tuple[float, ...]  # of each process, in seconds
+    arrivals: tuple[float, ...]  # of each process, in seconds
+    faults: tuple[Fault, ...]
+    oddity: Oddity | None
+    loss: float
+    networks: int
+
+    @property
+    def is_calm(self) -> bool:
+        """Whether nothing happens that could keep a world from forming."""
+        spare_s = min(self.timeouts) - max(self.arrivals)
+        return not self.faults and self.oddity is None and spare_s > CALM_S
+
+
+def plan(seed: int, rng: random.Random) -> Plan:
+    """Return the plan that a seed stands for; what the faults do is drawn while it runs."""
+    mode, nodes = rng.choice(MODES), rng.choice((2, 2, 3, 3, 4, 5))
+    timeout_s = rng.choice((2.0, 5.0, 10.0, 20.0))
+    spread = rng.choice((0.0, 0.01, 0.5, timeout_s * 0.5, timeout_s * 1.1))
+    arrivals = tuple(rng.uniform(0.0, spread) for _ in range(nodes))
+    faults = tuple(_fault(rng, nodes) for _ in range(rng.choice((0, 1, 1, 1, 2, 2, 3, 4))))
+    odd = rng.choice(("", "", "", "wrong nodes", "wrong key", "same host name", "one more", "rank twice"))
+    theme = rng.choice(("any", "any", "any", "just in time", "last word", "calm"))
+    if theme == "just in time":  # the last one comes as the others are about to give up
+        arrivals = (*(0.0,) * (nodes - 1), timeout_s - rng.uniform(0.0, 0.03))
+    if theme in ("just in time", "last word"):
+        odd = ""
+        faults = tuple(_last_fault(rng, nodes) for _ in range(rng.choice((1, 1, 2))))
+    if theme == "calm":
+        odd, faults = "", ()
+    # The first, who often leads, may be more patient than the others.
+    longer_s = rng.choice((0.0, 60.0)) if theme == "last word" else 0.0
+    return Plan(
+        seed=seed,
+        mode=mode,
+        nodes=nodes,
+        timeouts=(timeout_s + longer_s,) + (timeout_s,) * nodes,
+        arrivals=arrivals,
+        faults=faults,
+        oddity=Oddity(odd, rng.randrange(nodes)) if odd else None,
+        loss=rng.choice((0.0, 0.0, 0.1, 0.3)),
+        networks=rng.choice((1, 1, 2)),
+    )
+
+
+def _fault(rng: random.Random, nodes: int) -> Fault:
+    moment = rng.choice(MOMENTS) if rng.random() < 0.6 else None
+    return Fault(rng.choice(FAULTS), moment, rng.randrange(nodes), rng.randrange(nodes), rng.choice(LASTING_S))
+
+
+def _last_fault(rng: random.Random, nodes: int) -> Fault:
+    who = rng.choice((0, rng.randrange(nodes)))
+    return Fault(rng.choice(LAST_FAULTS), rng.choice(LAST_MOMENTS), who, rng.randrange(nodes), rng.choice(LASTING_S))
+
+
+class Schedule:
+    """One run of a plan. After run(), `processes` tell how each ended, and `trace` what happened."""
+
+    def __init__(self, seed: int, *, trace: bool = False) -> None:
+        self.rng = random.Random(seed)  # noqa: S311 - the point of it is that it can be repeated
+        self.plan = plan(seed, self.rng)
+        self.timeline = Timeline()
+        self.network = Network(self.timeline, self.rng, self._seen)
+        self.network.loss, self.network.twice = self.plan.loss, 0.1
+        self.processes: list[Process] = []
+        self.key = Material(b"k" * 32)
+        self.trace: list[str] | None = [] if trace else None
+        self.troubles: list[tuple[float, float, str]] = []  # from, to, host: when it could not be reached, or not act
+        self.committed: dict[str, float] = {}  # host of a leader -> when it first sent the word
+        self.promised: dict[str, float] = {}  # host of a member -> when it last said that it will wait for the word
+        self._triggers: list[tuple[str, int, Callable[[], None]]] = []  # frame, how many of it come before, what then
+        self._places = self._make_hosts()
+        self._arrange()
+
+    def run(self) -> None:
+        """Let it happen."""
+        with simulated(self.rng):
+            self.timeline.run(self._is_over, HORIZON_S)
+
+    def _is_over(self) -> bool:
+        return all(p.ended is not None for p in self.processes) and len(self.processes) >= self._expected
+
+    def say(self, what: str) -> None:
+        """Note an event."""
+        if self.trace is not None:
+            self.trace.append(f"{self.timeline.now:9.4f}  {what}")
+
+    # Who takes part.
+
+    def _make_hosts(self) -> list[Host]:
+        same = self.plan.oddity is not None and self.plan.oddity.kind == "same host name"
+        hosts = []
+        for index in range(self.plan.nodes + 1):
+            addresses = (f"10.77.0.{index + 1}", f"10.78.0.{index + 1}")
+            host = Host(f"node{index}", addresses[: self.plan.networks])
+            hosts.append(self.network.add(host))
+        self._names = ["node" if same else host.name for host in hosts]
+        return hosts
+
+    def _arrange(self) -> None:
+        plan = self.plan
+        arrivals = list(enumerate(plan.arrivals))
+        if plan.oddity is not None and plan.oddity.kind == "one more":
+            arrivals.append((plan.nodes, self.rng.uniform(0.0, max(plan.timeouts))))
+        self._expected = len(arrivals)
+        for index, when in arrivals:
+            self.timeline.after(when, lambda index=index: self.start(index))  # type: ignore[misc]
+        for fault in plan.faults:
+            act = self._act(fault)
+            if fault.moment is not None:
+                self._triggers.append((fault.moment, self.rng.randrange(plan.nodes), act))
+            else:
+                self.timeline.after(self.rng.uniform(0.0, max(plan.timeouts) + 5.0), act)
+
+    def start(self, index: int) -> None:
+        """Start the process of this index; again where it ran before."""
+        again = sum(p.name.startswith(f"p{index}") for p in self.processes)
+        process = Process(self.network, self._places[index], f"p{index}" + "'" * again, self._request(index))
+        self.processes.append(process)
+        self.say(f"{process.name} starts on {process.host.name}: rank {process.request.rank}")
+        process.start()
+
+    def _request(self, index: int) -> Request:
+        plan, odd = self.plan, self.plan.oddity
+        kind = odd.kind if odd is not None and odd.who == index else ""
+        ranked = plan.mode in ("slurm", "slurm+multicast", "ranks")
+        rank = min(index, plan.nodes - 1) if ranked else None
+        if kind == "rank twice" and rank is not None:
+            rank = (rank + 1) % plan.nodes
+        via = {"slurm": ("hosts",), "master": ("master",)}.get(plan.mode, ("multicast",))
+        if plan.mode == "slurm+multicast":
+            via = ("hosts", "multicast")
+        return Request(
+            attempt=Attempt("a"),
+            key=self.key if kind != "wrong key" else Material(b"o" * 32),
+            host=self._names[index],
+            machine=self._places[index].name,
+            slots=1 + index,
+            rank=rank,
+            nodes=plan.nodes + (kind == "wrong nodes"),
+            timeout_s=plan.timeouts[index],
+            leader_hosts=("node0",) if plan.mode.startswith("slurm") else (),
+            master=("node0", None) if plan.mode == "master" else None,
+            via=via,
+            port_range=range(20_000, 20_400),
+        )
+
+    # What goes wrong.
+
+    def _seen(self, source: Host, target: Host, data: bytes) -> None:
+        kind = KINDS.get(data[4], "?") if len(data) >= wire.HEADER.size else "?"
+        self.say(f"{source.name} > {target.name}  {kind}")
+        if kind == "READY":
+            self.promised[source.name] = self.timeline.now
+        if kind == "COMMIT":
+            self.committed.setdefault(source.name, self.timeline.now)
+        for trigger in [t for t in self._triggers if t[0] == kind]:
+            self._triggers.remove(trigger)
+            if trigger[1]:
+                self._triggers.append((kind, trigger[1] - 1, trigger[2]))
+            else:
+                # At once, before the frame has arrived, or within the next milliseconds.
+                self.timeline.after(self.rng.choice((0.0, 0.001, 0.003)), trigger[2])
+
+    def _act(self, fault: Fault) -> Callable[[], None]:
+        who, other, lasts_s = fault.who, fault.other, fault.lasts_s
+        acts: dict[str, Callable[[], None]] = {
+            "kill": lambda: self._kill(who),
+            "replace": lambda: self._replace(who, min(lasts_s, 5.0)),
+            "stop": lambda: self._stop(who, lasts_s),
+            "reset": lambda: self._reset(who),
+            "cut": lambda: self._cut({(who, other), (other, who)}, lasts_s),
+            "cut one way": lambda: self._cut({(who, other)}, lasts_s),
+            "isolate": lambda: self._cut(self._around(who), lasts_s),
+            "dark": lambda: self._cut(self._around(who), HORIZON_S),
+            "jump": lambda: self._jump(who, lasts_s),
+            "replay": self._replay,
+            "slow": lambda: self._slow(who, lasts_s),
+        }
+        return acts[fault.kind]
+
+    def _of(self, who: int) -> list[Process]:
+        return [p for p in self.processes if p.is_alive and p.host is self._places[who]]
+
+    def _kill(self, who: int) -> None:
+        for process in self._of(who):
+            self.say(f"{process.name} is killed")
+            process.kill()
+
+    def _replace(self, who: int, pause_s: float) -> None:
+        """Kill a process, once in a schedule, and start it again: more would be a second world by right."""
+        if self._of(who) and self._expected + 1 < 2 * self.plan.nodes:
+            self._kill(who)
+            self._expected += 1
+            self.timeline.after(pause_s, lambda: self.start(who))
+
+    def _stop(self, who: int, lasts_s: float) -> None:
+        for process in self._of(who):
+            self.say(f"{process.name} is stopped for {lasts_s} s")
+            self._note_trouble(who, lasts_s)
+            process.stop()
+            self.timeline.after(lasts_s, process.go_on)
+
+    def _reset(self, who: int) -> None:
+        for process in self._of(who):
+            self.say(f"{process.name}: its connections are reset")
+            for sock in list(process.sockets.values()):
+                if sock.pipe is not None:
+                    sock.reset_peer()
+                    sock.fail(104)
+
+    def _around(self, who: int) -> set[tuple[int, int]]:
+        others = [index for index in range(len(self._places)) if index != who]
+        return {(who, index) for index in others} | {(index, who) for index in others}
+
+    def _cut(self, pairs: set[tuple[int, int]], lasts_s: float) -> None:
+        names = [(self._places[a].name, self._places[b].name) for a, b in sorted(pairs)]
+        self.say(f"cut for {lasts_s} s: {', '.join(f'{a}>{b}' for a, b in names)}")
+        for a, b in sorted(pairs):
+            self.network.cut(self._places[a].name, self._places[b].name, 1)
+            self._note_trouble(a, lasts_s)
+            self._note_trouble(b, lasts_s)
+
+        def heal() -> None:
+            for a, b in names:
+                self.network.cut(a, b, -1)
+
+        self.timeline.after(lasts_s, heal)
+
+    def _jump(self, who: int, by_s: float) -> None:
+        """Put a process's clock forward, as a virtual machine that slept does."""
+        for process in self._of(who):
+            self.say(f"{process.name}: its clock jumps by {by_s} s")
+            self._note_trouble(who, by_s)
+            process.skew_s += by_s
+            process.wake()
+
+    def _slow(self, who: int, lasts_s: float) -> None:
+        host = self._places[who]
+        self.say(f"{host.name} is slow for {lasts_s} s")
+        self._note_trouble(who, lasts_s)
+        host.slowness_s = 1.0
+
+        def recover() -> None:
+            host.slowness_s = 0.0
+
+        self.timeline.after(lasts_s, recover)
+
+    def _replay(self) -> None:
+        """Say everything again that was ever said: every datagram, and every call to the host that it was to."""
+        self.say("all that was said is said again")
+        for data in self.network.datagrams[-200:]:
+            for link in list(self.network.links):
+                link.sock.take(data, ("10.77.0.99", 5000))
+        for (_, name), said in list(self.network.streams.items())[-40:]:
+            host = next(h for h in self._places if h.name == name)
+            for port in list(host.listeners):
+                self._say_again(host, port, b"".join(said))
+
+    def _say_again(self, host: Host, port: int, data: bytes) -> None:
+        stranger = Stranger(self.network)
+        stranger.call(host.addresses[0], port, data)
+
+    def _note_trouble(self, who: int, lasts_s: float) -> None:
+        self.troubles.append((self.timeline.now, self.timeline.now + lasts_s, self._places[who].name))
+
+
+class Stranger:
+    """Somebody who calls, says what was recorded, and never reads."""
+
+    def __init__(self, network: Network) -> None:
+        from simulator.network import SimSocket  # noqa: PLC0415
+
+        self.host = network.add(Host("stranger", ("10.77.0.99", "10.78.0.99")))
+        self.sockets: dict[int, SimSocket] = {}
+        self._sock, self._data = SimSocket(network, self), b""
+
+    def call(self, address: str, port: int, data: bytes) -> None:
+        """Connect, and say it once there is a connection."""
+        self._data = data
+        try:
+            self._sock.connect((address, port))
+        except BlockingIOError:
+            return
+
+    def wake(self) -> None:
+        """Say it."""
+        if self._data and self._sock.is_open and self._sock.pipe is not None:
+            self._sock.pipe.push(self._data)
+            self._data = b""

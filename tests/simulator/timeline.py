@@ -1,0 +1,33 @@
+"""Simulated time: what happens next, in an order that a seed alone decides."""
+
+from __future__ import annotations
+
+import heapq
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+class Timeline:
+    """Events in the order of their time in seconds; those of one time in the order in which they were set."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self._events: list[tuple[float, int, Callable[[], None]]] = []
+        self._count = 0
+
+    def after(self, delay_s: float, call: Callable[[], None]) -> None:
+        """Call once, delay_s from now."""
+        self._count += 1
+        heapq.heappush(self._events, (self.now + max(delay_s, 0.0), self._count, call))
+
+    def run(self, until: Callable[[], bool], horizon_s: float) -> None:
+        """Let events happen until until() is true, none is left, or the horizon is reached."""
+        while self._events and not until():
+            when, _, call = heapq.heappop(self._events)
+            if when > horizon_s:
+                self.now = horizon_s
+                return
+            self.now = when
+            call()
