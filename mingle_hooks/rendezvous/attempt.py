@@ -7,7 +7,7 @@ from mingle_hooks.typed import NamedTuple
 
 # Of the protocol: part of every key, and told in every HELLO. Names, ports and groups are the same in every version,
 # so that members of two versions do meet, and can tell each other so.
-VERSION = 2
+VERSION = 3
 TAG_BYTES = 8
 # Check-in ports to try on the leader's host. Two can be worked out by anybody who knows the id, so that a
 # member with another key can be told so; two only by those who hold the key, so that nobody else on that

@@ -242,6 +242,7 @@ class Meeting:
             nets=tuple(p.text if p.network is None else str(p.network) for p in request.prefer),
             ttl=request.ttl,
             nodes=request.nodes,
+            joined=lambda: self._membership.found.standing if self._membership is not None else None,
         )
 
     def _relayed(self, lead: Lead, leader: Lead) -> None:

@@ -16,20 +16,34 @@ from mingle_hooks.rendezvous.beacon import BEACON, QUESTION, Packet, pack, unpac
 WHOLE = Packet(BEACON, ATTEMPT.tag, b"L" * 16, 2**63, 20_000, ("10.0.0.1", "fd00::1", "255.255.255.255"))
 
 
-@pytest.mark.parametrize("packet", [WHOLE, Packet(QUESTION, ATTEMPT.tag, bytes(16))])
+ASKING = Packet(QUESTION, ATTEMPT.tag, bytes(16), nonces=(b"12345678",))
+
+
+@pytest.mark.parametrize("packet", [WHOLE, ASKING, WHOLE._replace(nonces=(b"12345678", b"23456789"))])
 def test_what_is_packed_is_unpacked(packet: Packet) -> None:
     """A packet arrives as it was sent, IPv4 addresses as such."""
     assert unpack(pack(packet, SECRET), ATTEMPT.tag, SECRET) == packet
 
 
 def test_no_packet_is_larger_than_what_is_read() -> None:
-    """Only so many addresses are sent."""
-    packet = WHOLE._replace(addresses=("fd00::1",) * 20)
+    """Only so many addresses and nonces are sent, which fit into the smallest MTU of IPv6 with its headers."""
+    packet = WHOLE._replace(addresses=("fd00::1",) * 20, nonces=(b"12345678",) * 200)
     data = pack(packet, SECRET)
-    assert len(data) == beacon.MOST_BYTES
+    assert len(data) == beacon.MOST_BYTES <= 1280 - 40 - 8
     found = unpack(data, ATTEMPT.tag, SECRET)
     assert found is not None
     assert found.addresses == ("fd00::1",) * beacon.MOST_ADDRESSES
+    assert found.nonces == (b"12345678",) * beacon.MOST_NONCES
+
+
+def test_a_beacon_that_answers_nobody_is_laid_out_as_in_every_version() -> None:
+    """Members of another version find its port in it, dial, and are told that the versions differ."""
+    data = pack(Packet(BEACON, b"the tag!", b"L" * 16, 7, 20_000, ("10.0.0.1",)), SECRET)
+    head = b"MNGL\x01\x01the tag!" + b"L" * 16 + bytes(7) + b"\x07\x4e\x20\x01"
+    assert data[:-16] == head + bytes(10) + b"\xff\xff\x0a\x00\x00\x01"
+    foreign = unpack(data[:-16] + bytes(16), b"the tag!", OTHER)
+    assert foreign is not None
+    assert (foreign.kind, foreign.port, foreign.genuine) == (BEACON, 20_000, False)
 
 
 def test_a_packet_of_another_world_is_nothing() -> None:
@@ -45,7 +59,7 @@ def test_a_packet_under_another_key_is_not_genuine() -> None:
 
 def test_no_changed_bit_and_no_missing_byte_stays_genuine() -> None:
     """The proof covers every byte."""
-    data = pack(WHOLE, SECRET)
+    data = pack(WHOLE._replace(nonces=(b"12345678",)), SECRET)
     for at in range(len(data)):
         changed = bytearray(data)
         changed[at] ^= 1 << random.Random(at).randrange(8)  # noqa: S311 - a test's choice

@@ -10,7 +10,7 @@ import pytest
 from gathering import ATTEMPT, KEY, OTHER, SECRET, Room, heard, hello, talk
 
 from mingle_hooks.rendezvous import wire
-from mingle_hooks.rendezvous.attempt import Attempt, Secret, run_of
+from mingle_hooks.rendezvous.attempt import VERSION, Attempt, Secret, run_of
 from mingle_hooks.rendezvous.search import Lead
 
 if TYPE_CHECKING:
@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 COOKIES = ("36A8E3141C32183E0A696B100289B68F", "4D22081A015894294FF4862A4EA003F8")
 FIRST, SECOND = (Secret.derive(KEY, ATTEMPT._replace(run=run_of(cookie))) for cookie in COOKIES)
 # A later version may say anything else in HELLO.
-LATER = wire.frame(wire.HELLO, wire.encode({"tag": ATTEMPT.tag.hex(), "version": 3, "host": "node9", "more": "x"}))
+LATER = wire.frame(
+    wire.HELLO, wire.encode({"tag": ATTEMPT.tag.hex(), "version": VERSION + 1, "host": "node9", "more": "x"})
+)
 EARLIER = wire.frame(wire.HELLO, wire.encode({"tag": ATTEMPT.tag.hex(), "nonce": "00" * 16}))
 
 
@@ -65,7 +67,7 @@ def test_who_proves_nothing_hears_nothing_that_depends_on_the_key(room: Room, sp
 def test_a_greeting_without_a_proof_gets_no_challenge(room: Room) -> None:
     """Seen: the leader proved the key to anyone who said HELLO."""
     assert answers(room, EARLIER) == refusal(room, wire.VERSION)
-    body = {"tag": ATTEMPT.tag.hex(), "version": 2, "nonce": "00" * 16}
+    body = {"tag": ATTEMPT.tag.hex(), "version": VERSION, "nonce": "00" * 16}
     assert answers(room, wire.frame(wire.HELLO, wire.encode(body))) == []
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from subprocess import CompletedProcess
@@ -63,6 +64,27 @@ def test_a_member_that_never_comes_fails_all_others_at_the_deadline(
     assert four.processes() == {}
     assert [host.files() for host in four] == [set()] * 4
     assert list(tmp_path.iterdir()) == []
+
+
+# A member of another version than this one.
+OTHER_VERSION = """
+from mingle_hooks.rendezvous import attempt
+attempt.VERSION += 1
+from mingle_hooks.cli.main import main
+main()
+"""
+
+
+def test_members_of_two_versions_that_hear_each_other_by_multicast_are_both_told(hosts: Callable[..., Hosts]) -> None:
+    """No word of the one is proved to the other, but a beacon's port is found in every version."""
+    two = hosts(2)
+    for other in range(2):
+        words = ("env", "--id", f"job {other}", "--nodes", "2", "--via", "multicast", "--timeout", "4", "--rank")
+        commands = [["mingle", *words, str(number)] for number in range(2)]
+        commands[other][:1] = [sys.executable, "-c", OTHER_VERSION]
+        for number, done in enumerate(members(list(two), lambda number, its=commands: its[number])):  # type: ignore[misc]
+            assert done.returncode == (76 if number else 69), done
+            assert "same version of mingle" in done.stderr, done
 
 
 # name -> (what each member adds, what each member exports, what all of them say). Each member adds to `--nodes 3`

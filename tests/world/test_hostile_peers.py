@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -71,6 +73,50 @@ def test_a_stranger_cannot_make_a_world_fail_or_differ(hosts: Callable[..., Host
     assert [world["SUM"] for world in worlds] == ["6"] * 4
     assert worlds[0]["MASTER_ADDR"] in [host.addr() for host in list(five)[: 1 if ranked else 4]]
     assert all(did[what] > 0 for what in ("heard", "sent", "knocked", "answered")), did
+
+
+# What leaves a host: connections to node1's address, and datagrams.
+COUNTED = """
+add table inet count
+add chain inet count out { type filter hook output priority 0; }
+add rule inet count out ip daddr 10.77.0.1 tcp flags & (syn | ack) == syn counter
+add rule inet count out meta l4proto udp counter
+"""
+
+
+@pytest.mark.parametrize("ranked", [False, True], ids=["elected", "ranks"])
+def test_what_was_said_in_an_earlier_try_leads_nobody_astray(hosts: Callable[..., Hosts], *, ranked: bool) -> None:
+    """Its beacons, questions and answers, recorded and said again all the time, lead to no connection."""
+    four = hosts(4, ipv6=False)
+    recorder = four[3].popen([sys.executable, HERE / "recorder.py", "job", four[3].addr()], stdin=subprocess.PIPE)
+    assert recorder.stdin is not None
+    assert recorder.stdout is not None
+    assert recorder.stdout.readline() == "ready\n"
+    options = ("--id", "job", "--via", "multicast", *(("--rank",) if ranked else ()))
+    earlier = members(
+        [four[0], four[1]],
+        lambda number: evaluating(*options, *([str(number)] if ranked else []), "--nodes", "3", "--timeout", "4"),
+        delays=[0, 1],
+    )
+    assert [done.returncode for done in earlier] == [69, 69], earlier
+    recorder.stdin.write("play\n")
+    recorder.stdin.flush()
+    heard = json.loads(recorder.stdout.readline())
+    assert all(heard[kind] for kind in ("answer", "beacon", "question"))
+    for host in (four[1], four[2]):
+        host.run(["nft", "-f", "-"], input=COUNTED, check=True)
+    results = members(
+        [four[1], four[2]],
+        lambda number: evaluating(*options, *([str(1 - number)] if ranked else []), "--nodes", "2", then=REDUCE),
+        delays=[0, 3],
+    )
+    counts = [host.run(["nft", "list", "table", "inet", "count"], check=True).stdout for host in (four[1], four[2])]
+    recorder.terminate()
+    recorder.communicate(timeout=30)
+    assert [world["SUM"] for world in one_world(results)] == ["1", "1"]
+    connections, datagrams = zip(*(map(int, re.findall(r"packets (\d+)", text)) for text in counts), strict=True)
+    assert connections == (0, 0)
+    assert sum(datagrams) < 60
 
 
 # What a lying leader says -> the whole of it that a member must refuse.

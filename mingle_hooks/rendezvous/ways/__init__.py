@@ -33,6 +33,11 @@ class Notice(NamedTuple):
     addresses: tuple[str, ...]  # the best first
     ports: tuple[int, ...]  # where it takes check-ins
 
+    @property
+    def standing(self) -> tuple[int, bytes]:
+        """What the lowest of wins an election."""
+        return (self.ticket, self.leader)
+
 
 class Context(NamedTuple):
     """What a way works with."""
@@ -52,6 +57,7 @@ class Context(NamedTuple):
     nets: tuple[str, ...] = ()  # interface names or CIDRs that may be used; empty: all
     ttl: int = 1
     nodes: int | None = None
+    joined: Callable[[], tuple[int, bytes] | None] = lambda: None  # the standing of the leader that has been joined
 
 
 class Way(Protocol):
