@@ -51,7 +51,7 @@ def stand(loop: Loop, request: Request, secret: Secret, me: Checkin, on_change: 
         return None
     if request.rank is None and not _may_lead_here(request):
         return None
-    opened = Doors()
+    opened = Doors(hold=request.port_hold)
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     try:
         # First of all: whoever dials from now on waits in the kernel, and not for the time of its next try.

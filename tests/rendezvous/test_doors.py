@@ -65,6 +65,21 @@ def test_the_first_free_port_of_each_group_is_opened_in_both_families() -> None:
         socket.create_connection(("::1", three[1])).close()
 
 
+def test_a_check_in_port_in_time_wait_is_taken_where_no_other_of_its_group_is_free() -> None:
+    """An earlier run leaves it so, or a stranger that was turned away there; one where somebody listens never is."""
+    three = free_ports(3)
+    for port in three[:2]:
+        listener = ports.bound("0.0.0.0", port)
+        assert listener is not None
+        ports.keep(listener)
+    with doors() as opened:
+        opened.open_check_in([three])
+        assert opened.check_in == [three[2]]
+    with socket.create_server(("", three[2])), socket.create_server(("127.0.0.1", three[0])), doors() as opened:
+        opened.open_check_in([three])
+        assert opened.check_in == [three[1]]
+
+
 def test_a_range_that_is_full_is_said_to_be() -> None:
     """With the range and what to do."""
     two = free_ports(2)
