@@ -63,7 +63,8 @@ class Doors:
         """Open a port that a person named, for members and for the world; NetworkError when it is taken."""
         # A person who names a port runs twice within a minute: take it while the last run's is in TIME_WAIT.
         if port not in self.check_in and not self._open(port, reuse=True):
-            raise NetworkError(f"port {port} free on this host, rank 0", "it is taken", "another port, or none")
+            seen = f"it is taken{ports.over([port])}"
+            raise NetworkError(f"port {port} free on this host, rank 0", seen, "another port, or none")
         self._is_master(port)
 
     def open_master(self, attempt: Attempt, port_range: range) -> None:
@@ -75,8 +76,8 @@ class Doors:
                 return
         raise NetworkError(
             f"a free port in {port_range.start}-{port_range.stop - 1} on this host, rank 0",
-            f"all {len(port_range)} are taken",
-            "a wider --port-range, or end what listens there (`ss -ltn` tells)",
+            f"all {len(port_range)} are taken{ports.over(port_range)}",
+            "a wider --port-range, or end what listens there (`ss -tan` tells)",
         )
 
     def close(self) -> None:

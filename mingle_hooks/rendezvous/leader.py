@@ -197,8 +197,8 @@ class Leader:
         if self.state == "closing":
             seen += f", of which {len(self._ready) + 1} confirmed"
         told = (str(nodes or "all"), str(after_s), seen, self.roster.missing())
-        if self._loop.shortage is not None:
-            self.fail(Failure("files", (*told[:2], f"{seen}; on {self.me.host} {self._loop.shortage}", told[3])))
+        if (lack := self._loop.shortage) is not None:
+            self.fail(Failure(lack.kind, (*told[:2], f"{seen}; on {self.me.host} {lack.seen}", told[3])))
             return
         for why, kind in REFUSALS.items():
             if knocks := self.refused[why].list():

@@ -455,4 +455,4 @@ def test_a_leader_out_of_descriptors_lets_callers_wait_until_there_is_room() -> 
                 os.close(descriptor)
             resource.setrlimit(resource.RLIMIT_NOFILE, limits)
         room.until(lambda: member.state == "formed")
-        assert room.loop.shortage == "all 256 file descriptors that `ulimit -n` allows are in use"
+        assert room.loop.shortage == ("files", "all 256 file descriptors that `ulimit -n` allows are in use")

@@ -1,4 +1,4 @@
-"""Form one two-node world after another with the same id; tell, as JSON, how often MASTER_PORT could then be bound here.
+"""Form one two-node world after another with the same id; tell as JSON how often MASTER_PORT could then be bound here.
 
 Arguments: this node's rank, how many worlds, further options of `mingle env`. The counts are of worlds: `plain` with a
 plain bind to all addresses, `own` to MASTER_ADDR alone, `reusing` with SO_REUSEADDR; and of ports: `distinct`.

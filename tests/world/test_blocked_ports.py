@@ -7,7 +7,12 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from members import KEYED, REDUCE, evaluating, members, one_world
+import pytest
+from members import KEY, KEYED, REDUCE, evaluating, failed, members, one_world
+
+from mingle_hooks.fabric.ports import DEFAULT_RANGE
+from mingle_hooks.rendezvous.attempt import Attempt, Material, Secret
+from mingle_hooks.rendezvous.doors import check_in_ports
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,6 +37,39 @@ def of_slurm(number: int) -> dict[str, str]:
         "SLURM_STEP_TASKS_PER_NODE": "1(x2)",
         **KEYED,
     }
+
+
+TAKING = """
+import socket, sys, time
+held = [socket.create_server(("", int(port))) for port in sys.argv[1:]]
+print("ready", flush=True)
+time.sleep(600)
+"""
+
+
+@pytest.mark.parametrize("way", ["directory", "multicast", "master"])
+def test_where_others_listen_on_all_check_in_ports_members_come_to_another_that_the_ways_tell(
+    hosts: Callable[..., Hosts], tmp_path: Path, way: str
+) -> None:
+    """And where no way can tell it, rank 0 says what is taken on its host."""
+    two, attempt = hosts(2), Attempt("job")
+    groups = check_in_ports(attempt, Secret.derive(Material(KEY.encode()), attempt), DEFAULT_RANGE)
+    taken = [str(port) for group in groups for port in group]
+    holder = two[0].popen([sys.executable, "-c", TAKING, *taken])
+    assert holder.stdout is not None
+    assert holder.stdout.readline() == "ready\n", holder.communicate()
+    where = {"directory": ("--directory", str(tmp_path)), "master": ("--master", "node1")}.get(way, ())
+    timeout_s = "2" if way == "master" else "10"
+    asks = ("--id", "job", "--nodes", "2", "--timeout", timeout_s, "--via", way, *where)
+    results = members(list(two), lambda number: evaluating(*asks, "--rank", str(number), then=REDUCE))
+    holder.kill()
+    holder.communicate()
+    if way == "master":
+        said = failed(results[0], 69)
+        assert f"the ports for check-in, {', '.join(taken)}, are all taken" in said
+        assert "firewall" not in said
+    else:
+        assert [world["SUM"] for world in one_world(results)] == ["1", "1"]
 
 
 def test_a_stranger_cannot_block_the_next_run_by_connections_that_are_turned_away(hosts: Callable[..., Hosts]) -> None:
