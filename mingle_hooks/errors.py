@@ -74,7 +74,7 @@ class MissingError(MingleError):
 
 
 class NetworkError(MingleError):
-    """There is no interface, no network that all members share, no free port, no way or no descriptor."""
+    """There is no interface, no network that all members share, no free port, no way, no descriptor or no memory."""
 
     exit_code = 71
 

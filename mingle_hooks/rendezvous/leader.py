@@ -438,7 +438,8 @@ class Leader:
                 sock.settimeout(0)
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 visitor = Visitor(self, self._loop, sock, where[0], self._attempt, self._secret)
-            except OSError:  # it has gone already
+            except OSError as error:  # it has gone already, or there is no memory to watch it
+                self._loop.missed(error)
                 sock.close()
                 continue
             self._connections[visitor] = self._strangers[visitor] = None
