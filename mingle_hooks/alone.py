@@ -114,7 +114,10 @@ def _first_ports(enquiry: Enquiry) -> tuple[int, ...]:
 def _kept_port(enquiry: Enquiry, address: str) -> int:
     listener = ports.listen(address, _first_ports(enquiry), enquiry.settings.port_range)
     port: int = listener.getsockname()[1]
-    ports.keep(listener)
+    if enquiry.settings.port_hold:
+        ports.keep(listener)
+    else:
+        listener.close()
     return port
 
 

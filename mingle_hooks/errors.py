@@ -6,7 +6,8 @@
     ├── UsageError                    64  an option, or an id, N or rank, cannot be used
     ├── FactsError                    65  the scheduler's variables, node file or host list make no sense
     ├── MissingError                  69  the deadline came and somebody was still missing
-    ├── NetworkError                  71  no interface, shared network, free port, way to the others or descriptor
+    ├── NetworkError                  71  no interface, shared network, free port, way to the others
+    │   └── LimitError                71  no descriptor, memory, thread or local port left
     ├── PlaceError                    73  a directory, a file or the output cannot be written
     ├── ConflictError                 76  two members contradict each other: ranks, sizes, leaders, values
     ├── SecretError                   77  a key cannot be read, is not private, is missing or is not the leader's
@@ -20,12 +21,20 @@ from __future__ import annotations
 import errno
 import os
 
+from mingle_hooks.typed import NamedTuple
+
 # A message is one line for a person, so no part of it may be longer than this many characters.
 LONGEST_PART = 400
 # Where several reasons share a message, each may be this long.
 LONGEST_REASON = 150
-# What helps where descriptors are short.
-MORE_FILES = "a higher `ulimit -n`"
+# What this process or its host can run out of -> what was expected, and what helps.
+LIMITS = {
+    "files": ("a free file descriptor", "a higher `ulimit -n`"),
+    "memory": ("free memory", "a higher `ulimit -v`, or more memory"),
+    "threads": ("a thread of its own for a look-up", "a higher `ulimit -u`"),
+    "doors": ("a free port for check-in", "an end of what listens there (`ss -ltnp` tells), or another --id"),
+    "ports": ("a free local port for a connection", "a wider net.ipv4.ip_local_port_range, or fewer connections"),
+}
 
 
 def printable(text: object, longest: int = LONGEST_PART) -> str:
@@ -65,9 +74,29 @@ class MissingError(MingleError):
 
 
 class NetworkError(MingleError):
-    """There is no interface, no network that all members share, no free port, no way or no descriptor."""
+    """There is no interface, no network that all members share, no free port, no way, no descriptor or no memory."""
 
     exit_code = 71
+
+
+class Shortage(NamedTuple):
+    """Something that has run out, by its name in LIMITS, and the limit that was met."""
+
+    kind: str
+    seen: str
+
+
+class LimitError(NetworkError):
+    """This process, or its host, has run out of something."""
+
+    def __init__(self, shortage: Shortage) -> None:
+        self.shortage = shortage
+        expected, remedy = LIMITS[shortage.kind]
+        super().__init__(expected, shortage.seen, remedy)
+
+
+class NoPortError(OSError):
+    """There is no local port for another connection; its text says how many there are."""
 
 
 class PlaceError(MingleError):
@@ -116,26 +145,52 @@ def by_exit_code(code: int) -> type[MingleError]:
 
 def reason(error: Exception) -> str:
     """Return in a few words why something could not be done, for the middle of a message."""
+    if (short := shortage(error)) is not None:
+        return short.seen
     if isinstance(error, MingleError):
         return printable(f"expected {error.expected}, saw {error.seen}", LONGEST_REASON)
-    if (used_up := shortage(error)) is not None:
-        return used_up
     if isinstance(error, OSError) and error.strerror:
         return printable(error.strerror + (f": {error.filename}" if error.filename else ""), LONGEST_REASON)
     kind = "" if isinstance(error, ImportError) else f"{type(error).__name__}: "
     return printable(f"{kind}{error}", LONGEST_REASON)
 
 
-def shortage(error: Exception) -> str | None:
-    """Return which limit of open files was met; None where it was none.
+def shortage(error: Exception) -> Shortage | None:
+    """Return what has run out, and which limit was met; None where it was something else.
 
     Asks nothing that needs a descriptor. What loads a shared library hides the number in its text.
     """
+    if isinstance(error, LimitError):
+        return error.shortage
+    if isinstance(error, NoPortError):
+        return Shortage("ports", str(error.strerror))
+    return _of_files(error) or _of_memory(error)
+
+
+def _of_files(error: Exception) -> Shortage | None:
     if _tells(error, errno.EMFILE):
-        return f"all {os.sysconf('SC_OPEN_MAX')} file descriptors that `ulimit -n` allows are in use"
+        used_up = f"all {os.sysconf('SC_OPEN_MAX')} file descriptors that `ulimit -n` allows are in use"
+        return Shortage("files", used_up)
     if _tells(error, errno.ENFILE):
-        return "all file descriptors of this host are in use (sysctl fs.file-max)"
+        return Shortage("files", "all file descriptors of this host are in use (sysctl fs.file-max)")
     return None
+
+
+def _of_memory(error: Exception) -> Shortage | None:
+    if isinstance(error, MemoryError) or _tells(error, errno.ENOMEM) or _tells(error, errno.ENOBUFS):
+        return Shortage("memory", f"no memory is left ({_allowed('RLIMIT_AS', '`ulimit -v` allows {} bytes')})")
+    if isinstance(error, RuntimeError) and "start new thread" in str(error):
+        allowed = _allowed("RLIMIT_NPROC", "`ulimit -u` allows {} in all")
+        return Shortage("threads", f"no thread can be started ({allowed})")
+    return None
+
+
+def _allowed(name: str, text: str) -> str:
+    """Return what this process is allowed, as text has it, or that the limit is not its own."""
+    import resource  # noqa: PLC0415 - only for a message
+
+    soft, _ = resource.getrlimit(getattr(resource, name))
+    return "a limit of this host or job" if soft == resource.RLIM_INFINITY else text.format(soft)
 
 
 def _tells(error: Exception, number: int) -> bool:
@@ -144,7 +199,7 @@ def _tells(error: Exception, number: int) -> bool:
     return isinstance(error, ImportError) and os.strerror(number) in str(error)
 
 
-def no_descriptor(error: Exception) -> NetworkError | None:
-    """Return the error that tells of a shortage of descriptors; None where it was none."""
-    used_up = shortage(error)
-    return None if used_up is None else NetworkError("a free file descriptor", used_up, MORE_FILES)
+def limit(error: Exception) -> LimitError | None:
+    """Return the error that tells what has run out; None where it was something else."""
+    short = shortage(error)
+    return None if short is None else LimitError(short)

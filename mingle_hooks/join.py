@@ -103,6 +103,7 @@ def _request(enquiry: Enquiry, key: Key, timeout_s: float) -> Request:
         via=chosen(settings.via),
         prefer=settings.iface,
         port_range=settings.port_range,
+        port_hold=settings.port_hold,
         ttl=settings.multicast_ttl,
     )
 

@@ -69,6 +69,9 @@ TABLE = (
             "interface names or CIDRs that may be used, in order; by default the fastest"),
     Setting("port_range", "port_range", "MINGLE_PORT_RANGE", "--port-range", values.ports, DEFAULT_RANGE,
             "A-B, where rank 0 finds its ports"),
+    Setting("port_hold", "port_hold", "MINGLE_PORT_HOLD", "--port-hold", values.on_off, default=True,
+            help="whether rank 0 keeps MASTER_PORT for a program that binds with SO_REUSEADDR, as torch does; off: free"
+            " for whoever comes first"),
     Setting("timeout", "timeout", "MINGLE_TIMEOUT", "--timeout", values.seconds, 300.0,
             "how long to wait for the others: seconds, or 90s, 5m, 1h"),
     Setting("slots", "slots", "MINGLE_SLOTS", "--slots", values.slots, None,
@@ -126,6 +129,7 @@ class Settings(NamedTuple):
     frameworks: tuple[str, ...]
     iface: tuple[Preference, ...]
     port_range: range
+    port_hold: bool
     timeout: float  # seconds
     slots: int | str | None
     key_file: str | None

@@ -90,6 +90,14 @@ def switch(value: object) -> bool:
     raise _wrong("true or false", value, "true")
 
 
+def on_off(value: object) -> bool:
+    """Read on or off, of what is on where nothing is said."""
+    try:
+        return switch(value)
+    except UsageError:
+        raise _wrong("on or off", value, "off") from None
+
+
 def seconds(value: object) -> float:
     """Read a duration: seconds as a number or as text, or text such as 90s, 5m, 1.5h."""
     wait = 0.0

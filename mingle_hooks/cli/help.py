@@ -78,6 +78,7 @@ SETTINGS = {
     "iface": Shown(NETWORK, "NAME|CIDR,…", "list", _interfaces),
     "host_suffix": Shown(NETWORK, "SUFFIX"),
     "port_range": Shown(NETWORK, "A-B", default="20000-24999"),
+    "port_hold": Shown(NETWORK, "on|off", values=lambda: ("on", "off"), default="on"),
     "frameworks": Shown(OUTPUT, "F,…", "list", _frameworks, lists=True),
     "shell": Shown(OUTPUT, "sh|csh|fish|…", values=_shells, default="sh"),
     "on_failure": Shown(OUTPUT, "exit|status", values=lambda: ("exit", "status"), default="exit"),

@@ -7,7 +7,7 @@ import itertools
 import os
 import sys
 
-from mingle_hooks.errors import MingleError, UsageError, no_descriptor, printable
+from mingle_hooks.errors import MingleError, UsageError, limit, printable
 from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def run(arguments: list[str]) -> int:
     except (MingleError, StoppedError) as error:
         return _fail(arguments, str(error), error.exit_code)
     except Exception as error:  # noqa: BLE001 - a bug: eval has to fail too, and the report needs the trace
-        if (short := no_descriptor(error)) is not None:
+        if (short := limit(error)) is not None:
             return _fail(arguments, str(short), short.exit_code)
         import traceback  # noqa: PLC0415 - only then
 

@@ -157,8 +157,7 @@ def _settings() -> list[str]:
 
 
 def _codes(*, with_command: bool) -> list[str]:
-    kinds = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, errors.MingleError)]
-    told = {kind.exit_code: (kind.__doc__ or "").splitlines()[0] for kind in kinds if kind is not errors.MingleError}
+    told = {kind.exit_code: (kind.__doc__ or "").splitlines()[0] for kind in errors.MingleError.__subclasses__()}
     told |= {70: "A bug: please report it.", **dict(_SIGNALS), **(dict(_EXEC_CODES) if with_command else {})}
     rows = [_item(str(code), text) for code, text in sorted(told.items())]
     return [".SH EXIT STATUS", ".PD 0", *(line for row in rows for line in row), ".PD"]

@@ -7,7 +7,7 @@ import struct
 import sys
 
 from mingle_hooks import sockets as socket
-from mingle_hooks.errors import NetworkError, no_descriptor, reason
+from mingle_hooks.errors import NetworkError, limit, reason
 from mingle_hooks.typed import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def listed() -> list[Listed]:
     try:
         return list(_by_netlink()) if sys.platform == "linux" else snapshot()
     except OSError as error:  # a container may forbid netlink sockets
-        raise no_descriptor(error) or NetworkError(
+        raise limit(error) or NetworkError(
             "the kernel's list of this host's addresses", reason(error), "`ip -br address` here, and what forbids it"
         ) from None
 

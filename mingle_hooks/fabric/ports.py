@@ -8,12 +8,12 @@ from itertools import chain
 
 from mingle_hooks import sockets as socket
 from mingle_hooks.digest import sha256
-from mingle_hooks.errors import NetworkError, UsageError
+from mingle_hooks.errors import NetworkError, NoPortError, UsageError, limit
 from mingle_hooks.fabric.sysfs import attribute
 from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
 # 5,000 ports that nobody else claims by default: below Linux's ephemeral range (32768-60999) and
 # Kubernetes' node ports (30000-32767), clear of torch's 29400 and 29500, MongoDB's 27017, FlexLM's
@@ -25,6 +25,8 @@ LOWEST, HIGHEST = 1024, 65_535  # below 1024 only root may bind
 BACKLOG = 65_535
 # A connection to an own address takes microseconds; this bounds one that a firewall drops.
 _KEEP_TIMEOUT_S = 2.0
+# A socket's state in /proc/net/tcp: include/net/tcp_states.h.
+_LISTEN, _TIME_WAIT = "0A", "06"
 
 
 def port_range(text: str) -> range:
@@ -79,8 +81,8 @@ def listen(
         tried += 1
     raise NetworkError(
         f"a free port on {address}",
-        f"all of the {tried} ports tried are taken",
-        "--port-range A-B with more ports, or end what listens there (`ss -ltn` tells)",
+        f"all of the {tried} ports tried are taken{over({*candidates, *port_range})}",
+        "--port-range A-B with more ports, or end what listens there (`ss -tan` tells)",
     )
 
 
@@ -106,7 +108,7 @@ def bound(address: str, port: int, backlog: int = BACKLOG, *, reuse: bool = Fals
         listener.close()
         if wrong.errno == errno.EADDRINUSE:
             return None
-        raise NetworkError(
+        raise limit(wrong) or NetworkError(
             f"to listen on {address} port {port}", f"{wrong.strerror}", "--iface with a network of this host"
         ) from None
     except BaseException:
@@ -133,8 +135,41 @@ def keep(listener: socket.socket) -> None:
                 served.close()
             client.recv(1)  # the server's end came first
     except OSError as wrong:
-        raise NetworkError(
+        raise limit(told(wrong, listener.family, address)) or NetworkError(
             f"to reach this host's own {address[0]} port {address[1]}",
             str(wrong.strerror or wrong),
             "a firewall rule that lets a host talk to itself",
         ) from None
+
+
+def told(error: OSError, family: int, where: tuple[object, ...]) -> OSError:
+    """Return what connect(2) met: NoPortError in the place of EADDRNOTAVAIL where this host has used up its ports."""
+    if error.errno != errno.EADDRNOTAVAIL:
+        return error
+    with socket.socket(family, socket.SOCK_DGRAM) as other:
+        try:
+            other.connect(where)
+        except OSError:  # nor is there an address of this host's to come from
+            return error
+    among = ephemeral_range()
+    which = f"all {len(among)} local ports for connections are in use"
+    return NoPortError(error.errno, f"{which} (sysctl net.ipv4.ip_local_port_range: {among.start} to {among.stop - 1})")
+
+
+def over(wanted: Collection[int]) -> str:
+    """Tell, for a message, how many of these ports only connections have that are over."""
+    listening, ended = set[int](), set[int]()
+    for path in ("/proc/net/tcp", "/proc/net/tcp6"):
+        try:
+            with open(path) as table:
+                next(table)
+                rows = [line.split()[1:4:2] for line in table]
+        except OSError:
+            continue
+        for local, state in rows:
+            port = int(local.rpartition(":")[2], 16)
+            if state in (_LISTEN, _TIME_WAIT):
+                (listening if state == _LISTEN else ended).add(port)
+    count = len((ended - listening) & set(wanted))
+    which = "" if count == len(wanted) else f"{count} of them "
+    return f", {which}by connections that are over, for up to a minute (TIME_WAIT)" if count else ""

@@ -162,6 +162,10 @@ def dial(address: str, port: int) -> socket.socket:
             sock.connect(where)
         except BlockingIOError:
             pass
+        except OSError as error:
+            from mingle_hooks.fabric.ports import told  # noqa: PLC0415 - only for a message
+
+            raise told(error, family, where) from None
     except BaseException:
         sock.close()
         raise

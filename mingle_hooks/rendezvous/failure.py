@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mingle_hooks.errors import MORE_FILES, ConflictError, MingleError, MissingError, NetworkError, printable
+from mingle_hooks.errors import LIMITS, ConflictError, MingleError, MissingError, NetworkError, printable
 from mingle_hooks.rendezvous.wire import Body, WireError, text
 from mingle_hooks.typed import NamedTuple
 
@@ -18,7 +18,10 @@ _KINDS: dict[str, tuple[type[MingleError], str, str, str]] = {
         "{2}; still missing: {3}",
         "a look at that host, its log and its firewall, or a longer --timeout",
     ),
-    "files": (MissingError, "{0} members within {1} s", "{2}; still missing: {3}", f"{MORE_FILES} on rank 0's host"),
+    **{
+        kind: (MissingError, "{0} members within {1} s", "{2}; still missing: {3}", f"{remedy} on rank 0's host")
+        for kind, (_, remedy) in LIMITS.items()
+    },
     "keys": (
         MissingError,
         "{0} members with the same key within {1} s",

@@ -203,8 +203,8 @@ class Leader:
         if self.state == "closing":
             seen += f", of which {len(self._leases) + 1} confirmed"
         told = (str(nodes or "all"), str(after_s), seen, self.roster.missing())
-        if self._loop.shortage is not None:
-            self.fail(Failure("files", (*told[:2], f"{seen}; on {self.me.host} {self._loop.shortage}", told[3])))
+        if (lack := self._loop.shortage) is not None:
+            self.fail(Failure(lack.kind, (*told[:2], f"{seen}; on {self.me.host} {lack.seen}", told[3])))
             return
         for why, kind in REFUSALS.items():
             if knocks := self.refused[why].list():
@@ -463,7 +463,8 @@ class Leader:
                 sock.settimeout(0)
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 visitor = Visitor(self, self._loop, sock, where[0], self._attempt, self._secret)
-            except OSError:  # it has gone already
+            except OSError as error:  # it has gone already, or there is no memory to watch it
+                self._loop.missed(error)
                 sock.close()
                 continue
             self._connections[visitor] = self._strangers[visitor] = None

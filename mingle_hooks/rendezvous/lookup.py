@@ -5,7 +5,7 @@ from __future__ import annotations
 import _thread  # threading itself costs 1 ms, and offers nothing that is needed here
 
 from mingle_hooks import sockets as socket
-from mingle_hooks.errors import NetworkError
+from mingle_hooks.errors import NetworkError, limit
 from mingle_hooks.rendezvous.poller import READ
 from mingle_hooks.typed import TYPE_CHECKING
 
@@ -23,7 +23,7 @@ RESOLVE_S = 10.0
 class Lookup:
     """Asks the resolver in a thread, for getaddrinfo(3) cannot be stopped; a late answer is dropped.
 
-    Raises OSError for want of descriptors, and NetworkError for want of threads.
+    Raises OSError for want of descriptors, and LimitError for want of threads.
     """
 
     def __init__(self, loop: Loop, host: str, on_result: Callable[[str, list[str]], None]) -> None:
@@ -70,7 +70,7 @@ def _start(host: str, result: dict[str, list[str]], done: socket.socket) -> None
         _thread.start_new_thread(_resolve, (host, result, done))
     except RuntimeError as error:
         done.close()
-        raise NetworkError(f"a thread that looks up {host}", str(error), "a higher `ulimit -u`") from None
+        raise limit(error) or error from None
 
 
 def is_local(address: str) -> bool:

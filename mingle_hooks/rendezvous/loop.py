@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from mingle_hooks import sockets as socket
+    from mingle_hooks.errors import Shortage
 
 # Wake at least this often, in seconds, so that a clock that jumps cannot make a wait endless.
 LONGEST_SLEEP_S = 1.0
@@ -42,7 +43,7 @@ class Loop:
         self.poller = poller or Poller()
         self._timers: list[tuple[float, int, Timer]] = []
         self._order = itertools.count()
-        self.shortage: str | None = None  # which limit of open files this process has met, for the message at the end
+        self.shortage: Shortage | None = None  # what this process has run out of, for the message at the end
 
     def __enter__(self) -> Loop:
         return self
@@ -65,7 +66,7 @@ class Loop:
         self.poller.unwatch(sock)
 
     def missed(self, error: Exception) -> None:
-        """Take note where something could not be opened for want of a descriptor."""
+        """Take note where something could not be opened because a limit was met."""
         self.shortage = shortage(error) or self.shortage
 
     def after(self, delay_s: float, call: Callable[[], None]) -> Timer:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import os
 
-from mingle_hooks.errors import MORE_FILES, MingleError, MissingError, NetworkError, UsageError
+from mingle_hooks.errors import LIMITS, MingleError, MissingError, NetworkError, UsageError
 from mingle_hooks.rendezvous import doors, ways, wire
 from mingle_hooks.rendezvous.attempt import Secret
 from mingle_hooks.rendezvous.checkin import MEMBER_BYTES, Checkin
@@ -189,7 +189,7 @@ class Meeting:
         if leader.state == "failed" and leader.failure is not None:
             alone = len(leader.roster) == 1
             is_awaited = (
-                leader.failure.kind not in ("missing", "keys", "runs", "versions", "files", "network")
+                leader.failure.kind not in ("missing", "keys", "runs", "versions", "network", *LIMITS)
                 and not leader.everybody_told
             )
             error = leader.failure.error()
@@ -216,10 +216,11 @@ class Meeting:
         """Add what this host itself lacked to an error that somebody was missing or not reached."""
         if not isinstance(error, (MissingError, NetworkError)):
             return error
-        shortage = self._loop.shortage
-        lacks = [lack for lack in (*self._seekers.faults(), shortage) if lack and lack not in error.seen]
+        short = self._loop.shortage
+        lacks = [*self._seekers.faults(), *([short.seen] if short else [])]
+        lacks = [lack for lack in lacks if lack not in error.seen]
         seen = f"here {'; '.join(lacks)}; {error.seen}" if lacks else error.seen
-        return type(error)(error.expected, seen, MORE_FILES if shortage else error.remedy)
+        return type(error)(error.expected, seen, LIMITS[short.kind][1] if short else error.remedy)
 
     # Looking for a leader.
 

@@ -185,13 +185,17 @@ def _endpoints(body: wire.Body) -> list[tuple[str, int]]:
 
 
 class _Probe:
-    """Connects to one offered address until it answers: the proof that this member can reach it."""
+    """Connects to one offered address until it answers: the proof that this member can reach it.
+
+    It counts once the leader has closed. Whoever closes first keeps the port in TIME_WAIT, and that has to be the
+    leader's host, where the kernel then hands the world's port to nobody.
+    """
 
     def __init__(self, membership: Membership, offer: int, address: str, port: int) -> None:
         self._membership, self._offer, self._address, self._port = membership, offer, address, port
         self._loop, self._attempt, self._secret, self._leader = membership.probe_parts()
         self._channel: Channel | None = None
-        self._own = ""
+        self._own = ""  # this side's address, once the leader has proved itself
         self._nonce = b""
         self._timer: Timer | None = None
 
@@ -204,8 +208,8 @@ class _Probe:
         except OSError as error:  # no route, say: the next try may find one
             self._loop.missed(error)
             return
-        self._nonce = os.urandom(wire.NONCE_BYTES)
-        self._channel = Channel(self._loop, sock, self._frame, lambda _reason: None)
+        self._nonce, self._own = os.urandom(wire.NONCE_BYTES), ""
+        self._channel = Channel(self._loop, sock, self._frame, self._ended)
         at = wire.dialled(self._address, self._port).encode()
         proof = self._secret.mac(b"verify", self._nonce, self._leader, at)
         body = {"tag": self._attempt.tag.hex(), "nonce": self._nonce.hex(), "proof": proof.hex()}
@@ -224,9 +228,13 @@ class _Probe:
     def _frame(self, kind: int, payload: bytes) -> None:
         proof = wire.hexadecimal(wire.decode(payload), "proof", wire.MAC_BYTES)
         channel = self._channel
-        if channel is None or kind != wire.VERIFIED:
+        if channel is None or kind != wire.VERIFIED or self._own:
             raise wire.WireError("not an answer")
         if not self._secret.agrees(proof, b"verified", self._nonce):
             raise wire.WireError("not our leader")
-        self._membership.reached(self._offer, channel.own_address())
-        self.close()
+        self._own = channel.own_address()
+
+    def _ended(self, _reason: str) -> None:
+        if self._own:
+            self._membership.reached(self._offer, self._own)
+            self.close()

@@ -39,5 +39,6 @@ class Request(NamedTuple):
     via: tuple[str, ...] = tuple(WAYS)
     prefer: tuple[Preference, ...] = ()
     port_range: range = DEFAULT_RANGE
+    port_hold: bool = True
     ttl: int = 1
     key_from: str = ""  # for a message

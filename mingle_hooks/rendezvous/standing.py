@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import resource
 
-from mingle_hooks.errors import NetworkError
+from mingle_hooks.errors import LimitError, NetworkError, Shortage
 from mingle_hooks.rendezvous.doors import Doors, check_in_ports
 from mingle_hooks.rendezvous.failure import Failure
 from mingle_hooks.rendezvous.lookup import RESOLVE_S, is_local, resolve
@@ -51,13 +51,15 @@ def stand(loop: Loop, request: Request, secret: Secret, me: Checkin, on_change: 
         return None
     if request.rank is None and not _may_lead_here(request):
         return None
-    opened = Doors()
+    opened = Doors(hold=request.port_hold)
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     try:
         # First of all: whoever dials from now on waits in the kernel, and not for the time of its next try.
         if not _open(opened, request, secret):
             opened.close()
             return None
+        if not opened.check_in:
+            loop.missed(_no_door(request, secret))
         from mingle_hooks.rendezvous.leader import Leader, Terms  # noqa: PLC0415 - 5 ms that nobody waits for now
         from mingle_hooks.rendezvous.roster import Roster  # noqa: PLC0415 - as above
 
@@ -161,6 +163,14 @@ def _open(opened: Doors, request: Request, secret: Secret) -> bool:
     if master is None and check_in is None:
         opened.open_master(request.attempt, request.port_range)
     return True
+
+
+def _no_door(request: Request, secret: Secret) -> LimitError:
+    """Return what is wrong, should somebody be missing: who only tries the check-in ports does not come."""
+    first, second = check_in_ports(request.attempt, secret, request.port_range)
+    return LimitError(
+        Shortage("doors", f"the ports for check-in, {', '.join(map(str, first + second))}, are all taken")
+    )
 
 
 def _ticket() -> int:

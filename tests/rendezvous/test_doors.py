@@ -65,6 +65,21 @@ def test_the_first_free_port_of_each_group_is_opened_in_both_families() -> None:
         socket.create_connection(("::1", three[1])).close()
 
 
+def test_a_check_in_port_in_time_wait_is_taken_where_no_other_of_its_group_is_free() -> None:
+    """An earlier run leaves it so, or a stranger that was turned away there; one where somebody listens never is."""
+    three = free_ports(3)
+    for port in three[:2]:
+        listener = ports.bound("0.0.0.0", port)
+        assert listener is not None
+        ports.keep(listener)
+    with doors() as opened:
+        opened.open_check_in([three])
+        assert opened.check_in == [three[2]]
+    with socket.create_server(("", three[2])), socket.create_server(("127.0.0.1", three[0])), doors() as opened:
+        opened.open_check_in([three])
+        assert opened.check_in == [three[1]]
+
+
 def test_a_range_that_is_full_is_said_to_be() -> None:
     """With the range and what to do."""
     two = free_ports(2)
@@ -73,6 +88,24 @@ def test_a_range_that_is_full_is_said_to_be() -> None:
         with pytest.raises(NetworkError, match=f"{two[0]}-{two[1]}.*all 2 are taken"):
             opened.open_master(ATTEMPT, two)
         assert opened.sockets == []
+
+
+def test_ports_that_only_connections_have_that_are_over_are_said_to_be_so() -> None:
+    """Nobody listens there, so there is nobody to look for."""
+    two = free_ports(2)
+    with socket.socket() as server:  # no SO_REUSEADDR, so nobody gets the port again before its time is over
+        server.bind(("127.0.0.1", two[0]))
+        server.listen()
+        with socket.create_connection(("127.0.0.1", two[0])) as client:
+            server.accept()[0].close()
+            assert client.recv(1) == b""
+    with doors() as opened, pytest.raises(NetworkError, match=r"it is taken, by connections that are over.*TIME_WAIT"):
+        opened.open_named(two[0])
+    with socket.create_server(("", two[1])), doors() as opened:
+        with pytest.raises(NetworkError, match=r"all 2 are taken, 1 of them by connections that are over.*TIME_WAIT"):
+            opened.open_master(ATTEMPT, two)
+        with pytest.raises(NetworkError, match=rf"port {two[1]} free.*saw it is taken; try"):
+            opened.open_named(two[1])
 
 
 def test_a_named_port_is_taken_again_within_the_minute_that_it_is_in_time_wait() -> None:

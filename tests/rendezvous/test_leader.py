@@ -408,6 +408,25 @@ def test_a_rival_is_believed_only_from_a_holder_of_the_key_and_only_about_anothe
         assert room.leader.failure is None or room.leader.failure.kind == "leaders"
 
 
+def test_an_address_counts_as_reached_once_the_leader_has_closed() -> None:
+    """A member that closed first would take the port's TIME_WAIT to its own host, and leave the port to others."""
+    with Room(2) as room, socket.create_server(("127.0.0.1", 0)) as server:
+        room.leader.terms = room.terms._replace(port=server.getsockname()[1])
+        member = room.member(rank=1).come()
+        room.until(lambda: member.membership is not None and member.membership._probes)
+        with server.accept()[0] as asked:
+            _, body = heard(asked)
+            proof = SECRET.mac(b"verified", bytes.fromhex(body["nonce"]))
+            asked.sendall(wire.frame(wire.VERIFIED, wire.encode({"proof": proof.hex()})))
+            assert member.membership is not None
+            (probe,) = member.membership._probes
+            room.until(lambda: probe._own)
+            for _ in range(10):
+                room.turn()
+            assert room.leader.state == "gathering"
+        room.until(lambda: member.state == "formed")
+
+
 def test_a_probe_of_another_world_gets_no_answer() -> None:
     """Only members of this leader learn that it is here."""
     with Room(2) as room, talk(room.doors.master) as sock:
@@ -437,4 +456,4 @@ def test_a_leader_out_of_descriptors_lets_callers_wait_until_there_is_room() -> 
                 os.close(descriptor)
             resource.setrlimit(resource.RLIMIT_NOFILE, limits)
         room.until(lambda: member.state == "formed")
-        assert room.loop.shortage == "all 256 file descriptors that `ulimit -n` allows are in use"
+        assert room.loop.shortage == ("files", "all 256 file descriptors that `ulimit -n` allows are in use")

@@ -9,7 +9,8 @@ arguments, the port as a number:
 
 and rank 0 ends with `tracker.wait_for()`, as the others still take their leave of the tracker.
 
-Its tracker binds without SO_REUSEADDR, and so never gets the master port, which is kept for those who bind with it.
+Its tracker binds without SO_REUSEADDR, and so never gets the master port, which is kept for those who bind with it
+unless --port-hold says off on rank 0; the others cannot know that, so it is the port after it in any case.
 The port after it has not been tried: if another program has it, the tracker says so and ends.
 """
 

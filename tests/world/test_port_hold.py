@@ -1,0 +1,69 @@
+"""MASTER_PORT after the world has formed: kept for the program it is for, or free for all."""
+
+from __future__ import annotations
+
+import json
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from members import KEYED
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from cluster.hosts import Hosts
+
+WORLDS = 60
+BINDS = Path(__file__).with_name("binds.py")
+
+
+def bound_after(two: Hosts, *options: str, worlds: int = WORLDS, holds: tuple[str, ...] = ()) -> dict[str, int]:
+    """Return how often rank 0's host could bind MASTER_PORT after each of many two-node worlds."""
+
+    def node(rank: int) -> dict[str, int]:
+        hold = ("--port-hold", holds[rank]) if holds else ()
+        line = [sys.executable, BINDS, str(rank), str(worlds), *options, *hold]
+        done = two[rank].run(line, env=KEYED, timeout=2.0 * worlds, check=True)
+        assert done.stderr == ""
+        found: dict[str, int] = json.loads(done.stdout)
+        return found
+
+    with ThreadPoolExecutor(2) as pool:
+        first, second = pool.map(node, (0, 1))
+    assert first["formed"] == second["formed"] == worlds
+    return first
+
+
+def test_the_port_is_kept_from_a_plain_bind_after_every_world(hosts: Callable[..., Hosts]) -> None:
+    """Only a bind with SO_REUSEADDR, as torch's store does it, gets it, and it gets it always."""
+    found = bound_after(hosts(2), "--via", "master")
+    assert (found["plain"], found["own"], found["reusing"]) == (0, 0, WORLDS)
+
+
+@pytest.mark.parametrize("options", [(), ("--master", "node1:23456")], ids=["found", "named"])
+def test_a_port_that_is_not_held_is_free_for_a_plain_bind_after_every_world(
+    hosts: Callable[..., Hosts], options: tuple[str, ...]
+) -> None:
+    """As soon as rank 0's command has ended."""
+    found = bound_after(hosts(2), "--via", "master", "--port-hold", "off", *options)
+    assert (found["plain"], found["own"], found["reusing"]) == (WORLDS, WORLDS, WORLDS)
+
+
+def test_rank_0_alone_decides_whether_the_port_is_held(hosts: Callable[..., Hosts]) -> None:
+    """What the others say makes no difference, and every world forms."""
+    two = hosts(2)
+    for on_0, on_1, free in (("on", "off", 0), ("off", "on", 10)):
+        found = bound_after(two, "--via", "master", worlds=10, holds=(on_0, on_1))
+        assert (found["plain"], found["own"], found["reusing"]) == (free, free, 10)
+
+
+@pytest.mark.parametrize(("hold", "free"), [("on", False), ("off", True)])
+def test_the_port_of_a_world_of_one_is_held_or_not_alike(hosts: Callable[..., Hosts], hold: str, *, free: bool) -> None:
+    """By the variable too."""
+    line = "import os, socket; socket.socket().bind(('', int(os.environ['MASTER_PORT'])))"
+    argv = ["mingle", "exec", "--id", "job", "--nodes", "1", sys.executable, "-c", line]
+    done = hosts(1)[0].run(argv, env={"MINGLE_PORT_HOLD": hold})
+    assert (done.returncode == 0) is free, done.stderr
