@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 SILENCE_S = 3.0
 # The longest that one goes on past its deadline: a world that closes, and is told to those who come late.
 OVERTIME_S = CLOSING_S + LINGER_S + HAND_OVER_S + SILENCE_S
+# What it says that it waits has ten digits at most, in milliseconds.
+MOST_WAIT_S = 1e6
 # The answer with a roster of 65,536 members; see wire.MOST_LEADER_BYTES.
 MOST_BYTES = 8 * 1024 * 1024
 
@@ -31,7 +33,7 @@ def follow(directories: Sequence[str], local_rank: int, timeout_s: float) -> Bod
     directory, sock = meetingpoint.call(directories, deadline, timeout_s)
     with sock:
         ear = _Ear(sock, deadline)
-        say(sock, b"%d %d\n" % (local_rank, max(deadline - time.monotonic(), 0.0) * 1000))
+        say(sock, b"%d %d\n" % (local_rank, min(left(deadline), MOST_WAIT_S) * 1000))
         body = ear.hear()
         if "answer" not in body:
             raise _reason(body, timeout_s)

@@ -41,8 +41,8 @@ if TYPE_CHECKING:
 BEAT_S = 1.0
 MOST_GREETING_BYTES = 32
 MOST_DIGITS = 10  # of a local rank, and of milliseconds: 115 days
-# So many connections may have said nothing yet; then the oldest goes.
-MOST_CALLERS = 1024
+# So many connections may have said nothing yet, a quarter of the usual descriptors; then the oldest goes.
+MOST_CALLERS = 256
 # Where descriptors are short, look this much later, in seconds, whether there is one for who calls.
 ROOM_S = 0.2
 _CREDENTIALS = struct.Struct("3i")  # struct ucred: pid, uid, gid
@@ -108,7 +108,7 @@ class Siblings:
     def attend(self, loop: Loop, on_fault: Callable[[Failure], None]) -> None:
         """Watch them as long as this loop runs; on_fault comes once at most."""
         self._loop, self._on_fault = loop, on_fault
-        self._watch(self._listener, self._accept)
+        self._listen()
         for caller in self._callers:
             self._watch_caller(caller)
         for rank, task in self._tasks.items():
@@ -128,6 +128,9 @@ class Siblings:
             task.settimeout(left(deadline))
             if lack := _lack(task):
                 raise self._without(rank, lack).error()
+        for rank, task in self._tasks.items():  # some may have waited long for the last
+            if _has_ended(task):
+                raise self._without(rank, "gone").error()
         if said := meetingpoint.decide(f"{directory}/{word}", 0):
             raise self._without(said, "gone").error()
         self._tell(_line({"go": True}))
@@ -164,6 +167,10 @@ class Siblings:
         sock.settimeout(0)
         self._loop.watch(sock, READ, lambda _events: call() if self.fault is None else None)
 
+    def _listen(self) -> None:
+        if self.fault is None:
+            self._watch(self._listener, self._accept)
+
     def _watch_caller(self, caller: socket.socket) -> None:
         self._watch(caller, lambda: self._greeted(caller))
 
@@ -187,7 +194,7 @@ class Siblings:
         except OSError as error:
             self._loop.missed(error)
             self._loop.unwatch(self._listener)
-            self._loop.after(ROOM_S, lambda: self._watch(self._listener, self._accept))
+            self._loop.after(ROOM_S, self._listen)
             return
         if not _is_ours(caller):
             caller.close()
@@ -238,6 +245,17 @@ def _lack(task: socket.socket) -> str:
         return "silent"
     except OSError:
         return "gone"
+
+
+def _has_ended(task: socket.socket) -> bool:
+    task.settimeout(0)
+    try:
+        task.recv(1)
+    except BlockingIOError:
+        return False
+    except OSError:
+        pass
+    return True
 
 
 def _is_ours(caller: socket.socket) -> bool:

@@ -284,7 +284,7 @@ GARBAGE = (b"", b"x", b"-1 1", b"99999999999 1", b"\xb2 1", b"1", b"1 2 3", b"1 
 
 def test_what_connects_and_is_no_sibling_is_passed_over(directory: str, tasks: Tasks) -> None:
     """Garbage, and more of those that say nothing than may wait; nobody else waits for them."""
-    crowd = siblings.MOST_CALLERS // 4  # below the usual limit of descriptors
+    crowd = siblings.MOST_CALLERS + 20
     tasks.start(RAW + f"for said in {GARBAGE!r}:\n s.send(said); s = call()\n", directory)
     tasks.start(RAW + f"crowd = [call() for _ in range({crowd})]\nprint(1, flush=True)\ntime.sleep(60)\n", directory)
 
@@ -383,9 +383,13 @@ def test_where_every_name_is_taken_all_say_so_at_once(directory: str, kind: str)
 
 def test_a_path_too_long_for_a_socket_is_said_to_be(tmp_path: Path) -> None:
     """Job ids may be long."""
+    directory = tmp_path / ("x" * 100)
     with pytest.raises(PlaceError, match="too long"):
-        first([str(tmp_path / ("x" * 100))], "here", 2, 1.0, silent)
+        first([str(directory)], "here", 2, 1.0, silent)
     assert list(tmp_path.iterdir()) == []
+    directory.mkdir(mode=0o700)
+    with pytest.raises(PlaceError, match="too long"):
+        follow([str(directory)], 1, 99.0)
 
 
 def test_a_task_that_is_killed_before_all_have_come_fails_them_at_once(directory: str, tasks: Tasks) -> None:
@@ -433,6 +437,33 @@ def test_no_task_uses_an_answer_that_another_does_not_hold(directory: str, does:
     assert text is not None
     assert f"local rank 2 {how}" in text.read()
     assert not os.path.exists(directory)
+
+
+def test_a_task_that_ends_while_others_are_waited_for_is_missed(directory: str, tasks: Tasks) -> None:
+    """It held the answer, and that is not enough."""
+    stopped, held = (tasks.start(FOLLOWER, directory, rank, 20) for rank in (1, 2))
+
+    def meet(_left_s: float, _siblings: Siblings) -> dict[str, object]:
+        os.kill(stopped.pid, signal.SIGSTOP)
+        return dict(ANSWER)
+
+    with ThreadPoolExecutor(1) as pool:
+        done = pool.submit(first, [directory], "here", 3, 20.0, meet)
+        with pytest.raises(subprocess.TimeoutExpired):
+            held.wait(0.5)
+        held.kill()
+        held.wait()
+        os.kill(stopped.pid, signal.SIGCONT)
+        with pytest.raises(MissingError, match="local rank 2 gone"):
+            done.result()
+    assert [code for code, _ in tasks.ends()] == [69, -signal.SIGKILL]
+
+
+def test_a_deadline_of_years_is_none_too_long(directory: str, tasks: Tasks) -> None:
+    """Some do not want to be stopped."""
+    tasks.start(FOLLOWER, directory, 1, 1e9)
+    assert first([directory], "here", 2, 1e9, answering) == ANSWER
+    assert tasks.ends()[0][0] == 0
 
 
 def test_a_task_that_was_stopped_and_goes_on_in_time_gets_its_answer(directory: str, tasks: Tasks) -> None:
