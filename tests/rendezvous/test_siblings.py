@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -52,6 +53,25 @@ def meet(left_s, siblings):
     print("meeting", flush=True)
     time.sleep(60)
 first(sys.argv[1].split(":"), "here", int(sys.argv[2]), 60.0, meet)
+"""
+# The same with a meeting that takes a while, watches its siblings and heeds what befalls them.
+WHOLE = """
+import json, sys
+from mingle_hooks.errors import MingleError
+from mingle_hooks.rendezvous.loop import Loop
+from mingle_hooks.rendezvous.siblings import first
+def meet(left_s, siblings):
+    over = []
+    with Loop() as loop:
+        siblings.attend(loop, over.append)
+        loop.after(0.05, lambda: over.append(None))
+        loop.run(lambda: bool(over))
+    return {"rank": 0}
+try:
+    print(json.dumps(first([sys.argv[1]], "here", int(sys.argv[2]), float(sys.argv[3]), meet)))
+except MingleError as error:
+    print(error)
+    sys.exit(error.exit_code)
 """
 # Calls the first task, and then does as it is told: by Python that finds `s`, a connected socket.
 RAW = """
@@ -575,3 +595,23 @@ def test_a_directory_that_is_held_is_nobody_elses(directory: str) -> None:
     runtime.remove(directory)
     with pytest.raises(MingleError, match="to lock"):
         runtime.hold(directory)
+
+
+@pytest.mark.parametrize("seed", range(int(os.environ.get("MINGLE_TEST_SEEDS", "8"))))
+def test_whatever_befalls_a_task_all_others_end_alike(directory: str, seed: int, tasks: Tasks) -> None:
+    """One of four is killed, or stopped for a while, at some moment: the others all have the answer, or none has."""
+    chance = random.Random(seed)  # noqa: S311 - it is to come again
+    victim, is_killed = chance.randrange(4), chance.random() < 0.5
+    script = [WHOLE, FOLLOWER, FOLLOWER, FOLLOWER]
+    for rank in chance.sample(range(4), 4):
+        tasks.start(script[rank], directory, rank or 4, 1.0)
+        if rank == victim:
+            hit = tasks.all[-1]
+    time.sleep(chance.uniform(0.05, 0.4))
+    os.kill(hit.pid, signal.SIGKILL if is_killed else signal.SIGSTOP)
+    if not is_killed:
+        time.sleep(chance.choice((0.1, 1.0, 5.0)))
+        os.kill(hit.pid, signal.SIGCONT)
+    ends = tasks.ends()
+    codes = {code for process, (code, _) in zip(tasks.all, ends, strict=True) if process is not hit or not is_killed}
+    assert codes in ({0}, {69}), ends
