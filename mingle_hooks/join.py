@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from mingle_hooks.job import Enquiry
     from mingle_hooks.rendezvous.keys import Key
     from mingle_hooks.rendezvous.request import Request
+    from mingle_hooks.rendezvous.siblings import Siblings
     from mingle_hooks.rendezvous.watcher import Watcher
     from mingle_hooks.rendezvous.wire import Body
 
@@ -52,12 +53,12 @@ def _answer(enquiry: Enquiry, watcher: Watcher) -> Body:
 
     runtime.record(facts.job_id)
 
-    def ask(timeout_s: float) -> Body:
+    def ask(timeout_s: float, siblings: Siblings | None = None) -> Body:
         if enquiry.nodes == 1:
             from mingle_hooks.alone import only_member  # noqa: PLC0415 - as above
 
             return only_member(enquiry)
-        return meet(_request(enquiry, key, timeout_s), watcher)
+        return meet(_request(enquiry, key, timeout_s)._replace(siblings=siblings), watcher)
 
     if not enquiry.is_shared or facts.local_rank is None or facts.local_count is None:
         if MEMORY in needs(settings.frameworks):
@@ -65,13 +66,18 @@ def _answer(enquiry: Enquiry, watcher: Watcher) -> Body:
 
             return with_memory(enquiry, key.material, watcher, lambda: ask(settings.timeout))
         return ask(settings.timeout)
-    from mingle_hooks.rendezvous import siblings  # noqa: PLC0415 - only where tasks share a node
+    from mingle_hooks.rendezvous.meetingpoint import names  # noqa: PLC0415 - only where tasks share a node
 
-    name = Secret.derive(key.material, enquiry.attempt).mac(b"siblings").hex()[:16]
-    directory = runtime.path(enquiry.own, facts.job_id, name)
+    secret = Secret.derive(key.material, enquiry.attempt)
+    directories = [runtime.path(enquiry.own, facts.job_id, name) for name in names(secret)]
     if facts.local_rank:
-        return siblings.other(directory, facts.local_rank, settings.timeout)
-    return siblings.first(directory, facts.local_count, settings.timeout, ask)
+        from mingle_hooks.rendezvous.follower import follow  # noqa: PLC0415 - as above
+
+        return follow(directories, facts.local_rank, settings.timeout)
+    from mingle_hooks.fabric.machine import hostname  # noqa: PLC0415 - as above
+    from mingle_hooks.rendezvous.siblings import first  # noqa: PLC0415 - as above
+
+    return first(directories, hostname(), facts.local_count, settings.timeout, ask)
 
 
 def _request(enquiry: Enquiry, key: Key, timeout_s: float) -> Request:

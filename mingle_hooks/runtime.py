@@ -50,18 +50,59 @@ def record(job_id: str | None, run_root: str = RUN_ROOT) -> None:
 
 def make(directory: str) -> None:
     """Make the directory, unless it is there and private. Raises PlaceError."""
+    if not made(directory):
+        raise PlaceError(
+            "a directory that only this user can enter",
+            f"{directory}, which others can",
+            "to have it removed",
+        )
+
+
+def made(directory: str) -> bool:
+    """Make the directory unless its name is taken, and tell whether it is private. Raises PlaceError."""
     try:
         os.mkdir(directory, 0o700)
     except FileExistsError:
         pass
     except OSError as error:
         raise PlaceError("to make a directory", f"{directory}: {error.strerror}", "XDG_RUNTIME_DIR") from error
-    if not is_private(directory):
-        raise PlaceError(
-            "a directory that only this user can enter",
-            f"{directory}, which others can",
-            "to have it removed",
-        )
+    return is_private(directory)
+
+
+def is_taken(directory: str) -> bool:
+    """Tell whether somebody has made something of this name that is not private."""
+    return os.path.lexists(directory) and not is_private(directory)
+
+
+def hold(directory: str) -> int | None:
+    """Return a descriptor that keeps a directory for this process until it is closed; None where another has it.
+
+    The kernel lets go of it when the process is killed. Raises PlaceError.
+    """
+    import fcntl  # noqa: PLC0415 - only where tasks share a node
+
+    try:
+        descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BaseException:
+            os.close(descriptor)
+            raise
+    except BlockingIOError:
+        return None
+    except OSError as error:
+        raise PlaceError("to lock a directory", f"{directory}: {error.strerror}", "XDG_RUNTIME_DIR") from error
+    return descriptor
+
+
+def remove(directory: str) -> None:
+    """Remove a directory of ours with the files in it; what comes into it meanwhile keeps it."""
+    try:
+        for name in os.listdir(directory):
+            os.unlink(f"{directory}/{name}")
+        os.rmdir(directory)
+    except OSError:  # the job's end has removed it, or somebody has just come
+        return
 
 
 def is_private(directory: str) -> bool:

@@ -49,6 +49,31 @@ def test_make_takes_a_private_directory_and_no_other(tmp_path: Path) -> None:
             runtime.make(str(tmp_path / name))
 
 
+def test_a_name_that_is_taken_is_told_from_one_that_is_free(tmp_path: Path) -> None:
+    """A link that leads nowhere takes it too."""
+    private(tmp_path / "own")
+    (tmp_path / "open").mkdir(mode=0o755)
+    (tmp_path / "file").touch()
+    (tmp_path / "link").symlink_to("nowhere")
+    for name in ("own", "free"):
+        assert not runtime.is_taken(str(tmp_path / name))
+        assert runtime.made(str(tmp_path / name))
+    for name in ("open", "file", "link"):
+        assert runtime.is_taken(str(tmp_path / name))
+        assert not runtime.made(str(tmp_path / name))
+
+
+def test_a_directory_goes_with_its_files(tmp_path: Path) -> None:
+    """And one that is not there, or holds what is no file, does no harm."""
+    (private(tmp_path / "own") / "file").touch()
+    (tmp_path / "own" / "link").symlink_to(tmp_path)
+    runtime.remove(str(tmp_path / "own"))
+    runtime.remove(str(tmp_path / "own"))
+    private(private(tmp_path / "kept") / "inside")
+    runtime.remove(str(tmp_path / "kept"))
+    assert [path.name for path in tmp_path.iterdir()] == ["kept"]
+
+
 def test_a_process_is_recorded_with_its_start_time(tmp_path: Path) -> None:
     """As the Epilog reads it; where there is no Prolog's directory nothing is written."""
     runtime.record("7", str(tmp_path))

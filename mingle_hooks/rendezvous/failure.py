@@ -82,6 +82,18 @@ _KINDS: dict[str, tuple[type[MingleError], str, str, str]] = {
         "MASTER_ADDR={0}, as it was exported{2}",
         "unset MASTER_ADDR",
     ),
+    "task": (
+        MissingError,
+        "all {1} tasks of {0} until the world is formed",
+        "local rank {2} {3}",
+        "a look at the output of that task",
+    ),
+    "tasks": (
+        ConflictError,
+        "each local rank of {0} from 1 to {1} once",
+        "local rank {2} again or beyond",
+        "one `mingle env` per task at a time, and a local rank of its own for each",
+    ),
     "node_rank": (
         ConflictError,
         "node rank {1} on {2}, as its scheduler says",

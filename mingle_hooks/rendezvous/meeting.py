@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import TracebackType
 
+    from mingle_hooks.rendezvous.failure import Failure
     from mingle_hooks.rendezvous.leader import Leader
     from mingle_hooks.rendezvous.request import Request
     from mingle_hooks.rendezvous.standing import Standing
@@ -128,6 +129,8 @@ class Meeting:
         if self._request.rank in (0, None):
             self._stand()
         self._seekers.open(self._request.via)
+        if self._request.siblings is not None:
+            self._request.siblings.attend(self._loop, self._sibling_failed)
         self._tick()
 
     def result(self) -> Body:
@@ -391,6 +394,17 @@ class Meeting:
             if self._leader is not None:
                 self._leader.resume()
             self._seekers.seek()
+
+    def _sibling_failed(self, failure: Failure) -> None:
+        """Fail for all as this node's tasks are not whole; too late for a world that has formed."""
+        leader, membership = self._leader, self._membership
+        if membership is not None:
+            membership.fail(failure)
+            self._loop.after(GOODBYE_S, lambda: self._fail(failure.error(), 0.0))
+        elif leader is not None and leader.state != "withdrawn":
+            leader.fail(failure)
+        else:
+            self._fail(failure.error(), 0.0)
 
     # Time.
 

@@ -64,6 +64,10 @@ class Membership:
         """Tell the leader that this member will not wait any longer."""
         self._tell(wire.GAVE_UP, {"after_s": after_s})
 
+    def fail(self, failure: Failure) -> None:
+        """Tell the leader why there can be no world."""
+        self._tell(wire.FAILED, failure.body())
+
     def accuse(self, host: str, member: bytes) -> None:
         """Tell the leader of another that leads by the same right."""
         self._tell(wire.RIVAL, {"host": host[:LONGEST_PART], "member": member.hex()})

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     from mingle_hooks.fabric.interfaces import Preference
     from mingle_hooks.rendezvous.attempt import Attempt, Material
+    from mingle_hooks.rendezvous.siblings import Siblings
 
 
 class Request(NamedTuple):
@@ -42,3 +43,4 @@ class Request(NamedTuple):
     port_hold: bool = True
     ttl: int = 1
     key_from: str = ""  # for a message
+    siblings: Siblings | None = None  # this node's other tasks, without which it is no member

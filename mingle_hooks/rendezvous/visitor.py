@@ -157,6 +157,8 @@ class Visitor:
             self._leader.is_done(member)
         elif kind == wire.GAVE_UP:
             self._leader.give_up(wire.integer(body, "after_s", 0, 10**6))
+        elif kind == wire.FAILED:  # it lacks what no wait brings back
+            self._leader.fail(Failure.parse(body))
         elif kind == wire.RIVAL:
             self._rival(body)
         else:

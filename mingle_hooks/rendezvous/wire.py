@@ -19,7 +19,7 @@ JSON, before it, from CHECKIN on, a 32-byte MAC over direction, count, kind and 
                                        ←  COMMIT     MAC, epoch
       DONE       MAC                   →
 
-FAILED ends it from the leader's side, GAVE_UP from the member's. Nobody prints before COMMIT, and COMMIT is
+FAILED ends it from the leader's side, GAVE_UP or FAILED from the member's. Nobody prints before COMMIT, and COMMIT is
 sent only when all N are READY and each waits at least LAST_WORD_S longer (leases.py).
 
 The member proves first. HELLO's proof is over its nonce and the address that it dialled, so that it is of use in no

@@ -58,6 +58,16 @@ IN_STEP = {
 IN_TASKS = {
     (TROUBLE, "one task on each node"): Case(LINE),
     (TROUBLE, "one torchrun on each node"): Case("mingle exec --scope task torchrun train.py"),
+    (TROUBLE, "local rank 1 gone"): Case(
+        "bash -c 'case $SLURM_PROCID in 2) mingle exec --scope task --timeout 30 true;;"
+        " 3) timeout -s KILL 3 mingle exec --scope task --timeout 30 true;; esac'"
+    ),
+    (TROUBLE, "still missing: local rank 1"): Case(
+        "bash -c '[ $SLURM_LOCALID = 1 ] || mingle exec --scope task --timeout 2 true'"
+    ),
+    (TROUBLE, "saw it does not ask"): Case(
+        "bash -c '[ $SLURM_LOCALID = 0 ] || mingle exec --scope task --timeout 2 true'"
+    ),
 }
 
 # On two hosts without a scheduler, {i} is 0 and 1.
