@@ -36,6 +36,14 @@ class Group(click.Group):
         """Return the command that is meant, and its own words. UsageError, with the nearest, where there is none."""
         name, known = args[0], self.list_commands(ctx)
         if name not in known and not ctx.resilient_parsing and not name.startswith("-"):
-            near = f"{ctx.command_path} {nearest(name, known)}"
+            lines = self._lines(ctx)
+            near = f"{ctx.command_path} {lines[nearest(name, lines)]}"
             raise UsageError(f"a command out of {', '.join(known)}", name, f"`{near}`")
         return super().resolve_command(ctx, args)
+
+    def _lines(self, ctx: click.Context) -> dict[str, str]:
+        """Return each command's name -> what to type; also of those below: `mingle doctor` is `mingle hooks doctor`."""
+        known = self.list_commands(ctx)
+        groups = {name: its for name in known if isinstance(its := self.get_command(ctx, name), click.Group)}
+        below = {name: f"{group} {name}" for group, its in groups.items() for name in its.list_commands(ctx)}
+        return {name: name for name in known} | {name: line for name, line in below.items() if name not in known}

@@ -24,6 +24,17 @@ MISTAKES = {
     "exec --id a --nodes 1 --scope tasks true": ("node or task", "task"),
     "template slurm --launcher x -- train.py": ("torchrun, torchrun-elastic, accelerate,", "--launcher torchrun"),
     "template slurm --launcher deepsped -- train.py": ("accelerate, deepspeed, mpirun", "--launcher deepspeed"),
+    "env --id a --timout 5": ("an option of `mingle env`; saw --timout", "--timeout"),
+    "exec --timout 5 true": ("an option of `mingle exec`; saw --timout", "--timeout"),
+    "exec --id a": ("COMMAND [ARG]... after `mingle exec`; saw none", "`mingle exec --help`"),
+    "env --id": ("options of `mingle env`; saw --id, which requires an argument", "`mingle env --help`"),
+    "env --id a here": ("options of `mingle env`; saw unexpected extra argument (here)", "`mingle env --help`"),
+    "hooks install slrum": ("one of slurm, pbs, torque; saw slrum", "`mingle hooks install slurm`"),
+    "hooks install": ("one of slurm, pbs, torque; saw none", "`mingle hooks install slurm`"),
+    "doctor": ("env, exec, key, template, hooks, completion; saw doctor", "`mingle hooks doctor`"),
+    "slurm -- torchrun train.py": ("saw slurm", "`mingle template slurm`"),
+    "evn": ("saw evn", "`mingle env`"),
+    "template slrum -- train.py": ("saw slrum", "`mingle template slurm`"),
     "hooks render slurm prlog": ("prolog, epilog, taskprolog,", "mingle hooks render slurm prolog"),
 }
 
