@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
 from mingle_hooks.errors import UsageError
 from mingle_hooks.nearest import nearest
 
+if TYPE_CHECKING:
+    from collections.abc import Container
 
-def complaint(error: click.ClickException, arguments: list[str], commands: dict[str, object]) -> UsageError:
+
+def complaint(error: click.ClickException, arguments: list[str], commands: Container[str]) -> UsageError:
     """Return what click says of the arguments of `mingle`, as our one line."""
     context = error.ctx if isinstance(error, click.UsageError) else None
     words = ["mingle", *(word for word in arguments[:1] if word in commands)]
