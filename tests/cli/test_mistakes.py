@@ -34,6 +34,8 @@ MISTAKES = {
     "doctor": ("env, exec, key, template, hooks, completion; saw doctor", "`mingle hooks doctor`"),
     "slurm -- torchrun train.py": ("saw slurm", "`mingle template slurm`"),
     "evn": ("saw evn", "`mingle env`"),
+    "run true": ("saw run", "`mingle exec`"),
+    "python3 train.py": ("saw python3", "`mingle exec python3`"),
     "template slrum -- train.py": ("saw slrum", "`mingle template slurm`"),
     "hooks render slurm prlog": ("prolog, epilog, taskprolog,", "mingle hooks render slurm prolog"),
 }

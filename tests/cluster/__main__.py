@@ -26,7 +26,7 @@ They share your home, with train.py in it; /tmp is each host's own. Try:
     srun -N4 mingle exec --explain true
     srun -N4 bash -c 'eval "$(mingle env)"; echo "$NODE_RANK of $NNODES, $MASTER_ADDR leads"'
     sbatch -N2 --wrap 'srun mingle exec {launcher} train.py'
-    mingle exec --timeout 5 --nodes 2 --id a true     # nobody else comes
+    srun -N2 bash -c '[ $SLURM_NODEID = 1 ] || mingle exec --timeout 5 true'    # node2 never calls
     srun -w node3 --pty bash
 
 Everything is gone when you leave (exit or Ctrl-D).
