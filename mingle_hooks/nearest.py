@@ -24,6 +24,9 @@ _MEANT = {
     "nfs": "directory",
     "file": "directory",
     "openmpi": "mpi",
+    "run": "exec",
+    "start": "exec",
+    "launch": "exec",
 }
 # Below this share of common letters a word is none of them: the first, the most usual one, is the better guess.
 _ALIKE = 0.5

@@ -8,7 +8,7 @@
 #SBATCH --account=myproject
 #SBATCH --signal=USR1@120
 
-command -v mingle >/dev/null || { echo "$(uname -n): no mingle on PATH: pip install mingle-hooks, or a --setup line that finds it" >&2; exit 69; }
+command -v mingle >/dev/null || { echo "$(uname -n): no mingle on PATH: install it where all nodes see it, or add a --setup line that finds it" >&2; exit 69; }
 MINGLE_KEY=$(mingle key) || exit # only this job's processes have it
 export MINGLE_KEY
 

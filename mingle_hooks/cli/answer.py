@@ -33,6 +33,8 @@ def print_variables(options: Mapping[str, object], *, explain: bool, no_wait: bo
 
     enquiry = enquire(os.environ, options)
     shells.check(enquiry.settings.shell)
+    if "shell" not in enquiry.settings.sources:
+        shells.check_reader()
     view, story = _joined(enquiry, explain=explain, no_wait=no_wait)
     found = _found(enquiry, view)
     if explain:

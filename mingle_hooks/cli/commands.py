@@ -11,7 +11,6 @@ from click.shell_completion import CompletionItem
 from mingle_hooks import __version__
 from mingle_hooks.cli import streams
 from mingle_hooks.cli.group import Group
-from mingle_hooks.errors import UsageError
 
 # name -> (module with a click command of that name, one line of help). Only the one that is called is loaded.
 COMMANDS = {
@@ -72,8 +71,9 @@ def run(arguments: list[str]) -> int:
     try:
         code = mingle.main(arguments, prog_name="mingle", standalone_mode=False)
     except click.ClickException as error:
-        where = error.ctx.command_path if isinstance(error, click.UsageError) and error.ctx else "mingle"
-        raise UsageError(f"options of `{where}`", error.format_message(), f"`{where} --help`") from None
+        from mingle_hooks.cli.complaint import complaint  # noqa: PLC0415 - only for a mistake
+
+        raise complaint(error, arguments, COMMANDS) from None
     except click.exceptions.Exit as error:
         return error.exit_code
     except click.Abort:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from typing import Any
 
 import click
@@ -36,6 +37,20 @@ class Group(click.Group):
         """Return the command that is meant, and its own words. UsageError, with the nearest, where there is none."""
         name, known = args[0], self.list_commands(ctx)
         if name not in known and not ctx.resilient_parsing and not name.startswith("-"):
-            near = f"{ctx.command_path} {nearest(name, known)}"
+            near = f"{ctx.command_path} {self._meant(ctx, name)}"
             raise UsageError(f"a command out of {', '.join(known)}", name, f"`{near}`")
         return super().resolve_command(ctx, args)
+
+    def _meant(self, ctx: click.Context, name: str) -> str:
+        """Return what to type instead of a name that is no command; a program's is what `exec` becomes."""
+        lines = self._lines(ctx)
+        if name not in lines and "exec" in lines and shutil.which(name):
+            return f"exec {name}"
+        return lines[nearest(name, lines)]
+
+    def _lines(self, ctx: click.Context) -> dict[str, str]:
+        """Return each command's name -> what to type; also of those below: `mingle doctor` is `mingle hooks doctor`."""
+        known = self.list_commands(ctx)
+        groups = {name: its for name in known if isinstance(its := self.get_command(ctx, name), click.Group)}
+        below = {name: f"{group} {name}" for group, its in groups.items() for name in its.list_commands(ctx)}
+        return {name: name for name in known} | {name: line for name, line in below.items() if name not in known}

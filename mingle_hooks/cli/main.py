@@ -123,7 +123,7 @@ def _failure_text(arguments: list[str], code: int) -> str:
     from mingle_hooks.export import shells  # noqa: PLC0415 - only then
     from mingle_hooks.export.variables import leftovers  # noqa: PLC0415 - as above
 
-    shell = _said(arguments, "--shell", "MINGLE_SHELL")
+    shell = _said(arguments, "--shell", "MINGLE_SHELL") or shells.reader()
     on_failure = _said(arguments, "--on-failure", "MINGLE_ON_FAILURE")
     return shells.failure(
         shell if shell in shells.SHELLS else "sh", code, leftovers(os.environ), ends=on_failure != "status"

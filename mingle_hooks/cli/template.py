@@ -39,8 +39,8 @@ def template(ctx: click.Context, lint: str | None) -> None:
     if ctx.invoked_subcommand is not None and lint is None:
         return
     if ctx.invoked_subcommand is not None or lint is None:
-        seen = "neither" if lint is None else "both"
-        raise UsageError(f"one of {', '.join(template.commands)}, or --lint FILE", seen, "--help")
+        seen = "none" if lint is None else "both"
+        raise UsageError(f"one of {', '.join(template.commands)}, or --lint FILE", seen, "`mingle template --help`")
     _lint(lint)
 
 

@@ -62,7 +62,7 @@ def sources(enquiry: Enquiry, view: View) -> dict[str, str]:
         "NODE_RANK": enquiry.rank_source if enquiry.rank is not None else "the election, then host names",
         "NNODES": enquiry.nodes_source,
         "LOCAL_WORLD_SIZE": slots.get(enquiry.slots_from, enquiry.slots_from),
-        "WORLD_SIZE": f"the sum over {view.world.nodes} members",
+        "WORLD_SIZE": f"the sum over {view.world.nodes} member{'s' if view.world.nodes != 1 else ''}",
         "RANK": facts.sources.get("task_rank", "MINGLE_RANK_OFFSET and LOCAL_RANK"),
         "LOCAL_RANK": facts.sources.get("local_rank", facts.scheduler),
         "GROUP_RANK": "NODE_RANK",

@@ -29,6 +29,8 @@ _VIRTUAL = (
 _NAME = r"[A-Za-z0-9_][A-Za-z0-9_.@+-]{0,14}"
 # operstate of an interface that carries packets; loopback, tun and some bonds say "unknown".
 _UP = ("up", "unknown")
+# Addresses of one kind that a message lists, as it has room for about a dozen.
+MOST_TOLD = 6
 
 
 class Interface(NamedTuple):
@@ -142,27 +144,33 @@ def usable(
     the like) counts only where a preference names it. Raises NetworkError that tells why each was left out.
     """
     ranked: list[tuple[tuple[int, ...], Candidate]] = []
-    left_out: list[str] = []
+    left_out: dict[str, list[str]] = {}
     for interface in interfaces:
         if not interface.addresses:
-            left_out.append(f"{interface.name} (no address)")
+            left_out.setdefault("no address", []).append(interface.name)
         for address in interface.addresses:
             wish = next((i for i, p in enumerate(prefer) if p.matches(interface, address)), None)
             why_not = _why_not(interface, address, named=wish is not None, one_host=one_host)
             if prefer and wish is None:
-                why_not = "not on a network that was asked for"
+                why_not = why_not or "not on a network that was asked for"
             if why_not:
-                left_out.append(f"{interface.name} {address.ip} ({why_not})")
+                left_out.setdefault(why_not, []).append(f"{interface.name} {address.ip}")
             else:
                 ranked.append((_rank(interface, address, wish or 0), Candidate(interface, address)))
     if not ranked:
         asked = f" on {' or '.join(p.text for p in prefer)}" if prefer else ""
         raise NetworkError(
             f"an address{asked} that the other hosts can reach",
-            ", ".join(left_out) or "no network interface",
+            ", ".join(f"{_few(which)} ({why_not})" for why_not, which in left_out.items()) or "no network interface",
             "--iface NAME|CIDR, or `ip -br address` to see what this host has",
         )
     return tuple(candidate for _, candidate in sorted(ranked, key=lambda entry: entry[0]))
+
+
+def _few(which: list[str]) -> str:
+    """Return the first of many in words, so that what follows them is not cut off."""
+    rest = len(which) - MOST_TOLD
+    return ", ".join(which[:MOST_TOLD]) + (f" and {rest} more" if rest > 0 else "")
 
 
 def _why_not(

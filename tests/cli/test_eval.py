@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -65,3 +66,45 @@ def test_a_person_at_a_terminal_keeps_the_shell() -> None:
     """The status tells; the session is not closed."""
     done = run("bash", "exec bash --norc -i -c 'eval \"$(mingle env --nodes 0)\"; echo still here: $?'")
     assert (done.returncode, done.stdout) == (0, "still here: 64\n")
+
+
+FOREIGN = {
+    "tcsh": ['eval "`mingle env {}`"'],
+    "bsd-csh": ['eval "`mingle env {}`"'],
+    "fish": ["mingle env {} | source", 'eval "$(mingle env {})"', "eval (mingle env {})"],
+}
+FORMS = [(shell, form) for shell, forms in FOREIGN.items() for form in forms]
+
+
+@pytest.mark.parametrize(("shell", "form"), FORMS, ids=" ".join)
+@pytest.mark.parametrize("words", ["--id a --nodes 1", "--timout 5"])
+def test_a_shell_that_reads_no_sh_is_told_so_and_ends(shell: str, form: str, words: str) -> None:
+    """Seen: csh and fish said that they know no `export`, went on, and trained alone on each node."""
+    done = run(shell, f"{form.format(words)}; echo trained alone", MASTER_ADDR="left")
+    assert (done.returncode, done.stdout) == (64, "")
+    assert re.fullmatch("mingle: expected [^\n]+; saw [^\n]+; try [^\n]+\n", done.stderr)
+    assert ("--shell" in done.stderr) == ("--nodes" in words)
+
+
+@pytest.mark.parametrize(("shell", "language"), [("tcsh", "csh"), ("bsd-csh", "csh"), ("fish", "fish")])
+def test_a_script_is_known_by_its_shell_and_the_line_advised_works(shell: str, language: str, tmp_path: Path) -> None:
+    """The kernel calls a script by its own name; SGE starts csh for every script that says nothing else."""
+    script = tmp_path / "job"
+    script.write_text(f"#!{shutil.which(shell)}\n{FOREIGN[shell][0].format('--id a --nodes 1')}\necho trained alone\n")
+    script.chmod(0o755)
+    done = run("sh", f"exec {script}")
+    assert (done.returncode, done.stdout) == (64, "")
+    _, _, line = done.stderr.strip().rpartition("; try ")
+    line = line.strip("`") if language == "fish" else line
+    script.write_text(
+        f"#!{shutil.which(shell)}\n{line.replace('env', 'env --id a --nodes 1')}\necho $NODE_RANK of $NNODES\n"
+    )
+    assert run("sh", f"exec {script}").stdout == "0 of 1\n"
+
+
+@pytest.mark.parametrize("how", ["--shell sh | cat", "--quiet >text; cat text"])
+def test_what_another_shell_is_to_read_is_printed_in_any(how: str, tmp_path: Path) -> None:
+    """By a word, or into a file, of which nobody knows who will read it."""
+    done = run("fish", f"cd {tmp_path}; mingle env --id a --nodes 1 {how}")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "export NNODES='1';" in done.stdout

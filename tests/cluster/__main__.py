@@ -5,6 +5,7 @@ Commands on a pipe are run instead: `echo 'srun -N4 hostname' | make cluster`.
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import signal
 import subprocess
@@ -14,16 +15,18 @@ from cluster import hosts as cluster_hosts
 from cluster import slurm as cluster_slurm
 from cluster.host import USERS
 from cluster.hosts import Hosts
+from cluster.paths import PROJECT
 from cluster.slurm import SlurmCluster
 
 WELCOME = """
 You are {user} on node1, one of {count} hosts with two networks (eth0, ib0) and a real Slurm.
-They share your home; /tmp is each host's own. Try:
+They share your home, with train.py in it; /tmp is each host's own. Try:
 
-    sinfo
-    srun -N4 hostname
-    srun -N4 bash -c 'v=$(mingle env) || exit; eval "$v"; echo "$NODE_RANK of $NNODES, $MASTER_ADDR leads"'
-    sbatch -N2 --wrap 'srun mingle exec -- env'
+    srun -N4 mingle exec {launcher} train.py
+    srun -N4 mingle exec --explain true
+    srun -N4 bash -c 'eval "$(mingle env)"; echo "$NODE_RANK of $NNODES, $MASTER_ADDR leads"'
+    sbatch -N2 --wrap 'srun mingle exec {launcher} train.py'
+    srun -N2 bash -c '[ $SLURM_NODEID = 1 ] || mingle exec --timeout 5 true'    # node2 never calls
     srun -w node3 --pty bash
 
 Everything is gone when you leave (exit or Ctrl-D).
@@ -45,7 +48,9 @@ def main(user: str = "alice") -> int:
     # Ctrl-C is for what runs in the shell. A handler, unlike SIG_IGN, is not handed on to it.
     signal.signal(signal.SIGINT, lambda *_: None)
     with Hosts(COUNT) as hosts, SlurmCluster(hosts):
-        sys.stderr.write(WELCOME.format(user=user, count=COUNT))
+        hosts[0].run(["cp", f"{PROJECT}/examples/train.py", "."], user=user, check=True)
+        launcher = "torchrun" if importlib.util.find_spec("torch") else "python3"
+        sys.stderr.write(WELCOME.format(user=user, count=COUNT, launcher=launcher))
         sys.stderr.flush()
         return shell(hosts, user)
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 import contextlib
 import os
 import pty
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -27,10 +28,11 @@ def test_commands_on_a_pipe_run_on_the_first_host(slurm: SlurmCluster) -> None:
         text=True,
         cwd=TESTS,
     ) as done:
-        out, err = done.communicate("srun -N4 hostname | sort\nhostname\nid -un\nexit 3\n", timeout=120)
-    assert out.split() == ["node1", "node2", "node3", "node4", "node1", "alice"]
+        out, err = done.communicate("srun -N4 hostname | sort\nhostname\nid -un\nls\nexit 3\n", timeout=120)
+    assert out.split() == ["node1", "node2", "node3", "node4", "node1", "alice", "train.py"]
     assert done.returncode == 3
     assert "You are alice on node1" in err
+    assert re.search(r"srun -N4 mingle exec (torchrun|python3) train\.py\n", err)
     assert [tag for tag in holder.tagged().values() if tag.split(":")[1] == str(done.pid)] == []
 
 

@@ -49,7 +49,7 @@ IN_STEP = {
     (TROUBLE, "takes part under this id"): Case(
         f"bash -c 'export MINGLE_KEY={KEY}0$SLURM_NODEID; mingle exec --timeout 2 true'"
     ),
-    (TROUBLE, "--timout…"): Case("mingle exec --timout 3 true"),
+    (TROUBLE, "saw --timout"): Case("mingle exec --timout 3 true"),
     (TROUBLE, "MINGLE_TIMOUT"): Case("mingle exec true", {"MINGLE_TIMOUT": "3"}),
     (TROUBLE, "tochrun"): Case("mingle exec tochrun train.py"),
 }

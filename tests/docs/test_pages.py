@@ -61,7 +61,7 @@ def headings(page: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in found}
 
 
-@pytest.mark.parametrize("page", ["../README.md", *PAGES])
+@pytest.mark.parametrize("page", ["../README.md", "../SECURITY.md", *PAGES])
 def test_every_link_leads_to_a_file_or_heading_that_exists(page: str) -> None:
     """Within the repository; other sites are not asked."""
     here = (DOCS / page).resolve()

@@ -95,8 +95,7 @@ def test_the_error_tells_why_each_interface_was_left_out() -> None:
     with pytest.raises(NetworkError) as caught:
         usable([LO, DOCKER, down, make("eth8")])
     assert caught.value.seen == (
-        "lo 127.0.0.1 (loopback), lo ::1 (loopback), docker0 172.17.0.1 (virtual), eth7 10.7.0.1 (down), "
-        "eth8 (no address)"
+        "lo 127.0.0.1, lo ::1 (loopback), docker0 172.17.0.1 (virtual), eth7 10.7.0.1 (down), eth8 (no address)"
     )
 
 
@@ -104,6 +103,14 @@ def test_the_error_names_the_networks_that_were_asked_for() -> None:
     with pytest.raises(NetworkError) as caught:
         usable(ALL, prefer=[preference("ib9"), preference("10.1.0.0/16")])
     assert "ib9 or 10.1.0.0/16" in caught.value.expected
+
+
+def test_of_many_addresses_a_few_are_told_and_why_not() -> None:
+    many = [make(f"eth{i}", f"10.1.{i}.1/24") for i in range(30)]
+    with pytest.raises(NetworkError) as caught:
+        usable(many, prefer=[preference("ib0")])
+    assert caught.value.seen.startswith("eth0 10.1.0.1, eth1 10.1.1.1, ")
+    assert caught.value.seen.endswith("eth5 10.1.5.1 and 24 more (not on a network that was asked for)")
 
 
 def test_no_interface_at_all_is_said() -> None:

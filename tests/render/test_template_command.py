@@ -68,7 +68,7 @@ def test_a_mistake_is_one_line_and_an_exit_code() -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ([], "saw neither"),
+        ([], "saw none; try `mingle template --help`"),
         (["--lint", "x", "list"], "saw both"),
         (["pbs"], "expected a training command; saw none; try -- train.py"),
         (["pbs", "--time", "1", "--signal", "USR1@90", "--", "x.py"], "--signal after the start; saw 90 s before"),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 
 from mingle_hooks.errors import UsageError
 from mingle_hooks.modules import import_module
@@ -33,6 +34,10 @@ SHELLS = {
     "dotenv": "dotenv",
     "taskprolog": "taskprolog",
 }
+
+# Programs that stop at no error of a text in sh, go on and train alone -> the language that they read, and how.
+READS = {"csh": "csh", "tcsh": "csh", "bsd-csh": "csh", "fish": "fish"}
+LINES = {"csh": 'eval "`mingle env --shell csh`"', "fish": "`mingle env --shell fish | source`"}
 
 # The kernel starts no program with a longer `NAME=value` and its NUL (MAX_ARG_STRLEN, 32 pages of 4 KiB).
 LONGEST_STRING_BYTES = 131_072
@@ -69,6 +74,23 @@ def failure(shell: str, code: int, unset: Sequence[str] = (), *, ends: bool = Tr
 def check(shell: str) -> None:
     """Raise UsageError for a shell that is not known."""
     _module(shell)
+
+
+def reader() -> str | None:
+    """Return the language, other than sh, of the shell that evals the output: the parent, at the end of a pipe."""
+    try:
+        if not stat.S_ISFIFO(os.fstat(1).st_mode):
+            return None
+        program = os.readlink(f"/proc/{os.getppid()}/exe")  # a script's `comm` is its own name
+    except OSError:  # of another user, say
+        return None
+    return READS.get(program.rpartition("/")[2])
+
+
+def check_reader() -> None:
+    """Raise UsageError where a shell that reads no sh evals the output, and nobody has said what it is."""
+    if (shell := reader()) is not None:
+        raise UsageError(f"--shell {shell}, as {shell} evals the output", "none", LINES[shell])
 
 
 def _module(shell: str) -> Any:  # noqa: ANN401 -- a module; mypy cannot see that one fits a protocol

@@ -84,7 +84,7 @@ def chosen(names: tuple[str, ...]) -> tuple[str, ...]:
         if name not in WAYS:
             from mingle_hooks.nearest import nearest  # noqa: PLC0415 - only for a message
 
-            raise UsageError(f"ways out of {', '.join(WAYS)}", name, f"--via {nearest(name, WAYS)}")
+            raise UsageError(f"one or more of {', '.join(WAYS)}", name, f"--via {nearest(name, WAYS)}")
     return names or tuple(WAYS)
 
 

@@ -13,7 +13,7 @@ prepare() {
   cd -- "$LS_SUBCWD" || exit
   module load cuda/12.4 || exit
   . venv/bin/activate
-  command -v mingle >/dev/null || { echo "$(uname -n): no mingle on PATH: pip install mingle-hooks, or a --setup line that finds it" >&2; exit 69; }
+  command -v mingle >/dev/null || { echo "$(uname -n): no mingle on PATH: install it where all nodes see it, or add a --setup line that finds it" >&2; exit 69; }
 }
 
 # Every node, once: what it runs.
