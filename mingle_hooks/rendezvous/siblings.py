@@ -24,7 +24,7 @@ import time
 
 from mingle_hooks import jsontext, runtime
 from mingle_hooks import sockets as socket
-from mingle_hooks.errors import MORE_FILES, MingleError, MissingError
+from mingle_hooks.errors import LIMITS, MingleError, MissingError
 from mingle_hooks.rendezvous import meetingpoint
 from mingle_hooks.rendezvous.failure import Failure
 from mingle_hooks.rendezvous.loop import Loop
@@ -102,7 +102,7 @@ class Siblings:
             seen = f"{len(self._tasks) + 1}; still missing: local rank {', '.join(map(str, absent[:16]))}"
             remedy = "`mingle env --scope task` in every task, or --scope node in one of them"
             if shortage is not None:
-                seen, remedy = f"here {shortage}; {seen}", MORE_FILES
+                seen, remedy = f"here {shortage.seen}; {seen}", LIMITS[shortage.kind][1]
             raise MissingError(f"all {self._count} tasks of this node within {timeout_s:g} s", seen, remedy)
 
     def attend(self, loop: Loop, on_fault: Callable[[Failure], None]) -> None:

@@ -11,8 +11,6 @@ from documents import DOCS, ROOT
 PAGE = (DOCS / "security.md").read_text()
 # Rows that say what is not promised have no test to name.
 OPEN = "Not promised"
-# Schedules of faults are no single test.
-SIMULATED = "the simulator, in tests/simulator"
 
 
 def named(text: str) -> list[str]:
@@ -61,7 +59,7 @@ def test_every_promise_names_its_test() -> None:
     promises = rows()
     assert len(promises) > 50
     for row in promises:
-        shown = bool(named(row[-1])) or row[-1] == SIMULATED
+        shown = bool(named(row[-1]))
         assert shown != any(cell.startswith(OPEN) for cell in row), row
 
 

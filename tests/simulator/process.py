@@ -214,7 +214,7 @@ def simulated(rng: random.Random) -> Iterator[None]:
         (rendezvous.offers, "offers", lambda _prefer: (tuple(Offer(address) for address in addresses()), None)),
         (rendezvous.ways.hosts, "Lookup", _Lookup),
         (rendezvous.ways.multicast, "carriers", lambda _nets: [_Interface(address) for address in addresses()]),
-        (rendezvous.ways.multicast, "_Link", _link),
+        (rendezvous.ways.multicast, "Link", _link),
     ]
     kept = [(owner, name, getattr(owner, name)) for owner, name, _ in replaced]
     for owner, name, value in replaced:
