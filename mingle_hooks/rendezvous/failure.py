@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from mingle_hooks.errors import LIMITS, ConflictError, MingleError, MissingError, NetworkError, printable
-from mingle_hooks.rendezvous.wire import Body, WireError, text
+from mingle_hooks.rendezvous.wire import Body, WireError, integer, text
 from mingle_hooks.typed import NamedTuple
 
 # Bounds of what travels: a few parties, each a host and an address, or a folded host list.
 MOST_PARTS = 4
 LONGEST_PART = 300
+# A leader tells of its failure for seconds; this is only a bound.
+LONGEST_AGE_MS = 10**9
 
 # kind -> (error, expected, seen, remedy); {0}, {1}… are the failure's parts.
 _KINDS: dict[str, tuple[type[MingleError], str, str, str]] = {
@@ -132,9 +134,9 @@ class Failure(NamedTuple):
         kind, expected, seen, remedy = _KINDS[self.kind]
         return kind(*(line.format(*self._shown()) for line in (expected, seen, remedy)))
 
-    def body(self) -> Body:
-        """Return what travels."""
-        return {"kind": self.kind, "parts": self._shown()}
+    def body(self, age_s: float = 0.0) -> Body:
+        """Return what travels: the failure, and how many seconds ago it happened."""
+        return {"kind": self.kind, "parts": self._shown(), "age_ms": min(int(age_s * 1000), LONGEST_AGE_MS)}
 
     def _shown(self) -> list[str]:
         return [printable(part, LONGEST_PART) for part in self.parts]
@@ -151,3 +153,8 @@ class Failure(NamedTuple):
         except IndexError as error:
             raise WireError("a failure with parts missing") from error
         return failure
+
+
+def age_s(body: Body) -> float:
+    """Return how many seconds ago the failure of this body happened; WireError for what is no number of them."""
+    return integer({"age_ms": 0, **body}, "age_ms", 0, LONGEST_AGE_MS) / 1000

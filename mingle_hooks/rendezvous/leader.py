@@ -92,6 +92,7 @@ class Leader:
         self.roster, self.me, self.terms = roster, me, terms
         self.state = "gathering"
         self.failure: Failure | None = None
+        self._began, self._failed = loop.clock(), 0.0
         self.answer: wire.Body | None = None  # this member's own, once formed
         self.refused = {why: Knocks() for why in wire.REASONS}
         self.moved_to: list[list[object]] = []
@@ -174,11 +175,20 @@ class Leader:
         """Tell everybody, now and when they come later, that there is no world, and why."""
         if self.state in ("failed", "formed"):
             return
-        self.state, self.failure = "failed", failure
+        self.state, self.failure, self._failed = "failed", failure, self._loop.clock()
         for member, visitor in self._visitors.items():
             visitor.tell(wire.FAILED, failure.body())
             self._told.add(member)
         self._on_change()
+
+    def why(self) -> wire.Body:
+        """Return what tells others, once this leader has failed, why and how long ago."""
+        return {} if self.failure is None else self.failure.body(self._loop.clock() - self._failed)
+
+    def told(self, failure: Failure, age_s: float) -> None:
+        """Fail as another member did, unless that was before this one began: it was another run then."""
+        if age_s <= self._loop.clock() - self._began:
+            self.fail(failure)
 
     def withdraw(self, endpoints: list[list[object]]) -> None:
         """Send this candidate's members to a better one; later ones are sent there too."""
@@ -222,8 +232,8 @@ class Leader:
 
     def checked_in(self, visitor: Visitor, checkin: Checkin) -> None:
         """Take in a member that has proved itself and said who it is, or tell it why not."""
-        if self.state == "failed" and self.failure is not None:
-            visitor.tell(wire.FAILED, self.failure.body())
+        if self.state == "failed":
+            visitor.tell(wire.FAILED, self.why())
             self._told.add(checkin.member)
             self._on_change()
             return

@@ -80,7 +80,7 @@ class Meeting:
             seen = f"{error} (host {request.host}, slots {request.slots})"
             raise UsageError("a check-in that others take", seen, "hostname, --slots, --nodes and --rank") from None
         self._began = loop.clock()
-        self._is_late = False
+        self._is_late = self._is_passing_over = False
         self._bound: tuple[bytes, float] | None = (
             None  # the leader that this member has promised to wait for, until when
         )
@@ -272,11 +272,11 @@ class Meeting:
         if found.leader == self._me.member:
             self._drop(found, rest_s=3600.0)
         elif leader is not None and leader.state != "withdrawn":
-            if leader.terms.ticket == 0 and found.ticket == 0:
+            if leader.state == "failed":
+                self._tell(found, wire.FAILED, leader.why())  # a better candidate would wait for us
+            elif leader.terms.ticket == 0 and found.ticket == 0:
                 self._accuse(found, leader.me.host, leader.me.member)
                 leader.met_rival(found.label)
-            elif leader.state == "failed" and leader.failure is not None:
-                self._tell(found, wire.FAILED, leader.failure.body())  # a better candidate would wait for us
             elif leader.state != "gathering" or found.standing > (leader.terms.ticket, leader.me.member):
                 self._drop(found)
             else:
@@ -346,10 +346,33 @@ class Meeting:
         if membership.state == "formed":
             self._answer, self.is_over = membership.answer, True
         elif membership.state == "failed" and membership.failure is not None:
-            self._fail(self._here(membership.failure.error()), 0.0)
+            if membership.failed_ago_s > self._loop.clock() - self._began:
+                self._pass_over(membership, membership.failure)
+            else:
+                self._fail(self._here(membership.failure.error()), 0.0)
         elif membership.state in ("moved", "lost"):
             self._membership = None
             self._seek_again(membership)
+
+    def _pass_over(self, membership: Membership, failure: Failure) -> None:
+        """Go on without a leader that had failed before this process began: an earlier run's, or this one is late.
+
+        It is late where no other leader comes while the failed one is still there to tell everybody.
+        """
+        self._membership = None
+        self._search.rest(membership.found.lead, LINGER_S / 2)
+        if self._leader is not None:
+            self._leader.resume()
+        self._seekers.seek()
+        if not self._is_passing_over:
+            self._is_passing_over = True
+            self._loop.after(LINGER_S, lambda: self._was_late(failure))
+
+    def _was_late(self, failure: Failure) -> None:
+        leader = self._leader
+        gathers = leader is not None and (leader.terms.ticket == 0 or len(leader.roster) > 1)
+        if self._membership is None and not gathers and self._answer is None:
+            self._fail(failure.error(), 0.0)
 
     def _seek_again(self, membership: Membership) -> None:
         lead = membership.found.lead

@@ -6,7 +6,7 @@ import os
 
 from mingle_hooks.rendezvous import answer, wire
 from mingle_hooks.rendezvous.channel import Channel, dial
-from mingle_hooks.rendezvous.failure import LONGEST_PART, Failure
+from mingle_hooks.rendezvous.failure import LONGEST_PART, Failure, age_s
 from mingle_hooks.rendezvous.leases import LEASE_S
 from mingle_hooks.typed import TYPE_CHECKING, NamedTuple
 
@@ -53,6 +53,7 @@ class Membership:
         self.state = "waiting"
         self.progress: Progress | None = None
         self.failure: Failure | None = None
+        self.failed_ago_s = 0.0
         self.answer: wire.Body | None = None
         self.moved_to: list[tuple[str, int]] = []
         self._probes: list[_Probe] = []
@@ -111,7 +112,7 @@ class Membership:
         elif kind == wire.COMMIT:
             self._commit(body)
         elif kind == wire.FAILED:
-            self.failure = Failure.parse(body)
+            self.failure, self.failed_ago_s = Failure.parse(body), age_s(body)
             self._settle("failed")
         elif kind == wire.MOVED:
             self.moved_to = _endpoints(body)

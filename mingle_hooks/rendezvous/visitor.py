@@ -9,7 +9,7 @@ from mingle_hooks.rendezvous.answer import LAST_EPOCH
 from mingle_hooks.rendezvous.attempt import VERSION
 from mingle_hooks.rendezvous.channel import Channel
 from mingle_hooks.rendezvous.checkin import MEMBER_BYTES, Checkin
-from mingle_hooks.rendezvous.failure import LONGEST_PART, Failure
+from mingle_hooks.rendezvous.failure import LONGEST_PART, Failure, age_s
 from mingle_hooks.rendezvous.leases import LEASE_S
 from mingle_hooks.typed import TYPE_CHECKING
 
@@ -140,7 +140,7 @@ class Visitor:
         elif kind == wire.RIVAL:
             self._rival(body)
         elif kind == wire.FAILED:  # another candidate knows why there is no world
-            self._leader.fail(Failure.parse(body))
+            self._leader.told(Failure.parse(body), age_s(body))
         else:
             raise wire.WireError("not a check-in")
 
@@ -158,7 +158,7 @@ class Visitor:
         elif kind == wire.GAVE_UP:
             self._leader.give_up(wire.integer(body, "after_s", 0, 10**6))
         elif kind == wire.FAILED:  # it lacks what no wait brings back
-            self._leader.fail(Failure.parse(body))
+            self._leader.told(Failure.parse(body), age_s(body))
         elif kind == wire.RIVAL:
             self._rival(body)
         else:

@@ -11,11 +11,12 @@ import socket
 import struct
 
 import pytest
-from gathering import ATTEMPT, SECRET, Member, Room, heard, hello, talk
+from gathering import ATTEMPT, PATIENCE_S, SECRET, Member, Room, heard, hello, talk
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mingle_hooks.rendezvous import wire
+from mingle_hooks.rendezvous.failure import Failure
 from mingle_hooks.rendezvous.leader import SETTLE_S, STRANGER_S, Offer
 
 LOOPBACK = Offer("127.0.0.1")
@@ -179,6 +180,32 @@ def test_a_contradiction_fails_everybody_with_the_same_words_now_and_later(parts
         assert said == {str(room.leader.failure.error())}
         # A leader by right whose world has failed is no rival of the next try's.
         assert room.leader.ticket == 1
+
+
+def test_a_failure_says_how_old_it_is() -> None:
+    """A member that began later knows by that, that it was another run that failed."""
+    with Room(2) as room:
+        room.leader.fail(Failure("full", ("2", "node9")))
+        room.skip(7.0)
+        late = room.member(rank=1).come()
+        room.until(lambda: late.state == "failed")
+        assert late.membership is not None
+        assert 7.0 <= late.membership.failed_ago_s < 7.0 + PATIENCE_S
+
+
+@pytest.mark.parametrize(("age_ms", "state"), [(5_000, "failed"), (60_000, "gathering"), (None, "failed")])
+def test_a_leader_fails_with_others_but_not_with_an_earlier_run(age_ms: int | None, state: str) -> None:
+    """A failure that is older than the leader itself is none of its own; one that says no age is new."""
+    with Room(3) as room:
+        room.skip(30.0)
+        member = room.member(rank=1).come()
+        room.until(lambda: len(room.leader.roster) == 2)
+        assert member.membership is not None
+        age = {} if age_ms is None else {"age_ms": age_ms}
+        member.membership._tell(wire.FAILED, {"kind": "full", "parts": ["2", "node9"], **age})
+        room.until(lambda: room.leader.state == state)
+        room.turn()
+        assert room.leader.state == state
 
 
 def test_failing_while_a_member_has_just_been_killed_fails_the_others_all_the_same() -> None:

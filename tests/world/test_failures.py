@@ -142,6 +142,24 @@ def test_members_that_contradict_each_other_all_fail_and_say_which_and_who(hosts
     assert [host.files() for host in four] == [set()] * 4
 
 
+def test_a_run_that_failed_does_not_spoil_the_next_one(hosts: Callable[..., Hosts]) -> None:
+    """Its rank 0 is still there to tell late members why; a younger member goes on to its own run's leader."""
+    three = list(hosts(3))
+
+    def run(ranks: Sequence[int]) -> list[CompletedProcess[str]]:
+        options = ("--id", "job", "--nodes", "3", "--timeout", "20")
+        return members(three, lambda number: evaluating(*options, "--rank", str(ranks[number])))
+
+    with ThreadPoolExecutor(1) as pool:
+        # As there may be a member of rank 2, rank 0 stays to tell it.
+        first = pool.submit(run, (0, 1, 1))
+        time.sleep(2.0)
+        second = run((1, 0, 2))
+    for done in first.result():
+        assert "rank 1 claimed by" in failed(done, 76)
+    one_world(second)
+
+
 def test_a_member_with_another_key_is_refused_and_told_so_and_the_others_tell_where_it_knocked_from(
     hosts: Callable[..., Hosts],
 ) -> None:
