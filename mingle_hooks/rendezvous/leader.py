@@ -109,6 +109,7 @@ class Leader:
         self._told: set[bytes] = set()
         self._nonces: dict[bytes, None] = {}  # of greetings, oldest first
         self._settled = False
+        self._quiet_until = loop.clock()
         self._timers: dict[str, Timer] = {}
         mine = roster.entry(me.member)
         mine.arrived = loop.clock()
@@ -329,8 +330,13 @@ class Leader:
 
     # From all in to formed.
 
+    def listen_for(self, quiet_s: float) -> None:
+        """Form no world for so many seconds, in which others of this id that are too many can be heard."""
+        self._quiet_until = self._loop.clock() + quiet_s
+        self._timers["quiet"] = self._loop.after(quiet_s, self._consider)
+
     def _consider(self) -> None:
-        if self.state != "gathering" or not self.roster.complete:
+        if self.state != "gathering" or not self.roster.complete or self._loop.clock() < self._quiet_until:
             return
         if "settle" not in self._timers:
             self._timers["settle"] = self._loop.after(SETTLE_S, self._settle)

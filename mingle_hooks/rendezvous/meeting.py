@@ -36,6 +36,9 @@ CLOSING_S = LEASE_S
 LINGER_S = 10.0
 # A member whose time is over waits this long for its leader to tell everybody why.
 GOODBYE_S = 2.0
+# Without a scheduler a leader listens this long for others of its id, in seconds: two of a leader's beacons, and the
+# time in which a candidate sends its first.
+QUIET_S = 0.5
 # A person who watches sees every so many seconds that time passes.
 TICK_S = 1.0
 # A lost leader is called again after this long: it may only have lost this one connection.
@@ -129,6 +132,9 @@ class Meeting:
         if self._request.rank in (0, None):
             self._stand()
         self._seekers.open(self._request.via)
+        if self._leader is not None and not self._request.leader_hosts:
+            # Nobody keeps others from taking this id: whoever begins at the same time is heard before a world forms.
+            self._leader.listen_for(QUIET_S)
         if self._request.siblings is not None:
             self._request.siblings.attend(self._loop, self._sibling_failed)
         self._tick()

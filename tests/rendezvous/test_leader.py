@@ -182,6 +182,30 @@ def test_a_contradiction_fails_everybody_with_the_same_words_now_and_later(parts
         assert room.leader.ticket == 1
 
 
+def test_a_leader_that_listens_first_hears_of_one_too_many() -> None:
+    """All N are in, and no world is formed yet: whoever comes meanwhile is a contradiction for all."""
+    with Room(2) as room:
+        room.leader.listen_for(30.0)
+        member = room.member().come()
+        room.until(lambda: room.leader.roster.complete and room.leader.roster.reached_by_all(0))
+        assert room.leader.state == "gathering"
+        room.member().come()
+        room.until(lambda: all_in(room, "failed"))
+        assert room.leader.failure is not None
+        assert room.leader.failure.kind == "full"
+        assert member.state == "failed"
+
+
+def test_a_leader_that_has_listened_forms_the_world() -> None:
+    """Nobody else came."""
+    with Room(2) as room:
+        room.leader.listen_for(30.0)
+        room.member().come()
+        room.until(lambda: room.leader.roster.complete and room.leader.roster.reached_by_all(0))
+        room.skip(31.0)
+        room.until(lambda: all_in(room, "formed"))
+
+
 def test_a_failure_says_how_old_it_is() -> None:
     """A member that began later knows by that, that it was another run that failed."""
     with Room(2) as room:

@@ -18,11 +18,6 @@ def _too_early(self: Any, member: bytes, _epoch: int, lease_s: float) -> None:  
         self._commit()
 
 
-def _never_lost(self: Any, visitor: Any) -> None:  # noqa: ANN401
-    self._connections.pop(visitor, None)
-    self._strangers.pop(visitor, None)
-
-
 def _say_once(_self: Any, visitor: Any, _checkin: Any) -> None:  # noqa: ANN401
     visitor.leave()
 
@@ -54,7 +49,6 @@ DEFECTS: dict[str, list[tuple[object, str, Any]]] = {
     "any MAC will do": [(attempt, "compare_digest", _yes), (wire, "compare_digest", _yes)],
     "a sorted() is dropped": [(leader.Leader, "_close", _close_unsorted)],
     "a member breaks its promise": [(meeting.Meeting, "_bound_to", lambda _self: None)],
-    "a lost member stays in": [(leader.Leader, "lost", _never_lost)],
     "the last word is said once": [(leader.Leader, "_again", _say_once)],
     "the word goes out a promise too early": [(leader.Leader, "is_ready", _too_early)],
     "a leader leaves with its own answer": [
@@ -63,7 +57,6 @@ DEFECTS: dict[str, list[tuple[object, str, Any]]] = {
     "a rank is not compared": [(roster.Roster, "_no_room", lambda _self, _entry: None)],
     "a lost leader is not noticed": [(member.Membership, "_ended", lambda _self, _reason: None)],
     "numbers of nodes are not compared": [(roster.Roster, "_contradiction", lambda self, entry: self._no_room(entry))],
-    "a member that gives up says nothing": [(member.Membership, "give_up", lambda _self, _after_s: None)],
     "a probe is left open": [(member.Membership, "close", lambda self: self.found.channel.close())],
 }
 

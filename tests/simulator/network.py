@@ -59,6 +59,7 @@ class Network:
         self.hosts: dict[str, Host] = {}  # by address
         self.cuts: dict[tuple[str, str], int] = {}  # (from, to) -> how many faults cut this way now
         self.loss = self.twice = 0.0  # of datagrams
+        self.has_slow_packets = True
         self.links: list[SimLink] = []
         self.datagrams: list[bytes] = []  # all that were ever sent
         self.streams: dict[tuple[int, str], list[bytes]] = {}  # what callers said, by connection, to whom
@@ -77,7 +78,8 @@ class Network:
 
     def latency(self) -> float:
         """Return how long the next packet takes, in seconds."""
-        return self.rng.uniform(*(SLOW_S if self.rng.randrange(SLOW_ONE_IN) == 0 else LATENCY_S))
+        is_slow = self.has_slow_packets and self.rng.randrange(SLOW_ONE_IN) == 0
+        return self.rng.uniform(*(SLOW_S if is_slow else LATENCY_S))
 
     def is_cut(self, source: Host, target: Host) -> bool:
         """Tell whether nothing gets from one host to another now."""

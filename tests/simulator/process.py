@@ -59,6 +59,7 @@ class Process:
         self.began: float | None = None
         self.ended: float | None = None
         self.killed: float | None = None
+        self.formed: float | None = None  # when it formed a world as its leader
         self.answer: Body | None = None
         self.error: Exception | None = None
         self.meeting: Meeting | None = None
@@ -69,6 +70,12 @@ class Process:
     def is_alive(self) -> bool:
         """Whether it runs, or is stopped."""
         return self.began is not None and self.ended is None
+
+    @property
+    def leads(self) -> bool:
+        """Whether this process has formed the world."""
+        leader = self.meeting._leader if self.meeting is not None else None
+        return leader is not None and leader.state == "formed"
 
     @property
     def member(self) -> bytes:
@@ -127,6 +134,8 @@ class Process:
         Running.process = self
         try:
             act()
+            if self.formed is None and self.leads:
+                self.formed = self.timeline.now
             if self.meeting is not None and self.meeting.is_over:
                 self.answer = self.meeting.result()
         except Exception as error:  # noqa: BLE001 - the rules tell an error of ours from a bug

@@ -56,7 +56,7 @@ def _worlds(schedule: Schedule) -> list[str]:
         return [f"{len(worlds)} worlds: " + ", ".join(f"{p.name} {p.outcome()}" for p in inside)]
     found = _places(inside)
     found += [f"{p.name} is in with another key" for p in inside if p.request.key != schedule.key]
-    leader = next((p for p in schedule.processes if _leads(p)), None)
+    leader = next((p for p in schedule.processes if p.leads), None)
     if leader is None:
         return [*found, "a world that nobody led"]
     members = set(leader.meeting._leader.roster._entries)  # type: ignore[union-attr]
@@ -64,7 +64,7 @@ def _worlds(schedule: Schedule) -> list[str]:
         if process.meeting is None or process.member not in members or process.answer is not None:
             continue
         if process.killed is not None:
-            is_known = process.killed < schedule.committed.get(leader.host.name, 0.0) - DEAD_S
+            is_known = process.killed < (leader.formed or 0.0) - DEAD_S
             if is_known and not any(_is_troubled(schedule, p, process.killed) for p in (process, leader)):
                 found.append(f"{process.name}, long dead, is counted in")
         elif not _is_excused(schedule, process, leader):
@@ -91,15 +91,9 @@ def _places(inside: list[Process]) -> list[str]:
     return found
 
 
-def _leads(process: Process) -> bool:
-    """Whether this process formed the world."""
-    leader = process.meeting._leader if process.meeting is not None else None
-    return leader is not None and leader.state == "formed"
-
-
 def _is_excused(schedule: Schedule, process: Process, leader: Process) -> bool:
     """Whether the last word could not reach a process for long enough: the one split that is documented."""
-    promised, said = schedule.promised.get(process.host.name), schedule.committed.get(leader.host.name)
+    promised, said = schedule.promised.get(process.host.name), leader.formed
     if promised is None or said is None or promised > said:
         return False  # the leader had no promise of it
     if leader.killed is not None and said <= leader.killed <= said + CLOSING_S:

@@ -22,6 +22,8 @@ KINDS = {getattr(wire, name): name for name in FRAMES.split()}
 HORIZON_S = 600.0
 # With so much time left when the last one comes, in seconds, a world has to form where nothing happens.
 CALM_S = 8.0
+# What is started "at the same time" starts within this, in seconds.
+TOGETHER_S = 0.1
 MODES = ("slurm", "slurm+multicast", "ranks", "bare", "master")
 FAULTS = ("kill", "replace", "stop", "reset", "cut", "cut one way", "isolate", "dark", "jump", "replay", "slow")
 # Frames at which faults strike: the later, the worse.
@@ -77,25 +79,28 @@ def plan(seed: int, rng: random.Random) -> Plan:
     arrivals = tuple(rng.uniform(0.0, spread) for _ in range(nodes))
     faults = tuple(_fault(rng, nodes) for _ in range(rng.choice((0, 1, 1, 1, 2, 2, 3, 4))))
     odd = rng.choice(("", "", "", "wrong nodes", "wrong key", "same host name", "one more", "rank twice"))
-    theme = rng.choice(("any", "any", "any", "just in time", "last word", "calm"))
+    theme = rng.choice(("any", "any", "any", "just in time", "last word", "calm", "two of each"))
     if theme == "just in time":  # the last one comes as the others are about to give up
         arrivals = (*(0.0,) * (nodes - 1), timeout_s - rng.uniform(0.0, 0.03))
     if theme in ("just in time", "last word"):
-        odd = ""
-        faults = tuple(_last_fault(rng, nodes) for _ in range(rng.choice((1, 1, 2))))
-    if theme == "calm":
+        odd, draw = "", _late_fault if theme == "just in time" else _last_fault
+        faults = tuple(draw(rng, nodes) for _ in range(rng.choice((1, 1, 2))))
+    if theme in ("calm", "two of each"):
         odd, faults = "", ()
+    if theme == "two of each":  # somebody starts the whole world twice, at the same time
+        mode = rng.choice(("ranks", "bare", "master"))  # a scheduler gives each rank once
+        odd, arrivals = theme, tuple(rng.uniform(0.0, TOGETHER_S) for _ in range(2 * nodes))
     # The first, who often leads, may be more patient than the others.
     longer_s = rng.choice((0.0, 60.0)) if theme == "last word" else 0.0
     return Plan(
         seed=seed,
         mode=mode,
         nodes=nodes,
-        timeouts=(timeout_s + longer_s,) + (timeout_s,) * nodes,
+        timeouts=(timeout_s + longer_s,) + (timeout_s,) * 2 * nodes,
         arrivals=arrivals,
         faults=faults,
         oddity=Oddity(odd, rng.randrange(nodes)) if odd else None,
-        loss=rng.choice((0.0, 0.0, 0.1, 0.3)),
+        loss=rng.choice((0.0, 0.0, 0.1, 0.3)) if theme != "two of each" else 0.0,
         networks=rng.choice((1, 1, 2)),
     )
 
@@ -105,7 +110,14 @@ def _fault(rng: random.Random, nodes: int) -> Fault:
     return Fault(rng.choice(FAULTS), moment, rng.randrange(nodes), rng.randrange(nodes), rng.choice(LASTING_S))
 
 
+def _late_fault(rng: random.Random, nodes: int) -> Fault:
+    moment = rng.choice(("READY", "COMMIT", "COMMIT"))
+    return Fault(rng.choice(("reset", "reset", "cut")), moment, rng.randrange(nodes), 0, rng.choice((0.05, 1.0, 12.0)))
+
+
 def _last_fault(rng: random.Random, nodes: int) -> Fault:
+    if rng.random() < 0.2:
+        return Fault("stop", "READY", 0, 0, max(LASTING_S))  # the leader holds old promises when it goes on
     who = rng.choice((0, rng.randrange(nodes)))
     return Fault(rng.choice(LAST_FAULTS), rng.choice(LAST_MOMENTS), who, rng.randrange(nodes), rng.choice(LASTING_S))
 
@@ -119,11 +131,11 @@ class Schedule:
         self.timeline = Timeline()
         self.network = Network(self.timeline, self.rng, self._seen)
         self.network.loss, self.network.twice = self.plan.loss, 0.1
+        self.network.has_slow_packets = self.plan.oddity is None or self.plan.oddity.kind != "two of each"
         self.processes: list[Process] = []
         self.key = Material(b"k" * 32)
         self.trace: list[str] | None = [] if trace else None
         self.troubles: list[tuple[float, float, str]] = []  # from, to, host: when it could not be reached, or not act
-        self.committed: dict[str, float] = {}  # host of a leader -> when it first sent the word
         self.promised: dict[str, float] = {}  # host of a member -> when it last said that it will wait for the word
         self._triggers: list[tuple[str, int, Callable[[], None]]] = []  # frame, how many of it come before, what then
         self._places = self._make_hosts()
@@ -147,7 +159,7 @@ class Schedule:
     def _make_hosts(self) -> list[Host]:
         same = self.plan.oddity is not None and self.plan.oddity.kind == "same host name"
         hosts = []
-        for index in range(self.plan.nodes + 1):
+        for index in range(2 * self.plan.nodes):
             addresses = (f"10.77.0.{index + 1}", f"10.78.0.{index + 1}")
             host = Host(f"node{index}", addresses[: self.plan.networks])
             hosts.append(self.network.add(host))
@@ -165,7 +177,7 @@ class Schedule:
         for fault in plan.faults:
             act = self._act(fault)
             if fault.moment is not None:
-                self._triggers.append((fault.moment, self.rng.randrange(plan.nodes), act))
+                self._triggers.append((fault.moment, self.rng.randrange(plan.nodes - 1), act))
             else:
                 self.timeline.after(self.rng.uniform(0.0, max(plan.timeouts) + 5.0), act)
 
@@ -182,6 +194,8 @@ class Schedule:
         kind = odd.kind if odd is not None and odd.who == index else ""
         ranked = plan.mode in ("slurm", "slurm+multicast", "ranks")
         rank = min(index, plan.nodes - 1) if ranked else None
+        if odd is not None and odd.kind == "two of each" and ranked:
+            rank = index % plan.nodes
         if kind == "rank twice" and rank is not None:
             rank = (rank + 1) % plan.nodes
         via = {"slurm": ("hosts",), "master": ("master",)}.get(plan.mode, ("multicast",))
@@ -209,8 +223,6 @@ class Schedule:
         self.say(f"{source.name} > {target.name}  {kind}")
         if kind == "READY":
             self.promised[source.name] = self.timeline.now
-        if kind == "COMMIT":
-            self.committed.setdefault(source.name, self.timeline.now)
         for trigger in [t for t in self._triggers if t[0] == kind]:
             self._triggers.remove(trigger)
             if trigger[1]:

@@ -5,7 +5,6 @@ A seed that breaks a rule is replayed, with all that happened, by `python -m sim
 
 from __future__ import annotations
 
-import itertools
 import os
 import subprocess
 import sys
@@ -18,13 +17,6 @@ from simulator.rules import violations
 from simulator.schedules import Schedule
 
 SCHEDULES, BLOCK = 5000, 250
-# Where each defect is found first today; where it moves, all are tried.
-FOUND = {
-    "a lease is not looked at": 907,
-    "a lease begins when its promise arrives": 907,
-    "a member breaks its promise": 2210,
-    "a member that gives up says nothing": 537,
-}
 
 
 def broken(seed: int) -> list[str]:
@@ -44,9 +36,8 @@ def test_no_schedule_breaks_a_rule(first: int) -> None:
 @pytest.mark.parametrize("name", DEFECTS)
 def test_a_defect_put_in_on_purpose_is_found(name: str) -> None:
     """A rule that no mistake breaks would say nothing."""
-    seeds = itertools.chain([FOUND[name]] if name in FOUND else [], range(SCHEDULES))
     with defect(name):
-        assert any(broken(seed) for seed in seeds)
+        assert any(broken(seed) for seed in range(SCHEDULES))
 
 
 def test_a_seed_always_brings_the_same(tmp_path: Path) -> None:
@@ -68,5 +59,5 @@ def test_schedules_are_of_every_kind() -> None:
     plans = [Schedule(seed).plan for seed in range(1000)]
     assert len({plan.mode for plan in plans}) == 5
     assert len({fault.kind for plan in plans for fault in plan.faults}) == 11
-    assert len({plan.oddity.kind for plan in plans if plan.oddity}) == 5
+    assert len({plan.oddity.kind for plan in plans if plan.oddity}) == 6
     assert sum(plan.is_calm for plan in plans) > 20
