@@ -104,6 +104,7 @@ class Leader:
         self._visitors: dict[bytes, Visitor] = {}
         self._epoch = 0
         self._answers: dict[bytes, wire.Body] = {}
+        self._packed: bytes | None = None  # the roster's frame, where some member asks for it
         self._leases = Leases(loop.clock)
         self._done: set[bytes] = set()
         self._told: set[bytes] = set()
@@ -379,13 +380,32 @@ class Leader:
             if not entry.checkin.wants_roster:
                 del body["roster"]
             self._answers[entry.checkin.member] = body
+        self._pack(shared["roster"])
         for member, visitor in self._visitors.items():
             self._leases.ask(member)
-            visitor.tell(wire.ANSWER, self._answers[member])
+            self._send_answer(visitor, self._answers[member])
         if len(self.roster) == 1:
             self._commit()
             return
         self._timers["renew"] = self._loop.after(RENEW_S, lambda epoch=self._epoch: self._keep(epoch))  # type: ignore[misc]
+
+    def _pack(self, roster: list[list[object]]) -> None:
+        """Have the roster ready for those members who ask for it; this one needs no copy of its own."""
+        wanted = [m for m, body in self._answers.items() if "roster" in body and m != self.me.member]
+        self._packed = None
+        if wanted:
+            from mingle_hooks.rendezvous import rows  # noqa: PLC0415 - few ask for it
+
+            packed = rows.pack(roster)
+            self._packed = wire.frame(wire.ROSTER, packed)
+            digest = rows.digest(packed)
+            for member in wanted:
+                self._answers[member]["roster"] = digest
+
+    def _send_answer(self, visitor: Visitor, answer: wire.Body) -> None:
+        if "roster" in answer and self._packed is not None:
+            visitor.channel.send(self._packed)
+        visitor.tell(wire.ANSWER, answer)
 
     def _shared(self, offer: int, seats: list[tuple[Entry, Seat]], size: int) -> wire.Body:
         address = self.terms.offers[offer].address
@@ -426,7 +446,7 @@ class Leader:
             return
         visitor.entry = self.roster.entry(checkin.member)
         self._visitors[checkin.member] = visitor
-        visitor.tell(wire.ANSWER, answer)
+        self._send_answer(visitor, answer)
         visitor.tell(wire.COMMIT, {"epoch": self._epoch})
 
     # Time.

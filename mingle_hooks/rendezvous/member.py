@@ -56,6 +56,7 @@ class Membership:
         self.failed_ago_s = 0.0
         self.answer: wire.Body | None = None
         self.moved_to: list[tuple[str, int]] = []
+        self._packed = b""
         self._probes: list[_Probe] = []
         found.channel.on_frame, found.channel.on_end = self._frame, self._ended
         found.channel.most_bytes = wire.MOST_LEADER_BYTES
@@ -92,6 +93,9 @@ class Membership:
             self._on_change()
 
     def _frame(self, kind: int, payload: bytes) -> None:
+        if kind == wire.ROSTER:
+            self._packed = payload  # the answer tells whether it is the leader's
+            return
         body = self.found.session.open(kind, payload)
         try:
             self._obey(kind, body)
@@ -105,7 +109,7 @@ class Membership:
         elif kind == wire.PROGRESS:
             self._progress(body)
         elif kind == wire.ANSWER:
-            self.answer, self.state = answer.parse(body), "ready"
+            self.answer, self.state = answer.parse(self._with_roster(body)), "ready"
             self._promise(self.answer["epoch"])
         elif kind == wire.HOLD:
             self._hold(wire.integer(body, "epoch", 1, answer.LAST_EPOCH))
@@ -119,6 +123,14 @@ class Membership:
             self._settle("moved")
         else:
             raise wire.WireError("not a leader's frame")
+
+    def _with_roster(self, body: wire.Body) -> wire.Body:
+        packed, self._packed = self._packed, b""
+        if "roster" not in body:
+            return body
+        from mingle_hooks.rendezvous import rows  # noqa: PLC0415 - few ask for it
+
+        return {**body, "roster": rows.unpack(packed, wire.text(body, "roster", 64))}
 
     def _welcome(self, body: wire.Body) -> None:
         port, offers = wire.integer(body, "port", 1, 65535), body.get("offers")

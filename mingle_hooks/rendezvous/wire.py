@@ -13,6 +13,7 @@ JSON, before it, from CHECKIN on, a 32-byte MAC over direction, count, kind and 
                                        ←  WELCOME    MAC, addresses to try, port
       REACHED    MAC, which            →
                                        ←  PROGRESS   MAC, how many are in
+                                       ←  ROSTER     all members, to who asks for them (rows.py)
                                        ←  ANSWER     MAC, epoch, the world, this member's place
       READY      MAC, epoch, lease_ms  →
                                        ←  HOLD       MAC, epoch; READY again, for others are awaited
@@ -47,6 +48,8 @@ NONCE_BYTES = 16
 HELLO, CHALLENGE, REFUSED, VERIFY, VERIFIED = range(1, 6)
 # With proof.
 CHECKIN, WELCOME, REACHED, PROGRESS, ANSWER, READY, COMMIT, DONE, FAILED, GAVE_UP, MOVED, RIVAL, HOLD = range(16, 29)
+# The roster, whose digest the sealed answer holds.
+ROSTER = 32
 
 # Why a leader refuses who says HELLO: another version of the protocol, another key, the key in another run of the job,
 # or a connection that somebody relays.
