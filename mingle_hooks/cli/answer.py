@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 
@@ -81,11 +82,25 @@ def _become(command: tuple[str, ...], found: Mapping[str, str]) -> None:
     for number in (signal.SIGPIPE, signal.SIGXFSZ):
         signal.signal(number, signal.SIG_DFL)
     try:
-        os.execvpe(command[0], command, {**environ, **found})  # noqa: S606 - the user's own command
+        _execute(command, {**environ, **found})
     except OSError as error:
         wrong = UsageError("a command that can be run", f"{command[0]}: {error.strerror}", "its full path")
         wrong.exit_code = NOT_FOUND if isinstance(error, FileNotFoundError) else NOT_EXECUTABLE
         raise wrong from None
+
+
+def _execute(command: tuple[str, ...], environ: dict[str, str]) -> None:
+    """Become a command, found in PATH as execvp(3) does: os.execvpe loads the module `warnings` for that."""
+    name, refusal = command[0], None
+    directories = [""] if "/" in name else environ.get("PATH", os.defpath).split(":")
+    for directory in directories:
+        try:
+            os.execve(os.path.join(directory, name), command, environ)  # noqa: S606 - the user's own command
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        except OSError as error:  # it is there, and may not be run; another of this name may
+            refusal = refusal or error
+    raise refusal or FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), name)
 
 
 def _joined(enquiry: Enquiry, *, explain: bool, no_wait: bool) -> tuple[View, list[str]]:

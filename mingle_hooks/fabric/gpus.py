@@ -72,7 +72,7 @@ def _listed(text: str, device: str) -> int:
 def _nvidia(root: str) -> int:
     # In a container that CDI made, /proc lists the whole host and /dev only what was granted; on a
     # host where nothing has used CUDA since the boot, /dev is still empty.
-    devices = sum(1 for name in entries(f"{root}/dev") if re.fullmatch(r"nvidia\d+", name))
+    devices = sum(1 for name in entries(f"{root}/dev") if name.startswith("nvidia") and name[6:].isdigit())
     return devices or len(entries(f"{root}/proc/driver/nvidia/gpus"))
 
 

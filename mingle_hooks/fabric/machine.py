@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 
 from mingle_hooks import sockets as socket
 from mingle_hooks.digest import sha256
@@ -12,7 +11,12 @@ from mingle_hooks.fabric.sysfs import attribute
 
 def hostname() -> str:
     """Return this host's name as members tell it to each other: letters, digits, '-', '_' and '.' only."""
-    return re.sub(r"[^A-Za-z0-9_.-]|^[.-]", "_", socket.gethostname()) or "unnamed"
+    name = socket.gethostname()
+    if name.isascii() and name.replace("-", "").replace(".", "").replace("_", "").isalnum() and name[0] not in ".-":
+        return name
+    import re  # noqa: PLC0415 - few hosts have such names
+
+    return re.sub(r"[^A-Za-z0-9_.-]|^[.-]", "_", name) or "unnamed"
 
 
 def identity() -> str:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import re
-
-from mingle_hooks.rendezvous.checkin import HOSTNAME
+from mingle_hooks.rendezvous.checkin import HOST_CHARACTERS, is_hostname
 from mingle_hooks.rendezvous.wire import WireError, address, hexadecimal, integer, text
 from mingle_hooks.schedulers.facts import MOST_NODES, MOST_SLOTS
 from mingle_hooks.typed import TYPE_CHECKING
@@ -14,8 +12,6 @@ if TYPE_CHECKING:
 
 DIGEST_BYTES = 8
 LAST_EPOCH = 2**31
-# An address, or the name that a user exported as MASTER_ADDR.
-MASTER_ADDR = re.compile(r"[A-Za-z0-9_:][A-Za-z0-9_.:%-]{0,252}")
 ROW = ("rank", "host", "address", "slots")
 
 
@@ -24,7 +20,8 @@ def parse(body: Body) -> Body:
     nodes = integer(body, "nodes", 1, MOST_NODES)
     size = integer(body, "size", nodes, nodes * MOST_SLOTS)
     addr = text(body, "addr", 253)
-    if not MASTER_ADDR.fullmatch(addr):
+    # An address, or the name that a user exported as MASTER_ADDR.
+    if not addr or addr.strip(HOST_CHARACTERS + ":%") or addr[0] in ".%-":
         raise WireError("addr: neither an address nor a host name")
     found: Body = {
         "epoch": integer(body, "epoch", 1, LAST_EPOCH),
@@ -53,6 +50,6 @@ def _row(row: object, rank: int) -> list[object]:
         raise WireError("roster: not a row")
     body = dict(zip(ROW, row, strict=True))
     host = text(body, "host", 253)
-    if not HOSTNAME.fullmatch(host):
+    if not is_hostname(host):
         raise WireError("roster: not a host name")
     return [integer(body, "rank", rank, rank), host, address(body, "address"), integer(body, "slots", 1, MOST_SLOTS)]

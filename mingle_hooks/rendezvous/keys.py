@@ -33,8 +33,8 @@ MOUNTINFO = "/proc/self/mountinfo"
 PUBLIC = Material(b"mingle-hooks --insecure: anybody may join")
 _KEY_BYTES = 32  # of randomness in a fresh key, as many as HMAC-SHA-256 puts out; no key may have fewer
 LONGEST = 4096  # bytes of a key file
-_HEX = re.compile(rb"[0-9A-Fa-f]{%d,}" % (2 * _KEY_BYTES))
-_BASE64 = re.compile(rb"[A-Za-z0-9+/_-]{%d,}={0,2}" % (-(-8 * _KEY_BYTES // 6)))
+_HEX = b"0123456789ABCDEFabcdef"
+_BASE64 = rb"[A-Za-z0-9+/_-]{%d,}={0,2}" % (-(-8 * _KEY_BYTES // 6))
 # Of 64 random hex digits fewer than this many are different in none of 10**15 keys; "a" typed 64 times is no key.
 _DIFFERENT = 6
 # Batch systems whose nodes share the users' homes. A pod or a plain mpirun host has its own.
@@ -50,7 +50,8 @@ _LOCAL_FUSE = (
     "fuse.portal",
 )  # containers' and desktops'
 # As the Prolog checks it: what else a job is called has no directory there.
-_JOB_ID = re.compile(r"[A-Za-z0-9_\[][A-Za-z0-9._\[\]-]{0,254}")
+_JOB_ID = r"[A-Za-z0-9_\[][A-Za-z0-9._\[\]-]*"
+LONGEST_JOB_ID = 255
 
 
 class Key(NamedTuple):
@@ -102,7 +103,9 @@ def _given(settings: Settings, environ: Mapping[str, str]) -> Key | None:
 
 def _of_job(job_id: str | None, run_root: str) -> Key | None:
     """Return the key in the job's own directory, which root made and handed to the job's user."""
-    if job_id is None or not _JOB_ID.fullmatch(job_id):
+    if job_id is None or len(job_id) > LONGEST_JOB_ID:
+        return None
+    if not (job_id.isascii() and job_id.isdigit()) and not re.fullmatch(_JOB_ID, job_id):
         return None
     path = f"{run_root}/{job_id}"
     try:
@@ -213,7 +216,9 @@ def _is_random(text: bytes) -> bool:
     """Tell whether this is the text of enough octets, and no phrase: a phrase has spaces, or letters of one case."""
     if len(set(text)) < _DIFFERENT:
         return False
-    return bool(_HEX.fullmatch(text) or (_BASE64.fullmatch(text) and not text.islower() and not text.isupper()))
+    if len(text) >= 2 * _KEY_BYTES and not text.strip(_HEX):
+        return True
+    return bool(re.fullmatch(_BASE64, text) and not text.islower() and not text.isupper())
 
 
 def _is_text(data: bytes) -> bool:

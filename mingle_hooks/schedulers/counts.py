@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import re
-
 from mingle_hooks.errors import FactsError
 from mingle_hooks.schedulers.facts import MOST_NODES
 
-_COUNT = re.compile(r"([0-9]{1,7})(?:\(x([0-9]{1,7})\))?")
+MOST_DIGITS = 7
 
 
 def expand(text: str, *, most: int = MOST_NODES) -> tuple[int, ...]:
@@ -16,10 +14,19 @@ def expand(text: str, *, most: int = MOST_NODES) -> tuple[int, ...]:
     Nothing is expanded before the number of nodes is known to be at most `most`.
     """
     parts = text.split(",", most)
-    matches = [_COUNT.fullmatch(part) for part in parts]
-    pairs = [(int(match[1]), int(match[2] or 1)) for match in matches if match]
+    pairs = [pair for part in parts if (pair := _pair(part)) is not None]
     nodes = sum(repeat for _, repeat in pairs)
     if len(pairs) != len(parts) or not 1 <= nodes <= most:
         expected = f"counts for 1 to {most} nodes such as 2(x3),1"
         raise FactsError(expected, f"{text[:80]!r}", "unset the variable if it is left over from another job")
     return tuple(count for count, repeat in pairs for _ in range(repeat))
+
+
+def _pair(part: str) -> tuple[int, int] | None:
+    """Return a count and for how many nodes it stands: 2 and 3 for ``2(x3)``; None for anything else."""
+    count, mark, rest = part.partition("(x")
+    repeat = rest.removesuffix(")") if mark else "1"
+    numbers = [text for text in (count, repeat) if text.isascii() and text.isdigit() and len(text) <= MOST_DIGITS]
+    if len(numbers) < 2 or (mark and not rest.endswith(")")):  # noqa: PLR2004 - both of them
+        return None
+    return int(count), int(repeat)

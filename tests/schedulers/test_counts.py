@@ -1,9 +1,15 @@
 from __future__ import annotations
 
+import re
+
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from mingle_hooks.errors import FactsError
-from mingle_hooks.schedulers.counts import expand
+from mingle_hooks.schedulers.counts import _pair, expand
+
+COUNT = re.compile(r"([0-9]{1,7})(?:\(x([0-9]{1,7})\))?")
 
 
 @pytest.mark.parametrize(
@@ -27,3 +33,14 @@ def test_refuses_anything_else(text: str) -> None:
     """Other text, and counts for more nodes than there can be, are errors of the facts."""
     with pytest.raises(FactsError):
         expand(text)
+
+
+@given(st.text(alphabet="0127(x)² ", max_size=8) | st.from_regex(COUNT, fullmatch=True))
+@example("2(x3)")
+@example("2(x3")
+@example("2(x)")
+@example("12345678")
+def test_a_count_is_one_with_or_without_a_number_of_nodes(part: str) -> None:
+    """As the expression says."""
+    match = COUNT.fullmatch(part)
+    assert _pair(part) == ((int(match[1]), int(match[2] or 1)) if match else None)
