@@ -60,6 +60,7 @@ class Process:
         self.ended: float | None = None
         self.killed: float | None = None
         self.formed: float | None = None  # when it formed a world as its leader
+        self.promised: tuple[float, bytes] | None = None  # when it first said that it waits for the word, and to whom
         self.answer: Body | None = None
         self.error: Exception | None = None
         self.meeting: Meeting | None = None
@@ -134,8 +135,7 @@ class Process:
         Running.process = self
         try:
             act()
-            if self.formed is None and self.leads:
-                self.formed = self.timeline.now
+            self._note()
             if self.meeting is not None and self.meeting.is_over:
                 self.answer = self.meeting.result()
         except Exception as error:  # noqa: BLE001 - the rules tell an error of ours from a bug
@@ -144,6 +144,13 @@ class Process:
             self._end()
         else:
             self._turn_in(self._loop.due_in() + 1e-6)
+
+    def _note(self) -> None:
+        if self.formed is None and self.leads:
+            self.formed = self.timeline.now
+        bound = self.meeting._bound if self.meeting is not None else None
+        if bound is not None and (self.promised is None or self.promised[1] != bound[0]):
+            self.promised = self.timeline.now, bound[0]
 
     def _end(self) -> None:
         try:

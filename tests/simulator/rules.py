@@ -93,8 +93,8 @@ def _places(inside: list[Process]) -> list[str]:
 
 def _is_excused(schedule: Schedule, process: Process, leader: Process) -> bool:
     """Whether the last word could not reach a process for long enough: the one split that is documented."""
-    promised, said = schedule.promised.get(process.host.name), leader.formed
-    if promised is None or said is None or promised > said:
+    promised, said = process.promised, leader.formed
+    if promised is None or said is None or promised[0] > said:
         return False  # the leader had no promise of it
     if leader.killed is not None and said <= leader.killed <= said + CLOSING_S:
         return True

@@ -136,7 +136,6 @@ class Schedule:
         self.key = Material(b"k" * 32)
         self.trace: list[str] | None = [] if trace else None
         self.troubles: list[tuple[float, float, str]] = []  # from, to, host: when it could not be reached, or not act
-        self.promised: dict[str, float] = {}  # host of a member -> when it last said that it will wait for the word
         self._triggers: list[tuple[str, int, Callable[[], None]]] = []  # frame, how many of it come before, what then
         self._places = self._make_hosts()
         self._arrange()
@@ -222,8 +221,6 @@ class Schedule:
     def _seen(self, source: Host, target: Host, data: bytes) -> None:
         kind = KINDS.get(data[4], "?") if len(data) >= wire.HEADER.size else "?"
         self.say(f"{source.name} > {target.name}  {kind}")
-        if kind == "READY":
-            self.promised[source.name] = self.timeline.now
         for trigger in [t for t in self._triggers if t[0] == kind]:
             self._triggers.remove(trigger)
             if trigger[1]:
