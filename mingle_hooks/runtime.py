@@ -95,11 +95,16 @@ def hold(directory: str) -> int | None:
     return descriptor
 
 
+def empty(directory: str) -> None:
+    """Remove the files in a directory of ours. Raises OSError."""
+    for name in os.listdir(directory):
+        os.unlink(f"{directory}/{name}")
+
+
 def remove(directory: str) -> None:
     """Remove a directory of ours with the files in it; what comes into it meanwhile keeps it."""
     try:
-        for name in os.listdir(directory):
-            os.unlink(f"{directory}/{name}")
+        empty(directory)
         os.rmdir(directory)
     except OSError:  # the job's end has removed it, or somebody has just come
         return

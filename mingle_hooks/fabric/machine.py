@@ -8,15 +8,19 @@ from mingle_hooks import sockets as socket
 from mingle_hooks.digest import sha256
 from mingle_hooks.fabric.sysfs import attribute
 
+# Of a host's name; the last two cannot be its first. To compile an expression takes longer than to check all names.
+HOST_CHARACTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-"
+
 
 def hostname() -> str:
     """Return this host's name as members tell it to each other: letters, digits, '-', '_' and '.' only."""
-    name = socket.gethostname()
-    if name.isascii() and name.replace("-", "").replace(".", "").replace("_", "").isalnum() and name[0] not in ".-":
-        return name
-    import re  # noqa: PLC0415 - few hosts have such names
+    name = "".join(letter if letter in HOST_CHARACTERS else "_" for letter in socket.gethostname())
+    return f"_{name[1:]}" if name[:1] in (".", "-") else name or "unnamed"
 
-    return re.sub(r"[^A-Za-z0-9_.-]|^[.-]", "_", name) or "unnamed"
+
+def is_hostname(text: str) -> bool:
+    """Tell whether a member may call its host so: as hostname() does, in at most 253 characters."""
+    return 0 < len(text) <= 253 and not text.strip(HOST_CHARACTERS) and text[0] not in ".-"  # noqa: PLR2004 - RFC 1035
 
 
 def identity() -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mingle_hooks.rendezvous.checkin import HOST_CHARACTERS, is_hostname
+from mingle_hooks.fabric.machine import HOST_CHARACTERS, is_hostname
 from mingle_hooks.rendezvous.wire import WireError, address, hexadecimal, integer, text
 from mingle_hooks.schedulers.facts import MOST_NODES, MOST_SLOTS
 from mingle_hooks.typed import TYPE_CHECKING

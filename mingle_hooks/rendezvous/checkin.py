@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from types import MappingProxyType
 
+from mingle_hooks.fabric.machine import is_hostname
 from mingle_hooks.rendezvous.wire import WireError, hexadecimal, integer, optional_integer, text
 from mingle_hooks.schedulers.facts import MOST_NODES, MOST_SLOTS
 from mingle_hooks.typed import TYPE_CHECKING, NamedTuple
@@ -14,15 +15,8 @@ if TYPE_CHECKING:
     from mingle_hooks.rendezvous.wire import Body
 
 MEMBER_BYTES = 16
-# Of a host's name; the last two cannot be its first. A regular expression would take longer than the rest of a check.
-HOST_CHARACTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-"
 # What a user may have exported and every member must agree on, with the longest value that is taken.
 GIVEN = {"MASTER_ADDR": 253, "MASTER_PORT": 5, "WORLD_SIZE": 8, "NODE_RANK": 5}
-
-
-def is_hostname(text: str) -> bool:
-    """Tell whether a host may be called so: letters, digits, '-', '_' and '.', at most 253."""
-    return 0 < len(text) <= 253 and not text.strip(HOST_CHARACTERS) and text[0] not in ".-"  # noqa: PLR2004 - RFC 1035
 
 
 class Checkin(NamedTuple):

@@ -9,6 +9,7 @@ from mingle_hooks.errors import MingleError, MissingError, by_exit_code
 from mingle_hooks.rendezvous import meetingpoint
 from mingle_hooks.rendezvous.meeting import CLOSING_S, LINGER_S
 from mingle_hooks.rendezvous.meetingpoint import HAND_OVER_S, HELD, left, say
+from mingle_hooks.rendezvous.wire import MOST_LEADER_BYTES
 from mingle_hooks.typed import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -23,8 +24,6 @@ SILENCE_S = 3.0
 OVERTIME_S = CLOSING_S + LINGER_S + HAND_OVER_S + SILENCE_S
 # What it says that it waits has ten digits at most, in milliseconds.
 MOST_WAIT_S = 1e6
-# The answer with a roster of 65,536 members; see wire.MOST_LEADER_BYTES.
-MOST_BYTES = 8 * 1024 * 1024
 
 
 def follow(directories: Sequence[str], local_rank: int, timeout_s: float) -> Body:
@@ -73,7 +72,7 @@ class _Ear:
                 del self._data[0]
                 continue
             looked = len(self._data)
-            if looked > MOST_BYTES or not self._read():
+            if looked > MOST_LEADER_BYTES or not self._read():
                 return {}
         line = bytes(self._data[:end])
         del self._data[: end + 1]

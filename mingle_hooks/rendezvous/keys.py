@@ -17,6 +17,7 @@ import stat
 
 from mingle_hooks import sockets as socket
 from mingle_hooks.errors import SecretError
+from mingle_hooks.fabric.machine import HOST_CHARACTERS
 from mingle_hooks.files import UnfitError, config_directory, contents
 from mingle_hooks.rendezvous.attempt import Material
 from mingle_hooks.typed import TYPE_CHECKING, NamedTuple
@@ -50,7 +51,7 @@ _LOCAL_FUSE = (
     "fuse.portal",
 )  # containers' and desktops'
 # As the Prolog checks it: what else a job is called has no directory there.
-_JOB_ID = r"[A-Za-z0-9_\[][A-Za-z0-9._\[\]-]*"
+_JOB_CHARACTERS = HOST_CHARACTERS + "[]"
 LONGEST_JOB_ID = 255
 
 
@@ -103,9 +104,7 @@ def _given(settings: Settings, environ: Mapping[str, str]) -> Key | None:
 
 def _of_job(job_id: str | None, run_root: str) -> Key | None:
     """Return the key in the job's own directory, which root made and handed to the job's user."""
-    if job_id is None or len(job_id) > LONGEST_JOB_ID:
-        return None
-    if not (job_id.isascii() and job_id.isdigit()) and not re.fullmatch(_JOB_ID, job_id):
+    if not job_id or len(job_id) > LONGEST_JOB_ID or job_id.strip(_JOB_CHARACTERS) or job_id[0] in ".-]":
         return None
     path = f"{run_root}/{job_id}"
     try:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 
+from mingle_hooks import jsontext
 from mingle_hooks import sockets as socket
 from mingle_hooks.digest import sha256
 from mingle_hooks.errors import printable
@@ -16,7 +17,7 @@ from mingle_hooks.rendezvous import wire
 from mingle_hooks.rendezvous.answer import LAST_EPOCH
 from mingle_hooks.rendezvous.failure import Failure
 from mingle_hooks.rendezvous.knocks import Knocks
-from mingle_hooks.rendezvous.leases import LAST_WORD_S, RENEW_S, Leases
+from mingle_hooks.rendezvous.leases import LAST_WORD_S, LEASE_S, RENEW_S, Leases
 from mingle_hooks.rendezvous.poller import READ
 from mingle_hooks.rendezvous.visitor import Visitor
 from mingle_hooks.typed import TYPE_CHECKING, NamedTuple
@@ -27,8 +28,7 @@ if TYPE_CHECKING:
     from mingle_hooks.rendezvous.attempt import Attempt, Secret
     from mingle_hooks.rendezvous.checkin import Checkin
     from mingle_hooks.rendezvous.loop import Loop, Timer
-    from mingle_hooks.rendezvous.roster import Entry, Roster
-    from mingle_hooks.world import Seat
+    from mingle_hooks.rendezvous.roster import Roster
 
 # Accept this many connections before looking at the others again.
 ACCEPT_AT_ONCE = 256
@@ -104,7 +104,7 @@ class Leader:
         self._visitors: dict[bytes, Visitor] = {}
         self._epoch = 0
         self._answers: dict[bytes, wire.Body] = {}
-        self._packed: bytes | None = None  # the roster's frame, where some member asks for it
+        self._packed = b""  # the roster's frame, where some member asks for it
         self._leases = Leases(loop.clock)
         self._done: set[bytes] = set()
         self._told: set[bytes] = set()
@@ -371,60 +371,45 @@ class Leader:
         if given_size is not None and given_size != str(size):
             self.fail(Failure("size", (given_size, str(size))))
             return
-        shared = self._shared(offer, seats, size)
+        roster = [[seat.node_rank, seat.host, seat.address, seat.slots] for _, seat in seats]
+        encoded = jsontext.dumps(roster).encode()
+        shared = self._shared(offer, len(seats), size, encoded)
+        others = (entry.checkin for entry, _ in seats if entry.checkin.member != self.me.member)
+        digest = self._pack(encoded) if any(checkin.wants_roster for checkin in others) else ""
         offset = 0
         for entry, seat in seats:
             place = {"rank": seat.node_rank, "offset": offset, "own": seat.address, "slots": seat.slots}
             offset += seat.slots
             body = {**shared, **place}
-            if not entry.checkin.wants_roster:
-                del body["roster"]
+            if entry.checkin.wants_roster:
+                body["roster"] = roster if entry.checkin.member == self.me.member else digest
             self._answers[entry.checkin.member] = body
-        self._pack(shared["roster"])
         for member, visitor in self._visitors.items():
             self._leases.ask(member)
             self._send_answer(visitor, self._answers[member])
         if len(self.roster) == 1:
             self._commit()
-            return
-        self._timers["renew"] = self._loop.after(RENEW_S, lambda epoch=self._epoch: self._keep(epoch))  # type: ignore[misc]
 
-    def _pack(self, roster: list[list[object]]) -> None:
-        """Have the roster ready for those members who ask for it; this one needs no copy of its own."""
-        wanted = [m for m, body in self._answers.items() if "roster" in body and m != self.me.member]
-        self._packed = None
-        if wanted:
-            from mingle_hooks.rendezvous import rows  # noqa: PLC0415 - few ask for it
+    def _pack(self, encoded: bytes) -> str:
+        """Have the roster's frame ready for those members who ask for it; return what their answers say of it."""
+        from mingle_hooks.rendezvous import rows  # noqa: PLC0415 - few ask for it
 
-            packed = rows.pack(roster)
-            self._packed = wire.frame(wire.ROSTER, packed)
-            digest = rows.digest(packed)
-            for member in wanted:
-                self._answers[member]["roster"] = digest
+        packed = rows.pack(encoded)
+        self._packed = wire.frame(wire.ROSTER, packed)
+        return rows.digest(packed)
 
     def _send_answer(self, visitor: Visitor, answer: wire.Body) -> None:
-        if "roster" in answer and self._packed is not None:
+        if "roster" in answer:
             visitor.channel.send(self._packed)
         visitor.tell(wire.ANSWER, answer)
 
-    def _shared(self, offer: int, seats: list[tuple[Entry, Seat]], size: int) -> wire.Body:
+    def _shared(self, offer: int, nodes: int, size: int, roster: bytes) -> wire.Body:
         address = self.terms.offers[offer].address
-        shared = {
-            "nodes": len(seats),
-            "size": size,
-            "addr": self.roster.given("MASTER_ADDR") or address,
-            "port": self.terms.port,
-            "roster": [[seat.node_rank, seat.host, seat.address, seat.slots] for _, seat in seats],
-        }
+        addr = self.roster.given("MASTER_ADDR") or address
+        shared = {"nodes": nodes, "size": size, "addr": addr, "port": self.terms.port}
         # With the leader's nonce: two worlds in a row may have the same address and port, and are not the same.
-        digest = sha256(self._attempt.name + self.me.member + wire.encode(shared)).hexdigest()[:16]
+        digest = sha256(self._attempt.name + self.me.member + wire.encode(shared) + roster).hexdigest()[:16]
         return {**shared, "digest": digest, "epoch": self._epoch, "at": address}
-
-    def _keep(self, epoch: int) -> None:
-        """Have those that wait promise to go on, while others are awaited."""
-        if self.state == "closing" and epoch == self._epoch:
-            self._renew(self._leases.ending(2 * RENEW_S))
-            self._timers["renew"] = self._loop.after(RENEW_S, lambda: self._keep(epoch))
 
     def _renew(self, members: list[bytes]) -> None:
         for member in members:
@@ -465,11 +450,14 @@ class Leader:
         self._timers["progress"] = self._loop.after(delay, lambda: self._progress(step + 1))
 
     def _sweep(self) -> None:
+        """Let strangers go that say nothing, and have those that wait for the word promise to go on."""
         oldest = self._loop.clock() - STRANGER_S
         for visitor in list(self._strangers):
             if visitor.since > oldest:
                 break
             visitor.leave()
+        if self.state == "closing":
+            self._renew(self._leases.ending(LEASE_S - RENEW_S))
         self._timers["sweep"] = self._loop.after(1.0, self._sweep)
 
     def _listen(self, listener: socket.socket) -> None:

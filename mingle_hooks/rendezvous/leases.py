@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 LEASE_S = 30.0
 # The word takes up to this long, two lost packets included: it is not said where a lease ends sooner.
 LAST_WORD_S = 5.0
-# Leases are renewed this often while the last members are awaited.
+# Leases are renewed after this long, while the last members are awaited.
 RENEW_S = 10.0
 
 

@@ -77,7 +77,11 @@ class Loop:
 
     def about(self, delay_s: float) -> float:
         """Return a delay within a fifth of delay_s, so that members do not act in step."""
-        return delay_s * (0.8 + 0.4 * int.from_bytes(os.urandom(2), "big") / 65536)
+        return delay_s * (0.8 + 0.4 * self.chance())
+
+    def chance(self) -> float:
+        """Return a number from 0 to 1, another for each member."""
+        return int.from_bytes(os.urandom(2), "big") / 65536
 
     def run(self, finished: Callable[[], bool]) -> None:
         """Serve sockets and timers until finished() is true; the caller sets a timer that makes it so."""

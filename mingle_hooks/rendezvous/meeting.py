@@ -367,9 +367,7 @@ class Meeting:
         """
         self._membership = None
         self._search.rest(membership.found.lead, LINGER_S / 2)
-        if self._leader is not None:
-            self._leader.resume()
-        self._seekers.seek()
+        self._look_again()
         if not self._is_passing_over:
             self._is_passing_over = True
             self._loop.after(LINGER_S, lambda: self._was_late(failure))
@@ -395,15 +393,19 @@ class Meeting:
         for address, port in membership.moved_to:
             self._search.found(Lead(address, port, lead.way))
         self._loop.after(CALL_AGAIN_S, lambda: self._call_again(lead))
-        if self._leader is not None:
-            self._leader.resume()
-        self._seekers.seek()
+        self._look_again()
 
     def _bound_to(self) -> bytes | None:
         """Return the one leader that can tell whether the world has formed, while this member has promised to wait."""
         if self._bound is None or self._bound[1] <= self._loop.clock():
             return None
         return self._bound[0]
+
+    def _look_again(self) -> None:
+        """Stand again, where this member did, and look for a leader by every way."""
+        if self._leader is not None:
+            self._leader.resume()
+        self._seekers.seek()
 
     def _call_again(self, lead: Lead) -> None:
         if self._membership is None:
@@ -420,9 +422,7 @@ class Meeting:
             self._fail(self._unanswered(), 0.0)
         else:
             self._call_again(lead)
-            if self._leader is not None:
-                self._leader.resume()
-            self._seekers.seek()
+            self._look_again()
 
     def _sibling_failed(self, failure: Failure) -> None:
         """Fail for all as this node's tasks are not whole; too late for a world that has formed."""

@@ -63,8 +63,7 @@ def listen(directory: str, backlog: int) -> socket.socket:
     path = f"{directory}/{SOCKET}"
     listener = socket.socket(socket.AF_UNIX)
     try:
-        for name in os.listdir(directory):
-            os.unlink(f"{directory}/{name}")
+        runtime.empty(directory)
         listener.bind(path)
         listener.listen(backlog)
         listener.settimeout(0)

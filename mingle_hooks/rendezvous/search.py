@@ -162,13 +162,12 @@ class _Call:
         if why not in wire.REASONS:
             raise wire.WireError("not a reason")
         host = wire.text(body, "host", 253)
-        if why == wire.RELAY:
-            at = Lead(*wire.split(wire.text(body, "at", 64)), self._lead.way)
-            self._hang_up_for(REST_AFTER_MISMATCH_S)
-            search.on_relay(self._lead, at)
-            return
+        at = wire.split(wire.text(body, "at", 64)) if why == wire.RELAY else None
         self._hang_up_for(REST_AFTER_MISMATCH_S)
-        search.on_mismatch(self._lead.address, host, why)
+        if at is not None:
+            search.on_relay(self._lead, Lead(*at, self._lead.way))
+        else:
+            search.on_mismatch(self._lead.address, host, why)
 
     def _hang_up_for(self, rest_s: float) -> None:
         self._ended("refused")

@@ -1,13 +1,20 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
+import socket
 import subprocess
 import sys
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
-from mingle_hooks.fabric.machine import identity
+from mingle_hooks import sockets
+from mingle_hooks.fabric.machine import hostname, identity, is_hostname
+
+HOSTNAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,252}")
 
 PRINT = [sys.executable, "-c", "from mingle_hooks.fabric.machine import identity; print(identity())"]
 
@@ -28,3 +35,25 @@ def test_the_identity_is_16_hex_digits() -> None:
 def test_another_network_namespace_is_another_machine() -> None:
     other = subprocess.run(["unshare", "--net", *PRINT], check=True, text=True, stdout=subprocess.PIPE).stdout.strip()
     assert other != identity()
+
+
+@given(st.text(alphabet="aZ09_.-$ \n`é²", max_size=6) | st.text(alphabet="a.", min_size=250, max_size=256))
+@example("node1")
+@example("")
+@example("-a")
+@example("a\n")
+def test_a_hosts_name_is_of_letters_digits_and_little_else(text: str) -> None:
+    """As the expression says, which would take longer to compile than all checks."""
+    assert is_hostname(text) == bool(HOSTNAME.fullmatch(text))
+
+
+@given(st.text(alphabet="aZ09_.-$ é²", max_size=6))
+@example(socket.gethostname())
+@example("")
+@example("-a.b")
+def test_whatever_a_host_is_called_others_take_its_name(name: str) -> None:
+    """What does not belong into a name is an underscore there."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(sockets, "gethostname", lambda: name)
+        assert hostname() == (re.sub(r"[^A-Za-z0-9_.-]|^[.-]", "_", name) or "unnamed")
+        assert is_hostname(hostname())

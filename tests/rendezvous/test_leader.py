@@ -182,6 +182,21 @@ def test_a_contradiction_fails_everybody_with_the_same_words_now_and_later(parts
         assert room.leader.ticket == 1
 
 
+@pytest.mark.parametrize("wanting", [(), (0,), (1,), (0, 2)])
+def test_those_who_ask_for_the_roster_have_all_of_it(wanting: tuple[int, ...]) -> None:
+    """The leader too, and nobody else."""
+    with Room(3, wants_roster=0 in wanting) as room:
+        for rank in (1, 2):
+            room.member(rank=rank, wants_roster=rank in wanting).come()
+        room.until(lambda: all_in(room, "formed"))
+        assert room.leader.answer is not None
+        answers = [room.leader.answer, *(member.answer for member in room.members)]
+        assert [answer["rank"] for answer in answers if "roster" in answer] == list(wanting)
+        for answer in (answers[rank] for rank in wanting):
+            assert [row[0] for row in answer["roster"]] == [0, 1, 2]
+            assert answer["digest"] == answers[0]["digest"]
+
+
 def test_a_leader_that_listens_first_hears_of_one_too_many() -> None:
     """All N are in, and no world is formed yet: whoever comes meanwhile is a contradiction for all."""
     with Room(2) as room:

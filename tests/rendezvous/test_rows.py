@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import zlib
 
 import pytest
@@ -16,14 +17,14 @@ ROWS = [[rank, f"node{rank:05}", f"10.1.{rank // 256}.{rank % 256}", 8] for rank
 
 def test_what_is_packed_is_unpacked() -> None:
     """Also the largest world's, in less than two megabytes."""
-    packed = rows.pack(ROWS)
+    packed = rows.pack(json.dumps(ROWS).encode())
     assert len(packed) < 2_000_000
     assert rows.unpack(packed, rows.digest(packed)) == ROWS
 
 
 def test_another_roster_than_the_answers_is_refused() -> None:
     """Whoever can write into the connection has no key."""
-    packed, other = rows.pack(ROWS[:3]), rows.pack(ROWS[:2])
+    packed, other = (rows.pack(json.dumps(ROWS[:count]).encode()) for count in (3, 2))
     with pytest.raises(WireError, match="not the one"):
         rows.unpack(other, rows.digest(packed))
 

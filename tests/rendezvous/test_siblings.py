@@ -459,16 +459,21 @@ def test_no_task_uses_an_answer_that_another_does_not_hold(directory: str, does:
     assert not os.path.exists(directory)
 
 
+def stopping(task: subprocess.Popen[str]) -> Callable[[float, Siblings], dict[str, object]]:
+    """Return a meeting that gives the answer once it has stopped a task."""
+
+    def meet(_left_s: float, _siblings: Siblings) -> dict[str, object]:
+        os.kill(task.pid, signal.SIGSTOP)
+        return dict(ANSWER)
+
+    return meet
+
+
 def test_a_task_that_ends_while_others_are_waited_for_is_missed(directory: str, tasks: Tasks) -> None:
     """It held the answer, and that is not enough."""
     stopped, held = (tasks.start(FOLLOWER, directory, rank, 20) for rank in (1, 2))
-
-    def meet(_left_s: float, _siblings: Siblings) -> dict[str, object]:
-        os.kill(stopped.pid, signal.SIGSTOP)
-        return dict(ANSWER)
-
     with ThreadPoolExecutor(1) as pool:
-        done = pool.submit(first, [directory], "here", 3, 20.0, meet)
+        done = pool.submit(first, [directory], "here", 3, 20.0, stopping(stopped))
         with pytest.raises(subprocess.TimeoutExpired):
             held.wait(0.5)
         held.kill()
@@ -489,13 +494,8 @@ def test_a_deadline_of_years_is_none_too_long(directory: str, tasks: Tasks) -> N
 def test_a_task_that_was_stopped_and_goes_on_in_time_gets_its_answer(directory: str, tasks: Tasks) -> None:
     """The others wait for it."""
     stopped, other = (tasks.start(FOLLOWER, directory, rank, 20) for rank in (1, 2))
-
-    def meet(_left_s: float, _siblings: Siblings) -> dict[str, object]:
-        os.kill(stopped.pid, signal.SIGSTOP)
-        return dict(ANSWER)
-
     with ThreadPoolExecutor(1) as pool:
-        done = pool.submit(first, [directory], "here", 3, 20.0, meet)
+        done = pool.submit(first, [directory], "here", 3, 20.0, stopping(stopped))
         assert other.stdout is not None
         with pytest.raises(subprocess.TimeoutExpired):
             other.wait(0.5)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from mingle_hooks.rendezvous import wire
 from mingle_hooks.rendezvous.attempt import Attempt, Material
 from mingle_hooks.rendezvous.request import Request
-from simulator.network import Host, Network
+from simulator.network import Host, Network, SimSocket
 from simulator.process import Process, simulated
 from simulator.timeline import Timeline
 
@@ -336,8 +336,6 @@ class Stranger:
     """Somebody who calls, says what was recorded, and never reads."""
 
     def __init__(self, network: Network) -> None:
-        from simulator.network import SimSocket  # noqa: PLC0415
-
         self.host = network.add(Host("stranger", ("10.77.0.99", "10.78.0.99")))
         self.sockets: dict[int, SimSocket] = {}
         self._sock, self._data = SimSocket(network, self), b""

@@ -7,8 +7,6 @@ be an old one that somebody sends again, so it only makes a member ask.
 
 from __future__ import annotations
 
-import os
-
 from mingle_hooks import sockets as socket
 from mingle_hooks.errors import NetworkError, reason
 from mingle_hooks.rendezvous import beacon
@@ -199,9 +197,9 @@ class MulticastWay:
         wait_s = self._questions.wait_s(packet.leader)
         if wait_s is None or self._caused_timer is not None:
             return
-        spread_s = ASK_SPREAD_S * (self.context.nodes or 1)
-        wait_s += spread_s * int.from_bytes(os.urandom(2), "big") / 65536
-        self._caused_timer = self.context.loop.after(wait_s, lambda: self._ask_now(packet, link))
+        loop = self.context.loop
+        wait_s += ASK_SPREAD_S * (self.context.nodes or 1) * loop.chance()
+        self._caused_timer = loop.after(wait_s, lambda: self._ask_now(packet, link))
 
     def _ask_now(self, packet: beacon.Packet, link: Link) -> None:
         self._caused_timer = None
