@@ -18,13 +18,14 @@ export MINGLE_KEY
 # Every node, once: what it runs.
 node() {
   trap '' USR1 # the warning: launchers ignore it, a training script that handles it still gets it
+  trap 'exit 1' TERM # no training yet; srun returns the highest status, which is then the first failure's own
+  eval "$(mingle env --for nccl,gloo,jax --slots 4 || echo exit 1)"
   mingle_stopped=0
   trap 'mingle_stopped=1' TERM # the training gets it too, and this shell waits until it has saved
-  eval "$(mingle env --for nccl,gloo,jax --slots 4 || echo exit 1)"
   python3 train.py --lr 0.1
   mingle_status=$?
   echo "$(uname -n): node $NODE_RANK of $NNODES, $LOCAL_WORLD_SIZE of $WORLD_SIZE processes, rank 0 at $MASTER_ADDR port $MASTER_PORT: status $mingle_status after $SECONDS s" >&2
-  return "$((mingle_stopped && mingle_status ? 1 : mingle_status))" # srun returns the highest, which is then the first failure's own
+  return "$((mingle_stopped && mingle_status ? 1 : mingle_status))"
 }
 
 srun --export=ALL --kill-on-bad-exit=1 --label \

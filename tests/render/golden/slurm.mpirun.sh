@@ -21,13 +21,14 @@ export MINGLE_KEY
 # Every process of the job: what it runs.
 task() {
   trap '' USR1 # the warning: launchers ignore it, a training script that handles it still gets it
+  trap 'exit 1' TERM # no training yet; srun returns the highest status, which is then the first failure's own
+  eval "$(mingle env --scope task --for nccl,gloo || echo exit 1)"
   mingle_stopped=0
   trap 'mingle_stopped=1' TERM # the training gets it too, and this shell waits until it has saved
-  eval "$(mingle env --scope task --for nccl,gloo || echo exit 1)"
   python3 train.py --lr 1e-3
   mingle_status=$?
   echo "$(uname -n): rank $RANK of $WORLD_SIZE, rank 0 at $MASTER_ADDR port $MASTER_PORT: status $mingle_status after $SECONDS s" >&2
-  return "$((mingle_stopped && mingle_status ? 1 : mingle_status))" # srun returns the highest, which is then the first failure's own
+  return "$((mingle_stopped && mingle_status ? 1 : mingle_status))"
 }
 
 mpirun --tag-output -x MINGLE_KEY \
