@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 # Try an offered address again after this long, in seconds: TCP's own second try comes after one.
 PROBE_AGAIN_S = 2.0
+# The best address comes first, and each next one this much later, in seconds: mostly the world has formed by then.
+PROBE_NEXT_S = 0.25
 MOST_OFFERS = 8
 
 
@@ -141,8 +143,8 @@ class Membership:
                 raise wire.WireError("offers")
             address = wire.address({"address": offer[1]}, "address")
             self._probes.append(_Probe(self, offer[0], address, port))
-        for probe in self._probes:
-            probe.start()
+        for turn, probe in enumerate(self._probes):
+            probe.start_after(turn * PROBE_NEXT_S)
 
     def _progress(self, body: wire.Body) -> None:
         # A leader tells this only while it gathers: an earlier answer will never be confirmed.
@@ -215,6 +217,13 @@ class _Probe:
         self._own = ""  # this side's address, once the leader has proved itself
         self._nonce = b""
         self._timer: Timer | None = None
+
+    def start_after(self, delay_s: float) -> None:
+        """Let better addresses have their try first."""
+        if delay_s:
+            self._timer = self._loop.after(delay_s, self.start)
+        else:
+            self.start()
 
     def start(self) -> None:
         """Try now, and again until it answers."""

@@ -30,13 +30,18 @@ PATIENCE_S = 20.0
 
 
 class Clock:
-    """The time, and as much more as a test has let pass."""
+    """The time, and as much more as a test has let pass; or one moment, while it is stopped."""
 
     def __init__(self) -> None:
         self.ahead = 0.0
+        self.stopped_at: float | None = None
 
     def __call__(self) -> float:
-        return time.monotonic() + self.ahead
+        return (time.monotonic() if self.stopped_at is None else self.stopped_at) + self.ahead
+
+    def stop(self) -> None:
+        """Let time pass only by what is added."""
+        self.stopped_at = time.monotonic()
 
 
 def checkin(**parts: Any) -> Checkin:  # noqa: ANN401 - whatever a Checkin takes

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from mingle_hooks.rendezvous import wire
 from mingle_hooks.rendezvous.failure import Failure
 from mingle_hooks.rendezvous.leader import SETTLE_S, STRANGER_S, Offer
+from mingle_hooks.rendezvous.member import PROBE_NEXT_S
 
 LOOPBACK = Offer("127.0.0.1")
 # Nobody listens on this address of loopback's network, for the leader of these tests is at IPv4 and IPv6's any;
@@ -290,6 +291,20 @@ def test_the_best_address_that_all_reach_is_taken_after_a_while() -> None:
         room.skip(SETTLE_S)
         room.until(lambda: all_in(room, "formed"))
         assert room.members[0].answer["addr"] == "127.0.0.1"
+
+
+def test_the_best_address_is_tried_first_and_alone() -> None:
+    """A world whose members all reach it needs no other; who waits for the others tries these meanwhile."""
+    with Room(3, offers=(LOOPBACK, Offer("127.0.0.2"))) as room:
+        room.clock.stop()
+        early = room.member(rank=1).come()
+        reached = room.leader.roster.entry
+        room.until(lambda: len(room.leader.roster) == 2 and list(reached(early.me.member).reached) == [0])
+        room.skip(PROBE_NEXT_S)
+        room.until(lambda: list(reached(early.me.member).reached) == [0, 1])
+        late = room.member(rank=2).come()
+        room.until(lambda: all_in(room, "formed"))
+        assert list(reached(late.me.member).reached) == [0]
 
 
 def test_loopback_is_only_for_members_of_one_machine() -> None:

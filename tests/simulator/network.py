@@ -358,11 +358,19 @@ class SimPoller:
 
     def ready(self, _timeout_s: float) -> list[tuple[int, int]]:
         """Return what is ready now."""
+        found = self._ready()
+        if len(found) > 1:
+            self._rng.shuffle(found)
+        return found
+
+    def is_due(self) -> bool:
+        """Tell whether something is ready, or still is: what a turn left unread is not told of again."""
+        return bool(self._ready())
+
+    def _ready(self) -> list[tuple[int, int]]:
         found = []
         for descriptor, (sock, events) in self._held.items():
             now = sock.ready()
             if now & events or (now and getattr(sock, "error", 0)):
                 found.append((descriptor, now if getattr(sock, "error", 0) else now & events))
-        if len(found) > 1:
-            self._rng.shuffle(found)
         return found

@@ -64,7 +64,8 @@ class Process:
         self.answer: Body | None = None
         self.error: Exception | None = None
         self.meeting: Meeting | None = None
-        self._loop = Loop(lambda: self.timeline.now + self.skew_s, SimPoller(network.rng))  # type: ignore[arg-type]
+        self._poller = SimPoller(network.rng)
+        self._loop = Loop(lambda: self.timeline.now + self.skew_s, self._poller)  # type: ignore[arg-type]
         self._next: float | None = None  # when the next turn is due
 
     @property
@@ -142,6 +143,8 @@ class Process:
             self.error = error
         if self.answer is not None or self.error is not None:
             self._end()
+        elif self._poller.is_due():
+            self.wake()
         else:
             self._turn_in(self._loop.due_in() + 1e-6)
 

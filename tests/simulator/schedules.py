@@ -81,7 +81,7 @@ def plan(seed: int, rng: random.Random) -> Plan:
     odd = rng.choice(("", "", "", "wrong nodes", "wrong key", "same host name", "one more", "rank twice"))
     theme = rng.choice(("any", "any", "any", "just in time", "last word", "calm", "two of each"))
     if theme == "just in time":  # the last one comes as the others are about to give up
-        arrivals = (*(0.0,) * (nodes - 1), timeout_s - rng.uniform(0.0, 0.03))
+        arrivals = (*(0.0,) * (nodes - 1), timeout_s - rng.uniform(0.0, rng.choice((0.03, 0.1, 0.3))))
     if theme in ("just in time", "last word"):
         odd, draw = "", _late_fault if theme == "just in time" else _last_fault
         faults = tuple(draw(rng, nodes) for _ in range(rng.choice((1, 1, 2))))
