@@ -25,10 +25,10 @@ def of_leader(leader: Leader, chosen: str) -> list[str]:
         short = [entry.checkin.host for entry in entries if index not in entry.reached]
         if offer.address == chosen:
             why, is_after = "taken: the best that all members reached", True
-        elif short:
-            why = f"not reached by {fold(short)}"
+        elif is_after:
+            why = "not needed: slower, or later in order"
         else:
-            why = "reached by all too, and slower or later in order" if is_after else "reached too late"
+            why = f"not reached by {fold(short)}" if short else "reached too late"
         lines.append(f"address {_named(offer.address, carriers)}: {why}")
     return [*lines, *_last(entries)]
 
