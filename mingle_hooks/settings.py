@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import stat
 import sys
-from functools import partial
 
 from mingle_hooks import values
 from mingle_hooks.errors import SettingsError, UsageError
@@ -42,8 +41,7 @@ class Setting(NamedTuple):
     site_only: bool = False
 
 
-_SCOPE = partial(values.one_of, words=("node", "task"))
-_ON_FAILURE = partial(values.one_of, words=("exit", "status"))
+_SCOPE, _ON_FAILURE = values.one_of("node", "task"), values.one_of("exit", "status")
 
 # What belongs to one job (id, nodes, rank, master) is in no file: left there, it would break the next job.
 # `insecure` is in none either: a forgotten line would turn authentication off for good.

@@ -7,10 +7,9 @@ TOML brings numbers, booleans and lists too.
 from __future__ import annotations
 
 import os
-import re
-from functools import partial
 
 from mingle_hooks.errors import UsageError
+from mingle_hooks.fabric.machine import HOST_CHARACTERS, is_hostname
 from mingle_hooks.schedulers.facts import LONGEST_ID, MOST_NODES
 from mingle_hooks.typed import TYPE_CHECKING
 
@@ -27,7 +26,8 @@ _SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600}
 _SHORTEST_WAIT_S, _LONGEST_WAIT_S = 1, 24 * 3600
 _YES, _NO = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
 COUNTED = ("gpus", "tasks", "cpus")  # what slots can be
-HOST = r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,252})"
+_LONGEST_WORD, _LONGEST_SUFFIX = 64, 253
+_SUFFIX_CHARACTERS = HOST_CHARACTERS.replace("_", "")
 
 
 def _wrong(expected: str, value: object, remedy: str) -> UsageError:
@@ -73,11 +73,24 @@ def whole(value: object, *, least: int, most: int) -> int:
     return found
 
 
-nodes = partial(whole, least=1, most=MOST_NODES)
-rank = partial(whole, least=0, most=MOST_NODES - 1)
-port = partial(whole, least=1, most=65_535)
-# By old custom a packet with 32 or fewer hops stays within the site.
-ttl = partial(whole, least=1, most=32)
+def nodes(value: object) -> int:
+    """Read a number of nodes."""
+    return whole(value, least=1, most=MOST_NODES)
+
+
+def rank(value: object) -> int:
+    """Read a node rank."""
+    return whole(value, least=0, most=MOST_NODES - 1)
+
+
+def port(value: object) -> int:
+    """Read a port."""
+    return whole(value, least=1, most=65_535)
+
+
+def ttl(value: object) -> int:
+    """Read a number of hops: by old custom a packet with 32 or fewer stays within the site."""
+    return whole(value, least=1, most=32)
 
 
 def switch(value: object) -> bool:
@@ -102,8 +115,11 @@ def seconds(value: object) -> float:
     """Read a duration: seconds as a number or as text, or text such as 90s, 5m, 1.5h."""
     wait = 0.0
     if isinstance(value, str):
-        match = re.fullmatch(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)([smh]?)", value.strip())
-        wait = float(match[1]) * _SECONDS[match[2]] if match else 0.0
+        said = value.strip()
+        unit = said[-1:] if said[-1:] in _SECONDS else ""
+        whole_part, point, fraction = said.removesuffix(unit).partition(".")
+        if number(whole_part, most=10**9) is not None and number(fraction if point else "0", most=10**9) is not None:
+            wait = float(f"{whole_part}.{fraction}") * _SECONDS[unit]
     elif isinstance(value, (int, float)) and not isinstance(value, bool):
         wait = value
     if not _SHORTEST_WAIT_S <= wait <= _LONGEST_WAIT_S:
@@ -111,18 +127,22 @@ def seconds(value: object) -> float:
     return float(wait)
 
 
-def one_of(value: object, *, words: tuple[str, ...]) -> str:
-    """Read one of a few words."""
-    if value not in words:
-        from mingle_hooks.nearest import nearest  # noqa: PLC0415 - only for a message
+def one_of(*words: str) -> Callable[[object], str]:
+    """Return a reader of one of a few words."""
 
-        raise _wrong(" or ".join(words), value, nearest(value, words))
-    return str(value)
+    def read(value: object) -> str:
+        if value not in words:
+            from mingle_hooks.nearest import nearest  # noqa: PLC0415 - only for a message
+
+            raise _wrong(" or ".join(words), value, nearest(value, words))
+        return str(value)
+
+    return read
 
 
 def word(value: object) -> str:
     """Read a word: the room that owns it knows which ones there are."""
-    if not isinstance(value, str) or not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}", value):
+    if not isinstance(value, str) or not is_hostname(value) or len(value) > _LONGEST_WORD or value[0] == "_":
         raise _wrong("a word of letters, digits, '-', '_' and '.'", value, "mingle env --help for the list")
     return value
 
@@ -165,7 +185,7 @@ def hosts(value: object) -> tuple[object, ...]:
 
 
 def _host(value: str) -> str:
-    if not re.fullmatch(HOST, value):
+    if not is_hostname(value):
         raise _wrong("a host name", value, "the name that `hostname` prints there")
     return value
 
@@ -181,7 +201,7 @@ def ports(value: object) -> range:
 
 def suffix(value: object) -> str:
     """Read what a host's name ends in on the fast network, such as ".hsn.site" or "-ib"."""
-    if not isinstance(value, str) or not re.fullmatch(r"[A-Za-z0-9.-]{1,253}", value):
+    if not isinstance(value, str) or not 0 < len(value) <= _LONGEST_SUFFIX or value.strip(_SUFFIX_CHARACTERS):
         raise _wrong("a host name's suffix of letters, digits, '.' and '-'", value, '".hsn.cm.site" or "-ib"')
     return value
 
@@ -220,12 +240,14 @@ def slots(value: object) -> int | str:
 def endpoint(value: object) -> tuple[str, int | None]:
     """Read HOST[:PORT]; an IPv6 address with a port stands in brackets. Returns (host, port or None)."""
     if isinstance(value, str):
-        match = re.fullmatch(r"(?:\[(?P<six>[^\]]*)\]|(?P<host>[^:]*))(?::(?P<port>[0-9]{1,5}))?", value)
-        if match and match["host"] is not None and re.fullmatch(HOST, match["host"]):
-            return match["host"], port(match["port"]) if match["port"] else None
-        six = match["six"] if match else value
-        if six and _is_ipv6(six):
-            return six, port(match["port"]) if match and match["port"] else None
+        is_bracketed = value.startswith("[")
+        host, end, after = value[1:].partition("]") if is_bracketed else (value, "]", "")
+        if not is_bracketed and value.count(":") < 2:  # noqa: PLR2004 - an IPv6 address has two or more
+            host, colon, digits = value.partition(":")
+            after = colon + digits
+        is_host = _is_ipv6(host) if is_bracketed or ":" in host else is_hostname(host)
+        if is_host and end and after[:1] in ("", ":"):
+            return host, port(after[1:]) if after else None
     raise _wrong("HOST, HOST:PORT or [IPV6]:PORT", value, "--master node1, or 10.0.0.1:20000")
 
 

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import re
-
 from mingle_hooks.fabric.sysfs import attribute, entries
 from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-# One device as its runtime's variable names it.
-# Patterns as text, here and elsewhere on the way of `mingle env`: one that is not used is not compiled.
-_CUDA = r"\d+|GPU-[0-9A-Za-z-]+|MIG-[0-9A-Za-z/-]+"
-_ROCM = r"\d+|GPU-[0-9A-Za-z]+"
-_LEVEL_ZERO = r"\d+(\.\d+)?"  # device, or device.tile
+_DIGITS = "0123456789"
+# What comes before a device's UUID in its runtime's variable; otherwise it is a number.
+_CUDA, _ROCM = ("GPU-", "MIG-"), ("GPU-",)
+_LEVEL_ZERO = ()  # device, or device.tile
+_UUID_CHARACTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789/-"
 # NVIDIA (WSL's dxg too), AMD, Intel, Gaudi, Trainium, TPU, Ascend, Cambricon, Moore Threads.
-_DEVICES = r"nvidia|dxg$|kfd$|dri/renderD|accel/|accel\d|hl\d|neuron\d|vfio/\d|davinci\d|cambricon|mtgpu"
+_DEVICES = ("nvidia", "dri/renderD", "accel/", "cambricon", "mtgpu")
+_WHOLE_DEVICES = ("dxg", "kfd")
+_NUMBERED_DEVICES = ("accel", "hl", "neuron", "vfio/", "davinci")
 _TOPS = ("dri", "accel", "vfio")
 # The first that is set tells. HIP reads its own variable on top of ROCR's, so it comes before.
 _VARIABLES = (
@@ -56,17 +56,30 @@ def has_accelerator(environ: Mapping[str, str], root: str = "/") -> bool:
     if found is not None:
         return found > 0
     names = [*entries(f"{root}/dev"), *(f"{top}/{name}" for top in _TOPS for name in entries(f"{root}/dev/{top}"))]
-    return any(re.match(_DEVICES, name) for name in names)
+    return any(
+        name.startswith(_DEVICES)
+        or name in _WHOLE_DEVICES
+        or (name[-1] in _DIGITS and name.rstrip(_DIGITS) in _NUMBERED_DEVICES)
+        for name in names
+    )
 
 
-def _listed(text: str, device: str) -> int:
+def _listed(text: str, prefixes: tuple[str, ...]) -> int:
     """Count up to the first entry that names no device: CUDA ignores what follows it (-1, NoDevFiles)."""
     count = 0
     for entry in text.split(","):
-        if not re.fullmatch(device, entry.strip()):
+        if not _is_device(entry.strip(), prefixes):
             break
         count += 1
     return count
+
+
+def _is_device(name: str, prefixes: tuple[str, ...]) -> bool:
+    for prefix in prefixes:
+        if name.startswith(prefix):
+            return name != prefix and not name.strip(_UUID_CHARACTERS)
+    parts = name.split(".") if prefixes == _LEVEL_ZERO else [name]
+    return len(parts) < 3 and all(part and not part.strip(_DIGITS) for part in parts)  # noqa: PLR2004 - device.tile
 
 
 def _nvidia(root: str) -> int:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import re
-
 from mingle_hooks import sockets as socket
 from mingle_hooks.errors import NetworkError, UsageError
 from mingle_hooks.fabric.addresses import listed
+from mingle_hooks.fabric.machine import HOST_CHARACTERS
 from mingle_hooks.fabric.sysfs import attribute
 from mingle_hooks.typed import TYPE_CHECKING, NamedTuple
 
@@ -22,11 +21,13 @@ _TUNNELS = ("768", "769", "776", "778", "823")  # ipip, ip6tnl, sit, gre, ip6gre
 # Names that container and machine managers give to what only reaches their own guests. A pod's own
 # interface is a veth too, but is called eth0, so the driver says nothing here and the name does.
 _VIRTUAL = (
-    r"(docker|virbr|veth|vnet|cni|flannel|cali|vxlan\.calico|cilium_|weave|lxcbr|lxdbr|podman|tunl|kube"
-    r"|nodelocaldns|dummy|ifb)|br-[0-9a-f]{12}$"
+    *("docker", "virbr", "veth", "vnet", "cni", "flannel", "cali", "vxlan.calico", "cilium_", "weave", "lxcbr"),
+    *("lxdbr", "podman", "tunl", "kube", "nodelocaldns", "dummy", "ifb"),
 )
+_DOCKERS_BRIDGE, _BRIDGE_DIGITS = "br-", 12  # and so many hexadecimal digits of its network's id
 # The kernel allows 15 bytes without '/', ':' or spaces; of these, what the frameworks' lists can carry.
-_NAME = r"[A-Za-z0-9_][A-Za-z0-9_.@+-]{0,14}"
+_LONGEST_NAME = 15
+_NAME_CHARACTERS = HOST_CHARACTERS + "@+"
 # operstate of an interface that carries packets; loopback, tun and some bonds say "unknown".
 _UP = ("up", "unknown")
 # Addresses of one kind that a message lists, as it has room for about a dozen.
@@ -71,14 +72,14 @@ class Preference(NamedTuple):
 
 def preference(text: str) -> Preference:
     """Read NAME or CIDR, as `--iface` takes it; a bare address is a network of one. Raises UsageError."""
-    if set(text) & set("/:") or re.fullmatch(r"[0-9.]+", text):
+    if set(text) & set("/:") or (text and not text.strip("0123456789.")):
         import ipaddress  # noqa: PLC0415 - 3 ms that only a CIDR needs
 
         try:
             return Preference(text, ipaddress.ip_network(text, strict=False))
         except ValueError:
             raise _not_a_network(text) from None
-    if not re.fullmatch(_NAME, text):
+    if not 0 < len(text) <= _LONGEST_NAME or text.strip(_NAME_CHARACTERS) or text[0] in ".@+-":
         raise _not_a_network(text)
     return Preference(text, None)
 
@@ -122,7 +123,7 @@ def _interface(root: str, name: str, index: int, addresses: Iterable[IPv4Interfa
 
 
 def _kind(name: str, hardware: str) -> str:
-    if hardware == _LOOPBACK or (not hardware and re.fullmatch(r"lo\d*", name)):
+    if hardware == _LOOPBACK or (not hardware and name.rstrip("0123456789") == "lo"):
         return "loopback"
     if hardware == _INFINIBAND:
         return "infiniband"
@@ -131,7 +132,9 @@ def _kind(name: str, hardware: str) -> str:
 
 def is_virtual_name(name: str) -> bool:
     """Tell whether a name is one that container and machine managers give to guests' networks."""
-    return re.match(_VIRTUAL, name) is not None
+    bridge, _, digits = name.partition(_DOCKERS_BRIDGE)
+    is_dockers = not bridge and len(digits) == _BRIDGE_DIGITS and not digits.strip("0123456789abcdef")
+    return is_dockers or name.startswith(_VIRTUAL)
 
 
 def usable(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import re
 from itertools import chain
 
 from mingle_hooks import sockets as socket
@@ -11,6 +10,7 @@ from mingle_hooks.digest import sha256
 from mingle_hooks.errors import NetworkError, NoPortError, UsageError, limit
 from mingle_hooks.fabric.sysfs import attribute
 from mingle_hooks.typed import TYPE_CHECKING
+from mingle_hooks.values import number
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -31,8 +31,8 @@ _LISTEN, _TIME_WAIT = "0A", "06"
 
 def port_range(text: str) -> range:
     """Read "A-B", both ends included, within 1024 to 65535. Raises UsageError."""
-    match = re.fullmatch(r"([0-9]{1,5})-([0-9]{1,5})", text.strip())
-    first, last = (int(match[1]), int(match[2])) if match else (0, 0)
+    low, _, high = text.strip().partition("-")
+    first, last = number(low, most=HIGHEST) or 0, number(high, most=HIGHEST) or 0
     if not LOWEST <= first <= last <= HIGHEST:
         raise UsageError(
             f"a port range A-B with {LOWEST} <= A <= B <= {HIGHEST}",
@@ -44,8 +44,10 @@ def port_range(text: str) -> range:
 
 def ephemeral_range(path: str = "/proc/sys/net/ipv4/ip_local_port_range") -> range:
     """Return the ports that the kernel gives to outgoing connections; IANA's where there is no /proc."""
-    match = re.fullmatch(r"([0-9]{1,5})\s+([0-9]{1,5})", attribute(path))
-    return range(int(match[1]), int(match[2]) + 1) if match else range(49_152, 65_536)
+    ends = [number(end, most=HIGHEST) for end in attribute(path).split()]
+    if len(ends) != 2 or None in ends:  # noqa: PLR2004 - first and last
+        return range(49_152, 65_536)
+    return range(ends[0], ends[1] + 1)  # type: ignore[arg-type,operator]
 
 
 def candidates(seed: bytes, count: int, port_range: range = DEFAULT_RANGE) -> tuple[int, ...]:

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import subprocess
 from typing import TYPE_CHECKING
 
 from mingle_hooks import __version__
 from mingle_hooks.errors import MingleError
+from mingle_hooks.fabric.machine import is_hostname
 from mingle_hooks.install import manifest, schedulers, slurmconf
 from mingle_hooks.install.hook import SCHEDULERS
 from mingle_hooks.install.site import KILL_SWITCH
 from mingle_hooks.install.text import render
 from mingle_hooks.install.verify import Finding, verify
-from mingle_hooks.values import HOST
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -87,7 +86,7 @@ def why_nothing(site: Site, host: str, root: str = "") -> Iterator[str]:
     if os.path.lexists(root + KILL_SWITCH):
         yield f"{root}{KILL_SWITCH} is there"
     for name in dict.fromkeys((host, host + site.host_suffix)):
-        if not re.fullmatch(HOST, name):  # is_host in the TaskProlog
+        if not is_hostname(name) or name[0] == "_":  # is_host in the TaskProlog
             yield f"{name!r} is no host name that the hook takes: letters, digits, _ . and -, at most 253 in all"
     if site.observe:
         yield "hooks.observe is on: the system log was told"

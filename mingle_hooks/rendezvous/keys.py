@@ -12,7 +12,6 @@ one: PBS_JOBCOOKIE is four random() after srand(time()), which is found in less 
 from __future__ import annotations
 
 import os
-import re
 import stat
 
 from mingle_hooks import sockets as socket
@@ -35,14 +34,15 @@ PUBLIC = Material(b"mingle-hooks --insecure: anybody may join")
 _KEY_BYTES = 32  # of randomness in a fresh key, as many as HMAC-SHA-256 puts out; no key may have fewer
 LONGEST = 4096  # bytes of a key file
 _HEX = b"0123456789ABCDEFabcdef"
-_BASE64 = rb"[A-Za-z0-9+/_-]{%d,}={0,2}" % (-(-8 * _KEY_BYTES // 6))
+_BASE64 = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/_-"
+_MOST_PADDING = 2  # of base64: "=" signs at its end
 # Of 64 random hex digits fewer than this many are different in none of 10**15 keys; "a" typed 64 times is no key.
 _DIFFERENT = 6
 # Batch systems whose nodes share the users' homes. A pod or a plain mpirun host has its own.
 _SHARED_HOMES = ("slurm", "pbs", "torque", "pals", "lsf", "sge", "flux", "oar")
 _NETWORK_FS = (
-    r"(nfs4?|lustre|gpfs|beegfs|ceph|wekafs|panfs|pvfs2|orangefs|afs|auristorfs|9p|virtiofs|cifs|smb3"
-    r"|glusterfs|ocfs2|gfs2|fuse\..+)"
+    *("nfs", "nfs4", "lustre", "gpfs", "beegfs", "ceph", "wekafs", "panfs", "pvfs2", "orangefs", "afs", "auristorfs"),
+    *("9p", "virtiofs", "cifs", "smb3", "glusterfs", "ocfs2", "gfs2"),
 )
 _LOCAL_FUSE = (
     "fuse.fuse-overlayfs",
@@ -50,6 +50,8 @@ _LOCAL_FUSE = (
     "fuse.lxcfs",
     "fuse.portal",
 )  # containers' and desktops'
+# What proc(5) writes for these in a path; its own backslash comes last.
+_ESCAPES = (("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\043", "#"), ("\\134", "\\"))
 # As the Prolog checks it: what else a job is called has no directory there.
 _JOB_CHARACTERS = HOST_CHARACTERS + "[]"
 LONGEST_JOB_ID = 255
@@ -217,7 +219,9 @@ def _is_random(text: bytes) -> bool:
         return False
     if len(text) >= 2 * _KEY_BYTES and not text.strip(_HEX):
         return True
-    return bool(re.fullmatch(_BASE64, text) and not text.islower() and not text.isupper())
+    digits = text.rstrip(b"=")
+    is_base64 = not digits.strip(_BASE64) and len(text) - len(digits) <= _MOST_PADDING
+    return is_base64 and 6 * len(digits) >= 8 * _KEY_BYTES and not text.islower() and not text.isupper()
 
 
 def _is_text(data: bytes) -> bool:
@@ -242,10 +246,12 @@ def on_network(path: str, mountinfo: str = MOUNTINFO) -> bool:
             for line in file:
                 # proc(5): "36 35 98:0 /root /mount/point rw - type device options"; the later is on top.
                 left, _, right = line.partition(" - ")
-                point = re.sub(r"\\([0-7]{3})", lambda octal: chr(int(octal[1], 8)), left.split(" ")[4])
+                point = left.split(" ")[4]
+                for escape, character in _ESCAPES:
+                    point = point.replace(escape, character)
                 inside = path == point or path.startswith(point.rstrip("/") + "/")
                 if inside and len(point) >= len(deepest):
                     deepest, kind = point, right.split(" ")[0]
     except OSError:  # no /proc: not Linux
         return False
-    return bool(re.fullmatch(_NETWORK_FS, kind)) and kind not in _LOCAL_FUSE
+    return kind in _NETWORK_FS or (kind.startswith("fuse.") and kind not in _LOCAL_FUSE)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import re
+from itertools import groupby
 
 from mingle_hooks.rendezvous.failure import Failure
 from mingle_hooks.schedulers.hostlist import fold
@@ -205,4 +205,5 @@ def _own_address(entry: Entry, offer: int | None) -> str:
 
 def _natural(host: str) -> list[tuple[int, int, str]]:
     """Sort key that puts node2 before node10."""
-    return [(0, int(part), "") if part.isdigit() else (1, 0, part) for part in re.findall(r"[0-9]+|[^0-9]+", host)]
+    parts = ((is_number, "".join(letters)) for is_number, letters in groupby(host, "0123456789".__contains__))
+    return [(0, int(part), "") if is_number else (1, 0, part) for is_number, part in parts]

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from itertools import product
 
 from mingle_hooks.errors import FactsError
+from mingle_hooks.fabric.machine import HOST_CHARACTERS
 from mingle_hooks.schedulers.facts import MOST_NODES
 
 # Linux allows one environment string 128 KiB, so a longer list did not come from a scheduler's variable.
@@ -15,13 +15,9 @@ LONGEST_HOST = 253
 # Numbers in host names: more digits than any real one, few enough to stay cheap.
 LONGEST_NUMBER = 18
 
-# What a host name may hold. It never starts with a dash, as it may become a word on a command line.
-_HOST = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")
-_ELEMENT = re.compile(r"(?:[A-Za-z0-9._-]|\[[0-9,-]*\])+")
-_SEPARATORS = re.compile(r"[ \t\n,]*")  # those of scontrol
-_BRACKETS = re.compile(r"\[([^\]]*)\]")
-_RANGE = re.compile(r"([0-9]+)(?:-([0-9]+))?")
-_NUMBERED = re.compile(r"(.*?)([0-9]{1,18})([^0-9]*)", re.DOTALL)
+_SEPARATORS = " \t\n,"  # those of scontrol
+_CHARACTERS = frozenset(HOST_CHARACTERS + _SEPARATORS + "[]")
+_DIGITS = "0123456789"
 
 
 def expand(text: str, *, most: int = MOST_NODES) -> tuple[str, ...]:
@@ -36,8 +32,7 @@ def expand(text: str, *, most: int = MOST_NODES) -> tuple[str, ...]:
     """
     if len(text) > LONGEST_TEXT:
         raise _bad(f"at most {LONGEST_TEXT} characters", f"{len(text)}")
-    elements = [_BRACKETS.split(element) for element in _elements(text)]
-    parsed = [(parts[::2], [_ranges(inside) for inside in parts[1::2]]) for parts in elements]
+    parsed = [(literals, [_ranges(inside) for inside in insides]) for literals, insides in _elements(text)]
     count = sum(_count(brackets, most) for _, brackets in parsed)
     if not 1 <= count <= most:
         raise _bad(f"1 to {most} hosts", f"{'more' if count else 'none'} in {text[:80]!r}")
@@ -49,7 +44,8 @@ def expand(text: str, *, most: int = MOST_NODES) -> tuple[str, ...]:
 
 def check(host: str) -> str:
     """Return host as it is; raise FactsError where it cannot be the name of a host."""
-    if len(host) > LONGEST_HOST or not _HOST.fullmatch(host):
+    # It never starts with a dash, as it may become a word on a command line.
+    if not 0 < len(host) <= LONGEST_HOST or host.strip(HOST_CHARACTERS) or host[0] in ".-":
         raise _bad("a host name of letters, digits and . _ -", f"{host[:80]!r}")
     return host
 
@@ -62,43 +58,68 @@ def fold(hosts: tuple[str, ...] | list[str]) -> str:
     groups: dict[tuple[str, str], list[str]] = {}
     singles: list[str] = []
     for host in dict.fromkeys(hosts):
-        if match := _NUMBERED.fullmatch(host):
-            groups.setdefault((match[1], match[3]), []).append(match[2])
+        prefix, number, suffix = _last_number(host)
+        if number:
+            groups.setdefault((prefix, suffix), []).append(number)
         else:
             singles.append(host)
     return ",".join([*(_folded(*ends, numbers) for ends, numbers in groups.items()), *singles])
 
 
-def _elements(text: str) -> list[str]:
-    """Split at the separators that stand outside of brackets."""
-    found: list[str] = []
-    at = _end(_SEPARATORS, text, 0)
-    while at < len(text):
-        end = _end(_ELEMENT, text, at)
-        after = _end(_SEPARATORS, text, end)
-        if end == at or (after == end and end < len(text)):
-            raise _bad("host names with matching brackets", f"{text[end : end + 40]!r} at character {end + 1}")
-        found.append(text[at:end])
-        at = after
-    return found
+def _last_number(host: str) -> tuple[str, str, str]:
+    """Return what is before, in and after the last number of a host's name."""
+    end = len(host)
+    while end and host[end - 1] not in _DIGITS:
+        end -= 1
+    start = end
+    while start and host[start - 1] in _DIGITS and end - start < LONGEST_NUMBER:
+        start -= 1
+    return host[:start], host[start:end], host[end:]
 
 
-def _end(pattern: re.Pattern[str], text: str, at: int) -> int:
-    match = pattern.match(text, at)
-    return match.end() if match else at
+def _elements(text: str) -> list[tuple[list[str], list[str]]]:
+    """Split at the separators that stand outside of brackets.
+
+    Returns for each element its literal parts and, one fewer, what is inside the brackets between them.
+    """
+    if strange := set(text) - _CHARACTERS:
+        raise _bad("host names with matching brackets", f"{min(strange)!r} in {text[:80]!r}")
+    elements: list[tuple[list[str], list[str]]] = []
+    goes_on = False  # whether the last element does, after a bracket or before one
+    for number, part in enumerate(text.split("[")):
+        outside = part
+        if number:
+            inside, closed, outside = part.partition("]")
+            if not closed:
+                raise _bad("host names with matching brackets", f"{part[:40]!r} after '['")
+            if not goes_on:
+                elements.append(([""], []))
+            literals, insides = elements[-1]
+            literals.append("")
+            insides.append(inside)
+            goes_on = True
+        if "]" in outside:
+            raise _bad("host names with matching brackets", f"{outside[:40]!r}")
+        words = outside.replace(",", " ").split()
+        if goes_on and words and outside[0] not in _SEPARATORS:
+            elements[-1][0][-1] = words.pop(0)
+        elements += [([word], []) for word in words]
+        goes_on = outside[-1] not in _SEPARATORS if outside else goes_on
+    return elements
 
 
 def _ranges(inside: str) -> list[tuple[int, int, int]]:
     """Return (first, last, width in digits) for each range between two brackets."""
     found = []
     for part in inside.split(","):
-        match = _RANGE.fullmatch(part)
-        if not match or len(part) > 2 * LONGEST_NUMBER + 1:
+        low, dash, high = part.partition("-")
+        high = high if dash else low
+        if not low or not high or (low + high).strip(_DIGITS) or len(part) > 2 * LONGEST_NUMBER + 1:
             raise _bad("ranges such as [1-3,07]", f"[{part[:40]}]")
-        first, last = int(match[1]), int(match[2] or match[1])
+        first, last = int(low), int(high)
         if first > last:
             raise _bad("ranges that go up", f"[{part}]")
-        found.append((first, last, len(match[1])))
+        found.append((first, last, len(low)))
     return found
 
 

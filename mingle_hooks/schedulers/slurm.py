@@ -33,12 +33,12 @@ def facts(environ: Mapping[str, str]) -> JobFacts | None:
     Raises FactsError when the variables make no sense or contradict each other.
     """
     read = Variables(environ)
-    job_id = read.text("job_id", "SLURM_JOB_ID", "SLURM_JOBID", pattern="[0-9]{1,10}")
+    job_id = read.digits("job_id", "SLURM_JOB_ID", "SLURM_JOBID", longest=10)
     if job_id is None:
         return None
     components = _components(read, job_id)
     if components:  # the same in all components
-        job_id = read.text("job_id", "SLURM_JOB_ID_HET_GROUP_0", pattern="[0-9]{1,10}") or job_id
+        job_id = read.digits("job_id", "SLURM_JOB_ID_HET_GROUP_0", longest=10) or job_id
     job_hosts = _hosts(read, "SLURM_JOB_NODELIST", "SLURM_NODELIST")
     step = _step(read)
     step_hosts = _hosts(read, "SLURM_STEP_NODELIST") if step is not None else ()
@@ -134,12 +134,12 @@ def _in_job(read: Variables, job_id: str, hosts: tuple[str, ...], components: li
 
 
 def _host(read: Variables) -> str | None:
-    return read.text("host", "SLURMD_NODENAME", pattern="[A-Za-z0-9_][A-Za-z0-9_.-]*")
+    return read.host("host", "SLURMD_NODENAME")
 
 
 def _step(read: Variables) -> str | None:
     """Return the id of an ordinary step, or None in the batch script and in salloc's shell."""
-    text = read.text("step", "SLURM_STEP_ID", "SLURM_STEPID", pattern="-[0-9]{1,2}|[0-9]{1,10}")
+    text = read.digits("step", "SLURM_STEP_ID", "SLURM_STEPID", longest=10, signed=True)
     if text is None or text.startswith("-") or int(text) >= FIRST_SPECIAL_STEP:
         return None
     return str(int(text))

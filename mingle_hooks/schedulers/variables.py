@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import re
-
 from mingle_hooks.errors import FactsError
+from mingle_hooks.fabric.machine import is_hostname
 from mingle_hooks.schedulers.facts import LONGEST_ID
 from mingle_hooks.typed import TYPE_CHECKING
 from mingle_hooks.values import number
@@ -32,15 +31,29 @@ class Variables:
 
     def text(self, fact: str, *names: str, pattern: str, secret: bool = False) -> str | None:
         """Return the first that is set; raise FactsError if it is too long, not printable, not as pattern."""
-        for name in names:
-            value = self.environ.get(name, "")
-            if not value:
-                continue
-            if len(value) > LONGEST_ID or not value.isprintable() or not re.fullmatch(pattern, value):
-                raise _bad(name, f"at most {LONGEST_ID} printable characters like {pattern}", value, secret=secret)
-            self.sources[fact] = name
-            return value
-        return None
+        import re  # noqa: PLC0415 - 5 ms with what it imports, which most members need for nothing else
+
+        value = self.long(fact, *names)
+        if value is None:
+            return None
+        if len(value) > LONGEST_ID or not value.isprintable() or not re.fullmatch(pattern, value):
+            expected = f"at most {LONGEST_ID} printable characters like {pattern}"
+            raise _bad(self.sources[fact], expected, value, secret=secret)
+        return value
+
+    def digits(self, fact: str, *names: str, longest: int, signed: bool = False) -> str | None:
+        """Return the first that is set, as it is; raise FactsError if it is not one to `longest` digits."""
+        value = self.long(fact, *names)
+        if value is not None and number(value.removeprefix("-" * signed), most=10**longest - 1) is None:
+            raise _bad(self.sources[fact], f"at most {longest} digits", value)
+        return value
+
+    def host(self, fact: str, *names: str) -> str | None:
+        """Return the first that is set, as it is; raise FactsError if no host has that name."""
+        value = self.long(fact, *names)
+        if value is not None and not is_hostname(value):
+            raise _bad(self.sources[fact], "a host name of letters, digits and . _ -", value)
+        return value
 
     def number(self, fact: str, *names: str, least: int = 0, most: int = MOST_TASKS) -> int | None:
         """Return the first that is set, as a number; raise FactsError if it is none from least to most."""
