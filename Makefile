@@ -72,6 +72,8 @@ torch: $(VENV)/.test
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "Python 3.10 or later is needed: make PYTHON=python3.11 …")'
 	umask 022 && $(PYTHON) -m venv $(VENV)
+# From pip 26 on, the script that starts `mingle` does without an import that takes 5 ms.
+	@$(INSTALL) --upgrade pip || echo 'pip was not upgraded, and goes on' >&2
 
 # Each stamp is one set of extras. They install the project itself, not a link to it, as its users do.
 $(VENV)/.installed: $(VENV)/bin/python $(SOURCES)
