@@ -86,12 +86,13 @@ def _elements(text: str) -> list[tuple[list[str], list[str]]]:
         raise _bad("host names with matching brackets", f"{min(strange)!r} in {text[:80]!r}")
     elements: list[tuple[list[str], list[str]]] = []
     goes_on = False  # whether the last element does, after a bracket or before one
-    for number, part in enumerate(text.split("[")):
+    parts = text.split("[")
+    for number, part in enumerate(parts):
         outside = part
         if number:
             inside, closed, outside = part.partition("]")
             if not closed:
-                raise _bad("host names with matching brackets", f"{part[:40]!r} after '['")
+                raise _bad("host names with matching brackets", repr("[" + "[".join(parts[number:])[:40]))
             if not goes_on:
                 elements.append(([""], []))
             literals, insides = elements[-1]

@@ -233,11 +233,10 @@ def test_a_leader_that_is_killed_leaves_the_others_to_their_deadline(
     """They say where they looked, and end with 69."""
     three = hosts(3)
     options = ("--id", "job", "--nodes", "4", "--directory", str(tmp_path))
-    leader = three[0].popen(["mingle", "env", *options, "--rank", "0"], env=KEYED)
-    wait_for(lambda: list(tmp_path.glob("*.mingle")))
     others = [
-        three[rank].popen(evaluating(*options, "--rank", str(rank), "--timeout", "4"), env=KEYED) for rank in (1, 2)
+        three[rank].popen(evaluating(*options, "--rank", str(rank), "--timeout", "8"), env=KEYED) for rank in (1, 2)
     ]
+    leader = three[0].popen(["mingle", "env", *options, "--rank", "0"], env=KEYED)
     next(line for line in lines(leader) if "3 of 4 nodes are here" in line)
     leader.kill()
     leader.communicate()

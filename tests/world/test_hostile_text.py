@@ -130,7 +130,8 @@ def test_members_in_all_shells_get_one_world_and_an_id_full_of_nasty_characters_
     results = members(places, lambda number: shells[number], env=lambda _: env)
     worlds = one_world(results)
     assert {world["MINGLE_ID"] for world in worlds} == {PLAIN}
-    assert [done.stderr for done in results] == [""] * len(shells)
+    said = [line for done in results for line in done.stderr.splitlines()]
+    assert [line for line in said if " nodes are here after " not in line] == []  # a busy machine takes its time
     assert not four[0].outside("/root/x").exists()
 
 
