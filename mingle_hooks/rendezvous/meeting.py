@@ -299,8 +299,10 @@ class Meeting:
         elif found.ticket == 0 and membership.found.ticket == 0 and found.leader != membership.found.leader:
             self._accuse(found, membership.found.label, membership.found.leader)
             membership.accuse(found.label, found.leader)
-        elif self._bound_to() is not None or found.standing >= membership.found.standing:
-            self._drop(found)  # who has come back to its leader may be told the word by the promise it gave before
+        elif membership.state == "ready" or found.standing >= membership.found.standing:
+            self._drop(found)
+        elif self._bound_to() is not None:  # it has come back to its leader, which may say the word by that promise
+            self._drop(found)
         else:
             self._membership = None
             membership.close()
