@@ -299,14 +299,16 @@ class Meeting:
         elif found.ticket == 0 and membership.found.ticket == 0 and found.leader != membership.found.leader:
             self._accuse(found, membership.found.label, membership.found.leader)
             membership.accuse(found.label, found.leader)
-        elif membership.state == "ready" or found.standing >= membership.found.standing:
-            self._drop(found)
-        elif self._bound_to() is not None:  # it has come back to its leader, which may say the word by that promise
+        elif self._stays_with(membership) or found.standing >= membership.found.standing:
             self._drop(found)
         else:
             self._membership = None
             membership.close()
             self._join(found)
+
+    def _stays_with(self, membership: Membership) -> bool:
+        """Whether it awaits the word; one that has come back to its leader may be told it by its earlier promise."""
+        return membership.state == "ready" or self._bound_to() is not None
 
     def _drop(self, found: Found, rest_s: float = REST_S) -> None:
         found.channel.close()
