@@ -16,6 +16,7 @@ from model.worlds import (
     WELCOME,
     Connection,
     State,
+    free,
     put,
     require,
     roster,
@@ -73,8 +74,7 @@ def _check_in(state: State, connection: Connection) -> State:
         return fail(tell(state, connection, FAILED), leader)
     if connection not in state.connections:  # the member has hung up, and the leader does not know yet
         return state
-    down = (*connection.down, WELCOME) if connection.m_open else ()
-    return swap(state, connection, connection._replace(inside=True, promise=SILENT, down=down))
+    return free(state, connection, WELCOME, inside=True, promise=SILENT)
 
 
 def _is_contradiction(state: State, leader: int, member: int) -> bool:
@@ -146,8 +146,7 @@ def progress(state: State, connection: Connection) -> State:
     """Tell a member that was given an answer that others are awaited again."""
     require(state.processes[connection.leader].leads == "gathering", "it does not gather")
     require(connection.inside and connection.promise != SILENT, "it was given no answer")
-    down = (*connection.down, PROGRESS) if connection.m_open else ()
-    return swap(state, connection, connection._replace(promise=SILENT, down=down))
+    return free(state, connection, PROGRESS, promise=SILENT)
 
 
 def fail(state: State, index: int) -> State:

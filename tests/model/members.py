@@ -16,6 +16,7 @@ from model.worlds import (
     OVER,
     READY,
     Connection,
+    Process,
     State,
     end_of,
     is_running,
@@ -86,8 +87,7 @@ def _promise(state: State, connection: Connection, epoch: int) -> State:
 
 def _word(state: State, connection: Connection, epoch: int) -> State:
     me = state.processes[connection.member]
-    is_mine = me.answer == (connection.leader, epoch) or state.terms.defect == "a member compares no epoch"
-    require(is_mine, "the word for another answer")
+    require(me.answer == (connection.leader, epoch), "the word for another answer")
     state = put(
         state, connection.member, phase=IN, got=(connection.leader, epoch), bound=NOBODY, answer=(), leads="", epoch=0
     )
@@ -153,13 +153,17 @@ def leave(state: State, index: int) -> State:
     me = state.processes[index]
     require(me.phase in (ON, IN), "it has ended")
     if me.phase == ON:
-        is_careless = state.terms.defect == "a candidate that has withdrawn fails with others"
-        require(me.bound == NOBODY or (is_careless and me.leads == "withdrawn"), "it has promised to wait for the word")
+        require(me.bound == NOBODY or _breaks_promises(state, me), "it has promised to wait for the word")
         return _ended(state, index)
     require(me.leads == "formed", "it has ended")
     is_hasty = state.terms.defect == "a leader leaves with its own answer"
     require(is_hasty or not awaiting(state, index), "a member of its world may still ask for the word")
     return close_all(put(state, index, leads="left"), index)
+
+
+def _breaks_promises(state: State, me: Process) -> bool:
+    careless = {"a candidate that has withdrawn fails with others": me.leads == "withdrawn"}
+    return {**careless, "who has given up still promises": me.late}.get(state.terms.defect, False)
 
 
 def awaiting(state: State, leader: int) -> list[int]:
@@ -174,7 +178,7 @@ def lapse(state: State, member: int) -> State:
     leader = state.processes[me.bound]
     is_said = leader.leads == "formed" and leader.phase == IN and member in leader.members
     require(not is_said, "the word has been said to it")
-    excused = leader.phase == CRASHED and leader.got is not None and member in leader.members
+    excused = leader.phase == CRASHED and bool(leader.got) and member in leader.members
     return _over(put(spend(state, "lapses"), member, excused=me.excused or excused), member)
 
 

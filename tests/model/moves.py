@@ -19,7 +19,6 @@ from model.worlds import (
     Refused,
     State,
     Terms,
-    end_of,
     is_running,
     put,
     require,
@@ -31,10 +30,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 
-def beginning(terms: Terms, candidates: int, budget: Budget) -> State:
-    """Return the state in which all have begun, and the first of them lead, or would."""
-    processes = [Process(slot, (slot, 0), leads="gathering" * (slot < candidates)) for slot in range(terms.size)]
-    return State(terms, tuple(processes), (), budget)
+def beginning(terms: Terms, candidates: int, budget: Budget, slots: tuple[int, ...] = ()) -> State:
+    """Return the state in which all have begun, and the first of them lead, or would; slots are their ranks."""
+    places = slots or tuple(range(terms.size))
+    leaders = [Process(slot, (slot, 0), leads="gathering") for slot in places[:candidates]]
+    others = [Process(slot) for slot in places[candidates:]]
+    return State(terms, (*leaders, *others), (), budget)
 
 
 def crash(state: State, index: int) -> State:
@@ -45,11 +46,11 @@ def crash(state: State, index: int) -> State:
 
 
 def restart(state: State, index: int) -> State:
-    """A killed process is started again: another one, with the rank of the first."""
+    """A killed process is started again: another one, with the rank of the first, and the best ticket of all."""
     before = state.processes[index]
     require(before.phase == CRASHED, "it runs")
     state = put(spend(state, "restarts"), index, late=True)  # once for each that was killed
-    return begin(state, before.slot, (before.slot, len(state.processes)), leads=bool(before.leads))
+    return begin(state, before.slot, (-len(state.processes), 0), leads=bool(before.leads))
 
 
 def begin(state: State, slot: int, standing: tuple[object, ...], *, leads: bool) -> State:
@@ -83,9 +84,15 @@ def moves(state: State) -> Iterator[Step]:
 def _of_connection(state: State, connection: Connection) -> Iterator[Step]:
     names = f"{connection.member} and {connection.leader}"
     if connection.up and connection.l_open:
-        yield f"{connection.leader} hears {_said(connection.up)} of {connection.member}", leaders.hear(state, connection)
+        yield (
+            f"{connection.leader} hears {_said(connection.up)} of {connection.member}",
+            leaders.hear(state, connection),
+        )
     if connection.down and connection.m_open:
-        yield f"{connection.member} hears {_said(connection.down)} of {connection.leader}", members.hear(state, connection)
+        yield (
+            f"{connection.member} hears {_said(connection.down)} of {connection.leader}",
+            members.hear(state, connection),
+        )
     leads = state.processes[connection.leader].leads
     if connection.inside and connection.m_open:
         if leads == "closing" and connection.promise == OVER and not _is_said(connection, "HOLD"):
@@ -134,7 +141,7 @@ def _of_process(state: State, index: int, process: Process) -> Iterator[Step]:
     for name, act, is_due in tries:
         if is_due and (after := attempted(act, state, index)) is not None:
             yield f"{index} {name}", after
-    if process.phase == ON and end_of(state, index) is None or process.bound == NOBODY:
+    if process.phase == ON:
         for other, leader in enumerate(state.processes):
             if leader.leads in ("gathering", "closing", "formed", "failed") and is_running(leader) and other != index:
                 after = attempted(lambda at, by, to=other: members.find(at, by, to), state, index)  # type: ignore[misc]

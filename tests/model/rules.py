@@ -7,14 +7,14 @@ from model.worlds import CRASHED, LEFT, State
 
 def broken(state: State) -> str:
     """Return the rule that a state breaks, in words; nothing where all hold."""
-    got = [(index, p.got) for index, p in enumerate(state.processes) if p.got is not None]
+    got = [(index, p.got) for index, p in enumerate(state.processes) if p.got]
     if not got:
         return ""
     if len({world for _, world in got}) > 1:
         return f"two worlds: {', '.join(f'{index} has that of {world}' for index, world in got)}"
-    leader, epoch = got[0][1]
+    leader, epoch = world = got[0][1]
     formed = state.processes[leader]
-    if formed.got != (leader, epoch) or formed.epoch != epoch:
+    if formed.got != world or formed.epoch != epoch:
         return "a world that its leader has not formed"
     if outside := [index for index, _ in got if index not in formed.members]:
         return f"{outside} has a world that it is not in"
@@ -27,17 +27,12 @@ def broken(state: State) -> str:
 def _split(state: State, leader: int, member: int) -> str:
     """Return what is wrong with a member of a formed world: it has it, or waits for the word, or was killed."""
     formed, me = state.processes[leader], state.processes[member]
-    if me.got is not None or me.phase == CRASHED or me.excused:
+    if me.got or me.phase == CRASHED or me.excused:
         return ""
     if me.phase == LEFT or me.bound != leader:
         return f"a split: {member} is in the world of {leader}, and does not wait for its word"
     if formed.leads == "left":
         return f"a split: {leader} has left, and {member} waits for its word"
-    if formed.phase != CRASHED and any(
-        c.member == member and c.leader == leader and c.m_open and not c.l_open and c.down[-2:-1] == () and c.promise
-        for c in state.connections
-    ):
-        return ""
     return ""
 
 

@@ -61,7 +61,7 @@ class Process(NamedTuple):
     answer: Frame = ()  # the leader and the epoch whose word it awaits
     late: bool = False  # it gives up, and promises nothing more
     excused: bool = False  # the last word was cut off from it for longer than its lease
-    got: tuple[int, int] | None = None  # its world: the leader and the epoch
+    got: tuple[int, ...] = ()  # its world: the leader and the epoch
     failed_before: tuple[int, ...] = ()  # leaders that had failed when it began
 
 
@@ -110,12 +110,18 @@ def swap(state: State, old: Connection | None, new: Connection) -> State:
         new = new._replace(down=())
     if not new.l_open:
         new = new._replace(up=())
-    if new.m_open or new.up:
+    if not _is_over(state, new):
         rest.append(new)
-    elif new.l_open:  # the leader has read all, and knows that it is over
-        rest.append(new._replace(up=(END,)))
-    rest.sort()
+        rest.sort()
     return state._replace(connections=tuple(rest))
+
+
+def _is_over(state: State, connection: Connection) -> bool:
+    """Tell whether nothing can come of a connection any more: both ends are closed, or the leader does not mind."""
+    if connection.m_open:
+        return False
+    is_minded = connection.inside and state.processes[connection.leader].leads in ("gathering", "closing")
+    return not connection.l_open or (connection.up == (END,) and not is_minded)
 
 
 def spend(state: State, what: str) -> State:
@@ -138,6 +144,14 @@ def roster(state: State, leader: int) -> list[Connection]:
 def tell(state: State, to: Connection, *frames: Frame) -> State:
     """Have a leader say something."""
     return swap(state, to, to._replace(down=to.down + frames)) if to.m_open else state
+
+
+def free(state: State, to: Connection, frame: Frame, **parts: object) -> State:
+    """Have a leader say what frees a member; left out where it is free, as that only makes more states."""
+    member = state.processes[to.member]
+    is_free = member.bound == NOBODY and not member.answer and not to.down
+    down = to.down if is_free or not to.m_open else (*to.down, frame)
+    return swap(state, to, to._replace(down=down, **parts))  # type: ignore[arg-type]
 
 
 def is_running(process: Process) -> bool:
