@@ -97,6 +97,8 @@ def alike(state: State) -> State:
         return state
     leaders = [index for index, process in enumerate(state.processes) if process.standing]
     rest = range(len(leaders), size)
+    if len(rest) < 2:
+        return state
     looks = sorted(
         ((state.processes[i], [c._replace(member=0) for c in state.connections if c.member == i], i) for i in rest),
         key=lambda look: (look[0]._replace(slot=0), look[1]),

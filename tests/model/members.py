@@ -32,7 +32,7 @@ def find(state: State, member: int, leader: int, name: int = 0) -> State:
     me, other = state.processes[member], state.processes[leader]
     current = end_of(state, member)
     require(me.phase == ON and member != leader, "it has ended, or found itself")
-    require(other.leads and is_running(other), "nobody leads there")
+    require(other.standing, "it never leads")
     is_careless = state.terms.defect == "who has come back may pass over" and current is not None
     require(me.bound in (NOBODY, leader) or is_careless, "it has promised to wait for another leader's word")
     require(me.leads in ("", "gathering", "withdrawn"), "it leads a world itself")
@@ -45,7 +45,10 @@ def find(state: State, member: int, leader: int, name: int = 0) -> State:
         state = hang_up(state, current)
     if me.leads == "gathering":
         state = withdraw(state, member)
-    return swap(put(state, member, answer=()), None, Connection(member, leader, up=(CHECKIN,), name=name))
+    new = Connection(member, leader, up=(CHECKIN,), name=name)
+    if not is_running(other):  # it has ended since it proved itself
+        new = new._replace(l_open=False, down=(END,))
+    return swap(put(state, member, answer=()), None, new)
 
 
 def hang_up(state: State, connection: Connection) -> State:
@@ -97,7 +100,7 @@ def _word(state: State, connection: Connection, epoch: int) -> State:
 def _told(state: State, member: int, leader: int) -> State:
     """A member hears that there is no world: that ends it, unless it has begun since."""
     if leader in state.processes[member].failed_before:
-        return _look_again(state, member)
+        return state
     return _ended(state, member)
 
 
@@ -105,15 +108,16 @@ def _lost(state: State, member: int) -> State:
     state = put(state, member, answer=())
     if state.terms.defect == "a promise is forgotten with its connection":
         state = put(state, member, bound=NOBODY)
-    return _look_again(state, member)
-
-
-def _look_again(state: State, member: int) -> State:
-    """Stand again, where it did, unless it waits for a leader's word."""
-    me = state.processes[member]
-    if me.leads == "withdrawn" and me.bound == NOBODY and end_of(state, member) is None:
-        return put(state, member, leads="gathering")
     return state
+
+
+def resume(state: State, index: int) -> State:
+    """Stand again: a candidate that had withdrawn has lost the better one, and waits for no word."""
+    me = state.processes[index]
+    require(me.phase == ON and me.leads == "withdrawn", "it has not withdrawn")
+    require(me.bound == NOBODY, "it has promised to wait for another leader's word")
+    require(end_of(state, index) is None, "it is checked in")
+    return put(state, index, leads="gathering")
 
 
 def _ended(state: State, member: int) -> State:
@@ -201,4 +205,4 @@ def _over(state: State, member: int) -> State:
             if state.terms.defect != "a lease begins when its promise arrives":
                 up = tuple(("READY", frame[1], False) if frame[0] == "READY" else frame for frame in up)
             state = swap(state, connection, connection._replace(promise=promise, up=up))
-    return _look_again(state, member)
+    return state

@@ -16,7 +16,7 @@ from model.worlds import (
     Budget,
     Connection,
     Process,
-    Refused,
+    RefusedError,
     State,
     Terms,
     is_running,
@@ -132,6 +132,7 @@ def _of_process(state: State, index: int, process: Process) -> Iterator[Step]:
     tries: list[tuple[str, Callable[[State, int], State], bool]] = [
         ("closes", leaders.close, process.leads == "gathering"),
         ("says the word", leaders.commit, process.leads == "closing"),
+        ("stands again", members.resume, process.leads == "withdrawn"),
         ("gives up", members.give_up, bool(left.ends)),
         ("leaves", members.leave, process.late or process.leads in ("formed", "withdrawn")),
         ("is killed", crash, bool(left.crashes)),
@@ -153,5 +154,5 @@ def attempted(act: Callable[[State, int], State], state: State, index: int) -> S
     """Return what comes of a step; None where it cannot be taken."""
     try:
         return act(state, index)
-    except Refused:
+    except RefusedError:
         return None

@@ -20,7 +20,7 @@ CHECKIN, GAVE_UP, WELCOME, PROGRESS = ("CHECKIN",), ("GAVE_UP",), ("WELCOME",), 
 FAILED, MOVED, END, AGAIN = ("FAILED",), ("MOVED",), ("END",), ("AGAIN",)
 
 
-class Refused(Exception):
+class RefusedError(Exception):
     """The model does not allow this step here."""
 
 
@@ -89,9 +89,9 @@ class State(NamedTuple):
 
 
 def require(holds: object, why: str) -> None:
-    """Raise Refused with a reason where something does not hold."""
+    """Raise RefusedError with a reason where something does not hold."""
     if not holds:
-        raise Refused(why)
+        raise RefusedError(why)
 
 
 def put(state: State, index: int, **parts: object) -> State:
