@@ -299,16 +299,21 @@ class Meeting:
         elif found.ticket == 0 and membership.found.ticket == 0 and found.leader != membership.found.leader:
             self._accuse(found, membership.found.label, membership.found.leader)
             membership.accuse(found.label, found.leader)
-        elif self._stays_with(membership) or found.standing >= membership.found.standing:
+        elif self._stays(membership, found):
             self._drop(found)
         else:
             self._membership = None
             membership.close()
             self._join(found)
 
-    def _stays_with(self, membership: Membership) -> bool:
-        """Whether it awaits the word; one that has come back to its leader may be told it by its earlier promise."""
-        return membership.state == "ready" or self._bound_to() is not None
+    def _stays(self, membership: Membership, found: Found) -> bool:
+        """Whether this member stays with its leader, though another, or the same one, has been found.
+
+        It does once it awaits the word, also where it has just come back to that leader: that one may still say the
+        word by its earlier promise. A leader that has failed meanwhile is worse than itself before, and the same.
+        """
+        awaits = membership.state == "ready" or self._bound_to() is not None
+        return awaits or found.leader == membership.found.leader or found.standing >= membership.found.standing
 
     def _drop(self, found: Found, rest_s: float = REST_S) -> None:
         found.channel.close()

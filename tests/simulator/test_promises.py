@@ -145,6 +145,14 @@ def test_a_leader_that_welcomes_it_again_has_let_it_go(member: Member) -> None:
     assert not better.closed
 
 
+def test_a_leader_that_is_found_twice_is_joined_once(member: Member) -> None:
+    """It has failed between two greetings, and looks worse by the one that came first: it ends when all were told."""
+    failed = member.finds("b", ticket=1)
+    again = member.finds("b", ticket=0)
+    assert not failed.closed
+    assert again.closed
+
+
 def test_an_earlier_runs_reason_does_not_end_a_wait_that_was_promised_since(member: Member) -> None:
     """It was told by a leader that had failed before; another one was found since, and its connection broke."""
     earlier = member.finds("b")
