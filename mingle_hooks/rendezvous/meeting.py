@@ -279,7 +279,7 @@ class Meeting:
     def _found(self, found: Found) -> None:
         """Join a leader that has proved itself, unless it is this member, no better, or a rival."""
         leader, membership = self._leader, self._membership
-        if found.leader == self._me.member:
+        if found.leader == self._me.member or self.is_over:
             self._drop(found, rest_s=3600.0)
         elif leader is not None and leader.state != "withdrawn":
             if leader.state == "failed":

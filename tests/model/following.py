@@ -122,10 +122,14 @@ class Following:
 
     def told(self, key: bytes, kind: int) -> None:
         """Note that a leader asks for another promise, or tells who holds an answer that others are awaited."""
-        if kind == wire.HOLD:
-            self.step("asks anew", lambda: leaders.hold(self.state, self.connection(key)))
-        elif kind == wire.PROGRESS and self._names.get(key) and self.connection(key).promise != SILENT:
-            self.step("tells to wait on", lambda: leaders.progress(self.state, self.connection(key)))
+        def tell() -> State:
+            connection = self.connection(key)
+            if kind == wire.HOLD:
+                return leaders.hold(self.state, connection)
+            return leaders.progress(self.state, connection) if connection.promise != SILENT else self.state
+
+        if kind in (wire.HOLD, wire.PROGRESS):
+            self.step(f"a leader says {NAMES[kind]}", tell)
 
     # What is heard.
 

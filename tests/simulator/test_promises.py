@@ -153,6 +153,21 @@ def test_a_leader_that_is_found_twice_is_joined_once(member: Member) -> None:
     assert again.closed
 
 
+def test_who_has_heard_the_reason_joins_nobody_more(member: Member) -> None:
+    """Also where another leader proves itself in the same turn."""
+    first = member.finds("b", ticket=9)
+    others: list[Leader] = []
+
+    def told() -> None:
+        first.on_frame(wire.FAILED, Failure("full", ("2", "node7")).body())
+        others.append(Leader(member, "a", 1))
+        member.meeting._found(others[0].found)
+
+    member.does(told)
+    assert not member.is_there
+    assert others[0].heard == []
+
+
 def test_an_earlier_runs_reason_does_not_end_a_wait_that_was_promised_since(member: Member) -> None:
     """It was told by a leader that had failed before; another one was found since, and its connection broke."""
     earlier = member.finds("b")
