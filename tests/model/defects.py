@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from model.moves import beginning
+from model.moves import beginning, moves
 from model.worlds import Budget, Terms
 
 if TYPE_CHECKING:
@@ -25,10 +25,26 @@ DEFECTS: dict[str, tuple[Budget, str]] = {
 }
 # Those that only show with ranks by right, where two processes have the same one.
 RANKED = {"ranks are not compared": (0, 1, 1)}
+# Those whose way is long begin on it.
+BEGUN = {
+    "who has come back may pass over": (
+        "1 finds 0",
+        "0 hears CHECKIN of 1",
+        "2 finds 0",
+        "0 hears CHECKIN of 2",
+        "0 closes",
+        "1 hears ANSWER 1 of 0",
+        "2 hears ANSWER 1 of 0",
+        "0 hears READY 1 True of 2",
+    )
+}
 
 
 def with_defect(name: str) -> State:
     """Return where the exploration of a mistake begins: three members, of which two would lead, or one by right."""
     slots = RANKED.get(name, ())
     candidates = 1 if slots else 2
-    return beginning(Terms(3, ranked=bool(slots), defect=name), candidates, DEFECTS[name][0], slots)
+    state = beginning(Terms(3, ranked=bool(slots), defect=name), candidates, DEFECTS[name][0], slots)
+    for step in BEGUN.get(name, ()):
+        state = dict(moves(state))[step]
+    return state

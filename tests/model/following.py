@@ -95,12 +95,12 @@ class Following:
 
         self.step(f"{index} ends", end)
 
-    def found(self, member: bytes, leader: bytes, key: bytes) -> None:
+    def found(self, member: bytes, leader: bytes, standing: tuple[object, ...], key: bytes) -> None:
         """Note that a member joins a leader."""
         self._names[key] = len(self._names) + 1
         self.step(
             f"{self.index(member)} finds {self.index(leader)}",
-            lambda: members.find(self.state, self.index(member), self.index(leader), self._names[key]),
+            lambda: members.find(self.state, self.index(member), self.index(leader), standing, self._names[key]),
         )
 
     def promised(self, member: bytes, is_over: Callable[[], bool]) -> None:

@@ -27,25 +27,26 @@ from model.worlds import (
 )
 
 
-def find(state: State, member: int, leader: int, name: int = 0) -> State:
+def find(state: State, member: int, leader: int, standing: tuple[object, ...] = (), name: int = 0) -> State:
     """A member joins a leader that has proved itself, and leaves the one that it is with, if any."""
     me, other = state.processes[member], state.processes[leader]
     current = end_of(state, member)
     require(me.phase == ON and member != leader, "it has ended, or found itself")
     require(other.standing, "it never leads")
+    standing = standing or other.standing
     is_careless = state.terms.defect == "who has come back may pass over" and current is not None
     require(me.bound in (NOBODY, leader) or is_careless, "it has promised to wait for another leader's word")
     require(me.leads in ("", "gathering", "withdrawn"), "it leads a world itself")
-    require(me.leads != "gathering" or other.standing < me.standing, "it stands better itself")
+    require(me.leads != "gathering" or standing < me.standing, "it stands better itself")
     if current is not None:
         require(not me.answer, "it holds an answer")
         is_held = me.bound != NOBODY and not is_careless
-        is_better = other.standing < state.processes[current.leader].standing
+        is_better = standing < current.standing and leader != current.leader
         require(is_better and not is_held, "no better than the leader that it is with")
         state = hang_up(state, current)
     if me.leads == "gathering":
         state = withdraw(state, member)
-    new = Connection(member, leader, up=(CHECKIN,), name=name)
+    new = Connection(member, leader, up=(CHECKIN,), standing=standing, name=name)
     if not is_running(other):  # it has ended since it proved itself
         new = new._replace(l_open=False, down=(END,))
     return swap(put(state, member, answer=()), None, new)

@@ -10,12 +10,12 @@ from mingle_hooks.rendezvous.leader import Leader
 from mingle_hooks.rendezvous.meeting import Meeting
 from mingle_hooks.rendezvous.member import Membership
 from mingle_hooks.rendezvous.visitor import Visitor
+from model.following import Following
 from simulator.process import Process
+from simulator.schedules import Schedule
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-
-    from model.following import Following
 
 # A float's last digits.
 EPSILON_S = 1e-6
@@ -40,6 +40,9 @@ def _wrappers(following: Following) -> list[tuple[type, str, Callable[..., None]
             nobody_waits = leader is not None and leader.awaited_s <= EPSILON_S
             f.ended(process.member, has_world=process.answer is not None, nobody_waits=nobody_waits)
 
+    def found(meeting: Any, by: Any) -> None:  # noqa: ANN401
+        f.found(meeting._me.member, by.leader, by.standing, by.session._key)
+
     def promised(membership: Any, _epoch: int) -> None:  # noqa: ANN401
         clock, ends = membership._loop.clock, membership.lease_ends
         f.promised(membership._me.member, lambda: clock() >= ends - EPSILON_S)
@@ -60,7 +63,7 @@ def _wrappers(following: Following) -> list[tuple[type, str, Callable[..., None]
         (Meeting, "start", began, False),
         (Process, "kill", killed, True),
         (Process, "_end", ended, True),
-        (Meeting, "_join", lambda m, found: f.found(m._me.member, found.leader, found.session._key), True),
+        (Meeting, "_join", found, True),
         (Membership, "_promise", promised, False),
         (Membership, "give_up", lambda m, _after_s: f.gave_up(m.found.session._key), True),
         (Membership, "_obey", lambda m, kind, body: f.member_hears(m.found.session._key, kind, body), True),
@@ -74,6 +77,19 @@ def _wrappers(following: Following) -> list[tuple[type, str, Callable[..., None]
         (Leader, "fail", failed, True),
         (Leader, "resume", resumed, True),
     ]
+
+
+def followed(seed: int) -> Following | None:
+    """Run a schedule and return who followed it; None where a clock jumps: the model's time passes alike for all."""
+    schedule = Schedule(seed)
+    plan = schedule.plan
+    if any(fault.kind == "jump" for fault in plan.faults):
+        return None
+    ranked = plan.mode in ("slurm", "slurm+multicast", "ranks")
+    following = Following(plan.nodes, lambda: schedule.timeline.now, ranked=ranked, calm=not plan.faults)
+    with recorded(following):
+        schedule.run()
+    return following
 
 
 @contextlib.contextmanager

@@ -76,6 +76,7 @@ class Connection(NamedTuple):
     l_open: bool = True
     inside: bool = False  # its check-in was accepted
     promise: int = SILENT
+    standing: tuple[object, ...] = ()  # the leader's, when it was found: one by right that fails is worse than before
     name: int = 0  # for who follows a real run; in an exploration connections have none
 
 
