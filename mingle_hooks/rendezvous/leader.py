@@ -189,7 +189,12 @@ class Leader:
 
     def told(self, failure: Failure, age_s: float) -> None:
         """Fail as another member did, unless that was before this one began: it was another run then."""
-        if age_s <= self._loop.clock() - self._began:
+        if age_s > self._loop.clock() - self._began:
+            return
+        if self.state == "withdrawn":  # this member may have promised to wait for the better candidate's word
+            self.failure = failure
+            self._on_change()
+        else:
             self.fail(failure)
 
     def withdraw(self, endpoints: list[list[object]]) -> None:

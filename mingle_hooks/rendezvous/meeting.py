@@ -83,7 +83,7 @@ class Meeting:
             seen = f"{error} (host {request.host}, slots {request.slots})"
             raise UsageError("a check-in that others take", seen, "hostname, --slots, --nodes and --rank") from None
         self._began = loop.clock()
-        self._is_late = self._is_passing_over = False
+        self._is_late = self._is_passing_over = False  # late: it leaves soon, and promises to wait for nobody
         self._bound: tuple[bytes, float] | None = (
             None  # the leader that this member has promised to wait for, until when
         )
@@ -195,7 +195,11 @@ class Meeting:
         if leader is None:
             return
         self._suspects.knocked(leader.knocks.list())
-        if leader.state == "failed" and leader.failure is not None:
+        if leader.state == "withdrawn" and leader.failure is not None:
+            failure, leader.failure = leader.failure, None
+            if self._membership is not None:  # the better candidate decides
+                self._membership.fail(failure)
+        elif leader.state == "failed" and leader.failure is not None:
             alone = len(leader.roster) == 1
             is_awaited = (
                 leader.failure.kind not in ("missing", "keys", "runs", "versions", "network", *LIMITS)
@@ -275,7 +279,7 @@ class Meeting:
     def _found(self, found: Found) -> None:
         """Join a leader that has proved itself, unless it is this member, no better, or a rival."""
         leader, membership = self._leader, self._membership
-        if found.leader == self._me.member:
+        if found.leader == self._me.member or self.is_over:
             self._drop(found, rest_s=3600.0)
         elif leader is not None and leader.state != "withdrawn":
             if leader.state == "failed":
@@ -295,12 +299,21 @@ class Meeting:
         elif found.ticket == 0 and membership.found.ticket == 0 and found.leader != membership.found.leader:
             self._accuse(found, membership.found.label, membership.found.leader)
             membership.accuse(found.label, found.leader)
-        elif membership.state == "ready" or found.standing >= membership.found.standing:
+        elif self._stays(membership, found):
             self._drop(found)
         else:
             self._membership = None
             membership.close()
             self._join(found)
+
+    def _stays(self, membership: Membership, found: Found) -> bool:
+        """Whether this member stays with its leader, though another, or the same one, has been found.
+
+        It does once it awaits the word, also where it has just come back to that leader: that one may still say the
+        word by its earlier promise. A leader that has failed meanwhile is worse than itself before, and the same.
+        """
+        awaits = membership.state == "ready" or self._bound_to() is not None
+        return awaits or found.leader == membership.found.leader or found.standing >= membership.found.standing
 
     def _drop(self, found: Found, rest_s: float = REST_S) -> None:
         found.channel.close()
@@ -349,6 +362,8 @@ class Meeting:
             self._suspects.knocked(membership.progress.knocks)
         if membership.state == "ready":
             self._bound = membership.found.leader, membership.lease_ends
+        elif membership.is_free:
+            self._bound = None
         if membership.state == "formed":
             self._answer, self.is_over = membership.answer, True
         elif membership.state == "failed" and membership.failure is not None:
@@ -375,14 +390,13 @@ class Meeting:
     def _was_late(self, failure: Failure) -> None:
         leader = self._leader
         gathers = leader is not None and (leader.terms.ticket == 0 or len(leader.roster) > 1)
-        if self._membership is None and not gathers and self._answer is None:
+        is_bound = self._bound_to() is not None  # it has lost its connection, and asks for the word
+        if self._membership is None and not gathers and not is_bound and self._answer is None:
             self._fail(failure.error(), 0.0)
 
     def _seek_again(self, membership: Membership) -> None:
         lead = membership.found.lead
         self._search.rest(lead, CALL_AGAIN_S)
-        if membership.state == "moved":
-            self._bound = None  # who sends its members away has not said the word, and will not
         if self._bound_to() is not None:
             # The others may already have the world, so this leader is the only one to ask.
             self._ask(lead)
@@ -400,6 +414,10 @@ class Meeting:
         if self._bound is None or self._bound[1] <= self._loop.clock():
             return None
         return self._bound[0]
+
+    def _bound_s(self) -> float:
+        """Return for how much longer it has promised so, in seconds."""
+        return max(self._bound[1] - self._loop.clock(), 0.0) if self._bound is not None else 0.0
 
     def _look_again(self) -> None:
         """Stand again, where this member did, and look for a leader by every way."""
@@ -427,18 +445,22 @@ class Meeting:
     def _sibling_failed(self, failure: Failure) -> None:
         """Fail for all as this node's tasks are not whole; too late for a world that has formed."""
         leader, membership = self._leader, self._membership
+        if membership is None and leader is not None and leader.state != "withdrawn":
+            leader.fail(failure)
+            return
+        self._is_late = True
         if membership is not None:
             membership.fail(failure)
-            self._loop.after(GOODBYE_S, lambda: self._fail(failure.error(), 0.0))
-        elif leader is not None and leader.state != "withdrawn":
-            leader.fail(failure)
-        else:
-            self._fail(failure.error(), 0.0)
+        # The word may have been said, and be under way.
+        self._fail(failure.error(), max(self._bound_s(), GOODBYE_S if membership is not None else 0.0))
 
     # Time.
 
     def _patience_s(self) -> float:
         """Return for how long this member can still wait, in seconds, once it holds an answer."""
+        return 0.0 if self._is_late else self._left_s()
+
+    def _left_s(self) -> float:
         return self._began + self._request.timeout_s + CLOSING_S - self._loop.clock()
 
     def _time_is_over(self) -> None:
@@ -447,7 +469,7 @@ class Meeting:
         is_ready = self._membership is not None and self._membership.state == "ready"
         if is_closing or is_ready or self._bound_to() is not None:
             # Counted from the deadline: this process may have been stopped meanwhile.
-            self._loop.after(max(self._patience_s(), 0.0), self._give_up)
+            self._loop.after(max(self._left_s(), 0.0), self._give_up)
         else:
             self._give_up()
 

@@ -23,6 +23,8 @@ PROBE_AGAIN_S = 2.0
 # The best address comes first, and each next one this much later, in seconds: mostly the world has formed by then.
 PROBE_NEXT_S = 0.25
 MOST_OFFERS = 8
+# What a leader says only where it has not said the word, and first has to ask every member for another promise.
+_NO_WORD = (wire.WELCOME, wire.PROGRESS, wire.FAILED, wire.MOVED)
 
 
 class Progress(NamedTuple):
@@ -53,6 +55,7 @@ class Membership:
         self._patience = patience  # for how many seconds this member can still wait
         self.lease_ends = loop.clock()  # until then it asks nobody but this leader
         self.state = "waiting"
+        self.is_free = False  # the leader has shown that it has not said the word, and must ask for a new promise
         self.progress: Progress | None = None
         self.failure: Failure | None = None
         self.failed_ago_s = 0.0
@@ -106,12 +109,14 @@ class Membership:
             self._settle("failed")
 
     def _obey(self, kind: int, body: wire.Body) -> None:
+        self.is_free = self.is_free or kind in _NO_WORD
         if kind == wire.WELCOME:
             self._welcome(body)
         elif kind == wire.PROGRESS:
             self._progress(body)
         elif kind == wire.ANSWER:
             self.answer, self.state = answer.parse(self._with_roster(body)), "ready"
+            self.is_free = False
             self._promise(self.answer["epoch"])
         elif kind == wire.HOLD:
             self._hold(wire.integer(body, "epoch", 1, answer.LAST_EPOCH))
@@ -145,6 +150,7 @@ class Membership:
             self._probes.append(_Probe(self, offer[0], address, port))
         for turn, probe in enumerate(self._probes):
             probe.start_after(turn * PROBE_NEXT_S)
+        self._on_change()
 
     def _progress(self, body: wire.Body) -> None:
         # A leader tells this only while it gathers: an earlier answer will never be confirmed.

@@ -25,9 +25,8 @@ class Timeline:
     def run(self, until: Callable[[], bool], horizon_s: float) -> None:
         """Let events happen until until() is true, none is left, or the horizon is reached."""
         while self._events and not until():
-            when, _, call = heapq.heappop(self._events)
-            if when > horizon_s:
+            if self._events[0][0] > horizon_s:
                 self.now = horizon_s
                 return
-            self.now = when
+            self.now, _, call = heapq.heappop(self._events)
             call()

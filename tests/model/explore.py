@@ -1,0 +1,111 @@
+"""Every state that can be reached, nearest first, so that what breaks a rule is found by its shortest way."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from model.moves import moves
+from model.rules import broken, is_documented_split
+
+if TYPE_CHECKING:
+    from model.worlds import State
+
+
+class Explored(NamedTuple):
+    """What an exploration found."""
+
+    states: int
+    worlds: int  # states in which everybody who is not killed has the world
+    splits: int  # states of the one documented split, beyond which is not looked
+    wrong: str  # the rule that is broken, where one is
+    way: tuple[str, ...]  # the steps that lead there, or to the first documented split
+    whole: bool  # whether all was seen
+
+
+def explore(start: State, most: int = 10**9) -> Explored:
+    """Look at all states that can be reached from one, at most so many of them."""
+    came: dict[State, tuple[State, str] | None] = {start: None}
+    frontier, worlds, splits = [start], 0, 0
+    first_split: tuple[str, ...] = ()
+    while frontier:
+        following: list[State] = []
+        for state in frontier:
+            for step, found in moves(state):
+                after = alike(found)
+                if after in came:
+                    continue
+                came[after] = state, step
+                if why := broken(after):
+                    return Explored(len(came), worlds, splits, why, way(came, after), whole=False)
+                if is_documented_split(after):
+                    first_split = first_split or way(came, after)
+                    splits += 1
+                    continue
+                worlds += all(process.got for process in after.processes if process.phase != "crashed")
+                following.append(after)
+            if len(came) > most:
+                return Explored(len(came), worlds, splits, "", first_split, whole=False)
+        frontier = following
+    return Explored(len(came), worlds, splits, "", first_split, whole=True)
+
+
+def way(came: dict[State, tuple[State, str] | None], state: State) -> tuple[str, ...]:
+    """Return the steps that led to a state."""
+    steps = []
+    while (before := came[state]) is not None:
+        state, step = before
+        steps.append(step)
+    return tuple(reversed(steps))
+
+
+def without_word(start: State) -> tuple[str, ...]:
+    """Return the way to a state from which a member can no longer get the word that was said; nothing where none is."""
+    came: dict[State, tuple[State, str] | None] = {start: None}
+    before: dict[State, list[State]] = {}
+    waiting = [start]
+    while waiting:
+        state = waiting.pop()
+        for step, found in moves(state):
+            after = alike(found)
+            before.setdefault(after, []).append(state)
+            if after not in came:
+                came[after] = state, step
+                waiting.append(after)
+    fine = [state for state in came if not awaited(state)]
+    good = set(fine)
+    while fine:
+        earlier = [state for state in before.get(fine.pop(), ()) if state not in good]
+        good.update(earlier)
+        fine += earlier
+    ways = [way(came, state) for state in came if state not in good]
+    return min(ways, key=len, default=())
+
+
+def awaited(state: State) -> bool:
+    """Tell whether somebody still awaits a word that was said."""
+    return any(
+        leader.leads == "formed" and state.processes[member].bound == index
+        for index, leader in enumerate(state.processes)
+        for member in leader.members
+    )
+
+
+def alike(state: State) -> State:
+    """Return the one that stands for all states that differ only in which is which of those that never lead."""
+    size = state.terms.size
+    if len(state.processes) > size:  # one was started again, and they differ
+        return state
+    leaders = [index for index, process in enumerate(state.processes) if process.standing]
+    rest = range(len(leaders), size)
+    if len(rest) < 2:
+        return state
+    looks = sorted(
+        ((state.processes[i], [c._replace(member=0) for c in state.connections if c.member == i], i) for i in rest),
+        key=lambda look: (look[0]._replace(slot=0), look[1]),
+    )
+    if all(look[2] == i for look, i in zip(looks, rest, strict=True)):
+        return state
+    now = {look[2]: i for look, i in zip(looks, rest, strict=True)}
+    others = tuple(look[0]._replace(slot=i) for look, i in zip(looks, rest, strict=True))
+    connections = tuple(sorted(c._replace(member=now.get(c.member, c.member)) for c in state.connections))
+    return state._replace(processes=state.processes[: len(leaders)] + others, connections=connections)

@@ -1,0 +1,184 @@
+"""A real run, followed by the model step by step: what the model does not allow, the code should not do."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mingle_hooks.rendezvous import wire
+from model import leaders, members
+from model.moves import begin, crash
+from model.worlds import END, IN, NOBODY, ON, SILENT, UNLIMITED, Connection, RefusedError, State, Terms, require
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+# Frames as the model names them; of these, those that it leaves out where they free nobody, and those with an epoch.
+NAMES = {
+    getattr(wire, name): name for name in "WELCOME PROGRESS ANSWER HOLD COMMIT FAILED MOVED READY GAVE_UP".split()
+}
+SMALL_TALK, OF_AN_EPOCH = ("WELCOME", "PROGRESS"), ("ANSWER", "HOLD", "COMMIT", "READY")
+
+
+class Following:
+    """The model's state beside a real run, and the first event that the model does not allow."""
+
+    def __init__(self, size: int, now: Callable[[], float], *, ranked: bool, calm: bool) -> None:
+        self.state = State(Terms(size, ranked), (), (), UNLIMITED)
+        self.refused = ""
+        self.steps = 0
+        self._now, self._calm = now, calm
+        self._indices: dict[bytes, int] = {}
+        self._names: dict[bytes, int] = {}  # connections, by their key
+        self._leases: dict[int, Callable[[], bool]] = {}  # member -> whether its promise is over
+
+    def step(self, event: str, act: Callable[[], State]) -> None:
+        """Take a step, or note why the model does not."""
+        if self.refused:
+            return
+        try:
+            self._let_time_pass()
+            self.state = act()
+            self.steps += 1
+        except RefusedError as error:
+            self.refused = f"{self._now():.4f} {event}: {error}"
+
+    def index(self, member: bytes) -> int:
+        """Return the model's number of a process."""
+        require(member in self._indices, "nobody of that name has begun")
+        return self._indices[member]
+
+    def connection(self, key: bytes) -> Connection:
+        """Return the model's connection of this session."""
+        name = self._names.get(key)
+        found = next((c for c in self.state.connections if c.name == name), None)
+        if found is None:
+            raise RefusedError("that connection is over, or was never there")
+        return found
+
+    def _let_time_pass(self) -> None:
+        for member, is_over in list(self._leases.items()):
+            bound = self.state.processes[member].bound
+            if bound == NOBODY:
+                del self._leases[member]
+            elif is_over():
+                leader = self.state.processes[bound]
+                is_said = leader.leads == "formed" and leader.phase == IN and member in leader.members
+                require(not (is_said and self._calm), f"the word did not come to {member}, and nothing was wrong")
+                self.state = (members.cut if is_said else members.lapse)(self.state, member)
+
+    # What processes do.
+
+    def began(self, member: bytes, rank: int | None, standing: tuple[object, ...]) -> None:
+        """Note that a process has begun, and whether it leads, or would."""
+        self._indices[member] = len(self.state.processes)
+        slot = rank if rank is not None else len(self.state.processes)
+        self.step("begins", lambda: begin(self.state, slot, standing, leads=bool(standing)))
+
+    def killed(self, member: bytes) -> None:
+        """Note that a process was killed."""
+        if self.state.processes[self.index(member)].phase in (ON, IN):
+            self.step(f"{self.index(member)} is killed", lambda: crash(self.state, self.index(member)))
+
+    def ended(self, member: bytes, *, has_world: bool, nobody_waits: bool) -> None:
+        """Note that a process has ended by itself, and whether its leases are over, where it led."""
+        index = self.index(member)
+
+        def end() -> State:
+            me = self.state.processes[index]
+            require(has_world == bool(me.got), f"it ended with {'' if has_world else 'no '}world")
+            if me.leads == "formed" and nobody_waits:  # it waits no longer than a member that the word cannot reach
+                for other in members.awaiting(self.state, index):
+                    require(not self._calm, "a member has not got the word, and nothing was wrong")
+                    self.state = members.cut(self.state, other)
+            is_over = me.phase not in (ON, IN) or (me.phase == IN and me.leads != "formed")
+            return self.state if is_over else members.leave(self.state, index)
+
+        self.step(f"{index} ends", end)
+
+    def found(self, member: bytes, leader: bytes, standing: tuple[object, ...], key: bytes) -> None:
+        """Note that a member joins a leader."""
+        self._names[key] = len(self._names) + 1
+        self.step(
+            f"{self.index(member)} finds {self.index(leader)}",
+            lambda: members.find(self.state, self.index(member), self.index(leader), standing, self._names[key]),
+        )
+
+    def promised(self, member: bytes, is_over: Callable[[], bool]) -> None:
+        """Note how to tell that a promise is over."""
+        self._leases[self.index(member)] = is_over
+
+    def gave_up(self, key: bytes) -> None:
+        """Note that a member tells its leader that it will not wait."""
+        self.step("a member gives up", lambda: members.give_up(self.state, self.connection(key).member))
+
+    # What leaders do.
+
+    def led(self, member: bytes, what: str) -> None:
+        """Note that a leader closes, says the word, fails, or stands again."""
+        acts = {"closes": leaders.close, "commits": leaders.commit, "fails": leaders.fail, "resumes": members.resume}
+        if what == "fails" and self.state.processes[self.index(member)].leads == "failed":
+            return  # by what it heard
+        self.step(f"{self.index(member)} {what}", lambda: acts[what](self.state, self.index(member)))
+
+    def told(self, key: bytes, kind: int) -> None:
+        """Note that a leader asks for another promise, or tells who holds an answer that others are awaited."""
+        def tell() -> State:
+            connection = self.connection(key)
+            if kind == wire.HOLD:
+                return leaders.hold(self.state, connection)
+            return leaders.progress(self.state, connection) if connection.promise != SILENT else self.state
+
+        if kind in (wire.HOLD, wire.PROGRESS):
+            self.step(f"a leader says {NAMES[kind]}", tell)
+
+    # What is heard.
+
+    def leader_hears(self, key: bytes, kind: int, body: wire.Body) -> None:
+        """Note that a leader takes a frame: it has to be the next one that the model has for it."""
+        frame = ("CHECKIN",) if kind == wire.CHECKIN else self._frame(kind, body)
+        if frame:
+
+            def hear() -> State:
+                connection = self.connection(key)
+                require(connection.up[:1] and connection.up[0][:2] == frame, f"the model has {connection.up} there")
+                return leaders.hear(self.state, connection)
+
+            self.step(f"a leader hears {frame}", hear)
+
+    def member_hears(self, key: bytes, kind: int, body: wire.Body) -> None:
+        """Note that a member takes a frame; what tells it only that others are awaited may be left out."""
+        frame = self._frame(kind, body)
+        if not frame:
+            return
+
+        def hear() -> State:
+            connection = self.connection(key)
+            if connection.down[:1] == (frame,):
+                return members.hear(self.state, connection)
+            me = self.state.processes[connection.member]
+            is_free = me.bound == NOBODY and not me.answer
+            require(frame[0] in SMALL_TALK and is_free, f"the model has {connection.down} there")
+            return self.state
+
+        self.step(f"a member hears {frame}", hear)
+
+    def _frame(self, kind: int, body: wire.Body) -> tuple[str | int, ...]:
+        name = NAMES.get(kind, "")
+        return (name, body["epoch"]) if name in OF_AN_EPOCH else (name,) if name else ()
+
+    def lost(self, key: bytes, side: str) -> None:
+        """Note that one end finds its connection broken; what was still under way to it is lost."""
+        found = next((c for c in self.state.connections if c.name == self._names.get(key)), None)
+        if found is None or not (found.l_open if side == "up" else found.m_open):
+            return
+
+        def hear() -> State:
+            broken = leaders.spend_break(self.state, found, side) if getattr(found, side) != (END,) else self.state
+            self.state = broken
+            try:
+                now = self.connection(key)
+            except RefusedError:  # nobody minds
+                return broken
+            return leaders.hear(broken, now) if side == "up" else members.hear(broken, now)
+
+        self.step("a connection is lost", hear)

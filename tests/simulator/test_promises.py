@@ -1,0 +1,224 @@
+"""A member keeps every promise to wait for a leader's word, whatever else it hears, loses or has to tell.
+
+The member is a real one, in a simulated process; the leader is played, so that it can say each thing at the worst time.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from mingle_hooks.rendezvous import wire
+from mingle_hooks.rendezvous.attempt import Attempt, Material
+from mingle_hooks.rendezvous.failure import Failure
+from mingle_hooks.rendezvous.leases import LEASE_S
+from mingle_hooks.rendezvous.meeting import GOODBYE_S, LINGER_S
+from mingle_hooks.rendezvous.request import Request
+from mingle_hooks.rendezvous.search import Found, Lead
+from simulator.network import Host, Network
+from simulator.process import Process, Running, simulated
+from simulator.timeline import Timeline
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+TIMEOUT_S = 60.0
+WORLD = {"nodes": 2, "size": 2, "addr": "10.77.0.9", "port": 4000, "digest": "00" * 8, "rank": 1, "offset": 1}
+SIBLING = Failure("task", ("node0", "2", "1", "ended"))
+
+
+class Plain:
+    """As a Session, of frames that are neither sealed nor encoded."""
+
+    def seal(self, kind: int, payload: bytes) -> Any:  # noqa: ANN401 - it stands for bytes
+        return kind, wire.decode(payload)
+
+    def open(self, _kind: int, payload: Any) -> Any:  # noqa: ANN401 - as above
+        return payload
+
+
+class Leader:
+    """One that the test plays, at the other end of one connection."""
+
+    def __init__(self, member: Member, name: str, ticket: int) -> None:
+        self.member, self.closed, self.heard = member, False, []
+        self.on_frame: Callable[[int, Any], None] = lambda _kind, _body: None
+        self.on_end: Callable[[str], None] = lambda _reason: None
+        self.found = Found(Lead("10.77.0.9", 4000, "hosts"), self, Plain(), name.encode() * 16, ticket, name)  # type: ignore[arg-type]
+
+    def send(self, frame: Any) -> None:  # noqa: ANN401 - see Plain
+        """Hear what the member says."""
+        self.heard.append(frame)
+
+    def close(self) -> None:
+        """Note that the member has hung up."""
+        self.closed = True
+
+    def says(self, kind: int, /, **body: Any) -> None:  # noqa: ANN401 - whatever a body holds
+        self.member.does(lambda: self.on_frame(kind, body))
+
+    def answers(self, epoch: int = 1) -> None:
+        self.says(wire.ANSWER, **WORLD, epoch=epoch, own="10.77.0.1")
+
+    def breaks(self) -> None:
+        """Lose the connection."""
+        self.closed = True
+        self.member.does(lambda: self.on_end("reset"))
+
+    def leases(self) -> list[int]:
+        """Return for how long the member has promised to wait, in milliseconds."""
+        return [body["lease_ms"] for kind, body in self.heard if kind == wire.READY]
+
+
+class Member:
+    """A real member in a simulated process, that finds the leaders that it is given."""
+
+    def __init__(self, rank: int | None) -> None:
+        self.timeline, rng = Timeline(), random.Random(0)  # noqa: S311 - to be repeated
+        network = Network(self.timeline, rng, lambda _source, _target, _data: None)
+        host = network.add(Host("node0", ("10.77.0.1",)))
+        network.add(Host("node9", ("10.77.0.9",)))
+        key = Material(b"k" * 32)
+        self.process = Process(network, host, "p0", Request(
+            Attempt("a"), key, "node0", "here", 1, rank=rank, nodes=2, timeout_s=TIMEOUT_S, via=("multicast",)
+        ))  # fmt: skip
+        self.process.start()
+
+    @property
+    def meeting(self) -> Any:  # noqa: ANN401 - its insides are looked at
+        return self.process.meeting
+
+    def does(self, act: Callable[[], None]) -> None:
+        """Have something happen in its loop."""
+        self.process._loop.after(0.0, act)
+        self.process.wake()
+        self.later(0.01)
+
+    def later(self, seconds: float) -> None:
+        """Let time pass."""
+        until = self.timeline.now + seconds
+        self.timeline.after(seconds, lambda: None)
+        self.timeline.run(lambda: False, until)
+
+    def finds(self, name: str, ticket: int = 0) -> Leader:
+        """Have it find a leader."""
+        leader = Leader(self, name, ticket)
+        self.does(lambda: self.meeting._found(leader.found))
+        return leader
+
+    @property
+    def is_there(self) -> bool:
+        """Whether it still waits."""
+        return self.process.ended is None
+
+
+@pytest.fixture(params=[1])
+def member(request: pytest.FixtureRequest) -> Iterator[Member]:
+    """Return a member of this rank, None for a candidate."""
+    with simulated(random.Random(0)):  # noqa: S311 - as above
+        yield Member(request.param)
+        Running.process.kill()
+
+
+def test_who_has_come_back_to_its_leader_does_not_pass_over_to_a_better_one(member: Member) -> None:
+    """The check-in may still be under way, and the first leader says the word by the earlier promise."""
+    first = member.finds("b", ticket=9)
+    first.answers()
+    first.breaks()
+    again = member.finds("b", ticket=9)
+    better = member.finds("a", ticket=1)
+    assert better.closed
+    assert not again.closed
+
+
+def test_a_leader_that_welcomes_it_again_has_let_it_go(member: Member) -> None:
+    """No word was said, and none can follow from the earlier promise, so the member is free to pass over."""
+    first = member.finds("b", ticket=9)
+    first.answers()
+    first.breaks()
+    again = member.finds("b", ticket=9)
+    again.says(wire.WELCOME, port=4000, offers=[])
+    better = member.finds("a", ticket=1)
+    assert again.closed
+    assert not better.closed
+
+
+def test_a_leader_that_is_found_twice_is_joined_once(member: Member) -> None:
+    """It has failed between two greetings, and looks worse by the one that came first: it ends when all were told."""
+    failed = member.finds("b", ticket=1)
+    again = member.finds("b", ticket=0)
+    assert not failed.closed
+    assert again.closed
+
+
+def test_who_has_heard_the_reason_joins_nobody_more(member: Member) -> None:
+    """Also where another leader proves itself in the same turn."""
+    first = member.finds("b", ticket=9)
+    others: list[Leader] = []
+
+    def told() -> None:
+        first.on_frame(wire.FAILED, Failure("full", ("2", "node7")).body())
+        others.append(Leader(member, "a", 1))
+        member.meeting._found(others[0].found)
+
+    member.does(told)
+    assert not member.is_there
+    assert others[0].heard == []
+
+
+def test_an_earlier_runs_reason_does_not_end_a_wait_that_was_promised_since(member: Member) -> None:
+    """It was told by a leader that had failed before; another one was found since, and its connection broke."""
+    earlier = member.finds("b")
+    earlier.says(wire.FAILED, **Failure("full", ("2", "node7")).body(1000.0))
+    member.later(LINGER_S - 1.0)
+    leader = member.finds("a")
+    leader.answers()
+    leader.breaks()
+    member.later(LEASE_S / 2)
+    assert member.is_there
+
+
+def test_who_has_given_up_promises_nothing(member: Member) -> None:
+    """It stays to hear the reason, and not for a word."""
+    leader = member.finds("a")
+    member.later(TIMEOUT_S - member.timeline.now + GOODBYE_S / 2)
+    assert leader.heard[-1][0] == wire.GAVE_UP
+    leader.answers()
+    assert leader.leases() == [0]
+
+
+@pytest.mark.parametrize("is_lost", [False, True])
+def test_who_has_to_fail_keeps_the_promise_that_it_gave(member: Member, *, is_lost: bool) -> None:
+    """Its node lacks a task, but the word may have been said, and be under way."""
+    leader = member.finds("a")
+    leader.answers()
+    if is_lost:
+        leader.breaks()
+    member.does(lambda: member.meeting._sibling_failed(SIBLING))
+    member.later(LEASE_S - 1.0)
+    assert member.is_there
+    member.later(2.0)
+    assert "local rank 1" in str(member.process.error)
+
+
+def test_who_has_to_fail_promises_nothing_more(member: Member) -> None:
+    """Its leader gathers anew, and must not count on it."""
+    leader = member.finds("a")
+    leader.answers()
+    member.does(lambda: member.meeting._sibling_failed(SIBLING))
+    leader.answers(epoch=2)
+    assert [lease > 0 for lease in leader.leases()] == [True, False]
+
+
+@pytest.mark.parametrize("member", [None], indirect=True)
+def test_a_withdrawn_candidate_that_is_told_of_a_failure_hands_it_on_and_waits(member: Member) -> None:
+    """Another candidate has failed and tells this one, which has left its members to a better one by then."""
+    leader = member.finds("a", ticket=1)
+    leader.answers()
+    assert member.meeting._leader.state == "withdrawn"
+    member.does(lambda: member.meeting._leader.told(Failure("full", ("2", "node7")), 0.0))
+    member.later(LEASE_S / 2)
+    assert member.is_there
+    assert leader.heard[-1][0] == wire.FAILED
