@@ -1,0 +1,193 @@
+"""One process of many simulated members: real searches, check-ins and probes on real sockets, one loop for all.
+
+They come from several addresses of loopback, so that ports do not run out. What a member alone does once, and many in
+one process would have to do again, is done once: the digest of the roster that all of them get.
+"""
+
+from __future__ import annotations
+
+import gc
+import hmac
+import os
+import resource
+import socket
+import time
+from typing import TYPE_CHECKING, NamedTuple
+
+from mingle_hooks.rendezvous import attempt as attempts
+from mingle_hooks.rendezvous import channel, member, rows, search, wire
+from mingle_hooks.rendezvous.attempt import Attempt, Material, Secret
+from mingle_hooks.rendezvous.checkin import Checkin
+from mingle_hooks.rendezvous.loop import Loop
+from mingle_hooks.rendezvous.poller import READ
+
+if TYPE_CHECKING:
+    from multiprocessing.connection import Connection
+
+    from mingle_hooks.rendezvous.wire import Body
+
+KEY = Material(b"k" * 32)
+ADDRESS = "127.0.0.1"
+TIMEOUT_S = 180.0
+STORM_S = 0.5
+# Members that share one source address: far fewer than it has ports for one destination.
+AN_ADDRESS = 1024
+# A leader that does not answer is dialled again after this long, in seconds, as the ways of finding it do.
+AGAIN_S = 1.0
+
+
+class World(NamedTuple):
+    """What all processes of one run know."""
+
+    name: str
+    nodes: int
+    port: int
+    wants_roster: bool
+
+    @property
+    def attempt(self) -> Attempt:
+        """Its name, by which its key is made."""
+        return Attempt(self.name)
+
+
+class Crowd:
+    """The members of some ranks. Says over `pipe` when all are in, and when the last of them has the world."""
+
+    def __init__(self, world: World, ranks: range, loop: Loop, pipe: Connection) -> None:
+        self.world, self.ranks, self.loop, self._pipe = world, ranks, loop, pipe
+        self.attempt = world.attempt
+        self.secret = Secret.derive(KEY, self.attempt)
+        self.inside = self.formed = 0
+        self.packed = b""  # the roster that the first one got
+        self.digest = ""
+        self.members = [Member(self, rank) for rank in ranks]
+        self.is_over = False
+        self.loop.watch(pipe, READ, self._hear)  # type: ignore[arg-type]
+
+    def _hear(self, _events: int) -> None:
+        """Have some members come, from a moment on, each so much later than the one before."""
+        order = self._pipe.recv()
+        if order is None:
+            self.is_over = True
+            return
+        first, last, at, step_s = order
+        late_s = at - time.monotonic()
+        for number, one in enumerate(self.members[first:last]):
+            self.loop.after(max(0.0, late_s + number * step_s), one.arrive)
+
+    def is_inside(self) -> None:
+        """Note that one more has checked in and reached an address."""
+        self.inside += 1
+        self._pipe.send(("in", self.inside, time.monotonic())) if self.inside >= len(self.ranks) - 1 else None
+
+    def has_formed(self) -> None:
+        """Note that one more has the word."""
+        self.formed += 1
+        if self.formed == len(self.ranks):
+            self._pipe.send(("formed", self.formed, time.monotonic()))
+
+
+class Member:
+    """One simulated member."""
+
+    def __init__(self, crowd: Crowd, rank: int) -> None:
+        self.crowd = crowd
+        world = crowd.world
+        self._me = Checkin(os.urandom(16), f"node{rank}", rank, world.nodes, 1, "here", wants_roster=world.wants_roster)
+        self._search = search.Search(
+            crowd.loop, crowd.attempt, crowd.secret, self._found, self._refused, lambda _at, _leader: None
+        )
+        self._membership: Light | None = None
+
+    def arrive(self) -> None:
+        """Dial the leader, again and again until it is there."""
+        if self._membership is None:
+            source.rank = self._me.rank or 0
+            self._search.found(search.Lead(ADDRESS, self.crowd.world.port, "benchmark"))
+            self.crowd.loop.after(AGAIN_S, self.arrive)
+
+    def _refused(self, *who: str) -> None:
+        raise AssertionError(f"refused: {who}")
+
+    def _found(self, found: search.Found) -> None:
+        crowd = self.crowd
+        self._membership = Light(
+            crowd.loop, crowd.attempt, crowd.secret, found, self._me, lambda _own: True, lambda: TIMEOUT_S, self._changed
+        )
+        self._membership.member = self
+
+    def _changed(self) -> None:
+        state = self._membership.state if self._membership is not None else ""
+        if state == "formed":
+            self.crowd.has_formed()
+        elif state in ("lost", "failed", "moved"):
+            raise AssertionError(f"rank {self._me.rank} {state}: {self._membership and self._membership.failure}")
+
+
+class Light(member.Membership):
+    """Does not unpack its roster: N members would read N² rows on this one machine."""
+
+    member: Member
+    _is_inside = False
+
+    def reached(self, offer: int, own_address: str) -> bool:
+        """Tell the leader as every member does, and count the first time."""
+        if not self._is_inside:
+            self._is_inside = True
+            self.member.crowd.is_inside()
+        return super().reached(offer, own_address)
+
+    def _welcome(self, body: Body) -> None:
+        source.rank = self._me.rank or 0
+        super()._welcome(body)
+
+    def _with_roster(self, body: Body) -> Body:
+        crowd = self.member.crowd
+        packed, self._packed = self._packed, b""
+        if "roster" in body:
+            if not crowd.packed:
+                crowd.packed, crowd.digest = packed, rows.digest(packed)
+            if packed != crowd.packed or body.pop("roster") != crowd.digest:
+                raise AssertionError("another roster than the answer's")
+        return body
+
+
+class Source:
+    """Dials from the loopback address of a rank."""
+
+    rank = 0
+
+    def dial(self, address: str, port: int) -> socket.socket:
+        """Begin a connection, as channel.dial does."""
+        if not address.startswith("127."):
+            return channel.dial(address, port)  # type: ignore[return-value]
+        sock = socket.socket()
+        sock.settimeout(0)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        # The port is chosen with the destination known, so that each source address has all of them for each.
+        sock.setsockopt(socket.IPPROTO_IP, getattr(socket, "IP_BIND_ADDRESS_NO_PORT", 24), 1)
+        sock.bind((f"127.0.1.{1 + self.rank // AN_ADDRESS}", 0))
+        try:
+            sock.connect((address, port))
+        except BlockingIOError:
+            pass
+        return sock
+
+
+source = Source()
+
+
+def be_crowd(world: World, ranks: range, pipe: Connection) -> None:
+    """Be the members of some ranks until told to end; an error of any of them ends all."""
+    search.dial = member.dial = source.dial  # type: ignore[assignment]
+    # OpenSSL's, at half the cost: a host has one member to reckon for, this process thousands.
+    wire.hmac_sha256 = attempts.hmac_sha256 = lambda key, message: hmac.digest(key, message, "sha256")
+    files = 4 * len(ranks) + 256
+    resource.setrlimit(resource.RLIMIT_NOFILE, (files, max(files, resource.getrlimit(resource.RLIMIT_NOFILE)[1])))
+    with Loop() as loop:
+        crowd = Crowd(world, ranks, loop, pipe)
+        gc.collect()
+        gc.freeze()
+        gc.disable()
+        pipe.send(("ready", len(ranks), time.monotonic()))
+        loop.run(lambda: crowd.is_over)
