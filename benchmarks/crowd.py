@@ -1,6 +1,6 @@
 """One process of many simulated members: real searches, check-ins and probes on real sockets, one loop for all.
 
-They come from several addresses of loopback, so that ports do not run out. What a member alone does once, and many in
+Each comes from an address of its own, as hosts do, of those that loopback has: so that ports do not run out. What a member alone does once, and many in
 one process would have to do again, is done once: the digest of the roster that all of them get.
 """
 
@@ -30,8 +30,6 @@ KEY = Material(b"k" * 32)
 ADDRESS = "127.0.0.1"
 TIMEOUT_S = 180.0
 STORM_S = 0.5
-# Members that share one source address: far fewer than it has ports for one destination.
-AN_ADDRESS = 1024
 # A leader that does not answer is dialled again after this long, in seconds, as the ways of finding it do.
 AGAIN_S = 1.0
 
@@ -166,7 +164,7 @@ class Source:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         # The port is chosen with the destination known, so that each source address has all of them for each.
         sock.setsockopt(socket.IPPROTO_IP, getattr(socket, "IP_BIND_ADDRESS_NO_PORT", 24), 1)
-        sock.bind((f"127.0.1.{1 + self.rank // AN_ADDRESS}", 0))
+        sock.bind((f"127.1.{self.rank >> 8}.{self.rank & 255}", 0))
         try:
             sock.connect((address, port))
         except BlockingIOError:
@@ -182,7 +180,7 @@ def be_crowd(world: World, ranks: range, pipe: Connection) -> None:
     search.dial = member.dial = source.dial  # type: ignore[assignment]
     # OpenSSL's, at half the cost: a host has one member to reckon for, this process thousands.
     wire.hmac_sha256 = attempts.hmac_sha256 = lambda key, message: hmac.digest(key, message, "sha256")
-    files = 4 * len(ranks) + 256
+    files = 6 * len(ranks) + 256
     resource.setrlimit(resource.RLIMIT_NOFILE, (files, max(files, resource.getrlimit(resource.RLIMIT_NOFILE)[1])))
     with Loop() as loop:
         crowd = Crowd(world, ranks, loop, pipe)

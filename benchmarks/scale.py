@@ -19,6 +19,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, NamedTuple
 
 from benchmarks.crowd import ADDRESS, KEY, STORM_S, TIMEOUT_S, World, be_crowd
+from mingle_hooks.fabric.interfaces import preference
 from mingle_hooks.rendezvous import (  # noqa: F401 - loaded before the leader's memory is looked at
     leader,
     meeting,
@@ -74,6 +75,7 @@ def lead(world: World, pipe: Connection) -> None:
         timeout_s=TIMEOUT_S,
         via=("master",),
         master=(ADDRESS, world.port),
+        prefer=(preference("lo"),),  # two addresses are offered, as on a node with two networks
     )
     Path("/proc/self/clear_refs").write_text("5")  # VmHWM begins anew (proc(5))
     before_kb, before_s = _memory_kb("VmRSS"), time.process_time()
@@ -111,7 +113,7 @@ class Crowds:
         self._ranks = [range(low, min(low + A_CROWD, world.nodes)) for low in range(1, world.nodes, A_CROWD)]
         for ranks in self._ranks:
             ours, theirs = multiprocessing.Pipe()
-            process = multiprocessing.get_context("spawn").Process(target=be_crowd, args=(world, ranks, theirs))
+            process = multiprocessing.get_context("spawn").Process(daemon=True, target=be_crowd, args=(world, ranks, theirs))
             process.start()
             theirs.close()
             self.pipes.append(ours)
@@ -159,7 +161,7 @@ def once(nodes: int, number: int, how: str) -> Run:
     world = World(f"benchmark-{os.getpid()}-{number}", nodes, port, wants_roster=how == ROSTER)
     ours, theirs = multiprocessing.Pipe()
     crowds = Crowds(world)
-    process = multiprocessing.get_context("spawn").Process(target=lead, args=(world, theirs))
+    process = multiprocessing.get_context("spawn").Process(daemon=True, target=lead, args=(world, theirs))
     process.start()
     theirs.close()
     try:
