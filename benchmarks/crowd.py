@@ -180,8 +180,8 @@ def be_crowd(world: World, ranks: range, pipe: Connection) -> None:
     search.dial = member.dial = source.dial  # type: ignore[assignment]
     # OpenSSL's, at half the cost: a host has one member to reckon for, this process thousands.
     wire.hmac_sha256 = attempts.hmac_sha256 = lambda key, message: hmac.digest(key, message, "sha256")
-    files = 6 * len(ranks) + 256
-    resource.setrlimit(resource.RLIMIT_NOFILE, (files, max(files, resource.getrlimit(resource.RLIMIT_NOFILE)[1])))
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     with Loop() as loop:
         crowd = Crowd(world, ranks, loop, pipe)
         gc.collect()

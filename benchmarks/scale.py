@@ -32,6 +32,7 @@ from mingle_hooks.rendezvous.request import Request
 if TYPE_CHECKING:
     from collections.abc import Callable
     from multiprocessing.connection import Connection
+    from multiprocessing.context import SpawnProcess
 
 SIZES = (64, 1024, 4096, 16_384)
 LAST, ROSTER, AT_ONCE = WAYS = ("last", "last, with the roster", "at once")
@@ -47,6 +48,8 @@ LIMIT_KB, LIMIT_GROWTH = 10.0, 1.3
 A_CROWD = 4096
 # Before the last one comes, the others come so fast, in seconds each, as any leader takes them.
 STEP_S = 0.0005
+# Open files that a leader needs beyond one a member: for those who try addresses at the moment, and for itself.
+SPARE_FILES = 2048
 # Ports for one run after the other: what the run before left in TIME_WAIT is out of the way.
 PORTS = range(23_000, 23_900)
 
@@ -62,8 +65,6 @@ class Run(NamedTuple):
 
 def lead(world: World, pipe: Connection) -> None:
     """Be rank 0 of N, and tell what that took."""
-    files = 4 * world.nodes + 1024
-    resource.setrlimit(resource.RLIMIT_NOFILE, (files, max(files, resource.getrlimit(resource.RLIMIT_NOFILE)[1])))
     request = Request(
         world.attempt,
         KEY,
@@ -109,7 +110,8 @@ class Crowds:
 
     def __init__(self, world: World) -> None:
         self.pipes: list[Connection] = []
-        self._processes = []
+        self.processes: list[SpawnProcess] = []
+        self._deadline = time.monotonic() + TIMEOUT_S
         self._ranks = [range(low, min(low + A_CROWD, world.nodes)) for low in range(1, world.nodes, A_CROWD)]
         for ranks in self._ranks:
             ours, theirs = multiprocessing.Pipe()
@@ -117,7 +119,7 @@ class Crowds:
             process.start()
             theirs.close()
             self.pipes.append(ours)
-            self._processes.append(process)
+            self.processes.append(process)
 
     def come(self, at: float, step_s: float, but_last: int = 0) -> None:
         """Have all come but the last, in turn from each process."""
@@ -137,22 +139,28 @@ class Crowds:
         for number, (pipe, ranks) in enumerate(zip(self.pipes, self._ranks, strict=True)):
             wanted = len(ranks) - (fewer if number == len(self.pipes) - 1 else 0)
             while True:
-                if not pipe.poll(TIMEOUT_S):
-                    raise TimeoutError(f"no {word} within {TIMEOUT_S:g} s")
+                while not pipe.poll(1.0):
+                    self._check(word)
                 said, count, when = pipe.recv()
                 if said == word and count == wanted:
                     break
             latest = max(latest, when)
         return latest
 
+    def _check(self, word: str) -> None:
+        if time.monotonic() > self._deadline or not all(process.is_alive() for process in self.processes):
+            raise TimeoutError(f"no {word!r} within {TIMEOUT_S:g} s, or a process has ended by an error")
+
     def close(self) -> None:
-        """Let them end."""
-        for pipe, process in zip(self.pipes, self._processes, strict=True):
+        """Have them end."""
+        for pipe in self.pipes:
             try:
                 pipe.send(None)
             except BrokenPipeError:
                 pass  # it has ended by an error, which it has printed
-            process.join()
+        for process in self.processes:
+            process.join(5.0)
+            process.terminate()
 
 
 def once(nodes: int, number: int, how: str) -> Run:
@@ -163,6 +171,7 @@ def once(nodes: int, number: int, how: str) -> Run:
     crowds = Crowds(world)
     process = multiprocessing.get_context("spawn").Process(daemon=True, target=lead, args=(world, theirs))
     process.start()
+    crowds.processes.append(process)
     theirs.close()
     try:
         crowds.wait("ready")
@@ -183,21 +192,20 @@ def once(nodes: int, number: int, how: str) -> Run:
         cpu_s, kilobytes = ours.recv()
     finally:
         crowds.close()
-        process.join()
     return Run(seconds, closing_s, cpu_s, kilobytes)
 
 
-def _allow(sizes: tuple[int, ...]) -> tuple[int, ...]:
-    """Allow as many open files as the largest world needs; return the sizes that this machine can hold."""
+def _allowed(sizes: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the sizes that this machine can hold, by the open files that it allows the leader; say so where not all."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = 4 * max(sizes) + 1024
-    try:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, wanted), max(hard, wanted)))
-    except (ValueError, OSError):
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-        fit = tuple(nodes for nodes in sizes if 4 * nodes + 1024 <= hard)
-        print(f"  only root may have {wanted} open files, {hard} are allowed here (ulimit -Hn): up to {max(fit)} members")
-        return fit
+    wanted = max(sizes) + SPARE_FILES
+    if hard < wanted:
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, wanted))
+        except (ValueError, OSError):  # only root may, and not in every container
+            most = hard - SPARE_FILES
+            print(f"  {hard} open files are allowed on this machine (ulimit -Hn): worlds of up to {most} members")
+            sizes = tuple(dict.fromkeys(min(nodes, most) for nodes in sizes))
     return sizes
 
 
@@ -223,7 +231,7 @@ def _printed(cells: list[object]) -> None:
 
 def figures(sizes: tuple[int, ...] = SIZES, runs: int = 5, ways: tuple[str, ...] = WAYS) -> dict[str, dict[str, float]]:
     """Return, for each N and way to come, the medians of several runs."""
-    sizes = _allow(sizes)
+    sizes = _allowed(sizes)
     backlog = Path("/proc/sys/net/core/somaxconn").read_text().strip()
     print(f"  {os.cpu_count()} processors for leader and members, {backlog} connections wait in the kernel (somaxconn)")
     _printed(["members", "how they come", "median s", "min", "max", "limit", "leader's s", "ms a member", "KB a m."])
