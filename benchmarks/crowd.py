@@ -1,21 +1,20 @@
 """One process of many simulated members: real searches, check-ins and probes on real sockets, one loop for all.
 
-Each comes from an address of its own, as hosts do, of those that loopback has: so that ports do not run out. What a member alone does once, and many in
-one process would have to do again, is done once: the digest of the roster that all of them get.
+Each comes from an address of its own, as hosts do, of those that loopback has: so that ports do not run out. What a
+member does once, and many in one process would have to do again, is done once: the world's tag, the roster's digest.
 """
 
 from __future__ import annotations
 
 import gc
-import hmac
 import os
 import resource
 import socket
 import time
-from typing import TYPE_CHECKING, NamedTuple
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from mingle_hooks.rendezvous import attempt as attempts
-from mingle_hooks.rendezvous import channel, member, rows, search, wire
+from mingle_hooks.rendezvous import channel, meeting, member, rows, search
 from mingle_hooks.rendezvous.attempt import Attempt, Material, Secret
 from mingle_hooks.rendezvous.checkin import Checkin
 from mingle_hooks.rendezvous.loop import Loop
@@ -53,8 +52,8 @@ class Crowd:
 
     def __init__(self, world: World, ranks: range, loop: Loop, pipe: Connection) -> None:
         self.world, self.ranks, self.loop, self._pipe = world, ranks, loop, pipe
-        self.attempt = world.attempt
-        self.secret = Secret.derive(KEY, self.attempt)
+        self.secret = Secret.derive(KEY, world.attempt)
+        self.attempt: Any = SimpleNamespace(tag=world.attempt.tag)  # all that a member asks of it
         self.inside = self.formed = 0
         self.packed = b""  # the roster that the first one got
         self.digest = ""
@@ -76,7 +75,8 @@ class Crowd:
     def is_inside(self) -> None:
         """Note that one more has checked in and reached an address."""
         self.inside += 1
-        self._pipe.send(("in", self.inside, time.monotonic())) if self.inside >= len(self.ranks) - 1 else None
+        if self.inside >= len(self.ranks) - 1:
+            self._pipe.send(("in", self.inside, time.monotonic()))
 
     def has_formed(self) -> None:
         """Note that one more has the word."""
@@ -109,16 +109,18 @@ class Member:
 
     def _found(self, found: search.Found) -> None:
         crowd = self.crowd
-        self._membership = Light(
-            crowd.loop, crowd.attempt, crowd.secret, found, self._me, lambda _own: True, lambda: TIMEOUT_S, self._changed
-        )
+        parts = crowd.loop, crowd.attempt, crowd.secret, found, self._me
+        self._membership = Light(*parts, lambda _own: True, lambda: TIMEOUT_S, self._changed)
         self._membership.member = self
 
     def _changed(self) -> None:
         state = self._membership.state if self._membership is not None else ""
         if state == "formed":
             self.crowd.has_formed()
-        elif state in ("lost", "failed", "moved"):
+        elif state == "lost":  # a leader that is short of descriptors lets go of whoever came first
+            self._membership = None
+            self.crowd.loop.after(meeting.CALL_AGAIN_S, self.arrive)
+        elif state in ("failed", "moved"):
             raise AssertionError(f"rank {self._me.rank} {state}: {self._membership and self._membership.failure}")
 
 
@@ -178,8 +180,6 @@ source = Source()
 def be_crowd(world: World, ranks: range, pipe: Connection) -> None:
     """Be the members of some ranks until told to end; an error of any of them ends all."""
     search.dial = member.dial = source.dial  # type: ignore[assignment]
-    # OpenSSL's, at half the cost: a host has one member to reckon for, this process thousands.
-    wire.hmac_sha256 = attempts.hmac_sha256 = lambda key, message: hmac.digest(key, message, "sha256")
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     with Loop() as loop:

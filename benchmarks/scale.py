@@ -12,7 +12,6 @@ import multiprocessing
 import os
 import resource
 import statistics
-import sys
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -30,9 +29,11 @@ from mingle_hooks.rendezvous import (  # noqa: F401 - loaded before the leader's
 from mingle_hooks.rendezvous.request import Request
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Sequence
     from multiprocessing.connection import Connection
     from multiprocessing.context import SpawnProcess
+
+Figures = dict[str, float | None]
 
 SIZES = (64, 1024, 4096, 16_384)
 LAST, ROSTER, AT_ONCE = WAYS = ("last", "last, with the roster", "at once")
@@ -58,7 +59,8 @@ class Run(NamedTuple):
     """One world."""
 
     seconds: float
-    closing_cpu_s: float  # of the leader, from the last arrival on
+    leader_s: float  # of the processors' time, the leader's in these seconds
+    members_s: float  # and all members'
     cpu_s: float  # of the leader, in all
     kilobytes: float  # of the leader, at its most, beyond what it had at the beginning
 
@@ -115,7 +117,9 @@ class Crowds:
         self._ranks = [range(low, min(low + A_CROWD, world.nodes)) for low in range(1, world.nodes, A_CROWD)]
         for ranks in self._ranks:
             ours, theirs = multiprocessing.Pipe()
-            process = multiprocessing.get_context("spawn").Process(daemon=True, target=be_crowd, args=(world, ranks, theirs))
+            process = multiprocessing.get_context("spawn").Process(
+                daemon=True, target=be_crowd, args=(world, ranks, theirs)
+            )
             process.start()
             theirs.close()
             self.pipes.append(ours)
@@ -180,23 +184,23 @@ def once(nodes: int, number: int, how: str) -> Run:
         if how == AT_ONCE:
             began = time.monotonic() + 0.2
             crowds.come(began, STORM_S / nodes)
-            before_s = _cpu_s(process.pid)
         else:
             crowds.come(time.monotonic(), STEP_S, but_last=1)
             crowds.wait("in", fewer=1)
             _idle(process.pid)
-            before_s = _cpu_s(process.pid)
+        used_s = [_cpu_s(one.pid) for one in crowds.processes]
+        if how != AT_ONCE:
             began = crowds.last()
         seconds = crowds.wait("formed") - began
-        closing_s = _cpu_s(process.pid) - before_s
+        *members_s, leader_s = (_cpu_s(one.pid) - s for one, s in zip(crowds.processes, used_s, strict=True))
         cpu_s, kilobytes = ours.recv()
     finally:
         crowds.close()
-    return Run(seconds, closing_s, cpu_s, kilobytes)
+    return Run(seconds, leader_s, sum(members_s), cpu_s, kilobytes)
 
 
-def _allowed(sizes: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the sizes that this machine can hold, by the open files that it allows the leader; say so where not all."""
+def _allowed(sizes: Sequence[int]) -> Sequence[int]:
+    """Return the sizes that this machine can hold, by the open files that it allows; say so where not all."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = max(sizes) + SPARE_FILES
     if hard < wanted:
@@ -209,7 +213,7 @@ def _allowed(sizes: tuple[int, ...]) -> tuple[int, ...]:
     return sizes
 
 
-def _row(nodes: int, how: str, runs: list[Run]) -> dict[str, float | int | None]:
+def _row(nodes: int, how: str, runs: list[Run]) -> Figures:
     def median(part: Callable[[Run], float]) -> float:
         return statistics.median(map(part, runs))
 
@@ -218,23 +222,50 @@ def _row(nodes: int, how: str, runs: list[Run]) -> dict[str, float | int | None]
         "min": min(run.seconds for run in runs),
         "max": max(run.seconds for run in runs),
         "limit": LIMITS_S[how].get(nodes),
-        "leader's processor seconds of these": median(lambda run: run.closing_cpu_s),
+        "leader's processor seconds of these": median(lambda run: run.leader_s),
+        "members' processor seconds of these": median(lambda run: run.members_s),
         "leader's processor ms a member": median(lambda run: run.cpu_s) / nodes * 1e3,
         "leader's KB a member": median(lambda run: run.kilobytes) / nodes,
     }
 
 
-def _printed(cells: list[object]) -> None:
-    widths = (8, 23, 9, 9, 9, 7, 12, 12, 10)
+def _printed(cells: Iterable[object]) -> None:
+    widths = (8, 23, 9, 9, 9, 7, 12, 12, 12, 10)
     print("  " + " ".join(f"{cell:>{width}}" for cell, width in zip(cells, widths, strict=True)), flush=True)
 
 
-def figures(sizes: tuple[int, ...] = SIZES, runs: int = 5, ways: tuple[str, ...] = WAYS) -> dict[str, dict[str, float]]:
+def _said(value: float | None) -> str:
+    return "" if value is None else f"{value:.3f}".rstrip("0")
+
+
+def _growth(found: dict[str, Figures]) -> None:
+    """Print how a member's cost to the leader grows from a thousand to the largest world."""
+    for how in WAYS:
+        costs = [row["leader's processor ms a member"] for name, row in found.items() if name.partition(" ")[2] == how]
+        if len(costs) > 2:
+            print(f"  {how}: a member's cost grows {costs[-1] / costs[1]:.2f} times (limit {LIMIT_GROWTH})")
+
+
+def figures(sizes: Sequence[int] = SIZES, runs: int = 5, ways: Sequence[str] = WAYS) -> dict[str, Figures]:
     """Return, for each N and way to come, the medians of several runs."""
     sizes = _allowed(sizes)
     backlog = Path("/proc/sys/net/core/somaxconn").read_text().strip()
     print(f"  {os.cpu_count()} processors for leader and members, {backlog} connections wait in the kernel (somaxconn)")
-    _printed(["members", "how they come", "median s", "min", "max", "limit", "leader's s", "ms a member", "KB a m."])
+    print(f"  the leader's memory a member at most {LIMIT_KB:g} KB")
+    _printed(
+        [
+            "members",
+            "how they come",
+            "median s",
+            "min",
+            "max",
+            "limit",
+            "leader's s",
+            "members' s",
+            "ms a member",
+            "KB a m.",
+        ]
+    )
     found = {}
     number = 0
     for how in ways:
@@ -244,10 +275,10 @@ def figures(sizes: tuple[int, ...] = SIZES, runs: int = 5, ways: tuple[str, ...]
                 number += 1
                 taken.append(once(nodes, number, how))
             row = found[f"{nodes} {how}"] = _row(nodes, how, taken)
-            _printed([nodes, how, *("" if cell is None else cell if cell == row["limit"] else f"{cell:.3f}" for cell in row.values())])
+            _printed([nodes, how, *map(_said, row.values())])
+    _growth(found)
     return found
 
 
 if __name__ == "__main__":
-    names = [way for way in WAYS if way in sys.argv[3:]] or WAYS
-    figures(tuple(map(int, sys.argv[1].split(","))) if sys.argv[1:] else SIZES, int((sys.argv[2:] or [5])[0]), tuple(names))
+    figures()
