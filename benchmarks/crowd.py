@@ -79,10 +79,12 @@ class Crowd:
             self._pipe.send(("in", self.inside, time.monotonic()))
 
     def has_formed(self) -> None:
-        """Note that one more has the word."""
+        """Note that one more has the word. All hang up when the last has: on a host of its own, nobody waits for that."""
         self.formed += 1
         if self.formed == len(self.ranks):
             self._pipe.send(("formed", self.formed, time.monotonic()))
+            for one in self.members:
+                one.leave()
 
 
 class Member:
@@ -103,6 +105,11 @@ class Member:
             source.rank = self._me.rank or 0
             self._search.found(search.Lead(ADDRESS, self.crowd.world.port, "benchmark"))
             self.crowd.loop.after(AGAIN_S, self.arrive)
+
+    def leave(self) -> None:
+        """Hang up."""
+        if self._membership is not None:
+            member.Membership.close(self._membership)
 
     def _refused(self, *who: str) -> None:
         raise AssertionError(f"refused: {who}")
@@ -129,6 +136,11 @@ class Light(member.Membership):
 
     member: Member
     _is_inside = False
+
+    def close(self) -> None:
+        """Hang up later, where it has the world."""
+        if self.state != "formed":
+            super().close()
 
     def reached(self, offer: int, own_address: str) -> bool:
         """Tell the leader as every member does, and count the first time."""

@@ -46,7 +46,7 @@ LIMITS_S = {
 # A member's memory in the leader, and how its processor time may grow from the second size to the largest.
 LIMIT_KB, LIMIT_GROWTH = 10.0, 1.3
 # Members in one process.
-A_CROWD = 4096
+A_CROWD = 2048
 # Before the last one comes, the others come so fast, in seconds each, as any leader takes them.
 STEP_S = 0.0005
 # Open files that a leader needs beyond one a member: for those who try addresses at the moment, and for itself.
@@ -235,7 +235,7 @@ def _printed(cells: Iterable[object]) -> None:
 
 
 def _said(value: float | None) -> str:
-    return "" if value is None else f"{value:.3f}".rstrip("0")
+    return "" if value is None else f"{value:.3f}"
 
 
 def _growth(found: dict[str, Figures]) -> None:
@@ -246,7 +246,7 @@ def _growth(found: dict[str, Figures]) -> None:
             print(f"  {how}: a member's cost grows {costs[-1] / costs[1]:.2f} times (limit {LIMIT_GROWTH})")
 
 
-def figures(sizes: Sequence[int] = SIZES, runs: int = 5, ways: Sequence[str] = WAYS) -> dict[str, Figures]:
+def figures(sizes: Sequence[int] = SIZES, runs: int = 3, ways: Sequence[str] = WAYS) -> dict[str, Figures]:
     """Return, for each N and way to come, the medians of several runs."""
     sizes = _allowed(sizes)
     backlog = Path("/proc/sys/net/core/somaxconn").read_text().strip()
