@@ -1,8 +1,9 @@
 """From the last member's arrival to the last answer, with many simulated members on this machine.
 
-The leader is a process with the real `meet`; the members are real check-ins, all in one other process. The
-last one arrives when the others are in; the clock stops when the last of all has the word. With "at once" all
-arrive within half a second, and the clock runs from the first. Two processors.
+The leader is a process with the real `meet`; the members are real check-ins on real sockets, in processes of thousands
+(see crowd.py). "last": all others are in and wait when the last one arrives. "at once": all arrive within half a
+second, and the clock runs from the first. The clock stops when the last of all has the word. The leader's own share is
+told by its processor time and memory, which do not depend on who else uses this machine's processors.
 """
 
 from __future__ import annotations
@@ -12,119 +13,270 @@ import os
 import resource
 import statistics
 import time
+from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from mingle_hooks.rendezvous.attempt import Attempt, Material, Secret
-from mingle_hooks.rendezvous.checkin import Checkin
-from mingle_hooks.rendezvous.loop import Loop
-from mingle_hooks.rendezvous.meeting import meet
-from mingle_hooks.rendezvous.member import Membership
+from benchmarks.crowd import ADDRESS, KEY, STORM_S, TIMEOUT_S, World, be_crowd
+from mingle_hooks.fabric.interfaces import preference
+from mingle_hooks.rendezvous import (  # noqa: F401 - loaded before the leader's memory is looked at
+    leader,
+    meeting,
+    offers,
+    rows,
+    standing,
+)
 from mingle_hooks.rendezvous.request import Request
-from mingle_hooks.rendezvous.rows import digest
-from mingle_hooks.rendezvous.search import Found, Lead, Search
 
 if TYPE_CHECKING:
-    from mingle_hooks.rendezvous.wire import Body
+    from collections.abc import Callable, Iterable, Sequence
+    from multiprocessing.connection import Connection
+    from multiprocessing.context import SpawnProcess
 
-KEY = Material(b"k" * 32)
-ADDRESS, PORT = "127.0.0.1", 23_999
-TIMEOUT_S = 120.0
-STORM_S = 0.5
-ROSTER, AT_ONCE = "with the roster", "at once"
+Figures = dict[str, float | None]
+
+SIZES = (64, 1024, 4096, 16_384)
+LAST, ROSTER, AT_ONCE = WAYS = ("last", "last, with the roster", "at once")
+# In seconds, from the last arrival, or the first of those at once, to the last answer.
+LIMITS_S = {
+    LAST: {1024: 0.12, 4096: 0.45, 16_384: 1.6},
+    ROSTER: {1024: 0.3, 4096: 1.0, 16_384: 4.0},
+    AT_ONCE: {1024: 1.0, 4096: 3.0, 16_384: 10.0},
+}
+# A member's memory in the leader, and how its processor time may grow from the second size to the largest.
+LIMIT_KB, LIMIT_GROWTH = 10.0, 1.3
+# Members in one process.
+A_CROWD = 2048
+# Before the last one comes, the others come so fast, in seconds each, as any leader takes them.
+STEP_S = 0.0005
+# Open files that a leader needs beyond one a member: for those who try addresses at the moment, and for itself.
+SPARE_FILES = 2048
+# Ports for one run after the other: what the run before left in TIME_WAIT is out of the way.
+PORTS = range(23_000, 23_900)
 
 
-def lead(attempt: Attempt, nodes: int) -> None:
-    """Be rank 0 of N."""
+class Run(NamedTuple):
+    """One world."""
+
+    seconds: float
+    leader_s: float  # of the processors' time, the leader's in these seconds
+    members_s: float  # and all members'
+    cpu_s: float  # of the leader, in all
+    kilobytes: float  # of the leader, at its most, beyond what it had at the beginning
+
+
+def lead(world: World, pipe: Connection) -> None:
+    """Be rank 0 of N, and tell what that took."""
     request = Request(
-        attempt, KEY, "node0", "here", 1, 0, nodes=nodes, timeout_s=TIMEOUT_S, via=("master",), master=(ADDRESS, PORT)
+        world.attempt,
+        KEY,
+        "node0",
+        "here",
+        1,
+        0,
+        nodes=world.nodes,
+        timeout_s=TIMEOUT_S,
+        via=("master",),
+        master=(ADDRESS, world.port),
+        prefer=(preference("lo"),),  # two addresses are offered, as on a node with two networks
     )
-    meet(request, SimpleNamespace(progress=lambda _progress: None, note=lambda _note: None, tell=None))
+    Path("/proc/self/clear_refs").write_text("5")  # VmHWM begins anew (proc(5))
+    before_kb, before_s = _memory_kb("VmRSS"), time.process_time()
+    meeting.meet(request, SimpleNamespace(progress=lambda _progress: None, note=lambda _note: None, tell=None))
+    pipe.send((time.process_time() - before_s, _memory_kb("VmHWM") - before_kb))
 
 
-class Light(Membership):
-    """Looks at a roster's digest, and not into it: N members would read N² rows on this one machine."""
-
-    def _with_roster(self, body: Body) -> Body:
-        if "roster" in body and digest(self._packed) != body.pop("roster"):
-            raise AssertionError("another roster than the answer's")
-        return body
+def _memory_kb(name: str) -> int:
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith(name))
 
 
-class Member:
-    """One simulated member."""
-
-    def __init__(self, loop: Loop, attempt: Attempt, secret: Secret, rank: int, nodes: int, *, roster: bool) -> None:
-        self._loop, self._attempt, self._secret = loop, attempt, secret
-        self._me = Checkin(os.urandom(16), f"node{rank}", rank, nodes, 1, "here", wants_roster=roster)
-        self._search = Search(loop, attempt, secret, self._found, lambda *_who: None, lambda _at, _leader: None)
-        self.membership: Membership | None = None
-
-    @property
-    def is_in(self) -> bool:
-        """Whether it waits for the answer only."""
-        return self.membership is not None and self.membership.progress is not None
-
-    @property
-    def has_world(self) -> bool:
-        """Whether it has the word."""
-        return self.membership is not None and self.membership.state == "formed"
-
-    def arrive(self) -> None:
-        """Dial the leader, again and again until it is there."""
-        if self.membership is None:
-            self._search.found(Lead(ADDRESS, PORT, "benchmark"))
-            self._loop.after(0.05, self.arrive)
-
-    def _found(self, found: Found) -> None:
-        self.membership = Light(
-            self._loop,
-            self._attempt,
-            self._secret,
-            found,
-            self._me,
-            lambda _own: True,
-            lambda: TIMEOUT_S,
-            lambda: None,
-        )
+def _cpu_s(pid: int) -> float:
+    """Return the processor time that another process has used."""
+    return int(Path(f"/proc/{pid}/schedstat").read_text().split()[0]) / 1e9
 
 
-def once(nodes: int, number: int, how: str) -> float:
-    """Return the seconds from the last arrival, or the first of those at once, to the last answer in a world of N."""
-    attempt = Attempt(f"benchmark-{os.getpid()}-{nodes}-{how}-{number}")
-    secret = Secret.derive(KEY, attempt)
-    leader = multiprocessing.get_context("fork").Process(target=lead, args=(attempt, nodes))
-    leader.start()
-    with Loop() as loop:
-        members = [Member(loop, attempt, secret, rank, nodes, roster=how == ROSTER) for rank in range(1, nodes)]
+def _idle(pid: int) -> None:
+    """Wait until a process has nothing to do: it sleeps, and used less than a hundredth of a tenth of a second."""
+    before = _cpu_s(pid)
+    while True:
+        time.sleep(0.1)
+        after, state = _cpu_s(pid), Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        if after - before < 0.001 and state == "S":
+            return
+        before = after
+
+
+class Crowds:
+    """The processes of members of one world."""
+
+    def __init__(self, world: World) -> None:
+        self.pipes: list[Connection] = []
+        self.processes: list[SpawnProcess] = []
+        self._deadline = time.monotonic() + TIMEOUT_S
+        self._ranks = [range(low, min(low + A_CROWD, world.nodes)) for low in range(1, world.nodes, A_CROWD)]
+        for ranks in self._ranks:
+            ours, theirs = multiprocessing.Pipe()
+            process = multiprocessing.get_context("spawn").Process(
+                daemon=True, target=be_crowd, args=(world, ranks, theirs)
+            )
+            process.start()
+            theirs.close()
+            self.pipes.append(ours)
+            self.processes.append(process)
+
+    def come(self, at: float, step_s: float, but_last: int = 0) -> None:
+        """Have all come but the last, in turn from each process."""
+        for number, (pipe, ranks) in enumerate(zip(self.pipes, self._ranks, strict=True)):
+            last = len(ranks) - (but_last if number == len(self.pipes) - 1 else 0)
+            pipe.send((0, last, at + number * step_s, step_s * len(self.pipes)))
+
+    def last(self) -> float:
+        """Have the last one come, and return when."""
+        at = time.monotonic()
+        self.pipes[-1].send((len(self._ranks[-1]) - 1, None, at, 0.0))
+        return at
+
+    def wait(self, word: str, fewer: int = 0) -> float:
+        """Wait until all of each process but `fewer` of the last say so; return when the last did."""
+        latest = 0.0
+        for number, (pipe, ranks) in enumerate(zip(self.pipes, self._ranks, strict=True)):
+            wanted = len(ranks) - (fewer if number == len(self.pipes) - 1 else 0)
+            while True:
+                while not pipe.poll(1.0):
+                    self._check(word)
+                said, count, when = pipe.recv()
+                if said == word and count == wanted:
+                    break
+            latest = max(latest, when)
+        return latest
+
+    def _check(self, word: str) -> None:
+        if time.monotonic() > self._deadline or not all(process.is_alive() for process in self.processes):
+            raise TimeoutError(f"no {word!r} within {TIMEOUT_S:g} s, or a process has ended by an error")
+
+    def close(self) -> None:
+        """Have them end."""
+        for pipe in self.pipes:
+            try:
+                pipe.send(None)
+            except BrokenPipeError:
+                pass  # it has ended by an error, which it has printed
+        for process in self.processes:
+            process.join(5.0)
+            process.terminate()
+
+
+def once(nodes: int, number: int, how: str) -> Run:
+    """Form one world of N, and return what it took."""
+    port = PORTS[(os.getpid() + number) % len(PORTS)]
+    world = World(f"benchmark-{os.getpid()}-{number}", nodes, port, wants_roster=how == ROSTER)
+    ours, theirs = multiprocessing.Pipe()
+    crowds = Crowds(world)
+    process = multiprocessing.get_context("spawn").Process(daemon=True, target=lead, args=(world, theirs))
+    process.start()
+    crowds.processes.append(process)
+    theirs.close()
+    try:
+        crowds.wait("ready")
+        time.sleep(0.5)
+        _idle(process.pid)
         if how == AT_ONCE:
-            time.sleep(1.0)  # rank 0 is there
-            began = time.perf_counter()
-            for index, member in enumerate(members):
-                loop.after(index * STORM_S / nodes, member.arrive)
+            began = time.monotonic() + 0.2
+            crowds.come(began, STORM_S / nodes)
         else:
-            for index, member in enumerate(members[:-1]):
-                loop.after(index * 0.0002, member.arrive)
-            loop.run(lambda: sum(member.is_in for member in members[::-1]) == len(members) - 1)
-            began = time.perf_counter()
-            members[-1].arrive()
-        loop.run(lambda: members[0].has_world and all(member.has_world for member in members))
-        taken = time.perf_counter() - began
-    leader.join()
-    return taken
+            crowds.come(time.monotonic(), STEP_S, but_last=1)
+            crowds.wait("in", fewer=1)
+            _idle(process.pid)
+        used_s = [_cpu_s(one.pid) for one in crowds.processes]
+        if how != AT_ONCE:
+            began = crowds.last()
+        seconds = crowds.wait("formed") - began
+        *members_s, leader_s = (_cpu_s(one.pid) - s for one, s in zip(crowds.processes, used_s, strict=True))
+        cpu_s, kilobytes = ours.recv()
+    finally:
+        crowds.close()
+    return Run(seconds, leader_s, sum(members_s), cpu_s, kilobytes)
 
 
-def figures(sizes: tuple[int, ...] = (4, 64, 1024, 4096), runs: int = 5) -> dict[str, dict[str, float]]:
-    """Return, for each N, the seconds of several runs as minimum, median and maximum."""
+def _allowed(sizes: Sequence[int]) -> Sequence[int]:
+    """Return the sizes that this machine can hold, by the open files that it allows; say so where not all."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (min(max(soft, 4 * max(sizes)), hard), hard))
+    wanted = max(sizes) + SPARE_FILES
+    if hard < wanted:
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, wanted))
+        except (ValueError, OSError):  # only root may, and not in every container
+            most = hard - SPARE_FILES
+            print(f"  {hard} open files are allowed on this machine (ulimit -Hn): worlds of up to {most} members")
+            sizes = tuple(dict.fromkeys(min(nodes, most) for nodes in sizes))
+    return sizes
+
+
+def _row(nodes: int, how: str, runs: list[Run]) -> Figures:
+    def median(part: Callable[[Run], float]) -> float:
+        return statistics.median(map(part, runs))
+
+    return {
+        "seconds": median(lambda run: run.seconds),
+        "min": min(run.seconds for run in runs),
+        "max": max(run.seconds for run in runs),
+        "limit": LIMITS_S[how].get(nodes),
+        "leader's processor seconds of these": median(lambda run: run.leader_s),
+        "members' processor seconds of these": median(lambda run: run.members_s),
+        "leader's processor ms a member": median(lambda run: run.cpu_s) / nodes * 1e3,
+        "leader's KB a member": median(lambda run: run.kilobytes) / nodes,
+    }
+
+
+def _printed(cells: Iterable[object]) -> None:
+    widths = (8, 23, 9, 9, 9, 7, 12, 12, 12, 10)
+    print("  " + " ".join(f"{cell:>{width}}" for cell, width in zip(cells, widths, strict=True)), flush=True)
+
+
+def _said(value: float | None) -> str:
+    return "" if value is None else f"{value:.3f}"
+
+
+def _growth(found: dict[str, Figures]) -> None:
+    """Print how a member's cost to the leader grows from a thousand to the largest world."""
+    for how in WAYS:
+        costs = [row["leader's processor ms a member"] for name, row in found.items() if name.partition(" ")[2] == how]
+        if len(costs) > 2:
+            print(f"  {how}: a member's cost grows {costs[-1] / costs[1]:.2f} times (limit {LIMIT_GROWTH})")
+
+
+def figures(sizes: Sequence[int] = SIZES, runs: int = 3, ways: Sequence[str] = WAYS) -> dict[str, Figures]:
+    """Return, for each N and way to come, the medians of several runs."""
+    sizes = _allowed(sizes)
+    backlog = Path("/proc/sys/net/core/somaxconn").read_text().strip()
+    print(f"  {os.cpu_count()} processors for leader and members, {backlog} connections wait in the kernel (somaxconn)")
+    print(f"  the leader's memory a member at most {LIMIT_KB:g} KB")
+    _printed(
+        [
+            "members",
+            "how they come",
+            "median s",
+            "min",
+            "max",
+            "limit",
+            "leader's s",
+            "members' s",
+            "ms a member",
+            "KB a m.",
+        ]
+    )
     found = {}
-    for nodes in sizes:
-        for how in ("", ROSTER, AT_ONCE):
-            taken = [once(nodes, number, how) for number in range(runs)]
-            name, median = f"{nodes} {how}".strip(), statistics.median(taken)
-            found[name] = {"min": min(taken), "median": median, "max": max(taken)}
-            print(f"  {name:20} members: median {median * 1e3:8.1f} ms, max {max(taken) * 1e3:8.1f} ms", flush=True)
+    number = 0
+    for how in ways:
+        for nodes in sizes:
+            taken = []
+            for _ in range(runs):
+                number += 1
+                taken.append(once(nodes, number, how))
+            row = found[f"{nodes} {how}"] = _row(nodes, how, taken)
+            _printed([nodes, how, *map(_said, row.values())])
+    _growth(found)
     return found
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mingle_hooks.digest import compare_digest, hmac_sha256, sha256
+from mingle_hooks.digest import Hmac, compare_digest, sha256
 from mingle_hooks.typed import NamedTuple
 
 # Of the protocol: part of every key, and told in every HELLO. Names, ports and groups are the same in every version,
@@ -72,22 +72,22 @@ class Secret:
     `door` is the key that all runs of the attempt share: by it a leader knows another run from a stranger.
     """
 
-    __slots__ = ("_key", "door")
+    __slots__ = ("_hmac", "door")
 
     def __init__(self, key: bytes, door: Secret | None = None) -> None:
-        self._key = key
+        self._hmac = Hmac(key)
         self.door = door or self
 
     @classmethod
     def derive(cls, material: Material, attempt: Attempt) -> Secret:
         """Return the key of one attempt; no two attempts, runs or versions share one."""
-        world = b"world", bytes([VERSION]), attempt.name
-        door = cls(hmac_sha256(material, _joined(*world)))
-        return cls(hmac_sha256(material, _joined(*world, attempt.run)), door) if attempt.run else door
+        hmac, world = Hmac(material), (b"world", bytes([VERSION]), attempt.name)
+        door = cls(hmac.of(_joined(*world)))
+        return cls(hmac.of(_joined(*world, attempt.run)), door) if attempt.run else door
 
     def mac(self, purpose: bytes, *parts: bytes) -> bytes:
         """Return 32 bytes over parts, each with its length, that only holders of the key can make."""
-        return hmac_sha256(self._key, _joined(purpose, *parts))
+        return self._hmac.of(_joined(purpose, *parts))
 
     def agrees(self, mac: bytes, purpose: bytes, *parts: bytes) -> bool:
         """Tell, in constant time, whether mac is this key's over parts."""
@@ -101,4 +101,4 @@ def run_of(cookie: str | None) -> Material:
 
 def _joined(*parts: bytes) -> bytes:
     """Return the parts, each with its length: no other parts give the same."""
-    return b"".join(len(part).to_bytes(4, "big") + part for part in parts)
+    return b"".join([len(part).to_bytes(4, "big") + part for part in parts])

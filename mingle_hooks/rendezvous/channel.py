@@ -26,7 +26,7 @@ class Channel:
     they change meanwhile. `most_bytes` bounds a frame, and grows when the peer has proved itself.
     """
 
-    __slots__ = ("_in", "_loop", "_out", "_sock", "most_bytes", "on_end", "on_frame")
+    __slots__ = ("_in", "_loop", "_out", "_sock", "_waiting_bytes", "most_bytes", "on_end", "on_frame")
 
     def __init__(
         self,
@@ -39,7 +39,8 @@ class Channel:
         self.on_frame, self.on_end = on_frame, on_end
         self.most_bytes = MOST_STRANGER_BYTES
         self._in = bytearray()
-        self._out = bytearray()
+        self._out: list[memoryview] = []  # not copied: thousands may wait for the same roster
+        self._waiting_bytes = 0  # of these
         loop.watch(sock, READ, self._ready)
 
     @property
@@ -59,19 +60,21 @@ class Channel:
         """Send, or keep for when the peer has room."""
         if self.closed:
             return
+        sent = 0
         if not self._out:
             try:
-                data = data[self._sock.send(data) :]
+                sent = self._sock.send(data)
             except BlockingIOError:
                 pass
             except OSError as error:
                 self._end_soon(error.strerror or "send failed")
                 return
-            if not data:
+            if sent == len(data):
                 return
             self._loop.rewatch(self._sock, READ | WRITE, self._ready)
-        self._out += data
-        if len(self._out) > MOST_WAITING_BYTES:
+        self._out.append(memoryview(data)[sent:])
+        self._waiting_bytes += len(data) - sent
+        if self._waiting_bytes > MOST_WAITING_BYTES:
             self._end_soon("it does not read")
 
     def close(self) -> None:
@@ -103,13 +106,16 @@ class Channel:
             self._flush()
 
     def _flush(self) -> None:
+        data = self._out[0] if self._out else memoryview(b"")  # nothing waits where it is for an error that it came
         try:
-            del self._out[: self._sock.send(self._out)]
+            sent = self._sock.send(data)
         except BlockingIOError:
             return
         except OSError as error:
             self._end(error.strerror or "send failed")
             return
+        self._waiting_bytes -= sent
+        self._out[:1] = [data[sent:]] if sent < len(data) else []
         if not self._out:
             self._loop.rewatch(self._sock, READ, self._ready)
 

@@ -89,6 +89,7 @@ class Leader:
         most_strangers: int,
     ) -> None:
         self._loop, self._attempt, self._secret = loop, attempt, secret
+        self.tag = attempt.tag
         self.roster, self.me, self.terms = roster, me, terms
         self.state = "gathering"
         self.failure: Failure | None = None
@@ -178,9 +179,8 @@ class Leader:
         if self.state in ("failed", "formed"):
             return
         self.state, self.failure, self._failed = "failed", failure, self._loop.clock()
-        for member, visitor in self._visitors.items():
-            visitor.tell(wire.FAILED, failure.body())
-            self._told.add(member)
+        self._tell_all(wire.FAILED, failure.body())
+        self._told.update(self._visitors)
         self._on_change()
 
     def why(self) -> wire.Body:
@@ -423,10 +423,14 @@ class Leader:
 
     def _commit(self) -> None:
         self.state = "formed"
-        for visitor in self._visitors.values():
-            visitor.tell(wire.COMMIT, {"epoch": self._epoch})
+        self._tell_all(wire.COMMIT, {"epoch": self._epoch})
         self.answer = self._answers[self.me.member]
         self._on_change()
+
+    def _tell_all(self, kind: int, body: wire.Body) -> None:
+        payload = wire.encode(body)
+        for visitor in self._visitors.values():
+            visitor.say(kind, payload)
 
     def _again(self, visitor: Visitor, checkin: Checkin) -> None:
         """Tell a member of the formed world once more: its connection broke before the word arrived."""
@@ -449,8 +453,7 @@ class Leader:
                 "missing": printable(self.roster.missing(), 300),
                 "knocks": self.knocks.list(),
             }
-            for visitor in self._visitors.values():
-                visitor.tell(wire.PROGRESS, body)
+            self._tell_all(wire.PROGRESS, body)
         delay = PROGRESS_S[min(step, len(PROGRESS_S) - 1)]
         self._timers["progress"] = self._loop.after(delay, lambda: self._progress(step + 1))
 
@@ -491,7 +494,7 @@ class Leader:
             try:
                 sock.settimeout(0)
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                visitor = Visitor(self, self._loop, sock, where[0], self._attempt, self._secret)
+                visitor = Visitor(self, self._loop, sock, where[0], self._secret)
             except OSError as error:  # it has gone already, or there is no memory to watch it
                 self._loop.missed(error)
                 sock.close()

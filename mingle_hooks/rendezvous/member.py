@@ -18,8 +18,9 @@ if TYPE_CHECKING:
     from mingle_hooks.rendezvous.loop import Loop, Timer
     from mingle_hooks.rendezvous.search import Found
 
-# Try an offered address again after this long, in seconds: TCP's own second try comes after one.
-PROBE_AGAIN_S = 2.0
+# Try an offered address again after this long, in seconds: TCP's own second try comes after one. Each further time
+# after twice as long: where it is the leader that is slow, with thousands at its door, tries keep it so.
+PROBE_AGAIN_S, PROBE_SELDOM_S = 2.0, 16.0
 # The best address comes first, and each next one this much later, in seconds: mostly the world has formed by then.
 PROBE_NEXT_S = 0.25
 MOST_OFFERS = 8
@@ -222,6 +223,7 @@ class _Probe:
         self._channel: Channel | None = None
         self._own = ""  # this side's address, once the leader has proved itself
         self._nonce = b""
+        self._again_s = PROBE_AGAIN_S
         self._timer: Timer | None = None
 
     def start_after(self, delay_s: float) -> None:
@@ -234,7 +236,8 @@ class _Probe:
     def start(self) -> None:
         """Try now, and again until it answers."""
         self._end_try()
-        self._timer = self._loop.after(PROBE_AGAIN_S, self.start)
+        self._timer = self._loop.after(self._again_s, self.start)
+        self._again_s = min(2 * self._again_s, PROBE_SELDOM_S)
         try:
             sock = dial(self._address, self._port)
         except OSError as error:  # no route, say: the next try may find one

@@ -6,7 +6,7 @@ import os
 
 from mingle_hooks.rendezvous import wire
 from mingle_hooks.rendezvous.answer import LAST_EPOCH
-from mingle_hooks.rendezvous.attempt import VERSION
+from mingle_hooks.rendezvous.attempt import TAG_BYTES, VERSION
 from mingle_hooks.rendezvous.channel import Channel
 from mingle_hooks.rendezvous.checkin import MEMBER_BYTES, Checkin
 from mingle_hooks.rendezvous.failure import LONGEST_PART, Failure, age_s
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from typing import NoReturn
 
     from mingle_hooks import sockets as socket
-    from mingle_hooks.rendezvous.attempt import Attempt, Secret
+    from mingle_hooks.rendezvous.attempt import Secret
     from mingle_hooks.rendezvous.leader import Leader
     from mingle_hooks.rendezvous.loop import Loop
     from mingle_hooks.rendezvous.roster import Entry
@@ -29,21 +29,25 @@ LONGEST_HOST, LONGEST_END = 253, 64
 class Visitor:
     """One connection to the leader, from HELLO on."""
 
-    def __init__(
-        self, leader: Leader, loop: Loop, sock: socket.socket, address: str, attempt: Attempt, secret: Secret
-    ) -> None:
+    __slots__ = ("_leader", "_proved", "_secret", "_session", "address", "channel", "entry", "since")
+
+    def __init__(self, leader: Leader, loop: Loop, sock: socket.socket, address: str, secret: Secret) -> None:
         self.address = _plain(address)
         self.since = loop.clock()
         self.entry: Entry | None = None
-        self._leader, self._attempt, self._secret = leader, attempt, secret
+        self._leader, self._secret = leader, secret
         self._session: wire.Session | None = None
         self._proved = False
         self.channel = Channel(loop, sock, self._frame, self._ended)
 
     def tell(self, kind: int, body: wire.Body) -> None:
         """Send a sealed frame."""
+        self.say(kind, wire.encode(body))
+
+    def say(self, kind: int, payload: bytes) -> None:
+        """Send a sealed frame whose body is encoded, as it goes to many."""
         if self._session is not None:
-            self.channel.send(self._session.seal(kind, wire.encode(body)))
+            self.channel.send(self._session.seal(kind, payload))
 
     def leave(self) -> None:
         """Close, and have the leader forget this connection."""
@@ -62,7 +66,7 @@ class Visitor:
             self._member_frame(kind, self._session.open(kind, payload))
 
     def _stranger_frame(self, kind: int, body: wire.Body) -> None:
-        if wire.hexadecimal(body, "tag", len(self._attempt.tag)) != self._attempt.tag:
+        if wire.hexadecimal(body, "tag", TAG_BYTES) != self._leader.tag:
             raise wire.WireError("another world")
         if kind == wire.VERIFY:
             self._verify(body, wire.hexadecimal(body, "nonce", wire.NONCE_BYTES))

@@ -34,7 +34,7 @@ import struct
 
 from mingle_hooks import jsontext
 from mingle_hooks import sockets as socket
-from mingle_hooks.digest import compare_digest, hmac_sha256
+from mingle_hooks.digest import Hmac, compare_digest
 from mingle_hooks.typed import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -100,10 +100,10 @@ class Session:
     reordered frame fail.
     """
 
-    __slots__ = ("_key", "_mine", "_opened", "_sealed", "_theirs")
+    __slots__ = ("_hmac", "_mine", "_opened", "_sealed", "_theirs")
 
     def __init__(self, secret: Secret, member_nonce: bytes, leader_nonce: bytes, mine: bytes, theirs: bytes) -> None:
-        self._key = secret.mac(b"session", member_nonce, leader_nonce)
+        self._hmac = Hmac(secret.mac(b"session", member_nonce, leader_nonce))
         self._mine, self._theirs = mine, theirs
         self._sealed = self._opened = 0
 
@@ -122,7 +122,7 @@ class Session:
         return decode(payload)
 
     def _mac(self, side: bytes, count: int, kind: int, payload: bytes) -> bytes:
-        return hmac_sha256(self._key, side + struct.pack("!QB", count, kind) + payload)
+        return self._hmac.of(side + struct.pack("!QB", count, kind) + payload)
 
 
 def integer(body: Body, name: str, low: int, high: int) -> int:

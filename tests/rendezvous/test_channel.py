@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import struct
 import time
+import tracemalloc
 from typing import TYPE_CHECKING
 
 import pytest
@@ -114,11 +115,24 @@ def test_a_slow_reader_gets_everything_in_order() -> None:
 def test_a_peer_that_never_reads_is_dropped_and_what_waits_for_it_is_bounded() -> None:
     """Not out of send(), but soon after."""
     with Ends() as ends:
-        while len(ends.channel._out) <= module.MOST_WAITING_BYTES:
+        while ends.channel._waiting_bytes <= module.MOST_WAITING_BYTES:
             ends.channel.send(bytes(4_000_000))
         assert ends.ends == []
         ends.until(lambda: ends.ends)
         assert ends.ends == ["it does not read"]
+
+
+def test_what_waits_for_many_is_held_once() -> None:
+    """The roster of thousands goes to each of them, and some read slowly."""
+    data = bytes(8_000_000)
+    with Ends() as one, Ends() as other:
+        tracemalloc.start()
+        for ends in (one, other):
+            ends.channel.send(data)
+        held, _ = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert one.channel._waiting_bytes > 1_000_000 < other.channel._waiting_bytes
+        assert held < 100_000
 
 
 def test_sending_to_one_that_has_gone_ends_it_later_after_its_last_words() -> None:

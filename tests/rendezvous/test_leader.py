@@ -9,16 +9,19 @@ import random
 import resource
 import socket
 import struct
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
-from gathering import ATTEMPT, PATIENCE_S, SECRET, Member, Room, heard, hello, talk
+from gathering import ATTEMPT, PATIENCE_S, SECRET, Clock, Member, Room, heard, hello, talk
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mingle_hooks.rendezvous import wire
 from mingle_hooks.rendezvous.failure import Failure
 from mingle_hooks.rendezvous.leader import SETTLE_S, STRANGER_S, Offer
-from mingle_hooks.rendezvous.member import PROBE_NEXT_S
+from mingle_hooks.rendezvous.loop import Loop
+from mingle_hooks.rendezvous.member import PROBE_NEXT_S, _Probe
 
 LOOPBACK = Offer("127.0.0.1")
 # Nobody listens on this address of loopback's network, for the leader of these tests is at IPv4 and IPv6's any;
@@ -305,6 +308,26 @@ def test_the_best_address_is_tried_first_and_alone() -> None:
         late = room.member(rank=2).come()
         room.until(lambda: all_in(room, "formed"))
         assert list(reached(late.me.member).reached) == [0]
+
+
+def test_an_address_that_does_not_answer_is_tried_less_and_less_often() -> None:
+    """Where the leader is merely slow, as thousands have come at once, those who try again would keep it so."""
+    clock = Clock()
+    clock.stop()
+    with Loop(clock) as loop, socket.create_server(("127.0.0.1", 0)) as silent:
+        silent.settimeout(0)
+        membership: Any = SimpleNamespace(probe_parts=lambda: (loop, ATTEMPT, SECRET, b"l" * 16))
+        probe = _Probe(membership, 0, *silent.getsockname())
+        probe.start()
+        for pause_s in (2.0, 4.0, 8.0, 16.0, 16.0):
+            silent.accept()[0].close()
+            clock.ahead += pause_s - 0.1
+            loop.turn(0.0)
+            with pytest.raises(BlockingIOError):
+                silent.accept()
+            clock.ahead += 0.1
+            loop.turn(0.0)
+        probe.close()
 
 
 def test_loopback_is_only_for_members_of_one_machine() -> None:

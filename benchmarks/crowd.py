@@ -1,0 +1,203 @@
+"""One process of many simulated members: real searches, check-ins and probes on real sockets, one loop for all.
+
+Each comes from an address of its own, as hosts do, of those that loopback has: so that ports do not run out. What a
+member does once, and many in one process would have to do again, is done once: the world's tag, the roster's digest.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import resource
+import socket
+import time
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from mingle_hooks.rendezvous import channel, meeting, member, rows, search
+from mingle_hooks.rendezvous.attempt import Attempt, Material, Secret
+from mingle_hooks.rendezvous.checkin import Checkin
+from mingle_hooks.rendezvous.loop import Loop
+from mingle_hooks.rendezvous.poller import READ
+
+if TYPE_CHECKING:
+    from multiprocessing.connection import Connection
+
+    from mingle_hooks.rendezvous.wire import Body
+
+KEY = Material(b"k" * 32)
+ADDRESS = "127.0.0.1"
+TIMEOUT_S = 180.0
+STORM_S = 0.5
+# A leader that does not answer is dialled again after this long, in seconds, as the ways of finding it do.
+AGAIN_S = 1.0
+
+
+class World(NamedTuple):
+    """What all processes of one run know."""
+
+    name: str
+    nodes: int
+    port: int
+    wants_roster: bool
+
+    @property
+    def attempt(self) -> Attempt:
+        """Its name, by which its key is made."""
+        return Attempt(self.name)
+
+
+class Crowd:
+    """The members of some ranks. Says over `pipe` when all are in, and when the last of them has the world."""
+
+    def __init__(self, world: World, ranks: range, loop: Loop, pipe: Connection) -> None:
+        self.world, self.ranks, self.loop, self._pipe = world, ranks, loop, pipe
+        self.secret = Secret.derive(KEY, world.attempt)
+        self.attempt: Any = SimpleNamespace(tag=world.attempt.tag)  # all that a member asks of it
+        self.inside = self.formed = 0
+        self.packed = b""  # the roster that the first one got
+        self.digest = ""
+        self.members = [Member(self, rank) for rank in ranks]
+        self.is_over = False
+        self.loop.watch(pipe, READ, self._hear)  # type: ignore[arg-type]
+
+    def _hear(self, _events: int) -> None:
+        """Have some members come, from a moment on, each so much later than the one before."""
+        order = self._pipe.recv()
+        if order is None:
+            self.is_over = True
+            return
+        first, last, at, step_s = order
+        late_s = at - time.monotonic()
+        for number, one in enumerate(self.members[first:last]):
+            self.loop.after(max(0.0, late_s + number * step_s), one.arrive)
+
+    def is_inside(self) -> None:
+        """Note that one more has checked in and reached an address."""
+        self.inside += 1
+        if self.inside >= len(self.ranks) - 1:
+            self._pipe.send(("in", self.inside, time.monotonic()))
+
+    def has_formed(self) -> None:
+        """Note that one more has the word. All hang up when the last has: on a host of its own, nobody waits for that."""
+        self.formed += 1
+        if self.formed == len(self.ranks):
+            self._pipe.send(("formed", self.formed, time.monotonic()))
+            for one in self.members:
+                one.leave()
+
+
+class Member:
+    """One simulated member."""
+
+    def __init__(self, crowd: Crowd, rank: int) -> None:
+        self.crowd = crowd
+        world = crowd.world
+        self._me = Checkin(os.urandom(16), f"node{rank}", rank, world.nodes, 1, "here", wants_roster=world.wants_roster)
+        self._search = search.Search(
+            crowd.loop, crowd.attempt, crowd.secret, self._found, self._refused, lambda _at, _leader: None
+        )
+        self._membership: Light | None = None
+
+    def arrive(self) -> None:
+        """Dial the leader, again and again until it is there."""
+        if self._membership is None:
+            source.rank = self._me.rank or 0
+            self._search.found(search.Lead(ADDRESS, self.crowd.world.port, "benchmark"))
+            self.crowd.loop.after(AGAIN_S, self.arrive)
+
+    def leave(self) -> None:
+        """Hang up."""
+        if self._membership is not None:
+            member.Membership.close(self._membership)
+
+    def _refused(self, *who: str) -> None:
+        raise AssertionError(f"refused: {who}")
+
+    def _found(self, found: search.Found) -> None:
+        crowd = self.crowd
+        parts = crowd.loop, crowd.attempt, crowd.secret, found, self._me
+        self._membership = Light(*parts, lambda _own: True, lambda: TIMEOUT_S, self._changed)
+        self._membership.member = self
+
+    def _changed(self) -> None:
+        state = self._membership.state if self._membership is not None else ""
+        if state == "formed":
+            self.crowd.has_formed()
+        elif state == "lost":  # a leader that is short of descriptors lets go of whoever came first
+            self._membership = None
+            self.crowd.loop.after(meeting.CALL_AGAIN_S, self.arrive)
+        elif state in ("failed", "moved"):
+            raise AssertionError(f"rank {self._me.rank} {state}: {self._membership and self._membership.failure}")
+
+
+class Light(member.Membership):
+    """Does not unpack its roster: N members would read N² rows on this one machine."""
+
+    member: Member
+    _is_inside = False
+
+    def close(self) -> None:
+        """Hang up later, where it has the world."""
+        if self.state != "formed":
+            super().close()
+
+    def reached(self, offer: int, own_address: str) -> bool:
+        """Tell the leader as every member does, and count the first time."""
+        if not self._is_inside:
+            self._is_inside = True
+            self.member.crowd.is_inside()
+        return super().reached(offer, own_address)
+
+    def _welcome(self, body: Body) -> None:
+        source.rank = self._me.rank or 0
+        super()._welcome(body)
+
+    def _with_roster(self, body: Body) -> Body:
+        crowd = self.member.crowd
+        packed, self._packed = self._packed, b""
+        if "roster" in body:
+            if not crowd.packed:
+                crowd.packed, crowd.digest = packed, rows.digest(packed)
+            if packed != crowd.packed or body.pop("roster") != crowd.digest:
+                raise AssertionError("another roster than the answer's")
+        return body
+
+
+class Source:
+    """Dials from the loopback address of a rank."""
+
+    rank = 0
+
+    def dial(self, address: str, port: int) -> socket.socket:
+        """Begin a connection, as channel.dial does."""
+        if not address.startswith("127."):
+            return channel.dial(address, port)  # type: ignore[return-value]
+        sock = socket.socket()
+        sock.settimeout(0)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        # The port is chosen with the destination known, so that each source address has all of them for each.
+        sock.setsockopt(socket.IPPROTO_IP, getattr(socket, "IP_BIND_ADDRESS_NO_PORT", 24), 1)
+        sock.bind((f"127.1.{self.rank >> 8}.{self.rank & 255}", 0))
+        try:
+            sock.connect((address, port))
+        except BlockingIOError:
+            pass
+        return sock
+
+
+source = Source()
+
+
+def be_crowd(world: World, ranks: range, pipe: Connection) -> None:
+    """Be the members of some ranks until told to end; an error of any of them ends all."""
+    search.dial = member.dial = source.dial  # type: ignore[assignment]
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    with Loop() as loop:
+        crowd = Crowd(world, ranks, loop, pipe)
+        gc.collect()
+        gc.freeze()
+        gc.disable()
+        pipe.send(("ready", len(ranks), time.monotonic()))
+        loop.run(lambda: crowd.is_over)
