@@ -1,7 +1,7 @@
 """Say again and again what leaders of earlier tries of an id have said; arguments: id, own address, address, key.
 
-Nobody is at the other address any more, and who calls there waits. To make what 200 leaders said takes the key; to say
-it again does not.
+Nobody is at the other address any more, and who calls there waits. To make what so many leaders said takes the key; to
+say it again does not.
 """
 
 import os
@@ -26,4 +26,4 @@ print("ready", flush=True)  # noqa: T201
 while True:
     for data in said:
         udp.sendto(data, group)
-        time.sleep(0.005)
+        time.sleep(0.002)
