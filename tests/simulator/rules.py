@@ -79,7 +79,7 @@ def _worlds(schedule: Schedule) -> list[str]:
 
 
 def _are_apart(schedule: Schedule) -> bool:
-    """Whether each leader by right of a directory began when the world before its own had formed: these are two runs."""
+    """Whether each leader by right of a directory began when the world before its own had formed: two runs, then."""
     led = sorted((p.formed or 0.0, p.began or 0.0) for p in schedule.processes if p.leads)
     in_turn = all(began > formed - LAST_LOOK_S for (formed, _), (_, began) in pairwise(led))
     return schedule.plan.mode == "ranks+directory" and in_turn

@@ -58,7 +58,7 @@ def test_fewer_than_two_worlds_of_processes_make_one_at_most(
 def test_of_two_leaders_that_one_directory_announces_none_forms_a_world_behind_the_others_back(
     hosts: Callable[..., Hosts], tmp_path: Path
 ) -> None:
-    """Twice two processes: the one leader has all its members while the other is still to answer, and waits for that."""
+    """Twice two processes: one leader has all its members while the other has not answered yet, and waits for that."""
 
     def start(host: Host, rank: str) -> Popen[str]:
         words = ("--id", "job", "--nodes", "2", "--timeout", "20", "--via", "directory", "--directory", str(tmp_path))
