@@ -38,6 +38,8 @@ STRANGER_S = 10.0
 _SHORT = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 # Where nobody can go, look this much later, in seconds, whether there is room: the callers wait in the kernel.
 ROOM_S = 0.2
+# While somebody who may lead as well is asked, look this much later, in seconds, whether it has answered.
+ASKED_S = 0.1
 # With all in, wait this long for the best address to be reached by all before taking the next best:
 # a connection whose first two packets are lost still comes through.
 SETTLE_S = 3.5
@@ -112,6 +114,7 @@ class Leader:
         self._nonces: dict[bytes, None] = {}  # of greetings, oldest first
         self._settled = False
         self._quiet_until = loop.clock()
+        self._is_alone: Callable[[], bool] = lambda: True
         self._timers: dict[str, Timer] = {}
         mine = roster.entry(me.member)
         mine.arrived = loop.clock()
@@ -341,6 +344,10 @@ class Leader:
         self._quiet_until = self._loop.clock() + quiet_s
         self._timers["quiet"] = self._loop.after(quiet_s, self._consider)
 
+    def ask_first(self, is_alone: Callable[[], bool]) -> None:
+        """Form a world only once this says that nobody who may lead as well is being asked."""
+        self._is_alone = is_alone
+
     def _consider(self) -> None:
         if self.state != "gathering" or not self.roster.complete or self._loop.clock() < self._quiet_until:
             return
@@ -350,7 +357,10 @@ class Leader:
             if offer.loopback and not self.roster.one_machine:
                 continue
             if self.roster.reached_by_all(index):
-                self._close(index)
+                if self._is_alone():
+                    self._close(index)
+                else:
+                    self._timers["asked"] = self._loop.after(ASKED_S, self._consider)
                 return
             if not self._settled:
                 return

@@ -163,6 +163,15 @@ class Meeting:
         self._standing = stand(self._loop, self._request, self._secret, self._me, self._leader_changed)
         if self._standing is not None:
             self._leader, self._notice, self._no_network, _ = self._standing
+            self._leader.ask_first(self._is_alone)
+
+    def _is_alone(self) -> bool:
+        """Tell whether the shared directory announces nobody else who is there: a last look before a world forms.
+
+        Of two leaders that are announced at the same time, one at least looks when the other one's file is there.
+        """
+        self._seekers.look("directory")
+        return not self._search.is_calling("directory")
 
     def _tick(self) -> None:
         """Tell the watcher how far the world is, as far as this member knows."""

@@ -129,9 +129,9 @@ class Roster:
         """Tell, for each offered address, who has not reached it."""
         lines = []
         for index, address in enumerate(offers):
-            others = [entry.checkin.host for entry in self._entries.values() if index not in entry.reached]
-            lines.append(f"{address} not reached by {fold(others)}")
-        return "; ".join(lines)
+            if others := [entry.checkin.host for entry in self._entries.values() if index not in entry.reached]:
+                lines.append(f"{address} not reached by {fold(others)}")
+        return "; ".join(lines) or f"{', '.join(offers)}, too late for a world"
 
     def missing(self) -> str:
         """Tell who is missing: hosts where the scheduler names them, else ranks, else how many."""

@@ -82,7 +82,9 @@ class Search:
     def found(self, lead: Lead) -> None:
         """Dial a lead, unless that is being done or it was just seen to be no use."""
         key, now = (lead.address, lead.port), self.loop.clock()
-        if key in self._calls or self._resting.get(key, 0.0) > now:
+        if (known := self._calls.get(key)) is not None:
+            known.ways.add(lead.way)
+        if known is not None or self._resting.get(key, 0.0) > now:
             return
         if len(self._calls) >= MOST_CALLS:
             oldest = next(iter(self._calls.values()))
@@ -96,6 +98,10 @@ class Search:
             return
         call = self._calls[key] = _Call(self, lead, sock)
         call.greet()
+
+    def is_calling(self, way: str) -> bool:
+        """Tell whether somebody whom this way came up with has not answered yet, and may."""
+        return any(way in call.ways for call in self._calls.values())
 
     def rest(self, lead: Lead, delay_s: float = REST_S) -> None:
         """Leave an address alone for a while."""
@@ -117,7 +123,7 @@ class _Call:
     """One connection, until the other side has proved itself."""
 
     def __init__(self, search: Search, lead: Lead, sock: socket.socket) -> None:
-        self._search, self._lead = search, lead
+        self._search, self._lead, self.ways = search, lead, {lead.way}
         self.since = search.loop.clock()
         self._nonce = os.urandom(wire.NONCE_BYTES)
         self._at = wire.dialled(lead.address, lead.port)

@@ -52,6 +52,11 @@ class Seekers:
             self._seek(name)
         self._check()
 
+    def look(self, name: str) -> None:
+        """Look at once for another leader by one way, where this member leads and that way is used."""
+        if name in self._ways:
+            self._ways[name].search(self._leads())
+
     def rest(self) -> None:
         """Fall silent: a leader has been found."""
         for way in self._ways.values():
@@ -107,10 +112,6 @@ class Seekers:
         if (way := self._ways.pop(name, None)) is not None:
             way.close()
 
-    def _seek_rival(self, name: str) -> None:
-        if name in self._ways:
-            self._ways[name].search(self._leads())
-
     def _seek(self, name: str) -> None:
         notice, way = self._notice(), self._ways[name]
         try:
@@ -121,6 +122,6 @@ class Seekers:
             elif name != "multicast":
                 # A leader by right looks for another one too, once the members that are on their way have had its
                 # attention. By multicast it need not ask: the other one's beacons come anyway.
-                self._context.loop.after(HEAD_START_S, lambda: self._seek_rival(name))
+                self._context.loop.after(HEAD_START_S, lambda: self.look(name))
         except (MingleError, OSError) as error:
             self._drop(name, error)

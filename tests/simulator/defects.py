@@ -57,6 +57,7 @@ DEFECTS: dict[str, list[tuple[object, str, Any]]] = {
     "a rank is not compared": [(roster.Roster, "_no_room", lambda _self, _entry: None)],
     "a lost leader is not noticed": [(member.Membership, "_ended", lambda _self, _reason: None)],
     "numbers of nodes are not compared": [(roster.Roster, "_contradiction", lambda self, entry: self._no_room(entry))],
+    "a leader does not look who else is announced": [(meeting.Meeting, "_is_alone", lambda _self: True)],
     "a probe is left open": [(member.Membership, "close", lambda self: self.found.channel.close())],
 }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, NamedTuple
 
 from mingle_hooks.rendezvous import wire
@@ -24,7 +25,9 @@ HORIZON_S = 600.0
 CALM_S = 8.0
 # What is started "at the same time" starts within this, in seconds.
 TOGETHER_S = 0.1
-MODES = ("slurm", "slurm+multicast", "ranks", "bare", "master")
+# Where one directory announces all leaders by right, one may have waited so long, and the others come within that.
+WAITED_S, SOON_S = 3.0, 0.5
+MODES = ("slurm", "slurm+multicast", "ranks", "bare", "master", "directory", "ranks+directory")
 FAULTS = ("kill", "replace", "stop", "reset", "cut", "cut one way", "isolate", "dark", "jump", "replay", "slow")
 # Frames at which faults strike: the later, the worse.
 MOMENTS = ("CHECKIN", "REACHED", "ANSWER", "READY", "READY", "COMMIT", "COMMIT", "DONE")
@@ -88,8 +91,15 @@ def plan(seed: int, rng: random.Random) -> Plan:
     if theme in ("calm", "two of each"):
         odd, faults = "", ()
     if theme == "two of each":  # somebody starts the whole world twice, at the same time
-        mode = rng.choice(("ranks", "bare", "master"))  # a scheduler gives each rank once
+        mode = rng.choice(
+            ("ranks", "bare", "master", "directory", "ranks+directory")
+        )  # a scheduler gives each rank once
         odd, arrivals = theme, tuple(rng.uniform(0.0, TOGETHER_S) for _ in range(2 * nodes))
+        if mode == "ranks+directory":
+            others_s = rng.uniform(0.0, WAITED_S)
+            arrivals = (0.0, *(others_s + rng.uniform(0.0, SOON_S) for _ in range(2 * nodes - 1)))
+            # The second of them does not answer for a while, though not for as long as it is waited for.
+            faults = (Fault("stop", "HELLO", nodes, 0, rng.choice((0.5, 2.0, 4.0))),)
     # The first, who often leads, may be more patient than the others.
     longer_s = rng.choice((0.0, 60.0)) if theme == "last word" else 0.0
     return Plan(
@@ -134,6 +144,7 @@ class Schedule:
         self.network.has_slow_packets = self.plan.oddity is None or self.plan.oddity.kind != "two of each"
         self.processes: list[Process] = []
         self.key = Material(b"k" * 32)
+        self._directory = ""  # that all hosts share, while it runs
         self.trace: list[str] | None = [] if trace else None
         self.troubles: list[tuple[float, float, str]] = []  # from, to, host: when it could not be reached, or not act
         self._triggers: list[tuple[str, int, Callable[[], None]]] = []  # frame, how many of it come before, what then
@@ -142,7 +153,7 @@ class Schedule:
 
     def run(self) -> None:
         """Let it happen."""
-        with simulated(self.rng):
+        with TemporaryDirectory() as self._directory, simulated(self.rng):
             self.timeline.run(self._is_over, HORIZON_S)
 
     def _is_over(self) -> bool:
@@ -191,13 +202,15 @@ class Schedule:
     def _request(self, index: int) -> Request:
         plan, odd = self.plan, self.plan.oddity
         kind = odd.kind if odd is not None and odd.who == index else ""
-        ranked = plan.mode in ("slurm", "slurm+multicast", "ranks")
+        ranked = plan.mode.startswith(("slurm", "ranks"))
         rank = min(index, plan.nodes - 1) if ranked else None
         if odd is not None and odd.kind == "two of each" and ranked:
             rank = index % plan.nodes
         if kind == "rank twice" and rank is not None:
             rank = (rank + 1) % plan.nodes
         via = {"slurm": ("hosts",), "master": ("master",)}.get(plan.mode, ("multicast",))
+        if plan.mode.endswith("directory"):
+            via = ("directory",)
         if plan.mode == "slurm+multicast":
             via = ("hosts", "multicast")
         return Request(
@@ -211,6 +224,7 @@ class Schedule:
             timeout_s=plan.timeouts[index],
             leader_hosts=("node0",) if plan.mode.startswith("slurm") else (),
             master=("node0", None) if plan.mode == "master" else None,
+            directory=self._directory if "directory" in via else None,
             via=via,
             port_range=range(20_000, 20_400),
             wants_roster=(plan.seed + index) % 3 == 0,

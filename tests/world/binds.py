@@ -1,13 +1,16 @@
 """Form one two-node world after another with the same id; tell as JSON how often MASTER_PORT could then be bound here.
 
 Arguments: this node's rank, how many worlds, further options of `mingle env`. The counts are of worlds: `plain` with a
-plain bind to all addresses, `own` to MASTER_ADDR alone, `reusing` with SO_REUSEADDR; and of ports: `distinct`.
+plain bind to all addresses, `own` to MASTER_ADDR alone, `reusing` with SO_REUSEADDR, `waiting` where this host has a
+connection of that port in TIME_WAIT; and `ports` and `digests` are how many different ones there were.
 """
 
+import contextlib
 import json
 import socket
 import subprocess
 import sys
+from pathlib import Path
 
 
 def binds(address: str, port: int, *, reuse: bool) -> bool:
@@ -22,23 +25,35 @@ def binds(address: str, port: int, *, reuse: bool) -> bool:
         return True
 
 
+def waits(port: int) -> bool:
+    """Tell whether a connection of this port, at either end, is in TIME_WAIT on this host."""
+    found = []
+    for table in ("tcp", "tcp6"):
+        with contextlib.suppress(FileNotFoundError), Path(f"/proc/net/{table}").open() as file:
+            found += [line.split()[1:4] for line in file]
+    ends = (local.rpartition(":")[2] + remote.rpartition(":")[2] for local, remote, state in found if state == "06")
+    return any(f"{port:04X}" in (both[:4], both[4:]) for both in ends)
+
+
 def main() -> None:
     """Form the worlds."""
     rank, count, *options = sys.argv[1:]
-    counts = dict.fromkeys(("formed", "plain", "own", "reusing"), 0)
-    ports = set()
+    counts = dict.fromkeys(("formed", "plain", "own", "reusing", "waiting"), 0)
+    ports, digests = set(), set()
     for _ in range(int(count)):
         asked = ["--id", "job", "--nodes", "2", "--rank", rank, "--timeout", "10", "--master", "node1", *options]
         done = subprocess.run(["mingle", "env", "--shell", "json", *asked], stdout=subprocess.PIPE, check=True)
         world = json.loads(done.stdout)
         addr, port = world["MASTER_ADDR"], int(world["MASTER_PORT"])
         ports.add(port)
+        digests.add(world["MINGLE_WORLD"])
         counts["formed"] += 1
+        counts["waiting"] += waits(port)
         if rank == "0":
             counts["plain"] += binds("", port, reuse=False)
             counts["own"] += binds(addr, port, reuse=False)
             counts["reusing"] += binds("", port, reuse=True)
-    print(json.dumps({**counts, "distinct": len(ports)}))  # noqa: T201
+    print(json.dumps({**counts, "ports": len(ports), "digests": len(digests)}))  # noqa: T201
 
 
 main()

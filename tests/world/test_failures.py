@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from members import KEYED, OTHER_KEY, evaluating, failed, members, one_world
+from test_hostile_peers import COOKIES, of_pbs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -194,6 +195,26 @@ def test_two_with_different_keys_tell_of_each_other_in_one_line(hosts: Callable[
         lines = failed(done, 77).splitlines()
         assert len(lines) <= 3, lines  # that somebody knocked, who is awaited, and why there is no world
         assert f"({other}) has for this id; saw another key here (MINGLE_KEY); try the same --key-file" in lines[-1]
+
+
+# (the home, which no two hosts share; each task's exit code; what all are told to try): no key comes from the cookie.
+HOMES = {
+    "each its own": ("/tmp", (69, 77), "try the same --key-file or MINGLE_KEY on every member"),  # noqa: S108
+    "none": ("/proc", (77, 77), "mingle key > /proc/.config/mingle/key` on one machine, and the same file on every"),
+}
+
+
+@pytest.mark.parametrize("which", HOMES)
+def test_tasks_of_pbs_without_a_key_are_told_what_to_do(hosts: Callable[..., Hosts], which: str) -> None:
+    """Their jobs' cookie is the same, and is no key."""
+    two, (home, codes, told) = hosts(2), HOMES[which]
+    results = members(
+        list(two),
+        lambda _: evaluating("--timeout", "3"),
+        env=lambda number: {**of_pbs(two[number], number, COOKIES[0]), "HOME": home},
+    )
+    for done, code in zip(results, codes, strict=True):
+        assert told in failed(done, code)
 
 
 def test_a_member_with_another_key_does_not_hinder_those_who_have_it(hosts: Callable[..., Hosts]) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -12,7 +14,6 @@ from mingle_hooks.rendezvous.doors import multicast_port
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     from cluster.hosts import Hosts
 
@@ -128,6 +129,24 @@ def test_a_directory_may_come_from_the_environment_and_all_ways_may_be_used_at_o
     env = {**KEYED, "MINGLE_DIRECTORY": str(tmp_path), "MINGLE_ID": "job", "MINGLE_NODES": "2"}
     check_reduced(one_world(two.run_all(evaluating("--master", "node1", then=REDUCE), env=env)))
     assert list(tmp_path.iterdir()) == []
+
+
+def test_all_who_ask_for_the_roster_are_sent_the_same_octets_and_each_greets_once(hosts: Callable[..., Hosts]) -> None:
+    """One packed roster for all, and one handshake a member, however many there are."""
+    three, others = hosts(3, ipv6=False), 12
+    tap = three[0].popen([sys.executable, Path(__file__).with_name("tap.py"), "HELLO", "ROSTER"])
+    assert tap.stdout is not None
+    assert tap.stdout.readline() == "ready\n", tap.communicate()
+    asks = ("--id", "job", "--nodes", str(1 + others), "--via", "master", "--master", "node1:23456")
+    options = (*asks, "--for", "deepspeed", "--timeout", "20", "--rank")
+    places = [three[0], *[three[1], three[2]] * (others // 2)]
+    one_world(members(places, lambda number: evaluating(*options, str(number))))
+    tap.kill()
+    sent = [line.split() for line in tap.communicate()[0].splitlines()]
+    # Rank 0 looks for a rival, and finds itself.
+    assert [kind for kind, sender, *_ in sent if sender != three[0].addr()].count("HELLO") == others
+    assert [kind for kind, *_ in sent].count("ROSTER") == others
+    assert len({payload for kind, *_, payload in sent if kind == "ROSTER"}) == 1
 
 
 def test_rank_0_may_come_ten_seconds_before_or_after_all_others(hosts: Callable[..., Hosts]) -> None:

@@ -1,0 +1,106 @@
+"""The end of a check-in, where worlds split: all have the world, or nobody has."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from members import KEYED, agreed
+from test_failures import ended
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from subprocess import Popen
+
+    from cluster.host import Host
+    from cluster.hosts import Hosts
+
+HERE = Path(__file__).parent
+# A member whose times of the last word are a tenth of what they are: it promises to wait for 3 s instead of 30.
+FASTER = """
+from mingle_hooks.rendezvous import leases
+leases.LEASE_S, leases.LAST_WORD_S, leases.RENEW_S = leases.LEASE_S / 10, leases.LAST_WORD_S / 10, leases.RENEW_S / 10
+from mingle_hooks.cli.main import main
+main()
+"""
+# Rank 0's host hears nothing of the third, not even that a connection is reset.
+DEAF = """
+add table inet deaf
+add chain inet deaf in { type filter hook input priority 0; }
+add rule inet deaf in ip saddr 10.77.0.3 drop
+"""
+
+
+class Tap:
+    """What rank 0's host sends and gets, frame by frame."""
+
+    def __init__(self, host: Host, *kinds: str) -> None:
+        self._process = host.popen([sys.executable, HERE / "tap.py", *kinds])
+        assert self._process.stdout is not None
+        self._lines: Iterator[str] = iter(self._process.stdout.readline, "")
+        assert next(self._lines) == "ready\n", self._process.communicate()
+
+    def wait_for(self, kind: str, host: Host) -> None:
+        """Wait until a host has sent a frame of this kind."""
+        assert any(line.split()[:2] == [kind, host.addr()] for line in self._lines)
+
+    def close(self) -> None:
+        """End it."""
+        self._process.kill()
+        self._process.communicate()
+
+
+def node(host: Host, timeout: str, *command: str) -> Popen[str]:
+    """Start a member of a world of three; its rank follows from its host."""
+    words = ("--shell", "json", "--id", "job", "--nodes", "3", "--via", "master", "--master", "node1")
+    line = [*(command or ("mingle",)), "env", *words, "--rank", str(host.number - 1), "--timeout", timeout]
+    return host.popen(line, env=KEYED)
+
+
+@pytest.mark.parametrize("timeout", ["4", "9"], ids=["its time is over too", "it has time left"])
+def test_a_leader_that_is_stopped_before_the_last_word_has_no_world_that_the_others_gave_up(
+    hosts: Callable[..., Hosts], timeout: str
+) -> None:
+    """Seen: it went on after all promises had ended, read them, and formed the world alone."""
+    three = hosts(3, ipv6=False)
+    tap, faster = Tap(three[0], "REACHED", "READY"), (sys.executable, "-c", FASTER)
+    leader, second = node(three[0], timeout, *faster), node(three[1], "4", *faster)
+    tap.wait_for("REACHED", three[1])
+    os.kill(second.pid, signal.SIGSTOP)  # so that the leader has to wait for its promise
+    third = node(three[2], "4", *faster)
+    tap.wait_for("READY", three[2])
+    tap.close()
+    os.kill(leader.pid, signal.SIGSTOP)
+    os.kill(second.pid, signal.SIGCONT)  # and it promises at once
+    others = [ended(second), ended(third)]
+    os.kill(leader.pid, signal.SIGCONT)
+    assert [(done.returncode, "WORLD_SIZE" in done.stdout) for done in [*others, ended(leader)]] == [(69, False)] * 3
+
+
+def test_who_promised_to_wait_and_loses_its_leader_at_its_deadline_still_hears_the_word(
+    hosts: Callable[..., Hosts],
+) -> None:
+    """Seen: it gave up, while the leader, who had not noticed, formed the world with it."""
+    three = hosts(3, ipv6=False)
+    tap = Tap(three[0], "REACHED", "READY", "COMMIT")
+    leader, second = node(three[0], "30"), node(three[1], "30")
+    tap.wait_for("REACHED", three[1])
+    os.kill(second.pid, signal.SIGSTOP)
+    third, deadline = node(three[2], "2"), time.monotonic() + 2.0
+    tap.wait_for("READY", three[2])
+    three[0].run(["nft", "-f", "-"], input=DEAF, check=True)
+    three[2].run(["ss", "-K", "dst", three[0].addr()], check=True)
+    os.kill(second.pid, signal.SIGCONT)
+    tap.wait_for("COMMIT", three[0])
+    tap.close()
+    time.sleep(max(deadline + 1.0 - time.monotonic(), 0.0))
+    three[0].run(["nft", "delete", "table", "inet", "deaf"], check=True)
+    done = [ended(process) for process in (leader, second, third)]
+    assert [its.returncode for its in done] == [0] * 3, done
+    agreed(json.loads(its.stdout) for its in done)
