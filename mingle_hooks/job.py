@@ -127,13 +127,8 @@ def _nodes(settings: Settings, facts: JobFacts, users: Mapping[str, str]) -> tup
             f"{nodes} ({source})",
             "a smaller --nodes",
         )
-    if nodes is None and facts.scheduler == "slurm":  # a shell of ssh, where somebody set SLURM_JOB_ID
-        seen = f"SLURM_JOB_ID={facts.job_id} alone, as in a shell of ssh"
-        raise UsageError("a step of the job", seen, f"srun --jobid={facts.job_id} --overlap in front, or --nodes N")
-    if nodes is None and facts.scheduler == "none":
-        raise UsageError("a job, or --nodes N", "no job here", "to run it inside srun, or give --nodes N")
-    if nodes is None and facts.scheduler in ("kubernetes", "given"):
-        raise UsageError("the number of members", "none", "--nodes N, MINGLE_NODES or NNODES")
+    if nodes is None and facts.without_nodes:
+        raise UsageError(*facts.without_nodes)
     return nodes, source
 
 

@@ -55,6 +55,6 @@ def everywhere(facts: JobFacts, command: Sequence[str]) -> str:
     """Return the line that starts a command on every node of the job, each in the world."""
     import shlex  # noqa: PLC0415 - only for a message
 
-    if facts.scheduler == "slurm":
-        return f"srun in front: srun mingle exec {shlex.join(command)}"
+    if starter := facts.on_every_node:
+        return f"{starter} in front: {starter} mingle exec {shlex.join(command)}"
     return f"the script of `mingle template {facts.scheduler} -- {shlex.join(command)}`, which starts it on every host"

@@ -38,8 +38,6 @@ _BASE64 = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/_-"
 _MOST_PADDING = 2  # of base64: "=" signs at its end
 # Of 64 random hex digits fewer than this many are different in none of 10**15 keys; "a" typed 64 times is no key.
 _DIFFERENT = 6
-# Batch systems whose nodes share the users' homes. A pod or a plain mpirun host has its own.
-_SHARED_HOMES = ("slurm", "pbs", "torque", "pals", "lsf", "sge", "flux", "oar")
 _NETWORK_FS = (
     *("nfs", "nfs4", "lustre", "gpfs", "beegfs", "ceph", "wekafs", "panfs", "pvfs2", "orangefs", "afs", "auristorfs"),
     *("9p", "virtiofs", "cifs", "smb3", "glusterfs", "ocfs2", "gfs2"),
@@ -133,8 +131,7 @@ def _of_home(facts: JobFacts, directory: str | None, mountinfo: str) -> Key:
     key = _read(path) if directory else None
     if key is not None:
         return key
-    manager = facts.scheduler.partition("+")[0]  # slurm+mpi: mpirun inside a job of Slurm
-    if directory and (manager in _SHARED_HOMES or on_network(directory, mountinfo)):
+    if directory and (facts.shares_homes or on_network(directory, mountinfo)):
         _make(directory)
         key = _read(path)
     if key is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mingle_hooks.schedulers.facts import MOST_NODES, JobFacts
+from mingle_hooks.schedulers.facts import COUNT_MEMBERS, MOST_NODES, JobFacts
 from mingle_hooks.schedulers.variables import MOST_TASKS, Variables
 from mingle_hooks.typed import TYPE_CHECKING
 
@@ -39,5 +39,7 @@ def facts(environ: Mapping[str, str]) -> JobFacts | None:
         local_rank=read.number("local_rank", "LOCAL_RANK"),
         local_count=read.number("local_count", "LOCAL_WORLD_SIZE", least=1) if is_task else None,
         gpus=read.number("gpus", "GPUS_PER_NODE", most=MOST_TASKS),
+        shares_homes=False,
+        without_nodes=COUNT_MEMBERS,
         sources=read.sources,
     )
