@@ -1,7 +1,7 @@
 """The programs that start training processes, recognised by the words of a command.
 
-A new launcher is one line here, and one file where its command line has to be completed. The table is read for
-every `mingle exec`, so it holds plain tuples, and a launcher's file is loaded only for its own command.
+A new launcher is one line here, and one file where its command line has to be completed or checked. The table is
+read for every `mingle exec`, so it holds plain tuples, and a launcher's file is loaded only for its own command.
 """
 
 from __future__ import annotations
@@ -23,7 +23,10 @@ class Launcher(NamedTuple):
 
     `starts` is "node" for one that starts a node's processes itself, so once on every node; "task" for one that
     the scheduler runs, which starts a process for each task; "job" for one that reaches all nodes itself.
-    `completed_by` is the file that completes its command line, "" for none; `frameworks` are set for it too.
+    `completed_by` is the file whose `options` complete its command line, `checked_by` the one whose `check` refuses
+    options that leave the world, "" for none; `frameworks` are set for it too. `in_scripts` are the launchers of job
+    scripts that start it as it was typed, the usual one first and then the elastic one; `instead` is what a script
+    has for one that reaches or waits for the other nodes in a way that no script needs.
     """
 
     name: str
@@ -32,10 +35,21 @@ class Launcher(NamedTuple):
     starts: str
     completed_by: str = ""
     frameworks: tuple[str, ...] = ()
+    checked_by: str = ""
+    in_scripts: tuple[str, ...] = ()
+    instead: str = ""
 
 
 TABLE = (
-    Launcher("torchrun", ("torchrun",), ("torch.distributed.run", "torch.distributed.launch"), "node", "", ("cpu",)),
+    Launcher(
+        "torchrun",
+        ("torchrun",),
+        ("torch.distributed.run", "torch.distributed.launch"),
+        "node",
+        frameworks=("cpu",),
+        checked_by="torchrun",
+        in_scripts=("torchrun", "torchrun-elastic"),
+    ),
     Launcher(
         "accelerate",
         ("accelerate launch", "accelerate-launch"),
@@ -43,20 +57,39 @@ TABLE = (
         "node",
         "accelerate",
         ("cpu",),
+        in_scripts=("accelerate",),
     ),
-    Launcher("deepspeed", ("deepspeed",), ("deepspeed.launcher.runner",), "node", "deepspeed", ("deepspeed",)),
+    Launcher(
+        "deepspeed",
+        ("deepspeed",),
+        ("deepspeed.launcher.runner",),
+        "node",
+        "deepspeed",
+        ("deepspeed",),
+        in_scripts=("deepspeed",),
+    ),
     Launcher(
         "ray",
         ("ray start", "ray symmetric-run"),
         ("ray.scripts.scripts start", "ray.scripts.scripts symmetric-run"),
         "node",
         "ray",
+        instead="ray",
     ),
     Launcher("composer", ("composer",), ("composer.cli.launcher",), "node", "", ("composer",)),
     Launcher("llamafactory", ("llamafactory-cli train", "lmf train"), (), "node", "", ("llamafactory", "cpu")),
     Launcher("swift", ("swift sft", "swift pt", "swift rlhf"), (), "node", "", ("swift", "cpu")),
-    Launcher("horovodrun", ("horovodrun",), ("horovod.runner.launch",), "job", "horovod", ("horovod",)),
-    Launcher("mpirun", ("mpirun", "mpiexec", "mpiexec.hydra", "orterun", "prterun"), (), "job", "", ("mpi",)),
+    Launcher(
+        "horovodrun", ("horovodrun",), ("horovod.runner.launch",), "job", "horovod", ("horovod",), instead="mpirun"
+    ),
+    Launcher(
+        "mpirun",
+        ("mpirun", "mpiexec", "mpiexec.hydra", "orterun", "prterun"),
+        (),
+        "job",
+        frameworks=("mpi",),
+        in_scripts=("mpirun",),
+    ),
     Launcher("srun", ("srun",), (), "task"),
 )
 

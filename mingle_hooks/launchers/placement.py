@@ -9,6 +9,7 @@ from __future__ import annotations
 from mingle_hooks import sockets as socket
 from mingle_hooks.errors import UsageError
 from mingle_hooks.launchers import find
+from mingle_hooks.modules import import_module
 from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -34,10 +35,8 @@ def check(command: Sequence[str], enquiry: Enquiry) -> None:
             f"{tasks} tasks on a node",
             "--ntasks-per-node=1 and no --scope task, or the program without its launcher",
         )
-    if launcher is not None and launcher.name == "torchrun":
-        from mingle_hooks.launchers import torchrun  # noqa: PLC0415 - for its own commands only
-
-        torchrun.check(command[end:], enquiry)
+    if launcher is not None and launcher.checked_by:
+        import_module(f"{__package__}.{launcher.checked_by}").check(command[end:], enquiry)
 
 
 def here(facts: JobFacts) -> str:

@@ -103,7 +103,7 @@ def _container(its: Scheduler, job: Job) -> str:
     if not job.container:
         return ""
     if _is_pyxis(job.container):
-        if its.name != "slurm":
+        if not its.runs_pyxis:
             works = f"docker://{job.container.replace('#', '/', 1)}" if "#" in job.container else "image.sif"
             raise refused(
                 "container", job.container, "an image for Apptainer, as pyxis is Slurm's", f"--container {works}"
