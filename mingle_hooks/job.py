@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mingle_hooks import sockets as socket
 from mingle_hooks.errors import UsageError, printable
-from mingle_hooks.export.frameworks import profiles
+from mingle_hooks.export.frameworks import added, profiles
 from mingle_hooks.export.variables import own
 from mingle_hooks.rendezvous.attempt import Attempt, run_of
 from mingle_hooks.schedulers.facts import MOST_NODES, MOST_SLOTS
@@ -46,7 +46,9 @@ def enquire(environ: Mapping[str, str], options: Mapping[str, object]) -> Enquir
     users = own(environ)
     settings = load(users, options)
     settings = settings._replace(frameworks=profiles(settings.frameworks))
-    facts = _placed(detect(users, socket.gethostname()), settings)
+    if added():  # by name only now it is known what an earlier mingle exported for a plugin
+        users = own(environ)
+    facts = _placed(detect(users, socket.gethostname(), asks_plugins=settings.id is None), settings)
     _check_scope(settings, facts)
     nodes, nodes_source = _nodes(settings, facts, users)
     slots, slots_from = _slots(settings, facts, users)

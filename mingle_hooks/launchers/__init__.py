@@ -9,13 +9,14 @@ from __future__ import annotations
 import os
 
 from mingle_hooks.modules import import_module
-from mingle_hooks.typed import TYPE_CHECKING, NamedTuple
+from mingle_hooks.typed import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from mingle_hooks.export.view import View
     from mingle_hooks.job import Enquiry
+    from mingle_hooks.plugins import Plugin
 
 
 class Launcher(NamedTuple):
@@ -96,6 +97,11 @@ TABLE = (
 # For a command that is no launcher, unless the user wants the bare world, or the other processes to be Lightning's.
 OF_A_PROCESS = ("process",)
 
+# Those of other packages, by the name of their row.
+_added: dict[str, Plugin] = {}
+# Programs that are no launchers, so that nobody looks for a plugin; nor are Python's and scripts.
+_OTHERS = ("sh", "bash", "dash", "ksh", "zsh", "csh", "tcsh", "fish", "env", "numactl", "true", "sleep", "hostname")
+
 # Python's own options, of which these take the next word.
 _WITH_VALUE = ("-X", "-W", "--check-hash-based-pycs")
 
@@ -118,7 +124,28 @@ def find(command: Sequence[str]) -> tuple[Launcher, int] | None:
             return launcher, end + 1
         if second in known:
             return launcher, end + 2
-    return None
+    launcher = None if is_module else _of_plugin(name)
+    if launcher is None or not {name, second}.intersection(launcher.programs):
+        return None
+    return launcher, end + (1 if name in launcher.programs else 2)
+
+
+def _of_plugin(program: str) -> Launcher | None:
+    """Return the launcher that another package adds under a program's name."""
+    if program in _OTHERS or program.startswith("python") or program.endswith((".py", ".sh")):
+        return None
+    from mingle_hooks import plugins  # noqa: PLC0415 - only where none of ours fits
+
+    if (plugin := plugins.find(plugins.LAUNCHERS, program)) is None:
+        return None
+    row: Launcher = plugin.row("LAUNCHER", Launcher)
+    _added[row.name] = plugin
+    return row
+
+
+def module(launcher: Launcher, file: str) -> Any:
+    """Return the module of a launcher's row that completes or checks its command line."""
+    return _added[launcher.name] if launcher.name in _added else import_module(f"{__name__}.{file}")
 
 
 def _module_at(command: Sequence[str]) -> int:
@@ -166,8 +193,8 @@ def completed(command: Sequence[str], view: View, exported: Mapping[str, str]) -
     if found is None or not found[0].completed_by or not is_known:
         return tuple(command)
     launcher, end = found
-    module = import_module(f"mingle_hooks.launchers.{launcher.completed_by}")
-    added: tuple[str, ...] = module.options(tuple(command[:end]), tuple(command[end:]), view, exported)
+    its = module(launcher, launcher.completed_by)
+    added: tuple[str, ...] = its.options(tuple(command[:end]), tuple(command[end:]), view, exported)
     return (*command[:end], *added, *command[end:])
 
 

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from mingle_hooks import sockets as socket
 from mingle_hooks.errors import UsageError
-from mingle_hooks.launchers import find
-from mingle_hooks.modules import import_module
+from mingle_hooks.launchers import find, module
 from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -36,7 +35,7 @@ def check(command: Sequence[str], enquiry: Enquiry) -> None:
             "--ntasks-per-node=1 and no --scope task, or the program without its launcher",
         )
     if launcher is not None and launcher.checked_by:
-        import_module(f"{__package__}.{launcher.checked_by}").check(command[end:], enquiry)
+        module(launcher, launcher.checked_by).check(command[end:], enquiry)
 
 
 def here(facts: JobFacts) -> str:

@@ -13,6 +13,7 @@ The innermost wins. In order:
 
 from __future__ import annotations
 
+from mingle_hooks.errors import FactsError
 from mingle_hooks.modules import import_module
 from mingle_hooks.schedulers.facts import MOST_LEADER_HOSTS, JobFacts
 from mingle_hooks.typed import TYPE_CHECKING, NamedTuple
@@ -57,15 +58,17 @@ PLATFORMS = (
 )
 
 
-def detect(environ: Mapping[str, str], hostname: str | None = None) -> JobFacts:
+def detect(environ: Mapping[str, str], hostname: str | None = None, *, asks_plugins: bool = False) -> JobFacts:
     """Return the facts of the innermost scheduler that the environment tells of.
 
-    `hostname` is this host's own name, for managers that list hosts without numbering them.
+    `hostname` is this host's own name, for managers that list hosts without numbering them. Where none of ours fits,
+    it `asks_plugins`: a caller that knows the job's id needs no manager to tell it.
     Raises FactsError when that scheduler's variables, node file or host list make no sense.
     """
     launched = _first(LAUNCHERS, environ)
     if launched is None:
-        found = _first(MANAGERS, environ) or _first(PLATFORMS, environ) or _no_job()
+        found = _first(MANAGERS, environ) or _first(PLATFORMS, environ)
+        found = found or (_of_plugin(environ) if asks_plugins else None) or _no_job()
         return _numbered(found, hostname)
     if launched.sources["task_rank"] == "PMI_RANK":
         manager = _first(MANAGERS, environ)
@@ -73,7 +76,7 @@ def detect(environ: Mapping[str, str], hostname: str | None = None) -> JobFacts:
             return manager
     of_another = {name for source in MANAGERS for name in source.of_process}
     outside = {name: value for name, value in environ.items() if name not in of_another}
-    job = _first(MANAGERS, outside)
+    job = _first(MANAGERS, outside) or (_of_plugin(outside) if asks_plugins else None)
     return _within(launched, job) if job else launched
 
 
@@ -84,6 +87,25 @@ def _first(table: tuple[Source, ...], environ: Mapping[str, str]) -> JobFacts | 
             found: JobFacts | None = adapter.facts(environ)
             if found:
                 return found
+    return None
+
+
+def _of_plugin(environ: Mapping[str, str]) -> JobFacts | None:
+    """Return the facts of the first plugin that knows this job; a broken one is told of where no other does."""
+    from mingle_hooks import plugins  # noqa: PLC0415 - only where none of ours fits
+
+    broken: FactsError | None = None
+    for name in plugins.names(plugins.SCHEDULERS):
+        try:
+            plugin = plugins.find(plugins.SCHEDULERS, name)
+            found: JobFacts | None = plugin.facts(environ) if plugin else None
+        except FactsError as error:
+            broken = broken or error
+            continue
+        if found is not None:
+            return found
+    if broken is not None:
+        raise broken
     return None
 
 
