@@ -124,10 +124,10 @@ def find(command: Sequence[str]) -> tuple[Launcher, int] | None:
             return launcher, end + 1
         if second in known:
             return launcher, end + 2
-    launcher = None if is_module else _of_plugin(name)
-    if launcher is None or not {name, second}.intersection(launcher.programs):
+    added = None if is_module else _of_plugin(name)
+    if added is None or not {name, second}.intersection(added.programs):
         return None
-    return launcher, end + (1 if name in launcher.programs else 2)
+    return added, end + (1 if name in added.programs else 2)
 
 
 def _of_plugin(program: str) -> Launcher | None:
