@@ -6,6 +6,7 @@ from mingle_hooks import sockets as socket
 from mingle_hooks.errors import UsageError, printable
 from mingle_hooks.export.frameworks import added, profiles
 from mingle_hooks.export.variables import own
+from mingle_hooks.fabric.machine import is_hostname_or_address
 from mingle_hooks.rendezvous.attempt import Attempt, run_of
 from mingle_hooks.schedulers.facts import MOST_NODES, MOST_SLOTS
 from mingle_hooks.schedulers.table import detect
@@ -189,7 +190,7 @@ def _given(settings: Settings, users: Mapping[str, str], rank: int | None) -> di
     if "WORLD_SIZE" in given:
         given["WORLD_SIZE"] = str(_number(users, "WORLD_SIZE", least=1, most=10**8 - 1))
     addr = given.get("MASTER_ADDR", "")
-    if len(addr) > 253 or not all(c.isascii() and (c.isalnum() or c in "-_.:%") for c in addr):  # noqa: PLR2004 - DNS
+    if addr and not is_hostname_or_address(addr):
         raise UsageError("a host name or an address in MASTER_ADDR", printable(addr, 60), "unset MASTER_ADDR")
     return given
 

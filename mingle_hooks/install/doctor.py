@@ -83,7 +83,7 @@ def why_nothing(site: Site, host: str, root: str = "") -> Iterator[str]:
     if os.path.lexists(root + KILL_SWITCH):
         yield f"{root}{KILL_SWITCH} is there"
     for name in dict.fromkeys((host, host + site.host_suffix)):
-        if not is_hostname(name) or name[0] == "_":  # is_host in the TaskProlog
+        if not is_hostname(name):  # is_host in the TaskProlog
             yield f"{name!r} is no host name that the hook takes: letters, digits, _ . and -, at most 253 in all"
     if site.observe:
         yield "hooks.observe is on: the system log was told"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from typing import TYPE_CHECKING
 
 from mingle_hooks.install import files, manifest
@@ -11,6 +10,7 @@ from mingle_hooks.install.hook import Target, named
 from mingle_hooks.install.pbslaunch import HOOKS, trials
 from mingle_hooks.install.plan import File, Line, Plan, planned, together
 from mingle_hooks.install.text import Chain, render
+from mingle_hooks.schedulers.pbs import CONFIGURATION, home
 
 if TYPE_CHECKING:
     from mingle_hooks.install.hook import Hook, Where
@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from mingle_hooks.install.site import Site
 
 DIRECTORY = f"{manifest.DIRECTORY}/pbs"
-_CONF = "/etc/pbs.conf"
-_HOME = "/var/spool/pbs"
 _BACKUP = f"{manifest.DIRECTORY}/qmgr-hooks.before"
 # Disabled first: a hook that is deleted while tasks start is a race that the tasks can lose.
 UNDO = ('qmgr -c "set hook mingle enabled=false"', 'qmgr -c "delete hook mingle"')
@@ -31,7 +29,7 @@ def plan(site: Site, where: Where) -> Plan:
     """Return what to write below the root, and the commands for the server's host."""
     root = where.root
     old = manifest.read(root)
-    place = f"{where.pbs_home or pbs_home(root)}/mom_priv"
+    place = f"{where.pbs_home or home(root + CONFIGURATION)}/mom_priv"
     launch, config = named(HOOKS, "launch"), named(HOOKS, "config")
     found = [
         planned(root, old, launch, f"{DIRECTORY}/mingle.py", render(launch, site), mode=0o644),
@@ -58,13 +56,6 @@ def with_chain(site: Site, root: str, old: Manifest, hook: Hook, place: str) -> 
     if before is None and files.look(root + path) is not None:
         chain = f"{manifest.KEPT}/{hook.scheduler}-{hook.name}"
     return planned(root, old, hook, path, render(hook, site, Chain(chain)), mode=PROGRAM, chain=chain)
-
-
-def pbs_home(root: str) -> str:
-    """Return PBS_HOME of /etc/pbs.conf."""
-    now = files.look(root + _CONF)
-    match = re.search(r"^PBS_HOME=(/[^\s\"']+)$", now.text, re.MULTILINE) if now else None
-    return match[1] if match else _HOME
 
 
 def _commands() -> tuple[Line, ...]:

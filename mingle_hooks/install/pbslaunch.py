@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 
 from mingle_hooks.install import standin
 from mingle_hooks.install.hook import EVIL, Hook, named
-from mingle_hooks.install.text import render, templates
+from mingle_hooks.install.text import render
 from mingle_hooks.install.trial import PATIENCE_S, Trial
+from mingle_hooks.template import directory as templates
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -47,7 +48,7 @@ def trials(place: str, site: Site) -> Iterator[Trial]:
 
 
 def _events() -> Iterator[tuple[str, dict[str, object]]]:
-    directory = f"{templates()}/environments"
+    directory = f"{templates('hooks')}/environments"
     event: dict[str, dict[str, object]] = {}
     for file in sorted(file for file in os.listdir(directory) if file.endswith(".launch")):
         with open(f"{directory}/{file}", encoding="utf-8") as text:

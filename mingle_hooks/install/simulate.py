@@ -10,10 +10,10 @@ import time
 from typing import TYPE_CHECKING
 
 from mingle_hooks.install.hook import Hook, named
-from mingle_hooks.install.site import STATE_DIRECTORY
 from mingle_hooks.install.targets import target
 from mingle_hooks.install.text import render
 from mingle_hooks.install.trial import PATIENCE_S, Trial
+from mingle_hooks.runtime import RUN_ROOT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -76,6 +76,6 @@ def _made(state: str) -> tuple[str, ...]:
     for directory, _, names in os.walk(state):
         for path in [directory, *(f"{directory}/{name}" for name in names)]:
             status = os.lstat(path)
-            shown = STATE_DIRECTORY + path.removeprefix(state)
+            shown = RUN_ROOT + path.removeprefix(state)
             found.append(f"{shown} uid {status.st_uid} mode {status.st_mode & 0o7777:04o}")
     return tuple(sorted(found))

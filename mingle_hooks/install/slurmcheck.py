@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from mingle_hooks.errors import ConflictError
 from mingle_hooks.install import slurmconf
 from mingle_hooks.install.hook import EVIL
-from mingle_hooks.install.text import templates
 from mingle_hooks.install.verify import Finding
+from mingle_hooks.template import directory as templates
 from mingle_hooks.values import number
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def refuse(where: Where, entries: tuple[Entry, ...]) -> None:
 
 def runs(name: str) -> Iterator[Run]:
     """Yield how a hook is run: with recorded variables, and with hostile ones."""
-    directory = f"{templates()}/environments"
+    directory = f"{templates('hooks')}/environments"
     last: dict[str, str] = {}
     for file in sorted(os.listdir(directory)):
         label, _, kind = file.rpartition(".")

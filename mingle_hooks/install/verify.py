@@ -8,8 +8,9 @@ import stat
 from typing import TYPE_CHECKING, NamedTuple
 
 from mingle_hooks.install import files, manifest
-from mingle_hooks.install.site import KILL_SWITCH, STATE_DIRECTORY
+from mingle_hooks.install.site import KILL_SWITCH
 from mingle_hooks.install.targets import hook, target
+from mingle_hooks.runtime import RUN_ROOT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -115,8 +116,8 @@ def _key(root: str, site: Site) -> Iterator[Finding]:
 def _state(root: str) -> Iterator[Finding]:
     if os.path.lexists(root + KILL_SWITCH):
         yield Finding(KILL_SWITCH, "is there, so the hooks do nothing", f"rm {KILL_SWITCH}", note=True)
-    if os.path.lexists(root + STATE_DIRECTORY):
-        found = os.lstat(root + STATE_DIRECTORY)
+    if os.path.lexists(root + RUN_ROOT):
+        found = os.lstat(root + RUN_ROOT)
         if (found.st_uid, found.st_mode) != (files.owner(), stat.S_IFDIR | 0o755):
-            mend = f"rm -r {STATE_DIRECTORY}; the next Prolog makes it"
-            yield Finding(STATE_DIRECTORY, "is not a directory of root's with mode 0755", mend)
+            mend = f"rm -r {RUN_ROOT}; the next Prolog makes it"
+            yield Finding(RUN_ROOT, "is not a directory of root's with mode 0755", mend)

@@ -19,6 +19,7 @@ from mingle_hooks.errors import SecretError
 from mingle_hooks.fabric.machine import HOST_CHARACTERS
 from mingle_hooks.files import UnfitError, config_directory, contents
 from mingle_hooks.rendezvous.attempt import Material
+from mingle_hooks.runtime import RUN_ROOT
 from mingle_hooks.typed import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from mingle_hooks.schedulers.facts import JobFacts
     from mingle_hooks.settings import Settings
 
-RUN_ROOT = "/run/mingle"
 MOUNTINFO = "/proc/self/mountinfo"
 # Everybody's key, for --insecure: the handshake stays the same and proves nothing.
 PUBLIC = Material(b"mingle-hooks --insecure: anybody may join")

@@ -9,8 +9,6 @@ from mingle_hooks.typed import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-HOST = "[A-Za-z0-9_][A-Za-z0-9._:-]*"  # a name or an address, IPv6 too
-
 
 def facts(environ: Mapping[str, str]) -> JobFacts | None:
     """Return what was given, or None: it takes MASTER_ADDR, and NODE_RANK or RANK.
@@ -28,7 +26,7 @@ def facts(environ: Mapping[str, str]) -> JobFacts | None:
     if not is_task and not environ.get("NODE_RANK"):
         rank_names.append("RANK")
         count_names.append("WORLD_SIZE")
-    leader = read.text("leader_hosts", "MASTER_ADDR", pattern=HOST)
+    leader = read.host("leader_hosts", "MASTER_ADDR", address=True)
     return JobFacts(
         scheduler="given",
         nodes=read.number("nodes", *count_names, least=1, most=MOST_NODES),
