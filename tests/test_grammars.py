@@ -8,6 +8,7 @@ import pytest
 
 from mingle_hooks import values
 from mingle_hooks.errors import MingleError
+from mingle_hooks.install.doctor import preview
 from mingle_hooks.install.hook import Where
 from mingle_hooks.install.pbs import plan
 from mingle_hooks.install.site import Site
@@ -48,6 +49,12 @@ def test_a_hosts_name_is_one_everywhere(name: str) -> None:
 def test_what_is_no_hosts_name_is_none_anywhere(name: str) -> None:
     """A dash in front could become an option."""
     assert [place for place, read in HOSTS.items() if is_read(read, name)] == []
+
+
+def test_the_task_prolog_reads_a_hosts_name_as_we_do() -> None:
+    """It is a script, and no grammar of Python's reaches it."""
+    assert "export MASTER_ADDR=_n1" in preview(Site(), "_n1")
+    assert preview(Site(), "-n1") == preview(Site(), ".n1") == ()
 
 
 @pytest.mark.parametrize(("text", "expected"), [("1h30m", 5400), ("2d", 172_800), ("1.5h", 5400), ("90s", 90)])

@@ -6,6 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, NamedTuple
 
 from mingle_hooks.errors import UsageError
+from mingle_hooks.nearest import nearest
 from mingle_hooks.render.refusals import refused
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ SCHEDULERS = {name: scheduler for scheduler in TABLE for name in (scheduler.name
 def scheduler(name: str) -> Scheduler:
     """Return the scheduler of this name. Raises UsageError."""
     if name not in SCHEDULERS:
-        raise UsageError(f"a scheduler out of {', '.join(SCHEDULERS)}", name, "sbatch")
+        raise UsageError(f"a scheduler out of {', '.join(SCHEDULERS)}", name, nearest(name, SCHEDULERS))
     return SCHEDULERS[name]
 
 
