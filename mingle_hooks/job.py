@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from mingle_hooks import sockets as socket
 from mingle_hooks.errors import UsageError, printable
-from mingle_hooks.export.frameworks import profiles
+from mingle_hooks.export.frameworks import added, profiles
 from mingle_hooks.export.variables import own
+from mingle_hooks.fabric.machine import is_hostname_or_address
 from mingle_hooks.rendezvous.attempt import Attempt, run_of
 from mingle_hooks.schedulers.facts import MOST_NODES, MOST_SLOTS
 from mingle_hooks.schedulers.table import detect
@@ -46,7 +47,9 @@ def enquire(environ: Mapping[str, str], options: Mapping[str, object]) -> Enquir
     users = own(environ)
     settings = load(users, options)
     settings = settings._replace(frameworks=profiles(settings.frameworks))
-    facts = _placed(detect(users, socket.gethostname()), settings)
+    if added():  # by name only now it is known what an earlier mingle exported for a plugin
+        users = own(environ)
+    facts = _placed(detect(users, socket.gethostname(), asks_plugins=settings.id is None), settings)
     _check_scope(settings, facts)
     nodes, nodes_source = _nodes(settings, facts, users)
     slots, slots_from = _slots(settings, facts, users)
@@ -127,13 +130,8 @@ def _nodes(settings: Settings, facts: JobFacts, users: Mapping[str, str]) -> tup
             f"{nodes} ({source})",
             "a smaller --nodes",
         )
-    if nodes is None and facts.scheduler == "slurm":  # a shell of ssh, where somebody set SLURM_JOB_ID
-        seen = f"SLURM_JOB_ID={facts.job_id} alone, as in a shell of ssh"
-        raise UsageError("a step of the job", seen, f"srun --jobid={facts.job_id} --overlap in front, or --nodes N")
-    if nodes is None and facts.scheduler == "none":
-        raise UsageError("a job, or --nodes N", "no job here", "to run it inside srun, or give --nodes N")
-    if nodes is None and facts.scheduler in ("kubernetes", "given"):
-        raise UsageError("the number of members", "none", "--nodes N, MINGLE_NODES or NNODES")
+    if nodes is None and facts.without_nodes:
+        raise UsageError(*facts.without_nodes)
     return nodes, source
 
 
@@ -192,7 +190,7 @@ def _given(settings: Settings, users: Mapping[str, str], rank: int | None) -> di
     if "WORLD_SIZE" in given:
         given["WORLD_SIZE"] = str(_number(users, "WORLD_SIZE", least=1, most=10**8 - 1))
     addr = given.get("MASTER_ADDR", "")
-    if len(addr) > 253 or not all(c.isascii() and (c.isalnum() or c in "-_.:%") for c in addr):  # noqa: PLR2004 - DNS
+    if addr and not is_hostname_or_address(addr):
         raise UsageError("a host name or an address in MASTER_ADDR", printable(addr, 60), "unset MASTER_ADDR")
     return given
 

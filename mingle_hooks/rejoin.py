@@ -18,7 +18,9 @@ from mingle_hooks.export.view import endpoint
 from mingle_hooks.files import UnfitError, contents
 from mingle_hooks.rendezvous import answer, wire
 from mingle_hooks.rendezvous.attempt import Secret
+from mingle_hooks.schedulers.facts import MOST_NODES
 from mingle_hooks.typed import TYPE_CHECKING
+from mingle_hooks.values import number
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -83,7 +85,7 @@ def save(directory: str, secret: Secret, body: Body, slots: int) -> None:
 
 def _ranks(directory: str) -> list[int]:
     try:
-        return [int(name) for name in os.listdir(directory) if name.isdigit()]
+        return [rank for name in os.listdir(directory) if (rank := number(name, most=MOST_NODES - 1)) is not None]
     except OSError:
         return []
 

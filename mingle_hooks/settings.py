@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import stat
-import sys
 
 from mingle_hooks import values
 from mingle_hooks.errors import SettingsError, UsageError
@@ -254,13 +253,11 @@ def _parsed(path: str, *, site: bool) -> Mapping[str, object]:
         raise SettingsError(wrong.expected, wrong.seen, wrong.remedy) from None
     except OSError as wrong:
         raise SettingsError("a readable settings file", f"{path}: {wrong.strerror}", f"chmod go+r {path}") from None
-    if sys.version_info >= (3, 11):
-        import tomllib  # noqa: PLC0415 - 6 ms, only where there is a file
-    else:
-        import tomli as tomllib  # noqa: PLC0415 - as above
+    from mingle_hooks import toml  # noqa: PLC0415 - 6 ms, only where there is a file
+
     try:
-        return tomllib.loads(data.decode())
-    except (ValueError, RecursionError) as wrong:  # bad TOML and bad UTF-8 are both ValueErrors
+        return toml.loads(data)
+    except ValueError as wrong:
         raise SettingsError("a TOML file", f"{path}: {wrong}", "mending that line") from None
 
 

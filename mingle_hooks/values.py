@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 _MOST_ENTRIES = 64
 _MOST_DIGITS = 10  # job ids have up to ten, and nothing that is counted has more
 _LONGEST_PATH = 4096  # PATH_MAX, linux/limits.h
-_SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600}
-_SHORTEST_WAIT_S, _LONGEST_WAIT_S = 1, 24 * 3600
+_UNITS_S = {"d": 86_400, "h": 3600, "m": 60, "s": 1}  # in the order in which they are written
+_SHORTEST_WAIT_S, _LONGEST_WAIT_S = 1, 7 * 86_400
 _YES, _NO = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
 COUNTED = ("gpus", "tasks", "cpus")  # what slots can be
 _LONGEST_WORD, _LONGEST_SUFFIX = 64, 253
@@ -112,19 +112,34 @@ def on_off(value: object) -> bool:
 
 
 def seconds(value: object) -> float:
-    """Read a duration: seconds as a number or as text, or text such as 90s, 5m, 1.5h."""
-    wait = 0.0
+    """Read a duration: seconds as a number or as text, or what `duration` takes."""
+    wait: float = 0.0
     if isinstance(value, str):
-        said = value.strip()
-        unit = said[-1:] if said[-1:] in _SECONDS else ""
-        whole_part, point, fraction = said.removesuffix(unit).partition(".")
-        if number(whole_part, most=10**9) is not None and number(fraction if point else "0", most=10**9) is not None:
-            wait = float(f"{whole_part}.{fraction}") * _SECONDS[unit]
+        wait = _decimal(value.strip()) or duration(value)
     elif isinstance(value, (int, float)) and not isinstance(value, bool):
         wait = value
     if not _SHORTEST_WAIT_S <= wait <= _LONGEST_WAIT_S:
-        raise _wrong("a time from 1 s to 24 h", value, "300, 90s, 5m or 1h")
+        raise _wrong("a time from 1 s to 7 days", value, "300, 90s, 5m or 1h30m")
     return float(wait)
+
+
+def duration(text: str) -> float:
+    """Return the seconds of text such as 90s, 1.5h, 1h30m or 2d; 0 for any other."""
+    rest, total = text.lower().replace(" ", ""), 0.0
+    for unit, unit_s in _UNITS_S.items():
+        amount, is_there, after = rest.partition(unit)
+        if is_there:
+            if (count := _decimal(amount)) is None:
+                return 0.0
+            total, rest = total + count * unit_s, after
+    return 0.0 if rest else total
+
+
+def _decimal(text: str) -> float | None:
+    """Return a number such as 90 or 1.5, None for any other text."""
+    before, _, after = text.partition(".")
+    is_one = (before or after) and all(number(part or "0", most=10**9) is not None for part in (before, after))
+    return float(text) if is_one else None
 
 
 def one_of(*words: str) -> Callable[[object], str]:

@@ -16,6 +16,9 @@ from mingle_hooks.cli.commands import COMPLETE
 from mingle_hooks.cli.help import Grouped
 from mingle_hooks.cli.stdout import write
 from mingle_hooks.errors import UsageError
+from mingle_hooks.values import number
+
+_MOST_WORDS = 1 << 20  # of a command line
 
 _BASH = """\
 %(complete_func)s() {
@@ -119,8 +122,8 @@ class _Completer(ShellComplete):
 
     def current(self, words: list[str]) -> int:
         """Return the place of the word at the cursor."""
-        told = os.environ.get("COMP_CWORD", "")
-        return int(told) if told.isascii() and told.isdigit() else len(words)
+        told = number(os.environ.get("COMP_CWORD", ""), most=_MOST_WORDS)
+        return len(words) if told is None else told
 
     def get_completions(self, args: list[str], incomplete: str) -> list[CompletionItem[str]]:
         """Return what the word at the cursor may become."""

@@ -12,10 +12,11 @@ import click
 from mingle_hooks import settings
 from mingle_hooks.cli.group import Group
 from mingle_hooks.errors import UsageError, printable
-from mingle_hooks.install import hook as table
-from mingle_hooks.install import manifest, schedulers, slurmconf
+from mingle_hooks.install import manifest
 from mingle_hooks.install.apply import apply
+from mingle_hooks.install.hook import Where
 from mingle_hooks.install.site import Site, site
+from mingle_hooks.install.targets import TARGETS, hook, target
 from mingle_hooks.install.text import render
 from mingle_hooks.install.uninstall import removals, uninstall
 from mingle_hooks.install.verify import closed, verify
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 # Exit status where there is something to mend. 64 and above are errors of the command itself.
 DEVIATES = 1
 
-_scheduler = click.argument("scheduler", type=click.Choice(table.SCHEDULERS))
+_scheduler = click.argument("scheduler", type=click.Choice([*TARGETS]))
 _root = click.option("--root", default="", metavar="DIR", help="Work below DIR, such as a node image.")
 _conf = click.option("--slurm-conf", metavar="PATH", help="Where slurm.conf is (below --root).")
 _version = click.option("--slurm-version", metavar="X.Y", help="The version of Slurm, such as 23.11.")
@@ -38,7 +39,7 @@ _home = click.option("--pbs-home", metavar="DIR", help="PBS_HOME; otherwise take
 
 def _names(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
     """Return a scheduler's hooks, for completion."""
-    return [its.name for its in table.hooks(ctx.params["scheduler"]) if its.name.startswith(incomplete)]
+    return [its.name for its in target(ctx.params["scheduler"]).hooks if its.name.startswith(incomplete)]
 
 
 @click.group(cls=Group)
@@ -58,8 +59,7 @@ def hooks() -> None:
 def render_command(scheduler: str, name: str | None, *, diff: bool, observe: bool, **places: str | None) -> None:
     """Print a hook, or all of them, as installing would write it."""
     if name is not None and not diff:
-        found = [(table.hook(scheduler, name), "")]
-        click.echo(render(found[0][0], _site(places, observe=observe)), nl=False)
+        click.echo(render(hook(scheduler, name), _site(places, observe=observe)), nl=False)
         return
     plan = _plan(scheduler, places, observe=observe)
     for file in plan.files:
@@ -109,9 +109,7 @@ def install_command(scheduler: str, *, yes: bool, dry_run: bool, diff: bool, **p
 @_home
 def verify_command(scheduler: str, **places: str | None) -> None:
     """Tell every deviation from what installing would write; exit status 1 where there is one."""
-    root = places["root"] or ""
-    conf = slurmconf.find(root, places["slurm_conf"]) if scheduler == "slurm" else None
-    found = verify(_plan(scheduler, places), _site(places), conf)
+    found = verify(_plan(scheduler, places), _site(places), _where(places))
     _show(found)
     if any(not finding.note for finding in found):
         raise click.exceptions.Exit(DEVIATES)
@@ -126,9 +124,8 @@ def verify_command(scheduler: str, **places: str | None) -> None:
 @_conf
 def uninstall_command(scheduler: str, *, yes: bool, dry_run: bool, root: str, slurm_conf: str | None) -> None:
     """Remove the hooks and put back what stood there; refused while slurm.conf still runs them."""
-    conf = slurmconf.find(root, slurm_conf) if scheduler == "slurm" else None
-    found = removals(root, scheduler, conf)
-    for line in schedulers.undo(scheduler, manifest.read(root)):
+    found = removals(Where(root, slurm_conf), scheduler)
+    for line in target(scheduler).undo if manifest.read(root).of(scheduler) else ():
         click.echo(line)
     for removal in found:
         click.echo(f"{removal.what:8}{root}{removal.entry.path}")
@@ -196,15 +193,15 @@ def _site(places: Mapping[str, str | None], *, observe: bool = False) -> Site:
 
 
 def _plan(scheduler: str, places: Mapping[str, str | None], *, observe: bool = False) -> Plan:
-    return schedulers.plan(scheduler, _site(places, observe=observe), _where(places))
+    return target(scheduler).plan(_site(places, observe=observe), _where(places))
 
 
-def _where(places: Mapping[str, str | None]) -> schedulers.Where:
+def _where(places: Mapping[str, str | None]) -> Where:
     root = places["root"] or ""
     if root and not os.path.isdir(root):
         raise UsageError("a directory", f"--root {root}", "making it first")
     version = _parsed(places["slurm_version"])
-    return schedulers.Where(root.rstrip("/"), places["slurm_conf"], version, places["pbs_home"])
+    return Where(root.rstrip("/"), places["slurm_conf"], version, places["pbs_home"])
 
 
 def _parsed(version: str | None) -> tuple[int, int] | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mingle_hooks.errors import UsageError, printable
-from mingle_hooks.export.frameworks import FRAMEWORKS, framework, load
+from mingle_hooks.export.frameworks import FRAMEWORKS, added, framework, load
 from mingle_hooks.settings import left_behind
 from mingle_hooks.typed import TYPE_CHECKING, NamedTuple
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 MARKS = ("MINGLE_ID", "MINGLE_WORLD", "MINGLE_RANK_OFFSET", "MINGLE_EXPORTS")
 NODE = ("MASTER_ADDR", "MASTER_PORT", "NODE_RANK", "NNODES", "LOCAL_WORLD_SIZE", "WORLD_SIZE")
 TASK = ("RANK", "LOCAL_RANK", "GROUP_RANK")
-# All that mingle can ever export, in order.
+# All that mingle can ever export by itself, in order.
 KNOWN = tuple(dict.fromkeys([*NODE, *TASK, *MARKS, *(n for f in FRAMEWORKS.values() for n in f.names)]))
 
 USER = "the environment"
@@ -59,7 +59,12 @@ def earlier(environ: Mapping[str, str]) -> tuple[str, ...]:
     An earlier mingle exported them, or enroot's PyTorch hook did.
     """
     left = {*_of_mingle(environ), *of_slurm(environ)}
-    return tuple(name for name in KNOWN if name in left)
+    return tuple(name for name in _known() if name in left)
+
+
+def _known() -> tuple[str, ...]:
+    """Return all that mingle can export, with what the plugins that were asked for can."""
+    return (*KNOWN, *added())
 
 
 def _of_mingle(environ: Mapping[str, str]) -> set[str]:
@@ -71,7 +76,7 @@ def _of_mingle(environ: Mapping[str, str]) -> set[str]:
     is_listed = "MINGLE_EXPORTS" in environ
     if "MINGLE_ID" not in environ or not (is_listed or "MINGLE_WORLD" in environ):
         return set()
-    left = {*left_behind(environ), *MARKS[1:]} if is_listed else set(KNOWN)
+    left = {*left_behind(environ), *MARKS[1:]} if is_listed else set(_known())
     return left & environ.keys()
 
 
@@ -99,7 +104,7 @@ def stale(environ: Mapping[str, str], exported: Iterable[str]) -> tuple[str, ...
 def leftovers(environ: Mapping[str, str]) -> tuple[str, ...]:
     """Return the names that a failed attempt unsets: the world's, an earlier mingle's, none of the user's."""
     left, users = set(earlier(environ)), own(environ)
-    return tuple(n for n in KNOWN if n in left or (n in (*NODE, *TASK, *MARKS) and not users.get(n)))
+    return tuple(n for n in _known() if n in left or (n in (*NODE, *TASK, *MARKS) and not users.get(n)))
 
 
 def _world(view: View) -> dict[str, str | None]:
@@ -124,6 +129,10 @@ def _settings(view: View, names: tuple[str, ...], paths: Mapping[str, str] | Non
     for name in names:
         module, kind = load(name), framework(name)
         settings = module.settings(view)
+        if unknown := settings.keys() - set(kind.names):
+            raise UsageError(
+                f"{name} with the variables of its row", ", ".join(sorted(unknown)), f"--for without {name}"
+            )
         for file in module.files(view) if kind.files else ():
             settings |= dict.fromkeys(file.variables, (paths or {})[file.name])
         for variable, value in settings.items():

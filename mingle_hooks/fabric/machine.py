@@ -23,6 +23,11 @@ def is_hostname(text: str) -> bool:
     return 0 < len(text) <= 253 and not text.strip(HOST_CHARACTERS) and text[0] not in ".-"  # noqa: PLR2004 - RFC 1035
 
 
+def is_hostname_or_address(text: str) -> bool:
+    """Tell whether this can be a host's name, or an address without brackets, IPv6 with its zone too."""
+    return 0 < len(text) <= 253 and not text.strip(HOST_CHARACTERS + ":%") and text[0] not in ".-%"  # noqa: PLR2004
+
+
 def identity() -> str:
     """Return 16 hex digits; two processes have the same ones when they share kernel and network namespace.
 

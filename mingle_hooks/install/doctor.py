@@ -10,19 +10,18 @@ from typing import TYPE_CHECKING
 from mingle_hooks import __version__
 from mingle_hooks.errors import MingleError
 from mingle_hooks.fabric.machine import is_hostname
-from mingle_hooks.install import manifest, schedulers, slurmconf
-from mingle_hooks.install.hook import SCHEDULERS
+from mingle_hooks.install import manifest
 from mingle_hooks.install.site import KILL_SWITCH
+from mingle_hooks.install.targets import TARGETS, hook, target
 from mingle_hooks.install.text import render
 from mingle_hooks.install.verify import Finding, verify
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from mingle_hooks.install.schedulers import Where
+    from mingle_hooks.install.hook import Target, Where
     from mingle_hooks.install.site import Site
 
-_PROGRAMS = {"slurm": "slurmd", "pbs": "pbs_mom", "torque": "momctl"}
 # Others that set the same variables; where they are and what to do.
 _RIVALS = {
     "/etc/enroot/hooks.d/50-slurm-pytorch.sh": "sets MASTER_ADDR, MASTER_PORT, WORLD_SIZE and RANK in containers "
@@ -36,8 +35,9 @@ def doctor(site: Site, where: Where) -> Iterator[Finding]:
     """Yield findings in the order in which an admin would look."""
     yield Finding("mingle-hooks", __version__, "", note=True)
     installed = manifest.read(where.root)
-    for scheduler in SCHEDULERS:
-        version = _version(_PROGRAMS[scheduler])
+    for scheduler in TARGETS:
+        its = target(scheduler)
+        version = _version(its)
         if not version and not installed.of(scheduler):
             continue
         yield Finding(scheduler, version or "is not on this host", "", note=True)
@@ -45,8 +45,7 @@ def doctor(site: Site, where: Where) -> Iterator[Finding]:
             yield Finding(scheduler, "has no hooks installed", f"mingle hooks install {scheduler}", note=True)
             continue
         try:
-            conf = slurmconf.find(where.root, where.slurm_conf) if scheduler == "slurm" else None
-            yield from verify(schedulers.plan(scheduler, site, where), site, conf)
+            yield from verify(its.plan(site, where), site, where)
         except MingleError as wrong:
             yield Finding(scheduler, f"cannot be checked: saw {wrong.seen}", wrong.remedy)
     for name in _NEEDED:
@@ -66,8 +65,6 @@ def preview(site: Site, host: str, root: str = "") -> tuple[str, ...]:
 
     The kill switch is the one below root.
     """
-    from mingle_hooks.install.hook import hook  # noqa: PLC0415 -- beside its only use
-
     environ = {
         "SLURM_JOB_ID": "1", "SLURM_STEP_ID": "0", "SLURM_STEP_NODELIST": f"{host},other", "SLURM_STEP_NUM_NODES": "2",
         "SLURM_NNODES": "2", "SLURM_STEP_NUM_TASKS": "4", "SLURM_NTASKS": "4", "SLURM_STEP_TASKS_PER_NODE": "2(x2)",
@@ -86,7 +83,7 @@ def why_nothing(site: Site, host: str, root: str = "") -> Iterator[str]:
     if os.path.lexists(root + KILL_SWITCH):
         yield f"{root}{KILL_SWITCH} is there"
     for name in dict.fromkeys((host, host + site.host_suffix)):
-        if not is_hostname(name) or name[0] == "_":  # is_host in the TaskProlog
+        if not is_hostname(name):  # is_host in the TaskProlog
             yield f"{name!r} is no host name that the hook takes: letters, digits, _ . and -, at most 253 in all"
     if site.observe:
         yield "hooks.observe is on: the system log was told"
@@ -96,15 +93,14 @@ def why_nothing(site: Site, host: str, root: str = "") -> Iterator[str]:
         yield f"hooks.opt_in: only jobs with {site.opt_in} in their comment"
 
 
-def _version(program: str) -> str:
+def _version(its: Target) -> str:
     """Return what a scheduler's daemon says of itself; empty where it is not on this host."""
-    path = shutil.which(program, path="/usr/sbin:/usr/bin:/sbin:/bin:/usr/local/sbin:/opt/pbs/sbin:/opt/slurm/sbin")
+    path = shutil.which(its.program, path="/usr/sbin:/usr/bin:/sbin:/bin:/usr/local/sbin:/opt/pbs/sbin:/opt/slurm/sbin")
     if path is None:
         return ""
-    option = "--version" if program == "pbs_mom" else "-V"
     try:
         done = subprocess.run(  # noqa: S603 -- own texts, no shell in between
-            [path, option], capture_output=True, text=True, timeout=_PATIENCE_S, check=False
+            [path, its.version_option], capture_output=True, text=True, timeout=_PATIENCE_S, check=False
         )
     except (OSError, subprocess.TimeoutExpired) as wrong:
         return f"{path} does not answer ({type(wrong).__name__})"

@@ -3,38 +3,40 @@
 from __future__ import annotations
 
 import os
-import re
 from typing import TYPE_CHECKING
 
 from mingle_hooks.install import files, manifest
-from mingle_hooks.install.hook import hook
+from mingle_hooks.install.hook import Target, named
+from mingle_hooks.install.pbslaunch import HOOKS, trials
 from mingle_hooks.install.plan import File, Line, Plan, planned, together
 from mingle_hooks.install.text import Chain, render
+from mingle_hooks.schedulers.pbs import CONFIGURATION, home
 
 if TYPE_CHECKING:
+    from mingle_hooks.install.hook import Hook, Where
     from mingle_hooks.install.manifest import Manifest
     from mingle_hooks.install.site import Site
 
 DIRECTORY = f"{manifest.DIRECTORY}/pbs"
-_CONF = "/etc/pbs.conf"
-_HOME = "/var/spool/pbs"
 _BACKUP = f"{manifest.DIRECTORY}/qmgr-hooks.before"
 # Disabled first: a hook that is deleted while tasks start is a race that the tasks can lose.
 UNDO = ('qmgr -c "set hook mingle enabled=false"', 'qmgr -c "delete hook mingle"')
-PRIVATE, PROGRAM = 0o600, 0o700  # pbs_mom refuses a prologue that others may write
+SCRIPTS = ("prologue", "epilogue")
+PROGRAM = 0o700  # pbs_mom refuses a prologue that others may write
 
 
-def plan(site: Site, root: str, home: str | None) -> Plan:
-    """Return what to write below root, and the commands for the server's host."""
+def plan(site: Site, where: Where) -> Plan:
+    """Return what to write below the root, and the commands for the server's host."""
+    root = where.root
     old = manifest.read(root)
-    place = f"{home or pbs_home(root)}/mom_priv"
-    launch, config = hook("pbs", "launch"), hook("pbs", "config")
+    place = f"{where.pbs_home or home(root + CONFIGURATION)}/mom_priv"
+    launch, config = named(HOOKS, "launch"), named(HOOKS, "config")
     found = [
         planned(root, old, launch, f"{DIRECTORY}/mingle.py", render(launch, site), mode=0o644),
         planned(root, old, config, f"{DIRECTORY}/mingle.json", render(config, site), mode=0o644),
     ]
     if os.path.isdir(root + place):
-        found += [with_chain(site, root, old, "pbs", name, place) for name in ("prologue", "epilogue")]
+        found += [with_chain(site, root, old, hook, place) for hook in HOOKS if hook.name in SCRIPTS]
     return together(
         "pbs",
         root,
@@ -46,21 +48,14 @@ def plan(site: Site, root: str, home: str | None) -> Plan:
     )
 
 
-def with_chain(site: Site, root: str, old: Manifest, scheduler: str, name: str, place: str) -> File:
+def with_chain(site: Site, root: str, old: Manifest, hook: Hook, place: str) -> File:
     """Return a classic prologue or epilogue; one that the site has already is kept and called."""
-    found, path = hook(scheduler, name), f"{place}/{name}"
+    path = f"{place}/{hook.name}"
     before = old.entries.get(path)
     chain = before.chain if before else ""
     if before is None and files.look(root + path) is not None:
-        chain = f"{manifest.KEPT}/{scheduler}-{name}"
-    return planned(root, old, found, path, render(found, site, Chain(chain)), mode=PROGRAM, chain=chain)
-
-
-def pbs_home(root: str) -> str:
-    """Return PBS_HOME of /etc/pbs.conf."""
-    now = files.look(root + _CONF)
-    match = re.search(r"^PBS_HOME=(/[^\s\"']+)$", now.text, re.MULTILINE) if now else None
-    return match[1] if match else _HOME
+        chain = f"{manifest.KEPT}/{hook.scheduler}-{hook.name}"
+    return planned(root, old, hook, path, render(hook, site, Chain(chain)), mode=PROGRAM, chain=chain)
 
 
 def _commands() -> tuple[Line, ...]:
@@ -96,3 +91,6 @@ def _notes(root: str, place: str) -> tuple[str, ...]:
             if now and event in now.text and "enabled=false" not in now.text.lower():
                 notes.append(f"hook {name[:-3]} has the event {event}: pbs_mom does not run {place}/{script} then")
     return tuple(notes)
+
+
+TARGET = Target(HOOKS, plan, program="pbs_mom", scripts=SCRIPTS, undo=UNDO, trials=trials)

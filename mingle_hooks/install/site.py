@@ -7,14 +7,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from mingle_hooks.errors import SettingsError
+from mingle_hooks.fabric.machine import is_hostname
 from mingle_hooks.fabric.ports import DEFAULT_RANGE
 
 if TYPE_CHECKING:
     from mingle_hooks.settings import Settings
 
-# The hooks' own places on every host. They are the same everywhere, so that an admin who comes to a strange
-# cluster knows where to look.
-STATE_DIRECTORY = "/run/mingle"
+# As RUN_ROOT, the same everywhere, so that an admin who comes to a strange cluster knows where to look.
 KILL_SWITCH = "/etc/mingle/disabled"
 
 # The kernel's IFNAMSIZ is 16 with the closing NUL.
@@ -46,7 +45,8 @@ class Site:
         for name in self.partitions:
             _check("hooks.partitions", _WORD, name)
         for name in self.hosts:
-            _check("hooks.hosts", _WORD, name)
+            if not is_hostname(name):
+                raise SettingsError("a host's name", f"{name!r} (hooks.hosts)", "the name that `hostname` prints there")
         for name in self.interfaces:
             _check("iface", _INTERFACE, name)
         if self.opt_in is not None:

@@ -1,4 +1,4 @@
-"""Where Slurm's hooks go, and the lines of slurm.conf that name them."""
+"""Slurm's hooks, where they go, and the lines of slurm.conf that name them."""
 
 from __future__ import annotations
 
@@ -8,16 +8,25 @@ import re
 from typing import TYPE_CHECKING
 
 from mingle_hooks.errors import FactsError, UsageError
-from mingle_hooks.install import manifest, slurmconf
-from mingle_hooks.install.hook import hook
+from mingle_hooks.install import manifest, slurmcheck, slurmconf
+from mingle_hooks.install.hook import Hook, Target, named
 from mingle_hooks.install.plan import File, Line, Plan, planned, together
 from mingle_hooks.install.text import Chain, render
 
 if TYPE_CHECKING:
+    from mingle_hooks.install.hook import Where
     from mingle_hooks.install.manifest import Manifest
     from mingle_hooks.install.site import Site
     from mingle_hooks.install.slurmconf import SlurmConf
 
+HOOKS = (
+    Hook("slurm", "prolog", "slurm/prolog.sh.j2", "every node, root, before a job's first task there"),
+    Hook("slurm", "epilog", "slurm/epilog.sh.j2", "every node, root, when a job ends", after="prolog"),
+    Hook("slurm", "taskprolog", "slurm/taskprolog.sh.j2", "every task, the job's user, before it", is_users=True),
+    Hook(
+        "slurm", "taskprolog-all", "slurm/taskprolog-all.sh.j2", "runs taskprolog, then the site's own", is_users=True
+    ),
+)
 DIRECTORY = f"{manifest.DIRECTORY}/slurm"
 OLDEST = (22, 5)
 # Programs of the site's own that run beside mingle's TaskProlog, where there is such a directory.
@@ -26,15 +35,16 @@ TASK_PROLOGS = "/etc/slurm/task_prolog.d"
 _IN_GLOB = ("10-mingle", "10-mingle.sh", "mingle", "mingle.sh")
 
 
-def plan(site: Site, root: str, conf: SlurmConf | None, version: tuple[int, int] | None = None) -> Plan:
-    """Return what to write below root and what slurm.conf should say.
+def plan(site: Site, where: Where) -> Plan:
+    """Return what to write below the root and what slurm.conf should say.
 
     The hooks are the same for every version from 22.05 on. Raises FactsError, UsageError for an older one.
     """
+    root, version = where.root, where.slurm_version
     if version is not None and version < OLDEST:
         raise UsageError("Slurm 22.05 or later", ".".join(map(str, version)), "mingle env in the job scripts")
     old = manifest.read(root)
-    conf = conf or slurmconf.SlurmConf(slurmconf.PLACES[0])
+    conf = slurmconf.find(root, where.slurm_conf) or slurmconf.SlurmConf(slurmconf.PLACES[0])
     files: list[File] = []
     lines: list[Line] = []
     for key, name in (("Prolog", "prolog"), ("Epilog", "epilog")):
@@ -48,7 +58,7 @@ def plan(site: Site, root: str, conf: SlurmConf | None, version: tuple[int, int]
 
 
 def _root_hook(site: Site, root: str, conf: SlurmConf, old: Manifest, key: str, name: str) -> tuple[File, Line]:
-    found, path = hook("slurm", name), f"{DIRECTORY}/{name}"
+    found, path = named(HOOKS, name), f"{DIRECTORY}/{name}"
     others = [value for value in conf.all(key) if value != path]
     if len(others) > 1:
         remedy = f"one line {key}=, with a glob such as /etc/slurm/{name}.d/* for several programs"
@@ -80,7 +90,7 @@ def _absolute(key: str, path: str) -> str:
 
 def _task_hooks(site: Site, root: str, conf: SlurmConf, old: Manifest) -> tuple[list[File], Line]:
     """Return the TaskProlog, and where the site has its own the wrapper that runs both."""
-    single, both = hook("slurm", "taskprolog"), hook("slurm", "taskprolog-all")
+    single, both = named(HOOKS, "taskprolog"), named(HOOKS, "taskprolog-all")
     files = [planned(root, old, single, f"{DIRECTORY}/{single.name}", render(single, site))]
     now, path = conf.one("TaskProlog"), f"{DIRECTORY}/{both.name}"
     chain = now if now not in {"", path, files[0].entry.path} else ""
@@ -112,3 +122,15 @@ def _notes(site: Site, root: str) -> tuple[str, ...]:
     if site.interfaces == () and site.host_suffix == "":
         notes.append("No iface and no host_suffix in the settings: MASTER_ADDR is the first host's Slurm name.")
     return tuple(notes)
+
+
+TARGET = Target(
+    HOOKS,
+    plan,
+    program="slurmd",
+    version_option="-V",
+    scripts=("prolog", "taskprolog", "epilog"),
+    runs=slurmcheck.runs,
+    findings=slurmcheck.findings,
+    refuse=slurmcheck.refuse,
+)

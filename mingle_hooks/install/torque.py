@@ -7,20 +7,37 @@ from typing import TYPE_CHECKING
 
 from mingle_hooks.errors import FactsError
 from mingle_hooks.install import manifest, pbs
-from mingle_hooks.install.hook import hooks
+from mingle_hooks.install.hook import Hook, Target
 from mingle_hooks.install.plan import Plan, together
 
 if TYPE_CHECKING:
+    from mingle_hooks.install.hook import Where
     from mingle_hooks.install.site import Site
 
+HOOKS = (
+    Hook("torque", "prologue", "torque/prologue.sh.j2", "first node, root, before a job"),
+    Hook("torque", "prologue.parallel", "torque/prologue.sh.j2", "the other nodes, root, before a job"),
+    Hook("torque", "epilogue", "_epilogue.sh.j2", "first node, root, when a job ends", after="prologue"),
+    Hook(
+        "torque",
+        "epilogue.parallel",
+        "_epilogue.sh.j2",
+        "the other nodes, root, when a job ends",
+        after="prologue.parallel",
+    ),
+)
 _HOME = "/var/spool/torque"
 
 
-def plan(site: Site, root: str, home: str | None) -> Plan:
-    """Return what to write below root; Torque needs no line anywhere, as the names are fixed."""
+def plan(site: Site, where: Where) -> Plan:
+    """Return what to write below the root; Torque needs no line anywhere, as the names are fixed."""
+    root = where.root
     old = manifest.read(root)
-    place = f"{home or _HOME}/mom_priv"
+    place = f"{where.pbs_home or _HOME}/mom_priv"
     if not os.path.isdir(root + place):
         raise FactsError("pbs_mom's own directory", f"no {root}{place}", "--pbs-home DIR, on a node of the cluster")
-    found = tuple(pbs.with_chain(site, root, old, "torque", hook.name, place) for hook in hooks("torque"))
+    found = tuple(pbs.with_chain(site, root, old, hook, place) for hook in HOOKS)
     return together("torque", root, old, found, "nothing to add", ())
+
+
+TARGET = Target(HOOKS, plan, program="momctl", version_option="-V", scripts=tuple(hook.name for hook in HOOKS))

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import os
-import re
 from typing import TYPE_CHECKING, NamedTuple
 
-from mingle_hooks.errors import ConflictError
 from mingle_hooks.install import files, manifest
 from mingle_hooks.install.manifest import Entry, Manifest
 from mingle_hooks.install.plan import digest
+from mingle_hooks.install.targets import target
 
 if TYPE_CHECKING:
-    from mingle_hooks.install.slurmconf import SlurmConf
-
-_KEYS = ("Prolog", "Epilog", "TaskProlog")
+    from mingle_hooks.install.hook import Where
 
 
 class Removal(NamedTuple):
@@ -24,16 +21,15 @@ class Removal(NamedTuple):
     what: str
 
 
-def removals(root: str, scheduler: str, conf: SlurmConf | None) -> tuple[Removal, ...]:
+def removals(where: Where, scheduler: str) -> tuple[Removal, ...]:
     """Return what uninstalling would do.
 
-    Raises ConflictError while slurm.conf still runs one of the files: a hook that is missing, or a glob
+    Raises ConflictError while the scheduler still runs one of the files: a hook of Slurm that is missing, or a glob
     that matches nothing, drains every node.
     """
-    entries = manifest.read(root).of(scheduler)
-    if scheduler == "slurm" and conf is not None:
-        _refuse_if_used(root, conf, entries)
-    return tuple(Removal(entry, _fate(root, entry)) for entry in entries)
+    entries = manifest.read(where.root).of(scheduler)
+    target(scheduler).refuse(where, entries)
+    return tuple(Removal(entry, _fate(where.root, entry)) for entry in entries)
 
 
 def uninstall(root: str, scheduler: str, found: tuple[Removal, ...]) -> None:
@@ -68,35 +64,6 @@ def _fate(root: str, entry: Entry) -> str:
     if digest(now.text) != entry.sha256:
         return "leave"
     return "restore" if kept else "remove"
-
-
-def _refuse_if_used(root: str, conf: SlurmConf, entries: tuple[Entry, ...]) -> None:
-    paths = {entry.path: entry for entry in entries}
-    for key in _KEYS:
-        for value in conf.all(key):
-            if value in paths:
-                chain = paths[value].chain
-                instead = f"{key}={chain}" if chain else f"no {key} line"
-                raise ConflictError(
-                    f"a {conf.path} that does not run what is to be removed",
-                    f"{key}={value}",
-                    f"{instead} instead, then scontrol reconfigure, then this once more",
-                )
-            if _would_be_empty(root, value, set(paths)):
-                raise ConflictError(
-                    f"programs that {key}={value} still matches afterwards (or it drains every node)",
-                    "none but mingle's",
-                    f"no {key} line in {conf.path}, then scontrol reconfigure, then this once more",
-                )
-
-
-def _would_be_empty(root: str, value: str, ours: set[str]) -> bool:
-    import glob  # noqa: PLC0415 -- only here
-
-    if not re.search(r"[*?[]", value):
-        return False
-    found = {path[len(root) :] for path in glob.glob(root + value)}
-    return bool(found & ours) and found <= ours
 
 
 def _remove_unfinished(root: str, scheduler: str, entries: tuple[Entry, ...]) -> None:

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-import glob
 import os
 import re
 import stat
 from typing import TYPE_CHECKING, NamedTuple
 
 from mingle_hooks.install import files, manifest
-from mingle_hooks.install.site import KILL_SWITCH, STATE_DIRECTORY
+from mingle_hooks.install.site import KILL_SWITCH
+from mingle_hooks.install.targets import hook, target
+from mingle_hooks.runtime import RUN_ROOT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from mingle_hooks.install.hook import Where
     from mingle_hooks.install.plan import Plan
     from mingle_hooks.install.site import Site
-    from mingle_hooks.install.slurmconf import SlurmConf
 
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 _ALL_ENTER = stat.S_IXUSR | stat.S_IXGRP | stat.S_IXOTH
@@ -31,12 +32,11 @@ class Finding(NamedTuple):
     note: bool = False
 
 
-def verify(plan: Plan, site: Site, conf: SlurmConf | None) -> tuple[Finding, ...]:
+def verify(plan: Plan, site: Site, where: Where) -> tuple[Finding, ...]:
     """Return what deviates from the plan that installing now would make."""
     again = f"mingle hooks install {plan.scheduler}"
     found = [*_files(plan, again), *_parents(plan), *closed(plan), *_key(plan.root, site), *_state(plan.root)]
-    if conf is not None:
-        found += [*_lines(plan), *_globs(plan.root, conf), *_timeouts(conf)]
+    found += target(plan.scheduler).findings(plan, where)
     found += [Finding(plan.scheduler, note, "", note=True) for note in plan.notes]
     return tuple(found)
 
@@ -62,8 +62,8 @@ def _files(plan: Plan, again: str) -> Iterator[Finding]:
 
 
 def closed(plan: Plan) -> Iterator[Finding]:
-    """Find directories that keep users from the TaskProlog: Slurm then cancels every task of every job."""
-    paths = [file.entry.path for file in plan.files if file.entry.name.startswith("taskprolog")]
+    """Find directories that keep users from a hook of theirs: Slurm then cancels every task of every job."""
+    paths = [file.entry.path for file in plan.files if hook(plan.scheduler, file.entry.name).is_users]
     for place, status in _above(plan.root, paths):
         if status.st_mode & _ALL_ENTER != _ALL_ENTER:
             what = f"is closed to users (mode {stat.S_IMODE(status.st_mode):04o}), so every task fails"
@@ -116,35 +116,8 @@ def _key(root: str, site: Site) -> Iterator[Finding]:
 def _state(root: str) -> Iterator[Finding]:
     if os.path.lexists(root + KILL_SWITCH):
         yield Finding(KILL_SWITCH, "is there, so the hooks do nothing", f"rm {KILL_SWITCH}", note=True)
-    if os.path.lexists(root + STATE_DIRECTORY):
-        found = os.lstat(root + STATE_DIRECTORY)
+    if os.path.lexists(root + RUN_ROOT):
+        found = os.lstat(root + RUN_ROOT)
         if (found.st_uid, found.st_mode) != (files.owner(), stat.S_IFDIR | 0o755):
-            mend = f"rm -r {STATE_DIRECTORY}; the next Prolog makes it"
-            yield Finding(STATE_DIRECTORY, "is not a directory of root's with mode 0755", mend)
-
-
-def _lines(plan: Plan) -> Iterator[Finding]:
-    for line in plan.lines:
-        if not line.is_there:
-            yield Finding(plan.where, f"does not say {line.text}", f"this line there: {line.text}")
-
-
-def _globs(root: str, conf: SlurmConf) -> Iterator[Finding]:
-    """Find what makes slurmd drain a node: a glob that matches nothing, or something that cannot be run."""
-    for key in ("Prolog", "Epilog"):
-        for value in conf.all(key):
-            found = sorted(glob.glob(root + value)) if re.search(r"[*?[]", value) else [root + value]
-            if not found:
-                yield Finding(f"{key}={value}", "matches no file, which drains every node", f"no {key} line")
-            for path in found:
-                if not os.path.isfile(path) or not os.stat(path).st_mode & stat.S_IXUSR:
-                    what = "cannot be run, which drains every node"
-                    yield Finding(path[len(root) :], what, f"moving it out of {key}={value}, or chmod +x")
-
-
-def _timeouts(conf: SlurmConf) -> Iterator[Finding]:
-    """Root's hooks take 12 s at the very worst (_run.sh.j2), so Slurm's must not be shorter."""
-    for key in ("PrologTimeout", "EpilogTimeout", "PrologEpilogTimeout"):
-        value = conf.one(key)
-        if value.isdigit() and 0 < int(value) < 15:  # noqa: PLR2004 -- s: ours, and some for the site's own
-            yield Finding(f"{conf.path}", f"has {key}={value} (s)", f"{key}=60, or no such line")
+            mend = f"rm -r {RUN_ROOT}; the next Prolog makes it"
+            yield Finding(RUN_ROOT, "is not a directory of root's with mode 0755", mend)

@@ -1,7 +1,7 @@
 """The programs that start training processes, recognised by the words of a command.
 
-A new launcher is one line here, and one file where its command line has to be completed. The table is read for
-every `mingle exec`, so it holds plain tuples, and a launcher's file is loaded only for its own command.
+A new launcher is one line here, and one file where its command line has to be completed or checked. The table is
+read for every `mingle exec`, so it holds plain tuples, and a launcher's file is loaded only for its own command.
 """
 
 from __future__ import annotations
@@ -9,13 +9,14 @@ from __future__ import annotations
 import os
 
 from mingle_hooks.modules import import_module
-from mingle_hooks.typed import TYPE_CHECKING, NamedTuple
+from mingle_hooks.typed import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from mingle_hooks.export.view import View
     from mingle_hooks.job import Enquiry
+    from mingle_hooks.plugins import Plugin
 
 
 class Launcher(NamedTuple):
@@ -23,7 +24,10 @@ class Launcher(NamedTuple):
 
     `starts` is "node" for one that starts a node's processes itself, so once on every node; "task" for one that
     the scheduler runs, which starts a process for each task; "job" for one that reaches all nodes itself.
-    `completed_by` is the file that completes its command line, "" for none; `frameworks` are set for it too.
+    `completed_by` is the file whose `options` complete its command line, `checked_by` the one whose `check` refuses
+    options that leave the world, "" for none; `frameworks` are set for it too. `in_scripts` are the launchers of job
+    scripts that start it as it was typed, the usual one first and then the elastic one; `instead` is what a script
+    has for one that reaches or waits for the other nodes in a way that no script needs.
     """
 
     name: str
@@ -32,10 +36,21 @@ class Launcher(NamedTuple):
     starts: str
     completed_by: str = ""
     frameworks: tuple[str, ...] = ()
+    checked_by: str = ""
+    in_scripts: tuple[str, ...] = ()
+    instead: str = ""
 
 
 TABLE = (
-    Launcher("torchrun", ("torchrun",), ("torch.distributed.run", "torch.distributed.launch"), "node", "", ("cpu",)),
+    Launcher(
+        "torchrun",
+        ("torchrun",),
+        ("torch.distributed.run", "torch.distributed.launch"),
+        "node",
+        frameworks=("cpu",),
+        checked_by="torchrun",
+        in_scripts=("torchrun", "torchrun-elastic"),
+    ),
     Launcher(
         "accelerate",
         ("accelerate launch", "accelerate-launch"),
@@ -43,25 +58,49 @@ TABLE = (
         "node",
         "accelerate",
         ("cpu",),
+        in_scripts=("accelerate",),
     ),
-    Launcher("deepspeed", ("deepspeed",), ("deepspeed.launcher.runner",), "node", "deepspeed", ("deepspeed",)),
+    Launcher(
+        "deepspeed",
+        ("deepspeed",),
+        ("deepspeed.launcher.runner",),
+        "node",
+        "deepspeed",
+        ("deepspeed",),
+        in_scripts=("deepspeed",),
+    ),
     Launcher(
         "ray",
         ("ray start", "ray symmetric-run"),
         ("ray.scripts.scripts start", "ray.scripts.scripts symmetric-run"),
         "node",
         "ray",
+        instead="ray",
     ),
     Launcher("composer", ("composer",), ("composer.cli.launcher",), "node", "", ("composer",)),
     Launcher("llamafactory", ("llamafactory-cli train", "lmf train"), (), "node", "", ("llamafactory", "cpu")),
     Launcher("swift", ("swift sft", "swift pt", "swift rlhf"), (), "node", "", ("swift", "cpu")),
-    Launcher("horovodrun", ("horovodrun",), ("horovod.runner.launch",), "job", "horovod", ("horovod",)),
-    Launcher("mpirun", ("mpirun", "mpiexec", "mpiexec.hydra", "orterun", "prterun"), (), "job", "", ("mpi",)),
+    Launcher(
+        "horovodrun", ("horovodrun",), ("horovod.runner.launch",), "job", "horovod", ("horovod",), instead="mpirun"
+    ),
+    Launcher(
+        "mpirun",
+        ("mpirun", "mpiexec", "mpiexec.hydra", "orterun", "prterun"),
+        (),
+        "job",
+        frameworks=("mpi",),
+        in_scripts=("mpirun",),
+    ),
     Launcher("srun", ("srun",), (), "task"),
 )
 
 # For a command that is no launcher, unless the user wants the bare world, or the other processes to be Lightning's.
 OF_A_PROCESS = ("process",)
+
+# Those of other packages, by the name of their row.
+_added: dict[str, Plugin] = {}
+# Programs that are no launchers, so that nobody looks for a plugin; nor are Python's and scripts.
+_OTHERS = ("sh", "bash", "dash", "ksh", "zsh", "csh", "tcsh", "fish", "env", "numactl", "true", "sleep", "hostname")
 
 # Python's own options, of which these take the next word.
 _WITH_VALUE = ("-X", "-W", "--check-hash-based-pycs")
@@ -85,7 +124,28 @@ def find(command: Sequence[str]) -> tuple[Launcher, int] | None:
             return launcher, end + 1
         if second in known:
             return launcher, end + 2
-    return None
+    added = None if is_module else _of_plugin(name)
+    if added is None or not {name, second}.intersection(added.programs):
+        return None
+    return added, end + (1 if name in added.programs else 2)
+
+
+def _of_plugin(program: str) -> Launcher | None:
+    """Return the launcher that another package adds under a program's name."""
+    if program in _OTHERS or program.startswith("python") or program.endswith((".py", ".sh")):
+        return None
+    from mingle_hooks import plugins  # noqa: PLC0415 - only where none of ours fits
+
+    if (plugin := plugins.find(plugins.LAUNCHERS, program)) is None:
+        return None
+    row: Launcher = plugin.row("LAUNCHER", Launcher)
+    _added[row.name] = plugin
+    return row
+
+
+def module(launcher: Launcher, file: str) -> Any:
+    """Return the module of a launcher's row that completes or checks its command line."""
+    return _added[launcher.name] if launcher.name in _added else import_module(f"{__name__}.{file}")
 
 
 def _module_at(command: Sequence[str]) -> int:
@@ -133,8 +193,8 @@ def completed(command: Sequence[str], view: View, exported: Mapping[str, str]) -
     if found is None or not found[0].completed_by or not is_known:
         return tuple(command)
     launcher, end = found
-    module = import_module(f"mingle_hooks.launchers.{launcher.completed_by}")
-    added: tuple[str, ...] = module.options(tuple(command[:end]), tuple(command[end:]), view, exported)
+    its = module(launcher, launcher.completed_by)
+    added: tuple[str, ...] = its.options(tuple(command[:end]), tuple(command[end:]), view, exported)
     return (*command[:end], *added, *command[end:])
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from mingle_hooks import sockets as socket
 from mingle_hooks.errors import UsageError
-from mingle_hooks.launchers import find
+from mingle_hooks.launchers import find, module
 from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -34,10 +34,8 @@ def check(command: Sequence[str], enquiry: Enquiry) -> None:
             f"{tasks} tasks on a node",
             "--ntasks-per-node=1 and no --scope task, or the program without its launcher",
         )
-    if launcher is not None and launcher.name == "torchrun":
-        from mingle_hooks.launchers import torchrun  # noqa: PLC0415 - for its own commands only
-
-        torchrun.check(command[end:], enquiry)
+    if launcher is not None and launcher.checked_by:
+        module(launcher, launcher.checked_by).check(command[end:], enquiry)
 
 
 def here(facts: JobFacts) -> str:
@@ -55,6 +53,6 @@ def everywhere(facts: JobFacts, command: Sequence[str]) -> str:
     """Return the line that starts a command on every node of the job, each in the world."""
     import shlex  # noqa: PLC0415 - only for a message
 
-    if facts.scheduler == "slurm":
-        return f"srun in front: srun mingle exec {shlex.join(command)}"
+    if starter := facts.on_every_node:
+        return f"{starter} in front: {starter} mingle exec {shlex.join(command)}"
     return f"the script of `mingle template {facts.scheduler} -- {shlex.join(command)}`, which starts it on every host"

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from mingle_hooks import launchers
 from mingle_hooks.errors import UsageError
+from mingle_hooks.export.frameworks import FRAMEWORKS
 from mingle_hooks.launchers.words import leaves
 from mingle_hooks.render.fields import FIELDS
 from mingle_hooks.render.launchers import LAUNCHERS, Launcher, launcher
@@ -21,16 +22,6 @@ if TYPE_CHECKING:
 
 Words = tuple[str, ...]
 
-# Name of a recognised launcher -> the launchers of scripts that start it as it was typed, the usual one first.
-_STARTED_BY = {
-    "torchrun": ("torchrun", "torchrun-elastic"),
-    "accelerate": ("accelerate",),
-    "deepspeed": ("deepspeed",),
-    "mpirun": ("mpirun",),
-}
-# Those that reach or wait for the other nodes in a way that no job script needs -> what a script has for them.
-_INSTEAD = {"ray": "ray", "horovodrun": "mpirun"}
-_FRAMEWORKS = ("torchrun", "accelerate", "deepspeed", "ray", "composer", "llamafactory", "swift")
 _C10D = {"c10d", "--rdzv-backend=c10d", "--rdzv_backend=c10d"}
 _WRAPPED_MOST = 4096  # words of a command that are searched for a launcher
 
@@ -140,35 +131,34 @@ def _as_typed(words: Words, found: launchers.Launcher, asked: Launcher | None) -
     starter, rest = _parted(words, found)
     if not rest:
         raise UsageError("a training command", quoted(words), f"-- {quoted([*words, 'train.py'])}")
-    is_plain = asked.name == "plain" if asked else found.name not in (*_STARTED_BY, *_INSTEAD)
+    is_plain = asked.name == "plain" if asked else not (found.in_scripts or found.instead)
     if is_plain and found.starts == "node":
         return Command(LAUNCHERS["plain"], (), words, _frameworks(found))
-    if found.name in _INSTEAD:
-        what = "train.py" if found.name == "ray" else quoted(_program(rest) or ("train.py",))
-        works = f"--launcher {_INSTEAD[found.name]} -- {what}"
+    if found.instead:
+        works = f"--launcher {found.instead} {_line(_program(rest) or ('train.py',))}"
         raise UsageError("the command that is to be trained with", quoted(words), works)
-    fitting = _STARTED_BY.get(found.name, ("plain",))
+    fitting = found.in_scripts or ("plain",)
     if asked and asked.name not in fitting:
         works = f"leaving --launcher out, or {_line(_program(rest) or rest)}"
         raise UsageError(f"a --launcher that starts {found.name}", f"--launcher {asked.name}", works)
-    if found.name == "mpirun":
-        return _of_mpirun(rest)
-    elastic = found.name == "torchrun" and any(word in _C10D for pair in _options(rest) for word in pair)
+    if found.starts == "job":
+        return _of_job(rest, LAUNCHERS[fitting[0]])
+    elastic = len(fitting) > 1 and any(word in _C10D for pair in _options(rest) for word in pair)
     return Command(asked or LAUNCHERS[fitting[elastic]], starter, rest)
 
 
-def _of_mpirun(rest: Words) -> Command:
+def _of_job(rest: Words, by: Launcher) -> Command:
     """Return the command that mpirun starts; its options are MPI's own, and the script has what it needs."""
     if rest[0].startswith("-"):
         number, program = rest[1:2], rest[2:]
-        works = "--launcher mpirun and the program behind --, with --ntasks for the number of processes"
+        works = f"--launcher {by.name} and the program behind --, with --ntasks for the number of processes"
         if rest[0] in ("-n", "-np", "--n", "--np") and program and not program[0].startswith("-"):
-            works = f"-n {quoted(number)} --launcher mpirun {_line(program)}"
-        raise UsageError("mpirun without options of its own", quoted(("mpirun", *rest)), works)
+            works = f"-n {quoted(number)} --launcher {by.name} {_line(program)}"
+        raise UsageError(f"{by.name} without options of its own", quoted((by.name, *rest)), works)
     nested = launchers.recognise(_named(rest)) or _inside(rest)
     if nested:
-        raise UsageError("one launcher", f"mpirun and {nested.name}", _line(rest))
-    return Command(LAUNCHERS["mpirun"], (), rest)
+        raise UsageError("one launcher", f"{by.name} and {nested.name}", _line(rest))
+    return Command(by, (), rest)
 
 
 def _parted(words: Words, found: launchers.Launcher) -> tuple[Words, Words]:
@@ -203,11 +193,13 @@ def _inside(words: Words) -> launchers.Launcher | None:
         return None
     parts = [part.strip("\"';()&|") for word in words[1:_WRAPPED_MOST] for part in word.split()][:_WRAPPED_MOST]
     found = (launchers.recognise(parts[at : at + 3]) for at in range(len(parts)))
-    return next((its for its in found if its and its.name in _FRAMEWORKS), None)
+    return next((its for its in found if its and its.starts == "node"), None)
 
 
 def _frameworks(found: launchers.Launcher) -> Words:
-    return (found.name,) if found.name in _FRAMEWORKS else ()
+    if found.starts != "node":
+        return ()
+    return (found.name,) if found.name in FRAMEWORKS else found.frameworks
 
 
 def _line(words: Words) -> str:

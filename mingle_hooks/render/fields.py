@@ -14,6 +14,7 @@ from mingle_hooks.errors import UsageError
 from mingle_hooks.render import quantities
 from mingle_hooks.render.quoting import NOT_CARRIED
 from mingle_hooks.schedulers.facts import MOST_NODES
+from mingle_hooks.values import whole
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -85,10 +86,7 @@ def directory(value: object) -> str:
 
 def count(value: object, *, least: int = 1, most: int = _MOST_PER_NODE) -> int:
     """Read a whole number."""
-    number = int(value) if isinstance(value, str) and re.fullmatch("[0-9]{1,9}", value) else value
-    if not isinstance(number, int) or isinstance(number, bool) or not least <= number <= most:
-        raise UsageError(f"a whole number from {least} to {most}", repr(value), str(least))
-    return number
+    return whole(value, least=least, most=most)
 
 
 def gpus(value: object, *, most: int = _MOST_PER_NODE) -> Gpus:

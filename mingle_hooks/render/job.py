@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-import sys
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from mingle_hooks import toml
 from mingle_hooks.errors import UsageError
 from mingle_hooks.nearest import nearest
 from mingle_hooks.render import command as training
@@ -258,10 +258,6 @@ def _bounded(value: object, most: int) -> list[object]:
 
 
 def _parsed(path: str) -> dict[str, Any]:
-    if sys.version_info >= (3, 11):
-        import tomllib  # noqa: PLC0415 -- only where there is a file
-    else:
-        import tomli as tomllib  # noqa: PLC0415 -- as above
     try:
         with open(path, "rb") as file:
             data = file.read(_LARGEST_SPEC_BYTES + 1)
@@ -270,8 +266,8 @@ def _parsed(path: str) -> dict[str, Any]:
     if len(data) > _LARGEST_SPEC_BYTES:
         raise UsageError(f"at most {_LARGEST_SPEC_BYTES} bytes", f"{path}, which is larger (--spec)", "a TOML file")
     try:
-        return tomllib.loads(data.decode())
-    except (ValueError, RecursionError) as wrong:  # bad TOML and bad UTF-8 are both ValueErrors
+        return toml.loads(data)
+    except ValueError as wrong:
         raise UsageError("a TOML file", f"{path}: {wrong} (--spec)", "mending that line") from None
 
 

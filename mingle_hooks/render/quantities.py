@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 
 from mingle_hooks.errors import UsageError
+from mingle_hooks.values import duration
 
-_UNIT_S = {"d": 86_400, "h": 3600, "m": 60, "s": 1}
+_DAY_S = 86_400
 # Ten years: beyond any scheduler's longest job, and within the 32-bit minutes that Slurm counts in.
 _LONGEST_S = 3650 * 86_400
-_WORDS = re.compile(r"(?:([0-9.]{1,9})d)?(?:([0-9.]{1,9})h)?(?:([0-9.]{1,9})m)?(?:([0-9.]{1,9})s)?")
 # sbatch(1): minutes, minutes:seconds, hours:minutes:seconds, days-hours[:minutes[:seconds]].
 _CLOCK = re.compile(r"(?:(?P<days>[0-9]{1,5})-)?(?P<clock>[0-9]{1,9}(?::[0-9]{1,9}){0,2})")
 # Schedulers count in powers of two, whatever the letter case and with or without the "i" and "B".
@@ -26,7 +26,7 @@ def seconds(value: object) -> int:
     text = str(value).strip().lower()
     found = 0.0
     if isinstance(value, (str, int)) and not isinstance(value, bool):
-        found = _clock(text) if _CLOCK.fullmatch(text) else _words(text)
+        found = _clock(text) if _CLOCK.fullmatch(text) else duration(text)
     if not 0 < found <= _LONGEST_S:
         raise UsageError("a duration", repr(value), "90 (minutes), 1:30:00, 1-12:00:00, 30m, 1.5h or 2d")
     return -int(-found // 1)
@@ -37,17 +37,7 @@ def _clock(text: str) -> float:
     parts = [int(part) for part in clock.split(":")]
     # After days come hours; alone, a number is minutes.
     units: tuple[int, ...] = (3600, 60, 1) if days else ((60,), (60, 1), (3600, 60, 1))[len(parts) - 1]
-    return int(days or 0) * _UNIT_S["d"] + sum(part * unit for part, unit in zip(parts, units, strict=False))
-
-
-def _words(text: str) -> float:
-    match = _WORDS.fullmatch(text.replace(" ", ""))
-    try:
-        return (
-            sum(float(n) * unit for n, unit in zip(match.groups(), _UNIT_S.values(), strict=True) if n) if match else 0
-        )
-    except ValueError:  # 1.2.3
-        return 0
+    return int(days or 0) * _DAY_S + sum(part * unit for part, unit in zip(parts, units, strict=False))
 
 
 def hms(duration_s: int) -> str:

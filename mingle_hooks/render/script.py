@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import jinja2
 
 import mingle_hooks
+from mingle_hooks import template
 from mingle_hooks.errors import UsageError
 from mingle_hooks.render import quoting, search
 from mingle_hooks.render.launchers import program
@@ -43,8 +44,8 @@ def render(
     found = directives(its, job)
     command = [*made_by] or ["mingle", "template", its.name]
     try:
-        template = _environment(places or (search.built_in(),)).get_template(its.name + search.SUFFIX)
-        return template.render(
+        page = _environment(places or (search.built_in(),)).get_template(its.name + search.SUFFIX)
+        return page.render(
             job=job,
             scheduler=its,
             launcher=job.launcher,
@@ -103,7 +104,7 @@ def _container(its: Scheduler, job: Job) -> str:
     if not job.container:
         return ""
     if _is_pyxis(job.container):
-        if its.name != "slurm":
+        if not its.runs_pyxis:
             works = f"docker://{job.container.replace('#', '/', 1)}" if "#" in job.container else "image.sif"
             raise refused(
                 "container", job.container, "an image for Apptainer, as pyxis is Slurm's", f"--container {works}"
@@ -129,21 +130,10 @@ def _is_pyxis(image: str) -> bool:
 
 @functools.lru_cache(maxsize=8)
 def _environment(places: tuple[str, ...]) -> jinja2.Environment:
-    found = jinja2.Environment(
-        # Under "built-in/" too, so that a template can extend the one that it takes the place of.
-        loader=jinja2.ChoiceLoader(
-            [
-                jinja2.FileSystemLoader(places),
-                jinja2.PrefixLoader({"built-in": jinja2.FileSystemLoader(search.built_in())}),
-            ]
-        ),
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-        comment_start_string="{##",  # {# stands in every bash script that counts an array
-        comment_end_string="##}",
-        autoescape=False,  # noqa: S701 -- no HTML; each place has its own filter
+    built_in = jinja2.FileSystemLoader(search.built_in())
+    # Under "built-in/" too, so that a template can extend the one that it takes the place of.
+    found = template.environment(
+        jinja2.ChoiceLoader([jinja2.FileSystemLoader(places), jinja2.PrefixLoader({"built-in": built_in})])
     )
     found.filters |= {"sh": quoting.word, "arg": quoting.argument, "cmd": quoting.words, "args": _arguments}
     return found

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-import mingle_hooks
-from mingle_hooks.errors import MingleError, PlaceError, UsageError
+from mingle_hooks import template
+from mingle_hooks.errors import PlaceError, UsageError
 from mingle_hooks.files import config_directory
 
 if TYPE_CHECKING:
@@ -18,12 +18,8 @@ _LARGEST_BYTES = 1 << 20  # a template is a page
 
 
 def built_in() -> str:
-    """Return the project's own templates: in the wheel beside the modules, in a checkout beside the package."""
-    package = os.path.dirname(os.path.abspath(mingle_hooks.__file__))
-    for place in (f"{package}/templates/job", f"{os.path.dirname(package)}/templates/job"):
-        if os.path.isdir(place):
-            return place
-    raise MingleError("the templates beside the package", f"none in {package}", "installing mingle-hooks again")
+    """Return where the project's own templates are."""
+    return template.directory("job")
 
 
 def path(given: Iterable[str], environ: Mapping[str, str], *, site: str = SITE) -> tuple[str, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mingle_hooks.fabric.machine import HOST_CHARACTERS, is_hostname
+from mingle_hooks.fabric.machine import is_hostname, is_hostname_or_address
 from mingle_hooks.rendezvous.wire import WireError, address, hexadecimal, integer, text
 from mingle_hooks.schedulers.facts import MOST_NODES, MOST_SLOTS
 from mingle_hooks.typed import TYPE_CHECKING
@@ -21,7 +21,7 @@ def parse(body: Body) -> Body:
     size = integer(body, "size", nodes, nodes * MOST_SLOTS)
     addr = text(body, "addr", 253)
     # An address, or the name that a user exported as MASTER_ADDR.
-    if not addr or addr.strip(HOST_CHARACTERS + ":%") or addr[0] in ".%-":
+    if not is_hostname_or_address(addr):
         raise WireError("addr: neither an address nor a host name")
     found: Body = {
         "epoch": integer(body, "epoch", 1, LAST_EPOCH),

@@ -19,6 +19,7 @@ from mingle_hooks.errors import SecretError
 from mingle_hooks.fabric.machine import HOST_CHARACTERS
 from mingle_hooks.files import UnfitError, config_directory, contents
 from mingle_hooks.rendezvous.attempt import Material
+from mingle_hooks.runtime import RUN_ROOT
 from mingle_hooks.typed import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from mingle_hooks.schedulers.facts import JobFacts
     from mingle_hooks.settings import Settings
 
-RUN_ROOT = "/run/mingle"
 MOUNTINFO = "/proc/self/mountinfo"
 # Everybody's key, for --insecure: the handshake stays the same and proves nothing.
 PUBLIC = Material(b"mingle-hooks --insecure: anybody may join")
@@ -38,8 +38,6 @@ _BASE64 = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/_-"
 _MOST_PADDING = 2  # of base64: "=" signs at its end
 # Of 64 random hex digits fewer than this many are different in none of 10**15 keys; "a" typed 64 times is no key.
 _DIFFERENT = 6
-# Batch systems whose nodes share the users' homes. A pod or a plain mpirun host has its own.
-_SHARED_HOMES = ("slurm", "pbs", "torque", "pals", "lsf", "sge", "flux", "oar")
 _NETWORK_FS = (
     *("nfs", "nfs4", "lustre", "gpfs", "beegfs", "ceph", "wekafs", "panfs", "pvfs2", "orangefs", "afs", "auristorfs"),
     *("9p", "virtiofs", "cifs", "smb3", "glusterfs", "ocfs2", "gfs2"),
@@ -133,8 +131,7 @@ def _of_home(facts: JobFacts, directory: str | None, mountinfo: str) -> Key:
     key = _read(path) if directory else None
     if key is not None:
         return key
-    manager = facts.scheduler.partition("+")[0]  # slurm+mpi: mpirun inside a job of Slurm
-    if directory and (manager in _SHARED_HOMES or on_network(directory, mountinfo)):
+    if directory and (facts.shares_homes or on_network(directory, mountinfo)):
         _make(directory)
         key = _read(path)
     if key is None:

@@ -37,7 +37,7 @@ class Seekers:
     def open(self, names: Sequence[str]) -> None:
         """Open those of the named ways that apply here; NetworkError where none can be used."""
         self._wanted = tuple(name for name in ways.WAYS if name in names)
-        self._later = tuple(name for name in self._wanted if name == "multicast")
+        self._later = tuple(name for name in self._wanted if ways.WAYS[name].is_costly)
         for name in self._wanted:
             if name not in self._later:
                 self._open(name)
@@ -119,9 +119,9 @@ class Seekers:
                 way.announce(notice)
             if notice is None or notice.ticket:
                 way.search(wanted=True)
-            elif name != "multicast":
+            elif not ways.WAYS[name].hears_rivals:
                 # A leader by right looks for another one too, once the members that are on their way have had its
-                # attention. By multicast it need not ask: the other one's beacons come anyway.
+                # attention, unless that way tells of it unasked, as beacons do.
                 self._context.loop.after(HEAD_START_S, lambda: self.look(name))
         except (MingleError, OSError) as error:
             self._drop(name, error)

@@ -9,7 +9,7 @@ from mingle_hooks.errors import LimitError, NetworkError, Shortage
 from mingle_hooks.rendezvous.doors import Doors, check_in_ports
 from mingle_hooks.rendezvous.failure import Failure
 from mingle_hooks.rendezvous.lookup import RESOLVE_S, is_local, resolve
-from mingle_hooks.rendezvous.ways import Notice
+from mingle_hooks.rendezvous.ways import WAYS, Notice
 from mingle_hooks.schedulers.facts import MOST_NODES
 from mingle_hooks.typed import TYPE_CHECKING, NamedTuple
 
@@ -99,7 +99,7 @@ def _named_hosts(request: Request) -> tuple[str, ...]:
     """Return the hosts where the others look for a leader, where a person or the scheduler named some."""
     if request.master is not None:
         return (request.master[0],)
-    return request.leader_hosts[:MOST_NAMED] if "hosts" in request.via else ()
+    return request.leader_hosts[:MOST_NAMED] if any(WAYS[name].asks_named_hosts for name in request.via) else ()
 
 
 def _may_lead_here(request: Request) -> bool:

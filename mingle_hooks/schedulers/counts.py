@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from mingle_hooks.errors import FactsError
 from mingle_hooks.schedulers.facts import MOST_NODES
+from mingle_hooks.values import number
 
-MOST_DIGITS = 7
+MOST = 10**7 - 1
 
 
 def expand(text: str, *, most: int = MOST_NODES) -> tuple[int, ...]:
@@ -26,7 +27,7 @@ def _pair(part: str) -> tuple[int, int] | None:
     """Return a count and for how many nodes it stands: 2 and 3 for ``2(x3)``; None for anything else."""
     count, mark, rest = part.partition("(x")
     repeat = rest.removesuffix(")") if mark else "1"
-    numbers = [text for text in (count, repeat) if text.isascii() and text.isdigit() and len(text) <= MOST_DIGITS]
-    if len(numbers) < 2 or (mark and not rest.endswith(")")):  # noqa: PLR2004 - both of them
+    tasks, nodes = number(count, most=MOST), number(repeat, most=MOST)
+    if tasks is None or nodes is None or (mark and not rest.endswith(")")):
         return None
-    return int(count), int(repeat)
+    return tasks, nodes

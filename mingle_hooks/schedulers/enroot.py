@@ -9,11 +9,13 @@ from __future__ import annotations
 from mingle_hooks.errors import FactsError
 from mingle_hooks.schedulers import hostlist
 from mingle_hooks.typed import TYPE_CHECKING
+from mingle_hooks.values import number
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _FIRST_PORT, _PORTS = 61_000, 4_536
+_LAST_JOB = 2**32 - 1  # of Slurm's numbers
 # Its name for a number of Slurm's. All three together are the mark: a user who says any of these says less.
 _NUMBERS = {"RANK": "SLURM_PROCID", "LOCAL_RANK": "SLURM_LOCALID", "WORLD_SIZE": "SLURM_NTASKS"}
 
@@ -23,8 +25,8 @@ def exported(environ: Mapping[str, str]) -> set[str]:
     if not all(environ.get(name) == environ.get(number) != "" for name, number in _NUMBERS.items()):
         return set()
     found = set(_NUMBERS)
-    job = environ.get("SLURM_JOB_ID", "")
-    if job.isdecimal() and environ.get("MASTER_PORT") == str(int(job[:18]) % _PORTS + _FIRST_PORT):
+    job = number(environ.get("SLURM_JOB_ID", ""), most=_LAST_JOB)
+    if job is not None and environ.get("MASTER_PORT") == str(job % _PORTS + _FIRST_PORT):
         found.add("MASTER_PORT")
     if environ.get("MASTER_ADDR") and environ["MASTER_ADDR"] == _first_host(environ):
         found.add("MASTER_ADDR")

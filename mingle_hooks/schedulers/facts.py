@@ -19,6 +19,9 @@ MOST_SLOTS = 4096
 # Hosts to ask when rank 0 may be on any of them: enough for real uses, few enough to ask all at once.
 MOST_LEADER_HOSTS = 64
 
+# Where no platform tells it: what JobFacts.without_nodes holds.
+COUNT_MEMBERS = ("the number of members", "none", "--nodes N, MINGLE_NODES or NNODES")
+
 
 class _Fields(NamedTuple):
     """The fields of JobFacts.
@@ -55,6 +58,12 @@ class _Fields(NamedTuple):
     # What all processes of one run of the job have, and those of another run do not (PBS_JOBCOOKIE), or None. Never
     # shown, as PBS starts tasks for whoever knows it; and no key, as it can be guessed.
     cookie: str | None = None
+    # All nodes of the job have the user's home, so a key that is made there is everybody's. Not so for pods.
+    shares_homes: bool = True
+    # What stands in front of a command to start it on every node, such as srun; empty where only a script can.
+    on_every_node: str = ""
+    # What to say, as an error's three parts, where nobody has said how many nodes there are; empty: rank 0 may know.
+    without_nodes: tuple[str, ...] = ()
     # For --explain: field name -> the variable or file that it was read from.
     sources: Mapping[str, str] = MappingProxyType({})
 

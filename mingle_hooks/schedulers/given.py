@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from mingle_hooks.schedulers.facts import MOST_NODES, JobFacts
+from mingle_hooks.schedulers.facts import COUNT_MEMBERS, MOST_NODES, JobFacts
 from mingle_hooks.schedulers.variables import MOST_TASKS, Variables
 from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-HOST = "[A-Za-z0-9_][A-Za-z0-9._:-]*"  # a name or an address, IPv6 too
 
 
 def facts(environ: Mapping[str, str]) -> JobFacts | None:
@@ -28,7 +26,7 @@ def facts(environ: Mapping[str, str]) -> JobFacts | None:
     if not is_task and not environ.get("NODE_RANK"):
         rank_names.append("RANK")
         count_names.append("WORLD_SIZE")
-    leader = read.text("leader_hosts", "MASTER_ADDR", pattern=HOST)
+    leader = read.host("leader_hosts", "MASTER_ADDR", address=True)
     return JobFacts(
         scheduler="given",
         nodes=read.number("nodes", *count_names, least=1, most=MOST_NODES),
@@ -39,5 +37,7 @@ def facts(environ: Mapping[str, str]) -> JobFacts | None:
         local_rank=read.number("local_rank", "LOCAL_RANK"),
         local_count=read.number("local_count", "LOCAL_WORLD_SIZE", least=1) if is_task else None,
         gpus=read.number("gpus", "GPUS_PER_NODE", most=MOST_TASKS),
+        shares_homes=False,
+        without_nodes=COUNT_MEMBERS,
         sources=read.sources,
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import product
 
 from mingle_hooks.errors import FactsError
-from mingle_hooks.fabric.machine import HOST_CHARACTERS
+from mingle_hooks.fabric.machine import HOST_CHARACTERS, is_hostname
 from mingle_hooks.schedulers.facts import MOST_NODES
 
 # Linux allows one environment string 128 KiB, so a longer list did not come from a scheduler's variable.
@@ -45,7 +45,7 @@ def expand(text: str, *, most: int = MOST_NODES) -> tuple[str, ...]:
 def check(host: str) -> str:
     """Return host as it is; raise FactsError where it cannot be the name of a host."""
     # It never starts with a dash, as it may become a word on a command line.
-    if not 0 < len(host) <= LONGEST_HOST or host.strip(HOST_CHARACTERS) or host[0] in ".-":
+    if not is_hostname(host):
         raise _bad("a host name of letters, digits and . _ -", f"{host[:80]!r}")
     return host
 

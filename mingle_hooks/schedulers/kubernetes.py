@@ -5,7 +5,7 @@ Source: Kubernetes' documentation, "Indexed Job": JOB_COMPLETION_INDEX, and host
 
 from __future__ import annotations
 
-from mingle_hooks.schedulers.facts import MOST_NODES, JobFacts
+from mingle_hooks.schedulers.facts import COUNT_MEMBERS, MOST_NODES, JobFacts
 from mingle_hooks.schedulers.variables import Variables
 from mingle_hooks.typed import TYPE_CHECKING
 
@@ -24,4 +24,11 @@ def facts(environ: Mapping[str, str]) -> JobFacts | None:
     index = read.number("node_rank", "JOB_COMPLETION_INDEX", most=MOST_NODES)
     host = read.text("job_id", "HOSTNAME", pattern="[a-z0-9.-]+") if index is not None else None
     job_id = host.removesuffix(f"-{index}") if host and host.endswith(f"-{index}") else None
-    return JobFacts(scheduler="kubernetes", job_id=job_id or None, node_rank=index, sources=read.sources)
+    return JobFacts(
+        scheduler="kubernetes",
+        job_id=job_id or None,
+        node_rank=index,
+        shares_homes=False,
+        without_nodes=COUNT_MEMBERS,
+        sources=read.sources,
+    )

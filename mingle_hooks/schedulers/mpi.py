@@ -57,5 +57,6 @@ def facts(environ: Mapping[str, str]) -> JobFacts | None:
         local_rank=local_rank,
         local_count=local_count,
         tasks_per_node=(local_count,) * nodes if nodes and local_count else (),
+        shares_homes=False,
         sources=read.sources,
     )

@@ -109,20 +109,21 @@ def _is_script(read: Variables) -> bool:
 
 def _kept_nodefile(read: Variables, job_id: str, configuration: str) -> str | None:
     """Return where PBS keeps the node file: a task on the first host is not told, but may read it there."""
-    path = os.path.join(_home(configuration), "aux", job_id)
+    path = os.path.join(home(configuration), "aux", job_id)
     if not os.access(path, os.R_OK):
         return None
     read.sources["hosts"] = path
     return path
 
 
-def _home(configuration: str) -> str:
-    """Return PBS_HOME, from lines such as ``PBS_HOME=/var/spool/pbs``."""
+def home(configuration: str = CONFIGURATION) -> str:
+    """Return PBS_HOME, from lines such as ``PBS_HOME=/var/spool/pbs``, with blanks and quotes or without."""
     if not os.access(configuration, os.R_OK):
         return HOME
     with open(configuration, errors="replace") as file:
         for line in file.read(65_536).splitlines():  # a real one has a dozen lines
             name, _, value = line.partition("=")
-            if name.strip() == "PBS_HOME" and value.strip():
-                return value.strip()
+            path = value.strip().strip("\"'")
+            if name.strip() == "PBS_HOME" and os.path.isabs(path):
+                return path
     return HOME

@@ -128,6 +128,12 @@ def _in_job(read: Variables, job_id: str, hosts: tuple[str, ...], components: li
         cpus=read.number("cpus", "SLURM_CPUS_ON_NODE", least=1),
         gpus=_gpus(read),
         is_batch=nodes > 1,
+        on_every_node="srun",
+        without_nodes=(  # a shell of ssh, where somebody set SLURM_JOB_ID
+            "a step of the job",
+            f"SLURM_JOB_ID={job_id} alone, as in a shell of ssh",
+            f"srun --jobid={job_id} --overlap in front, or --nodes N",
+        ),
         host=_host(read),
         sources=read.sources,
     )

@@ -13,77 +13,105 @@ The innermost wins. In order:
 
 from __future__ import annotations
 
+from mingle_hooks.errors import FactsError
 from mingle_hooks.modules import import_module
 from mingle_hooks.schedulers.facts import MOST_LEADER_HOSTS, JobFacts
-from mingle_hooks.typed import TYPE_CHECKING
+from mingle_hooks.typed import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-# (a variable that marks it, the module that reads it). Only the modules whose variable is set are imported.
+
+class Source(NamedTuple):
+    """An adapter's module in this folder, and the variables that mark it: it is imported only where one is set.
+
+    `of_process` are those of its variables that are about one process: what a launcher starts in its turn inherits
+    them from the launcher's daemon or from the job script.
+    """
+
+    module: str
+    marks: tuple[str, ...]
+    of_process: tuple[str, ...] = ()
+
+
 LAUNCHERS = (
-    ("OMPI_COMM_WORLD_RANK", "mpi"),
-    ("PALS_RANKID", "pals"),  # sets PMI_RANK too
-    ("MV2_COMM_WORLD_RANK", "mpi"),
-    ("JSM_NAMESPACE_RANK", "mpi"),
-    ("PMI_RANK", "mpi"),
+    Source("mpi", ("OMPI_COMM_WORLD_RANK",)),
+    Source("pals", ("PALS_RANKID",)),  # sets PMI_RANK too
+    Source("mpi", ("MV2_COMM_WORLD_RANK", "JSM_NAMESPACE_RANK", "PMI_RANK")),
 )
 MANAGERS = (
-    ("FLUX_JOB_ID", "flux"),
-    ("SLURM_JOB_ID", "slurm"),
-    ("SLURM_JOBID", "slurm"),
-    ("PBS_NUM_NODES", "torque"),
-    ("PBS_VNODENUM", "torque"),
-    ("PBS_NP", "torque"),
-    ("PBS_JOBID", "pbs"),
-    ("LSB_JOBID", "lsf"),
-    ("OAR_JOB_ID", "oar"),
-    ("OAR_JOBID", "oar"),
-    ("PE_HOSTFILE", "sge"),
-    ("SGE_TASK_ID", "sge"),
+    Source("flux", ("FLUX_JOB_ID",), ("FLUX_TASK_RANK", "FLUX_TASK_LOCAL_ID")),
+    Source(
+        "slurm",
+        ("SLURM_JOB_ID", "SLURM_JOBID"),
+        ("SLURM_STEP_ID", "SLURM_STEPID", "SLURM_NODEID", "SLURM_PROCID", "SLURM_LOCALID"),
+    ),
+    Source("torque", ("PBS_NUM_NODES", "PBS_VNODENUM", "PBS_NP"), ("PBS_NODENUM", "PBS_TASKNUM")),
+    Source("pbs", ("PBS_JOBID",), ("PBS_NODENUM", "PBS_TASKNUM")),
+    Source("lsf", ("LSB_JOBID",)),
+    Source("oar", ("OAR_JOB_ID", "OAR_JOBID")),
+    Source("sge", ("PE_HOSTFILE", "SGE_TASK_ID")),
 )
 PLATFORMS = (
-    ("MASTER_ADDR", "given"),
-    ("JOB_COMPLETION_INDEX", "kubernetes"),
-    ("KUBERNETES_SERVICE_HOST", "kubernetes"),
-)
-
-# What a launcher's tasks inherit from its daemon or from the job script, and is not about themselves.
-OF_ANOTHER_PROCESS = frozenset(
-    {
-        *("SLURM_STEP_ID", "SLURM_STEPID", "SLURM_NODEID", "SLURM_PROCID", "SLURM_LOCALID"),
-        *("PBS_NODENUM", "PBS_TASKNUM", "FLUX_TASK_RANK", "FLUX_TASK_LOCAL_ID"),
-    }
+    Source("given", ("MASTER_ADDR",)),
+    Source("kubernetes", ("JOB_COMPLETION_INDEX", "KUBERNETES_SERVICE_HOST")),
 )
 
 
-def detect(environ: Mapping[str, str], hostname: str | None = None) -> JobFacts:
+def detect(environ: Mapping[str, str], hostname: str | None = None, *, asks_plugins: bool = False) -> JobFacts:
     """Return the facts of the innermost scheduler that the environment tells of.
 
-    `hostname` is this host's own name, for managers that list hosts without numbering them.
+    `hostname` is this host's own name, for managers that list hosts without numbering them. Where none of ours fits,
+    it `asks_plugins`: a caller that knows the job's id needs no manager to tell it.
     Raises FactsError when that scheduler's variables, node file or host list make no sense.
     """
     launched = _first(LAUNCHERS, environ)
     if launched is None:
-        found = _first(MANAGERS, environ) or _first(PLATFORMS, environ) or JobFacts(scheduler="none")
+        found = _first(MANAGERS, environ) or _first(PLATFORMS, environ)
+        found = found or (_of_plugin(environ) if asks_plugins else None) or _no_job()
         return _numbered(found, hostname)
     if launched.sources["task_rank"] == "PMI_RANK":
         manager = _first(MANAGERS, environ)
         if manager and (manager.task_rank, manager.task_count) == (launched.task_rank, launched.task_count):
             return manager
-    outside = {name: value for name, value in environ.items() if name not in OF_ANOTHER_PROCESS}
-    job = _first(MANAGERS, outside)
+    of_another = {name for source in MANAGERS for name in source.of_process}
+    outside = {name: value for name, value in environ.items() if name not in of_another}
+    job = _first(MANAGERS, outside) or (_of_plugin(outside) if asks_plugins else None)
     return _within(launched, job) if job else launched
 
 
-def _first(table: tuple[tuple[str, str], ...], environ: Mapping[str, str]) -> JobFacts | None:
-    for mark, module in table:
-        if environ.get(mark):
-            adapter = import_module(f"mingle_hooks.schedulers.{module}")
+def _first(table: tuple[Source, ...], environ: Mapping[str, str]) -> JobFacts | None:
+    for source in table:
+        if any(environ.get(mark) for mark in source.marks):
+            adapter = import_module(f"{__package__}.{source.module}")
             found: JobFacts | None = adapter.facts(environ)
             if found:
                 return found
     return None
+
+
+def _of_plugin(environ: Mapping[str, str]) -> JobFacts | None:
+    """Return the facts of the first plugin that knows this job; a broken one is told of where no other does."""
+    from mingle_hooks import plugins  # noqa: PLC0415 - only where none of ours fits
+
+    broken: FactsError | None = None
+    for name in plugins.names(plugins.SCHEDULERS):
+        try:
+            plugin = plugins.find(plugins.SCHEDULERS, name)
+            found: JobFacts | None = plugin.facts(environ) if plugin else None
+        except FactsError as error:
+            broken = broken or error
+            continue
+        if found is not None:
+            return found
+    if broken is not None:
+        raise broken
+    return None
+
+
+def _no_job() -> JobFacts:
+    missing = ("a job, or --nodes N", "no job here", "to run it inside srun, or give --nodes N")
+    return JobFacts(scheduler="none", shares_homes=False, without_nodes=missing)
 
 
 def _within(launched: JobFacts, job: JobFacts) -> JobFacts:
@@ -97,6 +125,7 @@ def _within(launched: JobFacts, job: JobFacts) -> JobFacts:
         # A run on part of the job may leave out its first hosts.
         leader_hosts=job.hosts[:1] if whole else job.hosts[:MOST_LEADER_HOSTS],
         cookie=job.cookie,
+        shares_homes=job.shares_homes,
         sources={**job.sources, **launched.sources},
     )
 

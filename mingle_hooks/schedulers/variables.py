@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mingle_hooks.errors import FactsError
-from mingle_hooks.fabric.machine import is_hostname
+from mingle_hooks.fabric.machine import is_hostname, is_hostname_or_address
 from mingle_hooks.schedulers.facts import LONGEST_ID
 from mingle_hooks.typed import TYPE_CHECKING
 from mingle_hooks.values import number
@@ -48,10 +48,11 @@ class Variables:
             raise _bad(self.sources[fact], f"at most {longest} digits", value)
         return value
 
-    def host(self, fact: str, *names: str) -> str | None:
-        """Return the first that is set, as it is; raise FactsError if no host has that name."""
+    def host(self, fact: str, *names: str, address: bool = False) -> str | None:
+        """Return the first that is set, as it is; raise FactsError if no host has that name, nor `address`."""
         value = self.long(fact, *names)
-        if value is not None and not is_hostname(value):
+        fits = is_hostname_or_address if address else is_hostname
+        if value is not None and not fits(value):
             raise _bad(self.sources[fact], "a host name of letters, digits and . _ -", value)
         return value
 

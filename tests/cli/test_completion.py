@@ -17,7 +17,7 @@ from cluster.lacks import skip_for_want_of
 from mingle_hooks.cli.completion import SHELLS as SPOKEN
 from mingle_hooks.export.frameworks import FRAMEWORKS
 from mingle_hooks.export.shells import SHELLS
-from mingle_hooks.install.hook import hooks
+from mingle_hooks.install.targets import target
 from mingle_hooks.render.launchers import LAUNCHERS
 from mingle_hooks.render.schedulers import SCHEDULERS
 from mingle_hooks.rendezvous.ways import WAYS
@@ -42,7 +42,7 @@ WORDS = {
     "mingle template ": {*SCHEDULERS, "list", "show", "eject"},
     "mingle template slurm --launcher ": {*LAUNCHERS},
     "mingle hooks render ": {"slurm", "pbs", "torque"},
-    "mingle hooks render pbs ": {hook.name for hook in hooks("pbs")},
+    "mingle hooks render pbs ": {hook.name for hook in target("pbs").hooks},
     "mingle completion ": {*SPOKEN},
 }
 # What is typed -> the one thing that a Tab makes of it.

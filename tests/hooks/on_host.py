@@ -9,7 +9,8 @@ import os
 import signal
 from typing import TYPE_CHECKING
 
-from mingle_hooks.install.hook import HOOKS
+from rendered import HOOKS
+
 from mingle_hooks.install.site import Site
 from mingle_hooks.install.text import render
 

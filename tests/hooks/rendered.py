@@ -9,14 +9,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from mingle_hooks.install.hook import hook
 from mingle_hooks.install.site import Site
+from mingle_hooks.install.targets import TARGETS, hook, target
 from mingle_hooks.install.text import Chain, render
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 RECORDED = Path(__file__).parent.parent / "data" / "recorded"
+HOOKS = tuple(its for scheduler in TARGETS for its in target(scheduler).hooks)
 SHELLS = {
     "dash": ["dash"],
     "bash": ["bash"],

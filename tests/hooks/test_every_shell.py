@@ -16,8 +16,8 @@ import pytest
 from on_host import JOB, SITE_KEY, key_of, run, with_hooks
 from rendered import SHELLS, environ, recorded, shell
 
-from mingle_hooks.install.hook import hook
 from mingle_hooks.install.site import Site
+from mingle_hooks.install.targets import hook
 from mingle_hooks.install.text import render
 
 if TYPE_CHECKING:

@@ -16,8 +16,8 @@ from rendered import FULL, SITES, recorded
 
 from mingle_hooks.export.variables import own
 from mingle_hooks.install import standin
-from mingle_hooks.install.hook import hook
 from mingle_hooks.install.site import KILL_SWITCH, Site
+from mingle_hooks.install.targets import hook
 from mingle_hooks.install.text import render
 
 LAUNCHES = recorded("openpbs-*/hook.execjob_launch.*")

@@ -9,9 +9,8 @@ import subprocess
 from typing import TYPE_CHECKING
 
 import pytest
-from rendered import SHELLS, SITES, shell
+from rendered import HOOKS, SHELLS, SITES, shell
 
-from mingle_hooks.install.hook import HOOKS
 from mingle_hooks.install.text import render
 
 if TYPE_CHECKING:

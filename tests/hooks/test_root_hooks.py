@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 from on_host import JOB, SITE_KEY, key_of, run, with_hooks
-from rendered import SHELLS, SITES, environ, recorded, shell
+from rendered import HOOKS, SHELLS, SITES, environ, recorded, shell
 
-from mingle_hooks.install.hook import HOOKS, hook
 from mingle_hooks.install.site import Site
+from mingle_hooks.install.targets import hook
 from mingle_hooks.install.text import Chain, is_ours, is_unchanged, render
 
 if TYPE_CHECKING:

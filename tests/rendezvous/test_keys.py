@@ -13,6 +13,7 @@ import pytest
 from mingle_hooks.errors import SecretError
 from mingle_hooks.rendezvous.keys import PUBLIC, Key, find, fresh, on_network
 from mingle_hooks.schedulers.facts import JobFacts
+from mingle_hooks.schedulers.table import detect
 from mingle_hooks.settings import load
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ ROOT_ONLY = pytest.mark.skipif(os.geteuid() != 0, reason="for want of root, whic
 TEXT = "00112233445566778899aabbccddeeff" * 2
 GIVEN, OTHER, VARIABLE, PROLOGS, HOMES = (f"{digit}123456789abcdef" * 4 for digit in "89abc")
 COOKIE = "36A8E3141C32183E0A696B100289B68F"
+NO_JOB = detect({})
 
 
 class Place:
@@ -49,7 +51,7 @@ class Place:
     def find(self, facts: JobFacts | None = None, environ: dict[str, str] | None = None, **options: object) -> Key:
         environ = {"HOME": str(self.home), **(environ or {})}
         settings = load(environ, options, system_file=f"{self.home}/absent")
-        return find(facts or JobFacts("none"), settings, environ, run_root=str(self.run), mountinfo=str(self.mounts))
+        return find(facts or NO_JOB, settings, environ, run_root=str(self.run), mountinfo=str(self.mounts))
 
     def refusal(self, *args: object, **options: object) -> SecretError:
         with pytest.raises(SecretError) as caught:
@@ -164,7 +166,7 @@ def test_a_key_that_cannot_be_read_is_refused(place: Place) -> None:
     def as_another_user() -> bytes:
         os.setuid(65_534)
         with pytest.raises(SecretError) as caught:
-            find(JobFacts("none"), settings, {}, mountinfo=str(place.mounts))
+            find(NO_JOB, settings, {}, mountinfo=str(place.mounts))
         return caught.value.seen.encode()
 
     assert b"Permission denied" in started(as_another_user)()
@@ -267,7 +269,7 @@ def test_a_hostile_job_id_leads_to_no_directory(place: Place, job: str) -> None:
     place.put(place.run / "key")
     place.put(place.run.parent / "key")
     place.put_for_job("7")
-    assert "none given" in place.refusal(JobFacts("none", job_id=job)).seen
+    assert "none given" in place.refusal(NO_JOB._replace(job_id=job)).seen
 
 
 def test_a_job_directory_that_is_a_link_is_refused(place: Place) -> None:
@@ -310,7 +312,7 @@ def test_the_command_that_the_error_tells_makes_a_key_that_is_taken(place: Place
 
 
 def test_a_pod_makes_no_key_as_its_home_is_its_own(place: Place) -> None:
-    place.refusal(JobFacts("kubernetes"))
+    place.refusal(JobFacts("kubernetes", shares_homes=False))
     assert not place.of_home.exists()
 
 

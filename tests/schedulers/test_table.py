@@ -306,8 +306,8 @@ def test_only_the_adapter_that_applies_is_imported() -> None:
 
 def test_every_line_of_the_tables_names_an_adapter() -> None:
     """An adapter of the tables can be imported and gives no facts for an empty environment."""
-    for _, module in (*table.LAUNCHERS, *table.MANAGERS, *table.PLATFORMS):
-        adapter = __import__(f"mingle_hooks.schedulers.{module}", fromlist=["facts"])
+    for source in (*table.LAUNCHERS, *table.MANAGERS, *table.PLATFORMS):
+        adapter = __import__(f"mingle_hooks.schedulers.{source.module}", fromlist=["facts"])
         assert adapter.facts({}) is None
 
 

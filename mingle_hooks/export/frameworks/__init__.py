@@ -14,6 +14,8 @@ from mingle_hooks.typed import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from typing import Any
 
+    from mingle_hooks.plugins import Plugin
+
 # What the caller has to find out before it asks a framework.
 ROSTER = "roster"  # World.roster
 IFACE = "iface"  # Place.iface and Place.address
@@ -82,6 +84,8 @@ FRAMEWORKS = {
     "ucx": Framework("ucx", ("UCX_NET_DEVICES",), frozenset({IFACE, HCAS})),
 }
 
+# Those of other packages that were asked for, by name.
+_added: dict[str, Plugin] = {}
 
 # What everybody gets, as most people then type `torchrun train.py`. NONE says that nobody is to.
 DEFAULT, NONE = "torchrun", "none"
@@ -100,18 +104,30 @@ def profiles(asked: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def framework(name: str) -> Framework:
-    """Return the framework of this name; UsageError, with the nearest known name, for another."""
+    """Return the framework of this name, ours or a plugin's; UsageError, with the nearest known name, for another."""
     if name in FRAMEWORKS:
         return FRAMEWORKS[name]
+    from mingle_hooks import plugins  # noqa: PLC0415 - only where none of ours fits
+
+    if (plugin := plugins.find(plugins.FRAMEWORKS, name)) is not None:
+        row: Framework = plugin.row("FRAMEWORK", Framework)
+        _added[name] = plugin
+        return row
     from mingle_hooks.nearest import nearest  # noqa: PLC0415 - only for a message
 
-    known = [*FRAMEWORKS, NONE]
+    known = [*FRAMEWORKS, *plugins.names(plugins.FRAMEWORKS), NONE]
     raise UsageError(f"a framework out of {', '.join(known)}", name, f"--for {nearest(name, known)}")
 
 
 def load(name: str) -> Any:  # noqa: ANN401 -- a module; mypy cannot see that one fits a protocol
     """Return the framework's module."""
-    return import_module(f"{__name__}.{framework(name).module}")
+    row = framework(name)
+    return _added[name] if name in _added else import_module(f"{__name__}.{row.module}")
+
+
+def added() -> tuple[str, ...]:
+    """Return what the plugins that were asked for may export."""
+    return tuple(variable for name in _added for variable in framework(name).names)
 
 
 def needs(names: tuple[str, ...]) -> frozenset[str]:

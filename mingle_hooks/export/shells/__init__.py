@@ -12,32 +12,40 @@ import stat
 
 from mingle_hooks.errors import UsageError
 from mingle_hooks.modules import import_module
-from mingle_hooks.typed import TYPE_CHECKING
+from mingle_hooks.typed import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import Any
 
-# What users ask for -> the module that knows how.
-SHELLS = {
-    "sh": "sh",
-    "dash": "sh",
-    "bash": "sh",
-    "ash": "sh",
-    "mksh": "sh",
-    "ksh": "sh",
-    "zsh": "sh",
-    "csh": "csh",
-    "tcsh": "csh",
-    "fish": "fish",
-    "json": "json_object",
-    "dotenv": "dotenv",
-    "taskprolog": "taskprolog",
-}
 
-# Programs that stop at no error of a text in sh, go on and train alone -> the language that they read, and how.
-READS = {"csh": "csh", "tcsh": "csh", "bsd-csh": "csh", "fish": "fish"}
-LINES = {"csh": 'eval "`mingle env --shell csh`"', "fish": "`mingle env --shell fish | source`"}
+class Shell(NamedTuple):
+    """A language's module in this folder; a shell that reads no sh is known by its `programs`, and evals by `line`.
+
+    Such a shell stops at no error of a text in sh, goes on and trains alone, so it is told.
+    """
+
+    module: str
+    programs: tuple[str, ...] = ()
+    line: str = ""
+
+
+# By what users ask for.
+SHELLS = {
+    "sh": Shell("sh"),
+    "dash": Shell("sh"),
+    "bash": Shell("sh"),
+    "ash": Shell("sh"),
+    "mksh": Shell("sh"),
+    "ksh": Shell("sh"),
+    "zsh": Shell("sh"),
+    "csh": Shell("csh", ("csh", "tcsh", "bsd-csh"), 'eval "`mingle env --shell csh`"'),
+    "tcsh": Shell("csh"),
+    "fish": Shell("fish", ("fish",), "`mingle env --shell fish | source`"),
+    "json": Shell("json_object"),
+    "dotenv": Shell("dotenv"),
+    "taskprolog": Shell("taskprolog"),
+}
 
 # The kernel starts no program with a longer `NAME=value` and its NUL (MAX_ARG_STRLEN, 32 pages of 4 KiB).
 LONGEST_STRING_BYTES = 131_072
@@ -84,13 +92,14 @@ def reader() -> str | None:
         program = os.readlink(f"/proc/{os.getppid()}/exe")  # a script's `comm` is its own name
     except OSError:  # of another user, say
         return None
-    return READS.get(program.rpartition("/")[2])
+    name = program.rpartition("/")[2]
+    return next((shell for shell, row in SHELLS.items() if name in row.programs), None)
 
 
 def check_reader() -> None:
     """Raise UsageError where a shell that reads no sh evals the output, and nobody has said what it is."""
     if (shell := reader()) is not None:
-        raise UsageError(f"--shell {shell}, as {shell} evals the output", "none", LINES[shell])
+        raise UsageError(f"--shell {shell}, as {shell} evals the output", "none", SHELLS[shell].line)
 
 
 def _module(shell: str) -> Any:  # noqa: ANN401 -- a module; mypy cannot see that one fits a protocol
@@ -98,7 +107,7 @@ def _module(shell: str) -> Any:  # noqa: ANN401 -- a module; mypy cannot see tha
         from mingle_hooks.nearest import nearest  # noqa: PLC0415 - only for a message
 
         raise UsageError(f"a shell out of {', '.join(SHELLS)}", shell, f"--shell {nearest(shell, SHELLS)}")
-    return import_module(f"{__name__}.{SHELLS[shell]}")
+    return import_module(f"{__name__}.{SHELLS[shell].module}")
 
 
 def _check(name: str, value: str) -> None:

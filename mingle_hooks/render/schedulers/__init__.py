@@ -6,6 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, NamedTuple
 
 from mingle_hooks.errors import UsageError
+from mingle_hooks.nearest import nearest
 from mingle_hooks.render.refusals import refused
 
 if TYPE_CHECKING:
@@ -29,22 +30,24 @@ class Scheduler(NamedTuple):
     runs_tasks: bool = False  # it can start every training process itself, not only one on each node
     job_id: str = ""  # the variable that tells this job's processes from another job's
     submitted_in: str = ""  # the variable with the directory that the job was submitted in
+    runs_pyxis: bool = False  # its own starter knows enroot's images
+    also: tuple[str, ...] = ()  # what else people call it
 
 
 TABLE = (
-    Scheduler("slurm", "sbatch", "#SBATCH", "Slurm", runs_tasks=True),
+    Scheduler("slurm", "sbatch", "#SBATCH", "Slurm", runs_tasks=True, runs_pyxis=True, also=("sbatch",)),
     Scheduler("pbs", "qsub", "#PBS", "OpenPBS and PBS Professional", job_id="PBS_JOBID", submitted_in="PBS_O_WORKDIR"),
     Scheduler("torque", "qsub", "#PBS", "Torque", job_id="PBS_JOBID", submitted_in="PBS_O_WORKDIR"),
     Scheduler("lsf", "bsub", "#BSUB", "LSF", job_id="LSB_BATCH_JID", submitted_in="LS_SUBCWD"),
     Scheduler("sge", "qsub", "#$", "Grid Engine", job_id="JOB_ID", submitted_in="SGE_O_WORKDIR"),
 )
-SCHEDULERS = {scheduler.name: scheduler for scheduler in TABLE} | {"sbatch": TABLE[0]}
+SCHEDULERS = {name: scheduler for scheduler in TABLE for name in (scheduler.name, *scheduler.also)}
 
 
 def scheduler(name: str) -> Scheduler:
     """Return the scheduler of this name. Raises UsageError."""
     if name not in SCHEDULERS:
-        raise UsageError(f"a scheduler out of {', '.join(SCHEDULERS)}", name, "sbatch")
+        raise UsageError(f"a scheduler out of {', '.join(SCHEDULERS)}", name, nearest(name, SCHEDULERS))
     return SCHEDULERS[name]
 
 

@@ -16,12 +16,28 @@ if TYPE_CHECKING:
     from mingle_hooks.rendezvous.loop import Loop
     from mingle_hooks.rendezvous.search import Lead
 
-# name -> module, cheapest first. Each module has `way(context) -> Way | None`; None where it does not apply.
+
+class Row(NamedTuple):
+    """One way: its module in this folder, and what the others have to know before it is loaded.
+
+    The module has `way(context) -> Way | None`; None where it does not apply. One that `is_costly` to load opens
+    last, after a head start for the others. By one that `hears_rivals` a leader by right hears of another such leader
+    without asking. Where one `asks_named_hosts`, candidates stand on the hosts that the scheduler names, and nowhere
+    else.
+    """
+
+    module: str
+    is_costly: bool = False
+    hears_rivals: bool = False
+    asks_named_hosts: bool = False
+
+
+# Cheapest first.
 WAYS = {
-    "master": "mingle_hooks.rendezvous.ways.master",
-    "hosts": "mingle_hooks.rendezvous.ways.hosts",
-    "directory": "mingle_hooks.rendezvous.ways.directory",
-    "multicast": "mingle_hooks.rendezvous.ways.multicast",
+    "master": Row("master"),
+    "hosts": Row("hosts", asks_named_hosts=True),
+    "directory": Row("directory"),
+    "multicast": Row("multicast", is_costly=True, hears_rivals=True),
 }
 
 
@@ -90,5 +106,5 @@ def chosen(names: tuple[str, ...]) -> tuple[str, ...]:
 
 def open_way(name: str, context: Context) -> Way | None:
     """Return the way of that name, None where it does not apply here."""
-    way: Way | None = import_module(WAYS[name]).way(context)
+    way: Way | None = import_module(f"{__name__}.{WAYS[name].module}").way(context)
     return way

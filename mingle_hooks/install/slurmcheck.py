@@ -1,0 +1,130 @@
+"""What is asked of Slurm's hooks beyond their files: are they run, may they go, and how to try them out."""
+
+from __future__ import annotations
+
+import glob
+import os
+import re
+import stat
+from typing import TYPE_CHECKING
+
+from mingle_hooks.errors import ConflictError
+from mingle_hooks.install import slurmconf
+from mingle_hooks.install.hook import EVIL
+from mingle_hooks.install.verify import Finding
+from mingle_hooks.template import directory as templates
+from mingle_hooks.values import number
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from mingle_hooks.install.hook import Run, Where
+    from mingle_hooks.install.manifest import Entry
+    from mingle_hooks.install.plan import Plan
+    from mingle_hooks.install.slurmconf import SlurmConf
+
+_KEYS = ("Prolog", "Epilog", "TaskProlog")
+# What a user, or another scheduler's leftovers, can put there.
+_HOSTILE = {
+    "no variables at all": None,
+    "a hostile job id": {"SLURM_JOB_ID": "7/../../etc;" + EVIL},
+    "hostile host lists": {
+        "SLURM_JOB_NODELIST": EVIL,
+        "SLURM_STEP_NODELIST": "n[1-$(id)]",
+        "SLURM_NODELIST": EVIL,
+    },
+    "hostile numbers": {
+        "SLURM_PROCID": "a[$(id)]",
+        "SLURM_NODEID": "08",
+        "SLURM_JOB_UID": "-1",
+        "SLURM_NNODES": EVIL,
+    },
+    "hostile texts": {
+        "SLURM_JOB_COMMENT": EVIL,
+        "SLURM_JOB_NAME": EVIL,
+        "MASTER_ADDR": EVIL,
+        "IFS": "0123456789",
+    },
+}
+
+
+def findings(plan: Plan, where: Where) -> Iterator[Finding]:
+    """Find what slurm.conf says otherwise, and what in it drains nodes. Raises FactsError."""
+    conf = slurmconf.find(where.root, where.slurm_conf)
+    if conf is not None:
+        yield from (*_lines(plan), *_globs(plan.root, conf), *_timeouts(conf))
+
+
+def refuse(where: Where, entries: tuple[Entry, ...]) -> None:
+    """Raise ConflictError while slurm.conf runs one of the files; FactsError where it cannot be read."""
+    conf = slurmconf.find(where.root, where.slurm_conf)
+    if conf is not None:
+        _refuse_if_used(where.root, conf, entries)
+
+
+def runs(name: str) -> Iterator[Run]:
+    """Yield how a hook is run: with recorded variables, and with hostile ones."""
+    directory = f"{templates('hooks')}/environments"
+    last: dict[str, str] = {}
+    for file in sorted(os.listdir(directory)):
+        label, _, kind = file.rpartition(".")
+        if kind == name:
+            with open(f"{directory}/{file}", encoding="utf-8") as text:
+                last = dict(line.rstrip("\n").partition("=")[::2] for line in text)
+            yield label, (), last
+    for label, spoilt in _HOSTILE.items():
+        yield label, (), {} if spoilt is None else {**last, **spoilt}
+
+
+def _lines(plan: Plan) -> Iterator[Finding]:
+    for line in plan.lines:
+        if not line.is_there:
+            yield Finding(plan.where, f"does not say {line.text}", f"this line there: {line.text}")
+
+
+def _globs(root: str, conf: SlurmConf) -> Iterator[Finding]:
+    """Find what makes slurmd drain a node: a glob that matches nothing, or something that cannot be run."""
+    for key in ("Prolog", "Epilog"):
+        for value in conf.all(key):
+            found = sorted(glob.glob(root + value)) if re.search(r"[*?[]", value) else [root + value]
+            if not found:
+                yield Finding(f"{key}={value}", "matches no file, which drains every node", f"no {key} line")
+            for path in found:
+                if not os.path.isfile(path) or not os.stat(path).st_mode & stat.S_IXUSR:
+                    what = "cannot be run, which drains every node"
+                    yield Finding(path[len(root) :], what, f"moving it out of {key}={value}, or chmod +x")
+
+
+def _timeouts(conf: SlurmConf) -> Iterator[Finding]:
+    """Root's hooks take 12 s at the very worst (_run.sh.j2), so Slurm's must not be shorter."""
+    for key in ("PrologTimeout", "EpilogTimeout", "PrologEpilogTimeout"):
+        value = conf.one(key)
+        if number(value, least=1, most=14) is not None:  # s: ours, and some for the site's own
+            yield Finding(f"{conf.path}", f"has {key}={value} (s)", f"{key}=60, or no such line")
+
+
+def _refuse_if_used(root: str, conf: SlurmConf, entries: tuple[Entry, ...]) -> None:
+    paths = {entry.path: entry for entry in entries}
+    for key in _KEYS:
+        for value in conf.all(key):
+            if value in paths:
+                chain = paths[value].chain
+                instead = f"{key}={chain}" if chain else f"no {key} line"
+                raise ConflictError(
+                    f"a {conf.path} that does not run what is to be removed",
+                    f"{key}={value}",
+                    f"{instead} instead, then scontrol reconfigure, then this once more",
+                )
+            if _would_be_empty(root, value, set(paths)):
+                raise ConflictError(
+                    f"programs that {key}={value} still matches afterwards (or it drains every node)",
+                    "none but mingle's",
+                    f"no {key} line in {conf.path}, then scontrol reconfigure, then this once more",
+                )
+
+
+def _would_be_empty(root: str, value: str, ours: set[str]) -> bool:
+    if not re.search(r"[*?[]", value):
+        return False
+    found = {path[len(root) :] for path in glob.glob(root + value)}
+    return bool(found & ours) and found <= ours

@@ -1,0 +1,214 @@
+"""docs/extending.md: each file and line as the page shows it, in a copy of the package, and then used."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+from documents import DOCS, ROOT
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+PAGE = (DOCS / "extending.md").read_text()
+FILES = re.findall(r"^`([\w./-]+)`:\n\n```\w+\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+LINES = re.findall(r"^In `([\w./-]+)`[^\n]*:\n\n```diff\n (.*?)\n\+(.*?)\n```$", PAGE, re.MULTILINE | re.DOTALL)
+OF_PLUGIN = ("mingle_acme/", "pyproject.toml")
+
+
+class Copy:
+    """A copy of the package with all rows of the page, and a plugin beside it."""
+
+    def __init__(self, place: Path) -> None:
+        self.place = place
+        for folder in ("mingle_hooks", "templates"):
+            shutil.copytree(ROOT / folder, place / folder, ignore=shutil.ignore_patterns("__pycache__"))
+        for path, text in FILES:
+            (place / path).parent.mkdir(exist_ok=True)
+            (place / path).write_text(text)
+        for path, before, line in LINES:
+            table = (place / path).read_text()
+            assert table.count(f"\n{before}\n") == 1, (path, before)
+            (place / path).write_text(table.replace(f"\n{before}\n", f"\n{before}\n{line}\n"))
+        self.installed()
+
+    def installed(self) -> None:
+        """Write what pip would of the plugin's own metadata."""
+        project = tomllib.loads((self.place / "pyproject.toml").read_text())["project"]
+        info = self.place / f"{project['name'].replace('-', '_')}-{project['version']}.dist-info"
+        info.mkdir(exist_ok=True)
+        (info / "METADATA").write_text(
+            f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {project['version']}\n"
+        )
+        groups = project["entry-points"].items()
+        (info / "entry_points.txt").write_text(
+            "".join(f"[{group}]\n" + "".join(f"{n} = {m}\n" for n, m in points.items()) for group, points in groups)
+        )
+
+    def start(self, *words: str, **environ: str) -> subprocess.Popen[str]:
+        """Start its mingle, in an environment that holds nothing else."""
+        given = {"PATH": f"{self.place}/bin:{os.environ['PATH']}", "HOME": str(self.place / "home"), **environ}
+        command = [sys.executable, "-m", "mingle_hooks", *words]
+        return subprocess.Popen(
+            command, cwd=self.place, env=given, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
+
+    def said(self, *words: str, **environ: str) -> str:
+        """Return what its mingle says."""
+        return ended(self.start(*words, **environ))
+
+    def refused(self, *words: str, **environ: str) -> tuple[int, str]:
+        """Return the status and the one line on stderr of its mingle that fails."""
+        process = self.start(*words, **environ)
+        _, error = process.communicate(timeout=120)
+        assert error.count("\n") == 1, error
+        return process.returncode, error
+
+
+def ended(process: subprocess.Popen[str]) -> str:
+    """Return what a process said that ends well."""
+    out, error = process.communicate(timeout=120)
+    assert process.returncode == 0, error
+    return out
+
+
+@pytest.fixture
+def copy(tmp_path: Path) -> Copy:
+    """Give a copy with all that the page shows."""
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "home").mkdir()
+    for name in ("fleetrun", "acmerun"):
+        (tmp_path / "bin" / name).write_text('#!/bin/sh\necho "$0" "$@"\n')
+        (tmp_path / "bin" / name).chmod(0o755)
+    return Copy(tmp_path)
+
+
+def test_each_kind_of_row_is_one_line() -> None:
+    """And one file, which a template may be; a scheduler's scripts take both."""
+    assert len(LINES) == 8
+    assert all("\n" not in line for _, _, line in LINES)
+    assert len([path for path, _ in FILES if not path.startswith(OF_PLUGIN)]) == 9
+
+
+def test_a_new_schedulers_members_meet_with_a_key_of_their_home(copy: Copy) -> None:
+    """Nothing but its variables: id, number and hosts come from the adapter, the key is made in the home."""
+    (copy.place / "nodes").write_text("localhost\nelsewhere\n")
+    environ = {"COBALT_JOBID": "12", "COBALT_NODEFILE": str(copy.place / "nodes")}
+    words = ("env", "--shell", "json", "--timeout", "60", "--via", "hosts", "--rank")
+    members = [copy.start(*words, str(rank), **environ) for rank in range(2)]
+    worlds = [json.loads(ended(member)) for member in members]
+    assert [(world["MINGLE_ID"], world["NNODES"], world["NODE_RANK"]) for world in worlds] == [
+        ("12", "2", "0"),
+        ("12", "2", "1"),
+    ]
+    assert worlds[0]["MINGLE_WORLD"] == worlds[1]["MINGLE_WORLD"]
+
+
+def test_scripts_for_it_are_made(copy: Copy) -> None:
+    """With its directives and its own way to the hosts, for a launcher that is new too."""
+    script = copy.said("template", "cobalt", "--nodes", "2", "--time", "90", "--launcher", "paddle", "--", "train.py")
+    assert "\n#COBALT -n 2\n#COBALT -t 90\n" in script
+    assert "  python3 -m paddle.distributed.launch python3 train.py\n" in script
+    subprocess.run(["bash", "-n"], input=script, text=True, check=True)
+    assert "cobalt" in copy.said("template", "list")
+
+
+def test_a_new_shell_is_spoken(copy: Copy) -> None:
+    """For a world and for none, and it is known to help and completion."""
+    assert "\n$env:MINGLE_ID = 'it''s'\n" in copy.said("env", "--id", "it's", "--nodes", "1", "--shell", "pwsh")
+    assert "pwsh" in copy.said(_MINGLE_COMPLETE="bash_complete", COMP_WORDS="mingle env --shell p", COMP_CWORD="3")
+    failed = copy.start("env", "--id", "a", "--nodes", "0", "--shell", "pwsh")
+    assert failed.communicate(timeout=120)[0].endswith("\nexit 64\n")
+
+
+def test_a_new_framework_gets_its_variables(copy: Copy) -> None:
+    """And what an earlier mingle exported for it is replaced."""
+    world = json.loads(copy.said("env", "--id", "a", "--nodes", "1", "--shell", "json", "--for", "paddle"))
+    assert (world["PADDLE_NNODES"], world["PADDLE_RANK"]) == ("1", "0")
+    assert world["PADDLE_MASTER"] == f"{world['MASTER_ADDR']}:{world['MASTER_PORT']}"
+
+
+def test_a_new_launcher_is_completed(copy: Copy) -> None:
+    """Before the user's own words."""
+    line = copy.said("exec", "--id", "a", "--nodes", "1", "fleetrun", "train.py", "--lr", "1")
+    assert re.fullmatch(r"\S+/fleetrun --master 127\.0\.0\.1:\d+ --nnodes 1 --rank 0 train\.py --lr 1\n", line)
+
+
+def test_a_new_hook_target_has_all_commands(copy: Copy) -> None:
+    """Rendered, planned as its own, installed, verified, tried out, looked at and removed."""
+    root = copy.place / "root"
+    (root / "opt/moab/etc").mkdir(parents=True)
+    below = ("--root", str(root))
+    assert "Made by: mingle hooks render moab prologue" in copy.said("hooks", "render", "moab", "prologue")
+    assert "/opt/moab/etc/prologue" in copy.said("hooks", "install", "moab", "--yes", *below)
+    assert copy.said("hooks", "verify", "moab", *below) == "ok\n"
+    assert "none with another status than 0" in copy.said("hooks", "simulate", "moab")
+    assert re.search(r"^note moab: +is not on this host$", copy.said("hooks", "doctor", *below), re.MULTILINE)
+    assert "/opt/moab/etc/prologue" in copy.said("hooks", "uninstall", "moab", "--yes", *below)
+    assert not (root / "opt/moab/etc/prologue").exists()
+
+
+def test_members_meet_by_a_new_way(copy: Copy) -> None:
+    """By it alone."""
+    words = ("env", "--id", "localhost", "--nodes", "2", "--via", "alias", "--shell", "json", "--timeout", "60")
+    key = {"MINGLE_KEY": "0123456789abcdef" * 4}
+    members = [copy.start(*words, "--iface", "lo", "--rank", str(rank), **key) for rank in range(2)]
+    worlds = [json.loads(ended(member))["MINGLE_WORLD"] for member in members]
+    assert worlds[0] == worlds[1]
+
+
+def test_a_plugins_rows_are_used_where_none_of_ours_fits(copy: Copy) -> None:
+    """Scheduler, framework and launcher of another package."""
+    job = {"ACME_JOB": "j7", "ACME_NODES": "1", "ACME_NODE": "0"}
+    world = json.loads(copy.said("env", "--shell", "json", "--for", "acme", **job))
+    assert world["MINGLE_ID"] == "j7"
+    assert world["ACME_ENDPOINT"] == f"{world['MASTER_ADDR']}:{world['MASTER_PORT']}"
+    assert re.search(r"acmerun --endpoint 127\.0\.0\.1:\d+ x\.py$", copy.said("exec", "acmerun", "x.py", **job).strip())
+    again = json.loads(copy.said("env", "--shell", "json", "--for", "acme", "--id", "b", "--nodes", "1", **world))
+    assert again["ACME_ENDPOINT"] == f"{again['MASTER_ADDR']}:{again['MASTER_PORT']}"
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "words", "code"),
+    [
+        ("scheduler", "import no_such_module\n", ("env",), 65),
+        ("scheduler", "def facts(environ):\n    return 1 / 0\n", ("env",), 65),
+        ("scheduler", "def facts(environ):\n    return {}\n", ("env",), 65),
+        ("framework", "raise KeyError('x')\n", ("env", "--id", "a", "--nodes", "1", "--for", "acme"), 64),
+        ("framework", "FRAMEWORK = 1\n", ("env", "--id", "a", "--nodes", "1", "--for", "acme"), 64),
+        ("launcher", "LAUNCHER = None\n", ("exec", "--id", "a", "--nodes", "1", "acmerun"), 64),
+        ("launcher", "options = (\n", ("exec", "--id", "a", "--nodes", "1", "acmerun"), 64),
+    ],
+)
+def test_a_broken_plugin_is_told_in_one_line(
+    copy: Copy, file: str, text: str, words: tuple[str, ...], code: int
+) -> None:
+    """With the package's name, and never as a traceback."""
+    (copy.place / "mingle_acme" / f"{file}.py").write_text(text)
+    status, error = copy.refused(*words)
+    assert status == code
+    assert "mingle-acme" in error
+    assert "Traceback" not in error
+
+
+def test_no_plugin_is_looked_for_where_a_row_of_ours_fits(copy: Copy) -> None:
+    """Start-up is every node's of every job."""
+    code = (
+        "import sys; from mingle_hooks.job import enquire; from mingle_hooks import launchers;"
+        "enquire({'SLURM_JOB_ID': '1', 'SLURM_JOB_NUM_NODES': '1'}, {'frameworks': 'jax'});"
+        "enquire({}, {'id': 'a', 'nodes': '2'}); launchers.find(['torchrun']); launchers.find(['python3', 'x.py']);"
+        "print('importlib.metadata' in sys.modules, 'mingle_hooks.plugins' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=copy.place, capture_output=True, text=True, check=True)
+    assert done.stdout == "False False\n"
