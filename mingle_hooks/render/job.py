@@ -101,15 +101,15 @@ def describe(
     options: Mapping[str, object],
     command: Iterable[str] = (),
     *,
-    spec: str | None = None,
+    spec: str | Mapping[str, object] | None = None,
     default_launcher: str = "torchrun",
 ) -> Job:
-    """Return the job of these options, by field name, and of the TOML file at `spec`; options win.
+    """Return the job of these options, by field name, and of `spec`: the path of a TOML file, or what one holds.
 
-    An option that was not given is None, False or empty. The file may hold the command too, as a list.
+    Options win. An option that was not given is None, False or empty. The file may hold the command too, as a list.
     Raises UsageError that names the field.
     """
-    given, sources = ({}, {}) if spec is None else _from_file(spec)
+    given, sources = _from_file(spec) if isinstance(spec, str) else _from_tree(spec or {}, "the job")
     words = tuple(command) or tuple(given.pop("command", ()))
     given.pop("command", None)
     for name, value in options.items():
@@ -211,8 +211,13 @@ def _name(command: training.Command) -> str:
 
 
 def _from_file(path: str) -> tuple[dict[str, Any], dict[str, str]]:
+    return _from_tree(_parsed(path), path)
+
+
+def _from_tree(tree: Mapping[str, object], path: str) -> tuple[dict[str, Any], dict[str, str]]:
+    """Read the fields of a TOML file, or of a mapping; `path` says which, in messages."""
     given: dict[str, Any] = {}
-    for key, value in _parsed(path).items():
+    for key, value in tree.items():
         name = key.replace("_", "-")
         if name == "command":
             given[name] = _words(value, path)
