@@ -145,15 +145,3 @@ def test_importing_it_loads_nothing() -> None:
     assert fresh("from mingle_hooks import render, join, World; print(World.__name__)") == "World\n"
     with pytest.raises(AttributeError, match="no attribute 'joyn'"):
         mingle_hooks.joyn  # noqa: B018 - it is the test
-
-
-def test_type_checkers_see_the_functions(tmp_path: Path) -> None:
-    """The example is right for them, and the one wrong argument after it is found."""
-    mypy = pytest.importorskip("mypy.api", reason="for want of mypy")
-    script = tmp_path / "script.py"
-    script.write_text(JOIN + 'text: str = mingle_hooks.render({})\nmingle_hooks.join(nodes="four")\n')
-    said, _, code = mypy.run(
-        ["--python-executable", sys.executable, f"--cache-dir={tmp_path}", "--strict", str(script)]
-    )
-    assert code == 1
-    assert re.fullmatch(r".*\.py:\d+: error: .*\"nodes\".*\nFound 1 error in 1 file .*\n", said), said

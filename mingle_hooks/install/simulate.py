@@ -11,16 +11,19 @@ import tempfile
 import time
 from typing import TYPE_CHECKING, NamedTuple
 
+from mingle_hooks import shipped
 from mingle_hooks.install import standin
 from mingle_hooks.install.hook import hook
 from mingle_hooks.install.site import STATE_DIRECTORY
-from mingle_hooks.install.text import render, templates
+from mingle_hooks.install.text import render
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from mingle_hooks.install.site import Site
 
+# Recorded on real clusters.
+_ENVIRONMENTS = "templates/hooks/environments"
 # The hooks bound themselves at 12 s; this is for a machine that is itself in trouble.
 _PATIENCE_S = 30.0
 _EVIL = "$(touch /tmp/mingle-simulate-owned);`id`'\"\nexport LD_PRELOAD=/tmp/evil.so\n\x1b[2J"
@@ -129,13 +132,12 @@ def _environments(scheduler: str, name: str) -> Iterator[tuple[str, tuple[str, .
         for label, job, user in _CLASSIC:
             yield label, (job, user, "nogroup"), {}
         return
-    directory = f"{templates()}/environments"
     last: dict[str, str] = {}
-    for file in sorted(os.listdir(directory)):
+    for file in shipped.names(_ENVIRONMENTS):
         label, _, kind = file.rpartition(".")
         if kind == name:
-            with open(f"{directory}/{file}", encoding="utf-8") as text:
-                last = dict(line.rstrip("\n").partition("=")[::2] for line in text)
+            lines = shipped.text(f"{_ENVIRONMENTS}/{file}").splitlines()
+            last = dict(line.partition("=")[::2] for line in lines)
             yield label, (), last
     for label, spoilt in _HOSTILE.items():
         yield label, (), {} if spoilt is None else {**last, **spoilt}
@@ -170,11 +172,9 @@ def _launches(place: str, site: Site) -> Iterator[Trial]:
 
 
 def _events() -> Iterator[tuple[str, dict[str, object]]]:
-    directory = f"{templates()}/environments"
     event: dict[str, dict[str, object]] = {}
-    for file in sorted(file for file in os.listdir(directory) if file.endswith(".launch")):
-        with open(f"{directory}/{file}", encoding="utf-8") as text:
-            event = standin.event(text.read())
+    for file in (file for file in shipped.names(_ENVIRONMENTS) if file.endswith(".launch")):
+        event = standin.event(shipped.text(f"{_ENVIRONMENTS}/{file}"))
         yield file.removesuffix(".launch"), dict(event)
     for label, job, environ in (
         ("a hostile job id", {"id": "../../etc;" + _EVIL}, {}),

@@ -5,18 +5,17 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
-import os
 import re
 import shlex
 from typing import TYPE_CHECKING, NamedTuple
 
-import jinja2
-
 import mingle_hooks
-from mingle_hooks.errors import MingleError
+from mingle_hooks.filling import Shipped, environment
 from mingle_hooks.install.site import KILL_SWITCH, STATE_DIRECTORY
 
 if TYPE_CHECKING:
+    import jinja2
+
     from mingle_hooks.install.hook import Hook
     from mingle_hooks.install.site import Site
 
@@ -83,27 +82,6 @@ def _digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def templates() -> str:
-    """Return where the templates are: in the wheel beside the modules, in a checkout beside the package."""
-    package = os.path.dirname(os.path.abspath(mingle_hooks.__file__))
-    for place in (f"{package}/templates/hooks", f"{os.path.dirname(package)}/templates/hooks"):
-        if os.path.isdir(place):
-            return place
-    raise MingleError("the templates beside the package", f"none in {package}", "installing mingle-hooks again")
-
-
 @functools.cache
 def _environment() -> jinja2.Environment:
-    found = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(templates()),
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-        comment_start_string="{##",  # {# stands in every shell script that measures a variable
-        comment_end_string="##}",
-        autoescape=False,  # noqa: S701 -- no HTML; each place has its own filter
-    )
-    found.filters["sh"] = shlex.quote
-    found.filters["json"] = json.dumps
-    return found
+    return environment(Shipped("hooks"), {"sh": shlex.quote, "json": json.dumps})

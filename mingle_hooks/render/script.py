@@ -9,6 +9,7 @@ import jinja2
 
 import mingle_hooks
 from mingle_hooks.errors import UsageError
+from mingle_hooks.filling import Shipped, environment
 from mingle_hooks.render import quoting, search
 from mingle_hooks.render.launchers import program
 from mingle_hooks.render.refusals import refused
@@ -43,7 +44,7 @@ def render(
     found = directives(its, job)
     command = [*made_by] or ["mingle", "template", its.name]
     try:
-        template = _environment(places or (search.built_in(),)).get_template(its.name + search.SUFFIX)
+        template = _environment(places).get_template(its.name + search.SUFFIX)
         return template.render(
             job=job,
             scheduler=its,
@@ -129,24 +130,11 @@ def _is_pyxis(image: str) -> bool:
 
 @functools.lru_cache(maxsize=8)
 def _environment(places: tuple[str, ...]) -> jinja2.Environment:
-    found = jinja2.Environment(
-        # Under "built-in/" too, so that a template can extend the one that it takes the place of.
-        loader=jinja2.ChoiceLoader(
-            [
-                jinja2.FileSystemLoader(places),
-                jinja2.PrefixLoader({"built-in": jinja2.FileSystemLoader(search.built_in())}),
-            ]
-        ),
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-        comment_start_string="{##",  # {# stands in every bash script that counts an array
-        comment_end_string="##}",
-        autoescape=False,  # noqa: S701 -- no HTML; each place has its own filter
-    )
-    found.filters |= {"sh": quoting.word, "arg": quoting.argument, "cmd": quoting.words, "args": _arguments}
-    return found
+    own = Shipped("job")
+    # Under "built-in/" too, so that a template can extend the one that it takes the place of.
+    loader = jinja2.ChoiceLoader([jinja2.FileSystemLoader(places), own, jinja2.PrefixLoader({"built-in": own})])
+    filters = {"sh": quoting.word, "arg": quoting.argument, "cmd": quoting.words, "args": _arguments}
+    return environment(loader, filters)
 
 
 def _arguments(values: Iterable[str]) -> str:
