@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     Reader = Callable[[object], object]
 
 # More entries than any list of networks, ways or frameworks has.
-_MOST_ENTRIES = 64
+MOST_ENTRIES = 64
 _MOST_DIGITS = 10  # job ids have up to ten, and nothing that is counted has more
 _LONGEST_PATH = 4096  # PATH_MAX, linux/limits.h
 _SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600}
-_SHORTEST_WAIT_S, _LONGEST_WAIT_S = 1, 24 * 3600
-_YES, _NO = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
+SHORTEST_WAIT_S, LONGEST_WAIT_S = 1, 24 * 3600
+YES, NO = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
 COUNTED = ("gpus", "tasks", "cpus")  # what slots can be
 _LONGEST_WORD, _LONGEST_SUFFIX = 64, 253
 _SUFFIX_CHARACTERS = HOST_CHARACTERS.replace("_", "")
@@ -96,9 +96,9 @@ def ttl(value: object) -> int:
 def switch(value: object) -> bool:
     """Read yes or no."""
     said = value.strip().lower() if isinstance(value, str) else value
-    if said is True or said in _YES:
+    if said is True or said in YES:
         return True
-    if said is False or said in _NO:
+    if said is False or said in NO:
         return False
     raise _wrong("true or false", value, "true")
 
@@ -122,7 +122,7 @@ def seconds(value: object) -> float:
             wait = float(f"{whole_part}.{fraction}") * _SECONDS[unit]
     elif isinstance(value, (int, float)) and not isinstance(value, bool):
         wait = value
-    if not _SHORTEST_WAIT_S <= wait <= _LONGEST_WAIT_S:
+    if not SHORTEST_WAIT_S <= wait <= LONGEST_WAIT_S:
         raise _wrong("a time from 1 s to 24 h", value, "300, 90s, 5m or 1h")
     return float(wait)
 
@@ -137,6 +137,7 @@ def one_of(*words: str) -> Callable[[object], str]:
             raise _wrong(" or ".join(words), value, nearest(value, words))
         return str(value)
 
+    read.choices = words  # type: ignore[attr-defined]  # for the schema of the settings
     return read
 
 
@@ -154,8 +155,8 @@ def _listed(value: object, read: Callable[[str], object]) -> tuple[object, ...]:
     if len(texts) != len(parts):
         raise _wrong("a list of texts", value, 'a list such as ["a", "b"], or a,b')
     entries = [entry.strip() for text in texts for entry in text.split(",")]
-    if len(entries) > _MOST_ENTRIES:
-        raise UsageError(f"at most {_MOST_ENTRIES} entries", f"{len(entries)}", "a shorter list")
+    if len(entries) > MOST_ENTRIES:
+        raise UsageError(f"at most {MOST_ENTRIES} entries", f"{len(entries)}", "a shorter list")
     return tuple(read(entry) for entry in entries)
 
 
@@ -219,8 +220,8 @@ def path(value: object) -> str:
 def paths(value: object) -> tuple[str, ...]:
     """Read a search path: a list, or text with colons."""
     parts = value.split(":") if isinstance(value, str) else value
-    if not isinstance(parts, (list, tuple)) or len(parts) > _MOST_ENTRIES:
-        raise _wrong(f"a list of at most {_MOST_ENTRIES} directories", value, "/a/b:/c/d")
+    if not isinstance(parts, (list, tuple)) or len(parts) > MOST_ENTRIES:
+        raise _wrong(f"a list of at most {MOST_ENTRIES} directories", value, "/a/b:/c/d")
     return tuple(path(part) for part in parts)
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from mingle_hooks.render.launchers import Launcher
 
 _LARGEST_SPEC_BYTES = 1 << 20  # a description is a screenful
-_MOST_GROUPS = 128  # Slurm's own bound on the components of a job (MAX_HET_JOB_COMPS)
+MOST_GROUPS = 128  # Slurm's own bound on the components of a job (MAX_HET_JOB_COMPS)
 _WARNING_S = 120  # enough to write a large checkpoint; half of a shorter limit
 _SBATCHS_WARNING_S = 60  # what sbatch takes for a --signal without seconds
 DEFAULT = "default"
@@ -240,7 +240,7 @@ def _read(its: Field, value: object, where: str) -> Any:  # noqa: ANN401 -- what
             value = [f"{name}={_as_text(text)}" for name, text in value.items()]
         if its.kind == "each":
             parts = value if isinstance(value, list) else value.split("+") if isinstance(value, str) else [value]
-            return tuple(its.read(part) for part in _bounded(parts, _MOST_GROUPS))
+            return tuple(its.read(part) for part in _bounded(parts, MOST_GROUPS))
         if its.kind == "many":
             return tuple(its.read(part) for part in _bounded(value, MOST_ENTRIES))
         return its.read(value)
