@@ -8,7 +8,7 @@ from mingle_hooks.cli.help import Grouped
 from mingle_hooks.cli.stdout import write
 
 EXAMPLES = """\
-mingle schema job > job.schema.json    # then, as the first line of a job file:
+mingle schema job > job.schema.json   # then a job file begins with
 #:schema ./job.schema.json"""
 
 
