@@ -100,6 +100,18 @@ def test_every_error_of_the_command_line_is_there() -> None:
             assert f"`{name}`" in PAGE
 
 
+def test_what_runs_out_is_told_as_the_command_tells_it() -> None:
+    """Whatever of Python's errors it was at first."""
+    script = (
+        "import mingle_hooks, resource\n"
+        "from mingle_hooks import joining\nfrom mingle_hooks.rendezvous import meeting\n"
+        "resource.setrlimit(resource.RLIMIT_NOFILE, (5, 5))\n"
+        "try: mingle_hooks.join(id='a', nodes=2, insecure=True, timeout=5)\n"
+        "except mingle_hooks.LimitError as error: print(error.seen)"
+    )
+    assert "file descriptors" in fresh(script)
+
+
 def test_an_environment_can_be_given() -> None:
     """Its scheduler counts, not the process's own; one member needs nobody."""
     view = mingle_hooks.join(environ={"SLURM_JOB_ID": "7"}, nodes=1, slots=3)
