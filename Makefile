@@ -6,7 +6,8 @@ VENV := .venv
 WORKERS ?= 4
 BIN := $(VENV)/bin
 FRAMEWORKS := .venv-frameworks
-SOURCES := pyproject.toml README.md LICENSE $(shell find mingle_hooks templates docs/man -type f -not -name '*.pyc')
+SOURCES := pyproject.toml hatch_build.py README.md LICENSE \
+	$(shell find mingle_hooks templates docs -type f -not -name '*.pyc')
 # Other users of a test host run this installation too, whatever the umask of the one who makes it.
 INSTALL := umask 022 && $(BIN)/python -m pip install --quiet
 
@@ -55,6 +56,10 @@ lint: $(VENV)/.dev ## check style, format and types
 .PHONY: man
 man: $(VENV)/.installed ## make the manual pages in docs/man anew, from the help of the commands
 	$(BIN)/python -m mingle_hooks.cli.man docs/man
+
+.PHONY: packages
+packages: $(VENV)/.test ## make sdist, wheel and mingle.pyz in dist/
+	$(BIN)/python packaging/build.py dist
 
 .PHONY: clean
 clean: ## remove what make made

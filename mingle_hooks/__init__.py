@@ -1,3 +1,54 @@
-"""Mingle Hooks: the same rank 0, address and port on every node of a job."""
+"""Mingle Hooks: the same rank 0, address and port on every node of a job.
+
+`join`, `variables`, `render` and the errors are loaded when they are first used: see docs/api.md.
+"""
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # type checkers take it for true, by its name
+    from mingle_hooks.api import join as join
+    from mingle_hooks.api import render as render
+    from mingle_hooks.api import variables as variables
+    from mingle_hooks.errors import ConflictError as ConflictError
+    from mingle_hooks.errors import FactsError as FactsError
+    from mingle_hooks.errors import LimitError as LimitError
+    from mingle_hooks.errors import MingleError as MingleError
+    from mingle_hooks.errors import MissingError as MissingError
+    from mingle_hooks.errors import NetworkError as NetworkError
+    from mingle_hooks.errors import PlaceError as PlaceError
+    from mingle_hooks.errors import SecretError as SecretError
+    from mingle_hooks.errors import SettingsError as SettingsError
+    from mingle_hooks.errors import UsageError as UsageError
+    from mingle_hooks.export.view import View as View
+    from mingle_hooks.world import Place as Place
+    from mingle_hooks.world import Seat as Seat
+    from mingle_hooks.world import World as World
 
 __version__ = "0.1.0"
+
+# Module -> what it has for everybody. Not __all__: `import *` would load all of it.
+_PUBLIC = {
+    "mingle_hooks.api": ("join", "variables"),
+    "mingle_hooks.errors": (
+        *("MingleError", "UsageError", "FactsError", "MissingError", "NetworkError", "LimitError"),
+        *("PlaceError", "ConflictError", "SecretError", "SettingsError"),
+    ),
+    "mingle_hooks.export.view": ("View",),
+    "mingle_hooks.world": ("World", "Place", "Seat"),
+}
+
+
+def __getattr__(name: str) -> object:
+    """Return a public name, from the module that has it. Raises AttributeError."""
+    from mingle_hooks.modules import import_module  # noqa: PLC0415 - only then
+
+    if name == "render":  # a package of this name, which can be called
+        return import_module("mingle_hooks.render")
+    for module, names in _PUBLIC.items():
+        if name in names:
+            return getattr(import_module(module), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    """Return the names that are there and those that can be loaded."""
+    return sorted([*globals(), "render", *(name for names in _PUBLIC.values() for name in names)])

@@ -70,7 +70,7 @@ def without_waiting(enquiry: Enquiry) -> View:
             local_rank=facts.local_rank if is_task else None,
             rank=facts.task_rank if is_task else None,
         )
-    return View(world, place, enquiry.settings.scope, enquiry.own)
+    return View(world, place, enquiry.settings.scope, enquiry.own, frameworks=enquiry.settings.frameworks)
 
 
 def _digest(enquiry: Enquiry, *shared: object) -> str:

@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     Reader = Callable[[object], object]
 
 # More entries than any list of networks, ways or frameworks has.
-_MOST_ENTRIES = 64
+MOST_ENTRIES = 64
 _MOST_DIGITS = 10  # job ids have up to ten, and nothing that is counted has more
 _LONGEST_PATH = 4096  # PATH_MAX, linux/limits.h
-_UNITS_S = {"d": 86_400, "h": 3600, "m": 60, "s": 1}  # in the order in which they are written
-_SHORTEST_WAIT_S, _LONGEST_WAIT_S = 1, 7 * 86_400
-_YES, _NO = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
+UNITS_S = {"d": 86_400, "h": 3600, "m": 60, "s": 1}  # in the order in which they are written
+SHORTEST_WAIT_S, LONGEST_WAIT_S = 1, 7 * 86_400
+YES, NO = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
 COUNTED = ("gpus", "tasks", "cpus")  # what slots can be
 _LONGEST_WORD, _LONGEST_SUFFIX = 64, 253
 _SUFFIX_CHARACTERS = HOST_CHARACTERS.replace("_", "")
@@ -96,9 +96,9 @@ def ttl(value: object) -> int:
 def switch(value: object) -> bool:
     """Read yes or no."""
     said = value.strip().lower() if isinstance(value, str) else value
-    if said is True or said in _YES:
+    if said is True or said in YES:
         return True
-    if said is False or said in _NO:
+    if said is False or said in NO:
         return False
     raise _wrong("true or false", value, "true")
 
@@ -118,7 +118,7 @@ def seconds(value: object) -> float:
         wait = _decimal(value.strip()) or duration(value)
     elif isinstance(value, (int, float)) and not isinstance(value, bool):
         wait = value
-    if not _SHORTEST_WAIT_S <= wait <= _LONGEST_WAIT_S:
+    if not SHORTEST_WAIT_S <= wait <= LONGEST_WAIT_S:
         raise _wrong("a time from 1 s to 7 days", value, "300, 90s, 5m or 1h30m")
     return float(wait)
 
@@ -126,7 +126,7 @@ def seconds(value: object) -> float:
 def duration(text: str) -> float:
     """Return the seconds of text such as 90s, 1.5h, 1h30m or 2d; 0 for any other."""
     rest, total = text.lower().replace(" ", ""), 0.0
-    for unit, unit_s in _UNITS_S.items():
+    for unit, unit_s in UNITS_S.items():
         amount, is_there, after = rest.partition(unit)
         if is_there:
             if (count := _decimal(amount)) is None:
@@ -152,6 +152,7 @@ def one_of(*words: str) -> Callable[[object], str]:
             raise _wrong(" or ".join(words), value, nearest(value, words))
         return str(value)
 
+    read.choices = words  # type: ignore[attr-defined]  # for the schema of the settings
     return read
 
 
@@ -169,8 +170,8 @@ def _listed(value: object, read: Callable[[str], object]) -> tuple[object, ...]:
     if len(texts) != len(parts):
         raise _wrong("a list of texts", value, 'a list such as ["a", "b"], or a,b')
     entries = [entry.strip() for text in texts for entry in text.split(",")]
-    if len(entries) > _MOST_ENTRIES:
-        raise UsageError(f"at most {_MOST_ENTRIES} entries", f"{len(entries)}", "a shorter list")
+    if len(entries) > MOST_ENTRIES:
+        raise UsageError(f"at most {MOST_ENTRIES} entries", f"{len(entries)}", "a shorter list")
     return tuple(read(entry) for entry in entries)
 
 
@@ -234,8 +235,8 @@ def path(value: object) -> str:
 def paths(value: object) -> tuple[str, ...]:
     """Read a search path: a list, or text with colons."""
     parts = value.split(":") if isinstance(value, str) else value
-    if not isinstance(parts, (list, tuple)) or len(parts) > _MOST_ENTRIES:
-        raise _wrong(f"a list of at most {_MOST_ENTRIES} directories", value, "/a/b:/c/d")
+    if not isinstance(parts, (list, tuple)) or len(parts) > MOST_ENTRIES:
+        raise _wrong(f"a list of at most {MOST_ENTRIES} directories", value, "/a/b:/c/d")
     return tuple(path(part) for part in parts)
 
 

@@ -23,6 +23,8 @@ def process_of(nodeid: str) -> str:
         return "this machine"
     if path.stem in STAND_INS or "[stand-in" in nodeid:
         return "stand-ins"
+    if path.parent.name == "packages":  # they are made once for all of its tests
+        return "packages"
     if path.stem == "test_installing":  # its installations take 12 s each
         return "installing"
     return nodeid

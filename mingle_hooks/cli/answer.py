@@ -11,7 +11,7 @@ from mingle_hooks.cli.waiting import Waiting
 from mingle_hooks.errors import PlaceError, UsageError
 from mingle_hooks.export import variables
 from mingle_hooks.job import enquire
-from mingle_hooks.join import join
+from mingle_hooks.joining import join
 from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:

@@ -19,6 +19,8 @@ COMMANDS = {
     "key": ("mingle_hooks.cli.key", "Print a fresh key for the members of a world."),
     "template": ("mingle_hooks.cli.template", "Make job scripts from one job description."),
     "hooks": ("mingle_hooks.cli.hooks", "Make and install prolog, epilog and task prolog."),
+    "schema": ("mingle_hooks.cli.schema", "Print the JSON schema of a job file or of mingle.toml."),
+    "docs": ("mingle_hooks.cli.docs", "Print a page of the documentation."),
     "completion": ("mingle_hooks.cli.completion", "Print what makes bash, zsh or fish complete mingle."),
 }
 

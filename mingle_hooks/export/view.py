@@ -19,6 +19,7 @@ class View(NamedTuple):
     own: Mapping[str, str]  # the user's environment: variables.own(os.environ)
     hcas: tuple[str, ...] = ()  # active RDMA ports, as mlx5_0:1; empty unless they were asked for
     is_cpu_only: bool = False  # no accelerator of any make is here; False unless it was asked for
+    frameworks: tuple[str, ...] = ()  # those for which the members met: they may have needed the roster for it
 
     @property
     def endpoint(self) -> str:

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 import time
 from typing import TYPE_CHECKING
 
+from mingle_hooks import shipped
 from mingle_hooks.install import standin
 from mingle_hooks.install.hook import EVIL, Hook, named
 from mingle_hooks.install.text import render
 from mingle_hooks.install.trial import PATIENCE_S, Trial
-from mingle_hooks.template import directory as templates
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -48,11 +47,9 @@ def trials(place: str, site: Site) -> Iterator[Trial]:
 
 
 def _events() -> Iterator[tuple[str, dict[str, object]]]:
-    directory = f"{templates('hooks')}/environments"
     event: dict[str, dict[str, object]] = {}
-    for file in sorted(file for file in os.listdir(directory) if file.endswith(".launch")):
-        with open(f"{directory}/{file}", encoding="utf-8") as text:
-            event = standin.event(text.read())
+    for file in (file for file in shipped.names(shipped.ENVIRONMENTS) if file.endswith(".launch")):
+        event = standin.event(shipped.text(f"{shipped.ENVIRONMENTS}/{file}"))
         yield file.removesuffix(".launch"), dict(event)
     for label, job, environ in (
         ("a hostile job id", {"id": "../../etc;" + EVIL}, {}),

@@ -8,11 +8,11 @@ import re
 import stat
 from typing import TYPE_CHECKING
 
+from mingle_hooks import shipped
 from mingle_hooks.errors import ConflictError
 from mingle_hooks.install import slurmconf
 from mingle_hooks.install.hook import EVIL
 from mingle_hooks.install.verify import Finding
-from mingle_hooks.template import directory as templates
 from mingle_hooks.values import number
 
 if TYPE_CHECKING:
@@ -64,13 +64,12 @@ def refuse(where: Where, entries: tuple[Entry, ...]) -> None:
 
 def runs(name: str) -> Iterator[Run]:
     """Yield how a hook is run: with recorded variables, and with hostile ones."""
-    directory = f"{templates('hooks')}/environments"
     last: dict[str, str] = {}
-    for file in sorted(os.listdir(directory)):
+    for file in shipped.names(shipped.ENVIRONMENTS):
         label, _, kind = file.rpartition(".")
         if kind == name:
-            with open(f"{directory}/{file}", encoding="utf-8") as text:
-                last = dict(line.rstrip("\n").partition("=")[::2] for line in text)
+            lines = shipped.text(f"{shipped.ENVIRONMENTS}/{file}").splitlines()
+            last = dict(line.partition("=")[::2] for line in lines)
             yield label, (), last
     for label, spoilt in _HOSTILE.items():
         yield label, (), {} if spoilt is None else {**last, **spoilt}

@@ -9,14 +9,14 @@ import re
 import shlex
 from typing import TYPE_CHECKING, NamedTuple
 
-import jinja2
-
 import mingle_hooks
-from mingle_hooks import template
+from mingle_hooks.filling import Shipped, environment
 from mingle_hooks.install.site import KILL_SWITCH
 from mingle_hooks.runtime import RUN_ROOT
 
 if TYPE_CHECKING:
+    import jinja2
+
     from mingle_hooks.install.hook import Hook
     from mingle_hooks.install.site import Site
 
@@ -85,7 +85,4 @@ def _digest(text: str) -> str:
 
 @functools.cache
 def _environment() -> jinja2.Environment:
-    found = template.environment(jinja2.FileSystemLoader(template.directory("hooks")))
-    found.filters["sh"] = shlex.quote
-    found.filters["json"] = json.dumps
-    return found
+    return environment(Shipped("hooks"), {"sh": shlex.quote, "json": json.dumps})

@@ -19,10 +19,10 @@ from mingle_hooks.values import whole
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-_LONGEST_TEXT = 4096  # PATH_MAX; names and options are shorter
+LONGEST_TEXT = 4096  # PATH_MAX; names and options are shorter
 _MOST_ENTRIES = 1024  # more modules, variables or set-up lines than anybody has
-_MOST_PER_NODE = 4096  # GPUs or CPUs of one node, by a wide margin
-_MOST_TASKS = MOST_NODES * _MOST_PER_NODE
+MOST_PER_NODE = 4096  # GPUs or CPUs of one node, by a wide margin
+_MOST_TASKS = MOST_NODES * MOST_PER_NODE
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,254}", re.ASCII)
 # Names that bash keeps for itself, so that a value given to them does not arrive; and those that the scripts set.
 _BASHS = re.compile(
@@ -31,9 +31,9 @@ _BASHS = re.compile(
 )
 _SCRIPTS = re.compile("mingle_.*|hosts|warned|watch|MINGLE_KEY|TMOUT|(?:LOCAL_|GROUP_)?RANK")
 _ARRAY = re.compile(r"\d{1,9}(?:-\d{1,9}(?::\d{1,9})?)?(?:,\d{1,9}(?:-\d{1,9}(?::\d{1,9})?)?)*(?:%\d{1,9})?", re.ASCII)
-_SIGNALS = ("USR1", "USR2", "TERM", "INT", "HUP")
+SIGNALS = ("USR1", "USR2", "TERM", "INT", "HUP")
 # What sbatch calls them; PBS knows three.
-_MAIL = ("NONE", "BEGIN", "END", "FAIL", "REQUEUE", "TIME_LIMIT", "ALL")
+MAIL = ("NONE", "BEGIN", "END", "FAIL", "REQUEUE", "TIME_LIMIT", "ALL")
 
 
 class Gpus(NamedTuple):
@@ -56,8 +56,8 @@ class Signal(NamedTuple):
 
 def text(value: object) -> str:
     """Read text. What its place cannot carry is refused there, by this field's name."""
-    if not isinstance(value, str) or not 1 <= len(value) <= _LONGEST_TEXT:
-        raise UsageError(f"1 to {_LONGEST_TEXT} characters of text", repr(value), "another text")
+    if not isinstance(value, str) or not 1 <= len(value) <= LONGEST_TEXT:
+        raise UsageError(f"1 to {LONGEST_TEXT} characters of text", repr(value), "another text")
     return carried(value)
 
 
@@ -84,12 +84,12 @@ def directory(value: object) -> str:
     return path if path.split("/", 1)[0] in ("", ".", "..") else f"./{path}"
 
 
-def count(value: object, *, least: int = 1, most: int = _MOST_PER_NODE) -> int:
+def count(value: object, *, least: int = 1, most: int = MOST_PER_NODE) -> int:
     """Read a whole number."""
     return whole(value, least=least, most=most)
 
 
-def gpus(value: object, *, most: int = _MOST_PER_NODE) -> Gpus:
+def gpus(value: object, *, most: int = MOST_PER_NODE) -> Gpus:
     """Read [TYPE:]COUNT."""
     kind, _, number = str(value).rpartition(":")
     if not re.fullmatch(r"([A-Za-z0-9_][A-Za-z0-9_.-]{0,63})?", kind):
@@ -115,7 +115,7 @@ def flag(value: object) -> bool:
 
 def matching(value: object, *, pattern: re.Pattern[str], like: str) -> str:
     """Read text of one form."""
-    if not isinstance(value, str) or len(value) > _LONGEST_TEXT or not pattern.fullmatch(value):
+    if not isinstance(value, str) or len(value) > LONGEST_TEXT or not pattern.fullmatch(value):
         raise UsageError(f"a value such as {like}", repr(value), like)
     return value
 
@@ -123,24 +123,24 @@ def matching(value: object, *, pattern: re.Pattern[str], like: str) -> str:
 def mail(value: object) -> tuple[str, ...]:
     """Read sbatch's list of events."""
     names = tuple(name.strip().upper() for name in str(value).split(","))
-    wrong = [name for name in names if name not in _MAIL]
+    wrong = [name for name in names if name not in MAIL]
     if wrong:
-        raise UsageError(f"events out of {', '.join(_MAIL)}", repr(value), "END,FAIL")
+        raise UsageError(f"events out of {', '.join(MAIL)}", repr(value), "END,FAIL")
     return names
 
 
 def signal(value: object) -> tuple[str, int | None]:
     """Read SIGNAL[@SECONDS], as sbatch does; the letter in front of a colon is ours to choose."""
     match = re.fullmatch(r"(?:[RB]{1,2}:)?(?:SIG)?([A-Z0-9]+)(?:@([0-9]{1,5}))?", str(value).upper())
-    if not match or match[1] not in _SIGNALS:
-        raise UsageError(f"one of {', '.join(_SIGNALS)} and seconds", repr(value), "USR1@120")
+    if not match or match[1] not in SIGNALS:
+        raise UsageError(f"one of {', '.join(SIGNALS)} and seconds", repr(value), "USR1@120")
     return match[1], count(match[2], most=65_535) if match[2] else None
 
 
 def variable(value: object) -> tuple[str, str]:
     """Read NAME=VALUE."""
     name, equals, its = str(value).partition("=")
-    if not equals or not _VARIABLE.fullmatch(name) or len(its) > 32 * _LONGEST_TEXT:
+    if not equals or not _VARIABLE.fullmatch(name) or len(its) > 32 * LONGEST_TEXT:
         raise UsageError("NAME=VALUE", repr(value), "OMP_NUM_THREADS=8")
     if _BASHS.fullmatch(name) or _SCRIPTS.fullmatch(name):
         only = f"-- env {name}=… python3 train.py, which sets it for the training only"

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from mingle_hooks.render.launchers import Launcher
 
 _LARGEST_SPEC_BYTES = 1 << 20  # a description is a screenful
-_MOST_GROUPS = 128  # Slurm's own bound on the components of a job (MAX_HET_JOB_COMPS)
+MOST_GROUPS = 128  # Slurm's own bound on the components of a job (MAX_HET_JOB_COMPS)
 _WARNING_S = 120  # enough to write a large checkpoint; half of a shorter limit
 _SBATCHS_WARNING_S = 60  # what sbatch takes for a --signal without seconds
 DEFAULT = "default"
@@ -101,15 +101,15 @@ def describe(
     options: Mapping[str, object],
     command: Iterable[str] = (),
     *,
-    spec: str | None = None,
+    spec: str | Mapping[str, object] | None = None,
     default_launcher: str = "torchrun",
 ) -> Job:
-    """Return the job of these options, by field name, and of the TOML file at `spec`; options win.
+    """Return the job of these options, by field name, and of `spec`: the path of a TOML file, or what one holds.
 
-    An option that was not given is None, False or empty. The file may hold the command too, as a list.
+    Options win. An option that was not given is None, False or empty. The file may hold the command too, as a list.
     Raises UsageError that names the field.
     """
-    given, sources = ({}, {}) if spec is None else _from_file(spec)
+    given, sources = _from_file(spec) if isinstance(spec, str) else _from_tree(spec or {}, "the job")
     words = tuple(command) or tuple(given.pop("command", ()))
     given.pop("command", None)
     for name, value in options.items():
@@ -211,8 +211,13 @@ def _name(command: training.Command) -> str:
 
 
 def _from_file(path: str) -> tuple[dict[str, Any], dict[str, str]]:
+    return _from_tree(_parsed(path), path)
+
+
+def _from_tree(tree: Mapping[str, object], path: str) -> tuple[dict[str, Any], dict[str, str]]:
+    """Read the fields of a TOML file, or of a mapping; `path` says which, in messages."""
     given: dict[str, Any] = {}
-    for key, value in _parsed(path).items():
+    for key, value in tree.items():
         name = key.replace("_", "-")
         if name == "command":
             given[name] = _words(value, path)
@@ -235,7 +240,7 @@ def _read(its: Field, value: object, where: str) -> Any:  # noqa: ANN401 -- what
             value = [f"{name}={_as_text(text)}" for name, text in value.items()]
         if its.kind == "each":
             parts = value if isinstance(value, list) else value.split("+") if isinstance(value, str) else [value]
-            return tuple(its.read(part) for part in _bounded(parts, _MOST_GROUPS))
+            return tuple(its.read(part) for part in _bounded(parts, MOST_GROUPS))
         if its.kind == "many":
             return tuple(its.read(part) for part in _bounded(value, MOST_ENTRIES))
         return its.read(value)

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import jinja2
 
 import mingle_hooks
-from mingle_hooks import template
 from mingle_hooks.errors import UsageError
+from mingle_hooks.filling import Shipped, environment
 from mingle_hooks.render import quoting, search
 from mingle_hooks.render.launchers import program
 from mingle_hooks.render.refusals import refused
@@ -44,8 +44,8 @@ def render(
     found = directives(its, job)
     command = [*made_by] or ["mingle", "template", its.name]
     try:
-        page = _environment(places or (search.built_in(),)).get_template(its.name + search.SUFFIX)
-        return page.render(
+        template = _environment(places).get_template(its.name + search.SUFFIX)
+        return template.render(
             job=job,
             scheduler=its,
             launcher=job.launcher,
@@ -130,13 +130,11 @@ def _is_pyxis(image: str) -> bool:
 
 @functools.lru_cache(maxsize=8)
 def _environment(places: tuple[str, ...]) -> jinja2.Environment:
-    built_in = jinja2.FileSystemLoader(search.built_in())
+    own = Shipped("job")
     # Under "built-in/" too, so that a template can extend the one that it takes the place of.
-    found = template.environment(
-        jinja2.ChoiceLoader([jinja2.FileSystemLoader(places), jinja2.PrefixLoader({"built-in": built_in})])
-    )
-    found.filters |= {"sh": quoting.word, "arg": quoting.argument, "cmd": quoting.words, "args": _arguments}
-    return found
+    loader = jinja2.ChoiceLoader([jinja2.FileSystemLoader(places), own, jinja2.PrefixLoader({"built-in": own})])
+    filters = {"sh": quoting.word, "arg": quoting.argument, "cmd": quoting.words, "args": _arguments}
+    return environment(loader, filters)
 
 
 def _arguments(values: Iterable[str]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from mingle_hooks import template
+from mingle_hooks import shipped
 from mingle_hooks.errors import PlaceError, UsageError
 from mingle_hooks.files import config_directory
 
@@ -13,17 +13,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
 SITE = "/etc/mingle/templates"
+BUILT_IN = "templates/job"
 SUFFIX = ".sh.j2"
 _LARGEST_BYTES = 1 << 20  # a template is a page
 
 
-def built_in() -> str:
-    """Return where the project's own templates are."""
-    return template.directory("job")
-
-
 def path(given: Iterable[str], environ: Mapping[str, str], *, site: str = SITE) -> tuple[str, ...]:
-    """Return the search path: the given directories, the user's, the site's, the built-in one.
+    """Return the search path before the built-in templates: the given directories, the user's, the site's.
 
     `given` is --template-dir, or else MINGLE_TEMPLATES and the settings. One that does not exist is an error, as
     the built-in template would be used without a word. Raises UsageError.
@@ -35,7 +31,7 @@ def path(given: Iterable[str], environ: Mapping[str, str], *, site: str = SITE) 
             )
     user = config_directory(environ)
     rest = [f"{user}/templates" if user else "", site]
-    return (*given, *(place for place in rest if place and os.path.isdir(place)), built_in())
+    return (*given, *(place for place in rest if place and os.path.isdir(place)))
 
 
 def names(places: Iterable[str]) -> dict[str, str]:
@@ -44,6 +40,8 @@ def names(places: Iterable[str]) -> dict[str, str]:
     for place in places:
         for name in _inside(place):
             found.setdefault(name, place)
+    for file in shipped.names(BUILT_IN):
+        found.setdefault(file.removesuffix(SUFFIX), str(shipped.place(BUILT_IN)))
     return dict(sorted(found.items()))
 
 
@@ -56,9 +54,12 @@ def _inside(place: str) -> Iterator[str]:
 
 def text(name: str, places: Iterable[str]) -> str:
     """Return a template's own text. Raises UsageError for an unknown name."""
+    places = tuple(places)
     found = names(places)
     if name not in found:
         raise UsageError("the name of a template", repr(name), "one that `mingle template list` shows")
+    if found[name] not in places:
+        return shipped.text(f"{BUILT_IN}/{name}{SUFFIX}")
     with open(f"{found[name]}/{name}{SUFFIX}", encoding="utf-8") as file:
         return file.read(_LARGEST_BYTES)
 

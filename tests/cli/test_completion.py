@@ -31,7 +31,7 @@ START = {
 }
 # What is typed -> all that it may become.
 WORDS = {
-    "mingle ": {"env", "exec", "key", "template", "hooks", "completion"},
+    "mingle ": {"env", "exec", "key", "template", "hooks", "schema", "docs", "completion"},
     "mingle env --for ": {*FRAMEWORKS, "none"},
     "mingle env --shell ": {*SHELLS},
     "mingle env --via ": {*WAYS},

@@ -119,7 +119,7 @@ def test_a_member_loads_nothing_that_it_does_not_use() -> None:
         env={"PATH": os.environ["PATH"]},
     )
     loaded = set(done.stdout.split())
-    assert {"mingle_hooks.join", "mingle_hooks.rendezvous.member"} <= loaded
+    assert {"mingle_hooks.joining", "mingle_hooks.rendezvous.member"} <= loaded
     for name in (
         "click",
         "jinja2",

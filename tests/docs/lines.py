@@ -102,4 +102,7 @@ EXPLAIN, EXPLAINED = (TROUBLE, "srun mingle exec --explain"), (TROUBLE, "WHAT LO
 OWN = [PBS_SCRIPT, OAR_SCRIPT, PLAIN_KEY, PLAIN_SSH, LINT, LIGHTNING, ADDRESS, PLACES, MISSING, EXPLAIN, EXPLAINED]
 DRAWING = ("how-it-works.md", "THE MEETING")  # no command
 
-RUN: list[Where] = [*ALLOCATED, *BATCH, *TEMPLATES, *TOLD, *OWN, DRAWING]
+# Python, which tests/test_api.py runs.
+API: list[Where] = [("api.md", mark) for mark in ("mingle_hooks.variables", "MissingError", "mingle_hooks.render")]
+
+RUN: list[Where] = [*ALLOCATED, *BATCH, *TEMPLATES, *TOLD, *OWN, *API, DRAWING]

@@ -23,8 +23,8 @@ def test_the_path_is_given_then_user_then_site_then_built_in(tmp_path: Path) -> 
     for directory in (given, home / ".config/mingle/templates", site):
         directory.mkdir(parents=True)
     found = search.path([str(given)], {"HOME": str(home)}, site=str(site))
-    assert found == (str(given), f"{home}/.config/mingle/templates", str(site), search.built_in())
-    assert search.path([], {}, site="/no/such") == (search.built_in(),)
+    assert found == (str(given), f"{home}/.config/mingle/templates", str(site))
+    assert search.path([], {}, site="/no/such") == ()
 
 
 def test_a_given_directory_that_is_missing_is_said() -> None:
@@ -40,7 +40,7 @@ def test_a_block_can_be_replaced_without_a_copy(tmp_path: Path) -> None:
     (tmp_path / "slurm.sh.j2").write_text(
         '{% extends "built-in/slurm.sh.j2" %}\n{% block check %}\n# no check\n{% endblock %}\n'
     )
-    text = render("slurm", describe({"launcher": "plain"}, ["train.py"]), places=(str(tmp_path), search.built_in()))
+    text = render("slurm", describe({"launcher": "plain"}, ["train.py"]), places=(str(tmp_path),))
     assert "# no check\nMINGLE_KEY=" in text
     assert "  nice python3 train.py\n  mingle_status=$?" in text
 
@@ -49,7 +49,7 @@ def test_a_variable_that_is_missing_is_said_with_file_and_line(tmp_path: Path) -
     """The error names the template's file, its line and the variable."""
     (tmp_path / "slurm.sh.j2").write_text("#!/bin/bash\n\n{{ no_such_thing | sh }}\n")
     with pytest.raises(UsageError, match=rf"{tmp_path}/slurm.sh.j2:3: 'no_such_thing' is undefined"):
-        render("slurm", JOB, places=(str(tmp_path), search.built_in()))
+        render("slurm", JOB, places=(str(tmp_path),))
 
 
 def test_a_mistake_in_a_launchers_template_is_said_there(tmp_path: Path) -> None:
@@ -57,19 +57,19 @@ def test_a_mistake_in_a_launchers_template_is_said_there(tmp_path: Path) -> None
     (tmp_path / "launchers").mkdir()
     (tmp_path / "launchers/torchrun.sh.j2").write_text("x\n{{ job.nodez }}\n")
     with pytest.raises(UsageError, match=r"launchers/torchrun.sh.j2:2: .*nodez"):
-        render("slurm", JOB, places=(str(tmp_path), search.built_in()))
+        render("slurm", JOB, places=(str(tmp_path),))
 
 
 def test_what_is_no_template_is_said_with_file_and_line(tmp_path: Path) -> None:
     """The error of the parser has its place too."""
     (tmp_path / "slurm.sh.j2").write_text("\n{% if %}")
     with pytest.raises(UsageError, match=rf"{tmp_path}/slurm.sh.j2:2: "):
-        render("slurm", JOB, places=(str(tmp_path), search.built_in()))
+        render("slurm", JOB, places=(str(tmp_path),))
 
 
 def test_a_template_is_copied_out_once(tmp_path: Path) -> None:
     """Eject writes the built-in text, and never over a file that is there."""
-    place = (search.built_in(),)
+    place = ()
     made = search.eject("launchers/ray", place, str(tmp_path))
     assert (tmp_path / "launchers/ray.sh.j2").read_text() == search.text("launchers/ray", place)
     assert made == f"{tmp_path}/launchers/ray.sh.j2"
@@ -81,4 +81,4 @@ def test_a_template_is_copied_out_once(tmp_path: Path) -> None:
 def test_only_templates_can_be_shown(name: str) -> None:
     """A name that is none of the list is an error, whatever file it may lead to."""
     with pytest.raises(UsageError, match="name of a template"):
-        search.text(name, (search.built_in(),))
+        search.text(name, ())

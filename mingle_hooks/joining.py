@@ -149,4 +149,4 @@ def _with_network(enquiry: Enquiry, world: World, place: Place) -> View:
         from mingle_hooks.fabric.gpus import has_accelerator  # noqa: PLC0415 - only then
 
         is_cpu_only = not has_accelerator(enquiry.own)
-    return View(world, place, enquiry.settings.scope, enquiry.own, hcas, is_cpu_only)
+    return View(world, place, enquiry.settings.scope, enquiry.own, hcas, is_cpu_only, enquiry.settings.frameworks)

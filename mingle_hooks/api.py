@@ -1,0 +1,136 @@
+"""What Python programs may call: `join`, `variables` and `render`, with the errors of `mingle_hooks.errors`.
+
+They do what `mingle env`, `mingle exec` and `mingle template` do, and read the same settings.
+"""
+
+from __future__ import annotations
+
+import os
+
+from mingle_hooks.errors import UsageError, limit
+from mingle_hooks.typed import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+    from typing import TypedDict
+
+    from typing_extensions import Unpack
+
+    from mingle_hooks.export.view import View
+    from mingle_hooks.rendezvous.member import Progress
+
+    class Options(TypedDict, total=False):
+        """The options of `mingle env`, a list where one takes several; `frameworks` is --for."""
+
+        id: str
+        nodes: int
+        rank: int
+        master: str
+        via: list[str]
+        scope: str
+        frameworks: list[str]
+        iface: list[str]
+        port_range: str
+        port_hold: bool
+        timeout: float | str
+        slots: int | str
+        key_file: str
+        directory: str
+        host_suffix: str
+        insecure: bool
+
+
+# Options of `mingle env` that only change what it prints, so that they mean nothing here.
+PRINTED = ("shell", "quiet", "on_failure")
+
+
+class _Listener:
+    """A Watcher that hands on what a person should know; it never writes anywhere itself."""
+
+    def __init__(self, note: Callable[[str], None] | None) -> None:
+        self._note, self.tell = note, note
+
+    def progress(self, progress: Progress) -> None:
+        """Keep quiet: the caller knows that it waits."""
+
+    def note(self, text: str) -> None:
+        """Hand it on."""
+        if self._note is not None:
+            self._note(text)
+
+
+def join(
+    *,
+    no_wait: bool = False,
+    environ: Mapping[str, str] | None = None,
+    note: Callable[[str], None] | None = None,
+    **options: Unpack[Options],
+) -> View:
+    """Meet the others and return this member's view of the world; what no option says comes from the job.
+
+    `environ` is read in place of os.environ, and `note` is called with each line that --explain would print on how
+    the world formed. Waits for the others, at most `timeout`, and prints nothing. Raises the MingleError with whose
+    exit code the command line would end.
+    """
+    from mingle_hooks import job, joining  # noqa: PLC0415 - `render` needs none of it
+
+    _check(options)
+    try:
+        enquiry = job.enquire(os.environ if environ is None else environ, options)
+        return joining.join(enquiry, _Listener(note), no_wait=no_wait)
+    except (OSError, MemoryError, ImportError, RuntimeError) as error:
+        if (short := limit(error)) is not None:
+            raise short from error
+        raise
+
+
+def _check(options: Mapping[str, object]) -> None:
+    """Raise UsageError for an option that `mingle env` has not, and for those that only change what is printed."""
+    from mingle_hooks.settings import TABLE  # noqa: PLC0415 - `render` needs none of it
+
+    known = [setting.name for setting in TABLE if setting.option and setting.name not in PRINTED]
+    for name in options:
+        if name not in known:
+            from mingle_hooks.nearest import nearest  # noqa: PLC0415 - only for a mistake
+
+            raise UsageError("an option of mingle_hooks.join", name, f"{nearest(name, known)}, which is the nearest")
+
+
+def variables(view: View) -> dict[str, str]:
+    """Return the variables that `mingle env` would export, by name, for os.environ or a child process.
+
+    Raises UsageError where a framework reads a file, which only the commands write.
+    """
+    from mingle_hooks.export import frameworks, variables  # noqa: PLC0415 - `render` needs none of it
+
+    for name in view.frameworks:
+        if frameworks.framework(name).files:
+            raise UsageError("a framework that reads no file", name, f"`mingle exec --for {name}`")
+    return {variable.name: variable.value for variable in variables.variables(view, view.frameworks)}
+
+
+def render(
+    job: Mapping[str, object],
+    scheduler: str = "slurm",
+    *,
+    template_directories: Iterable[str] = (),
+    explain: bool = False,
+) -> str:
+    """Return the script of a job for a scheduler, as `mingle template` prints it with --no-environment.
+
+    `job` holds what a job file holds: the fields of `mingle template SCHEDULER --help`, and the command as a list.
+    Raises UsageError that names the field.
+    """
+    from mingle_hooks import settings  # noqa: PLC0415 - `join` needs none of it
+    from mingle_hooks.render import job as description  # noqa: PLC0415 - as above
+    from mingle_hooks.render import script, search  # noqa: PLC0415 - as above
+
+    template = settings.load(os.environ, {}).section("template")
+    described = description.describe({}, spec=job, default_launcher=template["launcher"])
+    places = search.path(_listed(template_directories) or template["directories"], os.environ)
+    return script.render(scheduler, described, places=places, explain=explain)
+
+
+def _listed(given: Iterable[str]) -> list[str]:
+    """Return a list of texts; a text alone is one of them."""
+    return [given] if isinstance(given, str) else list(given)

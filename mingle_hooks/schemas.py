@@ -1,0 +1,160 @@
+"""JSON schemas of the job file and of mingle.toml, made from the tables that read them.
+
+A schema never refuses what the tables take. They refuse more than it can tell: fields that contradict each other, and
+numbers written as text that are out of bounds.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from mingle_hooks import values
+from mingle_hooks.render import fields, quantities
+from mingle_hooks.render.job import MOST_GROUPS
+from mingle_hooks.schedulers.facts import LONGEST_ID, MOST_NODES
+from mingle_hooks.settings import TABLE
+
+if TYPE_CHECKING:
+    import re
+    from collections.abc import Callable
+
+Schema = dict[str, Any]
+
+DRAFT = "http://json-schema.org/draft-07/schema#"  # the one that all checkers and editors know
+_TEXT: Schema = {"type": "string", "minLength": 1}
+_FLAG: Schema = {"type": "boolean"}
+_WORD_PATTERN = r"^\s*[A-Za-z0-9_.,\s-]*$"
+
+
+def job() -> Schema:
+    """Return the schema of a job file: of `mingle template --spec`, and of `mingle_hooks.render`."""
+    words = {"anyOf": [_TEXT, {"type": "array", "items": _TEXT, "minItems": 1}]}
+    found: Schema = {"command": {**words, "description": "the training command: its words, as a list"}}
+    found |= {field.name: _field(field) for field in fields.TABLE}
+    # An underscore does for a hyphen.
+    also = {f"^{name.replace('-', '[-_]')}$": its for name, its in found.items() if "-" in name}
+    return _object("A job of mingle-hooks", found) | {"patternProperties": also}
+
+
+def settings() -> Schema:
+    """Return the schema of mingle.toml: of the site's, as a user's has no [hooks]."""
+    found: Schema = {}
+    for setting in TABLE:
+        its = {**_reader(setting.read), "description": setting.help}
+        table, _, key = setting.key.rpartition(".")
+        if table:
+            found.setdefault(table, _object(f"[{table}]", {}))["properties"][key] = its
+        elif key:
+            found[key] = its
+    return _object("Settings of mingle-hooks", found)
+
+
+def _object(title: str, properties: Schema) -> Schema:
+    head = {} if title.startswith("[") else {"$schema": DRAFT, "title": title}
+    return {**head, "type": "object", "properties": properties, "additionalProperties": False}
+
+
+def _field(field: fields.Field) -> Schema:
+    one = _reader(field.read)
+    several = {"type": "array", "items": one, "minItems": 1}
+    kinds = [one]
+    if field.kind == "each":  # one value for each group of nodes
+        groups = {"type": "string", "pattern": r"^[^+]+(\+[^+]+)+$"}
+        kinds += [groups, {**several, "maxItems": MOST_GROUPS}]
+    elif field.kind == "many":
+        kinds.append({**several, "maxItems": fields.MOST_ENTRIES})
+    if field.name == "env":
+        kinds.append({"type": "object", "minProperties": 1, "additionalProperties": {"type": ["string", "integer"]}})
+    return {**(one if len(kinds) == 1 else {"anyOf": kinds}), "description": field.help}
+
+
+def _reader(read: Callable[..., object]) -> Schema:
+    """Return the schema of what a reader takes; KeyError for one that is not known here."""
+    bounds = read.keywords if isinstance(read, partial) else {}
+    read = read.func if isinstance(read, partial) else read
+    if choices := getattr(read, "choices", ()):
+        return {"enum": [*choices]}
+    made = _READERS[read]
+    return made(**bounds) if callable(made) else dict(made)
+
+
+def _count(least: int = 1, most: int = fields.MOST_PER_NODE) -> Schema:
+    return _whole(least, most)
+
+
+def _whole(least: int, most: int) -> Schema:
+    number = {"type": "integer", "minimum": least, "maximum": most}
+    return {"anyOf": [number, {"type": "string", "pattern": r"^\s*[0-9]{1,10}\s*$"}]}
+
+
+def _gpus(most: int = fields.MOST_PER_NODE) -> Schema:
+    typed = {"type": "string", "pattern": "^(([A-Za-z0-9_][A-Za-z0-9_.-]{0,63})?:)?[0-9]{1,9}$"}
+    return {"anyOf": [{"type": "integer", "minimum": 1, "maximum": most}, typed]}
+
+
+def _matching(pattern: re.Pattern[str], like: str) -> Schema:
+    return {"type": "string", "pattern": f"^({pattern.pattern})$", "examples": [like]}
+
+
+def _texts(most: int, pattern: str = "") -> Schema:
+    text = {**_TEXT, "maxLength": most}
+    return {**text, "pattern": pattern} if pattern else text
+
+
+def _listed(one: Schema) -> Schema:
+    return {"anyOf": [one, {"type": "array", "items": one, "maxItems": values.MOST_ENTRIES}]}
+
+
+def _any_case(*words: str) -> str:
+    """Return a pattern for one of these words, in capital or small letters."""
+    return f"({'|'.join(''.join(f'[{c.upper()}{c.lower()}]' if c.isalpha() else c for c in word) for word in words)})"
+
+
+_NUMBER_OR_TEXT: Schema = {"anyOf": [{"type": "integer", "minimum": 1}, {"type": "string", "pattern": "[0-9]"}]}
+_WORDS = _listed({"type": "string", "pattern": _WORD_PATTERN})
+_PATH: Schema = {"type": "string", "pattern": "^[/~]"}
+_MAIL, _SIGNAL = _any_case(*fields.MAIL), _any_case(*fields.SIGNALS)
+_AMOUNT = r"([0-9]+(\.[0-9]*)?|\.[0-9]+)"
+_UNITS = "".join(rf"({_AMOUNT}\s*[{unit}{unit.upper()}]\s*)?" for unit in values.UNITS_S)
+_DURATION = rf"^\s*({_AMOUNT}|(?=.*[0-9]){_UNITS})\s*$"
+_YES_OR_NO: Schema = {"anyOf": [_FLAG, {"type": "string", "pattern": rf"^\s*{_any_case(*values.YES, *values.NO)}\s*$"}]}
+# What each reader takes: of jobs, then of settings.
+_READERS: dict[Callable[..., object], Schema | Callable[..., Schema]] = {
+    fields.text: _texts(fields.LONGEST_TEXT),
+    fields.line: _texts(fields.LONGEST_TEXT, r"^\s*[^#\s]"),
+    fields.directory: _texts(fields.LONGEST_TEXT),
+    fields.count: _count,
+    fields.gpus: _gpus,
+    fields.gres: {"type": "string", "pattern": r"^(gres[/:])?(gres[/:])?gpu(:[^,:]+){0,2}$"},
+    fields.flag: _FLAG,
+    fields.matching: _matching,
+    fields.mail: {"type": "string", "pattern": rf"^\s*{_MAIL}\s*(,\s*{_MAIL}\s*)*$"},
+    fields.signal: {"type": "string", "pattern": f"^([RBrb]{{1,2}}:)?([Ss][Ii][Gg])?{_SIGNAL}(@[0-9]{{1,5}})?$"},
+    fields.variable: {"type": "string", "pattern": "^[A-Za-z_][A-Za-z0-9_]{0,254}="},
+    quantities.mebibytes: _NUMBER_OR_TEXT,
+    quantities.seconds: _NUMBER_OR_TEXT,
+    values.identifier: _texts(LONGEST_ID),
+    values.nodes: _whole(1, MOST_NODES),
+    values.rank: _whole(0, MOST_NODES - 1),
+    values.endpoint: _TEXT,
+    values.ways: _WORDS,
+    values.word: {"type": "string", "pattern": r"^[A-Za-z0-9][A-Za-z0-9_.-]*$", "maxLength": 64},
+    values.words: _WORDS,
+    values.networks: _listed({"type": "string"}),
+    values.hosts: _listed({"type": "string"}),
+    values.ports: {"type": "string", "pattern": r"^\s*[0-9]+-[0-9]+\s*$"},
+    values.on_off: _YES_OR_NO,
+    values.switch: _YES_OR_NO,
+    values.seconds: {
+        "anyOf": [
+            {"type": "number", "minimum": values.SHORTEST_WAIT_S, "maximum": values.LONGEST_WAIT_S},
+            {"type": "string", "pattern": _DURATION},
+        ]
+    },
+    values.slots: {"anyOf": [*_whole(1, MOST_NODES)["anyOf"], {"enum": [*values.COUNTED]}]},
+    values.path: {**_PATH, "maxLength": 4096},
+    values.paths: {"anyOf": [_PATH, {"type": "array", "items": _PATH, "maxItems": values.MOST_ENTRIES}]},
+    values.suffix: _texts(253, "^[A-Za-z0-9.-]+$"),
+    values.ttl: _whole(1, 32),
+}
