@@ -83,6 +83,13 @@ def ended(process: subprocess.Popen[str]) -> str:
     return out
 
 
+def met(members: list[subprocess.Popen[str]]) -> list[dict[str, str]]:
+    """Return the variables of members that meet; all have ended, whatever became of one."""
+    said = [member.communicate(timeout=120) for member in members]
+    assert [member.returncode for member in members] == [0] * len(members), said
+    return [json.loads(out) for out, _ in said]
+
+
 @pytest.fixture
 def copy(tmp_path: Path) -> Copy:
     """Give a copy with all that the page shows."""
@@ -107,7 +114,7 @@ def test_a_new_schedulers_members_meet_with_a_key_of_their_home(copy: Copy) -> N
     environ = {"COBALT_JOBID": "12", "COBALT_NODEFILE": str(copy.place / "nodes")}
     words = ("env", "--shell", "json", "--timeout", "60", "--via", "hosts", "--rank")
     members = [copy.start(*words, str(rank), **environ) for rank in range(2)]
-    worlds = [json.loads(ended(member)) for member in members]
+    worlds = met(members)
     assert [(world["MINGLE_ID"], world["NNODES"], world["NODE_RANK"]) for world in worlds] == [
         ("12", "2", "0"),
         ("12", "2", "1"),
@@ -165,8 +172,8 @@ def test_members_meet_by_a_new_way(copy: Copy) -> None:
     words = ("env", "--id", "localhost", "--nodes", "2", "--via", "alias", "--shell", "json", "--timeout", "60")
     key = {"MINGLE_KEY": "0123456789abcdef" * 4}
     members = [copy.start(*words, "--iface", "lo", "--rank", str(rank), **key) for rank in range(2)]
-    worlds = [json.loads(ended(member))["MINGLE_WORLD"] for member in members]
-    assert worlds[0] == worlds[1]
+    first, second = met(members)
+    assert first["MINGLE_WORLD"] == second["MINGLE_WORLD"]
 
 
 def test_a_plugins_rows_are_used_where_none_of_ours_fits(copy: Copy) -> None:
