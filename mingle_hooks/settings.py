@@ -58,7 +58,7 @@ TABLE = (
     Setting("scope", "scope", "MINGLE_SCOPE", "--scope", _SCOPE, "node",
             "what a member is: node, or task for one answer per process"),
     Setting("shell", "shell", "MINGLE_SHELL", "--shell", values.word, "sh",
-            "the language of the output: sh, csh, fish, json, dotenv, taskprolog"),
+            "the language of the output"),
     Setting("frameworks", "for", "MINGLE_FOR", "--for", values.words, (),
             "frameworks whose own variables are set too, such as nccl,gloo; torchrun's always are, unless one"
             " replaces them (torchrun-elastic) or it says none"),

@@ -80,7 +80,7 @@ SETTINGS = {
     "port_range": Shown(NETWORK, "A-B", default="20000-24999"),
     "port_hold": Shown(NETWORK, "on|off", values=lambda: ("on", "off"), default="on"),
     "frameworks": Shown(OUTPUT, "F,…", "list", _frameworks, lists=True),
-    "shell": Shown(OUTPUT, "sh|csh|fish|…", values=_shells, default="sh"),
+    "shell": Shown(OUTPUT, "sh|csh|fish|…", values=_shells, default="sh", lists=True),
     "on_failure": Shown(OUTPUT, "exit|status", values=lambda: ("exit", "status"), default="exit"),
     "verbatim": Shown(WORLD),
     "explain": Shown(OUTPUT),
@@ -130,7 +130,8 @@ class Option(click.Option):
         super().__init__(*args, **kwargs)
         self.shown = shown
         if shown.lists:
-            self.help = f"{self.help or ''} One or more of {', '.join(shown.values())}."
+            many = "One or more" if shown.kind == "list" else "One"
+            self.help = f"{self.help or ''} {many} of {', '.join(shown.values())}."
         if shown.default:
             self.help = f"{self.help or ''} [default: {shown.default}]"
 

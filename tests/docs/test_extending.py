@@ -83,6 +83,13 @@ def ended(process: subprocess.Popen[str]) -> str:
     return out
 
 
+def met(members: list[subprocess.Popen[str]]) -> list[dict[str, str]]:
+    """Return the variables of members that meet; all have ended, whatever became of one."""
+    said = [member.communicate(timeout=120) for member in members]
+    assert [member.returncode for member in members] == [0] * len(members), said
+    return [json.loads(out) for out, _ in said]
+
+
 @pytest.fixture
 def copy(tmp_path: Path) -> Copy:
     """Give a copy with all that the page shows."""
@@ -107,7 +114,7 @@ def test_a_new_schedulers_members_meet_with_a_key_of_their_home(copy: Copy) -> N
     environ = {"COBALT_JOBID": "12", "COBALT_NODEFILE": str(copy.place / "nodes")}
     words = ("env", "--shell", "json", "--timeout", "60", "--via", "hosts", "--rank")
     members = [copy.start(*words, str(rank), **environ) for rank in range(2)]
-    worlds = [json.loads(ended(member)) for member in members]
+    worlds = met(members)
     assert [(world["MINGLE_ID"], world["NNODES"], world["NODE_RANK"]) for world in worlds] == [
         ("12", "2", "0"),
         ("12", "2", "1"),
@@ -127,6 +134,7 @@ def test_scripts_for_it_are_made(copy: Copy) -> None:
 def test_a_new_shell_is_spoken(copy: Copy) -> None:
     """For a world and for none, and it is known to help and completion."""
     assert "\n$env:MINGLE_ID = 'it''s'\n" in copy.said("env", "--id", "it's", "--nodes", "1", "--shell", "pwsh")
+    assert "pwsh" in copy.said("env", "--help")
     assert "pwsh" in copy.said(_MINGLE_COMPLETE="bash_complete", COMP_WORDS="mingle env --shell p", COMP_CWORD="3")
     failed = copy.start("env", "--id", "a", "--nodes", "0", "--shell", "pwsh")
     assert failed.communicate(timeout=120)[0].endswith("\nexit 64\n")
@@ -164,8 +172,8 @@ def test_members_meet_by_a_new_way(copy: Copy) -> None:
     words = ("env", "--id", "localhost", "--nodes", "2", "--via", "alias", "--shell", "json", "--timeout", "60")
     key = {"MINGLE_KEY": "0123456789abcdef" * 4}
     members = [copy.start(*words, "--iface", "lo", "--rank", str(rank), **key) for rank in range(2)]
-    worlds = [json.loads(ended(member))["MINGLE_WORLD"] for member in members]
-    assert worlds[0] == worlds[1]
+    first, second = met(members)
+    assert first["MINGLE_WORLD"] == second["MINGLE_WORLD"]
 
 
 def test_a_plugins_rows_are_used_where_none_of_ours_fits(copy: Copy) -> None:
