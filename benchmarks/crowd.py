@@ -79,7 +79,7 @@ class Crowd:
             self._pipe.send(("in", self.inside, time.monotonic()))
 
     def has_formed(self) -> None:
-        """Note that one more has the word. All hang up when the last has: on a host of its own, nobody waits for that."""
+        """Note that one more has the word; all hang up when the last has, as nobody waits for that elsewhere."""
         self.formed += 1
         if self.formed == len(self.ranks):
             self._pipe.send(("formed", self.formed, time.monotonic()))
