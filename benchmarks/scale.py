@@ -239,11 +239,12 @@ def _said(value: float | None) -> str:
 
 
 def _growth(found: dict[str, Figures]) -> None:
-    """Print how a member's cost to the leader grows from a thousand to the largest world."""
+    """Print how a member's cost to the leader grows from 1,024 members to the largest world."""
     for how in WAYS:
-        costs = [row["leader's processor ms a member"] for name, row in found.items() if name.partition(" ")[2] == how]
-        if len(costs) > 2:
-            print(f"  {how}: a member's cost grows {costs[-1] / costs[1]:.2f} times (limit {LIMIT_GROWTH})")
+        costs = [row["leader's processor ms a member"] for name, row in found.items() if name.endswith(f" {how}")]
+        first = found.get(f"1024 {how}", {}).get("leader's processor ms a member")
+        if first and costs[-1]:
+            print(f"  {how}: a member's cost grows {costs[-1] / first:.2f} times (limit {LIMIT_GROWTH})")
 
 
 def figures(sizes: Sequence[int] = SIZES, runs: int = 3, ways: Sequence[str] = WAYS) -> dict[str, Figures]:

@@ -45,8 +45,8 @@ TICK_S = 1.0
 CALL_AGAIN_S = 0.2
 # And then this often by a member that has promised to wait for its word.
 ASK_AGAIN_S = 1.0
-# New objects before the interpreter looks for cycles among them: with its 700 it is a tenth of the time in which a leader
-# of 16,384 members closes, and there is hardly any to find.
+# New objects before the interpreter looks for cycles among them. With its own 700, that is a tenth of the time in which
+# a leader of 16,384 members closes, and there is hardly any to find.
 COLLECT_AFTER = 10_000
 _LOOK = "a look at that host, its log and its firewall, or a longer --timeout"
 
