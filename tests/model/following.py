@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from mingle_hooks.rendezvous import wire
 from model import leaders, members
 from model.moves import begin, crash
-from model.worlds import END, IN, NOBODY, ON, SILENT, UNLIMITED, Connection, RefusedError, State, Terms, require
+from model.worlds import END, IN, NOBODY, ON, SILENT, UNLIMITED, Connection, RefusedError, State, Terms, is_running, require
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -75,7 +75,12 @@ class Following:
 
     def killed(self, member: bytes) -> None:
         """Note that a process was killed."""
-        self.step(f"{self._indices[member]} is killed", lambda: crash(self.state, self._indices[member]))
+        index = self._indices[member]
+
+        def kill() -> State:  # one that has heard why there is no world may still be about to end
+            return crash(self.state, index) if is_running(self.state.processes[index]) else self.state
+
+        self.step(f"{index} is killed", kill)
 
     def ended(self, member: bytes, *, has_world: bool, nobody_waits: bool) -> None:
         """Note that a process has ended by itself, and whether its leases are over, where it led."""
