@@ -7,7 +7,20 @@ from typing import TYPE_CHECKING
 from mingle_hooks.rendezvous import wire
 from model import leaders, members
 from model.moves import begin, crash
-from model.worlds import END, IN, NOBODY, ON, SILENT, UNLIMITED, Connection, RefusedError, State, Terms, is_running, require
+from model.worlds import (
+    END,
+    IN,
+    NOBODY,
+    ON,
+    SILENT,
+    UNLIMITED,
+    Connection,
+    RefusedError,
+    State,
+    Terms,
+    is_running,
+    require,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
