@@ -10,18 +10,8 @@ import sys
 import time
 
 from model.explore import explore
-from model.moves import beginning
-from model.worlds import Budget, Terms
-
-LARGE = [
-    (3, 2, Budget(breaks=2, lapses=1)),
-    (3, 2, Budget(breaks=1, repeats=1, lapses=1)),
-    (3, 2, Budget(breaks=1, crashes=1, restarts=1)),
-    (3, 1, Budget(breaks=2, crashes=1, restarts=1, lapses=1, cuts=1)),
-    (4, 2, Budget(breaks=1, lapses=1)),
-    (4, 2, Budget(crashes=1, restarts=1, lapses=1)),
-    (4, 1, Budget(breaks=2, lapses=1)),
-]
+from model.sizes import LARGE, SMALL, start
+from model.worlds import Budget
 
 
 def main() -> int:
@@ -33,7 +23,7 @@ def main() -> int:
     for name in Budget._fields:
         parser.add_argument(f"--{name}", type=int, default=0)
     options = parser.parse_args()
-    runs = LARGE
+    runs = SMALL + LARGE
     if options.members is not None:
         budget = Budget(*(getattr(options, name) for name in Budget._fields))
         runs = [(options.members, options.candidates, budget)]
@@ -42,7 +32,7 @@ def main() -> int:
 
 def _run(size: int, candidates: int, budget: Budget, most: int) -> int:
     began = time.monotonic()
-    found = explore(beginning(Terms(size, ranked=candidates == 1), candidates, budget), most)
+    found = explore(start(size, candidates, budget), most)
     faults = ", ".join(f"{name} {count}" for name, count in budget._asdict().items() if count)
     seen = "all" if found.whole else "the first"
     print(f"{size} members, {candidates} would lead, {faults}: {seen} {found.states} states", end="")

@@ -7,15 +7,27 @@ from typing import TYPE_CHECKING
 from mingle_hooks.rendezvous import wire
 from model import leaders, members
 from model.moves import begin, crash
-from model.worlds import END, IN, NOBODY, ON, SILENT, UNLIMITED, Connection, RefusedError, State, Terms, require
+from model.worlds import (
+    END,
+    IN,
+    NOBODY,
+    ON,
+    SILENT,
+    UNLIMITED,
+    Connection,
+    RefusedError,
+    State,
+    Terms,
+    is_running,
+    require,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 # Frames as the model names them; of these, those that it leaves out where they free nobody, and those with an epoch.
-NAMES = {
-    getattr(wire, name): name for name in "WELCOME PROGRESS ANSWER HOLD COMMIT FAILED MOVED READY GAVE_UP".split()
-}
+KINDS = ("WELCOME", "PROGRESS", "ANSWER", "HOLD", "COMMIT", "FAILED", "MOVED", "READY", "GAVE_UP")
+NAMES = {getattr(wire, name): name for name in KINDS}
 SMALL_TALK, OF_AN_EPOCH = ("WELCOME", "PROGRESS"), ("ANSWER", "HOLD", "COMMIT", "READY")
 
 
@@ -76,12 +88,16 @@ class Following:
 
     def killed(self, member: bytes) -> None:
         """Note that a process was killed."""
-        if self.state.processes[self.index(member)].phase in (ON, IN):
-            self.step(f"{self.index(member)} is killed", lambda: crash(self.state, self.index(member)))
+        index = self._indices[member]
+
+        def kill() -> State:  # one that has heard why there is no world may still be about to end
+            return crash(self.state, index) if is_running(self.state.processes[index]) else self.state
+
+        self.step(f"{index} is killed", kill)
 
     def ended(self, member: bytes, *, has_world: bool, nobody_waits: bool) -> None:
         """Note that a process has ended by itself, and whether its leases are over, where it led."""
-        index = self.index(member)
+        index = self._indices[member]
 
         def end() -> State:
             me = self.state.processes[index]
@@ -99,13 +115,13 @@ class Following:
         """Note that a member joins a leader."""
         self._names[key] = len(self._names) + 1
         self.step(
-            f"{self.index(member)} finds {self.index(leader)}",
-            lambda: members.find(self.state, self.index(member), self.index(leader), standing, self._names[key]),
+            f"{self._indices[member]} finds {self._indices.get(leader)}",
+            lambda: members.find(self.state, self._indices[member], self.index(leader), standing, self._names[key]),
         )
 
     def promised(self, member: bytes, is_over: Callable[[], bool]) -> None:
         """Note how to tell that a promise is over."""
-        self._leases[self.index(member)] = is_over
+        self._leases[self._indices[member]] = is_over
 
     def gave_up(self, key: bytes) -> None:
         """Note that a member tells its leader that it will not wait."""
@@ -116,12 +132,18 @@ class Following:
     def led(self, member: bytes, what: str) -> None:
         """Note that a leader closes, says the word, fails, or stands again."""
         acts = {"closes": leaders.close, "commits": leaders.commit, "fails": leaders.fail, "resumes": members.resume}
-        if what == "fails" and self.state.processes[self.index(member)].leads == "failed":
-            return  # by what it heard
-        self.step(f"{self.index(member)} {what}", lambda: acts[what](self.state, self.index(member)))
+        index = self._indices[member]
+
+        def act() -> State:
+            if what == "fails" and self.state.processes[index].leads == "failed":
+                return self.state  # by what it heard
+            return acts[what](self.state, index)
+
+        self.step(f"{index} {what}", act)
 
     def told(self, key: bytes, kind: int) -> None:
         """Note that a leader asks for another promise, or tells who holds an answer that others are awaited."""
+
         def tell() -> State:
             connection = self.connection(key)
             if kind == wire.HOLD:
@@ -173,7 +195,7 @@ class Following:
             return
 
         def hear() -> State:
-            broken = leaders.spend_break(self.state, found, side) if getattr(found, side) != (END,) else self.state
+            broken = leaders.break_off(self.state, found, side) if getattr(found, side) != (END,) else self.state
             self.state = broken
             try:
                 now = self.connection(key)

@@ -1,4 +1,4 @@
-"""What a leader does in the model: it lets members in, closes when all are, and says the word when all have promised."""
+"""What a leader does in the model: it lets members in, closes when all are, and says the word when all promise."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from model.worlds import (
 
 
 def hear(state: State, connection: Connection) -> State:
-    """A leader takes the next thing that came on a connection."""
+    """Have a leader take the next thing that came on a connection."""
     require(connection.l_open and connection.up, "nothing was said to this leader")
     frame = connection.up[0]
     if frame in (END, AGAIN):
@@ -43,7 +43,7 @@ def hear(state: State, connection: Connection) -> State:
 
 
 def lost(state: State, connection: Connection) -> State:
-    """A leader finds that a connection has ended, and closes its own end."""
+    """Have a leader find that a connection has ended, and close its own end."""
     state = _let_go(state, connection)
     leader = state.processes[connection.leader]
     if connection.inside and leader.leads == "closing":
@@ -166,8 +166,8 @@ def withdraw(state: State, index: int) -> State:
     return state
 
 
-def spend_break(state: State, connection: Connection, side: str) -> State:
-    """A connection breaks: what is under way to one end, or to both, is lost."""
+def break_off(state: State, connection: Connection, side: str) -> State:
+    """Break a connection: what is under way to one end, or to both, is lost."""
     state = spend(state, "breaks")
     up, down = connection.up, connection.down
     if side != "down":

@@ -28,7 +28,7 @@ from model.worlds import (
 
 
 def find(state: State, member: int, leader: int, standing: tuple[object, ...] = (), name: int = 0) -> State:
-    """A member joins a leader that has proved itself, and leaves the one that it is with, if any."""
+    """Have a member join a leader that has proved itself, and leave the one that it is with, if any."""
     me, other = state.processes[member], state.processes[leader]
     current = end_of(state, member)
     require(me.phase == ON and member != leader, "it has ended, or found itself")
@@ -53,12 +53,12 @@ def find(state: State, member: int, leader: int, standing: tuple[object, ...] = 
 
 
 def hang_up(state: State, connection: Connection) -> State:
-    """A member closes its end."""
+    """Have a member close its end."""
     return swap(state, connection, connection._replace(m_open=False, up=(*connection.up, END)))
 
 
 def hear(state: State, connection: Connection) -> State:
-    """A member takes the next thing that its leader said."""
+    """Have a member take the next thing that its leader said."""
     require(connection.m_open and connection.down, "nothing was said to this member")
     frame = connection.down[0]
     member = connection.member
@@ -66,20 +66,20 @@ def hear(state: State, connection: Connection) -> State:
         return _lost(hang_up(state, connection), member)
     rest = connection._replace(down=connection.down[1:])
     state = swap(state, connection, rest)
-    if frame[0] == "ANSWER":
-        state = put(state, member, answer=(connection.leader, frame[1]))
-        return _promise(state, rest, int(frame[1]))
-    if frame[0] == "HOLD":
-        require(state.processes[member].answer == (connection.leader, frame[1]), "a lease for another answer")
-        return _promise(state, rest, int(frame[1]))
-    if frame[0] == "COMMIT":
-        return _word(state, rest, int(frame[1]))
+    if frame[0] in ("ANSWER", "HOLD", "COMMIT"):
+        return _of_epoch(state, rest, str(frame[0]), int(frame[1]))
     state = put(state, member, bound=NOBODY, answer=())  # what is left is said by who has not said the word
     if frame[0] == "MOVED":
         return _lost(hang_up(state, rest), member)
-    if frame[0] == "FAILED":
-        return _told(hang_up(state, rest), member, connection.leader)
-    return state
+    return _told(hang_up(state, rest), member, connection.leader) if frame[0] == "FAILED" else state
+
+
+def _of_epoch(state: State, connection: Connection, kind: str, epoch: int) -> State:
+    if kind == "ANSWER":
+        state = put(state, connection.member, answer=(connection.leader, epoch))
+    is_mine = state.processes[connection.member].answer == (connection.leader, epoch)
+    require(is_mine, "a lease, or the word, for another answer")
+    return _word(state, connection, epoch) if kind == "COMMIT" else _promise(state, connection, epoch)
 
 
 def _promise(state: State, connection: Connection, epoch: int) -> State:
@@ -90,8 +90,6 @@ def _promise(state: State, connection: Connection, epoch: int) -> State:
 
 
 def _word(state: State, connection: Connection, epoch: int) -> State:
-    me = state.processes[connection.member]
-    require(me.answer == (connection.leader, epoch), "the word for another answer")
     state = put(
         state, connection.member, phase=IN, got=(connection.leader, epoch), bound=NOBODY, answer=(), leads="", epoch=0
     )
@@ -99,7 +97,7 @@ def _word(state: State, connection: Connection, epoch: int) -> State:
 
 
 def _told(state: State, member: int, leader: int) -> State:
-    """A member hears that there is no world: that ends it, unless it has begun since."""
+    """Have a member hear that there is no world: that ends it, unless it has begun since."""
     if leader in state.processes[member].failed_before:
         return state
     return _ended(state, member)
@@ -122,7 +120,7 @@ def resume(state: State, index: int) -> State:
 
 
 def _ended(state: State, member: int) -> State:
-    """A process ends without a world; its kernel closes what it has open."""
+    """End a process without a world; its kernel closes what it has open."""
     return close_all(put(state, member, phase=LEFT, bound=NOBODY, answer=(), epoch=0, members=()), member)
 
 
@@ -139,7 +137,7 @@ def close_all(state: State, index: int) -> State:
 
 
 def give_up(state: State, index: int) -> State:
-    """A process will not wait any longer, or has a reason why there can be no world."""
+    """Have a process wait no longer, or have a reason why there can be no world."""
     me = state.processes[index]
     require(me.phase == ON and not me.late, "it has ended, or given up before")
     state = spend(state, "ends")
@@ -154,7 +152,7 @@ def give_up(state: State, index: int) -> State:
 
 
 def leave(state: State, index: int) -> State:
-    """A process ends: without a world where it is bound to nobody, with one when all of its members have it."""
+    """End a process: without a world where it is bound to nobody, with one when all of its members have it."""
     me = state.processes[index]
     require(me.phase in (ON, IN), "it has ended")
     if me.phase == ON:
@@ -177,7 +175,7 @@ def awaiting(state: State, leader: int) -> list[int]:
 
 
 def lapse(state: State, member: int) -> State:
-    """A promise ends with its time; but the word comes in time to who can still be told it."""
+    """Let a promise end with its time; but the word comes in time to who can still be told it."""
     me = state.processes[member]
     require(me.bound != NOBODY, "it has promised nothing")
     leader = state.processes[me.bound]
@@ -188,7 +186,7 @@ def lapse(state: State, member: int) -> State:
 
 
 def cut(state: State, member: int) -> State:
-    """The last word, which was said, does not get through until the promise is over: what no protocol can mend."""
+    """Keep the last word, which was said, from a member until its promise is over: what no protocol can mend."""
     me = state.processes[member]
     require(me.bound != NOBODY, "it has promised nothing")
     leader = state.processes[me.bound]

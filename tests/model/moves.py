@@ -39,14 +39,14 @@ def beginning(terms: Terms, candidates: int, budget: Budget, slots: tuple[int, .
 
 
 def crash(state: State, index: int) -> State:
-    """A process is killed; its kernel closes what it had open."""
+    """Kill a process; its kernel closes what it had open."""
     require(is_running(state.processes[index]), "it has ended")
     state = put(spend(state, "crashes"), index, phase=CRASHED, bound=NOBODY, answer=())
     return members.close_all(state, index)
 
 
 def restart(state: State, index: int) -> State:
-    """A killed process is started again: another one, with the rank of the first, and the best ticket of all."""
+    """Start a killed process again: another one, with the rank of the first, and the best ticket of all."""
     before = state.processes[index]
     require(before.phase == CRASHED, "it runs")
     state = put(spend(state, "restarts"), index, late=True)  # once for each that was killed
@@ -54,14 +54,14 @@ def restart(state: State, index: int) -> State:
 
 
 def begin(state: State, slot: int, standing: tuple[object, ...], *, leads: bool) -> State:
-    """A process begins; who had failed by now says nothing about its run."""
+    """Begin a process; who had failed by now says nothing about its run."""
     failed = tuple(index for index, process in enumerate(state.processes) if process.leads == "failed")
     new = Process(slot, standing, leads="gathering" if leads else "", failed_before=failed)
     return state._replace(processes=(*state.processes, new))
 
 
 def repeat(state: State, connection: Connection, side: str) -> State:
-    """A frame comes twice: the second has a wrong count in its MAC, which ends the connection."""
+    """Have a frame come twice: the second has a wrong count in its MAC, which ends the connection."""
     state = spend(state, "repeats")
     first, *rest = getattr(connection, side)
     return swap(state, connection, connection._replace(**{side: (first, AGAIN, *rest)}))
@@ -82,30 +82,26 @@ def moves(state: State) -> Iterator[Step]:
 
 
 def _of_connection(state: State, connection: Connection) -> Iterator[Step]:
-    names = f"{connection.member} and {connection.leader}"
+    member, leader = connection.member, connection.leader
     if connection.up and connection.l_open:
-        yield (
-            f"{connection.leader} hears {_said(connection.up)} of {connection.member}",
-            leaders.hear(state, connection),
-        )
+        yield f"{leader} hears {_said(connection.up)} of {member}", leaders.hear(state, connection)
     if connection.down and connection.m_open:
-        yield (
-            f"{connection.member} hears {_said(connection.down)} of {connection.leader}",
-            members.hear(state, connection),
-        )
-    leads = state.processes[connection.leader].leads
-    if connection.inside and connection.m_open:
-        if leads == "closing" and connection.promise == OVER and not _is_said(connection, "HOLD"):
-            yield f"{connection.leader} asks {connection.member} to promise anew", leaders.hold(state, connection)
-        if leads == "gathering" and connection.promise != SILENT:
-            yield f"{connection.leader} tells {connection.member} to wait on", leaders.progress(state, connection)
-    if state.left.breaks:
-        for side in _sides(connection):
-            yield f"the connection of {names} breaks ({side})", leaders.spend_break(state, connection, side)
-    if state.left.repeats:
-        for side in ("up", "down"):
-            if getattr(connection, side)[:1] not in ((), (END,), (AGAIN,)):
-                yield f"a frame comes twice between {names} ({side})", repeat(state, connection, side)
+        yield f"{member} hears {_said(connection.down)} of {leader}", members.hear(state, connection)
+    leads = state.processes[leader].leads
+    if leads == "closing" and connection.promise == OVER and connection.m_open:
+        yield f"{leader} asks {member} to promise anew", leaders.hold(state, connection)
+    if leads == "gathering" and connection.promise != SILENT and connection.m_open:
+        yield f"{leader} tells {member} to wait on", leaders.progress(state, connection)
+    yield from _faults(state, connection)
+
+
+def _faults(state: State, connection: Connection) -> Iterator[Step]:
+    names = f"{connection.member} and {connection.leader}"
+    for side in _sides(connection) if state.left.breaks else ():
+        yield f"the connection of {names} breaks ({side})", leaders.break_off(state, connection, side)
+    for side in ("up", "down") if state.left.repeats else ():
+        if getattr(connection, side)[:1] not in ((), (END,), (AGAIN,)):
+            yield f"a frame comes twice between {names} ({side})", repeat(state, connection, side)
 
 
 def _sides(connection: Connection) -> Iterator[str]:
@@ -117,10 +113,6 @@ def _sides(connection: Connection) -> Iterator[str]:
         yield "down"
     if is_up and is_down:
         yield "both"
-
-
-def _is_said(connection: Connection, kind: str) -> bool:
-    return any(frame[0] == kind for frame in connection.down)
 
 
 def _said(frames: tuple[tuple[object, ...], ...]) -> str:

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+from functools import partial
 from typing import TYPE_CHECKING, Any
+
+from simulator.process import Process
+from simulator.schedules import Schedule
 
 from mingle_hooks.rendezvous import wire
 from mingle_hooks.rendezvous.leader import Leader
@@ -11,8 +15,6 @@ from mingle_hooks.rendezvous.meeting import Meeting
 from mingle_hooks.rendezvous.member import Membership
 from mingle_hooks.rendezvous.visitor import Visitor
 from model.following import Following
-from simulator.process import Process
-from simulator.schedules import Schedule
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -21,62 +23,67 @@ if TYPE_CHECKING:
 EPSILON_S = 1e-6
 
 
-def _wrappers(following: Following) -> list[tuple[type, str, Callable[..., None], bool]]:
-    """Return what to tell of each method, and whether before it acts; else after."""
-    f = following
+def _began(follow: Following, meeting: Any) -> None:  # noqa: ANN401 - the real one, and so below
+    leader = meeting._leader
+    standing = (leader.terms.ticket, leader.me.member) if leader is not None else ()
+    follow.began(meeting._me.member, meeting._request.rank, standing)
 
-    def began(meeting: Any) -> None:  # noqa: ANN401 - the real one, and so below
-        leader = meeting._leader
-        standing = (leader.terms.ticket, leader.me.member) if leader is not None else ()
-        f.began(meeting._me.member, meeting._request.rank, standing)
 
-    def killed(process: Any) -> None:  # noqa: ANN401
-        if process.is_alive and process.meeting is not None:
-            f.killed(process.member)
+def _killed(follow: Following, process: Any) -> None:  # noqa: ANN401
+    if process.is_alive and process.meeting is not None:
+        follow.killed(process.member)
 
-    def ended(process: Any) -> None:  # noqa: ANN401
-        if process.meeting is not None:
-            leader = process.meeting._leader
-            nobody_waits = leader is not None and leader.awaited_s <= EPSILON_S
-            f.ended(process.member, has_world=process.answer is not None, nobody_waits=nobody_waits)
 
-    def found(meeting: Any, by: Any) -> None:  # noqa: ANN401
-        f.found(meeting._me.member, by.leader, by.standing, by.session._key)
+def _ended(follow: Following, process: Any) -> None:  # noqa: ANN401
+    if process.meeting is not None:
+        leader = process.meeting._leader
+        nobody_waits = leader is not None and leader.awaited_s <= EPSILON_S
+        follow.ended(process.member, has_world=process.answer is not None, nobody_waits=nobody_waits)
 
-    def promised(membership: Any, _epoch: int) -> None:  # noqa: ANN401
-        clock, ends = membership._loop.clock, membership.lease_ends
-        f.promised(membership._me.member, lambda: clock() >= ends - EPSILON_S)
 
-    def failed(leader: Any, _failure: Any) -> None:  # noqa: ANN401
-        if leader.state not in ("failed", "formed"):
-            f.led(leader.me.member, "fails")
+def _found(follow: Following, meeting: Any, by: Any) -> None:  # noqa: ANN401
+    follow.found(meeting._me.member, by.leader, by.standing, by.session._key)
 
-    def resumed(leader: Any) -> None:  # noqa: ANN401
-        if leader.state == "withdrawn":
-            f.led(leader.me.member, "resumes")
 
-    def lost(_leader: Any, visitor: Any) -> None:  # noqa: ANN401
-        if visitor._session is not None:
-            f.lost(visitor._session._key, "up")
+def _promised(follow: Following, membership: Any, _epoch: int) -> None:  # noqa: ANN401
+    clock, ends = membership._loop.clock, membership.lease_ends
+    follow.promised(membership._me.member, lambda: clock() >= ends - EPSILON_S)
 
-    return [
-        (Meeting, "start", began, False),
-        (Process, "kill", killed, True),
-        (Process, "_end", ended, True),
-        (Meeting, "_join", found, True),
-        (Membership, "_promise", promised, False),
-        (Membership, "give_up", lambda m, _after_s: f.gave_up(m.found.session._key), True),
-        (Membership, "_obey", lambda m, kind, body: f.member_hears(m.found.session._key, kind, body), True),
-        (Membership, "_ended", lambda m, _reason: f.lost(m.found.session._key, "down"), True),
-        (Leader, "checked_in", lambda _l, v, _c: f.leader_hears(v._session._key, wire.CHECKIN, {}), True),
-        (Visitor, "_member_frame", lambda v, kind, body: f.leader_hears(v._session._key, kind, body), True),
-        (Visitor, "tell", lambda v, kind, _body: f.told(v._session._key, kind), True),
-        (Leader, "lost", lost, True),
-        (Leader, "_close", lambda leader, _offer: f.led(leader.me.member, "closes"), True),
-        (Leader, "_commit", lambda leader: f.led(leader.me.member, "commits"), True),
-        (Leader, "fail", failed, True),
-        (Leader, "resume", resumed, True),
-    ]
+
+def _failed(follow: Following, leader: Any, _failure: Any) -> None:  # noqa: ANN401
+    if leader.state not in ("failed", "formed"):
+        follow.led(leader.me.member, "fails")
+
+
+def _resumed(follow: Following, leader: Any) -> None:  # noqa: ANN401
+    if leader.state == "withdrawn":
+        follow.led(leader.me.member, "resumes")
+
+
+def _lost(follow: Following, _leader: Any, visitor: Any) -> None:  # noqa: ANN401
+    if visitor._session is not None:
+        follow.lost(visitor._session._key, "up")
+
+
+# The methods at which the protocol acts, what to tell of each, and whether before it acts; else after.
+WRAPPERS: list[tuple[type, str, Callable[..., None], bool]] = [
+    (Meeting, "start", _began, False),
+    (Process, "kill", _killed, True),
+    (Process, "_end", _ended, True),
+    (Meeting, "_join", _found, True),
+    (Membership, "_promise", _promised, False),
+    (Membership, "give_up", lambda f, m, _after_s: f.gave_up(m.found.session._key), True),
+    (Membership, "_obey", lambda f, m, kind, body: f.member_hears(m.found.session._key, kind, body), True),
+    (Membership, "_ended", lambda f, m, _reason: f.lost(m.found.session._key, "down"), True),
+    (Leader, "checked_in", lambda f, _l, v, _c: f.leader_hears(v._session._key, wire.CHECKIN, {}), True),
+    (Visitor, "_member_frame", lambda f, v, kind, body: f.leader_hears(v._session._key, kind, body), True),
+    (Visitor, "tell", lambda f, v, kind, _body: f.told(v._session._key, kind), True),
+    (Leader, "lost", _lost, True),
+    (Leader, "_close", lambda f, leader, _offer: f.led(leader.me.member, "closes"), True),
+    (Leader, "_commit", lambda f, leader: f.led(leader.me.member, "commits"), True),
+    (Leader, "fail", _failed, True),
+    (Leader, "resume", _resumed, True),
+]
 
 
 def followed(seed: int) -> Following | None:
@@ -96,10 +103,10 @@ def followed(seed: int) -> Following | None:
 def recorded(following: Following) -> Iterator[None]:
     """Have it told of every step while the context lasts."""
     kept = []
-    for owner, name, tells, is_before in _wrappers(following):
+    for owner, name, tells, is_before in WRAPPERS:
         acts = vars(owner)[name]
         kept.append((owner, name, acts))
-        setattr(owner, name, _told(acts, tells, is_before=is_before))
+        setattr(owner, name, _told(acts, partial(tells, following), is_before=is_before))
     try:
         yield
     finally:

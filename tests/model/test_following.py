@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from simulator.defects import defect
 
 from mingle_hooks.rendezvous.leader import Leader
 from model.recording import followed
-from simulator.defects import defect
 
 SCHEDULES, BLOCK = 320, 80
 

@@ -10,25 +10,14 @@ import pytest
 from model.defects import DEFECTS, with_defect
 from model.explore import explore, without_word
 from model.moves import beginning
+from model.sizes import SMALL, start
 from model.worlds import Budget, Terms
-
-# (members, how many of them would lead; one leads by right, and then ranks are given), what may go wrong
-SMALL = [
-    (3, 2, Budget(breaks=1, lapses=1)),
-    (3, 2, Budget(breaks=1, ends=1)),
-    (3, 2, Budget(repeats=1, ends=1)),
-    (3, 2, Budget(crashes=1, restarts=1, lapses=1)),
-    (3, 3, Budget(ends=1, lapses=1)),
-    (3, 1, Budget(breaks=1, crashes=1, restarts=1, lapses=1)),
-    (4, 1, Budget(breaks=1, lapses=1)),
-    (4, 2, Budget(crashes=1, lapses=1)),
-]
 
 
 @pytest.mark.parametrize(("size", "candidates", "budget"), SMALL)
 def test_no_state_breaks_a_rule(size: int, candidates: int, budget: Budget) -> None:
     """One world at most, each rank once, and whoever is in it has it, or waits for the word, or was killed."""
-    found = explore(beginning(Terms(size, ranked=candidates == 1), candidates, budget))
+    found = explore(start(size, candidates, budget))
     assert not found.wrong, "; ".join(found.way)
     assert found.whole
     assert found.worlds
