@@ -42,7 +42,7 @@ def _ended(follow: Following, process: Any) -> None:  # noqa: ANN401
 
 
 def _found(follow: Following, meeting: Any, by: Any) -> None:  # noqa: ANN401
-    follow.found(meeting._me.member, by.leader, by.standing, by.session._key)
+    follow.found(meeting._me.member, by.leader, by.standing, by.session._hmac.of(b""))
 
 
 def _promised(follow: Following, membership: Any, _epoch: int) -> None:  # noqa: ANN401
@@ -62,7 +62,7 @@ def _resumed(follow: Following, leader: Any) -> None:  # noqa: ANN401
 
 def _lost(follow: Following, _leader: Any, visitor: Any) -> None:  # noqa: ANN401
     if visitor._session is not None:
-        follow.lost(visitor._session._key, "up")
+        follow.lost(visitor._session._hmac.of(b""), "up")
 
 
 # The methods at which the protocol acts, what to tell of each, and whether before it acts; else after.
@@ -72,12 +72,12 @@ WRAPPERS: list[tuple[type, str, Callable[..., None], bool]] = [
     (Process, "_end", _ended, True),
     (Meeting, "_join", _found, True),
     (Membership, "_promise", _promised, False),
-    (Membership, "give_up", lambda f, m, _after_s: f.gave_up(m.found.session._key), True),
-    (Membership, "_obey", lambda f, m, kind, body: f.member_hears(m.found.session._key, kind, body), True),
-    (Membership, "_ended", lambda f, m, _reason: f.lost(m.found.session._key, "down"), True),
-    (Leader, "checked_in", lambda f, _l, v, _c: f.leader_hears(v._session._key, wire.CHECKIN, {}), True),
-    (Visitor, "_member_frame", lambda f, v, kind, body: f.leader_hears(v._session._key, kind, body), True),
-    (Visitor, "tell", lambda f, v, kind, _body: f.told(v._session._key, kind), True),
+    (Membership, "give_up", lambda f, m, _after_s: f.gave_up(m.found.session._hmac.of(b"")), True),
+    (Membership, "_obey", lambda f, m, kind, body: f.member_hears(m.found.session._hmac.of(b""), kind, body), True),
+    (Membership, "_ended", lambda f, m, _reason: f.lost(m.found.session._hmac.of(b""), "down"), True),
+    (Leader, "checked_in", lambda f, _l, v, _c: f.leader_hears(v._session._hmac.of(b""), wire.CHECKIN, {}), True),
+    (Visitor, "_member_frame", lambda f, v, kind, body: f.leader_hears(v._session._hmac.of(b""), kind, body), True),
+    (Visitor, "say", lambda f, v, kind, _payload: f.told(v._session._hmac.of(b""), kind), True),
     (Leader, "lost", _lost, True),
     (Leader, "_close", lambda f, leader, _offer: f.led(leader.me.member, "closes"), True),
     (Leader, "_commit", lambda f, leader: f.led(leader.me.member, "commits"), True),
@@ -92,7 +92,7 @@ def followed(seed: int) -> Following | None:
     plan = schedule.plan
     if any(fault.kind == "jump" for fault in plan.faults):
         return None
-    ranked = plan.mode in ("slurm", "slurm+multicast", "ranks")
+    ranked = plan.mode.startswith(("slurm", "ranks"))
     following = Following(plan.nodes, lambda: schedule.timeline.now, ranked=ranked, calm=not plan.faults)
     with recorded(following):
         schedule.run()
