@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import sys
 
-from mingle_hooks.typed import TYPE_CHECKING, Any
+from mingle_hooks.modules import import_module
+from mingle_hooks.typed import TYPE_CHECKING
 
-if TYPE_CHECKING or sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
+if TYPE_CHECKING:
+    from typing import Any
 
 
 def loads(data: bytes) -> dict[str, Any]:
     """Return a file's tree; ValueError for bad TOML and bad UTF-8, and where it is nested without end."""
+    reader = import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
     try:
-        return tomllib.loads(data.decode())
+        tree: dict[str, Any] = reader.loads(data.decode())
     except RecursionError as error:
         raise ValueError("nested too deeply") from error
+    return tree

@@ -67,7 +67,7 @@ def holds(text: str, count: int) -> bool:
 
 def whole(value: object, *, least: int, most: int) -> int:
     """Read a whole number."""
-    found = number(value.strip(), least=least, most=most) if isinstance(value, str) else value
+    found = number(value.strip(" "), least=least, most=most) if isinstance(value, str) else value
     if not isinstance(found, int) or isinstance(found, bool) or not least <= found <= most:
         raise _wrong(f"a whole number from {least} to {most}", value, f"a number such as {least}")
     return found

@@ -31,7 +31,7 @@ MISTAKES = {
     "env --id a here": ("options of `mingle env`; saw unexpected extra argument (here)", "`mingle env --help`"),
     "hooks install slrum": ("one of slurm, pbs, torque; saw slrum", "`mingle hooks install slurm`"),
     "hooks install": ("one of slurm, pbs, torque; saw none", "`mingle hooks install slurm`"),
-    "doctor": ("env, exec, key, template, hooks, completion; saw doctor", "`mingle hooks doctor`"),
+    "doctor": ("env, exec, key, template, hooks, schema, docs, completion; saw doctor", "`mingle hooks doctor`"),
     "slurm -- torchrun train.py": ("saw slurm", "`mingle template slurm`"),
     "evn": ("saw evn", "`mingle env`"),
     "run true": ("saw run", "`mingle exec`"),

@@ -232,10 +232,11 @@ def test_slurm_keeps_every_name_as_it_was_given(fresh_slurm: Callable[..., Slurm
     slurm = fresh_slurm(1, conf_lines=[f"PartitionName={name} Nodes=ALL" for name in names])
     control, features = ["scontrol", "update", "nodename=node1"], ",".join(names)
     slurm.controller.run([*control, f"availablefeatures={features}", f"activefeatures={features}"], check=True)
-    jobs = {}
-    for name in names:
+    for name in names:  # before any job, which would keep the node busy
         made = ["scontrol", "create", "reservation", f"reservationname={name}", "users=alice", "nodes=node1"]
         slurm.controller.run([*made, "starttime=now", "duration=10", "flags=overlap"], check=True)
+    jobs = {}
+    for name in names:
         fields: dict[str, object] = dict.fromkeys(
             ("job-name", "account", "partition", "reservation", "constraint"), name
         )

@@ -113,7 +113,8 @@ def test_an_interface_that_vanishes_while_it_is_used_is_named(
     """Its beacons fail from then on, and the member waits as long as ever."""
     script = """ip link add tap0 type veth peer name pat0 && ip addr add 10.99.0.1/24 dev tap0 &&
 ip link set tap0 up && ip link set pat0 up || exit
-mingle env "$@" & sleep 1; ip link del tap0; wait $!"""
+mingle env "$@" & for _ in $(seq 100); do ss -Huln | grep -q . && break; sleep 0.1; done
+sleep 0.5; ip link del tap0; wait $!"""
     options = (*TWO, "--timeout", "4", "--via", "multicast", "--iface", "tap0")
     done = hosts(1)[0].run(["bash", "-c", script, "bash", *options, *role], env=KEYED)
     assert done.returncode == 69, done

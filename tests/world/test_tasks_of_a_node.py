@@ -104,6 +104,7 @@ def test_a_local_rank_that_comes_again_while_others_wait_fails_the_world_for_all
     first, second = tasks(three[0], 3, "60"), tasks(three[1], 3, "60")
     until_said(first[0], "2 of 3 nodes are here")
     again = task(three[1], 3, 1, "60")
+    again.wait(SOON_S)
     reasons = all_failed([*first, *second, again, *tasks(three[2], 3, "60")], 76)
     assert len(set(reasons)) == 1, reasons
     assert "node2" in reasons[0]
