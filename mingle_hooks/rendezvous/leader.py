@@ -43,6 +43,9 @@ ASKED_S = 0.1
 # With all in, wait this long for the best address to be reached by all before taking the next best:
 # a connection whose first two packets are lost still comes through.
 SETTLE_S = 3.5
+# All are in, and the best address is not reached by all: tell them so after this long, in seconds, for then they try
+# the others. The rest of SETTLE_S suffices for that.
+NEEDS_ALL_S = 0.5
 # After these contradictions there is probably one member more than the world has.
 ONE_TOO_MANY = ("rank", "full")
 # Why somebody was refused -> the failure that says so where members are missing; the likeliest mistake first.
@@ -276,6 +279,8 @@ class Leader:
             if not offer.loopback or checkin.machine == self.me.machine
         ]
         visitor.tell(wire.WELCOME, {"offers": offers, "port": self.terms.port})
+        if self.roster.complete and len(self.terms.offers) > 1:
+            self._timers["all in"] = self._loop.after(NEEDS_ALL_S, self._tell_progress)
         self._on_change()
 
     def reached(self, member: bytes, offer: int, own_address: str) -> None:
@@ -372,8 +377,9 @@ class Leader:
     def _unsettle(self) -> None:
         """Wait for the best address anew when all are in again."""
         self._settled = False
-        if (timer := self._timers.pop("settle", None)) is not None:
-            timer.cancel()
+        for name in ("settle", "all in"):
+            if (timer := self._timers.pop(name, None)) is not None:
+                timer.cancel()
 
     def _close(self, offer: int) -> None:
         self.state = "closing"
@@ -455,7 +461,7 @@ class Leader:
 
     # Time.
 
-    def _progress(self, step: int) -> None:
+    def _tell_progress(self) -> None:
         if self.state == "gathering":
             body = {
                 "in": len(self.roster),
@@ -464,6 +470,9 @@ class Leader:
                 "knocks": self.knocks.list(),
             }
             self._tell_all(wire.PROGRESS, body)
+
+    def _progress(self, step: int) -> None:
+        self._tell_progress()
         delay = PROGRESS_S[min(step, len(PROGRESS_S) - 1)]
         self._timers["progress"] = self._loop.after(delay, lambda: self._progress(step + 1))
 
