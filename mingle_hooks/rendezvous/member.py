@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 # Try an offered address again after this long, in seconds: TCP's own second try comes after one. Each further time
 # after twice as long: where it is the leader that is slow, with thousands at its door, tries keep it so.
 PROBE_AGAIN_S, PROBE_SELDOM_S = 2.0, 16.0
-# The best address comes first. As long as none has answered that may serve all, the next one is tried so much later, in
-# seconds: after some round trips of the longest way.
+# The best address comes first. The next one is tried so much later, in seconds, unless one that may serve all is there
+# by then, or has answered: some round trips of the longest way.
 PROBE_NEXT_S = 0.25
 MOST_OFFERS = 8
 # What a leader says only where it has not said the word, and first has to ask every member for another promise.
@@ -200,7 +200,9 @@ class Membership:
         self._next = None
         if self._untried:
             self._next = self._loop.after(PROBE_NEXT_S, self._try_next)
-            self._untried.pop(0).start()
+            # A leader that has thousands at its door is slow to answer, and would be slower for more to answer.
+            if self._needs_all or not any(self._may_serve_all(probe.connected) for probe in self._probes):
+                self._untried.pop(0).start()
 
     def _hold_others_back(self) -> None:
         if self._next is not None:
@@ -208,8 +210,8 @@ class Membership:
             self._next = None
 
     def _may_serve_all(self, address: str) -> bool:
-        """Whether the world may come to use this address: loopback serves the members of one machine only."""
-        return not address.startswith("127.") and address != "::1"
+        """Whether this is an address that the world may use: loopback serves the members of one machine only."""
+        return bool(address) and not address.startswith("127.") and address != "::1"
 
     def answered(self, address: str) -> None:
         """Try no worse address than this one, unless it turns out that others do not reach it."""
@@ -254,6 +256,11 @@ class _Probe:
         self._nonce = b""
         self._again_s = PROBE_AGAIN_S
         self._timer: Timer | None = None
+
+    @property
+    def connected(self) -> str:
+        """The address, while somebody is there who has not answered yet."""
+        return self._address if self._channel is not None and self._channel.is_connected else ""
 
     def start(self) -> None:
         """Try now, and again until it answers."""

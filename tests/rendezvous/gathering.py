@@ -69,7 +69,7 @@ class InRoom(Membership):
         return offer not in self.out_of_reach and super().reached(offer, own_address)
 
     def _may_serve_all(self, address: str) -> bool:
-        return Offer(address, loopback=True) not in self.offers
+        return bool(address) and Offer(address, loopback=True) not in self.offers
 
 
 class Member:

@@ -22,6 +22,7 @@ from mingle_hooks.rendezvous.failure import Failure
 from mingle_hooks.rendezvous.leader import NEEDS_ALL_S, SETTLE_S, STRANGER_S, Offer
 from mingle_hooks.rendezvous.loop import Loop
 from mingle_hooks.rendezvous.member import PROBE_NEXT_S, _Probe
+from mingle_hooks.rendezvous.visitor import Visitor
 
 LOOPBACK, SECOND, THIRD = Offer("127.0.0.1"), Offer("127.0.0.2"), Offer("127.0.0.3")
 # Nobody listens on this address of loopback's network, for the leader of these tests is at IPv4 and IPv6's any;
@@ -351,14 +352,50 @@ def test_the_other_addresses_are_tried_once_all_are_in_and_one_does_not_reach_th
         late.come()
         room.until(lambda: late.membership is not None and late.membership._probes)
         assert reached(room, early) == [0]
-        room.skip(NEEDS_ALL_S)
+        room.skip(NEEDS_ALL_S + 0.01)
         room.until(lambda: reached(room, early) == [0, 1])
-        room.skip(PROBE_NEXT_S)
+        wait_long(room)
         room.until(lambda: (reached(room, early), reached(room, late)) == ([0, 1, 2], [2]))
         assert room.leader.state == "gathering"
         room.skip(SETTLE_S)
         room.until(lambda: all_in(room, "formed"))
         assert early.answer["addr"] == THIRD.address
+
+
+def test_no_other_address_is_tried_where_the_leader_is_there_and_only_slow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has thousands at its door, and each that tried another address as well would keep it slow."""
+    monkeypatch.setattr(Visitor, "_verify", lambda *_: None)
+    with Room(3, offers=(LOOPBACK, SECOND)) as room:
+        room.clock.stop()
+        early = room.member(rank=1).come()
+        room.until(lambda: early.membership is not None and early.membership._probes)
+        best, second = early.membership._probes if early.membership is not None else []
+        room.until(lambda: best.connected)
+        wait_long(room)
+        assert not second.connected
+        room.member(rank=2).come()
+        room.until(lambda: room.leader.roster.complete)
+        room.skip(NEEDS_ALL_S + 0.01)
+        room.until(lambda: early.membership is not None and early.membership._needs_all)
+        wait_long(room)
+        room.until(lambda: second.connected)
+
+
+def test_all_are_not_told_that_they_are_in_while_one_after_the_other_reaches_the_best_address() -> None:
+    """They would try the others for nothing."""
+    with Room(3, offers=(LOOPBACK, SECOND)) as room:
+        room.clock.stop()
+        early, late = room.member(rank=1), room.member(rank=2)
+        late.out_of_reach = frozenset([0, 1])
+        for member in (early, late):
+            member.come()
+        room.until(lambda: room.leader.roster.complete and reached(room, early) == [0])
+        room.until(lambda: late.membership is not None and late.membership._probes)
+        for _ in range(8):
+            room.skip(NEEDS_ALL_S / 2)
+            room.leader.reached(late.me.member, 1, "127.0.0.1")
+            room.turn()
+        assert reached(room, early) == [0]
 
 
 def test_the_other_addresses_are_tried_anew_for_a_member_that_has_come_back() -> None:
