@@ -170,10 +170,10 @@ class Membership:
             wire.text(body, "missing", 400),
             tuple(wire.text({"knock": knock}, "knock", 64) for knock in knocks),
         )
-        if self.progress.inside == self.progress.nodes:
+        if self.progress.inside == self.progress.nodes and not self._needs_all:
             self._needs_all = True
-            if self._next is None:
-                self._try_next()
+            self._hold_others_back()
+            self._try_next()
         self._on_change()
 
     def _hold(self, epoch: int) -> None:
