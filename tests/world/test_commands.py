@@ -64,10 +64,10 @@ def test_explain_tells_why_this_address_who_did_not_reach_another_and_who_came_l
 
 def test_explain_names_nobody_for_an_address_that_was_not_needed(hosts: Callable[..., Hosts]) -> None:
     """Who has reached a better one has not tried it, and might not have reached it either."""
-    two = hosts(2)
-    two[1]._add('iifname "ib0" drop')
-    asks = [*evaluating("--id", "job", "--nodes", "2", "--explain", then=":")]
-    first, _ = two.run_all(lambda host: [*asks, "--rank", str(host.number - 1)], env=KEYED)
+    three = hosts(3)
+    three[2]._add('iifname "ib0" drop')
+    asks = [*evaluating("--id", "job", "--nodes", "3", "--explain", then=":")]
+    first, *_ = three.run_all(lambda host: [*asks, "--rank", str(host.number - 1)], env=KEYED, delays=[0, 2.0, 0])
     assert re.search(r"^node1: address 10\.77\.0\.1 \(eth0, .*taken", first.stderr, re.MULTILINE)
     assert re.search(r"^node1: address 10\.78\.0\.1 \(ib0, .*not needed: slower", first.stderr, re.MULTILINE)
 
