@@ -149,6 +149,9 @@ class Light(member.Membership):
             self.member.crowd.is_inside()
         return super().reached(offer, own_address)
 
+    def _may_serve_all(self, address: str) -> bool:
+        return bool(address)  # the addresses of loopback stand for those of networks
+
     def _welcome(self, body: Body) -> None:
         source.rank = self._me.rank or 0
         super()._welcome(body)

@@ -48,6 +48,11 @@ class Channel:
         """Whether the socket is gone."""
         return self._sock.fileno() < 0
 
+    @property
+    def is_connected(self) -> bool:
+        """Whether the kernel has taken all that was sent, which it does only once the other side is there."""
+        return not self.closed and not self._out
+
     def own_address(self) -> str:
         """Return this side's address, without an IPv6 zone."""
         return str(self._sock.getsockname()[0]).partition("%")[0]

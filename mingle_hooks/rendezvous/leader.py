@@ -43,6 +43,9 @@ ASKED_S = 0.1
 # With all in, wait this long for the best address to be reached by all before taking the next best:
 # a connection whose first two packets are lost still comes through.
 SETTLE_S = 3.5
+# All are in, and the world still gathers: tell them, for then they try the other addresses too, once nobody has reached
+# one for this long, in seconds. Thousands may be about to reach the best, and the rest of SETTLE_S suffices.
+NEEDS_ALL_S = 0.5
 # After these contradictions there is probably one member more than the world has.
 ONE_TOO_MANY = ("rank", "full")
 # Why somebody was refused -> the failure that says so where members are missing; the likeliest mistake first.
@@ -276,12 +279,16 @@ class Leader:
             if not offer.loopback or checkin.machine == self.me.machine
         ]
         visitor.tell(wire.WELCOME, {"offers": offers, "port": self.terms.port})
+        if self.roster.complete and len(self.terms.offers) > 1:
+            self._tell_all_in_later()
         self._on_change()
 
     def reached(self, member: bytes, offer: int, own_address: str) -> None:
         """Note that a member has connected to one of the addresses that it was offered."""
         if offer < len(self.terms.offers):
             self.roster.reach(member, offer, own_address)
+            if "all in" in self._timers:
+                self._tell_all_in_later()
             self._consider()
 
     def is_ready(self, member: bytes, epoch: int, lease_s: float) -> None:
@@ -372,7 +379,11 @@ class Leader:
     def _unsettle(self) -> None:
         """Wait for the best address anew when all are in again."""
         self._settled = False
-        if (timer := self._timers.pop("settle", None)) is not None:
+        self._cancel("settle")
+        self._cancel("all in")
+
+    def _cancel(self, name: str) -> None:
+        if (timer := self._timers.pop(name, None)) is not None:
             timer.cancel()
 
     def _close(self, offer: int) -> None:
@@ -455,7 +466,7 @@ class Leader:
 
     # Time.
 
-    def _progress(self, step: int) -> None:
+    def _tell_progress(self) -> None:
         if self.state == "gathering":
             body = {
                 "in": len(self.roster),
@@ -464,6 +475,18 @@ class Leader:
                 "knocks": self.knocks.list(),
             }
             self._tell_all(wire.PROGRESS, body)
+
+    def _tell_all_in_later(self) -> None:
+        self._cancel("all in")
+        self._timers["all in"] = self._loop.after(NEEDS_ALL_S, self._tell_all_in)
+
+    def _tell_all_in(self) -> None:
+        del self._timers["all in"]
+        self._tell_progress()
+
+    def _progress(self, step: int) -> None:
+        if "all in" not in self._timers:
+            self._tell_progress()
         delay = PROGRESS_S[min(step, len(PROGRESS_S) - 1)]
         self._timers["progress"] = self._loop.after(delay, lambda: self._progress(step + 1))
 

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 # Try an offered address again after this long, in seconds: TCP's own second try comes after one. Each further time
 # after twice as long: where it is the leader that is slow, with thousands at its door, tries keep it so.
 PROBE_AGAIN_S, PROBE_SELDOM_S = 2.0, 16.0
-# The best address comes first, and each next one this much later, in seconds: mostly the world has formed by then.
+# The best address comes first. The next one is tried so much later, in seconds, unless one that may serve all is there
+# by then, or has answered: some round trips of the longest way.
 PROBE_NEXT_S = 0.25
 MOST_OFFERS = 8
 # What a leader says only where it has not said the word, and first has to ask every member for another promise.
@@ -64,6 +65,9 @@ class Membership:
         self.moved_to: list[tuple[str, int]] = []
         self._packed = b""
         self._probes: list[_Probe] = []
+        self._untried: list[_Probe] = []
+        self._next: Timer | None = None  # None: all are tried, or the others are held back
+        self._needs_all = False  # all members are in, and some of them have not reached the best address
         found.channel.on_frame, found.channel.on_end = self._frame, self._ended
         found.channel.most_bytes = wire.MOST_LEADER_BYTES
         self._tell(wire.CHECKIN, me.body())
@@ -83,6 +87,7 @@ class Membership:
     def close(self) -> None:
         """Let go of the connection and of every address being tried."""
         self.found.channel.close()
+        self._hold_others_back()
         for probe in self._probes:
             probe.close()
 
@@ -149,8 +154,8 @@ class Membership:
                 raise wire.WireError("offers")
             address = wire.address({"address": offer[1]}, "address")
             self._probes.append(_Probe(self, offer[0], address, port))
-        for turn, probe in enumerate(self._probes):
-            probe.start_after(turn * PROBE_NEXT_S)
+        self._untried = list(self._probes)
+        self._try_next()
         self._on_change()
 
     def _progress(self, body: wire.Body) -> None:
@@ -165,6 +170,10 @@ class Membership:
             wire.text(body, "missing", 400),
             tuple(wire.text({"knock": knock}, "knock", 64) for knock in knocks),
         )
+        if self.progress.inside == self.progress.nodes and not self._needs_all:
+            self._needs_all = True
+            self._hold_others_back()
+            self._try_next()
         self._on_change()
 
     def _hold(self, epoch: int) -> None:
@@ -185,7 +194,29 @@ class Membership:
         self._tell(wire.DONE, {})
         self._settle("formed")
 
-    # What the probes of the offered addresses need.
+    # Which of the offered addresses are tried, and when.
+
+    def _try_next(self) -> None:
+        self._next = None
+        if self._untried:
+            self._next = self._loop.after(PROBE_NEXT_S, self._try_next)
+            # A leader that has thousands at its door is slow to answer, and would be slower for more to answer.
+            if self._needs_all or not any(self._may_serve_all(probe.connected) for probe in self._probes):
+                self._untried.pop(0).start()
+
+    def _hold_others_back(self) -> None:
+        if self._next is not None:
+            self._next.cancel()
+            self._next = None
+
+    def _may_serve_all(self, address: str) -> bool:
+        """Whether this is an address that the world may use: loopback serves the members of one machine only."""
+        return bool(address) and not address.startswith("127.") and address != "::1"
+
+    def answered(self, address: str) -> None:
+        """Try no worse address than this one, unless it turns out that others do not reach it."""
+        if not self._needs_all and self._may_serve_all(address):
+            self._hold_others_back()
 
     def reached(self, offer: int, own_address: str) -> bool:
         """Tell the leader, and return whether this address of ours may be used."""
@@ -226,12 +257,10 @@ class _Probe:
         self._again_s = PROBE_AGAIN_S
         self._timer: Timer | None = None
 
-    def start_after(self, delay_s: float) -> None:
-        """Let better addresses have their try first."""
-        if delay_s:
-            self._timer = self._loop.after(delay_s, self.start)
-        else:
-            self.start()
+    @property
+    def connected(self) -> str:
+        """The address, while somebody is there who has not answered yet."""
+        return self._address if self._channel is not None and self._channel.is_connected else ""
 
     def start(self) -> None:
         """Try now, and again until it answers."""
@@ -271,5 +300,6 @@ class _Probe:
 
     def _ended(self, _reason: str) -> None:
         if self._own:
-            self._membership.reached(self._offer, self._own)
             self.close()
+            if self._membership.reached(self._offer, self._own):
+                self._membership.answered(self._address)

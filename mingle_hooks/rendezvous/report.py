@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from mingle_hooks.fabric.interfaces import interfaces
-from mingle_hooks.rendezvous.member import PROBE_NEXT_S
 from mingle_hooks.schedulers.hostlist import fold
 from mingle_hooks.typed import TYPE_CHECKING
 
@@ -13,28 +12,25 @@ if TYPE_CHECKING:
     from mingle_hooks.rendezvous.member import Membership
     from mingle_hooks.rendezvous.roster import Entry
 
-# Who has tried an address for so long, in seconds, and has not reached it, does not reach it.
-REACHED_S = 0.5
-
 
 def of_leader(leader: Leader, chosen: str) -> list[str]:
     """Return what rank 0 alone knows; `chosen` is the address that the world uses."""
     entries = leader.roster.entries()
     carriers = {str(address.ip): interface for interface in interfaces() for address in interface.addresses}
-    last = max(map(_time, entries))
     lines = []
     is_after = False
     for index, offer in enumerate(leader.terms.offers):
         if offer.loopback and not leader.roster.one_machine:
             continue
-        tries_s = (index * PROBE_NEXT_S + REACHED_S) if is_after else 0.0
-        short = [e.checkin.host for e in entries if index not in e.reached and e.arrived + tries_s <= last]
+        short = [entry.checkin.host for entry in entries if index not in entry.reached]
         if offer.address == chosen:
             why, is_after = "taken: the best that all members reached", True
+        elif is_after:  # not tried by those who reached a better one
+            why = "not needed: slower, or later in order"
         elif short:
             why = f"not reached by {fold(short)}"
         else:
-            why = "not needed: slower, or later in order" if is_after else "reached too late"
+            why = "reached too late"
         lines.append(f"address {_named(offer.address, carriers)}: {why}")
     return [*lines, *_last(entries)]
 

@@ -58,12 +58,26 @@ def checkin(**parts: Any) -> Checkin:  # noqa: ANN401 - whatever a Checkin takes
     return Checkin(**whole)
 
 
+class InRoom(Membership):
+    """A member's side in a room whose addresses stand for those of networks, unless its leader calls them loopback."""
+
+    offers: tuple[Offer, ...] = ()
+    out_of_reach: frozenset[int] = frozenset()
+
+    def reached(self, offer: int, own_address: str) -> bool:
+        """As if some of the offered addresses never answered in a way that counts."""
+        return offer not in self.out_of_reach and super().reached(offer, own_address)
+
+    def _may_serve_all(self, address: str) -> bool:
+        return bool(address) and Offer(address, loopback=True) not in self.offers
+
+
 class Member:
     """One member: looks for the leader at one port, and checks in."""
 
     def __init__(self, room: Room, me: Checkin, secret: Secret = SECRET) -> None:
         self.room, self.me = room, me
-        self.membership: Membership | None = None
+        self.membership: InRoom | None = None
         self.mismatches: list[tuple[str, str, str]] = []
         self.relays: list[str] = []
         self.search = Search(
@@ -77,6 +91,7 @@ class Member:
         )
         self.secret = secret
         self.patience_s = 60.0
+        self.out_of_reach: frozenset[int] = frozenset()
 
     def come(self, port: int | None = None) -> Member:
         """Begin to look for the leader."""
@@ -104,7 +119,7 @@ class Member:
 
     def _found(self, found: Found) -> None:
         self.leave()
-        self.membership = Membership(
+        self.membership = InRoom(
             self.room.loop,
             ATTEMPT,
             self.secret,
@@ -114,6 +129,7 @@ class Member:
             lambda: self.patience_s,
             self.room.changed,
         )
+        self.membership.offers, self.membership.out_of_reach = self.room.terms.offers, self.out_of_reach
 
 
 class Room:

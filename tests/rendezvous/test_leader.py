@@ -19,11 +19,12 @@ from hypothesis import strategies as st
 
 from mingle_hooks.rendezvous import wire
 from mingle_hooks.rendezvous.failure import Failure
-from mingle_hooks.rendezvous.leader import SETTLE_S, STRANGER_S, Offer
+from mingle_hooks.rendezvous.leader import NEEDS_ALL_S, SETTLE_S, STRANGER_S, Offer
 from mingle_hooks.rendezvous.loop import Loop
 from mingle_hooks.rendezvous.member import PROBE_NEXT_S, _Probe
+from mingle_hooks.rendezvous.visitor import Visitor
 
-LOOPBACK = Offer("127.0.0.1")
+LOOPBACK, SECOND, THIRD = Offer("127.0.0.1"), Offer("127.0.0.2"), Offer("127.0.0.3")
 # Nobody listens on this address of loopback's network, for the leader of these tests is at IPv4 and IPv6's any;
 # it answers there, so an address that cannot be reached has to be one of no interface (RFC 5737).
 NOWHERE = Offer("192.0.2.1")
@@ -296,18 +297,120 @@ def test_the_best_address_that_all_reach_is_taken_after_a_while() -> None:
         assert room.members[0].answer["addr"] == "127.0.0.1"
 
 
+def reached(room: Room, member: Member) -> list[int]:
+    """Return which of the leader's addresses a member has reached, in this order."""
+    return list(room.leader.roster.entry(member.me.member).reached)
+
+
+def wait_long(room: Room) -> None:
+    """Let much more time pass than a member lets pass from one address to the next, and each see what that brings."""
+    for _ in range(8):
+        room.skip(PROBE_NEXT_S)
+        room.turn()
+        room.turn()
+
+
 def test_the_best_address_is_tried_first_and_alone() -> None:
-    """A world whose members all reach it needs no other; who waits for the others tries these meanwhile."""
-    with Room(3, offers=(LOOPBACK, Offer("127.0.0.2"))) as room:
+    """Who has reached it tries no other, however long the others take, and a world whose members all do needs none."""
+    with Room(3, offers=(LOOPBACK, SECOND)) as room:
         room.clock.stop()
         early = room.member(rank=1).come()
-        reached = room.leader.roster.entry
-        room.until(lambda: len(room.leader.roster) == 2 and list(reached(early.me.member).reached) == [0])
-        room.skip(PROBE_NEXT_S)
-        room.until(lambda: list(reached(early.me.member).reached) == [0, 1])
+        room.until(lambda: len(room.leader.roster) == 2 and reached(room, early) == [0])
+        wait_long(room)
+        assert reached(room, early) == [0]
         late = room.member(rank=2).come()
         room.until(lambda: all_in(room, "formed"))
-        assert list(reached(late.me.member).reached) == [0]
+        assert [reached(room, member) for member in (early, late)] == [[0], [0]]
+
+
+@pytest.mark.parametrize(
+    ("best", "tried"),
+    [(NOWHERE, [1]), (LOOPBACK._replace(loopback=True), [0, 1])],
+    ids=["it does not answer", "it is loopback, and others may be elsewhere"],
+)
+def test_the_next_address_is_tried_where_the_best_is_none_for_all(best: Offer, tried: list[int]) -> None:
+    """Soon, and no address after that one."""
+    with Room(3, offers=(best, SECOND, THIRD)) as room:
+        room.clock.stop()
+        early = room.member(rank=1).come()
+        room.until(lambda: early.membership is not None and early.membership._probes)
+        room.until(lambda: reached(room, early) == tried[:-1])
+        room.skip(PROBE_NEXT_S)
+        room.until(lambda: reached(room, early) == tried)
+        wait_long(room)
+        assert reached(room, early) == tried
+
+
+def test_the_other_addresses_are_tried_once_all_are_in_and_one_does_not_reach_the_best() -> None:
+    """Whoever has held them back hears it in time, and the world forms on one of them no later than ever."""
+    with Room(3, offers=(LOOPBACK, SECOND, THIRD)) as room:
+        room.clock.stop()
+        early = room.member(rank=1).come()
+        room.until(lambda: len(room.leader.roster) == 2 and reached(room, early) == [0])
+        late = room.member(rank=2)
+        late.out_of_reach = frozenset([0, 1])
+        late.come()
+        room.until(lambda: late.membership is not None and late.membership._probes)
+        assert reached(room, early) == [0]
+        room.skip(NEEDS_ALL_S + 0.01)
+        room.until(lambda: reached(room, early) == [0, 1])
+        wait_long(room)
+        room.until(lambda: (reached(room, early), reached(room, late)) == ([0, 1, 2], [2]))
+        assert room.leader.state == "gathering"
+        room.skip(SETTLE_S)
+        room.until(lambda: all_in(room, "formed"))
+        assert early.answer["addr"] == THIRD.address
+
+
+def test_no_other_address_is_tried_where_the_leader_is_there_and_only_slow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has thousands at its door, and each that tried another address as well would keep it slow."""
+    monkeypatch.setattr(Visitor, "_verify", lambda *_: None)
+    with Room(3, offers=(LOOPBACK, SECOND)) as room:
+        room.clock.stop()
+        early = room.member(rank=1).come()
+        room.until(lambda: early.membership is not None and early.membership._probes)
+        best, second = early.membership._probes if early.membership is not None else []
+        room.until(lambda: best.connected)
+        wait_long(room)
+        assert not second.connected
+        room.member(rank=2).come()
+        room.until(lambda: room.leader.roster.complete)
+        room.skip(NEEDS_ALL_S + 0.01)
+        room.until(lambda: early.membership is not None and early.membership._needs_all)
+        wait_long(room)
+        room.until(lambda: second.connected)
+
+
+def test_all_are_not_told_that_they_are_in_while_one_after_the_other_reaches_the_best_address() -> None:
+    """They would try the others for nothing."""
+    with Room(3, offers=(LOOPBACK, SECOND)) as room:
+        room.clock.stop()
+        early, late = room.member(rank=1), room.member(rank=2)
+        late.out_of_reach = frozenset([0, 1])
+        for member in (early, late):
+            member.come()
+        room.until(lambda: room.leader.roster.complete and reached(room, early) == [0])
+        room.until(lambda: late.membership is not None and late.membership._probes)
+        for _ in range(8):
+            room.skip(NEEDS_ALL_S / 2)
+            room.leader.reached(late.me.member, 1, "127.0.0.1")
+            room.turn()
+        assert reached(room, early) == [0]
+
+
+def test_the_other_addresses_are_tried_anew_for_a_member_that_has_come_back() -> None:
+    """The clock of the last one begins again when all are in again."""
+    with Room(3, offers=(LOOPBACK, SECOND)) as room:
+        early, late = room.member(rank=1), room.member(rank=2)
+        late.out_of_reach = frozenset([0])
+        early.come()
+        late.come()
+        room.until(lambda: room.leader.roster.complete)
+        early.leave()
+        room.until(lambda: len(room.leader.roster) == 2)
+        early.come()
+        room.until(lambda: all_in(room, "formed"))
+        assert early.answer["addr"] == SECOND.address
 
 
 def test_an_address_that_does_not_answer_is_tried_less_and_less_often() -> None:
