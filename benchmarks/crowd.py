@@ -14,16 +14,18 @@ import time
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from mingle_hooks.rendezvous import channel, meeting, member, rows, search
-from mingle_hooks.rendezvous.attempt import Attempt, Material, Secret
-from mingle_hooks.rendezvous.checkin import Checkin
+from mingle_hooks.rendezvous import rendezvous
 from mingle_hooks.rendezvous.loop import Loop
+from mingle_hooks.rendezvous.member import dialer, membership
 from mingle_hooks.rendezvous.poller import READ
+from mingle_hooks.rendezvous.protocol import connection, packed_roster
+from mingle_hooks.rendezvous.protocol.attempt import Attempt, Material, Secret
+from mingle_hooks.rendezvous.protocol.join_request import JoinRequest
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
 
-    from mingle_hooks.rendezvous.wire import Body
+    from mingle_hooks.rendezvous.protocol.wire import Body
 
 KEY = Material(b"k" * 32)
 ADDRESS = "127.0.0.1"
@@ -93,8 +95,10 @@ class Member:
     def __init__(self, crowd: Crowd, rank: int) -> None:
         self.crowd = crowd
         world = crowd.world
-        self._me = Checkin(os.urandom(16), f"node{rank}", rank, world.nodes, 1, "here", wants_roster=world.wants_roster)
-        self._search = search.Search(
+        self._me = JoinRequest(
+            os.urandom(16), f"node{rank}", rank, world.nodes, 1, "here", wants_roster=world.wants_roster
+        )
+        self._search = dialer.Dialer(
             crowd.loop, crowd.attempt, crowd.secret, self._found, self._refused, lambda _at, _leader: None
         )
         self._membership: Light | None = None
@@ -103,18 +107,18 @@ class Member:
         """Dial the leader, again and again until it is there."""
         if self._membership is None:
             source.rank = self._me.rank or 0
-            self._search.found(search.Lead(ADDRESS, self.crowd.world.port, "benchmark"))
+            self._search.found(dialer.Endpoint(ADDRESS, self.crowd.world.port, "benchmark"))
             self.crowd.loop.after(AGAIN_S, self.arrive)
 
     def leave(self) -> None:
         """Hang up."""
         if self._membership is not None:
-            member.Membership.close(self._membership)
+            membership.Membership.close(self._membership)
 
     def _refused(self, *who: str) -> None:
         raise AssertionError(f"refused: {who}")
 
-    def _found(self, found: search.Found) -> None:
+    def _found(self, found: dialer.Found) -> None:
         crowd = self.crowd
         parts = crowd.loop, crowd.attempt, crowd.secret, found, self._me
         self._membership = Light(*parts, lambda _own: True, lambda: TIMEOUT_S, self._changed)
@@ -126,12 +130,12 @@ class Member:
             self.crowd.has_formed()
         elif state == "lost":  # a leader that is short of descriptors lets go of whoever came first
             self._membership = None
-            self.crowd.loop.after(meeting.CALL_AGAIN_S, self.arrive)
+            self.crowd.loop.after(rendezvous.CALL_AGAIN_S, self.arrive)
         elif state in ("failed", "moved"):
             raise AssertionError(f"rank {self._me.rank} {state}: {self._membership and self._membership.failure}")
 
 
-class Light(member.Membership):
+class Light(membership.Membership):
     """Does not unpack its roster: N members would read N² rows on this one machine."""
 
     member: Member
@@ -161,7 +165,7 @@ class Light(member.Membership):
         packed, self._packed = self._packed, b""
         if "roster" in body:
             if not crowd.packed:
-                crowd.packed, crowd.digest = packed, rows.digest(packed)
+                crowd.packed, crowd.digest = packed, packed_roster.digest(packed)
             if packed != crowd.packed or body.pop("roster") != crowd.digest:
                 raise AssertionError("another roster than the answer's")
         return body
@@ -173,9 +177,9 @@ class Source:
     rank = 0
 
     def dial(self, address: str, port: int) -> socket.socket:
-        """Begin a connection, as channel.dial does."""
+        """Begin a connection, as connection.dial does."""
         if not address.startswith("127."):
-            return channel.dial(address, port)  # type: ignore[return-value]
+            return connection.dial(address, port)  # type: ignore[return-value]
         sock = socket.socket()
         sock.settimeout(0)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -194,7 +198,7 @@ source = Source()
 
 def be_crowd(world: World, ranks: range, pipe: Connection) -> None:
     """Be the members of some ranks until told to end; an error of any of them ends all."""
-    search.dial = member.dial = source.dial  # type: ignore[assignment]
+    dialer.dial = membership.dial = source.dial  # type: ignore[assignment]
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     with Loop() as loop:

@@ -18,13 +18,9 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, NamedTuple
 
 from benchmarks.crowd import ADDRESS, KEY, STORM_S, TIMEOUT_S, World, be_crowd
-from mingle_hooks.rendezvous import (  # noqa: F401 - all are loaded before the leader's memory is looked at
-    leader,
-    meeting,
-    offers,
-    rows,
-    standing,
-)
+from mingle_hooks.rendezvous import # noqa: F401 - all are loaded before the leader's memory is looked at     leader, rendezvous
+from mingle_hooks.rendezvous.leader import advertised, candidate
+from mingle_hooks.rendezvous.protocol import packed_roster
 from mingle_hooks.rendezvous.request import Request
 
 if TYPE_CHECKING:
@@ -35,7 +31,7 @@ if TYPE_CHECKING:
 Figures = dict[str, float | None]
 
 SIZES = (64, 1024, 4096, 16_384)
-LAST, ROSTER, AT_ONCE = WAYS = ("last", "last, with the roster", "at once")
+LAST, ROSTER, AT_ONCE = BACKENDS = ("last", "last, with the roster", "at once")
 # In seconds, from the last arrival, or the first of those at once, to the last answer.
 LIMITS_S = {
     LAST: {1024: 0.12, 4096: 0.45, 16_384: 1.6},
@@ -51,7 +47,7 @@ STEP_S = 0.0005
 # Open files that a leader needs beyond one a member: for those who try addresses at the moment, and for itself.
 SPARE_FILES = 2048
 # As on a node with two networks; the benchmark's members take these for that.
-OFFERS = (leader.Offer(ADDRESS), leader.Offer("127.0.0.2"))
+OFFERS = (leader.AdvertisedAddress(ADDRESS), leader.AdvertisedAddress("127.0.0.2"))
 # Ports for one run after the other: what the run before left in TIME_WAIT is out of the way.
 PORTS = range(23_000, 23_900)
 
@@ -66,7 +62,7 @@ class Run(NamedTuple):
     kilobytes: float  # of the leader, at its most, beyond what it had at the beginning
 
 
-def lead(world: World, pipe: Connection) -> None:
+def endpoint(world: World, pipe: Connection) -> None:
     """Be rank 0 of N, and tell what that took."""
     request = Request(
         world.attempt,
@@ -80,10 +76,10 @@ def lead(world: World, pipe: Connection) -> None:
         via=("master",),
         master=(ADDRESS, world.port),
     )
-    offers.offers = lambda _prefer: (OFFERS, None)
+    advertised.advertised = lambda _prefer: (OFFERS, None)
     Path("/proc/self/clear_refs").write_text("5")  # VmHWM begins anew (proc(5))
     before_kb, before_s = _memory_kb("VmRSS"), time.process_time()
-    meeting.meet(request, SimpleNamespace(progress=lambda _progress: None, note=lambda _note: None, tell=None))
+    rendezvous.meet(request, SimpleNamespace(progress=lambda _progress: None, note=lambda _note: None, tell=None))
     pipe.send((time.process_time() - before_s, _memory_kb("VmHWM") - before_kb))
 
 
@@ -174,7 +170,7 @@ def once(nodes: int, number: int, how: str) -> Run:
     world = World(f"benchmark-{os.getpid()}-{number}", nodes, port, wants_roster=how == ROSTER)
     ours, theirs = multiprocessing.Pipe()
     crowds = Crowds(world)
-    process = multiprocessing.get_context("spawn").Process(daemon=True, target=lead, args=(world, theirs))
+    process = multiprocessing.get_context("spawn").Process(daemon=True, target=endpoint, args=(world, theirs))
     process.start()
     crowds.processes.append(process)
     theirs.close()
@@ -241,14 +237,14 @@ def _said(value: float | None) -> str:
 
 def _growth(found: dict[str, Figures]) -> None:
     """Print how a member's cost to the leader grows from 1,024 members to the largest world."""
-    for how in WAYS:
+    for how in BACKENDS:
         costs = [row["leader's processor ms a member"] for name, row in found.items() if name.endswith(f" {how}")]
         first = found.get(f"1024 {how}", {}).get("leader's processor ms a member")
         if first and costs[-1]:
             print(f"  {how}: a member's cost grows {costs[-1] / first:.2f} times (limit {LIMIT_GROWTH})")
 
 
-def figures(sizes: Sequence[int] = SIZES, runs: int = 3, ways: Sequence[str] = WAYS) -> dict[str, Figures]:
+def figures(sizes: Sequence[int] = SIZES, runs: int = 3, backends: Sequence[str] = BACKENDS) -> dict[str, Figures]:
     """Return, for each N and way to come, the medians of several runs."""
     sizes = _allowed(sizes)
     backlog = Path("/proc/sys/net/core/somaxconn").read_text().strip()
@@ -270,7 +266,7 @@ def figures(sizes: Sequence[int] = SIZES, runs: int = 3, ways: Sequence[str] = W
     )
     found = {}
     number = 0
-    for how in ways:
+    for how in backends:
         for nodes in sizes:
             taken = []
             for _ in range(runs):

@@ -19,8 +19,8 @@ if TYPE_CHECKING:  # type checkers take it for true, by its name
     from mingle_hooks.errors import SettingsError as SettingsError
     from mingle_hooks.errors import UsageError as UsageError
     from mingle_hooks.export.view import View as View
-    from mingle_hooks.world import Place as Place
-    from mingle_hooks.world import Seat as Seat
+    from mingle_hooks.world import Assignment as Assignment
+    from mingle_hooks.world import Member as Member
     from mingle_hooks.world import World as World
 
 __version__ = "0.1.0"

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from mingle_hooks.export.view import View
-    from mingle_hooks.rendezvous.member import Progress
+    from mingle_hooks.rendezvous.member.membership import Progress
 
     class Options(TypedDict, total=False):
         """The options of `mingle env`, a list where one takes several; `frameworks` is --for."""
@@ -76,8 +76,8 @@ def join(
 
     _check(options)
     try:
-        enquiry = job.enquire(os.environ if environ is None else environ, options)
-        return joining.join(enquiry, _Listener(note), no_wait=no_wait)
+        spec = job.member_spec(os.environ if environ is None else environ, options)
+        return joining.join(spec, _Listener(note), no_wait=no_wait)
     except (OSError, MemoryError, ImportError, RuntimeError) as error:
         if (short := limit(error)) is not None:
             raise short from error

@@ -7,7 +7,7 @@ from mingle_hooks.errors import UsageError, printable
 from mingle_hooks.export.frameworks import added, profiles
 from mingle_hooks.export.variables import own
 from mingle_hooks.fabric.machine import is_hostname_or_address
-from mingle_hooks.rendezvous.attempt import Attempt, run_of
+from mingle_hooks.rendezvous.protocol.attempt import Attempt, run_of
 from mingle_hooks.schedulers.facts import MOST_NODES, MOST_SLOTS
 from mingle_hooks.schedulers.table import detect
 from mingle_hooks.settings import load
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     from mingle_hooks.settings import Settings
 
 
-class Enquiry(NamedTuple):
+class MemberSpec(NamedTuple):
     """What one call asks: the facts, completed by what the user said."""
 
     settings: Settings
     facts: JobFacts
-    own: Mapping[str, str]  # the user's environment
+    user_environ: Mapping[str, str]  # the user's environment
     attempt: Attempt
     nodes: int | None
     nodes_source: str
@@ -34,7 +34,7 @@ class Enquiry(NamedTuple):
     rank_source: str
     slots: int
     slots_from: str
-    given: Mapping[str, str]
+    pinned: Mapping[str, str]
 
     @property
     def is_shared(self) -> bool:
@@ -42,7 +42,7 @@ class Enquiry(NamedTuple):
         return self.settings.scope == "task" and (self.facts.local_count or 1) > 1
 
 
-def enquire(environ: Mapping[str, str], options: Mapping[str, object]) -> Enquiry:
+def member_spec(environ: Mapping[str, str], options: Mapping[str, object]) -> MemberSpec:
     """Return what is asked. Raises what settings and schedulers raise, and UsageError where they clash."""
     users = own(environ)
     settings = load(users, options)
@@ -54,10 +54,10 @@ def enquire(environ: Mapping[str, str], options: Mapping[str, object]) -> Enquir
     nodes, nodes_source = _nodes(settings, facts, users)
     slots, slots_from = _slots(settings, facts, users)
     rank, rank_source = _rank(settings, facts, users, nodes)
-    return Enquiry(
+    return MemberSpec(
         settings=settings,
         facts=facts,
-        own=users,
+        user_environ=users,
         attempt=Attempt(_id(settings, facts), facts.step, facts.restarts, run_of(facts.cookie)),
         nodes=nodes,
         nodes_source=nodes_source,
@@ -65,7 +65,7 @@ def enquire(environ: Mapping[str, str], options: Mapping[str, object]) -> Enquir
         rank_source=rank_source,
         slots=slots,
         slots_from=slots_from,
-        given=_given(settings, users, rank),
+        pinned=_pinned(settings, users, rank),
     )
 
 
@@ -176,23 +176,23 @@ def _gpus(facts: JobFacts, users: Mapping[str, str]) -> int | None:
     return facts.gpus if visible is None else visible
 
 
-def _given(settings: Settings, users: Mapping[str, str], rank: int | None) -> dict[str, str]:
+def _pinned(settings: Settings, users: Mapping[str, str], rank: int | None) -> dict[str, str]:
     """Return what the user exported of the world itself; UsageError where it cannot be what it is called.
 
     NODE_RANK is there only where it contradicts the scheduler: the leader then tells all members.
     """
-    given = {name: users[name] for name in ("MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE") if users.get(name)}
+    pinned = {name: users[name] for name in ("MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE") if users.get(name)}
     if users.get("NODE_RANK") and settings.rank is None:
         exported = _number(users, "NODE_RANK", most=MOST_NODES - 1)
-        given |= {"NODE_RANK": str(exported)} if exported != rank else {}
-    if "MASTER_PORT" in given:
-        given["MASTER_PORT"] = str(_number(users, "MASTER_PORT", least=1, most=65535))
-    if "WORLD_SIZE" in given:
-        given["WORLD_SIZE"] = str(_number(users, "WORLD_SIZE", least=1, most=10**8 - 1))
-    addr = given.get("MASTER_ADDR", "")
+        pinned |= {"NODE_RANK": str(exported)} if exported != rank else {}
+    if "MASTER_PORT" in pinned:
+        pinned["MASTER_PORT"] = str(_number(users, "MASTER_PORT", least=1, most=65535))
+    if "WORLD_SIZE" in pinned:
+        pinned["WORLD_SIZE"] = str(_number(users, "WORLD_SIZE", least=1, most=10**8 - 1))
+    addr = pinned.get("MASTER_ADDR", "")
     if addr and not is_hostname_or_address(addr):
         raise UsageError("a host name or an address in MASTER_ADDR", printable(addr, 60), "unset MASTER_ADDR")
-    return given
+    return pinned
 
 
 def _number(users: Mapping[str, str], name: str, *, least: int = 0, most: int) -> int:

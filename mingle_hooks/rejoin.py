@@ -16,8 +16,8 @@ from mingle_hooks import sockets as socket
 from mingle_hooks.errors import ConflictError, PlaceError
 from mingle_hooks.export.view import endpoint
 from mingle_hooks.files import UnfitError, contents
-from mingle_hooks.rendezvous import answer, wire
-from mingle_hooks.rendezvous.attempt import Secret
+from mingle_hooks.rendezvous.protocol import answer, wire
+from mingle_hooks.rendezvous.protocol.attempt import Secret
 from mingle_hooks.schedulers.facts import MOST_NODES
 from mingle_hooks.typed import TYPE_CHECKING
 from mingle_hooks.values import number
@@ -25,10 +25,10 @@ from mingle_hooks.values import number
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from mingle_hooks.job import Enquiry
-    from mingle_hooks.rendezvous.attempt import Material
-    from mingle_hooks.rendezvous.watcher import Watcher
-    from mingle_hooks.rendezvous.wire import Body
+    from mingle_hooks.job import MemberSpec
+    from mingle_hooks.rendezvous.observer import Observer
+    from mingle_hooks.rendezvous.protocol.attempt import Material
+    from mingle_hooks.rendezvous.protocol.wire import Body
 
 MOST_AGE_S = 30 * 24 * 3600  # no job lasts longer
 # Rank 0 answers within a round trip; a packet that is lost twice takes this long.
@@ -36,30 +36,30 @@ PROBE_S = 4.0
 _PURPOSE = b"rejoin"
 
 
-def with_memory(enquiry: Enquiry, key: Material, watcher: Watcher, ask: Callable[[], Body]) -> Body:
+def with_memory(spec: MemberSpec, key: Material, observer: Observer, ask: Callable[[], Body]) -> Body:
     """Return the saved answer where its world goes on, else what `ask` returns, which is saved.
 
     Raises ConflictError where this member asks for another place than it has in that world.
     """
-    secret = Secret.derive(key, enquiry.attempt)
-    directory = runtime.path(enquiry.own, enquiry.facts.job_id, secret.mac(_PURPOSE).hex()[:16])
-    found = saved(directory, secret, enquiry)
+    secret = Secret.derive(key, spec.attempt)
+    directory = runtime.path(spec.user_environ, spec.facts.job_id, secret.mac(_PURPOSE).hex()[:16])
+    found = saved(directory, secret, spec)
     if found is not None:
         where = endpoint(found["addr"], found["port"])
-        watcher.note(f"started again: rank {found['rank']} of the world that goes on at {where}")
+        observer.note(f"started again: rank {found['rank']} of the world that goes on at {where}")
         return found
     fresh = ask()
     if fresh["rank"]:
         try:
-            save(directory, secret, fresh, enquiry.slots)
+            save(directory, secret, fresh, spec.slots)
         except (PlaceError, OSError) as error:
-            watcher.note(f"this member could not come back if it were started again: {error}")
+            observer.note(f"this member could not come back if it were started again: {error}")
     return fresh
 
 
-def saved(directory: str, secret: Secret, enquiry: Enquiry) -> Body | None:
+def saved(directory: str, secret: Secret, spec: MemberSpec) -> Body | None:
     """Return this member's answer in a world that goes on, None where there is none."""
-    ranks = [enquiry.rank] if enquiry.rank is not None else _ranks(directory)
+    ranks = [spec.rank] if spec.rank is not None else _ranks(directory)
     answers = {rank: body for rank in ranks if (body := _read(directory, rank, secret)) is not None}
     living = {rank: body for rank, body in answers.items() if _is_served(body["addr"], body["port"])}
     for rank in answers.keys() - living.keys():
@@ -68,7 +68,7 @@ def saved(directory: str, secret: Secret, enquiry: Enquiry) -> Body | None:
         ranks_here = ", ".join(str(rank) for rank in sorted(living))
         raise ConflictError("one member on this host", f"ranks {ranks_here} of a world that goes on", "--rank R")
     for body in living.values():
-        _check(body, enquiry)
+        _check(body, spec)
         return body
     return None
 
@@ -116,15 +116,15 @@ def _is_served(address: str, port: int) -> bool:
     return True
 
 
-def _check(body: Body, enquiry: Enquiry) -> None:
+def _check(body: Body, spec: MemberSpec) -> None:
     """Refuse what contradicts the world that goes on."""
-    given = enquiry.given
+    pinned = spec.pinned
     pairs = (
-        ("nodes", body["nodes"], enquiry.nodes),
-        ("slots on this node", body["slots"], enquiry.slots),
-        ("as MASTER_ADDR", body["addr"], given.get("MASTER_ADDR")),
-        ("as MASTER_PORT", str(body["port"]), given.get("MASTER_PORT")),
-        ("as WORLD_SIZE", str(body["size"]), given.get("WORLD_SIZE")),
+        ("nodes", body["nodes"], spec.nodes),
+        ("slots on this node", body["slots"], spec.slots),
+        ("as MASTER_ADDR", body["addr"], pinned.get("MASTER_ADDR")),
+        ("as MASTER_PORT", str(body["port"]), pinned.get("MASTER_PORT")),
+        ("as WORLD_SIZE", str(body["size"]), pinned.get("WORLD_SIZE")),
     )
     for what, known, asked in pairs:
         if asked not in (None, known):

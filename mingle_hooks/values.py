@@ -182,7 +182,7 @@ def words(value: object) -> tuple[object, ...]:
 
 def ways(value: object) -> tuple[object, ...]:
     """Read a list of ways to find rank 0."""
-    from mingle_hooks.rendezvous.ways import chosen  # noqa: PLC0415 - most members name none
+    from mingle_hooks.rendezvous.discovery import chosen  # noqa: PLC0415 - most members name none
 
     named = tuple(str(name) for name in words(value))
     return chosen(named) if named else ()

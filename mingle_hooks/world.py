@@ -5,7 +5,7 @@ from __future__ import annotations
 from mingle_hooks.typed import NamedTuple
 
 
-class Seat(NamedTuple):
+class Member(NamedTuple):
     """One line of the roster: a member as the others see it."""
 
     node_rank: int
@@ -26,10 +26,10 @@ class World(NamedTuple):
     master_addr: str  # an IP address, IPv6 without brackets, or the name that the user exported
     master_port: int
     digest: str  # 16 hex digits
-    roster: tuple[Seat, ...] = ()  # in rank order; empty unless it was asked for
+    roster: tuple[Member, ...] = ()  # in rank order; empty unless it was asked for
 
 
-class Place(NamedTuple):
+class Assignment(NamedTuple):
     """One member's own place in the world; None where it is not known (no wait, batch script)."""
 
     node_rank: int | None

@@ -10,7 +10,7 @@ from mingle_hooks import runtime
 from mingle_hooks.cli.waiting import Waiting
 from mingle_hooks.errors import PlaceError, UsageError
 from mingle_hooks.export import variables
-from mingle_hooks.job import enquire
+from mingle_hooks.job import member_spec
 from mingle_hooks.joining import join
 from mingle_hooks.typed import TYPE_CHECKING
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from mingle_hooks.export.variables import Variable
     from mingle_hooks.export.view import File, View
-    from mingle_hooks.job import Enquiry
+    from mingle_hooks.job import MemberSpec
 else:
     import _signal as signal  # without the enumerations, as in mingle_hooks.sockets
 
@@ -32,16 +32,16 @@ def print_variables(options: Mapping[str, object], *, explain: bool, no_wait: bo
     from mingle_hooks.cli.stdout import write  # noqa: PLC0415 - `mingle exec` writes nothing
     from mingle_hooks.export import shells  # noqa: PLC0415 - as above
 
-    enquiry = enquire(os.environ, options)
-    shells.check(enquiry.settings.shell)
-    if "shell" not in enquiry.settings.sources:
+    spec = member_spec(os.environ, options)
+    shells.check(spec.settings.shell)
+    if "shell" not in spec.settings.sources:
         shells.check_reader()
-    view, story = _joined(enquiry, explain=explain, no_wait=no_wait)
-    found = _found(enquiry, view)
+    view, story = _joined(spec, explain=explain, no_wait=no_wait)
+    found = _found(spec, view)
     if explain:
-        _tell(enquiry, view, found, story)
+        _tell(spec, view, found, story)
     values = {variable.name: variable.value for variable in found}
-    write(shells.success(enquiry.settings.shell, values, variables.stale(os.environ, values)))
+    write(shells.success(spec.settings.shell, values, variables.stale(os.environ, values)))
 
 
 def become(
@@ -53,25 +53,25 @@ def become(
     """
     from mingle_hooks import launchers  # noqa: PLC0415 - `mingle env` needs none of it
 
-    enquiry = enquire(os.environ, options)
-    if enquiry.nodes != 1:
+    spec = member_spec(os.environ, options)
+    if spec.nodes != 1:
         from mingle_hooks.launchers import placement  # noqa: PLC0415 - one node may be alone
 
-        placement.check(command, enquiry)
-    enquiry = enquiry if verbatim else launchers.asking(command, enquiry)
-    view, story = _joined(enquiry, explain=explain, no_wait=no_wait)
-    view = view if verbatim else launchers.placed(command, enquiry, view)
+        placement.check(command, spec)
+    spec = spec if verbatim else launchers.asking(command, spec)
+    view, story = _joined(spec, explain=explain, no_wait=no_wait)
+    view = view if verbatim else launchers.placed(command, spec, view)
     if not verbatim and launchers.is_elsewhere(command, view):
         told = f"{command[0]} starts on rank 0's node, and reaches this one from there"
-        Waiting(sys.stderr, quiet=enquiry.settings.quiet).note(told)
+        Waiting(sys.stderr, quiet=spec.settings.quiet).note(told)
         return
-    found = _found(enquiry, view)
+    found = _found(spec, view)
     values = {variable.name: variable.value for variable in found}
     command = command if verbatim else launchers.completed(command, view, values)
     if explain:
         import shlex  # noqa: PLC0415 - only then
 
-        _tell(enquiry, view, found, [*story, f"becomes {shlex.join(command)}"])
+        _tell(spec, view, found, [*story, f"becomes {shlex.join(command)}"])
     _become(command, values)
 
 
@@ -103,34 +103,34 @@ def _execute(command: tuple[str, ...], environ: dict[str, str]) -> None:
     raise refusal or FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), name)
 
 
-def _joined(enquiry: Enquiry, *, explain: bool, no_wait: bool) -> tuple[View, list[str]]:
+def _joined(spec: MemberSpec, *, explain: bool, no_wait: bool) -> tuple[View, list[str]]:
     """Return this member's view of the world, and how it formed where that is to be told."""
     story: list[str] = []
-    waiting = Waiting(sys.stderr, quiet=enquiry.settings.quiet, tell=story.append if explain else None)
-    with waiting as watcher:
-        return join(enquiry, watcher, no_wait=no_wait), story
+    waiting = Waiting(sys.stderr, quiet=spec.settings.quiet, tell=story.append if explain else None)
+    with waiting as observer:
+        return join(spec, observer, no_wait=no_wait), story
 
 
-def _found(enquiry: Enquiry, view: View) -> tuple[Variable, ...]:
+def _found(spec: MemberSpec, view: View) -> tuple[Variable, ...]:
     """Return the variables, and write the files that some of them name."""
-    names = enquiry.settings.frameworks
-    return variables.variables(view, names, _write(variables.files(view, names), enquiry, view))
+    names = spec.settings.frameworks
+    return variables.variables(view, names, _write(variables.files(view, names), spec, view))
 
 
-def _tell(enquiry: Enquiry, view: View, found: tuple[Variable, ...], story: list[str]) -> None:
+def _tell(spec: MemberSpec, view: View, found: tuple[Variable, ...], story: list[str]) -> None:
     """Answer --explain."""
     from mingle_hooks.cli import stderr  # noqa: PLC0415 - only then
     from mingle_hooks.export import explain as page  # noqa: PLC0415 - as above
     from mingle_hooks.fabric.machine import hostname  # noqa: PLC0415 - as above
 
-    stderr.write(page.explain(hostname(), found, page.sources(enquiry, view), os.environ, story))
+    stderr.write(page.explain(hostname(), found, page.sources(spec, view), os.environ, story))
 
 
-def _write(files: tuple[File, ...], enquiry: Enquiry, view: View) -> dict[str, str]:
+def _write(files: tuple[File, ...], spec: MemberSpec, view: View) -> dict[str, str]:
     """Write each file whole into a private directory; return name -> path."""
     if not files:
         return {}
-    directory = runtime.path(enquiry.own, enquiry.facts.job_id, f"world-{view.world.digest}")
+    directory = runtime.path(spec.user_environ, spec.facts.job_id, f"world-{view.world.digest}")
     runtime.make(directory)
     paths = {}
     for file in files:

@@ -34,9 +34,9 @@ class Shown(NamedTuple):
 
 
 def _ways() -> Iterable[str]:
-    from mingle_hooks.rendezvous.ways import WAYS  # noqa: PLC0415 - only for completion and help
+    from mingle_hooks.rendezvous.discovery import BACKENDS  # noqa: PLC0415 - only for completion and help
 
-    return WAYS
+    return BACKENDS
 
 
 def _shells() -> Iterable[str]:

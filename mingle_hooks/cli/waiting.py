@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import TextIO
 
-    from mingle_hooks.rendezvous.member import Progress
+    from mingle_hooks.rendezvous.member.membership import Progress
 
 # A world that forms within this many seconds needs no words.
 SILENT_S = 1.0

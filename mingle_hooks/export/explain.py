@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from mingle_hooks.export.variables import Variable
     from mingle_hooks.export.view import View
-    from mingle_hooks.job import Enquiry
+    from mingle_hooks.job import MemberSpec
 
 # Longer values, such as TF_CONFIG, would push the other columns off any terminal.
 LONGEST_VALUE = 60  # characters
@@ -46,9 +46,9 @@ def explain(
     return "".join(f"{host}: {line}\n" for line in [*lines, *map(printable, story)])
 
 
-def sources(enquiry: Enquiry, view: View) -> dict[str, str]:
+def sources(spec: MemberSpec, view: View) -> dict[str, str]:
     """Return where each variable of the world came from: an option, a variable, what was counted."""
-    settings, facts, address = enquiry.settings, enquiry.facts, view.place.address
+    settings, facts, address = spec.settings, spec.facts, view.place.address
     slots = {"--slots": settings.source("slots"), "gpus": "GPUs seen", "default": "one, as nothing says how many"}
     slots["tasks"] = facts.sources.get("local_count", facts.scheduler)
     slots["cpus"] = facts.sources.get("cpus", facts.scheduler)
@@ -59,9 +59,9 @@ def sources(enquiry: Enquiry, view: View) -> dict[str, str]:
     return {
         "MASTER_ADDR": by_rank_0,
         "MASTER_PORT": "rank 0",
-        "NODE_RANK": enquiry.rank_source if enquiry.rank is not None else "the election, then host names",
-        "NNODES": enquiry.nodes_source,
-        "LOCAL_WORLD_SIZE": slots.get(enquiry.slots_from, enquiry.slots_from),
+        "NODE_RANK": spec.rank_source if spec.rank is not None else "the election, then host names",
+        "NNODES": spec.nodes_source,
+        "LOCAL_WORLD_SIZE": slots.get(spec.slots_from, spec.slots_from),
         "WORLD_SIZE": f"the sum over {view.world.nodes} member{'s' if view.world.nodes != 1 else ''}",
         "RANK": facts.sources.get("task_rank", "MINGLE_RANK_OFFSET and LOCAL_RANK"),
         "LOCAL_RANK": facts.sources.get("local_rank", facts.scheduler),

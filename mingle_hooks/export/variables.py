@@ -49,7 +49,7 @@ def variables(view: View, names: Iterable[str], paths: Mapping[str, str] | None 
     found = [_shared(view, name, value) for name, value in _world(view).items() if value is not None]
     wanted = _settings(view, names, paths)
     found += [_wanted(view, name, value, source) for name, (value, source) in wanted.items()]
-    mine = [v.name for v in found if view.own.get(v.name) != v.value]
+    mine = [v.name for v in found if view.user_environ.get(v.name) != v.value]
     return (*found, Variable("MINGLE_EXPORTS", " ".join([*mine, "MINGLE_EXPORTS"]), "mingle"))
 
 
@@ -148,7 +148,7 @@ def _settings(view: View, names: tuple[str, ...], paths: Mapping[str, str] | Non
 
 def _shared(view: View, name: str, value: str) -> Variable:
     """Return a variable of the world: one answer for all, formed with what the user gave."""
-    users = view.own.get(name)
+    users = view.user_environ.get(name)
     if users == value:
         return Variable(name, value, USER)
     lost = f"{printable(users)} of {USER}: the world is one for all members" if users else ""
@@ -157,7 +157,7 @@ def _shared(view: View, name: str, value: str) -> Variable:
 
 def _wanted(view: View, name: str, value: str, source: str) -> Variable:
     """Return a framework's variable: the user's own value wins. An empty one is none (`export X=`)."""
-    users = view.own.get(name)
+    users = view.user_environ.get(name)
     if name in SCHEDULERS and users and users != value:
         return Variable(name, value, source, f"{printable(users)} of the scheduler")
     if not users:

@@ -7,16 +7,16 @@ from mingle_hooks.typed import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from mingle_hooks.world import Place, World
+    from mingle_hooks.world import Assignment, World
 
 
 class View(NamedTuple):
     """One member's view of the world."""
 
     world: World
-    place: Place
+    place: Assignment
     scope: str  # "node": one launch on each node; "task": one process for each slot
-    own: Mapping[str, str]  # the user's environment: variables.own(os.environ)
+    user_environ: Mapping[str, str]  # the user's environment: variables.own(os.environ)
     hcas: tuple[str, ...] = ()  # active RDMA ports, as mlx5_0:1; empty unless they were asked for
     is_cpu_only: bool = False  # no accelerator of any make is here; False unless it was asked for
     frameworks: tuple[str, ...] = ()  # those for which the members met: they may have needed the roster for it

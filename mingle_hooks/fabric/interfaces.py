@@ -45,7 +45,7 @@ class Interface(NamedTuple):
     addresses: tuple[IPv4Interface | IPv6Interface, ...]
 
 
-class Candidate(NamedTuple):
+class UsableAddress(NamedTuple):
     """An address that a leader may offer, with its network and the interface that carries it."""
 
     interface: Interface
@@ -139,14 +139,14 @@ def is_virtual_name(name: str) -> bool:
 
 def usable(
     interfaces: Iterable[Interface], *, prefer: Sequence[Preference] = (), one_host: bool = False
-) -> tuple[Candidate, ...]:
+) -> tuple[UsableAddress, ...]:
     """Return the addresses that other members can reach, the best first.
 
     Order: the preferences as given (only what they match counts), InfiniBand, speed, IPv4 before IPv6,
     index. Loopback counts, and comes first, only with `one_host`. What is made for guests (docker and
     the like) counts only where a preference names it. Raises NetworkError that tells why each was left out.
     """
-    ranked: list[tuple[tuple[int, ...], Candidate]] = []
+    ranked: list[tuple[tuple[int, ...], UsableAddress]] = []
     left_out: dict[str, list[str]] = {}
     for interface in interfaces:
         if not interface.addresses:
@@ -159,7 +159,7 @@ def usable(
             if why_not:
                 left_out.setdefault(why_not, []).append(f"{interface.name} {address.ip}")
             else:
-                ranked.append((_rank(interface, address, wish or 0), Candidate(interface, address)))
+                ranked.append((_rank(interface, address, wish or 0), UsableAddress(interface, address)))
     if not ranked:
         asked = f" on {' or '.join(p.text for p in prefer)}" if prefer else ""
         raise NetworkError(

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from mingle_hooks.export.view import View
-    from mingle_hooks.job import Enquiry
+    from mingle_hooks.job import MemberSpec
     from mingle_hooks.plugins import Plugin
 
 
@@ -160,17 +160,17 @@ def _module_at(command: Sequence[str]) -> int:
     return 0
 
 
-def asking(command: Sequence[str], enquiry: Enquiry) -> Enquiry:
+def asking(command: Sequence[str], spec: MemberSpec) -> MemberSpec:
     """Return the enquiry that asks for the command's own frameworks too."""
-    launcher, names = recognise(command), enquiry.settings.frameworks
+    launcher, names = recognise(command), spec.settings.frameworks
     more = launcher.frameworks if launcher else OF_A_PROCESS if _has_ranks(names) else ()
-    return enquiry._replace(settings=enquiry.settings._replace(frameworks=tuple(dict.fromkeys((*names, *more)))))
+    return spec._replace(settings=spec.settings._replace(frameworks=tuple(dict.fromkeys((*names, *more)))))
 
 
-def placed(command: Sequence[str], enquiry: Enquiry, view: View) -> View:
+def placed(command: Sequence[str], spec: MemberSpec, view: View) -> View:
     """Return the view with ranks for a command that is no launcher, where each node runs one process of it."""
     place = view.place
-    is_process = recognise(command) is None and _has_ranks(enquiry.settings.frameworks)
+    is_process = recognise(command) is None and _has_ranks(spec.settings.frameworks)
     if not is_process or view.scope != "node" or place.node_rank is None or view.world.size != view.world.nodes:
         return view
     return view._replace(place=place._replace(rank=place.node_rank, local_rank=0))

@@ -60,7 +60,7 @@ def options(
         "--main_process_port": view.world.master_port,
         "--same_network": None,
     }
-    if view.world.size != 1 and not _starts_several(asked, view.own):
+    if view.world.size != 1 and not _starts_several(asked, view.user_environ):
         found["--multi_gpu"] = None
     return absent(found, asked)
 

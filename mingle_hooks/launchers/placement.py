@@ -14,13 +14,13 @@ from mingle_hooks.typed import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from mingle_hooks.job import Enquiry
+    from mingle_hooks.job import MemberSpec
     from mingle_hooks.schedulers.facts import JobFacts
 
 
-def check(command: Sequence[str], enquiry: Enquiry) -> None:
+def check(command: Sequence[str], spec: MemberSpec) -> None:
     """Raise UsageError, with the line that works, for a command that would not be in the world of several nodes."""
-    facts, (launcher, end) = enquiry.facts, find(command) or (None, 0)
+    facts, (launcher, end) = spec.facts, find(command) or (None, 0)
     if facts.is_batch and (launcher is None or launcher.starts == "node"):
         raise UsageError(
             f"to start {command[0]} on every node of the job",
@@ -28,14 +28,14 @@ def check(command: Sequence[str], enquiry: Enquiry) -> None:
             everywhere(facts, command),
         )
     tasks = max((facts.local_count or 1, *facts.tasks_per_node))
-    if enquiry.settings.scope == "task" and tasks > 1 and launcher is not None and launcher.starts == "node":
+    if spec.settings.scope == "task" and tasks > 1 and launcher is not None and launcher.starts == "node":
         raise UsageError(
             f"one {launcher.name} on each node, as it starts the node's processes itself",
             f"{tasks} tasks on a node",
             "--ntasks-per-node=1 and no --scope task, or the program without its launcher",
         )
     if launcher is not None and launcher.checked_by:
-        module(launcher, launcher.checked_by).check(command[end:], enquiry)
+        module(launcher, launcher.checked_by).check(command[end:], spec)
 
 
 def here(facts: JobFacts) -> str:

@@ -13,17 +13,17 @@ from mingle_hooks.typed import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from mingle_hooks.job import Enquiry
+    from mingle_hooks.job import MemberSpec
 
 # Options without a value; every other takes the next word, or what stands after "=".
 _FLAGS = ("--standalone", "-m", "--module", "--no-python", "--run-path", "--use-env", "--virtual-local-rank")
 
 
-def check(arguments: Sequence[str], enquiry: Enquiry) -> None:
+def check(arguments: Sequence[str], spec: MemberSpec) -> None:
     """Raise UsageError for an option that contradicts the world of several nodes; `arguments` follow torchrun."""
     for option, value in given(arguments, _FLAGS).items():
-        if leaves(option, value, enquiry.nodes, enquiry.rank):
+        if leaves(option, value, spec.nodes, spec.rank):
             said = printable(f"{option}={value}" if value else option, 80)
             seen = f"{said}, with which this node would train by itself"
-            expected = f"torchrun in the world of {enquiry.nodes or 'several'} nodes"
+            expected = f"torchrun in the world of {spec.nodes or 'several'} nodes"
             raise UsageError(expected, seen, "to leave that option out: mingle sets it")

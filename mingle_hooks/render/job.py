@@ -109,36 +109,36 @@ def describe(
     Options win. An option that was not given is None, False or empty. The file may hold the command too, as a list.
     Raises UsageError that names the field.
     """
-    given, sources = _from_file(spec) if isinstance(spec, str) else _from_tree(spec or {}, "the job")
-    words = tuple(command) or tuple(given.pop("command", ()))
-    given.pop("command", None)
+    pinned, sources = _from_file(spec) if isinstance(spec, str) else _from_tree(spec or {}, "the job")
+    words = tuple(command) or tuple(pinned.pop("command", ()))
+    pinned.pop("command", None)
     for name, value in options.items():
         if value not in (None, False, (), []):
-            given[name] = _read(FIELDS[name], value, FIELDS[name].option)
+            pinned[name] = _read(FIELDS[name], value, FIELDS[name].option)
             sources[name] = FIELDS[name].option
-    return _job(given, _command(words), sources, default_launcher)
+    return _job(pinned, _command(words), sources, default_launcher)
 
 
-def _job(given: dict[str, Any], words: tuple[str, ...], sources: dict[str, str], default_launcher: str) -> Job:
-    each = {name: given.pop(name) for name, its in FIELDS.items() if its.kind == "each" and name in given}
-    whole = {name: its.pop(name) for name in totals.SAME for its in (given, each) if name in its}
+def _job(pinned: dict[str, Any], words: tuple[str, ...], sources: dict[str, str], default_launcher: str) -> Job:
+    each = {name: pinned.pop(name) for name, its in FIELDS.items() if its.kind == "each" and name in pinned}
+    whole = {name: its.pop(name) for name in totals.SAME for its in (pinned, each) if name in its}
     each = totals.by_node(each, whole)
-    command = training.read(words, given.pop("launcher", None), default_launcher)
+    command = training.read(words, pinned.pop("launcher", None), default_launcher)
     groups = _groups(each)
     if command.starter and command.launcher.starts == "node":
         groups = tuple(_started_once(group) for group in groups)
     training.check_nodes(command, sum(group.nodes for group in groups))
-    frameworks = tuple(name for names in given.pop("for", ()) for name in names.split(","))
+    frameworks = tuple(name for names in pinned.pop("for", ()) for name in names.split(","))
     return Job(
         command=command.program,
         launcher=command.launcher,
         starter=command.starter,
         groups=groups,
-        job_name=given.pop("job-name", None) or _name(command),
-        signal=_warning(given.pop("signal", None), given.get("time")),
+        job_name=pinned.pop("job-name", None) or _name(command),
+        signal=_warning(pinned.pop("signal", None), pinned.get("time")),
         frameworks=(*command.frameworks, *frameworks),
         sources=totals.sources(sources),
-        **{FIELDS[name].attribute: value for name, value in given.items()},
+        **{FIELDS[name].attribute: value for name, value in pinned.items()},
     )
 
 
@@ -153,11 +153,11 @@ def _started_once(group: Group) -> Group:
     return dataclasses.replace(group, ntasks=group.gpus.number, cpus=share or None)
 
 
-def _warning(given: tuple[str, int | None] | None, limit_s: int | None) -> Signal:
+def _warning(pinned: tuple[str, int | None] | None, limit_s: int | None) -> Signal:
     """Return the warning before the time limit. One at the start would end the job before it has done anything."""
-    name, before_s = given or ("USR1", None)
+    name, before_s = pinned or ("USR1", None)
     if before_s is None:
-        usual_s = _SBATCHS_WARNING_S if given else _WARNING_S
+        usual_s = _SBATCHS_WARNING_S if pinned else _WARNING_S
         return Signal(name, min(usual_s, -(-limit_s // 2)) if limit_s else usual_s)
     if limit_s and before_s >= limit_s:
         seen = f"{before_s} s before a limit of {limit_s} s"
@@ -216,16 +216,16 @@ def _from_file(path: str) -> tuple[dict[str, Any], dict[str, str]]:
 
 def _from_tree(tree: Mapping[str, object], path: str) -> tuple[dict[str, Any], dict[str, str]]:
     """Read the fields of a TOML file, or of a mapping; `path` says which, in messages."""
-    given: dict[str, Any] = {}
+    pinned: dict[str, Any] = {}
     for key, value in tree.items():
         name = key.replace("_", "-")
         if name == "command":
-            given[name] = _words(value, path)
+            pinned[name] = _words(value, path)
         elif name in FIELDS:
-            given[name] = _read(FIELDS[name], value, f"{key} in {path}")
+            pinned[name] = _read(FIELDS[name], value, f"{key} in {path}")
         else:
             raise _unknown(key, path)
-    return given, dict.fromkeys(given, path)
+    return pinned, dict.fromkeys(pinned, path)
 
 
 def _words(value: object, path: str) -> list[object]:

@@ -8,9 +8,9 @@ from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from mingle_hooks.fabric.interfaces import Interface
-    from mingle_hooks.rendezvous.leader import Leader
-    from mingle_hooks.rendezvous.member import Membership
-    from mingle_hooks.rendezvous.roster import Entry
+    from mingle_hooks.rendezvous.leader.leader import Leader
+    from mingle_hooks.rendezvous.leader.roster import Entry
+    from mingle_hooks.rendezvous.member.membership import Membership
 
 
 def of_leader(leader: Leader, chosen: str) -> list[str]:
@@ -19,10 +19,10 @@ def of_leader(leader: Leader, chosen: str) -> list[str]:
     carriers = {str(address.ip): interface for interface in interfaces() for address in interface.addresses}
     lines = []
     is_after = False
-    for index, offer in enumerate(leader.terms.offers):
+    for index, offer in enumerate(leader.terms.advertised):
         if offer.loopback and not leader.roster.one_machine:
             continue
-        short = [entry.checkin.host for entry in entries if index not in entry.reached]
+        short = [entry.join_request.host for entry in entries if index not in entry.reached]
         if offer.address == chosen:
             why, is_after = "taken: the best that all members reached", True
         elif is_after:  # not tried by those who reached a better one
@@ -39,7 +39,7 @@ def of_member(membership: Membership | None) -> list[str]:
     """Return how this member came to its leader."""
     if membership is None:
         return []
-    return [f"rank 0 is {membership.found.label}, found by {membership.found.lead.way}"]
+    return [f"rank 0 is {membership.proven.label}, found by {membership.proven.endpoint.backend}"]
 
 
 def _named(address: str, carriers: dict[str, Interface]) -> str:

@@ -5,15 +5,15 @@ from __future__ import annotations
 from types import MappingProxyType
 
 from mingle_hooks.fabric.ports import DEFAULT_RANGE
-from mingle_hooks.rendezvous.ways import WAYS
+from mingle_hooks.rendezvous.discovery import BACKENDS
 from mingle_hooks.typed import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from mingle_hooks.fabric.interfaces import Preference
-    from mingle_hooks.rendezvous.attempt import Attempt, Material
-    from mingle_hooks.rendezvous.siblings import Siblings
+    from mingle_hooks.rendezvous.local_peers.first_task import LocalPeers
+    from mingle_hooks.rendezvous.protocol.attempt import Attempt, Material
 
 
 class Request(NamedTuple):
@@ -28,7 +28,7 @@ class Request(NamedTuple):
     rank_source: str = ""  # where it comes from: --rank, NODE_RANK, a scheduler's variable
     nodes: int | None = None
     timeout_s: float = 300.0
-    given: Mapping[str, str] = MappingProxyType({})
+    pinned: Mapping[str, str] = MappingProxyType({})
     # MASTER_ADDR may be no address of rank 0's host: --master says so too, or this is a pod behind a service.
     trusts_addr: bool = False
     wants_roster: bool = False
@@ -37,10 +37,10 @@ class Request(NamedTuple):
     host_suffix: str = ""
     master: tuple[str, int | None] | None = None
     directory: str | None = None
-    via: tuple[str, ...] = tuple(WAYS)
+    via: tuple[str, ...] = tuple(BACKENDS)
     prefer: tuple[Preference, ...] = ()
     port_range: range = DEFAULT_RANGE
     port_hold: bool = True
     ttl: int = 1
     key_from: str = ""  # for a message
-    siblings: Siblings | None = None  # this node's other tasks, without which it is no member
+    local_peers: LocalPeers | None = None  # this node's other tasks, without which it is no member

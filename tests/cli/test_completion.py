@@ -20,7 +20,7 @@ from mingle_hooks.export.shells import SHELLS
 from mingle_hooks.install.targets import target
 from mingle_hooks.render.launchers import LAUNCHERS
 from mingle_hooks.render.schedulers import SCHEDULERS
-from mingle_hooks.rendezvous.ways import WAYS
+from mingle_hooks.rendezvous.discovery import BACKENDS
 
 BIN = Path(sys.executable).parent
 # In seconds; a bound on a shell that hangs, not a measure.
@@ -34,7 +34,7 @@ WORDS = {
     "mingle ": {"env", "exec", "key", "template", "hooks", "schema", "docs", "completion"},
     "mingle env --for ": {*FRAMEWORKS, "none"},
     "mingle env --shell ": {*SHELLS},
-    "mingle env --via ": {*WAYS},
+    "mingle env --via ": {*BACKENDS},
     "mingle env --scope ": {"node", "task"},
     "mingle env --on-failure ": {"exit", "status"},
     "mingle env --slots ": {"gpus", "tasks", "cpus"},

@@ -17,7 +17,7 @@ from mingle_hooks.cli.help import FIELD_GROUPS, FIELD_VALUES, GROUPS, SETTINGS, 
 from mingle_hooks.cli.options import CALL_FLAGS
 from mingle_hooks.export.frameworks import FRAMEWORKS
 from mingle_hooks.render.fields import FIELDS
-from mingle_hooks.rendezvous.ways import WAYS
+from mingle_hooks.rendezvous.discovery import BACKENDS
 from mingle_hooks.settings import TABLE
 
 BIN = Path(sys.executable).parent
@@ -91,7 +91,7 @@ def test_the_options_stand_in_groups_with_the_kinds_of_their_values(command: str
     for default in ("[default: 5m]", "[default: 20000-24999]", "[default: node]"):
         assert default in said(text)
     assert ", ".join(FRAMEWORKS) in said(text)
-    assert ", ".join(WAYS) in said(text)
+    assert ", ".join(BACKENDS) in said(text)
 
 
 def test_the_first_example_is_the_shortest_safe_line() -> None:

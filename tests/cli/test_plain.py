@@ -107,8 +107,8 @@ def test_everything_else_is_left_to_click(words: list[str]) -> None:
 def test_a_member_loads_nothing_that_it_does_not_use() -> None:
     """Each of these costs every node of every job 3 to 80 ms."""
     script = (
-        "import sys; from mingle_hooks.cli import main, answer; from mingle_hooks.rendezvous import meeting;"
-        "from mingle_hooks.rendezvous.ways import hosts; from mingle_hooks.schedulers import slurm, table;"
+        "import sys; from mingle_hooks.cli import main, answer; from mingle_hooks.rendezvous import rendezvous;"
+        "from mingle_hooks.rendezvous.discovery import hosts; from mingle_hooks.schedulers import slurm, table;"
         "print(*sorted(sys.modules))"
     )
     done = subprocess.run(
@@ -119,7 +119,7 @@ def test_a_member_loads_nothing_that_it_does_not_use() -> None:
         env={"PATH": os.environ["PATH"]},
     )
     loaded = set(done.stdout.split())
-    assert {"mingle_hooks.joining", "mingle_hooks.rendezvous.member"} <= loaded
+    assert {"mingle_hooks.joining", "mingle_hooks.rendezvous.member.membership"} <= loaded
     for name in (
         "click",
         "jinja2",
@@ -143,6 +143,6 @@ def test_a_member_loads_nothing_that_it_does_not_use() -> None:
         "threading",
         "ipaddress",
         "importlib.metadata",
-        "mingle_hooks.rendezvous.leader",
+        "mingle_hooks.rendezvous.leader.leader",
     ):
         assert name not in loaded

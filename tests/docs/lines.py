@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 SLURM, PBS, MPI = "schedulers/slurm.md", "schedulers/pbs.md", "schedulers/mpi.md"
-PLAIN, GIVEN, KUBERNETES = "schedulers/plain-hosts.md", "schedulers/given-ranks.md", "schedulers/kubernetes.md"
+PLAIN, PINNED, KUBERNETES = "schedulers/plain-hosts.md", "schedulers/given-ranks.md", "schedulers/kubernetes.md"
 RECIPES, TROUBLE = "from-recipes.md", "troubleshooting.md"
 TORCHRUN = "srun mingle exec torchrun train.py"
 TASKS = "mingle exec --scope task python train.py"
@@ -82,8 +82,8 @@ TOLD: dict[Where, Told] = {
     ("schedulers/flux.md", "flux run -N4 -n4 mingle exec torchrun train.py"): Told({**FLUX, "FLUX_TASK_LOCAL_ID": "0"}),
     ("schedulers/flux.md", "--directory"): Told({**FLUX, "FLUX_TASK_LOCAL_ID": "0"}),
     (MPI, "mpiexec -n 4 --ppn 1"): Told({**PALS, "PMI_SIZE": "{n}", "MINGLE_ID": "a"}),
-    (GIVEN, "mingle exec --id exp7 torchrun train.py"): Told(REPLICA),
-    (GIVEN, "env -u WORLD_SIZE"): Told(REPLICA | {"GPUS_PER_NODE": "2"}, start="env -u"),
+    (PINNED, "mingle exec --id exp7 torchrun train.py"): Told(REPLICA),
+    (PINNED, "env -u WORLD_SIZE"): Told(REPLICA | {"GPUS_PER_NODE": "2"}, start="env -u"),
     (KUBERNETES, "kind: Job"): Told({**POD, "HOSTNAME": "train-{i}"}, 4),
     (KUBERNETES, "train-workers-0-0"): Told({**POD, "HOSTNAME": "train-workers-0-{i}"}, 4),
     (PLAIN, "mingle exec --id exp7 --nodes 4 torchrun train.py"): Told({}, 4),

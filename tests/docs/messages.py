@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-TROUBLE, GIVEN = "troubleshooting.md", "schedulers/given-ranks.md"
+TROUBLE, PINNED = "troubleshooting.md", "schedulers/given-ranks.md"
 LINE = "mingle exec torchrun train.py"
 KEY = "0123456789abcdef" * 4  # and two digits more, which differ
 
@@ -78,7 +78,7 @@ ON_HOSTS = {
     (TROUBLE, "SLURM_JOB_ID=7 alone"): Case("mingle exec true", {"SLURM_JOB_ID": "7"}),
     (TROUBLE, "characters that are none"): Case("MINGLE_KEY=secret mingle exec --id d --nodes 2 true"),
     (TROUBLE, "saw none given"): Case("env -u MINGLE_KEY mingle exec --id d --nodes 2 true"),
-    (GIVEN, "WORLD_SIZE=2"): Case(
+    (PINNED, "WORLD_SIZE=2"): Case(
         "mingle exec --id f --slots 2 true",
         {"RANK": "{i}", "WORLD_SIZE": "2", "MASTER_ADDR": "node1", "MASTER_PORT": "23456"},
     ),

@@ -12,12 +12,12 @@ from mingle_hooks.export.frameworks.torchrun import NOT_HERE
 from mingle_hooks.export.variables import files, own, variables
 from mingle_hooks.export.view import View
 from mingle_hooks.schedulers.table import detect
-from mingle_hooks.world import Place, Seat, World
+from mingle_hooks.world import Assignment, Member, World
 
-SEATS = (Seat(0, "n1", "10.0.0.1", 2), Seat(1, "n2", "10.0.0.2", 4))
+SEATS = (Member(0, "n1", "10.0.0.1", 2), Member(1, "n2", "10.0.0.2", 4))
 WORLD = World("job7", 2, 6, "10.0.0.1", 29_500, "0123456789abcdef", SEATS)
-WORLD6 = WORLD._replace(master_addr="fd00::1", roster=(Seat(0, "n1", "fd00::1", 2), Seat(1, "n2", "fd00::2", 4)))
-NODE = Place(1, 4, 2, "10.0.0.2", "ib0")
+WORLD6 = WORLD._replace(master_addr="fd00::1", roster=(Member(0, "n1", "fd00::1", 2), Member(1, "n2", "fd00::2", 4)))
+NODE = Assignment(1, 4, 2, "10.0.0.2", "ib0")
 TASK = NODE._replace(local_rank=3, rank=5)
 NODE_VIEW = View(WORLD, NODE, "node", {}, ("mlx5_0:1", "mlx5_1:1"), is_cpu_only=True)
 TASK_VIEW = NODE_VIEW._replace(place=TASK, scope="task")
@@ -44,7 +44,7 @@ def test_a_framework_exports_all_that_its_table_row_says_and_nothing_else(name: 
 @pytest.mark.parametrize("name", [name for name, row in FRAMEWORKS.items() if row.needs & {ROSTER, IFACE}])
 def test_a_framework_without_what_it_needs_exports_nothing(name: str) -> None:
     """Half a set is never there; torchrun gets what makes it end at once, as it would train alone."""
-    bare = NODE_VIEW._replace(world=WORLD._replace(roster=()), place=Place(None, 4, None))
+    bare = NODE_VIEW._replace(world=WORLD._replace(roster=()), place=Assignment(None, 4, None))
     assert settings(name, bare).keys() <= {"PET_NODE_RANK"}
     assert settings(name, bare).get("PET_NODE_RANK", NOT_HERE) == NOT_HERE
     assert files(bare, [name]) == ()
@@ -65,13 +65,13 @@ def test_torchruns_set_is_there_unless_it_is_replaced_or_not_wanted() -> None:
 def test_a_leftover_that_contradicts_the_world_is_refused_by_its_name(name: str, value: str) -> None:
     """With PET_NNODES=1 torchrun would train alone on every node."""
     with pytest.raises(UsageError, match=f"{name}={value}.*unset {name}"):
-        settings("torchrun", NODE_VIEW._replace(own={name: value}))
+        settings("torchrun", NODE_VIEW._replace(user_environ={name: value}))
 
 
 @pytest.mark.parametrize("value", ["2", "1:2", "2:8"])
 def test_a_range_of_nodes_that_holds_the_world_is_the_users_to_give(value: str) -> None:
     """It is torchrun's own form for an elastic number."""
-    assert settings("torchrun", NODE_VIEW._replace(own={"PET_NNODES": value}))["PET_NNODES"] == "2"
+    assert settings("torchrun", NODE_VIEW._replace(user_environ={"PET_NNODES": value}))["PET_NNODES"] == "2"
 
 
 def test_the_caller_is_told_what_to_find_out() -> None:
@@ -116,14 +116,14 @@ def test_torchrun_elastic_says_who_is_host() -> None:
         "PET_MAX_RESTARTS": "3",
         "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
     }
-    first = IPV6_VIEW._replace(place=Place(0, 2, 0))
+    first = IPV6_VIEW._replace(place=Assignment(0, 2, 0))
     assert settings("torchrun-elastic", first)["PET_RDZV_CONF"] == "is_host=1"
     assert settings("torchrun-elastic", first)["PET_RDZV_ENDPOINT"] == "[fd00::1]:29500"
 
 
 def test_torchrun_follows_the_user_s_choice_of_backend() -> None:
     """With PET_RDZV_BACKEND=c10d from the user, the set is c10d's."""
-    view = NODE_VIEW._replace(own={"PET_RDZV_BACKEND": "c10d"})
+    view = NODE_VIEW._replace(user_environ={"PET_RDZV_BACKEND": "c10d"})
     assert settings("torchrun", view) == settings("torchrun-elastic", view)
 
 
@@ -159,7 +159,7 @@ def test_jax_counts_processes_by_scope_and_brackets_ipv6() -> None:
 )
 def test_jax_is_left_to_the_cluster_that_it_finds_by_itself(own: dict[str, str]) -> None:
     """A real one is never covered by ours."""
-    assert not [name for name in settings("jax", NODE_VIEW._replace(own=own)) if name.startswith("OMPI")]
+    assert not [name for name in settings("jax", NODE_VIEW._replace(user_environ=own)) if name.startswith("OMPI")]
 
 
 def test_what_jax_takes_for_open_mpi_is_no_launcher_to_a_later_mingle() -> None:
@@ -191,7 +191,7 @@ def test_tensorflow_refuses_a_port_past_the_last() -> None:
 
 def test_host_lists_name_each_host_once() -> None:
     """DeepSpeed refuses a host that stands there twice."""
-    seats = (*SEATS, Seat(2, "n1", "10.0.0.3", 3))
+    seats = (*SEATS, Member(2, "n1", "10.0.0.3", 3))
     view = NODE_VIEW._replace(world=WORLD._replace(roster=seats))
     assert [file.text for file in files(view, ["deepspeed"])] == ["n1 slots=5\nn2 slots=4\n"]
     assert [file.text for file in files(view, ["mpi"])] == ["n1 slots=5\nn2 slots=4\n", "n1:5\nn2:4\n"]
@@ -247,7 +247,7 @@ def test_a_process_that_knows_its_rank_is_one_of_torchrun_s_to_lightning() -> No
 
 def test_lightning_in_a_step_of_slurm_starts_the_node_s_processes_itself() -> None:
     """Slurm's own SLURM_JOB_NAME is replaced, as any other makes Lightning take the step's tasks for its processes."""
-    view = NODE_VIEW._replace(own={"SLURM_JOB_ID": "7", "SLURM_JOB_NAME": "train"})
+    view = NODE_VIEW._replace(user_environ={"SLURM_JOB_ID": "7", "SLURM_JOB_NAME": "train"})
     found = {variable.name: variable for variable in variables(view, ["lightning"])}
     assert (found["SLURM_JOB_NAME"].value, found["SLURM_JOB_NAME"].lost) == ("interactive", "train of the scheduler")
     assert "SLURM_JOB_NAME" in found["MINGLE_EXPORTS"].value
@@ -282,6 +282,6 @@ def test_mlx_gets_its_ring() -> None:
 
 def test_mpirun_in_a_step_of_slurm_shares_the_step_s_cpus() -> None:
     """Its daemons come by srun, which would wait for them until the job ends."""
-    view = NODE_VIEW._replace(own={"SLURM_JOB_ID": "7", "SLURM_STEP_ID": "0"})
+    view = NODE_VIEW._replace(user_environ={"SLURM_JOB_ID": "7", "SLURM_STEP_ID": "0"})
     assert settings("mpi", view) == {"SLURM_OVERLAP": "1"}
     assert settings("mpi") == {}

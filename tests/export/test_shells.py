@@ -14,7 +14,7 @@ from mingle_hooks.errors import UsageError
 from mingle_hooks.export import shells
 from mingle_hooks.export.variables import variables
 from mingle_hooks.export.view import View
-from mingle_hooks.world import Place, World
+from mingle_hooks.world import Assignment, World
 
 GOLDEN = Path(__file__).parent / "golden"
 POSIX = (["dash"], ["bash"], ["busybox", "sh"], ["mksh"], ["ksh93"], ["zsh", "-f"])
@@ -43,8 +43,8 @@ NASTY = {
 }
 WORLD = World("job 7", 2, 6, "10.0.0.1", 29_500, "0123456789abcdef")
 LINES = {
-    "node": Place(1, 4, 2, "10.0.0.2", "ib0"),
-    "task": Place(1, 4, 2, "10.0.0.2", "ib0", local_rank=3, rank=5),
+    "node": Assignment(1, 4, 2, "10.0.0.2", "ib0"),
+    "task": Assignment(1, 4, 2, "10.0.0.2", "ib0", local_rank=3, rank=5),
 }
 
 

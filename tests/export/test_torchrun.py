@@ -13,7 +13,7 @@ import pytest
 
 from mingle_hooks.export.variables import variables
 from mingle_hooks.export.view import View
-from mingle_hooks.world import Place, World
+from mingle_hooks.world import Assignment, World
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -42,7 +42,9 @@ def test_plain_torchrun_forms_the_world(name: str, address: str, tmp_path: Path)
         port = probe.getsockname()[1]
     (tmp_path / "train.py").write_text(TRAIN)
     world = World("job", len(SLOTS), sum(SLOTS), address, port, "0123456789abcdef")
-    nodes = [launch(world, Place(rank, slots, None, address, "lo"), name, tmp_path) for rank, slots in enumerate(SLOTS)]
+    nodes = [
+        launch(world, Assignment(rank, slots, None, address, "lo"), name, tmp_path) for rank, slots in enumerate(SLOTS)
+    ]
     try:
         said = [node.communicate(timeout=120)[0] for node in nodes]
     finally:
@@ -53,7 +55,7 @@ def test_plain_torchrun_forms_the_world(name: str, address: str, tmp_path: Path)
     assert [(tmp_path / f"rank{rank}").read_text() for rank in range(3)] == ["3 of 3"] * 3
 
 
-def launch(world: World, place: Place, name: str, directory: Path) -> subprocess.Popen[bytes]:
+def launch(world: World, place: Assignment, name: str, directory: Path) -> subprocess.Popen[bytes]:
     """Start what a user would on one node."""
     found = variables(View(world, place, "node", {}), [name, "gloo"])
     environ = {"PATH": os.environ["PATH"], "OMP_NUM_THREADS": "1", "HOME": str(directory)}

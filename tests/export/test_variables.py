@@ -17,18 +17,18 @@ from mingle_hooks.export.variables import (
     variables,
 )
 from mingle_hooks.export.view import View
-from mingle_hooks.world import Place, Seat, World
+from mingle_hooks.world import Assignment, Member, World
 
 WORLD = World("job7", 2, 6, "10.0.0.1", 29_500, "0123456789abcdef")
-PLACE = Place(1, 4, 2, "10.0.0.2", "ib0")
+PLACE = Assignment(1, 4, 2, "10.0.0.2", "ib0")
 TASK = PLACE._replace(local_rank=3, rank=5)
-BATCH = Place(None, 4, None)
+BATCH = Assignment(None, 4, None)
 NODE_NAMES = ["MASTER_ADDR", "MASTER_PORT", "NODE_RANK", "NNODES", "LOCAL_WORLD_SIZE", "WORLD_SIZE"]
 MINGLE_NAMES = ["MINGLE_ID", "MINGLE_WORLD", "MINGLE_RANK_OFFSET", "MINGLE_EXPORTS"]
 SHARED = {"MASTER_ADDR", "MASTER_PORT", "NNODES", "LOCAL_WORLD_SIZE", "WORLD_SIZE"}
 
 
-def view(place: Place = PLACE, scope: str = "node", environ: dict[str, str] | None = None) -> View:
+def view(place: Assignment = PLACE, scope: str = "node", environ: dict[str, str] | None = None) -> View:
     """Return a member's view, with the user's part of an environment."""
     return View(WORLD, place, scope, own(environ or {}))
 
@@ -173,7 +173,7 @@ def test_a_failure_unsets_the_world_and_an_earlier_one_but_nothing_of_the_user_s
 
 def test_files_are_written_once_and_their_paths_exported() -> None:
     """DeepSpeed and mpi share one hostfile."""
-    seats = (Seat(0, "n1", "10.0.0.1", 2), Seat(1, "n2", "10.0.0.2", 4))
+    seats = (Member(0, "n1", "10.0.0.1", 2), Member(1, "n2", "10.0.0.2", 4))
     seen = View(WORLD._replace(roster=seats), PLACE, "node", {"HYDRA_HOST_FILE": "/my/hosts"})
     wanted = files(seen, ["deepspeed", "mpi"])
     assert [file.name for file in wanted] == ["hostfile", "machinefile"]

@@ -231,13 +231,13 @@ BROKEN = {
     "is missing": ("#!/nonexistent\n", 0o755),
     "cannot be run": ("", 0o644),
 }
-WAYS = [
+BACKENDS = [
     *((tool, how) for tool in BREAKABLE for how in BROKEN if how != "hangs"),
     ("stat", "hangs"),
 ]
 
 
-@pytest.mark.parametrize(("tool", "how"), WAYS)
+@pytest.mark.parametrize(("tool", "how"), BACKENDS)
 def test_a_tool_that_is_broken_is_no_failure(host: Host, tool: str, how: str) -> None:
     """Whichever program is broken, the hooks end with status 0, and the user gets a whole directory or none."""
     text, mode = BROKEN[how]

@@ -10,16 +10,16 @@ import pytest
 from mingle_hooks import launchers
 from mingle_hooks.errors import UsageError
 from mingle_hooks.export.view import View
-from mingle_hooks.world import Place, Seat, World
+from mingle_hooks.world import Assignment, Member, World
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-SEATS = (Seat(0, "n1", "10.0.0.1", 2), Seat(1, "n2", "10.0.0.2", 4))
+SEATS = (Member(0, "n1", "10.0.0.1", 2), Member(1, "n2", "10.0.0.2", 4))
 WORLD = World("job7", 2, 6, "10.0.0.1", 29_500, "0123456789abcdef", SEATS)
-SECOND = View(WORLD, Place(1, 4, 2, "10.0.0.2", "ib0"), "node", {"HF_HOME": "/nowhere"})
-FIRST = SECOND._replace(place=Place(0, 2, 0, "10.0.0.1", "ib0"))
-ALIKE = SECOND._replace(world=WORLD._replace(size=2), place=Place(1, 1, 1, "10.0.0.2"))
+SECOND = View(WORLD, Assignment(1, 4, 2, "10.0.0.2", "ib0"), "node", {"HF_HOME": "/nowhere"})
+FIRST = SECOND._replace(place=Assignment(0, 2, 0, "10.0.0.1", "ib0"))
+ALIKE = SECOND._replace(world=WORLD._replace(size=2), place=Assignment(1, 1, 1, "10.0.0.2"))
 EXPORTED = {"MINGLE_HOSTFILE": "/run/host file", "MINGLE_HOSTS": "n1:2,n2:4"}
 MACHINES = "--num_machines 2 --num_processes 8 --machine_rank 1 --main_process_ip 10.0.0.1 --main_process_port 29500"
 RANKED = MACHINES.replace("--machine_rank 1 ", "")
@@ -96,7 +96,7 @@ def test_accelerate_s_own_file_says_what_starts_the_processes(
         file = home / "accelerate" / "default_config.yaml"
         file.parent.mkdir(parents=True)
         file.write_text(text)
-        view = SECOND._replace(own={"HF_HOME": str(home) if is_default else "/nowhere"})
+        view = SECOND._replace(user_environ={"HF_HOME": str(home) if is_default else "/nowhere"})
         words = completed(
             "accelerate launch t.py" if is_default else f"accelerate launch --config_file {file} t.py", view
         )
@@ -122,4 +122,4 @@ def test_an_option_that_takes_a_node_out_of_the_world_is_refused(line: str) -> N
 @pytest.mark.parametrize("line", ["accelerate launch t.py", "deepspeed t.py", "ray start", "horovodrun ./t"])
 def test_a_place_that_is_not_known_is_not_told(line: str) -> None:
     """As in a batch script."""
-    assert completed(line, SECOND._replace(place=Place(None, 4, None))) == line
+    assert completed(line, SECOND._replace(place=Assignment(None, 4, None))) == line

@@ -18,7 +18,7 @@ class Explored(NamedTuple):
     worlds: int  # states in which everybody who is not killed has the world
     splits: int  # states of the one documented split, beyond which is not looked
     wrong: str  # the rule that is broken, where one is
-    way: tuple[str, ...]  # the steps that lead there, or to the first documented split
+    backend: tuple[str, ...]  # the steps that lead there, or to the first documented split
     whole: bool  # whether all was seen
 
 
@@ -36,9 +36,9 @@ def explore(start: State, most: int = 10**9) -> Explored:
                     continue
                 came[after] = state, step
                 if why := broken(after):
-                    return Explored(len(came), worlds, splits, why, way(came, after), whole=False)
+                    return Explored(len(came), worlds, splits, why, backend(came, after), whole=False)
                 if is_documented_split(after):
-                    first_split = first_split or way(came, after)
+                    first_split = first_split or backend(came, after)
                     splits += 1
                     continue
                 worlds += all(process.got for process in after.processes if process.phase != "crashed")
@@ -49,7 +49,7 @@ def explore(start: State, most: int = 10**9) -> Explored:
     return Explored(len(came), worlds, splits, "", first_split, whole=True)
 
 
-def way(came: dict[State, tuple[State, str] | None], state: State) -> tuple[str, ...]:
+def backend(came: dict[State, tuple[State, str] | None], state: State) -> tuple[str, ...]:
     """Return the steps that led to a state."""
     steps = []
     while (before := came[state]) is not None:
@@ -77,8 +77,8 @@ def without_word(start: State) -> tuple[str, ...]:
         earlier = [state for state in before.get(fine.pop(), ()) if state not in good]
         good.update(earlier)
         fine += earlier
-    ways = [way(came, state) for state in came if state not in good]
-    return min(ways, key=len, default=())
+    backends = [backend(came, state) for state in came if state not in good]
+    return min(backends, key=len, default=())
 
 
 def awaited(state: State) -> bool:
@@ -95,7 +95,7 @@ def alike(state: State) -> State:
     size = state.terms.size
     if len(state.processes) > size:  # one was started again, and they differ
         return state
-    leaders = [index for index, process in enumerate(state.processes) if process.standing]
+    leaders = [index for index, process in enumerate(state.processes) if process.precedence]
     rest = range(len(leaders), size)
     if len(rest) < 2:
         return state

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mingle_hooks.rendezvous import wire
+from mingle_hooks.rendezvous.protocol import wire
 from model import leaders, members
 from model.moves import begin, crash
 from model.worlds import (
@@ -80,11 +80,11 @@ class Following:
 
     # What processes do.
 
-    def began(self, member: bytes, rank: int | None, standing: tuple[object, ...]) -> None:
+    def began(self, member: bytes, rank: int | None, precedence: tuple[object, ...]) -> None:
         """Note that a process has begun, and whether it leads, or would."""
         self._indices[member] = len(self.state.processes)
         slot = rank if rank is not None else len(self.state.processes)
-        self.step("begins", lambda: begin(self.state, slot, standing, leads=bool(standing)))
+        self.step("begins", lambda: begin(self.state, slot, precedence, leads=bool(precedence)))
 
     def killed(self, member: bytes) -> None:
         """Note that a process was killed."""
@@ -111,12 +111,12 @@ class Following:
 
         self.step(f"{index} ends", end)
 
-    def found(self, member: bytes, leader: bytes, standing: tuple[object, ...], key: bytes) -> None:
+    def found(self, member: bytes, leader: bytes, precedence: tuple[object, ...], key: bytes) -> None:
         """Note that a member joins a leader."""
         self._names[key] = len(self._names) + 1
         self.step(
             f"{self._indices[member]} finds {self._indices.get(leader)}",
-            lambda: members.find(self.state, self._indices[member], self.index(leader), standing, self._names[key]),
+            lambda: members.find(self.state, self._indices[member], self.index(leader), precedence, self._names[key]),
         )
 
     def promised(self, member: bytes, is_over: Callable[[], bool]) -> None:

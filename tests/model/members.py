@@ -27,26 +27,26 @@ from model.worlds import (
 )
 
 
-def find(state: State, member: int, leader: int, standing: tuple[object, ...] = (), name: int = 0) -> State:
+def find(state: State, member: int, leader: int, precedence: tuple[object, ...] = (), name: int = 0) -> State:
     """Have a member join a leader that has proved itself, and leave the one that it is with, if any."""
     me, other = state.processes[member], state.processes[leader]
     current = end_of(state, member)
     require(me.phase == ON and member != leader, "it has ended, or found itself")
-    require(other.standing, "it never leads")
-    standing = standing or other.standing
+    require(other.precedence, "it never leads")
+    precedence = precedence or other.precedence
     is_careless = state.terms.defect == "who has come back may pass over" and current is not None
     require(me.bound in (NOBODY, leader) or is_careless, "it has promised to wait for another leader's word")
     require(me.leads in ("", "gathering", "withdrawn"), "it leads a world itself")
-    require(me.leads != "gathering" or standing < me.standing, "it stands better itself")
+    require(me.leads != "gathering" or precedence < me.precedence, "it stands better itself")
     if current is not None:
         require(not me.answer, "it holds an answer")
         is_held = me.bound != NOBODY and not is_careless
-        is_better = standing < current.standing and leader != current.leader
+        is_better = precedence < current.precedence and leader != current.leader
         require(is_better and not is_held, "no better than the leader that it is with")
         state = hang_up(state, current)
     if me.leads == "gathering":
         state = withdraw(state, member)
-    new = Connection(member, leader, up=(CHECKIN,), standing=standing, name=name)
+    new = Connection(member, leader, up=(CHECKIN,), precedence=precedence, name=name)
     if not is_running(other):  # it has ended since it proved itself
         new = new._replace(l_open=False, down=(END,))
     return swap(put(state, member, answer=()), None, new)

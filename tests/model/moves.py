@@ -53,10 +53,10 @@ def restart(state: State, index: int) -> State:
     return begin(state, before.slot, (-len(state.processes), 0), leads=bool(before.leads))
 
 
-def begin(state: State, slot: int, standing: tuple[object, ...], *, leads: bool) -> State:
+def begin(state: State, slot: int, precedence: tuple[object, ...], *, leads: bool) -> State:
     """Begin a process; who had failed by now says nothing about its run."""
     failed = tuple(index for index, process in enumerate(state.processes) if process.leads == "failed")
-    new = Process(slot, standing, leads="gathering" if leads else "", failed_before=failed)
+    new = Process(slot, precedence, leads="gathering" if leads else "", failed_before=failed)
     return state._replace(processes=(*state.processes, new))
 
 

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 from simulator.process import Process
 from simulator.schedules import Schedule
 
-from mingle_hooks.rendezvous import wire
-from mingle_hooks.rendezvous.leader import Leader
-from mingle_hooks.rendezvous.meeting import Meeting
-from mingle_hooks.rendezvous.member import Membership
-from mingle_hooks.rendezvous.visitor import Visitor
+from mingle_hooks.rendezvous.leader.leader import Leader
+from mingle_hooks.rendezvous.leader.session import Session
+from mingle_hooks.rendezvous.member.membership import Membership
+from mingle_hooks.rendezvous.protocol import wire
+from mingle_hooks.rendezvous.rendezvous import Rendezvous
 from model.following import Following
 
 if TYPE_CHECKING:
@@ -23,26 +23,26 @@ if TYPE_CHECKING:
 EPSILON_S = 1e-6
 
 
-def _began(follow: Following, meeting: Any) -> None:  # noqa: ANN401 - the real one, and so below
-    leader = meeting._leader
-    standing = (leader.terms.ticket, leader.me.member) if leader is not None else ()
-    follow.began(meeting._me.member, meeting._request.rank, standing)
+def _began(follow: Following, rendezvous: Any) -> None:  # noqa: ANN401 - the real one, and so below
+    leader = rendezvous._leader
+    precedence = (leader.terms.ticket, leader.me.member) if leader is not None else ()
+    follow.began(rendezvous._me.member, rendezvous._request.rank, precedence)
 
 
 def _killed(follow: Following, process: Any) -> None:  # noqa: ANN401
-    if process.is_alive and process.meeting is not None:
+    if process.is_alive and process.rendezvous is not None:
         follow.killed(process.member)
 
 
 def _ended(follow: Following, process: Any) -> None:  # noqa: ANN401
-    if process.meeting is not None:
-        leader = process.meeting._leader
+    if process.rendezvous is not None:
+        leader = process.rendezvous._leader
         nobody_waits = leader is not None and leader.awaited_s <= EPSILON_S
         follow.ended(process.member, has_world=process.answer is not None, nobody_waits=nobody_waits)
 
 
-def _found(follow: Following, meeting: Any, by: Any) -> None:  # noqa: ANN401
-    follow.found(meeting._me.member, by.leader, by.standing, by.session._hmac.of(b""))
+def _found(follow: Following, rendezvous: Any, by: Any) -> None:  # noqa: ANN401
+    follow.found(rendezvous._me.member, by.leader, by.precedence, by.sealer._hmac.of(b""))
 
 
 def _promised(follow: Following, membership: Any, _epoch: int) -> None:  # noqa: ANN401
@@ -60,24 +60,24 @@ def _resumed(follow: Following, leader: Any) -> None:  # noqa: ANN401
         follow.led(leader.me.member, "resumes")
 
 
-def _lost(follow: Following, _leader: Any, visitor: Any) -> None:  # noqa: ANN401
-    if visitor._session is not None:
-        follow.lost(visitor._session._hmac.of(b""), "up")
+def _lost(follow: Following, _leader: Any, session: Any) -> None:  # noqa: ANN401
+    if session._sealer is not None:
+        follow.lost(session._sealer._hmac.of(b""), "up")
 
 
 # The methods at which the protocol acts, what to tell of each, and whether before it acts; else after.
 WRAPPERS: list[tuple[type, str, Callable[..., None], bool]] = [
-    (Meeting, "start", _began, False),
+    (Rendezvous, "start", _began, False),
     (Process, "kill", _killed, True),
     (Process, "_end", _ended, True),
-    (Meeting, "_join", _found, True),
+    (Rendezvous, "_join", _found, True),
     (Membership, "_promise", _promised, False),
-    (Membership, "give_up", lambda f, m, _after_s: f.gave_up(m.found.session._hmac.of(b"")), True),
-    (Membership, "_obey", lambda f, m, kind, body: f.member_hears(m.found.session._hmac.of(b""), kind, body), True),
-    (Membership, "_ended", lambda f, m, _reason: f.lost(m.found.session._hmac.of(b""), "down"), True),
-    (Leader, "checked_in", lambda f, _l, v, _c: f.leader_hears(v._session._hmac.of(b""), wire.CHECKIN, {}), True),
-    (Visitor, "_member_frame", lambda f, v, kind, body: f.leader_hears(v._session._hmac.of(b""), kind, body), True),
-    (Visitor, "say", lambda f, v, kind, _payload: f.told(v._session._hmac.of(b""), kind), True),
+    (Membership, "give_up", lambda f, m, _after_s: f.gave_up(m.proven.sealer._hmac.of(b"")), True),
+    (Membership, "_obey", lambda f, m, kind, body: f.member_hears(m.proven.sealer._hmac.of(b""), kind, body), True),
+    (Membership, "_ended", lambda f, m, _reason: f.lost(m.proven.sealer._hmac.of(b""), "down"), True),
+    (Leader, "checked_in", lambda f, _l, v, _c: f.leader_hears(v._sealer._hmac.of(b""), wire.CHECKIN, {}), True),
+    (Session, "_member_frame", lambda f, v, kind, body: f.leader_hears(v._sealer._hmac.of(b""), kind, body), True),
+    (Session, "say", lambda f, v, kind, _payload: f.told(v._sealer._hmac.of(b""), kind), True),
     (Leader, "lost", _lost, True),
     (Leader, "_close", lambda f, leader, _offer: f.led(leader.me.member, "closes"), True),
     (Leader, "_commit", lambda f, leader: f.led(leader.me.member, "commits"), True),

@@ -18,7 +18,7 @@ from model.worlds import Budget, Terms
 def test_no_state_breaks_a_rule(size: int, candidates: int, budget: Budget) -> None:
     """One world at most, each rank once, and whoever is in it has it, or waits for the word, or was killed."""
     found = explore(start(size, candidates, budget))
-    assert not found.wrong, "; ".join(found.way)
+    assert not found.wrong, "; ".join(found.backend)
     assert found.whole
     assert found.worlds
 
@@ -28,7 +28,7 @@ def test_the_one_documented_split_is_there() -> None:
     found = explore(beginning(Terms(3), 2, Budget(cuts=1)))
     assert found.splits
     assert not found.wrong
-    assert found.way[-1].endswith("is cut off from the word")
+    assert found.backend[-1].endswith("is cut off from the word")
 
 
 @pytest.mark.parametrize("name", DEFECTS)
@@ -41,5 +41,5 @@ def test_a_defect_put_in_on_purpose_is_found(name: str) -> None:
 @pytest.mark.parametrize("defect", ["", "the last word is said once"])
 def test_the_word_that_was_said_can_always_be_had(defect: str) -> None:
     """A connection that breaks at the last word keeps nobody from it, as it is said again to who comes back."""
-    way = without_word(beginning(Terms(3, ranked=True, defect=defect), 1, Budget(breaks=1)))
-    assert bool(way) is bool(defect), "; ".join(way)
+    backend = without_word(beginning(Terms(3, ranked=True, defect=defect), 1, Budget(breaks=1)))
+    assert bool(backend) is bool(defect), "; ".join(backend)

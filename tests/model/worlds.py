@@ -52,7 +52,7 @@ class Process(NamedTuple):
     """One process: what it leads, or would, and what it waits for as a member."""
 
     slot: int  # its rank, where ranks are given
-    standing: tuple[object, ...] = ()  # the lowest wins an election
+    precedence: tuple[object, ...] = ()  # the lowest wins an election
     phase: str = ON
     leads: str = ""  # gathering, closing, formed, failed, withdrawn; nothing where it never stands
     epoch: int = 0
@@ -76,7 +76,7 @@ class Connection(NamedTuple):
     l_open: bool = True
     inside: bool = False  # its check-in was accepted
     promise: int = SILENT
-    standing: tuple[object, ...] = ()  # the leader's, when it was found: one by right that fails is worse than before
+    precedence: tuple[object, ...] = ()  # the leader's, when it was found: one by right that fails is worse than before
     name: int = 0  # for who follows a real run; in an exploration connections have none
 
 

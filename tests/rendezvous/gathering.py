@@ -7,15 +7,15 @@ import socket
 import time
 from typing import TYPE_CHECKING, Any
 
-from mingle_hooks.rendezvous import wire
-from mingle_hooks.rendezvous.attempt import VERSION, Attempt, Material, Secret
-from mingle_hooks.rendezvous.checkin import Checkin
-from mingle_hooks.rendezvous.doors import Doors
-from mingle_hooks.rendezvous.leader import Leader, Offer, Terms
+from mingle_hooks.rendezvous.leader.leader import AdvertisedAddress, Leader, Terms
+from mingle_hooks.rendezvous.leader.listeners import Listeners
+from mingle_hooks.rendezvous.leader.roster import Roster
 from mingle_hooks.rendezvous.loop import Loop
-from mingle_hooks.rendezvous.member import Membership
-from mingle_hooks.rendezvous.roster import Roster
-from mingle_hooks.rendezvous.search import Found, Lead, Search
+from mingle_hooks.rendezvous.member.dialer import Dialer, Endpoint, ProvenLeader
+from mingle_hooks.rendezvous.member.membership import Membership
+from mingle_hooks.rendezvous.protocol import wire
+from mingle_hooks.rendezvous.protocol.attempt import VERSION, Attempt, Material, Secret
+from mingle_hooks.rendezvous.protocol.join_request import JoinRequest
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -44,7 +44,7 @@ class Clock:
         self.stopped_at = time.monotonic()
 
 
-def checkin(**parts: Any) -> Checkin:  # noqa: ANN401 - whatever a Checkin takes
+def join_request(**parts: Any) -> JoinRequest:  # noqa: ANN401 - whatever a Checkin takes
     """Return a check-in of a member that says no more than it must."""
     whole = {
         "member": os.urandom(16),
@@ -55,13 +55,13 @@ def checkin(**parts: Any) -> Checkin:  # noqa: ANN401 - whatever a Checkin takes
         "machine": "here",
         **parts,
     }
-    return Checkin(**whole)
+    return JoinRequest(**whole)
 
 
 class InRoom(Membership):
     """A member's side in a room whose addresses stand for those of networks, unless its leader calls them loopback."""
 
-    offers: tuple[Offer, ...] = ()
+    advertised: tuple[AdvertisedAddress, ...] = ()
     out_of_reach: frozenset[int] = frozenset()
 
     def reached(self, offer: int, own_address: str) -> bool:
@@ -69,22 +69,22 @@ class InRoom(Membership):
         return offer not in self.out_of_reach and super().reached(offer, own_address)
 
     def _may_serve_all(self, address: str) -> bool:
-        return bool(address) and Offer(address, loopback=True) not in self.offers
+        return bool(address) and AdvertisedAddress(address, loopback=True) not in self.advertised
 
 
 class Member:
     """One member: looks for the leader at one port, and checks in."""
 
-    def __init__(self, room: Room, me: Checkin, secret: Secret = SECRET) -> None:
+    def __init__(self, room: Room, me: JoinRequest, secret: Secret = SECRET) -> None:
         self.room, self.me = room, me
         self.membership: InRoom | None = None
         self.mismatches: list[tuple[str, str, str]] = []
         self.relays: list[str] = []
-        self.search = Search(
+        self.dialer = Dialer(
             room.loop,
             ATTEMPT,
             secret,
-            self._found,
+            self._leader_proven,
             lambda *who: self.mismatches.append(who),
             lambda *who: self.relays.extend(who),
             me.host,
@@ -95,7 +95,7 @@ class Member:
 
     def come(self, port: int | None = None) -> Member:
         """Begin to look for the leader."""
-        self.search.found(Lead("127.0.0.1", port or self.room.port, "test"))
+        self.dialer.dial(Endpoint("127.0.0.1", port or self.room.port, "test"))
         return self
 
     @property
@@ -112,24 +112,24 @@ class Member:
 
     def leave(self) -> None:
         """Hang up."""
-        self.search.close()
+        self.dialer.close()
         if self.membership is not None:
             self.membership.close()
             self.membership = None
 
-    def _found(self, found: Found) -> None:
+    def _leader_proven(self, proven: ProvenLeader) -> None:
         self.leave()
         self.membership = InRoom(
             self.room.loop,
             ATTEMPT,
             self.secret,
-            found,
+            proven,
             self.me,
             lambda _own: True,
             lambda: self.patience_s,
             self.room.changed,
         )
-        self.membership.offers, self.membership.out_of_reach = self.room.terms.offers, self.out_of_reach
+        self.membership.advertised, self.membership.out_of_reach = self.room.terms.advertised, self.out_of_reach
 
 
 class Room:
@@ -139,18 +139,18 @@ class Room:
         self,
         nodes: int | None,
         *,
-        offers: tuple[Offer, ...] = (Offer("127.0.0.1"),),
+        advertised: tuple[AdvertisedAddress, ...] = (AdvertisedAddress("127.0.0.1"),),
         most: int = 1000,
         **me: Any,  # noqa: ANN401 - as checkin()
     ) -> None:
         self.clock = Clock()
         self.loop = Loop(self.clock)
-        self.doors = Doors()
-        self.doors.open_check_in([range(20_000, 25_000)])
-        self.doors.open_master(ATTEMPT, range(20_000, 25_000))
-        self.port = self.doors.check_in[0]
-        self.me = checkin(rank=0, nodes=nodes, host="node0", **me)
-        self.terms = Terms(offers, self.doors.master, 0)
+        self.listeners = Listeners()
+        self.listeners.open_check_in([range(20_000, 25_000)])
+        self.listeners.open_master(ATTEMPT, range(20_000, 25_000))
+        self.port = self.listeners.check_in[0]
+        self.me = join_request(rank=0, nodes=nodes, host="node0", **me)
+        self.terms = Terms(advertised, self.listeners.master, 0)
         self.changes = 0
         self.leader = Leader(
             self.loop,
@@ -159,7 +159,7 @@ class Room:
             Roster(self.me),
             self.me,
             self.terms,
-            self.doors.sockets,
+            self.listeners.sockets,
             self.changed,
             most,
         )
@@ -182,7 +182,7 @@ class Room:
 
     def member(self, secret: Secret = SECRET, **parts: Any) -> Member:  # noqa: ANN401 - as checkin()
         """Return a new member, that has not come yet."""
-        self.members.append(Member(self, checkin(**parts), secret))
+        self.members.append(Member(self, join_request(**parts), secret))
         return self.members[-1]
 
     def until(self, happens: Callable[[], object]) -> None:

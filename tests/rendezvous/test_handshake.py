@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import pytest
 from gathering import ATTEMPT, KEY, OTHER, SECRET, Room, heard, hello, talk
 
-from mingle_hooks.rendezvous import wire
-from mingle_hooks.rendezvous.attempt import VERSION, Attempt, Secret, run_of
-from mingle_hooks.rendezvous.search import Lead
+from mingle_hooks.rendezvous.member.dialer import Endpoint
+from mingle_hooks.rendezvous.protocol import wire
+from mingle_hooks.rendezvous.protocol.attempt import VERSION, Attempt, Secret, run_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -37,8 +37,8 @@ def answers(room: Room, data: bytes, port: int | None = None) -> list[tuple[int,
     with talk(port or room.port) as sock:
         sock.sendall(data)
         sock.shutdown(socket.SHUT_WR)
-        room.until(lambda: room.leader._connections)
-        room.until(lambda: not room.leader._connections)
+        room.until(lambda: room.leader._connected)
+        room.until(lambda: not room.leader._connected)
         said = []
         while sock.recv(1, socket.MSG_PEEK):
             said.append(heard(sock))
@@ -61,7 +61,7 @@ def test_who_proves_nothing_hears_nothing_that_depends_on_the_key(room: Room, sp
         "all": hello(room.port, secret=OTHER),
     }[spoilt]
     assert answers(room, wrong) == refusal(room, wire.KEY)
-    assert room.leader.knocks.list() == ["127.0.0.1 (node9)"]
+    assert room.leader.rejected.list() == ["127.0.0.1 (node9)"]
 
 
 def test_a_greeting_without_a_proof_gets_no_challenge(room: Room) -> None:
@@ -93,7 +93,7 @@ def test_a_greeting_is_of_use_only_where_the_member_dialled(room: Room) -> None:
 
 def test_a_probe_is_answered_once_and_only_where_the_member_dialled(room: Room) -> None:
     """VERIFY proves the key, the leader and the place."""
-    nonce, port = b"n" * 16, room.doors.master
+    nonce, port = b"n" * 16, room.listeners.master
 
     def verify(at: str) -> bytes:
         proof = SECRET.mac(b"verify", nonce, room.me.member, at.encode())
@@ -124,7 +124,7 @@ def test_two_runs_of_one_job_never_meet_and_are_told_so(room: Room) -> None:
     room.until(lambda: member.mismatches)
     assert member.mismatches == [("127.0.0.1", room.me.host, wire.RUN)]
     assert room.leader.refused[wire.RUN].list() == [f"127.0.0.1 ({member.me.host})"]
-    assert (member.state, room.leader.knocks.list()) == ("", [])
+    assert (member.state, room.leader.rejected.list()) == ("", [])
 
 
 @pytest.mark.parametrize(("leads", "comes"), [(FIRST, SECRET), (SECRET, FIRST)], ids=["leader", "member"])
@@ -194,7 +194,7 @@ def test_a_member_that_meets_another_version_knows(room: Room) -> None:
         thread = threading.Thread(target=refuse)
         thread.start()
         member = room.member(rank=1)
-        member.search.found(Lead("127.0.0.1", server.getsockname()[1], "test"))
+        member.dialer.dial(Endpoint("127.0.0.1", server.getsockname()[1], "test"))
         room.until(lambda: member.mismatches)
         thread.join()
     assert member.mismatches == [("127.0.0.1", "node7", wire.VERSION)]

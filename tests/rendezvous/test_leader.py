@@ -17,17 +17,17 @@ from gathering import ATTEMPT, PATIENCE_S, SECRET, Clock, Member, Room, heard, h
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mingle_hooks.rendezvous import wire
-from mingle_hooks.rendezvous.failure import Failure
-from mingle_hooks.rendezvous.leader import NEEDS_ALL_S, SETTLE_S, STRANGER_S, Offer
+from mingle_hooks.rendezvous.leader.leader import NEEDS_ALL_S, SETTLE_S, STRANGER_S, AdvertisedAddress
+from mingle_hooks.rendezvous.leader.session import Session
 from mingle_hooks.rendezvous.loop import Loop
-from mingle_hooks.rendezvous.member import PROBE_NEXT_S, _Probe
-from mingle_hooks.rendezvous.visitor import Visitor
+from mingle_hooks.rendezvous.member.membership import PROBE_NEXT_S, _Probe
+from mingle_hooks.rendezvous.protocol import wire
+from mingle_hooks.rendezvous.protocol.failure import Failure
 
-LOOPBACK, SECOND, THIRD = Offer("127.0.0.1"), Offer("127.0.0.2"), Offer("127.0.0.3")
+LOOPBACK, SECOND, THIRD = AdvertisedAddress("127.0.0.1"), AdvertisedAddress("127.0.0.2"), AdvertisedAddress("127.0.0.3")
 # Nobody listens on this address of loopback's network, for the leader of these tests is at IPv4 and IPv6's any;
 # it answers there, so an address that cannot be reached has to be one of no interface (RFC 5737).
-NOWHERE = Offer("192.0.2.1")
+NOWHERE = AdvertisedAddress("192.0.2.1")
 
 
 def all_in(room: Room, state: str) -> bool:
@@ -35,10 +35,10 @@ def all_in(room: Room, state: str) -> bool:
     return all(member.state == state for member in room.members)
 
 
-def session(sock: socket.socket) -> wire.Session:
+def session(sock: socket.socket) -> wire.Sealer:
     """Return the session of a connection on which HELLO with 16 n was said."""
     _, challenge = heard(sock)
-    return wire.Session(SECRET, b"n" * 16, bytes.fromhex(challenge["nonce"]), b"member", b"leader")
+    return wire.Sealer(SECRET, b"n" * 16, bytes.fromhex(challenge["nonce"]), b"member", b"leader")
 
 
 @pytest.mark.parametrize("count", [2, 3, 16, 64])
@@ -59,7 +59,7 @@ def test_a_world_forms_whole_whatever_the_order_of_arrival(count: int) -> None:
         assert sorted(answers) == list(range(1, count))
         assert {a["digest"] for a in answers.values()} == {room.leader.answer["digest"]}
         assert {(a["addr"], a["port"], a["nodes"]) for a in answers.values()} == {
-            ("127.0.0.1", room.doors.master, count)
+            ("127.0.0.1", room.listeners.master, count)
         }
         size = 1 + sum(range(1, count))
         assert {a["size"] for a in answers.values()} == {size}
@@ -260,7 +260,7 @@ def test_failing_while_a_member_has_just_been_killed_fails_the_others_all_the_sa
         room.until(lambda: len(room.leader.roster) == 4)
         for member in room.members[:2]:  # gone, with a reset, and the leader has not looked yet
             assert member.membership is not None
-            sock = member.membership.found.channel._sock
+            sock = member.membership.proven.connection._sock
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             member.leave()
         room.leader.give_up(7)
@@ -274,7 +274,7 @@ def test_giving_up_says_how_many_were_in_who_was_missing_and_who_was_refused() -
     with Room(4) as room:
         member = room.member(rank=2).come()
         room.until(lambda: len(room.leader.roster) == 2)
-        room.leader.knocked("10.9.8.7")
+        room.leader.reject("10.9.8.7")
         assert member.membership is not None
         member.membership.give_up(12)
         room.until(lambda: member.state == "failed")
@@ -287,7 +287,7 @@ def test_giving_up_says_how_many_were_in_who_was_missing_and_who_was_refused() -
 
 def test_the_best_address_that_all_reach_is_taken_after_a_while() -> None:
     """One that somebody does not reach is waited for, but not for ever."""
-    with Room(3, offers=(NOWHERE, LOOPBACK)) as room:
+    with Room(3, advertised=(NOWHERE, LOOPBACK)) as room:
         for rank in (1, 2):
             room.member(rank=rank).come()
         room.until(lambda: room.leader.roster.reached_by_all(1) and room.leader.roster.complete)
@@ -312,7 +312,7 @@ def wait_long(room: Room) -> None:
 
 def test_the_best_address_is_tried_first_and_alone() -> None:
     """Who has reached it tries no other, however long the others take, and a world whose members all do needs none."""
-    with Room(3, offers=(LOOPBACK, SECOND)) as room:
+    with Room(3, advertised=(LOOPBACK, SECOND)) as room:
         room.clock.stop()
         early = room.member(rank=1).come()
         room.until(lambda: len(room.leader.roster) == 2 and reached(room, early) == [0])
@@ -328,9 +328,9 @@ def test_the_best_address_is_tried_first_and_alone() -> None:
     [(NOWHERE, [1]), (LOOPBACK._replace(loopback=True), [0, 1])],
     ids=["it does not answer", "it is loopback, and others may be elsewhere"],
 )
-def test_the_next_address_is_tried_where_the_best_is_none_for_all(best: Offer, tried: list[int]) -> None:
+def test_the_next_address_is_tried_where_the_best_is_none_for_all(best: AdvertisedAddress, tried: list[int]) -> None:
     """Soon, and no address after that one."""
-    with Room(3, offers=(best, SECOND, THIRD)) as room:
+    with Room(3, advertised=(best, SECOND, THIRD)) as room:
         room.clock.stop()
         early = room.member(rank=1).come()
         room.until(lambda: early.membership is not None and early.membership._probes)
@@ -343,7 +343,7 @@ def test_the_next_address_is_tried_where_the_best_is_none_for_all(best: Offer, t
 
 def test_the_other_addresses_are_tried_once_all_are_in_and_one_does_not_reach_the_best() -> None:
     """Whoever has held them back hears it in time, and the world forms on one of them no later than ever."""
-    with Room(3, offers=(LOOPBACK, SECOND, THIRD)) as room:
+    with Room(3, advertised=(LOOPBACK, SECOND, THIRD)) as room:
         room.clock.stop()
         early = room.member(rank=1).come()
         room.until(lambda: len(room.leader.roster) == 2 and reached(room, early) == [0])
@@ -364,8 +364,8 @@ def test_the_other_addresses_are_tried_once_all_are_in_and_one_does_not_reach_th
 
 def test_no_other_address_is_tried_where_the_leader_is_there_and_only_slow(monkeypatch: pytest.MonkeyPatch) -> None:
     """It has thousands at its door, and each that tried another address as well would keep it slow."""
-    monkeypatch.setattr(Visitor, "_verify", lambda *_: None)
-    with Room(3, offers=(LOOPBACK, SECOND)) as room:
+    monkeypatch.setattr(Session, "_verify", lambda *_: None)
+    with Room(3, advertised=(LOOPBACK, SECOND)) as room:
         room.clock.stop()
         early = room.member(rank=1).come()
         room.until(lambda: early.membership is not None and early.membership._probes)
@@ -383,7 +383,7 @@ def test_no_other_address_is_tried_where_the_leader_is_there_and_only_slow(monke
 
 def test_all_are_not_told_that_they_are_in_while_one_after_the_other_reaches_the_best_address() -> None:
     """They would try the others for nothing."""
-    with Room(3, offers=(LOOPBACK, SECOND)) as room:
+    with Room(3, advertised=(LOOPBACK, SECOND)) as room:
         room.clock.stop()
         early, late = room.member(rank=1), room.member(rank=2)
         late.out_of_reach = frozenset([0, 1])
@@ -400,7 +400,7 @@ def test_all_are_not_told_that_they_are_in_while_one_after_the_other_reaches_the
 
 def test_the_other_addresses_are_tried_anew_for_a_member_that_has_come_back() -> None:
     """The clock of the last one begins again when all are in again."""
-    with Room(3, offers=(LOOPBACK, SECOND)) as room:
+    with Room(3, advertised=(LOOPBACK, SECOND)) as room:
         early, late = room.member(rank=1), room.member(rank=2)
         late.out_of_reach = frozenset([0])
         early.come()
@@ -435,7 +435,7 @@ def test_an_address_that_does_not_answer_is_tried_less_and_less_often() -> None:
 
 def test_loopback_is_only_for_members_of_one_machine() -> None:
     """Elsewhere it is somebody else's."""
-    with Room(3, offers=(Offer("127.0.0.1", loopback=True),)) as room:
+    with Room(3, advertised=(AdvertisedAddress("127.0.0.1", loopback=True),)) as room:
         room.member(rank=1).come()
         far = room.member(rank=2, machine="there").come()
         room.until(lambda: room.leader.roster.complete)
@@ -451,7 +451,7 @@ def test_loopback_is_only_for_members_of_one_machine() -> None:
 def test_a_size_that_somebody_exported_must_be_the_sum() -> None:
     """WORLD_SIZE=5 with two members of one slot is refused for all."""
     with Room(2) as room:
-        member = room.member(rank=1, given={"WORLD_SIZE": "5"}).come()
+        member = room.member(rank=1, pinned={"WORLD_SIZE": "5"}).come()
         room.until(lambda: member.state == "failed")
         assert room.leader.failure is not None
         assert room.leader.failure.parts == ("5", "2")
@@ -492,7 +492,7 @@ def test_strangers_that_hold_connections_neither_stay_nor_keep_members_out() -> 
     with Room(2, most=10) as room:
         held = [talk(room.port) for _ in range(40)]
         try:
-            room.until(lambda: len(room.leader._connections) >= 10)
+            room.until(lambda: len(room.leader._connected) >= 10)
             member = room.member(rank=1).come()
             room.until(lambda: member.state == "formed")
             assert len(room.leader._strangers) <= 10
@@ -509,12 +509,12 @@ def test_a_stranger_that_says_nothing_is_dropped_after_a_while() -> None:
         room.until(lambda: len(room.leader._strangers) == 3)
         room.turn()  # what they have said is read
         room.skip(STRANGER_S + 1.0)
-        room.until(lambda: not room.leader._connections)
+        room.until(lambda: not room.leader._connected)
         for sock in (silent, begun, slow):
             while sock.recv(4096):
                 continue
         assert room.leader.state == "gathering"
-        assert room.leader.knocks.list() == []
+        assert room.leader.rejected.list() == []
 
 
 @given(st.lists(st.binary(max_size=200), max_size=4), st.integers(0, 3))
@@ -532,7 +532,7 @@ def test_whatever_strangers_say_only_ends_their_connection(pieces: list[bytes], 
                     sock.sendall(piece)
             except ConnectionError:
                 pass
-        room.until(lambda: not room.leader._connections)
+        room.until(lambda: not room.leader._connected)
         assert len(room.leader.roster) == 1
         assert room.leader.state == "gathering"
 
@@ -568,14 +568,14 @@ def test_a_member_that_says_what_it_should_not_is_out_and_the_world_still_forms(
         with talk(room.port) as sock:
             sock.sendall(hello(room.port))
             room.until(lambda: room.leader._strangers)
-            room.until(lambda: any(v._session for v in room.leader._strangers))
+            room.until(lambda: any(v._sealer for v in room.leader._strangers))
             talking = session(sock)
             for kind, said in frames:
                 body = {"whole": whole, "leader": {**whole, "member": room.me.member.hex()}}.get(str(said), said)
                 if isinstance(body, dict) and kind == wire.CHECKIN and said != "leader":
                     body = {**whole, **body}
                 sock.sendall(talking.seal(kind, json.dumps(body).encode()))
-            room.until(lambda: not room.leader._connections)
+            room.until(lambda: not room.leader._connected)
         assert len(room.leader.roster) == 1
         member = room.member(rank=1).come()
         room.until(lambda: member.state == "formed")
@@ -591,7 +591,7 @@ def test_a_member_that_is_ahead_of_itself_changes_nothing(frame: tuple[int, wire
         whole = room.member(rank=2).me
         with talk(room.port) as sock:
             sock.sendall(hello(room.port))
-            room.until(lambda: any(v._session for v in room.leader._strangers))
+            room.until(lambda: any(v._sealer for v in room.leader._strangers))
             talking = session(sock)
             sock.sendall(talking.seal(wire.CHECKIN, wire.encode(whole.body())))
             sock.sendall(talking.seal(*frame[:1], wire.encode(frame[1])))
@@ -638,11 +638,11 @@ def test_an_address_counts_as_reached_once_the_leader_has_closed() -> None:
 
 def test_a_probe_of_another_world_gets_no_answer() -> None:
     """Only members of this leader learn that it is here."""
-    with Room(2) as room, talk(room.doors.master) as sock:
+    with Room(2) as room, talk(room.listeners.master) as sock:
         body = {"tag": ATTEMPT.tag.hex(), "nonce": "00" * 16, "proof": "00" * 32}
         sock.sendall(wire.frame(wire.VERIFY, wire.encode(body)))
-        room.until(lambda: room.leader._connections)
-        room.until(lambda: not room.leader._connections)
+        room.until(lambda: room.leader._connected)
+        room.until(lambda: not room.leader._connected)
         assert sock.recv(100) == b""
 
 
@@ -659,7 +659,7 @@ def test_a_leader_out_of_descriptors_lets_callers_wait_until_there_is_room() -> 
                     held.append(os.open(os.devnull, os.O_RDONLY))
             room.until(lambda: room.loop.shortage)
             watched = room.loop.poller.watched
-            assert [listener for listener in room.doors.sockets if listener.fileno() not in watched]
+            assert [listener for listener in room.listeners.sockets if listener.fileno() not in watched]
         finally:
             for descriptor in held:
                 os.close(descriptor)

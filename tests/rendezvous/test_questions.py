@@ -4,8 +4,16 @@ from __future__ import annotations
 
 from gathering import ATTEMPT, Clock
 
-from mingle_hooks.rendezvous.beacon import BEACON, Packet
-from mingle_hooks.rendezvous.questions import AGAIN_S, CAUSED, GAP_S, MOST_HEARD, MOST_OPEN, OPEN_S, Questions
+from mingle_hooks.rendezvous.discovery.multicast.beacon import BEACON, Packet
+from mingle_hooks.rendezvous.discovery.multicast.questions import (
+    AGAIN_S,
+    CAUSED,
+    GAP_S,
+    MOST_HEARD,
+    MOST_OPEN,
+    OPEN_S,
+    Questions,
+)
 
 NODE = b"L" * 16
 

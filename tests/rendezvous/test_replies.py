@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from mingle_hooks.rendezvous.beacon import MOST_NONCES
-from mingle_hooks.rendezvous.replies import MOST_REMEMBERED, MOST_WAITING, Replies
+from mingle_hooks.rendezvous.discovery.multicast.beacon import MOST_NONCES
+from mingle_hooks.rendezvous.discovery.multicast.replies import MOST_REMEMBERED, MOST_WAITING, Replies
 
 
 def nonces(count: int) -> list[bytes]:

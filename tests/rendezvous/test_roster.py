@@ -5,33 +5,33 @@ from __future__ import annotations
 import random
 
 import pytest
-from gathering import checkin
+from gathering import join_request
 
-from mingle_hooks.rendezvous.roster import Roster
+from mingle_hooks.rendezvous.leader.roster import Roster
 
 OWN = "10.0.0.9"
 
 
 def ranks(roster: Roster) -> dict[str, int]:
     """Return host -> rank."""
-    return {seat.host: seat.node_rank for _, seat in roster.seats(None)}
+    return {row.host: row.node_rank for _, row in roster.members(None)}
 
 
 def test_ranks_that_are_given_are_kept_in_any_order_of_arrival() -> None:
     """The roster is in rank order."""
-    roster = Roster(checkin(host="n0", rank=0, nodes=3))
-    assert roster.add(checkin(host="n2", rank=2), OWN) is None
+    roster = Roster(join_request(host="n0", rank=0, nodes=3))
+    assert roster.add(join_request(host="n2", rank=2), OWN) is None
     assert not roster.complete
-    assert roster.add(checkin(host="n1", rank=1), OWN) is None
+    assert roster.add(join_request(host="n1", rank=1), OWN) is None
     assert roster.complete
     assert list(ranks(roster).items()) == [("n0", 0), ("n1", 1), ("n2", 2)]
 
 
 def test_without_ranks_the_leader_is_0_and_the_others_follow_by_name() -> None:
     """node2 comes before node10."""
-    roster = Roster(checkin(host="node7", nodes=4))
+    roster = Roster(join_request(host="node7", nodes=4))
     for host in ("node10", "node2", "ctl"):
-        assert roster.add(checkin(host=host), OWN) is None
+        assert roster.add(join_request(host=host), OWN) is None
     assert ranks(roster) == {"node7": 0, "node2": 2, "node10": 3, "ctl": 1} or ranks(roster)["node7"] == 0
     assert ranks(roster)["node2"] < ranks(roster)["node10"]
     assert sorted(ranks(roster).values()) == [0, 1, 2, 3]
@@ -39,9 +39,9 @@ def test_without_ranks_the_leader_is_0_and_the_others_follow_by_name() -> None:
 
 def test_those_without_a_rank_take_what_is_left() -> None:
     """Given ranks win."""
-    roster = Roster(checkin(host="n0", rank=0, nodes=4))
+    roster = Roster(join_request(host="n0", rank=0, nodes=4))
     for host, rank in (("a", None), ("b", 1), ("c", None)):
-        assert roster.add(checkin(host=host, rank=rank), OWN) is None
+        assert roster.add(join_request(host=host, rank=rank), OWN) is None
     assert ranks(roster) == {"n0": 0, "b": 1, "a": 2, "c": 3}
 
 
@@ -49,8 +49,8 @@ def test_any_order_of_arrival_gives_the_same_ranks() -> None:
     """Ranks depend on who came, not on when."""
     seed = random.randrange(2**32)  # noqa: S311 - a test's choice, printed
     print(f"seed {seed}")  # noqa: T201 - to repeat a failure
-    members = [checkin(host=f"n{i}") for i in range(1, 12)]
-    me, found = checkin(host="n0", nodes=12), set()
+    members = [join_request(host=f"n{i}") for i in range(1, 12)]
+    me, found = join_request(host="n0", nodes=12), set()
     for turn in range(5):
         random.Random(seed + turn).shuffle(members)  # noqa: S311 - as above
         roster = Roster(me)
@@ -68,16 +68,16 @@ def test_any_order_of_arrival_gives_the_same_ranks() -> None:
         ({"rank": 0}, [{"rank": 5}, {"nodes": 3}], "beyond", ("3", "5")),
         ({"rank": 0, "nodes": 2}, [{"nodes": 3}], "nodes", ("2", "3")),
         ({"rank": 0, "nodes": 2}, [{}, {"host": "third"}], "full", ("2", "third")),
-        ({"rank": 0, "nodes": 2}, [{"given": {"MASTER_PORT": "1234"}}], "given", ("MASTER_PORT", "not exported")),
+        ({"rank": 0, "nodes": 2}, [{"pinned": {"MASTER_PORT": "1234"}}], "given", ("MASTER_PORT", "not exported")),
         (
-            {"rank": 0, "nodes": 2, "given": {"MASTER_ADDR": "a"}},
-            [{"given": {"MASTER_ADDR": "b"}}],
+            {"rank": 0, "nodes": 2, "pinned": {"MASTER_ADDR": "a"}},
+            [{"pinned": {"MASTER_ADDR": "b"}}],
             "given",
             ("MASTER_ADDR", "a on", "b on"),
         ),
         (
             {"rank": 0, "nodes": 3},
-            [{"given": {"WORLD_SIZE": "8"}}, {"given": {"WORLD_SIZE": "9"}}],
+            [{"pinned": {"WORLD_SIZE": "8"}}, {"pinned": {"WORLD_SIZE": "9"}}],
             "given",
             ("WORLD_SIZE", "8 on", "9 on"),
         ),
@@ -87,12 +87,12 @@ def test_a_contradiction_names_what_and_who(
     me: dict[str, object], others: list[dict[str, object]], kind: str, parts: tuple[str, ...]
 ) -> None:
     """The last of the others is the one that cannot be taken."""
-    roster = Roster(checkin(**me))
+    roster = Roster(join_request(**me))
     *fine, last = others
     for other in fine:
-        assert roster.add(checkin(**other), OWN) is None
+        assert roster.add(join_request(**other), OWN) is None
     before = len(roster)
-    failure = roster.add(checkin(**last), OWN)
+    failure = roster.add(join_request(**last), OWN)
     assert failure is not None
     assert failure.kind == kind
     assert all(any(part in whole for whole in failure.parts) for part in parts)
@@ -102,7 +102,7 @@ def test_a_contradiction_names_what_and_who(
 
 def test_once_more_changes_nothing() -> None:
     """A check-in that comes twice is one member."""
-    roster, member = Roster(checkin(rank=0, nodes=3)), checkin(rank=1)
+    roster, member = Roster(join_request(rank=0, nodes=3)), join_request(rank=1)
     assert roster.add(member, OWN) is None
     assert roster.add(member, OWN) is None
     assert len(roster) == 2
@@ -110,24 +110,24 @@ def test_once_more_changes_nothing() -> None:
 
 def test_a_member_that_left_takes_its_rank_its_values_and_its_reach_with_it() -> None:
     """It, or another, may come again, and say something else."""
-    roster = Roster(checkin(rank=0))
-    gone = checkin(rank=1, nodes=3, machine="there", given={"WORLD_SIZE": "8"})
+    roster = Roster(join_request(rank=0))
+    gone = join_request(rank=1, nodes=3, machine="there", pinned={"WORLD_SIZE": "8"})
     assert roster.add(gone, OWN) is None
     roster.reach(gone.member, 0, OWN)
-    assert (roster.nodes, roster.given("WORLD_SIZE"), roster.one_machine) == (3, "8", False)
+    assert (roster.nodes, roster.pinned("WORLD_SIZE"), roster.one_machine) == (3, "8", False)
     assert roster.reached_by_all(0)
     roster.remove(gone.member)
-    assert (roster.nodes, roster.given("WORLD_SIZE"), roster.one_machine) == (None, None, True)
-    assert roster.add(checkin(rank=1, nodes=2, given={"WORLD_SIZE": "9"}), OWN) is None
-    assert (roster.nodes, roster.given("WORLD_SIZE")) == (2, "9")
+    assert (roster.nodes, roster.pinned("WORLD_SIZE"), roster.one_machine) == (None, None, True)
+    assert roster.add(join_request(rank=1, nodes=2, pinned={"WORLD_SIZE": "9"}), OWN) is None
+    assert (roster.nodes, roster.pinned("WORLD_SIZE")) == (2, "9")
     assert not roster.reached_by_all(0)
 
 
 def test_what_two_said_stays_when_the_first_of_them_leaves() -> None:
     """N is known as long as one member that said it is in."""
-    roster, first = Roster(checkin(rank=0)), checkin(nodes=3)
+    roster, first = Roster(join_request(rank=0)), join_request(nodes=3)
     assert roster.add(first, OWN) is None
-    assert roster.add(checkin(nodes=3), OWN) is None
+    assert roster.add(join_request(nodes=3), OWN) is None
     roster.remove(first.member)
     assert roster.nodes == 3
 
@@ -146,24 +146,24 @@ def test_who_is_missing_is_said_as_well_as_it_is_known(
     me: dict[str, object], hosts: tuple[str, ...], others: list[dict[str, object]], text: str
 ) -> None:
     """Hosts where the scheduler names them, else ranks, else how many."""
-    roster = Roster(checkin(**me), hosts)
+    roster = Roster(join_request(**me), hosts)
     for other in others:
-        assert roster.add(checkin(**other), OWN) is None
+        assert roster.add(join_request(**other), OWN) is None
     assert set(roster.missing().split(",")) == set(text.split(","))
 
 
 def test_a_great_many_missing_ranks_stay_one_short_text() -> None:
     """A message is for a person."""
-    assert len(Roster(checkin(rank=0, nodes=65_536)).missing()) < 100
+    assert len(Roster(join_request(rank=0, nodes=65_536)).missing()) < 100
 
 
 def test_offers_that_not_all_reach_say_who_does_not() -> None:
     """For the failure that no address is good for all."""
-    me = checkin(rank=0, nodes=3, host="n0")
+    me = join_request(rank=0, nodes=3, host="n0")
     roster = Roster(me)
     roster.entry(me.member).reached = {0: "10.0.0.1"}
     for rank in (1, 2):
-        assert roster.add(checkin(rank=rank, host=f"n{rank}"), OWN) is None
+        assert roster.add(join_request(rank=rank, host=f"n{rank}"), OWN) is None
     assert roster.short_of(["10.0.0.1"]) == "10.0.0.1 not reached by n[1-2]"
     for entry in roster.entries():
         entry.reached = {0: "10.0.0.1"}

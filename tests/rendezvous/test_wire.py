@@ -9,19 +9,19 @@ from gathering import OTHER, SECRET
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mingle_hooks.rendezvous import wire
-from mingle_hooks.rendezvous.wire import Session, WireError
+from mingle_hooks.rendezvous.protocol import wire
+from mingle_hooks.rendezvous.protocol.wire import Sealer, WireError
 
 
-def pair() -> tuple[Session, Session]:
+def pair() -> tuple[Sealer, Sealer]:
     """Return the two ends of one connection."""
     nonces = (b"m" * 16, b"l" * 16)
-    return Session(SECRET, *nonces, b"member", b"leader"), Session(SECRET, *nonces, b"leader", b"member")
+    return Sealer(SECRET, *nonces, b"member", b"leader"), Sealer(SECRET, *nonces, b"leader", b"member")
 
 
-def sealed(session: Session, kind: int, body: wire.Body) -> tuple[int, bytes]:
+def sealed(sealer: Sealer, kind: int, body: wire.Body) -> tuple[int, bytes]:
     """Return kind and payload of a sealed frame."""
-    data = session.seal(kind, wire.encode(body))
+    data = sealer.seal(kind, wire.encode(body))
     return data[4], data[wire.HEADER.size :]
 
 
@@ -50,8 +50,8 @@ def test_a_frame_that_is_not_the_next_one_of_this_connection_is_refused(harm: st
         "reflect": [sealed(leader, wire.READY, {"n": 1})],
         "kind": [(wire.DONE, first[1])],
         "bit": [(first[0], first[1][:-1] + b"!")],
-        "key": [sealed(Session(OTHER, b"m" * 16, b"l" * 16, b"member", b"leader"), wire.READY, {})],
-        "session": [sealed(Session(SECRET, b"m" * 16, b"k" * 16, b"member", b"leader"), wire.READY, {})],
+        "key": [sealed(Sealer(OTHER, b"m" * 16, b"l" * 16, b"member", b"leader"), wire.READY, {})],
+        "session": [sealed(Sealer(SECRET, b"m" * 16, b"k" * 16, b"member", b"leader"), wire.READY, {})],
     }[harm]
 
     def open_all() -> None:

@@ -6,7 +6,10 @@ import builtins
 import contextlib
 from typing import TYPE_CHECKING, Any
 
-from mingle_hooks.rendezvous import attempt, leader, leases, meeting, member, roster, wire
+from mingle_hooks.rendezvous import rendezvous
+from mingle_hooks.rendezvous.leader import leader, roster
+from mingle_hooks.rendezvous.member import membership
+from mingle_hooks.rendezvous.protocol import attempt, leases, wire
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -18,8 +21,8 @@ def _too_early(self: Any, member: bytes, _epoch: int, lease_s: float) -> None:  
         self._commit()
 
 
-def _say_once(_self: Any, visitor: Any, _checkin: Any) -> None:  # noqa: ANN401
-    visitor.leave()
+def _say_once(_self: Any, session: Any, _checkin: Any) -> None:  # noqa: ANN401
+    session.leave()
 
 
 def _from_now(self: Any, member: bytes, lease_s: float) -> None:  # noqa: ANN401
@@ -48,17 +51,17 @@ DEFECTS: dict[str, list[tuple[object, str, Any]]] = {
     "a lease begins when its promise arrives": [(leases.Leases, "promised", _from_now)],
     "any MAC will do": [(attempt, "compare_digest", _yes), (wire, "compare_digest", _yes)],
     "a sorted() is dropped": [(leader.Leader, "_close", _close_unsorted)],
-    "a member breaks its promise": [(meeting.Meeting, "_bound_to", lambda _self: None)],
+    "a member breaks its promise": [(rendezvous.Rendezvous, "_bound_to", lambda _self: None)],
     "the last word is said once": [(leader.Leader, "_again", _say_once)],
     "the word goes out a promise too early": [(leader.Leader, "is_ready", _too_early)],
     "a leader leaves with its own answer": [
         (leader.Leader, "everybody_done", property(lambda self: self.state == "formed"))
     ],
     "a rank is not compared": [(roster.Roster, "_no_room", lambda _self, _entry: None)],
-    "a lost leader is not noticed": [(member.Membership, "_ended", lambda _self, _reason: None)],
+    "a lost leader is not noticed": [(membership.Membership, "_ended", lambda _self, _reason: None)],
     "numbers of nodes are not compared": [(roster.Roster, "_contradiction", lambda self, entry: self._no_room(entry))],
-    "a leader does not look who else is announced": [(meeting.Meeting, "_is_alone", lambda _self: True)],
-    "a probe is left open": [(member.Membership, "close", lambda self: self.found.channel.close())],
+    "a leader does not look who else is announced": [(rendezvous.Rendezvous, "_is_alone", lambda _self: True)],
+    "a probe is left open": [(membership.Membership, "close", lambda self: self.found.connection.close())],
 }
 
 

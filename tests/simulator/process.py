@@ -6,23 +6,23 @@ import contextlib
 import os
 from typing import TYPE_CHECKING, Any
 
-import mingle_hooks.rendezvous.offers
-import mingle_hooks.rendezvous.standing
-import mingle_hooks.rendezvous.ways.hosts
-import mingle_hooks.rendezvous.ways.multicast
+import mingle_hooks.rendezvous.discovery.hosts
+import mingle_hooks.rendezvous.discovery.multicast.backend
+import mingle_hooks.rendezvous.leader.advertised
+import mingle_hooks.rendezvous.leader.candidate
 from mingle_hooks import sockets
 from mingle_hooks.errors import MingleError
-from mingle_hooks.rendezvous.leader import Offer
+from mingle_hooks.rendezvous.leader.leader import AdvertisedAddress
 from mingle_hooks.rendezvous.loop import Loop
-from mingle_hooks.rendezvous.meeting import Meeting
+from mingle_hooks.rendezvous.rendezvous import Rendezvous
 from simulator.network import SimLink, SimPoller, SimSocket
 
 if TYPE_CHECKING:
     import random
     from collections.abc import Callable, Iterator
 
+    from mingle_hooks.rendezvous.protocol.wire import Body
     from mingle_hooks.rendezvous.request import Request
-    from mingle_hooks.rendezvous.wire import Body
     from simulator.network import Host, Network
 
 # What a turn of the loop waits for its processor, in seconds, on a host that is not slow.
@@ -63,7 +63,7 @@ class Process:
         self.promised: tuple[float, bytes] | None = None  # when it first said that it waits for the word, and to whom
         self.answer: Body | None = None
         self.error: Exception | None = None
-        self.meeting: Meeting | None = None
+        self.rendezvous: Rendezvous | None = None
         self._poller = SimPoller(network.rng)
         self._loop = Loop(lambda: self.timeline.now + self.skew_s, self._poller)  # type: ignore[arg-type]
         self._next: float | None = None  # when the next turn is due
@@ -76,22 +76,22 @@ class Process:
     @property
     def leads(self) -> bool:
         """Whether this process has formed the world."""
-        leader = self.meeting._leader if self.meeting is not None else None
+        leader = self.rendezvous._leader if self.rendezvous is not None else None
         return leader is not None and leader.state == "formed"
 
     @property
     def member(self) -> bytes:
         """Its identity in the world."""
-        assert self.meeting is not None
-        return self.meeting._me.member
+        assert self.rendezvous is not None
+        return self.rendezvous._me.member
 
     def start(self) -> None:
         """Begin, as `mingle env` does."""
         self.began = self.timeline.now
 
         def first() -> None:
-            self.meeting = Meeting(self._loop, self.request, Silent())
-            self.meeting.start()
+            self.rendezvous = Rendezvous(self._loop, self.request, Silent())
+            self.rendezvous.start()
 
         self._turn(first)
 
@@ -137,8 +137,8 @@ class Process:
         try:
             act()
             self._note()
-            if self.meeting is not None and self.meeting.is_over:
-                self.answer = self.meeting.result()
+            if self.rendezvous is not None and self.rendezvous.is_over:
+                self.answer = self.rendezvous.result()
         except Exception as error:  # noqa: BLE001 - the rules tell an error of ours from a bug
             self.error = error
         if self.answer is not None or self.error is not None:
@@ -151,14 +151,14 @@ class Process:
     def _note(self) -> None:
         if self.formed is None and self.leads:
             self.formed = self.timeline.now
-        bound = self.meeting._bound if self.meeting is not None else None
+        bound = self.rendezvous._bound if self.rendezvous is not None else None
         if bound is not None and (self.promised is None or self.promised[1] != bound[0]):
             self.promised = self.timeline.now, bound[0]
 
     def _end(self) -> None:
         try:
-            if self.meeting is not None:
-                self.meeting.__exit__(None, None, None)
+            if self.rendezvous is not None:
+                self.rendezvous.__exit__(None, None, None)
             self._loop.__exit__(None, None, None)
         except Exception as error:  # noqa: BLE001 - as above
             self.error = error
@@ -226,14 +226,22 @@ def simulated(rng: random.Random) -> Iterator[None]:
         (os, "urandom", rng.randbytes),
         (sockets, "socket", _socket),
         (sockets, "has_ipv6", False),
-        (rendezvous.standing, "resolve", _resolve),
-        (rendezvous.standing, "is_local", lambda address: address in addresses()),
-        (rendezvous.standing, "resource", _NoLimits()),
-        (rendezvous.standing, "_allow_open_files", lambda _nodes: 64),
-        (rendezvous.offers, "offers", lambda _prefer: (tuple(Offer(address) for address in addresses()), None)),
-        (rendezvous.ways.hosts, "Lookup", _Lookup),
-        (rendezvous.ways.multicast, "carriers", lambda _nets: [_Interface(address) for address in addresses()]),
-        (rendezvous.ways.multicast, "Link", _link),
+        (rendezvous.leader.candidate, "resolve", _resolve),
+        (rendezvous.leader.candidate, "is_local", lambda address: address in addresses()),
+        (rendezvous.leader.candidate, "resource", _NoLimits()),
+        (rendezvous.leader.candidate, "_allow_open_files", lambda _nodes: 64),
+        (
+            rendezvous.leader.advertised,
+            "advertised",
+            lambda _prefer: (tuple(AdvertisedAddress(address) for address in addresses()), None),
+        ),
+        (rendezvous.discovery.hosts, "Lookup", _Lookup),
+        (
+            rendezvous.discovery.multicast.backend,
+            "carriers",
+            lambda _nets: [_Interface(address) for address in addresses()],
+        ),
+        (rendezvous.discovery.multicast.backend, "Link", _link),
     ]
     kept = [(owner, name, getattr(owner, name)) for owner, name, _ in replaced]
     for owner, name, value in replaced:
@@ -245,15 +253,15 @@ def simulated(rng: random.Random) -> Iterator[None]:
             setattr(owner, name, value)
 
 
-def _link(way: Any, info: _Interface, *_rest: object) -> SimLink:  # noqa: ANN401 - the real way
+def _link(backend: Any, info: _Interface, *_rest: object) -> SimLink:  # noqa: ANN401 - the real way
     process = Running.process
     link = SimLink(process.network, process, info.machine_name)
     link.info, link.label = info, f"group on {info.machine_name}"  # type: ignore[attr-defined]
-    way.context.loop.watch(link.sock, 1, lambda _events: way.received(link, link.sock))
+    backend.context.loop.watch(link.sock, 1, lambda _events: backend.received(link, link.sock))
     close = link.close
 
     def leave() -> None:
-        way.context.loop.unwatch(link.sock)
+        backend.context.loop.unwatch(link.sock)
         close()
 
     link.close = leave  # type: ignore[method-assign]

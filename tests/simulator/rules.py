@@ -65,9 +65,9 @@ def _worlds(schedule: Schedule) -> list[str]:
     leader = next((p for p in schedule.processes if p.leads), None)
     if leader is None:
         return [*found, "a world that nobody led"]
-    members = set(leader.meeting._leader.roster._entries)  # type: ignore[union-attr]
+    members = set(leader.rendezvous._leader.roster._entries)  # type: ignore[union-attr]
     for process in schedule.processes:
-        if process.meeting is None or process.member not in members or process.answer is not None:
+        if process.rendezvous is None or process.member not in members or process.answer is not None:
             continue
         if process.killed is not None:
             is_known = process.killed < (leader.formed or 0.0) - DEAD_S

@@ -6,8 +6,8 @@ import random
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, NamedTuple
 
-from mingle_hooks.rendezvous import wire
-from mingle_hooks.rendezvous.attempt import Attempt, Material
+from mingle_hooks.rendezvous.protocol import wire
+from mingle_hooks.rendezvous.protocol.attempt import Attempt, Material
 from mingle_hooks.rendezvous.request import Request
 from simulator.network import Host, Network, SimSocket
 from simulator.process import Process, simulated

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from mingle_hooks.rendezvous import wire
-from mingle_hooks.rendezvous.attempt import Attempt, Material
-from mingle_hooks.rendezvous.failure import Failure
-from mingle_hooks.rendezvous.leases import LEASE_S
-from mingle_hooks.rendezvous.meeting import GOODBYE_S, LINGER_S
+from mingle_hooks.rendezvous.member.dialer import Endpoint, ProvenLeader
+from mingle_hooks.rendezvous.protocol import wire
+from mingle_hooks.rendezvous.protocol.attempt import Attempt, Material
+from mingle_hooks.rendezvous.protocol.failure import Failure
+from mingle_hooks.rendezvous.protocol.leases import LEASE_S
+from mingle_hooks.rendezvous.rendezvous import GOODBYE_S, LINGER_S
 from mingle_hooks.rendezvous.request import Request
-from mingle_hooks.rendezvous.search import Found, Lead
 from simulator.network import Host, Network
 from simulator.process import Process, Running, simulated
 from simulator.timeline import Timeline
@@ -46,7 +46,9 @@ class Leader:
         self.member, self.closed, self.heard = member, False, []
         self.on_frame: Callable[[int, Any], None] = lambda _kind, _body: None
         self.on_end: Callable[[str], None] = lambda _reason: None
-        self.found = Found(Lead("10.77.0.9", 4000, "hosts"), self, Plain(), name.encode() * 16, ticket, name)  # type: ignore[arg-type]
+        self.proven = ProvenLeader(
+            Endpoint("10.77.0.9", 4000, "hosts"), self, Plain(), name.encode() * 16, ticket, name
+        )  # type: ignore[arg-type]
 
     def send(self, frame: Any) -> None:  # noqa: ANN401 - see Plain
         """Hear what the member says."""
@@ -87,8 +89,8 @@ class Member:
         self.process.start()
 
     @property
-    def meeting(self) -> Any:  # noqa: ANN401 - its insides are looked at
-        return self.process.meeting
+    def rendezvous(self) -> Any:  # noqa: ANN401 - its insides are looked at
+        return self.process.rendezvous
 
     def does(self, act: Callable[[], None]) -> None:
         """Have something happen in its loop."""
@@ -105,7 +107,7 @@ class Member:
     def finds(self, name: str, ticket: int = 0) -> Leader:
         """Have it find a leader."""
         leader = Leader(self, name, ticket)
-        self.does(lambda: self.meeting._found(leader.found))
+        self.does(lambda: self.rendezvous._leader_proven(leader.proven))
         return leader
 
     @property
@@ -161,7 +163,7 @@ def test_who_has_heard_the_reason_joins_nobody_more(member: Member) -> None:
     def told() -> None:
         first.on_frame(wire.FAILED, Failure("full", ("2", "node7")).body())
         others.append(Leader(member, "a", 1))
-        member.meeting._found(others[0].found)
+        member.rendezvous._leader_proven(others[0].proven)
 
     member.does(told)
     assert not member.is_there
@@ -196,7 +198,7 @@ def test_who_has_to_fail_keeps_the_promise_that_it_gave(member: Member, *, is_lo
     leader.answers()
     if is_lost:
         leader.breaks()
-    member.does(lambda: member.meeting._sibling_failed(SIBLING))
+    member.does(lambda: member.rendezvous._local_peer_failed(SIBLING))
     member.later(LEASE_S - 1.0)
     assert member.is_there
     member.later(2.0)
@@ -207,7 +209,7 @@ def test_who_has_to_fail_promises_nothing_more(member: Member) -> None:
     """Its leader gathers anew, and must not count on it."""
     leader = member.finds("a")
     leader.answers()
-    member.does(lambda: member.meeting._sibling_failed(SIBLING))
+    member.does(lambda: member.rendezvous._local_peer_failed(SIBLING))
     leader.answers(epoch=2)
     assert [lease > 0 for lease in leader.leases()] == [True, False]
 
@@ -217,8 +219,8 @@ def test_a_withdrawn_candidate_that_is_told_of_a_failure_hands_it_on_and_waits(m
     """Another candidate has failed and tells this one, which has left its members to a better one by then."""
     leader = member.finds("a", ticket=1)
     leader.answers()
-    assert member.meeting._leader.state == "withdrawn"
-    member.does(lambda: member.meeting._leader.told(Failure("full", ("2", "node7")), 0.0))
+    assert member.rendezvous._leader.state == "withdrawn"
+    member.does(lambda: member.rendezvous._leader.told(Failure("full", ("2", "node7")), 0.0))
     member.later(LEASE_S / 2)
     assert member.is_there
     assert leader.heard[-1][0] == wire.FAILED

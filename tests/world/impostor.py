@@ -8,8 +8,8 @@ import json
 import socket
 import sys
 
-from mingle_hooks.rendezvous import wire
-from mingle_hooks.rendezvous.attempt import Attempt, Secret
+from mingle_hooks.rendezvous.protocol import wire
+from mingle_hooks.rendezvous.protocol.attempt import Attempt, Secret
 
 LEADER = b"L" * 16
 attempt = Attempt(sys.argv[1])
@@ -32,7 +32,7 @@ def serve(sock: socket.socket) -> None:
     proof = secret.mac(b"challenge", nonce, mine, LEADER, bytes(8), host.encode())
     body = {"nonce": mine.hex(), "leader": LEADER.hex(), "ticket": 0, "host": host, "proof": proof.hex()}
     sock.sendall(wire.frame(wire.CHALLENGE, wire.encode(body)))
-    session = wire.Session(secret, nonce, mine, b"leader", b"member")
+    session = wire.Sealer(secret, nonce, mine, b"leader", b"member")
     session.open(*read(sock))
     for kind, what in says["frames"]:
         sock.sendall(session.seal(kind, what.encode() if isinstance(what, str) else wire.encode(what)))

@@ -8,13 +8,13 @@ import os
 import socket
 import sys
 
-from mingle_hooks.rendezvous import wire
-from mingle_hooks.rendezvous.attempt import VERSION, Attempt, Secret
+from mingle_hooks.rendezvous.protocol import wire
+from mingle_hooks.rendezvous.protocol.attempt import VERSION, Attempt, Secret
 
 PURPOSES = {"proof": b"hello", "door": b"door"}
 attempt = Attempt(sys.argv[1])
 secret = Secret.derive(sys.argv[4].encode(), attempt)
-for checkin, frames in json.loads(sys.argv[5]):
+for join_request, frames in json.loads(sys.argv[5]):
     with socket.create_connection((sys.argv[2], int(sys.argv[3]))) as sock:
         sock.settimeout(10)
         nonce, at = os.urandom(wire.NONCE_BYTES), wire.endpoint(sock.getpeername())
@@ -23,8 +23,8 @@ for checkin, frames in json.loads(sys.argv[5]):
         sock.sendall(wire.frame(wire.HELLO, wire.encode(hello)))
         length, _ = wire.HEADER.unpack(sock.recv(wire.HEADER.size, socket.MSG_WAITALL))
         theirs = bytes.fromhex(json.loads(sock.recv(length, socket.MSG_WAITALL))["nonce"])
-        session = wire.Session(secret, nonce, theirs, b"member", b"leader")
-        for kind, body in [[wire.CHECKIN, checkin], *frames]:
+        session = wire.Sealer(secret, nonce, theirs, b"member", b"leader")
+        for kind, body in [[wire.CHECKIN, join_request], *frames]:
             sock.sendall(session.seal(kind, wire.encode(body)))
         while sock.recv(4096):  # until the leader hangs up
             pass

@@ -10,7 +10,7 @@ where = (os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]))
 family = socket.AF_INET6 if ":" in where[0] else socket.AF_INET
 
 
-def lead() -> int:
+def endpoint() -> int:
     """Collect the others' ranks and send everybody the sum."""
     with socket.create_server(where, family=family, backlog=nodes) as server:  # sets SO_REUSEADDR, as torch does
         server.settimeout(WAIT_S)
@@ -36,4 +36,4 @@ def follow() -> int:
             time.sleep(0.02)
 
 
-print(f"SUM={follow() if rank else lead()}")  # noqa: T201 - what it is for
+print(f"SUM={follow() if rank else endpoint()}")  # noqa: T201 - what it is for

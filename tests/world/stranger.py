@@ -14,8 +14,10 @@ import sys
 import time
 from dataclasses import dataclass, field
 
-from mingle_hooks.rendezvous import beacon, doors, wire
-from mingle_hooks.rendezvous.attempt import VERSION, Attempt, Secret
+from mingle_hooks.rendezvous.discovery.multicast import beacon
+from mingle_hooks.rendezvous.leader import listeners
+from mingle_hooks.rendezvous.protocol import wire
+from mingle_hooks.rendezvous.protocol.attempt import VERSION, Attempt, Secret
 
 MOST_HELD = 300
 
@@ -30,7 +32,7 @@ class Stranger:
     held: list[socket.socket] = field(default_factory=list)
     captured: list[bytes] = field(default_factory=list)
 
-    def knock(self, port: int, data: bytes) -> None:
+    def rejected_peer(self, port: int, data: bytes) -> None:
         """Connect, say something, and keep the connection half open."""
         for target in self.targets:
             sock = socket.socket()
@@ -49,7 +51,7 @@ def main() -> None:
     attempt = Attempt(sys.argv[1])
     me = Stranger(attempt, sys.argv[2].split(","))
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(print(json.dumps(me.done), flush=True)))  # noqa: T201
-    port = doors.multicast_port(attempt)
+    port = listeners.multicast_port(attempt)
     udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     udp.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     udp.bind(("", port))
@@ -70,14 +72,14 @@ def main() -> None:
     ]
     said = {"tag": attempt.tag.hex(), "version": VERSION, "nonce": "00" * 16, "at": f"{own} {its_port}"}
     hello = wire.frame(wire.HELLO, wire.encode({**said, "proof": "00" * 32, "door": "00" * 32}))
-    knocks = [
+    rejected = [
         b"",
         b"\xff" * 4096,
         struct.pack("!IB", 2**32 - 1, 1),
         hello,
         hello + wire.frame(wire.CHECKIN, bytes(200)),
     ]
-    open_ports = doors.check_in_ports(attempt, secret, range(20_000, 25_000))[0]
+    open_ports = listeners.check_in_ports(attempt, secret, range(20_000, 25_000))[0]
     challenge = {"nonce": "00" * 16, "leader": "00" * 16, "ticket": 0, "host": "mallory", "proof": "00" * 32}
     with selectors.DefaultSelector() as selector:
         for sock in (udp, server):
@@ -101,7 +103,7 @@ def main() -> None:
                     me.done["sent"] += 1
             beacons = {struct.unpack_from("!H", d, 5 + 1 + 8 + 16 + 8)[0] for d in me.captured if d[5] == beacon.BEACON}
             for where in {*open_ports, *beacons} - {0}:
-                me.knock(where, knocks[turn % len(knocks)])
+                me.rejected_peer(where, rejected[turn % len(rejected)])
             time.sleep(0.01)
 
 

@@ -11,8 +11,8 @@ import pytest
 from members import KEY, KEYED, REDUCE, evaluating, failed, members, one_world
 
 from mingle_hooks.fabric.ports import DEFAULT_RANGE
-from mingle_hooks.rendezvous.attempt import Attempt, Material, Secret
-from mingle_hooks.rendezvous.doors import check_in_ports
+from mingle_hooks.rendezvous.leader.listeners import check_in_ports
+from mingle_hooks.rendezvous.protocol.attempt import Attempt, Material, Secret
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -47,9 +47,9 @@ time.sleep(600)
 """
 
 
-@pytest.mark.parametrize("way", ["directory", "multicast", "master"])
+@pytest.mark.parametrize("backend", ["directory", "multicast", "master"])
 def test_where_others_listen_on_all_check_in_ports_members_come_to_another_that_the_ways_tell(
-    hosts: Callable[..., Hosts], tmp_path: Path, way: str
+    hosts: Callable[..., Hosts], tmp_path: Path, backend: str
 ) -> None:
     """And where no way can tell it, rank 0 says what is taken on its host."""
     two, attempt = hosts(2), Attempt("job")
@@ -58,13 +58,13 @@ def test_where_others_listen_on_all_check_in_ports_members_come_to_another_that_
     holder = two[0].popen([sys.executable, "-c", TAKING, *taken])
     assert holder.stdout is not None
     assert holder.stdout.readline() == "ready\n", holder.communicate()
-    where = {"directory": ("--directory", str(tmp_path)), "master": ("--master", "node1")}.get(way, ())
-    timeout_s = "2" if way == "master" else "10"
-    asks = ("--id", "job", "--nodes", "2", "--timeout", timeout_s, "--via", way, *where)
+    where = {"directory": ("--directory", str(tmp_path)), "master": ("--master", "node1")}.get(backend, ())
+    timeout_s = "2" if backend == "master" else "10"
+    asks = ("--id", "job", "--nodes", "2", "--timeout", timeout_s, "--via", backend, *where)
     results = members(list(two), lambda number: evaluating(*asks, "--rank", str(number), then=REDUCE))
     holder.kill()
     holder.communicate()
-    if way == "master":
+    if backend == "master":
         said = failed(results[0], 69)
         assert f"the ports for check-in, {', '.join(taken)}, are all taken" in said
         assert "firewall" not in said

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from members import KEY, KEYED, REDUCE, evaluating, members, one_world
 
-from mingle_hooks.rendezvous import wire
+from mingle_hooks.rendezvous.protocol import wire
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -55,11 +55,11 @@ def test_a_stranger_cannot_make_a_world_fail_or_differ(hosts: Callable[..., Host
     five = hosts(5)
     squatter = program(five[0], "squatter.py", "job")
     stranger = program(five[4], "stranger.py", "job", ",".join(host.addr() for host in list(five)[:4]))
-    way = ("--master", "node1") if ranked else ()
+    backend = ("--master", "node1") if ranked else ()
     results = members(
         list(five)[:4],
         lambda number: evaluating(
-            *("--id", "job", "--nodes", "4", "--timeout", "30", *way),
+            *("--id", "job", "--nodes", "4", "--timeout", "30", *backend),
             *(["--rank", str(number)] if ranked else []),
             then=REDUCE,
         ),
@@ -198,7 +198,7 @@ def test_a_leader_outlives_whatever_a_lying_member_says(hosts: Callable[..., Hos
         *({"host": host} for host in (RUN, ESCAPE, "", "-a", "a" * 300, 5)),
         *({"rank": rank} for rank in (-1, 10**9, "0", True, 1.0)),
         *({"slots": 0}, {"slots": 10**9}, {"nodes": 0}, {"member": "zz"}, {"member": ""}, {"machine": ESCAPE}),
-        *({"given": given} for given in ({"PATH": "x"}, {"WORLD_SIZE": ESCAPE}, {"WORLD_SIZE": 2}, [], "x")),
+        *({"given": pinned} for pinned in ({"PATH": "x"}, {"WORLD_SIZE": ESCAPE}, {"WORLD_SIZE": 2}, [], "x")),
     ]
     lies: list[list[Any]] = [[{**honest, **change}, []] for change in changes]
     lies += [

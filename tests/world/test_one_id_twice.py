@@ -26,24 +26,24 @@ TRIES = 4  # at once, as whoever is too many waits for the deadline
 STOPPED_S = 2.5
 # A member that has failed stays only a second to tell others.
 SOON_GONE = """
-from mingle_hooks.rendezvous import meeting
-meeting.LINGER_S = 1.0
+from mingle_hooks.rendezvous import rendezvous
+rendezvous.LINGER_S = 1.0
 from mingle_hooks.cli.main import main
 main()
 """
 
 
 @pytest.mark.parametrize("ranks", [[None, None, None], [0, 0, 1], [0, 1, 1]], ids=["no ranks", "0 0 1", "0 1 1"])
-@pytest.mark.parametrize("way", ["multicast", "directory", "master"])
+@pytest.mark.parametrize("backend", ["multicast", "directory", "master"])
 def test_fewer_than_two_worlds_of_processes_make_one_at_most(
-    hosts: Callable[..., Hosts], tmp_path: Path, way: str, ranks: list[int | None]
+    hosts: Callable[..., Hosts], tmp_path: Path, backend: str, ranks: list[int | None]
 ) -> None:
     """Three processes for two nodes, by each way alone: those that get a world are two, in the same one."""
     three = hosts(3)
-    options = {"directory": ["--directory", str(tmp_path)], "master": ["--master", "node1"]}.get(way, [])
+    options = {"directory": ["--directory", str(tmp_path)], "master": ["--master", "node1"]}.get(backend, [])
 
     def world(number: int) -> list[CompletedProcess[str]]:
-        words = ["--id", f"job{number}", "--nodes", "2", "--timeout", "3", "--via", way, *options]
+        words = ["--id", f"job{number}", "--nodes", "2", "--timeout", "3", "--via", backend, *options]
         rank = [[] if its is None else ["--rank", str(its)] for its in ranks]
         return members(list(three), lambda member: evaluating(*words, *rank[member]))
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from members import KEYED, REDUCE, evaluating, is_on, members, one_world, variables
 
-from mingle_hooks.rendezvous.attempt import Attempt
-from mingle_hooks.rendezvous.doors import multicast_port
+from mingle_hooks.rendezvous.leader.listeners import multicast_port
+from mingle_hooks.rendezvous.protocol.attempt import Attempt
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -95,9 +95,9 @@ def test_several_worlds_share_hosts_a_network_and_a_multicast_group(hosts: Calla
 
 
 @pytest.mark.parametrize("ranked", [False, True], ids=["no ranks", "ranks"])
-@pytest.mark.parametrize("way", ["directory", "master", "master with port"])
+@pytest.mark.parametrize("backend", ["directory", "master", "master with port"])
 def test_each_other_way_alone_finds_the_world(
-    hosts: Callable[..., Hosts], tmp_path: Path, way: str, *, ranked: bool
+    hosts: Callable[..., Hosts], tmp_path: Path, backend: str, *, ranked: bool
 ) -> None:
     """A shared directory, or --master with or without a port, is enough where multicast does not pass."""
     four = hosts(4)
@@ -106,7 +106,7 @@ def test_each_other_way_alone_finds_the_world(
         "directory": ("--via", "directory", "--directory", str(tmp_path)),
         "master": ("--via", "master", "--master", "node2"),
         "master with port": ("--master", "node2:23456"),
-    }[way]
+    }[backend]
     numbers = [1, 0, 2, 3]  # rank 0 is on node2
     results = members(
         list(four),
@@ -114,9 +114,9 @@ def test_each_other_way_alone_finds_the_world(
     )
     worlds = one_world(results)
     check_reduced(worlds)
-    if ranked or way != "directory":
+    if ranked or backend != "directory":
         assert worlds[0]["MASTER_ADDR"] == "10.77.0.2"
-    if way == "master with port":
+    if backend == "master with port":
         assert worlds[0]["MASTER_PORT"] == "23456"
     assert list(tmp_path.iterdir()) == []
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from mingle_hooks.world import Seat
+    from mingle_hooks.world import Member
 
 
-def slots(roster: tuple[Seat, ...]) -> dict[str, int]:
+def slots(roster: tuple[Member, ...]) -> dict[str, int]:
     """Return host -> slots in rank order; members that share a host are added up."""
     found: dict[str, int] = {}
     for seat in roster:

@@ -39,7 +39,7 @@ def settings(view: View) -> dict[str, str]:
 
 def _cluster(view: View) -> dict[str, str]:
     """Return what JAX takes for Open MPI, where it would find no cluster."""
-    if MARK in view.own or all(name in view.own for name in _SLURM):
+    if MARK in view.user_environ or all(name in view.user_environ for name in _SLURM):
         return {}
     family = "tcp6" if view.endpoint.startswith("[") else "tcp"
     found = {

@@ -16,6 +16,6 @@ if TYPE_CHECKING:
 
 def settings(view: View) -> dict[str, str]:
     """Return what keeps it from taking this world for another one."""
-    if view.scope == "node" and "SLURM_JOB_ID" in view.own:
+    if view.scope == "node" and "SLURM_JOB_ID" in view.user_environ:
         return {"SLURM_JOB_NAME": "interactive"}
     return process.settings(view._replace(is_cpu_only=False))

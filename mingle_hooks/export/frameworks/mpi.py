@@ -25,7 +25,7 @@ def settings(view: View) -> dict[str, str]:
 
     mpirun starts its daemons by srun, which would wait for the CPUs that this very step holds.
     """
-    return {"SLURM_OVERLAP": "1"} if "SLURM_STEP_ID" in view.own else {}
+    return {"SLURM_OVERLAP": "1"} if "SLURM_STEP_ID" in view.user_environ else {}
 
 
 def files(view: View) -> tuple[File, ...]:

@@ -24,7 +24,7 @@ NOT_HERE = "none: torchrun has to be started on every node of this job, as by sr
 
 def settings(view: View) -> dict[str, str]:
     """Return the whole set, the elastic one where the user's PET_RDZV_BACKEND asks for it."""
-    if view.own.get("PET_RDZV_BACKEND", "static") != "static":
+    if view.user_environ.get("PET_RDZV_BACKEND", "static") != "static":
         from mingle_hooks.export.frameworks import torchrun_elastic  # noqa: PLC0415 - few ask for it
 
         return torchrun_elastic.settings(view)
@@ -54,7 +54,7 @@ def one_of(view: View) -> dict[str, str] | None:
 
 def _check(view: View, name: str, world: int) -> None:
     """Refuse a leftover such as PET_NNODES=1, with which torchrun would not be in the world, or in it twice."""
-    users = view.own.get(name) or str(world)
+    users = view.user_environ.get(name) or str(world)
     if not holds(users, world):
         seen = f"{name}={printable(users, 60)}, as it was exported"
         raise UsageError(f"{name}={world}, as in the world", seen, f"unset {name}")

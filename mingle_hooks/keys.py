@@ -1,0 +1,254 @@
+"""Which key this member uses: the first that applies. It never travels and stands in no message.
+
+1. what was given: `--key-file`, else MINGLE_KEY, else the key file of the variable or the settings;
+2. the key that root's hook made for this job, /run/mingle/JOB/key;
+3. the key file in the home, ~/.config/mingle/key, made on first use where all nodes see the same home.
+
+Nothing stretches a key, and who hears a beacon or is dialled can test guesses against what it heard for as long as it
+likes. So a key has to be beyond guessing: 32 random octets, as `mingle key` makes them. No variable of a scheduler is
+one: PBS_JOBCOOKIE is four random() after srand(time()), which is found in less than a second.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+
+from mingle_hooks import sockets as socket
+from mingle_hooks.errors import SecretError
+from mingle_hooks.fabric.machine import HOST_CHARACTERS
+from mingle_hooks.files import UnfitError, config_directory, contents
+from mingle_hooks.rendezvous.protocol.attempt import Material
+from mingle_hooks.runtime import RUN_ROOT
+from mingle_hooks.typed import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from mingle_hooks.schedulers.facts import JobFacts
+    from mingle_hooks.settings import Settings
+
+MOUNTINFO = "/proc/self/mountinfo"
+# Everybody's key, for --insecure: the handshake stays the same and proves nothing.
+PUBLIC = Material(b"mingle-hooks --insecure: anybody may join")
+_KEY_BYTES = 32  # of randomness in a fresh key, as many as HMAC-SHA-256 puts out; no key may have fewer
+LONGEST = 4096  # bytes of a key file
+_HEX = b"0123456789ABCDEFabcdef"
+_BASE64 = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/_-"
+_MOST_PADDING = 2  # of base64: "=" signs at its end
+# Of 64 random hex digits fewer than this many are different in none of 10**15 keys; "a" typed 64 times is no key.
+_DIFFERENT = 6
+_NETWORK_FS = (
+    *("nfs", "nfs4", "lustre", "gpfs", "beegfs", "ceph", "wekafs", "panfs", "pvfs2", "orangefs", "afs", "auristorfs"),
+    *("9p", "virtiofs", "cifs", "smb3", "glusterfs", "ocfs2", "gfs2"),
+)
+_LOCAL_FUSE = (
+    "fuse.fuse-overlayfs",
+    "fuse.overlayfs",
+    "fuse.lxcfs",
+    "fuse.portal",
+)  # containers' and desktops'
+# What proc(5) writes for these in a path; its own backslash comes last.
+_ESCAPES = (("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\043", "#"), ("\\134", "\\"))
+# As the Prolog checks it: what else a job is called has no directory there.
+_JOB_CHARACTERS = HOST_CHARACTERS + "[]"
+LONGEST_JOB_ID = 255
+
+
+class Key(NamedTuple):
+    """Key material, and where it comes from in words for --explain."""
+
+    material: Material
+    source: str
+
+
+def fresh() -> str:
+    """Return a new key: 64 hex digits."""
+    return os.urandom(_KEY_BYTES).hex()
+
+
+def find(
+    facts: JobFacts,
+    settings: Settings,
+    environ: Mapping[str, str],
+    *,
+    home: str | None = None,
+    run_root: str = RUN_ROOT,
+    mountinfo: str = MOUNTINFO,
+) -> Key:
+    """Return the key of this call. Raises SecretError where one is unfit, or none applies."""
+    if settings.insecure:
+        return Key(PUBLIC, "--insecure: everybody knows it")
+    return (
+        _pinned(settings, environ)
+        or _of_job(facts.job_id, run_root)
+        or _of_home(facts, config_directory(environ, home), mountinfo)
+    )
+
+
+def _pinned(settings: Settings, environ: Mapping[str, str]) -> Key | None:
+    by_option = settings.source("key_file").startswith("--")
+    if "MINGLE_KEY" in environ and not by_option:
+        return _key(environ["MINGLE_KEY"].encode(errors="surrogateescape"), "MINGLE_KEY")
+    if settings.key_file is None:
+        return None
+    key = _read(settings.key_file)
+    if key is None:
+        raise SecretError(
+            "a key file",
+            f"no {settings.key_file} ({settings.source('key_file')})",
+            _remedy(settings.key_file),
+        )
+    return key
+
+
+def _of_job(job_id: str | None, run_root: str) -> Key | None:
+    """Return the key in the job's own directory, which root made and handed to the job's user."""
+    if not job_id or len(job_id) > LONGEST_JOB_ID or job_id.strip(_JOB_CHARACTERS) or job_id[0] in ".-]":
+        return None
+    path = f"{run_root}/{job_id}"
+    try:
+        directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except FileNotFoundError:  # no Prolog of ours on this cluster
+        return None
+    except OSError as wrong:
+        raise _unreadable(path, wrong, "asking the cluster's admin, or --key-file") from None
+    try:
+        found = os.fstat(directory)
+        if found.st_uid not in (0, os.getuid()) or found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+            raise SecretError(
+                "a job directory that only root or this user can write",
+                f"{path} of uid {found.st_uid} with mode {stat.S_IMODE(found.st_mode):04o}",
+                "asking the cluster's admin, or --key-file",
+            )
+        return _read(f"{path}/key", within=directory)
+    finally:
+        os.close(directory)
+
+
+def _of_home(facts: JobFacts, directory: str | None, mountinfo: str) -> Key:
+    path = f"{directory}/key" if directory else "~/.config/mingle/key"
+    key = _read(path) if directory else None
+    if key is not None:
+        return key
+    if directory and (facts.shares_homes or on_network(directory, mountinfo)):
+        _make(directory)
+        key = _read(path)
+    if key is None:
+        raise SecretError("a key that all members share", f"none given, and no {path}", _remedy(path))
+    return key
+
+
+def _remedy(path: str) -> str:
+    directory = os.path.dirname(path)
+    return (
+        f"`umask 077; mkdir -p {directory} && mingle key > {path}` on one machine, and the same file on"
+        " every other; or MINGLE_KEY, or --insecure"
+    )
+
+
+def _make(directory: str) -> None:
+    """Make DIRECTORY/key, whole and once, whoever else is at it on whatever node.
+
+    Each writes a file of its own and link(2)s it into place, which fails for all but the first. On NFS
+    it may also fail for the first, when the answer got lost: so nobody trusts the result, and
+    everybody reads what stands there.
+    """
+    temporary = f"{directory}/.key.{socket.gethostname()}.{os.getpid()}.{os.urandom(8).hex()}"
+    try:
+        os.makedirs(directory, mode=0o700, exist_ok=True)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        descriptor = os.open(temporary, flags, 0o600)
+        try:
+            with open(descriptor, "wb") as file:
+                file.write(f"{fresh()}\n".encode())
+                file.flush()
+                os.fsync(descriptor)  # NFS tells of a full disk only here
+            os.link(temporary, f"{directory}/key")
+        finally:
+            os.unlink(temporary)
+    except FileExistsError:
+        return  # somebody was faster: theirs is the key
+    except OSError as wrong:
+        raise SecretError(f"to make a key in {directory}", f"{wrong.strerror}", _remedy(f"{directory}/key")) from None
+
+
+def _read(path: str, *, within: int | None = None) -> Key | None:
+    """Return the key in a private file, None where there is no such file.
+
+    Except in the job's directory a symbolic link is followed, as dotfiles often are links: what counts
+    is whose the file itself is.
+    """
+    try:
+        data = contents(
+            path,
+            most_bytes=LONGEST,
+            refused_mode=stat.S_IRWXG | stat.S_IRWXO,
+            owners=(0, os.getuid()),
+            within=within,
+        )
+    except FileNotFoundError:
+        return None
+    except UnfitError as wrong:
+        raise SecretError(f"a private key: {wrong.expected}", wrong.seen, wrong.remedy) from None
+    except OSError as wrong:
+        raise _unreadable(path, wrong, f"chown {os.getuid()} and chmod 600 {path}") from None
+    return _key(data, path)
+
+
+def _key(data: bytes, source: str) -> Key:
+    """Return a key, without white space around it. Raises SecretError for what a person may have typed."""
+    text = data.strip()
+    if len(data) <= LONGEST and _is_random(text):
+        return Key(Material(text), source)
+    if _KEY_BYTES <= len(data) <= LONGEST and not _is_text(data):
+        return Key(Material(data), source)
+    raise SecretError(
+        f"a key of {_KEY_BYTES} random octets or more, in hexadecimal digits or base64",
+        f"{len(text)} characters that are none, in {source}",
+        "`mingle key`, which makes one",
+    )
+
+
+def _is_random(text: bytes) -> bool:
+    """Tell whether this is the text of enough octets, and no phrase: a phrase has spaces, or letters of one case."""
+    if len(set(text)) < _DIFFERENT:
+        return False
+    if len(text) >= 2 * _KEY_BYTES and not text.strip(_HEX):
+        return True
+    digits = text.rstrip(b"=")
+    is_base64 = not digits.strip(_BASE64) and len(text) - len(digits) <= _MOST_PADDING
+    return is_base64 and 6 * len(digits) >= 8 * _KEY_BYTES and not text.islower() and not text.isupper()
+
+
+def _is_text(data: bytes) -> bool:
+    """Tell whether somebody may have typed this, in any language: of random octets nearly none are UTF-8."""
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _unreadable(path: str, wrong: OSError, remedy: str) -> SecretError:
+    return SecretError("a key that can be read", f"{path}: {wrong.strerror}", remedy)
+
+
+def on_network(path: str, mountinfo: str = MOUNTINFO) -> bool:
+    """Tell whether a path, or what exists of it, lies on a file system that several hosts can mount."""
+    path = os.path.realpath(path)
+    deepest, kind = "", ""
+    try:
+        with open(mountinfo, encoding="utf-8", errors="surrogateescape") as file:
+            for line in file:
+                # proc(5): "36 35 98:0 /root /mount/point rw - type device options"; the later is on top.
+                left, _, right = line.partition(" - ")
+                point = left.split(" ")[4]
+                for escape, character in _ESCAPES:
+                    point = point.replace(escape, character)
+                inside = path == point or path.startswith(point.rstrip("/") + "/")
+                if inside and len(point) >= len(deepest):
+                    deepest, kind = point, right.split(" ")[0]
+    except OSError:  # no /proc: not Linux
+        return False
+    return kind in _NETWORK_FS or (kind.startswith("fuse.") and kind not in _LOCAL_FUSE)

@@ -1,0 +1,17 @@
+"""A person names rank 0's host: --master HOST[:PORT]."""
+
+from __future__ import annotations
+
+from mingle_hooks.rendezvous.discovery.hosts import HostsBackend
+from mingle_hooks.typed import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from mingle_hooks.rendezvous.discovery import Context
+
+
+def backend(context: Context) -> HostsBackend | None:
+    """Return this way where --master was given."""
+    if context.master is None:
+        return None
+    host, port = context.master
+    return HostsBackend(context, "master", [host], context.ports if port is None else (port,))

@@ -1,0 +1,50 @@
+"""The addresses that a leader offers its members, the best first."""
+
+from __future__ import annotations
+
+from mingle_hooks.errors import NetworkError
+from mingle_hooks.fabric import interfaces
+from mingle_hooks.rendezvous.discovery.resolver import resolve
+from mingle_hooks.rendezvous.leader.leader import AdvertisedAddress
+from mingle_hooks.rendezvous.member.membership import MOST_ADVERTISED
+from mingle_hooks.typed import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+def advertised(prefer: Sequence[interfaces.Preference]) -> tuple[tuple[AdvertisedAddress, ...], NetworkError | None]:
+    """Return what this host can offer, and why that is nothing for other hosts, where it is.
+
+    Loopback comes first, for where all members are on this host it is the surest; it counts only then. Where
+    networks were asked for it has to be one of them.
+    """
+    found = interfaces.interfaces()
+    why: NetworkError | None = None
+    usable: tuple[interfaces.UsableAddress, ...] = ()
+    try:
+        usable = interfaces.usable(found, prefer=prefer)
+    except NetworkError as error:
+        why = error
+    own = [
+        AdvertisedAddress(str(address.ip), loopback=True)
+        for interface in found
+        for address in interface.addresses
+        if address.ip.is_loopback and interface.up and _is_wanted(interface, address, prefer)
+    ]
+    return (*own[:2], *(AdvertisedAddress(candidate.host) for candidate in usable))[:MOST_ADVERTISED], why
+
+
+def _is_wanted(
+    interface: interfaces.Interface, address: interfaces.Address, prefer: Sequence[interfaces.Preference]
+) -> bool:
+    return not prefer or any(preference.matches(interface, address) for preference in prefer)
+
+
+def named(master_addr: str, timeout_s: float) -> tuple[AdvertisedAddress, ...]:
+    """Return the addresses of the MASTER_ADDR that the user exported, none where it cannot be looked up."""
+    import ipaddress  # noqa: PLC0415 - 3 ms that only this needs
+
+    addresses = resolve(master_addr, timeout_s)
+    loopback = [ipaddress.ip_address(address.partition("%")[0]).is_loopback for address in addresses]
+    return tuple(map(AdvertisedAddress, addresses, loopback))[:MOST_ADVERTISED]

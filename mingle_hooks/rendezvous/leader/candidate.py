@@ -1,0 +1,180 @@
+"""To stand as leader: open the doors, work out what to offer, and begin to serve."""
+
+from __future__ import annotations
+
+import os
+import resource
+
+from mingle_hooks.errors import LimitError, NetworkError, Shortage
+from mingle_hooks.rendezvous.discovery import BACKENDS, Advertisement
+from mingle_hooks.rendezvous.discovery.resolver import RESOLVE_S, is_local, resolve
+from mingle_hooks.rendezvous.leader.listeners import Listeners, check_in_ports
+from mingle_hooks.rendezvous.protocol.failure import Failure
+from mingle_hooks.schedulers.facts import MOST_NODES
+from mingle_hooks.typed import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from mingle_hooks.rendezvous.leader.leader import AdvertisedAddress, Leader
+    from mingle_hooks.rendezvous.loop import Loop
+    from mingle_hooks.rendezvous.protocol.attempt import Secret
+    from mingle_hooks.rendezvous.protocol.join_request import JoinRequest
+    from mingle_hooks.rendezvous.request import Request
+
+# Hosts that are looked up to see whether this is one of them.
+MOST_NAMED = 8
+# Descriptors that a leader needs besides four per member: one that checks in, others that try addresses.
+SPARE_DESCRIPTORS = 512
+# Connections without proof kept at once; the oldest goes first. Above the largest world that arrives at once,
+# and, below, what a leader always keeps for its own calls and files, whoever knocks.
+MOST_STRANGERS, FEWEST_STRANGERS, OWN_DESCRIPTORS = 16_384, 64, 128
+
+
+class Candidate(NamedTuple):
+    """A member that leads, or would."""
+
+    leader: Leader
+    advertisement: Advertisement
+    no_network: NetworkError | None  # why this host can offer nothing to other hosts, where it cannot
+    limits: tuple[int, int]  # of open files, as its user had them
+
+    def close(self) -> None:
+        """Let go of every socket, and of the higher limit: what `mingle exec` becomes must find its user's."""
+        self.leader.close()
+        resource.setrlimit(resource.RLIMIT_NOFILE, self.limits)
+
+
+def stand(
+    loop: Loop, request: Request, secret: Secret, me: JoinRequest, on_change: Callable[[], None]
+) -> Candidate | None:
+    """Return the leader that this member is or may become, None where it can be neither."""
+    if request.rank not in (0, None):
+        return None
+    if request.rank is None and not _may_lead_here(request):
+        return None
+    opened = Listeners(hold=request.port_hold)
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        # First of all: whoever dials from now on waits in the kernel, and not for the time of its next try.
+        if not _open(opened, request, secret):
+            opened.close()
+            return None
+        if not opened.check_in:
+            loop.missed(_no_port(request, secret))
+        from mingle_hooks.rendezvous.leader.leader import Leader, Terms  # noqa: PLC0415 - 5 ms that nobody waits for now
+        from mingle_hooks.rendezvous.leader.roster import Roster  # noqa: PLC0415 - as above
+
+        own, no_network = _own_addresses(request)
+        what, failure = (own, None) if "MASTER_ADDR" not in request.pinned else _named_addresses(request)
+        terms = Terms(what, opened.master, 0 if request.rank == 0 else _ticket())
+        world = {name: value for name, value in me.pinned.items() if name != "NODE_RANK"}
+        roster = Roster(me._replace(pinned=world), request.hosts)
+        most_strangers = _allow_open_files(request.nodes)
+        leader = Leader(loop, request.attempt, secret, roster, me, terms, opened.sockets, on_change, most_strangers)
+        if "NODE_RANK" in me.pinned:
+            failure = Failure("node_rank", (me.pinned["NODE_RANK"], str(me.rank), me.host))
+        if failure is not None:  # the leader stays to tell the others, and not to wait for them
+            loop.after(0.0, lambda: leader.fail(failure))
+    except BaseException:
+        opened.close()
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+        raise
+    addresses = tuple(offer.address for offer in own if not offer.loopback) or tuple(o.address for o in own)
+    ports = tuple(opened.check_in) or (opened.master,)
+    advertisement = Advertisement(me.member, terms.ticket, addresses, ports)
+    return Candidate(leader, advertisement, no_network, limits)
+
+
+def _allow_open_files(nodes: int | None) -> int:
+    """Allow as many open files as a leader of N members needs; return how many strangers may hold one."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = 4 * (nodes or MOST_NODES) + SPARE_DESCRIPTORS
+    if hard != resource.RLIM_INFINITY:
+        wanted = min(wanted, hard)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, wanted), hard))
+    left = max(soft, wanted) - (nodes or 0) - OWN_DESCRIPTORS
+    return max(FEWEST_STRANGERS, min(left, MOST_STRANGERS))
+
+
+def _named_hosts(request: Request) -> tuple[str, ...]:
+    """Return the hosts where the others look for a leader, where a person or the scheduler named some."""
+    if request.master is not None:
+        return (request.master[0],)
+    return request.leader_hosts[:MOST_NAMED] if any(BACKENDS[name].asks_named_hosts for name in request.via) else ()
+
+
+def _may_lead_here(request: Request) -> bool:
+    """Tell whether the others would find a leader here: in an election all have to find all candidates.
+
+    Where the scheduler names hosts that nobody can look up, every member stands, for other ways to find it.
+    """
+    addr = request.pinned.get("MASTER_ADDR")
+    if addr is not None and not request.trusts_addr:
+        exported = resolve(addr, min(RESOLVE_S, request.timeout_s))
+        return not exported or any(is_local(address) for address in exported)
+    named = _named_hosts(request)
+    found = [a for host in named for a in resolve(host, min(RESOLVE_S, request.timeout_s) / len(named))]
+    return any(is_local(a) for a in found) or (request.master is None and not found)
+
+
+def _own_addresses(request: Request) -> tuple[tuple[AdvertisedAddress, ...], NetworkError | None]:
+    from mingle_hooks.rendezvous.leader.advertised import advertised  # noqa: PLC0415 - as above
+
+    what, no_network = advertised(request.prefer)
+    if no_network is not None and (len(set(request.hosts)) > 1 or not what) and "MASTER_ADDR" not in request.pinned:
+        raise no_network
+    return what, no_network
+
+
+def _named_addresses(request: Request) -> tuple[tuple[AdvertisedAddress, ...], Failure | None]:
+    """Return the addresses of the exported MASTER_ADDR, and what is wrong where none is this host's, rank 0's."""
+    from mingle_hooks.rendezvous.leader.advertised import named  # noqa: PLC0415 - as above
+    from mingle_hooks.rendezvous.leader.leader import not_own  # noqa: PLC0415 - as above
+
+    addr = request.pinned["MASTER_ADDR"]
+    found = named(addr, min(RESOLVE_S, request.timeout_s))
+    if request.trusts_addr and found:
+        return found, None
+    others = [offer for offer in found if not offer.loopback]
+    if others:
+        is_own = request.rank is None or any(is_local(offer.address) for offer in others)
+    else:
+        is_own = bool(found) and len(set(request.hosts)) < 2  # noqa: PLR2004 - one host, as far as is known
+    return found, None if is_own else not_own(addr, request.host, found)
+
+
+def _open(opened: Listeners, request: Request, secret: Secret) -> bool:
+    """Open the doors; False where other members on this host already stand at the ports where it is looked for."""
+    check_in = request.master[1] if request.master is not None else None
+    master = request.pinned.get("MASTER_PORT")
+    try:
+        if check_in is not None:
+            opened.open_named(check_in)
+            opened.check_in = [check_in]
+        if master is not None:
+            opened.open_named(int(master))
+    except NetworkError:
+        if request.rank == 0:
+            raise
+        return False
+    if check_in is None:
+        opened.open_check_in(check_in_ports(request.attempt, secret, request.port_range))
+        if not opened.check_in and request.rank is None and _named_hosts(request):
+            return False  # there are candidates enough on this host, and nobody would find this one
+    if master is None and check_in is None:
+        opened.open_master(request.attempt, request.port_range)
+    return True
+
+
+def _no_port(request: Request, secret: Secret) -> LimitError:
+    """Return what is wrong, should somebody be missing: who only tries the check-in ports does not come."""
+    first, second = check_in_ports(request.attempt, secret, request.port_range)
+    return LimitError(
+        Shortage("doors", f"the ports for check-in, {', '.join(map(str, first + second))}, are all taken")
+    )
+
+
+def _ticket() -> int:
+    """Return a candidate's ticket; 0 is kept for who leads by right."""
+    return max(1, int.from_bytes(os.urandom(8), "big") >> 1)

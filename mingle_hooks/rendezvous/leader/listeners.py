@@ -1,0 +1,118 @@
+"""The leader's listening sockets: where members check in, and the port that the world will use."""
+
+from __future__ import annotations
+
+import struct
+
+from mingle_hooks import sockets as socket
+from mingle_hooks.errors import NetworkError
+from mingle_hooks.fabric import ports
+from mingle_hooks.rendezvous.protocol.attempt import KEYED_PORTS, OPEN_PORTS
+from mingle_hooks.typed import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from mingle_hooks.rendezvous.protocol.attempt import Attempt, Secret
+
+# The world's own port is looked for among this many before the rest of the range.
+MASTER_PORTS = 16
+# linger(on, 0 s), socket(7): what is closed is gone at once, and leaves nothing in TIME_WAIT.
+_GONE_AT_ONCE = struct.pack("ii", 1, 0)
+
+
+def check_in_ports(attempt: Attempt, secret: Secret, port_range: range) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return the ports that members try: those that everybody can work out, and those that the key tells."""
+    return (
+        ports.candidates(attempt.seed(b"check-in"), OPEN_PORTS, port_range),
+        ports.candidates(secret.mac(b"check-in"), KEYED_PORTS, port_range),
+    )
+
+
+def multicast_port(attempt: Attempt) -> int:
+    """Return the UDP port of this world's beacons; several worlds may share it."""
+    return ports.candidates(attempt.seed(b"beacon"), 1)[0]
+
+
+class Listeners:
+    """Open listeners, IPv4 and IPv6 on the same port; close() them, unless a leader has taken them over.
+
+    With `hold` the connections that the leader closes keep the world's port, for a minute, from whoever binds without
+    SO_REUSEADDR.
+    """
+
+    def __init__(self, *, hold: bool = True) -> None:
+        self._hold = hold
+        self.sockets: list[socket.socket] = []
+        self.check_in: list[int] = []
+        self.master = 0
+
+    def open_check_in(self, choices: Iterable[Iterable[int]]) -> None:
+        """Open the first free port of each group; none is needed, for beacons tell the port too.
+
+        One that is merely in TIME_WAIT is second best. It may be kept for another world's program, but an earlier run,
+        or a stranger that eight octets sufficed to turn away, leaves all of them so for a minute.
+        """
+        for group in choices:
+            for port, reuse in [*((port, False) for port in group), *((port, True) for port in group)]:
+                if port in self.check_in or self._open(port, reuse=reuse):
+                    self.check_in = [*dict.fromkeys([*self.check_in, port])]
+                    break
+
+    def open_named(self, port: int) -> None:
+        """Open a port that a person named, for members and for the world; NetworkError when it is taken."""
+        # A person who names a port runs twice within a minute: take it while the last run's is in TIME_WAIT.
+        if port not in self.check_in and not self._open(port, reuse=True):
+            seen = f"it is taken{ports.over([port])}"
+            raise NetworkError(f"port {port} free on this host, rank 0", seen, "another port, or none")
+        self._is_master(port)
+
+    def open_master(self, attempt: Attempt, port_range: range) -> None:
+        """Open a free port for the world to use; NetworkError when the range is full."""
+        first = ports.candidates(attempt.seed(b"master"), MASTER_PORTS, port_range)
+        for port in dict.fromkeys((*first, *port_range)):
+            if port not in self.check_in and self._open(port, reuse=False):
+                self._is_master(port)
+                return
+        raise NetworkError(
+            f"a free port in {port_range.start}-{port_range.stop - 1} on this host, rank 0",
+            f"all {len(port_range)} are taken{ports.over(port_range)}",
+            "a wider --port-range, or end what listens there (`ss -tan` tells)",
+        )
+
+    def close(self) -> None:
+        """Close what is open."""
+        for listener in self.sockets:
+            listener.close()
+
+    def _is_master(self, port: int) -> None:
+        self.master = port
+        for listener in self.sockets:
+            if not self._hold and listener.getsockname()[1] == port:
+                listener.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _GONE_AT_ONCE)  # accept(2) hands it on
+
+    def _open(self, port: int, *, reuse: bool) -> bool:
+        """Listen on a port in both families, or in neither."""
+        four = ports.bound("0.0.0.0", port, reuse=reuse)  # noqa: S104 - members come over any network
+        if four is None:
+            return False
+        if not socket.has_ipv6 or not _has_ipv6():
+            self.sockets.append(four)
+            return True
+        self.sockets.append(four)  # owned before anything else can fail
+        six = ports.bound("::", port, reuse=reuse)
+        if six is None:
+            self.sockets.remove(four)
+            four.close()
+            return False
+        self.sockets.append(six)
+        return True
+
+
+def _has_ipv6() -> bool:
+    """Whether the kernel has IPv6 at all (ipv6.disable=1 leaves none)."""
+    try:
+        socket.socket(socket.AF_INET6, socket.SOCK_STREAM).close()
+    except OSError:
+        return False
+    return True

@@ -1,0 +1,181 @@
+"""One connection to the leader, from its greeting to its end."""
+
+from __future__ import annotations
+
+import os
+
+from mingle_hooks.rendezvous.protocol import wire
+from mingle_hooks.rendezvous.protocol.answer import LAST_EPOCH
+from mingle_hooks.rendezvous.protocol.attempt import TAG_BYTES, VERSION
+from mingle_hooks.rendezvous.protocol.connection import Connection
+from mingle_hooks.rendezvous.protocol.failure import LONGEST_PART, Failure, age_s
+from mingle_hooks.rendezvous.protocol.join_request import MEMBER_BYTES, JoinRequest
+from mingle_hooks.rendezvous.protocol.leases import LEASE_S
+from mingle_hooks.typed import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing import NoReturn
+
+    from mingle_hooks import sockets as socket
+    from mingle_hooks.rendezvous.leader.leader import Leader
+    from mingle_hooks.rendezvous.leader.roster import Entry
+    from mingle_hooks.rendezvous.loop import Loop
+    from mingle_hooks.rendezvous.protocol.attempt import Secret
+
+# Characters of a host's name, and of an address with its port.
+LONGEST_HOST, LONGEST_END = 253, 64
+
+
+class Session:
+    """One connection to the leader, from HELLO on."""
+
+    __slots__ = ("_leader", "_proved", "_sealer", "_secret", "address", "connection", "entry", "since")
+
+    def __init__(self, leader: Leader, loop: Loop, sock: socket.socket, address: str, secret: Secret) -> None:
+        self.address = _plain(address)
+        self.since = loop.clock()
+        self.entry: Entry | None = None
+        self._leader, self._secret = leader, secret
+        self._sealer: wire.Sealer | None = None
+        self._proved = False
+        self.connection = Connection(loop, sock, self._frame, self._ended)
+
+    def tell(self, kind: int, body: wire.Body) -> None:
+        """Send a sealed frame."""
+        self.say(kind, wire.encode(body))
+
+    def say(self, kind: int, payload: bytes) -> None:
+        """Send a sealed frame whose body is encoded, as it goes to many."""
+        if self._sealer is not None:
+            self.connection.send(self._sealer.seal(kind, payload))
+
+    def leave(self) -> None:
+        """Close, and have the leader forget this connection."""
+        self.connection.close()
+        self._leader.lost(self)
+
+    def _ended(self, _reason: str) -> None:
+        self._leader.lost(self)
+
+    def _frame(self, kind: int, payload: bytes) -> None:
+        if self._sealer is None:
+            self._stranger_frame(kind, wire.decode(payload))
+        elif not self._proved:
+            self._proof_frame(self._sealer, kind, payload)
+        else:
+            self._member_frame(kind, self._sealer.open(kind, payload))
+
+    def _stranger_frame(self, kind: int, body: wire.Body) -> None:
+        if wire.hexadecimal(body, "tag", TAG_BYTES) != self._leader.tag:
+            raise wire.WireError("another world")
+        if kind == wire.VERIFY:
+            self._verify(body, wire.hexadecimal(body, "nonce", wire.NONCE_BYTES))
+        elif kind == wire.HELLO:
+            self._greeted(body)
+        else:
+            raise wire.WireError("not a greeting")
+
+    def _verify(self, body: wire.Body, nonce: bytes) -> None:
+        proof = wire.hexadecimal(body, "proof", wire.MAC_BYTES)
+        # The address that was dialled is in it: where this connection arrived at another one, somebody hands it on.
+        at = self.connection.own_end().encode()
+        if not self._secret.agrees(proof, b"verify", nonce, self._leader.me.member, at):
+            raise wire.WireError("not a member of this leader")
+        self._once(nonce)
+        self.connection.send(
+            wire.frame(wire.VERIFIED, wire.encode({"proof": self._secret.mac(b"verified", nonce).hex()}))
+        )
+        # The leader closes first: the port then stays in TIME_WAIT here, and the kernel hands it to nobody.
+        self.leave()
+
+    def _greeted(self, body: wire.Body) -> None:
+        """Answer who proves to hold the key of this run, and has dialled this very address; refuse all others."""
+        host = wire.text(body, "host", LONGEST_HOST) if "host" in body else ""
+        if body.get("version") != VERSION:
+            self._refuse(wire.VERSION, host)
+        nonce = wire.hexadecimal(body, "nonce", wire.NONCE_BYTES)
+        at = wire.text(body, "at", LONGEST_END)
+        proof, door = (wire.hexadecimal(body, name, wire.MAC_BYTES) for name in ("proof", "door"))
+        if not self._secret.agrees(proof, b"hello", nonce, at.encode()):
+            is_member = self._secret.door.agrees(door, b"door", nonce, at.encode())
+            self._refuse(wire.RUN if is_member else wire.KEY, host)
+        if at != self.connection.own_end():
+            self._refuse(wire.RELAY, host)
+        self._once(nonce)
+        self._challenge(nonce)
+
+    def _once(self, nonce: bytes) -> None:
+        """Refuse what was said before: whoever says it again may only have heard it."""
+        if not self._leader.is_new(nonce):
+            raise wire.WireError("said before")
+
+    def _refuse(self, why: str, host: str) -> NoReturn:
+        """Hang up on a stranger with a reason, in which nothing depends on the key."""
+        reply = {"why": why, "host": self._leader.me.host, "at": self.connection.own_end()}
+        self.connection.send(wire.frame(wire.REFUSED, wire.encode(reply)))
+        if why != wire.RELAY:
+            self._leader.reject(self.address, host, why)
+        raise wire.WireError(f"another {why}")
+
+    def _challenge(self, nonce: bytes) -> None:
+        mine = os.urandom(wire.NONCE_BYTES)
+        leader = self._leader
+        ticket, host = leader.ticket, leader.me.host
+        terms = (leader.me.member, ticket.to_bytes(8, "big"), host.encode())
+        body = {
+            "nonce": mine.hex(),
+            "leader": leader.me.member.hex(),
+            "ticket": ticket,
+            "host": host,
+            "proof": self._secret.mac(b"challenge", nonce, mine, *terms).hex(),
+        }
+        self.connection.send(wire.frame(wire.CHALLENGE, wire.encode(body)))
+        self._sealer = wire.Sealer(self._secret, nonce, mine, b"leader", b"member")
+        self.connection.most_bytes = wire.MOST_MEMBER_BYTES
+
+    def _proof_frame(self, sealer: wire.Sealer, kind: int, payload: bytes) -> None:
+        try:
+            body = sealer.open(kind, payload)
+        except wire.WireError:
+            self._leader.reject(self.address)
+            raise
+        self._proved = True
+        self._leader.proved(self)
+        if kind == wire.CHECKIN:
+            self._leader.checked_in(self, JoinRequest.parse(body))
+        elif kind == wire.RIVAL:
+            self._rival(body)
+        elif kind == wire.FAILED:  # another candidate knows why there is no world
+            self._leader.told(Failure.parse(body), age_s(body))
+        else:
+            raise wire.WireError("not a check-in")
+
+    def _member_frame(self, kind: int, body: wire.Body) -> None:
+        if self.entry is None:
+            raise wire.WireError("nothing to say")
+        member = self.entry.join_request.member
+        if kind == wire.REACHED:
+            self._leader.reached(member, wire.integer(body, "offer", 0, 255), wire.address(body, "own"))
+        elif kind == wire.READY:
+            lease_s = wire.integer(body, "lease_ms", 0, round(LEASE_S * 1000)) / 1000
+            self._leader.is_ready(member, wire.integer(body, "epoch", 1, LAST_EPOCH), lease_s)
+        elif kind == wire.DONE:
+            self._leader.is_done(member)
+        elif kind == wire.GAVE_UP:
+            self._leader.give_up(wire.integer(body, "after_s", 0, 10**6))
+        elif kind == wire.FAILED:  # it lacks what no wait brings back
+            self._leader.told(Failure.parse(body), age_s(body))
+        elif kind == wire.RIVAL:
+            self._rival(body)
+        else:
+            raise wire.WireError("not a member's frame")
+
+    def _rival(self, body: wire.Body) -> None:
+        host, member = wire.text(body, "host", LONGEST_PART), wire.hexadecimal(body, "member", MEMBER_BYTES)
+        if member != self._leader.me.member:
+            self._leader.met_rival(host)
+
+
+def _plain(address: str) -> str:
+    """Return an address as people write it: without the IPv4 prefix of a dual-stack socket, or a zone."""
+    return address.removeprefix("::ffff:").partition("%")[0]

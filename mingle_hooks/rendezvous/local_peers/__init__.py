@@ -1,0 +1,1 @@
+"""Several tasks of one node, which share one member's answer."""

@@ -1,0 +1,23 @@
+"""Who is told how a meeting goes: an interface, which nothing has to load at run time."""
+
+from __future__ import annotations
+
+from mingle_hooks.typed import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from mingle_hooks.rendezvous.member.membership import Progress
+
+
+class Observer(Protocol):
+    """Who is told how it goes, as text for a person."""
+
+    # For --explain: how the world formed, a line each, once it has. None: nobody asks.
+    tell: Callable[[str], None] | None
+
+    def progress(self, progress: Progress) -> None:
+        """Hear how many are in, about once a second."""
+
+    def note(self, text: str) -> None:
+        """Hear something that a person should know."""

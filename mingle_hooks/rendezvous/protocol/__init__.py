@@ -1,0 +1,1 @@
+"""What travels between members: frames, and what is in them."""

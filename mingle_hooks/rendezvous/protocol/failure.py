@@ -1,0 +1,160 @@
+"""Why a world did not form, in a shape that travels: every member says the same thing."""
+
+from __future__ import annotations
+
+from mingle_hooks.errors import LIMITS, ConflictError, MingleError, MissingError, NetworkError, printable
+from mingle_hooks.rendezvous.protocol.wire import Body, WireError, integer, text
+from mingle_hooks.typed import NamedTuple
+
+# Bounds of what travels: a few parties, each a host and an address, or a folded host list.
+MOST_PARTS = 4
+LONGEST_PART = 300
+# A leader tells of its failure for seconds; this is only a bound.
+LONGEST_AGE_MS = 10**9
+
+# kind -> (error, expected, seen, remedy); {0}, {1}… are the failure's parts.
+_KINDS: dict[str, tuple[type[MingleError], str, str, str]] = {
+    "missing": (
+        MissingError,
+        "{0} members within {1} s",
+        "{2}; still missing: {3}",
+        "a look at that host, its log and its firewall, or a longer --timeout",
+    ),
+    **{
+        kind: (MissingError, "{0} members within {1} s", "{2}; still missing: {3}", f"{remedy} on rank 0's host")
+        for kind, (_, remedy) in LIMITS.items()
+    },
+    "keys": (
+        MissingError,
+        "{0} members with the same key within {1} s",
+        "another key at {3}; {2}",
+        "the same --key-file or MINGLE_KEY on every member; where that is none of yours, a look at who is missing",
+    ),
+    "versions": (
+        MissingError,
+        "{0} members with the same version of mingle within {1} s",
+        "another version at {3}; {2}",
+        "the same version of mingle on every member",
+    ),
+    "runs": (
+        MissingError,
+        "{0} members of the same run of the job within {1} s",
+        "another PBS_JOBCOOKIE, or none, at {3}; {2}",
+        "pbs_tmrsh or pbsdsh to start every member; where that is what an earlier run left, a look at who is missing",
+    ),
+    "rank": (
+        ConflictError,
+        "each node rank once",
+        "rank {0} claimed by {1} and by {2}",
+        "one `mingle env` per node (--ntasks-per-node=1), --scope task where every task asks, or unset NODE_RANK",
+    ),
+    "beyond": (
+        ConflictError,
+        "node ranks below the number of nodes, {0}",
+        "rank {1} claimed by {2}",
+        "the same --nodes on every member, and ranks that count from 0",
+    ),
+    "nodes": (
+        ConflictError,
+        "the same number of nodes from every member",
+        "{0} from {1}, {2} from {3}",
+        "the same --nodes on every member",
+    ),
+    "leaders": (
+        ConflictError,
+        "one rank 0",
+        "two leaders: {0} and {1}",
+        "unset NODE_RANK where it is left over, --rank 0 on one member only, or another --id where these are two jobs",
+    ),
+    "given": (
+        ConflictError,
+        "the same {0} on every member that exports it",
+        "{1} and {2}",
+        "unset {0}, or export it alike everywhere",
+    ),
+    "size": (
+        ConflictError,
+        "WORLD_SIZE={0}, as it was exported",
+        "{1} slots over all members",
+        "unset WORLD_SIZE, or set --slots",
+    ),
+    "address": (
+        NetworkError,
+        "an address of rank 0, {1}, in MASTER_ADDR",
+        "MASTER_ADDR={0}, as it was exported{2}",
+        "unset MASTER_ADDR",
+    ),
+    "task": (
+        MissingError,
+        "all {1} tasks of {0} until the world is formed",
+        "local rank {2} {3}",
+        "a look at the output of that task",
+    ),
+    "tasks": (
+        ConflictError,
+        "each local rank of {0} from 1 to {1} once",
+        "local rank {2} again or beyond",
+        "one `mingle env` per task at a time, and a local rank of its own for each",
+    ),
+    "node_rank": (
+        ConflictError,
+        "node rank {1} on {2}, as its scheduler says",
+        "NODE_RANK={0}, as it was exported",
+        "unset NODE_RANK",
+    ),
+    "network": (
+        NetworkError,
+        "an address of rank 0, {0}, that every member can reach",
+        "{1}",
+        "--iface with the network that they share, or an open port range (--port-range) in the firewall",
+    ),
+    "protocol": (
+        ConflictError,
+        "messages from rank 0, {0}, as mingle sends them",
+        "{1}",
+        "the same version of mingle on every member, and a look at what runs there",
+    ),
+    "full": (
+        ConflictError,
+        "{0} members",
+        "one more: {1}",
+        "a larger --nodes, or another --id where this is another job",
+    ),
+}
+
+
+class Failure(NamedTuple):
+    """A kind of failure and what belongs into its message, as text for a person."""
+
+    kind: str
+    parts: tuple[str, ...]
+
+    def error(self) -> MingleError:
+        """Return the error that tells it, with the same words on every member."""
+        kind, expected, seen, remedy = _KINDS[self.kind]
+        return kind(*(line.format(*self._shown()) for line in (expected, seen, remedy)))
+
+    def body(self, age_s: float = 0.0) -> Body:
+        """Return what travels: the failure, and how many seconds ago it happened."""
+        return {"kind": self.kind, "parts": self._shown(), "age_ms": min(int(age_s * 1000), LONGEST_AGE_MS)}
+
+    def _shown(self) -> list[str]:
+        return [printable(part, LONGEST_PART) for part in self.parts]
+
+    @classmethod
+    def parse(cls, body: Body) -> Failure:
+        """Return the failure that a leader told of; WireError when it is none."""
+        kind, parts = text(body, "kind", 16), body.get("parts")
+        if kind not in _KINDS or not isinstance(parts, list) or len(parts) > MOST_PARTS:
+            raise WireError("not a failure")
+        failure = cls(kind, tuple(text({"part": part}, "part", LONGEST_PART) for part in parts))
+        try:
+            failure.error()
+        except IndexError as error:
+            raise WireError("a failure with parts missing") from error
+        return failure
+
+
+def age_s(body: Body) -> float:
+    """Return how many seconds ago the failure of this body happened; WireError for what is no number of them."""
+    return integer({"age_ms": 0, **body}, "age_ms", 0, LONGEST_AGE_MS) / 1000

@@ -1,0 +1,64 @@
+"""What a member says of itself when it checks in."""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+
+from mingle_hooks.fabric.machine import is_hostname
+from mingle_hooks.rendezvous.protocol.wire import WireError, hexadecimal, integer, optional_integer, text
+from mingle_hooks.schedulers.facts import MOST_NODES, MOST_SLOTS
+from mingle_hooks.typed import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from mingle_hooks.rendezvous.protocol.wire import Body
+
+MEMBER_BYTES = 16
+# What a user may have exported and every member must agree on, with the longest value that is taken.
+PINNED = {"MASTER_ADDR": 253, "MASTER_PORT": 5, "WORLD_SIZE": 8, "NODE_RANK": 5}
+
+
+class JoinRequest(NamedTuple):
+    """What a member says of itself."""
+
+    member: bytes  # random, one per process
+    host: str
+    rank: int | None
+    nodes: int | None
+    slots: int
+    machine: str  # equal for members that share a network stack
+    pinned: Mapping[str, str] = MappingProxyType({})
+    wants_roster: bool = False
+
+    def body(self) -> Body:
+        """Return what travels."""
+        return {
+            "member": self.member.hex(),
+            "host": self.host,
+            "rank": self.rank,
+            "nodes": self.nodes,
+            "slots": self.slots,
+            "machine": self.machine,
+            "given": dict(self.pinned),
+            "roster": self.wants_roster,
+        }
+
+    @classmethod
+    def parse(cls, body: Body) -> JoinRequest:
+        """Return the check-in that a member sent; WireError when a part of it is out of bounds."""
+        host, pinned = text(body, "host", 253), body.get("given")
+        if not is_hostname(host):
+            raise WireError("host: not a host name")
+        if not isinstance(pinned, dict) or not pinned.keys() <= PINNED.keys():
+            raise WireError("given: not variables of a world")
+        return cls(
+            member=hexadecimal(body, "member", MEMBER_BYTES),
+            host=host,
+            rank=optional_integer(body, "rank", 0, MOST_NODES - 1),
+            nodes=optional_integer(body, "nodes", 1, MOST_NODES),
+            slots=integer(body, "slots", 1, MOST_SLOTS),
+            machine=text(body, "machine", 64),
+            pinned={name: text(pinned, name, PINNED[name]) for name in pinned},
+            wants_roster=body.get("roster") is True,
+        )

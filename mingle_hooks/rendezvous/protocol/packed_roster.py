@@ -1,0 +1,43 @@
+"""The roster as it travels: encoded once, compressed, the same octets for every member that asks for it.
+
+It goes before the answer, without a MAC of its own: the answer, which has one, holds its digest.
+"""
+
+from __future__ import annotations
+
+import zlib
+
+from mingle_hooks import jsontext
+from mingle_hooks.digest import sha256
+from mingle_hooks.rendezvous.protocol.wire import MOST_LEADER_BYTES, WireError
+from mingle_hooks.typed import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing import Any
+
+# Fast: the rows of neighbours are alike, and every further level takes longer than it saves.
+LEVEL = 1
+
+
+def pack(text: bytes) -> bytes:
+    """Return the rows' JSON text, compressed."""
+    return zlib.compress(text, LEVEL)
+
+
+def digest(packed: bytes) -> str:
+    """Return what the answer says of packed rows: their SHA-256 in hex."""
+    return sha256(packed).hexdigest()
+
+
+def unpack(packed: bytes, expected: str) -> Any:  # noqa: ANN401 - the answer's own checks read it
+    """Return what was packed; WireError where it is not what the answer says, or is no such thing."""
+    if digest(packed) != expected:
+        raise WireError("roster: not the one of this answer")
+    unpacker = zlib.decompressobj()
+    try:
+        text = unpacker.decompress(packed, MOST_LEADER_BYTES)
+        if not unpacker.eof:
+            raise WireError(f"roster: more than {MOST_LEADER_BYTES} bytes, or cut short")
+        return jsontext.loads(text)
+    except (zlib.error, ValueError, RecursionError) as error:
+        raise WireError("roster: not a packed one") from error

@@ -1,0 +1,206 @@
+"""A channel hands over whole frames, whatever the pieces, and ends once."""
+
+from __future__ import annotations
+
+import socket
+import struct
+import time
+import tracemalloc
+from typing import TYPE_CHECKING
+
+import pytest
+from gathering import PATIENCE_S
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mingle_hooks.rendezvous.loop import Loop
+from mingle_hooks.rendezvous.protocol import connection as module
+from mingle_hooks.rendezvous.protocol.connection import Connection, dial
+from mingle_hooks.rendezvous.protocol.wire import HEADER, MOST_LEADER_BYTES, WireError, frame
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import TracebackType
+
+
+class Ends:
+    """A channel, the plain socket at its other end, and what the channel said."""
+
+    def __init__(self) -> None:
+        mine, self.other = socket.socketpair()
+        mine.settimeout(0)
+        self.other.settimeout(PATIENCE_S)
+        self.loop = Loop()
+        self.frames: list[tuple[int, bytes]] = []
+        self.ends: list[str] = []
+        self.connection = Connection(self.loop, mine, lambda *frame: self.frames.append(frame), self.ends.append)
+
+    def __enter__(self) -> Ends:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.connection.close()
+        self.other.close()
+        self.loop.__exit__(None, None, None)
+
+    def until(self, happens: Callable[[], object]) -> None:
+        """Serve until something happens."""
+        deadline = time.monotonic() + PATIENCE_S
+        self.loop.run(lambda: bool(happens()) or time.monotonic() > deadline)
+        assert happens()
+
+
+def test_frames_arrive_whole_in_whatever_pieces_their_bytes_come() -> None:
+    """Byte by byte, and several at once."""
+    with Ends() as ends:
+        data = frame(1, b"one") + frame(2, b"") + frame(3, b"three")
+        for byte in data:
+            ends.other.send(bytes([byte]))
+            ends.loop._ring()
+            ends.until(lambda: True)
+        ends.other.send(data)
+        ends.until(lambda: len(ends.frames) == 6)
+        assert ends.frames == [(1, b"one"), (2, b""), (3, b"three")] * 2
+        assert ends.ends == []
+
+
+@given(st.lists(st.binary(max_size=3000), max_size=8))
+@settings(deadline=None)
+def test_any_bytes_give_frames_or_the_end_and_never_more_memory_than_a_frame(pieces: list[bytes]) -> None:
+    """Nothing raises."""
+    with Ends() as ends:
+        for piece in pieces:
+            ends.other.sendall(piece)
+        ends.other.close()
+        ends.until(lambda: ends.ends)
+        assert len(ends.ends) == 1
+        assert all(len(payload) <= ends.connection.most_bytes for _, payload in ends.frames)
+        assert len(ends.connection._in) <= HEADER.size + ends.connection.most_bytes or "more than" in ends.ends[0]
+
+
+def test_a_frame_that_is_too_large_ends_it_before_it_has_come() -> None:
+    """The length alone is enough, and a proved peer may send more."""
+    with Ends() as ends:
+        ends.other.send(struct.pack("!IB", 1025, 1))
+        ends.until(lambda: ends.ends)
+        assert ends.connection.closed
+    with Ends() as ends:
+        ends.connection.most_bytes = MOST_LEADER_BYTES
+        ends.other.send(struct.pack("!IB", 1025, 1) + bytes(1025))
+        ends.until(lambda: ends.frames)
+
+
+def test_a_slow_reader_gets_everything_in_order() -> None:
+    """What the kernel does not take waits, and goes out as there is room."""
+    with Ends() as ends:
+        sent = [bytes([number]) * 400_000 for number in range(10)]
+        for data in sent:
+            ends.connection.send(data)
+        got = bytearray()
+        ends.other.settimeout(0)
+
+        def read() -> bool:
+            try:
+                while True:
+                    got.extend(ends.other.recv(50_000))
+            except BlockingIOError:
+                return len(got) == 4_000_000
+
+        ends.until(read)
+        assert bytes(got) == b"".join(sent)
+
+
+def test_a_peer_that_never_reads_is_dropped_and_what_waits_for_it_is_bounded() -> None:
+    """Not out of send(), but soon after."""
+    with Ends() as ends:
+        while ends.connection._waiting_bytes <= module.MOST_WAITING_BYTES:
+            ends.connection.send(bytes(4_000_000))
+        assert ends.ends == []
+        ends.until(lambda: ends.ends)
+        assert ends.ends == ["it does not read"]
+
+
+def test_what_waits_for_many_is_held_once() -> None:
+    """The roster of thousands goes to each of them, and some read slowly."""
+    data = bytes(8_000_000)
+    with Ends() as one, Ends() as other:
+        tracemalloc.start()
+        for ends in (one, other):
+            ends.connection.send(data)
+        held, _ = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert one.connection._waiting_bytes > 1_000_000 < other.connection._waiting_bytes
+        assert held < 100_000
+
+
+def test_sending_to_one_that_has_gone_ends_it_later_after_its_last_words() -> None:
+    """Who sends to many does not expect that they change meanwhile."""
+    with Ends() as ends:
+        ends.other.send(frame(9, b"farewell"))
+        ends.other.close()
+        ends.connection.send(b"x" * 10)
+        ends.connection.send(b"x" * 10)
+        assert ends.ends == []
+        ends.until(lambda: ends.ends)
+        assert ends.frames == [(9, b"farewell")]
+        assert len(ends.ends) == 1
+
+
+def test_a_reset_is_an_end_like_any_other() -> None:
+    """As when a process is killed with data unread."""
+    with socket.create_server(("127.0.0.1", 0)) as server, Loop() as loop:
+        sock = dial("127.0.0.1", server.getsockname()[1])
+        ends: list[str] = []
+        connection = Connection(loop, sock, lambda *_frame: None, ends.append)
+        accepted, _ = server.accept()
+        accepted.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        accepted.close()
+        loop.run(lambda: bool(ends))
+        assert connection.closed
+        connection.send(b"nobody hears this")
+        with pytest.raises(OSError, match=r"."):
+            connection.own_address()
+
+
+def test_a_connection_that_is_refused_ends_once() -> None:
+    """At once on loopback, later elsewhere."""
+    with socket.socket() as free, Loop() as loop:
+        free.bind(("127.0.0.1", 0))
+        ends: list[str] = []
+        connection = Connection(loop, dial("127.0.0.1", free.getsockname()[1]), lambda *_frame: None, ends.append)
+        connection.send(b"hello")
+        loop.run(lambda: bool(ends))
+        assert len(ends) == 1
+        assert connection.closed
+
+
+def test_after_close_nothing_comes_any_more() -> None:
+    """Not even what was already on its way in the same round."""
+    with Ends() as ends:
+        ends.connection.send(bytes(1_000_000))
+        ends.other.send(frame(1, b""))
+        ends.connection.close()
+        ends.connection._ready(3)
+        assert (ends.frames, ends.ends) == ([], [])
+
+
+def test_a_frame_that_its_reader_refuses_is_the_last_one() -> None:
+    """WireError ends the connection, no more."""
+    with Ends() as ends:
+
+        def refuse(_kind: int, _payload: bytes) -> None:
+            raise WireError("no")
+
+        ends.connection.on_frame = refuse
+        ends.other.send(frame(1, b"") * 3)
+        ends.until(lambda: ends.ends)
+        assert ends.ends == ["no"]
+
+
+@pytest.mark.parametrize("address", ["localhost", "dead", "", "1.2.3", "::x", "\0"])
+def test_only_addresses_are_dialled(address: str) -> None:
+    """A name would make connect() wait for a name server."""
+    with pytest.raises((OSError, ValueError)):
+        dial(address, 1)

@@ -1,0 +1,150 @@
+"""The leader's ports: taken, named, used a minute ago, or all gone."""
+
+from __future__ import annotations
+
+import resource
+import socket
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import pytest
+from gathering import ATTEMPT, SECRET, Clock, join_request
+
+from mingle_hooks.errors import NetworkError
+from mingle_hooks.fabric import ports
+from mingle_hooks.rendezvous.leader.candidate import stand
+from mingle_hooks.rendezvous.leader.listeners import Listeners
+from mingle_hooks.rendezvous.loop import Loop
+from mingle_hooks.rendezvous.protocol.attempt import Material
+from mingle_hooks.rendezvous.request import Request
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@contextmanager
+def listeners() -> Iterator[Listeners]:
+    """Give doors that are closed in the end."""
+    opened = Listeners()
+    try:
+        yield opened
+    finally:
+        opened.close()
+
+
+def free_ports(count: int) -> range:
+    """Return adjacent ports that nobody listens on."""
+    for first in range(40_000, 60_000, 37):
+        with listeners() as opened:
+            if all(opened._open(port, reuse=False) for port in range(first, first + count)):
+                return range(first, first + count)
+    raise AssertionError("no free ports on this machine")
+
+
+def request(**parts: object) -> Request:
+    """Return the request of a rank 0."""
+    whole = {
+        "attempt": ATTEMPT,
+        "key": Material(b"k" * 32),
+        "host": "h",
+        "machine": "m",
+        "slots": 1,
+        "rank": 0,
+        "nodes": 2,
+    }
+    return Request(**{**whole, **parts})  # type: ignore[arg-type]
+
+
+def test_the_first_free_port_of_each_group_is_opened_in_both_families() -> None:
+    """A port that is taken in one family is passed over."""
+    three = free_ports(3)
+    with socket.create_server(("127.0.0.1", three[0])), listeners() as opened:
+        opened.open_check_in([[three[0], three[1]], [three[1], three[2]]])
+        assert opened.check_in == [three[1]]
+        socket.create_connection(("127.0.0.1", three[1])).close()
+        socket.create_connection(("::1", three[1])).close()
+
+
+def test_a_check_in_port_in_time_wait_is_taken_where_no_other_of_its_group_is_free() -> None:
+    """An earlier run leaves it so, or a stranger that was turned away there; one where somebody listens never is."""
+    three = free_ports(3)
+    for port in three[:2]:
+        listener = ports.bound("0.0.0.0", port)
+        assert listener is not None
+        ports.keep(listener)
+    with listeners() as opened:
+        opened.open_check_in([three])
+        assert opened.check_in == [three[2]]
+    with socket.create_server(("", three[2])), socket.create_server(("127.0.0.1", three[0])), listeners() as opened:
+        opened.open_check_in([three])
+        assert opened.check_in == [three[1]]
+
+
+def test_a_range_that_is_full_is_said_to_be() -> None:
+    """With the range and what to do."""
+    two = free_ports(2)
+    with listeners() as taken, listeners() as opened:
+        assert all(taken._open(port, reuse=False) for port in two)
+        with pytest.raises(NetworkError, match=f"{two[0]}-{two[1]}.*all 2 are taken"):
+            opened.open_master(ATTEMPT, two)
+        assert opened.sockets == []
+
+
+def test_ports_that_only_connections_have_that_are_over_are_said_to_be_so() -> None:
+    """Nobody listens there, so there is nobody to look for."""
+    two = free_ports(2)
+    with socket.socket() as server:  # no SO_REUSEADDR, so nobody gets the port again before its time is over
+        server.bind(("127.0.0.1", two[0]))
+        server.listen()
+        with socket.create_connection(("127.0.0.1", two[0])) as client:
+            server.accept()[0].close()
+            assert client.recv(1) == b""
+    with (
+        listeners() as opened,
+        pytest.raises(NetworkError, match=r"it is taken, by connections that are over.*TIME_WAIT"),
+    ):
+        opened.open_named(two[0])
+    with socket.create_server(("", two[1])), listeners() as opened:
+        with pytest.raises(NetworkError, match=r"all 2 are taken, 1 of them by connections that are over.*TIME_WAIT"):
+            opened.open_master(ATTEMPT, two)
+        with pytest.raises(NetworkError, match=rf"port {two[1]} free.*saw it is taken; try"):
+            opened.open_named(two[1])
+
+
+def test_a_named_port_is_taken_again_within_the_minute_that_it_is_in_time_wait() -> None:
+    """A person who names a port runs twice."""
+    port = free_ports(1)[0]
+    first = ports.bound("127.0.0.1", port)
+    assert first is not None
+    ports.keep(first)
+    with listeners() as opened:
+        assert not opened._open(port, reuse=False)
+        opened.open_named(port)
+        assert opened.master == port
+
+
+def test_a_named_port_that_is_taken_is_refused_for_rank_0_and_left_to_the_other_candidate() -> None:
+    """Several members of one host may stand; one of them gets the port."""
+    port = free_ports(1)[0]
+    with socket.create_server(("", port)), Loop(Clock()) as loop:
+        for named in ({"master": ("127.0.0.1", port)}, {"pinned": {"MASTER_PORT": str(port)}}):
+            with pytest.raises(NetworkError, match=f"port {port}"):
+                stand(loop, request(**named), SECRET, join_request(), lambda: None)
+            assert stand(loop, request(rank=None, **named), SECRET, join_request(), lambda: None) is None
+        assert not loop.poller.watched
+
+
+def test_standing_raises_the_limit_of_open_files_and_takes_that_back() -> None:
+    """What `mingle exec` becomes finds its user's limit, also after an error."""
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (300, limits[1]))
+        with Loop(Clock()) as loop:
+            precedence = stand(loop, request(), SECRET, join_request(), lambda: None)
+            assert precedence is not None
+            assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] >= min(520, limits[1])
+            precedence.close()
+            assert resource.getrlimit(resource.RLIMIT_NOFILE) == (300, limits[1])
+            assert not loop.poller.watched
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
