@@ -18,9 +18,9 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, NamedTuple
 
 from benchmarks.crowd import ADDRESS, KEY, STORM_S, TIMEOUT_S, World, be_crowd
-from mingle_hooks.rendezvous import # noqa: F401 - all are loaded before the leader's memory is looked at     leader, rendezvous
-from mingle_hooks.rendezvous.leader import advertised, candidate
-from mingle_hooks.rendezvous.protocol import packed_roster
+from mingle_hooks.rendezvous import rendezvous
+from mingle_hooks.rendezvous.leader import advertised, candidate, leader  # noqa: F401 - as above
+from mingle_hooks.rendezvous.protocol import packed_roster  # noqa: F401 - as above
 from mingle_hooks.rendezvous.request import Request
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 Figures = dict[str, float | None]
 
 SIZES = (64, 1024, 4096, 16_384)
-LAST, ROSTER, AT_ONCE = BACKENDS = ("last", "last, with the roster", "at once")
+LAST, ROSTER, AT_ONCE = ARRIVALS = ("last", "last, with the roster", "at once")
 # In seconds, from the last arrival, or the first of those at once, to the last answer.
 LIMITS_S = {
     LAST: {1024: 0.12, 4096: 0.45, 16_384: 1.6},
@@ -237,14 +237,14 @@ def _said(value: float | None) -> str:
 
 def _growth(found: dict[str, Figures]) -> None:
     """Print how a member's cost to the leader grows from 1,024 members to the largest world."""
-    for how in BACKENDS:
+    for how in ARRIVALS:
         costs = [row["leader's processor ms a member"] for name, row in found.items() if name.endswith(f" {how}")]
         first = found.get(f"1024 {how}", {}).get("leader's processor ms a member")
         if first and costs[-1]:
             print(f"  {how}: a member's cost grows {costs[-1] / first:.2f} times (limit {LIMIT_GROWTH})")
 
 
-def figures(sizes: Sequence[int] = SIZES, runs: int = 3, backends: Sequence[str] = BACKENDS) -> dict[str, Figures]:
+def figures(sizes: Sequence[int] = SIZES, runs: int = 3, arrivals: Sequence[str] = ARRIVALS) -> dict[str, Figures]:
     """Return, for each N and way to come, the medians of several runs."""
     sizes = _allowed(sizes)
     backlog = Path("/proc/sys/net/core/somaxconn").read_text().strip()
@@ -266,7 +266,7 @@ def figures(sizes: Sequence[int] = SIZES, runs: int = 3, backends: Sequence[str]
     )
     found = {}
     number = 0
-    for how in backends:
+    for how in arrivals:
         for nodes in sizes:
             taken = []
             for _ in range(runs):

@@ -42,9 +42,9 @@ def join(spec: MemberSpec, observer: Observer, *, no_wait: bool = False) -> View
 
 
 def _answer(spec: MemberSpec, observer: Observer) -> Body:
-    """Return the answer of the members' meeting, or of this node's first task where several share it."""
+    """Return the answer of the members' rendezvous, or of this node's first task where several share it."""
     from mingle_hooks import keys  # noqa: PLC0415 - one member alone needs no key
-    from mingle_hooks.rendezvous.rendezvous import meet  # noqa: PLC0415 - nor a meeting
+    from mingle_hooks.rendezvous.rendezvous import meet  # noqa: PLC0415 - nor a rendezvous
 
     settings, facts = spec.settings, spec.facts
     key = keys.find(facts, settings, spec.user_environ)

@@ -161,7 +161,7 @@ def _module_at(command: Sequence[str]) -> int:
 
 
 def asking(command: Sequence[str], spec: MemberSpec) -> MemberSpec:
-    """Return the enquiry that asks for the command's own frameworks too."""
+    """Return the spec that asks for the command's own frameworks too."""
     launcher, names = recognise(command), spec.settings.frameworks
     more = launcher.frameworks if launcher else OF_A_PROCESS if _has_ranks(names) else ()
     return spec._replace(settings=spec.settings._replace(frameworks=tuple(dict.fromkeys((*names, *more)))))

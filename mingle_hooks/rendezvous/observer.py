@@ -1,4 +1,4 @@
-"""Who is told how a meeting goes: an interface, which nothing has to load at run time."""
+"""Who is told how a rendezvous goes: an interface, which nothing has to load at run time."""
 
 from __future__ import annotations
 

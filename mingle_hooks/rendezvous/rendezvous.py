@@ -180,7 +180,7 @@ class Rendezvous:
         return not self._dialer.is_calling("directory")
 
     def _tick(self) -> None:
-        """Tell the watcher how far the world is, as far as this member knows."""
+        """Tell the observer how far the world is, as far as this member knows."""
         leader = self._leader
         if self._membership is not None:
             progress = self._progress

@@ -1,4 +1,4 @@
-"""What one member brings to a meeting."""
+"""What one member brings to a rendezvous."""
 
 from __future__ import annotations
 

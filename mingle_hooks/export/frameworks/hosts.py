@@ -11,6 +11,6 @@ if TYPE_CHECKING:
 def slots(roster: tuple[Member, ...]) -> dict[str, int]:
     """Return host -> slots in rank order; members that share a host are added up."""
     found: dict[str, int] = {}
-    for seat in roster:
-        found[seat.host] = found.get(seat.host, 0) + seat.slots
+    for member in roster:
+        found[member.host] = found.get(member.host, 0) + member.slots
     return found

@@ -30,11 +30,11 @@ def workers(view: View) -> list[str]:
     """Return every worker's address and port, in rank order; raise NetworkError past the last port."""
     used: dict[str, int] = {}
     workers = []
-    for seat in view.world.roster:
-        for _ in range(seat.slots if view.scope == "task" else 1):
-            port = view.world.master_port + used.get(seat.address, 0)
+    for member in view.world.roster:
+        for _ in range(member.slots if view.scope == "task" else 1):
+            port = view.world.master_port + used.get(member.address, 0)
             if port > LAST_PORT:
                 raise NetworkError(f"a port up to {LAST_PORT} for each worker", f"{port}", "a lower --port-range")
-            used[seat.address] = used.get(seat.address, 0) + 1
-            workers.append(endpoint(seat.address, port))
+            used[member.address] = used.get(member.address, 0) + 1
+            workers.append(endpoint(member.address, port))
     return workers

@@ -1,6 +1,6 @@
-"""The ways of finding the leader. All that apply are used at once; none needs another.
+"""The discovery backends. All that apply are used at once; none needs another.
 
-A new way is one file and one line in WAYS.
+A new backend is one file and one line in BACKENDS.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 
 class Row(NamedTuple):
-    """One way: its module in this folder, and what the others have to know before it is loaded.
+    """One backend: its module in this folder, and what the others have to know before it is loaded.
 
-    The module has `way(context) -> Way | None`; None where it does not apply. One that `is_costly` to load opens
-    last, after a head start for the others. By one that `hears_rivals` a leader by right hears of another such leader
-    without asking. Where one `asks_named_hosts`, candidates stand on the hosts that the scheduler names, and nowhere
-    else.
+    The module has `backend(context) -> Backend | None`; None where it does not apply. One that `is_costly` to load
+    opens last, after a head start for the others. By one that `hears_rivals` a leader by right hears of another such
+    leader without asking. Where one `asks_named_hosts`, candidates stand on the hosts that the scheduler names, and
+    nowhere else.
     """
 
     module: str
@@ -56,7 +56,7 @@ class Advertisement(NamedTuple):
 
 
 class Context(NamedTuple):
-    """What a way works with."""
+    """What a backend works with."""
 
     loop: Loop
     attempt: Attempt
@@ -73,11 +73,11 @@ class Context(NamedTuple):
     nets: tuple[str, ...] = ()  # interface names or CIDRs that may be used; empty: all
     ttl: int = 1
     nodes: int | None = None
-    joined: Callable[[], tuple[int, bytes] | None] = lambda: None  # the standing of the leader that has been joined
+    joined: Callable[[], tuple[int, bytes] | None] = lambda: None  # the precedence of the leader that has been joined
 
 
 class Backend(Protocol):
-    """One way. Its owner calls close(), on every path. `faults` tell, for a message, what part of it failed."""
+    """One backend. Its owner calls close(), on every path. `faults` tell, for a message, what part of it failed."""
 
     faults: list[str]
 
@@ -88,14 +88,14 @@ class Backend(Protocol):
         """Make this leader known from now on, or stop that."""
 
     def tried(self) -> str:
-        """Tell, for a message, where this way has looked."""
+        """Tell, for a message, where this backend has looked."""
 
     def close(self) -> None:
         """Stop, and leave nothing behind."""
 
 
 def chosen(names: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the ways of these names, all where none is named. Raises UsageError for a name that is none."""
+    """Return the backends of these names, all where none is named. Raises UsageError for a name that is none."""
     for name in names:
         if name not in BACKENDS:
             from mingle_hooks.nearest import nearest  # noqa: PLC0415 - only for a message
@@ -105,6 +105,6 @@ def chosen(names: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def open_backend(name: str, context: Context) -> Backend | None:
-    """Return the way of that name, None where it does not apply here."""
+    """Return the backend of that name, None where it does not apply here."""
     backend: Backend | None = import_module(f"{__name__}.{BACKENDS[name].module}").backend(context)
     return backend

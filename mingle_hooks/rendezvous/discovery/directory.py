@@ -26,7 +26,7 @@ MARK_DIGITS = 16  # of a file name, in hex: 64 bits that nobody guesses while a 
 
 
 def backend(context: Context) -> DirectoryBackend | None:
-    """Return this way where a directory is set; PlaceError where it cannot be used."""
+    """Return this backend where a directory is set; PlaceError where it cannot be used."""
     if context.directory is None:
         return None
     if not os.access(context.directory, os.R_OK | os.W_OK | os.X_OK) or not os.path.isdir(context.directory):

@@ -1,4 +1,4 @@
-"""All the ways of finding a leader that one member uses, as one."""
+"""All the discovery backends that one member uses, as one."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from mingle_hooks.typed import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-# Multicast costs 50 ms of processor to load; where another way may answer first, it gets this head start.
+# Multicast costs 50 ms of processor to load; where another backend may answer first, it gets this head start.
 HEAD_START_S = 0.2
 
 
 class Discovery:
-    """Opens the ways, and has them search and announce as the member's state asks; the owner calls close().
+    """Opens the backends, and has them search and announce as the member's state asks; the owner calls close().
 
-    A way that cannot be opened, or used any longer, is a reason to tell at the end, and the others go on.
-    `is_wanted` tells whether a way that opens late is still of use, `notice` what this leader, or candidate,
+    A backend that cannot be opened, or used any longer, is a reason to tell at the end, and the others go on.
+    `is_wanted` tells whether a backend that opens late is still of use, `advertisement` what this leader, or candidate,
     announces (None: nothing), and `leads` whether it still gathers members by right.
     """
 
@@ -32,10 +32,10 @@ class Discovery:
         self._wanted: tuple[str, ...] = ()
         self._later: tuple[str, ...] = ()  # to be opened when their time has come
         self._backends: dict[str, discovery.Backend] = {}
-        self._reasons: dict[str, str] = {}  # name -> why that way is of no use
+        self._reasons: dict[str, str] = {}  # name -> why that backend is of no use
 
     def open(self, names: Sequence[str]) -> None:
-        """Open those of the named ways that apply here; NetworkError where none can be used."""
+        """Open those of the named backends that apply here; NetworkError where none can be used."""
         self._wanted = tuple(name for name in discovery.BACKENDS if name in names)
         self._later = tuple(name for name in self._wanted if discovery.BACKENDS[name].is_costly)
         for name in self._wanted:
@@ -47,13 +47,13 @@ class Discovery:
             self._open_later()
 
     def seek(self) -> None:
-        """Look for a leader by every way, and announce this one where it is one. Raises as open() does."""
+        """Look for a leader by every backend, and announce this one where it is one. Raises as open() does."""
         for name in tuple(self._backends):
             self._seek(name)
         self._check()
 
     def look(self, name: str) -> None:
-        """Look at once for another leader by one way, where this member leads and that way is used."""
+        """Look at once for another leader by one backend, where this member leads and that backend is used."""
         if name in self._backends:
             self._backends[name].search(self._leads())
 
@@ -64,16 +64,16 @@ class Discovery:
             backend.search(wanted=False)
 
     def tried(self) -> str:
-        """Tell, for a message, where all ways have looked, and which could not."""
+        """Tell, for a message, where all backends have looked, and which could not."""
         return "; ".join([*(f"{name}: {backend.tried()}" for name, backend in self._backends.items()), *self.faults()])
 
     def faults(self) -> list[str]:
-        """Tell, for a message, which ways, or parts of them, could not be used, and why."""
+        """Tell, for a message, which backends, or parts of them, could not be used, and why."""
         lost = [f"no {name}: {why}" for name, why in self._reasons.items()]
         return lost + [f"{name}: {fault}" for name, backend in self._backends.items() for fault in backend.faults]
 
     def close(self) -> None:
-        """Close every way."""
+        """Close every backend."""
         for backend in self._backends.values():
             backend.close()
 
@@ -84,7 +84,7 @@ class Discovery:
         self._check()
 
     def _check(self) -> None:
-        """Raise NetworkError where no way is left, nor any that is still to be opened."""
+        """Raise NetworkError where no backend is left, nor any that is still to be opened."""
         if not self._backends and not self._later:
             raise NetworkError(
                 "a way to find the other members",
@@ -93,7 +93,7 @@ class Discovery:
             )
 
     def _open(self, name: str) -> None:
-        """Open a way, if it applies. Whatever another's package, or ours, raises then is its reason."""
+        """Open a backend, if it applies. Whatever another's package, or ours, raises then is its reason."""
         try:
             backend = discovery.open_backend(name, self._context)
         except Exception as error:  # noqa: BLE001 - an import may raise anything, and the message tells it
@@ -106,7 +106,7 @@ class Discovery:
             self._seek(name)
 
     def _drop(self, name: str, error: Exception) -> None:
-        """Go on without a way."""
+        """Go on without a backend."""
         self._context.loop.missed(error)
         self._reasons[name] = reason(error)
         if (backend := self._backends.pop(name, None)) is not None:
@@ -121,7 +121,7 @@ class Discovery:
                 backend.search(wanted=True)
             elif not discovery.BACKENDS[name].hears_rivals:
                 # A leader by right looks for another one too, once the members that are on their way have had its
-                # attention, unless that way tells of it unasked, as beacons do.
+                # attention, unless that backend tells of it unasked, as beacons do.
                 self._context.loop.after(HEAD_START_S, lambda: self.look(name))
         except (MingleError, OSError) as error:
             self._drop(name, error)

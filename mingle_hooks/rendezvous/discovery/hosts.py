@@ -24,7 +24,7 @@ LOOK_UP_AGAIN_S = 5.0
 
 
 def backend(context: Context) -> HostsBackend | None:
-    """Return this way where the scheduler names hosts."""
+    """Return this backend where the scheduler names hosts."""
     if not context.leader_hosts:
         return None
     suffix = context.host_suffix

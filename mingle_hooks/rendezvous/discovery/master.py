@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def backend(context: Context) -> HostsBackend | None:
-    """Return this way where --master was given."""
+    """Return this backend where --master was given."""
     if context.master is None:
         return None
     host, port = context.master

@@ -1,4 +1,4 @@
-"""To stand as leader: open the doors, work out what to offer, and begin to serve."""
+"""To stand as leader: open the listeners, work out what to offer, and begin to serve."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ def _named_addresses(request: Request) -> tuple[tuple[AdvertisedAddress, ...], F
 
 
 def _open(opened: Listeners, request: Request, secret: Secret) -> bool:
-    """Open the doors; False where other members on this host already stand at the ports where it is looked for."""
+    """Open the listeners; False where other members on this host already stand at the ports where it is looked for."""
     check_in = request.master[1] if request.master is not None else None
     master = request.pinned.get("MASTER_PORT")
     try:

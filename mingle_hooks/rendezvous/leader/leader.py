@@ -241,7 +241,7 @@ class Leader:
             first, second = sorted([self.me.host, host])
             self.fail(Failure("leaders", (first, second)))
 
-    # What visitors do.
+    # What sessions do.
 
     def checked_in(self, session: Session, join_request: JoinRequest) -> None:
         """Take in a member that has proved itself and said who it is, or tell it why not."""
@@ -327,7 +327,7 @@ class Leader:
         self._on_change()
 
     def proved(self, session: Session) -> None:
-        """Note that a visitor holds the key."""
+        """Note that the other side of a session holds the key."""
         self._strangers.pop(session, None)
 
     def reject(self, address: str, host: str = "", why: str = wire.KEY) -> None:

@@ -1,6 +1,6 @@
 """Several tasks on one node, one member: the first checks in, the others get its answer. All have it, or none.
 
-The first task waits for all of its siblings before it checks in, and watches them until the world is formed, so a
+The first task waits for all of its local peers before it checks in, and watches them until the world is formed, so a
 world of tasks is whole too. What they say to each other, each a line:
 
 ::
@@ -51,7 +51,7 @@ _CREDENTIALS = struct.Struct("3i")  # struct ucred: pid, uid, gid
 def first(
     directories: Sequence[str], host: str, count: int, timeout_s: float, meet: Callable[[float, LocalPeers], Body]
 ) -> Body:
-    """Collect the node's other count - 1 tasks, call meet(seconds left, siblings), and hand its answer to them all.
+    """Collect the node's other count - 1 tasks, call meet(seconds left, local peers), and hand its answer to them all.
 
     What meet raises is raised on every one of them. One of the directories is made, and removed again.
     """

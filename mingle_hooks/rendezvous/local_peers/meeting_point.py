@@ -59,7 +59,7 @@ def claim(directories: Sequence[str]) -> tuple[str, int]:
 
 
 def listen(directory: str, backlog: int) -> socket.socket:
-    """Return the socket that siblings call; what an earlier task left in the directory goes. Raises PlaceError."""
+    """Return the socket that local peers call; what an earlier task left in the directory goes. Raises PlaceError."""
     path = f"{directory}/{SOCKET}"
     listener = socket.socket(socket.AF_UNIX)
     try:

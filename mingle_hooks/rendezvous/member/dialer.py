@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from mingle_hooks.rendezvous.loop import Loop, Timer
     from mingle_hooks.rendezvous.protocol.attempt import Attempt, Secret
 
-# Connections tried at once; with more leads, the oldest makes room once it has had its fair time, in seconds.
+# Connections tried at once; with more endpoints, the oldest makes room once it has had its fair time, in seconds.
 MOST_CALLS = 64
 FAIR_S = 1.0
 # A handshake that takes longer is begun anew: TCP sends its first packet again after 1 and after 3 s.
@@ -28,7 +28,7 @@ REST_AFTER_MISMATCH_S = 5.0
 
 
 class Endpoint(NamedTuple):
-    """Where a leader may be, and which way said so."""
+    """Where a leader may be, and which backend said so."""
 
     address: str
     port: int
@@ -57,11 +57,11 @@ class ProvenLeader(NamedTuple):
 
 
 class Dialer:
-    """All calls under way. `on_found` gets each leader.
+    """All calls under way. `on_proven` gets each leader.
 
     `on_mismatch` gets each address that refuses this member, or proves nothing, the host that it says it is, and why
-    (see wire.REASONS). `on_relay` gets a lead where somebody hands on what is said, and where the leader says it is:
-    who relays could stop doing so at the worst time. Neither is proved: they are for messages, and one more lead.
+    (see wire.REASONS). `on_relay` gets an endpoint where somebody hands on what is said, and where the leader says it
+    is: who relays could stop doing so at the worst time. Neither is proved: they are for messages, and one more call.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class Dialer:
         self._resting: dict[tuple[str, int], float] = {}
 
     def dial(self, endpoint: Endpoint) -> None:
-        """Dial a lead, unless that is being done or it was just seen to be no use."""
+        """Dial an endpoint, unless that is being done or it was just seen to be no use."""
         key, now = (endpoint.address, endpoint.port), self.loop.clock()
         if (known := self._calls.get(key)) is not None:
             known.backends.add(endpoint.backend)
@@ -93,14 +93,14 @@ class Dialer:
             oldest.hang_up()
         try:
             sock = dial(*key)
-        except OSError as error:  # no route to it now; its way will name it again
+        except OSError as error:  # no route to it now; its backend will name it again
             self.loop.missed(error)
             return
         call = self._calls[key] = _Call(self, endpoint, sock)
         call.greet()
 
     def is_calling(self, backend: str) -> bool:
-        """Tell whether somebody whom this way came up with has not answered yet, and may."""
+        """Tell whether somebody whom this backend came up with has not answered yet, and may."""
         return any(backend in call.backends for call in self._calls.values())
 
     def rest(self, endpoint: Endpoint, delay_s: float = REST_S) -> None:

@@ -51,7 +51,7 @@ MOST_DOUBTS = 4
 
 
 def backend(context: Context) -> MulticastBackend:
-    """Return this way; NetworkError where no interface carries multicast, ImportError for want of a package."""
+    """Return this backend; NetworkError where no interface carries multicast, ImportError for want of a package."""
     backends = MulticastBackend(context, carriers(context.nets))
     if not backends.links:
         raise NetworkError("an interface that carries multicast", "; ".join(backends.faults) or "none", "--iface")

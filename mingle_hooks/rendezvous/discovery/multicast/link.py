@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class Link:
-    """Sockets for one group and port, whose datagrams the way reads; it calls close()."""
+    """Sockets for one group and port, whose datagrams the backend reads; it calls close()."""
 
     def __init__(
         self, backend: MulticastBackend, info: IfaceInfo, family: int, group: str, port: int, ttl: int
