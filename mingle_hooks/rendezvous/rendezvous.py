@@ -16,7 +16,7 @@ from mingle_hooks.rendezvous.protocol import wire
 from mingle_hooks.rendezvous.protocol.attempt import Secret
 from mingle_hooks.rendezvous.protocol.failure import LONGEST_PART
 from mingle_hooks.rendezvous.protocol.join_request import MEMBER_BYTES, JoinRequest
-from mingle_hooks.rendezvous.protocol.leases import LEASE_S
+from mingle_hooks.rendezvous.protocol.leases import CLOSING_S, LINGER_S
 from mingle_hooks.rendezvous.rejected import label
 from mingle_hooks.rendezvous.rejections import Rejections
 from mingle_hooks.typed import TYPE_CHECKING
@@ -32,10 +32,6 @@ if TYPE_CHECKING:
     from mingle_hooks.rendezvous.protocol.wire import Body
     from mingle_hooks.rendezvous.request import Request
 
-# A member that holds its answer waits this much longer for the word, and a leader for all to be ready.
-CLOSING_S = LEASE_S
-# After a contradiction the leader stays this long, to tell members that come late why there is no world.
-LINGER_S = 10.0
 # A member whose time is over waits this long for its leader to tell everybody why.
 GOODBYE_S = 2.0
 # Without a scheduler a leader listens this long for others of its id, in seconds: two of a leader's beacons, and the

@@ -8,8 +8,8 @@ from mingle_hooks import jsontext
 from mingle_hooks.errors import MingleError, MissingError, by_exit_code
 from mingle_hooks.rendezvous.local_peers import meeting_point
 from mingle_hooks.rendezvous.local_peers.meeting_point import HAND_OVER_S, HELD, left, say
+from mingle_hooks.rendezvous.protocol.leases import CLOSING_S, LINGER_S
 from mingle_hooks.rendezvous.protocol.wire import MOST_LEADER_BYTES
-from mingle_hooks.rendezvous.rendezvous import CLOSING_S, LINGER_S
 from mingle_hooks.typed import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:

@@ -18,6 +18,10 @@ LEASE_S = 30.0
 LAST_WORD_S = 5.0
 # Leases are renewed after this long, while the last members are awaited.
 RENEW_S = 10.0
+# A member that holds its answer waits this much longer for the word, and a leader for all to be ready.
+CLOSING_S = LEASE_S
+# After a contradiction the leader stays this long, to tell members that come late why there is no world.
+LINGER_S = 10.0
 
 
 class Leases:
