@@ -104,7 +104,7 @@ def test_what_runs_out_is_told_as_the_command_tells_it() -> None:
     """Whatever of Python's errors it was at first."""
     script = (
         "import mingle_hooks, resource\n"
-        "from mingle_hooks import joining\nfrom mingle_hooks.rendezvous import meeting\n"
+        "from mingle_hooks import joining\nfrom mingle_hooks.rendezvous import rendezvous\n"
         "resource.setrlimit(resource.RLIMIT_NOFILE, (5, 5))\n"
         "try: mingle_hooks.join(id='a', nodes=2, insecure=True, timeout=5)\n"
         "except mingle_hooks.LimitError as error: print(error.seen)"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import struct
 from itertools import chain
 
 from mingle_hooks import sockets as socket
@@ -88,11 +89,18 @@ def listen(
     )
 
 
-def bound(address: str, port: int, backlog: int = BACKLOG, *, reuse: bool = False) -> socket.socket | None:
+# linger(on, 0 s), socket(7): what is closed is gone at once, and leaves nothing in TIME_WAIT.
+GONE_AT_ONCE = struct.pack("ii", 1, 0)
+
+
+def bound(
+    address: str, port: int, backlog: int = BACKLOG, *, reuse: bool = False, hold: bool = True
+) -> socket.socket | None:
     """Return a socket that listens on one port, or None where the port is taken.
 
-    With `reuse` a port that is merely in TIME_WAIT is taken too. Raises NetworkError where the address is
-    not this host's.
+    With `reuse` a port that is merely in TIME_WAIT is taken too. Without `hold` the connections accepted from it are
+    gone at once when they are closed, and leave nothing in TIME_WAIT. Raises NetworkError where the address is not
+    this host's.
     """
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
@@ -102,10 +110,13 @@ def bound(address: str, port: int, backlog: int = BACKLOG, *, reuse: bool = Fals
         if reuse:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((address, port))
-        listener.listen(backlog)
         # After the bind it no longer matters to us, but the connections accepted from here inherit
         # it: only when the one in TIME_WAIT has it too does the kernel let a later SO_REUSEADDR bind in.
+        # Before the listen, as the first of them may be there at once.
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if not hold:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, GONE_AT_ONCE)
+        listener.listen(backlog)
     except OSError as wrong:
         listener.close()
         if wrong.errno == errno.EADDRINUSE:

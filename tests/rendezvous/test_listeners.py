@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def listeners() -> Iterator[Listeners]:
-    """Give doors that are closed in the end."""
+    """Give listeners that are closed in the end."""
     opened = Listeners()
     try:
         yield opened
@@ -148,3 +148,31 @@ def test_standing_raises_the_limit_of_open_files_and_takes_that_back() -> None:
             assert not loop.poller.watched
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+
+
+def test_who_is_there_before_the_port_is_the_worlds_is_treated_like_all_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A connection has what its listener has when it arrives, and a member may dial as soon as anybody listens."""
+    early: list[socket.socket] = []
+
+    class Dialled(socket.socket):
+        """A socket to which somebody connects in the instant in which it listens."""
+
+        def listen(self, backlog: int = 5) -> None:  # type: ignore[override]
+            super().listen(backlog)
+            if self.family == socket.AF_INET:
+                early.append(socket.create_connection(("127.0.0.1", self.getsockname()[1]), timeout=5))
+
+    with socket.create_server(("", 0)) as free:
+        port = free.getsockname()[1]
+    monkeypatch.setattr(ports.socket, "socket", Dialled)
+    opened = Listeners(hold=False)
+    try:
+        opened.open_named(port)
+        accepted, _ = opened.sockets[0].accept()
+        with accepted:
+            assert accepted.getsockopt(socket.SOL_SOCKET, socket.SO_LINGER, 8) == ports.GONE_AT_ONCE
+            assert accepted.getsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR) == 1
+    finally:
+        for sock in early:
+            sock.close()
+        opened.close()

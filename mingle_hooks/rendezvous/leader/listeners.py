@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import struct
-
 from mingle_hooks import sockets as socket
 from mingle_hooks.errors import NetworkError
 from mingle_hooks.fabric import ports
@@ -17,8 +15,6 @@ if TYPE_CHECKING:
 
 # The world's own port is looked for among this many before the rest of the range.
 MASTER_PORTS = 16
-# linger(on, 0 s), socket(7): what is closed is gone at once, and leaves nothing in TIME_WAIT.
-_GONE_AT_ONCE = struct.pack("ii", 1, 0)
 
 
 def check_in_ports(attempt: Attempt, secret: Secret, port_range: range) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -62,7 +58,7 @@ class Listeners:
     def open_named(self, port: int) -> None:
         """Open a port that a person named, for members and for the world; NetworkError when it is taken."""
         # A person who names a port runs twice within a minute: take it while the last run's is in TIME_WAIT.
-        if port not in self.check_in and not self._open(port, reuse=True):
+        if port not in self.check_in and not self._open(port, reuse=True, hold=self._hold):
             seen = f"it is taken{ports.over([port])}"
             raise NetworkError(f"port {port} free on this host, rank 0", seen, "another port, or none")
         self._is_master(port)
@@ -71,7 +67,7 @@ class Listeners:
         """Open a free port for the world to use; NetworkError when the range is full."""
         first = ports.candidates(attempt.seed(b"master"), MASTER_PORTS, port_range)
         for port in dict.fromkeys((*first, *port_range)):
-            if port not in self.check_in and self._open(port, reuse=False):
+            if port not in self.check_in and self._open(port, reuse=False, hold=self._hold):
                 self._is_master(port)
                 return
         raise NetworkError(
@@ -89,18 +85,18 @@ class Listeners:
         self.master = port
         for listener in self.sockets:
             if not self._hold and listener.getsockname()[1] == port:
-                listener.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _GONE_AT_ONCE)  # accept(2) hands it on
+                listener.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, ports.GONE_AT_ONCE)  # accept(2) hands it on
 
-    def _open(self, port: int, *, reuse: bool) -> bool:
+    def _open(self, port: int, *, reuse: bool, hold: bool = True) -> bool:
         """Listen on a port in both families, or in neither."""
-        four = ports.bound("0.0.0.0", port, reuse=reuse)  # noqa: S104 - members come over any network
+        four = ports.bound("0.0.0.0", port, reuse=reuse, hold=hold)  # noqa: S104 - members come over any network
         if four is None:
             return False
         if not socket.has_ipv6 or not _has_ipv6():
             self.sockets.append(four)
             return True
         self.sockets.append(four)  # owned before anything else can fail
-        six = ports.bound("::", port, reuse=reuse)
+        six = ports.bound("::", port, reuse=reuse, hold=hold)
         if six is None:
             self.sockets.remove(four)
             four.close()
