@@ -421,10 +421,12 @@ class Rendezvous:
         self._look_again()
 
     def _bound_to(self) -> bytes | None:
-        """Return the one leader that can tell whether the world has formed, while this member has promised to wait."""
-        if self._bound is None or self._bound[1] <= self._loop.clock():
-            return None
-        return self._bound[0]
+        """Return the one leader that can tell whether the world has formed, once this member has promised to wait.
+
+        The leader counts on the promise only for its time. But who has not been told the word cannot know that it was
+        not said, also later, so nobody else's world is joined: of two that both exist, one would be wrong.
+        """
+        return self._bound[0] if self._bound is not None else None
 
     def _bound_s(self) -> float:
         """Return for how much longer it has promised so, in seconds."""

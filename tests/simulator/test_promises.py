@@ -135,6 +135,20 @@ def test_who_has_come_back_to_its_leader_does_not_pass_over_to_a_better_one(memb
     assert not again.closed
 
 
+def test_who_was_not_told_the_word_joins_nobody_else_when_the_promise_is_over_too(member: Member) -> None:
+    """Its world may have formed without it, so another one that it joined would be a second. The same leader may."""
+    first = member.finds("b", ticket=9)
+    first.answers()
+    first.breaks()
+    member.later(LEASE_S + 1)
+    assert member.is_there
+    better, again = member.finds("a", ticket=1), member.finds("b", ticket=9)
+    assert better.closed
+    assert not again.closed
+    again.answers(epoch=2)
+    assert len(again.leases()) == 1
+
+
 def test_a_leader_that_welcomes_it_again_has_let_it_go(member: Member) -> None:
     """No word was said, and none can follow from the earlier promise, so the member is free to pass over."""
     first = member.finds("b", ticket=9)
