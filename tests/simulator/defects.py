@@ -61,7 +61,7 @@ DEFECTS: dict[str, list[tuple[object, str, Any]]] = {
     "a lost leader is not noticed": [(membership.Membership, "_ended", lambda _self, _reason: None)],
     "numbers of nodes are not compared": [(roster.Roster, "_contradiction", lambda self, entry: self._no_room(entry))],
     "a leader does not look who else is announced": [(rendezvous.Rendezvous, "_is_alone", lambda _self: True)],
-    "a probe is left open": [(membership.Membership, "close", lambda self: self.found.connection.close())],
+    "a probe is left open": [(membership.Membership, "close", lambda self: self.proven.connection.close())],
 }
 
 
