@@ -1,14 +1,15 @@
 """A leader that holds the key and lies. Arguments: id, port, key, and a JSON object of what it says.
 
-{"challenge": {…}, "frames": [[kind, body], …]}: changes to its challenge, and what it sends after a check-in.
-A body that is text is sent as it is, sealed.
+{"host": …, "roster": …, "frames": [[kind, body], …]}: what it calls itself in its challenge, the rows that it sends
+packed, and what it sends after a check-in. A body that is text is sent as it is, sealed; in any other, "packed" stands
+for the digest of the rows.
 """
 
 import json
 import socket
 import sys
 
-from mingle_hooks.rendezvous.protocol import wire
+from mingle_hooks.rendezvous.protocol import packed_roster, wire
 from mingle_hooks.rendezvous.protocol.attempt import Attempt, Secret
 
 LEADER = b"L" * 16
@@ -34,8 +35,14 @@ def serve(sock: socket.socket) -> None:
     sock.sendall(wire.frame(wire.CHALLENGE, wire.encode(body)))
     session = wire.Sealer(secret, nonce, mine, b"leader", b"member")
     session.open(*read(sock))
+    packed = packed_roster.pack(json.dumps(says.get("roster")).encode())
+    if "roster" in says:
+        sock.sendall(wire.frame(wire.ROSTER, packed))
     for kind, what in says["frames"]:
-        sock.sendall(session.seal(kind, what.encode() if isinstance(what, str) else wire.encode(what)))
+        text = (
+            what if isinstance(what, str) else json.dumps(what).replace('"packed"', f'"{packed_roster.digest(packed)}"')
+        )
+        sock.sendall(session.seal(kind, text.encode()))
     while sock.recv(4096):
         pass
 

@@ -130,8 +130,18 @@ LIES: dict[str, dict[str, Any]] = {
         for name, value in [
             *(("port", 0), ("port", f"1{RUN}"), ("digest", RUN), ("digest", "0123"), ("rank", 2), ("rank", "1;x")),
             *(("nodes", 10**9), ("nodes", True), ("size", 1.5), ("offset", -1), ("own", RUN), ("epoch", 0)),
-            *(("roster", [ROW]), ("roster", [ROW, [1, RUN, "10.77.0.2", 1]]), ("roster", [ROW, [1, "a", RUN, 1]])),
+            ("roster", "0" * 64),
         ]
+    },
+    **{
+        f"roster {rows!r}"[:60]: {
+            "roster": rows,
+            "frames": [[wire.ANSWER, {**ANSWER, "roster": "packed"}], [wire.COMMIT, {"epoch": 1}]],
+        }
+        for rows in (
+            *([ROW], [ROW, ROW], [ROW, [1, "a;b", "10.77.0.2", 1]], [ROW, [1, RUN, "10.77.0.2", 1]]),
+            *([ROW, [1, "-oProxy", "10.77.0.2", 1]], [ROW, [1, "a", RUN, 1]], {"x": ROW}),
+        )
     },
     "offer": {"frames": [[wire.WELCOME, {"offers": [[0, RUN]], "port": 23000}]]},
     "zone": {"frames": [[wire.WELCOME, {"offers": [[0, "fe80::1%eth0"]], "port": 23000}]]},
