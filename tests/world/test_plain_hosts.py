@@ -60,6 +60,26 @@ def test_ranks_that_are_given_are_kept(hosts: Callable[..., Hosts]) -> None:
     assert worlds[0]["MASTER_ADDR"] == "10.77.0.4"
 
 
+@pytest.mark.parametrize("who", [0, 1], ids=["rank 0 asks", "another member asks"])
+def test_a_network_that_one_member_asks_for_is_the_worlds_though_another_is_better(
+    hosts: Callable[..., Hosts], who: int
+) -> None:
+    """Without --iface it is eth0; --iface ib0 excludes that, on whichever member it is said."""
+    three = hosts(3)
+    asks = ["mingle", "exec", "--id", "job", "--nodes", "3", "--via", "master", "--master", "node1"]
+    for iface, network in (((), "10.77.0.0/24"), (("--iface", "ib0"), "10.78.0.0/24")):
+        results = three.run_all(
+            lambda host, iface=iface: [
+                *(*asks, "--rank", str(host.number - 1), *(iface if host.number == who + 1 else ())),
+                *("bash", "-ec", REDUCE),
+            ],
+            env=KEYED,
+        )
+        worlds = one_world(results)
+        check_reduced(worlds)
+        assert is_on(worlds[0]["MASTER_ADDR"], network)
+
+
 @pytest.mark.parametrize(
     ("count", "places", "slots"),
     [(2, [0, 0, 1, 1], 1), (1, [0, 0, 0], 2), (16, list(range(16)), 1)],
