@@ -196,6 +196,14 @@ def test_gpus_of_the_vnode_set_torchruns_processes(tmp_path: Path) -> None:
     assert run(tmp_path, event)["added"]["PET_NPROC_PER_NODE"] == "3"
 
 
+@pytest.mark.parametrize(("visible", "count"), [("0\\,3", "2"), ("0," * 63 + "0", "64"), ("0," * 99, "64")])
+def test_no_more_than_64_gpus_are_torchrun_s(tmp_path: Path, visible: str, count: str) -> None:
+    """What the user exported may be anything: torchrun would start a process for each comma."""
+    event = event_of(LAUNCHES[0])
+    event["env"]["CUDA_VISIBLE_DEVICES"] = visible
+    assert run(tmp_path, event)["added"]["PET_NPROC_PER_NODE"] == count
+
+
 def test_the_sites_settings_are_kept(tmp_path: Path) -> None:
     """Suffix, queue and host of a canary and opt-in come from the configuration file."""
     event = event_of(next(path for path in LAUNCHES if "0.ctl.node2" in path.name))
