@@ -1,0 +1,62 @@
+"""The lines of slurm.conf that concern hooks, in every way in which Slurm takes them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from mingle_hooks.install import slurm
+from mingle_hooks.install.hook import Where
+from mingle_hooks.install.site import Site
+from mingle_hooks.install.slurmconf import SlurmConf, find
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def conf(root: Path, text: str, name: str = "slurm.conf") -> SlurmConf:
+    """Write slurm.conf, or a file beside it, below root, and return what is read of slurm.conf."""
+    (root / "etc/slurm").mkdir(parents=True, exist_ok=True)
+    (root / "etc/slurm" / name).write_text(text)
+    found = find(str(root), "/etc/slurm/slurm.conf")
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize("value", ["/opt/prolog", '"/opt/prolog"', "'/opt/prolog'", '"/opt/prolog" # ours'])
+def test_quotes_around_a_value_are_not_its_own(tmp_path: Path, value: str) -> None:
+    """Slurm takes them off, and a hook of the site's that is chained has no quotes in its path."""
+    assert conf(tmp_path, f"Prolog={value}\n").all("Prolog") == ("/opt/prolog",)
+
+
+def test_of_a_key_that_is_repeated_the_last_value_counts(tmp_path: Path) -> None:
+    """As for Slurm, also where the other one is in a file that is included; all of them are told."""
+    conf(tmp_path, "x=1\n")
+    (tmp_path / "etc/slurm/more.conf").write_text("TaskProlog=/opt/b\n")
+    found = conf(tmp_path, "TaskProlog=/opt/a\nInclude more.conf\ntaskprolog = /opt/c\n")
+    assert (found.one("TaskProlog"), found.all("TaskProlog")) == ("/opt/c", ("/opt/a", "/opt/b", "/opt/c"))
+    assert conf(tmp_path, "TaskProlog=/opt/c\nInclude more.conf\n").one("TaskProlog") == "/opt/b"
+
+
+def test_a_line_that_goes_on_is_one(tmp_path: Path) -> None:
+    """A backslash at its end joins it with the next; one before a # keeps that from being a comment."""
+    found = conf(tmp_path, "PrologFlags=Alloc,\\\nX11\nProlog=/opt/a\\#b # c\n#Epilog=/opt/c\n")
+    assert found.one("PrologFlags").replace(" ", "") == "Alloc,X11"
+    assert (found.one("Prolog"), found.one("Epilog")) == ("/opt/a\\#b", "")
+
+
+def test_files_that_include_each_other_have_an_end(tmp_path: Path) -> None:
+    """Nobody waits for an admin's mistake."""
+    assert set(conf(tmp_path, "Prolog=/opt/a\nInclude slurm.conf\n").all("Prolog")) == {"/opt/a"}
+
+
+@pytest.mark.parametrize("flags", ["Alloc", "alloc,Serial", "Contain", "X11"])
+def test_flags_that_imply_alloc_suffice(tmp_path: Path, flags: str) -> None:
+    """Slurm itself then runs the Prolog on all nodes before the first step (slurm.conf(5))."""
+    conf(tmp_path, f"PrologFlags={flags}\n")
+    line = slurm.plan(Site(), Where(str(tmp_path))).lines[-1]
+    assert (line.text, line.is_there) == (f"PrologFlags={flags}", True)
+    conf(tmp_path, "PrologFlags=Serial\n")
+    line = slurm.plan(Site(), Where(str(tmp_path))).lines[-1]
+    assert (line.text, line.is_there) == ("PrologFlags=Serial,Alloc", False)
