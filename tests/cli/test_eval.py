@@ -62,6 +62,17 @@ def test_on_failure_status_leaves_the_choice_to_the_script(said: str) -> None:
     assert (done.returncode, done.stdout) == (0, "other after 64\n")
 
 
+@pytest.mark.parametrize(
+    ("said", "variable"),
+    [("--shell json --shell csh", ""), ("--shell=json --shell=csh", ""), ("--shell=csh", "json"), ("", "csh")],
+)
+def test_of_an_option_that_is_repeated_the_last_counts(said: str, variable: str) -> None:
+    """A failure speaks the language that a success would, also where another option is wrong."""
+    environ = {"MINGLE_SHELL": variable} if variable else {}
+    done = run("sh", f"mingle env --nodes 0 {said}", **environ)
+    assert "if ( ! $?prompt ) exit 64;" in done.stdout
+
+
 def test_a_person_at_a_terminal_keeps_the_shell() -> None:
     """The status tells; the session is not closed."""
     done = run("bash", "exec bash --norc -i -c 'eval \"$(mingle env --nodes 0)\"; echo still here: $?'")

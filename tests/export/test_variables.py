@@ -171,6 +171,14 @@ def test_a_failure_unsets_the_world_and_an_earlier_one_but_nothing_of_the_user_s
     assert "MASTER_ADDR" not in left
 
 
+def test_what_was_exported_empty_is_unset_by_a_failure_too() -> None:
+    """`export RANK=` is nobody's rank, and a program that reads it would not take it for none."""
+    environ = {"MASTER_ADDR": "", "RANK": "", "NODE_RANK": "1"}
+    left = set(leftovers(environ))
+    assert {"MASTER_ADDR", "RANK"} <= left
+    assert "NODE_RANK" not in left
+
+
 def test_files_are_written_once_and_their_paths_exported() -> None:
     """DeepSpeed and mpi share one hostfile."""
     seats = (Member(0, "n1", "10.0.0.1", 2), Member(1, "n2", "10.0.0.2", 4))
@@ -208,6 +216,16 @@ def test_explain_aligns_and_escapes_and_names_the_host_in_each_line() -> None:
         "n1: LONG_NAME  \\x1b[31m\\n" + "x" * 49 + "…  the environment",
         "n1: address \\x07: taken",
     ]
+
+
+def test_enroots_port_and_address_are_its_own() -> None:
+    """Only where they are what its hook works out: the first host of the step, and a port by the job's number."""
+    slurm = {"SLURM_PROCID": "1", "SLURM_LOCALID": "0", "SLURM_NTASKS": "2", "SLURM_STEP_NODELIST": "node[3-4]"}
+    hook = {"RANK": "1", "LOCAL_RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "node3", "MASTER_PORT": "61000"}
+    environ = {**slurm, **hook, "SLURM_JOB_ID": str(3 * 4536)}
+    assert own(environ) == {**slurm, "SLURM_JOB_ID": environ["SLURM_JOB_ID"]}
+    for name, value in (("MASTER_ADDR", "node4"), ("MASTER_PORT", "61001")):
+        assert own({**environ, name: value})[name] == value
 
 
 def test_explain_tells_what_others_left_and_what_became_of_it() -> None:

@@ -7,14 +7,13 @@ from schedulers.recorded import SLURM_VERSIONS, environ, names
 
 from mingle_hooks.errors import FactsError
 from mingle_hooks.schedulers import slurm
+from mingle_hooks.schedulers.facts import JobFacts
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
     from cluster.slurm import SlurmCluster
-
-    from mingle_hooks.schedulers.facts import JobFacts
 
 NODES = ("node1", "node2", "node3")
 # JOB.STEP -> what all of its tasks are told: step, hosts, tasks on each node.
@@ -231,6 +230,14 @@ def test_contradictions_are_errors(variables: dict[str, str]) -> None:
     """A rank beyond its count, and counts that differ, are refused."""
     with pytest.raises(FactsError):
         slurm.facts({**TASK, **variables})
+
+
+@pytest.mark.parametrize("hosts", [("n1",), ("n1", "n2", "n3")])
+def test_facts_have_as_many_hosts_as_nodes(hosts: tuple[str, ...]) -> None:
+    """Whichever is left over from another job; none is not known."""
+    with pytest.raises(FactsError, match="2 hosts"):
+        JobFacts("slurm", nodes=2, hosts=hosts)
+    assert JobFacts("slurm", nodes=2).hosts == ()
 
 
 def test_sources_name_the_variables() -> None:

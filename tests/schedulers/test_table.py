@@ -250,6 +250,13 @@ def test_lsf_may_name_a_host_file(tmp_path: Path) -> None:
     assert (found.hosts, found.tasks_per_node) == (("h2", "h1"), (2, 1))
 
 
+@pytest.mark.parametrize("listed", ["h1", "h1 4 h2", "h1 x", "h1 0", "h1 4 h2 -1", "h1 4 -x 2"])
+def test_lsf_names_a_number_for_each_host(listed: str) -> None:
+    """A list that was cut off, or is none, is refused rather than guessed at."""
+    with pytest.raises(FactsError):
+        detect({"LSB_JOBID": "5", "LSB_MCPU_HOSTS": listed})
+
+
 @pytest.mark.parametrize(
     ("hostname", "node_rank"),
     [("h2", 1), ("h2.example.com", 1), ("h1", 0), ("h3", None), ("", None), (None, None)],
