@@ -1,0 +1,62 @@
+"""What installing makes of files that are there already, and what it leaves to root alone."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from typing import TYPE_CHECKING
+
+import pytest
+from test_install import OURS, call, conf, program
+
+from mingle_hooks.errors import FactsError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="for want of root")
+@pytest.mark.parametrize("spoil", [lambda path: os.chown(path, 1, -1), lambda path: path.chmod(0o644)])
+def test_installing_mends_owner_and_mode(tmp_path: Path, spoil: object) -> None:
+    """A file with the right text and another owner could have another text soon."""
+    (tmp_path / "etc/slurm").mkdir(parents=True)
+    conf(tmp_path, "ClusterName=x")
+    call(tmp_path, "install", "slurm", "--yes")
+    path = tmp_path / OURS.lstrip("/") / "prolog"
+    spoil(path)  # type: ignore[operator]
+    assert f"replace {tmp_path}{OURS}/prolog" in call(tmp_path, "install", "slurm", "--yes").stdout
+    assert (path.stat().st_uid, stat.S_IMODE(path.stat().st_mode)) == (0, 0o755)
+
+
+@pytest.mark.parametrize("path", ["etc/passwd", "/etc/mingle/../passwd", "/etc//passwd", ""])
+def test_a_manifest_whose_paths_lead_elsewhere_is_an_error(tmp_path: Path, path: str) -> None:
+    """What it names is what uninstalling removes."""
+    entry = {"scheduler": "slurm", "name": "prolog", "path": path, "sha256": "0" * 64, "mode": 0o755}
+    (tmp_path / "etc/mingle/hooks").mkdir(parents=True)
+    (tmp_path / "etc/mingle/hooks/manifest.json").write_text(json.dumps({"version": 1, "files": [entry]}))
+    with pytest.raises(FactsError, match="whole paths"):
+        call(tmp_path, "uninstall", "slurm", "--yes")
+
+
+@pytest.mark.parametrize("line", ["enabled=false", "enabled=False"])
+def test_a_prologue_that_a_hook_shadows_no_more_is_not_told(tmp_path: Path, line: str) -> None:
+    """pbs_mom runs the classic one beside a hook that is switched off."""
+    program(tmp_path, "/var/spool/pbs/mom_priv/hooks/other.HK", f"event=execjob_prologue\n{line}\n")
+    assert "hook other" not in call(tmp_path, "install", "pbs", "--yes").stderr
+
+
+@pytest.mark.parametrize(
+    ("scheduler", "names"),
+    [
+        ("pbs", ["epilogue", "prologue"]),
+        ("torque", ["epilogue", "epilogue.parallel", "prologue", "prologue.parallel"]),
+    ],
+)
+def test_the_classic_scripts_are_root_s_alone(tmp_path: Path, scheduler: str, names: list[str]) -> None:
+    """pbs_mom runs none that others may write; Torque has two more, for the other nodes of a job."""
+    place = tmp_path / "var/spool" / scheduler / "mom_priv"
+    place.mkdir(parents=True)
+    call(tmp_path, "install", scheduler, "--yes")
+    assert sorted(path.name for path in place.iterdir()) == names
+    assert {stat.S_IMODE(path.stat().st_mode) for path in place.iterdir()} == {0o700}
