@@ -67,6 +67,31 @@ def test_a_name_that_nobody_knows_holds_up_no_other_and_is_reported() -> None:
     assert {endpoint.address for endpoint in found} == {"127.0.0.1"}
 
 
+def test_a_name_that_was_not_known_is_looked_up_again() -> None:
+    """It may have been registered only now."""
+    clock, name = Clock(), "no-such-host.invalid"
+    with Loop(clock) as loop:
+        backend = hosts.backend(context(loop, [], leader_hosts=(name,)))
+        assert backend is not None
+        backend.search(wanted=True)
+        deadline = time.monotonic() + PATIENCE_S
+        loop.run(lambda: name in backend._addresses or time.monotonic() > deadline)
+        assert (backend._addresses, backend._lookups) == ({name: []}, {})
+        clock.ahead += hosts.LOOK_UP_AGAIN_S
+        loop.run(lambda: name in backend._lookups or time.monotonic() > deadline)
+        assert name in backend._lookups
+        backend.close()
+
+
+def test_the_name_on_the_fast_network_is_tried_first() -> None:
+    """And the host's own name too, as not every host need have another."""
+    with Loop() as loop:
+        backend = hosts.backend(context(loop, [], leader_hosts=("node1",), host_suffix="-ib"))
+        assert backend is not None
+        assert backend.tried().startswith("node1-ib, node1 ports ")
+        backend.close()
+
+
 def test_closing_does_not_wait_for_a_name_server() -> None:
     """A look-up that is under way is left to end by itself."""
     found: list[Endpoint] = []

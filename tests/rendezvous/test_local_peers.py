@@ -12,6 +12,7 @@ import sys
 import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -318,6 +319,37 @@ def test_what_connects_and_is_no_sibling_is_passed_over(directory: str, tasks: T
         pool.submit(come)
         assert first([directory], "here", 2, 20.0, answering) == ANSWER
     assert tasks.all[2].wait(PATIENCE_S) == 0
+
+
+def test_no_more_callers_are_kept_than_may_wait(directory: str) -> None:
+    """The one that has said nothing for longest goes."""
+    assert runtime.made(directory)
+    with meeting_point.listen(directory, 2) as listener, Loop() as loop, ExitStack() as stack:
+        peers = LocalPeers(listener, "here", 2, time.monotonic() + PATIENCE_S)
+        stack.callback(peers.close)
+        peers.attend(loop, lambda _failure: None)
+        callers = []
+        for _ in range(first_task.MOST_CALLERS + 3):
+            callers.append(stack.enter_context(socket.socket(socket.AF_UNIX)))
+            callers[-1].connect(f"{directory}/siblings")
+            loop.turn(0.0)
+        assert len(peers._callers) == first_task.MOST_CALLERS
+        assert [callers[place].recv(9, socket.MSG_DONTWAIT).strip() for place in (0, 2)] == [b"", b""]
+        with pytest.raises(BlockingIOError):
+            callers[3].recv(9, socket.MSG_DONTWAIT)
+
+
+def test_the_first_task_waits_no_longer_than_any_other(directory: str, tasks: Tasks) -> None:
+    """A world that forms after one of them has given up is not whole."""
+    waits_s: list[float] = []
+
+    def meet(left_s: float, _local_peers: LocalPeers) -> dict[str, object]:
+        waits_s.append(left_s)
+        return dict(ANSWER)
+
+    tasks.start(FOLLOWER, directory, 1, 5)
+    assert first([directory], "here", 2, 60.0, meet) == ANSWER
+    assert 1.0 <= waits_s[0] <= 5.0
 
 
 @given(st.binary(max_size=80))

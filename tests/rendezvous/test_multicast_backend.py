@@ -124,6 +124,16 @@ def test_a_leader_sends_at_most_100_datagrams_a_minute_whoever_asks(links: int) 
         assert len(ear.sent) - before <= 100
 
 
+def test_a_leader_that_nobody_asks_is_heard_every_second() -> None:
+    """Often at first, and never more seldom: it may be the only beacon that gets through."""
+    with closing(Ear(1)) as ear:
+        ear.backend.announce(NOTICE)
+        ear.wait(1.0)
+        assert len(ear.said(BEACON)) >= 3
+        ear.minute(1.0, None)
+        assert 50 <= len(ear.said(BEACON)) <= 75
+
+
 @pytest.mark.parametrize("links", [1, 2, 8])
 def test_a_candidate_sends_at_most_100_datagrams_a_minute(links: int) -> None:
     """It asks, answers and announces itself, and may be interrupted any number of times."""
