@@ -162,6 +162,12 @@ def test_jax_is_left_to_the_cluster_that_it_finds_by_itself(own: dict[str, str])
     assert not [name for name in settings("jax", NODE_VIEW._replace(user_environ=own)) if name.startswith("OMPI")]
 
 
+def test_jax_is_left_to_the_cluster_where_it_finds_all_of_it() -> None:
+    """By half of Slurm's variables, as in a shell of ssh, it finds none."""
+    own = dict.fromkeys(("SLURM_JOB_ID", "SLURM_STEP_NODELIST", "SLURM_NTASKS", "SLURM_PROCID"), "1")
+    assert "OMPI_COMM_WORLD_RANK" in settings("jax", NODE_VIEW._replace(user_environ=own))
+
+
 def test_what_jax_takes_for_open_mpi_is_no_launcher_to_a_later_mingle() -> None:
     """It is listed as exported, and so it is not the user's."""
     found = {variable.name: variable.value for variable in variables(TASK_VIEW, ["jax"])}

@@ -287,6 +287,20 @@ def test_classic_scripts_refuse_hostile_ids(host: Host) -> None:
         assert not place.exists() or list(place.iterdir()) == [], bad
 
 
+@pytest.mark.parametrize("script", ["slurm/prolog", "torque/prologue", "pbs/prologue"])
+def test_the_kill_switch_keeps_root_s_hooks_from_all_they_do(host: Host, script: str) -> None:
+    """Nothing is made, and, where something was, nothing is removed."""
+    arguments = () if script.startswith("slurm") else ("7", "alice", "alice")
+    host.write("/etc/mingle/disabled", "")
+    run(host, script, *arguments)
+    assert not host.outside("/run/mingle").exists()
+    host.run(["rm", "/etc/mingle/disabled"], check=True)
+    run(host, script, *arguments)
+    host.write("/etc/mingle/disabled", "")
+    run(host, script.replace("prolog", "epilog"), *arguments)
+    assert host.outside("/run/mingle/7").exists()
+
+
 @pytest.fixture
 def chained(hosts: Callable[..., Hosts]) -> Host:
     """Give a host with a Prolog that calls the site's own."""

@@ -96,6 +96,23 @@ def test_a_mistake_is_found_on_its_line(script: str, line: int, mistake: str) ->
     assert [(its.line, mistake in its.mistake, bool(its.mend)) for its in found] == [(line, True, True)]
 
 
+def test_mistakes_are_told_in_the_order_of_their_lines() -> None:
+    """Whatever found them."""
+    lines = ["A=$(hostname -i)", "export MASTER_PORT=29500", "export GLOO_SOCKET_IFNAME=^lo", "torchrun x.py"]
+    found = [its.line for its in lint(HEAD + "\n".join(lines * 4))]
+    assert found == sorted(found)
+    assert len(found) == 16
+
+
+@pytest.mark.parametrize(
+    "directive",
+    ["#SBATCH -N 1-2", "#SBATCH --nodes=1-2", "#PBS -l select=1:ncpus=4+ncpus=8", "#PBS -l select=ncpus=4+ncpus=4"],
+)
+def test_the_nodes_that_a_job_may_have_count(directive: str) -> None:
+    """The larger of a range, and each chunk of PBS, of which one without a number is one."""
+    assert ["without srun" in its.mistake for its in lint(f"{directive}\ntorchrun x.py")] == [True]
+
+
 @pytest.mark.parametrize(
     "line",
     [

@@ -98,6 +98,14 @@ def test_set_up_lines_may_hold_tabs(scheduler: str) -> None:
     checked(script)
 
 
+@pytest.mark.parametrize(("field", "longest"), [("output", 4095), ("error", 4095), ("qos", 1024)])
+def test_a_value_may_be_as_long_as_slurm_takes_it(field: str, longest: int) -> None:
+    """Slurm's controller refuses what is longer, each field by a limit of its own, once sbatch has taken it."""
+    assert f"--{field}={'x' * longest}\n" in render("slurm", describe({field: "x" * longest}, ["train.py"]))
+    with pytest.raises(UsageError, match=f"--{field} as at most {longest} bytes"):
+        render("slurm", describe({field: "x" * (longest + 1)}, ["train.py"]))
+
+
 ASSIGNED = re.compile(
     r"(?:^|[\s;('({])([A-Za-z_]\w*)\+?=(?!=)|(?<!-)\b(?:read -r|mapfile -t|for|for \(\() ?([A-Za-z_]\w*)\b",
     re.MULTILINE,

@@ -110,6 +110,16 @@ def test_exec_becomes_the_command_with_the_variables_and_nothing_else_changed(ho
     assert found[0]["MINGLE_WORLD"] == found[1]["MINGLE_WORLD"]
 
 
+def test_exec_unsets_what_an_earlier_mingle_left(hosts: Callable[..., Hosts]) -> None:
+    """A task's ranks are not the node's; what is the user's stays."""
+    left = {"RANK": "7", "LOCAL_RANK": "3", "PET_NNODES": "9", "MINGLE_WORLD": "0", "MINGLE_ID": "a"}
+    env = {**left, "MINGLE_EXPORTS": " ".join(left), "MY_RANK": "7"}
+    done = hosts(1)[0].run(["mingle", "exec", "--id", "b", "--nodes", "1", "--for", "none", "env"], env=env, check=True)
+    found = parsed(done.stdout)
+    assert not {"RANK", "LOCAL_RANK", "PET_NNODES"} & found.keys()
+    assert (found["MY_RANK"], found["MINGLE_ID"]) == ("7", "b")
+
+
 @pytest.mark.parametrize(
     ("command", "code"),
     [(["sh", "-c", "exit 7"], 7), (["/nosuch"], 127), (["/etc/passwd"], 126), (["sh", "-c", "kill -TERM $$"], -15)],
