@@ -49,6 +49,15 @@ def test_make_takes_a_private_directory_and_no_other(tmp_path: Path) -> None:
             runtime.make(str(tmp_path / name))
 
 
+@pytest.mark.parametrize("mode", [0o750, 0o710, 0o701, 0o704, 0o720, 0o500])
+def test_a_directory_that_a_group_can_enter_is_not_private(tmp_path: Path, mode: int) -> None:
+    """Nor one that others can, or that its owner cannot write, where that is not root."""
+    private(tmp_path / "own").chmod(mode)
+    assert runtime.is_private(str(tmp_path / "own")) is (mode == 0o500 and os.geteuid() == 0)
+    (tmp_path / "own").chmod(0o700)
+    assert runtime.is_private(str(tmp_path / "own"))
+
+
 def test_a_name_that_is_taken_is_told_from_one_that_is_free(tmp_path: Path) -> None:
     """A link that leads nowhere takes it too."""
     private(tmp_path / "own")

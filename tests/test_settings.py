@@ -199,6 +199,17 @@ def test_an_option_out_of_bounds_is_a_usage_error_that_names_it(place: Place, na
     assert str(caught.value).isprintable()
 
 
+def test_a_list_and_a_search_path_have_so_many_entries_at_most(place: Place) -> None:
+    """What is longer is no list that anybody has typed."""
+    assert len(place.load(iface=",".join(["eth0"] * 64)).iface) == 64
+    with pytest.raises(UsageError, match="at most 64 entries"):
+        place.load(iface=",".join(["eth0"] * 65))
+    found = place.load({"MINGLE_TEMPLATES": ":".join(["/a"] * 64)})
+    assert len(found.section("template")["directories"]) == 64
+    with pytest.raises(SettingsError, match="at most 64 directories"):
+        place.load({"MINGLE_TEMPLATES": ":".join(["/a"] * 65)})
+
+
 def test_an_empty_id_is_refused_with_a_guess_why(place: Place) -> None:
     with pytest.raises(UsageError, match=r"an id that is not empty; saw an empty one \(is \$JOB set\?\)"):
         place.load(id="")
@@ -232,6 +243,7 @@ def test_the_same_in_a_variable_is_a_settings_error_that_names_it(place: Place, 
         "iface = 1",
         "shell = 1979-05-27",
         "multicast = 3",
+        "multicast.ttl = true",
         "hooks = []",
     ],
 )
