@@ -210,9 +210,10 @@ def test_a_list_and_a_search_path_have_so_many_entries_at_most(place: Place) -> 
         place.load({"MINGLE_TEMPLATES": ":".join(["/a"] * 65)})
 
 
-def test_an_empty_id_is_refused_with_a_guess_why(place: Place) -> None:
+@pytest.mark.parametrize("given", ["", " ", "\t "])
+def test_an_empty_id_is_refused_with_a_guess_why(place: Place, given: str) -> None:
     with pytest.raises(UsageError, match=r"an id that is not empty; saw an empty one \(is \$JOB set\?\)"):
-        place.load(id="")
+        place.load(id=given)
 
 
 @pytest.mark.parametrize(
