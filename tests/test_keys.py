@@ -285,9 +285,10 @@ def test_a_key_in_the_jobs_directory_that_is_a_link_is_refused(place: Assignment
     assert str(place.run / "8" / "key") in place.refusal(JobFacts("slurm", job_id="8")).seen
 
 
-def test_a_job_directory_that_others_may_write_is_refused(place: Assignment) -> None:
-    place.put_for_job("7").parent.chmod(0o733)
-    assert "mode 0733" in place.refusal(JobFacts("slurm", job_id="7")).seen
+@pytest.mark.parametrize("mode", [0o720, 0o702, 0o733])
+def test_a_job_directory_that_others_may_write_is_refused(place: Assignment, mode: int) -> None:
+    place.put_for_job("7").parent.chmod(mode)
+    assert f"mode {mode:04o}" in place.refusal(JobFacts("slurm", job_id="7")).seen
 
 
 @ROOT_ONLY

@@ -69,7 +69,8 @@ def test_the_users_file_is_looked_for_where_xdg_says(place: Place, tmp_path: Pat
     (tmp_path / "xdg" / "mingle").mkdir(parents=True)
     place.write(tmp_path / "xdg" / "mingle" / "mingle.toml", "timeout = 7")
     assert place.load({"XDG_CONFIG_HOME": str(tmp_path / "xdg")}).timeout == 7
-    assert place.load({"XDG_CONFIG_HOME": "relative"}).timeout == 300
+    place.write(place.user, "timeout = 9")
+    assert place.load({"XDG_CONFIG_HOME": "relative"}).timeout == 9
 
 
 def test_without_a_home_the_users_file_is_left_out(place: Place) -> None:

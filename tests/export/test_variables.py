@@ -112,6 +112,13 @@ def test_the_id_that_the_user_set_is_still_the_user_s_for_a_later_mingle() -> No
     assert own(user | values(variables(view(environ=user), []))) == user
 
 
+def test_what_the_user_changed_since_a_hook_exported_it_is_the_user_s() -> None:
+    """A hook lists each name with its value too; by the name alone nobody could tell."""
+    environ = {"MINGLE_ID": "a", "MINGLE_EXPORTS": "MINGLE_ID MASTER_ADDR MASTER_ADDR=node1", "MASTER_ADDR": "mine"}
+    assert own(environ) == {"MASTER_ADDR": "mine"}
+    assert own({**environ, "MASTER_ADDR": "node1"}) == {}
+
+
 def test_the_other_marks_are_never_the_user_s() -> None:
     """They are taken out even where MINGLE_EXPORTS does not list them."""
     environ = {
