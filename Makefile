@@ -34,6 +34,10 @@ SEED ?= 0
 chaos: $(VENV)/.installed ## simulated meetings with everything that goes wrong, from SEED on (SCHEDULES=100000 SEED=0)
 	@cd tests && ../$(BIN)/python -m simulator --schedules $(SCHEDULES) --from $(SEED)
 
+.PHONY: mutants
+mutants: $(VENV)/.test tools torch ## put some hundred small defects in, one by one, and see a test fail for each (ARGS='hostlist')
+	@cd tests && ../$(BIN)/python -m mutants $(ARGS)
+
 .PHONY: cluster
 cluster: $(VENV)/.installed tools ## a shell on four hosts with a real Slurm, to play with; gone at its end (WHO=root)
 	@cd tests && ../$(BIN)/python -m cluster $(WHO)

@@ -1,0 +1,31 @@
+"""Defects put in on purpose, and the tests that have to find each: `make mutants`."""
+
+from mutants.rows import (
+    cli,
+    export,
+    fabric,
+    hooks,
+    install,
+    job,
+    leader,
+    member,
+    multicast,
+    protocol,
+    render,
+    schedulers,
+)
+
+DEFECTS = (
+    *schedulers.ROWS,
+    *job.ROWS,
+    *fabric.ROWS,
+    *export.ROWS,
+    *render.ROWS,
+    *install.ROWS,
+    *hooks.ROWS,
+    *cli.ROWS,
+    *protocol.ROWS,
+    *multicast.ROWS,
+    *leader.ROWS,
+    *member.ROWS,
+)

@@ -1,0 +1,3 @@
+"""Written below."""
+
+ROWS = ()
