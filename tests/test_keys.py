@@ -394,6 +394,13 @@ def test_the_kind_of_the_deepest_mount_tells_whether_it_is_shared(tmp_path: Path
     assert on_network(f"{tmp_path}/a/b", str(table)) is shared
 
 
+def test_a_place_whose_name_only_begins_like_a_mount_is_elsewhere(tmp_path: Path) -> None:
+    table = tmp_path / "mountinfo"
+    table.write_text(f"1 0 0:1 / / rw - ext4 none rw\n2 1 0:2 / {tmp_path}/home rw - nfs server:/x rw\n")
+    assert on_network(f"{tmp_path}/home/alice", str(table))
+    assert not on_network(f"{tmp_path}/home2/alice", str(table))
+
+
 def test_a_later_mount_on_the_same_place_is_on_top(tmp_path: Path) -> None:
     table = tmp_path / "mountinfo"
     table.write_text(f"1 0 0:1 / {tmp_path} rw - autofs auto rw\n2 0 0:1 / {tmp_path} rw - nfs4 server:/x rw\n")

@@ -89,7 +89,7 @@ ROWS = (
            f"{KEYS}::test_a_later_mount_on_the_same_place_is_on_top"),
     Defect("/home2 is below /home", f"{M}/keys.py",
            'path.startswith(point.rstrip("/") + "/")', "path.startswith(point)",
-           f"{KEYS}::test_the_kind_of_the_deepest_mount_tells_whether_it_is_shared"),
+           f"{KEYS}::test_a_place_whose_name_only_begins_like_a_mount_is_elsewhere"),
     Defect("a phrase in small letters is a key", f"{M}/keys.py",
            " and not text.islower()", "", f"{KEYS}::test_a_key_that_a_person_typed_is_refused"),
     Defect("one letter typed 64 times is a key", f"{M}/keys.py",
