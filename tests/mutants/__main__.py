@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import queue
 import shutil
+import signal
 import sys
 import tempfile
 import threading
@@ -58,6 +59,8 @@ def main() -> int:
     if options.list:
         print("\n".join(f"{number:3} {defect.file}: {defect.name}" for number, defect in rows))
         return 0
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     place = Path(tempfile.mkdtemp(prefix="mutants."))
     place.chmod(0o755)
     try:
@@ -72,25 +75,29 @@ def _is_meant(defect: Defect, words: list[str]) -> bool:
 
 def _run(rows: list[tuple[int, Defect]], place: Path, jobs: int, *, at_once: bool) -> int:
     began = time.monotonic()
-    benches: queue.SimpleQueue[Bench] = queue.SimpleQueue()
-    for number in range(jobs):
-        (place / str(number)).mkdir()
-        benches.put(Bench(place / str(number)))
-    if not at_once and not _pass_without(rows, benches):
+    made = [Bench(place / str(number)) for number in range(jobs)]
+    if not at_once and not _pass_without(rows, made[0]):
         return 1
+    benches: queue.SimpleQueue[Bench] = queue.SimpleQueue()
+    for bench in made:
+        benches.put(bench)
     with ThreadPoolExecutor(jobs) as pool:
-        words = list(pool.map(lambda row: _tried(*row, benches), rows))
+        try:
+            words = list(pool.map(lambda row: _tried(*row, benches), rows))
+        except BaseException:  # Ctrl-C, say
+            pool.shutdown(wait=False, cancel_futures=True)
+            for bench in made:
+                bench.stop()
+            raise
     counts = {word: words.count(word) for word in dict.fromkeys(words)}
     told = ", ".join(f"{count} {word}" for word, count in counts.items())
     print(f"{len(rows)} defects in {time.monotonic() - began:.0f} s: {told}")
     return int(not counts.keys() <= {"caught", "skipped"})
 
 
-def _pass_without(rows: list[tuple[int, Defect]], benches: queue.SimpleQueue[Bench]) -> bool:
+def _pass_without(rows: list[tuple[int, Defect]], bench: Bench) -> bool:
     """Tell whether the tests that have to find the defects pass without one."""
-    bench = benches.get()
     outcome = bench.run([*dict.fromkeys(test for _, defect in rows for test in defect.tests.split())], BEFORE_S)
-    benches.put(bench)
     print(outcome.output if outcome.word != "passed" else "without a defect all tests pass", flush=True)
     return outcome.word in ("passed", "skipped")
 

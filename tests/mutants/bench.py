@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import compileall
+import contextlib
 import os
 import shutil
 import signal
@@ -42,6 +43,7 @@ class Bench:
     """One copy. Its `mingle` is the copy's, and so is what `import mingle_hooks` gives; all else is this Python's."""
 
     def __init__(self, place: Path) -> None:
+        place.mkdir()
         self._place = place / "project"
         shutil.copytree(PROJECT, self._place, ignore=shutil.ignore_patterns(".*", "__pycache__", "build", "dist"))
         venv.EnvBuilder(symlinks=True).create(place / "python")
@@ -57,12 +59,13 @@ class Bench:
         self._environ = {**os.environ, "PYTEST_DEBUG_TEMPROOT": str(place)}
         self._environ.pop("PYTHONPATH", None)
         self._written = 0
+        self._process: subprocess.Popen[str] | None = None
 
     def tried(self, defect: Defect) -> Outcome:
         """Put a defect in, run its tests, and take it out again."""
         path = self._place / defect.file
         before = path.read_text(encoding="utf-8")
-        self._write(path, defect.applied())
+        self._write(path, defect.applied(self._place))
         try:
             return self.run(["-x", *defect.tests.split()], LIMIT_S)
         finally:
@@ -71,7 +74,7 @@ class Bench:
     def run(self, words: list[str], limit_s: float) -> Outcome:
         """Run pytest with these words."""
         line = [str(self._python), "-m", "pytest", "-p", "no:cacheprovider", "-q", "--timeout", "60", *words]
-        process = subprocess.Popen(
+        process = self._process = subprocess.Popen(
             [*(_OWN_NETWORK if has_own_network() else []), *line],
             cwd=self._place,
             env=self._environ,
@@ -85,13 +88,19 @@ class Bench:
         try:
             output, _ = process.communicate(timeout=limit_s)
         except subprocess.TimeoutExpired:
-            return Outcome("timed out", _ended(process))
+            _end(process)
+            return Outcome("timed out", "")
         last = output.rstrip().rpartition("\n")[2]
         if process.returncode == FAILED and "Timeout" in output and " failed" not in last:  # pytest-timeout ended it
             return Outcome("timed out", output)
         if process.returncode == PASSED:
             return Outcome("skipped" if "skipped" in last and " passed" not in last else "passed", output)
         return Outcome("failed" if process.returncode == FAILED else "broken", output)
+
+    def stop(self) -> None:
+        """End what runs."""
+        if self._process is not None and self._process.poll() is None:
+            _end(self._process)
 
     def _write(self, path: Path, text: str) -> None:
         """Write a file with a time that it never had, as Python takes what is compiled by time and size."""
@@ -105,12 +114,11 @@ def has_own_network() -> bool:
     return sys.platform == "linux" and os.geteuid() == 0 and bool(shutil.which("unshare") and shutil.which("ip"))
 
 
-def _ended(process: subprocess.Popen[str]) -> str:
-    """End pytest and all that it started, and return what it printed."""
-    for number in (signal.SIGTERM, signal.SIGKILL):
-        try:
+def _end(process: subprocess.Popen[str]) -> None:
+    """End pytest, which takes its hosts along where it is given the time, and what it started."""
+    for number in (signal.SIGINT, signal.SIGKILL):
+        with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, number)
-            return process.communicate(timeout=GOODBYE_S)[0]
-        except subprocess.TimeoutExpired:
-            continue
-    return ""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(GOODBYE_S)
+            return

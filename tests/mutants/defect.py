@@ -20,9 +20,9 @@ class Defect(NamedTuple):
     tests: str
     hangs: bool = False  # it is caught by a wait that does not end: running out of time is what is expected
 
-    def applied(self) -> str:
+    def applied(self, project: Path = PROJECT) -> str:
         """Return the file's text with the defect. Raises ValueError where it does not stand there once."""
-        text = (PROJECT / self.file).read_text(encoding="utf-8")
+        text = (project / self.file).read_text(encoding="utf-8")
         if text.count(self.text) != 1:
             raise ValueError(f"{self.file} has {text.count(self.text)} times, not once: {self.text}")
         return text.replace(self.text, self.instead)
