@@ -98,8 +98,8 @@ class Member:
         self._me = JoinRequest(
             os.urandom(16), f"node{rank}", rank, world.nodes, 1, "here", wants_roster=world.wants_roster
         )
-        self._search = dialer.Dialer(
-            crowd.loop, crowd.attempt, crowd.secret, self._found, self._refused, lambda _at, _leader: None
+        self._dialer = dialer.Dialer(
+            crowd.loop, crowd.attempt, crowd.secret, self._leader_proven, self._refused, lambda _at, _leader: None
         )
         self._membership: Light | None = None
 
@@ -107,7 +107,7 @@ class Member:
         """Dial the leader, again and again until it is there."""
         if self._membership is None:
             source.rank = self._me.rank or 0
-            self._search.found(dialer.Endpoint(ADDRESS, self.crowd.world.port, "benchmark"))
+            self._dialer.dial(dialer.Endpoint(ADDRESS, self.crowd.world.port, "benchmark"))
             self.crowd.loop.after(AGAIN_S, self.arrive)
 
     def leave(self) -> None:
@@ -118,9 +118,9 @@ class Member:
     def _refused(self, *who: str) -> None:
         raise AssertionError(f"refused: {who}")
 
-    def _found(self, found: dialer.Found) -> None:
+    def _leader_proven(self, proven: dialer.ProvenLeader) -> None:
         crowd = self.crowd
-        parts = crowd.loop, crowd.attempt, crowd.secret, found, self._me
+        parts = crowd.loop, crowd.attempt, crowd.secret, proven, self._me
         self._membership = Light(*parts, lambda _own: True, lambda: TIMEOUT_S, self._changed)
         self._membership.member = self
 
