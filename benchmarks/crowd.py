@@ -14,9 +14,9 @@ import time
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from mingle_hooks.rendezvous import rendezvous
+from mingle_hooks.rendezvous import following
 from mingle_hooks.rendezvous.loop import Loop
-from mingle_hooks.rendezvous.member import dialer, membership
+from mingle_hooks.rendezvous.member import dialer, membership, probe
 from mingle_hooks.rendezvous.poller import READ
 from mingle_hooks.rendezvous.protocol import connection, packed_roster
 from mingle_hooks.rendezvous.protocol.attempt import Attempt, Material, Secret
@@ -130,7 +130,7 @@ class Member:
             self.crowd.has_formed()
         elif state == "lost":  # a leader that is short of descriptors lets go of whoever came first
             self._membership = None
-            self.crowd.loop.after(rendezvous.CALL_AGAIN_S, self.arrive)
+            self.crowd.loop.after(following.CALL_AGAIN_S, self.arrive)
         elif state in ("failed", "moved"):
             raise AssertionError(f"rank {self._me.rank} {state}: {self._membership and self._membership.failure}")
 
@@ -198,7 +198,7 @@ source = Source()
 
 def be_crowd(world: World, ranks: range, pipe: Connection) -> None:
     """Be the members of some ranks until told to end; an error of any of them ends all."""
-    dialer.dial = membership.dial = source.dial  # type: ignore[assignment]
+    dialer.dial = probe.dial = source.dial  # type: ignore[assignment]
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     with Loop() as loop:
