@@ -179,7 +179,7 @@ class Source:
     def dial(self, address: str, port: int) -> socket.socket:
         """Begin a connection, as connection.dial does."""
         if not address.startswith("127."):
-            return connection.dial(address, port)  # type: ignore[return-value]
+            return connection.dial(address, port)
         sock = socket.socket()
         sock.settimeout(0)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -198,7 +198,8 @@ source = Source()
 
 def be_crowd(world: World, ranks: range, pipe: Connection) -> None:
     """Be the members of some ranks until told to end; an error of any of them ends all."""
-    dialer.dial = probe.dial = source.dial  # type: ignore[assignment]
+    for module in (dialer, probe):
+        vars(module)["dial"] = source.dial
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     with Loop() as loop:
