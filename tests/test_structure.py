@@ -19,6 +19,8 @@ ORDER = (
     ("request", "observer", "rejections"),
     ("leader",),
     ("report",),
+    ("outcome", "search"),
+    ("following",),
     ("rendezvous",),
 )
 LEVELS = {room: level for level, rooms in enumerate(ORDER) for room in rooms}

@@ -7,9 +7,10 @@ import socket
 import time
 from typing import TYPE_CHECKING, Any
 
-from mingle_hooks.rendezvous.leader.leader import AdvertisedAddress, Leader, Terms
+from mingle_hooks.rendezvous.leader.leader import Leader
 from mingle_hooks.rendezvous.leader.listeners import Listeners
 from mingle_hooks.rendezvous.leader.roster import Roster
+from mingle_hooks.rendezvous.leader.terms import AdvertisedAddress, Terms
 from mingle_hooks.rendezvous.loop import Loop
 from mingle_hooks.rendezvous.member.dialer import Dialer, Endpoint, ProvenLeader
 from mingle_hooks.rendezvous.member.membership import Membership

@@ -5,7 +5,7 @@ from __future__ import annotations
 from mingle_hooks.errors import NetworkError
 from mingle_hooks.fabric import interfaces
 from mingle_hooks.rendezvous.discovery.resolver import resolve
-from mingle_hooks.rendezvous.leader.leader import AdvertisedAddress
+from mingle_hooks.rendezvous.leader.terms import AdvertisedAddress
 from mingle_hooks.rendezvous.member.membership import MOST_ADVERTISED
 from mingle_hooks.typed import TYPE_CHECKING
 

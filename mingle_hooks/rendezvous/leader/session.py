@@ -106,7 +106,7 @@ class Session:
 
     def _once(self, nonce: bytes) -> None:
         """Refuse what was said before: whoever says it again may only have heard it."""
-        if not self._leader.is_new(nonce):
+        if not self._leader.acceptor.is_new(nonce):
             raise wire.WireError("said before")
 
     def _refuse(self, why: str, host: str) -> NoReturn:
@@ -140,7 +140,7 @@ class Session:
             self._leader.reject(self.address)
             raise
         self._proved = True
-        self._leader.proved(self)
+        self._leader.acceptor.proved(self)
         if kind == wire.CHECKIN:
             self._leader.checked_in(self, JoinRequest.parse(body))
         elif kind == wire.RIVAL:
