@@ -19,7 +19,7 @@ def slow_member(room: Room, rank: int) -> Iterator[Callable[[int, wire.Body], No
     """Let a member check in that has reached the leader and promises nothing; give what it says from then on."""
     with talk(room.port) as sock:
         sock.sendall(hello(room.port))
-        room.until(lambda: any(its._sealer for its in room.leader._strangers))
+        room.until(lambda: any(its._sealer for its in room.leader.acceptor.strangers))
         _, challenge = heard(sock)
         talking = wire.Sealer(SECRET, b"n" * 16, bytes.fromhex(challenge["nonce"]), b"member", b"leader")
 
@@ -40,7 +40,10 @@ def test_a_promise_for_an_earlier_answer_is_none_for_this_one() -> None:
         first.leave()
         room.until(lambda: room.leader.state == "gathering")
         first.come()
-        room.until(lambda: first.state == "ready" and len(room.leader._leases) == 1)
+        room.until(lambda: first.state == "ready" and room.leader._closing is not None)
+        closing = room.leader._closing
+        assert closing is not None
+        room.until(lambda: len(closing.leases) == 1)
         say(wire.READY, {"epoch": earlier, "lease_ms": 30_000})
         for _ in range(20):
             room.turn()
