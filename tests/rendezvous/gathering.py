@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import socket
+import threading
 import time
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from mingle_hooks.rendezvous.leader.leader import Leader
@@ -19,7 +21,7 @@ from mingle_hooks.rendezvous.protocol.attempt import VERSION, Attempt, Material,
 from mingle_hooks.rendezvous.protocol.join_request import JoinRequest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from types import TracebackType
 
 ATTEMPT = Attempt("a-test")
@@ -230,3 +232,30 @@ def heard(sock: socket.socket) -> tuple[int, wire.Body]:
     """Return the next frame of those that have no MAC."""
     length, kind = wire.HEADER.unpack(sock.recv(wire.HEADER.size, socket.MSG_WAITALL))
     return kind, wire.decode(sock.recv(length, socket.MSG_WAITALL))
+
+
+@contextmanager
+def relay(to: int) -> Iterator[int]:
+    """Give a port where one connection is handed on, both ways, as it is."""
+
+    def copy(source: socket.socket, sink: socket.socket) -> None:
+        try:
+            while data := source.recv(4096):
+                sink.sendall(data)
+            sink.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            return
+
+    def serve() -> None:
+        near, _ = server.accept()
+        with near, socket.create_connection(("127.0.0.1", to)) as far:
+            other = threading.Thread(target=copy, args=(far, near))
+            other.start()
+            copy(near, far)
+            other.join()
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        thread = threading.Thread(target=serve)
+        thread.start()
+        yield server.getsockname()[1]
+    thread.join()

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import socket
-import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from gathering import ATTEMPT, OTHER, SECRET, Room
+from gathering import ATTEMPT, OTHER, SECRET, Room, relay
 
 from mingle_hooks.rendezvous.member.dialer import FAIR_S, MOST_CALLS, Dialer, Endpoint
 from mingle_hooks.rendezvous.protocol import wire
@@ -25,33 +24,6 @@ def deaf(count: int) -> Iterator[list[socket.socket]]:
     finally:
         for server in servers:
             server.close()
-
-
-@contextmanager
-def relay(to: int) -> Iterator[int]:
-    """Give a port where one connection is handed on, both ways, as it is."""
-
-    def copy(source: socket.socket, sink: socket.socket) -> None:
-        try:
-            while data := source.recv(4096):
-                sink.sendall(data)
-            sink.shutdown(socket.SHUT_RDWR)
-        except OSError:
-            return
-
-    def serve() -> None:
-        near, _ = server.accept()
-        with near, socket.create_connection(("127.0.0.1", to)) as far:
-            other = threading.Thread(target=copy, args=(far, near))
-            other.start()
-            copy(near, far)
-            other.join()
-
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        thread = threading.Thread(target=serve)
-        thread.start()
-        yield server.getsockname()[1]
-    thread.join()
 
 
 def test_a_leader_that_proves_itself_is_found() -> None:

@@ -89,6 +89,7 @@ def test_a_greeting_is_of_use_only_where_the_member_dialled(room: Room) -> None:
             said = accepted.recv(4096)
         assert answers(room, said) == refusal(room, wire.RELAY)
         assert member.state == ""
+        assert not any(seen.list() for seen in room.leader.refused.values())
 
 
 def test_a_probe_is_answered_once_and_only_where_the_member_dialled(room: Room) -> None:
