@@ -140,14 +140,14 @@ def test_a_slow_reader_of_a_pipe_that_does_not_block_gets_everything() -> None:
             got.append(data)
 
     thread = threading.Thread(target=read)
-    process = subprocess.Popen([MINGLE, "template", "show", "slurm"], stdout=writer, stderr=subprocess.PIPE)
+    process = subprocess.Popen([MINGLE, "hooks", "render", "slurm"], stdout=writer, stderr=subprocess.PIPE)
     os.close(writer)
     thread.start()
     _, said = process.communicate(timeout=60)
     thread.join()
     os.close(reader)
     assert (process.returncode, said) == (0, b"")
-    assert b"".join(got).partition(b"\n")[2].decode() == run(("template", "show", "slurm"), "").stdout
+    assert b"".join(got).partition(b"\n")[2].decode() == run(("hooks", "render", "slurm"), "").stdout
 
 
 def test_exec_hands_on_what_is_closed_as_closed() -> None:

@@ -50,6 +50,12 @@ def test_a_framework_without_what_it_needs_exports_nothing(name: str) -> None:
     assert files(bare, [name]) == ()
 
 
+def test_a_torchrun_that_would_train_alone_is_made_to_end() -> None:
+    """It takes these words for a rank, prints them and ends with 2."""
+    bare = NODE_VIEW._replace(place=Assignment(None, 4, None))
+    assert settings("torchrun", bare) == {"PET_NODE_RANK": NOT_HERE}
+
+
 def test_torchruns_set_is_there_unless_it_is_replaced_or_not_wanted() -> None:
     """Who asks for another framework still gets it; who asks for elastic gets that one instead."""
     assert profiles(()) == profiles(("torchrun",)) == ("torchrun",)

@@ -320,6 +320,12 @@ def test_stale_names_are_unset_and_names_that_are_set_again_are_not(tmp_path: Pa
         assert "OLD" not in environment(tmp_path)
 
 
+@pytest.mark.parametrize("shell", ["sh", "csh", "fish", "json", "dotenv", "taskprolog"])
+def test_what_is_set_is_not_unset_before(shell: str) -> None:
+    """A reader that takes the lines in another order, or keeps the first value of a name, sees the same."""
+    assert shells.success(shell, {"A": "new"}, ["OLD", "A"]) == shells.success(shell, {"A": "new"}, ["OLD"])
+
+
 def test_an_unknown_shell_is_named_with_the_known_ones() -> None:
     """The message lists what there is."""
     with pytest.raises(UsageError, match=r"dash.*powershell"):

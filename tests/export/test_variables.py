@@ -128,6 +128,7 @@ def test_the_other_marks_are_never_the_user_s() -> None:
         "MINGLE_EXPORTS": "MINGLE_ID",
     }
     assert own(environ) == {}
+    assert earlier({"MINGLE_ID": "a", "MINGLE_EXPORTS": "MINGLE_ID MASTER_ADDR"}) == ("MINGLE_ID", "MINGLE_EXPORTS")
 
 
 def test_without_mingle_exports_all_that_mingle_can_export_is_taken_as_its() -> None:

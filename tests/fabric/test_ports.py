@@ -114,7 +114,7 @@ def test_a_full_range_is_an_error_that_counts_the_ports(address: str, few: range
 
 
 def test_an_address_of_another_host_is_an_error(few: range) -> None:
-    with pytest.raises(NetworkError, match=r"192\.0\.2\.254"):
+    with pytest.raises(NetworkError, match=r"to listen on 192\.0\.2\.254"):
         listen("192.0.2.254", few, few)
 
 

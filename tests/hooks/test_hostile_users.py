@@ -149,6 +149,15 @@ def test_bob_plants_nothing_where_root_will_write(host: Host) -> None:
     assert host.outside("/run/mingle/7/key").read_text() == key_of("7") + "\n"
 
 
+@pytest.mark.parametrize(("mode", "owner"), [("0777", "root"), ("1777", "root"), ("0755", "bob")])
+def test_root_writes_nothing_into_a_directory_that_others_can_write_to(host: Host, mode: str, owner: str) -> None:
+    """The site, or whoever was there before the first job, may have made it so."""
+    host.run(["install", "-d", "-m", mode, "-o", owner, "/run/mingle"], check=True)
+    for name in ("slurm/prolog", "slurm/epilog"):
+        run(host, name)
+        assert left(host) == []
+
+
 TREES = {
     "ten thousand directories deep": 'python -c \'import os\nfor i in range(10000): os.mkdir("d"); os.chdir("d")\'',
     "a hundred thousand files": "seq 100000 | xargs touch",

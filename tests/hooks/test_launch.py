@@ -248,6 +248,21 @@ def test_garbage_settings_are_accepted(tmp_path: Path, config: str) -> None:
     assert len(found["log"]) == 1
 
 
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"first_port": 80}, {"ports": 50_000}, {"host_suffix": "; id"}, {"interfaces": ["../lo"]}, {"queues": "workq"},
+        {"opt_in": 0},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_setting_that_is_none_counts_for_all_of_them(tmp_path: Path, wrong: dict[str, object]) -> None:
+    """Half of a site's settings would be a world that the site does not want."""
+    whole = json.loads(render(hook("pbs", "config"), Site()))
+    found = run(tmp_path, event_of(LAUNCHES[0]), config=json.dumps(whole | wrong))
+    assert (found["added"], len(found["log"])) == ({}, 1)
+
+
 ONCE = """
 count = []
 def once():

@@ -283,8 +283,8 @@ def test_classic_scripts_refuse_hostile_ids(host: Host) -> None:
         for script in ("torque/prologue", "torque/epilogue", "pbs/prologue", "pbs/epilogue"):
             run(host, script, bad, "alice", "alice", env={})
             run(host, script, "5.ctl", bad or "nobody-here", "alice", env={})
-        place = host.outside("/run/mingle")
-        assert not place.exists() or list(place.iterdir()) == [], bad
+            place = host.outside("/run/mingle")
+            assert not place.exists() or list(place.iterdir()) == [], (script, bad)
 
 
 @pytest.mark.parametrize("script", ["slurm/prolog", "torque/prologue", "pbs/prologue"])

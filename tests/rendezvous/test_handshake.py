@@ -71,6 +71,11 @@ def test_a_greeting_without_a_proof_gets_no_challenge(room: Room) -> None:
     assert answers(room, wire.frame(wire.HELLO, wire.encode(body))) == []
 
 
+def test_a_greeting_to_another_world_gets_no_answer(room: Room) -> None:
+    """Its members share nothing with this one, or the key; the port is all that they have in common."""
+    assert answers(room, hello(room.port, tag=Attempt("another").tag.hex())) == []
+
+
 def test_a_greeting_is_answered_once(room: Room) -> None:
     """Who has heard it on the wire and says it again proves nothing."""
     assert [kind for kind, _ in answers(room, hello(room.port))] == [wire.CHALLENGE]

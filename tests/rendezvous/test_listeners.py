@@ -65,6 +65,16 @@ def test_the_first_free_port_of_each_group_is_opened_in_both_families() -> None:
         socket.create_connection(("::1", three[1])).close()
 
 
+def test_a_port_that_is_taken_in_ipv6_alone_is_left_alone_in_ipv4_too() -> None:
+    """Half a port would be a leader that some members reach and others do not."""
+    two = free_ports(2)
+    with socket.create_server(("::", two[0]), family=socket.AF_INET6), listeners() as opened:
+        opened.open_check_in([two])
+        assert opened.check_in == [two[1]]
+        assert {listener.getsockname()[1] for listener in opened.sockets} == {two[1]}
+        socket.create_server(("127.0.0.1", two[0])).close()
+
+
 def test_a_check_in_port_in_time_wait_is_taken_where_no_other_of_its_group_is_free() -> None:
     """An earlier run leaves it so, or a stranger that was turned away there; one where somebody listens never is."""
     three = free_ports(3)

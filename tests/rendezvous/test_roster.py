@@ -108,6 +108,18 @@ def test_once_more_changes_nothing() -> None:
     assert len(roster) == 2
 
 
+def test_an_address_counts_once_for_each_member_that_reaches_it() -> None:
+    """Who tells it twice is not two, and all are not all but one."""
+    roster, members = Roster(join_request(rank=0, nodes=3)), [join_request(rank=rank) for rank in (1, 2)]
+    for member in members:
+        assert roster.add(member, OWN) is None
+    for _ in range(2):
+        roster.reach(members[0].member, 0, OWN)
+        assert not roster.reached_by_all(0)
+    roster.reach(members[1].member, 0, OWN)
+    assert roster.reached_by_all(0)
+
+
 def test_a_member_that_left_takes_its_rank_its_values_and_its_reach_with_it() -> None:
     """It, or another, may come again, and say something else."""
     roster = Roster(join_request(rank=0))

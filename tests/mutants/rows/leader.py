@@ -6,6 +6,7 @@ L, T = "mingle_hooks/rendezvous/leader", "tests/rendezvous"
 ROSTER, HANDSHAKE, LISTENERS, LEADER, LEASES, EARLIER = (
     f"{T}/test_{name}.py" for name in ("roster", "handshake", "listeners", "leader", "leases", "earlier_answers")
 )
+ONCE = f"{ROSTER}::test_an_address_counts_once_for_each_member_that_reaches_it"
 CONTRADICTION = f"{ROSTER}::test_a_contradiction_names_what_and_who"
 FORMS = f"{LEADER}::test_a_world_forms_whole_whatever_the_order_of_arrival"
 LEFT = f"{ROSTER}::test_a_member_that_left_takes_its_rank_its_values_and_its_reach_with_it"
@@ -33,11 +34,10 @@ ROWS = (
            "for other in self._entries.values():", "for other in ():",
            f"{ROSTER}::test_what_two_said_stays_when_the_first_of_them_leaves"),
     Defect("an address that is reached twice is reached by two", f"{L}/roster.py",
-           "if offer not in entry.reached:", "if True:", f"{ROSTER}::test_once_more_changes_nothing"),
+           "if offer not in entry.reached:", "if True:", ONCE),
     Defect("an address is reached by all but one", f"{L}/roster.py",
            "self._reached.get(offer, 0) == len(self._entries) - 1",
-           "self._reached.get(offer, 0) >= len(self._entries) - 2",
-           f"{LEADER}::test_the_best_address_that_all_reach_is_taken_after_a_while"),
+           "self._reached.get(offer, 0) >= len(self._entries) - 2", ONCE),
     Defect("who proves nothing gets a challenge", f"{L}/session.py",
            'if not self._secret.agrees(proof, b"hello", nonce, at.encode()):', "if False:", PROVES),
     Defect("a greeting is of use in any place", f"{L}/session.py",
@@ -50,7 +50,8 @@ ROWS = (
            'if body.get("version") != VERSION:', "if False:",
            f"{HANDSHAKE}::test_a_greeting_without_a_proof_gets_no_challenge"),
     Defect("another world is answered", f"{L}/session.py",
-           "!= self._leader.tag:", "== b'':", f"{LEADER}::test_whatever_strangers_say_only_ends_their_connection"),
+           "!= self._leader.tag:", "== b'':",
+           f"{HANDSHAKE}::test_a_greeting_to_another_world_gets_no_answer"),
     Defect("a run's member is a stranger", f"{L}/session.py",
            "wire.RUN if is_member else wire.KEY", "wire.KEY",
            f"{HANDSHAKE}::test_two_runs_of_one_job_never_meet_and_are_told_so"),
@@ -64,7 +65,8 @@ ROWS = (
            ", *((port, True) for port in group)]", "]",
            f"{LISTENERS}::test_a_check_in_port_in_time_wait_is_taken_where_no_other_of_its_group_is_free"),
     Defect("half a port stays open", f"{L}/listeners.py",
-           "self.sockets.remove(four)", "return False", LISTENERS),
+           "self.sockets.remove(four)", "return False",
+           f"{LISTENERS}::test_a_port_that_is_taken_in_ipv6_alone_is_left_alone_in_ipv4_too"),
     Defect("a named port in TIME_WAIT is taken", f"{L}/listeners.py",
            "self._open(port, reuse=True, hold=self._hold):", "self._open(port, reuse=False, hold=self._hold):",
            f"{LISTENERS}::test_a_named_port_is_taken_again_within_the_minute_that_it_is_in_time_wait"),
