@@ -15,6 +15,7 @@ import pytest
 from cluster.lacks import skip_for_want_of
 
 from mingle_hooks.cli.completion import SHELLS as SPOKEN
+from mingle_hooks.cli.help import matches
 from mingle_hooks.export.frameworks import FRAMEWORKS
 from mingle_hooks.export.shells import SHELLS
 from mingle_hooks.install.targets import target
@@ -137,6 +138,13 @@ class Terminal:
                     at = shown.index("\b")
                     shown = shown[: max(at - 1, 0)] + shown[at + 1 :]
         return shown
+
+
+def test_what_is_listed_already_is_not_offered_again() -> None:
+    """Of a list, each value once; of a single value, whatever begins so."""
+    known = ("torchrun", "tensorflow", "nccl")
+    assert [item.value for item in matches("torchrun,t", known, is_list=True)] == ["torchrun,tensorflow"]
+    assert [item.value for item in matches("t", known)] == ["torchrun", "tensorflow"]
 
 
 @pytest.mark.parametrize("typed", WORDS)

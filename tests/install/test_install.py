@@ -84,10 +84,10 @@ def test_installing_twice_changes_nothing(root: Path) -> None:
 
 @pytest.mark.parametrize("argv", [("--dry-run",), ()], ids=["dry-run", "answered no"])
 def test_without_a_yes_nothing_is_written(root: Path, argv: tuple[str, ...]) -> None:
-    """A dry run, and a no to the question, leave everything as it was."""
+    """A dry run, and a no to the question, leave everything as it was; a dry run does not ask, either."""
     before = tree(root)
-    call(root, "install", "slurm", *argv, input="n\n")
-    assert tree(root) == before
+    done = call(root, "install", "slurm", *argv, input="n\n")
+    assert (tree(root), done.exit_code, "?" in done.stderr) == (before, 0 if argv else 1, not argv)
 
 
 def test_lines_that_are_there_are_said_to_be(root: Path) -> None:

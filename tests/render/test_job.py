@@ -54,6 +54,14 @@ def test_options_win_over_the_file(tmp_path: Path) -> None:
     assert [job.source(name) for name in ("nodes", "time", "qos")] == ["--nodes", str(spec), "default"]
 
 
+@pytest.mark.parametrize(
+    ("given", "path"), [("-", "./-"), ("work", "./work"), ("./a", "./a"), ("../a", "../a"), ("/a", "/a"), ("~", "./~")]
+)
+def test_a_directory_is_a_path(given: str, path: str) -> None:
+    """A bare name could be an option or a shorthand of `cd`, or be looked up in CDPATH."""
+    assert describe({"chdir": given}, ["true"]).chdir == path
+
+
 def test_groups_are_written_with_a_plus() -> None:
     """A+B makes two groups of nodes; a single value holds for both; processes follow the GPUs."""
     job = describe({"nodes": "1+2", "gpus-per-node": "8+v100:4", "mem": "64G"}, ["train.py"])

@@ -76,3 +76,4 @@ def test_what_is_no_size_is_refused(text: object) -> None:
 def test_a_size_is_written_in_the_largest_whole_unit() -> None:
     """64 GiB are 64G for Slurm and 64gb for PBS; what is no whole GiB stays in MiB."""
     assert [size(65_536, ("M", "G")), size(65_536, ("mb", "gb")), size(1000, ("M", "G"))] == ["64G", "64gb", "1000M"]
+    assert size(1536, ("M", "G")) == "1536M"

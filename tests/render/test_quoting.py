@@ -37,6 +37,12 @@ def test_words_arrive_through_a_shell_and_through_declare() -> None:
     assert done.stderr == b""
 
 
+def test_an_assignment_is_quoted_where_it_would_be_one() -> None:
+    """As the first word of a command; behind it, it is an argument and reads better as it is."""
+    assert words(["A=1", "--lr=3", "x=2"]) == "'A=1' --lr=3 x=2"
+    assert (word("A=1"), argument("A=1")) == ("'A=1'", "A=1")
+
+
 @pytest.mark.parametrize("value", NASTY)
 def test_a_word_is_one_line_of_printable_text(value: str) -> None:
     """No value can end a line, a comment or a here-document, and none holds a control character."""

@@ -204,6 +204,13 @@ def test_a_directive_is_read_as_it_was_given(scheduler: str, field: str) -> None
         assert [reader(line) for line in lines].count(wanted) == 1, (value, lines)
 
 
+def test_a_quote_in_a_directive_of_sbatch_is_escaped() -> None:
+    """Else it would end the value, and what follows it would be options."""
+    text = script("slurm", "account", 'a" --uid=0 \\')
+    assert text is not None
+    assert '#SBATCH --account="a\\" --uid=0 \\\\"' in text.splitlines()
+
+
 def test_sbatch_reads_every_value_as_it_was_given(slurm: SlurmCluster, tmp_path: Path) -> None:
     """The options that the real sbatch tells with -v are, for every field and value, what was given."""
     wanted: dict[str, dict[str, str]] = {}

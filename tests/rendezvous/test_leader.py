@@ -434,6 +434,15 @@ def test_an_address_that_does_not_answer_is_tried_less_and_less_often() -> None:
         probe.close()
 
 
+def test_loopback_is_not_waited_for_by_members_of_several_machines() -> None:
+    """The next address is the best that may serve them."""
+    with Room(2, advertised=(LOOPBACK._replace(loopback=True), SECOND)) as room:
+        room.clock.stop()
+        far = room.member(rank=1, machine="there").come()
+        room.until(lambda: far.state == "formed")
+        assert far.answer["addr"] == SECOND.address
+
+
 def test_loopback_is_only_for_members_of_one_machine() -> None:
     """Elsewhere it is somebody else's."""
     with Room(3, advertised=(AdvertisedAddress("127.0.0.1", loopback=True),)) as room:
@@ -500,6 +509,17 @@ def test_strangers_that_hold_connections_neither_stay_nor_keep_members_out() -> 
         finally:
             for sock in held:
                 sock.close()
+
+
+def test_a_member_that_says_nothing_is_not_dropped() -> None:
+    """It has said who it is, and now waits."""
+    with Room(3) as room:
+        member = room.member(rank=1).come()
+        room.until(lambda: member.state == "waiting" and len(room.leader.roster) == 2)
+        room.skip(STRANGER_S + 1.0)
+        room.turn()
+        room.turn()
+        assert (member.state, len(room.leader.roster)) == ("waiting", 2)
 
 
 def test_a_stranger_that_says_nothing_is_dropped_after_a_while() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from gathering import Room
+from gathering import InRoom, Room
 
 from mingle_hooks.rendezvous.protocol.leases import LAST_WORD_S, LEASE_S, RENEW_S, Leases
 
@@ -65,16 +65,18 @@ def test_a_leader_that_was_stopped_asks_again_before_it_says_the_word(late_s: fl
         room.until(lambda: member.state == "formed")  # it was there, and has promised again
 
 
-def test_a_leader_does_not_say_the_word_to_who_is_about_to_leave() -> None:
-    """A member whose time is almost over gives up, and the world with it."""
+def test_a_leader_does_not_say_the_word_to_who_is_about_to_leave(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A member whose time is almost over gives up, and the world with it; nor is it asked for more."""
+    asked: list[int] = []
+    monkeypatch.setattr(InRoom, "_hold", lambda _self, epoch: asked.append(epoch))
     with Room(2) as room:
         member = room.member()
         member.patience_s = LAST_WORD_S - 1.0
         member.come()
         room.until(lambda: member.state == "ready")
-        room.turn()
-        room.turn()
-        assert room.leader.state == "closing"
+        for _ in range(10):
+            room.turn()
+        assert (room.leader.state, asked) == ("closing", [])
 
 
 def test_leases_are_renewed_while_others_are_awaited() -> None:
