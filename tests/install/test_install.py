@@ -82,6 +82,18 @@ def test_installing_twice_changes_nothing(root: Path) -> None:
     assert (tree(root), {path: path.stat().st_ino for path in root.rglob("*")}) == before
 
 
+def test_only_what_deviates_is_written_again(root: Path) -> None:
+    """The others may be running at that moment."""
+    call(root, "install", "slurm", "--yes")
+    spoilt, *others = sorted((root / OURS.strip("/")).iterdir())
+    before = {path: path.stat().st_ino for path in others}
+    text = spoilt.read_text()
+    spoilt.write_text("#!/bin/sh\n")
+    call(root, "install", "slurm", "--yes")
+    assert spoilt.read_text() == text
+    assert {path: path.stat().st_ino for path in others} == before
+
+
 @pytest.mark.parametrize("argv", [("--dry-run",), ()], ids=["dry-run", "answered no"])
 def test_without_a_yes_nothing_is_written(root: Path, argv: tuple[str, ...]) -> None:
     """A dry run, and a no to the question, leave everything as it was; a dry run does not ask, either."""

@@ -18,7 +18,7 @@ def test_timers_ring_in_the_order_of_their_time_and_cancelled_ones_do_not() -> N
         loop.after(1.0, lambda: rung.append("never")).cancel()
         loop.after(1.0, lambda: rung.append("soon"))
         clock.ahead = 3.0
-        loop.run(lambda: len(rung) == 2)
+        loop.run(lambda: len(rung) >= 2)
     assert rung == ["soon", "late"]
 
 

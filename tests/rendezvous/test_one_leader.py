@@ -6,6 +6,7 @@ from gathering import Room, join_request
 
 from mingle_hooks.rendezvous.leader.answers import Answers, Place
 from mingle_hooks.rendezvous.leader.roster import Roster
+from mingle_hooks.rendezvous.protocol.failure import Failure
 
 
 def test_a_leader_is_not_its_own_rival() -> None:
@@ -29,6 +30,28 @@ def test_two_leaders_are_told_alike_by_both() -> None:
             assert room.leader.failure is not None
             said.add(room.leader.failure)
     assert len(said) == 1
+
+
+def test_a_leader_that_was_elected_has_no_rivals() -> None:
+    """Of two candidates the better one leads, and the other one's members go over to it."""
+    with Room(2) as room:
+        room.leader.terms = room.terms._replace(ticket=7)
+        room.leader.met_rival("node9")
+        assert room.leader.state == "gathering"
+
+
+def test_who_was_one_too_many_is_waited_for_like_a_member() -> None:
+    """Where the failure is of another kind there are as many to be told as the world has nodes."""
+    for kind, parts, is_told in (("full", ("2", "node9"), False), ("size", ("8", "4"), True)):
+        with Room(2) as room:
+            room.leader.choice.listen_for(30.0)
+            first = room.member(rank=1).come()
+            room.until(lambda first=first: first.state == "waiting")
+            room.leader.fail(Failure(kind, parts))
+            room.until(lambda first=first: first.state == "failed")
+            assert room.leader.everybody_told is is_told
+            room.member().come()
+            room.until(lambda room=room: room.leader.everybody_told)
 
 
 def test_a_connection_that_was_replaced_does_not_take_its_member_along() -> None:

@@ -96,7 +96,7 @@ ROWS = (
            "0.8 + 0.4 * self.chance()", "1.0", f"{T}/test_loop.py::test_a_delay_varies_by_a_fifth"),
     Defect("who is served was closed in this turn", f"{V}/poller.py",
            "self.watched.pop(sock.fileno(), None)", "self.watched.get(sock.fileno())",
-           f"{T}/test_loop.py::test_a_socket_is_served_until_it_is_unwatched"),
+           f"{T}/test_poller.py::test_what_is_ready_is_told_with_its_call"),
     Defect("an address is news each time", f"{V}/rejected.py",
            "if self._hosts.get(address) or (address in self._hosts and not host):", "if False:",
            f"{T}/test_rejected.py::test_an_address_is_news_once_and_only_so_many_are_kept"),
