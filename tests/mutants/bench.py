@@ -10,13 +10,12 @@ import signal
 import subprocess
 import sys
 import venv
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from mutants.defect import LIMIT_S, PROJECT
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from mutants.defect import Defect
 
 # pytest's exit status: all passed, some failed, none was there.
@@ -56,6 +55,7 @@ class Bench:
         script.chmod(0o755)
         compileall.compile_dir(self._place / "mingle_hooks", quiet=2)
         # pytest's own directories, which go with the rest; every user of a test host has to get there.
+        self._mark = f"PYTEST_DEBUG_TEMPROOT={place}\0".encode()
         self._environ = {**os.environ, "PYTEST_DEBUG_TEMPROOT": str(place)}
         self._environ.pop("PYTHONPATH", None)
         self._written = 0
@@ -90,6 +90,8 @@ class Bench:
         except subprocess.TimeoutExpired:
             _end(process)
             return Outcome("timed out", "")
+        finally:
+            self._end_what_is_left()
         last = output.rstrip().rpartition("\n")[2]
         if process.returncode == FAILED and "Timeout" in output and " failed" not in last:  # pytest-timeout ended it
             return Outcome("timed out", output)
@@ -101,6 +103,13 @@ class Bench:
         """End what runs."""
         if self._process is not None and self._process.poll() is None:
             _end(self._process)
+
+    def _end_what_is_left(self) -> None:
+        """End what a test has left running, as one that fails may do."""
+        for environ in Path("/proc").glob("[0-9]*/environ"):
+            with contextlib.suppress(OSError):  # it has ended, or is another user's
+                if self._mark in environ.read_bytes():
+                    os.kill(int(environ.parent.name), signal.SIGKILL)
 
     def _write(self, path: Path, text: str) -> None:
         """Write a file with a time that it never had, as Python takes what is compiled by time and size."""

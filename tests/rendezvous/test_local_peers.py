@@ -605,6 +605,19 @@ def test_a_first_task_that_is_interrupted_has_said_nothing(
             asked.result(PATIENCE_S)
 
 
+def test_a_first_task_whose_queue_is_full_is_called_again(tmp_path: Path) -> None:
+    """It is there, and has a place as soon as it has answered another."""
+    tmp_path.chmod(0o700)
+    directory = str(tmp_path)
+    with meeting_point.listen(directory, 1) as listener, ExitStack() as callers:
+        while (sock := meeting_point._dialled(directory)) is not None:
+            callers.enter_context(sock)
+        listener.accept()[0].close()
+        again = meeting_point._dialled(directory)
+        assert again is not None
+        again.close()
+
+
 def test_a_word_is_said_once(tmp_path: Path) -> None:
     """However many say it at the same moment, all go by the same one."""
     for number in range(50):
