@@ -46,6 +46,14 @@ def test_a_beacon_that_answers_nobody_is_laid_out_as_in_every_version() -> None:
     assert (foreign.kind, foreign.port, foreign.genuine) == (BEACON, 20_000, False)
 
 
+def test_half_a_nonce_is_none() -> None:
+    """Though the key fits: no member says so."""
+    whole = pack(ASKING, SECRET)[: -beacon.MAC_BYTES]
+    for more, is_whole in ((b"", True), (b"x", False), (b"x" * 8, True)):
+        data = whole + more + SECRET.mac(b"beacon", whole + more)[: beacon.MAC_BYTES]
+        assert (unpack(data, ATTEMPT.tag, SECRET) is not None) is is_whole
+
+
 def test_a_packet_of_another_world_is_nothing() -> None:
     """Several worlds may share a group and a port."""
     assert unpack(pack(WHOLE, SECRET), Attempt("another").tag, SECRET) is None

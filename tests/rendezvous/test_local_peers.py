@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from gathering import PATIENCE_S
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from mingle_hooks import runtime
@@ -353,6 +353,8 @@ def test_the_first_task_waits_no_longer_than_any_other(directory: str, tasks: Ta
 
 
 @given(st.binary(max_size=80))
+@example(b"1 x")
+@example(b"1 2 3")
 def test_a_greeting_is_two_numbers_or_none(data: bytes) -> None:
     """Whatever was said."""
     ours, theirs = plain_sockets.socketpair()

@@ -229,6 +229,15 @@ def test_who_has_to_fail_promises_nothing_more(member: Member) -> None:
 
 
 @pytest.mark.parametrize("member", [None], indirect=True)
+def test_a_candidate_joins_only_a_better_one(member: Member) -> None:
+    """The worse one comes to it, or both would wait for each other."""
+    worse = member.finds("z", ticket=2**63 - 1)
+    assert (worse.closed, member.rendezvous._leader.state) == (True, "gathering")
+    better = member.finds("a", ticket=1)
+    assert (better.closed, member.rendezvous._leader.state) == (False, "withdrawn")
+
+
+@pytest.mark.parametrize("member", [None], indirect=True)
 def test_a_withdrawn_candidate_that_is_told_of_a_failure_hands_it_on_and_waits(member: Member) -> None:
     """Another candidate has failed and tells this one, which has left its members to a better one by then."""
     leader = member.finds("a", ticket=1)

@@ -17,7 +17,7 @@ ROWS = (
     Defect("a beacon answers more than it has room for", f"{M}/beacon.py",
            "packet.nonces[:MOST_NONCES]", "packet.nonces", f"{BEACON}::test_no_packet_is_larger_than_what_is_read"),
     Defect("a beacon may end within a nonce", f"{M}/beacon.py",
-           "if (end - middle) % NONCE_BYTES:", "if False:", BEACON),
+           "if (end - middle) % NONCE_BYTES:", "if False:", f"{BEACON}::test_half_a_nonce_is_none"),
     Defect("what is not spent is saved", f"{M}/budget.py",
            "min(self._burst, self._left", "min(1e9, self._left",
            f"{T}/test_budget.py::test_what_is_not_spent_is_not_saved_beyond_the_burst"),

@@ -118,7 +118,7 @@ ROWS = (
            f"{PEERS}::test_another_users_process_is_no_sibling_even_where_it_gets_in"),
     Defect("what is no number is a local rank", f"{PEER}/first_task.py",
            "word.isdigit() and len(word) <= MOST_DIGITS", "word.isalnum() and len(word) <= MOST_DIGITS",
-           f"{PEERS}::test_what_connects_and_is_no_sibling_is_passed_over"),
+           f"{PEERS}::test_a_greeting_is_two_numbers_or_none"),
     Defect("a local rank may come twice", f"{PEER}/first_task.py",
            "if rank in self._tasks or not 0 < rank < self._count:", "if not 0 < rank < self._count:", PEERS),
     Defect("any number of callers is kept", f"{PEER}/first_task.py",
