@@ -359,6 +359,8 @@ def test_a_leader_ignores_its_own_words() -> None:
         ear.hear(packet)
         ear.hear(packet._replace(kind=BEACON))
         assert (len(ear.sent), ear.found) == (1, [])
+        ear.wait(0.1)
+        assert [said.nonces for said in ear.said(BEACON) if said.nonces] == []
 
 
 def test_an_empty_socket_is_nothing_heard() -> None:

@@ -33,6 +33,14 @@ def test_who_hands_on_what_the_leader_says_is_gone_round() -> None:
         looking.close()
 
 
+def test_where_rank_0_is_expected_is_said() -> None:
+    """By the name that the scheduler gives it."""
+    with Room(2) as room:
+        looking = search(room, [], [], leader_hosts=("node7",))
+        assert looking.nobody(9).expected == "rank 0 (node7) within 9 s"
+        looking.close()
+
+
 @pytest.mark.parametrize(
     ("parts", "remedy"),
     [

@@ -222,3 +222,15 @@ def test_tasks_of_one_pbsdsh_have_all_places_on_their_host(job: str, home: Path)
         rank: [str(place) for place in range(count)] for rank, count in enumerate(slots)
     }
     assert told(environ(OPENPBS, f"job.{job}"), home).slot is None
+
+
+@pytest.mark.parametrize("job", JOBS)
+def test_tasks_of_a_second_pbsdsh_have_the_same_places(job: str, home: Path) -> None:
+    """Their numbers go on where those of the first one end."""
+    for name in names(OPENPBS, "tm"):
+        if name.startswith(f"tm.{job}."):
+            first = told(environ(OPENPBS, name), home)
+            assert first.local_count is not None
+            number = int(environ(OPENPBS, name)["PBS_TASKNUM"], 16) + first.local_count
+            second = told({**environ(OPENPBS, name), "PBS_TASKNUM": f"{number:08X}"}, home)
+            assert second.slot == first.slot

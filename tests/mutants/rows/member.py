@@ -110,5 +110,5 @@ ROWS = (
            f"{PROMISES}::test_a_candidate_joins_only_a_better_one"),
     Defect("rank 0 is expected nowhere", f"{V}/request.py",
            "({self.leader_hosts[0]})", "()",
-           f"{WHOLE}::test_without_a_leader_the_deadline_says_where_it_was_looked_for"),
+           f"{T}/test_search.py::test_where_rank_0_is_expected_is_said"),
 )  # fmt: skip

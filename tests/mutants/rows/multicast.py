@@ -93,7 +93,7 @@ ROWS = (
            f"{DISCOVERY}::test_where_no_way_can_be_opened_each_reason_is_the_error"),
     Defect("a way that fails stays open", f"{V}/discovery.py",
            "backend := self._backends.pop(name, None)", "backend := self._backends.get(name)",
-           f"{DISCOVERY}::test_a_directory_that_goes_while_it_is_used_leaves_the_other_ways"),
+           f"{DISCOVERY}::test_the_last_way_that_fails_is_an_error"),
     Defect("the suffix of the fast network is left out", f"{V}/hosts.py",
            "[*names, *context.leader_hosts]", "[*context.leader_hosts]",
            f"{HOSTS}::test_the_name_on_the_fast_network_is_tried_first"),

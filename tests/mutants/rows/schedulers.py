@@ -71,7 +71,7 @@ ROWS = (
     Defect("PALS' node is its rank", f"{S}/pals.py",
            '"PALS_NODEID"', '"PALS_RANKID"', f"{T}/test_table.py::test_pals_in_pbs_has_the_jobs_id_and_its_own_places"),
     Defect("a slot of PBS is one of all hosts'", f"{S}/pbs.py",
-           "% local_count", "% slots", f"{T}/test_pbs.py::test_tasks_of_one_pbsdsh_have_all_places_on_their_host"),
+           "% local_count", "% slots", f"{T}/test_pbs.py::test_tasks_of_a_second_pbsdsh_have_the_same_places"),
     Defect("a script of PBS on one host takes no part", f"{S}/pbs.py",
            "is_batch = len(slots) > 1 and", "is_batch =",
            f"{T}/test_pbs.py::test_the_job_script_takes_part_only_where_it_is_alone"),
@@ -129,5 +129,5 @@ ROWS = (
     Defect("Torque's script takes part", f"{S}/torque.py",
            "in (0, 1)", "in (0,)", f"{T}/test_pbs.py::test_torque_scripts_of_several_hosts_do_not_take_part"),
     Defect("a variable that is set to nothing is a number", f"{S}/variables.py",
-           "if not value:", "if name not in self.environ:", f"{T}/test_table.py"),
+           "if not value:", "if name not in self.environ:", f"{T}/test_variables.py"),
 )  # fmt: skip
