@@ -33,13 +33,13 @@ _PUBLIC = {
         *("PlaceError", "ConflictError", "SecretError", "SettingsError"),
     ),
     "mingle_hooks.export.view": ("View",),
-    "mingle_hooks.world": ("World", "Place", "Seat"),
+    "mingle_hooks.world": ("World", "Assignment", "Member"),
 }
 
 
 def __getattr__(name: str) -> object:
     """Return a public name, from the module that has it. Raises AttributeError."""
-    from mingle_hooks.modules import import_module  # noqa: PLC0415 - only then
+    from mingle_hooks.modules import import_module
 
     if name == "render":  # a package of this name, which can be called
         return import_module("mingle_hooks.render")
