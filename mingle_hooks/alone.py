@@ -98,7 +98,7 @@ def _named_address(spec: MemberSpec) -> str:
 
 
 def _own_address(spec: MemberSpec) -> tuple[str, int]:
-    from mingle_hooks.launchers.placement import is_first_host  # noqa: PLC0415 - only in a batch script
+    from mingle_hooks.launchers.placement import is_first_host
 
     port = _named_port(spec)
     if "MASTER_ADDR" in spec.pinned or spec.settings.master is not None or not is_first_host(spec.facts):

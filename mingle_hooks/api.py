@@ -72,7 +72,7 @@ def join(
     the world formed. Waits for the others, at most `timeout`, and prints nothing. Raises the MingleError with whose
     exit code the command line would end.
     """
-    from mingle_hooks import job, joining  # noqa: PLC0415 - `render` needs none of it
+    from mingle_hooks import job, joining
 
     _check(options)
     try:
@@ -86,12 +86,12 @@ def join(
 
 def _check(options: Mapping[str, object]) -> None:
     """Raise UsageError for an option that `mingle env` has not, and for those that only change what is printed."""
-    from mingle_hooks.settings import TABLE  # noqa: PLC0415 - `render` needs none of it
+    from mingle_hooks.settings import TABLE
 
     known = [setting.name for setting in TABLE if setting.option and setting.name not in PRINTED]
     for name in options:
         if name not in known:
-            from mingle_hooks.nearest import nearest  # noqa: PLC0415 - only for a mistake
+            from mingle_hooks.nearest import nearest
 
             raise UsageError("an option of mingle_hooks.join", name, f"{nearest(name, known)}, which is the nearest")
 
@@ -101,7 +101,7 @@ def variables(view: View) -> dict[str, str]:
 
     Raises UsageError where a framework reads a file, which only the commands write.
     """
-    from mingle_hooks.export import frameworks, variables  # noqa: PLC0415 - `render` needs none of it
+    from mingle_hooks.export import frameworks, variables
 
     for name in view.frameworks:
         if frameworks.framework(name).files:
@@ -121,9 +121,9 @@ def render(
     `job` holds what a job file holds: the fields of `mingle template SCHEDULER --help`, and the command as a list.
     Raises UsageError that names the field.
     """
-    from mingle_hooks import settings  # noqa: PLC0415 - `join` needs none of it
-    from mingle_hooks.render import job as description  # noqa: PLC0415 - as above
-    from mingle_hooks.render import script, search  # noqa: PLC0415 - as above
+    from mingle_hooks import settings
+    from mingle_hooks.render import job as description
+    from mingle_hooks.render import script, search
 
     template = settings.load(os.environ, {}).section("template")
     described = description.describe({}, spec=job, default_launcher=template["launcher"])

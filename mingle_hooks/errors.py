@@ -187,7 +187,7 @@ def _of_memory(error: Exception) -> Shortage | None:
 
 def _allowed(name: str, text: str) -> str:
     """Return what this process is allowed, as text has it, or that the limit is not its own."""
-    import resource  # noqa: PLC0415 - only for a message
+    import resource
 
     soft, _ = resource.getrlimit(getattr(resource, name))
     return "a limit of this host or job" if soft == resource.RLIM_INFINITY else text.format(soft)

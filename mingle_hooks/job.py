@@ -170,7 +170,7 @@ def _slots(settings: Settings, facts: JobFacts, users: Mapping[str, str]) -> tup
 
 
 def _gpus(facts: JobFacts, users: Mapping[str, str]) -> int | None:
-    from mingle_hooks.fabric.gpus import visible_gpus  # noqa: PLC0415 - not needed where --slots says it
+    from mingle_hooks.fabric.gpus import visible_gpus
 
     visible = visible_gpus(users)
     return facts.gpus if visible is None else visible

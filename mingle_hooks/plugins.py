@@ -66,7 +66,7 @@ class _Rule(NamedTuple):
 
 
 def _are_facts(found: object) -> bool:
-    from mingle_hooks.schedulers.facts import JobFacts  # noqa: PLC0415 - only for a plugin
+    from mingle_hooks.schedulers.facts import JobFacts
 
     return found is None or isinstance(found, JobFacts)
 
@@ -80,7 +80,7 @@ def _are_words(found: object) -> bool:
 
 
 def _are_files(found: object) -> bool:
-    from mingle_hooks.export.view import File  # noqa: PLC0415 - only for a plugin
+    from mingle_hooks.export.view import File
 
     return isinstance(found, tuple) and all(isinstance(file, File) for file in found)
 
@@ -116,7 +116,7 @@ def find(group: str, name: str) -> Plugin | None:
 
 def _points(group: str) -> Mapping[str, EntryPoint]:
     if group not in _found:
-        from importlib.metadata import entry_points  # noqa: PLC0415 - see above
+        from importlib.metadata import entry_points
 
         try:
             _found[group] = {point.name: point for point in entry_points(group=group)}

@@ -253,7 +253,7 @@ def _parsed(path: str, *, site: bool) -> Mapping[str, object]:
         raise SettingsError(wrong.expected, wrong.seen, wrong.remedy) from None
     except OSError as wrong:
         raise SettingsError("a readable settings file", f"{path}: {wrong.strerror}", f"chmod go+r {path}") from None
-    from mingle_hooks import toml  # noqa: PLC0415 - 6 ms, only where there is a file
+    from mingle_hooks import toml  # 6 ms, only where there is a file
 
     try:
         return toml.loads(data)
@@ -262,6 +262,6 @@ def _parsed(path: str, *, site: bool) -> Mapping[str, object]:
 
 
 def _unknown(expected: str, name: str, known: list[str], where: str) -> SettingsError:
-    from mingle_hooks.nearest import nearest  # noqa: PLC0415 - only for a message
+    from mingle_hooks.nearest import nearest
 
     return SettingsError(expected, f"{name} in {where}", f"{nearest(name, known)}, which is the nearest")

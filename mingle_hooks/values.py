@@ -147,7 +147,7 @@ def one_of(*words: str) -> Callable[[object], str]:
 
     def read(value: object) -> str:
         if value not in words:
-            from mingle_hooks.nearest import nearest  # noqa: PLC0415 - only for a message
+            from mingle_hooks.nearest import nearest
 
             raise _wrong(" or ".join(words), value, nearest(value, words))
         return str(value)
@@ -182,7 +182,7 @@ def words(value: object) -> tuple[object, ...]:
 
 def ways(value: object) -> tuple[object, ...]:
     """Read a list of ways to find rank 0."""
-    from mingle_hooks.rendezvous.discovery import chosen  # noqa: PLC0415 - most members name none
+    from mingle_hooks.rendezvous.discovery import chosen
 
     named = tuple(str(name) for name in words(value))
     return chosen(named) if named else ()
@@ -190,7 +190,7 @@ def ways(value: object) -> tuple[object, ...]:
 
 def networks(value: object) -> tuple[object, ...]:
     """Read a list of interface names and CIDRs, in order."""
-    from mingle_hooks.fabric.interfaces import preference  # noqa: PLC0415 - most members ask for none
+    from mingle_hooks.fabric.interfaces import preference
 
     return _listed(value, preference)
 
@@ -210,7 +210,7 @@ def ports(value: object) -> range:
     """Read a port range A-B."""
     if not isinstance(value, str):
         raise _wrong("a port range as text", value, '"20000-24999"')
-    from mingle_hooks.fabric.ports import port_range  # noqa: PLC0415 - as above
+    from mingle_hooks.fabric.ports import port_range
 
     return port_range(value)
 
@@ -247,7 +247,7 @@ def slots(value: object) -> int | str:
     try:
         return nodes(value)
     except UsageError as wrong:
-        from mingle_hooks.nearest import nearest  # noqa: PLC0415 - only for a message
+        from mingle_hooks.nearest import nearest
 
         expected = f"{wrong.expected}, or {', '.join(COUNTED[:-1])} or {COUNTED[-1]} to count them"
         raise _wrong(expected, value, nearest(value, COUNTED)) from None
@@ -268,7 +268,7 @@ def endpoint(value: object) -> tuple[str, int | None]:
 
 
 def _is_ipv6(value: str) -> bool:
-    import ipaddress  # noqa: PLC0415 - 3 ms that only an address needs
+    import ipaddress  # 3 ms that only an address needs
 
     try:
         return "%" not in str(ipaddress.IPv6Address(value))

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
     """Run the tests that would meet each other in one process, and every other test in any."""
-    from xdist.scheduler import LoadScopeScheduling  # noqa: PLC0415 - pytest also runs without it
+    from xdist.scheduler import LoadScopeScheduling  # pytest also runs without it
 
     class Scheduling(LoadScopeScheduling):  # type: ignore[misc]
         def _split_scope(self, nodeid: str) -> str:

@@ -67,13 +67,13 @@ def run(arguments: list[str]) -> int:
     """Return the exit code of a command line; UsageError for one that click cannot read."""
     streams.replace()
     if (asked := os.environ.get(COMPLETE)) is not None:
-        from mingle_hooks.cli.completion import respond  # noqa: PLC0415 - only for a Tab
+        from mingle_hooks.cli.completion import respond
 
         return respond(mingle, asked)
     try:
         code = mingle.main(arguments, prog_name="mingle", standalone_mode=False)
     except click.ClickException as error:
-        from mingle_hooks.cli.complaint import complaint  # noqa: PLC0415 - only for a mistake
+        from mingle_hooks.cli.complaint import complaint
 
         raise complaint(error, arguments, COMMANDS) from None
     except click.exceptions.Exit as error:

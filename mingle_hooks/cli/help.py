@@ -34,31 +34,31 @@ class Shown(NamedTuple):
 
 
 def _ways() -> Iterable[str]:
-    from mingle_hooks.rendezvous.discovery import BACKENDS  # noqa: PLC0415 - only for completion and help
+    from mingle_hooks.rendezvous.discovery import BACKENDS
 
     return BACKENDS
 
 
 def _shells() -> Iterable[str]:
-    from mingle_hooks.export.shells import SHELLS  # noqa: PLC0415 - as above
+    from mingle_hooks.export.shells import SHELLS
 
     return SHELLS
 
 
 def _frameworks() -> Iterable[str]:
-    from mingle_hooks.export.frameworks import FRAMEWORKS, NONE  # noqa: PLC0415 - as above
+    from mingle_hooks.export.frameworks import FRAMEWORKS, NONE
 
     return (*FRAMEWORKS, NONE)
 
 
 def _launchers() -> Iterable[str]:
-    from mingle_hooks.render.launchers import LAUNCHERS  # noqa: PLC0415 - as above
+    from mingle_hooks.render.launchers import LAUNCHERS
 
     return LAUNCHERS
 
 
 def _interfaces() -> Iterable[str]:
-    from mingle_hooks.fabric.interfaces import interfaces  # noqa: PLC0415 - only for completion
+    from mingle_hooks.fabric.interfaces import interfaces
 
     return dict.fromkeys(found.name for found in interfaces())
 

@@ -20,7 +20,7 @@ def send(data: bytes) -> None:
         try:
             written += os.write(1, data[written:])
         except BlockingIOError:
-            import select  # noqa: PLC0415 - hardly ever
+            import select
 
             select.select([], [1], [])
         except OSError as error:

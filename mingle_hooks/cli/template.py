@@ -45,7 +45,7 @@ def template(ctx: click.Context, lint: str | None) -> None:
 
 
 def _lint(path: str) -> None:
-    from mingle_hooks.render import lint  # noqa: PLC0415 -- as below
+    from mingle_hooks.render import lint
 
     findings = lint.lint(lint.read(path))
     for found in findings:
@@ -58,7 +58,7 @@ def _lint(path: str) -> None:
 @click.option("--template-dir", multiple=True, metavar="DIR", help="Where own templates are.")
 def list_(template_dir: tuple[str, ...]) -> None:
     """List the schedulers, the launchers and where each template comes from."""
-    from mingle_hooks.render import launchers, schedulers, search  # noqa: PLC0415 -- as below
+    from mingle_hooks.render import launchers, schedulers, search
 
     click.echo("schedulers:")
     for scheduler in schedulers.TABLE:
@@ -76,7 +76,7 @@ def list_(template_dir: tuple[str, ...]) -> None:
 @click.option("--template-dir", multiple=True, metavar="DIR", help="Where own templates are.")
 def show(name: str, template_dir: tuple[str, ...]) -> None:
     """Print a template as it is."""
-    from mingle_hooks.render import search  # noqa: PLC0415 -- as below
+    from mingle_hooks.render import search
 
     click.echo(search.text(name, _places(template_dir)), nl=False)
 
@@ -87,8 +87,8 @@ def show(name: str, template_dir: tuple[str, ...]) -> None:
 @click.option("--template-dir", multiple=True, metavar="DIR", help="Where own templates are.")
 def eject(name: str, to: str | None, template_dir: tuple[str, ...]) -> None:
     """Copy a template to a directory of yours, to change it."""
-    from mingle_hooks.files import config_directory  # noqa: PLC0415 -- as below
-    from mingle_hooks.render import search  # noqa: PLC0415 -- as below
+    from mingle_hooks.files import config_directory
+    from mingle_hooks.render import search
 
     home = config_directory(os.environ)
     if to is None and home is None:
@@ -98,8 +98,8 @@ def eject(name: str, to: str | None, template_dir: tuple[str, ...]) -> None:
 
 def _places(given: tuple[str, ...]) -> tuple[str, ...]:
     """Return the search path: --template-dir, or else what the settings say."""
-    from mingle_hooks import settings  # noqa: PLC0415 -- as below
-    from mingle_hooks.render import search  # noqa: PLC0415 -- `mingle --help` must not wait for it
+    from mingle_hooks import settings
+    from mingle_hooks.render import search
 
     return search.path(given or settings.load(os.environ, {}).section("template")["directories"], os.environ)
 
@@ -134,8 +134,8 @@ def _command(name: str) -> click.Command:
         command: tuple[str, ...],
         **options: Any,  # noqa: ANN401 -- whatever click read
     ) -> None:
-        from mingle_hooks import settings  # noqa: PLC0415 -- as above
-        from mingle_hooks.render import environment, job, script  # noqa: PLC0415 -- jinja2 is 50 ms
+        from mingle_hooks import settings
+        from mingle_hooks.render import environment, job, script  # jinja2 is 50 ms
 
         described = job.describe(
             {field.name: options[field.attribute + "_"] for field in TABLE},

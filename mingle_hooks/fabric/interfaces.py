@@ -73,7 +73,7 @@ class Preference(NamedTuple):
 def preference(text: str) -> Preference:
     """Read NAME or CIDR, as `--iface` takes it; a bare address is a network of one. Raises UsageError."""
     if set(text) & set("/:") or (text and not text.strip("0123456789.")):
-        import ipaddress  # noqa: PLC0415 - 3 ms that only a CIDR needs
+        import ipaddress  # 3 ms that only a CIDR needs
 
         try:
             return Preference(text, ipaddress.ip_network(text, strict=False))
@@ -98,7 +98,7 @@ def interfaces(sys_class_net: str = "/sys/class/net") -> tuple[Interface, ...]:
     Kind, speed and state come from sysfs. Without sysfs (macOS) the speed is unknown and what has an address
     counts as up.
     """
-    import ipaddress  # noqa: PLC0415 - 3 ms, which most members do not need
+    import ipaddress  # 3 ms, which most members do not need
 
     found: dict[tuple[int, str], list[Address]] = {(ifindex, name): [] for ifindex, name in socket.if_nameindex()}
     for name, ifindex, address, prefix in listed():
@@ -205,7 +205,7 @@ def _rank(interface: Interface, address: IPv4Interface | IPv6Interface, wish: in
 
 def is_preferred(address: str, prefer: Sequence[Preference]) -> bool:
     """Tell whether one of this host's own addresses is on a network that was asked for."""
-    import ipaddress  # noqa: PLC0415 - 3 ms that only --iface needs
+    import ipaddress  # 3 ms that only --iface needs
 
     ip = ipaddress.ip_address(address)
     name = name_of(address)

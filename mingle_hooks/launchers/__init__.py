@@ -134,7 +134,7 @@ def _of_plugin(program: str) -> Launcher | None:
     """Return the launcher that another package adds under a program's name."""
     if program in _OTHERS or program.startswith("python") or program.endswith((".py", ".sh")):
         return None
-    from mingle_hooks import plugins  # noqa: PLC0415 - only where none of ours fits
+    from mingle_hooks import plugins
 
     if (plugin := plugins.find(plugins.LAUNCHERS, program)) is None:
         return None

@@ -11,7 +11,7 @@ class _Room(ModuleType):
     """A package that is a function too: users know `render` as one, and a package takes the name from any other."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> str:  # noqa: ANN401 - as api.render has them
-        from mingle_hooks import api  # noqa: PLC0415 - who only imports from here needs none of it
+        from mingle_hooks import api
 
         return api.render(*args, **kwargs)
 

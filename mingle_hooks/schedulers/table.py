@@ -92,7 +92,7 @@ def _first(table: tuple[Source, ...], environ: Mapping[str, str]) -> JobFacts | 
 
 def _of_plugin(environ: Mapping[str, str]) -> JobFacts | None:
     """Return the facts of the first plugin that knows this job; a broken one is told of where no other does."""
-    from mingle_hooks import plugins  # noqa: PLC0415 - only where none of ours fits
+    from mingle_hooks import plugins
 
     broken: FactsError | None = None
     for name in plugins.names(plugins.SCHEDULERS):

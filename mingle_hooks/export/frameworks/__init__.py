@@ -107,13 +107,13 @@ def framework(name: str) -> Framework:
     """Return the framework of this name, ours or a plugin's; UsageError, with the nearest known name, for another."""
     if name in FRAMEWORKS:
         return FRAMEWORKS[name]
-    from mingle_hooks import plugins  # noqa: PLC0415 - only where none of ours fits
+    from mingle_hooks import plugins
 
     if (plugin := plugins.find(plugins.FRAMEWORKS, name)) is not None:
         row: Framework = plugin.row("FRAMEWORK", Framework)
         _added[name] = plugin
         return row
-    from mingle_hooks.nearest import nearest  # noqa: PLC0415 - only for a message
+    from mingle_hooks.nearest import nearest
 
     known = [*FRAMEWORKS, *plugins.names(plugins.FRAMEWORKS), NONE]
     raise UsageError(f"a framework out of {', '.join(known)}", name, f"--for {nearest(name, known)}")

@@ -25,7 +25,7 @@ NOT_HERE = "none: torchrun has to be started on every node of this job, as by sr
 def settings(view: View) -> dict[str, str]:
     """Return the whole set, the elastic one where the user's PET_RDZV_BACKEND asks for it."""
     if view.user_environ.get("PET_RDZV_BACKEND", "static") != "static":
-        from mingle_hooks.export.frameworks import torchrun_elastic  # noqa: PLC0415 - few ask for it
+        from mingle_hooks.export.frameworks import torchrun_elastic
 
         return torchrun_elastic.settings(view)
     agent = one_of(view)

@@ -104,7 +104,7 @@ def check_reader() -> None:
 
 def _module(shell: str) -> Any:  # noqa: ANN401 -- a module; mypy cannot see that one fits a protocol
     if shell not in SHELLS:
-        from mingle_hooks.nearest import nearest  # noqa: PLC0415 - only for a message
+        from mingle_hooks.nearest import nearest
 
         raise UsageError(f"a shell out of {', '.join(SHELLS)}", shell, f"--shell {nearest(shell, SHELLS)}")
     return import_module(f"{__name__}.{SHELLS[shell].module}")
