@@ -150,7 +150,7 @@ class Rendezvous:
         return self._answer
 
     def _explain(self, answer: Body, tell: Callable[[str], None]) -> None:
-        from mingle_hooks.rendezvous import report  # noqa: PLC0415 - only for --explain
+        from mingle_hooks.rendezvous import report
 
         if self._leader is not None and self._leader.answer is answer:
             lines = report.of_leader(self._leader, answer["at"])
@@ -160,7 +160,7 @@ class Rendezvous:
             tell(line)
 
     def _stand(self) -> None:
-        from mingle_hooks.rendezvous.leader.candidate import stand  # noqa: PLC0415 - 5 ms that most members do not need
+        from mingle_hooks.rendezvous.leader.candidate import stand  # 5 ms that most members do not need
 
         self._candidate = stand(self._loop, self._request, self._secret, self._me, self._leader_changed)
         if self._candidate is not None:
@@ -358,7 +358,7 @@ class Rendezvous:
         prefer = self._request.prefer
         if not prefer:
             return True
-        from mingle_hooks.fabric.interfaces import is_preferred  # noqa: PLC0415 - only where --iface is given
+        from mingle_hooks.fabric.interfaces import is_preferred
 
         return is_preferred(own_address, prefer)
 

@@ -418,7 +418,7 @@ class Leader:
 
     def _pack(self, encoded: bytes) -> str:
         """Have the roster's frame ready for those members who ask for it; return what their answers say of it."""
-        from mingle_hooks.rendezvous.protocol import packed_roster  # noqa: PLC0415 - few ask for it
+        from mingle_hooks.rendezvous.protocol import packed_roster
 
         packed = packed_roster.pack(encoded)
         self._packed = wire.frame(wire.ROSTER, packed)

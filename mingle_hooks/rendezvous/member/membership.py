@@ -141,7 +141,7 @@ class Membership:
         packed, self._packed = self._packed, b""
         if "roster" not in body:
             return body
-        from mingle_hooks.rendezvous.protocol import packed_roster  # noqa: PLC0415 - few ask for it
+        from mingle_hooks.rendezvous.protocol import packed_roster
 
         return {**body, "roster": packed_roster.unpack(packed, wire.text(body, "roster", 64))}
 
