@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Any
 
 import click
 from click.shell_completion import CompletionItem
@@ -122,38 +121,40 @@ def _option(field: Field) -> click.Option:
     return Option(names, shown=shown, multiple=field.kind == "many", help=field.help)
 
 
+@click.pass_context
+def _print(
+    ctx: click.Context,
+    /,
+    *,
+    spec: str | None,
+    template_dir: tuple[str, ...],
+    explain: bool,
+    command: tuple[str, ...],
+    **options: object,
+) -> None:
+    from mingle_hooks import settings
+    from mingle_hooks.render import environment, job, script  # jinja2 is 50 ms
+
+    described = job.describe(
+        {field.name: options[field.attribute + "_"] for field in TABLE},
+        command,
+        spec=spec,
+        default_launcher=settings.load(os.environ, {}).section("template")["launcher"],
+    )
+    scheduler = ctx.command.name or ""
+    made_by = ["mingle", "template", scheduler, *ctx.meta["words"]]
+    here = () if described.no_environment else environment.lines(os.environ, sys.argv[0])
+    text = script.render(
+        scheduler, described, places=_places(template_dir), made_by=made_by, environment=here, explain=explain
+    )
+    click.echo(os.fsencode(text), nl=False)  # as bytes: an argument need not be UTF-8
+
+
 def _command(name: str) -> click.Command:
-    @click.pass_context
-    def callback(
-        ctx: click.Context,
-        /,
-        *,
-        spec: str | None,
-        template_dir: tuple[str, ...],
-        explain: bool,
-        command: tuple[str, ...],
-        **options: Any,  # noqa: ANN401 -- whatever click read
-    ) -> None:
-        from mingle_hooks import settings
-        from mingle_hooks.render import environment, job, script  # jinja2 is 50 ms
-
-        described = job.describe(
-            {field.name: options[field.attribute + "_"] for field in TABLE},
-            command,
-            spec=spec,
-            default_launcher=settings.load(os.environ, {}).section("template")["launcher"],
-        )
-        made_by = ["mingle", "template", name, *ctx.meta["words"]]
-        here = () if described.no_environment else environment.lines(os.environ, sys.argv[0])
-        text = script.render(
-            name, described, places=_places(template_dir), made_by=made_by, environment=here, explain=explain
-        )
-        click.echo(os.fsencode(text), nl=False)  # as bytes: an argument need not be UTF-8
-
     scheduler = SCHEDULERS[name]
     return _Script(
         name,
-        callback=callback,
+        callback=_print,
         context_settings={"allow_interspersed_args": False},
         help=f"Print a script for {scheduler.help}, to read or to pipe into {scheduler.submit}.",
         short_help=f"A script for {scheduler.help}.",

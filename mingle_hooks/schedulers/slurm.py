@@ -56,13 +56,7 @@ def _in_step(
     nodes = read.number("nodes", "SLURM_STEP_NUM_NODES", least=1, most=MOST_NODES) or len(hosts)
     node_rank = read.number("node_rank", "SLURM_NODEID", most=MOST_NODES)
     task_count = read.number("task_count", "SLURM_STEP_NUM_TASKS", "SLURM_NTASKS", least=1)
-    per_node = _counts(read, "SLURM_STEP_TASKS_PER_NODE")
-    if per_node and (len(per_node) != nodes or sum(per_node) != (task_count or sum(per_node))):
-        raise FactsError(
-            f"{task_count or 'some'} tasks on {nodes} nodes",
-            f"{len(per_node)} nodes with {sum(per_node)} tasks (SLURM_STEP_TASKS_PER_NODE)",
-            "unset the variable that is left over from another job",
-        )
+    per_node = _step_counts(read, nodes, task_count)
     if components:
         # Two steps in different components have the same job id and the same step id, but not this.
         step = f"{step}@{hosts[0]}"
@@ -188,6 +182,18 @@ def _rank_order(hosts: tuple[str, ...], nodes: int, components: list[tuple[str, 
 def _counts(read: Variables, name: str) -> tuple[int, ...]:
     text = read.long("tasks_per_node", name)
     return counts.expand(text) if text else _NO_COUNTS
+
+
+def _step_counts(read: Variables, nodes: int, task_count: int | None) -> tuple[int, ...]:
+    """Return a step's tasks on each node, where Slurm tells them; FactsError where it contradicts itself."""
+    per_node = _counts(read, "SLURM_STEP_TASKS_PER_NODE")
+    if per_node and (len(per_node) != nodes or sum(per_node) != (task_count or sum(per_node))):
+        raise FactsError(
+            f"{task_count or 'some'} tasks on {nodes} nodes",
+            f"{len(per_node)} nodes with {sum(per_node)} tasks (SLURM_STEP_TASKS_PER_NODE)",
+            "unset the variable that is left over from another job",
+        )
+    return per_node
 
 
 def _local_count(read: Variables, per_node: tuple[int, ...], node_rank: int | None) -> int | None:
