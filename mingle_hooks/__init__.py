@@ -6,7 +6,6 @@
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # type checkers take it for true, by its name
     from mingle_hooks.api import join as join
-    from mingle_hooks.api import render as render
     from mingle_hooks.api import variables as variables
     from mingle_hooks.errors import ConflictError as ConflictError
     from mingle_hooks.errors import FactsError as FactsError
@@ -19,6 +18,7 @@ if TYPE_CHECKING:  # type checkers take it for true, by its name
     from mingle_hooks.errors import SettingsError as SettingsError
     from mingle_hooks.errors import UsageError as UsageError
     from mingle_hooks.export.view import View as View
+    from mingle_hooks.render.function import render as render
     from mingle_hooks.world import Assignment as Assignment
     from mingle_hooks.world import Member as Member
     from mingle_hooks.world import World as World

@@ -1,6 +1,6 @@
-"""What Python programs may call: `join`, `variables` and `render`, with the errors of `mingle_hooks.errors`.
+"""What Python programs may call: `join` and `variables`, with the errors of `mingle_hooks.errors`.
 
-They do what `mingle env`, `mingle exec` and `mingle template` do, and read the same settings.
+They do what `mingle env` and `mingle exec` do, and read the same settings. For `render` see render/function.py.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from mingle_hooks.errors import UsageError, limit
 from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Mapping
     from typing import TypedDict
 
     from typing_extensions import Unpack
@@ -107,30 +107,3 @@ def variables(view: View) -> dict[str, str]:
         if frameworks.framework(name).files:
             raise UsageError("a framework that reads no file", name, f"`mingle exec --for {name}`")
     return {variable.name: variable.value for variable in variables.variables(view, view.frameworks)}
-
-
-def render(
-    job: Mapping[str, object],
-    scheduler: str = "slurm",
-    *,
-    template_directories: Iterable[str] = (),
-    explain: bool = False,
-) -> str:
-    """Return the script of a job for a scheduler, as `mingle template` prints it with --no-environment.
-
-    `job` holds what a job file holds: the fields of `mingle template SCHEDULER --help`, and the command as a list.
-    Raises UsageError that names the field.
-    """
-    from mingle_hooks import settings
-    from mingle_hooks.render import job as description
-    from mingle_hooks.render import script, search
-
-    template = settings.load(os.environ, {}).section("template")
-    described = description.describe({}, spec=job, default_launcher=template["launcher"])
-    places = search.path(_listed(template_directories) or template["directories"], os.environ)
-    return script.render(scheduler, described, places=places, explain=explain)
-
-
-def _listed(given: Iterable[str]) -> list[str]:
-    """Return a list of texts; a text alone is one of them."""
-    return [given] if isinstance(given, str) else list(given)

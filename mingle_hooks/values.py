@@ -10,7 +10,7 @@ import os
 
 from mingle_hooks.errors import UsageError
 from mingle_hooks.fabric.machine import HOST_CHARACTERS, is_hostname
-from mingle_hooks.schedulers.facts import LONGEST_ID, MOST_NODES
+from mingle_hooks.fabric.ports import DEFAULT_RANGE, HIGHEST, LOWEST
 from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -18,6 +18,10 @@ if TYPE_CHECKING:
 
     Reader = Callable[[object], object]
 
+# More nodes than any machine built has; a bound on what a hostile variable can make us allocate.
+MOST_NODES = 65_536
+# The longest id, in characters: it is hashed and exported, and PBS array ids with a server name stay below it.
+LONGEST_ID = 255
 # More entries than any list of networks, ways or frameworks has.
 MOST_ENTRIES = 64
 _MOST_DIGITS = 10  # job ids have up to ten, and nothing that is counted has more
@@ -180,14 +184,6 @@ def words(value: object) -> tuple[object, ...]:
     return _listed(value, word)
 
 
-def ways(value: object) -> tuple[object, ...]:
-    """Read a list of ways to find rank 0."""
-    from mingle_hooks.rendezvous.discovery import chosen
-
-    named = tuple(str(name) for name in words(value))
-    return chosen(named) if named else ()
-
-
 def networks(value: object) -> tuple[object, ...]:
     """Read a list of interface names and CIDRs, in order."""
     from mingle_hooks.fabric.interfaces import preference
@@ -207,12 +203,15 @@ def _host(value: str) -> str:
 
 
 def ports(value: object) -> range:
-    """Read a port range A-B."""
+    """Read a port range A-B, both ends included."""
     if not isinstance(value, str):
         raise _wrong("a port range as text", value, '"20000-24999"')
-    from mingle_hooks.fabric.ports import port_range
-
-    return port_range(value)
+    low, _, high = value.strip().partition("-")
+    first, last = number(low, most=HIGHEST) or 0, number(high, most=HIGHEST) or 0
+    if not LOWEST <= first <= last <= HIGHEST:
+        expected = f"a port range A-B with {LOWEST} <= A <= B <= {HIGHEST}"
+        raise _wrong(expected, value, f"--port-range {DEFAULT_RANGE.start}-{DEFAULT_RANGE.stop - 1}")
+    return range(first, last + 1)
 
 
 def suffix(value: object) -> str:

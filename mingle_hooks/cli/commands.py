@@ -10,7 +10,7 @@ from click.shell_completion import CompletionItem
 
 from mingle_hooks import __version__
 from mingle_hooks.cli import streams
-from mingle_hooks.cli.group import Group
+from mingle_hooks.cli.group import COMPLETE, Group
 
 # name -> (module with a click command of that name, one line of help). Only the one that is called is loaded.
 COMMANDS = {
@@ -23,10 +23,6 @@ COMMANDS = {
     "docs": ("mingle_hooks.cli.docs", "Print a page of the documentation."),
     "completion": ("mingle_hooks.cli.completion", "Print what makes bash, zsh or fish complete mingle."),
 }
-
-
-# Set by what makes a shell complete: what is wanted, such as bash_complete.
-COMPLETE = "_MINGLE_COMPLETE"
 
 
 class _Commands(Group):

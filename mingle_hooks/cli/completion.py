@@ -12,7 +12,7 @@ import click
 from click.shell_completion import CompletionItem, ShellComplete, add_completion_class, shell_complete, split_arg_string
 
 from mingle_hooks.cli import plain
-from mingle_hooks.cli.commands import COMPLETE
+from mingle_hooks.cli.group import COMPLETE
 from mingle_hooks.cli.help import Grouped
 from mingle_hooks.cli.stdout import write
 from mingle_hooks.errors import UsageError

@@ -10,6 +10,9 @@ import click
 from mingle_hooks.errors import UsageError
 from mingle_hooks.nearest import nearest
 
+# Set by what makes a shell complete: what is wanted, such as bash_complete.
+COMPLETE = "_MINGLE_COMPLETE"
+
 
 class Group(click.Group):
     """Shows its help where no command is named, as a mistake; what click does then differs from version to version."""

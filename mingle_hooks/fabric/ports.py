@@ -8,10 +8,9 @@ from itertools import chain
 
 from mingle_hooks import sockets as socket
 from mingle_hooks.digest import sha256
-from mingle_hooks.errors import NetworkError, NoPortError, UsageError, limit
+from mingle_hooks.errors import NetworkError, NoPortError, limit
 from mingle_hooks.fabric.sysfs import attribute
 from mingle_hooks.typed import TYPE_CHECKING
-from mingle_hooks.values import number
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -30,25 +29,10 @@ _KEEP_TIMEOUT_S = 2.0
 _LISTEN, _TIME_WAIT = "0A", "06"
 
 
-def port_range(text: str) -> range:
-    """Read "A-B", both ends included, within 1024 to 65535. Raises UsageError."""
-    low, _, high = text.strip().partition("-")
-    first, last = number(low, most=HIGHEST) or 0, number(high, most=HIGHEST) or 0
-    if not LOWEST <= first <= last <= HIGHEST:
-        raise UsageError(
-            f"a port range A-B with {LOWEST} <= A <= B <= {HIGHEST}",
-            repr(text),
-            f"--port-range {DEFAULT_RANGE.start}-{DEFAULT_RANGE.stop - 1}",
-        )
-    return range(first, last + 1)
-
-
 def ephemeral_range(path: str = "/proc/sys/net/ipv4/ip_local_port_range") -> range:
     """Return the ports that the kernel gives to outgoing connections; IANA's where there is no /proc."""
-    ends = [number(end, most=HIGHEST) for end in attribute(path).split()]
-    if len(ends) != 2 or None in ends:  # noqa: PLR2004 - first and last
-        return range(49_152, 65_536)
-    return range(ends[0], ends[1] + 1)  # type: ignore[arg-type,operator]
+    ends = [int(end) for end in attribute(path).split()]
+    return range(ends[0], ends[-1] + 1) if ends else range(49_152, 65_536)
 
 
 def candidates(seed: bytes, count: int, port_range: range = DEFAULT_RANGE) -> tuple[int, ...]:

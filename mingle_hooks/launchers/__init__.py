@@ -136,11 +136,18 @@ def _of_plugin(program: str) -> Launcher | None:
         return None
     from mingle_hooks import plugins
 
-    if (plugin := plugins.find(plugins.LAUNCHERS, program)) is None:
+    if (plugin := plugins.find(plugins.LAUNCHERS, program, _RETURNS)) is None:
         return None
     row: Launcher = plugin.row("LAUNCHER", Launcher)
     _added[row.name] = plugin
     return row
+
+
+def _are_words(found: object) -> bool:
+    return isinstance(found, tuple) and all(isinstance(word, str) for word in found)
+
+
+_RETURNS = {"options": ("a tuple of texts", _are_words)}
 
 
 def module(launcher: Launcher, file: str) -> Any:

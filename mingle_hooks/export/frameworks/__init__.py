@@ -109,7 +109,7 @@ def framework(name: str) -> Framework:
         return FRAMEWORKS[name]
     from mingle_hooks import plugins
 
-    if (plugin := plugins.find(plugins.FRAMEWORKS, name)) is not None:
+    if (plugin := plugins.find(plugins.FRAMEWORKS, name, _RETURNS)) is not None:
         row: Framework = plugin.row("FRAMEWORK", Framework)
         _added[name] = plugin
         return row
@@ -117,6 +117,19 @@ def framework(name: str) -> Framework:
 
     known = [*FRAMEWORKS, *plugins.names(plugins.FRAMEWORKS), NONE]
     raise UsageError(f"a framework out of {', '.join(known)}", name, f"--for {nearest(name, known)}")
+
+
+def _are_settings(found: object) -> bool:
+    return isinstance(found, dict) and all(isinstance(text, str) for pair in found.items() for text in pair)
+
+
+def _are_files(found: object) -> bool:
+    from mingle_hooks.export.view import File
+
+    return isinstance(found, tuple) and all(isinstance(file, File) for file in found)
+
+
+_RETURNS = {"settings": ("a dict of texts", _are_settings), "files": ("a tuple of File", _are_files)}
 
 
 def load(name: str) -> Any:  # noqa: ANN401 -- a module; mypy cannot see that one fits a protocol

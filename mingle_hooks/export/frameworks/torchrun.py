@@ -12,6 +12,7 @@ would otherwise train on the first node alone and end with 0.
 from __future__ import annotations
 
 from mingle_hooks.errors import UsageError, printable
+from mingle_hooks.export.frameworks import load
 from mingle_hooks.typed import TYPE_CHECKING
 from mingle_hooks.values import holds
 
@@ -25,9 +26,8 @@ NOT_HERE = "none: torchrun has to be started on every node of this job, as by sr
 def settings(view: View) -> dict[str, str]:
     """Return the whole set, the elastic one where the user's PET_RDZV_BACKEND asks for it."""
     if view.user_environ.get("PET_RDZV_BACKEND", "static") != "static":
-        from mingle_hooks.export.frameworks import torchrun_elastic
-
-        return torchrun_elastic.settings(view)
+        elastic: dict[str, str] = load("torchrun-elastic").settings(view)
+        return elastic
     agent = one_of(view)
     if agent is None:
         return {"PET_NODE_RANK": NOT_HERE}
