@@ -137,14 +137,12 @@ def is_virtual_name(name: str) -> bool:
     return is_dockers or name.startswith(_VIRTUAL)
 
 
-def usable(
-    interfaces: Iterable[Interface], *, prefer: Sequence[Preference] = (), one_host: bool = False
-) -> tuple[UsableAddress, ...]:
+def usable(interfaces: Iterable[Interface], *, prefer: Sequence[Preference] = ()) -> tuple[UsableAddress, ...]:
     """Return the addresses that other members can reach, the best first.
 
     Order: the preferences as given (only what they match counts), InfiniBand, speed, IPv4 before IPv6,
-    index. Loopback counts, and comes first, only with `one_host`. What is made for guests (docker and
-    the like) counts only where a preference names it. Raises NetworkError that tells why each was left out.
+    index. Loopback never counts; what is made for guests (docker and the like) only where a preference names it.
+    Raises NetworkError that tells why each was left out.
     """
     ranked: list[tuple[tuple[int, ...], UsableAddress]] = []
     left_out: dict[str, list[str]] = {}
@@ -153,7 +151,7 @@ def usable(
             left_out.setdefault("no address", []).append(interface.name)
         for address in interface.addresses:
             wish = next((i for i, p in enumerate(prefer) if p.matches(interface, address)), None)
-            why_not = _why_not(interface, address, named=wish is not None, one_host=one_host)
+            why_not = _why_not(interface, address, named=wish is not None)
             if prefer and wish is None:
                 why_not = why_not or "not on a network that was asked for"
             if why_not:
@@ -176,13 +174,11 @@ def _few(which: list[str]) -> str:
     return ", ".join(which[:MOST_TOLD]) + (f" and {rest} more" if rest > 0 else "")
 
 
-def _why_not(
-    interface: Interface, address: IPv4Interface | IPv6Interface, *, named: bool, one_host: bool
-) -> str | None:
+def _why_not(interface: Interface, address: IPv4Interface | IPv6Interface, *, named: bool) -> str | None:
     if not interface.up:
         return "down"
     if address.ip.is_loopback:
-        return None if one_host else "loopback"
+        return "loopback"
     if address.ip.is_link_local:
         return "link-local"
     if address.ip.is_multicast or address.ip.is_unspecified:
@@ -195,7 +191,6 @@ def _why_not(
 def _rank(interface: Interface, address: IPv4Interface | IPv6Interface, wish: int) -> tuple[int, ...]:
     return (
         wish,
-        not address.ip.is_loopback,
         interface.kind != "infiniband",
         -(interface.speed_mbps or 0),
         address.version,

@@ -51,9 +51,7 @@ def candidates(seed: bytes, count: int, port_range: range = DEFAULT_RANGE) -> tu
     return tuple(chosen)
 
 
-def listen(
-    address: str, candidates: Sequence[int], port_range: range = DEFAULT_RANGE, backlog: int = BACKLOG
-) -> socket.socket:
+def listen(address: str, candidates: Sequence[int], port_range: range = DEFAULT_RANGE) -> socket.socket:
     """Return a listening socket on the first free port: the candidates in order, then the rest of the range.
 
     Bound without SO_REUSEADDR, so a port that another world keeps (see `keep`) is passed over.
@@ -62,7 +60,7 @@ def listen(
     rest = (port for port in port_range if port not in candidates)
     tried = 0
     for port in chain(candidates, rest):
-        listener = bound(address, port, backlog)
+        listener = bound(address, port)
         if listener is not None:
             return listener
         tried += 1
@@ -77,9 +75,7 @@ def listen(
 GONE_AT_ONCE = struct.pack("ii", 1, 0)
 
 
-def bound(
-    address: str, port: int, backlog: int = BACKLOG, *, reuse: bool = False, hold: bool = True
-) -> socket.socket | None:
+def bound(address: str, port: int, *, reuse: bool = False, hold: bool = True) -> socket.socket | None:
     """Return a socket that listens on one port, or None where the port is taken.
 
     With `reuse` a port that is merely in TIME_WAIT is taken too. Without `hold` the connections accepted from it are
@@ -100,7 +96,7 @@ def bound(
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if not hold:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, GONE_AT_ONCE)
-        listener.listen(backlog)
+        listener.listen(BACKLOG)
     except OSError as wrong:
         listener.close()
         if wrong.errno == errno.EADDRINUSE:

@@ -13,7 +13,7 @@ JSON, before it, from CHECKIN on, a 32-byte MAC over direction, count, kind and 
                                        ←  WELCOME    MAC, addresses to try, port
       REACHED    MAC, which            →
                                        ←  PROGRESS   MAC, how many are in
-                                       ←  ROSTER     all members, to who asks for them (rows.py)
+                                       ←  ROSTER     all members, to who asks for them (packed_roster.py)
                                        ←  ANSWER     MAC, epoch, the world, this member's place
       READY      MAC, epoch, lease_ms  →
                                        ←  HOLD       MAC, epoch; READY again, for others are awaited
