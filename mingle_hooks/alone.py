@@ -13,14 +13,14 @@ from mingle_hooks.world import Assignment, World
 
 if TYPE_CHECKING:
     from mingle_hooks.job import MemberSpec
-    from mingle_hooks.rendezvous.protocol.wire import Body
+    from mingle_hooks.rendezvous.protocol.answer import Answer
 
 LOOPBACK = "127.0.0.1"
 # A free port is looked for among this many before the rest of the range.
 PORTS = 16
 
 
-def only_member(spec: MemberSpec) -> Body:
+def only_member(spec: MemberSpec) -> Answer:
     """Return the answer for a world of one member: loopback, and a port that is free now and kept."""
     size = str(spec.slots)
     if spec.pinned.get("WORLD_SIZE", size) != size:

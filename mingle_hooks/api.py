@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
     from mingle_hooks.export.view import View
     from mingle_hooks.rendezvous.member.membership import Progress
+    from mingle_hooks.settings import Scope
+    from mingle_hooks.values import Counted
 
     class Options(TypedDict, total=False):
         """The options of `mingle env`, a list where one takes several; `frameworks` is --for."""
@@ -27,13 +29,13 @@ if TYPE_CHECKING:
         rank: int
         master: str
         via: list[str]
-        scope: str
+        scope: Scope
         frameworks: list[str]
         iface: list[str]
         port_range: str
         port_hold: bool
         timeout: float | str
-        slots: int | str
+        slots: int | Counted
         key_file: str
         directory: str
         host_suffix: str

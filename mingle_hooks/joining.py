@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from mingle_hooks.keys import Key
     from mingle_hooks.rendezvous.local_peers.first_task import LocalPeers
     from mingle_hooks.rendezvous.observer import Observer
-    from mingle_hooks.rendezvous.protocol.wire import Body
+    from mingle_hooks.rendezvous.protocol.answer import Answer
     from mingle_hooks.rendezvous.request import Request
 
 
@@ -41,7 +41,7 @@ def join(spec: MemberSpec, observer: Observer, *, no_wait: bool = False) -> View
     return _view(spec, _answer(spec, observer))
 
 
-def _answer(spec: MemberSpec, observer: Observer) -> Body:
+def _answer(spec: MemberSpec, observer: Observer) -> Answer:
     """Return the answer of the members' rendezvous, or of this node's first task where several share it."""
     from mingle_hooks import keys
     from mingle_hooks.rendezvous.rendezvous import meet
@@ -53,7 +53,7 @@ def _answer(spec: MemberSpec, observer: Observer) -> Body:
 
     runtime.record(facts.job_id)
 
-    def ask(timeout_s: float, local_peers: LocalPeers | None = None) -> Body:
+    def ask(timeout_s: float, local_peers: LocalPeers | None = None) -> Answer:
         if spec.nodes == 1:
             from mingle_hooks.alone import only_member
 
@@ -114,7 +114,7 @@ def _request(spec: MemberSpec, key: Key, timeout_s: float) -> Request:
     )
 
 
-def _view(spec: MemberSpec, answer: Body) -> View:
+def _view(spec: MemberSpec, answer: Answer) -> View:
     facts, settings = spec.facts, spec.settings
     world = World(
         id=spec.attempt.id,

@@ -16,8 +16,13 @@ from mingle_hooks.typed import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+    from typing import Literal
 
     from mingle_hooks.fabric.interfaces import Preference
+    from mingle_hooks.values import Counted
+
+    Scope = Literal["node", "task"]
+    OnFailure = Literal["exit", "status"]
 
 SYSTEM_FILE = "/etc/mingle/mingle.toml"
 _MOST_BYTES = 1 << 20  # a settings file is a screenful; this keeps a wrong path from filling the memory
@@ -129,19 +134,19 @@ class Settings(NamedTuple):
     rank: int | None
     master: tuple[str, int | None] | None
     via: tuple[str, ...]
-    scope: str
+    scope: Scope
     shell: str
     frameworks: tuple[str, ...]
     iface: tuple[Preference, ...]
     port_range: range
     port_hold: bool
     timeout: float  # seconds
-    slots: int | str | None
+    slots: int | Counted | None
     key_file: str | None
     directory: str | None
     host_suffix: str
     quiet: bool
-    on_failure: str
+    on_failure: OnFailure
     insecure: bool
     multicast_ttl: int  # hops
     sections: Mapping[str, Mapping[str, Any]]

@@ -15,7 +15,9 @@ from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import Literal
 
+    Counted = Literal["gpus", "tasks", "cpus"]
     Reader = Callable[[object], object]
 
 # More nodes than any machine built has; a bound on what a hostile variable can make us allocate.
@@ -29,7 +31,7 @@ _LONGEST_PATH = 4096  # PATH_MAX, linux/limits.h
 UNITS_S = {"d": 86_400, "h": 3600, "m": 60, "s": 1}  # in the order in which they are written
 SHORTEST_WAIT_S, LONGEST_WAIT_S = 1, 7 * 86_400
 YES, NO = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
-COUNTED = ("gpus", "tasks", "cpus")  # what slots can be
+COUNTED: tuple[Counted, ...] = ("gpus", "tasks", "cpus")  # what slots can be
 _LONGEST_WORD, _LONGEST_SUFFIX = 64, 253
 _SUFFIX_CHARACTERS = HOST_CHARACTERS.replace("_", "")
 

@@ -15,6 +15,9 @@ from mingle_hooks import values
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
+    from typing import Literal
+
+    Kind = Literal["plain", "list", "file", "dir"]
 
 WORLD, OTHERS, NETWORK, OUTPUT, KEYS = "The world", "Finding the others", "Network", "Output", "Keys"
 JOB, NODES, TRAINING, MAIL = "The job", "Nodes", "The training", "Output and mail"
@@ -27,7 +30,7 @@ class Shown(NamedTuple):
 
     group: str
     metavar: str = ""  # none for a flag
-    kind: str = "plain"
+    kind: Kind = "plain"
     values: Callable[[], Iterable[str]] = tuple
     default: str = ""  # where the text does not tell it
     lists: bool = False  # whether the text is to name all values
@@ -101,7 +104,7 @@ FIELDS = {
     MAIL: "output error mail-user mail-type",
 }
 FIELD_GROUPS = {name: group for group, names in FIELDS.items() for name in names.split()}
-FIELD_VALUES: dict[str, tuple[str, Callable[[], Iterable[str]]]] = {
+FIELD_VALUES: dict[str, tuple[Kind, Callable[[], Iterable[str]]]] = {
     "launcher": ("plain", _launchers),
     "for": ("list", _frameworks),
     "mail-type": ("list", lambda: ("BEGIN", "END", "FAIL", "ALL")),

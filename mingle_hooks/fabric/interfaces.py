@@ -12,7 +12,9 @@ from mingle_hooks.typed import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from ipaddress import IPv4Interface, IPv4Network, IPv6Interface, IPv6Network
+    from typing import Literal
 
+    Kind = Literal["infiniband", "ethernet", "loopback", "virtual"]
     Address = IPv4Interface | IPv6Interface
 
 # Hardware types of /sys/class/net/*/type, from linux/if_arp.h.
@@ -35,11 +37,11 @@ MOST_TOLD = 6
 
 
 class Interface(NamedTuple):
-    """One network interface; kind is infiniband, ethernet, loopback or virtual, speed None where unknown."""
+    """One network interface; its speed is None where it is unknown."""
 
     name: str
     ifindex: int
-    kind: str
+    kind: Kind
     speed_mbps: int | None
     up: bool
     addresses: tuple[IPv4Interface | IPv6Interface, ...]
@@ -122,7 +124,7 @@ def _interface(root: str, name: str, index: int, addresses: Iterable[IPv4Interfa
     )
 
 
-def _kind(name: str, hardware: str) -> str:
+def _kind(name: str, hardware: str) -> Kind:
     if hardware == _LOOPBACK or (not hardware and name.rstrip("0123456789") == "lo"):
         return "loopback"
     if hardware == _INFINIBAND:

@@ -11,6 +11,8 @@ from mingle_hooks.install import files, manifest
 from mingle_hooks.install.manifest import Entry, Manifest
 
 if TYPE_CHECKING:
+    from typing import Literal
+
     from mingle_hooks.install.hook import Hook
 
 
@@ -31,7 +33,7 @@ class File:
     is_right: bool = False  # text, owner and mode are as they shall be
 
     @property
-    def what(self) -> str:
+    def what(self) -> Literal["keep", "create", "replace"]:
         """Say in a word what will happen to it."""
         if self.is_right:
             return "keep"

@@ -11,14 +11,18 @@ from mingle_hooks.install.plan import digest
 from mingle_hooks.install.targets import target
 
 if TYPE_CHECKING:
+    from typing import Literal
+
     from mingle_hooks.install.hook import Where
+
+    Fate = Literal["remove", "restore", "leave", "gone", "restored"]
 
 
 class Removal(NamedTuple):
     """What will happen to one file: removed, restored, left because somebody changed it; or it is so already."""
 
     entry: Entry
-    what: str
+    what: Fate
 
 
 def removals(where: Where, scheduler: str) -> tuple[Removal, ...]:
@@ -55,7 +59,7 @@ def uninstall(root: str, scheduler: str, found: tuple[Removal, ...]) -> None:
     _remove_empty(root, scheduler)
 
 
-def _fate(root: str, entry: Entry) -> str:
+def _fate(root: str, entry: Entry) -> Fate:
     now, kept = files.look(root + entry.path), files.look(root + entry.kept) if entry.kept else None
     if now is None:
         return "restore" if kept else "gone"

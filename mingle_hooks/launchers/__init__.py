@@ -13,10 +13,13 @@ from mingle_hooks.typed import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from typing import Literal
 
     from mingle_hooks.export.view import View
     from mingle_hooks.job import MemberSpec
     from mingle_hooks.plugins import Plugin
+
+    Starts = Literal["node", "task", "job"]
 
 
 class Launcher(NamedTuple):
@@ -33,7 +36,7 @@ class Launcher(NamedTuple):
     name: str
     programs: tuple[str, ...]  # the command's own name, and the word that must follow it, as "accelerate launch"
     modules: tuple[str, ...]  # the same, after `python -m`
-    starts: str
+    starts: Starts
     completed_by: str = ""
     frameworks: tuple[str, ...] = ()
     checked_by: str = ""

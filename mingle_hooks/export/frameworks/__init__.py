@@ -12,16 +12,18 @@ from mingle_hooks.modules import import_module
 from mingle_hooks.typed import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from typing import Any
+    from typing import Any, Literal
 
     from mingle_hooks.plugins import Plugin
 
+    Need = Literal["roster", "iface", "hcas", "cpu_only", "memory"]
+
 # What the caller has to find out before it asks a framework.
-ROSTER = "roster"  # World.roster
-IFACE = "iface"  # Place.iface and Place.address
-HCAS = "hcas"  # fabric.infiniband.active_ports()
-CPU_ONLY = "cpu_only"  # View.is_cpu_only
-MEMORY = "memory"  # the saved answer, for a member that is started again: rejoin.with_memory()
+ROSTER: Need = "roster"  # World.roster
+IFACE: Need = "iface"  # Assignment.iface and Assignment.address
+HCAS: Need = "hcas"  # fabric.infiniband.active_ports()
+CPU_ONLY: Need = "cpu_only"  # View.is_cpu_only
+MEMORY: Need = "memory"  # the saved answer, for a member that is started again: rejoin.with_memory()
 
 
 class Framework(NamedTuple):
@@ -29,7 +31,7 @@ class Framework(NamedTuple):
 
     module: str
     names: tuple[str, ...]
-    needs: frozenset[str] = frozenset()
+    needs: frozenset[Need] = frozenset()
     files: bool = False
 
 
@@ -143,6 +145,7 @@ def added() -> tuple[str, ...]:
     return tuple(variable for name in _added for variable in framework(name).names)
 
 
-def needs(names: tuple[str, ...]) -> frozenset[str]:
+def needs(names: tuple[str, ...]) -> frozenset[Need]:
     """Return what the caller has to find out for these frameworks: ROSTER, IFACE, HCAS, CPU_ONLY, MEMORY."""
-    return frozenset[str]().union(*(framework(name).needs for name in names))
+    none: frozenset[Need] = frozenset()
+    return none.union(*(framework(name).needs for name in names))

@@ -8,14 +8,35 @@ from mingle_hooks.schedulers.facts import MOST_NODES, MOST_SLOTS
 from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from typing import Any, TypedDict
+
+    from typing_extensions import NotRequired
+
     from mingle_hooks.rendezvous.protocol.wire import Body
+
+    class Answer(TypedDict):
+        """One member's answer: the world, the same for all, and this member's own place in it."""
+
+        nodes: int
+        size: int
+        addr: str
+        port: int
+        digest: str
+        rank: int
+        offset: int
+        own: str
+        roster: NotRequired[list[list[Any]]]  # of ROW; not there unless it was asked for
+        epoch: NotRequired[int]  # not there where one member is alone
+        at: NotRequired[str]  # the leader's own: the address that the members reach
+        slots: NotRequired[int]  # the leader's own, and a saved one
+
 
 DIGEST_BYTES = 8
 LAST_EPOCH = 2**31
 ROW = ("rank", "host", "address", "slots")
 
 
-def parse(body: Body) -> Body:
+def parse(body: Body) -> Answer:
     """Return the answer, with nothing in it but what belongs there; WireError where a part is out of bounds."""
     nodes = integer(body, "nodes", 1, MOST_NODES)
     size = integer(body, "size", nodes, nodes * MOST_SLOTS)
@@ -23,7 +44,7 @@ def parse(body: Body) -> Body:
     # An address, or the name that a user exported as MASTER_ADDR.
     if not is_hostname_or_address(addr):
         raise WireError("addr: neither an address nor a host name")
-    found: Body = {
+    found: Answer = {
         "epoch": integer(body, "epoch", 1, LAST_EPOCH),
         "nodes": nodes,
         "size": size,
@@ -39,13 +60,13 @@ def parse(body: Body) -> Body:
     return found
 
 
-def _roster(rows: object, nodes: int) -> list[list[object]]:
+def _roster(rows: object, nodes: int) -> list[list[Any]]:
     if not isinstance(rows, list) or len(rows) != nodes:
         raise WireError(f"roster: not {nodes} rows")
     return [_row(row, rank) for rank, row in enumerate(rows)]
 
 
-def _row(row: object, rank: int) -> list[object]:
+def _row(row: object, rank: int) -> list[Any]:
     if not isinstance(row, list) or len(row) != len(ROW):
         raise WireError("roster: not a row")
     body = dict(zip(ROW, row, strict=True))

@@ -38,7 +38,12 @@ from mingle_hooks.digest import Hmac, compare_digest
 from mingle_hooks.typed import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Literal
+
     from mingle_hooks.rendezvous.protocol.attempt import Secret
+
+    Why = Literal["version", "key", "run", "relay"]
 
 HEADER = struct.Struct("!IB")
 MAC_BYTES = 32
@@ -53,7 +58,11 @@ ROSTER = 32
 
 # Why a leader refuses who says HELLO: another version of the protocol, another key, the key in another run of the job,
 # or a connection that somebody relays.
-VERSION, KEY, RUN, RELAY = REASONS = ("version", "key", "run", "relay")
+VERSION: Why = "version"
+KEY: Why = "key"
+RUN: Why = "run"
+RELAY: Why = "relay"
+REASONS = (VERSION, KEY, RUN, RELAY)
 
 # A stranger's frame: tag, nonce, proofs and a host's name, in JSON.
 MOST_STRANGER_BYTES = 1024
@@ -77,7 +86,7 @@ def frame(kind: int, payload: bytes) -> bytes:
     return HEADER.pack(len(payload), kind) + payload
 
 
-def encode(body: Body) -> bytes:
+def encode(body: Mapping[str, object]) -> bytes:
     """Return a body as compact JSON."""
     return jsontext.dumps(body).encode()
 
@@ -144,6 +153,14 @@ def text(body: Body, name: str, longest: int) -> str:
     if not isinstance(value, str) or len(value) > longest or not value.isprintable():
         raise WireError(f"{name}: not printable text of at most {longest} characters")
     return value
+
+
+def reason(body: Body) -> Why:
+    """Return why a leader refuses: body["why"], one of REASONS."""
+    for known in REASONS:
+        if body.get("why") == known:
+            return known
+    raise WireError("why: not a reason")
 
 
 def address(body: Body, name: str) -> str:
