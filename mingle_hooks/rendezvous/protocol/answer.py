@@ -14,21 +14,25 @@ if TYPE_CHECKING:
 
     from mingle_hooks.rendezvous.protocol.wire import Body
 
-    class Answer(TypedDict):
-        """One member's answer: the world, the same for all, and this member's own place in it."""
+    class Shared(TypedDict):
+        """The world, the same for all."""
 
         nodes: int
         size: int
         addr: str
         port: int
         digest: str
+        epoch: NotRequired[int]  # not there where one member is alone
+        at: NotRequired[str]  # not parsed: the leader's address that all reach
+        roster: NotRequired[Any]  # rows of ROW, for those who ask; on its way to them, the digest of what was sent
+
+    class Answer(Shared):
+        """And one member's own place in it."""
+
         rank: int
         offset: int
         own: str
-        roster: NotRequired[list[list[Any]]]  # of ROW; not there unless it was asked for
-        epoch: NotRequired[int]  # not there where one member is alone
-        at: NotRequired[str]  # the leader's own: the address that the members reach
-        slots: NotRequired[int]  # the leader's own, and a saved one
+        slots: NotRequired[int]  # not parsed
 
 
 DIGEST_BYTES = 8
