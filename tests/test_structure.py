@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 from graphlib import TopologicalSorter
 from pathlib import Path
 
@@ -34,7 +35,8 @@ ORDER = (
 LEVELS = {f"{RENDEZVOUS}.{room}": level for level, rooms in enumerate(ORDER) for room in rooms}
 
 
-def used(name: str) -> set[str]:
+@functools.cache
+def used(name: str) -> frozenset[str]:
     """Return our modules that a module imports at run time, now or later; types alone may come from anywhere.
 
     The modules of a table, which are loaded by name, are not among them.
@@ -52,7 +54,7 @@ def used(name: str) -> set[str]:
             found |= {module if module in MODULES else node.module for module in inner}
         elif isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
-    return found & MODULES.keys()
+    return frozenset(found & MODULES.keys())
 
 
 def part(name: str, folder: str) -> str | None:
