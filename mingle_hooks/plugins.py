@@ -12,7 +12,9 @@ from mingle_hooks.typed import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from importlib.metadata import EntryPoint
-    from typing import Any
+    from typing import Any, TypeVar
+
+    Row = TypeVar("Row")
 
     # function -> what it may return, for a message, and whether this is such a thing.
     Returns = Mapping[str, tuple[str, Callable[[Any], bool]]]
@@ -31,7 +33,7 @@ class Plugin:
     def __init__(self, group: str, name: str, owner: str, module: object, returns: Returns) -> None:
         self._group, self._name, self._owner, self._module, self._returns = group, name, owner, module, returns
 
-    def row(self, name: str, kind: type) -> Any:  # noqa: ANN401 - whatever that kind is
+    def row(self, name: str, kind: type[Row]) -> Row:
         """Return the module's row of that name. Raises the group's error where it has none."""
         found = getattr(self._module, name, None)
         if not isinstance(found, kind):
@@ -47,7 +49,7 @@ class Plugin:
         if not callable(function):
             raise self.broken(f"no function {name}")
 
-        def guarded(*given: object) -> Any:  # noqa: ANN401 - what it returns is looked at below
+        def guarded(*given: object) -> object:
             try:
                 found = function(*given)
             except MingleError:

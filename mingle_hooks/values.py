@@ -259,7 +259,7 @@ def endpoint(value: object) -> tuple[str, int | None]:
     if isinstance(value, str):
         is_bracketed = value.startswith("[")
         host, end, after = value[1:].partition("]") if is_bracketed else (value, "]", "")
-        if not is_bracketed and value.count(":") < 2:  # noqa: PLR2004 - an IPv6 address has two or more
+        if not is_bracketed and ":" not in value.partition(":")[2]:  # an IPv6 address has two or more
             host, colon, digits = value.partition(":")
             after = colon + digits
         is_host = _is_ipv6(host) if is_bracketed or ":" in host else is_hostname(host)

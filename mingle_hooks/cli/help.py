@@ -127,7 +127,7 @@ def matches(incomplete: str, known: Iterable[str], *, is_list: bool = False) -> 
 class Option(click.Option):
     """An option that knows its group and its values."""
 
-    def __init__(self, *args: Any, shown: Shown, **kwargs: Any) -> None:  # noqa: ANN401 - whatever click takes
+    def __init__(self, *args: Any, shown: Shown, **kwargs: Any) -> None:
         if shown.metavar:
             kwargs["metavar"] = shown.metavar
         super().__init__(*args, **kwargs)
@@ -150,7 +150,7 @@ class Option(click.Option):
 class Grouped(click.Command):
     """A command whose help has the options in groups, with the examples first."""
 
-    def __init__(self, *args: Any, examples: str = "", **kwargs: Any) -> None:  # noqa: ANN401 - whatever click takes
+    def __init__(self, *args: Any, examples: str = "", **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.examples = examples
 

@@ -17,6 +17,9 @@ else:
     import _signal as signal  # without the enumerations, as in mingle_hooks.sockets
 
 
+_STDERR = 2
+
+
 class StoppedError(Exception):
     """A signal asked this process to end; what it has open is closed on the way out."""
 
@@ -53,13 +56,13 @@ def _fill_standard_descriptors() -> None:
 
     Nothing can be written there, so output is not lost unnoticed; a command that `mingle exec` becomes finds it closed.
     """
-    while (descriptor := os.open(os.devnull, os.O_RDONLY)) <= 2:  # noqa: PLR2004 - stderr
+    while (descriptor := os.open(os.devnull, os.O_RDONLY)) <= _STDERR:
         pass
     os.close(descriptor)
     # Python has None for what was closed.
-    sys.stdin = sys.stdin or open(0, closefd=False)  # noqa: SIM115
-    sys.stdout = sys.stdout or open(1, "w", closefd=False)  # noqa: SIM115
-    sys.stderr = sys.stderr or open(2, "w", closefd=False)  # noqa: SIM115
+    sys.stdin = sys.stdin or os.fdopen(0, closefd=False)
+    sys.stdout = sys.stdout or os.fdopen(1, "w", closefd=False)
+    sys.stderr = sys.stderr or os.fdopen(_STDERR, "w", closefd=False)
 
 
 def run(arguments: list[str]) -> int:

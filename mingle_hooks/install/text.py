@@ -29,10 +29,13 @@ class Chain(NamedTuple):
     directory: str = ""
 
 
+NO_CHAIN = Chain()
+
+
 def render(
     hook: Hook,
     site: Site,
-    chain: Chain = Chain(),  # noqa: B008 -- it is immutable
+    chain: Chain = NO_CHAIN,
     *,
     state_directory: str = RUN_ROOT,
     kill_switch: str = KILL_SWITCH,

@@ -9,10 +9,11 @@ from __future__ import annotations
 import os
 
 from mingle_hooks.modules import import_module
-from mingle_hooks.typed import TYPE_CHECKING, Any, NamedTuple
+from mingle_hooks.typed import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from types import ModuleType
     from typing import Literal
 
     from mingle_hooks.export.view import View
@@ -153,7 +154,7 @@ def _are_words(found: object) -> bool:
 _RETURNS = {"options": ("a tuple of texts", _are_words)}
 
 
-def module(launcher: Launcher, file: str) -> Any:
+def module(launcher: Launcher, file: str) -> ModuleType | Plugin:
     """Return the module of a launcher's row that completes or checks its command line."""
     return _added[launcher.name] if launcher.name in _added else import_module(f"{__name__}.{file}")
 

@@ -10,7 +10,7 @@ from typing import Any
 class _Room(ModuleType):
     """A package that is a function too: users know `render` as one, and a package takes the name from any other."""
 
-    def __call__(self, *args: Any, **kwargs: Any) -> str:  # noqa: ANN401 - as the function has them
+    def __call__(self, *args: Any, **kwargs: Any) -> str:
         from mingle_hooks.render.function import render
 
         return render(*args, **kwargs)

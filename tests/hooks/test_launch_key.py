@@ -36,7 +36,7 @@ class Assignment:
         self.key.chmod(0o400)
         self.site = Site(key_file=str(self.key))
 
-    def run(self, event: dict[str, Any], name: str = "this", at: str = "", **options: Any) -> dict[str, Any]:  # noqa: ANN401 - as run()
+    def run(self, event: dict[str, Any], name: str = "this", at: str = "", **options: Any) -> dict[str, Any]:
         """Run the hook; `at` tells one of several runs at a time from the others."""
         directory = self.root / f"hook{at}"
         directory.mkdir(exist_ok=True)
@@ -59,14 +59,14 @@ def place(tmp_path: Path) -> Assignment:
     return Assignment(tmp_path)
 
 
-def launch(number: int = 0, **job: Any) -> dict[str, Any]:  # noqa: ANN401 - what a job has
+def launch(number: int = 0, **job: Any) -> dict[str, Any]:
     """Return a recorded task of a job of nobody's, who is a user on this machine."""
     event = event_of([path for path in LAUNCHES if ".0.ctl." in path.name][number])
     event["job"] |= {"euser": "nobody", **job}
     return event
 
 
-def end(**job: Any) -> dict[str, Any]:  # noqa: ANN401 - what a job has
+def end(**job: Any) -> dict[str, Any]:
     """Return the recorded end of that job."""
     event = event_of(ENDS[0])
     event["job"] |= {"euser": "nobody", **job}

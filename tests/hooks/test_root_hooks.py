@@ -182,7 +182,7 @@ def leftover(host: Host, record: str) -> subprocess.Popen[str]:
         ("{pid}\n", False),
     ],
 )
-def test_the_epilog_ends_recorded_processes_only(host: Host, record: str, ends: bool) -> None:  # noqa: FBT001
+def test_the_epilog_ends_recorded_processes_only(host: Host, record: str, *, ends: bool) -> None:
     """A pid whose start time is another belongs to somebody else by now."""
     run(host, "slurm/prolog")
     process = leftover(host, record)

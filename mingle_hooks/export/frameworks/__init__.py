@@ -12,7 +12,8 @@ from mingle_hooks.modules import import_module
 from mingle_hooks.typed import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from typing import Any, Literal
+    from types import ModuleType
+    from typing import Literal
 
     from mingle_hooks.plugins import Plugin
 
@@ -134,7 +135,7 @@ def _are_files(found: object) -> bool:
 _RETURNS = {"settings": ("a dict of texts", _are_settings), "files": ("a tuple of File", _are_files)}
 
 
-def load(name: str) -> Any:  # noqa: ANN401 -- a module; mypy cannot see that one fits a protocol
+def load(name: str) -> ModuleType | Plugin:
     """Return the framework's module."""
     row = framework(name)
     return _added[name] if name in _added else import_module(f"{__name__}.{row.module}")

@@ -16,7 +16,7 @@ from mingle_hooks.typed import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from typing import Any
+    from types import ModuleType
 
 
 class Shell(NamedTuple):
@@ -102,7 +102,7 @@ def check_reader() -> None:
         raise UsageError(f"--shell {shell}, as {shell} evals the output", "none", SHELLS[shell].line)
 
 
-def _module(shell: str) -> Any:  # noqa: ANN401 -- a module; mypy cannot see that one fits a protocol
+def _module(shell: str) -> ModuleType:
     if shell not in SHELLS:
         from mingle_hooks.nearest import nearest
 

@@ -81,7 +81,7 @@ class Backend(Protocol):
 
     faults: list[str]
 
-    def search(self, wanted: bool) -> None:  # noqa: FBT001 - on or off is all there is to say
+    def search(self, *, wanted: bool) -> None:
         """Look for a leader actively from now on, or stop that."""
 
     def announce(self, advertisement: Advertisement | None) -> None:

@@ -50,7 +50,7 @@ class DirectoryBackend:
         self._delay = FIRST_DELAY_S
         self._timer: Timer | None = None
 
-    def search(self, wanted: bool) -> None:  # noqa: FBT001
+    def search(self, *, wanted: bool) -> None:
         """Begin, or stop, looking into the directory."""
         if self._timer is not None:
             self._timer.cancel()

@@ -275,6 +275,8 @@ def _greeting(caller: socket.socket) -> tuple[int, float] | None:
         words = caller.recv(MOST_GREETING_BYTES).split()
     except OSError:
         return None
-    if len(words) != 2 or not all(word.isdigit() and len(word) <= MOST_DIGITS for word in words):  # noqa: PLR2004
-        return None
-    return int(words[0]), int(words[1]) / 1000
+    numbers = [int(word) for word in words if word.isdigit() and len(word) <= MOST_DIGITS]
+    match numbers:
+        case [rank, waits_ms] if len(numbers) == len(words):
+            return rank, waits_ms / 1000
+    return None

@@ -191,7 +191,7 @@ def dialled(address: str, port: int) -> str:
 def split(end: str) -> tuple[str, int]:
     """Return address and port of an endpoint that the other side wrote."""
     where, _, port = end.rpartition(" ")
-    number = int(port) if port.isascii() and port.isdigit() and len(port) < 6 else 0  # noqa: PLR2004 - up to 65535
+    number = int(port) if port.isascii() and port.isdigit() and len(port) <= len("65535") else 0
     return address({"address": where}, "address"), integer({"port": number}, "port", 1, 65535)
 
 
