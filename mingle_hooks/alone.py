@@ -21,7 +21,10 @@ PORTS = 16
 
 
 def only_member(spec: MemberSpec) -> Answer:
-    """Return the answer for a world of one member: loopback, and a port that is free now and kept."""
+    """Return the answer for a world of one member: loopback, and a port that is free now and kept.
+
+    Raises UsageError, and NetworkError where no port is free.
+    """
     size = str(spec.slots)
     if spec.pinned.get("WORLD_SIZE", size) != size:
         raise UsageError(
@@ -49,7 +52,7 @@ def without_waiting(spec: MemberSpec) -> View:
 
     A batch script runs on rank 0's host: there the address is this host's own and the port has been tried.
     Elsewhere, salloc's shell on a login node included, both follow from the job, alike on every node. What may
-    differ between nodes is None.
+    differ between nodes is None. Raises UsageError, and NetworkError where there is no address or port.
     """
     facts = spec.facts
     if facts.is_batch:

@@ -20,7 +20,10 @@ if TYPE_CHECKING:
 
 
 def join(spec: MemberSpec, observer: Observer, *, no_wait: bool = False) -> View:
-    """Return this member's view of the world: with the others, or without them where there is no need."""
+    """Return this member's view of the world: with the others, or without them where there is no need.
+
+    Raises UsageError, SecretError and PlaceError, and with the others MissingError, NetworkError and ConflictError.
+    """
     is_one = spec.nodes == 1
     if (is_one or no_wait) and "NODE_RANK" in spec.pinned:  # else the leader says it, to all
         exported = f"NODE_RANK={spec.pinned['NODE_RANK']}, as it was exported"

@@ -29,7 +29,7 @@ _MOST_BYTES = 1 << 20  # a settings file is a screenful; this keeps a wrong path
 
 
 def ways(value: object) -> tuple[object, ...]:
-    """Read a list of ways to find rank 0."""
+    """Read a list of ways to find rank 0. Raises UsageError."""
     from mingle_hooks.rendezvous.discovery import chosen
 
     named = tuple(str(name) for name in values.words(value))

@@ -28,7 +28,10 @@ NOT_FOUND, NOT_EXECUTABLE = 127, 126  # as every shell says
 
 
 def print_variables(options: Mapping[str, object], *, explain: bool, no_wait: bool) -> None:
-    """Print the variables in the language of a shell: all of them, at once, at the end."""
+    """Print the variables in the language of a shell: all of them, at once, at the end.
+
+    Raises what member_spec() and join() raise, PlaceError and UsageError.
+    """
     from mingle_hooks.cli.stdout import write
     from mingle_hooks.export import shells
 
@@ -49,7 +52,8 @@ def become(
 ) -> None:
     """Set the variables and become the command, completed unless it is to be `verbatim`.
 
-    Raises UsageError, with the shells' codes, where it cannot. Returns only where rank 0 starts it for all.
+    Returns only where rank 0 starts it for all. Raises UsageError, with the shells' codes, where it cannot, and what
+    member_spec() and join() raise.
     """
     from mingle_hooks import launchers
 

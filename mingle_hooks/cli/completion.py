@@ -194,7 +194,7 @@ fish: mingle completion fish > ~/.config/fish/completions/mingle.fish"""
 
 
 def respond(cli: click.Command, asked: str) -> int:
-    """Answer a shell's question, such as bash_complete; return the exit code."""
+    """Answer a shell's question, such as bash_complete; return the exit code. Raises UsageError."""
     for its in SHELLS.values():
         add_completion_class(its)
     if asked.partition("_")[0] not in SHELLS:

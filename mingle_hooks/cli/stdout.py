@@ -14,7 +14,10 @@ def write(text: str) -> None:
 
 
 def send(data: bytes) -> None:
-    """Write bytes to stdout, waiting where it is a pipe that is full and does not block by itself."""
+    """Write bytes to stdout, waiting where it is a pipe that is full and does not block by itself.
+
+    Raises PlaceError.
+    """
     written = 0
     while written < len(data):
         try:

@@ -98,7 +98,7 @@ def interfaces(sys_class_net: str = "/sys/class/net") -> tuple[Interface, ...]:
     """Return every interface of this network namespace, in the kernel's order.
 
     Kind, speed and state come from sysfs. Without sysfs (macOS) the speed is unknown and what has an address
-    counts as up.
+    counts as up. Raises NetworkError.
     """
     import ipaddress  # 3 ms, which most members do not need
 
@@ -201,7 +201,7 @@ def _rank(interface: Interface, address: IPv4Interface | IPv6Interface, wish: in
 
 
 def is_preferred(address: str, prefer: Sequence[Preference]) -> bool:
-    """Tell whether one of this host's own addresses is on a network that was asked for."""
+    """Tell whether one of this host's own addresses is on a network that was asked for. Raises NetworkError."""
     import ipaddress  # 3 ms that only --iface needs
 
     ip = ipaddress.ip_address(address)
@@ -210,5 +210,8 @@ def is_preferred(address: str, prefer: Sequence[Preference]) -> bool:
 
 
 def name_of(address: str) -> str | None:
-    """Return the name of the interface that carries this local address, or None where none does."""
+    """Return the name of the interface that carries this local address, or None where none does.
+
+    Raises NetworkError.
+    """
     return next((found.name for found in listed() if found.address == address), None)

@@ -32,7 +32,7 @@ _NEEDED = ("timeout", "stat", "mkdir", "mv", "rm", "chown", "chmod", "sha256sum"
 
 
 def doctor(site: Site, where: Where) -> Iterator[Finding]:
-    """Yield findings in the order in which an admin would look."""
+    """Yield findings in the order in which an admin would look. Raises FactsError for a manifest that is none."""
     yield Finding("mingle-hooks", __version__, "", note=True)
     installed = manifest.read(where.root)
     for scheduler in TARGETS:

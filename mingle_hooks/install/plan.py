@@ -54,12 +54,15 @@ class Plan:
 
     @property
     def changes(self) -> bool:
-        """Tell whether there is anything to write."""
+        """Tell whether there is anything to write. Raises FactsError."""
         return not all(file.is_right for file in self.files) or self.manifest != manifest.read(self.root)
 
 
 def planned(root: str, old: Manifest, hook: Hook, path: str, text: str, *, mode: int = 0o755, chain: str = "") -> File:
-    """Return a file to install, with what stands at its path now; a file that is not ours will be kept."""
+    """Return a file to install, with what stands at its path now; a file that is not ours will be kept.
+
+    Raises PlaceError.
+    """
     now = files.look(root + path)
     entry = Entry(hook.scheduler, hook.name, path, digest(text), mode, chain)
     if path in old.entries:

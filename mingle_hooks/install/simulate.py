@@ -28,6 +28,7 @@ def simulate(scheduler: str, site: Site) -> Iterator[Trial]:
     """Run the hooks in a directory that is removed afterwards; nothing of this machine is changed.
 
     Root's hooks do all of their work only when root runs this. They write to this machine's system log.
+    Raises UsageError.
     """
     with tempfile.TemporaryDirectory(prefix="mingle-simulate.") as place:
         os.chmod(place, _INSTALLED)

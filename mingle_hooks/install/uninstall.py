@@ -29,7 +29,7 @@ def removals(where: Where, scheduler: str) -> tuple[Removal, ...]:
     """Return what uninstalling would do.
 
     Raises ConflictError while the scheduler still runs one of the files: a hook of Slurm that is missing, or a glob
-    that matches nothing, drains every node.
+    that matches nothing, drains every node. Raises UsageError, FactsError and PlaceError too.
     """
     entries = manifest.read(where.root).of(scheduler)
     target(scheduler).refuse(where, entries)
@@ -40,6 +40,7 @@ def uninstall(root: str, scheduler: str, found: tuple[Removal, ...]) -> None:
     """Carry it out, and clear away what an installation or this was doing when the power went off. Raises PlaceError.
 
     The manifest goes last: until then, doing it again goes on from there.
+    Raises FactsError too, for a manifest that is none.
     """
     for entry, what in found:
         kept = files.look(root + entry.kept) if entry.kept else None

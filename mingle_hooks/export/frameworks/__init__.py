@@ -136,7 +136,7 @@ _RETURNS = {"settings": ("a dict of texts", _are_settings), "files": ("a tuple o
 
 
 def load(name: str) -> ModuleType | Plugin:
-    """Return the framework's module."""
+    """Return the framework's module. Raises UsageError."""
     row = framework(name)
     return _added[name] if name in _added else import_module(f"{__name__}.{row.module}")
 
@@ -147,6 +147,9 @@ def added() -> tuple[str, ...]:
 
 
 def needs(names: tuple[str, ...]) -> frozenset[Need]:
-    """Return what the caller has to find out for these frameworks: ROSTER, IFACE, HCAS, CPU_ONLY, MEMORY."""
+    """Return what the caller has to find out for these frameworks: ROSTER, IFACE, HCAS, CPU_ONLY, MEMORY.
+
+    Raises UsageError.
+    """
     none: frozenset[Need] = frozenset()
     return none.union(*(framework(name).needs for name in names))

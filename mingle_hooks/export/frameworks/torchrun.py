@@ -24,7 +24,10 @@ NOT_HERE = "none: torchrun has to be started on every node of this job, as by sr
 
 
 def settings(view: View) -> dict[str, str]:
-    """Return the whole set, the elastic one where the user's PET_RDZV_BACKEND asks for it."""
+    """Return the whole set, the elastic one where the user's PET_RDZV_BACKEND asks for it.
+
+    Raises UsageError for a leftover that contradicts it.
+    """
     if view.user_environ.get("PET_RDZV_BACKEND", "static") != "static":
         elastic: dict[str, str] = load("torchrun-elastic").settings(view)
         return elastic
@@ -43,6 +46,7 @@ def one_of(view: View) -> dict[str, str] | None:
     """Return how many torchruns there are, how many processes this one starts, and which it is; None: not known.
 
     In task scope each task may start one, with one process: to torchrun each task is a node.
+    Raises UsageError for a leftover that contradicts it.
     """
     slots = 1 if view.scope == "task" else view.place.slots
     if view.process is None or view.processes is None or slots is None:

@@ -72,6 +72,7 @@ def failure(shell: str, code: int, unset: Sequence[str] = (), *, ends: bool = Tr
 
     It `ends` a shell that is not interactive, as a script would go on and train alone. It is empty for json,
     dotenv and taskprolog, where only the exit status of mingle can tell.
+    Raises UsageError for a shell that is not known.
     """
     for name in unset:
         _check(name, "")

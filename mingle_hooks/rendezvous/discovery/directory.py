@@ -60,7 +60,7 @@ class DirectoryBackend:
             self._poll()
 
     def announce(self, advertisement: Advertisement | None) -> None:
-        """Write this leader's file, whole or not at all, or remove it."""
+        """Write this leader's file, whole or not at all, or remove it. Raises PlaceError."""
         if advertisement is None:
             self._remove()
             return

@@ -58,6 +58,7 @@ def first(
     """Collect the node's other count - 1 tasks, call meet(seconds left, local peers), and hand its answer to them all.
 
     What meet raises is raised on every one of them. One of the directories is made, and removed again.
+    Raises PlaceError and ConflictError.
     """
     deadline = time.monotonic() + timeout_s
     directory, held = meeting_point.claim(directories)

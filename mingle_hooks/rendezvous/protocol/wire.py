@@ -135,7 +135,7 @@ class Sealer:
 
 
 def integer(body: Body, name: str, low: int, high: int) -> int:
-    """Return body[name], an integer from low to high."""
+    """Return body[name], an integer from low to high. Raises WireError."""
     value = body.get(name)
     if type(value) is not int or not low <= value <= high:
         raise WireError(f"{name}: not an integer from {low} to {high}")
@@ -143,12 +143,12 @@ def integer(body: Body, name: str, low: int, high: int) -> int:
 
 
 def optional_integer(body: Body, name: str, low: int, high: int) -> int | None:
-    """Return body[name], an integer from low to high, or None."""
+    """Return body[name], an integer from low to high, or None. Raises WireError."""
     return None if body.get(name) is None else integer(body, name, low, high)
 
 
 def text(body: Body, name: str, longest: int) -> str:
-    """Return body[name], printable text of at most `longest` characters."""
+    """Return body[name], printable text of at most `longest` characters. Raises WireError."""
     value = body.get(name)
     if not isinstance(value, str) or len(value) > longest or not value.isprintable():
         raise WireError(f"{name}: not printable text of at most {longest} characters")
@@ -156,7 +156,7 @@ def text(body: Body, name: str, longest: int) -> str:
 
 
 def reason(body: Body) -> Why:
-    """Return why a leader refuses: body["why"], one of REASONS."""
+    """Return why a leader refuses: body["why"], one of REASONS. Raises WireError."""
     for known in REASONS:
         if body.get("why") == known:
             return known
@@ -164,7 +164,10 @@ def reason(body: Body) -> Why:
 
 
 def address(body: Body, name: str) -> str:
-    """Return body[name], an IP address; a link-local one may carry its zone's number (`fe80::1%3`)."""
+    """Return body[name], an IP address; a link-local one may carry its zone's number (`fe80::1%3`).
+
+    Raises WireError.
+    """
     value = text(body, name, 64)
     host, percent, zone = value.partition("%")
     try:
@@ -189,14 +192,14 @@ def dialled(address: str, port: int) -> str:
 
 
 def split(end: str) -> tuple[str, int]:
-    """Return address and port of an endpoint that the other side wrote."""
+    """Return address and port of an endpoint that the other side wrote. Raises WireError."""
     where, _, port = end.rpartition(" ")
     number = int(port) if port.isascii() and port.isdigit() and len(port) <= len("65535") else 0
     return address({"address": where}, "address"), integer({"port": number}, "port", 1, 65535)
 
 
 def hexadecimal(body: Body, name: str, size: int) -> bytes:
-    """Return body[name], `size` bytes as hex digits."""
+    """Return body[name], `size` bytes as hex digits. Raises WireError."""
     try:
         value = bytes.fromhex(text(body, name, 2 * size))
     except ValueError as error:
