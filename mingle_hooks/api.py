@@ -47,7 +47,7 @@ PRINTED = ("shell", "quiet", "on_failure")
 
 
 class _Listener:
-    """A Watcher that hands on what a person should know; it never writes anywhere itself."""
+    """An observer that hands on what a person should know; it never writes anywhere itself."""
 
     def __init__(self, note: Callable[[str], None] | None) -> None:
         self._note, self.tell = note, note

@@ -27,7 +27,7 @@ KEY = Material(b"the key of these tests")
 LOOPBACK_HOSTS: dict[str, Any] = {"via": ("hosts",), "leader_hosts": ("127.0.0.1",)}
 
 
-def observer(note: Callable[[str], None]) -> Any:  # noqa: ANN401 - a Watcher
+def observer(note: Callable[[str], None]) -> Any:  # noqa: ANN401 - an observer
     """Return one that hears only notes."""
     return SimpleNamespace(progress=lambda _progress: None, note=note, tell=None)
 
