@@ -124,11 +124,40 @@ def test_a_new_schedulers_members_meet_with_a_key_of_their_home(copy: Copy) -> N
 
 def test_scripts_for_it_are_made(copy: Copy) -> None:
     """With its directives and its own way to the hosts, for a launcher that is new too."""
-    script = copy.said("template", "cobalt", "--nodes", "2", "--time", "90", "--launcher", "paddle", "--", "train.py")
-    assert "\n#COBALT -n 2\n#COBALT -t 90\n" in script
+    script = copy.said(
+        "template",
+        "cobalt",
+        "--nodes",
+        "2",
+        "--time",
+        "90",
+        "--account",
+        "physics",
+        "--launcher",
+        "paddle",
+        "--",
+        "train.py",
+    )
+    assert "\n#COBALT -n 2\n#COBALT -t 90\n#COBALT -A physics\n" in script
     assert "  python3 -m paddle.distributed.launch python3 train.py\n" in script
     subprocess.run(["bash", "-n"], input=script, text=True, check=True)
     assert "cobalt" in copy.said("template", "list")
+
+
+@pytest.mark.parametrize(
+    ("option", "why"),
+    [
+        (("--output", "out"), "have no directive for it"),
+        (("--requeue",), "have no directive for it"),
+        (("--account", "a b"), "the name of a project"),
+    ],
+)
+def test_what_its_directives_do_not_carry_is_refused(copy: Copy, option: tuple[str, ...], why: str) -> None:
+    """By its name, as to drop it without a word would be to run another job than the user asked for."""
+    status, error = copy.refused("template", "cobalt", *option, "--", "train.py")
+    assert status == 64
+    assert f"expected {option[0]} as" in error
+    assert why in error
 
 
 def test_a_new_shell_is_spoken(copy: Copy) -> None:
