@@ -30,7 +30,8 @@ _BASHS = re.compile(
     "|(?:OLD)?PWD|OPTERR|OPTIND|PIPESTATUS|POSIXLY_CORRECT|PPID|PS4|S?RANDOM|SECONDS|SHELLOPTS|SHLVL|_"
 )
 _SCRIPTS = re.compile("mingle_.*|hosts|warned|watch|MINGLE_KEY|TMOUT|(?:LOCAL_|GROUP_)?RANK")
-_ARRAY = re.compile(r"\d{1,9}(?:-\d{1,9}(?::\d{1,9})?)?(?:,\d{1,9}(?:-\d{1,9}(?::\d{1,9})?)?)*(?:%\d{1,9})?", re.ASCII)
+_RANGE = r"\d{1,9}(?:-\d{1,9}(?::0{0,8}[1-9]\d{0,8})?)?"
+_ARRAY = re.compile(rf"{_RANGE}(?:,{_RANGE})*(?:%0{{0,8}}[1-9]\d{{0,8}})?", re.ASCII)
 SIGNALS = ("USR1", "USR2", "TERM", "INT", "HUP")
 # What sbatch calls them; PBS knows three.
 MAIL = ("NONE", "BEGIN", "END", "FAIL", "REQUEUE", "TIME_LIMIT", "ALL")
@@ -120,15 +121,13 @@ def matching(value: object, *, pattern: re.Pattern[str], like: str) -> str:
     return value
 
 
-def array(value: object) -> str:
-    """Read ranges of an array, each from its first index to one that is no smaller, and how many may run at once."""
-    text = matching(value, pattern=_ARRAY, like="0-9%2")
-    for first, last, step in re.findall("([0-9]+)-([0-9]+)(?::([0-9]+))?", text):
-        if int(first) > int(last) or (step and not int(step)):
-            raise UsageError("ranges FIRST-LAST[:STEP] upwards", repr(value), "0-9:2")
-    if re.search("%0+$", text):
-        raise UsageError("1 or more of the array at once", repr(value), "leaving out the %0, for all at once")
-    return text
+def array(value: object, *, pattern: re.Pattern[str], like: str) -> str:
+    """Read ranges of an array, of which none runs backwards."""
+    ranges = matching(value, pattern=pattern, like=like)
+    for first, last in re.findall("([0-9]+)-([0-9]+)", ranges):
+        if int(first) > int(last):
+            raise UsageError("ranges FIRST-LAST upwards", repr(value), f"{last}-{first}")
+    return ranges
 
 
 def mail(value: object) -> tuple[str, ...]:
@@ -184,6 +183,7 @@ class Field(NamedTuple):
 
 
 _NODES = partial(count, most=MOST_NODES)
+_ARRAY_TEXT = partial(array, pattern=_ARRAY, like="0-9%2")
 _ADDRESS = partial(matching, pattern=re.compile(r"[^\s,;\x00]{1,255}(,[^\s,;\x00]{1,255})*"), like="me@example.org")
 _FRAMEWORK = partial(matching, pattern=re.compile(r"[a-z][a-z-]{0,30}(,[a-z][a-z-]{0,30})*"), like="jax,ucx")
 
@@ -208,7 +208,7 @@ TABLE = (
     Field("error", text, "once", "PATH", "where the error output goes; by default to the output", "-e"),
     Field("mail-user", _ADDRESS, "once", "ADDRESS", "who gets mail"),
     Field("mail-type", mail, "once", "EVENT,…", "when: BEGIN, END, FAIL, ALL"),
-    Field("array", array, "once", "RANGE", "an array of jobs: 0-9, 0-9:2, 0-99%4", "-a"),
+    Field("array", _ARRAY_TEXT, "once", "RANGE", "an array of jobs: 0-9, 0-9:2, 0-99%4", "-a"),
     Field("dependency", text, "once", "LIST", "what must be over first: afterok:123", "-d"),
     Field("signal", signal, "once", "SIGNAL@S", "the warning before the time limit; USR1@120 by default"),
     Field("requeue", flag, "flag", "", "start again after the warning, to go on from the checkpoint"),

@@ -216,6 +216,19 @@ def test_a_plugins_rows_are_used_where_none_of_ours_fits(copy: Copy) -> None:
     assert again["ACME_ENDPOINT"] == f"{again['MASTER_ADDR']}:{again['MASTER_PORT']}"
 
 
+@pytest.mark.parametrize("typed", ["env --for ac", "exec --for jax,ac", "template slurm --for ac"])
+def test_a_plugins_framework_is_offered_by_completion(copy: Copy, typed: str) -> None:
+    """Beside our own, which help alone names; what cannot be read of other packages is left out."""
+    asked = {"_MINGLE_COMPLETE": "bash_complete", "COMP_WORDS": f"mingle {typed}"}
+    asked["COMP_CWORD"] = str(len(typed.split()))
+    before = "jax," if "jax" in typed else ""
+    assert f"plain,{before}acme\n" in copy.said(**asked)
+    assert "acme" not in copy.said("env", "--help")
+    (copy.place / "mingle_acme-1.0.dist-info" / "entry_points.txt").write_text("[mingle.frameworks]\nacme")
+    asked["COMP_WORDS"] = asked["COMP_WORDS"].replace("ac", "acc")
+    assert f"plain,{before}accelerate\n" in copy.said(**asked)
+
+
 @pytest.mark.parametrize(
     ("file", "text", "words", "code"),
     [
