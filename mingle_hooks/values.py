@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     Reader = Callable[[object], object]
 
-# More entries than any list of networks, ways or frameworks has.
+# More entries than any list of networks, backends or frameworks has.
 MOST_ENTRIES = 64
 _MOST_DIGITS = 10  # job ids have up to ten, and nothing that is counted has more
 _LONGEST_PATH = 4096  # PATH_MAX, linux/limits.h
@@ -181,7 +181,7 @@ def words(value: object) -> tuple[object, ...]:
 
 
 def ways(value: object) -> tuple[object, ...]:
-    """Read a list of ways to find rank 0."""
+    """Read a list of discovery backends."""
     from mingle_hooks.rendezvous.discovery import chosen  # noqa: PLC0415 - most members name none
 
     named = tuple(str(name) for name in words(value))

@@ -64,7 +64,7 @@ def directives(job: Job) -> tuple[Directive, ...]:
         (f"-n {group.nodes * group.ntasks}", "nodes"),
         (f'-R "{" ".join(needs)}"', "ntasks-per-node"),
         (gpu and f'-gpu "{gpu}"', "gpus-per-node"),
-        (job.time and f"-W {_minutes(job.time) // 60}:{_minutes(job.time) % 60:02}", "time"),
+        (job.time and f"-W {-(-job.time // 60) // 60}:{-(-job.time // 60) % 60:02}", "time"),
         *_texts(job),
         (job.exclusive and "-x", "exclusive"),
         (job.requeue and "-r", "requeue"),
