@@ -129,6 +129,7 @@ _READERS: dict[Callable[..., object], Schema | Callable[..., Schema]] = {
     fields.gres: {"type": "string", "pattern": r"^(gres[/:])?(gres[/:])?gpu(:[^,:]+){0,2}$"},
     fields.flag: _FLAG,
     fields.matching: _matching,
+    fields.array: _matching,
     fields.mail: {"type": "string", "pattern": rf"^\s*{_MAIL}\s*(,\s*{_MAIL}\s*)*$"},
     fields.signal: {"type": "string", "pattern": f"^([RBrb]{{1,2}}:)?([Ss][Ii][Gg])?{_SIGNAL}(@[0-9]{{1,5}})?$"},
     fields.variable: {"type": "string", "pattern": "^[A-Za-z_][A-Za-z0-9_]{0,254}="},

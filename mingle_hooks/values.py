@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 MOST_NODES = 65_536
 # The longest id, in characters: it is hashed and exported, and PBS array ids with a server name stay below it.
 LONGEST_ID = 255
-# More entries than any list of networks, ways or frameworks has.
+# More entries than any list of networks, backends or frameworks has.
 MOST_ENTRIES = 64
 _MOST_DIGITS = 10  # job ids have up to ten, and nothing that is counted has more
 _LONGEST_PATH = 4096  # PATH_MAX, linux/limits.h

@@ -12,6 +12,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from mingle_hooks import values
+from mingle_hooks.errors import MingleError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -34,6 +35,7 @@ class Shown(NamedTuple):
     values: Callable[[], Iterable[str]] = tuple
     default: str = ""  # where the text does not tell it
     lists: bool = False  # whether the text is to name all values
+    added: Callable[[], Iterable[str]] = tuple  # by other packages: for completion only, as to look for them takes long
 
 
 def _ways() -> Iterable[str]:
@@ -52,6 +54,15 @@ def _frameworks() -> Iterable[str]:
     from mingle_hooks.export.frameworks import FRAMEWORKS, NONE
 
     return (*FRAMEWORKS, NONE)
+
+
+def _added_frameworks() -> Iterable[str]:
+    from mingle_hooks import plugins
+
+    try:
+        return plugins.names(plugins.FRAMEWORKS)
+    except MingleError:  # what is installed cannot be read: our own names are offered all the same
+        return ()
 
 
 def _launchers() -> Iterable[str]:
@@ -82,7 +93,7 @@ SETTINGS = {
     "host_suffix": Shown(NETWORK, "SUFFIX"),
     "port_range": Shown(NETWORK, "A-B", default="20000-24999"),
     "port_hold": Shown(NETWORK, "on|off", values=lambda: ("on", "off"), default="on"),
-    "frameworks": Shown(OUTPUT, "F,…", "list", _frameworks, lists=True),
+    "frameworks": Shown(OUTPUT, "F,…", "list", _frameworks, lists=True, added=_added_frameworks),
     "shell": Shown(OUTPUT, "sh|csh|fish|…", values=_shells, default="sh", lists=True),
     "on_failure": Shown(OUTPUT, "exit|status", values=lambda: ("exit", "status"), default="exit"),
     "verbatim": Shown(WORLD),
@@ -106,7 +117,7 @@ FIELDS = {
 FIELD_GROUPS = {name: group for group, names in FIELDS.items() for name in names.split()}
 FIELD_VALUES: dict[str, tuple[Kind, Callable[[], Iterable[str]]]] = {
     "launcher": ("plain", _launchers),
-    "for": ("list", _frameworks),
+    "for": ("list", lambda: (*_frameworks(), *_added_frameworks())),
     "mail-type": ("list", lambda: ("BEGIN", "END", "FAIL", "ALL")),
     "signal": ("plain", lambda: ("USR1@120", "TERM@120", "INT@120", "USR2@120", "HUP@120")),
     "container": ("file", tuple),
@@ -144,7 +155,8 @@ class Option(click.Option):
             return [CompletionItem(incomplete, type=self.shown.kind)]
         if self.is_flag:
             return super().shell_complete(ctx, incomplete)
-        return matches(incomplete, self.shown.values(), is_list=self.shown.kind == "list")
+        known = (*self.shown.values(), *self.shown.added())
+        return matches(incomplete, known, is_list=self.shown.kind == "list")
 
 
 class Grouped(click.Command):

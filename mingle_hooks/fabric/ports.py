@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 # (6817-6819), LSF (6878-7870), SGE (6444) and the file systems are far below.
 DEFAULT_RANGE = range(20_000, 25_000)
 LOWEST, HIGHEST = 1024, 65_535  # below 1024 only root may bind
-# Many members knock at the same time; the kernel cuts this to net.core.somaxconn.
+# Many members connect at the same time; the kernel cuts this to net.core.somaxconn.
 BACKLOG = 65_535
 # A connection to an own address takes microseconds; this bounds one that a firewall drops.
 _KEEP_TIMEOUT_S = 2.0
@@ -123,7 +123,7 @@ def keep(listener: socket.socket) -> None:
         with listener, socket.create_connection(address[:2], timeout=_KEEP_TIMEOUT_S) as client:
             listener.settimeout(_KEEP_TIMEOUT_S)
             peer = None
-            while peer != client.getsockname():  # somebody may have knocked before us
+            while peer != client.getsockname():  # somebody may have connected before us
                 served, peer = listener.accept()
                 served.close()
             client.recv(1)  # the server's end came first

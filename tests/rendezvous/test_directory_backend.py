@@ -24,7 +24,7 @@ LEADS = {(a, p) for a in NOTICE.addresses for p in NOTICE.ports}
 
 
 class Place:
-    """A directory, one member's way of using it, and what came of that."""
+    """A directory, one member's backend for it, and what came of that."""
 
     def __init__(self, directory: Path, secret: Secret = SECRET) -> None:
         self.found: list[Endpoint] = []

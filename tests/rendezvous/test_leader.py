@@ -365,7 +365,7 @@ def test_the_other_addresses_are_tried_once_all_are_in_and_one_does_not_reach_th
 
 
 def test_no_other_address_is_tried_where_the_leader_is_there_and_only_slow(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It has thousands at its door, and each that tried another address as well would keep it slow."""
+    """It has thousands of connections, and each member that tried another address as well would keep it slow."""
     monkeypatch.setattr(Session, "_verify", lambda *_: None)
     with Room(3, advertised=(LOOPBACK, SECOND)) as room:
         room.clock.stop()

@@ -54,7 +54,7 @@ def meet(left_s, siblings):
     time.sleep(60)
 first(sys.argv[1].split(":"), "here", int(sys.argv[2]), 60.0, meet)
 """
-# The same with a meeting that takes a while, watches its siblings and heeds what befalls them.
+# The same with a meeting that takes a while, watches its local peers and heeds what befalls them.
 WHOLE = """
 import json, sys
 from mingle_hooks.errors import MingleError

@@ -1,4 +1,4 @@
-"""meet(), end to end: members in threads of one host, each way of finding the leader by itself."""
+"""meet(), end to end: members in threads of one host, each discovery backend by itself."""
 
 from __future__ import annotations
 

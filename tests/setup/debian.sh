@@ -10,6 +10,7 @@ packages='
     dash mksh ksh fish tcsh csh zsh busybox
     shellcheck
     man-db groff-base
+    environment-modules
 '
 
 say() { printf '!!! %s\n' "$*" >&2; }

@@ -1,6 +1,6 @@
 """A program without the key that knows the id and tries all it can; on SIGTERM it tells what it did, as JSON.
 
-Arguments: id, the addresses to knock at, separated by commas.
+Arguments: id, the addresses to connect to, separated by commas.
 """
 
 import contextlib

@@ -49,7 +49,7 @@ def home(slurm: SlurmCluster) -> Iterator[Path]:
 def test_a_step_on_four_hosts_gets_one_world_with_the_schedulers_ranks(
     slurm: SlurmCluster, tmp_path: Path, *, multicast: bool
 ) -> None:
-    """The main use: each way alone is enough, and node ranks are Slurm's."""
+    """The main use: each backend alone is enough, and node ranks are Slurm's."""
     if not multicast:
         slurm.hosts.drop_multicast()
     tasks = step(slurm, tmp_path, "-N4", mingle=("--via", "multicast") if multicast else ())

@@ -72,7 +72,7 @@ def test_a_task_that_is_killed_while_others_wait_fails_the_world_for_all(hosts: 
 
 
 def test_no_task_has_a_world_that_counts_one_that_was_killed(hosts: Callable[..., Hosts]) -> None:
-    """Its siblings end at once, and the node that comes later forms no world with them."""
+    """Its local peers end at once, and the node that comes later forms no world with them."""
     two = hosts(2)
     later = tasks(two[1], 2, "60")
     until_said(later[0], "still looking for rank 0")

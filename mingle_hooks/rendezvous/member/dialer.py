@@ -1,4 +1,4 @@
-"""Dial what the ways of finding a leader come up with, and hand over each leader that proves itself."""
+"""Dial what the discovery backends find, and hand over each leader that proves itself."""
 
 from __future__ import annotations
 
