@@ -28,8 +28,8 @@ SYSTEM_FILE = "/etc/mingle/mingle.toml"
 _MOST_BYTES = 1 << 20  # a settings file is a screenful; this keeps a wrong path from filling the memory
 
 
-def ways(value: object) -> tuple[object, ...]:
-    """Read a list of ways to find rank 0. Raises UsageError."""
+def backends(value: object) -> tuple[object, ...]:
+    """Read a list of discovery backends. Raises UsageError."""
     from mingle_hooks.rendezvous.discovery import chosen
 
     named = tuple(str(name) for name in values.words(value))
@@ -66,7 +66,7 @@ TABLE = (
             "this member's node rank; the scheduler's by default, else members elect"),
     Setting("master", "", "MINGLE_MASTER", "--master", values.endpoint, None,
             "HOST[:PORT] where rank 0 is, where nothing else can find it"),
-    Setting("via", "via", "MINGLE_VIA", "--via", ways, (),
+    Setting("via", "via", "MINGLE_VIA", "--via", backends, (),
             "ways to find rank 0, such as multicast,directory; all that apply by default"),
     Setting("scope", "scope", "MINGLE_SCOPE", "--scope", _SCOPE, "node",
             "what a member is: node, or task for one answer per process"),

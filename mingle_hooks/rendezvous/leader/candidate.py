@@ -109,7 +109,7 @@ def _named_hosts(request: Request) -> tuple[str, ...]:
 def _may_lead_here(request: Request) -> bool:
     """Tell whether the others would find a leader here: in an election all have to find all candidates.
 
-    Where the scheduler names hosts that nobody can look up, every member stands, for other ways to find it.
+    Where the scheduler names hosts that nobody can look up, every member stands, for other backends to find it.
     """
     addr = request.pinned.get("MASTER_ADDR")
     if addr is not None and not request.trusts_addr:
