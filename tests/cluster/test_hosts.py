@@ -9,15 +9,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from needs import only_with
 
 from cluster import holder
-from cluster.hosts import Hosts, has_ipv6, is_ending
+from cluster.hosts import Hosts, is_ending
 from cluster.paths import is_open, outermost, reachable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-WITH_IPV6 = pytest.mark.skipif(not has_ipv6(), reason="for want of IPv6")
+WITH_IPV6 = only_with("IPv6")
 # Joins a group on one interface, says that it listens, and prints how many datagrams come in `seconds`.
 LISTEN = """
 import socket, struct, sys, time
