@@ -15,10 +15,10 @@ from cluster import hosts as cluster_hosts
 from cluster import real_pbs as cluster_pbs
 from cluster import slurm as cluster_slurm
 from cluster.hosts import Hosts
-from cluster.lacks import FOR_WANT_OF, skip_for_want_of
 from cluster.pbs import PbsStandIn
 from cluster.real_pbs import RealPbs
 from cluster.slurm import SlurmCluster
+from needs import FOR_WANT_OF, need, skip_for_want_of
 from processes import process_of
 
 if TYPE_CHECKING:
@@ -50,8 +50,8 @@ def hosts(tmp_path: Path) -> Iterator[Callable[..., Hosts]]:
     with ExitStack() as stack:
 
         def make(count: int = 4, **options: Any) -> Hosts:
-            if not options.get("ipv4", True) and not cluster_hosts.has_ipv6():
-                skip_for_want_of(["IPv6"])
+            if not options.get("ipv4", True):
+                need("IPv6")
             options["share"] = [tmp_path, *options.get("share", ())]
             made.append(stack.enter_context(Hosts(count, **options)))
             return made[-1]

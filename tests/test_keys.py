@@ -9,6 +9,7 @@ import stat
 from typing import TYPE_CHECKING
 
 import pytest
+from needs import only_with
 
 from mingle_hooks.errors import SecretError
 from mingle_hooks.keys import PUBLIC, Key, find, fresh, on_network
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-ROOT_ONLY = pytest.mark.skipif(os.geteuid() != 0, reason="for want of root, which alone can be others")
+ROOT_ONLY = only_with("root")
 TEXT = "00112233445566778899aabbccddeeff" * 2
 PINNED, OTHER, VARIABLE, PROLOGS, HOMES = (f"{digit}123456789abcdef" * 4 for digit in "89abc")
 COOKIE = "36A8E3141C32183E0A696B100289B68F"

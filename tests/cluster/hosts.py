@@ -129,9 +129,9 @@ class Hosts:
             "shared": outermost([*SHARED, *covered]),
             "keep": keep,
             "users": USERS,
-            "etc_added": {
-                "passwd": "".join(f"{n}:x:{u}:{u}:{n}:/home/{n}:/bin/bash\n" for n, u in USERS.items()),
-                "group": "".join(f"{n}:x:{u}:\n" for n, u in USERS.items()),
+            "etc_entries": {
+                "passwd": [f"{n}:x:{u}:{u}:{n}:/home/{n}:/bin/bash" for n, u in USERS.items()],
+                "group": [f"{n}:x:{u}:" for n, u in USERS.items()],
             },
             "etc_replaced": {
                 "hosts": self._hosts_file(names),

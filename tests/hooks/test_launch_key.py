@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from needs import only_with
 from on_host import SITE_KEY, key_of
 from rendered import recorded
 from test_launch import LAUNCHES, event_of, python, run
@@ -21,7 +22,7 @@ from mingle_hooks.settings import load
 if TYPE_CHECKING:
     from pathlib import Path
 
-pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="for want of root")
+pytestmark = only_with("root")
 NOBODY = 65534
 ENDS = recorded("openpbs-*/hook.execjob_end.*")
 

@@ -9,6 +9,7 @@ import subprocess
 from typing import TYPE_CHECKING
 
 import pytest
+from needs import need
 from on_host import JOB, SITE_KEY, key_of, run, with_hooks
 from rendered import HOOKS, SHELLS, SITES, environ, recorded, shell
 
@@ -154,8 +155,7 @@ def test_another_user_can_neither_read_nor_plant_a_key(host: Host) -> None:
 
 def test_the_sites_key_stands_in_no_argument_list(host: Host) -> None:
     """Every program that the Prolog starts is shown without the key, the job's or the site's."""
-    if host.run(["sh", "-c", "command -v strace"]).returncode:
-        pytest.skip("for want of strace")
+    need("strace")
     given = [f"{name}={value}" for name, value in JOB.items()]
     traced = ["strace", "-f", "-s", "9999", "-e", "trace=execve,execveat", "-v", "-o", "/run/trace"]
     host.run([*traced, "env", "-i", *given, "/etc/mingle/hooks/slurm/prolog"])

@@ -19,6 +19,7 @@ import pytest
 from gathering import PATIENCE_S
 from hypothesis import given
 from hypothesis import strategies as st
+from needs import only_with
 
 from mingle_hooks import runtime
 from mingle_hooks import sockets as plain_sockets
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from mingle_hooks.rendezvous.protocol.failure import Failure
 
 ANSWER = {"rank": 3, "addr": "10.0.0.1", "roster": [[0, "n", "10.0.0.1", 1]] * 1000}
-ROOT_ONLY = pytest.mark.skipif(os.geteuid() != 0, reason="for want of root, which alone can be others")
+ROOT_ONLY = only_with("root")
 FOLLOWER = """
 import json, sys
 from mingle_hooks.errors import MingleError

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
-from cluster.lacks import skip_for_want_of
 from members import KEYED, REDUCE, evaluating, one_world
+from needs import skip_for_want_of
 
 import mingle_hooks
 
