@@ -74,7 +74,7 @@ class MissingError(MingleError):
 
 
 class NetworkError(MingleError):
-    """There is no interface, no network that all members share, no free port, no way, no descriptor or no memory."""
+    """There is no interface, shared network, free port, discovery backend, descriptor or memory."""
 
     exit_code = 71
 
