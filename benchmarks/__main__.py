@@ -15,6 +15,7 @@ NAMES = {
     "scale": "from the last member's arrival to the last answer, simulated members",
     "traffic": "datagrams in a minute's wait",
     "render": "job scripts: start-up of the command, and a thousand renderings",
+    "files": "what one mingle env asks of the file system",
     "hooks": "what prolog and task prolog add to srun, on a real Slurm",
 }
 RESULTS = Path(__file__).parent / "results"

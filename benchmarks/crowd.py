@@ -14,9 +14,9 @@ import time
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from mingle_hooks.rendezvous import rendezvous
+from mingle_hooks.rendezvous import following
 from mingle_hooks.rendezvous.loop import Loop
-from mingle_hooks.rendezvous.member import dialer, membership
+from mingle_hooks.rendezvous.member import dialer, membership, probe
 from mingle_hooks.rendezvous.poller import READ
 from mingle_hooks.rendezvous.protocol import connection, packed_roster
 from mingle_hooks.rendezvous.protocol.attempt import Attempt, Material, Secret
@@ -98,8 +98,8 @@ class Member:
         self._me = JoinRequest(
             os.urandom(16), f"node{rank}", rank, world.nodes, 1, "here", wants_roster=world.wants_roster
         )
-        self._search = dialer.Dialer(
-            crowd.loop, crowd.attempt, crowd.secret, self._found, self._refused, lambda _at, _leader: None
+        self._dialer = dialer.Dialer(
+            crowd.loop, crowd.attempt, crowd.secret, self._leader_proven, self._refused, lambda _at, _leader: None
         )
         self._membership: Light | None = None
 
@@ -107,7 +107,7 @@ class Member:
         """Dial the leader, again and again until it is there."""
         if self._membership is None:
             source.rank = self._me.rank or 0
-            self._search.found(dialer.Endpoint(ADDRESS, self.crowd.world.port, "benchmark"))
+            self._dialer.dial(dialer.Endpoint(ADDRESS, self.crowd.world.port, "benchmark"))
             self.crowd.loop.after(AGAIN_S, self.arrive)
 
     def leave(self) -> None:
@@ -118,9 +118,9 @@ class Member:
     def _refused(self, *who: str) -> None:
         raise AssertionError(f"refused: {who}")
 
-    def _found(self, found: dialer.Found) -> None:
+    def _leader_proven(self, proven: dialer.ProvenLeader) -> None:
         crowd = self.crowd
-        parts = crowd.loop, crowd.attempt, crowd.secret, found, self._me
+        parts = crowd.loop, crowd.attempt, crowd.secret, proven, self._me
         self._membership = Light(*parts, lambda _own: True, lambda: TIMEOUT_S, self._changed)
         self._membership.member = self
 
@@ -130,7 +130,7 @@ class Member:
             self.crowd.has_formed()
         elif state == "lost":  # a leader that is short of descriptors lets go of whoever came first
             self._membership = None
-            self.crowd.loop.after(rendezvous.CALL_AGAIN_S, self.arrive)
+            self.crowd.loop.after(following.CALL_AGAIN_S, self.arrive)
         elif state in ("failed", "moved"):
             raise AssertionError(f"rank {self._me.rank} {state}: {self._membership and self._membership.failure}")
 
@@ -179,7 +179,7 @@ class Source:
     def dial(self, address: str, port: int) -> socket.socket:
         """Begin a connection, as connection.dial does."""
         if not address.startswith("127."):
-            return connection.dial(address, port)  # type: ignore[return-value]
+            return connection.dial(address, port)
         sock = socket.socket()
         sock.settimeout(0)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -198,7 +198,8 @@ source = Source()
 
 def be_crowd(world: World, ranks: range, pipe: Connection) -> None:
     """Be the members of some ranks until told to end; an error of any of them ends all."""
-    dialer.dial = membership.dial = source.dial  # type: ignore[assignment]
+    for module in (dialer, probe):
+        vars(module)["dial"] = source.dial
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     with Loop() as loop:

@@ -73,7 +73,7 @@ def figures() -> dict[str, dict[str, float]]:
 
 def _of_cases(slurm: SlurmCluster, flags: tuple[str, ...]) -> dict[str, dict[str, float]]:
     slurm.reconfigure(*flags)
-    nodes = dict(zip(CASES, slurm.hosts[1:], strict=True))
+    nodes = dict(zip(CASES, list(slurm.hosts)[1:], strict=True))
     for name, host in nodes.items():
         _configure(slurm, host, *flags, CASES[name])
     try:

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from benchmarks.crowd import ADDRESS, KEY, STORM_S, TIMEOUT_S, World, be_crowd
 from mingle_hooks.rendezvous import rendezvous
 from mingle_hooks.rendezvous.leader import advertised, candidate, leader  # noqa: F401 - as above
+from mingle_hooks.rendezvous.leader.terms import AdvertisedAddress
 from mingle_hooks.rendezvous.protocol import packed_roster  # noqa: F401 - as above
 from mingle_hooks.rendezvous.request import Request
 
@@ -47,7 +48,7 @@ STEP_S = 0.0005
 # Open files that a leader needs beyond one a member: for those who try addresses at the moment, and for itself.
 SPARE_FILES = 2048
 # As on a node with two networks; the benchmark's members take these for that.
-OFFERS = (leader.AdvertisedAddress(ADDRESS), leader.AdvertisedAddress("127.0.0.2"))
+OFFERS = (AdvertisedAddress(ADDRESS), AdvertisedAddress("127.0.0.2"))
 # Ports for one run after the other: what the run before left in TIME_WAIT is out of the way.
 PORTS = range(23_000, 23_900)
 
@@ -76,7 +77,7 @@ def endpoint(world: World, pipe: Connection) -> None:
         via=("master",),
         master=(ADDRESS, world.port),
     )
-    advertised.advertised = lambda _prefer: (OFFERS, None)
+    advertised.advertised = lambda prefer: (OFFERS, None)  # noqa: ARG005 - by the name that it has there
     Path("/proc/self/clear_refs").write_text("5")  # VmHWM begins anew (proc(5))
     before_kb, before_s = _memory_kb("VmRSS"), time.process_time()
     rendezvous.meet(request, SimpleNamespace(progress=lambda _progress: None, note=lambda _note: None, tell=None))
@@ -88,12 +89,12 @@ def _memory_kb(name: str) -> int:
     return next(int(line.split()[1]) for line in lines if line.startswith(name))
 
 
-def _cpu_s(pid: int) -> float:
+def _cpu_s(pid: int | None) -> float:
     """Return the processor time that another process has used."""
     return int(Path(f"/proc/{pid}/schedstat").read_text().split()[0]) / 1e9
 
 
-def _idle(pid: int) -> None:
+def _idle(pid: int | None) -> None:
     """Wait until a process has nothing to do: it sleeps, and used less than a hundredth of a tenth of a second."""
     before = _cpu_s(pid)
     while True:

@@ -49,11 +49,12 @@ def figures(wait_s: int = WAIT_S) -> dict[str, dict[str, int]]:
     """Return the datagrams of each host in three kinds of wait."""
     found = {}
     with Hosts(4) as hosts:
-        for name, ranks in {
+        waits: dict[str, dict[str, list[str]]] = {
             "leader and members": {f"node{n}": ["--rank", str(n - 1)] for n in (1, 2, 3, 4)},
             "members without a leader": {f"node{n}": ["--rank", str(n)] for n in (1, 2, 3, 4)},
             "an election": {f"node{n}": [] for n in (1, 2, 3, 4)},
-        }.items():
+        }
+        for name, ranks in waits.items():
             found[name] = _waits(hosts, ranks, wait_s)
             print(f"  {name:26} {wait_s} s: " + ", ".join(f"{host} {count}" for host, count in found[name].items()))
     return found

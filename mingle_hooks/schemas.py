@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 from mingle_hooks import values
 from mingle_hooks.render import fields, quantities
 from mingle_hooks.render.job import MOST_GROUPS
-from mingle_hooks.schedulers.facts import LONGEST_ID, MOST_NODES
-from mingle_hooks.settings import TABLE
+from mingle_hooks.settings import TABLE, ways
+from mingle_hooks.values import LONGEST_ID, MOST_NODES
 
 if TYPE_CHECKING:
     import re
@@ -139,7 +139,7 @@ _READERS: dict[Callable[..., object], Schema | Callable[..., Schema]] = {
     values.nodes: _whole(1, MOST_NODES),
     values.rank: _whole(0, MOST_NODES - 1),
     values.endpoint: _TEXT,
-    values.ways: _WORDS,
+    ways: _WORDS,
     values.word: {"type": "string", "pattern": r"^[A-Za-z0-9][A-Za-z0-9_.-]*$", "maxLength": 64},
     values.words: _WORDS,
     values.networks: _listed({"type": "string"}),

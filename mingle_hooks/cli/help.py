@@ -16,6 +16,9 @@ from mingle_hooks.errors import MingleError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
+    from typing import Literal
+
+    Kind = Literal["plain", "list", "file", "dir"]
 
 WORLD, OTHERS, NETWORK, OUTPUT, KEYS = "The world", "Finding the others", "Network", "Output", "Keys"
 JOB, NODES, TRAINING, MAIL = "The job", "Nodes", "The training", "Output and mail"
@@ -28,7 +31,7 @@ class Shown(NamedTuple):
 
     group: str
     metavar: str = ""  # none for a flag
-    kind: str = "plain"
+    kind: Kind = "plain"
     values: Callable[[], Iterable[str]] = tuple
     default: str = ""  # where the text does not tell it
     lists: bool = False  # whether the text is to name all values
@@ -36,25 +39,25 @@ class Shown(NamedTuple):
 
 
 def _ways() -> Iterable[str]:
-    from mingle_hooks.rendezvous.discovery import BACKENDS  # noqa: PLC0415 - only for completion and help
+    from mingle_hooks.rendezvous.discovery import BACKENDS
 
     return BACKENDS
 
 
 def _shells() -> Iterable[str]:
-    from mingle_hooks.export.shells import SHELLS  # noqa: PLC0415 - as above
+    from mingle_hooks.export.shells import SHELLS
 
     return SHELLS
 
 
 def _frameworks() -> Iterable[str]:
-    from mingle_hooks.export.frameworks import FRAMEWORKS, NONE  # noqa: PLC0415 - as above
+    from mingle_hooks.export.frameworks import FRAMEWORKS, NONE
 
     return (*FRAMEWORKS, NONE)
 
 
 def _added_frameworks() -> Iterable[str]:
-    from mingle_hooks import plugins  # noqa: PLC0415 - only for completion
+    from mingle_hooks import plugins
 
     try:
         return plugins.names(plugins.FRAMEWORKS)
@@ -63,13 +66,13 @@ def _added_frameworks() -> Iterable[str]:
 
 
 def _launchers() -> Iterable[str]:
-    from mingle_hooks.render.launchers import LAUNCHERS  # noqa: PLC0415 - as above
+    from mingle_hooks.render.launchers import LAUNCHERS
 
     return LAUNCHERS
 
 
 def _interfaces() -> Iterable[str]:
-    from mingle_hooks.fabric.interfaces import interfaces  # noqa: PLC0415 - only for completion
+    from mingle_hooks.fabric.interfaces import interfaces
 
     return dict.fromkeys(found.name for found in interfaces())
 
@@ -112,7 +115,7 @@ FIELDS = {
     MAIL: "output error mail-user mail-type",
 }
 FIELD_GROUPS = {name: group for group, names in FIELDS.items() for name in names.split()}
-FIELD_VALUES: dict[str, tuple[str, Callable[[], Iterable[str]]]] = {
+FIELD_VALUES: dict[str, tuple[Kind, Callable[[], Iterable[str]]]] = {
     "launcher": ("plain", _launchers),
     "for": ("list", lambda: (*_frameworks(), *_added_frameworks())),
     "mail-type": ("list", lambda: ("BEGIN", "END", "FAIL", "ALL")),
@@ -135,7 +138,7 @@ def matches(incomplete: str, known: Iterable[str], *, is_list: bool = False) -> 
 class Option(click.Option):
     """An option that knows its group and its values."""
 
-    def __init__(self, *args: Any, shown: Shown, **kwargs: Any) -> None:  # noqa: ANN401 - whatever click takes
+    def __init__(self, *args: Any, shown: Shown, **kwargs: Any) -> None:
         if shown.metavar:
             kwargs["metavar"] = shown.metavar
         super().__init__(*args, **kwargs)
@@ -159,7 +162,7 @@ class Option(click.Option):
 class Grouped(click.Command):
     """A command whose help has the options in groups, with the examples first."""
 
-    def __init__(self, *args: Any, examples: str = "", **kwargs: Any) -> None:  # noqa: ANN401 - whatever click takes
+    def __init__(self, *args: Any, examples: str = "", **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.examples = examples
 

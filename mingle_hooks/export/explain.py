@@ -47,7 +47,10 @@ def explain(
 
 
 def sources(spec: MemberSpec, view: View) -> dict[str, str]:
-    """Return where each variable of the world came from: an option, a variable, what was counted."""
+    """Return where each variable of the world came from: an option, a variable, what was counted.
+
+    Raises NetworkError.
+    """
     settings, facts, address = spec.settings, spec.facts, view.place.address
     slots = {"--slots": settings.source("slots"), "gpus": "GPUs seen", "default": "one, as nothing says how many"}
     slots["tasks"] = facts.sources.get("local_count", facts.scheduler)

@@ -18,6 +18,9 @@ from mingle_hooks.values import whole
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import Literal
+
+    Kind = Literal["once", "each", "many", "flag"]
 
 LONGEST_TEXT = 4096  # PATH_MAX; names and options are shorter
 _MOST_ENTRIES = 1024  # more modules, variables or set-up lines than anybody has
@@ -166,7 +169,7 @@ class Field(NamedTuple):
 
     name: str
     read: Callable[[Any], Any]
-    kind: str
+    kind: Kind
     metavar: str
     help: str
     short: str = ""

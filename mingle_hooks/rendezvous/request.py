@@ -44,3 +44,19 @@ class Request(NamedTuple):
     ttl: int = 1
     key_from: str = ""  # for a message
     local_peers: LocalPeers | None = None  # this node's other tasks, without which it is no member
+
+    @property
+    def exported(self) -> str:
+        """The exported variable, if any, by which this member looks for rank 0 elsewhere."""
+        if "MASTER_ADDR" in self.pinned:
+            return "MASTER_ADDR"
+        return "NODE_RANK" if self.rank_source == "NODE_RANK" else ""
+
+    @property
+    def expected_leader(self) -> str:
+        """Where rank 0 should be, as messages put it after "rank 0"."""
+        if "MASTER_ADDR" in self.pinned:
+            return f" ({self.pinned['MASTER_ADDR']}, by MASTER_ADDR as it was exported)"
+        if self.leader_hosts:
+            return f" ({self.leader_hosts[0]})"
+        return f" (this is rank {self.rank}, by NODE_RANK as it was exported)" if self.exported else ""

@@ -185,7 +185,7 @@ class Hosts:
         env: Mapping[str, str] | Callable[[Host], Mapping[str, str]] | None = None,
         delays: Sequence[float] | None = None,
         timeout: float = COMMAND_S,
-        **options: Any,  # noqa: ANN401 whatever run takes
+        **options: Any,
     ) -> list[subprocess.CompletedProcess[str]]:
         """Run a command on all hosts, each after its delay in seconds; the results are in host order."""
 

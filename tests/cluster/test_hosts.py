@@ -196,7 +196,7 @@ def test_temporary_directories_are_each_hosts_own_and_etc_is_shared(
         ["sh", "-c", "for d in /tmp /run /dev/shm /etc /root; do echo x >$d/mingle-was-here; done"],
         check=True,
     )
-    assert two[0].files() == {"/tmp/mingle-was-here", "/run/mingle-was-here", "/dev/shm/mingle-was-here"}  # noqa: S108
+    assert two[0].files() == {"/tmp/mingle-was-here", "/run/mingle-was-here", "/dev/shm/mingle-was-here"}
     assert two[1].files() == set()
     assert two[1].run(["cat", "/etc/mingle-was-here"]).stdout == "x\n"
     assert not Path("/etc/mingle-was-here").exists()

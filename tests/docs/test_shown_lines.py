@@ -148,7 +148,7 @@ def pbs_script(path: str) -> str:
 def test_the_pbs_script_trains_and_ends_well(hosts: Callable[..., Hosts], tmp_path: Path) -> None:
     """Under the stand-in, with the real torchrun."""
     pytest.importorskip("torch", reason="for want of torch")
-    from cluster.pbs import PbsStandIn  # noqa: PLC0415 - after the skip
+    from cluster.pbs import PbsStandIn  # after the skip
 
     shutil.copy(TRAIN, tmp_path)
     with PbsStandIn(hosts(4), tmp_path, 4) as pbs:
@@ -162,7 +162,7 @@ def test_the_pbs_script_ends_with_the_status_of_the_host_that_fails(
     hosts: Callable[..., Hosts], tmp_path: Path, fails: str
 ) -> None:
     """A bare `wait` would end with 0; the others are ended by PBS."""
-    from cluster.pbs import PbsStandIn  # noqa: PLC0415 - as above
+    from cluster.pbs import PbsStandIn
 
     with PbsStandIn(hosts(4), tmp_path, 4) as pbs:
         standins(tmp_path)
@@ -179,7 +179,7 @@ def test_a_loop_over_hosts_makes_one_world_and_tells_of_a_failure(
     hosts: Callable[..., Hosts], tmp_path: Path, where: lines.Where, kind: str, *, fails: bool
 ) -> None:
     """By a stand-in for oarsh and ssh, which starts a shell on the host with nothing of the caller's environment."""
-    from render import remote_stand_ins  # noqa: PLC0415 - few tests need it
+    from render import remote_stand_ins
 
     oar = remote_stand_ins.Kind("oarsh", [], {"OAR_JOB_ID": "7", "OAR_NODEFILE": "{file}"}, {})
     remote_stand_ins.KINDS |= {"oar": oar, "ssh": remote_stand_ins.Kind("ssh", [], {}, {})}

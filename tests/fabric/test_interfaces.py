@@ -69,10 +69,6 @@ def test_a_bridge_for_guests_counts_only_when_it_is_named() -> None:
     assert hosts(DOCKER, prefer=[preference("172.17.0.0/16")]) == ["172.17.0.1"]
 
 
-def test_on_one_host_loopback_comes_first() -> None:
-    assert hosts(*ALL, one_host=True)[:2] == ["127.0.0.1", "::1"]
-
-
 @pytest.mark.parametrize(
     ("address", "reason"),
     [

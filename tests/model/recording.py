@@ -80,7 +80,7 @@ WRAPPERS: list[tuple[type, str, Callable[..., None], bool]] = [
     (Session, "say", lambda f, v, kind, _payload: f.told(v._sealer._hmac.of(b""), kind), True),
     (Leader, "lost", _lost, True),
     (Leader, "_close", lambda f, leader, _offer: f.led(leader.me.member, "closes"), True),
-    (Leader, "_commit", lambda f, leader: f.led(leader.me.member, "commits"), True),
+    (Leader, "_commit", lambda f, leader, _closing: f.led(leader.me.member, "commits"), True),
     (Leader, "fail", _failed, True),
     (Leader, "resume", _resumed, True),
 ]

@@ -102,7 +102,7 @@ def drawn(scheduler: str) -> list[tuple[dict[str, Any], str]]:
 
     An option that is refused, by its name, is left out.
     """
-    draw = random.Random(SEED)  # noqa: S311 -- no secret
+    draw = random.Random(SEED)
     made = []
     for _ in range(SCRIPTS):
         options = {name: draw.choice(values) for name, values in VALUES.items()}

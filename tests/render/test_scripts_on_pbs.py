@@ -33,7 +33,7 @@ LONG = ("train.py", "--steps", "100000", "--pause", "0.1", "--backend", "sockets
 def pbs(any_pbs: Start) -> Start:
     """Start a PBS of so many hosts, with train.py in the directory of its jobs."""
 
-    def start(nodes: int, **options: Any) -> Pbs:  # noqa: ANN401 -- whatever the stand-in takes
+    def start(nodes: int, **options: Any) -> Pbs:
         its = any_pbs(nodes, **options)
         shutil.copy(EXAMPLES / "train.py", its.place)
         return its

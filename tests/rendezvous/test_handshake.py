@@ -37,8 +37,8 @@ def answers(room: Room, data: bytes, port: int | None = None) -> list[tuple[int,
     with talk(port or room.port) as sock:
         sock.sendall(data)
         sock.shutdown(socket.SHUT_WR)
-        room.until(lambda: room.leader._connected)
-        room.until(lambda: not room.leader._connected)
+        room.until(lambda: room.leader.acceptor.connected)
+        room.until(lambda: not room.leader.acceptor.connected)
         said = []
         while sock.recv(1, socket.MSG_PEEK):
             said.append(heard(sock))

@@ -9,18 +9,20 @@ import random
 import resource
 import socket
 import struct
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from gathering import ATTEMPT, PATIENCE_S, SECRET, Clock, Member, Room, heard, hello, talk
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mingle_hooks.rendezvous.leader.leader import NEEDS_ALL_S, SETTLE_S, STRANGER_S, AdvertisedAddress
+from mingle_hooks.rendezvous.leader.acceptor import STRANGER_S
+from mingle_hooks.rendezvous.leader.choice import SETTLE_S
+from mingle_hooks.rendezvous.leader.progress import NEEDS_ALL_S
 from mingle_hooks.rendezvous.leader.session import Session
+from mingle_hooks.rendezvous.leader.terms import AdvertisedAddress
 from mingle_hooks.rendezvous.loop import Loop
-from mingle_hooks.rendezvous.member.membership import PROBE_NEXT_S, _Probe
+from mingle_hooks.rendezvous.member.membership import PROBE_NEXT_S
+from mingle_hooks.rendezvous.member.probe import Probe
 from mingle_hooks.rendezvous.protocol import wire
 from mingle_hooks.rendezvous.protocol.failure import Failure
 
@@ -44,10 +46,10 @@ def session(sock: socket.socket) -> wire.Sealer:
 @pytest.mark.parametrize("count", [2, 3, 16, 64])
 def test_a_world_forms_whole_whatever_the_order_of_arrival(count: int) -> None:
     """Each gets its rank, all get the same digest."""
-    seed = random.randrange(2**32)  # noqa: S311 - a test's choice, printed
+    seed = random.randrange(2**32)
     print(f"seed {seed}")  # noqa: T201 - to repeat a failure
     order = list(range(1, count))
-    random.Random(seed).shuffle(order)  # noqa: S311 - as above
+    random.Random(seed).shuffle(order)
     with Room(count) as room:
         for rank in order:
             room.member(rank=rank, host=f"node{rank}", slots=rank, wants_roster=rank == 1)
@@ -111,9 +113,9 @@ def test_a_member_that_leaves_before_the_word_takes_the_world_back_to_gathering(
 
 def test_members_that_come_and_go_at_random_form_one_world_in_the_end() -> None:
     """Whoever leaves, and whenever."""
-    seed = random.randrange(2**32)  # noqa: S311 - a test's choice, printed
+    seed = random.randrange(2**32)
     print(f"seed {seed}")  # noqa: T201 - to repeat a failure
-    chance = random.Random(seed)  # noqa: S311 - as above
+    chance = random.Random(seed)
     with Room(6) as room:
         for rank in range(1, 6):
             room.member(rank=rank).come()
@@ -178,7 +180,7 @@ def test_a_contradiction_fails_everybody_with_the_same_words_now_and_later(parts
             return
         room.until(lambda: all_in(room, "failed"))
         late = room.member(rank=2).come()
-        room.until(lambda: late.state == "failed" and room.leader.everybody_left)
+        room.until(lambda: late.state == "failed" and not room.leader.acceptor.has_members)
         assert room.leader.failure is not None
         assert room.leader.failure.kind == kind
         said = {str(m.membership.failure.error()) for m in room.members if m.membership and m.membership.failure}
@@ -205,7 +207,7 @@ def test_those_who_ask_for_the_roster_have_all_of_it(wanting: tuple[int, ...]) -
 def test_a_leader_that_listens_first_hears_of_one_too_many() -> None:
     """All N are in, and no world is formed yet: whoever comes meanwhile is a contradiction for all."""
     with Room(2) as room:
-        room.leader.listen_for(30.0)
+        room.leader.choice.listen_for(30.0)
         member = room.member().come()
         room.until(lambda: room.leader.roster.complete and room.leader.roster.reached_by_all(0))
         assert room.leader.state == "gathering"
@@ -219,7 +221,7 @@ def test_a_leader_that_listens_first_hears_of_one_too_many() -> None:
 def test_a_leader_that_has_listened_forms_the_world() -> None:
     """Nobody else came."""
     with Room(2) as room:
-        room.leader.listen_for(30.0)
+        room.leader.choice.listen_for(30.0)
         room.member().come()
         room.until(lambda: room.leader.roster.complete and room.leader.roster.reached_by_all(0))
         room.skip(31.0)
@@ -264,7 +266,7 @@ def test_failing_while_a_member_has_just_been_killed_fails_the_others_all_the_sa
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             member.leave()
         room.leader.give_up(7)
-        room.until(lambda: room.members[2].state == "failed" and room.leader.everybody_left)
+        room.until(lambda: room.members[2].state == "failed" and not room.leader.acceptor.has_members)
         assert room.leader.failure is not None
         assert room.leader.failure.kind == "missing"
 
@@ -419,8 +421,7 @@ def test_an_address_that_does_not_answer_is_tried_less_and_less_often() -> None:
     clock.stop()
     with Loop(clock) as loop, socket.create_server(("127.0.0.1", 0)) as silent:
         silent.settimeout(0)
-        membership: Any = SimpleNamespace(probe_parts=lambda: (loop, ATTEMPT, SECRET, b"l" * 16))
-        probe = _Probe(membership, 0, *silent.getsockname())
+        probe = Probe(loop, ATTEMPT, SECRET, b"l" * 16, *silent.getsockname(), lambda _probe: None)
         probe.start()
         for pause_s in (2.0, 4.0, 8.0, 16.0, 16.0):
             silent.accept()[0].close()
@@ -467,7 +468,7 @@ def test_a_withdrawn_leader_sends_its_members_on_and_may_stand_again() -> None:
         room.until(lambda: (member.state, late.state) == ("moved", "moved"))
         assert member.membership is not None
         assert member.membership.moved_to == [("10.0.0.7", 20_007)]
-        room.until(lambda: len(room.leader.roster) == 1 and room.leader.everybody_left)
+        room.until(lambda: len(room.leader.roster) == 1 and not room.leader.acceptor.has_members)
         room.leader.resume()
         for who in room.members:
             who.leave()
@@ -492,10 +493,10 @@ def test_strangers_that_hold_connections_neither_stay_nor_keep_members_out() -> 
     with Room(2, most=10) as room:
         held = [talk(room.port) for _ in range(40)]
         try:
-            room.until(lambda: len(room.leader._connected) >= 10)
+            room.until(lambda: len(room.leader.acceptor.connected) >= 10)
             member = room.member(rank=1).come()
             room.until(lambda: member.state == "formed")
-            assert len(room.leader._strangers) <= 10
+            assert len(room.leader.acceptor.strangers) <= 10
         finally:
             for sock in held:
                 sock.close()
@@ -506,10 +507,10 @@ def test_a_stranger_that_says_nothing_is_dropped_after_a_while() -> None:
     with Room(2) as room, talk(room.port) as silent, talk(room.port) as begun, talk(room.port) as slow:
         begun.sendall(hello(room.port))
         slow.sendall(hello(room.port)[:7])
-        room.until(lambda: len(room.leader._strangers) == 3)
+        room.until(lambda: len(room.leader.acceptor.strangers) == 3)
         room.turn()  # what they have said is read
         room.skip(STRANGER_S + 1.0)
-        room.until(lambda: not room.leader._connected)
+        room.until(lambda: not room.leader.acceptor.connected)
         for sock in (silent, begun, slow):
             while sock.recv(4096):
                 continue
@@ -532,7 +533,7 @@ def test_whatever_strangers_say_only_ends_their_connection(pieces: list[bytes], 
                     sock.sendall(piece)
             except ConnectionError:
                 pass
-        room.until(lambda: not room.leader._connected)
+        room.until(lambda: not room.leader.acceptor.connected)
         assert len(room.leader.roster) == 1
         assert room.leader.state == "gathering"
 
@@ -567,15 +568,15 @@ def test_a_member_that_says_what_it_should_not_is_out_and_the_world_still_forms(
         room.members.clear()
         with talk(room.port) as sock:
             sock.sendall(hello(room.port))
-            room.until(lambda: room.leader._strangers)
-            room.until(lambda: any(v._sealer for v in room.leader._strangers))
+            room.until(lambda: room.leader.acceptor.strangers)
+            room.until(lambda: any(v._sealer for v in room.leader.acceptor.strangers))
             talking = session(sock)
             for kind, said in frames:
                 body = {"whole": whole, "leader": {**whole, "member": room.me.member.hex()}}.get(str(said), said)
                 if isinstance(body, dict) and kind == wire.CHECKIN and said != "leader":
                     body = {**whole, **body}
                 sock.sendall(talking.seal(kind, json.dumps(body).encode()))
-            room.until(lambda: not room.leader._connected)
+            room.until(lambda: not room.leader.acceptor.connected)
         assert len(room.leader.roster) == 1
         member = room.member(rank=1).come()
         room.until(lambda: member.state == "formed")
@@ -591,7 +592,7 @@ def test_a_member_that_is_ahead_of_itself_changes_nothing(frame: tuple[int, wire
         whole = room.member(rank=2).me
         with talk(room.port) as sock:
             sock.sendall(hello(room.port))
-            room.until(lambda: any(v._sealer for v in room.leader._strangers))
+            room.until(lambda: any(v._sealer for v in room.leader.acceptor.strangers))
             talking = session(sock)
             sock.sendall(talking.seal(wire.CHECKIN, wire.encode(whole.body())))
             sock.sendall(talking.seal(*frame[:1], wire.encode(frame[1])))
@@ -629,7 +630,7 @@ def test_an_address_counts_as_reached_once_the_leader_has_closed() -> None:
             asked.sendall(wire.frame(wire.VERIFIED, wire.encode({"proof": proof.hex()})))
             assert member.membership is not None
             (probe,) = member.membership._probes
-            room.until(lambda: probe._own)
+            room.until(lambda: probe.own_address)
             for _ in range(10):
                 room.turn()
             assert room.leader.state == "gathering"
@@ -641,8 +642,8 @@ def test_a_probe_of_another_world_gets_no_answer() -> None:
     with Room(2) as room, talk(room.listeners.master) as sock:
         body = {"tag": ATTEMPT.tag.hex(), "nonce": "00" * 16, "proof": "00" * 32}
         sock.sendall(wire.frame(wire.VERIFY, wire.encode(body)))
-        room.until(lambda: room.leader._connected)
-        room.until(lambda: not room.leader._connected)
+        room.until(lambda: room.leader.acceptor.connected)
+        room.until(lambda: not room.leader.acceptor.connected)
         assert sock.recv(100) == b""
 
 

@@ -58,8 +58,9 @@ def test_a_leader_that_was_stopped_asks_again_before_it_says_the_word(late_s: fl
     with Room(2) as room:
         member = room.member().come()
         room.until(lambda: member.state == "ready")
-        room.leader._leases._asked.update(dict.fromkeys(room.leader._leases._asked, room.clock() - late_s))
-        room.until(lambda: len(room.leader._leases))
+        leases = room.leader._closing.leases
+        leases._asked.update(dict.fromkeys(leases._asked, room.clock() - late_s))
+        room.until(lambda: len(leases))
         assert room.leader.state == "closing"
         room.until(lambda: member.state == "formed")  # it was there, and has promised again
 
@@ -85,7 +86,7 @@ def test_leases_are_renewed_while_others_are_awaited() -> None:
         assert membership is not None
         held: list[int] = []
         membership._promise = held.append  # type: ignore[method-assign]
-        room.until(lambda: held and len(room.leader._leases) == 1)
+        room.until(lambda: held and len(room.leader._closing.leases) == 1)
         for _ in range(5):
             room.skip(RENEW_S)
             room.until(lambda: room.leader.awaited_s > LEASE_S - RENEW_S)

@@ -185,7 +185,7 @@ def test_agrees_with_scontrol_on_generated_lists(scontrol: Expand) -> None:
     """Lists made at random expand to the same hosts in the same order as `scontrol show hostnames` gives."""
     seed = random.SystemRandom().randrange(2**32)
     print("seed", seed)  # noqa: T201 - shown when the test fails
-    random_ = random.Random(seed)  # noqa: S311 - no secret
+    random_ = random.Random(seed)
     for _ in range(150):
         text = _random_list(random_)
         assert expand(text) == scontrol(text), repr(text)
@@ -205,7 +205,7 @@ def test_scontrol_reads_a_folded_list_back(scontrol: Expand) -> None:
 
 def test_expand_reads_a_folded_list_back() -> None:
     """Folding loses no host and invents none."""
-    random_ = random.Random(2)  # noqa: S311 - no secret
+    random_ = random.Random(2)
     for _ in range(200):
         hosts = set(expand(_random_list(random_)))
         assert set(expand(fold(sorted(hosts)))) == hosts

@@ -6,8 +6,8 @@ import builtins
 import contextlib
 from typing import TYPE_CHECKING, Any
 
-from mingle_hooks.rendezvous import rendezvous
-from mingle_hooks.rendezvous.leader import leader, roster
+from mingle_hooks.rendezvous import following, search
+from mingle_hooks.rendezvous.leader import closing, leader, roster
 from mingle_hooks.rendezvous.member import membership
 from mingle_hooks.rendezvous.protocol import attempt, leases, wire
 
@@ -15,10 +15,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-def _too_early(self: Any, member: bytes, _epoch: int, lease_s: float) -> None:  # noqa: ANN401 - stands for a method
-    self._leases.promised(member, lease_s)
-    if self.state == "closing" and len(self._leases) >= len(self.roster) - 2:
-        self._commit()
+def _too_early(self: Any, member: bytes, lease_s: float, members: int) -> bool:  # noqa: ANN401 - stands for a method
+    self.leases.promised(member, lease_s)
+    return len(self.leases) >= members - 1
 
 
 def _say_once(_self: Any, session: Any, _checkin: Any) -> None:  # noqa: ANN401
@@ -51,16 +50,16 @@ DEFECTS: dict[str, list[tuple[object, str, Any]]] = {
     "a lease begins when its promise arrives": [(leases.Leases, "promised", _from_now)],
     "any MAC will do": [(attempt, "compare_digest", _yes), (wire, "compare_digest", _yes)],
     "a sorted() is dropped": [(leader.Leader, "_close", _close_unsorted)],
-    "a member breaks its promise": [(rendezvous.Rendezvous, "_bound_to", lambda _self: None)],
+    "a member breaks its promise": [(following.Following, "bound_to", lambda _self: None)],
     "the last word is said once": [(leader.Leader, "_again", _say_once)],
-    "the word goes out a promise too early": [(leader.Leader, "is_ready", _too_early)],
+    "the word goes out a promise too early": [(closing.Closing, "may_commit", _too_early)],
     "a leader leaves with its own answer": [
         (leader.Leader, "everybody_done", property(lambda self: self.state == "formed"))
     ],
     "a rank is not compared": [(roster.Roster, "_no_room", lambda _self, _entry: None)],
     "a lost leader is not noticed": [(membership.Membership, "_ended", lambda _self, _reason: None)],
     "numbers of nodes are not compared": [(roster.Roster, "_contradiction", lambda self, entry: self._no_room(entry))],
-    "a leader does not look who else is announced": [(rendezvous.Rendezvous, "_is_alone", lambda _self: True)],
+    "a leader does not look who else is announced": [(search.Search, "is_alone", lambda _self: True)],
     "a probe is left open": [(membership.Membership, "close", lambda self: self.proven.connection.close())],
 }
 

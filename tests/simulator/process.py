@@ -12,7 +12,7 @@ import mingle_hooks.rendezvous.leader.advertised
 import mingle_hooks.rendezvous.leader.candidate
 from mingle_hooks import sockets
 from mingle_hooks.errors import MingleError
-from mingle_hooks.rendezvous.leader.leader import AdvertisedAddress
+from mingle_hooks.rendezvous.leader.terms import AdvertisedAddress
 from mingle_hooks.rendezvous.loop import Loop
 from mingle_hooks.rendezvous.rendezvous import Rendezvous
 from simulator.network import SimLink, SimPoller, SimSocket
@@ -151,7 +151,7 @@ class Process:
     def _note(self) -> None:
         if self.formed is None and self.leads:
             self.formed = self.timeline.now
-        bound = self.rendezvous._bound if self.rendezvous is not None else None
+        bound = self.rendezvous._following.promise if self.rendezvous is not None else None
         if bound is not None and (self.promised is None or self.promised[1] != bound[0]):
             self.promised = self.timeline.now, bound[0]
 

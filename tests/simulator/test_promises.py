@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from mingle_hooks.rendezvous.following import GOODBYE_S
 from mingle_hooks.rendezvous.member.dialer import Endpoint, ProvenLeader
 from mingle_hooks.rendezvous.protocol import wire
 from mingle_hooks.rendezvous.protocol.attempt import Attempt, Material
 from mingle_hooks.rendezvous.protocol.failure import Failure
 from mingle_hooks.rendezvous.protocol.leases import LEASE_S, LINGER_S
-from mingle_hooks.rendezvous.rendezvous import GOODBYE_S
 from mingle_hooks.rendezvous.request import Request
 from simulator.network import Host, Network
 from simulator.process import Process, Running, simulated

@@ -199,7 +199,7 @@ def test_two_with_different_keys_tell_of_each_other_in_one_line(hosts: Callable[
 
 # (the home, which no two hosts share; each task's exit code; what all are told to try): no key comes from the cookie.
 HOMES = {
-    "each its own": ("/tmp", (69, 77), "try the same --key-file or MINGLE_KEY on every member"),  # noqa: S108
+    "each its own": ("/tmp", (69, 77), "try the same --key-file or MINGLE_KEY on every member"),
     "none": ("/proc", (77, 77), "mingle key > /proc/.config/mingle/key` on one machine, and the same file on every"),
 }
 

@@ -71,7 +71,7 @@ def directives(scheduler: Scheduler, job: Job) -> tuple[Directive, ...]:
 
 
 def free(text: str) -> str:
-    """Return a directive that the user wrote, as it is: one line, and no other can begin in it."""
+    """Return a directive that the user wrote, as it is: one line, and no other can begin in it. Raises UsageError."""
     if not text.isprintable() or text.rstrip().endswith("\\"):  # qsub looks for it before trailing spaces
         raise refused(
             "directive", text, "one printable line that no backslash ends", "another --directive for each line"

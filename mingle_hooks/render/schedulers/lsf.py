@@ -47,7 +47,7 @@ _MAIL = {"BEGIN": "B", "END": "N", "FAIL": "N", "ALL": "BN", "NONE": ""}
 
 
 def directives(job: Job) -> tuple[Directive, ...]:
-    """Return the directives: slots are processes, and `span[ptile=…]` puts them on nodes."""
+    """Return the directives: slots are processes, and `span[ptile=…]` puts them on nodes. Raises UsageError."""
     if len(job.groups) > 1:
         raise refused_groups(job)
     if not _NAME.fullmatch(job.job_name):

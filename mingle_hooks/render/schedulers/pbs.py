@@ -38,7 +38,7 @@ MAIL = {"BEGIN": "b", "END": "e", "FAIL": "a", "ALL": "abe", "NONE": "n"}
 
 
 def directives(job: Job) -> tuple[Directive, ...]:
-    """Return the directives: one chunk for each node, on hosts of their own."""
+    """Return the directives: one chunk for each node, on hosts of their own. Raises UsageError."""
     if job.qos:
         raise refused("qos", job.qos, "nothing, as PBS has none", "leaving --qos out; a queue is --partition")
     if job.partition and job.reservation:
@@ -70,7 +70,7 @@ def dependency(on_jobs: str, on_counts: str) -> re.Pattern[str]:
 
 
 def closing(job: Job, words: Mapping[str, str], dependencies: re.Pattern[str]) -> tuple[Directive, ...]:
-    """Return what PBS and Torque have in common; `words` are for Slurm's patterns in a path."""
+    """Return what PBS and Torque have in common; `words` are for Slurm's patterns in a path. Raises UsageError."""
     if job.requeue and job.array:
         can = "without --array: the script is submitted again, and that is all of the array"
         raise refused("requeue", "true", can, "leaving out --requeue or --array")
@@ -92,12 +92,15 @@ def closing(job: Job, words: Mapping[str, str], dependencies: re.Pattern[str]) -
 
 
 def option(before: str, field: str, value: object) -> tuple[Directive, ...]:
-    """Return the directive, or none where there is no value."""
+    """Return the directive, or none where there is no value. Raises UsageError."""
     return (Directive(before + quoted(field, str(value)), field),) if value not in (None, "") else ()
 
 
 def quoted(field: str, value: str) -> str:
-    """Quote as qsub reads it: nothing is special in either kind of quotes, and one may follow the other."""
+    """Quote as qsub reads it: nothing is special in either kind of quotes, and one may follow the other.
+
+    Raises UsageError.
+    """
     if not value.isprintable() or value == "--" or "\\," in value:  # PBS itself takes the backslash from a comma
         raise refused(field, value, "one printable line, other than --, without a backslash before a comma")
     if _PLAIN.fullmatch(value):

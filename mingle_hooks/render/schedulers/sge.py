@@ -38,7 +38,7 @@ _PATTERNS = {"j": "$JOB_ID", "A": "$JOB_ID", "a": "$TASK_ID", "x": "$JOB_NAME", 
 
 
 def directives(job: Job) -> tuple[Directive, ...]:
-    """Return the directives. `requeue` is the queue's to do, on the script's exit status 99."""
+    """Return the directives. `requeue` is the queue's to do, on the script's exit status 99. Raises UsageError."""
     if len(job.groups) > 1:
         raise refused_groups(job)
     if job.qos:

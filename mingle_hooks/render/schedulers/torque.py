@@ -28,7 +28,7 @@ _PATH = re.compile(r"(?:[A-Za-z0-9.-]+:/|\$HOME/|(?!\$HOME|\$\{HOME\})[!-9;-~])[
 
 
 def directives(job: Job) -> tuple[Directive, ...]:
-    """Return the directives."""
+    """Return the directives. Raises UsageError."""
     for group in job.groups:
         if group.mem and len(job.groups) > 1:
             raise refused(

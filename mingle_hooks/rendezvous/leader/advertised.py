@@ -5,7 +5,7 @@ from __future__ import annotations
 from mingle_hooks.errors import NetworkError
 from mingle_hooks.fabric import interfaces
 from mingle_hooks.rendezvous.discovery.resolver import resolve
-from mingle_hooks.rendezvous.leader.leader import AdvertisedAddress
+from mingle_hooks.rendezvous.leader.terms import AdvertisedAddress
 from mingle_hooks.rendezvous.member.membership import MOST_ADVERTISED
 from mingle_hooks.typed import TYPE_CHECKING
 
@@ -43,7 +43,7 @@ def _is_wanted(
 
 def named(master_addr: str, timeout_s: float) -> tuple[AdvertisedAddress, ...]:
     """Return the addresses of the MASTER_ADDR that the user exported, none where it cannot be looked up."""
-    import ipaddress  # noqa: PLC0415 - 3 ms that only this needs
+    import ipaddress  # 3 ms that only this needs
 
     addresses = resolve(master_addr, timeout_s)
     loopback = [ipaddress.ip_address(address.partition("%")[0]).is_loopback for address in addresses]

@@ -16,7 +16,8 @@ from mingle_hooks.typed import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from mingle_hooks.rendezvous.leader.leader import AdvertisedAddress, Leader
+    from mingle_hooks.rendezvous.leader.leader import Leader
+    from mingle_hooks.rendezvous.leader.terms import AdvertisedAddress
     from mingle_hooks.rendezvous.loop import Loop
     from mingle_hooks.rendezvous.protocol.attempt import Secret
     from mingle_hooks.rendezvous.protocol.join_request import JoinRequest
@@ -62,8 +63,9 @@ def stand(
             return None
         if not opened.check_in:
             loop.missed(_no_port(request, secret))
-        from mingle_hooks.rendezvous.leader.leader import Leader, Terms  # noqa: PLC0415 - 5 ms that nobody waits for now
-        from mingle_hooks.rendezvous.leader.roster import Roster  # noqa: PLC0415 - as above
+        from mingle_hooks.rendezvous.leader.leader import Leader  # 5 ms that nobody waits for now
+        from mingle_hooks.rendezvous.leader.roster import Roster
+        from mingle_hooks.rendezvous.leader.terms import Terms
 
         own, no_network = _own_addresses(request)
         what, failure = (own, None) if "MASTER_ADDR" not in request.pinned else _named_addresses(request)
@@ -119,7 +121,7 @@ def _may_lead_here(request: Request) -> bool:
 
 
 def _own_addresses(request: Request) -> tuple[tuple[AdvertisedAddress, ...], NetworkError | None]:
-    from mingle_hooks.rendezvous.leader.advertised import advertised  # noqa: PLC0415 - as above
+    from mingle_hooks.rendezvous.leader.advertised import advertised
 
     what, no_network = advertised(request.prefer)
     if no_network is not None and (len(set(request.hosts)) > 1 or not what) and "MASTER_ADDR" not in request.pinned:
@@ -129,8 +131,8 @@ def _own_addresses(request: Request) -> tuple[tuple[AdvertisedAddress, ...], Net
 
 def _named_addresses(request: Request) -> tuple[tuple[AdvertisedAddress, ...], Failure | None]:
     """Return the addresses of the exported MASTER_ADDR, and what is wrong where none is this host's, rank 0's."""
-    from mingle_hooks.rendezvous.leader.advertised import named  # noqa: PLC0415 - as above
-    from mingle_hooks.rendezvous.leader.leader import not_own  # noqa: PLC0415 - as above
+    from mingle_hooks.rendezvous.leader.advertised import named
+    from mingle_hooks.rendezvous.leader.terms import not_own
 
     addr = request.pinned["MASTER_ADDR"]
     found = named(addr, min(RESOLVE_S, request.timeout_s))

@@ -70,7 +70,7 @@ class Dialer:
         attempt: Attempt,
         secret: Secret,
         on_proven: Callable[[ProvenLeader], None],
-        on_mismatch: Callable[[str, str, str], None],
+        on_mismatch: Callable[[str, str, wire.Why], None],
         on_relay: Callable[[Endpoint, Endpoint], None],
         host: str = "",
     ) -> None:
@@ -164,9 +164,7 @@ class _Call:
 
     def _refused(self, body: wire.Body) -> None:
         """Believe nothing of it but for a message to a person: whoever is there can say so."""
-        dialer, why = self._dialer, wire.text(body, "why", 16)
-        if why not in wire.REASONS:
-            raise wire.WireError("not a reason")
+        dialer, why = self._dialer, wire.reason(body)
         host = wire.text(body, "host", 253)
         at = wire.split(wire.text(body, "at", 64)) if why == wire.RELAY else None
         self._hang_up_for(REST_AFTER_MISMATCH_S)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
-
+from mingle_hooks.rendezvous.member.probe import Probe
 from mingle_hooks.rendezvous.protocol import answer, wire
-from mingle_hooks.rendezvous.protocol.connection import Connection, dial
 from mingle_hooks.rendezvous.protocol.failure import LONGEST_PART, Failure, age_s
 from mingle_hooks.rendezvous.protocol.leases import LEASE_S
 from mingle_hooks.typed import TYPE_CHECKING, NamedTuple
@@ -15,12 +13,11 @@ if TYPE_CHECKING:
 
     from mingle_hooks.rendezvous.loop import Loop, Timer
     from mingle_hooks.rendezvous.member.dialer import ProvenLeader
+    from mingle_hooks.rendezvous.protocol.answer import Answer
     from mingle_hooks.rendezvous.protocol.attempt import Attempt, Secret
     from mingle_hooks.rendezvous.protocol.join_request import JoinRequest
+    from mingle_hooks.rendezvous.protocol.states import MembershipState
 
-# Try an offered address again after this long, in seconds: TCP's own second try comes after one. Each further time
-# after twice as long: where it is the leader that is slow, with thousands at its door, tries keep it so.
-PROBE_AGAIN_S, PROBE_SELDOM_S = 2.0, 16.0
 # The best address comes first. The next one is tried so much later, in seconds, unless one that may serve all is there
 # by then, or has answered: some round trips of the longest way.
 PROBE_NEXT_S = 0.25
@@ -56,16 +53,16 @@ class Membership:
         self.proven, self._me, self._accepts, self._on_change = proven, me, accepts, on_change
         self._patience = patience  # for how many seconds this member can still wait
         self.lease_ends = loop.clock()  # until then it asks nobody but this leader
-        self.state = "waiting"
+        self.state: MembershipState = "waiting"
         self.is_free = False  # the leader has shown that it has not said the word, and must ask for a new promise
         self.progress: Progress | None = None
         self.failure: Failure | None = None
         self.failed_ago_s = 0.0
-        self.answer: wire.Body | None = None
+        self.answer: Answer | None = None
         self.moved_to: list[tuple[str, int]] = []
         self._packed = b""
-        self._probes: list[_Probe] = []
-        self._untried: list[_Probe] = []
+        self._probes: list[Probe] = []
+        self._untried: list[Probe] = []
         self._next: Timer | None = None  # None: all are tried, or the others are held back
         self._needs_all = False  # all members are in, and some of them have not reached the best address
         proven.connection.on_frame, proven.connection.on_end = self._frame, self._ended
@@ -97,7 +94,7 @@ class Membership:
     def _ended(self, _reason: str) -> None:
         self._settle("lost")
 
-    def _settle(self, state: str) -> None:
+    def _settle(self, state: MembershipState) -> None:
         if self.state in ("waiting", "ready"):
             self.state = state
             self.close()
@@ -141,7 +138,7 @@ class Membership:
         packed, self._packed = self._packed, b""
         if "roster" not in body:
             return body
-        from mingle_hooks.rendezvous.protocol import packed_roster  # noqa: PLC0415 - few ask for it
+        from mingle_hooks.rendezvous.protocol import packed_roster
 
         return {**body, "roster": packed_roster.unpack(packed, wire.text(body, "roster", 64))}
 
@@ -153,7 +150,7 @@ class Membership:
             if not isinstance(offer, list) or len(offer) != 2 or type(offer[0]) is not int:  # noqa: PLR2004 - a pair
                 raise wire.WireError("offers")
             address = wire.address({"address": offer[1]}, "address")
-            self._probes.append(_Probe(self, offer[0], address, port))
+            self._probes.append(self._probe(offer[0], address, port))
         self._untried = list(self._probes)
         self._try_next()
         self._on_change()
@@ -213,9 +210,13 @@ class Membership:
         """Whether this is an address that the world may use: loopback serves the members of one machine only."""
         return bool(address) and not address.startswith("127.") and address != "::1"
 
-    def answered(self, address: str) -> None:
+    def _probe(self, offer: int, address: str, port: int) -> Probe:
+        parts = self._loop, self._attempt, self._secret, self.proven.leader
+        return Probe(*parts, address, port, lambda probe: self._answered(offer, probe))
+
+    def _answered(self, offer: int, probe: Probe) -> None:
         """Try no worse address than this one, unless it turns out that others do not reach it."""
-        if not self._needs_all and self._may_serve_all(address):
+        if self.reached(offer, probe.own_address) and not self._needs_all and self._may_serve_all(probe.address):
             self._hold_others_back()
 
     def reached(self, offer: int, own_address: str) -> bool:
@@ -224,10 +225,6 @@ class Membership:
             return False
         self._tell(wire.REACHED, {"offer": offer, "own": own_address})
         return True
-
-    def probe_parts(self) -> tuple[Loop, Attempt, Secret, bytes]:
-        """Return what a probe works with."""
-        return self._loop, self._attempt, self._secret, self.proven.leader
 
 
 def _endpoints(body: wire.Body) -> list[tuple[str, int]]:
@@ -239,67 +236,3 @@ def _endpoints(body: wire.Body) -> list[tuple[str, int]]:
         for row in rows
         if isinstance(row, list) and len(row) == 2  # noqa: PLR2004 - a pair
     ]
-
-
-class _Probe:
-    """Connects to one offered address until it answers: the proof that this member can reach it.
-
-    It counts once the leader has closed. Whoever closes first keeps the port in TIME_WAIT, and that has to be the
-    leader's host, where the kernel then hands the world's port to nobody.
-    """
-
-    def __init__(self, membership: Membership, offer: int, address: str, port: int) -> None:
-        self._membership, self._offer, self._address, self._port = membership, offer, address, port
-        self._loop, self._attempt, self._secret, self._leader = membership.probe_parts()
-        self._connection: Connection | None = None
-        self._own = ""  # this side's address, once the leader has proved itself
-        self._nonce = b""
-        self._again_s = PROBE_AGAIN_S
-        self._timer: Timer | None = None
-
-    @property
-    def connected(self) -> str:
-        """The address, while somebody is there who has not answered yet."""
-        return self._address if self._connection is not None and self._connection.is_connected else ""
-
-    def start(self) -> None:
-        """Try now, and again until it answers."""
-        self._end_try()
-        self._timer = self._loop.after(self._again_s, self.start)
-        self._again_s = min(2 * self._again_s, PROBE_SELDOM_S)
-        try:
-            sock = dial(self._address, self._port)
-        except OSError as error:  # no route, say: the next try may find one
-            self._loop.missed(error)
-            return
-        self._nonce, self._own = os.urandom(wire.NONCE_BYTES), ""
-        self._connection = Connection(self._loop, sock, self._frame, self._ended)
-        at = wire.dialled(self._address, self._port).encode()
-        proof = self._secret.mac(b"verify", self._nonce, self._leader, at)
-        body = {"tag": self._attempt.tag.hex(), "nonce": self._nonce.hex(), "proof": proof.hex()}
-        self._connection.send(wire.frame(wire.VERIFY, wire.encode(body)))
-
-    def close(self) -> None:
-        """Stop trying."""
-        self._end_try()
-        if self._timer is not None:
-            self._timer.cancel()
-
-    def _end_try(self) -> None:
-        if self._connection is not None:
-            self._connection.close()
-
-    def _frame(self, kind: int, payload: bytes) -> None:
-        proof = wire.hexadecimal(wire.decode(payload), "proof", wire.MAC_BYTES)
-        connection = self._connection
-        if connection is None or kind != wire.VERIFIED or self._own:
-            raise wire.WireError("not an answer")
-        if not self._secret.agrees(proof, b"verified", self._nonce):
-            raise wire.WireError("not our leader")
-        self._own = connection.own_address()
-
-    def _ended(self, _reason: str) -> None:
-        if self._own:
-            self.close()
-            if self._membership.reached(self._offer, self._own):
-                self._membership.answered(self._address)

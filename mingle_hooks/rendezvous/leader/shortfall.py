@@ -1,0 +1,49 @@
+"""Why a world has not formed in time, as every member is told."""
+
+from __future__ import annotations
+
+from mingle_hooks.rendezvous.protocol import wire
+from mingle_hooks.rendezvous.protocol.failure import Failure
+from mingle_hooks.typed import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from mingle_hooks.errors import Shortage
+    from mingle_hooks.rendezvous.leader.roster import Roster
+    from mingle_hooks.rendezvous.leader.terms import Terms
+    from mingle_hooks.rendezvous.protocol.failure import Kind
+    from mingle_hooks.rendezvous.rejected import RejectedPeers
+
+# Why somebody was refused -> the failure that says so where members are missing; the likeliest mistake first.
+REFUSALS: dict[wire.Why, Kind] = {wire.VERSION: "versions", wire.RUN: "runs", wire.KEY: "keys"}
+
+
+class Seen(NamedTuple):
+    """What a leader knows when the time is over."""
+
+    roster: Roster
+    terms: Terms
+    host: str  # the leader's
+    refused: Mapping[wire.Why, RejectedPeers]
+    shortage: Shortage | None  # what the leader's host has run out of
+
+
+def failure(seen: Seen, after_s: int, confirmed: int | None) -> Failure:
+    """Return why there is no world: no common address, or members missing, with the likeliest cause.
+
+    `confirmed` is how many have said READY, None where they were not asked.
+    """
+    roster = seen.roster
+    if roster.complete and confirmed is None:
+        short = roster.short_of([offer.address for offer in seen.terms.advertised])
+        return Failure("network", (seen.host, short))
+    inside = f"{len(roster)} in" if confirmed is None else f"{len(roster)} in, of which {confirmed} confirmed"
+    nodes, missing = str(roster.nodes or "all"), roster.missing()
+    if seen.shortage is not None:
+        inside += f"; on {seen.host} {seen.shortage.seen}"
+        return Failure(seen.shortage.kind, (nodes, str(after_s), inside, missing))
+    for why, kind in REFUSALS.items():
+        if rejected := seen.refused[why].list():
+            return Failure(kind, (nodes, str(after_s), f"{inside}; still missing: {missing}", ", ".join(rejected)))
+    return Failure("missing", (nodes, str(after_s), inside, missing))
