@@ -87,7 +87,7 @@ def join(
 
 
 def _check(options: Mapping[str, object]) -> None:
-    """Raise UsageError for an option that `mingle env` has not, and for those that only change what is printed."""
+    """Raise UsageError for an option that `mingle env` does not have, and for those that only change its output."""
     from mingle_hooks.settings import TABLE
 
     known = [setting.name for setting in TABLE if setting.option and setting.name not in PRINTED]

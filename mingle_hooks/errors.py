@@ -79,7 +79,7 @@ class MissingError(MingleError):
 
 
 class NetworkError(MingleError):
-    """There is no interface, no network that all members share, no free port, no way, no descriptor or no memory."""
+    """There is no interface, no shared network, no free port, no way to find the others, no descriptor or no memory."""
 
     exit_code = 71
 

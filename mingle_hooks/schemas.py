@@ -32,7 +32,7 @@ def job() -> Schema:
     words = {"anyOf": [_TEXT, {"type": "array", "items": _TEXT, "minItems": 1}]}
     found: Schema = {"command": {**words, "description": "the training command: its words, as a list"}}
     found |= {field.name: _field(field) for field in fields.TABLE}
-    # An underscore does for a hyphen.
+    # An underscore may stand for a hyphen.
     also = {f"^{name.replace('-', '[-_]')}$": its for name, its in found.items() if "-" in name}
     return _object("A job of mingle-hooks", found) | {"patternProperties": also}
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 WORLD, OTHERS, NETWORK, OUTPUT, KEYS = "The world", "Finding the others", "Network", "Output", "Keys"
 JOB, NODES, TRAINING, MAIL = "The job", "Nodes", "The training", "Output and mail"
-# The headings in their order; what has none comes last, as click has it.
+# The headings in their order; what has none comes last, as click does it.
 GROUPS = (WORLD, OTHERS, NETWORK, OUTPUT, KEYS, NODES, TRAINING, JOB, MAIL)
 
 

@@ -1,4 +1,4 @@
-"""The answer to `--explain`: every variable, its value, where it came from and what lost; then how the world formed."""
+"""The answer to `--explain`: every variable, its value, its source and what it replaced; then how the world formed."""
 
 from __future__ import annotations
 

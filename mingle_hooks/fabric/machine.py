@@ -20,7 +20,7 @@ def hostname() -> str:
 
 
 def is_hostname(text: str) -> bool:
-    """Tell whether a member may call its host so: as hostname() does, in at most 253 characters."""
+    """Tell whether a member may give its host this name: one as hostname() returns, of at most 253 characters."""
     return 0 < len(text) <= _LONGEST_NAME and not text.strip(HOST_CHARACTERS) and text[0] not in ".-"
 
 

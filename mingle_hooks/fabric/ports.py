@@ -23,7 +23,7 @@ DEFAULT_RANGE = range(20_000, 25_000)
 LOWEST, HIGHEST = 1024, 65_535  # below 1024 only root may bind
 # Many members connect at the same time; the kernel cuts this to net.core.somaxconn.
 BACKLOG = 65_535
-# A connection to an own address takes microseconds; this bounds one that a firewall drops.
+# A connection to this host's own address takes microseconds; this bounds one that a firewall drops.
 _KEEP_TIMEOUT_S = 2.0
 # A socket's state in /proc/net/tcp: include/net/tcp_states.h.
 _LISTEN, _TIME_WAIT = "0A", "06"

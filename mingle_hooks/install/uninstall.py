@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Removal(NamedTuple):
-    """What will happen to one file: removed, restored, left because somebody changed it; or it is so already."""
+    """What will happen to one file: removed, restored, left because somebody changed it, or done already."""
 
     entry: Entry
     what: Fate

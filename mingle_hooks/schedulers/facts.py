@@ -25,7 +25,7 @@ COUNT_MEMBERS = ("the number of members", "none", "--nodes N, MINGLE_NODES or NN
 class _Fields(NamedTuple):
     """The fields of JobFacts.
 
-    Named tuples, here and on the whole way of `mingle env`: dataclasses would cost 8 ms to import and half a
+    Named tuples, here and wherever `mingle env` passes: dataclasses would cost 8 ms to import and half a
     millisecond for each class, on every node of every job.
     """
 

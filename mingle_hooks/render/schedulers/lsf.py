@@ -30,7 +30,7 @@ _PROJECT = re.compile(r".{1,511}")
 _MAIL_USER = re.compile(r"[^\s@]+(?:@[A-Za-z0-9.-]+)?", re.ASCII)
 _LONGEST_ADDRESSES = 511
 _LONGEST_PATH = 4094
-# "Select string": names and numbers, compared and joined; whether parentheses come out even is seen to apart.
+# "Select string": names and numbers, compared and joined; whether parentheses come out even is checked by itself.
 _OPERAND = r"[!( ]*(?:defined\([A-Za-z_]\w*\)|[A-Za-z_][\w.]*|[0-9]+(?:\.[0-9]+)?[KMGTkmgt]?[Bb]?)[) ]*"
 _SELECTION = re.compile(rf"{_OPERAND}(?:(?:&&|\|\||[=!]=|[<>]=?|[-+*/]){_OPERAND})*", re.ASCII)
 _SLURMS = re.compile(r"after(?:|ok|any|notok)(?::[0-9]+)+(?:,after(?:|ok|any|notok)(?::[0-9]+)+)*", re.ASCII)

@@ -20,7 +20,7 @@ _LONGEST_NAME = 15  # qsub(1B), -N
 _FEATURE = re.compile(r"[A-Za-z][A-Za-z0-9_.-]*(:[A-Za-z][A-Za-z0-9_.-]*)*", re.ASCII)
 _WORD = re.compile(r"[A-Za-z0-9_.@-]+", re.ASCII)
 _QUEUE = re.compile(r"[A-Za-z0-9_.-]+(@[A-Za-z0-9.-]+)?|@[A-Za-z0-9.-]+", re.ASCII)
-# Its own beside those of PBS.
+# Torque's own, beside those of PBS.
 _ON_JOBS = f"{pbs.ON_JOBS}|syncwith|(?:after|before)(?:start|ok|notok|any)array"
 _ON_COUNTS = f"{pbs.ON_COUNTS}|synccount"
 # What stands before a colon is a host, and qsub takes $HOME in front, but not ${HOME}, for the submitter's.

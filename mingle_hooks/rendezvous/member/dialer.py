@@ -57,7 +57,7 @@ class ProvenLeader(NamedTuple):
 
 
 class Dialer:
-    """All calls under way. `on_proven` gets each leader.
+    """All calls in progress. `on_proven` gets each leader.
 
     `on_mismatch` gets each address that refuses this member, or proves nothing, the host that it says it is, and why
     (see wire.REASONS). `on_relay` gets an endpoint where somebody hands on what is said, and where the leader says it

@@ -34,7 +34,7 @@ class Link:
                 sock.settimeout(0)
                 self._loop.watch(sock, READ, lambda _events, sock=sock: backend.received(self, sock))  # type: ignore[misc]
         except BaseException:
-            # Their own way out refuses to close what is only half open.
+            # Their own __exit__ refuses to close what is only half open.
             for sock in (getattr(self._tx, "socket", None), *getattr(self._rx, "sockets", ())):
                 if sock is not None:
                     sock.close()
