@@ -10,9 +10,14 @@ SOURCES := pyproject.toml hatch_build.py README.md LICENSE \
 	$(shell find mingle_hooks templates docs -type f -not -name '*.pyc')
 # Other users of a test host run this installation too, whatever the umask of the one who makes it.
 INSTALL := umask 022 && $(BIN)/python -m pip install --quiet
+NOT_INSTALLED := { echo '!!! NOT INSTALLED: pip could not; it takes a package index, and a compiler for what has no wheel' >&2; exit 1; }
+# Without a network pip is not to try for a minute.
+export PIP_RETRIES ?= 1
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
+# What the system lacks comes before what is made with it: in the order in which it is written, with -j too.
+.NOTPARALLEL:
 # pip is to compile what it installs: every start of `mingle` counts.
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -25,7 +30,7 @@ demo: $(VENV)/.installed ## run the main job on this machine: several local node
 	@$(BIN)/python examples/demo.py
 
 .PHONY: test
-test: $(VENV)/.test tools torch ## run all tests (ARGS='-k slurm'); as root on Debian it installs what they need first
+test: tools $(VENV)/.test torch ## run all tests (ARGS='-k slurm'); as root on Debian it installs what they need first
 	$(BIN)/pytest --numprocesses=$(WORKERS) $(ARGS)
 
 .PHONY: chaos
@@ -39,11 +44,11 @@ mutants: $(VENV)/.test tools torch ## put some hundred small defects in, one by 
 	@cd tests && ../$(BIN)/python -m mutants $(ARGS)
 
 .PHONY: cluster
-cluster: $(VENV)/.installed tools ## a shell on four hosts with a real Slurm, to play with; gone at its end (WHO=root)
+cluster: tools $(VENV)/.installed ## a shell on four hosts with a real Slurm, to play with; gone at its end (WHO=root)
 	@cd tests && ../$(BIN)/python -m cluster $(WHO)
 
 .PHONY: bench
-bench: $(VENV)/.test tools torch ## measure speed and size, and compare with the limits
+bench: tools $(VENV)/.test torch ## measure speed and size, and compare with the limits
 	@$(BIN)/python -m benchmarks $(ARGS)
 
 .PHONY: frameworks
@@ -72,7 +77,7 @@ clean: ## remove what make made
 
 .PHONY: tools
 tools:
-	@tests/setup/debian.sh
+	@tests/setup/debian.sh '$(PYTHON)' $(VENV)
 
 .PHONY: torch
 torch: $(VENV)/.test
@@ -82,17 +87,17 @@ $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "Python 3.10 or later is needed: make PYTHON=python3.11 …")'
 	umask 022 && $(PYTHON) -m venv $(VENV)
 # From pip 26 on, the script that starts `mingle` does without an import that takes 5 ms.
-	@$(INSTALL) --upgrade pip || echo 'pip was not upgraded, and goes on' >&2
+	@$(INSTALL) --upgrade pip || echo '!!! NOT UPGRADED: pip; it goes on' >&2
 
 # Each stamp is one set of extras. They install the project itself, not a link to it, as its users do.
 $(VENV)/.installed: $(VENV)/bin/python $(SOURCES)
-	$(INSTALL) .
+	$(INSTALL) . || $(NOT_INSTALLED)
 	@touch $@
 
 $(VENV)/.test: $(VENV)/bin/python $(SOURCES)
-	$(INSTALL) '.[test]'
+	$(INSTALL) '.[test]' || $(NOT_INSTALLED)
 	@touch $@ $(VENV)/.installed
 
 $(VENV)/.dev: $(VENV)/bin/python $(SOURCES)
-	$(INSTALL) '.[dev]'
+	$(INSTALL) '.[dev]' || $(NOT_INSTALLED)
 	@touch $@ $(VENV)/.test $(VENV)/.installed

@@ -31,7 +31,7 @@ KEY = Material(b"k" * 32)
 ADDRESS = "127.0.0.1"
 TIMEOUT_S = 180.0
 STORM_S = 0.5
-# A leader that does not answer is dialled again after this long, in seconds, as the ways of finding it do.
+# A leader that does not answer is dialled again after this long, in seconds, as the discovery backends do.
 AGAIN_S = 1.0
 
 

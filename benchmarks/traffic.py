@@ -1,6 +1,6 @@
 """Datagrams in a minute's wait, counted by the kernel of each host: a leader's, a member's, candidates'.
 
-A member that is missing keeps the others waiting; multicast is the only way that they have.
+A member that is missing keeps the others waiting; multicast is the only backend that they have.
 """
 
 from __future__ import annotations

@@ -6,7 +6,6 @@
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # type checkers take it for true, by its name
     from mingle_hooks.api import join as join
-    from mingle_hooks.api import render as render
     from mingle_hooks.api import variables as variables
     from mingle_hooks.errors import ConflictError as ConflictError
     from mingle_hooks.errors import FactsError as FactsError
@@ -19,6 +18,7 @@ if TYPE_CHECKING:  # type checkers take it for true, by its name
     from mingle_hooks.errors import SettingsError as SettingsError
     from mingle_hooks.errors import UsageError as UsageError
     from mingle_hooks.export.view import View as View
+    from mingle_hooks.render.function import render as render
     from mingle_hooks.world import Assignment as Assignment
     from mingle_hooks.world import Member as Member
     from mingle_hooks.world import World as World
@@ -33,13 +33,13 @@ _PUBLIC = {
         *("PlaceError", "ConflictError", "SecretError", "SettingsError"),
     ),
     "mingle_hooks.export.view": ("View",),
-    "mingle_hooks.world": ("World", "Place", "Seat"),
+    "mingle_hooks.world": ("World", "Assignment", "Member"),
 }
 
 
 def __getattr__(name: str) -> object:
     """Return a public name, from the module that has it. Raises AttributeError."""
-    from mingle_hooks.modules import import_module  # noqa: PLC0415 - only then
+    from mingle_hooks.modules import import_module
 
     if name == "render":  # a package of this name, which can be called
         return import_module("mingle_hooks.render")

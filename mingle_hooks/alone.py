@@ -13,15 +13,18 @@ from mingle_hooks.world import Assignment, World
 
 if TYPE_CHECKING:
     from mingle_hooks.job import MemberSpec
-    from mingle_hooks.rendezvous.protocol.wire import Body
+    from mingle_hooks.rendezvous.protocol.answer import Answer
 
 LOOPBACK = "127.0.0.1"
 # A free port is looked for among this many before the rest of the range.
 PORTS = 16
 
 
-def only_member(spec: MemberSpec) -> Body:
-    """Return the answer for a world of one member: loopback, and a port that is free now and kept."""
+def only_member(spec: MemberSpec) -> Answer:
+    """Return the answer for a world of one member: loopback, and a port that is free now and kept.
+
+    Raises UsageError, and NetworkError where no port is free.
+    """
     size = str(spec.slots)
     if spec.pinned.get("WORLD_SIZE", size) != size:
         raise UsageError(
@@ -49,7 +52,7 @@ def without_waiting(spec: MemberSpec) -> View:
 
     A batch script runs on rank 0's host: there the address is this host's own and the port has been tried.
     Elsewhere, salloc's shell on a login node included, both follow from the job, alike on every node. What may
-    differ between nodes is None.
+    differ between nodes is None. Raises UsageError, and NetworkError where there is no address or port.
     """
     facts = spec.facts
     if facts.is_batch:
@@ -98,7 +101,7 @@ def _named_address(spec: MemberSpec) -> str:
 
 
 def _own_address(spec: MemberSpec) -> tuple[str, int]:
-    from mingle_hooks.launchers.placement import is_first_host  # noqa: PLC0415 - only in a batch script
+    from mingle_hooks.launchers.placement import is_first_host
 
     port = _named_port(spec)
     if "MASTER_ADDR" in spec.pinned or spec.settings.master is not None or not is_first_host(spec.facts):

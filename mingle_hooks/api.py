@@ -1,6 +1,6 @@
-"""What Python programs may call: `join`, `variables` and `render`, with the errors of `mingle_hooks.errors`.
+"""What Python programs may call: `join` and `variables`, with the errors of `mingle_hooks.errors`.
 
-They do what `mingle env`, `mingle exec` and `mingle template` do, and read the same settings.
+They do what `mingle env` and `mingle exec` do, and read the same settings. For `render` see render/function.py.
 """
 
 from __future__ import annotations
@@ -11,13 +11,15 @@ from mingle_hooks.errors import UsageError, limit
 from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Mapping
     from typing import TypedDict
 
     from typing_extensions import Unpack
 
     from mingle_hooks.export.view import View
     from mingle_hooks.rendezvous.member.membership import Progress
+    from mingle_hooks.settings import Scope
+    from mingle_hooks.values import Counted
 
     class Options(TypedDict, total=False):
         """The options of `mingle env`, a list where one takes several; `frameworks` is --for."""
@@ -27,13 +29,13 @@ if TYPE_CHECKING:
         rank: int
         master: str
         via: list[str]
-        scope: str
+        scope: Scope
         frameworks: list[str]
         iface: list[str]
         port_range: str
         port_hold: bool
         timeout: float | str
-        slots: int | str
+        slots: int | Counted
         key_file: str
         directory: str
         host_suffix: str
@@ -45,7 +47,7 @@ PRINTED = ("shell", "quiet", "on_failure")
 
 
 class _Listener:
-    """A Watcher that hands on what a person should know; it never writes anywhere itself."""
+    """An observer that hands on what a person should know; it never writes anywhere itself."""
 
     def __init__(self, note: Callable[[str], None] | None) -> None:
         self._note, self.tell = note, note
@@ -72,7 +74,7 @@ def join(
     the world formed. Waits for the others, at most `timeout`, and prints nothing. Raises the MingleError with whose
     exit code the command line would end.
     """
-    from mingle_hooks import job, joining  # noqa: PLC0415 - `render` needs none of it
+    from mingle_hooks import job, joining
 
     _check(options)
     try:
@@ -85,13 +87,13 @@ def join(
 
 
 def _check(options: Mapping[str, object]) -> None:
-    """Raise UsageError for an option that `mingle env` has not, and for those that only change what is printed."""
-    from mingle_hooks.settings import TABLE  # noqa: PLC0415 - `render` needs none of it
+    """Raise UsageError for an option that `mingle env` does not have, and for those that only change its output."""
+    from mingle_hooks.settings import TABLE
 
     known = [setting.name for setting in TABLE if setting.option and setting.name not in PRINTED]
     for name in options:
         if name not in known:
-            from mingle_hooks.nearest import nearest  # noqa: PLC0415 - only for a mistake
+            from mingle_hooks.nearest import nearest
 
             raise UsageError("an option of mingle_hooks.join", name, f"{nearest(name, known)}, which is the nearest")
 
@@ -101,36 +103,9 @@ def variables(view: View) -> dict[str, str]:
 
     Raises UsageError where a framework reads a file, which only the commands write.
     """
-    from mingle_hooks.export import frameworks, variables  # noqa: PLC0415 - `render` needs none of it
+    from mingle_hooks.export import frameworks, variables
 
     for name in view.frameworks:
         if frameworks.framework(name).files:
             raise UsageError("a framework that reads no file", name, f"`mingle exec --for {name}`")
     return {variable.name: variable.value for variable in variables.variables(view, view.frameworks)}
-
-
-def render(
-    job: Mapping[str, object],
-    scheduler: str = "slurm",
-    *,
-    template_directories: Iterable[str] = (),
-    explain: bool = False,
-) -> str:
-    """Return the script of a job for a scheduler, as `mingle template` prints it with --no-environment.
-
-    `job` holds what a job file holds: the fields of `mingle template SCHEDULER --help`, and the command as a list.
-    Raises UsageError that names the field.
-    """
-    from mingle_hooks import settings  # noqa: PLC0415 - `join` needs none of it
-    from mingle_hooks.render import job as description  # noqa: PLC0415 - as above
-    from mingle_hooks.render import script, search  # noqa: PLC0415 - as above
-
-    template = settings.load(os.environ, {}).section("template")
-    described = description.describe({}, spec=job, default_launcher=template["launcher"])
-    places = search.path(_listed(template_directories) or template["directories"], os.environ)
-    return script.render(scheduler, described, places=places, explain=explain)
-
-
-def _listed(given: Iterable[str]) -> list[str]:
-    """Return a list of texts; a text alone is one of them."""
-    return [given] if isinstance(given, str) else list(given)

@@ -21,14 +21,19 @@ from __future__ import annotations
 import errno
 import os
 
-from mingle_hooks.typed import NamedTuple
+from mingle_hooks.typed import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from typing import Literal
+
+    Limit = Literal["files", "memory", "threads", "doors", "ports"]
 
 # A message is one line for a person, so no part of it may be longer than this many characters.
 LONGEST_PART = 400
 # Where several reasons share a message, each may be this long.
 LONGEST_REASON = 150
 # What this process or its host can run out of -> what was expected, and what helps.
-LIMITS = {
+LIMITS: dict[Limit, tuple[str, str]] = {
     "files": ("a free file descriptor", "a higher `ulimit -n`"),
     "memory": ("free memory", "a higher `ulimit -v`, or more memory"),
     "threads": ("a thread of its own for a look-up", "a higher `ulimit -u`"),
@@ -74,7 +79,7 @@ class MissingError(MingleError):
 
 
 class NetworkError(MingleError):
-    """There is no interface, no network that all members share, no free port, no way, no descriptor or no memory."""
+    """There is no interface, no shared network, no free port, no way to find the others, no descriptor or no memory."""
 
     exit_code = 71
 
@@ -82,7 +87,7 @@ class NetworkError(MingleError):
 class Shortage(NamedTuple):
     """Something that has run out, by its name in LIMITS, and the limit that was met."""
 
-    kind: str
+    kind: Limit
     seen: str
 
 
@@ -187,7 +192,7 @@ def _of_memory(error: Exception) -> Shortage | None:
 
 def _allowed(name: str, text: str) -> str:
     """Return what this process is allowed, as text has it, or that the limit is not its own."""
-    import resource  # noqa: PLC0415 - only for a message
+    import resource
 
     soft, _ = resource.getrlimit(getattr(resource, name))
     return "a limit of this host or job" if soft == resource.RLIM_INFINITY else text.format(soft)

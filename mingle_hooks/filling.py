@@ -21,7 +21,7 @@ class Shipped(jinja2.BaseLoader):
 
     def get_source(
         self,
-        environment: jinja2.Environment,  # noqa: ARG002 - jinja2's signature
+        environment: jinja2.Environment,
         template: str,
     ) -> tuple[str, str, Callable[[], bool]]:
         """Return a template's text, its path for messages, and that it stays as it is."""

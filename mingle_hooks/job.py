@@ -16,9 +16,13 @@ from mingle_hooks.values import number
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from typing import Literal
 
     from mingle_hooks.schedulers.facts import JobFacts
     from mingle_hooks.settings import Settings
+    from mingle_hooks.values import Counted
+
+    SlotsFrom = Counted | Literal["--slots", "LOCAL_WORLD_SIZE", "default"]
 
 
 class MemberSpec(NamedTuple):
@@ -33,7 +37,7 @@ class MemberSpec(NamedTuple):
     rank: int | None
     rank_source: str
     slots: int
-    slots_from: str
+    slots_from: SlotsFrom
     pinned: Mapping[str, str]
 
     @property
@@ -151,7 +155,7 @@ def _rank(settings: Settings, facts: JobFacts, users: Mapping[str, str], nodes: 
     return rank, source
 
 
-def _slots(settings: Settings, facts: JobFacts, users: Mapping[str, str]) -> tuple[int, str]:
+def _slots(settings: Settings, facts: JobFacts, users: Mapping[str, str]) -> tuple[int, SlotsFrom]:
     """Return the slots on this node and where that number comes from."""
     if settings.scope == "task":
         return facts.local_count or 1, "tasks"
@@ -160,17 +164,23 @@ def _slots(settings: Settings, facts: JobFacts, users: Mapping[str, str]) -> tup
         return asked, "--slots"
     if asked is None and users.get("LOCAL_WORLD_SIZE"):
         return _number(users, "LOCAL_WORLD_SIZE", least=1, most=MOST_SLOTS), "LOCAL_WORLD_SIZE"
-    counts = {"gpus": _gpus(facts, users), "tasks": facts.local_count, "cpus": facts.cpus}
+    counts: dict[Counted, int | None] = {
+        "gpus": _gpus(facts, users),
+        "tasks": facts.local_count,
+        "cpus": facts.cpus,
+    }
     if asked is not None:
         count = counts[asked]
         if not count:
             raise UsageError(f"a number of {asked} on this node", f"none ({facts.scheduler})", "--slots N")
         return count, asked
-    return next(((counts[kind], kind) for kind in ("gpus", "tasks") if counts[kind]), (1, "default"))  # type: ignore[return-value]
+    if gpus := counts["gpus"]:
+        return gpus, "gpus"
+    return (facts.local_count, "tasks") if facts.local_count else (1, "default")
 
 
 def _gpus(facts: JobFacts, users: Mapping[str, str]) -> int | None:
-    from mingle_hooks.fabric.gpus import visible_gpus  # noqa: PLC0415 - not needed where --slots says it
+    from mingle_hooks.fabric.gpus import visible_gpus
 
     visible = visible_gpus(users)
     return facts.gpus if visible is None else visible

@@ -15,36 +15,39 @@ if TYPE_CHECKING:
     from mingle_hooks.keys import Key
     from mingle_hooks.rendezvous.local_peers.first_task import LocalPeers
     from mingle_hooks.rendezvous.observer import Observer
-    from mingle_hooks.rendezvous.protocol.wire import Body
+    from mingle_hooks.rendezvous.protocol.answer import Answer
     from mingle_hooks.rendezvous.request import Request
 
 
 def join(spec: MemberSpec, observer: Observer, *, no_wait: bool = False) -> View:
-    """Return this member's view of the world: with the others, or without them where there is no need."""
+    """Return this member's view of the world: with the others, or without them where there is no need.
+
+    Raises UsageError, SecretError and PlaceError, and with the others MissingError, NetworkError and ConflictError.
+    """
     is_one = spec.nodes == 1
     if (is_one or no_wait) and "NODE_RANK" in spec.pinned:  # else the leader says it, to all
         exported = f"NODE_RANK={spec.pinned['NODE_RANK']}, as it was exported"
         raise UsageError(f"node rank {spec.rank}, as {spec.facts.scheduler} says", exported, "unset NODE_RANK")
     if not is_one and (no_wait or spec.facts.is_batch):
-        from mingle_hooks.alone import without_waiting  # noqa: PLC0415 - a member that waits needs none of it
+        from mingle_hooks.alone import without_waiting
 
         if spec.facts.is_batch:
-            from mingle_hooks.launchers import placement  # noqa: PLC0415 - as above
+            from mingle_hooks.launchers import placement
 
             where, line = placement.here(spec.facts), placement.everywhere(spec.facts, ("torchrun", "train.py"))
             observer.note(f"this shell runs on {where} only, so no NODE_RANK here; to train on all nodes: {line}")
         return without_waiting(spec)
     if is_one and not spec.is_shared:
-        from mingle_hooks.alone import only_member  # noqa: PLC0415 - as above
+        from mingle_hooks.alone import only_member
 
         return _view(spec, only_member(spec))
     return _view(spec, _answer(spec, observer))
 
 
-def _answer(spec: MemberSpec, observer: Observer) -> Body:
+def _answer(spec: MemberSpec, observer: Observer) -> Answer:
     """Return the answer of the members' rendezvous, or of this node's first task where several share it."""
-    from mingle_hooks import keys  # noqa: PLC0415 - one member alone needs no key
-    from mingle_hooks.rendezvous.rendezvous import meet  # noqa: PLC0415 - nor a rendezvous
+    from mingle_hooks import keys
+    from mingle_hooks.rendezvous.rendezvous import meet
 
     settings, facts = spec.settings, spec.facts
     key = keys.find(facts, settings, spec.user_environ)
@@ -53,37 +56,37 @@ def _answer(spec: MemberSpec, observer: Observer) -> Body:
 
     runtime.record(facts.job_id)
 
-    def ask(timeout_s: float, local_peers: LocalPeers | None = None) -> Body:
+    def ask(timeout_s: float, local_peers: LocalPeers | None = None) -> Answer:
         if spec.nodes == 1:
-            from mingle_hooks.alone import only_member  # noqa: PLC0415 - as above
+            from mingle_hooks.alone import only_member
 
             return only_member(spec)
         return meet(_request(spec, key, timeout_s)._replace(local_peers=local_peers), observer)
 
     if not spec.is_shared or facts.local_rank is None or facts.local_count is None:
         if MEMORY in needs(settings.frameworks):
-            from mingle_hooks.rejoin import with_memory  # noqa: PLC0415 - few ask for it
+            from mingle_hooks.rejoin import with_memory
 
             return with_memory(spec, key.material, observer, lambda: ask(settings.timeout))
         return ask(settings.timeout)
-    from mingle_hooks.rendezvous.local_peers.meeting_point import names  # noqa: PLC0415 - only where tasks share a node
+    from mingle_hooks.rendezvous.local_peers.meeting_point import names
 
     secret = Secret.derive(key.material, spec.attempt)
     directories = [runtime.path(spec.user_environ, facts.job_id, name) for name in names(secret)]
     if facts.local_rank:
-        from mingle_hooks.rendezvous.local_peers.follower import follow  # noqa: PLC0415 - as above
+        from mingle_hooks.rendezvous.local_peers.follower import follow
 
         return follow(directories, facts.local_rank, settings.timeout)
-    from mingle_hooks.fabric.machine import hostname  # noqa: PLC0415 - as above
-    from mingle_hooks.rendezvous.local_peers.first_task import first  # noqa: PLC0415 - as above
+    from mingle_hooks.fabric.machine import hostname
+    from mingle_hooks.rendezvous.local_peers.first_task import first
 
     return first(directories, hostname(), facts.local_count, settings.timeout, ask)
 
 
 def _request(spec: MemberSpec, key: Key, timeout_s: float) -> Request:
-    from mingle_hooks.fabric.machine import hostname, identity  # noqa: PLC0415
-    from mingle_hooks.rendezvous.discovery import chosen  # noqa: PLC0415
-    from mingle_hooks.rendezvous.request import Request  # noqa: PLC0415
+    from mingle_hooks.fabric.machine import hostname, identity
+    from mingle_hooks.rendezvous.discovery import chosen
+    from mingle_hooks.rendezvous.request import Request
 
     settings, facts = spec.settings, spec.facts
     hosts = facts.hosts if len(facts.hosts) == spec.nodes else ()
@@ -114,7 +117,7 @@ def _request(spec: MemberSpec, key: Key, timeout_s: float) -> Request:
     )
 
 
-def _view(spec: MemberSpec, answer: Body) -> View:
+def _view(spec: MemberSpec, answer: Answer) -> View:
     facts, settings = spec.facts, spec.settings
     world = World(
         id=spec.attempt.id,
@@ -137,16 +140,16 @@ def _with_network(spec: MemberSpec, world: World, place: Assignment) -> View:
     asked = needs(spec.settings.frameworks)
     hcas: tuple[str, ...] = ()
     if IFACE in asked and place.address is not None:
-        from mingle_hooks.fabric.interfaces import name_of  # noqa: PLC0415 - only then
+        from mingle_hooks.fabric.interfaces import name_of
 
         place = place._replace(iface=name_of(place.address))
     if HCAS in asked:
-        from mingle_hooks.fabric.infiniband import active_ports  # noqa: PLC0415 - only then
+        from mingle_hooks.fabric.infiniband import active_ports
 
         hcas = tuple(port for port, _ in active_ports())
     is_cpu_only = False
     if CPU_ONLY in asked:
-        from mingle_hooks.fabric.gpus import has_accelerator  # noqa: PLC0415 - only then
+        from mingle_hooks.fabric.gpus import has_accelerator
 
         is_cpu_only = not has_accelerator(spec.user_environ)
     return View(world, place, spec.settings.scope, spec.user_environ, hcas, is_cpu_only, spec.settings.frameworks)

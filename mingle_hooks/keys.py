@@ -148,7 +148,7 @@ def _remedy(path: str) -> str:
 
 
 def _make(directory: str) -> None:
-    """Make DIRECTORY/key, whole and once, whoever else is at it on whatever node.
+    """Make DIRECTORY/key, whole and only once, even where other nodes do so at the same moment.
 
     Each writes a file of its own and link(2)s it into place, which fails for all but the first. On NFS
     it may also fail for the first, when the answer got lost: so nobody trusts the result, and

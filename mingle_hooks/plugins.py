@@ -7,12 +7,17 @@ costs 20 ms and a look into every installed package.
 from __future__ import annotations
 
 from mingle_hooks.errors import FactsError, MingleError, UsageError, printable, reason
-from mingle_hooks.typed import TYPE_CHECKING, NamedTuple
+from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from importlib.metadata import EntryPoint
-    from typing import Any
+    from typing import Any, TypeVar
+
+    Row = TypeVar("Row")
+
+    # function -> what it may return, for a message, and whether this is such a thing.
+    Returns = Mapping[str, tuple[str, Callable[[Any], bool]]]
 
 SCHEDULERS, FRAMEWORKS, LAUNCHERS = "mingle.schedulers", "mingle.frameworks", "mingle.launchers"
 # group -> the error where one of its plugins is broken.
@@ -25,10 +30,10 @@ _loaded: dict[tuple[str, str], Plugin] = {}
 class Plugin:
     """A module of another package: whatever goes wrong in it is told in one line that names it."""
 
-    def __init__(self, group: str, name: str, owner: str, module: object) -> None:
-        self._group, self._name, self._owner, self._module = group, name, owner, module
+    def __init__(self, group: str, name: str, owner: str, module: object, returns: Returns) -> None:
+        self._group, self._name, self._owner, self._module, self._returns = group, name, owner, module, returns
 
-    def row(self, name: str, kind: type) -> Any:  # noqa: ANN401 - whatever that kind is
+    def row(self, name: str, kind: type[Row]) -> Row:
         """Return the module's row of that name. Raises the group's error where it has none."""
         found = getattr(self._module, name, None)
         if not isinstance(found, kind):
@@ -44,53 +49,19 @@ class Plugin:
         if not callable(function):
             raise self.broken(f"no function {name}")
 
-        def guarded(*given: object) -> Any:  # noqa: ANN401 - what it returns is looked at below
+        def guarded(*given: object) -> object:
             try:
                 found = function(*given)
             except MingleError:
                 raise
             except Exception as error:  # noqa: BLE001 - another's code may raise anything, and the message tells it
                 raise self.broken(f"{name}: {reason(error)}") from None
-            if (rule := _RETURNS.get(name)) is not None and not rule.holds(found):
-                raise self.broken(f"{name} returned {printable(repr(found), 60)}, which is not {rule.what}")
+            what, holds = self._returns.get(name, ("", None))
+            if holds is not None and not holds(found):
+                raise self.broken(f"{name} returned {printable(repr(found), 60)}, which is not {what}")
             return found
 
         return guarded
-
-
-class _Rule(NamedTuple):
-    """What a function of a plugin may return."""
-
-    what: str
-    holds: Callable[[Any], bool]
-
-
-def _are_facts(found: object) -> bool:
-    from mingle_hooks.schedulers.facts import JobFacts  # noqa: PLC0415 - only for a plugin
-
-    return found is None or isinstance(found, JobFacts)
-
-
-def _are_settings(found: object) -> bool:
-    return isinstance(found, dict) and all(isinstance(text, str) for pair in found.items() for text in pair)
-
-
-def _are_words(found: object) -> bool:
-    return isinstance(found, tuple) and all(isinstance(word, str) for word in found)
-
-
-def _are_files(found: object) -> bool:
-    from mingle_hooks.export.view import File  # noqa: PLC0415 - only for a plugin
-
-    return isinstance(found, tuple) and all(isinstance(file, File) for file in found)
-
-
-_RETURNS = {
-    "facts": _Rule("JobFacts or None", _are_facts),
-    "settings": _Rule("a dict of texts", _are_settings),
-    "files": _Rule("a tuple of File", _are_files),
-    "options": _Rule("a tuple of texts", _are_words),
-}
 
 
 def names(group: str) -> tuple[str, ...]:
@@ -98,8 +69,11 @@ def names(group: str) -> tuple[str, ...]:
     return tuple(sorted(_points(group)))
 
 
-def find(group: str, name: str) -> Plugin | None:
-    """Return the plugin of that name, None where there is none. Raises the group's error where it cannot be loaded."""
+def find(group: str, name: str, returns: Returns) -> Plugin | None:
+    """Return the plugin of that name, None where there is none; what its functions return is checked.
+
+    Raises the group's error where it cannot be loaded.
+    """
     if (group, name) in _loaded:
         return _loaded[group, name]
     point = _points(group).get(name)
@@ -110,13 +84,13 @@ def find(group: str, name: str) -> Plugin | None:
         module = point.load()
     except Exception as error:  # noqa: BLE001 - an import may raise anything, and the message tells it
         raise _broken(group, name, owner, f"{type(error).__name__}: {reason(error)}") from None
-    plugin = _loaded[group, name] = Plugin(group, name, owner, module)
+    plugin = _loaded[group, name] = Plugin(group, name, owner, module, returns)
     return plugin
 
 
 def _points(group: str) -> Mapping[str, EntryPoint]:
     if group not in _found:
-        from importlib.metadata import entry_points  # noqa: PLC0415 - see above
+        from importlib.metadata import entry_points
 
         try:
             _found[group] = {point.name: point for point in entry_points(group=group)}

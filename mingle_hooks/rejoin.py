@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
     from mingle_hooks.job import MemberSpec
     from mingle_hooks.rendezvous.observer import Observer
+    from mingle_hooks.rendezvous.protocol.answer import Answer
     from mingle_hooks.rendezvous.protocol.attempt import Material
-    from mingle_hooks.rendezvous.protocol.wire import Body
 
 MOST_AGE_S = 30 * 24 * 3600  # no job lasts longer
 # Rank 0 answers within a round trip; a packet that is lost twice takes this long.
@@ -36,7 +36,7 @@ PROBE_S = 4.0
 _PURPOSE = b"rejoin"
 
 
-def with_memory(spec: MemberSpec, key: Material, observer: Observer, ask: Callable[[], Body]) -> Body:
+def with_memory(spec: MemberSpec, key: Material, observer: Observer, ask: Callable[[], Answer]) -> Answer:
     """Return the saved answer where its world goes on, else what `ask` returns, which is saved.
 
     Raises ConflictError where this member asks for another place than it has in that world.
@@ -57,8 +57,8 @@ def with_memory(spec: MemberSpec, key: Material, observer: Observer, ask: Callab
     return fresh
 
 
-def saved(directory: str, secret: Secret, spec: MemberSpec) -> Body | None:
-    """Return this member's answer in a world that goes on, None where there is none."""
+def saved(directory: str, secret: Secret, spec: MemberSpec) -> Answer | None:
+    """Return this member's answer in a world that goes on, None where there is none. Raises ConflictError."""
     ranks = [spec.rank] if spec.rank is not None else _ranks(directory)
     answers = {rank: body for rank in ranks if (body := _read(directory, rank, secret)) is not None}
     living = {rank: body for rank, body in answers.items() if _is_served(body["addr"], body["port"])}
@@ -73,7 +73,7 @@ def saved(directory: str, secret: Secret, spec: MemberSpec) -> Body | None:
     return None
 
 
-def save(directory: str, secret: Secret, body: Body, slots: int) -> None:
+def save(directory: str, secret: Secret, body: Answer, slots: int) -> None:
     """Write the answer of this member. Raises PlaceError and OSError."""
     runtime.make(directory)
     data = jsontext.dumps({**body, "slots": slots}).encode()
@@ -90,7 +90,7 @@ def _ranks(directory: str) -> list[int]:
         return []
 
 
-def _read(directory: str, rank: int, secret: Secret) -> Body | None:
+def _read(directory: str, rank: int, secret: Secret) -> Answer | None:
     """Return a saved answer, None for one that is not there, too old, or not this attempt's."""
     path = f"{directory}/{rank}"
     if not runtime.is_private(directory):
@@ -116,7 +116,7 @@ def _is_served(address: str, port: int) -> bool:
     return True
 
 
-def _check(body: Body, spec: MemberSpec) -> None:
+def _check(body: Answer, spec: MemberSpec) -> None:
     """Refuse what contradicts the world that goes on."""
     pinned = spec.pinned
     pairs = (

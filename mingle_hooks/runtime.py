@@ -79,7 +79,7 @@ def hold(directory: str) -> int | None:
 
     The kernel lets go of it when the process is killed. Raises PlaceError.
     """
-    import fcntl  # noqa: PLC0415 - only where tasks share a node
+    import fcntl
 
     try:
         descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)

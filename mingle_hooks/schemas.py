@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 from mingle_hooks import values
 from mingle_hooks.render import fields, quantities
 from mingle_hooks.render.job import MOST_GROUPS
-from mingle_hooks.schedulers.facts import LONGEST_ID, MOST_NODES
-from mingle_hooks.settings import TABLE
+from mingle_hooks.settings import TABLE, backends
+from mingle_hooks.values import LONGEST_ID, MOST_NODES
 
 if TYPE_CHECKING:
     import re
@@ -32,7 +32,7 @@ def job() -> Schema:
     words = {"anyOf": [_TEXT, {"type": "array", "items": _TEXT, "minItems": 1}]}
     found: Schema = {"command": {**words, "description": "the training command: its words, as a list"}}
     found |= {field.name: _field(field) for field in fields.TABLE}
-    # An underscore does for a hyphen.
+    # An underscore may stand for a hyphen.
     also = {f"^{name.replace('-', '[-_]')}$": its for name, its in found.items() if "-" in name}
     return _object("A job of mingle-hooks", found) | {"patternProperties": also}
 
@@ -129,6 +129,7 @@ _READERS: dict[Callable[..., object], Schema | Callable[..., Schema]] = {
     fields.gres: {"type": "string", "pattern": r"^(gres[/:])?(gres[/:])?gpu(:[^,:]+){0,2}$"},
     fields.flag: _FLAG,
     fields.matching: _matching,
+    fields.array: _matching,
     fields.mail: {"type": "string", "pattern": rf"^\s*{_MAIL}\s*(,\s*{_MAIL}\s*)*$"},
     fields.signal: {"type": "string", "pattern": f"^([RBrb]{{1,2}}:)?([Ss][Ii][Gg])?{_SIGNAL}(@[0-9]{{1,5}})?$"},
     fields.variable: {"type": "string", "pattern": "^[A-Za-z_][A-Za-z0-9_]{0,254}="},
@@ -138,7 +139,7 @@ _READERS: dict[Callable[..., object], Schema | Callable[..., Schema]] = {
     values.nodes: _whole(1, MOST_NODES),
     values.rank: _whole(0, MOST_NODES - 1),
     values.endpoint: _TEXT,
-    values.ways: _WORDS,
+    backends: _WORDS,
     values.word: {"type": "string", "pattern": r"^[A-Za-z0-9][A-Za-z0-9_.-]*$", "maxLength": 64},
     values.words: _WORDS,
     values.networks: _listed({"type": "string"}),

@@ -16,11 +16,24 @@ from mingle_hooks.typed import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+    from typing import Literal
 
     from mingle_hooks.fabric.interfaces import Preference
+    from mingle_hooks.values import Counted
+
+    Scope = Literal["node", "task"]
+    OnFailure = Literal["exit", "status"]
 
 SYSTEM_FILE = "/etc/mingle/mingle.toml"
 _MOST_BYTES = 1 << 20  # a settings file is a screenful; this keeps a wrong path from filling the memory
+
+
+def backends(value: object) -> tuple[object, ...]:
+    """Read a list of discovery backends. Raises UsageError."""
+    from mingle_hooks.rendezvous.discovery import chosen
+
+    named = tuple(str(name) for name in values.words(value))
+    return chosen(named) if named else ()
 
 
 class Setting(NamedTuple):
@@ -53,7 +66,7 @@ TABLE = (
             "this member's node rank; the scheduler's by default, else members elect"),
     Setting("master", "", "MINGLE_MASTER", "--master", values.endpoint, None,
             "HOST[:PORT] where rank 0 is, where nothing else can find it"),
-    Setting("via", "via", "MINGLE_VIA", "--via", values.ways, (),
+    Setting("via", "via", "MINGLE_VIA", "--via", backends, (),
             "ways to find rank 0, such as multicast,directory; all that apply by default"),
     Setting("scope", "scope", "MINGLE_SCOPE", "--scope", _SCOPE, "node",
             "what a member is: node, or task for one answer per process"),
@@ -121,19 +134,19 @@ class Settings(NamedTuple):
     rank: int | None
     master: tuple[str, int | None] | None
     via: tuple[str, ...]
-    scope: str
+    scope: Scope
     shell: str
     frameworks: tuple[str, ...]
     iface: tuple[Preference, ...]
     port_range: range
     port_hold: bool
     timeout: float  # seconds
-    slots: int | str | None
+    slots: int | Counted | None
     key_file: str | None
     directory: str | None
     host_suffix: str
     quiet: bool
-    on_failure: str
+    on_failure: OnFailure
     insecure: bool
     multicast_ttl: int  # hops
     sections: Mapping[str, Mapping[str, Any]]
@@ -253,7 +266,7 @@ def _parsed(path: str, *, site: bool) -> Mapping[str, object]:
         raise SettingsError(wrong.expected, wrong.seen, wrong.remedy) from None
     except OSError as wrong:
         raise SettingsError("a readable settings file", f"{path}: {wrong.strerror}", f"chmod go+r {path}") from None
-    from mingle_hooks import toml  # noqa: PLC0415 - 6 ms, only where there is a file
+    from mingle_hooks import toml  # 6 ms, only where there is a file
 
     try:
         return toml.loads(data)
@@ -262,6 +275,6 @@ def _parsed(path: str, *, site: bool) -> Mapping[str, object]:
 
 
 def _unknown(expected: str, name: str, known: list[str], where: str) -> SettingsError:
-    from mingle_hooks.nearest import nearest  # noqa: PLC0415 - only for a message
+    from mingle_hooks.nearest import nearest
 
     return SettingsError(expected, f"{name} in {where}", f"{nearest(name, known)}, which is the nearest")

@@ -34,7 +34,10 @@ def text(path: str) -> str:
 
 
 def names(path: str) -> tuple[str, ...]:
-    """Return the files of a directory and of those below it, by their paths from there, sorted."""
+    """Return the files of a directory and of those below it, by their paths from there, sorted.
+
+    Raises MingleError where there is none.
+    """
     return tuple(sorted(_below(place(path), "")))
 
 

@@ -9,14 +9,14 @@ from __future__ import annotations
 from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from socket import *  # noqa: F403
+    from socket import *
 else:
     import _socket
-    from _socket import *  # noqa: F403
+    from _socket import *
 
     has_ipv6 = hasattr(_socket, "AF_INET6")
 
-    class socket(_socket.socket):  # noqa: N801 - its name there
+    class socket(_socket.socket):
         """A socket that `with` closes, and whose accept() returns one like it."""
 
         __slots__ = ()
@@ -38,7 +38,7 @@ else:
 
     def create_connection(address, timeout):
         """Connect to an address (no host name) and port, each step within `timeout` seconds; raises OSError."""
-        made = socket(AF_INET6 if ":" in address[0] else AF_INET)  # noqa: F405
+        made = socket(AF_INET6 if ":" in address[0] else AF_INET)
         try:
             made.settimeout(timeout)
             made.connect(address)

@@ -25,7 +25,7 @@ else:
 
         __slots__ = ()
         _fields = __match_args__ = ()
-        _field_defaults: dict[str, object] = {}  # noqa: RUF012 - there is no ClassVar here
+        _field_defaults: dict[str, object] = {}
 
         def __new__(cls, *values, **named):
             if named or len(values) != len(cls._fields):

@@ -10,22 +10,28 @@ import os
 
 from mingle_hooks.errors import UsageError
 from mingle_hooks.fabric.machine import HOST_CHARACTERS, is_hostname
-from mingle_hooks.schedulers.facts import LONGEST_ID, MOST_NODES
+from mingle_hooks.fabric.ports import DEFAULT_RANGE, HIGHEST, LOWEST
 from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import Literal
 
+    Counted = Literal["gpus", "tasks", "cpus"]
     Reader = Callable[[object], object]
 
-# More entries than any list of networks, ways or frameworks has.
+# More nodes than any machine built has; a bound on what a hostile variable can make us allocate.
+MOST_NODES = 65_536
+# The longest id, in characters: it is hashed and exported, and PBS array ids with a server name stay below it.
+LONGEST_ID = 255
+# More entries than any list of networks, backends or frameworks has.
 MOST_ENTRIES = 64
 _MOST_DIGITS = 10  # job ids have up to ten, and nothing that is counted has more
 _LONGEST_PATH = 4096  # PATH_MAX, linux/limits.h
 UNITS_S = {"d": 86_400, "h": 3600, "m": 60, "s": 1}  # in the order in which they are written
 SHORTEST_WAIT_S, LONGEST_WAIT_S = 1, 7 * 86_400
 YES, NO = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
-COUNTED = ("gpus", "tasks", "cpus")  # what slots can be
+COUNTED: tuple[Counted, ...] = ("gpus", "tasks", "cpus")  # what slots can be
 _LONGEST_WORD, _LONGEST_SUFFIX = 64, 253
 _SUFFIX_CHARACTERS = HOST_CHARACTERS.replace("_", "")
 
@@ -147,7 +153,7 @@ def one_of(*words: str) -> Callable[[object], str]:
 
     def read(value: object) -> str:
         if value not in words:
-            from mingle_hooks.nearest import nearest  # noqa: PLC0415 - only for a message
+            from mingle_hooks.nearest import nearest
 
             raise _wrong(" or ".join(words), value, nearest(value, words))
         return str(value)
@@ -180,17 +186,9 @@ def words(value: object) -> tuple[object, ...]:
     return _listed(value, word)
 
 
-def ways(value: object) -> tuple[object, ...]:
-    """Read a list of ways to find rank 0."""
-    from mingle_hooks.rendezvous.discovery import chosen  # noqa: PLC0415 - most members name none
-
-    named = tuple(str(name) for name in words(value))
-    return chosen(named) if named else ()
-
-
 def networks(value: object) -> tuple[object, ...]:
     """Read a list of interface names and CIDRs, in order."""
-    from mingle_hooks.fabric.interfaces import preference  # noqa: PLC0415 - most members ask for none
+    from mingle_hooks.fabric.interfaces import preference
 
     return _listed(value, preference)
 
@@ -207,12 +205,15 @@ def _host(value: str) -> str:
 
 
 def ports(value: object) -> range:
-    """Read a port range A-B."""
+    """Read a port range A-B, both ends included."""
     if not isinstance(value, str):
         raise _wrong("a port range as text", value, '"20000-24999"')
-    from mingle_hooks.fabric.ports import port_range  # noqa: PLC0415 - as above
-
-    return port_range(value)
+    low, _, high = value.strip().partition("-")
+    first, last = number(low, most=HIGHEST) or 0, number(high, most=HIGHEST) or 0
+    if not LOWEST <= first <= last <= HIGHEST:
+        expected = f"a port range A-B with {LOWEST} <= A <= B <= {HIGHEST}"
+        raise _wrong(expected, value, f"--port-range {DEFAULT_RANGE.start}-{DEFAULT_RANGE.stop - 1}")
+    return range(first, last + 1)
 
 
 def suffix(value: object) -> str:
@@ -247,7 +248,7 @@ def slots(value: object) -> int | str:
     try:
         return nodes(value)
     except UsageError as wrong:
-        from mingle_hooks.nearest import nearest  # noqa: PLC0415 - only for a message
+        from mingle_hooks.nearest import nearest
 
         expected = f"{wrong.expected}, or {', '.join(COUNTED[:-1])} or {COUNTED[-1]} to count them"
         raise _wrong(expected, value, nearest(value, COUNTED)) from None
@@ -258,7 +259,7 @@ def endpoint(value: object) -> tuple[str, int | None]:
     if isinstance(value, str):
         is_bracketed = value.startswith("[")
         host, end, after = value[1:].partition("]") if is_bracketed else (value, "]", "")
-        if not is_bracketed and value.count(":") < 2:  # noqa: PLR2004 - an IPv6 address has two or more
+        if not is_bracketed and ":" not in value.partition(":")[2]:  # an IPv6 address has two or more
             host, colon, digits = value.partition(":")
             after = colon + digits
         is_host = _is_ipv6(host) if is_bracketed or ":" in host else is_hostname(host)
@@ -268,7 +269,7 @@ def endpoint(value: object) -> tuple[str, int | None]:
 
 
 def _is_ipv6(value: str) -> bool:
-    import ipaddress  # noqa: PLC0415 - 3 ms that only an address needs
+    import ipaddress  # 3 ms that only an address needs
 
     try:
         return "%" not in str(ipaddress.IPv6Address(value))

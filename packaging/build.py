@@ -17,7 +17,7 @@ from typing import NamedTuple
 ROOT = Path(__file__).resolve().parent.parent
 MAIN = "from mingle_hooks.cli.main import main\n\nmain()\n"
 # Of what the packages need, what has to be compiled for each Python. multicast-expert asks for it by itself; without
-# it members find each other in every way but multicast.
+# it members find each other by every backend but multicast.
 COMPILED = ("netifaces",)
 _NOT_SHIPPED = {"RECORD", "INSTALLER", "REQUESTED", "direct_url.json"}  # they tell of this machine
 _EARLIEST = 315_532_800  # 1980, before which a zip file knows no time

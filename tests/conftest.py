@@ -15,10 +15,10 @@ from cluster import hosts as cluster_hosts
 from cluster import real_pbs as cluster_pbs
 from cluster import slurm as cluster_slurm
 from cluster.hosts import Hosts
-from cluster.lacks import FOR_WANT_OF, skip_for_want_of
 from cluster.pbs import PbsStandIn
 from cluster.real_pbs import RealPbs
 from cluster.slurm import SlurmCluster
+from needs import FOR_WANT_OF, need, skip_for_want_of
 from processes import process_of
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
     """Run the tests that would meet each other in one process, and every other test in any."""
-    from xdist.scheduler import LoadScopeScheduling  # noqa: PLC0415 - pytest also runs without it
+    from xdist.scheduler import LoadScopeScheduling  # pytest also runs without it
 
     class Scheduling(LoadScopeScheduling):  # type: ignore[misc]
         def _split_scope(self, nodeid: str) -> str:
@@ -49,9 +49,9 @@ def hosts(tmp_path: Path) -> Iterator[Callable[..., Hosts]]:
     made: list[Hosts] = []
     with ExitStack() as stack:
 
-        def make(count: int = 4, **options: Any) -> Hosts:  # noqa: ANN401 whatever Hosts takes
-            if not options.get("ipv4", True) and not cluster_hosts.has_ipv6():
-                skip_for_want_of(["IPv6"])
+        def make(count: int = 4, **options: Any) -> Hosts:
+            if not options.get("ipv4", True):
+                need("IPv6")
             options["share"] = [tmp_path, *options.get("share", ())]
             made.append(stack.enter_context(Hosts(count, **options)))
             return made[-1]
@@ -91,7 +91,7 @@ def fresh_slurm(hosts: Callable[..., Hosts]) -> Iterator[Callable[..., SlurmClus
     made: list[SlurmCluster] = []
     with ExitStack() as stack:
 
-        def make(count: int = 4, **options: Any) -> SlurmCluster:  # noqa: ANN401 whatever SlurmCluster takes
+        def make(count: int = 4, **options: Any) -> SlurmCluster:
             made.append(stack.enter_context(SlurmCluster(hosts(count), **options)))
             return made[-1]
 
@@ -150,7 +150,7 @@ def any_pbs(
     """Start a PBS of so many hosts: `any_pbs(3, slots=2)`, the stand-in and then the real one."""
     with ExitStack() as stack:
 
-        def start(nodes: int, **options: Any) -> PbsStandIn | RealPbs:  # noqa: ANN401 whatever the stand-in takes
+        def start(nodes: int, **options: Any) -> PbsStandIn | RealPbs:
             if real_or_none is None:
                 made = request.getfixturevalue("hosts")(nodes)
                 return stack.enter_context(PbsStandIn(made, tmp_path, nodes, **options))

@@ -153,6 +153,14 @@ def test_the_options_that_type_checkers_know_are_those_there_are() -> None:
     assert told[1].split() == named
 
 
+def test_every_name_that_type_checkers_know_is_there() -> None:
+    """They read the imports under TYPE_CHECKING, which a program never runs."""
+    source = Path(mingle_hooks.__file__).read_text()
+    named = re.findall(r"^    from \S+ import \w+ as (\w+)$", source, re.MULTILINE)
+    assert {"join", "View", "Member"} <= set(named)
+    assert [name for name in named if not hasattr(mingle_hooks, name)] == []
+
+
 def test_importing_it_loads_nothing() -> None:
     """Not even its own modules; and whatever was imported before, the names are the functions."""
     assert fresh("import sys, mingle_hooks; print([m for m in sys.modules if m.startswith('mingle_hooks.')])") == "[]\n"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from mingle_hooks import values
-from mingle_hooks.errors import MingleError
+from mingle_hooks.errors import MingleError, UsageError
 from mingle_hooks.install.doctor import preview
 from mingle_hooks.install.hook import Where
 from mingle_hooks.install.pbs import plan
@@ -78,3 +78,18 @@ def test_the_home_of_pbs_is_the_same_for_a_task_and_for_the_hooks(tmp_path: Path
     assert pbs.home(str(tmp_path / "etc/pbs.conf")) == "/opt/x"
     paths = [file.entry.path for file in plan(Site(), Where(str(tmp_path))).files]
     assert "/opt/x/mom_priv/prologue" in paths
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"), [("1024-65535", range(1024, 65_536)), (" 2000-2000 ", range(2000, 2001))]
+)
+def test_a_port_range_includes_both_ends(text: str, expected: range) -> None:
+    assert values.ports(text) == expected
+
+
+@pytest.mark.parametrize(
+    "text", ["", "2000", "2001-2000", "1023-2000", "2000-65536", "-1-5", "a-b", "2000-2001-2002", "٢٠٠٠-٢٠٠١"]
+)
+def test_other_text_is_no_port_range(text: str) -> None:
+    with pytest.raises(UsageError, match="1024 <= A <= B <= 65535"):
+        values.ports(text)

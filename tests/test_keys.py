@@ -9,6 +9,7 @@ import stat
 from typing import TYPE_CHECKING
 
 import pytest
+from needs import only_with
 
 from mingle_hooks.errors import SecretError
 from mingle_hooks.keys import PUBLIC, Key, find, fresh, on_network
@@ -20,14 +21,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-ROOT_ONLY = pytest.mark.skipif(os.geteuid() != 0, reason="for want of root, which alone can be others")
+ROOT_ONLY = only_with("root")
 TEXT = "00112233445566778899aabbccddeeff" * 2
 PINNED, OTHER, VARIABLE, PROLOGS, HOMES = (f"{digit}123456789abcdef" * 4 for digit in "89abc")
 COOKIE = "36A8E3141C32183E0A696B100289B68F"
 NO_JOB = detect({})
 
 
-class Assignment:
+class Place:
     """A home, a /run/mingle and a mount table of this test's own."""
 
     def __init__(self, root: Path) -> None:
@@ -83,12 +84,12 @@ def started(act: Callable[[], bytes]) -> Callable[[], bytes]:
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Assignment:
+def place(tmp_path: Path) -> Place:
     """Return places without any key."""
-    return Assignment(tmp_path)
+    return Place(tmp_path)
 
 
-def test_the_first_key_that_applies_is_used(place: Assignment) -> None:
+def test_the_first_key_that_applies_is_used(place: Place) -> None:
     """Insecure, option, MINGLE_KEY, key file by variable, the job's, the home's."""
     pinned = place.put(place.home / "given", PINNED)
     other = place.put(place.home / "other", OTHER)
@@ -106,7 +107,7 @@ def test_the_first_key_that_applies_is_used(place: Assignment) -> None:
 
 
 @pytest.mark.parametrize("scheduler", ["pbs", "torque", "pbs+mpi"])
-def test_no_key_is_made_of_the_cookie(place: Assignment, scheduler: str) -> None:
+def test_no_key_is_made_of_the_cookie(place: Place, scheduler: str) -> None:
     """Seen: found in half a second from one answer, as all cookies of a server follow from when it started."""
     found = place.find(JobFacts(scheduler, job_id="7.ctl", cookie=COOKIE))
     assert found.source == str(place.of_home)  # of the home that all nodes share, made on first use
@@ -117,7 +118,7 @@ def test_no_key_is_made_of_the_cookie(place: Assignment, scheduler: str) -> None
     assert again.material != found.material
 
 
-def test_pbs_without_a_home_or_a_job_key_refuses_and_says_what_to_do(place: Assignment) -> None:
+def test_pbs_without_a_home_or_a_job_key_refuses_and_says_what_to_do(place: Place) -> None:
     """The cookie is there, and no key."""
     settings = load({}, {}, system_file=f"{place.home}/absent")
     facts = JobFacts("pbs", job_id="7.ctl", cookie=COOKIE)
@@ -126,7 +127,7 @@ def test_pbs_without_a_home_or_a_job_key_refuses_and_says_what_to_do(place: Assi
     assert "MINGLE_KEY" in caught.value.remedy
 
 
-def test_a_key_tells_where_it_is_from_and_never_what_it_is(place: Assignment) -> None:
+def test_a_key_tells_where_it_is_from_and_never_what_it_is(place: Place) -> None:
     key = place.find(environ={"MINGLE_KEY": TEXT})
     assert key.source == "MINGLE_KEY"
     assert TEXT not in repr(key)
@@ -138,13 +139,13 @@ def test_a_fresh_key_is_64_hex_digits_and_new_each_time() -> None:
     assert fresh() != fresh()
 
 
-def test_white_space_around_a_key_does_not_count(place: Assignment) -> None:
+def test_white_space_around_a_key_does_not_count(place: Place) -> None:
     place.put(place.of_home, f"  {TEXT} \r\n")
     assert place.find().material == TEXT.encode()
 
 
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o620, 0o602, 0o610, 0o777])
-def test_a_key_that_others_may_touch_is_refused(place: Assignment, mode: int) -> None:
+def test_a_key_that_others_may_touch_is_refused(place: Place, mode: int) -> None:
     path = place.put(place.home / "k", mode=mode)
     refusal = place.refusal(key_file=str(path))
     assert f"{path} with mode {mode:04o}" in refusal.seen
@@ -152,14 +153,14 @@ def test_a_key_that_others_may_touch_is_refused(place: Assignment, mode: int) ->
 
 
 @ROOT_ONLY
-def test_a_key_of_another_user_is_refused(place: Assignment) -> None:
+def test_a_key_of_another_user_is_refused(place: Place) -> None:
     path = place.put(place.home / "k")
     os.chown(path, 12_345, -1)
     assert "of uid 12345" in place.refusal(key_file=str(path)).seen
 
 
 @ROOT_ONLY
-def test_a_key_that_cannot_be_read_is_refused(place: Assignment) -> None:
+def test_a_key_that_cannot_be_read_is_refused(place: Place) -> None:
     path = place.put(place.home / "k")
     settings = load({}, {"key_file": str(path)}, system_file=f"{place.home}/absent")
 
@@ -189,7 +190,7 @@ TYPED = {
 
 
 @pytest.mark.parametrize("text", TYPED.values(), ids=TYPED)
-def test_a_key_that_a_person_typed_is_refused(place: Assignment, text: str) -> None:
+def test_a_key_that_a_person_typed_is_refused(place: Place, text: str) -> None:
     """Nothing stretches it, and what is heard of the world is enough to test guesses against."""
     place.put(place.of_home, text)
     for refusal, source in (
@@ -202,7 +203,7 @@ def test_a_key_that_a_person_typed_is_refused(place: Assignment, text: str) -> N
 
 
 @pytest.mark.parametrize("how", ["mingle key", "capitals", "openssl", "base64", "urlsafe", "48 octets"])
-def test_32_random_octets_from_elsewhere_are_a_key(place: Assignment, how: str) -> None:
+def test_32_random_octets_from_elsewhere_are_a_key(place: Place, how: str) -> None:
     """In hexadecimal digits or base64, or as they are in a file; every one of a thousand."""
     for _ in range(1000):
         octets = os.urandom(48 if how == "48 octets" else 32)
@@ -217,14 +218,14 @@ def test_32_random_octets_from_elsewhere_are_a_key(place: Assignment, how: str) 
         assert place.find(environ={"MINGLE_KEY": text}).material == text.encode()
 
 
-def test_a_key_that_is_too_long_is_refused(place: Assignment) -> None:
+def test_a_key_that_is_too_long_is_refused(place: Place) -> None:
     """A file that is none, perhaps."""
     place.put(place.of_home, TEXT * 100)
     assert str(place.of_home) in place.refusal().seen
     assert "MINGLE_KEY" in place.refusal(None, {"MINGLE_KEY": TEXT * 100}).seen
 
 
-def test_raw_octets_in_a_file_are_a_key(place: Assignment) -> None:
+def test_raw_octets_in_a_file_are_a_key(place: Place) -> None:
     """As /dev/urandom gives them, also where they begin or end with what looks like white space."""
     place.of_home.parent.mkdir(parents=True)
     for octets in (b"\n" + b"\xff" * 30 + b"\n", bytes(range(130, 162))):
@@ -233,52 +234,52 @@ def test_raw_octets_in_a_file_are_a_key(place: Assignment) -> None:
         assert place.find().material == octets
 
 
-def test_a_missing_key_file_that_was_given_is_an_error_and_no_other_key_is_tried(place: Assignment) -> None:
+def test_a_missing_key_file_that_was_given_is_an_error_and_no_other_key_is_tried(place: Place) -> None:
     place.put(place.of_home)
     assert f"no {place.home}/absent (--key-file)" in place.refusal(key_file=f"{place.home}/absent").seen
 
 
-def test_a_fifo_is_refused_at_once(place: Assignment) -> None:
+def test_a_fifo_is_refused_at_once(place: Place) -> None:
     os.mkfifo(place.home / "fifo", 0o600)
     assert "not one" in place.refusal(key_file=f"{place.home}/fifo").seen
 
 
-def test_a_directory_is_refused(place: Assignment) -> None:
+def test_a_directory_is_refused(place: Place) -> None:
     assert "not one" in place.refusal(key_file=str(place.run)).seen
 
 
-def test_a_link_to_a_private_file_is_followed_as_dotfiles_often_are_links(place: Assignment) -> None:
+def test_a_link_to_a_private_file_is_followed_as_dotfiles_often_are_links(place: Place) -> None:
     place.of_home.parent.mkdir(parents=True)
     place.of_home.symlink_to(place.put(place.home / "dotfiles" / "key"))
     assert place.find().material == TEXT.encode()
 
 
-def test_a_link_to_a_file_that_others_may_read_is_refused(place: Assignment) -> None:
+def test_a_link_to_a_file_that_others_may_read_is_refused(place: Place) -> None:
     (place.home / "link").symlink_to(place.put(place.home / "k", mode=0o644))
     assert "mode 0644" in place.refusal(key_file=f"{place.home}/link").seen
 
 
 @pytest.mark.parametrize("job", ["12", "12_4", "2[4].ctl", "12.node-1.site"])
-def test_the_prologs_key_is_found_by_the_jobs_id(place: Assignment, job: str) -> None:
+def test_the_prologs_key_is_found_by_the_jobs_id(place: Place, job: str) -> None:
     place.put_for_job(job)
     assert place.find(JobFacts("slurm", job_id=job)).source == f"{place.run}/{job}/key"
 
 
 @pytest.mark.parametrize("job", ["..", ".", "", "a/b", "../run/7", "7\n", "$(id)", "x" * 256, "-7"])
-def test_a_hostile_job_id_leads_to_no_directory(place: Assignment, job: str) -> None:
+def test_a_hostile_job_id_leads_to_no_directory(place: Place, job: str) -> None:
     place.put(place.run / "key")
     place.put(place.run.parent / "key")
     place.put_for_job("7")
     assert "none given" in place.refusal(NO_JOB._replace(job_id=job)).seen
 
 
-def test_a_job_directory_that_is_a_link_is_refused(place: Assignment) -> None:
+def test_a_job_directory_that_is_a_link_is_refused(place: Place) -> None:
     place.put_for_job("7")
     (place.run / "8").symlink_to(place.run / "7")
     assert str(place.run / "8") in place.refusal(JobFacts("slurm", job_id="8")).seen
 
 
-def test_a_key_in_the_jobs_directory_that_is_a_link_is_refused(place: Assignment) -> None:
+def test_a_key_in_the_jobs_directory_that_is_a_link_is_refused(place: Place) -> None:
     key = place.put_for_job("7")
     (place.run / "8").mkdir(mode=0o700)
     (place.run / "8" / "key").symlink_to(key)
@@ -286,25 +287,25 @@ def test_a_key_in_the_jobs_directory_that_is_a_link_is_refused(place: Assignment
 
 
 @pytest.mark.parametrize("mode", [0o720, 0o702, 0o733])
-def test_a_job_directory_that_others_may_write_is_refused(place: Assignment, mode: int) -> None:
+def test_a_job_directory_that_others_may_write_is_refused(place: Place, mode: int) -> None:
     place.put_for_job("7").parent.chmod(mode)
     assert f"mode {mode:04o}" in place.refusal(JobFacts("slurm", job_id="7")).seen
 
 
 @ROOT_ONLY
-def test_a_job_directory_of_another_user_is_refused(place: Assignment) -> None:
+def test_a_job_directory_of_another_user_is_refused(place: Place) -> None:
     os.chown(place.put_for_job("7").parent, 12_345, -1)
     assert "of uid 12345" in place.refusal(JobFacts("slurm", job_id="7")).seen
 
 
-def test_a_plain_machine_without_a_key_is_told_one_command(place: Assignment) -> None:
+def test_a_plain_machine_without_a_key_is_told_one_command(place: Place) -> None:
     refusal = place.refusal()
     assert f"mingle key > {place.of_home}" in refusal.remedy
     assert "--insecure" in refusal.remedy
     assert not place.of_home.parent.exists()
 
 
-def test_the_command_that_the_error_tells_makes_a_key_that_is_taken(place: Assignment, tmp_path: Path) -> None:
+def test_the_command_that_the_error_tells_makes_a_key_that_is_taken(place: Place, tmp_path: Path) -> None:
     (tmp_path / "mingle").write_text(f"#!/bin/sh\necho {TEXT}\n")
     (tmp_path / "mingle").chmod(0o755)
     command = place.refusal().remedy.split("`")[1]
@@ -312,18 +313,18 @@ def test_the_command_that_the_error_tells_makes_a_key_that_is_taken(place: Assig
     assert place.find().material == TEXT.encode()
 
 
-def test_a_pod_makes_no_key_as_its_home_is_its_own(place: Assignment) -> None:
+def test_a_pod_makes_no_key_as_its_home_is_its_own(place: Place) -> None:
     place.refusal(JobFacts("kubernetes", shares_homes=False))
     assert not place.of_home.exists()
 
 
-def test_without_a_home_there_is_no_key_to_make(place: Assignment) -> None:
+def test_without_a_home_there_is_no_key_to_make(place: Place) -> None:
     settings = load({}, {}, system_file=f"{place.home}/absent")
     with pytest.raises(SecretError, match="none given"):
         find(JobFacts("slurm"), settings, {}, run_root=str(place.run), mountinfo=str(place.mounts))
 
 
-def test_under_a_batch_system_the_first_use_makes_a_private_key(place: Assignment) -> None:
+def test_under_a_batch_system_the_first_use_makes_a_private_key(place: Place) -> None:
     made = place.find(JobFacts("slurm"))
     assert len(bytes.fromhex(made.material.decode())) == 32
     assert stat.S_IMODE(place.of_home.stat().st_mode) == 0o600
@@ -331,29 +332,29 @@ def test_under_a_batch_system_the_first_use_makes_a_private_key(place: Assignmen
     assert place.find().material == made.material
 
 
-def test_mpirun_in_a_batch_systems_job_makes_a_key_too(place: Assignment) -> None:
+def test_mpirun_in_a_batch_systems_job_makes_a_key_too(place: Place) -> None:
     """Seen: no key there, though srun makes one."""
     assert place.find(JobFacts("slurm+mpi")).source == str(place.of_home)
 
 
-def test_on_a_network_file_system_the_first_use_makes_a_key(place: Assignment) -> None:
+def test_on_a_network_file_system_the_first_use_makes_a_key(place: Place) -> None:
     place.mounts.write_text(f"1 0 0:1 / / rw - ext4 a rw\n2 1 0:2 / {place.home} rw shared:1 - nfs4 fs:/home rw\n")
     assert place.find().source == str(place.of_home)
 
 
-def test_a_key_that_is_there_is_never_replaced(place: Assignment) -> None:
+def test_a_key_that_is_there_is_never_replaced(place: Place) -> None:
     place.put(place.of_home, "bad", 0o600)
     place.refusal(JobFacts("slurm"))
     assert place.of_home.read_text() == "bad\n"
 
 
-def test_a_home_that_cannot_hold_a_key_is_an_error_and_leaves_nothing(place: Assignment) -> None:
+def test_a_home_that_cannot_hold_a_key_is_an_error_and_leaves_nothing(place: Place) -> None:
     (place.home / ".config").write_text("a file")
     assert f"{place.home}/.config/mingle" in str(place.refusal(JobFacts("slurm")))
     assert os.listdir(place.home) == [".config"]
 
 
-def test_fifty_processes_that_make_the_key_at_once_agree_on_one(place: Assignment) -> None:
+def test_fifty_processes_that_make_the_key_at_once_agree_on_one(place: Place) -> None:
     """They wait at a gate (a socket that closes), so that they all start together."""
     gate, opener = socket.socketpair()
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import re
 import shutil
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from needs import need
 
 from mingle_hooks import errors
 from mingle_hooks.export.frameworks import FRAMEWORKS
@@ -43,11 +43,6 @@ def inline(start: str) -> str:
     return found
 
 
-def needs_torch() -> None:
-    if importlib.util.find_spec("torch") is None:
-        pytest.skip("for want of torch")
-
-
 def trained(output: str) -> int:
     """Return how many processes say that they have trained together."""
     match = re.search(r"(\d+) processes at step [12]00: y = (?:3\.0|2\.99)", output)
@@ -57,7 +52,7 @@ def trained(output: str) -> int:
 
 def test_the_slurm_script_trains_on_four_nodes(slurm: SlurmCluster, tmp_path: Path) -> None:
     """The script as it stands, given to sbatch by a user who is not root."""
-    needs_torch()
+    need("torch")
     shutil.copy(TRAIN, tmp_path)
     job = slurm.submit(block("bash", "#SBATCH"), f"--output={tmp_path}/out", user="alice", cwd=str(tmp_path))
     state = slurm.wait(job, 120)
@@ -76,7 +71,7 @@ def test_the_slurm_script_trains_on_four_nodes(slurm: SlurmCluster, tmp_path: Pa
 )
 def test_the_lines_of_the_table_train(slurm: SlurmCluster, tmp_path: Path, nodes: str, start: str) -> None:
     """One torchrun on each node, one process per task, and a shell in between."""
-    needs_torch()
+    need("torch")
     shutil.copy(TRAIN, tmp_path)
     line = inline(start).replace("srun ", f"srun {nodes} ", 1)
     done = slurm.controller.run(["bash", "-c", line], user="alice", timeout=120, cwd=str(tmp_path))
@@ -86,7 +81,7 @@ def test_the_lines_of_the_table_train(slurm: SlurmCluster, tmp_path: Path, nodes
 
 def test_the_line_for_pbs_trains_on_four_nodes(any_pbs: Callable[..., Any], tmp_path: Path) -> None:
     """What `mingle template` prints is given to qsub: of the stand-in, and of a real PBS where there is one."""
-    needs_torch()
+    need("torch")
     shutil.copy(TRAIN, tmp_path)
     line = block("bash", "| qsub").replace("| qsub", "")
     made = subprocess.run(
@@ -100,7 +95,7 @@ def test_the_line_for_pbs_trains_on_four_nodes(any_pbs: Callable[..., Any], tmp_
 
 def test_four_machines_without_a_scheduler_train(hosts: Callable[..., Hosts], tmp_path: Path) -> None:
     """The key made once, the same on every machine, and then one line on each of them."""
-    needs_torch()
+    need("torch")
     shutil.copy(TRAIN, tmp_path)
     four = hosts(4)
     four[0].run(["bash", "-ec", block("bash", "umask 077")], user="alice", check=True)

@@ -8,6 +8,7 @@ import sys
 from typing import TYPE_CHECKING
 
 import pytest
+from needs import only_with
 
 from mingle_hooks.errors import SettingsError, UsageError
 from mingle_hooks.settings import NO_SETTINGS, SECTIONS, TABLE, Settings, load
@@ -312,7 +313,7 @@ def test_a_file_that_others_can_write_is_refused(place: Place, mode: int) -> Non
         path.unlink()
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="for want of root, which alone can give a file away")
+@only_with("root")
 def test_a_users_file_of_somebody_else_is_refused(place: Place) -> None:
     place.write(place.user, "timeout = 3")
     os.chown(place.user, 12_345, -1)
@@ -320,7 +321,7 @@ def test_a_users_file_of_somebody_else_is_refused(place: Place) -> None:
         place.load()
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="for want of root, which alone can give a file away")
+@only_with("root")
 def test_the_sites_file_may_be_anybodys_as_containers_map_owners(place: Place) -> None:
     place.write(place.site, "timeout = 3")
     os.chown(place.site, 65_534, -1)

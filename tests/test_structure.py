@@ -1,14 +1,23 @@
-"""The rooms of the rendezvous: which may use which. What is below knows nothing of what is above."""
+"""The package's shape: which part may use which, and how long a module and a function may be."""
 
 from __future__ import annotations
 
 import ast
+import functools
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[1] / "mingle_hooks" / "rendezvous"
-# From the bottom up. A room is a folder, or a module that stands alone; those of one line may use each other.
+ROOT = Path(__file__).parents[1] / "mingle_hooks"
+PATHS = {".".join(path.relative_to(ROOT.parent).with_suffix("").parts): path for path in sorted(ROOT.rglob("*.py"))}
+MODULES = {name.removesuffix(".__init__"): path for name, path in PATHS.items()}
+FOLDERS = sorted(name.removesuffix(".__init__") for name in PATHS if name.endswith(".__init__"))
+MOST_LINES, MOST_LINES_OF_A_FUNCTION = 300, 40
+
+RENDEZVOUS = "mingle_hooks.rendezvous"
+# Its rooms from the bottom up: what is below knows nothing of what is above. A room is a folder, or a module that
+# stands alone; those of one line may use each other, as long as they do so in one direction.
 ORDER = (
     ("poller", "loop"),
     ("protocol",),
@@ -23,38 +32,69 @@ ORDER = (
     ("following",),
     ("rendezvous",),
 )
-LEVELS = {room: level for level, rooms in enumerate(ORDER) for room in rooms}
-MODULES = sorted(
-    path.relative_to(ROOT) for path in ROOT.rglob("*.py") if path.parent != ROOT or path.stem != "__init__"
-)
+LEVELS = {f"{RENDEZVOUS}.{room}": level for level, rooms in enumerate(ORDER) for room in rooms}
 
 
-def room(path: Path) -> str:
-    """Return the room of a module."""
-    return path.parts[0].removesuffix(".py")
+@functools.cache
+def used(name: str) -> frozenset[str]:
+    """Return our modules that a module imports at run time, now or later; types alone may come from anywhere.
 
-
-def used(path: Path) -> set[str]:
-    """Return the rooms that a module imports at run time, now or later; types alone may come from anywhere."""
+    The modules of a table, which are loaded by name, are not among them.
+    """
     found: set[str] = set()
-    nodes: list[ast.AST] = [ast.parse((ROOT / path).read_text())]
+    nodes: list[ast.AST] = [ast.parse(MODULES[name].read_text())]
     while nodes:
         node = nodes.pop()
         if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":
+            nodes += node.orelse
             continue
         nodes += ast.iter_child_nodes(node)
         if isinstance(node, ast.ImportFrom) and node.module is not None:
-            names = [node.module.split(".")] + [f"{node.module}.{alias.name}".split(".") for alias in node.names]
-            found |= {name[2] for name in names if name[:2] == ["mingle_hooks", "rendezvous"] and len(name) > 2}
-    return found & LEVELS.keys()
+            inner = [f"{node.module}.{alias.name}" for alias in node.names]
+            found |= {module if module in MODULES else node.module for module in inner}
+        elif isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+    return frozenset(found & MODULES.keys())
 
 
-def test_every_module_is_in_a_room() -> None:
+def part(name: str, folder: str) -> str | None:
+    """Return the part of a folder that a module is, or is in: a module, a folder below it, or its own __init__."""
+    depth = folder.count(".") + 2
+    return ".".join(name.split(".")[:depth]) if f"{name}.".startswith(f"{folder}.") else None
+
+
+def parts(folder: str) -> dict[str, set[str]]:
+    """Return each part of a folder with the other parts that it uses."""
+    found: dict[str, set[str]] = {}
+    for name in MODULES:
+        if (its := part(name, folder)) is not None:
+            others = {other for module in used(name) if (other := part(module, folder)) not in (None, its)}
+            found.setdefault(its, set()).update(others)
+    return found
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_no_two_parts_of_a_folder_use_each_other(folder: str) -> None:
+    """Nor do more of them in a circle; so no two modules do."""
+    TopologicalSorter(parts(folder)).prepare()
+
+
+def test_every_module_of_the_rendezvous_is_in_a_room() -> None:
     """A new room gets its place in the order."""
-    assert {room(path) for path in MODULES} == LEVELS.keys()
+    assert parts(RENDEZVOUS).keys() - {RENDEZVOUS} == LEVELS.keys()
 
 
-@pytest.mark.parametrize("path", MODULES, ids=str)
-def test_no_module_uses_a_room_above_its_own(path: Path) -> None:
-    """So no two rooms use each other."""
-    assert [other for other in used(path) if LEVELS[other] > LEVELS[room(path)]] == []
+@pytest.mark.parametrize("room", LEVELS)
+def test_no_room_of_the_rendezvous_uses_one_above_it(room: str) -> None:
+    """The discovery of a leader, say, knows nothing of how to be one."""
+    assert [other for other in parts(RENDEZVOUS)[room] if LEVELS[other] > LEVELS[room]] == []
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_a_module_and_its_functions_can_be_read_in_one_sitting(name: str) -> None:
+    """One idea each: what is longer has two. A function's decorators do not count."""
+    text = MODULES[name].read_text()
+    functions = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.FunctionDef)]
+    lines = {function.name: (function.end_lineno or 0) - function.lineno + 1 for function in functions}
+    assert len(text.splitlines()) <= MOST_LINES
+    assert {function: count for function, count in lines.items() if count > MOST_LINES_OF_A_FUNCTION} == {}

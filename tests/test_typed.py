@@ -44,10 +44,10 @@ CALLS: list[tuple[tuple[int, ...], dict[str, int]]] = [
 def made(kind: Any, values: tuple[int, ...], named: dict[str, int]) -> object:  # noqa: ANN401 - a class
     """Return what comes of a call, as values or the kind of error."""
     try:
-        found = kind(*values, **named)
+        record = kind(*values, **named)
     except TypeError:
         return TypeError
-    return tuple(found), found._asdict(), (found.a, found.b, found.c)
+    return tuple(record), record._asdict(), (record.a, record.b, record.c)
 
 
 @pytest.mark.parametrize(("values", "named"), CALLS)

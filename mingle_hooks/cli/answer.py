@@ -28,9 +28,12 @@ NOT_FOUND, NOT_EXECUTABLE = 127, 126  # as every shell says
 
 
 def print_variables(options: Mapping[str, object], *, explain: bool, no_wait: bool) -> None:
-    """Print the variables in the language of a shell: all of them, at once, at the end."""
-    from mingle_hooks.cli.stdout import write  # noqa: PLC0415 - `mingle exec` writes nothing
-    from mingle_hooks.export import shells  # noqa: PLC0415 - as above
+    """Print the variables in the language of a shell: all of them, at once, at the end.
+
+    Raises what member_spec() and join() raise, PlaceError and UsageError.
+    """
+    from mingle_hooks.cli.stdout import write
+    from mingle_hooks.export import shells
 
     spec = member_spec(os.environ, options)
     shells.check(spec.settings.shell)
@@ -49,13 +52,14 @@ def become(
 ) -> None:
     """Set the variables and become the command, completed unless it is to be `verbatim`.
 
-    Raises UsageError, with the shells' codes, where it cannot. Returns only where rank 0 starts it for all.
+    Returns only where rank 0 starts it for all. Raises UsageError, with the shells' codes, where it cannot, and what
+    member_spec() and join() raise.
     """
-    from mingle_hooks import launchers  # noqa: PLC0415 - `mingle env` needs none of it
+    from mingle_hooks import launchers
 
     spec = member_spec(os.environ, options)
     if spec.nodes != 1:
-        from mingle_hooks.launchers import placement  # noqa: PLC0415 - one node may be alone
+        from mingle_hooks.launchers import placement
 
         placement.check(command, spec)
     spec = spec if verbatim else launchers.asking(command, spec)
@@ -69,7 +73,7 @@ def become(
     values = {variable.name: variable.value for variable in found}
     command = command if verbatim else launchers.completed(command, view, values)
     if explain:
-        import shlex  # noqa: PLC0415 - only then
+        import shlex
 
         _tell(spec, view, found, [*story, f"becomes {shlex.join(command)}"])
     _become(command, values)
@@ -119,9 +123,9 @@ def _found(spec: MemberSpec, view: View) -> tuple[Variable, ...]:
 
 def _tell(spec: MemberSpec, view: View, found: tuple[Variable, ...], story: list[str]) -> None:
     """Answer --explain."""
-    from mingle_hooks.cli import stderr  # noqa: PLC0415 - only then
-    from mingle_hooks.export import explain as page  # noqa: PLC0415 - as above
-    from mingle_hooks.fabric.machine import hostname  # noqa: PLC0415 - as above
+    from mingle_hooks.cli import stderr
+    from mingle_hooks.export import explain as page
+    from mingle_hooks.fabric.machine import hostname
 
     stderr.write(page.explain(hostname(), found, page.sources(spec, view), os.environ, story))
 

@@ -10,7 +10,7 @@ from click.shell_completion import CompletionItem
 
 from mingle_hooks import __version__
 from mingle_hooks.cli import streams
-from mingle_hooks.cli.group import Group
+from mingle_hooks.cli.group import COMPLETE, Group
 
 # name -> (module with a click command of that name, one line of help). Only the one that is called is loaded.
 COMMANDS = {
@@ -25,17 +25,13 @@ COMMANDS = {
 }
 
 
-# Set by what makes a shell complete: what is wanted, such as bash_complete.
-COMPLETE = "_MINGLE_COMPLETE"
-
-
 class _Commands(Group):
     """The table above as a click group: a command's module is loaded when the command is called."""
 
-    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
+    def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - as above
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
         command: click.Command = getattr(import_module(COMMANDS[cmd_name][0]), cmd_name)
@@ -46,7 +42,7 @@ class _Commands(Group):
         found = [CompletionItem(name, help=line) for name, (_, line) in COMMANDS.items() if name.startswith(incomplete)]
         return [*found, *click.Command.shell_complete(self, ctx, incomplete)]
 
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
             formatter.write_dl([(name, line) for name, (_, line) in COMMANDS.items()])
 
@@ -67,13 +63,13 @@ def run(arguments: list[str]) -> int:
     """Return the exit code of a command line; UsageError for one that click cannot read."""
     streams.replace()
     if (asked := os.environ.get(COMPLETE)) is not None:
-        from mingle_hooks.cli.completion import respond  # noqa: PLC0415 - only for a Tab
+        from mingle_hooks.cli.completion import respond
 
         return respond(mingle, asked)
     try:
         code = mingle.main(arguments, prog_name="mingle", standalone_mode=False)
     except click.ClickException as error:
-        from mingle_hooks.cli.complaint import complaint  # noqa: PLC0415 - only for a mistake
+        from mingle_hooks.cli.complaint import complaint
 
         raise complaint(error, arguments, COMMANDS) from None
     except click.exceptions.Exit as error:

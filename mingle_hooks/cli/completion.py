@@ -12,7 +12,7 @@ import click
 from click.shell_completion import CompletionItem, ShellComplete, add_completion_class, shell_complete, split_arg_string
 
 from mingle_hooks.cli import plain
-from mingle_hooks.cli.commands import COMPLETE
+from mingle_hooks.cli.group import COMPLETE
 from mingle_hooks.cli.help import Grouped
 from mingle_hooks.cli.stdout import write
 from mingle_hooks.errors import UsageError
@@ -194,7 +194,7 @@ fish: mingle completion fish > ~/.config/fish/completions/mingle.fish"""
 
 
 def respond(cli: click.Command, asked: str) -> int:
-    """Answer a shell's question, such as bash_complete; return the exit code."""
+    """Answer a shell's question, such as bash_complete; return the exit code. Raises UsageError."""
     for its in SHELLS.values():
         add_completion_class(its)
     if asked.partition("_")[0] not in SHELLS:

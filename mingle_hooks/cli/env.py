@@ -19,7 +19,7 @@ eval "`mingle env --shell csh`"                          # csh, tcsh"""
 
 @click.command(cls=Grouped, examples=EXAMPLES)
 @partial(settings_options, without=ONLY_STARTED)
-def env(*, explain: bool, no_wait: bool, **options: Any) -> None:  # noqa: ANN401 - one for each setting
+def env(*, explain: bool, no_wait: bool, **options: Any) -> None:
     """Print this node's place in the world, for eval.
 
     Without a world nothing is set, and a script that evals the output ends; an

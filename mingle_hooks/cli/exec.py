@@ -31,7 +31,7 @@ def exec(  # noqa: A001 - the command's own name
     explain: bool,
     no_wait: bool,
     verbatim: bool,
-    **options: Any,  # noqa: ANN401 - one for each setting
+    **options: Any,
 ) -> None:
     """Set the variables, then become COMMAND.
 

@@ -10,11 +10,14 @@ import click
 from mingle_hooks.errors import UsageError
 from mingle_hooks.nearest import nearest
 
+# Set by what makes a shell complete: what is wanted, such as bash_complete.
+COMPLETE = "_MINGLE_COMPLETE"
+
 
 class Group(click.Group):
     """Shows its help where no command is named, as a mistake; what click does then differs from version to version."""
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401 - whatever click takes
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **{"subcommand_metavar": "COMMAND [ARG]...", **kwargs})
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:

@@ -12,13 +12,17 @@ import click
 from click.shell_completion import CompletionItem
 
 from mingle_hooks import values
+from mingle_hooks.errors import MingleError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
+    from typing import Literal
+
+    Kind = Literal["plain", "list", "file", "dir"]
 
 WORLD, OTHERS, NETWORK, OUTPUT, KEYS = "The world", "Finding the others", "Network", "Output", "Keys"
 JOB, NODES, TRAINING, MAIL = "The job", "Nodes", "The training", "Output and mail"
-# The headings in their order; what has none comes last, as click has it.
+# The headings in their order; what has none comes last, as click does it.
 GROUPS = (WORLD, OTHERS, NETWORK, OUTPUT, KEYS, NODES, TRAINING, JOB, MAIL)
 
 
@@ -27,38 +31,48 @@ class Shown(NamedTuple):
 
     group: str
     metavar: str = ""  # none for a flag
-    kind: str = "plain"
+    kind: Kind = "plain"
     values: Callable[[], Iterable[str]] = tuple
     default: str = ""  # where the text does not tell it
     lists: bool = False  # whether the text is to name all values
+    added: Callable[[], Iterable[str]] = tuple  # by other packages: for completion only, as to look for them takes long
 
 
 def _ways() -> Iterable[str]:
-    from mingle_hooks.rendezvous.discovery import BACKENDS  # noqa: PLC0415 - only for completion and help
+    from mingle_hooks.rendezvous.discovery import BACKENDS
 
     return BACKENDS
 
 
 def _shells() -> Iterable[str]:
-    from mingle_hooks.export.shells import SHELLS  # noqa: PLC0415 - as above
+    from mingle_hooks.export.shells import SHELLS
 
     return SHELLS
 
 
 def _frameworks() -> Iterable[str]:
-    from mingle_hooks.export.frameworks import FRAMEWORKS, NONE  # noqa: PLC0415 - as above
+    from mingle_hooks.export.frameworks import FRAMEWORKS, NONE
 
     return (*FRAMEWORKS, NONE)
 
 
+def _added_frameworks() -> Iterable[str]:
+    from mingle_hooks import plugins
+
+    try:
+        return plugins.names(plugins.FRAMEWORKS)
+    except MingleError:  # what is installed cannot be read: our own names are offered all the same
+        return ()
+
+
 def _launchers() -> Iterable[str]:
-    from mingle_hooks.render.launchers import LAUNCHERS  # noqa: PLC0415 - as above
+    from mingle_hooks.render.launchers import LAUNCHERS
 
     return LAUNCHERS
 
 
 def _interfaces() -> Iterable[str]:
-    from mingle_hooks.fabric.interfaces import interfaces  # noqa: PLC0415 - only for completion
+    from mingle_hooks.fabric.interfaces import interfaces
 
     return dict.fromkeys(found.name for found in interfaces())
 
@@ -79,7 +93,7 @@ SETTINGS = {
     "host_suffix": Shown(NETWORK, "SUFFIX"),
     "port_range": Shown(NETWORK, "A-B", default="20000-24999"),
     "port_hold": Shown(NETWORK, "on|off", values=lambda: ("on", "off"), default="on"),
-    "frameworks": Shown(OUTPUT, "F,…", "list", _frameworks, lists=True),
+    "frameworks": Shown(OUTPUT, "F,…", "list", _frameworks, lists=True, added=_added_frameworks),
     "shell": Shown(OUTPUT, "sh|csh|fish|…", values=_shells, default="sh", lists=True),
     "on_failure": Shown(OUTPUT, "exit|status", values=lambda: ("exit", "status"), default="exit"),
     "verbatim": Shown(WORLD),
@@ -101,9 +115,9 @@ FIELDS = {
     MAIL: "output error mail-user mail-type",
 }
 FIELD_GROUPS = {name: group for group, names in FIELDS.items() for name in names.split()}
-FIELD_VALUES: dict[str, tuple[str, Callable[[], Iterable[str]]]] = {
+FIELD_VALUES: dict[str, tuple[Kind, Callable[[], Iterable[str]]]] = {
     "launcher": ("plain", _launchers),
-    "for": ("list", _frameworks),
+    "for": ("list", lambda: (*_frameworks(), *_added_frameworks())),
     "mail-type": ("list", lambda: ("BEGIN", "END", "FAIL", "ALL")),
     "signal": ("plain", lambda: ("USR1@120", "TERM@120", "INT@120", "USR2@120", "HUP@120")),
     "container": ("file", tuple),
@@ -124,7 +138,7 @@ def matches(incomplete: str, known: Iterable[str], *, is_list: bool = False) -> 
 class Option(click.Option):
     """An option that knows its group and its values."""
 
-    def __init__(self, *args: Any, shown: Shown, **kwargs: Any) -> None:  # noqa: ANN401 - whatever click takes
+    def __init__(self, *args: Any, shown: Shown, **kwargs: Any) -> None:
         if shown.metavar:
             kwargs["metavar"] = shown.metavar
         super().__init__(*args, **kwargs)
@@ -141,13 +155,14 @@ class Option(click.Option):
             return [CompletionItem(incomplete, type=self.shown.kind)]
         if self.is_flag:
             return super().shell_complete(ctx, incomplete)
-        return matches(incomplete, self.shown.values(), is_list=self.shown.kind == "list")
+        known = (*self.shown.values(), *self.shown.added())
+        return matches(incomplete, known, is_list=self.shown.kind == "list")
 
 
 class Grouped(click.Command):
     """A command whose help has the options in groups, with the examples first."""
 
-    def __init__(self, *args: Any, examples: str = "", **kwargs: Any) -> None:  # noqa: ANN401 - whatever click takes
+    def __init__(self, *args: Any, examples: str = "", **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.examples = examples
 

@@ -141,7 +141,7 @@ def uninstall_command(scheduler: str, *, yes: bool, dry_run: bool, root: str, sl
 @_root
 def simulate_command(scheduler: str, root: str) -> None:
     """Run the hooks with recorded and hostile environments; exit status 1 where one does not end with 0."""
-    from mingle_hooks.install.simulate import simulate  # noqa: PLC0415 -- only here
+    from mingle_hooks.install.simulate import simulate
 
     trials = []
     for trial in simulate(scheduler, _site({"root": root})):
@@ -165,7 +165,7 @@ def simulate_command(scheduler: str, root: str) -> None:
 @_home
 def doctor_command(**places: str | None) -> None:
     """Tell what is installed, what is wrong or in the way, and what a job on this host would get."""
-    from mingle_hooks.install.doctor import doctor, preview, why_nothing  # noqa: PLC0415 -- only here
+    from mingle_hooks.install.doctor import doctor, preview, why_nothing
 
     where, site = _where(places), _site(places)
     found = list(doctor(site, where))

@@ -14,6 +14,6 @@ def key() -> None:
     \b
     (umask 077; mingle key > ~/.config/mingle/key)   # and copy it
     """
-    from mingle_hooks.keys import fresh  # noqa: PLC0415 - help needs none of it
+    from mingle_hooks.keys import fresh
 
     write(fresh() + "\n")

@@ -17,11 +17,14 @@ else:
     import _signal as signal  # without the enumerations, as in mingle_hooks.sockets
 
 
+_STDERR = 2
+
+
 class StoppedError(Exception):
     """A signal asked this process to end; what it has open is closed on the way out."""
 
     def __init__(self, number: int) -> None:
-        from signal import Signals  # noqa: PLC0415 - only then
+        from signal import Signals
 
         super().__init__(f"stopped by {Signals(number).name}")
         self.exit_code = 128 + number
@@ -53,13 +56,13 @@ def _fill_standard_descriptors() -> None:
 
     Nothing can be written there, so output is not lost unnoticed; a command that `mingle exec` becomes finds it closed.
     """
-    while (descriptor := os.open(os.devnull, os.O_RDONLY)) <= 2:  # noqa: PLR2004 - stderr
+    while (descriptor := os.open(os.devnull, os.O_RDONLY)) <= _STDERR:
         pass
     os.close(descriptor)
     # Python has None for what was closed.
-    sys.stdin = sys.stdin or open(0, closefd=False)  # noqa: SIM115
-    sys.stdout = sys.stdout or open(1, "w", closefd=False)  # noqa: SIM115
-    sys.stderr = sys.stderr or open(2, "w", closefd=False)  # noqa: SIM115
+    sys.stdin = sys.stdin or os.fdopen(0, closefd=False)
+    sys.stdout = sys.stdout or os.fdopen(1, "w", closefd=False)
+    sys.stderr = sys.stderr or os.fdopen(_STDERR, "w", closefd=False)
 
 
 def run(arguments: list[str]) -> int:
@@ -71,24 +74,24 @@ def run(arguments: list[str]) -> int:
     except Exception as error:  # noqa: BLE001 - a bug: eval has to fail too, and the report needs the trace
         if (short := limit(error)) is not None:
             return _fail(arguments, str(short), short.exit_code)
-        import traceback  # noqa: PLC0415 - only then
+        import traceback
 
-        from mingle_hooks.cli import stderr  # noqa: PLC0415 - as above
+        from mingle_hooks.cli import stderr
 
         stderr.write(traceback.format_exc())
         return _fail(arguments, "this is a bug in mingle; please report it with the lines above", MingleError.exit_code)
 
 
 def _run(arguments: list[str]) -> int:
-    from mingle_hooks.cli import plain  # noqa: PLC0415 - after gc.disable()
+    from mingle_hooks.cli import plain  # after gc.disable()
 
     call = plain.read(arguments)
     if call is None:
-        from mingle_hooks.cli import commands  # noqa: PLC0415 - click costs 30 ms
+        from mingle_hooks.cli import commands  # click costs 30 ms
 
         code = commands.run(arguments)
         return _fail(arguments, None, code) if code else 0
-    from mingle_hooks.cli import answer  # noqa: PLC0415 - other commands need none of it
+    from mingle_hooks.cli import answer
 
     if call.command == "exec":
         flags = {"explain": call.explain, "no_wait": call.no_wait, "verbatim": call.verbatim}
@@ -101,11 +104,11 @@ def _run(arguments: list[str]) -> int:
 def _fail(arguments: list[str], why: str | None, code: int) -> int:
     """Say why on stderr, and for `mingle env` print what makes eval fail too; return the exit code."""
     if why is not None:
-        from mingle_hooks.cli import stderr  # noqa: PLC0415 - only then
+        from mingle_hooks.cli import stderr
 
         stderr.write(f"mingle: {printable(why, 1600)}\n")
     if arguments[:1] == ["env"] or (code == UsageError.exit_code and _is_mistyped(arguments)):
-        from mingle_hooks.cli.stdout import write  # noqa: PLC0415 - only then
+        from mingle_hooks.cli.stdout import write
 
         try:
             write(_failure_text(arguments[1:], code))
@@ -116,15 +119,15 @@ def _fail(arguments: list[str], why: str | None, code: int) -> int:
 
 def _is_mistyped(arguments: list[str]) -> bool:
     """Tell whether this may have been meant for `mingle env`, and somebody evals it: `mingle evn`, `mingle --id a`."""
-    from mingle_hooks.cli.commands import COMMANDS  # noqa: PLC0415 - only for a mistake
+    from mingle_hooks.cli.commands import COMMANDS
 
     return arguments[:1] != [] and arguments[0] not in COMMANDS and not sys.stdout.isatty()
 
 
 def _failure_text(arguments: list[str], code: int) -> str:
     """Return what makes eval fail with code, in the shell that the arguments, which may be wrong, ask for."""
-    from mingle_hooks.export import shells  # noqa: PLC0415 - only then
-    from mingle_hooks.export.variables import leftovers  # noqa: PLC0415 - as above
+    from mingle_hooks.export import shells
+    from mingle_hooks.export.variables import leftovers
 
     shell = _said(arguments, "--shell", "MINGLE_SHELL") or shells.reader()
     on_failure = _said(arguments, "--on-failure", "MINGLE_ON_FAILURE")

@@ -12,6 +12,7 @@ from mingle_hooks.typed import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from typing import Literal
 
 FLAGS = {"--explain": "explain", "--no-wait": "no_wait", "--verbatim": "verbatim"}
 FLAGS |= {setting.option: setting.name for setting in TABLE if setting.option and setting.read is values.switch}
@@ -21,7 +22,7 @@ OPTIONS = {setting.option: setting.name for setting in TABLE if setting.option a
 class Call(NamedTuple):
     """A command of the two, its flags and options by name, and for `exec` the command to become."""
 
-    command: str
+    command: Literal["env", "exec"]
     options: dict[str, object]
     explain: bool = False
     no_wait: bool = False
@@ -45,7 +46,7 @@ def read(arguments: Sequence[str]) -> Call | None:
     if (arguments[0] == "exec") != bool(rest) or (arguments[0] == "env" and "verbatim" in options):
         return None
     flags = {flag: options.pop(flag, False) is True for flag in ("explain", "no_wait", "verbatim")}
-    return Call(arguments[0], options, **flags, rest=rest)
+    return Call("exec" if arguments[0] == "exec" else "env", options, **flags, rest=rest)
 
 
 def split(words: Sequence[str]) -> tuple[dict[str, object], tuple[str, ...]] | None:

@@ -16,8 +16,8 @@ mingle schema job > job.schema.json   # then a job file begins with
 @click.argument("file", type=click.Choice(["job", "settings"]))
 def schema(file: str) -> None:
     """Print the JSON schema of a job file or of mingle.toml."""
-    import json  # noqa: PLC0415 - help needs none of it
+    import json
 
-    from mingle_hooks import schemas  # noqa: PLC0415 - as above
+    from mingle_hooks import schemas
 
     write(json.dumps(schemas.job() if file == "job" else schemas.settings(), indent=2) + "\n")

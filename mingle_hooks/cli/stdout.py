@@ -14,13 +14,16 @@ def write(text: str) -> None:
 
 
 def send(data: bytes) -> None:
-    """Write bytes to stdout, waiting where it is a pipe that is full and does not block by itself."""
+    """Write bytes to stdout, waiting where it is a pipe that is full and does not block by itself.
+
+    Raises PlaceError.
+    """
     written = 0
     while written < len(data):
         try:
             written += os.write(1, data[written:])
         except BlockingIOError:
-            import select  # noqa: PLC0415 - hardly ever
+            import select
 
             select.select([], [1], [])
         except OSError as error:

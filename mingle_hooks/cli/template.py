@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Any
 
 import click
 from click.shell_completion import CompletionItem
@@ -45,7 +44,7 @@ def template(ctx: click.Context, lint: str | None) -> None:
 
 
 def _lint(path: str) -> None:
-    from mingle_hooks.render import lint  # noqa: PLC0415 -- as below
+    from mingle_hooks.render import lint
 
     findings = lint.lint(lint.read(path))
     for found in findings:
@@ -58,7 +57,7 @@ def _lint(path: str) -> None:
 @click.option("--template-dir", multiple=True, metavar="DIR", help="Where own templates are.")
 def list_(template_dir: tuple[str, ...]) -> None:
     """List the schedulers, the launchers and where each template comes from."""
-    from mingle_hooks.render import launchers, schedulers, search  # noqa: PLC0415 -- as below
+    from mingle_hooks.render import launchers, schedulers, search
 
     click.echo("schedulers:")
     for scheduler in schedulers.TABLE:
@@ -76,7 +75,7 @@ def list_(template_dir: tuple[str, ...]) -> None:
 @click.option("--template-dir", multiple=True, metavar="DIR", help="Where own templates are.")
 def show(name: str, template_dir: tuple[str, ...]) -> None:
     """Print a template as it is."""
-    from mingle_hooks.render import search  # noqa: PLC0415 -- as below
+    from mingle_hooks.render import search
 
     click.echo(search.text(name, _places(template_dir)), nl=False)
 
@@ -87,8 +86,8 @@ def show(name: str, template_dir: tuple[str, ...]) -> None:
 @click.option("--template-dir", multiple=True, metavar="DIR", help="Where own templates are.")
 def eject(name: str, to: str | None, template_dir: tuple[str, ...]) -> None:
     """Copy a template to a directory of yours, to change it."""
-    from mingle_hooks.files import config_directory  # noqa: PLC0415 -- as below
-    from mingle_hooks.render import search  # noqa: PLC0415 -- as below
+    from mingle_hooks.files import config_directory
+    from mingle_hooks.render import search
 
     home = config_directory(os.environ)
     if to is None and home is None:
@@ -98,8 +97,8 @@ def eject(name: str, to: str | None, template_dir: tuple[str, ...]) -> None:
 
 def _places(given: tuple[str, ...]) -> tuple[str, ...]:
     """Return the search path: --template-dir, or else what the settings say."""
-    from mingle_hooks import settings  # noqa: PLC0415 -- as below
-    from mingle_hooks.render import search  # noqa: PLC0415 -- `mingle --help` must not wait for it
+    from mingle_hooks import settings
+    from mingle_hooks.render import search
 
     return search.path(given or settings.load(os.environ, {}).section("template")["directories"], os.environ)
 
@@ -122,38 +121,40 @@ def _option(field: Field) -> click.Option:
     return Option(names, shown=shown, multiple=field.kind == "many", help=field.help)
 
 
+@click.pass_context
+def _print(
+    ctx: click.Context,
+    /,
+    *,
+    spec: str | None,
+    template_dir: tuple[str, ...],
+    explain: bool,
+    command: tuple[str, ...],
+    **options: object,
+) -> None:
+    from mingle_hooks import settings
+    from mingle_hooks.render import environment, job, script  # jinja2 is 50 ms
+
+    described = job.describe(
+        {field.name: options[field.attribute + "_"] for field in TABLE},
+        command,
+        spec=spec,
+        default_launcher=settings.load(os.environ, {}).section("template")["launcher"],
+    )
+    scheduler = ctx.command.name or ""
+    made_by = ["mingle", "template", scheduler, *ctx.meta["words"]]
+    here = () if described.no_environment else environment.lines(os.environ, sys.argv[0])
+    text = script.render(
+        scheduler, described, places=_places(template_dir), made_by=made_by, environment=here, explain=explain
+    )
+    click.echo(os.fsencode(text), nl=False)  # as bytes: an argument need not be UTF-8
+
+
 def _command(name: str) -> click.Command:
-    @click.pass_context
-    def callback(
-        ctx: click.Context,
-        /,
-        *,
-        spec: str | None,
-        template_dir: tuple[str, ...],
-        explain: bool,
-        command: tuple[str, ...],
-        **options: Any,  # noqa: ANN401 -- whatever click read
-    ) -> None:
-        from mingle_hooks import settings  # noqa: PLC0415 -- as above
-        from mingle_hooks.render import environment, job, script  # noqa: PLC0415 -- jinja2 is 50 ms
-
-        described = job.describe(
-            {field.name: options[field.attribute + "_"] for field in TABLE},
-            command,
-            spec=spec,
-            default_launcher=settings.load(os.environ, {}).section("template")["launcher"],
-        )
-        made_by = ["mingle", "template", name, *ctx.meta["words"]]
-        here = () if described.no_environment else environment.lines(os.environ, sys.argv[0])
-        text = script.render(
-            name, described, places=_places(template_dir), made_by=made_by, environment=here, explain=explain
-        )
-        click.echo(os.fsencode(text), nl=False)  # as bytes: an argument need not be UTF-8
-
     scheduler = SCHEDULERS[name]
     return _Script(
         name,
-        callback=callback,
+        callback=_print,
         context_settings={"allow_interspersed_args": False},
         help=f"Print a script for {scheduler.help}, to read or to pipe into {scheduler.submit}.",
         short_help=f"A script for {scheduler.help}.",

@@ -22,7 +22,7 @@ CLEAR = "\r\x1b[K"
 
 
 class Waiting:
-    """A Watcher that writes to a stream what it hears; a quiet one writes nothing."""
+    """An observer that writes to a stream what it hears; a quiet one writes nothing."""
 
     def __init__(self, stream: TextIO, *, quiet: bool, tell: Callable[[str], None] | None = None) -> None:
         self._stream, self._quiet, self.tell = stream, quiet, tell

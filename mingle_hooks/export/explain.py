@@ -1,4 +1,4 @@
-"""The answer to `--explain`: every variable, its value, where it came from and what lost; then how the world formed."""
+"""The answer to `--explain`: every variable, its value, its source and what it replaced; then how the world formed."""
 
 from __future__ import annotations
 
@@ -47,7 +47,10 @@ def explain(
 
 
 def sources(spec: MemberSpec, view: View) -> dict[str, str]:
-    """Return where each variable of the world came from: an option, a variable, what was counted."""
+    """Return where each variable of the world came from: an option, a variable, what was counted.
+
+    Raises NetworkError.
+    """
     settings, facts, address = spec.settings, spec.facts, view.place.address
     slots = {"--slots": settings.source("slots"), "gpus": "GPUs seen", "default": "one, as nothing says how many"}
     slots["tasks"] = facts.sources.get("local_count", facts.scheduler)

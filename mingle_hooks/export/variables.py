@@ -84,7 +84,7 @@ def of_slurm(environ: Mapping[str, str]) -> set[str]:
     """Return the names that hold Slurm's own numbers, as enroot's PyTorch hook and many a recipe sets them."""
     if not environ.get("RANK") or environ["RANK"] != environ.get("SLURM_PROCID"):
         return set()
-    from mingle_hooks.schedulers import enroot  # noqa: PLC0415 - few containers have that hook
+    from mingle_hooks.schedulers import enroot
 
     return enroot.exported(environ)
 

@@ -7,6 +7,7 @@ from mingle_hooks.typed import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from mingle_hooks.settings import Scope
     from mingle_hooks.world import Assignment, World
 
 
@@ -15,7 +16,7 @@ class View(NamedTuple):
 
     world: World
     place: Assignment
-    scope: str  # "node": one launch on each node; "task": one process for each slot
+    scope: Scope  # "node": one launch on each node; "task": one process for each slot
     user_environ: Mapping[str, str]  # the user's environment: variables.own(os.environ)
     hcas: tuple[str, ...] = ()  # active RDMA ports, as mlx5_0:1; empty unless they were asked for
     is_cpu_only: bool = False  # no accelerator of any make is here; False unless it was asked for

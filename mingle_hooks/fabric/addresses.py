@@ -105,7 +105,7 @@ def _aligned(length: int) -> int:
 
 
 def _by_ifaddr() -> Iterator[Listed]:
-    import ifaddr  # noqa: PLC0415 - see listed()
+    import ifaddr
 
     for adapter in ifaddr.get_adapters():
         if adapter.index is None:  # it has gone since

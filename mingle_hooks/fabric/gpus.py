@@ -78,8 +78,8 @@ def _is_device(name: str, prefixes: tuple[str, ...]) -> bool:
     for prefix in prefixes:
         if name.startswith(prefix):
             return name != prefix and not name.strip(_UUID_CHARACTERS)
-    parts = name.split(".") if prefixes == _LEVEL_ZERO else [name]
-    return len(parts) < 3 and all(part and not part.strip(_DIGITS) for part in parts)  # noqa: PLR2004 - device.tile
+    parts = name.split(".", 1) if prefixes == _LEVEL_ZERO else [name]  # device.tile
+    return all(part and not part.strip(_DIGITS) for part in parts)
 
 
 def _nvidia(root: str) -> int:

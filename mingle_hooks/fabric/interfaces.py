@@ -12,7 +12,9 @@ from mingle_hooks.typed import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from ipaddress import IPv4Interface, IPv4Network, IPv6Interface, IPv6Network
+    from typing import Literal
 
+    Kind = Literal["infiniband", "ethernet", "loopback", "virtual"]
     Address = IPv4Interface | IPv6Interface
 
 # Hardware types of /sys/class/net/*/type, from linux/if_arp.h.
@@ -35,11 +37,11 @@ MOST_TOLD = 6
 
 
 class Interface(NamedTuple):
-    """One network interface; kind is infiniband, ethernet, loopback or virtual, speed None where unknown."""
+    """One network interface; its speed is None where it is unknown."""
 
     name: str
     ifindex: int
-    kind: str
+    kind: Kind
     speed_mbps: int | None
     up: bool
     addresses: tuple[IPv4Interface | IPv6Interface, ...]
@@ -73,7 +75,7 @@ class Preference(NamedTuple):
 def preference(text: str) -> Preference:
     """Read NAME or CIDR, as `--iface` takes it; a bare address is a network of one. Raises UsageError."""
     if set(text) & set("/:") or (text and not text.strip("0123456789.")):
-        import ipaddress  # noqa: PLC0415 - 3 ms that only a CIDR needs
+        import ipaddress  # 3 ms that only a CIDR needs
 
         try:
             return Preference(text, ipaddress.ip_network(text, strict=False))
@@ -96,9 +98,9 @@ def interfaces(sys_class_net: str = "/sys/class/net") -> tuple[Interface, ...]:
     """Return every interface of this network namespace, in the kernel's order.
 
     Kind, speed and state come from sysfs. Without sysfs (macOS) the speed is unknown and what has an address
-    counts as up.
+    counts as up. Raises NetworkError.
     """
-    import ipaddress  # noqa: PLC0415 - 3 ms, which most members do not need
+    import ipaddress  # 3 ms, which most members do not need
 
     found: dict[tuple[int, str], list[Address]] = {(ifindex, name): [] for ifindex, name in socket.if_nameindex()}
     for name, ifindex, address, prefix in listed():
@@ -122,7 +124,7 @@ def _interface(root: str, name: str, index: int, addresses: Iterable[IPv4Interfa
     )
 
 
-def _kind(name: str, hardware: str) -> str:
+def _kind(name: str, hardware: str) -> Kind:
     if hardware == _LOOPBACK or (not hardware and name.rstrip("0123456789") == "lo"):
         return "loopback"
     if hardware == _INFINIBAND:
@@ -137,14 +139,12 @@ def is_virtual_name(name: str) -> bool:
     return is_dockers or name.startswith(_VIRTUAL)
 
 
-def usable(
-    interfaces: Iterable[Interface], *, prefer: Sequence[Preference] = (), one_host: bool = False
-) -> tuple[UsableAddress, ...]:
+def usable(interfaces: Iterable[Interface], *, prefer: Sequence[Preference] = ()) -> tuple[UsableAddress, ...]:
     """Return the addresses that other members can reach, the best first.
 
     Order: the preferences as given (only what they match counts), InfiniBand, speed, IPv4 before IPv6,
-    index. Loopback counts, and comes first, only with `one_host`. What is made for guests (docker and
-    the like) counts only where a preference names it. Raises NetworkError that tells why each was left out.
+    index. Loopback never counts; what is made for guests (docker and the like) only where a preference names it.
+    Raises NetworkError that tells why each was left out.
     """
     ranked: list[tuple[tuple[int, ...], UsableAddress]] = []
     left_out: dict[str, list[str]] = {}
@@ -153,7 +153,7 @@ def usable(
             left_out.setdefault("no address", []).append(interface.name)
         for address in interface.addresses:
             wish = next((i for i, p in enumerate(prefer) if p.matches(interface, address)), None)
-            why_not = _why_not(interface, address, named=wish is not None, one_host=one_host)
+            why_not = _why_not(interface, address, named=wish is not None)
             if prefer and wish is None:
                 why_not = why_not or "not on a network that was asked for"
             if why_not:
@@ -176,13 +176,11 @@ def _few(which: list[str]) -> str:
     return ", ".join(which[:MOST_TOLD]) + (f" and {rest} more" if rest > 0 else "")
 
 
-def _why_not(
-    interface: Interface, address: IPv4Interface | IPv6Interface, *, named: bool, one_host: bool
-) -> str | None:
+def _why_not(interface: Interface, address: IPv4Interface | IPv6Interface, *, named: bool) -> str | None:
     if not interface.up:
         return "down"
     if address.ip.is_loopback:
-        return None if one_host else "loopback"
+        return "loopback"
     if address.ip.is_link_local:
         return "link-local"
     if address.ip.is_multicast or address.ip.is_unspecified:
@@ -195,7 +193,6 @@ def _why_not(
 def _rank(interface: Interface, address: IPv4Interface | IPv6Interface, wish: int) -> tuple[int, ...]:
     return (
         wish,
-        not address.ip.is_loopback,
         interface.kind != "infiniband",
         -(interface.speed_mbps or 0),
         address.version,
@@ -204,8 +201,8 @@ def _rank(interface: Interface, address: IPv4Interface | IPv6Interface, wish: in
 
 
 def is_preferred(address: str, prefer: Sequence[Preference]) -> bool:
-    """Tell whether one of this host's own addresses is on a network that was asked for."""
-    import ipaddress  # noqa: PLC0415 - 3 ms that only --iface needs
+    """Tell whether one of this host's own addresses is on a network that was asked for. Raises NetworkError."""
+    import ipaddress  # 3 ms that only --iface needs
 
     ip = ipaddress.ip_address(address)
     name = name_of(address)
@@ -213,5 +210,8 @@ def is_preferred(address: str, prefer: Sequence[Preference]) -> bool:
 
 
 def name_of(address: str) -> str | None:
-    """Return the name of the interface that carries this local address, or None where none does."""
+    """Return the name of the interface that carries this local address, or None where none does.
+
+    Raises NetworkError.
+    """
     return next((found.name for found in listed() if found.address == address), None)

@@ -8,6 +8,7 @@ from mingle_hooks import sockets as socket
 from mingle_hooks.digest import sha256
 from mingle_hooks.fabric.sysfs import attribute
 
+_LONGEST_NAME = 253  # RFC 1035
 # Of a host's name; the last two cannot be its first. To compile an expression takes longer than to check all names.
 HOST_CHARACTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-"
 
@@ -19,13 +20,13 @@ def hostname() -> str:
 
 
 def is_hostname(text: str) -> bool:
-    """Tell whether a member may call its host so: as hostname() does, in at most 253 characters."""
-    return 0 < len(text) <= 253 and not text.strip(HOST_CHARACTERS) and text[0] not in ".-"  # noqa: PLR2004 - RFC 1035
+    """Tell whether a member may give its host this name: one as hostname() returns, of at most 253 characters."""
+    return 0 < len(text) <= _LONGEST_NAME and not text.strip(HOST_CHARACTERS) and text[0] not in ".-"
 
 
 def is_hostname_or_address(text: str) -> bool:
     """Tell whether this can be a host's name, or an address without brackets, IPv6 with its zone too."""
-    return 0 < len(text) <= 253 and not text.strip(HOST_CHARACTERS + ":%") and text[0] not in ".-%"  # noqa: PLR2004
+    return 0 < len(text) <= _LONGEST_NAME and not text.strip(HOST_CHARACTERS + ":%") and text[0] not in ".-%"
 
 
 def identity() -> str:

@@ -8,10 +8,9 @@ from itertools import chain
 
 from mingle_hooks import sockets as socket
 from mingle_hooks.digest import sha256
-from mingle_hooks.errors import NetworkError, NoPortError, UsageError, limit
+from mingle_hooks.errors import NetworkError, NoPortError, limit
 from mingle_hooks.fabric.sysfs import attribute
 from mingle_hooks.typed import TYPE_CHECKING
-from mingle_hooks.values import number
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -22,33 +21,18 @@ if TYPE_CHECKING:
 # (6817-6819), LSF (6878-7870), SGE (6444) and the file systems are far below.
 DEFAULT_RANGE = range(20_000, 25_000)
 LOWEST, HIGHEST = 1024, 65_535  # below 1024 only root may bind
-# Many members knock at the same time; the kernel cuts this to net.core.somaxconn.
+# Many members connect at the same time; the kernel cuts this to net.core.somaxconn.
 BACKLOG = 65_535
-# A connection to an own address takes microseconds; this bounds one that a firewall drops.
+# A connection to this host's own address takes microseconds; this bounds one that a firewall drops.
 _KEEP_TIMEOUT_S = 2.0
 # A socket's state in /proc/net/tcp: include/net/tcp_states.h.
 _LISTEN, _TIME_WAIT = "0A", "06"
 
 
-def port_range(text: str) -> range:
-    """Read "A-B", both ends included, within 1024 to 65535. Raises UsageError."""
-    low, _, high = text.strip().partition("-")
-    first, last = number(low, most=HIGHEST) or 0, number(high, most=HIGHEST) or 0
-    if not LOWEST <= first <= last <= HIGHEST:
-        raise UsageError(
-            f"a port range A-B with {LOWEST} <= A <= B <= {HIGHEST}",
-            repr(text),
-            f"--port-range {DEFAULT_RANGE.start}-{DEFAULT_RANGE.stop - 1}",
-        )
-    return range(first, last + 1)
-
-
 def ephemeral_range(path: str = "/proc/sys/net/ipv4/ip_local_port_range") -> range:
     """Return the ports that the kernel gives to outgoing connections; IANA's where there is no /proc."""
-    ends = [number(end, most=HIGHEST) for end in attribute(path).split()]
-    if len(ends) != 2 or None in ends:  # noqa: PLR2004 - first and last
-        return range(49_152, 65_536)
-    return range(ends[0], ends[1] + 1)  # type: ignore[arg-type,operator]
+    ends = [int(end) for end in attribute(path).split()]
+    return range(ends[0], ends[-1] + 1) if ends else range(49_152, 65_536)
 
 
 def candidates(seed: bytes, count: int, port_range: range = DEFAULT_RANGE) -> tuple[int, ...]:
@@ -67,9 +51,7 @@ def candidates(seed: bytes, count: int, port_range: range = DEFAULT_RANGE) -> tu
     return tuple(chosen)
 
 
-def listen(
-    address: str, candidates: Sequence[int], port_range: range = DEFAULT_RANGE, backlog: int = BACKLOG
-) -> socket.socket:
+def listen(address: str, candidates: Sequence[int], port_range: range = DEFAULT_RANGE) -> socket.socket:
     """Return a listening socket on the first free port: the candidates in order, then the rest of the range.
 
     Bound without SO_REUSEADDR, so a port that another world keeps (see `keep`) is passed over.
@@ -78,7 +60,7 @@ def listen(
     rest = (port for port in port_range if port not in candidates)
     tried = 0
     for port in chain(candidates, rest):
-        listener = bound(address, port, backlog)
+        listener = bound(address, port)
         if listener is not None:
             return listener
         tried += 1
@@ -93,9 +75,7 @@ def listen(
 GONE_AT_ONCE = struct.pack("ii", 1, 0)
 
 
-def bound(
-    address: str, port: int, backlog: int = BACKLOG, *, reuse: bool = False, hold: bool = True
-) -> socket.socket | None:
+def bound(address: str, port: int, *, reuse: bool = False, hold: bool = True) -> socket.socket | None:
     """Return a socket that listens on one port, or None where the port is taken.
 
     With `reuse` a port that is merely in TIME_WAIT is taken too. Without `hold` the connections accepted from it are
@@ -116,7 +96,7 @@ def bound(
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if not hold:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, GONE_AT_ONCE)
-        listener.listen(backlog)
+        listener.listen(BACKLOG)
     except OSError as wrong:
         listener.close()
         if wrong.errno == errno.EADDRINUSE:
@@ -143,7 +123,7 @@ def keep(listener: socket.socket) -> None:
         with listener, socket.create_connection(address[:2], timeout=_KEEP_TIMEOUT_S) as client:
             listener.settimeout(_KEEP_TIMEOUT_S)
             peer = None
-            while peer != client.getsockname():  # somebody may have knocked before us
+            while peer != client.getsockname():  # somebody may have connected before us
                 served, peer = listener.accept()
                 served.close()
             client.recv(1)  # the server's end came first

@@ -15,6 +15,7 @@ def apply(plan: Plan) -> None:
 
     First copies of the site's own files, then the manifest, so that everything that is ever written can
     be found again, then the hooks, each of which works beside an older or newer other.
+    Raises FactsError for a manifest that is none.
     """
     if not plan.changes:
         return

@@ -32,7 +32,7 @@ _NEEDED = ("timeout", "stat", "mkdir", "mv", "rm", "chown", "chmod", "sha256sum"
 
 
 def doctor(site: Site, where: Where) -> Iterator[Finding]:
-    """Yield findings in the order in which an admin would look."""
+    """Yield findings in the order in which an admin would look. Raises FactsError for a manifest that is none."""
     yield Finding("mingle-hooks", __version__, "", note=True)
     installed = manifest.read(where.root)
     for scheduler in TARGETS:
@@ -72,7 +72,7 @@ def preview(site: Site, host: str, root: str = "") -> tuple[str, ...]:
         "SLURM_JOB_PARTITION": "".join(site.partitions[:1]),
     }  # fmt: skip
     text = render(hook("slurm", "taskprolog"), site, kill_switch=root + KILL_SWITCH)
-    done = subprocess.run(  # noqa: S603 -- own texts, no shell in between
+    done = subprocess.run(
         ["/bin/sh", "-c", text], env=environ, capture_output=True, text=True, timeout=_PATIENCE_S, check=True
     )
     return tuple(done.stdout.splitlines())
@@ -99,7 +99,7 @@ def _version(its: Target) -> str:
     if path is None:
         return ""
     try:
-        done = subprocess.run(  # noqa: S603 -- own texts, no shell in between
+        done = subprocess.run(
             [path, its.version_option], capture_output=True, text=True, timeout=_PATIENCE_S, check=False
         )
     except (OSError, subprocess.TimeoutExpired) as wrong:

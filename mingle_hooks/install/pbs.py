@@ -26,7 +26,7 @@ PROGRAM = 0o700  # pbs_mom refuses a prologue that others may write
 
 
 def plan(site: Site, where: Where) -> Plan:
-    """Return what to write below the root, and the commands for the server's host."""
+    """Return what to write below the root, and the commands for the server's host. Raises FactsError and PlaceError."""
     root = where.root
     old = manifest.read(root)
     place = f"{where.pbs_home or home(root + CONFIGURATION)}/mom_priv"
@@ -49,7 +49,7 @@ def plan(site: Site, where: Where) -> Plan:
 
 
 def with_chain(site: Site, root: str, old: Manifest, hook: Hook, place: str) -> File:
-    """Return a classic prologue or epilogue; one that the site has already is kept and called."""
+    """Return a classic prologue or epilogue; one that the site has already is kept and called. Raises PlaceError."""
     path = f"{place}/{hook.name}"
     before = old.entries.get(path)
     chain = before.chain if before else ""

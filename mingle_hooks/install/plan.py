@@ -11,6 +11,8 @@ from mingle_hooks.install import files, manifest
 from mingle_hooks.install.manifest import Entry, Manifest
 
 if TYPE_CHECKING:
+    from typing import Literal
+
     from mingle_hooks.install.hook import Hook
 
 
@@ -31,7 +33,7 @@ class File:
     is_right: bool = False  # text, owner and mode are as they shall be
 
     @property
-    def what(self) -> str:
+    def what(self) -> Literal["keep", "create", "replace"]:
         """Say in a word what will happen to it."""
         if self.is_right:
             return "keep"
@@ -52,12 +54,15 @@ class Plan:
 
     @property
     def changes(self) -> bool:
-        """Tell whether there is anything to write."""
+        """Tell whether there is anything to write. Raises FactsError."""
         return not all(file.is_right for file in self.files) or self.manifest != manifest.read(self.root)
 
 
 def planned(root: str, old: Manifest, hook: Hook, path: str, text: str, *, mode: int = 0o755, chain: str = "") -> File:
-    """Return a file to install, with what stands at its path now; a file that is not ours will be kept."""
+    """Return a file to install, with what stands at its path now; a file that is not ours will be kept.
+
+    Raises PlaceError.
+    """
     now = files.look(root + path)
     entry = Entry(hook.scheduler, hook.name, path, digest(text), mode, chain)
     if path in old.entries:

@@ -21,14 +21,17 @@ if TYPE_CHECKING:
     from mingle_hooks.install.hook import Target
     from mingle_hooks.install.site import Site
 
+_INSTALLED = 0o755  # the mode of a hook, and of what is above it
+
 
 def simulate(scheduler: str, site: Site) -> Iterator[Trial]:
     """Run the hooks in a directory that is removed afterwards; nothing of this machine is changed.
 
     Root's hooks do all of their work only when root runs this. They write to this machine's system log.
+    Raises UsageError.
     """
     with tempfile.TemporaryDirectory(prefix="mingle-simulate.") as place:
-        os.chmod(place, 0o755)  # noqa: S103 -- as it will be installed
+        os.chmod(place, _INSTALLED)
         its = target(scheduler)
         yield from its.trials(place, site)
         for name in its.scripts:
@@ -59,12 +62,12 @@ def _written(place: str, site: Site, hook: Hook) -> str:
     text = render(hook, site, state_directory=f"{place}/state", kill_switch=f"{place}/disabled")
     with open(path, "w", encoding="utf-8") as file:
         file.write(text)
-    os.chmod(path, 0o755)  # noqa: S103 -- as it will be installed
+    os.chmod(path, _INSTALLED)
     return path
 
 
 def _ended(argv: list[str], environ: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(  # noqa: S603 -- own texts, no shell in between
+    return subprocess.run(
         argv, env=environ, capture_output=True, text=True, timeout=PATIENCE_S, check=False, cwd="/",
         stdin=subprocess.DEVNULL,
     )  # fmt: skip

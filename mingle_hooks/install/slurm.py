@@ -38,7 +38,8 @@ _IN_GLOB = ("10-mingle", "10-mingle.sh", "mingle", "mingle.sh")
 def plan(site: Site, where: Where) -> Plan:
     """Return what to write below the root and what slurm.conf should say.
 
-    The hooks are the same for every version from 22.05 on. Raises FactsError, UsageError for an older one.
+    The hooks are the same for every version from 22.05 on. Raises FactsError, PlaceError, and
+    UsageError for an older one.
     """
     root, version = where.root, where.slurm_version
     if version is not None and version < OLDEST:

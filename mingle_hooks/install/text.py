@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
-import re
 import shlex
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
     from mingle_hooks.install.site import Site
 
 _SUM = "sha256 of the other lines:"
-_SUM_LINE = re.compile(rf"^(?:# )?{_SUM} ([0-9a-f]{{64}})\n", re.MULTILINE)
 
 
 class Chain(NamedTuple):
@@ -31,10 +29,13 @@ class Chain(NamedTuple):
     directory: str = ""
 
 
+NO_CHAIN = Chain()
+
+
 def render(
     hook: Hook,
     site: Site,
-    chain: Chain = Chain(),  # noqa: B008 -- it is immutable
+    chain: Chain = NO_CHAIN,
     *,
     state_directory: str = RUN_ROOT,
     kill_switch: str = KILL_SWITCH,
@@ -65,22 +66,8 @@ def render(
     if not hook.comment:  # JSON has no comments
         return text
     line = f"{hook.comment}{_SUM} @\n"
-    return text.replace(line, f"{hook.comment}{_SUM} {_digest(text.replace(line, '', 1))}\n", 1)
-
-
-def is_ours(text: str) -> bool:
-    """Tell whether a file was made here."""
-    return re.search(r"^# Made by: mingle hooks render ", text[:1000], re.MULTILINE) is not None
-
-
-def is_unchanged(text: str) -> bool:
-    """Tell whether a file that was made here still is as it was made."""
-    found = _SUM_LINE.search(text)
-    return found is not None and found[1] == _digest(text[: found.start()] + text[found.end() :])
-
-
-def _digest(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()
+    digest = hashlib.sha256(text.replace(line, "", 1).encode()).hexdigest()
+    return text.replace(line, f"{hook.comment}{_SUM} {digest}\n", 1)
 
 
 @functools.cache

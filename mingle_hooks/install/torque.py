@@ -30,7 +30,10 @@ _HOME = "/var/spool/torque"
 
 
 def plan(site: Site, where: Where) -> Plan:
-    """Return what to write below the root; Torque needs no line anywhere, as the names are fixed."""
+    """Return what to write below the root; Torque needs no line anywhere, as the names are fixed.
+
+    Raises FactsError and PlaceError.
+    """
     root = where.root
     old = manifest.read(root)
     place = f"{where.pbs_home or _HOME}/mom_priv"

@@ -11,21 +11,25 @@ from mingle_hooks.install.plan import digest
 from mingle_hooks.install.targets import target
 
 if TYPE_CHECKING:
+    from typing import Literal
+
     from mingle_hooks.install.hook import Where
+
+    Fate = Literal["remove", "restore", "leave", "gone", "restored"]
 
 
 class Removal(NamedTuple):
-    """What will happen to one file: removed, restored, left because somebody changed it; or it is so already."""
+    """What will happen to one file: removed, restored, left because somebody changed it, or done already."""
 
     entry: Entry
-    what: str
+    what: Fate
 
 
 def removals(where: Where, scheduler: str) -> tuple[Removal, ...]:
     """Return what uninstalling would do.
 
     Raises ConflictError while the scheduler still runs one of the files: a hook of Slurm that is missing, or a glob
-    that matches nothing, drains every node.
+    that matches nothing, drains every node. Raises UsageError, FactsError and PlaceError too.
     """
     entries = manifest.read(where.root).of(scheduler)
     target(scheduler).refuse(where, entries)
@@ -36,6 +40,7 @@ def uninstall(root: str, scheduler: str, found: tuple[Removal, ...]) -> None:
     """Carry it out, and clear away what an installation or this was doing when the power went off. Raises PlaceError.
 
     The manifest goes last: until then, doing it again goes on from there.
+    Raises FactsError too, for a manifest that is none.
     """
     for entry, what in found:
         kept = files.look(root + entry.kept) if entry.kept else None
@@ -55,7 +60,7 @@ def uninstall(root: str, scheduler: str, found: tuple[Removal, ...]) -> None:
     _remove_empty(root, scheduler)
 
 
-def _fate(root: str, entry: Entry) -> str:
+def _fate(root: str, entry: Entry) -> Fate:
     now, kept = files.look(root + entry.path), files.look(root + entry.kept) if entry.kept else None
     if now is None:
         return "restore" if kept else "gone"

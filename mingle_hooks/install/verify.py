@@ -33,7 +33,10 @@ class Finding(NamedTuple):
 
 
 def verify(plan: Plan, site: Site, where: Where) -> tuple[Finding, ...]:
-    """Return what deviates from the plan that installing now would make."""
+    """Return what deviates from the plan that installing now would make.
+
+    Raises UsageError, FactsError and PlaceError.
+    """
     again = f"mingle hooks install {plan.scheduler}"
     found = [*_files(plan, again), *_parents(plan), *closed(plan), *_key(plan.root, site), *_state(plan.root)]
     found += target(plan.scheduler).findings(plan, where)

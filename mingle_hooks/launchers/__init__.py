@@ -9,14 +9,18 @@ from __future__ import annotations
 import os
 
 from mingle_hooks.modules import import_module
-from mingle_hooks.typed import TYPE_CHECKING, Any, NamedTuple
+from mingle_hooks.typed import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from types import ModuleType
+    from typing import Literal
 
     from mingle_hooks.export.view import View
     from mingle_hooks.job import MemberSpec
     from mingle_hooks.plugins import Plugin
+
+    Starts = Literal["node", "task", "job"]
 
 
 class Launcher(NamedTuple):
@@ -33,7 +37,7 @@ class Launcher(NamedTuple):
     name: str
     programs: tuple[str, ...]  # the command's own name, and the word that must follow it, as "accelerate launch"
     modules: tuple[str, ...]  # the same, after `python -m`
-    starts: str
+    starts: Starts
     completed_by: str = ""
     frameworks: tuple[str, ...] = ()
     checked_by: str = ""
@@ -134,16 +138,23 @@ def _of_plugin(program: str) -> Launcher | None:
     """Return the launcher that another package adds under a program's name."""
     if program in _OTHERS or program.startswith("python") or program.endswith((".py", ".sh")):
         return None
-    from mingle_hooks import plugins  # noqa: PLC0415 - only where none of ours fits
+    from mingle_hooks import plugins
 
-    if (plugin := plugins.find(plugins.LAUNCHERS, program)) is None:
+    if (plugin := plugins.find(plugins.LAUNCHERS, program, _RETURNS)) is None:
         return None
     row: Launcher = plugin.row("LAUNCHER", Launcher)
     _added[row.name] = plugin
     return row
 
 
-def module(launcher: Launcher, file: str) -> Any:
+def _are_words(found: object) -> bool:
+    return isinstance(found, tuple) and all(isinstance(word, str) for word in found)
+
+
+_RETURNS = {"options": ("a tuple of texts", _are_words)}
+
+
+def module(launcher: Launcher, file: str) -> ModuleType | Plugin:
     """Return the module of a launcher's row that completes or checks its command line."""
     return _added[launcher.name] if launcher.name in _added else import_module(f"{__name__}.{file}")
 

@@ -51,7 +51,7 @@ def is_first_host(facts: JobFacts) -> bool:
 
 def everywhere(facts: JobFacts, command: Sequence[str]) -> str:
     """Return the line that starts a command on every node of the job, each in the world."""
-    import shlex  # noqa: PLC0415 - only for a message
+    import shlex
 
     if starter := facts.on_every_node:
         return f"{starter} in front: {starter} mingle exec {shlex.join(command)}"

@@ -24,7 +24,7 @@ _FLAGS = frozenset(
 
 
 def options(name: tuple[str, ...], words: tuple[str, ...], view: View, _exported: Mapping[str, str]) -> tuple[str, ...]:
-    """Return where the head is, and for `ray start` whether it is here."""
+    """Return where the head is, and for `ray start` whether it is here. Raises UsageError."""
     asked = given(words, _FLAGS)
     if name[-1] == "symmetric-run":
         return absent({"--address": view.endpoint, "--min-nodes": view.world.nodes}, asked)

@@ -1,4 +1,4 @@
-"""Job description to job script. Called as a function, `mingle_hooks.render(job)`, it is `mingle_hooks.api.render`."""
+"""Job description to job script. Called as a function, `mingle_hooks.render(job)`, it is render.function.render."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import Any
 class _Room(ModuleType):
     """A package that is a function too: users know `render` as one, and a package takes the name from any other."""
 
-    def __call__(self, *args: Any, **kwargs: Any) -> str:  # noqa: ANN401 - as api.render has them
-        from mingle_hooks import api  # noqa: PLC0415 - who only imports from here needs none of it
+    def __call__(self, *args: Any, **kwargs: Any) -> str:
+        from mingle_hooks.render.function import render
 
-        return api.render(*args, **kwargs)
+        return render(*args, **kwargs)
 
 
 sys.modules[__name__].__class__ = _Room

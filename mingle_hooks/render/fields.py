@@ -18,6 +18,9 @@ from mingle_hooks.values import whole
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import Literal
+
+    Kind = Literal["once", "each", "many", "flag"]
 
 LONGEST_TEXT = 4096  # PATH_MAX; names and options are shorter
 _MOST_ENTRIES = 1024  # more modules, variables or set-up lines than anybody has
@@ -30,7 +33,8 @@ _BASHS = re.compile(
     "|(?:OLD)?PWD|OPTERR|OPTIND|PIPESTATUS|POSIXLY_CORRECT|PPID|PS4|S?RANDOM|SECONDS|SHELLOPTS|SHLVL|_"
 )
 _SCRIPTS = re.compile("mingle_.*|hosts|warned|watch|MINGLE_KEY|TMOUT|(?:LOCAL_|GROUP_)?RANK")
-_ARRAY = re.compile(r"\d{1,9}(?:-\d{1,9}(?::\d{1,9})?)?(?:,\d{1,9}(?:-\d{1,9}(?::\d{1,9})?)?)*(?:%\d{1,9})?", re.ASCII)
+_RANGE = r"\d{1,9}(?:-\d{1,9}(?::0{0,8}[1-9]\d{0,8})?)?"
+_ARRAY = re.compile(rf"{_RANGE}(?:,{_RANGE})*(?:%0{{0,8}}[1-9]\d{{0,8}})?", re.ASCII)
 SIGNALS = ("USR1", "USR2", "TERM", "INT", "HUP")
 # What sbatch calls them; PBS knows three.
 MAIL = ("NONE", "BEGIN", "END", "FAIL", "REQUEUE", "TIME_LIMIT", "ALL")
@@ -120,6 +124,15 @@ def matching(value: object, *, pattern: re.Pattern[str], like: str) -> str:
     return value
 
 
+def array(value: object, *, pattern: re.Pattern[str], like: str) -> str:
+    """Read ranges of an array, of which none runs backwards."""
+    ranges = matching(value, pattern=pattern, like=like)
+    for first, last in re.findall("([0-9]+)-([0-9]+)", ranges):
+        if int(first) > int(last):
+            raise UsageError("ranges FIRST-LAST upwards", repr(value), f"{last}-{first}")
+    return ranges
+
+
 def mail(value: object) -> tuple[str, ...]:
     """Read sbatch's list of events."""
     names = tuple(name.strip().upper() for name in str(value).split(","))
@@ -156,7 +169,7 @@ class Field(NamedTuple):
 
     name: str
     read: Callable[[Any], Any]
-    kind: str
+    kind: Kind
     metavar: str
     help: str
     short: str = ""
@@ -173,7 +186,7 @@ class Field(NamedTuple):
 
 
 _NODES = partial(count, most=MOST_NODES)
-_ARRAY_TEXT = partial(matching, pattern=_ARRAY, like="0-9%2")
+_ARRAY_TEXT = partial(array, pattern=_ARRAY, like="0-9%2")
 _ADDRESS = partial(matching, pattern=re.compile(r"[^\s,;\x00]{1,255}(,[^\s,;\x00]{1,255})*"), like="me@example.org")
 _FRAMEWORK = partial(matching, pattern=re.compile(r"[a-z][a-z-]{0,30}(,[a-z][a-z-]{0,30})*"), like="jax,ucx")
 

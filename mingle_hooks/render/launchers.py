@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from mingle_hooks.errors import UsageError
 from mingle_hooks.nearest import nearest
+
+if TYPE_CHECKING:
+    from mingle_hooks.launchers import Starts
 
 
 class Launcher(NamedTuple):
@@ -16,7 +19,7 @@ class Launcher(NamedTuple):
     """
 
     name: str
-    starts: str
+    starts: Starts
     frameworks: tuple[str, ...]
     help: str
     no_python: tuple[str, ...] = ()  # the options by which it takes a program that is no Python script, as it is

@@ -21,7 +21,7 @@ _MOST_MIB = 1 << 40  # an exbibyte
 def seconds(value: object) -> int:
     """Read a duration: what sbatch reads (90, 5:00, 1:00:00, 1-12, 1-12:00:00), or 90s, 30m, 1h30m, 1.5h, 2d.
 
-    A number without a unit is minutes, as in sbatch. Returns seconds, rounded up.
+    A number without a unit is minutes, as in sbatch. Returns seconds, rounded up. Raises UsageError.
     """
     text = str(value).strip().lower()
     found = 0.0
@@ -46,7 +46,7 @@ def hms(duration_s: int) -> str:
 
 
 def mebibytes(value: object) -> int:
-    """Read a size: 4096 (MiB, as in sbatch), 16G, 16gb, 16 GiB, 1.5T. Returns MiB, rounded up."""
+    """Read a size: 4096 (MiB, as in sbatch), 16G, 16gb, 16 GiB, 1.5T. Returns MiB, rounded up. Raises UsageError."""
     match = _SIZE.fullmatch(str(value).strip()) if isinstance(value, (str, int)) else None
     found = float(match[1]) * _KIB[(match[2] or "m").lower()] / 1024 if match else 0
     if not 0 < found <= _MOST_MIB:

@@ -43,12 +43,15 @@ def _escaped(char: str) -> str:
 
 
 def words(values: Iterable[object]) -> str:
-    """Return a command line. `=` is special in the first word only, and --lr=3 reads better without quotes."""
+    """Return a command line. `=` is special in the first word only, and --lr=3 reads better without quotes.
+
+    Raises UsageError.
+    """
     first, *rest = values
     return " ".join([word(first), *(argument(value) for value in rest)])
 
 
 def argument(value: object) -> str:
-    """Return one word that is not the first of a command."""
+    """Return one word that is not the first of a command. Raises UsageError."""
     text = str(value)
     return text if _PLAIN.fullmatch(text) else word(text)

@@ -41,14 +41,17 @@ def refused_array(array: str, can: str, least: int) -> UsageError:
 
 
 def matching(field: str, value: str, pattern: re.Pattern[str], can: str, works: str = "") -> str:
-    """Return the value when it has the form that the directive needs, or else say which value `works`."""
+    """Return the value when it has the form that the directive needs, or else say which value `works`.
+
+    Raises UsageError.
+    """
     if not pattern.fullmatch(value):
         raise refused(field, value, can, works and f"--{field} {works}")
     return value
 
 
 def letters(job: Job, known: Mapping[str, str]) -> str:
-    """Return the letters for the events that mail is sent on, each once."""
+    """Return the letters for the events that mail is sent on, each once. Raises UsageError."""
     for event in job.mail_type:
         if event not in known:
             works = dict.fromkeys(event if event in known else "FAIL" for event in job.mail_type)

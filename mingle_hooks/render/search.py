@@ -35,7 +35,10 @@ def path(given: Iterable[str], environ: Mapping[str, str], *, site: str = SITE) 
 
 
 def names(places: Iterable[str]) -> dict[str, str]:
-    """Return template name -> the directory that it is taken from, sorted by name."""
+    """Return template name -> the directory that it is taken from, sorted by name.
+
+    Raises MingleError where the installation has none.
+    """
     found: dict[str, str] = {}
     for place in places:
         for name in _inside(place):
@@ -65,7 +68,10 @@ def text(name: str, places: Iterable[str]) -> str:
 
 
 def eject(name: str, places: Iterable[str], directory: str) -> str:
-    """Copy a template into a directory for its owner to change, and return its path; never over another file."""
+    """Copy a template into a directory for its owner to change, and return its path; never over another file.
+
+    Raises UsageError and PlaceError.
+    """
     content = text(name, places)
     target = os.path.join(directory, name + SUFFIX)
     try:

@@ -33,7 +33,7 @@ def by_node(each: Mapping[str, tuple[Any, ...]], totals: Mapping[str, Any]) -> E
     return found
 
 
-def _shared(found: Each, total: str, value: Any, name: str) -> Each:  # noqa: ANN401 -- a number, or Gpus
+def _shared(found: Each, total: str, value: Gpus | int, name: str) -> Each:
     number = _number(value)
     here = found.get(name)
     if here and len(here) == 1 and "nodes" not in found:
@@ -56,8 +56,8 @@ def _shared(found: Each, total: str, value: Any, name: str) -> Each:  # noqa: AN
     return {name: (Gpus(share, value.type) if isinstance(value, Gpus) else share,)}
 
 
-def _number(value: Any) -> int:  # noqa: ANN401 -- a number, or Gpus
-    return value.number if isinstance(value, Gpus) else int(value)
+def _number(value: Gpus | int) -> int:
+    return value.number if isinstance(value, Gpus) else value
 
 
 def _long(values: tuple[Any, ...], length: int) -> tuple[Any, ...]:

@@ -149,7 +149,7 @@ class Following:
         prefer = self._request.prefer
         if not prefer:
             return True
-        from mingle_hooks.fabric.interfaces import is_preferred  # noqa: PLC0415 - only where --iface is given
+        from mingle_hooks.fabric.interfaces import is_preferred
 
         return is_preferred(own_address, prefer)
 

@@ -9,7 +9,7 @@ from mingle_hooks.typed import TYPE_CHECKING
 if TYPE_CHECKING:
     from mingle_hooks.errors import MingleError
     from mingle_hooks.rendezvous.loop import Loop
-    from mingle_hooks.rendezvous.protocol.wire import Body
+    from mingle_hooks.rendezvous.protocol.answer import Answer
 
 
 class Deadline:
@@ -37,7 +37,7 @@ class Outcome:
     def __init__(self, loop: Loop) -> None:
         self._loop = loop
         self.is_over = False
-        self.answer: Body | None = None
+        self.answer: Answer | None = None
         self._error: MingleError | None = None
 
     @property
@@ -45,7 +45,7 @@ class Outcome:
         """Whether all that is left is to tell the others."""
         return self.answer is not None or self._error is not None
 
-    def form(self, answer: Body) -> None:
+    def form(self, answer: Answer) -> None:
         """End with this answer."""
         self.answer, self.is_over = answer, True
 
@@ -62,7 +62,7 @@ class Outcome:
         """Wait for nobody any longer."""
         self.is_over = True
 
-    def result(self) -> Body:
+    def result(self) -> Answer:
         """Return the answer, or raise why there is none, once it is over."""
         if self.answer is None:
             raise self._error or MissingError("an answer", "none", "the same again, and please report it")

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from mingle_hooks.rendezvous.leader.leader import Leader
     from mingle_hooks.rendezvous.member.dialer import ProvenLeader
     from mingle_hooks.rendezvous.observer import Observer
+    from mingle_hooks.rendezvous.protocol.answer import Answer
     from mingle_hooks.rendezvous.protocol.failure import Failure
-    from mingle_hooks.rendezvous.protocol.wire import Body
     from mingle_hooks.rendezvous.request import Request
 
 # Without a scheduler a leader listens this long for others of its id, in seconds: two of a leader's beacons, and the
@@ -41,7 +41,7 @@ NEVER_S = 3600.0
 COLLECT_AFTER = 10_000
 
 
-def meet(request: Request, observer: Observer) -> Body:
+def meet(request: Request, observer: Observer) -> Answer:
     """Return the answer that all N members agreed on (see wire.ANSWER), or raise what every member raises.
 
     Takes at most request.timeout_s, and CLOSING_S more where the world was about to form. Whatever it
@@ -106,7 +106,7 @@ class Rendezvous:
     def _leader(self) -> Leader | None:
         return self._candidate.leader if self._candidate is not None else None
 
-    def run(self) -> Body:
+    def run(self) -> Answer:
         """See meet()."""
         self.start()
         self._loop.run(lambda: self.is_over)
@@ -125,15 +125,15 @@ class Rendezvous:
             self._request.local_peers.attend(self._loop, self._local_peer_failed)
         self._tick()
 
-    def result(self) -> Body:
+    def result(self) -> Answer:
         """Return the answer, or raise why there is none, once it is over."""
         answer = self._outcome.result()
         if self._observer.tell is not None:
             self._explain(answer, self._observer.tell)
         return answer
 
-    def _explain(self, answer: Body, tell: Callable[[str], None]) -> None:
-        from mingle_hooks.rendezvous import report  # noqa: PLC0415 - only for --explain
+    def _explain(self, answer: Answer, tell: Callable[[str], None]) -> None:
+        from mingle_hooks.rendezvous import report
 
         if self._leader is not None and self._leader.answer is answer:
             lines = report.of_leader(self._leader, answer["at"])
@@ -159,7 +159,7 @@ class Rendezvous:
     # Leading, or standing for it.
 
     def _stand(self) -> None:
-        from mingle_hooks.rendezvous.leader.candidate import stand  # noqa: PLC0415 - 5 ms that most members do not need
+        from mingle_hooks.rendezvous.leader.candidate import stand  # 5 ms that most members do not need
 
         self._candidate = stand(self._loop, self._request, self._secret, self._me, self._leader_changed)
         if self._candidate is not None:

@@ -145,7 +145,7 @@ class Search:
         self.rejections.relayed(endpoint.address, leader.address)
         self._dialer.dial(leader)
 
-    def _mismatch(self, address: str, host: str, why: str) -> None:
+    def _mismatch(self, address: str, host: str, why: wire.Why) -> None:
         self.rejections.refusals[why].add(address, host)
         if why == wire.KEY:
             self._reject(address, host)

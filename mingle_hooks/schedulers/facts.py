@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from types import MappingProxyType
 
+from mingle_hooks import values
 from mingle_hooks.errors import FactsError
 from mingle_hooks.typed import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-# More nodes than any machine built has; a bound on what a hostile variable can make us allocate.
-MOST_NODES = 65_536
-# The longest id, in characters: it is hashed and exported, and PBS array ids with a server name stay below it.
-LONGEST_ID = 255
+# What a person may ask for, a scheduler may tell.
+MOST_NODES, LONGEST_ID = values.MOST_NODES, values.LONGEST_ID
 # Slots on one node; the largest nodes have some hundred processors.
 MOST_SLOTS = 4096
 # Hosts to ask when rank 0 may be on any of them: enough for real uses, few enough to ask all at once.
@@ -26,7 +25,7 @@ COUNT_MEMBERS = ("the number of members", "none", "--nodes N, MINGLE_NODES or NN
 class _Fields(NamedTuple):
     """The fields of JobFacts.
 
-    Named tuples, here and on the whole way of `mingle env`: dataclasses would cost 8 ms to import and half a
+    Named tuples, here and wherever `mingle env` passes: dataclasses would cost 8 ms to import and half a
     millisecond for each class, on every node of every job.
     """
 

@@ -63,7 +63,10 @@ def of_slots(
     is_batch: bool,
     gpus: int | None = None,
 ) -> JobFacts:
-    """Return the facts of a job whose node file is `slots`, which may be empty where it cannot be read."""
+    """Return the facts of a job whose node file is `slots`, which may be empty where it cannot be read.
+
+    Raises FactsError.
+    """
     hosts, per_node = tuple(slots), tuple(slots.values())
     if len(hosts) == 1 and node_rank is None:
         node_rank = 0

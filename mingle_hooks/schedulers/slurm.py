@@ -56,23 +56,14 @@ def _in_step(
     nodes = read.number("nodes", "SLURM_STEP_NUM_NODES", least=1, most=MOST_NODES) or len(hosts)
     node_rank = read.number("node_rank", "SLURM_NODEID", most=MOST_NODES)
     task_count = read.number("task_count", "SLURM_STEP_NUM_TASKS", "SLURM_NTASKS", least=1)
-    per_node = _counts(read, "SLURM_STEP_TASKS_PER_NODE")
-    if per_node and (len(per_node) != nodes or sum(per_node) != (task_count or sum(per_node))):
-        raise FactsError(
-            f"{task_count or 'some'} tasks on {nodes} nodes",
-            f"{len(per_node)} nodes with {sum(per_node)} tasks (SLURM_STEP_TASKS_PER_NODE)",
-            "unset the variable that is left over from another job",
-        )
+    per_node = _step_counts(read, nodes, task_count)
     if components:
         # Two steps in different components have the same job id and the same step id, but not this.
         step = f"{step}@{hosts[0]}"
-    in_order = _rank_order(hosts, nodes, components)
-    if per_node and in_order and components:
-        tasks = dict(zip(hosts, per_node, strict=True))
-        per_node = tuple(tasks[host] for host in in_order)
     own = _host(read)
-    if own in in_order and node_rank is not None and in_order[node_rank : node_rank + 1] != (own,):
-        in_order = ()  # `srun A : B` in one allocation: the list is sorted, the ranks follow the components
+    in_order = _unless_sorted(_rank_order(hosts, nodes, components), own, node_rank)
+    if per_node and components:
+        per_node = _sorted_as(in_order, hosts, per_node)
     is_arbitrary = read.environ.get("SLURM_DISTRIBUTION") == "arbitrary"
     anywhere = not in_order or is_arbitrary
     task_rank = read.number("task_rank", "SLURM_PROCID")
@@ -185,9 +176,37 @@ def _rank_order(hosts: tuple[str, ...], nodes: int, components: list[tuple[str, 
     return hosts if alone else ()
 
 
+def _unless_sorted(in_order: tuple[str, ...], own: str | None, node_rank: int | None) -> tuple[str, ...]:
+    """Return the hosts, or () where this one, whose name and rank are known, has another place among them.
+
+    That is `srun A : B` in one allocation: the list is sorted, the ranks follow the components.
+    """
+    if own not in in_order or node_rank is None or in_order[node_rank : node_rank + 1] == (own,):
+        return in_order
+    return ()
+
+
 def _counts(read: Variables, name: str) -> tuple[int, ...]:
     text = read.long("tasks_per_node", name)
     return counts.expand(text) if text else _NO_COUNTS
+
+
+def _step_counts(read: Variables, nodes: int, task_count: int | None) -> tuple[int, ...]:
+    """Return a step's tasks on each node, where Slurm tells them; FactsError where it contradicts itself."""
+    per_node = _counts(read, "SLURM_STEP_TASKS_PER_NODE")
+    if per_node and (len(per_node) != nodes or sum(per_node) != (task_count or sum(per_node))):
+        raise FactsError(
+            f"{task_count or 'some'} tasks on {nodes} nodes",
+            f"{len(per_node)} nodes with {sum(per_node)} tasks (SLURM_STEP_TASKS_PER_NODE)",
+            "unset the variable that is left over from another job",
+        )
+    return per_node
+
+
+def _sorted_as(in_order: tuple[str, ...], hosts: tuple[str, ...], per_node: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the tasks on each host of `hosts` in another order of the same hosts; as they are where there is none."""
+    tasks = dict(zip(hosts, per_node, strict=True)) if in_order else {}
+    return tuple(tasks[host] for host in in_order) or per_node
 
 
 def _local_count(read: Variables, per_node: tuple[int, ...], node_rank: int | None) -> int | None:

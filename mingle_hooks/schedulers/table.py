@@ -92,12 +92,12 @@ def _first(table: tuple[Source, ...], environ: Mapping[str, str]) -> JobFacts | 
 
 def _of_plugin(environ: Mapping[str, str]) -> JobFacts | None:
     """Return the facts of the first plugin that knows this job; a broken one is told of where no other does."""
-    from mingle_hooks import plugins  # noqa: PLC0415 - only where none of ours fits
+    from mingle_hooks import plugins
 
     broken: FactsError | None = None
     for name in plugins.names(plugins.SCHEDULERS):
         try:
-            plugin = plugins.find(plugins.SCHEDULERS, name)
+            plugin = plugins.find(plugins.SCHEDULERS, name, _RETURNS)
             found: JobFacts | None = plugin.facts(environ) if plugin else None
         except FactsError as error:
             broken = broken or error
@@ -107,6 +107,13 @@ def _of_plugin(environ: Mapping[str, str]) -> JobFacts | None:
     if broken is not None:
         raise broken
     return None
+
+
+def _are_facts(found: object) -> bool:
+    return found is None or isinstance(found, JobFacts)
+
+
+_RETURNS = {"facts": ("JobFacts or None", _are_facts)}
 
 
 def _no_job() -> JobFacts:

@@ -31,7 +31,7 @@ class Variables:
 
     def text(self, fact: str, *names: str, pattern: str, secret: bool = False) -> str | None:
         """Return the first that is set; raise FactsError if it is too long, not printable, not as pattern."""
-        import re  # noqa: PLC0415 - 5 ms with what it imports, which most members need for nothing else
+        import re  # 5 ms with what it imports, which most members need for nothing else
 
         value = self.long(fact, *names)
         if value is None:

@@ -5,14 +5,13 @@ from __future__ import annotations
 import os
 import pty
 import select
-import shutil
 import subprocess
 import sys
 import time
 from pathlib import Path
 
 import pytest
-from cluster.lacks import skip_for_want_of
+from needs import need
 
 from mingle_hooks.cli.completion import SHELLS as SPOKEN
 from mingle_hooks.cli.help import matches
@@ -79,10 +78,6 @@ def place(tmp_path: Path) -> Path:
 def environ(place: Path) -> dict[str, str]:
     """Return an environment in which only what is tested is told."""
     return {"PATH": f"{BIN}:{place}/bin:{os.environ['PATH']}", "HOME": str(place), "TERM": "dumb", "LC_ALL": "C.UTF-8"}
-
-
-def need(shell: str) -> None:
-    skip_for_want_of([] if shutil.which(shell) else [shell])
 
 
 def answer(shell: str, typed: str) -> set[str]:

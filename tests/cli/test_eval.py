@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from needs import need
 
 POSIX = ("sh", "dash", "bash", "ksh93", "mksh", "zsh")
 DOCUMENTED = 'eval "$(mingle env --id $JOB {} || echo exit 1)"; echo trained alone'
@@ -17,8 +18,7 @@ DOCUMENTED = 'eval "$(mingle env --id $JOB {} || echo exit 1)"; echo trained alo
 
 def run(shell: str, script: str, *, path: str = "", **environ: str) -> subprocess.CompletedProcess[str]:
     """Run a script in a shell that finds the installed mingle, or only what lies in `path`."""
-    if shutil.which(shell) is None:
-        pytest.skip(f"for want of {shell}")
+    need(shell)
     scripts = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     return subprocess.run(
         [shutil.which(shell) or shell, "-c", script],

@@ -3,25 +3,20 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from cluster.lacks import skip_for_want_of
 from hypothesis import given
 from hypothesis import strategies as st
+from needs import need
 
 from mingle_hooks.cli.commands import COMMANDS
 from mingle_hooks.cli.man import escaped, pages
 
 PAGES = Path(__file__).parent.parent.parent / "docs" / "man"
 NAMES = ["mingle", *(f"mingle-{name}" for name in COMMANDS)]
-
-
-def need(*tools: str) -> None:
-    skip_for_want_of([tool for tool in tools if shutil.which(tool) is None])
 
 
 def rendered(path: str | Path, **environ: str) -> str:

@@ -122,7 +122,7 @@ def test_half_a_world_is_taken_out_of_its_file_again(tmp_path: Path, redirection
 
 def limit_files(octets: int) -> None:
     """Let no file of this process grow beyond this."""
-    import resource  # noqa: PLC0415 - in the child only
+    import resource  # in the child only
 
     resource.setrlimit(resource.RLIMIT_FSIZE, (octets, octets))
 

@@ -40,7 +40,7 @@ WORDS = st.sampled_from(
 def by_click(command: str, words: list[str]) -> tuple[dict[str, Any], tuple[str, ...]] | None:
     """Return what click makes of a command line, None where it complains."""
 
-    def callback(**options: Any) -> dict[str, Any]:  # noqa: ANN401 - one for each option
+    def callback(**options: Any) -> dict[str, Any]:
         return options
 
     wrapped = settings_options(callback, without=ONLY_STARTED if command == "env" else ())

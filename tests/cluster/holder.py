@@ -28,7 +28,7 @@ LOOK_FOR_OWNER_S = 1.0
 # Every killed process is gone well within this; one that hangs in the kernel must not hang the holder too.
 END_WITHIN_S = 20.0
 TAG = "mingle-hosts"
-FOR_EVERYBODY = ("/tmp", "/var/tmp", "/dev/shm")  # noqa: S108 the hosts' own are mounted here
+FOR_EVERYBODY = ("/tmp", "/var/tmp", "/dev/shm")
 
 libc = ctypes.CDLL(None, use_errno=True)
 
@@ -119,27 +119,47 @@ def cover(directories: list[str], keep: list[str], tag: str) -> None:
         os.close(descriptor)
 
 
+def with_entries(text: str, added: list[str]) -> str:
+    """Return a passwd or group file with these entries, and none that has the name or the number of one of them.
+
+    The first entry found is the one that counts, and a user of the machine's may have the name of a host's: its
+    groups are not the host's user's either.
+    """
+    names, numbers = {line.split(":")[0] for line in added}, {line.split(":")[2] for line in added}
+    kept = []
+    for line in text.splitlines():
+        fields = line.split(":")
+        if fields[0] in names or numbers.intersection(fields[2:3]):
+            continue
+        if len(fields) == 4:  # a group with its members; an entry of passwd has seven
+            fields[3] = ",".join(name for name in fields[3].split(",") if name not in names)
+        kept.append(":".join(fields))
+    return "".join(f"{line}\n" for line in [*kept, *added])
+
+
 def own_etc(plan: dict[str, Any], tag: str) -> None:
-    """Replace /etc by a copy that all hosts share, with the plan's lines added to its files."""
+    """Replace /etc by a copy that all hosts share, with the plan's users and groups, and files of its own."""
     descriptor = os.open("/etc", os.O_PATH)
     mount(tag, "/etc", "tmpfs", 0, "mode=755")
     subprocess.run(["cp", "-a", f"/proc/self/fd/{descriptor}/.", "/etc/"], check=True, pass_fds=[descriptor])
     os.close(descriptor)
     etc = Path("/etc")
-    for name, text in plan["etc_added"].items():
-        with (etc / name).open("a") as file:
-            file.write(text)
+    for name, added in plan["etc_entries"].items():
+        text = (etc / name).read_text(errors="surrogateescape")
+        (etc / name).write_text(with_entries(text, added), errors="surrogateescape")
     for name, text in plan["etc_replaced"].items():
         # resolv.conf may be a link to somewhere that the hosts do not have.
         (etc / name).unlink(missing_ok=True)
         (etc / name).write_text(text)
 
 
-def make_homes(plan: dict[str, Any]) -> None:
+def make_homes(users: dict[str, int], homes: Path) -> None:
     """Make each user's home, shared by all hosts."""
-    for name, uid in plan["users"].items():
-        Path(f"/home/{name}").mkdir(mode=0o755)
-        os.chown(f"/home/{name}", uid, uid)
+    for name, uid in users.items():
+        home = homes / name
+        # It is there where the machine's user of that name has Python or this checkout in it; as a mount it is theirs.
+        home.mkdir(mode=0o755, exist_ok=not home.is_mount())
+        os.chown(home, uid, uid)
 
 
 def own_kernel_files() -> None:
@@ -195,7 +215,7 @@ def hold(plan: dict[str, Any]) -> None:
     unshare(CLONE_NEWNS | CLONE_NEWNET)
     cover(plan["shared"], plan["keep"], tag)
     own_etc(plan, tag)
-    make_homes(plan)
+    make_homes(plan["users"], Path("/home"))
     try:
         pids = [fork_host(name, plan, tag) for name in plan["names"]]
         sys.stdout.write(json.dumps(pids) + "\n")

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 COMMAND_S = 60.0
 USERS = {"alice": 61001, "bob": 61002}  # outside the ranges that Debian gives to people and to packages
 # What each host has for itself.
-OWN = ("/run", "/tmp", "/var/tmp", "/dev/shm")  # noqa: S108 mounted over, not used
+OWN = ("/run", "/tmp", "/var/tmp", "/dev/shm")
 
 
 @dataclass
@@ -50,7 +50,7 @@ class Host:
         env: Mapping[str, str] | None = None,
         user: str = "root",
         cwd: str | os.PathLike[str] | None = None,
-        **options: Any,  # noqa: ANN401 whatever Popen takes
+        **options: Any,
     ) -> subprocess.Popen[str]:
         """Start a command on this host, and return it as a Popen whose pid is the command's own.
 
@@ -67,7 +67,7 @@ class Host:
         timeout: float = COMMAND_S,
         input: str | None = None,  # noqa: A002 as subprocess.run names it
         check: bool = False,
-        **options: Any,  # noqa: ANN401 whatever popen takes
+        **options: Any,
     ) -> subprocess.CompletedProcess[str]:
         """Run a command on this host to its end and return its status and text.
 

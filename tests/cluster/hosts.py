@@ -129,9 +129,9 @@ class Hosts:
             "shared": outermost([*SHARED, *covered]),
             "keep": keep,
             "users": USERS,
-            "etc_added": {
-                "passwd": "".join(f"{n}:x:{u}:{u}:{n}:/home/{n}:/bin/bash\n" for n, u in USERS.items()),
-                "group": "".join(f"{n}:x:{u}:\n" for n, u in USERS.items()),
+            "etc_entries": {
+                "passwd": [f"{n}:x:{u}:{u}:{n}:/home/{n}:/bin/bash" for n, u in USERS.items()],
+                "group": [f"{n}:x:{u}:" for n, u in USERS.items()],
             },
             "etc_replaced": {
                 "hosts": self._hosts_file(names),
@@ -185,7 +185,7 @@ class Hosts:
         env: Mapping[str, str] | Callable[[Host], Mapping[str, str]] | None = None,
         delays: Sequence[float] | None = None,
         timeout: float = COMMAND_S,
-        **options: Any,  # noqa: ANN401 whatever run takes
+        **options: Any,
     ) -> list[subprocess.CompletedProcess[str]]:
         """Run a command on all hosts, each after its delay in seconds; the results are in host order."""
 

@@ -46,11 +46,11 @@ def is_open(path: str) -> bool:
 
 def outermost(paths: Iterable[str]) -> list[str]:
     """Return the paths, sorted, without those that lie below another one."""
-    found: list[str] = []
+    kept: list[str] = []
     for path in sorted(set(paths)):
-        if not any(path.startswith(f"{other}/") for other in found):
-            found.append(path)
-    return found
+        if not any(path.startswith(f"{other}/") for other in kept):
+            kept.append(path)
+    return kept
 
 
 def walk(root: Path, top: str) -> Iterator[str]:

@@ -194,7 +194,7 @@ class PbsStandIn:
                 raise RuntimeError("no more jobs")
             job_id = f"{self._first_id + len(self.jobs)}.ctl"
             same = {"PBS_JOBID": job_id, "PBS_JOBCOOKIE": secrets.token_hex(16).upper(), "PBS_O_WORKDIR": cwd}
-            same["TMPDIR"] = f"/var/tmp/pbs.{job_id}"  # noqa: S108 -- where PBS has it
+            same["TMPDIR"] = f"/var/tmp/pbs.{job_id}"
             job = Job(job_id, self.place / "aux" / job_id, self.place / f"{job_id}.out", same)
             self.jobs[job_id] = job
             job.output.touch()

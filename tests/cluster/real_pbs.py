@@ -163,7 +163,7 @@ class RealPbs:
             argv = [f"{self.exec}/sbin/{name}", *words]
             self._daemons.append(host.popen(argv, stdout=file, stderr=subprocess.STDOUT, cwd="/"))
 
-    def run(self, program: str, *words: str, user: str = "root", **options: Any) -> subprocess.CompletedProcess[str]:  # noqa: ANN401 -- whatever run takes
+    def run(self, program: str, *words: str, user: str = "root", **options: Any) -> subprocess.CompletedProcess[str]:
         """Run one of PBS's programs on the server's host."""
         return self.controller.run([f"{self.exec}/{program}", *words], user=user, **options)
 

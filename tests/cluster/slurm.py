@@ -176,7 +176,7 @@ class SlurmCluster:
         *argv: str | Path,
         user: str = "root",
         timeout: float = COMMAND_S,
-        **options: Any,  # noqa: ANN401
+        **options: Any,
     ) -> subprocess.CompletedProcess[str]:
         """Run srun with these arguments on the controller's host; its status and text come back."""
         return self.controller.run(["srun", *argv], user=user, timeout=timeout, **options)

@@ -59,11 +59,11 @@ def test_on_a_terminal_it_is_an_interactive_shell(slurm: SlurmCluster) -> None:
 
 def read_all(terminal: int) -> str:
     """Return all that is written to a terminal until its other side is closed."""
-    found = b""
+    output = b""
     with contextlib.suppress(OSError):  # EIO is how Linux tells the end of a terminal.
         while more := os.read(terminal, 4096):
-            found += more
-    return found.decode(errors="replace")
+            output += more
+    return output.decode(errors="replace")
 
 
 def test_an_unknown_user_is_refused_by_name() -> None:

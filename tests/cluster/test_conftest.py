@@ -47,10 +47,11 @@ def test_a_test_that_leaves_something_behind_fails(tmp_path: Path, complaint: st
 
 def test_skips_for_want_of_something_are_counted_at_the_very_end(tmp_path: Path) -> None:
     """The last lines of a run say what could not be tested, and for want of what."""
-    body = "import pytest\n@pytest.mark.parametrize('n', [1, 2])\ndef test(n): pytest.skip('for want of a moon')"
+    body = "import needs\nmoonless = needs.only_with('a-moon')\n"
+    body += "def test_one(): needs.need('a-moon')\n@moonless\ndef test_two(): pass"
     done = run_pytest(tmp_path, body)
     assert "NOT EVERYTHING WAS TESTED" in done.stdout
-    assert "SKIPPED FOR WANT OF: a moon (2 tests)" in "\n".join(done.stdout.splitlines()[-2:])
+    assert "SKIPPED FOR WANT OF: a-moon (2 tests)" in "\n".join(done.stdout.splitlines()[-2:])
     assert done.returncode == 0
 
 

@@ -9,15 +9,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from needs import only_with
 
 from cluster import holder
-from cluster.hosts import Hosts, has_ipv6, is_ending
+from cluster.hosts import Hosts, is_ending
 from cluster.paths import is_open, outermost, reachable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-WITH_IPV6 = pytest.mark.skipif(not has_ipv6(), reason="for want of IPv6")
+WITH_IPV6 = only_with("IPv6")
 # Joins a group on one interface, says that it listens, and prints how many datagrams come in `seconds`.
 LISTEN = """
 import socket, struct, sys, time
@@ -187,6 +188,70 @@ def test_alice_is_not_root_and_runs_this_python_and_mingle(hosts: Callable[..., 
     assert (imported.stdout, imported.stderr) == ("ok\n", "")
 
 
+ADDED = ["alice:x:61001:61001:alice:/home/alice:/bin/bash", "bob:x:61002:61002:bob:/home/bob:/bin/bash"]
+
+
+@pytest.mark.parametrize(
+    ("its", "kept"),
+    [
+        ("root:x:0:0::/root:/bin/sh\n", "root:x:0:0::/root:/bin/sh\n"),
+        ("root:x:0:0::/root:/bin/sh", "root:x:0:0::/root:/bin/sh\n"),
+        ("alice:x:1000:1000:Alice:/home/alice:/bin/zsh\nalices:x:1001:1001:::\n", "alices:x:1001:1001:::\n"),
+        ("carol:x:61002:61002::/home/carol:/bin/sh\ndan:x:610021:61002::/:/\n", "dan:x:610021:61002::/:/\n"),
+        ("# a comment\n\n+\n", "# a comment\n\n+\n"),
+    ],
+    ids=["nobody", "no newline", "its name", "its number", "other lines"],
+)
+def test_a_hosts_user_takes_the_place_of_whoever_has_the_name_or_number(its: str, kept: str) -> None:
+    assert holder.with_entries(its, ADDED) == kept + "".join(f"{line}\n" for line in ADDED)
+
+
+def test_a_hosts_user_is_in_no_group_of_the_machines_user_of_that_name() -> None:
+    """Else its groups would be others on other machines, and some open doors."""
+    its = "sudo:x:27:alice\ndocker:x:999:carol,bob,alices\nalice:x:1000:\nlab:x:61001:carol\nx:x:5:\n"
+    added = ["alice:x:61001:", "bob:x:61002:"]
+    assert holder.with_entries(its, added) == (
+        "sudo:x:27:\ndocker:x:999:carol,alices\nx:x:5:\nalice:x:61001:\nbob:x:61002:\n"
+    )
+
+
+IDENTITY = """
+from cluster.hosts import Hosts
+with Hosts(1) as one:
+    for name in ("alice", "bob"):
+        print(one[0].run(["sh", "-c", "id; id -nu"], user=name, check=True).stdout, end="")
+"""
+
+
+def test_the_hosts_users_are_theirs_on_a_machine_that_has_them_too(hosts: Callable[..., Hosts], tmp_path: Path) -> None:
+    """With another alice, who is in a group, and with somebody who has bob's number."""
+    hosts(1)
+    with_alice = Path("/etc/passwd").read_text() + "alice:x:1234:1234::/home/alice:/bin/sh\ncarol:x:61002:61002:::\n"
+    (tmp_path / "passwd").write_text(with_alice)
+    (tmp_path / "group").write_text(Path("/etc/group").read_text() + "alice:x:1234:\nlab:x:61003:alice,bob\n")
+    script = 'mount --bind "$0/passwd" /etc/passwd && mount --bind "$0/group" /etc/group && exec "$@"'
+    done = subprocess.run(
+        ["unshare", "--mount", "sh", "-c", script, tmp_path, sys.executable, "-c", IDENTITY],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        cwd=Path(__file__).parents[1],
+    )
+    assert done.stdout.splitlines() == [
+        "uid=61001(alice) gid=61001(alice) groups=61001(alice)",
+        "alice",
+        "uid=61002(bob) gid=61002(bob) groups=61002(bob)",
+        "bob",
+    ], done.stderr
+
+
+def test_a_home_in_which_the_checkout_lies_is_the_users_all_the_same(tmp_path: Path) -> None:
+    (tmp_path / "alice" / "checkout").mkdir(parents=True)
+    holder.make_homes({"alice": os.geteuid(), "bob": os.geteuid()}, tmp_path)
+    assert sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*")) == ["alice", "alice/checkout", "bob"]
+
+
 def test_temporary_directories_are_each_hosts_own_and_etc_is_shared(
     hosts: Callable[..., Hosts], tmp_path: Path
 ) -> None:
@@ -196,7 +261,7 @@ def test_temporary_directories_are_each_hosts_own_and_etc_is_shared(
         ["sh", "-c", "for d in /tmp /run /dev/shm /etc /root; do echo x >$d/mingle-was-here; done"],
         check=True,
     )
-    assert two[0].files() == {"/tmp/mingle-was-here", "/run/mingle-was-here", "/dev/shm/mingle-was-here"}  # noqa: S108
+    assert two[0].files() == {"/tmp/mingle-was-here", "/run/mingle-was-here", "/dev/shm/mingle-was-here"}
     assert two[1].files() == set()
     assert two[1].run(["cat", "/etc/mingle-was-here"]).stdout == "x\n"
     assert not Path("/etc/mingle-was-here").exists()

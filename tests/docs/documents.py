@@ -33,15 +33,15 @@ class Block(NamedTuple):
 
 def blocks(page: str) -> list[Block]:
     """Return a page's blocks in order."""
-    found = re.findall(r"^( *)```(\w+)\n(.*?)^\1```$", (DOCS / page).read_text(), re.MULTILINE | re.DOTALL)
-    return [Block(page, language, dedent(text)) for _, language, text in found]
+    matches = re.findall(r"^( *)```(\w+)\n(.*?)^\1```$", (DOCS / page).read_text(), re.MULTILINE | re.DOTALL)
+    return [Block(page, language, dedent(text)) for _, language, text in matches]
 
 
 def find(page: str, mark: str) -> Block:
     """Return the page's block that is the mark, else the one that holds it."""
     every = blocks(page)
-    (found,) = [b for b in every if b.text.strip() == mark] or [b for b in every if mark in b.text]
-    return found
+    (block,) = [b for b in every if b.text.strip() == mark] or [b for b in every if mark in b.text]
+    return block
 
 
 def worlds(output: str) -> list[str]:

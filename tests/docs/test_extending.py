@@ -124,11 +124,40 @@ def test_a_new_schedulers_members_meet_with_a_key_of_their_home(copy: Copy) -> N
 
 def test_scripts_for_it_are_made(copy: Copy) -> None:
     """With its directives and its own way to the hosts, for a launcher that is new too."""
-    script = copy.said("template", "cobalt", "--nodes", "2", "--time", "90", "--launcher", "paddle", "--", "train.py")
-    assert "\n#COBALT -n 2\n#COBALT -t 90\n" in script
+    script = copy.said(
+        "template",
+        "cobalt",
+        "--nodes",
+        "2",
+        "--time",
+        "90",
+        "--account",
+        "physics",
+        "--launcher",
+        "paddle",
+        "--",
+        "train.py",
+    )
+    assert "\n#COBALT -n 2\n#COBALT -t 90\n#COBALT -A physics\n" in script
     assert "  python3 -m paddle.distributed.launch python3 train.py\n" in script
     subprocess.run(["bash", "-n"], input=script, text=True, check=True)
     assert "cobalt" in copy.said("template", "list")
+
+
+@pytest.mark.parametrize(
+    ("option", "why"),
+    [
+        (("--output", "out"), "have no directive for it"),
+        (("--requeue",), "have no directive for it"),
+        (("--account", "a b"), "the name of a project"),
+    ],
+)
+def test_what_its_directives_do_not_carry_is_refused(copy: Copy, option: tuple[str, ...], why: str) -> None:
+    """By its name, as to drop it without a word would be to run another job than the user asked for."""
+    status, error = copy.refused("template", "cobalt", *option, "--", "train.py")
+    assert status == 64
+    assert f"expected {option[0]} as" in error
+    assert why in error
 
 
 def test_a_new_shell_is_spoken(copy: Copy) -> None:
@@ -185,6 +214,19 @@ def test_a_plugins_rows_are_used_where_none_of_ours_fits(copy: Copy) -> None:
     assert re.search(r"acmerun --endpoint 127\.0\.0\.1:\d+ x\.py$", copy.said("exec", "acmerun", "x.py", **job).strip())
     again = json.loads(copy.said("env", "--shell", "json", "--for", "acme", "--id", "b", "--nodes", "1", **world))
     assert again["ACME_ENDPOINT"] == f"{again['MASTER_ADDR']}:{again['MASTER_PORT']}"
+
+
+@pytest.mark.parametrize("typed", ["env --for ac", "exec --for jax,ac", "template slurm --for ac"])
+def test_a_plugins_framework_is_offered_by_completion(copy: Copy, typed: str) -> None:
+    """Beside our own, which help alone names; what cannot be read of other packages is left out."""
+    asked = {"_MINGLE_COMPLETE": "bash_complete", "COMP_WORDS": f"mingle {typed}"}
+    asked["COMP_CWORD"] = str(len(typed.split()))
+    before = "jax," if "jax" in typed else ""
+    assert f"plain,{before}acme\n" in copy.said(**asked)
+    assert "acme" not in copy.said("env", "--help")
+    (copy.place / "mingle_acme-1.0.dist-info" / "entry_points.txt").write_text("[mingle.frameworks]\nacme")
+    asked["COMP_WORDS"] = asked["COMP_WORDS"].replace("ac", "acc")
+    assert f"plain,{before}accelerate\n" in copy.said(**asked)
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 import subprocess
 from typing import TYPE_CHECKING
 
@@ -11,6 +10,7 @@ import pytest
 from documents import DOCS, PAGES, ROOT, Block, blocks, find
 from lines import RUN
 from messages import SHOWN
+from needs import only_with
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -26,7 +26,6 @@ NOT_RUN = {
     ("from-recipes.md", "srun bash -c 'RANK="): "this is the recipe to leave",
 }
 EXTENDING = "extending.md"  # all of it is run by test_extending.py
-SHELLCHECK = shutil.which("shellcheck")
 
 
 def test_every_block_is_run_or_it_is_told_why_not() -> None:
@@ -37,7 +36,7 @@ def test_every_block_is_run_or_it_is_told_why_not() -> None:
     assert len(named) == len(set(named))
 
 
-@pytest.mark.skipif(SHELLCHECK is None, reason="for want of shellcheck")
+@only_with("shellcheck")
 @pytest.mark.parametrize("page", [page for page in PAGES if any(b.language == "bash" for b in blocks(page))])
 def test_every_script_is_sound(page: str, tmp_path: Path) -> None:
     """For bash itself, and for shellcheck; the recipes to leave are not."""
@@ -49,7 +48,7 @@ def test_every_script_is_sound(page: str, tmp_path: Path) -> None:
         # In quotes on purpose: for the shell on the node. A line that stands alone takes its variables from a script.
         ignored = "--exclude=SC2016,SC2154,SC2029"
         done = subprocess.run(
-            [str(SHELLCHECK), "--shell=bash", ignored, script], capture_output=True, text=True, check=False
+            ["shellcheck", "--shell=bash", ignored, script], capture_output=True, text=True, check=False
         )
         assert done.returncode == 0, done.stdout
 

@@ -13,6 +13,7 @@ import lines
 import pytest
 from documents import BIN, KEYED, ROOT, Block, find, says, standins, world, worlds
 from lines import ALLOCATED, BATCH, TEMPLATES, TOLD
+from needs import need
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,8 +29,8 @@ TRAIN = ROOT / "tests" / "world" / "train.py"
 def test_a_line_in_a_shell_of_salloc_makes_one_world(slurm: SlurmCluster, tmp_path: Path, where: lines.Where) -> None:
     """A user who is not root, with no key yet; mpirun is the real one."""
     text, case = find(*where).text, ALLOCATED[where]
-    if text.startswith("mpirun") and shutil.which("mpirun") is None:
-        pytest.skip("for want of mpirun")
+    if text.startswith("mpirun"):
+        need("mpirun")
     path = f"{standins(tmp_path)}:/usr/bin:/bin"
     words = ["salloc", *case.options.split(), "bash", "-c", f"{text.strip()}{case.then}"]
     done = slurm.controller.run(words, user="alice", cwd=tmp_path, env={"PATH": path})
@@ -47,7 +48,7 @@ def test_a_batch_script_makes_one_world(slurm: SlurmCluster, tmp_path: Path, whe
 
 def test_the_line_that_shows_the_place_of_each_process_shows_it(slurm: SlurmCluster) -> None:
     """The real torchrun, once."""
-    pytest.importorskip("torch", reason="for want of torch")
+    need("torch")
     done = slurm.controller.run(["salloc", "-N2", "bash", "-c", find(*lines.PLACES).text], user="alice", timeout=120)
     assert sorted(re.findall(r"rank \d of \d", done.stdout)) == ["rank 0 of 2", "rank 1 of 2"], done
 
@@ -147,8 +148,8 @@ def pbs_script(path: str) -> str:
 
 def test_the_pbs_script_trains_and_ends_well(hosts: Callable[..., Hosts], tmp_path: Path) -> None:
     """Under the stand-in, with the real torchrun."""
-    pytest.importorskip("torch", reason="for want of torch")
-    from cluster.pbs import PbsStandIn  # noqa: PLC0415 - after the skip
+    need("torch")
+    from cluster.pbs import PbsStandIn  # after the skip
 
     shutil.copy(TRAIN, tmp_path)
     with PbsStandIn(hosts(4), tmp_path, 4) as pbs:
@@ -162,7 +163,7 @@ def test_the_pbs_script_ends_with_the_status_of_the_host_that_fails(
     hosts: Callable[..., Hosts], tmp_path: Path, fails: str
 ) -> None:
     """A bare `wait` would end with 0; the others are ended by PBS."""
-    from cluster.pbs import PbsStandIn  # noqa: PLC0415 - as above
+    from cluster.pbs import PbsStandIn
 
     with PbsStandIn(hosts(4), tmp_path, 4) as pbs:
         standins(tmp_path)
@@ -179,7 +180,7 @@ def test_a_loop_over_hosts_makes_one_world_and_tells_of_a_failure(
     hosts: Callable[..., Hosts], tmp_path: Path, where: lines.Where, kind: str, *, fails: bool
 ) -> None:
     """By a stand-in for oarsh and ssh, which starts a shell on the host with nothing of the caller's environment."""
-    from render import remote_stand_ins  # noqa: PLC0415 - few tests need it
+    from render import remote_stand_ins
 
     oar = remote_stand_ins.Kind("oarsh", [], {"OAR_JOB_ID": "7", "OAR_NODEFILE": "{file}"}, {})
     remote_stand_ins.KINDS |= {"oar": oar, "ssh": remote_stand_ins.Kind("ssh", [], {}, {})}

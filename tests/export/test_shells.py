@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
+from needs import need
 
 from mingle_hooks.errors import UsageError
 from mingle_hooks.export import shells
@@ -55,8 +55,7 @@ def carried(shell: str, value: str) -> bool:
 
 def real(command: list[str]) -> list[str]:
     """Return the command, or skip loudly where its shell is not installed."""
-    if shutil.which(command[0]) is None:
-        pytest.skip(f"{command[0]} is not installed: it was not tried")
+    need(command[0])
     return command
 
 

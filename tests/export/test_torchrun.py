@@ -6,10 +6,10 @@ import os
 import socket
 import subprocess
 import sys
-from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 import pytest
+from needs import only_with
 
 from mingle_hooks.export.variables import variables
 from mingle_hooks.export.view import View
@@ -18,7 +18,7 @@ from mingle_hooks.world import Assignment, World
 if TYPE_CHECKING:
     from pathlib import Path
 
-pytestmark = pytest.mark.skipif(find_spec("torch") is None, reason="torch is not installed: torchrun was not tried")
+pytestmark = only_with("torch")
 
 TRAIN = """
 import torch, torch.distributed as dist

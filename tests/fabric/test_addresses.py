@@ -28,7 +28,6 @@ def test_loopback_is_listed() -> None:
     assert ("127.0.0.1", 8) in {(one.address, one.prefix) for one in addresses.listed()}
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="for want of Linux")
 def test_netlink_and_ifaddr_agree(hosts: Callable[..., Hosts]) -> None:
     """Both families, several addresses on an interface, labels, a point-to-point link, an interface that is down."""
     host = hosts(1)[0]

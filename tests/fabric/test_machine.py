@@ -1,8 +1,6 @@
 from __future__ import annotations
 
-import os
 import re
-import shutil
 import socket
 import subprocess
 import sys
@@ -10,6 +8,7 @@ import sys
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from needs import only_with
 
 from mingle_hooks import sockets
 from mingle_hooks.fabric.machine import hostname, identity, is_hostname
@@ -28,10 +27,7 @@ def test_the_identity_is_16_hex_digits() -> None:
     assert int(identity(), 16) >= 0
 
 
-@pytest.mark.skipif(
-    os.geteuid() != 0 or shutil.which("unshare") is None,
-    reason="for want of root and unshare",
-)
+@only_with("root", "unshare")
 def test_another_network_namespace_is_another_machine() -> None:
     other = subprocess.run(["unshare", "--net", *PRINT], check=True, text=True, stdout=subprocess.PIPE).stdout.strip()
     assert other != identity()

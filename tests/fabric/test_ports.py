@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from mingle_hooks.errors import NetworkError, UsageError
-from mingle_hooks.fabric.ports import DEFAULT_RANGE, candidates, ephemeral_range, keep, listen, port_range
+from mingle_hooks.errors import NetworkError
+from mingle_hooks.fabric.ports import DEFAULT_RANGE, candidates, ephemeral_range, keep, listen
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -146,21 +146,6 @@ def test_as_many_candidates_as_ports_are_all_of_them_once() -> None:
 
 def test_the_default_range_is_outside_linux_own_ephemeral_range() -> None:
     assert not set(DEFAULT_RANGE) & set(range(32_768, 61_000))
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"), [("1024-65535", range(1024, 65_536)), (" 2000-2000 ", range(2000, 2001))]
-)
-def test_a_port_range_includes_both_ends(text: str, expected: range) -> None:
-    assert port_range(text) == expected
-
-
-@pytest.mark.parametrize(
-    "text", ["", "2000", "2001-2000", "1023-2000", "2000-65536", "-1-5", "a-b", "2000-2001-2002", "٢٠٠٠-٢٠٠١"]
-)
-def test_other_text_is_no_port_range(text: str) -> None:
-    with pytest.raises(UsageError, match="1024 <= A <= B <= 65535"):
-        port_range(text)
 
 
 def test_the_ephemeral_range_is_the_kernels(tmp_path: Path) -> None:

@@ -34,7 +34,7 @@ def main(*words: str) -> int:
         sys.stderr.write(f"no frameworks tried, for want of {', '.join(lacks)}\n")
         return 69
     chosen = [row for row in ROWS if not words or any(word.lower() in row.name.lower() for word in words)]
-    found: dict[str, dict[str, str]] = {row.name: {} for row in chosen}
+    results: dict[str, dict[str, str]] = {row.name: {} for row in chosen}
     versions = {row.name: version_of(row) for row in (*chosen, REJOIN)}
     with Hosts(NODES) as hosts:
         serve(hosts)
@@ -42,18 +42,18 @@ def main(*words: str) -> int:
             # Each network is seen with slots alike or uneven, and the other way round under Slurm.
             for place, iface, slots in (("bare, eth0", "eth0", ALIKE), ("bare, ib0", "ib0", row.uneven)):
                 run = partial(runs.on_hosts, row, hosts, iface, slots)
-                found[row.name][place] = told(row, place, versions, run)
+                results[row.name][place] = told(row, place, versions, run)
         if not words:
-            found[REJOIN.name] = {"bare, eth0": told(REJOIN, "bare, eth0", versions, partial(elastic.killed, hosts))}
+            results[REJOIN.name] = {"bare, eth0": told(REJOIN, "bare, eth0", versions, partial(elastic.killed, hosts))}
     with Hosts(NODES) as hosts, SlurmCluster(hosts, cpus=8) as slurm:
         for row in chosen:
             uneven = ALIKE if row.by_tasks else row.uneven
             for place, iface, slots in (("Slurm, eth0", "eth0", uneven), ("Slurm, ib0", "ib0", ALIKE)):
                 run = partial(runs.under_slurm, row, slurm, iface, slots)
-                found[row.name][place] = told(row, place, versions, run)
+                results[row.name][place] = told(row, place, versions, run)
     if not words:
-        PAGE.write_text(page.text([*chosen, REJOIN], versions, found))
-    return int(any(why for tries in found.values() for why in tries.values()))
+        PAGE.write_text(page.text([*chosen, REJOIN], versions, results))
+    return int(any(why for tries in results.values() for why in tries.values()))
 
 
 def told(row: Row, place: str, versions: dict[str, str], run: Callable[[], str]) -> str:

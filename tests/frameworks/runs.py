@@ -40,8 +40,8 @@ class Seen(NamedTuple):
 
     def verdict(self, size: int) -> str:
         """Return "" where every rank of one world trained, else what happened instead."""
-        found = re.findall(r"TRAINED rank=(\d+) size=(\d+)", self.out)
-        trained = sorted((int(rank), int(of)) for rank, of in found)
+        lines = re.findall(r"TRAINED rank=(\d+) size=(\d+)", self.out)
+        trained = sorted((int(rank), int(of)) for rank, of in lines)
         if any(self.codes) and not (OF_TORCH in self.err and len(trained) == size):
             return f"exit status {', '.join(map(str, self.codes))}: {_last(self.err)}"
         if trained != [(rank, size) for rank in range(size)]:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import importlib.util
 from typing import TYPE_CHECKING
 
 import pytest
-from cluster.lacks import skip_for_want_of
+from needs import need
 
 from frameworks import runs
 from frameworks.rows import ALIKE, ROWS, Row
@@ -23,8 +22,7 @@ BY_NAME = {row.name: row for row in ROWS}
 def wanted(name: str) -> Row:
     """Return a row of the table; skip the test where its framework is not installed."""
     row = BY_NAME[name]
-    if importlib.util.find_spec(row.package) is None:
-        skip_for_want_of([row.package])
+    need(row.package)
     return row
 
 

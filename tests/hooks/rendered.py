@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import pytest
+from needs import need
 
 from mingle_hooks.install.site import Site
 from mingle_hooks.install.targets import TARGETS, hook, target
@@ -36,8 +35,7 @@ SITES = {"plain": (Site(), Chain()), "full": (FULL, CHAIN), "observe": (OBSERVE,
 
 def shell(name: str) -> list[str]:
     """Return the command of a shell, or skip loudly where this machine lacks it."""
-    if shutil.which(SHELLS[name][0]) is None:
-        pytest.skip(f"for want of {name}")
+    need(SHELLS[name][0])
     return SHELLS[name]
 
 

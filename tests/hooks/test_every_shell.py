@@ -13,6 +13,7 @@ import textwrap
 from typing import TYPE_CHECKING
 
 import pytest
+from needs import need
 from on_host import JOB, SITE_KEY, key_of, run, with_hooks
 from rendered import SHELLS, environ, recorded, shell
 
@@ -39,9 +40,8 @@ TORQUE_ENV = {
 @pytest.fixture(params=["dash", "bash", "busybox", "ksh"])
 def host(hosts: Callable[..., Hosts], request: pytest.FixtureRequest) -> Host:
     """Give a host with every hook, on which /bin/sh is another shell."""
-    program = shutil.which(request.param)
-    if program is None:
-        pytest.skip(f"for want of {request.param}")
+    need(request.param)
+    program = str(shutil.which(request.param))
     found = with_hooks(hosts(1)[0])
     # Copied first: where /bin/sh is a link to dash, dash is what is covered.
     found.run(["cp", "-L", program, "/run/shell"], check=True)

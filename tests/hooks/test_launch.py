@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from needs import skip_for_want_of
 from rendered import FULL, SITES, recorded
 
 from mingle_hooks.export.variables import own
@@ -69,9 +70,8 @@ def run(
 def python(name: str) -> str:
     """Return an interpreter or skip loudly."""
     found = PYTHONS[name]
-    if found is None:
-        pytest.skip(f"for want of {name}")
-    return found
+    skip_for_want_of([] if found else [name])
+    return str(found)
 
 
 @pytest.mark.parametrize("name", PYTHONS)

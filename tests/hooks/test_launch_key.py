@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from needs import only_with
 from on_host import SITE_KEY, key_of
 from rendered import recorded
 from test_launch import LAUNCHES, event_of, python, run
@@ -21,12 +22,12 @@ from mingle_hooks.settings import load
 if TYPE_CHECKING:
     from pathlib import Path
 
-pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="for want of root")
+pytestmark = only_with("root")
 NOBODY = 65534
 ENDS = recorded("openpbs-*/hook.execjob_end.*")
 
 
-class Assignment:
+class Place:
     """A /run/mingle and a site's key of this test's own, and one host's hook."""
 
     def __init__(self, root: Path) -> None:
@@ -36,7 +37,7 @@ class Assignment:
         self.key.chmod(0o400)
         self.site = Site(key_file=str(self.key))
 
-    def run(self, event: dict[str, Any], name: str = "this", at: str = "", **options: Any) -> dict[str, Any]:  # noqa: ANN401 - as run()
+    def run(self, event: dict[str, Any], name: str = "this", at: str = "", **options: Any) -> dict[str, Any]:
         """Run the hook; `at` tells one of several runs at a time from the others."""
         directory = self.root / f"hook{at}"
         directory.mkdir(exist_ok=True)
@@ -54,19 +55,19 @@ class Assignment:
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Assignment:
+def place(tmp_path: Path) -> Place:
     """Give a host's."""
-    return Assignment(tmp_path)
+    return Place(tmp_path)
 
 
-def launch(number: int = 0, **job: Any) -> dict[str, Any]:  # noqa: ANN401 - what a job has
+def launch(number: int = 0, **job: Any) -> dict[str, Any]:
     """Return a recorded task of a job of nobody's, who is a user on this machine."""
     event = event_of([path for path in LAUNCHES if ".0.ctl." in path.name][number])
     event["job"] |= {"euser": "nobody", **job}
     return event
 
 
-def end(**job: Any) -> dict[str, Any]:  # noqa: ANN401 - what a job has
+def end(**job: Any) -> dict[str, Any]:
     """Return the recorded end of that job."""
     event = event_of(ENDS[0])
     event["job"] |= {"euser": "nobody", **job}
@@ -75,7 +76,7 @@ def end(**job: Any) -> dict[str, Any]:  # noqa: ANN401 - what a job has
 
 @pytest.mark.parametrize("name", ["python2.7", "python3.6", "this"])
 @pytest.mark.parametrize("path", [LAUNCHES[0], LAUNCHES[5], LAUNCHES[-1]], ids=lambda path: path.name)
-def test_every_host_makes_the_same_key_and_hands_it_to_the_jobs_user(place: Assignment, path: Path, name: str) -> None:
+def test_every_host_makes_the_same_key_and_hands_it_to_the_jobs_user(place: Place, path: Path, name: str) -> None:
     """As the other schedulers' hooks derive it: cluster, job, user, restarts; no Prolog of PBS' runs on sisters."""
     event = event_of(path)
     event["job"]["euser"] = "nobody"
@@ -90,7 +91,7 @@ def test_every_host_makes_the_same_key_and_hands_it_to_the_jobs_user(place: Assi
     assert place.names() == [job, f"{job}.stamp"]
 
 
-def test_mingle_env_takes_that_key(place: Assignment) -> None:
+def test_mingle_env_takes_that_key(place: Place) -> None:
     """And not the cookie, nor the home's."""
     place.run(launch())
     environ = {"HOME": str(place.root)}
@@ -101,7 +102,7 @@ def test_mingle_env_takes_that_key(place: Assignment) -> None:
     assert found.material.decode() == key_of("0.ctl", str(NOBODY), cluster="")
 
 
-def test_the_next_tasks_change_nothing(place: Assignment) -> None:
+def test_the_next_tasks_change_nothing(place: Place) -> None:
     """What running processes have put there stays."""
     place.run(launch())
     (place.state / "0.ctl" / "answer").touch()
@@ -110,7 +111,7 @@ def test_the_next_tasks_change_nothing(place: Assignment) -> None:
     assert sorted(os.listdir(place.state / "0.ctl")) == ["answer", "key"]
 
 
-def test_a_rerun_has_another_key(place: Assignment) -> None:
+def test_a_rerun_has_another_key(place: Place) -> None:
     """Also on a host where nothing removed what the first run left."""
     place.run(launch())
     (place.state / "0.ctl" / "answer").touch()
@@ -119,7 +120,7 @@ def test_a_rerun_has_another_key(place: Assignment) -> None:
     assert os.listdir(place.state / "0.ctl") == ["key"]
 
 
-def test_the_directory_that_the_prologue_made_gets_a_key(place: Assignment) -> None:
+def test_the_directory_that_the_prologue_made_gets_a_key(place: Place) -> None:
     """On the first host it is there before the job script, empty."""
     (place.state / "0.ctl").mkdir(parents=True, mode=0o700)
     os.chown(place.state / "0.ctl", NOBODY, -1)
@@ -128,7 +129,7 @@ def test_the_directory_that_the_prologue_made_gets_a_key(place: Assignment) -> N
     assert place.names() == ["0.ctl", "0.ctl.stamp"]
 
 
-def test_tasks_that_start_at_once_make_one_key(place: Assignment) -> None:
+def test_tasks_that_start_at_once_make_one_key(place: Place) -> None:
     """Eight hooks on one host: one makes it, and nothing is left over."""
     with ThreadPoolExecutor(8) as pool:
         found = list(pool.map(lambda number: place.run(launch(number % 4), at=str(number)), range(8)))
@@ -137,14 +138,14 @@ def test_tasks_that_start_at_once_make_one_key(place: Assignment) -> None:
     assert place.names() == ["0.ctl", "0.ctl.stamp"]
 
 
-def test_a_site_without_a_key_gets_no_directory_and_no_line_in_the_log(place: Assignment) -> None:
+def test_a_site_without_a_key_gets_no_directory_and_no_line_in_the_log(place: Place) -> None:
     """For every task would be too many."""
     place.key.unlink()
     found = place.run(launch())
     assert (found["log"], bool(found["added"]), place.names()) == ([], True, [])
 
 
-def test_where_it_shall_not_act_it_makes_nothing(place: Assignment) -> None:
+def test_where_it_shall_not_act_it_makes_nothing(place: Place) -> None:
     """Kill switch and observing; MINGLE_HOOKS=off of a user is for the variables, as all tasks need the same key."""
     switch = place.root / "disabled"
     switch.touch()
@@ -157,7 +158,7 @@ def test_where_it_shall_not_act_it_makes_nothing(place: Assignment) -> None:
     assert place.names() == ["0.ctl", "0.ctl.stamp"]
 
 
-def spoilt_key(place: Assignment, how: str) -> None:
+def spoilt_key(place: Place, how: str) -> None:
     """Make the site's key none."""
     place.key.chmod(0o600)
     if how == "others may read it":
@@ -177,7 +178,7 @@ def spoilt_key(place: Assignment, how: str) -> None:
 @pytest.mark.parametrize(
     "how", ["others may read it", "another user's", "a link", "a FIFO", "short", "G" * 64, "0" * 65, "\x00" * 64]
 )
-def test_a_site_key_that_is_none_costs_the_key_and_nothing_else(place: Assignment, how: str) -> None:
+def test_a_site_key_that_is_none_costs_the_key_and_nothing_else(place: Place, how: str) -> None:
     """One line in the job's log; the variables are there."""
     spoilt_key(place, how)
     found = place.run(launch())
@@ -198,7 +199,7 @@ JOBS = {
 
 @pytest.mark.parametrize("name", ["python2.7", "this"])
 @pytest.mark.parametrize("how", JOBS)
-def test_a_job_of_garbage_gets_no_directory(place: Assignment, how: str, name: str) -> None:
+def test_a_job_of_garbage_gets_no_directory(place: Place, how: str, name: str) -> None:
     """Nothing outside of it either."""
     before = sorted(path.name for path in place.root.iterdir())
     place.run(launch(**JOBS[how]), name)
@@ -207,7 +208,7 @@ def test_a_job_of_garbage_gets_no_directory(place: Assignment, how: str, name: s
 
 
 @pytest.mark.parametrize("what", ["directory", "job", "stamp", "lock", "others may write"])
-def test_links_lead_nowhere(place: Assignment, what: str) -> None:
+def test_links_lead_nowhere(place: Place, what: str) -> None:
     """Where root writes, a link or a directory of others is refused or replaced, never followed."""
     target = place.root / "target"
     target.mkdir()
@@ -229,7 +230,7 @@ def test_links_lead_nowhere(place: Assignment, what: str) -> None:
         assert place.made("0.ctl/key") == (NOBODY, 0o400, "-")
 
 
-def test_a_lock_that_is_held_for_ever_costs_the_key_and_nothing_else(place: Assignment) -> None:
+def test_a_lock_that_is_held_for_ever_costs_the_key_and_nothing_else(place: Place) -> None:
     """As does whatever else hangs: it is in a process that is ended, and the job goes on."""
     place.state.mkdir(mode=0o755)
     with open(place.state / ".lock", "w", encoding="ascii") as lock:
@@ -241,7 +242,7 @@ def test_a_lock_that_is_held_for_ever_costs_the_key_and_nothing_else(place: Assi
 
 
 @pytest.mark.parametrize("name", ["python2.7", "python3.6", "this"])
-def test_the_end_of_the_job_removes_it_all_and_follows_no_link(place: Assignment, name: str) -> None:
+def test_the_end_of_the_job_removes_it_all_and_follows_no_link(place: Place, name: str) -> None:
     """Whatever the user left in it, and what an earlier hook had no time for; twice is as once; other jobs stay."""
     target = place.root / "target"
     target.mkdir()
@@ -259,7 +260,7 @@ def test_the_end_of_the_job_removes_it_all_and_follows_no_link(place: Assignment
     assert (target / "file").read_text() == "precious"
 
 
-def test_the_end_of_a_job_of_garbage_removes_nothing(place: Assignment) -> None:
+def test_the_end_of_a_job_of_garbage_removes_nothing(place: Place) -> None:
     """Nor does one with the kill switch."""
     place.run(launch())
     (place.root / "disabled").touch()

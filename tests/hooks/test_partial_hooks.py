@@ -37,8 +37,8 @@ def test_a_hook_that_ends_at_any_line_is_no_failure(tmp_path: Path, each: object
 
     Under dash that is every line, under the other shells every tenth, as each is a process or several.
     """
-    found = next(known for known in SCRIPTS if known is each)
-    text = render(found, *SITES["plain"], state_directory=f"{tmp_path}/state")
+    hook = next(known for known in SCRIPTS if known is each)
+    text = render(hook, *SITES["plain"], state_directory=f"{tmp_path}/state")
     script, lines = tmp_path / "hook", text.splitlines(keepends=True)
     env = {
         "SLURM_JOB_ID": "7", "SLURM_JOB_UID": "0", "SLURM_STEP_ID": "0", "SLURM_STEP_NODELIST": "n1",

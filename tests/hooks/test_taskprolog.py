@@ -10,6 +10,7 @@ import time
 from typing import TYPE_CHECKING
 
 import pytest
+from needs import only_with
 from rendered import FULL, OBSERVE, SHELLS, environ, exported, recorded, shell, written
 
 from mingle_hooks.install.site import Site
@@ -313,7 +314,7 @@ def test_hostile_values_add_no_line_of_their_own(script: Path, name: str) -> Non
         assert not re.search(r"evil|`|\$", " ".join(found.values()))
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="for want of root")
+@only_with("root")
 def test_it_runs_no_other_command(script: Path) -> None:
     """Where no further process may be started it says the same."""
     done = subprocess.run(

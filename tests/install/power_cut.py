@@ -31,7 +31,7 @@ def run(directory: str, left: int, arguments: list[str]) -> None:
             if left < 0:
                 os._exit(CUT)
 
-    from mingle_hooks.cli.main import main as mingle  # noqa: PLC0415 -- pytest, too, reads this file, for CUT
+    from mingle_hooks.cli.main import main as mingle  # pytest, too, reads this file, for CUT
 
     signal.alarm(RUN_S)
     os.dup2(2, 1)  # the answers are on 1
@@ -42,8 +42,8 @@ def run(directory: str, left: int, arguments: list[str]) -> None:
 
 def main() -> None:
     """Answer every line."""
-    import mingle_hooks.cli.commands  # noqa: PLC0415 -- as above
-    import mingle_hooks.cli.hooks  # noqa: F401, PLC0415 -- every fork then has it
+    import mingle_hooks.cli.commands
+    import mingle_hooks.cli.hooks  # noqa: F401 -- every fork then has it
 
     for line in sys.stdin:
         directory, left, *arguments = json.loads(line)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from needs import need
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -141,7 +142,7 @@ def test_the_script_and_every_task_get_the_same(hooked: RealPbs) -> None:
 @pytest.mark.timeout(240)
 def test_an_unchanged_torch_script_trains(hooked: RealPbs, tmp_path: Path) -> None:
     """`pbs_tmrsh HOST torchrun train.py` needs no option."""
-    pytest.importorskip("torch", reason="for want of torch")
+    need("torch")
     train = tmp_path / "train.py"
     train.write_text(
         "import os, torch, torch.distributed as dist\n"

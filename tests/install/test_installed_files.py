@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import stat
 from typing import TYPE_CHECKING
 
 import pytest
+from needs import only_with
 from test_install import OURS, call, conf, program
 
 from mingle_hooks.errors import FactsError
+from mingle_hooks.install.site import Site
+from mingle_hooks.install.targets import hook
+from mingle_hooks.install.text import render
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="for want of root")
+@only_with("root")
 @pytest.mark.parametrize("spoil", [lambda path: os.chown(path, 1, -1), lambda path: path.chmod(0o644)])
 def test_installing_mends_owner_and_mode(tmp_path: Path, spoil: object) -> None:
     """A file with the right text and another owner could have another text soon."""
@@ -60,3 +65,11 @@ def test_the_classic_scripts_are_root_s_alone(tmp_path: Path, scheduler: str, na
     call(tmp_path, "install", scheduler, "--yes")
     assert sorted(path.name for path in place.iterdir()) == names
     assert {stat.S_IMODE(path.stat().st_mode) for path in place.iterdir()} == {0o700}
+
+
+@pytest.mark.parametrize("name", ["prolog", "taskprolog", "launch"])
+def test_a_hook_says_the_checksum_of_its_other_lines(name: str) -> None:
+    """By which a person, or a tool of the site's, sees that nobody has changed it."""
+    text = render(hook("pbs" if name == "launch" else "slurm", name), Site())
+    (line,) = (line for line in text.splitlines(keepends=True) if "sha256 of the other lines: " in line)
+    assert line.split()[-1] == hashlib.sha256(text.replace(line, "", 1).encode()).hexdigest()

@@ -102,11 +102,11 @@ def made(mingle: Mingle, root: Path, case: Case) -> Path:
 
 def tree(root: Path) -> Tree:
     """Return all files and directories but unfinished files: path -> mode and content."""
-    found = {}
+    contents = {}
     for path in sorted(root.rglob("*")):
         if not path.name.startswith(files.TEMPORARY):
-            found[str(path.relative_to(root))] = (path.stat().st_mode, path.read_text() if path.is_file() else "")
-    return found
+            contents[str(path.relative_to(root))] = (path.stat().st_mode, path.read_text() if path.is_file() else "")
+    return contents
 
 
 def unfinished(root: Path) -> list[str]:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from needs import only_with
 
 from mingle_hooks.cli.hooks import hooks
 
@@ -48,7 +49,7 @@ def test_slurms_hooks_show_what_a_job_gets() -> None:
     assert found["taskprolog", "hostile numbers"] == []
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="for want of root")
+@only_with("root")
 @pytest.mark.parametrize(
     ("scheduler", "start", "end", "good", "job"),
     [

@@ -33,9 +33,9 @@ from mingle_hooks.launchers import find, recognise
 )
 def test_a_launcher_is_known_by_its_own_name_or_its_module_s(line: str, name: str, words: int) -> None:
     """Whatever path and options of Python stand before it."""
-    found = find(shlex.split(line))
-    assert found is not None
-    assert (found[0].name, found[1]) == (name, words)
+    launcher = find(shlex.split(line))
+    assert launcher is not None
+    assert (launcher[0].name, launcher[1]) == (name, words)
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import pytest
-from cluster.lacks import skip_for_want_of
+import jinja2
+from needs import skip_for_want_of
 
 import mingle_hooks
 
@@ -65,7 +65,6 @@ def test_spack_knows_the_same_version_dependencies_and_address() -> None:
 
 def test_conda_knows_the_same_version_dependencies_and_address() -> None:
     """Read as YAML, with what jinja2 makes of it."""
-    jinja2 = pytest.importorskip("jinja2")
     text = (PACKAGING / "conda/meta.yaml").read_text()
     assert f'set version = "{VERSION}"' in text
     filled = jinja2.Template(text).render(PYTHON="python")

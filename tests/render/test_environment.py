@@ -146,8 +146,8 @@ def test_the_block_is_short_and_after_the_modules(tmp_path: Path, scheduler: str
     job = describe({"module": ["gcc"], "env": ["A=1"]}, ["train.py"])
     script = render(scheduler, job, environment=given)
     checked(script)
-    found = re.search(r"module load gcc.*\n *# What was active .*\n *export PATH=.*\n *\. .*\n *export A=1\n", script)
-    assert found
+    block = re.search(r"module load gcc.*\n *# What was active .*\n *export PATH=.*\n *\. .*\n *export A=1\n", script)
+    assert block
     assert "What was active" not in render(scheduler, job)
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from needs import need
 from remote_stand_ins import RemoteStandIn
 
 from mingle_hooks.render.environment import lines
@@ -60,7 +61,7 @@ def made(line: str, place: Path) -> str:
 def test_it_trains_on_slurm(slurm: SlurmCluster, tmp_path: Path, command: str, processes: int) -> None:
     """All processes are one world, though sbatch hands on no environment."""
     if "sockets" not in command:
-        pytest.importorskip("torch", reason="for want of torch")
+        need("torch")
     script = made(f"sbatch -t 5 -o {tmp_path}/out {command}", tmp_path)
     job = slurm.submit(script, "--export=NONE", user="alice", cwd=str(tmp_path))
     assert slurm.wait(job, timeout=JOB_S) == "COMPLETED", (tmp_path / "out").read_text()
@@ -70,7 +71,7 @@ def test_it_trains_on_slurm(slurm: SlurmCluster, tmp_path: Path, command: str, p
 
 def test_it_trains_under_pbs(any_pbs: Callable[..., PbsStandIn | RealPbs]) -> None:
     """The tasks of all hosts find mingle and torchrun, though PBS gives them no PATH."""
-    pytest.importorskip("torch", reason="for want of torch")
+    need("torch")
     its = any_pbs(2)
     job = its.submit(made("pbs -N 2 -- torchrun train.py", its.place), cwd=str(its.place))
     assert its.wait(job) == 0, its.output(job)

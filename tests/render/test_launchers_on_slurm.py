@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import launcher_stand_ins
 import pytest
-from cluster.lacks import skip_for_want_of
+from needs import need
 
 from mingle_hooks.render.job import describe
 from mingle_hooks.render.script import render
@@ -82,7 +82,7 @@ def test_ray_has_a_head_and_workers(slurm: SlurmCluster, tmp_path: Path, status:
 
 def test_mpirun_starts_all_ranks(slurm: SlurmCluster, tmp_path: Path) -> None:
     """Open MPI's own mpirun starts a process for each slot of three hosts."""
-    skip_for_want_of([] if shutil.which("mpirun") else ["mpirun"])
+    need("mpirun")
     options = {"nodes": "3", "ntasks-per-node": "2", "launcher": "mpirun"}
     state, _, text = run(slurm, tmp_path, options, "train.py", "--backend", "sockets")
     assert state == "COMPLETED", text

@@ -78,14 +78,14 @@ def script_of(options: Mapping[str, object]) -> str:
 
 def accepted(field: str) -> dict[str, str]:
     """Return a script for each value that the field takes."""
-    found = {}
+    scripts = {}
     for value in NASTY:
         try:
-            found[value] = script_of({field: value})
+            scripts[value] = script_of({field: value})
         except UsageError as wrong:
             if f"--{field}" not in str(wrong):
                 raise
-    return found
+    return scripts
 
 
 @pytest.mark.parametrize("field", FIELDS)
@@ -148,11 +148,11 @@ def held(pbs: RealPbs, script: str) -> dict[str, str]:
 def test_a_real_qsub_takes_every_value_as_it_is(real_pbs: RealPbs, field: str) -> None:
     """What was not refused stands in the job's attribute."""
     for value, script in accepted(field).items():
-        found = held(real_pbs, script)[ATTRIBUTES[field]]
+        attribute = held(real_pbs, script)[ATTRIBUTES[field]]
         if field in ("output", "error"):
-            found = found.removeprefix("node1:/home/alice/")
+            attribute = attribute.removeprefix("node1:/home/alice/")
         if value.isascii():  # qstat shows others its own way
-            assert found == carried(field, value)
+            assert attribute == carried(field, value)
 
 
 def test_values_arrive_in_real_jobs(real_pbs: RealPbs, tmp_path: Path) -> None:

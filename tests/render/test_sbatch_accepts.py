@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from cluster import slurm as cluster_slurm
-from cluster.lacks import skip_for_want_of
 from cluster.slurm import SlurmCluster
+from needs import need, skip_for_want_of
 
 from mingle_hooks.errors import UsageError
 from mingle_hooks.render.fields import FIELDS
@@ -102,7 +102,7 @@ def drawn(scheduler: str) -> list[tuple[dict[str, Any], str]]:
 
     An option that is refused, by its name, is left out.
     """
-    draw = random.Random(SEED)  # noqa: S311 -- no secret
+    draw = random.Random(SEED)
     made = []
     for _ in range(SCRIPTS):
         options = {name: draw.choice(values) for name, values in VALUES.items()}
@@ -171,7 +171,7 @@ def gpus(hosts: Callable[..., Hosts]) -> Iterator[SlurmCluster]:
 
 def test_hosts_with_different_gpus(gpus: SlurmCluster, tmp_path: Path) -> None:
     """Each host of a heterogeneous job starts as many processes as it has GPUs, and all are one world."""
-    pytest.importorskip("torch", reason="for want of torch")
+    need("torch")
     options: dict[str, Any] = {"nodes": "1+2", "gpus-per-node": "big:2+small:1", "launcher": "torchrun"}
     options |= {"output": f"{tmp_path}/out", "setup": [f"PATH={Path(sys.executable).parent}:$PATH"]}
     shutil.copy(TRAIN, tmp_path)

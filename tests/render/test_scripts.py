@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import itertools
 import re
-import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
+from needs import need
 
 from mingle_hooks.errors import UsageError
 from mingle_hooks.render.job import describe
@@ -49,8 +49,7 @@ def checked(script: str, exclude: str = "1091") -> None:
     """Fail on anything that bash cannot parse or that shellcheck has to say."""
     parsed = subprocess.run(["bash", "-n"], input=script, capture_output=True, text=True, check=False)
     assert (parsed.returncode, parsed.stderr) == (0, ""), script
-    if shutil.which("shellcheck") is None:
-        pytest.skip("for want of shellcheck")
+    need("shellcheck")
     # 1091: the user's own venv is not here to be read.
     command = ["shellcheck", "--shell=bash", f"--exclude={exclude}", "--format=gcc", "-"]
     done = subprocess.run(command, input=script, capture_output=True, text=True, check=False)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from nasty import NASTY, TELL
+from needs import need
 from remote_stand_ins import RemoteStandIn
 
 from mingle_hooks.render.job import describe
@@ -41,7 +42,7 @@ def run(
 @pytest.mark.parametrize("scheduler", ["lsf"])  # what torchrun does is the same everywhere, and takes 12 s
 def test_torchrun_trains_on_all_hosts(hosts: Hosted, tmp_path: Path, scheduler: str) -> None:
     """One torchrun on each of two hosts, two processes each, with the host's name before each line."""
-    pytest.importorskip("torch", reason="for want of torch")
+    need("torch")
     status, text = run(scheduler, hosts(2), tmp_path, {"nodes": "2", "launcher": "torchrun"}, "train.py")
     assert status == 0, text
     assert "node1: 4 processes at step 200" in text

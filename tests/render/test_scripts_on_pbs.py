@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from cluster.pbs import OVER_WALLTIME
+from needs import need
 
 from mingle_hooks.render.job import describe
 from mingle_hooks.render.script import render
@@ -33,7 +34,7 @@ LONG = ("train.py", "--steps", "100000", "--pause", "0.1", "--backend", "sockets
 def pbs(any_pbs: Start) -> Start:
     """Start a PBS of so many hosts, with train.py in the directory of its jobs."""
 
-    def start(nodes: int, **options: Any) -> Pbs:  # noqa: ANN401 -- whatever the stand-in takes
+    def start(nodes: int, **options: Any) -> Pbs:
         its = any_pbs(nodes, **options)
         shutil.copy(EXAMPLES / "train.py", its.place)
         return its
@@ -54,7 +55,7 @@ def node_lines(text: str) -> list[str]:
 
 def test_torchrun_trains_on_all_hosts(pbs: Start) -> None:
     """One torchrun on each host, its output labelled, and a line for each host."""
-    pytest.importorskip("torch", reason="for want of torch")
+    need("torch")
     its = pbs(3)
     job = submit(its, {"nodes": "3", "launcher": "torchrun"}, "train.py")
     assert its.wait(job) == 0, its.output(job)
@@ -133,7 +134,7 @@ def test_a_missing_mingle_is_said_on_every_host(pbs: Start) -> None:
 def test_a_deleted_job_saves(pbs: Start, launcher: str) -> None:
     """On qdel, which PBS tells the first host only, the training saves."""
     if launcher == "torchrun":
-        pytest.importorskip("torch", reason="for want of torch")
+        need("torch")
     its = pbs(3)
     command = LONG if launcher == "process" else LONG[:5]
     job = submit(its, {"nodes": "3", "launcher": launcher}, *command)

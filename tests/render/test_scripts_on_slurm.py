@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from needs import need
 
 from mingle_hooks.render.job import describe
 from mingle_hooks.render.script import render
@@ -62,7 +63,7 @@ def node_lines(text: str) -> list[str]:
 @pytest.mark.parametrize("launcher", ["torchrun", "torchrun-elastic"])
 def test_torchrun_trains_on_four_hosts(slurm: SlurmCluster, tmp_path: Path, launcher: str) -> None:
     """Torchrun, static and elastic, trains on all hosts, and each host has its line."""
-    pytest.importorskip("torch", reason="for want of torch")
+    need("torch")
     job = submit(slurm, tmp_path, {"nodes": "4", "launcher": launcher})
     assert slurm.wait(job, timeout=JOB_S) == "COMPLETED", output(tmp_path, job)
     text = output(tmp_path, job)
@@ -118,7 +119,7 @@ def test_a_failing_rank_fails_the_job(slurm: SlurmCluster, tmp_path: Path, setup
 
 def test_elastic_restarts_a_failed_process(slurm: SlurmCluster, tmp_path: Path) -> None:
     """With torchrun-elastic a process that fails is started again, with all others, and the job completes."""
-    pytest.importorskip("torch", reason="for want of torch")
+    need("torch")
     (tmp_path / "fails_once.py").write_text(
         "import os, sys, train\n"
         "if os.environ['RANK'] == '1' and os.environ['TORCHELASTIC_RESTART_COUNT'] == '0':\n"
@@ -135,7 +136,7 @@ def test_elastic_restarts_a_failed_process(slurm: SlurmCluster, tmp_path: Path) 
 def test_a_cancelled_job_saves(slurm: SlurmCluster, tmp_path: Path, launcher: str) -> None:
     """On scancel the training gets TERM, writes its checkpoint and ends; nothing is left."""
     if launcher == "torchrun":
-        pytest.importorskip("torch", reason="for want of torch")
+        need("torch")
     job = submit(
         slurm,
         tmp_path,

@@ -22,8 +22,8 @@ def test_the_path_is_given_then_user_then_site_then_built_in(tmp_path: Path) -> 
     given, home, site = (tmp_path / name for name in ("given", "home", "site"))
     for directory in (given, home / ".config/mingle/templates", site):
         directory.mkdir(parents=True)
-    found = search.path([str(given)], {"HOME": str(home)}, site=str(site))
-    assert found == (str(given), f"{home}/.config/mingle/templates", str(site))
+    places = search.path([str(given)], {"HOME": str(home)}, site=str(site))
+    assert places == (str(given), f"{home}/.config/mingle/templates", str(site))
     assert search.path([], {}, site="/no/such") == ()
 
 

@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import pytest
+from needs import need
 
 from mingle_hooks.render.job import describe
 from mingle_hooks.render.script import render
@@ -46,7 +46,7 @@ def test_jobs_at_their_time_limit(fresh_slurm: Callable[..., SlurmCluster], tmp_
 
     All run at once, as each has to wait for Slurm to look at the time.
     """
-    pytest.importorskip("torch", reason="for want of torch")
+    need("torch")
     slurm = fresh_slurm(2, cpus=8, conf_lines=[f"KillWait={KILL_WAIT_S}"])
     # USR1 long before the limit; so near to it that TERM comes too; never, as only TERM is handled.
     warned = submit(slurm, tmp_path, "warned", {"signal": "USR1@30"}, *LONG)

@@ -47,7 +47,7 @@ class Clock:
         self.stopped_at = time.monotonic()
 
 
-def join_request(**parts: Any) -> JoinRequest:  # noqa: ANN401 - whatever a Checkin takes
+def join_request(**parts: Any) -> JoinRequest:
     """Return a check-in of a member that says no more than it must."""
     whole = {
         "member": os.urandom(16),
@@ -144,7 +144,7 @@ class Room:
         *,
         advertised: tuple[AdvertisedAddress, ...] = (AdvertisedAddress("127.0.0.1"),),
         most: int = 1000,
-        **me: Any,  # noqa: ANN401 - as checkin()
+        **me: Any,
     ) -> None:
         self.clock = Clock()
         self.loop = Loop(self.clock)
@@ -183,7 +183,7 @@ class Room:
         """Count what the leader and the members tell their owner."""
         self.changes += 1
 
-    def member(self, secret: Secret = SECRET, **parts: Any) -> Member:  # noqa: ANN401 - as checkin()
+    def member(self, secret: Secret = SECRET, **parts: Any) -> Member:
         """Return a new member, that has not come yet."""
         self.members.append(Member(self, join_request(**parts), secret))
         return self.members[-1]

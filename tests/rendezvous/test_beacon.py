@@ -70,14 +70,14 @@ def test_no_changed_bit_and_no_missing_byte_stays_genuine() -> None:
     data = pack(WHOLE._replace(nonces=(b"12345678",)), SECRET)
     for at in range(len(data)):
         changed = bytearray(data)
-        changed[at] ^= 1 << random.Random(at).randrange(8)  # noqa: S311 - a test's choice
+        changed[at] ^= 1 << random.Random(at).randrange(8)
         for hostile in (bytes(changed), data[:at], data + data[:at] if at else data[:1]):
             found = unpack(hostile, ATTEMPT.tag, SECRET)
             assert found is None or not found.genuine
 
 
-@given(st.binary(max_size=beacon.MOST_BYTES + 1), st.booleans())
-def test_any_bytes_are_a_packet_that_is_not_genuine_or_nothing(data: bytes, begins: bool) -> None:  # noqa: FBT001
+@given(data=st.binary(max_size=beacon.MOST_BYTES + 1), begins=st.booleans())
+def test_any_bytes_are_a_packet_that_is_not_genuine_or_nothing(data: bytes, *, begins: bool) -> None:
     """No datagram raises."""
     head = beacon.MAGIC + bytes([BEACON]) + ATTEMPT.tag if begins else b""
     found = unpack(head + data, ATTEMPT.tag, SECRET)

@@ -88,7 +88,7 @@ def test_a_lead_is_dialled_once_at_a_time_and_rests_when_it_did_not_answer() -> 
 
 
 def test_a_lead_that_cannot_be_dialled_is_nothing() -> None:
-    """Its way will name it again."""
+    """Its backend will name it again."""
     with Room(2) as room:
         dialer = Dialer(
             room.loop, ATTEMPT, SECRET, lambda _leader_proven: None, lambda *_who: None, lambda _a, _b: None

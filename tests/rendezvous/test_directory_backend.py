@@ -23,8 +23,8 @@ NOTICE = Advertisement(b"L" * 16, 5, ("10.0.0.1", "fd00::1"), (20_001, 20_002))
 LEADS = {(a, p) for a in NOTICE.addresses for p in NOTICE.ports}
 
 
-class Assignment:
-    """A directory, one member's way of using it, and what came of that."""
+class Place:
+    """A directory, one member's backend for it, and what came of that."""
 
     def __init__(self, directory: Path, secret: Secret = SECRET) -> None:
         self.found: list[Endpoint] = []
@@ -57,7 +57,7 @@ class Assignment:
 
 def test_what_one_announces_another_finds_and_nothing_stays(tmp_path: Path) -> None:
     """The file is private, whole from the first moment, and removed."""
-    leader, member = Assignment(tmp_path), Assignment(tmp_path)
+    leader, member = Place(tmp_path), Place(tmp_path)
     leader.backend.announce(NOTICE)
     assert member.look() == LEADS
     assert leader.look() == set()
@@ -73,7 +73,7 @@ def test_what_one_announces_another_finds_and_nothing_stays(tmp_path: Path) -> N
 
 def test_a_leader_with_another_key_is_reported_once_and_not_dialled(tmp_path: Path) -> None:
     """Its file cannot be ours."""
-    leader, member = Assignment(tmp_path, OTHER), Assignment(tmp_path)
+    leader, member = Place(tmp_path, OTHER), Place(tmp_path)
     leader.backend.announce(NOTICE)
     assert member.look() == member.look() == set()
     assert len(member.rejected) == 1
@@ -85,7 +85,7 @@ def test_a_leader_with_another_key_is_reported_once_and_not_dialled(tmp_path: Pa
 @pytest.mark.parametrize("what", ["empty", "garbage", "huge", "link", "fifo", "directory", "other's words", "device"])
 def test_whatever_lies_there_under_a_leaders_name_is_not_believed(tmp_path: Path, what: str) -> None:
     """And it neither blocks nor breaks the search."""
-    leader, member = Assignment(tmp_path), Assignment(tmp_path)
+    leader, member = Place(tmp_path), Place(tmp_path)
     leader.backend.announce(NOTICE)
     (name,) = os.listdir(tmp_path)
     path, words = tmp_path / name, (tmp_path / name).read_bytes()
@@ -123,7 +123,7 @@ def test_names_that_others_make_up_cannot_crowd_out_a_leader(tmp_path: Path) -> 
     (tmp_path / f"{tag}-----.mingle").touch()
     with open(os.path.join(os.fsencode(tmp_path), tag.encode() + b"-\xff\n\x1b[2J.mingle"), "wb"):
         pass
-    leader, member = Assignment(tmp_path), Assignment(tmp_path)
+    leader, member = Place(tmp_path), Place(tmp_path)
     leader.backend.announce(NOTICE)
     assert member.look() == LEADS
     assert len(member.rejected) == 1
@@ -135,7 +135,7 @@ def test_a_directory_that_goes_away_meanwhile_is_no_leader_found(tmp_path: Path)
     """The file server may be away for a moment; the deadline bounds it."""
     shared = tmp_path / "shared"
     shared.mkdir()
-    member = Assignment(shared)
+    member = Place(shared)
     shared.rmdir()
     assert member.look() == set()
     with pytest.raises(PlaceError, match="No such file"):
@@ -148,4 +148,4 @@ def test_what_is_no_directory_is_refused_at_once(tmp_path: Path, name: str) -> N
     """With the path, and what to do."""
     (tmp_path / "file").touch()
     with pytest.raises(PlaceError, match=name):
-        Assignment(tmp_path / name)
+        Place(tmp_path / name)

@@ -1,4 +1,4 @@
-"""A way that cannot be opened or fails later is a reason told at the end, and the others go on."""
+"""A backend that cannot be opened, or fails later, is a reason told at the end, and the others go on."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NOTICE = Advertisement(b"L" * 16, 5, ("10.0.0.1",), (20_001,))
 
 
 class Dialer:
-    """A member that looks, or announces itself, by some ways; the package of multicast may be broken."""
+    """A member that looks, or announces itself, by some backends; the package of multicast may be broken."""
 
     def __init__(
         self, *, advertisement: Advertisement | None = None, directory: Path | None = None, hosts: tuple[str, ...] = ()

@@ -93,7 +93,7 @@ def test_the_name_on_the_fast_network_is_tried_first() -> None:
 
 
 def test_closing_does_not_wait_for_a_name_server() -> None:
-    """A look-up that is under way is left to end by itself."""
+    """A look-up that has begun is left to end by itself."""
     found: list[Endpoint] = []
     with Loop() as loop:
         backend = hosts.backend(context(loop, found, leader_hosts=("127.0.0.1", "localhost")))

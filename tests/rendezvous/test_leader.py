@@ -46,10 +46,10 @@ def session(sock: socket.socket) -> wire.Sealer:
 @pytest.mark.parametrize("count", [2, 3, 16, 64])
 def test_a_world_forms_whole_whatever_the_order_of_arrival(count: int) -> None:
     """Each gets its rank, all get the same digest."""
-    seed = random.randrange(2**32)  # noqa: S311 - a test's choice, printed
+    seed = random.randrange(2**32)
     print(f"seed {seed}")  # noqa: T201 - to repeat a failure
     order = list(range(1, count))
-    random.Random(seed).shuffle(order)  # noqa: S311 - as above
+    random.Random(seed).shuffle(order)
     with Room(count) as room:
         for rank in order:
             room.member(rank=rank, host=f"node{rank}", slots=rank, wants_roster=rank == 1)
@@ -113,9 +113,9 @@ def test_a_member_that_leaves_before_the_word_takes_the_world_back_to_gathering(
 
 def test_members_that_come_and_go_at_random_form_one_world_in_the_end() -> None:
     """Whoever leaves, and whenever."""
-    seed = random.randrange(2**32)  # noqa: S311 - a test's choice, printed
+    seed = random.randrange(2**32)
     print(f"seed {seed}")  # noqa: T201 - to repeat a failure
-    chance = random.Random(seed)  # noqa: S311 - as above
+    chance = random.Random(seed)
     with Room(6) as room:
         for rank in range(1, 6):
             room.member(rank=rank).come()
@@ -365,7 +365,7 @@ def test_the_other_addresses_are_tried_once_all_are_in_and_one_does_not_reach_th
 
 
 def test_no_other_address_is_tried_where_the_leader_is_there_and_only_slow(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It has thousands at its door, and each that tried another address as well would keep it slow."""
+    """It has thousands of connections, and each member that tried another address as well would keep it slow."""
     monkeypatch.setattr(Session, "_verify", lambda *_: None)
     with Room(3, advertised=(LOOPBACK, SECOND)) as room:
         room.clock.stop()

@@ -20,6 +20,7 @@ import pytest
 from gathering import PATIENCE_S
 from hypothesis import example, given
 from hypothesis import strategies as st
+from needs import only_with
 
 from mingle_hooks import runtime
 from mingle_hooks import sockets as plain_sockets
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from mingle_hooks.rendezvous.protocol.failure import Failure
 
 ANSWER = {"rank": 3, "addr": "10.0.0.1", "roster": [[0, "n", "10.0.0.1", 1]] * 1000}
-ROOT_ONLY = pytest.mark.skipif(os.geteuid() != 0, reason="for want of root, which alone can be others")
+ROOT_ONLY = only_with("root")
 FOLLOWER = """
 import json, sys
 from mingle_hooks.errors import MingleError
@@ -55,7 +56,7 @@ def meet(left_s, siblings):
     time.sleep(60)
 first(sys.argv[1].split(":"), "here", int(sys.argv[2]), 60.0, meet)
 """
-# The same with a meeting that takes a while, watches its siblings and heeds what befalls them.
+# The same with a meeting that takes a while, watches its local peers and heeds what befalls them.
 WHOLE = """
 import json, sys
 from mingle_hooks.errors import MingleError
@@ -94,7 +95,7 @@ class Tasks:
     def __init__(self) -> None:
         self.all: list[subprocess.Popen[str]] = []
 
-    def start(self, script: str, *arguments: object, **options: Any) -> subprocess.Popen[str]:  # noqa: ANN401
+    def start(self, script: str, *arguments: object, **options: Any) -> subprocess.Popen[str]:
         """Start one."""
         command = [sys.executable, "-c", script, *map(str, arguments)]
         self.all.append(subprocess.Popen(command, stdout=subprocess.PIPE, text=True, **options))
@@ -373,7 +374,7 @@ def test_another_users_process_is_no_sibling_even_where_it_gets_in(tasks: Tasks)
     """The kernel tells whose it is."""
     become = "import os, socket, sys, time\nos.setuid(61001)\n"
     with tempfile.TemporaryDirectory(dir="/tmp") as place:
-        os.chmod(place, 0o711)  # noqa: S103 - to let it in, as below
+        os.chmod(place, 0o711)
         directory = f"{place}/shared"
         say = "try: s.send(b'1 9000\\n'); print(s.recv(9))\nexcept OSError: print('refused')"
         tasks.start(become + RAW + say, directory)
@@ -381,8 +382,8 @@ def test_another_users_process_is_no_sibling_even_where_it_gets_in(tasks: Tasks)
         def come() -> None:
             while not os.path.exists(f"{directory}/siblings"):
                 time.sleep(0.01)
-            os.chmod(f"{directory}/siblings", 0o777)  # noqa: S103
-            os.chmod(directory, 0o711)  # noqa: S103
+            os.chmod(f"{directory}/siblings", 0o777)
+            os.chmod(directory, 0o711)
             assert tasks.all[0].wait(PATIENCE_S) == 0
             os.chmod(directory, 0o700)
             tasks.start(FOLLOWER, directory, 1, 20)
@@ -409,7 +410,7 @@ def harm(directory: str, kind: str) -> None:
     if kind == "owner":
         os.chown(directory, 61001, 61001)
     elif kind == "mode":
-        os.chmod(directory, 0o755)  # noqa: S103 - the harm
+        os.chmod(directory, 0o755)
 
 
 @ROOT_ONLY
@@ -647,7 +648,7 @@ def test_a_directory_that_is_held_is_nobody_elses(directory: str) -> None:
 @pytest.mark.parametrize("seed", range(int(os.environ.get("MINGLE_TEST_SEEDS", "8"))))
 def test_whatever_befalls_a_task_all_others_end_alike(directory: str, seed: int, tasks: Tasks) -> None:
     """One of four is killed, or stopped for a while, at some moment: the others all have the answer, or none has."""
-    chance = random.Random(seed)  # noqa: S311 - it is to come again
+    chance = random.Random(seed)
     victim, is_killed = chance.randrange(4), chance.random() < 0.5
     script = [WHOLE, FOLLOWER, FOLLOWER, FOLLOWER]
     for rank in chance.sample(range(4), 4):

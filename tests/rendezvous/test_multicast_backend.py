@@ -56,7 +56,7 @@ class Link:
 
 
 class Ear:
-    """A way over made-up links and a made-up clock."""
+    """A backend over made-up links and a made-up clock."""
 
     def __init__(self, links: int, joined: Packet | None = None, nodes: int | None = None) -> None:
         self.now = 1000.0

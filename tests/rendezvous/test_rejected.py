@@ -1,4 +1,4 @@
-"""Who knocked is noted once each, and not without end."""
+"""A rejected peer is noted once, and their number is bounded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""meet(), end to end: members in threads of one host, each way of finding the leader by itself."""
+"""meet(), end to end: members in threads of one host, each discovery backend by itself."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ KEY = Material(b"the key of these tests")
 LOOPBACK_HOSTS: dict[str, Any] = {"via": ("hosts",), "leader_hosts": ("127.0.0.1",)}
 
 
-def observer(note: Callable[[str], None]) -> Any:  # noqa: ANN401 - a Watcher
+def observer(note: Callable[[str], None]) -> Any:  # noqa: ANN401 - an observer
     """Return one that hears only notes."""
     return SimpleNamespace(progress=lambda _progress: None, note=note, tell=None)
 
 
-def request(attempt: str, **parts: Any) -> Request:  # noqa: ANN401 - whatever a Request takes
+def request(attempt: str, **parts: Any) -> Request:
     """Return a member's request."""
     whole = {"key": KEY, "host": "node", "machine": "here", "slots": 1, "nodes": 3, "timeout_s": 15.0, **parts}
     return Request(Attempt(attempt), **whole)
@@ -67,7 +67,7 @@ def answers(results: list[Body | MingleError]) -> list[Body]:
 
 @pytest.mark.parametrize("backend", ["hosts", "master", "directory"])
 @pytest.mark.parametrize("ranked", [True, False])
-def test_each_way_alone_gives_one_world(backend: str, ranked: bool, tmp_path: Path) -> None:  # noqa: FBT001
+def test_each_way_alone_gives_one_world(backend: str, *, ranked: bool, tmp_path: Path) -> None:
     """With ranks, and by election."""
     how: dict[str, Any] = {
         "hosts": LOOPBACK_HOSTS,

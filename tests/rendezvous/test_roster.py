@@ -47,12 +47,12 @@ def test_those_without_a_rank_take_what_is_left() -> None:
 
 def test_any_order_of_arrival_gives_the_same_ranks() -> None:
     """Ranks depend on who came, not on when."""
-    seed = random.randrange(2**32)  # noqa: S311 - a test's choice, printed
+    seed = random.randrange(2**32)
     print(f"seed {seed}")  # noqa: T201 - to repeat a failure
     members = [join_request(host=f"n{i}") for i in range(1, 12)]
     me, found = join_request(host="n0", nodes=12), set()
     for turn in range(5):
-        random.Random(seed + turn).shuffle(members)  # noqa: S311 - as above
+        random.Random(seed + turn).shuffle(members)
         roster = Roster(me)
         for member in members:
             assert roster.add(member, OWN) is None

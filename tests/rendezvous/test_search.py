@@ -12,7 +12,7 @@ from mingle_hooks.rendezvous.request import Request
 from mingle_hooks.rendezvous.search import LOOK, Search
 
 
-def search(room: Room, found: list[ProvenLeader], notes: list[str], **parts: Any) -> Search:  # noqa: ANN401 - whatever a Request takes
+def search(room: Room, found: list[ProvenLeader], notes: list[str], **parts: Any) -> Search:
     """Return a member's search in a room."""
     request = Request(ATTEMPT, key=KEY, host="node1", machine="here", slots=1, timeout_s=15.0, **parts)
     return Search(room.loop, request, SECRET, notes.append, found.append, lambda: None, lambda: None)

@@ -37,9 +37,9 @@ def home(tmp_path: Path) -> Path:
 def told(variables: Mapping[str, str], home: Path) -> JobFacts:
     """Return the facts of a recorded process on a host whose PBS_HOME is elsewhere."""
     moved = {name: value.replace("/var/spool/pbs", str(home)) for name, value in variables.items()}
-    found = pbs.facts(moved, str(home / "pbs.conf"))
-    assert found is not None
-    return found
+    facts = pbs.facts(moved, str(home / "pbs.conf"))
+    assert facts is not None
+    return facts
 
 
 def members(job: str, home: Path) -> dict[str, JobFacts]:
@@ -119,9 +119,9 @@ def test_without_configuration_the_usual_home_is_searched(tmp_path: Path) -> Non
     """A host without pbs.conf, or one without PBS_HOME in it, is no error."""
     (tmp_path / "pbs.conf").write_text("PBS_SERVER=ctl\n")
     for configuration in ("pbs.conf", "missing"):
-        found = pbs.facts({"PBS_JOBID": "987654321.x", "PBS_NODENUM": "0"}, str(tmp_path / configuration))
-        assert found is not None
-        assert found.nodes is None
+        facts = pbs.facts({"PBS_JOBID": "987654321.x", "PBS_NODENUM": "0"}, str(tmp_path / configuration))
+        assert facts is not None
+        assert facts.nodes is None
 
 
 @pytest.mark.parametrize("content", [None, b"", b"\0\xff", b"n1\n$(id)\n"])
@@ -212,13 +212,13 @@ def test_pbs_is_not_torque() -> None:
 @pytest.mark.parametrize("job", JOBS)
 def test_tasks_of_one_pbsdsh_have_all_places_on_their_host(job: str, home: Path) -> None:
     """The recorded numbers of pbsdsh's tasks give each slot once; the script has none."""
-    found: dict[int | None, list[int | None]] = {}
+    places_of: dict[int | None, list[int | None]] = {}
     for name in names(OPENPBS, "tm"):
         if name.startswith(f"tm.{job}."):
             task = told(environ(OPENPBS, name), home)
-            found.setdefault(task.node_rank, []).append(task.slot)
+            places_of.setdefault(task.node_rank, []).append(task.slot)
     slots = JOBS[job][1]
-    assert {rank: sorted(map(str, places)) for rank, places in found.items()} == {
+    assert {rank: sorted(map(str, places)) for rank, places in places_of.items()} == {
         rank: [str(place) for place in range(count)] for rank, count in enumerate(slots)
     }
     assert told(environ(OPENPBS, f"job.{job}"), home).slot is None

@@ -45,8 +45,8 @@ def lines(pbs: Pbs, body: str, *, hosts: int, slots: int = 1) -> list[str]:
 def shown(pbs: Pbs, body: str, *, hosts: int, slots: int = 1) -> list[dict[str, str | None]]:
     """Return what `show` saw, by host and task."""
     lines(pbs, body, hosts=hosts, slots=slots)
-    found = [json.loads(line) for line in (pbs.place / "shown").read_text().splitlines()]
-    return sorted(found, key=lambda each: (each["HOST"], each["PBS_TASKNUM"]))
+    tasks = [json.loads(line) for line in (pbs.place / "shown").read_text().splitlines()]
+    return sorted(tasks, key=lambda each: (each["HOST"], each["PBS_TASKNUM"]))
 
 
 def is_one_world(tasks: list[dict[str, str | None]]) -> None:
@@ -70,8 +70,8 @@ def test_pbsdsh_starts_a_task_for_each_line_of_the_node_file(any_pbs: Start) -> 
 
 def test_pbsdsh_tells_of_a_failure_and_ends_well(any_pbs: Start) -> None:
     """So no script can rely on its status: it names the task, by its line in the node file."""
-    found = lines(any_pbs(2), "pbsdsh -- bash -c 'exit $((PBS_NODENUM * 3))'; echo ended $?", hosts=2)
-    assert [line for line in found if line] == ["pbsdsh: task 0x00000001 exit status 3", "ended 0"]
+    said = lines(any_pbs(2), "pbsdsh -- bash -c 'exit $((PBS_NODENUM * 3))'; echo ended $?", hosts=2)
+    assert [line for line in said if line] == ["pbsdsh: task 0x00000001 exit status 3", "ended 0"]
 
 
 def test_pbs_tmrsh_needs_the_node_file(any_pbs: Start) -> None:

@@ -1,57 +1,44 @@
 #!/bin/sh
-# Installs what the tests run on: a real Slurm, network namespaces and a firewall, and every shell.
-# Only what is missing, only as root on Debian or Ubuntu, and no service is started. Elsewhere, and when
-# something cannot be had, it says so and ends well: the tests that need it are then skipped, loudly.
+# usage: debian.sh PYTHON VENV
+# Installs what the tests run on: a real Slurm, network namespaces and a firewall, and every shell; and what it takes
+# to make VENV with PYTHON, where it is not made yet. Only what is missing, only as root on Debian or Ubuntu. Elsewhere,
+# and when something cannot be had, it says so and ends well: the tests that need it are then skipped, loudly.
 set -u
-
+python=$1
+venv=$2
 packages='
     slurmctld slurmd slurm-client munge
     iproute2 nftables
     dash mksh ksh fish tcsh csh zsh busybox
     shellcheck
     man-db groff-base
+    environment-modules
 '
 
-say() { printf '!!! %s\n' "$*" >&2; }
+# Prints the packages that this Python lacks. Those of Debian are of no use to another one.
+lacks='
+import os, sys, sysconfig
+name, lacks = "python%d.%d" % sys.version_info[:2], []
+try:
+    import ensurepip, venv
+except ImportError:
+    lacks.append(name + "-venv")
+if not os.path.exists(sysconfig.get_path("include") + "/Python.h"):
+    lacks.append(name + "-dev")
+if lacks and sys.base_prefix != "/usr":
+    sys.exit("!!! NOT INSTALLED: %s has no ensurepip or no Python.h, and is not Debian'"'"'s" % sys.executable)
+print(" ".join(lacks))
+'
 
-# shellcheck source=/dev/null
-. /etc/os-release 2>/dev/null || ID=unknown
-case " ${ID} ${ID_LIKE:-} " in
-*' debian '* | *' ubuntu '*) ;;
-*)
-    say "NOT INSTALLED: this is ${ID}, not Debian or Ubuntu; wanted are the likes of: $packages"
-    exit 0
-    ;;
-esac
-
-missing=
-for package in $packages; do
-    case $(dpkg-query --show --showformat='${db:Status-Status}' "$package" 2>/dev/null) in
-    installed) ;;
-    *) missing="$missing $package" ;;
+# Of netifaces, which the project requires, there is only the source.
+if ! "$venv/bin/python" -c 'import netifaces' 2>/dev/null; then
+    command -v cc >/dev/null || packages="gcc libc6-dev $packages"
+    case $python in
+    python3*) command -v "$python" >/dev/null || packages="$python $python-venv $python-dev $packages" ;;
     esac
-done
-[ -n "$missing" ] || exit 0
-if [ "$(id -u)" -ne 0 ]; then
-    say "NOT INSTALLED, for this is not root:$missing"
-    say "tests that need them, or network namespaces, will be skipped; as root: make tools"
-    exit 0
+    if command -v "$python" >/dev/null; then packages="$("$python" -c "$lacks") $packages"; fi
 fi
 
-# invoke-rc.d asks this file whether a package may start its service. One that is there is the admin's.
-policy=/usr/sbin/policy-rc.d
-if [ ! -e "$policy" ]; then
-    trap 'rm -f "$policy"' EXIT
-    trap 'exit 130' INT
-    trap 'exit 143' TERM HUP
-    printf '#!/bin/sh\nexit 101\n' >"$policy" && chmod 755 "$policy"
-fi
-
-export DEBIAN_FRONTEND=noninteractive
-echo "installing:$missing"
-apt-get update -q >/dev/null || say "apt-get update failed; trying with the package lists that are here"
 # shellcheck disable=SC2086 # a list of words
-if ! apt-get install -q -y --no-install-recommends $missing >/dev/null; then
-    say "SOME OF THESE COULD NOT BE INSTALLED:$missing"
-    say "the tests that need them will be skipped"
-fi
+"$(dirname "$0")/packages.sh" $packages
+exit 0

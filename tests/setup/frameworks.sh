@@ -34,15 +34,7 @@ for program in mpirun.openmpi mpiexec.hydra /usr/sbin/sshd ssh; do
     command -v "$program" >/dev/null || missing=1
 done
 if [ -n "$missing" ]; then
-    if [ "$(id -u)" -eq 0 ] && command -v apt-get >/dev/null; then
-        # Its service is not started: policy-rc.d says so, unless the admin has one.
-        policy=/usr/sbin/policy-rc.d
-        [ -e "$policy" ] || { trap 'rm -f "$limits" "$policy"' EXIT; printf '#!/bin/sh\nexit 101\n' >"$policy" && chmod 755 "$policy"; }
-        DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends openmpi-bin mpich openssh-server \
-            openssh-client >/dev/null || say "NO MPI, OR NO SSH: apt-get could not install them"
-    else
-        say "NO MPI, OR NO SSH: openmpi-bin, mpich and openssh-server are wanted"
-    fi
+    tests/setup/packages.sh openmpi-bin mpich openssh-server openssh-client || say "NO MPI, OR NO SSH"
 fi
 # The name of MPICH's ABI, which mpi4py's wheel looks for and Debian does not have.
 for library in /usr/lib/*/libmpich.so.12; do

@@ -316,7 +316,7 @@ class SimDatagrams:
 
 
 class SimLink:
-    """What the multicast way uses of one interface."""
+    """What the multicast backend uses of one interface."""
 
     def __init__(self, network: Network, owner: Owner, address: str) -> None:
         self.network, self.owner, self.address = network, owner, address

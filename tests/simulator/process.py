@@ -211,7 +211,7 @@ def _socket(family: int = sockets.AF_INET, *_rest: object) -> SimSocket:
 
 
 class _Interface:
-    """What the multicast way wants to know of an interface."""
+    """What the multicast backend wants to know of an interface."""
 
     def __init__(self, address: str) -> None:
         self.machine_name, self.ip4_addrs, self.ip6_addrs = address, [address], []  # type: ignore[var-annotated]
@@ -253,7 +253,7 @@ def simulated(rng: random.Random) -> Iterator[None]:
             setattr(owner, name, value)
 
 
-def _link(backend: Any, info: _Interface, *_rest: object) -> SimLink:  # noqa: ANN401 - the real way
+def _link(backend: Any, info: _Interface, *_rest: object) -> SimLink:  # noqa: ANN401 - the real backend
     process = Running.process
     link = SimLink(process.network, process, info.machine_name)
     link.info, link.label = info, f"group on {info.machine_name}"  # type: ignore[attr-defined]

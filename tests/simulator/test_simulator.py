@@ -55,7 +55,7 @@ def test_a_seed_always_brings_the_same(tmp_path: Path) -> None:
 
 
 def test_schedules_are_of_every_kind() -> None:
-    """The seeds of this suite hold each way of meeting, each fault and each oddity, and worlds form in many."""
+    """The seeds of this suite hold each discovery backend, each fault and each oddity, and worlds form in many."""
     plans = [Schedule(seed).plan for seed in range(1000)]
     assert len({plan.mode for plan in plans}) == 7
     assert len({fault.kind for plan in plans for fault in plan.faults}) == 11

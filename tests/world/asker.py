@@ -38,8 +38,8 @@ verify = {"tag": tag, "nonce": "00" * wire.NONCE_BYTES, "proof": "00" * wire.MAC
 without = {name: value for name, value in hello.items() if name not in proofs}
 for greeting in (hello, without, {**hello, "version": VERSION + 1}, {**hello, "at": "10.77.0.9 1"}):
     said = wire.frame(wire.HELLO, wire.encode(greeting))
-    print(heard(said).hex())  # noqa: T201
-    print(heard(said, wire.frame(wire.CHECKIN, bytes(200))).hex())  # noqa: T201
+    print(heard(said).hex())
+    print(heard(said, wire.frame(wire.CHECKIN, bytes(200))).hex())
 for kind, body in ((wire.VERIFY, verify), (wire.CHALLENGE, hello), (wire.FAILED, hello), (wire.RIVAL, hello)):
-    print(heard(wire.frame(kind, wire.encode(body))).hex())  # noqa: T201
-print(heard(b"\xff" * 8).hex())  # noqa: T201
+    print(heard(wire.frame(kind, wire.encode(body))).hex())
+print(heard(b"\xff" * 8).hex())

@@ -53,7 +53,7 @@ def main() -> None:
             counts["plain"] += binds("", port, reuse=False)
             counts["own"] += binds(addr, port, reuse=False)
             counts["reusing"] += binds("", port, reuse=True)
-    print(json.dumps({**counts, "ports": len(ports), "digests": len(digests)}))  # noqa: T201
+    print(json.dumps({**counts, "ports": len(ports), "digests": len(digests)}))
 
 
 main()

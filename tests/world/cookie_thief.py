@@ -36,7 +36,7 @@ def ask(port: int, attempt: Attempt, secret: Secret) -> None:
 
 def main() -> None:
     """Try until SIGTERM."""
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(print(json.dumps({**did, "said": sorted(said)}), flush=True)))  # noqa: T201
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(print(json.dumps({**did, "said": sorted(said)}), flush=True)))
     while True:
         for cookie in sys.argv[4:]:
             key = Material(cookie.encode() if sys.argv[3] == "text" else bytes.fromhex(cookie))

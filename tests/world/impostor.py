@@ -48,7 +48,7 @@ def serve(sock: socket.socket) -> None:
 
 
 with socket.create_server(("", int(sys.argv[2]))) as server:
-    print("ready", flush=True)  # noqa: T201
+    print("ready", flush=True)
     while True:
         sock, _ = server.accept()
         with sock:

@@ -36,4 +36,4 @@ def follow() -> int:
             time.sleep(0.02)
 
 
-print(f"SUM={follow() if rank else endpoint()}")  # noqa: T201 - what it is for
+print(f"SUM={follow() if rank else endpoint()}")

@@ -27,4 +27,4 @@ found: set[int] = set()
 deadline = time.monotonic() + PATIENCE_S
 while len(found) < wanted and time.monotonic() < deadline:
     found |= {port for port in PORTS if port not in found and is_turned_away(port)}
-print(json.dumps(sorted(found)))  # noqa: T201
+print(json.dumps(sorted(found)))

@@ -1,6 +1,6 @@
 """A program without the key that knows the id and tries all it can; on SIGTERM it tells what it did, as JSON.
 
-Arguments: id, the addresses to knock at, separated by commas.
+Arguments: id, the addresses to connect to, separated by commas.
 """
 
 import contextlib
@@ -50,7 +50,7 @@ def main() -> None:
     """Run until SIGTERM."""
     attempt = Attempt(sys.argv[1])
     me = Stranger(attempt, sys.argv[2].split(","))
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(print(json.dumps(me.done), flush=True)))  # noqa: T201
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(print(json.dumps(me.done), flush=True)))
     port = listeners.multicast_port(attempt)
     udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     udp.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -84,7 +84,7 @@ def main() -> None:
     with selectors.DefaultSelector() as selector:
         for sock in (udp, server):
             selector.register(sock, selectors.EVENT_READ)
-        print("ready", flush=True)  # noqa: T201
+        print("ready", flush=True)
         turn = 0
         while True:
             turn += 1

@@ -27,7 +27,7 @@ def frames(data: bytes) -> list[tuple[int, bytes]]:
 
 with socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM, socket.htons(ALL_PROTOCOLS)) as tap:
     tap.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, BUFFER_BYTES)
-    print("ready", flush=True)  # noqa: T201
+    print("ready", flush=True)
     while True:
         packet, where = tap.recvfrom(1 << 17)
         if where[1] != IPV4 or packet[9] != TCP:
@@ -37,4 +37,4 @@ with socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM, socket.htons(ALL_PROTOCO
         for kind, payload in frames(segment[4 * (segment[12] >> 4) :]):
             if kind in NAMES:
                 ends = [socket.inet_ntoa(packet[start : start + 4]) for start in (12, 16)]
-                print(NAMES[kind], *ends, payload.hex(), flush=True)  # noqa: T201
+                print(NAMES[kind], *ends, payload.hex(), flush=True)

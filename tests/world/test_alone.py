@@ -6,7 +6,6 @@ hosts. What did not end in the right world ends with a status other than 0, and 
 
 from __future__ import annotations
 
-import importlib.util
 import re
 import sys
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 from members import KEYED
+from needs import only_with
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 TRAIN = Path(__file__).with_name("train.py")
 EXEC = "mingle exec torchrun TRAIN"
-NEEDS_TORCH = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="for want of torch")
+NEEDS_TORCH = only_with("torch")
 # A program with options of its own, some of which are mingle's too.
 SHOW = "python3 -c 'import os, sys; print(sys.argv[1:], os.environ[\"NNODES\"])' --timeout 60 --id x"
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 from cluster.hosts import Hosts, missing
 from members import KEYED
+from needs import skip_for_want_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -130,8 +131,7 @@ BAD = {
 @pytest.fixture(scope="module")
 def host() -> Iterator[Host]:
     """Give one host for the whole table, with the files that it names and a listener on port 23999."""
-    if lacks := missing():
-        pytest.skip("for want of " + ", ".join(lacks))
+    skip_for_want_of(missing())
     with Hosts(1) as hosts:
         its = hosts[0]
         its.write("/root/grouped", "0123456789abcdef" * 2, mode=0o640)

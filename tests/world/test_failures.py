@@ -176,7 +176,7 @@ def test_a_member_with_another_key_is_refused_and_told_so_and_the_others_tell_wh
             len(re.findall(rf"{AT}4(?: \(node4\))? takes part under this id with another key: refused", said)) == 1
         ), said
         *before, last = said.splitlines()
-        assert len(before) <= 2, said  # that somebody knocked, and who is awaited; nothing after time is over
+        assert len(before) <= 2, said  # that somebody was refused, and who is awaited; nothing after time is over
         assert re.fullmatch(rf".*; saw another key at {AT}4 \(node4\); 3 in; still missing: rank 3; .*", last)
         assert "--key-file or MINGLE_KEY" in last
         assert "firewall" not in last
@@ -193,13 +193,13 @@ def test_two_with_different_keys_tell_of_each_other_in_one_line(hosts: Callable[
     )
     for done, other in zip(results, ("node2", "node1"), strict=True):
         lines = failed(done, 77).splitlines()
-        assert len(lines) <= 3, lines  # that somebody knocked, who is awaited, and why there is no world
+        assert len(lines) <= 3, lines  # that somebody was refused, who is awaited, and why there is no world
         assert f"({other}) has for this id; saw another key here (MINGLE_KEY); try the same --key-file" in lines[-1]
 
 
 # (the home, which no two hosts share; each task's exit code; what all are told to try): no key comes from the cookie.
 HOMES = {
-    "each its own": ("/tmp", (69, 77), "try the same --key-file or MINGLE_KEY on every member"),  # noqa: S108
+    "each its own": ("/tmp", (69, 77), "try the same --key-file or MINGLE_KEY on every member"),
     "none": ("/proc", (77, 77), "mingle key > /proc/.config/mingle/key` on one machine, and the same file on every"),
 }
 

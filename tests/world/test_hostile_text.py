@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import shutil
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import pytest
 from members import KEY, KEYED, evaluating, members, one_world
+from needs import need
 
 from mingle_hooks.settings import TABLE
 
@@ -122,8 +122,7 @@ def test_members_in_all_shells_get_one_world_and_an_id_full_of_nasty_characters_
     hosts: Callable[..., Hosts],
 ) -> None:
     """Each shell evals as its manual says, on a real host, and hands on to `env` what the others got."""
-    if lacks := [name for name in SHELLS if shutil.which(name) is None]:
-        pytest.skip("for want of " + ", ".join(lacks))
+    need(*SHELLS)
     four, shells = hosts(4), list(SHELLS.values())
     env = {**KEYED, "MINGLE_ID": PLAIN, "MINGLE_NODES": str(len(shells))}
     places = [four[number % 4] for number in range(len(shells))]

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
-from cluster.lacks import skip_for_want_of
 from members import KEYED, REDUCE, evaluating, one_world
+from needs import skip_for_want_of
 
 import mingle_hooks
 
@@ -190,7 +190,7 @@ def test_help_and_version_need_no_metadata(tmp_path: Path, how: str) -> None:
     # -S: no site-packages, so no metadata of this project either; click comes from where it is.
     paths = [str(place), *(str(path) for path in (tmp_path / "needed",))]
     (tmp_path / "needed").mkdir()
-    import click  # noqa: PLC0415 - only here
+    import click
 
     os.symlink(Path(click.__file__).parent, tmp_path / "needed" / "click")
     for words, says in [

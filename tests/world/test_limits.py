@@ -1,4 +1,4 @@
-"""What this host has run out of is told by its limit and number, and not laid at a firewall's door."""
+"""What this host has run out of is told by its limit and number, and not blamed on a firewall."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ main()
 def test_fewer_than_two_worlds_of_processes_make_one_at_most(
     hosts: Callable[..., Hosts], tmp_path: Path, backend: str, ranks: list[int | None]
 ) -> None:
-    """Three processes for two nodes, by each way alone: those that get a world are two, in the same one."""
+    """Three processes for two nodes, by each backend alone: those that get a world are two, in the same one."""
     three = hosts(3)
     options = {"directory": ["--directory", str(tmp_path)], "master": ["--master", "node1"]}.get(backend, [])
 

@@ -1,4 +1,4 @@
-"""Machines without a scheduler find one another, in every way there is."""
+"""Machines without a scheduler find one another, by every discovery backend."""
 
 from __future__ import annotations
 

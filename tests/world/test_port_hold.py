@@ -30,8 +30,8 @@ def after_each(
         line = [sys.executable, BINDS, str(rank), str(worlds), *options, *hold]
         done = two[rank].run(line, env=KEYED, timeout=2.0 * worlds, check=True)
         assert done.stderr == ""
-        found: dict[str, int] = json.loads(done.stdout)
-        return found
+        counts: dict[str, int] = json.loads(done.stdout)
+        return counts
 
     with ThreadPoolExecutor(2) as pool:
         first, second = pool.map(node, (0, 1))
@@ -46,8 +46,8 @@ def bound_after(two: Hosts, *options: str, worlds: int = WORLDS, holds: tuple[st
 
 def test_no_two_worlds_of_an_id_are_the_same(hosts: Callable[..., Hosts]) -> None:
     """Nor are their digests, where address and port are: seen twice in a row."""
-    for found in after_each(hosts(2), "--via", "master", "--master", "node1:23456", worlds=FEW):
-        assert (found["ports"], found["digests"]) == (1, FEW)
+    for counts in after_each(hosts(2), "--via", "master", "--master", "node1:23456", worlds=FEW):
+        assert (counts["ports"], counts["digests"]) == (1, FEW)
 
 
 def test_the_port_is_kept_from_a_plain_bind_after_every_world(hosts: Callable[..., Hosts]) -> None:
@@ -55,9 +55,9 @@ def test_the_port_is_kept_from_a_plain_bind_after_every_world(hosts: Callable[..
 
     Seen: after 50 of 426 worlds the port was free, for a fast member closed first and had its TIME_WAIT.
     """
-    found, others = after_each(hosts(2), "--via", "master")
-    assert (found["plain"], found["own"], found["reusing"]) == (0, 0, WORLDS)
-    assert (found["waiting"], others["waiting"]) == (WORLDS, 0)
+    kept, others = after_each(hosts(2), "--via", "master")
+    assert (kept["plain"], kept["own"], kept["reusing"]) == (0, 0, WORLDS)
+    assert (kept["waiting"], others["waiting"]) == (WORLDS, 0)
 
 
 @pytest.mark.parametrize("options", [(), ("--master", "node1:23456")], ids=["found", "named"])
@@ -65,16 +65,16 @@ def test_a_port_that_is_not_held_is_free_for_a_plain_bind_after_every_world(
     hosts: Callable[..., Hosts], options: tuple[str, ...]
 ) -> None:
     """As soon as rank 0's command has ended."""
-    found = bound_after(hosts(2), "--via", "master", "--port-hold", "off", *options)
-    assert (found["plain"], found["own"], found["reusing"]) == (WORLDS, WORLDS, WORLDS)
+    counts = bound_after(hosts(2), "--via", "master", "--port-hold", "off", *options)
+    assert (counts["plain"], counts["own"], counts["reusing"]) == (WORLDS, WORLDS, WORLDS)
 
 
 def test_rank_0_alone_decides_whether_the_port_is_held(hosts: Callable[..., Hosts]) -> None:
     """What the others say makes no difference, and every world forms."""
     two = hosts(2)
     for on_0, on_1, free in (("on", "off", 0), ("off", "on", 10)):
-        found = bound_after(two, "--via", "master", worlds=10, holds=(on_0, on_1))
-        assert (found["plain"], found["own"], found["reusing"]) == (free, free, 10)
+        counts = bound_after(two, "--via", "master", worlds=10, holds=(on_0, on_1))
+        assert (counts["plain"], counts["own"], counts["reusing"]) == (free, free, 10)
 
 
 @pytest.mark.parametrize(("hold", "free"), [("on", False), ("off", True)])

@@ -145,8 +145,8 @@ def test_members_that_share_a_host_come_back_by_their_rank(hosts: Callable[..., 
     )
     typed = ["mingle", "exec", "--id", "job", "--nodes", "3", "--for", "torchrun-elastic"]
     try:
-        found = members([one, one], lambda number: [*typed, "--rank", str(number + 1), "env"])
-        assert [done.returncode for done in found] == [0, 0]
+        results = members([one, one], lambda number: [*typed, "--rank", str(number + 1), "env"])
+        assert [done.returncode for done in results] == [0, 0]
         assert agent.stdout is not None
         for text in agent.stdout:
             if text == "END\n":

@@ -49,7 +49,7 @@ def home(slurm: SlurmCluster) -> Iterator[Path]:
 def test_a_step_on_four_hosts_gets_one_world_with_the_schedulers_ranks(
     slurm: SlurmCluster, tmp_path: Path, *, multicast: bool
 ) -> None:
-    """The main use: each way alone is enough, and node ranks are Slurm's."""
+    """The main use: each backend alone is enough, and node ranks are Slurm's."""
     if not multicast:
         slurm.hosts.drop_multicast()
     tasks = step(slurm, tmp_path, "-N4", mingle=("--via", "multicast") if multicast else ())
@@ -153,8 +153,8 @@ def test_a_user_who_is_not_root_gets_a_private_key_on_first_use(
     assert worlds[0]["USER"] == alice
     directory = home / ".config/mingle"
     assert [path.name for path in directory.iterdir()] == ["key"]
-    found = (directory / "key").stat()
-    assert (stat.S_IMODE(found.st_mode), found.st_uid) == (0o600, home.stat().st_uid)
+    status = (directory / "key").stat()
+    assert (stat.S_IMODE(status.st_mode), status.st_uid) == (0o600, home.stat().st_uid)
     assert stat.S_IMODE(directory.stat().st_mode) == 0o700
 
 

@@ -72,7 +72,7 @@ def test_a_task_that_is_killed_while_others_wait_fails_the_world_for_all(hosts: 
 
 
 def test_no_task_has_a_world_that_counts_one_that_was_killed(hosts: Callable[..., Hosts]) -> None:
-    """Its siblings end at once, and the node that comes later forms no world with them."""
+    """Its local peers end at once, and the node that comes later forms no world with them."""
     two = hosts(2)
     later = tasks(two[1], 2, "60")
     until_said(later[0], "still looking for rank 0")
@@ -122,7 +122,7 @@ def test_a_first_task_that_is_stopped_keeps_the_others_no_longer_than_their_dead
     if when == "meeting":
         until_said(waiting[0], "still looking for rank 0")
     else:
-        wait_for(lambda: any(path.endswith("/siblings") for path in two[1].files("/tmp")))  # noqa: S108 - a host's own
+        wait_for(lambda: any(path.endswith("/siblings") for path in two[1].files("/tmp")))
     os.kill(waiting[0].pid, signal.SIGSTOP)
     try:
         for process in waiting[1:]:
@@ -143,7 +143,7 @@ def test_what_another_user_makes_of_the_name_hinders_no_next_run(hosts: Callable
     names: set[str] = set()
 
     def seen() -> bool:
-        names.update(path for path in one.files("/tmp") if path.count("/") == 2 and "mingle" in path)  # noqa: S108
+        names.update(path for path in one.files("/tmp") if path.count("/") == 2 and "mingle" in path)
         return bool(names)
 
     wait_for(seen)
@@ -155,4 +155,4 @@ def test_what_another_user_makes_of_the_name_hinders_no_next_run(hosts: Callable
     done = [ended(process) for process in tasks(one, 1, "20")]
     assert [its.returncode for its in done] == [0] * TASKS, done
     assert len({its.stdout.count("WORLD_SIZE") for its in done}) == 1
-    assert one.files("/tmp") - one.first_files == names  # noqa: S108 - only what bob made
+    assert one.files("/tmp") - one.first_files == names

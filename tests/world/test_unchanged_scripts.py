@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import pytest
 from members import KEYED, evaluating, is_on, variables
+from needs import only_with
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
 TRAIN = Path(__file__).with_name("train.py")
 
 
-@pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="for want of torch")
+@only_with("torch")
 def test_an_unchanged_script_under_plain_torchrun_reduces_over_the_second_network(hosts: Callable[..., Hosts]) -> None:
     """`torchrun train.py` with no flags on four hosts whose first network carries nothing at all."""
     four = hosts(4)

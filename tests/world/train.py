@@ -8,5 +8,5 @@ import torch.distributed as dist
 dist.init_process_group("gloo")
 total = torch.tensor([dist.get_rank() + 1])
 dist.all_reduce(total)
-print(f"RANK={dist.get_rank()}\nSIZE={dist.get_world_size()}\nTOTAL={total.item()}\nAT={os.environ['MASTER_ADDR']}")  # noqa: T201
+print(f"RANK={dist.get_rank()}\nSIZE={dist.get_world_size()}\nTOTAL={total.item()}\nAT={os.environ['MASTER_ADDR']}")
 dist.destroy_process_group()

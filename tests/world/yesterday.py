@@ -23,7 +23,7 @@ said = [
 group = attempt.group4, listeners.multicast_port(attempt)
 udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
 udp.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, socket.inet_aton(sys.argv[2]))
-print("ready", flush=True)  # noqa: T201
+print("ready", flush=True)
 while True:
     for data in said:
         udp.sendto(data, group)

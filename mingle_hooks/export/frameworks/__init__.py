@@ -12,16 +12,19 @@ from mingle_hooks.modules import import_module
 from mingle_hooks.typed import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from typing import Any
+    from types import ModuleType
+    from typing import Literal
 
     from mingle_hooks.plugins import Plugin
 
+    Need = Literal["roster", "iface", "hcas", "cpu_only", "memory"]
+
 # What the caller has to find out before it asks a framework.
-ROSTER = "roster"  # World.roster
-IFACE = "iface"  # Place.iface and Place.address
-HCAS = "hcas"  # fabric.infiniband.active_ports()
-CPU_ONLY = "cpu_only"  # View.is_cpu_only
-MEMORY = "memory"  # the saved answer, for a member that is started again: rejoin.with_memory()
+ROSTER: Need = "roster"  # World.roster
+IFACE: Need = "iface"  # Assignment.iface and Assignment.address
+HCAS: Need = "hcas"  # fabric.infiniband.active_ports()
+CPU_ONLY: Need = "cpu_only"  # View.is_cpu_only
+MEMORY: Need = "memory"  # the saved answer, for a member that is started again: rejoin.with_memory()
 
 
 class Framework(NamedTuple):
@@ -29,7 +32,7 @@ class Framework(NamedTuple):
 
     module: str
     names: tuple[str, ...]
-    needs: frozenset[str] = frozenset()
+    needs: frozenset[Need] = frozenset()
     files: bool = False
 
 
@@ -107,20 +110,33 @@ def framework(name: str) -> Framework:
     """Return the framework of this name, ours or a plugin's; UsageError, with the nearest known name, for another."""
     if name in FRAMEWORKS:
         return FRAMEWORKS[name]
-    from mingle_hooks import plugins  # noqa: PLC0415 - only where none of ours fits
+    from mingle_hooks import plugins
 
-    if (plugin := plugins.find(plugins.FRAMEWORKS, name)) is not None:
+    if (plugin := plugins.find(plugins.FRAMEWORKS, name, _RETURNS)) is not None:
         row: Framework = plugin.row("FRAMEWORK", Framework)
         _added[name] = plugin
         return row
-    from mingle_hooks.nearest import nearest  # noqa: PLC0415 - only for a message
+    from mingle_hooks.nearest import nearest
 
     known = [*FRAMEWORKS, *plugins.names(plugins.FRAMEWORKS), NONE]
     raise UsageError(f"a framework out of {', '.join(known)}", name, f"--for {nearest(name, known)}")
 
 
-def load(name: str) -> Any:  # noqa: ANN401 -- a module; mypy cannot see that one fits a protocol
-    """Return the framework's module."""
+def _are_settings(found: object) -> bool:
+    return isinstance(found, dict) and all(isinstance(text, str) for pair in found.items() for text in pair)
+
+
+def _are_files(found: object) -> bool:
+    from mingle_hooks.export.view import File
+
+    return isinstance(found, tuple) and all(isinstance(file, File) for file in found)
+
+
+_RETURNS = {"settings": ("a dict of texts", _are_settings), "files": ("a tuple of File", _are_files)}
+
+
+def load(name: str) -> ModuleType | Plugin:
+    """Return the framework's module. Raises UsageError."""
     row = framework(name)
     return _added[name] if name in _added else import_module(f"{__name__}.{row.module}")
 
@@ -130,6 +146,10 @@ def added() -> tuple[str, ...]:
     return tuple(variable for name in _added for variable in framework(name).names)
 
 
-def needs(names: tuple[str, ...]) -> frozenset[str]:
-    """Return what the caller has to find out for these frameworks: ROSTER, IFACE, HCAS, CPU_ONLY, MEMORY."""
-    return frozenset[str]().union(*(framework(name).needs for name in names))
+def needs(names: tuple[str, ...]) -> frozenset[Need]:
+    """Return what the caller has to find out for these frameworks: ROSTER, IFACE, HCAS, CPU_ONLY, MEMORY.
+
+    Raises UsageError.
+    """
+    none: frozenset[Need] = frozenset()
+    return none.union(*(framework(name).needs for name in names))

@@ -23,7 +23,7 @@ def settings(view: View) -> dict[str, str]:
 
 def files(view: View) -> tuple[File, ...]:
     """Return this node's config file. YAML is JSON's superset, so it is JSON, quoted as such."""
-    import json  # noqa: PLC0415 -- only where it is used
+    import json
 
     world, place = view.world, view.place
     if place.node_rank is None or place.slots is None or world.nodes is None:

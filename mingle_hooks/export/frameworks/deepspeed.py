@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from mingle_hooks.export.view import View
 
 
-def settings(view: View) -> dict[str, str]:  # noqa: ARG001 -- as every framework's
+def settings(view: View) -> dict[str, str]:
     """Return nothing: all is in the file."""
     return {}
 

@@ -20,7 +20,7 @@ def settings(view: View) -> dict[str, str]:
 
 def files(view: View) -> tuple[File, ...]:
     """Return the hostfile, or nothing without a roster."""
-    import json  # noqa: PLC0415 -- only where it is used
+    import json
 
     if not settings(view):
         return ()

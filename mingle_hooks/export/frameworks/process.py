@@ -16,7 +16,7 @@ def settings(view: View) -> dict[str, str]:
     """Return the world's id where this process knows its rank, and accelerate's switch where there are only CPUs."""
     found = {"TORCHELASTIC_RUN_ID": view.world.digest} if view.place.rank is not None else {}
     if view.is_cpu_only:
-        from mingle_hooks.export.frameworks import cpu  # noqa: PLC0415 - most nodes have accelerators
+        from mingle_hooks.export.frameworks import cpu
 
         found |= cpu.settings(view)
     return found

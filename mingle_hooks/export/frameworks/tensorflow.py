@@ -17,7 +17,7 @@ def settings(view: View) -> dict[str, str]:
 
     A worker listens on the master port; workers that share an address count up from it.
     """
-    import json  # noqa: PLC0415 -- only where it is used
+    import json
 
     if view.process is None or not view.world.roster:
         return {}

@@ -12,6 +12,7 @@ would otherwise train on the first node alone and end with 0.
 from __future__ import annotations
 
 from mingle_hooks.errors import UsageError, printable
+from mingle_hooks.export.frameworks import load
 from mingle_hooks.typed import TYPE_CHECKING
 from mingle_hooks.values import holds
 
@@ -23,11 +24,13 @@ NOT_HERE = "none: torchrun has to be started on every node of this job, as by sr
 
 
 def settings(view: View) -> dict[str, str]:
-    """Return the whole set, the elastic one where the user's PET_RDZV_BACKEND asks for it."""
-    if view.user_environ.get("PET_RDZV_BACKEND", "static") != "static":
-        from mingle_hooks.export.frameworks import torchrun_elastic  # noqa: PLC0415 - few ask for it
+    """Return the whole set, the elastic one where the user's PET_RDZV_BACKEND asks for it.
 
-        return torchrun_elastic.settings(view)
+    Raises UsageError for a leftover that contradicts it.
+    """
+    if view.user_environ.get("PET_RDZV_BACKEND", "static") != "static":
+        elastic: dict[str, str] = load("torchrun-elastic").settings(view)
+        return elastic
     agent = one_of(view)
     if agent is None:
         return {"PET_NODE_RANK": NOT_HERE}
@@ -43,6 +46,7 @@ def one_of(view: View) -> dict[str, str] | None:
     """Return how many torchruns there are, how many processes this one starts, and which it is; None: not known.
 
     In task scope each task may start one, with one process: to torchrun each task is a node.
+    Raises UsageError for a leftover that contradicts it.
     """
     slots = 1 if view.scope == "task" else view.place.slots
     if view.process is None or view.processes is None or slots is None:

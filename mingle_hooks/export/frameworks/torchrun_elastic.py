@@ -23,7 +23,7 @@ MAX_RESTARTS = 3
 
 
 def settings(view: View) -> dict[str, str]:
-    """Return the whole set."""
+    """Return the whole set. Raises UsageError for a leftover that contradicts it."""
     agent = one_of(view)
     if agent is None:
         return {"PET_NODE_RANK": NOT_HERE}

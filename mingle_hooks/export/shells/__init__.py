@@ -16,7 +16,7 @@ from mingle_hooks.typed import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from typing import Any
+    from types import ModuleType
 
 
 class Shell(NamedTuple):
@@ -72,6 +72,7 @@ def failure(shell: str, code: int, unset: Sequence[str] = (), *, ends: bool = Tr
 
     It `ends` a shell that is not interactive, as a script would go on and train alone. It is empty for json,
     dotenv and taskprolog, where only the exit status of mingle can tell.
+    Raises UsageError for a shell that is not known.
     """
     for name in unset:
         _check(name, "")
@@ -102,9 +103,9 @@ def check_reader() -> None:
         raise UsageError(f"--shell {shell}, as {shell} evals the output", "none", SHELLS[shell].line)
 
 
-def _module(shell: str) -> Any:  # noqa: ANN401 -- a module; mypy cannot see that one fits a protocol
+def _module(shell: str) -> ModuleType:
     if shell not in SHELLS:
-        from mingle_hooks.nearest import nearest  # noqa: PLC0415 - only for a message
+        from mingle_hooks.nearest import nearest
 
         raise UsageError(f"a shell out of {', '.join(SHELLS)}", shell, f"--shell {nearest(shell, SHELLS)}")
     return import_module(f"{__name__}.{SHELLS[shell].module}")

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _DISPUTED = re.compile(r"""^["'`\s]|[#$\\]|\s$""")
 
 
-def success(variables: Mapping[str, str], unset: Sequence[str]) -> str:  # noqa: ARG001 -- a file cannot unset
+def success(variables: Mapping[str, str], unset: Sequence[str]) -> str:
     """Return the lines; UsageError for a value that they do not read alike."""
     for name, value in variables.items():
         if _DISPUTED.search(value) or not value.isprintable():
@@ -26,6 +26,6 @@ def success(variables: Mapping[str, str], unset: Sequence[str]) -> str:  # noqa:
     return "".join(f"{name}={value}\n" for name, value in variables.items())
 
 
-def failure(code: int, unset: Sequence[str], *, ends: bool) -> str:  # noqa: ARG001 -- as every shell's
+def failure(code: int, unset: Sequence[str], *, ends: bool) -> str:
     """Return nothing: the exit status tells."""
     return ""

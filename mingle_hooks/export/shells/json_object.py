@@ -15,6 +15,6 @@ def success(variables: Mapping[str, str], unset: Sequence[str]) -> str:
     return json.dumps({**dict.fromkeys(unset), **variables}) + "\n"
 
 
-def failure(code: int, unset: Sequence[str], *, ends: bool) -> str:  # noqa: ARG001 -- as every shell's
+def failure(code: int, unset: Sequence[str], *, ends: bool) -> str:
     """Return nothing: the exit status tells."""
     return ""

@@ -19,6 +19,6 @@ def success(variables: Mapping[str, str], unset: Sequence[str]) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
-def failure(code: int, unset: Sequence[str], *, ends: bool) -> str:  # noqa: ARG001 -- as every shell's
+def failure(code: int, unset: Sequence[str], *, ends: bool) -> str:
     """Return nothing: the exit status tells."""
     return ""

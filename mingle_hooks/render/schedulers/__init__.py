@@ -51,14 +51,27 @@ def scheduler(name: str) -> Scheduler:
     return SCHEDULERS[name]
 
 
+# Fields with a directive of their own wherever they can be carried.
+_CARRIED = (
+    *("time", "partition", "account", "qos", "reservation", "exclusive", "output", "error", "mail_user", "array"),
+    *("dependency", "requeue"),
+)
+
+
 def directives(scheduler: Scheduler, job: Job) -> tuple[Directive, ...]:
     """Return the job's directives in order. Raises UsageError that names a field that they cannot carry."""
-    found: tuple[Directive, ...] = import_module(f"{__name__}.{scheduler.name}").directives(job)
-    return (*found, *(Directive(free(text), "directive") for text in job.directive))
+    made: tuple[Directive, ...] = import_module(f"{__name__}.{scheduler.name}").directives(job)
+    carried = {directive.field for directive in made}
+    for attribute in _CARRIED:
+        value, field = getattr(job, attribute), attribute.replace("_", "-")
+        if value and field not in carried:
+            can = f"nothing, as scripts for {scheduler.help} have no directive for it"
+            raise refused(field, value, can, f"leaving it out, or a --directive of {scheduler.help}'s own")
+    return (*made, *(Directive(free(text), "directive") for text in job.directive))
 
 
 def free(text: str) -> str:
-    """Return a directive that the user wrote, as it is: one line, and no other can begin in it."""
+    """Return a directive that the user wrote, as it is: one line, and no other can begin in it. Raises UsageError."""
     if not text.isprintable() or text.rstrip().endswith("\\"):  # qsub looks for it before trailing spaces
         raise refused(
             "directive", text, "one printable line that no backslash ends", "another --directive for each line"

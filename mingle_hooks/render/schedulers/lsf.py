@@ -7,10 +7,11 @@ two may read differently is refused.
 from __future__ import annotations
 
 import re
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from mingle_hooks.render.quantities import size
-from mingle_hooks.render.refusals import letters, refused, refused_groups, refused_name
+from mingle_hooks.render.refusals import letters, matching, refused, refused_groups, refused_name
 from mingle_hooks.render.schedulers import Directive
 from mingle_hooks.render.schedulers.filename import translated
 
@@ -22,16 +23,31 @@ _PLAIN = re.compile(r"[A-Za-z0-9_@+=:,./~%-]+", re.ASCII)
 # bsub takes words apart at spaces before it looks at quotes, and joins them with one space each.
 _QUOTED = re.compile(r"[^ \"'`$#\\]+(?: [^ \"'`$#\\]+)*")
 _ARRAY = re.compile(r"0*[1-9][0-9]*(?:-[0-9]+(?::[0-9]+)?)?(?:,0*[1-9][0-9]*(?:-[0-9]+(?::[0-9]+)?)?)*", re.ASCII)
+_LONGEST_ARRAY = 255  # "Job Arrays": of the name and its indices together
+_QUEUE = re.compile(r"(?!default$)[A-Za-z0-9_-]{1,59}", re.ASCII)  # lsb.queues, QUEUE_NAME
+_WORD = re.compile(r"[^\s,]+")
+_PROJECT = re.compile(r".{1,511}")
+_MAIL_USER = re.compile(r"[^\s@]+(?:@[A-Za-z0-9.-]+)?", re.ASCII)
+_LONGEST_ADDRESSES = 511
+_LONGEST_PATH = 4094
+# "Select string": names and numbers, compared and joined; whether parentheses come out even is checked by itself.
+_OPERAND = r"[!( ]*(?:defined\([A-Za-z_]\w*\)|[A-Za-z_][\w.]*|[0-9]+(?:\.[0-9]+)?[KMGTkmgt]?[Bb]?)[) ]*"
+_SELECTION = re.compile(rf"{_OPERAND}(?:(?:&&|\|\||[=!]=|[<>]=?|[-+*/]){_OPERAND})*", re.ASCII)
 _SLURMS = re.compile(r"after(?:|ok|any|notok)(?::[0-9]+)+(?:,after(?:|ok|any|notok)(?::[0-9]+)+)*", re.ASCII)
-_DEPENDENCY = re.compile(
-    r"[a-z]+\([A-Za-z0-9_.*,<>=!\[\] -]+\)(?: ?(?:&&|\|\|) ?[a-z]+\([A-Za-z0-9_.*,<>=!\[\] -]+\))*"
+# bsub -w. A job's name that begins with a digit would need quotes, which a directive cannot carry.
+_JOB = r"(?:[0-9]+|[A-Za-z_.][A-Za-z0-9_.-]*\*?)(?:\[[0-9,:-]+\])?"
+_NUMBER = ", ?(?:(?:[<>]=?|[=!]=) ?)?[0-9]+"
+_CONDITION = (
+    rf"(?:(?:done|ended|started|post_done|post_err)\({_JOB}\)|exit\({_JOB}(?:{_NUMBER})?\)"
+    rf"|num(?:done|ended|exit|hold|pend|run|start)\({_JOB}(?:{_NUMBER}|, ?\*)\))"
 )
+_DEPENDENCY = re.compile(rf"{_CONDITION}(?: ?(?:&&|\|\|) ?{_CONDITION})*", re.ASCII)
 _CONDITIONS = {"afterok": "done", "afterany": "ended", "afternotok": "exit", "after": "started"}
 _MAIL = {"BEGIN": "B", "END": "N", "FAIL": "N", "ALL": "BN", "NONE": ""}
 
 
 def directives(job: Job) -> tuple[Directive, ...]:
-    """Return the directives: slots are processes, and `span[ptile=…]` puts them on nodes."""
+    """Return the directives: slots are processes, and `span[ptile=…]` puts them on nodes. Raises UsageError."""
     if len(job.groups) > 1:
         raise refused_groups(job)
     if not _NAME.fullmatch(job.job_name):
@@ -41,7 +57,7 @@ def directives(job: Job) -> tuple[Directive, ...]:
     if group.mem:
         needs += [f"rusage[mem={size(group.mem, ('MB', 'GB'))}/host]"]
     if group.constraint:
-        needs.insert(0, f"select[{_within('constraint', group.constraint)}]")
+        needs.insert(0, f"select[{_selection(group.constraint)}]")
     gpu = group.gpus and f"num={group.gpus.number}/host" + (f":gmodel={group.gpus.type}" if group.gpus.type else "")
     found = [
         (f"-J {_quoted('job-name', job.job_name + _array(job))}", "array" if job.array else "job-name"),
@@ -53,21 +69,32 @@ def directives(job: Job) -> tuple[Directive, ...]:
         (job.exclusive and "-x", "exclusive"),
         (job.requeue and "-r", "requeue"),
         *((f"-{letter}", "mail-type") for letter in sorted(letters(job, _MAIL))),
-        # LSF counts in minutes.
-        (job.time and f"-wa {job.signal.name} -wt {-(-job.signal.before_s // 60)}", "signal"),
+        (_warning(job), "signal"),
     ]
     return tuple(Directive(text, field) for text, field in found if text)
 
 
+def _minutes(duration_s: int) -> int:
+    """Return a duration in LSF's unit, rounded up."""
+    return -(-duration_s // 60)
+
+
+def _warning(job: Job) -> str:
+    """Return the warning, or none where whole minutes would put it at the start: the script has a timer too."""
+    if not job.time or _minutes(job.signal.before_s) >= _minutes(job.time):
+        return ""
+    return f"-wa {job.signal.name} -wt {_minutes(job.signal.before_s)}"
+
+
 def _texts(job: Job) -> list[tuple[str, str]]:
     options = {
-        "partition": ("-q", job.partition),
-        "account": ("-P", job.account),
-        "qos": ("-sla", job.qos),
-        "reservation": ("-U", job.reservation),
+        "partition": ("-q", job.partition and _queues(job.partition)),
+        "account": ("-P", job.account and matching("account", job.account, _PROJECT, "at most 511 characters")),
+        "qos": ("-sla", job.qos and matching("qos", job.qos, _WORD, "one word")),
+        "reservation": ("-U", job.reservation and matching("reservation", job.reservation, _WORD, "one word")),
         "output": ("-o", job.output and _path("output", job.output, job.job_name)),
         "error": ("-e", job.error and _path("error", job.error, job.job_name)),
-        "mail-user": ("-u", job.mail_user),
+        "mail-user": ("-u", job.mail_user and _addresses(job.mail_user)),
         "dependency": ("-w", job.dependency and _dependency(job.dependency)),
     }
     return [(f"{letter} {_quoted(field, value)}", field) for field, (letter, value) in options.items() if value]
@@ -79,7 +106,11 @@ def _array(job: Job) -> str:
         more = re.sub("(?<![:0-9])[0-9]+", lambda number: str(int(number[0]) + 1), ranges)
         works = f"--array {more}{'%' * bool(most)}{most}, which is one more for each"
         raise refused("array", job.array, "numbers from 1, as LSF counts", works)
-    return (f"[{ranges}]" + (f"%{most}" if most else "")) if ranges else ""
+    indices = f"[{ranges}]{'%' * bool(most)}{most}" if ranges else ""
+    if indices and len(job.job_name + indices) > _LONGEST_ARRAY:
+        can = f"at most {_LONGEST_ARRAY} characters together with the indices of the array"
+        raise refused("job-name", job.job_name, can, "a shorter one, or fewer ranges")
+    return indices
 
 
 def _dependency(value: str) -> str:
@@ -97,12 +128,31 @@ def _path(field: str, value: str, job_name: str) -> str:
     if re.search("%%[%JI]", value):
         can = "a path without %% before J, I and %, as bsub has no other way to write them"
         raise refused(field, value, can, f"--{field} {value.replace('%%', '')}")
+    if len(value) > _LONGEST_PATH:
+        raise refused(field, value, f"a path of at most {_LONGEST_PATH} characters")
     return translated(field, value, {"j": "%J", "A": "%J", "J": "%J", "a": "%I", "x": job_name})
 
 
-def _within(field: str, value: str) -> str:
-    if not value.isprintable() or not _QUOTED.fullmatch(value) or re.search(r"[\[\]]", value):
-        raise refused(field, value, "one printable line without quotes, \\, $, # and []")
+def _queues(value: str) -> str:
+    """Return the queues, one of which runs the job, as LSF lists them."""
+    can, queues = "queues of letters, digits, _ and -", re.split("[ ,]", value)
+    return " ".join(matching("partition", queue, _QUEUE, can) for queue in queues)
+
+
+def _addresses(value: str) -> str:
+    addresses = [matching("mail-user", its, _MAIL_USER, "addresses", "me@example.org") for its in value.split(",")]
+    if len(" ".join(addresses)) > _LONGEST_ADDRESSES:
+        raise refused("mail-user", value, f"at most {_LONGEST_ADDRESSES} characters", "fewer addresses")
+    return " ".join(addresses)
+
+
+def _selection(value: str) -> str:
+    """Return an expression for `select`: Slurm's single & and | are LSF's double ones."""
+    depths = [*accumulate((char == "(") - (char == ")") for char in value)]
+    if not _SELECTION.fullmatch(value) or min(depths) < 0 or depths[-1]:
+        works = re.sub(r"(?<!&)&(?!&)", "&&", re.sub(r"(?<!\|)\|(?!\|)", "||", value))
+        remedy = f"--constraint {works!r}" if works != value and _SELECTION.fullmatch(works) else ""
+        raise refused("constraint", value, "an expression of LSF, such as 'ib && maxmem>64000'", remedy)
     return value
 
 

@@ -22,7 +22,10 @@ if TYPE_CHECKING:
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.+-]{0,229}", re.ASCII)
 _RESOURCE = re.compile(r"[A-Za-z][A-Za-z0-9_-]*=[A-Za-z0-9_.-]+(?::[A-Za-z][A-Za-z0-9_-]*=[A-Za-z0-9_.-]+)*", re.ASCII)
 _ARRAY = re.compile(r"[0-9]+-[0-9]+(?::[0-9]+)?(?:%[0-9]+)?", re.ASCII)
-_DEPENDENCY = re.compile(r"[a-z]+(:[A-Za-z0-9_.\[\]@-]+)+(,[a-z]+(:[A-Za-z0-9_.\[\]@-]+)+)*", re.ASCII)
+# qsub(1B), -W depend: what depends on jobs, and on a number of them
+ON_JOBS = "(?:after|before)(?:ok|notok|any)?"
+ON_COUNTS = "on"
+_JOB = r"[0-9]+(?:\[[0-9]*\])?(?:\.[A-Za-z0-9.-]+)?(?:@[A-Za-z0-9.-]+)?"
 _QUEUE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}(@[A-Za-z0-9.-]{1,64})?", re.ASCII)
 # qsub wants printable ASCII, drops spaces in front, and takes what stands before a colon for a host.
 _PATH = re.compile(r"(?:[A-Za-z0-9.-]+:/|[A-Za-z0-9.-]*/)[ -~]*|[!-9;-~][ -9;-~]*", re.ASCII)
@@ -35,7 +38,7 @@ MAIL = {"BEGIN": "b", "END": "e", "FAIL": "a", "ALL": "abe", "NONE": "n"}
 
 
 def directives(job: Job) -> tuple[Directive, ...]:
-    """Return the directives: one chunk for each node, on hosts of their own."""
+    """Return the directives: one chunk for each node, on hosts of their own. Raises UsageError."""
     if job.qos:
         raise refused("qos", job.qos, "nothing, as PBS has none", "leaving --qos out; a queue is --partition")
     if job.partition and job.reservation:
@@ -49,7 +52,7 @@ def directives(job: Job) -> tuple[Directive, ...]:
         *option("-l walltime=", "time", job.time and hms(job.time)),
         *option("-q ", *_queue(job)),
         *option("-J ", "array", job.array and _array(job.array)),
-        *closing(job, {"x": job.job_name, "a": _INDEX}),
+        *closing(job, {"x": job.job_name, "a": _INDEX}, dependency(f"{ON_JOBS}|runone", ON_COUNTS)),
     )
 
 
@@ -60,8 +63,14 @@ def opening(job: Job) -> tuple[Directive, ...]:
     return (Directive(f"-N {job.job_name}", "job-name"), Directive("-S /bin/bash", "default"))
 
 
-def closing(job: Job, words: Mapping[str, str]) -> tuple[Directive, ...]:
-    """Return what PBS and Torque have in common; `words` are for Slurm's patterns in a path."""
+def dependency(on_jobs: str, on_counts: str) -> re.Pattern[str]:
+    """Return the form of a list of dependencies, with the words for those on jobs and for those on counts."""
+    one = rf"(?:(?:{on_jobs})(?::{_JOB})+|(?:{on_counts}):0*[1-9][0-9]*)"
+    return re.compile(f"{one}(?:,{one})*", re.ASCII)
+
+
+def closing(job: Job, words: Mapping[str, str], dependencies: re.Pattern[str]) -> tuple[Directive, ...]:
+    """Return what PBS and Torque have in common; `words` are for Slurm's patterns in a path. Raises UsageError."""
     if job.requeue and job.array:
         can = "without --array: the script is submitted again, and that is all of the array"
         raise refused("requeue", "true", can, "leaving out --requeue or --array")
@@ -69,7 +78,7 @@ def closing(job: Job, words: Mapping[str, str]) -> tuple[Directive, ...]:
     mail_user = job.mail_user and matching("mail-user", job.mail_user, _MAIL_USERS, can, "me@example.org")
     again = "requeue" if job.requeue else "array" if job.array else ""  # PBS takes no array that it may not rerun
     depend = job.dependency and matching(
-        "dependency", job.dependency, _DEPENDENCY, "afterok:123.server", "afterok:123.server"
+        "dependency", job.dependency, dependencies, "afterok:123.server", "afterok:123.server"
     )
     return (
         *option("-A ", "account", job.account),
@@ -83,12 +92,15 @@ def closing(job: Job, words: Mapping[str, str]) -> tuple[Directive, ...]:
 
 
 def option(before: str, field: str, value: object) -> tuple[Directive, ...]:
-    """Return the directive, or none where there is no value."""
+    """Return the directive, or none where there is no value. Raises UsageError."""
     return (Directive(before + quoted(field, str(value)), field),) if value not in (None, "") else ()
 
 
 def quoted(field: str, value: str) -> str:
-    """Quote as qsub reads it: nothing is special in either kind of quotes, and one may follow the other."""
+    """Quote as qsub reads it: nothing is special in either kind of quotes, and one may follow the other.
+
+    Raises UsageError.
+    """
     if not value.isprintable() or value == "--" or "\\," in value:  # PBS itself takes the backslash from a comma
         raise refused(field, value, "one printable line, other than --, without a backslash before a comma")
     if _PLAIN.fullmatch(value):

@@ -19,11 +19,16 @@ if TYPE_CHECKING:
     from mingle_hooks.render.job import Job
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.+-]{0,229}", re.ASCII)
-_NUMBER = re.compile(r"[0-9]{1,9}", re.ASCII)
+_NUMBER = re.compile(r"[1-9][0-9]{0,8}", re.ASCII)
 _ARRAY = re.compile(r"[1-9][0-9]*(?:-[0-9]+(?::[0-9]+)?)?", re.ASCII)
 _RESOURCE = re.compile(
-    r"[A-Za-z][A-Za-z0-9_]*(=[A-Za-z0-9_.*|-]+)?(,[A-Za-z][A-Za-z0-9_]*(=[A-Za-z0-9_.*|-]+)?)*", re.ASCII
+    r"[A-Za-z][A-Za-z0-9_]{0,511}(=[A-Za-z0-9_.*|-]+)?(,[A-Za-z][A-Za-z0-9_]{0,511}(=[A-Za-z0-9_.*|-]+)?)*", re.ASCII
 )
+# sge_types(5): the name of a project, and the expressions of names that choose queues.
+_OBJECT = re.compile(r"""(?:(?![/:'\\[\]{}|()@%,"])[!-~]){1,512}""")
+_QUEUE = r"""(?:(?![/:'\\{}%",])[!-~])+"""
+_QUEUES = re.compile(f"{_QUEUE}(?:,{_QUEUE})*")
+_MAIL_USERS = re.compile(r"[^\s@,]+(?:@[A-Za-z0-9.-]+)?(?:,[^\s@,]+(?:@[A-Za-z0-9.-]+)?)*", re.ASCII)
 # Grid Engine holds a job until the others have ended, however they did.
 _DEPENDENCY = re.compile(r"afterany(?::[0-9]+)+(?:,afterany(?::[0-9]+)+)*|[0-9]+(?:,[0-9]+)*", re.ASCII)
 # Within a path, `$` begins one of these, `:` ends a host and `,` the whole path.
@@ -33,7 +38,7 @@ _PATTERNS = {"j": "$JOB_ID", "A": "$JOB_ID", "a": "$TASK_ID", "x": "$JOB_NAME", 
 
 
 def directives(job: Job) -> tuple[Directive, ...]:
-    """Return the directives. `requeue` is the queue's to do, on the script's exit status 99."""
+    """Return the directives. `requeue` is the queue's to do, on the script's exit status 99. Raises UsageError."""
     if len(job.groups) > 1:
         raise refused_groups(job)
     if job.qos:
@@ -70,16 +75,18 @@ def _whole(job: Job) -> tuple[Directive, ...]:
     if job.array and not _ARRAY.fullmatch(ranges):
         raise refused_array(job.array, "FIRST-LAST[:STEP] from 1", 1)
     reservation = job.reservation and matching("reservation", job.reservation, _NUMBER, "the number of one", "12")
+    can = "names of queues, such as all.q@@gpus,long.q"
+    mail_user = job.mail_user and matching("mail-user", job.mail_user, _MAIL_USERS, "addresses", "me@example.org")
     return (
-        *_option("-q", "partition", job.partition),
-        *_option("-P", "account", job.account),
+        *_option("-q", "partition", job.partition and matching("partition", job.partition, _QUEUES, can)),
+        *_option("-P", "account", job.account and matching("account", job.account, _OBJECT, "the name of a project")),
         *_option("-ar", "reservation", reservation),
         *_option("-t", "array", ranges),
         *_option("-tc", "array", most),
         *_option("-hold_jid", "dependency", job.dependency and _dependency(job.dependency)),
         *_option("-o", "output", job.output and _path("output", job.output)),
         *(_option("-e", "error", _path("error", job.error)) if job.error else (Directive("-j y", "default"),)),
-        *_option("-M", "mail-user", job.mail_user),
+        *_option("-M", "mail-user", mail_user),
         *_option("-m", "mail-type", letters(job, MAIL)),
         Directive(f"-r {'y' if job.requeue else 'n'}", "requeue" if job.requeue else "default"),
         Directive("-cwd", "default"),

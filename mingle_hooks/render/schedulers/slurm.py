@@ -19,7 +19,7 @@ _LONGEST_OTHERS = 1024
 
 
 def directives(job: Job) -> tuple[Directive, ...]:
-    """Return the directives; for several groups of nodes those of a heterogeneous job."""
+    """Return the directives; for several groups of nodes those of a heterogeneous job. Raises UsageError."""
     if len(job.groups) > 1 and job.array:
         can = "one that Slurm has for heterogeneous jobs, which is none"
         raise refused("array", job.array, can, "leaving --array out, or one group of nodes")

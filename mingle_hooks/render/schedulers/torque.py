@@ -13,16 +13,22 @@ from mingle_hooks.render.refusals import matching, refused
 from mingle_hooks.render.schedulers import Directive, pbs
 
 if TYPE_CHECKING:
+    from mingle_hooks.render.fields import Gpus
     from mingle_hooks.render.job import Group, Job
 
-_FEATURE = re.compile(r"[A-Za-z0-9_.-]+(:[A-Za-z0-9_.-]+)*", re.ASCII)
+_LONGEST_NAME = 15  # qsub(1B), -N
+_FEATURE = re.compile(r"[A-Za-z][A-Za-z0-9_.-]*(:[A-Za-z][A-Za-z0-9_.-]*)*", re.ASCII)
 _WORD = re.compile(r"[A-Za-z0-9_.@-]+", re.ASCII)
+_QUEUE = re.compile(r"[A-Za-z0-9_.-]+(@[A-Za-z0-9.-]+)?|@[A-Za-z0-9.-]+", re.ASCII)
+# Torque's own, beside those of PBS.
+_ON_JOBS = f"{pbs.ON_JOBS}|syncwith|(?:after|before)(?:start|ok|notok|any)array"
+_ON_COUNTS = f"{pbs.ON_COUNTS}|synccount"
 # What stands before a colon is a host, and qsub takes $HOME in front, but not ${HOME}, for the submitter's.
 _PATH = re.compile(r"(?:[A-Za-z0-9.-]+:/|\$HOME/|(?!\$HOME|\$\{HOME\})[!-9;-~])[!-9;-~]*", re.ASCII)
 
 
 def directives(job: Job) -> tuple[Directive, ...]:
-    """Return the directives."""
+    """Return the directives. Raises UsageError."""
     for group in job.groups:
         if group.mem and len(job.groups) > 1:
             raise refused(
@@ -32,6 +38,9 @@ def directives(job: Job) -> tuple[Directive, ...]:
         if path:
             works = re.sub("[^!-9;-~]", "_", re.sub(r"^\$\{?HOME\}?/*", "$HOME/", path))
             matching(name, path, _PATH, "a path in ASCII without spaces, with a colon after HOST only", works)
+    if len(job.job_name) > _LONGEST_NAME and job.job_name.isascii():
+        works = f"--job-name {job.job_name[:_LONGEST_NAME]}"
+        raise refused("job-name", job.job_name, f"at most {_LONGEST_NAME} characters", works)
     memory = job.groups[0].mem
     return (
         *pbs.opening(job),
@@ -41,9 +50,9 @@ def directives(job: Job) -> tuple[Directive, ...]:
         *pbs.option("-l walltime=", "time", job.time and hms(job.time)),
         *pbs.option("-l qos=", "qos", _word("qos", job.qos)),
         *pbs.option("-l advres=", "reservation", _word("reservation", job.reservation)),
-        *pbs.option("-q ", "partition", _word("partition", job.partition)),
+        *pbs.option("-q ", "partition", _queue(job.partition)),
         *([Directive(f"-t {_array(job.array)}", "array")] if job.array else []),
-        *pbs.closing(job, {"x": job.job_name}),
+        *pbs.closing(job, {"x": job.job_name}, pbs.dependency(_ON_JOBS, _ON_COUNTS)),
     )
 
 
@@ -52,13 +61,25 @@ def _word(field: str, value: str | None) -> str | None:
     return value and matching(field, value, _WORD, "letters, digits and _.@-")
 
 
+def _queue(value: str | None) -> str | None:
+    return value and matching("partition", value, _QUEUE, "QUEUE, QUEUE@SERVER or @SERVER")
+
+
 def _nodes(group: Group) -> str:
     parts = [str(group.nodes), f"ppn={(group.cpus or 1) * group.ntasks}"]
     if group.gpus:
-        parts += [f"gpus={group.gpus.number}"] + ([group.gpus.type] if group.gpus.type else [])
+        parts += [f"gpus={group.gpus.number}"] + ([_type(group.gpus)] if group.gpus.type else [])
     if group.constraint:
         parts += [matching("constraint", group.constraint, _FEATURE, "a property of nodes", "infiniband")]
     return ":".join(parts)
+
+
+def _type(gpus: Gpus) -> str:
+    """Return the type of GPUs, which for Torque is a property of the node."""
+    if not _FEATURE.fullmatch(gpus.type):
+        can = "a type that is a property of nodes, which begins with a letter"
+        raise refused("gpus-per-node", gpus, can, f"--gpus-per-node {gpus.number}, and the property by --constraint")
+    return gpus.type
 
 
 def _array(array: str) -> str:

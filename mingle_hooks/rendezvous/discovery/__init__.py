@@ -81,7 +81,7 @@ class Backend(Protocol):
 
     faults: list[str]
 
-    def search(self, wanted: bool) -> None:  # noqa: FBT001 - on or off is all there is to say
+    def search(self, *, wanted: bool) -> None:
         """Look for a leader actively from now on, or stop that."""
 
     def announce(self, advertisement: Advertisement | None) -> None:
@@ -98,7 +98,7 @@ def chosen(names: tuple[str, ...]) -> tuple[str, ...]:
     """Return the backends of these names, all where none is named. Raises UsageError for a name that is none."""
     for name in names:
         if name not in BACKENDS:
-            from mingle_hooks.nearest import nearest  # noqa: PLC0415 - only for a message
+            from mingle_hooks.nearest import nearest
 
             raise UsageError(f"one or more of {', '.join(BACKENDS)}", name, f"--via {nearest(name, BACKENDS)}")
     return names or tuple(BACKENDS)

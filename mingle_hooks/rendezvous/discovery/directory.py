@@ -50,7 +50,7 @@ class DirectoryBackend:
         self._delay = FIRST_DELAY_S
         self._timer: Timer | None = None
 
-    def search(self, wanted: bool) -> None:  # noqa: FBT001
+    def search(self, *, wanted: bool) -> None:
         """Begin, or stop, looking into the directory."""
         if self._timer is not None:
             self._timer.cancel()
@@ -60,7 +60,7 @@ class DirectoryBackend:
             self._poll()
 
     def announce(self, advertisement: Advertisement | None) -> None:
-        """Write this leader's file, whole or not at all, or remove it."""
+        """Write this leader's file, whole or not at all, or remove it. Raises PlaceError."""
         if advertisement is None:
             self._remove()
             return

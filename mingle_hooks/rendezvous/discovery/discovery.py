@@ -55,7 +55,7 @@ class Discovery:
     def look(self, name: str) -> None:
         """Look at once for another leader by one backend, where this member leads and that backend is used."""
         if name in self._backends:
-            self._backends[name].search(self._leads())
+            self._backends[name].search(wanted=self._leads())
 
     def rest(self) -> None:
         """Fall silent: a leader has been found."""

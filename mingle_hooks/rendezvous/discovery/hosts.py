@@ -45,7 +45,7 @@ class HostsBackend:
         self._wanted = False
         self.faults: list[str] = []
 
-    def search(self, wanted: bool) -> None:  # noqa: FBT001
+    def search(self, *, wanted: bool) -> None:
         """Begin, or stop, trying."""
         if wanted and not self._wanted:
             self._delay = FIRST_DELAY_S

@@ -96,5 +96,5 @@ def _resolve(host: str, result: dict[str, list[str]], done: socket.socket) -> No
 
 def _text(where: tuple[object, ...]) -> str:
     address = str(where[0]).partition("%")[0]
-    zone = where[3] if len(where) == 4 else 0  # noqa: PLR2004 - IPv6: address, port, flow, zone
+    zone = (*where[3:], 0)[0]  # IPv6: address, port, flow, zone
     return f"{address}%{zone}" if zone else address

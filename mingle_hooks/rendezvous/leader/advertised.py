@@ -43,7 +43,7 @@ def _is_wanted(
 
 def named(master_addr: str, timeout_s: float) -> tuple[AdvertisedAddress, ...]:
     """Return the addresses of the MASTER_ADDR that the user exported, none where it cannot be looked up."""
-    import ipaddress  # noqa: PLC0415 - 3 ms that only this needs
+    import ipaddress  # 3 ms that only this needs
 
     addresses = resolve(master_addr, timeout_s)
     loopback = [ipaddress.ip_address(address.partition("%")[0]).is_loopback for address in addresses]

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
     from mingle_hooks.rendezvous.leader.roster import Entry
     from mingle_hooks.rendezvous.leader.session import Session
+    from mingle_hooks.rendezvous.protocol.answer import Answer, Shared
     from mingle_hooks.world import Member
 
 
@@ -36,16 +37,16 @@ class Answers:
         others = (entry.join_request for entry, _ in members if entry.join_request.member != place.leader)
         self._packed = b""
         digest = self._pack(encoded) if any(join_request.wants_roster for join_request in others) else ""
-        self._bodies: dict[bytes, wire.Body] = {}
+        self._bodies: dict[bytes, Answer] = {}
         offset = 0
         for entry, row in members:
-            body = {**shared, "rank": row.node_rank, "offset": offset, "own": row.address, "slots": row.slots}
+            body = _answer(shared, row, offset)
             offset += row.slots
             if entry.join_request.wants_roster:
                 body["roster"] = roster if entry.join_request.member == place.leader else digest
             self._bodies[entry.join_request.member] = body
 
-    def of(self, member: bytes) -> wire.Body | None:
+    def of(self, member: bytes) -> Answer | None:
         """Return a member's answer, None where it is no member of this world."""
         return self._bodies.get(member)
 
@@ -58,7 +59,7 @@ class Answers:
 
     def _pack(self, encoded: bytes) -> str:
         """Have the roster's frame ready for those members who ask for it; return what their answers say of it."""
-        from mingle_hooks.rendezvous.protocol import packed_roster  # noqa: PLC0415 - few ask for it
+        from mingle_hooks.rendezvous.protocol import packed_roster
 
         packed = packed_roster.pack(encoded)
         self._packed = wire.frame(wire.ROSTER, packed)
@@ -70,8 +71,20 @@ def size(members: Sequence[tuple[Entry, Member]]) -> int:
     return sum(row.slots for _, row in members)
 
 
-def _shared(place: Place, members: Sequence[tuple[Entry, Member]], roster: bytes) -> wire.Body:
-    shared = {"nodes": len(members), "size": size(members), "addr": place.addr, "port": place.port}
-    # With the leader's nonce: two worlds in a row may have the same address and port, and are not the same.
-    digest = sha256(place.attempt + place.leader + wire.encode(shared) + roster).hexdigest()[:16]
-    return {**shared, "digest": digest, "epoch": place.epoch, "at": place.at}
+def _shared(place: Place, members: Sequence[tuple[Entry, Member]], roster: bytes) -> Shared:
+    nodes, total = len(members), size(members)
+    said = wire.encode({"nodes": nodes, "size": total, "addr": place.addr, "port": place.port})
+    return {
+        "nodes": nodes,
+        "size": total,
+        "addr": place.addr,
+        "port": place.port,
+        # With the leader's nonce: two worlds in a row may have the same address and port, and are not the same.
+        "digest": sha256(place.attempt + place.leader + said + roster).hexdigest()[:16],
+        "epoch": place.epoch,
+        "at": place.at,
+    }
+
+
+def _answer(shared: Shared, row: Member, offset: int) -> Answer:
+    return {**shared, "rank": row.node_rank, "offset": offset, "own": row.address, "slots": row.slots}

@@ -63,9 +63,9 @@ def stand(
             return None
         if not opened.check_in:
             loop.missed(_no_port(request, secret))
-        from mingle_hooks.rendezvous.leader.leader import Leader  # noqa: PLC0415 - 5 ms that nobody waits for now
-        from mingle_hooks.rendezvous.leader.roster import Roster  # noqa: PLC0415 - as above
-        from mingle_hooks.rendezvous.leader.terms import Terms  # noqa: PLC0415 - as above
+        from mingle_hooks.rendezvous.leader.leader import Leader  # 5 ms that nobody waits for now
+        from mingle_hooks.rendezvous.leader.roster import Roster
+        from mingle_hooks.rendezvous.leader.terms import Terms
 
         own, no_network = _own_addresses(request)
         what, failure = (own, None) if "MASTER_ADDR" not in request.pinned else _named_addresses(request)
@@ -109,7 +109,7 @@ def _named_hosts(request: Request) -> tuple[str, ...]:
 def _may_lead_here(request: Request) -> bool:
     """Tell whether the others would find a leader here: in an election all have to find all candidates.
 
-    Where the scheduler names hosts that nobody can look up, every member stands, for other ways to find it.
+    Where the scheduler names hosts that nobody can look up, every member stands, for other backends to find it.
     """
     addr = request.pinned.get("MASTER_ADDR")
     if addr is not None and not request.trusts_addr:
@@ -121,7 +121,7 @@ def _may_lead_here(request: Request) -> bool:
 
 
 def _own_addresses(request: Request) -> tuple[tuple[AdvertisedAddress, ...], NetworkError | None]:
-    from mingle_hooks.rendezvous.leader.advertised import advertised  # noqa: PLC0415 - as above
+    from mingle_hooks.rendezvous.leader.advertised import advertised
 
     what, no_network = advertised(request.prefer)
     if no_network is not None and (len(set(request.hosts)) > 1 or not what) and "MASTER_ADDR" not in request.pinned:
@@ -131,8 +131,8 @@ def _own_addresses(request: Request) -> tuple[tuple[AdvertisedAddress, ...], Net
 
 def _named_addresses(request: Request) -> tuple[tuple[AdvertisedAddress, ...], Failure | None]:
     """Return the addresses of the exported MASTER_ADDR, and what is wrong where none is this host's, rank 0's."""
-    from mingle_hooks.rendezvous.leader.advertised import named  # noqa: PLC0415 - as above
-    from mingle_hooks.rendezvous.leader.terms import not_own  # noqa: PLC0415 - as above
+    from mingle_hooks.rendezvous.leader.advertised import named
+    from mingle_hooks.rendezvous.leader.terms import not_own
 
     addr = request.pinned["MASTER_ADDR"]
     found = named(addr, min(RESOLVE_S, request.timeout_s))

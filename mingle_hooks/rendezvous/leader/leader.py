@@ -22,16 +22,15 @@ from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from typing import Literal
 
     from mingle_hooks import sockets as socket
     from mingle_hooks.rendezvous.leader.roster import Roster
     from mingle_hooks.rendezvous.leader.terms import Terms
     from mingle_hooks.rendezvous.loop import Loop
+    from mingle_hooks.rendezvous.protocol.answer import Answer
     from mingle_hooks.rendezvous.protocol.attempt import Attempt, Secret
     from mingle_hooks.rendezvous.protocol.join_request import JoinRequest
-
-    State = Literal["gathering", "closing", "formed", "failed", "withdrawn"]
+    from mingle_hooks.rendezvous.protocol.states import LeaderState
 
 # After these contradictions there is probably one member more than the world has.
 ONE_TOO_MANY = ("rank", "full")
@@ -55,10 +54,10 @@ class Leader:
         self._loop, self._attempt, self._secret = loop, attempt, secret
         self.tag = attempt.tag
         self.roster, self.me, self.terms = roster, me, terms
-        self.state: State = "gathering"
+        self.state: LeaderState = "gathering"
         self.failure: Failure | None = None
         self._began, self._failed = loop.clock(), 0.0
-        self.answer: wire.Body | None = None  # this member's own, once formed
+        self.answer: Answer | None = None  # this member's own, once formed
         self.refused = {why: RejectedPeers() for why in wire.REASONS}
         self.moved_to: list[list[object]] = []
         self._on_change = on_change
@@ -155,7 +154,7 @@ class Leader:
 
     def give_up(self, after_s: int) -> None:
         """Fail for all as the leader's or a member's time is over, and say who was missing."""
-        from mingle_hooks.rendezvous.leader import shortfall  # noqa: PLC0415 - only for a message
+        from mingle_hooks.rendezvous.leader import shortfall
 
         confirmed = len(self._closing.leases) + 1 if self._closing is not None and self.state == "closing" else None
         seen = shortfall.Seen(self.roster, self.terms, self.me.host, self.refused, self._loop.shortage)
@@ -242,7 +241,7 @@ class Leader:
             self.state = "gathering"
         self._on_change()
 
-    def reject(self, address: str, host: str = "", why: str = wire.KEY) -> None:
+    def reject(self, address: str, host: str = "", why: wire.Why = wire.KEY) -> None:
         """Somebody was refused, who says that it is this host."""
         if self.refused[why].add(address, host):
             self._on_change()

@@ -14,6 +14,7 @@ from mingle_hooks.rendezvous.protocol.leases import LEASE_S
 from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from typing import NoReturn
 
     from mingle_hooks import sockets as socket
@@ -40,7 +41,7 @@ class Session:
         self._proved = False
         self.connection = Connection(loop, sock, self._frame, self._ended)
 
-    def tell(self, kind: int, body: wire.Body) -> None:
+    def tell(self, kind: int, body: Mapping[str, object]) -> None:
         """Send a sealed frame."""
         self.say(kind, wire.encode(body))
 
@@ -109,7 +110,7 @@ class Session:
         if not self._leader.acceptor.is_new(nonce):
             raise wire.WireError("said before")
 
-    def _refuse(self, why: str, host: str) -> NoReturn:
+    def _refuse(self, why: wire.Why, host: str) -> NoReturn:
         """Hang up on a stranger with a reason, in which nothing depends on the key."""
         reply = {"why": why, "host": self._leader.me.host, "at": self.connection.own_end()}
         self.connection.send(wire.frame(wire.REFUSED, wire.encode(reply)))

@@ -12,10 +12,11 @@ if TYPE_CHECKING:
     from mingle_hooks.errors import Shortage
     from mingle_hooks.rendezvous.leader.roster import Roster
     from mingle_hooks.rendezvous.leader.terms import Terms
+    from mingle_hooks.rendezvous.protocol.failure import Kind
     from mingle_hooks.rendezvous.rejected import RejectedPeers
 
 # Why somebody was refused -> the failure that says so where members are missing; the likeliest mistake first.
-REFUSALS = {wire.VERSION: "versions", wire.RUN: "runs", wire.KEY: "keys"}
+REFUSALS: dict[wire.Why, Kind] = {wire.VERSION: "versions", wire.RUN: "runs", wire.KEY: "keys"}
 
 
 class Seen(NamedTuple):
@@ -24,7 +25,7 @@ class Seen(NamedTuple):
     roster: Roster
     terms: Terms
     host: str  # the leader's
-    refused: Mapping[str, RejectedPeers]
+    refused: Mapping[wire.Why, RejectedPeers]
     shortage: Shortage | None  # what the leader's host has run out of
 
 

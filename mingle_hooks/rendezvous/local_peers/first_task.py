@@ -30,12 +30,16 @@ from mingle_hooks.rendezvous.local_peers.meeting_point import HAND_OVER_S, HELD,
 from mingle_hooks.rendezvous.loop import Loop
 from mingle_hooks.rendezvous.poller import READ
 from mingle_hooks.rendezvous.protocol.failure import Failure
-from mingle_hooks.typed import TYPE_CHECKING, Any
+from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from typing import Literal
 
-    from mingle_hooks.rendezvous.protocol.wire import Body
+    from mingle_hooks.rendezvous.local_peers.meeting_point import Said
+    from mingle_hooks.rendezvous.protocol.answer import Answer
+
+    Lack = Literal["gone", "silent"]
 
 # The first task says this often that it is at work.
 BEAT_S = 1.0
@@ -49,11 +53,12 @@ _CREDENTIALS = struct.Struct("3i")  # struct ucred: pid, uid, gid
 
 
 def first(
-    directories: Sequence[str], host: str, count: int, timeout_s: float, meet: Callable[[float, LocalPeers], Body]
-) -> Body:
+    directories: Sequence[str], host: str, count: int, timeout_s: float, meet: Callable[[float, LocalPeers], Answer]
+) -> Answer:
     """Collect the node's other count - 1 tasks, call meet(seconds left, local peers), and hand its answer to them all.
 
     What meet raises is raised on every one of them. One of the directories is made, and removed again.
+    Raises PlaceError and ConflictError.
     """
     deadline = time.monotonic() + timeout_s
     directory, held = meeting_point.claim(directories)
@@ -115,7 +120,7 @@ class LocalPeers:
             self._watch_task(rank, task)
         self._beat()
 
-    def hand_over(self, answer: Body, directory: str) -> None:
+    def hand_over(self, answer: Answer, directory: str) -> None:
         """Give all of them the answer, and then the word to go by it. Raises the fault where one is not there."""
         if self.fault is not None:  # it came too late for the others
             raise self.fault.error()
@@ -147,7 +152,7 @@ class LocalPeers:
     def _absent(self) -> list[int]:
         return [rank for rank in range(1, self._count) if rank not in self._tasks]
 
-    def _without(self, rank: int, lack: str) -> Failure:
+    def _without(self, rank: int, lack: Lack) -> Failure:
         self.fault = Failure("task", (self._host, str(self._count), str(rank), lack))
         return self.fault
 
@@ -233,14 +238,14 @@ def _wake() -> None:
     """Have a loop look whether it is finished."""
 
 
-def _line(body: dict[str, Any]) -> bytes:
+def _line(body: Said) -> bytes:
     return jsontext.dumps(body).encode() + b"\n"
 
 
-def _lack(task: socket.socket) -> str:
-    """Return what is wrong with a task that has been given the answer; nothing where it holds it."""
+def _lack(task: socket.socket) -> Lack | None:
+    """Return what is wrong with a task that has been given the answer; None where it holds it."""
     try:
-        return "" if task.recv(len(HELD)) == HELD else "gone"
+        return None if task.recv(len(HELD)) == HELD else "gone"
     except TimeoutError:
         return "silent"
     except OSError:
@@ -271,6 +276,8 @@ def _greeting(caller: socket.socket) -> tuple[int, float] | None:
         words = caller.recv(MOST_GREETING_BYTES).split()
     except OSError:
         return None
-    if len(words) != 2 or not all(word.isdigit() and len(word) <= MOST_DIGITS for word in words):  # noqa: PLR2004
-        return None
-    return int(words[0]), int(words[1]) / 1000
+    numbers = [int(word) for word in words if word.isdigit() and len(word) <= MOST_DIGITS]
+    match numbers:
+        case [rank, waits_ms] if len(numbers) == len(words):
+            return rank, waits_ms / 1000
+    return None

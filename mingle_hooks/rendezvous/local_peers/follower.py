@@ -10,13 +10,14 @@ from mingle_hooks.rendezvous.local_peers import meeting_point
 from mingle_hooks.rendezvous.local_peers.meeting_point import HAND_OVER_S, HELD, left, say
 from mingle_hooks.rendezvous.protocol.leases import CLOSING_S, LINGER_S
 from mingle_hooks.rendezvous.protocol.wire import MOST_LEADER_BYTES
-from mingle_hooks.typed import TYPE_CHECKING, Any
+from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from mingle_hooks import sockets as socket
-    from mingle_hooks.rendezvous.protocol.wire import Body
+    from mingle_hooks.rendezvous.local_peers.meeting_point import Said
+    from mingle_hooks.rendezvous.protocol.answer import Answer
 
 # Past its deadline a task stays only while it hears the first one, which says each second that it is at work.
 SILENCE_S = 3.0
@@ -26,7 +27,7 @@ OVERTIME_S = CLOSING_S + LINGER_S + HAND_OVER_S + SILENCE_S
 MOST_WAIT_S = 1e6
 
 
-def follow(directories: Sequence[str], local_rank: int, timeout_s: float) -> Body:
+def follow(directories: Sequence[str], local_rank: int, timeout_s: float) -> Answer:
     """Return the answer that this node's first task got, or raise what it raised."""
     deadline = time.monotonic() + timeout_s
     directory, sock = meeting_point.call(directories, deadline, timeout_s)
@@ -43,11 +44,10 @@ def follow(directories: Sequence[str], local_rank: int, timeout_s: float) -> Bod
             word = {"go": True} if said == 0 else ear.hear() if said is None else {}
     if "go" not in word:
         raise _reason(word, timeout_s)
-    answer: Body = body["answer"]
-    return answer
+    return body["answer"]
 
 
-def _reason(body: dict[str, Any], timeout_s: float) -> MingleError:
+def _reason(body: Said, timeout_s: float) -> MingleError:
     """Return the error that the first task told, or that it told nothing."""
     if "error" in body:
         code, expected, seen, remedy = body["error"]
@@ -64,7 +64,7 @@ class _Ear:
         self._heard = time.monotonic()
         self._data = bytearray()
 
-    def hear(self) -> dict[str, Any]:
+    def hear(self) -> Said:
         """Return the next line; nothing where the first task has ended, or is silent past this task's deadline."""
         looked = 0
         while (end := self._data.find(b"\n", looked)) <= 0:
@@ -77,7 +77,7 @@ class _Ear:
         line = bytes(self._data[:end])
         del self._data[: end + 1]
         try:
-            body: dict[str, Any] = jsontext.loads(line)
+            body: Said = jsontext.loads(line)
         except ValueError:  # it was interrupted
             return {}
         return body

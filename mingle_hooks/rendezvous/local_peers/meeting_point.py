@@ -12,8 +12,19 @@ from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from typing import Any, TypedDict
 
+    from mingle_hooks.rendezvous.protocol.answer import Answer
     from mingle_hooks.rendezvous.protocol.attempt import Secret
+
+    class Said(TypedDict, total=False):
+        """What the first task says in one line: the answer with the word's name, that it is said, or an error."""
+
+        answer: Answer
+        word: str
+        go: bool
+        error: list[Any]  # exit code, expected, seen, remedy
+
 
 SOCKET = "siblings"
 # A name that others saw in an earlier run may be taken by them: then there is another.

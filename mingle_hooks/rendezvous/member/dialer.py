@@ -1,4 +1,4 @@
-"""Dial what the ways of finding a leader come up with, and hand over each leader that proves itself."""
+"""Dial what the discovery backends find, and hand over each leader that proves itself."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class ProvenLeader(NamedTuple):
 
 
 class Dialer:
-    """All calls under way. `on_proven` gets each leader.
+    """All calls in progress. `on_proven` gets each leader.
 
     `on_mismatch` gets each address that refuses this member, or proves nothing, the host that it says it is, and why
     (see wire.REASONS). `on_relay` gets an endpoint where somebody hands on what is said, and where the leader says it
@@ -70,7 +70,7 @@ class Dialer:
         attempt: Attempt,
         secret: Secret,
         on_proven: Callable[[ProvenLeader], None],
-        on_mismatch: Callable[[str, str, str], None],
+        on_mismatch: Callable[[str, str, wire.Why], None],
         on_relay: Callable[[Endpoint, Endpoint], None],
         host: str = "",
     ) -> None:
@@ -164,9 +164,7 @@ class _Call:
 
     def _refused(self, body: wire.Body) -> None:
         """Believe nothing of it but for a message to a person: whoever is there can say so."""
-        dialer, why = self._dialer, wire.text(body, "why", 16)
-        if why not in wire.REASONS:
-            raise wire.WireError("not a reason")
+        dialer, why = self._dialer, wire.reason(body)
         host = wire.text(body, "host", 253)
         at = wire.split(wire.text(body, "at", 64)) if why == wire.RELAY else None
         self._hang_up_for(REST_AFTER_MISMATCH_S)

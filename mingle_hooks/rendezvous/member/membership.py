@@ -13,8 +13,10 @@ if TYPE_CHECKING:
 
     from mingle_hooks.rendezvous.loop import Loop, Timer
     from mingle_hooks.rendezvous.member.dialer import ProvenLeader
+    from mingle_hooks.rendezvous.protocol.answer import Answer
     from mingle_hooks.rendezvous.protocol.attempt import Attempt, Secret
     from mingle_hooks.rendezvous.protocol.join_request import JoinRequest
+    from mingle_hooks.rendezvous.protocol.states import MembershipState
 
 # The best address comes first. The next one is tried so much later, in seconds, unless one that may serve all is there
 # by then, or has answered: some round trips of the longest way.
@@ -51,12 +53,12 @@ class Membership:
         self.proven, self._me, self._accepts, self._on_change = proven, me, accepts, on_change
         self._patience = patience  # for how many seconds this member can still wait
         self.lease_ends = loop.clock()  # until then it asks nobody but this leader
-        self.state = "waiting"
+        self.state: MembershipState = "waiting"
         self.is_free = False  # the leader has shown that it has not said the word, and must ask for a new promise
         self.progress: Progress | None = None
         self.failure: Failure | None = None
         self.failed_ago_s = 0.0
-        self.answer: wire.Body | None = None
+        self.answer: Answer | None = None
         self.moved_to: list[tuple[str, int]] = []
         self._packed = b""
         self._probes: list[Probe] = []
@@ -92,7 +94,7 @@ class Membership:
     def _ended(self, _reason: str) -> None:
         self._settle("lost")
 
-    def _settle(self, state: str) -> None:
+    def _settle(self, state: MembershipState) -> None:
         if self.state in ("waiting", "ready"):
             self.state = state
             self.close()
@@ -136,7 +138,7 @@ class Membership:
         packed, self._packed = self._packed, b""
         if "roster" not in body:
             return body
-        from mingle_hooks.rendezvous.protocol import packed_roster  # noqa: PLC0415 - few ask for it
+        from mingle_hooks.rendezvous.protocol import packed_roster
 
         return {**body, "roster": packed_roster.unpack(packed, wire.text(body, "roster", 64))}
 

@@ -174,7 +174,7 @@ def dial(address: str, port: int) -> socket.socket:
         except BlockingIOError:
             pass
         except OSError as error:
-            from mingle_hooks.fabric.ports import told  # noqa: PLC0415 - only for a message
+            from mingle_hooks.fabric.ports import told
 
             raise told(error, family, where) from None
     except BaseException:

@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from mingle_hooks.errors import LIMITS, ConflictError, MingleError, MissingError, NetworkError, printable
 from mingle_hooks.rendezvous.protocol.wire import Body, WireError, integer, text
-from mingle_hooks.typed import NamedTuple
+from mingle_hooks.typed import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from typing import Literal
+
+    from mingle_hooks.errors import Limit
+
+    Kind = Limit | Literal[
+        "missing", "keys", "versions", "runs", "rank", "beyond", "nodes", "leaders", "given", "size", "address", "task",
+        "tasks", "node_rank", "network", "protocol", "full",
+    ]  # fmt: skip
 
 # Bounds of what travels: a few parties, each a host and an address, or a folded host list.
 MOST_PARTS = 4
@@ -13,7 +23,7 @@ LONGEST_PART = 300
 LONGEST_AGE_MS = 10**9
 
 # kind -> (error, expected, seen, remedy); {0}, {1}… are the failure's parts.
-_KINDS: dict[str, tuple[type[MingleError], str, str, str]] = {
+_KINDS: dict[Kind, tuple[type[MingleError], str, str, str]] = {
     "missing": (
         MissingError,
         "{0} members within {1} s",
@@ -126,7 +136,7 @@ _KINDS: dict[str, tuple[type[MingleError], str, str, str]] = {
 class Failure(NamedTuple):
     """A kind of failure and what belongs into its message, as text for a person."""
 
-    kind: str
+    kind: Kind
     parts: tuple[str, ...]
 
     def error(self) -> MingleError:
@@ -144,8 +154,8 @@ class Failure(NamedTuple):
     @classmethod
     def parse(cls, body: Body) -> Failure:
         """Return the failure that a leader told of; WireError when it is none."""
-        kind, parts = text(body, "kind", 16), body.get("parts")
-        if kind not in _KINDS or not isinstance(parts, list) or len(parts) > MOST_PARTS:
+        kind, parts = next((known for known in _KINDS if known == body.get("kind")), None), body.get("parts")
+        if kind is None or not isinstance(parts, list) or len(parts) > MOST_PARTS:
             raise WireError("not a failure")
         failure = cls(kind, tuple(text({"part": part}, "part", LONGEST_PART) for part in parts))
         try:

@@ -1,6 +1,6 @@
 """How long each member that holds its answer waits for the word: the leader says it only while all of them do.
 
-A lease begins when the leader asks for it, not when the promise arrives: however long that was under way, or this
+A lease begins when the leader asks for it, not when the promise arrives: however long that took, or this
 process was stopped, the member waits at least as long as the leader believes.
 """
 

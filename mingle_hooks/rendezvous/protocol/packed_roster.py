@@ -10,10 +10,6 @@ import zlib
 from mingle_hooks import jsontext
 from mingle_hooks.digest import sha256
 from mingle_hooks.rendezvous.protocol.wire import MOST_LEADER_BYTES, WireError
-from mingle_hooks.typed import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from typing import Any
 
 # Fast: the rows of neighbours are alike, and every further level takes longer than it saves.
 LEVEL = 1
@@ -29,8 +25,8 @@ def digest(packed: bytes) -> str:
     return sha256(packed).hexdigest()
 
 
-def unpack(packed: bytes, expected: str) -> Any:  # noqa: ANN401 - the answer's own checks read it
-    """Return what was packed; WireError where it is not what the answer says, or is no such thing."""
+def unpack(packed: bytes, expected: str) -> object:
+    """Return what was packed, to be checked; WireError where it is not what the answer says, or is no such thing."""
     if digest(packed) != expected:
         raise WireError("roster: not the one of this answer")
     unpacker = zlib.decompressobj()

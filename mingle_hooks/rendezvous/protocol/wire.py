@@ -13,7 +13,7 @@ JSON, before it, from CHECKIN on, a 32-byte MAC over direction, count, kind and 
                                        ←  WELCOME    MAC, addresses to try, port
       REACHED    MAC, which            →
                                        ←  PROGRESS   MAC, how many are in
-                                       ←  ROSTER     all members, to who asks for them (rows.py)
+                                       ←  ROSTER     all members, to who asks for them (packed_roster.py)
                                        ←  ANSWER     MAC, epoch, the world, this member's place
       READY      MAC, epoch, lease_ms  →
                                        ←  HOLD       MAC, epoch; READY again, for others are awaited
@@ -38,7 +38,12 @@ from mingle_hooks.digest import Hmac, compare_digest
 from mingle_hooks.typed import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Literal
+
     from mingle_hooks.rendezvous.protocol.attempt import Secret
+
+    Why = Literal["version", "key", "run", "relay"]
 
 HEADER = struct.Struct("!IB")
 MAC_BYTES = 32
@@ -53,7 +58,11 @@ ROSTER = 32
 
 # Why a leader refuses who says HELLO: another version of the protocol, another key, the key in another run of the job,
 # or a connection that somebody relays.
-VERSION, KEY, RUN, RELAY = REASONS = ("version", "key", "run", "relay")
+VERSION: Why = "version"
+KEY: Why = "key"
+RUN: Why = "run"
+RELAY: Why = "relay"
+REASONS = (VERSION, KEY, RUN, RELAY)
 
 # A stranger's frame: tag, nonce, proofs and a host's name, in JSON.
 MOST_STRANGER_BYTES = 1024
@@ -77,7 +86,7 @@ def frame(kind: int, payload: bytes) -> bytes:
     return HEADER.pack(len(payload), kind) + payload
 
 
-def encode(body: Body) -> bytes:
+def encode(body: Mapping[str, object]) -> bytes:
     """Return a body as compact JSON."""
     return jsontext.dumps(body).encode()
 
@@ -126,7 +135,7 @@ class Sealer:
 
 
 def integer(body: Body, name: str, low: int, high: int) -> int:
-    """Return body[name], an integer from low to high."""
+    """Return body[name], an integer from low to high. Raises WireError."""
     value = body.get(name)
     if type(value) is not int or not low <= value <= high:
         raise WireError(f"{name}: not an integer from {low} to {high}")
@@ -134,20 +143,31 @@ def integer(body: Body, name: str, low: int, high: int) -> int:
 
 
 def optional_integer(body: Body, name: str, low: int, high: int) -> int | None:
-    """Return body[name], an integer from low to high, or None."""
+    """Return body[name], an integer from low to high, or None. Raises WireError."""
     return None if body.get(name) is None else integer(body, name, low, high)
 
 
 def text(body: Body, name: str, longest: int) -> str:
-    """Return body[name], printable text of at most `longest` characters."""
+    """Return body[name], printable text of at most `longest` characters. Raises WireError."""
     value = body.get(name)
     if not isinstance(value, str) or len(value) > longest or not value.isprintable():
         raise WireError(f"{name}: not printable text of at most {longest} characters")
     return value
 
 
+def reason(body: Body) -> Why:
+    """Return why a leader refuses: body["why"], one of REASONS. Raises WireError."""
+    for known in REASONS:
+        if body.get("why") == known:
+            return known
+    raise WireError("why: not a reason")
+
+
 def address(body: Body, name: str) -> str:
-    """Return body[name], an IP address; a link-local one may carry its zone's number (`fe80::1%3`)."""
+    """Return body[name], an IP address; a link-local one may carry its zone's number (`fe80::1%3`).
+
+    Raises WireError.
+    """
     value = text(body, name, 64)
     host, percent, zone = value.partition("%")
     try:
@@ -172,14 +192,14 @@ def dialled(address: str, port: int) -> str:
 
 
 def split(end: str) -> tuple[str, int]:
-    """Return address and port of an endpoint that the other side wrote."""
+    """Return address and port of an endpoint that the other side wrote. Raises WireError."""
     where, _, port = end.rpartition(" ")
-    number = int(port) if port.isascii() and port.isdigit() and len(port) < 6 else 0  # noqa: PLR2004 - up to 65535
+    number = int(port) if port.isascii() and port.isdigit() and len(port) <= len("65535") else 0
     return address({"address": where}, "address"), integer({"port": number}, "port", 1, 65535)
 
 
 def hexadecimal(body: Body, name: str, size: int) -> bytes:
-    """Return body[name], `size` bytes as hex digits."""
+    """Return body[name], `size` bytes as hex digits. Raises WireError."""
     try:
         value = bytes.fromhex(text(body, name, 2 * size))
     except ValueError as error:

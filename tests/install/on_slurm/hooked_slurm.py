@@ -65,8 +65,8 @@ def uninstalled(slurm: SlurmCluster) -> None:
 def shown(done: subprocess.CompletedProcess[str]) -> list[dict[str, str | None]]:
     """Return what every task saw, in rank order."""
     assert done.returncode == 0, done.stderr
-    found = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
-    return sorted(found, key=lambda seen: int(seen["SLURM_PROCID"]))
+    tasks = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    return sorted(tasks, key=lambda seen: int(seen["SLURM_PROCID"]))
 
 
 def all_idle(slurm: SlurmCluster) -> None:

@@ -52,8 +52,8 @@ def test_no_node_is_drained_and_no_job_lost_when_broken(hooked: SlurmCluster, wh
 
 def test_without_python_and_mingle_jobs_get_the_same(hooked: SlurmCluster) -> None:
     """The hooks need /bin/sh and nothing of what installed them: here every Python and the project are hidden."""
-    found = hooked.controller.run(["sh", "-c", "ls -d /usr/bin/python3* /usr/bin/mingle /usr/local/bin/mingle"])
-    hidden = [*found.stdout.split(), sys.prefix, sys.base_prefix, str(PROJECT)]
+    programs = hooked.controller.run(["sh", "-c", "ls -d /usr/bin/python3* /usr/bin/mingle /usr/local/bin/mingle"])
+    hidden = [*programs.stdout.split(), sys.prefix, sys.base_prefix, str(PROJECT)]
     hide = "[ -d {0} ] && mount -t tmpfs none {0} || mount --bind /dev/null {0}"
     with ExitStack() as last_first:
         for host in hooked.hosts:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from hooked_slurm import MINGLE_HOOKS, SHOW, SITE_KEY, TRAIN, all_idle, shown
+from needs import need
 
 if TYPE_CHECKING:
     from cluster.slurm import SlurmCluster
@@ -40,7 +41,7 @@ def test_several_tasks_per_node_get_ranks_and_no_torchrun(hooked: SlurmCluster) 
 )
 def test_an_unchanged_torch_script_trains(hooked: SlurmCluster, argv: tuple[str, ...], ranks: int) -> None:
     """A torch script whose user never heard of the project reduces over all nodes."""
-    pytest.importorskip("torch", reason="for want of torch")
+    need("torch")
     done = hooked.srun(*argv, user="alice", timeout=200)
     total = ranks * (ranks + 1) // 2
     found = sorted(line for line in done.stdout.splitlines() if line.startswith("rank"))

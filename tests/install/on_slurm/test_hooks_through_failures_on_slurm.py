@@ -82,7 +82,7 @@ def test_a_job_that_is_requeued_at_once_drains_no_node(hooked: SlurmCluster) -> 
 
 
 @pytest.mark.parametrize("keep_run", [False, True], ids=["the node", "slurmd alone"])
-def test_a_node_that_starts_anew_takes_jobs(fresh_slurm: Callable[..., SlurmCluster], keep_run: bool) -> None:  # noqa: FBT001
+def test_a_node_that_starts_anew_takes_jobs(fresh_slurm: Callable[..., SlurmCluster], *, keep_run: bool) -> None:
     """A node goes down with a job on it and comes back, with its job's directory or without: the job runs again."""
     slurm = fresh_slurm(2)
     installed(slurm)

@@ -22,14 +22,14 @@ def seen(hooked: SlurmCluster, *options: str, script: str, env: dict[str, str] |
 
 def test_mingle_env_makes_one_world_of_a_hooked_job(hooked: SlurmCluster) -> None:
     """What the hook worked out is replaced by the world that formed, and nothing of both is mixed."""
-    found = seen(hooked, "-N4", script=ENV)
-    assert [(each["NODE_RANK"], each["NNODES"], each["WORLD_SIZE"]) for each in found] == [
+    tasks = seen(hooked, "-N4", script=ENV)
+    assert [(each["NODE_RANK"], each["NNODES"], each["WORLD_SIZE"]) for each in tasks] == [
         (str(rank), "4", "16") for rank in range(4)
     ]
-    assert len({(each["MASTER_ADDR"], each["MASTER_PORT"]) for each in found}) == 1
-    assert found[0]["MASTER_ADDR"].startswith("10.")  # found by asking, not the hook's name of a host
-    assert all(each["PET_MASTER_ADDR"] == each["MASTER_ADDR"] and "RANK" not in each for each in found)
-    assert [each["PET_NODE_RANK"] for each in found] == ["0", "1", "2", "3"]
+    assert len({(each["MASTER_ADDR"], each["MASTER_PORT"]) for each in tasks}) == 1
+    assert tasks[0]["MASTER_ADDR"].startswith("10.")  # found by asking, not the hook's name of a host
+    assert all(each["PET_MASTER_ADDR"] == each["MASTER_ADDR"] and "RANK" not in each for each in tasks)
+    assert [each["PET_NODE_RANK"] for each in tasks] == ["0", "1", "2", "3"]
 
 
 def test_mingle_env_uses_the_key_that_the_prolog_made(hooked: SlurmCluster) -> None:
@@ -42,36 +42,36 @@ def test_mingle_env_uses_the_key_that_the_prolog_made(hooked: SlurmCluster) -> N
 
 def test_tasks_have_their_ranks_from_mingle_env(hooked: SlurmCluster) -> None:
     """In task scope all tasks of all nodes are in one world, with the ranks that the hook gave them too."""
-    found = seen(hooked, "-N4", "--ntasks-per-node=2", script=ENV.replace("env", "env --scope task"))
-    assert [(each["RANK"], each["LOCAL_RANK"], each["WORLD_SIZE"]) for each in found] == [
+    tasks = seen(hooked, "-N4", "--ntasks-per-node=2", script=ENV.replace("env", "env --scope task"))
+    assert [(each["RANK"], each["LOCAL_RANK"], each["WORLD_SIZE"]) for each in tasks] == [
         (str(rank), str(rank % 2), "8") for rank in range(8)
     ]
-    assert len({(each["MASTER_ADDR"], each["MASTER_PORT"]) for each in found}) == 1
+    assert len({(each["MASTER_ADDR"], each["MASTER_PORT"]) for each in tasks}) == 1
 
 
 def test_mingle_exec_gives_torchruns_variables_anew(hooked: SlurmCluster) -> None:
     """PET_* are those of the world that formed, all of them, and fit to its MASTER_ADDR."""
-    found = seen(hooked, "-N2", script="exec mingle exec --for torchrun --")
-    assert [each["PET_NODE_RANK"] for each in found] == ["0", "1"]
-    assert {each["PET_NPROC_PER_NODE"] for each in found} == {"4"}
-    assert all(each["PET_MASTER_ADDR"] == each["MASTER_ADDR"] == found[0]["MASTER_ADDR"] for each in found)
-    assert all(each["PET_MASTER_PORT"] == each["MASTER_PORT"] for each in found)
+    tasks = seen(hooked, "-N2", script="exec mingle exec --for torchrun --")
+    assert [each["PET_NODE_RANK"] for each in tasks] == ["0", "1"]
+    assert {each["PET_NPROC_PER_NODE"] for each in tasks} == {"4"}
+    assert all(each["PET_MASTER_ADDR"] == each["MASTER_ADDR"] == tasks[0]["MASTER_ADDR"] for each in tasks)
+    assert all(each["PET_MASTER_PORT"] == each["MASTER_PORT"] for each in tasks)
 
 
 def test_what_the_user_gave_srun_stays(hooked: SlurmCluster) -> None:
     """Hook and `mingle env` both keep the user's address and port, and the sizes are the world's, not the step's."""
     own = {"MASTER_ADDR": "10.77.0.1", "MASTER_PORT": "4242"}
-    found = seen(hooked, "-N2", script=ENV, env=own)
-    assert {(each["MASTER_ADDR"], each["MASTER_PORT"]) for each in found} == {("10.77.0.1", "4242")}
-    assert {(each["WORLD_SIZE"], each["LOCAL_WORLD_SIZE"]) for each in found} == {("8", "4")}
+    tasks = seen(hooked, "-N2", script=ENV, env=own)
+    assert {(each["MASTER_ADDR"], each["MASTER_PORT"]) for each in tasks} == {("10.77.0.1", "4242")}
+    assert {(each["WORLD_SIZE"], each["LOCAL_WORLD_SIZE"]) for each in tasks} == {("8", "4")}
 
 
 def test_what_the_user_sets_after_the_hook_stays(hooked: SlurmCluster) -> None:
     """A script that exports MASTER_ADDR or MINGLE_ID itself means it, although the hook had set them before."""
     own = "export MASTER_ADDR=10.78.0.1 MASTER_PORT=4243 MINGLE_ID=mine; "
-    found = seen(hooked, "-N2", "-w", "node1,node2", script=own + ENV)
-    assert {(each["MASTER_ADDR"], each["MASTER_PORT"]) for each in found} == {("10.78.0.1", "4243")}
-    assert all(each["MINGLE_ID"].startswith("mine") for each in found)
+    tasks = seen(hooked, "-N2", "-w", "node1,node2", script=own + ENV)
+    assert {(each["MASTER_ADDR"], each["MASTER_PORT"]) for each in tasks} == {("10.78.0.1", "4243")}
+    assert all(each["MINGLE_ID"].startswith("mine") for each in tasks)
 
 
 def test_a_step_after_mingle_env_in_the_batch_script_has_its_own_world(hooked: SlurmCluster) -> None:
@@ -81,7 +81,7 @@ def test_a_step_after_mingle_env_in_the_batch_script_has_its_own_world(hooked: S
     state = hooked.wait(job)
     text = hooked.controller.outside("/home/alice/inner").read_text()
     assert state == "COMPLETED", text
-    found = [json.loads(line) for line in text.splitlines() if line.startswith("{")]
-    assert sorted(each["NODE_RANK"] for each in found) == ["0", "1"]
-    assert {each["NNODES"] for each in found} == {"2"}
-    assert len({each["MASTER_ADDR"] for each in found}) == 1
+    tasks = [json.loads(line) for line in text.splitlines() if line.startswith("{")]
+    assert sorted(each["NODE_RANK"] for each in tasks) == ["0", "1"]
+    assert {each["NNODES"] for each in tasks} == {"2"}
+    assert len({each["MASTER_ADDR"] for each in tasks}) == 1

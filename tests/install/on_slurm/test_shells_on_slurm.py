@@ -31,8 +31,8 @@ def test_the_shell_of_salloc_is_a_batch_script(hooked: SlurmCluster, flags: str)
     """A shell that salloc starts on the first node has no ranks where there are several; its steps have them."""
     options = f'InteractiveStepOptions="--interactive --preserve-env --pty {SHELL}"'
     installed(hooked, "LaunchParameters=use_interactive_step", options, before=(f"PrologFlags={flags}",))
-    found = at_a_terminal(hooked, "salloc -N3")
-    shell, steps = found[0], found[1:]
+    variables = at_a_terminal(hooked, "salloc -N3")
+    shell, steps = variables[0], variables[1:]
     assert (shell["MASTER_ADDR"], shell["NNODES"], shell["NODE_RANK"]) == ("node1", "3", None)
     assert not [name for name in shell if name.startswith("PET_")]
     assert sorted(str(each["PET_NODE_RANK"]) for each in steps) == ["0", "1", "2"]

@@ -23,7 +23,7 @@ ROWS = (
            "except OSError:", "except ValueError:",
            f"{OUTPUT}::test_where_stderr_takes_nothing_either_the_code_remains"),
     Defect("mingle's own descriptor takes the place of a closed one", f"{C}/main.py",
-           "os.O_RDONLY)) <= 2:", "os.O_RDONLY)) < 0:", f"{OUTPUT}::{FULL}"),
+           "os.O_RDONLY)) <= _STDERR:", "os.O_RDONLY)) < 0:", f"{OUTPUT}::{FULL}"),
     Defect("of several --shell the first counts", f"{C}/main.py",
            '(said or [os.environ.get(variable, "")])[-1]', '(said or [os.environ.get(variable, "")])[0]',
            f"{EVAL}::test_of_an_option_that_is_repeated_the_last_counts"),

@@ -98,7 +98,7 @@ ROWS = (
     Defect("everybody gets the roster", f"{L}/answers.py",
            "            if entry.join_request.wants_roster:", "            if True:", FORMS),
     Defect("two worlds at one place are the same", f"{L}/answers.py",
-           "place.attempt + place.leader + wire", "place.attempt + wire",
+           "place.attempt + place.leader +", "place.attempt +",
            "tests/rendezvous/test_one_leader.py::test_two_worlds_at_the_same_place_are_not_the_same"),
     Defect("a leader does not listen first", f"{L}/choice.py",
            " or self._loop.clock() < self._quiet_until:", ":",

@@ -91,7 +91,7 @@ class MulticastBackend:
             self.close()
             raise
 
-    def search(self, wanted: bool) -> None:  # noqa: FBT001
+    def search(self, *, wanted: bool) -> None:
         """Ask now and a few times more, or only listen."""
         self._wanted = wanted
         self._ask_later()

@@ -38,7 +38,7 @@ def chosen(infos: Sequence[IfaceInfo], nets: Sequence[str]) -> list[IfaceInfo]:
 
 def _infos(listed: Iterable[Listed]) -> list[IfaceInfo]:
     """Return multicast_expert's description of each interface that has an address, by its index."""
-    from multicast_expert import IfaceInfo  # noqa: PLC0415 - 50 ms, paid only where multicast is used
+    from multicast_expert import IfaceInfo  # 50 ms, paid only where multicast is used
 
     four: dict[tuple[int, str], list[ipaddress.IPv4Interface]] = {}
     six: dict[tuple[int, str], list[ipaddress.IPv6Interface]] = {}

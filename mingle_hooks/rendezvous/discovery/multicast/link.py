@@ -17,7 +17,7 @@ class Link:
     def __init__(
         self, backend: MulticastBackend, info: IfaceInfo, family: int, group: str, port: int, ttl: int
     ) -> None:
-        import multicast_expert  # noqa: PLC0415 - 50 ms, paid only where multicast is used
+        import multicast_expert  # 50 ms, paid only where multicast is used
 
         self.info, self._where, self._loop = info, (group, port), backend.context.loop
         # Members may share a host, so what is sent has to come back to it.
@@ -34,7 +34,7 @@ class Link:
                 sock.settimeout(0)
                 self._loop.watch(sock, READ, lambda _events, sock=sock: backend.received(self, sock))  # type: ignore[misc]
         except BaseException:
-            # Their own way out refuses to close what is only half open.
+            # Their own __exit__ refuses to close what is only half open.
             for sock in (getattr(self._tx, "socket", None), *getattr(self._rx, "sockets", ())):
                 if sock is not None:
                     sock.close()

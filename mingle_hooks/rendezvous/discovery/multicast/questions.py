@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 # of that link, once in four seconds where there are four links.
 OPEN_S = 5.0
 MOST_OPEN = 16
-# Beacons that come at once, over several links or of several leaders, have one question: all who are about hear it.
+# Beacons that come at once, over several links or of several leaders, have one question: everybody there hears it.
 GAP_S = 0.02
 # A leader that was asked so many times since it was first heard is asked again after these seconds at the earliest: the
 # question or its answer may have been lost. It may also be gone, or hear nobody.
