@@ -2,7 +2,7 @@
 
 from mutants.defect import Defect
 
-M, JOB = "mingle_hooks", "tests/test_job.py"
+M, JOB = "mingle_hooks", "tests/test_asked.py"
 REFUSED = f"{JOB}::test_what_cannot_be_is_refused"
 SETTINGS, KEYS, RUNTIME = "tests/test_settings.py", "tests/test_keys.py", "tests/test_runtime.py"
 ROWS = (

@@ -129,5 +129,5 @@ ROWS = (
     Defect("Torque's script takes part", f"{S}/torque.py",
            "in (0, 1)", "in (0,)", f"{T}/test_pbs.py::test_torque_scripts_of_several_hosts_do_not_take_part"),
     Defect("a variable that is set to nothing is a number", f"{S}/variables.py",
-           "if not value:", "if name not in self.environ:", f"{T}/test_variables.py"),
+           "if not value:", "if name not in self.environ:", f"{T}/test_read_variables.py"),
 )  # fmt: skip
