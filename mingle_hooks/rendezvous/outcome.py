@@ -63,7 +63,7 @@ class Outcome:
         self.is_over = True
 
     def result(self) -> Answer:
-        """Return the answer, or raise why there is none, once it is over."""
+        """Return the answer, or raise why there is none, a MingleError, once it is over."""
         if self.answer is None:
             raise self._error or MissingError("an answer", "none", "the same again, and please report it")
         return self.answer

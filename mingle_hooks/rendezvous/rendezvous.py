@@ -113,7 +113,7 @@ class Rendezvous:
         return self.result()
 
     def start(self) -> None:
-        """Open what this member needs; all else happens in its loop."""
+        """Open what this member needs; all else happens in its loop. Raises NetworkError."""
         self._loop.after(self._request.timeout_s, self._time_is_over)
         if self._request.rank in (0, None):
             self._stand()
@@ -126,7 +126,7 @@ class Rendezvous:
         self._tick()
 
     def result(self) -> Answer:
-        """Return the answer, or raise why there is none, once it is over."""
+        """Return the answer, or raise why there is none, a MingleError, once it is over."""
         answer = self._outcome.result()
         if self._observer.tell is not None:
             self._explain(answer, self._observer.tell)

@@ -58,7 +58,7 @@ class Leader:
         """Note that the member has hung up."""
         self.closed = True
 
-    def says(self, kind: int, /, **body: Any) -> None:  # noqa: ANN401 - whatever a body holds
+    def says(self, kind: int, /, **body: Any) -> None:
         self.member.does(lambda: self.on_frame(kind, body))
 
     def answers(self, epoch: int = 1) -> None:

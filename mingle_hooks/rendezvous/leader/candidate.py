@@ -49,7 +49,7 @@ class Candidate(NamedTuple):
 def stand(
     loop: Loop, request: Request, secret: Secret, me: JoinRequest, on_change: Callable[[], None]
 ) -> Candidate | None:
-    """Return the leader that this member is or may become, None where it can be neither."""
+    """Return the leader that this member is or may become, None where it can be neither. Raises NetworkError."""
     if request.rank not in (0, None):
         return None
     if request.rank is None and not _may_lead_here(request):

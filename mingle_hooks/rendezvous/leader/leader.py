@@ -169,7 +169,7 @@ class Leader:
     # What sessions do.
 
     def checked_in(self, session: Session, join_request: JoinRequest) -> None:
-        """Take in a member that has proved itself and said who it is, or tell it why not."""
+        """Take in a member that has proved itself and said who it is, or tell it why not. Raises WireError."""
         if self.state == "failed":
             session.tell(wire.FAILED, self.why())
             self._told.add(join_request.member)
