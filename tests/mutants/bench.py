@@ -27,8 +27,12 @@ import sys
 from mingle_hooks.cli.main import main
 sys.exit(main())
 """
-# Tests use the ports of the machine: each copy has them for itself, where that can be had.
-_OWN_NETWORK = ["unshare", "--net", "--", "sh", "-c", 'ip link set lo up && exec "$@"', "sh"]
+# Tests use the ports of the machine: each copy has them for itself, and an address, where that can be had.
+_LINKS = """
+ip link add eth0 type veth peer name eth1 && ip addr add 10.77.255.1/24 dev eth0 &&
+for link in lo eth0 eth1; do ip link set $link up || exit; done && exec "$@"
+"""
+_OWN_NETWORK = ["unshare", "--net", "--", "sh", "-c", _LINKS, "sh"]
 
 
 class Outcome(NamedTuple):

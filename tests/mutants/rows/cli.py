@@ -97,5 +97,5 @@ ROWS = (
            " and name not in listed]", "]",
            f"{T}/test_completion.py::test_what_is_listed_already_is_not_offered_again"),
     Defect("a hyphen of a manual page cannot be copied", f"{C}/man.py",
-           '.replace("-", "\\\\-")', "", f"{T}/test_man.py"),
+           '.replace("-", "\\\\-")', "", f"{T}/test_man.py::test_the_pages_are_those_that_the_help_makes"),
 )  # fmt: skip
