@@ -228,6 +228,14 @@ def test_who_has_to_fail_promises_nothing_more(member: Member) -> None:
     assert [lease > 0 for lease in leader.leases()] == [True, False]
 
 
+@pytest.mark.parametrize("member", [0], indirect=True)
+def test_a_leader_by_right_that_meets_another_fails_and_tells_it(member: Member) -> None:
+    """Each finds the other or is told by it: neither world forms."""
+    other = member.finds("b", ticket=0)
+    assert [kind for kind, _ in other.heard] == [wire.RIVAL]
+    assert member.rendezvous._leader.failure == Failure("leaders", ("b (10.77.0.9)", "node0"))
+
+
 @pytest.mark.parametrize("member", [None], indirect=True)
 def test_a_candidate_joins_only_a_better_one(member: Member) -> None:
     """The worse one comes to it, or both would wait for each other."""
