@@ -12,6 +12,7 @@ import pytest
 from needs import only_with
 
 from cluster import holder
+from cluster.host import INTERRUPTIBLE
 from cluster.hosts import Hosts, is_ending
 from cluster.paths import is_open, outermost, reachable
 
@@ -376,9 +377,8 @@ def test_nothing_is_left_when_the_owner_is_killed(hosts: Callable[..., Hosts], n
     """The holder ends the hosts when its owner is gone, in whatever way."""
     hosts(1)
     tests = Path(__file__).parents[1]
-    with subprocess.Popen(
-        [sys.executable, "-c", OWNER], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, cwd=tests
-    ) as owner:
+    argv = [*INTERRUPTIBLE, sys.executable, "-c", OWNER]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, cwd=tests) as owner:
         assert owner.stdout is not None
         tag = owner.stdout.readline().split()[0]
         assert len(in_words(tag)) == 5
