@@ -386,6 +386,16 @@ def test_nothing_is_left_when_the_owner_is_killed(hosts: Callable[..., Hosts], n
     wait_until(lambda: in_words(tag) == set())
 
 
+def test_what_runs_on_a_host_can_be_interrupted_though_the_tests_cannot(hosts: Callable[..., Hosts]) -> None:
+    """A shell's `make test &` ignores SIGINT, and a command hands on what it ignores."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        done = hosts(1)[0].run(["grep", "SigIgn", "/proc/self/status"], check=True)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert not int(done.stdout.split()[1], 16) & 1 << (signal.SIGINT - 1)
+
+
 def test_what_a_killed_holder_left_is_ended_by_the_next_hosts(hosts: Callable[..., Hosts]) -> None:
     """With the holder and then the owner killed, the next set of hosts, whosever it is, clears up."""
     hosts(1)
