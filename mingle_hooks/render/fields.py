@@ -34,7 +34,7 @@ _BASHS = re.compile(
 )
 _SCRIPTS = re.compile("mingle_.*|hosts|warned|watch|MINGLE_KEY|TMOUT|(?:LOCAL_|GROUP_)?RANK")
 _RANGE = r"\d{1,9}(?:-\d{1,9}(?::0{0,8}[1-9]\d{0,8})?)?"
-_ARRAY = re.compile(rf"{_RANGE}(?:,{_RANGE})*(?:%0{{0,8}}[1-9]\d{{0,8}})?", re.ASCII)
+_ARRAY = re.compile(rf"{_RANGE}(?:,{_RANGE})*(?:%\d{{1,9}})?", re.ASCII)
 SIGNALS = ("USR1", "USR2", "TERM", "INT", "HUP")
 # What sbatch calls them; PBS knows three.
 MAIL = ("NONE", "BEGIN", "END", "FAIL", "REQUEUE", "TIME_LIMIT", "ALL")

@@ -40,6 +40,14 @@ def refused_array(array: str, can: str, least: int) -> UsageError:
     return refused("array", array, can, works + (", and another script for the rest" if "," in array else ""))
 
 
+def limited(array: str) -> str:
+    """Return an array with 1 or more jobs at once: by %0, which is no limit, Slurm alone knows what is meant."""
+    if re.search("%0+$", array):
+        works = f"--array {array.partition('%')[0]}, which is all at once"
+        raise refused("array", array, "ranges with 1 or more jobs at once", works)
+    return array
+
+
 def matching(field: str, value: str, pattern: re.Pattern[str], can: str, works: str = "") -> str:
     """Return the value when it has the form that the directive needs, or else say which value `works`.
 

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 # The longest that one command on a host may take unless the test says otherwise: far above what any needs.
 COMMAND_S = 60.0
 USERS = {"alice": 61001, "bob": 61002}  # outside the ranges that Debian gives to people and to packages
+# Tests that are run in the background ignore SIGINT, and so would what they start and then interrupt.
+INTERRUPTIBLE = ("env", "--default-signal=INT")
 # What each host has for itself.
 OWN = ("/run", "/tmp", "/var/tmp", "/dev/shm")
 

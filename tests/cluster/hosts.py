@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cluster import holder, network
-from cluster.host import COMMAND_S, OWN, USERS, Host, clean_env, enter
+from cluster.host import COMMAND_S, INTERRUPTIBLE, OWN, USERS, Host, clean_env, enter
 from cluster.paths import needed_paths, outermost, reachable
 
 if TYPE_CHECKING:
@@ -164,7 +164,7 @@ class Hosts:
         command = [
             *enter(pid, "--mount", "--uts"),
             *["setpriv", "--reuid", user, "--regid", user, "--init-groups"],
-            *["env", "-C", os.fspath(cwd or home), *(os.fspath(a) for a in argv)],
+            *[*INTERRUPTIBLE, "-C", os.fspath(cwd or home), *(os.fspath(a) for a in argv)],
         ]
         settings: dict[str, Any] = {
             "stdin": subprocess.DEVNULL,

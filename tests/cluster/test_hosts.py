@@ -12,6 +12,7 @@ import pytest
 from needs import only_with
 
 from cluster import holder
+from cluster.host import INTERRUPTIBLE
 from cluster.hosts import Hosts, is_ending
 from cluster.paths import is_open, outermost, reachable
 
@@ -376,14 +377,23 @@ def test_nothing_is_left_when_the_owner_is_killed(hosts: Callable[..., Hosts], n
     """The holder ends the hosts when its owner is gone, in whatever way."""
     hosts(1)
     tests = Path(__file__).parents[1]
-    with subprocess.Popen(
-        [sys.executable, "-c", OWNER], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, cwd=tests
-    ) as owner:
+    argv = [*INTERRUPTIBLE, sys.executable, "-c", OWNER]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, cwd=tests) as owner:
         assert owner.stdout is not None
         tag = owner.stdout.readline().split()[0]
         assert len(in_words(tag)) == 5
         owner.send_signal(number)
     wait_until(lambda: in_words(tag) == set())
+
+
+def test_what_runs_on_a_host_can_be_interrupted_though_the_tests_cannot(hosts: Callable[..., Hosts]) -> None:
+    """A shell's `make test &` ignores SIGINT, and a command hands on what it ignores."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        done = hosts(1)[0].run(["grep", "SigIgn", "/proc/self/status"], check=True)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert not int(done.stdout.split()[1], 16) & 1 << (signal.SIGINT - 1)
 
 
 def test_what_a_killed_holder_left_is_ended_by_the_next_hosts(hosts: Callable[..., Hosts]) -> None:

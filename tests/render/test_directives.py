@@ -293,6 +293,22 @@ def test_the_directives_ask_for_what_the_user_asked(scheduler: str, options: dic
         assert asked[name] == value, (name, text)
 
 
+@pytest.mark.parametrize("array", ["5-1", "1-9:0"])
+@pytest.mark.parametrize("scheduler", ["slurm", "pbs", *MANUALS])
+def test_an_array_that_runs_backwards_or_stands_still_is_refused(scheduler: str, array: str) -> None:
+    """As the real sbatch was seen to do."""
+    with pytest.raises(UsageError, match="--array"):
+        script(scheduler, {"array": array})
+
+
+def test_no_limit_in_slurms_words_is_slurms_alone() -> None:
+    """The real sbatch takes %0; the others document numbers from 1 and are told what means the same."""
+    assert "#SBATCH --array=1-9%0\n" in script("slurm", {"array": "1-9%0"})
+    for scheduler in MANUALS:
+        with pytest.raises(UsageError, match="try --array 1-9, which"):
+            script(scheduler, {"array": "1-9%0"})
+
+
 def test_groups_of_nodes_for_torque() -> None:
     """Each group has its processors, GPUs and properties; the memory of one for all is the job's."""
     options = {"nodes": "1+2", "ntasks-per-node": "2+1", "cpus-per-task": "4", "gpus-per-node": "a100:2+1"}

@@ -22,6 +22,10 @@ is_installed() {
     [ "$(dpkg-query --show --showformat='${db:Status-Status}' "$1" 2>/dev/null)" = installed ]
 }
 
+all_installed() { # on one line, with a blank on either side of each
+    dpkg-query --show --showformat='${db:Status-Status} ${binary:Package}\n' | sed -n 's/^installed / /p' | tr '\n' ' '
+}
+
 missing=
 for package; do
     is_installed "$package" || missing="$missing $package"
@@ -46,6 +50,7 @@ get() { # the arguments of apt-get; without a network it is not to try for minut
 }
 
 echo "installing:$missing"
+before=$(all_installed)
 updated=yes
 if ! told=$(get update); then
     updated=
@@ -59,19 +64,20 @@ if ! get install --no-install-recommends $missing >/dev/null && [ -n "$updated" 
     done
 fi
 
-failed=
-for package in $missing; do
-    if ! is_installed "$package"; then
-        failed="$failed $package"
-        continue
-    fi
-    # It was not here before, so nobody but these tests has asked for its services.
+# Nobody but these tests has asked for the services of what was not here before.
+for package in $(all_installed); do
+    case "$before " in *" $package "*) continue ;; esac
     for unit in $(dpkg-query --listfiles "$package" | sed -n 's|.*/systemd/system/\([^/]*\.[a-z]*\)$|\1|p'); do
         if command -v systemctl >/dev/null; then systemctl --quiet disable "$unit" >/dev/null 2>&1; fi
     done
     for script in $(dpkg-query --listfiles "$package" | sed -n 's|^/etc/init\.d/||p'); do
         if command -v update-rc.d >/dev/null; then update-rc.d "$script" disable >/dev/null 2>&1; fi
     done
+done
+
+failed=
+for package in $missing; do
+    is_installed "$package" || failed="$failed $package"
 done
 if [ -n "$failed" ]; then
     say "NOT INSTALLED, as apt-get could not:$failed"

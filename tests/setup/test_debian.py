@@ -15,13 +15,15 @@ from needs import need
 SETUP = Path(__file__).parent
 TOOLS = re.findall(r"[a-z0-9-]+", (SETUP / "debian.sh").read_text().split("packages='")[1].split("'")[0])
 # What the scripts call that changes nothing.
-HARMLESS = ("sh", "sed", "grep", "head", "rm", "chmod", "dirname", "uname")
+HARMLESS = ("sh", "sed", "grep", "head", "rm", "chmod", "dirname", "tr", "uname")
 LOG = 'echo "${0##*/} $*" >>"$PLACE/log"\n'
 STAND_INS = {
     "id": "echo ${UNDER_TEST_UID:-0}",
     "dpkg-query": r"""
 case $1 in
---show) for its; do :; done; [ -e "$PLACE/installed/$its" ] && printf installed ;;
+--show)
+    [ $# -gt 2 ] || for its in "$PLACE/installed"/*; do echo "installed ${its##*/}"; done
+    [ -e "$PLACE/installed/${3:-}" ] && printf installed ;;
 --listfiles) while read -r line; do echo "$line"; done <"$PLACE/installed/$2" ;;
 esac""",
     "apt-get": LOG
@@ -32,6 +34,7 @@ for its; do
     case $its in
     install) is_install=yes; wanted= ;;
     update | -* | *::*) ;;
+    slurm-client) wanted="$wanted slurm-client munge" ;;  # munge it depends on
     *) wanted="$wanted $its"; [ -e "$PLACE/known/$its" ] || { echo "E: no $its" >&2; exit 100; } ;;
     esac
 done
@@ -115,6 +118,7 @@ def debian(tmp_path: Path) -> Debian:
         made.program(name, text)
     made.program("cc", "exit 0")
     made.knows(*TOOLS, *FILES)
+    made.has("base-files")
     return made
 
 
@@ -133,10 +137,10 @@ def test_where_nothing_is_missing_nothing_is_called_or_said(debian: Debian) -> N
 
 
 def test_services_that_it_installed_are_neither_started_nor_left_enabled(debian: Debian) -> None:
-    """Those that were there before are the admin's."""
+    """Nor those of what they depend on; those that were there before are the admin's."""
     debian.has("slurmd")
-    debian.run("packages.sh", "munge", "slurmd", "slurmctld", "man-db", "dash")
-    assert debian.calls("systemctl") == ["disable munge.service", "disable slurmctld.service", "disable man-db.timer"]
+    debian.run("packages.sh", "slurm-client", "slurmd", "slurmctld", "man-db", "dash")
+    assert debian.calls("systemctl") == ["disable man-db.timer", "disable munge.service", "disable slurmctld.service"]
     assert debian.calls("update-rc.d") == ["munge disable"]
     assert debian.calls("policy:") == ["101"]
     assert not (debian.place / "root/usr/sbin/policy-rc.d").exists()

@@ -11,7 +11,7 @@ from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from mingle_hooks.render.quantities import size
-from mingle_hooks.render.refusals import letters, matching, refused, refused_groups, refused_name
+from mingle_hooks.render.refusals import letters, limited, matching, refused, refused_groups, refused_name
 from mingle_hooks.render.schedulers import Directive
 from mingle_hooks.render.schedulers.filename import translated
 
@@ -101,7 +101,7 @@ def _texts(job: Job) -> list[tuple[str, str]]:
 
 
 def _array(job: Job) -> str:
-    ranges, _, most = (job.array or "").partition("%")
+    ranges, _, most = limited(job.array or "").partition("%")
     if ranges and not _ARRAY.fullmatch(ranges):
         more = re.sub("(?<![:0-9])[0-9]+", lambda number: str(int(number[0]) + 1), ranges)
         works = f"--array {more}{'%' * bool(most)}{most}, which is one more for each"

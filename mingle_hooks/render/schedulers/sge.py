@@ -10,7 +10,15 @@ import re
 from typing import TYPE_CHECKING
 
 from mingle_hooks.render.quantities import hms, size
-from mingle_hooks.render.refusals import letters, matching, refused, refused_array, refused_groups, refused_name
+from mingle_hooks.render.refusals import (
+    letters,
+    limited,
+    matching,
+    refused,
+    refused_array,
+    refused_groups,
+    refused_name,
+)
 from mingle_hooks.render.schedulers import Directive
 from mingle_hooks.render.schedulers.filename import translated
 from mingle_hooks.render.schedulers.pbs import MAIL
@@ -71,7 +79,7 @@ def _asked(job: Job) -> tuple[Directive, ...]:
 
 
 def _whole(job: Job) -> tuple[Directive, ...]:
-    ranges, _, most = (job.array or "").partition("%")
+    ranges, _, most = limited(job.array or "").partition("%")
     if job.array and not _ARRAY.fullmatch(ranges):
         raise refused_array(job.array, "FIRST-LAST[:STEP] from 1", 1)
     reservation = job.reservation and matching("reservation", job.reservation, _NUMBER, "the number of one", "12")

@@ -9,7 +9,7 @@ import re
 from typing import TYPE_CHECKING
 
 from mingle_hooks.render.quantities import hms, size
-from mingle_hooks.render.refusals import matching, refused
+from mingle_hooks.render.refusals import limited, matching, refused
 from mingle_hooks.render.schedulers import Directive, pbs
 
 if TYPE_CHECKING:
@@ -85,4 +85,4 @@ def _type(gpus: Gpus) -> str:
 def _array(array: str) -> str:
     if ":" in array:
         raise refused("array", array, "a list of ranges without a step", "each number, as in --array 1,3,5 for 1-5:2")
-    return array
+    return limited(array)
