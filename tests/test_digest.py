@@ -7,13 +7,15 @@ import hmac
 import subprocess
 import sys
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from mingle_hooks import digest
 
 
 @given(key=st.binary(max_size=200), message=st.binary(max_size=300), times=st.sampled_from([1, 200]))
+@example(key=b"k" * 64, message=b"m", times=1)
+@example(key=b"k" * 65, message=b"m", times=1)
 def test_it_is_the_librarys_hmac(key: bytes, message: bytes, times: int) -> None:
     """Short and long keys and messages, and one key for several messages."""
     one = digest.Hmac(key)
