@@ -29,21 +29,22 @@ with open(f"rank{dist.get_rank()}", "w") as file:
     file.write(f"{int(total)} of {dist.get_world_size()}")
 dist.destroy_process_group()
 """
-SLOTS = (1, 2)
 
 
 @pytest.mark.parametrize(
-    ("name", "address"), [("torchrun", "127.0.0.1"), ("torchrun-elastic", "127.0.0.1"), ("torchrun", "::1")]
+    ("name", "address", "slots"),
+    [("torchrun", "127.0.0.1", (1, 2)), ("torchrun-elastic", "127.0.0.1", (1, 1)), ("torchrun", "::1", (1, 1))],
 )
-def test_plain_torchrun_forms_the_world(name: str, address: str, tmp_path: Path) -> None:
+def test_plain_torchrun_forms_the_world(name: str, address: str, slots: tuple[int, int], tmp_path: Path) -> None:
     """Every rank of both nodes takes part in one all-reduce."""
     with socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET) as probe:
         probe.bind((address, 0))
         port = probe.getsockname()[1]
     (tmp_path / "train.py").write_text(TRAIN)
-    world = World("job", len(SLOTS), sum(SLOTS), address, port, "0123456789abcdef")
+    size = sum(slots)
+    world = World("job", len(slots), size, address, port, "0123456789abcdef")
     nodes = [
-        launch(world, Assignment(rank, slots, None, address, "lo"), name, tmp_path) for rank, slots in enumerate(SLOTS)
+        launch(world, Assignment(rank, count, None, address, "lo"), name, tmp_path) for rank, count in enumerate(slots)
     ]
     try:
         said = [node.communicate(timeout=120)[0] for node in nodes]
@@ -52,7 +53,7 @@ def test_plain_torchrun_forms_the_world(name: str, address: str, tmp_path: Path)
             node.terminate()  # and not killed: torchrun then ends its own processes
             node.wait(60)
     assert [node.returncode for node in nodes] == [0, 0], said
-    assert [(tmp_path / f"rank{rank}").read_text() for rank in range(3)] == ["3 of 3"] * 3
+    assert [(tmp_path / f"rank{rank}").read_text() for rank in range(size)] == [f"{size} of {size}"] * size
 
 
 def launch(world: World, place: Assignment, name: str, directory: Path) -> subprocess.Popen[bytes]:

@@ -174,7 +174,7 @@ WORDS = (
 @pytest.mark.parametrize("head", [HEAD, HEAD + "srun hostname\n", HEAD + '"'], ids=["", "srun", "quote"])
 def test_the_work_grows_as_the_script_does(head: str, word: str) -> None:
     """A script made of what mistakes begin with is read in some calls for each character."""
-    size = 1 << 14
+    size = 1 << 13
     calls = 0
 
     def count(*_: object) -> None:
@@ -194,7 +194,7 @@ def test_the_work_grows_as_the_script_does(head: str, word: str) -> None:
 @pytest.mark.parametrize("word", WORDS)
 def test_a_large_script_is_read_to_its_end(word: str) -> None:
     """A pattern that looks again at the rest of the text, for each word of it, would not come to the end."""
-    lint(HEAD + word * (LARGEST_BYTES // 4 // len(word)))
+    lint(HEAD + word * (LARGEST_BYTES // 8 // len(word)))
 
 
 def test_one_node_needs_no_srun() -> None:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from cluster.hosts import Hosts
 
-WORLDS, FEW = 60, 5
+WORLDS, FEW = 40, 5
 BINDS = Path(__file__).with_name("binds.py")
 
 
