@@ -40,7 +40,7 @@ chaos: $(VENV)/.installed ## simulated meetings with everything that goes wrong,
 	@cd tests && ../$(BIN)/python -m simulator --schedules $(SCHEDULES) --from $(SEED)
 
 .PHONY: mutants
-mutants: $(VENV)/.test tools torch ## put some hundred small defects in, one by one, and see a test fail for each (ARGS='hostlist')
+mutants: $(VENV)/.test tools torch ## put hundreds of small defects in, one by one, and see a test fail for each (ARGS='hostlist')
 	@cd tests && ../$(BIN)/python -m mutants $(ARGS)
 
 .PHONY: cluster
