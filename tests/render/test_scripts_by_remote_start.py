@@ -69,13 +69,13 @@ def test_the_first_failure_ends_the_job(hosts: Hosted, tmp_path: Path, scheduler
     # The test hosts see each other's processes, so that what a node tells its own reaches all: they must not fail too.
     who, count, after = ("NODE_RANK", 3, 9) if launcher == "plain" else ("RANK", 6, 0)
     command = f"""
-        trap "echo told; exit {after}" TERM
+        trap 'echo told; kill $!; exit {after}' TERM
         >"ready.${who}"
         if [ "${who}" = 1 ]; then
           while [ "$(ls ready.* | wc -l)" -lt {count} ]; do sleep 0.1; done
           exit 7
         fi
-        sleep 600 & wait"""
+        while :; do sleep 600 & wait; done"""  # which may be told first
     options = {"nodes": "3", "launcher": launcher}
     status, text = run(scheduler, hosts(3), tmp_path, options, "bash", "-c", command)
     assert status == 7, text

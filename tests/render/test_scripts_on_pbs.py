@@ -79,13 +79,13 @@ def test_the_first_failure_ends_the_job_with_its_status(pbs: Start, launcher: st
     its = pbs(3)
     # Test hosts share /proc, so that what "process" tells those of its own host reaches all: they must not fail too.
     command = f"""
-        trap "echo told; exit {after}" TERM
+        trap 'echo told; kill $!; exit {after}' TERM
         >"ready.$NODE_RANK"
         if [ "$NODE_RANK" = 1 ]; then
           while [ "$(ls ready.* | wc -l)" -lt 3 ]; do sleep 0.1; done
           exit 7
         fi
-        sleep 600 & wait"""
+        while :; do sleep 600 & wait; done"""  # which may be told first
     job = submit(its, {"nodes": "3", "launcher": launcher}, "bash", "-c", command)
     assert its.wait(job) == 7, its.output(job)
     assert {"node1: told", "node3: told"} <= set(its.output(job).splitlines()), its.output(job)

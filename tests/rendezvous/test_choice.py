@@ -112,9 +112,9 @@ def test_nothing_is_chosen_while_another_leader_is_being_asked(leading: Leading)
     leading.choice.ask_first(lambda: next(answers))
     leading.comes(0)
     assert leading.closed == []
-    leading.later(ASKED_S)
+    leading.later(1.1 * ASKED_S)
     assert leading.closed == []
-    leading.later(ASKED_S)
+    leading.later(1.1 * ASKED_S)
     assert leading.closed == [0]
 
 

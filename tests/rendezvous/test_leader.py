@@ -9,6 +9,9 @@ import random
 import resource
 import socket
 import struct
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 from gathering import ATTEMPT, PATIENCE_S, SECRET, Clock, Member, Room, heard, hello, talk
@@ -441,6 +444,23 @@ def test_loopback_is_not_waited_for_by_members_of_several_machines() -> None:
         far = room.member(rank=1, machine="there").come()
         room.until(lambda: far.state == "formed")
         assert far.answer["addr"] == SECOND.address
+
+
+GIVES_UP = """
+import sys
+from gathering import Room
+with Room(2) as room:
+    before = set(sys.modules)
+    room.leader.give_up(1)
+    print(room.leader.failure.kind, *set(sys.modules) - before)
+"""
+
+
+def test_a_leader_that_gives_up_loads_nothing() -> None:
+    """It may be out of descriptors, of which a module to be loaded takes one. Seen: ended with 71, nobody told."""
+    here = Path(__file__).parent
+    done = subprocess.run([sys.executable, "-c", GIVES_UP], cwd=here, capture_output=True, text=True, check=False)
+    assert (done.stdout, done.stderr) == ("missing\n", "")
 
 
 def test_loopback_is_only_for_members_of_one_machine() -> None:

@@ -7,7 +7,7 @@ its answer and has not yet said READY; *formed* once all have and all still wait
 
 from __future__ import annotations
 
-from mingle_hooks.rendezvous.leader import progress
+from mingle_hooks.rendezvous.leader import progress, shortfall  # not later: who is out of descriptors loads nothing
 from mingle_hooks.rendezvous.leader.acceptor import Acceptor
 from mingle_hooks.rendezvous.leader.answers import Answers, Place, size
 from mingle_hooks.rendezvous.leader.choice import AddressChoice
@@ -154,8 +154,6 @@ class Leader:
 
     def give_up(self, after_s: int) -> None:
         """Fail for all as the leader's or a member's time is over, and say who was missing."""
-        from mingle_hooks.rendezvous.leader import shortfall
-
         confirmed = len(self._closing.leases) + 1 if self._closing is not None and self.state == "closing" else None
         seen = shortfall.Seen(self.roster, self.terms, self.me.host, self.refused, self._loop.shortage)
         self.fail(shortfall.failure(seen, after_s, confirmed))
