@@ -61,14 +61,14 @@ class Listeners:
         if port not in self.check_in and not self._open(port, reuse=True, hold=self._hold):
             seen = f"it is taken{ports.over([port])}"
             raise NetworkError(f"port {port} free on this host, rank 0", seen, "another port, or none")
-        self._is_master(port)
+        self.master = port
 
     def open_master(self, attempt: Attempt, port_range: range) -> None:
         """Open a free port for the world to use; NetworkError when the range is full."""
         first = ports.candidates(attempt.seed(b"master"), MASTER_PORTS, port_range)
         for port in dict.fromkeys((*first, *port_range)):
             if port not in self.check_in and self._open(port, reuse=False, hold=self._hold):
-                self._is_master(port)
+                self.master = port
                 return
         raise NetworkError(
             f"a free port in {port_range.start}-{port_range.stop - 1} on this host, rank 0",
@@ -80,12 +80,6 @@ class Listeners:
         """Close what is open."""
         for listener in self.sockets:
             listener.close()
-
-    def _is_master(self, port: int) -> None:
-        self.master = port
-        for listener in self.sockets:
-            if not self._hold and listener.getsockname()[1] == port:
-                listener.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, ports.GONE_AT_ONCE)  # accept(2) hands it on
 
     def _open(self, port: int, *, reuse: bool, hold: bool = True) -> bool:
         """Listen on a port in both families, or in neither."""
