@@ -31,8 +31,12 @@ _LISTEN, _TIME_WAIT = "0A", "06"
 
 def ephemeral_range(path: str = "/proc/sys/net/ipv4/ip_local_port_range") -> range:
     """Return the ports that the kernel gives to outgoing connections; IANA's where there is no /proc."""
-    ends = [int(end) for end in attribute(path).split()]
-    return range(ends[0], ends[-1] + 1) if ends else range(49_152, 65_536)
+    words, digits = attribute(path).split(), len(str(HIGHEST))
+    ends = [int(word) for word in words if word.isascii() and word.isdigit() and len(word) <= digits]
+    match ends:
+        case [first, last] if len(ends) == len(words) and max(ends) <= HIGHEST:
+            return range(first, last + 1)
+    return range(49_152, 65_536)
 
 
 def candidates(seed: bytes, count: int, port_range: range = DEFAULT_RANGE) -> tuple[int, ...]:

@@ -155,3 +155,9 @@ def test_the_ephemeral_range_is_the_kernels(tmp_path: Path) -> None:
 
 def test_without_the_kernels_word_the_ephemeral_range_is_ianas(tmp_path: Path) -> None:
     assert ephemeral_range(str(tmp_path / "absent")) == range(49_152, 65_536)
+
+
+@pytest.mark.parametrize("text", ["32768", "32768 x", "x 32768 60999", "1 2 3", "32768 65536", "-1 60999", "٣ 60999"])
+def test_what_is_no_range_of_ports_is_not_the_kernels_word(tmp_path: Path, text: str) -> None:
+    (tmp_path / "range").write_text(text)
+    assert ephemeral_range(str(tmp_path / "range")) == range(49_152, 65_536)
