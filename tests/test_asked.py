@@ -4,25 +4,14 @@ from __future__ import annotations
 
 import pytest
 from schedulers.recorded import FOLDER, OPENPBS, SLURM_VERSIONS, environ
+from slurm_step import STEP
 
 from mingle_hooks.errors import FactsError, MingleError, UsageError
 from mingle_hooks.job import MemberSpec, member_spec
 
 EMPTY = {"HOME": "/nowhere"}
 # A step of two nodes with a task each, as Slurm tells it to the second one.
-SLURM = {
-    **EMPTY,
-    "SLURM_JOB_ID": "5",
-    "SLURM_JOB_NODELIST": "node[1-2]",
-    "SLURM_STEP_ID": "0",
-    "SLURM_STEP_NODELIST": "node[1-2]",
-    "SLURM_STEP_NUM_NODES": "2",
-    "SLURM_STEP_NUM_TASKS": "2",
-    "SLURM_STEP_TASKS_PER_NODE": "1(x2)",
-    "SLURM_NODEID": "1",
-    "SLURM_PROCID": "1",
-    "SLURM_LOCALID": "0",
-}
+SLURM = {**EMPTY, **STEP, "SLURM_NODEID": "1", "SLURM_PROCID": "1"}
 SEVERAL = {**SLURM, "SLURM_STEP_NUM_TASKS": "4", "SLURM_STEP_TASKS_PER_NODE": "2(x2)", "SLURM_PROCID": "2"}
 PBS = {**environ(OPENPBS, "tm.0.ctl.node2.20000001"), **EMPTY, "PBS_NODEFILE": str(FOLDER / OPENPBS / "nodefile.0.ctl")}
 

@@ -61,6 +61,17 @@ def join_request(**parts: Any) -> JoinRequest:
     return JoinRequest(**whole)
 
 
+@contextmanager
+def probed() -> Iterator[tuple[Room, Member, socket.socket]]:
+    """Give a room of two, whose member has sent its probe to the test in place of the leader."""
+    with Room(2) as room, socket.create_server(("127.0.0.1", 0)) as server:
+        room.leader.terms = room.terms._replace(port=server.getsockname()[1])
+        member = room.member(rank=1).come()
+        room.until(lambda: member.membership is not None and member.membership._probes)
+        with server.accept()[0] as asked:
+            yield room, member, asked
+
+
 class InRoom(Membership):
     """A member's side in a room whose addresses stand for those of networks, unless its leader calls them loopback."""
 

@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from gathering import ATTEMPT, PATIENCE_S, SECRET, Clock, Member, Room, heard, hello, talk
+from gathering import ATTEMPT, PATIENCE_S, SECRET, Clock, Member, Room, heard, hello, probed, talk
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -660,11 +660,8 @@ def test_a_rival_is_believed_only_from_a_holder_of_the_key_and_only_about_anothe
 
 def test_an_address_counts_as_reached_once_the_leader_has_closed() -> None:
     """A member that closed first would take the port's TIME_WAIT to its own host, and leave the port to others."""
-    with Room(2) as room, socket.create_server(("127.0.0.1", 0)) as server:
-        room.leader.terms = room.terms._replace(port=server.getsockname()[1])
-        member = room.member(rank=1).come()
-        room.until(lambda: member.membership is not None and member.membership._probes)
-        with server.accept()[0] as asked:
+    with probed() as (room, member, asked):
+        with asked:
             _, body = heard(asked)
             proof = SECRET.mac(b"verified", bytes.fromhex(body["nonce"]))
             asked.sendall(wire.frame(wire.VERIFIED, wire.encode({"proof": proof.hex()})))

@@ -175,15 +175,21 @@ def said(caller: socket.socket, so_far: bytes = b"") -> bytes:
     return so_far
 
 
+def counted() -> tuple[Callable[[float, LocalPeers], Any], list[float]]:
+    """Return what meets the other nodes, and for how long it was to wait, in seconds, each time."""
+    waits_s: list[float] = []
+
+    def meet(left_s: float, _local_peers: LocalPeers) -> dict[str, object]:
+        waits_s.append(left_s)
+        return dict(ANSWER)
+
+    return meet, waits_s
+
+
 def test_all_tasks_get_the_first_ones_answer_and_nothing_stays(directory: str, tasks: Tasks) -> None:
     """Whoever comes first."""
     tasks.start(FOLLOWER, directory, 1, 20)
-    asked: list[float] = []
-
-    def meet(left_s: float, _local_peers: LocalPeers) -> dict[str, object]:
-        asked.append(left_s)
-        return dict(ANSWER)
-
+    meet, asked = counted()
     tasks.start(FOLLOWER, directory, 2, 20)
     assert first([directory], "here", 3, 20.0, meet) == ANSWER
     assert len(asked) == 1
@@ -229,12 +235,7 @@ def test_a_task_that_is_missing_fails_those_who_came(directory: str, tasks: Task
 def test_the_earliest_deadline_of_all_tasks_is_theirs_together(directory: str, tasks: Tasks) -> None:
     """A task that was started long before the first one waits no longer for that."""
     tasks.start(FOLLOWER, directory, 1, 15)
-    asked: list[float] = []
-
-    def meet(left_s: float, _local_peers: LocalPeers) -> dict[str, object]:
-        asked.append(left_s)
-        return dict(ANSWER)
-
+    meet, asked = counted()
     first([directory], "here", 2, 500.0, meet)
     assert asked[0] <= 15
     assert tasks.ends()[0][0] == 0
@@ -342,12 +343,7 @@ def test_no_more_callers_are_kept_than_may_wait(directory: str) -> None:
 
 def test_the_first_task_waits_no_longer_than_any_other(directory: str, tasks: Tasks) -> None:
     """A world that forms after one of them has given up is not whole."""
-    waits_s: list[float] = []
-
-    def meet(left_s: float, _local_peers: LocalPeers) -> dict[str, object]:
-        waits_s.append(left_s)
-        return dict(ANSWER)
-
+    meet, waits_s = counted()
     tasks.start(FOLLOWER, directory, 1, 5)
     assert first([directory], "here", 2, 60.0, meet) == ANSWER
     assert 1.0 <= waits_s[0] <= 5.0

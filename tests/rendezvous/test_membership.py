@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 
 import pytest
-from gathering import ATTEMPT, SECRET, Room, heard, join_request
+from gathering import ATTEMPT, SECRET, heard, join_request, probed
 
 from mingle_hooks.rendezvous.loop import Loop
 from mingle_hooks.rendezvous.member.dialer import Endpoint, ProvenLeader
@@ -59,11 +59,8 @@ def test_what_is_no_offer_is_refused(offers: object) -> None:
 
 def test_an_address_where_somebody_else_answers_is_not_reached() -> None:
     """It is in another network's address space, say, where the same address is another host's."""
-    with Room(2) as room, socket.create_server(("127.0.0.1", 0)) as server:
-        room.leader.terms = room.terms._replace(port=server.getsockname()[1])
-        member = room.member(rank=1).come()
-        room.until(lambda: member.membership is not None and member.membership._probes)
-        with server.accept()[0] as asked:
+    with probed() as (room, member, asked):
+        with asked:
             heard(asked)
             asked.sendall(wire.frame(wire.VERIFIED, wire.encode({"proof": "00" * wire.MAC_BYTES})))
         for _ in range(20):

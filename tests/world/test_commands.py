@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from members import KEYED, REDUCE, SHARED, WORLD, evaluating, failed, one_world, parsed, variables
+from slurm_step import STEP
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -15,16 +16,6 @@ if TYPE_CHECKING:
     from cluster.hosts import Hosts
 
 TWO = ("--id", "job", "--nodes", "2")
-SLURM = {
-    "SLURM_JOB_ID": "5",
-    "SLURM_JOB_NODELIST": "node[1-2]",
-    "SLURM_STEP_ID": "0",
-    "SLURM_STEP_NODELIST": "node[1-2]",
-    "SLURM_STEP_NUM_NODES": "2",
-    "SLURM_STEP_NUM_TASKS": "2",
-    "SLURM_STEP_TASKS_PER_NODE": "1(x2)",
-    "SLURM_LOCALID": "0",
-}
 # What a program can see of how it was started: signals, limits, descriptors.
 STATE = 'grep "^Sig[IBC]" /proc/self/status; cat /proc/self/limits; ls /proc/self/fd'
 
@@ -75,7 +66,7 @@ def test_explain_names_nobody_for_an_address_that_was_not_needed(hosts: Callable
 def test_no_wait_asks_nobody_and_says_the_same_on_every_node(hosts: Callable[..., Hosts]) -> None:
     """Each node's own answer, from the scheduler's variables alone, without a key."""
     two = hosts(2)
-    env = [{**SLURM, "SLURM_NODEID": str(rank), "SLURM_PROCID": str(rank)} for rank in (0, 1)]
+    env = [{**STEP, "SLURM_NODEID": str(rank), "SLURM_PROCID": str(rank)} for rank in (0, 1)]
     results = [host.run(evaluating("--no-wait"), env=its) for host, its in zip(two, env, strict=True)]
     worlds = one_world(results)
     assert worlds[0]["MASTER_ADDR"] == "node1"
@@ -207,7 +198,7 @@ def test_a_log_gets_plain_lines_now_and_then(hosts: Callable[..., Hosts]) -> Non
 
 def test_a_member_that_has_not_met_rank_0_does_not_pretend_to_know_who_is_there(hosts: Callable[..., Hosts]) -> None:
     """It says whom it looks for, and where."""
-    env = {**KEYED, **SLURM, "SLURM_NODEID": "1", "SLURM_PROCID": "1"}
+    env = {**KEYED, **STEP, "SLURM_NODEID": "1", "SLURM_PROCID": "1"}
     done = hosts(1)[0].run(["mingle", "env", "--timeout", "2"], env=env)
     assert done.stderr.splitlines()[0] == "mingle: still looking for rank 0 (node1), after 1 s"
 
