@@ -43,9 +43,8 @@ LIMITS_S = {
 LIMIT_KB, LIMIT_GROWTH = 10.0, 1.3
 # Members in one process.
 A_CROWD = 2048
-# Before the last one comes, the others come one after the other within this long, in seconds, as fast as a leader of
-# the largest world takes them. It is the same for all sizes: who waits longer is told more often how far the world is.
-COME_S = 8.0
+# Before the last one comes, the others come at the same rate to worlds of all sizes, so many seconds after each other.
+STEP_S = 0.0005
 # Open files that a leader needs beyond one a member: for those who try addresses at the moment, and for itself.
 SPARE_FILES = 2048
 # As on a node with two networks; the benchmark's members take these for that.
@@ -184,7 +183,7 @@ def once(nodes: int, number: int, how: str) -> Run:
             began = time.monotonic() + 0.2
             crowds.come(began, STORM_S / nodes)
         else:
-            crowds.come(time.monotonic(), COME_S / nodes, but_last=1)
+            crowds.come(time.monotonic(), STEP_S, but_last=1)
             crowds.wait("in", fewer=1)
             _idle(process.pid)
         used_s = [_cpu_s(one.pid) for one in crowds.processes]
@@ -269,12 +268,13 @@ def figures(sizes: Sequence[int] = SIZES, runs: int = 3, arrivals: Sequence[str]
     found = {}
     number = 0
     for how in arrivals:
-        for nodes in sizes:
-            taken = []
-            for _ in range(runs):
+        taken: dict[int, list[Run]] = {nodes: [] for nodes in sizes}
+        for _ in range(runs):  # sizes in turn: what else this machine does meanwhile meets all alike
+            for nodes in sizes:
                 number += 1
-                taken.append(once(nodes, number, how))
-            row = found[f"{nodes} {how}"] = _row(nodes, how, taken)
+                taken[nodes].append(once(nodes, number, how))
+        for nodes in sizes:
+            row = found[f"{nodes} {how}"] = _row(nodes, how, taken[nodes])
             _printed([nodes, how, *map(_said, row.values())])
     _growth(found)
     return found
