@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from light import TRAIN as LIGHT
 from needs import need
 
 from mingle_hooks import errors
@@ -50,6 +51,14 @@ def trained(output: str) -> int:
     return int(match[1])
 
 
+def began(output: str) -> int:
+    """Return how many processes of one world say that they have begun, each with its own rank."""
+    said = re.findall(r"rank (\d+) of (\d+) begins", output)
+    size = len(said)
+    assert sorted(said) == [(str(rank), str(size)) for rank in range(size)], output
+    return size
+
+
 def test_the_slurm_script_trains_on_four_nodes(slurm: SlurmCluster, tmp_path: Path) -> None:
     """The script as it stands, given to sbatch by a user who is not root."""
     need("torch")
@@ -69,20 +78,20 @@ def test_the_slurm_script_trains_on_four_nodes(slurm: SlurmCluster, tmp_path: Pa
         ("-N3", "srun bash -c"),
     ],
 )
-def test_the_lines_of_the_table_train(slurm: SlurmCluster, tmp_path: Path, nodes: str, start: str) -> None:
+def test_the_lines_of_the_table_start_one_world(slurm: SlurmCluster, tmp_path: Path, nodes: str, start: str) -> None:
     """One torchrun on each node, one process per task, and a shell in between."""
     need("torch")
-    shutil.copy(TRAIN, tmp_path)
+    shutil.copy(LIGHT, tmp_path)
     line = inline(start).replace("srun ", f"srun {nodes} ", 1)
     done = slurm.controller.run(["bash", "-c", line], user="alice", timeout=120, cwd=str(tmp_path))
     assert done.returncode == 0, done.stderr
-    assert trained(done.stdout) == (3 if nodes == "-N3" else 4)
+    assert began(done.stdout) == (3 if nodes == "-N3" else 4)
 
 
-def test_the_line_for_pbs_trains_on_four_nodes(any_pbs: Callable[..., Any], tmp_path: Path) -> None:
+def test_the_line_for_pbs_starts_one_world_on_four_nodes(any_pbs: Callable[..., Any], tmp_path: Path) -> None:
     """What `mingle template` prints is given to qsub: of the stand-in, and of a real PBS where there is one."""
     need("torch")
-    shutil.copy(TRAIN, tmp_path)
+    shutil.copy(LIGHT, tmp_path)
     line = block("bash", "| qsub").replace("| qsub", "")
     made = subprocess.run(
         ["bash", "-c", line], env={"PATH": f"{BIN}:/usr/bin:/bin"}, capture_output=True, text=True, check=True
@@ -90,7 +99,7 @@ def test_the_line_for_pbs_trains_on_four_nodes(any_pbs: Callable[..., Any], tmp_
     pbs = any_pbs(4)
     job = pbs.submit(made.stdout, cwd=str(tmp_path))
     assert pbs.wait(job, 120) == 0, pbs.output(job)
-    assert trained(pbs.output(job)) == 4
+    assert began(pbs.output(job)) == 4
 
 
 def test_four_machines_without_a_scheduler_train(hosts: Callable[..., Hosts], tmp_path: Path) -> None:

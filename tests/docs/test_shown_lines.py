@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 import lines
 import pytest
-from documents import BIN, KEYED, ROOT, Block, find, says, standins, world, worlds
+from documents import BIN, KEYED, Block, find, says, standins, world, worlds
+from light import TRAIN
 from lines import ALLOCATED, BATCH, TEMPLATES, TOLD
 from needs import need
 
@@ -21,8 +22,6 @@ if TYPE_CHECKING:
 
     from cluster.hosts import Hosts
     from cluster.slurm import SlurmCluster
-
-TRAIN = ROOT / "tests" / "world" / "train.py"
 
 
 @pytest.mark.parametrize("where", ALLOCATED, ids=" ".join)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from light import TRAIN as LIGHT
 from needs import need
 from remote_stand_ins import RemoteStandIn
 
@@ -31,9 +33,9 @@ TRAIN = Path(__file__).resolve().parents[2] / "examples" / "train.py"
 JOB_S = 120.0
 
 
-def made(line: str, place: Path) -> str:
+def made(line: str, place: Path, train: Path) -> str:
     """Return the script that `mingle template` makes of this line in the tests' own venv, with train.py beside it."""
-    shutil.copy(TRAIN, place)
+    shutil.copy(train, place)
     environ = {"PATH": f"{sys.prefix}/bin:/usr/bin:/bin", "VIRTUAL_ENV": sys.prefix, "HOME": os.environ["HOME"]}
     done = subprocess.run(
         [f"{sys.prefix}/bin/mingle", "template", *shlex.split(line)],
@@ -46,6 +48,14 @@ def made(line: str, place: Path) -> str:
     return done.stdout
 
 
+def submitted(slurm: SlurmCluster, place: Path, command: str, train: Path) -> str:
+    """Return what the job of this line wrote, submitted without any environment."""
+    script = made(f"sbatch -t 5 -o {place}/out {command}", place, train)
+    job = slurm.submit(script, "--export=NONE", user="alice", cwd=str(place))
+    assert slurm.wait(job, timeout=JOB_S) == "COMPLETED", (place / "out").read_text()
+    return (place / "out").read_text()
+
+
 @pytest.mark.parametrize(
     ("command", "processes"),
     [
@@ -54,34 +64,41 @@ def made(line: str, place: Path) -> str:
         ("-N 2 -- python -m torch.distributed.run --nproc-per-node 2 train.py", 4),
         ("-N 2 -- mingle exec torchrun --rdzv-backend c10d train.py", 2),
         ("-N 2 --launcher plain -- nice torchrun train.py", 2),
-        ("-N 2 -n 4 -- srun python train.py --backend sockets", 4),
-        ("-N 2 -- python train.py", 2),
     ],
 )
-def test_it_trains_on_slurm(slurm: SlurmCluster, tmp_path: Path, command: str, processes: int) -> None:
+def test_torchrun_starts_one_world_on_slurm(slurm: SlurmCluster, tmp_path: Path, command: str, processes: int) -> None:
     """All processes are one world, though sbatch hands on no environment."""
+    need("torch")
+    text = submitted(slurm, tmp_path, command, LIGHT)
+    ranks = re.findall(rf"rank (\d) of {processes} begins", text)
+    assert sorted(ranks) == [str(rank) for rank in range(processes)], text
+
+
+@pytest.mark.parametrize(
+    ("command", "processes"),
+    [("-N 2 -n 4 -- srun python train.py --backend sockets", 4), ("-N 2 -- python train.py", 2)],
+)
+def test_it_trains_on_slurm(slurm: SlurmCluster, tmp_path: Path, command: str, processes: int) -> None:
+    """So do processes that Slurm starts, with torch and without."""
     if "sockets" not in command:
         need("torch")
-    script = made(f"sbatch -t 5 -o {tmp_path}/out {command}", tmp_path)
-    job = slurm.submit(script, "--export=NONE", user="alice", cwd=str(tmp_path))
-    assert slurm.wait(job, timeout=JOB_S) == "COMPLETED", (tmp_path / "out").read_text()
-    text = (tmp_path / "out").read_text()
+    text = submitted(slurm, tmp_path, command, TRAIN)
     assert f"{processes} processes at step 200: y = 3.000 x + 1.000" in text, text
 
 
-def test_it_trains_under_pbs(any_pbs: Callable[..., PbsStandIn | RealPbs]) -> None:
+def test_torchrun_starts_one_world_under_pbs(any_pbs: Callable[..., PbsStandIn | RealPbs]) -> None:
     """The tasks of all hosts find mingle and torchrun, though PBS gives them no PATH."""
     need("torch")
     its = any_pbs(2)
-    job = its.submit(made("pbs -N 2 -- torchrun train.py", its.place), cwd=str(its.place))
+    job = its.submit(made("pbs -N 2 -- torchrun train.py", its.place, LIGHT), cwd=str(its.place))
     assert its.wait(job) == 0, its.output(job)
-    assert "2 processes at step 200: y = 3.000 x + 1.000" in its.output(job)
+    assert sorted(re.findall(r"rank (\d) of 2 begins", its.output(job))) == ["0", "1"], its.output(job)
 
 
 @pytest.mark.parametrize("scheduler", ["lsf", "sge", "torque"])
 def test_it_trains_by_remote_start(hosts: Callable[..., Hosts], tmp_path: Path, scheduler: str) -> None:
     """Each host makes the environment again by itself."""
-    script = made(f"{scheduler} -N 2 -n 4 -- srun python train.py --backend sockets", tmp_path)
+    script = made(f"{scheduler} -N 2 -n 4 -- srun python train.py --backend sockets", tmp_path, TRAIN)
     with RemoteStandIn(scheduler, hosts(2), tmp_path, 2) as its:
         status, text = its.run(script)
     assert status == 0, text

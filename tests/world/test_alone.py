@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
+from light import TRAIN
 from members import KEYED
 from needs import only_with
 
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from cluster.hosts import Hosts
     from cluster.slurm import SlurmCluster
 
-TRAIN = Path(__file__).with_name("train.py")
 EXEC = "mingle exec torchrun TRAIN"
 NEEDS_TORCH = only_with("torch")
 # A program with options of its own, some of which are mingle's too.
