@@ -44,6 +44,12 @@ def main() -> None:
     """Answer every line."""
     import mingle_hooks.cli.commands
     import mingle_hooks.cli.hooks  # noqa: F401 -- every fork then has it
+    from mingle_hooks.install import targets, text
+    from mingle_hooks.install.site import Site
+
+    for scheduler in targets.TARGETS:
+        for hook in targets.target(scheduler).hooks:
+            text.render(hook, Site())  # and has read the templates
 
     for line in sys.stdin:
         directory, left, *arguments = json.loads(line)
