@@ -181,15 +181,13 @@ def open_sockets() -> dict[str, str]:
 
 def children() -> dict[int, str]:
     """Return pid -> name of this process's children, zombies too."""
-    own, found = str(os.getpid()), {}
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                name, _, rest = (entry / "stat").read_text().rpartition(")")
-            except (FileNotFoundError, ProcessLookupError):
-                continue  # It ended meanwhile.
-            if rest.split()[1] == own:
-                found[int(entry.name)] = name.partition("(")[2]
+    found = {}
+    for task in os.listdir("/proc/self/task"):
+        try:
+            for pid in Path(f"/proc/self/task/{task}/children").read_text().split():
+                found[int(pid)] = Path(f"/proc/{pid}/comm").read_text().strip()
+        except (FileNotFoundError, ProcessLookupError):
+            continue  # The thread, or its child, has ended meanwhile.
     return found
 
 
