@@ -238,3 +238,12 @@ def test_the_remedy_works(scheduler: str, options: dict[str, object], works: dic
 def test_torque_takes_a_host_and_the_home(path: str) -> None:
     """Its qsub knows both in front of a path."""
     assert path in render("torque", describe({"output": path}, ["train.py"]))
+
+
+@pytest.mark.parametrize(("said", "status"), [("exit 143", 1), ("exit 69", 69)])
+def test_a_node_that_is_stopped_before_it_trains_hides_no_other_nodes_status(said: str, status: int) -> None:
+    """Seen: mingle heard of TERM before its shell did, and srun, which returns the highest status, 143 for the job."""
+    script = golden("slurm", "plain")
+    node = script[script.index("node() {") : script.index("\n}\n")] + "\n}\n"
+    done = subprocess.run(["bash", "-c", f"mingle() {{ echo '{said}'; }}\n{node}node"], timeout=30, check=False)
+    assert done.returncode == status
