@@ -27,7 +27,7 @@ def test_hundreds_of_hooks_at_once(fresh_slurm: Callable[..., SlurmCluster]) -> 
     installed(slurm)
     done = slurm.srun("-n1000", "/bin/sh", "-c", "echo $RANK", user="alice", timeout=120)
     assert sorted(map(int, done.stdout.split())) == list(range(1000)), done.stderr
-    script = f'#!/bin/sh\n[ -n "$MASTER_PORT" ] && {KEY} >/dev/null'
+    script = f"#!/bin/sh\n{KEY} >/dev/null"
     job = slurm.submit(script, "--array=1-100", "-N1", "-n1", "-o", "/dev/null", user="alice")
     assert slurm.wait(job, timeout=120) == "COMPLETED"
     nothing_left(slurm)
