@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-# Run as `python -c PROGRAM HOOK EVENT`: prints how the hook ended, what it logged and what it added, as JSON.
+# Run as `python -c PROGRAM HOOK EVENT`: prints how the hook ended, what it logged, added and took away, as JSON.
 # For every Python that PBS may bring, from 2.7 on. `spoil` is code that breaks something first.
 PROGRAM = r"""
 import json, sys, types
@@ -29,7 +29,6 @@ pbs = types.ModuleType("pbs")
 pbs.event = lambda: event
 pbs.EXECJOB_LAUNCH, pbs.EXECJOB_END = "execjob_launch", "execjob_end"
 pbs.logjobmsg = lambda job_id, text: log.append(text)
-pbs.hook_config_filename = given["config"]
 exec(given.get("spoil", ""))
 sys.modules["pbs"] = pbs
 try:
@@ -37,7 +36,8 @@ try:
 except SystemExit:
     pass
 added = dict((name, value) for name, value in event.env.items() if given["env"].get(name) != value)
-print(json.dumps({"ended": ended, "log": log, "added": added}))
+gone = sorted(set(given["env"]) - set(event.env.keys()))
+print(json.dumps({"ended": ended, "log": log, "added": added, "gone": gone}))
 """
 
 
