@@ -208,7 +208,7 @@ def test_the_sites_settings_are_kept(tmp_path: Path) -> None:
     site = Site(host_suffix="-ib", interfaces=("lo",), partitions=("workq",), hosts=("node1",))
     added = run(tmp_path, event, site=site)["added"]
     assert (added["MASTER_ADDR"], added["GLOO_SOCKET_IFNAME"]) == ("node1-ib", "lo")
-    for other in (Site(partitions=("q",)), Site(hosts=("node2",)), FULL, Site(observe=True)):
+    for other in (Site(partitions=("q",)), Site(hosts=("node2",)), Site(opt_in="mingle"), FULL, Site(observe=True)):
         assert run(tmp_path, event, site=other)["added"] == {}
     event["env"]["MINGLE_HOOKS"] = "on"
     assert run(tmp_path, event, site=Site(opt_in="mingle"))["added"]

@@ -85,6 +85,16 @@ def test_all_tasks_of_a_step_agree(script: Path, path: Path) -> None:
     assert len({tuple(peer.get(name) for name in shared) for peer in peers}) == 1
 
 
+def test_slurm_26_05_gets_the_same_as_22_05(script: Path) -> None:
+    """The same jobs were recorded under both."""
+    older, newer = {}, {}
+    for path in TASKS:
+        found = older if "22.05" in path.parent.name else newer
+        found[path.name.replace(".-5.", ".batch.")] = exported(script, environ(path), SH)
+    assert older == newer
+    assert len(older) == 20
+
+
 def test_several_tasks_on_a_node_get_ranks(script: Path) -> None:
     """Two tasks on each node: the five variables of a task, and none of torchrun's."""
     found = exported(script, STEP, SH)
