@@ -38,31 +38,32 @@ def event_of(path: Path) -> dict[str, Any]:
     return standin.event(path.read_text())
 
 
-def run(
+def run_all(
     directory: Path,
-    event: dict[str, Any],
+    events: list[dict[str, Any]],
     *,
     python: str | None = None,
     site: Site = SITES["plain"][0],
     state: str = "/nonexistent/mingle",
     switch: str = KILL_SWITCH,
-) -> dict[str, Any]:
-    """Run the hook on an event and return what the stand-in saw."""
+) -> list[dict[str, Any]]:
+    """Run the hook on events, one after the other, and return what the stand-in saw of each."""
     text = render(hook("pbs", "launch"), site, state_directory=state, kill_switch=switch)
     (directory / "mingle.py").write_text(text)
-    (directory / "event.json").write_text(json.dumps(event))
-    argv = [
-        python or sys.executable,
-        "-c",
-        standin.PROGRAM,
-        directory / "mingle.py",
-        directory / "event.json",
-    ]
+    paths = [directory / f"event.{number}.json" for number in range(len(events))]
+    for path, event in zip(paths, events, strict=True):
+        path.write_text(json.dumps(event))
+    argv = [python or sys.executable, "-c", standin.PROGRAM, directory / "mingle.py", *paths]
     done = subprocess.run(argv, capture_output=True, text=True, timeout=30, check=False, env={"PATH": "/usr/bin:/bin"})
     assert (done.returncode, done.stderr) == (0, "")
-    found: dict[str, Any] = json.loads(done.stdout)
-    assert found["ended"] == ["accept"]
+    found: list[dict[str, Any]] = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [each["ended"] for each in found] == [["accept"]] * len(events)
     return found
+
+
+def run(directory: Path, event: dict[str, Any], **options: Any) -> dict[str, Any]:
+    """Run the hook on one event."""
+    return run_all(directory, [event], **options)[0]
 
 
 def python(name: str) -> str:
@@ -78,11 +79,15 @@ SCRIPT, TASK = (next(path for path in LAUNCHES if path.name.endswith(f".0.ctl.no
 
 
 @pytest.mark.parametrize("name", PYTHONS)
-@pytest.mark.parametrize("path", LAUNCHES, ids=lambda path: path.name)
-def test_every_recorded_task_gets_its_nodes_place(tmp_path: Path, path: Path, name: str) -> None:
+def test_every_recorded_task_gets_its_nodes_place(tmp_path: Path, name: str) -> None:
     """The job script and every task on every host get the same, and a task the rank of its host; one host nothing."""
-    event = event_of(path)
-    added = run(tmp_path, event, python=python(name))["added"]
+    events = [event_of(path) for path in LAUNCHES]
+    for path, event, found in zip(LAUNCHES, events, run_all(tmp_path, events, python=python(name)), strict=True):
+        check_place(path.name.split(".")[-2], event, found["added"])
+
+
+def check_place(host: str, event: dict[str, Any], added: dict[str, str]) -> None:
+    """Fail unless what was added is right for a task on that host."""
     hosts = list(dict.fromkeys(re.findall(r"([a-z0-9]+):\d+/", event["job"]["exec_host2"])))
     if len(hosts) == 1:
         assert added == {}
@@ -95,23 +100,22 @@ def test_every_recorded_task_gets_its_nodes_place(tmp_path: Path, path: Path, na
         assert not added.keys() & {"NODE_RANK", *PET}
         return
     assert added["NODE_RANK"] == added["PET_NODE_RANK"] == event["env"]["PBS_NODENUM"]
-    assert hosts[int(added["NODE_RANK"])] == path.name.split(".")[-2]
+    assert hosts[int(added["NODE_RANK"])] == host
     assert added["PET_NNODES"] == f"1:{len(hosts)}"
     assert added["PET_MASTER_PORT"] == added["MASTER_PORT"]
 
 
-@pytest.mark.parametrize("path", OTHERS, ids=lambda path: path.name)
-def test_other_events_are_accepted(tmp_path: Path, path: Path) -> None:
+def test_other_events_are_accepted(tmp_path: Path) -> None:
     """A site that gives the hook another event, which has no environment, loses no job."""
-    run(tmp_path, event_of(path))
+    run_all(tmp_path, [event_of(path) for path in OTHERS])
 
 
 def test_all_tasks_of_a_job_agree(tmp_path: Path) -> None:
     """One address and one port for all recorded tasks of each job and run."""
     worlds: dict[str, set[tuple[str, ...]]] = {}
-    for path in [path for path in LAUNCHES if ".1.ctl." not in path.name]:
-        added = run(tmp_path, event_of(path))["added"]
-        world = tuple(added[name] for name in ("MASTER_ADDR", "MASTER_PORT", "NNODES"))
+    paths = [path for path in LAUNCHES if ".1.ctl." not in path.name]
+    for path, found in zip(paths, run_all(tmp_path, [event_of(path) for path in paths]), strict=True):
+        world = tuple(found["added"][name] for name in ("MASTER_ADDR", "MASTER_PORT", "NNODES"))
         worlds.setdefault(path.name.split(".ctl.")[0], set()).add(world)
     assert {len(found) for found in worlds.values()} == {1}
     ports = {next(iter(found))[1] for found in worlds.values()}
@@ -187,6 +191,13 @@ def test_what_another_jobs_hook_exported_is_brought_up_to_date_or_unset(
     assert set(found["gone"]) == old.keys() - fresh.keys() - {"NODE_RANK"}
 
 
+def test_what_pbs_set_is_not_unset(tmp_path: Path) -> None:
+    """Whatever a user writes into MINGLE_EXPORTS."""
+    event = event_of(TASK)
+    event["env"]["MINGLE_EXPORTS"] = " ".join(f"{name}={value}" for name, value in event["env"].items())
+    assert not [name for name in run(tmp_path, event)["gone"] if name.startswith("PBS_")]
+
+
 def test_gpus_of_the_vnode_set_torchruns_processes(tmp_path: Path) -> None:
     """The GPUs of this host's chunks are added up."""
     event = event_of(next(path for path in LAUNCHES if "0.ctl.node2" in path.name))
@@ -228,14 +239,14 @@ SPOILT = {
 
 
 @pytest.mark.parametrize("name", ["python2.7", "python3.6", "this"])
-@pytest.mark.parametrize("how", SPOILT)
-def test_spoilt_facts_are_accepted(tmp_path: Path, how: str, name: str) -> None:
+def test_spoilt_facts_are_accepted(tmp_path: Path, name: str) -> None:
     """Whatever PBS or the user gives, the hook accepts, and adds nothing that it doubts."""
-    event = event_of(TASK)
-    for part, values in SPOILT[how].items():
-        event[part] |= values
-    found = run(tmp_path, event, python=python(name))
-    assert found["added"] == {} or how == "GPUs of text"
+    events = [event_of(TASK) for _ in SPOILT]
+    for event, parts in zip(events, SPOILT.values(), strict=True):
+        for part, values in parts.items():
+            event[part] |= values
+    found = dict(zip(SPOILT, run_all(tmp_path, events, python=python(name)), strict=True))
+    assert [how for how, its in found.items() if its["added"]] == ["GPUs of text"]
 
 
 ONCE = """

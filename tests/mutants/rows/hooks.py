@@ -106,6 +106,8 @@ ROWS = (
     Defect("PBS' hook keeps another job's", f"{H}/pbs/launch.py.j2",
            "del event.env[name]", "pass",
            f"{LAUNCH}::test_what_another_jobs_hook_exported_is_brought_up_to_date_or_unset"),
+    Defect("PBS' hook takes what PBS set", f"{H}/pbs/launch.py.j2",
+           "(?!PBS_)", "", f"{LAUNCH}::test_what_pbs_set_is_not_unset"),
     Defect("PBS' hook takes what the user changed", f"{H}/pbs/launch.py.j2",
            "if environ.get(name) == given[name]]", "if name in environ]",
            f"{LAUNCH}::test_what_another_jobs_hook_exported_is_brought_up_to_date_or_unset"),
