@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 # Run as `python -c PROGRAM HOOK EVENT...`: prints for each event how the hook ended, what it logged, added and took
-# away, as a line of JSON. For every Python that PBS may bring, from 2.7 on. `spoil` is code that first breaks something.
+# away, as a line of JSON. For every Python that PBS may bring, from 2.7 on. `spoil` is code that goes first.
 PROGRAM = r"""
 import json, sys, types
 code = compile(open(sys.argv[1]).read(), sys.argv[1], "exec")
