@@ -16,6 +16,7 @@ NAMES = {
     "traffic": "datagrams in a minute's wait",
     "render": "job scripts: start-up of the command, and a thousand renderings",
     "files": "what one mingle env asks of the file system",
+    "taskprolog": "what a task waits for the task prolog",
     "hooks": "what prolog and task prolog add to srun, on a real Slurm",
 }
 RESULTS = Path(__file__).parent / "results"

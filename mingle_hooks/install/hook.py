@@ -29,13 +29,12 @@ _CLASSIC = (
 
 
 class Hook(NamedTuple):
-    """One file of one scheduler; `comment` starts a comment line in it, empty where it can hold none."""
+    """One file of one scheduler."""
 
     scheduler: str
     name: str
     template: str
     runs: str  # when, where and as whom, for people
-    comment: str = "# "
     after: str = ""  # the hook that ran at the start of the job whose end this one is for
     is_users: bool = False  # the job's user runs it, and what it prints is for the job
 

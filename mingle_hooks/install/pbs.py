@@ -30,11 +30,8 @@ def plan(site: Site, where: Where) -> Plan:
     root = where.root
     old = manifest.read(root)
     place = f"{where.pbs_home or home(root + CONFIGURATION)}/mom_priv"
-    launch, config = named(HOOKS, "launch"), named(HOOKS, "config")
-    found = [
-        planned(root, old, launch, f"{DIRECTORY}/mingle.py", render(launch, site), mode=0o644),
-        planned(root, old, config, f"{DIRECTORY}/mingle.json", render(config, site), mode=0o644),
-    ]
+    launch = named(HOOKS, "launch")
+    found = [planned(root, old, launch, f"{DIRECTORY}/mingle.py", render(launch, site), mode=0o644)]
     if os.path.isdir(root + place):
         found += [with_chain(site, root, old, hook, place) for hook in HOOKS if hook.name in SCRIPTS]
     return together(
@@ -75,7 +72,6 @@ def _commands() -> tuple[Line, ...]:
             'qmgr -c "set hook mingle enabled=false"',
             *(f'qmgr -c "set hook mingle {setting}"' for setting in settings),
             f'qmgr -c "import hook mingle application/x-python default {DIRECTORY}/mingle.py"',
-            f'qmgr -c "import hook mingle application/x-config default {DIRECTORY}/mingle.json"',
             'qmgr -c "set hook mingle enabled=true"',
         )
     )

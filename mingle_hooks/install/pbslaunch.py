@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 HOOKS = (
     Hook("pbs", "launch", "pbs/launch.py.j2", "every task, root, before it; and when a job ends"),
-    Hook("pbs", "config", "pbs/config.json.j2", "the settings of launch", comment=""),
     Hook("pbs", "prologue", "pbs/prologue.sh.j2", "first node, root, before a job"),
     Hook("pbs", "epilogue", "_epilogue.sh.j2", "first node, root, when a job ends", after="prologue"),
 )
@@ -29,14 +28,12 @@ HOOKS = (
 
 def trials(place: str, site: Site) -> Iterator[Trial]:
     """Try the hook for execjob_launch with recorded events and hostile ones, by a stand-in for PBS' own Python."""
-    for name, file in (("launch", "mingle.py"), ("config", "mingle.json")):
-        with open(f"{place}/{file}", "w", encoding="utf-8") as text:
-            text.write(
-                render(named(HOOKS, name), site, state_directory=f"{place}/state", kill_switch=f"{place}/disabled")
-            )
+    hook = render(named(HOOKS, "launch"), site, state_directory=f"{place}/state", kill_switch=f"{place}/disabled")
+    with open(f"{place}/mingle.py", "w", encoding="utf-8") as text:
+        text.write(hook)
     for label, event in _events():
         with open(f"{place}/event.json", "w", encoding="utf-8") as text:
-            json.dump({"config": f"{place}/mingle.json", **event}, text)
+            json.dump(event, text)
         started = time.perf_counter()
         argv = [sys.executable, "-c", standin.PROGRAM, f"{place}/mingle.py", f"{place}/event.json"]
         done = subprocess.run(argv, env={}, capture_output=True, text=True, timeout=PATIENCE_S, check=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -51,6 +53,16 @@ class Site:
             _check("iface", _INTERFACE, name)
         if self.opt_in is not None:
             _check("hooks.opt_in", _WORD, self.opt_in)
+
+    @property
+    def port_stride(self) -> int:
+        """How far apart the ports of two jobs with ids next to each other are.
+
+        By the golden section, the ports of a job's many steps are far from those of all jobs near it; a number that
+        has no divisor in common with the range's length uses all of it.
+        """
+        ports = len(self.port_range)
+        return next(n for n in itertools.count(round(ports * 0.618)) if math.gcd(n, ports) == 1)
 
 
 def site(settings: Settings) -> Site:

@@ -54,7 +54,7 @@ def render(
         _environment()
         .get_template(hook.template)
         .render(
-            header="\n".join(f"{hook.comment}{line}" for line in lines),
+            header="\n".join(f"# {line}" for line in lines),
             hook=hook,
             site=site,
             chain=chain.program,
@@ -63,11 +63,9 @@ def render(
             state_directory=state_directory,
         )
     )
-    if not hook.comment:  # JSON has no comments
-        return text
-    line = f"{hook.comment}{_SUM} @\n"
+    line = f"# {_SUM} @\n"
     digest = hashlib.sha256(text.replace(line, "", 1).encode()).hexdigest()
-    return text.replace(line, f"{hook.comment}{_SUM} {digest}\n", 1)
+    return text.replace(line, f"# {_SUM} {digest}\n", 1)
 
 
 @functools.cache

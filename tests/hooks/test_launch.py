@@ -38,33 +38,32 @@ def event_of(path: Path) -> dict[str, Any]:
     return standin.event(path.read_text())
 
 
-def run(
+def run_all(
     directory: Path,
-    event: dict[str, Any],
+    events: list[dict[str, Any]],
     *,
     python: str | None = None,
     site: Site = SITES["plain"][0],
-    config: str | None = None,
     state: str = "/nonexistent/mingle",
     switch: str = KILL_SWITCH,
-) -> dict[str, Any]:
-    """Run the hook on an event and return what the stand-in saw."""
+) -> list[dict[str, Any]]:
+    """Run the hook on events, one after the other, and return what the stand-in saw of each."""
     text = render(hook("pbs", "launch"), site, state_directory=state, kill_switch=switch)
     (directory / "mingle.py").write_text(text)
-    (directory / "mingle.json").write_text(render(hook("pbs", "config"), site) if config is None else config)
-    (directory / "event.json").write_text(json.dumps({"config": str(directory / "mingle.json"), **event}))
-    argv = [
-        python or sys.executable,
-        "-c",
-        standin.PROGRAM,
-        directory / "mingle.py",
-        directory / "event.json",
-    ]
+    paths = [directory / f"event.{number}.json" for number in range(len(events))]
+    for path, event in zip(paths, events, strict=True):
+        path.write_text(json.dumps(event))
+    argv = [python or sys.executable, "-c", standin.PROGRAM, directory / "mingle.py", *paths]
     done = subprocess.run(argv, capture_output=True, text=True, timeout=30, check=False, env={"PATH": "/usr/bin:/bin"})
     assert (done.returncode, done.stderr) == (0, "")
-    found: dict[str, Any] = json.loads(done.stdout)
-    assert found["ended"] == ["accept"]
+    found: list[dict[str, Any]] = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [each["ended"] for each in found] == [["accept"]] * len(events)
     return found
+
+
+def run(directory: Path, event: dict[str, Any], **options: Any) -> dict[str, Any]:
+    """Run the hook on one event."""
+    return run_all(directory, [event], **options)[0]
 
 
 def python(name: str) -> str:
@@ -74,33 +73,49 @@ def python(name: str) -> str:
     return str(found)
 
 
+PET = {f"PET_{name}" for name in ("NNODES", "NODE_RANK", "NPROC_PER_NODE", "MASTER_ADDR", "MASTER_PORT")}
+# Job 0 has three hosts: its script, and the first task beside it.
+SCRIPT, TASK = (next(path for path in LAUNCHES if path.name.endswith(f".0.ctl.node1.{number}")) for number in "01")
+
+
 @pytest.mark.parametrize("name", PYTHONS)
-@pytest.mark.parametrize("path", LAUNCHES, ids=lambda path: path.name)
-def test_every_recorded_task_gets_its_nodes_place(tmp_path: Path, path: Path, name: str) -> None:
-    """The job script and every task on every host get the same, but for the rank of the node."""
-    event = event_of(path)
-    added = run(tmp_path, event, python=python(name))["added"]
+def test_every_recorded_task_gets_its_nodes_place(tmp_path: Path, name: str) -> None:
+    """The job script and every task on every host get the same, and a task the rank of its host; one host nothing."""
+    events = [event_of(path) for path in LAUNCHES]
+    for path, event, found in zip(LAUNCHES, events, run_all(tmp_path, events, python=python(name)), strict=True):
+        check_place(path.name.split(".")[-2], event, found["added"])
+
+
+def check_place(host: str, event: dict[str, Any], added: dict[str, str]) -> None:
+    """Fail unless what was added is right for a task on that host."""
     hosts = list(dict.fromkeys(re.findall(r"([a-z0-9]+):\d+/", event["job"]["exec_host2"])))
-    assert added["NNODES"] == added["PET_NNODES"] == str(len(hosts))
-    assert added["NODE_RANK"] == added["PET_NODE_RANK"] == event["env"]["PBS_NODENUM"]
-    assert hosts[int(added["NODE_RANK"])] == path.name.split(".")[-2]
-    assert added["MASTER_ADDR"] == ("node1" if len(hosts) > 1 else "127.0.0.1")
+    if len(hosts) == 1:
+        assert added == {}
+        return
+    assert added["NNODES"] == str(len(hosts))
+    assert added["MASTER_ADDR"] == "node1"
     assert 20_000 <= int(added["MASTER_PORT"]) < 25_000
     assert not added.keys() & {"RANK", "LOCAL_RANK", "WORLD_SIZE"}
+    if event["env"]["PBS_TASKNUM"] == "1":
+        assert not added.keys() & {"NODE_RANK", *PET}
+        return
+    assert added["NODE_RANK"] == added["PET_NODE_RANK"] == event["env"]["PBS_NODENUM"]
+    assert hosts[int(added["NODE_RANK"])] == host
+    assert added["PET_NNODES"] == f"1:{len(hosts)}"
+    assert added["PET_MASTER_PORT"] == added["MASTER_PORT"]
 
 
-@pytest.mark.parametrize("path", OTHERS, ids=lambda path: path.name)
-def test_other_events_are_accepted(tmp_path: Path, path: Path) -> None:
+def test_other_events_are_accepted(tmp_path: Path) -> None:
     """A site that gives the hook another event, which has no environment, loses no job."""
-    run(tmp_path, event_of(path))
+    run_all(tmp_path, [event_of(path) for path in OTHERS])
 
 
 def test_all_tasks_of_a_job_agree(tmp_path: Path) -> None:
     """One address and one port for all recorded tasks of each job and run."""
     worlds: dict[str, set[tuple[str, ...]]] = {}
-    for path in LAUNCHES:
-        added = run(tmp_path, event_of(path))["added"]
-        world = tuple(added[name] for name in ("MASTER_ADDR", "MASTER_PORT", "NNODES"))
+    paths = [path for path in LAUNCHES if ".1.ctl." not in path.name]
+    for path, found in zip(paths, run_all(tmp_path, [event_of(path) for path in paths]), strict=True):
+        world = tuple(found["added"][name] for name in ("MASTER_ADDR", "MASTER_PORT", "NNODES"))
         worlds.setdefault(path.name.split(".ctl.")[0], set()).add(world)
     assert {len(found) for found in worlds.values()} == {1}
     ports = {next(iter(found))[1] for found in worlds.values()}
@@ -115,14 +130,15 @@ def test_a_rerun_has_another_name(tmp_path: Path) -> None:
 
 def test_running_it_twice_changes_nothing(tmp_path: Path) -> None:
     """The hook is idempotent."""
-    event = event_of(LAUNCHES[0])
+    event = event_of(TASK)
     first = run(tmp_path, event)["added"]
-    assert run(tmp_path, {**event, "env": {**event["env"], **first}})["added"] == {}
+    again = run(tmp_path, {**event, "env": {**event["env"], **first}})
+    assert (again["added"], again["gone"]) == ({}, [])
 
 
 def test_what_the_user_set_stays(tmp_path: Path) -> None:
     """Nothing of the user's is overridden, and torchrun is given the user's address."""
-    event = event_of(LAUNCHES[0])
+    event = event_of(TASK)
     event["env"] |= {"MASTER_ADDR": "mine", "NODE_RANK": "7"}
     added = run(tmp_path, event)["added"]
     assert not added.keys() & {"MASTER_ADDR", "NODE_RANK"}
@@ -138,34 +154,16 @@ OWN = [{}, {"MASTER_ADDR": "10.77.0.2", "MASTER_PORT": "4242"}, {"MASTER_ADDR": 
 @pytest.mark.parametrize("users", OWN, ids=["nothing", "address and port", "half of torchrun's"])
 def test_mingle_env_tells_the_hooks_from_the_users(tmp_path: Path, users: dict[str, str]) -> None:
     """What is left without what an earlier mingle exported is what the user had before the hook."""
-    event = event_of(LAUNCHES[0])
+    event = event_of(TASK)
     event["env"] |= users
     added = run(tmp_path, event)["added"]
     assert {"MINGLE_ID", "NNODES"} < added.keys()
     assert own(event["env"] | added) == event["env"]
 
 
-def test_mingle_env_works_beside_the_hook_with_the_users_address(tmp_path: Path) -> None:
-    """The world has the user's address and its own size, and nothing of the hook's is left."""
-    nodefile = tmp_path / "nodes"
-    nodefile.write_text("node1\n" * 3)
-    event = event_of(next(path for path in LAUNCHES if ".1.ctl." in path.name))
-    event["env"] |= {"MASTER_ADDR": "127.0.0.2", "MASTER_PORT": "4242", "PBS_NODEFILE": str(nodefile)}
-    given = event["env"] | run(tmp_path, event)["added"]
-    assert given["PET_MASTER_ADDR"] == "127.0.0.2"
-    mingle = [sys.executable, "-m", "mingle_hooks", "env", "--shell", "json"]
-    env = {**given, "HOME": str(tmp_path), "PATH": os.environ["PATH"]}
-    done = subprocess.run(mingle, env=env, capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
-    assert (found["MASTER_ADDR"], found["MASTER_PORT"]) == ("127.0.0.2", "4242")
-    assert (found["NNODES"], found["WORLD_SIZE"]) == ("1", "3")
-    assert (found["PET_MASTER_ADDR"], found["PET_NNODES"], found["PET_NPROC_PER_NODE"]) == ("127.0.0.2", "1", "3")
-
-
 def test_what_mingle_env_exported_is_still_known_as_its_own(tmp_path: Path) -> None:
     """`mingle env`, then `qsub -V`: names without values stay listed, and nothing that is no name does."""
-    event = event_of(LAUNCHES[0])
+    event = event_of(TASK)
     listed = "MASTER_ADDR WORLD_SIZE WORLD_SIZE x $(id) a=b * MINGLE_EXPORTS"
     event["env"] |= {"MASTER_ADDR": "10.0.0.1", "WORLD_SIZE": "9", "MINGLE_EXPORTS": listed}
     added = run(tmp_path, event)["added"]
@@ -177,40 +175,52 @@ def test_what_mingle_env_exported_is_still_known_as_its_own(tmp_path: Path) -> N
     assert not {"MASTER_ADDR", "WORLD_SIZE"} & own(event["env"] | added).keys()
 
 
-def test_what_an_earlier_jobs_hook_exported_is_brought_up_to_date_or_stays_known(tmp_path: Path) -> None:
-    """`qsub -V` in a job: the hook cannot unset what it does not set now, so `mingle env` must know of it."""
-    first, second = (event_of(path) for path in (LAUNCHES[0], next(p for p in LAUNCHES if ".3.ctl." in p.name)))
-    old = run(tmp_path, first, site=Site(interfaces=("lo",)))["added"]
-    before = {**second["env"]}
-    second["env"] |= old | {"GLOO_SOCKET_IFNAME": "mine"}
-    given = second["env"] | run(tmp_path, second)["added"]
-    assert given["MINGLE_ID"] == second["job"]["id"] != old["MINGLE_ID"]
-    assert given["NCCL_SOCKET_IFNAME"] == "=lo"
-    assert own(given) == before | {"GLOO_SOCKET_IFNAME": "mine"}
+@pytest.mark.parametrize("into", [SCRIPT, next(path for path in LAUNCHES if ".1.ctl." in path.name)], ids=["3", "1"])
+@pytest.mark.parametrize("switch", ["", "off"])
+def test_what_another_jobs_hook_exported_is_brought_up_to_date_or_unset(
+    tmp_path: Path, into: Path, switch: str
+) -> None:
+    """`qsub -V` in a job brings it along; what was changed since is the user's."""
+    old = run(tmp_path, event_of(next(path for path in LAUNCHES if ".2[4].ctl.node2" in path.name)))["added"]
+    assert old.keys() >= PET
+    new = event_of(into)
+    before = {**new["env"], "NODE_RANK": "mine", "MINGLE_HOOKS": switch}
+    found = run(tmp_path, {**new, "env": {**old, **before}})
+    fresh = run(tmp_path, {**new, "env": before})["added"]
+    assert found["added"] == {name: value for name, value in fresh.items() if old.get(name) != value}
+    assert set(found["gone"]) == old.keys() - fresh.keys() - {"NODE_RANK"}
+
+
+def test_what_pbs_set_is_not_unset(tmp_path: Path) -> None:
+    """Whatever a user writes into MINGLE_EXPORTS."""
+    event = event_of(TASK)
+    event["env"]["MINGLE_EXPORTS"] = " ".join(f"{name}={event['env'][name]}" for name in ("PBS_QUEUE", "PBS_O_HOST"))
+    found = run(tmp_path, event)
+    assert (found["gone"], found["added"]["NODE_RANK"]) == ([], "0")
 
 
 def test_gpus_of_the_vnode_set_torchruns_processes(tmp_path: Path) -> None:
     """The GPUs of this host's chunks are added up."""
     event = event_of(next(path for path in LAUNCHES if "0.ctl.node2" in path.name))
-    event["job"]["exec_vnode"] = "(node1:ncpus=2:ngpus=4)+(node2:ncpus=2:ngpus=2+node2:ngpus=1)+(node3:ncpus=2)"
+    event["job"]["exec_vnode"] = "(node1:ncpus=2:ngpus=4)+(node2:ngpus=2:ncpus=2+node2[1]:ngpus=1)+(node3:ncpus=2)"
     assert run(tmp_path, event)["added"]["PET_NPROC_PER_NODE"] == "3"
 
 
 @pytest.mark.parametrize(("visible", "count"), [("0\\,3", "2"), ("0," * 63 + "0", "64"), ("0," * 99, "64")])
 def test_no_more_than_64_gpus_are_torchrun_s(tmp_path: Path, visible: str, count: str) -> None:
     """What the user exported may be anything: torchrun would start a process for each comma."""
-    event = event_of(LAUNCHES[0])
+    event = event_of(TASK)
     event["env"]["CUDA_VISIBLE_DEVICES"] = visible
     assert run(tmp_path, event)["added"]["PET_NPROC_PER_NODE"] == count
 
 
 def test_the_sites_settings_are_kept(tmp_path: Path) -> None:
-    """Suffix, queue and host of a canary and opt-in come from the configuration file."""
+    """Suffix, interface, queue and host of a canary and opt-in."""
     event = event_of(next(path for path in LAUNCHES if "0.ctl.node2" in path.name))
     site = Site(host_suffix="-ib", interfaces=("lo",), partitions=("workq",), hosts=("node1",))
     added = run(tmp_path, event, site=site)["added"]
     assert (added["MASTER_ADDR"], added["GLOO_SOCKET_IFNAME"]) == ("node1-ib", "lo")
-    for other in (Site(partitions=("q",)), Site(hosts=("node2",)), FULL, Site(observe=True)):
+    for other in (Site(partitions=("q",)), Site(hosts=("node2",)), Site(opt_in="mingle"), FULL, Site(observe=True)):
         assert run(tmp_path, event, site=other)["added"] == {}
     event["env"]["MINGLE_HOOKS"] = "on"
     assert run(tmp_path, event, site=Site(opt_in="mingle"))["added"]
@@ -230,37 +240,14 @@ SPOILT = {
 
 
 @pytest.mark.parametrize("name", ["python2.7", "python3.6", "this"])
-@pytest.mark.parametrize("how", SPOILT)
-def test_spoilt_facts_are_accepted(tmp_path: Path, how: str, name: str) -> None:
+def test_spoilt_facts_are_accepted(tmp_path: Path, name: str) -> None:
     """Whatever PBS or the user gives, the hook accepts, and adds nothing that it doubts."""
-    event = event_of(LAUNCHES[0])
-    for part, values in SPOILT[how].items():
-        event[part] |= values
-    found = run(tmp_path, event, python=python(name))
-    assert found["added"] == {} or how == "GPUs of text"
-
-
-@pytest.mark.parametrize("config", ["", "{}", "[", "null", '{"first_port": "x"}', "\x00" * 99, '{"first_port": 1}'])
-def test_garbage_settings_are_accepted(tmp_path: Path, config: str) -> None:
-    """Settings that are not whole add nothing and say so in the job's log."""
-    found = run(tmp_path, event_of(LAUNCHES[0]), config=config)
-    assert found["added"] == {}
-    assert len(found["log"]) == 1
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"first_port": 80}, {"ports": 50_000}, {"host_suffix": "; id"}, {"interfaces": ["../lo"]}, {"queues": "workq"},
-        {"opt_in": 0},
-    ],
-    ids=str,
-)  # fmt: skip
-def test_a_setting_that_is_none_counts_for_all_of_them(tmp_path: Path, wrong: dict[str, object]) -> None:
-    """Half of a site's settings would be a world that the site does not want."""
-    whole = json.loads(render(hook("pbs", "config"), Site()))
-    found = run(tmp_path, event_of(LAUNCHES[0]), config=json.dumps(whole | wrong))
-    assert (found["added"], len(found["log"])) == ({}, 1)
+    events = [event_of(TASK) for _ in SPOILT]
+    for event, parts in zip(events, SPOILT.values(), strict=True):
+        for part, values in parts.items():
+            event[part] |= values
+    found = dict(zip(SPOILT, run_all(tmp_path, events, python=python(name)), strict=True))
+    assert [how for how, its in found.items() if its["added"]] == ["GPUs of text"]
 
 
 ONCE = """
@@ -275,7 +262,6 @@ pbs.event = once
 SPOILS = {
     "an event that raises once": ONCE,
     "a log that raises": "def bad(*a): raise RuntimeError\npbs.logjobmsg = bad\njob.id = None",
-    "no settings file": "pbs.hook_config_filename = None",
     "an environment that raises": "def bad(*a): raise MemoryError\nevent.env.__class__.__iter__ = bad",
     "an alarm": "def bad(*a): raise KeyboardInterrupt\npbs.logjobmsg = bad\nevent.env.__class__.__iter__ = bad",
 }

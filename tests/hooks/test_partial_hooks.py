@@ -42,8 +42,8 @@ def test_a_hook_that_ends_at_any_line_is_no_failure(tmp_path: Path, each: object
     script, lines = tmp_path / "hook", text.splitlines(keepends=True)
     env = {
         "SLURM_JOB_ID": "7", "SLURM_JOB_UID": "0", "SLURM_STEP_ID": "0", "SLURM_STEP_NODELIST": "n1",
-        "SLURM_STEP_NUM_NODES": "1", "SLURM_NNODES": "1", "SLURM_STEP_NUM_TASKS": "1", "SLURM_NTASKS": "1",
-        "SLURM_STEP_TASKS_PER_NODE": "1", "SLURM_PROCID": "0", "SLURM_NODEID": "0", "SLURM_LOCALID": "0",
+        "SLURM_STEP_NUM_NODES": "1", "SLURM_NNODES": "1", "SLURM_STEP_NUM_TASKS": "2", "SLURM_NTASKS": "2",
+        "SLURM_STEP_TASKS_PER_NODE": "2", "SLURM_PROCID": "0", "SLURM_NODEID": "0", "SLURM_LOCALID": "0",
     }  # fmt: skip
     printed = set()
     for count in {*range(1, len(lines), 1 if name == "dash" else 10), len(lines)}:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import resource
@@ -49,21 +50,29 @@ def script(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("name", SHELLS)
-@pytest.mark.parametrize("path", TASKS, ids=lambda path: f"{path.parent.name}-{path.name}")
-def test_recorded_tasks_get_their_place(script: Path, path: Path, name: str) -> None:
+def test_recorded_tasks_get_their_place(script: Path, name: str) -> None:
     """With every recorded environment and under every shell the variables say what Slurm's say."""
-    env = environ(path)
-    found = exported(script, env, shell(name))
-    if env.get("SLURM_STEP_ID", "-5") == "-5":
+    for path in TASKS:
+        env = environ(path)
+        check_place(env, exported(script, env, shell(name)))
+
+
+def check_place(env: dict[str, str], found: dict[str, str]) -> None:
+    """Fail unless what was exported is right for that task."""
+    is_batch = env.get("SLURM_STEP_ID", "-5") == "-5"
+    if "SLURM_HET_SIZE" in env or env["SLURM_JOB_NUM_NODES" if is_batch else "SLURM_NTASKS"] == "1":
+        assert found == {}
+        return
+    if is_batch:
         hosts = expand(env["SLURM_JOB_NODELIST"])
-        assert "RANK" not in found
-        assert ("NODE_RANK" in found) is (len(hosts) == 1)
+        assert not found.keys() & {"NODE_RANK", *RANKS, *PET}
     else:
         hosts = expand(env["SLURM_STEP_NODELIST"])
         assert found["NODE_RANK"] == env["SLURM_NODEID"]
         assert hosts[int(found["NODE_RANK"])] == env["SLURMD_NODENAME"]
-        assert found.get("RANK", "0") == env["SLURM_PROCID"]
-        assert found.get("WORLD_SIZE", "1") == env["SLURM_STEP_NUM_TASKS"]
+        is_one_each = env["SLURM_STEP_NUM_TASKS"] == env["SLURM_STEP_NUM_NODES"]
+        assert found.get("RANK") == (None if is_one_each else env["SLURM_PROCID"])
+        assert found.get("WORLD_SIZE") == (None if is_one_each else env["SLURM_STEP_NUM_TASKS"])
         assert int(found.get("LOCAL_WORLD_SIZE", "1")) == len(env["SLURM_GTIDS"].split(","))
     assert found["NNODES"] == str(len(hosts))
     assert found["MASTER_ADDR"] == (hosts[0] if len(hosts) > 1 else "127.0.0.1")
@@ -80,6 +89,16 @@ def test_all_tasks_of_a_step_agree(script: Path, path: Path) -> None:
     assert len({tuple(peer.get(name) for name in shared) for peer in peers}) == 1
 
 
+def test_slurm_26_05_gets_the_same_as_22_05(script: Path) -> None:
+    """The same jobs were recorded under both."""
+    older, newer = {}, {}
+    for path in TASKS:
+        found = older if "22.05" in path.parent.name else newer
+        found[path.name.replace(".-5.", ".batch.")] = exported(script, environ(path), SH)
+    assert older == newer
+    assert len(older) == 20
+
+
 def test_several_tasks_on_a_node_get_ranks(script: Path) -> None:
     """Two tasks on each node: the five variables of a task, and none of torchrun's."""
     found = exported(script, STEP, SH)
@@ -89,17 +108,44 @@ def test_several_tasks_on_a_node_get_ranks(script: Path) -> None:
     assert not found.keys() & PET
 
 
-def test_one_task_on_each_node_gets_both(script: Path) -> None:
-    """One task a node may be torchrun or a worker itself; torchrun overrides ranks, a worker needs them."""
+def test_one_task_on_each_node_gets_what_torchrun_reads_and_no_ranks(script: Path) -> None:
+    """It may be a launcher: mpirun's orted hands its environment on, and Lightning starts none where LOCAL_RANK is."""
     found = exported(script, ONE_EACH, SH)
-    assert found.keys() >= RANKS | PET
-    assert found["PET_NODE_RANK"] == found["NODE_RANK"] == found["RANK"] == "2"
+    assert not found.keys() & RANKS
+    assert found.keys() >= PET
+    assert found["PET_NODE_RANK"] == found["NODE_RANK"] == "2"
     assert found["PET_MASTER_PORT"] == found["MASTER_PORT"]
 
 
-def test_a_step_of_one_task_gets_no_ranks(script: Path) -> None:
-    """A single process may want to start its own workers, and LOCAL_RANK would tell it not to."""
-    assert not exported(script, SINGLE, SH).keys() & RANKS
+ALONE = {
+    "a batch script": {**BATCH, "SLURM_JOB_NODELIST": "node1", "SLURM_JOB_NUM_NODES": "1", "SLURM_NTASKS": "4"},
+    "a step": SINGLE,
+}
+
+
+@pytest.mark.parametrize("kind", ALONE)
+def test_one_node_that_runs_one_task_gets_nothing(script: Path, kind: str) -> None:
+    """A sweep there gives each process its GPU and its port; a port or a number of ours would be one for all."""
+    gpus = {"SLURM_GPUS_ON_NODE": "4", "CUDA_VISIBLE_DEVICES": "0,1,2,3"}
+    assert exported(script, {**ALONE[kind], **gpus}, SH) == {}
+
+
+def test_several_tasks_on_one_node_get_ranks_and_no_torchrun(script: Path) -> None:
+    """They are one world, which needs no name service."""
+    tasks = {"SLURM_NTASKS": "4", "SLURM_STEP_NUM_TASKS": "4", "SLURM_STEP_TASKS_PER_NODE": "4", "SLURM_PROCID": "3"}
+    found = exported(script, {**SINGLE, **tasks, "SLURM_LOCALID": "3"}, SH)
+    assert {name: found[name] for name in ("MASTER_ADDR", "NNODES", "NODE_RANK", "RANK", "WORLD_SIZE")} == {
+        "MASTER_ADDR": "127.0.0.1", "NNODES": "1", "NODE_RANK": "0", "RANK": "3", "WORLD_SIZE": "4",
+    }  # fmt: skip
+    assert not found.keys() & PET
+
+
+def test_standalone_can_start_alone(script: Path) -> None:
+    """`torchrun --standalone` takes PET_NNODES too: a range that begins with 1 is whole with one node.
+
+    The static rendezvous of the others takes its end (torch, static_tcp_rendezvous.py: world_size = max_nodes).
+    """
+    assert exported(script, ONE_EACH, SH)["PET_NNODES"] == "1:4"
 
 
 @pytest.mark.parametrize(
@@ -116,15 +162,17 @@ def test_the_first_host_of_a_list(script: Path, text: str, first: str, name: str
     assert exported(script, env, shell(name))["MASTER_ADDR"] == first == expand(text)[0]
 
 
-@pytest.mark.parametrize(
-    "text",
-    ["", "node[1-2", "node1]", "node[]", "node[a-b]", "[", "-n1", "n 1", "$(touch /tmp/owned)", "n;id", "n[1-2]$", "*",
-     "é", "n[1]\n", "n[1-$(id)]", "n[1],`id`", "a" * 254, "n" + "[1]" * 30_000],
-)  # fmt: skip
+HOST_LISTS_IN_DOUBT = [
+    "", "node[1-2", "node1]", "node[]", "node[a-b]", "[", "-n1", "n 1", "$(touch /tmp/owned)", "n;id", "n[1-2]$", "*",
+    "é", "n[1]\n", "n[1-$(id)]", "n[1],`id`", "a" * 254, "n" + "[1]" * 30_000,
+]  # fmt: skip
+
+
 @pytest.mark.parametrize("name", SHELLS)
-def test_a_host_list_in_doubt_adds_nothing(script: Path, text: str, name: str) -> None:
+def test_a_host_list_in_doubt_adds_nothing(script: Path, name: str) -> None:
     """Whatever cannot be the name of a host ends in no variable at all."""
-    assert exported(script, {**BATCH, "SLURM_JOB_NODELIST": text}, shell(name)) == {}
+    for text in HOST_LISTS_IN_DOUBT:
+        assert exported(script, {**BATCH, "SLURM_JOB_NODELIST": text}, shell(name)) == {}, text[:80]
 
 
 DOUBTS = {
@@ -144,19 +192,19 @@ DOUBTS = {
     "a spread of text": {"SLURM_STEP_TASKS_PER_NODE": "2(x4);id"},
     "a spread that overflows": {"SLURM_STEP_TASKS_PER_NODE": "9999999999(x9999999999)" + ",1" * 99},
     "a step of text": {"SLURM_STEP_ID": "x"},
+    "a node without a task": {"SLURM_STEP_TASKS_PER_NODE": "2(x2),4,0"},
     "an arbitrary distribution": {"SLURM_DISTRIBUTION": "arbitrary"},
-    "het groups of text": {"SLURM_HET_SIZE": "two"},
-    "many het groups": {"SLURM_HET_SIZE": "9999999999"},
-    "het groups without lists": {"SLURM_HET_SIZE": "2"},
+    "a heterogeneous job": {"SLURM_HET_SIZE": "2"},
+    "more than mingle can list": {"MINGLE_EXPORTS": "A=1 " * 3000},
     "the user's switch": {"MINGLE_HOOKS": "off"},
 }
 
 
-@pytest.mark.parametrize("doubt", DOUBTS)
 @pytest.mark.parametrize("name", SHELLS)
-def test_any_doubt_adds_nothing(script: Path, doubt: str, name: str) -> None:
+def test_any_doubt_adds_nothing(script: Path, name: str) -> None:
     """Facts that contradict themselves, or cannot be read, end in no variable at all."""
-    assert exported(script, {**STEP, **DOUBTS[doubt]}, shell(name)) == {}
+    for doubt, facts in DOUBTS.items():
+        assert exported(script, {**STEP, **facts}, shell(name)) == {}, doubt
 
 
 def test_what_the_user_set_stays(script: Path) -> None:
@@ -184,15 +232,16 @@ def test_ranks_are_all_or_none(script: Path, name: str) -> None:
 
 
 def test_what_it_exported_itself_is_brought_up_to_date(script: Path) -> None:
-    """In a step, what the batch script's TaskProlog exported is replaced, and what no longer holds is unset."""
-    single = {**BATCH, "SLURM_JOB_NODELIST": "node1", "SLURM_JOB_NUM_NODES": "1"}
-    batch = exported(script, single, SH)
-    assert batch.keys() >= PET
-    done = subprocess.run([*SH, script], env={**STEP, **batch}, capture_output=True, text=True, check=True)
-    assert "export MASTER_ADDR=node1\n" in done.stdout
+    """In a step of a step's, what the outer TaskProlog exported is replaced, and what no longer holds is unset."""
+    outer = exported(script, {**ONE_EACH, "SLURM_STEP_ID": "0"}, SH)
+    assert outer.keys() >= PET
+    given = {**STEP, "SLURM_STEP_NODELIST": "node[2-5]", **outer}
+    done = subprocess.run([*SH, script], env=given, capture_output=True, text=True, check=True)
+    lines = done.stdout.splitlines()
+    assert lines.index("unset MASTER_ADDR") < lines.index("export MASTER_ADDR=node2")  # Slurm goes by their order
     for name in PET:
-        assert f"unset {name}\n" in done.stdout
-        assert f"export {name}=" not in done.stdout
+        assert f"unset {name}" in lines
+        assert not [line for line in lines if line.startswith(f"export {name}=")]
 
 
 def test_what_the_user_changed_meanwhile_is_the_users(script: Path) -> None:
@@ -226,15 +275,26 @@ def test_a_leftover_is_unset_where_nothing_is_added(script: Path) -> None:
     assert set(done.stdout.split()[::2]) == {"unset"}
 
 
-def test_steps_and_neighbouring_jobs_differ_in_their_ports(script: Path) -> None:
-    """The port is the range's start + (job id * 16 + (step id + 1) % 16) % its length; batch scripts have slot 0."""
-    ports = {}
-    for job in range(70, 90):
-        for step in range(4):
-            env = {**STEP, "SLURM_JOB_ID": str(job), "SLURM_STEP_ID": str(step)}
-            ports[job, step] = int(exported(script, env, SH)["MASTER_PORT"])
-    assert ports[77, 3] == 20_000 + 77 * 16 + 4
-    assert len(set(ports.values())) == len(ports)
+@pytest.mark.parametrize("ports", [range(20_000, 25_000), range(20_000, 20_100), range(20_000, 20_001)], ids=len)
+def test_the_port_is_of_job_and_step(tmp_path: Path, ports: range) -> None:
+    """The range's start + (job id * stride + step id + 1) % its length; a batch script has no step id, and no 1."""
+    site = Site(port_range=ports)
+    script = written(tmp_path, "slurm", "taskprolog", site)
+    for job, step in ((7, 0), (4_294_967_295, 4_294_967_000)):
+        env = {**STEP, "SLURM_JOB_ID": str(job), "SLURM_STEP_ID": str(step)}
+        slot = (job * site.port_stride + step + 1) % len(ports)
+        assert exported(script, env, SH)["MASTER_PORT"] == str(ports[slot])
+    batch = {**BATCH, "SLURM_JOB_ID": "7"}
+    assert exported(script, batch, SH)["MASTER_PORT"] == str(ports[7 * site.port_stride % len(ports)])
+
+
+@pytest.mark.parametrize(("length", "steps"), [(5_000, 200), (1_000, 40), (10_000, 400), (9_973, 380)])
+def test_steps_and_neighbouring_jobs_differ_in_their_ports(length: int, steps: int) -> None:
+    """No two of 10 jobs in a row meet, nor two steps of one, with steps for a twenty-fifth of the range in each."""
+    stride = Site(port_range=range(20_000, 20_000 + length)).port_stride
+    found = [(job * stride + slot) % length for job in range(70, 80) for slot in range(steps)]
+    assert len(set(found)) == len(found)
+    assert math.gcd(stride, length) == 1  # all jobs of the length's number have ports of their own
 
 
 def test_gpus_set_torchruns_processes(script: Path) -> None:
@@ -247,30 +307,17 @@ def test_gpus_set_torchruns_processes(script: Path) -> None:
         assert exported(script, seen, SH)["PET_NPROC_PER_NODE"] == count
 
 
-HET = {
-    **ONE_EACH, "SLURM_HET_SIZE": "2", "SLURM_STEP_NODELIST": "node[1-4]",
-    "SLURM_JOB_NODELIST_HET_GROUP_0": "node4", "SLURM_JOB_NUM_NODES_HET_GROUP_0": "1",
-    "SLURM_JOB_NODELIST_HET_GROUP_1": "node[1-3]", "SLURM_JOB_NUM_NODES_HET_GROUP_1": "3",
-}  # fmt: skip
-
-
-def test_a_step_over_all_het_groups_starts_at_group_zero(script: Path) -> None:
-    """Slurm numbers nodes group by group and sorts the step's list by name."""
-    assert exported(script, HET, SH)["MASTER_ADDR"] == "node4"
-
-
-def test_a_step_of_one_het_group_starts_at_its_own_first_host(script: Path) -> None:
-    """A step of one whole group has that group's list."""
-    env = {**HET, "SLURM_STEP_NODELIST": "node[1-3]", "SLURM_STEP_NUM_NODES": "3", "SLURM_NNODES": "3",
-           "SLURM_NTASKS": "3", "SLURM_STEP_NUM_TASKS": "3", "SLURM_STEP_TASKS_PER_NODE": "1(x3)"}  # fmt: skip
-    assert exported(script, env, SH)["MASTER_ADDR"] == "node1"
-
-
-def test_a_step_of_part_of_the_het_groups_adds_nothing(script: Path) -> None:
-    """Nothing tells which groups such a step has, so nothing tells where its rank 0 is."""
-    env = {**HET, "SLURM_STEP_NUM_NODES": "2", "SLURM_NNODES": "2", "SLURM_NTASKS": "2", "SLURM_NODEID": "1",
-           "SLURM_STEP_NUM_TASKS": "2", "SLURM_STEP_TASKS_PER_NODE": "1(x2)", "SLURM_PROCID": "1"}  # fmt: skip
-    assert exported(script, env, SH) == {}
+@pytest.mark.parametrize(("nodes", "hosts"), [("4", "node[5-8]"), ("4", "node[1,5-7]")])
+def test_a_batch_script_with_another_jobs_step_gets_nothing(tmp_path: Path, nodes: str, hosts: str) -> None:
+    """With hidepid=2 no title tells a batch script that a step's sbatch gave in; the step's hosts are not the job's."""
+    script = written(tmp_path, "slurm", "taskprolog")
+    script.write_text(script.read_text().replace("/proc/${PPID}/cmdline", "/nonexistent"))
+    job = {"SLURM_JOB_NODELIST": "node[1-4]", "SLURM_JOB_NUM_NODES": nodes, "SLURM_NODEID": "0", "SLURM_PROCID": "0",
+           "SLURM_LOCALID": "0"}  # fmt: skip
+    assert exported(script, {**ONE_EACH, **job, "SLURM_STEP_NODELIST": hosts}, SH) == {}
+    assert exported(script, {**ONE_EACH, **job}, SH)["NODE_RANK"] == "0"
+    part = {**STEP, "SLURM_JOB_NODELIST": "node[1-8]", "SLURM_JOB_NUM_NODES": "8"}
+    assert exported(script, part, SH)["RANK"] == "5"
 
 
 def test_the_sites_settings_are_kept(tmp_path: Path) -> None:

@@ -22,7 +22,6 @@ PLACE = "/run/pbs/mom_priv/hooks"
 MINGLE_HOOKS = ["mingle", "hooks"]
 BACKUP = "/etc/mingle/hooks/qmgr-hooks.before"
 SHOW = "/home/alice/show.py"
-GARBAGE_FILE = "/home/alice/garbage"
 OWN = "/root/own.py"
 OWN_TEXT = "import pbs\npbs.event().accept()\n"
 SHOW_TEXT = """
@@ -86,10 +85,8 @@ def uninstall(pbs: RealPbs) -> None:
 
 
 # All that these tests, and what they install, put on a host.
-PUT = (
-    f"/etc/mingle /run/pbs/mom_priv/prologue /run/pbs/mom_priv/epilogue {SHOW} /home/alice/shown.* {GARBAGE_FILE} {OWN}"
-)
-PUT += " /run/mingle /run/elsewhere /run/own-prologue"
+PUT = f"/etc/mingle /run/pbs/mom_priv/prologue /run/pbs/mom_priv/epilogue {SHOW} /home/alice/shown.* {OWN}"
+PUT += " /home/alice/inner /run/mingle /run/elsewhere /run/own-prologue"
 
 
 @pytest.fixture
@@ -131,11 +128,14 @@ def test_the_script_and_every_task_get_the_same(hooked: RealPbs) -> None:
     """A job that never heard of the project has an address, a port and torchrun's options, the same everywhere."""
     seen = shown(hooked, hooked.submit(EVERYWHERE, cwd="/home/alice"))
     assert len(seen) == 1 + 4 + 2
-    for each in seen:
+    assert not [name for name in seen[0] if name.startswith("PET_")]
+    assert seen[0]["NODE_RANK"] is None
+    for each in seen[1:]:
         assert each["NODE_RANK"] == each["PET_NODE_RANK"] == str(["node1", "node2"].index(str(each["HOST"])))
-        assert (each["MASTER_ADDR"], each["NNODES"], each["RANK"]) == ("node1", "2", None)
+        assert (each["PET_MASTER_ADDR"], each["PET_MASTER_PORT"]) == (each["MASTER_ADDR"], each["MASTER_PORT"])
+    assert {(each["MASTER_ADDR"], each["NNODES"], each["RANK"]) for each in seen} == {("node1", "2", None)}
     assert {each["HOST"] for each in seen} == {"node1", "node2"}
-    for name in ("MASTER_PORT", "PET_MASTER_PORT", "PET_MASTER_ADDR", "PET_NNODES", "MINGLE_ID"):
+    for name in ("MASTER_PORT", "MINGLE_ID"):
         assert len({each[name] for each in seen}) == 1, name
 
 
@@ -166,7 +166,7 @@ def test_what_the_user_set_stays(hooked: RealPbs) -> None:
     own = "MASTER_ADDR=10.77.0.2,MASTER_PORT=4242"
     seen = shown(hooked, hooked.submit(EVERYWHERE, "-v", own, cwd="/home/alice"))
     assert {(s["MASTER_ADDR"], s["MASTER_PORT"]) for s in seen} == {("10.77.0.2", "4242")}
-    assert {(s["PET_MASTER_ADDR"], s["PET_MASTER_PORT"]) for s in seen} == {("10.77.0.2", "4242")}
+    assert {(s["PET_MASTER_ADDR"], s["PET_MASTER_PORT"]) for s in seen[1:]} == {("10.77.0.2", "4242")}
     assert len({s["MINGLE_ID"] for s in seen}) == 1
     assert seen[0]["MINGLE_ID"]
 
@@ -253,29 +253,20 @@ def test_arrays_have_a_port_for_each_job(hooked: RealPbs) -> None:
     assert ports[0] != ports[1]
 
 
-GARBAGE = {
-    "no JSON": "[[[ \x01 $(reboot)",
-    "JSON of another kind": "null",
-    "a key missing": '{"first_port": 20000}',
-    "a port range of garbage": '{"first_port": 0, "ports": 99999999}',
-    "nothing": "\n",  # PBS hands out no empty file
-}
+QSUB = f"""#!/bin/bash
+{TWO_HOSTS}
+unset PBS_NODEFILE
+echo 'python3 {SHOW}' | qsub -V -l select=1:ncpus=1 >/home/alice/inner
+"""
 
 
-def arrived(pbs: RealPbs, text: str) -> bool:
-    """Tell whether every host's copy of the hook's settings is this text."""
-    copies = [host.outside(f"{PLACE}/mingle.CF") for host in pbs.hosts]
-    return all(copy.exists() and copy.read_text() == text for copy in copies)
-
-
-@pytest.mark.parametrize("how", GARBAGE)
-def test_no_job_is_lost_with_garbage_for_settings(hooked: RealPbs, how: str) -> None:
-    """Jobs run, and their tasks, without the variables; the fixture asks that all hosts are free afterwards."""
-    hooked.controller.write(GARBAGE_FILE, GARBAGE[how])
-    hooked.qmgr(f"import hook mingle application/x-config default {GARBAGE_FILE}")
-    hooked.until(lambda: arrived(hooked, GARBAGE[how]), "garbage on all hosts")
-    seen = shown(hooked, hooked.submit(EVERYWHERE, cwd="/home/alice"))
-    assert [each["MASTER_ADDR"] for each in seen] == [None] * 7
+def test_what_another_jobs_hook_exported_is_unset(hooked: RealPbs) -> None:
+    """`qsub -V` in a job of two hosts brings its variables along into a job of one host, which has none."""
+    outer = hooked.submit(QSUB, cwd="/home/alice")
+    assert hooked.wait(outer) == 0, hooked.output(outer)
+    inner = hooked.controller.outside("/home/alice/inner").read_text().strip()
+    (seen,) = shown(hooked, inner)
+    assert [name for name, value in seen.items() if value is not None] == ["HOST"]
 
 
 def test_the_kill_switch_takes_all_variables_away(hooked: RealPbs) -> None:

@@ -61,7 +61,7 @@ def test_without_python_and_mingle_jobs_get_the_same(hooked: SlurmCluster) -> No
                 host.run(["/bin/sh", "-c", hide.format(path)], check=True)
                 last_first.callback(host.run, ["/bin/sh", "-c", f"umount {path}"], check=True)
         assert hooked.controller.run(["/bin/sh", "-c", "python3 -c pass || mingle --version"]).returncode != 0
-        show = "echo $MASTER_ADDR $NODE_RANK $RANK; cat /run/mingle/$SLURM_JOB_ID/key"
+        show = "echo $MASTER_ADDR $NODE_RANK $PET_NODE_RANK; cat /run/mingle/$SLURM_JOB_ID/key"
         done = hooked.srun("-N4", "/bin/sh", "-c", show, user="alice")
         lines = done.stdout.splitlines()
         assert sorted(line for line in lines if " " in line) == [f"node1 {i} {i}" for i in range(4)]

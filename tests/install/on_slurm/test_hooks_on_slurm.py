@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
+from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 import pytest
@@ -21,7 +22,8 @@ def test_one_task_per_node_gets_what_torchrun_reads(hooked: SlurmCluster) -> Non
     assert [s["PET_NODE_RANK"] for s in seen] == [s["NODE_RANK"] for s in seen] == list("0123")
     assert {s["MASTER_ADDR"] for s in seen} == {s["PET_MASTER_ADDR"] for s in seen} == {"node1"}
     assert len({s["MASTER_PORT"] for s in seen}) == len({s["PET_MASTER_PORT"] for s in seen}) == 1
-    assert {s["PET_NNODES"] for s in seen} == {"4"}
+    assert {s["PET_NNODES"] for s in seen} == {"1:4"}
+    assert {s["RANK"] for s in seen} == {None}
 
 
 def test_several_tasks_per_node_get_ranks_and_no_torchrun(hooked: SlurmCluster) -> None:
@@ -89,18 +91,14 @@ def test_two_jobs_at_once_have_two_ports(hooked: SlurmCluster) -> None:
     assert len({s["MASTER_PORT"] for s in seen}) == 2
 
 
-def test_a_step_over_het_groups_starts_at_group_zero(hooked: SlurmCluster) -> None:
-    """Slurm sorts such a step's host list by name, but rank 0 is on the first group's host."""
+def test_a_heterogeneous_job_gets_its_key_and_no_variables(hooked: SlurmCluster) -> None:
+    """Slurm sorts such a step's host list by name, and nothing tells all of its groups."""
     argv = ["salloc", "-N1", "-w", "node4", ":", "-N2", "-w", "node2,node3"]
     key = "cat /run/mingle/$SLURM_JOB_ID/key"
     tasks = ["srun", "--het-group=0,1", "bash", "-c", f"python {SHOW}; {key}"]
     done = hooked.controller.run([*argv, *tasks], user="alice", timeout=60)
     seen = shown(done)
-    assert [(s["MASTER_ADDR"], s["NODE_RANK"], s["SLURMD_NODENAME"]) for s in seen] == [
-        ("node4", "0", "node4"),
-        ("node4", "1", "node2"),
-        ("node4", "2", "node3"),
-    ]
+    assert [(s["MASTER_ADDR"], s["NODE_RANK"], s["MINGLE_ID"]) for s in seen] == [(None, None, None)] * 3
     keys = [line for line in done.stdout.splitlines() if not line.startswith("{")]
     assert len(keys) == 3
     assert len(set(keys)) == 1
@@ -117,16 +115,24 @@ def test_arrays_have_a_port_for_each_task(hooked: SlurmCluster) -> None:
     assert ports[0] != ports[1]
 
 
-def test_a_batch_job_given_in_by_a_step_is_not_taken_for_a_step(hooked: SlurmCluster) -> None:
-    """Slurm 22.05 leaves the outer step's variables in such a job's environment."""
+@pytest.mark.parametrize(("title", "address"), [("seen", "node3"), ("hidden", None)])
+def test_a_batch_job_given_in_by_a_step_is_not_taken_for_a_step(
+    hooked: SlurmCluster, title: str, address: str | None
+) -> None:
+    """Slurm 22.05 leaves the outer step's variables in such a job's environment; hidepid=2 hides slurmstepd's title."""
     inner = f"#!/bin/sh\\npython {SHOW}\\n"
-    command = f"printf '{inner}' | sbatch --wait -N3 -n3 -o /home/alice/inner"
-    done = hooked.srun("-N1", "bash", "-c", command, user="alice")
+    command = f"printf '{inner}' | sbatch --wait -N2 -n2 -w node3,node4 -o /home/alice/inner"
+    with ExitStack() as stack:
+        if title == "hidden":
+            mount = ["mount", "-t", "proc", "-o", "hidepid=2", "proc", "/proc"]
+            hooked.hosts[2].run(mount, check=True)
+            stack.callback(hooked.hosts[2].run, ["umount", "/proc"], check=True)
+        outer = ["-N2", "-n2", "-w", "node1,node2", "bash", "-c", f"[ $SLURM_PROCID = 1 ] || {command}"]
+        done = hooked.srun(*outer, user="alice")
+        hooked.wait_idle()
     assert done.returncode == 0, done.stderr
     seen = json.loads(hooked.controller.outside("/home/alice/inner").read_text())
-    assert (seen["NNODES"], seen["NODE_RANK"], seen.get("PET_NNODES")) == (
-        "3", None, None,
-    )  # fmt: skip
+    assert (seen["MASTER_ADDR"], seen["NODE_RANK"], seen.get("PET_NNODES")) == (address, None, None)
 
 
 def test_every_node_has_the_jobs_key_and_nobody_else_reads_it(hooked: SlurmCluster) -> None:

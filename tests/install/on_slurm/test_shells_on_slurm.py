@@ -26,6 +26,11 @@ def at_a_terminal(hooked: SlurmCluster, command: str) -> list[dict[str, str | No
     return [json.loads(line) for line in lines]
 
 
+def unset(seen: dict[str, str | None]) -> bool:
+    """Tell whether nothing but Slurm's own is set."""
+    return not [name for name, value in seen.items() if value is not None and not name.startswith("SLURM")]
+
+
 @pytest.mark.parametrize("flags", ["Alloc", "Contain"], ids=["no extern step", "an extern step"])
 def test_the_shell_of_salloc_is_a_batch_script(hooked: SlurmCluster, flags: str) -> None:
     """A shell that salloc starts on the first node has no ranks where there are several; its steps have them."""
@@ -39,21 +44,18 @@ def test_the_shell_of_salloc_is_a_batch_script(hooked: SlurmCluster, flags: str)
     assert len({shell["MASTER_PORT"], *(each["MASTER_PORT"] for each in steps)}) == 2
 
 
-def test_the_shell_of_salloc_on_one_node_can_start_torchrun(hooked: SlurmCluster) -> None:
-    """On one node there is no doubt where its commands will run, so it has the whole set."""
+def test_the_shell_of_salloc_on_one_node_is_left_alone(hooked: SlurmCluster) -> None:
+    """People try things out there, one process after the other or side by side."""
     options = f'InteractiveStepOptions="--interactive --preserve-env --pty {SHELL}"'
     installed(hooked, "LaunchParameters=use_interactive_step", options)
-    shell = at_a_terminal(hooked, "salloc -N1")[0]
-    assert (shell["MASTER_ADDR"], shell["NODE_RANK"], shell["PET_NNODES"]) == ("127.0.0.1", "0", "1")
-    assert shell["RANK"] is None
+    assert unset(at_a_terminal(hooked, "salloc -N1")[0])
 
 
-def test_a_shell_of_srun_is_a_step(hooked: SlurmCluster) -> None:
-    """`srun --pty` runs a step of one task, and a step within it has another port."""
+def test_a_shell_of_srun_is_left_alone(hooked: SlurmCluster) -> None:
+    """`srun --pty` runs a step of one task, and so does a step within it."""
     shell, step = at_a_terminal(hooked, f"srun -N1 --pty {SHELL}")
-    assert (shell["MASTER_ADDR"], shell["PET_NODE_RANK"], shell["RANK"]) == ("127.0.0.1", "0", None)
-    assert (step["MASTER_ADDR"], step["PET_NODE_RANK"]) == ("127.0.0.1", "0")
-    assert shell["MASTER_PORT"] != step["MASTER_PORT"]
+    assert unset(shell)
+    assert unset(step)
 
 
 @pytest.mark.parametrize("first_line", ["#!/bin/bash -l", "#!/bin/sh", "#!/usr/bin/env bash", "#!/usr/bin/env python3"])
