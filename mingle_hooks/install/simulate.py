@@ -33,9 +33,12 @@ def simulate(scheduler: str, site: Site) -> Iterator[Trial]:
     with tempfile.TemporaryDirectory(prefix="mingle-simulate.") as place:
         os.chmod(place, _INSTALLED)
         its = target(scheduler)
-        yield from its.trials(place, site)
-        for name in its.scripts:
-            yield from _script(place, site, its, named(its.hooks, name))
+        try:
+            yield from its.trials(place, site)
+            for name in its.scripts:
+                yield from _script(place, site, its, named(its.hooks, name))
+        finally:
+            _clear(f"{place}/state")
 
 
 def _script(place: str, site: Site, its: Target, hook: Hook) -> Iterator[Trial]:
@@ -43,8 +46,7 @@ def _script(place: str, site: Site, its: Target, hook: Hook) -> Iterator[Trial]:
     script, state = _written(place, site, hook), f"{place}/state"
     before = _written(place, site, named(its.hooks, hook.after)) if hook.after else ""
     for label, arguments, environ in its.runs(hook.name):
-        if os.path.isdir(state):
-            shutil.rmtree(state)
+        _clear(state)
         if hook.after:
             # The same job's start; where that makes nothing, another's, which must then stay.
             for _, others, variables in ((label, arguments, environ), next(its.runs(hook.after))):
@@ -71,6 +73,16 @@ def _ended(argv: list[str], environ: Mapping[str, str]) -> subprocess.CompletedP
         argv, env=environ, capture_output=True, text=True, timeout=PATIENCE_S, check=False, cwd="/",
         stdin=subprocess.DEVNULL,
     )  # fmt: skip
+
+
+def _clear(state: str) -> None:
+    """Remove the hooks' directory, and what they mounted there."""
+    if not os.path.isdir(state):
+        return
+    for name in os.listdir(state):
+        if os.path.ismount(path := f"{state}/{name}"):
+            subprocess.run(["/bin/umount", "-l", path], check=True)
+    shutil.rmtree(state)
 
 
 def _made(state: str) -> tuple[str, ...]:
