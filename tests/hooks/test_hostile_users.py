@@ -73,6 +73,7 @@ def test_what_is_mounted_on_the_directory_is_not_written_to(
     if spoil:
         spoil(host)
     run(host, "slurm/prolog")
+    assert host.outside("/run/mingle/7").stat().st_mode & 0o7777 == 0o700
     for _ in range(3):
         host.run(["/run/mount", "-t", "tmpfs", "-o", "uid=61001,mode=0700", "none", "/run/mingle/7"], check=True)
     in_job(host, "ln -s /run/target/file key; ln -s /run/target/deep opted-in; ln -s /run/target/new processes")

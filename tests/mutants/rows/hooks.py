@@ -4,6 +4,7 @@ from mutants.defect import Defect
 
 H, T = "templates/hooks", "tests/hooks"
 TASK, ROOT, LAUNCH, KEY = (f"{T}/test_{name}.py" for name in ("taskprolog", "root_hooks", "launch", "launch_key"))
+ON_MOUNTS = "test_what_is_mounted_on_the_directory_is_not_written_to"
 KEY_MADE = f"{ROOT}::test_the_prolog_makes_the_directory_and_the_key"
 ROWS = (
     Defect("a TaskProlog that is cut off fails", f"{H}/slurm/taskprolog.sh.j2",
@@ -61,7 +62,9 @@ ROWS = (
            '|${cluster}|${job}|${uid}|${restarts}"', '|${cluster}|${job}|${uid}|0"',
            f"{ROOT}::test_a_prolog_that_runs_twice_keeps_what_is_there"),
     Defect("another user may enter the job's directory", f"{H}/_directory.sh.j2",
-           'mkdir -m 0700 -- "${place}"', 'mkdir -m 0755 -- "${place}"', KEY_MADE),
+           "nr_inodes=1k,mode=0700", "nr_inodes=1k,mode=0755", KEY_MADE),
+    Defect("another user may enter the job's directory where nothing can be mounted", f"{H}/_directory.sh.j2",
+           'mkdir -m 0700 -- "${place}"', 'mkdir -m 0755 -- "${place}"', f"{T}/test_hostile_users.py::{ON_MOUNTS}"),
     Defect("a second Prolog starts afresh", f"{H}/_directory.sh.j2",
            '[ "${stamp}" = "${uid} ${restarts} ${start}" ]', "false",
            f"{ROOT}::test_a_prolog_that_runs_twice_keeps_what_is_there"),
