@@ -43,7 +43,7 @@ def trials(place: str, site: Site) -> Iterator[Trial]:
 
 
 def command(place: str, site: Site, state: str, spoilt: Callable[[str], str], chosen: random.Random) -> list[str]:
-    """Return a command that runs the hook with an event that is spoilt here and there; it fails unless the hook accepts."""
+    """Return a command that runs the hook with an event that is spoilt here and there; it fails unless that accepts."""
     _write(place, site, state)
     _, event = chosen.choice(list(_events()))
     for part in event.values():
