@@ -42,7 +42,7 @@ def test_a_run_shows_its_status_and_what_it_writes_elsewhere(tmp_path: Path) -> 
     """And nothing of it is left on this machine."""
     apart.prepare(str(tmp_path))
     script = 'touch /run/mine /tmp/.mine run/other; [ "$(cat run/state/x)" = before ] && exit 3'
-    before = ["sh", "-c", "mkdir run/state; echo before >run/state/x"]
+    before = ["sh", "-c", "mkdir state; echo before >state/x"]
     found = apart.ended(str(tmp_path), before, ["sh", "-c", f"cd {tmp_path}; {script}"], NO_FAULTS)
     assert found.status == 3
     assert sorted(found.outside) == sorted(["/run/mine", "/tmp/.mine", f"{tmp_path}/run/other"])  # noqa: S108
