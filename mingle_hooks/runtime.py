@@ -12,15 +12,17 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 RUN_ROOT = "/run/mingle"  # where the Prolog makes a directory for each job
+# Left free there before more is put into it: an answer of a large world takes about one. The Prolog bounds the whole.
+_ROOM_BYTES, _ROOM_NAMES = 1 << 20, 16
 
 
 def path(environ: Mapping[str, str], job_id: str | None, name: str, run_root: str = RUN_ROOT) -> str:
     """Return the directory's path, the same for every task of this user on this node; it may not be there yet.
 
-    It lies in the Prolog's directory for the job, the login session's, or /tmp. In /tmp anybody can make
-    any name, so `name` must be one that others cannot guess.
+    It lies in the Prolog's directory for the job unless that is full, the login session's, or /tmp. In /tmp
+    anybody can make any name, so `name` must be one that others cannot guess.
     """
-    if job_id is not None and "/" not in job_id and is_private(job := f"{run_root}/{job_id}"):
+    if job_id is not None and "/" not in job_id and is_private(job := f"{run_root}/{job_id}") and _has_room(job):
         return f"{job}/{name}"
     session = environ.get("XDG_RUNTIME_DIR", "")
     if os.path.isabs(session) and is_private(session):
@@ -46,6 +48,14 @@ def record(job_id: str | None, run_root: str = RUN_ROOT) -> None:
             os.close(descriptor)
     except OSError:  # a full file system: the job's own end ends its processes too
         return
+
+
+def _has_room(directory: str) -> bool:
+    try:
+        found = os.statvfs(directory)
+    except OSError:
+        return False
+    return found.f_bavail * found.f_frsize >= _ROOM_BYTES and (found.f_favail >= _ROOM_NAMES or not found.f_files)
 
 
 def make(directory: str) -> None:

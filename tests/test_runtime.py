@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -28,6 +29,19 @@ def test_the_prologs_directory_comes_first_then_the_sessions_then_tmp(tmp_path: 
     assert runtime.path(environ, "7", "n", str(root)) == f"{root}/7/n"
     (root / "7").chmod(0o755)
     assert runtime.path(environ, "7", "n", str(root)) == f"{session}/mingle-n"
+
+
+@pytest.mark.parametrize("full", [{"f_bavail": 255}, {"f_favail": 15}])
+def test_a_jobs_directory_that_is_full_is_left_for_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, full: dict[str, int]
+) -> None:
+    """Whoever filled it, with octets or with names, the members still meet."""
+    (tmp_path / "run").mkdir()
+    private(tmp_path / "run" / "7")
+    room = {"f_bavail": 256, "f_frsize": 4096, "f_favail": 16, "f_files": 1024}
+    for found, where in ((room, f"{tmp_path}/run/7/n"), (room | full, f"/tmp/mingle-{os.getuid()}-n")):  # noqa: S108
+        monkeypatch.setattr(os, "statvfs", lambda _, found=found: SimpleNamespace(**found))
+        assert runtime.path({}, "7", "n", f"{tmp_path}/run") == where
 
 
 def test_a_job_id_leads_nowhere_else(tmp_path: Path) -> None:

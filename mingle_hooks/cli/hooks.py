@@ -139,10 +139,17 @@ def uninstall_command(scheduler: str, *, yes: bool, dry_run: bool, root: str, sl
 @hooks.command("simulate")
 @_scheduler
 @_root
-def simulate_command(scheduler: str, root: str) -> None:
+@click.option(
+    "--runs", default=0, metavar="N", help="Run them N times with whatever can go wrong, by chance; root only."
+)
+@click.option("--seed", default=0, metavar="N", help="The same runs for the same number.")
+def simulate_command(scheduler: str, root: str, *, runs: int, seed: int) -> None:
     """Run the hooks with recorded and hostile environments; exit status 1 where one does not end with 0."""
     from mingle_hooks.install.simulate import simulate
 
+    if runs:
+        _storm(scheduler, root, runs, seed)
+        return
     trials = []
     for trial in simulate(scheduler, _site({"root": root})):
         trials.append(trial)
@@ -154,6 +161,22 @@ def simulate_command(scheduler: str, root: str) -> None:
     click.echo(f"\n{len(trials)} runs, {failed or 'none'} with another status than 0, the slowest {slowest:.0f} ms")
     if os.geteuid() != 0:
         click.echo("note: run it as root: root's hooks do nothing of their work for others", err=True)
+    if failed:
+        raise click.exceptions.Exit(DEVIATES)
+
+
+def _storm(scheduler: str, root: str, runs: int, seed: int) -> None:
+    from mingle_hooks.install.storm import MOST_MS, storm
+
+    trials, failed = [], 0
+    for trial in storm(scheduler, _site({"root": root}), runs, seed):
+        trials.append(trial.milliseconds)
+        if trial.status or trial.said or trial.milliseconds > MOST_MS:
+            failed += 1
+            outside = f"; wrote {', '.join(map(printable, trial.said))}" if trial.said else ""
+            taken = f"status {trial.status}, {trial.milliseconds:.0f} ms"
+            click.echo(f"run {len(trials)}: {trial.hook}, {trial.environment}: {taken}{outside}")
+    click.echo(f"{runs} runs, seed {seed}: {failed or 'none'} failed, the slowest {max(trials):.0f} ms")
     if failed:
         raise click.exceptions.Exit(DEVIATES)
 

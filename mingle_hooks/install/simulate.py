@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from mingle_hooks.install.hook import Target
     from mingle_hooks.install.site import Site
 
-_INSTALLED = 0o755  # the mode of a hook, and of what is above it
+INSTALLED = 0o755  # the mode of a hook, and of what is above it
 
 
 def simulate(scheduler: str, site: Site) -> Iterator[Trial]:
@@ -31,20 +31,23 @@ def simulate(scheduler: str, site: Site) -> Iterator[Trial]:
     Raises UsageError.
     """
     with tempfile.TemporaryDirectory(prefix="mingle-simulate.") as place:
-        os.chmod(place, _INSTALLED)
+        os.chmod(place, INSTALLED)
         its = target(scheduler)
-        yield from its.trials(place, site)
-        for name in its.scripts:
-            yield from _script(place, site, its, named(its.hooks, name))
+        try:
+            yield from its.trials(place, site)
+            for name in its.scripts:
+                yield from _script(place, site, its, named(its.hooks, name))
+        finally:
+            _clear(f"{place}/state")
 
 
 def _script(place: str, site: Site, its: Target, hook: Hook) -> Iterator[Trial]:
     """Try one script: each time a job's start begins with nothing, and its end with what a start has made."""
-    script, state = _written(place, site, hook), f"{place}/state"
-    before = _written(place, site, named(its.hooks, hook.after)) if hook.after else ""
+    state = f"{place}/state"
+    script = written(place, site, hook, state)
+    before = written(place, site, named(its.hooks, hook.after), state) if hook.after else ""
     for label, arguments, environ in its.runs(hook.name):
-        if os.path.isdir(state):
-            shutil.rmtree(state)
+        _clear(state)
         if hook.after:
             # The same job's start; where that makes nothing, another's, which must then stay.
             for _, others, variables in ((label, arguments, environ), next(its.runs(hook.after))):
@@ -57,12 +60,13 @@ def _script(place: str, site: Site, its: Target, hook: Hook) -> Iterator[Trial]:
         yield Trial(hook.name, label, done.returncode, taken, said)
 
 
-def _written(place: str, site: Site, hook: Hook) -> str:
+def written(place: str, site: Site, hook: Hook, state: str) -> str:
+    """Write a hook into a directory, as it would be installed; return its path."""
     path = f"{place}/{hook.name}"
-    text = render(hook, site, state_directory=f"{place}/state", kill_switch=f"{place}/disabled")
+    text = render(hook, site, state_directory=state, kill_switch=f"{place}/disabled")
     with open(path, "w", encoding="utf-8") as file:
         file.write(text)
-    os.chmod(path, _INSTALLED)
+    os.chmod(path, INSTALLED)
     return path
 
 
@@ -71,6 +75,16 @@ def _ended(argv: list[str], environ: Mapping[str, str]) -> subprocess.CompletedP
         argv, env=environ, capture_output=True, text=True, timeout=PATIENCE_S, check=False, cwd="/",
         stdin=subprocess.DEVNULL,
     )  # fmt: skip
+
+
+def _clear(state: str) -> None:
+    """Remove the hooks' directory, and what they mounted there."""
+    if not os.path.isdir(state):
+        return
+    for name in os.listdir(state):
+        if os.path.ismount(path := f"{state}/{name}"):
+            subprocess.run(["/bin/umount", "-l", path], check=True)
+    shutil.rmtree(state)
 
 
 def _made(state: str) -> tuple[str, ...]:

@@ -128,7 +128,8 @@ class SlurmCluster:
                     os.kill(pid, signal.SIGKILL)
         self._slurmds[host.name].wait(COMMAND_S)
         self._daemons.remove(self._slurmds[host.name])
-        host.run(["rm", "-rf", *lost], check=True)
+        for directory in lost:  # with what was mounted in it
+            host.run(["sh", "-c", 'umount -l "$1"/*; rm -rf "$1"', "sh", directory], check=True)
         self._start_slurmd(host)
         self._first_processes.add(self._slurmds[host.name].pid)
 

@@ -35,6 +35,12 @@ def with_hooks(host: Host) -> Host:
     return host
 
 
+def without_mount(host: Host) -> None:
+    """Let root's hooks mount nothing, as where slurmd runs in a container: a job's directory is then on /run itself."""
+    host.write("/run/no-mount", "#!/bin/sh\nexit 32\n", mode=0o755)
+    host.run(["sh", "-c", 'mount --bind /run/no-mount "$(command -v mount)"'], check=True)
+
+
 def run(host: Host, name: str, *argv: str, env: dict[str, str] | None = None, command: tuple[str, ...] = ()) -> None:
     """Run a hook as its scheduler would, with no PATH and nothing but what is given; it succeeds and says nothing.
 

@@ -7,7 +7,7 @@ import time
 from typing import TYPE_CHECKING
 
 import pytest
-from on_host import JOB, key_of, run, with_hooks
+from on_host import JOB, key_of, run, with_hooks, without_mount
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -64,17 +64,60 @@ def left(host: Host) -> list[str]:
     return sorted(path.name for path in host.outside("/run/mingle").iterdir())
 
 
-def test_a_directory_that_cannot_be_taken_away_is_not_written_to(host: Host, target: Callable[[], None]) -> None:
-    """A user may mount a file system of his own on his directory, so that root cannot move it, with links in it."""
+@pytest.mark.parametrize("spoil", [None, without_mount], ids=["bounded", "without mount"])
+def test_what_is_mounted_on_the_directory_is_not_written_to(
+    host: Host, target: Callable[[], None], spoil: Callable[[Host], None] | None
+) -> None:
+    """A user may mount a file system of his own on his directory, with links in it: root takes it off."""
+    host.run(["cp", "/bin/mount", "/run/mount"], check=True)
+    if spoil:
+        spoil(host)
     run(host, "slurm/prolog")
-    host.run(["mount", "-t", "tmpfs", "-o", "uid=61001,mode=0700", "none", "/run/mingle/7"], check=True)
+    assert host.outside("/run/mingle/7").stat().st_mode & 0o7777 == 0o700
+    for _ in range(3):
+        host.run(["/run/mount", "-t", "tmpfs", "-o", "uid=61001,mode=0700", "none", "/run/mingle/7"], check=True)
     in_job(host, "ln -s /run/target/file key; ln -s /run/target/deep opted-in; ln -s /run/target/new processes")
     run(host, "slurm/prolog", env={**JOB, "SLURM_JOB_RESTART_COUNT": "1"})
+    assert host.outside("/run/mingle/7/key").read_text() == key_of("7", restarts="1") + "\n"
     target()
     run(host, "slurm/epilog")
     target()
-    host.run(["umount", "/run/mingle/7"], check=True)
+    assert left(host) == []
+
+
+def test_a_user_who_fills_the_own_directory_takes_nothing_from_others(host: Host) -> None:
+    """With a small tmpfs on /run/mingle, which alice fills with octets and with names, bob's job has its key."""
+    host.run(["mount", "--mkdir", "-t", "tmpfs", "-o", "size=1m,nr_inodes=100,mode=0755", "none", "/run/mingle"])
+    run(host, "slurm/prolog")
+    host.run(["sh", "-c", "cd /run/mingle/7; seq 2000 | xargs touch; rm 1; cat /dev/zero >1"], user="alice")
+    assert host.run(["touch", "/run/mingle/7/more"], user="alice").returncode != 0
+    run(host, "slurm/prolog", env={**JOB, "SLURM_JOB_ID": "8", "SLURM_JOB_UID": "61002"})
+    assert host.outside("/run/mingle/8/key").read_text() == key_of("8", uid="61002") + "\n"
     run(host, "slurm/epilog")
+    assert left(host) == ["8", "8.stamp"]
+
+
+@pytest.mark.parametrize("spoil", [None, without_mount], ids=["bounded", "without mount"])
+def test_nothing_is_removed_through_a_mount(
+    host: Host, target: Callable[[], None], spoil: Callable[[Host], None] | None
+) -> None:
+    """What a user, or the site, mounts below a job's directory keeps its files, of the same file system and another."""
+    host.run(["cp", "/bin/mount", "/run/mount"], check=True)
+    host.run(["sh", "-c", "mkdir /home/other; echo precious >/home/other/file"], check=True)
+    if spoil:
+        spoil(host)
+    run(host, "slurm/prolog")
+    in_job(host, "mkdir a a/b")
+    for source, to in (("/run/target", "a"), ("/home/other", "a/deep")):
+        host.run(["/run/mount", "--bind", source, f"/run/mingle/7/{to}"], check=True)
+    for job in ("7", "8"):
+        run(host, "slurm/epilog", env={**JOB, "SLURM_JOB_ID": job})
+        target()
+        assert host.outside("/home/other/file").read_text() == "precious\n"
+        assert not host.outside("/run/mingle/7").exists()
+    host.run(["sh", "-c", "umount /run/mingle/.old*/a/deep /run/mingle/.old*/a"])
+    run(host, "slurm/epilog")
+    target()
     assert left(host) == []
 
 
@@ -127,6 +170,7 @@ def test_links_swapped_thousands_of_times_lead_root_nowhere(host: Host, target: 
 
 def test_hard_links_are_undone_and_not_followed(host: Host, target: Callable[[], None]) -> None:
     """Where the kernel lets users link to files of others, a link in the directory gives nothing of root's away."""
+    without_mount(host)
     run(host, "slurm/prolog")
     host.run(
         ["sh", "-c", "cd /run/mingle/7; rm key; for n in key processes opted-in x; do ln /run/target/file $n; done"]
@@ -169,17 +213,20 @@ TREES = {
 }
 
 
-@pytest.mark.parametrize("kind", TREES)
-def test_whatever_a_user_leaves_is_removed(host: Host, kind: str) -> None:
+@pytest.mark.parametrize("spoil", [None, without_mount], ids=["bounded", "without mount"])
+def test_whatever_a_user_leaves_is_removed(host: Host, spoil: Callable[[Host], None] | None) -> None:
     """The Epilog is bounded in time; what it has no time for, the next one removes, whosever job that is."""
-    run(host, "slurm/prolog")
-    in_job(host, TREES[kind])
-    run(host, "slurm/epilog")
-    assert not host.outside("/run/mingle/7").exists()
-    for _ in range(20):
-        if left(host):
-            run(host, "slurm/epilog", env={**JOB, "SLURM_JOB_ID": "8"})
-    assert left(host) == []
+    if spoil:
+        spoil(host)
+    for kind, script in TREES.items():
+        run(host, "slurm/prolog")
+        host.run(["sh", "-uc", f"cd /run/mingle/7\n{script}"], user="alice")  # until the directory is full
+        run(host, "slurm/epilog")
+        assert not host.outside("/run/mingle/7").exists(), kind
+        for _ in range(20):
+            if left(host):
+                run(host, "slurm/epilog", env={**JOB, "SLURM_JOB_ID": "8"})
+        assert left(host) == [], kind
 
 
 def test_a_process_that_goes_on_writing_holds_up_nothing(host: Host) -> None:
@@ -210,17 +257,17 @@ LISTS = {
 }
 
 
-@pytest.mark.parametrize("kind", LISTS)
-def test_a_forged_list_of_processes_ends_nobody(host: Host, kind: str) -> None:
+def test_a_forged_list_of_processes_ends_nobody(host: Host) -> None:
     """Whatever stands in place of the list, the Epilog ends in time, and other processes go on, alice's too."""
-    run(host, "slurm/prolog")
-    in_job(host, LISTS[kind])
-    others = [host.popen(["sleep", "60"], user=user) for user in ("root", "alice", "bob")]
+    others = [host.popen(["sleep", "600"], user=user) for user in ("root", "alice", "bob")]
     try:
-        run(host, "slurm/epilog")
-        assert [other.poll() for other in others] == [None] * 3
-        assert left(host) == []
-        assert not host.outside("/run/lock/owned").exists()
+        for kind, script in LISTS.items():
+            run(host, "slurm/prolog")
+            in_job(host, script)
+            run(host, "slurm/epilog")
+            assert [other.poll() for other in others] == [None] * 3, kind
+            assert left(host) == [], kind
+            assert not host.outside("/run/lock/owned").exists(), kind
     finally:
         for other in others:
             other.kill()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import stat
+import subprocess
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
@@ -83,7 +84,7 @@ def test_every_host_makes_the_same_key_and_hands_it_to_the_jobs_user(place: Plac
     job, restarts = event["job"]["id"], event["job"]["run_count"] - 1
     found = place.run(event, name)
     assert found["added"]
-    assert found["log"] == ["mingle: key ready"]
+    assert found["log"] == ["mingle: result=made key=yes bounded=yes"]
     assert place.made(".") == (0, 0o755, "d")
     assert place.made(job) == (NOBODY, 0o700, "d")
     assert place.made(f"{job}/key") == (NOBODY, 0o400, "-")
@@ -133,7 +134,7 @@ def test_tasks_that_start_at_once_make_one_key(place: Place) -> None:
     """Eight hooks on one host: one makes it, and nothing is left over."""
     with ThreadPoolExecutor(8) as pool:
         found = list(pool.map(lambda number: place.run(launch(number % 4), at=str(number)), range(8)))
-    assert sorted(note for each in found for note in each["log"]) == ["mingle: key ready"]
+    assert sorted(note for each in found for note in each["log"]) == ["mingle: result=made key=yes bounded=yes"]
     assert all(each["added"] for each in found)
     assert place.names() == ["0.ctl", "0.ctl.stamp"]
 
@@ -249,22 +250,53 @@ def test_the_end_of_the_job_removes_it_all_and_follows_no_link(place: Place, nam
     (target / "file").write_text("precious")
     place.run(launch())
     place.run(launch(id="1.ctl"))
+    assert (place.state / "0.ctl").is_mount()
     (place.state / "0.ctl" / "deep" / "er").mkdir(parents=True)
     (place.state / "0.ctl" / "deep" / "link").symlink_to(target)
     (place.state / "0.ctl" / "hard").symlink_to(target / "file")
+    (place.state / "0.ctl" / "bound").mkdir()
+    subprocess.run(["mount", "--bind", target, place.state / "0.ctl" / "bound"], check=True)
     (place.state / ".old.9.ctl.5").mkdir()
-    (place.state / ".new.0.ctl.5").mkdir()
     for _ in range(2):
         assert place.run(end(), name)["log"] == []
         assert place.names() == ["1.ctl", "1.ctl.stamp"]
     assert (target / "file").read_text() == "precious"
 
 
-def test_the_end_of_a_job_of_garbage_removes_nothing(place: Place) -> None:
-    """Nor does one with the kill switch."""
+def test_nothing_is_removed_through_a_mount(place: Place) -> None:
+    """Where the directory could have no file system of its own, what is mounted below it keeps all of it."""
+    target = place.root / "target"
+    target.mkdir()
+    (target / "file").write_text("precious")
     place.run(launch())
-    (place.root / "disabled").touch()
-    place.run(end(), switch=str(place.root / "disabled"))
+    subprocess.run(["umount", place.state / "0.ctl"], check=True)
+    (place.state / "0.ctl" / "bound").mkdir()
+    subprocess.run(["mount", "--bind", target, place.state / "0.ctl" / "bound"], check=True)
+    for job in ("0.ctl", "1.ctl"):
+        place.run(end(id=job))
+        assert (target / "file").read_text() == "precious"
+        assert [name[:11] for name in place.names()] == [".old.0.ctl."]
+    subprocess.run(["umount", place.state / place.names()[0] / "bound"], check=True)
+    place.run(end())
+    assert place.names() == []
+
+
+def test_another_job_of_the_same_id_gets_another_directory(place: Place) -> None:
+    """As after the server was installed anew, where an end was lost: its cookie is another one."""
+    event = launch()
+    place.run(event)
+    (place.state / "0.ctl" / "answer").touch()
+    event["env"]["PBS_JOBCOOKIE"] = "0" * 32
+    assert place.run(event)["log"] == ["mingle: result=made key=yes bounded=yes"]
+    assert os.listdir(place.state / "0.ctl") == ["key"]
+
+
+def test_the_end_of_a_job_of_garbage_removes_nothing(place: Place) -> None:
+    """That of a job does, with the kill switch, too, which stops what adds."""
+    place.run(launch())
     for job in ("..", "0.ctl/..", "", None, "*"):
         place.run(end(id=job))
     assert place.names() == ["0.ctl", "0.ctl.stamp"]
+    (place.root / "disabled").touch()
+    place.run(end(), switch=str(place.root / "disabled"))
+    assert place.names() == []

@@ -55,7 +55,8 @@ def uninstalled(slurm: SlurmCluster) -> None:
     """Take the hooks and all that tests put beside them away again, the rest also where a part fails."""
     with ExitStack() as last_first:
         for each in slurm.hosts:
-            last_first.callback(each.run, ["rm", "-rf", "/run/mingle"], check=True)
+            script = "umount -l /run/mingle/*; rm -rf /run/mingle"  # of jobs whose Epilog has not run yet
+            last_first.callback(each.run, ["sh", "-c", script], check=True)
         last_first.callback(slurm.controller.run, ["rm", "-rf", "/etc/mingle", SHOW, TRAIN], check=True)
         last_first.callback(slurm.controller.run, [*MINGLE_HOOKS, "uninstall", "slurm", "--yes"], check=True)
         last_first.callback(slurm.reconfigure)

@@ -1,0 +1,22 @@
+"""What every test of the hooks needs: what they mount below a test's own directory goes with the test."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@pytest.fixture(autouse=True)
+def no_mount_is_left(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Take off what hooks that ran on this machine itself have mounted."""
+    yield
+    points = [line.split(" ")[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()]
+    for point in points:
+        if point.startswith(f"{tmp_path_factory.getbasetemp()}/"):
+            subprocess.run(["umount", "-l", point], check=True)
