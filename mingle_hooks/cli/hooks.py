@@ -12,6 +12,7 @@ import click
 
 from mingle_hooks import settings
 from mingle_hooks.cli.group import Group
+from mingle_hooks.cli.health import DEVIATES
 from mingle_hooks.errors import UsageError, printable
 from mingle_hooks.install import files, manifest, report
 from mingle_hooks.install.apply import apply
@@ -30,9 +31,9 @@ if TYPE_CHECKING:
     from mingle_hooks.install.health import Finding
     from mingle_hooks.install.plan import Plan
 
-# Exit status where there is something to mend, and where --detailed-exitcode asks for it, where something was changed.
-# 64 and above are errors of the command itself.
-DEVIATES, CHANGED = 1, 2
+# Exit status where --detailed-exitcode asks for it and something was changed, or would be. As DEVIATES, where there is
+# something to mend, it is no error of the command itself: these are 64 and above.
+CHANGED = 2
 
 _scheduler = click.argument("scheduler", type=click.Choice([*TARGETS]))
 _root = click.option("--root", default="", metavar="DIR", help="Work below DIR, such as a node image.")
@@ -148,17 +149,17 @@ def _show_lines(plan: Plan, bad: Sequence[Finding]) -> None:
 def verify_command(scheduler: str, *, quiet: bool, as_json: bool, **places: str | None) -> None:
     """Tell every deviation from what was installed; exit status 1 where there is one."""
     where, its = _where(places), _site(places)
-    if quiet:
+    plan = None if quiet else target(scheduler).plan(its, where)
+    if plan is None:
         found = tuple(health(where.root, manifest.read(where.root), scheduler, its.key_file))
     else:
-        plan = target(scheduler).plan(its, where)
         found = verify(plan, its, where)
     bad = any(not finding.note for finding in found)
     if as_json:
         click.echo(report.verified(scheduler, found))
     else:
         _show(found)
-        if not quiet:
+        if plan is not None:
             _show_edited(plan)
             click.echo("" if bad else "ok\n", nl=False)
     _end(bad=bad)
