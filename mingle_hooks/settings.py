@@ -5,13 +5,10 @@ The table below is all there is: the command line, the README and the checks are
 
 from __future__ import annotations
 
-import os
-import stat
-
 from mingle_hooks import values
 from mingle_hooks.errors import SettingsError, UsageError
 from mingle_hooks.fabric.ports import DEFAULT_RANGE
-from mingle_hooks.files import UnfitError, config_directory, contents
+from mingle_hooks.files import config_directory, settings_tree
 from mingle_hooks.typed import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
@@ -27,7 +24,6 @@ if TYPE_CHECKING:
 SYSTEM_FILE = "/etc/mingle/mingle.toml"
 # A file that says a later one may hold names that this mingle does not know: after a roll back they are left out.
 VERSION = 1
-_MOST_BYTES = 1 << 20  # a settings file is a screenful; this keeps a wrong path from filling the memory
 
 
 def backends(value: object) -> tuple[object, ...]:
@@ -243,7 +239,7 @@ def left_behind(environ: Mapping[str, str]) -> set[str]:
 def _from_file(path: str, left_out: list[str], *, site: bool) -> Iterator[tuple[Setting, object, str]]:
     """Yield what a file says; names of a file for a later version that are not known here go to `left_out`."""
     known = {s.key: s for s in TABLE if s.key and (site or not s.site_only)}
-    tree = _parsed(path, site=site)
+    tree = settings_tree(path, site=site)
     is_later = _value(BY_NAME["version"], tree.get("version", VERSION), path) > VERSION
     for key, value in _flat(tree, path):
         if key in known:
@@ -263,29 +259,6 @@ def _flat(tree: Mapping[str, object], path: str) -> Iterator[tuple[str, object]]
             yield from ((f"{key}.{inner}", deep) for inner, deep in value.items())
         else:
             yield key, value
-
-
-def _parsed(path: str, *, site: bool) -> Mapping[str, object]:
-    """Return a settings file as a tree; an empty one where there is no such file.
-
-    It may name the key file, so nobody else may write it. The site's file lies in a directory of the
-    admin's, whose id a container may not know.
-    """
-    owners = None if site else (0, os.getuid())
-    try:
-        data = contents(path, most_bytes=_MOST_BYTES, refused_mode=stat.S_IWGRP | stat.S_IWOTH, owners=owners)
-    except (FileNotFoundError, NotADirectoryError):
-        return {}
-    except UnfitError as wrong:
-        raise SettingsError(wrong.expected, wrong.seen, wrong.remedy) from None
-    except OSError as wrong:
-        raise SettingsError("a readable settings file", f"{path}: {wrong.strerror}", f"chmod go+r {path}") from None
-    from mingle_hooks import toml  # 6 ms, only where there is a file
-
-    try:
-        return toml.loads(data)
-    except ValueError as wrong:
-        raise SettingsError("a TOML file", f"{path}: {wrong}", "mending that line") from None
 
 
 def _unknown(expected: str, name: str, known: list[str], where: str) -> SettingsError:

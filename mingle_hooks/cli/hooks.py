@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 import re
 from contextlib import nullcontext
@@ -13,8 +12,9 @@ import click
 from mingle_hooks import settings
 from mingle_hooks.cli.group import Group
 from mingle_hooks.cli.health import DEVIATES
+from mingle_hooks.cli.told import difference, show, show_edited, show_files, show_lines
 from mingle_hooks.errors import UsageError, printable
-from mingle_hooks.install import files, manifest, report
+from mingle_hooks.install import files, manifest, report, slurmconf
 from mingle_hooks.install.apply import apply
 from mingle_hooks.install.health import closed, health
 from mingle_hooks.install.hook import Where
@@ -26,9 +26,8 @@ from mingle_hooks.install.uninstall import removals, uninstall
 from mingle_hooks.install.verify import verify
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
-    from mingle_hooks.install.health import Finding
     from mingle_hooks.install.plan import Plan
 
 # Exit status where --detailed-exitcode asks for it and something was changed, or would be. As DEVIATES, where there is
@@ -72,7 +71,7 @@ def render_command(scheduler: str, name: str | None, *, diff: bool, observe: boo
     for file in plan.files:
         if name in (None, file.entry.name):
             if diff:
-                click.echo(_difference(file.before, file.text, file.entry.path), nl=False)
+                click.echo(difference(file.before, file.text, file.entry.path), nl=False)
             else:
                 click.echo(f"==> {file.entry.path} <==\n{file.text}")
 
@@ -104,7 +103,7 @@ def install_command(
         plan = _plan(scheduler, places)
         changes = plan.changes
         if not as_json:
-            _show_files(plan, diff=diff)
+            show_files(plan, diff=diff)
         if changes and not dry_run:
             if not yes:
                 click.confirm("Write these files?", abort=True, err=True)
@@ -113,29 +112,8 @@ def install_command(
     if as_json:
         click.echo(report.installed(plan, changes=changes, bad=bad))
     else:
-        _show_lines(plan, bad)
+        show_lines(plan, bad)
     _end(bad=bool(bad), changed=changes and detailed_exitcode)
-
-
-def _show_files(plan: Plan, *, diff: bool) -> None:
-    for file in plan.files:
-        kept = f", the site's own is kept as {file.entry.kept}" if file.entry.kept else ""
-        chain = f", calls {file.entry.chain}" if file.entry.chain else ""
-        copy = file.standing.copy
-        edited = f", the edited one is kept as {copy.path}" if copy and file.standing.whose == "edited" else ""
-        click.echo(f"{file.what:8}{plan.root}{file.entry.path}{chain}{kept}{edited}")
-        if diff:
-            click.echo(_difference(file.before, file.text, file.entry.path), nl=False)
-
-
-def _show_lines(plan: Plan, bad: Sequence[Finding]) -> None:
-    click.echo(f"\n{plan.where}:")
-    for line in plan.lines:
-        click.echo(f"{line.text}{'    # already there' if line.is_there else ''}")
-    for note in plan.notes:
-        click.echo(f"note: {note}", err=True)
-    for finding in bad:
-        click.echo(f"BAD  {finding.where}: {finding.what}; mend, before you reconfigure: {finding.mend}", err=True)
 
 
 @hooks.command("verify")
@@ -158,17 +136,11 @@ def verify_command(scheduler: str, *, quiet: bool, as_json: bool, **places: str 
     if as_json:
         click.echo(report.verified(scheduler, found))
     else:
-        _show(found)
+        show(found)
         if plan is not None:
-            _show_edited(plan)
+            show_edited(plan)
             click.echo("" if bad else "ok\n", nl=False)
     _end(bad=bad)
-
-
-def _show_edited(plan: Plan) -> None:
-    for file in plan.files:
-        if file.standing.whose == "edited":
-            click.echo(_difference(file.text, file.before, file.entry.path, "as installed anew", "as it is"), nl=False)
 
 
 @hooks.command("uninstall")
@@ -241,19 +213,12 @@ def doctor_command(**places: str | None) -> None:
 
     where, site = _where(places), _site(places)
     found = list(doctor(site, where))
-    _show(found)
+    show(found)
     host = os.uname().nodename.partition(".")[0]
     click.echo(f"\nUnder Slurm the second of two tasks on {host}, in a step of two nodes, would get:")
     lines = preview(site, host, where.root)
     click.echo("\n".join(f"  {line}" for line in lines or ("nothing", *why_nothing(site, host, where.root))))
     _end(bad=any(not finding.note for finding in found))
-
-
-def _show(found: Sequence[Finding]) -> None:
-    width = max((len(finding.where) for finding in found), default=0) + 2
-    for finding in found:
-        mend = f"; mend: {finding.mend}" if finding.mend else ""
-        click.echo(f"{'note' if finding.note else 'BAD':5}{finding.where + ':':{width}}{finding.what}{mend}")
 
 
 def _site(places: Mapping[str, str | None], *, observe: bool = False) -> Site:
@@ -275,7 +240,17 @@ def _where(places: Mapping[str, str | None]) -> Where:
     if root and not os.path.isdir(root):
         raise UsageError("a directory", f"--root {root}", "making it first")
     version = _parsed(places.get("slurm_version"))
-    return Where(root.rstrip("/"), places.get("slurm_conf"), version, places.get("pbs_home"))
+    root = root.rstrip("/")
+    return Where(root, _slurm_conf(root, places.get("slurm_conf")), version, places.get("pbs_home"))
+
+
+def _slurm_conf(root: str, given: str | None) -> str | None:
+    """Return where slurm.conf is in an image, without links, which would lead out of it."""
+    for place in (given,) if given else slurmconf.PLACES:
+        path = files.below(root, place, follow=True)
+        if root and os.path.exists(path):
+            return path[len(root) :]
+    return given
 
 
 def _parsed(version: str | None) -> tuple[int, int] | None:
@@ -283,9 +258,3 @@ def _parsed(version: str | None) -> tuple[int, int] | None:
     if version and not match:
         raise UsageError("a version such as 23.11", repr(version), "--slurm-version with what `slurmd -V` says")
     return (int(match[1]), int(match[2])) if match else None
-
-
-def _difference(before: str, after: str, path: str, old: str = "", new: str = "new") -> str:
-    names = f"{path} ({old})" if old else path, f"{path} ({new})"
-    lines = difflib.unified_diff(before.splitlines(), after.splitlines(), *names, lineterm="")
-    return "".join(f"{line}\n" for line in lines)

@@ -269,6 +269,15 @@ def test_no_link_of_an_image_leads_out_of_it(root: Path, link: str, leads: str) 
     assert octets(root) == before
 
 
+def test_an_image_s_own_slurm_conf_counts(root: Path) -> None:
+    """Also where links lead to it that would lead to this machine's, or to a file system that is not here."""
+    at(root, "/etc/slurm").rename(root / "shared")
+    at(root, "/etc/slurm").symlink_to("/shared")
+    (root / "shared/slurm.conf").write_text("Prolog=/opt/site/prolog.sh\n")
+    for more in ((), ("--slurm-conf", "/etc/slurm/slurm.conf")):
+        assert "calls /opt/site/prolog.sh" in call(root, "install", "slurm", "--dry-run", *more).stdout
+
+
 def test_the_slurm_chain_of_a_lost_manifest_is_in_the_hook(root: Path) -> None:
     """slurm.conf names ours by then, so nothing else tells of the site's own Prolog."""
     program(root, "/opt/site/prolog.sh")
