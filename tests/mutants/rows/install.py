@@ -6,6 +6,7 @@ INST, T = "mingle_hooks/install", "tests/install"
 INSTALL, DOCTOR, CUTS = f"{T}/test_install.py", f"{T}/test_doctor.py", f"{T}/test_power_cuts.py"
 DEVIATION, SPOILT = f"{INSTALL}::test_verify_tells_every_deviation", "test_settings_that_no_hook_can_carry_are_refused"
 CONF, FILES, KEEPING = f"{T}/test_slurmconf.py", f"{T}/test_installed_files.py", f"{T}/test_keeping.py"
+HEALTH, CHANGES = f"{T}/test_health.py", f"{T}/test_changes.py"
 ROWS = (
     Defect("the site's own files are not copied", f"{INST}/apply.py",
            "if (copy := file.standing.copy) is not None:", "if (copy := None) is not None:",
@@ -127,6 +128,24 @@ ROWS = (
            "os.rmdir(its)", "pass", f"{INSTALL}::test_uninstalling_gives_back_what_was_there"),
     Defect("unfinished files stay", f"{INST}/uninstall.py",
            "if name.startswith(files.TEMPORARY):", "if False:", f"{CUTS}::test_after_a_cut_install_can_be_taken_back"),
+    Defect("an upgrade takes all nodes out of service", f"{INST}/verify.py",
+           "yield Finding(file.entry.path, _older(file), again, note=True)",
+           "yield Finding(file.entry.path, _older(file), again)", f"{HEALTH}::test_an_upgrade_is_no_deviation"),
+    Defect("verify looks at no content", f"{INST}/health.py",
+           "if digest(now.data) != entry.sha256:", "if False:",
+           f"{HEALTH}::test_the_health_check_finds_what_verify_finds"),
+    Defect("verify does not look at what was kept", f"{INST}/health.py",
+           "if digest(there.data) != entry.kept_sha256:", "if False:",
+           f"{HEALTH}::test_the_health_check_finds_what_verify_finds"),
+    Defect("verify does not look at what a hook runs", f"{INST}/health.py",
+           "    if entry.chain:", "    if False:", f"{HEALTH}::test_the_health_check_finds_what_verify_finds"),
+    Defect("two installations run at once", f"{INST}/lock.py",
+           "fcntl.LOCK_EX |", "fcntl.LOCK_SH |", f"{CHANGES}::test_a_node_s_lock_is_root_s_alone"),
+    Defect("users can hold the lock", f"{INST}/lock.py",
+           "os.O_CLOEXEC, 0o600)", "os.O_CLOEXEC, 0o644)", f"{CHANGES}::test_a_node_s_lock_is_root_s_alone"),
+    Defect("an install that leaves something bad ends well", "mingle_hooks/cli/hooks.py",
+           "_end(bad=bool(bad), changed=", "_end(changed=",
+           f"{CHANGES}::test_an_install_that_leaves_something_bad_ends_with_1"),
     Defect("verify looks at no owner", f"{INST}/health.py",
            "if now.uid != files.owner():", "if False:", DEVIATION),
     Defect("verify looks at no mode", f"{INST}/health.py",
