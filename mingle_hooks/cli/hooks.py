@@ -13,7 +13,7 @@ from mingle_hooks import settings
 from mingle_hooks.cli.group import Group
 from mingle_hooks.cli.health import DEVIATES
 from mingle_hooks.cli.told import difference, show, show_edited, show_files, show_lines
-from mingle_hooks.errors import UsageError, printable
+from mingle_hooks.errors import SettingsError, UsageError, printable
 from mingle_hooks.install import files, manifest, report, slurmconf
 from mingle_hooks.install.apply import apply
 from mingle_hooks.install.health import closed, health
@@ -158,7 +158,7 @@ def uninstall_command(
     """Remove the hooks and put back what stood there; refused while slurm.conf still runs them."""
     where = _where(places)
     with nullcontext() if dry_run else alone(where.root):
-        found = removals(where, scheduler, _site(places))
+        found = removals(where, scheduler, _site_or_default(places))
         undo = target(scheduler).undo if found else ()
         changes = any(removal.what not in {"leave", "gone"} for removal in found)
         if not as_json:
@@ -229,6 +229,14 @@ def _site(places: Mapping[str, str | None], *, observe: bool = False) -> Site:
         click.echo(f"note: left out, as only a later mingle knows it: {name}", err=True)
     found = site(given)
     return Site(**{**found.__dict__, "observe": True}) if observe else found
+
+
+def _site_or_default(places: Mapping[str, str | None]) -> Site:
+    """Return the site's settings, or none: a file that is wrong may be why the hooks have to go."""
+    try:
+        return _site(places)
+    except SettingsError:
+        return Site()
 
 
 def _plan(scheduler: str, places: Mapping[str, str | None], *, observe: bool = False) -> Plan:

@@ -52,7 +52,7 @@ def stands(root: str, old: Manifest, hook: Hook, path: str, classic: Collection[
     The site's own is then kept beside the hook, and may be a link. Raises PlaceError.
     """
     now, entry = files.look(files.below(root, path), links=bool(classic)), old.entries.get(path)
-    base = f"{path}{SUFFIX}" if classic else f"{manifest.KEPT}/{hook.scheduler}-{os.path.basename(path)}"
+    base = f"{path}{SUFFIX}" if classic else f"{manifest.KEPT}/{hook.scheduler}-{hook.name}"
     whose, copies = _whose(now, path, entry), _copies(root, base)
     if now is not None and whose == "site":
         return _kept(root, base, now, _as_kept(root, old, hook, path, now, classic), whose)

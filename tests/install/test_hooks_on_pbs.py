@@ -89,6 +89,7 @@ def uninstall(pbs: RealPbs) -> None:
 PUT = (
     f"/etc/mingle /run/pbs/mom_priv/prologue /run/pbs/mom_priv/epilogue {SHOW} /home/alice/shown.* {GARBAGE_FILE} {OWN}"
 )
+PUT += " /run/pbs/mom_priv/prologue.before-mingle /run/pbs/mom_priv/epilogue.before-mingle"
 PUT += " /run/mingle /run/elsewhere /run/own-prologue"
 
 

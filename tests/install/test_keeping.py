@@ -170,6 +170,34 @@ def test_no_copy_is_written_over_another(root: Path) -> None:
     assert not at(root, f"{KEPT}.2").exists()
 
 
+def test_two_of_the_site_s_own_with_our_name_have_two_copies(root: Path) -> None:
+    """In directories that slurm.conf names by a glob ours has one name."""
+    for name in ("prolog", "epilog"):
+        program(root, f"/etc/slurm/{name}.d/10-mingle", f"#!/bin/sh\n# {name}\n")
+        program(root, f"/etc/slurm/{name}.d/20-site")
+    conf(root, "Prolog=/etc/slurm/prolog.d/*", "Epilog=/etc/slurm/epilog.d/*")
+    before = octets(root)
+    call(root, "install", "slurm", "--yes")
+    assert "Made by" in at(root, "/etc/slurm/epilog.d/10-mingle").read_text()
+    call(root, "uninstall", "slurm", "--yes")
+    assert octets(root) == before
+
+
+def test_settings_that_are_wrong_keep_nobody_from_uninstalling(root: Path) -> None:
+    """They may be the reason."""
+    before = octets(root)
+    call(root, "install", "torque", "--yes")
+    for manifest in (True, False):
+        call(root, "install", "torque", "--yes")
+        at(root, "/etc/mingle/mingle.toml").write_text("[hooks")
+        if not manifest:
+            spoil(root, None)
+        call(root, "uninstall", "torque", "--yes")
+        at(root, "/etc/mingle/mingle.toml").unlink()
+    at(root, "/etc/mingle").rmdir()
+    assert octets(root) == before
+
+
 def test_what_the_site_puts_over_ours_is_the_site_s_own_from_then_on(root: Path) -> None:
     """A tool that brings the site's files puts back the old one, or a new one: kept and called, and put back."""
     call(root, "install", "torque", "--yes")
