@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 from needs import only_with
 
+from mingle_hooks import join
 from mingle_hooks.errors import SettingsError, UsageError
 from mingle_hooks.settings import NO_SETTINGS, SECTIONS, TABLE, Settings, load
 
@@ -404,3 +405,12 @@ def test_what_a_file_of_a_later_version_says_wrongly_is_an_error(place: Place) -
     place.write(place.site, 'version = 2\ntimeout = "soon"')
     with pytest.raises(SettingsError, match="timeout in"):
         place.load()
+
+
+def test_a_member_is_told_what_is_left_out(place: Place) -> None:
+    """In one line for each name; and the world forms."""
+    place.write(place.user, "version = 2\nnews = 1")
+    told: list[str] = []
+    view = join(id="a", nodes=1, environ={"HOME": str(place.home)}, note=told.append)
+    assert view.world.digest
+    assert told[0] == f"left out, as only a later mingle knows it: news in {place.user}"
