@@ -34,6 +34,7 @@ SITES_OWN = (
     f"{TORQUE}/prologue",
     f"{TORQUE}/epilogue.parallel",
 )
+SITES_LINK = f"{TORQUE}/prologue.parallel"  # to prologue
 Tree = dict[str, tuple[int, str]]
 
 
@@ -41,7 +42,7 @@ class Case(NamedTuple):
     """What is done to which state: the commands that lead to it, and the one that is cut."""
 
     scheduler: str
-    first: tuple[str, ...]  # commands; "settings" changes a setting that stands in every hook
+    first: tuple[str, ...]  # commands; "settings" changes a setting that stands in every hook, "edit" a hook
     command: str
 
 
@@ -51,6 +52,7 @@ CASES = {
     "slurm, uninstall": Case("slurm", ("install",), "uninstall"),
     "torque, install": Case("torque", (), "install"),
     "torque, install other settings": Case("torque", ("install", "settings"), "install"),
+    "torque, install over an edited one": Case("torque", ("install", "edit"), "install"),
     "torque, uninstall": Case("torque", ("install",), "uninstall"),
 }
 
@@ -88,6 +90,7 @@ def made(mingle: Mingle, root: Path, case: Case) -> Path:
         (root / path).parent.mkdir(parents=True, exist_ok=True)
         (root / path).write_text(f"#!/bin/sh\n# {path}\n")
         (root / path).chmod(0o700)
+    (root / SITES_LINK).symlink_to("prologue")
     (root / "etc/slurm/slurm.conf").write_text(SLURM_BEFORE)
     for command in case.first:
         if command == "settings":
@@ -95,6 +98,8 @@ def made(mingle: Mingle, root: Path, case: Case) -> Path:
                 'host_suffix = "-ib"\nport_range = "21000-22000"\n'
                 '[hooks]\npartitions = ["one"]\ncluster = "other"\nopt_in = "please"\n'
             )
+        elif command == "edit":
+            (root / f"{TORQUE}/prologue").write_text((root / f"{TORQUE}/prologue").read_text() + "# edited\n")
         else:
             assert mingle(root, case, command) == 0
     return root
@@ -113,7 +118,8 @@ def tree(root: Path) -> Tree:
     contents = {}
     for path in sorted(root.rglob("*")):
         if not path.name.startswith(files.TEMPORARY):
-            contents[str(path.relative_to(root))] = (path.stat().st_mode, path.read_text() if path.is_file() else "")
+            text = os.readlink(path) if path.is_symlink() else path.read_text() if path.is_file() else ""
+            contents[str(path.relative_to(root))] = (path.lstat().st_mode, text)
     return contents
 
 
