@@ -10,6 +10,7 @@ import os
 import re
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
+from mingle_hooks import values
 from mingle_hooks.install import files, manifest
 from mingle_hooks.install.made import digest, made
 
@@ -56,7 +57,7 @@ def stands(root: str, old: Manifest, hook: Hook, path: str, classic: Collection[
     whose, copies = _whose(now, path, entry), _copies(root, base)
     if now is not None and whose == "site":
         return _kept(root, base, now, _as_kept(root, old, hook, path, now, classic), whose)
-    kept = entry.kept if entry and entry.kept else "".join(copies[-1:])
+    kept = entry.kept if entry and entry.kept else "".join([*copies.values()][-1:])
     there = files.look(files.below(root, kept), links=True) if kept else None
     known = entry.kept_sha256 if entry else ""
     copy = None
@@ -82,26 +83,26 @@ def is_ours(now: Found, entry: Entry) -> bool:
     return _whose(now, entry.path, entry) == "ours"
 
 
-def _copies(root: str, base: str) -> list[str]:
-    """Return the copies of one file that are there, the oldest first."""
-    found: list[str] = []
-    while os.path.lexists(files.below(root, path := _numbered(base, len(found)))):
-        found.append(path)
-    return found
-
-
-def _numbered(base: str, number: int) -> str:
-    return f"{base}.{number + 1}" if number else base
+def _copies(root: str, base: str) -> dict[int, str]:
+    """Return the copies of one file that are there by their numbers, the oldest first: X, X.2, X.3."""
+    place, name = os.path.split(base)
+    directory = files.below(root, place, follow=True)
+    found = {1: base} if os.path.lexists(f"{directory}/{name}") else {}
+    for other in os.listdir(directory) if os.path.isdir(directory) else ():
+        end = other.removeprefix(f"{name}.")
+        if end != other and (number := values.number(end, least=2, most=10**6)) is not None:
+            found[number] = f"{place}/{other}"
+    return dict(sorted(found.items()))
 
 
 def _kept(root: str, base: str, now: Found, copy: Found, whose: Whose) -> Standing:
     """Return where a copy is, or the first name that is free."""
     copies = _copies(root, base)
-    for path in copies:
+    for path in copies.values():
         there = files.look(files.below(root, path), links=True)
         if there is not None and (there.data, there.is_link, there.mode) == (copy.data, copy.is_link, copy.mode):
             return Standing(now, whose, path, digest(copy.data))
-    path = _numbered(base, len(copies))
+    path = f"{base}.{max(copies) + 1}" if copies else base
     return Standing(now, whose, path, digest(copy.data), Copy(path, copy))
 
 
