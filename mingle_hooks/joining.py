@@ -24,6 +24,8 @@ def join(spec: MemberSpec, observer: Observer, *, no_wait: bool = False) -> View
 
     Raises UsageError, SecretError and PlaceError, and with the others MissingError, NetworkError and ConflictError.
     """
+    for name in spec.settings.left_out:
+        observer.note(f"left out, as only a later mingle knows it: {name}")
     is_one = spec.nodes == 1
     if (is_one or no_wait) and "NODE_RANK" in spec.pinned:  # else the leader says it, to all
         exported = f"NODE_RANK={spec.pinned['NODE_RANK']}, as it was exported"

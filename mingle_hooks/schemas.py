@@ -158,4 +158,5 @@ _READERS: dict[Callable[..., object], Schema | Callable[..., Schema]] = {
     values.paths: {"anyOf": [_PATH, {"type": "array", "items": _PATH, "maxItems": values.MOST_ENTRIES}]},
     values.suffix: _texts(253, "^[A-Za-z0-9.-]+$"),
     values.ttl: _whole(1, 32),
+    values.version: _whole(1, 999),
 }

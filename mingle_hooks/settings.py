@@ -5,13 +5,10 @@ The table below is all there is: the command line, the README and the checks are
 
 from __future__ import annotations
 
-import os
-import stat
-
 from mingle_hooks import values
 from mingle_hooks.errors import SettingsError, UsageError
 from mingle_hooks.fabric.ports import DEFAULT_RANGE
-from mingle_hooks.files import UnfitError, config_directory, contents
+from mingle_hooks.files import config_directory, settings_tree
 from mingle_hooks.typed import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
@@ -25,7 +22,8 @@ if TYPE_CHECKING:
     OnFailure = Literal["exit", "status"]
 
 SYSTEM_FILE = "/etc/mingle/mingle.toml"
-_MOST_BYTES = 1 << 20  # a settings file is a screenful; this keeps a wrong path from filling the memory
+# A file that says a later one may hold names that this mingle does not know: after a roll back they are left out.
+VERSION = 1
 
 
 def backends(value: object) -> tuple[object, ...]:
@@ -100,6 +98,9 @@ TABLE = (
             help="use a key that everybody knows: anyone on the network can join or break the world"),
     Setting("multicast_ttl", "multicast.ttl", "MINGLE_MULTICAST_TTL", "", values.ttl, 1,
             "how many routers a beacon may pass, plus one"),
+    Setting("version", "version", "", "", values.version, VERSION,
+            "which names the file may hold; under a later one than its own, mingle leaves out those that it does not"
+            " know, and says so"),
     Setting("template.directories", "template.directories", "MINGLE_TEMPLATES", "", values.paths, (),
             "where own templates are, before the user's, the site's and the built-in ones"),
     Setting("template.launcher", "template.launcher", "", "", values.word, "torchrun",
@@ -149,8 +150,10 @@ class Settings(NamedTuple):
     on_failure: OnFailure
     insecure: bool
     multicast_ttl: int  # hops
+    version: int
     sections: Mapping[str, Mapping[str, Any]]
     sources: Mapping[str, str]
+    left_out: tuple[str, ...] = ()  # names of files of a later version, each with its file
 
     def source(self, name: str) -> str:
         """Tell where a setting comes from: "default", a file's path, a variable or an option."""
@@ -177,9 +180,10 @@ def load(
     found = {setting.name: setting.default for setting in TABLE}
     sources: dict[str, str] = {}
     user = config_directory(environ, home)
-    given = [*_from_file(system_file, site=True)]
+    left_out: list[str] = []
+    given = [*_from_file(system_file, left_out, site=True)]
     if user is not None:
-        given += _from_file(f"{user}/mingle.toml", site=False)
+        given += _from_file(f"{user}/mingle.toml", left_out, site=False)
     given += _from_environ(environ)
     given += _from_options(options)
     for setting, value, source in given:
@@ -189,10 +193,10 @@ def load(
     for name in [name for name in found if "." in name]:
         table, _, key = name.partition(".")
         sections[table][key] = found.pop(name)
-    return Settings(**found, sections=sections, sources=sources)
+    return Settings(**found, sections=sections, sources=sources, left_out=tuple(left_out))
 
 
-def _value(setting: Setting, value: object, source: str) -> object:
+def _value(setting: Setting, value: object, source: str) -> Any:
     try:
         return setting.read(value)
     except UsageError as wrong:
@@ -232,12 +236,18 @@ def left_behind(environ: Mapping[str, str]) -> set[str]:
     return {name for name in listed if given.get(name, environ.get(name)) == environ.get(name)}
 
 
-def _from_file(path: str, *, site: bool) -> Iterator[tuple[Setting, object, str]]:
+def _from_file(path: str, left_out: list[str], *, site: bool) -> Iterator[tuple[Setting, object, str]]:
+    """Yield what a file says; names of a file for a later version that are not known here go to `left_out`."""
     known = {s.key: s for s in TABLE if s.key and (site or not s.site_only)}
-    for key, value in _flat(_parsed(path, site=site), path):
-        if key not in known:
+    tree = settings_tree(path, site=site)
+    is_later = _value(BY_NAME["version"], tree.get("version", VERSION), path) > VERSION
+    for key, value in _flat(tree, path):
+        if key in known:
+            yield known[key], value, path
+        elif is_later:
+            left_out.append(f"{key} in {path}")
+        else:
             raise _unknown("a key that exists", key, list(known), path)
-        yield known[key], value, path
 
 
 def _flat(tree: Mapping[str, object], path: str) -> Iterator[tuple[str, object]]:
@@ -249,29 +259,6 @@ def _flat(tree: Mapping[str, object], path: str) -> Iterator[tuple[str, object]]
             yield from ((f"{key}.{inner}", deep) for inner, deep in value.items())
         else:
             yield key, value
-
-
-def _parsed(path: str, *, site: bool) -> Mapping[str, object]:
-    """Return a settings file as a tree; an empty one where there is no such file.
-
-    It may name the key file, so nobody else may write it. The site's file lies in a directory of the
-    admin's, whose id a container may not know.
-    """
-    owners = None if site else (0, os.getuid())
-    try:
-        data = contents(path, most_bytes=_MOST_BYTES, refused_mode=stat.S_IWGRP | stat.S_IWOTH, owners=owners)
-    except (FileNotFoundError, NotADirectoryError):
-        return {}
-    except UnfitError as wrong:
-        raise SettingsError(wrong.expected, wrong.seen, wrong.remedy) from None
-    except OSError as wrong:
-        raise SettingsError("a readable settings file", f"{path}: {wrong.strerror}", f"chmod go+r {path}") from None
-    from mingle_hooks import toml  # 6 ms, only where there is a file
-
-    try:
-        return toml.loads(data)
-    except ValueError as wrong:
-        raise SettingsError("a TOML file", f"{path}: {wrong}", "mending that line") from None
 
 
 def _unknown(expected: str, name: str, known: list[str], where: str) -> SettingsError:

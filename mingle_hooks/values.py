@@ -99,6 +99,11 @@ def ttl(value: object) -> int:
     return whole(value, least=1, most=32)
 
 
+def version(value: object) -> int:
+    """Read the version of a settings file."""
+    return whole(value, least=1, most=999)
+
+
 def switch(value: object) -> bool:
     """Read yes or no."""
     said = value.strip().lower() if isinstance(value, str) else value

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 from needs import only_with
 
+from mingle_hooks import join
 from mingle_hooks.errors import SettingsError, UsageError
 from mingle_hooks.settings import NO_SETTINGS, SECTIONS, TABLE, Settings, load
 
@@ -368,3 +369,48 @@ def test_settings_without_a_file_load_nothing_heavy() -> None:
     root = os.path.dirname(os.path.dirname(sys.modules["mingle_hooks"].__file__ or ""))
     command = [sys.executable, "-I", "-S", "-c", f"import sys; sys.path.insert(0, {root!r}); {script}"]
     assert subprocess.run(command, check=True, text=True, stdout=subprocess.PIPE).stdout.strip() == ""
+
+
+def test_names_of_a_later_version_are_left_out_and_told(place: Place) -> None:
+    """After a roll back the newer file is still there: whoever knows less of it goes on with what is known."""
+    place.write(place.site, 'version = 2\nnews = 1\ntimeout = 7\n[hooks]\nmore = "x"\n[table]\nx = 1\n')
+    place.write(place.user, 'iface = "ib0"\n')
+    settings = place.load()
+    assert (settings.timeout, [name.text for name in settings.iface], settings.version) == (7.0, ["ib0"], 2)
+    assert settings.left_out == tuple(f"{name} in {place.site}" for name in ("news", "hooks.more", "table"))
+
+
+@pytest.mark.parametrize("head", ["", "version = 1\n"])
+def test_names_that_no_version_explains_are_errors(place: Place, head: str) -> None:
+    """They are mistyped; and one file's version is not the other's."""
+    place.write(place.site, f"{head}tiemout = 7")
+    with pytest.raises(SettingsError, match="tiemout"):
+        place.load()
+    place.write(place.site, "version = 2")
+    place.write(place.user, f"{head}tiemout = 7")
+    with pytest.raises(SettingsError, match="tiemout"):
+        place.load()
+
+
+@pytest.mark.parametrize("version", ["0", '"new"', "true", "1.5", "[2]", "1000"])
+def test_a_version_is_a_number(place: Place, version: str) -> None:
+    """A wrong one explains nothing."""
+    place.write(place.site, f"version = {version}\nnews = 1")
+    with pytest.raises(SettingsError, match="version in"):
+        place.load()
+
+
+def test_what_a_file_of_a_later_version_says_wrongly_is_an_error(place: Place) -> None:
+    """Of the names that are known."""
+    place.write(place.site, 'version = 2\ntimeout = "soon"')
+    with pytest.raises(SettingsError, match="timeout in"):
+        place.load()
+
+
+def test_a_member_is_told_what_is_left_out(place: Place) -> None:
+    """In one line for each name; and the world forms."""
+    place.write(place.user, "version = 2\nnews = 1")
+    told: list[str] = []
+    view = join(id="a", nodes=1, environ={"HOME": str(place.home)}, note=told.append)
+    assert view.world.digest
+    assert told[0] == f"left out, as only a later mingle knows it: news in {place.user}"

@@ -2,39 +2,45 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 import re
+from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 import click
 
 from mingle_hooks import settings
 from mingle_hooks.cli.group import Group
-from mingle_hooks.errors import UsageError, printable
-from mingle_hooks.install import manifest
+from mingle_hooks.cli.health import DEVIATES
+from mingle_hooks.cli.told import difference, show, show_edited, show_files, show_lines
+from mingle_hooks.errors import SettingsError, UsageError, printable
+from mingle_hooks.install import files, manifest, report, slurmconf
 from mingle_hooks.install.apply import apply
+from mingle_hooks.install.health import closed, health
 from mingle_hooks.install.hook import Where
+from mingle_hooks.install.lock import alone
 from mingle_hooks.install.site import Site, site
 from mingle_hooks.install.targets import TARGETS, hook, target
 from mingle_hooks.install.text import render
 from mingle_hooks.install.uninstall import removals, uninstall
-from mingle_hooks.install.verify import closed, verify
+from mingle_hooks.install.verify import verify
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from mingle_hooks.install.plan import Plan
-    from mingle_hooks.install.verify import Finding
 
-# Exit status where there is something to mend. 64 and above are errors of the command itself.
-DEVIATES = 1
+# Exit status where --detailed-exitcode asks for it and something was changed, or would be. As DEVIATES, where there is
+# something to mend, it is no error of the command itself: these are 64 and above.
+CHANGED = 2
 
 _scheduler = click.argument("scheduler", type=click.Choice([*TARGETS]))
 _root = click.option("--root", default="", metavar="DIR", help="Work below DIR, such as a node image.")
 _conf = click.option("--slurm-conf", metavar="PATH", help="Where slurm.conf is (below --root).")
 _version = click.option("--slurm-version", metavar="X.Y", help="The version of Slurm, such as 23.11.")
 _home = click.option("--pbs-home", metavar="DIR", help="PBS_HOME; otherwise taken from /etc/pbs.conf.")
+_json = click.option("--json", "as_json", is_flag=True, help="Print all of it as JSON.")
+_detailed = click.option("--detailed-exitcode", is_flag=True, help="End with 2 where something changes, else with 0.")
 
 
 def _names(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
@@ -65,7 +71,7 @@ def render_command(scheduler: str, name: str | None, *, diff: bool, observe: boo
     for file in plan.files:
         if name in (None, file.entry.name):
             if diff:
-                click.echo(_difference(file.before or "", file.text, file.entry.path), nl=False)
+                click.echo(difference(file.before, file.text, file.entry.path), nl=False)
             else:
                 click.echo(f"==> {file.entry.path} <==\n{file.text}")
 
@@ -75,65 +81,104 @@ def render_command(scheduler: str, name: str | None, *, diff: bool, observe: boo
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @click.option("--dry-run", is_flag=True, help="Show the plan and write nothing.")
 @click.option("--diff", is_flag=True, help="Show what changes in each file.")
+@_json
+@_detailed
 @_root
 @_conf
 @_version
 @_home
-def install_command(scheduler: str, *, yes: bool, dry_run: bool, diff: bool, **places: str | None) -> None:
+def install_command(
+    scheduler: str,
+    *,
+    yes: bool,
+    dry_run: bool,
+    diff: bool,
+    as_json: bool,
+    detailed_exitcode: bool,
+    **places: str | None,
+) -> None:
     """Show what would be written, ask, write it, and say what the scheduler's configuration must name."""
-    plan = _plan(scheduler, places)
-    for file in plan.files:
-        kept = f", the site's own is kept as {file.entry.kept}" if file.entry.kept else ""
-        chain = f", calls {file.entry.chain}" if file.entry.chain else ""
-        click.echo(f"{file.what:8}{places['root']}{file.entry.path}{chain}{kept}")
-        if diff:
-            click.echo(_difference(file.before or "", file.text, file.entry.path), nl=False)
-    if plan.changes and not dry_run:
-        if not yes:
-            click.confirm("Write these files?", abort=True, err=True)
-        apply(plan)
-    click.echo(f"\n{plan.where}:")
-    for line in plan.lines:
-        click.echo(f"{line.text}{'    # already there' if line.is_there else ''}")
-    for note in plan.notes:
-        click.echo(f"note: {note}", err=True)
-    for finding in closed(plan):
-        click.echo(f"BAD  {finding.where}: {finding.what}; mend, before you reconfigure: {finding.mend}", err=True)
+    where = _where(places)
+    with nullcontext() if dry_run else alone(where.root):
+        plan = _plan(scheduler, places)
+        changes = plan.changes
+        if not as_json:
+            show_files(plan, diff=diff)
+        if changes and not dry_run:
+            if not yes:
+                click.confirm("Write these files?", abort=True, err=True)
+            apply(plan)
+    bad = tuple(closed(plan.root, [file.entry for file in plan.files]))
+    if as_json:
+        click.echo(report.installed(plan, changes=changes, bad=bad))
+    else:
+        show_lines(plan, bad)
+    _end(bad=bool(bad), changed=changes and detailed_exitcode)
 
 
 @hooks.command("verify")
 @_scheduler
+@click.option("--quiet", is_flag=True, help="For a node's health check: installed files and key only; no word if good.")
+@_json
 @_root
 @_conf
 @_version
 @_home
-def verify_command(scheduler: str, **places: str | None) -> None:
-    """Tell every deviation from what installing would write; exit status 1 where there is one."""
-    found = verify(_plan(scheduler, places), _site(places), _where(places))
-    _show(found)
-    if any(not finding.note for finding in found):
-        raise click.exceptions.Exit(DEVIATES)
-    click.echo("ok")
+def verify_command(scheduler: str, *, quiet: bool, as_json: bool, **places: str | None) -> None:
+    """Tell every deviation from what was installed; exit status 1 where there is one."""
+    where, its = _where(places), _site(places)
+    plan = None if quiet else target(scheduler).plan(its, where)
+    if plan is None:
+        found = tuple(health(where.root, manifest.read(where.root), scheduler, its.key_file))
+    else:
+        found = verify(plan, its, where)
+    bad = any(not finding.note for finding in found)
+    if as_json:
+        click.echo(report.verified(scheduler, found))
+    else:
+        show(found)
+        if plan is not None:
+            show_edited(plan)
+            click.echo("" if bad else "ok\n", nl=False)
+    _end(bad=bad)
 
 
 @hooks.command("uninstall")
 @_scheduler
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @click.option("--dry-run", is_flag=True, help="Show what would be removed, and remove nothing.")
+@_json
+@_detailed
 @_root
 @_conf
-def uninstall_command(scheduler: str, *, yes: bool, dry_run: bool, root: str, slurm_conf: str | None) -> None:
+@_home
+def uninstall_command(
+    scheduler: str, *, yes: bool, dry_run: bool, as_json: bool, detailed_exitcode: bool, **places: str | None
+) -> None:
     """Remove the hooks and put back what stood there; refused while slurm.conf still runs them."""
-    found = removals(Where(root, slurm_conf), scheduler)
-    for line in target(scheduler).undo if manifest.read(root).of(scheduler) else ():
-        click.echo(line)
-    for removal in found:
-        click.echo(f"{removal.what:8}{root}{removal.entry.path}")
-    if dry_run:
-        return
-    if found and not yes:
-        click.confirm("Carry this out?", abort=True, err=True)
-    uninstall(root, scheduler, found)
+    where = _where(places)
+    with nullcontext() if dry_run else alone(where.root):
+        found = removals(where, scheduler, _site_or_default(places))
+        undo = target(scheduler).undo if found else ()
+        changes = any(removal.what not in {"leave", "gone"} for removal in found)
+        if not as_json:
+            for line in undo:
+                click.echo(line)
+            for removal in found:
+                click.echo(f"{removal.what:8}{where.root}{removal.entry.path}")
+        if not dry_run:
+            if found and not yes:
+                click.confirm("Carry this out?", abort=True, err=True)
+            uninstall(where.root, scheduler, found)
+    if as_json:
+        click.echo(report.removed(scheduler, found, undo, changes=changes))
+    _end(changed=changes and detailed_exitcode)
+
+
+def _end(*, bad: bool = False, changed: bool = False) -> None:
+    """End with the status for what was found or done; without one for 0."""
+    if bad or changed:
+        raise click.exceptions.Exit(DEVIATES if bad else CHANGED)
 
 
 @hooks.command("simulate")
@@ -161,8 +206,7 @@ def simulate_command(scheduler: str, root: str, *, runs: int, seed: int) -> None
     click.echo(f"\n{len(trials)} runs, {failed or 'none'} with another status than 0, the slowest {slowest:.0f} ms")
     if os.geteuid() != 0:
         click.echo("note: run it as root: root's hooks do nothing of their work for others", err=True)
-    if failed:
-        raise click.exceptions.Exit(DEVIATES)
+    _end(bad=bool(failed))
 
 
 def _storm(scheduler: str, root: str, runs: int, seed: int) -> None:
@@ -192,27 +236,30 @@ def doctor_command(**places: str | None) -> None:
 
     where, site = _where(places), _site(places)
     found = list(doctor(site, where))
-    _show(found)
+    show(found)
     host = os.uname().nodename.partition(".")[0]
     click.echo(f"\nUnder Slurm the second of two tasks on {host}, in a step of two nodes, would get:")
     lines = preview(site, host, where.root)
     click.echo("\n".join(f"  {line}" for line in lines or ("nothing", *why_nothing(site, host, where.root))))
-    if any(not finding.note for finding in found):
-        raise click.exceptions.Exit(DEVIATES)
-
-
-def _show(found: Sequence[Finding]) -> None:
-    width = max((len(finding.where) for finding in found), default=0) + 2
-    for finding in found:
-        mend = f"; mend: {finding.mend}" if finding.mend else ""
-        click.echo(f"{'note' if finding.note else 'BAD':5}{finding.where + ':':{width}}{finding.what}{mend}")
+    _end(bad=any(not finding.note for finding in found))
 
 
 def _site(places: Mapping[str, str | None], *, observe: bool = False) -> Site:
     """Return the site's settings: only the site's file counts, not what the admin's own shell has."""
-    root = places.get("root") or ""
-    found = site(settings.load({}, {}, system_file=root + settings.SYSTEM_FILE))
+    path = files.below(places["root"] or "", settings.SYSTEM_FILE, follow=True)
+    given = settings.load({}, {}, system_file=path)
+    for name in given.left_out:
+        click.echo(f"note: left out, as only a later mingle knows it: {name}", err=True)
+    found = site(given)
     return Site(**{**found.__dict__, "observe": True}) if observe else found
+
+
+def _site_or_default(places: Mapping[str, str | None]) -> Site:
+    """Return the site's settings, or none: a file that is wrong may be why the hooks have to go."""
+    try:
+        return _site(places)
+    except SettingsError:
+        return Site()
 
 
 def _plan(scheduler: str, places: Mapping[str, str | None], *, observe: bool = False) -> Plan:
@@ -223,8 +270,18 @@ def _where(places: Mapping[str, str | None]) -> Where:
     root = places["root"] or ""
     if root and not os.path.isdir(root):
         raise UsageError("a directory", f"--root {root}", "making it first")
-    version = _parsed(places["slurm_version"])
-    return Where(root.rstrip("/"), places["slurm_conf"], version, places["pbs_home"])
+    version = _parsed(places.get("slurm_version"))
+    root = root.rstrip("/")
+    return Where(root, _slurm_conf(root, places.get("slurm_conf")), version, places.get("pbs_home"))
+
+
+def _slurm_conf(root: str, given: str | None) -> str | None:
+    """Return where slurm.conf is in an image, without links, which would lead out of it."""
+    for place in (given,) if given else slurmconf.PLACES:
+        path = files.below(root, place, follow=True)
+        if root and os.path.exists(path):
+            return path[len(root) :]
+    return given
 
 
 def _parsed(version: str | None) -> tuple[int, int] | None:
@@ -232,8 +289,3 @@ def _parsed(version: str | None) -> tuple[int, int] | None:
     if version and not match:
         raise UsageError("a version such as 23.11", repr(version), "--slurm-version with what `slurmd -V` says")
     return (int(match[1]), int(match[2])) if match else None
-
-
-def _difference(before: str, after: str, path: str) -> str:
-    lines = difflib.unified_diff(before.splitlines(), after.splitlines(), path, f"{path} (new)", lineterm="")
-    return "".join(f"{line}\n" for line in lines)

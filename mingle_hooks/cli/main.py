@@ -86,6 +86,8 @@ def _run(arguments: list[str]) -> int:
     from mingle_hooks.cli import plain  # after gc.disable()
 
     call = plain.read(arguments)
+    if arguments[:2] == ["hooks", "verify"] and (code := _checked(arguments)) is not None:
+        return code
     if call is None:
         from mingle_hooks.cli import commands  # click costs 30 ms
 
@@ -99,6 +101,14 @@ def _run(arguments: list[str]) -> int:
     else:
         answer.print_variables(call.options, explain=call.explain, no_wait=call.no_wait)
     return 0
+
+
+def _checked(arguments: list[str]) -> int | None:
+    """Return the status of a node's health check; None where this is none."""
+    from mingle_hooks.cli import health
+
+    asked = health.read(arguments)
+    return None if asked is None else health.check(*asked)
 
 
 def _fail(arguments: list[str], why: str | None, code: int) -> int:

@@ -13,17 +13,15 @@ if TYPE_CHECKING:
 def apply(plan: Plan) -> None:
     """Write what the plan says. Raises PlaceError; then installing again goes on from there.
 
-    First copies of the site's own files, then the manifest, so that everything that is ever written can
+    First copies of what is there and not ours, then the manifest, so that everything that is ever written can
     be found again, then the hooks, each of which works beside an older or newer other.
-    Raises FactsError for a manifest that is none.
     """
     if not plan.changes:
         return
-    known = manifest.read(plan.root).entries
     for file in plan.files:
-        if file.entry.kept and file.before is not None and file.entry.path not in known:
-            files.write(plan.root + file.entry.kept, file.before, file.entry.kept_mode)
-    files.write(plan.root + manifest.PATH, plan.manifest.text(), 0o644)
+        if (copy := file.standing.copy) is not None:
+            files.put(files.below(plan.root, copy.path), copy.found)
+    files.write(files.below(plan.root, manifest.PATH), plan.manifest.text().encode(), 0o644)
     for file in plan.files:
         if not file.is_right:
-            files.write(plan.root + file.entry.path, file.text, file.entry.mode)
+            files.write(files.below(plan.root, file.entry.path), file.text.encode(), file.entry.mode)

@@ -11,10 +11,11 @@ from mingle_hooks import __version__
 from mingle_hooks.errors import MingleError
 from mingle_hooks.fabric.machine import is_hostname
 from mingle_hooks.install import manifest
+from mingle_hooks.install.health import Finding
 from mingle_hooks.install.site import KILL_SWITCH
 from mingle_hooks.install.targets import TARGETS, hook, target
 from mingle_hooks.install.text import render
-from mingle_hooks.install.verify import Finding, verify
+from mingle_hooks.install.verify import verify
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -4,21 +4,28 @@ from __future__ import annotations
 
 import os
 import stat
-from typing import NamedTuple
 
 from mingle_hooks.errors import PlaceError
+from mingle_hooks.typed import NamedTuple
 
 # The start of a name that no glob in slurm.conf matches; left over only by a power cut.
 TEMPORARY = ".mingle-new."
-_MOST_BYTES = 1 << 20
+_MOST_LINKS = 40  # the kernel's own limit for one path
 
 
 class Found(NamedTuple):
-    """A regular file as it is."""
+    """A regular file, or a link, as it is."""
 
-    text: str
+    data: bytes  # of a link: where it leads
     mode: int
     uid: int
+    gid: int = -1  # any
+    is_link: bool = False
+
+    @property
+    def text(self) -> str:
+        """Return the content for people and patterns; writing takes the octets."""
+        return self.data.decode(errors="surrogateescape")
 
 
 def owner() -> int:
@@ -26,21 +33,53 @@ def owner() -> int:
     return os.geteuid()
 
 
-def look(path: str) -> Found | None:
-    """Return the file, None where there is none. Raises PlaceError for anything but a regular file."""
+def below(root: str, path: str, *, follow: bool = False) -> str:
+    """Return where a path is for a process whose root directory is `root`: no link leads out of there.
+
+    The last part stays as it is, also where it is a link, unless `follow`. Raises PlaceError.
+    """
+    parts, done, links = path.split("/")[::-1], "", 0
+    while parts:
+        name = parts.pop()
+        if name == "..":
+            done = os.path.dirname(done).rstrip("/")
+        elif name not in {"", "."}:
+            place = f"{root}{done}/{name}"
+            if (any(parts) or follow) and os.path.islink(place):
+                links += 1
+                if links > _MOST_LINKS:
+                    raise PlaceError("links that lead somewhere", f"a circle of them: {root}{path}", "removing one")
+                target = os.readlink(place)
+                done = "" if target.startswith("/") else done
+                parts += target.split("/")[::-1]
+            else:
+                done = f"{done}/{name}"
+    return root + done
+
+
+def look(path: str, *, links: bool = False) -> Found | None:
+    """Return the file, None where there is none. Raises PlaceError for anything but a regular file, or a link."""
     try:
         found = os.lstat(path)
+        its = stat.S_IMODE(found.st_mode), found.st_uid, found.st_gid
+        if links and stat.S_ISLNK(found.st_mode):
+            return Found(os.fsencode(os.readlink(path)), *its, is_link=True)
         if not stat.S_ISREG(found.st_mode):
             raise PlaceError("a regular file", f"{path}, which is not one", "moving it away")
-        with open(path, encoding="utf-8", errors="surrogateescape") as file:
-            return Found(file.read(_MOST_BYTES), stat.S_IMODE(found.st_mode), found.st_uid)
+        with open(path, "rb") as file:
+            return Found(file.read(), *its)
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as wrong:
         raise PlaceError("a readable file", f"{path}: {wrong.strerror}", "running it as root") from None
 
 
-def write(path: str, text: str, mode: int) -> None:
+def write(path: str, data: bytes, mode: int) -> None:
+    """Write a file of ours, as put() does. Raises PlaceError."""
+    put(path, Found(data, mode, owner()))
+
+
+def put(path: str, found: Found) -> None:
     """Write a file beside its place, on disk before it gets its name there; its directories are made, for all to enter.
 
     A power cut leaves the old file or the new one. Raises PlaceError.
@@ -51,21 +90,32 @@ def write(path: str, text: str, mode: int) -> None:
         _make(directory)
         if os.path.lexists(temporary):
             os.unlink(temporary)
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         try:
-            with open(descriptor, "w", encoding="utf-8", errors="surrogateescape") as file:
-                file.write(text)
-                file.flush()
-                os.fchown(descriptor, owner(), -1)
-                os.fchmod(descriptor, mode)
-                os.fsync(descriptor)
+            (_link if found.is_link else _fill)(temporary, found)
             os.rename(temporary, path)
         except BaseException:
-            os.unlink(temporary)
+            remove(temporary)
             raise
         settle(directory)
     except OSError as wrong:
         raise PlaceError("a place to write", f"{path}: {wrong.strerror}", "running it as root") from None
+
+
+def _link(path: str, found: Found) -> None:
+    """Make a new link."""
+    os.symlink(os.fsdecode(found.data), path)
+    os.chown(path, found.uid, found.gid, follow_symlinks=False)
+
+
+def _fill(path: str, found: Found) -> None:
+    """Write a new file and bring it to disk."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    with open(descriptor, "wb") as file:
+        file.write(found.data)
+        file.flush()
+        os.fchown(descriptor, found.uid, found.gid)
+        os.fchmod(descriptor, found.mode)
+        os.fsync(file.fileno())
 
 
 def unfinished(path: str) -> str:
@@ -93,7 +143,7 @@ def remove(path: str) -> None:
     try:
         os.unlink(path)
         settle(os.path.dirname(path))
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return
     except OSError as wrong:
         raise PlaceError("a file to remove", f"{path}: {wrong.strerror}", "running it as root") from None

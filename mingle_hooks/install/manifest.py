@@ -2,42 +2,41 @@
 
 from __future__ import annotations
 
-import json
 import os
-from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any
 
-from mingle_hooks.errors import FactsError
+from mingle_hooks import jsontext
+from mingle_hooks.install import files
+from mingle_hooks.install.made import digest, made
+from mingle_hooks.typed import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
 DIRECTORY = "/etc/mingle/hooks"
 PATH = f"{DIRECTORY}/manifest.json"
-# Copies of the site's files that an installed one stands in for. Outside of every directory that a scheduler runs.
+# Copies of what stood where an installed file stands now. Outside of every directory that a scheduler runs.
 KEPT = f"{DIRECTORY}/kept"
-_MOST_BYTES = 1 << 20
 
 
-@dataclass(frozen=True)
-class Entry:
+class Entry(NamedTuple):
     """One installed file. `kept` is the copy of what stood at the path before; `chain` what the hook calls."""
 
     scheduler: str
     name: str
     path: str  # without the root that it was installed below
-    sha256: str
+    sha256: str  # empty where nobody knows any more what was installed
     mode: int
     chain: str = ""
     kept: str = ""
-    kept_mode: int = 0
+    kept_sha256: str = ""
+    is_users: bool = False  # the job's user runs it
 
 
-@dataclass(frozen=True)
-class Manifest:
+class Manifest(NamedTuple):
     """The installed files by path."""
 
-    entries: Mapping[str, Entry] = field(default_factory=dict)
+    entries: Mapping[str, Entry] = {}
+    is_rebuilt: bool = False  # from the hooks themselves, as the file is lost or makes no sense
 
     def of(self, scheduler: str) -> tuple[Entry, ...]:
         """Return one scheduler's files."""
@@ -45,27 +44,52 @@ class Manifest:
 
     def text(self) -> str:
         """Return the file's text, the same for the same entries."""
-        files = [asdict(entry) for _, entry in sorted(self.entries.items())]
-        return json.dumps({"version": 1, "files": files}, indent=1) + "\n"
+        rows = [jsontext.dumps(entry._asdict()) for _, entry in sorted(self.entries.items())]
+        return '{"version": 1, "files": [\n' + ",\n".join(rows) + "\n]}\n"
 
 
 def read(root: str) -> Manifest:
-    """Return the manifest below root, an empty one where there is none. Raises FactsError."""
+    """Return the manifest below root; where it is lost or makes no sense, what the hooks there say of themselves.
+
+    Raises PlaceError where it cannot be read.
+    """
+    found = files.look(files.below(root, PATH))
+    entries = _parsed(found.data) if found else None
+    if entries is not None:
+        return Manifest({entry.path: entry for entry in entries})
+    rebuilt = {entry.path: entry for entry in _hooks(root)}
+    return Manifest(rebuilt, is_rebuilt=found is not None or bool(rebuilt))
+
+
+def _parsed(data: bytes) -> list[Entry] | None:
+    """Return the entries; names that a newer version may have added are left out. None for what makes no sense."""
     try:
-        with open(root + PATH, encoding="utf-8") as file:
-            text = file.read(_MOST_BYTES)
-    except FileNotFoundError:
-        return Manifest()
-    except OSError as wrong:
-        raise FactsError("a readable manifest", f"{root}{PATH}: {wrong.strerror}", "running it as root") from None
-    try:
-        tree: dict[str, Any] = json.loads(text)
-        entries = [Entry(**file) for file in tree["files"]]
-    except (ValueError, TypeError, KeyError) as wrong:
-        raise FactsError(
-            "a manifest that mingle hooks wrote", f"{root}{PATH}: {wrong!r}", "mingle hooks install once more"
-        ) from None
-    for entry in entries:
-        if not os.path.isabs(entry.path) or entry.path != os.path.normpath(entry.path):
-            raise FactsError("whole paths in the manifest", f"{entry.path} ({root}{PATH})", "removing that entry")
-    return Manifest({entry.path: entry for entry in entries})
+        rows = jsontext.loads(data)["files"]
+        entries = [Entry(**{name: row[name] for name in Entry._fields if name in row}) for row in rows]
+    except (ValueError, TypeError, KeyError, RecursionError):
+        return None
+    return entries if all(_is_sound(entry) for entry in entries) else None
+
+
+def _is_sound(entry: Entry) -> bool:
+    """Tell whether all is of its kind, and each path is a whole one: what they name is what uninstalling removes."""
+    paths = [entry.path, *([entry.kept] if entry.kept else [])]
+    texts = entry.scheduler, entry.name, entry.sha256, entry.chain, entry.kept_sha256, *paths
+    return (
+        all(isinstance(text, str) for text in texts)
+        and isinstance(entry.mode, int)
+        and all(os.path.isabs(path) and path == os.path.normpath(path) for path in paths)
+    )
+
+
+def _hooks(root: str) -> Iterator[Entry]:
+    """Yield an entry for each hook in our own directories; others are found where they would be installed."""
+    place = files.below(root, DIRECTORY, follow=True)
+    for name in sorted(os.listdir(place)) if os.path.isdir(place) else ():
+        directory = f"{place}/{name}"
+        for file in sorted(os.listdir(directory)) if os.path.isdir(directory) and not os.path.islink(directory) else ():
+            its = files.look(f"{directory}/{file}", links=True)
+            said = made(its.data) if its is not None else None
+            if its is not None and said is not None and said.scheduler == name:
+                sha256 = digest(its.data) if said.is_whole else ""
+                yield Entry(name, said.name, f"{DIRECTORY}/{name}/{file}", sha256, its.mode, said.chain)

@@ -7,12 +7,15 @@ from typing import TYPE_CHECKING
 
 from mingle_hooks.install import files, manifest
 from mingle_hooks.install.hook import Target, named
+from mingle_hooks.install.keeping import stands
 from mingle_hooks.install.pbslaunch import HOOKS, trials
 from mingle_hooks.install.plan import File, Line, Plan, planned, together
 from mingle_hooks.install.text import Chain, render
 from mingle_hooks.schedulers.pbs import CONFIGURATION, home
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from mingle_hooks.install.hook import Hook, Where
     from mingle_hooks.install.manifest import Manifest
     from mingle_hooks.install.site import Site
@@ -29,10 +32,10 @@ def plan(site: Site, where: Where) -> Plan:
     """Return what to write below the root, and the commands for the server's host. Raises FactsError and PlaceError."""
     root = where.root
     old = manifest.read(root)
-    place = f"{where.pbs_home or home(root + CONFIGURATION)}/mom_priv"
+    place = f"{where.pbs_home or home(files.below(root, CONFIGURATION, follow=True))}/mom_priv"
     launch = named(HOOKS, "launch")
     found = [planned(root, old, launch, f"{DIRECTORY}/mingle.py", render(launch, site), mode=0o644)]
-    if os.path.isdir(root + place):
+    if os.path.isdir(files.below(root, place, follow=True)):
         found += [with_chain(site, root, old, hook, place) for hook in HOOKS if hook.name in SCRIPTS]
     return together(
         "pbs",
@@ -45,14 +48,12 @@ def plan(site: Site, where: Where) -> Plan:
     )
 
 
-def with_chain(site: Site, root: str, old: Manifest, hook: Hook, place: str) -> File:
-    """Return a classic prologue or epilogue; one that the site has already is kept and called. Raises PlaceError."""
+def with_chain(site: Site, root: str, old: Manifest, hook: Hook, place: str, names: Collection[str] = SCRIPTS) -> File:
+    """Return one of a node's classic scripts; one that the site has already is kept and called. Raises PlaceError."""
     path = f"{place}/{hook.name}"
-    before = old.entries.get(path)
-    chain = before.chain if before else ""
-    if before is None and files.look(root + path) is not None:
-        chain = f"{manifest.KEPT}/{hook.scheduler}-{hook.name}"
-    return planned(root, old, hook, path, render(hook, site, Chain(chain)), mode=PROGRAM, chain=chain)
+    its = stands(root, old, hook, path, names)
+    text = render(hook, site, Chain(its.kept))
+    return planned(root, old, hook, path, text, mode=PROGRAM, chain=its.kept, standing=its)
 
 
 def _commands() -> tuple[Line, ...]:
@@ -80,7 +81,7 @@ def _commands() -> tuple[Line, ...]:
 def _notes(root: str, place: str) -> tuple[str, ...]:
     """Tell of hooks that shadow the classic scripts: pbs_mom then runs none of them."""
     notes = []
-    directory = f"{root}{place}/hooks"
+    directory = files.below(root, f"{place}/hooks", follow=True)
     for name in sorted(os.listdir(directory)) if os.path.isdir(directory) else ():
         now = files.look(f"{directory}/{name}") if name.endswith(".HK") else None
         for event, script in (("execjob_prologue", "prologue"), ("execjob_epilogue", "epilogue")):

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
-import os
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from mingle_hooks.install import files, manifest
+from mingle_hooks.install.keeping import Standing, stands
+from mingle_hooks.install.made import digest
 from mingle_hooks.install.manifest import Entry, Manifest
 
 if TYPE_CHECKING:
@@ -25,19 +25,25 @@ class Line(NamedTuple):
 
 @dataclass(frozen=True)
 class File:
-    """One file to be installed. `before` is the text that stands there now, None where nothing does."""
+    """One file to be installed, and what stands there now."""
 
     entry: Entry
     text: str
-    before: str | None = None
-    is_right: bool = False  # text, owner and mode are as they shall be
+    standing: Standing
+    is_right: bool = False  # content, owner and mode are as they shall be
 
     @property
     def what(self) -> Literal["keep", "create", "replace"]:
         """Say in a word what will happen to it."""
         if self.is_right:
             return "keep"
-        return "create" if self.before is None else "replace"
+        return "create" if self.standing.now is None else "replace"
+
+    @property
+    def before(self) -> str:
+        """Return the text that stands there now, for people; an empty one where there is none."""
+        now = self.standing.now
+        return "" if now is None else now.data.decode(errors="backslashreplace")
 
 
 @dataclass(frozen=True)
@@ -58,20 +64,28 @@ class Plan:
         return not all(file.is_right for file in self.files) or self.manifest != manifest.read(self.root)
 
 
-def planned(root: str, old: Manifest, hook: Hook, path: str, text: str, *, mode: int = 0o755, chain: str = "") -> File:
+def planned(
+    root: str,
+    old: Manifest,
+    hook: Hook,
+    path: str,
+    text: str,
+    *,
+    mode: int = 0o755,
+    chain: str = "",
+    standing: Standing | None = None,
+) -> File:
     """Return a file to install, with what stands at its path now; a file that is not ours will be kept.
 
     Raises PlaceError.
     """
-    now = files.look(root + path)
-    entry = Entry(hook.scheduler, hook.name, path, digest(text), mode, chain)
-    if path in old.entries:
-        before = old.entries[path]
-        entry = replace(entry, kept=before.kept, kept_mode=before.kept_mode)
-    elif now is not None:
-        entry = replace(entry, kept=f"{manifest.KEPT}/{hook.scheduler}-{os.path.basename(path)}", kept_mode=now.mode)
-    is_right = now is not None and (now.text, now.mode, now.uid) == (text, mode, files.owner())
-    return File(entry, text, None if now is None else now.text, is_right)
+    its, data = standing or stands(root, old, hook, path), text.encode()
+    entry = Entry(hook.scheduler, hook.name, path, digest(data), mode, chain, its.kept, its.kept_sha256, hook.is_users)
+    now = its.now
+    if now is not None and not now.is_link and now.data == data:  # nothing is lost
+        its = its._replace(whose="ours", copy=None)
+    is_right = now is not None and its.whose == "ours" and (now.data, now.mode, now.uid) == (data, mode, files.owner())
+    return File(entry, text, its, is_right)
 
 
 def together(
@@ -87,8 +101,3 @@ def together(
     entries = {path: entry for path, entry in old.entries.items() if entry.scheduler != scheduler}
     entries |= {file.entry.path: file.entry for file in found}
     return Plan(scheduler, root, found, Manifest(entries), where, lines, notes)
-
-
-def digest(text: str) -> str:
-    """Return the checksum that the manifest holds."""
-    return hashlib.sha256(text.encode()).hexdigest()

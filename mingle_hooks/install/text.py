@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import functools
-import hashlib
 import json
 import shlex
 from typing import TYPE_CHECKING, NamedTuple
 
-import mingle_hooks
 from mingle_hooks.filling import Shipped, environment
+from mingle_hooks.install import made
 from mingle_hooks.install.site import KILL_SWITCH
 from mingle_hooks.runtime import RUN_ROOT
 
@@ -18,8 +17,6 @@ if TYPE_CHECKING:
 
     from mingle_hooks.install.hook import Hook
     from mingle_hooks.install.site import Site
-
-_SUM = "sha256 of the other lines:"
 
 
 class Chain(NamedTuple):
@@ -44,17 +41,11 @@ def render(
 
     The two places are the ones on every host, except where a hook is tried out.
     """
-    made_by = f"Made by: mingle hooks render {hook.scheduler} {hook.name} (mingle-hooks {mingle_hooks.__version__})."
-    lines = (
-        made_by,
-        "Change /etc/mingle/mingle.toml and make it again, rather than change it here.",
-        f"{_SUM} @",
-    )
     text = (
         _environment()
         .get_template(hook.template)
         .render(
-            header="\n".join(f"# {line}" for line in lines),
+            header=made.header(hook.scheduler, hook.name, chain.program),
             hook=hook,
             site=site,
             chain=chain.program,
@@ -63,9 +54,7 @@ def render(
             state_directory=state_directory,
         )
     )
-    line = f"# {_SUM} @\n"
-    digest = hashlib.sha256(text.replace(line, "", 1).encode()).hexdigest()
-    return text.replace(line, f"# {_SUM} {digest}\n", 1)
+    return made.stamped(text)
 
 
 @functools.cache

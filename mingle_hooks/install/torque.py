@@ -6,7 +6,7 @@ import os
 from typing import TYPE_CHECKING
 
 from mingle_hooks.errors import FactsError
-from mingle_hooks.install import manifest, pbs
+from mingle_hooks.install import files, manifest, pbs
 from mingle_hooks.install.hook import Hook, Target
 from mingle_hooks.install.plan import Plan, together
 
@@ -26,6 +26,7 @@ HOOKS = (
         after="prologue.parallel",
     ),
 )
+SCRIPTS = tuple(hook.name for hook in HOOKS)
 _HOME = "/var/spool/torque"
 
 
@@ -37,10 +38,10 @@ def plan(site: Site, where: Where) -> Plan:
     root = where.root
     old = manifest.read(root)
     place = f"{where.pbs_home or _HOME}/mom_priv"
-    if not os.path.isdir(root + place):
+    if not os.path.isdir(files.below(root, place, follow=True)):
         raise FactsError("pbs_mom's own directory", f"no {root}{place}", "--pbs-home DIR, on a node of the cluster")
-    found = tuple(pbs.with_chain(site, root, old, hook, place) for hook in HOOKS)
+    found = tuple(pbs.with_chain(site, root, old, hook, place, SCRIPTS) for hook in HOOKS)
     return together("torque", root, old, found, "nothing to add", ())
 
 
-TARGET = Target(HOOKS, plan, program="momctl", version_option="-V", scripts=tuple(hook.name for hook in HOOKS))
+TARGET = Target(HOOKS, plan, program="momctl", version_option="-V", scripts=SCRIPTS)

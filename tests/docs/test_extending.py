@@ -189,6 +189,8 @@ def test_a_new_hook_target_has_all_commands(copy: Copy) -> None:
     below = ("--root", str(root))
     assert "Made by: mingle hooks render moab prologue" in copy.said("hooks", "render", "moab", "prologue")
     assert "/opt/moab/etc/prologue" in copy.said("hooks", "install", "moab", "--yes", *below)
+    (root / "etc/mingle/key").write_text("ab" * 32)
+    (root / "etc/mingle/key").chmod(0o400)
     assert copy.said("hooks", "verify", "moab", *below) == "ok\n"
     assert "none with another status than 0" in copy.said("hooks", "simulate", "moab")
     assert re.search(r"^note moab: +is not on this host$", copy.said("hooks", "doctor", *below), re.MULTILINE)

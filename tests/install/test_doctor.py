@@ -81,8 +81,10 @@ def test_a_host_whose_name_the_hook_does_not_take_is_told(host: str, suffix: str
 
 
 def test_after_all_mends_it_is_content(root: Path) -> None:
-    """With the lines in slurm.conf there is nothing to mend, and the status is 0."""
+    """With the lines in slurm.conf and a key there is nothing to mend, and the status is 0."""
     lines = call(root, "install", "slurm", "--yes").stdout.splitlines()[-4:]
     (root / "etc/slurm/slurm.conf").write_text("\n".join(lines))
+    (root / "etc/mingle/key").write_text("ab" * 32)
+    (root / "etc/mingle/key").chmod(0o400)
     done = call(root, "doctor")
     assert (done.exit_code, "BAD" in done.stdout) == (0, False)

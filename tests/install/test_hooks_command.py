@@ -33,6 +33,8 @@ def test_verify_s_status_is_the_program_s(root: Path) -> None:
     assert call(root, "verify", "slurm").returncode == 1
     assert call(root, "doctor").returncode == 1
     (root / "etc/slurm/slurm.conf").write_text("\n".join(lines) + "\n")
+    (root / "etc/mingle/key").write_text("ab" * 32)
+    (root / "etc/mingle/key").chmod(0o400)
     assert call(root, "verify", "slurm").returncode == 0
 
 

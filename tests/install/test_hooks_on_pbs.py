@@ -86,6 +86,7 @@ def uninstall(pbs: RealPbs) -> None:
 
 # All that these tests, and what they install, put on a host.
 PUT = f"/etc/mingle /run/pbs/mom_priv/prologue /run/pbs/mom_priv/epilogue {SHOW} /home/alice/shown.* {OWN}"
+PUT += " /run/pbs/mom_priv/prologue.before-mingle /run/pbs/mom_priv/epilogue.before-mingle"
 PUT += " /home/alice/inner /run/mingle /run/elsewhere /run/own-prologue"
 
 

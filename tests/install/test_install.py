@@ -60,6 +60,16 @@ def program(root: Path, path: str, text: str = "#!/bin/sh\n") -> Path:
     return found
 
 
+def key(root: Path, text: str = "ab" * 32 + "\n", mode: int = 0o400) -> Path:
+    """Put the site's key below root."""
+    found = root / "etc/mingle/key"
+    found.parent.mkdir(parents=True, exist_ok=True)
+    found.unlink(missing_ok=True)
+    found.write_text(text)
+    found.chmod(mode)
+    return found
+
+
 def test_installing_prints_the_lines_and_writes_the_files(root: Path) -> None:
     """The four lines stand alone on theirs, and slurm.conf is not touched."""
     before = (root / "etc/slurm/slurm.conf").read_text()
@@ -111,8 +121,9 @@ def test_lines_that_are_there_are_said_to_be(root: Path) -> None:
 
 
 def test_verify_is_content_with_what_install_asked_for(root: Path) -> None:
-    """After installing and adding the lines there is no deviation; without the lines there is."""
+    """After installing and adding the lines and the key there is no deviation; without one of them there is."""
     lines = call(root, "install", "slurm", "--yes").stdout.splitlines()[-4:]
+    key(root)
     assert call(root, "verify", "slurm").exit_code == 1
     conf(root, *lines)
     done = call(root, "verify", "slurm")
@@ -127,6 +138,7 @@ def test_a_single_hook_of_the_sites_is_called(root: Path) -> None:
     assert "exec /opt/site/prolog.sh" in (root / OURS.lstrip("/") / "prolog").read_text()
     assert "exec /opt/site/task.sh" in (root / OURS.lstrip("/") / "taskprolog-all").read_text()
     conf(root, *lines)
+    key(root)
     before = tree(root)
     call(root, "install", "slurm", "--yes")
     assert tree(root) == before
@@ -202,9 +214,9 @@ def test_a_classic_prologue_of_the_sites_is_kept_and_called(root: Path) -> None:
     path = program(root, "/var/spool/pbs/mom_priv/prologue", "#!/bin/sh\nexit 7\n")
     path.chmod(0o500)
     call(root, "install", "pbs", "--yes")
-    kept = root / "etc/mingle/hooks/kept/pbs-prologue"
+    kept = root / "var/spool/pbs/mom_priv/prologue.before-mingle"
     assert (kept.read_text(), stat.S_IMODE(kept.stat().st_mode)) == ("#!/bin/sh\nexit 7\n", 0o500)
-    assert "exec /etc/mingle/hooks/kept/pbs-prologue" in path.read_text()
+    assert "/var/spool/pbs/mom_priv/prologue.before-mingle" in path.read_text()
     before = tree(root)
     call(root, "install", "pbs", "--yes")
     assert tree(root) == before
@@ -240,6 +252,8 @@ SPOILERS = {
 def test_verify_tells_every_deviation(root: Path, how: str) -> None:
     """Content, owner, mode, a missing file, a parent that others write: each has a line with the mend."""
     conf(root, *call(root, "install", "slurm", "--yes").stdout.splitlines()[-4:])
+    key(root)
+    assert call(root, "verify", "slurm").exit_code == 0
     SPOILERS[how](root / OURS.lstrip("/") / "prolog")
     done = call(root, "verify", "slurm")
     bad = [line for line in done.stdout.splitlines() if line.startswith("BAD")]
@@ -266,12 +280,9 @@ def test_verify_tells_what_would_drain_nodes(root: Path, lines: tuple[str, ...],
 def test_verify_tells_of_an_unfit_key(root: Path, text: str, mode: int) -> None:
     """A key that others read, or that is too short or no hex, gives jobs no key."""
     conf(root, *call(root, "install", "slurm", "--yes").stdout.splitlines()[-4:])
-    key = root / "etc/mingle/key"
-    key.write_text(text)
-    key.chmod(mode)
-    assert "/etc/mingle/key" in call(root, "verify", "slurm").stdout
-    key.write_text("ab" * 32 + "\n")
-    key.chmod(0o400)
+    key(root, text, mode)
+    assert "BAD  /etc/mingle/key" in call(root, "verify", "slurm").stdout
+    key(root)
     assert call(root, "verify", "slurm").exit_code == 0
 
 
@@ -294,15 +305,6 @@ def test_a_link_in_place_of_a_hook_is_refused(root: Path) -> None:
     (root / OURS.lstrip("/") / "prolog").symlink_to("/etc/passwd")
     with pytest.raises(PlaceError, match="regular file"):
         call(root, "install", "slurm", "--yes")
-
-
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"files": [{"path": "../x"}]}', '{"files": 3}'])
-def test_a_manifest_of_garbage_is_an_error_and_not_a_guess(root: Path, text: str) -> None:
-    """Nothing is removed or overwritten on the word of a file that makes no sense."""
-    (root / "etc/mingle/hooks").mkdir(parents=True)
-    (root / "etc/mingle/hooks/manifest.json").write_text(text)
-    with pytest.raises(FactsError, match="manifest"):
-        call(root, "uninstall", "slurm", "--yes")
 
 
 def test_rendering_is_what_installing_writes(root: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import stat
 from typing import TYPE_CHECKING
@@ -12,7 +11,6 @@ import pytest
 from needs import only_with
 from test_install import OURS, call, conf, program
 
-from mingle_hooks.errors import FactsError
 from mingle_hooks.install.site import Site
 from mingle_hooks.install.targets import hook
 from mingle_hooks.install.text import render
@@ -32,16 +30,6 @@ def test_installing_mends_owner_and_mode(tmp_path: Path, spoil: object) -> None:
     spoil(path)  # type: ignore[operator]
     assert f"replace {tmp_path}{OURS}/prolog" in call(tmp_path, "install", "slurm", "--yes").stdout
     assert (path.stat().st_uid, stat.S_IMODE(path.stat().st_mode)) == (0, 0o755)
-
-
-@pytest.mark.parametrize("path", ["etc/passwd", "/etc/mingle/../passwd", "/etc//passwd", ""])
-def test_a_manifest_whose_paths_lead_elsewhere_is_an_error(tmp_path: Path, path: str) -> None:
-    """What it names is what uninstalling removes."""
-    entry = {"scheduler": "slurm", "name": "prolog", "path": path, "sha256": "0" * 64, "mode": 0o755}
-    (tmp_path / "etc/mingle/hooks").mkdir(parents=True)
-    (tmp_path / "etc/mingle/hooks/manifest.json").write_text(json.dumps({"version": 1, "files": [entry]}))
-    with pytest.raises(FactsError, match="whole paths"):
-        call(tmp_path, "uninstall", "slurm", "--yes")
 
 
 @pytest.mark.parametrize("line", ["enabled=false", "enabled=False"])

@@ -1,0 +1,109 @@
+"""What install and uninstall tell the tools that run them on many nodes: what changed, and what is left to do."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from typing import TYPE_CHECKING
+
+import pytest
+from test_install import OURS, call, conf, program, tree
+
+from mingle_hooks.errors import PlaceError
+from mingle_hooks.install import lock
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+MOM = "/var/spool/torque/mom_priv"
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """Give a node image."""
+    (tmp_path / "etc/slurm").mkdir(parents=True)
+    conf(tmp_path, "ClusterName=x")
+    program(tmp_path, f"{MOM}/prologue")
+    return tmp_path
+
+
+@pytest.mark.parametrize("scheduler", ["slurm", "torque"])
+def test_json_says_whether_anything_changed(root: Path, scheduler: str) -> None:
+    """As Ansible wants it: `changed`, and status 0 either way; a dry run says what would change."""
+    steps = (("install", "--dry-run"), ("install", "--yes"), ("install", "--yes"), ("install", "--dry-run"),
+             ("uninstall", "--dry-run"), ("uninstall", "--yes"), ("uninstall", "--yes"))  # fmt: skip
+    told = []
+    for command, how in steps:
+        done = call(root, command, scheduler, how, "--json")
+        assert (done.exit_code, done.stderr) == (0, "")
+        told.append(json.loads(done.stdout)["changed"])
+    assert told == [True, True, False, False, True, True, False]
+
+
+def test_json_holds_what_people_are_told(root: Path) -> None:
+    """The files with what was done, the lines for slurm.conf, and notes."""
+    conf(root, "PrologFlags=Alloc")
+    told = json.loads(call(root, "install", "slurm", "--yes", "--json").stdout)
+    assert [(row["path"], row["action"]) for row in told["files"]] == [
+        (f"{OURS}/{name}", "create") for name in ("prolog", "epilog", "taskprolog")
+    ]
+    assert told["lines"][0] == {"text": f"Prolog={OURS}/prolog", "is_there": False}
+    assert told["lines"][-1] == {"text": "PrologFlags=Alloc", "is_there": True}
+    assert (told["lines_for"], told["bad"]) == ("/etc/slurm/slurm.conf", [])
+    assert "/etc/mingle/key" in told["notes"][0]
+    told = json.loads(call(root, "install", "torque", "--yes", "--json").stdout)
+    kept = f"{MOM}/prologue.before-mingle"
+    assert told["files"][0] == {"path": f"{MOM}/prologue", "action": "replace", "kept": kept, "calls": kept}
+    told = json.loads(call(root, "uninstall", "torque", "--yes", "--json").stdout)
+    assert {row["path"]: row["action"] for row in told["files"]}[f"{MOM}/prologue"] == "restore"
+
+
+def test_a_status_says_changed_where_it_is_asked_to(root: Path) -> None:
+    """2 where something changes, as terraform's plan and puppet have it; without the option 0."""
+    steps = ("install", "--dry-run"), ("install", "--yes"), ("install", "--yes"), ("uninstall", "--yes")
+    assert [call(root, command, "slurm", how, "--detailed-exitcode").exit_code for command, how in steps] == [
+        2,
+        2,
+        0,
+        2,
+    ]
+
+
+def test_an_install_that_leaves_something_bad_ends_with_1(root: Path) -> None:
+    """The files are written; but with the lines in slurm.conf every task would fail."""
+    call(root, "install", "slurm", "--yes")
+    (root / "etc/mingle").chmod(0o700)
+    for more in ((), ("--detailed-exitcode",)):
+        done = call(root, "install", "slurm", "--yes", *more)
+        assert (done.exit_code, "BAD  /etc/mingle: is closed to users" in done.stderr) == (1, True)
+    done = call(root, "install", "slurm", "--yes", "--json")
+    assert (done.exit_code, [row["where"] for row in json.loads(done.stdout)["bad"]]) == (1, ["/etc/mingle"])
+
+
+def test_two_installations_at_once_are_one_after_the_other(root: Path) -> None:
+    """The second is refused and changes nothing; looking is free. The lock ends with its process."""
+    before = tree(root)
+    descriptor = os.open(root, os.O_RDONLY)
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    for command in ("install", "uninstall"):
+        with pytest.raises(PlaceError, match="at a time"):
+            call(root, command, "slurm", "--yes")
+    assert call(root, "install", "slurm", "--dry-run").exit_code == 0
+    assert tree(root) == before
+    os.close(descriptor)
+    assert call(root, "install", "slurm", "--yes").exit_code == 0
+
+
+def test_a_node_s_lock_is_root_s_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A user who can open it could keep root from installing."""
+    monkeypatch.setattr(lock, "PATH", f"{tmp_path}/lock")
+    with lock.alone(""):
+        assert (tmp_path / "lock").stat().st_mode & 0o777 == 0o600
+        with pytest.raises(PlaceError, match="at a time"), lock.alone(""):
+            pass
+    with lock.alone(""):
+        pass
+    monkeypatch.setattr(lock, "PATH", f"{tmp_path}/none/lock")
+    with pytest.raises(PlaceError, match="as root"), lock.alone(""):
+        pass
