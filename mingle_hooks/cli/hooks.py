@@ -61,7 +61,7 @@ def render_command(scheduler: str, name: str | None, *, diff: bool, observe: boo
     if name is not None and not diff:
         click.echo(render(hook(scheduler, name), _site(places, observe=observe)), nl=False)
         return
-    plan = _plan(scheduler, places, observe=observe)
+    plan = target(scheduler).plan(_site(places, observe=observe), _where(places)._replace(is_shown=True))
     for file in plan.files:
         if name in (None, file.entry.name):
             if diff:
@@ -129,6 +129,8 @@ def uninstall_command(scheduler: str, *, yes: bool, dry_run: bool, root: str, sl
         click.echo(line)
     for removal in found:
         click.echo(f"{removal.what:8}{root}{removal.entry.path}")
+    if any(removal.what == "stub" for removal in found):
+        click.echo("stub: Slurm may still run it, so it stays, for the site's own; repeat after scontrol reconfigure")
     if dry_run:
         return
     if found and not yes:

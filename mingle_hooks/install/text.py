@@ -19,14 +19,17 @@ if TYPE_CHECKING:
     from mingle_hooks.install.hook import Hook
     from mingle_hooks.install.site import Site
 
+# Where the site's prolog.d, epilog.d and taskprolog.d are, whose programs Slurm's hooks run.
+DROP_INS = "/etc/mingle"
 _SUM = "sha256 of the other lines:"
 
 
 class Chain(NamedTuple):
-    """What the site had before: a program that the hook calls, and a directory of programs."""
+    """What the site has of its own: a program that the hook calls, a directory of programs, and prolog.d and so on."""
 
     program: str = ""
     directory: str = ""
+    drop_ins: str = DROP_INS
 
 
 NO_CHAIN = Chain()
@@ -59,6 +62,7 @@ def render(
             site=site,
             chain=chain.program,
             directory=chain.directory,
+            drop_ins=chain.drop_ins,
             kill_switch=kill_switch,
             state_directory=state_directory,
         )

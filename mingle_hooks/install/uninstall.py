@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from mingle_hooks.install import files, manifest
@@ -15,14 +16,21 @@ if TYPE_CHECKING:
 
     from mingle_hooks.install.hook import Where
 
-    Fate = Literal["remove", "restore", "leave", "gone", "restored"]
+    Fate = Literal["remove", "restore", "leave", "gone", "restored", "stub"]
+
+# What a stub says of itself (slurm/stub.sh.j2).
+STUB = "\n# Left behind by mingle hooks uninstall, "
 
 
 class Removal(NamedTuple):
-    """What will happen to one file: removed, restored, left because somebody changed it, or done already."""
+    """What will happen to one file: removed, restored, left because somebody changed it, or done already.
+
+    Where the scheduler may still run it, a stub stays, which does the site's own alone: its text is `stub`.
+    """
 
     entry: Entry
     what: Fate
+    stub: str = ""
 
 
 def removals(where: Where, scheduler: str) -> tuple[Removal, ...]:
@@ -33,7 +41,8 @@ def removals(where: Where, scheduler: str) -> tuple[Removal, ...]:
     """
     entries = manifest.read(where.root).of(scheduler)
     target(scheduler).refuse(where, entries)
-    return tuple(Removal(entry, _fate(where.root, entry)) for entry in entries)
+    stubs = target(scheduler).stubs(where, entries)
+    return tuple(_removal(where.root, entry, stubs.get(entry.path, "")) for entry in entries)
 
 
 def uninstall(root: str, scheduler: str, found: tuple[Removal, ...]) -> None:
@@ -42,22 +51,30 @@ def uninstall(root: str, scheduler: str, found: tuple[Removal, ...]) -> None:
     The manifest goes last: until then, doing it again goes on from there.
     Raises FactsError too, for a manifest that is none.
     """
-    for entry, what in found:
+    for entry, what, stub in found:
         kept = files.look(root + entry.kept) if entry.kept else None
         if what == "restore" and kept is not None:
             files.write(root + entry.path, kept.text, entry.kept_mode)
         elif what == "remove":
             files.remove(root + entry.path)
+        elif what == "stub":
+            files.write(root + entry.path, stub, entry.mode)
         if entry.kept and what in {"restore", "restored"}:
             files.remove(root + entry.kept)
-    _remove_unfinished(root, scheduler, tuple(entry for entry, _ in found))
+    _remove_unfinished(root, scheduler, tuple(removal.entry for removal in found))
     known = manifest.read(root).entries
     rest = {path: entry for path, entry in known.items() if entry.scheduler != scheduler}
+    rest |= {entry.path: replace(entry, sha256=digest(stub)) for entry, what, stub in found if what == "stub"}
     if not rest:
         files.remove(root + manifest.PATH)
     elif rest != known:
         files.write(root + manifest.PATH, Manifest(rest).text(), 0o644)
     _remove_empty(root, scheduler)
+
+
+def _removal(root: str, entry: Entry, stub: str) -> Removal:
+    what = _fate(root, entry)
+    return Removal(entry, "stub", stub) if stub and what in {"remove", "gone"} else Removal(entry, what)
 
 
 def _fate(root: str, entry: Entry) -> Fate:
@@ -66,7 +83,7 @@ def _fate(root: str, entry: Entry) -> Fate:
         return "restore" if kept else "gone"
     if kept and (now.text, now.mode) == (kept.text, entry.kept_mode):
         return "restored"
-    if digest(now.text) != entry.sha256:
+    if digest(now.text) != entry.sha256 and STUB not in now.text:  # or the power went off before the manifest knew
         return "leave"
     return "restore" if kept else "remove"
 

@@ -27,6 +27,7 @@ SLURM_BEFORE = "Prolog=/etc/slurm/prolog.d/*\nEpilog=/opt/epilog\nTaskProlog=/op
 SLURM_AFTER = (
     f"Prolog=/etc/slurm/prolog.d/*\nEpilog={HOOKS}/epilog\nTaskProlog={HOOKS}/taskprolog-all\nPrologFlags=Alloc\n"
 )
+SETTINGS = '[hooks]\nprolog = "none"\nepilog = "/opt/epilog"\ntaskprolog = "/opt/task"\n'
 SITES_OWN = (
     "etc/slurm/prolog.d/50-site",
     "opt/epilog",
@@ -87,7 +88,7 @@ def made(mingle: Mingle, root: Path, case: Case) -> Path:
     for path in SITES_OWN:
         (root / path).parent.mkdir(parents=True, exist_ok=True)
         (root / path).write_text(f"#!/bin/sh\n# {path}\n")
-        (root / path).chmod(0o700)
+        (root / path).chmod(0o755)
     (root / "etc/slurm/slurm.conf").write_text(SLURM_BEFORE)
     for command in case.first:
         if command == "settings":
@@ -181,6 +182,8 @@ def test_verify_tells_the_truth_after_a_cut(mingle: Mingle, tmp_path: Path, sche
     for root in cuts(mingle, tmp_path, case):
         is_whole = tree(root) == after
         (root / "etc/slurm/slurm.conf").write_text(SLURM_AFTER)
+        (root / "etc/mingle").mkdir(exist_ok=True)
+        (root / "etc/mingle/mingle.toml").write_text(SETTINGS)
         assert mingle(root, case, "verify") == (0 if is_whole else 1)
     (tmp_path / "undisturbed-install/etc/slurm/slurm.conf").write_text(SLURM_AFTER)
     assert mingle(tmp_path / "undisturbed-install", case, "verify") == 0

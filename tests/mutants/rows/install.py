@@ -5,6 +5,7 @@ from mutants.defect import Defect
 INST, T = "mingle_hooks/install", "tests/install"
 INSTALL, DOCTOR, CUTS = f"{T}/test_install.py", f"{T}/test_doctor.py", f"{T}/test_power_cuts.py"
 DEVIATION, SPOILT = f"{INSTALL}::test_verify_tells_every_deviation", "test_settings_that_no_hook_can_carry_are_refused"
+CHAIN = f"{T}/test_chain.py"
 CONF, FILES = f"{T}/test_slurmconf.py", f"{T}/test_installed_files.py"
 ROWS = (
     Defect("the site's own files are not copied", f"{INST}/apply.py",
@@ -63,9 +64,27 @@ ROWS = (
     Defect("our name in a globbed directory does not matter", f"{INST}/slurm.py",
            "if fnmatch.fnmatchcase(name, pattern) and", "if",
            f"{INSTALL}::test_a_globbed_directory_gets_a_program_that_its_glob_matches"),
-    Defect("the site's TaskProlog is lost at the second time", f"{INST}/slurm.py",
-           "if now == path and path in old.entries:", "if False:",
-           f"{INSTALL}::test_a_single_hook_of_the_sites_is_called"),
+    Defect("the site's TaskProlog is lost at the second time", f"{INST}/chain.py",
+           'program = "".join(known[:1])', 'program = ""', f"{INSTALL}::test_a_single_hook_of_the_sites_is_called"),
+    Defect("a node that is new loses the site's own", f"{INST}/chain.py",
+           "(conf is None or named == ours[0])", "False", f"{CHAIN}::test_a_new_node_is_not_installed_by_guess"),
+    Defect("a chain that contradicts slurm.conf wins", f"{INST}/chain.py",
+           "if theirs and theirs != program:", "if False:",
+           f"{CHAIN}::test_settings_and_slurm_conf_may_not_contradict"),
+    Defect("a hook may call itself", f"{INST}/chain.py",
+           "    if program in ours:", "    if False:", f"{CHAIN}::test_a_hook_never_calls_itself"),
+    Defect("verify looks at no chain", f"{INST}/chain.py",
+           "if program := chains.get(name):", "if False:", f"{CHAIN}::test_verify_finds_a_chain_that_cannot_be_run"),
+    Defect("%c is a directory's name", f"{INST}/slurmconf.py",
+           'return name.replace("%c", cluster)', "return name", f"{CONF}::test_a_cluster_s_own_file_is_included"),
+    Defect("SLURM_CONF says nothing", f"{INST}/slurmconf.py",
+           'os.environ.get("SLURM_CONF", "")', '""', f"{CONF}::test_slurm_conf_of_the_environment_counts"),
+    Defect("without a known configuration hooks are removed", f"{INST}/slurmcheck.py",
+           "    elif entries:", "    elif not entries:",
+           f"{CHAIN}::test_without_a_known_configuration_nothing_is_removed"),
+    Defect("what Slurm still runs is removed", f"{INST}/uninstall.py",
+           'if stub and what in {"remove", "gone"}', "if False",
+           f"{CHAIN}::test_a_stub_stays_while_slurm_runs_the_file"),
     Defect("X11 does not imply Alloc", f"{INST}/slurm.py",
            '{"alloc", "contain", "x11"}', '{"alloc", "contain"}', f"{CONF}::test_flags_that_imply_alloc_suffice"),
     Defect("an old Slurm gets hooks", f"{INST}/slurm.py",
@@ -98,7 +117,7 @@ ROWS = (
            'text.replace(line, "", 1).encode()', "text.encode()",
            "tests/install/test_installed_files.py::test_a_hook_says_the_checksum_of_its_other_lines"),
     Defect("a file that somebody changed is removed", f"{INST}/uninstall.py",
-           "if digest(now.text) != entry.sha256:", "if False:",
+           "if digest(now.text) != entry.sha256 and", "if False and",
            f"{INSTALL}::test_a_file_that_somebody_changed_is_left"),
     Defect("the copy of what was restored stays", f"{INST}/uninstall.py",
            'if entry.kept and what in {"restore", "restored"}:', "if False:",

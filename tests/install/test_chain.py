@@ -1,0 +1,147 @@
+"""The site's own programs, which ours call: known on every node, and seen to when they cannot be run."""
+
+from __future__ import annotations
+
+import subprocess
+from typing import TYPE_CHECKING
+
+import pytest
+from test_install import NO_CHAIN, OURS, call, conf, program
+
+from mingle_hooks.errors import ConflictError, FactsError
+from mingle_hooks.install import running
+from mingle_hooks.install.hook import Where
+from mingle_hooks.install.running import parsed
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from mingle_hooks.install.slurmconf import SlurmConf
+
+SITES = '[hooks]\nprolog = "/opt/prolog"\nepilog = "none"\ntaskprolog = "/opt/task"\n'
+AFTER = (f"Prolog={OURS}/prolog", f"Epilog={OURS}/epilog", f"TaskProlog={OURS}/taskprolog-all", "PrologFlags=Alloc")
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """Give a new node's image, with a slurm.conf that names ours already and programs of the site's own."""
+    for path in ("/opt/prolog", "/opt/task"):
+        program(tmp_path, path, f"#!/bin/sh\necho {path}\n")
+    (tmp_path / "etc/slurm").mkdir(parents=True)
+    conf(tmp_path, *AFTER)
+    return tmp_path
+
+
+def test_a_new_node_is_not_installed_by_guess(root: Path) -> None:
+    """Where slurm.conf names ours, and neither settings nor manifest know what was there: refused, with what to say."""
+    with pytest.raises(FactsError, match=r'prolog = "/the/path", or prolog = "none", in \[hooks\] of /etc/mingle'):
+        call(root, "install", "slurm", "--yes")
+    assert not (root / OURS.lstrip("/")).exists()
+    assert "==> /etc/mingle/hooks/slurm/prolog <==" in call(root, "render", "slurm").stdout
+
+
+def test_without_a_slurm_conf_the_settings_have_to_tell(root: Path) -> None:
+    """As on a node of a configless site, before its slurmd has started."""
+    (root / "etc/slurm/slurm.conf").unlink()
+    with pytest.raises(FactsError, match=r"no slurm\.conf"):
+        call(root, "install", "slurm", "--yes")
+    program(root, "/etc/mingle/mingle.toml", SITES)
+    assert call(root, "install", "slurm", "--yes").exit_code == 0
+
+
+def test_the_settings_name_the_chain_on_every_node(root: Path) -> None:
+    """A new node gets the same hooks as the first, which had slurm.conf to go by; none is none."""
+    program(root, "/etc/mingle/mingle.toml", SITES)
+    assert call(root, "install", "slurm", "--yes").exit_code == 0
+    texts = {name: (root / OURS.lstrip("/") / name).read_text() for name in ("prolog", "epilog", "taskprolog-all")}
+    assert call(root, "verify", "slurm").stdout.splitlines()[-1] == "ok"
+    first = root / "first"
+    (first / "etc/slurm").mkdir(parents=True)
+    conf(first, "Prolog=/opt/prolog", "TaskProlog=/opt/task")
+    done = call(first, "install", "slurm", "--yes")
+    assert {name: (first / OURS.lstrip("/") / name).read_text() for name in texts} == texts
+    assert 'prolog = "/opt/prolog"; epilog = "none"; taskprolog = "/opt/task"' in done.stderr
+
+
+def test_settings_and_slurm_conf_may_not_contradict(root: Path) -> None:
+    """Another program of the site's there than here: nobody can tell which one is meant."""
+    conf(root, "Prolog=/opt/other")
+    for text in (SITES, NO_CHAIN):
+        program(root, "/etc/mingle/mingle.toml", text)
+        with pytest.raises(ConflictError, match=r'prolog = "/opt/other" in \[hooks\]'):
+            call(root, "install", "slurm", "--yes")
+
+
+def test_a_hook_never_calls_itself(root: Path) -> None:
+    """Neither by the settings, nor by what slurm.conf names."""
+    program(root, "/etc/mingle/mingle.toml", SITES.replace("/opt/prolog", f"{OURS}/prolog"))
+    with pytest.raises(FactsError, match="site's own"):
+        call(root, "install", "slurm", "--yes")
+
+
+@pytest.mark.parametrize("spoil", ["gone", "not executable", "others write"])
+@pytest.mark.parametrize("path", ["opt/prolog", "opt/task", "etc/mingle/epilog.d/50-site"])
+def test_verify_finds_a_chain_that_cannot_be_run(root: Path, path: str, spoil: str) -> None:
+    """Before a job does; also one that others can change."""
+    program(root, "/etc/mingle/mingle.toml", SITES)
+    program(root, "/etc/mingle/epilog.d/50-site")
+    call(root, "install", "slurm", "--yes")
+    assert call(root, "verify", "slurm").exit_code == 0
+    if spoil == "gone":
+        (root / path).unlink()
+        (root / path).symlink_to("/nowhere")
+    else:
+        (root / path).chmod(0o644 if spoil == "not executable" else 0o777)
+    done = call(root, "verify", "slurm")
+    assert done.exit_code == 1
+    assert f"BAD  /{path}:" in done.stdout
+
+
+def test_taskprolog_d_is_reason_enough_for_the_wrapper(root: Path) -> None:
+    """Slurm knows one TaskProlog; the wrapper's file is there on every node, whatever its slurm.conf names."""
+    conf(root, "ClusterName=x")
+    program(root, "/etc/mingle/mingle.toml", NO_CHAIN)
+    assert f"\nTaskProlog={OURS}/taskprolog\n" in call(root, "install", "slurm", "--yes").stdout
+    assert (root / OURS.lstrip("/") / "taskprolog-all").exists()
+    program(root, "/etc/mingle/taskprolog.d/10-site")
+    assert f"\nTaskProlog={OURS}/taskprolog-all\n" in call(root, "install", "slurm", "--yes").stdout
+
+
+def test_without_a_known_configuration_nothing_is_removed(root: Path) -> None:
+    """A node whose slurm.conf is the controller's affair: what Slurm runs cannot be seen from here."""
+    program(root, "/etc/mingle/mingle.toml", SITES)
+    call(root, "install", "slurm", "--yes")
+    (root / "etc/slurm/slurm.conf").unlink()
+    with pytest.raises(FactsError, match="--slurm-conf with a copy"):
+        call(root, "uninstall", "slurm", "--yes")
+    assert (root / OURS.lstrip("/") / "prolog").exists()
+
+
+def test_a_stub_stays_while_slurm_runs_the_file(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """slurm.conf names it no more, and Slurm has not read that yet: the file does the site's own, until it has."""
+    program(root, "/etc/mingle/mingle.toml", SITES)
+    call(root, "install", "slurm", "--yes")
+    conf(root, "ClusterName=x")
+    now: list[SlurmConf] = [parsed(f"Prolog                  = {OURS}/prolog\nEpilog                  = (null)\n")]
+    monkeypatch.setattr(running, "config", lambda _where: now[-1])
+    assert f"stub    {root}{OURS}/prolog\n" in call(root, "uninstall", "slurm", "--yes").stdout
+    left = root / OURS.lstrip("/")
+    assert [path.name for path in left.iterdir()] == ["prolog"]
+    text = (left / "prolog").read_text().replace("/opt/", f"{root}/opt/")
+    assert subprocess.run(["/bin/sh", "-c", text], capture_output=True, check=True).stdout == b"/opt/prolog\n"
+    now.append(parsed("Prolog                  = (null)\n"))
+    assert f"remove  {root}{OURS}/prolog\n" in call(root, "uninstall", "slurm", "--yes").stdout
+    assert not left.exists()
+
+
+def test_what_a_controller_says_is_read() -> None:
+    """Values that are none, several of one key as later versions number them, and blanks in a value."""
+    text = "Configuration data as of x\nEpilog = (null)\nProlog[0] = /a\nProlog[1] = /b\nTaskProlog   = /c d\n"
+    found = parsed(text)
+    assert (found.all("Prolog"), found.one("Epilog"), found.one("taskprolog")) == (("/a", "/b"), "", "/c d")
+
+
+def test_below_a_root_no_controller_is_asked() -> None:
+    """An image is no node of the cluster that this host belongs to."""
+    assert running.config(Where("/image")) is None
+    assert running.version(Where("/image")) is None
