@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from mingle_hooks.errors import FactsError, UsageError
 from mingle_hooks.install import chain, manifest, running, slurmcheck
+from mingle_hooks.install.containers import containers
 from mingle_hooks.install.hook import Hook, Target, named
 from mingle_hooks.install.plan import File, Line, Plan, planned, together
 from mingle_hooks.install.slurmconf import PLACES, SlurmConf
@@ -18,6 +19,7 @@ from mingle_hooks.settings import SYSTEM_FILE
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from mingle_hooks.install.containers import Containers
     from mingle_hooks.install.hook import Where
     from mingle_hooks.install.manifest import Manifest
     from mingle_hooks.install.site import Site
@@ -29,6 +31,8 @@ HOOKS = (
     Hook(
         "slurm", "taskprolog-all", "slurm/taskprolog-all.sh.j2", "runs taskprolog, then the site's own", is_users=True
     ),
+    Hook("slurm", "enroot-mounts", "slurm/enroot-mounts.fstab.j2", "enroot, for every container"),
+    Hook("slurm", "enroot-hook", "slurm/enroot-hook.sh.j2", "enroot, the job's user, before a container"),
 )
 DIRECTORY = f"{manifest.DIRECTORY}/slurm"
 OLDEST = (22, 5)
@@ -56,11 +60,21 @@ def plan(site: Site, where: Where) -> Plan:
         found.append(file)
         lines.append(line)
         more.append(missing)
+    its = containers(site, where, conf or NO_CONF)
     task_files, line, missing = _task_hooks(site, where, conf, old)
     notes = (*_notes(site, root), *_to_settle([*more, missing]))
-    lines += [line, _flags(conf or NO_CONF)]
-    path = (conf or NO_CONF).path
-    return together("slurm", root, old, (*found, *task_files), path, tuple(lines), notes)
+    lines += [*([line] if its.has_task_prolog else []), _flags(conf or NO_CONF)]
+    files = (*found, *task_files, *_container_files(site, root, old, its))
+    return together("slurm", root, old, files, (conf or NO_CONF).path, tuple(lines), notes)
+
+
+def _container_files(site: Site, root: str, old: Manifest, its: Containers) -> Iterator[File]:
+    if its.way == "mount":
+        found = named(HOOKS, "enroot-mounts")
+        yield planned(root, old, found, f"{its.enroot}/mounts.d/50-mingle.fstab", render(found, site), mode=0o644)
+    elif its.way == "hook":
+        found = named(HOOKS, "enroot-hook")
+        yield planned(root, old, found, f"{its.enroot}/hooks.d/50-mingle.sh", render(found, site))
 
 
 def _to_settle(lines: list[str]) -> Iterator[str]:

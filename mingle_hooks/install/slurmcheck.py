@@ -60,7 +60,7 @@ def findings(plan: Plan, where: Where) -> Iterator[Finding]:
     if conf is not None and now is not None:
         yield from _stale(conf, now)
     if (known := conf or now) is not None:
-        yield from (*_lines(plan), *_globs(plan.root, known), *_timeouts(known))
+        yield from (*_lines(plan), *_task_prolog(plan, known), *_globs(plan.root, known), *_timeouts(known))
 
 
 def chains(entries: Iterable[Entry]) -> dict[str, str]:
@@ -130,6 +130,18 @@ def _lines(plan: Plan) -> Iterator[Finding]:
     for line in plan.lines:
         if not line.is_there:
             yield Finding(plan.where, f"does not say {line.text}", f"this line there: {line.text}")
+
+
+def _task_prolog(plan: Plan, conf: SlurmConf) -> Iterator[Finding]:
+    """Find a TaskProlog of ours that the settings for containers do without."""
+    named = conf.one("TaskProlog")
+    if not any(line.text.startswith("TaskProlog=") for line in plan.lines):
+        own = next((file.entry.chain for file in plan.files if file.entry.name == "taskprolog-all"), "")
+        if named in {file.entry.path for file in plan.files}:
+            mend = f"TaskProlog={own} instead" if own else "no TaskProlog line"
+            yield Finding(conf.path, f"names TaskProlog={named}, which fails every task in a container", mend)
+        elif own and named != own:
+            yield Finding(conf.path, f"does not name the site's own TaskProlog={own}", f"TaskProlog={own}")
 
 
 def _stale(conf: SlurmConf, now: SlurmConf) -> Iterator[Finding]:

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 # Where the site's prolog.d, epilog.d and taskprolog.d are, whose programs Slurm's hooks run.
 DROP_INS = "/etc/mingle"
+# What enroot's hook asks, outside of the container.
+TASK_PROLOG = "/etc/mingle/hooks/slurm/taskprolog"
 _SUM = "sha256 of the other lines:"
 
 
@@ -65,6 +67,7 @@ def render(
             drop_ins=chain.drop_ins,
             kill_switch=kill_switch,
             state_directory=state_directory,
+            task_prolog=TASK_PROLOG,
         )
     )
     if not hook.comment:  # JSON has no comments

@@ -332,7 +332,7 @@ def test_a_sites_hook_that_cannot_be_run_drains_as_without_ours(chained: Host) -
 
 
 def test_programs_of_prolog_d_run_in_order_until_one_fails(chained: Host) -> None:
-    """Their status counts, and one that cannot be run is a failure; a name with a dot first is none; last the site's own."""
+    """Their status counts, and one that cannot be run is a failure; a dot-file is none; last comes the site's own."""
     run_it = ["env", "-i", *map("=".join, JOB.items()), "/etc/mingle/hooks/slurm/prolog", "a b"]
     chained.write("/etc/site prolog", "#!/bin/sh\necho own\n", mode=0o755)
     for name in ("20-b", "10-a"):
