@@ -1,4 +1,4 @@
-"""mingle hooks: render, install, verify, uninstall, simulate and doctor."""
+"""mingle hooks: render, install, verify, uninstall, simulate, doctor, report and rollout."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import click
 
 from mingle_hooks import settings
 from mingle_hooks.cli.group import Group
+from mingle_hooks.cli.rollout import report_command, rollout_command
 from mingle_hooks.errors import UsageError, printable
 from mingle_hooks.install import manifest
 from mingle_hooks.install.apply import apply
@@ -178,6 +179,10 @@ def doctor_command(**places: str | None) -> None:
     click.echo("\n".join(f"  {line}" for line in lines or ("nothing", *why_nothing(site, host, where.root))))
     if any(not finding.note for finding in found):
         raise click.exceptions.Exit(DEVIATES)
+
+
+hooks.add_command(report_command)
+hooks.add_command(rollout_command)
 
 
 def _show(found: Sequence[Finding]) -> None:

@@ -52,6 +52,12 @@ def version(where: Where) -> tuple[int, int] | None:
     return None
 
 
+def nodes(where: Where) -> tuple[str, ...]:
+    """Return the nodes that the controller knows; none where it does not answer."""
+    said = "" if where.root else _said(where.slurm_conf, "sinfo", "--noheader", "--Node", "--format=%N")
+    return tuple(sorted(set(said.split())))
+
+
 def parsed(text: str) -> SlurmConf:
     """Return the answer to `scontrol show config`; later versions number the values of one key."""
     values: dict[str, list[str]] = {}

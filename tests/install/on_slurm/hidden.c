@@ -19,7 +19,7 @@ static const char *const places[] = {"/etc/mingle", "/run/mingle"};
 int slurm_spank_task_init_privileged(void *spank, int count, char **values)
 {
 	char kept[2][32], to[2][256];
-	int mounts = 0;
+	int mounts = 0, place;
 	struct mntent *entry;
 	FILE *file;
 
@@ -28,7 +28,9 @@ int slurm_spank_task_init_privileged(void *spank, int count, char **values)
 		return -1;
 	if ((file = setmntent("/etc/enroot/mounts.d/50-mingle.fstab", "r"))) {
 		while (mounts < 2 && (entry = getmntent(file))) {
-			snprintf(kept[mounts], sizeof kept[mounts], "/proc/self/fd/%d", open(entry->mnt_fsname, O_PATH));
+			if ((place = open(entry->mnt_fsname, O_PATH)) < 0)
+				continue; /* nofail */
+			snprintf(kept[mounts], sizeof kept[mounts], "/proc/self/fd/%d", place);
 			snprintf(to[mounts++], sizeof *to, "%s", entry->mnt_dir);
 		}
 		endmntent(file);
