@@ -23,11 +23,11 @@ _MOST_CHARACTERS = 64 << 20  # reports of 60,000 nodes
 @click.option("--slurm-conf", metavar="PATH", help="Where slurm.conf is (below --root).")
 def report_command(scheduler: str, root: str, slurm_conf: str | None) -> None:  # noqa: ARG001 -- there is one
     """Print in one line what this node has, for `mingle hooks rollout --check`."""
-    from mingle_hooks.install import report
+    from mingle_hooks.install import nodereport
 
     root = root.rstrip("/")
     its = site(settings.load({}, {}, system_file=root + settings.SYSTEM_FILE))
-    click.echo(report.line(its, Where(root, slurm_conf)))
+    click.echo(nodereport.line(its, Where(root, slurm_conf)))
 
 
 @click.command("rollout")

@@ -7,7 +7,7 @@ import re
 import stat
 from typing import TYPE_CHECKING, NamedTuple
 
-from mingle_hooks.errors import ConflictError, FactsError
+from mingle_hooks.errors import FactsError
 from mingle_hooks.install import files
 from mingle_hooks.install.text import DROP_INS
 from mingle_hooks.install.verify import Finding
@@ -47,7 +47,7 @@ def own(site: Site, where: Where, conf: SlurmConf | None, old: Manifest, key: st
     if said is not None:
         program = "" if said == NONE else said
         if theirs and theirs != program:
-            raise ConflictError(
+            raise FactsError(
                 f"one {key} of the site's own in {SYSTEM_FILE} and {conf.path if conf else ''}",
                 f"{name} = {said} and {key}={theirs}",
                 f'{name} = "{theirs}" in [hooks], or another {key} in slurm.conf',

@@ -7,7 +7,7 @@ import os
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
-from mingle_hooks.errors import ConflictError
+from mingle_hooks.errors import FactsError
 from mingle_hooks.install import running
 
 if TYPE_CHECKING:
@@ -42,13 +42,13 @@ class Containers(NamedTuple):
 def containers(site: Site, where: Where, conf: SlurmConf) -> Containers:
     """Return what is done for containers on this host.
 
-    Raises ConflictError where every task in a container would fail, and where there is no enroot for what is wanted.
+    Raises FactsError where every task in a container would fail, and where there is no enroot for what is wanted.
     """
     enroot = next((place for place in _ENROOT if os.path.isdir(where.root + place)), "")
     way = site.containers
     if way != "auto":
         if way in {"mount", "hook"} and not enroot and not where.is_shown:
-            raise ConflictError(f"enroot's {_ENROOT[0]}", "none", 'containers = "none" in [hooks]')
+            raise FactsError(f"enroot's {_ENROOT[0]}", "none", 'containers = "none" in [hooks]')
         return Containers(way, enroot)
     if not _has_pyxis(where.root, conf):
         return Containers("mount" if enroot else "", enroot)
@@ -57,7 +57,7 @@ def containers(site: Site, where: Where, conf: SlurmConf) -> Containers:
         return Containers("mount", enroot)
     if where.is_shown:
         return Containers()
-    raise ConflictError(
+    raise FactsError(
         "a TaskProlog that can be run in pyxis' containers",
         _why(version) if enroot else f"no {_ENROOT[0]}, by which its file could be mounted there",
         'containers = "hook" in [hooks] (enroot\'s hook sets the variables, no TaskProlog does), or "none", or "mount"'

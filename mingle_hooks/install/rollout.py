@@ -8,7 +8,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from mingle_hooks.errors import UsageError
-from mingle_hooks.install.report import MISSING, UNFIT, UNKNOWN
+from mingle_hooks.install.nodereport import MISSING, UNFIT, UNKNOWN
 from mingle_hooks.install.verify import Finding
 from mingle_hooks.schedulers.hostlist import fold
 from mingle_hooks.settings import SYSTEM_FILE

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 from test_install import NO_CHAIN, OURS, call, conf, program
 
-from mingle_hooks.errors import ConflictError, FactsError
+from mingle_hooks.errors import FactsError
 from mingle_hooks.install import running
 from mingle_hooks.install.hook import Where
 from mingle_hooks.install.running import parsed
@@ -68,7 +68,7 @@ def test_settings_and_slurm_conf_may_not_contradict(root: Path) -> None:
     conf(root, "Prolog=/opt/other")
     for text in (SITES, NO_CHAIN):
         program(root, "/etc/mingle/mingle.toml", text)
-        with pytest.raises(ConflictError, match=r'prolog = "/opt/other" in \[hooks\]'):
+        with pytest.raises(FactsError, match=r'prolog = "/opt/other" in \[hooks\]'):
             call(root, "install", "slurm", "--yes")
 
 

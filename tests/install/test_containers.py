@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 from test_install import NO_CHAIN, OURS, call, conf, program
 
-from mingle_hooks.errors import ConflictError
+from mingle_hooks.errors import FactsError
 from mingle_hooks.install.site import Site
 from mingle_hooks.install.targets import hook
 from mingle_hooks.install.text import TASK_PROLOG, render
@@ -52,7 +52,7 @@ def test_the_hooks_are_mounted_into_every_container(root: Path) -> None:
 def test_a_task_prolog_that_containers_cannot_run_is_refused(root: Path, version: str | None) -> None:
     """From 24.11 on slurmstepd needs its own libraries there; and where the version is not known."""
     more = ("--slurm-version", version) if version else ()
-    with pytest.raises(ConflictError, match=r'containers = "hook" in \[hooks\]'):
+    with pytest.raises(FactsError, match=r'containers = "hook" in \[hooks\]'):
         call(root, "install", "slurm", "--yes", *more)
     assert not (root / OURS.lstrip("/")).exists()
     assert "==> " in call(root, "render", "slurm", *more).stdout
@@ -61,10 +61,10 @@ def test_a_task_prolog_that_containers_cannot_run_is_refused(root: Path, version
 def test_without_enroot_s_configuration_there_is_no_mount(root: Path) -> None:
     """Nor anything else to be done by it; without pyxis none is needed, unless a file only mentions it."""
     (root / "etc/enroot").rmdir()
-    with pytest.raises(ConflictError, match="no /etc/enroot"):
+    with pytest.raises(FactsError, match="no /etc/enroot"):
         call(root, "install", "slurm", "--yes", "--slurm-version", "23.11")
     settings(root, "hook")
-    with pytest.raises(ConflictError, match="enroot's"):
+    with pytest.raises(FactsError, match="enroot's"):
         call(root, "install", "slurm", "--yes")
     settings(root, "auto")
     (root / "etc/slurm/plugstack.conf.d/pyxis.conf").write_text("# required spank_pyxis.so\n")

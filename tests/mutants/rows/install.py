@@ -6,6 +6,7 @@ INST, T = "mingle_hooks/install", "tests/install"
 INSTALL, DOCTOR, CUTS = f"{T}/test_install.py", f"{T}/test_doctor.py", f"{T}/test_power_cuts.py"
 DEVIATION, SPOILT = f"{INSTALL}::test_verify_tells_every_deviation", "test_settings_that_no_hook_can_carry_are_refused"
 CHAIN = f"{T}/test_chain.py"
+ROLLOUT = f"{T}/test_rollout.py"
 CONF, FILES = f"{T}/test_slurmconf.py", f"{T}/test_installed_files.py"
 ROWS = (
     Defect("the site's own files are not copied", f"{INST}/apply.py",
@@ -85,6 +86,26 @@ ROWS = (
     Defect("what Slurm still runs is removed", f"{INST}/uninstall.py",
            'if stub and what in {"remove", "gone"}', "if False",
            f"{CHAIN}::test_a_stub_stays_while_slurm_runs_the_file"),
+    Defect("a TaskProlog that containers cannot run is installed", f"{INST}/containers.py",
+           "_NEEDS_LIBRARIES = (24, 11)", "_NEEDS_LIBRARIES = (34, 11)",
+           f"{T}/test_containers.py::test_a_task_prolog_that_containers_cannot_run_is_refused"),
+    Defect("without TaskProlog its line is printed all the same", f"{INST}/slurm.py",
+           "[line] if its.has_task_prolog else []", "[line]",
+           f"{T}/test_containers.py::test_sites_may_do_without_a_task_prolog"),
+    Defect("pyxis in a comment is pyxis", f"{INST}/containers.py",
+           'in line.partition("#")[0]', "in line",
+           f"{T}/test_containers.py::test_without_enroot_s_configuration_there_is_no_mount"),
+    Defect("a node that says nothing is ready", f"{INST}/rollout.py",
+           "sorted({*nodes, *said})", "sorted({*said})", f"{ROLLOUT}::test_a_node_without_a_report_is_not_ready"),
+    Defect("a node that differs is ready", f"{INST}/rollout.py",
+           "!= usual:", "!= usual and False:", f"{ROLLOUT}::test_a_node_that_differs_is_told"),
+    Defect("a report tells the key", f"{INST}/nodereport.py",
+           'hmac.new(key.strip(), _PURPOSE, "sha256").hexdigest()', "key.decode()",
+           f"{ROLLOUT}::test_a_report_says_all_that_has_to_be_the_same"),
+    Defect("a hook that was edited is ready", f"{INST}/nodereport.py",
+           "not in {entry.sha256, MISSING}", "in {MISSING}", f"{ROLLOUT}::test_a_node_that_differs_is_told"),
+    Defect("a chain that is unknown is ready", f"{INST}/rollout.py",
+           "and value == UNKNOWN", "and value == NONE", f"{ROLLOUT}::test_what_is_wrong_on_all_is_no_reason_to_go_on"),
     Defect("X11 does not imply Alloc", f"{INST}/slurm.py",
            '{"alloc", "contain", "x11"}', '{"alloc", "contain"}', f"{CONF}::test_flags_that_imply_alloc_suffice"),
     Defect("an old Slurm gets hooks", f"{INST}/slurm.py",
