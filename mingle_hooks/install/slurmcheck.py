@@ -92,7 +92,7 @@ def stubs(where: Where, entries: tuple[Entry, ...]) -> dict[str, str]:
     slurm.conf names it no more, or this would be refused; but Slurm goes by what it read last.
     """
     now = running.config(where)
-    if now is None and (where.root or not running.can_ask()):
+    if now is None and not _is_silent(where):
         return {}
     ours = {entry.path for entry in entries}
     return {
@@ -105,6 +105,11 @@ def stubs(where: Where, entries: tuple[Entry, ...]) -> dict[str, str]:
         if entry.name.removesuffix("-all") in chain.KEYS.values()
         and (now is None or _is_run(where.root, now, entry.path, ours))
     }
+
+
+def _is_silent(where: Where) -> bool:
+    """Tell whether there should be a controller, though none has answered."""
+    return not where.root and running.can_ask()
 
 
 def _is_run(root: str, conf: SlurmConf, path: str, ours: set[str]) -> bool:

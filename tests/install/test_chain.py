@@ -9,7 +9,7 @@ import pytest
 from test_install import NO_CHAIN, OURS, call, conf, program
 
 from mingle_hooks.errors import FactsError
-from mingle_hooks.install import running
+from mingle_hooks.install import running, slurmcheck
 from mingle_hooks.install.hook import Where
 from mingle_hooks.install.running import parsed
 
@@ -132,6 +132,34 @@ def test_a_stub_stays_while_slurm_runs_the_file(root: Path, monkeypatch: pytest.
     now.append(parsed("Prolog                  = (null)\n"))
     assert f"remove  {root}{OURS}/prolog\n" in call(root, "uninstall", "slurm", "--yes").stdout
     assert not left.exists()
+
+
+@pytest.mark.parametrize("others", [True, False])
+def test_a_stub_keeps_a_glob_from_matching_nothing(root: Path, monkeypatch: pytest.MonkeyPatch, others: bool) -> None:  # noqa: FBT001
+    """As that drains every node too; where the site has programs of its own there, none is needed."""
+    program(root, "/etc/mingle/mingle.toml", NO_CHAIN)
+    conf(root, "Prolog=/etc/slurm/prolog.d/*")
+    call(root, "install", "slurm", "--yes")
+    if others:
+        program(root, "/etc/slurm/prolog.d/50-site")
+    conf(root, "ClusterName=x")
+    monkeypatch.setattr(running, "config", lambda _where: parsed("Prolog = /etc/slurm/prolog.d/*\n"))
+    call(root, "uninstall", "slurm", "--yes")
+    assert (root / "etc/slurm/prolog.d/10-mingle").exists() != others
+
+
+def test_without_an_answer_of_the_controller_stubs_stay(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What Slurm runs is not known then; a power cut between a stub and the manifest changes nothing."""
+    program(root, "/etc/mingle/mingle.toml", SITES)
+    call(root, "install", "slurm", "--yes")
+    conf(root, "ClusterName=x")
+    before = (root / "etc/mingle/hooks/manifest.json").read_text()
+    monkeypatch.setattr(slurmcheck, "_is_silent", lambda _where: True)
+    for _ in range(2):
+        assert call(root, "uninstall", "slurm", "--yes").stdout.count("stub    ") == 4
+        (root / "etc/mingle/hooks/manifest.json").write_text(before)
+    monkeypatch.undo()
+    assert call(root, "uninstall", "slurm", "--yes").stdout.count("remove  ") == 4
 
 
 def test_what_a_controller_says_is_read() -> None:
