@@ -255,12 +255,14 @@ def test_verify_tells_every_deviation(root: Path, how: str) -> None:
     ("lines", "what"),
     [
         (("Prolog=/etc/slurm/none.d/*",), "matches no file"), (("Epilog=/etc/slurm/README",), "cannot be run"),
+        (("Epilog=/etc/slurm/epilog.d/*",), "/etc/slurm/epilog.d/README: "),
         (("PrologTimeout=5",), "PrologTimeout=5"),
     ],
 )  # fmt: skip
 def test_verify_tells_what_would_drain_nodes(root: Path, lines: tuple[str, ...], what: str) -> None:
     """Empty globs, programs that cannot be run and short timeouts, whoever put them there."""
     (root / "etc/slurm/README").write_text("x")
+    program(root, "/etc/slurm/epilog.d/README").chmod(0o644)
     conf(root, *call(root, "install", "slurm", "--yes").stdout.splitlines()[-4:], *lines)
     assert what in call(root, "verify", "slurm").stdout
 

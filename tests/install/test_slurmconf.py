@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from mingle_hooks.errors import FactsError
-from mingle_hooks.install import slurm
+from mingle_hooks.install import slurm, slurmd
 from mingle_hooks.install.hook import Where
 from mingle_hooks.install.site import Site
 from mingle_hooks.install.slurmconf import SlurmConf, find
@@ -101,3 +101,14 @@ def test_the_file_is_the_one_that_slurmd_reads(tmp_path: Path, options: str, pla
     (tmp_path / "run/slurm/conf/slurm.conf").unlink()
     if "conf-server" in options:
         assert find(str(tmp_path)) is None
+
+
+def test_a_slurmd_that_runs_is_asked_for_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On this host alone, and before what its unit would give it; an image's slurmd does not run."""
+    (tmp_path / "own.conf").write_text("Prolog=/opt/own\n")
+    (tmp_path / "comm").write_text("slurmd\n")
+    (tmp_path / "cmdline").write_text(f"/usr/sbin/slurmd\0-D\0-f\0{tmp_path}/own.conf\0")
+    monkeypatch.setattr(slurmd.glob, "glob", lambda _: [f"{tmp_path}/comm"])
+    found = find("")
+    assert (found and found.one("Prolog")) == "/opt/own"
+    assert find(str(tmp_path)) is None
