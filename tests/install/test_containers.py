@@ -108,5 +108,5 @@ def test_enroot_s_hook_hands_on_what_all_tasks_of_a_container_share(
     found = dict(line.split("=", 1) for line in (tmp_path / "environ").read_text().splitlines())
     assert (found["PATH"], found["MASTER_ADDR"], found["NODE_RANK"], found["NNODES"]) == ("/image", "n1", "1", "2")
     assert (found.get("RANK"), "LOCAL_RANK" in found) == (ranks, ranks is not None)
-    for broken in ({}, {**environ, "ENROOT_ENVIRON": "/nowhere/x"}, {**environ, "SLURM_JOB_ID": "x y"}):
+    for broken in ({}, {**environ, "ENROOT_ENVIRON": f"{tmp_path}/none/x"}, {**environ, "SLURM_JOB_ID": "x y"}):
         subprocess.run(["/bin/sh", "-c", text], env=broken, check=True)
