@@ -79,12 +79,8 @@ def _container_files(site: Site, root: str, old: Manifest, its: Containers) -> I
 
 def _to_settle(lines: list[str]) -> Iterator[str]:
     """Tell what the settings should say before slurm.conf names the files, as a new node has nothing else to go by."""
-    missing = [line for line in lines if line]
-    if missing:
-        yield (
-            f"{SYSTEM_FILE} does not say what the site has of its own, and a node that is new or reimaged cannot "
-            f"know it otherwise: add below [hooks], on every node: {'; '.join(missing)}"
-        )
+    for line in filter(None, lines):
+        yield f"a node that is new or reimaged cannot know this: add to [hooks] of {SYSTEM_FILE}, on every node: {line}"
 
 
 def _root_hook(site: Site, where: Where, conf: SlurmConf | None, old: Manifest, key: str) -> tuple[File, Line, str]:

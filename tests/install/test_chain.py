@@ -60,7 +60,8 @@ def test_the_settings_name_the_chain_on_every_node(root: Path) -> None:
     conf(first, "Prolog=/opt/prolog", "TaskProlog=/opt/task")
     done = call(first, "install", "slurm", "--yes")
     assert {name: (first / OURS.lstrip("/") / name).read_text() for name in texts} == texts
-    assert 'prolog = "/opt/prolog"; epilog = "none"; taskprolog = "/opt/task"' in done.stderr
+    said = [line.partition("on every node: ")[2] for line in done.stderr.splitlines() if "on every node" in line]
+    assert "\n".join(["[hooks]", *said, ""]) == SITES
 
 
 def test_settings_and_slurm_conf_may_not_contradict(root: Path) -> None:
