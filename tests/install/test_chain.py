@@ -163,6 +163,40 @@ def test_without_an_answer_of_the_controller_stubs_stay(root: Path, monkeypatch:
     assert call(root, "uninstall", "slurm", "--yes").stdout.count("remove  ") == 4
 
 
+def test_verify_compares_the_file_with_what_slurm_runs(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A slurm.conf that Slurm has not read yet, and no slurm.conf at all, where the controller's answer counts."""
+    program(root, "/etc/mingle/mingle.toml", SITES)
+    call(root, "install", "slurm", "--yes")
+    monkeypatch.setattr(running, "config", lambda _where: parsed(f"Epilog = {OURS}/epilog\nProlog = /opt/old\n"))
+    bad = [line for line in call(root, "verify", "slurm").stdout.splitlines() if line.startswith("BAD")]
+    assert [line.split(":")[1].split()[1] for line in bad] == [f"Prolog={OURS}/prolog,", f"TaskProlog={AFTER[2][11:]},"]
+    assert all(line.endswith("; mend: scontrol reconfigure") for line in bad)
+    (root / "etc/slurm/slurm.conf").unlink()
+    text = "\n".join(line.replace("=", "  = ") for line in AFTER)
+    monkeypatch.setattr(running, "config", lambda _where: parsed(text))
+    assert call(root, "verify", "slurm").stdout.splitlines()[-1] == "ok"
+
+
+def test_a_controller_that_hangs_or_fails_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is known then. What was typed as --slurm-conf is whose controller is asked, and a version needs none."""
+    texts = {
+        "scontrol": 'echo "Prolog = $SLURM_CONF"',
+        "slurmd": "echo slurm-wlm 22.05.8",
+        "sinfo": "echo n2; echo n1; echo n2; exit 1",
+    }
+    for name, text in texts.items():
+        program(tmp_path, name, f"#!/bin/sh\n{text}\n")
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    where = Where(slurm_conf="/srv/slurm.conf")
+    found = running.config(where)
+    assert (found and found.one("Prolog"), running.version(where), running.nodes(where)) == (
+        "/srv/slurm.conf", (22, 5), (),
+    )  # fmt: skip
+    program(tmp_path, "scontrol", "#!/bin/sh\nsleep 3 &&\necho Prolog = /late\n")
+    monkeypatch.setattr(running, "_PATIENCE_S", 0.05)
+    assert running.config(Where(slurm_conf="/srv/another.conf")) is None
+
+
 def test_what_a_controller_says_is_read() -> None:
     """Values that are none, several of one key as later versions number them, and blanks in a value."""
     text = "Configuration data as of x\nEpilog = (null)\nProlog[0] = /a\nProlog[1] = /b\nTaskProlog   = /c d\n"
