@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
@@ -192,7 +193,7 @@ def test_a_controller_that_hangs_or_fails_is_not_waited_for(tmp_path: Path, monk
     assert (found and found.one("Prolog"), running.version(where), running.nodes(where)) == (
         "/srv/slurm.conf", (22, 5), (),
     )  # fmt: skip
-    program(tmp_path, "scontrol", "#!/bin/sh\nsleep 3 &&\necho Prolog = /late\n")
+    program(tmp_path, "scontrol", f"#!{sys.executable}\nimport time\ntime.sleep(3)\nprint('Prolog = /late')\n")
     monkeypatch.setattr(running, "_PATIENCE_S", 0.05)
     assert running.config(Where(slurm_conf="/srv/another.conf")) is None
 

@@ -87,26 +87,27 @@ def test_sites_may_do_without_a_task_prolog(root: Path, way: str) -> None:
     assert "cannot be checked: saw an unknown version of Slurm" in call(root, "doctor").stdout
 
 
-@pytest.mark.parametrize(("tasks", "ranks"), [("1(x2)", "1"), ("2(x2)", None)])
-def test_enroot_s_hook_hands_on_what_all_tasks_of_a_container_share(
-    tmp_path: Path, tasks: str, ranks: str | None
-) -> None:
-    """On a node there is one container for all tasks under pyxis; the user's own variables stay."""
-    single = tmp_path / "taskprolog"
+@pytest.mark.parametrize(("tasks", "each"), [("1(x2)", 1), ("2(x2)", 2), ("2,1", 1)])
+def test_enroot_s_hook_hands_on_what_all_tasks_of_a_container_share(tmp_path: Path, tasks: str, each: int) -> None:
+    """On a node there is one container for all tasks under pyxis; the image's own variables stay."""
+    single, environ_file = tmp_path / "taskprolog", tmp_path / "environ"
     single.write_text(render(hook("slurm", "taskprolog"), Site()))
     single.chmod(0o755)
     text = render(hook("slurm", "enroot-hook"), Site()).replace(TASK_PROLOG, str(single))
-    each = 1 if tasks.startswith("1") else 2
+    count = "3" if "," in tasks else f"{2 * each}"
     environ = {
         "SLURM_JOB_ID": "7", "SLURM_STEP_ID": "0", "SLURM_STEP_NODELIST": "n[1-2]", "SLURM_STEP_NUM_NODES": "2",
-        "SLURM_NNODES": "2", "SLURM_STEP_NUM_TASKS": f"{2 * each}", "SLURM_NTASKS": f"{2 * each}",
-        "SLURM_STEP_TASKS_PER_NODE": tasks, "SLURM_PROCID": f"{each}", "SLURM_NODEID": "1", "SLURM_LOCALID": "0",
-        "ENROOT_ENVIRON": str(tmp_path / "environ"),
+        "SLURM_NNODES": "2", "SLURM_STEP_NUM_TASKS": count, "SLURM_NTASKS": count, "SLURM_STEP_TASKS_PER_NODE": tasks,
+        "SLURM_PROCID": "2" if "2" in tasks[:1] else "1", "SLURM_NODEID": "1", "SLURM_LOCALID": "0",
+        "ENROOT_ENVIRON": str(environ_file),
     }  # fmt: skip
-    (tmp_path / "environ").write_text("PATH=/image\n")
+    said = subprocess.run([single], env=environ, capture_output=True, text=True, check=True).stdout
+    wanted = {line.removeprefix("export ") for line in said.splitlines() if line.startswith("export ")}
+    ranks = {line for line in wanted if line.startswith(("RANK=", "WORLD_SIZE=", "LOCAL_", "GROUP_RANK="))}
+    assert {"MASTER_ADDR=n1", "NODE_RANK=1", "NNODES=2"} < wanted
+    assert ranks or tasks == "1(x2)"
+    environ_file.write_text("PATH=/image\n")
     subprocess.run(["/bin/sh", "-c", text], env=environ, check=True)
-    found = dict(line.split("=", 1) for line in (tmp_path / "environ").read_text().splitlines())
-    assert (found["PATH"], found["MASTER_ADDR"], found["NODE_RANK"], found["NNODES"]) == ("/image", "n1", "1", "2")
-    assert (found.get("RANK"), "LOCAL_RANK" in found) == (ranks, ranks is not None)
+    assert {*environ_file.read_text().splitlines()} == {"PATH=/image"} | (wanted if each == 1 else wanted - ranks)
     for broken in ({}, {**environ, "ENROOT_ENVIRON": f"{tmp_path}/none/x"}, {**environ, "SLURM_JOB_ID": "x y"}):
         subprocess.run(["/bin/sh", "-c", text], env=broken, check=True)

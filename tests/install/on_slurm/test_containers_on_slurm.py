@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 SOURCE = Path(__file__).with_name("hidden.c")
 PLUGSTACK, MOUNTS = "/etc/slurm/plugstack.conf", "/etc/enroot/mounts.d/50-mingle.fstab"
-SHOW = ("/bin/sh", "-c", "ls /etc/mingle; echo rank $RANK of $MASTER_ADDR")
+SHOW = ("/bin/sh", "-c", "ls /etc/mingle; echo rank $NODE_RANK of $MASTER_ADDR")
 
 
 @pytest.fixture
@@ -56,5 +56,5 @@ def test_a_task_in_a_container_has_its_variables_by_the_mount(pyxis: SlurmCluste
     assert "rank" not in done.stdout
     pyxis.controller.run(["mv", "/etc/enroot/elsewhere", MOUNTS], check=True)
     pyxis.controller.write("/etc/mingle/disabled", "")
-    assert "rank of\n" in pyxis.srun("-N1", *SHOW, user="alice").stdout
+    assert pyxis.srun("-N2", *SHOW, user="alice").stdout.count("rank of\n") == 2
     all_idle(pyxis)
