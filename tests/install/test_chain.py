@@ -28,6 +28,7 @@ def root(tmp_path: Path) -> Path:
     """Give a new node's image, with a slurm.conf that names ours already and programs of the site's own."""
     for path in ("/opt/prolog", "/opt/task"):
         program(tmp_path, path, f"#!/bin/sh\necho {path}\n")
+    program(tmp_path, "/etc/mingle/key", "ab" * 32).chmod(0o400)
     (tmp_path / "etc/slurm").mkdir(parents=True)
     conf(tmp_path, *AFTER)
     return tmp_path

@@ -24,6 +24,7 @@ def root(tmp_path: Path) -> Path:
     """Give a node image with enroot, and pyxis in a file that plugstack.conf includes."""
     (tmp_path / "etc/slurm/plugstack.conf.d").mkdir(parents=True)
     (tmp_path / "etc/enroot").mkdir()
+    program(tmp_path, "/etc/mingle/key", "ab" * 32).chmod(0o400)
     conf(tmp_path, "ClusterName=x")
     (tmp_path / "etc/slurm/plugstack.conf").write_text("include /etc/slurm/plugstack.conf.d/*.conf\n")
     (tmp_path / "etc/slurm/plugstack.conf.d/pyxis.conf").write_text("required /usr/lib/slurm/spank_pyxis.so\n")
