@@ -155,6 +155,7 @@ _READERS: dict[Callable[..., object], Schema | Callable[..., Schema]] = {
     },
     values.slots: {"anyOf": [*_whole(1, MOST_NODES)["anyOf"], {"enum": [*values.COUNTED]}]},
     values.path: {**_PATH, "maxLength": 4096},
+    values.program: {"anyOf": [{**_PATH, "maxLength": 4096}, {"enum": [values.NONE]}]},
     values.paths: {"anyOf": [_PATH, {"type": "array", "items": _PATH, "maxItems": values.MOST_ENTRIES}]},
     values.suffix: _texts(253, "^[A-Za-z0-9.-]+$"),
     values.ttl: _whole(1, 32),

@@ -52,6 +52,7 @@ class Setting(NamedTuple):
 
 
 _SCOPE, _ON_FAILURE = values.one_of("node", "task"), values.one_of("exit", "status")
+_CONTAINERS = values.one_of("auto", "mount", "hook", "none")
 
 # What belongs to one job (id, nodes, rank, master) is in no file: left there, it would break the next job.
 # `insecure` is in none either: a forgotten line would turn authentication off for good.
@@ -117,6 +118,15 @@ TABLE = (
             "the hosts where the hooks act; all by default", site_only=True),
     Setting("hooks.opt_in", "hooks.opt_in", "", "", values.word, None,
             "a word that a job's comment must hold for the hooks to act; none by default", site_only=True),
+    Setting("hooks.prolog", "hooks.prolog", "", "", values.program, None,
+            "the site's own Prolog of Slurm, which runs at the end of ours: a path, or none", site_only=True),
+    Setting("hooks.epilog", "hooks.epilog", "", "", values.program, None,
+            "the site's own Epilog of Slurm, which runs at the end of ours: a path, or none", site_only=True),
+    Setting("hooks.taskprolog", "hooks.taskprolog", "", "", values.program, None,
+            "the site's own TaskProlog of Slurm, which runs at the end of ours: a path, or none", site_only=True),
+    Setting("hooks.containers", "hooks.containers", "", "", _CONTAINERS, "auto",
+            "where pyxis runs tasks in containers: mount (TaskProlog is mounted there), hook (no TaskProlog; enroot's"
+            " hook sets the variables), none (neither); auto mounts, where that is known to suffice", site_only=True),
 )  # fmt: skip
 BY_NAME = {setting.name: setting for setting in TABLE}
 # Tables of the commands that have their own: `Settings.section` returns one of them.

@@ -31,6 +31,7 @@ _LONGEST_PATH = 4096  # PATH_MAX, linux/limits.h
 UNITS_S = {"d": 86_400, "h": 3600, "m": 60, "s": 1}  # in the order in which they are written
 SHORTEST_WAIT_S, LONGEST_WAIT_S = 1, 7 * 86_400
 YES, NO = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
+NONE = "none"  # what says that there is nothing, where to say nothing leaves it open
 COUNTED: tuple[Counted, ...] = ("gpus", "tasks", "cpus")  # what slots can be
 _LONGEST_WORD, _LONGEST_SUFFIX = 64, 253
 _SUFFIX_CHARACTERS = HOST_CHARACTERS.replace("_", "")
@@ -236,6 +237,11 @@ def path(value: object) -> str:
     if not os.path.isabs(full):
         raise _wrong("an absolute path", value, f"{os.path.abspath(full)}")
     return full
+
+
+def program(value: object) -> str:
+    """Read a program's path, or none where there is said to be no program."""
+    return NONE if value == NONE else path(value)
 
 
 def paths(value: object) -> tuple[str, ...]:

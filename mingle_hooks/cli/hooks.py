@@ -1,4 +1,4 @@
-"""mingle hooks: render, install, verify, uninstall, simulate and doctor."""
+"""mingle hooks: render, install, verify, uninstall, simulate, doctor, report and rollout."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import click
 from mingle_hooks import settings
 from mingle_hooks.cli.group import Group
 from mingle_hooks.cli.health import DEVIATES
+from mingle_hooks.cli.rollout import report_command, rollout_command
 from mingle_hooks.cli.told import difference, show, show_edited, show_files, show_lines
 from mingle_hooks.errors import SettingsError, UsageError, printable
 from mingle_hooks.install import files, manifest, report, slurmconf
@@ -67,7 +68,7 @@ def render_command(scheduler: str, name: str | None, *, diff: bool, observe: boo
     if name is not None and not diff:
         click.echo(render(hook(scheduler, name), _site(places, observe=observe)), nl=False)
         return
-    plan = _plan(scheduler, places, observe=observe)
+    plan = target(scheduler).plan(_site(places, observe=observe), _where(places)._replace(is_shown=True))
     for file in plan.files:
         if name in (None, file.entry.name):
             if diff:
@@ -166,6 +167,8 @@ def uninstall_command(
                 click.echo(line)
             for removal in found:
                 click.echo(f"{removal.what:8}{where.root}{removal.entry.path}")
+            if any(removal.what == "stub" for removal in found):
+                click.echo("stub: Slurm may still run it, so it stays; repeat this after scontrol reconfigure")
         if not dry_run:
             if found and not yes:
                 click.confirm("Carry this out?", abort=True, err=True)
@@ -242,6 +245,10 @@ def doctor_command(**places: str | None) -> None:
     lines = preview(site, host, where.root)
     click.echo("\n".join(f"  {line}" for line in lines or ("nothing", *why_nothing(site, host, where.root))))
     _end(bad=any(not finding.note for finding in found))
+
+
+hooks.add_command(report_command)
+hooks.add_command(rollout_command)
 
 
 def _site(places: Mapping[str, str | None], *, observe: bool = False) -> Site:

@@ -46,6 +46,7 @@ class Where(NamedTuple):
     slurm_conf: str | None = None
     slurm_version: tuple[int, int] | None = None
     pbs_home: str | None = None
+    is_shown: bool = False  # nothing will be written, so what is in doubt may stay so
 
 
 def classic(_name: str) -> Iterator[Run]:
@@ -58,12 +59,17 @@ def _nothing(*_: object) -> tuple[()]:
     return ()
 
 
+def _none(*_: object) -> dict[str, str]:
+    return {}
+
+
 class Target(NamedTuple):
     """A scheduler that hooks can be installed for: TARGET of its module.
 
     `program` is its daemon, which says by `version_option` which one it is; without it the scheduler is not on this
     host. `plan` tells what to write, `findings` what is wrong beyond those files, `refuse` raises ConflictError while
-    the scheduler still runs what is to be removed, and `undo` are commands that end that. To try the hooks out,
+    the scheduler still runs what is to be removed, `stubs` are texts that must stay there all the same, by their paths,
+    and `undo` are commands that end that. To try the hooks out,
     `scripts` are run in their order, each as `runs` says, and `trials` are what else is tried.
     """
 
@@ -77,6 +83,7 @@ class Target(NamedTuple):
     trials: Callable[[str, Site], Iterable[Trial]] = _nothing
     findings: Callable[[Plan, Where], Iterable[Finding]] = _nothing
     refuse: Callable[[Where, tuple[Entry, ...]], object] = _nothing
+    stubs: Callable[[Where, tuple[Entry, ...]], Mapping[str, str]] = _none
 
 
 def named(found: Iterable[Hook], name: str) -> Hook:

@@ -40,7 +40,7 @@ def verified(scheduler: str, found: Sequence[Finding]) -> str:
 
 def removed(scheduler: str, found: Iterable[Removal], undo: Sequence[str], *, changes: bool) -> str:
     """Return what uninstalling changed, or would change."""
-    rows = [{"path": entry.path, "action": what, "kept": entry.kept} for entry, what in found]
+    rows = [{"path": entry.path, "action": what, "kept": entry.kept} for entry, what, _ in found]
     return json.dumps({"changed": changes, "scheduler": scheduler, "files": rows, "commands": list(undo)}, indent=1)
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from mingle_hooks.errors import SettingsError
 from mingle_hooks.fabric.machine import is_hostname
 from mingle_hooks.fabric.ports import DEFAULT_RANGE
+from mingle_hooks.values import NONE
 
 if TYPE_CHECKING:
     from mingle_hooks.settings import Settings
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 # As RUN_ROOT, the same everywhere, so that an admin who comes to a strange cluster knows where to look.
 KILL_SWITCH = "/etc/mingle/disabled"
 
+# Slurm's hooks that a site may have of its own.
+CHAINED = ("prolog", "epilog", "taskprolog")
 # The kernel's IFNAMSIZ is 16 with the closing NUL.
 _INTERFACE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@-]{0,14}")
 _WORD = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
@@ -38,6 +41,10 @@ class Site:
     interfaces: tuple[str, ...] = ()  # in order; the first that a host has is used
     host_suffix: str = ""
     port_range: range = DEFAULT_RANGE
+    prolog: str | None = None  # the site's own programs; "none" for none, None where that is not said
+    epilog: str | None = None
+    taskprolog: str | None = None
+    containers: str = "auto"
 
     def __post_init__(self) -> None:
         """Refuse what no hook could carry, by the name that it has in the settings file."""
@@ -53,6 +60,13 @@ class Site:
             _check("iface", _INTERFACE, name)
         if self.opt_in is not None:
             _check("hooks.opt_in", _WORD, self.opt_in)
+        for key in CHAINED:
+            if self.chain(key) not in {None, NONE}:
+                _check(f"hooks.{key}", _PATH, str(self.chain(key)))
+
+    def chain(self, key: str) -> str | None:
+        """Return the site's own program for one of CHAINED."""
+        return {"prolog": self.prolog, "epilog": self.epilog, "taskprolog": self.taskprolog}[key]
 
     @property
     def port_stride(self) -> int:
@@ -78,6 +92,8 @@ def site(settings: Settings) -> Site:
         interfaces=tuple(name for name in map(str, settings.iface) if _INTERFACE.fullmatch(name)),
         host_suffix=settings.host_suffix,
         port_range=settings.port_range,
+        containers=table["containers"],
+        **{key: table[key] for key in CHAINED},
     )
 
 

@@ -8,16 +8,21 @@ import re
 from typing import TYPE_CHECKING
 
 from mingle_hooks.errors import FactsError, UsageError
-from mingle_hooks.install import manifest, slurmcheck, slurmconf
+from mingle_hooks.install import chain, manifest, running, slurmcheck
+from mingle_hooks.install.containers import containers
 from mingle_hooks.install.hook import Hook, Target, named
 from mingle_hooks.install.plan import File, Line, Plan, planned, together
-from mingle_hooks.install.text import Chain, render
+from mingle_hooks.install.slurmconf import PLACES, SlurmConf
+from mingle_hooks.install.text import DROP_INS, Chain, render
+from mingle_hooks.settings import SYSTEM_FILE
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from mingle_hooks.install.containers import Containers
     from mingle_hooks.install.hook import Where
     from mingle_hooks.install.manifest import Manifest
     from mingle_hooks.install.site import Site
-    from mingle_hooks.install.slurmconf import SlurmConf
 
 HOOKS = (
     Hook("slurm", "prolog", "slurm/prolog.sh.j2", "every node, root, before a job's first task there"),
@@ -26,11 +31,12 @@ HOOKS = (
     Hook(
         "slurm", "taskprolog-all", "slurm/taskprolog-all.sh.j2", "runs taskprolog, then the site's own", is_users=True
     ),
+    Hook("slurm", "enroot-mounts", "slurm/enroot-mounts.fstab.j2", "enroot, for every container"),
+    Hook("slurm", "enroot-hook", "slurm/enroot-hook.sh.j2", "enroot, the job's user, before a container"),
 )
 DIRECTORY = f"{manifest.DIRECTORY}/slurm"
 OLDEST = (22, 5)
-# Programs of the site's own that run beside mingle's TaskProlog, where there is such a directory.
-TASK_PROLOGS = "/etc/slurm/task_prolog.d"
+NO_CONF = SlurmConf(PLACES[0])
 # In a globbed directory: after the site's own, as Slurm takes the names in reverse order.
 _IN_GLOB = ("10-mingle", "10-mingle.sh", "mingle", "mingle.sh")
 
@@ -45,33 +51,54 @@ def plan(site: Site, where: Where) -> Plan:
     if version is not None and version < OLDEST:
         raise UsageError("Slurm 22.05 or later", ".".join(map(str, version)), "mingle env in the job scripts")
     old = manifest.read(root)
-    conf = slurmconf.find(root, where.slurm_conf) or slurmconf.SlurmConf(slurmconf.PLACES[0])
-    files: list[File] = []
+    conf = running.known(where)
+    found: list[File] = []
     lines: list[Line] = []
-    for key, name in (("Prolog", "prolog"), ("Epilog", "epilog")):
-        file, line = _root_hook(site, root, conf, old, key, name)
-        files.append(file)
+    more: list[str] = []
+    for key in ("Prolog", "Epilog"):
+        file, line, missing = _root_hook(site, where, conf, old, key)
+        found.append(file)
         lines.append(line)
-    task_files, line = _task_hooks(site, root, conf, old)
-    files += task_files
-    lines += [line, _flags(conf)]
-    return together("slurm", root, old, tuple(files), conf.path, tuple(lines), _notes(site, root))
+        more.append(missing)
+    its = containers(site, where, conf or NO_CONF)
+    task_files, line, missing = _task_hooks(site, where, conf, old)
+    notes = (*_notes(site, root), *_to_settle([*more, missing]))
+    lines += [*([line] if its.has_task_prolog else []), _flags(conf or NO_CONF)]
+    files = (*found, *task_files, *_container_files(site, root, old, its))
+    return together("slurm", root, old, files, (conf or NO_CONF).path, tuple(lines), notes)
 
 
-def _root_hook(site: Site, root: str, conf: SlurmConf, old: Manifest, key: str, name: str) -> tuple[File, Line]:
+def _container_files(site: Site, root: str, old: Manifest, its: Containers) -> Iterator[File]:
+    if its.way == "mount":
+        found = named(HOOKS, "enroot-mounts")
+        yield planned(root, old, found, f"{its.enroot}/mounts.d/50-mingle.fstab", render(found, site), mode=0o644)
+    elif its.way == "hook":
+        found = named(HOOKS, "enroot-hook")
+        yield planned(root, old, found, f"{its.enroot}/hooks.d/50-mingle.sh", render(found, site))
+
+
+def _to_settle(lines: list[str]) -> Iterator[str]:
+    """Tell what the settings should say before slurm.conf names the files, as a new node has nothing else to go by."""
+    for line in filter(None, lines):
+        yield f"a node that is new or reimaged cannot know this: add to [hooks] of {SYSTEM_FILE}, on every node: {line}"
+
+
+def _root_hook(site: Site, where: Where, conf: SlurmConf | None, old: Manifest, key: str) -> tuple[File, Line, str]:
+    """Return the file, its line of slurm.conf, and what the settings should say."""
+    name, root = chain.KEYS[key], where.root
     found, path = named(HOOKS, name), f"{DIRECTORY}/{name}"
-    others = [value for value in conf.all(key) if value != path]
+    values = conf.all(key) if conf else ()
+    others = [value for value in values if value != path]
     if len(others) > 1:
         remedy = f"one line {key}=, with a glob such as /etc/slurm/{name}.d/* for several programs"
-        raise FactsError(f"at most one {key} line in {conf.path}", ", ".join(others), remedy)
+        raise FactsError(f"at most one {key} line in {conf.path if conf else ''}", ", ".join(others), remedy)
+    own = chain.own(site, where, conf, old, key, (path,))
     if others and re.search(r"[*?[]", others[0]):
-        text = render(found, site)
-        return planned(root, old, found, _place_in(others[0]), text), Line(f"{key}={others[0]}", is_there=True)
-    chain = _absolute(key, others[0]) if others else ""
-    if not others and conf.all(key) and path in old.entries:
-        chain = old.entries[path].chain
-    file = planned(root, old, found, path, render(found, site, Chain(chain)), chain=chain)
-    return file, Line(f"{key}={path}", is_there=conf.one(key) == path and not others)
+        text = render(found, site, Chain(own.program))
+        place = _place_in(others[0])
+        return planned(root, old, found, place, text, chain=own.program), Line(f"{key}={others[0]}", is_there=True), ""
+    file = planned(root, old, found, path, render(found, site, Chain(own.program)), chain=own.program)
+    return file, Line(f"{key}={path}", is_there=path in values[-1:] and not others), own.line
 
 
 def _place_in(glob: str) -> str:
@@ -83,26 +110,21 @@ def _place_in(glob: str) -> str:
     raise FactsError(f"a glob that matches one of {', '.join(_IN_GLOB)}", glob, "a glob such as /etc/slurm/prolog.d/*")
 
 
-def _absolute(key: str, path: str) -> str:
-    if not re.fullmatch(r"/[A-Za-z0-9_./+@-]+", path):
-        raise FactsError("an absolute, plain path", f"{key}={path}", f"the whole path in {key}=")
-    return path
-
-
-def _task_hooks(site: Site, root: str, conf: SlurmConf, old: Manifest) -> tuple[list[File], Line]:
-    """Return the TaskProlog, and where the site has its own the wrapper that runs both."""
+def _task_hooks(site: Site, where: Where, conf: SlurmConf | None, old: Manifest) -> tuple[tuple[File, ...], Line, str]:
+    """Return the TaskProlog and the wrapper that runs the site's own after it, which is there on every node."""
     single, both = named(HOOKS, "taskprolog"), named(HOOKS, "taskprolog-all")
-    files = [planned(root, old, single, f"{DIRECTORY}/{single.name}", render(single, site))]
-    now, path = conf.one("TaskProlog"), f"{DIRECTORY}/{both.name}"
-    chain = now if now not in {"", path, files[0].entry.path} else ""
-    if now == path and path in old.entries:
-        chain = old.entries[path].chain
-    directory = TASK_PROLOGS if os.path.isdir(root + TASK_PROLOGS) else ""
-    if not chain and not directory:
-        return files, Line(f"TaskProlog={files[0].entry.path}", is_there=now == files[0].entry.path)
-    text = render(both, site, Chain(_absolute("TaskProlog", chain) if chain else "", directory))
-    files.append(planned(root, old, both, path, text, chain=chain))
-    return files, Line(f"TaskProlog={path}", is_there=now == path)
+    alone, path = f"{DIRECTORY}/{single.name}", f"{DIRECTORY}/{both.name}"
+    now = conf.one("TaskProlog") if conf else ""
+    own = chain.own(site, where, conf, old, "TaskProlog", (path, alone))
+    directory = slurmcheck.task_prologs(where.root)
+    root, text = where.root, render(both, site, Chain(own.program, directory))
+    files = (
+        planned(root, old, single, alone, render(single, site)),
+        planned(root, old, both, path, text, chain=own.program),
+    )
+    is_wrapped = own.program or directory or now == path or os.path.isdir(f"{where.root}{DROP_INS}/{single.name}.d")
+    line = path if is_wrapped else alone
+    return files, Line(f"TaskProlog={line}", is_there=now == line), own.line
 
 
 def _flags(conf: SlurmConf) -> Line:
@@ -134,4 +156,5 @@ TARGET = Target(
     runs=slurmcheck.runs,
     findings=slurmcheck.findings,
     refuse=slurmcheck.refuse,
+    stubs=slurmcheck.stubs,
 )

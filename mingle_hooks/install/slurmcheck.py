@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fnmatch
 import glob
 import os
 import re
@@ -9,21 +10,25 @@ import stat
 from typing import TYPE_CHECKING
 
 from mingle_hooks import shipped
-from mingle_hooks.errors import ConflictError
-from mingle_hooks.install import slurmconf
+from mingle_hooks.errors import ConflictError, FactsError
+from mingle_hooks.install import chain, running, slurmconf
 from mingle_hooks.install.hook import EVIL
+from mingle_hooks.install.site import Site
+from mingle_hooks.install.targets import hook
+from mingle_hooks.install.text import Chain, render
 from mingle_hooks.install.verify import Finding
 from mingle_hooks.values import number
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from mingle_hooks.install.hook import Run, Where
     from mingle_hooks.install.manifest import Entry
     from mingle_hooks.install.plan import Plan
     from mingle_hooks.install.slurmconf import SlurmConf
 
-_KEYS = ("Prolog", "Epilog", "TaskProlog")
+# Programs of the site's own that run beside mingle's TaskProlog, where there is such a directory.
+TASK_PROLOGS = "/etc/slurm/task_prolog.d"
 # What a user, or another scheduler's leftovers, can put there.
 _HOSTILE = {
     "no variables at all": None,
@@ -49,17 +54,68 @@ _HOSTILE = {
 
 
 def findings(plan: Plan, where: Where) -> Iterator[Finding]:
-    """Find what slurm.conf says otherwise, and what in it drains nodes. Raises FactsError."""
-    conf = slurmconf.find(where.root, where.slurm_conf)
-    if conf is not None:
-        yield from (*_lines(plan), *_globs(plan.root, conf), *_timeouts(conf))
+    """Find what slurm.conf says otherwise, and what drains nodes or fails tasks. Raises FactsError."""
+    yield from chain.findings(plan.root, chains(file.entry for file in plan.files))
+    conf, now = slurmconf.find(where.root, where.slurm_conf), running.config(where)
+    if conf is not None and now is not None:
+        yield from _stale(conf, now)
+    if (known := conf or now) is not None:
+        yield from (*_lines(plan), *_task_prolog(plan, known), *_globs(plan.root, known), *_timeouts(known))
+
+
+def chains(entries: Iterable[Entry]) -> dict[str, str]:
+    """Return the site's own programs that ours call, by the names that the settings have for them."""
+    return {entry.name.removesuffix("-all"): entry.chain for entry in entries if entry.chain}
 
 
 def refuse(where: Where, entries: tuple[Entry, ...]) -> None:
-    """Raise ConflictError while slurm.conf runs one of the files; FactsError where it cannot be read."""
-    conf = slurmconf.find(where.root, where.slurm_conf)
+    """Raise ConflictError while slurm.conf runs one of the files; FactsError where none can be read."""
+    conf = running.known(where)
     if conf is not None:
         _refuse_if_used(where.root, conf, entries)
+    elif entries:
+        raise FactsError(
+            "a slurm.conf, or a controller that answers, to see that Slurm runs mingle's files no more",
+            "neither",
+            "--slurm-conf with a copy of slurm.conf as it is on the controller",
+        )
+
+
+def task_prologs(root: str) -> str:
+    """Return the directory of TaskProlog programs that a site may have; empty where it has none."""
+    return TASK_PROLOGS if os.path.isdir(root + TASK_PROLOGS) else ""
+
+
+def stubs(where: Where, entries: tuple[Entry, ...]) -> dict[str, str]:
+    """Return path -> what has to stay there, doing the site's own alone, while Slurm may still run that file.
+
+    slurm.conf names it no more, or this would be refused; but Slurm goes by what it read last.
+    """
+    now = running.config(where)
+    if now is None and not _is_silent(where):
+        return {}
+    ours = {entry.path for entry in entries}
+    return {
+        entry.path: render(
+            hook(entry.scheduler, entry.name)._replace(template="slurm/stub.sh.j2"),
+            Site(),
+            Chain(entry.chain, task_prologs(where.root)),
+        )
+        for entry in entries
+        if entry.name.removesuffix("-all") in chain.KEYS.values()
+        and (now is None or _is_run(where.root, now, entry.path, ours))
+    }
+
+
+def _is_silent(where: Where) -> bool:
+    """Tell whether there should be a controller, though none has answered."""
+    return not where.root and running.can_ask()
+
+
+def _is_run(root: str, conf: SlurmConf, path: str, ours: set[str]) -> bool:
+    values = [value for key in chain.KEYS for value in conf.all(key)]
+    emptied = [value for value in values if _would_be_empty(root, value, ours)]
+    return path in values or any(fnmatch.fnmatch(path, value) for value in emptied)
 
 
 def runs(name: str) -> Iterator[Run]:
@@ -79,6 +135,26 @@ def _lines(plan: Plan) -> Iterator[Finding]:
     for line in plan.lines:
         if not line.is_there:
             yield Finding(plan.where, f"does not say {line.text}", f"this line there: {line.text}")
+
+
+def _task_prolog(plan: Plan, conf: SlurmConf) -> Iterator[Finding]:
+    """Find a TaskProlog of ours that the settings for containers do without."""
+    named = conf.one("TaskProlog")
+    if not any(line.text.startswith("TaskProlog=") for line in plan.lines):
+        own = next((file.entry.chain for file in plan.files if file.entry.name == "taskprolog-all"), "")
+        if named in {file.entry.path for file in plan.files}:
+            mend = f"TaskProlog={own} instead" if own else "no TaskProlog line"
+            yield Finding(conf.path, f"names TaskProlog={named}, which fails every task in a container", mend)
+        elif own and named != own:
+            yield Finding(conf.path, f"does not name the site's own TaskProlog={own}", f"TaskProlog={own}")
+
+
+def _stale(conf: SlurmConf, now: SlurmConf) -> Iterator[Finding]:
+    """Find what Slurm still runs, though the file says otherwise."""
+    for key in chain.KEYS:
+        if conf.one(key) != now.one(key):
+            what = f"says {key}={conf.one(key)}, and slurmctld runs with {now.one(key) or 'none'}"
+            yield Finding(conf.path, what, "scontrol reconfigure")
 
 
 def _globs(root: str, conf: SlurmConf) -> Iterator[Finding]:
@@ -104,11 +180,11 @@ def _timeouts(conf: SlurmConf) -> Iterator[Finding]:
 
 def _refuse_if_used(root: str, conf: SlurmConf, entries: tuple[Entry, ...]) -> None:
     paths = {entry.path: entry for entry in entries}
-    for key in _KEYS:
+    for key in chain.KEYS:
         for value in conf.all(key):
             if value in paths:
-                chain = paths[value].chain
-                instead = f"{key}={chain}" if chain else f"no {key} line"
+                own = paths[value].chain
+                instead = f"{key}={own}" if own else f"no {key} line"
                 raise ConflictError(
                     f"a {conf.path} that does not run what is to be removed",
                     f"{key}={value}",

@@ -8,20 +8,18 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from mingle_hooks.errors import FactsError
+from mingle_hooks.install import slurmd
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
 # Where packages, sites that build it themselves, old Debian, and slurmd of a configless site have it.
-PLACES = (
-    "/etc/slurm/slurm.conf",
-    "/usr/local/etc/slurm.conf",
-    "/etc/slurm-llnl/slurm.conf",
-    "/run/slurm/conf/slurm.conf",
-)
+CONFIGLESS = "/run/slurm/conf/slurm.conf"
+PLACES = ("/etc/slurm/slurm.conf", "/usr/local/etc/slurm.conf", "/etc/slurm-llnl/slurm.conf", CONFIGLESS)
 _MOST_BYTES = 16 << 20  # a file of 10,000 node lines is 1 MB
 _DEEPEST = 8  # files that include files
 _LINE = re.compile(r"\s*(Include\s+|(?P<key>[A-Za-z]+)\s*=\s*)(?P<value>.*?)\s*", re.IGNORECASE)
+_CLUSTER = "clustername"
 
 
 @dataclass(frozen=True)
@@ -41,20 +39,32 @@ class SlurmConf:
 
 
 def find(root: str, path: str | None = None) -> SlurmConf | None:
-    """Read slurm.conf at `path`, or where it usually is, below root. None where there is none at all.
+    """Read slurm.conf at `path`, or where Slurm looks for it, below root. None where there is none at all.
 
     Raises FactsError where it cannot be read.
     """
-    for place in (path,) if path else PLACES:
-        if path or os.path.exists(root + place):
+    named = path or _named(root)
+    for place in (named,) if named else _places(root):
+        if named or os.path.exists(root + place):
             values: dict[str, list[str]] = {}
-            for key, value in _read(root, place, 0):
-                values.setdefault(key.lower(), []).append(value)
+            _read(root, place, values, 0)
             return SlurmConf(place, {key: tuple(found) for key, found in values.items()})
     return None
 
 
-def _read(root: str, path: str, depth: int) -> Iterator[tuple[str, str]]:
+def _named(root: str) -> str:
+    """Return the file that slurmd, or SLURM_CONF on this host, names; empty where none does."""
+    of_this_host = "" if root else os.environ.get("SLURM_CONF", "")
+    return of_this_host or slurmd.option(root, "-f")
+
+
+def _places(root: str) -> tuple[str, ...]:
+    """Return where to look; slurmd with --conf-server reads no file of the node's own."""
+    return (CONFIGLESS,) if slurmd.option(root, "--conf-server") else PLACES
+
+
+def _read(root: str, path: str, values: dict[str, list[str]], depth: int) -> None:
+    """Add what a file says, and what the files say that it includes."""
     try:
         with open(root + path, encoding="utf-8", errors="replace") as file:
             text = file.read(_MOST_BYTES)
@@ -65,6 +75,16 @@ def _read(root: str, path: str, depth: int) -> Iterator[tuple[str, str]]:
         if match is None:
             continue
         if match["key"] is not None:
-            yield match["key"], match["value"].strip("\"'")
+            values.setdefault(match["key"].lower(), []).append(match["value"].strip("\"'"))
         elif depth < _DEEPEST and "*" not in match["value"]:
-            yield from _read(root, os.path.join(os.path.dirname(path), match["value"]), depth + 1)
+            _read(root, os.path.join(os.path.dirname(path), _filled(match["value"], path, values)), values, depth + 1)
+
+
+def _filled(name: str, path: str, values: Mapping[str, list[str]]) -> str:
+    """Return an included file's name with %c, the cluster's name, filled in: all that slurm.conf(5) knows of %."""
+    if "%" not in name:
+        return name
+    cluster = "".join(values.get(_CLUSTER, ())[-1:])
+    if not cluster or "%" in name.replace("%c", ""):
+        raise FactsError("%c, below the line ClusterName=", f"Include {name} in {path}", "--slurm-conf PATH")
+    return name.replace("%c", cluster)

@@ -18,12 +18,18 @@ if TYPE_CHECKING:
     from mingle_hooks.install.hook import Hook
     from mingle_hooks.install.site import Site
 
+# Where the site's prolog.d, epilog.d and taskprolog.d are, whose programs Slurm's hooks run.
+DROP_INS = "/etc/mingle"
+# What enroot's hook asks, outside of the container.
+TASK_PROLOG = "/etc/mingle/hooks/slurm/taskprolog"
+
 
 class Chain(NamedTuple):
-    """What the site had before: a program that the hook calls, and a directory of programs."""
+    """What the site has of its own: a program that the hook calls, a directory of programs, and prolog.d and so on."""
 
     program: str = ""
     directory: str = ""
+    drop_ins: str = DROP_INS
 
 
 NO_CHAIN = Chain()
@@ -50,8 +56,10 @@ def render(
             site=site,
             chain=chain.program,
             directory=chain.directory,
+            drop_ins=chain.drop_ins,
             kill_switch=kill_switch,
             state_directory=state_directory,
+            task_prolog=TASK_PROLOG,
         )
     )
     return made.stamped(text)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from mingle_hooks.errors import FactsError, UsageError
 from mingle_hooks.install import files, manifest
 from mingle_hooks.install.keeping import as_was, is_ours
+from mingle_hooks.install.made import digest
 from mingle_hooks.install.manifest import Entry, Manifest
 from mingle_hooks.install.targets import target
 
@@ -18,14 +19,21 @@ if TYPE_CHECKING:
     from mingle_hooks.install.hook import Where
     from mingle_hooks.install.site import Site
 
-    Fate = Literal["remove", "restore", "leave", "gone", "restored"]
+    Fate = Literal["remove", "restore", "leave", "gone", "restored", "stub"]
+
+# What a stub says of itself (slurm/stub.sh.j2).
+STUB = "\n# Left behind by mingle hooks uninstall, "
 
 
 class Removal(NamedTuple):
-    """What will happen to one file: removed, restored, left because somebody changed it, or done already."""
+    """What will happen to one file: removed, restored, left because somebody changed it, or done already.
+
+    Where the scheduler may still run it, a stub stays, which does the site's own alone: its text is `stub`.
+    """
 
     entry: Entry
     what: Fate
+    stub: str = ""
 
 
 def removals(where: Where, scheduler: str, site: Site) -> tuple[Removal, ...]:
@@ -39,7 +47,8 @@ def removals(where: Where, scheduler: str, site: Site) -> tuple[Removal, ...]:
     if old.is_rebuilt or not entries:
         entries = (*entries, *_unlisted(where, scheduler, site, old))
     target(scheduler).refuse(where, entries)
-    return tuple(Removal(entry, _fate(where.root, entry)) for entry in entries)
+    stubs = target(scheduler).stubs(where, entries)
+    return tuple(_removal(where.root, entry, stubs.get(entry.path, "")) for entry in entries)
 
 
 def _unlisted(where: Where, scheduler: str, site: Site, old: Manifest) -> Iterator[Entry]:
@@ -65,23 +74,31 @@ def uninstall(root: str, scheduler: str, found: tuple[Removal, ...]) -> None:
 
     The manifest goes last: until then, doing it again goes on from there.
     """
-    for entry, what in found:
+    for entry, what, stub in found:
         path, copy = files.below(root, entry.path), files.below(root, entry.kept) if entry.kept else ""
         kept = files.look(copy, links=True) if copy else None
         if what == "restore" and kept is not None:
             files.put(path, as_was(kept))
         elif what == "remove":
             files.remove(path)
+        elif what == "stub":
+            files.write(path, stub.encode(), entry.mode)
         if copy and what in {"restore", "restored"}:
             files.remove(copy)
-    _remove_unfinished(root, scheduler, tuple(entry for entry, _ in found))
+    _remove_unfinished(root, scheduler, tuple(removal.entry for removal in found))
     old = manifest.read(root)
     rest = {path: entry for path, entry in old.entries.items() if entry.scheduler != scheduler}
+    rest |= {its.path: its._replace(sha256=digest(stub.encode())) for its, what, stub in found if what == "stub"}
     if not rest:
         files.remove(files.below(root, manifest.PATH))
     elif old != (left := Manifest(rest)):
         files.write(files.below(root, manifest.PATH), left.text().encode(), 0o644)
     _remove_empty(root, scheduler)
+
+
+def _removal(root: str, entry: Entry, stub: str) -> Removal:
+    what = _fate(root, entry)
+    return Removal(entry, "stub", stub) if stub and what in {"remove", "gone"} else Removal(entry, what)
 
 
 def _fate(root: str, entry: Entry) -> Fate:
@@ -91,7 +108,7 @@ def _fate(root: str, entry: Entry) -> Fate:
         return "restore" if kept else "gone"
     if kept and now == as_was(kept):
         return "restored"
-    if not is_ours(now, entry):
+    if not is_ours(now, entry) and STUB not in now.text:  # or the power went off before the manifest knew of the stub
         return "leave"
     return "restore" if kept else "remove"
 

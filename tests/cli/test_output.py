@@ -36,7 +36,7 @@ PRINTS = {
     "template show": ("template", "show", "slurm"),
     "hooks render": ("hooks", "render", "slurm", "prolog"),
     "hooks render, all": ("hooks", "render", "slurm"),
-    "hooks install": ("hooks", "install", "slurm", "--dry-run", "--root", "/"),
+    "hooks install": ("hooks", "install", "pbs", "--dry-run", "--root", "/"),
     "hooks doctor": ("hooks", "doctor"),
 }
 # These fail for another reason first, which is what is told.

@@ -330,12 +330,30 @@ def test_the_sites_own_hook_runs_as_before(chained: Host, status: int) -> None:
         chained.write("/etc/mingle/disabled", "")
 
 
-def test_a_sites_hook_that_is_gone_or_broken_is_no_failure(chained: Host) -> None:
-    """A chain to nothing, or to something that cannot be run, drains no node."""
-    for text in ("", "#!/nonexistent\n"):
-        if text:
-            chained.write("/etc/site prolog", text, mode=0o755)
-        assert chained.run(["env", "-i", *map("=".join, JOB.items()), "/etc/mingle/hooks/slurm/prolog"]).returncode == 0
+def test_a_sites_hook_that_cannot_be_run_drains_as_without_ours(chained: Host) -> None:
+    """Gone, or not executable: a health check that is skipped would be worse than a node that is drained."""
+    run_it = ["env", "-i", *map("=".join, JOB.items()), "/etc/mingle/hooks/slurm/prolog"]
+    assert chained.run(run_it).returncode == 127
+    chained.write("/etc/site prolog", "#!/bin/sh\n", mode=0o644)
+    assert chained.run(run_it).returncode == 126
+    chained.write("/etc/site prolog", "#!/nonexistent\n", mode=0o755)
+    assert chained.run(run_it).returncode == 127
+
+
+def test_programs_of_prolog_d_run_in_order_until_one_fails(chained: Host) -> None:
+    """Their status counts, and one that cannot be run is a failure; a dot-file is none; last comes the site's own."""
+    run_it = ["env", "-i", *map("=".join, JOB.items()), "/etc/mingle/hooks/slurm/prolog", "a b"]
+    chained.write("/etc/site prolog", "#!/bin/sh\necho own\n", mode=0o755)
+    for name in ("20-b", "10-a"):
+        chained.write(f"/etc/mingle/prolog.d/{name}", f"#!/bin/sh\necho {name} $# $SLURM_JOB_ID\n", mode=0o755)
+    chained.write("/etc/mingle/prolog.d/.hidden", "no program", mode=0o644)
+    done = chained.run(run_it)
+    assert (done.returncode, done.stdout.splitlines()) == (0, ["10-a 1 7", "20-b 1 7", "own"])
+    chained.write("/etc/mingle/prolog.d/15-fails", "#!/bin/sh\nexit 9\n", mode=0o755)
+    done = chained.run(run_it)
+    assert (done.returncode, done.stdout.splitlines()) == (9, ["10-a 1 7"])
+    chained.write("/etc/mingle/prolog.d/15-fails", "no program", mode=0o644)
+    assert chained.run(run_it).returncode == 126
 
 
 @pytest.mark.parametrize("kind", SITES)

@@ -51,3 +51,26 @@ def test_a_program_of_the_sites_that_fails_cancels_the_task(tmp_path: Path, name
     fails = {"10": "exit 7", "20": "echo export A=20"} if where == "directory" else {}
     done = run(tmp_path, name, fails, "exit 7" if where == "own" else "echo export A=own")
     assert (done.returncode, done.stdout.splitlines()) == (7, ["export OURS=1 A=ours"])
+
+
+@pytest.mark.parametrize("name", SHELLS)
+def test_what_cannot_be_run_fails_the_task(tmp_path: Path, name: str) -> None:
+    """As for Slurm without ours: the site's own TaskProlog, and each program of taskprolog.d, in the same way."""
+    script, own, drop_in = tmp_path / "taskprolog-all", tmp_path / "own", tmp_path / "taskprolog.d/10-site"
+    script.write_text(render(hook("slurm", script.name), Site(), Chain(str(own), "", str(tmp_path))))
+    drop_in.parent.mkdir()
+
+    def status() -> int:
+        argv = [*shell(name), str(script)]
+        return subprocess.run(argv, env={}, capture_output=True, check=False, timeout=20).returncode
+
+    assert status() == 127
+    own.write_text("#!/bin/sh\nexit 0\n")
+    assert status() == 126
+    own.chmod(0o755)
+    assert status() == 0
+    drop_in.symlink_to("nothing")
+    assert status() == 127
+    drop_in.unlink()
+    drop_in.write_text("no program\n")
+    assert status() == 126

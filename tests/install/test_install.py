@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from click.testing import Result
 
 OURS = "/etc/mingle/hooks/slurm"
+NAMES = ("epilog", "prolog", "taskprolog", "taskprolog-all")
+NO_CHAIN = '[hooks]\nprolog = "none"\nepilog = "none"\ntaskprolog = "none"\n'
 
 
 @pytest.fixture
@@ -116,6 +118,7 @@ def test_lines_that_are_there_are_said_to_be(root: Path) -> None:
     """Lines that slurm.conf has already, also through Include and in other letters, are marked."""
     (root / "etc/slurm/more.conf").write_text(f"prologFLAGS = Alloc,X11 # x\ntaskprolog={OURS}/taskprolog\n")
     conf(root, f"Prolog={OURS}/prolog", "Include more.conf")
+    program(root, "/etc/mingle/mingle.toml", NO_CHAIN)
     there = [line for line in call(root, "install", "slurm", "--yes").stdout.splitlines() if "already there" in line]
     assert [line.split("=")[0] for line in there] == ["Prolog", "TaskProlog", "PrologFlags"]
 
@@ -266,12 +269,14 @@ def test_verify_tells_every_deviation(root: Path, how: str) -> None:
     ("lines", "what"),
     [
         (("Prolog=/etc/slurm/none.d/*",), "matches no file"), (("Epilog=/etc/slurm/README",), "cannot be run"),
+        (("Epilog=/etc/slurm/epilog.d/*",), "/etc/slurm/epilog.d/README: "),
         (("PrologTimeout=5",), "PrologTimeout=5"),
     ],
 )  # fmt: skip
 def test_verify_tells_what_would_drain_nodes(root: Path, lines: tuple[str, ...], what: str) -> None:
     """Empty globs, programs that cannot be run and short timeouts, whoever put them there."""
     (root / "etc/slurm/README").write_text("x")
+    program(root, "/etc/slurm/epilog.d/README").chmod(0o644)
     conf(root, *call(root, "install", "slurm", "--yes").stdout.splitlines()[-4:], *lines)
     assert what in call(root, "verify", "slurm").stdout
 
@@ -321,7 +326,7 @@ def test_the_manifest_names_every_file_with_its_checksum(root: Path) -> None:
     """What was installed can be told from the manifest alone."""
     call(root, "install", "slurm", "--yes")
     entries = json.loads((root / manifest.PATH.lstrip("/")).read_text())["files"]
-    assert [entry["path"] for entry in entries] == [f"{OURS}/{name}" for name in ("epilog", "prolog", "taskprolog")]
+    assert [entry["path"] for entry in entries] == [f"{OURS}/{name}" for name in NAMES]
     assert all(len(entry["sha256"]) == 64 for entry in entries)
 
 

@@ -27,6 +27,7 @@ SLURM_BEFORE = "Prolog=/etc/slurm/prolog.d/*\nEpilog=/opt/epilog\nTaskProlog=/op
 SLURM_AFTER = (
     f"Prolog=/etc/slurm/prolog.d/*\nEpilog={HOOKS}/epilog\nTaskProlog={HOOKS}/taskprolog-all\nPrologFlags=Alloc\n"
 )
+SETTINGS = '[hooks]\nprolog = "none"\nepilog = "/opt/epilog"\ntaskprolog = "/opt/task"\n'
 SITES_OWN = (
     "etc/slurm/prolog.d/50-site",
     "opt/epilog",
@@ -89,7 +90,7 @@ def made(mingle: Mingle, root: Path, case: Case) -> Path:
     for path in SITES_OWN:
         (root / path).parent.mkdir(parents=True, exist_ok=True)
         (root / path).write_text(f"#!/bin/sh\n# {path}\n")
-        (root / path).chmod(0o700)
+        (root / path).chmod(0o755)
     (root / SITES_LINK).symlink_to("prologue")
     (root / "etc/slurm/slurm.conf").write_text(SLURM_BEFORE)
     for command in case.first:
@@ -109,6 +110,7 @@ def configure(root: Path) -> None:
     """Do what installing leaves to the admin."""
     (root / "etc/slurm/slurm.conf").write_text(SLURM_AFTER)
     (root / "etc/mingle").mkdir(exist_ok=True)
+    (root / "etc/mingle/mingle.toml").write_text(SETTINGS)
     (root / "etc/mingle/key").write_text("ab" * 32)
     (root / "etc/mingle/key").chmod(0o400)
 

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from mingle_hooks.install import slurm
+from mingle_hooks.errors import FactsError
+from mingle_hooks.install import slurm, slurmd
 from mingle_hooks.install.hook import Where
 from mingle_hooks.install.site import Site
 from mingle_hooks.install.slurmconf import SlurmConf, find
@@ -60,3 +61,54 @@ def test_flags_that_imply_alloc_suffice(tmp_path: Path, flags: str) -> None:
     conf(tmp_path, "PrologFlags=Serial\n")
     line = slurm.plan(Site(), Where(str(tmp_path))).lines[-1]
     assert (line.text, line.is_there) == ("PrologFlags=Serial,Alloc", False)
+
+
+def test_a_cluster_s_own_file_is_included(tmp_path: Path) -> None:
+    """%c is the cluster's name, as far as it has been said; no other % means anything."""
+    (tmp_path / "etc/slurm").mkdir(parents=True)
+    (tmp_path / "etc/slurm/one.conf").write_text("Prolog=/opt/a\n")
+    assert conf(tmp_path, "ClusterName=one\ninclude %c.conf\n").one("Prolog") == "/opt/a"
+    for text in ("include %c.conf\nClusterName=one\n", "ClusterName=one\ninclude %h.conf\n"):
+        with pytest.raises(FactsError, match="ClusterName="):
+            conf(tmp_path, text)
+
+
+def test_slurm_conf_of_the_environment_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On this host alone: an image is another one's. What was typed comes before it."""
+    (tmp_path / "own.conf").write_text("Prolog=/opt/own\n")
+    monkeypatch.setenv("SLURM_CONF", str(tmp_path / "own.conf"))
+    found = find("")
+    assert (found and found.one("Prolog")) == "/opt/own"
+    assert find(str(tmp_path)) is None
+    assert conf(tmp_path, "Prolog=/opt/image\n").one("Prolog") == "/opt/image"
+    typed = find("", str(tmp_path / "etc/slurm/slurm.conf"))
+    assert (typed and typed.one("Prolog")) == "/opt/image"
+
+
+@pytest.mark.parametrize(
+    ("options", "place"),
+    [("", "etc/slurm"), ("--conf-server ctl:6817", "run/slurm/conf"), ("-D -f /srv/slurm.conf", "srv")],
+)
+def test_the_file_is_the_one_that_slurmd_reads(tmp_path: Path, options: str, place: str) -> None:
+    """A configless slurmd reads no file of the node's own, though one may lie there still."""
+    for directory in ("etc/slurm", "run/slurm/conf", "srv"):
+        (tmp_path / directory).mkdir(parents=True)
+        (tmp_path / directory / "slurm.conf").write_text(f"Prolog=/opt/{directory}\n")
+    (tmp_path / "etc/default").mkdir()
+    (tmp_path / "etc/default/slurmd").write_text(f'# options\nSLURMD_OPTIONS="{options}"\n')
+    found = find(str(tmp_path))
+    assert (found and found.one("Prolog")) == f"/opt/{place}"
+    (tmp_path / "run/slurm/conf/slurm.conf").unlink()
+    if "conf-server" in options:
+        assert find(str(tmp_path)) is None
+
+
+def test_a_slurmd_that_runs_is_asked_for_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On this host alone, and before what its unit would give it; an image's slurmd does not run."""
+    (tmp_path / "own.conf").write_text("Prolog=/opt/own\n")
+    (tmp_path / "comm").write_text("slurmd\n")
+    (tmp_path / "cmdline").write_text(f"/usr/sbin/slurmd\0-D\0-f\0{tmp_path}/own.conf\0")
+    monkeypatch.setattr(slurmd.glob, "glob", lambda _: [f"{tmp_path}/comm"])
+    found = find("")
+    assert (found and found.one("Prolog")) == "/opt/own"
+    assert find(str(tmp_path)) is None

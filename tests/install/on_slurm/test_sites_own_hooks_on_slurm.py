@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import subprocess
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 import pytest
-from hooked_slurm import all_idle, installed, uninstalled
+from hooked_slurm import MINGLE_HOOKS, all_idle, installed, uninstalled
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -89,3 +90,71 @@ def test_a_prolog_of_the_sites_that_fails_drains_as_before(site: SlurmCluster) -
     site.controller.run(["scancel", job], check=True)
     assert site.srun("-N3", "-x", "node2", *SHOW, user="alice").stdout.count("node1") == 3
     assert {name for name, state in site.sinfo().items() if state.startswith("drain")} == {"node2"}
+
+
+def test_a_sites_hook_that_is_gone_counts_as_without_ours(site: SlurmCluster) -> None:
+    """A Prolog that cannot be run drains the node, a TaskProlog fails the task, and verify tells of both before."""
+    host = site.controller
+    paths = {key: written(site, f"site.{key}", "#!/bin/sh\n") for key in ("prolog", "task")}
+    installed(site, before=(f"Prolog={paths['prolog']}", f"TaskProlog={paths['task']}"))
+    assert host.run([*MINGLE_HOOKS, "verify", "slurm"]).returncode == 0
+    host.run(["rm", paths["task"]], check=True)
+    assert site.srun("-N1", "true", user="alice").returncode != 0
+    all_idle(site)
+    host.run(["chmod", "0644", paths["prolog"]], check=True)
+    said = host.run([*MINGLE_HOOKS, "verify", "slurm"])
+    bad = {line.split()[1] for line in said.stdout.splitlines() if line.startswith("BAD")}
+    assert (said.returncode, bad) == (1, {f"{path}:" for path in paths.values()})
+    job = site.submit("true", "-N1", "-w", "node2", "-o", "/dev/null", user="alice")
+    site.until(lambda: site.sinfo()["node2"].startswith("drain"), "a drained node2")
+    host.run(["scancel", job], check=True)
+
+
+def test_uninstalling_before_slurm_reads_its_configuration_drains_nothing(site: SlurmCluster) -> None:
+    """Lines taken out without reconfigure: the site's own run on through stubs, which the second time removes."""
+    own = written(site, "site.prolog", LINE.format("prolog", "prolog", 0))
+    task = written(site, "site.task", "#!/bin/sh\necho export SITE=site\n")
+    installed(site, before=(f"Prolog={own}", f"TaskProlog={task}"))
+    host = site.controller
+    site.conf_lines = []
+    site.write_conf()
+    done = host.run([*MINGLE_HOOKS, "uninstall", "slurm", "--yes"], check=True)
+    kept = {line.split("/")[-1] for line in done.stdout.splitlines() if line.startswith("stub    ")}
+    assert kept == {"prolog", "epilog", "taskprolog-all"}
+    # Slurm 22.05 takes TaskProlog from the file for each step, and the others from what slurmd read.
+    assert site.srun("-N2", "true", user="alice").returncode == 0
+    all_idle(site)
+    assert host.outside("/run/site.prolog").exists()
+    site.reconfigure()
+    host.run([*MINGLE_HOOKS, "uninstall", "slurm", "--yes"], check=True)
+    assert not host.outside("/etc/mingle/hooks").exists()
+    site.srun("-N4", "true", user="alice")
+    all_idle(site)
+
+
+def test_the_controller_is_asked_where_no_file_tells(site: SlurmCluster) -> None:
+    """On a configless site, and where slurm.conf lies elsewhere: what the controller runs with counts."""
+    installed(site)
+    host = site.controller
+    host.run(["mv", "/etc/slurm/slurm.conf", "/etc/slurm/elsewhere.conf"], check=True)
+    try:
+        elsewhere = {"SLURM_CONF": "/etc/slurm/elsewhere.conf"}
+        done = host.run([*MINGLE_HOOKS, "uninstall", "slurm", "--yes"], env=elsewhere)
+        assert (done.returncode, "Prolog=/etc/mingle/hooks/slurm/prolog" in done.stderr) == (76, True)
+        assert host.run([*MINGLE_HOOKS, "verify", "slurm"], env=elsewhere).stdout.endswith("ok\n")
+        assert host.run([*MINGLE_HOOKS, "uninstall", "slurm", "--yes"]).returncode == 65
+    finally:
+        host.run(["mv", "/etc/slurm/elsewhere.conf", "/etc/slurm/slurm.conf"], check=True)
+
+
+def test_a_rollout_is_checked_before_slurm_conf_names_the_hooks(site: SlurmCluster) -> None:
+    """The nodes' reports, as clush prints them, against the nodes that Slurm knows: all of them, and all the same."""
+    host = site.controller
+    host.write("/etc/mingle/mingle.toml", '[hooks]\nprolog = "none"\nepilog = "none"\ntaskprolog = "none"\n')
+    host.run([*MINGLE_HOOKS, "install", "slurm", "--yes"], check=True)
+    lines = [f"{each.name}: {each.run([*MINGLE_HOOKS, 'report', 'slurm'], check=True).stdout}" for each in site.hosts]
+    check = [*MINGLE_HOOKS, "rollout", "--check"]
+    done = host.run(check, input="".join(lines), stdin=subprocess.PIPE)
+    assert (done.returncode, done.stdout) == (0, "ok: the same on node[1-4], and slurm.conf may name the hooks\n")
+    done = host.run(check, input="".join(lines[:-1]), stdin=subprocess.PIPE)
+    assert (done.returncode, done.stdout.startswith("BAD  node4: no report")) == (1, True)

@@ -1,0 +1,53 @@
+"""`mingle hooks report` and `mingle hooks rollout`: the same hooks on every node, before slurm.conf names them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from mingle_hooks import settings
+from mingle_hooks.errors import UsageError, printable
+from mingle_hooks.install.hook import Where
+from mingle_hooks.install.site import site
+
+if TYPE_CHECKING:
+    from typing import TextIO
+
+_MOST_CHARACTERS = 64 << 20  # reports of 60,000 nodes
+
+
+@click.command("report")
+@click.argument("scheduler", type=click.Choice(["slurm"]))
+@click.option("--root", default="", metavar="DIR", help="Work below DIR, such as a node image.")
+@click.option("--slurm-conf", metavar="PATH", help="Where slurm.conf is (below --root).")
+def report_command(scheduler: str, root: str, slurm_conf: str | None) -> None:  # noqa: ARG001 -- there is one
+    """Print in one line what this node has, for `mingle hooks rollout --check`."""
+    from mingle_hooks.install import nodereport
+
+    root = root.rstrip("/")
+    its = site(settings.load({}, {}, system_file=root + settings.SYSTEM_FILE))
+    click.echo(nodereport.line(its, Where(root, slurm_conf)))
+
+
+@click.command("rollout")
+@click.option("--check", is_flag=True, help="Compare the nodes' reports; exit status 1 where they differ.")
+@click.option("--nodes", metavar="LIST", help="The nodes that must report; otherwise those that sinfo knows.")
+@click.argument("reports", type=click.File(), default="-")
+def rollout_command(*, check: bool, nodes: str | None, reports: TextIO) -> None:
+    """Tell the order of a rollout, or whether all nodes are ready for slurm.conf to name the hooks."""
+    from mingle_hooks.install import rollout, running
+    from mingle_hooks.schedulers.hostlist import expand, fold
+
+    if not check:
+        click.echo(rollout.ORDER, nl=False)
+        return
+    wanted = expand(nodes) if nodes else running.nodes(Where())
+    if not wanted:
+        raise UsageError("the nodes that must report", "no answer from sinfo", "--nodes node[1-100]")
+    found = rollout.check(reports.read(_MOST_CHARACTERS), wanted)
+    for finding in found:
+        click.echo(f"BAD  {finding.where}: {printable(finding.what)}; mend: {finding.mend}")
+    if found:
+        raise click.exceptions.Exit(1)
+    click.echo(f"ok: the same on {fold(wanted)}, and slurm.conf may name the hooks")
