@@ -29,8 +29,11 @@ def verify(plan: Plan, site: Site, where: Where) -> tuple[Finding, ...]:
     Raises UsageError, FactsError and PlaceError.
     """
     installed = manifest.read(plan.root)
-    found = [*health(plan.root, installed, plan.scheduler, site.key_file), *_plan(plan, installed)]
-    found += target(plan.scheduler).findings(plan, where)
+    found = list(target(plan.scheduler).findings(plan, where))
+    # The scheduler's part knows more of the site's own programs.
+    known = {its.where for its in found} & {entry.chain for entry in installed.of(plan.scheduler)}
+    found[:0] = [its for its in health(plan.root, installed, plan.scheduler, site.key_file) if its.where not in known]
+    found += _plan(plan, installed)
     if os.path.lexists(files.below(plan.root, KILL_SWITCH)):
         found.append(Finding(KILL_SWITCH, "is there, so the hooks do nothing", f"rm {KILL_SWITCH}", note=True))
     notes = [note for note in plan.notes if not note.startswith(site.key_file)]  # a key that is missing is told above

@@ -46,7 +46,7 @@ def test_json_holds_what_people_are_told(root: Path) -> None:
     conf(root, "PrologFlags=Alloc")
     told = json.loads(call(root, "install", "slurm", "--yes", "--json").stdout)
     assert [(row["path"], row["action"]) for row in told["files"]] == [
-        (f"{OURS}/{name}", "create") for name in ("prolog", "epilog", "taskprolog")
+        (f"{OURS}/{name}", "create") for name in ("prolog", "epilog", "taskprolog", "taskprolog-all")
     ]
     assert told["lines"][0] == {"text": f"Prolog={OURS}/prolog", "is_there": False}
     assert told["lines"][-1] == {"text": "PrologFlags=Alloc", "is_there": True}

@@ -55,7 +55,7 @@ def test_an_upgrade_is_no_deviation(root: Path, monkeypatch: pytest.MonkeyPatch,
     done = call(root, "verify", "slurm")
     assert (done.exit_code, done.stdout.splitlines()[-1]) == (0, "ok")
     told = [line for line in done.stdout.splitlines() if "9.1 gives another" in line]
-    assert len(told) == 3
+    assert len(told) == 4
     assert all(line.startswith("note ") and "mingle hooks install slurm" in line for line in told)
     assert (quiet(root), capfd.readouterr().out) == (0, "")
 
