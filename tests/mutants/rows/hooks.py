@@ -38,7 +38,7 @@ ROWS = (
     Defect("torchrun --standalone waits for other nodes", f"{H}/slurm/taskprolog.sh.j2",
            'PET_NNODES "1:${nodes}"', 'PET_NNODES "${nodes}"', f"{TASK}::test_standalone_can_start_alone"),
     Defect("a hidden batch script is a step", f"{H}/slurm/taskprolog.sh.j2",
-           '[ "${host_list}" = "${SLURM_JOB_NODELIST-}" ] || return 1', ":",
+           '[ "${host_list}" = "${SLURM_JOB_NODELIST-}" ] || return 1', ": || return 1",
            f"{TASK}::test_a_batch_script_with_another_jobs_step_gets_nothing"),
     Defect("jobs next to each other have one port", "mingle_hooks/install/site.py",
            "round(ports * 0.618)", "ports", f"{TASK}::test_steps_and_neighbouring_jobs_differ_in_their_ports"),
