@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import hmac
 import os
+import shlex
 import signal
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,8 @@ from mingle_hooks.install.site import Site
 from mingle_hooks.install.text import render
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from cluster.hosts import Host
 
 SITE_KEY = "36" * 16 + "5c" * 8 + "00ff" * 4  # the octets that HMAC's pads turn into NUL, and others
@@ -56,6 +59,19 @@ def run(host: Host, name: str, *argv: str, env: dict[str, str] | None = None, co
             os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
     assert (process.returncode, out, err) == (0, "", "")
+
+
+def run_all(host: Host, calls: Iterable[tuple[str, tuple[str, ...], dict[str, str]]], after: str) -> None:
+    """Run hooks one after the other: name, arguments and environment of each; all succeed and say nothing.
+
+    `after` is shell, which succeeds after each of them where it did what it should.
+    """
+    lines = []
+    for name, argv, env in calls:
+        line = shlex.join(["env", "-i", *map("=".join, env.items()), f"/etc/mingle/hooks/{name}", *argv])
+        lines.append(f"{line} </dev/null && {after} || {{ printf '%s\\n' {shlex.quote(line)}; exit 1; }}")
+    done = host.run(["sh", "-s"], input="\n".join(lines), timeout=240, cwd="/")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
 def key_of(job: str, uid: str = "61001", restarts: str = "0", cluster: str = "lab") -> str:
