@@ -29,6 +29,7 @@ MASTER_ADDR, NODE_RANK and the rest.
 This package installs, starts and enables no hook: "mingle hooks" does, when
 root says so. Installed hooks stand alone. They need neither this package nor
 Python, and removing it removes none of them."""
+EXAMPLES = ROOT / "packaging"
 DOC = f"/usr/share/doc/{NAME}"
 COPYRIGHT = f"{DOC}/copyright"
 # Where each shell looks; zsh has other places on Debian than elsewhere.
@@ -72,10 +73,15 @@ def tree(archive: Path, python: str, zsh: str) -> list[File]:
             *(File(path.format(zsh), completion(archive, shell)) for shell, path in COMPLETION.items()),
             *(File(f"{DOC}/{page.relative_to(ROOT)}", page.read_bytes()) for page in pages),
             File(f"{DOC}/changelog.gz", packed((ROOT / "CHANGELOG.md").read_bytes())),
-            File(f"{DOC}/examples/mingle.toml", (ROOT / "packaging" / "mingle.toml").read_bytes()),
+            *(File(f"{DOC}/examples/{path.relative_to(EXAMPLES)}", path.read_bytes()) for path in examples()),
             File(COPYRIGHT, notice(archive, source()).encode()),
         ]
     )
+
+
+def examples() -> list[Path]:
+    """Return the settings and the role for Ansible."""
+    return [EXAMPLES / "mingle.toml", *EXAMPLES.glob("ansible/*/*.yml")]
 
 
 def program(archive: Path, python: str) -> bytes:

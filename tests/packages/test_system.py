@@ -126,6 +126,8 @@ def test_what_is_in_it(system: Path, name: str) -> None:
         f"{DOC}/changelog.gz",
         f"{DOC}/copyright",
         f"{DOC}/examples/mingle.toml",
+        f"{DOC}/examples/ansible/defaults/main.yml",
+        f"{DOC}/examples/ansible/tasks/main.yml",
         *pages,
         *docs,
         *OWN[name],
