@@ -66,9 +66,12 @@ lint: $(VENV)/.dev ## check style, format and types
 man: $(VENV)/.installed ## make the manual pages in docs/man anew, from the help of the commands
 	$(BIN)/python -m mingle_hooks.cli.man docs/man
 
+# What runs mingle where the .deb or .rpm is installed: the name of a package that has /usr/bin/NAME, 3.10 or later.
+SYSTEM_PYTHON ?= python3
 .PHONY: packages
-packages: $(VENV)/.test ## make sdist, wheel and mingle.pyz in dist/
+packages: $(VENV)/.test ## make sdist, wheel, mingle.pyz, .deb and .rpm in dist/
 	$(BIN)/python packaging/build.py dist
+	$(BIN)/python packaging/system.py dist $(SYSTEM_PYTHON)
 
 .PHONY: clean
 clean: ## remove what make made

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
 import subprocess
@@ -14,7 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from needs import need, skip_for_want_of
+from building import ROOT, ZIP, build, digests, said
+from needs import skip_for_want_of
 
 import mingle_hooks
 
@@ -23,11 +23,9 @@ if TYPE_CHECKING:
 
     from cluster.hosts import Hosts
 
-ROOT = Path(__file__).parent.parent.parent
 THIS = f"{sys.version_info.major}.{sys.version_info.minor}"
-EPOCH = {"SOURCE_DATE_EPOCH": "1700000000"}
 NAME = f"mingle_hooks-{mingle_hooks.__version__}"
-WHEEL, SDIST, ZIP = f"{NAME}-py3-none-any.whl", f"{NAME}.tar.gz", "mingle.pyz"
+WHEEL, SDIST = f"{NAME}-py3-none-any.whl", f"{NAME}.tar.gz"
 KEYED = {"MINGLE_KEY": "00112233445566778899aabbccddeeff" * 2}
 # What each has to print as the installed mingle does.
 SAME = [
@@ -38,26 +36,6 @@ SAME = [
     "docs admin",
     "schema job",
 ]
-
-
-def build(root: Path, place: Path) -> Path:
-    """Make all packages of a source tree."""
-    script = root / "packaging" / "build.py"
-    environ = {"PATH": os.environ["PATH"], **EPOCH}
-    done = subprocess.run([sys.executable, script, place], env=environ, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return place
-
-
-def digests(place: Path) -> dict[str, str]:
-    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in place.iterdir()}
-
-
-@pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Make the packages once."""
-    need("hatchling")
-    return build(ROOT, tmp_path_factory.mktemp("dist"))
 
 
 @pytest.fixture(scope="module")
@@ -75,14 +53,6 @@ def clean(made: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         assert spec.origin
         (site / name).symlink_to(Path(spec.origin).parent)
     return place / "venv"
-
-
-def said(*argv: str | Path, cwd: Path) -> str:
-    """Return what a program prints that succeeds, with nothing of the tests' environment."""
-    environ = {"PATH": "/usr/bin:/bin", "HOME": str(cwd)}
-    done = subprocess.run(argv, env=environ, cwd=cwd, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (0, ""), done
-    return done.stdout
 
 
 def test_the_same_sources_make_the_same_octets(made: Path, tmp_path: Path) -> None:

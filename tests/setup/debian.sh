@@ -13,6 +13,7 @@ packages='
     shellcheck
     man-db groff-base
     environment-modules
+    rpm
 '
 
 # Prints the packages that this Python lacks. Those of Debian are of no use to another one.

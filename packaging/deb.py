@@ -1,0 +1,77 @@
+"""Debian's package, made by dpkg-deb."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import time
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from build import epoch
+from tree import BEFORE_REMOVAL, DESCRIPTION, DOC, NAME, SUMMARY, File, lay, packed, source, tree, version
+
+TOOL = "dpkg-deb"
+ZSH = "vendor-completions"
+MAINTAINER = "mingle-hooks maintainers <maintainers@mingle-hooks.invalid>"
+CONTROL = """\
+Package: {name}
+Version: {version}-1
+Section: admin
+Priority: optional
+Architecture: all
+Maintainer: {maintainer}
+Installed-Size: {kib}
+Depends: {depends}
+Recommends: python3-netifaces
+Homepage: {homepage}
+Description: {summary}
+{description}
+"""
+CHANGELOG = """\
+{name} ({version}-1) unstable; urgency=medium
+
+  * Made from the sources of {version}: see changelog.gz.
+
+ -- {maintainer}  {date}
+"""
+
+
+def make(archive: Path, directory: Path, python: str) -> Path:
+    """Write the package, with mingle.pyz as its program; return its path."""
+    when = epoch()
+    date = time.strftime("%a, %d %b %Y %H:%M:%S +0000", time.gmtime(when))
+    changelog = CHANGELOG.format(name=NAME, version=version(), maintainer=MAINTAINER, date=date)
+    files = [*tree(archive, python, ZSH), File(f"{DOC}/changelog.Debian.gz", packed(changelog.encode()))]
+    made = directory / f"{NAME}_{version()}-1_all.deb"
+    with TemporaryDirectory() as place:
+        lay([*files, *_control(files, python)], Path(place), when)
+        command = [TOOL, "--root-owner-group", "-Zgzip", "--build", place, made]
+        environ = {**os.environ, "SOURCE_DATE_EPOCH": str(when)}
+        subprocess.run(command, env=environ, check=True, capture_output=True)
+    return made
+
+
+def _control(files: list[File], python: str) -> list[File]:
+    sums = "".join(f"{hashlib.md5(file.data).hexdigest()}  {file.path[1:]}\n" for file in files)  # noqa: S324 - dpkg's
+    control = CONTROL.format(
+        name=NAME,
+        version=version(),
+        maintainer=MAINTAINER,
+        kib=sum(-(-len(file.data) // 1024) for file in files),
+        depends=depends(python),
+        homepage=source(),
+        summary=SUMMARY,
+        description="\n".join(f" {line or '.'}" for line in DESCRIPTION.split("\n")),
+    )
+    return [
+        File("/DEBIAN/control", control.encode()),
+        File("/DEBIAN/md5sums", sums.encode()),
+        File("/DEBIAN/prerm", f"#!/bin/sh\n{BEFORE_REMOVAL}".encode(), 0o755),
+    ]
+
+
+def depends(python: str) -> str:
+    """Return what a Python of that name has to be; below 3.11 it reads no TOML by itself."""
+    return "python3 (>= 3.10), python3 (>= 3.11) | python3-tomli" if python == "python3" else python

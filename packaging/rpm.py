@@ -1,0 +1,85 @@
+"""The package of Red Hat's, SUSE's and their relatives, made by rpmbuild."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from build import epoch
+from tree import BEFORE_REMOVAL, COPYRIGHT, DESCRIPTION, DOC, NAME, SUMMARY, File, lay, source, tree, version
+
+TOOL = "rpmbuild"
+ZSH = "site-functions"
+SPEC = """\
+Name: {name}
+Version: {version}
+Release: 1
+Summary: {summary}
+License: Apache-2.0 AND BSD-3-Clause AND MIT AND PSF-2.0
+URL: {homepage}
+BuildArch: noarch
+AutoReqProv: no
+{requires}
+Recommends: python3-netifaces
+
+%description
+{description}
+
+%install
+cp -a {place}/. %{{buildroot}}/
+
+%preun -p /bin/sh
+{before_removal}
+%files
+%defattr(-,root,root,0755)
+%dir {doc}
+{files}
+"""
+# The same on every machine: nothing of the builder's distribution, host, clock or cores.
+MACROS = {
+    "__os_install_post": "%{nil}",
+    "_build_id_links": "none",
+    "_buildhost": "localhost",
+    "_binary_payload": "w9.gzdio",
+    "_rpmfilename": "%%{NAME}-%%{VERSION}-%%{RELEASE}.%%{ARCH}.rpm",
+    "use_source_date_epoch_as_buildtime": "1",
+    "source_date_epoch_from_changelog": "0",
+    "clamp_mtime_to_source_date_epoch": "1",
+}
+
+
+def make(archive: Path, directory: Path, python: str) -> Path:
+    """Write the package, with mingle.pyz as its program; return its path."""
+    when = epoch()
+    files = tree(archive, python, ZSH)
+    with TemporaryDirectory() as place:
+        lay(files, Path(place, "tree"), when)
+        Path(place, "mingle.spec").write_text(_spec(files, python, f"{place}/tree"))
+        macros = {**MACROS, "_topdir": place, "_rpmdir": str(directory.resolve()), "_dbpath": f"{place}/db"}
+        given = [word for name, value in macros.items() for word in ("--define", f"{name} {value}")]
+        environ = {**os.environ, "SOURCE_DATE_EPOCH": str(when)}
+        subprocess.run([TOOL, "-bb", *given, f"{place}/mingle.spec"], env=environ, check=True, capture_output=True)
+    return directory / f"{NAME}-{version()}-1.noarch.rpm"
+
+
+def _spec(files: list[File], python: str, place: str) -> str:
+    kinds = {"/usr/bin/mingle": "%attr(0755,root,root) ", COPYRIGHT: "%license "}
+    return SPEC.format(
+        name=NAME,
+        version=version(),
+        summary=SUMMARY,
+        homepage=source(),
+        requires="\n".join(f"Requires: {one}" for one in requires(python)),
+        description=DESCRIPTION,
+        place=place,
+        before_removal=BEFORE_REMOVAL,
+        doc=DOC,
+        files="\n".join(kinds.get(file.path, "") + file.path for file in files),
+    )
+
+
+def requires(python: str) -> list[str]:
+    """Return what a Python of that name has to be; below 3.11 it reads no TOML by itself."""
+    return ["python3 >= 3.10", "(python3 >= 3.11 or python3-tomli)"] if python == "python3" else [python]

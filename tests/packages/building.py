@@ -1,0 +1,34 @@
+"""Making the packages as `make packages` does, and running what is in them."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent.parent
+ZIP = "mingle.pyz"
+EPOCH = {"SOURCE_DATE_EPOCH": "1700000000"}
+
+
+def build(root: Path, place: Path) -> Path:
+    """Make all packages of a source tree."""
+    script = root / "packaging" / "build.py"
+    environ = {"PATH": os.environ["PATH"], **EPOCH}
+    done = subprocess.run([sys.executable, script, place], env=environ, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return place
+
+
+def digests(place: Path) -> dict[str, str]:
+    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in place.iterdir()}
+
+
+def said(*argv: str | Path, cwd: Path) -> str:
+    """Return what a program prints that succeeds, with nothing of the tests' environment."""
+    environ = {"PATH": "/usr/bin:/bin", "HOME": str(cwd)}
+    done = subprocess.run(argv, env=environ, cwd=cwd, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, ""), done
+    return done.stdout
