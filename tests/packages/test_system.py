@@ -256,6 +256,14 @@ def test_removing_the_rpm_leaves_no_directory(system: Path) -> None:
     assert {path for path in listed if path.lstrip("/") not in files} == doc
 
 
+def test_another_python_is_needed_and_named(tmp_path: Path) -> None:
+    """Where python3 is too old, by the name of its package, which is that of its program."""
+    asked = "deb.depends(its), rpm.requires(its), tree.SHEBANG.format(its)"
+    script = f"import sys; sys.path.insert(0, {str(ROOT / 'packaging')!r}); its = 'python3.11'; import deb, rpm, tree; "
+    told = said(sys.executable, "-Bc", f"{script}print({asked})", cwd=tmp_path)
+    assert told.split() == ["python3.11", "['python3.11']", "#!/usr/bin/python3.11", "-I"]
+
+
 def test_the_example_of_settings_is_one(tmp_path: Path) -> None:
     """With every line that it has commented out."""
     text = (ROOT / "packaging/mingle.toml").read_text()
