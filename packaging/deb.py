@@ -46,7 +46,8 @@ def make(archive: Path, directory: Path, python: str) -> Path:
     files = [*tree(archive, python, ZSH), File(f"{DOC}/changelog.Debian.gz", packed(changelog.encode()))]
     made = directory / f"{NAME}_{version()}-1_all.deb"
     with TemporaryDirectory() as place:
-        lay([*files, *_control(files, python)], Path(place), when)
+        lay([*files, *_control(files, python)], Path(place))
+        # dpkg-deb gives what is newer than SOURCE_DATE_EPOCH, and so all of it, that time.
         command = [TOOL, "--root-owner-group", "-Zgzip", "--build", place, made]
         environ = {**os.environ, "SOURCE_DATE_EPOCH": str(when)}
         subprocess.run(command, env=environ, check=True, capture_output=True)

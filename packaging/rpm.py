@@ -34,7 +34,7 @@ cp -a {place}/. %{{buildroot}}/
 {before_removal}
 %files
 %defattr(-,root,root,0755)
-%dir {doc}
+{directories}
 {files}
 """
 # The same on every machine: nothing of the builder's distribution, host, clock or cores.
@@ -55,7 +55,7 @@ def make(archive: Path, directory: Path, python: str) -> Path:
     when = epoch()
     files = tree(archive, python, ZSH)
     with TemporaryDirectory() as place:
-        lay(files, Path(place, "tree"), when)
+        lay(files, Path(place, "tree"))
         Path(place, "mingle.spec").write_text(_spec(files, python, f"{place}/tree"))
         macros = {**MACROS, "_topdir": place, "_rpmdir": str(directory.resolve()), "_dbpath": f"{place}/db"}
         given = [word for name, value in macros.items() for word in ("--define", f"{name} {value}")]
@@ -75,9 +75,15 @@ def _spec(files: list[File], python: str, place: str) -> str:
         description=DESCRIPTION,
         place=place,
         before_removal=BEFORE_REMOVAL,
-        doc=DOC,
+        directories="\n".join(f"%dir {path}" for path in directories(files)),
         files="\n".join(kinds.get(file.path, "") + file.path for file in files),
     )
+
+
+def directories(files: list[File]) -> list[str]:
+    """Return the package's own: all other directories have their owners, and go with these."""
+    inside = {parent for file in files for parent in map(str, Path(file.path).parents)}
+    return sorted(path for path in inside if f"{path}/".startswith(f"{DOC}/"))
 
 
 def requires(python: str) -> list[str]:

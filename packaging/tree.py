@@ -115,14 +115,12 @@ def version() -> str:
     return re.findall(r'^__version__ = "(.*)"$', (ROOT / "mingle_hooks/__init__.py").read_text(), re.MULTILINE)[0]
 
 
-def lay(files: Iterable[File], place: Path, when: int) -> None:
-    """Write the files below a directory; their modes and times are the same whatever the umask and the clock."""
+def lay(files: Iterable[File], place: Path) -> None:
+    """Write the files below a directory; their modes are the same whatever the umask."""
     for file in files:
         path = place / file.path.lstrip("/")
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(file.data)
         path.chmod(file.mode)
-    for directory, _, names in os.walk(place, topdown=False):
+    for directory, _, _ in os.walk(place):
         os.chmod(directory, 0o755)  # noqa: S103 - as every directory below /usr
-        for path in (*(f"{directory}/{name}" for name in names), directory):
-            os.utime(path, (when, when))

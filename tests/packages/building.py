@@ -2,15 +2,37 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import pytest
 
 ROOT = Path(__file__).parent.parent.parent
 ZIP = "mingle.pyz"
 EPOCH = {"SOURCE_DATE_EPOCH": "1700000000"}
+
+
+def once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], object]) -> Path:
+    """Return a directory that one of the processes that run tests makes; the others wait for it."""
+    base = factory.getbasetemp()
+    place = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / name
+    with place.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not place.exists():
+            begun = Path(tempfile.mkdtemp(dir=place.parent))
+            begun.chmod(0o755)
+            make(begun)
+            begun.rename(place)
+    return place
 
 
 def build(root: Path, place: Path) -> Path:

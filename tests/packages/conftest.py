@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from building import ROOT, build
+from building import ROOT, build, once
 from needs import need
 
 if TYPE_CHECKING:
@@ -16,4 +16,4 @@ if TYPE_CHECKING:
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Make sdist, wheel and mingle.pyz."""
     need("hatchling")
-    return build(ROOT, tmp_path_factory.mktemp("dist"))
+    return once(tmp_path_factory, "dist", lambda place: build(ROOT, place))

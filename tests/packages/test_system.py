@@ -13,10 +13,11 @@ import sys
 import tarfile
 from dataclasses import dataclass
 from functools import cache
+from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 import pytest
-from building import EPOCH, ROOT, ZIP, digests, said
+from building import EPOCH, ROOT, ZIP, digests, once, said
 from needs import lacking, need, skip_for_want_of
 
 import mingle_hooks
@@ -67,9 +68,7 @@ def make(place: Path, archive: Path, umask: str = "022", path: str = os.environ[
 @pytest.fixture(scope="session")
 def system(made: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Make the packages of distributions once."""
-    place = tmp_path_factory.mktemp("system")
-    make(place, made / ZIP)
-    return place
+    return once(tmp_path_factory, "system", lambda place: make(place, made / ZIP))
 
 
 @cache
@@ -247,6 +246,22 @@ def test_the_rpm_s_fields(system: Path) -> None:
     assert re.findall(r"^(\w+) (?:scriptlet|program)", scripts, re.MULTILINE) == ["preuninstall"]
     assert "removing it removes none of them" in said(*rpm, "-i", system / RPM, cwd=system).replace("\n", " ")
     assert said(*rpm, "--configfiles", system / RPM, cwd=system) == ""
+
+
+def test_removing_the_rpm_leaves_no_directory(system: Path) -> None:
+    """Those below its own place in /usr/share/doc are its, and no other is."""
+    files = held(system / RPM)
+    listed = said("rpm", "--dbpath", system / "db", "-qpl", system / RPM, cwd=system).split()
+    doc = {str(parent) for path in files for parent in PurePath(f"/{path}").parents if f"/{DOC}" in str(parent)}
+    assert {path for path in listed if path.lstrip("/") not in files} == doc
+
+
+def test_another_python_is_needed_and_named(tmp_path: Path) -> None:
+    """Where python3 is too old, by the name of its package, which is that of its program."""
+    asked = "deb.depends(its), rpm.requires(its), tree.SHEBANG.format(its)"
+    script = f"import sys; sys.path.insert(0, {str(ROOT / 'packaging')!r}); its = 'python3.11'; import deb, rpm, tree; "
+    told = said(sys.executable, "-Bc", f"{script}print({asked})", cwd=tmp_path)
+    assert told.split() == ["python3.11", "['python3.11']", "#!/usr/bin/python3.11", "-I"]
 
 
 def test_the_example_of_settings_is_one(tmp_path: Path) -> None:
