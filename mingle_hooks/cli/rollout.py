@@ -8,6 +8,7 @@ import click
 
 from mingle_hooks import settings
 from mingle_hooks.errors import UsageError, printable
+from mingle_hooks.install import files
 from mingle_hooks.install.hook import Where
 from mingle_hooks.install.site import site
 
@@ -26,7 +27,7 @@ def report_command(scheduler: str, root: str, slurm_conf: str | None) -> None:  
     from mingle_hooks.install import nodereport
 
     root = root.rstrip("/")
-    its = site(settings.load({}, {}, system_file=root + settings.SYSTEM_FILE))
+    its = site(settings.load({}, {}, system_file=files.at(root, settings.SYSTEM_FILE)))
     click.echo(nodereport.line(its, Where(root, slurm_conf)))
 
 

@@ -88,11 +88,11 @@ def findings(root: str, chains: Mapping[str, str]) -> Iterator[Finding]:
         if program := chains.get(name):
             yield from _program(root, program, bit, f"another {name} in [hooks] of {SYSTEM_FILE}")
         place = f"{DROP_INS}/{name}.d"
-        if not os.path.isdir(root + place):
+        if not os.path.isdir(files.at(root, place)):
             continue
-        if os.stat(root + place).st_mode & _OTHERS_WRITE:
+        if os.stat(files.at(root, place)).st_mode & _OTHERS_WRITE:
             yield Finding(place, "can be written by others", f"chmod go-w {place}")
-        for entry in sorted(os.listdir(root + place)):
+        for entry in sorted(os.listdir(files.at(root, place))):
             if not entry.startswith("."):  # as a shell's *
                 yield from _program(root, f"{place}/{entry}", bit, f"moving it out of {place}")
 
@@ -100,7 +100,7 @@ def findings(root: str, chains: Mapping[str, str]) -> Iterator[Finding]:
 def _program(root: str, path: str, bit: int, mend: str) -> Iterator[Finding]:
     what = "cannot be run, which " + ("fails every task" if bit == stat.S_IXOTH else "drains the node")
     try:
-        found = os.stat(root + path)
+        found = os.stat(files.at(root, path))
     except OSError as wrong:
         yield Finding(path, f"{what}: {wrong.strerror}", f"putting it there, or {mend}")
         return

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import glob
 import os
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
 from mingle_hooks.errors import FactsError
-from mingle_hooks.install import running
+from mingle_hooks.install import files, running
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -44,7 +43,7 @@ def containers(site: Site, where: Where, conf: SlurmConf) -> Containers:
 
     Raises FactsError where every task in a container would fail, and where there is no enroot for what is wanted.
     """
-    enroot = next((place for place in _ENROOT if os.path.isdir(where.root + place)), "")
+    enroot = next((place for place in _ENROOT if os.path.isdir(files.at(where.root, place))), "")
     way = site.containers
     if way != "auto":
         if way in {"mount", "hook"} and not enroot and not where.is_shown:
@@ -80,7 +79,7 @@ def _has_pyxis(root: str, conf: SlurmConf) -> bool:
 
 def _lines(root: str, path: str, depth: int) -> Iterator[str]:
     try:
-        with open(root + path, encoding="utf-8", errors="replace") as file:
+        with open(files.at(root, path), encoding="utf-8", errors="replace") as file:
             lines = file.read(_MOST_BYTES).splitlines()
     except OSError:
         return
@@ -89,5 +88,5 @@ def _lines(root: str, path: str, depth: int) -> Iterator[str]:
         if match is None:
             yield line
         elif depth < _DEEPEST:
-            for found in sorted(glob.glob(root + os.path.join(os.path.dirname(path), match[1]))):
-                yield from _lines(root, found[len(root) :], depth + 1)
+            for found in files.matches(root, os.path.join(os.path.dirname(path), match[1])):
+                yield from _lines(root, found, depth + 1)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from mingle_hooks import __version__
 from mingle_hooks.errors import MingleError
 from mingle_hooks.fabric.machine import is_hostname
-from mingle_hooks.install import manifest
+from mingle_hooks.install import files, manifest
 from mingle_hooks.install.health import Finding
 from mingle_hooks.install.site import KILL_SWITCH
 from mingle_hooks.install.targets import TARGETS, hook, target
@@ -57,7 +57,7 @@ def doctor(site: Site, where: Where) -> Iterator[Finding]:
                 f"installing {name} (coreutils, util-linux)",
             )
     for path, what in _RIVALS.items():
-        if os.path.exists(where.root + path):
+        if os.path.exists(files.at(where.root, path)):
             yield Finding(path, what, "keeping one of the two", note=True)
 
 
@@ -72,7 +72,7 @@ def preview(site: Site, host: str, root: str = "") -> tuple[str, ...]:
         "SLURM_PROCID": "1", "SLURM_NODEID": "0", "SLURM_LOCALID": "1",
         "SLURM_JOB_PARTITION": "".join(site.partitions[:1]),
     }  # fmt: skip
-    text = render(hook("slurm", "taskprolog"), site, kill_switch=root + KILL_SWITCH)
+    text = render(hook("slurm", "taskprolog"), site, kill_switch=files.below(root, KILL_SWITCH))
     done = subprocess.run(
         ["/bin/sh", "-c", text], env=environ, capture_output=True, text=True, timeout=_PATIENCE_S, check=True
     )
@@ -81,7 +81,7 @@ def preview(site: Site, host: str, root: str = "") -> tuple[str, ...]:
 
 def why_nothing(site: Site, host: str, root: str = "") -> Iterator[str]:
     """Yield the reasons for a TaskProlog that prints nothing on this host, with the kill switch below root."""
-    if os.path.lexists(root + KILL_SWITCH):
+    if os.path.lexists(files.below(root, KILL_SWITCH)):
         yield f"{root}{KILL_SWITCH} is there"
     for name in dict.fromkeys((host, host + site.host_suffix)):
         if not is_hostname(name):  # is_host in the TaskProlog

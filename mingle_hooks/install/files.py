@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import glob
 import os
+import re
 import stat
 
 from mingle_hooks.errors import PlaceError
@@ -55,6 +57,19 @@ def below(root: str, path: str, *, follow: bool = False) -> str:
             else:
                 done = f"{done}/{name}"
     return root + done
+
+
+def at(root: str, path: str) -> str:
+    """Return what a path leads to below root, all of its links followed. Raises PlaceError."""
+    return below(root, path, follow=True) if root else path
+
+
+def matches(root: str, pattern: str) -> list[str]:
+    """Return the paths that a glob of slurm.conf's kind matches below root, as they are there."""
+    place, name = os.path.split(pattern)
+    if re.search(r"[*?[]", place):  # which no scheduler's own configuration has
+        place, name = "/", pattern.lstrip("/")
+    return sorted(os.path.join(place, found) for found in glob.glob(name, root_dir=at(root, place) or "/"))
 
 
 def look(path: str, *, links: bool = False) -> Found | None:

@@ -37,11 +37,11 @@ def line(site: Site, where: Where) -> str:
     conf = slurmconf.find(where.root, where.slurm_conf)
     known = {
         "version": mingle_hooks.__version__,
-        "hooks": {entry.path: _sum(where.root + entry.path) for entry in entries},
+        "hooks": {entry.path: _sum(files.below(where.root, entry.path)) for entry in entries},
         "chain": {name: site.chain(name) or UNKNOWN for name in chain.KEYS.values()},
-        "key": fingerprint(where.root + site.key_file),
+        "key": fingerprint(files.below(where.root, site.key_file)),
         "slurm.conf": {key: list(conf.all(key)) for key in _KEYS if conf.all(key)} if conf else {},
-        "off": os.path.lexists(where.root + KILL_SWITCH),
+        "off": os.path.lexists(files.below(where.root, KILL_SWITCH)),
         "problems": sorted(_problems(where.root, entries)),
     }
     return json.dumps(known, sort_keys=True)
@@ -80,12 +80,12 @@ def _problems(root: str, entries: tuple[manifest.Entry, ...]) -> list[str]:
     found = []
     for entry in entries:
         try:
-            now = os.lstat(root + entry.path)
+            now = os.lstat(files.below(root, entry.path))
         except OSError:
             continue  # the missing checksum says so
         if (now.st_uid, stat.S_IMODE(now.st_mode)) != (files.owner(), entry.mode):
             found.append(f"{entry.path} has uid {now.st_uid} and mode {stat.S_IMODE(now.st_mode):04o}")
-        if _sum(root + entry.path) not in {entry.sha256, MISSING}:
+        if _sum(files.below(root, entry.path)) not in {entry.sha256, MISSING}:
             found.append(f"{entry.path} is not as it was installed")
     try:
         found += [f"{its.where} {its.what}" for its in chain.findings(root, slurmcheck.chains(entries))]

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from mingle_hooks.errors import FactsError, UsageError
 from mingle_hooks.install import chain, manifest, running, slurmcheck
 from mingle_hooks.install.containers import containers
+from mingle_hooks.install.files import at
 from mingle_hooks.install.hook import Hook, Target, named
 from mingle_hooks.install.plan import File, Line, Plan, planned, together
 from mingle_hooks.install.slurmconf import PLACES, SlurmConf
@@ -122,7 +123,7 @@ def _task_hooks(site: Site, where: Where, conf: SlurmConf | None, old: Manifest)
         planned(root, old, single, alone, render(single, site)),
         planned(root, old, both, path, text, chain=own.program),
     )
-    is_wrapped = own.program or directory or now == path or os.path.isdir(f"{where.root}{DROP_INS}/{single.name}.d")
+    is_wrapped = own.program or directory or now == path or os.path.isdir(at(where.root, f"{DROP_INS}/{single.name}.d"))
     line = path if is_wrapped else alone
     return files, Line(f"TaskProlog={line}", is_there=now == line), own.line
 
@@ -137,7 +138,7 @@ def _flags(conf: SlurmConf) -> Line:
 
 def _notes(site: Site, root: str) -> tuple[str, ...]:
     notes = []
-    if not os.path.exists(root + site.key_file):
+    if not os.path.exists(at(root, site.key_file)):
         notes.append(
             f"{site.key_file} is not there, so jobs get no key from the hooks. Make one (mingle key), "
             "the same on all nodes, root's, mode 0400."

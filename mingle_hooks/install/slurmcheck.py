@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fnmatch
-import glob
 import os
 import re
 import stat
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from mingle_hooks import shipped
 from mingle_hooks.errors import ConflictError, FactsError
-from mingle_hooks.install import chain, running, slurmconf
+from mingle_hooks.install import chain, files, running, slurmconf
 from mingle_hooks.install.hook import EVIL
 from mingle_hooks.install.site import Site
 from mingle_hooks.install.targets import hook
@@ -83,7 +82,7 @@ def refuse(where: Where, entries: tuple[Entry, ...]) -> None:
 
 def task_prologs(root: str) -> str:
     """Return the directory of TaskProlog programs that a site may have; empty where it has none."""
-    return TASK_PROLOGS if os.path.isdir(root + TASK_PROLOGS) else ""
+    return TASK_PROLOGS if os.path.isdir(files.at(root, TASK_PROLOGS)) else ""
 
 
 def stubs(where: Where, entries: tuple[Entry, ...]) -> dict[str, str]:
@@ -161,13 +160,14 @@ def _globs(root: str, conf: SlurmConf) -> Iterator[Finding]:
     """Find what makes slurmd drain a node: a glob that matches nothing, or something that cannot be run."""
     for key in ("Prolog", "Epilog"):
         for value in conf.all(key):
-            found = sorted(glob.glob(root + value)) if re.search(r"[*?[]", value) else [root + value]
+            found = files.matches(root, value) if re.search(r"[*?[]", value) else [value]
             if not found:
                 yield Finding(f"{key}={value}", "matches no file, which drains every node", f"no {key} line")
             for path in found:
-                if not os.path.isfile(path) or not os.stat(path).st_mode & stat.S_IXUSR:
+                its = files.at(root, path)
+                if not os.path.isfile(its) or not os.stat(its).st_mode & stat.S_IXUSR:
                     what = "cannot be run, which drains every node"
-                    yield Finding(path[len(root) :], what, f"moving it out of {key}={value}, or chmod +x")
+                    yield Finding(path, what, f"moving it out of {key}={value}, or chmod +x")
 
 
 def _timeouts(conf: SlurmConf) -> Iterator[Finding]:
@@ -201,5 +201,5 @@ def _refuse_if_used(root: str, conf: SlurmConf, entries: tuple[Entry, ...]) -> N
 def _would_be_empty(root: str, value: str, ours: set[str]) -> bool:
     if not re.search(r"[*?[]", value):
         return False
-    found = {path[len(root) :] for path in glob.glob(root + value)}
+    found = set(files.matches(root, value))
     return bool(found & ours) and found <= ours

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from mingle_hooks.errors import FactsError
-from mingle_hooks.install import slurmd
+from mingle_hooks.install import files, slurmd
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -45,7 +45,7 @@ def find(root: str, path: str | None = None) -> SlurmConf | None:
     """
     named = path or _named(root)
     for place in (named,) if named else _places(root):
-        if named or os.path.exists(root + place):
+        if named or os.path.exists(files.at(root, place)):
             values: dict[str, list[str]] = {}
             _read(root, place, values, 0)
             return SlurmConf(place, {key: tuple(found) for key, found in values.items()})
@@ -66,7 +66,7 @@ def _places(root: str) -> tuple[str, ...]:
 def _read(root: str, path: str, values: dict[str, list[str]], depth: int) -> None:
     """Add what a file says, and what the files say that it includes."""
     try:
-        with open(root + path, encoding="utf-8", errors="replace") as file:
+        with open(files.at(root, path), encoding="utf-8", errors="replace") as file:
             text = file.read(_MOST_BYTES)
     except OSError as wrong:
         raise FactsError("a readable slurm.conf", f"{root}{path}: {wrong.strerror}", "--slurm-conf PATH") from None

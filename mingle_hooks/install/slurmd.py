@@ -6,6 +6,8 @@ import contextlib
 import glob
 import re
 
+from mingle_hooks.install import files
+
 # What Debian's and Red Hat's units read: SLURMD_OPTIONS="--conf-server ctl:6817".
 _FILES = ("/etc/default/slurmd", "/etc/sysconfig/slurmd")
 _ASSIGNED = re.compile(r"^\s*SLURMD_OPTIONS\s*=\s*(.*)$", re.MULTILINE)
@@ -28,7 +30,7 @@ def words_of_unit(root: str) -> list[str]:
     """Return what the unit's environment file gives to slurmd."""
     words = []
     for path in _FILES:
-        for value in _ASSIGNED.findall(_text(root + path)):
+        for value in _ASSIGNED.findall(_text(files.at(root, path))):
             words += value.strip().strip("\"'").split()
     return words
 

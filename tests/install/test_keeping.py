@@ -29,12 +29,13 @@ GARBAGE = [
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
     """Give a node with a prologue of the site's own."""
-    (tmp_path / "etc/slurm").mkdir(parents=True)
-    conf(tmp_path, "ClusterName=x")
-    path = program(tmp_path, f"{MOM}/prologue")
+    root = tmp_path / "image"
+    (root / "etc/slurm").mkdir(parents=True)
+    conf(root, "ClusterName=x")
+    path = program(root, f"{MOM}/prologue")
     path.write_bytes(OCTETS)
     path.chmod(0o540)
-    return tmp_path
+    return root
 
 
 def at(root: Path, path: str) -> Path:
@@ -320,3 +321,19 @@ def test_the_slurm_chain_of_a_lost_manifest_is_in_the_hook(root: Path) -> None:
     call(root, "install", "slurm", "--yes")
     assert at(root, f"{OURS}/prolog").read_text() == before
     assert "/opt/site/prolog.sh" in before
+
+
+def test_what_is_looked_at_in_an_image_is_the_image_s(root: Path) -> None:
+    """A glob of slurm.conf, drop-ins and the kill switch behind absolute links: seen to be read on this machine."""
+    at(root, "/srv/slurm/prolog.d").mkdir(parents=True)
+    program(root, "/srv/slurm/prolog.d/50-site").chmod(0o644)
+    at(root, "/etc/slurm/prolog.d").symlink_to("/srv/slurm/prolog.d")
+    at(root, "/srv/mingle/epilog.d").mkdir(parents=True)
+    at(root, "/srv/mingle/epilog.d/note").write_text("no program")
+    at(root, "/etc/mingle").symlink_to("/srv/mingle")
+    conf(root, "Prolog=/etc/slurm/prolog.d/*")
+    call(root, "install", "slurm", "--yes")
+    found = call(root, "verify", "slurm").stdout
+    assert "/etc/slurm/prolog.d/50-site:" in found
+    assert "/etc/mingle/epilog.d/note:" in found
+    assert at(root, "/srv/slurm/prolog.d/10-mingle").is_file()

@@ -79,4 +79,4 @@ def all_idle(slurm: SlurmCluster) -> None:
 def nothing_left(slurm: SlurmCluster) -> None:
     """Fail unless every node is idle and the last Epilog has left nothing below /run/mingle."""
     all_idle(slurm)
-    slurm.until(lambda: not any(list(h.outside("/run/mingle").iterdir()) for h in slurm.hosts), "empty /run/mingle")
+    slurm.until(lambda: not any(list(h.outside("/run/mingle").glob("*")) for h in slurm.hosts), "empty /run/mingle")
