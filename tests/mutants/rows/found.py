@@ -25,6 +25,10 @@ ROWS = (
            "for port, reuse in [(port, False) for port in group]:",
            f"{W}/test_blocked_ports.py"
            "::test_a_stranger_cannot_block_the_next_run_by_connections_that_are_turned_away"),
+    Defect("where all check-in ports are taken no other is told", f"{V}/leader/candidate.py",
+           "tuple(opened.check_in) or (opened.master,)", "tuple(opened.check_in) or (1,)",
+           f"{W}/test_blocked_ports.py"
+           "::test_where_others_listen_on_all_check_in_ports_members_come_to_another_that_the_ways_tell"),
     Defect("a limit that was met is not named", f"{V}/loop.py",
            "self.shortage = shortage(error) or self.shortage", "pass",
            f"{NEVER}::test_out_of_file_descriptors_is_told_with_the_limit_that_was_met"),
