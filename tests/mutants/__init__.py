@@ -4,6 +4,7 @@ from mutants.rows import (
     cli,
     export,
     fabric,
+    found,
     hooks,
     install,
     job,
@@ -28,4 +29,5 @@ DEFECTS = (
     *multicast.ROWS,
     *leader.ROWS,
     *member.ROWS,
+    *found.ROWS,
 )

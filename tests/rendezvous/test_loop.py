@@ -48,6 +48,19 @@ def test_a_socket_is_served_until_it_is_unwatched() -> None:
     assert heard == [b"a", b"b"]
 
 
+def test_what_was_due_comes_before_what_was_said_meanwhile() -> None:
+    """Who was stopped until after its deadline takes no word that came before it went on."""
+    one, other = socket.socketpair()
+    clock, seen = Clock(), []
+    with one, other, Loop(clock) as loop:
+        loop.watch(one, READ, lambda _events: seen.append(one.recv(1).decode()))
+        loop.after(5.0, lambda: seen.append("deadline"))
+        other.send(b"w")
+        clock.ahead = 10.0
+        loop.run(lambda: len(seen) > 1)
+    assert seen == ["deadline", "w"]
+
+
 def test_a_delay_varies_by_a_fifth() -> None:
     """So that members do not act in step."""
     with Loop() as loop:

@@ -146,18 +146,18 @@ def test_members_that_contradict_each_other_all_fail_and_say_which_and_who(hosts
 def test_a_run_that_failed_does_not_spoil_the_next_one(hosts: Callable[..., Hosts]) -> None:
     """Its rank 0 is still there to tell late members why; a younger member goes on to its own run's leader."""
     three = list(hosts(3))
+    options = ("--id", "job", "--nodes", "3", "--timeout", "20", "--via", "master", "--master", "node1")
 
-    def run(ranks: Sequence[int]) -> list[CompletedProcess[str]]:
-        options = ("--id", "job", "--nodes", "3", "--timeout", "20")
-        return members(three, lambda number: evaluating(*options, "--rank", str(ranks[number])))
+    def asks(rank: int) -> list[str]:
+        return evaluating(*options, "--rank", str(rank))
 
-    with ThreadPoolExecutor(1) as pool:
-        # As there may be a member of rank 2, rank 0 stays to tell it.
-        first = pool.submit(run, (0, 1, 1))
-        time.sleep(2.0)
-        second = run((1, 0, 2))
-    for done in first.result():
+    # As there may be a member of rank 2, rank 0 stays to tell it.
+    leader, *others = [three[number].popen(asks(rank), env=KEYED) for number, rank in enumerate((0, 1, 1))]
+    for done in map(ended, others):
         assert "rank 1 claimed by" in failed(done, 76)
+    # All look on the first host, where there is only the old one at first.
+    second = members(three, asks, delays=[1, 0, 0])
+    assert "rank 1 claimed by" in failed(ended(leader), 76)
     one_world(second)
 
 

@@ -152,7 +152,7 @@ def test_a_directory_may_come_from_the_environment_and_all_ways_may_be_used_at_o
 
 
 def test_all_who_ask_for_the_roster_are_sent_the_same_octets_and_each_greets_once(hosts: Callable[..., Hosts]) -> None:
-    """One packed roster for all, and one handshake a member, however many there are."""
+    """One packed roster for all, and, where one port is named, one handshake a member, however many there are."""
     three, others = hosts(3, ipv6=False), 12
     tap = three[0].popen([sys.executable, Path(__file__).with_name("tap.py"), "HELLO", "ROSTER"])
     assert tap.stdout is not None
