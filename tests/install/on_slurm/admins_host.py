@@ -92,12 +92,13 @@ def next_conf(slurm: SlurmCluster, *more: str) -> None:
     slurm.controller.write(NEXT, conf([host.name for host in slurm.hosts], slurm.cpus, more))
 
 
-def upgraded(host: Host, *, to_next: bool) -> None:
-    """Put the next version of mingle on a host, or take it away."""
-    if to_next:
-        host.write("/run/next/mingle", NEXT_MINGLE, mode=0o755)
-    else:
-        host.outside("/run/next/mingle").unlink()
+def upgraded(slurm: SlurmCluster, count: int) -> None:
+    """Put the next version of mingle on so many hosts, and on the others the one that is tested."""
+    for number, host in enumerate(slurm.hosts):
+        if number < count:
+            host.write("/run/next/mingle", NEXT_MINGLE, mode=0o755)
+        else:
+            host.outside("/run/next/mingle").unlink(missing_ok=True)
 
 
 def etc(host: Host) -> dict[str, tuple[int, int, int, bytes]]:
