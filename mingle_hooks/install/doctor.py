@@ -67,7 +67,7 @@ def _not_yet(scheduler: str, site: Site, where: Where) -> Finding:
         target(scheduler).plan(site, where)
     except MingleError as wrong:
         refused = f"has no hooks installed, and install would refuse: expected {wrong.expected}, saw {wrong.seen}"
-        return Finding(scheduler, refused, wrong.remedy)
+        return Finding(scheduler, refused, wrong.remedy, note=True)
     return Finding(scheduler, "has no hooks installed", f"mingle hooks install {scheduler}", note=True)
 
 
