@@ -31,11 +31,11 @@ ALLOC = "PrologFlags=Alloc"
 TOML = "[hooks]\n" + "".join(f'{name} = "/etc/slurm/site.{name}"\n' for name in ("prolog", "epilog", "taskprolog"))
 UPGRADE = "Upgrade, and back to the version before"
 SLEEP, FOUR = "exec sleep 600", ("-N4", "-n4", "-o", "/dev/null")
-# A job waits until its gate is opened for writing, which costs nothing; every second one then has a step of four tasks.
+# A job waits until its gate is opened for writing, which costs nothing; every fourth one then has a step of four tasks.
 JOB = """\
 #!/bin/sh
 : </home/alice/gate.$((SLURM_ARRAY_TASK_ID * {phases} / 101))
-[ $((SLURM_ARRAY_TASK_ID % 2)) = 0 ] || exec srun sh -c 'exit 0'
+[ $((SLURM_ARRAY_TASK_ID % 4)) != 1 ] || exec srun sh -c 'exit 0'
 """
 HOLD = "/home/hold"  # the site's Prolog waits while it is there and nobody writes
 MINGLE_ENV = ("env", "HOME=/nonexistent", "sh", "-c", "mingle env >/dev/null")
@@ -131,7 +131,8 @@ def test_a_hundred_jobs_run_through_the_life_of_an_installation(site: SlurmClust
             run(slurm, *commands)
             if of_next == 2:
                 is_one_world_of_two_versions(slurm, walker)
-        assert slurm.wait(jobs, 120) == "COMPLETED"
+        said = "cat /home/alice/out.*; grep -i prolog /run/slurm/slurmd.log"
+        assert slurm.wait(jobs, 120) == "COMPLETED", [its.stdout for its in slurm.hosts.run_all(["sh", "-c", said])]
     host.run(["scancel", walker], check=True)
     slurm.wait_idle()
     assert [etc(each) for each in slurm.hosts] == before
@@ -161,7 +162,7 @@ def every_job_has_run_once(slurm: SlurmCluster, jobs: str) -> None:
     tasks = Counter(host.outside("/home/alice/site.taskprolog").read_text().split())
     found = re.findall(r"\bJobId=(\d+) .*\bArrayTaskId=(\d+)", shown)
     assert len(found) == 100
-    assert [tasks[job] for job, _ in found] == [1 + 4 * (int(task) % 2) for _, task in found]
+    assert [tasks[job] for job, _ in found] == [1 + 4 * (int(task) % 4 == 1) for _, task in found]
 
 
 def test_a_job_that_runs_keeps_its_key_and_a_later_one_has_another(site: SlurmCluster) -> None:
