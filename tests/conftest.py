@@ -79,7 +79,7 @@ def slurm(slurm_session: SlurmCluster, tmp_path: Path) -> Iterator[SlurmCluster]
     """
     tmp_path.chmod(0o1777)
     yield slurm_session
-    settle(slurm_session)
+    slurm_session.settle()
     if slurm_session.conf_lines:
         slurm_session.reconfigure()
 
@@ -97,17 +97,7 @@ def fresh_slurm(hosts: Callable[..., Hosts]) -> Iterator[Callable[..., SlurmClus
 
         yield make
         for cluster in made:
-            settle(cluster)
-
-
-def settle(cluster: SlurmCluster) -> None:
-    """Make all hosts idle after a test, and fail it when a node was not well or something kept running."""
-    cluster.hosts.clear_firewall()
-    unwell = {name: state for name, state in cluster.sinfo().items() if state.startswith(("drain", "down"))}
-    cluster.cancel_all()
-    assert not unwell, f"the test left these nodes unwell: {unwell}\n{cluster.logs()}"
-    left = cluster.strays()
-    assert not left, f"the test left these running on its hosts: {left}"
+            cluster.settle()
 
 
 @pytest.fixture(scope="session")

@@ -25,6 +25,8 @@ def process_of(nodeid: str) -> str:
         return "stand-ins"
     if path.parent.name == "packages":  # they are made once for all of its tests
         return "packages"
+    if path.stem == "test_life_on_slurm":  # its Slurm is started once
+        return "life"
     if path.stem == "test_installing":  # its installations take 12 s each
         return "installing"
     return nodeid

@@ -43,7 +43,7 @@ def doctor(site: Site, where: Where) -> Iterator[Finding]:
             continue
         yield Finding(scheduler, version or "is not on this host", "", note=True)
         if not installed.of(scheduler):
-            yield Finding(scheduler, "has no hooks installed", f"mingle hooks install {scheduler}", note=True)
+            yield _not_yet(scheduler, site, where)
             continue
         try:
             yield from verify(its.plan(site, where), site, where)
@@ -59,6 +59,16 @@ def doctor(site: Site, where: Where) -> Iterator[Finding]:
     for path, what in _RIVALS.items():
         if os.path.exists(files.at(where.root, path)):
             yield Finding(path, what, "keeping one of the two", note=True)
+
+
+def _not_yet(scheduler: str, site: Site, where: Where) -> Finding:
+    """Tell that nothing is installed, and why installing would be refused."""
+    try:
+        target(scheduler).plan(site, where)
+    except MingleError as wrong:
+        refused = f"has no hooks installed, and install would refuse: expected {wrong.expected}, saw {wrong.seen}"
+        return Finding(scheduler, refused, wrong.remedy, note=True)
+    return Finding(scheduler, "has no hooks installed", f"mingle hooks install {scheduler}", note=True)
 
 
 def preview(site: Site, host: str, root: str = "") -> tuple[str, ...]:

@@ -252,6 +252,15 @@ class SlurmCluster:
                 self.controller.run(["scontrol", "update", f"nodename={name}", "state=resume"], check=True)
         self.wait_idle()
 
+    def settle(self) -> None:
+        """Make all hosts idle after a test, and fail it when a node was not well or something kept running."""
+        self.hosts.clear_firewall()
+        unwell = {name: state for name, state in self.sinfo().items() if state.startswith(("drain", "down"))}
+        self.cancel_all()
+        assert not unwell, f"the test left these nodes unwell: {unwell}\n{self.logs()}"
+        left = self.strays()
+        assert not left, f"the test left these running on its hosts: {left}"
+
     def strays(self, within: float = 10.0) -> dict[int, str]:
         """Return what runs on the hosts beside the daemons, after some seconds for Slurm to tidy up."""
         deadline = time.monotonic() + within

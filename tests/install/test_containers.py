@@ -9,6 +9,7 @@ import pytest
 from test_install import NO_CHAIN, OURS, call, conf, program
 
 from mingle_hooks.errors import FactsError
+from mingle_hooks.install import doctor
 from mingle_hooks.install.site import Site
 from mingle_hooks.install.targets import hook
 from mingle_hooks.install.text import TASK_PROLOG, render
@@ -57,6 +58,20 @@ def test_a_task_prolog_that_containers_cannot_run_is_refused(root: Path, version
         call(root, "install", "slurm", "--yes", *more)
     assert not (root / OURS.lstrip("/")).exists()
     assert "==> " in call(root, "render", "slurm", *more).stdout
+
+
+def test_doctor_tells_beforehand_that_install_would_refuse(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With what to choose instead; it is a note, as nothing is wrong while nothing is installed."""
+    monkeypatch.setattr(doctor, "_version", lambda its: "slurm 26.05" if its.program == "slurmd" else "")
+    done = call(root, "doctor", "--slurm-version", "26.05")
+    (line,) = (line for line in done.stdout.splitlines() if "has no hooks installed" in line)
+    assert (done.exit_code, line.startswith("note slurm:")) == (0, True)
+    assert "install would refuse: expected a TaskProlog that can be run in pyxis' containers, saw Slurm 26.05" in line
+    assert '; mend: containers = "hook" in [hooks]' in line
+    settings(root, "hook")
+    done = call(root, "doctor", "--slurm-version", "26.05")
+    assert "note slurm:        has no hooks installed; mend: mingle hooks install slurm\n" in done.stdout
+    assert "would refuse" not in done.stdout
 
 
 def test_without_enroot_s_configuration_there_is_no_mount(root: Path) -> None:

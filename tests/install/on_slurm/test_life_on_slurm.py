@@ -1,0 +1,249 @@
+"""The life of an installation, by the commands of docs/admin.md, on a real Slurm with jobs that run meanwhile."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import Counter
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+
+import pytest
+from admins_host import admin, etc, lines, next_conf, run, upgraded
+from cluster import hosts as cluster_hosts
+from cluster import slurm as cluster_slurm
+from cluster.hosts import Hosts
+from cluster.slurm import SlurmCluster
+from needs import skip_for_want_of
+
+from mingle_hooks.schedulers.hostlist import expand
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+OURS = "/etc/mingle/hooks/slurm"
+OWN = ("Prolog=/etc/slurm/site.prolog", "Epilog=/etc/slurm/site.epilog", "TaskProlog=/etc/slurm/site.taskprolog")
+HOOKS = tuple(
+    f"{line.partition('=')[0]}={OURS}/{name}"
+    for line, name in zip(OWN, ("prolog", "epilog", "taskprolog-all"), strict=True)
+)
+ALLOC = "PrologFlags=Alloc"
+TOML = "[hooks]\n" + "".join(f'{name} = "/etc/slurm/site.{name}"\n' for name in ("prolog", "epilog", "taskprolog"))
+UPGRADE = "Upgrade, and back to the version before"
+SLEEP, FOUR = "exec sleep 600", ("-N4", "-n4", "-o", "/dev/null")
+# A job waits until its gate is opened for writing, which costs nothing; every fourth one then has a step of four tasks.
+JOB = """\
+#!/bin/sh
+: </home/alice/gate.$((SLURM_ARRAY_TASK_ID * {phases} / 101))
+[ $((SLURM_ARRAY_TASK_ID % 4)) != 1 ] || exec srun sh -c 'exit 0'
+"""
+HOLD = "/home/hold"  # the site's Prolog waits while it is there and nobody writes
+MINGLE_ENV = ("env", "HOME=/nonexistent", "sh", "-c", "mingle env >/dev/null")
+WORLD = ("sh", "-c", 'echo "$MASTER_ADDR $MASTER_PORT $MINGLE_ID $(cat /run/mingle/$SLURM_JOB_ID/key)"')
+
+
+@pytest.fixture(scope="module")
+def its_slurm() -> Iterator[SlurmCluster]:
+    """Start a Slurm whose hosts have an /etc each, with a Prolog, Epilog and TaskProlog of the site's own."""
+    skip_for_want_of(cluster_hosts.missing() + cluster_slurm.missing())
+    with Hosts(4) as made, SlurmCluster(made, cpus=10) as slurm:
+        admin(slurm)
+        host = slurm.controller
+        for name in ("prolog", "epilog"):
+            wait = f"[ ! -p {HOLD} ] || : <{HOLD}\n" if name == "prolog" else ""
+            host.write(
+                f"/etc/slurm/site.{name}", f"#!/bin/sh\necho $SLURM_JOB_ID >>/run/site.{name}\n{wait}", mode=0o755
+            )
+        text = "#!/bin/sh\necho $SLURM_JOB_ID >>/home/alice/site.taskprolog\n"
+        host.write("/etc/slurm/site.taskprolog", text, mode=0o755)
+        host.write("/root/mingle.toml", TOML)
+        slurm.reconfigure(*OWN, ALLOC)
+        yield slurm
+
+
+@pytest.fixture
+def site(its_slurm: SlurmCluster) -> Iterator[SlurmCluster]:
+    """Give it, and take the test's jobs away afterwards; a test that leaves a node drained or down fails."""
+    yield its_slurm
+    its_slurm.settle()
+
+
+def in_use(slurm: SlurmCluster) -> None:
+    """Roll the hooks out, unless another test has."""
+    if not slurm.controller.outside(OURS).exists():
+        next_conf(slurm, *HOOKS, ALLOC)
+        run(slurm, *(line for line in lines("Rollout") if " report " not in line and " verify " not in line))
+
+
+def not_in_use(slurm: SlurmCluster) -> None:
+    """Uninstall what another test may have rolled out."""
+    if slurm.controller.outside(OURS).exists():
+        next_conf(slurm, *OWN, ALLOC)
+        run(slurm, *lines("Uninstall"))
+
+
+def running(slurm: SlurmCluster) -> int:
+    """Return how many jobs run, and fail where a node is not well."""
+    bad = {name: state for name, state in slurm.sinfo().items() if state.startswith(("drain", "down"))}
+    assert not bad, slurm.logs()
+    return slurm.controller.run(["squeue", "--noheader", "--states=running"], check=True).stdout.count("\n")
+
+
+def world(slurm: SlurmCluster, *options: str) -> str:
+    """Return what all tasks of a step on all four hosts have alike, and fail where they differ."""
+    done = slurm.srun("-N4", "-n4", *options, *WORLD, user="alice")
+    assert done.returncode == 0, done.stderr
+    (same,) = Counter(done.stdout.splitlines()).items()
+    assert same[1] == 4
+    return same[0]
+
+
+def test_a_hundred_jobs_run_through_the_life_of_an_installation(site: SlurmCluster) -> None:
+    """Rollout, upgrade, rollback, uninstall, rollout and uninstall: no job, no hook is lost, /etc is as before."""
+    slurm, host = site, site.controller
+    rollout, upgrade, uninstall = lines("Rollout"), lines(UPGRADE), lines("Uninstall")
+    life = (  # what slurm.conf names, how many hosts have the next version of mingle, and what the admin does
+        (HOOKS, 0, rollout[4:]),
+        (HOOKS, 2, upgrade[:2]),
+        (HOOKS, 4, upgrade[2:]),
+        (HOOKS, 0, upgrade[2:3]),
+        (OWN, 0, uninstall),
+        (HOOKS, 0, [rollout[4], *rollout[6:8]]),
+        (OWN, 0, uninstall),
+    )
+    not_in_use(slurm)
+    run(slurm, *rollout[:4])  # key and settings are the admin's
+    before = [etc(each) for each in slurm.hosts]
+    walker = slurm.submit(SLEEP, *FOUR, user="alice")
+    with ExitStack() as gates:
+        for number in range(len(life)):
+            host.run(["mkfifo", "-m", "0666", f"/home/alice/gate.{number}"], check=True)
+        script = JOB.format(phases=len(life))
+        jobs = slurm.submit(
+            script, "--array=1-100", "-N2", "-n4", "--ntasks-per-node=2", "-o", "/home/alice/out.%a", user="alice"
+        )
+        for number, (conf, of_next, commands) in enumerate(life):
+            slurm.until(lambda: running(slurm) > 5, "running jobs")
+            # From here on the jobs of this phase end, and those of the next ones start.
+            gates.callback(os.close, os.open(host.outside(f"/home/alice/gate.{number}"), os.O_RDWR))
+            next_conf(slurm, *conf, ALLOC)
+            upgraded(slurm, of_next)
+            run(slurm, *commands)
+            if of_next == 2:
+                is_one_world_of_two_versions(slurm, walker)
+        said = "cat /home/alice/out.*; grep -i prolog /run/slurm/slurmd.log"
+        assert slurm.wait(jobs, 120) == "COMPLETED", [its.stdout for its in slurm.hosts.run_all(["sh", "-c", said])]
+    host.run(["scancel", walker], check=True)
+    slurm.wait_idle()
+    assert [etc(each) for each in slurm.hosts] == before
+    every_job_has_run_once(slurm, jobs)
+
+
+def is_one_world_of_two_versions(slurm: SlurmCluster, walker: str) -> None:
+    """Look at a job that ran before there were hooks, and at a new one: all tasks see the same, the key as well."""
+    newer = [b"99.0" in etc(each)["/mingle/hooks/slurm/prolog"][3] for each in slurm.hosts]
+    assert newer == [True, True, False, False]
+    assert len(world(slurm, f"--jobid={walker}", "--overlap").split()) == 3  # no key: its Prolog was the site's own
+    assert len(world(slurm).split()) == 4
+
+
+def every_job_has_run_once(slurm: SlurmCluster, jobs: str) -> None:
+    """Every job ended well, with the site's Prolog and Epilog once on each of its nodes and TaskProlog in each task."""
+    host = slurm.controller
+    shown = host.run(["scontrol", "--oneliner", "show", "job", jobs], check=True).stdout
+    assert Counter(re.findall(r"JobState=\S+|Restarts=\S+", shown)) == {"JobState=COMPLETED": 100, "Restarts=0": 100}
+    assert host.run(["sh", "-c", "cat /home/alice/out.*"], check=True).stdout == ""
+    listed = host.run(["squeue", "--noheader", "--states=all", "--array", "--format=%A %N"], check=True).stdout
+    nodes = {job: expand(folded) for job, folded in (line.split() for line in listed.splitlines())}
+    for each in slurm.hosts:
+        wanted = Counter(job for job, its in nodes.items() if each.name in its)
+        for name in ("prolog", "epilog"):
+            assert Counter(each.outside(f"/run/site.{name}").read_text().split()) == wanted
+    tasks = Counter(host.outside("/home/alice/site.taskprolog").read_text().split())
+    found = re.findall(r"\bJobId=(\d+) .*\bArrayTaskId=(\d+)", shown)
+    assert len(found) == 100
+    assert [tasks[job] for job, _ in found] == [1 + 4 * (int(task) % 4 == 1) for _, task in found]
+
+
+def test_a_job_that_runs_keeps_its_key_and_a_later_one_has_another(site: SlurmCluster) -> None:
+    """The order of the page: no job starts while nodes have two keys, not even one whose Prolog is at work."""
+    slurm, host = site, site.controller
+    in_use(slurm)
+    rotation = lines("Another key")
+    before = slurm.submit(SLEEP, *FOUR, user="alice")
+    slurm.wait_state(before, "RUNNING")
+    key = world(slurm, f"--jobid={before}", "--overlap").split()[-1]
+    host.run(["mkfifo", HOLD], check=True)
+    with ExitStack() as opened:
+        opened.callback(host.outside(HOLD).unlink)
+        during = slurm.submit(SLEEP, *FOUR, user="alice")
+        slurm.until(lambda: slurm.job(during)["Reason"] == "Prolog", "job in its Prolog")
+        run(slurm, rotation[0])
+        queued = slurm.submit("true", *FOUR, user="alice")
+        run(slurm, rotation[1].removeprefix("while ").partition(";")[0])  # it would wait
+        opened.callback(os.close, os.open(host.outside(HOLD), os.O_RDWR))
+        run(slurm, rotation[1])
+    run(slurm, *rotation[2:-1])
+    assert slurm.states(queued) == ["PENDING"]
+    run(slurm, rotation[-1])
+    assert slurm.wait(queued) == "COMPLETED"
+    assert world(slurm, f"--jobid={before}", "--overlap").split()[-1] == key
+    assert len(world(slurm, f"--jobid={during}", "--overlap").split()) == 4
+    step = slurm.srun(f"--jobid={before}", "--overlap", "-N4", "-n4", *MINGLE_ENV, user="alice")
+    assert step.returncode == 0, step.stderr
+    assert slurm.srun("-N4", *MINGLE_ENV, user="alice").returncode == 0
+
+
+def test_a_job_on_nodes_of_two_keys_is_told_so(site: SlurmCluster) -> None:
+    """As the page says: `mingle env` fails on every node and names the cause, which the reports tell of before."""
+    slurm = site
+    in_use(slurm)
+    copy = next(line for line in lines("Another key") if "--copy" in line)
+    with ExitStack() as last_first:
+        last_first.callback(run, slurm, "mv /root/old /root/mingle.key", copy)
+        run(
+            slurm,
+            "cp -p /root/mingle.key /root/old",
+            "mingle key >/root/mingle.key",
+            copy.replace("-a", "-w node3,node4"),
+        )
+        check = "clush -a mingle hooks report slurm | mingle hooks rollout --check || [ $? = 1 ]"
+        assert "key is" in run(slurm, check).stdout
+        done = slurm.srun("-N4", *MINGLE_ENV, user="alice", env={"MINGLE_TIMEOUT": "8"})
+    # Those with rank 0's key (69) wait for the others until their time is up; the others (77) for any with theirs.
+    assert (done.returncode, done.stderr.count("; saw another key")) == (77, 4), done.stderr
+
+
+def test_a_reimaged_node_is_as_the_others_before_it_runs_jobs(site: SlurmCluster) -> None:
+    """It knows nothing but its key and the settings, and has the same files then, the site's own hooks among them."""
+    slurm = site
+    in_use(slurm)
+    new = lines("A new or reimaged node")
+    run(slurm, new[0])
+    slurm.hosts[3].run(["rm", "-rf", "/etc/mingle"], check=True)
+    check = f"{new[-2]} || [ $? = 1 ]"
+    assert "BAD  node4: " in run(slurm, check).stdout
+    run(slurm, *new[1:])
+    third, fourth = (
+        {path: its for path, its in etc(each).items() if path.startswith("/mingle")} for each in slurm.hosts[2:]
+    )
+    assert third == fourth
+    assert len(world(slurm).split()) == 4
+
+
+def test_the_kill_switch_stops_what_the_hooks_add(site: SlurmCluster) -> None:
+    """A running job keeps its key and its directory, its steps get no variables, and the site's own hooks go on."""
+    slurm = site
+    in_use(slurm)
+    off, on = lines("Off, at once")
+    job = slurm.submit(SLEEP, *FOUR, user="alice")
+    slurm.wait_state(job, "RUNNING")
+    address, _, _, key = world(slurm, f"--jobid={job}", "--overlap").split()
+    run(slurm, off)
+    assert world(slurm, f"--jobid={job}", "--overlap").split() == [key]
+    ran = [each.outside("/run/site.prolog").read_text().count("\n") for each in slurm.hosts]
+    assert world(slurm).split() == []
+    assert [each.outside("/run/site.prolog").read_text().count("\n") for each in slurm.hosts] == [n + 1 for n in ran]
+    run(slurm, on)
+    again = world(slurm, f"--jobid={job}", "--overlap").split()
+    assert (again[0], again[3]) == (address, key)
