@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import time
@@ -60,7 +61,8 @@ def _write(place: str, site: Site, state: str) -> None:
 def _command(place: str, event: Mapping[str, object]) -> list[str]:
     with open(f"{place}/event.json", "w", encoding="utf-8") as text:
         json.dump(event, text)
-    return [sys.executable, "-c", standin.PROGRAM, f"{place}/mingle.py", f"{place}/event.json"]
+    # Not the one of a virtual environment, which may lie where simulate --runs puts another file system.
+    return [os.path.realpath(sys.executable), "-c", standin.PROGRAM, f"{place}/mingle.py", f"{place}/event.json"]
 
 
 def _events() -> Iterator[tuple[str, dict[str, dict[str, object]]]]:

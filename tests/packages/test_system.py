@@ -231,7 +231,7 @@ def test_the_rpm_s_fields(system: Path) -> None:
     """What it requires, its licences, and the one script that it has."""
     held(system / RPM)
     query = "%{ARCH} %{LICENSE} %{BUILDHOST} %{BUILDTIME}\\n"
-    rpm = ["rpm", "--dbpath", system / "db", "-qp"]
+    rpm = ["rpm", "--dbpath", system.parent / "rpmdb", "-qp"]
     assert said(*rpm, "--queryformat", query, system / RPM, cwd=system) == (
         f"noarch Apache-2.0 AND BSD-3-Clause AND MIT AND PSF-2.0 localhost {EPOCH['SOURCE_DATE_EPOCH']}\n"
     )
@@ -251,7 +251,7 @@ def test_the_rpm_s_fields(system: Path) -> None:
 def test_removing_the_rpm_leaves_no_directory(system: Path) -> None:
     """Those below its own place in /usr/share/doc are its, and no other is."""
     files = held(system / RPM)
-    listed = said("rpm", "--dbpath", system / "db", "-qpl", system / RPM, cwd=system).split()
+    listed = said("rpm", "--dbpath", system.parent / "rpmdb", "-qpl", system / RPM, cwd=system).split()
     doc = {str(parent) for path in files for parent in PurePath(f"/{path}").parents if f"/{DOC}" in str(parent)}
     assert {path for path in listed if path.lstrip("/") not in files} == doc
 

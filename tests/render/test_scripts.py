@@ -240,10 +240,18 @@ def test_torque_takes_a_host_and_the_home(path: str) -> None:
     assert path in render("torque", describe({"output": path}, ["train.py"]))
 
 
-@pytest.mark.parametrize(("said", "status"), [("exit 143", 1), ("exit 69", 69)])
-def test_a_node_that_is_stopped_before_it_trains_hides_no_other_nodes_status(said: str, status: int) -> None:
-    """Seen: mingle heard of TERM before its shell did, and srun, which returns the highest status, 143 for the job."""
+@pytest.mark.parametrize(
+    ("does", "status"),
+    [("echo exit 143", 1), ("echo exit 69", 69), ("kill -TERM $BASHPID", 1), ("kill -KILL $BASHPID", 1)],
+)
+def test_a_node_that_is_stopped_before_it_trains_hides_no_other_nodes_status(does: str, status: int) -> None:
+    """Seen: mingle, or the shell around it, heard of TERM before this shell did.
+
+    srun, which returns the highest status, returned 143; or the node trained without a world, and was killed: 137.
+    """
     script = golden("slurm", "plain")
     node = script[script.index("node() {") : script.index("\n}\n")] + "\n}\n"
-    done = subprocess.run(["bash", "-c", f"mingle() {{ echo '{said}'; }}\n{node}node"], timeout=30, check=False)
+    done = subprocess.run(
+        ["bash", "-c", f"mingle() {{ {does}; }}\npython3() {{ return 137; }}\n{node}node"], timeout=30, check=False
+    )
     assert done.returncode == status

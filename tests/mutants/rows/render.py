@@ -144,7 +144,7 @@ ROWS = (
            'open(target, "x", encoding="utf-8")', 'open(target, "w", encoding="utf-8")',
            f"{T}/test_template_search.py::test_a_template_is_copied_out_once"),
     Defect("a script's world is not asked for with || exit", f"{J}/_work.sh.j2",
-           "|| echo exit 1)", ")", GOLDEN),
+           "&& echo mingle_world=yes || echo exit 1)", ")", GOLDEN),
     Defect("TERM ends the shell before the training has saved", f"{J}/_hosts.sh.j2",
            "trap : TERM # the training gets it too", ": # the training gets it too", GOLDEN),
     Defect("the prepared environment is not checked for mingle", f"{J}/_parts.sh.j2",

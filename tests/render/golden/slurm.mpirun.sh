@@ -23,7 +23,9 @@ task() {
   trap '' USR1 # the warning: launchers ignore it, a training script that handles it still gets it
   trap 'exit 1' TERM # no training yet; srun returns the highest status, which is then the first failure's own
   trap '[ "$?" != 143 ] || exit 1' EXIT # as mingle may hear of it before this shell does
-  eval "$(mingle env --scope task --for nccl,gloo || echo exit 1)"
+  mingle_world=
+  eval "$(mingle env --scope task --for nccl,gloo && echo mingle_world=yes || echo exit 1)"
+  [ "$mingle_world" ] || exit 1 # ended before it could say so
   mingle_stopped=0
   trap - EXIT
   trap 'mingle_stopped=1' TERM # the training gets it too, and this shell waits until it has saved
