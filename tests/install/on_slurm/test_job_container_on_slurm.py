@@ -42,6 +42,6 @@ def test_a_job_in_mounts_of_its_own_has_its_directory(hosts: Callable[..., Hosts
     with SlurmCluster(made, conf_lines=LINES) as slurm:
         for _ in range(2):
             done = slurm.srun("-N1", "sh", "-c", script, user="alice")
-            assert done.stdout.split() == ["65", "tmpfs", "16M"], done.stderr
+            assert done.stdout.split() == ["65", "tmpfs", "16M"], done.stderr + slurm.logs()
         slurm.wait_idle()
         slurm.until(lambda: not list(host.outside("/run/mingle").iterdir()), "the Epilogs")

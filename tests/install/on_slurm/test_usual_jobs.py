@@ -17,7 +17,7 @@ TABLE = Path(__file__).parents[2] / "data" / "usual_jobs.txt"
 PROGRAMS = ("torchrun", "accelerate", "deepspeed", "lightning", "mpirun", "orted", "spawn", "trainer", "env_init")
 PLACE = "/home/alice/usual"
 GPUS = {"CUDA_VISIBLE_DEVICES": "0,1,2,3", "SLURM_GPUS_ON_NODE": "4"}
-WAITS = "srun: Job "  # that a step has to wait for another
+WAITS = ("srun: Job ", "srun: Step created ")  # that a step has to wait for another, and no more
 SWITCH = "/etc/mingle/disabled"
 # Each job's own output, and its number; they run side by side as far as there is room.
 SUBMIT = """
