@@ -20,7 +20,9 @@ node() {
   trap '' USR1 # the warning: launchers ignore it, a training script that handles it still gets it
   trap : TERM # the training gets it too, and this shell waits until it has saved
   prepare
-  eval "$(mingle env --for torchrun,nccl,gloo --slots 4 || echo exit 1)"
+  mingle_world=
+  eval "$(mingle env --for torchrun,nccl,gloo --slots 4 && echo mingle_world=yes || echo exit 1)"
+  [ "$mingle_world" ] || exit 1 # ended before it could say so
   apptainer exec --nv --bind=/scratch train.sif torchrun train.py --lr 0.1
   mingle_status=$?
   echo "$(uname -n): node $NODE_RANK of $NNODES, $LOCAL_WORLD_SIZE of $WORLD_SIZE processes, rank 0 at $MASTER_ADDR port $MASTER_PORT: status $mingle_status after $SECONDS s" >&2

@@ -28,6 +28,7 @@ node() {
   trap 'mingle_stopped=1' TERM # the training gets it too, and this shell waits until it has saved
   accelerate launch --config_file "$MINGLE_ACCELERATE_CONFIG" train.py --lr 0.1
   mingle_status=$?
+  trap '' TERM # the training has ended: nothing is to end what says so
   echo "$(uname -n): node $NODE_RANK of $NNODES, $LOCAL_WORLD_SIZE of $WORLD_SIZE processes, rank 0 at $MASTER_ADDR port $MASTER_PORT: status $mingle_status after $SECONDS s" >&2
   [ "$mingle_status" != 143 ] || mingle_stopped=1 # TERM, which may reach this shell after the training has ended
   return "$((mingle_stopped && mingle_status ? 1 : mingle_status))"

@@ -241,17 +241,24 @@ def test_torque_takes_a_host_and_the_home(path: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("does", "status"),
-    [("echo exit 143", 1), ("echo exit 69", 69), ("kill -TERM $BASHPID", 1), ("kill -KILL $BASHPID", 1)],
+    ("scheduler", "does", "status"),
+    [
+        ("slurm", "echo exit 143", 1),
+        ("slurm", "echo exit 69", 69),
+        ("slurm", "kill -TERM $BASHPID", 1),
+        ("slurm", "kill -KILL $BASHPID", 1),
+        ("pbs", "kill -TERM $BASHPID", 1),
+    ],
 )
-def test_a_node_that_is_stopped_before_it_trains_hides_no_other_nodes_status(does: str, status: int) -> None:
+def test_a_node_that_is_stopped_before_it_trains_hides_no_other_nodes_status(
+    scheduler: str, does: str, status: int
+) -> None:
     """Seen: mingle, or the shell around it, heard of TERM before this shell did.
 
     srun, which returns the highest status, returned 143; or the node trained without a world, and was killed: 137.
     """
-    script = golden("slurm", "plain")
-    node = script[script.index("node() {") : script.index("\n}\n")] + "\n}\n"
-    done = subprocess.run(
-        ["bash", "-c", f"mingle() {{ {does}; }}\npython3() {{ return 137; }}\n{node}node"], timeout=30, check=False
-    )
+    script = golden(scheduler, "plain")
+    node = script[script.index("\nnode() {") :].partition("\n}\n")[0] + "\n}\n"
+    stubs = f"prepare() {{ :; }}\nmingle() {{ {does}; }}\npython3() {{ return 137; }}\n"
+    done = subprocess.run(["bash", "-c", f"{stubs}{node}node"], timeout=30, check=False)
     assert done.returncode == status

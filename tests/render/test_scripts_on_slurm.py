@@ -108,13 +108,13 @@ def test_an_array_is_one_world_for_each_of_its_jobs(slurm: SlurmCluster, tmp_pat
 
 @pytest.mark.parametrize(
     ("setup", "others"),
-    [((), "sleep 600"), (LATE, "sleep 600"), ((), "bash -c 'kill -TERM $$'")],
+    [((), "sleep 600"), (LATE, "sleep 600"), ((), "bash -c 'until [ -e failed ]; do sleep 0.05; done; kill -TERM $$'")],
     ids=["while all train", "before another has begun", "where TERM ends the training before its shell hears of it"],
 )
 def test_a_failing_rank_fails_the_job(slurm: SlurmCluster, tmp_path: Path, setup: tuple[str, ...], others: str) -> None:
     """When one rank fails the job fails with its status, and nothing is left on any host."""
     options = {"nodes": "4", "launcher": "plain", "setup": [SETUP, *setup]}
-    job = submit(slurm, tmp_path, options, "bash", "-c", f'if [ "$NODE_RANK" = 2 ]; then exit 7; fi; exec {others}')
+    job = submit(slurm, tmp_path, options, "bash", "-c", f'if [ "$NODE_RANK" = 2 ]; then : >failed; exit 7; fi; exec {others}')
     assert slurm.wait(job, timeout=30) == "FAILED"
     assert slurm.job(job)["ExitCode"] == "7:0", output(tmp_path, job)
 

@@ -21,7 +21,9 @@ task() {
   trap '' USR1 # the warning: launchers ignore it, a training script that handles it still gets it
   trap : TERM # the training gets it too, and this shell waits until it has saved
   prepare
-  eval "$(mingle env --scope task --for nccl,gloo || echo exit 1)"
+  mingle_world=
+  eval "$(mingle env --scope task --for nccl,gloo && echo mingle_world=yes || echo exit 1)"
+  [ "$mingle_world" ] || exit 1 # ended before it could say so
   python3 train.py --lr 1e-3
   mingle_status=$?
   echo "$(uname -n): rank $RANK of $WORLD_SIZE, rank 0 at $MASTER_ADDR port $MASTER_PORT: status $mingle_status after $SECONDS s" >&2

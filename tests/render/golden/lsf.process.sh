@@ -21,7 +21,9 @@ node() {
   trap '' USR1 # the warning: launchers ignore it, a training script that handles it still gets it
   trap : TERM # the training gets it too, and this shell waits until it has saved
   prepare
-  eval "$(mingle env --for nccl,gloo --slots 4 || echo exit 1)"
+  mingle_world=
+  eval "$(mingle env --for nccl,gloo --slots 4 && echo mingle_world=yes || echo exit 1)"
+  [ "$mingle_world" ] || exit 1 # ended before it could say so
   # A process for each slot. The first that fails has the others stopped, and its status is the node's.
   exec 3>&1
   mingle_failed=0

@@ -22,7 +22,9 @@ node() {
   trap '' USR1 # the warning: launchers ignore it, a training script that handles it still gets it
   trap : TERM # the training gets it too, and this shell waits until it has saved
   prepare
-  eval "$(mingle env --for deepspeed,nccl,gloo --slots 4 || echo exit 1)"
+  mingle_world=
+  eval "$(mingle env --for deepspeed,nccl,gloo --slots 4 && echo mingle_world=yes || echo exit 1)"
+  [ "$mingle_world" ] || exit 1 # ended before it could say so
   deepspeed --hostfile "$MINGLE_HOSTFILE" --no_ssh --node_rank "$NODE_RANK" \
     --master_addr "$MASTER_ADDR" --master_port "$MASTER_PORT" train.py --lr 1e-3
   mingle_status=$?

@@ -24,7 +24,9 @@ node() {
   trap '' USR1 # the warning: launchers ignore it, a training script that handles it still gets it
   trap : TERM # the training gets it too, and this shell waits until it has saved
   prepare
-  eval "$(mingle env --for ray,nccl,gloo --slots 4 || echo exit 1)"
+  mingle_world=
+  eval "$(mingle env --for ray,nccl,gloo --slots 4 && echo mingle_world=yes || echo exit 1)"
+  [ "$mingle_world" ] || exit 1 # ended before it could say so
   if ((NODE_RANK == 0)); then
     ray start --head --node-ip-address="$MASTER_ADDR" --port="$MASTER_PORT" --block &
     until ray status >/dev/null 2>&1 || ! kill -0 $!; do sleep 1; done
