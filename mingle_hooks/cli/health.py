@@ -40,7 +40,7 @@ def check(scheduler: str, root: str) -> int | None:
     installed = manifest.read(root)
     if not installed.of(scheduler):
         return None
-    given = settings.load({}, {}, system_file=files.below(root, settings.SYSTEM_FILE, follow=True))
+    given = settings.load({}, {}, system_file=files.at(root, settings.SYSTEM_FILE))
     found = list(health(root, installed, scheduler, given.section("hooks")["key_file"]))
     write("".join(f"BAD  {its.where}: {printable(its.what)}; mend: {printable(its.mend)}\n" for its in found))
     return DEVIATES if found else 0

@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 import os
-import re
 from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 import click
 
-from mingle_hooks import settings
 from mingle_hooks.cli.group import Group
 from mingle_hooks.cli.health import DEVIATES
+from mingle_hooks.cli.places import conf_option, home_option, located, root_option, settled, version_option
 from mingle_hooks.cli.rollout import report_command, rollout_command
 from mingle_hooks.cli.told import difference, show, show_edited, show_files, show_lines
-from mingle_hooks.errors import SettingsError, UsageError, printable
-from mingle_hooks.install import files, manifest, report, slurmconf
+from mingle_hooks.errors import SettingsError, printable
+from mingle_hooks.install import manifest, report
 from mingle_hooks.install.apply import apply
 from mingle_hooks.install.health import closed, health
-from mingle_hooks.install.hook import Where
 from mingle_hooks.install.lock import alone
-from mingle_hooks.install.site import Site, site
+from mingle_hooks.install.site import Site
 from mingle_hooks.install.targets import TARGETS, hook, target
 from mingle_hooks.install.text import render
 from mingle_hooks.install.uninstall import removals, uninstall
@@ -36,10 +34,6 @@ if TYPE_CHECKING:
 CHANGED = 2
 
 _scheduler = click.argument("scheduler", type=click.Choice([*TARGETS]))
-_root = click.option("--root", default="", metavar="DIR", help="Work below DIR, such as a node image.")
-_conf = click.option("--slurm-conf", metavar="PATH", help="Where slurm.conf is (below --root).")
-_version = click.option("--slurm-version", metavar="X.Y", help="The version of Slurm, such as 23.11.")
-_home = click.option("--pbs-home", metavar="DIR", help="PBS_HOME; otherwise taken from /etc/pbs.conf.")
 _json = click.option("--json", "as_json", is_flag=True, help="Print all of it as JSON.")
 _detailed = click.option("--detailed-exitcode", is_flag=True, help="End with 2 where something changes, else with 0.")
 
@@ -59,16 +53,16 @@ def hooks() -> None:
 @click.argument("name", required=False, shell_complete=_names)
 @click.option("--diff", is_flag=True, help="Show the difference from what is installed instead.")
 @click.option("--observe", is_flag=True, help="Hooks that only log what they would set.")
-@_root
-@_conf
-@_version
-@_home
+@root_option
+@conf_option
+@version_option
+@home_option
 def render_command(scheduler: str, name: str | None, *, diff: bool, observe: bool, **places: str | None) -> None:
     """Print a hook, or all of them, as installing would write it."""
     if name is not None and not diff:
-        click.echo(render(hook(scheduler, name), _site(places, observe=observe)), nl=False)
+        click.echo(render(hook(scheduler, name), settled(places, observe=observe)), nl=False)
         return
-    plan = target(scheduler).plan(_site(places, observe=observe), _where(places)._replace(is_shown=True))
+    plan = target(scheduler).plan(settled(places, observe=observe), located(places)._replace(is_shown=True))
     for file in plan.files:
         if name in (None, file.entry.name):
             if diff:
@@ -84,10 +78,10 @@ def render_command(scheduler: str, name: str | None, *, diff: bool, observe: boo
 @click.option("--diff", is_flag=True, help="Show what changes in each file.")
 @_json
 @_detailed
-@_root
-@_conf
-@_version
-@_home
+@root_option
+@conf_option
+@version_option
+@home_option
 def install_command(
     scheduler: str,
     *,
@@ -99,7 +93,7 @@ def install_command(
     **places: str | None,
 ) -> None:
     """Show what would be written, ask, write it, and say what the scheduler's configuration must name."""
-    where = _where(places)
+    where = located(places)
     with nullcontext() if dry_run else alone(where.root):
         plan = _plan(scheduler, places)
         changes = plan.changes
@@ -121,13 +115,13 @@ def install_command(
 @_scheduler
 @click.option("--quiet", is_flag=True, help="For a node's health check: installed files and key only; no word if good.")
 @_json
-@_root
-@_conf
-@_version
-@_home
+@root_option
+@conf_option
+@version_option
+@home_option
 def verify_command(scheduler: str, *, quiet: bool, as_json: bool, **places: str | None) -> None:
     """Tell every deviation from what was installed; exit status 1 where there is one."""
-    where, its = _where(places), _site(places)
+    where, its = located(places), settled(places)
     plan = None if quiet else target(scheduler).plan(its, where)
     if plan is None:
         found = tuple(health(where.root, manifest.read(where.root), scheduler, its.key_file))
@@ -150,16 +144,16 @@ def verify_command(scheduler: str, *, quiet: bool, as_json: bool, **places: str 
 @click.option("--dry-run", is_flag=True, help="Show what would be removed, and remove nothing.")
 @_json
 @_detailed
-@_root
-@_conf
-@_home
+@root_option
+@conf_option
+@home_option
 def uninstall_command(
     scheduler: str, *, yes: bool, dry_run: bool, as_json: bool, detailed_exitcode: bool, **places: str | None
 ) -> None:
     """Remove the hooks and put back what stood there; refused while slurm.conf still runs them."""
-    where = _where(places)
+    where = located(places)
     with nullcontext() if dry_run else alone(where.root):
-        found = removals(where, scheduler, _site_or_default(places))
+        found = removals(where, scheduler, _settled_or_default(places))
         undo = target(scheduler).undo if found else ()
         changes = any(removal.what not in {"leave", "gone"} for removal in found)
         if not as_json:
@@ -186,7 +180,7 @@ def _end(*, bad: bool = False, changed: bool = False) -> None:
 
 @hooks.command("simulate")
 @_scheduler
-@_root
+@root_option
 @click.option(
     "--runs", default=0, metavar="N", help="Run them N times with whatever can go wrong, by chance; root only."
 )
@@ -199,7 +193,7 @@ def simulate_command(scheduler: str, root: str, *, runs: int, seed: int) -> None
         _storm(scheduler, root, runs, seed)
         return
     trials = []
-    for trial in simulate(scheduler, _site({"root": root})):
+    for trial in simulate(scheduler, settled({"root": root})):
         trials.append(trial)
         click.echo(f"{trial.hook:19}{trial.environment:28}status {trial.status}{trial.milliseconds:8.1f} ms")
         for line in trial.said:
@@ -216,7 +210,7 @@ def _storm(scheduler: str, root: str, runs: int, seed: int) -> None:
     from mingle_hooks.install.storm import MOST_MS, storm
 
     trials, failed = [], 0
-    for trial in storm(scheduler, _site({"root": root}), runs, seed):
+    for trial in storm(scheduler, settled({"root": root}), runs, seed):
         trials.append(trial.milliseconds)
         if trial.status or trial.said or trial.milliseconds > MOST_MS:
             failed += 1
@@ -224,20 +218,19 @@ def _storm(scheduler: str, root: str, runs: int, seed: int) -> None:
             taken = f"status {trial.status}, {trial.milliseconds:.0f} ms"
             click.echo(f"run {len(trials)}: {trial.hook}, {trial.environment}: {taken}{outside}")
     click.echo(f"{runs} runs, seed {seed}: {failed or 'none'} failed, the slowest {max(trials):.0f} ms")
-    if failed:
-        raise click.exceptions.Exit(DEVIATES)
+    _end(bad=bool(failed))
 
 
 @hooks.command("doctor")
-@_root
-@_conf
-@_version
-@_home
+@root_option
+@conf_option
+@version_option
+@home_option
 def doctor_command(**places: str | None) -> None:
     """Tell what is installed, what is wrong or in the way, and what a job on this host would get."""
     from mingle_hooks.install.doctor import doctor, preview, why_nothing
 
-    where, site = _where(places), _site(places)
+    where, site = located(places), settled(places)
     found = list(doctor(site, where))
     show(found)
     host = os.uname().nodename.partition(".")[0]
@@ -251,48 +244,13 @@ hooks.add_command(report_command)
 hooks.add_command(rollout_command)
 
 
-def _site(places: Mapping[str, str | None], *, observe: bool = False) -> Site:
-    """Return the site's settings: only the site's file counts, not what the admin's own shell has."""
-    path = files.below(places["root"] or "", settings.SYSTEM_FILE, follow=True)
-    given = settings.load({}, {}, system_file=path)
-    for name in given.left_out:
-        click.echo(f"note: left out, as only a later mingle knows it: {name}", err=True)
-    found = site(given)
-    return Site(**{**found.__dict__, "observe": True}) if observe else found
-
-
-def _site_or_default(places: Mapping[str, str | None]) -> Site:
+def _settled_or_default(places: Mapping[str, str | None]) -> Site:
     """Return the site's settings, or none: a file that is wrong may be why the hooks have to go."""
     try:
-        return _site(places)
+        return settled(places)
     except SettingsError:
         return Site()
 
 
-def _plan(scheduler: str, places: Mapping[str, str | None], *, observe: bool = False) -> Plan:
-    return target(scheduler).plan(_site(places, observe=observe), _where(places))
-
-
-def _where(places: Mapping[str, str | None]) -> Where:
-    root = places["root"] or ""
-    if root and not os.path.isdir(root):
-        raise UsageError("a directory", f"--root {root}", "making it first")
-    version = _parsed(places.get("slurm_version"))
-    root = root.rstrip("/")
-    return Where(root, _slurm_conf(root, places.get("slurm_conf")), version, places.get("pbs_home"))
-
-
-def _slurm_conf(root: str, given: str | None) -> str | None:
-    """Return where slurm.conf is in an image, without links, which would lead out of it."""
-    for place in (given,) if given else slurmconf.PLACES:
-        path = files.below(root, place, follow=True)
-        if root and os.path.exists(path):
-            return path[len(root) :]
-    return given
-
-
-def _parsed(version: str | None) -> tuple[int, int] | None:
-    match = re.fullmatch(r"([0-9]{1,2})\.([0-9]{1,2})(\.[0-9a-z.-]*)?", version) if version else None
-    if version and not match:
-        raise UsageError("a version such as 23.11", repr(version), "--slurm-version with what `slurmd -V` says")
-    return (int(match[1]), int(match[2])) if match else None
+def _plan(scheduler: str, places: Mapping[str, str | None]) -> Plan:
+    return target(scheduler).plan(settled(places), located(places))

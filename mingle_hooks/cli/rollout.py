@@ -6,11 +6,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from mingle_hooks import settings
+from mingle_hooks.cli.health import DEVIATES
+from mingle_hooks.cli.places import conf_option, located, root_option, settled
 from mingle_hooks.errors import UsageError, printable
-from mingle_hooks.install import files
 from mingle_hooks.install.hook import Where
-from mingle_hooks.install.site import site
 
 if TYPE_CHECKING:
     from typing import TextIO
@@ -20,15 +19,13 @@ _MOST_CHARACTERS = 64 << 20  # reports of 60,000 nodes
 
 @click.command("report")
 @click.argument("scheduler", type=click.Choice(["slurm"]))
-@click.option("--root", default="", metavar="DIR", help="Work below DIR, such as a node image.")
-@click.option("--slurm-conf", metavar="PATH", help="Where slurm.conf is (below --root).")
-def report_command(scheduler: str, root: str, slurm_conf: str | None) -> None:  # noqa: ARG001 -- there is one
+@root_option
+@conf_option
+def report_command(scheduler: str, **places: str | None) -> None:  # noqa: ARG001 -- there is one
     """Print in one line what this node has, for `mingle hooks rollout --check`."""
     from mingle_hooks.install import nodereport
 
-    root = root.rstrip("/")
-    its = site(settings.load({}, {}, system_file=files.at(root, settings.SYSTEM_FILE)))
-    click.echo(nodereport.line(its, Where(root, slurm_conf)))
+    click.echo(nodereport.line(settled(places), located(places)))
 
 
 @click.command("rollout")
@@ -50,5 +47,5 @@ def rollout_command(*, check: bool, nodes: str | None, reports: TextIO) -> None:
     for finding in found:
         click.echo(f"BAD  {finding.where}: {printable(finding.what)}; mend: {finding.mend}")
     if found:
-        raise click.exceptions.Exit(1)
+        raise click.exceptions.Exit(DEVIATES)
     click.echo(f"ok: the same on {fold(wanted)}, and slurm.conf may name the hooks")

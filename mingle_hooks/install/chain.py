@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from mingle_hooks.errors import FactsError
 from mingle_hooks.install import files
+from mingle_hooks.install.health import Finding
 from mingle_hooks.install.text import DROP_INS
-from mingle_hooks.install.verify import Finding
 from mingle_hooks.settings import SYSTEM_FILE
 from mingle_hooks.values import NONE
 
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 # slurm.conf's keys, and the names that these hooks have in the settings.
 KEYS = {"Prolog": "prolog", "Epilog": "epilog", "TaskProlog": "taskprolog"}
-_OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
 class Own(NamedTuple):
@@ -43,7 +42,7 @@ def own(site: Site, where: Where, conf: SlurmConf | None, old: Manifest, key: st
     name = KEYS[key]
     said = site.chain(name)
     named = conf.one(key) if conf else ""
-    theirs = "" if named in ours or re.search(r"[*?[]", named) else named
+    theirs = "" if named in ours or files.is_glob(named) else named
     if said is not None:
         program = "" if said == NONE else said
         if theirs and theirs != program:
@@ -88,11 +87,12 @@ def findings(root: str, chains: Mapping[str, str]) -> Iterator[Finding]:
         if program := chains.get(name):
             yield from _program(root, program, bit, f"another {name} in [hooks] of {SYSTEM_FILE}")
         place = f"{DROP_INS}/{name}.d"
-        if not os.path.isdir(files.at(root, place)):
+        its = files.at(root, place)
+        if not os.path.isdir(its):
             continue
-        if os.stat(files.at(root, place)).st_mode & _OTHERS_WRITE:
+        if os.stat(its).st_mode & files.OTHERS_WRITE:
             yield Finding(place, "can be written by others", f"chmod go-w {place}")
-        for entry in sorted(os.listdir(files.at(root, place))):
+        for entry in sorted(os.listdir(its)):
             if not entry.startswith("."):  # as a shell's *
                 yield from _program(root, f"{place}/{entry}", bit, f"moving it out of {place}")
 
@@ -106,5 +106,5 @@ def _program(root: str, path: str, bit: int, mend: str) -> Iterator[Finding]:
         return
     if not stat.S_ISREG(found.st_mode) or not found.st_mode & bit:
         yield Finding(path, what, f"chmod a+rx {path}, or {mend}")
-    elif found.st_mode & _OTHERS_WRITE or found.st_uid not in {0, files.owner()}:
+    elif found.st_mode & files.OTHERS_WRITE or found.st_uid not in {0, files.owner()}:
         yield Finding(path, "can be changed by others than root", f"chown 0 {path}; chmod go-w {path}")

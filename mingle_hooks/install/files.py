@@ -12,6 +12,7 @@ from mingle_hooks.typed import NamedTuple
 
 # The start of a name that no glob in slurm.conf matches; left over only by a power cut.
 TEMPORARY = ".mingle-new."
+OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 _MOST_LINKS = 40  # the kernel's own limit for one path
 
 
@@ -61,13 +62,24 @@ def below(root: str, path: str, *, follow: bool = False) -> str:
 
 def at(root: str, path: str) -> str:
     """Return what a path leads to below root, all of its links followed. Raises PlaceError."""
-    return below(root, path, follow=True) if root else path
+    return below(root, path, follow=True)
+
+
+def can_be_run(root: str, path: str) -> bool:
+    """Tell whether a path leads to a program that its owner may run. Raises PlaceError."""
+    its = at(root, path)
+    return os.path.isfile(its) and bool(os.stat(its).st_mode & stat.S_IXUSR)
+
+
+def is_glob(path: str) -> bool:
+    """Tell whether slurm.conf means all files that match."""
+    return re.search(r"[*?[]", path) is not None
 
 
 def matches(root: str, pattern: str) -> list[str]:
     """Return the paths that a glob of slurm.conf's kind matches below root, as they are there."""
     place, name = os.path.split(pattern)
-    if re.search(r"[*?[]", place):  # which no scheduler's own configuration has
+    if is_glob(place):  # which no scheduler's own configuration has
         place, name = "/", pattern.lstrip("/")
     return sorted(os.path.join(place, found) for found in glob.glob(name, root_dir=at(root, place) or "/"))
 

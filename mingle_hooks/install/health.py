@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from mingle_hooks.install.files import Found
     from mingle_hooks.install.manifest import Entry, Manifest
 
-_OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 _ALL_ENTER = stat.S_IXUSR | stat.S_IXGRP | stat.S_IXOTH
 _KEY_DIGITS = range(64, 129, 2)
 
@@ -43,7 +42,7 @@ def health(root: str, installed: Manifest, scheduler: str, key_file: str) -> Ite
     yield from (*_parents(root, entries), *closed(root, entries), *_state(root))
     # The host of PBS' server, which has no classic script, runs no jobs.
     if scheduler != "pbs" or any(entry.mode & stat.S_IXUSR for entry in entries):
-        yield from _key(root, key_file)
+        yield from site_key(root, key_file)
 
 
 def _file(root: str, entry: Entry, again: str) -> Iterator[Finding]:
@@ -81,10 +80,8 @@ def _originals(root: str, entry: Entry, again: str) -> Iterator[Finding]:
         if digest(there.data) != entry.kept_sha256:
             mend = f"putting the right one back, or where this one is right: {again}"
             yield Finding(entry.kept, f"is not what was kept of the site's own {entry.path}", mend)
-    if entry.chain:
-        path = files.below(root, entry.chain, follow=True)
-        if not os.path.isfile(path) or not os.stat(path).st_mode & stat.S_IXUSR:
-            yield Finding(entry.chain, f"cannot be run, and {entry.path} runs it", f"chmod +x {entry.chain}")
+    if entry.chain and not files.can_be_run(root, entry.chain):
+        yield Finding(entry.chain, f"cannot be run, and {entry.path} runs it", f"chmod +x {entry.chain}")
 
 
 def closed(root: str, entries: Iterable[Entry]) -> Iterator[Finding]:
@@ -98,7 +95,7 @@ def closed(root: str, entries: Iterable[Entry]) -> Iterator[Finding]:
 def _parents(root: str, entries: Iterable[Entry]) -> Iterator[Finding]:
     """Look at all directories above the files: who can write one of them can put another file there."""
     for place, status in _above(root, [entry.path for entry in entries]):
-        if status.st_mode & _OTHERS_WRITE:
+        if status.st_mode & files.OTHERS_WRITE:
             mode = stat.S_IMODE(status.st_mode)
             yield Finding(place, f"can be written by others (mode {mode:04o})", f"chmod go-w {place}")
         if status.st_uid not in {0, files.owner()}:
@@ -115,12 +112,13 @@ def _above(root: str, paths: list[str]) -> Iterator[tuple[str, os.stat_result]]:
             place = os.path.dirname(place)
     for place in sorted(parents):
         try:
-            yield place, os.stat(files.below(root, place, follow=True))
+            yield place, os.stat(files.at(root, place))
         except FileNotFoundError:
             continue
 
 
-def _key(root: str, path: str) -> Iterator[Finding]:
+def site_key(root: str, path: str) -> Iterator[Finding]:
+    """Find what keeps the site's key from being used. Raises PlaceError."""
     its = files.below(root, path)
     try:
         found = os.lstat(its)

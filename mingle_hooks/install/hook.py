@@ -10,11 +10,11 @@ from mingle_hooks.nearest import nearest
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
+    from mingle_hooks.install.health import Finding
     from mingle_hooks.install.manifest import Entry
     from mingle_hooks.install.plan import Plan
     from mingle_hooks.install.site import Site
     from mingle_hooks.install.trial import Trial
-    from mingle_hooks.install.verify import Finding
 
     Run = tuple[str, tuple[str, ...], Mapping[str, str]]  # a label, the hook's arguments, its environment
 

@@ -86,7 +86,7 @@ def is_ours(now: Found, entry: Entry) -> bool:
 def _copies(root: str, base: str) -> dict[int, str]:
     """Return the copies of one file that are there by their numbers, the oldest first: X, X.2, X.3."""
     place, name = os.path.split(base)
-    directory = files.below(root, place, follow=True)
+    directory = files.at(root, place)
     found = {1: base} if os.path.lexists(f"{directory}/{name}") else {}
     for other in os.listdir(directory) if os.path.isdir(directory) else ():
         end = other.removeprefix(f"{name}.")
@@ -116,7 +116,7 @@ def _as_kept(root: str, old: Manifest, hook: Hook, path: str, now: Found, classi
         return now
     place, target = os.path.dirname(path), os.fsdecode(now.data)
     other = os.path.join(place, target)
-    files.below(root, other, follow=True)
+    files.at(root, other)
     is_beside = os.path.dirname(files.below(root, other)) == os.path.dirname(files.below(root, path))
     name = os.path.basename(other)
     if not is_beside or name not in classic:

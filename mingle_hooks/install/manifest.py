@@ -84,7 +84,7 @@ def _is_sound(entry: Entry) -> bool:
 
 def _hooks(root: str) -> Iterator[Entry]:
     """Yield an entry for each hook in our own directories; others are found where they would be installed."""
-    place = files.below(root, DIRECTORY, follow=True)
+    place = files.at(root, DIRECTORY)
     for name in sorted(os.listdir(place)) if os.path.isdir(place) else ():
         directory = f"{place}/{name}"
         for file in sorted(os.listdir(directory)) if os.path.isdir(directory) and not os.path.islink(directory) else ():

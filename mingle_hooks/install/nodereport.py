@@ -6,24 +6,24 @@ import hashlib
 import hmac
 import json
 import os
-import re
 import stat
 from typing import TYPE_CHECKING
 
 import mingle_hooks
-from mingle_hooks.errors import MingleError
+from mingle_hooks.errors import MingleError, PlaceError
 from mingle_hooks.install import chain, files, manifest, slurmcheck, slurmconf
+from mingle_hooks.install.health import site_key
 from mingle_hooks.install.site import KILL_SWITCH
 from mingle_hooks.values import NONE
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from mingle_hooks.install.hook import Where
     from mingle_hooks.install.site import Site
 
 UNKNOWN, MISSING, UNFIT = "unknown", "missing", "unfit"
 _KEYS = (*chain.KEYS, "PrologFlags")
-_KEY = re.compile(rb"(?:[0-9a-f]{2}){32,64}\n?")
-_MOST_BYTES = 1 << 20
 _PURPOSE = b"mingle-hooks: a fingerprint, for comparing"
 _DIGITS = 16  # 64 bits tell keys apart, and tell nothing of a key that is beyond guessing
 
@@ -35,31 +35,30 @@ def line(site: Site, where: Where) -> str:
     """
     entries = manifest.read(where.root).of("slurm")
     conf = slurmconf.find(where.root, where.slurm_conf)
+    sums = {entry.path: _sum(files.below(where.root, entry.path)) for entry in entries}
     known = {
         "version": mingle_hooks.__version__,
-        "hooks": {entry.path: _sum(files.below(where.root, entry.path)) for entry in entries},
+        "hooks": sums,
         "chain": {name: site.chain(name) or UNKNOWN for name in chain.KEYS.values()},
-        "key": fingerprint(files.below(where.root, site.key_file)),
+        "key": fingerprint(where.root, site.key_file),
         "slurm.conf": {key: list(conf.all(key)) for key in _KEYS if conf.all(key)} if conf else {},
         "off": os.path.lexists(files.below(where.root, KILL_SWITCH)),
-        "problems": sorted(_problems(where.root, entries)),
+        "problems": sorted(_problems(where.root, entries, sums)),
     }
     return json.dumps(known, sort_keys=True)
 
 
-def fingerprint(path: str) -> str:
+def fingerprint(root: str, path: str) -> str:
     """Return what tells a site's key from another one, and nothing of the key itself."""
-    try:
-        found = os.lstat(path)
-        if not stat.S_ISREG(found.st_mode):
-            return UNFIT
-        with open(path, "rb") as file:
-            key = file.read(_MOST_BYTES)
-    except FileNotFoundError:
+    its = files.below(root, path)
+    if not os.path.lexists(its):
         return NONE
-    except OSError:
-        return UNFIT
-    if stat.S_IMODE(found.st_mode) not in {0o400, 0o600} or found.st_uid != files.owner() or not _KEY.fullmatch(key):
+    try:
+        if any(site_key(root, path)):
+            return UNFIT
+        with open(its, "rb") as file:
+            key = file.read()
+    except (OSError, PlaceError):
         return UNFIT
     return hmac.new(key.strip(), _PURPOSE, "sha256").hexdigest()[:_DIGITS]
 
@@ -75,7 +74,7 @@ def _sum(path: str) -> str:
         return MISSING
 
 
-def _problems(root: str, entries: tuple[manifest.Entry, ...]) -> list[str]:
+def _problems(root: str, entries: tuple[manifest.Entry, ...], sums: Mapping[str, str]) -> list[str]:
     """Return what keeps Slurm from running the files here, or lets others change them."""
     found = []
     for entry in entries:
@@ -85,7 +84,7 @@ def _problems(root: str, entries: tuple[manifest.Entry, ...]) -> list[str]:
             continue  # the missing checksum says so
         if (now.st_uid, stat.S_IMODE(now.st_mode)) != (files.owner(), entry.mode):
             found.append(f"{entry.path} has uid {now.st_uid} and mode {stat.S_IMODE(now.st_mode):04o}")
-        if _sum(files.below(root, entry.path)) not in {entry.sha256, MISSING}:
+        if sums[entry.path] not in {entry.sha256, MISSING}:
             found.append(f"{entry.path} is not as it was installed")
     try:
         found += [f"{its.where} {its.what}" for its in chain.findings(root, slurmcheck.chains(entries))]

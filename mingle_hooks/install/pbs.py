@@ -32,10 +32,10 @@ def plan(site: Site, where: Where) -> Plan:
     """Return what to write below the root, and the commands for the server's host. Raises FactsError and PlaceError."""
     root = where.root
     old = manifest.read(root)
-    place = f"{where.pbs_home or home(files.below(root, CONFIGURATION, follow=True))}/mom_priv"
+    place = f"{where.pbs_home or home(files.at(root, CONFIGURATION))}/mom_priv"
     launch = named(HOOKS, "launch")
     found = [planned(root, old, launch, f"{DIRECTORY}/mingle.py", render(launch, site), mode=0o644)]
-    if os.path.isdir(files.below(root, place, follow=True)):
+    if os.path.isdir(files.at(root, place)):
         found += [with_chain(site, root, old, hook, place) for hook in HOOKS if hook.name in SCRIPTS]
     return together(
         "pbs",
@@ -81,7 +81,7 @@ def _commands() -> tuple[Line, ...]:
 def _notes(root: str, place: str) -> tuple[str, ...]:
     """Tell of hooks that shadow the classic scripts: pbs_mom then runs none of them."""
     notes = []
-    directory = files.below(root, f"{place}/hooks", follow=True)
+    directory = files.at(root, f"{place}/hooks")
     for name in sorted(os.listdir(directory)) if os.path.isdir(directory) else ():
         now = files.look(f"{directory}/{name}") if name.endswith(".HK") else None
         for event, script in (("execjob_prologue", "prologue"), ("execjob_epilogue", "epilogue")):

@@ -8,8 +8,8 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from mingle_hooks.errors import UsageError
+from mingle_hooks.install.health import Finding
 from mingle_hooks.install.nodereport import MISSING, UNFIT, UNKNOWN
-from mingle_hooks.install.verify import Finding
 from mingle_hooks.schedulers.hostlist import fold
 from mingle_hooks.settings import SYSTEM_FILE
 from mingle_hooks.values import NONE

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import fnmatch
 import os
-import re
 from typing import TYPE_CHECKING
 
 from mingle_hooks.errors import FactsError, UsageError
 from mingle_hooks.install import chain, manifest, running, slurmcheck
 from mingle_hooks.install.containers import containers
-from mingle_hooks.install.files import at
+from mingle_hooks.install.files import at, is_glob
 from mingle_hooks.install.hook import Hook, Target, named
 from mingle_hooks.install.plan import File, Line, Plan, planned, together
 from mingle_hooks.install.slurmconf import PLACES, SlurmConf
@@ -94,7 +93,7 @@ def _root_hook(site: Site, where: Where, conf: SlurmConf | None, old: Manifest, 
         remedy = f"one line {key}=, with a glob such as /etc/slurm/{name}.d/* for several programs"
         raise FactsError(f"at most one {key} line in {conf.path if conf else ''}", ", ".join(others), remedy)
     own = chain.own(site, where, conf, old, key, (path,))
-    if others and re.search(r"[*?[]", others[0]):
+    if others and is_glob(others[0]):
         text = render(found, site, Chain(own.program))
         place = _place_in(others[0])
         return planned(root, old, found, place, text, chain=own.program), Line(f"{key}={others[0]}", is_there=True), ""
@@ -106,7 +105,7 @@ def _place_in(glob: str) -> str:
     """Return a path that a glob of slurm.conf matches."""
     directory, pattern = os.path.split(glob)
     for name in _IN_GLOB:
-        if fnmatch.fnmatchcase(name, pattern) and not re.search(r"[*?[]", directory):
+        if fnmatch.fnmatchcase(name, pattern) and not is_glob(directory):
             return f"{directory}/{name}"
     raise FactsError(f"a glob that matches one of {', '.join(_IN_GLOB)}", glob, "a glob such as /etc/slurm/prolog.d/*")
 

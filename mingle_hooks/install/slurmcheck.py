@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import fnmatch
 import os
-import re
-import stat
 from typing import TYPE_CHECKING
 
 from mingle_hooks import shipped
 from mingle_hooks.errors import ConflictError, FactsError
 from mingle_hooks.install import chain, files, running, slurmconf
+from mingle_hooks.install.health import Finding
 from mingle_hooks.install.hook import EVIL
 from mingle_hooks.install.site import Site
 from mingle_hooks.install.targets import hook
 from mingle_hooks.install.text import Chain, render
-from mingle_hooks.install.verify import Finding
 from mingle_hooks.values import number
 
 if TYPE_CHECKING:
@@ -160,18 +158,17 @@ def _globs(root: str, conf: SlurmConf) -> Iterator[Finding]:
     """Find what makes slurmd drain a node: a glob that matches nothing, or something that cannot be run."""
     for key in ("Prolog", "Epilog"):
         for value in conf.all(key):
-            found = files.matches(root, value) if re.search(r"[*?[]", value) else [value]
+            found = files.matches(root, value) if files.is_glob(value) else [value]
             if not found:
                 yield Finding(f"{key}={value}", "matches no file, which drains every node", f"no {key} line")
             for path in found:
-                its = files.at(root, path)
-                if not os.path.isfile(its) or not os.stat(its).st_mode & stat.S_IXUSR:
+                if not files.can_be_run(root, path):
                     what = "cannot be run, which drains every node"
                     yield Finding(path, what, f"moving it out of {key}={value}, or chmod +x")
 
 
 def _timeouts(conf: SlurmConf) -> Iterator[Finding]:
-    """Root's hooks take 12 s at the very worst (_run.sh.j2), so Slurm's must not be shorter."""
+    """Root's hooks take 7 s at the very worst (_run.sh.j2), so Slurm's must not be shorter."""
     for key in ("PrologTimeout", "EpilogTimeout", "PrologEpilogTimeout"):
         value = conf.one(key)
         if number(value, least=1, most=14) is not None:  # s: ours, and some for the site's own
@@ -199,7 +196,7 @@ def _refuse_if_used(root: str, conf: SlurmConf, entries: tuple[Entry, ...]) -> N
 
 
 def _would_be_empty(root: str, value: str, ours: set[str]) -> bool:
-    if not re.search(r"[*?[]", value):
+    if not files.is_glob(value):
         return False
     found = set(files.matches(root, value))
     return bool(found & ours) and found <= ours

@@ -38,7 +38,7 @@ def plan(site: Site, where: Where) -> Plan:
     root = where.root
     old = manifest.read(root)
     place = f"{where.pbs_home or _HOME}/mom_priv"
-    if not os.path.isdir(files.below(root, place, follow=True)):
+    if not os.path.isdir(files.at(root, place)):
         raise FactsError("pbs_mom's own directory", f"no {root}{place}", "--pbs-home DIR, on a node of the cluster")
     found = tuple(pbs.with_chain(site, root, old, hook, place, SCRIPTS) for hook in HOOKS)
     return together("torque", root, old, found, "nothing to add", ())

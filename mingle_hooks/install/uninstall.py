@@ -21,9 +21,6 @@ if TYPE_CHECKING:
 
     Fate = Literal["remove", "restore", "leave", "gone", "restored", "stub"]
 
-# What a stub says of itself (slurm/stub.sh.j2).
-STUB = "\n# Left behind by mingle hooks uninstall, "
-
 
 class Removal(NamedTuple):
     """What will happen to one file: removed, restored, left because somebody changed it, or done already.
@@ -108,7 +105,7 @@ def _fate(root: str, entry: Entry) -> Fate:
         return "restore" if kept else "gone"
     if kept and now == as_was(kept):
         return "restored"
-    if not is_ours(now, entry) and STUB not in now.text:  # or the power went off before the manifest knew of the stub
+    if not is_ours(now, entry):  # as a stub is, also where the power went off before the manifest knew of it
         return "leave"
     return "restore" if kept else "remove"
 
@@ -118,7 +115,7 @@ def _remove_unfinished(root: str, scheduler: str, entries: tuple[Entry, ...]) ->
         for path in filter(None, (entry.path, entry.kept)):
             files.remove(files.below(root, files.unfinished(path)))
     for place in _places(scheduler):
-        its = files.below(root, place, follow=True)
+        its = files.at(root, place)
         for name in os.listdir(its) if os.path.isdir(its) else ():
             if name.startswith(files.TEMPORARY):
                 files.remove(f"{its}/{name}")

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from mingle_hooks.install.plan import File, Plan
     from mingle_hooks.install.site import Site
 
-__all__ = ["Finding", "verify"]
-
 
 def verify(plan: Plan, site: Site, where: Where) -> tuple[Finding, ...]:
     """Return what deviates from what was installed, and from the plan that installing now would make.

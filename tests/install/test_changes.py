@@ -8,7 +8,7 @@ import os
 from typing import TYPE_CHECKING
 
 import pytest
-from test_install import OURS, call, conf, program, tree
+from test_install import MOM, OURS, call, conf, image, tree
 
 from mingle_hooks.errors import PlaceError
 from mingle_hooks.install import lock
@@ -16,15 +16,11 @@ from mingle_hooks.install import lock
 if TYPE_CHECKING:
     from pathlib import Path
 
-MOM = "/var/spool/torque/mom_priv"
-
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
     """Give a node image."""
-    (tmp_path / "etc/slurm").mkdir(parents=True)
-    conf(tmp_path, "ClusterName=x")
-    program(tmp_path, f"{MOM}/prologue")
+    image(tmp_path)
     return tmp_path
 
 

@@ -9,7 +9,7 @@ import sys
 from typing import TYPE_CHECKING
 
 import pytest
-from test_install import OURS, SPOILERS, call, conf, key, program
+from test_install import MOM, OURS, SPOILERS, at, call, conf, image, key
 
 import mingle_hooks
 from mingle_hooks.cli import main
@@ -18,24 +18,15 @@ from mingle_hooks.install import made, verify
 if TYPE_CHECKING:
     from pathlib import Path
 
-MOM = "/var/spool/torque/mom_priv"
-
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
     """Give a node with all that is wanted: Slurm's hooks and their lines, Torque's, and the key."""
-    (tmp_path / "etc/slurm").mkdir(parents=True)
-    conf(tmp_path, "ClusterName=x")
-    program(tmp_path, f"{MOM}/prologue")
+    image(tmp_path)
     conf(tmp_path, *call(tmp_path, "install", "slurm", "--yes").stdout.splitlines()[-4:])
     call(tmp_path, "install", "torque", "--yes")
     key(tmp_path)
     return tmp_path
-
-
-def at(root: Path, path: str) -> Path:
-    """Return a path below root."""
-    return root / path.lstrip("/")
 
 
 def quiet(root: Path, scheduler: str = "slurm") -> int:

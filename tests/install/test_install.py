@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from click.testing import Result
 
 OURS = "/etc/mingle/hooks/slurm"
+MOM = "/var/spool/torque/mom_priv"
 NAMES = ("epilog", "prolog", "taskprolog", "taskprolog-all")
 NO_CHAIN = '[hooks]\nprolog = "none"\nepilog = "none"\ntaskprolog = "none"\n'
 
@@ -53,9 +54,21 @@ def tree(root: Path) -> dict[str, tuple[int, str]]:
     return found
 
 
+def at(root: Path, path: str) -> Path:
+    """Return a path below root."""
+    return root / path.lstrip("/")
+
+
+def image(root: Path) -> Path:
+    """Make a node image of Slurm and Torque, with a prologue of the site's own, which is returned."""
+    (root / "etc/slurm").mkdir(parents=True)
+    conf(root, "ClusterName=x")
+    return program(root, f"{MOM}/prologue")
+
+
 def program(root: Path, path: str, text: str = "#!/bin/sh\n") -> Path:
     """Put a program of the site's own below root."""
-    found = root / path.lstrip("/")
+    found = at(root, path)
     found.parent.mkdir(parents=True, exist_ok=True)
     found.write_text(text)
     found.chmod(0o755)

@@ -8,14 +8,13 @@ import subprocess
 from typing import TYPE_CHECKING
 
 import pytest
-from test_install import OURS, call, conf, key, program
+from test_install import MOM, OURS, at, call, conf, image, key, program
 
 from mingle_hooks.errors import FactsError, PlaceError
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-MOM = "/var/spool/torque/mom_priv"
 KEPT = f"{MOM}/prologue.before-mingle"
 EDITED = "/etc/mingle/hooks/kept/torque-prologue.edited"
 MANIFEST = "/etc/mingle/hooks/manifest.json"
@@ -30,17 +29,10 @@ GARBAGE = [
 def root(tmp_path: Path) -> Path:
     """Give a node with a prologue of the site's own."""
     root = tmp_path / "image"
-    (root / "etc/slurm").mkdir(parents=True)
-    conf(root, "ClusterName=x")
-    path = program(root, f"{MOM}/prologue")
+    path = image(root)
     path.write_bytes(OCTETS)
     path.chmod(0o540)
     return root
-
-
-def at(root: Path, path: str) -> Path:
-    """Return a path below root."""
-    return root / path.lstrip("/")
 
 
 def octets(root: Path) -> dict[str, tuple[int, int, bytes]]:

@@ -114,7 +114,8 @@ def test_an_array_is_one_world_for_each_of_its_jobs(slurm: SlurmCluster, tmp_pat
 def test_a_failing_rank_fails_the_job(slurm: SlurmCluster, tmp_path: Path, setup: tuple[str, ...], others: str) -> None:
     """When one rank fails the job fails with its status, and nothing is left on any host."""
     options = {"nodes": "4", "launcher": "plain", "setup": [SETUP, *setup]}
-    job = submit(slurm, tmp_path, options, "bash", "-c", f'if [ "$NODE_RANK" = 2 ]; then : >failed; exit 7; fi; exec {others}')
+    line = f'if [ "$NODE_RANK" = 2 ]; then : >failed; exit 7; fi; exec {others}'
+    job = submit(slurm, tmp_path, options, "bash", "-c", line)
     assert slurm.wait(job, timeout=30) == "FAILED"
     assert slurm.job(job)["ExitCode"] == "7:0", output(tmp_path, job)
 

@@ -79,7 +79,7 @@ ROWS = (
     Defect("a dry run writes", f"{C}/hooks.py",
            "if changes and not dry_run:", "if changes:",
            "tests/install/test_install.py::test_without_a_yes_nothing_is_written"),
-    Defect("an admin's own settings are the site's", f"{C}/hooks.py",
+    Defect("an admin's own settings are the site's", f"{C}/places.py",
            "settings.load({}, {}, system_file", "settings.load(os.environ, {}, system_file",
            "tests/install/test_hooks_command.py::test_an_admin_s_own_settings_do_not_count"),
     Defect("lint finds nothing", f"{C}/template.py",

@@ -14,7 +14,7 @@ ROWS = (
     Defect("Slurm reads a TaskProlog's error messages", f"{H}/slurm/taskprolog.sh.j2",
            "exec 2>/dev/null #", ": #",
            f"{TASK}::test_an_output_that_cannot_be_written_is_no_failure"),
-    Defect("a number of the TaskProlog may be octal", f"{H}/slurm/taskprolog.sh.j2",
+    Defect("a number of the TaskProlog may be octal", f"{H}/_count.sh.j2",
            "'' | *[!0-9]* | 0?* | ???????????*) return 1", "'' | *[!0-9]* | ???????????*) return 1",
            f"{TASK}::test_any_doubt_adds_nothing"),
     Defect("a host of the TaskProlog may begin with a dash", f"{H}/slurm/taskprolog.sh.j2",
