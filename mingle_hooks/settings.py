@@ -134,7 +134,10 @@ SECTIONS = ("template", "hooks")
 
 # MINGLE_* that are no settings: marks that mingle leaves, the key itself, and the switch of the TaskProlog.
 # What else mingle exported is listed in MINGLE_EXPORTS.
-NO_SETTINGS = ("MINGLE_WORLD", "MINGLE_RANK_OFFSET", "MINGLE_EXPORTS", "MINGLE_KEY", "MINGLE_HOOKS")
+NO_SETTINGS = (
+    *("MINGLE_WORLD", "MINGLE_RANK_OFFSET", "MINGLE_EXPORTS", "MINGLE_KEY", "MINGLE_HOOKS"),
+    *("MINGLE_RUN", "MINGLE_RUN_ID", "MINGLE_RUN_FORMED", "MINGLE_ATTEMPT"),  # of `mingle run`
+)
 
 
 class Settings(NamedTuple):

@@ -25,6 +25,7 @@ else:
     import _signal as signal  # without the enumerations, as in mingle_hooks.sockets
 
 NOT_FOUND, NOT_EXECUTABLE = 127, 126  # as every shell says
+FORMED = "MINGLE_RUN_FORMED"  # a supervisor's pipe, which hears that the world has formed
 
 
 def print_variables(options: Mapping[str, object], *, explain: bool, no_wait: bool) -> None:
@@ -76,11 +77,15 @@ def become(
         import shlex
 
         _tell(spec, view, found, [*story, f"becomes {shlex.join(command)}"])
+    if FORMED in os.environ:
+        from mingle_hooks.supervise import formed
+
+        formed.tell(os.environ[FORMED], view)
     _become(command, values)
 
 
 def _become(command: tuple[str, ...], found: Mapping[str, str]) -> None:
-    stale = variables.stale(os.environ, found)
+    stale = {*variables.stale(os.environ, found), FORMED}
     environ = {name: value for name, value in os.environ.items() if name not in stale}
     # Python ignores SIGPIPE and SIGXFSZ, and what is ignored stays so in the command.
     for number in (signal.SIGPIPE, signal.SIGXFSZ):

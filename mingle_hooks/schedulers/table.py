@@ -59,12 +59,21 @@ PLATFORMS = (
 
 
 def detect(environ: Mapping[str, str], hostname: str | None = None, *, asks_plugins: bool = False) -> JobFacts:
-    """Return the facts of the innermost scheduler that the environment tells of.
+    """Return the facts of the innermost scheduler that the environment tells of, with what `mingle run` says of them.
 
     `hostname` is this host's own name, for managers that list hosts without numbering them. Where none of ours fits,
     it `asks_plugins`: a caller that knows the job's id needs no manager to tell it.
     Raises FactsError when that scheduler's variables, node file or host list make no sense.
     """
+    found = _detect(environ, hostname, asks_plugins=asks_plugins)
+    if not environ.get("MINGLE_RUN"):
+        return found
+    from mingle_hooks.schedulers import run
+
+    return run.placed(found, environ)
+
+
+def _detect(environ: Mapping[str, str], hostname: str | None, *, asks_plugins: bool) -> JobFacts:
     launched = _first(LAUNCHERS, environ)
     if launched is None:
         found = _first(MANAGERS, environ) or _first(PLATFORMS, environ)

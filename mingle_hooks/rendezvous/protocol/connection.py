@@ -26,7 +26,7 @@ class Connection:
     they change meanwhile. `most_bytes` bounds a frame, and grows when the peer has proved itself.
     """
 
-    __slots__ = ("_in", "_loop", "_out", "_sock", "_waiting_bytes", "most_bytes", "on_end", "on_frame")
+    __slots__ = ("_events", "_in", "_loop", "_out", "_sock", "most_bytes", "on_end", "on_frame", "waiting_bytes")
 
     def __init__(
         self,
@@ -40,7 +40,8 @@ class Connection:
         self.most_bytes = MOST_STRANGER_BYTES
         self._in = bytearray()
         self._out: list[memoryview] = []  # not copied: thousands may wait for the same roster
-        self._waiting_bytes = 0  # of these
+        self.waiting_bytes = 0  # of these
+        self._events = READ
         loop.watch(sock, READ, self._ready)
 
     @property
@@ -76,11 +77,21 @@ class Connection:
                 return
             if sent == len(data):
                 return
-            self._loop.rewatch(self._sock, READ | WRITE, self._ready)
+            self._watch(self._events | WRITE)
         self._out.append(memoryview(data)[sent:])
-        self._waiting_bytes += len(data) - sent
-        if self._waiting_bytes > MOST_WAITING_BYTES:
+        self.waiting_bytes += len(data) - sent
+        if self.waiting_bytes > MOST_WAITING_BYTES:
             self._end_soon("it does not read")
+
+    def listen(self, *, wanted: bool) -> None:
+        """Go on reading, or leave what comes with the kernel: the other side then has to wait."""
+        if not self.closed:
+            self._watch(self._events | READ if wanted else self._events & ~READ)
+
+    def _watch(self, events: int) -> None:
+        if events != self._events:
+            self._events = events
+            self._loop.rewatch(self._sock, events, self._ready)
 
     def close(self) -> None:
         """Close now; on_end will not come. What the kernel has taken is still delivered."""
@@ -119,10 +130,10 @@ class Connection:
         except OSError as error:
             self._end(error.strerror or "send failed")
             return
-        self._waiting_bytes -= sent
+        self.waiting_bytes -= sent
         self._out[:1] = [data[sent:]] if sent < len(data) else []
         if not self._out:
-            self._loop.rewatch(self._sock, READ, self._ready)
+            self._watch(self._events & ~WRITE)
 
     def _read(self) -> None:
         try:

@@ -1,0 +1,1 @@
+"""Running one command on all nodes as one: `mingle run`."""

@@ -1,0 +1,1 @@
+"""What the runner and the supervisors say to each other."""
