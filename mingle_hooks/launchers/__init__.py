@@ -106,6 +106,8 @@ _added: dict[str, Plugin] = {}
 # Programs that are no launchers, so that nobody looks for a plugin; nor are Python's and scripts.
 _OTHERS = ("sh", "bash", "dash", "ksh", "zsh", "csh", "tcsh", "fish", "env", "numactl", "true", "sleep", "hostname")
 
+# What starts a command in a container with `exec`; its options with a value are to be written as --option=value.
+_CONTAINERS = (["apptainer"], ["singularity"])
 # Python's own options, of which these take the next word.
 _WITH_VALUE = ("-X", "-W", "--check-hash-based-pycs")
 
@@ -117,7 +119,9 @@ def recognise(command: Sequence[str]) -> Launcher | None:
 
 
 def find(command: Sequence[str]) -> tuple[Launcher, int] | None:
-    """Return the launcher that a command starts, and how many words name it."""
+    """Return the launcher that a command starts, and how many words until its own options begin."""
+    before = words_before(command)
+    command = command[before:]
     end = _module_at(command)
     is_module = end > 0
     name = command[end] if is_module else os.path.basename(command[0])
@@ -125,13 +129,30 @@ def find(command: Sequence[str]) -> tuple[Launcher, int] | None:
     for launcher in TABLE:
         known = launcher.modules if is_module else launcher.programs
         if name in known:
-            return launcher, end + 1
+            return launcher, before + end + 1
         if second in known:
-            return launcher, end + 2
+            return launcher, before + end + 2
     added = None if is_module else _of_plugin(name)
     if added is None or not {name, second}.intersection(added.programs):
         return None
-    return added, end + (1 if name in added.programs else 2)
+    return added, before + end + (1 if name in added.programs else 2)
+
+
+def words_before(command: Sequence[str]) -> int:
+    """Return how many words `env NAME=VALUE…` and then `apptainer exec [--option]… IMAGE` in front are."""
+    start = assignments(command)
+    rest = command[start:]
+    if [os.path.basename(word) for word in rest[:1]] not in _CONTAINERS or list(rest[1:2]) != ["exec"]:
+        return start
+    image = next((at for at in range(2, len(rest)) if not rest[at].startswith("-")), len(rest))
+    return start + image + 1 if image + 1 < len(rest) else start
+
+
+def assignments(command: Sequence[str]) -> int:
+    """Return how many words `env NAME=VALUE…` in front are."""
+    if os.path.basename(command[0]) != "env":
+        return 0
+    return next((at for at in range(1, len(command)) if "=" not in command[at] or command[at][0] == "-"), 0)
 
 
 def _of_plugin(program: str) -> Launcher | None:

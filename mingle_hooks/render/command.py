@@ -110,7 +110,7 @@ def _named(words: Words) -> Words:
     """Return the words from the program's name on: behind `env NAME=VALUE`, and without Python's own options."""
     if words[0] == "-m":
         return ("python3", *words)
-    words = words[_assignments(words) :] or words
+    words = words[launchers.assignments(words) :] or words
     if not os.path.basename(words[0]).startswith("python"):
         return words
     at = 1
@@ -118,13 +118,6 @@ def _named(words: Words) -> Words:
         at += 2 if words[at] in ("-W", "-X") else 1
     behind = words[at:]
     return (words[0], *behind) if behind[:1] == ("-m",) else behind or words
-
-
-def _assignments(words: Words) -> int:
-    """Return how many words `env NAME=VALUE…` in front are."""
-    if os.path.basename(words[0]) != "env":
-        return 0
-    return next((place for place in range(1, len(words)) if "=" not in words[place] or words[place][0] == "-"), 0)
 
 
 def _as_typed(words: Words, found: launchers.Launcher, asked: Launcher | None) -> Command:
@@ -165,7 +158,7 @@ def _parted(words: Words, found: launchers.Launcher) -> tuple[Words, Words]:
     """Return the words that are the launcher's name, and the rest."""
     ends = (
         end
-        for end in range(_assignments(words) + 1, len(words) + 1)
+        for end in range(launchers.assignments(words) + 1, len(words) + 1)
         if launchers.recognise(_named(words[:end])) == found
     )
     end = next(ends, len(words))

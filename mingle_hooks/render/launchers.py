@@ -1,4 +1,4 @@
-"""The launchers: what starts the training processes. Each is one line here and a file in templates/job/launchers."""
+"""The launchers: what starts the training processes. Each is one line here."""
 
 from __future__ import annotations
 
@@ -25,6 +25,11 @@ class Launcher(NamedTuple):
     no_python: tuple[str, ...] = ()  # the options by which it takes a program that is no Python script, as it is
     module: str = "-m"  # the option by which it takes a module's name
     starter: tuple[str, ...] = ()  # the words that start it, where the user has typed none
+    restarts: str = ""  # the option that tells it how often it may start a process again
+
+    def words(self, typed: tuple[str, ...], max_restarts: int) -> tuple[str, ...]:
+        """Return the words in front of the program; those that the user typed come before our own."""
+        return (*(typed or self.starter), *((f"{self.restarts}={max_restarts}",) if self.restarts else ()))
 
 
 # The names of frameworks are those of `mingle env --for`.
@@ -44,11 +49,12 @@ TABLE = (
         "torchrun, c10d: restarts up to --max-restarts times",
         ("--no-python",),
         starter=("torchrun",),
+        restarts="--max-restarts",
     ),
     Launcher(
         "accelerate",
         "node",
-        ("accelerate",),
+        (),
         "accelerate launch",
         ("--no_python",),
         "--module",
@@ -64,7 +70,13 @@ TABLE = (
         ("deepspeed",),
     ),
     Launcher("mpirun", "job", (), "Open MPI's mpirun, one process per slot"),
-    Launcher("ray", "node", ("ray",), "a Ray head on the first node, workers on the others; the command is the driver"),
+    Launcher(
+        "ray",
+        "node",
+        ("ray",),
+        "a Ray head on the first node, workers on the others; the command is the driver",
+        starter=("ray", "symmetric-run", "--"),
+    ),
     Launcher("process", "task", (), "one process per task, with RANK and LOCAL_RANK"),
     Launcher("plain", "node", (), "the command once on every node, with NODE_RANK"),
 )

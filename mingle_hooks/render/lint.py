@@ -23,7 +23,9 @@ _COMMAND = re.compile(
     r"|python[\d.]{0,8}\s{1,8}-m\s{1,8}torch\.distributed\.(?:run|launch))\b"
 )
 # What starts something on the other nodes.
-_SPREADS = re.compile(r"\b(?:srun|pbs_tmrsh|pbsdsh|mpirun|mpiexec|blaunch|qrsh|ssh|pdsh|clush|parallel)\b")
+_SPREADS = re.compile(
+    r"\b(?:srun|pbs_tmrsh|pbsdsh|mpirun|mpiexec|blaunch|qrsh|ssh|pdsh|clush|parallel|mingle\s{1,8}run)\b"
+)
 _ITSELF = re.compile(r"\$\{?(?:0|BASH_SOURCE)\b")
 _RANK_OF_BATCH = re.compile(
     r"(?:\b(?:NODE_|GROUP_)?RANK=|--(?:node|machine)[_-]rank[=\s]\s{0,64})[\"']?\$\{?(SLURM_(?:NODEID|PROCID)|PBS_NODENUM)\b"

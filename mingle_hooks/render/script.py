@@ -48,71 +48,82 @@ def render(
         return template.render(
             job=job,
             scheduler=its,
-            launcher=job.launcher,
             directives=found,
             explain=explain,
             made_by=f"{quoting.words(command)} (mingle-hooks {mingle_hooks.__version__})",
-            work="node" if job.launcher.starts == "node" or _is_by_host(its, job) else "task",
-            env_options=_env_options(its, job),
-            srun_options=_srun_options(job),
-            container=_container(its, job),
-            starter=job.starter or job.launcher.starter,
-            program=job.command if job.starter else program(job.command, job.launcher),
+            options=_options(its, job),
+            program=(*_container(its, job), *_program(its, job)),
             environment=tuple(environment),
         )
     except jinja2.TemplateError as wrong:
         raise _template_error(wrong) from wrong
 
 
-def _is_by_host(its: Scheduler, job: Job) -> bool:
-    return job.launcher.starts == "task" and not its.runs_tasks
-
-
-def _env_options(its: Scheduler, job: Job) -> str:
-    """Return the options of `mingle env`, as text that follows it."""
+def _options(its: Scheduler, job: Job) -> tuple[str, ...]:
+    """Return the options of `mingle run`. Raises UsageError."""
+    if job.launcher.starts == "job":
+        return (*_warning(job), *_start_options(its, job))
     frameworks = dict.fromkeys([*job.launcher.frameworks, *NETWORKS, *job.frameworks])
-    by_node = job.launcher.starts == "node" or _is_by_host(its, job)
-    scope = "" if by_node else " --scope task"
-    options = [scope, f" --for {','.join(frameworks)}"]
-    if by_node and job.ntasks is not None:
-        options.append(f" --slots {job.ntasks}")
-    elif by_node and all(group.gpus and group.gpus.number == group.ntasks for group in job.groups):
-        options.append(" --slots gpus")
-    elif by_node and its.runs_tasks:
+    scope = ("--scope", "task") if job.launcher.starts == "task" else ()
+    return (*scope, "--for", ",".join(frameworks), *_slots(its, job), *_warning(job), *_start_options(its, job))
+
+
+def _slots(its: Scheduler, job: Job) -> tuple[str, ...]:
+    """Return how many processes a launcher starts on a node. Raises UsageError."""
+    if job.launcher.starts == "task":
+        return ()
+    if job.ntasks is not None:
+        return ("--slots", str(job.ntasks))
+    if all(group.gpus and group.gpus.number == group.ntasks for group in job.groups):
+        return ("--slots", "gpus")
+    if its.runs_tasks:
         counts = "+".join(str(group.ntasks) for group in job.groups)
         can = "the number of GPUs, or with --launcher process, where groups differ"
         raise refused("ntasks-per-node", counts, can, "--launcher process")
-    return "".join(options)
+    return ()
 
 
-def _srun_options(job: Job) -> str:
-    """Return what srun needs beyond the job's directives."""
-    options = []
-    if len(job.groups) > 1:
-        options.append(f" --het-group=0-{len(job.groups) - 1}")  # without it a step takes the first group only
-    elif job.groups[0].cpus:
-        options.append(' --cpus-per-task="$SLURM_CPUS_PER_TASK"')  # Slurm 22.05 and later: not sbatch's to hand on
-    if job.container and _is_pyxis(job.container):
-        options.append(f" --container-image={quoting.argument(job.container)}")
-        mounts = ",".join(bind if ":" in bind else f"{bind}:{bind}" for bind in _binds(job))  # pyxis wants both
-        options += [f" --container-mounts={quoting.argument(mounts)}"] if mounts else []
-    return "".join(options)
+def _warning(job: Job) -> tuple[str, ...]:
+    """Return when the training is warned: mingle's own clock is there under every scheduler, on every host."""
+    signal = ("--warn", f"{job.signal.name}@{job.signal.before_s}")
+    return (*signal, *(("--limit", str(job.time)) if job.time else ()))
 
 
-def _container(its: Scheduler, job: Job) -> str:
-    """Return what runs a command in the container, as text in front of it."""
+def _start_options(its: Scheduler, job: Job) -> tuple[str, ...]:
+    """Return what the scheduler's own starter needs beyond what `mingle run` says to it."""
+    if not job.container or not _is_pyxis(job.container) or not its.runs_pyxis:
+        return ()
+    mounts = ",".join(bind if ":" in bind else f"{bind}:{bind}" for bind in _binds(job))  # pyxis wants both
+    found = [f"--container-image={job.container}", *([f"--container-mounts={mounts}"] if mounts else [])]
+    return tuple(f"--start-option={option}" for option in found)
+
+
+def _program(its: Scheduler, job: Job) -> tuple[str, ...]:
+    """Return the words that `mingle run` starts."""
+    command = job.command if job.starter else program(job.command, job.launcher)
+    if job.launcher.starts != "job":
+        return (*job.launcher.words(job.starter, job.max_restarts), *command)
+    # mpirun reaches the other hosts itself, and hands on no more than it is told to, but for Slurm's srun.
+    names = ("MINGLE_KEY", *(() if its.runs_tasks else ("PATH", "LD_LIBRARY_PATH", *(name for name, _ in job.env))))
+    frameworks = ",".join(dict.fromkeys([*NETWORKS, *job.frameworks]))
+    carried = (word for name in names for word in ("-x", name))
+    return ("mpirun", "--tag-output", *carried, "mingle", "exec", "--scope", "task", "--for", frameworks, *command)
+
+
+def _container(its: Scheduler, job: Job) -> tuple[str, ...]:
+    """Return what runs a command in the container, as words in front of it. Raises UsageError."""
     if not job.container:
-        return ""
+        return ()
     if _is_pyxis(job.container):
         if not its.runs_pyxis:
             works = f"docker://{job.container.replace('#', '/', 1)}" if "#" in job.container else "image.sif"
             raise refused(
                 "container", job.container, "an image for Apptainer, as pyxis is Slurm's", f"--container {works}"
             )
-        return ""
+        return ()
     binds = [f"--bind={bind}" for bind in _binds(job)]
     image = f"./{job.container}" if job.container.startswith("-") else job.container
-    return quoting.words(["apptainer", "exec", *(["--nv"] if job.has_gpus else []), *binds, image]) + " "
+    return ("apptainer", "exec", *(["--nv"] if job.has_gpus else []), *binds, image)
 
 
 def _binds(job: Job) -> tuple[str, ...]:

@@ -29,6 +29,8 @@ from mingle_hooks.launchers import find, recognise
         ("horovodrun python train.py", "horovodrun", 1),
         ("mpiexec.hydra ./train", "mpirun", 1),
         ("srun ./train", "srun", 1),
+        ("apptainer exec --nv --bind=/data a.sif accelerate launch train.py", "accelerate", 7),
+        ("/usr/bin/singularity exec a.sif python -m torch.distributed.run train.py", "torchrun", 6),
     ],
 )
 def test_a_launcher_is_known_by_its_own_name_or_its_module_s(line: str, name: str, words: int) -> None:
@@ -52,6 +54,9 @@ def test_a_launcher_is_known_by_its_own_name_or_its_module_s(line: str, name: st
         "ray stop",
         "bash -c torchrun",
         "my-torchrun train.py",
+        "apptainer exec a.sif python train.py",
+        "apptainer exec torchrun",
+        "apptainer run a.sif torchrun train.py",
     ],
 )
 def test_any_other_program_is_none(line: str) -> None:

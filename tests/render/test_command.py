@@ -33,28 +33,24 @@ def body(command: str, scheduler: str = "slurm", **options: object) -> str:
         ("python3.12 -m torch.distributed.launch x.py", "torch.distributed.launch x.py\n", "torchrun"),
         (
             "accelerate launch --mixed_precision bf16 train.py",
-            '  accelerate launch --config_file "$MINGLE_ACCELERATE_CONFIG" --mixed_precision bf16 train.py\n',
-            "accelerate",
+            "  accelerate launch --mixed_precision bf16 train.py\n",
+            "nccl",
         ),
-        (
-            "accelerate-launch x.py",
-            '  accelerate-launch --config_file "$MINGLE_ACCELERATE_CONFIG" x.py\n',
-            "accelerate",
-        ),
-        ("deepspeed train.py --deepspeed", '--master_port "$MASTER_PORT" train.py --deepspeed\n', "deepspeed"),
+        ("accelerate-launch x.py", "  accelerate-launch x.py\n", "nccl"),
+        ("deepspeed train.py --deepspeed", "  deepspeed train.py --deepspeed\n", "deepspeed"),
         ("srun torchrun train.py", "  torchrun train.py\n", "torchrun"),
         ("mingle exec torchrun train.py", "  torchrun train.py\n", "torchrun"),
         ("srun mingle exec -- torchrun train.py", "  torchrun train.py\n", "torchrun"),
         ("srun python train.py", "  python train.py\n", "--scope task"),
         ("mingle exec python train.py", "  torchrun --no-python python train.py\n", "torchrun"),
-        ("mpirun python train.py", "  python train.py\n", "--scope task"),
+        ("mpirun python train.py", "mingle exec --scope task --for nccl,gloo python train.py\n", "nccl"),
     ],
 )
 def test_a_launcher_is_started_as_it_was_typed(command: str, line: str, frameworks: str) -> None:
-    """It is not nested in another, the user's words stay, and mingle env sets what it reads."""
+    """It is not nested in another, the user's words stay, and mingle sets what it reads."""
     script = body(command)
     assert line in script
-    assert f" {frameworks}" in next(text for text in script.splitlines() if "mingle env" in text)
+    assert f" {frameworks}" in script.partition("exec mingle run")[2]
     assert "no-python torchrun" not in script
 
 
@@ -68,7 +64,7 @@ def test_srun_and_mpirun_are_the_scripts_to_start(scheduler: str) -> None:
 @pytest.mark.parametrize("command", ["torchrun train.py", "srun torchrun train.py", "env A=1 torchrun train.py"])
 @pytest.mark.parametrize("launcher", ["torchrun", "torchrun-elastic", "plain"])
 def test_a_launcher_that_agrees_is_no_contradiction(command: str, launcher: str) -> None:
-    """--launcher torchrun-elastic says how, and plain leaves the line as it is; both read what mingle env sets."""
+    """--launcher torchrun-elastic says how, and plain leaves the line as it is; both read what mingle sets."""
     script = body(command, launcher=launcher)
     restarts = "--max-restarts=3 " if launcher == "torchrun-elastic" else ""
     assert f"torchrun {restarts}train.py\n" in script
@@ -142,7 +138,7 @@ def test_the_programs_own_arguments_are_its_own(command: str) -> None:
 def test_plain_leads_a_launcher_within_another_program() -> None:
     """The line is as it was typed, with the variables that its launcher reads."""
     script = body("numactl -N 0 torchrun train.py", launcher="plain")
-    assert "mingle env --for nccl,gloo,torchrun --slots 1" in script
+    assert "mingle run --for nccl,gloo,torchrun --slots 1 " in script
     assert "\n  numactl -N 0 torchrun train.py\n" in script
 
 

@@ -76,13 +76,12 @@ def test_directives_begin_their_line() -> None:
 
 @pytest.mark.parametrize("path", GOLDEN, ids=lambda path: path.stem)
 def test_a_golden_script_comes_out_even(path: Path) -> None:
-    """No quote is left open: the body of every function stands in lines that are marked."""
+    """No quote is left open: the last line is one, with the command."""
     text = path.read_text()
     lines = parted(text)[1]
-    marked = {number for line in lines if line.is_inside for number in range(line.number, line.number + 1)}
-    begins = [n for n, line in enumerate(text.splitlines(), 1) if line.startswith(("node() {", "task() {"))]
-    assert begins
-    assert all(begin in marked and begin + 1 in marked for begin in begins)
+    last = [line for line in lines if line.text.startswith("exec mingle run ")]
+    assert [line.is_inside for line in last] == [False]
+    assert last[0].text.split()[-3:] == ["train.py", "--lr", "1e-3"]
 
 
 @given(st.lists(st.sampled_from(PIECES), max_size=60).map("".join))

@@ -86,22 +86,21 @@ def test_the_launcher_and_directories_of_the_settings_are_used(tmp_path: Path) -
     """The settings' launcher and template directories apply where no option says otherwise."""
     (tmp_path / "mingle").mkdir()
     (tmp_path / "mingle/mingle.toml").write_text('[template]\nlauncher = "plain"\n')
-    (tmp_path / "launchers").mkdir()
-    (tmp_path / "launchers/plain.sh.j2").write_text("own\n")
+    (tmp_path / "slurm.sh.j2").write_text("own {{ job.launcher.name }}\n")
     done = mingle("sbatch", "--", "train.py", XDG_CONFIG_HOME=str(tmp_path), MINGLE_TEMPLATES=str(tmp_path))
-    assert "\n  own\n" in done.stdout, done.stderr
+    assert done.stdout == "own plain\n", done.stderr
 
 
 def test_list_show_and_eject(tmp_path: Path) -> None:
     """What there is can be listed, read, and copied to the user's own directory, where it then counts."""
     listed = mingle("list")
     assert "  torchrun-elastic   torchrun, c10d" in listed.stdout
-    assert mingle("show", "launchers/torchrun").stdout.startswith("{{ container }}{{ starter | cmd }} ")
-    made = mingle("eject", "launchers/torchrun", HOME=str(tmp_path)).stdout.strip()
-    assert made == f"{tmp_path}/.config/mingle/templates/launchers/torchrun.sh.j2"
+    assert "exec mingle run " in mingle("show", "_script").stdout
+    made = mingle("eject", "_script", HOME=str(tmp_path)).stdout.strip()
+    assert made == f"{tmp_path}/.config/mingle/templates/_script.sh.j2"
     with open(made, "a") as file:
         file.write("changed\n")
-    assert "\n  changed\n" in mingle("sbatch", "--", "train.py", HOME=str(tmp_path)).stdout
+    assert "\nchanged\n" in mingle("sbatch", "--", "train.py", HOME=str(tmp_path)).stdout
 
 
 def test_lint_tells_line_and_mend(tmp_path: Path) -> None:

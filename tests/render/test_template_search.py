@@ -35,14 +35,12 @@ def test_a_given_directory_that_is_missing_is_said() -> None:
 
 def test_a_block_can_be_replaced_without_a_copy(tmp_path: Path) -> None:
     """A template of the user's that extends the built-in one by its path in the package changes one block."""
-    (tmp_path / "launchers").mkdir()
-    (tmp_path / "launchers/plain.sh.j2").write_text("nice {{ program | cmd }}\n")
     (tmp_path / "slurm.sh.j2").write_text(
         '{% extends "built-in/slurm.sh.j2" %}\n{% block check %}\n# no check\n{% endblock %}\n'
     )
     text = render("slurm", describe({"launcher": "plain"}, ["train.py"]), places=(str(tmp_path),))
-    assert "# no check\nMINGLE_KEY=" in text
-    assert "  nice python3 train.py\n  mingle_status=$?" in text
+    assert "# no check\n# On every node" in text
+    assert "  python3 train.py\n" in text
 
 
 def test_a_variable_that_is_missing_is_said_with_file_and_line(tmp_path: Path) -> None:
@@ -52,11 +50,10 @@ def test_a_variable_that_is_missing_is_said_with_file_and_line(tmp_path: Path) -
         render("slurm", JOB, places=(str(tmp_path),))
 
 
-def test_a_mistake_in_a_launchers_template_is_said_there(tmp_path: Path) -> None:
-    """Also in a file that another includes."""
-    (tmp_path / "launchers").mkdir()
-    (tmp_path / "launchers/torchrun.sh.j2").write_text("x\n{{ job.nodez }}\n")
-    with pytest.raises(UsageError, match=r"launchers/torchrun.sh.j2:2: .*nodez"):
+def test_a_mistake_in_a_template_is_said_there(tmp_path: Path) -> None:
+    """Also in a file that another extends."""
+    (tmp_path / "_script.sh.j2").write_text("x\n{{ job.nodez }}\n")
+    with pytest.raises(UsageError, match=r"_script.sh.j2:2: .*nodez"):
         render("slurm", JOB, places=(str(tmp_path),))
 
 
@@ -70,11 +67,11 @@ def test_what_is_no_template_is_said_with_file_and_line(tmp_path: Path) -> None:
 def test_a_template_is_copied_out_once(tmp_path: Path) -> None:
     """Eject writes the built-in text, and never over a file that is there."""
     place = ()
-    made = search.eject("launchers/ray", place, str(tmp_path))
-    assert (tmp_path / "launchers/ray.sh.j2").read_text() == search.text("launchers/ray", place)
-    assert made == f"{tmp_path}/launchers/ray.sh.j2"
-    with pytest.raises(PlaceError, match=r"ray\.sh\.j2"):
-        search.eject("launchers/ray", place, str(tmp_path))
+    made = search.eject("pbs", place, str(tmp_path))
+    assert (tmp_path / "pbs.sh.j2").read_text() == search.text("pbs", place)
+    assert made == f"{tmp_path}/pbs.sh.j2"
+    with pytest.raises(PlaceError, match=r"pbs\.sh\.j2"):
+        search.eject("pbs", place, str(tmp_path))
 
 
 @pytest.mark.parametrize("name", ["nothing", "../../etc/passwd", "/etc/passwd", ""])

@@ -10,40 +10,9 @@
 #SBATCH --account=physics
 #SBATCH --signal=B:USR1@120
 
-# srun hands this environment to every node.
 module load cuda/12.4 || exit
 . venv/bin/activate
-
 command -v mingle >/dev/null || { echo "$(uname -n): no mingle on PATH: install it where all nodes see it, or add a --setup line that finds it" >&2; exit 69; }
-MINGLE_KEY=$(mingle key) || exit # only this job's processes have it
-export MINGLE_KEY
-
-# Every process of the job: what it runs.
-task() {
-  trap '' USR1 # the warning: launchers ignore it, a training script that handles it still gets it
-  trap 'exit 1' TERM # no training yet; srun returns the highest status, which is then the first failure's own
-  trap '[ "$?" != 143 ] || exit 1' EXIT # as mingle may hear of it before this shell does
-  mingle_world=
-  eval "$(mingle env --scope task --for nccl,gloo && echo mingle_world=yes || echo exit 1)"
-  [ "$mingle_world" ] || exit 1 # ended before it could say so
-  mingle_stopped=0
-  trap - EXIT
-  trap 'mingle_stopped=1' TERM # the training gets it too, and this shell waits until it has saved
-  python3 train.py --lr 1e-3
-  mingle_status=$?
-  trap '' TERM # the training has ended: nothing is to end what says so
-  echo "$(uname -n): rank $RANK of $WORLD_SIZE, rank 0 at $MASTER_ADDR port $MASTER_PORT: status $mingle_status after $SECONDS s" >&2
-  [ "$mingle_status" != 143 ] || mingle_stopped=1 # TERM, which may reach this shell after the training has ended
-  return "$((mingle_stopped && mingle_status ? 1 : mingle_status))"
-}
-
-mpirun --tag-output -x MINGLE_KEY \
-  bash -c "$(declare -f task); task" &
-mingle_training=$!
-# The warning comes to this shell, which hands it on and waits until the training has saved.
-trap 'kill -USR1 "$mingle_training"' USR1
-trap 'kill -TERM "$mingle_training"' TERM
-wait "$mingle_training"
-mingle_status=$?
-while kill -0 "$mingle_training" 2>/dev/null; do wait "$mingle_training"; mingle_status=$?; done # a signal ends `wait` only
-(exit "$mingle_status")
+# On every node, in this environment; its output comes here, and the first failure's status is the job's.
+exec mingle run --warn USR1@120 --limit 14400 -- \
+  mpirun --tag-output -x MINGLE_KEY mingle exec --scope task --for nccl,gloo python3 train.py --lr 1e-3
