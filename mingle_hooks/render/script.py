@@ -44,7 +44,8 @@ def render(
     found = directives(its, job)
     command = [*made_by] or ["mingle", "template", its.name]
     try:
-        template = _environment(places).get_template(its.name + search.SUFFIX)
+        # A site's or a user's own for one scheduler, or for all of them.
+        template = _environment(places).select_template([its.name + search.SUFFIX, "script" + search.SUFFIX])
         return template.render(
             job=job,
             scheduler=its,

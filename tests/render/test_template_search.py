@@ -36,7 +36,7 @@ def test_a_given_directory_that_is_missing_is_said() -> None:
 def test_a_block_can_be_replaced_without_a_copy(tmp_path: Path) -> None:
     """A template of the user's that extends the built-in one by its path in the package changes one block."""
     (tmp_path / "slurm.sh.j2").write_text(
-        '{% extends "built-in/slurm.sh.j2" %}\n{% block check %}\n# no check\n{% endblock %}\n'
+        '{% extends "built-in/script.sh.j2" %}\n{% block check %}\n# no check\n{% endblock %}\n'
     )
     text = render("slurm", describe({"launcher": "plain"}, ["train.py"]), places=(str(tmp_path),))
     assert "# no check\n# On every node" in text
@@ -52,8 +52,8 @@ def test_a_variable_that_is_missing_is_said_with_file_and_line(tmp_path: Path) -
 
 def test_a_mistake_in_a_template_is_said_there(tmp_path: Path) -> None:
     """Also in a file that another extends."""
-    (tmp_path / "_script.sh.j2").write_text("x\n{{ job.nodez }}\n")
-    with pytest.raises(UsageError, match=r"_script.sh.j2:2: .*nodez"):
+    (tmp_path / "script.sh.j2").write_text("x\n{{ job.nodez }}\n")
+    with pytest.raises(UsageError, match=r"script.sh.j2:2: .*nodez"):
         render("slurm", JOB, places=(str(tmp_path),))
 
 
@@ -67,11 +67,11 @@ def test_what_is_no_template_is_said_with_file_and_line(tmp_path: Path) -> None:
 def test_a_template_is_copied_out_once(tmp_path: Path) -> None:
     """Eject writes the built-in text, and never over a file that is there."""
     place = ()
-    made = search.eject("pbs", place, str(tmp_path))
-    assert (tmp_path / "pbs.sh.j2").read_text() == search.text("pbs", place)
-    assert made == f"{tmp_path}/pbs.sh.j2"
-    with pytest.raises(PlaceError, match=r"pbs\.sh\.j2"):
-        search.eject("pbs", place, str(tmp_path))
+    made = search.eject("script", place, str(tmp_path))
+    assert (tmp_path / "script.sh.j2").read_text() == search.text("script", place)
+    assert made == f"{tmp_path}/script.sh.j2"
+    with pytest.raises(PlaceError, match=r"script\.sh\.j2"):
+        search.eject("script", place, str(tmp_path))
 
 
 @pytest.mark.parametrize("name", ["nothing", "../../etc/passwd", "/etc/passwd", ""])

@@ -1,4 +1,4 @@
-"""The schedulers that scripts are made for: one module with `directives(job)` and one template each."""
+"""The schedulers that scripts are made for: one module with `directives(job)` each, and one template for all."""
 
 from __future__ import annotations
 
@@ -28,18 +28,31 @@ class Scheduler(NamedTuple):
     marker: str  # what begins a directive
     help: str
     runs_tasks: bool = False  # it can start every training process itself, not only one on each node
-    job_id: str = ""  # the variable that tells this job's processes from another job's
+    again: str = ""  # a word of shell: the line that queues the job again
     submitted_in: str = ""  # the variable with the directory that the job was submitted in
     runs_pyxis: bool = False  # its own starter knows enroot's images
     also: tuple[str, ...] = ()  # what else people call it
 
 
+# Only operators may rerun a job of PBS, so this is a new one from the same script.
+_NEW = """"$(printf 'cd %q && qsub %q' "$PBS_O_WORKDIR" "$0")\""""
+
 TABLE = (
-    Scheduler("slurm", "sbatch", "#SBATCH", "Slurm", runs_tasks=True, runs_pyxis=True, also=("sbatch",)),
-    Scheduler("pbs", "qsub", "#PBS", "OpenPBS and PBS Professional", job_id="PBS_JOBID", submitted_in="PBS_O_WORKDIR"),
-    Scheduler("torque", "qsub", "#PBS", "Torque", job_id="PBS_JOBID", submitted_in="PBS_O_WORKDIR"),
-    Scheduler("lsf", "bsub", "#BSUB", "LSF", job_id="LSB_BATCH_JID", submitted_in="LS_SUBCWD"),
-    Scheduler("sge", "qsub", "#$", "Grid Engine", job_id="JOB_ID", submitted_in="SGE_O_WORKDIR"),
+    Scheduler(
+        "slurm",
+        "sbatch",
+        "#SBATCH",
+        "Slurm",
+        runs_tasks=True,
+        again='"scontrol requeue $SLURM_JOB_ID"',
+        runs_pyxis=True,
+        also=("sbatch",),
+    ),
+    Scheduler("pbs", "qsub", "#PBS", "OpenPBS and PBS Professional", again=_NEW, submitted_in="PBS_O_WORKDIR"),
+    Scheduler("torque", "qsub", "#PBS", "Torque", again=_NEW, submitted_in="PBS_O_WORKDIR"),
+    Scheduler("lsf", "bsub", "#BSUB", "LSF", again='"brequeue $LSB_JOBID"', submitted_in="LS_SUBCWD"),
+    # Grid Engine queues a job with this status again.
+    Scheduler("sge", "qsub", "#$", "Grid Engine", again='"exit 99"', submitted_in="SGE_O_WORKDIR"),
 )
 SCHEDULERS = {name: scheduler for scheduler in TABLE for name in (scheduler.name, *scheduler.also)}
 
