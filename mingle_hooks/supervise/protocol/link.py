@@ -72,6 +72,10 @@ class Link:
         """Send output as it is."""
         self._connection.send(frame(kind, data))
 
+    def tell_of_room(self, call: Callable[[], None]) -> None:
+        """Call each time when less is waiting than before."""
+        self._connection.on_room = call
+
     def listen(self, *, wanted: bool) -> None:
         """Go on reading what the other side sends, or leave it with the kernel for now."""
         self._connection.listen(wanted=wanted)
