@@ -173,7 +173,7 @@ class Machine(Phases):
         """End because it was asked for: COMMAND hears it, and has the grace to end by itself."""
         if not self._stopping.ask(number, status):
             return
-        self._tell("stopped", number=number, why=why)
+        self._tell("stopped", number=number, why=why, grace_s=self.plan.grace_s)
         if self.phase == "gathering":
             self._over(self._status())
         elif self.phase == "running":
