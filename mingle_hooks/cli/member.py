@@ -14,7 +14,7 @@ def main() -> None:
     others = [path for path in sys.path if path != here]
     # Only the package itself is looked up there first: beside it may lie what is named as a module of Python's own.
     sys.path[:] = [root, *others]
-
+    __import__("mingle_hooks")
     sys.path[:] = others if root in others else [*others, root]
     from mingle_hooks.cli.main import main as run
 
