@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
 KEY, AT, ID = "MINGLE_RUN_KEY", "MINGLE_RUN_AT", "MINGLE_RUN_ID"
 FORMED, ATTEMPT, FACTS = "MINGLE_RUN_FORMED", "MINGLE_ATTEMPT", "MINGLE_RUN"
-_PROGRAM = os.path.join(os.path.dirname(os.path.abspath(__file__)), "member.py")
+_PACKAGE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+_PROGRAM = os.path.join(_PACKAGE, "cli", "member.py")
 _CANNOT_BEGIN = 73  # EX_CANTCREAT, as PlaceError's
 
 

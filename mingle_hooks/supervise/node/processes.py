@@ -32,9 +32,18 @@ def children(pid: int) -> list[int]:
     return found
 
 
-def descendants() -> list[int]:
-    """Return all processes below this one, parents first."""
-    found = children(os.getpid())
+def parent(pid: int) -> int:
+    """Return who started a process, or has adopted it; 0 where nobody did, or it is gone."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            return int(file.read().rpartition(b")")[2].split()[1])
+    except OSError:
+        return 0
+
+
+def descendants(root: int | None = None) -> list[int]:
+    """Return all processes below one, parents first; below this one where none is named."""
+    found = children(os.getpid() if root is None else root)
     for pid in found:  # it grows meanwhile
         found += children(pid)
     return found

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 # A line longer than this goes in pieces.
 LONGEST = 64 * 1024
-_READ_BYTES = 64 * 1024
+_READ_BYTES = 256 * 1024
 _PIPE_BYTES = 1 << 20  # what any user may ask for
 # The pipes are left alone while more than this waits for the runner, until less than the second does.
 MOST_WAITING, FEW_WAITING = 1 << 20, 1 << 18
@@ -28,7 +28,9 @@ class Pipe:
 
     def __init__(self, descriptor: int, kind: int) -> None:
         self._descriptor, self.kind = descriptor, kind
-        self.rest = b""  # of a line that has not ended
+        self._rest = b""  # of a line that has not ended
+        self._buffer = bytearray(_READ_BYTES)  # one for all: to get and to free so much each time costs as much again
+        self._view = memoryview(self._buffer)
         try:
             fcntl.fcntl(descriptor, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
         except (AttributeError, OSError):  # Python 3.10's first; or this user has too many large ones
@@ -38,19 +40,26 @@ class Pipe:
         """Return its descriptor."""
         return self._descriptor
 
-    def read(self) -> bytes | None:
-        """Return what has come, b"" at the end, None where nothing has."""
+    def read(self) -> memoryview | None:
+        """Return what has come, nothing at the end, None where nothing has; it holds until the next read."""
         try:
-            return os.read(self._descriptor, _READ_BYTES)
+            return self._view[: os.readv(self._descriptor, [self._buffer])]
         except BlockingIOError:
             return None
 
-    def lines(self, data: bytes) -> bytes:
-        """Return the whole lines up to here, and a piece of one that is too long; keep the rest."""
-        data = self.rest + data if self.rest else data
-        cut = data.rfind(b"\n") + 1 or (len(data) if len(data) >= LONGEST else 0)
-        self.rest = data[cut:]
-        return data[:cut] if self.rest else data
+    def lines(self, data: memoryview) -> tuple[bytes | memoryview, ...]:
+        """Return the whole lines up to here, or a piece of one that is too long, in parts; keep the rest."""
+        cut = self._buffer.rfind(b"\n", 0, len(data)) + 1
+        if not cut:
+            self._rest += data
+            return (self.take(),) if len(self._rest) >= LONGEST else ()
+        before, self._rest = self._rest, bytes(data[cut:])
+        return before, data[:cut]
+
+    def take(self) -> bytes:
+        """Return the rest of the last line, once."""
+        rest, self._rest = self._rest, b""
+        return rest
 
     def close(self) -> None:
         """Read no more."""
@@ -109,10 +118,10 @@ class Relay:
         if not data:
             self._end(pipe)
             return False
-        self._tail = (self._tail + data)[-MOST_TAIL - 1 :] if len(data) <= MOST_TAIL else data[-MOST_TAIL - 1 :]
-        lines = pipe.lines(data)
-        if lines:
-            self._link.send_output(pipe.kind, lines)
+        self._tail = (self._tail + data[-MOST_TAIL - 1 :])[-MOST_TAIL - 1 :]
+        parts = pipe.lines(data)
+        if parts:
+            self._link.send_output(pipe.kind, *parts)
             self._pause()
         return True
 
@@ -130,8 +139,9 @@ class Relay:
 
     def _end(self, pipe: Pipe) -> None:
         self._loop.unwatch(pipe)
-        if pipe.rest:
-            self._link.send_output(pipe.kind, pipe.rest)
+        rest = pipe.take()
+        if rest:
+            self._link.send_output(pipe.kind, rest)
         pipe.close()
         self._pipes.remove(pipe)
         if not self._pipes:

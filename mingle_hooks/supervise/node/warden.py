@@ -33,8 +33,7 @@ def run(arguments: Sequence[str], program: str) -> int:
     if not child:
         os.close(writing)
         return _supervise(options, reading)
-    os.close(reading)
-    return _guard(child, writing)
+    return _guard(child, writing)  # the other end stays open: a signal after the supervisor's end breaks no pipe
 
 
 def _guard(child: int, pipe: int) -> int:

@@ -42,6 +42,7 @@ class Runner:
         self.errors = bytearray()
         self.drained = 0
         self.signs: list[life.Sign] = []
+        self.sequence: Callable[[], int] = lambda: len(self.signs)
         self.ends: list[str] = []
         self.links: list[Link] = []
         self.control: Link | None = None
@@ -77,8 +78,15 @@ class Runner:
             self.loop.__exit__(None, None, None)
         assert kind is not None or left == {}
 
-    def supervise(self, *options: str, environ: dict[str, str] | None = None, **popen: Any) -> None:
-        """Start the program as a scheduler does, and wait for both of its connections."""
+    def supervise(
+        self,
+        *options: str,
+        before: tuple[str, ...] = (),
+        environ: dict[str, str] | None = None,
+        wait: bool = True,
+        **popen: Any,
+    ) -> None:
+        """Start the program as a scheduler does, behind other words, and wait for both of its connections."""
         own = {
             **os.environ,
             "MINGLE_RUN_KEY": KEY,
@@ -86,9 +94,37 @@ class Runner:
             "MINGLE_RUN_ID": self.run_id,
             "MINGLE_KEY": keys.fresh(),
         }
-        argv = [sys.executable, "-IS", str(NODE / "start.py"), "--host", "node1", *options]
+        argv = [*before, sys.executable, "-IS", str(NODE / "start.py"), "--host", "node1", *options]
         self.process = subprocess.Popen(argv, env={**own, **(environ or {})}, **popen)
-        self.until(lambda: self.control and self.stream)
+        if wait:
+            self.until(lambda: self.control and self.stream)
+
+    @property
+    def warden(self) -> int:
+        """The process that was started."""
+        assert self.process is not None
+        return self.process.pid
+
+    @property
+    def supervisor(self) -> int:
+        """The process that has said who it is."""
+        return int(self.all_of(messages.JOIN)[0]["pid"])
+
+    def emergency(self) -> str:
+        """Return what the program wrote on its own standard error, once it has ended."""
+        assert self.process is not None
+        assert self.process.stderr is not None
+        with self.process.stderr as stderr:
+            return stderr.read().decode()
+
+    def attempt(self, *command: str, **fields: Any) -> dict[str, Any]:
+        """Say START with the next number, wait until nothing of it is left, and return how it ended."""
+        number = len(self.all_of(messages.ENDED))
+        self.start(*command, attempt=number, **fields)
+        ended = self.wait_for(messages.ENDED, number + 1)
+        self.wait_for(messages.CLEAN, number + 1)
+        self.until(lambda: self.drained > number)
+        return ended
 
     def start(self, *command: str, attempt: int = 0, **fields: Any) -> None:
         """Say START, with a world of one node."""
@@ -124,6 +160,17 @@ class Runner:
         assert process is not None
         self.until(lambda: process.poll() is not None)
         return process.returncode
+
+    def serve(self, seconds: float) -> None:
+        """Serve for some time."""
+        deadline = time.monotonic() + seconds
+        while (left := deadline - time.monotonic()) > 0:
+            self.loop.turn(min(self.loop.due_in(), left))
+
+    def close_doors(self) -> None:
+        """Hear nobody."""
+        self.loop.unwatch(self._listener)
+        self._listener.close()
 
     def vanish(self) -> None:
         """Close all connections."""
@@ -194,4 +241,4 @@ class Runner:
         assert sign is not None
         self.signs.append(sign)
         if self.answers:
-            self._udp.sendto(life.pack(self.secret, tag, RUNNER, life.Sign(NUMBER, len(self.signs))), where)
+            self._udp.sendto(life.pack(self.secret, tag, RUNNER, life.Sign(NUMBER, self.sequence())), where)
