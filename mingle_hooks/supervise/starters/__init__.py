@@ -4,13 +4,14 @@ A starter's module has::
 
     CARRIES_ENVIRONMENT      what it starts has the environment of who starts it
     TAKES_STDIN              what it starts reads the stdin of who starts it; else the environment travels by a file
-    KEEPS                    prefixes of the variables that stay as each host has them
+    KEEPS                    prefixes of the variables that are each host's own, where they do not travel by themselves
     SIGNALS_REACH_COMMAND    what the scheduler tells a supervisor, it tells the processes of COMMAND, too
     KILL_WAIT_S              how long the scheduler waits between TERM and KILL, where nothing else tells
     READS                    prefixes of the variables, none secret, that the module needs to know
     launches(job, hosts, program) -> tuple[Launch, ...]
+    completed(job) -> Allocation    with what the scheduler tells beyond its facts
 
-All but `launches`, CARRIES_ENVIRONMENT, SIGNALS_REACH_COMMAND and KILL_WAIT_S may be left out.
+TAKES_STDIN, KEEPS, READS and `completed` may be left out.
 """
 
 from __future__ import annotations
@@ -65,7 +66,13 @@ class Starter(NamedTuple):
 
 TABLE = (
     Starter("local", "this host alone"),
+    Starter("flux", "flux exec"),
     Starter("slurm", "srun", is_at_once=True),
+    Starter("torque", "pbsdsh"),
+    Starter("pbs", "pbs_tmrsh"),
+    Starter("lsf", "blaunch"),
+    Starter("oar", "oarsh"),
+    Starter("sge", "qrsh -inherit"),
     Starter("ssh", "ssh, for --hosts"),
 )
 _BY_NAME = {starter.name: starter for starter in TABLE}
@@ -79,9 +86,11 @@ def find(facts: JobFacts, environ: Mapping[str, str], hosts_option: str | None =
     if hosts_option is not None:
         hosts = where.listed(hosts_option)
         return _BY_NAME["local" if len(hosts) == 1 and where.own_among(hosts) else "ssh"]
+    if where.is_in_flux(environ):
+        return _BY_NAME["flux"]
     hosts = where.of_job(facts, _BY_NAME)
-    starter = _BY_NAME[where.innermost(facts, environ)]
-    is_here = len(hosts) == 1 and not starter.is_at_once and where.own_of(facts, hosts) is not None
+    starter = _BY_NAME[facts.scheduler]
+    is_here = len(hosts) == 1 and not starter.is_at_once and where.own_of(facts) is not None
     return _BY_NAME["local"] if is_here else starter
 
 
@@ -93,20 +102,20 @@ def allocation(
     if hosts_option is not None:
         hosts = where.listed(hosts_option)
         return Allocation(starter.name, hosts, (1,) * len(hosts), own=where.own_among(hosts))
-    scheduler = where.innermost(facts, environ)
+    scheduler = "flux" if where.is_in_flux(environ) else facts.scheduler
     module = _BY_NAME[scheduler].module()
     reads = tuple(getattr(module, "READS", ()))
-    per_node = facts.tasks_per_node if len(facts.tasks_per_node) == len(facts.hosts) else (1,) * len(facts.hosts)
+    count = len(facts.hosts)
     found = Allocation(
         scheduler=scheduler,
         hosts=facts.hosts,
-        slots=per_node,
+        slots=facts.tasks_per_node if len(facts.tasks_per_node) == count else (1,) * count,
         job_id=facts.job_id,
         restarts=facts.restarts,
         kill_wait_s=module.KILL_WAIT_S,
-        own=where.own_of(facts, facts.hosts),
+        own=where.own_of(facts),
         is_per_task=is_per_task,
-        environ={name: value for name, value in environ.items() if reads and name.startswith(reads)},
+        environ={name: value for name, value in environ.items() if name.startswith(reads)},
     )
     completed: Allocation = module.completed(found) if hasattr(module, "completed") else found
     return completed

@@ -9,6 +9,7 @@ import os
 
 from mingle_hooks.errors import PlaceError
 from mingle_hooks.keys import on_network
+from mingle_hooks.supervise.starters.plain import is_plain
 from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -25,9 +26,12 @@ def packed(environ: Mapping[str, str]) -> bytes:
 
 
 def directories(environ: Mapping[str, str]) -> tuple[str, ...]:
-    """Return where all hosts may see a file, best first: here or at home, rather on a network file system."""
+    """Return where all hosts may see a file, best first: here or at home.
+
+    A network file system comes first, then a path that any shell reads as it is.
+    """
     places = [place for place in (_here(), environ.get("HOME", "")) if os.path.isabs(place)]
-    return tuple(sorted(dict.fromkeys(places), key=lambda place: not on_network(place)))
+    return tuple(sorted(dict.fromkeys(places), key=lambda place: (not on_network(place), not is_plain(place))))
 
 
 def _here() -> str:

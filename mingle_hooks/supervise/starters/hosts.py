@@ -50,10 +50,9 @@ def of_job(facts: JobFacts, known: Container[str]) -> tuple[str, ...]:
     return facts.hosts
 
 
-def innermost(facts: JobFacts, environ: Mapping[str, str]) -> str:
-    """Return the name of the scheduler that starts programs here: Flux may run inside the others."""
-    is_in_flux = bool(environ.get("FLUX_URI")) and not environ.get("FLUX_JOB_ID")
-    return "flux" if is_in_flux else facts.scheduler
+def is_in_flux(environ: Mapping[str, str]) -> bool:
+    """Tell whether this is the script of a Flux instance, which may run in a job of another scheduler."""
+    return bool(environ.get("FLUX_URI")) and not environ.get("FLUX_JOB_ID")
 
 
 def _no_starter(facts: JobFacts) -> FactsError:
@@ -63,13 +62,11 @@ def _no_starter(facts: JobFacts) -> FactsError:
     return FactsError(expected, f"a process that {facts.scheduler} started", _INSTEAD)
 
 
-def own_of(facts: JobFacts, hosts: tuple[str, ...]) -> str | None:
-    """Return which of the hosts this is, None where it is not known to be one of them."""
-    if hosts != facts.hosts:
-        return own_among(hosts)
-    if facts.host is None and facts.node_rank is not None:
-        return hosts[facts.node_rank]
-    return facts.host if facts.host in hosts else None
+def own_of(facts: JobFacts) -> str | None:
+    """Return which host of the job this is, None where it is not known to be one."""
+    if facts.host is None and facts.node_rank is not None and facts.hosts:
+        return facts.hosts[facts.node_rank]
+    return facts.host if facts.host in facts.hosts else None
 
 
 def own_among(hosts: tuple[str, ...]) -> str | None:
