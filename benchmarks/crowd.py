@@ -61,7 +61,7 @@ class Crowd:
         self.digest = ""
         self.members = [Member(self, rank) for rank in ranks]
         self.is_over = False
-        self.loop.watch(pipe, READ, self._hear)  # type: ignore[arg-type]
+        self.loop.watch(pipe, READ, self._hear)
 
     def _hear(self, _events: int) -> None:
         """Have some members come, from a moment on, each so much later than the one before."""

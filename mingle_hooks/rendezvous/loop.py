@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import TracebackType
 
-    from mingle_hooks import sockets as socket
     from mingle_hooks.errors import Shortage
+    from mingle_hooks.rendezvous.poller import Watched
 
 # Wake at least this often, in seconds, so that a clock that jumps cannot make a wait endless.
 LONGEST_SLEEP_S = 1.0
@@ -53,15 +53,15 @@ class Loop:
     ) -> None:
         self.poller.close()
 
-    def watch(self, sock: socket.socket, events: int, call: Callable[[int], None]) -> None:
+    def watch(self, sock: Watched, events: int, call: Callable[[int], None]) -> None:
         """Call back with the ready events, from now on, whenever sock is ready for any of events."""
         self.poller.watch(sock, events, call)
 
-    def rewatch(self, sock: socket.socket, events: int, call: Callable[[int], None]) -> None:
+    def rewatch(self, sock: Watched, events: int, call: Callable[[int], None]) -> None:
         """Change what sock is watched for."""
         self.poller.rewatch(sock, events, call)
 
-    def unwatch(self, sock: socket.socket) -> None:
+    def unwatch(self, sock: Watched) -> None:
         """Stop watching sock; harmless where it is not watched now."""
         self.poller.unwatch(sock)
 

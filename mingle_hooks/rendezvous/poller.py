@@ -8,10 +8,16 @@ from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from mingle_hooks.sockets import socket
+    from typing import Protocol
 
     Call = Callable[[int], None]
+
+    class Watched(Protocol):
+        """A socket, or a pipe's end."""
+
+        def fileno(self) -> int:
+            """Return its descriptor."""
+
 
 READ, WRITE = select.POLLIN, select.POLLOUT  # epoll's are the same numbers
 
@@ -29,17 +35,17 @@ class Poller:
         if hasattr(self._kernel, "close"):
             self._kernel.close()
 
-    def watch(self, sock: socket, events: int, call: Call) -> None:
+    def watch(self, sock: Watched, events: int, call: Call) -> None:
         """Watch sock for READ, WRITE or both. Raises OSError for want of memory or watches."""
         self._kernel.register(sock.fileno(), events)
         self.watched[sock.fileno()] = call
 
-    def rewatch(self, sock: socket, events: int, call: Call) -> None:
+    def rewatch(self, sock: Watched, events: int, call: Call) -> None:
         """Change what sock is watched for."""
         self._kernel.modify(sock.fileno(), events)
         self.watched[sock.fileno()] = call
 
-    def unwatch(self, sock: socket) -> None:
+    def unwatch(self, sock: Watched) -> None:
         """Stop watching an open socket; harmless where it is not watched now."""
         if self.watched.pop(sock.fileno(), None) is not None:
             self._kernel.unregister(sock.fileno())

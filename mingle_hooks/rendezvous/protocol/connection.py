@@ -23,10 +23,22 @@ class Connection:
 
     `on_frame(kind, payload)` may raise WireError, which ends the connection. `on_end(reason)` comes exactly
     once, unless close() was called first, and never out of send(): who sends to many does not expect that
-    they change meanwhile. `most_bytes` bounds a frame, and grows when the peer has proved itself.
+    they change meanwhile. `on_room()` comes when less is waiting than before. `most_bytes` bounds a frame, and
+    grows when the peer has proved itself.
     """
 
-    __slots__ = ("_events", "_in", "_loop", "_out", "_sock", "most_bytes", "on_end", "on_frame", "waiting_bytes")
+    __slots__ = (
+        "_events",
+        "_in",
+        "_loop",
+        "_out",
+        "_sock",
+        "most_bytes",
+        "on_end",
+        "on_frame",
+        "on_room",
+        "waiting_bytes",
+    )
 
     def __init__(
         self,
@@ -37,6 +49,7 @@ class Connection:
     ) -> None:
         self._loop, self._sock = loop, sock
         self.on_frame, self.on_end = on_frame, on_end
+        self.on_room: Callable[[], None] = lambda: None
         self.most_bytes = MOST_STRANGER_BYTES
         self._in = bytearray()
         self._out: list[memoryview] = []  # not copied: thousands may wait for the same roster
@@ -134,6 +147,7 @@ class Connection:
         self._out[:1] = [data[sent:]] if sent < len(data) else []
         if not self._out:
             self._watch(self._events & ~WRITE)
+        self.on_room()
 
     def _read(self) -> None:
         try:

@@ -9,7 +9,16 @@ from __future__ import annotations
 import os
 
 from mingle_hooks.rendezvous.protocol.connection import Connection
-from mingle_hooks.rendezvous.protocol.wire import NONCE_BYTES, Sealer, WireError, decode, encode, frame, hexadecimal
+from mingle_hooks.rendezvous.protocol.wire import (
+    HEADER,
+    NONCE_BYTES,
+    Sealer,
+    WireError,
+    decode,
+    encode,
+    frame,
+    hexadecimal,
+)
 from mingle_hooks.supervise.protocol.messages import CHALLENGE, DRAINED, ERR, HELLO, OUT
 from mingle_hooks.typed import TYPE_CHECKING
 
@@ -22,7 +31,7 @@ if TYPE_CHECKING:
     from mingle_hooks.rendezvous.protocol.wire import Body
 
 RUNNER, SUPERVISOR = b"leader", b"member"
-# START with an environment and a command; output comes in frames of at most READ_BYTES.
+# START with an environment and a command; output comes in frames of some 100 KB.
 MOST_BYTES = 8 * 1024 * 1024
 _OUTPUT = (OUT, ERR, DRAINED)
 
@@ -68,9 +77,13 @@ class Link:
         if self._sealer is not None:
             self._connection.send(self._sealer.seal(kind, encode(body)))
 
-    def send_output(self, kind: int, data: bytes) -> None:
-        """Send output as it is."""
-        self._connection.send(frame(kind, data))
+    def send_output(self, kind: int, *parts: bytes | memoryview) -> None:
+        """Send output as it is, in one frame."""
+        self._connection.send(b"".join((HEADER.pack(sum(map(len, parts)), kind), *parts)))
+
+    def tell_of_room(self, call: Callable[[], None]) -> None:
+        """Call each time when less is waiting than before."""
+        self._connection.on_room = call
 
     def listen(self, *, wanted: bool) -> None:
         """Go on reading what the other side sends, or leave it with the kernel for now."""

@@ -1,0 +1,100 @@
+"""One attempt on this host: COMMAND from its start until nothing of it is left."""
+
+from __future__ import annotations
+
+import os
+
+from mingle_hooks import jsontext
+from mingle_hooks.rendezvous.poller import READ
+from mingle_hooks.supervise.node import command, memory
+from mingle_hooks.supervise.node.descriptor import Descriptor
+from mingle_hooks.supervise.node.relay import Relay
+from mingle_hooks.supervise.node.tree import Tree
+from mingle_hooks.supervise.protocol.messages import CLEAN, ENDED, FORMED, MOST_TAIL, Clean, Ended, Formed
+from mingle_hooks.typed import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from mingle_hooks.rendezvous.loop import Loop, Timer
+    from mingle_hooks.rendezvous.protocol.wire import Body
+    from mingle_hooks.supervise.node.processes import Reaped
+    from mingle_hooks.supervise.protocol.link import Link
+    from mingle_hooks.supervise.protocol.messages import Start
+
+# What COMMAND leaves behind has so long after TERM, in seconds.
+_LEFTOVER_GRACE_S = 1.0
+# Output is awaited so long after the last process is gone: somebody else may hold the pipe.
+_DRAIN_S = 1.0
+_MOST_FORMED_BYTES = 4096
+
+
+class Attempt:
+    """COMMAND, its output and its end; `report(kind, body)` tells the runner."""
+
+    def __init__(
+        self, loop: Loop, start: Start, own: Mapping[str, str], output: Link, report: Callable[[int, Body], None]
+    ) -> None:
+        self._loop, self._report, self.number = loop, report, start.attempt
+        self._memory = memory.Counter.here()
+        self._formed = False
+        self.is_clean = self.is_drained = False
+        self._drain: Timer | None = None
+        self.tree = Tree(loop, self._ended, self._empty)
+        begun = command.begin(own, start)
+        self._pid = begun.pid
+        self._relay = Relay(loop, output, begun.stdout, begun.stderr, self._drained)
+        self._telling: Descriptor | None = Descriptor(begun.formed)
+        loop.watch(self._telling, READ, lambda _events: self._told())
+
+    def close(self) -> None:
+        """Wait for no more output."""
+        if not self.is_drained:
+            self._relay.close()
+
+    def _told(self) -> None:
+        """Read what `mingle exec` says of the world, or that it has ended without a word."""
+        if self._telling is None:
+            return
+        try:
+            data = os.read(self._telling.fileno(), _MOST_FORMED_BYTES)
+        except BlockingIOError:
+            return
+        self._loop.unwatch(self._telling)
+        self._telling.close()
+        self._telling = None
+        if data:
+            world = jsontext.loads(data)
+            self._formed = True
+            self._report(FORMED, Formed(self.number, world["nodes"], world["addr"], world["port"]).body())
+
+    def _ended(self, child: Reaped) -> None:
+        if child.pid != self._pid:
+            return
+        self._told()
+        self._relay.catch_up()
+        status = child.status if child.signal is None else 128 + child.signal
+        tail = self._relay.tail[-MOST_TAIL:]
+        is_oom = self._memory.has_grown()
+        said = Ended(self.number, min(status, 255), child.signal, self._formed, is_oom, tail)
+        self._report(ENDED, said.body())
+        self.tree.end(_LEFTOVER_GRACE_S)
+
+    def _empty(self) -> None:
+        if self.is_clean:
+            return
+        self.is_clean = True
+        self._report(CLEAN, Clean(self.number, self.tree.killed).body())
+        if not self.is_drained:
+            self._drain = self._loop.after(_DRAIN_S, self._overdue)
+
+    def _overdue(self) -> None:
+        if self._relay.is_paused:  # the runner is slow; nothing is lost for that
+            self._drain = self._loop.after(_DRAIN_S, self._overdue)
+        else:
+            self.close()
+
+    def _drained(self) -> None:
+        self.is_drained = True
+        if self._drain is not None:
+            self._drain.cancel()

@@ -1,0 +1,27 @@
+"""The program that ends a run's processes on a host whose supervisor is silent, or has left some behind.
+
+::
+
+    python -IS mingle_hooks/supervise/node/sweep.py RUN_ID [--except PID]…
+
+They are known by the run's id in their environment, and by their parents. It prints how many there were, and exits
+with 0 where none is left. A program is compiled anew each time, so there is little in it.
+"""
+
+import os
+import sys
+
+
+def main() -> None:
+    """Run the command line of this process."""
+    sys.path.append(os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))))
+    from mingle_hooks.supervise.node import sweeping
+
+    run_id, spared = sys.argv[1], [int(word) for word in sys.argv[2:] if word != "--except"]
+    ended, left = sweeping.sweep(run_id, spared)
+    print(f"{ended} processes of run {run_id} ended, {left} left", flush=True)  # noqa: T201 - a program's answer
+    os._exit(1 if left else 0)
+
+
+if __name__ == "__main__":
+    main()

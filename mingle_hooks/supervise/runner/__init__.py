@@ -1,0 +1,1 @@
+"""The runner: what `mingle run` decides, and how it reaches its supervisors."""

@@ -1,0 +1,146 @@
+"""Where supervisors reach the runner: a TCP port, and a UDP port of the same number for signs of life."""
+
+from __future__ import annotations
+
+import struct
+
+from mingle_hooks import sockets as socket
+from mingle_hooks.errors import NetworkError, limit
+from mingle_hooks.fabric import ports
+from mingle_hooks.rendezvous.poller import READ
+from mingle_hooks.supervise.protocol import life
+from mingle_hooks.supervise.protocol.link import RUNNER, SUPERVISOR
+from mingle_hooks.typed import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from mingle_hooks.rendezvous.loop import Loop
+    from mingle_hooks.rendezvous.protocol.attempt import Secret
+
+    Address = tuple[object, ...]
+
+_TRIES = 64
+_TAG_BYTES = 8
+# struct in_pktinfo is interface, source, destination; struct in6_pktinfo is address, interface.
+_V4, _V6 = struct.Struct("@I4s4s"), struct.Struct("@16sI")
+_IP_PKTINFO = getattr(socket, "IP_PKTINFO", 8)
+
+
+class Sockets:
+    """Listeners and datagram sockets of one port, in all families that this host has, or on loopback alone."""
+
+    def __init__(self, *, is_local: bool) -> None:
+        families: list[tuple[int, str]] = [(socket.AF_INET, "127.0.0.1" if is_local else "0.0.0.0")]  # noqa: S104 - any network of the hosts
+        if not is_local and _has_ipv6():
+            families.append((socket.AF_INET6, "::"))
+        self.listeners: list[socket.socket] = []
+        self.datagrams: list[socket.socket] = []
+        for _ in range(_TRIES):
+            self.port = self._open(families)
+            if self.port:
+                return
+        raise NetworkError("a free port for the supervisors", "none", "an end of what listens on this host")
+
+    def close(self) -> None:
+        """Close all."""
+        for sock in (*self.listeners, *self.datagrams):
+            sock.close()
+        self.listeners, self.datagrams = [], []
+
+    def _open(self, families: Sequence[tuple[int, str]]) -> int:
+        """Open a port of the kernel's choice in all families; return 0 where somebody has it in one."""
+        port = 0
+        try:
+            for family, address in families:
+                for kind, kept in ((socket.SOCK_STREAM, self.listeners), (socket.SOCK_DGRAM, self.datagrams)):
+                    sock = socket.socket(family, kind)
+                    kept.append(sock)
+                    _prepare(sock)
+                    sock.bind((address, port))
+                    port = port or sock.getsockname()[1]
+                    if kind == socket.SOCK_STREAM:
+                        sock.listen(ports.BACKLOG)
+        except OSError as error:
+            self.close()
+            if (short := limit(error)) is not None:
+                raise short from None
+            return 0
+        return port
+
+
+def _prepare(sock: socket.socket) -> None:
+    sock.settimeout(0)
+    if sock.family == socket.AF_INET6:
+        sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+    if sock.type & socket.SOCK_DGRAM:  # on which address it came: the answer has to come from there
+        is_six = sock.family == socket.AF_INET6
+        level, option = (socket.IPPROTO_IPV6, socket.IPV6_RECVPKTINFO) if is_six else (socket.IPPROTO_IP, _IP_PKTINFO)
+        sock.setsockopt(level, option, 1)
+
+
+def _has_ipv6() -> bool:
+    try:
+        socket.socket(socket.AF_INET6, socket.SOCK_STREAM).close()
+    except OSError:
+        return False
+    return True
+
+
+class Pulses:
+    """Answers each sign of life, and calls `on_sign(number)` for each that is new."""
+
+    def __init__(
+        self, loop: Loop, datagrams: list[socket.socket], secret: Secret, on_sign: Callable[[int], None]
+    ) -> None:
+        self._secret, self._tag, self._on_sign = secret, secret.mac(b"run")[:_TAG_BYTES], on_sign
+        self._latest: dict[int, int] = {}  # number -> sequence of its last sign
+        self._ways: dict[int, tuple[socket.socket, Address, list[tuple[int, int, bytes]]]] = {}
+        self._sent = 0
+        for sock in datagrams:
+            loop.watch(sock, READ, lambda _events, sock=sock: self._take(sock))  # type: ignore[misc]
+
+    def forget(self, number: int) -> None:
+        """Forget a supervisor; the next of that number counts anew."""
+        self._latest.pop(number, None)
+        self._ways.pop(number, None)
+
+    def ask(self, number: int) -> None:
+        """Send a supervisor that is quiet a sign, which it may answer."""
+        if number in self._ways:
+            self._answer(number)
+
+    def _take(self, sock: socket.socket) -> None:
+        while True:
+            try:
+                data, extra, _, where = sock.recvmsg(life.BYTES + 1, 128)
+            except BlockingIOError:
+                return
+            except OSError:  # what became of an earlier answer
+                continue
+            sign = life.unpack(self._secret, self._tag, SUPERVISOR, data)
+            if sign is None or sign.sequence <= self._latest.get(sign.number, 0):
+                continue
+            self._latest[sign.number] = sign.sequence
+            self._ways[sign.number] = (sock, where, _from(extra))
+            self._answer(sign.number)
+            self._on_sign(sign.number)
+
+    def _answer(self, number: int) -> None:
+        sock, where, extra = self._ways[number]
+        self._sent += 1
+        try:
+            sock.sendmsg([life.pack(self._secret, self._tag, RUNNER, life.Sign(number, self._sent))], extra, 0, where)
+        except OSError:  # the next may get through
+            pass
+
+
+def _from(extra: list[tuple[int, int, bytes]]) -> list[tuple[int, int, bytes]]:
+    """Return what makes an answer come from the address that was asked."""
+    for level, kind, data in extra:
+        if level == socket.IPPROTO_IP and kind == _IP_PKTINFO and len(data) == _V4.size:
+            _, local, _ = _V4.unpack(data)
+            return [(level, kind, _V4.pack(0, local, bytes(4)))]
+        if level == socket.IPPROTO_IPV6 and kind == socket.IPV6_PKTINFO and len(data) == _V6.size:
+            return [(level, kind, data)]
+    return []

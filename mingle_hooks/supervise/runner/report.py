@@ -1,0 +1,83 @@
+"""What people are told on stderr: one line each, and what the first failing member wrote last."""
+
+from __future__ import annotations
+
+from mingle_hooks.errors import printable
+from mingle_hooks.supervise.runner.causes import Cause
+from mingle_hooks.typed import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    Fields = Mapping[str, object]
+
+# Of what the first failing member wrote.
+MOST_LINES, LONGEST_LINE = 20, 400
+
+
+def text(name: str, fields: Fields) -> str | None:
+    """Return what is said of an event; None for one that only the log takes."""
+    said = _SAID.get(name)
+    found = None if said is None else said(fields)
+    return None if found is None else f"mingle run: {found}\n"
+
+
+def signal_name(number: object) -> str:
+    """Return a signal's name."""
+    from signal import Signals
+
+    try:
+        return Signals(int(str(number))).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def _failed(fields: Fields) -> str:
+    cause = Cause._make(fields[name] for name in Cause._fields)
+    rank = "" if cause.rank is None else f" (rank {cause.rank})"
+    return f"{cause.host}{rank}: {_what(cause)}{_lines(cause)}"
+
+
+def _what(cause: Cause) -> str:
+    after = f"after {cause.after_s:.0f} s"
+    if cause.kind == "silent":
+        return f"no sign of life for {cause.silent_s or 0:.0f} s"
+    if cause.kind == "gone":
+        return f"its supervisor was killed or lost its connection {after}"
+    if cause.kind == "absent":
+        return f"its supervisor did not come within {cause.after_s:.0f} s"
+    if cause.kind == "unformed":
+        return f"no world formed {after} (status {cause.status})"
+    oom = ": out of memory" if cause.is_oom else ""
+    if cause.signal is not None:
+        return f"killed by {signal_name(cause.signal)} {after}{oom}"
+    return f"exited with status {cause.status} {after}{oom}"
+
+
+def _lines(cause: Cause) -> str:
+    lines = [line for line in cause.tail.splitlines() if line.strip()]
+    if not lines or cause.kind == "absent":  # what a starter said has been shown
+        return ""
+    return "; its last lines:\n" + "\n".join(f"  {printable(line, LONGEST_LINE)}" for line in lines[-MOST_LINES:])
+
+
+def _lost(fields: Fields) -> str | None:
+    return None if fields.get("rank") is not None else f"{fields['host']}, which waited, is lost"
+
+
+def _stopped(fields: Fields) -> str:
+    why = fields["why"] or f"{signal_name(fields['number'])} has come"
+    return f"ends, as {why}; COMMAND has {fields['grace_s']:.0f} s to end by itself"
+
+
+_SAID: dict[str, Callable[[Fields], str | None]] = {
+    "failed": _failed,
+    "lost": _lost,
+    "stopped": _stopped,
+    "absent": lambda fields: f"{fields['host']} did not come again",
+    "again": lambda fields: f"begins again: attempt {fields['attempt']}",
+    "same": lambda _fields: "the same failure again and again: not begun again",
+    "unreached": lambda fields: f"{fields['host']} cannot be reached: what may be left there ends by itself",
+    "warned": lambda fields: f"the time limit is near: {signal_name(fields['number'])} to all",
+    "signal": lambda fields: f"{signal_name(fields['number'])} has come, and goes to all",
+}

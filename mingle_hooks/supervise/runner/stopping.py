@@ -1,0 +1,70 @@
+"""What ends a run from outside: a person, the scheduler, or the time limit."""
+
+from __future__ import annotations
+
+from mingle_hooks.supervise.runner.causes import INFRASTRUCTURE, SIGNALLED
+from mingle_hooks.typed import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from mingle_hooks.supervise.runner.words import Plan
+
+HUP, INT, PIPE, TERM = 1, 2, 13, 15
+# At the limit all has to be over; the grace, and this long for the rest.
+BEFORE_LIMIT_S = 5.0
+
+
+class Asked(NamedTuple):
+    """The first that asked for the end: the signal that COMMAND gets, and the status of the run."""
+
+    number: int
+    status: int
+
+
+class Stopping:
+    """Holds who asked for the end, and when what is due."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+        self.began = 0.0
+        self.asked: Asked | None = None
+        self.by: float | None = None  # COMMAND may end by itself until then
+        self.is_hurried = False
+        self._warned = self._limited = False
+
+    @property
+    def due(self) -> float | None:
+        """Return when something is to be done at the latest."""
+        times = (self.by, self._warn_at(), self._limit_at())
+        return min((time for time in times if time is not None), default=None)
+
+    def ask(self, number: int, status: int | None = None) -> bool:
+        """Take note of who wants the end; tell whether that is the first. After the warning TERM means the limit."""
+        if self.asked is not None:
+            return False
+        usual = INFRASTRUCTURE if self._warned and number == TERM else SIGNALLED + number
+        self.asked = Asked(number, usual if status is None else status)
+        return True
+
+    def is_warning_due(self, now: float) -> bool:
+        """Tell once when the warning is due."""
+        at = self._warn_at()
+        if at is None or now < at:
+            return False
+        self._warned = True
+        return True
+
+    def is_limit_due(self, now: float) -> bool:
+        """Tell once when the time has come to end."""
+        at = self._limit_at()
+        if at is None or now < at:
+            return False
+        self._limited = True
+        return True
+
+    def _warn_at(self) -> float | None:
+        at = self._plan.warn_at_s
+        return None if at is None or self._warned else self.began + at
+
+    def _limit_at(self) -> float | None:
+        at = self._plan.limit_at_s
+        return None if at is None or self._limited else self.began + at - self._plan.grace_s - BEFORE_LIMIT_S

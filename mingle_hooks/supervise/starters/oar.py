@@ -1,0 +1,24 @@
+"""OAR: an oarsh to each host, which is OpenSSH's client with the job's key.
+
+Source: OAR's user documentation, oarsh(1).
+"""
+
+from __future__ import annotations
+
+from mingle_hooks.supervise.starters import ssh
+from mingle_hooks.supervise.starters.launch import Launch
+from mingle_hooks.typed import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from mingle_hooks.supervise.starters.allocation import Allocation
+
+CARRIES_ENVIRONMENT = False
+TAKES_STDIN = True
+SIGNALS_REACH_COMMAND = False
+KILL_WAIT_S = 10.0
+KEEPS = ("SSH_", "XDG_", "OAR_CPUSET", "OAR_TASK", "DBUS_SESSION_BUS_ADDRESS", "HOSTNAME", "TMPDIR")
+
+
+def launches(job: Allocation, hosts: tuple[str, ...], program: tuple[str, ...]) -> tuple[Launch, ...]:  # noqa: ARG001
+    """Return an oarsh to each host; the user's login shell reads the program's words there."""
+    return tuple(Launch(("oarsh", host, ssh.remote_line(program)), (host,)) for host in hosts)
