@@ -7,10 +7,10 @@
 #SBATCH --gpus-per-node=4
 #SBATCH --time=04:00:00
 #SBATCH --account=myproject
-#SBATCH --signal=USR1@120
+#SBATCH --signal=B:USR1@120
 
 . venv/bin/activate
 command -v mingle >/dev/null || { echo "$(uname -n): no mingle on PATH: install it where all nodes see it, or add a --setup line that finds it" >&2; exit 69; }
 # On every node, in this environment; its output comes here, and the first failure's status is the job's.
-exec mingle run --for torchrun,nccl,gloo --slots 4 --warn USR1@120 --limit 14400 -- \
+exec mingle run --for torchrun,nccl,gloo --slots 4 --warn 120 --limit 14400 -- \
   torchrun train.py --lr 0.1

@@ -116,6 +116,8 @@ RUN = {
     "limit": Shown(END, "90m|4h"),
     "warn": Shown(END, "SECONDS"),
     "warn_signal": Shown(END, "NAME", values=lambda: ("USR1", "USR2", "HUP", "INT", "TERM", "QUIT"), default="USR1"),
+    "again": Shown(END, "LINE"),
+    "start_option": Shown(HOSTS, "OPTION"),
     "no_label": Shown(END),
     "log_dir": Shown(END, "DIR", "dir"),
 }

@@ -34,6 +34,8 @@ _TEXTS = {
     " given.",
     "warn": "Warn COMMAND so long before the limit.",
     "warn_signal": "The signal that warns; it reaches those processes that handle it.",
+    "again": "A line for sh, run at the end where trying again makes sense: with status 75, or after the warning.",
+    "start_option": "An option for what the scheduler starts programs with (srun), such as --container-image=IMAGE.",
     "no_label": "Pass output on as it is, without the host in front of each line.",
     "log_dir": "Write a file for each member there, and what becomes of the run into events.jsonl.",
 }
@@ -44,6 +46,7 @@ def _run_options(command: Callable[..., Any]) -> Callable[..., Any]:
     for name in reversed([*_TEXTS]):
         kind: dict[str, Any] = {} if RUN[name].metavar else {"is_flag": True, "default": False}
         kind |= {"default": "USR1"} if name == "warn_signal" else {}
+        kind |= {"multiple": True} if name == "start_option" else {}
         option = f"--{name.replace('_', '-')}"
         command = click.option(option, name, cls=Option, shown=RUN[name], help=_TEXTS[name], **kind)(command)
     return command

@@ -86,8 +86,8 @@ def _slots(its: Scheduler, job: Job) -> tuple[str, ...]:
 
 def _warning(job: Job) -> tuple[str, ...]:
     """Return when the training is warned: mingle's own clock is there under every scheduler, on every host."""
-    signal = ("--warn", f"{job.signal.name}@{job.signal.before_s}")
-    return (*signal, *(("--limit", str(job.time)) if job.time else ()))
+    signal = () if job.signal.name == "USR1" else ("--warn-signal", job.signal.name)
+    return (*signal, *(("--warn", str(job.signal.before_s), "--limit", str(job.time)) if job.time else ()))
 
 
 def _start_options(its: Scheduler, job: Job) -> tuple[str, ...]:

@@ -46,7 +46,6 @@ def _group(job: Job, group: Group) -> list[Directive]:
 
 
 def _whole(job: Job) -> list[Directive]:
-    by_shell = job.requeue or job.launcher.starts == "job"
     found = [
         _option("time", job.time and hms(job.time)),
         _option("account", job.account),
@@ -58,8 +57,8 @@ def _whole(job: Job) -> list[Directive]:
         _option("mail-type", ",".join(job.mail_type)),
         _option("array", job.array),
         _option("dependency", job.dependency),
-        # To all steps; or with B: to the batch shell only, where the script hands it on.
-        _option("signal", f"{'B:' if by_shell else ''}{job.signal.name}@{job.signal.before_s}"),
+        # To `mingle run`, which is the batch script, and not to all processes: a launcher would die of it.
+        _option("signal", f"B:{job.signal.name}@{job.signal.before_s}"),
     ]
     if job.requeue:
         found += [Directive("--requeue", "requeue"), Directive("--open-mode=append", "requeue")]

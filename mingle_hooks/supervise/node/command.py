@@ -33,8 +33,8 @@ class Command(NamedTuple):
 def environment(own: Mapping[str, str], start: Start) -> dict[str, str]:
     """Return COMMAND's environment, without what opens the runner's door."""
     mine = {name: value for name, value in own.items() if name not in (KEY, AT)}
-    facts = jsontext.dumps(dict(start.facts))
-    return {**mine, **start.environ, ATTEMPT: str(start.attempt), FACTS: facts}
+    facts = {FACTS: jsontext.dumps(dict(start.facts))} if start.facts else {}
+    return {**mine, **start.environ, ATTEMPT: str(start.attempt), **facts}
 
 
 def begin(own: Mapping[str, str], start: Start) -> Command:

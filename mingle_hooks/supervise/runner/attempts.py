@@ -67,6 +67,11 @@ class Machine(Phases):
         times = (self._until, self._settle, self._deliveries.due, self._stopping.due)
         return min((time for time in times if time is not None), default=None)
 
+    @property
+    def was_warned(self) -> bool:
+        """Whether COMMAND was told that its time is nearly over, by us or by the scheduler."""
+        return self._stopping.was_warned
+
     def begin(self, now: float) -> list[Action]:
         """Begin the run."""
         self._began = self._stopping.began = now
@@ -167,6 +172,7 @@ class Machine(Phases):
         elif number in (HUP, INT, TERM):
             self._stop(number, now)
         elif is_new:
+            self._stopping.was_warned |= number == self.plan.warn_signal
             self._tell("signal", number=number, place=place)
 
     def _stop(self, number: int, now: float, status: int | None = None, why: str = "") -> None:

@@ -21,12 +21,17 @@ def facts(request: Request, begin: Begin, run_id: str) -> dict[str, object]:
         "nodes": len(begin.hosts),
         "node_rank": begin.rank,
         "hosts": [*begin.hosts],
-        "task_rank": sum(begin.slots[: begin.rank]) + place.local,
+        "task_rank": rank(request, begin),
         "task_count": sum(begin.slots),
         "local_rank": place.local,
         "local_count": local_count,
     }
     return found if request.job.job_id else {**found, "job_id": run_id}
+
+
+def rank(request: Request, begin: Begin) -> int:
+    """Return a member's rank among all members."""
+    return sum(begin.slots[: begin.rank]) + request.plan.places[begin.place].local
 
 
 def start(request: Request, begin: Begin, run_id: str) -> Start:
@@ -35,7 +40,7 @@ def start(request: Request, begin: Begin, run_id: str) -> Start:
     os.umask(umask)
     return Start(
         attempt=begin.attempt,
-        facts=facts(request, begin, run_id),
+        facts={} if request.is_of_job else facts(request, begin, run_id),
         options=request.options,
         command=request.command,
         environ={} if request.key is None else {"MINGLE_KEY": request.key},

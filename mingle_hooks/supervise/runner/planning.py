@@ -6,7 +6,7 @@ import os
 import signal
 import time
 
-from mingle_hooks import keys, values
+from mingle_hooks import keys, launchers, values
 from mingle_hooks import sockets as socket
 from mingle_hooks.errors import FactsError, UsageError
 from mingle_hooks.export.variables import own
@@ -46,6 +46,8 @@ class Options(NamedTuple):
     warn_signal: str = "USR1"
     progress: str | None = None
     log_dir: str | None = None
+    again: str | None = None
+    start_option: tuple[str, ...] = ()
     no_label: bool = False
 
 
@@ -57,7 +59,11 @@ def request(
     loaded = load(users, settings)
     facts = detect({name: value for name, value in users.items() if name != "MINGLE_RUN"}, socket.gethostname())
     is_per_task = loaded.scope == "task"
-    starter, job = _where(facts, users, options, is_per_task=is_per_task)
+    launcher = None if "--verbatim" in words else launchers.recognise(command)
+    is_of_job = launcher is not None and launcher.starts == "job"
+    starter, job = _here() if is_of_job else _where(facts, users, options, is_per_task=is_per_task)
+    if options.start_option:
+        job = starters.with_options(starter, job, options.start_option)
     least, most = _counts(options, len(job.hosts))
     needs_key = "MINGLE_KEY" not in users and loaded.key_file is None and not loaded.insecure
     return Request(
@@ -65,7 +71,7 @@ def request(
         starter=starter,
         job=job,
         command=command,
-        options=words,
+        options=(*words, "--verbatim") if is_of_job else words,
         is_per_task=is_per_task,
         silence_s=_seconds(options.silence, "--silence", 15.0),
         key=keys.fresh() if needs_key else None,
@@ -73,6 +79,8 @@ def request(
         is_quiet=loaded.quiet,
         log_dir=options.log_dir,
         progress=options.progress,
+        again=options.again,
+        is_of_job=is_of_job,
         iface=loaded.iface,
     )
 
@@ -89,10 +97,15 @@ def _where(
                 f"a command of a run on {inside.nodes} nodes",
                 "`mingle exec COMMAND` in its place",
             )
-        name = hostname()
-        return starters.find(facts, environ, "localhost"), Allocation("local", (name,), (1,), own=name)
+        return _here()
     starter = starters.find(facts, environ, options.hosts)
     return starter, starters.allocation(facts, environ, options.hosts, is_per_task=is_per_task)
+
+
+def _here() -> tuple[Starter, Allocation]:
+    """Return what starts one supervisor on this host."""
+    name = hostname()
+    return starters.TABLE[0], Allocation("local", (name,), (1,), own=name)
 
 
 def _counts(options: Options, hosts: int) -> tuple[int, int]:

@@ -24,4 +24,6 @@ class Request(NamedTuple):
     is_quiet: bool
     log_dir: str | None
     progress: str | None  # a file that changes as the program gets further
+    again: str | None = None  # a line for sh
+    is_of_job: bool = False  # COMMAND, such as mpirun, is started once, here, and reaches the hosts by itself
     iface: tuple[object, ...] = ()  # networks to be reached by, the preferred first

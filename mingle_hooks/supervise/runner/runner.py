@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 
 from mingle_hooks.rendezvous.loop import Loop
@@ -15,6 +16,7 @@ from mingle_hooks.supervise.protocol import messages
 from mingle_hooks.supervise.protocol.messages import DRAINED, END, SIGNAL, START
 from mingle_hooks.supervise.runner import member, report
 from mingle_hooks.supervise.runner.attempts import Machine
+from mingle_hooks.supervise.runner.causes import INFRASTRUCTURE
 from mingle_hooks.supervise.runner.door import Sockets
 from mingle_hooks.supervise.runner.finishing import Finish
 from mingle_hooks.supervise.runner.hub import Hub
@@ -70,7 +72,15 @@ def run(request: Request) -> int:
             loop.run(lambda: runner.is_over)
         finally:
             runner.close()
-    return runner.status
+    return _again(request, runner) if request.again else runner.status
+
+
+def _again(request: Request, runner: Runner) -> int:
+    """Run the line that queues the job again, where that makes sense; its own status, if it has one, is the job's."""
+    if runner.status != INFRASTRUCTURE and not runner.was_warned:
+        return runner.status
+    status = subprocess.run(["/bin/sh", "-c", str(request.again)], check=False).returncode  # noqa: S603 - the user's own
+    return max(status, 0) or INFRASTRUCTURE
 
 
 class Runner:
@@ -115,6 +125,11 @@ class Runner:
         self._loop.watch(pipe, READ, lambda _events: self._signalled(reading))
         self._file = starters.environ_file(self._request.starter, self._environ)
         self._act(self._machine.begin(self._loop.clock()))
+
+    @property
+    def was_warned(self) -> bool:
+        """Whether COMMAND was told that its time is nearly over."""
+        return self._machine.was_warned
 
     def close(self) -> None:
         """Leave nothing behind."""
@@ -202,7 +217,7 @@ class Runner:
     def _begin(self, action: Begin) -> None:
         request, place = self._request, action.place
         start = member.start(request, action, self._id)
-        rank = int(str(start.facts["task_rank"]))
+        rank = member.rank(request, action)
         self._begun[place] += 1
         self._output.begin(place, member.label(request, action, rank), rank)
         if self._logs is not None:

@@ -29,7 +29,7 @@ class Stopping:
         self.asked: Asked | None = None
         self.by: float | None = None  # COMMAND may end by itself until then
         self.is_hurried = False
-        self._warned = self._limited = False
+        self.was_warned = self._limited = False
 
     @property
     def due(self) -> float | None:
@@ -41,7 +41,7 @@ class Stopping:
         """Take note of who wants the end; tell whether that is the first. After the warning TERM means the limit."""
         if self.asked is not None:
             return False
-        usual = INFRASTRUCTURE if self._warned and number == TERM else SIGNALLED + number
+        usual = INFRASTRUCTURE if self.was_warned and number == TERM else SIGNALLED + number
         self.asked = Asked(number, usual if status is None else status)
         return True
 
@@ -50,7 +50,7 @@ class Stopping:
         at = self._warn_at()
         if at is None or now < at:
             return False
-        self._warned = True
+        self.was_warned = True
         return True
 
     def is_limit_due(self, now: float) -> bool:
@@ -63,7 +63,7 @@ class Stopping:
 
     def _warn_at(self) -> float | None:
         at = self._plan.warn_at_s
-        return None if at is None or self._warned else self.began + at
+        return None if at is None or self.was_warned else self.began + at
 
     def _limit_at(self) -> float | None:
         at = self._plan.limit_at_s

@@ -7,15 +7,17 @@ A starter's module has::
     KEEPS                    prefixes of the variables that are each host's own, where they do not travel by themselves
     SIGNALS_REACH_COMMAND    what the scheduler tells a supervisor, it tells the processes of COMMAND, too
     KILL_WAIT_S              how long the scheduler waits between TERM and KILL, where nothing else tells
+    TAKES_OPTIONS            it knows `Allocation.options`
     READS                    prefixes of the variables, none secret, that the module needs to know
     launches(job, hosts, program) -> tuple[Launch, ...]
     completed(job) -> Allocation    with what the scheduler tells beyond its facts
 
-TAKES_STDIN, KEEPS, READS and `completed` may be left out.
+TAKES_STDIN, KEEPS, TAKES_OPTIONS, READS and `completed` may be left out.
 """
 
 from __future__ import annotations
 
+from mingle_hooks.errors import UsageError
 from mingle_hooks.modules import import_module
 from mingle_hooks.supervise.starters import files, local
 from mingle_hooks.supervise.starters import hosts as where
@@ -119,6 +121,13 @@ def allocation(
     )
     completed: Allocation = module.completed(found) if hasattr(module, "completed") else found
     return completed
+
+
+def with_options(starter: Starter, job: Allocation, options: tuple[str, ...]) -> Allocation:
+    """Return the allocation with a person's own options for the starter's program. Raises UsageError."""
+    if not getattr(starter.module(), "TAKES_OPTIONS", False):
+        raise UsageError("a starter that takes options, which is srun", starter.help, "leaving --start-option out")
+    return job._replace(options=options)
 
 
 def environ_file(starter: Starter, environ: Mapping[str, str]) -> str | None:

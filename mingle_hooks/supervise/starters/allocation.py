@@ -38,6 +38,7 @@ class Allocation(NamedTuple):
     own: str | None = None
     is_per_task: bool = False
     environ: Mapping[str, str] = {}
+    options: tuple[str, ...] = ()  # a person's own, for the scheduler's starter
 
     @property
     def grace_s(self) -> float:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 CARRIES_ENVIRONMENT = True
 SIGNALS_REACH_COMMAND = True
+TAKES_OPTIONS = True
 KILL_WAIT_S = 30.0  # slurm.conf(5), KillWait
 READS = ("SLURM_", "SRUN_")
 CONFIGURATIONS = ("/etc/slurm/slurm.conf", "/run/slurm/conf/slurm.conf")
@@ -85,6 +86,7 @@ def _srun(job: Allocation, hosts: list[str], component: int | None, each: int, g
         *(f"--ntasks={count * each}", f"--ntasks-per-node={each}"),
         *(_of_tasks(job.environ) if job.is_per_task else _PER_NODE),
         *(() if gpus is None else (f"--gpus-per-node={gpus}",)),
+        *job.options,
     ]
     env = ("env", *without) if without else ()
     return (*env, "srun", *_ALWAYS, *options, *(("env", *given_back) if given_back else ()))
