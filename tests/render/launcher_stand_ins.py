@@ -2,13 +2,12 @@
 
 Each takes the options that the generated scripts use, under the real one's names, and refuses all others; it
 starts the processes with the variables that the real one gives. Read in accelerate 1.15, commands/launch.py;
-deepspeed 0.19, launcher/runner.py and launch.py; ray 2.5x, scripts/scripts.py.
+deepspeed 0.19, launcher/runner.py and launch.py; ray 2.60, scripts/symmetric_run.py.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import socket
 import subprocess
@@ -19,25 +18,25 @@ from pathlib import Path
 
 
 def accelerate(words: list[str]) -> int:
-    """Read the config file, as it is YAML that is JSON too, and start this machine's part of the processes."""
+    """Start this machine's part of the processes."""
     assert words[0] == "launch"
     parser = argparse.ArgumentParser("accelerate launch", allow_abbrev=False)
-    parser.add_argument("--config_file", required=True)
+    for name in ("--num_machines", "--num_processes", "--machine_rank", "--main_process_port"):
+        parser.add_argument(name, required=True, type=int)
+    parser.add_argument("--main_process_ip", required=True)
+    parser.add_argument("--same_network", action="store_true", required=True)
+    parser.add_argument("--multi_gpu", action="store_true", required=True)
     how = parser.add_mutually_exclusive_group()
     how.add_argument("-m", "--module", action="store_true")
     how.add_argument("--no_python", action="store_true")
     parser.add_argument("command", nargs=argparse.REMAINDER)
     given = parser.parse_args(words[1:])
-    config = json.loads(Path(given.config_file).read_text())
-    size = config["num_processes"]
-    here, rest = divmod(size, config["num_machines"])
+    here, rest = divmod(given.num_processes, given.num_machines)
     assert not rest, "accelerate divides the processes by the machines"
-    assert config["compute_environment"] == "LOCAL_MACHINE"
-    assert config["distributed_type"] == "MULTI_GPU"
-    first = config["machine_rank"] * here
-    master = (config["main_process_ip"], config["main_process_port"])
+    first = given.machine_rank * here
+    master = (given.main_process_ip, given.main_process_port)
     commands = [python(given.command, is_module=given.module, is_program=given.no_python)] * here
-    return processes(commands, list(range(first, first + here)), size, master)
+    return processes(commands, list(range(first, first + here)), given.num_processes, master)
 
 
 def deepspeed(words: list[str]) -> int:
@@ -89,34 +88,43 @@ def processes(commands: list[list[str]], ranks: list[int], size: int, master: tu
 
 
 def ray(words: list[str]) -> int:
-    """Be a head that counts those who are connected, a worker that is connected, or ask the head."""
-    parser = argparse.ArgumentParser("ray", allow_abbrev=False)
-    commands = parser.add_subparsers(dest="command", required=True)
-    commands.add_parser("status")
-    start = commands.add_parser("start", allow_abbrev=False)
-    start.add_argument("--head", action="store_true")
-    start.add_argument("--block", action="store_true", required=True)  # without it, ray goes to the background
-    for name in ("--node-ip-address", "--port", "--address"):
-        start.add_argument(name)
-    given = parser.parse_args(words)
-    if given.command == "start" and given.head:
-        return head((given.node_ip_address, int(given.port)))
-    address = os.environ["RAY_ADDRESS"] if given.command == "status" else given.address
-    host, _, port = address.rpartition(":")
+    """Be a head that counts those who are connected, with the program beside it, or a worker that is connected."""
+    assert words[0] == "symmetric-run"
+    parser = argparse.ArgumentParser("ray symmetric-run", allow_abbrev=False)
+    parser.add_argument("--address", required=True)
+    parser.add_argument("--min-nodes", type=int, required=True)
+    options, program = words[1 : words.index("--")], words[words.index("--") + 1 :]
+    given = parser.parse_args(options)
+    host, _, port = given.address.rpartition(":")
+    address = (host.strip("[]"), int(port))
+    if os.environ["NODE_RANK"] == "0":  # the real one looks for the address among its own
+        threading.Thread(target=head, args=[address], daemon=True).start()
+        while nodes_of(address) < given.min_nodes:
+            time.sleep(0.1)
+        return subprocess.run(program, env=os.environ | {"RAY_ADDRESS": given.address}, check=False).returncode
     while True:
         try:
-            connection = socket.create_connection((host.strip("[]"), int(port)), timeout=10)
+            connection = socket.create_connection(address, timeout=10)
             break
         except ConnectionRefusedError:
-            if given.command == "status":
-                return 1
             time.sleep(0.2)  # a worker waits for its head
     with connection:
         connection.settimeout(None)
-        connection.sendall(b"status\n" if given.command == "status" else b"join\n")
+        connection.sendall(b"join\n")
         while connection.recv(100):
             pass
     return 0
+
+
+def nodes_of(address: tuple[str, int]) -> int:
+    """Return how many nodes a head counts, 0 where it does not answer yet."""
+    try:
+        with socket.create_connection(address, timeout=10) as connection, connection.makefile("rw") as file:
+            file.write("status\n")
+            file.flush()
+            return int(file.readline())
+    except ConnectionRefusedError:
+        return 0
 
 
 def head(address: tuple[str, int]) -> int:

@@ -59,7 +59,6 @@ def test_a_launcher_of_each_node_trains(slurm: SlurmCluster, tmp_path: Path, lau
     assert state == "COMPLETED", text
     assert sorted(text.count(f"rank {rank} of 6 begins") for rank in range(6)) == [1] * 6
     assert "6 processes at step 200: y = 3.000 x + 1.000" in text
-    assert sum(f"node {rank} of 3, 2 of 6 processes" in text for rank in range(3)) == 3
 
 
 @pytest.mark.parametrize("launcher", ["accelerate", "deepspeed"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from mingle_hooks.errors import printable
+from mingle_hooks.schedulers import hostlist
 from mingle_hooks.supervise.runner.causes import Cause
 from mingle_hooks.typed import TYPE_CHECKING
 
@@ -70,7 +71,15 @@ def _stopped(fields: Fields) -> str:
     return f"ends, as {why}; COMMAND has {fields['grace_s']:.0f} s to end by itself"
 
 
+def _formed(fields: Fields) -> str | None:
+    """Say where the world is, where it is more than this host."""
+    hosts = [str(host) for host in fields["hosts"]] if isinstance(fields["hosts"], list) else []
+    where = f"rank 0 at {fields['addr']} port {fields['port']}"
+    return f"{hostlist.fold(hosts)} are one world, {where}" if len(hosts) > 1 else None
+
+
 _SAID: dict[str, Callable[[Fields], str | None]] = {
+    "formed": _formed,
     "failed": _failed,
     "lost": _lost,
     "stopped": _stopped,
