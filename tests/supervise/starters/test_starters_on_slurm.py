@@ -77,7 +77,10 @@ JOBS = {
     "processors": ("-N3", "--ntasks-per-node=2", "--cpus-per-task=2", "--threads-per-core=1", "--hint=nomultithread"),
     "uneven": ("-N3", "-n4"),
     "exclusive": ("-N2", "--exclusive", "--mem-per-cpu=10", "--distribution=cyclic", "--export=ALL,SLURM_EXACT=1"),
-    "said of srun": ("-N2", "--export=ALL,SLURM_LABELIO=1,SLURM_KILL_BAD_EXIT=1,SRUN_CPUS_PER_TASK=1,SLURM_TIMELIMIT=1"),
+    "said of srun": (
+        "-N2",
+        "--export=ALL,SLURM_LABELIO=1,SLURM_KILL_BAD_EXIT=1,SRUN_CPUS_PER_TASK=1,SLURM_TIMELIMIT=1",
+    ),
     "alone": ("-N1", "-n2"),
 }
 
