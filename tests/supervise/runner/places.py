@@ -15,14 +15,27 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 MINGLE = Path(sys.executable).parent / "mingle"
-# As sshd would, without what the user has here; a host of the name `down` cannot be reached.
+# A host of the name `down` cannot be reached. With SWEEPS_ONE a sweep ends what is on that host alone, as all of
+# them are this machine.
 SSH = """\
 #!/bin/sh
 while case $1 in -*) ;; *) false ;; esac; do
     case $1 in -o) shift 2 ;; *) shift ;; esac
 done
 [ "$1" != down ] || { echo "ssh: connect to host down port 22: No route to host" >&2; exit 255; }
+host=$1
 shift
+export SSH_HOST_HERE="$host"
+case $* in
+*/sweep.py*)
+    [ -z "$SWEEPS_ONE" ] || {
+        for process in /proc/[0-9]*; do
+            ! grep -qzx "SSH_HOST_HERE=$host" "$process/environ" 2>/dev/null || kill -9 "${process##*/}"
+        done
+        exit 0
+    }
+    ;;
+esac
 exec sh -c "$*"
 """
 # A bound on what hangs, not a measure.

@@ -173,6 +173,7 @@ def test_a_failed_attempt_is_followed_by_a_new_world_with_the_same_ranks(places:
 
 
 def test_a_spare_takes_the_rank_of_a_lost_host(places: Places) -> None:
+    places.environ["SWEEPS_ONE"] = "1"
     command = f"echo $MINGLE_ATTEMPT $RANK $WORLD_SIZE; [ $MINGLE_ATTEMPT = 1 ] || {{ {STAY}; }}"
     run = places.start("--restarts", "1", "--spares", "1", "sh", "-c", command, hosts="node1,node2,node3,node4")
     begun(places, 0, 1, 2)
@@ -182,6 +183,18 @@ def test_a_spare_takes_the_rank_of_a_lost_host(places: Places) -> None:
     assert status == 0
     ends = {line for line in out.splitlines() if ": 1 " in line}
     assert ends == {"node1: 1 0 3", "node4: 1 1 3", "node3: 1 2 3"}
+
+
+def test_without_a_spare_a_supervisor_that_was_killed_is_started_again(places: Places) -> None:
+    places.environ["SWEEPS_ONE"] = "1"
+    command = f"echo $MINGLE_ATTEMPT $RANK $WORLD_SIZE; [ $MINGLE_ATTEMPT = 1 ] || {{ {STAY}; }}"
+    run = places.start("--restarts", "1", "sh", "-c", command)
+    begun(places, 0, 1, 2)
+    for pid in places.supervisors("node1"):
+        os.kill(pid, signal.SIGKILL)
+    status, out, _ = places.end(run)
+    assert status == 0
+    assert {line for line in out.splitlines() if ": 1 " in line} == {f"node{rank + 1}: 1 {rank} 3" for rank in range(3)}
 
 
 def test_one_host_needs_no_network_and_no_label(places: Places) -> None:
@@ -197,7 +210,7 @@ def test_a_run_inside_a_run(places: Places) -> None:
 
 
 def test_the_key_is_the_users_or_a_fresh_one_and_the_runs_own_goes_nowhere(places: Places) -> None:
-    tells = "echo $MINGLE_KEY; env | grep -c 'MINGLE_RUN_KEY\\|MINGLE_RUN_AT'"
+    tells = "echo $MINGLE_KEY; env | grep -c 'MINGLE_RUN_KEY\\|MINGLE_RUN_AT'; true"
     _, out, _ = places.done("--no-label", "sh", "-c", tells, hosts="node1,node2")
     keys = {line for line in out.splitlines() if line != "0"}
     assert len(keys) == 1
@@ -215,7 +228,9 @@ def test_without_a_standard_stream_it_runs_all_the_same(places: Places, redirect
 
 
 def test_in_the_background_it_goes_on_and_ctrl_c_is_not_its_own(places: Places) -> None:
-    line = f"{MINGLE} run --hosts node1,node2 sh -c 'echo out' & kill -INT $!; wait $!; echo $?"
+    waits = "touch begun; while ! [ -e go ]; do sleep 0.01; done; echo out"
+    hits = "while ! [ -e begun ]; do sleep 0.01; done; kill -INT $!; touch go; wait $!; echo $?"
+    line = f"{MINGLE} run --hosts node1,node2 sh -c '{waits}' & {hits}"
     done = subprocess.run(
         ["sh", "-c", line], cwd=places.place, env=places.environ, capture_output=True, text=True, check=True
     )
