@@ -74,19 +74,9 @@ def variables(environ: dict[str, str]) -> dict[str, str]:
 
 JOBS = {
     "processors": ("-N3", "--ntasks-per-node=2", "--cpus-per-task=2", "--threads-per-core=1", "--hint=nomultithread"),
-<<<<<<< HEAD
-    "uneven": ("-N3", "-n4"),
-    "exclusive": ("-N2", "--exclusive", "--mem-per-cpu=10", "--distribution=cyclic", "--export=ALL,SLURM_EXACT=1"),
-    "said of srun": (
-        "-N2",
-        "--export=ALL,SLURM_LABELIO=1,SLURM_KILL_BAD_EXIT=1,SRUN_CPUS_PER_TASK=1,SLURM_TIMELIMIT=1",
-    ),
-    "alone": ("-N1", "-n2"),
-=======
     "uneven": ("-N3", "-n4", "--mem-per-cpu=10", "--distribution=cyclic"),
     "said": ("-N2", "-n8", "--export=ALL,SLURM_LABELIO=1,SLURM_EXACT=1,SRUN_CPUS_PER_TASK=1,SLURM_TIMELIMIT=1"),
     "alone": ("-N1", "-n2", "--exclusive"),
->>>>>>> h-starters
 }
 
 
