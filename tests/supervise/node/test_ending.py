@@ -79,7 +79,7 @@ def test_a_killed_warden_or_supervisor_leaves_nothing(runner: Runner, who: str) 
     status = runner.exit_status()
     runner.until(lambda: runner.processes() == {})
     assert status == (-signal.SIGKILL if who == "warden" else 75)
-    assert len(runner.ends) == 2
+    runner.until(lambda: len(runner.ends) == 2)
 
 
 def test_one_that_is_stopped_is_killed_too(runner: Runner) -> None:
