@@ -121,6 +121,12 @@ class Host:
         self.port_rules.append(network.loss(fraction))
         self.hosts.apply_switch_rules()
 
+    def unplug(self) -> None:
+        """Lose all packets, as a host does whose cable is pulled; clear_firewall() puts it back."""
+        self._add("drop")
+        self.port_rules.append("drop")
+        self.hosts.apply_switch_rules()
+
     def block_port(self, port: int) -> None:
         """Let nothing in that is sent to this port."""
         self._add(f"meta l4proto {{ tcp, udp }} th dport {port} drop")

@@ -75,6 +75,7 @@ class Supervisor:
         numbers = os.read(end.fileno(), 4096)
         if not numbers:
             self._loop.unwatch(end)
+            self._runner.close()  # what COMMAND dies of from here on is not its own failure
             self._lost("the warden is gone")
         for number in dict.fromkeys(numbers):
             if number == signal.SIGCHLD:

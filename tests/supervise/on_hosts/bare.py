@@ -1,0 +1,29 @@
+"""An ssh between test hosts, which have none: it enters the host of that name."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from cluster.hosts import Hosts
+
+_SSH = """\
+#!/bin/sh
+# As OpenSSH's client: options, a host, and words that the login shell of the host reads in an environment of its own.
+while [ "${{1#-}}" != "$1" ]; do [ "$1" != -o ] || shift; shift; done
+host=$1; shift
+pid=$(sed -n "s/^$host //p" {place}/pids)
+exec nsenter --target "$pid" --net --mount --uts -- env -i HOME=/root USER=root SHELL=/bin/sh SSH_CLIENT=me \\
+  PATH=/usr/bin:/bin /bin/sh -c "$*"
+"""
+
+
+def ssh(hosts: Hosts, place: Path) -> Path:
+    """Write it, and return the directory that it is in."""
+    (place / "bin").mkdir()
+    (place / "bin/ssh").write_text(_SSH.format(place=place))
+    (place / "bin/ssh").chmod(0o755)
+    (place / "pids").write_text("".join(f"{host.name} {host.pid}\n" for host in hosts))
+    return place / "bin"
