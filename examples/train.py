@@ -112,6 +112,13 @@ def backend(name: str) -> Average:
     return by_sockets()
 
 
+def save(path: Path, state: list[float]) -> None:
+    """Write a checkpoint, whole or not at all."""
+    new = path.with_suffix(".new")
+    new.write_text(json.dumps(state))
+    new.replace(path)
+
+
 def main() -> None:
     """Train."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -119,6 +126,7 @@ def main() -> None:
     parser.add_argument("--lr", type=float, default=0.1)
     parser.add_argument("--pause", type=float, default=0.0, help="seconds that a step takes at least")
     parser.add_argument("--checkpoint", type=Path, default=Path("checkpoint.json"))
+    parser.add_argument("--save-every", type=int, default=0, metavar="STEPS", help="write a checkpoint so often")
     parser.add_argument("--backend", choices=["auto", "torch", "jax", "sockets"], default="auto")
     parser.add_argument("--local_rank", "--local-rank", help=argparse.SUPPRESS)  # deepspeed adds it
     options = parser.parse_args()
@@ -143,11 +151,11 @@ def main() -> None:
         d_offset = sum(2 * e for e in errors) / len(xs)
         d_slope, d_offset, stop = average([d_slope, d_offset, float(bool(told))])  # all stop at the same step
         slope, offset, step = slope - options.lr * d_slope, offset - options.lr * d_offset, step + 1
+        if rank == 0 and options.save_every and step % options.save_every == 0:
+            save(options.checkpoint, [step, slope, offset])
         time.sleep(options.pause)
     if rank == 0:
-        new = options.checkpoint.with_suffix(".new")
-        new.write_text(json.dumps([step, slope, offset]))
-        new.replace(options.checkpoint)  # whole or not at all
+        save(options.checkpoint, [step, slope, offset])
         print(f"{size} processes at step {step}: y = {slope:.3f} x + {offset:.3f}", flush=True)
     average([0.0])  # nobody leaves before the checkpoint is there
     if "torch" in sys.modules and size > 1:
