@@ -14,9 +14,9 @@ from mingle_hooks.cli.group import COMPLETE, Group
 
 # name -> (module with a click command of that name, one line of help). Only the one that is called is loaded.
 COMMANDS = {
-    "run": ("mingle_hooks.cli.run", "Run COMMAND on all hosts of the job as one."),
     "env": ("mingle_hooks.cli.env", "Print this node's place in the world, for eval."),
     "exec": ("mingle_hooks.cli.exec", "Set the variables, then become COMMAND."),
+    "run": ("mingle_hooks.cli.run", "Run COMMAND on all hosts of the job as one."),
     "key": ("mingle_hooks.cli.key", "Print a fresh key for the members of a world."),
     "template": ("mingle_hooks.cli.template", "Make job scripts from one job description."),
     "hooks": ("mingle_hooks.cli.hooks", "Make and install prolog, epilog and task prolog."),

@@ -7,6 +7,7 @@ import sys
 
 from mingle_hooks import jsontext
 from mingle_hooks.supervise.node import signals
+from mingle_hooks.supervise.node.options import AT, KEY
 from mingle_hooks.typed import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -14,7 +15,6 @@ if TYPE_CHECKING:
 
     from mingle_hooks.supervise.protocol.messages import Start
 
-KEY, AT, ID = "MINGLE_RUN_KEY", "MINGLE_RUN_AT", "MINGLE_RUN_ID"
 FORMED, ATTEMPT, FACTS = "MINGLE_RUN_FORMED", "MINGLE_ATTEMPT", "MINGLE_RUN"
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 _PROGRAM = os.path.join(_PACKAGE, "cli", "member.py")

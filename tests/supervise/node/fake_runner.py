@@ -38,6 +38,7 @@ class Runner:
         self.secret = Secret(bytes.fromhex(KEY))
         self.run_id = os.urandom(8).hex()
         self.said: list[tuple[int, dict[str, Any]]] = []
+        self.frames: list[tuple[int, bytes]] = []  # of output
         self.output = bytearray()
         self.errors = bytearray()
         self.drained = 0
@@ -78,26 +79,37 @@ class Runner:
             self.loop.__exit__(None, None, None)
         assert kind is not None or left == {}
 
-    def supervise(
-        self,
-        *options: str,
-        before: tuple[str, ...] = (),
-        environ: dict[str, str] | None = None,
-        wait: bool = True,
-        **popen: Any,
-    ) -> None:
-        """Start the program as a scheduler does, behind other words, and wait for both of its connections."""
-        own = {
+    def environ(self) -> dict[str, str]:
+        """Return what a remote start hands on."""
+        return {
             **os.environ,
             "MINGLE_RUN_KEY": KEY,
             "MINGLE_RUN_AT": f"127.0.0.1 {self.port}",
             "MINGLE_RUN_ID": self.run_id,
             "MINGLE_KEY": keys.fresh(),
         }
-        argv = [*before, sys.executable, "-IS", str(NODE / "start.py"), "--host", "node1", *options]
-        self.process = subprocess.Popen(argv, env={**own, **(environ or {})}, **popen)
+
+    def supervise(
+        self,
+        *options: str,
+        before: tuple[str, ...] = (),
+        host: str = "node1",
+        environ: dict[str, str] | None = None,
+        bare: bool = False,
+        wait: bool = True,
+        **popen: Any,
+    ) -> None:
+        """Start the program as a scheduler does, behind other words, and wait for both of its connections.
+
+        One that starts `bare` hands on no environment.
+        """
+        place = ("--host", host) if host else ()
+        argv = [*before, sys.executable, "-IS", str(NODE / "start.py"), *place, *options]
+        own = {**({} if bare else self.environ()), **(environ or {})}
+        self.process = subprocess.Popen(argv, env=own, **popen)
         if wait:
-            self.until(lambda: self.control and self.stream)
+            self.until(lambda: (self.control and self.stream) or (self.process and self.process.poll() is not None))
+            assert self.stream is not None
 
     @property
     def warden(self) -> int:
@@ -161,12 +173,6 @@ class Runner:
         self.until(lambda: process.poll() is not None)
         return process.returncode
 
-    def serve(self, seconds: float) -> None:
-        """Serve for some time."""
-        deadline = time.monotonic() + seconds
-        while (left := deadline - time.monotonic()) > 0:
-            self.loop.turn(min(self.loop.due_in(), left))
-
     def close_doors(self) -> None:
         """Hear nobody."""
         self.loop.unwatch(self._listener)
@@ -191,7 +197,6 @@ class Runner:
         deadline = time.monotonic() + PATIENCE_S
         while not happens():
             assert time.monotonic() < deadline, (self.said, self.ends, bytes(self.errors[-2000:]))
-            assert self.process is None or self.process.poll() is None or happens(), (self.said, self.ends)
             self.loop.turn(min(self.loop.due_in(), 0.02))
 
     def processes(self) -> dict[int, str]:
@@ -232,6 +237,7 @@ class Runner:
         if kind == messages.DRAINED:
             self.drained += 1
         else:
+            self.frames.append((kind, data))
             (self.output if kind == messages.OUT else self.errors).extend(data)
 
     def _answer(self) -> None:
