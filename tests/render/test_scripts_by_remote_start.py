@@ -134,7 +134,8 @@ def test_a_warned_job_is_queued_again(hosts: Hosted, tmp_path: Path, scheduler: 
     status, text = run(scheduler, hosts(2), tmp_path, options, *LONG)
     assert json.loads((tmp_path / "checkpoint.json").read_text())[0] > 0, text
     again = (status, (tmp_path / "again").read_text() if scheduler != "sge" else "")
-    assert again == {"lsf": (75, "brequeue 7\n"), "torque": (75, f"qsub {tmp_path}/script\n"), "sge": (99, "")}[scheduler]
+    ways = {"lsf": (75, "brequeue 7\n"), "torque": (75, f"qsub {tmp_path}/script\n"), "sge": (99, "")}
+    assert again == ways[scheduler]
 
 
 @pytest.mark.parametrize("scheduler", ["lsf"])  # Grid Engine's qdel kills at once

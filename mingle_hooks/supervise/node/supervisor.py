@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+from mingle_hooks.errors import NetworkError
 from mingle_hooks.fabric.machine import hostname
 from mingle_hooks.rendezvous.loop import Loop
 from mingle_hooks.rendezvous.poller import READ
@@ -121,7 +122,16 @@ class Supervisor:
             raise WireError("START in an attempt")
         if self._attempt is not None:
             self._attempt.close()
-        self._attempt = Attempt(self._loop, start, self._own, output, self._runner.send)
+        try:
+            self._attempt = Attempt(self._loop, start, self._own, output, self._runner.send)
+        except OSError as wrong:  # no descriptor, process or memory is left
+            self._attempt = None
+            tail = f"mingle run: cannot begin: {wrong.strerror}\n"
+            status = NetworkError.exit_code
+            ended = messages.Ended(start.attempt, status, None, formed=False, is_oom=False, tail=tail)
+            self._runner.send(messages.ENDED, ended.body())
+            self._runner.send(messages.CLEAN, messages.Clean(start.attempt, 0).body())
+            output.send_output(messages.DRAINED)
 
     def _pass_on(self, said: messages.Signal) -> None:
         if self._attempt is not None and said.id not in self._passed_on:

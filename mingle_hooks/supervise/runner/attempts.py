@@ -72,6 +72,11 @@ class Machine(Phases):
         """Whether COMMAND was told that its time is nearly over, by us or by the scheduler."""
         return self._stopping.was_warned
 
+    @property
+    def is_ending(self) -> bool:
+        """Whether what runs is told to end, or has been."""
+        return self.phase not in ("gathering", "running") or self._stopping.asked is not None
+
     def begin(self, now: float) -> list[Action]:
         """Begin the run."""
         self._began = self._stopping.began = now

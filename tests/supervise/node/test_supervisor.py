@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import signal
 import subprocess
 from pathlib import Path
@@ -59,6 +60,36 @@ def test_attempts_follow_each_other_and_each_end_is_told_as_it_was(runner: Runne
 def ended_of(said: dict[str, object]) -> tuple[object, ...]:
     """Return the status, the signal, and whether there was a world."""
     return said["status"], said["signal"], said["formed"]
+
+
+def test_a_host_without_a_process_or_descriptor_left_tells_so(runner: Runner) -> None:
+    """And is there for the next attempt."""
+    runner.supervise()
+    usual = resource.prlimit(runner.supervisor, resource.RLIMIT_NOFILE)
+    opened = len(os.listdir(f"/proc/{runner.supervisor}/fd"))
+    resource.prlimit(runner.supervisor, resource.RLIMIT_NOFILE, (opened + 4, usual[1]))
+    ended = runner.attempt("true")
+    assert (ended["status"], ended["signal"], ended["formed"]) == (71, None, False)
+    assert ended["tail"] == "mingle run: cannot begin: Too many open files\n"
+    resource.prlimit(runner.supervisor, resource.RLIMIT_NOFILE, usual)
+    assert runner.attempt("true")["status"] == 0
+    assert len(os.listdir(f"/proc/{runner.supervisor}/fd")) == opened
+
+
+def test_it_costs_little(runner: Runner) -> None:
+    """Memory, and no more than a wake-up for each sign of life."""
+    runner.supervise()
+    runner.start("sleep", "1000")
+    runner.wait_for(messages.FORMED)
+    switches = []
+    for count in (2, 4):
+        runner.until(lambda count=count: len(runner.signs) >= count)  # type: ignore[misc]
+        status = dict(
+            line.split(":\t", 1) for line in Path(f"/proc/{runner.supervisor}/status").read_text().splitlines()
+        )
+        switches.append(int(status["voluntary_ctxt_switches"]))
+        assert int(status["VmHWM"].split()[0]) < 16_000
+    assert switches[1] - switches[0] <= 4
 
 
 def test_a_command_gets_the_environment_directory_and_umask_that_the_runner_says(

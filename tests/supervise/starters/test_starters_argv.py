@@ -194,6 +194,16 @@ def test_login_shells_read_one_quoted_line(scheduler: str, count: int) -> None:
     assert launches[-1].stdin == b"A=b\nc\0K=\0B=\xff\0"
 
 
+def test_ssh_asks_nobody_and_leaves_no_master() -> None:
+    """A master process of a shared connection would stay, and hold what it writes to."""
+    starter = next(its for its in starters.TABLE if its.name == "ssh")
+    (launch,) = starter.launches(Allocation("ssh", ("a",), (1,)), ("a",), PLAIN)
+    options = launch.argv[: launch.argv.index("a")]
+    assert options[:3] == ("ssh", "-T", "-x")
+    assert {"BatchMode=yes", "ControlMaster=no"} <= set(options)
+    assert launch.stdin is None
+
+
 def test_flux_names_a_host_by_its_rank() -> None:
     starter = next(its for its in starters.TABLE if its.name == "flux")
     job = Allocation("flux", ("a", "b", "c"), (1, 1, 1))

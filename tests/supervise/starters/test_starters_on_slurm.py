@@ -49,11 +49,13 @@ def batch(place: Path) -> dict[str, str]:
     return dict(pair.split("=", 1) for pair in pairs if pair)
 
 
-def run(cluster: SlurmCluster, place: Path, *options: str, words: tuple[str, ...] = ()) -> dict[str, Any]:
+def run(
+    cluster: SlurmCluster, place: Path, *options: str, words: tuple[str, ...] = (), before: str = ""
+) -> dict[str, Any]:
     """Return what the probes of a job with these options tell, after the checks that hold for all jobs."""
     place.mkdir(exist_ok=True)
     place.chmod(0o777)
-    job = cluster.submit(script(place, *words), f"--output={place}/log", *options, user="alice")
+    job = cluster.submit(before + script(place, *words), f"--output={place}/log", *options, user="alice")
     state = cluster.wait(job)
     log = (place / "log").read_text()
     assert state == "COMPLETED", log
@@ -154,13 +156,19 @@ def test_each_host_gets_its_gpus(fresh_slurm: Callable[..., SlurmCluster], tmp_p
     """However the job asked for them: a step of one task on each host would get one task's, or one of all."""
     cluster = fresh_slurm(2, cpus=8, gpus=4, conf_lines=["GresTypes=gpu", "SelectTypeParameters=CR_CPU_Memory"])
     for number, (name, options) in enumerate(GPU_JOBS.items()):
-        found = run(cluster, tmp_path / str(number), *options)
-        own = batch(tmp_path / str(number))["SLURM_JOB_GPUS"]
+        found = run(cluster, tmp_path / f"job{number}", *options)
+        own = batch(tmp_path / f"job{number}")["SLURM_JOB_GPUS"]
         assert {host: its["environ"]["SLURM_STEP_GPUS"] for host, its in found.items()} == {
             "node1.0": own,
             "node2.0": own,
         }, name
     part = run(cluster, tmp_path / "part", "-N2", "--gpus=8", words=("--only", "node2"))
     assert [its["environ"]["SLURM_STEP_GPUS"] for its in part.values()] == ["0,1,2,3"]
+    # What an attempt before has left: it still holds all of them.
+    all_of_it = "srun --overlap --mem=0 --gpus-per-node=4 -n2"
+    holder = f"{all_of_it} sh -c 'touch {tmp_path}/$SLURM_PROCID; sleep 300' >/dev/null 2>&1 &\n"
+    wait = f"until [ -e {tmp_path}/0 ] && [ -e {tmp_path}/1 ]; do sleep 0.05; done\n"
+    beside = run(cluster, tmp_path / "beside", "-N2", "--gpus=8", before=holder + wait)
+    assert [its["environ"]["SLURM_STEP_GPUS"] for its in beside.values()] == ["0,1,2,3"] * 2
     tasks = run(cluster, tmp_path / "tasks", *GPU_JOBS["by task"], words=("--per-task",))
     assert [its["environ"]["CUDA_VISIBLE_DEVICES"] for its in tasks.values()] == [*"01230123"]
