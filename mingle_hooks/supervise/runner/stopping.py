@@ -67,4 +67,6 @@ class Stopping:
 
     def _limit_at(self) -> float | None:
         at = self._plan.limit_at_s
-        return None if at is None or self._limited else self.began + at - self._plan.grace_s - BEFORE_LIMIT_S
+        if at is None or self._limited:
+            return None
+        return self.began + max(at - self._plan.grace_s - BEFORE_LIMIT_S, at / 2)  # of a short time half is COMMAND's

@@ -276,6 +276,14 @@ def test_the_warning_comes_once_and_what_ends_at_the_limit_may_be_tried_again() 
     assert run.status() == 75
 
 
+def test_half_of_a_short_time_is_commands() -> None:
+    """Where the time is shorter than what an end may take."""
+    run = Run(plan(grace_s=10, limit_at_s=12))
+    run.begin()
+    run.until(Deliver)
+    assert run.now == 106
+
+
 def test_without_a_reader_all_ends() -> None:
     run = Run(plan())
     run.begin()
