@@ -102,10 +102,10 @@ def copy(tmp_path: Path) -> Copy:
 
 
 def test_each_kind_of_row_is_one_line() -> None:
-    """And one file, which a template may be; a scheduler's scripts take both."""
-    assert len(LINES) == 8
+    """And one file, which a template may be; a launcher of scripts needs none."""
+    assert len(LINES) == 9
     assert all("\n" not in line for _, _, line in LINES)
-    assert len([path for path, _ in FILES if not path.startswith(OF_PLUGIN)]) == 9
+    assert len([path for path, _ in FILES if not path.startswith(OF_PLUGIN)]) == 8
 
 
 def test_a_new_schedulers_members_meet_with_a_key_of_their_home(copy: Copy) -> None:
@@ -123,7 +123,7 @@ def test_a_new_schedulers_members_meet_with_a_key_of_their_home(copy: Copy) -> N
 
 
 def test_scripts_for_it_are_made(copy: Copy) -> None:
-    """With its directives and its own way to the hosts, for a launcher that is new too."""
+    """With its directives, for a launcher that is new too."""
     script = copy.said(
         "template",
         "cobalt",
@@ -142,6 +142,16 @@ def test_scripts_for_it_are_made(copy: Copy) -> None:
     assert "  python3 -m paddle.distributed.launch python3 train.py\n" in script
     subprocess.run(["bash", "-n"], input=script, text=True, check=True)
     assert "cobalt" in copy.said("template", "list")
+
+
+def test_its_starter_starts_a_run_on_all_hosts(copy: Copy) -> None:
+    """By ssh, whose part is played by a shell here; the environment comes by stdin."""
+    (copy.place / "bin/ssh").write_text('#!/bin/sh\nfor line; do :; done\nexec sh -c "$line"\n')
+    (copy.place / "bin/ssh").chmod(0o755)
+    (copy.place / "nodes").write_text("localhost\nelsewhere\n")
+    job = {"COBALT_JOBID": "12", "COBALT_NODEFILE": str(copy.place / "nodes"), "X": "it's"}
+    said = copy.said("run", "--timeout", "60", "sh", "-c", 'echo "$COBALT_JOBID $NODE_RANK/$NNODES $X"', **job)
+    assert sorted(said.splitlines()) == ["elsewhere: 12 1/2 it's", "localhost: 12 0/2 it's"]
 
 
 @pytest.mark.parametrize(

@@ -76,7 +76,7 @@ def test_ray_has_a_head_and_workers(slurm: SlurmCluster, tmp_path: Path, status:
     """The driver runs beside the head once, with all nodes; its end is the job's, with its status."""
     state, code, text = run(slurm, tmp_path, {"nodes": "3", "launcher": "ray"}, "driver.py", str(status))
     assert (state, code) == ("FAILED" if status else "COMPLETED", f"{status}:0"), text
-    assert text.count("3 nodes") == 1
+    assert text.count("node1: 3 nodes") == 1
 
 
 def test_mpirun_starts_all_ranks(slurm: SlurmCluster, tmp_path: Path) -> None:

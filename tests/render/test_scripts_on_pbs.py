@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from cluster.pbs import OVER_WALLTIME
 from light import TRAIN as LIGHT
 from needs import need
 
@@ -28,6 +27,7 @@ if TYPE_CHECKING:
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 SETUP = f"PATH={Path(sys.executable).parent}:$PATH"
+TRY_AGAIN = 75  # its training was not at its end
 LONG = ("train.py", "--steps", "100000", "--pause", "0.1", "--backend", "sockets")
 
 
@@ -49,13 +49,8 @@ def submit(pbs: Pbs, options: dict[str, Any], *command: str) -> str:
     return pbs.submit(script, cwd=str(pbs.place))
 
 
-def node_lines(text: str) -> list[str]:
-    """Return the summary lines, sorted."""
-    return sorted(re.findall(r"^(\S+: \S+: node \d+ of \d+).*: status 0 after", text, re.MULTILINE))
-
-
 def test_torchrun_trains_on_all_hosts(pbs: Start) -> None:
-    """One torchrun on each host, its output labelled, and a line for each host."""
+    """One torchrun on each host, its output labelled, and a line about their world."""
     need("torch")
     its = pbs(2)
     shutil.copy(LIGHT, its.place)
@@ -63,7 +58,7 @@ def test_torchrun_trains_on_all_hosts(pbs: Start) -> None:
     assert its.wait(job) == 0, its.output(job)
     ranks = re.findall(r"^(\w+): rank (\d) of 2 begins", its.output(job), re.MULTILINE)
     assert sorted(ranks) == [("node1", "0"), ("node2", "1")]
-    assert node_lines(its.output(job)) == [f"node{n + 1}: node{n + 1}: node {n} of 2" for n in range(2)]
+    assert "mingle run: node[1-2] are one world, rank 0 at " in its.output(job)
 
 
 def test_one_process_per_slot(pbs: Start) -> None:
@@ -72,17 +67,16 @@ def test_one_process_per_slot(pbs: Start) -> None:
     options = {"nodes": "3", "ntasks-per-node": "2", "launcher": "process"}
     job = submit(its, options, "train.py", "--backend", "sockets")
     assert its.wait(job) == 0, its.output(job)
-    ranks = re.findall(r"^(\w+): rank (\d) of 6 begins", its.output(job), re.MULTILINE)
-    assert sorted(ranks) == [(f"node{n // 2 + 1}", str(n)) for n in range(6)]
+    begins = sorted(re.findall(r"^(\d node\d): rank (\d) of 6 begins", its.output(job), re.MULTILINE))
+    assert begins == [(f"{n} node{n // 2 + 1}", str(n)) for n in range(6)]
 
 
-@pytest.mark.parametrize(("launcher", "after"), [("plain", 9), ("process", 0)])
-def test_the_first_failure_ends_the_job_with_its_status(pbs: Start, launcher: str, after: int) -> None:
+@pytest.mark.parametrize("launcher", ["plain", "process"])
+def test_the_first_failure_ends_the_job_with_its_status(pbs: Start, launcher: str) -> None:
     """When one host fails the others are told to stop, and the job ends with the failure's status."""
     its = pbs(3)
-    # Test hosts share /proc, so that what "process" tells those of its own host reaches all: they must not fail too.
-    command = f"""
-        trap 'echo told; kill $!; exit {after}' TERM
+    command = """
+        trap 'echo told $NODE_RANK; kill $!; exit 9' TERM
         >"ready.$NODE_RANK"
         if [ "$NODE_RANK" = 1 ]; then
           while [ "$(ls ready.* | wc -l)" -lt 3 ]; do sleep 0.1; done
@@ -91,7 +85,7 @@ def test_the_first_failure_ends_the_job_with_its_status(pbs: Start, launcher: st
         while :; do sleep 600 & wait; done"""  # which may be told first
     job = submit(its, {"nodes": "3", "launcher": launcher}, "bash", "-c", command)
     assert its.wait(job) == 7, its.output(job)
-    assert {"node1: told", "node3: told"} <= set(its.output(job).splitlines()), its.output(job)
+    assert sorted(re.findall(r": told (\d)$", its.output(job), re.MULTILINE)) == ["0", "2"], its.output(job)
 
 
 def test_every_value_arrives(pbs: Start) -> None:
@@ -125,12 +119,12 @@ def test_every_value_arrives(pbs: Start) -> None:
     assert not list(its.place.rglob("pwned"))
 
 
-def test_a_missing_mingle_is_said_on_every_host(pbs: Start) -> None:
-    """Without mingle on PATH each host says so, and the job fails with 69."""
+def test_a_missing_mingle_is_said(pbs: Start) -> None:
+    """Without mingle on PATH the script says so, with its host, and fails with 69."""
     its = pbs(2)
     job = submit(its, {"nodes": "2", "launcher": "plain", "setup": ["PATH=/usr/bin:/bin"]}, "true")
     assert its.wait(job) == 69
-    assert its.output(job).count("no mingle on PATH") == 2
+    assert its.output(job).count("node1: no mingle on PATH") == 1
 
 
 @pytest.mark.parametrize("launcher", ["process", "torchrun"])
@@ -173,10 +167,10 @@ def test_a_job_on_one_host_saves(pbs: Start) -> None:
 
 
 def test_the_time_limit_is_told_to_every_host(pbs: Start) -> None:
-    """A training that cares for no warning can save when PBS ends the job at its limit, as it does on qdel."""
+    """A training that cares for no warning can save: mingle ends it before PBS does, which tells one host only."""
     its = pbs(2)
-    job = submit(its, {"nodes": "2", "launcher": "plain", "time": "5s"}, "bash", "-c", SAVE)
-    assert its.wait(job) == OVER_WALLTIME, its.output(job)
+    job = submit(its, {"nodes": "2", "launcher": "plain", "time": "20s"}, "bash", "-c", SAVE)
+    assert its.wait(job) == TRY_AGAIN, its.output(job)
     assert sorted(file.name for file in its.place.glob("saved.*")) == ["saved.0", "saved.1"]
 
 
@@ -194,10 +188,10 @@ def test_a_job_to_be_requeued_is_submitted_again_and_resumes(pbs: Start) -> None
     its = pbs(2)
     options = {"nodes": "2", "launcher": "process", "time": "64s", "signal": "USR1@60", "requeue": True}
     job = submit(its, options, *LONG)
-    assert its.wait(job) == 0, its.output(job)
+    assert its.wait(job) == TRY_AGAIN, its.output(job)
     step = json.loads((its.place / "checkpoint.json").read_text())[0]
     second = its.next(job)
-    assert its.wait(second) == 0
+    assert its.wait(second) == TRY_AGAIN, its.output(second)
     assert f"rank 0 of 2 begins at step {step}" in its.output(second)
     its.delete(its.next(second))
 

@@ -9,7 +9,7 @@ from mingle_hooks.supervise.runner import causes
 from mingle_hooks.supervise.runner.causes import INFRASTRUCTURE, SIGNALLED, Cause
 from mingle_hooks.supervise.runner.phases import Phases
 from mingle_hooks.supervise.runner.roster import Absence
-from mingle_hooks.supervise.runner.stopping import HUP, INT, PIPE, TERM
+from mingle_hooks.supervise.runner.stopping import ENDS, INT, PIPE, TERM
 from mingle_hooks.supervise.runner.words import (
     Clean,
     CommandEnded,
@@ -86,7 +86,7 @@ class Machine(Phases):
     def take(self, event: Event, now: float) -> list[Action]:
         """Take an event in; return what is to be done."""
         if self.phase == "over":  # and only what is left of its output is awaited
-            is_own = isinstance(event, Noticed) and event.place is None and event.number in (HUP, INT, TERM)
+            is_own = isinstance(event, Noticed) and event.place is None and event.number in ENDS
             return [Exit(self._status(), at_once=True)] if is_own else []
         self._takes[type(event)](event, now)
         self._passed(now)
@@ -170,14 +170,16 @@ class Machine(Phases):
 
     def _noticed(self, event: Noticed, now: float) -> None:
         place, number = event
+        if self._stopping.is_repeated(number, now):
+            return
+        is_warning = self._stopping.is_warning(number, now)
         is_new = self._deliveries.notice(number, place, now)
         asked = self._stopping.asked
         if number == INT and place is None and asked is not None and asked.number == INT:
             self._hurry(now)
-        elif number in (HUP, INT, TERM):
+        elif number in ENDS and not is_warning:
             self._stop(number, now)
         elif is_new:
-            self._stopping.was_warned |= number == self.plan.warn_signal
             self._tell("signal", number=number, place=place)
 
     def _stop(self, number: int, now: float, status: int | None = None, why: str = "") -> None:

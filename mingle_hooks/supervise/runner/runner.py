@@ -16,7 +16,7 @@ from mingle_hooks.supervise.protocol import messages
 from mingle_hooks.supervise.protocol.messages import DRAINED, END, SIGNAL, START
 from mingle_hooks.supervise.runner import member, report
 from mingle_hooks.supervise.runner.attempts import Machine
-from mingle_hooks.supervise.runner.causes import INFRASTRUCTURE
+from mingle_hooks.supervise.runner.causes import INFRASTRUCTURE, SIGNALLED
 from mingle_hooks.supervise.runner.door import Sockets
 from mingle_hooks.supervise.runner.finishing import Finish
 from mingle_hooks.supervise.runner.hub import Hub
@@ -77,7 +77,8 @@ def run(request: Request) -> int:
 
 def _again(request: Request, runner: Runner) -> int:
     """Run the line that queues the job again, where that makes sense; its own status, if it has one, is the job's."""
-    if runner.status != INFRASTRUCTURE and not runner.was_warned:
+    is_cut_short = runner.was_warned and runner.status != SIGNALLED + signal.SIGINT  # and not stopped by a person
+    if runner.status != INFRASTRUCTURE and not is_cut_short:
         return runner.status
     status = subprocess.run(["/bin/sh", "-c", str(request.again)], check=False).returncode  # noqa: S603 - the user's own
     return max(status, 0) or INFRASTRUCTURE

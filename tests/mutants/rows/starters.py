@@ -45,7 +45,7 @@ ROWS = (
         "ssh's words are not quoted",
         f"{S}/ssh.py",
         "shlex.join(program)",
-        '" ".join(program)',
+        "' '.join(program)",
         f"{ARGV}::test_login_shells_read_one_quoted_line",
     ),
     Defect(
@@ -136,8 +136,8 @@ ROWS = (
     Defect(
         "srun waits for what is in the job",
         f"{S}/slurm.py",
-        '*("--overlap", ',
-        '*("--exclusive", ',
+        '"--overlap",',
+        '"--exclusive",',
         f"{ARGV}::test_one_srun_starts_one_on_each_host",
     ),
     Defect(

@@ -39,7 +39,7 @@ from mingle_hooks.supervise.runner.words import (
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-INT, USR1, TERM = 2, 10, 15
+HUP, INT, USR1, TERM = 1, 2, 10, 15
 
 
 def plan(hosts: int = 3, spares: int = 0, **options: Any) -> Plan:
@@ -274,6 +274,38 @@ def test_the_warning_comes_once_and_what_ends_at_the_limit_may_be_tried_again() 
     assert run.now == 685
     run.take(*over(range(3), status=143))
     assert run.status() == 75
+
+
+@pytest.mark.parametrize("number", [USR1, HUP, TERM])
+def test_the_schedulers_own_warning_is_one_with_ours(number: int) -> None:
+    """Each reaches COMMAND once and ends nothing: Slurm's may come a minute early, or a little late."""
+    for at in (450, 480, 490):
+        run = Run(plan(grace_s=10, warn_at_s=480, limit_at_s=600, warn_signal=number))
+        run.begin()
+        if at > 480:
+            run.until(Deliver)
+        run.now = 100.0 + at
+        run.take(Noticed(None, number))
+        run.until(Deliver, Stop)
+        assert run.now == 685  # TERM at the limit
+        assert [its[1:] for its in run.of(Deliver)] == [(1, number)] * 3 + [(2, TERM)] * 3
+        assert run.machine.was_warned
+
+
+def test_a_signal_that_ends_is_no_warning_at_another_time() -> None:
+    """Nor is what somebody sends by hand."""
+    run = Run(plan(grace_s=10, warn_at_s=480, limit_at_s=600, warn_signal=TERM))
+    run.begin()
+    run.take(Noticed(None, TERM), *over(range(3), status=143), after_s=100)
+    assert run.status() == 143
+
+
+def test_half_of_a_short_time_is_commands() -> None:
+    """Where the time is shorter than what an end may take."""
+    run = Run(plan(grace_s=10, limit_at_s=12))
+    run.begin()
+    run.until(Deliver)
+    assert run.now == 106
 
 
 def test_without_a_reader_all_ends() -> None:
