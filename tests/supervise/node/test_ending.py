@@ -57,6 +57,19 @@ def test_a_shorter_grace_is_taken_up(runner: Runner) -> None:
     assert runner.output.count(b"heard") == 1
 
 
+def test_what_saves_after_the_command_has_ended_has_all_of_the_grace(runner: Runner) -> None:
+    """As workers do whose agent ends at once."""
+    runner.supervise()
+    save = "trap 'sleep 1.5; echo saved; exit' TERM; echo there; while :; do sleep 0.01; done"
+    runner.start("sh", "-c", f'setsid sh -c "{save}" & exec sleep 1000')
+    runner.until(lambda: b"there" in runner.output)
+    runner.end(20.0)
+    assert runner.wait_for(messages.ENDED)["signal"] == signal.SIGTERM
+    assert runner.wait_for(messages.CLEAN)["killed"] == 0
+    runner.until(lambda: runner.drained)
+    assert runner.output.endswith(b"saved\n")
+
+
 def test_what_a_command_leaves_behind_is_ended(runner: Runner) -> None:
     """With TERM, and a second later with KILL."""
     runner.supervise()
