@@ -14,7 +14,11 @@ from mutants.rows import (
     protocol,
     render,
     schedulers,
+<<<<<<< HEAD
     starters,
+=======
+    supervise,
+>>>>>>> h-node
 )
 
 DEFECTS = (
@@ -31,5 +35,9 @@ DEFECTS = (
     *leader.ROWS,
     *member.ROWS,
     *found.ROWS,
+<<<<<<< HEAD
     *starters.ROWS,
+=======
+    *supervise.ROWS,
+>>>>>>> h-node
 )
