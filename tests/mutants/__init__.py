@@ -13,12 +13,10 @@ from mutants.rows import (
     multicast,
     protocol,
     render,
+    runner,
     schedulers,
-<<<<<<< HEAD
     starters,
-=======
     supervise,
->>>>>>> h-node
 )
 
 DEFECTS = (
@@ -35,9 +33,7 @@ DEFECTS = (
     *leader.ROWS,
     *member.ROWS,
     *found.ROWS,
-<<<<<<< HEAD
+    *runner.ROWS,
     *starters.ROWS,
-=======
     *supervise.ROWS,
->>>>>>> h-node
 )
