@@ -45,7 +45,7 @@ ROWS = (
         "ssh's words are not quoted",
         f"{S}/ssh.py",
         "shlex.join(program)",
-        '" ".join(program)',
+        "' '.join(program)",
         f"{ARGV}::test_login_shells_read_one_quoted_line",
     ),
     Defect(
@@ -129,7 +129,7 @@ ROWS = (
     Defect(
         "hosts that are left out are started",
         f"{S}/__init__.py",
-        "        if place.host in hosts:",
+        "        if place.host in wanted:",
         "        if True:",
         f"{ARGV}::test_hosts_that_are_left_out_are_not_started",
     ),
@@ -143,7 +143,7 @@ ROWS = (
     Defect(
         "a supervisor gets one task's GPUs",
         f"{S}/slurm.py",
-        "return per_task * job.slots[job.hosts.index(host)]",
+        "return per_task * slots",
         "return per_task",
         f"{ARGV}::test_each_host_asks_for_all_of_its_gpus",
     ),
@@ -180,6 +180,6 @@ ROWS = (
         f"{S}/slurm.py",
         "return own if own.keys() == told.keys() else told",
         "return told",
-        f"{SLURM}::test_the_users_own_order_is_that_of_the_ranks",
+        f"{FOUND}::test_a_list_of_the_users_own_gives_the_order",
     ),
 )

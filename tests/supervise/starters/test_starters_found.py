@@ -29,14 +29,32 @@ def found(environ: dict[str, str], hostname: str = "node1", hosts: str | None = 
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_slurms_batch_script_starts_by_srun(version: str) -> None:
-    name, job = found(recorded(f"{version}/batch.1"))
+    name, job = found(recorded(f"{version}/batch.1") | {"SLURM_JWT": "a token", "SLURM_GPUS": "3"})
     assert (name, job.scheduler, job.job_id, job.restarts) == ("slurm", "slurm", "1", 0)
     assert (job.hosts, job.slots, job.own) == (("node1", "node2", "node3"), (2, 2, 2), "node1")
     assert job.end == {"slurm-22.05.8": None, "slurm-26.05.3": 1826713549}[version]
     assert (job.kill_wait_s, job.grace_s) == (30, 28)
     assert job.places == (Place("node1", 0), Place("node2", 0), Place("node3", 0))
     assert job._replace(is_per_task=True).places[:3] == (Place("node1", 0), Place("node1", 1), Place("node2", 0))
-    assert job.environ.keys() == {name for name in job.environ if name.startswith(("SLURM_", "SRUN_"))}
+    assert job.environ["SLURM_GPUS"] == "3"
+    assert "a token" not in repr(job)
+
+
+@pytest.mark.parametrize(
+    ("text", "hosts"),
+    [
+        ("node3\nnode1\nnode2\nnode3\n", ("node3", "node1", "node2")),
+        ("node[1-3]\n", ("node1", "node2", "node3")),
+        ("node1\nnode2\n", ("node1", "node2", "node3")),
+    ],
+)
+def test_a_list_of_the_users_own_gives_the_order(tmp_path: Path, text: str, hosts: tuple[str, ...]) -> None:
+    """Where it names the job's hosts, each by itself."""
+    (tmp_path / "list").write_text(text)
+    own = {"SLURM_DISTRIBUTION": "arbitrary", "SLURM_HOSTFILE": str(tmp_path / "list")}
+    job = found(recorded("slurm-22.05.8/batch.1") | own)[1]
+    assert job.hosts == hosts
+    assert job.slots == ((2, 1, 1) if hosts[0] == "node3" else (2, 2, 2))
 
 
 @pytest.mark.parametrize("version", VERSIONS)
