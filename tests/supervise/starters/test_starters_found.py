@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import time
 from pathlib import Path
 
 import pytest
@@ -102,6 +104,18 @@ def test_other_schedulers_start_by_their_own(tmp_path: Path, scheduler: str) -> 
     assert (name, job.scheduler, job.hosts, job.slots) == (scheduler, scheduler, ("node1", "node2"), (4, 2))
     assert job.own == "node1"
     assert 0 < job.grace_s < job.kill_wait_s
+
+
+@pytest.mark.parametrize(("scheduler", "name"), [("torque", "PBS_WALLTIME"), ("oar", "OAR_JOB_WALLTIME_SECONDS")])
+def test_a_job_ends_so_many_seconds_after_its_session_began(tmp_path: Path, scheduler: str, name: str) -> None:
+    environ = other(scheduler, tmp_path)
+    assert found(environ)[1].end is None
+    assert found(environ | {name: "an hour"})[1].end is None
+    began = Path(f"/proc/{os.getsid(0)}").stat().st_ctime
+    end = found(environ | {name: "3600"})[1].end
+    assert end is not None
+    assert end <= time.time() + 3601
+    assert end - 3600 <= began + 2
 
 
 def test_a_person_names_hosts_within_a_job_too() -> None:
