@@ -246,6 +246,8 @@ class SlurmCluster:
 
     def cancel_all(self) -> None:
         """Cancel every job, let every host work again, and wait until all are idle."""
+        if self.is_idle():
+            return
         self.controller.run(["scancel", "--state=pending"])
         self.controller.run(["scancel", "--state=running"])
         self.controller.run(["scancel", "--state=suspended"])
