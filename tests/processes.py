@@ -6,14 +6,16 @@ from pathlib import PurePath
 
 # Tests in these folders use the ports of this machine.
 ON_THIS_MACHINE = {"cli", "export", "fabric", "rendezvous"}
-# What stands in for these schedulers gives the same job ids, and a job script tells its processes by their job's id.
-STAND_INS = {
-    "test_scripts_by_remote_start",
-    "test_scripts_on_pbs",
-    "test_first_try",
-    "test_hooks_on_pbs",
-    "test_shown_lines",
-    "test_starters_remote",
+# Tests of one file that share what cannot be there twice.
+TOGETHER = {
+    # What stands in for LSF and Grid Engine gives the same job ids, by which a job script tells its processes.
+    "test_scripts_by_remote_start": "stand-ins",
+    "test_first_try": "stand-ins",
+    "test_shown_lines": "stand-ins",
+    "test_starters_remote": "stand-ins",
+    "test_all_end_together": "eight hosts",
+    "test_life_on_slurm": "life",  # its Slurm is started once
+    "test_installing": "installing",  # its installations take 12 s each
 }
 
 
@@ -22,12 +24,8 @@ def process_of(nodeid: str) -> str:
     path = PurePath(nodeid.partition("::")[0])
     if path.parent.name in ON_THIS_MACHINE:
         return "this machine"
-    if path.stem in STAND_INS or "[stand-in" in nodeid:
-        return "stand-ins"
     if path.parent.name == "packages":  # they are made once for all of its tests
         return "packages"
-    if path.stem == "test_life_on_slurm":  # its Slurm is started once
-        return "life"
-    if path.stem == "test_installing":  # its installations take 12 s each
-        return "installing"
-    return nodeid
+    if "[real" in nodeid:  # one OpenPBS is started
+        return "real PBS"
+    return TOGETHER.get(path.stem, nodeid)

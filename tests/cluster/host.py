@@ -141,6 +141,8 @@ class Host:
 
     def clear_firewall(self) -> None:
         """Let everything through again."""
+        if not self.rules and not self.port_rules:
+            return
         self.rules.clear()
         self.port_rules.clear()
         self._add()

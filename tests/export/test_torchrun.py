@@ -9,7 +9,8 @@ import sys
 from typing import TYPE_CHECKING
 
 import pytest
-from needs import only_with
+from light import BIN
+from needs import need
 
 from mingle_hooks.export.variables import variables
 from mingle_hooks.export.view import View
@@ -18,8 +19,9 @@ from mingle_hooks.world import Assignment, World
 if TYPE_CHECKING:
     from pathlib import Path
 
-pytestmark = only_with("torch")
-
+REAL = (sys.executable, "-m", "torch.distributed.run")
+# What other tests start, which are not about torchrun itself.
+LIGHT = (str(BIN / "torchrun"),)
 # Without torch, whose import takes 1.5 s of a processor: what torchrun makes of the variables is tried.
 TELL = """
 import os
@@ -38,18 +40,21 @@ dist.destroy_process_group()
 
 
 @pytest.mark.parametrize(
-    ("name", "address", "slots", "train"),
+    ("torchrun", "name", "address", "slots", "train"),
     [
-        ("torchrun", "127.0.0.1", (1, 2), TELL),
-        ("torchrun-elastic", "127.0.0.1", (1, 1), TELL),
-        ("torchrun", "::1", (1, 1), REDUCE),
+        (REAL, "torchrun", "127.0.0.1", (1, 2), TELL),
+        (LIGHT, "torchrun", "127.0.0.1", (1, 2), TELL),
+        (REAL, "torchrun-elastic", "127.0.0.1", (1, 1), TELL),
+        (REAL, "torchrun", "::1", (1, 1), REDUCE),
     ],
-    ids=["another number of slots on each", "elastic", "IPv6, with an all-reduce"],
+    ids=["another number of slots on each", "the tests' own", "elastic", "IPv6, with an all-reduce"],
 )
 def test_plain_torchrun_forms_the_world(
-    name: str, address: str, slots: tuple[int, int], train: str, tmp_path: Path
+    torchrun: tuple[str, ...], name: str, address: str, slots: tuple[int, int], train: str, tmp_path: Path
 ) -> None:
     """Every rank of both nodes is there once."""
+    if torchrun == REAL:
+        need("torch")
     with socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET) as probe:
         probe.bind((address, 0))
         port = probe.getsockname()[1]
@@ -57,7 +62,8 @@ def test_plain_torchrun_forms_the_world(
     size = sum(slots)
     world = World("job", len(slots), size, address, port, "0123456789abcdef")
     nodes = [
-        launch(world, Assignment(rank, count, None, address, "lo"), name, tmp_path) for rank, count in enumerate(slots)
+        launch(torchrun, world, Assignment(rank, count, None, address, "lo"), name, tmp_path)
+        for rank, count in enumerate(slots)
     ]
     try:
         said = [node.communicate(timeout=120)[0] for node in nodes]
@@ -69,12 +75,14 @@ def test_plain_torchrun_forms_the_world(
     assert [(tmp_path / f"rank{rank}").read_text() for rank in range(size)] == [f"{size} of {size}"] * size
 
 
-def launch(world: World, place: Assignment, name: str, directory: Path) -> subprocess.Popen[bytes]:
+def launch(
+    torchrun: tuple[str, ...], world: World, place: Assignment, name: str, directory: Path
+) -> subprocess.Popen[bytes]:
     """Start what a user would on one node."""
     found = variables(View(world, place, "node", {}), [name, "gloo"])
     environ = {"PATH": os.environ["PATH"], "OMP_NUM_THREADS": "1", "HOME": str(directory)}
     return subprocess.Popen(
-        [sys.executable, "-m", "torch.distributed.run", "train.py"],
+        [*torchrun, "train.py"],
         cwd=directory,
         env=environ | {variable.name: variable.value for variable in found},
         stdout=subprocess.PIPE,

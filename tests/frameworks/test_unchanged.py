@@ -41,7 +41,7 @@ def test_it_trains_on_bare_hosts_over_the_second_network(
 
 @pytest.mark.parametrize(
     ("name", "slots"),
-    [("torchrun", (2, 1)), ("accelerate, one process a node", ALIKE), ("JAX", ALIKE)],
+    [("accelerate, one process a node", ALIKE), ("JAX", ALIKE)],
 )
 def test_it_trains_under_slurm(slurm: SlurmCluster, name: str, slots: tuple[int, ...]) -> None:
     """`srun mingle exec …`, as it stands in the table."""

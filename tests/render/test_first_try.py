@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from light import TRAIN as LIGHT
+from light import VENV
 from needs import need
 from remote_stand_ins import RemoteStandIn
 
@@ -33,10 +34,10 @@ TRAIN = Path(__file__).resolve().parents[2] / "examples" / "train.py"
 JOB_S = 120.0
 
 
-def made(line: str, place: Path, train: Path) -> str:
-    """Return the script that `mingle template` makes of this line in the tests' own venv, with train.py beside it."""
+def made(line: str, place: Path, train: Path, venv: str | Path = sys.prefix) -> str:
+    """Return the script that `mingle template` makes of this line in a venv, with train.py beside it."""
     shutil.copy(train, place)
-    environ = {"PATH": f"{sys.prefix}/bin:/usr/bin:/bin", "VIRTUAL_ENV": sys.prefix, "HOME": os.environ["HOME"]}
+    environ = {"PATH": f"{sys.prefix}/bin:/usr/bin:/bin", "VIRTUAL_ENV": str(venv), "HOME": os.environ["HOME"]}
     done = subprocess.run(
         [f"{sys.prefix}/bin/mingle", "template", *shlex.split(line)],
         env=environ,
@@ -48,28 +49,31 @@ def made(line: str, place: Path, train: Path) -> str:
     return done.stdout
 
 
-def submitted(slurm: SlurmCluster, place: Path, command: str, train: Path) -> str:
+def submitted(slurm: SlurmCluster, place: Path, command: str, train: Path, venv: str | Path = sys.prefix) -> str:
     """Return what the job of this line wrote, submitted without any environment."""
-    script = made(f"sbatch -t 5 -o {place}/out {command}", place, train)
+    script = made(f"sbatch -t 5 -o {place}/out {command}", place, train, venv)
     job = slurm.submit(script, "--export=NONE", user="alice", cwd=str(place))
     assert slurm.wait(job, timeout=JOB_S) == "COMPLETED", (place / "out").read_text()
     return (place / "out").read_text()
 
 
 @pytest.mark.parametrize(
-    ("command", "processes"),
+    ("command", "processes", "venv"),
     [
-        ("-N 4 -- torchrun train.py", 4),
-        ("-N 2 -n 4 -- srun torchrun train.py", 4),
-        ("-N 2 -- python -m torch.distributed.run --nproc-per-node 2 train.py", 4),
-        ("-N 2 -- mingle exec torchrun --rdzv-backend c10d train.py", 2),
-        ("-N 2 --launcher plain -- nice torchrun train.py", 2),
+        ("-N 4 -- torchrun train.py", 4, VENV),
+        ("-N 2 -n 4 -- srun torchrun train.py", 4, VENV),
+        ("-N 2 -- python -m torch.distributed.run --nproc-per-node 2 train.py", 4, sys.prefix),
+        ("-N 2 -- mingle exec torchrun --rdzv-backend c10d train.py", 2, sys.prefix),
+        ("-N 2 --launcher plain -- nice torchrun train.py", 2, VENV),
     ],
 )
-def test_torchrun_starts_one_world_on_slurm(slurm: SlurmCluster, tmp_path: Path, command: str, processes: int) -> None:
+def test_torchrun_starts_one_world_on_slurm(
+    slurm: SlurmCluster, tmp_path: Path, command: str, processes: int, venv: str | Path
+) -> None:
     """All processes are one world, though sbatch hands on no environment."""
-    need("torch")
-    text = submitted(slurm, tmp_path, command, LIGHT)
+    if venv != VENV:
+        need("torch")
+    text = submitted(slurm, tmp_path, command, LIGHT, venv)
     ranks = re.findall(rf"rank (\d) of {processes} begins", text)
     assert sorted(ranks) == [str(rank) for rank in range(processes)], text
 
@@ -88,9 +92,8 @@ def test_it_trains_on_slurm(slurm: SlurmCluster, tmp_path: Path, command: str, p
 
 def test_torchrun_starts_one_world_under_pbs(any_pbs: Callable[..., PbsStandIn | RealPbs]) -> None:
     """The tasks of all hosts find mingle and torchrun, though PBS gives them no PATH."""
-    need("torch")
     its = any_pbs(2)
-    job = its.submit(made("pbs -N 2 -- torchrun train.py", its.place, LIGHT), cwd=str(its.place))
+    job = its.submit(made("pbs -N 2 -- torchrun train.py", its.place, LIGHT, VENV), cwd=str(its.place))
     assert its.wait(job) == 0, its.output(job)
     assert sorted(re.findall(r"rank (\d) of 2 begins", its.output(job))) == ["0", "1"], its.output(job)
 

@@ -105,14 +105,18 @@ def test_every_field_arrives_on_real_slurm(slurm: SlurmCluster, tmp_path: Path) 
     assert not list(tmp_path.rglob("pwned"))
 
 
-@pytest.mark.parametrize("value", ONE_LINE)
-def test_a_directive_of_slurm_carries_any_line(slurm: SlurmCluster, value: str) -> None:
+def test_a_directive_of_slurm_carries_any_line(slurm: SlurmCluster, tmp_path: Path) -> None:
     """The real sbatch reads a job's name as it was given."""
-    script = render("slurm", describe({"job-name": f"x{value}", "launcher": "plain"}, ["true"]))
-    job = slurm.submit(script, "--hold", user="alice", cwd="/home/alice")
-    shown = slurm.controller.run(["squeue", "--noheader", "--job", job, "--format=%j"], check=True).stdout
-    slurm.controller.run(["scancel", job], check=True)
-    assert shown == f"x{value}\n"
+    for number, value in enumerate(ONE_LINE):
+        script = render("slurm", describe({"job-name": f"x{value}", "launcher": "plain"}, ["true"]))
+        (tmp_path / f"{number:03}.sh").write_text(script)
+    # One shell for all, as each command on a host has to get there first.
+    line = 'for f in "$1"/*.sh; do sbatch --parsable --hold "$f" || exit; done'
+    ids = slurm.controller.run(["bash", "-c", line, "bash", tmp_path], user="alice", check=True).stdout.split()
+    shown = slurm.controller.run(["squeue", "--noheader", "--format=%i %j"], check=True).stdout
+    slurm.controller.run(["scancel", *ids], check=True)
+    assert len(ids) == len(ONE_LINE)
+    assert set(shown.splitlines()) == {f"{job} x{value}" for job, value in zip(ids, ONE_LINE, strict=True)}
 
 
 def test_the_words_of_the_command_line_stand_in_a_comment() -> None:

@@ -95,12 +95,14 @@ VALUES: dict[str, list[Any]] = {
     "directive": [None, ["--nice=100"]],
 }
 SEED, SCRIPTS = 4, 600  # so many that every two values of two options meet in one: see below
+Drawn = list[tuple[dict[str, Any], str]]
 
 
-def drawn(scheduler: str) -> list[tuple[dict[str, Any], str]]:
+def drawn(scheduler: str) -> Drawn:
     """Return descriptions with values drawn for all options, and their scripts: the same in every run.
 
-    An option that is refused, by its name, is left out.
+    An option that is refused, by its name, is left out. Of the scripts, those stay in which two values meet that have
+    not met before: a third of them.
     """
     draw = random.Random(SEED)
     made = []
@@ -114,7 +116,16 @@ def drawn(scheduler: str) -> list[tuple[dict[str, Any], str]]:
             made_of = [total for total, each in SAME.items() if f"--{each}" in str(text) and options[total]]
             options[(named or made_of or grouped)[0]] = None
         made.append((options, text))
-    return made
+    return [one for one, brings in zip(made, _new_pairs(made), strict=True) if brings]
+
+
+def _new_pairs(made: Drawn) -> Iterator[bool]:
+    """Tell of each description whether two values meet in it that met in none before."""
+    met: set[object] = set()
+    for options, _ in made:
+        before = len(met)
+        met.update(itertools.combinations(((name, str(value)) for name, value in options.items()), 2))
+        yield len(met) > before
 
 
 def rendered(scheduler: str, options: dict[str, Any]) -> str | UsageError:

@@ -1,7 +1,10 @@
 """The ways in which people end up training alone or on a wrong address: now the right world, or no training.
 
-Each line is typed as people type it, with the real torchrun and an unchanged script, on a real Slurm or on bare
-hosts. What did not end in the right world ends with a status other than 0, and with one line that says why.
+Each line is typed as people type it, with an unchanged script, on a real Slurm or on bare hosts. What did not end in
+the right world ends with a status other than 0, and with one line that says why.
+
+After `mingle env` and `mingle exec` the real torchrun is started once each, and where its own words are the end; else
+one that does the same by the same variables and needs no torch.
 """
 
 from __future__ import annotations
@@ -12,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
-from light import TRAIN
+from light import BIN, TRAIN
 from members import KEYED
 from needs import only_with
 
@@ -35,13 +38,16 @@ class Way(NamedTuple):
     code: int | None
     says: str = ""
     env: Mapping[str, str] = {}
+    is_real: bool = False  # the real torchrun is started
+
+    def line(self, before: str = "") -> str:
+        """Return what the shell gets: the PATH with the torchrun that is meant, and what was typed behind `before`."""
+        return ("" if self.is_real else f"PATH={BIN}:$PATH; ") + before + self.typed.replace("TRAIN", str(TRAIN))
 
 
 def ids(table: Mapping[str, Way]) -> list[object]:
     """Return the table's rows as parameters, each with its name; those that start torch are marked."""
-    return [
-        pytest.param(way, id=name, marks=[NEEDS_TORCH] if "TRAIN" in way.typed else []) for name, way in table.items()
-    ]
+    return [pytest.param(way, id=name, marks=[NEEDS_TORCH] if way.is_real else []) for name, way in table.items()]
 
 
 def check(way: Way, code: int, said: str, *, size: int = 2) -> None:
@@ -57,8 +63,8 @@ def check(way: Way, code: int, said: str, *, size: int = 2) -> None:
 
 # One srun on two nodes.
 STEPS = {
-    "torchrun after exec": Way(EXEC, None),
-    "torchrun after eval": Way("bash -c 'eval \"$(mingle env)\"; torchrun TRAIN'", None),
+    "torchrun after exec": Way(EXEC, None, is_real=True),
+    "torchrun after eval": Way("bash -c 'eval \"$(mingle env)\"; torchrun TRAIN'", None, is_real=True),
     "eval that is followed by exec": Way("bash -c 'eval \"$(mingle env)\"; exec mingle exec torchrun TRAIN'", None),
     "the program's own options": Way(f"mingle exec {SHOW}", 0, r"\['--timeout', '60', '--id', 'x'\] 2"),
     "python -c": Way("mingle exec python3 -c 'print(1)'", 0, "1"),
@@ -99,7 +105,7 @@ STEPS = {
 @pytest.mark.parametrize("way", ids(STEPS))
 def test_what_a_step_of_two_nodes_starts_is_in_the_world_or_ends(slurm: SlurmCluster, way: Way) -> None:
     """`srun -N2 …`."""
-    line = f"srun -N2 {way.typed.replace('TRAIN', str(TRAIN))} 2>&1"
+    line = f"{way.line('srun -N2 ')} 2>&1"
     done = slurm.controller.run(["bash", "-c", line], env={**KEYED, **way.env}, timeout=120)
     check(way, done.returncode, done.stdout)
 
@@ -113,6 +119,7 @@ SHELLS = {
         'eval "$(mingle env)"; torchrun TRAIN',
         2,
         "torchrun has to be started on every node .* srun mingle exec torchrun",
+        is_real=True,
     ),
     "torchrun in a step that only got the shell's values": Way(
         'eval "$(mingle env)"; srun torchrun TRAIN', 2, "torchrun has to be started on every node"
@@ -127,7 +134,7 @@ def test_what_the_batch_script_of_two_nodes_starts_is_in_the_world_or_ends(
     slurm: SlurmCluster, tmp_path: Path, way: Way
 ) -> None:
     """`sbatch -N2`, and the line is all that the script does."""
-    script = f"{way.typed.replace('TRAIN', str(TRAIN))}\necho status=$? >{tmp_path}/status"
+    script = f"{way.line()}\necho status=$? >{tmp_path}/status"
     job = slurm.submit(script, "-N2", "-n2", f"--output={tmp_path}/output", env=KEYED)
     slurm.wait(job, timeout=120)
     status = int((tmp_path / "status").read_text().partition("=")[2])
@@ -137,7 +144,7 @@ def test_what_the_batch_script_of_two_nodes_starts_is_in_the_world_or_ends(
 @pytest.mark.parametrize("way", ids({name: SHELLS[name] for name in ("exec without srun", "a step that asks again")}))
 def test_what_sallocs_shell_on_another_host_starts_is_in_the_world_or_ends(slurm: SlurmCluster, way: Way) -> None:
     """`salloc -N2 -w node3,node4` given on node1."""
-    line = f"({way.typed.replace('TRAIN', str(TRAIN))}) 2>&1"
+    line = f"({way.line()}) 2>&1"
     done = slurm.controller.run(["salloc", "-N2", "-w", "node3,node4", "bash", "-c", line], env=KEYED, timeout=120)
     check(way, done.returncode, done.stdout)
 
@@ -206,8 +213,7 @@ HOSTS = {
 @pytest.mark.parametrize("way", ids(HOSTS))
 def test_what_two_bare_hosts_start_is_in_the_world_or_ends(hosts: Callable[..., Hosts], way: Way) -> None:
     """No scheduler at all."""
-    line = way.typed.replace("TRAIN", str(TRAIN))
-    results = hosts(2).run_all(["bash", "-c", f"exec 2>&1; {line}"], env={**KEYED, **way.env}, timeout=120)
+    results = hosts(2).run_all(["bash", "-c", f"exec 2>&1; {way.line()}"], env={**KEYED, **way.env}, timeout=120)
     codes = {done.returncode for done in results}
     assert len(codes) == 1, results
     check(way, codes.pop(), "".join(done.stdout for done in results))
@@ -234,8 +240,7 @@ def test_what_a_job_script_of_pbs_starts_is_in_the_world_or_ends(any_pbs: Callab
     pbs = any_pbs(2)
     head = "#!/bin/bash\n#PBS -l select=2:ncpus=1\n#PBS -l place=scatter\n"
     path = f"PATH={Path(sys.executable).parent}:$PATH; export PATH OMP_NUM_THREADS=1\n"
-    typed = way.typed.replace("TRAIN", str(TRAIN))
-    job = pbs.submit(f"{head}{path}{typed}\n", cwd=str(pbs.place))
+    job = pbs.submit(f"{head}{path}{way.line()}\n", cwd=str(pbs.place))
     check(way, pbs.wait(job, 120), pbs.output(job))
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from cluster.host import Host
     from cluster.hosts import Hosts
 
-TRIES = 4  # at once, as whoever is too many waits for the deadline
+TRIES = 2  # at once, as whoever is too many waits for the deadline
 # Half of the time in which a leader that is called has to answer.
 STOPPED_S = 2.5
 # A member that has failed stays only a second to tell others.

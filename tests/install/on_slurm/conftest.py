@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from hooked_slurm import installed, uninstalled
+from hooked_slurm import hooked_again, uninstalled
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def hooked(slurm: SlurmCluster) -> Iterator[SlurmCluster]:
     """Give the shared Slurm with the hooks installed, and take them away afterwards."""
     try:
-        installed(slurm)
+        hooked_again(slurm)
         yield slurm
     finally:
         uninstalled(slurm)

@@ -38,7 +38,7 @@ def test_several_tasks_per_node_get_ranks_and_no_torchrun(hooked: SlurmCluster) 
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize(
     ("argv", "ranks"),
-    [(("-N4", "torchrun", TRAIN), 4), (("-N4", "--ntasks-per-node=2", "python", TRAIN), 8)],
+    [(("-N2", "torchrun", TRAIN), 2), (("-N2", "--ntasks-per-node=2", "python", TRAIN), 4)],
     ids=["torchrun", "python"],
 )
 def test_an_unchanged_torch_script_trains(hooked: SlurmCluster, argv: tuple[str, ...], ranks: int) -> None:
