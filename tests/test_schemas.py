@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 ROOT = Path(__file__).parent.parent
-SCRIPTS = sorted((ROOT / "examples").glob("*/*.sh"))
+SCRIPTS = sorted(path for name in ("slurm", "pbs") for path in (ROOT / "examples" / name).glob("*.sh"))
 JOB, MINGLE = fastjsonschema.compile(schemas.job()), fastjsonschema.compile(schemas.settings())
 COMMAND = {"command": ["train.py"]}
 SITE = """
@@ -135,9 +135,7 @@ def described(script: str) -> dict[str, Any]:
     return {**job, "command": list(given["command"])}
 
 
-@pytest.mark.parametrize(
-    "path", [s for s in SCRIPTS if s.parent.parent.name == "examples"], ids=lambda p: f"{p.parent.name}-{p.stem}"
-)
+@pytest.mark.parametrize("path", SCRIPTS, ids=lambda p: f"{p.parent.name}-{p.stem}")
 def test_every_example_is_a_job_file_too(path: Path) -> None:
     """It passes, also as TOML, and makes the same script."""
     job = json.loads(json.dumps(described(path.read_text())))

@@ -83,6 +83,7 @@ TOLD: dict[Where, Told] = {
     ("schedulers/flux.md", "--directory"): Told({**FLUX, "FLUX_TASK_LOCAL_ID": "0"}),
     (MPI, "mpiexec -n 4 --ppn 1"): Told({**PALS, "PMI_SIZE": "{n}", "MINGLE_ID": "a"}),
     (PINNED, "mingle exec --id exp7 torchrun train.py"): Told(REPLICA),
+    (PINNED, '--master "$MASTER_ADDR'): Told(REPLICA),
     (PINNED, "env -u WORLD_SIZE"): Told(REPLICA | {"GPUS_PER_NODE": "2"}, start="env -u"),
     (KUBERNETES, "kind: Job"): Told({**POD, "HOSTNAME": "train-{i}"}, 4),
     (KUBERNETES, "train-workers-0-0"): Told({**POD, "HOSTNAME": "train-workers-0-{i}"}, 4),

@@ -178,6 +178,15 @@ MISTAKES: dict[tuple[str, str], Case] = {
     ("given-ranks", "expected a key that all members share"): Case(
         "env -u MINGLE_KEY mingle exec --id m true", GIVEN_ENV
     ),
+    ("given-ranks", "expected the same WORLD_SIZE on every member that exports it"): Case(
+        "mingle exec --id n true", {**GIVEN_ENV, "NUM_NODES": "2", "WORLD_SIZE": "1{i}", "MASTER_PORT": "23458"}
+    ),
+    ("given-ranks", "expected the same MASTER_PORT on every member that exports it"): Case(
+        "[ {i} = 1 ] || unset MASTER_PORT; mingle exec --id o true", {**GIVEN_ENV, "MASTER_PORT": "23459"}
+    ),
+    ("given-ranks", "saw '' (--master)"): Case(
+        'unset MASTER_PORT; mingle exec --id p --master "$MASTER_ADDR:$MASTER_PORT" true', GIVEN_ENV
+    ),
 }
 # These are shown on the page of messages too, which brings them about.
 ALSO_SHOWN = {

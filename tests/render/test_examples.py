@@ -1,4 +1,4 @@
-"""The examples: each is what the command in its first lines makes, and its training runs anywhere."""
+"""The job scripts of examples/: each is what the command in its first lines makes, and its training runs anywhere."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
-SCRIPTS = sorted(EXAMPLES.glob("*/*.sh"))
+SCRIPTS = sorted(path for scheduler in ("slurm", "pbs") for path in (EXAMPLES / scheduler).glob("*.sh"))
 NAMES = ["accelerate", "array", "container", "ddp", "deepspeed", "elastic-requeue", "heterogeneous", "jax"]
 
 
