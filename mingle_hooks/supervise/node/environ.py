@@ -30,9 +30,9 @@ def become(program: str, options: Options) -> None:
 
 
 def merged(own: Mapping[str, str], data: bytes, keep: tuple[str, ...]) -> dict[str, str]:
-    """Return the variables of a file, but this host's own where they have one of these prefixes."""
+    """Return the variables of a file; of those with one of these prefixes this host's own, where it has them."""
     pairs = (entry.partition("=") for entry in os.fsdecode(data).split("\0"))
-    given = {name: value for name, equals, value in pairs if name and equals and not name.startswith(keep)}
+    given = {name: value for name, equals, value in pairs if name and equals}
     return {**given, **{name: value for name, value in own.items() if name.startswith(keep)}}
 
 

@@ -35,16 +35,7 @@ _LONGEST_CONFIGURATION = 1 << 20
 # business. --input: a task that reads gets an end of file. --mem: all that the job has on a host. NoPack: a site's
 # CR_PACK_NODES would put two tasks on the first host.
 _ALWAYS = (
-    *(
-        "--quiet",
-        "--overlap",
-        "--no-kill",
-        "--kill-on-bad-exit=0",
-        "--wait=0",
-        "--input=none",
-        "--export=ALL",
-        "--mem=0",
-    ),
+    *("--overlap", "--no-kill", "--kill-on-bad-exit=0", "--wait=0", "--input=none", "--export=ALL", "--mem=0"),
     "--distribution=block,NoPack",
 )
 # One on a host gets all that the job has there, and is no task of an MPI program: COMMAND may start one.

@@ -85,7 +85,7 @@ ROWS = (
            "refused_mode=private", "refused_mode=0",
            f"{PLACES}::test_a_file_that_others_may_read_or_have_made_is_refused"),
     Defect("the host's own variables are the caller's", f"{N}/environ.py",
-           "and not name.startswith(keep)}", "}",
+           "for name, value in own.items() if name.startswith(keep)}}", "for name, value in own.items() if False}}",
            f"{PLACES}::test_a_file_of_pairs_is_merged_with_what_the_host_knows_better"),
     Defect("a sweep takes other runs, too", f"{N}/sweeping.py",
            "any(run_id in listed for listed in ids)", "bool(ids)",

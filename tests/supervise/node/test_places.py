@@ -95,11 +95,11 @@ def test_who_is_no_starter_is_told_so(arguments: tuple[str, ...], given: dict[st
 
 
 def test_a_file_of_pairs_is_merged_with_what_the_host_knows_better() -> None:
-    """What is no pair is left out; a value may have any octets but NUL."""
+    """What is no pair is left out; a value may have any octets but NUL. What the host does not say, the caller may."""
     own = {"PBS_A": "own", "A": "own", "TMPDIR": "own"}
     data = b"A=given\0PBS_A=given\0PBS_B=given\0=none\0none\0EMPTY=\0RAW=\xff=\n\0"
     merged = environ.merged(own, data, ("PBS_", "TMPDIR"))
-    assert merged == {"A": "given", "EMPTY": "", "RAW": "\udcff=\n", "PBS_A": "own", "TMPDIR": "own"}
+    assert merged == {"A": "given", "EMPTY": "", "RAW": "\udcff=\n", "PBS_A": "own", "PBS_B": "given", "TMPDIR": "own"}
     assert environ.merged(own, b"A=given", ()) == {"A": "given"}
 
 
