@@ -17,6 +17,7 @@ NAMES = {
     "render": "job scripts: start-up of the command, and a thousand renderings",
     "files": "what one mingle env asks of the file system",
     "taskprolog": "what a task waits for the task prolog",
+    "run": "mingle run: its start and end, a gigabyte of output, and what it is at rest",
     "hooks": "what prolog and task prolog add to srun, on a real Slurm",
 }
 RESULTS = Path(__file__).parent / "results"
