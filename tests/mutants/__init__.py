@@ -13,8 +13,10 @@ from mutants.rows import (
     multicast,
     protocol,
     render,
+    runner,
     schedulers,
     starters,
+    supervise,
 )
 
 DEFECTS = (
@@ -31,5 +33,7 @@ DEFECTS = (
     *leader.ROWS,
     *member.ROWS,
     *found.ROWS,
+    *runner.ROWS,
     *starters.ROWS,
+    *supervise.ROWS,
 )
