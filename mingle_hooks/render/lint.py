@@ -31,7 +31,7 @@ _RANK_OF_BATCH = re.compile(
     r"(?:\b(?:NODE_|GROUP_)?RANK=|--(?:node|machine)[_-]rank[=\s]\s{0,64})[\"']?\$\{?(SLURM_(?:NODEID|PROCID)|PBS_NODENUM)\b"
 )
 _ALONE = "without srun: it runs on the first node only"
-_SPREAD = "srun in front of it, on Slurm; pbs_tmrsh for each host, on PBS; or mingle template"
+_SPREAD = "mingle run in front of it, or srun on Slurm; or mingle template"
 
 
 class Finding(NamedTuple):

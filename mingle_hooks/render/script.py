@@ -145,7 +145,7 @@ def _environment(places: tuple[str, ...]) -> jinja2.Environment:
     own = Shipped("job")
     # Under "built-in/" too, so that a template can extend the one that it takes the place of.
     loader = jinja2.ChoiceLoader([jinja2.FileSystemLoader(places), own, jinja2.PrefixLoader({"built-in": own})])
-    filters = {"sh": quoting.word, "arg": quoting.argument, "cmd": quoting.words, "args": _arguments}
+    filters = {"sh": quoting.word, "arg": quoting.argument, "args": _arguments}
     return environment(loader, filters)
 
 

@@ -33,7 +33,7 @@ PRINTS = {
     "--version": ("--version",),
     "template": ("template", "sbatch", "--nodes", "2", "--", "train.py"),
     "template list": ("template", "list"),
-    "template show": ("template", "show", "slurm"),
+    "template show": ("template", "show", "script"),
     "hooks render": ("hooks", "render", "slurm", "prolog"),
     "hooks render, all": ("hooks", "render", "slurm"),
     "hooks install": ("hooks", "install", "pbs", "--dry-run", "--root", "/"),

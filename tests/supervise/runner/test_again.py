@@ -51,9 +51,10 @@ def test_its_own_failure_is_the_status(places: Places) -> None:
 
 
 def test_it_is_not_run_for_a_person_who_stops_it(places: Places) -> None:
-    """Warned or not."""
-    begun = places.place / "begun"
-    run = places.start(*WARNED, "--again", "echo again", "sh", "-c", f"touch {begun}; exec sleep 1000", hosts="")
-    places.until(begun.exists, "not begun")
+    """After the warning, too."""
+    warned = places.place / "warned"
+    goes_on = f"trap 'touch {warned}' USR1; while :; do sleep 0.02; done"
+    run = places.start(*WARNED, "--again", "echo again", "bash", "-c", goes_on, hosts="")
+    places.until(warned.exists, "not warned")
     run.send_signal(signal.SIGINT)
     assert places.end(run)[:2] == (130, "")
