@@ -9,6 +9,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from supervise.runner.places import without_world
+
 if TYPE_CHECKING:
     from cluster.slurm import SlurmCluster
 
@@ -47,7 +49,7 @@ class Job:
     def end(self) -> tuple[int, str]:
         """Wait for the end; return the status of `mingle run` and what the job wrote."""
         self.slurm.wait(self.id)
-        return int((self.place / "status").read_text()), (self.place / "log").read_text()
+        return int((self.place / "status").read_text()), without_world((self.place / "log").read_text())
 
     def causes(self) -> list[tuple[str, str]]:
         """Return host and kind of each failure."""
