@@ -86,6 +86,26 @@ def find(
     )
 
 
+def held(
+    facts: JobFacts,
+    settings: Settings,
+    environ: Mapping[str, str],
+    *,
+    home: str | None = None,
+    run_root: str = RUN_ROOT,
+) -> tuple[Key, ...]:
+    """Return all keys that this user has here; what was given stands alone. None is made, and nobody else's counts.
+
+    Raises SecretError where one is unfit.
+    """
+    pinned = _pinned(settings, environ)
+    if pinned is not None:
+        return (pinned,)
+    directory = config_directory(environ, home)
+    found = (_of_job(facts.job_id, run_root), _read(f"{directory}/key") if directory else None)
+    return tuple(key for key in found if key is not None)
+
+
 def _pinned(settings: Settings, environ: Mapping[str, str]) -> Key | None:
     by_option = settings.source("key_file").startswith("--")
     if "MINGLE_KEY" in environ and not by_option:
