@@ -14,6 +14,7 @@ from mingle_hooks.cli.group import COMPLETE, Group
 
 # name -> (module with a click command of that name, one line of help). Only the one that is called is loaded.
 COMMANDS = {
+    "run": ("mingle_hooks.cli.run", "Run COMMAND on all hosts of the job as one."),
     "env": ("mingle_hooks.cli.env", "Print this node's place in the world, for eval."),
     "exec": ("mingle_hooks.cli.exec", "Set the variables, then become COMMAND."),
     "key": ("mingle_hooks.cli.key", "Print a fresh key for the members of a world."),

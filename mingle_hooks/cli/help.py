@@ -21,9 +21,10 @@ if TYPE_CHECKING:
     Kind = Literal["plain", "list", "file", "dir"]
 
 WORLD, OTHERS, NETWORK, OUTPUT, KEYS = "The world", "Finding the others", "Network", "Output", "Keys"
+HOSTS, END = "Hosts and attempts", "The end, and what is written"
 JOB, NODES, TRAINING, MAIL = "The job", "Nodes", "The training", "Output and mail"
 # The headings in their order; what has none comes last, as click does it.
-GROUPS = (WORLD, OTHERS, NETWORK, OUTPUT, KEYS, NODES, TRAINING, JOB, MAIL)
+GROUPS = (HOSTS, END, WORLD, OTHERS, NETWORK, OUTPUT, KEYS, NODES, TRAINING, JOB, MAIL)
 
 
 class Shown(NamedTuple):
@@ -101,6 +102,22 @@ SETTINGS = {
     "quiet": Shown(OUTPUT),
     "key_file": Shown(KEYS, "FILE", "file"),
     "insecure": Shown(KEYS),
+}
+# The options that only `mingle run` has, by name.
+RUN = {
+    "hosts": Shown(HOSTS, "NAME,…"),
+    "nodes": Shown(HOSTS, "N|A:B"),
+    "spares": Shown(HOSTS, "N", default="0"),
+    "window": Shown(HOSTS, "SECONDS", default="30"),
+    "restarts": Shown(HOSTS, "N", default="0"),
+    "progress": Shown(HOSTS, "FILE", "file"),
+    "grace": Shown(END, "SECONDS"),
+    "silence": Shown(END, "SECONDS", default="15"),
+    "limit": Shown(END, "90m|4h"),
+    "warn": Shown(END, "SECONDS"),
+    "warn_signal": Shown(END, "NAME", values=lambda: ("USR1", "USR2", "HUP", "INT", "TERM", "QUIT"), default="USR1"),
+    "no_label": Shown(END),
+    "log_dir": Shown(END, "DIR", "dir"),
 }
 # `mingle exec` prints nothing, so these two mean nothing to it.
 ONLY_PRINTED = ("shell", "on_failure")

@@ -75,9 +75,9 @@ class Machine(Phases):
 
     def take(self, event: Event, now: float) -> list[Action]:
         """Take an event in; return what is to be done."""
-        if self.phase == "over":
-            is_second = isinstance(event, Noticed) and event.place is None and event.number == INT
-            return [Exit(SIGNALLED + INT, at_once=True)] if is_second else []
+        if self.phase == "over":  # and only what is left of its output is awaited
+            is_own = isinstance(event, Noticed) and event.place is None and event.number in (HUP, INT, TERM)
+            return [Exit(self._status(), at_once=True)] if is_own else []
         self._takes[type(event)](event, now)
         self._passed(now)
         return self._taken()
@@ -218,4 +218,3 @@ class Machine(Phases):
 
 def _is_past(at: float | None, now: float) -> bool:
     return at is not None and now >= at
-

@@ -13,7 +13,7 @@ from mingle_hooks.supervise.protocol.link import RUNNER, SUPERVISOR
 from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from mingle_hooks.rendezvous.loop import Loop
     from mingle_hooks.rendezvous.protocol.attempt import Secret
@@ -31,7 +31,7 @@ class Sockets:
     """Listeners and datagram sockets of one port, in all families that this host has, or on loopback alone."""
 
     def __init__(self, *, is_local: bool) -> None:
-        families = [(socket.AF_INET, "127.0.0.1" if is_local else "0.0.0.0")]  # noqa: S104 - any network of the hosts
+        families: list[tuple[int, str]] = [(socket.AF_INET, "127.0.0.1" if is_local else "0.0.0.0")]  # noqa: S104 - any network of the hosts
         if not is_local and _has_ipv6():
             families.append((socket.AF_INET6, "::"))
         self.listeners: list[socket.socket] = []
@@ -48,7 +48,7 @@ class Sockets:
             sock.close()
         self.listeners, self.datagrams = [], []
 
-    def _open(self, families: list[tuple[int, str]]) -> int:
+    def _open(self, families: Sequence[tuple[int, str]]) -> int:
         """Open a port of the kernel's choice in all families; return 0 where somebody has it in one."""
         port = 0
         try:

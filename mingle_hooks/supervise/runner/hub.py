@@ -21,7 +21,8 @@ from mingle_hooks.supervise.protocol.messages import (
     Welcome,
 )
 from mingle_hooks.supervise.runner.door import Pulses
-from mingle_hooks.supervise.runner.words import Clean, CommandEnded, Formed, Heard, Joined, Lost, Noticed, Place, Quiet
+from mingle_hooks.supervise.runner.words import Clean, CommandEnded, Formed, Heard, Joined, Lost, Noticed, Quiet
+from mingle_hooks.supervise.starters.allocation import Place
 from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -112,15 +113,18 @@ class Hub:
                 return
             sock.settimeout(0)
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            if sock.family == socket.AF_INET6 or len(self._strangers) < MOST_STRANGERS:
-                self._greet(sock)
-            else:
-                sock.close()
+            self._greet(sock)
+            if len(self._strangers) > MOST_STRANGERS:
+                self._turn_away(next(iter(self._strangers)))
 
     def _greet(self, sock: socket.socket) -> None:
         link = Link(self._loop, sock, self._secret, is_runner=True, on_end=lambda _reason: self._forget(link))
         link.on_message = lambda kind, body: self._introduced(link, kind, body)
         self._strangers[link] = self._loop.clock()
+
+    def _turn_away(self, link: Link) -> None:
+        del self._strangers[link]
+        link.close()
 
     def _forget(self, link: Link) -> None:
         self._strangers.pop(link, None)
@@ -199,6 +203,5 @@ class Hub:
                     self._on_event(Quiet(place))
         for link, since in [*self._strangers.items()]:
             if now - since > STRANGER_S:
-                del self._strangers[link]
-                link.close()
+                self._turn_away(link)
         self._loop.after(self._look_s, self._look)

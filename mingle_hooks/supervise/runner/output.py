@@ -81,6 +81,7 @@ class Output:
 
     def begin(self, place: int, label: str, colour: int) -> None:
         """Give a place the label of its member; an empty one is none."""
+        self.end(place)
         for kind, descriptor in ((OUT, STDOUT), (ERR, STDERR)):
             shown = label
             if label and os.isatty(descriptor) and not os.environ.get("NO_COLOR"):

@@ -33,14 +33,9 @@ def signal_name(number: object) -> str:
 
 
 def _failed(fields: Fields) -> str:
-    cause = Cause(**fields_of_cause(fields))
+    cause = Cause._make(fields[name] for name in Cause._fields)
     rank = "" if cause.rank is None else f" (rank {cause.rank})"
     return f"{cause.host}{rank}: {_what(cause)}{_lines(cause)}"
-
-
-def fields_of_cause(fields: Fields) -> dict[str, object]:
-    """Return the fields of a cause among others."""
-    return {name: fields[name] for name in Cause._fields}
 
 
 def _what(cause: Cause) -> str:

@@ -27,7 +27,7 @@ class Process:
         self.hosts, self.said = launch.hosts, b""
         with _input(launch.stdin) as stdin:
             # Of a session of its own: Ctrl-C is the runner's to hear.
-            self.child = subprocess.Popen(
+            self.child = subprocess.Popen(  # noqa: S603 - as the starter says
                 launch.argv,
                 stdin=stdin,
                 stdout=subprocess.PIPE,
@@ -36,7 +36,7 @@ class Process:
                 start_new_session=True,
             )
         if self.child.stdout is not None:
-            os.set_blocking(self.child.stdout.fileno(), False)  # noqa: FBT003 - os's own
+            os.set_blocking(self.child.stdout.fileno(), False)
 
     def kill(self, number: int) -> None:
         """Signal it, and what it started on this host."""
@@ -49,15 +49,19 @@ class Process:
 def _input(data: bytes | None) -> IO[bytes]:
     """Return a file to read data from: a pipe may be smaller than that."""
     if data is None:
-        return open(os.devnull, "rb")  # noqa: SIM115 - the caller closes it
-    file: IO[bytes]
-    if hasattr(os, "memfd_create"):
-        file = os.fdopen(os.memfd_create("mingle"), "w+b")
-    else:
-        file = tempfile.TemporaryFile()  # noqa: SIM115 - the caller closes it
+        return open(os.devnull, "rb")
+    file: IO[bytes] = os.fdopen(_nameless(), "w+b")
     file.write(data)
     file.seek(0)
     return file
+
+
+def _nameless() -> int:
+    """Return a file in memory, as it may hold the run's key; where there is none, one without a name."""
+    if hasattr(os, "memfd_create"):
+        return os.memfd_create("mingle")
+    with tempfile.TemporaryFile() as file:
+        return os.dup(file.fileno())
 
 
 class Processes:
@@ -81,7 +85,7 @@ class Processes:
             return None
         self._running[process] = on_end
         if process.child.stdout is not None:
-            self._loop.watch(process.child.stdout, READ, lambda _events: self._read(process))  # type: ignore[arg-type]
+            self._loop.watch(process.child.stdout, READ, lambda _events: self._read(process))
         return process
 
     def poll(self) -> None:
@@ -116,5 +120,5 @@ class Processes:
     def _close(self, process: Process) -> None:
         stream = process.child.stdout
         if stream is not None and not stream.closed:
-            self._loop.unwatch(stream)  # type: ignore[arg-type]
+            self._loop.unwatch(stream)
             stream.close()

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
+from mingle_hooks.supervise.starters.allocation import Place
 from mingle_hooks.typed import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from mingle_hooks.supervise.protocol.messages import Ended
-
-
-class Place(NamedTuple):
-    """Where one supervisor runs: a host, as the scheduler calls it, and the number among those there."""
-
-    host: str
-    local: int
 
 
 class Plan(NamedTuple):

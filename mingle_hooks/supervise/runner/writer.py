@@ -41,8 +41,11 @@ def unblocked(descriptor: int) -> int | None:
 
 
 class Writer:
-    """Takes all that it is given. `on_gone()` comes where nobody reads, `on_fault(descriptor, reason)` once where
-    something cannot be written, `on_room()` when some of what waits has been taken."""
+    """Takes all that it is given.
+
+    `on_gone()` comes where nobody reads, `on_fault(descriptor, reason)` once where something cannot be written,
+    `on_room()` when some of what waits has been taken.
+    """
 
     def __init__(
         self,

@@ -39,7 +39,7 @@ _ALWAYS = (
     "--distribution=block,NoPack",
 )
 # One on a host gets all that the job has there, and is no task of an MPI program: COMMAND may start one.
-_PER_NODE = ("--cpu-bind=none", "--mem-bind=none", "--mpi=none")
+_PER_NODE = ("--mem-bind=none", "--mpi=none")
 # What they do to a step that is not a user's: labels cut lines, a limit or a file name would end or hide it.
 _NEVER = (
     *("SLURM_LABELIO", "SLURM_UNBUFFEREDIO", "SLURM_TIMELIMIT", "SLURM_SRUN_MULTI", "SLURM_BCAST"),
@@ -59,7 +59,7 @@ _OF_A_TASK = (
 def launches(job: Allocation, hosts: tuple[str, ...], program: tuple[str, ...]) -> tuple[Launch, ...]:
     """Return one srun for all hosts that are alike: in one component, with as many supervisors and GPUs.
 
-    Raises UsageError where a host is none of the job's.
+    Raises UsageError where a host is none of the job's, or nobody knows how many GPUs each has.
     """
     alike: dict[tuple[int | None, int, int | None], list[str]] = {}
     components = _components(job.environ)
@@ -83,7 +83,7 @@ def _srun(job: Allocation, hosts: list[str], component: int | None, each: int, g
         *(() if component is None else (f"--het-group={component}",)),
         *(f"--nodes={count}", f"--nodelist={hostlist.fold(hosts)}"),
         *(f"--ntasks={count * each}", f"--ntasks-per-node={each}"),
-        *(_of_tasks(job.environ) if job.is_per_task else _PER_NODE),
+        *(_of_tasks(job.environ) if job.is_per_task else (*_PER_NODE, *_unbound(job.environ))),
         *(() if gpus is None else (f"--gpus-per-node={gpus}",)),
     ]
     env = ("env", *without) if without else ()
@@ -96,38 +96,49 @@ def _of_tasks(environ: Mapping[str, str]) -> tuple[str, ...]:
     return (f"--cpus-per-task={cpus}",) if cpus else ()
 
 
+def _unbound(environ: Mapping[str, str]) -> tuple[str, ...]:
+    """Return what keeps a task on no processors; nothing where srun would only say that the cluster cannot bind."""
+    plugins = _setting(environ, "TaskPlugin")
+    return ("--cpu-bind=none",) if plugins is None or "affinity" in plugins else ()
+
+
 def _gpus(job: Allocation, host: str) -> int | None:
     """Return how many GPUs a host's supervisor is to ask for; None where it gets the job's own without asking.
 
     A step that asks for none gets what the job asked for, by task, host or in all. By task that is one task's, and
-    in all it is more than a part of the hosts have.
+    in all it may be one for the first host and the rest for the others, or more than a part of the hosts have.
     """
     if job.is_per_task:
         return None
-    per_task = number((job.environ.get("SLURM_GPUS_PER_TASK") or "").rpartition(":")[2], most=MOST_GPUS)
-    if per_task is None:
-        per_task = _of_tres(job.environ.get("SLURM_TRES_PER_TASK") or "")
-    if per_task is not None:
+    tres = (job.environ.get("SLURM_TRES_PER_TASK") or "").replace("=", ":").replace("/", ":").split(",")
+    by_tres = ",".join(its.removeprefix("gres:gpu:") for its in tres if its.startswith("gres:gpu"))
+    if per_task := _total(job.environ.get("SLURM_GPUS_PER_TASK") or by_tres):
         return per_task * job.slots[job.hosts.index(host)]
-    asked = number((job.environ.get("SLURM_GPUS") or "").rpartition(":")[2], most=10**6)
-    here = number(job.environ.get("SLURM_GPUS_ON_NODE") or "", most=MOST_GPUS)
-    return here if asked is not None and here is not None and here * len(job.hosts) == asked else None
+    asked = _total(job.environ.get("SLURM_GPUS") or "")
+    if not asked:
+        return None
+    here = number(job.environ.get("SLURM_GPUS_ON_NODE") or str(asked // len(job.hosts)), most=MOST_GPUS)
+    if here is None or here * len(job.hosts) != asked:
+        raise UsageError(
+            "as many GPUs on each host",
+            f"--gpus={asked} with {here} on one of {len(job.hosts)} hosts",
+            "--gpus-per-node in the job's directives",
+        )
+    return here
 
 
-def _of_tres(text: str) -> int | None:
-    """Return the GPUs in ``cpu=4,gres/gpu:a100=1`` or, as older ones write, ``cpu:4,gres:gpu:1``."""
-    for part in text.replace("=", ":").replace("/", ":").split(","):
-        words = part.split(":")
-        if words[:2] == ["gres", "gpu"]:
-            return number(words[-1], most=MOST_GPUS)
-    return None
+def _total(text: str) -> int:
+    """Return the sum of ``a100:4,v100:2`` or ``4``; 0 where that is no number of GPUs."""
+    counts_of_types = [number(part.rpartition(":")[2], most=MOST_GPUS) for part in text.split(",")]
+    return sum(count or 0 for count in counts_of_types)
 
 
 def completed(job: Allocation) -> Allocation:
     """Return the allocation with what Slurm says beyond its facts. Raises FactsError."""
     slots = _component_slots(job.environ) or _in_order(job)
     end = number(job.environ.get("SLURM_JOB_END_TIME") or "", least=1, most=2**32)
-    wait_s = kill_wait_s(job.environ)
+    wait = number(_setting(job.environ, "KillWait") or "", most=10**6)
+    wait_s = job.kill_wait_s if wait is None else float(wait)
     return job._replace(hosts=tuple(slots), slots=tuple(slots.values()), end=end, kill_wait_s=wait_s)
 
 
@@ -160,15 +171,14 @@ def _components(environ: Mapping[str, str]) -> dict[int, tuple[str, ...]]:
     return {n: hostlist.expand(environ.get(f"SLURM_JOB_NODELIST_HET_GROUP_{n}") or "") for n in range(size)}
 
 
-def kill_wait_s(environ: Mapping[str, str], configurations: tuple[str, ...] = CONFIGURATIONS) -> float:
-    """Return KillWait of the first slurm.conf that can be read, Slurm's own default where there is none."""
-    for path in (environ.get("SLURM_CONF") or "", *configurations):
+def _setting(environ: Mapping[str, str], name: str) -> str | None:
+    """Return a setting of the first slurm.conf that can be read, of two lines the later."""
+    for path in (environ.get("SLURM_CONF") or "", *CONFIGURATIONS):
         try:
             with open(path, errors="replace") as file:
                 lines = file.read(_LONGEST_CONFIGURATION).splitlines()
         except OSError:
             continue
-        words = [line.split("#")[0].partition("=") for line in lines]
-        said = [number(value.strip(), most=10**6) for name, _, value in words if name.strip().lower() == "killwait"]
-        return float(next((its for its in reversed(said) if its is not None), KILL_WAIT_S))
-    return KILL_WAIT_S
+        pairs = [line.partition("#")[0].partition("=") for line in lines]
+        return next((its.strip() for key, _, its in reversed(pairs) if key.strip().lower() == name.lower()), None)
+    return None

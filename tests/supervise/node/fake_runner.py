@@ -38,6 +38,7 @@ class Runner:
         self.secret = Secret(bytes.fromhex(KEY))
         self.run_id = os.urandom(8).hex()
         self.said: list[tuple[int, dict[str, Any]]] = []
+        self.frames: list[tuple[int, bytes]] = []  # of output
         self.output = bytearray()
         self.errors = bytearray()
         self.drained = 0
@@ -97,7 +98,8 @@ class Runner:
         argv = [*before, sys.executable, "-IS", str(NODE / "start.py"), "--host", "node1", *options]
         self.process = subprocess.Popen(argv, env={**own, **(environ or {})}, **popen)
         if wait:
-            self.until(lambda: self.control and self.stream)
+            self.until(lambda: (self.control and self.stream) or (self.process and self.process.poll() is not None))
+            assert self.stream is not None
 
     @property
     def warden(self) -> int:
@@ -161,12 +163,6 @@ class Runner:
         self.until(lambda: process.poll() is not None)
         return process.returncode
 
-    def serve(self, seconds: float) -> None:
-        """Serve for some time."""
-        deadline = time.monotonic() + seconds
-        while (left := deadline - time.monotonic()) > 0:
-            self.loop.turn(min(self.loop.due_in(), left))
-
     def close_doors(self) -> None:
         """Hear nobody."""
         self.loop.unwatch(self._listener)
@@ -191,7 +187,6 @@ class Runner:
         deadline = time.monotonic() + PATIENCE_S
         while not happens():
             assert time.monotonic() < deadline, (self.said, self.ends, bytes(self.errors[-2000:]))
-            assert self.process is None or self.process.poll() is None or happens(), (self.said, self.ends)
             self.loop.turn(min(self.loop.due_in(), 0.02))
 
     def processes(self) -> dict[int, str]:
@@ -232,6 +227,7 @@ class Runner:
         if kind == messages.DRAINED:
             self.drained += 1
         else:
+            self.frames.append((kind, data))
             (self.output if kind == messages.OUT else self.errors).extend(data)
 
     def _answer(self) -> None:

@@ -175,14 +175,14 @@ def test_a_runner_that_vanishes_ends_all_at_once(runner: Runner) -> None:
 @pytest.mark.parametrize("frozen", [False, True])
 def test_a_silent_runner_is_lost(tmp_path: Path, *, frozen: bool) -> None:
     """Its connections stay as they are; a word on one of them is a sign as good as a datagram."""
-    with Runner(tmp_path, silence_s=1.0, answers=False) as runner:
+    with Runner(tmp_path, silence_s=2.0, answers=False) as runner:
         runner.supervise(stderr=subprocess.PIPE)
         runner.start("sleep", "1000")
         runner.wait_for(messages.FORMED)
         if not frozen:
-            for number in range(30):
-                runner.say(messages.SIGNAL, messages.Signal(number, signal.SIGWINCH).body())
-                runner.serve(0.05)
+            while len(runner.signs) < 7:  # two a second
+                runner.say(messages.SIGNAL, messages.Signal(0, signal.SIGWINCH).body())
+                runner.loop.turn(0.1)
             assert runner.all_of(messages.ENDED) == []
         assert runner.exit_status() == 75
         assert runner.processes() == {}

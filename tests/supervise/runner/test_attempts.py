@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -36,6 +35,9 @@ from mingle_hooks.supervise.runner.words import (
     Tell,
     Time,
 )
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 INT, USR1, TERM = 2, 10, 15
 
@@ -382,7 +384,7 @@ class Chaos:
     """Hosts that do what a seed says; whatever happens, the run ends, and its promises hold."""
 
     def __init__(self, seed: int) -> None:
-        self.dice = random.Random(seed)
+        self.dice = random.Random(seed)  # noqa: S311 - to be the same again
         dice, hosts = self.dice, self.dice.randint(1, 6)
         least = dice.randint(1, hosts)
         self.plan = plan(
@@ -406,23 +408,23 @@ class Chaos:
         for action in actions:
             match action:
                 case Launch(hosts):
-                    for place in self.run.machine.roster.at(hosts):
-                        if self.dice.random() < 0.9:
-                            self.later(Joined(place))
-                    if self.dice.random() < 0.3:
-                        self.later(StarterEnded(hosts, 1, "ended"), 60)
+                    self.launch(hosts)
                 case Begin(place, attempt):
                     self.live(place, attempt)
-                case Stop(place, attempt):
-                    if self.dice.random() < 0.9:
-                        self.later(ended(place, 143, attempt), 1)
-                        self.later(Clean(place, attempt), 12)
+                case Stop(place, attempt) if self.dice.random() < 0.9:
+                    self.later(ended(place, 143, attempt), 1)
+                    self.later(Clean(place, attempt), 12)
                 case Sweep(hosts):
                     for host in hosts:
                         if self.dice.random() < 0.7:
                             self.later(Swept(host, is_clean=self.dice.random() < 0.8), 12)
-                case _:
-                    pass
+
+    def launch(self, hosts: tuple[str, ...]) -> None:
+        for place in self.run.machine.roster.at(hosts):
+            if self.dice.random() < 0.9:
+                self.later(Joined(place))
+        if self.dice.random() < 0.3:
+            self.later(StarterEnded(hosts, 1, "ended"), 60)
 
     def live(self, place: int, attempt: int) -> None:
         chance = self.dice.random()

@@ -1,0 +1,77 @@
+"""`mingle run`: run COMMAND on all hosts of the job as one."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from mingle_hooks.cli.help import ONLY_PRINTED, RUN, Grouped, Option
+from mingle_hooks.cli.options import settings_options
+from mingle_hooks.cli.plain import FLAGS, OPTIONS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+EXAMPLES = """\
+mingle run torchrun train.py                      # the body of a job script
+mingle run --restarts 3 --spares 1 torchrun train.py
+mingle run --hosts node1,node2 torchrun train.py  # anywhere, by ssh"""
+# What the run itself says to each member, and what is only printed.
+_WITHOUT = ("nodes", "rank", "no_wait", *ONLY_PRINTED)
+_TEXTS = {
+    "hosts": "Run on these hosts, by ssh; by default on all hosts of the job, without one on this host alone.",
+    "nodes": "How many hosts train; with A:B at least A, and up to B that come within the window.",
+    "spares": "So many hosts wait, and take the rank of a lost one.",
+    "window": "How long hosts beyond the least are waited for.",
+    "restarts": "Begin again so often after a failure.",
+    "progress": "A file that changes as the program gets further, such as its checkpoint: what fails three times more"
+    " in the same way without that is not begun again.",
+    "grace": "How long COMMAND has between SIGTERM and SIGKILL; by default 2 s less than the scheduler gives.",
+    "silence": "A host that gives no sign of life for so long is lost.",
+    "limit": "End so long after the beginning, with status 75; by default what the scheduler tells, where --warn is"
+    " given.",
+    "warn": "Warn COMMAND so long before the limit.",
+    "warn_signal": "The signal that warns; it reaches those processes that handle it.",
+    "no_label": "Pass output on as it is, without the host in front of each line.",
+    "log_dir": "Write a file for each member there, and what becomes of the run into events.jsonl.",
+}
+
+
+def _run_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command the options that only it has."""
+    for name in reversed([*_TEXTS]):
+        kind: dict[str, Any] = {} if RUN[name].metavar else {"is_flag": True, "default": False}
+        kind |= {"default": "USR1"} if name == "warn_signal" else {}
+        option = f"--{name.replace('_', '-')}"
+        command = click.option(option, name, cls=Option, shown=RUN[name], help=_TEXTS[name], **kind)(command)
+    return command
+
+
+@click.command(name="run", cls=Grouped, examples=EXAMPLES, context_settings={"allow_interspersed_args": False})
+@_run_options
+@partial(settings_options, without=_WITHOUT)
+@click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED, metavar="COMMAND [ARG]...")
+def run(*, command: tuple[str, ...], **options: Any) -> int:
+    """Run COMMAND on all hosts of the job as one.
+
+    One `mingle exec` on each host, started by the scheduler's own means. When
+    one fails, or a host is lost, all end; the status is the first failure's, 75
+    where a host or the network failed and trying again makes sense, 130 or 143
+    where somebody stopped it. Options stand before COMMAND; all after it is its
+    own.
+    """
+    from mingle_hooks.supervise.runner import planning, runner
+
+    own = planning.Options(**{name: options.pop(name) for name in planning.Options._fields})
+    flags = {name: options.pop(name) for name in ("explain", "verbatim")}
+    asked = planning.request(command, own, options, _words({**options, **flags}))
+    return runner.run(asked)
+
+
+def _words(options: Mapping[str, object]) -> tuple[str, ...]:
+    """Return options as `mingle exec` takes them."""
+    known = {name: option for option, name in {**OPTIONS, **FLAGS}.items()}
+    given = {known[name]: value for name, value in options.items() if value not in (None, False)}
+    return tuple(option if value is True else f"{option}={value}" for option, value in given.items())

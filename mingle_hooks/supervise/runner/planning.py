@@ -1,0 +1,150 @@
+"""From the job, the settings and the options of one call to what a run needs to know."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+
+from mingle_hooks import keys, values
+from mingle_hooks import sockets as socket
+from mingle_hooks.errors import FactsError, UsageError
+from mingle_hooks.export.variables import own
+from mingle_hooks.fabric.machine import hostname
+from mingle_hooks.schedulers.facts import MOST_NODES
+from mingle_hooks.schedulers.table import detect
+from mingle_hooks.settings import load
+from mingle_hooks.supervise import starters
+from mingle_hooks.supervise.runner.request import Request
+from mingle_hooks.supervise.runner.words import Plan
+from mingle_hooks.supervise.starters import Allocation
+from mingle_hooks.typed import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from mingle_hooks.schedulers.facts import JobFacts
+    from mingle_hooks.settings import Settings
+    from mingle_hooks.supervise.starters import Starter
+
+MOST_RESTARTS = 1000
+_WARNINGS = ("USR1", "USR2", "HUP", "INT", "TERM", "QUIT")
+
+
+class Options(NamedTuple):
+    """The options that only `mingle run` has, as they were typed."""
+
+    hosts: str | None = None
+    nodes: str | None = None
+    spares: str | None = None
+    restarts: str | None = None
+    window: str | None = None
+    grace: str | None = None
+    silence: str | None = None
+    limit: str | None = None
+    warn: str | None = None
+    warn_signal: str = "USR1"
+    progress: str | None = None
+    log_dir: str | None = None
+    no_label: bool = False
+
+
+def request(
+    command: tuple[str, ...], options: Options, settings: Mapping[str, object], words: tuple[str, ...]
+) -> Request:
+    """Return what this call asks for; `words` are the options of `mingle exec`. Raises UsageError and FactsError."""
+    users = own(os.environ)
+    loaded = load(users, settings)
+    facts = detect({name: value for name, value in users.items() if name != "MINGLE_RUN"}, socket.gethostname())
+    is_per_task = loaded.scope == "task"
+    starter, job = _where(facts, users, options, is_per_task=is_per_task)
+    least, most = _counts(options, len(job.hosts))
+    needs_key = "MINGLE_KEY" not in users and loaded.key_file is None and not loaded.insecure
+    return Request(
+        plan=_plan(options, loaded, starter, job, least, most),
+        starter=starter,
+        job=job,
+        command=command,
+        options=words,
+        is_per_task=is_per_task,
+        silence_s=_seconds(options.silence, "--silence", 15.0),
+        key=keys.fresh() if needs_key else None,
+        is_labelled=not options.no_label,
+        is_quiet=loaded.quiet,
+        log_dir=options.log_dir,
+        progress=options.progress,
+        iface=loaded.iface,
+    )
+
+
+def _where(
+    facts: JobFacts, environ: Mapping[str, str], options: Options, *, is_per_task: bool
+) -> tuple[Starter, Allocation]:
+    """Return what starts supervisors, and where; without a job and hosts, this host alone."""
+    if options.hosts is None and (facts.scheduler == "none" or os.environ.get("MINGLE_RUN")):
+        inside = detect(os.environ, socket.gethostname())
+        if inside.nodes is not None and inside.nodes > 1:
+            raise FactsError(
+                "the job's script, or --hosts",
+                f"a command of a run on {inside.nodes} nodes",
+                "`mingle exec COMMAND` in its place",
+            )
+        name = hostname()
+        return starters.find(facts, environ, "localhost"), Allocation("local", (name,), (1,), own=name)
+    starter = starters.find(facts, environ, options.hosts)
+    return starter, starters.allocation(facts, environ, options.hosts, is_per_task=is_per_task)
+
+
+def _counts(options: Options, hosts: int) -> tuple[int, int]:
+    """Return how many hosts an attempt needs, and takes at most. Raises UsageError."""
+    spares = 0 if options.spares is None else _whole(options.spares, "--spares", 0, MOST_NODES)
+    text = options.nodes or os.environ.get("MINGLE_NODES") or ""
+    least, colon, most = text.partition(":")
+    there = max(hosts - spares, 0)
+    high = _whole(most if colon else least, "--nodes", 1, MOST_NODES) if text else there
+    low = _whole(least, "--nodes", 1, MOST_NODES) if text else there
+    if not 1 <= low <= high or low > there:
+        seen = f"{hosts} of them" + (f", {spares} of these spares" if spares else "")
+        wanted = f"{low} hosts that train" if low else "a host that trains"
+        raise UsageError(wanted, seen, "a smaller --nodes or --spares, or more hosts")
+    return low, min(high, there)
+
+
+def _plan(options: Options, loaded: Settings, starter: Starter, job: Allocation, least: int, most: int) -> Plan:
+    limit = None if options.limit is None else _seconds(options.limit, "--limit", 0.0)
+    warn = None if options.warn is None else _seconds(options.warn, "--warn", 0.0)
+    if limit is None and warn is not None:
+        if job.end is None:
+            raise UsageError("a limit to warn of", "none that the scheduler tells", "--limit 4h")
+        limit = job.end - time.time()
+    name = options.warn_signal.upper().removeprefix("SIG")
+    if name not in _WARNINGS:
+        raise UsageError(f"a signal out of {', '.join(_WARNINGS)}", options.warn_signal, "--warn-signal USR1")
+    return Plan(
+        hosts=job.hosts,
+        slots=tuple(job.supervisors(host) for host in job.hosts),
+        least=least,
+        most=most,
+        restarts=0 if options.restarts is None else _whole(options.restarts, "--restarts", 0, MOST_RESTARTS),
+        grace_s=_seconds(options.grace, "--grace", job.grace_s),
+        join_s=loaded.timeout,
+        window_s=_seconds(options.window, "--window", 30.0),
+        warn_at_s=None if limit is None or warn is None else max(limit - warn, 0.0),
+        limit_at_s=limit,
+        warn_signal=int(signal.Signals[f"SIG{name}"]),
+        signals_reach_command=starter.signals_reach_command,
+    )
+
+
+def _seconds(text: str | None, option: str, default: float) -> float:
+    try:
+        return default if text is None else values.seconds(text)
+    except UsageError as wrong:
+        raise UsageError(wrong.expected, f"{wrong.seen} ({option})", wrong.remedy) from None
+
+
+def _whole(text: str, option: str, least: int, most: int) -> int:
+    try:
+        return values.whole(text, least=least, most=most)
+    except UsageError as wrong:
+        raise UsageError(wrong.expected, f"{wrong.seen} ({option})", wrong.remedy) from None

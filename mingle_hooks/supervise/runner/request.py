@@ -1,0 +1,27 @@
+"""What one `mingle run` was asked for."""
+
+from __future__ import annotations
+
+from mingle_hooks.typed import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from mingle_hooks.supervise.runner.words import Plan
+    from mingle_hooks.supervise.starters import Allocation, Starter
+
+
+class Request(NamedTuple):
+    """The plan, and all that the state machine needs not know."""
+
+    plan: Plan
+    starter: Starter
+    job: Allocation
+    command: tuple[str, ...]
+    options: tuple[str, ...]  # for `mingle exec`
+    is_per_task: bool
+    silence_s: float
+    key: str | None  # of the members, where they would not find one by themselves
+    is_labelled: bool
+    is_quiet: bool
+    log_dir: str | None
+    progress: str | None  # a file that changes as the program gets further
+    iface: tuple[object, ...] = ()  # networks to be reached by, the preferred first

@@ -1,0 +1,265 @@
+"""The runner of `mingle run`: it hands what happens to the state machine, and does what that asks for."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+
+from mingle_hooks.rendezvous.loop import Loop
+from mingle_hooks.rendezvous.poller import READ
+from mingle_hooks.rendezvous.protocol.attempt import Secret
+from mingle_hooks.supervise import starters
+from mingle_hooks.supervise.node.descriptor import Descriptor
+from mingle_hooks.supervise.protocol import messages
+from mingle_hooks.supervise.protocol.messages import DRAINED, END, SIGNAL, START
+from mingle_hooks.supervise.runner import member, report
+from mingle_hooks.supervise.runner.attempts import Machine
+from mingle_hooks.supervise.runner.door import Sockets
+from mingle_hooks.supervise.runner.finishing import Finish
+from mingle_hooks.supervise.runner.hub import Hub
+from mingle_hooks.supervise.runner.logs import Logs
+from mingle_hooks.supervise.runner.output import Output
+from mingle_hooks.supervise.runner.starting import Processes
+from mingle_hooks.supervise.runner.words import (
+    Begin,
+    CommandEnded,
+    Deliver,
+    Drop,
+    Exit,
+    Launch,
+    Lost,
+    Noticed,
+    ReaderGone,
+    StarterEnded,
+    Stop,
+    Sweep,
+    Swept,
+    Tell,
+    Time,
+)
+from mingle_hooks.supervise.starters import files, local
+from mingle_hooks.typed import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from mingle_hooks.rendezvous.loop import Timer
+    from mingle_hooks.supervise.runner.request import Request
+    from mingle_hooks.supervise.runner.starting import Process
+    from mingle_hooks.supervise.runner.words import Event
+    from mingle_hooks.supervise.starters.launch import Launch as Started
+
+_KEY_BYTES, _ID_BYTES = 32, 8
+_NODE = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "node")
+# What an outer run says of itself to its own COMMAND.
+_OUTER = ("MINGLE_RUN", "MINGLE_RUN_FORMED", "MINGLE_ATTEMPT")
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
+_CANNOT_START = 127
+# Told to all members' files, too.
+_NOTED = ("failed", "stopped", "again")
+
+
+def run(request: Request) -> int:
+    """Return the exit status of a run. Raises what opening ports, files and directories raises."""
+    with Loop() as loop:
+        runner = Runner(loop, request)
+        try:
+            runner.begin()
+            loop.run(lambda: runner.is_over)
+        finally:
+            runner.close()
+    return runner.status
+
+
+class Runner:
+    """One run; `status` is its exit status once it `is_over`."""
+
+    def __init__(self, loop: Loop, request: Request) -> None:
+        self._loop, self._request = loop, request
+        self.is_over, self.status = False, 0
+        self._id, key = os.urandom(_ID_BYTES).hex(), os.urandom(_KEY_BYTES)
+        self._output = Output(loop, lambda: self._soon(ReaderGone()), lambda wanted: self._hub.hold(wanted=wanted))
+        self._logs = Logs(request.log_dir, self._warn) if request.log_dir else None
+        self._sockets = Sockets(is_local=request.starter.name == "local")
+        self._environ = self._environment(key)
+        places = request.plan.places
+        self._hub = Hub(loop, self._sockets, Secret(key), places, request.silence_s, self._take, self._wrote)
+        self._processes = Processes(loop, self._environ, self._said)
+        self._machine = Machine(request.plan)
+        self._finish = Finish(loop, self._hub, self._output, self._processes, self._is_drained, self._end)
+        self._file: str | None = None
+        self._timer: Timer | None = None
+        self._begun = [0] * len(places)
+        self._drained = [0] * len(places)
+        self._does: dict[type, Callable[[Any], None]] = {
+            Launch: self._launch,
+            Begin: self._begin,
+            Stop: self._stop,
+            Deliver: self._deliver,
+            Drop: self._drop,
+            Sweep: self._sweep,
+            Tell: self._tell,
+            Exit: self._exit,
+        }
+
+    def begin(self) -> None:
+        """Listen to signals, and start the supervisors."""
+        reading, writing = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
+        for number in (*_SIGNALS, signal.SIGCHLD):
+            if signal.getsignal(number) != signal.SIG_IGN or number == signal.SIGCHLD:
+                signal.signal(number, lambda _number, _frame: None)
+        pipe = Descriptor(reading)
+        self._loop.watch(pipe, READ, lambda _events: self._signalled(reading))
+        self._file = starters.environ_file(self._request.starter, self._environ)
+        self._act(self._machine.begin(self._loop.clock()))
+
+    def close(self) -> None:
+        """Leave nothing behind."""
+        self._processes.kill(at_once=True)
+        self._sockets.close()
+        if self._file is not None:
+            files.remove(self._file)
+
+    def _environment(self, key: bytes) -> dict[str, str]:
+        """Return what supervisors are started with."""
+        addresses = ["127.0.0.1"]
+        if self._request.starter.name != "local":
+            from mingle_hooks.fabric.interfaces import interfaces, usable
+
+            addresses = [its.host for its in usable(interfaces(), prefer=self._request.iface)]  # type: ignore[arg-type]
+        outer = os.environ.get("MINGLE_RUN_ID")
+        return {
+            **{name: value for name, value in os.environ.items() if name not in _OUTER},
+            "MINGLE_RUN_ID": f"{outer},{self._id}" if outer else self._id,
+            "MINGLE_RUN_KEY": key.hex(),
+            "MINGLE_RUN_AT": ",".join(f"{address} {self._sockets.port}" for address in addresses),
+        }
+
+    # --- What happens.
+
+    def _take(self, event: Event) -> None:
+        if isinstance(event, CommandEnded | Lost):
+            self._machine.blame.progress = self._progress()
+        self._act(self._machine.take(event, self._loop.clock()))
+
+    def _soon(self, event: Event) -> None:
+        """Hand over what comes while something is being done."""
+        self._loop.after(0.0, lambda: self._take(event))
+
+    def _act(self, actions: list[Any]) -> None:
+        for action in actions:
+            self._does[type(action)](action)
+        if self._timer is not None:
+            self._timer.cancel()
+        due = self._machine.due
+        if due is not None:
+            self._timer = self._loop.after(max(due - self._loop.clock(), 0.0), lambda: self._take(Time()))
+
+    def _signalled(self, reading: int) -> None:
+        for number in os.read(reading, 4096):
+            if number == signal.SIGCHLD:
+                self._processes.poll()
+            else:
+                self._take(Noticed(None, number))
+
+    def _wrote(self, place: int, kind: int, data: bytes) -> None:
+        if kind == DRAINED:
+            self._drained[place] += 1
+            self._output.end(place)
+            return
+        self._output.take(place, kind, data)
+        if self._logs is not None:
+            self._logs.take(place, data)
+
+    def _said(self, data: bytes) -> None:
+        """Show what a starter says, as long as it is not about our own end."""
+        if self._machine.phase in ("gathering", "running"):
+            self._output.say(data.decode(errors="replace"))
+
+    def _progress(self) -> object:
+        try:
+            its = os.stat(self._request.progress or "")
+        except OSError:
+            return None
+        return its.st_mtime_ns, its.st_size, its.st_ino
+
+    # --- What is to be done.
+
+    def _launch(self, action: Launch) -> None:
+        request, program = self._request, (sys.executable, "-IS", f"{_NODE}/start.py")
+        made = starters.supervisors(request.starter, request.job, action.hosts, program, self._environ, self._file)
+        for launch in made:
+            started = self._processes.start(launch, self._starter_ended)
+            if started is None:
+                self._soon(StarterEnded(launch.hosts, _CANNOT_START, ""))
+
+    def _starter_ended(self, process: Process, status: int) -> None:
+        self._take(StarterEnded(process.hosts, status, process.said.decode(errors="replace")))
+
+    def _begin(self, action: Begin) -> None:
+        request, place = self._request, action.place
+        start = member.start(request, action, self._id)
+        rank = int(str(start.facts["task_rank"]))
+        self._begun[place] += 1
+        self._output.begin(place, member.label(request, action, rank), rank)
+        if self._logs is not None:
+            self._logs.begin(place, f"rank{rank}-{request.plan.places[place].host}.log")
+        self._hub.send(place, START, start.body())
+
+    def _stop(self, action: Stop) -> None:
+        self._hub.send(action.place, END, messages.End(action.attempt, int(action.grace_s * 1000)).body())
+
+    def _deliver(self, action: Deliver) -> None:
+        self._hub.send(action.place, SIGNAL, messages.Signal(action.id, action.number).body())
+
+    def _drop(self, action: Drop) -> None:
+        self._hub.drop(action.place)
+        self._drained[action.place] = self._begun[action.place]
+
+    def _sweep(self, action: Sweep) -> None:
+        for host in action.hosts:
+            for launch in self._sweepers(host):
+                if self._processes.start(launch, self._swept) is None:
+                    self._soon(Swept(host, is_clean=False))
+
+    def _sweepers(self, host: str) -> tuple[Started, ...]:
+        """Return what sweeps a host; on this one it spares what starts the others."""
+        request, program = self._request, (sys.executable, "-IS", f"{_NODE}/sweep.py", self._id)
+        if host != request.job.own:
+            return request.starter.launches(request.job, (host,), program)
+        others = [its.child.pid for its in self._processes.running if its.hosts != (host,)]
+        spared = [word for pid in others for word in ("--except", str(pid))]
+        return local.launches(request.job, (host,), (*program, *spared))
+
+    def _swept(self, process: Process, status: int) -> None:
+        for host in process.hosts:
+            self._take(Swept(host, is_clean=status == 0))
+
+    def _tell(self, action: Tell) -> None:
+        text = report.text(action.name, action.fields)
+        if text is not None and not (self._request.is_quiet and action.name not in _NOTED):
+            self._output.say(text)
+        if self._logs is not None:
+            if text is not None and action.name in _NOTED:
+                self._logs.note(text)
+            self._logs.event(action.name, action.fields)
+
+    def _warn(self, text: str) -> None:
+        self._output.say(f"mingle run: {text}\n")
+
+    def _exit(self, action: Exit) -> None:
+        self.status = action.status
+        if action.at_once:
+            self._hub.dismiss(action.status)
+            self._end()
+        else:
+            self._finish.begin(action.status, self._request.silence_s)
+
+    def _is_drained(self) -> bool:
+        return all(self._drained[place] >= self._begun[place] for place in self._hub.here)
+
+    def _end(self) -> None:
+        self.is_over = True
