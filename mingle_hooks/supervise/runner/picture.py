@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from mingle_hooks.supervise.protocol.messages import MOST_TAIL
-from mingle_hooks.supervise.runner.report import fields_of_cause
+from mingle_hooks.supervise.runner.causes import Cause
 from mingle_hooks.supervise.runner.words import Joined
 from mingle_hooks.supervise.worlds.words import Failure, Node, State
 from mingle_hooks.typed import TYPE_CHECKING
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from mingle_hooks.supervise.runner.words import Event
     from mingle_hooks.supervise.worlds.registry import Entry
 
-_OF_NODES = {"away": "missing", "called": "missing", "idle": "waiting", "lost": "lost"}
 _HERE = ("idle", "busy")
 
 
@@ -40,7 +39,7 @@ class Picture:
     def told(self, name: str, fields: Mapping[str, object]) -> None:
         """Take note of a failure."""
         if name == "failed":
-            attempt, cause = fields.get("attempt"), fields_of_cause(fields)
+            attempt, cause = fields.get("attempt"), {its: fields[its] for its in Cause._fields}
             cause["tail"] = str(cause["tail"])[-MOST_TAIL:]
             self._failure = Failure(attempt if isinstance(attempt, int) else None, int(self._clock()), cause)
 
@@ -75,10 +74,13 @@ class Picture:
 
     def _node(self, place: int) -> Node:
         machine = self._machine
-        host, local = machine.roster.places[place]
-        its = machine.roster.state[place]
+        (host, local), its = machine.roster.places[place], machine.roster.state[place]
+        if its in ("away", "called"):
+            return Node(host, local, "missing", None, None)
         if its == "busy":
-            is_over = place in machine.roster.ended
-            state = "ended" if is_over else "running" if machine.has_formed(place) else "forming"
-            return Node(host, local, state, machine.rank(place), self._joined.get(place))
-        return Node(host, local, _OF_NODES[its], None, None if its == "away" or its == "called" else self._joined.get(place))
+            is_over, has_formed = place in machine.roster.ended, machine.has_formed(place)
+            state = "ended" if is_over else "running" if has_formed else "forming"
+        else:
+            state = "lost" if its == "lost" else "waiting"
+        rank = machine.rank(place) if its == "busy" else None
+        return Node(host, local, state, rank, self._joined.get(place))

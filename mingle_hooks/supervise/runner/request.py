@@ -20,6 +20,8 @@ class Request(NamedTuple):
     is_per_task: bool
     silence_s: float
     key: str | None  # of the members, where they would not find one by themselves
+    id: str | None  # of the job, or of the world where a person named it
+    keys: tuple[bytes, ...]  # of those who may ask how it does, and end it
     is_labelled: bool
     is_quiet: bool
     log_dir: str | None

@@ -215,6 +215,6 @@ def one_of(body: Body, name: str, known: tuple[str, ...]) -> str:
 def seconds(body: Body, name: str) -> float:
     """Return body[name], a time. Raises WireError."""
     found = body.get(name)
-    if type(found) not in (int, float) or not 0 <= found <= MOST_SECONDS:
+    if not isinstance(found, int | float) or isinstance(found, bool) or not 0 <= found <= MOST_SECONDS:
         raise WireError(f"{name}: not seconds")
     return float(found)
