@@ -126,7 +126,7 @@ class Runner:
         if self._file is not None:
             files.remove(self._file)
         if self._shown is not None:
-            self._shown.close(self.status)
+            self._shown.close(self.status if self.is_over else None)
 
     def _environment(self, key: bytes) -> dict[str, str]:
         """Return what supervisors are started with."""

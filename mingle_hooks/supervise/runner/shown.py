@@ -50,6 +50,7 @@ class Shown:
         )
 
         def kill(is_now: bool) -> None:  # noqa: FBT001 - a callback
+            note("`mingle kill` asks for the end")
             on_event(Hurry() if is_now else Noticed(None, TERM))
 
         self._world = World(
@@ -64,8 +65,8 @@ class Shown:
         """Take note of what is told of it."""
         self._picture.told(name, fields)
 
-    def close(self, status: int) -> None:
-        """Be seen no more."""
+    def close(self, status: int | None) -> None:
+        """Be seen no more; the status is told to those who asked for the end."""
         self._world.close(status)
 
 

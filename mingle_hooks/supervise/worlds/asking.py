@@ -11,7 +11,7 @@ from mingle_hooks.supervise.worlds.words import ASK, ENDING, GONE, KILL, STATE, 
 from mingle_hooks.typed import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from mingle_hooks.rendezvous.protocol.attempt import Secret
     from mingle_hooks.rendezvous.protocol.wire import Body
@@ -91,20 +91,24 @@ def ask(ways: Sequence[Way], *, is_whole: bool = False, limit_s: float = ANSWER_
     found: list[State | None] = []
     with Loop() as loop:
         for first in range(0, len(ways), _AT_ONCE):
-            questions = [Question(loop, its, is_whole=is_whole) for its in ways[first : first + _AT_ONCE]]
-            try:
-                _wait(loop, questions, limit_s)
-                found += [question.state for question in questions]
-            finally:
-                for question in questions:
-                    question.close()
+            found += _ask(loop, ways[first : first + _AT_ONCE], limit_s, is_whole=is_whole)
     return found
 
 
-def _wait(loop: Loop, questions: Sequence[Question], limit_s: float) -> None:
+def _ask(loop: Loop, ways: Sequence[Way], limit_s: float, *, is_whole: bool) -> list[State | None]:
+    questions = [Question(loop, its, is_whole=is_whole) for its in ways]
+    try:
+        _wait(loop, lambda: all(question.is_over for question in questions), limit_s)
+    finally:
+        for question in questions:
+            question.close()
+    return [question.state for question in questions]
+
+
+def _wait(loop: Loop, is_over: Callable[[], bool], limit_s: float) -> None:
     until = loop.clock() + limit_s
     timer = loop.after(limit_s, lambda: None)  # so that it turns then
-    loop.run(lambda: all(question.is_over for question in questions) or loop.clock() >= until)
+    loop.run(lambda: is_over() or loop.clock() >= until)
     timer.cancel()
 
 
@@ -132,14 +136,13 @@ def kill(its: Way, *, is_now: bool, limit_s: float, answer_s: float = ANSWER_S) 
     with Loop() as loop:
         question = Question(loop, its, is_whole=False)
         try:
-            _wait(loop, [question], answer_s)
+            _wait(loop, lambda: question.is_over, answer_s)
             link = question.link
             if link is None:
                 return Ending(has_answered=False, is_heard=False, status=None, has_hung_up=False)
             link.on_message = take
             link.send(KILL, Kill(is_now).body())
-            until = loop.clock() + limit_s
-            loop.run(lambda: link.closed or loop.clock() >= until)
+            _wait(loop, lambda: link.closed, limit_s)
             return Ending(True, bool(said), status[0] if status else None, link.closed)  # noqa: FBT003 - named above
         finally:
             question.close()

@@ -72,14 +72,15 @@ class World:
             note(f"`mingle ls` does not show this run: {reason(error)}")
             self._shut()
 
-    def close(self, status: int) -> None:
-        """Have done, with the run's status: nothing of it is left but this process."""
+    def close(self, status: int | None) -> None:
+        """Have done: nothing of the run is left but this process, and its status, where it has one."""
         if self.entry is not None:
             run, path = self.entry.run, str(self._path)
             in_time(lambda: registry.remove(path, run), _END_S)
             self.entry = None
-        for link in self.waiting:  # it ends with this process: by that they see that it has
-            link.send(GONE, Gone(status).body())
+        if status is not None:
+            for link in self.waiting:  # it ends with this process: by that they see that it has
+                link.send(GONE, Gone(status).body())
         self._shut()
 
     def _shut(self) -> None:
