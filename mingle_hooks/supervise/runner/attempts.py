@@ -79,7 +79,7 @@ class Machine(Phases):
         """Take an event in; return what is to be done."""
         if self.phase == "over":  # and only what is left of its output is awaited
             is_own = isinstance(event, Noticed) and event.place is None and event.number in (HUP, INT, TERM)
-            return [Exit(self._status(), at_once=True)] if is_own else []
+            return [Exit(self._status(), at_once=True)] if is_own or isinstance(event, Hurry) else []
         self._takes[type(event)](event, now)
         self._passed(now)
         return self._taken()

@@ -7,12 +7,12 @@ import struct
 from typing import TYPE_CHECKING
 
 import pytest
+from supervise.worlds.served import CAUSE, KEY, OTHER_KEY, Served, state
 
 from mingle_hooks.rendezvous.protocol.attempt import Attempt, Material, Secret
 from mingle_hooks.rendezvous.protocol.wire import HELLO, MAC_BYTES, WireError, encode, frame
 from mingle_hooks.supervise.worlds import asking, door, words
 from mingle_hooks.supervise.worlds.words import KILL, State
-from supervise.worlds.conftest import CAUSE, KEY, OTHER_KEY, Served, state
 
 if TYPE_CHECKING:
     from mingle_hooks.supervise.worlds.asking import Way

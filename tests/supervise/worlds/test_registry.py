@@ -9,6 +9,7 @@ import threading
 from typing import TYPE_CHECKING
 
 import pytest
+from supervise.worlds.served import KEY, OTHER_KEY, Served
 
 from mingle_hooks import jsontext
 from mingle_hooks.errors import PlaceError, SettingsError, UsageError
@@ -17,7 +18,6 @@ from mingle_hooks.supervise.worlds.finding import Runs
 from mingle_hooks.supervise.worlds.intime import in_time
 from mingle_hooks.supervise.worlds.process import Process
 from mingle_hooks.supervise.worlds.registry import Door, Entry
-from supervise.worlds.conftest import KEY, OTHER_KEY, Served
 
 if TYPE_CHECKING:
     from pathlib import Path
