@@ -24,9 +24,8 @@ _MEANT = {
     "nfs": "directory",
     "file": "directory",
     "openmpi": "mpi",
-    "run": "exec",
-    "start": "exec",
-    "launch": "exec",
+    "start": "run",
+    "launch": "run",
 }
 # Below this share of common letters a word is none of them: the first, the most usual one, is the better guess.
 _ALIKE = 0.5

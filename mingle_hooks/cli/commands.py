@@ -14,9 +14,9 @@ from mingle_hooks.cli.group import COMPLETE, Group
 
 # name -> (module with a click command of that name, one line of help). Only the one that is called is loaded.
 COMMANDS = {
-    "run": ("mingle_hooks.cli.run", "Run COMMAND on all hosts of the job as one."),
     "env": ("mingle_hooks.cli.env", "Print this node's place in the world, for eval."),
     "exec": ("mingle_hooks.cli.exec", "Set the variables, then become COMMAND."),
+    "run": ("mingle_hooks.cli.run", "Run COMMAND on all hosts of the job as one."),
     "ls": ("mingle_hooks.cli.ls", "Show the runs of this user that form or run."),
     "show": ("mingle_hooks.cli.show", "Show one run: who is in, who is missing, and its last failure."),
     "kill": ("mingle_hooks.cli.kill", "End a run, on all of its nodes, and wait until it has ended."),

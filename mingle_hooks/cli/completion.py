@@ -1,7 +1,8 @@
 """`mingle completion`: what makes bash, zsh and fish complete mingle; and the answers to their questions.
 
-The shells ask by calling mingle with _MINGLE_COMPLETE set, as click has it. After the options of `mingle exec` the
-words are another command's: there the answer is the place of that command, and the shell completes it as its own.
+The shells ask by calling mingle with _MINGLE_COMPLETE set, as click has it. After the options of `mingle exec` and
+`mingle run` the words are another command's: there the answer is the place of that command, and the shell completes it
+as its own.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from click.shell_completion import CompletionItem, ShellComplete, add_completion
 
 from mingle_hooks.cli import plain
 from mingle_hooks.cli.group import COMPLETE
-from mingle_hooks.cli.help import Grouped
+from mingle_hooks.cli.help import RUN, Grouped
 from mingle_hooks.cli.stdout import write
 from mingle_hooks.errors import UsageError
 from mingle_hooks.values import number
@@ -127,7 +128,7 @@ class _Completer(ShellComplete):
 
     def get_completions(self, args: list[str], incomplete: str) -> list[CompletionItem[str]]:
         """Return what the word at the cursor may become."""
-        found = plain.split(args[1:]) if args[:1] == ["exec"] else None
+        found = _starting(args)
         if found is not None and (found[1] or not incomplete.startswith("-")):
             words = found[1][1:] if found[1][:1] == ("--",) else found[1]
             at = self._places[len(args) - len(words)][1] + 1 if words else self._current
@@ -141,6 +142,16 @@ class _Completer(ShellComplete):
     def format_completion(self, item: CompletionItem[str]) -> str:
         """Return one line, as bash reads it."""
         return f"{item.type},{item.value}"
+
+
+def _starting(args: list[str]) -> tuple[dict[str, object], tuple[str, ...]] | None:
+    """Return the options before COMMAND and its words, of a command that takes one; None of others."""
+    if args[:1] == ["run"]:
+        own = {f"--{name.replace('_', '-')}": name for name in RUN}
+        flags = {option: name for option, name in own.items() if not RUN[name].metavar}
+        texts = {option: name for option, name in own.items() if RUN[name].metavar}
+        return plain.split(args[1:], {**plain.FLAGS, **flags}, {**plain.OPTIONS, **texts})
+    return plain.split(args[1:]) if args[:1] == ["exec"] else None
 
 
 def _joined(words: list[str]) -> list[tuple[str, int]]:

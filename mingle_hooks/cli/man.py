@@ -16,8 +16,13 @@ from mingle_hooks.cli.commands import mingle
 from mingle_hooks.cli.help import SETTINGS, Grouped, grouped
 from mingle_hooks.settings import SYSTEM_FILE, TABLE
 
-_CALLS = ("env", "exec")  # what runs on every node: the settings, their files and the exit status belong to these
+_CALLS = (
+    "env",
+    "exec",
+    "run",
+)  # what runs on every node: the settings, their files and the exit status belong to these
 _SIGNALS = ((130, "Stopped by Ctrl-C."), (143, "Stopped by SIGTERM."))
+_RUN_CODES = ((75, "A host or the network failed: trying again makes sense."),)
 _EXEC_CODES = ((126, "COMMAND cannot be run."), (127, "COMMAND is not there."))
 _FILES = (
     (SYSTEM_FILE, "The site's settings; a user's, MINGLE_* variables and options win over it, in this order."),
@@ -66,7 +71,7 @@ def _page(command: click.Command, context: click.Context) -> str:
     if context.info_name in _CALLS:
         lines += _settings()
     if context.info_name in (*_CALLS, "mingle"):
-        lines += _codes(with_command=context.info_name == "exec")
+        lines += _codes(context.info_name or "")
     return "\n".join([*lines, *_see_also(context)]) + "\n"
 
 
@@ -156,9 +161,11 @@ def _settings() -> list[str]:
     return lines
 
 
-def _codes(*, with_command: bool) -> list[str]:
+def _codes(command: str) -> list[str]:
     told = {kind.exit_code: (kind.__doc__ or "").splitlines()[0] for kind in errors.MingleError.__subclasses__()}
-    told |= {70: "A bug: please report it.", **dict(_SIGNALS), **(dict(_EXEC_CODES) if with_command else {})}
+    told |= {70: "A bug: please report it.", **dict(_SIGNALS)}
+    told |= dict(_EXEC_CODES) if command in ("exec", "run") else {}
+    told |= dict(_RUN_CODES) if command == "run" else {}
     rows = [_item(str(code), text) for code, text in sorted(told.items())]
     return [".SH EXIT STATUS", ".PD 0", *(line for row in rows for line in row), ".PD"]
 

@@ -11,7 +11,7 @@ from mingle_hooks.settings import TABLE
 from mingle_hooks.typed import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from typing import Literal
 
 FLAGS = {"--explain": "explain", "--no-wait": "no_wait", "--verbatim": "verbatim"}
@@ -49,21 +49,26 @@ def read(arguments: Sequence[str]) -> Call | None:
     return Call("exec" if arguments[0] == "exec" else "env", options, **flags, rest=rest)
 
 
-def split(words: Sequence[str]) -> tuple[dict[str, object], tuple[str, ...]] | None:
-    """Return the options, and the words from the first on that is none; None for an option that is not plain."""
+def split(
+    words: Sequence[str], flags: Mapping[str, str] = FLAGS, texts: Mapping[str, str] = OPTIONS
+) -> tuple[dict[str, object], tuple[str, ...]] | None:
+    """Return the options, and the words from the first on that is none; None for an option that is not plain.
+
+    `flags` and `texts` are the options that there are, without and with a value, and their names.
+    """
     options: dict[str, object] = {}
     position = 0
     while position < len(words):
         name, is_joined, value = words[position].partition("=")
-        if name in FLAGS and not is_joined:
-            options[FLAGS[name]] = True
-        elif name in OPTIONS:
+        if name in flags and not is_joined:
+            options[flags[name]] = True
+        elif name in texts:
             if not is_joined:
                 position += 1
                 if position == len(words) or words[position].startswith("-"):
                     return None
                 value = words[position]
-            options[OPTIONS[name]] = value
+            options[texts[name]] = value
         elif name == "--" or not name.startswith("-"):
             break
         else:

@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 EXAMPLES = """\
-mingle run torchrun train.py                      # the body of a job script
-mingle run --restarts 3 --spares 1 torchrun train.py
-mingle run --hosts node1,node2 torchrun train.py  # anywhere, by ssh"""
+mingle run torchrun train.py               # the body of a job script
+mingle run --restarts 3 torchrun train.py  # which begins again
+mingle run --hosts a,b torchrun train.py   # anywhere, by ssh"""
 # What the run itself says to each member, and what is only printed.
 _WITHOUT = ("nodes", "rank", "no_wait", *ONLY_PRINTED)
 _TEXTS = {

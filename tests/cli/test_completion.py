@@ -31,7 +31,7 @@ START = {
 }
 # What is typed -> all that it may become.
 WORDS = {
-    "mingle ": {"env", "exec", "key", "template", "hooks", "schema", "docs", "completion"},
+    "mingle ": {"env", "exec", "run", "ls", "show", "kill", "key", "template", "hooks", "schema", "docs", "completion"},
     "mingle env --for ": {*FRAMEWORKS, "none"},
     "mingle env --shell ": {*SHELLS},
     "mingle env --via ": {*BACKENDS},
@@ -57,6 +57,8 @@ BECOMES = {
     "mingle exec --nodes=4 mingle-a-c": "mingle exec --nodes=4 mingle-a-command",
     "mingle exec --quiet -- mingle-a-c": "mingle exec --quiet -- mingle-a-command",
     "mingle exec mingle-a-command --id some-f": "mingle exec mingle-a-command --id some-file",
+    "mingle run --restarts 3 mingle-a-c": "mingle run --restarts 3 mingle-a-command",
+    "mingle run --log-dir some-d": "mingle run --log-dir some-directory/",
     "mingle env --key-file some-f": "mingle env --key-file some-file",
     "mingle env --directory some-d": "mingle env --directory some-directory/",
     "mingle template slurm --nodes 2 -- some-f": "mingle template slurm --nodes 2 -- some-file",

@@ -40,8 +40,9 @@ def missing() -> list[str]:
     return [program for program in PROGRAMS if shutil.which(program, path=path) is None]
 
 
-def conf(names: Sequence[str], cpus: int, more: Iterable[str]) -> str:
+def conf(names: Sequence[str], cpus: int, more: Iterable[str], gpus: int = 0) -> str:
     """Return slurm.conf for hosts of these names; the later of two lines wins."""
+    has = f"CPUs={cpus} RealMemory=4096" + f" Gres=gpu:{gpus}" * bool(gpus)
     lines = [
         "ClusterName=mingle",
         f"SlurmctldHost={names[0]}",
@@ -64,7 +65,7 @@ def conf(names: Sequence[str], cpus: int, more: Iterable[str]) -> str:
         "KillWait=2",
         "MinJobAge=3600",  # s; a test asks for its jobs after their end
         "MaxNodeCount=64",
-        f"NodeName={','.join(names)} CPUs={cpus} RealMemory=4096 State=UNKNOWN",
+        f"NodeName={','.join(names)} {has} State=UNKNOWN",
         "PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP OverSubscribe=NO",
     ]
     return "\n".join([*lines, *more]) + "\n"
@@ -73,8 +74,8 @@ def conf(names: Sequence[str], cpus: int, more: Iterable[str]) -> str:
 class SlurmCluster:
     """Slurm on hosts that already stand, as a context manager; its processes end with it."""
 
-    def __init__(self, hosts: Hosts, *, cpus: int = 4, conf_lines: Iterable[str] = ()) -> None:
-        self.hosts, self.cpus = hosts, cpus
+    def __init__(self, hosts: Hosts, *, cpus: int = 4, gpus: int = 0, conf_lines: Iterable[str] = ()) -> None:
+        self.hosts, self.cpus, self.gpus = hosts, cpus, gpus
         self.conf_lines = list(conf_lines)
         self._daemons: list[subprocess.Popen[str]] = []
         self._slurmds: dict[str, subprocess.Popen[str]] = {}
@@ -153,7 +154,12 @@ class SlurmCluster:
 
     def write_conf(self) -> None:
         """Write slurm.conf from `conf_lines`, for the start or before `reconfigure`."""
-        self.controller.write(CONF, conf([h.name for h in self.hosts], self.cpus, self.conf_lines))
+        self.controller.write(CONF, conf([h.name for h in self.hosts], self.cpus, self.conf_lines, self.gpus))
+        if self.gpus:
+            self.controller.write("/etc/slurm/gres.conf", f"Name=gpu File=/run/gpu[1-{self.gpus}]\n")
+        for host in self.hosts:
+            for number in range(self.gpus):
+                host.run(["mknod", f"/run/gpu{number + 1}", "c", "1", "3"], check=True)
 
     def reconfigure(self, *conf_lines: str) -> None:
         """Replace the additional lines of slurm.conf and let every daemon read it again."""

@@ -14,6 +14,7 @@ from mutants.rows import (
     protocol,
     render,
     schedulers,
+    starters,
 )
 
 DEFECTS = (
@@ -30,4 +31,5 @@ DEFECTS = (
     *leader.ROWS,
     *member.ROWS,
     *found.ROWS,
+    *starters.ROWS,
 )

@@ -24,7 +24,7 @@ class Connection:
     `on_frame(kind, payload)` may raise WireError, which ends the connection. `on_end(reason)` comes exactly
     once, unless close() was called first, and never out of send(): who sends to many does not expect that
     they change meanwhile. `on_room()` comes when less is waiting than before. `most_bytes` bounds a frame, and
-    grows when the peer has proved itself.
+    grows when the peer has proved itself; `read_bytes` is how much is read at once.
     """
 
     __slots__ = (
@@ -37,6 +37,7 @@ class Connection:
         "on_end",
         "on_frame",
         "on_room",
+        "read_bytes",
         "waiting_bytes",
     )
 
@@ -50,7 +51,7 @@ class Connection:
         self._loop, self._sock = loop, sock
         self.on_frame, self.on_end = on_frame, on_end
         self.on_room: Callable[[], None] = lambda: None
-        self.most_bytes = MOST_STRANGER_BYTES
+        self.most_bytes, self.read_bytes = MOST_STRANGER_BYTES, READ_BYTES
         self._in = bytearray()
         self._out: list[memoryview] = []  # not copied: thousands may wait for the same roster
         self.waiting_bytes = 0  # of these
@@ -151,7 +152,7 @@ class Connection:
 
     def _read(self) -> None:
         try:
-            data = self._sock.recv(READ_BYTES)
+            data = self._sock.recv(self.read_bytes)
         except BlockingIOError:
             return
         except OSError as error:

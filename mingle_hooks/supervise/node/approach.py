@@ -13,24 +13,13 @@ if TYPE_CHECKING:
     from mingle_hooks.rendezvous.loop import Loop
     from mingle_hooks.rendezvous.protocol.attempt import Secret
     from mingle_hooks.rendezvous.protocol.wire import Body
+    from mingle_hooks.supervise.node.options import Where
 
-    Where = tuple[str, int]
 
 # Dial again after so long, in seconds, where it was refused.
 _AGAIN_S = 0.5
 # One that has greeted and says nothing more is not waited for longer, where another has greeted.
 _PATIENCE_S = 3.0
-
-
-def addresses(text: str) -> tuple[Where, ...]:
-    """Return what MINGLE_RUN_AT names: "10.77.0.1 4711,fd77::1 4711". Raises ValueError."""
-    found = []
-    for place in text.split(","):
-        address, _, port = place.partition(" ")
-        if not address or not port.isdecimal():
-            raise ValueError("no address and port")
-        found.append((address, int(port)))
-    return tuple(found)
 
 
 class Approach:

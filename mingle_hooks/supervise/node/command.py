@@ -7,6 +7,7 @@ import sys
 
 from mingle_hooks import jsontext
 from mingle_hooks.supervise.node import signals
+from mingle_hooks.supervise.node.options import AT, KEY
 from mingle_hooks.typed import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -14,7 +15,6 @@ if TYPE_CHECKING:
 
     from mingle_hooks.supervise.protocol.messages import Start
 
-KEY, AT, ID = "MINGLE_RUN_KEY", "MINGLE_RUN_AT", "MINGLE_RUN_ID"
 FORMED, ATTEMPT, FACTS = "MINGLE_RUN_FORMED", "MINGLE_ATTEMPT", "MINGLE_RUN"
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 _PROGRAM = os.path.join(_PACKAGE, "cli", "member.py")
@@ -39,22 +39,24 @@ def environment(own: Mapping[str, str], start: Start) -> dict[str, str]:
 
 def begin(own: Mapping[str, str], start: Start) -> Command:
     """Start it. Raises OSError for want of descriptors or processes."""
-    (out, stdout), (err, stderr), (formed, telling) = ends = [os.pipe2(os.O_CLOEXEC) for _ in range(3)]
+    ends: list[int] = []
     try:
+        for _ in range(3):
+            ends += os.pipe2(os.O_CLOEXEC)
         signals.hold()
         pid = os.fork()
     except OSError:
         signals.release()
-        for descriptor in (end for pair in ends for end in pair):
-            os.close(descriptor)
+        for end in ends:
+            os.close(end)
         raise
+    out, stdout, err, stderr, formed, telling = ends
     if not pid:
         _become(own, start, stdout, stderr, telling)
     signals.release()
-    for descriptor in (stdout, stderr, telling):
-        os.close(descriptor)
-    for descriptor in (out, err, formed):
-        os.set_blocking(descriptor, False)
+    for theirs, ours in ((stdout, out), (stderr, err), (telling, formed)):
+        os.close(theirs)
+        os.set_blocking(ours, False)
     return Command(pid, out, err, formed)
 
 

@@ -15,9 +15,9 @@ def files(groups: str, mount: str = _MOUNT) -> list[str]:
     """
     found = []
     for line in groups.splitlines():
-        _, controllers, path = [*line.split(":", 2), "", ""][:3]
+        controllers, _, path = line.partition(":")[2].partition(":")
         path = path.rstrip("/")
-        if controllers == "":
+        if line.startswith("0::"):
             places = [f"{mount}{path}", f"{mount}/unified{path}", mount]
             found += [f"{place}/memory.events" for place in places]
         elif "memory" in controllers.split(","):

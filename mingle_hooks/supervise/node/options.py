@@ -1,11 +1,17 @@
-"""The supervisor's command line, which only a starter writes."""
+"""What a starter says to a supervisor: on its command line, and what nobody else may see in its environment."""
 
 from __future__ import annotations
 
+from mingle_hooks.errors import UsageError
 from mingle_hooks.typed import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
+
+    Where = tuple[str, int]
+
+KEY, AT = "MINGLE_RUN_KEY", "MINGLE_RUN_AT"
+_KEY_DIGITS = 64
 
 
 class Options(NamedTuple):
@@ -19,7 +25,7 @@ class Options(NamedTuple):
 
     @classmethod
     def parse(cls, arguments: Sequence[str]) -> Options:
-        """Return what stands there. Raises ValueError for what no starter writes."""
+        """Return what stands there. Raises UsageError for what no starter writes."""
         words, found = iter(arguments), cls()
         for word in words:
             if word == "--stdin":
@@ -33,10 +39,53 @@ class Options(NamedTuple):
             elif word == "--environ":
                 found = found._replace(environ=next(words, ""))
             else:
-                raise ValueError(f"expected an option of the supervisor's, saw {word}")
+                raise _bad("an option of a supervisor's", word)
         return found
 
     def words(self) -> tuple[str, ...]:
         """Return the place alone, as a command line."""
         host = ("--host", self.host) if self.host else ()
         return (*host, "--local", self.local) if self.local else host
+
+
+class Task(NamedTuple):
+    """Whom a supervisor looks for, and who it is."""
+
+    key: bytes
+    places: tuple[Where, ...]
+    host: str
+    local: int
+
+    @classmethod
+    def find(cls, options: Options, environ: Mapping[str, str]) -> Task:
+        """Return a supervisor's task; it is where Slurm says where the starter did not. Raises UsageError."""
+        digits, local = environ.get(KEY, ""), options.local or environ.get("SLURM_LOCALID") or "0"
+        try:
+            key = bytes.fromhex(digits)
+        except ValueError:
+            key = b""
+        if len(digits) != _KEY_DIGITS or not key:
+            raise _bad("a run's key", f"none in {KEY}")
+        if not local.isdecimal():
+            raise _bad("a number", f"{local} (--local)")
+        host = options.host or environ.get("SLURMD_NODENAME", "")
+        if not host:
+            from mingle_hooks.fabric.machine import hostname
+
+            host = hostname()
+        return cls(key, addresses(environ.get(AT, "")), host, int(local))
+
+
+def addresses(text: str) -> tuple[Where, ...]:
+    """Return what MINGLE_RUN_AT names: "10.77.0.1 4711,fd77::1 4711". Raises UsageError."""
+    found = []
+    for place in text.split(","):
+        address, _, port = place.partition(" ")
+        if not address or not port.isdecimal():
+            raise _bad("addresses and ports", f"{text} ({AT})")
+        found.append((address, int(port)))
+    return tuple(found)
+
+
+def _bad(expected: str, seen: str) -> UsageError:
+    return UsageError(expected, seen, "`mingle run`, which starts this program")

@@ -20,8 +20,14 @@ class Reaped(NamedTuple):
     signal: int | None
 
 
+# Not every kernel has these files.
+LISTS_CHILDREN = os.path.exists(f"/proc/self/task/{os.getpid()}/children")
+
+
 def children(pid: int) -> list[int]:
     """Return the children of all threads of a process; none where it is gone."""
+    if not LISTS_CHILDREN:
+        return [other for other in everybody() if parent(other) == pid]
     found = []
     try:
         for thread in os.listdir(f"/proc/{pid}/task"):
@@ -30,6 +36,11 @@ def children(pid: int) -> list[int]:
     except OSError:  # it ended meanwhile
         pass
     return found
+
+
+def everybody() -> list[int]:
+    """Return all processes that can be seen."""
+    return [int(name) for name in os.listdir("/proc") if name.isdecimal()]
 
 
 def parent(pid: int) -> int:
@@ -88,6 +99,8 @@ def kill_all() -> None:
     """Kill all descendants, and wait for their end; those of them that fork meanwhile, too."""
     import time
 
+    pause_s = 0.002
     while not reap()[1]:
         send(descendants(), signal.SIGKILL)
-        time.sleep(0.002)
+        time.sleep(pause_s)
+        pause_s = min(2 * pause_s, 0.1)

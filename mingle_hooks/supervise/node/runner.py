@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from mingle_hooks.rendezvous.loop import Loop
     from mingle_hooks.rendezvous.protocol.attempt import Secret
     from mingle_hooks.rendezvous.protocol.wire import Body
-    from mingle_hooks.supervise.node.approach import Where
+    from mingle_hooks.supervise.node.options import Where
     from mingle_hooks.supervise.protocol.messages import Join, Welcome
 
 # A runner that does not answer for so long is none, in seconds.

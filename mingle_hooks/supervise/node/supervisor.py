@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 
+from mingle_hooks.errors import NetworkError
 from mingle_hooks.fabric.machine import hostname
 from mingle_hooks.rendezvous.loop import Loop
 from mingle_hooks.rendezvous.poller import READ
 from mingle_hooks.rendezvous.protocol.attempt import Secret
 from mingle_hooks.rendezvous.protocol.wire import WireError
-from mingle_hooks.supervise.node import command, signals
-from mingle_hooks.supervise.node.approach import addresses
+from mingle_hooks.supervise.node import signals
 from mingle_hooks.supervise.node.attempt import Attempt
 from mingle_hooks.supervise.node.descriptor import Descriptor
 from mingle_hooks.supervise.node.processes import reap
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import signal
 
     from mingle_hooks.rendezvous.protocol.wire import Body
-    from mingle_hooks.supervise.node.options import Options
+    from mingle_hooks.supervise.node.options import Task
 else:
     import _signal as signal  # without the enumerations, as in mingle_hooks.sockets
 
@@ -34,19 +34,12 @@ _LOST_GRACE_S = 2.0
 _SAME_S = 1.0
 
 
-def run(options: Options, warden: int) -> int:
-    """Return the exit status that the runner says, or NO_RUNNER. Raises ValueError for a wrong environment."""
+def run(task: Task, warden: int) -> int:
+    """Return the exit status that the runner says, or NO_RUNNER."""
     with Loop() as loop:
-        supervisor = Supervisor(loop, options, warden)
+        supervisor = Supervisor(loop, task, warden)
         loop.run(lambda: supervisor.status is not None)
     return NO_RUNNER if supervisor.status is None else supervisor.status
-
-
-def place(options: Options) -> messages.Join:
-    """Return which place this is. Raises ValueError."""
-    host = options.host or os.environ.get("SLURMD_NODENAME") or hostname()
-    local = int(options.local or os.environ.get("SLURM_LOCALID") or 0)
-    return messages.Join(host, local, os.getpid(), is_output=False)
 
 
 def say(text: str) -> None:
@@ -60,7 +53,7 @@ def say(text: str) -> None:
 class Supervisor:
     """One host's part of a run; `status` is its exit status once all is done."""
 
-    def __init__(self, loop: Loop, options: Options, warden: int) -> None:
+    def __init__(self, loop: Loop, task: Task, warden: int) -> None:
         self._loop, self._own = loop, dict(os.environ)
         self.status: int | None = None
         self._leaving: int | None = None  # with which status, once nothing is left
@@ -68,9 +61,8 @@ class Supervisor:
         self._passed_on: set[int] = set()
         self._noticed: dict[int, float] = {}
         self._listen(warden)
-        secret = Secret(bytes.fromhex(self._own[command.KEY]))
-        places = addresses(self._own[command.AT])
-        self._runner = Runner(loop, secret, places, place(options), self._said, self._lost)
+        join = messages.Join(task.host, task.local, os.getpid(), is_output=False)
+        self._runner = Runner(loop, Secret(task.key), task.places, join, self._said, self._lost)
 
     def _listen(self, warden: int) -> None:
         """Hear the signals that come here or to the warden, and the warden's end."""
@@ -130,7 +122,16 @@ class Supervisor:
             raise WireError("START in an attempt")
         if self._attempt is not None:
             self._attempt.close()
-        self._attempt = Attempt(self._loop, start, self._own, output, self._runner.send)
+        try:
+            self._attempt = Attempt(self._loop, start, self._own, output, self._runner.send)
+        except OSError as wrong:  # no descriptor, process or memory is left
+            self._attempt = None
+            tail = f"mingle run: cannot begin: {wrong.strerror}\n"
+            status = NetworkError.exit_code
+            ended = messages.Ended(start.attempt, status, None, formed=False, is_oom=False, tail=tail)
+            self._runner.send(messages.ENDED, ended.body())
+            self._runner.send(messages.CLEAN, messages.Clean(start.attempt, 0).body())
+            output.send_output(messages.DRAINED)
 
     def _pass_on(self, said: messages.Signal) -> None:
         if self._attempt is not None and said.id not in self._passed_on:

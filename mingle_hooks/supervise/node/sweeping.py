@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 
-from mingle_hooks.supervise.node.processes import descendants, parent, send
+from mingle_hooks.supervise.node.processes import descendants, everybody, parent, send
 from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -42,8 +42,7 @@ def sweep(run_id: str, spared: Sequence[int]) -> tuple[int, int]:
 
 def members(run_id: str) -> list[int]:
     """Return this user's processes whose environment has the run's id, alone or behind those of runs around it."""
-    pids = [int(name) for name in os.listdir("/proc") if name.isdecimal()]
-    return [pid for pid in pids if _is_member(f"/proc/{pid}", run_id.encode())]
+    return [pid for pid in everybody() if _is_member(f"/proc/{pid}", run_id.encode())]
 
 
 def _is_member(path: str, run_id: bytes) -> bool:

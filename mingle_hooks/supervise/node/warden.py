@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import os
 
+from mingle_hooks.errors import MingleError
 from mingle_hooks.supervise.node import kernel, processes, signals
-from mingle_hooks.supervise.node.options import Options
+from mingle_hooks.supervise.node.options import Options, Task
 from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -21,18 +22,28 @@ _STDERR = 2
 def run(arguments: Sequence[str], program: str) -> int:
     """Return the exit status of a supervisor, with nothing of it left."""
     _fill_standard_descriptors()
-    options = Options.parse(arguments)
-    if options.environ or options.is_stdin:
-        from mingle_hooks.supervise.node import environ
+    try:
+        options = Options.parse(arguments)
+        if options.environ or options.is_stdin:
+            from mingle_hooks.supervise.node import environ
 
-        environ.become(program, options)
+            environ.become(program, options)
+        task = Task.find(options, os.environ)
+    except MingleError as wrong:
+        os.write(_STDERR, f"mingle run: {wrong}\n".encode())
+        return wrong.exit_code
+    return _begin(task)
+
+
+def _begin(task: Task) -> int:
+    """Fork the supervisor: it has a small parent, and what it loads is its own."""
     reading, writing = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
     kernel.adopt_orphans()
     signals.hold()
     child = os.fork()
     if not child:
         os.close(writing)
-        return _supervise(options, reading)
+        return _supervise(task, reading)
     return _guard(child, writing)  # the other end stays open: a signal after the supervisor's end breaks no pipe
 
 
@@ -45,12 +56,12 @@ def _guard(child: int, pipe: int) -> int:
     return max(os.waitstatus_to_exitcode(status), 0) if os.WIFEXITED(status) else NO_RUNNER
 
 
-def _supervise(options: Options, warden: int) -> int:
+def _supervise(task: Task, warden: int) -> int:
     from mingle_hooks.supervise.node import supervisor
 
     kernel.adopt_orphans()
     try:
-        return supervisor.run(options, warden)
+        return supervisor.run(task, warden)
     except Exception:  # noqa: BLE001 - a bug: what runs must end, and the report needs the trace
         import traceback
 

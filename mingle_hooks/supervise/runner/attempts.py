@@ -69,6 +69,11 @@ class Machine(Phases):
         times = (self._until, self._settle, self._deliveries.due, self._stopping.due)
         return min((time for time in times if time is not None), default=None)
 
+    @property
+    def is_ending(self) -> bool:
+        """Whether what runs is told to end, or has been."""
+        return self.phase not in ("gathering", "running") or self._stopping.asked is not None
+
     def begin(self, now: float) -> list[Action]:
         """Begin the run."""
         self._began = self._stopping.began = now

@@ -13,8 +13,9 @@ if TYPE_CHECKING:
     from mingle_hooks.supervise.runner.starting import Processes
 
 _LOOK_S = 0.005
-# Without any progress, supervisors are waited for so long; then what started them; then that, once it was told to end.
-DRAIN_S, LEAVE_S, END_S = 5.0, 5.0, 1.0
+# Without any progress, output is waited for so long; then those that are here; then what started them, which may wait
+# for hosts that are lost; then that, once it was told to end.
+DRAIN_S, LEAVE_S, ALONE_S, END_S = 5.0, 5.0, 2.0, 1.0
 
 
 class Finish:
@@ -64,7 +65,8 @@ class Finish:
             self._later(self._draining)
 
     def _leaving(self) -> None:
-        if self._processes.running and not self._is_over(len(self._hub.here), LEAVE_S):
+        here = len(self._hub.here)
+        if self._processes.running and not self._is_over(here, LEAVE_S if here else ALONE_S):
             self._later(self._leaving)
             return
         self._processes.kill(at_once=False)

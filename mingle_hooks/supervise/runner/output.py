@@ -29,7 +29,9 @@ _COLOURS = (36, 33, 32, 35, 34, 31)
 
 def labelled(label: bytes, lines: bytes) -> bytes:
     """Return whole lines with a label in front of each; the last may have no end yet, and then gets one."""
-    return label + lines.removesuffix(b"\n").replace(b"\n", b"\n" + label) + b"\n"
+    found = lines.replace(b"\n", b"\n" + label)
+    whole = memoryview(found)[: -len(label)] if lines.endswith(b"\n") else found + b"\n"
+    return b"".join((label, whole))
 
 
 class _Stream:

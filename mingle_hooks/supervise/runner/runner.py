@@ -184,7 +184,7 @@ class Runner:
 
     def _said(self, data: bytes) -> None:
         """Show what a starter says, as long as it is not about our own end."""
-        if self._machine.phase in ("gathering", "running"):
+        if not self._machine.is_ending:
             self._output.say(data.decode(errors="replace"))
 
     def _progress(self) -> object:
@@ -230,7 +230,7 @@ class Runner:
     def _sweep(self, action: Sweep) -> None:
         for host in action.hosts:
             for launch in self._sweepers(host):
-                if self._processes.start(launch, self._swept) is None:
+                if self._processes.start(launch, self._swept, os.environ) is None:  # no sweep is to find this one
                     self._soon(Swept(host, is_clean=False))
 
     def _sweepers(self, host: str) -> tuple[Started, ...]:

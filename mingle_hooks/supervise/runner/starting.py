@@ -76,10 +76,12 @@ class Processes:
         """Return those that have not ended."""
         return tuple(self._running)
 
-    def start(self, launch: Launch, on_end: Callable[[Process, int], None]) -> Process | None:
+    def start(
+        self, launch: Launch, on_end: Callable[[Process, int], None], environ: Mapping[str, str] | None = None
+    ) -> Process | None:
         """Start one; where that cannot be, say so as it would. `on_end(process, status)` comes later, and once."""
         try:
-            process = Process(launch, self._environ)
+            process = Process(launch, self._environ if environ is None else environ)
         except OSError as error:
             self._on_said(f"mingle run: {launch.argv[0]}: {error.strerror}\n".encode())
             return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import stat
 
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from mingle_hooks.rendezvous.loop import Loop
+
+_PIPE_BYTES = 1 << 20
 
 
 def is_same_file(first: int, second: int) -> bool:
@@ -33,11 +36,20 @@ def unblocked(descriptor: int) -> int | None:
     try:
         mode = os.fstat(descriptor).st_mode
         if stat.S_ISFIFO(mode) or os.isatty(descriptor):
+            _widen(descriptor)
             flags = os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
             return os.open(f"/proc/self/fd/{descriptor}", flags)
         return os.dup(descriptor) if stat.S_ISSOCK(mode) else None
     except OSError:
         return None
+
+
+def _widen(descriptor: int) -> None:
+    """Make a pipe as large as any user may: writes are then few."""
+    try:
+        fcntl.fcntl(descriptor, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
+    except (AttributeError, OSError):  # no pipe; Python 3.10's first; or this user has too many large ones
+        pass
 
 
 class Writer:

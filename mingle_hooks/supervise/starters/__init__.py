@@ -88,7 +88,7 @@ def find(facts: JobFacts, environ: Mapping[str, str], hosts_option: str | None =
         return _BY_NAME["local" if len(hosts) == 1 and where.own_among(hosts) else "ssh"]
     if where.is_in_flux(environ):
         return _BY_NAME["flux"]
-    hosts = where.of_job(facts, _BY_NAME)
+    hosts = where.of_job(facts, environ, _BY_NAME)
     starter = _BY_NAME[facts.scheduler]
     is_here = len(hosts) == 1 and not starter.is_at_once and where.own_of(facts) is not None
     return _BY_NAME["local"] if is_here else starter

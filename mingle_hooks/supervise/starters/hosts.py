@@ -28,7 +28,7 @@ def listed(text: str) -> tuple[str, ...]:
     return hosts
 
 
-def of_job(facts: JobFacts, known: Container[str]) -> tuple[str, ...]:
+def of_job(facts: JobFacts, environ: Mapping[str, str], known: Container[str]) -> tuple[str, ...]:
     """Return the hosts of the job whose script this is. Raises FactsError where there is none, or this is a task."""
     if facts.scheduler not in known:
         raise _no_starter(facts)
@@ -43,8 +43,8 @@ def of_job(facts: JobFacts, known: Container[str]) -> tuple[str, ...]:
             "--hosts node1,node2",
         )
         raise FactsError(expected, seen, remedy)
-    # PBS says what is its script; of the others it runs on the first host.
-    is_task = facts.node_rank != 0 or facts.scheduler in ("pbs", "torque")
+    # Scripts run on the first host, and PBS says so of its own: there may be tasks, too.
+    is_task = facts.node_rank != 0 or bool(environ.get("PBS_TASKNUM"))
     if len(facts.hosts) > 1 and not facts.is_batch and facts.node_rank is not None and is_task:
         raise FactsError(_SCRIPT, f"a task on host {facts.node_rank + 1} of {len(facts.hosts)}", _INSTEAD)
     return facts.hosts

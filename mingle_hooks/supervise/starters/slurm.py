@@ -43,6 +43,7 @@ _PER_NODE = ("--mem-bind=none", "--mpi=none")
 # What they do to a step that is not a user's: labels cut lines, a limit or a file name would end or hide it.
 _NEVER = (
     *("SLURM_LABELIO", "SLURM_UNBUFFEREDIO", "SLURM_TIMELIMIT", "SLURM_SRUN_MULTI", "SLURM_BCAST"),
+    "SRUN_SEGMENT_SIZE",  # what a part of the hosts need not be a multiple of
     # A share of the processors only, or an error beside --overlap.
     *("SLURM_EXACT", "SLURM_EXCLUSIVE", "SLURM_EXTERNAL_LAUNCHER"),
     # Errors beside --ntasks-per-node, or more GPUs than some of the hosts have.

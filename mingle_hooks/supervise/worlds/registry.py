@@ -42,7 +42,7 @@ class Entry(NamedTuple):
     addresses: tuple[str, ...]
     doors: tuple[Door, ...]
     process: Process
-    began: int  # seconds of time.time()
+    began: int  # in seconds since 1970
     wanted: int
     command: str
 

@@ -94,7 +94,7 @@ class Gone(NamedTuple):
 
 
 class Node(NamedTuple):
-    """One place of a run: a host, its number among those there, and since when (seconds of time.time()) it is so."""
+    """One place of a run: a host, its number among those there, and since when it is here, in seconds since 1970."""
 
     host: str
     local: int
@@ -151,7 +151,7 @@ def _cause(body: Body) -> dict[str, Any]:
 
 
 class State(NamedTuple):
-    """How a run does: `here` of `wanted` hosts; times are seconds of time.time()."""
+    """How a run does: `here` of `wanted` hosts; times are seconds since 1970."""
 
     id: str
     run: str

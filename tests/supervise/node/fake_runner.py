@@ -79,24 +79,34 @@ class Runner:
             self.loop.__exit__(None, None, None)
         assert kind is not None or left == {}
 
-    def supervise(
-        self,
-        *options: str,
-        before: tuple[str, ...] = (),
-        environ: dict[str, str] | None = None,
-        wait: bool = True,
-        **popen: Any,
-    ) -> None:
-        """Start the program as a scheduler does, behind other words, and wait for both of its connections."""
-        own = {
+    def environ(self) -> dict[str, str]:
+        """Return what a remote start hands on."""
+        return {
             **os.environ,
             "MINGLE_RUN_KEY": KEY,
             "MINGLE_RUN_AT": f"127.0.0.1 {self.port}",
             "MINGLE_RUN_ID": self.run_id,
             "MINGLE_KEY": keys.fresh(),
         }
-        argv = [*before, sys.executable, "-IS", str(NODE / "start.py"), "--host", "node1", *options]
-        self.process = subprocess.Popen(argv, env={**own, **(environ or {})}, **popen)
+
+    def supervise(
+        self,
+        *options: str,
+        before: tuple[str, ...] = (),
+        host: str = "node1",
+        environ: dict[str, str] | None = None,
+        bare: bool = False,
+        wait: bool = True,
+        **popen: Any,
+    ) -> None:
+        """Start the program as a scheduler does, behind other words, and wait for both of its connections.
+
+        One that starts `bare` hands on no environment.
+        """
+        place = ("--host", host) if host else ()
+        argv = [*before, sys.executable, "-IS", str(NODE / "start.py"), *place, *options]
+        own = {**({} if bare else self.environ()), **(environ or {})}
+        self.process = subprocess.Popen(argv, env=own, **popen)
         if wait:
             self.until(lambda: (self.control and self.stream) or (self.process and self.process.poll() is not None))
             assert self.stream is not None

@@ -39,6 +39,7 @@ def test_an_end_leaves_nothing(runner: Runner, script: str) -> None:
     assert runner.processes().keys() == {runner.supervisor, runner.warden}
     assert (clean["killed"] > 0) == ("trap ''" in script)
     assert runner.wait_for(messages.ENDED)["formed"]
+    runner.until(lambda: runner.drained)
     assert ("heard" in runner.output.decode()) == ("heard" in script)
 
 
@@ -79,7 +80,7 @@ def test_a_killed_warden_or_supervisor_leaves_nothing(runner: Runner, who: str) 
     status = runner.exit_status()
     runner.until(lambda: runner.processes() == {})
     assert status == (-signal.SIGKILL if who == "warden" else 75)
-    assert len(runner.ends) == 2
+    runner.until(lambda: len(runner.ends) == 2)
 
 
 def test_one_that_is_stopped_is_killed_too(runner: Runner) -> None:
@@ -103,6 +104,13 @@ def test_both_adopt_orphans(runner: Runner) -> None:
     assert processes.parent(runner.supervisor) == runner.warden
     os.kill(runner.supervisor, signal.SIGKILL)
     assert runner.exit_status() == 75
+
+
+def test_children_are_found_where_the_kernel_does_not_list_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By their parents."""
+    listed = processes.children(os.getppid())
+    monkeypatch.setattr(processes, "LISTS_CHILDREN", False)
+    assert processes.children(os.getppid()) == listed
 
 
 def test_who_catches_a_signal_and_whose_child_one_is_are_read_from_proc() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import signal
 import subprocess
 from pathlib import Path
@@ -61,6 +62,36 @@ def ended_of(said: dict[str, object]) -> tuple[object, ...]:
     return said["status"], said["signal"], said["formed"]
 
 
+def test_a_host_without_a_process_or_descriptor_left_tells_so(runner: Runner) -> None:
+    """And is there for the next attempt."""
+    runner.supervise()
+    usual = resource.prlimit(runner.supervisor, resource.RLIMIT_NOFILE)
+    opened = len(os.listdir(f"/proc/{runner.supervisor}/fd"))
+    resource.prlimit(runner.supervisor, resource.RLIMIT_NOFILE, (opened + 4, usual[1]))
+    ended = runner.attempt("true")
+    assert (ended["status"], ended["signal"], ended["formed"]) == (71, None, False)
+    assert ended["tail"] == "mingle run: cannot begin: Too many open files\n"
+    resource.prlimit(runner.supervisor, resource.RLIMIT_NOFILE, usual)
+    assert runner.attempt("true")["status"] == 0
+    assert len(os.listdir(f"/proc/{runner.supervisor}/fd")) == opened
+
+
+def test_it_costs_little(runner: Runner) -> None:
+    """Memory, and no more than a wake-up for each sign of life."""
+    runner.supervise()
+    runner.start("sleep", "1000")
+    runner.wait_for(messages.FORMED)
+    switches = []
+    for count in (2, 4):
+        runner.until(lambda count=count: len(runner.signs) >= count)  # type: ignore[misc]
+        status = dict(
+            line.split(":\t", 1) for line in Path(f"/proc/{runner.supervisor}/status").read_text().splitlines()
+        )
+        switches.append(int(status["voluntary_ctxt_switches"]))
+        assert int(status["VmHWM"].split()[0]) < 16_000
+    assert switches[1] - switches[0] <= 4
+
+
 def test_a_command_gets_the_environment_directory_and_umask_that_the_runner_says(
     runner: Runner, tmp_path: Path
 ) -> None:
@@ -103,9 +134,11 @@ def test_a_signal_is_passed_on_once_an_id_and_only_to_those_that_catch_it(runner
     catches += "signal.signal(signal.SIGUSR1, f); print('ready', flush=True)\nwhile True: signal.pause()"
     runner.start("sh", "-c", 'sleep 1000 & python3 -c "$0" & wait', catches)
     runner.until(lambda: b"ready" in runner.output)
-    for number in (1, 1, 2, 1):
-        runner.say(messages.SIGNAL, messages.Signal(number, signal.SIGUSR1).body())
-    runner.until(lambda: b"caught 2" in runner.output)
+    for number in (1, 2):
+        for _ in range(2):
+            runner.say(messages.SIGNAL, messages.Signal(number, signal.SIGUSR1).body())
+        runner.until(lambda number=number: b"caught %d" % number in runner.output)  # type: ignore[misc]
+    runner.say(messages.SIGNAL, messages.Signal(1, signal.SIGUSR1).body())
     assert runner.all_of(messages.ENDED) == []
     runner.say(messages.SIGNAL, messages.Signal(3, signal.SIGTERM).body())
     ended = runner.wait_for(messages.ENDED)

@@ -32,7 +32,7 @@ def main() -> int:
     hosts = tuple(only.split(",")) if only else job.hosts
     file = starters.environ_file(starter, environ)
     program = (sys.executable, "-IS", PROBE, out)
-    print(starter.name, *hosts, flush=True)
+    os.write(1, f"{' '.join([starter.name, *hosts])}\n".encode())
     try:
         made = starters.supervisors(starter, job, hosts, program, environ, file)
         started = [

@@ -11,18 +11,18 @@ import socket
 import sys
 
 
-def word(name, default=""):
-    return sys.argv[sys.argv.index(name) + 1] if name in sys.argv else default
+def word(name: str) -> str:
+    return sys.argv[sys.argv.index(name) + 1] if name in sys.argv else ""
 
 
-def given(file):
+def given(file: str) -> bytes:
     if file:
         with open(file, "rb") as opened:
             return opened.read()
     return sys.stdin.buffer.read() if "--stdin" in sys.argv else b""
 
 
-def shown(name):
+def shown(name: str) -> bytes:
     try:
         with open(f"/proc/{name}/cmdline", "rb") as file:
             return file.read()
@@ -30,9 +30,9 @@ def shown(name):
         return b""
 
 
-def main():
+def main() -> None:
     file, own = word("--environ"), dict(os.environ)
-    keeps = tuple(b for a, b in zip(sys.argv, sys.argv[1:]) if a == "--keep")
+    keeps = tuple(b for a, b in zip(sys.argv, sys.argv[1:], strict=False) if a == "--keep")
     data = os.fsdecode(given(file))
     environ = dict(line.split("=", 1) for line in data.split("\0") if line)
     environ |= {name: value for name, value in own.items() if not data or name.startswith(keeps)}

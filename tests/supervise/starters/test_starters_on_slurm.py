@@ -8,18 +8,19 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import pytest
-from cluster.slurm import SlurmCluster
+from mingle_hooks.schedulers import counts
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from cluster.hosts import Hosts
+    from cluster.slurm import SlurmCluster
 
 HERE = Path(__file__).parent
 KEY = "5ec4e7" * 8
 # What srun says of its own step, or of itself.
-OF_SRUN = ("SLURM_", "SRUN_", "SLURMD_", "PMI_", "CUDA_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL", "ROCR_VISIBLE_DEVICES")
+OF_SRUN = ("SLURM_", "SRUN_", "SLURMD_", "CUDA_VISIBLE_", "GPU_DEVICE_", "ROCR_VISIBLE_", "ZE_AFFINITY_")
+# The script's, which COMMAND may read.
+KEPT = ("SLURM_CPUS_PER_TASK", "SLURM_GPUS", "SLURM_GPUS_PER_TASK", "SLURM_NTASKS_PER_GPU", "SLURM_LABELIO")
 OF_SHELL = ("_", "SHLVL", "PWD", "OLDPWD")
 SCRIPT = """\
 umask 0027
@@ -48,11 +49,13 @@ def batch(place: Path) -> dict[str, str]:
     return dict(pair.split("=", 1) for pair in pairs if pair)
 
 
-def run(cluster: SlurmCluster, place: Path, *options: str, words: tuple[str, ...] = ()) -> dict[str, Any]:
+def run(
+    cluster: SlurmCluster, place: Path, *options: str, words: tuple[str, ...] = (), before: str = ""
+) -> dict[str, Any]:
     """Return what the probes of a job with these options tell, after the checks that hold for all jobs."""
     place.mkdir(exist_ok=True)
     place.chmod(0o777)
-    job = cluster.submit(script(place, *words), f"--output={place}/log", *options, user="alice")
+    job = cluster.submit(before + script(place, *words), f"--output={place}/log", *options, user="alice")
     state = cluster.wait(job)
     log = (place / "log").read_text()
     assert state == "COMPLETED", log
@@ -63,8 +66,7 @@ def run(cluster: SlurmCluster, place: Path, *options: str, words: tuple[str, ...
         assert (its["cwd"], its["umask"]) == (f"{place}/a dir", 0o027)
         assert (its["shown"], its["stdin"]) == ([], "")
         assert variables(its["environ"]) == variables(own)
-        options_kept = ("SLURM_CPUS_PER_TASK", "SLURM_GPUS", "SLURM_GPUS_PER_TASK", "SLURM_NTASKS_PER_GPU")
-        assert [its["environ"].get(name) for name in options_kept] == [own.get(name) for name in options_kept]
+        assert {name: its["environ"].get(name) for name in KEPT} == {name: own.get(name) for name in KEPT}
     return found
 
 
@@ -73,12 +75,10 @@ def variables(environ: dict[str, str]) -> dict[str, str]:
 
 
 JOBS = {
-    "tasks": ("-N3", "--ntasks-per-node=4"),
     "processors": ("-N3", "--ntasks-per-node=2", "--cpus-per-task=2", "--threads-per-core=1", "--hint=nomultithread"),
-    "uneven": ("-N3", "-n4"),
-    "exclusive": ("-N2", "--exclusive", "--mem-per-cpu=10", "--distribution=cyclic", "--export=ALL,SLURM_EXACT=1"),
-    "said of srun": ("-N2", "--export=ALL,SLURM_LABELIO=1,SLURM_KILL_BAD_EXIT=1,SRUN_CPUS_PER_TASK=1,SLURM_TIMELIMIT=1"),
-    "alone": ("-N1", "-n2"),
+    "uneven": ("-N3", "-n4", "--mem-per-cpu=10", "--distribution=cyclic"),
+    "said": ("-N2", "-n8", "--export=ALL,SLURM_LABELIO=1,SLURM_EXACT=1,SRUN_CPUS_PER_TASK=1,SLURM_TIMELIMIT=1"),
+    "alone": ("-N1", "-n2", "--exclusive"),
 }
 
 
@@ -86,9 +86,89 @@ def test_each_host_gets_one_with_the_scripts_environment(slurm: SlurmCluster, tm
     """And its directory and umask, a stdin at its end, all processors of the job there, and nothing secret shown."""
     for number, (name, options) in enumerate(JOBS.items()):
         found = run(slurm, tmp_path / str(number), *options)
-        count = int(options[0][2:])
-        assert [*found] == [f"node{n}.0" for n in range(1, count + 1)], name
-        cpus = {its["environ"]["SLURM_CPUS_ON_NODE"] for its in found.values()}
-        assert cpus <= {"4", "2", "1"}, name
-        if name != "uneven":
-            assert cpus == ({"2"} if name == "alone" else {"4"}), name
+        hosts = [f"node{n + 1}" for n in range(int(options[0][2:]))]
+        assert [*found] == [f"{host}.0" for host in hosts], name
+        granted = counts.expand(batch(tmp_path / str(number))["SLURM_JOB_CPUS_PER_NODE"])
+        assert [int(its["environ"]["SLURM_CPUS_ON_NODE"]) for its in found.values()] == [*granted], name
+
+
+def test_each_task_gets_one_with_scope_task(slurm: SlurmCluster, tmp_path: Path) -> None:
+    """As many on each host as the job has tasks there, also where hosts differ, with a task's processors each."""
+    found = run(slurm, tmp_path / "uneven", "-N3", "-n4", words=("--per-task",))
+    per_node = counts.expand(batch(tmp_path / "uneven")["SLURM_TASKS_PER_NODE"])
+    assert [*found] == [f"node{n + 1}.{local}" for n, count in enumerate(per_node) for local in range(count)]
+    found = run(slurm, tmp_path / "even", "-N2", "--ntasks-per-node=2", "-c2", words=("--per-task",))
+    assert [*found] == ["node1.0", "node1.1", "node2.0", "node2.1"]
+
+
+def test_the_users_own_order_is_that_of_the_ranks(slurm: SlurmCluster, tmp_path: Path) -> None:
+    """With -m arbitrary the hosts' order is the list's, and one is started on each however often it stands there."""
+    (tmp_path / "list").write_text("node3\nnode3\nnode1\nnode2\n")
+    own = ("-m", "arbitrary", "-w", "node3,node3,node1,node2", "-n4", "-N3")
+    found = run(slurm, tmp_path / "job", *own, f"--export=ALL,SLURM_HOSTFILE={tmp_path}/list")
+    assert [*found] == ["node1.0", "node2.0", "node3.0"]
+    assert (tmp_path / "job" / "log").read_text() == "slurm node3 node1 node2\n"
+
+
+def test_every_component_of_a_heterogeneous_job_takes_part(slurm: SlurmCluster, tmp_path: Path) -> None:
+    """Each gets an srun of its own."""
+    found = run(slurm, tmp_path / "job", "-N1", ":", "-N2", "-n4")
+    assert [*found] == ["node1.0", "node2.0", "node3.0"]
+
+
+def test_a_shell_of_salloc_starts_on_all_hosts(slurm: SlurmCluster, tmp_path: Path) -> None:
+    """Though it runs on none of them."""
+    text = script(tmp_path)
+    done = slurm.controller.run(["salloc", "-Q", "-w", "node[2-4]", "bash", "-c", text], user="alice")
+    assert done.stdout == "slurm node2 node3 node4\n", done.stderr
+    assert [*told(tmp_path)] == ["node2.0", "node3.0", "node4.0"]
+    for its in told(tmp_path).values():
+        assert variables(its["environ"]) == variables(batch(tmp_path)) | {
+            "TMPDIR": its["environ"]["TMPDIR"]
+        }  # of slurmd
+
+
+def test_the_rest_is_started_without_a_lost_host(fresh_slurm: Callable[..., SlurmCluster], tmp_path: Path) -> None:
+    """A new srun on the hosts that are left waits neither for the lost one nor for the step that had it."""
+    cluster = fresh_slurm(3, cpus=2)
+    text = script(tmp_path, "--only", "node1,node2") + "touch done\n"
+    lost = f"srun --overlap -w node3 -N1 -n1 sleep 300 & until [ -e {tmp_path}/lost ]; do sleep 0.1; done\n"
+    job = cluster.submit(lost + text + "kill %1\n", f"--output={tmp_path}/log", "-N3", "--no-kill", user="alice")
+    cluster.wait_state(job, "RUNNING")
+    cluster.hosts.cut(cluster.hosts[0], cluster.hosts[2])
+    cluster.hosts.cut(cluster.hosts[1], cluster.hosts[2])
+    (tmp_path / "lost").touch()
+    cluster.until((tmp_path / "a dir" / "done").exists, "hosts that are left")
+    assert [*told(tmp_path)] == ["node1.0", "node2.0"]
+    cluster.hosts.clear_firewall()
+    cluster.wait(job)
+
+
+GPU_JOBS = {
+    "by task": ("-N2", "--ntasks-per-node=4", "--gpus-per-task=1", "--mem-per-cpu=100"),
+    "in all": ("-N2", "--gpus=8"),
+    "by GPU": ("-N2", "--gpus=8", "--ntasks-per-gpu=1"),
+    "by host": ("-N2", "--gpus-per-node=3", "--cpus-per-gpu=1", "--mem-per-gpu=100"),
+}
+
+
+def test_each_host_gets_its_gpus(fresh_slurm: Callable[..., SlurmCluster], tmp_path: Path) -> None:
+    """However the job asked for them: a step of one task on each host would get one task's, or one of all."""
+    cluster = fresh_slurm(2, cpus=8, gpus=4, conf_lines=["GresTypes=gpu", "SelectTypeParameters=CR_CPU_Memory"])
+    for number, (name, options) in enumerate(GPU_JOBS.items()):
+        found = run(cluster, tmp_path / f"job{number}", *options)
+        own = batch(tmp_path / f"job{number}")["SLURM_JOB_GPUS"]
+        assert {host: its["environ"]["SLURM_STEP_GPUS"] for host, its in found.items()} == {
+            "node1.0": own,
+            "node2.0": own,
+        }, name
+    part = run(cluster, tmp_path / "part", "-N2", "--gpus=8", words=("--only", "node2"))
+    assert [its["environ"]["SLURM_STEP_GPUS"] for its in part.values()] == ["0,1,2,3"]
+    # What an attempt before has left: it still holds all of them.
+    all_of_it = "srun --overlap --mem=0 --gpus-per-node=4 -n2"
+    holder = f"{all_of_it} sh -c 'touch {tmp_path}/$SLURM_PROCID; sleep 300' >/dev/null 2>&1 &\n"
+    wait = f"until [ -e {tmp_path}/0 ] && [ -e {tmp_path}/1 ]; do sleep 0.05; done\n"
+    beside = run(cluster, tmp_path / "beside", "-N2", "--gpus=8", before=holder + wait)
+    assert [its["environ"]["SLURM_STEP_GPUS"] for its in beside.values()] == ["0,1,2,3"] * 2
+    tasks = run(cluster, tmp_path / "tasks", *GPU_JOBS["by task"], words=("--per-task",))
+    assert [its["environ"]["CUDA_VISIBLE_DEVICES"] for its in tasks.values()] == [*"01230123"]

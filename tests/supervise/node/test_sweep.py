@@ -1,0 +1,91 @@
+"""A sweep ends a run's processes on a host, and nobody else's."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+from fake_runner import NODE, PATIENCE_S
+
+from mingle_hooks.supervise.node import processes
+from mingle_hooks.supervise.protocol import messages
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from fake_runner import Runner
+
+OUTER, INNER = "00000000000000aa", "00000000000000bb"
+
+
+@pytest.fixture
+def begin() -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
+    """Start a process with a run's id, that says when it is there."""
+    made = []
+
+    def make(run_id: str, script: str = "echo there; exec sleep 1000") -> subprocess.Popen[bytes]:
+        environ = {**os.environ, "MINGLE_RUN_ID": run_id, "NOT_MINGLE_RUN_ID": OUTER}
+        process = subprocess.Popen(("sh", "-c", script), env=environ, stdout=subprocess.PIPE, start_new_session=True)
+        made.append(process)
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"there\n"
+        return process
+
+    yield make
+    for process in made:
+        process.kill()
+        process.communicate()
+
+
+def sweep(run_id: str, *arguments: str, **environ: str) -> tuple[int, str]:
+    """Return what the program says, and its status."""
+    argv = [sys.executable, "-IS", str(NODE / "sweep.py"), run_id, *arguments]
+    done = subprocess.run(argv, stdout=subprocess.PIPE, text=True, check=False, env={**os.environ, **environ})
+    return done.returncode, done.stdout
+
+
+def test_all_processes_of_a_run_are_killed_and_no_others(begin: Callable[..., subprocess.Popen[bytes]]) -> None:
+    """Also of a run inside it; not the sweep itself, though it has the id, too."""
+    trap = "trap '' TERM; setsid sh -c 'echo there; while :; do sleep 1000; done'"
+    own, inner, stubborn = begin(OUTER), begin(f"{OUTER},{INNER}"), begin(OUTER, trap)
+    other = begin(INNER)
+    assert sweep(OUTER, MINGLE_RUN_ID=OUTER) == (0, f"5 processes of run {OUTER} ended, 0 left\n")
+    assert [process.wait(PATIENCE_S) for process in (own, inner, stubborn)] == [-signal.SIGKILL] * 3
+    assert other.poll() is None
+    assert sweep(OUTER) == (0, f"0 processes of run {OUTER} ended, 0 left\n")
+    assert sweep(OUTER[:-1])[0] == 0
+    assert other.poll() is None
+
+
+def test_what_is_excepted_is_left_with_all_below_it(begin: Callable[..., subprocess.Popen[bytes]]) -> None:
+    """The runner's own starter."""
+    own, spared = begin(OUTER), begin(OUTER, "sleep 1000 & echo there; wait")
+    done = sweep(OUTER, "--except", str(spared.pid), "--except", str(os.getpid() + 10**7))
+    assert done == (0, f"1 processes of run {OUTER} ended, 0 left\n")
+    assert own.wait(PATIENCE_S) == -signal.SIGKILL
+    assert spared.poll() is None
+    (below,) = processes.children(spared.pid)
+    os.kill(below, signal.SIGKILL)
+
+
+def test_those_without_an_environment_are_found_by_their_parents(begin: Callable[..., subprocess.Popen[bytes]]) -> None:
+    """As what `env -i` starts."""
+    begin(OUTER, "env -i sleep 1000 & echo there; wait")
+    assert sweep(OUTER) == (0, f"2 processes of run {OUTER} ended, 0 left\n")
+
+
+def test_a_stopped_supervisor_is_swept_with_all_that_is_its(runner: Runner) -> None:
+    """The warden, too."""
+    runner.supervise()
+    runner.start("setsid", "sleep", "1000")
+    runner.wait_for(messages.FORMED)
+    for pid in (runner.warden, runner.supervisor):
+        os.kill(pid, signal.SIGSTOP)
+    status, said = sweep(runner.run_id)
+    assert (status, runner.processes()) == (0, {})
+    assert said.endswith("0 left\n")
+    assert runner.exit_status() == -signal.SIGKILL

@@ -1,0 +1,108 @@
+"""Hosts for `mingle run` on this machine: an ssh that starts what it is told here, whatever the host's name."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+MINGLE = Path(sys.executable).parent / "mingle"
+# A host of the name `down` cannot be reached. With SWEEPS_ONE a sweep ends what is on that host alone, as all of
+# them are this machine.
+SSH = """\
+#!/bin/sh
+while case $1 in -*) ;; *) false ;; esac; do
+    case $1 in -o) shift 2 ;; *) shift ;; esac
+done
+[ "$1" != down ] || { echo "ssh: connect to host down port 22: No route to host" >&2; exit 255; }
+host=$1
+shift
+export SSH_HOST_HERE="$host"
+case $* in
+*/sweep.py*)
+    [ -z "$SWEEPS_ONE" ] || {
+        for process in /proc/[0-9]*; do
+            ! grep -qzx "SSH_HOST_HERE=$host" "$process/environ" 2>/dev/null || kill -9 "${process##*/}"
+        done
+        exit 0
+    }
+    ;;
+esac
+exec sh -c "$*"
+"""
+# A bound on what hangs, not a measure.
+PATIENCE_S = 30.0
+
+
+class Places:
+    """Runs of one test: all of their processes have a mark in their environment."""
+
+    def __init__(self, place: Path) -> None:
+        self.place, self.mark = place, f"MARK={uuid.uuid4().hex}"
+        self._runs: list[subprocess.Popen[str]] = []
+        ssh = place / "bin" / "ssh"
+        ssh.parent.mkdir()
+        ssh.write_text(SSH)
+        ssh.chmod(0o755)
+        gone = ("MINGLE_", "SLURM_", "PBS_")
+        self.environ = {name: value for name, value in os.environ.items() if not name.startswith(gone)}
+        self.environ |= {"PATH": f"{ssh.parent}:{MINGLE.parent}:{os.environ['PATH']}", "HOME": str(place)}
+        self.environ["MARK"] = self.mark.partition("=")[2]
+
+    def start(self, *words: str, hosts: str = "node1,node2,node3", **options: Any) -> subprocess.Popen[str]:
+        """Start `mingle run` with these words; without hosts, here alone."""
+        where = ("--hosts", hosts) if hosts else ()
+        streams: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options}
+        argv = [str(MINGLE), "run", *where, *words]
+        run = subprocess.Popen(argv, cwd=self.place, env=self.environ, text=True, **streams)
+        self._runs.append(run)
+        return run
+
+    def done(self, *words: str, **options: Any) -> tuple[int, str, str]:
+        """Run it to its end; return its status, stdout and stderr."""
+        return self.end(self.start(*words, **options))
+
+    def end(self, run: subprocess.Popen[str]) -> tuple[int, str, str]:
+        """Wait for the end of a run, of which nothing may be left."""
+        out, err = run.communicate(timeout=PATIENCE_S)
+        self.until(lambda: not self.processes(), "something is left")
+        return run.returncode, out, err
+
+    def until(self, holds: Callable[[], object], what: str) -> None:
+        """Wait until something holds."""
+        end = time.monotonic() + PATIENCE_S
+        while not holds():
+            assert time.monotonic() < end, f"{what}: {self.processes()}"
+            time.sleep(0.01)
+
+    def processes(self) -> dict[int, str]:
+        """Return the command lines of all processes of this test's runs."""
+        found = {}
+        for entry in Path("/proc").iterdir():
+            try:
+                if entry.name.isdigit() and self.mark.encode() in (entry / "environ").read_bytes().split(b"\0"):
+                    found[int(entry.name)] = (entry / "cmdline").read_text().replace("\0", " ")
+            except OSError:
+                continue
+        return found
+
+    def supervisors(self, host: str) -> list[int]:
+        """Return the warden and the supervisor of a host."""
+        words = f"start.py --host {host} "
+        return sorted(pid for pid, line in self.processes().items() if words in line and " -IS " in line)
+
+    def close(self) -> None:
+        """End what a failed test left."""
+        for run in self._runs:
+            run.kill()
+            run.communicate()
+        for pid in self.processes():
+            os.kill(pid, signal.SIGKILL)

@@ -1,0 +1,292 @@
+"""`mingle run` from its command line to its exit status, with several supervisors on this machine."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+from typing import TYPE_CHECKING
+
+import pytest
+from supervise.runner.places import MINGLE, Places
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+# COMMAND that says it has begun, and goes on.
+STAY = "echo begun; touch begun.$RANK.$MINGLE_ATTEMPT; exec sleep 1000"
+# The same, which no TERM ends, with a grandchild of its own session.
+STUBBORN = "trap '' TERM; setsid sleep 1000 & touch begun.$RANK.$MINGLE_ATTEMPT; while :; do sleep 1000; done"
+
+
+@pytest.fixture
+def places(tmp_path: Path) -> Iterator[Places]:
+    """Give hosts on this machine; nothing of theirs may be left."""
+    made = Places(tmp_path)
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+def begun(places: Places, *ranks: int, attempt: int = 0) -> None:
+    """Wait until COMMAND of these ranks has begun."""
+    for rank in ranks:
+        places.until((places.place / f"begun.{rank}.{attempt}").exists, f"rank {rank} has not begun")
+
+
+def test_clean_on_all_is_clean_and_each_line_has_its_host(places: Places) -> None:
+    status, out, err = places.done("sh", "-c", "echo $RANK of $WORLD_SIZE; echo to stderr >&2; printf rest")
+    assert status == 0
+    rows = [f"node{rank + 1}: {line}" for rank in range(3) for line in (f"{rank} of 3", "rest")]
+    assert sorted(out.splitlines()) == sorted(rows)
+    assert sorted(err.splitlines()) == [f"node{number}: to stderr" for number in (1, 2, 3)]
+
+
+def test_the_first_failure_is_the_status_and_all_others_end(places: Places) -> None:
+    """Those too that ignore TERM, with what they started in sessions of their own."""
+    fails = "[ $RANK = 1 ] && while ! [ -e go ]; do sleep 0.01; done && echo it breaks >&2 && exit 7"
+    run = places.start("--grace", "1", "--log-dir", "logs", "sh", "-c", f"{fails}; {STUBBORN}")
+    begun(places, 0, 2)
+    (places.place / "go").touch()
+    status, _, err = places.end(run)
+    assert status == 7
+    assert re.search(
+        r"mingle run: node2 \(rank 1\): exited with status 7 after \d+ s; its last lines:\n  it breaks", err
+    )
+    assert err.count("mingle run:") == 1
+    logs = places.place / "logs"
+    assert {path.name for path in logs.iterdir()} == {
+        "events.jsonl",
+        "rank0-node1.log",
+        "rank1-node2.log",
+        "rank2-node3.log",
+    }
+    assert "node2 (rank 1): exited with status 7" in (logs / "rank2-node3.log").read_text()
+    events = [json.loads(line) for line in (logs / "events.jsonl").read_text().splitlines()]
+    names = [event["event"] for event in events]
+    assert names[0] == "forming"
+    assert {"formed", "started", "failed", "ended"} <= set(names)
+    assert [event["host"] for event in events if event["event"] == "failed"] == ["node2"]
+
+
+def test_a_signal_is_the_status_and_named(places: Places) -> None:
+    status, _, err = places.done("sh", "-c", "[ $RANK = 2 ] && kill -KILL $$; exec sleep 1000")
+    assert status == 137
+    assert "node3 (rank 2): killed by SIGKILL after" in err
+
+
+def test_a_command_that_is_not_there(places: Places) -> None:
+    status, _, err = places.done("--restarts", "3", "no-such-command")
+    assert status == 127
+    assert "no-such-command" in err
+
+
+def test_a_supervisor_that_is_killed_ends_all(places: Places) -> None:
+    run = places.start("--grace", "1", "sh", "-c", STUBBORN)
+    begun(places, 0, 1, 2)
+    for pid in places.supervisors("node2"):
+        os.kill(pid, signal.SIGKILL)
+    status, _, err = places.end(run)
+    assert status == 75
+    assert "node2 (rank 1): its supervisor was killed or lost its connection" in err
+
+
+def test_a_supervisor_that_is_stopped_is_lost_and_swept(places: Places) -> None:
+    run = places.start("--silence", "2", "--grace", "1", "sh", "-c", STUBBORN)
+    begun(places, 0, 1, 2)
+    for pid in places.supervisors("node2"):
+        os.kill(pid, signal.SIGSTOP)
+    status, _, err = places.end(run)
+    assert status == 75
+    assert re.search(r"node2 \(rank 1\): no sign of life for \d s\n", err)
+
+
+def test_a_supervisor_that_never_comes(places: Places) -> None:
+    status, _, err = places.done("true", hosts="node1,down")
+    assert status == 75
+    assert "No route to host" in err
+    assert "mingle run: down: its supervisor did not come within" in err
+
+
+def test_the_runner_that_is_killed_leaves_nothing(places: Places) -> None:
+    run = places.start("sh", "-c", STUBBORN)
+    begun(places, 0, 1, 2)
+    run.kill()
+    assert places.end(run)[0] == -9
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_who_stops_it_gives_the_status_and_each_process_hears_it_once(
+    places: Places, number: signal.Signals, status: int
+) -> None:
+    name = number.name.removeprefix("SIG")
+    saves = f"trap 'echo saved >>saved.$RANK; exit 0' {name}; touch begun.$RANK.0; while :; do sleep 0.02; done"
+    run = places.start("bash", "-c", saves)
+    begun(places, 0, 1, 2)
+    run.send_signal(number)
+    assert places.end(run)[0] == status
+    assert [(places.place / f"saved.{rank}").read_text() for rank in range(3)] == ["saved\n"] * 3
+
+
+def test_a_second_ctrl_c_ends_at_once(places: Places) -> None:
+    run = places.start("--grace", "600", "sh", "-c", STUBBORN)
+    begun(places, 0, 1, 2)
+    run.send_signal(signal.SIGINT)
+    assert run.stderr is not None
+    assert "SIGINT has come" in run.stderr.readline()
+    run.send_signal(signal.SIGINT)
+    assert places.end(run)[0] == 130
+
+
+def test_a_signal_that_one_supervisor_notices_reaches_all_once(places: Places) -> None:
+    """And ends nobody: who does not handle it hears nothing."""
+    notes = "trap 'echo noticed >>noticed.$RANK' USR1; touch begun.$RANK.0; while ! [ -e go ]; do sleep 0.02; done"
+    run = places.start("bash", "-c", notes)
+    begun(places, 0, 1, 2)
+    os.kill(places.supervisors("node3")[0], signal.SIGUSR1)
+    for rank in range(3):
+        places.until((places.place / f"noticed.{rank}").exists, "not noticed")
+    (places.place / "go").touch()
+    assert places.end(run)[0] == 0
+    assert [(places.place / f"noticed.{rank}").read_text() for rank in range(3)] == ["noticed\n"] * 3
+
+
+def test_the_warning_reaches_all_once_and_the_limit_ends_all(places: Places) -> None:
+    notes = "trap 'echo saved >>saved.$RANK' USR2; trap 'exit 0' TERM; while :; do sleep 0.02; done"
+    options = ("--limit", "8", "--warn", "6", "--warn-signal", "USR2", "--grace", "1")
+    status, _, err = places.done(*options, "bash", "-c", notes)
+    assert status == 75
+    assert "SIGUSR2 to all" in err
+    assert [(places.place / f"saved.{rank}").read_text() for rank in range(3)] == ["saved\n"] * 3
+
+
+def test_a_failed_attempt_is_followed_by_a_new_world_with_the_same_ranks(places: Places) -> None:
+    tells = "echo $MINGLE_ATTEMPT $RANK $WORLD_SIZE; [ $MINGLE_ATTEMPT$RANK != 01 ] || exit 5"
+    status, out, err = places.done("--restarts", "1", "sh", "-c", f"{tells}; [ $MINGLE_ATTEMPT = 1 ] || {{ {STAY}; }}")
+    assert status == 0
+    assert "mingle run: begins again: attempt 1\n" in err
+    assert {f"node{rank + 1}: 1 {rank} 3" for rank in range(3)} <= set(out.splitlines())
+
+
+def test_a_spare_takes_the_rank_of_a_lost_host(places: Places) -> None:
+    places.environ["SWEEPS_ONE"] = "1"
+    command = f"echo $MINGLE_ATTEMPT $RANK $WORLD_SIZE; [ $MINGLE_ATTEMPT = 1 ] || {{ {STAY}; }}"
+    run = places.start("--restarts", "1", "--spares", "1", "sh", "-c", command, hosts="node1,node2,node3,node4")
+    begun(places, 0, 1, 2)
+    for pid in places.supervisors("node2"):
+        os.kill(pid, signal.SIGKILL)
+    status, out, _ = places.end(run)
+    assert status == 0
+    ends = {line for line in out.splitlines() if ": 1 " in line}
+    assert ends == {"node1: 1 0 3", "node4: 1 1 3", "node3: 1 2 3"}
+
+
+def test_without_a_spare_a_supervisor_that_was_killed_is_started_again(places: Places) -> None:
+    places.environ["SWEEPS_ONE"] = "1"
+    command = f"echo $MINGLE_ATTEMPT $RANK $WORLD_SIZE; [ $MINGLE_ATTEMPT = 1 ] || {{ {STAY}; }}"
+    run = places.start("--restarts", "1", "sh", "-c", command)
+    begun(places, 0, 1, 2)
+    for pid in places.supervisors("node1"):
+        os.kill(pid, signal.SIGKILL)
+    status, out, _ = places.end(run)
+    assert status == 0
+    assert {line for line in out.splitlines() if ": 1 " in line} == {f"node{rank + 1}: 1 {rank} 3" for rank in range(3)}
+
+
+def test_one_host_needs_no_network_and_no_label(places: Places) -> None:
+    assert places.done("sh", "-c", "echo $RANK $WORLD_SIZE", hosts="") == (0, "0 1\n", "")
+
+
+def test_a_run_inside_a_run(places: Places) -> None:
+    inner = "echo $MINGLE_RUN_ID; exec mingle run sh -c 'echo $MINGLE_RUN_ID $WORLD_SIZE'"
+    status, out, _ = places.done("sh", "-c", inner, hosts="")
+    outer, both, size = out.split()
+    assert (status, size) == (0, "1")
+    assert re.fullmatch(rf"{outer},[0-9a-f]{{16}}", both)
+
+
+def test_the_key_is_the_users_or_a_fresh_one_and_the_runs_own_goes_nowhere(places: Places) -> None:
+    tells = "echo $MINGLE_KEY; env | grep -c 'MINGLE_RUN_KEY\\|MINGLE_RUN_AT'; true"
+    _, out, _ = places.done("--no-label", "sh", "-c", tells, hosts="node1,node2")
+    keys = {line for line in out.splitlines() if line != "0"}
+    assert len(keys) == 1
+    assert out.splitlines().count("0") == 2
+    places.environ["MINGLE_KEY"] = key = "ab" * 32
+    assert places.done("sh", "-c", "echo $MINGLE_KEY", hosts="")[1] == f"{key}\n"
+
+
+@pytest.mark.parametrize("redirection", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-", ">/dev/full"])
+def test_without_a_standard_stream_it_runs_all_the_same(places: Places, redirection: str) -> None:
+    line = f"{MINGLE} run --hosts node1,node2 sh -c 'echo out; echo err >&2; exit 4' {redirection}; echo $? >status"
+    subprocess.run(["sh", "-c", line], cwd=places.place, env=places.environ, capture_output=True, check=True)
+    assert (places.place / "status").read_text() == "4\n"
+    places.until(lambda: not places.processes(), "something is left")
+
+
+def test_in_the_background_it_goes_on_and_ctrl_c_is_not_its_own(places: Places) -> None:
+    waits = "touch begun; while ! [ -e go ]; do sleep 0.01; done; echo out"
+    hits = "while ! [ -e begun ]; do sleep 0.01; done; kill -INT $!; touch go; wait $!; echo $?"
+    line = f"{MINGLE} run --hosts node1,node2 sh -c '{waits}' & {hits}"
+    done = subprocess.run(
+        ["sh", "-c", line], cwd=places.place, env=places.environ, capture_output=True, text=True, check=True
+    )
+    assert sorted(done.stdout.split()) == ["0", "node1:", "node2:", "out", "out"]
+
+
+def test_a_reader_that_goes_ends_all(places: Places) -> None:
+    line = f"{{ {MINGLE} run --hosts node1,node2 yes; echo $? >status; }} | head -1"
+    done = subprocess.run(
+        ["sh", "-c", line], cwd=places.place, env=places.environ, capture_output=True, text=True, check=True
+    )
+    assert re.fullmatch(r"node[12]: y\n", done.stdout)
+    assert (places.place / "status").read_text() == "141\n"
+    places.until(lambda: not places.processes(), "something is left")
+
+
+def test_a_reader_that_stops_holds_up_nothing(places: Places) -> None:
+    """Neither a failure, nor the end of all."""
+    fails = "[ $RANK = 0 ] && exec yes; while ! [ -e go ]; do sleep 0.01; done; exit 6"
+    run = places.start("--silence", "2", "sh", "-c", fails, hosts="node1,node2")
+    assert run.stdout is not None
+    places.until(lambda: [line for line in places.processes().values() if line == "yes "], "no output")
+    (places.place / "go").touch()
+    assert run.stderr is not None
+    assert run.wait(timeout=30) == 6
+    assert "exited with status 6" in run.stderr.read()
+
+
+def test_no_line_is_torn_or_lost(places: Places) -> None:
+    """Of many members at once, also such as are longer than a message."""
+    writes = (
+        "import os, sys\nr = os.environ['RANK']\n"
+        "for i in range(3000): sys.stdout.write(f'{r} {i} ' + 'x' * (i % 700) + '.\\n')\n"
+        "print(f'{r} long ' + 'y' * 300000 + '.')"
+    )
+    status, out, err = places.done("python3", "-c", writes)
+    assert (status, err) == (0, "")
+    lines = out.splitlines()
+    assert len(lines) == 3 * 3001
+    for rank in range(3):
+        its = [line for line in lines if line.startswith(f"node{rank + 1}: {rank} ")]
+        rows = [f"node{rank + 1}: {rank} {i} " + "x" * (i % 700) + "." for i in range(3000)]
+        assert its == [*rows, f"node{rank + 1}: {rank} long " + "y" * 300000 + "."]
+
+
+def test_a_full_disk_below_the_logs_is_said_once_and_hangs_nothing(places: Places) -> None:
+    logs = places.place / "logs"
+    logs.mkdir()
+    for name in ("events.jsonl", "rank0-node1.log", "rank1-node2.log"):
+        (logs / name).symlink_to("/dev/full")
+    status, out, err = places.done("--log-dir", "logs", "sh", "-c", "seq 1000", hosts="node1,node2")
+    assert status == 0
+    assert len(out.splitlines()) == 2000
+    assert err == "mingle run: nothing more is written below logs: No space left on device\n"
+
+
+def test_fewer_hosts_are_enough_where_that_was_said(places: Places) -> None:
+    status, out, _ = places.done("--nodes", "2:3", "sh", "-c", "echo $WORLD_SIZE", hosts="node1,down,node3")
+    assert (status, sorted(out.splitlines())) == (0, ["node1: 2", "node3: 2"])
