@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import select
 import socket
 import struct
+import threading
 from typing import TYPE_CHECKING
 
 import pytest
 from supervise.worlds.served import CAUSE, KEY, OTHER_KEY, Served, state
 
 from mingle_hooks.rendezvous.protocol.attempt import Attempt, Material, Secret
-from mingle_hooks.rendezvous.protocol.wire import HELLO, MAC_BYTES, WireError, encode, frame
+from mingle_hooks.rendezvous.protocol.wire import CHALLENGE, HELLO, MAC_BYTES, WireError, encode, frame
 from mingle_hooks.supervise.worlds import asking, door, words
 from mingle_hooks.supervise.worlds.words import KILL, State
 
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from mingle_hooks.supervise.worlds.world import World
 
 HEADER = struct.Struct("!IB")
+CHALLENGE_FRAME = frame(CHALLENGE, encode({"nonce": "00" * 16}))
 
 
 def way(world: World, key: bytes = KEY) -> Way:
@@ -103,7 +106,7 @@ def test_a_stranger_gets_a_random_number_and_nothing_else(served: Served) -> Non
         ):
             with stranger(world) as sock:
                 sock.sendall(said)
-                assert frames(sock) in ([2], [])
+                assert frames(sock) in ([CHALLENGE], [])
     assert served.kills == []
 
 
@@ -182,3 +185,69 @@ def test_an_answer_is_read_strictly(served: Served, wrong: dict[str, object]) ->
     assert State.parse(body) == state(served.worlds[0].entry)
     with pytest.raises(WireError):
         State.parse({**body, **wrong})
+
+
+def listening(answer: bytes) -> tuple[socket.socket, list[bytes]]:
+    """Return a listener, and all that it has heard, which says one thing to the first who calls."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    heard: list[bytes] = []
+
+    def serve() -> None:
+        with listener.accept()[0] as caller:
+            heard.append(caller.recv(4096))
+            caller.sendall(answer)
+            while some := caller.recv(4096):
+                heard.append(some)
+
+    threading.Thread(target=serve, daemon=True).start()
+    return listener, heard
+
+
+def test_who_answers_in_the_place_of_a_runner_is_not_believed(served: Served) -> None:
+    """It proves nothing by what it says, and gets nothing that it could use elsewhere."""
+    its = way(served.world())
+    lie = encode({**state(its.entry).body(), "command": "\x1b[2J"})
+    for said in (b"HTTP/1.0 200 OK\n\n", CHALLENGE_FRAME + frame(words.STATE, b"\0" * MAC_BYTES + lie)):
+        listener, heard = listening(said)
+        with listener:
+            assert asking.ask([its._replace(port=listener.getsockname()[1])]) == [None]
+        assert KEY not in b"".join(heard)
+
+
+def test_who_says_nothing_is_waited_for_only_so_long(served: Served) -> None:
+    """The others' answers are there all the same."""
+    silent, answering = served.world(), served.world("4712", "0011")
+    listener = socket.create_server(("127.0.0.1", 0))
+    with served, listener:
+        port = listener.getsockname()[1]
+        found = asking.ask([way(silent)._replace(port=port), way(answering)], limit_s=0.3)
+    assert found == [None, state(answering.entry, is_whole=False)]
+
+
+def test_a_question_that_was_heard_is_of_no_use_again(served: Served) -> None:
+    """Each connection has a random number of both sides in its proofs."""
+    world = served.world()
+    its = way(world)
+    listener = socket.create_server(("127.0.0.1", 0))
+    heard = bytearray()
+
+    def relay() -> None:
+        with listener.accept()[0] as caller, stranger(world) as door_:
+            while True:
+                for sock in select.select([caller, door_], [], [])[0]:
+                    if not (some := sock.recv(4096)):
+                        return
+                    if sock is caller:
+                        heard.extend(some)
+                    (door_ if sock is caller else caller).sendall(some)
+
+    thread = threading.Thread(target=relay)
+    with served, listener:
+        thread.start()
+        asking.kill(its._replace(port=listener.getsockname()[1]), is_now=False, limit_s=0.05)
+        thread.join()
+        assert served.kills == [("00112233aabbccdd", False)]
+        with stranger(world) as sock:
+            sock.sendall(heard)
+            assert frames(sock) == [CHALLENGE]
+    assert len(served.kills) == 1
