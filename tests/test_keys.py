@@ -133,13 +133,15 @@ def test_who_asks_has_all_keys_of_the_user_and_what_was_given_stands_alone(place
         place.held()
 
 
-def test_a_run_that_may_be_asked_makes_the_key_in_the_home_where_a_member_would(place: Place) -> None:
+def test_a_run_that_may_be_asked_makes_the_key_in_the_home_where_a_member_would(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Not on a plain machine; and a home that cannot be written to is no failure."""
     job = detect({"SLURM_JOB_ID": "5", "SLURM_NNODES": "1", "SLURM_NODELIST": "a"})
     assert place.held(is_new=True) == []
-    (place.home / ".config").write_text("a file")
-    assert place.held(job, is_new=True) == []
-    (place.home / ".config").unlink()
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "link", lambda *_paths: os.open("/no/such/file", os.O_RDONLY))
+        assert place.held(job, is_new=True) == []
     made = place.held(job, is_new=True)
     assert [place.of_home.read_bytes().strip()] == made == place.held(job)
 
