@@ -22,7 +22,7 @@ _CALLS = (
     "run",
 )  # what runs on every node: the settings, their files and the exit status belong to these
 _SIGNALS = ((130, "Stopped by Ctrl-C."), (143, "Stopped by SIGTERM."))
-_RUN_CODES = ((75, "A host or the network failed: trying again makes sense."),)
+_RUN_CODES = ((75, "A host or the network failed, or the time limit came: trying again makes sense."),)
 _EXEC_CODES = ((126, "COMMAND cannot be run."), (127, "COMMAND is not there."))
 _FILES = (
     (SYSTEM_FILE, "The site's settings; a user's, MINGLE_* variables and options win over it, in this order."),

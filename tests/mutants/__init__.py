@@ -15,6 +15,7 @@ from mutants.rows import (
     render,
     schedulers,
     starters,
+    worlds,
 )
 
 DEFECTS = (
@@ -32,4 +33,5 @@ DEFECTS = (
     *member.ROWS,
     *found.ROWS,
     *starters.ROWS,
+    *worlds.ROWS,
 )

@@ -48,7 +48,7 @@ ROWS = (
            "if length > self.most_bytes:", "if False:",
            f"{CONNECTION}::test_a_frame_that_is_too_large_ends_it_before_it_has_come"),
     Defect("what waits for a peer has no bound", f"{P}/connection.py",
-           "if self._waiting_bytes > MOST_WAITING_BYTES:", "if False:",
+           "if self.waiting_bytes > MOST_WAITING_BYTES:", "if False:",
            f"{CONNECTION}::test_a_peer_that_never_reads_is_dropped_and_what_waits_for_it_is_bounded"),
     Defect("what was sent in part is sent from its start", f"{P}/connection.py",
            "[data[sent:]] if sent < len(data) else []", "[data] if sent < len(data) else []",

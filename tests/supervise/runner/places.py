@@ -30,7 +30,8 @@ case $* in
 */sweep.py*)
     [ -z "$SWEEPS_ONE" ] || {
         for process in /proc/[0-9]*; do
-            ! grep -qzx "SSH_HOST_HERE=$host" "$process/environ" 2>/dev/null || kill -9 "${process##*/}"
+            grep -qzx "MARK=$MARK" "$process/environ" 2>/dev/null || continue
+            ! grep -qzx "SSH_HOST_HERE=$host" "$process/environ" || kill -9 "${process##*/}"
         done
         exit 0
     }

@@ -179,8 +179,8 @@ def test_a_spare_takes_the_rank_of_a_lost_host(places: Places) -> None:
     begun(places, 0, 1, 2)
     for pid in places.supervisors("node2"):
         os.kill(pid, signal.SIGKILL)
-    status, out, _ = places.end(run)
-    assert status == 0
+    status, out, err = places.end(run)
+    assert status == 0, err
     ends = {line for line in out.splitlines() if ": 1 " in line}
     assert ends == {"node1: 1 0 3", "node4: 1 1 3", "node3: 1 2 3"}
 
@@ -192,8 +192,8 @@ def test_without_a_spare_a_supervisor_that_was_killed_is_started_again(places: P
     begun(places, 0, 1, 2)
     for pid in places.supervisors("node1"):
         os.kill(pid, signal.SIGKILL)
-    status, out, _ = places.end(run)
-    assert status == 0
+    status, out, err = places.end(run)
+    assert status == 0, err
     assert {line for line in out.splitlines() if ": 1 " in line} == {f"node{rank + 1}: 1 {rank} 3" for rank in range(3)}
 
 

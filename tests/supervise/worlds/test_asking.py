@@ -164,6 +164,24 @@ def test_who_waits_for_the_end_is_told_where_it_does_not_come(served: Served) ->
     assert served.kills == [("00112233aabbccdd", False)]
 
 
+def test_who_waits_for_the_end_is_not_crowded_out(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has proved that it holds the key; however many come after it."""
+    world = served.world()
+    endings: list[asking.Ending] = []
+    asker = threading.Thread(target=lambda: endings.append(asking.kill(way(world), is_now=False, limit_s=60)))
+    with served:
+        asker.start()
+        while not served.kills:
+            served.call(lambda: None)
+        monkeypatch.setattr(door, "MOST_CALLERS", 0)
+        with stranger(world) as sock:
+            assert frames(sock) == []
+        served.call(lambda: world.close(143))
+        served.call(lambda: [link.close() for link in world.waiting])  # its process ends
+        asker.join()
+    assert [(ending.status, ending.has_hung_up) for ending in endings] == [(143, True)]
+
+
 @pytest.mark.parametrize(
     "wrong",
     [
