@@ -33,7 +33,6 @@ ROWS = (
         "self._loop.after(CALLER_S, lambda: self._turn_away(link))",
         "pass",
         f"{ASKING}::test_a_stranger_who_says_nothing_goes",
-        hangs=True,
     ),
     Defect(
         "who waits for the end is hung up on",
