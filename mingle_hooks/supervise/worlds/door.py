@@ -17,7 +17,7 @@ from mingle_hooks.typed import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from mingle_hooks.rendezvous.loop import Loop
+    from mingle_hooks.rendezvous.loop import Loop, Timer
     from mingle_hooks.rendezvous.protocol.attempt import Secret
     from mingle_hooks.rendezvous.protocol.wire import Body
 
@@ -38,7 +38,8 @@ class Door:
 
     def __init__(self, loop: Loop, secret: Secret, on_question: Callable[[Link, int, Body], None]) -> None:
         self._loop, self._secret, self._on_question = loop, secret, on_question
-        self._callers: dict[Link, None] = {}  # oldest first
+        self._callers: dict[Link, float] = {}  # and since when it is here; oldest first
+        self._sweeper: Timer | None = None
         self._listeners: list[socket.socket] = []
         self.port = _opened(self._listeners)
         for listener in self._listeners:
@@ -51,6 +52,8 @@ class Door:
             listener.close()
         for link in self._callers:
             link.close()
+        if self._sweeper is not None:
+            self._sweeper.cancel()
         self._listeners = []
         self._callers.clear()
 
@@ -78,10 +81,19 @@ class Door:
     def _take_in(self, sock: socket.socket) -> None:
         link = Link(self._loop, sock, self._secret, is_runner=True, on_end=lambda _reason: self._forget(link))
         link.on_message = lambda kind, body: self._on_question(link, kind, body)
-        self._callers[link] = None
+        self._callers[link] = self._loop.clock()
         if len(self._callers) > MOST_CALLERS:
             self._turn_away(next(iter(self._callers)))
-        self._loop.after(CALLER_S, lambda: self._turn_away(link))
+        if self._sweeper is None:
+            self._sweep()
+
+    def _sweep(self) -> None:
+        """Turn those away who have been here for too long, and look again when the next will have been."""
+        now = self._loop.clock()
+        for link in [link for link, since in self._callers.items() if since <= now - CALLER_S]:
+            self._turn_away(link)
+        oldest = next(iter(self._callers.values()), None)
+        self._sweeper = None if oldest is None else self._loop.after(oldest + CALLER_S - now, self._sweep)
 
     def keep(self, link: Link) -> None:
         """Leave a caller who has proved to hold the key to its owner: it may wait for the end."""

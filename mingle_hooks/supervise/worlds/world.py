@@ -68,7 +68,7 @@ class World:
             if not in_time(lambda: registry.write(str(public.directory), entry), _BEGIN_S):
                 note(f"`mingle ls` does not show this run yet: {public.directory} is slow")
             self.entry = entry
-        except MingleError as error:
+        except (MingleError, OSError) as error:
             note(f"`mingle ls` does not show this run: {reason(error)}")
             self._shut()
 

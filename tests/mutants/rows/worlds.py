@@ -30,8 +30,8 @@ ROWS = (
     Defect(
         "a stranger stays as long as it likes",
         f"{W}/door.py",
-        "self._loop.after(CALLER_S, lambda: self._turn_away(link))",
-        "pass",
+        "since <= now - CALLER_S]:",
+        "False]:",
         f"{ASKING}::test_a_stranger_who_says_nothing_goes",
     ),
     Defect(
