@@ -92,9 +92,7 @@ def write(path: str, entry: Entry) -> None:
         descriptor = os.open(draft, flags, 0o600)
         try:
             with open(descriptor, "wb") as file:
-                file.write(jsontext.dumps(entry.body()).encode())
-                file.flush()
-                os.fsync(descriptor)  # NFS tells of a full disk only here
+                file.write(jsontext.dumps(entry.body()).encode())  # NFS tells of a full disk when it is closed
             os.rename(draft, f"{path}/{entry.run}{_ENDING}")
         except BaseException:
             os.unlink(draft)

@@ -85,12 +85,12 @@ def test_a_home_that_cannot_be_written_is_one_note(tmp_path: Path, served: Serve
 
 
 def test_a_full_home_leaves_nothing_half(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The disk is full only when all of it has to be there."""
+    """Nor does one that takes the file and not its name."""
 
-    def full(_descriptor: int) -> None:
+    def full(*_paths: str) -> None:
         raise OSError(28, os.strerror(28))
 
-    monkeypatch.setattr(os, "fsync", full)
+    monkeypatch.setattr(os, "rename", full)
     with pytest.raises(PlaceError, match="No space left"):
         registry.write(path(tmp_path), ENTRY)
     assert os.listdir(path(tmp_path)) == []
