@@ -13,8 +13,10 @@ from mutants.rows import (
     multicast,
     protocol,
     render,
+    runner,
     schedulers,
     starters,
+    supervise,
     worlds,
 )
 
@@ -32,6 +34,8 @@ DEFECTS = (
     *leader.ROWS,
     *member.ROWS,
     *found.ROWS,
+    *runner.ROWS,
     *starters.ROWS,
     *worlds.ROWS,
+    *supervise.ROWS,
 )

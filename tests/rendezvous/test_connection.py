@@ -115,11 +115,32 @@ def test_a_slow_reader_gets_everything_in_order() -> None:
 def test_a_peer_that_never_reads_is_dropped_and_what_waits_for_it_is_bounded() -> None:
     """Not out of send(), but soon after."""
     with Ends() as ends:
-        while ends.connection._waiting_bytes <= module.MOST_WAITING_BYTES:
+        while ends.connection.waiting_bytes <= module.MOST_WAITING_BYTES:
             ends.connection.send(bytes(4_000_000))
         assert ends.ends == []
         ends.until(lambda: ends.ends)
         assert ends.ends == ["it does not read"]
+
+
+def test_it_tells_when_less_is_waiting() -> None:
+    """So that who has more to say need not look."""
+    with Ends() as ends:
+        rooms: list[int] = []
+        ends.connection.on_room = lambda: rooms.append(ends.connection.waiting_bytes)
+        while ends.connection.waiting_bytes < 1_000_000:
+            ends.connection.send(b"x" * 100_000)
+        assert rooms == []
+        ends.other.settimeout(0)
+
+        def is_read() -> bool:
+            try:
+                return not ends.other.recv(1_000_000)
+            except BlockingIOError:
+                return ends.connection.waiting_bytes == 0
+
+        ends.until(is_read)
+        assert rooms == sorted(rooms, reverse=True)
+        assert rooms[-1] == 0
 
 
 def test_what_waits_for_many_is_held_once() -> None:
@@ -131,7 +152,7 @@ def test_what_waits_for_many_is_held_once() -> None:
             ends.connection.send(data)
         held, _ = tracemalloc.get_traced_memory()
         tracemalloc.stop()
-        assert one.connection._waiting_bytes > 1_000_000 < other.connection._waiting_bytes
+        assert one.connection.waiting_bytes > 1_000_000 < other.connection.waiting_bytes
         assert held < 100_000
 
 

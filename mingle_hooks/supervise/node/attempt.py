@@ -10,7 +10,7 @@ from mingle_hooks.supervise.node import command, memory
 from mingle_hooks.supervise.node.descriptor import Descriptor
 from mingle_hooks.supervise.node.relay import Relay
 from mingle_hooks.supervise.node.tree import Tree
-from mingle_hooks.supervise.protocol.messages import CLEAN, ENDED, FORMED, MOST_TAIL, Clean, Ended, Formed
+from mingle_hooks.supervise.protocol.messages import CLEAN, ENDED, FORMED, Clean, Ended, Formed
 from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -60,25 +60,31 @@ class Attempt:
             data = os.read(self._telling.fileno(), _MOST_FORMED_BYTES)
         except BlockingIOError:
             return
-        self._loop.unwatch(self._telling)
-        self._telling.close()
-        self._telling = None
+        self._hush()
         if data:
             world = jsontext.loads(data)
             self._formed = True
             self._report(FORMED, Formed(self.number, world["nodes"], world["addr"], world["port"]).body())
 
+    def _hush(self) -> None:
+        """Hear no more of the world; who still holds the pipe has left it open."""
+        if self._telling is not None:
+            self._loop.unwatch(self._telling)
+            self._telling.close()
+            self._telling = None
+
     def _ended(self, child: Reaped) -> None:
         if child.pid != self._pid:
             return
         self._told()
+        self._hush()
         self._relay.catch_up()
         status = child.status if child.signal is None else 128 + child.signal
-        tail = self._relay.tail[-MOST_TAIL:]
         is_oom = self._memory.has_grown()
-        said = Ended(self.number, min(status, 255), child.signal, self._formed, is_oom, tail)
+        said = Ended(self.number, status, child.signal, self._formed, is_oom, self._relay.tail)
         self._report(ENDED, said.body())
-        self.tree.end(_LEFTOVER_GRACE_S)
+        if not self.tree.is_ending:  # else what is left has the grace that the runner gave
+            self.tree.end(_LEFTOVER_GRACE_S)
 
     def _empty(self) -> None:
         if self.is_clean:

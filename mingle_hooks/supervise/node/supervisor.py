@@ -10,10 +10,9 @@ from mingle_hooks.rendezvous.loop import Loop
 from mingle_hooks.rendezvous.poller import READ
 from mingle_hooks.rendezvous.protocol.attempt import Secret
 from mingle_hooks.rendezvous.protocol.wire import WireError
-from mingle_hooks.supervise.node import signals
+from mingle_hooks.supervise.node import processes, signals
 from mingle_hooks.supervise.node.attempt import Attempt
 from mingle_hooks.supervise.node.descriptor import Descriptor
-from mingle_hooks.supervise.node.processes import reap
 from mingle_hooks.supervise.node.runner import Runner
 from mingle_hooks.supervise.protocol import messages
 from mingle_hooks.typed import TYPE_CHECKING
@@ -85,7 +84,7 @@ class Supervisor:
 
     def _reap(self) -> None:
         if self._attempt is None:
-            reap()
+            processes.reap()
         else:
             self._attempt.tree.reap()
         self._leave()
@@ -112,6 +111,8 @@ class Supervisor:
             self._end(messages.End.parse(body))
         elif kind == messages.LEAVE:
             self._leaving = messages.Leave.parse(body).status
+            if self._attempt is not None:
+                self._attempt.tree.end(0.0)
             self._leave()
         else:
             raise WireError("no runner's word")
@@ -125,6 +126,7 @@ class Supervisor:
         try:
             self._attempt = Attempt(self._loop, start, self._own, output, self._runner.send)
         except OSError as wrong:  # no descriptor, process or memory is left
+            processes.kill_all()  # where it had begun
             self._attempt = None
             tail = f"mingle run: cannot begin: {wrong.strerror}\n"
             status = NetworkError.exit_code
@@ -158,5 +160,3 @@ class Supervisor:
         if self._attempt is None or self._attempt.is_clean:
             self.status = self._leaving
             self._runner.close()
-        elif not self._attempt.tree.is_ending:
-            self._attempt.tree.end(0.0)

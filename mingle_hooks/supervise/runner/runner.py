@@ -93,6 +93,7 @@ class Runner:
         self._file: str | None = None
         self._shown: Shown | None = None
         self._timer: Timer | None = None
+        self._sweepers: list[Process] = []
         self._begun = [0] * len(places)
         self._drained = [0] * len(places)
         self._does: dict[type, Callable[[Any], None]] = {
@@ -160,6 +161,10 @@ class Runner:
     def _act(self, actions: list[Any]) -> None:
         for action in actions:
             self._does[type(action)](action)
+        if self._sweepers and self._machine.phase != "sweeping":  # one that is late would meet the next attempt
+            for process in self._sweepers:
+                process.kill(signal.SIGTERM)
+            self._sweepers.clear()
         if self._timer is not None:
             self._timer.cancel()
         due = self._machine.due
@@ -229,11 +234,14 @@ class Runner:
 
     def _sweep(self, action: Sweep) -> None:
         for host in action.hosts:
-            for launch in self._sweepers(host):
-                if self._processes.start(launch, self._swept, os.environ) is None:  # no sweep is to find this one
+            for launch in self._sweeping(host):
+                process = self._processes.start(launch, self._swept, os.environ)  # no sweep is to find this one
+                if process is None:
                     self._soon(Swept(host, is_clean=False))
+                else:
+                    self._sweepers.append(process)
 
-    def _sweepers(self, host: str) -> tuple[Started, ...]:
+    def _sweeping(self, host: str) -> tuple[Started, ...]:
         """Return what sweeps a host; on this one it spares what starts the others."""
         request, program = self._request, (sys.executable, "-IS", f"{_NODE}/sweep.py", self._id)
         if host != request.job.own:

@@ -39,7 +39,9 @@ class Process:
             os.set_blocking(self.child.stdout.fileno(), False)
 
     def kill(self, number: int) -> None:
-        """Signal it, and what it started on this host."""
+        """Signal it, and what it started on this host; nobody where it has ended."""
+        if self.child.returncode is not None:
+            return
         try:
             os.killpg(self.child.pid, number)
         except ProcessLookupError:

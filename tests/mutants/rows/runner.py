@@ -19,7 +19,7 @@ ROWS = (
            f"{PURE}::test_a_host_that_does_not_get_clean_is_swept"),
     Defect("who asked for the end is begun again", f"{R}/phases.py",
            "if self._stopping.asked is not None or self.blame", "if self.blame",
-           f"{PURE}::test_whatever_the_order_the_run_ends_and_keeps_its_promises"),
+           f"{PURE}::test_who_asks_for_the_end_while_a_failure_is_ended_gets_it"),
     Defect("the same failure is begun again for ever", f"{R}/blame.py",
            "return self._same >= MOST_SAME_RESTARTS", "return False",
            f"{PURE}::test_what_fails_in_the_same_way_is_begun_again_three_times"),

@@ -93,7 +93,7 @@ class Runner:
         self,
         *options: str,
         before: tuple[str, ...] = (),
-        host: str = "node1",
+        host: str = "alpha",
         environ: dict[str, str] | None = None,
         bare: bool = False,
         wait: bool = True,
@@ -142,7 +142,7 @@ class Runner:
         """Say START, with a world of one node."""
         said = {
             "attempt": attempt,
-            "facts": {"nodes": 1, "node_rank": 0, "hosts": ["node1"], "job_id": self.run_id, "restarts": attempt},
+            "facts": {"nodes": 1, "node_rank": 0, "hosts": ["alpha"], "job_id": self.run_id, "restarts": attempt},
             "options": ("--timeout", "20", "--quiet"),
             "command": command,
             "environ": {},

@@ -8,8 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from fake_runner import PATIENCE_S
 
+from mingle_hooks.rendezvous.loop import Loop
 from mingle_hooks.supervise.node import processes
+from mingle_hooks.supervise.node.tree import Tree
 from mingle_hooks.supervise.protocol import messages
 
 if TYPE_CHECKING:
@@ -57,6 +60,19 @@ def test_a_shorter_grace_is_taken_up(runner: Runner) -> None:
     assert runner.output.count(b"heard") == 1
 
 
+def test_what_saves_after_the_command_has_ended_has_all_of_the_grace(runner: Runner) -> None:
+    """As workers do whose agent ends at once."""
+    runner.supervise()
+    save = "trap 'sleep 1.5; echo saved; exit' TERM; echo there; while :; do sleep 0.01; done"
+    runner.start("sh", "-c", f'setsid sh -c "{save}" & exec sleep 1000')
+    runner.until(lambda: b"there" in runner.output)
+    runner.end(20.0)
+    assert runner.wait_for(messages.ENDED)["signal"] == signal.SIGTERM
+    assert runner.wait_for(messages.CLEAN)["killed"] == 0
+    runner.until(lambda: runner.drained)
+    assert runner.output.endswith(b"saved\n")
+
+
 def test_what_a_command_leaves_behind_is_ended(runner: Runner) -> None:
     """With TERM, and a second later with KILL."""
     runner.supervise()
@@ -68,6 +84,23 @@ def test_what_a_command_leaves_behind_is_ended(runner: Runner) -> None:
     assert runner.wait_for(messages.ENDED)["status"] == 0
     assert runner.wait_for(messages.CLEAN)["killed"] == 2
     assert processes.descendants(runner.supervisor) == []
+
+
+def test_kill_is_sent_until_nothing_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    """To what was forked while the others were listed, too."""
+    child = os.posix_spawn("/bin/sleep", ["sleep", "1000"], {})
+    listed = iter([[], [], []])
+    monkeypatch.setattr(processes, "descendants", lambda: next(listed, [child]))
+    ended: list[processes.Reaped] = []
+    left: list[int] = []
+    with Loop() as loop:
+        tree = Tree(loop, ended.append, lambda: left.append(tree.killed))
+        tree.end(0.0)
+        deadline = loop.clock() + PATIENCE_S
+        loop.run(lambda: bool(left) or loop.clock() > deadline)
+    if not left:
+        processes.send([child], signal.SIGKILL)
+    assert (ended, left) == ([processes.Reaped(child, 0, signal.SIGKILL)], [1])
 
 
 @pytest.mark.parametrize("who", ["warden", "supervisor"])

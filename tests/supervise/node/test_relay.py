@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from mingle_hooks.supervise.node import processes
 from mingle_hooks.supervise.node.relay import LONGEST, MOST_WAITING, Pipe
 from mingle_hooks.supervise.protocol import messages
 from mingle_hooks.supervise.protocol.messages import ERR, MOST_TAIL, OUT
@@ -55,6 +56,20 @@ def test_the_last_lines_of_both_streams_are_told_with_the_end(runner: Runner) ->
     assert int(tail.splitlines()[0]) == int(tail.splitlines()[1]) - 1
     runner.wait_for(messages.CLEAN)
     assert runner.attempt("printf", "\\377")["tail"] == "\N{REPLACEMENT CHARACTER}"
+
+
+def test_all_that_a_command_wrote_before_its_end_is_in_these_lines(runner: Runner) -> None:
+    """However far the supervisor had come with reading."""
+    os.mkfifo(runner.directory / "go")
+    runner.supervise()
+    runner.start("sh", "-c", "read go < go; head -c 900000 /dev/zero | tr '\\0' '\\n'; echo last; exit 1")
+    runner.wait_for(messages.FORMED)
+    (command,) = processes.children(runner.supervisor)
+    os.kill(runner.supervisor, signal.SIGSTOP)
+    (runner.directory / "go").write_text("\n")
+    runner.until(lambda: ") Z " in Path(f"/proc/{command}/stat").read_text())
+    os.kill(runner.supervisor, signal.SIGCONT)
+    assert runner.wait_for(messages.ENDED)["tail"].endswith("\nlast\n")
 
 
 def test_output_of_what_outlives_the_command_comes_until_it_has_ended(runner: Runner) -> None:

@@ -367,6 +367,14 @@ def test_what_fails_in_the_same_way_is_begun_again_three_times() -> None:
     assert attempts(gets_further=True) == 10
 
 
+def test_who_asks_for_the_end_while_a_failure_is_ended_gets_it() -> None:
+    run = Run(plan(2, restarts=3))
+    run.begin()
+    run.take(ended(0, 1), Noticed(None, TERM), Clean(0, 0), *over([1], status=143))
+    assert run.status() == 143
+    assert {its.attempt for its in run.of(Begin)} == {0}
+
+
 def test_a_mistake_is_not_begun_again() -> None:
     run = Run(plan(2, restarts=9))
     run.begin()

@@ -40,6 +40,13 @@ class User:
 
     def run(self, script: str, *options: str, said: str = "here\n", **environ: str) -> subprocess.Popen[str]:
         """Begin a run, and wait until COMMAND is there."""
+        child = self.begin(script, *options, **environ)
+        assert child.stdout is not None
+        assert child.stdout.readline() == said
+        return child
+
+    def begin(self, script: str, *options: str, **environ: str) -> subprocess.Popen[str]:
+        """Begin a run."""
         child = subprocess.Popen(
             [MINGLE, "run", *options, "sh", "-c", script],
             stdout=subprocess.PIPE,
@@ -48,8 +55,6 @@ class User:
             env={**self.environ, **environ},
         )
         self._begun.append(child)
-        assert child.stdout is not None
-        assert child.stdout.readline() == said
         return child
 
     def listed(self) -> list[dict[str, Any]]:
@@ -86,6 +91,21 @@ def test_a_run_is_shown_and_ended_and_leaves_nothing(user: User) -> None:
     assert child.wait() == 143
     assert "mingle run: `mingle kill` asks for the end\n" in child.communicate()[1]
     assert (user.listed(), os.listdir(user.runs)) == ([], [])
+
+
+def test_a_run_that_still_gathers_is_shown_and_ended(user: User) -> None:
+    """Nobody has come yet."""
+    ssh = user.home / "ssh"
+    ssh.write_text("#!/bin/sh\nexec sleep 600\n")
+    ssh.chmod(0o755)
+    child = user.begin("true", "--hosts", "a,b", PATH=f"{user.home}:{os.environ['PATH']}")
+    while not user.listed():
+        assert child.poll() is None
+    (row,) = user.listed()
+    assert (row["state"], row["here"], row["wanted"], row["attempt"]) == ("gathering", 0, 2, None)
+    assert json.loads(user.mingle("show", "--json", row["id"]).stdout)["missing"] == ["a", "b"]
+    assert user.mingle("kill", row["id"]).returncode == 0
+    assert (child.wait(), os.listdir(user.runs)) == (143, [])
 
 
 def test_a_command_that_does_not_end_is_ended_at_once_with_now(user: User) -> None:
