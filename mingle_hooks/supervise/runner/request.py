@@ -20,10 +20,10 @@ class Request(NamedTuple):
     is_per_task: bool
     silence_s: float
     key: str | None  # of the members, where they would not find one by themselves
-    id: str | None  # of the job, or of the world where a person named it
-    keys: tuple[bytes, ...]  # of those who may ask how it does, and end it
     is_labelled: bool
     is_quiet: bool
     log_dir: str | None
     progress: str | None  # a file that changes as the program gets further
     iface: tuple[object, ...] = ()  # networks to be reached by, the preferred first
+    id: str | None = None  # of the job, or of the world where a person named it
+    keys: tuple[bytes, ...] = ()  # of those who may ask how it does, and end it
