@@ -176,7 +176,8 @@ class Connection:
             end = HEADER.size + length
             if len(self._in) < end:
                 return
-            payload = bytes(self._in[HEADER.size : end])
+            with memoryview(self._in) as view:
+                payload = bytes(view[HEADER.size : end])  # copied once
             del self._in[:end]
             self.on_frame(kind, payload)
 

@@ -185,6 +185,19 @@ def test_a_spare_takes_the_rank_of_a_lost_host(places: Places) -> None:
     assert ends == {"node1: 1 0 3", "node4: 1 1 3", "node3: 1 2 3"}
 
 
+def test_a_sweep_that_hangs_is_ended_before_the_next_attempt(places: Places) -> None:
+    """It would find the processes of that one, if it came to it yet."""
+    places.environ["SWEEP_HANGS"] = "1"
+    counts = 'ps -e -o args | grep -c "^sleep [4]711"; true'
+    command = f"[ $MINGLE_ATTEMPT = 0 ] || {{ {counts}; exit; }}; {STAY}"
+    run = places.start("--restarts", "1", "--spares", "1", "sh", "-c", command, hosts="node1,node2,node3")
+    begun(places, 0, 1)
+    os.kill(places.supervisors("node2")[1], signal.SIGKILL)  # its warden then leaves nothing
+    status, out, err = places.end(run)
+    assert (status, sorted(out.splitlines()[-2:])) == (0, ["node1: 0", "node3: 0"]), err
+    assert "node2 cannot be reached" in err
+
+
 def test_without_a_spare_a_supervisor_that_was_killed_is_started_again(places: Places) -> None:
     places.environ["SWEEPS_ONE"] = "1"
     command = f"echo $MINGLE_ATTEMPT $RANK $WORLD_SIZE; [ $MINGLE_ATTEMPT = 1 ] || {{ {STAY}; }}"
