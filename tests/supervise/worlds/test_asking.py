@@ -206,8 +206,8 @@ def test_an_answer_is_read_strictly(served: Served, wrong: dict[str, object]) ->
         State.parse({**body, **wrong})
 
 
-def listening(answer: bytes) -> tuple[socket.socket, list[bytes]]:
-    """Return a listener, and all that it has heard, which says one thing to the first who calls."""
+def listening(answer: bytes) -> tuple[socket.socket, list[bytes], threading.Thread]:
+    """Return a listener that says one thing to the first who calls, what it has heard, and its thread."""
     listener = socket.create_server(("127.0.0.1", 0))
     heard: list[bytes] = []
 
@@ -215,11 +215,15 @@ def listening(answer: bytes) -> tuple[socket.socket, list[bytes]]:
         with listener.accept()[0] as caller:
             heard.append(caller.recv(4096))
             caller.sendall(answer)
-            while some := caller.recv(4096):
-                heard.append(some)
+            try:
+                while some := caller.recv(4096):
+                    heard.append(some)
+            except ConnectionResetError:
+                pass
 
-    threading.Thread(target=serve, daemon=True).start()
-    return listener, heard
+    thread = threading.Thread(target=serve)
+    thread.start()
+    return listener, heard, thread
 
 
 def test_who_answers_in_the_place_of_a_runner_is_not_believed(served: Served) -> None:
@@ -227,9 +231,10 @@ def test_who_answers_in_the_place_of_a_runner_is_not_believed(served: Served) ->
     its = way(served.world())
     lie = encode({**state(its.entry).body(), "command": "\x1b[2J"})
     for said in (b"HTTP/1.0 200 OK\n\n", CHALLENGE_FRAME + frame(words.STATE, b"\0" * MAC_BYTES + lie)):
-        listener, heard = listening(said)
+        listener, heard, thread = listening(said)
         with listener:
             assert asking.ask([its._replace(port=listener.getsockname()[1])]) == [None]
+            thread.join()
         assert KEY not in b"".join(heard)
 
 
