@@ -86,6 +86,35 @@ def find(
     )
 
 
+def held(
+    facts: JobFacts,
+    settings: Settings,
+    environ: Mapping[str, str],
+    *,
+    is_new: bool = False,
+    home: str | None = None,
+    run_root: str = RUN_ROOT,
+    mountinfo: str = MOUNTINFO,
+) -> tuple[Key, ...]:
+    """Return all keys that this user has here; what was given stands alone, and the one that everybody knows is none.
+
+    With `is_new` the one in the home is made, where find() would. Raises SecretError where one is unfit.
+    """
+    pinned = _pinned(settings, environ)
+    if pinned is not None:
+        return (pinned,)
+    directory = config_directory(environ, home)
+    of_home = _read(f"{directory}/key") if directory else None
+    if directory and of_home is None and is_new and (facts.shares_homes or on_network(directory, mountinfo)):
+        try:
+            _make(directory)
+        except SecretError:  # a home that cannot be written to
+            pass
+        of_home = _read(f"{directory}/key")
+    found = (_of_job(facts.job_id, run_root), of_home)
+    return tuple(key for key in found if key is not None)
+
+
 def _pinned(settings: Settings, environ: Mapping[str, str]) -> Key | None:
     by_option = settings.source("key_file").startswith("--")
     if "MINGLE_KEY" in environ and not by_option:

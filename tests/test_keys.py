@@ -12,7 +12,7 @@ import pytest
 from needs import only_with
 
 from mingle_hooks.errors import SecretError
-from mingle_hooks.keys import PUBLIC, Key, find, fresh, on_network
+from mingle_hooks.keys import PUBLIC, Key, find, fresh, held, on_network
 from mingle_hooks.schedulers.facts import JobFacts
 from mingle_hooks.schedulers.table import detect
 from mingle_hooks.settings import load
@@ -53,6 +53,19 @@ class Place:
         environ = {"HOME": str(self.home), **(environ or {})}
         settings = load(environ, options, system_file=f"{self.home}/absent")
         return find(facts or NO_JOB, settings, environ, run_root=str(self.run), mountinfo=str(self.mounts))
+
+    def held(
+        self,
+        facts: JobFacts | None = None,
+        environ: dict[str, str] | None = None,
+        *,
+        is_new: bool = False,
+        **options: object,
+    ) -> list[bytes]:
+        environ = {"HOME": str(self.home), **(environ or {})}
+        settings = load(environ, options, system_file=f"{self.home}/absent")
+        its = {"run_root": str(self.run), "mountinfo": str(self.mounts)}
+        return [key.material for key in held(facts or NO_JOB, settings, environ, is_new=is_new, **its)]
 
     def refusal(self, *args: object, **options: object) -> SecretError:
         with pytest.raises(SecretError) as caught:
@@ -104,6 +117,33 @@ def test_the_first_key_that_applies_is_used(place: Place) -> None:
     assert place.find(pbs, only_file).material == OTHER.encode()
     assert place.find(pbs).material == PROLOGS.encode()
     assert place.find(JobFacts("pbs", job_id="8.ctl", cookie=COOKIE)).material == HOMES.encode()
+
+
+def test_who_asks_has_all_keys_of_the_user_and_what_was_given_stands_alone(place: Place) -> None:
+    """The one that everybody knows is none of them, and none is made."""
+    job = detect({"SLURM_JOB_ID": "5", "SLURM_NNODES": "1", "SLURM_NODELIST": "a"})
+    assert place.held(job) == place.held(insecure=True) == []
+    place.put(place.of_home, HOMES)
+    place.put_for_job("5")
+    assert place.held() == place.held(insecure=True) == [HOMES.encode()]
+    assert place.held(job) == [PROLOGS.encode(), HOMES.encode()]
+    assert place.held(job, {"MINGLE_KEY": PINNED}) == [PINNED.encode()]
+    place.of_home.chmod(0o644)
+    with pytest.raises(SecretError, match="a private key"):
+        place.held()
+
+
+def test_a_run_that_may_be_asked_makes_the_key_in_the_home_where_a_member_would(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not on a plain machine; and a home that cannot be written to is no failure."""
+    job = detect({"SLURM_JOB_ID": "5", "SLURM_NNODES": "1", "SLURM_NODELIST": "a"})
+    assert place.held(is_new=True) == []
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "link", lambda *_paths: os.open("/no/such/file", os.O_RDONLY))
+        assert place.held(job, is_new=True) == []
+    made = place.held(job, is_new=True)
+    assert [place.of_home.read_bytes().strip()] == made == place.held(job)
 
 
 @pytest.mark.parametrize("scheduler", ["pbs", "torque", "pbs+mpi"])

@@ -121,6 +121,8 @@ RUN = {
     "no_label": Shown(END),
     "log_dir": Shown(END, "DIR", "dir"),
 }
+# Of `mingle kill`.
+KILL_TIMEOUT = Shown(END, "SECONDS", default="60s")
 # `mingle exec` prints nothing, so these two mean nothing to it.
 ONLY_PRINTED = ("shell", "on_failure")
 # `mingle env` starts nothing.

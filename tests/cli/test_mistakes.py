@@ -31,7 +31,10 @@ MISTAKES = {
     "env --id a here": ("options of `mingle env`; saw unexpected extra argument (here)", "`mingle env --help`"),
     "hooks install slrum": ("one of slurm, pbs, torque; saw slrum", "`mingle hooks install slurm`"),
     "hooks install": ("one of slurm, pbs, torque; saw none", "`mingle hooks install slurm`"),
-    "doctor": ("env, exec, run, key, template, hooks, schema, docs, completion; saw doctor", "`mingle hooks doctor`"),
+    "doctor": (
+        "env, exec, run, ls, show, kill, key, template, hooks, schema, docs, completion; saw doctor",
+        "`mingle hooks doctor`",
+    ),
     "slurm -- torchrun train.py": ("saw slurm", "`mingle template slurm`"),
     "evn": ("saw evn", "`mingle env`"),
     "launch true": ("saw launch", "`mingle run`"),

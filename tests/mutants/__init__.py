@@ -17,6 +17,7 @@ from mutants.rows import (
     schedulers,
     starters,
     supervise,
+    worlds,
 )
 
 DEFECTS = (
@@ -35,5 +36,6 @@ DEFECTS = (
     *found.ROWS,
     *runner.ROWS,
     *starters.ROWS,
+    *worlds.ROWS,
     *supervise.ROWS,
 )

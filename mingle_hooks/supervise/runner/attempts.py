@@ -18,6 +18,7 @@ from mingle_hooks.supervise.runner.words import (
     Exit,
     Formed,
     Heard,
+    Hurry,
     Joined,
     Lost,
     Noticed,
@@ -55,6 +56,7 @@ class Machine(Phases):
             StarterEnded: self._starter_ended,
             Swept: self._is_swept,
             Noticed: self._noticed,
+            Hurry: self._at_once,
             ReaderGone: self._reader_gone,
             Time: self._time,
         }
@@ -87,7 +89,7 @@ class Machine(Phases):
         """Take an event in; return what is to be done."""
         if self.phase == "over":  # and only what is left of its output is awaited
             is_own = isinstance(event, Noticed) and event.place is None and event.number in ENDS
-            return [Exit(self._status(), at_once=True)] if is_own else []
+            return [Exit(self._status(), at_once=True)] if is_own or isinstance(event, Hurry) else []
         self._takes[type(event)](event, now)
         self._passed(now)
         return self._taken()
@@ -161,6 +163,12 @@ class Machine(Phases):
 
     def _is_swept(self, event: Swept, now: float) -> None:
         self._swept(event.host, is_clean=event.is_clean, now=now)
+
+    def _at_once(self, _event: Hurry, now: float) -> None:
+        """End as after a second Ctrl-C, however often it is asked, and whoever has asked for the end before."""
+        self._stop(INT, now)
+        if not self._stopping.is_hurried:
+            self._hurry(now)
 
     def _reader_gone(self, _event: ReaderGone, now: float) -> None:
         self._stop(TERM, now, SIGNALLED + PIPE, why="nobody reads its output any more")

@@ -50,6 +50,14 @@ class Phases:
         self._settle: float | None = None  # when an attempt begins without those who may still come
         self._actions: list[Action] = []
 
+    def has_formed(self, place: int | None = None) -> bool:
+        """Tell whether the attempt's world has formed, at one place or at all."""
+        return len(self._formed) == len(self._ranks) if place is None else place in self._formed
+
+    def rank(self, place: int) -> int | None:
+        """Return a place's rank in the attempt."""
+        return self._ranks.get(place)
+
     def _call(self, hosts: tuple[str, ...], now: float) -> None:
         self.phase, self._until, self._settle = "gathering", now + self.plan.join_s, None
         self._tell("forming", attempt=self.attempt + 1, hosts=list(hosts))

@@ -8,7 +8,7 @@ import time
 
 from mingle_hooks import keys, launchers, values
 from mingle_hooks import sockets as socket
-from mingle_hooks.errors import FactsError, UsageError
+from mingle_hooks.errors import FactsError, SecretError, UsageError
 from mingle_hooks.export.variables import own
 from mingle_hooks.fabric.machine import hostname
 from mingle_hooks.schedulers.facts import MOST_NODES
@@ -66,6 +66,7 @@ def request(
         job = starters.with_options(starter, job, options.start_option)
     least, most = _counts(options, len(job.hosts))
     needs_key = "MINGLE_KEY" not in users and loaded.key_file is None and not loaded.insecure
+    key = keys.fresh() if needs_key else None
     return Request(
         plan=_plan(options, loaded, starter, job, least, most),
         starter=starter,
@@ -74,7 +75,9 @@ def request(
         options=(*words, "--verbatim") if is_of_job else words,
         is_per_task=is_per_task,
         silence_s=_seconds(options.silence, "--silence", 15.0),
-        key=keys.fresh() if needs_key else None,
+        key=key,
+        id=loaded.id or facts.job_id,
+        keys=_asked_with(facts, loaded, users, key),
         is_labelled=not options.no_label,
         is_quiet=loaded.quiet,
         log_dir=options.log_dir,
@@ -83,6 +86,15 @@ def request(
         is_of_job=is_of_job,
         iface=loaded.iface,
     )
+
+
+def _asked_with(facts: JobFacts, loaded: Settings, environ: Mapping[str, str], key: str | None) -> tuple[bytes, ...]:
+    """Return the keys that the user can ask with: the user's own; where there is one, also this run's, for COMMAND."""
+    try:
+        held = tuple(its.material for its in keys.held(facts, loaded, environ, is_new=True))
+    except SecretError:  # who asks is told
+        return ()
+    return (*held, key.encode()) if held and key is not None else held
 
 
 def _where(

@@ -27,3 +27,5 @@ class Request(NamedTuple):
     again: str | None = None  # a line for sh
     is_of_job: bool = False  # COMMAND, such as mpirun, is started once, here, and reaches the hosts by itself
     iface: tuple[object, ...] = ()  # networks to be reached by, the preferred first
+    id: str | None = None  # of the job, or of the world where a person named it
+    keys: tuple[bytes, ...] = ()  # of those who may ask how it does, and end it

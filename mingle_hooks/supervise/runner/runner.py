@@ -22,6 +22,7 @@ from mingle_hooks.supervise.runner.finishing import Finish
 from mingle_hooks.supervise.runner.hub import Hub
 from mingle_hooks.supervise.runner.logs import Logs
 from mingle_hooks.supervise.runner.output import Output
+from mingle_hooks.supervise.runner.shown import Shown
 from mingle_hooks.supervise.runner.starting import Processes
 from mingle_hooks.supervise.runner.words import (
     Begin,
@@ -101,6 +102,7 @@ class Runner:
         self._machine = Machine(request.plan)
         self._finish = Finish(loop, self._hub, self._output, self._processes, self._is_drained, self._end)
         self._file: str | None = None
+        self._shown: Shown | None = None
         self._timer: Timer | None = None
         self._sweepers: list[Process] = []
         self._begun = [0] * len(places)
@@ -127,6 +129,7 @@ class Runner:
         self._loop.watch(pipe, READ, lambda _events: self._signalled(reading))
         self._file = starters.environ_file(self._request.starter, self._environ)
         self._act(self._machine.begin(self._loop.clock()))
+        self._shown = Shown(self._loop, self._request, self._id, self._machine, self._soon, self._warn)
 
     @property
     def was_warned(self) -> bool:
@@ -139,6 +142,8 @@ class Runner:
         self._sockets.close()
         if self._file is not None:
             files.remove(self._file)
+        if self._shown is not None:
+            self._shown.close(self.status if self.is_over else None)
 
     def _environment(self, key: bytes) -> dict[str, str]:
         """Return what supervisors are started with."""
@@ -160,7 +165,10 @@ class Runner:
     def _take(self, event: Event) -> None:
         if isinstance(event, CommandEnded | Lost):
             self._machine.blame.progress = self._progress()
-        self._act(self._machine.take(event, self._loop.clock()))
+        actions = self._machine.take(event, self._loop.clock())
+        if self._shown is not None:
+            self._shown.took(event)
+        self._act(actions)
 
     def _soon(self, event: Event) -> None:
         """Hand over what comes while something is being done."""
@@ -263,6 +271,8 @@ class Runner:
             self._take(Swept(host, is_clean=status == 0))
 
     def _tell(self, action: Tell) -> None:
+        if self._shown is not None:
+            self._shown.told(action.name, action.fields)
         text = report.text(action.name, action.fields)
         if text is not None and not (self._request.is_quiet and action.name not in _NOTED):
             self._output.say(text)

@@ -110,6 +110,12 @@ class Swept(NamedTuple):
     is_clean: bool
 
 
+class Hurry:
+    """Somebody asks for the end at once."""
+
+    __slots__ = ()
+
+
 class ReaderGone:
     """Nobody reads the run's output any more."""
 
@@ -123,7 +129,19 @@ class Time:
 
 
 Event = (
-    Joined | Formed | CommandEnded | Clean | Noticed | Quiet | Heard | Lost | StarterEnded | Swept | ReaderGone | Time
+    Joined
+    | Formed
+    | CommandEnded
+    | Clean
+    | Noticed
+    | Quiet
+    | Heard
+    | Lost
+    | StarterEnded
+    | Swept
+    | Hurry
+    | ReaderGone
+    | Time
 )
 
 

@@ -1,0 +1,1 @@
+"""What runs are there, and how each of them does: what a runner shows of itself, and how it is asked."""
