@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from fake_runner import PATIENCE_S
 
-from mingle_hooks.rendezvous.loop import Loop
 from mingle_hooks.supervise.node import processes
-from mingle_hooks.supervise.node.tree import Tree
 from mingle_hooks.supervise.protocol import messages
 
 if TYPE_CHECKING:
@@ -86,21 +87,36 @@ def test_what_a_command_leaves_behind_is_ended(runner: Runner) -> None:
     assert processes.descendants(runner.supervisor) == []
 
 
-def test_kill_is_sent_until_nothing_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+# In a process of its own, as a tree reaps all children.
+KILLS = """
+import contextlib
+import os
+from mingle_hooks.rendezvous.loop import Loop
+from mingle_hooks.supervise.node import processes
+from mingle_hooks.supervise.node.tree import Tree
+child = os.posix_spawn("/bin/sleep", ["sleep", "1000"], {})
+listed = iter([[], [], []])
+processes.descendants = lambda: next(listed, [child])
+ended, left = [], []
+with Loop() as loop:
+    tree = Tree(loop, ended.append, lambda: left.append(tree.killed))
+    tree.end(0.0)
+    loop.run(lambda: bool(left))
+assert ended == [processes.Reaped(child, 0, 9)], ended
+print(left)
+"""
+
+
+def test_kill_is_sent_until_nothing_is_left() -> None:
     """To what was forked while the others were listed, too."""
-    child = os.posix_spawn("/bin/sleep", ["sleep", "1000"], {})
-    listed = iter([[], [], []])
-    monkeypatch.setattr(processes, "descendants", lambda: next(listed, [child]))
-    ended: list[processes.Reaped] = []
-    left: list[int] = []
-    with Loop() as loop:
-        tree = Tree(loop, ended.append, lambda: left.append(tree.killed))
-        tree.end(0.0)
-        deadline = loop.clock() + PATIENCE_S
-        loop.run(lambda: bool(left) or loop.clock() > deadline)
-    if not left:
-        processes.send([child], signal.SIGKILL)
-    assert (ended, left) == ([processes.Reaped(child, 0, signal.SIGKILL)], [1])
+    with subprocess.Popen(
+        [sys.executable, "-c", KILLS], stdout=subprocess.PIPE, text=True, start_new_session=True
+    ) as run:
+        try:
+            assert run.communicate(timeout=PATIENCE_S)[0] == "[1]\n"
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(run.pid, signal.SIGKILL)
 
 
 @pytest.mark.parametrize("who", ["warden", "supervisor"])
