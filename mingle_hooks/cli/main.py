@@ -88,6 +88,8 @@ def _run(arguments: list[str]) -> int:
     call = plain.read(arguments)
     if arguments[:2] == ["hooks", "verify"] and (code := _checked(arguments)) is not None:
         return code
+    if arguments[:1] == ["run"] and (code := _ran(arguments[1:])) is not None:
+        return code
     if call is None:
         from mingle_hooks.cli import commands  # click costs 30 ms
 
@@ -101,6 +103,18 @@ def _run(arguments: list[str]) -> int:
     else:
         answer.print_variables(call.options, explain=call.explain, no_wait=call.no_wait)
     return 0
+
+
+def _ran(arguments: list[str]) -> int | None:
+    """Return the status of a run; None where click has to look at its command line."""
+    from mingle_hooks.cli import runline
+
+    asked = runline.read(arguments)
+    if asked is None:
+        return None
+    from mingle_hooks.supervise.runner import runner
+
+    return runner.run(asked)
 
 
 def _checked(arguments: list[str]) -> int | None:

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from mingle_hooks.cli import runline
 from mingle_hooks.cli.help import ONLY_PRINTED, RUN, Grouped, Option
 from mingle_hooks.cli.options import settings_options
-from mingle_hooks.cli.plain import FLAGS, OPTIONS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
 EXAMPLES = """\
 mingle run torchrun train.py               # the body of a job script
@@ -65,16 +65,6 @@ def run(*, command: tuple[str, ...], **options: Any) -> int:
     where somebody stopped it. Options stand before COMMAND; all after it is its
     own.
     """
-    from mingle_hooks.supervise.runner import planning, runner
+    from mingle_hooks.supervise.runner import runner
 
-    own = planning.Options(**{name: options.pop(name) for name in planning.Options._fields})
-    flags = {name: options.pop(name) for name in ("explain", "verbatim")}
-    asked = planning.request(command, own, options, _words({**options, **flags}))
-    return runner.run(asked)
-
-
-def _words(options: Mapping[str, object]) -> tuple[str, ...]:
-    """Return options as `mingle exec` takes them."""
-    known = {name: option for option, name in {**OPTIONS, **FLAGS}.items()}
-    given = {known[name]: value for name, value in options.items() if value not in (None, False)}
-    return tuple(option if value is True else f"{option}={value}" for option, value in given.items())
+    return runner.run(runline.request(command, options))

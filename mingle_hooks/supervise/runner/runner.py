@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import sys
 
 from mingle_hooks.rendezvous.loop import Loop
@@ -81,6 +80,8 @@ def _again(request: Request, runner: Runner) -> int:
     is_cut_short = runner.was_warned and runner.status != SIGNALLED + signal.SIGINT  # and not stopped by a person
     if runner.status != INFRASTRUCTURE and not is_cut_short:
         return runner.status
+    import subprocess
+
     status = subprocess.run(["/bin/sh", "-c", str(request.again)], check=False).returncode  # noqa: S603 - the user's own
     return max(status, 0) or INFRASTRUCTURE
 

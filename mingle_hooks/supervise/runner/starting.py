@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import tempfile
-from typing import IO, TYPE_CHECKING
 
 from mingle_hooks.rendezvous.poller import READ
+from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from typing import IO
 
     from mingle_hooks.rendezvous.loop import Loop
     from mingle_hooks.supervise.starters.launch import Launch
@@ -62,6 +62,8 @@ def _nameless() -> int:
     """Return a file in memory, as it may hold the run's key; where there is none, one without a name."""
     if hasattr(os, "memfd_create"):
         return os.memfd_create("mingle")
+    import tempfile
+
     with tempfile.TemporaryFile() as file:
         return os.dup(file.fileno())
 
