@@ -39,6 +39,7 @@ ALLOCATED: dict[Where, Allocated] = {
 BATCH: dict[Where, int] = {
     (SLURM, "#SBATCH --nodes=4"): 4,
     (SLURM, "#SBATCH --nodes=2"): 8,
+    ("run.md", "#SBATCH --nodes=4"): 4,
     (RECIPES, "srun mingle exec --for nccl,gloo"): 2,
 }
 

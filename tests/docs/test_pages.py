@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 # (page, mark of its block) -> why it is not run here. Its syntax is checked all the same.
 NOT_RUN = {
+    ("run.md", "uncorrectable ECC error"): "no GPU fails here; tests/supervise has the message",
     ("schedulers/slurm.md", "apptainer exec"): "neither Apptainer nor pyxis is here; tests/render has their stand-ins",
     ("schedulers/kubernetes.md", "kubectl apply"): "there is no Kubernetes here",
     ("schedulers/oar.md", "oarsub -l nodes=4 ./job.sh"): "there is no OAR here; the script itself is run",
