@@ -13,6 +13,7 @@ STAND_INS = {
     "test_first_try",
     "test_hooks_on_pbs",
     "test_shown_lines",
+    "test_starters_remote",
 }
 
 

@@ -152,8 +152,9 @@ def supervisors(
         at_once: tuple[Launch, ...] = module.launches(job, hosts, program)
         return at_once
     made: list[Launch] = []
+    wanted = set(hosts)
     for place in job.places:
-        if place.host in hosts:
+        if place.host in wanted:
             made += _supervisor(starter, job, place, program, environ, file)
     return tuple(made)
 

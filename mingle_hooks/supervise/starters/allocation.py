@@ -48,7 +48,10 @@ class Allocation(NamedTuple):
     @property
     def places(self) -> tuple[Place, ...]:
         """Where the supervisors run, in rank order."""
-        return tuple(Place(host, local) for host in self.hosts for local in range(self.supervisors(host)))
+        counts = self.slots if self.is_per_task else (1,) * len(self.hosts)
+        return tuple(
+            Place(host, local) for host, count in zip(self.hosts, counts, strict=True) for local in range(count)
+        )
 
     def supervisors(self, host: str) -> int:
         """Return how many supervisors a host gets."""

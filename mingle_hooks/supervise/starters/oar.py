@@ -5,7 +5,7 @@ Source: OAR's user documentation, oarsh(1).
 
 from __future__ import annotations
 
-from mingle_hooks.supervise.starters import ssh
+from mingle_hooks.supervise.starters import limit, ssh
 from mingle_hooks.supervise.starters.launch import Launch
 from mingle_hooks.typed import TYPE_CHECKING
 
@@ -17,8 +17,14 @@ TAKES_STDIN = True
 SIGNALS_REACH_COMMAND = False
 KILL_WAIT_S = 10.0
 KEEPS = ("SSH_", "XDG_", "OAR_CPUSET", "OAR_TASK", "DBUS_SESSION_BUS_ADDRESS", "HOSTNAME", "TMPDIR")
+READS = ("OAR_JOB_WALLTIME_SECONDS",)
 
 
 def launches(job: Allocation, hosts: tuple[str, ...], program: tuple[str, ...]) -> tuple[Launch, ...]:  # noqa: ARG001
     """Return an oarsh to each host; the user's login shell reads the program's words there."""
     return tuple(Launch(("oarsh", host, ssh.remote_line(program)), (host,)) for host in hosts)
+
+
+def completed(job: Allocation) -> Allocation:
+    """Return the allocation with its end."""
+    return job._replace(end=limit.end(job.environ.get("OAR_JOB_WALLTIME_SECONDS", "")))

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 
-from mingle_hooks.errors import UsageError
+from mingle_hooks.errors import FactsError, UsageError
 from mingle_hooks.schedulers import counts, hostlist, nodefile
 from mingle_hooks.schedulers.slurm import MOST_COMPONENTS, MOST_GPUS
 from mingle_hooks.supervise.starters.launch import Launch
@@ -28,7 +28,6 @@ CARRIES_ENVIRONMENT = True
 SIGNALS_REACH_COMMAND = True
 TAKES_OPTIONS = True
 KILL_WAIT_S = 30.0  # slurm.conf(5), KillWait
-READS = ("SLURM_", "SRUN_")
 CONFIGURATIONS = ("/etc/slurm/slurm.conf", "/run/slurm/conf/slurm.conf")
 _LONGEST_CONFIGURATION = 1 << 20
 
@@ -63,7 +62,13 @@ _NEVER = (
 _OF_A_TASK = (
     *("SLURM_CPUS_PER_TASK", "SRUN_CPUS_PER_TASK", "SLURM_THREADS_PER_CORE", "SLURM_HINT", "SLURM_NTASKS_PER_CORE"),
     *("SLURM_TRES_PER_TASK", "SLURM_TRES_BIND", "SLURM_GPUS_PER_TASK", "SLURM_GPUS_PER_SOCKET", "SLURM_GPUS_PER_NODE"),
-    *("SLURM_CPUS_PER_GPU", "SLURM_GPU_BIND", "SLURM_NSOCKETS_PER_NODE", "SLURM_NCORES_PER_SOCKET"),
+    *("SLURM_GRES", "SLURM_CPUS_PER_GPU", "SLURM_GPU_BIND", "SLURM_NSOCKETS_PER_NODE", "SLURM_NCORES_PER_SOCKET"),
+)
+READS = (
+    *_NEVER,
+    *_OF_A_TASK,
+    *("SLURM_CONF", "SLURM_HOSTFILE", "SLURM_DISTRIBUTION", "SLURM_JOB_END_TIME", "SLURM_JOB_ID", "SLURM_HET_SIZE"),
+    *("SLURM_GPUS_ON_NODE", "SLURM_JOB_NODELIST_HET_GROUP_", "SLURM_TASKS_PER_NODE_HET_GROUP_"),
 )
 
 
@@ -73,12 +78,13 @@ def launches(job: Allocation, hosts: tuple[str, ...], program: tuple[str, ...]) 
     Raises UsageError where a host is none of the job's, or nobody knows how many GPUs each has.
     """
     alike: dict[tuple[int | None, int, int | None], list[str]] = {}
-    components = _components(job.environ)
+    slots = dict(zip(job.hosts, job.slots, strict=True))
+    components = {host: its for its, names in reversed(_components(job.environ).items()) for host in names}
     for host in hosts:
-        if host not in job.hosts:
+        if host not in slots:
             raise UsageError("a host of the job", host, "leaving it out")
-        component = next((its for its, names in components.items() if host in names), None)
-        alike.setdefault((component, job.supervisors(host), _gpus(job, host)), []).append(host)
+        each = slots[host] if job.is_per_task else 1
+        alike.setdefault((components.get(host), each, _gpus(job, slots[host])), []).append(host)
     return tuple(
         Launch((*_srun(job, its, component, each, gpus), *program), tuple(its))
         for (component, each, gpus), its in alike.items()
@@ -114,7 +120,7 @@ def _unbound(environ: Mapping[str, str]) -> tuple[str, ...]:
     return ("--cpu-bind=none",) if plugins is None or "affinity" in plugins else ()
 
 
-def _gpus(job: Allocation, host: str) -> int | None:
+def _gpus(job: Allocation, slots: int) -> int | None:
     """Return how many GPUs a host's supervisor is to ask for; None where it gets the job's own without asking.
 
     A step that asks for none gets what the job asked for, by task, host or in all. By task that is one task's, and
@@ -125,7 +131,7 @@ def _gpus(job: Allocation, host: str) -> int | None:
     tres = (job.environ.get("SLURM_TRES_PER_TASK") or "").replace("=", ":").replace("/", ":").split(",")
     by_tres = ",".join(its.removeprefix("gres:gpu:") for its in tres if its.startswith("gres:gpu"))
     if per_task := _total(job.environ.get("SLURM_GPUS_PER_TASK") or by_tres):
-        return per_task * job.slots[job.hosts.index(host)]
+        return per_task * slots
     asked = _total(job.environ.get("SLURM_GPUS") or "")
     if not asked:
         return None
@@ -160,7 +166,10 @@ def _in_order(job: Allocation) -> dict[str, int]:
     path = job.environ.get("SLURM_HOSTFILE")
     if job.environ.get("SLURM_DISTRIBUTION") != "arbitrary" or not path or not os.access(path, os.R_OK):
         return told
-    own = nodefile.read(path)
+    try:
+        own = nodefile.read(path)
+    except FactsError:  # ranges and other words that only srun reads
+        return told
     return own if own.keys() == told.keys() else told
 
 

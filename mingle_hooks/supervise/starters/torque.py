@@ -5,6 +5,7 @@ Source: pbsdsh(1) of Torque: -h names a host, -o leaves the output to who starte
 
 from __future__ import annotations
 
+from mingle_hooks.supervise.starters import limit
 from mingle_hooks.supervise.starters.launch import Launch
 from mingle_hooks.typed import TYPE_CHECKING
 
@@ -18,8 +19,14 @@ KEEPS = (
     *("PBS_NODENUM", "PBS_VNODENUM", "PBS_TASKNUM", "PBS_MOMPORT", "TMPDIR", "HOSTNAME"),
     *("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"),
 )
+READS = ("PBS_WALLTIME",)
 
 
 def launches(job: Allocation, hosts: tuple[str, ...], program: tuple[str, ...]) -> tuple[Launch, ...]:  # noqa: ARG001
     """Return a pbsdsh to each host, by the names of the node file."""
     return tuple(Launch(("pbsdsh", "-o", "-h", host, *program), (host,)) for host in hosts)
+
+
+def completed(job: Allocation) -> Allocation:
+    """Return the allocation with its end."""
+    return job._replace(end=limit.end(job.environ.get("PBS_WALLTIME", "")))

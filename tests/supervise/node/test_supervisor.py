@@ -89,7 +89,7 @@ def test_it_costs_little(runner: Runner) -> None:
         )
         switches.append(int(status["voluntary_ctxt_switches"]))
         assert int(status["VmHWM"].split()[0]) < 16_000
-    assert switches[1] - switches[0] <= 4
+    assert switches[1] - switches[0] <= 6  # two, and what a loaded machine adds
 
 
 def test_a_command_gets_the_environment_directory_and_umask_that_the_runner_says(

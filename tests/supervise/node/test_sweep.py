@@ -53,7 +53,10 @@ def test_all_processes_of_a_run_are_killed_and_no_others(begin: Callable[..., su
     trap = "trap '' TERM; setsid sh -c 'echo there; while :; do sleep 1000; done'"
     own, inner, stubborn = begin(OUTER), begin(f"{OUTER},{INNER}"), begin(OUTER, trap)
     other = begin(INNER)
-    assert sweep(OUTER, MINGLE_RUN_ID=OUTER) == (0, f"5 processes of run {OUTER} ended, 0 left\n")
+    status, said = sweep(OUTER, MINGLE_RUN_ID=OUTER)
+    assert status == 0
+    assert said.endswith(f" processes of run {OUTER} ended, 0 left\n")
+    assert int(said.split()[0]) >= 4  # and those that were just begun
     assert [process.wait(PATIENCE_S) for process in (own, inner, stubborn)] == [-signal.SIGKILL] * 3
     assert other.poll() is None
     assert sweep(OUTER) == (0, f"0 processes of run {OUTER} ended, 0 left\n")

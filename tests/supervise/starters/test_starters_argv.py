@@ -222,6 +222,7 @@ def test_a_sweep_is_started_once_a_host_and_nothing_is_secret(starter: starters.
     for launch in (*launches, *starters.supervisors(starter, job, job.hosts, PLAIN, SECRET, "/f")):
         assert "5ec4e7" not in " ".join(launch.argv)
         assert launch.environ == {}
+    assert not [word for launch in launches for word in launch.argv if word.startswith("--ntasks=") and word[9:] != "2"]
     assert all("1d0f" in launch.argv[-1] and "--host" not in launch.argv for launch in launches)
 
 

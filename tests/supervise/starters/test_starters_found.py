@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import time
 from pathlib import Path
 
 import pytest
@@ -29,14 +31,32 @@ def found(environ: dict[str, str], hostname: str = "node1", hosts: str | None = 
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_slurms_batch_script_starts_by_srun(version: str) -> None:
-    name, job = found(recorded(f"{version}/batch.1"))
+    name, job = found(recorded(f"{version}/batch.1") | {"SLURM_JWT": "a token", "SLURM_GPUS": "3"})
     assert (name, job.scheduler, job.job_id, job.restarts) == ("slurm", "slurm", "1", 0)
     assert (job.hosts, job.slots, job.own) == (("node1", "node2", "node3"), (2, 2, 2), "node1")
     assert job.end == {"slurm-22.05.8": None, "slurm-26.05.3": 1826713549}[version]
     assert (job.kill_wait_s, job.grace_s) == (30, 28)
     assert job.places == (Place("node1", 0), Place("node2", 0), Place("node3", 0))
     assert job._replace(is_per_task=True).places[:3] == (Place("node1", 0), Place("node1", 1), Place("node2", 0))
-    assert job.environ.keys() == {name for name in job.environ if name.startswith(("SLURM_", "SRUN_"))}
+    assert job.environ["SLURM_GPUS"] == "3"
+    assert "a token" not in repr(job)
+
+
+@pytest.mark.parametrize(
+    ("text", "hosts"),
+    [
+        ("node3\nnode1\nnode2\nnode3\n", ("node3", "node1", "node2")),
+        ("node[1-3]\n", ("node1", "node2", "node3")),
+        ("node1\nnode2\n", ("node1", "node2", "node3")),
+    ],
+)
+def test_a_list_of_the_users_own_gives_the_order(tmp_path: Path, text: str, hosts: tuple[str, ...]) -> None:
+    """Where it names the job's hosts, each by itself."""
+    (tmp_path / "list").write_text(text)
+    own = {"SLURM_DISTRIBUTION": "arbitrary", "SLURM_HOSTFILE": str(tmp_path / "list")}
+    job = found(recorded("slurm-22.05.8/batch.1") | own)[1]
+    assert job.hosts == hosts
+    assert job.slots == ((2, 1, 1) if hosts[0] == "node3" else (2, 2, 2))
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -84,6 +104,18 @@ def test_other_schedulers_start_by_their_own(tmp_path: Path, scheduler: str) -> 
     assert (name, job.scheduler, job.hosts, job.slots) == (scheduler, scheduler, ("node1", "node2"), (4, 2))
     assert job.own == "node1"
     assert 0 < job.grace_s < job.kill_wait_s
+
+
+@pytest.mark.parametrize(("scheduler", "name"), [("torque", "PBS_WALLTIME"), ("oar", "OAR_JOB_WALLTIME_SECONDS")])
+def test_a_job_ends_so_many_seconds_after_its_session_began(tmp_path: Path, scheduler: str, name: str) -> None:
+    environ = other(scheduler, tmp_path)
+    assert found(environ)[1].end is None
+    assert found(environ | {name: "an hour"})[1].end is None
+    began = Path(f"/proc/{os.getsid(0)}").stat().st_ctime
+    end = found(environ | {name: "3600"})[1].end
+    assert end is not None
+    assert end <= time.time() + 3601
+    assert end - 3600 <= began + 2
 
 
 def test_a_person_names_hosts_within_a_job_too() -> None:

@@ -128,20 +128,20 @@ def test_a_shell_of_salloc_starts_on_all_hosts(slurm: SlurmCluster, tmp_path: Pa
         }  # of slurmd
 
 
-def test_the_rest_is_started_without_a_lost_host(fresh_slurm: Callable[..., SlurmCluster], tmp_path: Path) -> None:
+def test_the_rest_is_started_without_a_lost_host(slurm: SlurmCluster, tmp_path: Path) -> None:
     """A new srun on the hosts that are left waits neither for the lost one nor for the step that had it."""
-    cluster = fresh_slurm(3, cpus=2)
     text = script(tmp_path, "--only", "node1,node2") + "touch done\n"
-    lost = f"srun --overlap -w node3 -N1 -n1 sleep 300 & until [ -e {tmp_path}/lost ]; do sleep 0.1; done\n"
-    job = cluster.submit(lost + text + "kill %1\n", f"--output={tmp_path}/log", "-N3", "--no-kill", user="alice")
-    cluster.wait_state(job, "RUNNING")
-    cluster.hosts.cut(cluster.hosts[0], cluster.hosts[2])
-    cluster.hosts.cut(cluster.hosts[1], cluster.hosts[2])
+    lost = f"srun --overlap -N3 -n3 sh -c 'touch {tmp_path}/begun.$SLURM_PROCID; sleep 300' &\n"
+    wait = f"until [ -e {tmp_path}/lost ]; do sleep 0.1; done\n"
+    job = slurm.submit(lost + wait + text + "kill %1\n", f"--output={tmp_path}/log", "-N3", "--no-kill", user="alice")
+    slurm.until(lambda: len([*tmp_path.glob("begun.*")]) == 3, "step on all hosts")
+    for host in slurm.hosts[0], slurm.hosts[1]:
+        slurm.hosts.cut(host, slurm.hosts[2])
     (tmp_path / "lost").touch()
-    cluster.until((tmp_path / "a dir" / "done").exists, "hosts that are left")
+    slurm.until((tmp_path / "a dir" / "done").exists, "hosts that are left")
     assert [*told(tmp_path)] == ["node1.0", "node2.0"]
-    cluster.hosts.clear_firewall()
-    cluster.wait(job)
+    slurm.hosts.clear_firewall()
+    slurm.wait(job)
 
 
 GPU_JOBS = {
