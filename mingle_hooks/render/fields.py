@@ -218,7 +218,7 @@ TABLE = (
     Field("chdir", directory, "once", "PATH", "the working directory; by default where the job is submitted", "-D"),
     Field("module", text, "many", "NAME", "a module to load"),
     Field("env", variable, "many", "NAME=VALUE", "a variable to export"),
-    Field("setup", line, "many", "COMMAND", "a line of shell before the training, whose environment all nodes get"),
+    Field("setup", line, "many", "COMMAND", "a line of shell before the training, such as activating a venv"),
     Field("no-environment", flag, "flag", "", "leave out the environment that is active here, and this mingle"),
     Field("container", text, "once", "IMAGE", "a container: image.sif or docker://… (Apptainer), x.sqsh (pyxis)"),
     Field("bind", text, "many", "SRC[:DST]", "a path to have in the container"),

@@ -49,7 +49,7 @@ ROWS = (
            "        if place.host in wanted:", "        if True:",
            f"{ARGV}::test_hosts_that_are_left_out_are_not_started"),
     Defect("srun waits for what is in the job", f"{S}/slurm.py",
-           '*("--overlap", ', '*("--exclusive", ', f"{ARGV}::test_one_srun_starts_one_on_each_host"),
+           '"--overlap",', '"--exclusive",', f"{ARGV}::test_one_srun_starts_one_on_each_host"),
     Defect("a supervisor gets one task's GPUs", f"{S}/slurm.py",
            "return per_task * slots", "return per_task", f"{ARGV}::test_each_host_asks_for_all_of_its_gpus"),
     Defect("hosts that share GPUs unevenly are no mistake", f"{S}/slurm.py",
