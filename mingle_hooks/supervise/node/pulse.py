@@ -15,14 +15,12 @@ if TYPE_CHECKING:
     from mingle_hooks.supervise.protocol.messages import Welcome
 
 _TAG_BYTES = 8
-# Where the allowed silence is short, so many signs are sent in it.
-_SIGNS_IN_SILENCE = 4
 
 
 class Pulse:
     """Sends signs, and calls `on_silence()` once when the runner was silent for too long.
 
-    The runner's answers are read when the next sign is due: one wake-up a second.
+    The runner's signs are read when the next sign is due: one wake-up a second.
     """
 
     def __init__(
@@ -31,7 +29,7 @@ class Pulse:
         self._loop, self._secret, self._number, self._on_silence = loop, secret, welcome.number, on_silence
         self._tag = secret.mac(b"run")[:_TAG_BYTES]
         self._silence_s = welcome.silence_ms / 1000
-        self._interval_s = min(life.INTERVAL_S, self._silence_s / _SIGNS_IN_SILENCE)
+        self._interval_s = life.interval_s(self._silence_s)
         self._sent = self._taken = 0
         self._heard_at = loop.clock()
         self._timer: Timer | None = None

@@ -18,6 +18,8 @@ _FIELDS = struct.Struct("!8sIQ")
 _MAC_BYTES = 16
 BYTES = _FIELDS.size + _MAC_BYTES
 INTERVAL_S = 1.0
+# Where the allowed silence is short, so many signs are given in it.
+_SIGNS_IN_SILENCE = 4
 # A peer that is silent for so long is asked.
 ASK_S = 3.0
 
@@ -27,6 +29,11 @@ class Sign(NamedTuple):
 
     number: int
     sequence: int
+
+
+def interval_s(silence_s: float) -> float:
+    """Return the time between two signs where a silence of so long ends all."""
+    return min(INTERVAL_S, silence_s / _SIGNS_IN_SILENCE)
 
 
 def pack(secret: Secret, tag: bytes, side: bytes, sign: Sign) -> bytes:

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     Address = tuple[object, ...]
 
 _TRIES = 64
+# More than a few supervisors get their signs in so many parts of a second.
+_FEW, _PARTS = 64, 10
 _TAG_BYTES = 8
 # struct in_pktinfo is interface, source, destination; struct in6_pktinfo is address, interface.
 _V4, _V6 = struct.Struct("@I4s4s"), struct.Struct("@16sI")
@@ -88,17 +90,27 @@ def _has_ipv6() -> bool:
 
 
 class Pulses:
-    """Answers each sign of life, and calls `on_sign(number)` for each that is new."""
+    """Gives signs to all that have given one, and calls `on_sign(number)` for each that is new.
+
+    The runner's own signs do not wait for others': where packets are lost, only one of two would then come through.
+    """
 
     def __init__(
-        self, loop: Loop, datagrams: list[socket.socket], secret: Secret, on_sign: Callable[[int], None]
+        self,
+        loop: Loop,
+        datagrams: list[socket.socket],
+        secret: Secret,
+        on_sign: Callable[[int], None],
+        interval_s: float = life.INTERVAL_S,
     ) -> None:
+        self._loop, self._interval_s, self._part = loop, interval_s, 0
         self._secret, self._tag, self._on_sign = secret, secret.mac(b"run")[:_TAG_BYTES], on_sign
         self._latest: dict[int, int] = {}  # number -> sequence of its last sign
         self._ways: dict[int, tuple[socket.socket, Address, list[tuple[int, int, bytes]]]] = {}
         self._sent = 0
         for sock in datagrams:
             loop.watch(sock, READ, lambda _events, sock=sock: self._take(sock))  # type: ignore[misc]
+        self._beat()
 
     def forget(self, number: int) -> None:
         """Forget a supervisor; the next of that number counts anew."""
@@ -108,7 +120,7 @@ class Pulses:
     def ask(self, number: int) -> None:
         """Send a supervisor that is quiet a sign, which it may answer."""
         if number in self._ways:
-            self._answer(number)
+            self._give(number)
 
     def _take(self, sock: socket.socket) -> None:
         while True:
@@ -121,12 +133,22 @@ class Pulses:
             sign = life.unpack(self._secret, self._tag, SUPERVISOR, data)
             if sign is None or sign.sequence <= self._latest.get(sign.number, 0):
                 continue
+            is_first = sign.number not in self._ways
             self._latest[sign.number] = sign.sequence
             self._ways[sign.number] = (sock, where, _from(extra))
-            self._answer(sign.number)
+            if is_first:
+                self._give(sign.number)
             self._on_sign(sign.number)
 
-    def _answer(self, number: int) -> None:
+    def _beat(self) -> None:
+        """Give a sign to each, to many of them not all at once."""
+        parts = _PARTS if len(self._ways) > _FEW else 1
+        self._part += 1
+        for number in [number for number in self._ways if number % parts == self._part % parts]:
+            self._give(number)
+        self._loop.after(self._interval_s / parts, self._beat)
+
+    def _give(self, number: int) -> None:
         sock, where, extra = self._ways[number]
         self._sent += 1
         try:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from mingle_hooks import sockets as socket
 from mingle_hooks.rendezvous.poller import READ
 from mingle_hooks.rendezvous.protocol.wire import WireError
-from mingle_hooks.supervise.protocol import messages
-from mingle_hooks.supervise.protocol.life import ASK_S
+from mingle_hooks.supervise.protocol import life, messages
 from mingle_hooks.supervise.protocol.link import Link
 from mingle_hooks.supervise.protocol.messages import (
     CLEAN,
@@ -71,7 +70,7 @@ class Hub:
         self._strangers: dict[Link, float] = {}  # oldest first
         self._is_held = False
         self.here: dict[int, Supervisor] = {}
-        self.pulses = Pulses(loop, sockets.datagrams, secret, self._sign)
+        self.pulses = Pulses(loop, sockets.datagrams, secret, self._sign, life.interval_s(silence_s))
         for listener in sockets.listeners:
             loop.watch(listener, READ, lambda _events, listener=listener: self._accept(listener))  # type: ignore[misc]
         self._look_s = min(silence_s / _LOOKS, _LONGEST_LOOK_S)
@@ -196,7 +195,7 @@ class Hub:
             silent_s = now - its.heard_at
             if silent_s > self._silence_s:
                 self._lost(place, silent_s)
-            elif silent_s > min(ASK_S, self._silence_s / 2):
+            elif silent_s > min(life.ASK_S, self._silence_s / 2):
                 self.pulses.ask(place)
                 if not its.is_quiet:
                     its.is_quiet = True
