@@ -130,6 +130,21 @@ def test_other_variables_are_the_users(name: str) -> None:
     assert f"export {name}=1\n" in render("pbs", describe({"env": [f"{name}=1"]}, ["train.py"]))
 
 
+@pytest.mark.parametrize(
+    ("scheduler", "again"),
+    [
+        ("slurm", '"scontrol requeue $SLURM_JOB_ID"'),
+        ("pbs", """"$(printf 'cd %q && qsub %q' "$PBS_O_WORKDIR" "$0")\""""),
+        ("lsf", '"brequeue $LSB_JOBID"'),
+        ("sge", '"exit 99"'),
+    ],
+)
+def test_a_script_says_when_to_warn_by_what_and_how_it_is_queued_again(scheduler: str, again: str) -> None:
+    """In the options of its one line."""
+    text = render(scheduler, describe({"requeue": True, "time": "60", "signal": "TERM@60"}, ["train.py"]))
+    assert f" --warn-signal TERM --warn 60 --limit 3600 --again {again} -- \\\n" in text
+
+
 def test_the_training_command_is_the_same_text_everywhere() -> None:
     """Every scheduler and launcher has the command of the user as it stands."""
     assert {"train.py --lr 1e-3" in golden(*its) for its in NAMES} == {True}

@@ -6,6 +6,7 @@ R, D, J, T = "mingle_hooks/render", "mingle_hooks/render/schedulers", "templates
 GOLDEN, BY_NAME = f"{T}/test_scripts.py::test_a_script_is_what_was_reviewed", "is_refused_by_name"
 JOB, VALUES, PBS = f"{T}/test_job.py", f"{T}/test_values.py", f"{T}/test_pbs_directives.py"
 ALONE = f"{T}/test_command.py::test_what_would_train_alone_is_refused_with_what_works"
+AGAIN = f"{T}/test_scripts.py::test_a_script_says_when_to_warn_by_what_and_how_it_is_queued_again"
 LINT = f"{T}/test_lint.py::test_a_mistake_is_found_on_its_line"
 ROWS = (
     Defect("a word with = is no assignment", f"{R}/quoting.py",
@@ -148,13 +149,13 @@ ROWS = (
     Defect("the shell stays between the scheduler and the run", f"{J}/script.sh.j2",
            "exec mingle run", "mingle run", GOLDEN),
     Defect("a job that is to be queued again is not", f"{J}/script.sh.j2",
-           "{% if job.requeue %}", "{% if False %}", f"{T}/test_scripts.py"),
+           "{% if job.requeue %}", "{% if False %}", AGAIN),
     Defect("a script goes on in another directory", f"{J}/script.sh.j2",
            '"${{ scheduler.submitted_in }}" || exit', '"${{ scheduler.submitted_in }}"', GOLDEN),
     Defect("a script's processes are not warned", f"{R}/script.py",
            "if job.time else ()", "if False else ()", GOLDEN),
     Defect("a signal that the job names is not the warning", f"{R}/script.py",
-           'if job.signal.name == "USR1"', "if True", f"{T}/test_scripts.py"),
+           'if job.signal.name == "USR1"', "if True", AGAIN),
     Defect("mpirun hands on no environment", f"{R}/script.py",
            'for word in ("-x", name)', "for word in ()", GOLDEN),
 )  # fmt: skip

@@ -296,7 +296,7 @@ def test_a_signal_that_ends_is_no_warning_at_another_time() -> None:
     """Nor is what somebody sends by hand."""
     run = Run(plan(grace_s=10, warn_at_s=480, limit_at_s=600, warn_signal=TERM))
     run.begin()
-    run.take(Noticed(None, TERM), *over(range(3), status=143), after_s=100)
+    run.take(Noticed(None, TERM), *over(range(3)), after_s=100)
     assert run.status() == 143
 
 
