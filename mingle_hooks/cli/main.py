@@ -112,9 +112,9 @@ def _ran(arguments: list[str]) -> int | None:
     asked = runline.read(arguments)
     if asked is None:
         return None
-    from mingle_hooks.supervise.runner import runner
+    from mingle_hooks.supervise.runner.run import run as begin
 
-    return runner.run(asked)
+    return begin(asked)
 
 
 def _checked(arguments: list[str]) -> int | None:

@@ -65,6 +65,6 @@ def run(*, command: tuple[str, ...], **options: Any) -> int:
     where somebody stopped it. Options stand before COMMAND; all after it is its
     own.
     """
-    from mingle_hooks.supervise.runner import runner
+    from mingle_hooks.supervise.runner.run import run as begin
 
-    return runner.run(runline.request(command, options))
+    return begin(runline.request(command, options))

@@ -31,7 +31,7 @@ KEYED = {"MINGLE_KEY": "00112233445566778899aabbccddeeff" * 2}
 SAME = [
     "--version",
     "template pbs --no-environment --nodes 2 -- train.py",
-    "template show launchers/ray",
+    "template show script",
     "hooks render slurm prolog",
     "docs admin",
     "schema job",
@@ -113,11 +113,19 @@ def test_a_template_in_a_zip_file_is_listed_ejected_and_extended(made: Path, tmp
     """With the place that it comes from."""
     mingle = [sys.executable, "-IS", made / ZIP]
     assert f"{ZIP}/mingle_hooks/templates/job" in said(*mingle, "template", "list", cwd=tmp_path)
-    said(*mingle, "template", "eject", "slurm", "--to", str(tmp_path / "own"), cwd=tmp_path)
-    own = tmp_path / "own" / "slurm.sh.j2"
-    own.write_text('{% include "built-in/slurm.sh.j2" %}\n# and ours\n')
+    said(*mingle, "template", "eject", "script", "--to", str(tmp_path / "own"), cwd=tmp_path)
+    own = tmp_path / "own" / "script.sh.j2"
+    own.write_text('{% include "built-in/script.sh.j2" %}\n# and ours\n')
     words = f"template slurm --no-environment --template-dir {own.parent} -- train.py".split()
     assert said(*mingle, *words, cwd=tmp_path).endswith("\n# and ours\n")
+
+
+def test_a_run_takes_an_installed_mingle(made: Path, tmp_path: Path) -> None:
+    """Each host starts a program of it by its path."""
+    argv = [sys.executable, made / ZIP, "run", "true"]
+    done = subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (64, "", 1)
+    assert "an installed mingle" in done.stderr
 
 
 @pytest.mark.parametrize("version", sorted({"3.10", "3.13"} - {THIS}))

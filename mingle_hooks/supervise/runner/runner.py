@@ -6,7 +6,6 @@ import os
 import signal
 import sys
 
-from mingle_hooks.rendezvous.loop import Loop
 from mingle_hooks.rendezvous.poller import READ
 from mingle_hooks.rendezvous.protocol.attempt import Secret
 from mingle_hooks.supervise import starters
@@ -15,7 +14,6 @@ from mingle_hooks.supervise.protocol import messages
 from mingle_hooks.supervise.protocol.messages import DRAINED, END, SIGNAL, START
 from mingle_hooks.supervise.runner import member, report
 from mingle_hooks.supervise.runner.attempts import Machine
-from mingle_hooks.supervise.runner.causes import INFRASTRUCTURE, SIGNALLED
 from mingle_hooks.supervise.runner.door import Sockets
 from mingle_hooks.supervise.runner.finishing import Finish
 from mingle_hooks.supervise.runner.hub import Hub
@@ -47,43 +45,20 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from mingle_hooks.rendezvous.loop import Timer
+    from mingle_hooks.rendezvous.loop import Loop, Timer
     from mingle_hooks.supervise.runner.request import Request
     from mingle_hooks.supervise.runner.starting import Process
     from mingle_hooks.supervise.runner.words import Event
     from mingle_hooks.supervise.starters.launch import Launch as Started
 
 _KEY_BYTES, _ID_BYTES = 32, 8
-_NODE = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "node")
+NODE = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "node")
 # What an outer run says of itself to its own COMMAND.
 _OUTER = ("MINGLE_RUN", "MINGLE_RUN_FORMED", "MINGLE_ATTEMPT")
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 _CANNOT_START = 127
 # Told to all members' files, too.
 _NOTED = ("failed", "stopped", "again")
-
-
-def run(request: Request) -> int:
-    """Return the exit status of a run. Raises what opening ports, files and directories raises."""
-    with Loop() as loop:
-        runner = Runner(loop, request)
-        try:
-            runner.begin()
-            loop.run(lambda: runner.is_over)
-        finally:
-            runner.close()
-    return _again(request, runner) if request.again else runner.status
-
-
-def _again(request: Request, runner: Runner) -> int:
-    """Run the line that queues the job again, where that makes sense; its own status, if it has one, is the job's."""
-    is_cut_short = runner.was_warned and runner.status != SIGNALLED + signal.SIGINT  # and not stopped by a person
-    if runner.status != INFRASTRUCTURE and not is_cut_short:
-        return runner.status
-    import subprocess
-
-    status = subprocess.run(["/bin/sh", "-c", str(request.again)], check=False).returncode  # noqa: S603 - the user's own
-    return max(status, 0) or INFRASTRUCTURE
 
 
 class Runner:
@@ -219,7 +194,7 @@ class Runner:
     # --- What is to be done.
 
     def _launch(self, action: Launch) -> None:
-        request, program = self._request, (sys.executable, "-IS", f"{_NODE}/start.py")
+        request, program = self._request, (sys.executable, "-IS", f"{NODE}/start.py")
         made = starters.supervisors(request.starter, request.job, action.hosts, program, self._environ, self._file)
         for launch in made:
             started = self._processes.start(launch, self._starter_ended)
@@ -260,7 +235,7 @@ class Runner:
 
     def _sweeping(self, host: str) -> tuple[Started, ...]:
         """Return what sweeps a host; on this one it spares what starts the others."""
-        request, program = self._request, (sys.executable, "-IS", f"{_NODE}/sweep.py", self._id)
+        request, program = self._request, (sys.executable, "-IS", f"{NODE}/sweep.py", self._id)
         if host != request.job.own:
             return request.starter.launches(request.job, (host,), program)
         others = [its.child.pid for its in self._processes.running if its.hosts != (host,)]

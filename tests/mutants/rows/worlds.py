@@ -4,7 +4,7 @@ from mutants.defect import Defect
 
 W, T = "mingle_hooks/supervise/worlds", "tests/supervise/worlds"
 ASKING, REGISTRY, PICTURE = f"{T}/test_asking.py", f"{T}/test_registry.py", f"{T}/test_picture.py"
-COMMANDS, REAL = f"{T}/test_commands.py", f"{T}/test_real_runs.py"
+COMMANDS, REAL = f"{T}/test_world_commands.py", f"{T}/test_real_runs.py"
 ROWS = (
     Defect(
         "a question to one run serves for another",
