@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import struct
 
 from mingle_hooks import sockets as socket
@@ -30,19 +31,24 @@ _IP_PKTINFO = getattr(socket, "IP_PKTINFO", 8)
 
 
 class Sockets:
-    """Listeners and datagram sockets of one port, in all families that this host has, or on loopback alone."""
+    """Listeners and datagram sockets of one port, in all families that this host has, or on loopback alone.
 
-    def __init__(self, *, is_local: bool) -> None:
+    The port is one of the range, which a site's firewall may let through; on loopback it is the kernel's choice.
+    """
+
+    def __init__(self, *, is_local: bool, port_range: range = ports.DEFAULT_RANGE) -> None:
         families: list[tuple[int, str]] = [(socket.AF_INET, "127.0.0.1" if is_local else "0.0.0.0")]  # noqa: S104 - any network of the hosts
         if not is_local and _has_ipv6():
             families.append((socket.AF_INET6, "::"))
         self.listeners: list[socket.socket] = []
         self.datagrams: list[socket.socket] = []
-        for _ in range(_TRIES):
-            self.port = self._open(families)
+        chosen = (0,) * _TRIES if is_local else ports.candidates(os.urandom(16), _TRIES, port_range)
+        for port in chosen:
+            self.port = self._open(families, port)
             if self.port:
                 return
-        raise NetworkError("a free port for the supervisors", "none", "an end of what listens on this host")
+        seen = f"{len(chosen)} of {port_range.start}-{port_range.stop - 1} are taken"
+        raise NetworkError("a free port for the supervisors", seen, "a wider --port-range")
 
     def close(self) -> None:
         """Close all."""
@@ -50,9 +56,8 @@ class Sockets:
             sock.close()
         self.listeners, self.datagrams = [], []
 
-    def _open(self, families: Sequence[tuple[int, str]]) -> int:
-        """Open a port of the kernel's choice in all families; return 0 where somebody has it in one."""
-        port = 0
+    def _open(self, families: Sequence[tuple[int, str]], port: int) -> int:
+        """Open a port in all families, 0 for one of the kernel's choice; return 0 where somebody has it in one."""
         try:
             for family, address in families:
                 for kind, kept in ((socket.SOCK_STREAM, self.listeners), (socket.SOCK_DGRAM, self.datagrams)):

@@ -85,6 +85,7 @@ def request(
         again=options.again,
         is_of_job=is_of_job,
         iface=loaded.iface,
+        port_range=loaded.port_range,
     )
 
 

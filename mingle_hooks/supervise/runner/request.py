@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from mingle_hooks.fabric.ports import DEFAULT_RANGE
 from mingle_hooks.typed import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ class Request(NamedTuple):
     progress: str | None  # a file that changes as the program gets further
     again: str | None = None  # a line for sh
     is_of_job: bool = False  # COMMAND, such as mpirun, is started once, here, and reaches the hosts by itself
+    port_range: range = DEFAULT_RANGE  # where supervisors reach the runner
     iface: tuple[object, ...] = ()  # networks to be reached by, the preferred first
     id: str | None = None  # of the job, or of the world where a person named it
     keys: tuple[bytes, ...] = ()  # of those who may ask how it does, and end it

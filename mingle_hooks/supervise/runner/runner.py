@@ -70,7 +70,7 @@ class Runner:
         self._id, key = os.urandom(_ID_BYTES).hex(), os.urandom(_KEY_BYTES)
         self._output = Output(loop, lambda: self._soon(ReaderGone()), lambda wanted: self._hub.hold(wanted=wanted))
         self._logs = Logs(request.log_dir, self._warn) if request.log_dir else None
-        self._sockets = Sockets(is_local=request.starter.name == "local")
+        self._sockets = Sockets(is_local=request.starter.name == "local", port_range=request.port_range)
         self._environ = self._environment(key)
         places = request.plan.places
         self._hub = Hub(loop, self._sockets, Secret(key), places, request.silence_s, self._take, self._wrote)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from mingle_hooks.errors import NetworkError
 from mingle_hooks.rendezvous.loop import Loop
 from mingle_hooks.rendezvous.protocol.attempt import Secret
 from mingle_hooks.supervise.protocol.link import Link
@@ -147,3 +148,18 @@ def test_a_supervisor_is_told_its_number_and_where_to_send_signs(scene: Scene) -
     scene.turn()
     assert said == [(WELCOME, {"number": 0, "port": scene.sockets.port, "silence": 15000})]
     link.close()
+
+
+def test_supervisors_are_awaited_on_a_port_of_the_range() -> None:
+    """In all families and both protocols, where somebody has another of its ports; with all taken it is an error."""
+    chosen = range(17987, 17989)
+    first = Sockets(is_local=False, port_range=chosen)
+    second = Sockets(is_local=False, port_range=chosen)
+    try:
+        assert {first.port, second.port} == {*chosen}
+        assert {sock.getsockname()[1] for sock in (*first.listeners, *first.datagrams)} == {first.port}
+        with pytest.raises(NetworkError, match="2 of 17987-17988 are taken"):
+            Sockets(is_local=False, port_range=chosen)
+    finally:
+        first.close()
+        second.close()
