@@ -57,7 +57,8 @@ def test_all_processes_of_a_run_are_killed_and_no_others(begin: Callable[..., su
     assert status == 0
     assert said.endswith(f" processes of run {OUTER} ended, 0 left\n")
     assert int(said.split()[0]) >= 4  # and those that were just begun
-    assert [process.wait(PATIENCE_S) for process in (own, inner, stubborn)] == [-signal.SIGKILL] * 3
+    assert [process.wait(PATIENCE_S) for process in (own, inner)] == [-signal.SIGKILL] * 2
+    assert stubborn.wait(PATIENCE_S) in (-signal.SIGKILL, 128 + signal.SIGKILL)  # its child was killed before it was
     assert other.poll() is None
     assert sweep(OUTER) == (0, f"0 processes of run {OUTER} ended, 0 left\n")
     assert sweep(OUTER[:-1])[0] == 0
