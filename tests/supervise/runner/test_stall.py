@@ -11,6 +11,7 @@ from supervise.runner.places import Places
 from supervise.runner.test_attempts import Run, ended, over, plan
 
 from mingle_hooks.supervise.runner import report
+from mingle_hooks.supervise.runner.causes import Cause
 from mingle_hooks.supervise.runner.stall import Stall
 from mingle_hooks.supervise.runner.words import (
     Begin,
@@ -25,6 +26,7 @@ from mingle_hooks.supervise.runner.words import (
     Stop,
     Time,
 )
+from mingle_hooks.supervise.worlds.words import Failure
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -71,6 +73,8 @@ def test_all_stacks_are_asked_for_and_then_all_end() -> None:
     (told,) = run.told("failed")
     assert (told["kind"], told["silent_s"]) == ("stalled", 60.0)
     assert report.text("failed", told) == "mingle run: no rank has written anything for 1 min\n"
+    failure = Failure(0, 1, {name: told[name] for name in Cause._fields})
+    assert Failure.parse(failure._asdict()) == failure  # as `mingle show` gets it
 
 
 def test_stacks_that_do_not_come_are_not_waited_for() -> None:
@@ -189,8 +193,8 @@ def test_one_rank_that_writes_keeps_all(places: Places) -> None:
 def test_a_reader_that_does_not_read_is_no_stall(places: Places) -> None:
     """Whoever writes is held up by it, and may not be blamed."""
     writes = "import os, sys\nif os.environ['RANK'] == '0':\n  for _ in range(32): os.write(1, b'x' * (1 << 20))"
-    waits = "else: time.sleep(3); open('late', 'w')\nsys.exit(7)"
-    run = places.start("--stall", "1", *python(f"{writes}\n{waits}"), hosts="node1,node2")
+    waits = "else: time.sleep(4); open('late', 'w')\nsys.exit(7)"
+    run = places.start("--stall", "2.5", *python(f"{writes}\n{waits}"), hosts="node1,node2")
     places.until((places.place / "late").exists, "nobody waits")
     status, _, err = places.end(run)
     assert (status, "has written anything" in err) == (7, False)
