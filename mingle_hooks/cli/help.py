@@ -113,6 +113,7 @@ RUN = {
     "progress": Shown(HOSTS, "FILE", "file"),
     "grace": Shown(END, "SECONDS"),
     "silence": Shown(END, "SECONDS", default="15"),
+    "stall": Shown(END, "30m|2h"),
     "limit": Shown(END, "90m|4h"),
     "warn": Shown(END, "SECONDS"),
     "warn_signal": Shown(END, "NAME", values=lambda: ("USR1", "USR2", "HUP", "INT", "TERM", "QUIT"), default="USR1"),

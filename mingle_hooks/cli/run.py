@@ -30,6 +30,8 @@ _TEXTS = {
     " in the same way without that is not begun again.",
     "grace": "How long COMMAND has between SIGTERM and SIGKILL; by default 2 s less than the scheduler gives.",
     "silence": "A host that gives no sign of life for so long is lost.",
+    "stall": "Where no rank has written anything for so long, take the stacks of all Python processes (py-spy, or"
+    " faulthandler by SIGABRT), and end with status 75.",
     "limit": "End so long after the beginning, with status 75; by default what the scheduler tells, where --warn is"
     " given.",
     "warn": "Warn COMMAND so long before the limit.",

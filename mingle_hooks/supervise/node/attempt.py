@@ -9,8 +9,10 @@ from mingle_hooks.rendezvous.poller import READ
 from mingle_hooks.supervise.node import command, memory
 from mingle_hooks.supervise.node.descriptor import Descriptor
 from mingle_hooks.supervise.node.relay import Relay
+from mingle_hooks.supervise.node.stacks import Stacks
 from mingle_hooks.supervise.node.tree import Tree
-from mingle_hooks.supervise.protocol.messages import CLEAN, ENDED, FORMED, Clean, Ended, Formed
+from mingle_hooks.supervise.protocol.messages import CLEAN, ENDED, FORMED, STACKS, Clean, Ended, Formed
+from mingle_hooks.supervise.protocol.stacks import Stacks as Told
 from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -40,6 +42,8 @@ class Attempt:
         self._formed = False
         self.is_clean = self.is_drained = False
         self._drain: Timer | None = None
+        self._own = own
+        self._stacks: Stacks | None = None
         self.tree = Tree(loop, self._ended, self._empty)
         begun = command.begin(own, start)
         self._pid = begun.pid
@@ -51,6 +55,14 @@ class Attempt:
         """Wait for no more output."""
         if not self.is_drained:
             self._relay.close()
+
+    def dump(self, within_s: float) -> None:
+        """Take the stacks of all Python processes, once, and tell the runner."""
+        if self._stacks is None:
+            self._stacks = Stacks(self._loop, self._own, within_s, self._dumped)
+
+    def _dumped(self, text: str) -> None:
+        self._report(STACKS, Told(self.number, text).body())
 
     def _told(self) -> None:
         """Read what `mingle exec` says of the world, or that it has ended without a word."""

@@ -81,6 +81,23 @@ def catches(pid: int, number: int) -> bool:
     return False
 
 
+def is_running(pid: int) -> bool:
+    """Tell whether a process is there and not over; one that nobody has waited for yet is."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            return file.read().rpartition(b")")[2].split()[0] not in (b"Z", b"X")
+    except OSError:
+        return False
+
+
+def is_python(pid: int) -> bool:
+    """Tell whether a process is an interpreter, by the name of its program."""
+    try:
+        return os.path.basename(os.readlink(f"/proc/{pid}/exe")).startswith("python")
+    except OSError:  # it ended meanwhile, or has become another user's
+        return False
+
+
 def reap() -> tuple[list[Reaped], bool]:
     """Return the children that have ended, and whether there is none any more."""
     found: list[Reaped] = []

@@ -21,6 +21,8 @@ _READ_BYTES = 256 * 1024
 _PIPE_BYTES = 1 << 20  # what any user may ask for
 # The pipes are left alone while more than this waits for the runner, until less than the second does.
 MOST_WAITING, FEW_WAITING = 1 << 20, 1 << 18
+# Of a line that has not ended, such as a bar of progress, the runner hears at least so often that it grows.
+TELL_S = 0.5
 
 
 class Pipe:
@@ -74,6 +76,7 @@ class Relay:
         self._pipes = [Pipe(stdout, OUT), Pipe(stderr, ERR)]
         self._is_paused = False
         self._tail = b""
+        self._told_at = 0.0
         link.tell_of_room(self._room)
         for pipe in self._pipes:
             self._watch(pipe)
@@ -120,7 +123,9 @@ class Relay:
             return False
         self._tail = (self._tail + data[-MOST_TAIL - 1 :])[-MOST_TAIL - 1 :]
         parts = pipe.lines(data)
-        if parts:
+        now = self._loop.clock()
+        if parts or now - self._told_at > TELL_S:
+            self._told_at = now
             self._link.send_output(pipe.kind, *parts)
             self._pause()
         return True

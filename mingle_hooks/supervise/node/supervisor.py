@@ -14,7 +14,7 @@ from mingle_hooks.supervise.node import processes, signals
 from mingle_hooks.supervise.node.attempt import Attempt
 from mingle_hooks.supervise.node.descriptor import Descriptor
 from mingle_hooks.supervise.node.runner import Runner
-from mingle_hooks.supervise.protocol import messages
+from mingle_hooks.supervise.protocol import messages, stacks
 from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -108,6 +108,8 @@ class Supervisor:
             self._start(messages.Start.parse(body))
         elif kind == messages.SIGNAL:
             self._pass_on(messages.Signal.parse(body))
+        elif kind == messages.DUMP:
+            self._dump(stacks.Dump.parse(body))
         elif kind == messages.END:
             self._end(messages.End.parse(body))
         elif kind == messages.LEAVE:
@@ -140,6 +142,10 @@ class Supervisor:
         if self._attempt is not None and said.id not in self._passed_on:
             self._passed_on.add(said.id)
             self._attempt.tree.signal(said.signal)
+
+    def _dump(self, said: stacks.Dump) -> None:
+        if self._attempt is not None and self._attempt.number == said.attempt:
+            self._attempt.dump(said.within_ms / 1000)
 
     def _end(self, said: messages.End) -> None:
         if self._attempt is not None and self._attempt.number == said.attempt:

@@ -11,6 +11,8 @@
       CLEAN     nothing of it is left      →
       NOTICED   a signal reached me        →
                                            ←  SIGNAL    pass it on, once
+                                           ←  DUMP      take the stacks
+      STACKS    what they are             →
                                            ←  END       TERM, the grace, KILL
                                            ←  LEAVE     exit with this status
 
@@ -32,7 +34,7 @@ if TYPE_CHECKING:
 
 # Kinds of frames; the first two are of no sealed connection yet.
 HELLO, CHALLENGE = 1, 2
-JOIN, WELCOME, START, FORMED, ENDED, CLEAN, NOTICED, SIGNAL, END, LEAVE = range(16, 26)
+JOIN, WELCOME, START, FORMED, ENDED, CLEAN, NOTICED, SIGNAL, END, LEAVE, DUMP, STACKS = range(16, 28)
 # Of the second connection, after its own sealed JOIN: whole lines as they were written, and the end of an attempt's.
 OUT, ERR, DRAINED = 32, 33, 34
 

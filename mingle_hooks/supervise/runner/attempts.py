@@ -24,6 +24,8 @@ from mingle_hooks.supervise.runner.words import (
     Noticed,
     Quiet,
     ReaderGone,
+    Show,
+    Stacks,
     StarterEnded,
     Swept,
     Time,
@@ -53,6 +55,7 @@ class Machine(Phases):
             Quiet: self._quiet,
             Heard: self._heard,
             Lost: self._lost,
+            Stacks: self._stacks,
             StarterEnded: self._starter_ended,
             Swept: self._is_swept,
             Noticed: self._noticed,
@@ -66,7 +69,7 @@ class Machine(Phases):
         """Return when Time has to come at the latest."""
         if self.phase == "over":
             return None
-        times = (self._until, self._settle, self._deliveries.due, self._stopping.due)
+        times = (self._until, self._settle, self._deliveries.due, self._stopping.due, self._stall_due())
         return min((time for time in times if time is not None), default=None)
 
     @property
@@ -106,11 +109,12 @@ class Machine(Phases):
                 self.roster.absences[self.roster.host(place)] = Absence(event.status, event.said)
         self._gathered(now)
 
-    def _formed_at(self, event: Formed, _now: float) -> None:
+    def _formed_at(self, event: Formed, now: float) -> None:
         if event.attempt == self.attempt and self.roster.state[event.place] == "busy":
             self._formed.add(event.place)
             self._tell("started", place=event.place)
             if len(self._formed) == len(self._ranks):
+                self.stall.begin(now)
                 self._tell("formed", nodes=event.nodes, addr=event.addr, port=event.port, hosts=list(self._order))
 
     def _command_ended(self, event: CommandEnded, now: float) -> None:
@@ -143,6 +147,7 @@ class Machine(Phases):
         self._tell("lost", place=place, silent_s=event.silent_s)
         if was_at_work:
             self._lost_at_work(event, since, now)
+        self._dumped(event.place, now)
         self._cleaned(now)
         self._gathered(now)
 
@@ -154,6 +159,11 @@ class Machine(Phases):
             self._failed(cause, now)
         elif since is not None and self.phase == "ending":  # it was the first, though another was noticed before
             self.blame.on(cause)
+
+    def _stacks(self, event: Stacks, now: float) -> None:
+        if self.phase == "dumping" and event.attempt == self.attempt and event.place in self._dumping:
+            self._do(Show(event.place, self._ranks[event.place], event.text))
+            self._dumped(event.place, now)
 
     def _quiet(self, event: Quiet, now: float) -> None:
         self.blame.quiet(event.place, now)
@@ -200,13 +210,15 @@ class Machine(Phases):
         elif self.phase == "running":
             self._stopping.by = now + self.plan.grace_s
             self._deliveries.notice(number, None, now)
+        elif self.phase == "dumping":
+            self._end(self.plan.grace_s, now)
 
     def _hurry(self, now: float) -> None:
         """End at once what still runs, after a second Ctrl-C; after a third, go."""
         if self._stopping.is_hurried:
             self.phase = "over"
             self._do(Exit(SIGNALLED + INT, at_once=True))
-        elif self.phase in ("running", "ending"):
+        elif self.phase in ("running", "dumping", "ending"):
             self._end(AT_ONCE_S, now)
         self._stopping.is_hurried = True
 
@@ -218,6 +230,8 @@ class Machine(Phases):
         if self._stopping.is_limit_due(now):
             self._stop(TERM, now, INFRASTRUCTURE, why="its time limit is near")
         self._deliver(now)
+        if _is_past(self._stall_due(), now):
+            self._dump(now)
         if _is_past(self._stopping.by, now):
             asked, self._stopping.by = self._stopping.asked, None
             if self.phase == "running":
@@ -229,6 +243,9 @@ class Machine(Phases):
         if _is_past(self._until, now):
             self._is_late(now)
         self._say_cause()
+
+    def _stall_due(self) -> float | None:
+        return self.stall.due if self.phase == "running" and self._stopping.asked is None else None
 
     def _deliver(self, now: float) -> None:
         for number, signal, reached in self._deliveries.ready(now):

@@ -47,10 +47,10 @@ class Blame:
 
     def on(self, cause: Cause) -> None:
         """Make this the cause, in the place of the one before."""
-        if self.cause is not None and self.cause.may_help:
+        if self.cause is not None and self.cause.is_of_host:
             self._roster.failures[self.cause.host] -= 1
         self.cause, self._is_told = cause, False
-        if cause.may_help:
+        if cause.is_of_host:
             self._roster.failures[cause.host] += 1
 
     def to_tell(self) -> Cause | None:

@@ -18,8 +18,9 @@ if TYPE_CHECKING:
 
     from mingle_hooks.supervise.protocol.messages import Ended
 
-    # ended: COMMAND did; unformed: it never began; silent, gone: its supervisor; absent: a supervisor never came.
-    Kind = Literal["ended", "unformed", "silent", "gone", "absent"]
+    # ended: COMMAND did; unformed: it never began; silent, gone: its supervisor; absent: a supervisor never came;
+    # stalled: nobody wrote.
+    Kind = Literal["ended", "unformed", "silent", "gone", "absent", "stalled"]
 
 # EX_TEMPFAIL of sysexits.h: the infrastructure failed, and trying again makes sense.
 INFRASTRUCTURE = 75
@@ -50,6 +51,11 @@ class Cause(NamedTuple):
     def may_help(self) -> bool:
         """Whether another attempt may end otherwise."""
         return self.kind != "unformed" and not (self.kind == "ended" and self.status in (126, 127))
+
+    @property
+    def is_of_host(self) -> bool:
+        """Whether it counts against its host."""
+        return self.may_help and self.kind != "stalled"
 
     @property
     def likeness(self) -> tuple[object, ...] | None:

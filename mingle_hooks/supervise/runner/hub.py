@@ -5,7 +5,7 @@ from __future__ import annotations
 from mingle_hooks import sockets as socket
 from mingle_hooks.rendezvous.poller import READ
 from mingle_hooks.rendezvous.protocol.wire import WireError
-from mingle_hooks.supervise.protocol import life, messages
+from mingle_hooks.supervise.protocol import life, messages, stacks
 from mingle_hooks.supervise.protocol.link import Link
 from mingle_hooks.supervise.protocol.messages import (
     CLEAN,
@@ -14,13 +14,14 @@ from mingle_hooks.supervise.protocol.messages import (
     JOIN,
     LEAVE,
     NOTICED,
+    STACKS,
     WELCOME,
     Join,
     Leave,
     Welcome,
 )
 from mingle_hooks.supervise.runner.door import Pulses
-from mingle_hooks.supervise.runner.words import Clean, CommandEnded, Formed, Heard, Joined, Lost, Noticed, Quiet
+from mingle_hooks.supervise.runner.words import Clean, CommandEnded, Formed, Heard, Joined, Lost, Noticed, Quiet, Stacks
 from mingle_hooks.supervise.starters.allocation import Place
 from mingle_hooks.typed import TYPE_CHECKING
 
@@ -167,6 +168,8 @@ class Hub:
             event = Clean(place, messages.Clean.parse(body).attempt)
         elif kind == NOTICED:
             event = Noticed(place, messages.Noticed.parse(body).signal)
+        elif kind == STACKS:
+            event = Stacks(place, *stacks.Stacks.parse(body))
         else:
             raise WireError("no supervisor's word")
         self._on_event(event)

@@ -3,7 +3,7 @@
 ::
 
     gathering ──▶ running ──▶ ending ──▶ sweeping ──▶ gathering, for another attempt
-        │            │                       │
+        │            │  ╰▶ dumping ─▲         │
         └────────────┴───────────────────────┴──────▶ over
 """
 
@@ -14,8 +14,9 @@ from mingle_hooks.supervise.runner.blame import Blame
 from mingle_hooks.supervise.runner.causes import Cause
 from mingle_hooks.supervise.runner.delivery import Deliveries
 from mingle_hooks.supervise.runner.roster import Roster
+from mingle_hooks.supervise.runner.stall import Stall
 from mingle_hooks.supervise.runner.stopping import Stopping
-from mingle_hooks.supervise.runner.words import Begin, Drop, Exit, Launch, Stop, Sweep, Tell
+from mingle_hooks.supervise.runner.words import Begin, Drop, Dump, Exit, Launch, Stop, Sweep, Tell
 from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -23,10 +24,12 @@ if TYPE_CHECKING:
 
     from mingle_hooks.supervise.runner.words import Action, Plan
 
-    Phase = Literal["gathering", "running", "ending", "sweeping", "over"]
+    Phase = Literal["gathering", "running", "dumping", "ending", "sweeping", "over"]
 
 # Beyond the grace, a host that is not clean is swept after this long; and a sweep may take so long.
 CLEAN_S, SWEEP_S = 5.0, 10.0
+# Stacks may take so long there, and are waited for so long here.
+DUMP_S, STACKS_S = 10.0, 15.0
 # With enough hosts here, wait this long for those that would have lower ranks.
 ORDER_S = 2.0
 
@@ -44,6 +47,8 @@ class Phases:
         self._ranks: dict[int, int] = {}  # place -> rank among the attempt's places
         self._formed: set[int] = set()
         self._stopping = Stopping(plan)
+        self.stall = Stall(plan.stall_s)
+        self._dumping: set[int] = set()  # places whose stacks are awaited
         self._deliveries = Deliveries(reaches=plan.signals_reach_command)
         self._began = 0.0  # the attempt; before the first, the run
         self._until: float | None = None  # when the phase is over in any case
@@ -97,6 +102,7 @@ class Phases:
         self.phase, self._until, self._settle, self._began = "running", None, None, now
         self.blame.forget()
         self._formed.clear()
+        self.stall.end()
         self.roster.ended.clear()
         slots = tuple(len(self.roster.at([host])) for host in self._order)
         self._ranks = {place: rank for rank, place in enumerate(self.roster.at(self._order))}
@@ -104,6 +110,20 @@ class Phases:
             for place in self.roster.at([host]):
                 self.roster.state[place] = "busy"
                 self._do(Begin(place, self.attempt, rank, self._order, slots))
+
+    def _dump(self, now: float) -> None:
+        """Say that nobody has written for too long, and ask for all stacks before the end."""
+        self.blame.on(Cause("stalled", self._order[0], None, now - self._began, silent_s=self.plan.stall_s))
+        self.phase, self._until, self._stopping.by = "dumping", now + STACKS_S, None
+        self._dumping = {*self.roster.busy()}
+        for place in self.roster.busy():
+            self._do(Dump(place, self.attempt, DUMP_S))
+
+    def _dumped(self, place: int, now: float) -> None:
+        """Wait for no more stacks from there; the end begins when all are known."""
+        self._dumping.discard(place)
+        if self.phase == "dumping" and not self._dumping:
+            self._end(self.plan.grace_s, now)
 
     def _end(self, grace_s: float, now: float) -> None:
         self.phase, self._until, self._stopping.by = "ending", now + grace_s + CLEAN_S, None
@@ -159,6 +179,8 @@ class Phases:
         """Go on where the phase has lasted as long as it may."""
         if self.phase == "gathering":
             self._start_late(now)
+        elif self.phase == "dumping":
+            self._end(self.plan.grace_s, now)
         elif self.phase == "ending":
             for place in self.roster.busy():
                 if (since := self.blame.suspects.pop(place, None)) is not None:

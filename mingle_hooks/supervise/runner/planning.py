@@ -41,6 +41,7 @@ class Options(NamedTuple):
     window: str | None = None
     grace: str | None = None
     silence: str | None = None
+    stall: str | None = None
     limit: str | None = None
     warn: str | None = None
     warn_signal: str = "USR1"
@@ -157,6 +158,7 @@ def _plan(options: Options, loaded: Settings, starter: Starter, job: Allocation,
         window_s=_seconds(options.window, "--window", 30.0),
         warn_at_s=None if limit is None or warn is None else max(limit - warn, 0.0),
         limit_at_s=limit,
+        stall_s=None if options.stall is None else _seconds(options.stall, "--stall", 0.0),
         warn_signal=int(signal.Signals[f"SIG{name}"]),
         signals_reach_command=starter.signals_reach_command,
     )

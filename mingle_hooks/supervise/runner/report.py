@@ -35,8 +35,21 @@ def signal_name(number: object) -> str:
 
 def _failed(fields: Fields) -> str:
     cause = Cause._make(fields[name] for name in Cause._fields)
+    if cause.kind == "stalled":
+        return f"no rank has written anything for {_duration(cause.silent_s or 0.0)}"
     rank = "" if cause.rank is None else f" (rank {cause.rank})"
     return f"{cause.host}{rank}: {_what(cause)}{_lines(cause)}"
+
+
+def _duration(time_s: float) -> str:
+    minutes, rest_s = divmod(time_s, 60)
+    return f"{time_s:g} s" if rest_s or not minutes else f"{minutes:.0f} min"
+
+
+def stacks(host: str, rank: int, text: str) -> str:
+    """Return what a member's stacks are, with nothing in them that a terminal would obey."""
+    lines = [f"  {printable(line, LONGEST_LINE)}\n" for line in text.splitlines()]
+    return f"mingle run: {host} (rank {rank}): its stacks:\n{''.join(lines)}"
 
 
 def _what(cause: Cause) -> str:

@@ -10,9 +10,9 @@ from mingle_hooks.rendezvous.poller import READ
 from mingle_hooks.rendezvous.protocol.attempt import Secret
 from mingle_hooks.supervise import starters
 from mingle_hooks.supervise.node.descriptor import Descriptor
-from mingle_hooks.supervise.protocol import messages
-from mingle_hooks.supervise.protocol.messages import DRAINED, END, SIGNAL, START
-from mingle_hooks.supervise.runner import member, report
+from mingle_hooks.supervise.protocol import messages, stacks
+from mingle_hooks.supervise.protocol.messages import DRAINED, DUMP, END, SIGNAL, START
+from mingle_hooks.supervise.runner import environ, member, progress, report
 from mingle_hooks.supervise.runner.attempts import Machine
 from mingle_hooks.supervise.runner.door import Sockets
 from mingle_hooks.supervise.runner.finishing import Finish
@@ -26,11 +26,13 @@ from mingle_hooks.supervise.runner.words import (
     CommandEnded,
     Deliver,
     Drop,
+    Dump,
     Exit,
     Launch,
     Lost,
     Noticed,
     ReaderGone,
+    Show,
     StarterEnded,
     Stop,
     Sweep,
@@ -53,8 +55,6 @@ if TYPE_CHECKING:
 
 _KEY_BYTES, _ID_BYTES = 32, 8
 NODE = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "node")
-# What an outer run says of itself to its own COMMAND.
-_OUTER = ("MINGLE_RUN", "MINGLE_RUN_FORMED", "MINGLE_ATTEMPT")
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 _CANNOT_START = 127
 # Told to all members' files, too.
@@ -68,10 +68,10 @@ class Runner:
         self._loop, self._request = loop, request
         self.is_over, self.status = False, 0
         self._id, key = os.urandom(_ID_BYTES).hex(), os.urandom(_KEY_BYTES)
-        self._output = Output(loop, lambda: self._soon(ReaderGone()), lambda wanted: self._hub.hold(wanted=wanted))
+        self._output = Output(loop, lambda: self._soon(ReaderGone()), self._hold)
         self._logs = Logs(request.log_dir, self._warn) if request.log_dir else None
         self._sockets = Sockets(is_local=request.starter.name == "local", port_range=request.port_range)
-        self._environ = self._environment(key)
+        self._environ = environ.of_supervisors(request, self._id, key, self._sockets.port)
         places = request.plan.places
         self._hub = Hub(loop, self._sockets, Secret(key), places, request.silence_s, self._take, self._wrote)
         self._processes = Processes(loop, self._environ, self._said)
@@ -88,6 +88,8 @@ class Runner:
             Begin: self._begin,
             Stop: self._stop,
             Deliver: self._deliver,
+            Dump: self._dump,
+            Show: self._show,
             Drop: self._drop,
             Sweep: self._sweep,
             Tell: self._tell,
@@ -121,26 +123,11 @@ class Runner:
         if self._shown is not None:
             self._shown.close(self.status if self.is_over else None)
 
-    def _environment(self, key: bytes) -> dict[str, str]:
-        """Return what supervisors are started with."""
-        addresses = ["127.0.0.1"]
-        if self._request.starter.name != "local":
-            from mingle_hooks.fabric.interfaces import interfaces, usable
-
-            addresses = [its.host for its in usable(interfaces(), prefer=self._request.iface)]  # type: ignore[arg-type]
-        outer = os.environ.get("MINGLE_RUN_ID")
-        return {
-            **{name: value for name, value in os.environ.items() if name not in _OUTER},
-            "MINGLE_RUN_ID": f"{outer},{self._id}" if outer else self._id,
-            "MINGLE_RUN_KEY": key.hex(),
-            "MINGLE_RUN_AT": ",".join(f"{address} {self._sockets.port}" for address in addresses),
-        }
-
     # --- What happens.
 
     def _take(self, event: Event) -> None:
         if isinstance(event, CommandEnded | Lost):
-            self._machine.blame.progress = self._progress()
+            self._machine.blame.progress = progress.seen(self._request.progress)
         actions = self._machine.take(event, self._loop.clock())
         if self._shown is not None:
             self._shown.took(event)
@@ -175,21 +162,21 @@ class Runner:
             self._drained[place] += 1
             self._output.end(place)
             return
+        self._machine.stall.wrote(self._loop.clock())
         self._output.take(place, kind, data)
         if self._logs is not None:
             self._logs.take(place, data)
+
+    def _hold(self, wanted: bool) -> None:  # noqa: FBT001 - a callback
+        """Stop reading output, or go on."""
+        self._hub.hold(wanted=wanted)
+        self._machine.stall.hold(self._loop.clock(), is_held=wanted)
+        self._soon(Time())
 
     def _said(self, data: bytes) -> None:
         """Show what a starter says, as long as it is not about our own end."""
         if not self._machine.is_ending:
             self._output.say(data.decode(errors="replace"))
-
-    def _progress(self) -> object:
-        try:
-            its = os.stat(self._request.progress or "")
-        except OSError:
-            return None
-        return its.st_mtime_ns, its.st_size, its.st_ino
 
     # --- What is to be done.
 
@@ -219,6 +206,15 @@ class Runner:
 
     def _deliver(self, action: Deliver) -> None:
         self._hub.send(action.place, SIGNAL, messages.Signal(action.id, action.number).body())
+
+    def _dump(self, action: Dump) -> None:
+        self._hub.send(action.place, DUMP, stacks.Dump(action.attempt, int(action.within_s * 1000)).body())
+
+    def _show(self, action: Show) -> None:
+        text = report.stacks(self._request.plan.places[action.place].host, action.rank, action.text)
+        self._output.say(text)
+        if self._logs is not None:
+            self._logs.take(action.place, text.encode(errors="backslashreplace"))
 
     def _drop(self, action: Drop) -> None:
         self._hub.drop(action.place)

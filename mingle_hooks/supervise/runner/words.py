@@ -24,6 +24,7 @@ class Plan(NamedTuple):
     window_s: float = 30.0
     warn_at_s: float | None = None
     limit_at_s: float | None = None
+    stall_s: float | None = None  # nobody writes for so long
     warn_signal: int = 10
     # Whether a signal of the scheduler's to a supervisor has reached COMMAND too.
     signals_reach_command: bool = False
@@ -95,6 +96,14 @@ class Lost(NamedTuple):
     silent_s: float | None
 
 
+class Stacks(NamedTuple):
+    """What the stacks at a place are, or why they are not known."""
+
+    place: int
+    attempt: int
+    text: str
+
+
 class StarterEnded(NamedTuple):
     """What started the supervisors of these hosts has ended."""
 
@@ -137,6 +146,7 @@ Event = (
     | Quiet
     | Heard
     | Lost
+    | Stacks
     | StarterEnded
     | Swept
     | Hurry
@@ -180,6 +190,22 @@ class Deliver(NamedTuple):
     number: int
 
 
+class Dump(NamedTuple):
+    """Take the stacks at a place, within this time."""
+
+    place: int
+    attempt: int
+    within_s: float
+
+
+class Show(NamedTuple):
+    """Show the stacks of a place."""
+
+    place: int
+    rank: int
+    text: str
+
+
 class Drop(NamedTuple):
     """Have done with a place that is lost: nothing more of it counts."""
 
@@ -206,4 +232,4 @@ class Exit(NamedTuple):
     at_once: bool = False
 
 
-Action = Launch | Begin | Stop | Deliver | Drop | Sweep | Tell | Exit
+Action = Launch | Begin | Stop | Deliver | Dump | Show | Drop | Sweep | Tell | Exit

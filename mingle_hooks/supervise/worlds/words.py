@@ -35,7 +35,7 @@ NODE_STATES = ("missing", "waiting", "forming", "running", "ended", "lost")
 LONGEST_COMMAND = 200
 MOST_SECONDS = 1 << 40
 _TAG_BYTES = 8
-_KINDS = ("ended", "unformed", "silent", "gone", "absent")
+_KINDS = ("ended", "unformed", "silent", "gone", "absent", "stalled")
 
 
 def secret(material: bytes, run_id: str) -> Secret:

@@ -3,7 +3,7 @@
 from mutants.defect import Defect
 
 R, T = "mingle_hooks/supervise/runner", "tests/supervise/runner"
-PURE, WHOLE = f"{T}/test_attempts.py", f"{T}/test_run.py"
+PURE, WHOLE, STALL = (f"{T}/test_{name}.py" for name in ("attempts", "run", "stall"))
 ROWS = (
     Defect("what ends because of our END is the cause", f"{R}/attempts.py",
            'if self.phase == "running" and self._stopping.asked is None and (ended.status', "if (ended.status",
@@ -76,4 +76,18 @@ ROWS = (
            f"{WHOLE}::test_a_full_disk_below_the_logs_is_said_once_and_hangs_nothing"),
     Defect("a stop of the runner is its supervisors' silence", f"{R}/hub.py",
            "its.heard_at += late_s", "pass", f"{T}/test_hub.py::test_a_stop_of_the_runner_is_nobodys_silence"),
+    Defect("stacks that never come are waited for", f"{R}/phases.py",
+           '"dumping", now + STACKS_S, None', '"dumping", None, None',
+           f"{STALL}::test_stacks_that_do_not_come_are_not_waited_for"),
+    Defect("a stall counts against rank 0's host", f"{R}/causes.py",
+           'self.may_help and self.kind != "stalled"', "self.may_help",
+           f"{STALL}::test_an_attempt_that_stalled_is_begun_again_and_blames_no_host"),
+    Defect("who saves after a signal is stalled", f"{R}/attempts.py",
+           'return self.stall.due if self.phase == "running" and self._stopping.asked is None else None',
+           "return self.stall.due", f"{STALL}::test_who_was_asked_to_end_is_not_stalled"),
+    Defect("a reader that does not read is a stall", f"{R}/stall.py",
+           "self._is_held = is_held", "pass", f"{STALL}::test_the_clock"),
+    Defect("stacks reach a terminal as they are", f"{R}/report.py",
+           'f"  {printable(line, LONGEST_LINE)}\\n" for line in text', 'f"  {line}\\n" for line in text',
+           f"{STALL}::test_stacks_are_shown_as_a_terminal_can"),
 )  # fmt: skip

@@ -4,7 +4,7 @@ from mutants.defect import Defect
 
 N, T = "mingle_hooks/supervise/node", "tests/supervise/node"
 SUPERVISOR, ENDING, RELAY, PLACES = (f"{T}/test_{name}.py" for name in ("supervisor", "ending", "relay", "places"))
-SWEEP, OOM, APPROACH = f"{T}/test_sweep.py", f"{T}/test_oom.py", f"{T}/test_approach.py"
+SWEEP, OOM, APPROACH, STACKS = (f"{T}/test_{name}.py" for name in ("sweep", "oom", "approach", "stacks"))
 KILLED = f"{ENDING}::test_a_killed_warden_or_supervisor_leaves_nothing"
 ROWS = (
     Defect("COMMAND gets the run's key", f"{N}/command.py",
@@ -96,4 +96,11 @@ ROWS = (
     Defect("who greets and says no more is waited for", f"{N}/approach.py",
            "self._loop.after(_PATIENCE_S,", "self._loop.after(1e6,",
            f"{APPROACH}::test_another_key_or_silence_is_nobody"),
+    Defect("a bar of progress is a stall", f"{N}/relay.py",
+           " or now - self._told_at > TELL_S:", ":", f"{STACKS}::test_a_line_that_grows_is_told_before_it_ends"),
+    Defect("who does not catch it is aborted", f"{N}/stacks.py",
+           "if processes.catches(pid, signal.SIGABRT)]", "]",
+           f"{STACKS}::test_who_has_neither_is_told_and_gets_no_signal"),
+    Defect("py-spy gets the run's key", f"{N}/stacks.py",
+           "if name not in (KEY, AT)}", "}", f"{STACKS}::test_py_spy_tells_them_and_the_program_goes_on"),
 )  # fmt: skip

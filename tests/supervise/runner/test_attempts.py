@@ -17,6 +17,7 @@ from mingle_hooks.supervise.runner.words import (
     CommandEnded,
     Deliver,
     Drop,
+    Dump,
     Event,
     Exit,
     Formed,
@@ -28,6 +29,7 @@ from mingle_hooks.supervise.runner.words import (
     Plan,
     Quiet,
     ReaderGone,
+    Stacks,
     StarterEnded,
     Stop,
     Sweep,
@@ -436,6 +438,7 @@ class Chaos:
             signals_reach_command=dice.random() < 0.5,
             warn_at_s=dice.choice([None, 50.0]),
             limit_at_s=dice.choice([None, 200.0]),
+            stall_s=dice.choice([None, 10.0, 30.0]),
         )
         self.run = Run(self.plan)
         self.pending: list[tuple[float, Event]] = []
@@ -454,6 +457,8 @@ class Chaos:
                 case Stop(place, attempt) if self.dice.random() < 0.9:
                     self.later(ended(place, 143, attempt), 1)
                     self.later(Clean(place, attempt), 12)
+                case Dump(place, attempt) if self.dice.random() < 0.9:
+                    self.later(Stacks(place, attempt, ""), 12)
                 case Sweep(hosts):
                     for host in hosts:
                         if self.dice.random() < 0.7:
@@ -472,6 +477,7 @@ class Chaos:
             self.later(Lost(place, self.dice.choice([None, 15.0])), 100)
         if chance < 0.2:
             self.later(Quiet(place))
+        self.later(Formed(place, attempt, 1, "10.0.0.1", 4711), 5)
         end = ended(place, self.dice.choice([0, 0, 0, 0, 0, 1, 7]), attempt, formed=self.dice.random() < 0.95)
         self.pending.append((self.run.now + 20, end))
         if self.dice.random() < 0.97:
