@@ -27,11 +27,13 @@ LONGEST_LINE = 1 << 20
 _COLOURS = (36, 33, 32, 35, 34, 31)
 
 
-def labelled(label: bytes, lines: bytes) -> bytes:
-    """Return whole lines with a label in front of each; the last may have no end yet, and then gets one."""
+def labelled(label: bytes, lines: bytes) -> tuple[bytes | memoryview, ...]:
+    """Return whole lines with a label in front of each, in parts: to join them costs more than all the rest.
+
+    The last may have no end yet, and then gets one.
+    """
     found = lines.replace(b"\n", b"\n" + label)
-    whole = memoryview(found)[: -len(label)] if lines.endswith(b"\n") else found + b"\n"
-    return b"".join((label, whole))
+    return (label, memoryview(found)[: -len(label)]) if lines.endswith(b"\n") else (label, found, b"\n")
 
 
 class _Stream:
@@ -42,19 +44,21 @@ class _Stream:
     def __init__(self, kind: int, label: bytes) -> None:
         self.kind, self.label, self.rest = kind, label, b""
 
-    def take(self, data: bytes) -> bytes:
-        """Return what can be written now."""
+    def take(self, data: bytes) -> tuple[bytes | memoryview, ...]:
+        """Return what can be written now, in parts."""
+        if not self.label:
+            return (data,)
         data = self.rest + data if self.rest else data
         self.rest = b""
         if not data.endswith(b"\n") and len(data) < LONGEST_LINE:
             cut = data.rfind(b"\n") + 1
             data, self.rest = data[:cut], data[cut:]
-        return labelled(self.label, data) if data else data
+        return labelled(self.label, data) if data else ()
 
-    def end(self) -> bytes:
-        """Return the rest."""
+    def end(self) -> tuple[bytes | memoryview, ...]:
+        """Return the rest, in parts."""
         data, self.rest = self.rest, b""
-        return labelled(self.label, data) if data else data
+        return labelled(self.label, data) if data else ()
 
 
 class Output:
@@ -94,7 +98,7 @@ class Output:
         """Write what a member wrote."""
         stream = self._streams.get((place, kind))
         if stream is not None:
-            self._write(kind, stream.take(data) if stream.label else data)
+            self._write(kind, stream.take(data))
 
     def end(self, place: int) -> None:
         """Write what is left of a member's last lines."""
@@ -114,10 +118,9 @@ class Output:
             writer.forget()
         return waiting
 
-    def _write(self, kind: int, data: bytes) -> None:
-        if not data:
-            return
-        (self._out if kind == OUT else self._err).write(data)
+    def _write(self, kind: int, parts: tuple[bytes | memoryview, ...]) -> None:
+        for part in parts:
+            (self._out if kind == OUT else self._err).write(part)
         if not self._is_held and not self.is_last and self.waiting_bytes > MOST_WAITING:
             self._is_held = True
             self._hold(True)  # noqa: FBT003 - a callback

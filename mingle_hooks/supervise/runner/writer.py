@@ -78,7 +78,7 @@ class Writer:
         self._is_gone = self._has_failed = False
         self.waiting_bytes = self.taken_bytes = 0
 
-    def write(self, data: bytes) -> None:
+    def write(self, data: bytes | memoryview) -> None:
         """Write, or keep for when there is room."""
         if self._is_gone:
             return

@@ -57,9 +57,9 @@ def pipes(monkeypatch: pytest.MonkeyPatch) -> Iterator[Pipes]:
 
 
 def test_each_line_has_its_label() -> None:
-    assert labelled(b"a: ", b"one\n") == b"a: one\n"
-    assert labelled(b"a: ", b"one\n\ntwo\n") == b"a: one\na: \na: two\n"
-    assert labelled(b"a: ", b"one\ntwo") == b"a: one\na: two\n"
+    assert b"".join(labelled(b"a: ", b"one\n")) == b"a: one\n"
+    assert b"".join(labelled(b"a: ", b"one\n\ntwo\n")) == b"a: one\na: \na: two\n"
+    assert b"".join(labelled(b"a: ", b"one\ntwo")) == b"a: one\na: two\n"
 
 
 def test_pieces_of_a_line_become_one_and_the_rest_of_the_last_comes_at_its_end(pipes: Pipes) -> None:
