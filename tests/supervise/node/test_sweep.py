@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
     from fake_runner import Runner
 
-OUTER, INNER = "00000000000000aa", "00000000000000bb"
+# Of this process: a sweep would find those of a test beside it, too.
+OUTER, INNER = os.urandom(8).hex(), os.urandom(8).hex()
 
 
 @pytest.fixture
