@@ -20,6 +20,7 @@ from mingle_hooks.schedulers.hostlist import expand
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 OURS = "/etc/mingle/hooks/slurm"
 OWN = ("Prolog=/etc/slurm/site.prolog", "Epilog=/etc/slurm/site.epilog", "TaskProlog=/etc/slurm/site.taskprolog")
@@ -158,7 +159,12 @@ def every_job_has_run_once(slurm: SlurmCluster, jobs: str) -> None:
     for each in slurm.hosts:
         wanted = Counter(job for job, its in nodes.items() if each.name in its)
         for name in ("prolog", "epilog"):
-            assert Counter(each.outside(f"/run/site.{name}").read_text().split()) == wanted
+            path = each.outside(f"/run/site.{name}")
+
+            def is_whole(path: Path = path, wanted: Counter[str] = wanted) -> bool:
+                return Counter(path.read_text().split()) == wanted
+
+            slurm.until(is_whole, f"{name} of each job on {each.name}")  # the last may be at work yet
     tasks = Counter(host.outside("/home/alice/site.taskprolog").read_text().split())
     found = re.findall(r"\bJobId=(\d+) .*\bArrayTaskId=(\d+)", shown)
     assert len(found) == 100
