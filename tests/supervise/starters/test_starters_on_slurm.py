@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import secrets
 import shlex
 import sys
 from pathlib import Path
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
     from cluster.slurm import SlurmCluster
 
 HERE = Path(__file__).parent
-KEY = "5ec4e7" * 8
 # What srun says of its own step, or of itself.
 OF_SRUN = ("SLURM_", "SRUN_", "SLURMD_", "CUDA_VISIBLE_", "GPU_DEVICE_", "ROCR_VISIBLE_", "ZE_AFFINITY_")
 # The script's, which COMMAND may read.
@@ -37,7 +37,9 @@ def script(place: Path, *words: str) -> str:
         (place / name).mkdir(exist_ok=True)
         (place / name).chmod(0o777)
     driver = HERE / "starter_driver.py"
-    return SCRIPT.format(place=place, key=KEY, python=sys.executable, driver=driver, words=shlex.join(words))
+    return SCRIPT.format(
+        place=place, key=secrets.token_hex(24), python=sys.executable, driver=driver, words=shlex.join(words)
+    )
 
 
 def told(place: Path) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import secrets
 import shlex
 import sys
 from pathlib import Path
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     Hosted = Callable[..., Hosts]
 
 HERE = Path(__file__).parent
-KEY = "5ec4e7" * 8
 SCRIPT = """\
 umask 0022
 cd {place}/{directory}
@@ -41,7 +41,12 @@ def script(place: Path, *words: str, directory: str = "here") -> str:
     driver = HERE / "starter_driver.py"
     directory = shlex.quote(directory)
     return SCRIPT.format(
-        place=place, directory=directory, key=KEY, python=sys.executable, driver=driver, words=shlex.join(words)
+        place=place,
+        directory=directory,
+        key=secrets.token_hex(24),
+        python=sys.executable,
+        driver=driver,
+        words=shlex.join(words),
     )
 
 
