@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 import pytest
 from cluster import hosts as cluster_hosts
 from cluster import slurm as cluster_slurm
+from cluster.ssh import ssh
 from needs import skip_for_want_of
-from supervise.on_hosts import bare
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -71,7 +71,7 @@ class Bare:
 
     def __init__(self, hosts: Hosts, place: Path) -> None:
         self.hosts = hosts
-        self._ssh = bare.ssh(hosts, place)
+        self._ssh = ssh(hosts, place)
         self._run: subprocess.Popen[str] | None = None
 
     def start(self, place: Path, *words: str) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from supervise.on_hosts import bare
+from cluster.ssh import ssh
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -50,7 +50,7 @@ class Run:
             "--save-every",
             "1",
         ]
-        env = {"PATH": f"{bare.ssh(hosts, place)}:{MINGLE.parent}:/usr/bin:/bin", "HOME": "/root"}
+        env = {"PATH": f"{ssh(hosts, place)}:{MINGLE.parent}:/usr/bin:/bin", "HOME": "/root"}
         with (place / "out").open("w") as out:
             self._run = hosts[0].popen(argv, env=env, cwd=str(place), stdout=out, stderr=subprocess.STDOUT)
 

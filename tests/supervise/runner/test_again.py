@@ -6,24 +6,12 @@ import signal
 from typing import TYPE_CHECKING
 
 import pytest
-from supervise.runner.places import Places
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
+    from supervise.runner.places import Places
 
 WARNED = ("--limit", "30", "--warn", "28.5", "--grace", "1")
 SAVES = "trap 'exit 0' USR1; while :; do sleep 0.02; done"
-
-
-@pytest.fixture
-def places(tmp_path: Path) -> Iterator[Places]:
-    """Give hosts on this machine; nothing of theirs may be left."""
-    made = Places(tmp_path)
-    try:
-        yield made
-    finally:
-        made.close()
 
 
 @pytest.mark.parametrize(

@@ -7,29 +7,14 @@ import os
 import re
 import signal
 import subprocess
-from typing import TYPE_CHECKING
 
 import pytest
 from supervise.runner.places import MINGLE, Places
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 # COMMAND that says it has begun, and goes on.
 STAY = "echo begun; touch begun.$RANK.$MINGLE_ATTEMPT; exec sleep 1000"
 # The same, which no TERM ends, with a grandchild of its own session.
 STUBBORN = "trap '' TERM; setsid sleep 1000 & touch begun.$RANK.$MINGLE_ATTEMPT; while :; do sleep 1000; done"
-
-
-@pytest.fixture
-def places(tmp_path: Path) -> Iterator[Places]:
-    """Give hosts on this machine; nothing of theirs may be left."""
-    made = Places(tmp_path)
-    try:
-        yield made
-    finally:
-        made.close()
 
 
 def begun(places: Places, *ranks: int, attempt: int = 0) -> None:

@@ -7,7 +7,6 @@ import sys
 from typing import TYPE_CHECKING
 
 import pytest
-from supervise.runner.places import Places
 from supervise.runner.test_attempts import Run, ended, over, plan
 
 from mingle_hooks.supervise.runner import report
@@ -29,8 +28,7 @@ from mingle_hooks.supervise.runner.words import (
 from mingle_hooks.supervise.worlds.words import Failure
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
+    from supervise.runner.places import Places
 
 INT = 2
 SAID = "no rank has written anything for 2 s"
@@ -150,16 +148,6 @@ def test_the_clock() -> None:
 def test_stacks_are_shown_as_a_terminal_can() -> None:
     said = report.stacks("node1", 3, "Thread 1\n  f\x1b]0;x\x07 (a.py:1)\n")
     assert said == "mingle run: node1 (rank 3): its stacks:\n  Thread 1\n    f\\x1b]0;x\\x07 (a.py:1)\n"
-
-
-@pytest.fixture
-def places(tmp_path: Path) -> Iterator[Places]:
-    """Give hosts on this machine; nothing of theirs may be left."""
-    made = Places(tmp_path)
-    try:
-        yield made
-    finally:
-        made.close()
 
 
 def python(text: str) -> tuple[str, ...]:

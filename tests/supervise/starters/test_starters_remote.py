@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from cluster.host import USERS
 from cluster.pbs import PbsStandIn
+from cluster.ssh import ssh
 from render.remote_stand_ins import RemoteStandIn
 
 if TYPE_CHECKING:
@@ -104,26 +105,11 @@ def test_pbs_starts_one_on_each_host(hosts: Hosted, tmp_path: Path) -> None:
     assert "MINGLE_RUN_KEY" not in found["node2.0"]["own"]
 
 
-SSH = """\
-#!/bin/sh
-# As OpenSSH's client: options, a host, and words that the login shell of the host reads in an environment of its own.
-while [ "${{1#-}}" != "$1" ]; do [ "$1" != -o ] || shift; shift; done
-host=$1; shift
-pid=$(sed -n "s/^$host //p" {place}/pids)
-exec nsenter --target "$pid" --net --mount --uts -- env -i HOME=/root USER=root SHELL=/bin/sh SSH_CLIENT=me \\
-  PATH=/usr/bin:/bin /bin/sh -c "$*"
-"""
-
-
 def test_ssh_starts_one_on_each_host_that_a_person_names(hosts: Hosted, tmp_path: Path) -> None:
     """With the environment on its stdin, from any directory; this host needs no ssh."""
     made = hosts(3)
-    (tmp_path / "bin").mkdir()
-    (tmp_path / "bin" / "ssh").write_text(SSH.format(place=tmp_path))
-    (tmp_path / "bin" / "ssh").chmod(0o755)
-    (tmp_path / "pids").write_text("".join(f"{host.name} {host.pid}\n" for host in made))
     text = script(tmp_path, "--hosts", "node[2-3],node1", directory="a 'dir")
-    path = f"{tmp_path}/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+    path = f"{ssh(made, tmp_path)}:/usr/sbin:/usr/bin:/sbin:/bin"
     done = made[0].run(["bash", "-c", text], env={"PATH": path, "HOME": "/root", "USER": "root"})
     assert (done.returncode, done.stdout) == (0, "ssh node2 node3 node1\n"), done.stderr
     found = checked(tmp_path, ("HOME", "USER", "SHELL", "SSH_CLIENT", "LOGNAME"), "a 'dir")
