@@ -32,7 +32,7 @@ class Process:
                 stdin=stdin,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
-                env={**environ, **launch.environ},
+                env=environ,
                 start_new_session=True,
             )
         if self.child.stdout is not None:

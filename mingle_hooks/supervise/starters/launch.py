@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from mingle_hooks.typed import TYPE_CHECKING, NamedTuple
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from mingle_hooks.typed import NamedTuple
 
 
 class Launch(NamedTuple):
-    """A process to start here, which starts the program on `hosts`; `environ` is what it needs besides the caller's.
+    """A process to start here, with the caller's environment, which starts the program on `hosts`.
 
     Nothing in `argv` is secret: everybody on a host can read the command lines of its processes.
     """
@@ -17,4 +14,3 @@ class Launch(NamedTuple):
     argv: tuple[str, ...]
     hosts: tuple[str, ...]
     stdin: bytes | None = None
-    environ: Mapping[str, str] = {}

@@ -38,7 +38,7 @@ def main() -> int:
         started = [
             subprocess.Popen(
                 launch.argv,
-                env={**environ, **launch.environ},
+                env=environ,
                 stdin=subprocess.DEVNULL if launch.stdin is None else subprocess.PIPE,
                 start_new_session=True,
             )
