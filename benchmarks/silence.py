@@ -26,7 +26,6 @@ from mingle_hooks.supervise.starters.allocation import Place
 
 COUNT, LOSS, SILENCE_S = 1024, 0.3, 15.0
 SECONDS = 60.0
-_TAG_BYTES = 8
 
 
 class Silence:
@@ -46,7 +45,7 @@ class Supervisor:
 
     def __init__(self, loop: Loop, secret: Secret, place: Place, port: int, chance: random.Random) -> None:
         self._loop, self._secret, self._chance = loop, secret, chance
-        self._tag = secret.mac(b"run")[:_TAG_BYTES]
+        self._tag = life.tag(secret)
         self._number: int | None = None
         self._sent = 0
         self.up, self.down = Silence(), Silence()

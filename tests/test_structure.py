@@ -19,7 +19,7 @@ RENDEZVOUS = "mingle_hooks.rendezvous"
 # Its rooms from the bottom up: what is below knows nothing of what is above. A room is a folder, or a module that
 # stands alone; those of one line may use each other, as long as they do so in one direction.
 ORDER = (
-    ("poller", "loop"),
+    ("poller", "loop", "callers"),
     ("protocol",),
     ("rejected",),
     ("member",),

@@ -75,6 +75,17 @@ def listen(address: str, candidates: Sequence[int], port_range: range = DEFAULT_
     )
 
 
+def has_ipv6() -> bool:
+    """Tell whether Python and the kernel have IPv6 at all (ipv6.disable=1 leaves none)."""
+    if not socket.has_ipv6:
+        return False
+    try:
+        socket.socket(socket.AF_INET6, socket.SOCK_STREAM).close()
+    except OSError:
+        return False
+    return True
+
+
 # linger(on, 0 s), socket(7): what is closed is gone at once, and leaves nothing in TIME_WAIT.
 GONE_AT_ONCE = struct.pack("ii", 1, 0)
 

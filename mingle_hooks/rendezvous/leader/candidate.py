@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import resource
 
+from mingle_hooks import open_files
 from mingle_hooks.errors import LimitError, NetworkError, Shortage
 from mingle_hooks.rendezvous.discovery import BACKENDS, Advertisement
 from mingle_hooks.rendezvous.discovery.resolver import RESOLVE_S, is_local, resolve
@@ -90,12 +91,7 @@ def stand(
 
 def _allow_open_files(nodes: int | None) -> int:
     """Allow as many open files as a leader of N members needs; return how many strangers may hold one."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = 4 * (nodes or MOST_NODES) + SPARE_DESCRIPTORS
-    if hard != resource.RLIM_INFINITY:
-        wanted = min(wanted, hard)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, wanted), hard))
-    left = max(soft, wanted) - (nodes or 0) - OWN_DESCRIPTORS
+    left = open_files.allow(4 * (nodes or MOST_NODES) + SPARE_DESCRIPTORS) - (nodes or 0) - OWN_DESCRIPTORS
     return max(FEWEST_STRANGERS, min(left, MOST_STRANGERS))
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from mingle_hooks import sockets as socket
 from mingle_hooks.errors import NetworkError
 from mingle_hooks.fabric import ports
 from mingle_hooks.rendezvous.protocol.attempt import KEYED_PORTS, OPEN_PORTS
@@ -11,6 +10,7 @@ from mingle_hooks.typed import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from mingle_hooks import sockets as socket
     from mingle_hooks.rendezvous.protocol.attempt import Attempt, Secret
 
 # The world's own port is looked for among this many before the rest of the range.
@@ -86,7 +86,7 @@ class Listeners:
         four = ports.bound("0.0.0.0", port, reuse=reuse, hold=hold)  # noqa: S104 - members come over any network
         if four is None:
             return False
-        if not socket.has_ipv6 or not _has_ipv6():
+        if not ports.has_ipv6():
             self.sockets.append(four)
             return True
         self.sockets.append(four)  # owned before anything else can fail
@@ -97,12 +97,3 @@ class Listeners:
             return False
         self.sockets.append(six)
         return True
-
-
-def _has_ipv6() -> bool:
-    """Whether the kernel has IPv6 at all (ipv6.disable=1 leaves none)."""
-    try:
-        socket.socket(socket.AF_INET6, socket.SOCK_STREAM).close()
-    except OSError:
-        return False
-    return True

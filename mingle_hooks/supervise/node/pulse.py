@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from mingle_hooks.rendezvous.protocol.attempt import Secret
     from mingle_hooks.supervise.protocol.messages import Welcome
 
-_TAG_BYTES = 8
-
 
 class Pulse:
     """Sends signs, and calls `on_silence()` once when the runner was silent for too long.
@@ -27,7 +25,7 @@ class Pulse:
         self, loop: Loop, secret: Secret, address: str, welcome: Welcome, on_silence: Callable[[], None]
     ) -> None:
         self._loop, self._secret, self._number, self._on_silence = loop, secret, welcome.number, on_silence
-        self._tag = secret.mac(b"run")[:_TAG_BYTES]
+        self._tag = life.tag(secret)
         self._silence_s = welcome.silence_ms / 1000
         self._interval_s = life.interval_s(self._silence_s)
         self._sent = self._taken = 0

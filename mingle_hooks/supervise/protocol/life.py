@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from mingle_hooks.rendezvous.protocol.attempt import Secret
 
 _FIELDS = struct.Struct("!8sIQ")
-_MAC_BYTES = 16
+_TAG_BYTES, _MAC_BYTES = 8, 16
 BYTES = _FIELDS.size + _MAC_BYTES
 INTERVAL_S = 1.0
 # Where the allowed silence is short, so many signs are given in it.
@@ -29,6 +29,11 @@ class Sign(NamedTuple):
 
     number: int
     sequence: int
+
+
+def tag(secret: Secret) -> bytes:
+    """Return what all datagrams of a run begin with."""
+    return secret.mac(b"run")[:_TAG_BYTES]
 
 
 def interval_s(silence_s: float) -> float:

@@ -6,15 +6,16 @@ import os
 import struct
 
 from mingle_hooks import sockets as socket
-from mingle_hooks.errors import NetworkError, limit
+from mingle_hooks.errors import NetworkError
 from mingle_hooks.fabric import ports
 from mingle_hooks.rendezvous.poller import READ
 from mingle_hooks.supervise.protocol import life
+from mingle_hooks.supervise.protocol.doors import opened
 from mingle_hooks.supervise.protocol.link import RUNNER, SUPERVISOR
 from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from mingle_hooks.rendezvous.loop import Loop
     from mingle_hooks.rendezvous.protocol.attempt import Secret
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 _TRIES = 64
 # More than a few supervisors get their signs in so many parts of a second.
 _FEW, _PARTS = 64, 10
-_TAG_BYTES = 8
 # struct in_pktinfo is interface, source, destination; struct in6_pktinfo is address, interface.
 _V4, _V6 = struct.Struct("@I4s4s"), struct.Struct("@16sI")
 _IP_PKTINFO = getattr(socket, "IP_PKTINFO", 8)
@@ -37,61 +37,23 @@ class Sockets:
     """
 
     def __init__(self, *, is_local: bool, port_range: range = ports.DEFAULT_RANGE) -> None:
-        families: list[tuple[int, str]] = [(socket.AF_INET, "127.0.0.1" if is_local else "0.0.0.0")]  # noqa: S104 - any network of the hosts
-        if not is_local and _has_ipv6():
-            families.append((socket.AF_INET6, "::"))
-        self.listeners: list[socket.socket] = []
-        self.datagrams: list[socket.socket] = []
         chosen = (0,) * _TRIES if is_local else ports.candidates(os.urandom(16), _TRIES, port_range)
-        for port in chosen:
-            self.port = self._open(families, port)
-            if self.port:
-                return
-        seen = f"{len(chosen)} of {port_range.start}-{port_range.stop - 1} are taken"
-        raise NetworkError("a free port for the supervisors", seen, "a wider --port-range")
+        self.port, sockets = opened(chosen, (socket.SOCK_STREAM, socket.SOCK_DGRAM), is_local=is_local)
+        if not self.port:
+            seen = f"{len(chosen)} of {port_range.start}-{port_range.stop - 1} are taken"
+            raise NetworkError("a free port for the supervisors", seen, "a wider --port-range")
+        self.datagrams = [sock for sock in sockets if sock.type & socket.SOCK_DGRAM]
+        self.listeners = [sock for sock in sockets if sock not in self.datagrams]
+        for sock in self.datagrams:  # on which address a sign came: the answer has to come from there
+            is_six = sock.family == socket.AF_INET6
+            six, four = (socket.IPPROTO_IPV6, socket.IPV6_RECVPKTINFO), (socket.IPPROTO_IP, _IP_PKTINFO)
+            sock.setsockopt(*(six if is_six else four), 1)
 
     def close(self) -> None:
         """Close all."""
         for sock in (*self.listeners, *self.datagrams):
             sock.close()
         self.listeners, self.datagrams = [], []
-
-    def _open(self, families: Sequence[tuple[int, str]], port: int) -> int:
-        """Open a port in all families, 0 for one of the kernel's choice; return 0 where somebody has it in one."""
-        try:
-            for family, address in families:
-                for kind, kept in ((socket.SOCK_STREAM, self.listeners), (socket.SOCK_DGRAM, self.datagrams)):
-                    sock = socket.socket(family, kind)
-                    kept.append(sock)
-                    _prepare(sock)
-                    sock.bind((address, port))
-                    port = port or sock.getsockname()[1]
-                    if kind == socket.SOCK_STREAM:
-                        sock.listen(ports.BACKLOG)
-        except OSError as error:
-            self.close()
-            if (short := limit(error)) is not None:
-                raise short from None
-            return 0
-        return port
-
-
-def _prepare(sock: socket.socket) -> None:
-    sock.settimeout(0)
-    if sock.family == socket.AF_INET6:
-        sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-    if sock.type & socket.SOCK_DGRAM:  # on which address it came: the answer has to come from there
-        is_six = sock.family == socket.AF_INET6
-        level, option = (socket.IPPROTO_IPV6, socket.IPV6_RECVPKTINFO) if is_six else (socket.IPPROTO_IP, _IP_PKTINFO)
-        sock.setsockopt(level, option, 1)
-
-
-def _has_ipv6() -> bool:
-    try:
-        socket.socket(socket.AF_INET6, socket.SOCK_STREAM).close()
-    except OSError:
-        return False
-    return True
 
 
 class Pulses:
@@ -109,7 +71,7 @@ class Pulses:
         interval_s: float = life.INTERVAL_S,
     ) -> None:
         self._loop, self._interval_s, self._part = loop, interval_s, 0
-        self._secret, self._tag, self._on_sign = secret, secret.mac(b"run")[:_TAG_BYTES], on_sign
+        self._secret, self._tag, self._on_sign = secret, life.tag(secret), on_sign
         self._latest: dict[int, int] = {}  # number -> sequence of its last sign
         self._ways: dict[int, tuple[socket.socket, Address, list[tuple[int, int, bytes]]]] = {}
         self._sent = 0

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from mingle_hooks import sockets as socket
-from mingle_hooks.rendezvous.poller import READ
+from mingle_hooks.rendezvous.callers import Callers
 from mingle_hooks.rendezvous.protocol.wire import WireError
 from mingle_hooks.supervise.protocol import life, messages, stacks
 from mingle_hooks.supervise.protocol.link import Link
@@ -28,6 +27,7 @@ from mingle_hooks.typed import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from mingle_hooks import sockets as socket
     from mingle_hooks.rendezvous.loop import Loop
     from mingle_hooks.rendezvous.protocol.attempt import Secret
     from mingle_hooks.rendezvous.protocol.wire import Body
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 
 # Who has not said within this time, in seconds, who it is, is no supervisor; and so many may be here at once.
 STRANGER_S, MOST_STRANGERS = 10.0, 4096
-_ACCEPT_AT_ONCE = 256
 # Signs are looked for so often in the silence that is allowed, and at least each second.
 _LOOKS, _LONGEST_LOOK_S = 6, 1.0
 
@@ -72,8 +71,7 @@ class Hub:
         self._is_held = False
         self.here: dict[int, Supervisor] = {}
         self.pulses = Pulses(loop, sockets.datagrams, secret, self._sign, life.interval_s(silence_s))
-        for listener in sockets.listeners:
-            loop.watch(listener, READ, lambda _events, listener=listener: self._accept(listener))  # type: ignore[misc]
+        Callers(loop, sockets.listeners, self._greet, self._make_room)
         self._look_s = min(silence_s / _LOOKS, _LONGEST_LOOK_S)
         self._looked_at = loop.clock()
         self._look()
@@ -103,24 +101,19 @@ class Hub:
         for place in self.here:
             self.send(place, LEAVE, Leave(status).body())
 
-    def _accept(self, listener: socket.socket) -> None:
-        for _ in range(_ACCEPT_AT_ONCE):
-            try:
-                sock, _ = listener.accept()
-            except OSError as error:  # none is left, or the caller's own trouble, or no descriptor is free
-                if not isinstance(error, BlockingIOError):
-                    self._loop.missed(error)
-                return
-            sock.settimeout(0)
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            self._greet(sock)
-            if len(self._strangers) > MOST_STRANGERS:
-                self._turn_away(next(iter(self._strangers)))
-
-    def _greet(self, sock: socket.socket) -> None:
+    def _greet(self, sock: socket.socket, _where: str) -> None:
         link = Link(self._loop, sock, self._secret, is_runner=True, on_end=lambda _reason: self._forget(link))
         link.on_message = lambda kind, body: self._introduced(link, kind, body)
         self._strangers[link] = self._loop.clock()
+        if len(self._strangers) > MOST_STRANGERS:
+            self._turn_away(next(iter(self._strangers)))
+
+    def _make_room(self) -> bool:
+        """Let the stranger go who has said nothing for longest, if there is one."""
+        for link in self._strangers:
+            self._turn_away(link)
+            return True
+        return False
 
     def _turn_away(self, link: Link) -> None:
         del self._strangers[link]

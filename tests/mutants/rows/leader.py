@@ -87,7 +87,7 @@ ROWS = (
            f"{LEADER}::test_strangers_that_hold_connections_neither_stay_nor_keep_members_out"),
     Defect("a greeting may be said twice", f"{L}/acceptor.py",
            "if nonce in self._nonces:", "if False:", f"{HANDSHAKE}::test_a_greeting_is_answered_once"),
-    Defect("a leader out of descriptors forgets its listeners", f"{L}/acceptor.py",
+    Defect("a leader out of descriptors forgets its listeners", "mingle_hooks/rendezvous/callers.py",
            "self._loop.after(ROOM_S, lambda: self._listen(listener))", "self._loop.after(ROOM_S, lambda: None)",
            f"{LEADER}::test_a_leader_out_of_descriptors_lets_callers_wait_until_there_is_room"),
     Defect("who has proved the key is still a stranger", f"{L}/acceptor.py",

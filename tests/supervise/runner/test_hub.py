@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import resource
 import socket
 from typing import TYPE_CHECKING
 
@@ -163,3 +166,26 @@ def test_supervisors_are_awaited_on_a_port_of_the_range() -> None:
     finally:
         first.close()
         second.close()
+
+
+def test_a_runner_out_of_descriptors_lets_supervisors_wait_until_there_is_room(scene: Scene) -> None:
+    """It does not turn in circles meanwhile."""
+    link, limits = scene.link(), resource.getrlimit(resource.RLIMIT_NOFILE)
+    held: list[int] = []
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (256, limits[1]))
+        with contextlib.suppress(OSError):
+            while True:
+                held.append(os.open(os.devnull, os.O_RDONLY))
+        scene.turn()
+        assert not {listener.fileno() for listener in scene.sockets.listeners} & {*scene.loop.poller.watched}
+    finally:
+        for descriptor in held:
+            os.close(descriptor)
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    scene.passes(1)
+    scene.turn()
+    link.send(JOIN, Join("a", 0, 1, is_output=False).body())
+    scene.turn()
+    assert [*scene.hub.here] == [0]
+    link.close()

@@ -1,0 +1,79 @@
+"""Accepting connections on listeners, also where this process has run out of what one takes."""
+
+from __future__ import annotations
+
+import errno
+
+from mingle_hooks import sockets as socket
+from mingle_hooks.rendezvous.poller import READ
+from mingle_hooks.typed import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from mingle_hooks.rendezvous.loop import Loop, Timer
+
+# Accept this many connections before looking at the others again.
+ACCEPT_AT_ONCE = 256
+# Out of descriptors or memory.
+_SHORT = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+# Where nobody can go, look this much later, in seconds, whether there is room: the callers wait in the kernel.
+ROOM_S = 0.2
+
+
+class Callers:
+    """Owns the listeners, and calls `take(sock, address)` for each connection, which then belongs to whoever took it.
+
+    `take` may raise OSError, and the connection is closed. `make_room()` lets somebody go where there is no descriptor
+    or memory left, and tells whether it could. The owner calls close().
+    """
+
+    def __init__(
+        self,
+        loop: Loop,
+        listeners: Sequence[socket.socket],
+        take: Callable[[socket.socket, str], None],
+        make_room: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self._loop, self._take, self._make_room = loop, take, make_room
+        self._listeners = list(listeners)
+        self._rooms: dict[int, Timer] = {}  # listener's descriptor -> when it is listened to again
+        for listener in self._listeners:
+            listener.settimeout(0)
+            self._listen(listener)
+
+    def close(self) -> None:
+        """Let go of every listener and timer."""
+        for timer in self._rooms.values():
+            timer.cancel()
+        for listener in self._listeners:
+            if listener.fileno() >= 0:
+                self._loop.unwatch(listener)
+                listener.close()
+
+    def _listen(self, listener: socket.socket) -> None:
+        if listener.fileno() >= 0:
+            self._loop.watch(listener, READ, lambda _events: self._accept(listener))
+
+    def _wait(self, listener: socket.socket) -> None:
+        self._loop.unwatch(listener)
+        self._rooms[listener.fileno()] = self._loop.after(ROOM_S, lambda: self._listen(listener))
+
+    def _accept(self, listener: socket.socket) -> None:
+        for _ in range(ACCEPT_AT_ONCE):
+            try:
+                sock, where = listener.accept()
+            except BlockingIOError:
+                return
+            except OSError as error:  # else the caller's own trouble, which accept(2) hands on
+                self._loop.missed(error)
+                if error.errno in _SHORT and not self._make_room():
+                    self._wait(listener)
+                return
+            try:
+                sock.settimeout(0)
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                self._take(sock, where[0])
+            except OSError as error:  # it has gone already, or there is no memory to watch it
+                self._loop.missed(error)
+                sock.close()
