@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 MINGLE = Path(sys.executable).parent / "mingle"
 # A host of the name `down` cannot be reached. With SWEEPS_ONE a sweep ends what is on that host alone, as all of
-# them are this machine; with SWEEP_HANGS none ends.
+# them are this machine; with SWEEP_HANGS none ends. GROUP_OF_HOST is a host's control group.
 SSH = """\
 #!/bin/sh
 while case $1 in -*) ;; *) false ;; esac; do
@@ -26,6 +26,8 @@ done
 host=$1
 shift
 export SSH_HOST_HERE="$host"
+eval "group=\\$GROUP_OF_$host"
+[ -z "$group" ] || echo $$ >"$group/cgroup.procs"
 case $* in
 */sweep.py*)
     [ -z "$SWEEP_HANGS" ] || exec sleep 4711
