@@ -44,6 +44,14 @@ def read_pe(path: str) -> Slots:
     return _some(slots, path)
 
 
+def is_readable(path: str) -> bool:
+    """Tell whether this process may read a file; nobody can read one whose name no file can have."""
+    try:
+        return os.access(path, os.R_OK)
+    except ValueError:
+        return False
+
+
 def _lines(path: str) -> list[str]:
     """Return the lines that hold something, without the white space around them."""
     try:

@@ -5,8 +5,6 @@ Source: submit(1), "Environmental variables", and sge_pe(5).
 
 from __future__ import annotations
 
-import os
-
 from mingle_hooks.schedulers import nodefile
 from mingle_hooks.schedulers.facts import MOST_NODES, JobFacts
 from mingle_hooks.schedulers.variables import Variables
@@ -30,7 +28,7 @@ def facts(environ: Mapping[str, str]) -> JobFacts | None:
     if job_id is None or not (task or path):
         return None
     told = read.number("nodes", "NHOSTS", least=1, most=MOST_NODES)
-    if path and told and not os.access(path, os.R_OK):
+    if path and told and not nodefile.is_readable(path):
         path = None
     slots = nodefile.read_pe(path) if path else {}
     hosts = tuple(slots)

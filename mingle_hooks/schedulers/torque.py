@@ -30,7 +30,7 @@ def facts(environ: Mapping[str, str]) -> JobFacts | None:
         return None
     node_rank = read.number("node_rank", "PBS_NODENUM", most=MOST_NODES)
     path = read.long("hosts", "PBS_NODEFILE")
-    if node_rank and path and not os.access(path, os.R_OK):
+    if node_rank and path and not nodefile.is_readable(path):
         path = None
     if path is None:
         return _without_nodefile(read, job_id, node_rank)
@@ -55,7 +55,7 @@ def _without_nodefile(read: Variables, job_id: str, node_rank: int | None) -> Jo
 def _gpus(read: Variables, hosts: tuple[str, ...], node_rank: int | None) -> int | None:
     """Return this host's lines ``host-gpuN`` in PBS_GPUFILE."""
     path = read.long("gpus", "PBS_GPUFILE")
-    if path is None or node_rank is None or node_rank >= len(hosts) or not os.access(path, os.R_OK):
+    if path is None or node_rank is None or node_rank >= len(hosts) or not nodefile.is_readable(path):
         return None
     if os.path.getsize(path) == 0:
         return 0

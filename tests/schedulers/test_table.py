@@ -5,7 +5,7 @@ import sys
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from schedulers.recorded import FOLDER, OPENPBS, SLURM_VERSIONS, environ
 
@@ -379,6 +379,8 @@ STARTS = st.sampled_from([variables for variables, _ in DOCUMENTED.values()])
 
 @settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(start=STARTS, more=ENVIRONS, hostname=st.none() | st.text(max_size=10))
+@example(start={"JOB_ID": "9", "NHOSTS": "1"}, more={"PE_HOSTFILE": "/no\0where"}, hostname=None)
+@example(start={"PBS_JOBID": "9", "PBS_NP": "2"}, more={"PBS_NODENUM": "1", "PBS_NODEFILE": "\ud800"}, hostname=None)
 def test_any_environment_gives_facts_or_an_error_of_ours(
     start: dict[str, str], more: dict[str, str], hostname: str | None
 ) -> None:

@@ -10,8 +10,6 @@ slurmctld, of Slurm 22.05.8 and 26.05.3.
 
 from __future__ import annotations
 
-import os
-
 from mingle_hooks.errors import FactsError, UsageError
 from mingle_hooks.schedulers import counts, hostlist, nodefile
 from mingle_hooks.schedulers.slurm import MOST_COMPONENTS, MOST_GPUS
@@ -155,7 +153,7 @@ def _in_order(job: Allocation) -> dict[str, int]:
     """Return the job's hosts in rank order with their slots: those of the user's own list, if there is one."""
     told = dict(zip(job.hosts, job.slots, strict=True))
     path = job.environ.get("SLURM_HOSTFILE")
-    if job.environ.get("SLURM_DISTRIBUTION") != "arbitrary" or not path or not os.access(path, os.R_OK):
+    if job.environ.get("SLURM_DISTRIBUTION") != "arbitrary" or not path or not nodefile.is_readable(path):
         return told
     try:
         own = nodefile.read(path)
