@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from mingle_hooks.rendezvous.request import Request
 
 
-def join(spec: MemberSpec, observer: Observer, *, no_wait: bool = False) -> View:
+def join(spec: MemberSpec, observer: Observer, *, no_wait: bool = False, wants_roster: bool = False) -> View:
     """Return this member's view of the world: with the others, or without them where there is no need.
 
     Raises UsageError, SecretError and PlaceError, and with the others MissingError, NetworkError and ConflictError.
@@ -43,10 +43,10 @@ def join(spec: MemberSpec, observer: Observer, *, no_wait: bool = False) -> View
         from mingle_hooks.alone import only_member
 
         return _view(spec, only_member(spec))
-    return _view(spec, _answer(spec, observer))
+    return _view(spec, _answer(spec, observer, wants_roster=wants_roster))
 
 
-def _answer(spec: MemberSpec, observer: Observer) -> Answer:
+def _answer(spec: MemberSpec, observer: Observer, *, wants_roster: bool) -> Answer:
     """Return the answer of the members' rendezvous, or of this node's first task where several share it."""
     from mingle_hooks import keys
     from mingle_hooks.rendezvous.rendezvous import meet
@@ -63,7 +63,9 @@ def _answer(spec: MemberSpec, observer: Observer) -> Answer:
             from mingle_hooks.alone import only_member
 
             return only_member(spec)
-        return meet(_request(spec, key, timeout_s)._replace(local_peers=local_peers), observer)
+        request = _request(spec, key, timeout_s)
+        wanted = wants_roster or request.wants_roster
+        return meet(request._replace(local_peers=local_peers, wants_roster=wanted), observer)
 
     if not spec.is_shared or facts.local_rank is None or facts.local_count is None:
         if MEMORY in needs(settings.frameworks):

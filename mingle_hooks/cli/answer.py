@@ -84,6 +84,31 @@ def become(
     _become(command, values)
 
 
+def stay(
+    command: tuple[str, ...], options: Mapping[str, object], *, explain: bool, no_wait: bool, verbatim: bool
+) -> int:
+    """Run the command on all members as one; return its status. Who is alone, or in a run already, becomes it.
+
+    Raises what become() raises, and what a run raises.
+    """
+    from mingle_hooks import launchers
+    from mingle_hooks.cli.runline import words
+    from mingle_hooks.launchers import placement
+    from mingle_hooks.supervise import together
+
+    spec = member_spec(os.environ, options)
+    if spec.nodes == 1 or FORMED in os.environ:
+        become(command, options, explain=explain, no_wait=no_wait, verbatim=verbatim)
+        return 0
+    placement.check(command, spec)
+    launcher = None if verbatim else launchers.recognise(command)
+    together.check(spec, launcher and launcher.starts, no_wait=no_wait)
+    with Waiting(sys.stderr, quiet=spec.settings.quiet) as observer:
+        view = join(spec, observer, wants_roster=True)
+    own = {**options, "explain": explain, "verbatim": verbatim, **together.known(spec, view)}
+    return together.together(command, spec, view, words(own))
+
+
 def _become(command: tuple[str, ...], found: Mapping[str, str]) -> None:
     stale = {*variables.stale(os.environ, found), FORMED}
     environ = {name: value for name, value in os.environ.items() if name not in stale}

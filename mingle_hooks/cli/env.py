@@ -8,8 +8,9 @@ from typing import Any
 import click
 
 from mingle_hooks.cli.answer import print_variables
-from mingle_hooks.cli.help import ONLY_STARTED, Grouped
+from mingle_hooks.cli.help import Grouped
 from mingle_hooks.cli.options import settings_options
+from mingle_hooks.cli.plain import ONLY_STARTED
 
 EXAMPLES = """\
 eval "$(mingle env || echo exit 1)"; torchrun train.py   # sh, bash, zsh

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from mingle_hooks.cli.answer import become
+from mingle_hooks.cli.answer import become, stay
 from mingle_hooks.cli.help import ONLY_PRINTED, Grouped
 from mingle_hooks.cli.options import settings_options
 
@@ -30,13 +30,17 @@ def exec(  # noqa: A001 - the command's own name
     command: tuple[str, ...],
     explain: bool,
     no_wait: bool,
+    together: bool,
     verbatim: bool,
     **options: Any,
-) -> None:
+) -> int:
     """Set the variables, then become COMMAND.
 
     Options stand before COMMAND; all after it is its own. Without a world
     COMMAND is not started. A launcher that reads no variables gets its nodes
     as options, before what stands there; --explain shows the line.
     """
+    if together:
+        return stay(command, options, explain=explain, no_wait=no_wait, verbatim=verbatim)
     become(command, options, explain=explain, no_wait=no_wait, verbatim=verbatim)
+    return 0

@@ -97,6 +97,7 @@ SETTINGS = {
     "frameworks": Shown(OUTPUT, "F,…", "list", _frameworks, lists=True, added=_added_frameworks),
     "shell": Shown(OUTPUT, "sh|csh|fish|…", values=_shells, default="sh", lists=True),
     "on_failure": Shown(OUTPUT, "exit|status", values=lambda: ("exit", "status"), default="exit"),
+    "together": Shown(WORLD),
     "verbatim": Shown(WORLD),
     "explain": Shown(OUTPUT),
     "quiet": Shown(OUTPUT),
@@ -126,8 +127,6 @@ RUN = {
 KILL_TIMEOUT = Shown(END, "SECONDS", default="60s")
 # `mingle exec` prints nothing, so these two mean nothing to it.
 ONLY_PRINTED = ("shell", "on_failure")
-# `mingle env` starts nothing.
-ONLY_STARTED = ("verbatim",)
 
 # Fields of a job description, by name; how each is given stands in its own table.
 FIELDS = {

@@ -99,6 +99,8 @@ def _run(arguments: list[str]) -> int:
 
     if call.command == "exec":
         flags = {"explain": call.explain, "no_wait": call.no_wait, "verbatim": call.verbatim}
+        if call.together:
+            return answer.stay(call.rest, call.options, **flags)
         answer.become(call.rest, call.options, **flags)
     else:
         answer.print_variables(call.options, explain=call.explain, no_wait=call.no_wait)

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 # Flags that are no settings, as they belong to one call -> what each does.
 CALL_FLAGS = {
     "no_wait": "Ask nobody: print what the scheduler alone can tell.",
+    "together": "Stay, and end COMMAND on all nodes when one fails or is lost, as `mingle run` does.",
     "verbatim": "Leave COMMAND as it is, whatever launcher it is.",
     "explain": "Tell on stderr where each value comes from.",
 }

@@ -14,7 +14,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import Literal
 
-FLAGS = {"--explain": "explain", "--no-wait": "no_wait", "--verbatim": "verbatim"}
+FLAGS = {"--explain": "explain", "--no-wait": "no_wait", "--together": "together", "--verbatim": "verbatim"}
+# What starts nothing does not have these.
+ONLY_STARTED = ("together", "verbatim")
 FLAGS |= {setting.option: setting.name for setting in TABLE if setting.option and setting.read is values.switch}
 OPTIONS = {setting.option: setting.name for setting in TABLE if setting.option and setting.option not in FLAGS}
 
@@ -26,6 +28,7 @@ class Call(NamedTuple):
     options: dict[str, object]
     explain: bool = False
     no_wait: bool = False
+    together: bool = False
     verbatim: bool = False
     rest: tuple[str, ...] = ()
 
@@ -43,9 +46,10 @@ def read(arguments: Sequence[str]) -> Call | None:
     options, rest = found
     if rest[:1] == ("--",) and arguments[0] == "exec":
         rest = rest[1:]
-    if (arguments[0] == "exec") != bool(rest) or (arguments[0] == "env" and "verbatim" in options):
+    is_exec = arguments[0] == "exec"
+    if is_exec != bool(rest) or not (is_exec or options.keys().isdisjoint(ONLY_STARTED)):
         return None
-    flags = {flag: options.pop(flag, False) is True for flag in ("explain", "no_wait", "verbatim")}
+    flags = {flag: options.pop(flag, False) is True for flag in ("explain", "no_wait", *ONLY_STARTED)}
     return Call("exec" if arguments[0] == "exec" else "env", options, **flags, rest=rest)
 
 

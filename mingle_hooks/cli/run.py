@@ -19,7 +19,7 @@ mingle run torchrun train.py               # the body of a job script
 mingle run --restarts 3 torchrun train.py  # which begins again
 mingle run --hosts a,b torchrun train.py   # anywhere, by ssh"""
 # What the run itself says to each member, and what is only printed.
-_WITHOUT = ("nodes", "rank", "no_wait", *ONLY_PRINTED)
+_WITHOUT = ("nodes", "rank", "no_wait", "together", *ONLY_PRINTED)
 _TEXTS = {
     "hosts": "Run on these hosts, by ssh; by default on all hosts of the job, without one on this host alone.",
     "nodes": "How many hosts train; with A:B at least A, and up to B that come within the window.",

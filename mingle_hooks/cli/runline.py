@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 # An option that may be repeated is not plain; nor is what only `mingle env` and a member know.
 _REPEATED = ("start_option",)
-_NOT_OURS = ("nodes", "rank", "no_wait", "shell", "on_failure")
+_NOT_OURS = ("nodes", "rank", "no_wait", "shell", "on_failure", "together")
 _OWN = {f"--{name.replace('_', '-')}": name for name in Options._fields if name not in _REPEATED}
 _OWN_FLAGS = {option: name for option, name in _OWN.items() if Options._field_defaults[name] is False}
 _FLAGS = {option: name for option, name in plain.FLAGS.items() if name not in _NOT_OURS} | _OWN_FLAGS

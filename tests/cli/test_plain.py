@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mingle_hooks.cli import plain
-from mingle_hooks.cli.help import ONLY_STARTED
 from mingle_hooks.cli.options import settings_options
+from mingle_hooks.cli.plain import ONLY_STARTED
 
 WORDS = st.sampled_from(
     [
@@ -62,7 +62,7 @@ def test_a_call_that_is_read_is_the_one_that_click_reads(command: str, words: li
     """Whatever stands there, both readers agree on options, flags and the command to become."""
     call = plain.read([command, *words])
     if call is not None:
-        flags = {"explain": call.explain, "no_wait": call.no_wait, "verbatim": call.verbatim}
+        flags = {name: getattr(call, name) for name in ("explain", "no_wait", *ONLY_STARTED)}
         mine = {**call.options, **{name: True for name, value in flags.items() if value}}
         assert by_click(command, words) == (mine, call.rest)
 

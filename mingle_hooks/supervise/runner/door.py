@@ -33,11 +33,15 @@ _IP_PKTINFO = getattr(socket, "IP_PKTINFO", 8)
 class Sockets:
     """Listeners and datagram sockets of one port, in all families that this host has, or on loopback alone.
 
-    The port is one of the range, which a site's firewall may let through; on loopback it is the kernel's choice.
+    The port is one of those `chosen`, else of the range, which a site's firewall may let through; on loopback it is the
+    kernel's choice.
     """
 
-    def __init__(self, *, is_local: bool, port_range: range = ports.DEFAULT_RANGE) -> None:
-        chosen = (0,) * _TRIES if is_local else ports.candidates(os.urandom(16), _TRIES, port_range)
+    def __init__(
+        self, *, is_local: bool, port_range: range = ports.DEFAULT_RANGE, chosen: tuple[int, ...] = ()
+    ) -> None:
+        if not chosen:
+            chosen = (0,) * _TRIES if is_local else ports.candidates(os.urandom(16), _TRIES, port_range)
         self.port, sockets = opened(chosen, (socket.SOCK_STREAM, socket.SOCK_DGRAM), is_local=is_local)
         if not self.port:
             seen = f"{len(chosen)} of {port_range.start}-{port_range.stop - 1} are taken"

@@ -26,6 +26,9 @@ def facts(request: Request, begin: Begin, run_id: str) -> dict[str, object]:
         "local_rank": place.local,
         "local_count": local_count,
     }
+    if request.agreed is not None:  # their names may be no names to others: the scheduler's hosts are asked, if any
+        del found["hosts"]
+        return found
     return found if request.job.job_id else {**found, "job_id": run_id}
 
 

@@ -78,7 +78,7 @@ def request(
         silence_s=_seconds(options.silence, "--silence", 15.0),
         key=key,
         id=loaded.id or facts.job_id,
-        keys=_asked_with(facts, loaded, users, key),
+        keys=asked_with(facts, loaded, users, key),
         is_labelled=not options.no_label,
         is_quiet=loaded.quiet,
         log_dir=options.log_dir,
@@ -90,7 +90,7 @@ def request(
     )
 
 
-def _asked_with(facts: JobFacts, loaded: Settings, environ: Mapping[str, str], key: str | None) -> tuple[bytes, ...]:
+def asked_with(facts: JobFacts, loaded: Settings, environ: Mapping[str, str], key: str | None) -> tuple[bytes, ...]:
     """Return the keys that the user can ask with: the user's own; where there is one, also this run's, for COMMAND."""
     try:
         held = tuple(its.material for its in keys.held(facts, loaded, environ, is_new=True))

@@ -10,6 +10,14 @@ if TYPE_CHECKING:
     from mingle_hooks.supervise.starters import Allocation, Starter
 
 
+class Agreed(NamedTuple):
+    """What all hosts work out alike, where they are started by somebody else: the run's id, key and possible ports."""
+
+    run: str
+    key: bytes
+    ports: tuple[int, ...]
+
+
 class Request(NamedTuple):
     """The plan, and all that the state machine needs not know."""
 
@@ -30,4 +38,5 @@ class Request(NamedTuple):
     port_range: range = DEFAULT_RANGE  # where supervisors reach the runner
     iface: tuple[object, ...] = ()  # networks to be reached by, the preferred first
     id: str | None = None  # of the job, or of the world where a person named it
+    agreed: Agreed | None = None
     keys: tuple[bytes, ...] = ()  # of those who may ask how it does, and end it

@@ -19,6 +19,7 @@ from mingle_hooks.supervise.runner.finishing import Finish
 from mingle_hooks.supervise.runner.hub import Hub
 from mingle_hooks.supervise.runner.logs import Logs
 from mingle_hooks.supervise.runner.output import Output
+from mingle_hooks.supervise.runner.request import Agreed
 from mingle_hooks.supervise.runner.shown import Shown
 from mingle_hooks.supervise.runner.starting import Processes
 from mingle_hooks.supervise.runner.words import (
@@ -67,10 +68,12 @@ class Runner:
     def __init__(self, loop: Loop, request: Request) -> None:
         self._loop, self._request = loop, request
         self.is_over, self.status = False, 0
-        self._id, key = os.urandom(_ID_BYTES).hex(), os.urandom(_KEY_BYTES)
+        agreed = request.agreed or Agreed(os.urandom(_ID_BYTES).hex(), os.urandom(_KEY_BYTES), ())
+        self._id, key = agreed.run, agreed.key
         self._output = Output(loop, lambda: self._soon(ReaderGone()), self._hold)
         self._logs = Logs(request.log_dir, self._warn) if request.log_dir else None
-        self._sockets = Sockets(is_local=request.starter.name == "local", port_range=request.port_range)
+        is_local = request.starter.name == "local"
+        self._sockets = Sockets(is_local=is_local, port_range=request.port_range, chosen=agreed.ports)
         self._environ = environ.of_supervisors(request, self._id, key, self._sockets.port)
         places = request.plan.places
         self._hub = Hub(loop, self._sockets, Secret(key), places, request.silence_s, self._take, self._wrote)
@@ -222,7 +225,10 @@ class Runner:
 
     def _sweep(self, action: Sweep) -> None:
         for host in action.hosts:
-            for launch in self._sweeping(host):
+            launches = self._sweeping(host)
+            if not launches:  # nothing can be started there
+                self._soon(Swept(host, is_clean=False))
+            for launch in launches:
                 process = self._processes.start(launch, self._swept, os.environ)  # no sweep is to find this one
                 if process is None:
                     self._soon(Swept(host, is_clean=False))

@@ -60,6 +60,11 @@ class Starter(NamedTuple):
         """Whether the scheduler's signals reach all of COMMAND's processes, not the supervisor alone."""
         return bool(self.module().SIGNALS_REACH_COMMAND)
 
+    @property
+    def kill_wait_s(self) -> float:
+        """How long the scheduler waits between TERM and KILL, where nothing else tells."""
+        return float(self.module().KILL_WAIT_S)
+
     def launches(self, job: Allocation, hosts: tuple[str, ...], program: tuple[str, ...]) -> tuple[Launch, ...]:
         """Return what starts a program once on each of these hosts, with no words or variables but its own."""
         made: tuple[Launch, ...] = self.module().launches(job._replace(is_per_task=False), hosts, program)

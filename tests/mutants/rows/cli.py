@@ -62,7 +62,7 @@ ROWS = (
            "rest = rest[1:]", 'rest = tuple(word for word in rest if word != "--")',
            f"{PLAIN}::test_plain_command_lines_need_no_click"),
     Defect("env takes a word that is no option", f"{C}/plain.py",
-           'if (arguments[0] == "exec") != bool(rest) or', 'if (arguments[0] == "exec") > bool(rest) or',
+           "if is_exec != bool(rest) or", "if is_exec > bool(rest) or",
            f"{PLAIN}::test_everything_else_is_left_to_click"),
     Defect("a command's status is lost", f"{C}/commands.py",
            "return code if isinstance(code, int) else 0", "return 0",

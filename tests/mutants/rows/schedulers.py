@@ -83,7 +83,7 @@ ROWS = (
     Defect("a job of Grid Engine without an array has one", f"{S}/sge.py",
            ' and task != "undefined"', "", f"{T}/test_table.py::test_the_innermost_scheduler_wins"),
     Defect("a host file of Grid Engine that only the first host has is needed", f"{S}/sge.py",
-           "if path and told and not os.access(path, os.R_OK):", "if False:",
+           "if path and told and not nodefile.is_readable(path):", "if False:",
            f"{T}/test_table.py::test_the_innermost_scheduler_wins"),
     Defect("the batch script of Slurm is a step", f"{S}/slurm.py",
            "FIRST_SPECIAL_STEP = 0xFFFFFFF0", "FIRST_SPECIAL_STEP = 0xFFFFFFFF",
