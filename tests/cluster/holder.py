@@ -141,13 +141,30 @@ def with_entries(text: str, added: list[str]) -> str:
     return "".join(f"{line}\n" for line in [*kept, *added])
 
 
+def overlay(place: Path, lower: str, tag: str) -> None:
+    """Show a directory at a place on an empty tmpfs, which from then on takes what is written there."""
+    layers = {"upperdir": place / "upper", "workdir": place / "work"}
+    for layer in layers.values():
+        layer.mkdir(mode=0o755)
+    try:
+        mount(tag, str(place), "overlay", 0, ",".join([f"lowerdir={lower}", *(f"{n}={p}" for n, p in layers.items())]))
+    except OSError:
+        for layer in layers.values():
+            layer.rmdir()
+        raise
+
+
 def own_etc(plan: dict[str, Any], tag: str) -> None:
-    """Replace /etc by a copy that all hosts share, with the plan's users and groups, and files of its own."""
-    descriptor = os.open("/etc", os.O_PATH)
-    mount(tag, "/etc", "tmpfs", 0, "mode=755")
-    subprocess.run(["cp", "-a", f"/proc/self/fd/{descriptor}/.", "/etc/"], check=True, pass_fds=[descriptor])
-    os.close(descriptor)
+    """Give all hosts an /etc of their own, as this machine's is, with the plan's users, groups and files."""
     etc = Path("/etc")
+    descriptor = os.open(etc, os.O_PATH)
+    machines = f"/proc/self/fd/{descriptor}"
+    mount(tag, str(etc), "tmpfs", 0, "mode=755")
+    try:
+        overlay(etc, machines, tag)
+    except OSError:  # This kernel has no overlays, or allows none here: a copy of some thousand files.
+        subprocess.run(["cp", "-a", f"{machines}/.", etc], check=True, pass_fds=[descriptor])
+    os.close(descriptor)
     for name, added in plan["etc_entries"].items():
         text = (etc / name).read_text(errors="surrogateescape")
         (etc / name).write_text(with_entries(text, added), errors="surrogateescape")
