@@ -66,21 +66,24 @@ def tagged() -> dict[int, str]:
     """Return the tag of every process on this machine that runs on some host, its zombies left out.
 
     A host's file systems carry the tag as their source, so it stands in its processes' mountinfo and no
-    process can lose it. It is long, and the same for all that have their mounts and their root in common.
+    process can lose it. It is long, and the same for all that have their mounts in common; but one that has
+    another root may see less.
     """
     found = {}
-    known: dict[tuple[str, str], str] = {}
+    known: dict[str, str] = {}
     for name in filter(str.isdigit, os.listdir("/proc")):
         try:
-            sees = os.readlink(f"/proc/{name}/ns/mnt"), os.readlink(f"/proc/{name}/root")
-            if sees not in known:
+            namespace = os.readlink(f"/proc/{name}/ns/mnt")
+            if namespace not in known:
                 mounts = Path(f"/proc/{name}/mountinfo").read_text(errors="replace")
                 start = mounts.rfind(f" {TAG}:")  # the last one is the innermost
-                known[sees] = mounts[start + 1 :].split(maxsplit=1)[0] if start >= 0 else ""
+                if start < 0 and os.readlink(f"/proc/{name}/root") != "/":
+                    continue
+                known[namespace] = mounts[start + 1 :].split(maxsplit=1)[0] if start >= 0 else ""
         except OSError:
             continue  # It has ended meanwhile, or is a zombie and has no mounts any more.
-        if known[sees]:
-            found[int(name)] = known[sees]
+        if known[namespace]:
+            found[int(name)] = known[namespace]
     return found
 
 
