@@ -179,13 +179,13 @@ def alice() -> str:
 def open_sockets() -> dict[str, str]:
     """Return descriptor -> socket of this process."""
     found = {}
-    for descriptor in Path("/proc/self/fd").iterdir():
+    for descriptor in os.listdir("/proc/self/fd"):
         try:
-            target = str(descriptor.readlink())
+            target = os.readlink(f"/proc/self/fd/{descriptor}")
         except FileNotFoundError:
             continue  # It was the listing's own descriptor.
         if target.startswith("socket:"):
-            found[descriptor.name] = target
+            found[descriptor] = target
     return found
 
 
