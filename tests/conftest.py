@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import gc
 import os
+import sys
 import threading
 import time
 from collections import Counter
@@ -20,6 +21,7 @@ from cluster.hosts import Hosts
 from cluster.pbs import PbsStandIn
 from cluster.real_pbs import RealPbs
 from cluster.slurm import SlurmCluster
+from forked import Forked
 from needs import FOR_WANT_OF, need, skip_for_want_of
 from processes import process_of
 
@@ -168,6 +170,16 @@ def any_pbs(
             return cluster
 
         yield start
+
+
+@pytest.fixture(scope="session")
+def forked() -> Iterator[Forked]:
+    """Start the process whose forks run `mingle`: `forked.run("env", "--nodes", "2", env={…})`.
+
+    For many command lines, of which each test asks one; what a start of its own does is tested with processes.
+    """
+    with Forked(Path(sys.executable)) as started:
+        yield started
 
 
 @pytest.fixture
