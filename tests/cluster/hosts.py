@@ -163,7 +163,7 @@ class Hosts:
         home = "/root" if user == "root" else f"/home/{user}"
         command = [
             *enter(pid, "--mount", "--uts"),
-            *["setpriv", "--reuid", user, "--regid", user, "--init-groups"],
+            *(["setpriv", "--reuid", user, "--regid", user, "--init-groups"] if user != "root" else ()),
             *[*INTERRUPTIBLE, "-C", os.fspath(cwd or home), *(os.fspath(a) for a in argv)],
         ]
         settings: dict[str, Any] = {
