@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import fcntl
+import gc
 import os
+import sys
 import threading
 import time
 from collections import Counter
@@ -19,6 +21,7 @@ from cluster.hosts import Hosts
 from cluster.pbs import PbsStandIn
 from cluster.real_pbs import RealPbs
 from cluster.slurm import SlurmCluster
+from forked import Forked
 from needs import FOR_WANT_OF, need, skip_for_want_of
 from processes import process_of
 
@@ -40,13 +43,20 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_collection() -> Generator[None, object, object]:
-    """Let one process import the tests first: it writes what pytest makes of their code, and the others read that."""
+    """Let one process import the tests first: it writes what pytest makes of their code, and the others read that.
+
+    What is collected stays to the end: the garbage collector is not to look through it again and again.
+    """
+    gc.disable()
     with Path(__file__).open() as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             fcntl.flock(lock, fcntl.LOCK_SH)
-        return (yield)
+        collected = yield
+    gc.freeze()
+    gc.enable()
+    return collected
 
 
 @pytest.fixture
@@ -162,6 +172,16 @@ def any_pbs(
         yield start
 
 
+@pytest.fixture(scope="session")
+def forked() -> Iterator[Forked]:
+    """Start the process whose forks run `mingle`: `forked.run("env", "--nodes", "2", env={…})`.
+
+    For many command lines, of which each test asks one; what a start of its own does is tested with processes.
+    """
+    with Forked(Path(sys.executable)) as started:
+        yield started
+
+
 @pytest.fixture
 def alice() -> str:
     """Name a user of every host who is not root."""
@@ -171,13 +191,13 @@ def alice() -> str:
 def open_sockets() -> dict[str, str]:
     """Return descriptor -> socket of this process."""
     found = {}
-    for descriptor in Path("/proc/self/fd").iterdir():
+    for descriptor in os.listdir("/proc/self/fd"):
         try:
-            target = str(descriptor.readlink())
+            target = os.readlink(f"/proc/self/fd/{descriptor}")
         except FileNotFoundError:
             continue  # It was the listing's own descriptor.
         if target.startswith("socket:"):
-            found[descriptor.name] = target
+            found[descriptor] = target
     return found
 
 

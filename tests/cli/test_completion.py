@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from needs import need
@@ -21,6 +22,9 @@ from mingle_hooks.install.targets import target
 from mingle_hooks.render.launchers import LAUNCHERS
 from mingle_hooks.render.schedulers import SCHEDULERS
 from mingle_hooks.rendezvous.discovery import BACKENDS
+
+if TYPE_CHECKING:
+    from forked import Forked
 
 BIN = Path(sys.executable).parent
 # In seconds; a bound on a shell that hangs, not a measure.
@@ -82,7 +86,7 @@ def environ(place: Path) -> dict[str, str]:
     return {"PATH": f"{BIN}:{place}/bin:{os.environ['PATH']}", "HOME": str(place), "TERM": "dumb", "LC_ALL": "C.UTF-8"}
 
 
-def answer(shell: str, typed: str) -> set[str]:
+def answer(forked: Forked, shell: str, typed: str) -> set[str]:
     """Return the words with which the shell's script would be answered."""
     words = [*typed.split(" ")]
     asked = {
@@ -90,8 +94,8 @@ def answer(shell: str, typed: str) -> set[str]:
         "COMP_WORDS": typed,
         "COMP_CWORD": "" if shell == "fish" else str(len(words) - 1),
     }
-    done = subprocess.run([BIN / "mingle"], env={**os.environ, **asked}, capture_output=True, text=True, check=True)
-    assert done.stderr == ""
+    done = forked.run(env={**os.environ, **asked})
+    assert (done.returncode, done.stderr) == (0, "")
     lines = done.stdout.splitlines()
     if shell == "zsh":
         return set(lines[1::3])
@@ -146,9 +150,9 @@ def test_what_is_listed_already_is_not_offered_again() -> None:
 
 @pytest.mark.parametrize("typed", WORDS)
 @pytest.mark.parametrize("shell", SPOKEN)
-def test_every_value_that_there_is_and_no_other_is_offered(shell: str, typed: str) -> None:
+def test_every_value_that_there_is_and_no_other_is_offered(forked: Forked, shell: str, typed: str) -> None:
     """To each shell in the form that its script reads."""
-    assert answer(shell, typed) == WORDS[typed]
+    assert answer(forked, shell, typed) == WORDS[typed]
 
 
 @pytest.mark.parametrize("shell", START)
@@ -206,6 +210,6 @@ def test_a_shell_that_has_no_script_is_an_error_that_names_the_nearest() -> None
     "typed", ['mingle env "unclosed', "mingle nosuch --for ", "mingle env --nosuch ", "mingle =", " "]
 )
 @pytest.mark.parametrize("shell", SPOKEN)
-def test_a_tab_behind_a_mistake_is_answered_without_an_error(shell: str, typed: str) -> None:
+def test_a_tab_behind_a_mistake_is_answered_without_an_error(forked: Forked, shell: str, typed: str) -> None:
     """Whatever stands there: a person's line is no place for a message."""
-    answer(shell, typed)
+    answer(forked, shell, typed)

@@ -8,6 +8,7 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 import pytest
@@ -19,6 +20,9 @@ from mingle_hooks.export.frameworks import FRAMEWORKS
 from mingle_hooks.render.fields import FIELDS
 from mingle_hooks.rendezvous.discovery import BACKENDS
 from mingle_hooks.settings import TABLE
+
+if TYPE_CHECKING:
+    from forked import Forked
 
 BIN = Path(sys.executable).parent
 
@@ -37,16 +41,10 @@ def commands(command: click.Command, context: click.Context) -> list[tuple[click
 ALL = commands(mingle, click.Context(mingle, info_name="mingle"))
 
 
-def shown(*words: str) -> str:
+def shown(forked: Forked, *words: str) -> str:
     """Return what a command's --help prints."""
-    done = subprocess.run(
-        [BIN / "mingle", *words, "--help"],
-        capture_output=True,
-        text=True,
-        check=True,
-        env={**os.environ, "COLUMNS": ""},
-    )
-    assert done.stderr == ""
+    done = forked.run(*words, "--help", env={**os.environ, "COLUMNS": ""})
+    assert (done.returncode, done.stderr) == (0, "")
     return done.stdout
 
 
@@ -80,9 +78,9 @@ def test_what_help_says_of_a_value_is_what_the_program_reads(setting: object) ->
 
 
 @pytest.mark.parametrize("command", ["env", "exec"])
-def test_the_options_stand_in_groups_with_the_kinds_of_their_values(command: str) -> None:
+def test_the_options_stand_in_groups_with_the_kinds_of_their_values(forked: Forked, command: str) -> None:
     """The five groups in their order, no VALUE, and each default."""
-    text = shown(command)
+    text = shown(forked, command)
     headings = re.findall(r"^(\S.*):$", text, re.MULTILINE)
     assert headings == ["Examples", "The world", "Finding the others", "Network", "Output", "Keys", "Options"]
     assert "VALUE" not in text
@@ -94,26 +92,28 @@ def test_the_options_stand_in_groups_with_the_kinds_of_their_values(command: str
     assert ", ".join(BACKENDS) in said(text)
 
 
-def test_the_first_example_is_the_shortest_safe_line() -> None:
+def test_the_first_example_is_the_shortest_safe_line(forked: Forked) -> None:
     """In the help of all and of exec; of env, it ends a script where mingle is missing too."""
-    assert re.search(r"Examples:\n  srun mingle exec torchrun train\.py\b", shown("exec"))
-    assert re.search(r'Examples:\n  eval "\$\(mingle env \|\| echo exit 1\)"; torchrun train\.py\b', shown("env"))
-    assert re.search(r"\n\n  srun mingle exec torchrun train\.py\b", shown())
+    assert re.search(r"Examples:\n  srun mingle exec torchrun train\.py\b", shown(forked, "exec"))
+    assert re.search(
+        r'Examples:\n  eval "\$\(mingle env \|\| echo exit 1\)"; torchrun train\.py\b', shown(forked, "env")
+    )
+    assert re.search(r"\n\n  srun mingle exec torchrun train\.py\b", shown(forked))
 
 
-def test_exec_shows_no_option_that_is_only_for_what_is_printed() -> None:
+def test_exec_shows_no_option_that_is_only_for_what_is_printed(forked: Forked) -> None:
     """It takes them all the same, as a job script may set them for both."""
-    text = shown("exec")
+    text = shown(forked, "exec")
     assert "--shell" not in text
     assert "--on-failure" not in text
 
 
 @pytest.mark.parametrize(("command", "context"), ALL, ids=[context.command_path for _, context in ALL])
 def test_help_can_be_read_on_80_columns_and_explains_every_option(
-    command: click.Command, context: click.Context
+    forked: Forked, command: click.Command, context: click.Context
 ) -> None:
     """No line is longer, none is broken off, and no option is without a word."""
-    text = shown(*shlex.split(context.command_path)[1:])
+    text = shown(forked, *shlex.split(context.command_path)[1:])
     assert max(map(len, text.splitlines())) <= 80
     assert "..." not in text.replace("[ARG]...", "")
     for _, options in grouped(command, context):
@@ -132,9 +132,9 @@ def test_help_can_be_read_on_80_columns_and_explains_every_option(
         (["template", "slrum"], "`mingle template slurm`"),
     ],
 )
-def test_a_mistyped_command_is_told_the_nearest(words: list[str], near: str) -> None:
+def test_a_mistyped_command_is_told_the_nearest(forked: Forked, words: list[str], near: str) -> None:
     """In one line, with all that there are."""
-    done = subprocess.run([BIN / "mingle", *words], capture_output=True, text=True, check=False)
+    done = forked.run(*words, env=os.environ)
     assert done.returncode == 64
     assert re.fullmatch(r"mingle: expected a command out of [^\n]+; saw [^\n]+; try [^\n]+\n", done.stderr)
     assert done.stderr.endswith(f"; try {near}\n")

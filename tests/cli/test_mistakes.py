@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
-import sys
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
-BIN = Path(sys.executable).parent
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from forked import Forked
+
 # What is typed -> (what the line names, what it advises).
 MISTAKES = {
     "env --id a --nodes 1 --slots all": ("gpus, tasks or cpus", "gpus"),
@@ -49,10 +51,10 @@ MISTAKES = {
 
 
 @pytest.mark.parametrize("words", MISTAKES)
-def test_a_mistaken_value_is_told_the_valid_ones_and_the_nearest(words: str, tmp_path: Path) -> None:
+def test_a_mistaken_value_is_told_the_valid_ones_and_the_nearest(forked: Forked, words: str, tmp_path: Path) -> None:
     """With the code for options that cannot be used."""
     environ = {"PATH": os.environ["PATH"], "HOME": str(tmp_path)}
-    done = subprocess.run([BIN / "mingle", *words.split()], capture_output=True, text=True, check=False, env=environ)
+    done = forked.run(*words.split(), env=environ)
     names, advice = MISTAKES[words]
     assert done.returncode == 64
     assert re.fullmatch(r"mingle: expected [^\n]+; saw [^\n]+; try [^\n]+\n", done.stderr)
@@ -62,9 +64,9 @@ def test_a_mistaken_value_is_told_the_valid_ones_and_the_nearest(words: str, tmp
 
 
 @pytest.mark.parametrize("words", ["env", "env --id a", "exec true", "exec torchrun train.py"])
-def test_a_login_node_is_told_that_there_is_no_job(words: str, tmp_path: Path) -> None:
+def test_a_login_node_is_told_that_there_is_no_job(forked: Forked, words: str, tmp_path: Path) -> None:
     """And what to do about it."""
     environ = {"PATH": os.environ["PATH"], "HOME": str(tmp_path)}
-    done = subprocess.run([BIN / "mingle", *words.split()], capture_output=True, text=True, check=False, env=environ)
+    done = forked.run(*words.split(), env=environ)
     assert done.returncode == 64
     assert "saw no job here; try to run it inside srun, or give --nodes N" in done.stderr

@@ -66,21 +66,24 @@ def tagged() -> dict[int, str]:
     """Return the tag of every process on this machine that runs on some host, its zombies left out.
 
     A host's file systems carry the tag as their source, so it stands in its processes' mountinfo and no
-    process can lose it. It is long, and the same for all that have their mounts and their root in common.
+    process can lose it. It is long, and the same for all that have their mounts in common; but one that has
+    another root may see less.
     """
     found = {}
-    known: dict[tuple[str, str], str] = {}
+    known: dict[str, str] = {}
     for name in filter(str.isdigit, os.listdir("/proc")):
         try:
-            sees = os.readlink(f"/proc/{name}/ns/mnt"), os.readlink(f"/proc/{name}/root")
-            if sees not in known:
+            namespace = os.readlink(f"/proc/{name}/ns/mnt")
+            if namespace not in known:
                 mounts = Path(f"/proc/{name}/mountinfo").read_text(errors="replace")
                 start = mounts.rfind(f" {TAG}:")  # the last one is the innermost
-                known[sees] = mounts[start + 1 :].split(maxsplit=1)[0] if start >= 0 else ""
+                if start < 0 and os.readlink(f"/proc/{name}/root") != "/":
+                    continue
+                known[namespace] = mounts[start + 1 :].split(maxsplit=1)[0] if start >= 0 else ""
         except OSError:
             continue  # It has ended meanwhile, or is a zombie and has no mounts any more.
-        if known[sees]:
-            found[int(name)] = known[sees]
+        if known[namespace]:
+            found[int(name)] = known[namespace]
     return found
 
 
@@ -141,13 +144,30 @@ def with_entries(text: str, added: list[str]) -> str:
     return "".join(f"{line}\n" for line in [*kept, *added])
 
 
+def overlay(place: Path, lower: str, tag: str) -> None:
+    """Show a directory at a place on an empty tmpfs, which from then on takes what is written there."""
+    layers = {"upperdir": place / "upper", "workdir": place / "work"}
+    for layer in layers.values():
+        layer.mkdir(mode=0o755)
+    try:
+        mount(tag, str(place), "overlay", 0, ",".join([f"lowerdir={lower}", *(f"{n}={p}" for n, p in layers.items())]))
+    except OSError:
+        for layer in layers.values():
+            layer.rmdir()
+        raise
+
+
 def own_etc(plan: dict[str, Any], tag: str) -> None:
-    """Replace /etc by a copy that all hosts share, with the plan's users and groups, and files of its own."""
-    descriptor = os.open("/etc", os.O_PATH)
-    mount(tag, "/etc", "tmpfs", 0, "mode=755")
-    subprocess.run(["cp", "-a", f"/proc/self/fd/{descriptor}/.", "/etc/"], check=True, pass_fds=[descriptor])
-    os.close(descriptor)
+    """Give all hosts an /etc of their own, as this machine's is, with the plan's users, groups and files."""
     etc = Path("/etc")
+    descriptor = os.open(etc, os.O_PATH)
+    machines = f"/proc/self/fd/{descriptor}"
+    mount(tag, str(etc), "tmpfs", 0, "mode=755")
+    try:
+        overlay(etc, machines, tag)
+    except OSError:  # This kernel has no overlays, or allows none here: a copy of some thousand files.
+        subprocess.run(["cp", "-a", f"{machines}/.", etc], check=True, pass_fds=[descriptor])
+    os.close(descriptor)
     for name, added in plan["etc_entries"].items():
         text = (etc / name).read_text(errors="surrogateescape")
         (etc / name).write_text(with_entries(text, added), errors="surrogateescape")

@@ -17,9 +17,10 @@ host=$1; shift
 pid=$(sed -n "s/^$host //p" {place}/pids)
 case $* in
 */sweep.py*) # it sees the processes of all test hosts, which are one machine
-    for its in /proc/[0-9]*; do
-        [ "$(readlink "$its/ns/net")" != "$(readlink "/proc/$pid/ns/net")" ] ||
-            ! grep -qz "^MINGLE_RUN_ID=" "$its/environ" 2>/dev/null || kill -9 "${{its##*/}}"
+    net=$(readlink "/proc/$pid/ns/net" | tr '[]' '??')
+    for its in $(find /proc/[0-9]*/ns/net -maxdepth 0 -lname "$net" 2>/dev/null); do
+        its=${{its%/ns/net}}
+        ! grep -qz "^MINGLE_RUN_ID=" "$its/environ" 2>/dev/null || kill -9 "${{its##*/}}"
     done
     exit 0
     ;;

@@ -253,6 +253,36 @@ def test_a_home_in_which_the_checkout_lies_is_the_users_all_the_same(tmp_path: P
     assert sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*")) == ["alice", "alice/checkout", "bob"]
 
 
+# Gives /etc anew in a namespace of its own, prints all that is there as octets, and what a file has that was written.
+ETC = """
+import os, pathlib, sys
+sys.path.insert(0, sys.argv[1])
+import holder
+if sys.argv[2] == "copy":
+    def overlay(*_): raise OSError
+    holder.overlay = overlay
+holder.unshare(holder.CLONE_NEWNS)
+with open("/etc/passwd") as passwd: before = passwd.read()
+names = sorted(os.listdir("/etc"))
+holder.own_etc({"etc_entries": {"passwd": ["x:x:61009:61009:::"]}, "etc_replaced": {"hosts": "127.0.0.1 here"}}, "tag")
+after = pathlib.Path("/etc/passwd").read_text()
+print(sorted({*os.listdir("/etc"), "hosts"}) == sorted({*names, "hosts"}), after == before + "x:x:61009:61009:::\\n")
+print(pathlib.Path("/etc/hosts").read_text())
+"""
+
+
+@pytest.mark.parametrize("how", ["overlay", "copy"])
+def test_etc_is_as_the_machines_where_its_kernel_has_no_overlays_too(hosts: Callable[..., Hosts], how: str) -> None:
+    """With the hosts' users and files in it; the machine's own stays as it was."""
+    hosts(1)  # skips where there can be none
+    before = Path("/etc/passwd").read_text()
+    done = subprocess.run(
+        [sys.executable, "-c", ETC, str(Path(holder.__file__).parent), how], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "True True\n127.0.0.1 here\n"
+    assert Path("/etc/passwd").read_text() == before
+
+
 def test_temporary_directories_are_each_hosts_own_and_etc_is_shared(
     hosts: Callable[..., Hosts], tmp_path: Path
 ) -> None:

@@ -173,22 +173,28 @@ WORDS = (
 @pytest.mark.parametrize("word", WORDS)
 @pytest.mark.parametrize("head", [HEAD, HEAD + "srun hostname\n", HEAD + '"'], ids=["", "srun", "quote"])
 def test_the_work_grows_as_the_script_does(head: str, word: str) -> None:
-    """A script made of what mistakes begin with is read in some calls for each character."""
-    size = 1 << 13
+    """A script made of what mistakes begin with is read in some calls for each character, and twice of it in twice."""
+    count = (1 << 10) // len(word)
+    calls = [calls_of(head + word * times) for times in (count, 2 * count)]
+    assert calls[1] <= 2.2 * calls[0]
+    assert calls[1] <= 100 * 2 * (1 << 10)
+
+
+def calls_of(text: str) -> int:
+    """Return how many functions are called and left to look through a script."""
     calls = 0
 
     def count(*_: object) -> None:
         nonlocal calls
         calls += 1
 
-    text = head + word * (size // len(word))
     sys.setprofile(count)
     try:
         found = lint(text)
     finally:
         sys.setprofile(None)
-    assert calls <= 100 * size
-    assert len(found) <= size
+    assert len(found) <= len(text)
+    return calls
 
 
 @pytest.mark.parametrize("word", WORDS)

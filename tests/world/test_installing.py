@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
+from forked import Forked
 from members import KEYED, REDUCE, evaluating, one_world
 from needs import skip_for_want_of
 
@@ -72,6 +73,10 @@ class Installation(NamedTuple):
         done = subprocess.run(argv, env=self.env, cwd=cwd, capture_output=True, text=True, timeout=240, check=False)
         assert not check or done.returncode == 0, done.stdout + done.stderr
         return done
+
+    def forked(self) -> Forked:
+        """Return what runs its `mingle` many times."""
+        return Forked(self.path / "bin" / "python")
 
 
 def made(place: Path) -> Installation:
@@ -134,24 +139,26 @@ def test_every_mistake_is_told_and_is_64_with_the_lowest_versions_too(
 ) -> None:
     """Click says it in its own words, which change; mingle's code does not."""
     its: Installation = request.getfixturevalue(which)
-    for words in MISTAKES:
-        done = its.run("mingle", *words.split())
-        assert done.returncode == 64, (words, done)
-        assert re.match(r"mingle: expected [^\n]+\n$|Usage: ", done.stderr), (words, done)
-        # What is evaluated, or may have been meant to be (`mingle evn`), gets text that ends the script.
-        first = words.partition(" ")[0]
-        is_evaluated = first not in {"", "exec", "key", "template", "hooks"}
-        assert (done.stdout != "") is is_evaluated, (words, done)
+    with its.forked() as forked:
+        for words in MISTAKES:
+            done = forked.run(*words.split(), env=its.env)
+            assert done.returncode == 64, (words, done)
+            assert re.match(r"mingle: expected [^\n]+\n$|Usage: ", done.stderr), (words, done)
+            # What is evaluated, or may have been meant to be (`mingle evn`), gets text that ends the script.
+            first = words.partition(" ")[0]
+            is_evaluated = first not in {"", "exec", "key", "template", "hooks"}
+            assert (done.stdout != "") is is_evaluated, (words, done)
 
 
 @pytest.mark.parametrize("which", ["lowest", "newest", "uncompiled"])
 def test_help_and_version_go_to_stdout(request: pytest.FixtureRequest, which: str) -> None:
     """With status 0."""
     its: Installation = request.getfixturevalue(which)
-    for words in HELPED:
-        done = its.run("mingle", *words.split(), "--help")
-        assert (done.returncode, done.stderr) == (0, ""), (words, done)
-        assert done.stdout.startswith("Usage: mingle"), (words, done)
+    with its.forked() as forked:
+        for words in HELPED:
+            done = forked.run(*words.split(), "--help", env=its.env)
+            assert (done.returncode, done.stderr) == (0, ""), (words, done)
+            assert done.stdout.startswith("Usage: mingle"), (words, done)
     assert its.run("mingle", "--version").stdout == f"mingle {mingle_hooks.__version__}\n"
 
 

@@ -72,9 +72,9 @@ def test_a_port_that_is_not_held_is_free_for_a_plain_bind_after_every_world(
 def test_rank_0_alone_decides_whether_the_port_is_held(hosts: Callable[..., Hosts]) -> None:
     """What the others say makes no difference, and every world forms."""
     two = hosts(2)
-    for on_0, on_1, free in (("on", "off", 0), ("off", "on", 10)):
-        counts = bound_after(two, "--via", "master", worlds=10, holds=(on_0, on_1))
-        assert (counts["plain"], counts["own"], counts["reusing"]) == (free, free, 10)
+    for on_0, on_1, free in (("on", "off", 0), ("off", "on", FEW)):
+        counts = bound_after(two, "--via", "master", worlds=FEW, holds=(on_0, on_1))
+        assert (counts["plain"], counts["own"], counts["reusing"]) == (free, free, FEW)
 
 
 @pytest.mark.parametrize(("hold", "free"), [("on", False), ("off", True)])
