@@ -19,7 +19,8 @@ def main() -> None:
 
     run_id, spared = sys.argv[1], [int(word) for word in sys.argv[2:] if word != "--except"]
     ended, left = sweeping.sweep(run_id, spared)
-    print(f"{ended} processes of run {run_id} ended, {left} left", flush=True)  # noqa: T201 - a program's answer
+    said = f"mingle run: {os.uname().nodename}: {ended} processes of run {run_id} ended, {left} left"
+    print(said, flush=True)  # noqa: T201 - a program's answer, which PBS puts among the job's output
     os._exit(1 if left else 0)
 
 

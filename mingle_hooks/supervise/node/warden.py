@@ -59,6 +59,7 @@ def _guard(child: int, pipe: int) -> int:
 def _supervise(task: Task, warden: int) -> int:
     from mingle_hooks.supervise.node import supervisor
 
+    os.setsid()  # PBS, at a job's end, kills the whole session that it began: one of the two has to see that
     kernel.adopt_orphans()
     try:
         return supervisor.run(task, warden)

@@ -27,6 +27,8 @@ ROWS = (
            "_SET_CHILD_SUBREAPER = 36", "_SET_CHILD_SUBREAPER = 37", f"{ENDING}::test_both_adopt_orphans"),
     Defect("the warden leaves what a killed supervisor had", f"{N}/warden.py",
            "    processes.kill_all()", "    pass", KILLED),
+    Defect("the supervisor is in its warden's session", f"{N}/warden.py",
+           "    os.setsid()", "    pass", f"{ENDING}::test_a_session_that_is_killed_as_a_whole_leaves_nothing"),
     Defect("the supervisor does not see its warden's end", f"{N}/supervisor.py",
            'self._lost("the warden is gone")', "pass", KILLED),
     Defect("one that is stopped hears no TERM", f"{N}/tree.py",

@@ -132,6 +132,19 @@ def test_a_killed_warden_or_supervisor_leaves_nothing(runner: Runner, who: str) 
     runner.until(lambda: len(runner.ends) == 2)
 
 
+def test_a_session_that_is_killed_as_a_whole_leaves_nothing(runner: Runner) -> None:
+    """As PBS and Torque do on all hosts when the job's script has ended: other sessions are none of theirs."""
+    runner.supervise(start_new_session=True)
+    runner.start("sh", "-c", STUBBORN["in a session of its own"])
+    runner.until(lambda: b"there" in runner.output)
+    session = [pid for pid in runner.processes() if os.getsid(pid) == runner.warden]
+    for number in signal.SIGSTOP, signal.SIGKILL:  # so that none can do anything before all are killed
+        for pid in session:
+            os.kill(pid, number)
+    assert runner.exit_status() == -signal.SIGKILL
+    runner.until(lambda: runner.processes() == {})
+
+
 def test_one_that_is_stopped_is_killed_too(runner: Runner) -> None:
     """A supervisor that does not run says nothing; KILL and the warden work all the same."""
     runner.supervise()

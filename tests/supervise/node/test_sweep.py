@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 # Of this process: a sweep would find those of a test beside it, too.
 OUTER, INNER = os.urandom(8).hex(), os.urandom(8).hex()
+SAYS = f"mingle run: {os.uname().nodename}: "
 
 
 @pytest.fixture
@@ -57,11 +58,12 @@ def test_all_processes_of_a_run_are_killed_and_no_others(begin: Callable[..., su
     status, said = sweep(OUTER, MINGLE_RUN_ID=OUTER)
     assert status == 0
     assert said.endswith(f" processes of run {OUTER} ended, 0 left\n")
-    assert int(said.split()[0]) >= 4  # and those that were just begun
+    assert said.startswith(SAYS)
+    assert int(said.removeprefix(SAYS).split()[0]) >= 4  # and those that were just begun
     assert [process.wait(PATIENCE_S) for process in (own, inner)] == [-signal.SIGKILL] * 2
     assert stubborn.wait(PATIENCE_S) in (-signal.SIGKILL, 128 + signal.SIGKILL)  # its child was killed before it was
     assert other.poll() is None
-    assert sweep(OUTER) == (0, f"0 processes of run {OUTER} ended, 0 left\n")
+    assert sweep(OUTER) == (0, f"{SAYS}0 processes of run {OUTER} ended, 0 left\n")
     assert sweep(OUTER[:-1])[0] == 0
     assert other.poll() is None
 
@@ -70,7 +72,7 @@ def test_what_is_excepted_is_left_with_all_below_it(begin: Callable[..., subproc
     """The runner's own starter."""
     own, spared = begin(OUTER), begin(OUTER, "sleep 1000 & echo there; wait")
     done = sweep(OUTER, "--except", str(spared.pid), "--except", str(os.getpid() + 10**7))
-    assert done == (0, f"1 processes of run {OUTER} ended, 0 left\n")
+    assert done == (0, f"{SAYS}1 processes of run {OUTER} ended, 0 left\n")
     assert own.wait(PATIENCE_S) == -signal.SIGKILL
     assert spared.poll() is None
     (below,) = processes.children(spared.pid)
@@ -80,7 +82,7 @@ def test_what_is_excepted_is_left_with_all_below_it(begin: Callable[..., subproc
 def test_those_without_an_environment_are_found_by_their_parents(begin: Callable[..., subprocess.Popen[bytes]]) -> None:
     """As what `env -i` starts."""
     begin(OUTER, "env -i sleep 1000 & echo there; wait")
-    assert sweep(OUTER) == (0, f"2 processes of run {OUTER} ended, 0 left\n")
+    assert sweep(OUTER) == (0, f"{SAYS}2 processes of run {OUTER} ended, 0 left\n")
 
 
 def test_a_stopped_supervisor_is_swept_with_all_that_is_its(runner: Runner) -> None:

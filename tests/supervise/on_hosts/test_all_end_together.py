@@ -1,4 +1,7 @@
-"""Eight hosts, under Slurm and bare: what is lost on one of them ends all, with one cause, and nothing is left."""
+"""Eight hosts, under Slurm and bare, and three of a real OpenPBS: what is lost on one of them ends all.
+
+With one cause, and nothing is left.
+"""
 
 from __future__ import annotations
 
@@ -21,6 +24,7 @@ if TYPE_CHECKING:
 
     from cluster.host import Host
     from cluster.hosts import Hosts
+    from cluster.real_pbs import RealPbs
     from cluster.slurm import SlurmCluster
 
 HOSTS = 8
@@ -44,13 +48,16 @@ class UnderSlurm:
     """Runs as the batch script of a job, whose first host has the runner and rank 0."""
 
     def __init__(self, slurm: SlurmCluster) -> None:
-        self.hosts, self._slurm = slurm.hosts, slurm
+        self.ranked, self._slurm = [*slurm.hosts], slurm
+        self.home = self.ranked[0]
         self.job = ""
 
     def start(self, place: Path, *words: str) -> None:
         line = " ".join([f"exec {MINGLE} run", *words, "sh", f"{place}/stubborn.sh"])
         script = f"#!/bin/sh\nexport UP={place}\n{line}\n"
-        self.job = self._slurm.submit(script, f"--nodes={HOSTS}", f"--output={place}/out", user="alice", cwd=str(place))
+        self.job = self._slurm.submit(
+            script, f"--nodes={len(self.ranked)}", f"--output={place}/out", user="alice", cwd=str(place)
+        )
 
     def end(self, place: Path) -> tuple[int, str]:
         """Return the status and the output of what has ended, with all nodes as they were before."""
@@ -63,23 +70,50 @@ class UnderSlurm:
         self._slurm.controller.run(["scancel", self.job], user="alice", check=True)
 
     def lost(self) -> Host:
-        return self.hosts[3]
+        return self.ranked[3]
+
+
+class UnderPbs:
+    """Runs as the script of a job of OpenPBS, whose first host has the runner and rank 0; the server is elsewhere."""
+
+    def __init__(self, pbs: RealPbs) -> None:
+        self.ranked, self._pbs = [*pbs.hosts][1:], pbs
+        self.home = self.ranked[0]
+        self.job = ""
+
+    def start(self, place: Path, *words: str) -> None:
+        self._pbs.place = place
+        line = " ".join([f"exec {MINGLE} run", *words, "sh", f"{place}/stubborn.sh"])
+        select = "+".join(f"1:ncpus=1:host={host.name}" for host in self.ranked)
+        head = f"#!/bin/sh\n#PBS -l select={select} -l place=scatter\n"
+        self.job = self._pbs.submit(f"{head}export UP={place}\n{line}\n", cwd=str(place))
+
+    def end(self, place: Path) -> tuple[int, str]:  # noqa: ARG002
+        status = self._pbs.wait(self.job, timeout=PATIENCE_S)
+        self._pbs.wait_idle()
+        return status - 256 + 128 if status > 256 else status, self._pbs.output(self.job)
+
+    def stop(self) -> None:
+        self._pbs.run("bin/qdel", self.job, user="alice", check=True)
+
+    def lost(self) -> Host:
+        return self.ranked[2]
 
 
 class Bare:
     """Runs from the first host on all hosts, by ssh; ranks are the other way round, so that rank 0 is elsewhere."""
 
     def __init__(self, hosts: Hosts, place: Path) -> None:
-        self.hosts = hosts
+        self.home, self.ranked = hosts[0], [*hosts][::-1]
         self._ssh = ssh(hosts, place)
         self._run: subprocess.Popen[str] | None = None
 
     def start(self, place: Path, *words: str) -> None:
-        names = ",".join(host.name for host in [*self.hosts][::-1])
+        names = ",".join(host.name for host in self.ranked)
         argv = [str(MINGLE), "run", "--hosts", names, *words, "sh", f"{place}/stubborn.sh"]
         with (place / "out").open("w") as file:
             env = {"PATH": f"{self._ssh}:/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/root", "UP": str(place)}
-            self._run = self.hosts[0].popen(argv, env=env, cwd=str(place), stdout=file, stderr=subprocess.STDOUT)
+            self._run = self.home.popen(argv, env=env, cwd=str(place), stdout=file, stderr=subprocess.STDOUT)
 
     def end(self, place: Path) -> tuple[int, str]:
         assert self._run is not None
@@ -91,10 +125,10 @@ class Bare:
         self._run.terminate()
 
     def lost(self) -> Host:
-        return self.hosts[HOSTS - 1]  # rank 0's
+        return self.ranked[0]
 
 
-Runs = UnderSlurm | Bare
+Runs = UnderSlurm | UnderPbs | Bare
 
 
 def of_run(host: Host, *words: str) -> list[int]:
@@ -155,7 +189,7 @@ def stop(runs: Runs) -> str:
 
 def kill_runner(runs: Runs) -> str:
     """Kill the runner, which is the batch script; nobody can say why any more."""
-    os.kill(of_run(runs.hosts[0], RUNNER)[0], signal.SIGKILL)
+    os.kill(of_run(runs.home, RUNNER)[0], signal.SIGKILL)
     return ""
 
 
@@ -171,9 +205,12 @@ LOSSES: list[tuple[Callable[[Runs], str], int]] = [
 ]
 
 
-@pytest.fixture(scope="module", params=["slurm", "bare"])
+@pytest.fixture(scope="module", params=["slurm", "bare", pytest.param("pbs", id="real-pbs")])
 def runs(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runs]:
-    """Start eight hosts once, and a Slurm on them, for all losses one after the other."""
+    """Start the hosts once, and a scheduler on them, for all losses one after the other."""
+    if request.param == "pbs":
+        yield UnderPbs(request.getfixturevalue("real_pbs_session"))
+        return
     skip_for_want_of(cluster_hosts.missing() + (cluster_slurm.missing() if request.param == "slurm" else []))
     place = tmp_path_factory.getbasetemp()
     place.chmod(0o755)
@@ -185,22 +222,39 @@ def runs(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
             yield UnderSlurm(slurm)
 
 
+def begin(runs: Runs, place: Path) -> None:
+    """Start a stubborn training, and wait until all of it is there."""
+    place.chmod(0o1777)
+    (place / "stubborn.sh").write_text(STUBBORN)
+    runs.start(place, "--grace", "1", "--silence", str(SILENCE_S))
+    until(lambda: len([*place.glob("[0-7]")]) == len(runs.ranked), "the training did not begin")
+
+
 @pytest.mark.parametrize(("lose", "status"), LOSSES, ids=[lose.__name__ for lose, _ in LOSSES])
 def test_all_end_with_one_cause_and_nothing_is_left(
     runs: Runs, tmp_path: Path, lose: Callable[[Runs], str], status: int
 ) -> None:
     """Also what heeds no TERM and has a session of its own, and what is on the host that was lost."""
-    tmp_path.chmod(0o1777)
-    (tmp_path / "stubborn.sh").write_text(STUBBORN)
-    runs.start(tmp_path, "--grace", "1", "--silence", str(SILENCE_S))
-    until(lambda: len([*tmp_path.glob("[0-7]")]) == HOSTS, "the training did not begin")
+    begin(runs, tmp_path)
     host = runs.lost()
-    said = lose(runs).replace("RANK", str([*runs.hosts].index(host) if isinstance(runs, UnderSlurm) else 0))
+    said = lose(runs).replace("RANK", str(runs.ranked.index(host)))
     try:
-        until(lambda: not of_run(runs.hosts[0], RUNNER), "the runner goes on")
+        until(lambda: not of_run(runs.home, RUNNER), "the runner goes on")
     finally:
         host.clear_firewall()
     seen, text = runs.end(tmp_path)
     assert seen == status, text
     assert text.count(f"mingle run: {said}") == 1 or not said, text
-    until(lambda: not any(map(everything, runs.hosts)), f"left: {[*map(everything, runs.hosts)]}")
+    until(lambda: not any(map(everything, runs.ranked)), f"left: {[*map(everything, runs.ranked)]}")
+
+
+def test_what_loses_the_runners_host_ends_by_itself(real_pbs: RealPbs, tmp_path: Path) -> None:
+    """Nobody reaches it, and PBS tells nobody: both sides end before the network is back."""
+    runs = UnderPbs(real_pbs)
+    begin(runs, tmp_path)
+    runs.home.unplug()
+    try:
+        until(lambda: not any(map(everything, runs.ranked)), f"left: {[*map(everything, runs.ranked)]}")
+    finally:
+        runs.home.clear_firewall()
+    assert runs.end(tmp_path)[0] == INFRASTRUCTURE
