@@ -192,7 +192,8 @@ def test_a_sweep_that_hangs_is_ended_before_the_next_attempt(places: Places) -> 
     places.environ["SWEEP_HANGS"] = "1"
     sleeps = "grep -lszx 4711 /proc/[0-9]*/cmdline | sed s/cmdline/environ/"
     counts = f'grep -lszx "MARK=$MARK" $({sleeps}) | wc -l'
-    command = f"[ $MINGLE_ATTEMPT = 0 ] || {{ {counts}; exit; }}; {STAY}"
+    gone = f"for try in $(seq 500); do left=$({counts}); [ $left != 0 ] || break; sleep 0.02; done; echo $left"
+    command = f"[ $MINGLE_ATTEMPT = 0 ] || {{ {gone}; exit; }}; {STAY}"
     run = places.start("--restarts", "1", "--spares", "1", "sh", "-c", command, hosts="node1,node2,node3")
     begun(places, 0, 1)
     os.kill(places.supervisors("node2")[1], signal.SIGKILL)  # its warden then leaves nothing
