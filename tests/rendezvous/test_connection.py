@@ -58,8 +58,7 @@ def test_frames_arrive_whole_in_whatever_pieces_their_bytes_come() -> None:
         data = frame(1, b"one") + frame(2, b"") + frame(3, b"three")
         for byte in data:
             ends.other.send(bytes([byte]))
-            ends.loop._ring()
-            ends.until(lambda: True)
+            ends.loop.turn(PATIENCE_S)
         ends.other.send(data)
         ends.until(lambda: len(ends.frames) == 6)
         assert ends.frames == [(1, b"one"), (2, b""), (3, b"three")] * 2

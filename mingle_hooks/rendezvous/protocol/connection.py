@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 
     from mingle_hooks.rendezvous.loop import Loop
 
-# Read in pieces of this many bytes: more than any frame but a large roster.
-READ_BYTES = 64 * 1024
+# What comes is read into one buffer, at first of a stranger's largest frame: new memory for each read costs more.
+FIRST_BYTES = HEADER.size + MOST_STRANGER_BYTES
 # A peer that does not read is dropped once this much waits for it: two of the largest frames.
 MOST_WAITING_BYTES = 16 * 1024 * 1024
 
@@ -24,10 +24,11 @@ class Connection:
     `on_frame(kind, payload)` may raise WireError, which ends the connection. `on_end(reason)` comes exactly
     once, unless close() was called first, and never out of send(): who sends to many does not expect that
     they change meanwhile. `on_room()` comes when less is waiting than before. `most_bytes` bounds a frame, and
-    grows when the peer has proved itself; `read_bytes` is how much is read at once.
+    grows when the peer has proved itself.
     """
 
     __slots__ = (
+        "_come",
         "_events",
         "_in",
         "_loop",
@@ -37,7 +38,6 @@ class Connection:
         "on_end",
         "on_frame",
         "on_room",
-        "read_bytes",
         "waiting_bytes",
     )
 
@@ -51,8 +51,9 @@ class Connection:
         self._loop, self._sock = loop, sock
         self.on_frame, self.on_end = on_frame, on_end
         self.on_room: Callable[[], None] = lambda: None
-        self.most_bytes, self.read_bytes = MOST_STRANGER_BYTES, READ_BYTES
-        self._in = bytearray()
+        self.most_bytes = MOST_STRANGER_BYTES
+        self._in = memoryview(bytearray(FIRST_BYTES))  # begins with what has come of the next frame
+        self._come = 0  # how much that is
         self._out: list[memoryview] = []  # not copied: thousands may wait for the same roster
         self.waiting_bytes = 0  # of these
         self._events = READ
@@ -76,24 +77,25 @@ class Connection:
         """Return this side's address and port, as the other side of a connection without a relay sees them."""
         return endpoint(self._sock.getsockname())
 
-    def send(self, data: bytes) -> None:
+    def send(self, *parts: bytes | memoryview) -> None:
         """Send, or keep for when the peer has room."""
         if self.closed:
             return
         sent = 0
         if not self._out:
             try:
-                sent = self._sock.send(data)
+                sent = self._sock.sendmsg(parts)
             except BlockingIOError:
                 pass
             except OSError as error:
                 self._end_soon(error.strerror or "send failed")
                 return
-            if sent == len(data):
+            if sent == sum(map(len, parts)):
                 return
             self._watch(self._events | WRITE)
-        self._out.append(memoryview(data)[sent:])
-        self.waiting_bytes += len(data) - sent
+        left = memoryview(b"".join(parts))[sent:]  # one part is not copied
+        self._out.append(left)
+        self.waiting_bytes += len(left)
         if self.waiting_bytes > MOST_WAITING_BYTES:
             self._end_soon("it does not read")
 
@@ -152,16 +154,16 @@ class Connection:
 
     def _read(self) -> None:
         try:
-            data = self._sock.recv(self.read_bytes)
+            count = self._sock.recv_into(self._in[self._come :])
         except BlockingIOError:
             return
         except OSError as error:
             self._end(error.strerror or "receive failed")
             return
-        if not data:
+        if not count:
             self._end("it closed the connection")
             return
-        self._in += data
+        self._come += count
         try:
             self._frames()
         except WireError as error:
@@ -169,17 +171,24 @@ class Connection:
                 self._end(str(error))
 
     def _frames(self) -> None:
-        while not self.closed and len(self._in) >= HEADER.size:
-            length, kind = HEADER.unpack_from(self._in)
+        begin, come = 0, self._come
+        while not self.closed and come - begin >= HEADER.size:
+            length, kind = HEADER.unpack_from(self._in, begin)
             if length > self.most_bytes:
                 raise WireError(f"a frame of {length} bytes, more than {self.most_bytes}")
-            end = HEADER.size + length
-            if len(self._in) < end:
-                return
-            with memoryview(self._in) as view:
-                payload = bytes(view[HEADER.size : end])  # copied once
-            del self._in[:end]
-            self.on_frame(kind, payload)
+            payload = begin + HEADER.size
+            if come - payload < length:
+                break
+            begin = payload + length
+            self.on_frame(kind, bytes(self._in[payload:begin]))
+        self._keep(self._in[begin:come])
+
+    def _keep(self, rest: memoryview) -> None:
+        """Move what has come of the next frame to the buffer's beginning, or to that of a larger one."""
+        if len(rest) == len(self._in):
+            self._in = memoryview(bytearray(2 * len(rest)))
+        self._come = len(rest)
+        self._in[: self._come] = rest
 
 
 def dial(address: str, port: int) -> socket.socket:

@@ -1,4 +1,7 @@
-"""COMMAND's process: `mingle exec`, which becomes COMMAND once the world has formed."""
+"""COMMAND's process: `mingle exec`, which becomes COMMAND once the world has formed.
+
+The supervisor's child goes on as that: a new interpreter, and loading what both need, would cost each host 20 ms.
+"""
 
 from __future__ import annotations
 
@@ -6,19 +9,22 @@ import os
 import sys
 
 from mingle_hooks import jsontext
+from mingle_hooks.modules import import_module
 from mingle_hooks.supervise.node import signals
 from mingle_hooks.supervise.node.options import AT, KEY
 from mingle_hooks.typed import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
+    from importlib.machinery import ModuleSpec
+    from types import ModuleType
 
     from mingle_hooks.supervise.protocol.messages import Start
 
 FORMED, ATTEMPT, FACTS = "MINGLE_RUN_FORMED", "MINGLE_ATTEMPT", "MINGLE_RUN"
-_PACKAGE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-_PROGRAM = os.path.join(_PACKAGE, "cli", "member.py")
+_PROGRAM = "mingle_hooks.cli.main"
 _CANNOT_BEGIN = 73  # EX_CANTCREAT, as PlaceError's
+_STDERR = 2
 
 
 class Command(NamedTuple):
@@ -60,6 +66,24 @@ def begin(own: Mapping[str, str], start: Start) -> Command:
     return Command(pid, out, err, formed)
 
 
+class _Elsewhere:
+    """Looks into Python's other directories, once what is wanted is not beside mingle: few runs need that, for 4 ms."""
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """Return where a module is, None where there is none; what Python itself may lack is in none of them."""
+        if name in sys.stdlib_module_names:
+            return None
+        import site
+        from importlib.machinery import PathFinder
+
+        sys.meta_path.remove(self)
+        sys.path += filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
+        site.main()
+        return PathFinder.find_spec(name, path, target)
+
+
 def _become(own: Mapping[str, str], start: Start, stdout: int, stderr: int, telling: int) -> None:
     """Become `mingle exec`; what goes wrong is told where COMMAND's errors are."""
     try:
@@ -70,13 +94,31 @@ def _become(own: Mapping[str, str], start: Start, stdout: int, stderr: int, tell
         os.umask(start.umask)
         os.chdir(start.directory)
         os.set_inheritable(telling, True)  # noqa: FBT003 - os's own
+        _close_all_but(telling)
         signals.forget()
         signals.release()
-        environ = {**environment(own, start), FORMED: str(telling)}
-        argv = [sys.executable, _PROGRAM, "exec", *start.options, "--", *start.command]
-        os.execve(sys.executable, argv, environ)  # noqa: S606 - mingle itself
+        _exec({**environment(own, start), FORMED: str(telling)}, ("exec", *start.options, "--", *start.command))
     except BaseException as wrong:  # noqa: BLE001 - nothing may go back into the supervisor's code
         seen = f"{wrong.filename}: {wrong.strerror}" if isinstance(wrong, OSError) else str(wrong)
-        os.write(2, f"mingle run: cannot begin: {seen}\n".encode(errors="replace"))
+        os.write(_STDERR, f"mingle run: cannot begin: {seen}\n".encode(errors="replace"))
     finally:
         os._exit(_CANNOT_BEGIN)
+
+
+def _close_all_but(kept: int) -> None:
+    """Close what is the supervisor's: with a copy of its connections here, nobody would hear of its end."""
+    for name in os.listdir("/proc/self/fd"):
+        if int(name) > _STDERR and int(name) != kept:
+            try:
+                os.close(int(name))
+            except OSError:  # the listing's own
+                pass
+
+
+def _exec(environ: Mapping[str, str], arguments: tuple[str, ...]) -> None:
+    """Run mingle's command line in this process, which knows Python's own modules and those beside mingle."""
+    os.environ.clear()
+    os.environ.update(environ)
+    sys.argv[1:] = arguments
+    sys.meta_path.append(_Elsewhere())
+    import_module(_PROGRAM).main()

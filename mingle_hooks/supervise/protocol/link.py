@@ -33,8 +33,6 @@ if TYPE_CHECKING:
 RUNNER, SUPERVISOR = b"leader", b"member"
 # START with an environment and a command; output comes in frames of some 100 KB.
 MOST_BYTES = 8 * 1024 * 1024
-# Read in pieces of this size: a gigabyte of output comes in a third of the calls.
-READ_BYTES = 256 * 1024
 _OUTPUT = (OUT, ERR, DRAINED)
 
 
@@ -81,7 +79,7 @@ class Link:
 
     def send_output(self, kind: int, *parts: bytes | memoryview) -> None:
         """Send output as it is, in one frame."""
-        self._connection.send(b"".join((HEADER.pack(sum(map(len, parts)), kind), *parts)))
+        self._connection.send(HEADER.pack(sum(map(len, parts)), kind), *parts)
 
     def tell_of_room(self, call: Callable[[], None]) -> None:
         """Call each time when less is waiting than before."""
@@ -103,7 +101,6 @@ class Link:
         else:
             body = self._sealer.open(kind, payload)
             self._is_proved, self._connection.most_bytes = True, MOST_BYTES
-            self._connection.read_bytes = READ_BYTES
             self.on_message(kind, body)
 
     def _greet(self, kind: int, payload: bytes) -> None:

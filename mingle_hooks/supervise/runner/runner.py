@@ -141,12 +141,12 @@ class Runner:
         self._loop.after(0.0, lambda: self._take(event))
 
     def _act(self, actions: list[Any]) -> None:
-        for action in actions:
-            self._does[type(action)](action)
         if self._sweepers and self._machine.phase != "sweeping":  # one that is late would meet the next attempt
             for process in self._sweepers:
                 process.kill(signal.SIGTERM)
             self._sweepers.clear()
+        for action in actions:
+            self._does[type(action)](action)
         if self._timer is not None:
             self._timer.cancel()
         due = self._machine.due

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import resource
@@ -124,6 +125,40 @@ def test_modules_in_the_users_directory_are_not_mingles(runner: Runner, tmp_path
     (tmp_path / "random.py").unlink()
     (tmp_path / "socket.py").unlink()
     assert runner.attempt("true", environ={"PYTHONPATH": str(tmp_path)})["status"] == 0
+
+
+def test_a_command_whose_world_forms_has_none_of_the_supervisors_connections(runner: Runner) -> None:
+    """With a copy there, the runner would not hear of the supervisor's end."""
+    runner.supervise()
+    facts = {"nodes": 2, "node_rank": 0, "hosts": ["localhost", "missing"], "job_id": runner.run_id}
+    runner.start("true", facts=facts, options=("--timeout", "600", "--quiet", "--via", "hosts"))
+    runner.until(lambda: children(runner.supervisor))
+    (child,) = children(runner.supervisor)
+    runner.until(lambda: not sockets(child) & sockets(runner.supervisor))
+    assert runner.all_of(messages.ENDED) == []
+    runner.end(0.0)
+    runner.wait_for(messages.CLEAN)
+
+
+def children(pid: int) -> list[int]:
+    """Return a process's children."""
+    return [*map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split())]
+
+
+def sockets(pid: int) -> set[str]:
+    """Return a process's sockets, as the kernel names them."""
+    found = set()
+    for path in Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # closed meanwhile
+            found.add(os.readlink(path))
+    return {name for name in found if name.startswith("socket:")}
+
+
+def test_options_that_need_other_packages_are_taken(runner: Runner) -> None:
+    """What only click reads; a supervisor's own interpreter looks into mingle's directory alone."""
+    runner.supervise()
+    ended = runner.attempt("true", options=("--timeout", "20", "--quiet", "--id", "-x"))
+    assert (ended["status"], ended["formed"], bytes(runner.errors)) == (0, True, b"")
 
 
 def test_a_signal_is_passed_on_once_an_id_and_only_to_those_that_catch_it(runner: Runner) -> None:
