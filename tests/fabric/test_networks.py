@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from machines import carrier, grow, recorded, route, route6, seen, tables
+from cluster.machines import carrier, grow, recorded, route, route6, seen, tables
 
 from mingle_hooks.fabric.interfaces import preference, usable
 from mingle_hooks.fabric.routes import default_interface
@@ -84,9 +84,9 @@ def test_rails_come_last_where_anything_else_is_usable(name: str, tmp_path: Path
 
 
 def test_four_fast_interfaces_without_rdma_are_no_rails(tmp_path: Path) -> None:
-    """Slingshot's are on one network; others' may not be."""
+    """Each on a network of its own, and one of them with an RDMA device."""
     interfaces = [LO, carrier("eno0", "10.4.0.7/22", speed=1_000), *RAILS]
-    grow(tmp_path, interfaces)
+    grow(tmp_path, interfaces, ["gpu0rdma0"])
     assert first(tmp_path, interfaces) == "gpu0rdma0"
 
 

@@ -64,7 +64,7 @@ ROWS = (
            "not interface.is_default,", "",
            f"{T}/test_networks.py::test_of_one_speed_the_default_routes_interface_comes_first"),
     Defect("the default route comes before speed", f"{F}/interfaces.py",
-           'interface.kind != "infiniband",', 'not interface.is_default,',
+           'interface.kind != "infiniband",', "not interface.is_default,",
            f"{T}/test_networks.py::test_a_faster_interface_comes_before_the_default_routes"),
     Defect("the default route with the most hops is taken", f"{F}/routes.py",
            "return min(found", "return max(found",

@@ -1,18 +1,29 @@
-"""The twelve machines of recorded/networks.json, and others of no maker, as trees of /sys and /proc."""
+"""The twelve machines of recorded/networks.json, and others of no maker: as trees of /sys and /proc, and as hosts."""
 
 from __future__ import annotations
 
 import ipaddress
 import json
 import struct
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mingle_hooks.fabric.interfaces import Interface, describe
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
+    from cluster.hosts import Hosts
+
+# From one host to the next, as machines have up to twelve addresses of one network.
+APART = 16
+NUMBERS = count()
+UNPLUG = """
+umount /sys/class/net 2>/dev/null
+cd /sys/class/net
+for name in *; do [ "$name" = lo ] || ip link del "$name" || exit; done
+"""
 RECORDED = Path(__file__).parents[1] / "data" / "recorded" / "networks.json"
 TYPES = {"loopback": "772", "infiniband": "32", "ethernet": "1", "virtual": "1"}
 HEAD = "Iface\tDestination\tGateway \tFlags\tRefCnt\tUse\tMetric\tMask\t\tMTU\tWindow\tIRTT\n"
@@ -71,3 +82,51 @@ def seen(root: Path, interfaces: Iterable[dict[str, Any]]) -> tuple[Interface, .
         for index, its in enumerate(interfaces, 1)
     }
     return describe(carried, str(root))
+
+
+def plug(hosts: Hosts, machines: Sequence[dict[str, Any]], place: Path) -> None:
+    """Give each host the interfaces of its machine, in the place of those that it had.
+
+    Interfaces of one network are on one switch. Each host's addresses are the machine's plus 16 for each host before
+    it; those of virtual interfaces are alike. Below `place`, which the hosts see, is what their /sys then tells.
+    """
+    switches: dict[str, str] = {}
+    plugs = []
+    for host, machine in zip(hosts, machines, strict=True):
+        host.run(["sh", "-c", UNPLUG], check=True)
+        for its in machine["interfaces"]:
+            if its["kind"] in ("ethernet", "infiniband"):
+                networks = [str(ipaddress.ip_interface(address).network) for address in its["addresses"]]
+                switch = switches.setdefault(networks[0] if networks else its["name"], f"sw{next(NUMBERS)}")
+                port = f"p{next(NUMBERS)}"
+                plugs.append(f"link add {port} type veth peer name {its['name']} netns {host.pid}")
+                plugs.append(f"link set {port} master {switch} up")
+    hosts.ip([f"link add {name} up type bridge mcast_snooping 0 forward_delay 0" for name in switches.values()] + plugs)
+    for host, machine in zip(hosts, machines, strict=True):
+        hosts.ip(_host_lines(machine, host.number), host)
+        grow(place / host.name, machine["interfaces"], machine["rdma"])
+        host.run(["mount", "--bind", place / host.name / "sys/class/net", "/sys/class/net"], check=True)
+
+
+def shifted(address: str, number: int) -> str:
+    """Return host `number`'s address, where this is the first host's."""
+    its = ipaddress.ip_interface(address)
+    return f"{its.ip + APART * (number - 1)}/{its.network.prefixlen}"
+
+
+def _host_lines(machine: dict[str, Any], number: int) -> list[str]:
+    """Return the lines of `ip -batch` for one host; of several ways to a network the default route's is the first."""
+    lines = []
+    for metric, its in enumerate(machine["interfaces"], 100):
+        name, is_virtual = its["name"], its["kind"] == "virtual"
+        if its["kind"] == "loopback":
+            continue
+        first = 10 if name == machine["default_route"] else metric
+        lines += [f"link add {name} type bridge"] if is_virtual else []
+        lines += [
+            f"addr add {address if is_virtual else shifted(address, number)} dev {name} metric {first}"
+            f"{' nodad' if ':' in address else ''}"
+            for address in its["addresses"]
+        ]
+        lines.append(f"link set {name} up")
+    return [*lines, *([f"route add default dev {machine['default_route']}"] if machine["default_route"] else [])]
