@@ -84,20 +84,22 @@ def seen(root: Path, interfaces: Iterable[dict[str, Any]]) -> tuple[Interface, .
     return describe(carried, str(root))
 
 
-def plug(hosts: Hosts, machines: Sequence[dict[str, Any]], place: Path) -> None:
+def plug(hosts: Hosts, machines: Sequence[dict[str, Any]], place: Path, apart: Sequence[str] = ()) -> None:
     """Give each host the interfaces of its machine, in the place of those that it had.
 
-    Interfaces of one network are on one switch. Each host's addresses are the machine's plus 16 for each host before
-    it; those of virtual interfaces are alike. Below `place`, which the hosts see, is what their /sys then tells.
+    Interfaces of one network are on one switch, but for those that are `apart`. Each host's addresses are the
+    machine's plus 16 for each host before it; those of virtual interfaces are alike. Below `place`, which the hosts
+    see, is what their /sys then tells.
     """
-    switches: dict[str, str] = {}
+    switches: dict[tuple[str, ...], str] = {}
     plugs = []
     for host, machine in zip(hosts, machines, strict=True):
         host.run(["sh", "-c", UNPLUG], check=True)
         for its in machine["interfaces"]:
             if its["kind"] in ("ethernet", "infiniband"):
                 networks = [str(ipaddress.ip_interface(address).network) for address in its["addresses"]]
-                switch = switches.setdefault(networks[0] if networks else its["name"], f"sw{next(NUMBERS)}")
+                where = (host.name, its["name"]) if its["name"] in apart else (*networks, its["name"])[:1]
+                switch = switches.setdefault(where, f"sw{next(NUMBERS)}")
                 port = f"p{next(NUMBERS)}"
                 plugs.append(f"link add {port} type veth peer name {its['name']} netns {host.pid}")
                 plugs.append(f"link set {port} master {switch} up")

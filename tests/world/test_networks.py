@@ -19,6 +19,13 @@ TRAIN = Path(__file__).with_name("train.py")
 MACHINES = recorded()
 ON_PREM = MACHINES["on-prem: 1G eno1, one RoCE 100G"]
 IPV6 = {"interfaces": [carrier("eth0", "fd00:5::9/64", speed=10_000)], "rdma": [], "default_route": ""}
+# Each rail reaches nobody here, and the host's own network has the last index.
+RAILS = [carrier(f"rdma{number}", f"10.9.{number}.9/24", speed=400_000) for number in range(8)]
+MI300X = {
+    "interfaces": [*RAILS, carrier("eno0", "10.4.0.9/22", speed=1_000)],
+    "rdma": [its["name"] for its in RAILS],
+    "default_route": "",
+}
 CONF = "/etc/nccl.conf"
 
 
@@ -57,6 +64,7 @@ ROWS = {
     "on-prem, another name on the other node": Row(
         ON_PREM, "ens1f0np0", renamed(ON_PREM, "ens1f0np0", "enp9s0"), "enp9s0"
     ),
+    "MI300X": Row(MI300X, "eno0"),
     "laptop with docker": Row(MACHINES["laptop, docker"], "wlp2s0"),
     "IPv6 only": Row(IPV6, "eth0"),
 }
@@ -72,9 +80,9 @@ def test_machines_meet_on_the_wanted_network_and_all_libraries_are_told_the_same
     two = hosts(2)
     seen, wanted = {}, {}
     for number, (name, row) in enumerate(ROWS.items()):
-        plug(two, [row.machine, row.other or row.machine], tmp_path / str(number))
+        plug(two, [row.machine, row.other or row.machine], tmp_path / str(number), [its["name"] for its in RAILS])
         two[0].write(CONF, row.conf)
-        asks = ("--id", f"job {number}", "--nodes", "2", "--for", "nccl,gloo")
+        asks = ("--id", f"job {number}", "--nodes", "2", "--timeout", "20", "--for", "nccl,gloo")
         worlds = one_world(
             two.run_all(
                 lambda host, asks=asks: evaluating(*asks, "--rank", str(host.number - 1), then=REDUCE), env=KEYED
@@ -87,6 +95,30 @@ def test_machines_meet_on_the_wanted_network_and_all_libraries_are_told_the_same
             for iface in (row.wanted, row.others or row.wanted)
         ]
     assert seen == wanted
+
+
+def test_a_network_that_only_some_share_gives_way_to_the_one_that_all_do(
+    hosts: Callable[..., Hosts], tmp_path: Path
+) -> None:
+    """One node has rank 0's address on the fast one, one is off it, and all have the same bridge, the fastest of all.
+
+    Nobody is taken in by an address of its own, and rank 0 can tell who did not reach what.
+    """
+    bridge = {**carrier("br0", "172.30.0.1/16", speed=400_000), "kind": "virtual"}
+    normal = {**ON_PREM, "interfaces": [*ON_PREM["interfaces"], bridge], "default_route": ""}
+    lo, slow, fast = ON_PREM["interfaces"]
+    cloned = {**fast, "addresses": [shifted(fast["addresses"][0], -1)]}  # to be shifted to the first host's
+    four = hosts(4)
+    machines = [normal, normal, *({**normal, "interfaces": [lo, slow, *rest, bridge]} for rest in ([cloned], []))]
+    plug(four, machines, tmp_path)
+    asks = ("--id", "job", "--nodes", "4", "--for", "nccl,gloo", "--explain")
+    results = four.run_all(lambda host: evaluating(*asks, "--rank", str(host.number - 1), then=REDUCE), env=KEYED)
+    worlds = one_world(results)
+    address = shifted(slow["addresses"][0], 1).partition("/")[0]
+    assert [(its["MASTER_ADDR"], its["SUM"]) for its in worlds] == [(address, "6")] * 4
+    assert [networks(its) for its in worlds] == [["eno1", "eno1", "=eno1", "AF_INET"]] * 4
+    assert "address 172.30.0.1 (br0, ethernet, 400 Gb/s): not reached by node[2-4]" in results[0].stderr
+    assert "(ens1f0np0, ethernet, 100 Gb/s): not reached by node[3-4]" in results[0].stderr
 
 
 def networks(its: dict[str, str]) -> list[str | None]:
