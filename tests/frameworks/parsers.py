@@ -52,8 +52,8 @@ seen = [its.detect(), its.global_rank(), its.local_rank(), its.world_size(), its
 seen += [its.main_address, its.main_port]
 """
 _TENSORFLOW = """
-from tensorflow.distribute.cluster_resolver import TFConfigClusterResolver
-its = TFConfigClusterResolver()
+import tensorflow
+its = tensorflow.distribute.cluster_resolver.TFConfigClusterResolver()
 seen = [its.cluster_spec().as_dict(), its.task_type, its.task_id]
 """
 _DEEPSPEED = """
