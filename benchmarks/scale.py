@@ -77,7 +77,7 @@ def endpoint(world: World, pipe: Connection) -> None:
         via=("master",),
         master=(ADDRESS, world.port),
     )
-    advertised.advertised = lambda prefer: (OFFERS, None)  # noqa: ARG005 - by the name that it has there
+    advertised.advertised = lambda prefer, environ: (OFFERS, None)  # noqa: ARG005 - by the name that it has there
     Path("/proc/self/clear_refs").write_text("5")  # VmHWM begins anew (proc(5))
     before_kb, before_s = _memory_kb("VmRSS"), time.process_time()
     rendezvous.meet(request, SimpleNamespace(progress=lambda _progress: None, note=lambda _note: None, tell=None))

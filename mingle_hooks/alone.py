@@ -106,7 +106,7 @@ def _own_address(spec: MemberSpec) -> tuple[str, int]:
     port = _named_port(spec)
     if "MASTER_ADDR" in spec.pinned or spec.settings.master is not None or not is_first_host(spec.facts):
         return _named_address(spec), port or _first_ports(spec)[0]
-    best = interfaces.usable(interfaces.interfaces(), prefer=spec.settings.iface)[0].host
+    best = interfaces.usable(interfaces.interfaces(), prefer=spec.settings.iface, environ=spec.user_environ)[0].host
     return best, port or _kept_port(spec, best)
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from mingle_hooks import runtime
 from mingle_hooks.errors import UsageError
-from mingle_hooks.export.frameworks import CPU_ONLY, HCAS, IFACE, MEMORY, ROSTER, needs
+from mingle_hooks.export.frameworks import CPU_ONLY, HCAS, IFACE, MEMORY, ROSTER, SITE, needs
 from mingle_hooks.export.view import View
 from mingle_hooks.rendezvous.protocol.attempt import Secret
 from mingle_hooks.typed import TYPE_CHECKING
 from mingle_hooks.world import Assignment, Member, World
 
 if TYPE_CHECKING:
+    from mingle_hooks.fabric.nccl_conf import Setting
     from mingle_hooks.job import MemberSpec
     from mingle_hooks.keys import Key
     from mingle_hooks.rendezvous.local_peers.first_task import LocalPeers
@@ -115,6 +116,7 @@ def _request(spec: MemberSpec, key: Key, timeout_s: float) -> Request:
         directory=settings.directory,
         via=chosen(settings.via),
         prefer=settings.iface,
+        environ=spec.user_environ,
         port_range=settings.port_range,
         port_hold=settings.port_hold,
         ttl=settings.multicast_ttl,
@@ -143,6 +145,7 @@ def _with_network(spec: MemberSpec, world: World, place: Assignment) -> View:
     """Add the interface and the InfiniBand ports where a framework asks for them."""
     asked = needs(spec.settings.frameworks)
     hcas: tuple[str, ...] = ()
+    site: dict[str, Setting] = {}
     if IFACE in asked and place.address is not None:
         from mingle_hooks.fabric.interfaces import name_of
 
@@ -151,9 +154,13 @@ def _with_network(spec: MemberSpec, world: World, place: Assignment) -> View:
         from mingle_hooks.fabric.infiniband import active_ports
 
         hcas = tuple(port for port, _ in active_ports())
+    if SITE in asked:
+        from mingle_hooks.fabric.nccl_conf import settings
+
+        site = settings(spec.user_environ)
     is_cpu_only = False
     if CPU_ONLY in asked:
         from mingle_hooks.fabric.gpus import has_accelerator
 
         is_cpu_only = not has_accelerator(spec.user_environ)
-    return View(world, place, spec.settings.scope, spec.user_environ, hcas, is_cpu_only, spec.settings.frameworks)
+    return View(world, place, spec.settings.scope, spec.user_environ, hcas, is_cpu_only, spec.settings.frameworks, site)

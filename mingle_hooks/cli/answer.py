@@ -157,7 +157,9 @@ def _tell(spec: MemberSpec, view: View, found: tuple[Variable, ...], story: list
     from mingle_hooks.export import explain as page
     from mingle_hooks.fabric.machine import hostname
 
-    stderr.write(page.explain(hostname(), found, page.sources(spec, view), os.environ, story))
+    stderr.write(
+        page.explain(hostname(), found, page.sources(spec, view), os.environ, [*story, *page.left_to_nccl(view)])
+    )
 
 
 def _write(files: tuple[File, ...], spec: MemberSpec, view: View) -> dict[str, str]:

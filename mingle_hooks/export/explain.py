@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from mingle_hooks.errors import printable
 from mingle_hooks.export import variables
+from mingle_hooks.export.frameworks import framework
 from mingle_hooks.fabric.interfaces import name_of
 from mingle_hooks.typed import TYPE_CHECKING
 
@@ -44,6 +45,16 @@ def explain(
     widths = [max(len(row[column]) for row in cells) for column in range(3)]
     lines = ["  ".join([*map(str.ljust, row, widths), row[3]]).rstrip() for row in cells]
     return "".join(f"{host}: {line}\n" for line in [*lines, *map(printable, story)])
+
+
+def left_to_nccl(view: View) -> list[str]:
+    """Return what the site's files, or the user's, say to NCCL, and these frameworks do not say again."""
+    wanted = {name for row in map(framework, view.frameworks) for name in row.names}
+    return [
+        f"{name}={setting.value} is set in {setting.source}, and left to NCCL: a variable would beat it"
+        for name, setting in view.site.items()
+        if name in wanted
+    ]
 
 
 def sources(spec: MemberSpec, view: View) -> dict[str, str]:

@@ -136,6 +136,8 @@ def _settings(view: View, names: tuple[str, ...], paths: Mapping[str, str] | Non
         for file in module.files(view) if kind.files else ():
             settings |= dict.fromkeys(file.variables, (paths or {})[file.name])
         for variable, value in settings.items():
+            if variable in view.site:  # an environment variable would beat the site's file
+                continue
             before, other = found.setdefault(variable, (value, name))
             if before != value:
                 raise UsageError(

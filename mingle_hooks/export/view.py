@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from types import MappingProxyType
+
 from mingle_hooks.typed import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from mingle_hooks.fabric.nccl_conf import Setting
     from mingle_hooks.settings import Scope
     from mingle_hooks.world import Assignment, World
 
@@ -21,6 +24,7 @@ class View(NamedTuple):
     hcas: tuple[str, ...] = ()  # active RDMA ports, as mlx5_0:1; empty unless they were asked for
     is_cpu_only: bool = False  # no accelerator of any make is here; False unless it was asked for
     frameworks: tuple[str, ...] = ()  # those for which the members met: they may have needed the roster for it
+    site: Mapping[str, Setting] = MappingProxyType({})  # what NCCL takes from its files; empty unless asked for
 
     @property
     def endpoint(self) -> str:

@@ -6,17 +6,20 @@ from mingle_hooks import sockets as socket
 from mingle_hooks.errors import NetworkError, UsageError
 from mingle_hooks.fabric.addresses import listed
 from mingle_hooks.fabric.machine import HOST_CHARACTERS
-from mingle_hooks.fabric.sysfs import attribute
+from mingle_hooks.fabric.sysfs import attribute, entries
 from mingle_hooks.typed import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from ipaddress import IPv4Interface, IPv4Network, IPv6Interface, IPv6Network
     from typing import Literal
+
+    from mingle_hooks.fabric.nccl_conf import Setting
 
     Kind = Literal["infiniband", "ethernet", "loopback", "virtual"]
     Address = IPv4Interface | IPv6Interface
 
+_NET = "sys/class/net"
 # Hardware types of /sys/class/net/*/type, from linux/if_arp.h.
 _INFINIBAND, _LOOPBACK = "32", "772"
 _TUNNELS = ("768", "769", "776", "778", "823")  # ipip, ip6tnl, sit, gre, ip6gre: never a fabric of their own
@@ -45,6 +48,9 @@ class Interface(NamedTuple):
     speed_mbps: int | None
     up: bool
     addresses: tuple[IPv4Interface | IPv6Interface, ...]
+    # Told only where there are several to choose from.
+    has_rdma: bool = False
+    is_default: bool = False  # the default route leaves by it
 
 
 class UsableAddress(NamedTuple):
@@ -52,6 +58,7 @@ class UsableAddress(NamedTuple):
 
     interface: Interface
     address: IPv4Interface | IPv6Interface
+    why: str = ""  # what made it come before or after others of its speed, if anything did
 
     @property
     def host(self) -> str:
@@ -94,32 +101,53 @@ def _not_a_network(text: str) -> UsageError:
     )
 
 
-def interfaces(sys_class_net: str = "/sys/class/net") -> tuple[Interface, ...]:
-    """Return every interface of this network namespace, in the kernel's order.
+def interfaces(root: str = "/") -> tuple[Interface, ...]:
+    """Return every interface of this network namespace, in the kernel's order, with what describe() adds.
 
-    Kind, speed and state come from sysfs. Without sysfs (macOS) the speed is unknown and what has an address
-    counts as up. Raises NetworkError.
+    Raises NetworkError.
     """
     import ipaddress  # 3 ms, which most members do not need
 
     found: dict[tuple[int, str], list[Address]] = {(ifindex, name): [] for ifindex, name in socket.if_nameindex()}
     for name, ifindex, address, prefix in listed():
         found.setdefault((ifindex, name), []).append(ipaddress.ip_interface(f"{address}/{prefix}"))
+    return describe(found, root)
+
+
+def describe(found: Mapping[tuple[int, str], Iterable[Address]], root: str = "/") -> tuple[Interface, ...]:
+    """Return these interfaces, each by its index and name and with its addresses, in the order of their indices.
+
+    Kind, speed and state come from sysfs; without it (macOS) the speed is unknown and what has an address counts as
+    up. Where there are several that other hosts may be on, RDMA devices and the default route are looked up as well.
+    """
+    seen = [_interface(root, name, ifindex, addresses) for (ifindex, name), addresses in sorted(found.items())]
+    reachable = [its for its in seen if any(_why_not(its, address, named=False) is None for address in its.addresses)]
+    return _compared(seen, root) if len(reachable) > 1 else tuple(seen)
+
+
+def _compared(seen: list[Interface], root: str) -> tuple[Interface, ...]:
+    from mingle_hooks.fabric.routes import default_interface
+
+    default = default_interface(root)
     return tuple(
-        _interface(sys_class_net, name, ifindex, addresses) for (ifindex, name), addresses in sorted(found.items())
+        its._replace(
+            has_rdma=bool(entries(f"{root}/{_NET}/{its.name}/device/infiniband")), is_default=its.name == default
+        )
+        for its in seen
     )
 
 
 def _interface(root: str, name: str, index: int, addresses: Iterable[IPv4Interface | IPv6Interface]) -> Interface:
-    speed = attribute(f"{root}/{name}/speed")
+    folder = f"{root}/{_NET}/{name}"
+    speed = attribute(f"{folder}/speed")
     # -1, also as an unsigned number, is the kernel's "unknown".
     known = speed.isdecimal() and 0 < int(speed) < 2**32 - 1
     return Interface(
         name=name,
         ifindex=index,
-        kind=_kind(name, attribute(f"{root}/{name}/type")),
+        kind=_kind(name, attribute(f"{folder}/type")),
         speed_mbps=int(speed) if known else None,
-        up=(attribute(f"{root}/{name}/operstate") or "unknown") in _UP,
+        up=(attribute(f"{folder}/operstate") or "unknown") in _UP,
         addresses=tuple(addresses),
     )
 
@@ -139,14 +167,21 @@ def is_virtual_name(name: str) -> bool:
     return is_dockers or name.startswith(_VIRTUAL)
 
 
-def usable(interfaces: Iterable[Interface], *, prefer: Sequence[Preference] = ()) -> tuple[UsableAddress, ...]:
+def usable(
+    interfaces: Iterable[Interface],
+    *,
+    prefer: Sequence[Preference] = (),
+    environ: Mapping[str, str] | None = None,
+    root: str = "/",
+) -> tuple[UsableAddress, ...]:
     """Return the addresses that other members can reach, the best first.
 
-    Order: the preferences as given (only what they match counts), InfiniBand, speed, IPv4 before IPv6,
-    index. Loopback never counts; what is made for guests (docker and the like) only where a preference names it.
+    Order: the preferences as given (only what they match counts), what NCCL is told to use, by the user's `environ`
+    or by files, no RDMA rail, InfiniBand, speed, IPv4 before IPv6, the default route's interface, index. Loopback
+    never counts; what is made for guests (docker and the like) only where a preference names it.
     Raises NetworkError that tells why each was left out.
     """
-    ranked: list[tuple[tuple[int, ...], UsableAddress]] = []
+    found: list[tuple[int, Interface, Address]] = []
     left_out: dict[str, list[str]] = {}
     for interface in interfaces:
         if not interface.addresses:
@@ -159,14 +194,41 @@ def usable(interfaces: Iterable[Interface], *, prefer: Sequence[Preference] = ()
             if why_not:
                 left_out.setdefault(why_not, []).append(f"{interface.name} {address.ip}")
             else:
-                ranked.append((_rank(interface, address, wish or 0), UsableAddress(interface, address)))
-    if not ranked:
+                found.append((wish or 0, interface, address))
+    if not found:
         asked = f" on {' or '.join(p.text for p in prefer)}" if prefer else ""
         raise NetworkError(
             f"an address{asked} that the other hosts can reach",
             ", ".join(f"{_few(which)} ({why_not})" for why_not, which in left_out.items()) or "no network interface",
             "--iface NAME|CIDR, or `ip -br address` to see what this host has",
         )
+    is_one = len({interface.name for _, interface, _ in found}) == 1
+    return _ordered(found, None if is_one or environ is None else _told(environ, root))
+
+
+def _told(environ: Mapping[str, str], root: str) -> Setting | None:
+    """Return NCCL's network: who named it has named the job's, and MASTER_ADDR is to be on it too."""
+    from mingle_hooks.fabric.nccl_conf import ifname
+
+    return ifname(environ, root)
+
+
+def _ordered(found: list[tuple[int, Interface, Address]], told: Setting | None) -> tuple[UsableAddress, ...]:
+    first = last = frozenset[str]()
+    if told is not None:
+        from mingle_hooks.fabric.nccl_conf import is_named
+
+        first = frozenset(its.name for _, its, _ in found if is_named(told.value, its.name))
+    if any(interface.has_rdma for _, interface, _ in found):
+        from mingle_hooks.fabric.rails import rails
+
+        last = rails((interface, address) for _, interface, address in found)
+    ranked = []
+    for wish, interface, address in found:
+        why = f"as NCCL is told by {told.source}" if told is not None and interface.name in first else ""
+        why = why or ("an RDMA rail" if interface.name in last else "")
+        rank = (wish, interface.name not in first, interface.name in last, *_rank(interface, address))
+        ranked.append((rank, UsableAddress(interface, address, why)))
     return tuple(candidate for _, candidate in sorted(ranked, key=lambda entry: entry[0]))
 
 
@@ -190,12 +252,12 @@ def _why_not(interface: Interface, address: IPv4Interface | IPv6Interface, *, na
     return None
 
 
-def _rank(interface: Interface, address: IPv4Interface | IPv6Interface, wish: int) -> tuple[int, ...]:
+def _rank(interface: Interface, address: IPv4Interface | IPv6Interface) -> tuple[int, ...]:
     return (
-        wish,
         interface.kind != "infiniband",
         -(interface.speed_mbps or 0),
         address.version,
+        not interface.is_default,
         interface.ifindex,
     )
 

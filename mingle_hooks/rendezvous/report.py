@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from mingle_hooks.fabric.interfaces import Interface
     from mingle_hooks.rendezvous.leader.leader import Leader
     from mingle_hooks.rendezvous.leader.roster import Entry
+    from mingle_hooks.rendezvous.leader.terms import AdvertisedAddress
     from mingle_hooks.rendezvous.member.membership import Membership
 
 
@@ -31,7 +32,7 @@ def of_leader(leader: Leader, chosen: str) -> list[str]:
             why = f"not reached by {fold(short)}"
         else:
             why = "reached too late"
-        lines.append(f"address {_named(offer.address, carriers)}: {why}")
+        lines.append(f"address {_named(offer, carriers)}: {why}")
     return [*lines, *_last(entries)]
 
 
@@ -42,12 +43,13 @@ def of_member(membership: Membership | None) -> list[str]:
     return [f"rank 0 is {membership.proven.label}, found by {membership.proven.endpoint.backend}"]
 
 
-def _named(address: str, carriers: dict[str, Interface]) -> str:
-    carrier = carriers.get(address)
+def _named(offer: AdvertisedAddress, carriers: dict[str, Interface]) -> str:
+    carrier = carriers.get(offer.address)
     if carrier is None:
-        return address
-    speed = f", {carrier.speed_mbps / 1000:g} Gb/s" if carrier.speed_mbps else ""
-    return f"{address} ({carrier.name}, {carrier.kind}{speed})"
+        return offer.address
+    speed = f"{carrier.speed_mbps / 1000:g} Gb/s" if carrier.speed_mbps else ""
+    known = ", ".join(filter(None, (carrier.name, carrier.kind, speed, offer.why)))
+    return f"{offer.address} ({known})"
 
 
 def _last(entries: list[Entry]) -> list[str]:

@@ -39,6 +39,7 @@ class Request(NamedTuple):
     directory: str | None = None
     via: tuple[str, ...] = tuple(BACKENDS)
     prefer: tuple[Preference, ...] = ()
+    environ: Mapping[str, str] = MappingProxyType({})  # the user's, for what it says of networks
     port_range: range = DEFAULT_RANGE
     port_hold: bool = True
     ttl: int = 1

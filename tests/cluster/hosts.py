@@ -218,6 +218,11 @@ class Hosts:
         for host in self:
             host.clear_firewall()
 
+    def ip(self, lines: Iterable[str], host: Host | None = None) -> None:
+        """Run lines of `ip -batch` on a host, or on the switch that all are plugged into."""
+        assert self._holder is not None
+        _tool(host.pid if host else self._holder.pid, ["ip", "-batch", "-"], "\n".join(lines) + "\n")
+
     def nft(self, pid: int, text: str) -> None:
         """Load an nft file in the network namespace of process `pid`."""
         _tool(pid, ["nft", "-f", "-"], text)

@@ -7,10 +7,12 @@ import json
 import pytest
 
 from mingle_hooks.errors import NetworkError, UsageError
-from mingle_hooks.export.frameworks import FRAMEWORKS, HCAS, IFACE, ROSTER, framework, load, needs, profiles
+from mingle_hooks.export.explain import left_to_nccl
+from mingle_hooks.export.frameworks import FRAMEWORKS, HCAS, IFACE, ROSTER, SITE, framework, load, needs, profiles
 from mingle_hooks.export.frameworks.torchrun import NOT_HERE
 from mingle_hooks.export.variables import files, own, variables
 from mingle_hooks.export.view import View
+from mingle_hooks.fabric.nccl_conf import Setting
 from mingle_hooks.schedulers.table import detect
 from mingle_hooks.world import Assignment, Member, World
 
@@ -83,7 +85,7 @@ def test_a_range_of_nodes_that_holds_the_world_is_the_users_to_give(value: str) 
 def test_the_caller_is_told_what_to_find_out() -> None:
     """Nothing is asked for that no framework wants."""
     assert needs(("torchrun", "jax", "lightning")) == frozenset()
-    assert needs(("tensorflow", "nccl")) == {ROSTER, IFACE}
+    assert needs(("tensorflow", "nccl")) == {ROSTER, IFACE, SITE}
     assert needs(("ucx",)) == {IFACE, HCAS}
 
 
@@ -297,3 +299,26 @@ def test_mpirun_in_a_step_of_slurm_shares_the_step_s_cpus() -> None:
     view = NODE_VIEW._replace(user_environ={"SLURM_JOB_ID": "7", "SLURM_STEP_ID": "0"})
     assert settings("mpi", view) == {"SLURM_OVERLAP": "1"}
     assert settings("mpi") == {}
+
+
+@pytest.mark.parametrize("name", ["NCCL_SOCKET_IFNAME", "NCCL_SOCKET_FAMILY"])
+def test_what_a_file_tells_nccl_is_not_exported(name: str) -> None:
+    """A variable would silently beat /etc/nccl.conf."""
+    view = NODE_VIEW._replace(site={name: Setting("eth0", "/etc/nccl.conf")}, frameworks=("nccl",))
+    assert name not in {variable.name for variable in variables(view, ["nccl", "gloo"])}
+    told = f"{name}=eth0 is set in /etc/nccl.conf, and left to NCCL: a variable would beat it"
+    assert left_to_nccl(view) == [told]
+    assert left_to_nccl(view._replace(frameworks=("gloo",))) == []
+
+
+@pytest.mark.parametrize(
+    "view",
+    [
+        NODE_VIEW._replace(site={"NCCL_SOCKET_IFNAME": Setting("eth0", "/etc/nccl.conf")}),
+        NODE_VIEW._replace(user_environ={"NCCL_SOCKET_IFNAME": "eth0"}),
+    ],
+    ids=["file", "variable"],
+)
+def test_who_names_nccls_interface_is_not_given_the_family_of_another(view: View) -> None:
+    """The world's may have no address of that family there."""
+    assert "NCCL_SOCKET_FAMILY" not in {variable.name for variable in variables(view, ["nccl"])}

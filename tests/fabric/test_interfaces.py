@@ -143,9 +143,10 @@ def test_other_text_is_no_preference(text: str) -> None:
 
 
 def tree(root: Path, name: str, **attributes: str) -> str:
-    (root / name).mkdir()
+    folder = root / "sys/class/net" / name
+    folder.mkdir(parents=True)
     for attribute, value in attributes.items():
-        (root / name / attribute).write_text(value + "\n")
+        (folder / attribute).write_text(value + "\n")
     return str(root)
 
 

@@ -1,6 +1,7 @@
 """`make frameworks`: try every framework on three hosts, bare and under Slurm, and write docs/frameworks.md.
 
-`make frameworks ARGS=jax` tries those whose names hold a word, and writes nothing.
+`make frameworks ARGS=jax` tries those whose names hold a word, and writes nothing. Before all of them, or by
+ARGS=parsers alone, each name is looked for where it is read, and each framework's own parser is asked.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import time
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from cluster import hosts as cluster_hosts
@@ -19,6 +21,7 @@ from cluster.hosts import Hosts
 from cluster.slurm import SlurmCluster
 
 from frameworks import elastic, page, runs
+from frameworks.parsers import wrong
 from frameworks.rows import ALIKE, NODES, REJOIN, ROWS, Row
 from frameworks.ssh import serve
 
@@ -33,6 +36,12 @@ def main(*words: str) -> int:
     if lacks := cluster_hosts.missing() + cluster_slurm.missing():
         sys.stderr.write(f"no frameworks tried, for want of {', '.join(lacks)}\n")
         return 69
+    if not words or "parsers" in words:
+        with TemporaryDirectory() as place:
+            unread = list(wrong(Path(place)))
+        sys.stderr.write("".join(f"{line}\n" for line in unread))
+        if unread or words:
+            return int(bool(unread))
     chosen = [row for row in ROWS if not words or any(word.lower() in row.name.lower() for word in words)]
     results: dict[str, dict[str, str]] = {row.name: {} for row in chosen}
     versions = {row.name: version_of(row) for row in (*chosen, REJOIN)}

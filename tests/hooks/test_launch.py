@@ -46,10 +46,11 @@ def run_all(
     site: Site = SITES["plain"][0],
     state: str = "/nonexistent/mingle",
     switch: str = KILL_SWITCH,
+    conf: str = "/etc/nccl.conf",
 ) -> list[dict[str, Any]]:
     """Run the hook on events, one after the other, and return what the stand-in saw of each."""
     text = render(hook("pbs", "launch"), site, state_directory=state, kill_switch=switch)
-    (directory / "mingle.py").write_text(text)
+    (directory / "mingle.py").write_text(text.replace("/etc/nccl.conf", conf))
     paths = [directory / f"event.{number}.json" for number in range(len(events))]
     for path, event in zip(paths, events, strict=True):
         path.write_text(json.dumps(event))
@@ -224,6 +225,20 @@ def test_the_sites_settings_are_kept(tmp_path: Path) -> None:
         assert run(tmp_path, event, site=other)["added"] == {}
     event["env"]["MINGLE_HOOKS"] = "on"
     assert run(tmp_path, event, site=Site(opt_in="mingle"))["added"]
+
+
+def test_what_nccls_file_says_of_its_interface_is_not_beaten(tmp_path: Path) -> None:
+    """A variable would silently win; Gloo has no file. A file of the user's is not read."""
+    conf = tmp_path / "nccl.conf"
+    event = event_of(next(path for path in LAUNCHES if "0.ctl.node2" in path.name))
+    for text, is_set in ((None, True), ("#NCCL_SOCKET_IFNAME=eth0\n", True), ("A=1\nNCCL_SOCKET_IFNAME=eth0", False)):
+        if text is not None:
+            conf.write_text(text)
+        added = run(tmp_path, event, site=Site(interfaces=("lo",)), conf=str(conf))["added"]
+        assert ("NCCL_SOCKET_IFNAME" in added, added["GLOO_SOCKET_IFNAME"]) == (is_set, "lo")
+    event["env"]["NCCL_CONF_FILE"] = "/home/alice/nccl.conf"
+    conf.unlink()
+    assert "NCCL_SOCKET_IFNAME" not in run(tmp_path, event, site=Site(interfaces=("lo",)), conf=str(conf))["added"]
 
 
 SPOILT = {

@@ -333,6 +333,30 @@ def test_the_sites_settings_are_kept(tmp_path: Path) -> None:
     assert exported(script, {**ONE_EACH, "SLURM_STEP_NODELIST": "node[2-5]"}, SH) == {}
 
 
+@pytest.mark.parametrize(
+    ("text", "environ", "is_set"),
+    [
+        ("NCCL_SOCKET_IFNAME=eth0\n", {}, False),
+        ("# ours\nNCCL_DEBUG=WARN\nNCCL_SOCKET_IFNAME=eth0", {}, False),
+        ("#NCCL_SOCKET_IFNAME=eth0\n NCCL_SOCKET_IFNAME=eth0\nNCCL_SOCKET_IFNAMES=eth0\n", {}, True),
+        ("", {"NCCL_CONF_FILE": "/home/alice/nccl.conf"}, False),
+        ("", {"NCCL_CONF_FILE": ""}, True),
+        (None, {}, True),
+    ],
+)
+def test_what_nccls_file_says_of_its_interface_is_not_beaten(
+    tmp_path: Path, text: str | None, environ: dict[str, str], *, is_set: bool
+) -> None:
+    """A variable would silently win; Gloo has no file."""
+    script = written(tmp_path, "slurm", "taskprolog", Site(interfaces=("lo",)))
+    conf = tmp_path / "nccl.conf"
+    if text is not None:
+        conf.write_text(text)
+    script.write_text(script.read_text().replace("/etc/nccl.conf", str(conf)))
+    found = exported(script, {**ONE_EACH, **environ}, SH)
+    assert ("NCCL_SOCKET_IFNAME" in found, found["GLOO_SOCKET_IFNAME"]) == (is_set, "lo")
+
+
 def test_opt_in_needs_the_prologs_mark(tmp_path: Path) -> None:
     """Without the mark that the Prolog leaves for jobs whose comment asks, nothing is added."""
     assert exported(written(tmp_path, "slurm", "taskprolog", FULL), ONE_EACH, SH) == {}

@@ -17,12 +17,13 @@ if TYPE_CHECKING:
 
     from mingle_hooks.plugins import Plugin
 
-    Need = Literal["roster", "iface", "hcas", "cpu_only", "memory"]
+    Need = Literal["roster", "iface", "hcas", "cpu_only", "memory", "site"]
 
 # What the caller has to find out before it asks a framework.
 ROSTER: Need = "roster"  # World.roster
 IFACE: Need = "iface"  # Assignment.iface and Assignment.address
 HCAS: Need = "hcas"  # fabric.infiniband.active_ports()
+SITE: Need = "site"  # View.site
 CPU_ONLY: Need = "cpu_only"  # View.is_cpu_only
 MEMORY: Need = "memory"  # the saved answer, for a member that is started again: rejoin.with_memory()
 
@@ -82,7 +83,7 @@ FRAMEWORKS = {
     "composer": Framework("composer", ("BASE_RANK",)),
     "vllm": Framework("vllm", ("VLLM_HOST_IP",)),
     "sglang": Framework("sglang", ("SGLANG_HOST_IP",)),
-    "nccl": Framework("nccl", ("NCCL_SOCKET_IFNAME", "NCCL_SOCKET_FAMILY"), _NETWORK),
+    "nccl": Framework("nccl", ("NCCL_SOCKET_IFNAME", "NCCL_SOCKET_FAMILY"), _NETWORK | {SITE}),
     "gloo": Framework("gloo", ("GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME"), _NETWORK),
     "ucx": Framework("ucx", ("UCX_NET_DEVICES",), frozenset({IFACE, HCAS})),
 }
@@ -147,7 +148,7 @@ def added() -> tuple[str, ...]:
 
 
 def needs(names: tuple[str, ...]) -> frozenset[Need]:
-    """Return what the caller has to find out for these frameworks: ROSTER, IFACE, HCAS, CPU_ONLY, MEMORY.
+    """Return what the caller has to find out for these frameworks: ROSTER, IFACE, HCAS, SITE, CPU_ONLY, MEMORY.
 
     Raises UsageError.
     """

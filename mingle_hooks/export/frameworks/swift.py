@@ -1,6 +1,6 @@
 """ms-swift: `swift sft …` on every node, which starts torchrun itself.
 
-Read in ms-swift 4.4, swift/cli/main.py: it hands NNODES, NODE_RANK, MASTER_ADDR, MASTER_PORT and NPROC_PER_NODE on.
+Read in ms-swift 4.6, swift/cli/main.py: it hands NNODES, NODE_RANK, MASTER_ADDR, MASTER_PORT and NPROC_PER_NODE on.
 """
 
 from __future__ import annotations

@@ -10,20 +10,22 @@ from mingle_hooks.rendezvous.member.membership import MOST_ADVERTISED
 from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
 
-def advertised(prefer: Sequence[interfaces.Preference]) -> tuple[tuple[AdvertisedAddress, ...], NetworkError | None]:
+def advertised(
+    prefer: Sequence[interfaces.Preference], environ: Mapping[str, str]
+) -> tuple[tuple[AdvertisedAddress, ...], NetworkError | None]:
     """Return what this host can offer, and why that is nothing for other hosts, where it is.
 
     Loopback comes first, for where all members are on this host it is the surest; it counts only then. Where
-    networks were asked for it has to be one of them.
+    networks were asked for it has to be one of them. `environ` is the user's, for what NCCL was told.
     """
     found = interfaces.interfaces()
     why: NetworkError | None = None
     usable: tuple[interfaces.UsableAddress, ...] = ()
     try:
-        usable = interfaces.usable(found, prefer=prefer)
+        usable = interfaces.usable(found, prefer=prefer, environ=environ)
     except NetworkError as error:
         why = error
     own = [
@@ -32,7 +34,7 @@ def advertised(prefer: Sequence[interfaces.Preference]) -> tuple[tuple[Advertise
         for address in interface.addresses
         if address.ip.is_loopback and interface.up and _is_wanted(interface, address, prefer)
     ]
-    return (*own[:2], *(AdvertisedAddress(candidate.host) for candidate in usable))[:MOST_ADVERTISED], why
+    return (*own[:2], *(AdvertisedAddress(its.host, why=its.why) for its in usable))[:MOST_ADVERTISED], why
 
 
 def _is_wanted(

@@ -119,7 +119,7 @@ def _may_lead_here(request: Request) -> bool:
 def _own_addresses(request: Request) -> tuple[tuple[AdvertisedAddress, ...], NetworkError | None]:
     from mingle_hooks.rendezvous.leader.advertised import advertised
 
-    what, no_network = advertised(request.prefer)
+    what, no_network = advertised(request.prefer, request.environ)
     if no_network is not None and (len(set(request.hosts)) > 1 or not what) and "MASTER_ADDR" not in request.pinned:
         raise no_network
     return what, no_network

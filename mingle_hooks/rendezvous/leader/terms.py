@@ -14,6 +14,7 @@ class AdvertisedAddress(NamedTuple):
 
     address: str
     loopback: bool = False  # good only where all members share the leader's network stack
+    why: str = ""  # UsableAddress.why, for a message
 
 
 class Terms(NamedTuple):

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import ipaddress
 
+from mingle_hooks.errors import NetworkError
 from mingle_hooks.fabric.addresses import snapshot
-from mingle_hooks.fabric.interfaces import is_virtual_name
+from mingle_hooks.fabric.interfaces import interfaces, is_virtual_name, usable
 from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -25,7 +26,8 @@ def carriers(nets: Sequence[str]) -> list[IfaceInfo]:
     multicast_expert's own scan lists names and then asks netifaces for each, which raises where one has gone
     meanwhile: pods and virtual machines that come and go on a node are reason enough.
     """
-    return chosen(_infos(snapshot()), nets)
+    infos = _infos(snapshot())
+    return chosen(infos if len(infos) <= MOST_INTERFACES else _best_first(infos), nets)
 
 
 def chosen(infos: Sequence[IfaceInfo], nets: Sequence[str]) -> list[IfaceInfo]:
@@ -34,6 +36,15 @@ def chosen(infos: Sequence[IfaceInfo], nets: Sequence[str]) -> list[IfaceInfo]:
         return [info for info in infos if any(_matches(info, net) for net in nets)][:MOST_INTERFACES]
     real = [info for info in infos if not _is_loopback(info) and not is_virtual_name(info.machine_name)]
     return real[:MOST_INTERFACES] or [info for info in infos if _is_loopback(info)]
+
+
+def _best_first(infos: list[IfaceInfo]) -> list[IfaceInfo]:
+    """Return them in the order in which a world would use them: rails reach nobody but rails of the same number."""
+    try:
+        best = [address.interface.name for address in usable(interfaces())]
+    except NetworkError:
+        return infos
+    return sorted(infos, key=lambda info: best.index(info.machine_name) if info.machine_name in best else len(best))
 
 
 def _infos(listed: Iterable[Listed]) -> list[IfaceInfo]:
