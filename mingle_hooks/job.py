@@ -62,7 +62,7 @@ def member_spec(environ: Mapping[str, str], options: Mapping[str, object]) -> Me
         settings=settings,
         facts=facts,
         user_environ=users,
-        attempt=Attempt(_id(settings, facts), facts.step, facts.restarts, run_of(facts.cookie)),
+        attempt=Attempt(world_id(settings, facts), facts.step, facts.restarts, run_of(facts.cookie)),
         nodes=nodes,
         nodes_source=nodes_source,
         rank=rank,
@@ -110,7 +110,8 @@ def _check_scope(settings: Settings, facts: JobFacts) -> None:
         )
 
 
-def _id(settings: Settings, facts: JobFacts) -> str:
+def world_id(settings: Settings, facts: JobFacts) -> str:
+    """Return the id that all members share. Raises UsageError where nobody says one."""
     found = settings.id or facts.job_id
     if found is None:
         seen = "no job here that has one" if facts.scheduler == "none" else f"none (scheduler: {facts.scheduler})"

@@ -19,9 +19,10 @@ if TYPE_CHECKING:
     from mingle_hooks.rendezvous.request import Request
 
 
-def join(spec: MemberSpec, observer: Observer, *, no_wait: bool = False) -> View:
+def join(spec: MemberSpec, observer: Observer, *, no_wait: bool = False, wants_roster: bool = False) -> View:
     """Return this member's view of the world: with the others, or without them where there is no need.
 
+    Its roster is there where a framework, or the caller, wants it, and there are others to ask.
     Raises UsageError, SecretError and PlaceError, and with the others MissingError, NetworkError and ConflictError.
     """
     for name in spec.settings.left_out:
@@ -43,10 +44,10 @@ def join(spec: MemberSpec, observer: Observer, *, no_wait: bool = False) -> View
         from mingle_hooks.alone import only_member
 
         return _view(spec, only_member(spec))
-    return _view(spec, _answer(spec, observer))
+    return _view(spec, _answer(spec, observer, wants_roster=wants_roster or ROSTER in needs(spec.settings.frameworks)))
 
 
-def _answer(spec: MemberSpec, observer: Observer) -> Answer:
+def _answer(spec: MemberSpec, observer: Observer, *, wants_roster: bool) -> Answer:
     """Return the answer of the members' rendezvous, or of this node's first task where several share it."""
     from mingle_hooks import keys
     from mingle_hooks.rendezvous.rendezvous import meet
@@ -63,7 +64,8 @@ def _answer(spec: MemberSpec, observer: Observer) -> Answer:
             from mingle_hooks.alone import only_member
 
             return only_member(spec)
-        return meet(_request(spec, key, timeout_s)._replace(local_peers=local_peers), observer)
+        asked = _request(spec, key, timeout_s)
+        return meet(asked._replace(local_peers=local_peers, wants_roster=wants_roster), observer)
 
     if not spec.is_shared or facts.local_rank is None or facts.local_count is None:
         if MEMORY in needs(settings.frameworks):
@@ -105,7 +107,6 @@ def _request(spec: MemberSpec, key: Key, timeout_s: float) -> Request:
         timeout_s=timeout_s,
         pinned=spec.pinned,
         trusts_addr=settings.master is not None or bool(spec.user_environ.get("KUBERNETES_SERVICE_HOST")),
-        wants_roster=ROSTER in needs(settings.frameworks),
         hosts=hosts,
         leader_hosts=facts.leader_hosts,
         host_suffix=settings.host_suffix,

@@ -66,6 +66,12 @@ def _added_frameworks() -> Iterable[str]:
         return ()
 
 
+def _host_formats() -> Iterable[str]:
+    from mingle_hooks.export.hostfiles import FORMATS
+
+    return FORMATS
+
+
 def _launchers() -> Iterable[str]:
     from mingle_hooks.render.launchers import LAUNCHERS
 
@@ -122,6 +128,8 @@ RUN = {
     "no_label": Shown(END),
     "log_dir": Shown(END, "DIR", "dir"),
 }
+# Of `mingle hosts`.
+HOSTS_FORMAT = Shown(OUTPUT, "F", values=_host_formats, default="mpi", lists=True)
 # Of `mingle kill`.
 KILL_TIMEOUT = Shown(END, "SECONDS", default="60s")
 # `mingle exec` prints nothing, so these two mean nothing to it.
