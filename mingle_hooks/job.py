@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Literal
 
+    from mingle_hooks.fabric.binding import Binding
     from mingle_hooks.schedulers.facts import JobFacts
     from mingle_hooks.settings import Settings
     from mingle_hooks.values import Counted
@@ -39,6 +40,7 @@ class MemberSpec(NamedTuple):
     slots: int
     slots_from: SlotsFrom
     pinned: Mapping[str, str]
+    binding: Binding | None
 
     @property
     def is_shared(self) -> bool:
@@ -70,6 +72,7 @@ def member_spec(environ: Mapping[str, str], options: Mapping[str, object]) -> Me
         slots=slots,
         slots_from=slots_from,
         pinned=_pinned(settings, users, rank),
+        binding=_binding(settings, facts, users, rank),
     )
 
 
@@ -178,6 +181,18 @@ def _slots(settings: Settings, facts: JobFacts, users: Mapping[str, str]) -> tup
     if gpus := counts["gpus"]:
         return gpus, "gpus"
     return (facts.local_count, "tasks") if facts.local_count else (1, "default")
+
+
+def _binding(settings: Settings, facts: JobFacts, users: Mapping[str, str], rank: int | None) -> Binding | None:
+    """Return what is to be done about the GPUs that a task sees; one task of a node, or of the job, tells of it."""
+    if settings.scope != "task" or facts.local_rank is None or (facts.local_count or 1) == 1:
+        return None
+    from mingle_hooks.fabric import binding
+
+    is_asked = settings.bind == "gpu"
+    found = binding.binding(users, facts.local_rank, facts.local_count or 1, facts.gpus, asked=is_asked)
+    tells = facts.local_rank == 1 and (is_asked or rank == 0)
+    return found if tells else found._replace(note="")
 
 
 def _gpus(facts: JobFacts, users: Mapping[str, str]) -> int | None:

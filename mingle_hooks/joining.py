@@ -27,6 +27,8 @@ def join(spec: MemberSpec, observer: Observer, *, no_wait: bool = False, wants_r
     """
     for name in spec.settings.left_out:
         observer.note(f"left out, as only a later mingle knows it: {name}")
+    if spec.binding and spec.binding.note:
+        observer.note(spec.binding.note)
     is_one = spec.nodes == 1
     if (is_one or no_wait) and "NODE_RANK" in spec.pinned:  # else the leader says it, to all
         exported = f"NODE_RANK={spec.pinned['NODE_RANK']}, as it was exported"
@@ -155,4 +157,6 @@ def _with_network(spec: MemberSpec, world: World, place: Assignment) -> View:
         from mingle_hooks.fabric.gpus import has_accelerator
 
         is_cpu_only = not has_accelerator(spec.user_environ)
-    return View(world, place, spec.settings.scope, spec.user_environ, hcas, is_cpu_only, spec.settings.frameworks)
+    bound = spec.binding.variables if spec.binding else {}
+    users, names = spec.user_environ, spec.settings.frameworks
+    return View(world, place, spec.settings.scope, users, hcas, is_cpu_only, names, bound)

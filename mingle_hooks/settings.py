@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from mingle_hooks.values import Counted
 
     Scope = Literal["node", "task"]
+    Bind = Literal["gpu", "none"]
     OnFailure = Literal["exit", "status"]
 
 SYSTEM_FILE = "/etc/mingle/mingle.toml"
@@ -52,6 +53,7 @@ class Setting(NamedTuple):
 
 
 _SCOPE, _ON_FAILURE = values.one_of("node", "task"), values.one_of("exit", "status")
+_BIND = values.one_of("gpu", "none")
 _CONTAINERS = values.one_of("auto", "mount", "hook", "none")
 
 # What belongs to one job (id, nodes, rank, master) is in no file: left there, it would break the next job.
@@ -85,6 +87,9 @@ TABLE = (
             "how long to wait for the others: seconds, or 90s, 5m, 1h"),
     Setting("slots", "slots", "MINGLE_SLOTS", "--slots", values.slots, None,
             "processes on this node: N, gpus, tasks or cpus; by default the GPUs, else the tasks, else 1"),
+    Setting("bind", "bind", "MINGLE_BIND", "--bind", _BIND, "none",
+            "with gpu each task of --scope task sees all GPUs of its node, of which LOCAL_RANK selects one, where the"
+            " scheduler would leave it one alone"),
     Setting("key_file", "key_file", "MINGLE_KEY_FILE", "--key-file", values.path, None,
             "a file with the key that all members share, readable by its owner only"),
     Setting("directory", "directory", "MINGLE_DIRECTORY", "--directory", values.path, None,
@@ -156,6 +161,7 @@ class Settings(NamedTuple):
     port_hold: bool
     timeout: float  # seconds
     slots: int | Counted | None
+    bind: Bind
     key_file: str | None
     directory: str | None
     host_suffix: str

@@ -90,6 +90,7 @@ SETTINGS = {
     "nodes": Shown(WORLD, "N"),
     "slots": Shown(WORLD, "N|gpus|tasks|cpus", values=lambda: values.COUNTED),
     "scope": Shown(WORLD, "node|task", values=lambda: ("node", "task"), default="node"),
+    "bind": Shown(WORLD, "gpu|none", values=lambda: ("gpu", "none"), default="none"),
     "rank": Shown(OTHERS, "N"),
     "master": Shown(OTHERS, "HOST[:PORT]"),
     "via": Shown(OTHERS, "WAY,…", "list", _ways, lists=True),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import MappingProxyType
+
 from mingle_hooks.typed import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -21,6 +23,7 @@ class View(NamedTuple):
     hcas: tuple[str, ...] = ()  # active RDMA ports, as mlx5_0:1; empty unless they were asked for
     is_cpu_only: bool = False  # no accelerator of any make is here; False unless it was asked for
     frameworks: tuple[str, ...] = ()  # those for which the members met: they may have needed the roster for it
+    bound: Mapping[str, str] = MappingProxyType({})  # what --bind sets in place of the scheduler's
 
     @property
     def endpoint(self) -> str:
