@@ -57,6 +57,7 @@ def member_spec(environ: Mapping[str, str], options: Mapping[str, object]) -> Me
         users = own(environ)
     facts = _placed(detect(users, socket.gethostname(), asks_plugins=settings.id is None), settings)
     _check_scope(settings, facts)
+    _check_order(settings, users)
     nodes, nodes_source = _nodes(settings, facts, users)
     slots, slots_from = _slots(settings, facts, users)
     rank, rank_source = _rank(settings, facts, users, nodes)
@@ -111,6 +112,18 @@ def _check_scope(settings: Settings, facts: JobFacts) -> None:
             f"{tasks} slots ({facts.scheduler})",
             "--scope task where every task of pbsdsh asks, --scope node where pbs_tmrsh starts one on each host",
         )
+
+
+def _check_order(settings: Settings, users: Mapping[str, str]) -> None:
+    """Refuse what names a place in another order than the one that is asked for."""
+    if settings.order == "scheduler":
+        return
+    asked = f"--order {settings.order}, with which the members find their ranks together"
+    if settings.scope == "task":
+        raise UsageError("--scope node", asked, "--scope node, where a launcher starts the tasks of a node")
+    if settings.rank is not None or users.get("NODE_RANK"):
+        source = settings.source("rank") if settings.rank is not None else "NODE_RANK"
+        raise UsageError(f"no rank by {source}", asked, f"one of the two, {source} or --order")
 
 
 def world_id(settings: Settings, facts: JobFacts) -> str:

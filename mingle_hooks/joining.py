@@ -33,6 +33,8 @@ def join(spec: MemberSpec, observer: Observer, *, no_wait: bool = False, wants_r
     if (is_one or no_wait) and "NODE_RANK" in spec.pinned:  # else the leader says it, to all
         exported = f"NODE_RANK={spec.pinned['NODE_RANK']}, as it was exported"
         raise UsageError(f"node rank {spec.rank}, as {spec.facts.scheduler} says", exported, "unset NODE_RANK")
+    if no_wait and not is_one and spec.settings.order != "scheduler" and not spec.facts.is_batch:
+        raise UsageError("members that ask each other, for --order", "--no-wait", "the same without one of them")
     if not is_one and (no_wait or spec.facts.is_batch):
         from mingle_hooks.alone import without_waiting
 
@@ -95,6 +97,11 @@ def _request(spec: MemberSpec, key: Key, timeout_s: float) -> Request:
     from mingle_hooks.rendezvous.request import Request
 
     settings, facts = spec.settings, spec.facts
+    switches = ""
+    if settings.order != "scheduler":
+        from mingle_hooks import topology
+
+        switches = topology.above(settings.order, spec.user_environ)
     hosts = facts.hosts if len(facts.hosts) == spec.nodes else ()
     return Request(
         attempt=spec.attempt,
@@ -109,6 +116,8 @@ def _request(spec: MemberSpec, key: Key, timeout_s: float) -> Request:
         timeout_s=timeout_s,
         pinned=spec.pinned,
         trusts_addr=settings.master is not None or bool(spec.user_environ.get("KUBERNETES_SERVICE_HOST")),
+        orders_by_switch=settings.order != "scheduler",
+        topology=switches,
         hosts=hosts,
         leader_hosts=facts.leader_hosts,
         host_suffix=settings.host_suffix,

@@ -87,4 +87,5 @@ def _is_on_a_node(facts: JobFacts) -> bool:
 def _hosts(spec: MemberSpec) -> tuple[str, ...]:
     """Return the scheduler's names in the order of the ranks; nothing where it has none, or the ranks are others."""
     facts = spec.facts
-    return facts.hosts if len(facts.hosts) == spec.nodes and spec.rank == facts.node_rank else ()
+    is_theirs = spec.rank == facts.node_rank and spec.settings.order == "scheduler"
+    return facts.hosts if len(facts.hosts) == spec.nodes and is_theirs else ()

@@ -66,6 +66,12 @@ def _added_frameworks() -> Iterable[str]:
         return ()
 
 
+def _orders() -> Iterable[str]:
+    from mingle_hooks.topology import SCHEDULER, SOURCES
+
+    return (SCHEDULER, *SOURCES)
+
+
 def _host_formats() -> Iterable[str]:
     from mingle_hooks.export.hostfiles import FORMATS
 
@@ -90,6 +96,7 @@ SETTINGS = {
     "nodes": Shown(WORLD, "N"),
     "slots": Shown(WORLD, "N|gpus|tasks|cpus", values=lambda: values.COUNTED),
     "scope": Shown(WORLD, "node|task", values=lambda: ("node", "task"), default="node"),
+    "order": Shown(WORLD, "scheduler|topology|…", values=_orders, default="scheduler", lists=True),
     "bind": Shown(WORLD, "gpu|none", values=lambda: ("gpu", "none"), default="none"),
     "rank": Shown(OTHERS, "N"),
     "master": Shown(OTHERS, "HOST[:PORT]"),
