@@ -73,7 +73,8 @@ def without_waiting(spec: MemberSpec) -> View:
             local_rank=facts.local_rank if is_task else None,
             rank=facts.task_rank if is_task else None,
         )
-    return View(world, place, spec.settings.scope, spec.user_environ, frameworks=spec.settings.frameworks)
+    bound = spec.binding.variables if spec.binding else {}
+    return View(world, place, spec.settings.scope, spec.user_environ, frameworks=spec.settings.frameworks, bound=bound)
 
 
 def _digest(spec: MemberSpec, *shared: object) -> str:

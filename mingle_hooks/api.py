@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from mingle_hooks.export.view import View
     from mingle_hooks.rendezvous.member.membership import Progress
-    from mingle_hooks.settings import Scope
+    from mingle_hooks.settings import Bind, Order, Scope
     from mingle_hooks.values import Counted
 
     class Options(TypedDict, total=False):
@@ -36,6 +36,8 @@ if TYPE_CHECKING:
         port_hold: bool
         timeout: float | str
         slots: int | Counted
+        order: Order
+        bind: Bind
         key_file: str
         directory: str
         host_suffix: str

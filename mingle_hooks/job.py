@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Literal
 
+    from mingle_hooks.fabric.binding import Binding
     from mingle_hooks.schedulers.facts import JobFacts
     from mingle_hooks.settings import Settings
     from mingle_hooks.values import Counted
@@ -39,6 +40,7 @@ class MemberSpec(NamedTuple):
     slots: int
     slots_from: SlotsFrom
     pinned: Mapping[str, str]
+    binding: Binding | None
 
     @property
     def is_shared(self) -> bool:
@@ -55,6 +57,7 @@ def member_spec(environ: Mapping[str, str], options: Mapping[str, object]) -> Me
         users = own(environ)
     facts = _placed(detect(users, socket.gethostname(), asks_plugins=settings.id is None), settings)
     _check_scope(settings, facts)
+    _check_order(settings, users)
     nodes, nodes_source = _nodes(settings, facts, users)
     slots, slots_from = _slots(settings, facts, users)
     rank, rank_source = _rank(settings, facts, users, nodes)
@@ -62,7 +65,7 @@ def member_spec(environ: Mapping[str, str], options: Mapping[str, object]) -> Me
         settings=settings,
         facts=facts,
         user_environ=users,
-        attempt=Attempt(_id(settings, facts), facts.step, facts.restarts, run_of(facts.cookie)),
+        attempt=Attempt(world_id(settings, facts), facts.step, facts.restarts, run_of(facts.cookie)),
         nodes=nodes,
         nodes_source=nodes_source,
         rank=rank,
@@ -70,6 +73,7 @@ def member_spec(environ: Mapping[str, str], options: Mapping[str, object]) -> Me
         slots=slots,
         slots_from=slots_from,
         pinned=_pinned(settings, users, rank),
+        binding=_binding(settings, facts, users, rank),
     )
 
 
@@ -110,7 +114,20 @@ def _check_scope(settings: Settings, facts: JobFacts) -> None:
         )
 
 
-def _id(settings: Settings, facts: JobFacts) -> str:
+def _check_order(settings: Settings, users: Mapping[str, str]) -> None:
+    """Refuse what names a place in another order than the one that is asked for."""
+    if settings.order == "scheduler":
+        return
+    asked = f"--order {settings.order}, with which the members find their ranks together"
+    if settings.scope == "task":
+        raise UsageError("--scope node", asked, "--scope node, where a launcher starts the tasks of a node")
+    if settings.rank is not None or users.get("NODE_RANK"):
+        source = settings.source("rank") if settings.rank is not None else "NODE_RANK"
+        raise UsageError(f"no rank by {source}", asked, f"one of the two, {source} or --order")
+
+
+def world_id(settings: Settings, facts: JobFacts) -> str:
+    """Return the id that all members share. Raises UsageError where nobody says one."""
     found = settings.id or facts.job_id
     if found is None:
         seen = "no job here that has one" if facts.scheduler == "none" else f"none (scheduler: {facts.scheduler})"
@@ -177,6 +194,18 @@ def _slots(settings: Settings, facts: JobFacts, users: Mapping[str, str]) -> tup
     if gpus := counts["gpus"]:
         return gpus, "gpus"
     return (facts.local_count, "tasks") if facts.local_count else (1, "default")
+
+
+def _binding(settings: Settings, facts: JobFacts, users: Mapping[str, str], rank: int | None) -> Binding | None:
+    """Return what is to be done about the GPUs that a task sees; one task of a node, or of the job, tells of it."""
+    if settings.scope != "task" or facts.local_rank is None or (facts.local_count or 1) == 1:
+        return None
+    from mingle_hooks.fabric import binding
+
+    is_asked = settings.bind == "gpu"
+    found = binding.binding(users, facts.local_rank, facts.local_count or 1, facts.gpus, asked=is_asked)
+    tells = facts.local_rank == 1 and (is_asked or rank == 0)
+    return found if tells else found._replace(note="")
 
 
 def _gpus(facts: JobFacts, users: Mapping[str, str]) -> int | None:

@@ -23,14 +23,19 @@ if TYPE_CHECKING:
 def join(spec: MemberSpec, observer: Observer, *, no_wait: bool = False, wants_roster: bool = False) -> View:
     """Return this member's view of the world: with the others, or without them where there is no need.
 
+    Its roster is there where a framework, or the caller, wants it, and there are others to ask.
     Raises UsageError, SecretError and PlaceError, and with the others MissingError, NetworkError and ConflictError.
     """
     for name in spec.settings.left_out:
         observer.note(f"left out, as only a later mingle knows it: {name}")
+    if spec.binding and spec.binding.note:
+        observer.note(spec.binding.note)
     is_one = spec.nodes == 1
     if (is_one or no_wait) and "NODE_RANK" in spec.pinned:  # else the leader says it, to all
         exported = f"NODE_RANK={spec.pinned['NODE_RANK']}, as it was exported"
         raise UsageError(f"node rank {spec.rank}, as {spec.facts.scheduler} says", exported, "unset NODE_RANK")
+    if no_wait and not is_one and spec.settings.order != "scheduler" and not spec.facts.is_batch:
+        raise UsageError("members that ask each other, for --order", "--no-wait", "the same without one of them")
     if not is_one and (no_wait or spec.facts.is_batch):
         from mingle_hooks.alone import without_waiting
 
@@ -44,7 +49,7 @@ def join(spec: MemberSpec, observer: Observer, *, no_wait: bool = False, wants_r
         from mingle_hooks.alone import only_member
 
         return _view(spec, only_member(spec))
-    return _view(spec, _answer(spec, observer, wants_roster=wants_roster))
+    return _view(spec, _answer(spec, observer, wants_roster=wants_roster or ROSTER in needs(spec.settings.frameworks)))
 
 
 def _answer(spec: MemberSpec, observer: Observer, *, wants_roster: bool) -> Answer:
@@ -64,9 +69,8 @@ def _answer(spec: MemberSpec, observer: Observer, *, wants_roster: bool) -> Answ
             from mingle_hooks.alone import only_member
 
             return only_member(spec)
-        request = _request(spec, key, timeout_s)
-        wanted = wants_roster or request.wants_roster
-        return meet(request._replace(local_peers=local_peers, wants_roster=wanted), observer)
+        asked = _request(spec, key, timeout_s)
+        return meet(asked._replace(local_peers=local_peers, wants_roster=wants_roster), observer)
 
     if not spec.is_shared or facts.local_rank is None or facts.local_count is None:
         if MEMORY in needs(settings.frameworks):
@@ -94,6 +98,11 @@ def _request(spec: MemberSpec, key: Key, timeout_s: float) -> Request:
     from mingle_hooks.rendezvous.request import Request
 
     settings, facts = spec.settings, spec.facts
+    switches = ""
+    if settings.order != "scheduler":
+        from mingle_hooks import topology
+
+        switches = topology.above(settings.order, spec.user_environ)
     hosts = facts.hosts if len(facts.hosts) == spec.nodes else ()
     return Request(
         attempt=spec.attempt,
@@ -108,7 +117,8 @@ def _request(spec: MemberSpec, key: Key, timeout_s: float) -> Request:
         timeout_s=timeout_s,
         pinned=spec.pinned,
         trusts_addr=settings.master is not None or bool(spec.user_environ.get("KUBERNETES_SERVICE_HOST")),
-        wants_roster=ROSTER in needs(settings.frameworks),
+        orders_by_switch=settings.order != "scheduler",
+        topology=switches,
         hosts=hosts,
         leader_hosts=facts.leader_hosts,
         host_suffix=settings.host_suffix,
@@ -163,4 +173,6 @@ def _with_network(spec: MemberSpec, world: World, place: Assignment) -> View:
         from mingle_hooks.fabric.gpus import has_accelerator
 
         is_cpu_only = not has_accelerator(spec.user_environ)
-    return View(world, place, spec.settings.scope, spec.user_environ, hcas, is_cpu_only, spec.settings.frameworks, site)
+    bound = spec.binding.variables if spec.binding else {}
+    users, names = spec.user_environ, spec.settings.frameworks
+    return View(world, place, spec.settings.scope, users, hcas, is_cpu_only, names, site, bound)

@@ -59,7 +59,8 @@ def with_memory(spec: MemberSpec, key: Material, observer: Observer, ask: Callab
 
 def saved(directory: str, secret: Secret, spec: MemberSpec) -> Answer | None:
     """Return this member's answer in a world that goes on, None where there is none. Raises ConflictError."""
-    ranks = [spec.rank] if spec.rank is not None else _ranks(directory)
+    told = spec.rank if spec.settings.order == "scheduler" else None
+    ranks = [told] if told is not None else _ranks(directory)
     answers = {rank: body for rank in ranks if (body := _read(directory, rank, secret)) is not None}
     living = {rank: body for rank, body in answers.items() if _is_served(body["addr"], body["port"])}
     for rank in answers.keys() - living.keys():

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from mingle_hooks.values import Counted
 
     Scope = Literal["node", "task"]
+    Order = Literal["scheduler", "topology", "gcp", "oci"]
+    Bind = Literal["gpu", "none"]
     OnFailure = Literal["exit", "status"]
 
 SYSTEM_FILE = "/etc/mingle/mingle.toml"
@@ -52,6 +54,8 @@ class Setting(NamedTuple):
 
 
 _SCOPE, _ON_FAILURE = values.one_of("node", "task"), values.one_of("exit", "status")
+_ORDER = values.one_of("scheduler", "topology", "gcp", "oci")
+_BIND = values.one_of("gpu", "none")
 _CONTAINERS = values.one_of("auto", "mount", "hook", "none")
 
 # What belongs to one job (id, nodes, rank, master) is in no file: left there, it would break the next job.
@@ -85,6 +89,12 @@ TABLE = (
             "how long to wait for the others: seconds, or 90s, 5m, 1h"),
     Setting("slots", "slots", "MINGLE_SLOTS", "--slots", values.slots, None,
             "processes on this node: N, gpus, tasks or cpus; by default the GPUs, else the tasks, else 1"),
+    Setting("order", "order", "MINGLE_ORDER", "--order", _ORDER, "scheduler",
+            "how nodes get their ranks: the scheduler's, or by the switches above them as Slurm's topology, or the"
+            " metadata of Google's or Oracle's cloud, tells them; rank 0 stays where it is"),
+    Setting("bind", "bind", "MINGLE_BIND", "--bind", _BIND, "none",
+            "with gpu each task of --scope task sees all GPUs of its node, of which LOCAL_RANK selects one, where the"
+            " scheduler would leave it one alone"),
     Setting("key_file", "key_file", "MINGLE_KEY_FILE", "--key-file", values.path, None,
             "a file with the key that all members share, readable by its owner only"),
     Setting("directory", "directory", "MINGLE_DIRECTORY", "--directory", values.path, None,
@@ -156,6 +166,8 @@ class Settings(NamedTuple):
     port_hold: bool
     timeout: float  # seconds
     slots: int | Counted | None
+    order: Order
+    bind: Bind
     key_file: str | None
     directory: str | None
     host_suffix: str

@@ -20,6 +20,7 @@ COMMANDS = {
     "ls": ("mingle_hooks.cli.ls", "Show the runs of this user that form or run."),
     "show": ("mingle_hooks.cli.show", "Show one run: who is in, who is missing, and its last failure."),
     "kill": ("mingle_hooks.cli.kill", "End a run, on all of its nodes, and wait until it has ended."),
+    "hosts": ("mingle_hooks.cli.hosts", "Print the hosts of the world as other programs read them."),
     "key": ("mingle_hooks.cli.key", "Print a fresh key for the members of a world."),
     "template": ("mingle_hooks.cli.template", "Make job scripts from one job description."),
     "hooks": ("mingle_hooks.cli.hooks", "Make and install prolog, epilog and task prolog."),

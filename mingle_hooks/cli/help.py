@@ -66,6 +66,18 @@ def _added_frameworks() -> Iterable[str]:
         return ()
 
 
+def _orders() -> Iterable[str]:
+    from mingle_hooks.topology import SCHEDULER, SOURCES
+
+    return (SCHEDULER, *SOURCES)
+
+
+def _host_formats() -> Iterable[str]:
+    from mingle_hooks.export.hostfiles import FORMATS
+
+    return FORMATS
+
+
 def _launchers() -> Iterable[str]:
     from mingle_hooks.render.launchers import LAUNCHERS
 
@@ -84,6 +96,8 @@ SETTINGS = {
     "nodes": Shown(WORLD, "N"),
     "slots": Shown(WORLD, "N|gpus|tasks|cpus", values=lambda: values.COUNTED),
     "scope": Shown(WORLD, "node|task", values=lambda: ("node", "task"), default="node"),
+    "order": Shown(WORLD, "scheduler|topology|…", values=_orders, default="scheduler", lists=True),
+    "bind": Shown(WORLD, "gpu|none", values=lambda: ("gpu", "none"), default="none"),
     "rank": Shown(OTHERS, "N"),
     "master": Shown(OTHERS, "HOST[:PORT]"),
     "via": Shown(OTHERS, "WAY,…", "list", _ways, lists=True),
@@ -123,6 +137,8 @@ RUN = {
     "no_label": Shown(END),
     "log_dir": Shown(END, "DIR", "dir"),
 }
+# Of `mingle hosts`.
+HOSTS_FORMAT = Shown(OUTPUT, "F", values=_host_formats, default="mpi", lists=True)
 # Of `mingle kill`.
 KILL_TIMEOUT = Shown(END, "SECONDS", default="60s")
 # `mingle exec` prints nothing, so these two mean nothing to it.

@@ -73,7 +73,7 @@ def sources(spec: MemberSpec, view: View) -> dict[str, str]:
     return {
         "MASTER_ADDR": by_rank_0,
         "MASTER_PORT": "rank 0",
-        "NODE_RANK": spec.rank_source if spec.rank is not None else "the election, then host names",
+        "NODE_RANK": _by_order(spec) if spec.rank is not None else "the election, then host names",
         "NNODES": spec.nodes_source,
         "LOCAL_WORLD_SIZE": slots.get(spec.slots_from, spec.slots_from),
         "WORLD_SIZE": f"the sum over {view.world.nodes} member{'s' if view.world.nodes != 1 else ''}",
@@ -84,6 +84,12 @@ def sources(spec: MemberSpec, view: View) -> dict[str, str]:
         "MINGLE_WORLD": "all of the world",
         "MINGLE_RANK_OFFSET": "the sum over lower ranks",
     }
+
+
+def _by_order(spec: MemberSpec) -> str:
+    if spec.settings.order == "scheduler" or spec.nodes == 1:
+        return spec.rank_source
+    return f"{spec.settings.source('order')} {spec.settings.order}; {spec.rank_source} says {spec.rank}"
 
 
 def _left(environ: Mapping[str, str]) -> Iterator[tuple[str, str]]:

@@ -49,7 +49,8 @@ def variables(view: View, names: Iterable[str], paths: Mapping[str, str] | None 
     found = [_shared(view, name, value) for name, value in _world(view).items() if value is not None]
     wanted = _settings(view, names, paths)
     found += [_wanted(view, name, value, source) for name, (value, source) in wanted.items()]
-    mine = [v.name for v in found if view.user_environ.get(v.name) != v.value]
+    found += [_bound(view, name, value) for name, value in view.bound.items()]
+    mine = [v.name for v in found if view.user_environ.get(v.name) != v.value and v.name not in view.bound]
     return (*found, Variable("MINGLE_EXPORTS", " ".join([*mine, "MINGLE_EXPORTS"]), "mingle"))
 
 
@@ -155,6 +156,11 @@ def _shared(view: View, name: str, value: str) -> Variable:
         return Variable(name, value, USER)
     lost = f"{printable(users)} of {USER}: the world is one for all members" if users else ""
     return Variable(name, value, "the world", lost)
+
+
+def _bound(view: View, name: str, value: str) -> Variable:
+    """Return a variable of the scheduler's that --bind changes: it stays the scheduler's, for whoever asks next."""
+    return Variable(name, value, "--bind", f"{printable(view.user_environ.get(name, ''))}, for this task alone")
 
 
 def _wanted(view: View, name: str, value: str, source: str) -> Variable:

@@ -128,6 +128,11 @@ class Rendezvous:
     def result(self) -> Answer:
         """Return the answer, or raise why there is none, a MingleError, once it is over."""
         answer = self._outcome.result()
+        if self._request.orders_by_switch and self._leader is not None and self._leader.answer is answer:
+            from mingle_hooks.rendezvous import report
+
+            for line in report.without_switch(self._leader):
+                self._observer.note(line)
         if self._observer.tell is not None:
             self._explain(answer, self._observer.tell)
         return answer
@@ -277,6 +282,7 @@ def _join_request(request: Request) -> JoinRequest:
         request.machine,
         request.pinned,
         request.wants_roster,
+        request.topology,
     )
     try:
         JoinRequest.parse(me.body())

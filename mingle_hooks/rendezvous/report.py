@@ -33,7 +33,31 @@ def of_leader(leader: Leader, chosen: str) -> list[str]:
         else:
             why = "reached too late"
         lines.append(f"address {_named(offer, carriers)}: {why}")
-    return [*lines, *_last(entries)]
+    return [*lines, *_order(leader), *_last(entries)]
+
+
+def _order(leader: Leader) -> list[str]:
+    """Return both orders of the members, and what the new one saves, where they are not the usual one."""
+    if not leader.roster.by_switch:
+        return []
+    from mingle_hooks.rendezvous.leader.order import crossings
+
+    usual, taken = leader.roster.in_usual_order(), [entry for entry, _ in leader.roster.members(None)]
+    was, now = (crossings([entry.join_request.topology for entry in order]) for order in (usual, taken))
+    lines = [f"ranks by switch: {_hosts(taken)}", f"ranks in the usual order: {_hosts(usual)}"]
+    return [*lines, f"neighbours in rank below different switches: {now}, in the usual order {was}"]
+
+
+def without_switch(leader: Leader) -> list[str]:
+    """Return what a person should know of an order by switches that are not known."""
+    lacking = [e.join_request.host for e in leader.roster.in_usual_order() if not e.join_request.topology]
+    if not lacking or not leader.roster.by_switch:
+        return []
+    return [f"nobody tells the switches of {fold(lacking)}: they have neighbouring ranks, in the usual order"]
+
+
+def _hosts(entries: list[Entry]) -> str:
+    return ",".join(entry.join_request.host for entry in entries)
 
 
 def of_member(membership: Membership | None) -> list[str]:

@@ -32,6 +32,8 @@ class Request(NamedTuple):
     # MASTER_ADDR may be no address of rank 0's host: --master says so too, or this is a pod behind a service.
     trusts_addr: bool = False
     wants_roster: bool = False
+    orders_by_switch: bool = False
+    topology: str = ""  # this member's switches
     hosts: tuple[str, ...] = ()
     leader_hosts: tuple[str, ...] = ()
     host_suffix: str = ""

@@ -14,9 +14,11 @@ from typing import TYPE_CHECKING
 import pytest
 from needs import need
 
+from mingle_hooks.cli.commands import COMMANDS
 from mingle_hooks.cli.completion import SHELLS as SPOKEN
 from mingle_hooks.cli.help import matches
 from mingle_hooks.export.frameworks import FRAMEWORKS
+from mingle_hooks.export.hostfiles import FORMATS
 from mingle_hooks.export.shells import SHELLS
 from mingle_hooks.install.targets import target
 from mingle_hooks.render.launchers import LAUNCHERS
@@ -35,7 +37,8 @@ START = {
 }
 # What is typed -> all that it may become.
 WORDS = {
-    "mingle ": {"env", "exec", "run", "ls", "show", "kill", "key", "template", "hooks", "schema", "docs", "completion"},
+    "mingle ": {*COMMANDS},
+    "mingle hosts --format ": {*FORMATS},
     "mingle env --for ": {*FRAMEWORKS, "none"},
     "mingle env --shell ": {*SHELLS},
     "mingle env --via ": {*BACKENDS},

@@ -6,7 +6,7 @@ Read in deepspeed 0.19, launcher/runner.py: lines of `host slots=N`, each host o
 
 from __future__ import annotations
 
-from mingle_hooks.export.frameworks import hosts
+from mingle_hooks.export.hostfiles import deepspeed
 from mingle_hooks.export.view import File
 from mingle_hooks.typed import TYPE_CHECKING
 
@@ -26,5 +26,5 @@ def files(view: View) -> tuple[File, ...]:
 
 def hostfile(view: View, *variables: str) -> tuple[File, ...]:
     """Return the hostfile that DeepSpeed and Open MPI read, or nothing without a roster."""
-    lines = [f"{host} slots={slots}\n" for host, slots in hosts.slots(view.world.roster).items()]
-    return (File("hostfile", "".join(lines), ("MINGLE_HOSTFILE", *variables)),) if lines else ()
+    text = deepspeed.text(view.world.roster)
+    return (File("hostfile", text, ("MINGLE_HOSTFILE", *variables)),) if text else ()

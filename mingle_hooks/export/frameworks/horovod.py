@@ -6,7 +6,7 @@ Read in horovod 0.28, runner/common/util/hosts.py: `host:slots` joined by commas
 
 from __future__ import annotations
 
-from mingle_hooks.export.frameworks import hosts
+from mingle_hooks.export.hostfiles import horovod
 from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -15,5 +15,4 @@ if TYPE_CHECKING:
 
 def settings(view: View) -> dict[str, str]:
     """Return the host list, or nothing without a roster."""
-    found = hosts.slots(view.world.roster)
-    return {"MINGLE_HOSTS": ",".join(f"{host}:{slots}" for host, slots in found.items())} if found else {}
+    return {"MINGLE_HOSTS": horovod.text(view.world.roster).strip()} if view.world.roster else {}

@@ -9,7 +9,8 @@ is left out: mpirun hands it to all nodes, and interface names differ between th
 
 from __future__ import annotations
 
-from mingle_hooks.export.frameworks import deepspeed, hosts
+from mingle_hooks.export.frameworks import deepspeed
+from mingle_hooks.export.hostfiles import mpich
 from mingle_hooks.export.view import File
 from mingle_hooks.typed import TYPE_CHECKING
 
@@ -30,6 +31,6 @@ def settings(view: View) -> dict[str, str]:
 
 def files(view: View) -> tuple[File, ...]:
     """Return both files, or nothing without a roster."""
-    lines = [f"{host}:{slots}\n" for host, slots in hosts.slots(view.world.roster).items()]
-    machinefile = (File("machinefile", "".join(lines), _MACHINEFILE),) if lines else ()
+    text = mpich.text(view.world.roster)
+    machinefile = (File("machinefile", text, _MACHINEFILE),) if text else ()
     return deepspeed.hostfile(view, *_HOSTFILE) + machinefile

@@ -72,7 +72,7 @@ def stand(
         what, failure = (own, None) if "MASTER_ADDR" not in request.pinned else _named_addresses(request)
         terms = Terms(what, opened.master, 0 if request.rank == 0 else _ticket())
         world = {name: value for name, value in me.pinned.items() if name != "NODE_RANK"}
-        roster = Roster(me._replace(pinned=world), request.hosts)
+        roster = Roster(me._replace(pinned=world), request.hosts, by_switch=request.orders_by_switch)
         most_strangers = _allow_open_files(request.nodes)
         leader = Leader(loop, request.attempt, secret, roster, me, terms, opened.sockets, on_change, most_strangers)
         if "NODE_RANK" in me.pinned:

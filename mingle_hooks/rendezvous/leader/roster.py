@@ -40,8 +40,9 @@ class Entry:
 class Roster:
     """The members that have checked in with one leader, itself included."""
 
-    def __init__(self, me: JoinRequest, hosts: Sequence[str] = ()) -> None:
+    def __init__(self, me: JoinRequest, hosts: Sequence[str] = (), *, by_switch: bool = False) -> None:
         self._me = me
+        self.by_switch = by_switch
         self._hosts = tuple(hosts)  # in rank order, where the scheduler names them
         self._entries: dict[bytes, Entry] = {}
         self._ranks: dict[int, Entry] = {}
@@ -151,17 +152,26 @@ class Roster:
         )
 
     def members(self, offer: int | None) -> list[tuple[Entry, Member]]:
-        """Give each member its rank: the one it claimed, else in the order of host names, the leader 0."""
+        """Give each member its rank: its place in the usual order, or among those below the same switch."""
+        entries = self.in_usual_order()
+        if self.by_switch:
+            from mingle_hooks.rendezvous.leader import order
+
+            entries = [entries[place] for place in order.by_switch([e.join_request.topology for e in entries])]
+        return [
+            (entry, Member(rank, entry.join_request.host, _own_address(entry, offer), entry.join_request.slots))
+            for rank, entry in enumerate(entries)
+        ]
+
+    def in_usual_order(self) -> list[Entry]:
+        """Return all that are in by the ranks that they claimed, else in the order of host names, the leader first."""
         unranked = sorted(
             (e for e in self._entries.values() if e.join_request.rank is None),
             key=lambda e: (e.join_request is not self._me, _natural(e.join_request.host), e.join_request.member),
         )
         free = (rank for rank in range(len(self._entries)) if rank not in self._ranks)
         ranked = {**self._ranks, **dict(zip(free, unranked, strict=False))}
-        return [
-            (entry, Member(rank, entry.join_request.host, _own_address(entry, offer), entry.join_request.slots))
-            for rank, entry in sorted(ranked.items())
-        ]
+        return [entry for _, entry in sorted(ranked.items())]
 
     def _contradiction(self, entry: Entry) -> Failure | None:
         join_request = entry.join_request

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from mingle_hooks.rendezvous.protocol.wire import Body
 
 MEMBER_BYTES = 16
+LONGEST_TOPOLOGY = 255
 # What a user may have exported and every member must agree on, with the longest value that is taken.
 PINNED = {"MASTER_ADDR": 253, "MASTER_PORT": 5, "WORLD_SIZE": 8, "NODE_RANK": 5}
 
@@ -30,10 +31,11 @@ class JoinRequest(NamedTuple):
     machine: str  # equal for members that share a network stack
     pinned: Mapping[str, str] = MappingProxyType({})
     wants_roster: bool = False
+    topology: str = ""  # the switches above it, from the top down; empty where nobody asks, or nobody knows
 
     def body(self) -> Body:
         """Return what travels."""
-        return {
+        body: Body = {
             "member": self.member.hex(),
             "host": self.host,
             "rank": self.rank,
@@ -43,6 +45,7 @@ class JoinRequest(NamedTuple):
             "given": dict(self.pinned),
             "roster": self.wants_roster,
         }
+        return {**body, "topology": self.topology} if self.topology else body
 
     @classmethod
     def parse(cls, body: Body) -> JoinRequest:
@@ -61,4 +64,5 @@ class JoinRequest(NamedTuple):
             machine=text(body, "machine", 64),
             pinned={name: text(pinned, name, PINNED[name]) for name in pinned},
             wants_roster=body.get("roster") is True,
+            topology=text(body, "topology", LONGEST_TOPOLOGY) if "topology" in body else "",
         )

@@ -3,6 +3,7 @@
 from mutants.defect import Defect
 
 F, T = "mingle_hooks/fabric", "tests/fabric"
+BINDING, GPUS = "tests/fabric/test_binding.py", "tests/world/test_gpu_binding.py"
 ROWS = (
     Defect("a point-to-point link has the other end's address", f"{F}/addresses.py",
            "found.get(_IFA_LOCAL) or found.get(_IFA_ADDRESS)", "found.get(_IFA_ADDRESS) or found.get(_IFA_LOCAL)",
@@ -110,4 +111,15 @@ ROWS = (
     Defect("an address of another host is a port that is taken", f"{F}/ports.py",
            "if wrong.errno == errno.EADDRINUSE:", "if wrong.errno in (errno.EADDRINUSE, errno.EADDRNOTAVAIL):",
            f"{T}/test_ports.py::test_an_address_of_another_host_is_an_error"),
+    Defect("GPUs behind the device cgroup count", f"{F}/binding.py",
+           "if os.access(name, os.R_OK | os.W_OK))", ")",
+           f"{BINDING}::test_where_a_task_cannot_see_them_all_it_is_told_why"),
+    Defect("GPUs of another job are shown", f"{F}/binding.py",
+           "if usable > count:", "if False:", f"{BINDING}::test_where_a_task_cannot_see_them_all_it_is_told_why"),
+    Defect("a task that shares its GPU is told that it has one of several", f"{F}/binding.py",
+           "if granted is None and", "if False and", f"{BINDING}::test_nothing_is_wrong_and_nothing_is_said"),
+    Defect("the scheduler's list of GPUs is an earlier mingle's", "mingle_hooks/export/variables.py",
+           " and v.name not in view.bound]", "]", f"{GPUS}::test_each_task_sees_the_gpus_of_its_node"),
+    Defect("every task tells of its one GPU", "mingle_hooks/job.py",
+           "tells = facts.local_rank == 1 and", "tells =", f"{GPUS}::test_each_task_sees_the_gpus_of_its_node"),
 )  # fmt: skip

@@ -1,0 +1,87 @@
+"""`mingle hosts`: print the hosts of the world as other programs read them."""
+
+from __future__ import annotations
+
+import os
+import sys
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from mingle_hooks import etchosts, listing
+from mingle_hooks import sockets as socket
+from mingle_hooks.cli.help import HOSTS_FORMAT, ONLY_PRINTED, ONLY_STARTED, RUN, Grouped, Option
+from mingle_hooks.cli.options import settings_options
+from mingle_hooks.cli.stdout import write
+from mingle_hooks.cli.waiting import Waiting
+from mingle_hooks.errors import UsageError
+from mingle_hooks.export import hostfiles
+from mingle_hooks.export.variables import own
+from mingle_hooks.job import member_spec, world_id
+from mingle_hooks.schedulers.table import detect
+from mingle_hooks.settings import load
+from mingle_hooks.supervise.starters.hosts import listed
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+EXAMPLES = """\
+mingle hosts --format mpi > hostfile             # in a job's script
+mingle hosts --hosts 'node[1-4]' --slots 8       # anywhere
+srun mingle hosts --write-etc                    # as root, in containers
+srun mingle hosts --remove-etc"""
+_WITHOUT = ("frameworks", "no_wait", "explain", *ONLY_PRINTED, *ONLY_STARTED)
+
+
+@click.command(cls=Grouped, examples=EXAMPLES)
+@click.option(
+    "--format",
+    "name",
+    cls=Option,
+    shown=HOSTS_FORMAT,
+    default="mpi",
+    type=click.Choice([*hostfiles.FORMATS]),
+    help="How they are written.",
+)
+@click.option("--hosts", cls=Option, shown=RUN["hosts"], help="These hosts, instead of those of a job.")
+@click.option("--write-etc", is_flag=True, help="Put them into /etc/hosts, in a block that --remove-etc takes out.")
+@click.option("--remove-etc", is_flag=True, help="Take the world's block out of /etc/hosts; ask nobody.")
+@partial(settings_options, without=_WITHOUT)
+def hosts(*, name: str, hosts: str | None, write_etc: bool, remove_etc: bool, **options: Any) -> None:
+    """Print the hosts of the world as other programs read them.
+
+    Names and slots come from the scheduler where it tells them. What else is
+    wanted, as the addresses in etc and json, the members tell each other: then
+    this command runs on every node, as `mingle env` does.
+    """
+    if (hosts is not None) + write_etc + remove_etc > 1:
+        raise UsageError("one of --hosts, --write-etc and --remove-etc", "more", "one after the other")
+    if remove_etc:
+        _remove(options)
+    elif hosts is not None:
+        if hostfiles.FORMATS[name].addresses == "needed":
+            raise UsageError(
+                "a format of names and slots", f"{name}, for which the hosts tell their addresses", "--format mpi"
+            )
+        write(hostfiles.text(name, listing.named(listed(hosts), load(own(os.environ), options))))
+    else:
+        _list("etc" if write_etc else name, options, is_written=write_etc)
+
+
+def _list(name: str, options: Mapping[str, object], *, is_written: bool) -> None:
+    """Print the members, or write them into /etc/hosts."""
+    spec = member_spec(os.environ, options)
+    with Waiting(sys.stderr, quiet=spec.settings.quiet) as observer:
+        found = listing.members(spec, observer, hostfiles.FORMATS[name].addresses)
+    text = hostfiles.text(name, (*found.members, *(found.by_own_names if name == "etc" else ())))
+    if is_written:
+        etchosts.write(spec.attempt.id, text)
+    else:
+        write(text)
+
+
+def _remove(options: Mapping[str, object]) -> None:
+    users = own(os.environ)
+    settings = load(users, options)
+    etchosts.remove(world_id(settings, detect(users, socket.gethostname(), asks_plugins=settings.id is None)))

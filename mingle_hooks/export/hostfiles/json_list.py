@@ -1,0 +1,20 @@
+"""JSON, with all that is known of each member."""
+
+from __future__ import annotations
+
+from mingle_hooks import jsontext
+from mingle_hooks.typed import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from mingle_hooks.world import Member
+
+
+def text(members: Sequence[Member]) -> str:
+    """Return a list with an object for each member; its address is null where nobody was asked for it."""
+    rows = [
+        {"rank": rank, "host": host, "address": address or None, "slots": slots}
+        for rank, host, address, slots in members
+    ]
+    return f"{jsontext.dumps(rows)}\n"

@@ -1,0 +1,16 @@
+"""Open MPI's hostfile (mpirun(1), --hostfile)."""
+
+from __future__ import annotations
+
+from mingle_hooks.export.hostfiles import slots
+from mingle_hooks.typed import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from mingle_hooks.world import Member
+
+
+def text(members: Sequence[Member]) -> str:
+    """Return a line for each host."""
+    return "".join(f"{host} slots={count}\n" for host, count in slots(members).items())

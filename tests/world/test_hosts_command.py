@@ -1,0 +1,123 @@
+"""`mingle hosts` where people use it: in jobs, in containers without a name service, and with hosts of one's own."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+from members import KEYED
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from cluster.hosts import Hosts
+    from cluster.slurm import SlurmCluster
+
+MPI = "node1 slots=2\nnode2 slots=1\nnode3 slots=1\n"
+ETC = "10.77.0.1 node1\n10.77.0.2 node2\n10.77.0.3 node3\n"
+
+
+def test_a_job_of_slurm_has_its_hosts_in_every_format(slurm: SlurmCluster, tmp_path: Path) -> None:
+    """The script alone tells names and slots; a step, whose nodes ask each other, their addresses too."""
+    script = f"""\
+cd {tmp_path}
+for format in mpi mpich deepspeed horovod nodefile json etc; do mingle hosts --format $format >$format 2>$format.err
+  echo $? >$format.status; done
+mingle hosts --slots 8 --format nodefile >eights
+export MINGLE_SLOTS=4
+srun -N3 -n3 sh -c 'for f in etc json; do mingle hosts --format $f >$f.$SLURM_NODEID; done'
+unset MINGLE_SLOTS
+srun -N2 -n3 sh -c 'mingle hosts --scope task >mpi.$SLURM_PROCID'
+"""
+    job = slurm.submit(script, "-N3", "-n4", f"--output={tmp_path}/output", env=KEYED)
+    slurm.wait(job)
+    text = {path.name: path.read_text() for path in tmp_path.iterdir()}
+    assert text["output"] == ""
+    assert text["mpi"] == text["deepspeed"] == MPI
+    assert text["mpich"] == MPI.replace(" slots=", ":")
+    assert text["horovod"] == "node1:2,node2:1,node3:1\n"
+    assert text["nodefile"] == "node1\nnode1\nnode2\nnode3\n"
+    assert [(row["host"], row["address"], row["slots"]) for row in json.loads(text["json"])] == [
+        ("node1", None, 2),
+        ("node2", None, 1),
+        ("node3", None, 1),
+    ]
+    assert text["eights"].count("node") == 24
+    assert text["etc"] == ""
+    assert text["etc.status"] == "64\n"
+    assert "`srun mingle hosts`" in text["etc.err"]
+    assert [text[f"etc.{node}"] for node in range(3)] == [ETC] * 3
+    assert [json.loads(text[f"json.{node}"])[2] for node in range(3)] == [
+        {"rank": 2, "host": "node3", "address": "10.77.0.3", "slots": 4}
+    ] * 3
+    assert [text[f"mpi.{task}"] for task in range(3)] == ["node1 slots=2\nnode2 slots=1\n"] * 3
+
+
+def test_containers_without_names_get_and_lose_them(hosts: Callable[..., Hosts]) -> None:
+    """/etc/hosts is a mount there, as in docker; the block comes, names resolve, and every octet is as before."""
+    three = hosts(3)
+    before = [host.run(["cat", "/etc/hosts"]).stdout for host in three]
+    words = ["--id", "a b", "--nodes", "3"]
+    put = three.run_all(
+        [
+            "sh",
+            "-ec",
+            'n=$(hostname | tail -c2); hostname c$n; mingle hosts "$@" --rank $((n-1)) --write-etc',
+            "sh",
+            *words,
+        ],
+        env=KEYED,
+    )
+    assert [(done.returncode, done.stdout, done.stderr) for done in put] == [(0, "", "")] * 3
+    assert [host.run(["getent", "ahostsv4", "c3"]).stdout.split()[0] for host in three] == ["10.77.0.3"] * 3
+    written = three[1].run(["cat", "/etc/hosts"]).stdout
+    assert written.startswith(before[1])
+    assert "10.77.0.1 c1\n10.77.0.2 c2\n10.77.0.3 c3\n" in written
+    assert "a b" not in written
+    taken = three.run_all(["mingle", "hosts", "--remove-etc", "--id", "a b"])
+    assert [(done.returncode, done.stdout, done.stderr) for done in taken] == [(0, "", "")] * 3
+    assert [host.run(["cat", "/etc/hosts"]).stdout for host in three] == before
+    refused = three[0].run(["mingle", "hosts", "--hosts", "n1", "--write-etc"])
+    assert (refused.returncode, refused.stdout) == (64, "")
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (("--hosts", "n[1-2]", "--slots", "2"), 0, "n1 slots=2\nn2 slots=2\n"),
+        (("--hosts", "n1", "--format", "json"), 0, '[{"rank":0,"host":"n1","address":null,"slots":1}]\n'),
+        (("--id", "a", "--nodes", "1", "--slots", "2", "--format", "nodefile"), 0, "node1\nnode1\n"),
+        (("--id", "a", "--nodes", "1", "--format", "etc"), 0, ""),
+        (("--hosts", "n1", "--format", "etc"), 64, "a format of names and slots"),
+        (("--hosts", "n1,n1"), 64, "n1 more than once"),
+        (("--hosts", "n1", "--slots", "gpus"), 64, "only a host itself can count"),
+        (("--remove-etc",), 64, "--id NAME"),
+    ],
+)
+def test_hosts_that_a_person_names(
+    one: Callable[[tuple[str, ...]], tuple[int, str]], words: tuple[str, ...], code: int, said: str
+) -> None:
+    """Nobody is asked, and what cannot be known that way is refused."""
+    status, text = one(words)
+    assert status == code
+    assert (text == said) if not code else (said in text)
+
+
+@pytest.fixture
+def one(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Callable[[tuple[str, ...]], tuple[int, str]]:
+    """Give what runs `mingle hosts` here, outside of any job: its status, and what it wrote."""
+    from mingle_hooks import sockets
+    from mingle_hooks.cli.main import run
+
+    monkeypatch.setattr(sockets, "gethostname", lambda: "node1")
+
+    def call(words: tuple[str, ...]) -> tuple[int, str]:
+        code = run(["hosts", *words])
+        out, err = capfd.readouterr()
+        return code, err if code else out
+
+    return call

@@ -1,0 +1,55 @@
+"""Who is in the world, as the scheduler tells it to a job's script."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from mingle_hooks import listing
+from mingle_hooks import sockets as socket
+from mingle_hooks.errors import UsageError
+from mingle_hooks.job import member_spec
+
+if TYPE_CHECKING:
+    from mingle_hooks.listing import Listing
+
+SCRIPT = {
+    "SLURM_JOB_ID": "7",
+    "SLURM_JOB_NODELIST": "node[1-2]",
+    "SLURM_JOB_NUM_NODES": "2",
+    "SLURM_TASKS_PER_NODE": "3,1",
+    "SLURM_NTASKS": "4",
+    "SLURMD_NODENAME": "node1",
+}
+
+
+class _Nobody:
+    def note(self, text: str) -> None:
+        raise AssertionError(text)
+
+    def progress(self, progress: object) -> None:
+        raise AssertionError(progress)
+
+
+def listed(environ: dict[str, str], **options: str) -> Listing:
+    """Return the members that a script with this environment tells of."""
+    return listing.members(member_spec(environ, options), _Nobody(), "unused")
+
+
+def test_a_script_has_the_schedulers_tasks_or_the_slots_that_it_says() -> None:
+    """Neither needs the network."""
+    assert [(row.host, row.slots) for row in listed(SCRIPT).members] == [("node1", 3), ("node2", 1)]
+    assert [row.slots for row in listed(SCRIPT, slots="8").members] == [8, 8]
+    gpus = {"CUDA_VISIBLE_DEVICES": "0,1", "LOCAL_WORLD_SIZE": "2"}
+    assert [row.slots for row in listed({**SCRIPT, **gpus}).members] == [2, 2]
+
+
+@pytest.mark.parametrize(
+    "told", [{"CUDA_VISIBLE_DEVICES": "0,1"}, {"SLURM_GPUS_ON_NODE": "4"}, {"SLURMD_NODENAME": ""}]
+)
+def test_what_the_scheduler_does_not_tell_is_not_guessed(told: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """GPUs are one host's own, and a login node has none of the job's."""
+    monkeypatch.setattr(socket, "gethostname", lambda: "login1")
+    with pytest.raises(UsageError, match="--slots N, where all have as many"):
+        listed({**SCRIPT, **told})
