@@ -11,8 +11,9 @@ import click
 
 from mingle_hooks import etchosts, listing
 from mingle_hooks import sockets as socket
-from mingle_hooks.cli.help import HOSTS_FORMAT, ONLY_PRINTED, ONLY_STARTED, RUN, Grouped, Option
+from mingle_hooks.cli.help import HOSTS_FORMAT, ONLY_PRINTED, RUN, Grouped, Option
 from mingle_hooks.cli.options import settings_options
+from mingle_hooks.cli.plain import ONLY_STARTED
 from mingle_hooks.cli.stdout import write
 from mingle_hooks.cli.waiting import Waiting
 from mingle_hooks.errors import UsageError

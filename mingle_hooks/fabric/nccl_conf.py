@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 
+from mingle_hooks.files import UnfitError, contents
 from mingle_hooks.typed import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ IFNAME = "NCCL_SOCKET_IFNAME"
 _SITE = "etc/nccl.conf"
 # NCCL's own buffers: what is longer is cut there.
 _LONGEST = 1023
-# A file's size has no bound, and mingle does not wait for a long one.
+# A larger one is none; nor is what is no plain file, such as a pipe that nobody writes to.
 _MOST_BYTES = 1 << 16
 
 
@@ -79,11 +80,10 @@ def _home() -> str:
 def _lines(path: str) -> Iterator[tuple[str, str]]:
     """Yield name and value of each line as NCCL takes it: nothing is stripped, and only a first `#` is a comment."""
     try:
-        with open(path, encoding="utf-8", errors="surrogateescape", newline="\n") as file:
-            text = file.read(_MOST_BYTES)
-    except OSError:
+        data = contents(path, most_bytes=_MOST_BYTES, refused_mode=0, owners=None)
+    except (OSError, ValueError, UnfitError):
         return
-    for line in text.split("\n"):
+    for line in data.decode(errors="surrogateescape").split("\n"):
         name, is_setting, value = line.partition("=")
         if is_setting and not line.startswith("#"):
             yield name[:_LONGEST], value[:_LONGEST]

@@ -110,3 +110,10 @@ def test_what_nccl_is_told_comes_from_the_environment_or_a_file(tmp_path: Path) 
     assert ifname({**none, "NCCL_SOCKET_IFNAME": ""}, str(tmp_path)) is None
     assert ifname({**none, "NCCL_SOCKET_IFNAME": "e"}, str(tmp_path)) is None
     assert ifname(none, str(tmp_path / "other")) is None
+
+
+@pytest.mark.parametrize("name", ["pipe", "none", "", "a\0b", "large"])
+def test_a_file_that_is_none_says_nothing_and_nobody_waits_for_it(tmp_path: Path, name: str) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "large").write_text("NCCL_X=1\n" + "#" * (1 << 17))
+    assert "NCCL_X" not in settings({"NCCL_CONF_FILE": str(tmp_path / "x")[:-1] + name}, str(tmp_path))
