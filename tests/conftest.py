@@ -23,7 +23,7 @@ from cluster.real_pbs import RealPbs
 from cluster.slurm import SlurmCluster
 from forked import Forked
 from needs import FOR_WANT_OF, need, skip_for_want_of
-from processes import process_of
+from processes import is_long, process_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
@@ -39,6 +39,12 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
             return process_of(nodeid)
 
     return Scheduling(config, log)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with what takes longest; all else stays in its order, which is a random one."""
+    items.sort(key=lambda item: not is_long(item.nodeid))
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
