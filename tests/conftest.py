@@ -38,6 +38,13 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
         def _split_scope(self, nodeid: str) -> str:
             return process_of(nodeid)
 
+        def mark_test_complete(self, node: object, item_index: int, duration: float = 0) -> None:
+            """Forget what is done, as all that a process was ever given is counted after each of its tests."""
+            super().mark_test_complete(node, item_index, duration)
+            units, name = self.assigned_work[node], process_of(self.registered_collections[node][item_index])
+            if all(units[name].values()):
+                del units[name]
+
     return Scheduling(config, log)
 
 
