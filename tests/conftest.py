@@ -23,7 +23,7 @@ from cluster.real_pbs import RealPbs
 from cluster.slurm import SlurmCluster
 from forked import Forked
 from needs import FOR_WANT_OF, need, skip_for_want_of
-from processes import process_of
+from processes import is_long, process_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
@@ -38,7 +38,20 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
         def _split_scope(self, nodeid: str) -> str:
             return process_of(nodeid)
 
+        def mark_test_complete(self, node: object, item_index: int, duration: float = 0) -> None:
+            """Forget what is done, as all that a process was ever given is counted after each of its tests."""
+            super().mark_test_complete(node, item_index, duration)
+            units, name = self.assigned_work[node], process_of(self.registered_collections[node][item_index])
+            if all(units[name].values()):
+                del units[name]
+
     return Scheduling(config, log)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with what takes longest; all else stays in its order, which is a random one."""
+    items.sort(key=lambda item: not is_long(item.nodeid))
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)

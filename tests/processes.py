@@ -1,4 +1,4 @@
-"""Which tests have to run in one process, one after the other, where tests run in several."""
+"""Which tests have to run in one process, one after the other, where tests run in several, and which begin first."""
 
 from __future__ import annotations
 
@@ -17,6 +17,14 @@ TOGETHER = {
     "test_life_on_slurm": "life",  # its Slurm is started once
     "test_installing": "installing",  # its installations take 12 s each
 }
+
+# Files of tests that wait for half a minute and more: begun last, they would be waited for alone.
+LONG = {"test_time_limit_on_slurm", "test_port_hold"}
+
+
+def is_long(nodeid: str) -> bool:
+    """Tell whether a test is to be among the first that begin."""
+    return PurePath(nodeid.partition("::")[0]).stem in LONG
 
 
 def process_of(nodeid: str) -> str:

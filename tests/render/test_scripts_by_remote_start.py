@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from light import BIN
 from light import TRAIN as LIGHT
 from nasty import NASTY, TELL
-from needs import need
 from remote_stand_ins import RemoteStandIn
 
 from mingle_hooks.render.job import describe
@@ -46,11 +46,11 @@ def run(
         return its.run(script, cancel_at=cancel_at)
 
 
-@pytest.mark.parametrize("scheduler", ["lsf"])  # what torchrun does is the same everywhere, and takes 12 s
+@pytest.mark.parametrize("scheduler", ["lsf"])  # what torchrun does is the same everywhere
 def test_torchrun_trains_on_all_hosts(hosts: Hosted, tmp_path: Path, scheduler: str) -> None:
     """One torchrun on each of two hosts, two processes each, with the host's name before each line."""
-    need("torch")
-    status, text = run(scheduler, hosts(2), tmp_path, {"nodes": "2", "launcher": "torchrun"}, "train.py", train=LIGHT)
+    options = {"nodes": "2", "launcher": "torchrun", "setup": [SETUP, f"PATH={BIN}:$PATH"]}
+    status, text = run(scheduler, hosts(2), tmp_path, options, "train.py", train=LIGHT)
     assert status == 0, text
     ranks = re.findall(r"^(\w+): rank (\d) of 4 begins", text, re.MULTILINE)
     assert sorted(ranks) == [("node1", "0"), ("node1", "1"), ("node2", "2"), ("node2", "3")]

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from light import BIN
 from light import TRAIN as LIGHT
 from needs import need
 
@@ -51,10 +52,10 @@ def submit(pbs: Pbs, options: dict[str, Any], *command: str) -> str:
 
 def test_torchrun_trains_on_all_hosts(pbs: Start) -> None:
     """One torchrun on each host, its output labelled, and a line about their world."""
-    need("torch")
     its = pbs(2)
     shutil.copy(LIGHT, its.place)
-    job = submit(its, {"nodes": "2", "launcher": "torchrun"}, "train.py")
+    setup = [SETUP, f"PATH={BIN}:$PATH"]
+    job = submit(its, {"nodes": "2", "launcher": "torchrun", "setup": setup}, "train.py")
     assert its.wait(job) == 0, its.output(job)
     ranks = re.findall(r"^(\w+): rank (\d) of 2 begins", its.output(job), re.MULTILINE)
     assert sorted(ranks) == [("node1", "0"), ("node2", "1")]
@@ -127,17 +128,17 @@ def test_a_missing_mingle_is_said(pbs: Start) -> None:
     assert its.output(job).count("node1: no mingle on PATH") == 1
 
 
-@pytest.mark.parametrize("launcher", ["process", "torchrun"])
-def test_a_deleted_job_saves(pbs: Start, launcher: str) -> None:
+@pytest.mark.parametrize(("launcher", "nodes"), [("process", 3), ("torchrun", 2)])
+def test_a_deleted_job_saves(pbs: Start, launcher: str, nodes: int) -> None:
     """On qdel, which PBS tells the first host only, the training saves."""
     if launcher == "torchrun":
         need("torch")
-    its = pbs(3)
+    its = pbs(nodes)
     command = LONG if launcher == "process" else ("train.py", "--wait")
     if launcher == "torchrun":
         shutil.copy(LIGHT, its.place)
-    job = submit(its, {"nodes": "3", "launcher": launcher}, *command)
-    its.wait_for_text(job, "rank 0 of 3 begins")
+    job = submit(its, {"nodes": str(nodes), "launcher": launcher}, *command)
+    its.wait_for_text(job, f"rank 0 of {nodes} begins")
     its.delete(job)
     assert json.loads((its.place / "checkpoint.json").read_text())[0] > 0, its.output(job)
 

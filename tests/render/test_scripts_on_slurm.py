@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from light import BIN
 from light import TRAIN as LIGHT
 from needs import need
 
@@ -26,6 +27,21 @@ JOB_S = 120.0
 # Long enough that nothing but a signal ends it within the test.
 LONG = ("--steps", "100000", "--pause", "0.1")
 BARE = ("--backend", "sockets")  # saves the seconds that torch takes to load
+
+
+# Rank 1 fails while rank 0 is at work; when they are there again, both say so.
+FAILS_ONCE = """
+import os, sys, time, train
+if not os.path.exists("failed"):
+    if os.environ["RANK"] == "0":
+        open("began", "w").close()
+        time.sleep(600)
+    while not os.path.exists("began"):
+        time.sleep(0.1)
+    open("failed", "w").close()
+    sys.exit(3)
+train.main()
+"""
 
 
 def submit(slurm: SlurmCluster, place: Path, options: dict[str, Any], *command: str) -> str:
@@ -50,16 +66,20 @@ def wait_for_text(place: Path, job: str, text: str, seconds: float = JOB_S) -> N
         time.sleep(0.2)
 
 
-@pytest.mark.parametrize("launcher", ["torchrun", "torchrun-elastic"])
-def test_torchrun_trains_on_four_hosts(slurm: SlurmCluster, tmp_path: Path, launcher: str) -> None:
-    """Torchrun, static and elastic, trains on all hosts, and each line says on which it was written."""
-    need("torch")
+# The real static one trains from a script in test_hosts_with_different_gpus.
+@pytest.mark.parametrize(("launcher", "nodes", "its"), [("torchrun", 4, BIN), ("torchrun-elastic", 2, "")])
+def test_torchrun_starts_one_on_each_host(
+    slurm: SlurmCluster, tmp_path: Path, launcher: str, nodes: int, its: str | Path
+) -> None:
+    """Static and elastic, it is on all hosts, and each line says on which it was written."""
+    if not its:
+        need("torch")
     shutil.copy(LIGHT, tmp_path)
-    job = submit(slurm, tmp_path, {"nodes": "4", "launcher": launcher})
+    job = submit(slurm, tmp_path, {"nodes": str(nodes), "launcher": launcher, "setup": [SETUP, f"PATH={its}:$PATH"]})
     assert slurm.wait(job, timeout=JOB_S) == "COMPLETED", output(tmp_path, job)
     text = output(tmp_path, job)
-    begins = sorted(re.findall(r"^(node\d): rank (\d) of 4 begins", text, re.MULTILINE))
-    assert begins == [(f"node{n + 1}", str(n)) for n in range(4)]
+    begins = sorted(re.findall(rf"^(node\d): rank (\d) of {nodes} begins", text, re.MULTILINE))
+    assert begins == [(f"node{n + 1}", str(n)) for n in range(nodes)]
 
 
 def test_one_process_per_task(slurm: SlurmCluster, tmp_path: Path) -> None:
@@ -108,27 +128,23 @@ def test_a_failing_rank_fails_the_job(slurm: SlurmCluster, tmp_path: Path) -> No
 def test_elastic_restarts_a_failed_process(slurm: SlurmCluster, tmp_path: Path) -> None:
     """With torchrun-elastic a process that fails is started again, with all others, and the job completes."""
     need("torch")
-    (tmp_path / "fails_once.py").write_text(
-        "import os, sys, train\n"
-        "if os.environ['RANK'] == '1' and os.environ['TORCHELASTIC_RESTART_COUNT'] == '0':\n"
-        "    sys.exit(3)\n"
-        "train.main()\n"
-    )
+    shutil.copy(LIGHT, tmp_path)
+    (tmp_path / "fails_once.py").write_text(FAILS_ONCE)
     options = {"nodes": "2", "launcher": "torchrun-elastic", "max-restarts": "1"}
     job = submit(slurm, tmp_path, options, "fails_once.py")
     assert slurm.wait(job, timeout=JOB_S) == "COMPLETED", output(tmp_path, job)
-    assert "2 processes at step 200" in output(tmp_path, job)
+    assert sorted(re.findall(r"rank (\d) of 2 begins", output(tmp_path, job))) == ["0", "1"]
 
 
-@pytest.mark.parametrize("launcher", ["process", "torchrun"])
-def test_a_cancelled_job_saves(slurm: SlurmCluster, tmp_path: Path, launcher: str) -> None:
+@pytest.mark.parametrize(("launcher", "nodes"), [("process", 4), ("torchrun", 2)])
+def test_a_cancelled_job_saves(slurm: SlurmCluster, tmp_path: Path, launcher: str, nodes: int) -> None:
     """On scancel the training gets TERM, writes its checkpoint and ends; nothing is left."""
     if launcher == "torchrun":
         need("torch")
         shutil.copy(LIGHT, tmp_path)
     command = ("train.py", *LONG, *BARE) if launcher == "process" else ("train.py", "--wait")
-    job = submit(slurm, tmp_path, {"nodes": "4", "launcher": launcher}, *command)
-    wait_for_text(tmp_path, job, "rank 0 of 4 begins")
+    job = submit(slurm, tmp_path, {"nodes": str(nodes), "launcher": launcher}, *command)
+    wait_for_text(tmp_path, job, f"rank 0 of {nodes} begins")
     slurm.controller.run(["scancel", job], user="alice", check=True)
     assert slurm.wait(job, timeout=30) == "CANCELLED"
     slurm.wait_idle()
