@@ -118,6 +118,11 @@ class Runner:
         """Whether COMMAND was told that its time is nearly over."""
         return self._machine.was_warned
 
+    @property
+    def had_world(self) -> bool:
+        """Whether a world has formed, in any attempt."""
+        return self._machine.had_world
+
     def close(self) -> None:
         """Leave nothing behind."""
         self._processes.kill(at_once=True)
