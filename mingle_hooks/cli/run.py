@@ -36,7 +36,8 @@ _TEXTS = {
     " given.",
     "warn": "Warn COMMAND so long before the limit.",
     "warn_signal": "The signal that warns; it reaches those processes that handle it.",
-    "again": "A line for sh, run at the end where trying again makes sense: with status 75, or after the warning.",
+    "again": "A line for sh, run at the end where trying again makes sense: with status 75, or after the warning;"
+    " not where no world has formed four times in a row.",
     "start_option": "An option for what the scheduler starts programs with (srun), such as --container-image=IMAGE.",
     "no_label": "Pass output on as it is, without the host in front of each line.",
     "log_dir": "Write a file for each member there, and what becomes of the run into events.jsonl.",

@@ -114,6 +114,7 @@ class Machine(Phases):
             self._formed.add(event.place)
             self._tell("started", place=event.place)
             if len(self._formed) == len(self._ranks):
+                self.had_world = True
                 self.stall.begin(now)
                 self._tell("formed", nodes=event.nodes, addr=event.addr, port=event.port, hosts=list(self._order))
 

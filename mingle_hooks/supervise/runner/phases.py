@@ -46,6 +46,7 @@ class Phases:
         self._order: tuple[str, ...] = ()  # the last attempt's hosts, by rank
         self._ranks: dict[int, int] = {}  # place -> rank among the attempt's places
         self._formed: set[int] = set()
+        self.had_world = False  # in any attempt
         self._stopping = Stopping(plan)
         self.stall = Stall(plan.stall_s)
         self._dumping: set[int] = set()  # places whose stacks are awaited

@@ -17,10 +17,10 @@ from mingle_hooks.supervise.runner.attempts import Machine
 from mingle_hooks.supervise.runner.door import Sockets
 from mingle_hooks.supervise.runner.finishing import Finish
 from mingle_hooks.supervise.runner.hub import Hub
+from mingle_hooks.supervise.runner.limit import Limit
 from mingle_hooks.supervise.runner.logs import Logs
 from mingle_hooks.supervise.runner.output import Output
 from mingle_hooks.supervise.runner.request import Agreed
-from mingle_hooks.supervise.runner.shown import Shown
 from mingle_hooks.supervise.runner.starting import Processes
 from mingle_hooks.supervise.runner.words import (
     Begin,
@@ -50,6 +50,7 @@ if TYPE_CHECKING:
 
     from mingle_hooks.rendezvous.loop import Loop, Timer
     from mingle_hooks.supervise.runner.request import Request
+    from mingle_hooks.supervise.runner.shown import Shown
     from mingle_hooks.supervise.runner.starting import Process
     from mingle_hooks.supervise.runner.words import Event
     from mingle_hooks.supervise.starters.launch import Launch as Started
@@ -70,6 +71,7 @@ class Runner:
         self.is_over, self.status = False, 0
         agreed = request.agreed or Agreed(os.urandom(_ID_BYTES).hex(), os.urandom(_KEY_BYTES), ())
         self._id, key = agreed.run, agreed.key
+        self._limit = Limit(len(request.plan.places))
         self._output = Output(loop, lambda: self._soon(ReaderGone()), self._hold)
         self._logs = Logs(request.log_dir, self._warn) if request.log_dir else None
         is_local = request.starter.name == "local"
@@ -77,7 +79,7 @@ class Runner:
         self._environ = environ.of_supervisors(request, self._id, key, self._sockets.port)
         places = request.plan.places
         self._hub = Hub(loop, self._sockets, Secret(key), places, request.silence_s, self._take, self._wrote)
-        self._processes = Processes(loop, self._environ, self._said)
+        self._processes = Processes(loop, self._environ, self._said, self._limit.give_back)
         self._machine = Machine(request.plan)
         self._finish = Finish(loop, self._hub, self._output, self._processes, self._is_drained, self._end)
         self._file: str | None = None
@@ -110,12 +112,19 @@ class Runner:
         self._loop.watch(pipe, READ, lambda _events: self._signalled(reading))
         self._file = starters.environ_file(self._request.starter, self._environ)
         self._act(self._machine.begin(self._loop.clock()))
+        from mingle_hooks.supervise.runner.shown import Shown  # while the starters are at work
+
         self._shown = Shown(self._loop, self._request, self._id, self._machine, self._soon, self._warn)
 
     @property
     def was_warned(self) -> bool:
         """Whether COMMAND was told that its time is nearly over."""
         return self._machine.was_warned
+
+    @property
+    def had_world(self) -> bool:
+        """Whether a world has formed, in any attempt."""
+        return self._machine.had_world
 
     def close(self) -> None:
         """Leave nothing behind."""
@@ -125,6 +134,7 @@ class Runner:
             files.remove(self._file)
         if self._shown is not None:
             self._shown.close(self.status if self.is_over else None)
+        self._limit.give_back()
 
     # --- What happens.
 

@@ -23,7 +23,7 @@ MOST_SAID = 4096
 class Process:
     """One that runs; `said` is the end of what it wrote."""
 
-    def __init__(self, launch: Launch, environ: Mapping[str, str]) -> None:
+    def __init__(self, launch: Launch, environ: Mapping[str, str], prepare: Callable[[], None]) -> None:
         self.hosts, self.said = launch.hosts, b""
         with _input(launch.stdin) as stdin:
             # Of a session of its own: Ctrl-C is the runner's to hear.
@@ -34,6 +34,7 @@ class Process:
                 stderr=subprocess.STDOUT,
                 env=environ,
                 start_new_session=True,
+                preexec_fn=prepare,  # noqa: PLW1509 - the runner has one thread
             )
         if self.child.stdout is not None:
             os.set_blocking(self.child.stdout.fileno(), False)
@@ -69,10 +70,16 @@ def _nameless() -> int:
 
 
 class Processes:
-    """Starts them, and hears of their ends once somebody calls `poll` after SIGCHLD."""
+    """Starts them, and hears of their ends once somebody calls `poll` after SIGCHLD; each calls `prepare` first."""
 
-    def __init__(self, loop: Loop, environ: Mapping[str, str], on_said: Callable[[bytes], None]) -> None:
-        self._loop, self._environ, self._on_said = loop, environ, on_said
+    def __init__(
+        self,
+        loop: Loop,
+        environ: Mapping[str, str],
+        on_said: Callable[[bytes], None],
+        prepare: Callable[[], None],
+    ) -> None:
+        self._loop, self._environ, self._on_said, self._prepare = loop, environ, on_said, prepare
         self._running: dict[Process, Callable[[Process, int], None]] = {}
 
     @property
@@ -85,7 +92,7 @@ class Processes:
     ) -> Process | None:
         """Start one; where that cannot be, say so as it would. `on_end(process, status)` comes later, and once."""
         try:
-            process = Process(launch, self._environ if environ is None else environ)
+            process = Process(launch, self._environ if environ is None else environ, self._prepare)
         except OSError as error:
             self._on_said(f"mingle run: {launch.argv[0]}: {error.strerror}\n".encode())
             return None

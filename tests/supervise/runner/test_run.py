@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import resource
 import signal
 import subprocess
 
@@ -88,6 +89,16 @@ def test_a_supervisor_that_is_stopped_is_lost_and_swept(places: Places) -> None:
     status, _, err = places.end(run)
     assert status == 75
     assert re.search(r"node2 \(rank 1\): no sign of life for \d s\n", err)
+
+
+def test_more_open_files_than_the_user_has_are_the_runners_alone(places: Places) -> None:
+    """As far as it may; COMMAND has the user's own limit."""
+    few = (24, resource.getrlimit(resource.RLIMIT_NOFILE)[1])
+    hosts = ",".join(f"node{number}" for number in range(8))
+    status, out, err = places.done(
+        "sh", "-c", "ulimit -Sn", hosts=hosts, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, few)
+    )
+    assert (status, sorted(out.splitlines())) == (0, [f"node{number}: 24" for number in range(8)]), err
 
 
 def test_a_supervisor_that_never_comes(places: Places) -> None:

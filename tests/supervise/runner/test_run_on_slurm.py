@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from cluster.slurm import SlurmCluster
 
 BIN = Path(sys.executable).parent
+# Fewer open files than the runner wants, which srun hands on as they are.
+FILES = 512
 STAY = "touch begun$RANK.$MINGLE_ATTEMPT; exec sleep 1000"
 
 
@@ -25,7 +27,7 @@ class Job:
         self.slurm, self.place = slurm, place
         place.mkdir()
         place.chmod(0o777)
-        script = f"cd {place}; PATH={BIN}:$PATH; mingle run --log-dir logs {words}; echo $? >status"
+        script = f"ulimit -Sn {FILES}; cd {place}; PATH={BIN}:$PATH; mingle run --log-dir logs {words}; echo $? >status"
         self.id = slurm.submit(script, f"--output={place}/log", *options, user="alice")
 
     def begun(self, *ranks: int) -> None:
@@ -60,9 +62,10 @@ class Job:
 
 def test_a_batch_script_of_one_line(slurm: SlurmCluster, tmp_path: Path) -> None:
     """One job after the other: all of it, its tasks, a failure, a supervisor that is killed, and scancel."""
-    clean = Job(slurm, tmp_path / "clean", "sh -c 'echo $RANK $WORLD_SIZE $(hostname)'", "-N4")
+    clean = Job(slurm, tmp_path / "clean", "sh -c 'echo $RANK $WORLD_SIZE $(hostname) $(ulimit -Sn)'", "-N4")
     status, log = clean.end()
-    assert (status, sorted(log.splitlines())) == (0, [f"node{rank + 1}: {rank} 4 node{rank + 1}" for rank in range(4)])
+    rows = [f"node{rank + 1}: {rank} 4 node{rank + 1} {FILES}" for rank in range(4)]
+    assert (status, sorted(log.splitlines())) == (0, rows)
 
     tasks = Job(slurm, tmp_path / "tasks", "--scope task sh -c 'echo $RANK $LOCAL_RANK'", "-N2", "--ntasks-per-node=2")
     status, log = tasks.end()
