@@ -23,6 +23,7 @@ class View(NamedTuple):
     hcas: tuple[str, ...] = ()  # active RDMA ports, as mlx5_0:1; empty unless they were asked for
     is_cpu_only: bool = False  # no accelerator of any make is here; False unless it was asked for
     frameworks: tuple[str, ...] = ()  # those for which the members met: they may have needed the roster for it
+    spent: tuple[int, ...] = ()  # this member's milliseconds, as in rendezvous/protocol/spent.py
     bound: Mapping[str, str] = MappingProxyType({})  # what --bind sets in place of the scheduler's
 
     @property
