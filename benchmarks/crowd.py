@@ -157,7 +157,7 @@ class Light(membership.Membership):
         return bool(address)  # the addresses of loopback stand for those of networks
 
     def _welcome(self, body: Body) -> None:
-        source.rank = self._me.rank or 0
+        source.rank = self.me.rank or 0
         super()._welcome(body)
 
     def _with_roster(self, body: Body) -> Body:

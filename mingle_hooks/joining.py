@@ -95,6 +95,7 @@ def _answer(spec: MemberSpec, observer: Observer, *, wants_roster: bool) -> Answ
 def _request(spec: MemberSpec, key: Key, timeout_s: float) -> Request:
     from mingle_hooks.fabric.machine import hostname, identity
     from mingle_hooks.rendezvous.discovery import chosen
+    from mingle_hooks.rendezvous.protocol.spent import process_age_s
     from mingle_hooks.rendezvous.request import Request
 
     settings, facts = spec.settings, spec.facts
@@ -117,6 +118,7 @@ def _request(spec: MemberSpec, key: Key, timeout_s: float) -> Request:
         timeout_s=timeout_s,
         pinned=spec.pinned,
         trusts_addr=settings.master is not None or bool(spec.user_environ.get("KUBERNETES_SERVICE_HOST")),
+        age_s=process_age_s(),
         orders_by_switch=settings.order != "scheduler",
         topology=switches,
         hosts=hosts,
@@ -148,7 +150,7 @@ def _view(spec: MemberSpec, answer: Answer) -> View:
     if settings.scope == "task" and facts.local_rank is not None:
         rank = facts.task_rank if facts.task_rank is not None else answer["offset"] + facts.local_rank
         place = place._replace(local_rank=facts.local_rank, rank=rank)
-    return _with_network(spec, world, place)
+    return _with_network(spec, world, place)._replace(spent=tuple(answer.get("spent", ())))
 
 
 def _with_network(spec: MemberSpec, world: World, place: Assignment) -> View:
@@ -175,4 +177,4 @@ def _with_network(spec: MemberSpec, world: World, place: Assignment) -> View:
         is_cpu_only = not has_accelerator(spec.user_environ)
     bound = spec.binding.variables if spec.binding else {}
     users, names = spec.user_environ, spec.settings.frameworks
-    return View(world, place, spec.settings.scope, users, hcas, is_cpu_only, names, site, bound)
+    return View(world, place, spec.settings.scope, users, hcas, is_cpu_only, names, site, bound=bound)

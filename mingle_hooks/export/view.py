@@ -25,6 +25,7 @@ class View(NamedTuple):
     is_cpu_only: bool = False  # no accelerator of any make is here; False unless it was asked for
     frameworks: tuple[str, ...] = ()  # those for which the members met: they may have needed the roster for it
     site: Mapping[str, Setting] = MappingProxyType({})  # what NCCL takes from its files; empty unless asked for
+    spent: tuple[int, ...] = ()  # this member's milliseconds, as in rendezvous/protocol/spent.py
     bound: Mapping[str, str] = MappingProxyType({})  # what --bind sets in place of the scheduler's
 
     @property

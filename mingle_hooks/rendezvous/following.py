@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from mingle_hooks.rendezvous.protocol.attempt import Secret
     from mingle_hooks.rendezvous.protocol.failure import Failure
     from mingle_hooks.rendezvous.protocol.join_request import JoinRequest
+    from mingle_hooks.rendezvous.protocol.spent import Stopwatch
     from mingle_hooks.rendezvous.request import Request
     from mingle_hooks.rendezvous.search import Search
 
@@ -53,12 +54,13 @@ class Following:
         search: Search,
         outcome: Outcome,
         deadline: Deadline,
+        stopwatch: Stopwatch,
         look_again: Callable[[], None],
         leads: Callable[[], bool],
     ) -> None:
         self._loop, self._request, self._secret, self._me = loop, request, secret, me
         self._search, self._outcome, self._look_again, self._leads = search, outcome, look_again, leads
-        self._deadline = deadline
+        self._deadline, self._stopwatch = deadline, stopwatch
         self.membership: Membership | None = None
         self.progress: Progress | None = None  # as some leader last told
         self.promise: Promise | None = None
@@ -109,7 +111,7 @@ class Following:
             self._request.attempt,
             self._secret,
             proven,
-            self._me,
+            self._me._replace(spent=self._stopwatch.spent(self._loop.names_s)),
             self._accepts,
             lambda: 0.0 if self.is_late else self._deadline.left_s(),
             self._changed,

@@ -43,6 +43,8 @@ class Loop:
         self.poller = poller or Poller()
         self._timers: list[tuple[float, int, Timer]] = []
         self._order = itertools.count()
+        self.names_since: float | None = None  # when the name service was asked first, and how long it took
+        self.names_s = 0.0
         self.shortage: Shortage | None = None  # what this process has run out of, for the message at the end
 
     def __enter__(self) -> Loop:

@@ -14,6 +14,7 @@ from mingle_hooks.rendezvous.protocol import wire
 from mingle_hooks.rendezvous.protocol.attempt import Secret
 from mingle_hooks.rendezvous.protocol.join_request import MEMBER_BYTES, JoinRequest
 from mingle_hooks.rendezvous.protocol.leases import LINGER_S
+from mingle_hooks.rendezvous.protocol.spent import Stopwatch
 from mingle_hooks.rendezvous.search import Search
 from mingle_hooks.typed import TYPE_CHECKING
 
@@ -65,6 +66,7 @@ class Rendezvous:
         self._candidate: Candidate | None = None
         self._outcome = Outcome(loop)
         self._deadline = Deadline(loop, request.timeout_s)
+        self._stopwatch = Stopwatch(loop.clock, request.age_s)
         self._search = Search(
             loop,
             request,
@@ -82,6 +84,7 @@ class Rendezvous:
             self._search,
             self._outcome,
             self._deadline,
+            self._stopwatch,
             look_again=self._look_again,
             leads=self._leads,
         )
@@ -135,6 +138,10 @@ class Rendezvous:
                 self._observer.note(line)
         if self._observer.tell is not None:
             self._explain(answer, self._observer.tell)
+        membership, leader = self._following.membership, self._leader
+        its = membership.me if membership is not None else leader.me if leader is not None else self._me
+        if its.spent is not None:
+            answer["spent"] = list(self._stopwatch.formed(its.spent))
         return answer
 
     def _explain(self, answer: Answer, tell: Callable[[str], None]) -> None:
@@ -166,7 +173,8 @@ class Rendezvous:
     def _stand(self) -> None:
         from mingle_hooks.rendezvous.leader.candidate import stand  # 5 ms that most members do not need
 
-        self._candidate = stand(self._loop, self._request, self._secret, self._me, self._leader_changed)
+        me = self._me._replace(spent=self._stopwatch.spent(0.0))
+        self._candidate = stand(self._loop, self._request, self._secret, me, self._leader_changed)
         if self._candidate is not None:
             self._candidate.leader.choice.ask_first(self._search.is_alone)
 
@@ -282,7 +290,7 @@ def _join_request(request: Request) -> JoinRequest:
         request.machine,
         request.pinned,
         request.wants_roster,
-        request.topology,
+        topology=request.topology,
     )
     try:
         JoinRequest.parse(me.body())

@@ -33,7 +33,10 @@ def of_leader(leader: Leader, chosen: str) -> list[str]:
         else:
             why = "reached too late"
         lines.append(f"address {_named(offer, carriers)}: {why}")
-    return [*lines, *_order(leader), *_last(entries)]
+    from mingle_hooks.rendezvous.leader import timeline
+
+    told = [(e.join_request.host, e.arrived, e.join_request.spent) for e in leader.roster.in_usual_order()]
+    return [*lines, *_order(leader), *_last(entries), *timeline.lines(timeline.phases(told), leader.formed_at)]
 
 
 def _order(leader: Leader) -> list[str]:

@@ -32,6 +32,7 @@ class Request(NamedTuple):
     # MASTER_ADDR may be no address of rank 0's host: --master says so too, or this is a pod behind a service.
     trusts_addr: bool = False
     wants_roster: bool = False
+    age_s: float = 0.0  # of this process
     orders_by_switch: bool = False
     topology: str = ""  # this member's switches
     hosts: tuple[str, ...] = ()

@@ -18,7 +18,8 @@ MOST_BYTES = 4096
 def tell(descriptor: str, view: View) -> None:
     """Write the world to the pipe of this number, and close it. Raises UsageError."""
     pipe = number(descriptor, least=3, most=1 << 20)
-    world = {"nodes": view.world.nodes or 1, "addr": view.world.master_addr, "port": view.world.master_port}
+    where = {"addr": view.world.master_addr, "port": view.world.master_port}
+    world = {"nodes": view.world.nodes or 1, **where, "spent": view.spent}
     try:
         os.write(-1 if pipe is None else pipe, jsontext.dumps(world).encode())
         os.close(-1 if pipe is None else pipe)

@@ -47,7 +47,7 @@ def _found(follow: Following, rendezvous: Any, by: Any) -> None:  # noqa: ANN401
 
 def _promised(follow: Following, membership: Any, _epoch: int) -> None:  # noqa: ANN401
     clock, ends = membership._loop.clock, membership.lease_ends
-    follow.promised(membership._me.member, lambda: clock() >= ends - EPSILON_S)
+    follow.promised(membership.me.member, lambda: clock() >= ends - EPSILON_S)
 
 
 def _failed(follow: Following, leader: Any, _failure: Any) -> None:  # noqa: ANN401

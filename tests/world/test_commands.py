@@ -48,6 +48,9 @@ def test_explain_tells_why_this_address_who_did_not_reach_another_and_who_came_l
     assert re.search(r"^node1: address 10\.77\.0\.1 \(eth0, .*not reached by node3$", first.stderr, re.MULTILINE)
     assert re.search(r"^node1: address 10\.78\.0\.1 \(ib0, .*taken", first.stderr, re.MULTILINE)
     assert re.search(r"^node1: last of 3 members in: node2 .* (1\.9|2\.|3\.)\d+ s after", first.stderr, re.MULTILINE)
+    late = r"(1\.[6-9]|2\.|3\.)\d* s"
+    ready = rf"^node1: last to be ready: node2, {late} after node[13]; it took {late} by whoever began it later"
+    assert re.search(ready, first.stderr, re.MULTILINE)
     assert re.search(r"^node1: NODE_RANK +0 +--rank$", first.stderr, re.MULTILINE)
     assert re.search(r"^node2: MASTER_ADDR .* reached from 10\.78\.0\.2 \(ib0\)$", second.stderr, re.MULTILINE)
     assert re.search(r"^node2: rank 0 is node1 \(10\.7[78]\.0\.1\), found by ", second.stderr, re.MULTILINE)

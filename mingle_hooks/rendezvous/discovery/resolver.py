@@ -28,6 +28,8 @@ class Lookup:
 
     def __init__(self, loop: Loop, host: str, on_result: Callable[[str, list[str]], None]) -> None:
         self._loop, self._host, self._on_result = loop, host, on_result
+        if loop.names_since is None:
+            loop.names_since = loop.clock()
         self._mine, theirs = socket.socketpair()
         self._result: dict[str, list[str]] = {}
         loop.watch(self._mine, READ, self._ready)
@@ -45,6 +47,8 @@ class Lookup:
 
     def _ready(self, _events: int) -> None:
         self.close()
+        if self._loop.names_since is not None:
+            self._loop.names_s = self._loop.clock() - self._loop.names_since
         self._on_result(self._host, self._result.get(self._host, []))
 
 

@@ -63,6 +63,7 @@ class Leader:
         self._on_change = on_change
         self._sessions: dict[bytes, Session] = {}
         self._epoch = 0
+        self.formed_at = 0.0  # by the loop's clock
         self._closing: Closing | None = None  # the last epoch, once there was one
         self._done: set[bytes] = set()
         self._told: set[bytes] = set()
@@ -263,7 +264,7 @@ class Leader:
             self._commit(self._closing)
 
     def _commit(self, closing: Closing) -> None:
-        self.state = "formed"
+        self.state, self.formed_at = "formed", self._loop.clock()
         self._tell_all(wire.COMMIT, {"epoch": closing.epoch})
         self.answer = closing.answers.of(self.me.member)
         self._on_change()

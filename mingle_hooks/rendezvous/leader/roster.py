@@ -152,26 +152,31 @@ class Roster:
         )
 
     def members(self, offer: int | None) -> list[tuple[Entry, Member]]:
-        """Give each member its rank: its place in the usual order, or among those below the same switch."""
-        entries = self.in_usual_order()
+        """Give each member its rank: the usual one, or the one that it has among those below the same switch."""
+        usual = self._ranked()
+        entries = [entry for _, entry in usual]
         if self.by_switch:
             from mingle_hooks.rendezvous.leader import order
 
             entries = [entries[place] for place in order.by_switch([e.join_request.topology for e in entries])]
+        ranks = (rank for rank, _ in usual)
         return [
             (entry, Member(rank, entry.join_request.host, _own_address(entry, offer), entry.join_request.slots))
-            for rank, entry in enumerate(entries)
+            for rank, entry in zip(ranks, entries, strict=True)
         ]
 
     def in_usual_order(self) -> list[Entry]:
-        """Return all that are in by the ranks that they claimed, else in the order of host names, the leader first."""
+        """Return all that are in by their usual ranks."""
+        return [entry for _, entry in self._ranked()]
+
+    def _ranked(self) -> list[tuple[int, Entry]]:
+        """Return each member after its usual rank: the one it claimed, else by host names, the leader's 0."""
         unranked = sorted(
             (e for e in self._entries.values() if e.join_request.rank is None),
             key=lambda e: (e.join_request is not self._me, _natural(e.join_request.host), e.join_request.member),
         )
         free = (rank for rank in range(len(self._entries)) if rank not in self._ranks)
-        ranked = {**self._ranks, **dict(zip(free, unranked, strict=False))}
-        return [entry for _, entry in sorted(ranked.items())]
+        return sorted({**self._ranks, **dict(zip(free, unranked, strict=False))}.items())
 
     def _contradiction(self, entry: Entry) -> Failure | None:
         join_request = entry.join_request

@@ -50,7 +50,7 @@ class Membership:
         on_change: Callable[[], None],
     ) -> None:
         self._loop, self._attempt, self._secret = loop, attempt, secret
-        self.proven, self._me, self._accepts, self._on_change = proven, me, accepts, on_change
+        self.proven, self.me, self._accepts, self._on_change = proven, me, accepts, on_change
         self._patience = patience  # for how many seconds this member can still wait
         self.lease_ends = loop.clock()  # until then it asks nobody but this leader
         self.state: MembershipState = "waiting"

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         port: int
         digest: str
         epoch: NotRequired[int]  # not there where one member is alone
+        spent: NotRequired[list[int]]  # no leader's word: this member's own Spent, once all is over
         at: NotRequired[str]  # not parsed: the leader's address that all reach
         roster: NotRequired[Any]  # rows of ROW, for those who ask; on its way to them, the digest of what was sent
 

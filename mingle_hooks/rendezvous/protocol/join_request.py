@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import MappingProxyType
 
 from mingle_hooks.fabric.machine import is_hostname
+from mingle_hooks.rendezvous.protocol.spent import Spent
 from mingle_hooks.rendezvous.protocol.wire import WireError, hexadecimal, integer, optional_integer, text
 from mingle_hooks.schedulers.facts import MOST_NODES, MOST_SLOTS
 from mingle_hooks.typed import TYPE_CHECKING, NamedTuple
@@ -31,6 +32,7 @@ class JoinRequest(NamedTuple):
     machine: str  # equal for members that share a network stack
     pinned: Mapping[str, str] = MappingProxyType({})
     wants_roster: bool = False
+    spent: Spent | None = None  # how it came to check in, for who asks who was last
     topology: str = ""  # the switches above it, from the top down; empty where nobody asks, or nobody knows
 
     def body(self) -> Body:
@@ -45,7 +47,8 @@ class JoinRequest(NamedTuple):
             "given": dict(self.pinned),
             "roster": self.wants_roster,
         }
-        return {**body, "topology": self.topology} if self.topology else body
+        body |= {"topology": self.topology} if self.topology else {}
+        return {**body, "spent": list(self.spent)} if self.spent else body
 
     @classmethod
     def parse(cls, body: Body) -> JoinRequest:
@@ -64,5 +67,6 @@ class JoinRequest(NamedTuple):
             machine=text(body, "machine", 64),
             pinned={name: text(pinned, name, PINNED[name]) for name in pinned},
             wants_roster=body.get("roster") is True,
+            spent=Spent.parse(body["spent"]) if "spent" in body else None,
             topology=text(body, "topology", LONGEST_TOPOLOGY) if "topology" in body else "",
         )

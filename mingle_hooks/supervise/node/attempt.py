@@ -76,7 +76,8 @@ class Attempt:
         if data:
             world = jsontext.loads(data)
             self._formed = True
-            self._report(FORMED, Formed(self.number, world["nodes"], world["addr"], world["port"]).body())
+            where, spent = (world["addr"], world["port"]), tuple(world["spent"])
+            self._report(FORMED, Formed(self.number, world["nodes"], *where, spent).body())
 
     def _hush(self) -> None:
         """Hear no more of the world; who still holds the pipe has left it open."""

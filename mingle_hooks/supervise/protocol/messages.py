@@ -23,6 +23,7 @@ holds up no word of these.
 from __future__ import annotations
 
 from mingle_hooks.fabric.machine import is_hostname
+from mingle_hooks.rendezvous.protocol.spent import Spent
 from mingle_hooks.rendezvous.protocol.wire import WireError, integer, optional_integer, text
 from mingle_hooks.schedulers.facts import MOST_NODES, MOST_SLOTS
 from mingle_hooks.typed import TYPE_CHECKING, NamedTuple
@@ -132,12 +133,13 @@ class Start(NamedTuple):
 
 
 class Formed(NamedTuple):
-    """The world has formed, and COMMAND begins."""
+    """The world has formed, and COMMAND begins; `spent` is what its member needed for that, empty for one alone."""
 
     attempt: int
     nodes: int
     addr: str
     port: int
+    spent: tuple[int, ...] = ()
 
     def body(self) -> Body:
         """Return what travels."""
@@ -151,6 +153,7 @@ class Formed(NamedTuple):
             integer(body, "nodes", 1, MOST_NODES),
             text(body, "addr", 253),
             integer(body, "port", 1, 65535),
+            tuple(Spent.parse(body["spent"])) if body.get("spent") else (),
         )
 
 

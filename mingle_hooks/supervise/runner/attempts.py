@@ -5,6 +5,8 @@ It has no sockets and no clock; whoever runs it hands over each event with its t
 
 from __future__ import annotations
 
+from mingle_hooks.rendezvous.leader import timeline
+from mingle_hooks.rendezvous.protocol.spent import Spent
 from mingle_hooks.supervise.runner import causes
 from mingle_hooks.supervise.runner.causes import INFRASTRUCTURE, SIGNALLED, Cause
 from mingle_hooks.supervise.runner.phases import Phases
@@ -112,11 +114,24 @@ class Machine(Phases):
     def _formed_at(self, event: Formed, now: float) -> None:
         if event.attempt == self.attempt and self.roster.state[event.place] == "busy":
             self._formed.add(event.place)
-            self._tell("started", place=event.place)
+            self._started[event.place] = now, event.spent
+            self._tell("started", place=event.place, spent_ms=list(event.spent))
             if len(self._formed) == len(self._ranks):
                 self.had_world = True
                 self.stall.begin(now)
-                self._tell("formed", nodes=event.nodes, addr=event.addr, port=event.port, hosts=list(self._order))
+                where = {"addr": event.addr, "port": event.port, "hosts": list(self._order)}
+                self._tell("formed", nodes=event.nodes, **where, **self._last_ready())
+
+    def _last_ready(self) -> dict[str, Any]:
+        """Return who kept the others waiting, and with what; nothing where it was nobody, or they do not tell."""
+        told = []
+        for place in sorted(self._started, key=self._ranks.__getitem__):
+            formed, spent = self._started[place]
+            if spent:
+                its = Spent(*spent)
+                told.append((self.roster.host(place), formed - (its.formed_ms - its.in_ms) / 1000, its))
+        found = timeline.last(timeline.phases(told))
+        return {} if found is None else {"last": found}
 
     def _command_ended(self, event: CommandEnded, now: float) -> None:
         place, ended = event

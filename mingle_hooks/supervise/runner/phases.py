@@ -47,6 +47,7 @@ class Phases:
         self._ranks: dict[int, int] = {}  # place -> rank among the attempt's places
         self._formed: set[int] = set()
         self.had_world = False  # in any attempt
+        self._started: dict[int, tuple[float, tuple[int, ...]]] = {}  # place -> when, and what its member spent
         self._stopping = Stopping(plan)
         self.stall = Stall(plan.stall_s)
         self._dumping: set[int] = set()  # places whose stacks are awaited
@@ -103,6 +104,7 @@ class Phases:
         self.phase, self._until, self._settle, self._began = "running", None, None, now
         self.blame.forget()
         self._formed.clear()
+        self._started.clear()
         self.stall.end()
         self.roster.ended.clear()
         slots = tuple(len(self.roster.at([host])) for host in self._order)

@@ -54,6 +54,7 @@ class Formed(NamedTuple):
     nodes: int
     addr: str
     port: int
+    spent: tuple[int, ...] = ()  # its member's, as in rendezvous/protocol/spent.py
 
 
 class CommandEnded(NamedTuple):

@@ -3,7 +3,8 @@
 from mutants.defect import Defect
 
 T, SWITCHES, RANKS = "mingle_hooks/topology", "tests/topology/test_topology.py", "tests/rendezvous/test_rank_order.py"
-ORDER = "tests/world/test_order.py"
+ORDER, TIMELINE = "tests/world/test_order.py", "tests/rendezvous/test_timeline.py"
+L = "mingle_hooks/rendezvous/leader"
 H, ETC = "mingle_hooks/export/hostfiles", "mingle_hooks/etchosts.py"
 FORMATS, BLOCK = "tests/export/test_hostfiles.py", "tests/world/test_etc_hosts.py"
 ROWS = (
@@ -55,4 +56,19 @@ ROWS = (
     Defect("an exported NODE_RANK goes with another order", "mingle_hooks/job.py",
            'if settings.rank is not None or users.get("NODE_RANK"):', "if settings.rank is not None:",
            f"{ORDER}::test_what_names_a_place_in_another_order_is_refused"),
+    Defect("who waited for rank 0 was late", f"{L}/timeline.py",
+           "free = max(asked, min(leader_at, arrived))", "free = asked",
+           f"{TIMELINE}::test_who_waits_for_rank_0_is_not_late"),
+    Defect("everybody is late", f"{L}/timeline.py",
+           "late.ready - first.ready < PUNCTUAL_S", "late is first",
+           f"{TIMELINE}::test_nobody_is_blamed_where_all_come_together_or_tell_nothing"),
+    Defect("times of a start-up have any length on the wire", "mingle_hooks/rendezvous/protocol/spent.py",
+           "type(ms) is int and 0 <= ms <= MOST_MS", "type(ms) is int",
+           f"{TIMELINE}::test_what_a_member_spent_travels_and_is_bounded"),
+    Defect("the name service's time is never taken", "mingle_hooks/rendezvous/discovery/resolver.py",
+           "self._loop.names_s = self._loop.clock() - self._loop.names_since", "pass",
+           f"{TIMELINE}::test_the_name_services_time_is_until_its_last_answer"),
+    Defect("members of a run began when they had their answer", "mingle_hooks/supervise/runner/attempts.py",
+           "formed - (its.formed_ms - its.in_ms) / 1000", "formed",
+           "tests/supervise/runner/test_attempts.py::test_who_kept_the_others_waiting_is_told"),
 )  # fmt: skip

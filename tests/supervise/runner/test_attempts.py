@@ -118,6 +118,25 @@ def test_clean_on_all_is_clean() -> None:
     assert not run.of(Stop)
 
 
+def test_who_kept_the_others_waiting_is_told() -> None:
+    """By what each member tells of itself, and when it told: no host's clock is compared with another's."""
+    run = Run(plan())
+    run.begin()
+    for place, began_s in ((0, 0.3), (1, 0.1), (2, 2.4)):
+        run.take(Formed(place, 0, 3, "10.0.0.1", 4711, (100, 0, 120, round(2600 - began_s * 1000))))
+    (told,) = run.told("formed")
+    assert told["last"] == {
+        "host": "c",
+        "after": "b",
+        "late_s": 2.32,
+        "began_s": 2.3,
+        "start_s": 0.1,
+        "names_s": 0.0,
+        "network_s": 0.02,
+    }
+    assert run.told("started")[0]["spent_ms"] == [100, 0, 120, 2300]
+
+
 def test_the_first_failure_gives_the_status_and_is_told_once() -> None:
     """What ends because of our END is no failure of its own."""
     run = Run(plan(grace_s=7))

@@ -57,6 +57,9 @@ def test_the_first_failure_is_the_status_and_all_others_end(places: Places) -> N
     assert names[0] == "forming"
     assert {"formed", "started", "failed", "ended"} <= set(names)
     assert [event["host"] for event in events if event["event"] == "failed"] == ["node2"]
+    for spent in [event["spent_ms"] for event in events if event["event"] == "started"]:
+        asked, names, came, formed = spent
+        assert 0 < asked <= asked + names <= came <= formed
 
 
 def test_a_signal_is_the_status_and_named(places: Places) -> None:
