@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 
+from mingle_hooks.errors import PlaceError
 from mingle_hooks.rendezvous.poller import READ
 from mingle_hooks.rendezvous.protocol.attempt import Secret
 from mingle_hooks.supervise import starters
@@ -118,8 +119,7 @@ class Runner:
         """Leave nothing behind."""
         self._processes.kill(at_once=True)
         self._sockets.close()
-        if self._file is not None:
-            files.remove(self._file)
+        self._forget_environ()
         if self._shown is not None:
             self._shown.close(self.status if self.is_over else None)
 
@@ -140,6 +140,8 @@ class Runner:
     def _act(self, actions: list[Any]) -> None:
         for action in actions:
             self._does[type(action)](action)
+        if not self._machine.roster.awaited():
+            self._forget_environ()
         if self._sweepers and self._machine.phase != "sweeping":  # one that is late would meet the next attempt
             for process in self._sweepers:
                 process.kill(signal.SIGTERM)
@@ -182,11 +184,23 @@ class Runner:
 
     def _launch(self, action: Launch) -> None:
         request, program = self._request, (sys.executable, "-IS", f"{NODE}/start.py")
+        try:
+            self._file = self._file or starters.environ_file(request.starter, self._environ)
+        except PlaceError as wrong:
+            self._warn(str(wrong))
+            self._soon(StarterEnded(action.hosts, _CANNOT_START, ""))
+            return
         made = starters.supervisors(request.starter, request.job, action.hosts, program, self._environ, self._file)
         for launch in made:
             started = self._processes.start(launch, self._starter_ended)
             if started is None:
                 self._soon(StarterEnded(launch.hosts, _CANNOT_START, ""))
+
+    def _forget_environ(self) -> None:
+        """Remove the file of the environment, which holds the run's key: whoever is killed leaves none then."""
+        if self._file is not None:
+            files.remove(self._file)
+            self._file = None
 
     def _starter_ended(self, process: Process, status: int) -> None:
         self._take(StarterEnded(process.hosts, status, process.said.decode(errors="replace")))
