@@ -14,5 +14,5 @@ cd -- "$PBS_O_WORKDIR" || exit
 . venv/bin/activate
 command -v mingle >/dev/null || { echo "$(uname -n): no mingle on PATH: install it where all nodes see it, or add a --setup line that finds it" >&2; exit 69; }
 # On every node, in this environment; its output comes here, and the first failure's status is the job's.
-exec mingle run --for torchrun,nccl,gloo --slots 4 --warn 120 --limit 3600 -- \
+exec mingle run --for torchrun,nccl,gloo --slots 4 --warn 120 --limit "$((3600 - SECONDS))" -- \
   torchrun train.py --lr 0.1

@@ -11,5 +11,5 @@
 . venv/bin/activate
 command -v mingle >/dev/null || { echo "$(uname -n): no mingle on PATH: install it where all nodes see it, or add a --setup line that finds it" >&2; exit 69; }
 # On every node, in this environment; its output comes here, and the first failure's status is the job's.
-exec mingle run --for nccl,gloo,jax --slots 4 --warn 120 --limit 14400 -- \
+exec mingle run --for nccl,gloo,jax --slots 4 --warn 120 --limit "$((14400 - SECONDS))" -- \
   python3 train.py --lr 0.1

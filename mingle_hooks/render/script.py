@@ -63,10 +63,10 @@ def render(
 def _options(its: Scheduler, job: Job) -> tuple[str, ...]:
     """Return the options of `mingle run`. Raises UsageError."""
     if job.launcher.starts == "job":
-        return (*_warning(job), *_start_options(its, job))
+        return (*_start_options(its, job), *_warning(job))
     frameworks = dict.fromkeys([*job.launcher.frameworks, *NETWORKS, *job.frameworks])
     scope = ("--scope", "task") if job.launcher.starts == "task" else ()
-    return (*scope, "--for", ",".join(frameworks), *_slots(its, job), *_warning(job), *_start_options(its, job))
+    return (*scope, "--for", ",".join(frameworks), *_slots(its, job), *_start_options(its, job), *_warning(job))
 
 
 def _slots(its: Scheduler, job: Job) -> tuple[str, ...]:
@@ -85,9 +85,12 @@ def _slots(its: Scheduler, job: Job) -> tuple[str, ...]:
 
 
 def _warning(job: Job) -> tuple[str, ...]:
-    """Return when the training is warned: mingle's own clock is there under every scheduler, on every host."""
+    """Return how the training is warned: mingle's own clock is there under every scheduler, on every host.
+
+    The template adds the limit, of which the lines before have taken a part.
+    """
     signal = () if job.signal.name == "USR1" else ("--warn-signal", job.signal.name)
-    return (*signal, *(("--warn", str(job.signal.before_s), "--limit", str(job.time)) if job.time else ()))
+    return (*signal, *(("--warn", str(job.signal.before_s)) if job.time else ()))
 
 
 def _start_options(its: Scheduler, job: Job) -> tuple[str, ...]:

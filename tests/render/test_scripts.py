@@ -140,9 +140,10 @@ def test_other_variables_are_the_users(name: str) -> None:
     ],
 )
 def test_a_script_says_when_to_warn_by_what_and_how_it_is_queued_again(scheduler: str, again: str) -> None:
-    """In the options of its one line."""
+    """In the options of its one line; what the lines above it have taken of the time is not the training's."""
     text = render(scheduler, describe({"requeue": True, "time": "60", "signal": "TERM@60"}, ["train.py"]))
-    assert f" --warn-signal TERM --warn 60 --limit 3600 --again {again} -- \\\n" in text
+    limit = '"$((3600 - SECONDS))"'
+    assert f" --warn-signal TERM --warn 60 --limit {limit} --again {again} -- \\\n" in text
 
 
 def test_the_training_command_is_the_same_text_everywhere() -> None:

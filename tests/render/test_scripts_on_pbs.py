@@ -176,9 +176,10 @@ def test_the_time_limit_is_told_to_every_host(pbs: Start) -> None:
 
 
 def test_the_warning_reaches_the_training(pbs: Start) -> None:
-    """Before the time limit the training on all hosts gets USR1, saves, and the job ends well."""
+    """Before the time limit, however long the set-up took, all hosts get USR1, save, and the job ends well."""
     its = pbs(2)
-    options = {"nodes": "2", "launcher": "process", "time": "64s", "signal": "USR1@60"}
+    options = {"nodes": "2", "launcher": "process", "time": "1h", "signal": "USR1@60"}
+    options["setup"] = [SETUP, "SECONDS=$((SECONDS + 3536))"]
     job = submit(its, options, *LONG)
     assert its.wait(job) == 0, its.output(job)
     assert json.loads((its.place / "checkpoint.json").read_text())[0] > 0

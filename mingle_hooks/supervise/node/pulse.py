@@ -29,7 +29,7 @@ class Pulse:
         self._silence_s = welcome.silence_ms / 1000
         self._interval_s = life.interval_s(self._silence_s)
         self._sent = self._taken = 0
-        self._heard_at = loop.clock()
+        self._heard_at = self._beat_at = loop.clock()
         self._timer: Timer | None = None
         self._sock = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_DGRAM)
         self._sock.settimeout(0)
@@ -48,8 +48,12 @@ class Pulse:
         self._sock.close()
 
     def _beat(self) -> None:
+        now = self._loop.clock()
+        # A stop of this process, as of a job that is suspended, is not the runner's silence.
+        self._heard_at += max(now - self._beat_at - 2 * self._interval_s, 0.0)
+        self._beat_at = now
         self._take()
-        if self._loop.clock() - self._heard_at > self._silence_s:
+        if now - self._heard_at > self._silence_s:
             self._on_silence()
             return
         self._sent += 1

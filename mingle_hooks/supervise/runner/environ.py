@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import os
 
+from mingle_hooks.supervise import starters
 from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from mingle_hooks.supervise.runner.request import Request
+    from mingle_hooks.supervise.starters import Starter
 
 # What an outer run says of itself to its own COMMAND.
 _OUTER = ("MINGLE_RUN", "MINGLE_RUN_FORMED", "MINGLE_ATTEMPT")
@@ -27,3 +31,25 @@ def of_supervisors(request: Request, run_id: str, key: bytes, port: int) -> dict
         "MINGLE_RUN_KEY": key.hex(),
         "MINGLE_RUN_AT": ",".join(f"{address} {port}" for address in addresses),
     }
+
+
+class File:
+    """The file of the environment, where the starter needs one, while supervisors begin.
+
+    It holds the run's key: who is killed later leaves none.
+    """
+
+    def __init__(self, starter: Starter, environ: Mapping[str, str]) -> None:
+        self._starter, self._environ = starter, environ
+        self._path: str | None = None
+
+    def path(self) -> str | None:
+        """Return where it is, None where the starter needs none. Raises PlaceError."""
+        self._path = self._path or starters.environ_file(self._starter, self._environ)
+        return self._path
+
+    def forget(self) -> None:
+        """Remove it, if it is there."""
+        if self._path is not None:
+            starters.files.remove(self._path)
+            self._path = None

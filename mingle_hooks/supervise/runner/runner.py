@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 
+from mingle_hooks.errors import PlaceError
 from mingle_hooks.rendezvous.poller import READ
 from mingle_hooks.rendezvous.protocol.attempt import Secret
 from mingle_hooks.supervise import starters
@@ -41,7 +42,7 @@ from mingle_hooks.supervise.runner.words import (
     Tell,
     Time,
 )
-from mingle_hooks.supervise.starters import files, local
+from mingle_hooks.supervise.starters import local
 from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -82,7 +83,7 @@ class Runner:
         self._processes = Processes(loop, self._environ, self._said, self._limit.give_back)
         self._machine = Machine(request.plan)
         self._finish = Finish(loop, self._hub, self._output, self._processes, self._is_drained, self._end)
-        self._file: str | None = None
+        self._file = environ.File(request.starter, self._environ)
         self._shown: Shown | None = None
         self._timer: Timer | None = None
         self._sweepers: list[Process] = []
@@ -110,7 +111,7 @@ class Runner:
                 signal.signal(number, lambda _number, _frame: None)
         pipe = Descriptor(reading)
         self._loop.watch(pipe, READ, lambda _events: self._signalled(reading))
-        self._file = starters.environ_file(self._request.starter, self._environ)
+        self._file.path()
         self._act(self._machine.begin(self._loop.clock()))
         from mingle_hooks.supervise.runner.shown import Shown  # while the starters are at work
 
@@ -130,8 +131,7 @@ class Runner:
         """Leave nothing behind."""
         self._processes.kill(at_once=True)
         self._sockets.close()
-        if self._file is not None:
-            files.remove(self._file)
+        self._file.forget()
         if self._shown is not None:
             self._shown.close(self.status if self.is_over else None)
         self._limit.give_back()
@@ -157,6 +157,8 @@ class Runner:
             self._sweepers.clear()
         for action in actions:
             self._does[type(action)](action)
+        if not self._machine.roster.awaited():
+            self._file.forget()
         if self._timer is not None:
             self._timer.cancel()
         due = self._machine.due
@@ -195,7 +197,13 @@ class Runner:
 
     def _launch(self, action: Launch) -> None:
         request, program = self._request, (sys.executable, "-IS", f"{NODE}/start.py")
-        made = starters.supervisors(request.starter, request.job, action.hosts, program, self._environ, self._file)
+        try:
+            file = self._file.path()
+        except PlaceError as wrong:
+            self._warn(str(wrong))
+            self._soon(StarterEnded(action.hosts, _CANNOT_START, ""))
+            return
+        made = starters.supervisors(request.starter, request.job, action.hosts, program, self._environ, file)
         for launch in made:
             started = self._processes.start(launch, self._starter_ended)
             if started is None:

@@ -14,5 +14,5 @@ module load cuda/12.4 || exit
 . venv/bin/activate
 command -v mingle >/dev/null || { echo "$(uname -n): no mingle on PATH: install it where all nodes see it, or add a --setup line that finds it" >&2; exit 69; }
 # On every node, in this environment; its output comes here, and the first failure's status is the job's.
-exec mingle run --for torchrun,nccl,gloo --slots 4 --warn 120 --limit 14400 -- \
+exec mingle run --for torchrun,nccl,gloo --slots 4 --warn 120 --limit "$((14400 - SECONDS))" -- \
   torchrun train.py --lr 1e-3

@@ -8,6 +8,7 @@ import os
 import resource
 import signal
 import subprocess
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -256,6 +257,27 @@ def is_told(runner: Runner) -> bool:
     """Say something that changes nothing."""
     runner.say(messages.SIGNAL, messages.Signal(0, signal.SIGWINCH).body())
     return True
+
+
+def test_a_stop_of_its_own_is_not_the_runners_silence(tmp_path: Path) -> None:
+    """A scheduler suspends all of a job for longer than that, and lets it go on."""
+    with Runner(tmp_path, silence_s=1.0) as runner:
+        runner.supervise()
+        runner.start("sleep", "1000")
+        runner.wait_for(messages.FORMED)
+        runner.answers, signs = False, len(runner.signs)  # it was stopped first
+        runner.until(lambda: len(runner.signs) > signs)
+        suspended = [*runner.processes()]
+        for pid in suspended:
+            os.kill(pid, signal.SIGSTOP)
+        until = time.monotonic() + 2.5
+        runner.until(lambda: time.monotonic() > until)
+        runner.answers, signs = True, len(runner.signs)
+        for pid in suspended:
+            os.kill(pid, signal.SIGCONT)
+        runner.until(lambda: len(runner.signs) >= signs + 5 or runner.ends)
+        assert runner.ends == []
+        assert runner.leave() == 0
 
 
 def test_old_signs_of_the_runner_do_not_count(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Supervisors started by a real pbs_tmrsh."""
+"""Supervisors started by pbs_tmrsh, of a real OpenPBS and of the stand-in."""
 
 from __future__ import annotations
 
@@ -13,10 +13,14 @@ from supervise.starters.test_starters_on_slurm import batch, script, told
 from mingle_hooks.supervise.starters.pbs import KEEPS
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
     from cluster.real_pbs import RealPbs
 
 # The last one is what Python sets where no locale is set.
 OF_SHELL = ("_", "SHLVL", "PWD", "OLDPWD", "LC_CTYPE")
+MINGLE = Path(sys.executable).parent / "mingle"
 HEAD = "#!/bin/bash\n#PBS -l select=3:ncpus=2:mpiprocs=2 -l place=scatter\n"
 
 
@@ -61,7 +65,7 @@ env -0 >{place}/batch
 def test_a_command_has_the_scripts_environment_directory_and_umask(real_pbs: RealPbs, tmp_path: Path) -> None:
     """On every host, though pbs_tmrsh hands on none of them; beside it what the world is."""
     script(tmp_path)
-    run = RUN.format(place=tmp_path, key=secrets.token_hex(32), mingle=Path(sys.executable).parent / "mingle")
+    run = RUN.format(place=tmp_path, key=secrets.token_hex(32), mingle=MINGLE)
     job = real_pbs.submit(HEAD + run, cwd=str(tmp_path))
     assert real_pbs.wait(job) == 0, real_pbs.output(job)
     own = of_script(batch(tmp_path))
@@ -73,3 +77,24 @@ def test_a_command_has_the_scripts_environment_directory_and_umask(real_pbs: Rea
         assert {name: environ.get(name) for name in own} == own
         assert environ["NODE_RANK"] == rank
         assert not {name for name in environ if name.startswith("MINGLE_RUN_")} - {"MINGLE_RUN_ID"}
+
+
+AGAIN = """\
+cd "$PBS_O_WORKDIR"
+exec {mingle} run --restarts 1 --grace 1 sh -c '[ $MINGLE_ATTEMPT.$NODE_RANK != 0.1 ] || kill -9 $PPID
+    [ $MINGLE_ATTEMPT = 1 ] || exec sleep 1000
+    echo up; until [ -e go ]; do sleep 0.1; done'
+"""
+
+
+def test_a_run_that_is_killed_leaves_no_file_with_its_key(any_pbs: Callable[..., Any]) -> None:
+    """It is there while supervisors begin only, also while one begins again."""
+    pbs = any_pbs(2)
+    head = "#!/bin/bash\n#PBS -l select=2:ncpus=1 -l place=scatter\n"
+    job = pbs.submit(head + AGAIN.format(mingle=MINGLE), cwd=str(pbs.place))
+    for host in ("node1", "node2"):
+        pbs.wait_for_text(job, f"{host}: up")
+    left = [*pbs.place.glob(".mingle.*")]
+    (pbs.place / "go").touch()
+    assert pbs.wait(job) == 0, pbs.output(job)
+    assert not left
