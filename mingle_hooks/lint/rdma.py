@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mingle_hooks.lint import words
 from mingle_hooks.lint.finding import Finding
-from mingle_hooks.lint.text import NOTHING
+from mingle_hooks.lint.text import DOWN, NO_DEVICE, NOTHING, SILENT
 from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -12,8 +12,6 @@ if TYPE_CHECKING:
 
     from mingle_hooks.lint.finding import Group
 
-# What `rdma` says instead of the active ports.
-DOWN, NO_DEVICE, SILENT = "down", "no-device", "silent"
 _WHY = {
     NOTHING: "no RDMA device",
     DOWN: "no active RDMA port",

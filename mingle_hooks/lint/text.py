@@ -17,6 +17,7 @@ LONGEST, LONGEST_VALUE = 1024, 48
 MORE = "more"
 NOTHING = "-"  # there is none, which is also something to compare
 FULL = "full"  # of /dev/shm and /tmp: told of whoever has it, whatever the others have
+DOWN, NO_DEVICE, SILENT = "down", "no-device", "silent"  # of RDMA: what it says instead of the active ports
 _ROOM = LONGEST - len(f" {MORE}=01234567")
 # What stands for itself: ASCII from "!" on, but for the sign of an escape.
 _PLAIN = "".join(map(chr, range(0x21, 0x7F))).replace("%", "")
