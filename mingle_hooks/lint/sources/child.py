@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 ANSWER_S = 0.5  # an mlx5 device takes a millisecond; one that is sick takes a minute
-END_S = 0.02  # and one that is killed ends at once, unless it hangs in the kernel
+END_S = 0.25  # and one that is killed ends at once, unless it hangs in the kernel
 _SIGKILL = 9
 _READ_BYTES = 1 << 16
 
