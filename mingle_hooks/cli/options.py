@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 CALL_FLAGS = {
     "no_wait": "Ask nobody: print what the scheduler alone can tell.",
     "verbatim": "Leave COMMAND as it is, whatever launcher it is.",
+    "no_strict": "Form a world though nodes differ, whatever the settings say.",
     "explain": "Tell on stderr where each value comes from.",
 }
 

@@ -8,15 +8,21 @@ from mingle_hooks.lint.majority import differences
 from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from mingle_hooks.lint.finding import Compared, Finding
 
 
-def compare(members: Sequence[Compared], *, asks_rdma: bool = False) -> list[Finding]:
-    """Return what differs; a member without a fingerprint is not compared. `asks_rdma`: everyone has to have RDMA."""
+def compare(
+    members: Sequence[Compared], *, asks_rdma: bool = False, unreached: Iterable[tuple[str, Sequence[str]]] = ()
+) -> list[Finding]:
+    """Return what differs; a member without a fingerprint is not compared.
+
+    `asks_rdma`: everyone has to have RDMA. `unreached`: better addresses of rank 0 than the world's, with the hosts
+    that did not reach them.
+    """
     members = [member for member in members if member.fingerprint]
-    found = [*thresholds.clocks(members), *thresholds.addresses(members)]
+    found = [*thresholds.clocks(members), *thresholds.addresses(members), *thresholds.reach(unreached, len(members))]
     groups = _groups(members)
     if len(groups) == 1 and not asks_rdma:
         return [*found, *thresholds.space(groups)]

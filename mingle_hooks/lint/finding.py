@@ -7,11 +7,6 @@ from mingle_hooks.typed import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-# By these names the settings say which difference forms no world; in this order messages tell of them.
-FIELDS = (
-    *("rdma", "gpus", "driver", "network", "address", "clock", "shm", "tmp", "limits", "kernel", "image"),
-    *("program", "git", "torch", "nccl", "cuda", "jax", "python", "mingle", "environment"),
-)
 KINDS = "kinds"  # of nodes: no field, as a heterogeneous job is in order
 
 

@@ -54,12 +54,25 @@ def addresses(members: Sequence[Compared]) -> list[Finding]:
     """Tell which hosts have one address among them; what many of them have is a network inside of each."""
     owners: dict[str, list[str]] = {}
     for member in members:
-        for address in member.addresses.split():
-            owners.setdefault(address, []).append(member.host)
+        for word in member.addresses.split():
+            owners.setdefault(word.partition("=")[0], []).append(member.host)
     return [
         Finding("address", tuple(dict.fromkeys(hosts)), f"{words.some(hosts)}: {address} on each of them")
         for address, hosts in owners.items()
         if len(hosts) <= max(2, MOST_SHARE * len(members)) and 1 < len(set(hosts)) < len(members)
+    ]
+
+
+def reach(unreached: Iterable[tuple[str, Sequence[str]]], count: int) -> list[Finding]:
+    """Name who alone keeps a world of so many members off a better network of rank 0's."""
+    return [
+        Finding(
+            "network",
+            tuple(hosts),
+            f"{words.some(hosts)}: does not reach rank 0 at {address}, {words.others(count - len(hosts))} do",
+        )
+        for address, hosts in unreached
+        if count - len(hosts) >= MAJORITY * count
     ]
 
 

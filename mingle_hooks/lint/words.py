@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mingle_hooks.lint.finding import FIELDS
+from mingle_hooks.differences import FIELDS
 from mingle_hooks.lint.text import NOTHING, is_variable
 from mingle_hooks.schedulers.hostlist import fold
 from mingle_hooks.typed import TYPE_CHECKING
@@ -17,6 +17,7 @@ LONGEST_LIST, LONGEST_EXCLUDE = 80, 300
 FEW = 4  # hosts of a list that is too long
 MOST_LINES = 10
 UNSET = "not set"
+EXCLUDE = "to leave out: "
 _LABELS = {
     "shm": "/dev/shm",  # noqa: S108 - its name
     "tmp": "/tmp",  # noqa: S108
@@ -68,7 +69,7 @@ def lines(findings: Iterable[Finding]) -> list[str]:
 def exclude(findings: Iterable[Finding]) -> list[str]:
     """Return the line for sbatch that leaves out whose node itself is odd: none where no node is, or too many are."""
     hosts = fold([host for finding in findings if finding.field != "environment" for host in finding.hosts])
-    return [f"to leave out: --exclude={hosts}"] if 0 < len(hosts) <= LONGEST_EXCLUDE else []
+    return [f"{EXCLUDE}--exclude={hosts}"] if 0 < len(hosts) <= LONGEST_EXCLUDE else []
 
 
 def field(key: str) -> str:

@@ -56,7 +56,7 @@ class Following:
         look_again: Callable[[], None],
         leads: Callable[[], bool],
     ) -> None:
-        self._loop, self._request, self._secret, self._me = loop, request, secret, me
+        self._loop, self._request, self._secret, self.me = loop, request, secret, me
         self._search, self._outcome, self._look_again, self._leads = search, outcome, look_again, leads
         self._deadline = deadline
         self.membership: Membership | None = None
@@ -109,7 +109,7 @@ class Following:
             self._request.attempt,
             self._secret,
             proven,
-            self._me,
+            self.me,
             self._accepts,
             lambda: 0.0 if self.is_late else self._deadline.left_s(),
             self._changed,

@@ -4,8 +4,9 @@ import time
 
 import pytest
 
+from mingle_hooks.differences import FIELDS
 from mingle_hooks.lint.compare import compare
-from mingle_hooks.lint.finding import FIELDS, Compared, Finding
+from mingle_hooks.lint.finding import Compared, Finding
 from mingle_hooks.lint.text import LONGEST, dumps, loads
 from mingle_hooks.lint.words import MOST_LINES, lines
 
