@@ -64,14 +64,15 @@ def addresses(members: Sequence[Compared]) -> list[Finding]:
 
 
 def reach(unreached: Iterable[tuple[str, Sequence[str]]], count: int) -> list[Finding]:
-    """Name who alone keeps a world of so many members off a better network of rank 0's."""
+    """Name who alone keeps a world of so many members off a better network of rank 0's, the best of them."""
+    best = {tuple(hosts): address for address, hosts in reversed([*unreached])}
     return [
         Finding(
             "network",
-            tuple(hosts),
+            hosts,
             f"{words.some(hosts)}: does not reach rank 0 at {address}, {words.others(count - len(hosts))} do",
         )
-        for address, hosts in unreached
+        for hosts, address in best.items()
         if count - len(hosts) >= MAJORITY * count
     ]
 
