@@ -105,7 +105,8 @@ def world(
         cwd="/tmp/work",
     )
     assert all(its.stdout in ("", "print()\n", "exit()\n") for its in done)
-    return [(its.returncode, its.stderr.splitlines()) for its in done]
+    # What a slow machine has it say besides: who is waited for.
+    return [(its.returncode, [line for line in its.stderr.splitlines() if " after " not in line]) for its in done]
 
 
 def told(nodes: Hosts, *options: str, **how: object) -> list[str]:
@@ -128,8 +129,7 @@ def test_the_odd_node_is_named_by_each_fault_and_healthy_ones_by_none(nodes: Hos
         assert said[1:] == ["mingle: to leave out: --exclude=node3"], (name, said)
     assert told(nodes) == []
     odd.run(["ip", "link", "set", "eth0", "down"], check=True)
-    lines = told(nodes)  # and, as that takes seconds, who is waited for
-    assert lines[-2:] == [
+    assert told(nodes) == [
         "mingle: node3: does not reach rank 0 at 10.77.0.1, 3 others do",
         "mingle: to leave out: --exclude=node3",
     ]
