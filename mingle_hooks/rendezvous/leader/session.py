@@ -148,9 +148,9 @@ class Session:
         if kind == wire.CHECKIN:
             self._leader.checked_in(self, join_request := JoinRequest.parse(body))
             if self.entry is not None and join_request.clock_ms is not None:
-                # It said so after the challenge was sent, and before its answer came.
+                # It said so after the challenge was sent, and before its answer came; what it read was cut to ms.
                 at = join_request.clock_ms / 1000
-                self.entry.clock = at - time.time(), at - self._challenged
+                self.entry.clock = at - time.time(), at + 0.001 - self._challenged
         elif kind == wire.RIVAL:
             self._rival(body)
         elif kind == wire.FAILED:  # another candidate knows why there is no world
