@@ -176,6 +176,7 @@ def test_a_clock_is_odd_only_with_its_whole_interval_beyond_a_second() -> None:
     assert clocked((0, 0), (-5.1, -5.0), (0, 0.1), (-0.1, 0))[0] == "node02: clock 5.0 s behind 3 others"
     assert clocked((0, 0), (0.9, 5.1), (0, 0.1), None) == []
     assert clocked((0, 0), (-6.0, 6.0), (0, 0.1), (0, 0)) == []
+    assert clocked((0, 0), (5.0, 5.1), (0.5, 6), (0, 0), (0, 0))[0] == "node02: clock 5.0 s ahead of 4 others"
 
 
 def test_the_leaders_own_clock_can_be_the_odd_one() -> None:
@@ -194,6 +195,8 @@ def test_one_address_on_two_hosts_is_told_and_one_on_all_is_not() -> None:
     its = [f"10.0.0.{number} 192.168.100.1" for number in range(1, 5)]
     assert addressed(*its) == []
     assert addressed(*its[:3], its[1])[0] == "node[02,04]: 10.0.0.2 on each of them"
+    most = [f"10.0.0.{number}" + " 172.17.0.1" * (number < 6) for number in range(1, 9)]
+    assert addressed(*most) == []
 
 
 def test_several_members_of_one_host_may_have_its_address() -> None:
