@@ -17,7 +17,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, NamedTuple
 
-from benchmarks.crowd import ADDRESS, KEY, STORM_S, TIMEOUT_S, World, be_crowd
+from benchmarks.crowd import ADDRESS, FINGERPRINT, KEY, STORM_S, TIMEOUT_S, World, be_crowd
 from mingle_hooks.rendezvous import rendezvous
 from mingle_hooks.rendezvous.leader import advertised, candidate, leader  # noqa: F401 - as above
 from mingle_hooks.rendezvous.leader.terms import AdvertisedAddress
@@ -76,6 +76,7 @@ def endpoint(world: World, pipe: Connection) -> None:
         timeout_s=TIMEOUT_S,
         via=("master",),
         master=(ADDRESS, world.port),
+        tells=(lambda: (FINGERPRINT, "10.0.0.0=400G,mtu4092")) if FINGERPRINT else None,
     )
     advertised.advertised = lambda prefer, environ: (OFFERS, None)  # noqa: ARG005 - by the name that it has there
     Path("/proc/self/clear_refs").write_text("5")  # VmHWM begins anew (proc(5))

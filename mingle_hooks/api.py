@@ -41,6 +41,7 @@ if TYPE_CHECKING:
         key_file: str
         directory: str
         host_suffix: str
+        strict: bool | list[str]
         insecure: bool
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 from mingle_hooks import runtime
 from mingle_hooks.errors import UsageError
 from mingle_hooks.export.frameworks import CPU_ONLY, HCAS, IFACE, MEMORY, ROSTER, SITE, needs
@@ -20,10 +22,18 @@ if TYPE_CHECKING:
     from mingle_hooks.rendezvous.request import Request
 
 
-def join(spec: MemberSpec, observer: Observer, *, no_wait: bool = False, wants_roster: bool = False) -> View:
+def join(
+    spec: MemberSpec,
+    observer: Observer,
+    *,
+    no_wait: bool = False,
+    wants_roster: bool = False,
+    command: tuple[str, ...] | None = (),
+) -> View:
     """Return this member's view of the world: with the others, or without them where there is no need.
 
-    Its roster is there where a framework, or the caller, wants it, and there are others to ask.
+    Its roster is there where a framework, or the caller, wants it, and there are others to ask. `command` is what this
+    process will become, where it is known; with None nodes are not compared.
     Raises UsageError, SecretError and PlaceError, and with the others MissingError, NetworkError and ConflictError.
     """
     for name in spec.settings.left_out:
@@ -49,10 +59,11 @@ def join(spec: MemberSpec, observer: Observer, *, no_wait: bool = False, wants_r
         from mingle_hooks.alone import only_member
 
         return _view(spec, only_member(spec))
-    return _view(spec, _answer(spec, observer, wants_roster=wants_roster or ROSTER in needs(spec.settings.frameworks)))
+    wants_roster = wants_roster or ROSTER in needs(spec.settings.frameworks)
+    return _view(spec, _answer(spec, observer, command, wants_roster=wants_roster))
 
 
-def _answer(spec: MemberSpec, observer: Observer, *, wants_roster: bool) -> Answer:
+def _answer(spec: MemberSpec, observer: Observer, command: tuple[str, ...] | None, *, wants_roster: bool) -> Answer:
     """Return the answer of the members' rendezvous, or of this node's first task where several share it."""
     from mingle_hooks import keys
     from mingle_hooks.rendezvous.rendezvous import meet
@@ -69,8 +80,10 @@ def _answer(spec: MemberSpec, observer: Observer, *, wants_roster: bool) -> Answ
             from mingle_hooks.alone import only_member
 
             return only_member(spec)
-        asked = _request(spec, key, timeout_s)
-        return meet(asked._replace(local_peers=local_peers, wants_roster=wants_roster), observer)
+        asked = _request(spec, key, timeout_s)._replace(local_peers=local_peers, wants_roster=wants_roster)
+        if command is not None:
+            asked = asked._replace(tells=lambda: _tells(spec, command))
+        return meet(asked, observer)
 
     if not spec.is_shared or facts.local_rank is None or facts.local_count is None:
         if MEMORY in needs(settings.frameworks):
@@ -132,7 +145,17 @@ def _request(spec: MemberSpec, key: Key, timeout_s: float) -> Request:
         port_range=settings.port_range,
         port_hold=settings.port_hold,
         ttl=settings.multicast_ttl,
+        strict=settings.strict,
+        asks_rdma=settings.rdma,
     )
+
+
+def _tells(spec: MemberSpec, command: tuple[str, ...]) -> tuple[str, str]:
+    """Return this node's fingerprint and its addresses, for the leader to compare."""
+    from mingle_hooks.lint.fingerprint import fingerprint
+    from mingle_hooks.lint.sources.asked import Asked
+
+    return fingerprint(Asked(spec.user_environ, command, os.getcwd()))
 
 
 def _view(spec: MemberSpec, answer: Answer) -> View:

@@ -45,7 +45,7 @@ def members(spec: MemberSpec, observer: Observer, addresses: Addresses) -> Listi
         raise _cannot_ask(spec, is_known=bool(told))
     from mingle_hooks.joining import join
 
-    roster = join(spec, observer, wants_roster=True).world.roster
+    roster = join(spec, observer, wants_roster=True, command=None).world.roster
     hosts = _hosts(spec)
     return Listing(tuple(row._replace(host=hosts[row.node_rank]) for row in roster) if hosts else roster, roster)
 

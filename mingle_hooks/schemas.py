@@ -146,6 +146,7 @@ _READERS: dict[Callable[..., object], Schema | Callable[..., Schema]] = {
     values.hosts: _listed({"type": "string"}),
     values.ports: {"type": "string", "pattern": r"^\s*[0-9]+-[0-9]+\s*$"},
     values.on_off: _YES_OR_NO,
+    values.differences: {"anyOf": [*_YES_OR_NO["anyOf"], _WORDS]},
     values.switch: _YES_OR_NO,
     values.seconds: {
         "anyOf": [

@@ -36,6 +36,10 @@ def backends(value: object) -> tuple[object, ...]:
     return chosen(named) if named else ()
 
 
+# The option for one call where the settings say `strict`.
+NO_STRICT = "--no-strict"
+
+
 class Setting(NamedTuple):
     """One setting. An empty key, variable or option means that it cannot be set there.
 
@@ -101,6 +105,10 @@ TABLE = (
             "a shared directory through which members may find rank 0"),
     Setting("host_suffix", "host_suffix", "MINGLE_HOST_SUFFIX", "--host-suffix", values.suffix, "",
             "what a host's name ends in on the fast network, such as .hsn.site or -ib"),
+    Setting("strict", "strict", "MINGLE_STRICT", "--strict", values.differences, (),
+            "form no world where nodes differ; in the settings, a list of what must not, such as driver,rdma"),
+    Setting("rdma", "rdma", "MINGLE_RDMA", "", values.switch, default=False,
+            help="whether every node is to have an active RDMA port: name those without, though most have none"),
     Setting("quiet", "quiet", "MINGLE_QUIET", "--quiet", values.switch, default=False,
             help="say nothing while waiting"),
     Setting("on_failure", "", "MINGLE_ON_FAILURE", "--on-failure", _ON_FAILURE, "exit",
@@ -171,6 +179,8 @@ class Settings(NamedTuple):
     key_file: str | None
     directory: str | None
     host_suffix: str
+    strict: tuple[str, ...]
+    rdma: bool
     quiet: bool
     on_failure: OnFailure
     insecure: bool
@@ -231,9 +241,12 @@ def _value(setting: Setting, value: object, source: str) -> Any:
 
 
 def _from_options(options: Mapping[str, object]) -> Iterator[tuple[Setting, object, str]]:
+    is_lenient = options.get("no_strict")
     for name, value in options.items():
-        if value not in (None, (), []):
+        if value not in (None, (), []) and name != "no_strict":
             yield BY_NAME[name], value, BY_NAME[name].option
+    if is_lenient:
+        yield BY_NAME["strict"], False, NO_STRICT
 
 
 def _from_environ(environ: Mapping[str, str]) -> Iterator[tuple[Setting, object, str]]:

@@ -210,6 +210,16 @@ def _host(value: str) -> str:
     return value
 
 
+def differences(value: object) -> tuple[object, ...]:
+    """Read a list of what must not differ between nodes: all of it for true, nothing for false."""
+    from mingle_hooks.differences import FIELDS
+
+    try:
+        return FIELDS if switch(value) else ()
+    except UsageError:
+        return _listed(value, one_of(*FIELDS))
+
+
 def ports(value: object) -> range:
     """Read a port range A-B, both ends included."""
     if not isinstance(value, str):

@@ -35,6 +35,8 @@ iface = ["ib0", "10.2.0.0/16"]
 via = "multicast,directory"
 port_range = "20000-24999"
 port_hold = "Off"
+strict = ["driver", "rdma"]
+rdma = true
 timeout = 90.5
 for = ["torchrun", "nccl,gloo"]
 scope = "task"
@@ -103,6 +105,8 @@ WRONG_SETTINGS: list[dict[str, Any]] = [
     {"port_range": 20000},
     {"port_range": "20000"},
     {"port_hold": "sometimes"},
+    {"strict": 7},
+    {"rdma": 7},
     {"slots": "threads"},
     {"slots": 0},
     {"key_file": "key"},

@@ -11,6 +11,7 @@ import pytest
 from needs import only_with
 
 from mingle_hooks import join
+from mingle_hooks.differences import FIELDS
 from mingle_hooks.errors import SettingsError, UsageError
 from mingle_hooks.settings import NO_SETTINGS, SECTIONS, TABLE, Settings, load
 
@@ -141,6 +142,11 @@ ACCEPTED = [
     ("port_range", "2000-2010", range(2000, 2011)),
     ("port_hold", "off", False),
     ("port_hold", "on", True),
+    ("strict", ["driver", "rdma"], ("driver", "rdma")),
+    ("strict", "driver,rdma", ("driver", "rdma")),
+    ("strict", True, FIELDS),
+    ("strict", "off", ()),
+    ("rdma", True, True),
     ("host_suffix", ".hsn.cm.site", ".hsn.cm.site"),
     ("insecure", True, True),
     ("quiet", "yes", True),
@@ -179,6 +185,7 @@ REFUSED = [
     ("iface", "^lo"),
     ("port_range", "1-2"),
     ("port_hold", "maybe"),
+    ("strict", "colour"),
     ("timeout", "0"),
     ("timeout", "169h"),
     ("timeout", "nan"),

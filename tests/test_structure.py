@@ -28,6 +28,7 @@ ORDER = (
     ("request", "observer", "rejections"),
     ("leader",),
     ("report",),
+    ("telling",),
     ("outcome", "search"),
     ("following",),
     ("rendezvous",),

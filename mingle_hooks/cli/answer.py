@@ -64,7 +64,7 @@ def become(
 
         placement.check(command, spec)
     spec = spec if verbatim else launchers.asking(command, spec)
-    view, story = _joined(spec, explain=explain, no_wait=no_wait)
+    view, story = _joined(spec, explain=explain, no_wait=no_wait, command=command)
     view = view if verbatim else launchers.placed(command, spec, view)
     if not verbatim and launchers.is_elsewhere(command, view):
         told = f"{command[0]} starts on rank 0's node, and reaches this one from there"
@@ -104,7 +104,7 @@ def stay(
     launcher = None if verbatim else launchers.recognise(command)
     together.check(spec, launcher and launcher.starts, no_wait=no_wait)
     with Waiting(sys.stderr, quiet=spec.settings.quiet) as observer:
-        view = join(spec, observer, wants_roster=True)
+        view = join(spec, observer, wants_roster=True, command=None)  # the run's own members are compared
     own = {**options, "explain": explain, "verbatim": verbatim, **together.known(spec, view)}
     return together.together(command, spec, view, words(own))
 
@@ -137,12 +137,12 @@ def _execute(command: tuple[str, ...], environ: dict[str, str]) -> None:
     raise refusal or FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), name)
 
 
-def _joined(spec: MemberSpec, *, explain: bool, no_wait: bool) -> tuple[View, list[str]]:
+def _joined(spec: MemberSpec, *, explain: bool, no_wait: bool, command: tuple[str, ...] = ()) -> tuple[View, list[str]]:
     """Return this member's view of the world, and how it formed where that is to be told."""
     story: list[str] = []
     waiting = Waiting(sys.stderr, quiet=spec.settings.quiet, tell=story.append if explain else None)
     with waiting as observer:
-        return join(spec, observer, no_wait=no_wait), story
+        return join(spec, observer, no_wait=no_wait, command=command), story
 
 
 def _found(spec: MemberSpec, view: View) -> tuple[Variable, ...]:

@@ -108,6 +108,8 @@ SETTINGS = {
     "host_suffix": Shown(NETWORK, "SUFFIX"),
     "port_range": Shown(NETWORK, "A-B", default="20000-24999"),
     "port_hold": Shown(NETWORK, "on|off", values=lambda: ("on", "off"), default="on"),
+    "strict": Shown(WORLD),
+    "no_strict": Shown(WORLD),
     "frameworks": Shown(OUTPUT, "F,…", "list", _frameworks, lists=True, added=_added_frameworks),
     "shell": Shown(OUTPUT, "sh|csh|fish|…", values=_shells, default="sh", lists=True),
     "on_failure": Shown(OUTPUT, "exit|status", values=lambda: ("exit", "status"), default="exit"),

@@ -7,17 +7,24 @@ an option. Anything else, help and mistakes included, is left to click, which kn
 from __future__ import annotations
 
 from mingle_hooks import values
-from mingle_hooks.settings import TABLE
+from mingle_hooks.settings import NO_STRICT, TABLE
 from mingle_hooks.typed import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import Literal
 
-FLAGS = {"--explain": "explain", "--no-wait": "no_wait", "--together": "together", "--verbatim": "verbatim"}
+FLAGS = {
+    "--explain": "explain",
+    "--no-wait": "no_wait",
+    NO_STRICT: "no_strict",
+    "--together": "together",
+    "--verbatim": "verbatim",
+}
 # What starts nothing does not have these.
 ONLY_STARTED = ("together", "verbatim")
-FLAGS |= {setting.option: setting.name for setting in TABLE if setting.option and setting.read is values.switch}
+_SWITCHES = (values.switch, values.differences)  # what an option without a value sets
+FLAGS |= {setting.option: setting.name for setting in TABLE if setting.option and setting.read in _SWITCHES}
 OPTIONS = {setting.option: setting.name for setting in TABLE if setting.option and setting.option not in FLAGS}
 
 

@@ -58,7 +58,7 @@ class Following:
         look_again: Callable[[], None],
         leads: Callable[[], bool],
     ) -> None:
-        self._loop, self._request, self._secret, self._me = loop, request, secret, me
+        self._loop, self._request, self._secret, self.me = loop, request, secret, me
         self._search, self._outcome, self._look_again, self._leads = search, outcome, look_again, leads
         self._deadline, self._stopwatch = deadline, stopwatch
         self.membership: Membership | None = None
@@ -111,7 +111,7 @@ class Following:
             self._request.attempt,
             self._secret,
             proven,
-            self._me._replace(spent=self._stopwatch.spent(self._loop.names_s)),
+            self.me._replace(spent=self._stopwatch.spent(self._loop.names_s)),
             self._accepts,
             lambda: 0.0 if self.is_late else self._deadline.left_s(),
             self._changed,

@@ -19,7 +19,6 @@ from mingle_hooks.rendezvous.search import Search
 from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from types import TracebackType
 
     from mingle_hooks.rendezvous.leader.candidate import Candidate
@@ -121,6 +120,8 @@ class Rendezvous:
         if self._request.rank in (0, None):
             self._stand()
         self._search.open()
+        if self._request.tells is not None:
+            self._tell_of_this_node(*self._request.tells())
         if self._leader is not None and not self._request.leader_hosts:
             # Nobody keeps others from taking this id: whoever begins at the same time is heard before a world forms.
             self._leader.choice.listen_for(QUIET_S)
@@ -128,31 +129,29 @@ class Rendezvous:
             self._request.local_peers.attend(self._loop, self._local_peer_failed)
         self._tick()
 
+    def _tell_of_this_node(self, fingerprint: str, addresses: str) -> None:
+        """Have it compared with the others': only now, as others already knock, or know that this member is here."""
+        self._me = self._following.me = self._me._replace(fingerprint=fingerprint, addresses=addresses)
+        if self._leader is not None:
+            mine = self._leader.roster.entry(self._me.member)
+            mine.fingerprint, mine.addresses, mine.clock = fingerprint, addresses, (0.0, 0.0)
+
     def result(self) -> Answer:
         """Return the answer, or raise why there is none, a MingleError, once it is over."""
         answer = self._outcome.result()
-        if self._request.orders_by_switch and self._leader is not None and self._leader.answer is answer:
-            from mingle_hooks.rendezvous import report
+        leader, membership = self._leader, self._following.membership
+        if leader is not None and leader.answer is answer:
+            from mingle_hooks.rendezvous import telling
 
-            for line in report.without_switch(self._leader):
-                self._observer.note(line)
-        if self._observer.tell is not None:
-            self._explain(answer, self._observer.tell)
-        membership, leader = self._following.membership, self._leader
+            telling.of_leader(leader, self._request, self._observer, answer["at"])
+        elif self._observer.tell is not None:
+            from mingle_hooks.rendezvous import telling
+
+            telling.of_member(membership, self._observer)
         its = membership.me if membership is not None else leader.me if leader is not None else self._me
         if its.spent is not None:
             answer["spent"] = list(self._stopwatch.formed(its.spent))
         return answer
-
-    def _explain(self, answer: Answer, tell: Callable[[str], None]) -> None:
-        from mingle_hooks.rendezvous import report
-
-        if self._leader is not None and self._leader.answer is answer:
-            lines = report.of_leader(self._leader, answer["at"])
-        else:
-            lines = report.of_member(self._following.membership)
-        for line in lines:
-            tell(line)
 
     def _tick(self) -> None:
         """Tell the observer how far the world is, as far as this member knows."""
@@ -176,7 +175,12 @@ class Rendezvous:
         me = self._me._replace(spent=self._stopwatch.spent(0.0))
         self._candidate = stand(self._loop, self._request, self._secret, me, self._leader_changed)
         if self._candidate is not None:
-            self._candidate.leader.choice.ask_first(self._search.is_alone)
+            leader = self._candidate.leader
+            leader.choice.ask_first(self._search.is_alone)
+            if self._request.strict:
+                from mingle_hooks.rendezvous.leader.comparison import refuse
+
+                leader.choice.compare_first(lambda offer: refuse(leader, self._request, offer))
 
     def _leads(self) -> bool:
         leader = self._leader

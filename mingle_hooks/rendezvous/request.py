@@ -9,7 +9,7 @@ from mingle_hooks.rendezvous.discovery import BACKENDS
 from mingle_hooks.typed import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from mingle_hooks.fabric.interfaces import Preference
     from mingle_hooks.rendezvous.local_peers.first_task import LocalPeers
@@ -47,6 +47,11 @@ class Request(NamedTuple):
     port_hold: bool = True
     ttl: int = 1
     key_from: str = ""  # for a message
+    tells: Callable[[], tuple[str, str]] | None = (
+        None  # this node's fingerprint and addresses, once it looks for others
+    )
+    strict: tuple[str, ...] = ()  # which differences between nodes form no world
+    asks_rdma: bool = False
     local_peers: LocalPeers | None = None  # this node's other tasks, without which it is no member
 
     @property

@@ -16,6 +16,7 @@ import pytest
 from mingle_hooks.cli.commands import COMMANDS, mingle
 from mingle_hooks.cli.help import FIELD_GROUPS, FIELD_VALUES, GROUPS, RUN, SETTINGS, grouped
 from mingle_hooks.cli.options import CALL_FLAGS
+from mingle_hooks.cli.plain import FLAGS
 from mingle_hooks.export.frameworks import FRAMEWORKS
 from mingle_hooks.render.fields import FIELDS
 from mingle_hooks.rendezvous.discovery import BACKENDS
@@ -67,7 +68,7 @@ def test_what_help_says_of_a_value_is_what_the_program_reads(setting: object) ->
     """The default is the default, and each value that is offered can be read."""
     (its,) = [found for found in TABLE if found is setting]
     how = SETTINGS[its.name]
-    is_flag = its.default is False
+    is_flag = its.option in FLAGS
     assert bool(how.metavar) is not is_flag
     if how.default:
         assert its.read(how.default) == its.default

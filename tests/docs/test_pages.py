@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 # (page, mark of its block) -> why it is not run here. Its syntax is checked all the same.
 NOT_RUN = {
+    ("lint.md", "no active RDMA port"): "tests/lint and tests/world/test_odd_node.py make each of these",
+    ("lint.md", "strict = ["): "tests/test_settings.py reads them",
     ("run.md", "uncorrectable ECC error"): "no GPU fails here; tests/supervise has the message",
     ("schedulers/slurm.md", "apptainer exec"): "neither Apptainer nor pyxis is here; tests/render has their stand-ins",
     ("schedulers/kubernetes.md", "kubectl apply"): "there is no Kubernetes here",

@@ -27,6 +27,7 @@ class AddressChoice:
         self._loop, self._roster, self._terms, self._gathers, self._close = loop, roster, terms, gathers, close
         self._settled = False
         self._quiet_until = loop.clock()
+        self._refuses: Callable[[int], bool] = lambda _: False
         self._is_alone: Callable[[], bool] = lambda: True
         self._timers: dict[str, Timer] = {"first": loop.after(0.0, self.consider)}  # the leader may be all there is
 
@@ -44,6 +45,10 @@ class AddressChoice:
         """Choose only once this says that nobody who may lead as well is being asked."""
         self._is_alone = is_alone
 
+    def compare_first(self, refuses: Callable[[int], bool]) -> None:
+        """Close only where this does not tell everybody why there is no world."""
+        self._refuses = refuses
+
     def start_over(self) -> None:
         """Somebody has left: wait for the best address anew when all are in again."""
         self._settled = False
@@ -59,7 +64,8 @@ class AddressChoice:
         if (offer := self._best()) is None:
             return
         if self._is_alone():
-            self._close(offer)
+            if not self._refuses(offer):
+                self._close(offer)
         else:
             self._timers["asked"] = self._loop.after(ASKED_S, self.consider)
 

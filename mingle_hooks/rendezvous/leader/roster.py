@@ -23,11 +23,13 @@ _LEADERS = ("MASTER_ADDR", "MASTER_PORT")
 class Entry:
     """A member that is in, and which of the leader's addresses it has reached, from which of its own."""
 
-    __slots__ = ("address", "arrived", "join_request", "reached")
+    __slots__ = ("address", "addresses", "arrived", "clock", "fingerprint", "join_request", "reached")
 
     def __init__(self, join_request: JoinRequest, address: str) -> None:
         self.join_request = join_request
         self.address = address
+        self.fingerprint, self.addresses = join_request.fingerprint, join_request.addresses
+        self.clock: tuple[float, float] | None = None  # how far it is ahead of the leader's, in seconds: least and most
         self.arrived = 0.0  # by the leader's clock, in seconds
         self.reached: dict[int, str] = {}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 
 from mingle_hooks.rendezvous.protocol import wire
 from mingle_hooks.rendezvous.protocol.answer import LAST_EPOCH
@@ -30,7 +31,7 @@ LONGEST_HOST, LONGEST_END = 253, 64
 class Session:
     """One connection to the leader, from HELLO on."""
 
-    __slots__ = ("_leader", "_proved", "_sealer", "_secret", "address", "connection", "entry", "since")
+    __slots__ = ("_challenged", "_leader", "_proved", "_sealer", "_secret", "address", "connection", "entry", "since")
 
     def __init__(self, leader: Leader, loop: Loop, sock: socket.socket, address: str, secret: Secret) -> None:
         self.address = _plain(address)
@@ -39,6 +40,7 @@ class Session:
         self._leader, self._secret = leader, secret
         self._sealer: wire.Sealer | None = None
         self._proved = False
+        self._challenged = 0.0  # the time of day
         self.connection = Connection(loop, sock, self._frame, self._ended)
 
     def tell(self, kind: int, body: Mapping[str, object]) -> None:
@@ -130,6 +132,7 @@ class Session:
             "host": host,
             "proof": self._secret.mac(b"challenge", nonce, mine, *terms).hex(),
         }
+        self._challenged = time.time()
         self.connection.send(wire.frame(wire.CHALLENGE, wire.encode(body)))
         self._sealer = wire.Sealer(self._secret, nonce, mine, b"leader", b"member")
         self.connection.most_bytes = wire.MOST_MEMBER_BYTES
@@ -143,7 +146,11 @@ class Session:
         self._proved = True
         self._leader.acceptor.proved(self)
         if kind == wire.CHECKIN:
-            self._leader.checked_in(self, JoinRequest.parse(body))
+            self._leader.checked_in(self, join_request := JoinRequest.parse(body))
+            if self.entry is not None and join_request.clock_ms is not None:
+                # It said so after the challenge was sent, and before its answer came; what it read was cut to ms.
+                at = join_request.clock_ms / 1000
+                self.entry.clock = at - time.time(), at + 0.001 - self._challenged
         elif kind == wire.RIVAL:
             self._rival(body)
         elif kind == wire.FAILED:  # another candidate knows why there is no world

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 from mingle_hooks.rendezvous.member.probe import Probe
 from mingle_hooks.rendezvous.protocol import answer, wire
 from mingle_hooks.rendezvous.protocol.failure import LONGEST_PART, Failure, age_s
@@ -67,7 +69,7 @@ class Membership:
         self._needs_all = False  # all members are in, and some of them have not reached the best address
         proven.connection.on_frame, proven.connection.on_end = self._frame, self._ended
         proven.connection.most_bytes = wire.MOST_LEADER_BYTES
-        self._tell(wire.CHECKIN, me.body())
+        self._tell(wire.CHECKIN, me.body(int(time.time() * 1000)))
 
     def give_up(self, after_s: int) -> None:
         """Tell the leader that this member will not wait any longer."""

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     Kind = Limit | Literal[
         "missing", "keys", "versions", "runs", "rank", "beyond", "nodes", "leaders", "given", "size", "address", "task",
         "tasks", "node_rank", "network", "protocol", "full",
+        "differs",
     ]  # fmt: skip
 
 # Bounds of what travels: a few parties, each a host and an address, or a folded host list.
@@ -123,6 +124,12 @@ _KINDS: dict[Kind, tuple[type[MingleError], str, str, str]] = {
         "messages from rank 0, {0}, as mingle sends them",
         "{1}",
         "the same version of mingle on every member, and a look at what runs there",
+    ),
+    "differs": (
+        ConflictError,
+        "{0} nodes that are alike, as --strict or the settings ask",
+        "{1}",
+        "{2}",
     ),
     "full": (
         ConflictError,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from types import MappingProxyType
 
 from mingle_hooks.fabric.machine import is_hostname
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 MEMBER_BYTES = 16
 LONGEST_TOPOLOGY = 255
 # What a user may have exported and every member must agree on, with the longest value that is taken.
+LONGEST_FINGERPRINT = LONGEST_ADDRESSES = 1024
+LAST_CLOCK_MS = 10**15  # in the year 33658
 PINNED = {"MASTER_ADDR": 253, "MASTER_PORT": 5, "WORLD_SIZE": 8, "NODE_RANK": 5}
 
 
@@ -34,10 +37,15 @@ class JoinRequest(NamedTuple):
     wants_roster: bool = False
     spent: Spent | None = None  # how it came to check in, for who asks who was last
     topology: str = ""  # the switches above it, from the top down; empty where nobody asks, or nobody knows
+    fingerprint: str = ""  # of its node; a member without one is not compared
+    addresses: str = ""  # of its node, each with what carries it
+    clock_ms: int | None = None  # the time of day when it said so
 
-    def body(self) -> Body:
-        """Return what travels."""
+    def body(self, clock_ms: int | None = None) -> Body:
+        """Return what travels, at this time of day."""
+        compared = {"fingerprint": self.fingerprint, "addresses": self.addresses, "clock_ms": clock_ms}
         body: Body = {
+            **(compared if self.fingerprint else {}),
             "member": self.member.hex(),
             "host": self.host,
             "rank": self.rank,
@@ -68,5 +76,14 @@ class JoinRequest(NamedTuple):
             pinned={name: text(pinned, name, PINNED[name]) for name in pinned},
             wants_roster=body.get("roster") is True,
             spent=Spent.parse(body["spent"]) if "spent" in body else None,
-            topology=text(body, "topology", LONGEST_TOPOLOGY) if "topology" in body else "",
+            topology=_told(body, "topology", LONGEST_TOPOLOGY),
+            # One object for all members that say the same: a leader of thousands keeps each.
+            fingerprint=sys.intern(_told(body, "fingerprint", LONGEST_FINGERPRINT)),
+            addresses=_told(body, "addresses", LONGEST_ADDRESSES),
+            clock_ms=optional_integer(body, "clock_ms", 0, LAST_CLOCK_MS),
         )
+
+
+def _told(body: Body, name: str, longest: int) -> str:
+    """Return a text that a member of another version does not send. Raises WireError."""
+    return text(body, name, longest) if name in body else ""

@@ -11,6 +11,8 @@ import pytest
 from mingle_hooks.supervise.runner.fruitless import Fruitless
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from supervise.runner.places import Places
 
 WARNED = ("--limit", "30", "--warn", "28.5", "--grace", "1")

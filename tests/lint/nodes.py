@@ -1,0 +1,163 @@
+"""Nodes as trees of files: machines that are known, and what differs between two of a kind by nature."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from mingle_hooks.fabric.addresses import Listed
+from mingle_hooks.lint.fingerprint import fingerprint
+from mingle_hooks.lint.sources.asked import Asked
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Mapping
+    from pathlib import Path
+
+GIB = 1 << 30
+SHM, TMP = "/dev/shm", "/tmp"  # noqa: S108 - their names
+LIMITS = """Limit                     Soft Limit           Hard Limit           Units
+Max cpu time              unlimited            unlimited            seconds
+Max processes             {nproc:<20} {nproc:<20} processes
+Max open files            {nofile:<20} 1048576              files
+Max locked memory         {memlock:<20} {memlock:<20} bytes
+"""
+TORCH = ("torch-2.5.1+cu124", "nvidia_nccl_cu12-2.21.5", "nvidia_cuda_runtime_cu12-12.4.127", "numpy-2.1.0")
+COMMIT = "57f6c79e1b2c3d4e57f6c79e1b2c3d4e57f6c79e"
+
+
+class Space(NamedTuple):
+    """What statvfs(3) says."""
+
+    f_frsize: int
+    f_blocks: int
+    f_bavail: int
+
+
+class Node:
+    """A node's files below a directory, and what its fingerprint is taken of."""
+
+    def __init__(self, root: Path, number: int = 1) -> None:
+        self.root, self.number = root, number
+        self.environ = {"PATH": "/usr/bin:/opt/venv/bin", "HOME": "/home/alice"}
+        self.command: tuple[str, ...] = ("python", "train.py")
+        self.addresses: list[Listed] = []
+        self.space: Mapping[str, Space] = {}
+        self.limits()
+        self.write("/proc/sys/kernel/osrelease", "5.15.0-1053-nvidia")
+        self.write("/etc/os-release", 'NAME="Ubuntu"\nID=ubuntu\nVERSION_ID="22.04"')
+        self.write("/work/train.py", "import torch\n")
+
+    def write(self, path: str, text: str | bytes) -> None:
+        file = self.root / path.lstrip("/")
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(text.encode() + b"\n" if isinstance(text, str) else text)
+
+    def limits(self, memlock: object = "unlimited", nofile: object = 65536, nproc: object = 4127000) -> None:
+        self.write("/proc/self/limits", LIMITS.format(memlock=memlock, nofile=nofile, nproc=nproc))
+
+    def interface(
+        self, name: str, address: str, *, mbps: int, mtu: int = 9000, kind: int = 1, card: bool = True
+    ) -> None:
+        top = f"/sys/class/net/{name}"
+        for what, value in {"type": kind, "mtu": mtu, "speed": mbps, "operstate": "up"}.items():
+            self.write(f"{top}/{what}", str(value))
+        if card:
+            self.write(f"{top}/device/vendor", "0x15b3")
+        self.addresses.append(Listed(name, len(self.addresses) + 2, address, 16))
+
+    def rdma(self, device: str, *, gbps: int = 400, layer: str = "InfiniBand", state: str = "4: ACTIVE") -> None:
+        port = f"/sys/class/infiniband/{device}/ports/1"
+        for what, value in {"state": state, "rate": f"{gbps} Gb/sec (4X NDR)", "link_layer": layer}.items():
+            self.write(f"{port}/{what}", value)
+        self.write(f"/sys/class/infiniband/{device}/fw_ver", "28.39.1002")
+        self.write(f"/dev/infiniband/uverbs{device[-1]}", "")
+
+    def nvidia(self, count: int, model: str, driver: str = "570.86.15") -> None:
+        self.write("/sys/module/nvidia/version", driver)
+        for index in range(count):
+            bus = f"0000:{0x10 * (index + 1) + self.number:02X}:00.0"  # other nodes have theirs elsewhere
+            self.write(f"/proc/driver/nvidia/gpus/{bus}/information", "GPU UUID: GPU-…")
+            (self.root / f"proc/driver/nvidia/gpus/{bus}/information").chmod(0)
+            self.write(f"/sys/bus/pci/devices/{bus.lower()}/device", model)
+            self.write(f"/dev/nvidia{index}", "")
+
+    def venv(self, packages: tuple[str, ...] = TORCH) -> None:
+        self.write("/opt/venv/bin/python", "")
+        (self.root / "opt/venv/bin/python").chmod(0o755)
+        self.write("/opt/venv/pyvenv.cfg", "home = /usr/bin\nversion = 3.11.2")
+        for package in packages:
+            self.write(f"/opt/venv/lib/python3.11/site-packages/{package}.dist-info/METADATA", "")
+
+    def asked(self) -> Asked:
+        def statvfs(path: str) -> os.statvfs_result:
+            return self.space.get(path.removeprefix(str(self.root)), Space(4096, 64 * GIB // 4096, 32 * GIB // 4096))  # type: ignore[return-value]
+
+        return Asked(self.environ, self.command, "/work", str(self.root), statvfs)
+
+    def fingerprint(self) -> tuple[str, str]:
+        return fingerprint(self.asked(), lambda: self.addresses)
+
+
+def dgx(root: Path, number: int = 1) -> Node:
+    node = Node(root, number)
+    node.nvidia(8, "0x2330")
+    node.venv()
+    node.interface("bond0", f"10.1.0.{number}", mbps=200_000, card=False)
+    for index in range(8):
+        node.rdma(f"mlx5_{index + number % 2}")
+        node.interface(f"ibp{index}s0", f"100.126.{index}.{number}", mbps=400_000, mtu=4092, kind=32)
+    node.interface("docker0", "172.17.0.1", mbps=10_000, mtu=1500, card=False)
+    node.write("/work/.git/HEAD", COMMIT)
+    return node
+
+
+def azure(root: Path, number: int = 1) -> Node:
+    node = Node(root, number)
+    node.nvidia(8, "0x2330")
+    node.interface("eth0", f"10.0.0.{number}", mbps=100_000, mtu=1500)
+    for index in range(8):
+        node.rdma(f"mlx5_ib{index}")
+        node.interface(f"ib{index}", f"172.16.1.{8 * number + index}", mbps=400_000, mtu=2044, kind=32)
+    node.rdma("mlx5_an8", gbps=100, layer="Ethernet")
+    return node
+
+
+def aws(root: Path, number: int = 1) -> Node:
+    node = Node(root, number)
+    node.nvidia(8, "0x2330")
+    for index in range(32):
+        node.rdma(f"rdmap{16 + index}s27", gbps=100, layer="Unspecified")
+        node.interface(f"enp{71 + index}s0", f"10.1.{index}.{number}", mbps=-1)
+    return node
+
+
+def mi300x(root: Path, number: int = 1) -> Node:
+    node = Node(root, number)
+    node.write("/sys/module/amdgpu/version", "6.10.5")
+    for index in range(10):  # two of them are processors
+        top = f"/sys/class/kfd/kfd/topology/nodes/{index}"
+        node.write(f"{top}/gpu_id", "0" if index < 2 else str(40_000 + 97 * index + number))
+        node.write(f"{top}/properties", f"cpu_cores_count 0\nvendor_id 4098\ndevice_id {0x74A1}\nunique_id {number}")
+    node.interface("eno0", f"10.4.0.{number}", mbps=200_000)
+    for index in range(8):
+        node.rdma(f"bnxt_re{index}", layer="Ethernet")
+    return node
+
+
+def laptop(root: Path, number: int = 1) -> Node:
+    node = Node(root, number)
+    node.limits(memlock=8 << 20, nofile=1024, nproc=127_000 + number)
+    node.interface("wlp2s0", f"192.168.1.{number}", mbps=-1, mtu=1500)
+    node.interface("docker0", "172.17.0.1", mbps=10_000, mtu=1500, card=False)
+    return node
+
+
+def container(root: Path, number: int = 1) -> Node:
+    """Make a container that sees its host's /sys, but was given no RDMA device, and a small /dev/shm."""
+    node = dgx(root, number)
+    for file in (root / "dev/infiniband").iterdir():
+        file.unlink()
+    node.space = {SHM: Space(4096, 16384, 16384)}
+    node.environ |= {"NVIDIA_VISIBLE_DEVICES": "all", "NVIDIA_BUILD_ID": "12345"}
+    node.environ["APPTAINER_CONTAINER"] = "docker://bob:hunter2@registry/torch.sif"
+    return node

@@ -1,0 +1,188 @@
+"""Each fault that makes one node differ is made on one of four hosts, and rank 0 names that host."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from cluster.host import Host
+    from cluster.hosts import Hosts
+
+KEY = os.urandom(32).hex()
+# A GPU node's files, in place of the machine's own; /dev is new, as the machine's is everybody's.
+GPU_NODE = """
+set -e
+mount -t tmpfs none /sys/module
+mkdir /sys/module/nvidia && echo 570.86.15 > /sys/module/nvidia/version
+mkdir /run/net && mount --bind /sys/class/net /run/net
+mount -t tmpfs none /sys/class
+mkdir /sys/class/net && mount --bind /run/net /sys/class/net
+port=/sys/class/infiniband/mlx5_0/ports/1
+mkdir -p $port && echo '4: ACTIVE' > $port/state && echo '400 Gb/sec (4X NDR)' > $port/rate
+echo InfiniBand > $port/link_layer && echo 28.39.1002 > /sys/class/infiniband/mlx5_0/fw_ver
+mkdir /run/shm && mount --bind /dev/shm /run/shm
+mount -t tmpfs -o mode=755 none /dev
+mkdir /dev/shm /dev/infiniband && mount --bind /run/shm /dev/shm && touch /dev/infiniband/uverbs0
+mknod -m 666 /dev/null c 1 3 && mknod -m 666 /dev/urandom c 1 9
+mkdir -m 777 /tmp/work /tmp/work/.git && echo 'print()' > /tmp/work/train.py
+echo 57f6c79e1b2c3d4e57f6c79e1b2c3d4e57f6c79e > /tmp/work/.git/HEAD
+ip link set eth0 mtu 9000 && ip link set ib0 mtu 9000
+"""
+FAULTS = {
+    "driver": (
+        "echo 550.54.15 > /sys/module/nvidia/version",
+        "echo 570.86.15 > /sys/module/nvidia/version",
+        "node3: driver 550.54.15, 3 others 570.86.15",
+    ),
+    "a port that is down": (
+        "echo '1: DOWN' > /sys/class/infiniband/mlx5_0/ports/1/state",
+        "echo '4: ACTIVE' > /sys/class/infiniband/mlx5_0/ports/1/state",
+        "node3: no active RDMA port",
+    ),
+    "no RDMA": (
+        "mv /sys/class/infiniband /sys/class/gone",
+        "mv /sys/class/gone /sys/class/infiniband",
+        "node3: no RDMA device",
+    ),
+    "no RDMA in the container": (
+        "rm /dev/infiniband/uverbs0",
+        "touch /dev/infiniband/uverbs0",
+        "node3: RDMA ports, but no /dev/infiniband",
+    ),
+    "/dev/shm": (
+        "mount -t tmpfs -o size=1m,mode=1777 none /dev/shm",
+        "umount /dev/shm",
+        "node3: /dev/shm is full",
+    ),
+    "/tmp": (
+        "mount -t tmpfs -o size=2m none /run/full; cp -r /tmp/work /run/full; mount --bind /run/full /tmp",
+        "umount /tmp && umount /run/full",
+        "node3: /tmp is full",
+    ),
+    "program": ("echo 'exit()' > /tmp/work/train.py", "echo 'print()' > /tmp/work/train.py", "node3: program "),
+    "checkout": (
+        "echo 1b2c3d4e57f6c79e57f6c79e57f6c79e57f6c79e > /tmp/work/.git/HEAD",
+        "echo 57f6c79e1b2c3d4e57f6c79e1b2c3d4e57f6c79e > /tmp/work/.git/HEAD",
+        "node3: git 1b2c3d4e, 3 others 57f6c79e",
+    ),
+    "MTU": (
+        "ip link set eth0 mtu 1500; ip link set ib0 mtu 1500",
+        "ip link set eth0 mtu 9000; ip link set ib0 mtu 9000",
+        "node3: network 10G,mtu1500, 3 others 10G,mtu9000",
+    ),
+}
+
+
+@pytest.fixture
+def nodes(hosts: Callable[..., Hosts]) -> Iterator[Hosts]:
+    made = hosts(4, ipv6=False)
+    for host in made:
+        host.run(["sh", "-c", GPU_NODE + "mkdir /run/full"], check=True)
+    yield made
+    for host in made:
+        host.run(["sh", "-c", "rm -rf /tmp/work"], check=True)
+
+
+def world(
+    nodes: Hosts,
+    *options: str,
+    wrapped: Callable[[Host], list[str]] = lambda _: ["mingle"],
+    env: dict[int, dict[str, str]] | None = None,
+    user: str = "root",  # who may lock all memory
+) -> list[tuple[int, list[str]]]:
+    """Return each member's exit code and what it said, the exported variables left out."""
+    own = ["--id", "a", *options, "--nodes", "4"]
+    done = nodes.run_all(
+        lambda host: [*wrapped(host), "exec", *own, "--rank", str(host.number - 1), "cat", "train.py"],
+        env=lambda host: {"MINGLE_KEY": KEY, **(env or {}).get(host.number, {})},
+        user=user,
+        cwd="/tmp/work",
+    )
+    assert all(its.stdout in ("", "print()\n", "exit()\n") for its in done)
+    # What a slow machine has it say besides: who is waited for.
+    return [(its.returncode, [line for line in its.stderr.splitlines() if " after " not in line]) for its in done]
+
+
+def told(nodes: Hosts, *options: str, **how: object) -> list[str]:
+    """Return what rank 0 says of a world that forms; nobody else says anything."""
+    first, *others = world(nodes, *options, **how)  # type: ignore[arg-type]
+    assert [code for code, _ in (first, *others)] == [0] * 4
+    assert [line for _, lines in others for line in lines] == []
+    return first[1]
+
+
+def test_the_odd_node_is_named_by_each_fault_and_healthy_ones_by_none(nodes: Hosts) -> None:
+    """One line for what differs, and one with what to leave out; rank 0 alone says so, and the world forms."""
+    odd = nodes[2]
+    assert told(nodes) == []
+    for name, (make, mend, line) in FAULTS.items():
+        odd.run(["sh", "-c", make], check=True)
+        said = told(nodes)
+        odd.run(["sh", "-c", mend], check=True)
+        assert [text[: len(line) + 8] for text in said[:1]] == [f"mingle: {line}"], (name, said)
+        assert said[1:] == ["mingle: to leave out: --exclude=node3"], (name, said)
+    assert told(nodes) == []
+    odd.run(["ip", "link", "set", "eth0", "down"], check=True)
+    assert told(nodes) == [
+        "mingle: node3: does not reach rank 0 at 10.77.0.1, 3 others do",
+        "mingle: to leave out: --exclude=node3",
+    ]
+
+
+def low(host: Host) -> list[str]:
+    return ["prlimit", "--memlock=65536", "mingle"] if host.number == 3 else ["mingle"]
+
+
+def ahead(host: Host) -> list[str]:
+    """Run mingle with a clock that is 5 s ahead: no namespace has one of its own."""
+    code = (
+        "import sys, time; now = time.time; time.time = lambda: now() + 5; sys.argv[0] = 'mingle'\n"
+        "from mingle_hooks.cli.main import main; main()"
+    )
+    return [sys.executable, "-c", code] if host.number == 3 else ["mingle"]
+
+
+def test_limits_clocks_variables_and_addresses_of_one_node_are_named(nodes: Hosts) -> None:
+    """A clock with by how much it is off, an address with both who have it."""
+    assert told(nodes, wrapped=low, user="alice")[0].startswith("mingle: node3: memlock 64K, ")
+    assert told(nodes, wrapped=ahead)[0].startswith(("mingle: node3: clock 5.0 s ahead", "mingle: node3: clock 4.9 s"))
+    assert told(nodes, env={3: {"NCCL_DEBUG": "INFO"}}) == ["mingle: node3: NCCL_DEBUG INFO, 3 others not set"]
+    for host in (nodes[1], nodes[2]):
+        host.run(["ip", "address", "add", "10.99.0.9/24", "dev", "ib0"], check=True)
+    assert told(nodes)[0] == "mingle: node[2-3]: 10.99.0.9 on each of them"
+    assert told(nodes, "--quiet") == []
+
+
+DRIVER, RDMA = {"MINGLE_STRICT": "driver"}, {"MINGLE_STRICT": "rdma"}
+
+
+def everywhere(**variables: str) -> dict[int, dict[str, str]]:
+    return dict.fromkeys(range(1, 5), variables)
+
+
+def test_strict_forms_no_world_of_nodes_that_differ(nodes: Hosts) -> None:
+    """Everybody says the same; the settings tell which differences count, and --no-strict that none does."""
+    assert told(nodes, "--strict") == []
+    nodes[2].run(["sh", "-c", FAULTS["driver"][0]], check=True)
+    results = world(nodes, "--strict")
+    assert {code for code, _ in results} == {76}
+    seen = "node3: driver 550.54.15, 3 others 570.86.15"
+    said = f"expected 4 nodes that are alike, as --strict or the settings ask; saw {seen}"
+    assert {line for _, lines in results for line in lines if line} == {
+        f"mingle: {said}; try --exclude=node3, or --no-strict"
+    }
+    driver, rdma, wants = (everywhere(**its) for its in (DRIVER, RDMA, RDMA | {"MINGLE_RDMA": "on"}))
+    assert len(told(nodes, env=rdma)) == 2
+    assert len(told(nodes, "--no-strict", env=driver)) == 2
+    nodes[2].run(["sh", "-c", FAULTS["driver"][1] + "; " + FAULTS["no RDMA"][0]], check=True)
+    assert {code for code, _ in world(nodes, env=rdma)} == {76}
+    for host in nodes:
+        host.run(["sh", "-c", "rm -rf /sys/class/infiniband /sys/class/gone"], check=True)
+    assert told(nodes, env=rdma) == []
+    assert {code for code, _ in world(nodes, env=wants)} == {76}
