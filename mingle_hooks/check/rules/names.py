@@ -28,7 +28,7 @@ _UNKNOWN, _SILENT = "are not known to", "get no answer in time from the name ser
 def own(report: Report) -> Iterator[Finding]:
     """Name hosts whose own name leads to loopback, where nobody else can reach what listens there, or nowhere."""
     seen: dict[str, list[str]] = {}
-    for host in report.here:
+    for host in report.here if len(report.hosts) > 1 else ():
         loops = [its for its in host.own_name or () if its.startswith(_LOOPBACK)]
         if loops:
             text = f"its own name is {loops[0]} there: what listens by name is out of the others' reach (/etc/hosts)"

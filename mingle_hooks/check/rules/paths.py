@@ -39,7 +39,7 @@ def ports(report: Report) -> Iterator[Finding]:
     for name, pairs in _by_network(report).items():
         tried: dict[Way, str] = {}
         for pair in pairs:
-            if not is_cut(pair):
+            if not is_cut(pair) and bool(pair.there) == bool(pair.back):  # else loss() tells it
                 said = zip(_ways(pair), (pair.open_there, pair.open_back), strict=True)
                 tried |= {way: why for way, why in said if why is not None}
         for cause in causes([way for way, why in tried.items() if why], tried):
@@ -66,7 +66,7 @@ def _is_lossy(sent: int, came: int) -> bool:
 
 
 def sizes(report: Report) -> Iterator[Finding]:
-    """Name between whom packets do not pass that both interfaces take."""
+    """Name between whom packets do not pass that both interfaces take; where any may be lost, that tells nothing."""
     mtus = {its.address: its.mtu for host in report.here for its in host.addresses}
     at = {
         (its.name, host): address
@@ -74,7 +74,9 @@ def sizes(report: Report) -> Iterator[Finding]:
         for host, address in zip(its.hosts, its.addresses, strict=True)
     }
     for name, pairs in _by_network(report).items():
-        known = [pair for pair in pairs if pair.mtu is not None]
+        known = [
+            pair for pair in pairs if pair.mtu is not None and not _is_lossy(pair.sent, min(pair.there, pair.back))
+        ]
         bad: dict[Way, int] = {}
         for pair in known:
             ends = [mtus.get(at.get((name, host), "")) for host in (pair.one, pair.other)]

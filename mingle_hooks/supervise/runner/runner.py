@@ -71,7 +71,7 @@ class Runner:
         self._output = Output(loop, lambda: self._soon(ReaderGone()), self._hold)
         self._logs = Logs(request.log_dir, self._warn) if request.log_dir else None
         self._sockets = Sockets(is_local=request.starter.name == "local", port_range=request.port_range)
-        self._environ = environ.of_supervisors(request, self._id, key, self._sockets.port)
+        self._environ = environ.of_supervisors(request.starter, request.iface, self._id, key, self._sockets.port)
         places = request.plan.places
         self._hub = Hub(loop, self._sockets, Secret(key), places, request.silence_s, self._take, self._wrote)
         self._processes = Processes(loop, self._environ, self._said)
