@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mingle_hooks.check import rounds
-from mingle_hooks.check.report import Name, Pair, Report
+from mingle_hooks.check.report import Name, Network, Pair, Report
 from mingle_hooks.check.words import MOST_HOSTS, Met, heard, known, listed, names
 from mingle_hooks.fabric.machine import is_hostname
 from mingle_hooks.rendezvous.protocol.wire import WireError, integer
@@ -12,7 +12,7 @@ from mingle_hooks.typed import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from mingle_hooks.check.report import Host, Network
+    from mingle_hooks.check.report import Host
     from mingle_hooks.rendezvous.protocol.wire import Body
 
 # Beyond so many hosts only so many of them say a word by multicast; all listen.
@@ -57,6 +57,7 @@ def _name(host: Host) -> str:
 
 def assembled(
     hosts: Sequence[Host],
+    here: Sequence[int],
     shared: Sequence[Network],
     met: Mapping[int, Body],
     counted: Mapping[int, Body],
@@ -78,7 +79,17 @@ def assembled(
         except (KeyError, WireError) as wrong:
             why = f": {wrong}" if isinstance(wrong, WireError) else ""
             made.append(its._replace(missing=f"it started, and then gave no answer in time{why}"))
-    return Report(tuple(made), tuple(shared), tuple(_pairs(made, shared, rows, came)))
+    names_left = {made[number].name for number in here if made[number].missing is None}
+    return Report(tuple(made), _left(shared, names_left), tuple(_pairs(made, here, shared, rows, came)))
+
+
+def _left(shared: Sequence[Network], names: set[str]) -> tuple[Network, ...]:
+    """Return the networks with those hosts that are still there."""
+    found = []
+    for network in shared:
+        ends = [end for end in zip(network.hosts, network.addresses, strict=True) if end[0] in names]
+        found.append(Network(network.name, tuple(host for host, _ in ends), tuple(address for _, address in ends)))
+    return tuple(found)
 
 
 def _met(body: Body) -> list[Met]:
@@ -107,36 +118,23 @@ def _completed(host: Host, told: Sequence[str], met: Body, counted: Body) -> Hos
 
 def _pairs(
     hosts: Sequence[Host],
+    here: Sequence[int],
     shared: Sequence[Network],
     rows: Mapping[tuple[int, int, int], Met],
     came: Mapping[tuple[int, int, int], int],
 ) -> list[Pair]:
-    here = [number for number, its in enumerate(hosts) if its.missing is None]
-    everybody = [number for number, its in enumerate(hosts) if its.addresses]
-    count, found = rounds.datagrams(len(everybody)), []
-    for turn in rounds.rounds(len(everybody)):
-        for a, b in turn:
-            one, other = everybody[a], everybody[b]
-            for network, its in enumerate(shared):
-                there, back = rows.get((one, other, network)), rows.get((other, one, network))
-                if there is not None and back is not None and {one, other} <= {*here}:
-                    heard_there, heard_back = (
-                        min(came.get((*way, network), 0), count) for way in ((one, other), (other, one))
-                    )
-                    found.append(
-                        Pair(
-                            hosts[one].name,
-                            hosts[other].name,
-                            its.name,
-                            count,
-                            heard_there,
-                            heard_back,
-                            there.rtt_us,
-                            there.mtu,
-                            there.closed,
-                            back.closed,
-                        )
-                    )
+    """Return what both ends of each way say of it."""
+    found = []
+    for one, other in (pair for turn in rounds.rounds(len(here)) for pair in turn):
+        a, b = here[one], here[other]
+        for network, its in enumerate(shared):
+            there, back = rows.get((a, b, network)), rows.get((b, a, network))
+            if there is not None and back is not None:
+                pair = Pair(hosts[a].name, hosts[b].name, its.name, rtt_us=there.rtt_us, mtu=there.mtu)
+                pair = pair._replace(open_there=there.closed, open_back=back.closed)
+                pair = pair._replace(sent=there.sent, there=min(came.get((a, b, network), 0), there.sent))
+                pair = pair._replace(sent_back=back.sent, back=min(came.get((b, a, network), 0), back.sent))
+                found.append(pair)
     return found
 
 

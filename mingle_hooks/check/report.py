@@ -79,9 +79,9 @@ class Network(NamedTuple):
 class Pair(NamedTuple):
     """What went between two hosts on one network.
 
-    `sent` datagrams went each way, of which `there` arrived at the other, and `back` at `one`. `mtu` is the largest
-    packet that got there, None where it is not known. `open_there` and `open_back` tell of TCP to the other's port:
-    None where it was not tried, "" where it was open, else why it was not.
+    `sent` datagrams went to the other, where `there` arrived, and `sent_back` to `one`, where `back` arrived. `mtu`
+    is the largest packet that got there, None where it is not known. `open_there` and `open_back` tell of TCP to the
+    other's port: None where it was not tried, "" where it was open, else why it was not.
     """
 
     one: str
@@ -89,6 +89,7 @@ class Pair(NamedTuple):
     network: str
     sent: int = 0
     there: int = 0
+    sent_back: int = 0
     back: int = 0
     rtt_us: int | None = None
     mtu: int | None = None

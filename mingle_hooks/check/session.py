@@ -40,8 +40,6 @@ _PROBE_S = 3.5
 _COUNT_S, _TRANSFER_S, _LEAVE_S = 1.0, 2.0, 1.0
 # Processes that have ended are looked for so often, in seconds.
 _LOOK_S = 0.05
-# A turn of probing takes so long at most, and all turns together, in seconds.
-_TURN_S, _TURNS_S = 0.04, 1.0
 # Slow transfers that are tried once more, by themselves.
 _MOST_AGAIN = 8
 _LONGEST_WHY = 200
@@ -63,7 +61,9 @@ def check(asked: Asked) -> Report:
 
 
 class Session:
-    """The probes of one check."""
+    """The probes of one check. A turn of probing takes `turn_s` at most, and all together `turns_s`, in seconds."""
+
+    turn_s, turns_s = 0.04, 1.0
 
     def __init__(self, loop: Loop, asked: Asked) -> None:
         self._loop, self._asked, self._began = loop, asked, loop.clock()
@@ -110,16 +110,16 @@ class Session:
         here = [number for number, its in enumerate(hosts) if its.missing is None]
         shared = networks.shared([hosts[number] for number in here])
         orders, turns = assembling.orders(hosts, here, shared)
-        turn_s = min(_TURN_S, _TURNS_S / max(turns, 1))
+        turn_s = min(self.turn_s, self.turns_s / max(turns, 1))
         limit_s = min(self._asked.timeout_s * _PROBE_SHARE, _PROBE_S) + turns * turn_s
         for order in orders.values():
             order |= {"do": PROBE, "limit_ms": int(limit_s * 1000), "turn_us": int(turn_s * 1_000_000)}
         met, _ = self.gather(orders, limit_s + _COUNT_S)
         counted, clocks = self.gather({number: {"do": COUNT} for number in here}, _COUNT_S)
-        found = assembling.assembled(hosts, shared, met, counted, clocks)
+        found = assembling.assembled(hosts, here, shared, met, counted, clocks)
         found = found._replace(others=rounds.others(len(here)))
         if self._asked.is_bandwidth and shared:
-            found = found._replace(flows=self._flows(hosts, shared[0]))
+            found = found._replace(flows=self._flows(hosts, found.networks[0]))
         return judged(found._replace(took_s=round(self._loop.clock() - self._began, 3)))
 
     def gather(

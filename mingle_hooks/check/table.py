@@ -19,22 +19,35 @@ _COLUMNS = ("HOST", "STATE", "ADDRESS", "IFACE", "MTU", "RTT", "LOST", "GPUS", "
 _GIB = 1024
 # Beyond so many lines only hosts that something was found about are in the table.
 _MOST_ROWS = 64
+# Findings beyond so many are counted.
+_MOST_LINES = 32
 
 
 def lines(report: Report) -> list[str]:
     """Return the whole of it."""
-    named = {host for finding in report.findings if not finding.is_note for host in finding.hosts}
-    shown = [host for host in report.hosts if len(report.hosts) <= _MOST_ROWS or host.name in named]
-    columns = (*_COLUMNS, "SENDS", "RECEIVES") if report.flows else _COLUMNS
-    rows = [cells(report, host, is_named=host.name in named) for host in shown]
-    table = _aligned([columns, *rows]) if rows else []
+    about = named(report)
+    shown = [host for host in report.hosts if len(report.hosts) <= _MOST_ROWS or host.name in about]
+    rows = [cells(report, host, is_named=host.name in about) for host in shown]
+    table = _aligned([columns(report), *rows]) if rows else []
     hidden = len(report.hosts) - len(shown)
     rest = [f"and {hidden} hosts that nothing was found about"] if hidden else []
     return [*table, *rest, *_told(report)]
 
 
+def named(report: Report) -> set[str]:
+    """Return the hosts about which something is to mend."""
+    return {host for finding in report.findings if not finding.is_note for host in finding.hosts}
+
+
+def columns(report: Report) -> tuple[str, ...]:
+    """Return the heading."""
+    return (*_COLUMNS, "SENDS", "RECEIVES") if report.flows else _COLUMNS
+
+
 def _told(report: Report) -> list[str]:
-    found = [f"{'note' if its.is_note else 'BAD':5}{printable(its.text)}" for its in report.findings]
+    found = [f"{'note' if its.is_note else 'BAD':5}{printable(its.text)}" for its in report.findings[:_MOST_LINES]]
+    if len(report.findings) > _MOST_LINES:
+        found.append(f"and {len(report.findings) - _MOST_LINES} more (--json)")
     leave = [f"--exclude={fold(report.exclude)}"] if report.exclude else []
     return ["", *found, *leave, verdict.words(report)]
 
@@ -65,8 +78,8 @@ def cells(report: Report, host: Host, *, is_named: bool) -> tuple[str, ...]:
 
 def lost(report: Report, host: str) -> str:
     """Return which part of a host's datagrams was lost, both ways."""
-    mine = [pair for pair in report.pairs if host in (pair.one, pair.other) and pair.sent]
-    sent = sum(2 * pair.sent for pair in mine)
+    mine = [pair for pair in report.pairs if host in (pair.one, pair.other)]
+    sent = sum(pair.sent + pair.sent_back for pair in mine)
     return f"{100 * (sent - sum(pair.there + pair.back for pair in mine)) / sent:.0f} %" if sent else "-"
 
 

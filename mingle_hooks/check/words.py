@@ -64,10 +64,11 @@ class Peer(NamedTuple):
 
 
 class Met(NamedTuple):
-    """What a probe knows of another host on one network: round trip, largest packet, and whether TCP got there."""
+    """What a probe knows of another host on one network: what it sent, round trip, largest packet, why TCP failed."""
 
     number: int
     network: int
+    sent: int
     rtt_us: int | None
     mtu: int | None
     closed: str
@@ -79,6 +80,7 @@ class Met(NamedTuple):
         return cls(
             integer(its, "number", 0, MOST_HOSTS),
             integer(its, "network", 0, MOST_HOSTS),
+            integer(its, "sent", 0, MOST_HOSTS),
             optional_integer(its, "rtt_us", 0, _MOST),
             optional_integer(its, "mtu", 0, 1 << 20),
             text(its, "closed", _LONGEST),

@@ -152,6 +152,17 @@ def test_a_network_without_multicast_is_no_fault() -> None:
     assert next(note.text for note in notes(made) if "multicast" in note.text).startswith(f"{FAST}: no multicast")
 
 
+def test_a_host_that_is_not_heard_is_named() -> None:
+    """Though nobody heard it, so that only what the others hear tells."""
+    mute = {"node2"}
+
+    def change(its: Host) -> Host:
+        left = tuple(one._replace(hosts=tuple(name for name in one.hosts if name not in mute)) for one in its.multicast)
+        return its._replace(multicast=left)
+
+    assert bad(report(4, change)) == [f"node2: its multicast on {its} is not heard" for its in BOTH]
+
+
 def test_a_host_far_off_is_a_note() -> None:
     """Its share of a switch may be another; that alone is no reason to leave it out."""
     made = report(4, pair=between("node2", rtt_us=9000))  # type: ignore[arg-type]

@@ -25,10 +25,11 @@ _LARGEST = 65535
 class Way:
     """What is known of one peer."""
 
-    __slots__ = ("call", "closed", "echoes", "mtu", "peer", "rtt_ns")
+    __slots__ = ("call", "closed", "echoes", "mtu", "peer", "rtt_ns", "sent")
 
     def __init__(self, peer: Peer) -> None:
-        self.peer, self.echoes = peer, 0
+        self.peer = peer
+        self.sent = self.echoes = 0
         self.call: Call | None = None
         self.closed: str | None = None
         self.rtt_ns: int | None = None
@@ -54,7 +55,7 @@ class Meeting:
         turn_s: float,
     ) -> None:
         self._loop, self._secret, self._datagrams, self._clock_ns = loop, secret, datagrams, clock_ns
-        self._count, self._turn_s = count, turn_s
+        self._count, self._turn_s, self._is_over = count, turn_s, False
         self._ways = {(peer.number, peer.network): Way(peer) for peer in peers}
         for way in self._ways.values():
             loop.after(way.peer.turn * turn_s, lambda way=way: self._begin(way))  # type: ignore[misc]
@@ -64,6 +65,7 @@ class Meeting:
         """Whether nothing more can come that is worth waiting for."""
         return all(
             way.closed is not None
+            and way.sent == self._count
             and (not way.peer.begins or (way.echoes == self._count and (way.mtu or 0) >= way.want))
             for way in self._ways.values()
         )
@@ -81,7 +83,8 @@ class Meeting:
             way.mtu = max(way.mtu or 0, its.value)
 
     def met(self) -> list[dict[str, object]]:
-        """Return the rows; what has not answered by now does not."""
+        """Return the rows; what has not answered by now does not, and nothing more is sent."""
+        self._is_over = True
         for way in self._ways.values():
             if way.call is not None and not way.call.is_over:
                 way.call.end(LATE)
@@ -90,6 +93,7 @@ class Meeting:
                 Met(
                     way.peer.number,
                     way.peer.network,
+                    way.sent,
                     None if way.rtt_ns is None else way.rtt_ns // 1000,
                     way.mtu,
                     LATE if way.closed is None else way.closed,
@@ -105,15 +109,18 @@ class Meeting:
             way.closed = reason
 
         way.call = Call(self._loop, self._secret, peer.number, (peer.theirs, peer.port), ended)
-        gap_s = self._turn_s / self._count
-        for sequence in range(self._count):
-            self._loop.after(sequence * gap_s, lambda sequence=sequence: self._word(way, sequence))  # type: ignore[misc]
+        self._word(way)
         if peer.begins:
             for after_s in _AGAIN_S:
                 self._loop.after(self._turn_s + after_s, lambda: self._sizes(way))
 
-    def _word(self, way: Way, sequence: int) -> None:
-        self._send(way, PING if way.peer.begins else NOTE, sequence)
+    def _word(self, way: Way) -> None:
+        """Send one, and the next later: where this host is slow, what has come is read in between."""
+        if self._is_over or way.sent == self._count:
+            return
+        self._send(way, PING if way.peer.begins else NOTE, way.sent)
+        way.sent += 1
+        self._loop.after(self._turn_s / self._count, lambda: self._word(way))
 
     def _sizes(self, way: Way) -> None:
         if (way.mtu or 0) < way.want:

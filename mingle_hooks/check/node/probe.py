@@ -38,12 +38,16 @@ if TYPE_CHECKING:
     from mingle_hooks.supervise.protocol.link import Link
     from mingle_hooks.supervise.protocol.messages import Welcome
 
+    Reachable = Callable[[Any], tuple[tuple[Address, ...], tuple[tuple[str, str], ...], str]]
+
 # What asks a device or a file system has so long, in seconds.
 _ASIDE_S = 1.0
 # Multicast is said so long after the order, in seconds, so that one that is lost is no harm.
 _SAID_S = (0.0, 0.1, 0.25)
 # Looks whether all is known come so often, in seconds.
 _LOOK_S = 0.02
+# Datagrams are counted so long after all have been sent, in seconds.
+_STILL_S = 0.05
 _PORTS = 64
 _LONGEST = 300
 
@@ -51,8 +55,10 @@ _LONGEST = 300
 class Probe:
     """Runs until `is_over`; `was_dismissed` tells whether the check let it go."""
 
-    def __init__(self, loop: Loop, task: Task, environ: Mapping[str, str]) -> None:
-        self._loop, self._task = loop, task
+    def __init__(
+        self, loop: Loop, task: Task, environ: Mapping[str, str], reachable: Reachable = facts.reachable
+    ) -> None:
+        self._loop, self._task, self._reachable = loop, task, reachable
         self.is_over = self.was_dismissed = False
         self._secret = Secret(task.key)
         self._link: Link | None = None
@@ -116,7 +122,7 @@ class Probe:
         try:
             prefer = networks(wished) if wished else ()
             names = [wish.text for wish in prefer]  # type: ignore[attr-defined]
-            chosen, guests, trouble = facts.reachable(prefer)  # type: ignore[arg-type]
+            chosen, guests, trouble = self._reachable(prefer)
         except MingleError as wrong:
             chosen, guests, trouble = (), (), f"expected {wrong.expected}, saw {wrong.seen}"
         opened = tuple(self._open(its, environ.get(PORTS, "")) for its in chosen)
@@ -167,12 +173,15 @@ class Probe:
         elif kind == ORDER and body.get("do") == PROBE:
             self._probe(body)
         elif kind == ORDER and body.get("do") == COUNT:
-            now_ms = int(time.time() * 1000)
-            self._answer({"time_ms": now_ms, "heard": self._datagrams.heard(), "multicast": self._multicast.told()})
+            self._loop.after(_STILL_S, self._count)  # what has been sent is still to be read
         elif kind == ORDER and body.get("do") == SEND:
             self._transfer(body)
         else:
             raise WireError("no order")
+
+    def _count(self) -> None:
+        now_ms = int(time.time() * 1000)
+        self._answer({"time_ms": now_ms, "heard": self._datagrams.heard(), "multicast": self._multicast.told()})
 
     def _answer(self, body: Body) -> None:
         if self._link is not None:

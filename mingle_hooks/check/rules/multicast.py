@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from mingle_hooks.check.blame import causes
 from mingle_hooks.check.report import Finding
+from mingle_hooks.check.rules.paths import unsound
 from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -24,7 +25,9 @@ _TEXTS = {
 
 def multicast(report: Report) -> Iterator[Finding]:
     """Make findings of who heard whom."""
-    senders = {sender for host in report.here for its in host.multicast for sender in its.hosts}
+    # Of many only some say a word: those that anybody heard.
+    said = {sender for host in report.here for its in host.multicast for sender in its.hosts}
+    senders = {host.name for host in report.here} if report.others is None else said
     ifaces = {(host.name, its.address): its.iface for host in report.here for its in host.addresses}
     heard = {(host.name, its.iface): its for host in report.here for its in host.multicast}
     for network in report.networks:
@@ -33,11 +36,12 @@ def multicast(report: Report) -> Iterator[Finding]:
             for host, address in zip(network.hosts, network.addresses, strict=True)
             if (host, ifaces[host, address]) in heard
         }
-        yield from _on(network.name, at, senders or at.keys())
+        ways = [(sender, host) for sender in at if sender in senders for host in at if host != sender]
+        lost = unsound(report, network.name)
+        yield from _on(network.name, at, [way for way in ways if way not in lost])
 
 
-def _on(name: str, heard: dict[str, Heard], senders: Collection[str]) -> Iterator[Finding]:
-    tested = [(sender, host) for sender in heard if sender in senders for host in heard if host != sender]
+def _on(name: str, heard: dict[str, Heard], tested: Collection[Way]) -> Iterator[Finding]:
     bad: list[Way] = [(sender, host) for sender, host in tested if sender not in heard[host].hosts]
     for cause in causes(bad, tested):
         hosts = () if cause.direction == "all" else cause.hosts

@@ -61,6 +61,17 @@ def loss(report: Report) -> Iterator[Finding]:
             yield made._replace(is_note=True, text=f"{name}: datagrams do not pass, TCP does") if is_rule else made
 
 
+def unsound(report: Report, network: str) -> set[Way]:
+    """Return the ways on a network where datagrams are lost: what else is lost there tells nothing new."""
+    pairs = [pair for pair in report.pairs if pair.network == network]
+    there = {(pair.one, pair.other) for pair in pairs if is_cut(pair) or _is_lossy(pair.sent, pair.there)}
+    return there | {(pair.other, pair.one) for pair in pairs if is_cut(pair) or _is_lossy(pair.sent_back, pair.back)}
+
+
+def _loses(pair: Pair) -> bool:
+    return _is_lossy(pair.sent, pair.there) or _is_lossy(pair.sent_back, pair.back)
+
+
 def _is_lossy(sent: int, came: int) -> bool:
     return sent - came >= max(_LEAST_LOST, sent * _LEAST_SHARE)
 
@@ -74,9 +85,7 @@ def sizes(report: Report) -> Iterator[Finding]:
         for host, address in zip(its.hosts, its.addresses, strict=True)
     }
     for name, pairs in _by_network(report).items():
-        known = [
-            pair for pair in pairs if pair.mtu is not None and not _is_lossy(pair.sent, min(pair.there, pair.back))
-        ]
+        known = [pair for pair in pairs if pair.mtu is not None and not _loses(pair)]
         bad: dict[Way, int] = {}
         for pair in known:
             ends = [mtus.get(at.get((name, host), "")) for host in (pair.one, pair.other)]
