@@ -13,11 +13,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 SHM, TMP = "/dev/shm", "/tmp"  # noqa: S108 - what is looked at
+_MOST_OF_24 = 250
 SLOW, FAST = "10.77.0.0/24", "10.78.0.0/24"
 
 
 def host(number: int, count: int) -> Host:
     """Return a healthy host of so many, with an Ethernet and a fast network, and docker's bridge."""
+    prefix = 24 if count <= _MOST_OF_24 else 16
     names = tuple(f"node{its}" for its in range(1, count + 1))
     return Host(
         name=f"node{number}",
@@ -26,13 +28,15 @@ def host(number: int, count: int) -> Host:
         kernel="6.1.0",
         gpus=8,
         addresses=(
-            Address("ib0", "infiniband", f"10.78.0.{number}", 24, 4092, 400_000, 20_001),
-            Address("eth0", "ethernet", f"10.77.0.{number}", 24, 1500, 10_000, 20_001),
+            Address("ib0", "infiniband", f"10.78.{number >> 8}.{number & 255}", prefix, 4092, 400_000, 20_001),
+            Address("eth0", "ethernet", f"10.77.{number >> 8}.{number & 255}", prefix, 1500, 10_000, 20_001),
         ),
         guests=(("docker0", "172.17.0.1"),),
         spaces=(Space(SHM, 100_000, 100_000), Space(TMP, 50_000, 100_000)),
-        own_name=(f"10.77.0.{number}",),
-        names=tuple(Name(name, (f"10.77.0.{its}",)) for its, name in enumerate(names, 1) if its != number),
+        own_name=(f"10.77.{number >> 8}.{number & 255}",),
+        names=tuple(
+            Name(name, (f"10.77.{its >> 8}.{its & 255}",)) for its, name in enumerate(names, 1) if its != number
+        ),
         multicast=tuple(Heard(iface, tuple(n for n in names if n != f"node{number}")) for iface in ("ib0", "eth0")),
         clock=(-0.01, 0.01),
     )
