@@ -37,7 +37,7 @@
     paint.font = "12px ui-monospace, monospace";
     left = Math.ceil(Math.max(...data.hosts.map((name) => paint.measureText(short(name)).width))) + 12;
     top = left;
-    box = Math.max(Math.min(Math.floor((Math.min(room, 1000) - left) / count), 30), 3);
+    box = Math.max(Math.min(Math.floor((Math.min(room, 1100) - left) / count), 30), data.some ? 4 : 3);
   }
 
   function draw() {
@@ -59,28 +59,38 @@
         paint.fillRect(left + column * box, top + row * box, box - gap, box - gap);
       }
     }
+    if (box < 8) stress(grade);
     label();
     if (here) {
       paint.strokeStyle = colour("mark");
       paint.lineWidth = 2;
       paint.strokeRect(left, top + here[0] * box, box * count, box);
-      paint.strokeRect(left + here[1] * box, top, box, box * count);
+      if (here[1] >= 0) paint.strokeRect(left + here[1] * box, top, box, box * count);
+    }
+  }
+
+  // What is bad is larger than its square where that is a point.
+  function stress(grade) {
+    for (const [row, column] of ways.values()) {
+      const its = grade(at(row, column));
+      if (its === null || its < .5) continue;
+      paint.fillStyle = shade(its);
+      paint.fillRect(left + column * box - 2, top + row * box - 2, box + 4, box + 4);
     }
   }
 
   // Every so many names, as many as there is room for; those that something was found about always.
   function label() {
-    const step = Math.ceil(14 / box), taken = new Set();
+    const step = Math.ceil(14 / box), taken = [];
     const show = [...Array(count).keys()].filter((i) => named.has(i) || (here && here.includes(i)));
     const rest = [...Array(count).keys()].filter((i) => i % step === 0);
     paint.font = "12px ui-monospace, monospace";
     paint.textBaseline = "middle";
     for (const i of [...show, ...rest]) {
-      const line = Math.floor((i * box + box / 2) / 14);
-      if (taken.has(line) || (box < 14 && taken.has(line - 1) && !show.includes(i))) continue;
-      taken.add(line);
-      paint.fillStyle = named.has(i) ? colour("bad") : colour("soft");
       const middle = i * box + box / 2;
+      if (taken.some((other) => Math.abs(other - middle) < 13)) continue;
+      taken.push(middle);
+      paint.fillStyle = named.has(i) ? colour("bad") : colour("soft");
       paint.textAlign = "right";
       paint.fillText(short(data.hosts[i]), left - 6, top + middle);
       paint.save();
@@ -90,6 +100,31 @@
       paint.fillText(short(data.hosts[i]), 0, 0);
       paint.restore();
     }
+  }
+
+  // Where each host was probed with some others only: what most of its ways are like, one way or the other.
+  function tile() {
+    const map = document.getElementById("tiles");
+    if (!map) return;
+    const grade = grades[picked("measure")], found = data.hosts.map(() => [[], []]);
+    for (const way of ways.values()) {
+      const its = grade(way);
+      if (its === null) continue;
+      found[way[0]][0].push(its);
+      found[way[1]][1].push(its);
+    }
+    map.replaceChildren();
+    data.hosts.forEach((name, i) => {
+      const made = document.createElement("span"), both = found[i].filter((its) => its.length).map(median);
+      const its = both.length ? Math.max(...both) : null;
+      made.textContent = short(name);
+      made.title = name;
+      made.className = named.has(i) ? "named" : "";
+      made.style.background = shade(its);
+      if (its !== null) made.style.color = colour("panel");
+      made.addEventListener("mouseenter", () => point(i, -1));
+      map.append(made);
+    });
   }
 
   function tell() {
@@ -104,6 +139,14 @@
     };
     if (!here) return;
     const [row, column] = here, way = at(row, column);
+    if (column < 0) {
+      say("host", data.hosts[row]);
+      for (const its of ways.values()) {
+        if (its[0] === row) say(`to ${data.hosts[its[1]]}`, words(its));
+        if (its[1] === row) say(`from ${data.hosts[its[0]]}`, words(its));
+      }
+      return;
+    }
     say("from", data.hosts[row]);
     say("to", data.hosts[column]);
     if (row === column) return;
@@ -115,6 +158,14 @@
     if (way[9] !== null) say("one connection", `${way[9]} Mbit/s`);
   }
 
+  const words = (way) => [
+    `${way[4]} of ${way[3]}`,
+    way[5] === null ? "" : `${(way[5] / 1000).toFixed(2)} ms`,
+    way[6] === null ? "" : `${way[6]} octets`,
+    way[8] || "",
+    way[9] === null ? "" : `${way[9]} Mbit/s`,
+  ].filter((its) => its).join(", ");
+
   function choose() {
     const network = Number(picked("network"));
     const mine = data.ways.filter((way) => way[2] === network);
@@ -124,18 +175,20 @@
       speed: median(mine.map((way) => way[9]).filter((its) => its !== null)) || 1,
     };
     draw();
+    tile();
     tell();
   }
 
   function point(row, column) {
-    here = row >= 0 && column >= 0 && row < count && column < count ? [row, column] : null;
+    here = row >= 0 && column >= -1 && row < count && column < count ? [row, column] : null;
     draw();
     tell();
   }
 
   canvas.addEventListener("mousemove", (event) => {
     const edge = canvas.getBoundingClientRect();
-    point(Math.floor((event.clientY - edge.top - top) / box), Math.floor((event.clientX - edge.left - left) / box));
+    const [row, column] = [event.clientY - edge.top - top, event.clientX - edge.left - left].map((its) => Math.floor(its / box));
+    point(column < 0 ? -1 : row, column);
   });
   canvas.addEventListener("keydown", (event) => {
     const step = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] }[event.key];
@@ -146,6 +199,6 @@
   });
   for (const input of document.querySelectorAll("input")) input.addEventListener("change", choose);
   window.addEventListener("resize", draw);
-  window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
+  window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", choose);
   choose();
 })();

@@ -60,19 +60,23 @@ _PAGE = """\
 </body>
 </html>
 """
+_TILES = """\
+<p class="soft">Each host was probed with some others only; its colour is that of most of its ways.</p>
+<div id="tiles"></div>"""
 _MATRIX = """\
 <h2>Between hosts</h2>
 <form>
 <fieldset><legend>Network</legend>{networks}</fieldset>
 <fieldset><legend>Shown</legend>{measures}</fieldset>
 </form>
+<p class="key"><span><i class="good"></i>well</span><span><i class="some"></i>worse</span>
+<span><i class="bad"></i>bad</span><span><i class="none"></i>not known</span></p>
+{tiles}
 <div class="matrix">
 <div class="scroll"><canvas id="matrix" tabindex="0" role="img"
  aria-label="Each row is a host that sends, each column one that receives; what is wrong is in the list above">
 </canvas></div>
 <div class="side">
-<p class="key"><span><i class="good"></i>well</span><span><i class="some"></i>worse</span>
-<span><i class="bad"></i>bad</span><span><i class="none"></i>not known</span></p>
 <p class="soft">A row is who sends, a column who receives. Point at a square, or use the arrow keys.</p>
 <dl id="way"></dl>
 </div>
@@ -122,7 +126,11 @@ def _found(report: Report) -> Iterable[str]:
 def _matrix(report: Report) -> str:
     measures = {name: words for name, words in _MEASURES.items() if name != "speed" or report.flows}
     networks = {str(number): its.name for number, its in enumerate(report.networks)}
-    return _MATRIX.format(networks=_choices("network", networks), measures=_choices("measure", measures))
+    return _MATRIX.format(
+        networks=_choices("network", networks),
+        measures=_choices("measure", measures),
+        tiles=_TILES if report.others else "",
+    )
 
 
 def _choices(name: str, values: dict[str, str]) -> str:
@@ -167,7 +175,9 @@ def _data(report: Report) -> str:
             ways.append([*row, is_open, speed])
     named = [numbers[name] for name in table.named(report)]
     hosts = [printable(its.name) for its in report.hosts]
-    return _inert({"hosts": hosts, "named": named, "networks": [*networks], "ways": ways})
+    return _inert(
+        {"hosts": hosts, "named": named, "networks": [*networks], "ways": ways, "some": report.others is not None}
+    )
 
 
 def _inert(value: object) -> str:

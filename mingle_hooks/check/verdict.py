@@ -7,7 +7,7 @@ from mingle_hooks.check.rules import addresses, flows, hosts, multicast, names, 
 from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from mingle_hooks.check.report import Report
+    from mingle_hooks.check.report import Finding, Report
 
 RULES = (
     *(hosts.missing, hosts.twice, addresses.clashes, addresses.absent, paths.reach, paths.ports, paths.loss),
@@ -18,10 +18,14 @@ RULES = (
 
 def judged(report: Report) -> Report:
     """Return the report with its findings: notes last, and before them in the order of their statuses."""
-    found = [finding for rule in RULES for finding in rule(report)]
+    return added(report, tuple(finding for rule in RULES for finding in rule(report)))
+
+
+def added(report: Report, more: tuple[Finding, ...]) -> Report:
+    """Return the report with more findings."""
     order = [*STATUSES]
-    found.sort(key=lambda finding: (finding.is_note, order.index(finding.kind)))
-    return report._replace(findings=(*report.findings, *found))
+    found = sorted((*report.findings, *more), key=lambda its: (its.is_note, order.index(its.kind)))
+    return report._replace(findings=tuple(found))
 
 
 def words(report: Report) -> str:

@@ -127,6 +127,8 @@ CHECK = {
     "hosts": Shown(CHECKED, "NAME,…"),
     "bandwidth": Shown(CHECKED),
     "timeout": Shown(CHECKED, "SECONDS"),
+    "command": Shown(CHECKED, "COMMAND"),
+    "limit": Shown(CHECKED, "90s|10m", default="10m"),
     "html": Shown(OUTPUT, "FILE", "file"),
     "exclude": Shown(OUTPUT),
     "json": Shown(OUTPUT),

@@ -71,3 +71,8 @@ def bad(its: Report) -> list[str]:
 def notes(its: Report) -> list[Finding]:
     """Return what is good to know."""
     return [finding for finding in its.findings if finding.is_note]
+
+
+def between_all(**fields: Any) -> Callable[[Pair], Pair]:
+    """Return what changes every pair."""
+    return lambda pair: pair._replace(**fields)

@@ -209,3 +209,20 @@ def test_sixteen(hosts: Make, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert len(its.report["pairs"]) == 240
     with capsys.disabled():
         sys.stdout.write(f"\n16 hosts: {its.report['took_s']} s\n")
+
+
+def test_who_makes_a_command_fail(four: Set, tmp_path: Path) -> None:
+    """By runs on ever fewer hosts; what it writes goes to stderr."""
+    script = tmp_path / "fails"
+    script.write_text('#!/bin/sh\necho "here is $(hostname)"\n[ "$(hostname)" != node3 ]\n')
+    script.chmod(0o755)
+    its = four.check("--command", f"sh {script}")
+    assert its.bad == [f"node3: `sh {script}` fails with it, and passes without it ({_counts(its.told)})"]
+    assert (its.status, its.exclude) == (76, ["node3"])
+    assert "here is node1" in its.told
+    assert four.check("--command", "true").status == 0
+
+
+def _counts(told: str) -> str:
+    runs = [line for line in told.splitlines() if line.startswith("mingle check: run ")]
+    return f"in {sum(' failed with ' in line for line in runs)} of {len(runs)} runs"
