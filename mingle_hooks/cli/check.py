@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _LIMIT = "10m"
 EXAMPLES = """\
-mingle check                               # in a job script, or a shell of the job
+mingle check                               # in a job script or shell
 mingle check --hosts a,b,c --bandwidth     # anywhere, by ssh
 mingle check --html check.html             # a page to look at
 mingle check --command "all_reduce_bench"  # who makes it fail

@@ -29,3 +29,5 @@ mingle check --exclude --timeout 60s >exclude
     assert (len(found["pairs"]), [its["text"] for its in found["findings"]]) == (12, [])
     assert (tmp_path / "exclude").read_text() == ""
     assert (tmp_path / "log").read_text() == ""
+    taken = ["sbatch", "--test-only", "--nodes=4", "--exclude=", "--wrap=true"]
+    assert slurm.controller.run(taken, user="alice").returncode == 0, "where there is nobody to exclude"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -244,3 +245,15 @@ def test_json_holds_all_of_it() -> None:
     made = json.loads(json.dumps(report(4, only("node2", gpus=7)).to_json()))
     assert (made["status"], made["exclude"], len(made["hosts"]), len(made["pairs"])) == (76, ["node2"], 4, 12)
     assert made["hosts"][0]["addresses"][0]["iface"] == "ib0"
+
+
+def test_the_table_in_the_documentation_is_one_that_is_made() -> None:
+    """Letter by letter."""
+
+    def change(pair: Pair) -> Pair:
+        if pair.network == FAST and pair.other == "node3":
+            return pair._replace(there=6)
+        return pair._replace(back=7) if pair.network == FAST and pair.one == "node3" else pair
+
+    made = table.lines(report(4, only("node4", own_name=("127.0.1.1",)), pair=change))
+    assert "```text\n" + "\n".join(made) + "\n```\n" in (Path(__file__).parents[2] / "docs/check.md").read_text()

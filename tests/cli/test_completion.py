@@ -31,7 +31,10 @@ START = {
 }
 # What is typed -> all that it may become.
 WORDS = {
-    "mingle ": {"env", "exec", "run", "ls", "show", "kill", "key", "template", "hooks", "schema", "docs", "completion"},
+    "mingle ": {
+        *("env", "exec", "run", "check", "ls", "show", "kill", "key"),
+        *("template", "hooks", "schema", "docs", "completion"),
+    },
     "mingle env --for ": {*FRAMEWORKS, "none"},
     "mingle env --shell ": {*SHELLS},
     "mingle env --via ": {*BACKENDS},

@@ -13,7 +13,7 @@ import click
 import pytest
 
 from mingle_hooks.cli.commands import COMMANDS, mingle
-from mingle_hooks.cli.help import FIELD_GROUPS, FIELD_VALUES, GROUPS, RUN, SETTINGS, grouped
+from mingle_hooks.cli.help import CHECK, FIELD_GROUPS, FIELD_VALUES, GROUPS, RUN, SETTINGS, grouped
 from mingle_hooks.cli.options import CALL_FLAGS
 from mingle_hooks.export.frameworks import FRAMEWORKS
 from mingle_hooks.render.fields import FIELDS
@@ -61,7 +61,9 @@ def test_every_setting_and_field_has_its_place_in_help_and_nothing_else_has() ->
     assert set(SETTINGS) == options | set(CALL_FLAGS)
     assert set(FIELDS) <= set(FIELD_GROUPS)
     assert set(FIELD_VALUES) <= set(FIELD_GROUPS)
-    assert {its.group for its in (*SETTINGS.values(), *RUN.values())} | set(FIELD_GROUPS.values()) == set(GROUPS)
+    assert {its.group for its in (*SETTINGS.values(), *RUN.values(), *CHECK.values())} | set(
+        FIELD_GROUPS.values()
+    ) == set(GROUPS)
 
 
 @pytest.mark.parametrize("setting", [its for its in TABLE if its.option], ids=lambda its: its.name)

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 # (page, mark of its block) -> why it is not run here. Its syntax is checked all the same.
 NOT_RUN = {
+    ("check.md", "HOST   STATE  ADDRESS"): "tests/check makes it",
+    ("check.md", "run 1 on node[1-4]"): "how long a run takes differs; tests/check has such lines",
     ("run.md", "uncorrectable ECC error"): "no GPU fails here; tests/supervise has the message",
     ("schedulers/slurm.md", "apptainer exec"): "neither Apptainer nor pyxis is here; tests/render has their stand-ins",
     ("schedulers/kubernetes.md", "kubectl apply"): "there is no Kubernetes here",
