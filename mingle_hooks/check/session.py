@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
-import time
 
 from mingle_hooks.check import assembling, networks, rounds
+from mingle_hooks.check.clocks import wall_s
 from mingle_hooks.check.desk import Desk
 from mingle_hooks.check.report import Flow, Host, Report
 from mingle_hooks.check.rules.flows import suspects
@@ -126,7 +126,7 @@ class Session:
         self, orders: Mapping[int, Body], limit_s: float
     ) -> tuple[dict[int, Body], dict[int, tuple[float, float]]]:
         """Send orders, and return what is answered in time, with how far ahead a host's clock is: at least, at most."""
-        sent_at = time.time()
+        sent_at = wall_s()
         self.desk.answers.clear()
         came_at: dict[int, float] = {}
         for number, order in orders.items():
@@ -134,7 +134,7 @@ class Session:
 
         def is_complete() -> bool:
             for number in self.desk.answers.keys() - came_at.keys():
-                came_at[number] = time.time()
+                came_at[number] = wall_s()
             return all(number in came_at or number in self.desk.gone for number in orders)
 
         self._until(is_complete, limit_s)
@@ -143,7 +143,7 @@ class Session:
         for number, answer in answers.items():
             if "time_ms" in answer:
                 told_s = integer(answer, "time_ms", 0, 1 << 62) / 1000
-                clocks[number] = (told_s - came_at.get(number, time.time()), told_s + 0.001 - sent_at)
+                clocks[number] = (told_s - came_at.get(number, wall_s()), told_s + 0.001 - sent_at)
         return answers, clocks
 
     # --- Who is here.

@@ -19,6 +19,7 @@ else:
     import _signal as signal  # without the enumerations, as in mingle_hooks.sockets
 
 _READ_BYTES = 64 * 1024
+_REAP_S = 0.05
 
 
 class Aside:
@@ -49,11 +50,16 @@ class Aside:
         self._pipe.close()
         if is_late:
             os.kill(self._pid, signal.SIGKILL)
-        os.waitpid(self._pid, os.WNOHANG if is_late else 0)  # one that hangs in the kernel ends some time
+        self._reap()
         try:
             self._on_answer(jsontext.loads(self._said))
         except (ValueError, RecursionError):
             self._on_answer(None)
+
+    def _reap(self) -> None:
+        """Take note of its end; one that hangs in the kernel ends some time, or stays behind."""
+        if os.waitpid(self._pid, os.WNOHANG) == (0, 0):
+            self._loop.after(_REAP_S, self._reap)
 
 
 def _answer(question: Callable[[], object], writing: int) -> None:

@@ -6,6 +6,7 @@ import os
 import time
 
 from mingle_hooks import sockets as socket
+from mingle_hooks.check.clocks import wall_s
 from mingle_hooks.check.node import facts, gpus
 from mingle_hooks.check.node.aside import Aside
 from mingle_hooks.check.node.calls import LATE, Transfer
@@ -180,7 +181,7 @@ class Probe:
             raise WireError("no order")
 
     def _count(self) -> None:
-        now_ms = int(time.time() * 1000)
+        now_ms = int(wall_s() * 1000)
         self._answer({"time_ms": now_ms, "heard": self._datagrams.heard(), "multicast": self._multicast.told()})
 
     def _answer(self, body: Body) -> None:
