@@ -17,6 +17,7 @@ COMMANDS = {
     "env": ("mingle_hooks.cli.env", "Print this node's place in the world, for eval."),
     "exec": ("mingle_hooks.cli.exec", "Set the variables, then become COMMAND."),
     "run": ("mingle_hooks.cli.run", "Run COMMAND on all hosts of the job as one."),
+    "check": ("mingle_hooks.cli.check", "Look for the node that differs, or does not reach the others."),
     "ls": ("mingle_hooks.cli.ls", "Show the runs of this user that form or run."),
     "show": ("mingle_hooks.cli.show", "Show one run: who is in, who is missing, and its last failure."),
     "kill": ("mingle_hooks.cli.kill", "End a run, on all of its nodes, and wait until it has ended."),

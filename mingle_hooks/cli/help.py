@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     Kind = Literal["plain", "list", "file", "dir"]
 
 WORLD, OTHERS, NETWORK, OUTPUT, KEYS = "The world", "Finding the others", "Network", "Output", "Keys"
-HOSTS, END = "Hosts and attempts", "The end, and what is written"
+HOSTS, END, CHECKED = "Hosts and attempts", "The end, and what is written", "What is checked"
 JOB, NODES, TRAINING, MAIL = "The job", "Nodes", "The training", "Output and mail"
 # The headings in their order; what has none comes last, as click does it.
-GROUPS = (HOSTS, END, WORLD, OTHERS, NETWORK, OUTPUT, KEYS, NODES, TRAINING, JOB, MAIL)
+GROUPS = (HOSTS, END, CHECKED, WORLD, OTHERS, NETWORK, OUTPUT, KEYS, NODES, TRAINING, JOB, MAIL)
 
 
 class Shown(NamedTuple):
@@ -141,6 +141,17 @@ RUN = {
 }
 # Of `mingle hosts`.
 HOSTS_FORMAT = Shown(OUTPUT, "F", values=_host_formats, default="mpi", lists=True)
+# Of `mingle check`.
+CHECK = {
+    "hosts": Shown(CHECKED, "NAME,…"),
+    "bandwidth": Shown(CHECKED),
+    "timeout": Shown(CHECKED, "SECONDS"),
+    "command": Shown(CHECKED, "COMMAND"),
+    "limit": Shown(CHECKED, "90s|10m", default="10m"),
+    "html": Shown(OUTPUT, "FILE", "file"),
+    "exclude": Shown(OUTPUT),
+    "json": Shown(OUTPUT),
+}
 # Of `mingle kill`.
 KILL_TIMEOUT = Shown(END, "SECONDS", default="60s")
 # `mingle exec` prints nothing, so these two mean nothing to it.

@@ -24,16 +24,19 @@ CALL_FLAGS = {
 
 
 def settings_options(
-    command: Callable[..., Any], hidden: Collection[str] = (), without: Collection[str] = ()
+    command: Callable[..., Any],
+    hidden: Collection[str] = (),
+    without: Collection[str] = (),
+    only: Collection[str] = tuple(SETTINGS),
 ) -> Callable[..., Any]:
     """Give a command one option for each setting that has one, in the order of the groups.
 
-    Some are `hidden` from its help, some it does not take at all.
+    Some are `hidden` from its help, some it does not take at all; or it takes `only` these.
     """
     options = {setting.name: setting.option for setting in TABLE if setting.option}
     texts = {setting.name: setting.help[0].upper() + setting.help[1:] + "." for setting in TABLE}
     options |= {name: option for option, name in FLAGS.items()}
-    for name in sorted(options.keys() - set(without), key=[*SETTINGS].index, reverse=True):
+    for name in sorted(options.keys() & set(only) - set(without), key=[*SETTINGS].index, reverse=True):
         kind: dict[str, Any] = {"is_flag": True, "default": None} if options[name] in FLAGS else {}
         if name in CALL_FLAGS:
             kind["default"] = False

@@ -14,7 +14,7 @@ import click
 import pytest
 
 from mingle_hooks.cli.commands import COMMANDS, mingle
-from mingle_hooks.cli.help import FIELD_GROUPS, FIELD_VALUES, GROUPS, RUN, SETTINGS, grouped
+from mingle_hooks.cli.help import CHECK, FIELD_GROUPS, FIELD_VALUES, GROUPS, RUN, SETTINGS, grouped
 from mingle_hooks.cli.options import CALL_FLAGS
 from mingle_hooks.cli.plain import FLAGS
 from mingle_hooks.export.frameworks import FRAMEWORKS
@@ -60,7 +60,9 @@ def test_every_setting_and_field_has_its_place_in_help_and_nothing_else_has() ->
     assert set(SETTINGS) == options | set(CALL_FLAGS)
     assert set(FIELDS) <= set(FIELD_GROUPS)
     assert set(FIELD_VALUES) <= set(FIELD_GROUPS)
-    assert {its.group for its in (*SETTINGS.values(), *RUN.values())} | set(FIELD_GROUPS.values()) == set(GROUPS)
+    assert {its.group for its in (*SETTINGS.values(), *RUN.values(), *CHECK.values())} | set(
+        FIELD_GROUPS.values()
+    ) == set(GROUPS)
 
 
 @pytest.mark.parametrize("setting", [its for its in TABLE if its.option], ids=lambda its: its.name)

@@ -34,7 +34,7 @@ MISTAKES = {
     "hooks install slrum": ("one of slurm, pbs, torque; saw slrum", "`mingle hooks install slurm`"),
     "hooks install": ("one of slurm, pbs, torque; saw none", "`mingle hooks install slurm`"),
     "doctor": (
-        "env, exec, run, ls, show, kill, hosts, key, template, hooks, schema, docs, completion; saw doctor",
+        "env, exec, run, check, ls, show, kill, hosts, key, template, hooks, schema, docs, completion; saw doctor",
         "`mingle hooks doctor`",
     ),
     "slurm -- torchrun train.py": ("saw slurm", "`mingle template slurm`"),

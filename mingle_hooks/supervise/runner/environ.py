@@ -10,20 +10,19 @@ from mingle_hooks.typed import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from mingle_hooks.supervise.runner.request import Request
     from mingle_hooks.supervise.starters import Starter
 
 # What an outer run says of itself to its own COMMAND.
 _OUTER = ("MINGLE_RUN", "MINGLE_RUN_FORMED", "MINGLE_ATTEMPT")
 
 
-def of_supervisors(request: Request, run_id: str, key: bytes, port: int) -> dict[str, str]:
+def of_supervisors(starter: Starter, iface: tuple[object, ...], run_id: str, key: bytes, port: int) -> dict[str, str]:
     """Return this process's own, and where the runner is to be reached with which key."""
     addresses = ["127.0.0.1"]
-    if request.starter.name != "local":
+    if starter.name != "local":
         from mingle_hooks.fabric.interfaces import interfaces, usable
 
-        addresses = [its.host for its in usable(interfaces(), prefer=request.iface)]  # type: ignore[arg-type]
+        addresses = [its.host for its in usable(interfaces(), prefer=iface)]  # type: ignore[arg-type]
     outer = os.environ.get("MINGLE_RUN_ID")
     return {
         **{name: value for name, value in os.environ.items() if name not in _OUTER},

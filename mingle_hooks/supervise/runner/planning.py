@@ -62,7 +62,7 @@ def request(
     is_per_task = loaded.scope == "task"
     launcher = None if "--verbatim" in words else launchers.recognise(command)
     is_of_job = launcher is not None and launcher.starts == "job"
-    starter, job = _here() if is_of_job else _where(facts, users, options, is_per_task=is_per_task)
+    starter, job = _here() if is_of_job else where(facts, users, options.hosts, is_per_task=is_per_task)
     if options.start_option:
         job = starters.with_options(starter, job, options.start_option)
     least, most = _counts(options, len(job.hosts))
@@ -99,11 +99,14 @@ def asked_with(facts: JobFacts, loaded: Settings, environ: Mapping[str, str], ke
     return (*held, key.encode()) if held and key is not None else held
 
 
-def _where(
-    facts: JobFacts, environ: Mapping[str, str], options: Options, *, is_per_task: bool
+def where(
+    facts: JobFacts, environ: Mapping[str, str], hosts: str | None, *, is_per_task: bool = False
 ) -> tuple[Starter, Allocation]:
-    """Return what starts supervisors, and where; without a job and hosts, this host alone."""
-    if options.hosts is None and (facts.scheduler == "none" or os.environ.get("MINGLE_RUN")):
+    """Return what starts supervisors, and where; without a job and hosts, this host alone.
+
+    Raises FactsError and UsageError.
+    """
+    if hosts is None and (facts.scheduler == "none" or os.environ.get("MINGLE_RUN")):
         inside = detect(os.environ, socket.gethostname())
         if inside.nodes is not None and inside.nodes > 1:
             raise FactsError(
@@ -112,8 +115,8 @@ def _where(
                 "`mingle exec COMMAND` in its place",
             )
         return _here()
-    starter = starters.find(facts, environ, options.hosts)
-    return starter, starters.allocation(facts, environ, options.hosts, is_per_task=is_per_task)
+    starter = starters.find(facts, environ, hosts)
+    return starter, starters.allocation(facts, environ, hosts, is_per_task=is_per_task)
 
 
 def _here() -> tuple[Starter, Allocation]:

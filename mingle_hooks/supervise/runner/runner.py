@@ -77,7 +77,7 @@ class Runner:
         self._logs = Logs(request.log_dir, self._warn) if request.log_dir else None
         is_local = request.starter.name == "local"
         self._sockets = Sockets(is_local=is_local, port_range=request.port_range, chosen=agreed.ports)
-        self._environ = environ.of_supervisors(request, self._id, key, self._sockets.port)
+        self._environ = environ.of_supervisors(request.starter, request.iface, self._id, key, self._sockets.port)
         places = request.plan.places
         self._hub = Hub(loop, self._sockets, Secret(key), places, request.silence_s, self._take, self._wrote)
         self._processes = Processes(loop, self._environ, self._said, self._limit.give_back)

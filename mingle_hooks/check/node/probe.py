@@ -1,0 +1,231 @@
+"""One host's part of a check: it says what it is, does what it is told, and ends with the check."""
+
+from __future__ import annotations
+
+import os
+import time
+
+from mingle_hooks import sockets as socket
+from mingle_hooks.check.clocks import wall_s
+from mingle_hooks.check.node import facts, gpus
+from mingle_hooks.check.node.aside import Aside
+from mingle_hooks.check.node.calls import LATE, Transfer
+from mingle_hooks.check.node.datagrams import Datagrams
+from mingle_hooks.check.node.doors import Doors
+from mingle_hooks.check.node.meeting import Meeting
+from mingle_hooks.check.node.multicast import Multicast
+from mingle_hooks.check.node.names import Names
+from mingle_hooks.check.words import ANSWER, COUNT, FACTS, IFACE, ORDER, PORTS, PROBE, SEND, Peer, listed
+from mingle_hooks.errors import MingleError, printable
+from mingle_hooks.fabric import ports
+from mingle_hooks.keys import on_network
+from mingle_hooks.rendezvous.protocol.attempt import Secret
+from mingle_hooks.rendezvous.protocol.wire import WireError, address, integer, text
+from mingle_hooks.supervise.node.approach import Approach
+from mingle_hooks.supervise.protocol.messages import LEAVE, Join
+from mingle_hooks.typed import TYPE_CHECKING
+from mingle_hooks.values import networks
+from mingle_hooks.values import ports as port_range
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from typing import Any
+
+    from mingle_hooks.check.packet import Packet
+    from mingle_hooks.check.report import Address
+    from mingle_hooks.rendezvous.loop import Loop
+    from mingle_hooks.rendezvous.protocol.wire import Body
+    from mingle_hooks.supervise.node.options import Task, Where
+    from mingle_hooks.supervise.protocol.link import Link
+    from mingle_hooks.supervise.protocol.messages import Welcome
+
+    Reachable = Callable[[Any], tuple[tuple[Address, ...], tuple[tuple[str, str], ...], str]]
+
+# What asks a device or a file system has so long, in seconds.
+_ASIDE_S = 1.0
+# Multicast is said so long after the order, in seconds, so that one that is lost is no harm.
+_SAID_S = (0.0, 0.1, 0.25)
+# Looks whether all is known come so often, in seconds.
+_LOOK_S = 0.02
+# Datagrams are counted so long after all have been sent, in seconds.
+_STILL_S = 0.05
+_PORTS = 64
+_LONGEST = 300
+
+
+class Probe:
+    """Runs until `is_over`; `was_dismissed` tells whether the check let it go."""
+
+    def __init__(
+        self, loop: Loop, task: Task, environ: Mapping[str, str], reachable: Reachable = facts.reachable
+    ) -> None:
+        self._loop, self._task, self._reachable = loop, task, reachable
+        self.is_over = self.was_dismissed = False
+        self._secret = Secret(task.key)
+        self._link: Link | None = None
+        self._body: Body = {}
+        self._aside: dict[str, list[int] | None] = {}
+        self._faults: list[str] = []
+        self._waits = 0
+        self._meeting: Meeting | None = None
+        self._names: Names | None = None
+        self._datagrams = Datagrams(loop, self._secret, time.monotonic_ns, self._back)
+        self._doors = Doors(loop, self._secret)
+        self._ask_aside(environ)
+        self._multicast = self._look(environ)
+        join = Join(task.host, task.local, os.getpid(), is_output=False)
+        self._approach = Approach(loop, self._secret, task.places, join, self._welcome, self._lost)
+
+    def leave(self) -> None:
+        """End."""
+        self.is_over = True
+        self._approach.close()
+        for part in (self._link, self._datagrams, self._doors, self._multicast, self._names):
+            if part is not None:
+                part.close()
+
+    # --- What this host is.
+
+    def _ask_aside(self, environ: Mapping[str, str]) -> None:
+        """Ask what may hang, each in a child of its own; before there is any thread."""
+        for path in facts.places(environ):
+            if on_network(path):
+                self._ask_space(path)
+            else:
+                self._aside[path] = facts.space(path)
+        if gpus.is_any():
+            self._wait(gpus.faults, self._gpus)
+
+    def _ask_space(self, path: str) -> None:
+        def take(free: list[int] | None) -> None:
+            self._aside[path] = free
+
+        self._aside[path] = None
+        self._wait(lambda: facts.space(path), take)
+
+    def _wait(self, question: Callable[[], object], on_answer: Callable[[Any], None]) -> None:
+        self._waits += 1
+
+        def answered(value: object) -> None:
+            self._waits -= 1
+            on_answer(value)
+            self._tell()
+
+        Aside(self._loop, question, _ASIDE_S, answered)
+
+    def _gpus(self, faults: list[str] | None) -> None:
+        if faults is None:
+            faults = [f"its GPUs do not say how they are within {_ASIDE_S:g} s"]
+        self._faults += [printable(fault, _LONGEST) for fault in faults]
+
+    def _look(self, environ: Mapping[str, str]) -> Multicast:
+        wished, names = environ.get(IFACE, ""), []
+        try:
+            prefer = networks(wished) if wished else ()
+            names = [wish.text for wish in prefer]  # type: ignore[attr-defined]
+            chosen, guests, trouble = self._reachable(prefer)
+        except MingleError as wrong:
+            chosen, guests, trouble = (), (), f"expected {wrong.expected}, saw {wrong.seen}"
+        opened = tuple(self._open(its, environ.get(PORTS, "")) for its in chosen)
+        if trouble:
+            self._faults.append(printable(trouble, _LONGEST))
+        self._body = {
+            **facts.own(environ),
+            "addresses": [its._asdict() for its in opened],
+            "guests": [list(its) for its in guests],
+        }
+        return Multicast(self._loop, self._secret, names)
+
+    def _open(self, its: Address, wanted: str) -> Address:
+        """Open a port of the range at an address, the same for TCP and UDP; port 0 where none is free."""
+        for port in ports.candidates(os.urandom(16), _PORTS, port_range(wanted) if wanted else ports.DEFAULT_RANGE):
+            try:
+                if not self._doors.open(its.address, port):
+                    continue
+            except MingleError:  # the address has gone
+                break
+            if self._datagrams.open(its.address, port):
+                return its._replace(port=port)
+            self._doors.shut()
+        self._faults.append(f"no port of the range is free on {its.address}")
+        return its
+
+    def _welcome(self, _where: Where, link: Link, welcome: Welcome) -> None:
+        self._link = link
+        link.on_message = self._said
+        for part in (self._datagrams, self._doors, self._multicast):
+            part.number = welcome.number
+        self._tell()
+
+    def _tell(self) -> None:
+        """Say what this host is, once all is known."""
+        if self._link is not None and not self._waits:
+            self._link.send(FACTS, {**self._body, "spaces": facts.spaces(self._aside), "faults": self._faults})
+
+    def _lost(self, _reason: str) -> None:
+        self.leave()
+
+    # --- What it is told.
+
+    def _said(self, kind: int, body: Body) -> None:
+        if kind == LEAVE:
+            self.was_dismissed = True
+            self.leave()
+        elif kind == ORDER and body.get("do") == PROBE:
+            self._probe(body)
+        elif kind == ORDER and body.get("do") == COUNT:
+            self._loop.after(_STILL_S, self._count)  # what has been sent is still to be read
+        elif kind == ORDER and body.get("do") == SEND:
+            self._transfer(body)
+        else:
+            raise WireError("no order")
+
+    def _count(self) -> None:
+        now_ms = int(wall_s() * 1000)
+        self._answer({"time_ms": now_ms, "heard": self._datagrams.heard(), "multicast": self._multicast.told()})
+
+    def _answer(self, body: Body) -> None:
+        if self._link is not None:
+            self._link.send(ANSWER, body)
+
+    def _back(self, its: Packet) -> None:
+        if self._meeting is not None:
+            self._meeting.back(its)
+
+    def _probe(self, body: Body) -> None:
+        peers = [Peer.parse(row) for row in listed(body, "peers", 1 << 16)]
+        asked = {integer(row, "number", 0, 1 << 16): text(row, "name", 253) for row in listed(body, "names", 1 << 16)}
+        limit_s = integer(body, "limit_ms", 0, 10**6) / 1000
+        count, turn_s = integer(body, "count", 1, 1000), integer(body, "turn_us", 1, 10**8) / 10**6
+        meeting = self._meeting = Meeting(
+            self._loop, self._secret, self._datagrams, time.monotonic_ns, peers, count, turn_s
+        )
+        own = socket.gethostname()
+        looked_up = self._names = Names(self._loop, (own, *asked.values()))
+        said_s = _SAID_S if body.get("multicast") is True else ()
+        for after_s in said_s:
+            self._loop.after(after_s, self._multicast.send)
+        end = self._loop.clock() + limit_s
+        earliest = self._loop.clock() + min(max(said_s, default=0.0) + _LOOK_S, limit_s)
+
+        def look() -> None:
+            now = self._loop.clock()
+            if now < end and not (now >= earliest and meeting.is_done and looked_up.is_done):
+                self._loop.after(_LOOK_S, look)
+                return
+            looked_up.close()
+            names = [{"number": number, "addresses": looked_up.found.get(name)} for number, name in asked.items()]
+            self._answer({"met": meeting.met(), "names": names, "own": looked_up.found.get(own)})
+
+        look()
+
+    def _transfer(self, body: Body) -> None:
+        where = address(body, "theirs"), integer(body, "port", 1, 65535)
+        limit_s = integer(body, "limit_ms", 0, 10**6) / 1000
+
+        def ended(_reason: str) -> None:
+            octets, took_ns = transfer.count or (0, 0)
+            self._answer({"octets": octets, "ns": took_ns})
+
+        transfer = Transfer(self._loop, self._secret, integer(body, "number", 0, 1 << 16), where, ended)
+        self._loop.after(limit_s, lambda: None if transfer.is_over else transfer.end(LATE))

@@ -1,0 +1,42 @@
+"""One probe from its start to its end, which comes with that of `mingle check`."""
+
+from __future__ import annotations
+
+import os
+
+from mingle_hooks.check.node.probe import Probe
+from mingle_hooks.errors import MingleError
+from mingle_hooks.rendezvous.loop import Loop
+from mingle_hooks.supervise.node.options import Options, Task
+from mingle_hooks.typed import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+NO_CHECK = 75  # EX_TEMPFAIL: trying again makes sense
+_STDERR = 2
+# Nobody waits longer for a check: whoever began it is gone, in seconds.
+_LONGEST_S = 600.0
+
+
+def run(arguments: Sequence[str], program: str) -> int:
+    """Return the exit status."""
+    try:
+        options = Options.parse(arguments)
+        if options.environ or options.is_stdin:
+            from mingle_hooks.supervise.node import environ
+
+            environ.become(program, options)
+        task = Task.find(options, os.environ)
+        with Loop() as loop:
+            return _probe(loop, task)
+    except MingleError as wrong:
+        os.write(_STDERR, f"mingle check: {wrong}\n".encode())
+        return wrong.exit_code
+
+
+def _probe(loop: Loop, task: Task) -> int:
+    probe = Probe(loop, task, os.environ)
+    loop.after(_LONGEST_S, probe.leave)
+    loop.run(lambda: probe.is_over)
+    return 0 if probe.was_dismissed else NO_CHECK

@@ -1,0 +1,1 @@
+"""Rules of `mingle check`: each makes findings out of a report."""

@@ -1,0 +1,68 @@
+"""A check of many hosts in one process, on loopback: `python -m check.simulated 256` tells how long it takes.
+
+All of it is real but the hosts: each probe has sockets and a port of its own, and reports over TCP.
+"""
+
+from __future__ import annotations
+
+import resource
+import sys
+import time
+from typing import TYPE_CHECKING
+
+from mingle_hooks.check.asked import Asked
+from mingle_hooks.check.node.probe import Probe
+from mingle_hooks.check.report import Address
+from mingle_hooks.check.session import Session
+from mingle_hooks.rendezvous.loop import Loop
+from mingle_hooks.supervise import starters
+from mingle_hooks.supervise.node.options import KEY, Task
+
+if TYPE_CHECKING:
+    from mingle_hooks.check.report import Report
+
+_FILES_OF_A_HOST = 24
+
+
+class Simulated(Session):
+    """A session whose probes are in the same loop: its turns are as long as one processor takes for all of them."""
+
+    turn_s, turns_s = 1.0, 4.0
+
+    def start(self) -> None:
+        """Begin a probe for each host."""
+        where = (("127.0.0.1", self._sockets.port),)
+        self.probes = []
+        for name in self._names:
+            task = Task(bytes.fromhex(self._environ[KEY]), where, name, 0)
+            its = Address("lo", "ethernet", name, 16, 9000, None, 0)
+            self.probes.append(
+                Probe(self._loop, task, {"MINGLE_IFACE": "lo"}, lambda _prefer, its=its: ((its,), (), ""))
+            )
+
+
+def check(count: int, timeout_s: float) -> Report:
+    """Return the report of so many hosts."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(max(soft, count * _FILES_OF_A_HOST), hard), hard))
+    hosts = tuple(f"127.1.{number // 250}.{number % 250 + 1}" for number in range(count))
+    job = starters.Allocation("local", hosts, (1,) * count)
+    with Loop() as loop:
+        session = Simulated(loop, Asked(starters.TABLE[0], job, timeout_s))
+        try:
+            session.start()
+            return session.report()
+        finally:
+            session.close()
+            for probe in session.probes:
+                probe.leave()
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+if __name__ == "__main__":
+    cpu = time.process_time()
+    found = check(int(sys.argv[1]), 60.0)
+    sys.stdout.write(
+        f"{len(found.hosts)} hosts, {len(found.pairs)} pairs: {found.took_s} s,"
+        f" {time.process_time() - cpu:.1f} s of one processor; {[its.text for its in found.findings][:5]}\n"
+    )

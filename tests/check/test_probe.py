@@ -1,0 +1,146 @@
+"""What a probe answers on its port, and to whom; and what the check takes from a probe."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from mingle_hooks.check import packet, words
+from mingle_hooks.check.node.aside import Aside
+from mingle_hooks.check.node.calls import OTHER, Call
+from mingle_hooks.check.node.datagrams import Datagrams
+from mingle_hooks.check.node.doors import Doors
+from mingle_hooks.check.packet import ECHO, PING, SIZE, SIZED, Packet
+from mingle_hooks.check.report import Address
+from mingle_hooks.rendezvous.loop import Loop
+from mingle_hooks.rendezvous.protocol.attempt import Secret
+from mingle_hooks.rendezvous.protocol.wire import WireError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+SECRET, ANOTHER = Secret(b"a" * 32), Secret(b"b" * 32)
+HERE = "127.0.0.1"
+# A bound on what hangs, not a measure.
+PATIENCE_S = 30.0
+
+
+@pytest.fixture
+def loop() -> Iterator[Loop]:
+    """Give a loop of the test's own."""
+    with Loop() as made:
+        yield made
+
+
+def until(loop: Loop, holds: Callable[[], object]) -> None:
+    end = time.monotonic() + PATIENCE_S
+    loop.run(lambda: bool(holds()) or time.monotonic() > end)
+    assert holds()
+
+
+def opened(part: Datagrams | Doors) -> int:
+    """Open a free port, and return it."""
+    return next(port for port in range(20_000, 25_000) if part.open(HERE, port))
+
+
+def test_only_what_is_signed_for_this_host_is_answered(loop: Loop) -> None:
+    """Another key, another host's number, noise and a size that is not its own get nothing."""
+    probe = Datagrams(loop, SECRET, time.monotonic_ns, lambda _its: None)
+    probe.number = 3
+    port = opened(probe)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as caller:
+        caller.settimeout(PATIENCE_S)
+        ping, size = Packet(PING, 1, 3, 0, 5, 77), Packet(SIZE, 1, 3, 0, 1500)
+        for data in (
+            packet.pack(ANOTHER, ping),
+            packet.pack(SECRET, ping._replace(to=2)),
+            packet.pack(SECRET, size) + bytes(9),
+            b"MCHK" + bytes(40),
+            packet.pack(SECRET, ping),
+            packet.pack(SECRET, size) + bytes(packet.padding(HERE, 1500)),
+        ):
+            caller.sendto(data, (HERE, port))
+        until(loop, lambda: probe.heard() == [[1, 0, 1]])
+        loop.turn(0.1)
+        answers = [packet.unpack(SECRET, caller.recv(4096)) for _ in range(2)]
+        caller.settimeout(0)
+        with pytest.raises(BlockingIOError):
+            caller.recv(4096)
+    assert answers == [Packet(ECHO, 3, 1, 0, 5, 77), Packet(SIZED, 3, 1, 0, 1500)]
+    probe.close()
+
+
+def test_one_datagram_that_comes_twice_counts_once(loop: Loop) -> None:
+    """So that a copy does not make up for a loss."""
+    probe = Datagrams(loop, SECRET, time.monotonic_ns, lambda _its: None)
+    port = opened(probe)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as caller:
+        for value in (0, 0, 1):
+            caller.sendto(packet.pack(SECRET, Packet(PING, 1, 0, 2, value)), (HERE, port))
+        until(loop, lambda: probe.heard() == [[1, 2, 2]])
+    probe.close()
+
+
+def test_a_call_knows_who_answers(loop: Loop) -> None:
+    """The host that is meant, another one of the check, or a stranger."""
+    doors = Doors(loop, SECRET)
+    doors.number = 3
+    port = opened(doors)
+    ends: list[str] = []
+    for secret, number in ((SECRET, 3), (SECRET, 4), (ANOTHER, 3)):
+        Call(loop, secret, number, (HERE, port), ends.append)
+        until(loop, lambda: ends)
+        assert ends.pop() == ("" if (secret, number) == (SECRET, 3) else OTHER)
+    doors.shut()
+    Call(loop, SECRET, 3, (HERE, port), ends.append)
+    until(loop, lambda: ends)
+    assert ends == ["Connection refused"]
+    doors.close()
+
+
+def test_a_question_that_hangs_is_left_behind(loop: Loop) -> None:
+    """And one that fails is no answer."""
+    answers: list[object] = []
+    Aside(loop, lambda: {"free": 1}, PATIENCE_S, answers.append)
+    until(loop, lambda: answers)
+    Aside(loop, lambda: time.sleep(PATIENCE_S), 0.05, answers.append)
+    until(loop, lambda: len(answers) == 2)
+    Aside(loop, object, PATIENCE_S, answers.append)
+    until(loop, lambda: len(answers) == 3)
+    assert answers == [{"free": 1}, None, None]
+    until(loop, lambda: not Path(f"/proc/self/task/{os.getpid()}/children").read_text())
+
+
+GOOD = {
+    "hostname": "node1",
+    "identity": "0" * 16,
+    "kernel": "6.1",
+    "gpus": 8,
+    "memlock_kb": None,
+    "addresses": [Address("eth0", "ethernet", "10.0.0.1", 24, 1500, None, 20_001)._asdict()],
+    "guests": [["docker0", "172.17.0.1"]],
+    "spaces": [{"path": "/dev/shm", "free_mb": 1, "total_mb": None}],  # noqa: S108 - what is looked at
+    "faults": ["GPU"],
+}
+BAD = {
+    "hostname": "a\x1b[31m",
+    "gpus": "8",
+    "memlock_kb": -1,
+    "addresses": [{**GOOD["addresses"][0], "address": "node1"}],  # type: ignore[index]
+    "guests": [["docker0"]],
+    "spaces": [{"path": "x" * 1000, "free_mb": 1, "total_mb": 1}],
+    "faults": ["f"] * 33,
+}
+
+
+def test_what_a_host_says_of_itself_is_bounded() -> None:
+    """Text that is printable and short, numbers, addresses; anything else is no probe's word."""
+    assert words.host("node1", GOOD).addresses[0].address == "10.0.0.1"
+    for name, value in BAD.items():
+        with pytest.raises(WireError):
+            words.host("node1", {**GOOD, name: value})

@@ -1,0 +1,259 @@
+"""What every rule makes of a report: nothing of a healthy one, and one line of one fault."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from check.made import FAST, SHM, SLOW, TMP, bad, notes, only, report
+
+from mingle_hooks.check import table, verdict
+from mingle_hooks.check.report import Address, Flow, Heard, Name, Space
+
+if TYPE_CHECKING:
+    from mingle_hooks.check.report import Host, Pair
+
+CUT = {"there": 0, "back": 0, "rtt_us": None, "mtu": None, "open_there": "timed out", "open_back": "timed out"}
+
+
+@pytest.mark.parametrize("count", [1, 2, 4, 16])
+def test_nothing_is_found_on_healthy_hosts(count: int) -> None:
+    """The bridge that docker makes on each is a note."""
+    made = report(count)
+    assert (bad(made), made.status, made.exclude) == ([], 0, ())
+    assert all("172.17.0.1" in note.text for note in notes(made))
+
+
+def lossy(host: str, *, comes: bool = True, goes: bool = False) -> object:
+    """Return what loses a third of what comes to a host, or of what it sends."""
+
+    def change(pair: Pair) -> Pair:
+        if (pair.other == host and comes) or (pair.one == host and goes):
+            pair = pair._replace(there=7)
+        if (pair.one == host and comes) or (pair.other == host and goes):
+            pair = pair._replace(back=7)
+        return pair
+
+    return change
+
+
+def between(*hosts: str, network: str | None = None, **fields: object) -> object:
+    """Return what changes the pairs of all of these hosts."""
+
+    def change(pair: Pair) -> Pair:
+        is_meant = {*hosts} <= {pair.one, pair.other} and network in (None, pair.network)
+        return pair._replace(**fields) if is_meant else pair  # type: ignore[arg-type]
+
+    return change
+
+
+def address(number: int, **fields: object) -> tuple[Address, ...]:
+    """Return a host's addresses, with changes of the slow network's."""
+    fast = Address("ib0", "infiniband", f"10.78.0.{number}", 24, 4092, 400_000, 20_001)
+    slow = Address("eth0", "ethernet", f"10.77.0.{number}", 24, 1500, 10_000, 20_001)
+    return (fast, slow._replace(**fields))  # type: ignore[arg-type]
+
+
+def names(host: Host, **changed: tuple[str, ...] | None) -> tuple[Name, ...]:
+    return tuple(its._replace(addresses=changed.get(its.name, its.addresses)) for its in host.names)
+
+
+LOOPED = "its own name is 127.0.1.1 there: what listens by name is out of the others' reach (/etc/hosts)"
+HOSTS = {
+    "missing": (only("node3", missing="ssh: connect to host node3 port 22: No route to host"), 69, ("node3",),
+                ["node3: ssh: connect to host node3 port 22: No route to host"]),
+    "twice": (only("node4", identity=f"{1:016x}"), 76, ("node4",), ["node[1,4]: one machine under 2 names"]),
+    "clock": (only("node2", clock=(4.9, 5.1)), 76, ("node2",), ["node2: its clock is 5.0 s ahead"]),
+    "a clock not known that well": (only("node2", clock=(-2.0, 2.5)), 0, (), []),
+    "shm": (only("node2", spaces=(Space(SHM, 3, 64),)), 76, ("node2",),
+            ["node2: /dev/shm is full: 3 of 64 MiB are free"]),
+    "a small one, and empty": (only("node2", spaces=(Space(SHM, 60, 64),)), 0, (), []),
+    "hung": (only("node2", spaces=(Space(TMP, None, None),)), 76, ("node2",), ["node2: /tmp does not answer"]),
+    "shared and full": (lambda its: its._replace(spaces=(Space("/home", 0, 99),)), 76, (),
+                        ["node[1-4]: /home is full: 0 of 99 MiB are free"]),
+    "gpu": (only("node2", faults=("GPU 0000:17:00.0: Xid 79",)), 76, ("node2",), ["node2: GPU 0000:17:00.0: Xid 79"]),
+    "gpus": (only("node2", gpus=7), 76, ("node2",), ["node2: GPUs 7, 3 others 8"]),
+    "memlock": (only("node2", memlock_kb=64), 76, ("node2",), ["node2: memlock 64 KiB, 3 others unlimited"]),
+    "mtu": (only("node4", addresses=address(4, mtu=9000)), 71, ("node4",),
+            [f"node4: MTU on {SLOW} 9000, 3 others 1500"]),
+    "speed": (only("node4", addresses=address(4, speed_mbps=1000)), 71, ("node4",),
+              [f"node4: Mbit/s on {SLOW} 1000, 3 others 10000"]),
+    "clash": (only("node4", addresses=address(4, address="10.77.0.3")), 71, ("node4",),
+              ["node[3-4]: the same address, 10.77.0.3",
+             "node[1-3]: node4 is 10.77.0.4 there, an address that it does not have"]),
+    "off": (only("node4", addresses=address(4)[1:]), 71, ("node4",),
+            [f"node4: no address on {FAST}, where 3 others are"]),
+    "loopback": (only("node4", own_name=("127.0.1.1",)), 76, ("node4",),
+                 [f"node4: {LOOPED}"]),
+    "loopback on all": (lambda its: its._replace(own_name=("127.0.1.1",)), 76, (),
+                        [f"node[1-4]: {LOOPED}"]),
+    "no name": (lambda its: its._replace(names=names(its, node2=())), 76, (),
+                ["node2: its name is not known to others"]),
+    "no names": (lambda its: its._replace(names=names(its, **dict.fromkeys(("node1", "node2", "node3", "node4"), ()))),
+                 76, (), ["the hosts' names are not known to each other"]),
+    "a name server that hangs": (lambda its: its._replace(names=tuple(n._replace(addresses=None) for n in its.names))
+                                 if its.name == "node1" else its, 76, (),
+                                 ["node1: others' names get no answer in time from the name service of it"]),
+    "elsewhere": (lambda its: its._replace(names=names(its, node2=("10.99.0.2",))), 76, (),
+                  ["node[1,3-4]: node2 is 10.99.0.2 there, an address that it does not have"]),
+    "deaf": (only("node3", multicast=(Heard("eth0", ()),)), 71, (), [f"node3: hears no multicast on {SLOW}"]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", HOSTS)
+def test_one_fault_of_a_host_is_one_line(name: str) -> None:
+    """With whom to leave out, and the exit status."""
+    change, status, exclude, lines = HOSTS[name]
+    made = report(4, change)
+    assert (bad(made), made.status, made.exclude) == (lines, status, exclude)
+
+
+BOTH = (FAST, SLOW)
+SMALL = "no packet larger than 1500 octets passes"
+PAIRS = {
+    "unplugged": (between("node3", **CUT), ("node3",), [f"node3: does not reach 3 of the others on {FAST}",
+                                                        f"node3: does not reach 3 of the others on {SLOW}"]),
+    "a cut wire": (between("node2", "node3", network=SLOW, **CUT), ("node3",),
+                   [f"node2 and node3: do not reach each other on {SLOW}"]),
+    "loss one way": (lossy("node3"), ("node3",), [f"node3: 30 % of what comes to it on {FAST} is lost",
+                                                  f"node3: 30 % of what comes to it on {SLOW} is lost"]),
+    "loss the other way": (lossy("node1", comes=False, goes=True), ("node1",),
+                           [f"node1: 30 % of what it sends on {FAST} is lost",
+                            f"node1: 30 % of what it sends on {SLOW} is lost"]),
+    "loss both ways": (lossy("node2", goes=True), ("node2",),
+                       [f"node2: 30 % of what it sends and of what comes to it on {its} is lost" for its in BOTH]),
+    "one lost": (lambda pair: pair._replace(there=9), (), []),
+    "a lossy network": (lambda pair: pair._replace(there=6, back=6) if pair.network == SLOW else pair, (),
+                        [f"{SLOW}: 40 % of all datagrams are lost"]),
+    "a firewall": (lambda pair: pair._replace(open_there="timed out") if pair.other == "node4" and pair.network == SLOW
+                   else pair, ("node4",),
+                   [f"node4: others do not reach its port on {SLOW} (timed out); a firewall, or another --port-range"]),
+    "datagrams are not let through": (lambda pair: pair._replace(there=0, back=0, rtt_us=None, mtu=None), (), []),
+    "a small way": (between("node1", "node2", network=FAST, mtu=1500), ("node2",),
+                    [f"node1 and node2: {SMALL} between them on {FAST}, though their MTU is larger"]),
+    "a small port of the switch": (between("node2", network=FAST, mtu=1500), ("node2",),
+                                   [f"node2: {SMALL} on {FAST}, though the interfaces' MTU is larger"]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_one_fault_between_hosts_is_one_line_for_each_network(name: str) -> None:
+    """A host is named for what is its own, a pair else, and nobody where it is everywhere."""
+    change, exclude, lines = PAIRS[name]
+    made = report(4, pair=change)  # type: ignore[arg-type]
+    assert (bad(made), made.exclude, made.status) == (lines, exclude, 71 if lines else 0)
+
+
+def test_a_network_without_multicast_is_no_fault() -> None:
+    """Clouds have none."""
+    made = report(4, lambda its: its._replace(multicast=tuple(heard._replace(hosts=()) for heard in its.multicast)))
+    assert bad(made) == []
+    assert next(note.text for note in notes(made) if "multicast" in note.text).startswith(f"{FAST}: no multicast")
+
+
+def test_a_host_that_is_not_heard_is_named() -> None:
+    """Though nobody heard it, so that only what the others hear tells."""
+    mute = {"node2"}
+
+    def change(its: Host) -> Host:
+        left = tuple(one._replace(hosts=tuple(name for name in one.hosts if name not in mute)) for one in its.multicast)
+        return its._replace(multicast=left)
+
+    assert bad(report(4, change)) == [f"node2: its multicast on {its} is not heard" for its in BOTH]
+
+
+def test_a_host_far_off_is_a_note() -> None:
+    """Its share of a switch may be another; that alone is no reason to leave it out."""
+    made = report(4, pair=between("node2", rtt_us=9000))  # type: ignore[arg-type]
+    assert (bad(made), made.exclude) == ([], ())
+    assert f"node2: round trips of 9.0 ms on {FAST}, 0.1 ms are usual" in [note.text for note in notes(made)]
+
+
+def test_without_a_majority_nobody_is_blamed() -> None:
+    """Two kinds of node are told, and nobody is left out."""
+    made = report(4, lambda its: its._replace(gpus=4) if its.name in ("node1", "node2") else its)
+    assert (bad(made), made.exclude) == (["no majority for GPUs: node[1-2] 4; node[3-4] 8"], ())
+
+
+def test_slow_hosts_are_told_from_their_neighbours() -> None:
+    """Whoever sends to a slow host is as slow, and not to blame."""
+    ring = [("node1", "node2"), ("node2", "node3"), ("node3", "node4"), ("node4", "node1")]
+    both = [*ring, *((b, a) for a, b in ring)]
+    flows = tuple(Flow(a, b, FAST, 1000 if "node2" in (a, b) else 9000) for a, b in both)
+    made = report(4)
+    made = verdict.judged(made._replace(findings=(), flows=flows))
+    line = "node2: sends 1.0 Gbit/s and receives 1.0 Gbit/s, 5.0 Gbit/s are usual"
+    assert (bad(made), made.exclude) == ([line], ("node2",))
+    assert "9.0 Gbit/s" in table.lines(made)[1]
+
+
+def with_fast(its: Host, **fields: object) -> Host:
+    """Return a host that has the fast network alone, with changes."""
+    fast = its.addresses[0]._replace(**fields)  # type: ignore[arg-type]
+    return its._replace(addresses=(fast,), own_name=(fast.address,), names=())
+
+
+def test_hosts_of_a_network_each_are_on_none_together() -> None:
+    """Behind routers they may still reach each other, and that is what counts."""
+    made = report(2, lambda its: with_fast(its, prefix=32))
+    assert ([network.name for network in made.networks], bad(made)) == (["routed"], [])
+
+
+def test_ipv6_alone_will_do() -> None:
+    """And beside IPv4 on the same wires it is not probed once more."""
+    made = report(2, lambda its: with_fast(its, address=f"fd78::{its.name[-1]}", prefix=64))
+    assert ([network.name for network in made.networks], bad(made)) == (["fd78::/64"], [])
+
+    def also(its: Host) -> Host:
+        six = its.addresses[0]._replace(address=f"fd78::{its.name[-1]}", prefix=64)
+        return its._replace(addresses=(*its.addresses, six))
+
+    assert [network.name for network in report(2, also).networks] == [FAST, SLOW]
+
+
+def test_a_bridge_with_one_address_on_all_is_for_guests() -> None:
+    """By whatever name; two hosts with one address on a network of others are a mistake."""
+    bridge = Address("br0", "ethernet", "172.30.0.1", 16, 1500, None, 20_001)
+    made = report(4, lambda its: its._replace(addresses=(*its.addresses, bridge)))
+    assert bad(made) == []
+    assert any("172.30.0.1" in note.text for note in notes(made))
+    assert all(network.name in (FAST, SLOW) for network in made.networks)
+
+
+def test_the_table_has_a_line_for_each_host_and_a_verdict() -> None:
+    """Of many hosts only those that something was found about."""
+    text = table.lines(report(4, only("node3", missing="not there")))
+    assert text[0].split()[:3] == ["HOST", "STATE", "ADDRESS"]
+    assert text[3].split()[:2] == ["node3", "missing"]
+    assert "BAD  node3: not there" in text
+    assert text[-2:] == ["--exclude=node3", "3 of 4 hosts, 3 pairs on 2 networks in 1.0 s: 1 finding"]
+    assert "all is well" in table.lines(report(4))[-1]
+    many = table.lines(report(70, only("node3", gpus=1)))
+    assert [line.split()[0] for line in many[:3]] == ["HOST", "node3", "and"]
+
+
+def test_what_a_host_says_is_shown_in_one_line() -> None:
+    """Names and faults are others' text."""
+    text = table.lines(report(2, only("node2", faults=("GPU\n\x1b[31m",))))
+    assert "BAD  node2: GPU\\n\\x1b[31m" in text
+
+
+def test_json_holds_all_of_it() -> None:
+    """With the exit status, and whom to leave out."""
+    made = json.loads(json.dumps(report(4, only("node2", gpus=7)).to_json()))
+    assert (made["status"], made["exclude"], len(made["hosts"]), len(made["pairs"])) == (76, ["node2"], 4, 12)
+    assert made["hosts"][0]["addresses"][0]["iface"] == "ib0"
+
+
+def test_the_table_in_the_documentation_is_one_that_is_made() -> None:
+    """Letter by letter."""
+
+    def change(pair: Pair) -> Pair:
+        if pair.network == FAST and pair.other == "node3":
+            return pair._replace(there=6)
+        return pair._replace(back=7) if pair.network == FAST and pair.one == "node3" else pair
+
+    made = table.lines(report(4, only("node4", own_name=("127.0.1.1",)), pair=change))
+    assert "```text\n" + "\n".join(made) + "\n```\n" in (Path(__file__).parents[2] / "docs/check.md").read_text()
