@@ -19,8 +19,8 @@ from mingle_hooks.rendezvous.protocol.wire import WireError, integer
 from mingle_hooks.supervise import starters
 from mingle_hooks.supervise.runner import environ
 from mingle_hooks.supervise.runner.door import Sockets
+from mingle_hooks.supervise.runner.limit import Limit
 from mingle_hooks.supervise.runner.starting import Processes
-from mingle_hooks.supervise.starters import files
 from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -76,15 +76,16 @@ class Session:
         self._environ = told
         self._names = asked.job.hosts
         self.desk = Desk(loop, self._sockets, Secret(key), self._names)
-        self._processes = Processes(loop, told, lambda _said: None)
+        self._limit = Limit(len(self._names))
+        self._processes = Processes(loop, told, lambda _said: None, self._limit.give_back)
         self._ended: dict[str, str] = {}  # host -> what its starter said last, and its status
-        self._file: str | None = None
+        self._file = environ.File(asked.starter, told)
 
     def start(self) -> None:
         """Start a probe on each host."""
         asked, program = self._asked, (sys.executable, "-IS", START)
-        self._file = starters.environ_file(asked.starter, self._environ)
-        launches = starters.supervisors(asked.starter, asked.job, self._names, program, self._environ, self._file)
+        file = self._file.path()
+        launches = starters.supervisors(asked.starter, asked.job, self._names, program, self._environ, file)
         for launch in launches:
             if self._processes.start(launch, self._starter_ended) is None:
                 self._ended |= dict.fromkeys(launch.hosts, f"did not start: {launch.argv[0]} cannot be run here")
@@ -100,8 +101,8 @@ class Session:
         self._processes.poll()
         self.desk.close()
         self._sockets.close()
-        if self._file is not None:
-            files.remove(self._file)
+        self._file.forget()
+        self._limit.give_back()
 
     def report(self) -> Report:
         """Wait for the probes, tell them what to do, and make the report of what they say."""
