@@ -112,11 +112,6 @@ def _request(spec: MemberSpec, key: Key, timeout_s: float) -> Request:
     from mingle_hooks.rendezvous.request import Request
 
     settings, facts = spec.settings, spec.facts
-    switches = ""
-    if settings.order != "scheduler":
-        from mingle_hooks import topology
-
-        switches = topology.above(settings.order, spec.user_environ)
     hosts = facts.hosts if len(facts.hosts) == spec.nodes else ()
     return Request(
         attempt=spec.attempt,
@@ -133,7 +128,7 @@ def _request(spec: MemberSpec, key: Key, timeout_s: float) -> Request:
         trusts_addr=settings.master is not None or bool(spec.user_environ.get("KUBERNETES_SERVICE_HOST")),
         age_s=process_age_s(),
         orders_by_switch=settings.order != "scheduler",
-        topology=switches,
+        topology=_switches(spec),
         hosts=hosts,
         leader_hosts=facts.leader_hosts,
         host_suffix=settings.host_suffix,
@@ -148,6 +143,15 @@ def _request(spec: MemberSpec, key: Key, timeout_s: float) -> Request:
         strict=settings.strict,
         asks_rdma=settings.rdma,
     )
+
+
+def _switches(spec: MemberSpec) -> str:
+    """Return the switches above this node, where ranks are to follow them."""
+    if spec.settings.order == "scheduler":
+        return ""
+    from mingle_hooks import topology
+
+    return topology.above(spec.settings.order, spec.user_environ)
 
 
 def _tells(spec: MemberSpec, command: tuple[str, ...]) -> tuple[str, str]:

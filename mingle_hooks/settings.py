@@ -58,8 +58,7 @@ class Setting(NamedTuple):
 
 
 _SCOPE, _ON_FAILURE = values.one_of("node", "task"), values.one_of("exit", "status")
-_ORDER = values.one_of("scheduler", "topology", "gcp", "oci")
-_BIND = values.one_of("gpu", "none")
+_ORDER, _BIND = values.one_of("scheduler", "topology", "gcp", "oci"), values.one_of("gpu", "none")
 _CONTAINERS = values.one_of("auto", "mount", "hook", "none")
 
 # What belongs to one job (id, nodes, rank, master) is in no file: left there, it would break the next job.
@@ -94,11 +93,9 @@ TABLE = (
     Setting("slots", "slots", "MINGLE_SLOTS", "--slots", values.slots, None,
             "processes on this node: N, gpus, tasks or cpus; by default the GPUs, else the tasks, else 1"),
     Setting("order", "order", "MINGLE_ORDER", "--order", _ORDER, "scheduler",
-            "how nodes get their ranks: the scheduler's, or by the switches above them as Slurm's topology, or the"
-            " metadata of Google's or Oracle's cloud, tells them; rank 0 stays where it is"),
+            "how nodes get their ranks: the scheduler's, or by switch, as Slurm's topology or a cloud tells it"),
     Setting("bind", "bind", "MINGLE_BIND", "--bind", _BIND, "none",
-            "with gpu each task of --scope task sees all GPUs of its node, of which LOCAL_RANK selects one, where the"
-            " scheduler would leave it one alone"),
+            "with gpu each task of --scope task sees all GPUs of its node, where the scheduler would leave it one"),
     Setting("key_file", "key_file", "MINGLE_KEY_FILE", "--key-file", values.path, None,
             "a file with the key that all members share, readable by its owner only"),
     Setting("directory", "directory", "MINGLE_DIRECTORY", "--directory", values.path, None,
@@ -241,11 +238,10 @@ def _value(setting: Setting, value: object, source: str) -> Any:
 
 
 def _from_options(options: Mapping[str, object]) -> Iterator[tuple[Setting, object, str]]:
-    is_lenient = options.get("no_strict")
     for name, value in options.items():
         if value not in (None, (), []) and name != "no_strict":
             yield BY_NAME[name], value, BY_NAME[name].option
-    if is_lenient:
+    if options.get("no_strict"):
         yield BY_NAME["strict"], False, NO_STRICT
 
 

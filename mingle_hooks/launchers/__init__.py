@@ -45,13 +45,15 @@ class Launcher(NamedTuple):
     instead: str = ""
 
 
+# Without a name Gloo asks for its host's, which on many machines is 127.0.1.1, another network's, or nobody's.
+_OF_TORCH = ("cpu", "gloo")
 TABLE = (
     Launcher(
         "torchrun",
         ("torchrun",),
         ("torch.distributed.run", "torch.distributed.launch"),
         "node",
-        frameworks=("cpu",),
+        frameworks=_OF_TORCH,
         checked_by="torchrun",
         in_scripts=("torchrun", "torchrun-elastic"),
     ),
@@ -61,7 +63,7 @@ TABLE = (
         ("accelerate.commands.launch", "accelerate.commands.accelerate_cli launch"),
         "node",
         "accelerate",
-        ("cpu",),
+        _OF_TORCH,
         in_scripts=("accelerate",),
     ),
     Launcher(

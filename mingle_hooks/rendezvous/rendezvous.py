@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import gc
-import os
 
-from mingle_hooks.errors import LIMITS, UsageError
+from mingle_hooks.errors import LIMITS
 from mingle_hooks.rendezvous.following import GOODBYE_S, Following
 from mingle_hooks.rendezvous.loop import Loop
 from mingle_hooks.rendezvous.member.membership import Progress
 from mingle_hooks.rendezvous.outcome import Deadline, Outcome
 from mingle_hooks.rendezvous.protocol import wire
 from mingle_hooks.rendezvous.protocol.attempt import Secret
-from mingle_hooks.rendezvous.protocol.join_request import MEMBER_BYTES, JoinRequest
 from mingle_hooks.rendezvous.protocol.leases import LINGER_S
 from mingle_hooks.rendezvous.protocol.spent import Stopwatch
+from mingle_hooks.rendezvous.request import join_request
 from mingle_hooks.rendezvous.search import Search
 from mingle_hooks.typed import TYPE_CHECKING
 
@@ -61,7 +60,7 @@ class Rendezvous:
     def __init__(self, loop: Loop, request: Request, observer: Observer) -> None:
         self._loop, self._request, self._observer = loop, request, observer
         self._secret = Secret.derive(request.key, request.attempt)
-        self._me = _join_request(request)
+        self._me = join_request(request)
         self._candidate: Candidate | None = None
         self._outcome = Outcome(loop)
         self._deadline = Deadline(loop, request.timeout_s)
@@ -281,24 +280,3 @@ class Rendezvous:
             leader.give_up(self._deadline.waited_s())
         else:
             self._following.give_up()
-
-
-def _join_request(request: Request) -> JoinRequest:
-    """Return what this member says of itself. Raises UsageError where no leader would take it."""
-    me = JoinRequest(
-        os.urandom(MEMBER_BYTES),
-        request.host,
-        request.rank,
-        request.nodes,
-        request.slots,
-        request.machine,
-        request.pinned,
-        request.wants_roster,
-        topology=request.topology,
-    )
-    try:
-        JoinRequest.parse(me.body())
-    except wire.WireError as error:
-        seen = f"{error} (host {request.host}, slots {request.slots})"
-        raise UsageError("a check-in that others take", seen, "hostname, --slots, --nodes and --rank") from None
-    return me

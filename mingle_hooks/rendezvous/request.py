@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from types import MappingProxyType
 
+from mingle_hooks.errors import UsageError
 from mingle_hooks.fabric.ports import DEFAULT_RANGE
 from mingle_hooks.rendezvous.discovery import BACKENDS
+from mingle_hooks.rendezvous.protocol import wire
+from mingle_hooks.rendezvous.protocol.join_request import MEMBER_BYTES, JoinRequest
 from mingle_hooks.typed import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -69,3 +73,24 @@ class Request(NamedTuple):
         if self.leader_hosts:
             return f" ({self.leader_hosts[0]})"
         return f" (this is rank {self.rank}, by NODE_RANK as it was exported)" if self.exported else ""
+
+
+def join_request(request: Request) -> JoinRequest:
+    """Return what this member says of itself. Raises UsageError where no leader would take it."""
+    me = JoinRequest(
+        os.urandom(MEMBER_BYTES),
+        request.host,
+        request.rank,
+        request.nodes,
+        request.slots,
+        request.machine,
+        request.pinned,
+        request.wants_roster,
+        topology=request.topology,
+    )
+    try:
+        JoinRequest.parse(me.body())
+    except wire.WireError as error:
+        seen = f"{error} (host {request.host}, slots {request.slots})"
+        raise UsageError("a check-in that others take", seen, "hostname, --slots, --nodes and --rank") from None
+    return me

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from cluster.host import enter
 from cluster.network import loss
-from supervise.on_hosts import bare
+from cluster.ssh import ssh
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -46,7 +46,7 @@ class Set:
 
     def __init__(self, hosts: Hosts, place: Path) -> None:
         self.hosts = hosts
-        self._path = f"{bare.ssh(hosts, place)}:{MINGLE.parent}:/usr/bin:/bin:/usr/sbin"
+        self._path = f"{ssh(hosts, place)}:{MINGLE.parent}:/usr/bin:/bin:/usr/sbin"
 
     def check(self, *words: str, names: str = "") -> Checked:
         names = names or ",".join(host.name for host in self.hosts)

@@ -64,6 +64,19 @@ def test_nothing_else_is_taken_for_the_node_s_only_process(
         assert not [name for name in ONE_PROCESS if name in its]
 
 
+def test_what_starts_torch_tells_gloo_its_network(hosts: Callable[..., Hosts], programs: Path) -> None:
+    """By itself Gloo takes the address of its host's name; what the user says stays."""
+    two = hosts(2)
+    for launcher in (("torchrun", "train.py"), ("accelerate", "launch", "train.py")):
+        for its, _ in started(two, "--iface", "ib0", *launcher, path=programs):
+            assert (its["GLOO_SOCKET_IFNAME"], its["TP_SOCKET_IFNAME"]) == ("ib0", "ib0")
+    own = {"GLOO_SOCKET_IFNAME": "eth0"}
+    assert [its["GLOO_SOCKET_IFNAME"] for its, _ in started(two, "torchrun", "train.py", path=programs, env=own)] == [
+        "eth0",
+        "eth0",
+    ]
+
+
 def test_a_launcher_that_reads_no_variables_is_completed_and_explained(
     hosts: Callable[..., Hosts], programs: Path
 ) -> None:
