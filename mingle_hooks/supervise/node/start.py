@@ -8,6 +8,7 @@
 A program is compiled anew each time, so there is little in it.
 """
 
+import gc
 import os
 import sys
 
@@ -16,6 +17,7 @@ PACKAGE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file
 
 def main() -> None:
     """Run, and end without tearing the interpreter down."""
+    gc.disable()  # loading modules leaves no garbage; the supervisor turns it on again
     sys.path.append(os.path.dirname(PACKAGE))  # behind the standard library's
     from mingle_hooks.supervise.node import warden
 

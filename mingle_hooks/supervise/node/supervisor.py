@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 
 from mingle_hooks.errors import NetworkError
@@ -37,6 +38,7 @@ def run(task: Task, warden: int) -> int:
     """Return the exit status that the runner says, or NO_RUNNER."""
     with Loop() as loop:
         supervisor = Supervisor(loop, task, warden)
+        gc.enable()
         loop.run(lambda: supervisor.status is not None)
     return NO_RUNNER if supervisor.status is None else supervisor.status
 
