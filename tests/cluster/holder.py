@@ -14,11 +14,13 @@ import json
 import os
 import select
 import signal
-import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
+
+TYPE_CHECKING = False  # typing itself takes a tenth of the holder's start
+if TYPE_CHECKING:
+    from typing import Any
 
 CLONE_NEWNS, CLONE_NEWUTS, CLONE_NEWNET = 0x00020000, 0x04000000, 0x40000000
 MS_BIND, MS_REC, MS_PRIVATE = 0x1000, 0x4000, 0x40000
@@ -166,6 +168,8 @@ def own_etc(plan: dict[str, Any], tag: str) -> None:
     try:
         overlay(etc, machines, tag)
     except OSError:  # This kernel has no overlays, or allows none here: a copy of some thousand files.
+        import subprocess
+
         subprocess.run(["cp", "-a", f"{machines}/.", etc], check=True, pass_fds=[descriptor])
     os.close(descriptor)
     for name, added in plan["etc_entries"].items():

@@ -12,6 +12,7 @@ import pytest
 from gathering import SECRET
 
 from mingle_hooks.errors import ConflictError, MingleError, MissingError, SecretError, UsageError
+from mingle_hooks.rendezvous import rendezvous
 from mingle_hooks.rendezvous.leader.listeners import check_in_ports
 from mingle_hooks.rendezvous.protocol.attempt import Attempt, Material
 from mingle_hooks.rendezvous.rendezvous import meet
@@ -113,8 +114,9 @@ def test_without_a_leader_the_deadline_says_where_it_was_looked_for() -> None:
     assert "127.0.0.1" in str(result)
 
 
-def test_a_contradiction_is_everybodys_with_the_same_words() -> None:
+def test_a_contradiction_is_everybodys_with_the_same_words(monkeypatch: pytest.MonkeyPatch) -> None:
     """On all members alike, and it names where and how."""
+    monkeypatch.setattr(rendezvous, "LINGER_S", 3.0)  # how long a failed leader awaits those who may still come
     leaders = [request("leaders", rank=rank, **LOOPBACK_HOSTS) for rank in (0, 0, 1)]
     twice = [request("twice", rank=rank, host=f"n{i}", **LOOPBACK_HOSTS) for i, rank in enumerate((0, 1, 1))]
     results, _ = together(*leaders, *twice)

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import zipfile
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -82,8 +83,9 @@ class Installation(NamedTuple):
 def made(place: Path) -> Installation:
     """Make an environment with nothing in it; skip, loudly, where pip finds no index."""
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", place], check=True)
-    pip = place / "bin" / "pip"  # the tests' own one, for that environment: unpacking another takes 3 s
-    pip.write_text(f'#!/bin/sh\nexec {sys.executable} -m pip --python {place}/bin/python "$@"\n')
+    pip = place / "bin" / "pip"  # the tests' own one, for that environment, as `pip --python` would start it
+    runner = Path(str(find_spec("pip").origin)).with_name("__pip-runner__.py")  # type: ignore[union-attr]
+    pip.write_text(f'#!/bin/sh\nexec {place}/bin/python {runner} "$@"\n')
     pip.chmod(0o755)
     its = Installation(place)
     fetched = its.run(
