@@ -62,7 +62,7 @@ def test_a_job_without_switches_stays_as_it_is_and_one_node_says_so(slurm: Slurm
     """Slurm without a topology plugin tells the node's name alone."""
     done = slurm.srun("-N3", "-n3", "-l", *evaluating("--order", "topology", then="echo $NODE_RANK"), env=KEYED)
     assert sorted(done.stdout.splitlines()) == ["0: 0", "1: 1", "2: 2"]
-    assert done.stderr.splitlines() == [
+    assert [line for line in done.stderr.splitlines() if "switches" in line] == [
         "0: mingle: nobody tells the switches of node[1-3]: they have neighbouring ranks, in the usual order"
     ]
 
@@ -86,9 +86,9 @@ shift
     worlds = one_world(results)
     assert [world["SUM"] for world in worlds] == ["6"] * 4
     assert [parsed(done.stdout)["NODE_RANK"] for done in results] == ["0", "2", "1", "3"]
-    assert "".join(done.stderr for done in results) == (
-        "mingle: nobody tells the switches of node4: they have neighbouring ranks, in the usual order\n"
-    )
+    told = "".join(done.stderr for done in results)
+    assert told.count("switches") == 1
+    assert "mingle: nobody tells the switches of node4: they have neighbouring ranks, in the usual order\n" in told
 
 
 @pytest.mark.parametrize(
