@@ -18,6 +18,7 @@ else:
 
 
 _STDERR = 2
+_ENDS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class StoppedError(Exception):
@@ -41,7 +42,7 @@ def main() -> None:
     # Python looks for every module beside the program first: there is none, and all nodes share that directory.
     if sys.path[0].endswith("/bin") and not __file__.startswith(sys.path[0]):
         del sys.path[0]
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    for number in _ENDS:
         # What was ignored stays ignored: that is how nohup(1) works.
         if signal.getsignal(number) != signal.SIG_IGN:
             signal.signal(number, _stop)
@@ -129,6 +130,9 @@ def _checked(arguments: list[str]) -> int | None:
 
 def _fail(arguments: list[str], why: str | None, code: int) -> int:
     """Say why on stderr, and for `mingle env` print what makes eval fail too; return the exit code."""
+    for number in _ENDS:
+        if signal.getsignal(number) is _stop:  # it ends anyhow
+            signal.signal(number, signal.SIG_IGN)
     if why is not None:
         from mingle_hooks.cli import stderr
 

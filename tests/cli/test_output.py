@@ -161,3 +161,23 @@ def test_exec_hands_on_what_is_closed_as_closed() -> None:
     see = "import os; os.write(7, ascii([os.path.exists(f'/proc/self/fd/{n}') for n in range(3)]).encode())"
     words = ("exec", "--id", "job", "--nodes", "1", "--", sys.executable, "-c", see)
     assert run(words, "7>&1 <&- >&- 2>&-").stdout == "[False, False, False]"
+
+
+# Stops itself when it is about to say why it fails, as a supervisor stops a member that has just failed by itself.
+STOPPED = """\
+import os, signal, sys
+from mingle_hooks.cli import main, stderr
+write = stderr.write
+stderr.write = lambda text: (os.kill(os.getpid(), signal.SIGTERM), write(text))
+sys.argv[1:] = ["env", "--id", "job", "--nodes", "none"]
+main.main()
+"""
+
+
+def test_what_is_stopped_while_it_fails_says_why_it_failed() -> None:
+    """And not where it was then; eval gets its end, too."""
+    done = subprocess.run([sys.executable, "-c", STOPPED], capture_output=True, text=True, check=False)
+    assert done.returncode == 64
+    assert done.stderr.startswith("mingle: expected ")
+    assert done.stderr.count("\n") == 1
+    assert "exit 64" in done.stdout

@@ -99,4 +99,7 @@ ROWS = (
            f"{T}/test_completion.py::test_what_is_listed_already_is_not_offered_again"),
     Defect("a hyphen of a manual page cannot be copied", f"{C}/man.py",
            '.replace("-", "\\\\-")', "", f"{T}/test_man.py::test_the_pages_are_those_that_the_help_makes"),
+    Defect("what is stopped while it fails shows a traceback", "mingle_hooks/cli/main.py",
+           "if signal.getsignal(number) is _stop:", "if False:",
+           "tests/cli/test_output.py::test_what_is_stopped_while_it_fails_says_why_it_failed"),
 )  # fmt: skip

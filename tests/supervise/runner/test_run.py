@@ -40,9 +40,8 @@ def test_the_first_failure_is_the_status_and_all_others_end(places: Places) -> N
     (places.place / "go").touch()
     status, _, err = places.end(run)
     assert status == 7
-    assert re.search(
-        r"mingle run: node2 \(rank 1\): exited with status 7 after \d+ s; its last lines:\n  it breaks", err
-    )
+    failed = r"mingle run: node2 \(rank 1\): exited with status 7 after \d+ s; its last lines:"
+    assert re.search(failed + r"\n(  mingle: .*\n)*  it breaks", err)
     assert err.count("mingle run:") == 1
     logs = places.place / "logs"
     assert {path.name for path in logs.iterdir()} == {
