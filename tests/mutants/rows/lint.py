@@ -18,7 +18,7 @@ ROWS = (
     Defect("one node alone is a kind", f"{L}/kinds.py", "FEWEST, FEWEST_SHARE = 2, 0.05", "FEWEST, FEWEST_SHARE = 1, 0",
            f"{COMPARE}::test_the_odd_one_is_named_with_what_it_has_and_what_the_others_have"),
     Defect("a node whose RDMA device is gone is a kind", f"{L}/kinds.py",
-           "    if link == NOTHING:\n        counts", "    if False:\n        counts",
+           "counts = links[gpus, machine]", "counts = {link: 1}",
            f"{COMPARE}::test_a_node_without_an_rdma_device_is_named_once_and_is_no_kind"),
     Defect("nodes without GPUs need RDMA", f"{L}/rdma.py",
            'return parts.get("gpus", NOTHING).partition(" ")[2], ', 'return "", ',
