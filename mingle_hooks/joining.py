@@ -13,6 +13,8 @@ from mingle_hooks.typed import TYPE_CHECKING
 from mingle_hooks.world import Assignment, Member, World
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from mingle_hooks.fabric.nccl_conf import Setting
     from mingle_hooks.job import MemberSpec
     from mingle_hooks.keys import Key
@@ -82,7 +84,7 @@ def _answer(spec: MemberSpec, observer: Observer, command: tuple[str, ...] | Non
             return only_member(spec)
         asked = _request(spec, key, timeout_s)._replace(local_peers=local_peers, wants_roster=wants_roster)
         if command is not None:
-            asked = asked._replace(tells=lambda: _tells(spec, command))
+            asked = asked._replace(tells=_teller(spec, command))
         return meet(asked, observer)
 
     if not spec.is_shared or facts.local_rank is None or facts.local_count is None:
@@ -154,12 +156,23 @@ def _switches(spec: MemberSpec) -> str:
     return topology.above(spec.settings.order, spec.user_environ)
 
 
-def _tells(spec: MemberSpec, command: tuple[str, ...]) -> tuple[str, str]:
-    """Return this node's fingerprint and its addresses, for the leader to compare."""
-    from mingle_hooks.lint.fingerprint import fingerprint
-    from mingle_hooks.lint.sources.asked import Asked
+def _teller(spec: MemberSpec, command: tuple[str, ...]) -> Callable[[], tuple[str, str]]:
+    """Return what tells this node's fingerprint and its addresses, for the leader to compare."""
+    import resource
 
-    return fingerprint(Asked(spec.user_environ, command, os.getcwd()))
+    open_files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)  # a leader raises its own
+
+    def tells() -> tuple[str, str]:
+        from mingle_hooks.lint.fingerprint import fingerprint
+        from mingle_hooks.lint.sources.asked import Asked
+
+        try:
+            directory = os.getcwd()
+        except OSError:  # it has been removed
+            directory = "/"
+        return fingerprint(Asked(spec.user_environ, command, directory, open_files=open_files))
+
+    return tells
 
 
 def _view(spec: MemberSpec, answer: Answer) -> View:

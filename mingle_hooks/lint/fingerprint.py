@@ -36,11 +36,11 @@ def fingerprint(asked: Asked, found: Callable[[], Iterable[Listed]] = listed) ->
     for source in SOURCES:
         try:
             parts |= source(asked)
-        except (OSError, ValueError):  # this node's files are not as any known kernel writes them
+        except (OSError, ValueError, LookupError):  # this node's files are not as any known kernel writes them
             continue
     try:
         rdma, addresses = network(asked.root, found)
         parts |= rdma
-    except (OSError, ValueError, MingleError):
+    except (OSError, ValueError, LookupError, MingleError):
         pass
     return text.dumps(parts), addresses

@@ -11,6 +11,7 @@ from mingle_hooks.differences import FIELDS
 from mingle_hooks.lint.compare import compare
 from mingle_hooks.lint.finding import Compared
 from mingle_hooks.lint.sources import child
+from mingle_hooks.lint.sources.machine import limits
 from mingle_hooks.lint.text import LONGEST, is_variable, loads
 from mingle_hooks.lint.words import field, lines
 
@@ -114,6 +115,13 @@ def test_a_limit_is_no_limit_for_who_may_lock_all_memory(tmp_path: Path) -> None
     assert parts(node)["limits.memlock"] == "unlimited"
     node.write("/proc/self/uid_map", "         0      61001          1")
     assert parts(node)["limits.memlock"] == "64K"
+
+
+def test_the_limit_of_open_files_is_the_users_where_a_leader_has_raised_its_own(tmp_path: Path) -> None:
+    asked = Node(tmp_path).asked()
+    assert limits(asked)["limits.nofile"] == "4096+"
+    assert limits(asked._replace(open_files=1024))["limits.nofile"] == "1024"
+    assert limits(asked._replace(open_files=-1))["limits.nofile"] == "4096+"  # RLIM_INFINITY
 
 
 @pytest.mark.parametrize("name", ["shm", "tmp"])
@@ -260,3 +268,20 @@ def test_a_node_without_any_of_these_files_says_what_it_can(tmp_path: Path) -> N
     assert parts(node)["kernel"]
     node.environ["PATH"] = ""
     assert parts(node)["kernel"]
+
+
+def test_a_child_that_is_left_behind_holds_nothing_of_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A leader's port would be taken for the framework, and `eval` would wait for the end of its output."""
+    os.mkfifo(tmp_path / "state")
+    here, there = os.pipe()
+    heard = child._heard
+
+    def while_it_waits(pipe: int, deadline: float) -> str | None:
+        monkeypatch.setattr(child, "_heard", heard)
+        os.close(there)
+        with os.fdopen(here, "rb") as stream:
+            assert stream.read() == b""  # the end is there, so the child has it no more
+        return heard(pipe, deadline - child.ANSWER_S)
+
+    monkeypatch.setattr(child, "_heard", while_it_waits)
+    assert child.read([str(tmp_path / "state")]) is None

@@ -19,6 +19,7 @@ class Asked(NamedTuple):
     directory: str = "/"
     root: str = ""
     statvfs: Callable[[str], os.statvfs_result] = os.statvfs
+    open_files: int | None = None  # the limit that the user has, where this process has raised its own
 
 
 def contents(path: str, most: int) -> bytes:

@@ -25,7 +25,12 @@ _READ_BYTES = 1 << 16
 def read(paths: Sequence[str]) -> dict[str, str] | None:
     """Return path -> its attribute, "" for what cannot be read; None where not all came in time."""
     here, there = os.pipe()
-    pid = _fork()
+    try:
+        pid = _fork()
+    except OSError:
+        os.close(here)
+        os.close(there)
+        raise
     if pid == 0:
         _tell(there, paths)
     os.close(there)
@@ -45,6 +50,9 @@ def read(paths: Sequence[str]) -> dict[str, str] | None:
 def _tell(pipe: int, paths: Sequence[str]) -> None:
     """Write an attribute a line, and end: whatever happens, nothing of the parent's goes on here."""
     try:
+        # Where it is left behind, it holds no port of a leader's, and no stream that somebody reads to its end.
+        os.closerange(0, pipe)
+        os.closerange(pipe + 1, os.sysconf("SC_OPEN_MAX"))
         os.write(pipe, "\n".join(attribute(path).replace("\n", " ") for path in paths).encode())
     finally:
         os._exit(0)

@@ -123,6 +123,8 @@ def limits(asked: Asked) -> dict[str, str]:
         name = _LIMITS.get(line[:25].strip())
         if name:
             found[f"limits.{name}"] = _limit(name, line[26:46].strip())
+    if asked.open_files is not None:
+        found["limits.nofile"] = _limit("nofile", str(asked.open_files))
     if found.get("limits.memlock") != "unlimited" and _may_lock(asked.root):
         found["limits.memlock"] = "unlimited"
     return found

@@ -40,7 +40,7 @@ def _failure(nodes: int, refused: Sequence[Finding]) -> Failure:
 
 def lines(leader: Leader, at: str, *, asks_rdma: bool) -> list[str]:
     """Return what a person should know of the nodes of a world that uses this of the leader's addresses."""
-    offer = next((place for place, its in enumerate(leader.terms.advertised) if its.address == at), None)
+    offer = next((place for place, its in enumerate(leader.terms.advertised) if its.address == at), 0)
     found = _findings(leader.roster, leader.terms, offer, asks_rdma=asks_rdma)
     if not found:
         return []
@@ -49,7 +49,7 @@ def lines(leader: Leader, at: str, *, asks_rdma: bool) -> list[str]:
     return words.lines(found)
 
 
-def _findings(roster: Roster, terms: Terms, offer: int | None, *, asks_rdma: bool) -> list[Finding]:
+def _findings(roster: Roster, terms: Terms, offer: int, *, asks_rdma: bool) -> list[Finding]:
     entries = [entry for entry in roster.entries() if entry.fingerprint]
     carriers = [_carrier(entry, offer) for entry in entries]
     unreached = [
@@ -85,8 +85,8 @@ def _are_alike(entries: Sequence[Entry]) -> bool:
     return len(set(addresses)) == len(addresses)
 
 
-def _carrier(entry: Entry, offer: int | None) -> str:
+def _carrier(entry: Entry, offer: int) -> str:
     """Return speed and MTU of the interface by which a member is in the world, "" where it did not tell."""
-    own = entry.address if offer is None else entry.reached.get(offer, entry.address)
+    own = entry.reached.get(offer, entry.address)
     _, is_there, rest = entry.addresses.partition(f"{own}=")
     return rest.partition(" ")[0] if is_there else ""
