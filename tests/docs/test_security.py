@@ -64,7 +64,7 @@ def test_every_promise_names_its_test() -> None:
 
 
 def test_no_time_of_day_decides_anything_in_a_rendezvous() -> None:
-    """One is compared with the age of a file, after thirty days; a run logs it, a job's end is one, a check compares."""
+    """One is compared with the age of a file, after thirty days; a run logs it, a job ends at one, a check compares."""
     package = ROOT / "mingle_hooks"
     of_day = re.compile(r"time\.time\b|CLOCK_REALTIME|datetime|strftime|localtime|from time import.*\btime\b")
     users = {path.name for path in package.rglob("*.py") if of_day.search(path.read_text())}
