@@ -115,8 +115,7 @@ TABLE = (
     Setting("multicast_ttl", "multicast.ttl", "MINGLE_MULTICAST_TTL", "", values.ttl, 1,
             "how many routers a beacon may pass, plus one"),
     Setting("version", "version", "", "", values.version, VERSION,
-            "which names the file may hold; under a later one than its own, mingle leaves out those that it does not"
-            " know, and says so"),
+            "which names the file may hold; of a later one than its own, mingle leaves out what it does not know"),
     Setting("template.directories", "template.directories", "MINGLE_TEMPLATES", "", values.paths, (),
             "where own templates are, before the user's, the site's and the built-in ones"),
     Setting("template.launcher", "template.launcher", "", "", values.word, "torchrun",

@@ -88,6 +88,8 @@ def test_what_fails_at_times_is_told_as_that() -> None:
     turns = iter([False, True, True, True, True, True, True, True] + [True] * MOST_RUNS)
     found = bisect(hosts(4), lambda _some: next(turns))
     assert (found.how, found.culprits) == ("unsteady", ())
+    once = iter([False] + [True] * MOST_RUNS)
+    assert bisect(hosts(2), lambda _some: next(once)) == Verdict("unsteady", (), hosts(2), 4, 1)
     seen = []
 
     def every_second(some: tuple[str, ...]) -> bool:

@@ -96,7 +96,7 @@ def test_nothing_is_found_on_healthy_hosts(four: Set) -> None:
         ip(host, "link add v0 type veth peer name v1", "link set v0 master br0", "link set v0 up", "link set v1 up")
     its = four.check()
     assert (its.bad, its.status, its.exclude) == ([], 0, [])
-    assert {note.split(": ")[1].split()[0] for note in its.notes} == {"172.17.0.1", "172.30.0.1"}
+    assert {note.split(": ")[1].split()[0] for note in its.notes} >= {"172.17.0.1", "172.30.0.1"}
     assert {network["name"] for network in its.report["networks"]} == {ETH, IB}
 
 

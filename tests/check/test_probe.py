@@ -108,7 +108,7 @@ def test_a_question_that_hangs_is_left_behind(loop: Loop) -> None:
     answers: list[object] = []
     Aside(loop, lambda: {"free": 1}, PATIENCE_S, answers.append)
     until(loop, lambda: answers)
-    Aside(loop, lambda: time.sleep(PATIENCE_S), 0.05, answers.append)
+    Aside(loop, lambda: time.sleep(3 * PATIENCE_S), 0.05, answers.append)
     until(loop, lambda: len(answers) == 2)
     Aside(loop, object, PATIENCE_S, answers.append)
     until(loop, lambda: len(answers) == 3)

@@ -66,3 +66,5 @@ def test_blame_takes_the_fewest_causes() -> None:
     assert [(its.direction, its.hosts) for its in blame.causes(two, tested)] == [("both", ("a",)), ("both", ("f",))]
     assert [its.direction for its in blame.causes(tested, tested)] == ["all"]
     assert blame.causes((), tested) == ()
+    three = [(a, b) for a in "abc" for b in "abc" if a != b]
+    assert [(its.direction, its.hosts) for its in blame.causes(ways("bc", "cb"), three)] == [("pair", ("b", "c"))]

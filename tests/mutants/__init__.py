@@ -1,6 +1,7 @@
 """Defects put in on purpose, and the tests that have to find each: `make mutants`."""
 
 from mutants.rows import (
+    check,
     cli,
     export,
     fabric,
@@ -42,4 +43,5 @@ DEFECTS = (
     *starters.ROWS,
     *worlds.ROWS,
     *supervise.ROWS,
+    *check.ROWS,
 )
