@@ -66,8 +66,8 @@ def test_every_promise_names_its_test() -> None:
 def test_no_time_of_day_decides_anything_in_a_rendezvous() -> None:
     """One is compared with the age of a file, after thirty days; a run logs and shows it, and a job's end is one.
 
-    A check compares them. A member and its leader tell each other's, so that a clock that is off is named: with --strict
-    alone it decides.
+    A check compares them. A member and its leader tell each other's, so that a clock that is off is named: with
+    --strict alone it decides.
     """
     package = ROOT / "mingle_hooks"
     of_day = re.compile(r"time\.time\b|CLOCK_REALTIME|datetime|strftime|localtime|from time import.*\btime\b")

@@ -99,7 +99,7 @@ ROWS = (
     Defect("a leader does not watch its node's tasks", f"{V}/rendezvous.py",
            "self._request.local_peers.attend(self._loop, self._local_peer_failed)", "pass",
            "tests/world/test_tasks_of_a_node.py::test_rank_0s_own_tasks_are_watched_as_well"),
-    Defect("a check-in that no leader takes is made", f"{V}/rendezvous.py",
+    Defect("a check-in that no leader takes is made", f"{V}/request.py",
            "JoinRequest.parse(me.body())", "me.body()",
            f"{WHOLE}::test_what_no_leader_would_take_is_refused_before_anything_is_opened"),
     Defect("a leader by right is no rival", f"{V}/rendezvous.py",
