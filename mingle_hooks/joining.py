@@ -160,17 +160,18 @@ def _teller(spec: MemberSpec, command: tuple[str, ...]) -> Callable[[], tuple[st
     """Return what tells this node's fingerprint and its addresses, for the leader to compare."""
     import resource
 
-    open_files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)  # a leader raises its own
+    names = {"memlock": resource.RLIMIT_MEMLOCK, "nofile": resource.RLIMIT_NOFILE, "nproc": resource.RLIMIT_NPROC}
+    limits = {name: resource.getrlimit(number)[0] for name, number in names.items()}  # now, as a leader raises its own
 
     def tells() -> tuple[str, str]:
+        from mingle_hooks.lint.asked import Asked
         from mingle_hooks.lint.fingerprint import fingerprint
-        from mingle_hooks.lint.sources.asked import Asked
 
         try:
             directory = os.getcwd()
         except OSError:  # it has been removed
             directory = "/"
-        return fingerprint(Asked(spec.user_environ, command, directory, open_files=open_files))
+        return fingerprint(Asked(spec.user_environ, command, directory, limits=limits))
 
     return tells
 

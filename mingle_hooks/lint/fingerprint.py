@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from mingle_hooks.errors import MingleError
 from mingle_hooks.fabric.addresses import listed
-from mingle_hooks.lint import text
-from mingle_hooks.lint.sources import environment, machine, program, software
-from mingle_hooks.lint.sources.network import network
+from mingle_hooks.lint import environment, machine, software, text
+from mingle_hooks.lint.network import network
 from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from mingle_hooks.fabric.addresses import Listed
-    from mingle_hooks.lint.sources.asked import Asked
+    from mingle_hooks.lint.asked import Asked
 
 SOURCES = (
     machine.kernel,
@@ -23,8 +22,8 @@ SOURCES = (
     machine.space,
     software.versions,
     software.image,
-    program.program,
-    program.git,
+    software.program,
+    software.git,
     environment.environment,
 )
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from mingle_hooks.fabric.addresses import Listed
+from mingle_hooks.lint.asked import Asked
 from mingle_hooks.lint.fingerprint import fingerprint
-from mingle_hooks.lint.sources.asked import Asked
 
 if TYPE_CHECKING:
     import os
@@ -15,12 +15,6 @@ if TYPE_CHECKING:
 
 GIB = 1 << 30
 SHM, TMP = "/dev/shm", "/tmp"  # noqa: S108 - their names
-LIMITS = """Limit                     Soft Limit           Hard Limit           Units
-Max cpu time              unlimited            unlimited            seconds
-Max processes             {nproc:<20} {nproc:<20} processes
-Max open files            {nofile:<20} 1048576              files
-Max locked memory         {memlock:<20} {memlock:<20} bytes
-"""
 TORCH = ("torch-2.5.1+cu124", "nvidia_nccl_cu12-2.21.5", "nvidia_cuda_runtime_cu12-12.4.127", "numpy-2.1.0")
 COMMIT = "57f6c79e1b2c3d4e57f6c79e1b2c3d4e57f6c79e"
 
@@ -52,8 +46,8 @@ class Node:
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_bytes(text.encode() + b"\n" if isinstance(text, str) else text)
 
-    def limits(self, memlock: object = "unlimited", nofile: object = 65536, nproc: object = 4127000) -> None:
-        self.write("/proc/self/limits", LIMITS.format(memlock=memlock, nofile=nofile, nproc=nproc))
+    def limits(self, memlock: int = -1, nofile: int = 65536, nproc: int = 4_127_000) -> None:
+        self.rlimits = {"memlock": memlock, "nofile": nofile, "nproc": nproc}
 
     def interface(
         self, name: str, address: str, *, mbps: int, mtu: int = 9000, kind: int = 1, card: bool = True
@@ -92,7 +86,7 @@ class Node:
         def statvfs(path: str) -> os.statvfs_result:
             return self.space.get(path.removeprefix(str(self.root)), Space(4096, 64 * GIB // 4096, 32 * GIB // 4096))  # type: ignore[return-value]
 
-        return Asked(self.environ, self.command, "/work", str(self.root), statvfs)
+        return Asked(self.environ, self.command, "/work", str(self.root), statvfs, self.rlimits)
 
     def fingerprint(self) -> tuple[str, str]:
         return fingerprint(self.asked(), lambda: self.addresses)

@@ -8,10 +8,9 @@ import pytest
 from nodes import COMMIT, GIB, SHM, TMP, Node, Space, aws, azure, container, dgx, laptop, mi300x
 
 from mingle_hooks.differences import FIELDS
+from mingle_hooks.lint import child
 from mingle_hooks.lint.compare import compare
 from mingle_hooks.lint.finding import Compared
-from mingle_hooks.lint.sources import child
-from mingle_hooks.lint.sources.machine import limits
 from mingle_hooks.lint.text import LONGEST, is_variable, loads
 from mingle_hooks.lint.words import field, lines
 
@@ -117,11 +116,14 @@ def test_a_limit_is_no_limit_for_who_may_lock_all_memory(tmp_path: Path) -> None
     assert parts(node)["limits.memlock"] == "64K"
 
 
-def test_the_limit_of_open_files_is_the_users_where_a_leader_has_raised_its_own(tmp_path: Path) -> None:
-    asked = Node(tmp_path).asked()
-    assert limits(asked)["limits.nofile"] == "4096+"
-    assert limits(asked._replace(open_files=1024))["limits.nofile"] == "1024"
-    assert limits(asked._replace(open_files=-1))["limits.nofile"] == "4096+"  # RLIM_INFINITY
+def test_limits_are_classes_and_without_any_is_enough(tmp_path: Path) -> None:
+    node = Node(tmp_path)
+    node.limits(memlock=1 << 40, nofile=1500, nproc=-1)
+    found = parts(node)
+    assert [found[f"limits.{name}"] for name in ("memlock", "nofile", "nproc")] == ["unlimited", "1024", "4096+"]
+    node.limits(memlock=9 << 20, nofile=4096, nproc=0)
+    found = parts(node)
+    assert [found[f"limits.{name}"] for name in ("memlock", "nofile", "nproc")] == ["8M", "4096+", "0"]
 
 
 @pytest.mark.parametrize("name", ["shm", "tmp"])
@@ -260,7 +262,7 @@ def test_secrets_and_long_values_stay_at_home(tmp_path: Path) -> None:
 
 def test_a_node_without_any_of_these_files_says_what_it_can(tmp_path: Path) -> None:
     node = Node(tmp_path)
-    node.write("/proc/self/limits", b"\xff\n\0")
+    node.limits(memlock=65536)
     node.write("/proc/self/status", "CapEff: not-hex")
     node.write("/proc/driver/nvidia/version", "")
     node.write("/sys/class/kfd/kfd/topology/nodes/0/gpu_id", "7")

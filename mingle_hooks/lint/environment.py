@@ -8,7 +8,7 @@ from mingle_hooks.typed import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from mingle_hooks.lint.sources.asked import Asked
+    from mingle_hooks.lint.asked import Asked
 
 _PREFIXES = ("NCCL_", "RCCL_", "TORCH_NCCL_", "GLOO_", "UCX_", "FI_", "OMP_", "HSA_", "NVSHMEM_")
 _NAMES = (

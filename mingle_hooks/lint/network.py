@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 
-from mingle_hooks.fabric.sysfs import attribute, entries
+from mingle_hooks.fabric.sysfs import entries
+from mingle_hooks.lint.asked import attribute
 from mingle_hooks.lint.text import DOWN, NO_DEVICE, NOTHING, SILENT
 from mingle_hooks.typed import TYPE_CHECKING
 
@@ -35,7 +36,7 @@ def network(root: str, found: Callable[[], Iterable[Listed]]) -> tuple[dict[str,
     names = [name for name in dict.fromkeys(one.name for one in usable) if _is_up(net, name)]
     paths = [f"{net}/{name}/speed" for name in names]
     if ports:
-        from mingle_hooks.lint.sources import child
+        from mingle_hooks.lint import child
 
         devices = {port.rpartition("/ports/")[0] for port in ports}
         asked = [f"{port}/{what}" for port in ports for what in ("state", "rate")]

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import os
+from itertools import count as count_from
 
 from mingle_hooks.fabric.gpus import visible_gpus
-from mingle_hooks.fabric.sysfs import attribute, entries
-from mingle_hooks.lint.sources.asked import text
+from mingle_hooks.fabric.sysfs import entries
+from mingle_hooks.lint.asked import attribute, text
 from mingle_hooks.lint.text import FULL, NOTHING
 from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from mingle_hooks.lint.sources.asked import Asked
+    from mingle_hooks.lint.asked import Asked
 
 MIB, GIB = 1 << 20, 1 << 30
 # Less free than this is full: NCCL and data loaders take more at once.
@@ -58,9 +59,9 @@ _MODELS = {
     "0x75a0": "MI350X",
     "0x75a3": "MI355X",
 }
-_LIMITS = {"Max locked memory": "memlock", "Max open files": "nofile", "Max processes": "nproc"}
 # Numbers of files and processes follow the memory: what is above this is enough, and not compared.
-_ENOUGH = {"nofile": 4096, "nproc": 4096}
+ENOUGH = 4096
+UNLIMITED = "unlimited"
 _CAP_IPC_LOCK = 14  # linux/capability.h; who has it may lock all memory, but only outside of user namespaces
 _ALL_USERS = "0 0 4294967295"
 
@@ -100,9 +101,9 @@ def gpus(asked: Asked) -> dict[str, str]:
     else:
         ids = _amd(asked.root)
     if count is None:  # neither NVIDIA's nor AMD's
-        kinds = [name.rstrip("0123456789") for name in entries(f"{asked.root}/dev")]
-        count = max(kinds.count("neuron"), len(entries(f"{asked.root}/dev/accel")))
-        ids = {"neuron"} if "neuron" in kinds else {"accel"}
+        neuron = next(number for number in count_from(0) if not os.path.exists(f"{asked.root}/dev/neuron{number}"))
+        count = neuron or len(entries(f"{asked.root}/dev/accel"))
+        ids = {"neuron"} if neuron else {"accel"}
     models = sorted(_MODELS.get(its, its) for its in ids if its)
     return {"gpus": " ".join([str(count), *models]) if count else NOTHING}
 
@@ -118,25 +119,16 @@ def _amd(root: str) -> set[str]:
 
 def limits(asked: Asked) -> dict[str, str]:
     """Return the limits that break jobs, in classes: what is above them follows the memory."""
-    found = {}
-    for line in text(f"{asked.root}/proc/self/limits").splitlines():
-        name = _LIMITS.get(line[:25].strip())
-        if name:
-            found[f"limits.{name}"] = _limit(name, line[26:46].strip())
-    if asked.open_files is not None:
-        found["limits.nofile"] = _limit("nofile", str(asked.open_files))
-    if found.get("limits.memlock") != "unlimited" and _may_lock(asked.root):
-        found["limits.memlock"] = "unlimited"
+    found = {f"limits.{name}": _limit(name, soft) for name, soft in asked.limits.items()}
+    if found.get("limits.memlock", UNLIMITED) != UNLIMITED and _may_lock(asked.root):
+        found["limits.memlock"] = UNLIMITED
     return found
 
 
-def _limit(name: str, soft: str) -> str:
-    if not soft.isdigit():
-        return "unlimited" if name == "memlock" else f"{_ENOUGH[name]}+"
-    value = int(soft)
+def _limit(name: str, soft: int) -> str:
     if name == "memlock":
-        return _size(value) if value < GIB else "unlimited"
-    return f"{_ENOUGH[name]}+" if value >= _ENOUGH[name] else str(1 << value.bit_length() - 1 if value else 0)
+        return _size(soft) if 0 <= soft < GIB else UNLIMITED  # RLIM_INFINITY is -1
+    return str(1 << soft.bit_length() - 1 if soft else 0) if 0 <= soft < ENOUGH else f"{ENOUGH}+"
 
 
 def _may_lock(root: str) -> bool:
