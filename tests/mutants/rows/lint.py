@@ -53,7 +53,7 @@ ROWS = (
            "return not is_virtual_name(name) and", "return", f"{PRINT}::test_a_dgx_says_what_it_is"),
     Defect("a child that is left behind holds a leader's port", f"{L}/child.py",
            "os.closerange(0, pipe)", "pass",
-           f"{PRINT}::test_a_child_that_is_left_behind_holds_nothing_of_ours", hangs=True),
+           f"{PRINT}::test_a_child_that_is_left_behind_holds_nothing_of_ours"),
     Defect("whatever differs is refused", f"{LEADER}/comparison.py",
            "if finding.field in request.strict]", "]",
            f"{TRAVELS}::test_the_odd_one_is_named_and_refused_only_for_what_is_strict"),
