@@ -202,6 +202,19 @@ def test_who_does_not_start_is_named_within_the_deadline(four: Set) -> None:
     assert len(its.report["pairs"]) == 2
 
 
+def test_who_hangs_on_its_way_is_named_within_the_deadline(four: Set, tmp_path: Path) -> None:
+    """What starts it is ended then, and the others are checked in the rest of the time."""
+    ssh = tmp_path / "bin/ssh"
+    ssh.write_text(
+        ssh.read_text().replace("host=$1; shift\n", "host=$1; shift\n[ $host != node3 ] || exec sleep 4711\n")
+    )
+    its = four.check("--timeout", "10s")
+    assert its.status == 69
+    assert its.exclude == ["node3"]
+    assert its.bad[0].startswith("node3: nothing heard of it within 5.0 s: it has not started yet (--timeout), or does")
+    assert len(its.report["pairs"]) == 6
+
+
 def test_sixteen(hosts: Make, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """All 120 pairs on both networks; how long it took is printed, as this machine may be busy."""
     its = Set(hosts(16), tmp_path).check()
