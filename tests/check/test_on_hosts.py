@@ -90,6 +90,8 @@ def changed(host: Host, path: str, text: str) -> Iterator[None]:
 def test_nothing_is_found_on_healthy_hosts(four: Set) -> None:
     """Nor beside the bridges that docker and others make on each; the table and the list for sbatch say so, too."""
     assert four.check("--bandwidth").bad == []
+    its = four.check("--iface", "ib0")
+    assert (its.bad, [network["name"] for network in its.report["networks"]]) == ([], [IB])
     for host in four.hosts:
         ip(host, "link add docker0 type bridge", "addr add 172.17.0.1/16 dev docker0", "link set docker0 up")
         ip(host, "link add br0 type bridge", "addr add 172.30.0.1/16 dev br0", "link set br0 up")

@@ -138,6 +138,7 @@ class Probe:
             **facts.own(environ),
             "addresses": [its._asdict() for its in opened],
             "guests": [list(its) for its in guests],
+            "every": facts.every(),
         }
         return Multicast(self._loop, self._secret, names)
 
