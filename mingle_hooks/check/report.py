@@ -59,6 +59,7 @@ class Host(NamedTuple):
     gpus: int | None = None
     memlock_kb: int | None = None  # None is unlimited
     addresses: tuple[Address, ...] = ()
+    every: tuple[str, ...] = ()  # all of its addresses, those that are not asked for among them
     guests: tuple[tuple[str, str], ...] = ()  # interface and address of what only reaches this host's own guests
     spaces: tuple[Space, ...] = ()
     faults: tuple[str, ...] = ()  # of its GPUs, and of what else it noticed itself

@@ -29,7 +29,7 @@ FACTS, ORDER, ANSWER = 48, 49, 50
 IFACE, PORTS = "MINGLE_IFACE", "MINGLE_PORT_RANGE"
 PROBE, COUNT, SEND = "probe", "count", "send"
 
-MOST_ADDRESSES = 32
+MOST_ADDRESSES, MOST_OF_HOST = 32, 256
 MOST_HOSTS = 1 << 16
 _MOST = (1 << 63) - 1
 _LONGEST = 300
@@ -97,6 +97,7 @@ def host(name: str, body: Body) -> Host:
         gpus=optional_integer(body, "gpus", 0, 1 << 16),
         memlock_kb=optional_integer(body, "memlock_kb", 0, _MOST),
         addresses=tuple(_address(row) for row in listed(body, "addresses", MOST_ADDRESSES)),
+        every=tuple(address({"its": its}, "its") for its in listed(body, "every", MOST_OF_HOST)),
         guests=tuple((iface, where) for iface, where in _pairs(listed(body, "guests", MOST_ADDRESSES))),
         spaces=tuple(_space(row) for row in listed(body, "spaces", MOST_ADDRESSES)),
         faults=tuple(text({"fault": row}, "fault", _LONGEST) for row in listed(body, "faults", MOST_ADDRESSES)),

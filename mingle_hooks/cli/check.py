@@ -84,9 +84,9 @@ def check(
     found = begin(asked(settings, hosts, timeout, is_bandwidth=is_bandwidth))
     if trials is not None and found.here:
         found = verdict.added(found, trials.findings(tuple(host.name for host in found.here)))
+    _print(found, is_exclude=is_exclude, is_json=is_json)
     if html is not None:
         _write_page(found, html)
-    _print(found, is_exclude=is_exclude, is_json=is_json)
     return found.status
 
 

@@ -90,6 +90,8 @@ def changed(host: Host, path: str, text: str) -> Iterator[None]:
 def test_nothing_is_found_on_healthy_hosts(four: Set) -> None:
     """Nor beside the bridges that docker and others make on each; the table and the list for sbatch say so, too."""
     assert four.check("--bandwidth").bad == []
+    its = four.check("--iface", "ib0")
+    assert (its.bad, [network["name"] for network in its.report["networks"]]) == ([], [IB])
     for host in four.hosts:
         ip(host, "link add docker0 type bridge", "addr add 172.17.0.1/16 dev docker0", "link set docker0 up")
         ip(host, "link add br0 type bridge", "addr add 172.30.0.1/16 dev br0", "link set br0 up")
@@ -200,6 +202,19 @@ def test_who_does_not_start_is_named_within_the_deadline(four: Set) -> None:
     assert its.exclude == ["node7"]
     assert its.bad[0].startswith("node7: did not start: ")
     assert len(its.report["pairs"]) == 2
+
+
+def test_who_hangs_on_its_way_is_named_within_the_deadline(four: Set, tmp_path: Path) -> None:
+    """What starts it is ended then, and the others are checked in the rest of the time."""
+    ssh = tmp_path / "bin/ssh"
+    ssh.write_text(
+        ssh.read_text().replace("host=$1; shift\n", "host=$1; shift\n[ $host != node3 ] || exec sleep 4711\n")
+    )
+    its = four.check("--timeout", "10s")
+    assert its.status == 69
+    assert its.exclude == ["node3"]
+    assert its.bad[0].startswith("node3: nothing heard of it within 5.0 s: it has not started yet (--timeout), or does")
+    assert len(its.report["pairs"]) == 6
 
 
 def test_sixteen(hosts: Make, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -123,6 +123,7 @@ GOOD = {
     "gpus": 8,
     "memlock_kb": None,
     "addresses": [Address("eth0", "ethernet", "10.0.0.1", 24, 1500, None, 20_001)._asdict()],
+    "every": ["10.0.0.1", "172.17.0.1"],
     "guests": [["docker0", "172.17.0.1"]],
     "spaces": [{"path": "/dev/shm", "free_mb": 1, "total_mb": None}],  # noqa: S108 - what is looked at
     "faults": ["GPU"],
@@ -132,6 +133,7 @@ BAD = {
     "gpus": "8",
     "memlock_kb": -1,
     "addresses": [{**GOOD["addresses"][0], "address": "node1"}],  # type: ignore[index]
+    "every": ["node1"],
     "guests": [["docker0"]],
     "spaces": [{"path": "x" * 1000, "free_mb": 1, "total_mb": 1}],
     "faults": ["f"] * 33,

@@ -213,6 +213,14 @@ def test_ipv6_alone_will_do() -> None:
     assert [network.name for network in report(2, also).networks] == [FAST, SLOW]
 
 
+def test_a_name_may_lead_to_a_network_that_is_not_asked_for() -> None:
+    """With --iface a host tells of the others only which addresses it has there."""
+    made = report(
+        4, lambda its: its._replace(addresses=its.addresses[:1], every=tuple(a.address for a in its.addresses))
+    )
+    assert bad(made) == []
+
+
 def test_a_bridge_with_one_address_on_all_is_for_guests() -> None:
     """By whatever name; two hosts with one address on a network of others are a mistake."""
     bridge = Address("br0", "ethernet", "172.30.0.1", 16, 1500, None, 20_001)

@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 # linux/in.h, linux/in6.h: no packet is to be cut into pieces, by nobody.
 _IP_MTU_DISCOVER, _IPV6_MTU_DISCOVER, _DO = 10, 23, 2
 _MOST_BYTES = 1 << 16
-_READ_AT_ONCE = 64
+_READ_AT_ONCE, _MOST_WAITING = 64, 100_000
+# The kernel cuts it to net.core.rmem_max: a host that is busy is not to look like one that loses datagrams.
+_KEPT_BYTES = 4 * 1024 * 1024
 _MOST_SEQUENCE = 1 << 10
 
 
@@ -43,6 +45,7 @@ class Datagrams:
         sock = socket.socket(family, socket.SOCK_DGRAM)
         try:
             sock.settimeout(0)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _KEPT_BYTES)
             if family == socket.AF_INET6:
                 sock.setsockopt(socket.IPPROTO_IPV6, _IPV6_MTU_DISCOVER, _DO)
             else:
@@ -63,7 +66,9 @@ class Datagrams:
         self._sockets.clear()
 
     def heard(self) -> list[list[int]]:
-        """Return host, network and how many of its datagrams came."""
+        """Return host, network and how many of its datagrams came, those that wait to be read among them."""
+        for sock in self._sockets.values():
+            self._read(sock, _MOST_WAITING)
         return [[*its, bits.bit_count()] for its, bits in self._heard.items()]
 
     def send(self, mine: str, where: tuple[str, int], its: Packet) -> None:
@@ -74,8 +79,8 @@ class Datagrams:
         except OSError:  # too large for a way that is known, no neighbour, or a firewall of this host's own
             pass
 
-    def _read(self, sock: socket.socket) -> None:
-        for _ in range(_READ_AT_ONCE):
+    def _read(self, sock: socket.socket, most: int = _READ_AT_ONCE) -> None:
+        for _ in range(most):
             try:
                 data, where = sock.recvfrom(_MOST_BYTES)
             except BlockingIOError:

@@ -6,9 +6,10 @@ import os
 
 from mingle_hooks import sockets as socket
 from mingle_hooks.check.report import Address, Space
-from mingle_hooks.check.words import MOST_ADDRESSES
+from mingle_hooks.check.words import MOST_ADDRESSES, MOST_OF_HOST
 from mingle_hooks.errors import NetworkError, printable
 from mingle_hooks.fabric import gpus
+from mingle_hooks.fabric.addresses import listed
 from mingle_hooks.fabric.interfaces import interfaces, usable
 from mingle_hooks.fabric.machine import identity
 from mingle_hooks.fabric.sysfs import attribute
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 _MIB = 1 << 20
 _KIB = 1 << 10
+_LOOPBACK = ("127.", "::1")
 _NET = "/sys/class/net"
 _LONGEST = 300
 
@@ -52,6 +54,14 @@ def reachable(prefer: Sequence[Preference]) -> tuple[tuple[Address, ...], tuple[
         for its in chosen[:MOST_ADDRESSES]
     ]
     return tuple(addresses), tuple(guests[:MOST_ADDRESSES]), ""
+
+
+def every() -> list[str]:
+    """Return all addresses of this host but loopback's, none where it does not tell."""
+    try:
+        return [its.address for its in listed() if not its.address.startswith(_LOOPBACK)][:MOST_OF_HOST]
+    except NetworkError:
+        return []
 
 
 def _kind(interface: Interface) -> str:

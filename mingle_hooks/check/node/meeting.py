@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 # Packets' sizes that networks have; what is larger than both interfaces take is not tried.
 _SIZES = (65520, 9000, 8900, 4092, 2044, 1500, 1460, 1450, 1400, 1280, 576)
-# What has not come back by then is sent once more, in seconds: one may be lost.
-_AGAIN_S = (0.0, 0.1, 0.3, 0.7)
+# The largest is sent first, alone; all, as long as it has not come back, after so many seconds: one may be lost.
+_AGAIN_S = (0.1, 0.3, 0.7)
 _LARGEST = 65535
 
 
@@ -111,6 +111,7 @@ class Meeting:
         way.call = Call(self._loop, self._secret, peer.number, (peer.theirs, peer.port), ended)
         self._word(way)
         if peer.begins:
+            self._loop.after(self._turn_s, lambda: self._send(way, SIZE, way.want))
             for after_s in _AGAIN_S:
                 self._loop.after(self._turn_s + after_s, lambda: self._sizes(way))
 

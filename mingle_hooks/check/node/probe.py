@@ -76,6 +76,11 @@ class Probe:
         join = Join(task.host, task.local, os.getpid(), is_output=False)
         self._approach = Approach(loop, self._secret, task.places, join, self._welcome, self._lost)
 
+    @property
+    def is_found(self) -> bool:
+        """Whether the check knows of this host."""
+        return self._link is not None
+
     def leave(self) -> None:
         """End."""
         self.is_over = True
@@ -133,6 +138,7 @@ class Probe:
             **facts.own(environ),
             "addresses": [its._asdict() for its in opened],
             "guests": [list(its) for its in guests],
+            "every": facts.every(),
         }
         return Multicast(self._loop, self._secret, names)
 

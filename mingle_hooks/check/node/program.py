@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 NO_CHECK = 75  # EX_TEMPFAIL: trying again makes sense
 _STDERR = 2
-# Nobody waits longer for a check: whoever began it is gone, in seconds.
-_LONGEST_S = 600.0
+# Who has not found the check by then finds none, and nobody waits longer for one, in seconds: its own host may be gone.
+_APPROACH_S, _LONGEST_S = 30.0, 600.0
 
 
 def run(arguments: Sequence[str], program: str) -> int:
@@ -37,6 +37,7 @@ def run(arguments: Sequence[str], program: str) -> int:
 
 def _probe(loop: Loop, task: Task) -> int:
     probe = Probe(loop, task, os.environ)
+    loop.after(_APPROACH_S, lambda: None if probe.is_found else probe.leave())
     loop.after(_LONGEST_S, probe.leave)
     loop.run(lambda: probe.is_over)
     return 0 if probe.was_dismissed else NO_CHECK

@@ -63,7 +63,7 @@ def others(report: Report) -> Iterator[Finding]:
 
 def _elsewhere(host: Host, said: dict[str, tuple[str, ...] | None]) -> Iterator[Finding]:
     """Name who takes a host's name for an address that it does not have."""
-    mine = {*(its.address for its in host.addresses), *(address for _, address in host.guests)}
+    mine = {*host.every, *(its.address for its in host.addresses)}
     wrong: dict[str, list[str]] = {}
     for asked, addresses in said.items():
         if addresses and mine.isdisjoint(addresses):

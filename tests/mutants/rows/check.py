@@ -44,6 +44,8 @@ ROWS = (
     Defect("a bridge for guests is two hosts' mistake", f"{K}/networks.py",
            "if len(its) > 1 and address not in guests}", "if len(its) > 1}",
            f"{VERDICT}::test_a_bridge_with_one_address_on_all_is_for_guests"),
+    Defect("a name leads nowhere but to the network that is asked for", f"{K}/rules/names.py",
+           "{*host.every, *(", "{*(", f"{VERDICT}::test_a_name_may_lead_to_a_network_that_is_not_asked_for"),
     Defect("of many hosts some are never probed", f"{K}/rounds.py",
            "tuple((i, (i + offset) % count) for i in range(count))",
            "tuple((i, i + offset) for i in range(count - offset))",

@@ -1,4 +1,4 @@
-"""`mingle check` in the script of a real job."""
+"""`mingle check` in the script of a job."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
     from cluster.slurm import SlurmCluster
 
 BIN = Path(sys.executable).parent
@@ -31,3 +34,15 @@ mingle check --exclude --timeout 60s >exclude
     assert (tmp_path / "log").read_text() == ""
     taken = ["sbatch", "--test-only", "--nodes=4", "--exclude=", "--wrap=true"]
     assert slurm.controller.run(taken, user="alice").returncode == 0, "where there is nobody to exclude"
+
+
+def test_a_job_of_pbs_checks_its_own_hosts(any_pbs: Callable[..., Any], tmp_path: Path) -> None:
+    """By a pbs_tmrsh to each, which hands on no environment."""
+    pbs = any_pbs(3)
+    line = f"PATH={BIN}:$PATH; cd {tmp_path}; mingle check --json --timeout 60s >check.json"
+    job = pbs.submit(f"#!/bin/sh\n#PBS -l select=3\n{line}\n", cwd=str(tmp_path))
+    assert pbs.wait(job, 120) == 0, pbs.output(job)
+    found = json.loads((tmp_path / "check.json").read_text())
+    assert [its["text"] for its in found["findings"] if not its["is_note"]] == []
+    assert len({host["hostname"] for host in found["hosts"]}) == 3
+    assert not list(tmp_path.glob(".mingle*"))
