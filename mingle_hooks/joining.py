@@ -197,7 +197,7 @@ def _view(spec: MemberSpec, answer: Answer) -> View:
 def _with_network(spec: MemberSpec, world: World, place: Assignment) -> View:
     """Add the interface and the InfiniBand ports where a framework asks for them."""
     asked = needs(spec.settings.frameworks)
-    hcas: tuple[str, ...] = ()
+    hcas: tuple[str, ...] | None = ()
     site: dict[str, Setting] = {}
     if IFACE in asked and place.address is not None:
         from mingle_hooks.fabric.interfaces import name_of
@@ -206,7 +206,8 @@ def _with_network(spec: MemberSpec, world: World, place: Assignment) -> View:
     if HCAS in asked:
         from mingle_hooks.fabric.infiniband import active_ports
 
-        hcas = tuple(port for port, _ in active_ports())
+        ports = active_ports()
+        hcas = None if ports is None else tuple(port for port, _ in ports)
     if SITE in asked:
         from mingle_hooks.fabric.nccl_conf import settings
 

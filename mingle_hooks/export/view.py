@@ -21,7 +21,8 @@ class View(NamedTuple):
     place: Assignment
     scope: Scope  # "node": one launch on each node; "task": one process for each slot
     user_environ: Mapping[str, str]  # the user's environment: variables.own(os.environ)
-    hcas: tuple[str, ...] = ()  # active RDMA ports, as mlx5_0:1; empty unless they were asked for
+    # Active RDMA ports, as mlx5_0:1; empty unless they were asked for, None where a device does not answer.
+    hcas: tuple[str, ...] | None = ()
     is_cpu_only: bool = False  # no accelerator of any make is here; False unless it was asked for
     frameworks: tuple[str, ...] = ()  # those for which the members met: they may have needed the roster for it
     site: Mapping[str, Setting] = MappingProxyType({})  # what NCCL takes from its files; empty unless asked for

@@ -36,7 +36,7 @@ def network(root: str, found: Callable[[], Iterable[Listed]]) -> tuple[dict[str,
     names = [name for name in dict.fromkeys(one.name for one in usable) if _is_up(net, name)]
     paths = [f"{net}/{name}/speed" for name in names]
     if ports:
-        from mingle_hooks.lint import child
+        from mingle_hooks.fabric import child
 
         devices = {port.rpartition("/ports/")[0] for port in ports}
         asked = [f"{port}/{what}" for port in ports for what in ("state", "rate")]

@@ -219,6 +219,7 @@ def test_networks_are_named_as_each_library_wants_them() -> None:
     assert settings("gloo") == {"GLOO_SOCKET_IFNAME": "ib0", "TP_SOCKET_IFNAME": "ib0"}
     assert settings("ucx") == {"UCX_NET_DEVICES": "mlx5_0:1,mlx5_1:1,ib0"}
     assert settings("ucx", NODE_VIEW._replace(hcas=())) == {"UCX_NET_DEVICES": "ib0"}
+    assert settings("ucx", NODE_VIEW._replace(hcas=None)) == {}
 
 
 def test_ray_and_xgboost_meet_at_rank_0() -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 from mingle_hooks.fabric.infiniband import active_ports
@@ -33,6 +34,13 @@ def test_the_link_layer_tells_roce_from_infiniband(tmp_path: Path) -> None:
     port(tmp_path, "mlx5_0", 1, "4: ACTIVE", "Ethernet")
     port(tmp_path, "qib0", 1, "4: ACTIVE", None)
     assert active_ports(str(tmp_path)) == (("mlx5_0:1", "Ethernet"), ("qib0:1", "InfiniBand"))
+
+
+def test_a_device_that_does_not_answer_is_not_waited_for(tmp_path: Path) -> None:
+    port(tmp_path, "mlx5_0", 1, "4: ACTIVE", "InfiniBand")
+    (tmp_path / "mlx5_0/ports/2").mkdir()
+    os.mkfifo(tmp_path / "mlx5_0/ports/2/state")
+    assert active_ports(str(tmp_path)) is None
 
 
 def test_a_host_without_rdma_devices_has_no_ports(tmp_path: Path) -> None:

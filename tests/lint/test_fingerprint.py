@@ -9,7 +9,7 @@ import pytest
 from nodes import COMMIT, GIB, SHM, TMP, Node, Space, aws, azure, container, dgx, laptop, mi300x
 
 from mingle_hooks.differences import FIELDS
-from mingle_hooks.lint import child
+from mingle_hooks.fabric import child
 from mingle_hooks.lint.compare import compare
 from mingle_hooks.lint.finding import Compared
 from mingle_hooks.lint.text import LONGEST, is_variable, loads

@@ -9,6 +9,6 @@ if TYPE_CHECKING:
 
 
 def settings(view: View) -> dict[str, str]:
-    """Return this node's devices; the interface alone would shut InfiniBand out."""
+    """Return this node's devices; the interface alone would shut InfiniBand out: none where one is silent."""
     iface = view.place.iface
-    return {"UCX_NET_DEVICES": ",".join((*view.hcas, iface))} if iface else {}
+    return {"UCX_NET_DEVICES": ",".join((*view.hcas, iface))} if iface and view.hcas is not None else {}

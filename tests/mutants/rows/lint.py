@@ -51,7 +51,7 @@ ROWS = (
            "(active if has_device else NO_DEVICE)", "active", f"{PRINT}::test_other_machines_say_what_they_are"),
     Defect("docker's bridge is an address of the node", f"{L}/network.py",
            "return not is_virtual_name(name) and", "return", f"{PRINT}::test_a_dgx_says_what_it_is"),
-    Defect("a child that is left behind holds a leader's port", f"{L}/child.py",
+    Defect("a child that is left behind holds a leader's port", "mingle_hooks/fabric/child.py",
            "os.closerange(0, pipe)", "pass",
            f"{PRINT}::test_a_child_that_is_left_behind_holds_nothing_of_ours"),
     Defect("whatever differs is refused", f"{LEADER}/comparison.py",
