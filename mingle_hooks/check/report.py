@@ -55,9 +55,8 @@ class Host(NamedTuple):
     missing: str | None = None
     hostname: str = ""
     identity: str = ""  # the same for two names of one machine
-    kernel: str = ""
     gpus: int | None = None
-    memlock_kb: int | None = None  # None is unlimited
+    fingerprint: str = ""  # what should be alike on all hosts, as of lint.text
     addresses: tuple[Address, ...] = ()
     every: tuple[str, ...] = ()  # all of its addresses, those that are not asked for among them
     guests: tuple[tuple[str, str], ...] = ()  # interface and address of what only reaches this host's own guests

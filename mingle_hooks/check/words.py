@@ -15,6 +15,7 @@ All that is said is parsed into bounded types: other hosts' text ends up on a te
 from __future__ import annotations
 
 from mingle_hooks.check.report import Address, Heard, Host, Space
+from mingle_hooks.lint.text import LONGEST
 from mingle_hooks.rendezvous.protocol.wire import WireError, address, integer, optional_integer, text
 from mingle_hooks.typed import TYPE_CHECKING, Any, NamedTuple
 
@@ -93,9 +94,8 @@ def host(name: str, body: Body) -> Host:
         name=name,
         hostname=text(body, "hostname", 253),
         identity=text(body, "identity", 253),
-        kernel=text(body, "kernel", _LONGEST),
         gpus=optional_integer(body, "gpus", 0, 1 << 16),
-        memlock_kb=optional_integer(body, "memlock_kb", 0, _MOST),
+        fingerprint=text(body, "fingerprint", LONGEST),
         addresses=tuple(_address(row) for row in listed(body, "addresses", MOST_ADDRESSES)),
         every=tuple(address({"its": its}, "its") for its in listed(body, "every", MOST_OF_HOST)),
         guests=tuple((iface, where) for iface, where in _pairs(listed(body, "guests", MOST_ADDRESSES))),

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from mingle_hooks.check.networks import shared
 from mingle_hooks.check.report import Address, Finding, Heard, Host, Name, Pair, Report, Space
 from mingle_hooks.check.verdict import judged
+from mingle_hooks.lint.text import dumps
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -15,6 +16,11 @@ if TYPE_CHECKING:
 SHM, TMP = "/dev/shm", "/tmp"  # noqa: S108 - what is looked at
 _MOST_OF_24 = 250
 SLOW, FAST = "10.77.0.0/24", "10.78.0.0/24"
+
+
+def fingerprint(**parts: str) -> str:
+    """Return what a healthy host says of itself, but for these parts."""
+    return dumps({"kernel": "6.1.0", "gpus": "8 H100", "limits.memlock": "unlimited", "shm": "ok", **parts})
 
 
 def host(number: int, count: int) -> Host:
@@ -25,8 +31,8 @@ def host(number: int, count: int) -> Host:
         name=f"node{number}",
         hostname=f"node{number}",
         identity=f"{number:016x}",
-        kernel="6.1.0",
         gpus=8,
+        fingerprint=fingerprint(),
         addresses=(
             Address("ib0", "infiniband", f"10.78.{number >> 8}.{number & 255}", prefix, 4092, 400_000, 20_001),
             Address("eth0", "ethernet", f"10.77.{number >> 8}.{number & 255}", prefix, 1500, 10_000, 20_001),

@@ -172,7 +172,7 @@ def test_a_slow_link(four: Set) -> None:
 
 
 def test_names_and_what_a_host_has(four: Set) -> None:
-    """127.0.1.1, a host without names, a full /dev/shm, memlock."""
+    """127.0.1.1, a host without names, a full /dev/shm."""
     two, three, last = four.hosts[1], four.hosts[2], four.hosts[3]
     known = two.outside("/etc/hosts").read_text()
     with changed(two, "/etc/hosts", f"127.0.1.1 node2\n{known}"):

@@ -124,9 +124,8 @@ def test_a_question_that_hangs_is_left_behind(loop: Loop) -> None:
 GOOD = {
     "hostname": "node1",
     "identity": "0" * 16,
-    "kernel": "6.1",
     "gpus": 8,
-    "memlock_kb": None,
+    "fingerprint": "kernel=6.1",
     "addresses": [Address("eth0", "ethernet", "10.0.0.1", 24, 1500, None, 20_001)._asdict()],
     "every": ["10.0.0.1", "172.17.0.1"],
     "guests": [["docker0", "172.17.0.1"]],
@@ -136,7 +135,7 @@ GOOD = {
 BAD = {
     "hostname": "a\x1b[31m",
     "gpus": "8",
-    "memlock_kb": -1,
+    "fingerprint": "x" * 1025,
     "addresses": [{**GOOD["addresses"][0], "address": "node1"}],  # type: ignore[index]
     "every": ["node1"],
     "guests": [["docker0"]],

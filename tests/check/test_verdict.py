@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from check.made import FAST, SHM, SLOW, TMP, bad, notes, only, report
+from check.made import FAST, SHM, SLOW, TMP, bad, fingerprint, notes, only, report
 
 from mingle_hooks.check import table, verdict
 from mingle_hooks.check.report import Address, Flow, Heard, Name, Space
@@ -74,8 +74,10 @@ HOSTS = {
     "shared and full": (lambda its: its._replace(spaces=(Space("/home", 0, 99),)), 76, (),
                         ["node[1-4]: /home is full: 0 of 99 MiB are free"]),
     "gpu": (only("node2", faults=("GPU 0000:17:00.0: Xid 79",)), 76, ("node2",), ["node2: GPU 0000:17:00.0: Xid 79"]),
-    "gpus": (only("node2", gpus=7), 76, ("node2",), ["node2: GPUs 7, 3 others 8"]),
-    "memlock": (only("node2", memlock_kb=64), 76, ("node2",), ["node2: memlock 64 KiB, 3 others unlimited"]),
+    "gpus": (only("node2", fingerprint=fingerprint(gpus="7 H100")), 76, ("node2",),
+             ["node2: GPUs 7 H100, 3 others 8 H100"]),
+    "memlock": (only("node2", fingerprint=fingerprint(**{"limits.memlock": "64K"})), 76, ("node2",),
+                ["node2: memlock 64K, 3 others unlimited"]),
     "mtu": (only("node4", addresses=address(4, mtu=9000)), 71, ("node4",),
             [f"node4: MTU on {SLOW} 9000, 3 others 1500"]),
     "speed": (only("node4", addresses=address(4, speed_mbps=1000)), 71, ("node4",),
@@ -173,8 +175,9 @@ def test_a_host_far_off_is_a_note() -> None:
 
 def test_without_a_majority_nobody_is_blamed() -> None:
     """Two kinds of node are told, and nobody is left out."""
-    made = report(4, lambda its: its._replace(gpus=4) if its.name in ("node1", "node2") else its)
-    assert (bad(made), made.exclude) == (["no majority for GPUs: node[1-2] 4; node[3-4] 8"], ())
+    other = fingerprint(kernel="6.1.1")
+    made = report(4, lambda its: its._replace(fingerprint=other) if its.name in ("node1", "node2") else its)
+    assert (bad(made), made.exclude) == (["no majority for kernel: node[3-4] 6.1.0; node[1-2] 6.1.1"], ())
 
 
 def test_slow_hosts_are_told_from_their_neighbours() -> None:
@@ -238,7 +241,7 @@ def test_the_table_has_a_line_for_each_host_and_a_verdict() -> None:
     assert "BAD  node3: not there" in text
     assert text[-2:] == ["--exclude=node3", "3 of 4 hosts, 3 pairs on 2 networks in 1.0 s: 1 finding"]
     assert "all is well" in table.lines(report(4))[-1]
-    many = table.lines(report(70, only("node3", gpus=1)))
+    many = table.lines(report(70, only("node3", fingerprint=fingerprint(gpus="1 H100"))))
     assert [line.split()[0] for line in many[:3]] == ["HOST", "node3", "and"]
 
 
@@ -250,7 +253,7 @@ def test_what_a_host_says_is_shown_in_one_line() -> None:
 
 def test_json_holds_all_of_it() -> None:
     """With the exit status, and whom to leave out."""
-    made = json.loads(json.dumps(report(4, only("node2", gpus=7)).to_json()))
+    made = json.loads(json.dumps(report(4, only("node2", fingerprint=fingerprint(gpus="7 H100"))).to_json()))
     assert (made["status"], made["exclude"], len(made["hosts"]), len(made["pairs"])) == (76, ["node2"], 4, 12)
     assert made["hosts"][0]["addresses"][0]["iface"] == "ib0"
 

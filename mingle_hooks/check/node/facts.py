@@ -13,6 +13,8 @@ from mingle_hooks.fabric.addresses import listed
 from mingle_hooks.fabric.interfaces import interfaces, usable
 from mingle_hooks.fabric.machine import identity
 from mingle_hooks.fabric.sysfs import attribute
+from mingle_hooks.lint.asked import Asked
+from mingle_hooks.lint.fingerprint import fingerprint
 from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -22,7 +24,6 @@ if TYPE_CHECKING:
     from mingle_hooks.rendezvous.protocol.wire import Body
 
 _MIB = 1 << 20
-_KIB = 1 << 10
 _LOOPBACK = ("127.", "::1")
 _NET = "/sys/class/net"
 _LONGEST = 300
@@ -70,15 +71,12 @@ def _kind(interface: Interface) -> str:
 
 def own(environ: Mapping[str, str]) -> Body:
     """Return what needs nobody's answer."""
-    import resource
-
-    soft, _ = resource.getrlimit(resource.RLIMIT_MEMLOCK)
+    text, _ = fingerprint(Asked(environ, directory=os.getcwd()))
     return {
         "hostname": printable(socket.gethostname(), 253),
         "identity": identity(),
-        "kernel": printable(os.uname().release, _LONGEST),
         "gpus": gpus.visible_gpus(environ),
-        "memlock_kb": None if soft == resource.RLIM_INFINITY else soft // _KIB,
+        "fingerprint": text,
     }
 
 

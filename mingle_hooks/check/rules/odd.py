@@ -4,25 +4,27 @@ from __future__ import annotations
 
 from mingle_hooks.check.majority import split
 from mingle_hooks.check.report import Finding
+from mingle_hooks.lint.compare import compare
+from mingle_hooks.lint.finding import KINDS, Compared
 from mingle_hooks.schedulers.hostlist import fold
 from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Iterator, Mapping
 
-    from mingle_hooks.check.report import Host, Report
+    from mingle_hooks.check.report import Report
 
-_TABLE: tuple[tuple[str, Callable[[Host], str]], ...] = (
-    ("kernel", lambda host: host.kernel),
-    ("GPUs", lambda host: "unknown" if host.gpus is None else str(host.gpus)),
-    ("memlock", lambda host: "unlimited" if host.memlock_kb is None else f"{host.memlock_kb} KiB"),
-)
+# Of these the check knows more than a fingerprint tells, and has rules of their own.
+_OWN = ("shm", "tmp")
 
 
 def odd(report: Report) -> Iterator[Finding]:
-    """Name who differs from three quarters of the others; nobody is blamed where there is no such majority."""
-    for what, read in _TABLE:
-        yield from differences(what, {host.name: read(host) for host in report.here}, "node")
+    """Name who differs from three quarters of those of its kind; nobody is blamed where there is no such majority."""
+    members = [Compared(host.name, host.fingerprint) for host in report.here]
+    for found in compare(members):
+        if found.field not in _OWN:
+            hosts = found.hosts or tuple(host.name for host in report.here)
+            yield Finding("node", hosts, found.text, found.hosts, is_note=found.field == KINDS)
 
 
 def differences(what: str, said: Mapping[str, str], kind: str) -> Iterator[Finding]:
