@@ -12,7 +12,7 @@ from mingle_hooks.rendezvous.poller import READ, WRITE
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from simulator.timeline import Timeline
 
@@ -209,15 +209,19 @@ class SimSocket:
         self.pipe.push(taken)
         return len(taken)
 
-    def recv(self, size: int) -> bytes:
+    def sendmsg(self, parts: Iterable[bytes | memoryview]) -> int:
+        return self.send(b"".join(parts))
+
+    def recv_into(self, buffer: memoryview) -> int:
         if self.data:
-            taken = bytes(self.data[:size])
-            del self.data[:size]
-            return taken
+            count = min(len(buffer), len(self.data))
+            buffer[:count] = self.data[:count]
+            del self.data[:count]
+            return count
         if self.error:
             raise OSError(self.error, os.strerror(self.error))
         if self.ended:
-            return b""
+            return 0
         raise BlockingIOError(errno.EAGAIN, "nothing yet")
 
     def close(self) -> None:

@@ -233,7 +233,7 @@ def simulated(rng: random.Random) -> Iterator[None]:
         (
             rendezvous.leader.advertised,
             "advertised",
-            lambda _prefer: (tuple(AdvertisedAddress(address) for address in addresses()), None),
+            lambda _prefer, _environ: (tuple(AdvertisedAddress(address) for address in addresses()), None),
         ),
         (rendezvous.discovery.hosts, "Lookup", _Lookup),
         (
