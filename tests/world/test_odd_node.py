@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -34,6 +35,9 @@ mkdir -m 777 /tmp/work /tmp/work/.git && echo 'print()' > /tmp/work/train.py
 echo 57f6c79e1b2c3d4e57f6c79e1b2c3d4e57f6c79e > /tmp/work/.git/HEAD
 ip link set eth0 mtu 9000 && ip link set ib0 mtu 9000
 """
+# This installation may lie below /tmp, too.
+BELOW_TMP = Path(sys.prefix).relative_to("/tmp") if sys.prefix.startswith("/tmp/") else None
+KEEPS = f"mkdir -p /run/full/{BELOW_TMP} && mount --bind {sys.prefix} /run/full/{BELOW_TMP}" if BELOW_TMP else "true"
 FAULTS = {
     "driver": (
         "echo 550.54.15 > /sys/module/nvidia/version",
@@ -61,8 +65,8 @@ FAULTS = {
         "node3: /dev/shm is full",
     ),
     "/tmp": (
-        "mount -t tmpfs -o size=2m none /run/full; cp -r /tmp/work /run/full; mount --bind /run/full /tmp",
-        "umount /tmp && umount /run/full",
+        f"mount -t tmpfs -o size=2m none /run/full; cp -r /tmp/work /run/full; {KEEPS}; mount --rbind /run/full /tmp",
+        "umount -R /tmp && umount -R /run/full",
         "node3: /tmp is full",
     ),
     "program": ("echo 'exit()' > /tmp/work/train.py", "echo 'print()' > /tmp/work/train.py", "node3: program "),
@@ -111,8 +115,8 @@ def world(
 
 def told(nodes: Hosts, *options: str, **how: object) -> list[str]:
     """Return what rank 0 says of a world that forms; nobody else says anything."""
-    first, *others = world(nodes, *options, **how)  # type: ignore[arg-type]
-    assert [code for code, _ in (first, *others)] == [0] * 4
+    first, *others = members = world(nodes, *options, **how)  # type: ignore[arg-type]
+    assert [code for code, _ in members] == [0] * 4, members
     assert [line for _, lines in others for line in lines] == []
     return first[1]
 

@@ -1,0 +1,37 @@
+"""Asking devices in a child: who is waited for, and for how long."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import TYPE_CHECKING
+
+from mingle_hooks.fabric import child
+from mingle_hooks.fabric.sysfs import attribute
+
+if TYPE_CHECKING:
+    import pytest
+
+SPINS_S, ANSWER_S = 0.4, 0.05
+
+
+def test_a_child_that_gets_no_processor_is_not_taken_for_a_device_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has longer; one that waits for anything else has not."""
+    monkeypatch.setattr(child, "ANSWER_S", ANSWER_S)
+    here = os.getpid()
+
+    def asked(path: str) -> str:
+        if os.getpid() == here:
+            return attribute(path)
+        if path == "hangs":
+            time.sleep(60)
+        end = time.process_time() + SPINS_S
+        while time.process_time() < end:
+            pass
+        return path
+
+    monkeypatch.setattr(child, "attribute", asked)
+    assert child.read(["works"]) == {"works": "works"}
+    began = time.monotonic()
+    assert child.read(["hangs"]) is None
+    assert time.monotonic() - began < 30
