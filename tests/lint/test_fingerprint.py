@@ -283,13 +283,13 @@ def test_a_child_that_is_left_behind_holds_nothing_of_ours(tmp_path: Path, monke
     here, there = os.pipe()
     heard = child._heard
 
-    def while_it_waits(pipe: int, deadline: float) -> str | None:
+    def while_it_waits(pipe: int, _within_s: float, pid: int) -> str | None:
         monkeypatch.setattr(child, "_heard", heard)
         os.close(there)
         is_end, _, _ = select.select([here], [], [], 5.0)  # a bound on a test that fails
         assert is_end  # so the child has it no more
         os.close(here)
-        return heard(pipe, deadline - child.ANSWER_S)
+        return heard(pipe, 0.0, pid)
 
     monkeypatch.setattr(child, "_heard", while_it_waits)
     assert child.read([str(tmp_path / "state")]) is None
