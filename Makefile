@@ -3,7 +3,7 @@
 PYTHON ?= python3
 VENV := .venv
 # Tests that run at the same time, each process with hosts and a Slurm of its own: they mostly wait.
-WORKERS ?= 4
+WORKERS ?= 6
 BIN := $(VENV)/bin
 FRAMEWORKS := .venv-frameworks
 SOURCES := pyproject.toml hatch_build.py README.md LICENSE \

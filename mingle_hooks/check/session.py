@@ -77,7 +77,7 @@ class Session:
         self._names = asked.job.hosts
         self.desk = Desk(loop, self._sockets, Secret(key), self._names)
         self._limit = Limit(len(self._names))
-        self._processes = Processes(loop, told, lambda _said: None, self._limit.give_back)
+        self._processes = Processes(loop, told, lambda _said: None, self._limit.prepare)
         self._ended: dict[str, str] = {}  # host -> what its starter said last, and its status
         self._file = environ.File(asked.starter, told)
 

@@ -5,10 +5,14 @@ from __future__ import annotations
 import resource
 
 from mingle_hooks import open_files
-from mingle_hooks.supervise.runner.hub import MOST_STRANGERS
+from mingle_hooks.typed import TYPE_CHECKING
 
-# For each supervisor two connections, what its starter says, and its log.
-_EACH, _OTHERS = 4, 64
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+# For each supervisor two connections, what its starter says, and its log; and for what is this process's own, with
+# some strangers: where they are more, the oldest goes.
+_EACH, _OTHERS = 4, 512
 
 
 class Limit:
@@ -16,7 +20,15 @@ class Limit:
 
     def __init__(self, supervisors: int) -> None:
         self._own = resource.getrlimit(resource.RLIMIT_NOFILE)
-        open_files.allow(_EACH * supervisors + MOST_STRANGERS + _OTHERS)
+        self._is_raised = open_files.allow(_EACH * supervisors + _OTHERS) > self._own[0]
+
+    @property
+    def prepare(self) -> Callable[[], None] | None:
+        """What each process that is started has to do first, None where it has the user's limit as it is.
+
+        With anything to do there, starting one takes several milliseconds more.
+        """
+        return self.give_back if self._is_raised else None
 
     def give_back(self) -> None:
         """Go back to the user's own limit."""

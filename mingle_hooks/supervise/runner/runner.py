@@ -80,7 +80,7 @@ class Runner:
         self._environ = environ.of_supervisors(request.starter, request.iface, self._id, key, self._sockets.port)
         places = request.plan.places
         self._hub = Hub(loop, self._sockets, Secret(key), places, request.silence_s, self._take, self._wrote)
-        self._processes = Processes(loop, self._environ, self._said, self._limit.give_back)
+        self._processes = Processes(loop, self._environ, self._said, self._limit.prepare)
         self._machine = Machine(request.plan)
         self._finish = Finish(loop, self._hub, self._output, self._processes, self._is_drained, self._end)
         self._file = environ.File(request.starter, self._environ)

@@ -23,7 +23,7 @@ MOST_SAID = 4096
 class Process:
     """One that runs; `said` is the end of what it wrote."""
 
-    def __init__(self, launch: Launch, environ: Mapping[str, str], prepare: Callable[[], None]) -> None:
+    def __init__(self, launch: Launch, environ: Mapping[str, str], prepare: Callable[[], None] | None) -> None:
         self.hosts, self.said = launch.hosts, b""
         with _input(launch.stdin) as stdin:
             # Of a session of its own: Ctrl-C is the runner's to hear.
@@ -70,14 +70,14 @@ def _nameless() -> int:
 
 
 class Processes:
-    """Starts them, and hears of their ends once somebody calls `poll` after SIGCHLD; each calls `prepare` first."""
+    """Starts them, and hears of their ends once somebody calls `poll` after SIGCHLD; each may `prepare` itself first."""
 
     def __init__(
         self,
         loop: Loop,
         environ: Mapping[str, str],
         on_said: Callable[[bytes], None],
-        prepare: Callable[[], None],
+        prepare: Callable[[], None] | None,
     ) -> None:
         self._loop, self._environ, self._on_said, self._prepare = loop, environ, on_said, prepare
         self._running: dict[Process, Callable[[Process, int], None]] = {}
