@@ -70,7 +70,7 @@ def _nameless() -> int:
 
 
 class Processes:
-    """Starts them, and hears of their ends once somebody calls `poll` after SIGCHLD; each may `prepare` itself first."""
+    """Starts them, each with `prepare` first, and hears of their ends once somebody calls `poll` after SIGCHLD."""
 
     def __init__(
         self,
