@@ -5,13 +5,11 @@ from __future__ import annotations
 import os
 
 from mingle_hooks import sockets as socket
-from mingle_hooks import values
-from mingle_hooks.errors import UsageError
 from mingle_hooks.export.variables import own
 from mingle_hooks.fabric.ports import DEFAULT_RANGE
 from mingle_hooks.schedulers.table import detect
 from mingle_hooks.settings import load
-from mingle_hooks.supervise.runner.planning import where
+from mingle_hooks.supervise.runner.planning import seconds, where
 from mingle_hooks.typed import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -40,13 +38,5 @@ def asked(settings: Mapping[str, object], hosts: str | None, timeout: str | None
     loaded = load(users, settings)
     facts = detect({name: value for name, value in users.items() if name != "MINGLE_RUN"}, socket.gethostname())
     starter, job = where(facts, users, hosts)
-    return Asked(starter, job, _limit_s(timeout, len(job.hosts)), is_bandwidth, loaded.iface, loaded.port_range)
-
-
-def _limit_s(timeout: str | None, hosts: int) -> float:
-    if timeout is None:
-        return _FEW_S + max(hosts - _FEW, 0) * _EACH_S
-    try:
-        return values.seconds(timeout)
-    except UsageError as wrong:
-        raise UsageError(wrong.expected, f"{wrong.seen} (--timeout)", wrong.remedy) from None
+    limit_s = seconds(timeout, "--timeout", _FEW_S + max(len(job.hosts) - _FEW, 0) * _EACH_S)
+    return Asked(starter, job, limit_s, is_bandwidth, loaded.iface, loaded.port_range)

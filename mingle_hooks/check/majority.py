@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 
+from mingle_hooks.lint.majority import MAJORITY
 from mingle_hooks.typed import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-# Below it nobody is blamed.
-MAJORITY = 0.75
 
 
 class Split(NamedTuple):

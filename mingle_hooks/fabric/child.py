@@ -11,6 +11,7 @@ import sys
 import time
 
 from mingle_hooks.fabric.sysfs import attribute
+from mingle_hooks.open_files import close_all_but
 from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -52,20 +53,10 @@ def _tell(pipe: int, paths: Sequence[str]) -> None:
     """Write an attribute a line, and end: whatever happens, nothing of the parent's goes on here."""
     try:
         # Where it is left behind, it holds no port of a leader's, and no stream that somebody reads to its end.
-        # One by one: the limit may be a billion, and not every kernel closes a range at once.
-        for name in os.listdir("/proc/self/fd"):
-            if int(name) != pipe:
-                _close(int(name))
+        close_all_but(pipe)
         os.write(pipe, "\n".join(attribute(path).replace("\n", " ") for path in paths).encode())
     finally:
         os._exit(0)
-
-
-def _close(descriptor: int) -> None:
-    try:
-        os.close(descriptor)
-    except OSError:  # that of the directory itself
-        pass
 
 
 def _heard(pipe: int, within_s: float, pid: int | None = None) -> str | None:

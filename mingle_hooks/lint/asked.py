@@ -1,4 +1,4 @@
-"""What a fingerprint is taken of, and the one way to read a file for it."""
+"""What a fingerprint is taken of, and the one way to read a file of any size for it."""
 
 from __future__ import annotations
 
@@ -21,20 +21,6 @@ class Asked(NamedTuple):
     root: str = ""
     statvfs: Callable[[str], os.statvfs_result] = os.statvfs
     limits: Mapping[str, int] = MappingProxyType({})  # the user's, by name, as getrlimit(2) tells them
-
-
-def attribute(path: str) -> str:
-    """Return one attribute of the kernel's, "" where it cannot be read; as sysfs.attribute, in half the time."""
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
-        return ""
-    try:
-        return os.read(descriptor, 128).decode("utf-8", "replace").strip()
-    except OSError:
-        return ""
-    finally:
-        os.close(descriptor)
 
 
 def contents(path: str, most: int) -> bytes:

@@ -6,8 +6,8 @@ import os
 from itertools import count as count_from
 
 from mingle_hooks.fabric.gpus import visible_gpus
-from mingle_hooks.fabric.sysfs import entries
-from mingle_hooks.lint.asked import attribute, text
+from mingle_hooks.fabric.sysfs import attribute, entries
+from mingle_hooks.lint.asked import text
 from mingle_hooks.lint.text import FULL, NOTHING
 from mingle_hooks.typed import TYPE_CHECKING
 

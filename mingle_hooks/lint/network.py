@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 
-from mingle_hooks.fabric.sysfs import entries
-from mingle_hooks.lint.asked import attribute
+from mingle_hooks.fabric.sysfs import attribute, entries
 from mingle_hooks.lint.text import DOWN, NO_DEVICE, NOTHING, SILENT
 from mingle_hooks.typed import TYPE_CHECKING
 

@@ -8,6 +8,7 @@ import time
 from mingle_hooks.check import packet
 from mingle_hooks.check.packet import HERE, Packet
 from mingle_hooks.fabric import ports
+from mingle_hooks.rendezvous.callers import Callers
 from mingle_hooks.rendezvous.poller import READ
 from mingle_hooks.typed import TYPE_CHECKING
 
@@ -19,17 +20,16 @@ if TYPE_CHECKING:
 # Octets that came, and in how many nanoseconds.
 COUNT = struct.Struct("!QQ")
 _READ_BYTES = 1 << 20
-_ACCEPT_AT_ONCE = 64
 # From the first octet on it counts for so long, in seconds.
 COUNTED_S = 0.25
 
 
 class Doors:
-    """Listeners, and those who have come in."""
+    """What is open to callers, and those who have come in."""
 
     def __init__(self, loop: Loop, secret: Secret) -> None:
         self._loop, self._secret, self.number = loop, secret, 0
-        self._listeners: list[socket.socket] = []
+        self._open: list[Callers] = []
         self._guests: set[_Guest] = set()
 
     def open(self, address: str, port: int) -> bool:
@@ -37,37 +37,24 @@ class Doors:
         listener = ports.bound(address, port, hold=False)
         if listener is None:
             return False
-        listener.settimeout(0)
-        self._listeners.append(listener)
-        self._loop.watch(listener, READ, lambda _events: self._accept(listener))
+        self._open.append(Callers(self._loop, [listener], self._greet))
         return True
 
     def shut(self) -> None:
         """Close the listener that was opened last: the port is not free for datagrams."""
-        listener = self._listeners.pop()
-        self._loop.unwatch(listener)
-        listener.close()
+        self._open.pop().close()
 
     def close(self) -> None:
         """Close all."""
-        while self._listeners:
+        while self._open:
             self.shut()
         for guest in [*self._guests]:
             guest.close()
 
-    def _accept(self, listener: socket.socket) -> None:
-        for _ in range(_ACCEPT_AT_ONCE):
-            try:
-                sock, _ = listener.accept()
-            except OSError:  # none is left, or the caller's own trouble
-                return
-            sock.settimeout(0)
-            try:
-                sock.send(packet.pack(self._secret, Packet(HERE, self.number, 0)))
-            except OSError:
-                sock.close()
-                continue
-            self._guests.add(_Guest(self._loop, sock, self._guests))
+    def _greet(self, sock: socket.socket, _where: str) -> None:
+        """Say who is here, and count what comes. Raises OSError where nothing can be said any more."""
+        sock.send(packet.pack(self._secret, Packet(HERE, self.number, 0)))
+        self._guests.add(_Guest(self._loop, sock, self._guests))
 
 
 class _Guest:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from mingle_hooks.check import networks
-from mingle_hooks.check.majority import MAJORITY
 from mingle_hooks.check.report import Finding
 from mingle_hooks.check.rules.odd import differences
+from mingle_hooks.lint.majority import MAJORITY
 from mingle_hooks.schedulers.hostlist import fold
 from mingle_hooks.typed import TYPE_CHECKING
 

@@ -10,6 +10,7 @@ import sys
 
 from mingle_hooks import jsontext
 from mingle_hooks.modules import import_module
+from mingle_hooks.open_files import close_all_but
 from mingle_hooks.supervise.node import signals
 from mingle_hooks.supervise.node.options import AT, KEY
 from mingle_hooks.typed import TYPE_CHECKING, NamedTuple
@@ -94,7 +95,7 @@ def _become(own: Mapping[str, str], start: Start, stdout: int, stderr: int, tell
         os.umask(start.umask)
         os.chdir(start.directory)
         os.set_inheritable(telling, True)  # noqa: FBT003 - os's own
-        _close_all_but(telling)
+        close_all_but(0, 1, _STDERR, telling)  # a copy of the supervisor's connections here would hide its end
         signals.forget()
         signals.release()
         _exec({**environment(own, start), FORMED: str(telling)}, ("exec", *start.options, "--", *start.command))
@@ -103,16 +104,6 @@ def _become(own: Mapping[str, str], start: Start, stdout: int, stderr: int, tell
         os.write(_STDERR, f"mingle run: cannot begin: {seen}\n".encode(errors="replace"))
     finally:
         os._exit(_CANNOT_BEGIN)
-
-
-def _close_all_but(kept: int) -> None:
-    """Close what is the supervisor's: with a copy of its connections here, nobody would hear of its end."""
-    for name in os.listdir("/proc/self/fd"):
-        if int(name) > _STDERR and int(name) != kept:
-            try:
-                os.close(int(name))
-            except OSError:  # the listing's own
-                pass
 
 
 def _exec(environ: Mapping[str, str], arguments: tuple[str, ...]) -> None:

@@ -75,7 +75,7 @@ def request(
         command=command,
         options=(*words, "--verbatim") if is_of_job else words,
         is_per_task=is_per_task,
-        silence_s=_seconds(options.silence, "--silence", 15.0),
+        silence_s=seconds(options.silence, "--silence", 15.0),
         key=key,
         id=loaded.id or facts.job_id,
         keys=asked_with(facts, loaded, users, key),
@@ -141,8 +141,8 @@ def _counts(options: Options, hosts: int) -> tuple[int, int]:
 
 
 def _plan(options: Options, loaded: Settings, starter: Starter, job: Allocation, least: int, most: int) -> Plan:
-    limit = None if options.limit is None else _seconds(options.limit, "--limit", 0.0)
-    warn = None if options.warn is None else _seconds(options.warn, "--warn", 0.0)
+    limit = None if options.limit is None else seconds(options.limit, "--limit", 0.0)
+    warn = None if options.warn is None else seconds(options.warn, "--warn", 0.0)
     if limit is None and warn is not None:
         if job.end is None:
             raise UsageError("a limit to warn of", "none that the scheduler tells", "--limit 4h")
@@ -156,18 +156,19 @@ def _plan(options: Options, loaded: Settings, starter: Starter, job: Allocation,
         least=least,
         most=most,
         restarts=0 if options.restarts is None else _whole(options.restarts, "--restarts", 0, MOST_RESTARTS),
-        grace_s=_seconds(options.grace, "--grace", job.grace_s),
+        grace_s=seconds(options.grace, "--grace", job.grace_s),
         join_s=loaded.timeout,
-        window_s=_seconds(options.window, "--window", 30.0),
+        window_s=seconds(options.window, "--window", 30.0),
         warn_at_s=None if limit is None or warn is None else max(limit - warn, 0.0),
         limit_at_s=limit,
-        stall_s=None if options.stall is None else _seconds(options.stall, "--stall", 0.0),
+        stall_s=None if options.stall is None else seconds(options.stall, "--stall", 0.0),
         warn_signal=int(signal.Signals[f"SIG{name}"]),
         signals_reach_command=starter.signals_reach_command,
     )
 
 
-def _seconds(text: str | None, option: str, default: float) -> float:
+def seconds(text: str | None, option: str, default: float) -> float:
+    """Return what an option says as a time, in seconds. Raises UsageError, which names the option."""
     try:
         return default if text is None else values.seconds(text)
     except UsageError as wrong:

@@ -21,7 +21,7 @@ ROWS = (
            "            os.close(end)", "            pass",
            f"{SUPERVISOR}::test_a_host_without_a_process_or_descriptor_left_tells_so"),
     Defect("what forms the world has a copy of the supervisor's connections", f"{N}/command.py",
-           "        _close_all_but(telling)", "        pass",
+           "        close_all_but(0, 1, _STDERR, telling)", "        pass",
            f"{SUPERVISOR}::test_a_command_whose_world_forms_has_none_of_the_supervisors_connections"),
     Defect("what is in no directory of mingle's is not found", f"{N}/command.py",
            "sys.meta_path.append(_Elsewhere())", "pass",
