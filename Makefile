@@ -52,7 +52,7 @@ bench: tools $(VENV)/.test torch ## measure speed and size, and compare with the
 	@$(BIN)/python -m benchmarks $(ARGS)
 
 .PHONY: frameworks
-frameworks: tools ## train with every framework on three hosts, bare and under Slurm, and write docs/frameworks.md
+frameworks: tools ## train with every framework on three hosts, bare and under Slurm, and write docs/frameworks.md (ARGS=networks: docs/networks.md)
 	@TORCH='$(TORCH)' PYTHON='$(PYTHON)' tests/setup/frameworks.sh $(FRAMEWORKS)
 	@cd tests && ../$(FRAMEWORKS)/bin/python -m frameworks $(ARGS)
 

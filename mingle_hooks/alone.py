@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
 
 from mingle_hooks.digest import sha256
 from mingle_hooks.errors import UsageError
 from mingle_hooks.export.view import View
 from mingle_hooks.fabric import interfaces, ports
+from mingle_hooks.typed import TYPE_CHECKING
 from mingle_hooks.world import Assignment, World
 
 if TYPE_CHECKING:

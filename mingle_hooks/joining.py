@@ -158,20 +158,18 @@ def _switches(spec: MemberSpec) -> str:
 
 def _teller(spec: MemberSpec, command: tuple[str, ...]) -> Callable[[], tuple[str, str]]:
     """Return what tells this node's fingerprint and its addresses, for the leader to compare."""
-    import resource
+    from mingle_hooks.lint.asked import Asked, limits
 
-    names = {"memlock": resource.RLIMIT_MEMLOCK, "nofile": resource.RLIMIT_NOFILE, "nproc": resource.RLIMIT_NPROC}
-    limits = {name: resource.getrlimit(number)[0] for name, number in names.items()}  # now, as a leader raises its own
+    own = limits()  # now, as a leader raises its own
 
     def tells() -> tuple[str, str]:
-        from mingle_hooks.lint.asked import Asked
         from mingle_hooks.lint.fingerprint import fingerprint
 
         try:
             directory = os.getcwd()
         except OSError:  # it has been removed
             directory = "/"
-        return fingerprint(Asked(spec.user_environ, command, directory, limits=limits))
+        return fingerprint(Asked(spec.user_environ, command, directory, limits=own))
 
     return tells
 

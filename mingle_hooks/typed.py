@@ -9,6 +9,7 @@ from __future__ import annotations
 TYPE_CHECKING = False
 
 if TYPE_CHECKING:
+    from types import MappingProxyType as MappingProxyType
     from typing import Any as Any
     from typing import NamedTuple as NamedTuple
     from typing import Protocol as Protocol
@@ -16,6 +17,7 @@ else:
     from _collections import _tuplegetter
 
     Any = Protocol = object
+    MappingProxyType = type(object.__dict__)  # without `types`, which makes a sample of every type there is
 
     # What a class body holds besides fields, methods and properties.
     _NOT_MEMBERS = {"__module__", "__qualname__", "__annotations__", "__annotate__", "__firstlineno__", "__slots__"}

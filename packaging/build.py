@@ -15,7 +15,7 @@ from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parent.parent
-MAIN = "from mingle_hooks.cli.main import main\n\nmain()\n"
+MAIN = "from mingle_hooks.__main__ import main\n\nmain()\n"
 # Of what the packages need, what has to be compiled for each Python. multicast-expert asks for it by itself; without
 # it members find each other by every backend but multicast.
 COMPILED = ("netifaces",)

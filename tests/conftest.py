@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import gc
 import os
+import signal
 import sys
 import threading
 import time
@@ -27,6 +28,16 @@ from processes import is_long, process_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
+
+
+def pytest_configure() -> None:
+    """Have programs that tests start hear what ends them, also where `nohup make test &` makes this process deaf to it.
+
+    A handler, unlike SIG_IGN, is not handed on to what is started.
+    """
+    for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
+        if signal.getsignal(number) == signal.SIG_IGN:
+            signal.signal(number, lambda _number, _frame: None)
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -219,8 +230,10 @@ def children() -> dict[int, str]:
     found = {}
     for task in os.listdir("/proc/self/task"):
         try:
-            for pid in Path(f"/proc/self/task/{task}/children").read_text().split():
-                found[int(pid)] = Path(f"/proc/{pid}/comm").read_text().strip()
+            with open(f"/proc/self/task/{task}/children", "rb", buffering=0) as file:  # before and after each test
+                pids = file.read().split()
+            for pid in map(int, pids):
+                found[pid] = Path(f"/proc/{pid}/comm").read_text().strip()
         except (FileNotFoundError, ProcessLookupError):
             continue  # The thread, or its child, has ended meanwhile.
     return found

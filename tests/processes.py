@@ -16,6 +16,7 @@ TOGETHER = {
     "test_all_end_together": "eight hosts",
     "test_life_on_slurm": "life",  # its Slurm is started once
     "test_installing": "installing",  # its installations take 12 s each
+    "test_structure": "structure",  # it reads every module once
 }
 
 # Files of tests that wait for half a minute and more: begun last, they would be waited for alone.

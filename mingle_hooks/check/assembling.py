@@ -73,14 +73,34 @@ def assembled(
             made.append(its)
             continue
         try:
-            rows |= {(number, row.number, row.network): row for row in _met(met[number])}
+            mine = _met(counted[number])
+            rows |= {(number, row.number, row.network): row for row in mine}
             came |= _counts(number, counted[number])
-            made.append(_completed(its, told, met[number], counted[number])._replace(clock=clocks.get(number)))
+            refused = sum(row.had_no_room and row.sent < rounds.datagrams(len(here)) for row in mine)
+            had_no_room = any(row.had_no_room for row in mine)
+            whole = _completed(its, told, met[number], counted[number])
+            made.append(whole._replace(clock=clocks.get(number), had_no_room=had_no_room, refused=refused))
         except (KeyError, WireError) as wrong:
             why = f": {wrong}" if isinstance(wrong, WireError) else ""
             made.append(its._replace(missing=f"it started, and then gave no answer in time{why}"))
     names_left = {made[number].name for number in here if made[number].missing is None}
-    return Report(tuple(made), _left(shared, names_left), tuple(_pairs(made, here, shared, rows, came)))
+    made = [its if its.missing is not None else _overrun(n, its, counted[n], rows, came) for n, its in enumerate(made)]
+    pairs = _pairs(made, here, shared, rows, came)
+    sound, unknown = (tuple(pair for pair, is_known in pairs if is_known == which) for which in (True, False))
+    return Report(tuple(made), _left(shared, names_left), sound, unknown=unknown)
+
+
+def _overrun(
+    number: int,
+    host: Host,
+    counted: Body,
+    rows: Mapping[tuple[int, int, int], Met],
+    came: Mapping[tuple[int, int, int], int],
+) -> Host:
+    """Return a host with what it dropped itself, where nothing else can have been lost on the way to it."""
+    dropped = integer(counted, "dropped", 0, 1 << 62)
+    lost = sum(max(row.sent - came.get(way, 0), 0) for way, row in rows.items() if way[1] == number)
+    return host._replace(dropped=dropped if lost <= dropped else 0)
 
 
 def _left(shared: Sequence[Network], names: set[str]) -> tuple[Network, ...]:
@@ -110,6 +130,7 @@ def _counts(number: int, body: Body) -> dict[tuple[int, int, int], int]:
 
 def _completed(host: Host, told: Sequence[str], met: Body, counted: Body) -> Host:
     return host._replace(
+        late_s=integer(met, "late_ms", 0, 1 << 31) / 1000,
         own_name=known(met.get("own")),
         names=tuple(Name(told[n], its) for n, its in names(listed(met, "names", MOST_HOSTS)) if n < len(told)),
         multicast=heard(listed(counted, "multicast", MOST_HOSTS), told),
@@ -122,8 +143,9 @@ def _pairs(
     shared: Sequence[Network],
     rows: Mapping[tuple[int, int, int], Met],
     came: Mapping[tuple[int, int, int], int],
-) -> list[Pair]:
-    """Return what both ends of each way say of it."""
+) -> list[tuple[Pair, bool]]:
+    """Return what both ends of each way say of it, and whether what did not arrive says anything."""
+    count = rounds.datagrams(len(here))
     found = []
     for one, other in (pair for turn in rounds.rounds(len(here)) for pair in turn):
         a, b = here[one], here[other]
@@ -134,8 +156,17 @@ def _pairs(
                 pair = pair._replace(open_there=there.closed, open_back=back.closed)
                 pair = pair._replace(sent=there.sent, there=min(came.get((a, b, network), 0), there.sent))
                 pair = pair._replace(sent_back=back.sent, back=min(came.get((b, a, network), 0), back.sent))
-                found.append(pair)
+                is_busy = any(hosts[its].late_s or hosts[its].dropped for its in (a, b))
+                if is_busy or there.had_no_room or back.had_no_room:
+                    found.append((pair._replace(mtu=None), _is_whole(pair, count)))
+                else:
+                    found.append((pair, True))
     return found
+
+
+def _is_whole(pair: Pair, count: int) -> bool:
+    """Tell whether all that is sent between two hosts has arrived."""
+    return pair.there == pair.back == count and pair.open_there == pair.open_back == ""
 
 
 def mbits(answer: Body | None) -> int | None:

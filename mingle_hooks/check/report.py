@@ -66,6 +66,15 @@ class Host(NamedTuple):
     names: tuple[Name, ...] = ()  # what others' names are there
     multicast: tuple[Heard, ...] = ()
     clock: tuple[float, float] | None = None  # how far ahead of the caller's, in seconds: at least, at most
+    late_s: float = 0.0  # for how long its probe stood still, where that was too long to know all
+    dropped: int = 0  # datagrams that came and that its kernel did not keep, where that is all that was lost
+    had_no_room: bool = False  # its kernel took nothing at times, for want of room for one neighbour more
+    refused: int = 0  # others' addresses to which it took nothing until the end
+
+    @property
+    def is_doubtful(self) -> bool:
+        """Whether it may be the check's own fault that this host's words did not get through."""
+        return self.late_s > 0.0 or self.had_no_room
 
 
 class Network(NamedTuple):
@@ -117,7 +126,11 @@ class Finding(NamedTuple):
 
 
 class Report(NamedTuple):
-    """All of one check. `others` is how many others each host probed, where these were not all."""
+    """All of one check. `others` is how many others each host probed, where these were not all.
+
+    `unknown` are pairs of which something did not arrive, and that says nothing: an end was too busy, or its kernel
+    had no room.
+    """
 
     hosts: tuple[Host, ...]
     networks: tuple[Network, ...] = ()
@@ -126,6 +139,7 @@ class Report(NamedTuple):
     findings: tuple[Finding, ...] = ()
     took_s: float = 0.0
     others: int | None = None
+    unknown: tuple[Pair, ...] = ()
 
     @property
     def here(self) -> tuple[Host, ...]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 
 from mingle_hooks.check import assembling, networks, rounds
 from mingle_hooks.check.clocks import wall_s
@@ -14,13 +13,8 @@ from mingle_hooks.check.verdict import judged
 from mingle_hooks.check.words import COUNT, IFACE, ORDER, PORTS, PROBE, SEND, host
 from mingle_hooks.errors import UsageError, printable
 from mingle_hooks.rendezvous.loop import Loop
-from mingle_hooks.rendezvous.protocol.attempt import Secret
 from mingle_hooks.rendezvous.protocol.wire import WireError, integer
-from mingle_hooks.supervise import starters
-from mingle_hooks.supervise.runner import environ
-from mingle_hooks.supervise.runner.door import Sockets
-from mingle_hooks.supervise.runner.limit import Limit
-from mingle_hooks.supervise.runner.starting import Processes
+from mingle_hooks.supervise.runner.launching import Launching
 from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -29,13 +23,12 @@ if TYPE_CHECKING:
     from mingle_hooks.check.asked import Asked
     from mingle_hooks.check.report import Network
     from mingle_hooks.rendezvous.protocol.wire import Body
-    from mingle_hooks.supervise.runner.starting import Process
 
 START = os.path.join(os.path.dirname(os.path.abspath(__file__)), "node", "start.py")
-_KEY_BYTES, _ID_BYTES = 32, 8
 # Of the whole time, the part for starting probes, and for probing; the rest is for what comes after.
 _START_SHARE, _PROBE_SHARE = 0.5, 0.25
-# What has not come back after so many seconds is lost: a connection begins again after 1 s, and after 3 s.
+# What has not come back after so many seconds, in which the probe ran, is lost: a connection begins again after 1 s,
+# and after 3 s. A probe that stood still may take longer, for as long as the whole check may.
 _PROBE_S = 3.5
 _COUNT_S, _TRANSFER_S, _LEAVE_S = 1.0, 2.0, 1.0
 # Processes that have ended are looked for so often, in seconds.
@@ -67,28 +60,21 @@ class Session:
 
     def __init__(self, loop: Loop, asked: Asked) -> None:
         self._loop, self._asked, self._began = loop, asked, loop.clock()
-        key, run_id = os.urandom(_KEY_BYTES), os.urandom(_ID_BYTES).hex()
-        self._sockets = Sockets(is_local=asked.starter.name == "local", port_range=asked.port_range)
-        told = environ.of_supervisors(asked.starter, asked.iface, run_id, key, self._sockets.port)
-        told[PORTS] = f"{asked.port_range.start}-{asked.port_range.stop - 1}"
+        told = {PORTS: f"{asked.port_range.start}-{asked.port_range.stop - 1}"}
         if asked.iface:
             told[IFACE] = ",".join(wish.text for wish in asked.iface)  # type: ignore[attr-defined]
-        self._environ = told
+        self._launching = Launching(
+            loop, asked.starter, asked.job, START, iface=asked.iface, port_range=asked.port_range, told=told
+        )
+        self._launching.on_end = self._starter_ended
+        self._processes = self._launching.processes
         self._names = asked.job.hosts
-        self.desk = Desk(loop, self._sockets, Secret(key), self._names)
-        self._limit = Limit(len(self._names))
-        self._processes = Processes(loop, told, lambda _said: None, self._limit.prepare)
+        self.desk = Desk(loop, self._launching.sockets, self._launching.secret, self._names)
         self._ended: dict[str, str] = {}  # host -> what its starter said last, and its status
-        self._file = environ.File(asked.starter, told)
 
     def start(self) -> None:
         """Start a probe on each host."""
-        asked, program = self._asked, (sys.executable, "-IS", START)
-        file = self._file.path()
-        launches = starters.supervisors(asked.starter, asked.job, self._names, program, self._environ, file)
-        for launch in launches:
-            if self._processes.start(launch, self._starter_ended) is None:
-                self._ended |= dict.fromkeys(launch.hosts, f"did not start: {launch.argv[0]} cannot be run here")
+        self._launching.start(self._names)
         self._look()
 
     def close(self) -> None:
@@ -97,12 +83,10 @@ class Session:
         self._until(lambda: not self._processes.running, _LEAVE_S)
         self._processes.kill(at_once=True)
         for process in self._processes.running:
-            process.child.wait()
+            process.wait()
         self._processes.poll()
         self.desk.close()
-        self._sockets.close()
-        self._file.forget()
-        self._limit.give_back()
+        self._launching.close()
 
     def report(self) -> Report:
         """Wait for the probes, tell them what to do, and make the report of what they say."""
@@ -113,10 +97,12 @@ class Session:
         orders, turns = assembling.orders(hosts, here, shared)
         turn_s = min(self.turn_s, self.turns_s / max(turns, 1))
         limit_s = min(self._asked.timeout_s * _PROBE_SHARE, _PROBE_S) + turns * turn_s
+        most_s = max(limit_s, self._left_s() - 2 * _COUNT_S)
         for order in orders.values():
             order |= {"do": PROBE, "limit_ms": int(limit_s * 1000), "turn_us": int(turn_s * 1_000_000)}
-        met, _ = self.gather(orders, limit_s + _COUNT_S)
-        counted, clocks = self.gather({number: {"do": COUNT} for number in here}, _COUNT_S)
+            order |= {"most_ms": int(most_s * 1000)}
+        met, _ = self.gather(orders, most_s + _COUNT_S)
+        counted, clocks = self.gather({number: {"do": COUNT} for number in here}, max(self._left_s(), _COUNT_S))
         found = assembling.assembled(hosts, here, shared, met, counted, clocks)
         found = found._replace(others=rounds.others(len(here)))
         if self._asked.is_bandwidth and shared:
@@ -147,6 +133,10 @@ class Session:
                 clocks[number] = (told_s - came_at.get(number, wall_s()), told_s + 0.001 - sent_at)
         return answers, clocks
 
+    def _left_s(self) -> float:
+        """Return what is left of the time of the whole check."""
+        return self._began + self._asked.timeout_s - self._loop.clock()
+
     # --- Who is here.
 
     def _until(self, holds: Callable[[], bool], limit_s: float) -> None:
@@ -159,10 +149,10 @@ class Session:
         self._processes.poll()
         self._loop.after(_LOOK_S, self._look)
 
-    def _starter_ended(self, process: Process, status: int) -> None:
-        said = process.said.decode(errors="replace").strip().splitlines()
-        for name in process.hosts:
-            line = next((line for line in reversed(said) if name in line), said[-1] if said else "no word")
+    def _starter_ended(self, hosts: tuple[str, ...], status: int, said: str) -> None:
+        lines = said.strip().splitlines()
+        for name in hosts:
+            line = next((line for line in reversed(lines) if name in line), lines[-1] if lines else "no word")
             self._ended[name] = f"did not start: {printable(line, _LONGEST_WHY)} (status {status})"
 
     def _is_complete(self) -> bool:
@@ -172,7 +162,7 @@ class Session:
         limit_s = self._asked.timeout_s * _START_SHARE
         silent = (
             f"nothing heard of it within {limit_s:.1f} s: it has not started yet (--timeout), or does not reach"
-            f" this host's port {self._sockets.port} (--iface, --port-range)"
+            f" this host's port {self._launching.sockets.port} (--iface, --port-range)"
         )
         found = []
         for number, name in enumerate(self._names):

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 RULES = (
     *(hosts.missing, hosts.twice, addresses.clashes, addresses.absent, paths.reach, paths.ports, paths.loss),
     *(addresses.mtus, paths.sizes, addresses.speeds, flows.slow, names.own, names.others, multicast.multicast),
-    *(hosts.faults, hosts.spaces, hosts.clocks, odd.odd, addresses.bridges, paths.times),
+    *(hosts.faults, hosts.spaces, hosts.clocks, hosts.kernels, odd.odd, addresses.bridges, paths.times, paths.unknown),
 )
 
 
@@ -37,4 +37,5 @@ def words(report: Report) -> str:
     some = f" (each with {report.others} others)" if report.others is not None else ""
     what = f"{among}{ways if pairs else ''}{some} in {report.took_s:.1f} s"
     bad = sum(not finding.is_note for finding in report.findings)
-    return f"{what}: " + ("all is well" if not bad else f"{bad} finding{'s' * (bad != 1)}")
+    but = ", but for what is not known" if report.unknown else ""
+    return f"{what}: " + (f"all is well{but}" if not bad else f"{bad} finding{'s' * (bad != 1)}")

@@ -65,7 +65,10 @@ class Peer(NamedTuple):
 
 
 class Met(NamedTuple):
-    """What a probe knows of another host on one network: what it sent, round trip, largest packet, why TCP failed."""
+    """What a probe knows of another host on one network: what it sent, round trip, largest packet, why TCP failed.
+
+    `had_no_room` tells that its kernel took nothing for that host, at one time at least.
+    """
 
     number: int
     network: int
@@ -73,6 +76,7 @@ class Met(NamedTuple):
     rtt_us: int | None
     mtu: int | None
     closed: str
+    had_no_room: bool
 
     @classmethod
     def parse(cls, row: object) -> Met:
@@ -85,6 +89,7 @@ class Met(NamedTuple):
             optional_integer(its, "rtt_us", 0, _MOST),
             optional_integer(its, "mtu", 0, 1 << 20),
             text(its, "closed", _LONGEST),
+            its["had_no_room"] is True,
         )
 
 

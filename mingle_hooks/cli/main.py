@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import itertools
 import os
 import sys
@@ -37,11 +36,6 @@ def _stop(number: int, _frame: FrameType | None) -> None:
 
 def main() -> None:
     """Run the command line of this process."""
-    # Loading modules leaves no garbage, and looking for it would take a tenth of the time; a wait turns it on again.
-    gc.disable()
-    # Python looks for every module beside the program first: there is none, and all nodes share that directory.
-    if sys.path[0].endswith("/bin") and not __file__.startswith(sys.path[0]):
-        del sys.path[0]
     for number in _ENDS:
         # What was ignored stays ignored: that is how nohup(1) works.
         if signal.getsignal(number) != signal.SIG_IGN:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from types import MappingProxyType
-
-from mingle_hooks.typed import TYPE_CHECKING, NamedTuple
+from mingle_hooks.typed import TYPE_CHECKING, MappingProxyType, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from mingle_hooks import sockets as socket
 from mingle_hooks.errors import NetworkError, UsageError
+from mingle_hooks.fabric.address import ip_address
 from mingle_hooks.fabric.addresses import listed
 from mingle_hooks.fabric.machine import HOST_CHARACTERS
 from mingle_hooks.fabric.sysfs import attribute, entries
@@ -11,13 +12,12 @@ from mingle_hooks.typed import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
-    from ipaddress import IPv4Interface, IPv4Network, IPv6Interface, IPv6Network
     from typing import Literal
 
+    from mingle_hooks.fabric.address import Address, Network
     from mingle_hooks.fabric.nccl_conf import Setting
 
     Kind = Literal["infiniband", "ethernet", "loopback", "virtual"]
-    Address = IPv4Interface | IPv6Interface
 
 _NET = "sys/class/net"
 # Hardware types of /sys/class/net/*/type, from linux/if_arp.h.
@@ -47,7 +47,7 @@ class Interface(NamedTuple):
     kind: Kind
     speed_mbps: int | None
     up: bool
-    addresses: tuple[IPv4Interface | IPv6Interface, ...]
+    addresses: tuple[Address, ...]
     # Told only where there are several to choose from.
     has_rdma: bool = False
     is_default: bool = False  # the default route leaves by it
@@ -57,35 +57,34 @@ class UsableAddress(NamedTuple):
     """An address that a leader may offer, with its network and the interface that carries it."""
 
     interface: Interface
-    address: IPv4Interface | IPv6Interface
+    address: Address
     why: str = ""  # what made it come before or after others of its speed, if anything did
 
     @property
     def host(self) -> str:
         """The bare address, IPv6 without brackets."""
-        return str(self.address.ip)
+        return self.address.host
 
 
 class Preference(NamedTuple):
     """A network that the user or the site named: an interface's name or a CIDR, one of the two."""
 
     text: str
-    network: IPv4Network | IPv6Network | None
+    network: Network | None
 
-    def matches(self, interface: Interface, address: IPv4Interface | IPv6Interface) -> bool:
+    def matches(self, interface: Interface, address: Address) -> bool:
         """Tell whether this address is meant."""
-        if self.network is None:
-            return interface.name == self.text
-        return address.version == self.network.version and address.ip in self.network
+        return interface.name == self.text if self.network is None else address.is_in(self.network)
 
 
 def preference(text: str) -> Preference:
     """Read NAME or CIDR, as `--iface` takes it; a bare address is a network of one. Raises UsageError."""
     if set(text) & set("/:") or (text and not text.strip("0123456789.")):
-        import ipaddress  # 3 ms that only a CIDR needs
+        import ipaddress  # 3 ms that only a CIDR needs: it reads masks, too
 
         try:
-            return Preference(text, ipaddress.ip_network(text, strict=False))
+            network = ipaddress.ip_network(text, strict=False)
+            return Preference(text, ip_address(str(network)).network)
         except ValueError:
             raise _not_a_network(text) from None
     if not 0 < len(text) <= _LONGEST_NAME or text.strip(_NAME_CHARACTERS) or text[0] in ".@+-":
@@ -106,11 +105,9 @@ def interfaces(root: str = "/") -> tuple[Interface, ...]:
 
     Raises NetworkError.
     """
-    import ipaddress  # 3 ms, which most members do not need
-
     found: dict[tuple[int, str], list[Address]] = {(ifindex, name): [] for ifindex, name in socket.if_nameindex()}
-    for name, ifindex, address, prefix in listed():
-        found.setdefault((ifindex, name), []).append(ipaddress.ip_interface(f"{address}/{prefix}"))
+    for name, ifindex, host, prefix in listed():
+        found.setdefault((ifindex, name), []).append(ip_address(host, prefix))
     return describe(found, root)
 
 
@@ -137,7 +134,7 @@ def _compared(seen: list[Interface], root: str) -> tuple[Interface, ...]:
     )
 
 
-def _interface(root: str, name: str, index: int, addresses: Iterable[IPv4Interface | IPv6Interface]) -> Interface:
+def _interface(root: str, name: str, index: int, addresses: Iterable[Address]) -> Interface:
     folder = f"{root}/{_NET}/{name}"
     speed = attribute(f"{folder}/speed")
     # -1, also as an unsigned number, is the kernel's "unknown".
@@ -192,7 +189,7 @@ def usable(
             if prefer and wish is None:
                 why_not = why_not or "not on a network that was asked for"
             if why_not:
-                left_out.setdefault(why_not, []).append(f"{interface.name} {address.ip}")
+                left_out.setdefault(why_not, []).append(f"{interface.name} {address.host}")
             else:
                 found.append((wish or 0, interface, address))
     if not found:
@@ -238,21 +235,21 @@ def _few(which: list[str]) -> str:
     return ", ".join(which[:MOST_TOLD]) + (f" and {rest} more" if rest > 0 else "")
 
 
-def _why_not(interface: Interface, address: IPv4Interface | IPv6Interface, *, named: bool) -> str | None:
+def _why_not(interface: Interface, address: Address, *, named: bool) -> str | None:
     if not interface.up:
         return "down"
-    if address.ip.is_loopback:
+    if address.is_loopback:
         return "loopback"
-    if address.ip.is_link_local:
+    if address.is_link_local:
         return "link-local"
-    if address.ip.is_multicast or address.ip.is_unspecified:
+    if not address.is_a_hosts:
         return "not a host's address"
     if interface.kind in ("virtual", "loopback") and not named:
         return interface.kind
     return None
 
 
-def _rank(interface: Interface, address: IPv4Interface | IPv6Interface) -> tuple[int, ...]:
+def _rank(interface: Interface, address: Address) -> tuple[int, ...]:
     return (
         interface.kind != "infiniband",
         -(interface.speed_mbps or 0),
@@ -262,18 +259,15 @@ def _rank(interface: Interface, address: IPv4Interface | IPv6Interface) -> tuple
     )
 
 
-def is_preferred(address: str, prefer: Sequence[Preference]) -> bool:
+def is_preferred(host: str, prefer: Sequence[Preference]) -> bool:
     """Tell whether one of this host's own addresses is on a network that was asked for. Raises NetworkError."""
-    import ipaddress  # 3 ms that only --iface needs
-
-    ip = ipaddress.ip_address(address)
-    name = name_of(address)
-    return any(p.text == name if p.network is None else ip in p.network for p in prefer)
+    its, name = ip_address(host), name_of(host)
+    return any(p.text == name if p.network is None else its.is_in(p.network) for p in prefer)
 
 
-def name_of(address: str) -> str | None:
+def name_of(host: str) -> str | None:
     """Return the name of the interface that carries this local address, or None where none does.
 
     Raises NetworkError.
     """
-    return next((found.name for found in listed() if found.address == address), None)
+    return next((found.name for found in listed() if found.address == host), None)

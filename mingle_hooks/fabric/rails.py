@@ -11,7 +11,8 @@ from mingle_hooks.typed import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from mingle_hooks.fabric.interfaces import Address, Interface
+    from mingle_hooks.fabric.address import Address
+    from mingle_hooks.fabric.interfaces import Interface
 
 # Machines have one for a GPU, or for two. Fewer are a node's fast network, or its storage's.
 FEWEST = 4

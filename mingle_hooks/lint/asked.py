@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import os
 import stat
-from types import MappingProxyType
 
-from mingle_hooks.typed import TYPE_CHECKING, NamedTuple
+from mingle_hooks.typed import TYPE_CHECKING, MappingProxyType, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -21,6 +20,14 @@ class Asked(NamedTuple):
     root: str = ""
     statvfs: Callable[[str], os.statvfs_result] = os.statvfs
     limits: Mapping[str, int] = MappingProxyType({})  # the user's, by name, as getrlimit(2) tells them
+
+
+def limits() -> dict[str, int]:
+    """Return the limits of this process as they are now, by name."""
+    import resource
+
+    names = {"memlock": resource.RLIMIT_MEMLOCK, "nofile": resource.RLIMIT_NOFILE, "nproc": resource.RLIMIT_NPROC}
+    return {name: resource.getrlimit(number)[0] for name, number in names.items()}
 
 
 def contents(path: str, most: int) -> bytes:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import heapq
+import _heapq as heapq  # without the module around it, as in mingle_hooks.sockets
 import itertools
 import os
 import time

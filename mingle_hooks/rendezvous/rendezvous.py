@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 
+from mingle_hooks.bundles import use
 from mingle_hooks.errors import LIMITS
 from mingle_hooks.rendezvous.following import GOODBYE_S, Following
 from mingle_hooks.rendezvous.loop import Loop
@@ -169,7 +170,9 @@ class Rendezvous:
     # Leading, or standing for it.
 
     def _stand(self) -> None:
-        from mingle_hooks.rendezvous.leader.candidate import stand  # 5 ms that most members do not need
+        # What most members do not need.
+        use("leader")
+        from mingle_hooks.rendezvous.leader.candidate import stand
 
         me = self._me._replace(spent=self._stopwatch.spent(0.0))
         self._candidate = stand(self._loop, self._request, self._secret, me, self._leader_changed)

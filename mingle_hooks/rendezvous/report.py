@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def of_leader(leader: Leader, chosen: str) -> list[str]:
     """Return what rank 0 alone knows; `chosen` is the address that the world uses."""
     entries = leader.roster.entries()
-    carriers = {str(address.ip): interface for interface in interfaces() for address in interface.addresses}
+    carriers = {address.host: interface for interface in interfaces() for address in interface.addresses}
     lines = []
     is_after = False
     for index, offer in enumerate(leader.terms.advertised):

@@ -15,10 +15,10 @@ from mingle_hooks.fabric import ports
 from mingle_hooks.rendezvous.protocol.attempt import Secret
 from mingle_hooks.supervise import starters
 from mingle_hooks.supervise.node.options import AT, KEY, Options
+from mingle_hooks.supervise.runner.launching import NODE
 from mingle_hooks.supervise.runner.planning import asked_with
 from mingle_hooks.supervise.runner.request import Agreed, Request
 from mingle_hooks.supervise.runner.run import run
-from mingle_hooks.supervise.runner.runner import NODE
 from mingle_hooks.supervise.runner.words import Plan
 from mingle_hooks.supervise.starters import Allocation
 from mingle_hooks.typed import TYPE_CHECKING

@@ -40,7 +40,7 @@ def test_a_job_of_pbs_checks_its_own_hosts(any_pbs: Callable[..., Any], tmp_path
     """By a pbs_tmrsh to each, which hands on no environment."""
     pbs = any_pbs(3)
     line = f"PATH={BIN}:$PATH; cd {tmp_path}; mingle check --json --timeout 60s >check.json"
-    job = pbs.submit(f"#!/bin/sh\n#PBS -l select=3\n{line}\n", cwd=str(tmp_path))
+    job = pbs.submit(f"#!/bin/sh\n#PBS -l select=3 -l place=scatter\n{line}\n", cwd=str(tmp_path))
     assert pbs.wait(job, 120) == 0, pbs.output(job)
     found = json.loads((tmp_path / "check.json").read_text())
     assert [its["text"] for its in found["findings"] if not its["is_note"]] == []

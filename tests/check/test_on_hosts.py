@@ -6,7 +6,7 @@ import json
 import re
 import subprocess
 import sys
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +14,8 @@ import pytest
 from cluster.host import enter
 from cluster.network import loss
 from cluster.ssh import ssh
+
+import mingle_hooks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -172,7 +174,7 @@ def test_a_slow_link(four: Set) -> None:
 
 
 def test_names_and_what_a_host_has(four: Set) -> None:
-    """127.0.1.1, a host without names, a full /dev/shm."""
+    """127.0.1.1, a host without names and all without, a full /dev/shm."""
     two, three, last = four.hosts[1], four.hosts[2], four.hosts[3]
     known = two.outside("/etc/hosts").read_text()
     with changed(two, "/etc/hosts", f"127.0.1.1 node2\n{known}"):
@@ -184,6 +186,11 @@ def test_names_and_what_a_host_has(four: Set) -> None:
     with changed(last, "/etc/hosts", "127.0.0.1 localhost\n"):
         its = four.check()
     assert its.bad == ["node4: its own name is not known there", "node4: others' names are not known to it"]
+    with ExitStack() as stack:
+        for host in four.hosts:
+            stack.enter_context(changed(host, "/etc/hosts", "127.0.0.1 localhost\n"))
+        its = four.check()
+    assert "the hosts' names are not known to each other" in its.bad, its.bad
     three.run(["sh", "-c", "mount -o remount,size=1m /dev/shm; head -c 2m /dev/zero >/dev/shm/full"])
     its = four.check()
     assert (its.bad, its.exclude) == (["node3: /dev/shm is full: 0 of 1 MiB are free"], ["node3"])
@@ -193,6 +200,36 @@ def test_names_and_what_a_host_has(four: Set) -> None:
     ):
         its = four.check()
     assert "node2: node1 is 10.77.0.9 there, an address that it does not have" in its.bad
+
+
+# No namespace has a clock of its own: the probe of node2 is run with one that is 5 s ahead, that of node3 as somebody
+# who may lock 64 KB.
+ODD_STARTS = """words=$*
+case $host in
+node2) set -- "${words%%-IS *}-IS AHEAD --host ${words#* --host }" ;;
+node3) set -- "exec setpriv --bounding-set=-ipc_lock prlimit --memlock=65536 ${words#exec }" ;;
+esac
+"""
+AHEAD = f"""import os, sys, time
+now = time.time
+time.time = lambda: now() + 5
+sys.path.append({str(Path(mingle_hooks.__file__).parents[1])!r})
+from mingle_hooks.check.node import program
+os._exit(program.run(sys.argv[1:], __file__))
+"""
+
+
+def test_a_clock_that_is_off_and_a_small_memlock(four: Set, tmp_path: Path) -> None:
+    """Each with its host, and how much it is."""
+    ahead = tmp_path / "ahead.py"
+    ahead.write_text(AHEAD)
+    ssh = tmp_path / "bin/ssh"
+    ssh.write_text(ssh.read_text().replace("exec nsenter", ODD_STARTS.replace("AHEAD", str(ahead)) + "exec nsenter"))
+    its = four.check()
+    clock, memlock = its.bad
+    assert re.fullmatch(r"node2: its clock is [3-7]\.\d s ahead", clock)
+    assert re.match(r"node3: memlock 64K, 3 others ", memlock)
+    assert (its.status, its.exclude) == (76, ["node2", "node3"])
 
 
 def test_who_does_not_start_is_named_within_the_deadline(four: Set) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import socket
 import time
 from pathlib import Path
@@ -14,8 +16,10 @@ from mingle_hooks.check.node.aside import Aside
 from mingle_hooks.check.node.calls import OTHER, Call
 from mingle_hooks.check.node.datagrams import Datagrams
 from mingle_hooks.check.node.doors import Doors
-from mingle_hooks.check.packet import ECHO, PING, SIZE, SIZED, Packet
+from mingle_hooks.check.node.multicast import Multicast
+from mingle_hooks.check.packet import ECHO, NOTE, PING, SIZE, SIZED, Packet
 from mingle_hooks.check.report import Address
+from mingle_hooks.fabric import ports
 from mingle_hooks.rendezvous.loop import Loop
 from mingle_hooks.rendezvous.protocol.attempt import Secret
 from mingle_hooks.rendezvous.protocol.wire import WireError
@@ -85,6 +89,74 @@ def test_one_datagram_that_comes_twice_counts_once(loop: Loop) -> None:
     probe.close()
 
 
+class Full:
+    """A socket that the kernel has no room for, or whose last datagram went wrong."""
+
+    def __init__(self, *errors: int) -> None:
+        self.errors, self.sent = [*errors], 0
+
+    def sendto(self, _data: bytes, _where: tuple[str, int]) -> None:
+        if self.errors:
+            number = self.errors.pop(0)
+            raise OSError(number, os.strerror(number))
+        self.sent += 1
+
+    def close(self) -> None:
+        """As a socket."""
+
+    def fileno(self) -> int:
+        return -1
+
+
+def test_what_the_kernel_has_no_room_for_is_told_from_what_is_lost(loop: Loop) -> None:
+    """An error of an earlier datagram is neither, and one that is refused for good is lost like any other."""
+    probe = Datagrams(loop, SECRET, time.monotonic_ns, lambda _its: None)
+    for errors, was_taken, sent in (
+        ((errno.ENOBUFS,), False, 0),
+        ((errno.EINVAL,), False, 0),
+        ((errno.EHOSTUNREACH,), True, 1),
+        ((errno.EHOSTUNREACH, errno.ENOBUFS), False, 0),
+        ((errno.EPERM,) * 9, True, 0),
+    ):
+        sock = probe._sockets[HERE] = Full(*errors)  # type: ignore[assignment]
+        assert probe.send(HERE, (HERE, 9), Packet(NOTE, 0, 1)) == was_taken
+        assert sock.sent == sent
+    probe.close()
+
+
+def test_what_is_not_kept_is_counted(loop: Loop) -> None:
+    """The kernel has room for so much only, as long as nobody reads."""
+    probe = Datagrams(loop, SECRET, time.monotonic_ns, lambda _its: None)
+    port = opened(probe)
+    for sock in probe._sockets.values():
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1)
+    assert probe.dropped() == 0
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as caller:
+        for value in range(100):
+            caller.sendto(packet.pack(SECRET, Packet(PING, 1, 0, 0, value)), (HERE, port))
+    ((_, _, heard),) = probe.heard()
+    assert (heard < 100, heard + probe.dropped()) == (True, 100)
+    probe.close()
+
+
+def test_what_became_of_a_datagram_keeps_nobody_busy(loop: Loop) -> None:
+    """That nobody is there is told once, and the next one goes its way."""
+    probe, other = (Datagrams(loop, SECRET, time.monotonic_ns, lambda _its: None) for _ in range(2))
+    opened(probe)
+    other.number = 1
+    port = opened(other)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as nobody:
+        nobody.bind((HERE, 0))
+        closed = nobody.getsockname()[1]
+    for value in range(3):
+        assert probe.send(HERE, (HERE, closed), Packet(NOTE, 0, 1, value=value))
+        assert probe.send(HERE, (HERE, port), Packet(NOTE, 0, 1, value=value))
+    until(loop, lambda: other.heard() == [[0, 0, 3]])
+    until(loop, lambda: not loop.poller.ready(0.0))
+    for part in (probe, other):
+        part.close()
+
+
 def test_a_call_knows_who_answers(loop: Loop) -> None:
     """The host that is meant, another one of the check, or a stranger."""
     doors = Doors(loop, SECRET)
@@ -100,6 +172,34 @@ def test_a_call_knows_who_answers(loop: Loop) -> None:
     until(loop, lambda: ends)
     assert ends == ["Connection refused"]
     doors.close()
+
+
+def test_multicast_passes_over_a_port_that_another_program_has(loop: Loop) -> None:
+    """All know where to send, and each hears where it can."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as other:
+        secret = taken(other)
+        one = Multicast(loop, secret, ["lo"])
+    two = Multicast(loop, secret, ["lo"])
+    one.number, two.number = 1, 2
+    try:
+        one.send()
+        two.send()
+        until(loop, lambda: [its.told()[0]["hosts"] for its in (one, two)] == [[2], [1]])
+    finally:
+        one.close()
+        two.close()
+    assert [its.told()[0]["fault"] for its in (one, two)] == ["", ""]
+
+
+def taken(sock: socket.socket) -> Secret:
+    """Return a key of which the first port is this socket's from now on."""
+    while True:
+        secret = Secret(os.urandom(32))
+        try:
+            sock.bind(("", *ports.candidates(secret.mac(b"group"), 1)))
+        except OSError:  # somebody else's by chance
+            continue
+        return secret
 
 
 def children() -> set[str]:

@@ -10,10 +10,10 @@ import pytest
 from check.made import FAST, SHM, SLOW, TMP, bad, fingerprint, notes, only, report
 
 from mingle_hooks.check import table, verdict
-from mingle_hooks.check.report import Address, Flow, Heard, Name, Space
+from mingle_hooks.check.report import Address, Flow, Heard, Name, Pair, Space
 
 if TYPE_CHECKING:
-    from mingle_hooks.check.report import Host, Pair
+    from mingle_hooks.check.report import Host
 
 CUT = {"there": 0, "back": 0, "rtt_us": None, "mtu": None, "open_there": "timed out", "open_back": "timed out"}
 
@@ -112,6 +112,22 @@ def test_one_fault_of_a_host_is_one_line(name: str) -> None:
     assert (bad(made), made.status, made.exclude) == (lines, status, exclude)
 
 
+ROOM = "a kernel had no room for neighbours at times (net.ipv4.neigh.default.gc_thresh3)"
+FULL = "the kernel has no room for one neighbour more, up to 2 are out of its reach"
+HOSTS |= {
+    "no room for neighbours": (only("node2", had_no_room=True, refused=2), 76, ("node2",),
+                               [f"node2: {FULL} (net.ipv4.neigh.default.gc_thresh3)"]),
+    "no room anywhere": (lambda its: its._replace(had_no_room=True, refused=2), 76, (),
+                         [f"node[1-4]: {FULL} (net.ipv4.neigh.default.gc_thresh3)"]),
+    "busy, and its name service": (only("node2", late_s=3.0, own_name=None, names=(Name("node1", None),)), 0, (), []),
+    "busy, and its name": (only("node2", late_s=3.0, own_name=()), 76, ("node2",),
+                           ["node2: its own name is not known there"]),
+    "busy, and multicast": (only("node2", late_s=3.0, multicast=(Heard("eth0", ()),)), 0, (), []),
+    "no room for multicast": (only("node2", had_no_room=True, multicast=(Heard("eth0", ()),)), 0, (), []),
+    "busy hosts' clocks": (lambda its: its if its.name == "node1" else its._replace(clock=(-4.0, 0.0)), 0, (), []),
+}  # fmt: skip
+
+
 BOTH = (FAST, SLOW)
 SMALL = "no packet larger than 1500 octets passes"
 PAIRS = {
@@ -146,6 +162,27 @@ def test_one_fault_between_hosts_is_one_line_for_each_network(name: str) -> None
     change, exclude, lines = PAIRS[name]
     made = report(4, pair=change)  # type: ignore[arg-type]
     assert (bad(made), made.exclude, made.status) == (lines, exclude, 71 if lines else 0)
+
+
+def test_what_is_not_known_is_nobodys_fault() -> None:
+    """It is a note with the reason, and part of the verdict."""
+    pair = Pair("node1", "node2", FAST, 10, 10, 0, 0, None, None, "no answer", "no answer")
+    for change, note in (
+        (only("node2", late_s=4.2), "node2: too busy to tell, for 4.2 s nothing ran (--timeout); 1 pair is not known"),
+        (only("node2", dropped=9), "node2: too busy to tell, not all that came was read in time; 1 pair is not known"),
+        (only("node2", had_no_room=True), f"{ROOM}; 1 pair is not known"),
+    ):
+        its = report(4, change)
+        its = verdict.judged(its._replace(findings=(), unknown=(pair,)))
+        assert (bad(its), its.status) == ([], 0)
+        assert note in [found.text for found in notes(its)]
+        assert verdict.words(its).endswith(": all is well, but for what is not known")
+
+
+def test_what_was_not_sent_back_is_not_lost() -> None:
+    """What came back is compared with what was sent that way."""
+    its = report(4, pair=lambda pair: pair._replace(sent_back=5, back=5))
+    assert (bad(its), its.status) == ([], 0)
 
 
 def test_a_network_without_multicast_is_no_fault() -> None:

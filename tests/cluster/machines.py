@@ -9,6 +9,7 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from mingle_hooks.fabric.address import ip_address
 from mingle_hooks.fabric.interfaces import Interface, describe
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 # From one host to the next, as machines have up to twelve addresses of one network.
 APART = 16
+ETHERNET_MTU = 1500
 NUMBERS = count()
 UNPLUG = """
 umount /sys/class/net 2>/dev/null
@@ -78,8 +80,7 @@ def tables(root: Path, ipv4: str = "", ipv6: str = "") -> None:
 def seen(root: Path, interfaces: Iterable[dict[str, Any]]) -> tuple[Interface, ...]:
     """Return the interfaces as they are described under this root, numbered in their order."""
     carried = {
-        (index, its["name"]): tuple(map(ipaddress.ip_interface, its["addresses"]))
-        for index, its in enumerate(interfaces, 1)
+        (index, its["name"]): tuple(map(ip_address, its["addresses"])) for index, its in enumerate(interfaces, 1)
     }
     return describe(carried, str(root))
 
@@ -101,7 +102,8 @@ def plug(hosts: Hosts, machines: Sequence[dict[str, Any]], place: Path, apart: S
                 where = (host.name, its["name"]) if its["name"] in apart else (*networks, its["name"])[:1]
                 switch = switches.setdefault(where, f"sw{next(NUMBERS)}")
                 port = f"p{next(NUMBERS)}"
-                plugs.append(f"link add {port} type veth peer name {its['name']} netns {host.pid}")
+                mtu = f"mtu {its.get('mtu', ETHERNET_MTU)}"
+                plugs.append(f"link add {port} {mtu} type veth peer name {its['name']} {mtu} netns {host.pid}")
                 plugs.append(f"link set {port} master {switch} up")
     hosts.ip([f"link add {name} up type bridge mcast_snooping 0 forward_delay 0" for name in switches.values()] + plugs)
     for host, machine in zip(hosts, machines, strict=True):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     from cluster.hosts import Hosts
@@ -14,7 +15,10 @@ _SSH = """\
 # As OpenSSH's client: options, a host, and words that the login shell of the host reads in an environment of its own.
 while [ "${{1#-}}" != "$1" ]; do [ "$1" != -o ] || shift; shift; done
 host=$1; shift
-pid=$(sed -n "s/^$host //p" {place}/pids)
+read -r pid group <<END
+$(sed -n "s/^$host //p" {place}/hosts)
+END
+{reach}[ -z "$group" ] || echo $$ >"$group/cgroup.procs"
 case $* in
 */sweep.py*) # it sees the processes of all test hosts, which are one machine
     net=$(readlink "/proc/$pid/ns/net" | tr '[]' '??')
@@ -28,12 +32,21 @@ esac
 exec nsenter --target "$pid" --net --mount --uts -- env -i HOME=/root USER=root SHELL=/bin/sh SSH_CLIENT=me \\
   PATH=/usr/bin:/bin /bin/sh -c "$*"
 """
+# Waits for as long as no packet comes through, and no longer, as nothing listens there.
+_REACH = """bash -c "exec 3<>/dev/tcp/$host/22" 2>/dev/null
+"""
 
 
-def ssh(hosts: Hosts, place: Path) -> Path:
-    """Write it, and return the directory that it is in."""
+def ssh(hosts: Hosts, place: Path, *, needs_network: bool = False) -> Path:
+    """Write it, and return the directory that it is in; it may reach hosts that no packet reaches."""
     (place / "bin").mkdir()
-    (place / "bin/ssh").write_text(_SSH.format(place=place))
+    (place / "bin/ssh").write_text(_SSH.format(place=place, reach=_REACH * needs_network))
     (place / "bin/ssh").chmod(0o755)
-    (place / "pids").write_text("".join(f"{host.name} {host.pid}\n" for host in hosts))
+    group(hosts, place, {})
     return place / "bin"
+
+
+def group(hosts: Hosts, place: Path, groups: Mapping[str, Path]) -> None:
+    """Have what starts on some hosts, by their names, in control groups."""
+    lines = [f"{host.name} {host.pid} {groups.get(host.name, '')}\n" for host in hosts]
+    (place / "hosts").write_text("".join(lines))

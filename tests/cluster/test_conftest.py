@@ -22,12 +22,12 @@ LEAVES = {
 }
 
 
-def run_pytest(directory: Path, body: str) -> subprocess.CompletedProcess[str]:
-    """Run one test file under this project's conftest and settings."""
+def run_pytest(directory: Path, body: str, *before: str) -> subprocess.CompletedProcess[str]:
+    """Run one test file under this project's conftest and settings, by the words that come `before`."""
     (directory / "test_it.py").write_text(body)
     settings = ["-c", str(PROJECT / "pyproject.toml"), "--rootdir", str(directory), "-p", "no:cacheprovider"]
     return subprocess.run(
-        [sys.executable, "-m", "pytest", *settings, "-p", "conftest", str(directory / "test_it.py")],
+        [*before, sys.executable, "-m", "pytest", *settings, "-p", "conftest", str(directory / "test_it.py")],
         capture_output=True,
         text=True,
         timeout=120,
@@ -53,6 +53,15 @@ def test_skips_for_want_of_something_are_counted_at_the_very_end(tmp_path: Path)
     assert "NOT EVERYTHING WAS TESTED" in done.stdout
     assert "SKIPPED FOR WANT OF: a-moon (2 tests)" in "\n".join(done.stdout.splitlines()[-2:])
     assert done.returncode == 0
+
+
+def test_in_the_background_programs_hear_what_ends_them_all_the_same(tmp_path: Path) -> None:
+    """As in `nohup make test &`, which ignores that, and hands on what it ignores."""
+    body = "import subprocess\ndef test():\n"
+    body += "    for name in ('INT', 'HUP', 'QUIT'):\n"
+    body += "        assert subprocess.run(['sh', '-c', f'kill -{name} $$; echo on'], stdout=-1).stdout == b''\n"
+    done = run_pytest(tmp_path, body, "env", "--ignore-signal=INT,HUP,QUIT")
+    assert done.returncode == 0, done.stdout
 
 
 def test_a_user_who_is_not_root_gets_loud_skips_and_no_failure(hosts: Callable[..., Hosts], alice: str) -> None:

@@ -1,7 +1,8 @@
 """`make frameworks`: try every framework on three hosts, bare and under Slurm, and write docs/frameworks.md.
 
 `make frameworks ARGS=jax` tries those whose names hold a word, and writes nothing. Before all of them, or by
-ARGS=parsers alone, each name is looked for where it is read, and each framework's own parser is asked.
+ARGS=parsers alone, each name is looked for where it is read, and each framework's own parser is asked. ARGS=networks
+tries torch on all networks instead (networks.py).
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from cluster import slurm as cluster_slurm
 from cluster.hosts import Hosts
 from cluster.slurm import SlurmCluster
 
-from frameworks import elastic, page, runs
+from frameworks import elastic, networks, page, runs
 from frameworks.parsers import wrong
 from frameworks.rows import ALIKE, NODES, REJOIN, ROWS, Row
 from frameworks.ssh import serve
@@ -87,4 +88,5 @@ def version_of(row: Row) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main(*sys.argv[1:]))
+    given = sys.argv[1:]
+    sys.exit(networks.main(*given[1:]) if given[:1] == ["networks"] else main(*given))

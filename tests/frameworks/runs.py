@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from cluster.host import Host
     from cluster.hosts import Hosts
@@ -56,18 +56,23 @@ def on_hosts(row: Row, hosts: Hosts, iface: str, slots: tuple[int, ...]) -> str:
 
     def one(number: int) -> Seen:
         world = ["--id", "job", "--nodes", str(len(slots)), "--iface", iface]
-        return _ended(hosts[number], _alone(row, _line(world, slots[number], row, command)), env, row.longest_s)
+        return ended(hosts[number], _alone(row, _line(world, slots[number], row, command)), env, row.longest_s)
 
     def run() -> Seen:
         try:
             with ThreadPoolExecutor(len(slots)) as pool:
-                done = list(pool.map(one, range(len(slots))))
+                return together(pool.map(one, range(len(slots))))
         finally:
-            _end(set(hosts.processes()) - daemons(hosts))
-        codes = [code for its in done for code in its.codes]
-        return Seen(codes, "".join(its.out for its in done), "".join(its.err for its in done))
+            end_all(hosts)
 
     return tried(row.name, run, row.size(slots))
+
+
+def together(each: Iterable[Seen]) -> Seen:
+    """Return how a try ended on all hosts, from how it ended on each."""
+    done = list(each)
+    codes = [code for its in done for code in its.codes]
+    return Seen(codes, "".join(its.out for its in done), "".join(its.err for its in done))
 
 
 def under_slurm(row: Row, slurm: SlurmCluster, iface: str, slots: tuple[int, ...]) -> str:
@@ -78,7 +83,7 @@ def under_slurm(row: Row, slurm: SlurmCluster, iface: str, slots: tuple[int, ...
 
     def run() -> Seen:
         try:
-            return _ended(slurm.controller, words, {**KEY, **ENV, **row.env}, row.longest_s)
+            return ended(slurm.controller, words, {**KEY, **ENV, **row.env}, row.longest_s)
         finally:
             slurm.cancel_all()
 
@@ -99,7 +104,8 @@ def tried(name: str, run: Callable[[], Seen], size: int) -> str:
     return why
 
 
-def _ended(host: Host, words: list[str], env: Mapping[str, str], longest_s: float) -> Seen:
+def ended(host: Host, words: list[str], env: Mapping[str, str], longest_s: float) -> Seen:
+    """Run a command on a host for so long at most, and return how it ended."""
     try:
         done = host.run(words, env=env, timeout=longest_s)
     except subprocess.TimeoutExpired as late:
@@ -123,8 +129,9 @@ def daemons(hosts: Hosts) -> set[int]:
     return {pid for pid, line in hosts.processes().items() if re.match(r"(sshd|munged|slurm|/usr/sbin/)", line)}
 
 
-def _end(pids: set[int]) -> None:
-    for pid in pids:
+def end_all(hosts: Hosts) -> None:
+    """End what a try has left running."""
+    for pid in set(hosts.processes()) - daemons(hosts):
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
 

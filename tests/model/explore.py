@@ -99,13 +99,12 @@ def alike(state: State) -> State:
     rest = range(len(leaders), size)
     if len(rest) < 2:
         return state
-    looks = sorted(
-        ((state.processes[i], [c._replace(member=0) for c in state.connections if c.member == i], i) for i in rest),
-        key=lambda look: (look[0]._replace(slot=0), look[1]),
-    )
-    if all(look[2] == i for look, i in zip(looks, rest, strict=True)):
+    # A process without its slot, and its connections without their member: the first of each.
+    looks = {i: (state.processes[i][1:], [c[1:] for c in state.connections if c.member == i]) for i in rest}
+    order = sorted(rest, key=looks.__getitem__)
+    if order == [*rest]:
         return state
-    now = {look[2]: i for look, i in zip(looks, rest, strict=True)}
-    others = tuple(look[0]._replace(slot=i) for look, i in zip(looks, rest, strict=True))
+    now = dict(zip(order, rest, strict=True))
+    others = tuple(state.processes[before]._replace(slot=i) for before, i in now.items())
     connections = tuple(sorted(c._replace(member=now.get(c.member, c.member)) for c in state.connections))
     return state._replace(processes=state.processes[: len(leaders)] + others, connections=connections)

@@ -99,7 +99,7 @@ def put(state: State, index: int, **parts: object) -> State:
     """Return the state with something changed in one process."""
     processes = list(state.processes)
     processes[index] = processes[index]._replace(**parts)  # type: ignore[arg-type]
-    return state._replace(processes=tuple(processes))
+    return State(state.terms, tuple(processes), state.connections, state.left)
 
 
 def swap(state: State, old: Connection | None, new: Connection) -> State:
@@ -107,14 +107,14 @@ def swap(state: State, old: Connection | None, new: Connection) -> State:
     rest = list(state.connections)
     if old is not None:
         rest.remove(old)
-    if not new.m_open:
+    if not new.m_open and new.down:
         new = new._replace(down=())
-    if not new.l_open:
+    if not new.l_open and new.up:
         new = new._replace(up=())
     if not _is_over(state, new):
         rest.append(new)
         rest.sort()
-    return state._replace(connections=tuple(rest))
+    return State(state.terms, state.processes, tuple(rest), state.left)
 
 
 def _is_over(state: State, connection: Connection) -> bool:

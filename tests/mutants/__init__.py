@@ -1,6 +1,7 @@
 """Defects put in on purpose, and the tests that have to find each: `make mutants`."""
 
 from mutants.rows import (
+    bundles,
     check,
     cli,
     export,
@@ -24,6 +25,7 @@ from mutants.rows import (
 )
 
 DEFECTS = (
+    *bundles.ROWS,
     *schedulers.ROWS,
     *job.ROWS,
     *fabric.ROWS,

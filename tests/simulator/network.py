@@ -12,7 +12,7 @@ from mingle_hooks.rendezvous.poller import READ, WRITE
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
 
     from simulator.timeline import Timeline
 
@@ -79,7 +79,8 @@ class Network:
     def latency(self) -> float:
         """Return how long the next packet takes, in seconds."""
         is_slow = self.has_slow_packets and self.rng.randrange(SLOW_ONE_IN) == 0
-        return self.rng.uniform(*(SLOW_S if is_slow else LATENCY_S))
+        least, most = SLOW_S if is_slow else LATENCY_S
+        return least + (most - least) * self.rng.random()
 
     def is_cut(self, source: Host, target: Host) -> bool:
         """Tell whether nothing gets from one host to another now."""
@@ -299,6 +300,8 @@ class SimSocket:
 class SimDatagrams:
     """The receiving end of a link."""
 
+    error = 0
+
     def __init__(self, network: Network, owner: Owner) -> None:
         self.owner, self.fd = owner, network.descriptor()
         self.waiting: deque[tuple[bytes, tuple[str, int]]] = deque()
@@ -362,19 +365,17 @@ class SimPoller:
 
     def ready(self, _timeout_s: float) -> list[tuple[int, int]]:
         """Return what is ready now."""
-        found = self._ready()
+        found = list(self._ready())
         if len(found) > 1:
             self._rng.shuffle(found)
         return found
 
     def is_due(self) -> bool:
         """Tell whether something is ready, or still is: what a turn left unread is not told of again."""
-        return bool(self._ready())
+        return any(self._ready())
 
-    def _ready(self) -> list[tuple[int, int]]:
-        found = []
+    def _ready(self) -> Iterator[tuple[int, int]]:
         for descriptor, (sock, events) in self._held.items():
             now = sock.ready()
-            if now & events or (now and getattr(sock, "error", 0)):
-                found.append((descriptor, now if getattr(sock, "error", 0) else now & events))
-        return found
+            if now and (told := now if sock.error else now & events):
+                yield descriptor, told

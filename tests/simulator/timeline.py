@@ -20,7 +20,7 @@ class Timeline:
     def after(self, delay_s: float, call: Callable[[], None]) -> None:
         """Call once, delay_s from now."""
         self._count += 1
-        heapq.heappush(self._events, (self.now + max(delay_s, 0.0), self._count, call))
+        heapq.heappush(self._events, (self.now + delay_s if delay_s > 0.0 else self.now, self._count, call))
 
     def run(self, until: Callable[[], bool], horizon_s: float) -> None:
         """Let events happen until until() is true, none is left, or the horizon is reached."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 from mingle_hooks import jsontext
+from mingle_hooks.check.node.patience import LOOK_S, Patience
 from mingle_hooks.rendezvous.poller import READ
 from mingle_hooks.supervise.node.descriptor import Descriptor
 from mingle_hooks.typed import TYPE_CHECKING
@@ -20,6 +21,8 @@ else:
 
 _READ_BYTES = 64 * 1024
 _REAP_S = 0.05
+# A host that stands still may take so many times as long by the clock.
+_MOST_TIMES = 10
 
 
 class Aside:
@@ -36,7 +39,15 @@ class Aside:
         os.close(writing)
         self._pipe = Descriptor(reading)
         loop.watch(self._pipe, READ, lambda _events: self._read())
-        self._timer = loop.after(limit_s, lambda: self._end(is_late=True))
+        self._patience = Patience(loop.clock, limit_s, limit_s * _MOST_TIMES)
+        self._timer = loop.after(LOOK_S, self._look)
+
+    def _look(self) -> None:
+        self._patience.look()
+        if self._patience.is_over:
+            self._end(is_late=True)
+        else:
+            self._timer = self._loop.after(LOOK_S, self._look)
 
     def _read(self) -> None:
         data = os.read(self._pipe.fileno(), _READ_BYTES)

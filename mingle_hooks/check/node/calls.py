@@ -40,7 +40,7 @@ class Call:
             reason = error.strerror or LATE
             loop.after(0.0, lambda: self.end(reason))
             return
-        loop.watch(self._sock, READ, lambda _events: self._read())
+        loop.watch(self._sock, READ, lambda _events: self.read())
 
     @property
     def is_over(self) -> bool:
@@ -56,8 +56,9 @@ class Call:
             self._sock.close()
         on_end(reason)
 
-    def _read(self) -> None:
-        if self._sock is None:
+    def read(self) -> None:
+        """Take what has come."""
+        if self._sock is None or self.is_over:
             return
         try:
             data = self._sock.recv(4096)
@@ -96,7 +97,7 @@ class Transfer(Call):
 
     def _ready(self, sock: socket.socket, events: int) -> None:
         if events & READ:
-            self._read()
+            self.read()
         for _ in range(_PIECES_AT_ONCE if events & WRITE else 0):
             if sock.fileno() < 0:
                 return

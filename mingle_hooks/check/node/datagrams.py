@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import errno
+import struct
 
 from mingle_hooks import sockets as socket
 from mingle_hooks.check import packet
 from mingle_hooks.check.packet import ECHO, NOTE, PING, SIZE, SIZED, Packet
-from mingle_hooks.rendezvous.poller import READ
+from mingle_hooks.rendezvous.poller import READ, WRITE
 from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -18,11 +19,18 @@ if TYPE_CHECKING:
 
 # linux/in.h, linux/in6.h: no packet is to be cut into pieces, by nobody.
 _IP_MTU_DISCOVER, _IPV6_MTU_DISCOVER, _DO = 10, 23, 2
+# The same files: the kernel tells what became of a datagram. Without it one that it has no room for is lost silently.
+_IP_RECVERR, _IPV6_RECVERR = 11, 25
+# The kernel took nothing: its table of neighbours is full (IPv6 says EINVAL), or a queue.
+_NO_ROOM = (errno.ENOBUFS, errno.EINVAL, errno.EAGAIN)
+_TRIES = 3  # an error may be about an earlier datagram, and is told once
 _MOST_BYTES = 1 << 16
 _READ_AT_ONCE, _MOST_WAITING = 64, 100_000
 # The kernel cuts it to net.core.rmem_max: a host that is busy is not to look like one that loses datagrams.
 _KEPT_BYTES = 4 * 1024 * 1024
 _MOST_SEQUENCE = 1 << 10
+# asm-generic/socket.h, linux/sock_diag.h: a socket's memory; the last number is what it dropped for want of it.
+_SO_MEMINFO, _MEMINFO = 55, struct.Struct("9I")
 
 
 class Datagrams:
@@ -48,14 +56,16 @@ class Datagrams:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _KEPT_BYTES)
             if family == socket.AF_INET6:
                 sock.setsockopt(socket.IPPROTO_IPV6, _IPV6_MTU_DISCOVER, _DO)
+                sock.setsockopt(socket.IPPROTO_IPV6, _IPV6_RECVERR, 1)
             else:
                 sock.setsockopt(socket.IPPROTO_IP, _IP_MTU_DISCOVER, _DO)
+                sock.setsockopt(socket.IPPROTO_IP, _IP_RECVERR, 1)
             sock.bind((address, port))
         except OSError:
             sock.close()
             return False
         self._sockets[address] = sock
-        self._loop.watch(sock, READ, lambda _events: self._read(sock))
+        self._loop.watch(sock, READ, lambda events: self._ready(sock, events))
         return True
 
     def close(self) -> None:
@@ -71,13 +81,19 @@ class Datagrams:
             self._read(sock, _MOST_WAITING)
         return [[*its, bits.bit_count()] for its, bits in self._heard.items()]
 
-    def send(self, mine: str, where: tuple[str, int], its: Packet) -> None:
-        """Send; one of a size is filled up to it. What the kernel refuses is lost like any other."""
+    def dropped(self) -> int:
+        """Return how many datagrams came and were not kept, as nobody read them in time."""
+        return sum(_dropped(sock) for sock in self._sockets.values())
+
+    def send(self, mine: str, where: tuple[str, int], its: Packet) -> bool:
+        """Send; one of a size is filled up to it. Return False where the kernel has no room for it."""
         pad = packet.padding(where[0], its.value) if its.kind == SIZE else 0
-        try:
-            self._sockets[mine].sendto(packet.pack(self._secret, its) + bytes(pad), where)
-        except OSError:  # too large for a way that is known, no neighbour, or a firewall of this host's own
-            pass
+        return _sent(self._sockets[mine], packet.pack(self._secret, its) + bytes(pad), where)
+
+    def _ready(self, sock: socket.socket, events: int) -> None:
+        if events & WRITE:  # nobody waits for that: it is an error of an earlier one
+            _forget_errors(sock)
+        self._read(sock)
 
     def _read(self, sock: socket.socket, most: int = _READ_AT_ONCE) -> None:
         for _ in range(most):
@@ -102,7 +118,32 @@ class Datagrams:
         if its.kind == PING or (its.kind == SIZE and size == packet.BYTES + packet.padding(where[0], its.value)):
             kind = ECHO if its.kind == PING else SIZED
             answer = its._replace(kind=kind, sender=self.number, to=its.sender)
-            try:
-                sock.sendto(packet.pack(self._secret, answer), where)
-            except OSError:
-                pass
+            _sent(sock, packet.pack(self._secret, answer), where)
+
+
+def _sent(sock: socket.socket, data: bytes, where: tuple[str, int]) -> bool:
+    """Send a datagram; one that is refused for another reason than want of room is lost like any other."""
+    for _ in range(_TRIES):
+        try:
+            sock.sendto(data, where)
+        except OSError as error:  # too large for a way that is known, no neighbour, or a firewall of this host's own
+            if error.errno in _NO_ROOM:
+                return False
+        else:
+            return True
+    return True
+
+
+def _dropped(sock: socket.socket) -> int:
+    try:
+        return int(_MEMINFO.unpack(sock.getsockopt(socket.SOL_SOCKET, _SO_MEMINFO, _MEMINFO.size))[-1])
+    except (OSError, struct.error):  # a kernel before 4.12
+        return 0
+
+
+def _forget_errors(sock: socket.socket) -> None:
+    for _ in range(_READ_AT_ONCE):
+        try:
+            sock.recvmsg(1, 0, socket.MSG_ERRQUEUE)
+        except OSError:
+            return

@@ -13,7 +13,7 @@ from mingle_hooks.fabric.addresses import listed
 from mingle_hooks.fabric.interfaces import interfaces, usable
 from mingle_hooks.fabric.machine import identity
 from mingle_hooks.fabric.sysfs import attribute
-from mingle_hooks.lint.asked import Asked
+from mingle_hooks.lint.asked import Asked, limits
 from mingle_hooks.lint.fingerprint import fingerprint
 from mingle_hooks.typed import TYPE_CHECKING
 
@@ -33,10 +33,10 @@ def reachable(prefer: Sequence[Preference]) -> tuple[tuple[Address, ...], tuple[
     """Return the addresses that others may use, what is for guests alone, and what is wrong where there are none."""
     found = interfaces()
     guests = [
-        (its.name, str(address.ip))
+        (its.name, address.host)
         for its in found
         for address in its.addresses
-        if its.kind == "virtual" and not address.ip.is_link_local
+        if its.kind == "virtual" and not address.is_link_local
     ]
     try:
         chosen = usable(found, prefer=prefer)
@@ -47,7 +47,7 @@ def reachable(prefer: Sequence[Preference]) -> tuple[tuple[Address, ...], tuple[
             its.interface.name,
             _kind(its.interface),
             its.host,
-            its.address.network.prefixlen,
+            its.address.prefix,
             _number(attribute(f"{_NET}/{its.interface.name}/mtu")),
             its.interface.speed_mbps,
             0,
@@ -71,7 +71,7 @@ def _kind(interface: Interface) -> str:
 
 def own(environ: Mapping[str, str]) -> Body:
     """Return what needs nobody's answer."""
-    text, _ = fingerprint(Asked(environ, directory=os.getcwd()))
+    text, _ = fingerprint(Asked(environ, directory=os.getcwd(), limits=limits()))
     return {
         "hostname": printable(socket.gethostname(), 253),
         "identity": identity(),

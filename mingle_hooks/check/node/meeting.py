@@ -20,16 +20,19 @@ _SIZES = (65520, 9000, 8900, 4092, 2044, 1500, 1460, 1450, 1400, 1280, 576)
 # The largest is sent first, alone; all, as long as it has not come back, after so many seconds: one may be lost.
 _AGAIN_S = (0.1, 0.3, 0.7)
 _LARGEST = 65535
+# What the kernel had no room for is sent again so much later, in seconds: each try makes it look for room.
+_ROOM_S = 0.5
 
 
 class Way:
-    """What is known of one peer."""
+    """What is known of one peer; `had_no_room` tells that this host's kernel once took nothing for it."""
 
-    __slots__ = ("call", "closed", "echoes", "mtu", "peer", "rtt_ns", "sent")
+    __slots__ = ("call", "closed", "echoes", "had_no_room", "mtu", "peer", "rtt_ns", "sent")
 
     def __init__(self, peer: Peer) -> None:
         self.peer = peer
         self.sent = self.echoes = 0
+        self.had_no_room = False
         self.call: Call | None = None
         self.closed: str | None = None
         self.rtt_ns: int | None = None
@@ -58,7 +61,7 @@ class Meeting:
         self._count, self._turn_s, self._is_over = count, turn_s, False
         self._ways = {(peer.number, peer.network): Way(peer) for peer in peers}
         for way in self._ways.values():
-            loop.after(way.peer.turn * turn_s, lambda way=way: self._begin(way))  # type: ignore[misc]
+            loop.after(way.peer.turn * turn_s, lambda way=way: self._word(way))  # type: ignore[misc]
 
     @property
     def is_done(self) -> bool:
@@ -82,11 +85,16 @@ class Meeting:
         else:
             way.mtu = max(way.mtu or 0, its.value)
 
-    def met(self) -> list[dict[str, object]]:
-        """Return the rows; what has not answered by now does not, and nothing more is sent."""
+    def stop(self) -> None:
+        """Send nothing more; what is under way may still come."""
         self._is_over = True
+
+    def met(self) -> list[dict[str, object]]:
+        """Return the rows; what has not answered by now does not."""
+        self.stop()
         for way in self._ways.values():
             if way.call is not None and not way.call.is_over:
+                way.call.read()
                 way.call.end(LATE)
         return [
             dict(
@@ -97,21 +105,22 @@ class Meeting:
                     None if way.rtt_ns is None else way.rtt_ns // 1000,
                     way.mtu,
                     LATE if way.closed is None else way.closed,
+                    way.had_no_room,
                 )._asdict()
             )
             for way in self._ways.values()
         ]
 
     def _begin(self, way: Way) -> None:
+        """Go on with a way that this host's kernel has room for."""
         peer = way.peer
 
         def ended(reason: str) -> None:
             way.closed = reason
 
         way.call = Call(self._loop, self._secret, peer.number, (peer.theirs, peer.port), ended)
-        self._word(way)
         if peer.begins:
-            self._loop.after(self._turn_s, lambda: self._send(way, SIZE, way.want))
+            self._loop.after(self._turn_s, lambda: self._size(way, way.want))
             for after_s in _AGAIN_S:
                 self._loop.after(self._turn_s + after_s, lambda: self._sizes(way))
 
@@ -119,16 +128,24 @@ class Meeting:
         """Send one, and the next later: where this host is slow, what has come is read in between."""
         if self._is_over or way.sent == self._count:
             return
-        self._send(way, PING if way.peer.begins else NOTE, way.sent)
+        if not self._send(way, PING if way.peer.begins else NOTE, way.sent):
+            way.had_no_room = True
+            self._loop.after(_ROOM_S, lambda: self._word(way))
+            return
+        if not way.sent:
+            self._begin(way)
         way.sent += 1
         self._loop.after(self._turn_s / self._count, lambda: self._word(way))
 
     def _sizes(self, way: Way) -> None:
         if (way.mtu or 0) < way.want:
             for size in dict.fromkeys((way.want, *(size for size in _SIZES if size < way.want))):
-                self._send(way, SIZE, size)
+                self._size(way, size)
 
-    def _send(self, way: Way, kind: int, value: int) -> None:
+    def _size(self, way: Way, size: int) -> None:
+        self._send(way, SIZE, size)
+
+    def _send(self, way: Way, kind: int, value: int) -> bool:
         peer = way.peer
         its = Packet(kind, self._datagrams.number, peer.number, peer.network, value, self._clock_ns())
-        self._datagrams.send(peer.mine, (peer.theirs, peer.port), its)
+        return self._datagrams.send(peer.mine, (peer.theirs, peer.port), its)

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from mingle_hooks.rendezvous.protocol.wire import Body
 
 _LONGEST = 300
+# A host hears on the first of these ports that nobody else has there; a word is sent to all.
+_PORTS = 3
 _READ_AT_ONCE = 64
 
 
@@ -32,7 +34,7 @@ class Multicast:
         self._heard: dict[str, set[int]] = {}
         self._faults: dict[str, str] = {}
         digest = secret.mac(b"group")
-        (self._port,) = ports.candidates(digest, 1)
+        self._ports = ports.candidates(digest, _PORTS)
         four, six = f"239.255.{digest[0]}.{digest[1]}", f"ff15::{digest[:2].hex()}:{digest[2:4].hex()}"
         # multicast_expert compares groups as text.
         self._groups = four, socket.inet_ntop(socket.AF_INET6, socket.inet_pton(socket.AF_INET6, six))
@@ -52,7 +54,8 @@ class Multicast:
         data = packet.pack(self._secret, Packet(ALL, self.number, 0))
         for name, (group, tx, _) in self._links.items():
             try:
-                tx.sendto(data, (group, self._port))
+                for port in self._ports:
+                    tx.sendto(data, (group, port))
             except OSError as error:
                 self._faults[name] = reason(error)
 
@@ -81,8 +84,9 @@ class Multicast:
         import multicast_expert
 
         family, group = (socket.AF_INET, self._groups[0]) if info.ip4_addrs else (socket.AF_INET6, self._groups[1])
+        port = next((port for port in self._ports if _is_free(family, port)), self._ports[-1])
         tx = multicast_expert.McastTxSocket(family, [group], iface=info, ttl=1)
-        rx = multicast_expert.McastRxSocket(family, [group], self._port, iface=info, timeout=0)
+        rx = multicast_expert.McastRxSocket(family, [group], port, iface=info, timeout=0)
         self._heard[info.machine_name] = set()
         try:
             tx.__enter__()
@@ -110,10 +114,23 @@ class Multicast:
                 self._heard[iface].add(its.sender)
 
 
+def _is_free(family: int, port: int) -> bool:
+    """Tell whether no program here has a port for itself; those that hear a group share theirs."""
+    with socket.socket(family, socket.SOCK_DGRAM) as sock:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            sock.bind(("", port))
+        except OSError:
+            return False
+        return True
+
+
 def _load() -> None:
     """Import what a probe's Python, which has been started without `site`, may not find by itself."""
+    from mingle_hooks.rendezvous.discovery.multicast import library
+
     try:
-        import multicast_expert  # noqa: F401
+        library.load()
     except ImportError:
         import site
 

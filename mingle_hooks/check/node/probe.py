@@ -15,6 +15,7 @@ from mingle_hooks.check.node.doors import Doors
 from mingle_hooks.check.node.meeting import Meeting
 from mingle_hooks.check.node.multicast import Multicast
 from mingle_hooks.check.node.names import Names
+from mingle_hooks.check.node.patience import LOOK_S, Patience
 from mingle_hooks.check.words import ANSWER, COUNT, FACTS, IFACE, ORDER, PORTS, PROBE, SEND, Peer, listed
 from mingle_hooks.errors import MingleError, printable
 from mingle_hooks.fabric import ports
@@ -45,8 +46,6 @@ if TYPE_CHECKING:
 _ASIDE_S = 1.0
 # Multicast is said so long after the order, in seconds, so that one that is lost is no harm.
 _SAID_S = (0.0, 0.1, 0.25)
-# Looks whether all is known come so often, in seconds.
-_LOOK_S = 0.02
 # Datagrams are counted so long after all have been sent, in seconds.
 _STILL_S = 0.05
 _PORTS = 64
@@ -188,7 +187,10 @@ class Probe:
 
     def _count(self) -> None:
         now_ms = int(wall_s() * 1000)
-        self._answer({"time_ms": now_ms, "heard": self._datagrams.heard(), "multicast": self._multicast.told()})
+        heard = self._datagrams.heard()  # first: what waits to be read may be an answer
+        met = self._meeting.met() if self._meeting is not None else []
+        dropped, multicast = self._datagrams.dropped(), self._multicast.told()
+        self._answer({"time_ms": now_ms, "met": met, "heard": heard, "dropped": dropped, "multicast": multicast})
 
     def _answer(self, body: Body) -> None:
         if self._link is not None:
@@ -201,7 +203,7 @@ class Probe:
     def _probe(self, body: Body) -> None:
         peers = [Peer.parse(row) for row in listed(body, "peers", 1 << 16)]
         asked = {integer(row, "number", 0, 1 << 16): text(row, "name", 253) for row in listed(body, "names", 1 << 16)}
-        limit_s = integer(body, "limit_ms", 0, 10**6) / 1000
+        limit_s, most_s = (integer(body, name, 0, 10**8) / 1000 for name in ("limit_ms", "most_ms"))
         count, turn_s = integer(body, "count", 1, 1000), integer(body, "turn_us", 1, 10**8) / 10**6
         meeting = self._meeting = Meeting(
             self._loop, self._secret, self._datagrams, time.monotonic_ns, peers, count, turn_s
@@ -211,17 +213,20 @@ class Probe:
         said_s = _SAID_S if body.get("multicast") is True else ()
         for after_s in said_s:
             self._loop.after(after_s, self._multicast.send)
-        end = self._loop.clock() + limit_s
-        earliest = self._loop.clock() + min(max(said_s, default=0.0) + _LOOK_S, limit_s)
+        patience = Patience(self._loop.clock, limit_s, most_s)
+        earliest = self._loop.clock() + min(max(said_s, default=0.0) + LOOK_S, limit_s)
 
         def look() -> None:
-            now = self._loop.clock()
-            if now < end and not (now >= earliest and meeting.is_done and looked_up.is_done):
-                self._loop.after(_LOOK_S, look)
+            patience.look()
+            is_known = self._loop.clock() >= earliest and meeting.is_done and looked_up.is_done
+            if not is_known and not patience.is_over:
+                self._loop.after(LOOK_S, look)
                 return
+            meeting.stop()
             looked_up.close()
             names = [{"number": number, "addresses": looked_up.found.get(name)} for number, name in asked.items()]
-            self._answer({"met": meeting.met(), "names": names, "own": looked_up.found.get(own)})
+            late_ms = 0 if is_known or patience.has_lasted else int(patience.late_s * 1000)
+            self._answer({"names": names, "own": looked_up.found.get(own), "late_ms": late_ms})
 
         look()
 

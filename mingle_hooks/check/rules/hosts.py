@@ -41,9 +41,11 @@ def clocks(report: Report) -> Iterator[Finding]:
     known = {host.name: host.clock for host in report.here if host.clock is not None}
     if not known:
         return
-    usual = median((low + high) / 2 for low, high in known.values())
+    # Of intervals that all hold the same time no one begins after others end, however long a busy host's is.
+    least, most = (median(ends) for ends in zip(*known.values(), strict=True))
+    usual = (least + most) / 2
     for name, (low, high) in known.items():
-        if low - usual > _CLOCK_S or high - usual < -_CLOCK_S:
+        if low - most > _CLOCK_S or high - least < -_CLOCK_S:
             off_s = (low + high) / 2 - usual
             text = f"{name}: its clock is {abs(off_s):.1f} s {'ahead' if off_s > 0 else 'behind'}"
             yield Finding("node", (name,), text, (name,))
@@ -67,6 +69,16 @@ def _trouble(its: Space) -> str | None:
     if its.free_mb >= _FULL_MB or (its.total_mb and its.free_mb > its.total_mb / 2):
         return None
     return f"is full: {its.free_mb} of {its.total_mb} MiB are free"
+
+
+def kernels(report: Report) -> Iterator[Finding]:
+    """Name hosts whose kernel has no room for so many neighbours; where most have none, none is the odd one."""
+    full = tuple(host.name for host in report.here if host.refused)
+    if full:
+        most = max(host.refused for host in report.here)
+        text = f"{fold(full)}: the kernel has no room for one neighbour more, up to {most} are out of its reach"
+        blamed = full if len(full) * 2 < len(report.here) else ()
+        yield Finding("node", blamed, f"{text} (net.ipv4.neigh.default.gc_thresh3)", blamed)
 
 
 def faults(report: Report) -> Iterator[Finding]:

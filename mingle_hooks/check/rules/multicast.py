@@ -28,6 +28,7 @@ def multicast(report: Report) -> Iterator[Finding]:
     # Of many only some say a word: those that anybody heard.
     said = {sender for host in report.here for its in host.multicast for sender in its.hosts}
     senders = {host.name for host in report.here} if report.others is None else said
+    doubtful = {host.name for host in report.here if host.is_doubtful}
     ifaces = {(host.name, its.address): its.iface for host in report.here for its in host.addresses}
     heard = {(host.name, its.iface): its for host in report.here for its in host.multicast}
     for network in report.networks:
@@ -38,7 +39,7 @@ def multicast(report: Report) -> Iterator[Finding]:
         }
         ways = [(sender, host) for sender in at if sender in senders for host in at if host != sender]
         lost = unsound(report, network.name)
-        yield from _on(network.name, at, [way for way in ways if way not in lost])
+        yield from _on(network.name, at, [way for way in ways if way not in lost and doubtful.isdisjoint(way)])
 
 
 def _on(name: str, heard: dict[str, Heard], tested: Collection[Way]) -> Iterator[Finding]:

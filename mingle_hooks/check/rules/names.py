@@ -33,9 +33,9 @@ def own(report: Report) -> Iterator[Finding]:
         if loops:
             text = f"its own name is {loops[0]} there: what listens by name is out of the others' reach (/etc/hosts)"
             seen.setdefault(text, []).append(host.name)
-        elif host.own_name is None:
+        elif host.own_name is None and not host.late_s:
             seen.setdefault("the name service does not answer in time for its own name", []).append(host.name)
-        elif not host.own_name:
+        elif host.own_name == ():
             seen.setdefault("its own name is not known there", []).append(host.name)
     for text, hosts in seen.items():
         blamed = tuple(hosts) if len(hosts) * 2 < len(report.here) else ()
@@ -47,7 +47,11 @@ def others(report: Report) -> Iterator[Finding]:
     known = {its.name: its for its in report.here}
     tested: dict[Way, tuple[str, ...] | None] = {}
     for host in report.here:
-        tested |= {(host.name, its.name): its.addresses for its in host.names if its.name in known}
+        tested |= {
+            (host.name, its.name): its.addresses
+            for its in host.names
+            if its.name in known and not (host.late_s and its.addresses is None)
+        }
     for is_silent in (False, True):
         bad = [way for way, its in tested.items() if (its is None if is_silent else its == ())]
         for cause in causes(bad, tested):

@@ -6,6 +6,7 @@ from statistics import median
 
 from mingle_hooks.check.blame import causes
 from mingle_hooks.check.report import Finding
+from mingle_hooks.schedulers.hostlist import fold
 from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -51,8 +52,8 @@ def loss(report: Report) -> Iterator[Finding]:
     for name, pairs in _by_network(report).items():
         counted: dict[Way, tuple[int, int]] = {}
         for pair in pairs:
-            if pair.sent and not is_cut(pair):
-                counted |= zip(_ways(pair), ((pair.sent, pair.there), (pair.sent, pair.back)), strict=True)
+            if pair.sent and pair.sent_back and not is_cut(pair):
+                counted |= zip(_ways(pair), ((pair.sent, pair.there), (pair.sent_back, pair.back)), strict=True)
         bad = [way for way, its in counted.items() if _is_lossy(*its)]
         for cause in causes(bad, counted):
             sent, came = (sum(counted[way][part] for way in cause.ways) for part in (0, 1))
@@ -62,10 +63,15 @@ def loss(report: Report) -> Iterator[Finding]:
 
 
 def unsound(report: Report, network: str) -> set[Way]:
-    """Return the ways on a network where datagrams are lost: what else is lost there tells nothing new."""
+    """Return the ways on a network where datagrams are lost, or nobody knows: what else is lost there is not new."""
+    unknown = {way for pair in report.unknown if pair.network == network for way in _ways(pair)}
     pairs = [pair for pair in report.pairs if pair.network == network]
     there = {(pair.one, pair.other) for pair in pairs if is_cut(pair) or _is_lossy(pair.sent, pair.there)}
-    return there | {(pair.other, pair.one) for pair in pairs if is_cut(pair) or _is_lossy(pair.sent_back, pair.back)}
+    return (
+        unknown
+        | there
+        | {(pair.other, pair.one) for pair in pairs if is_cut(pair) or _is_lossy(pair.sent_back, pair.back)}
+    )
 
 
 def _loses(pair: Pair) -> bool:
@@ -74,6 +80,24 @@ def _loses(pair: Pair) -> bool:
 
 def _is_lossy(sent: int, came: int) -> bool:
     return sent - came >= max(_LEAST_LOST, sent * _LEAST_SHARE)
+
+
+def unknown(report: Report) -> Iterator[Finding]:
+    """Note how many pairs nothing is known of, and why."""
+    busy = {host.name: host.late_s for host in report.here if host.late_s or host.dropped}
+    for_busy = sum(not busy.keys().isdisjoint((pair.one, pair.other)) for pair in report.unknown)
+    if for_busy:
+        late_s = max(busy.values())
+        why = f"for {late_s:.1f} s nothing ran (--timeout)" if late_s else "not all that came was read in time"
+        text = f"{fold(tuple(busy))}: too busy to tell, {why}; {_pairs(for_busy)} not known"
+        yield Finding("network", tuple(busy), text, is_note=True)
+    if for_room := len(report.unknown) - for_busy:
+        text = f"a kernel had no room for neighbours at times (net.ipv4.neigh.default.gc_thresh3); {_pairs(for_room)}"
+        yield Finding("network", (), f"{text} not known", is_note=True)
+
+
+def _pairs(count: int) -> str:
+    return f"{count} pair{'s are' if count != 1 else ' is'}"
 
 
 def sizes(report: Report) -> Iterator[Finding]:

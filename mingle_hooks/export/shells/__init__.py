@@ -7,7 +7,6 @@ text: it is one block, it is whole or not there at all, and `eval` of it says wh
 from __future__ import annotations
 
 import os
-import re
 import stat
 
 from mingle_hooks.errors import UsageError
@@ -49,8 +48,6 @@ SHELLS = {
 
 # The kernel starts no program with a longer `NAME=value` and its NUL (MAX_ARG_STRLEN, 32 pages of 4 KiB).
 LONGEST_STRING_BYTES = 131_072
-
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 
 
 def success(shell: str, variables: Mapping[str, str], unset: Sequence[str] = ()) -> str:
@@ -112,7 +109,7 @@ def _module(shell: str) -> ModuleType:
 
 
 def _check(name: str, value: str) -> None:
-    if not _NAME.fullmatch(name):
+    if not (name.isascii() and name.isidentifier()):
         raise UsageError("a variable's name of letters, digits and _", name, "another name")
     if "\0" in value:
         raise UsageError(f"{name} without a NUL", value, "another value")

@@ -13,10 +13,18 @@ from mingle_hooks.typed import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+# In no shell is any of these special. `shlex` knows them too, and takes 3 ms to load.
+_PLAIN = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789@%+=:,./-_"
+
 
 def quote(value: str) -> str:
     """Return `value` as one word in which nothing is special."""
     return "'" + value.replace("'", "'\\''") + "'"
+
+
+def join(words: Sequence[str]) -> str:
+    """Return words as a line that a shell reads back as them; those in which nothing is special stand as they are."""
+    return " ".join(word if word and not word.strip(_PLAIN) else quote(word) for word in words)
 
 
 def success(variables: Mapping[str, str], unset: Sequence[str]) -> str:

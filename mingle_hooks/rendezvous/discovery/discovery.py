@@ -9,7 +9,7 @@ from mingle_hooks.typed import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-# Multicast costs 50 ms of processor to load; where another backend may answer first, it gets this head start.
+# Multicast costs 30 ms of processor to load; where another backend may answer first, it gets this head start.
 HEAD_START_S = 0.2
 
 

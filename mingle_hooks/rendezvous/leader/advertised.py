@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from mingle_hooks.errors import NetworkError
 from mingle_hooks.fabric import interfaces
+from mingle_hooks.fabric.address import ip_address
 from mingle_hooks.rendezvous.discovery.resolver import resolve
 from mingle_hooks.rendezvous.leader.terms import AdvertisedAddress
 from mingle_hooks.rendezvous.member.membership import MOST_ADVERTISED
@@ -11,6 +12,8 @@ from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+    from mingle_hooks.fabric.address import Address
 
 
 def advertised(
@@ -29,24 +32,20 @@ def advertised(
     except NetworkError as error:
         why = error
     own = [
-        AdvertisedAddress(str(address.ip), loopback=True)
+        AdvertisedAddress(its.host, loopback=True)
         for interface in found
-        for address in interface.addresses
-        if address.ip.is_loopback and interface.up and _is_wanted(interface, address, prefer)
+        for its in interface.addresses
+        if its.is_loopback and interface.up and _is_wanted(interface, its, prefer)
     ]
     return (*own[:2], *(AdvertisedAddress(its.host, why=its.why) for its in usable))[:MOST_ADVERTISED], why
 
 
-def _is_wanted(
-    interface: interfaces.Interface, address: interfaces.Address, prefer: Sequence[interfaces.Preference]
-) -> bool:
-    return not prefer or any(preference.matches(interface, address) for preference in prefer)
+def _is_wanted(interface: interfaces.Interface, its: Address, prefer: Sequence[interfaces.Preference]) -> bool:
+    return not prefer or any(preference.matches(interface, its) for preference in prefer)
 
 
 def named(master_addr: str, timeout_s: float) -> tuple[AdvertisedAddress, ...]:
     """Return the addresses of the MASTER_ADDR that the user exported, none where it cannot be looked up."""
-    import ipaddress  # 3 ms that only this needs
-
     addresses = resolve(master_addr, timeout_s)
-    loopback = [ipaddress.ip_address(address.partition("%")[0]).is_loopback for address in addresses]
+    loopback = [ip_address(host).is_loopback for host in addresses]
     return tuple(map(AdvertisedAddress, addresses, loopback))[:MOST_ADVERTISED]

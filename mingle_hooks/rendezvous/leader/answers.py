@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mingle_hooks import jsontext
 from mingle_hooks.digest import sha256
-from mingle_hooks.rendezvous.protocol import packed_roster, wire
+from mingle_hooks.rendezvous.protocol import wire
 from mingle_hooks.typed import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -59,6 +59,8 @@ class Answers:
 
     def _pack(self, encoded: bytes) -> str:
         """Have the roster's frame ready for those members who ask for it; return what their answers say of it."""
+        from mingle_hooks.rendezvous.protocol import packed_roster  # few members ask for it
+
         packed = packed_roster.pack(encoded)
         self._packed = wire.frame(wire.ROSTER, packed)
         return packed_roster.digest(packed)

@@ -74,8 +74,9 @@ class Dialer:
         on_relay: Callable[[Endpoint, Endpoint], None],
         host: str = "",
     ) -> None:
-        self.loop, self.attempt, self.secret, self.host = loop, attempt, secret, host
+        self.loop, self.secret, self.host = loop, secret, host
         self.on_proven, self.on_mismatch, self.on_relay = on_proven, on_mismatch, on_relay
+        self.tag = attempt.tag.hex()  # said in each call, of which there may be thousands
         self._calls: dict[tuple[str, int], _Call] = {}
         self._resting: dict[tuple[str, int], float] = {}
 
@@ -134,7 +135,7 @@ class _Call:
         """Say which world is meant, and prove the key; the refusal can come at once, so the call is known before."""
         dialer, at = self._dialer, self._at.encode()
         hello = {
-            "tag": dialer.attempt.tag.hex(),
+            "tag": dialer.tag,
             "version": VERSION,
             "nonce": self._nonce.hex(),
             "host": dialer.host,

@@ -5,10 +5,12 @@ The supervisor's child goes on as that: a new interpreter, and loading what both
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 
 from mingle_hooks import jsontext
+from mingle_hooks.bundles import load
 from mingle_hooks.modules import import_module
 from mingle_hooks.open_files import close_all_but
 from mingle_hooks.supervise.node import signals
@@ -42,6 +44,11 @@ def environment(own: Mapping[str, str], start: Start) -> dict[str, str]:
     mine = {name: value for name, value in own.items() if name not in (KEY, AT)}
     facts = {FACTS: jsontext.dumps(dict(start.facts))} if start.facts else {}
     return {**mine, **start.environ, ATTEMPT: str(start.attempt), **facts}
+
+
+def prepare() -> None:
+    """Load what `mingle exec` needs, while the other hosts are waited for."""
+    load("member")
 
 
 def begin(own: Mapping[str, str], start: Start) -> Command:
@@ -87,6 +94,7 @@ class _Elsewhere:
 
 def _become(own: Mapping[str, str], start: Start, stdout: int, stderr: int, telling: int) -> None:
     """Become `mingle exec`; what goes wrong is told where COMMAND's errors are."""
+    gc.disable()  # to look through what the supervisor has, too, would copy it; a wait turns it on again
     try:
         os.setsid()
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
@@ -111,5 +119,6 @@ def _exec(environ: Mapping[str, str], arguments: tuple[str, ...]) -> None:
     os.environ.clear()
     os.environ.update(environ)
     sys.argv[1:] = arguments
+    load("member")
     sys.meta_path.append(_Elsewhere())
     import_module(_PROGRAM).main()

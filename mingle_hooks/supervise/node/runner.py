@@ -33,9 +33,10 @@ class Runner:
         join: Join,
         on_message: Callable[[int, Body], None],
         on_lost: Callable[[str], None],
+        on_idle: Callable[[], None],
     ) -> None:
         self._loop, self._secret, self._join = loop, secret, join
-        self._on_message, self._on_lost = on_message, on_lost
+        self._on_message, self._on_lost, self._on_idle = on_message, on_lost, on_idle
         self._early: list[tuple[int, Body]] = []  # said before there was a way for output
         self._control: Link | None = None
         self._pulse: Pulse | None = None
@@ -85,6 +86,8 @@ class Runner:
         early, self._early = self._early, []
         for kind, body in early:
             self._on_message(kind, body)
+        if not early:
+            self._loop.after(0.0, self._on_idle)
 
     def _hear(self) -> None:
         if self._pulse is not None:

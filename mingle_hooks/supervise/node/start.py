@@ -19,6 +19,9 @@ def main() -> None:
     """Run, and end without tearing the interpreter down."""
     gc.disable()  # loading modules leaves no garbage; the supervisor turns it on again
     sys.path.append(os.path.dirname(PACKAGE))  # behind the standard library's
+    from mingle_hooks.bundles import use
+
+    use("node")
     from mingle_hooks.supervise.node import warden
 
     os._exit(warden.run(sys.argv[1:], os.path.abspath(__file__)))

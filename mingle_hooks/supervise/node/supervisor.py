@@ -11,7 +11,7 @@ from mingle_hooks.rendezvous.loop import Loop
 from mingle_hooks.rendezvous.poller import READ
 from mingle_hooks.rendezvous.protocol.attempt import Secret
 from mingle_hooks.rendezvous.protocol.wire import WireError
-from mingle_hooks.supervise.node import processes, signals
+from mingle_hooks.supervise.node import command, processes, signals
 from mingle_hooks.supervise.node.attempt import Attempt
 from mingle_hooks.supervise.node.descriptor import Descriptor
 from mingle_hooks.supervise.node.runner import Runner
@@ -63,7 +63,7 @@ class Supervisor:
         self._noticed: dict[int, float] = {}
         self._listen(warden)
         join = messages.Join(task.host, task.local, os.getpid(), is_output=False)
-        self._runner = Runner(loop, Secret(task.key), task.places, join, self._said, self._lost)
+        self._runner = Runner(loop, Secret(task.key), task.places, join, self._said, self._lost, command.prepare)
 
     def _listen(self, warden: int) -> None:
         """Hear the signals that come here or to the warden, and the warden's end."""

@@ -36,8 +36,9 @@ if TYPE_CHECKING:
 
 # Who has not said within this time, in seconds, who it is, is no supervisor; and so many may be here at once.
 STRANGER_S, MOST_STRANGERS = 10.0, 4096
-# Signs are looked for so often in the silence that is allowed, and at least each second.
-_LOOKS, _LONGEST_LOOK_S = 6, 1.0
+# Signs are looked for so often in the silence that is allowed, and at least each second; and once a silence has lasted
+# as long as it may, though not for each of a thousand hosts that a switch has lost.
+_LOOKS, _LONGEST_LOOK_S, _SHORTEST_LOOK_S = 6, 1.0, 0.1
 
 
 class Supervisor:
@@ -186,12 +187,15 @@ class Hub:
         now = self._loop.clock()
         late_s = max(now - self._looked_at - 2 * self._look_s, 0.0)
         self._looked_at = now
+        next_s = self._look_s
         for place, its in [*self.here.items()]:
             its.heard_at += late_s
             silent_s = now - its.heard_at
-            if silent_s > self._silence_s:
+            if silent_s >= self._silence_s:
                 self._lost(place, silent_s)
-            elif silent_s > min(life.ASK_S, self._silence_s / 2):
+                continue
+            next_s = min(next_s, self._silence_s - silent_s)
+            if silent_s > min(life.ASK_S, self._silence_s / 2):
                 self.pulses.ask(place)
                 if not its.is_quiet:
                     its.is_quiet = True
@@ -199,4 +203,4 @@ class Hub:
         for link, since in [*self._strangers.items()]:
             if now - since > STRANGER_S:
                 self._turn_away(link)
-        self._loop.after(self._look_s, self._look)
+        self._loop.after(max(next_s, _SHORTEST_LOOK_S), self._look)

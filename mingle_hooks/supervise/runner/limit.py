@@ -5,10 +5,6 @@ from __future__ import annotations
 import resource
 
 from mingle_hooks import open_files
-from mingle_hooks.typed import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 # For each supervisor two connections, what its starter says, and its log; and for what is this process's own, with
 # some strangers: where they are more, the oldest goes.
@@ -20,16 +16,19 @@ class Limit:
 
     def __init__(self, supervisors: int) -> None:
         self._own = resource.getrlimit(resource.RLIMIT_NOFILE)
-        self._is_raised = open_files.allow(_EACH * supervisors + _OTHERS) > self._own[0]
+        open_files.allow(_EACH * supervisors + _OTHERS)
+        self._raised = resource.getrlimit(resource.RLIMIT_NOFILE)
+        self._is_raised = self._raised != self._own
 
-    @property
-    def prepare(self) -> Callable[[], None] | None:
-        """What each process that is started has to do first, None where it has the user's limit as it is.
+    def __enter__(self) -> None:
+        """Go back to the user's own limit, which a process that is started now has, too."""
+        self.give_back()
 
-        With anything to do there, starting one takes several milliseconds more.
-        """
-        return self.give_back if self._is_raised else None
+    def __exit__(self, *_error: object) -> None:
+        if self._is_raised:
+            resource.setrlimit(resource.RLIMIT_NOFILE, self._raised)
 
     def give_back(self) -> None:
         """Go back to the user's own limit."""
-        resource.setrlimit(resource.RLIMIT_NOFILE, self._own)
+        if self._is_raised:
+            resource.setrlimit(resource.RLIMIT_NOFILE, self._own)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import time
 
 from mingle_hooks import keys, launchers, values
@@ -21,11 +20,14 @@ from mingle_hooks.supervise.starters import Allocation
 from mingle_hooks.typed import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
+    import signal
     from collections.abc import Mapping
 
     from mingle_hooks.schedulers.facts import JobFacts
     from mingle_hooks.settings import Settings
     from mingle_hooks.supervise.starters import Starter
+else:
+    import _signal as signal  # without the enumerations, as in mingle_hooks.sockets
 
 MOST_RESTARTS = 1000
 _WARNINGS = ("USR1", "USR2", "HUP", "INT", "TERM", "QUIT")
@@ -162,7 +164,7 @@ def _plan(options: Options, loaded: Settings, starter: Starter, job: Allocation,
         warn_at_s=None if limit is None or warn is None else max(limit - warn, 0.0),
         limit_at_s=limit,
         stall_s=None if options.stall is None else seconds(options.stall, "--stall", 0.0),
-        warn_signal=int(signal.Signals[f"SIG{name}"]),
+        warn_signal=int(getattr(signal, f"SIG{name}")),
         signals_reach_command=starter.signals_reach_command,
     )
 

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import os
-import signal
 
+from mingle_hooks.bundles import use
 from mingle_hooks.errors import MissingError, UsageError
 from mingle_hooks.rendezvous.loop import Loop
-from mingle_hooks.supervise.runner.causes import INFRASTRUCTURE, SIGNALLED
-from mingle_hooks.supervise.runner.fruitless import MOST, Fruitless
-from mingle_hooks.supervise.runner.runner import NODE, Runner
+from mingle_hooks.supervise.runner import signals
+from mingle_hooks.supervise.runner.launching import NODE, Launching
 from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    import signal
+
     from mingle_hooks.supervise.runner.request import Request
+    from mingle_hooks.supervise.runner.runner import Runner
+else:
+    import _signal as signal  # without the enumerations, as in mingle_hooks.sockets
 
 
 def run(request: Request) -> int:
@@ -24,13 +28,36 @@ def run(request: Request) -> int:
     if not os.path.isfile(f"{NODE}/start.py"):
         raise UsageError("an installed mingle, of which each host starts a program", NODE, "`pip install` of the wheel")
     with Loop() as loop:
-        runner = Runner(loop, request)
+        launching = Launching(
+            loop,
+            request.starter,
+            request.job,
+            f"{NODE}/start.py",
+            iface=request.iface,
+            port_range=request.port_range,
+            agreed=request.agreed,
+        )
         try:
-            runner.begin()
-            loop.run(lambda: runner.is_over)
+            heard = signals.listen()
+            launching.start_ahead(request.plan.hosts)
+            runner = _ran(loop, request, launching, heard)
         finally:
-            runner.close()
+            launching.close()
     return _again(request, runner) if request.again else runner.status
+
+
+def _ran(loop: Loop, request: Request, launching: Launching, heard: int) -> Runner:
+    """Return a runner whose run is over."""
+    use("runner")  # while the starters are at work
+    from mingle_hooks.supervise.runner.runner import Runner
+
+    runner = Runner(loop, request, launching)
+    try:
+        runner.begin(heard)
+        loop.run(lambda: runner.is_over)
+    finally:
+        runner.close()
+    return runner
 
 
 def _again(request: Request, runner: Runner) -> int:
@@ -38,6 +65,9 @@ def _again(request: Request, runner: Runner) -> int:
 
     Raises MissingError where it has been queued again too often without a world.
     """
+    from mingle_hooks.supervise.runner.causes import INFRASTRUCTURE, SIGNALLED
+    from mingle_hooks.supervise.runner.fruitless import MOST, Fruitless
+
     fruitless = Fruitless(request, os.environ)
     if runner.had_world:
         fruitless.forget()

@@ -3,26 +3,20 @@
 from __future__ import annotations
 
 import os
-import signal
 import sys
 
 from mingle_hooks.errors import PlaceError
 from mingle_hooks.rendezvous.poller import READ
-from mingle_hooks.rendezvous.protocol.attempt import Secret
-from mingle_hooks.supervise import starters
 from mingle_hooks.supervise.node.descriptor import Descriptor
 from mingle_hooks.supervise.protocol import messages, stacks
 from mingle_hooks.supervise.protocol.messages import DRAINED, DUMP, END, SIGNAL, START
-from mingle_hooks.supervise.runner import environ, member, progress, report
+from mingle_hooks.supervise.runner import member, progress, report
 from mingle_hooks.supervise.runner.attempts import Machine
-from mingle_hooks.supervise.runner.door import Sockets
 from mingle_hooks.supervise.runner.finishing import Finish
 from mingle_hooks.supervise.runner.hub import Hub
-from mingle_hooks.supervise.runner.limit import Limit
+from mingle_hooks.supervise.runner.launching import NODE
 from mingle_hooks.supervise.runner.logs import Logs
 from mingle_hooks.supervise.runner.output import Output
-from mingle_hooks.supervise.runner.request import Agreed
-from mingle_hooks.supervise.runner.starting import Processes
 from mingle_hooks.supervise.runner.words import (
     Begin,
     CommandEnded,
@@ -46,20 +40,20 @@ from mingle_hooks.supervise.starters import local
 from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    import signal
     from collections.abc import Callable
     from typing import Any
 
     from mingle_hooks.rendezvous.loop import Loop, Timer
+    from mingle_hooks.supervise.runner.launching import Launching
     from mingle_hooks.supervise.runner.request import Request
     from mingle_hooks.supervise.runner.shown import Shown
     from mingle_hooks.supervise.runner.starting import Process
     from mingle_hooks.supervise.runner.words import Event
     from mingle_hooks.supervise.starters.launch import Launch as Started
+else:
+    import _signal as signal  # without the enumerations, as in mingle_hooks.sockets
 
-_KEY_BYTES, _ID_BYTES = 32, 8
-NODE = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "node")
-_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
-_CANNOT_START = 127
 # Told to all members' files, too.
 _NOTED = ("failed", "stopped", "again")
 
@@ -67,23 +61,17 @@ _NOTED = ("failed", "stopped", "again")
 class Runner:
     """One run; `status` is its exit status once it `is_over`."""
 
-    def __init__(self, loop: Loop, request: Request) -> None:
-        self._loop, self._request = loop, request
+    def __init__(self, loop: Loop, request: Request, launching: Launching) -> None:
+        self._loop, self._request, self._launching = loop, request, launching
         self.is_over, self.status = False, 0
-        agreed = request.agreed or Agreed(os.urandom(_ID_BYTES).hex(), os.urandom(_KEY_BYTES), ())
-        self._id, key = agreed.run, agreed.key
-        self._limit = Limit(len(request.plan.places))
+        self._id, self._processes = launching.run, launching.processes
         self._output = Output(loop, lambda: self._soon(ReaderGone()), self._hold)
         self._logs = Logs(request.log_dir, self._warn) if request.log_dir else None
-        is_local = request.starter.name == "local"
-        self._sockets = Sockets(is_local=is_local, port_range=request.port_range, chosen=agreed.ports)
-        self._environ = environ.of_supervisors(request.starter, request.iface, self._id, key, self._sockets.port)
-        places = request.plan.places
-        self._hub = Hub(loop, self._sockets, Secret(key), places, request.silence_s, self._take, self._wrote)
-        self._processes = Processes(loop, self._environ, self._said, self._limit.prepare)
+        places, sockets = request.plan.places, launching.sockets
+        self._hub = Hub(loop, sockets, launching.secret, places, request.silence_s, self._take, self._wrote)
+        launching.on_said, launching.on_end = self._said, self._starter_ended
         self._machine = Machine(request.plan)
         self._finish = Finish(loop, self._hub, self._output, self._processes, self._is_drained, self._end)
-        self._file = environ.File(request.starter, self._environ)
         self._shown: Shown | None = None
         self._timer: Timer | None = None
         self._sweepers: list[Process] = []
@@ -102,16 +90,9 @@ class Runner:
             Exit: self._exit,
         }
 
-    def begin(self) -> None:
-        """Listen to signals, and start the supervisors."""
-        reading, writing = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
-        signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
-        for number in (*_SIGNALS, signal.SIGCHLD):
-            if signal.getsignal(number) != signal.SIG_IGN or number == signal.SIGCHLD:
-                signal.signal(number, lambda _number, _frame: None)
-        pipe = Descriptor(reading)
-        self._loop.watch(pipe, READ, lambda _events: self._signalled(reading))
-        self._file.path()
+    def begin(self, signals: int) -> None:
+        """Hear the signals that come by a pipe, and start the supervisors."""
+        self._loop.watch(Descriptor(signals), READ, lambda _events: self._signalled(signals))
         self._act(self._machine.begin(self._loop.clock()))
         from mingle_hooks.supervise.runner.shown import Shown  # while the starters are at work
 
@@ -128,13 +109,9 @@ class Runner:
         return self._machine.had_world
 
     def close(self) -> None:
-        """Leave nothing behind."""
-        self._processes.kill(at_once=True)
-        self._sockets.close()
-        self._file.forget()
+        """Show no more of it."""
         if self._shown is not None:
             self._shown.close(self.status if self.is_over else None)
-        self._limit.give_back()
 
     # --- What happens.
 
@@ -158,7 +135,7 @@ class Runner:
         for action in actions:
             self._does[type(action)](action)
         if not self._machine.roster.awaited():
-            self._file.forget()
+            self._launching.forget_file()
         if self._timer is not None:
             self._timer.cancel()
         due = self._machine.due
@@ -196,21 +173,13 @@ class Runner:
     # --- What is to be done.
 
     def _launch(self, action: Launch) -> None:
-        request, program = self._request, (sys.executable, "-IS", f"{NODE}/start.py")
         try:
-            file = self._file.path()
+            self._launching.start(action.hosts)
         except PlaceError as wrong:
-            self._warn(str(wrong))
-            self._soon(StarterEnded(action.hosts, _CANNOT_START, ""))
-            return
-        made = starters.supervisors(request.starter, request.job, action.hosts, program, self._environ, file)
-        for launch in made:
-            started = self._processes.start(launch, self._starter_ended)
-            if started is None:
-                self._soon(StarterEnded(launch.hosts, _CANNOT_START, ""))
+            self._launching.cannot(action.hosts, str(wrong))
 
-    def _starter_ended(self, process: Process, status: int) -> None:
-        self._take(StarterEnded(process.hosts, status, process.said.decode(errors="replace")))
+    def _starter_ended(self, hosts: tuple[str, ...], status: int, said: str) -> None:
+        self._take(StarterEnded(hosts, status, said))
 
     def _begin(self, action: Begin) -> None:
         request, place = self._request, action.place
@@ -247,18 +216,18 @@ class Runner:
             if not launches:  # nothing can be started there
                 self._soon(Swept(host, is_clean=False))
             for launch in launches:
-                process = self._processes.start(launch, self._swept, os.environ)  # no sweep is to find this one
-                if process is None:
+                try:  # with our own environment: no sweep is to find this one
+                    self._sweepers.append(self._processes.start(launch, self._swept, os.environ))
+                except OSError as wrong:
+                    self._warn(f"{launch.argv[0]}: {wrong.strerror}")
                     self._soon(Swept(host, is_clean=False))
-                else:
-                    self._sweepers.append(process)
 
     def _sweeping(self, host: str) -> tuple[Started, ...]:
         """Return what sweeps a host; on this one it spares what starts the others."""
         request, program = self._request, (sys.executable, "-IS", f"{NODE}/sweep.py", self._id)
         if host != request.job.own:
             return request.starter.launches(request.job, (host,), program)
-        others = [its.child.pid for its in self._processes.running if its.hosts != (host,)]
+        others = [its.pid for its in self._processes.running if its.hosts != (host,)]
         spared = [word for pid in others for word in ("--except", str(pid))]
         return local.launches(request.job, (host,), (*program, *spared))
 

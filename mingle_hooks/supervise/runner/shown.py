@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-import shlex
 
 from mingle_hooks.errors import NetworkError, printable
+from mingle_hooks.export.shells import sh
 from mingle_hooks.fabric.interfaces import interfaces, usable
 from mingle_hooks.fabric.machine import hostname
 from mingle_hooks.supervise.runner.picture import Picture
@@ -44,7 +44,7 @@ class Shown:
             host=hostname(),
             addresses=_addresses(request) if request.keys else (),
             wanted=machine.plan.most,
-            command=printable(shlex.join(request.command), LONGEST_COMMAND),
+            command=printable(sh.join(request.command), LONGEST_COMMAND),
             keys=request.keys,
             directory=registry.directory(os.environ),
         )

@@ -3,59 +3,94 @@
 from __future__ import annotations
 
 import os
-import signal
-import subprocess
 
 from mingle_hooks.rendezvous.poller import READ
+from mingle_hooks.supervise.node.descriptor import Descriptor
 from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    import signal
     from collections.abc import Callable, Mapping
-    from typing import IO
 
     from mingle_hooks.rendezvous.loop import Loop
+    from mingle_hooks.supervise.runner.limit import Limit
     from mingle_hooks.supervise.starters.launch import Launch
+else:
+    import _signal as signal  # without the enumerations, as in mingle_hooks.sockets
 
 _READ_BYTES = 64 * 1024
+_STDERR = 2
 MOST_SAID = 4096
+# What Python ignores for itself and no program expects to be ignored.
+_PYTHONS = (signal.SIGPIPE, signal.SIGXFSZ)
 
 
 class Process:
-    """One that runs; `said` is the end of what it wrote."""
+    """One that runs; `said` is the end of what it wrote, `status` as a shell has it, once it has ended.
 
-    def __init__(self, launch: Launch, environ: Mapping[str, str], prepare: Callable[[], None] | None) -> None:
+    `subprocess` would be 8 ms more to load, for which all hosts wait.
+    """
+
+    def __init__(self, launch: Launch, environ: Mapping[str, str]) -> None:
         self.hosts, self.said = launch.hosts, b""
-        with _input(launch.stdin) as stdin:
-            # Of a session of its own: Ctrl-C is the runner's to hear.
-            self.child = subprocess.Popen(  # noqa: S603 - as the starter says
-                launch.argv,
-                stdin=stdin,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                env=environ,
-                start_new_session=True,
-                preexec_fn=prepare,  # noqa: PLW1509 - the runner has one thread
-            )
-        if self.child.stdout is not None:
-            os.set_blocking(self.child.stdout.fileno(), False)
+        self.status: int | None = None
+        ours, theirs = os.pipe2(os.O_CLOEXEC)
+        try:
+            self.pid = _spawn(launch, environ, theirs)
+        except BaseException:
+            os.close(ours)
+            raise
+        finally:
+            os.close(theirs)
+        os.set_blocking(ours, False)
+        self.output: Descriptor | None = Descriptor(ours)
 
     def kill(self, number: int) -> None:
         """Signal it, and what it started on this host; nobody where it has ended."""
-        if self.child.returncode is not None:
+        if self.status is not None:
             return
         try:
-            os.killpg(self.child.pid, number)
+            os.killpg(self.pid, number)
         except ProcessLookupError:
             pass
 
+    def wait(self, options: int = 0) -> int | None:
+        """Return its status, None where it runs; `options` are waitpid(2)'s: 0 waits for its end."""
+        if self.status is None:
+            ended, status = os.waitpid(self.pid, options)
+            if ended:
+                code = os.waitstatus_to_exitcode(status)
+                self.status = code if code >= 0 else 128 - code
+        return self.status
 
-def _input(data: bytes | None) -> IO[bytes]:
+
+def _spawn(launch: Launch, environ: Mapping[str, str], output: int) -> int:
+    """Start a program, in a session of its own: Ctrl-C is the runner's to hear. Raises OSError where that cannot be."""
+    stdin = os.open(os.devnull, os.O_RDONLY) if launch.stdin is None else _with(launch.stdin)
+    try:
+        return os.posix_spawnp(
+            launch.argv[0],
+            launch.argv,
+            environ,
+            file_actions=[(os.POSIX_SPAWN_DUP2, *way) for way in ((stdin, 0), (output, 1), (output, _STDERR))],
+            setsid=True,
+            setsigdef=_PYTHONS,
+        )
+    finally:
+        os.close(stdin)
+
+
+def _with(data: bytes) -> int:
     """Return a file to read data from: a pipe may be smaller than that."""
-    if data is None:
-        return open(os.devnull, "rb")
-    file: IO[bytes] = os.fdopen(_nameless(), "w+b")
-    file.write(data)
-    file.seek(0)
+    file = _nameless()
+    try:
+        written = 0
+        while written < len(data):
+            written += os.write(file, data[written:])
+        os.lseek(file, 0, os.SEEK_SET)
+    except BaseException:
+        os.close(file)
+        raise
     return file
 
 
@@ -70,17 +105,12 @@ def _nameless() -> int:
 
 
 class Processes:
-    """Starts them, each with `prepare` first, and hears of their ends once somebody calls `poll` after SIGCHLD."""
+    """Starts them, each with the user's own limits; hears of their ends once somebody calls `poll` after SIGCHLD."""
 
-    def __init__(
-        self,
-        loop: Loop,
-        environ: Mapping[str, str],
-        on_said: Callable[[bytes], None],
-        prepare: Callable[[], None] | None,
-    ) -> None:
-        self._loop, self._environ, self._on_said, self._prepare = loop, environ, on_said, prepare
+    def __init__(self, loop: Loop, environ: Mapping[str, str], on_said: Callable[[bytes], None], limit: Limit) -> None:
+        self._loop, self._environ, self._on_said, self._limit = loop, environ, on_said, limit
         self._running: dict[Process, Callable[[Process, int], None]] = {}
+        _keep_to_ourselves()
 
     @property
     def running(self) -> tuple[Process, ...]:
@@ -89,27 +119,24 @@ class Processes:
 
     def start(
         self, launch: Launch, on_end: Callable[[Process, int], None], environ: Mapping[str, str] | None = None
-    ) -> Process | None:
-        """Start one; where that cannot be, say so as it would. `on_end(process, status)` comes later, and once."""
-        try:
-            process = Process(launch, self._environ if environ is None else environ, self._prepare)
-        except OSError as error:
-            self._on_said(f"mingle run: {launch.argv[0]}: {error.strerror}\n".encode())
-            return None
+    ) -> Process:
+        """Start one; `on_end(process, status)` comes later, and once. Raises OSError where that cannot be."""
+        with self._limit:
+            process = Process(launch, self._environ if environ is None else environ)
         self._running[process] = on_end
-        if process.child.stdout is not None:
-            self._loop.watch(process.child.stdout, READ, lambda _events: self._read(process))
+        if process.output is not None:
+            self._loop.watch(process.output, READ, lambda _events: self._read(process))
         return process
 
     def poll(self) -> None:
         """Look which have ended."""
         for process, on_end in [*self._running.items()]:
-            status = process.child.poll()
+            status = process.wait(os.WNOHANG)
             if status is not None:
                 self._read(process)
                 self._close(process)
                 del self._running[process]
-                on_end(process, status if status >= 0 else 128 - status)
+                on_end(process, status)
 
     def kill(self, *, at_once: bool) -> None:
         """End all that still run."""
@@ -117,11 +144,10 @@ class Processes:
             process.kill(signal.SIGKILL if at_once else signal.SIGTERM)
 
     def _read(self, process: Process) -> None:
-        stream = process.child.stdout
-        if stream is None or stream.closed:
+        if process.output is None:
             return
         try:
-            data = os.read(stream.fileno(), _READ_BYTES)
+            data = os.read(process.output.fileno(), _READ_BYTES)
         except BlockingIOError:
             return
         if not data:
@@ -131,7 +157,16 @@ class Processes:
         self._on_said(data)
 
     def _close(self, process: Process) -> None:
-        stream = process.child.stdout
-        if stream is not None and not stream.closed:
-            self._loop.unwatch(stream)
-            stream.close()
+        if process.output is not None:
+            self._loop.unwatch(process.output)
+            process.output.close()
+            process.output = None
+
+
+def _keep_to_ourselves() -> None:
+    """Have no program inherit what whoever started this process left open."""
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            os.set_inheritable(int(name), int(name) <= _STDERR)
+        except OSError:  # that of the listing itself
+            pass

@@ -5,8 +5,7 @@ Source: ssh(1), ssh_config(5).
 
 from __future__ import annotations
 
-import shlex
-
+from mingle_hooks.export.shells import sh
 from mingle_hooks.supervise.starters.launch import Launch
 from mingle_hooks.typed import TYPE_CHECKING
 
@@ -32,4 +31,4 @@ def launches(job: Allocation, hosts: tuple[str, ...], program: tuple[str, ...]) 
 
 def remote_line(program: tuple[str, ...]) -> str:
     """Return one line that any login shell reads as these words, and becomes them."""
-    return f"exec {shlex.join(program)}"
+    return f"exec {sh.join(program)}"

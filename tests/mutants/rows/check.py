@@ -5,8 +5,8 @@ from __future__ import annotations
 from mutants.defect import Defect
 
 K, T = "mingle_hooks/check", "tests/check"
-VERDICT, ROUNDS, BISECTING, PAGE, PROBE = (
-    f"{T}/test_{name}.py" for name in ("verdict", "rounds", "bisecting", "page", "probe")
+VERDICT, ROUNDS, BISECTING, PAGE, PROBE, SIMULATED = (
+    f"{T}/test_{name}.py" for name in ("verdict", "rounds", "bisecting", "page", "probe", "simulated")
 )
 
 ROWS = (
@@ -21,6 +21,43 @@ ROWS = (
            f"{PROBE}::test_one_datagram_that_comes_twice_counts_once"),
     Defect("any host will do at an address", f"{K}/node/calls.py",
            " or here.sender != self._number", "", f"{PROBE}::test_a_call_knows_who_answers"),
+    Defect("time in which a probe stands still counts", f"{K}/node/patience.py",
+           "self._left_s -= min(passed_s, _COUNTED_S)", "self._left_s -= passed_s",
+           f"{SIMULATED}::test_nothing_is_lost_where_hosts_stand_still"),
+    Defect("nobody waits for hosts that stand still", f"{K}/session.py",
+           "most_s = max(limit_s, self._left_s() - 2 * _COUNT_S)", "most_s = limit_s",
+           f"{SIMULATED}::test_nothing_is_lost_where_hosts_stand_still"),
+    Defect("who waited too short a time has waited", f"{K}/node/patience.py",
+           "return self._left_s <= 0.0", "return self._left_s <= 0.0 or self._last >= self._end",
+           f"{T}/test_patience.py::test_by_the_clock_it_ends_some_time_and_has_not_lasted_then"),
+    Defect("what the kernel has no room for is lost", f"{K}/node/datagrams.py",
+           "            if error.errno in _NO_ROOM:", "            if not error.errno:",
+           f"{PROBE}::test_what_the_kernel_has_no_room_for_is_told_from_what_is_lost"),
+    Defect("an earlier datagram's error loses the next one", f"{K}/node/datagrams.py",
+           "_TRIES = 3", "_TRIES = 1", f"{PROBE}::test_what_the_kernel_has_no_room_for_is_told_from_what_is_lost"),
+    Defect("an earlier datagram's error keeps a probe busy", f"{K}/node/datagrams.py",
+           "            _forget_errors(sock)", "            pass",
+           f"{PROBE}::test_what_became_of_a_datagram_keeps_nobody_busy"),
+    Defect("what the kernel did not take has been sent", f"{K}/node/meeting.py",
+           "if not self._send(way, PING if way.peer.begins else NOTE, way.sent):",
+           "if not self._send(way, PING if way.peer.begins else NOTE, way.sent) and False:",
+           f"{T}/test_meeting.py::test_what_the_kernel_never_takes_has_not_been_sent"),
+    Defect("a busy host's ways are lost", f"{K}/assembling.py",
+           "hosts[its].late_s or hosts[its].dropped for", "False for",
+           f"{T}/test_assembling.py::test_what_does_not_arrive_says_nothing_where_an_end_is_doubtful"),
+    Defect("what a host drops explains all loss", f"{K}/assembling.py",
+           "dropped=dropped if lost <= dropped else 0", "dropped=dropped",
+           f"{T}/test_assembling.py::test_what_a_host_drops_itself_is_not_lost_on_the_way"),
+    Defect("what came back is compared with what went there", f"{K}/rules/paths.py",
+           "(pair.sent_back, pair.back)), strict=True)", "(pair.sent, pair.back)), strict=True)",
+           f"{VERDICT}::test_what_was_not_sent_back_is_not_lost"),
+    Defect("where most kernels are full each host is to blame", f"{K}/rules/hosts.py",
+           "blamed = full if len(full) * 2 < len(report.here) else ()", "blamed = full",
+           f"{VERDICT}::test_one_fault_of_a_host_is_one_line"),
+    Defect("a host that answers late has another time", f"{K}/rules/hosts.py",
+           "if low - most > _CLOCK_S or high - least < -_CLOCK_S:",
+           "if low - usual > _CLOCK_S or high - usual < -_CLOCK_S:",
+           f"{VERDICT}::test_one_fault_of_a_host_is_one_line"),
     Defect("a question that hangs is waited for", f"{K}/node/aside.py",
            "            os.kill(self._pid, signal.SIGKILL)", "            pass",
            f"{PROBE}::test_a_question_that_hangs_is_left_behind", hangs=True),
@@ -56,4 +93,6 @@ ROWS = (
     Defect("one run is believed", f"{K}/bisecting.py",
            "or self._run(smallest, again=True):", "or False:",
            f"{BISECTING}::test_what_fails_at_times_is_told_as_that"),
+    Defect("a check asks for no limits", f"{K}/node/facts.py",
+           ", limits=limits()", "", "tests/check/test_on_hosts.py::test_a_clock_that_is_off_and_a_small_memlock"),
 )  # fmt: skip

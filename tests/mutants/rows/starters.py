@@ -19,7 +19,7 @@ ROWS = (
     Defect("a shell's characters are plain", f"{S}/plain.py",
            '"/@%+=:,"', '"/@%+=:,$~; "', f"{ARGV}::test_words_that_a_shell_may_read_otherwise_are_refused"),
     Defect("ssh's words are not quoted", f"{S}/ssh.py",
-           "shlex.join(program)", "' '.join(program)", f"{ARGV}::test_login_shells_read_one_quoted_line"),
+           "sh.join(program)", "' '.join(program)", f"{ARGV}::test_login_shells_read_one_quoted_line"),
     Defect("ssh may ask for a password", f"{S}/ssh.py",
            '"BatchMode=yes"', '"BatchMode=no"', f"{ARGV}::test_ssh_asks_nobody_and_leaves_no_master"),
     Defect("PBS's job has the first host's GPUs everywhere", f"{S}/pbs.py",

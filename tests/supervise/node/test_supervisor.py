@@ -67,6 +67,7 @@ def ended_of(said: dict[str, object]) -> tuple[object, ...]:
 def test_a_host_without_a_process_or_descriptor_left_tells_so(runner: Runner) -> None:
     """And is there for the next attempt."""
     runner.supervise()
+    assert runner.attempt("true")["status"] == 0  # by now it has loaded all that it ever loads
     usual = resource.prlimit(runner.supervisor, resource.RLIMIT_NOFILE)
     opened = len(os.listdir(f"/proc/{runner.supervisor}/fd"))
     resource.prlimit(runner.supervisor, resource.RLIMIT_NOFILE, (opened + 4, usual[1]))

@@ -67,6 +67,10 @@ class Places:
         self.environ = {name: value for name, value in os.environ.items() if not name.startswith(gone)}
         self.environ |= {"PATH": f"{ssh.parent}:{MINGLE.parent}:{os.environ['PATH']}", "HOME": str(place)}
         self.environ["MARK"] = self.mark.partition("=")[2]
+        # No name server knows these hosts, and multicast would take each supervisor longer to load than all else.
+        meeting = place / "meeting"
+        meeting.mkdir()
+        self.environ |= {"MINGLE_VIA": "directory", "MINGLE_DIRECTORY": str(meeting)}
 
     def start(self, *words: str, hosts: str = "node1,node2,node3", **options: Any) -> subprocess.Popen[str]:
         """Start `mingle run` with these words; without hosts, here alone."""

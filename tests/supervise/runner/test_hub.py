@@ -62,10 +62,10 @@ class Scene:
         self.turn()
         return link
 
-    def passes(self, seconds: float) -> None:
+    def passes(self, seconds: float, step_s: float = 1.0) -> None:
         """Let time go by, second by second."""
-        for _ in range(int(seconds)):
-            self.now += 1
+        for _ in range(int(seconds / step_s)):
+            self.now += step_s
             self.turn(3)
 
 
@@ -96,6 +96,19 @@ def test_a_supervisor_is_here_with_both_connections_and_lost_once_it_is_silent(s
     assert not scene.hub.here
     control.close()
     output.close()
+
+
+def test_a_silence_is_over_in_its_time_and_not_at_the_next_look(scene: Scene) -> None:
+    links = [scene.join(), scene.join(output=True)]
+    scene.now += 0.5
+    links[1].send_output(32, b"line\n")
+    scene.turn()
+    scene.passes(14.75, step_s=0.25)
+    assert Lost not in kinds(scene.events)
+    scene.passes(0.25, step_s=0.25)
+    assert scene.events[-1] == Lost(0, 15.0)
+    for link in links:
+        link.close()
 
 
 def test_any_word_is_a_sign_of_life(scene: Scene) -> None:

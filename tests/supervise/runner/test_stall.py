@@ -179,10 +179,13 @@ def test_one_rank_that_writes_keeps_all(places: Places) -> None:
 
 
 def test_a_reader_that_does_not_read_is_no_stall(places: Places) -> None:
-    """Whoever writes is held up by it, and may not be blamed."""
+    """Whoever writes is held up by it, and may not be blamed.
+
+    The time is one in which both begin also on a machine that is busy.
+    """
     writes = "import os, sys\nif os.environ['RANK'] == '0':\n  for _ in range(32): os.write(1, b'x' * (1 << 20))"
-    waits = "else: time.sleep(4); open('late', 'w')\nsys.exit(7)"
-    run = places.start("--stall", "2.5", *python(f"{writes}\n{waits}"), hosts="node1,node2")
+    waits = "else: time.sleep(9); open('late', 'w')\nsys.exit(7)"
+    run = places.start("--stall", "7", *python(f"{writes}\n{waits}"), hosts="node1,node2")
     places.until((places.place / "late").exists, "nobody waits")
     status, _, err = places.end(run)
     assert (status, "has written anything" in err) == (7, False)

@@ -49,7 +49,10 @@ def _best_first(infos: list[IfaceInfo]) -> list[IfaceInfo]:
 
 def _infos(listed: Iterable[Listed]) -> list[IfaceInfo]:
     """Return multicast_expert's description of each interface that has an address, by its index."""
-    from multicast_expert import IfaceInfo  # 50 ms, paid only where multicast is used
+    from mingle_hooks.rendezvous.discovery.multicast import library
+
+    library.load()  # 30 ms, paid only where multicast is used
+    from multicast_expert import IfaceInfo
 
     four: dict[tuple[int, str], list[ipaddress.IPv4Interface]] = {}
     six: dict[tuple[int, str], list[ipaddress.IPv6Interface]] = {}

@@ -17,7 +17,7 @@ class Link:
     def __init__(
         self, backend: MulticastBackend, info: IfaceInfo, family: int, group: str, port: int, ttl: int
     ) -> None:
-        import multicast_expert  # 50 ms, paid only where multicast is used
+        import multicast_expert  # see library.py
 
         self.info, self._where, self._loop = info, (group, port), backend.context.loop
         # Members may share a host, so what is sent has to come back to it.

@@ -1,0 +1,111 @@
+"""The way to the hosts: where supervisors reach the runner, what they are told, and what starts them.
+
+It comes first and alone: what the runner needs besides is loaded while the starters are at work.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from mingle_hooks.rendezvous.protocol.attempt import Secret
+from mingle_hooks.supervise import starters
+from mingle_hooks.supervise.runner import environ
+from mingle_hooks.supervise.runner.door import Sockets
+from mingle_hooks.supervise.runner.limit import Limit
+from mingle_hooks.supervise.runner.request import Agreed
+from mingle_hooks.supervise.runner.starting import Processes
+from mingle_hooks.typed import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from mingle_hooks.rendezvous.loop import Loop
+    from mingle_hooks.supervise.runner.starting import Process
+    from mingle_hooks.supervise.starters import Allocation, Starter
+
+NODE = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "node")
+_KEY_BYTES, _ID_BYTES = 32, 8
+_CANNOT_START = 127
+
+
+class Launching:
+    """Starts `program`, a path, on hosts of a job, until close(). What comes of that is told by the two callbacks.
+
+    `on_said(data)` has what the starters write, `on_end(hosts, status, said)` each starter's end. They are called out
+    of the loop only, and may be put in their place once something has been started.
+    """
+
+    def __init__(
+        self,
+        loop: Loop,
+        starter: Starter,
+        job: Allocation,
+        program: str,
+        *,
+        iface: tuple[object, ...] = (),
+        port_range: range,
+        agreed: Agreed | None = None,
+        told: Mapping[str, str] | None = None,
+    ) -> None:
+        self._loop, self._starter, self._job = loop, starter, job
+        self._program = (sys.executable, "-IS", program)
+        agreed = agreed or Agreed(os.urandom(_ID_BYTES).hex(), os.urandom(_KEY_BYTES), ())
+        self.run, self.secret = agreed.run, Secret(agreed.key)
+        self.on_said: Callable[[bytes], None] = lambda _said: None
+        self.on_end: Callable[[tuple[str, ...], int, str], None] = lambda _hosts, _status, _said: None
+        self._ahead: tuple[str, ...] | None = None
+        self._limit = Limit(len(job.places))
+        is_local = starter.name == "local"
+        self.sockets = Sockets(is_local=is_local, port_range=port_range, chosen=agreed.ports)
+        try:
+            self.environ = environ.of_supervisors(starter, iface, agreed.run, agreed.key, self.sockets.port)
+        except BaseException:
+            self.sockets.close()
+            raise
+        self.environ |= told or {}
+        self.processes = Processes(loop, self.environ, self._said, self._limit)
+        self._file = environ.File(starter, self.environ)
+
+    def start_ahead(self, hosts: tuple[str, ...]) -> None:
+        """Start the program on hosts, for which start() will be called as the first thing. Raises as that does."""
+        self.start(hosts)
+        self._ahead = hosts
+
+    def start(self, hosts: tuple[str, ...]) -> None:
+        """Start the program on these hosts. Raises what the starter raises, and PlaceError for its file."""
+        ahead, self._ahead = self._ahead, None
+        if hosts == ahead:
+            return
+        file = self._file.path()
+        for launch in starters.supervisors(self._starter, self._job, hosts, self._program, self.environ, file):
+            try:
+                self.processes.start(launch, self._ended)
+            except OSError as wrong:
+                self.cannot(launch.hosts, f"{launch.argv[0]}: {wrong.strerror}")
+
+    def forget_file(self) -> None:
+        """Remove the file of the environment, if there is one: nobody reads it any more."""
+        self._file.forget()
+
+    def close(self) -> None:
+        """Leave nothing behind."""
+        self.processes.kill(at_once=True)
+        self.sockets.close()
+        self._file.forget()
+        self._limit.give_back()
+
+    def cannot(self, hosts: tuple[str, ...], why: str) -> None:
+        """Tell, as a starter would, that nothing can be started on these hosts."""
+
+        def tell() -> None:
+            self.on_said(f"mingle run: {why}\n".encode())
+            self.on_end(hosts, _CANNOT_START, why)
+
+        self._loop.after(0.0, tell)
+
+    def _said(self, data: bytes) -> None:
+        self.on_said(data)
+
+    def _ended(self, process: Process, status: int) -> None:
+        self.on_end(process.hosts, status, process.said.decode(errors="replace"))
