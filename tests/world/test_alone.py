@@ -64,7 +64,7 @@ def check(way: Way, code: int, said: str, *, size: int = 2) -> None:
 # One srun on two nodes.
 STEPS = {
     "torchrun after exec": Way(EXEC, None, is_real=True),
-    "torchrun after eval": Way("bash -c 'eval \"$(mingle env)\"; torchrun TRAIN'", None, is_real=True),
+    "torchrun after eval": Way("bash -c 'eval \"$(mingle env)\"; torchrun TRAIN'", None),
     "eval that is followed by exec": Way("bash -c 'eval \"$(mingle env)\"; exec mingle exec torchrun TRAIN'", None),
     "the program's own options": Way(f"mingle exec {SHOW}", 0, r"\['--timeout', '60', '--id', 'x'\] 2"),
     "python -c": Way("mingle exec python3 -c 'print(1)'", 0, "1"),
