@@ -4,6 +4,8 @@ PYTHON ?= python3
 VENV := .venv
 # Tests that run at the same time, each process with hosts and a Slurm of its own: they mostly wait.
 WORKERS ?= 6
+# A machine that stands still for a second fails one test in ten thousand: it is run again, and named at the end.
+AGAIN ?= 2
 BIN := $(VENV)/bin
 FRAMEWORKS := .venv-frameworks
 SOURCES := pyproject.toml hatch_build.py README.md LICENSE \
@@ -31,7 +33,7 @@ demo: $(VENV)/.installed ## run the main job on this machine: several local node
 
 .PHONY: test
 test: tools $(VENV)/.test torch ## run all tests (ARGS='-k slurm'); as root on Debian it installs what they need first
-	$(BIN)/pytest --numprocesses=$(WORKERS) $(ARGS)
+	$(BIN)/pytest --numprocesses=$(WORKERS) --reruns=$(AGAIN) $(ARGS)
 
 .PHONY: chaos
 SCHEDULES ?= 100000

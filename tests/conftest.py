@@ -263,8 +263,11 @@ def nothing_left_behind() -> Iterator[None]:
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)  # the outermost: its block comes last
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> Generator[None, None, None]:
-    """Say loudly at the end what could not be tested on this machine, and for want of what."""
+    """Say loudly at the end what was run again, and why, and what could not be tested on this machine."""
     yield
+    for report in terminalreporter.stats.get("rerun", []):
+        terminalreporter.section(f"RUN AGAIN: {report.nodeid}", sep="!", yellow=True, bold=True)
+        terminalreporter.write_line(report.longreprtext)
     counts: Counter[str] = Counter()
     for report in terminalreporter.stats.get("skipped", []):
         reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)

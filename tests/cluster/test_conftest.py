@@ -22,12 +22,12 @@ LEAVES = {
 }
 
 
-def run_pytest(directory: Path, body: str, *before: str) -> subprocess.CompletedProcess[str]:
+def run_pytest(directory: Path, body: str, *before: str, options: str = "-q") -> subprocess.CompletedProcess[str]:
     """Run one test file under this project's conftest and settings, by the words that come `before`."""
     (directory / "test_it.py").write_text(body)
     settings = ["-c", str(PROJECT / "pyproject.toml"), "--rootdir", str(directory), "-p", "no:cacheprovider"]
     return subprocess.run(
-        [*before, sys.executable, "-m", "pytest", *settings, "-p", "conftest", str(directory / "test_it.py")],
+        [*before, sys.executable, "-m", "pytest", options, *settings, "-p", "conftest", str(directory / "test_it.py")],
         capture_output=True,
         text=True,
         timeout=120,
@@ -53,6 +53,18 @@ def test_skips_for_want_of_something_are_counted_at_the_very_end(tmp_path: Path)
     assert "NOT EVERYTHING WAS TESTED" in done.stdout
     assert "SKIPPED FOR WANT OF: a-moon (2 tests)" in "\n".join(done.stdout.splitlines()[-2:])
     assert done.returncode == 0
+
+
+def test_what_passes_only_when_run_again_is_named_at_the_end(tmp_path: Path) -> None:
+    """With what failed; one that fails each time fails."""
+    body = "runs = []\ndef test_late():\n    runs.append(1)\n    assert len(runs) == 2, 'too late'\n"
+    done = run_pytest(tmp_path, body, options="--reruns=2")
+    assert (done.returncode, done.stdout.count("RUN AGAIN: test_it.py::test_late")) == (0, 1), done.stdout
+    assert "AssertionError: too late" in done.stdout
+    assert "1 passed, 1 rerun in" in done.stdout
+    done = run_pytest(tmp_path, body.replace("== 2", "== 4"), options="--reruns=2")
+    assert (done.returncode, done.stdout.count("RUN AGAIN: ")) == (1, 2), done.stdout
+    assert "1 failed, 2 rerun in" in done.stdout
 
 
 def test_in_the_background_programs_hear_what_ends_them_all_the_same(tmp_path: Path) -> None:
