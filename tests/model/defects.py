@@ -26,17 +26,16 @@ DEFECTS: dict[str, tuple[Budget, str]] = {
 # Those that only show with ranks by right, where two processes have the same one.
 RANKED = {"ranks are not compared": (0, 1, 1)}
 # Those whose way is long begin on it.
+ALL_IN = ("1 finds 0", "0 hears CHECKIN of 1", "2 finds 0", "0 hears CHECKIN of 2")
 BEGUN = {
+    "a leader compares no epoch": ALL_IN,
     "who has come back may pass over": (
-        "1 finds 0",
-        "0 hears CHECKIN of 1",
-        "2 finds 0",
-        "0 hears CHECKIN of 2",
+        *ALL_IN,
         "0 closes",
         "1 hears ANSWER 1 of 0",
         "2 hears ANSWER 1 of 0",
         "0 hears READY 1 True of 2",
-    )
+    ),
 }
 
 

@@ -45,5 +45,6 @@ def test_an_epoch_that_is_not_counted_is_refused(monkeypatch: pytest.MonkeyPatch
         close(leader, offer)
 
     monkeypatch.setattr(Leader, "_close", always_the_first)
-    refusals = (run.refused for seed in range(SCHEDULES) if (run := followed(seed)) is not None and run.refused)
+    seeds = (67, *range(SCHEDULES))  # the first schedule that finds it: where that has moved, all are tried again
+    refusals = (run.refused for seed in seeds if (run := followed(seed)) is not None and run.refused)
     assert "('ANSWER', 1)" in next(refusals, "none")
