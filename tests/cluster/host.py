@@ -24,6 +24,8 @@ COMMAND_S = 60.0
 USERS = {"alice": 61001, "bob": 61002}  # outside the ranges that Debian gives to people and to packages
 # Tests that are run in the background ignore SIGINT, and so would what they start and then interrupt.
 INTERRUPTIBLE = ("env", "--default-signal=INT")
+# The kernel's flag of a process whose memory it has taken away, and whose mounts it takes next (linux/sched.h).
+PF_EXITING = 0x4
 # What each host has for itself.
 OWN = ("/run", "/tmp", "/var/tmp", "/dev/shm")
 
@@ -157,6 +159,22 @@ def kill_group(process: subprocess.Popen[str]) -> None:
     """Kill a command that was started on a host, with its process group."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
+
+
+def is_ending(pid: int) -> bool:
+    """Tell whether a process has ended, or the kernel is about to take it away: it runs no line any more."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+    return bool(int(fields[6]) & PF_EXITING)
+
+
+def command_line(pid: int) -> str:
+    """Return a process's command line, or its name where it has none."""
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
+    return "(ended)"
 
 
 def namespace(pid: int) -> str:

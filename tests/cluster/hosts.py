@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import marshal
 import os
 import secrets
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -16,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cluster import holder, network
-from cluster.host import COMMAND_S, INTERRUPTIBLE, OWN, USERS, Host, clean_env, enter
+from cluster.host import COMMAND_S, INTERRUPTIBLE, OWN, USERS, Host, clean_env, command_line, enter, is_ending
 from cluster.paths import needed_paths, outermost, reachable
 
 if TYPE_CHECKING:
@@ -28,8 +30,6 @@ if TYPE_CHECKING:
 TOOLS = ("ip", "nft", "unshare", "nsenter", "setpriv")
 # Sixteen hosts are ready within 2 s on two busy cores.
 START_S = 60.0
-# The kernel's flag of a process whose memory it has taken away, and whose mounts it takes next (linux/sched.h).
-PF_EXITING = 0x4
 HOLDER = "import sys; sys.path.append(sys.argv[1]); import holder; holder.main()"
 # What all hosts of a set share and the machine does not see.
 SHARED = ("/home", "/root")
@@ -46,6 +46,13 @@ def missing() -> list[str]:
         tried = subprocess.run(["unshare", "--net", "--mount", "true"], capture_output=True, check=False)
         lacks += ["the right to make namespaces"] if tried.returncode else []
     return lacks
+
+
+@functools.cache
+def enters_directories() -> bool:
+    """Tell whether this machine's nsenter goes to a directory of the host's: from util-linux 2.38 on."""
+    done = subprocess.run(["nsenter", "--help"], capture_output=True, text=True, check=False)
+    return "--wdns" in done.stdout
 
 
 def has_ipv6() -> bool:
@@ -163,11 +170,14 @@ class Hosts:
     ) -> subprocess.Popen[str]:
         """Start a command in the namespaces of process `pid`; see Host.popen."""
         home = "/root" if user == "root" else f"/home/{user}"
-        command = [
-            *enter(pid, "--mount", "--uts"),
-            *(["setpriv", "--reuid", user, "--regid", user, "--init-groups"] if user != "root" else ()),
-            *[*INTERRUPTIBLE, "-C", os.fspath(cwd or home), *(os.fspath(a) for a in argv)],
-        ]
+        words = [os.fspath(word) for word in argv]
+        if user != "root" or not enters_directories() or signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+            words = [*INTERRUPTIBLE, "-C", os.fspath(cwd or home), *words]
+            if user != "root":
+                words = ["setpriv", "--reuid", user, "--regid", user, "--init-groups", *words]
+            command = [*enter(pid, "--mount", "--uts"), *words]
+        else:  # a program less in each of thousands of commands
+            command = [*enter(pid, "--mount", "--uts", f"--wdns={os.fspath(cwd or home)}"), *words]
         settings: dict[str, Any] = {
             "stdin": subprocess.DEVNULL,
             "stdout": subprocess.PIPE,
@@ -246,10 +256,10 @@ class Hosts:
         if self._holder is None:
             return
         process, self._holder = self._holder, None
-        for pipe in (process.stdin, process.stdout):
-            assert pipe is not None
+        for its in (process.stdin, process.stdout):
+            assert its is not None
             with contextlib.suppress(BrokenPipeError):
-                pipe.close()
+                its.close()
         status = process.wait(holder.END_WITHIN_S + 5)
         holder.end(self.tag)  # in case somebody killed the holder
         for started in self._started:
@@ -272,22 +282,6 @@ def reap_dead_owners() -> None:
             is_dead = True
         if is_dead:
             holder.end(tag)
-
-
-def is_ending(pid: int) -> bool:
-    """Tell whether a process has ended, or the kernel is about to take it away: it runs no line any more."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
-    except (FileNotFoundError, ProcessLookupError):
-        return True
-    return bool(int(fields[6]) & PF_EXITING)
-
-
-def command_line(pid: int) -> str:
-    """Return a process's command line, or its name where it has none."""
-    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
-    return "(ended)"
 
 
 def _tool(pid: int, argv: list[str], text: str) -> None:

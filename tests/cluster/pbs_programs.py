@@ -1,4 +1,4 @@
-"""PBS's programs for the stand-in: each asks the stand-in's socket, a list as Python writes it, and gets a line back."""
+"""PBS's programs for the stand-in: each asks its socket, a list as Python writes it, and gets a line back."""
 
 from __future__ import annotations
 

@@ -12,8 +12,8 @@ import pytest
 from needs import only_with
 
 from cluster import holder
-from cluster.host import INTERRUPTIBLE
-from cluster.hosts import Hosts, is_ending
+from cluster.host import INTERRUPTIBLE, is_ending
+from cluster.hosts import Hosts
 from cluster.paths import is_open, outermost, reachable
 
 if TYPE_CHECKING:
