@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import signal
 import subprocess
@@ -195,6 +196,13 @@ def clean_env(user: str, home: str) -> dict[str, str]:
         "SHELL": "/bin/bash",
         "LANG": "C.UTF-8",
     }
+
+
+@functools.cache
+def enters_directories() -> bool:
+    """Tell whether this machine's nsenter goes to a directory of the host's: from util-linux 2.38 on."""
+    done = subprocess.run(["nsenter", "--help"], capture_output=True, text=True, check=False)
+    return "--wdns" in done.stdout
 
 
 def enter(pid: int, *namespaces: str) -> list[str]:

@@ -18,7 +18,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cluster import holder, network
-from cluster.host import COMMAND_S, INTERRUPTIBLE, OWN, USERS, Host, clean_env, command_line, enter, is_ending
+from cluster.host import (
+    COMMAND_S,
+    INTERRUPTIBLE,
+    OWN,
+    USERS,
+    Host,
+    clean_env,
+    command_line,
+    enter,
+    enters_directories,
+    is_ending,
+)
 from cluster.paths import needed_paths, outermost, reachable
 
 if TYPE_CHECKING:
@@ -43,16 +54,14 @@ def missing() -> list[str]:
     path = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
     lacks += [tool for tool in TOOLS if shutil.which(tool, path=path) is None]
     if not lacks:
-        tried = subprocess.run(["unshare", "--net", "--mount", "true"], capture_output=True, check=False)
-        lacks += ["the right to make namespaces"] if tried.returncode else []
+        lacks += [] if _makes_namespaces() else ["the right to make namespaces"]
     return lacks
 
 
 @functools.cache
-def enters_directories() -> bool:
-    """Tell whether this machine's nsenter goes to a directory of the host's: from util-linux 2.38 on."""
-    done = subprocess.run(["nsenter", "--help"], capture_output=True, text=True, check=False)
-    return "--wdns" in done.stdout
+def _makes_namespaces() -> bool:
+    tried = subprocess.run(["unshare", "--net", "--mount", "true"], capture_output=True, check=False)
+    return tried.returncode == 0
 
 
 def has_ipv6() -> bool:
@@ -170,14 +179,16 @@ class Hosts:
     ) -> subprocess.Popen[str]:
         """Start a command in the namespaces of process `pid`; see Host.popen."""
         home = "/root" if user == "root" else f"/home/{user}"
+        place = os.fspath(cwd or home)
         words = [os.fspath(word) for word in argv]
-        if user != "root" or not enters_directories() or signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
-            words = [*INTERRUPTIBLE, "-C", os.fspath(cwd or home), *words]
-            if user != "root":
-                words = ["setpriv", "--reuid", user, "--regid", user, "--init-groups", *words]
-            command = [*enter(pid, "--mount", "--uts"), *words]
-        else:  # a program less in each of thousands of commands
-            command = [*enter(pid, "--mount", "--uts", f"--wdns={os.fspath(cwd or home)}"), *words]
+        # Where nsenter can do it, it is a program less in each of thousands of commands.
+        is_enough = enters_directories() and signal.getsignal(signal.SIGINT) != signal.SIG_IGN
+        command = [
+            *enter(pid, "--mount", "--uts", *([f"--wdns={place}"] if is_enough else ())),
+            *(["setpriv", "--reuid", user, "--regid", user, "--init-groups"] if user != "root" else ()),
+            *([] if is_enough else [*INTERRUPTIBLE, "-C", place]),
+            *words,
+        ]
         settings: dict[str, Any] = {
             "stdin": subprocess.DEVNULL,
             "stdout": subprocess.PIPE,
