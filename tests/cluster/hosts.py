@@ -90,7 +90,7 @@ class Hosts:
         self._holder: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Self:
-        reap_dead_owners()
+        holder.reap_dead_owners()
         # -I and -S: the holder needs nothing but the library, and is there in half the time without the rest; as a
         # module it is not compiled for each set of hosts.
         self._holder = subprocess.Popen(
@@ -281,18 +281,6 @@ class Hosts:
                         pipe.close()
         self._started.clear()
         assert status == 0, f"the holder of the hosts ended with {status}; its own message stands above"
-
-
-def reap_dead_owners() -> None:
-    """End what the hosts of dead test processes left behind: nothing, unless a holder was killed too."""
-    for tag in set(holder.tagged().values()):
-        _, owner, start, _ = tag.split(":")
-        try:
-            is_dead = holder.started(int(owner)) != start
-        except FileNotFoundError:
-            is_dead = True
-        if is_dead:
-            holder.end(tag)
 
 
 def _tool(pid: int, argv: list[str], text: str) -> None:
