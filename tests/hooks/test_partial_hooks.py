@@ -16,7 +16,9 @@ from mingle_hooks.install.text import render
 if TYPE_CHECKING:
     from pathlib import Path
 
-SCRIPTS = [each for each in HOOKS if each.template.endswith(".sh.j2") and each.scheduler != "pbs"]
+SHELL_HOOKS = [each for each in HOOKS if each.template.endswith(".sh.j2") and each.scheduler != "pbs"]
+# Of scripts that differ in their names only, one is enough: the last.
+SCRIPTS = [*{(each.template, each.scheduler): each for each in SHELL_HOOKS}.values()]
 
 
 def run(argv: list[str], env: dict[str, str]) -> tuple[int, str]:
