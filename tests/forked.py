@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 # Standard input is its orders, standard output its answers; a fork has neither.
 _ORIGIN = """
 import gc, importlib, json, os, pkgutil, sys
+gc.disable()  # as mingle itself does
+import importlib.metadata, importlib.readers, textwrap, zipfile  # what many calls load late
 import mingle_hooks.cli
 from mingle_hooks.cli.main import main
 for found in pkgutil.walk_packages(mingle_hooks.__path__, "mingle_hooks."):

@@ -16,7 +16,12 @@ TOGETHER = {
     "test_all_end_together": "eight hosts",
     "test_life_on_slurm": "life",  # its Slurm is started once
     "test_installing": "installing",  # its installations take 12 s each
+    "test_template_command": "forks",  # of one process that has loaded all of mingle
+    "test_examples": "forks",
     "test_structure": "structure",  # it reads every module once
+    "test_simulate": "simulate",  # each scheduler's hooks are simulated once
+    "test_sbatch_accepts": "sample",  # it is drawn once
+    "test_power_cuts": "power cuts",  # each installation is cut once
 }
 
 # Files of tests that wait for half a minute and more: begun last, they would be waited for alone.

@@ -1,6 +1,6 @@
 """The process that holds a set of hosts: it makes their namespaces, waits, and ends all that runs in them.
 
-It is started by `cluster.hosts` as a program of its own, with a plan (JSON, one line) on standard input. It
+It is started by `cluster.hosts` as a program of its own, with a plan (as `marshal` writes it) on standard input. It
 answers with the hosts' process ids (JSON, one line) and then waits for the end of its input, which comes when
 its owner closes the hosts and also when its owner is killed. All files are on tmpfs within the namespaces and
 nothing has a name outside them, so that nothing can be left behind once the processes are gone.
@@ -8,19 +8,20 @@ nothing has a name outside them, so that nothing can be left behind once the pro
 
 from __future__ import annotations
 
-import contextlib
+# Hundreds of holders start in a run of all tests: json, pathlib and contextlib would more than double what one costs.
 import ctypes
-import json
+import marshal
 import os
 import select
-import signal
 import sys
 import time
-from pathlib import Path
 
 TYPE_CHECKING = False  # typing itself takes a tenth of the holder's start
 if TYPE_CHECKING:
+    import signal
     from typing import Any
+else:
+    import _signal as signal  # what `signal` is made of, without its enums, which take a third of the holder's start
 
 CLONE_NEWNS, CLONE_NEWUTS, CLONE_NEWNET = 0x00020000, 0x04000000, 0x40000000
 MS_BIND, MS_REC, MS_PRIVATE = 0x1000, 0x4000, 0x40000
@@ -54,9 +55,21 @@ def unshare(flags: int) -> None:
     mount("none", "/", None, MS_REC | MS_PRIVATE)
 
 
+def read(path: str, errors: str = "strict") -> str:
+    """Return a file's text."""
+    with open(path, errors=errors) as file:
+        return file.read()
+
+
+def write(path: str, text: str, errors: str = "strict") -> None:
+    """Write a file."""
+    with open(path, "w", errors=errors) as file:
+        file.write(text)
+
+
 def started(pid: int) -> str:
     """Return when a process started, in ticks since the boot; with its pid, that names it for ever."""
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
+    return read(f"/proc/{pid}/stat").rpartition(")")[2].split()[19]
 
 
 def tag_of(owner: int) -> str:
@@ -77,7 +90,7 @@ def tagged() -> dict[int, str]:
         try:
             namespace = os.readlink(f"/proc/{name}/ns/mnt")
             if namespace not in known:
-                mounts = Path(f"/proc/{name}/mountinfo").read_text(errors="replace")
+                mounts = read(f"/proc/{name}/mountinfo", "replace")
                 start = mounts.rfind(f" {TAG}:")  # the last one is the innermost
                 if start < 0 and os.readlink(f"/proc/{name}/root") != "/":
                     continue
@@ -96,8 +109,10 @@ def end(tag: str) -> None:
         if time.monotonic() > deadline:
             raise TimeoutError(f"processes {members} of {tag} outlived SIGKILL")
         for pid in members:
-            with contextlib.suppress(ProcessLookupError):
+            try:
                 os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                continue
         reap()
         time.sleep(0.005)
 
@@ -111,6 +126,18 @@ def reap() -> None:
         return
 
 
+def reap_dead_owners() -> None:
+    """End what the hosts of dead test processes left behind: nothing, unless a holder was killed too."""
+    for tag in set(tagged().values()):
+        _, owner, start, _ = tag.split(":")
+        try:
+            is_dead = started(int(owner)) != start
+        except FileNotFoundError:
+            is_dead = True
+        if is_dead:
+            end(tag)
+
+
 def cover(directories: list[str], keep: list[str], tag: str) -> None:
     """Mount an empty tmpfs over each directory, in which only the paths to keep appear again."""
     inside = {p: os.open(p, os.O_PATH) for p in keep if any(p.startswith(d + "/") for d in directories)}
@@ -118,12 +145,12 @@ def cover(directories: list[str], keep: list[str], tag: str) -> None:
         mode = "1777" if directory in FOR_EVERYBODY else "755"
         mount(tag, directory, "tmpfs", 0, f"mode={mode}")
     for path, descriptor in inside.items():
-        source, place = f"/proc/self/fd/{descriptor}", Path(path)
-        if Path(source).is_dir():
-            place.mkdir(parents=True, exist_ok=True)
+        source = f"/proc/self/fd/{descriptor}"
+        if os.path.isdir(source):
+            os.makedirs(path, exist_ok=True)
         else:
-            place.parent.mkdir(parents=True, exist_ok=True)
-            place.touch()
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            open(path, "a").close()
         mount(source, path, None, MS_BIND | MS_REC)
         os.close(descriptor)
 
@@ -146,25 +173,25 @@ def with_entries(text: str, added: list[str]) -> str:
     return "".join(f"{line}\n" for line in [*kept, *added])
 
 
-def overlay(place: Path, lower: str, tag: str) -> None:
+def overlay(place: str, lower: str, tag: str) -> None:
     """Show a directory at a place on an empty tmpfs, which from then on takes what is written there."""
-    layers = {"upperdir": place / "upper", "workdir": place / "work"}
+    layers = {"upperdir": f"{place}/upper", "workdir": f"{place}/work"}
     for layer in layers.values():
-        layer.mkdir(mode=0o755)
+        os.mkdir(layer, 0o755)
     try:
-        mount(tag, str(place), "overlay", 0, ",".join([f"lowerdir={lower}", *(f"{n}={p}" for n, p in layers.items())]))
+        mount(tag, place, "overlay", 0, ",".join([f"lowerdir={lower}", *(f"{n}={p}" for n, p in layers.items())]))
     except OSError:
         for layer in layers.values():
-            layer.rmdir()
+            os.rmdir(layer)
         raise
 
 
 def own_etc(plan: dict[str, Any], tag: str) -> None:
     """Give all hosts an /etc of their own, as this machine's is, with the plan's users, groups and files."""
-    etc = Path("/etc")
+    etc = "/etc"
     descriptor = os.open(etc, os.O_PATH)
     machines = f"/proc/self/fd/{descriptor}"
-    mount(tag, str(etc), "tmpfs", 0, "mode=755")
+    mount(tag, etc, "tmpfs", 0, "mode=755")
     try:
         overlay(etc, machines, tag)
     except OSError:  # This kernel has no overlays, or allows none here: a copy of some thousand files.
@@ -173,20 +200,22 @@ def own_etc(plan: dict[str, Any], tag: str) -> None:
         subprocess.run(["cp", "-a", f"{machines}/.", etc], check=True, pass_fds=[descriptor])
     os.close(descriptor)
     for name, added in plan["etc_entries"].items():
-        text = (etc / name).read_text(errors="surrogateescape")
-        (etc / name).write_text(with_entries(text, added), errors="surrogateescape")
+        text = read(f"{etc}/{name}", "surrogateescape")
+        write(f"{etc}/{name}", with_entries(text, added), "surrogateescape")
     for name, text in plan["etc_replaced"].items():
         # resolv.conf may be a link to somewhere that the hosts do not have.
-        (etc / name).unlink(missing_ok=True)
-        (etc / name).write_text(text)
+        if os.path.lexists(f"{etc}/{name}"):
+            os.unlink(f"{etc}/{name}")
+        write(f"{etc}/{name}", text)
 
 
-def make_homes(users: dict[str, int], homes: Path) -> None:
+def make_homes(users: dict[str, int], homes: str) -> None:
     """Make each user's home, shared by all hosts."""
     for name, uid in users.items():
-        home = homes / name
+        home = f"{homes}/{name}"
         # It is there where the machine's user of that name has Python or this checkout in it; as a mount it is theirs.
-        home.mkdir(mode=0o755, exist_ok=not home.is_mount())
+        if os.path.ismount(home) or not os.path.isdir(home):
+            os.mkdir(home, 0o755)
         os.chown(home, uid, uid)
 
 
@@ -199,9 +228,9 @@ def own_kernel_files() -> None:
     # An address must work at once: no search for a double, and no routers are there to be asked.
     for name, value in (("accept_dad", "0"), ("dad_transmits", "0"), ("router_solicitations", "0")):
         for scope in ("all", "default"):
-            path = Path(f"/proc/sys/net/ipv6/conf/{scope}/{name}")
-            if path.exists():
-                path.write_text(value)
+            path = f"/proc/sys/net/ipv6/conf/{scope}/{name}"
+            if os.path.exists(path):
+                write(path, value)
 
 
 def become_host(name: str, plan: dict[str, Any], tag: str) -> None:
@@ -212,8 +241,8 @@ def become_host(name: str, plan: dict[str, Any], tag: str) -> None:
     own_kernel_files()
     cover(plan["own"], plan["keep"], tag)
     for path, text in (("/etc/hostname", f"{name}\n"), ("/etc/hosts", plan["etc_replaced"]["hosts"])):
-        mine = f"/run/{Path(path).name}"
-        Path(mine).write_text(text)
+        mine = f"/run/{os.path.basename(path)}"
+        write(mine, text)
         mount(mine, path, None, MS_BIND)
 
 
@@ -243,10 +272,10 @@ def hold(plan: dict[str, Any]) -> None:
     unshare(CLONE_NEWNS | CLONE_NEWNET)
     cover(plan["shared"], plan["keep"], tag)
     own_etc(plan, tag)
-    make_homes(plan["users"], Path("/home"))
+    make_homes(plan["users"], "/home")
     try:
         pids = [fork_host(name, plan, tag) for name in plan["names"]]
-        sys.stdout.write(json.dumps(pids) + "\n")
+        sys.stdout.write(f"{pids}\n")
         sys.stdout.flush()
         while os.getppid() == owner and not select.select([0], [], [], LOOK_FOR_OWNER_S)[0]:
             reap()
@@ -254,7 +283,8 @@ def hold(plan: dict[str, Any]) -> None:
         end(tag)
 
 
-if __name__ == "__main__":
+def main() -> None:
+    """Hold the hosts of the plan on standard input."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)  # Only the end of the owner ends the hosts, and that is certain.
-    hold(json.loads(sys.stdin.readline()))
+    hold(marshal.load(sys.stdin.buffer))  # noqa: S302 -- from its owner

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import signal
 import subprocess
@@ -24,6 +25,8 @@ COMMAND_S = 60.0
 USERS = {"alice": 61001, "bob": 61002}  # outside the ranges that Debian gives to people and to packages
 # Tests that are run in the background ignore SIGINT, and so would what they start and then interrupt.
 INTERRUPTIBLE = ("env", "--default-signal=INT")
+# The kernel's flag of a process whose memory it has taken away, and whose mounts it takes next (linux/sched.h).
+PF_EXITING = 0x4
 # What each host has for itself.
 OWN = ("/run", "/tmp", "/var/tmp", "/dev/shm")
 
@@ -159,6 +162,22 @@ def kill_group(process: subprocess.Popen[str]) -> None:
         os.killpg(process.pid, signal.SIGKILL)
 
 
+def is_ending(pid: int) -> bool:
+    """Tell whether a process has ended, or the kernel is about to take it away: it runs no line any more."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+    return bool(int(fields[6]) & PF_EXITING)
+
+
+def command_line(pid: int) -> str:
+    """Return a process's command line, or its name where it has none."""
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
+    return "(ended)"
+
+
 def namespace(pid: int) -> str:
     """Return the UTS namespace of a process, which tells its host."""
     with contextlib.suppress(FileNotFoundError, ProcessLookupError):
@@ -177,6 +196,13 @@ def clean_env(user: str, home: str) -> dict[str, str]:
         "SHELL": "/bin/bash",
         "LANG": "C.UTF-8",
     }
+
+
+@functools.cache
+def enters_directories() -> bool:
+    """Tell whether this machine's nsenter goes to a directory of the host's: from util-linux 2.38 on."""
+    done = subprocess.run(["nsenter", "--help"], capture_output=True, text=True, check=False)
+    return "--wdns" in done.stdout
 
 
 def enter(pid: int, *namespaces: str) -> list[str]:

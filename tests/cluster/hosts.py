@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
+import marshal
 import os
 import secrets
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -15,7 +18,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cluster import holder, network
-from cluster.host import COMMAND_S, INTERRUPTIBLE, OWN, USERS, Host, clean_env, enter
+from cluster.host import (
+    COMMAND_S,
+    INTERRUPTIBLE,
+    OWN,
+    USERS,
+    Host,
+    clean_env,
+    command_line,
+    enter,
+    enters_directories,
+    is_ending,
+)
 from cluster.paths import needed_paths, outermost, reachable
 
 if TYPE_CHECKING:
@@ -27,8 +41,7 @@ if TYPE_CHECKING:
 TOOLS = ("ip", "nft", "unshare", "nsenter", "setpriv")
 # Sixteen hosts are ready within 2 s on two busy cores.
 START_S = 60.0
-# The kernel's flag of a process whose memory it has taken away, and whose mounts it takes next (linux/sched.h).
-PF_EXITING = 0x4
+HOLDER = "import sys; sys.path.append(sys.argv[1]); import holder; holder.main()"
 # What all hosts of a set share and the machine does not see.
 SHARED = ("/home", "/root")
 
@@ -41,9 +54,14 @@ def missing() -> list[str]:
     path = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
     lacks += [tool for tool in TOOLS if shutil.which(tool, path=path) is None]
     if not lacks:
-        tried = subprocess.run(["unshare", "--net", "--mount", "true"], capture_output=True, check=False)
-        lacks += ["the right to make namespaces"] if tried.returncode else []
+        lacks += [] if _makes_namespaces() else ["the right to make namespaces"]
     return lacks
+
+
+@functools.cache
+def _makes_namespaces() -> bool:
+    tried = subprocess.run(["unshare", "--net", "--mount", "true"], capture_output=True, check=False)
+    return tried.returncode == 0
 
 
 def has_ipv6() -> bool:
@@ -69,16 +87,16 @@ class Hosts:
         self.tag = f"{holder.tag_of(os.getpid())}:{secrets.token_hex(4)}"
         self._list: list[Host] = []
         self._started: list[subprocess.Popen[str]] = []
-        self._holder: subprocess.Popen[str] | None = None
+        self._holder: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Self:
-        reap_dead_owners()
-        # -I and -S: the holder needs nothing but the library, and starts in 20 ms without the rest.
+        holder.reap_dead_owners()
+        # -I and -S: the holder needs nothing but the library, and is there in half the time without the rest; as a
+        # module it is not compiled for each set of hosts.
         self._holder = subprocess.Popen(
-            [sys.executable, "-I", "-S", str(Path(holder.__file__))],
+            [sys.executable, "-I", "-S", "-c", HOLDER, str(Path(holder.__file__).parent)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            text=True,
             start_new_session=True,
             cwd="/",
         )
@@ -103,11 +121,11 @@ class Hosts:
     def __getitem__(self, index: int) -> Host:
         return self._list[index]
 
-    def _make(self, process: subprocess.Popen[str]) -> None:
+    def _make(self, process: subprocess.Popen[bytes]) -> None:
         assert process.stdin is not None
         assert process.stdout is not None
         names = [f"node{i}" for i in range(1, self.count + 1)]
-        process.stdin.write(json.dumps(self._plan(names)) + "\n")
+        marshal.dump(self._plan(names), process.stdin)
         process.stdin.flush()
         answer = process.stdout.readline()
         if not answer:
@@ -161,10 +179,15 @@ class Hosts:
     ) -> subprocess.Popen[str]:
         """Start a command in the namespaces of process `pid`; see Host.popen."""
         home = "/root" if user == "root" else f"/home/{user}"
+        place = os.fspath(cwd or home)
+        words = [os.fspath(word) for word in argv]
+        # Where nsenter can do it, it is a program less in each of thousands of commands.
+        is_enough = enters_directories() and signal.getsignal(signal.SIGINT) != signal.SIG_IGN
         command = [
-            *enter(pid, "--mount", "--uts"),
+            *enter(pid, "--mount", "--uts", *([f"--wdns={place}"] if is_enough else ())),
             *(["setpriv", "--reuid", user, "--regid", user, "--init-groups"] if user != "root" else ()),
-            *[*INTERRUPTIBLE, "-C", os.fspath(cwd or home), *(os.fspath(a) for a in argv)],
+            *([] if is_enough else [*INTERRUPTIBLE, "-C", place]),
+            *words,
         ]
         settings: dict[str, Any] = {
             "stdin": subprocess.DEVNULL,
@@ -244,10 +267,10 @@ class Hosts:
         if self._holder is None:
             return
         process, self._holder = self._holder, None
-        for pipe in (process.stdin, process.stdout):
-            assert pipe is not None
+        for its in (process.stdin, process.stdout):
+            assert its is not None
             with contextlib.suppress(BrokenPipeError):
-                pipe.close()
+                its.close()
         status = process.wait(holder.END_WITHIN_S + 5)
         holder.end(self.tag)  # in case somebody killed the holder
         for started in self._started:
@@ -258,34 +281,6 @@ class Hosts:
                         pipe.close()
         self._started.clear()
         assert status == 0, f"the holder of the hosts ended with {status}; its own message stands above"
-
-
-def reap_dead_owners() -> None:
-    """End what the hosts of dead test processes left behind: nothing, unless a holder was killed too."""
-    for tag in set(holder.tagged().values()):
-        _, owner, start, _ = tag.split(":")
-        try:
-            is_dead = holder.started(int(owner)) != start
-        except FileNotFoundError:
-            is_dead = True
-        if is_dead:
-            holder.end(tag)
-
-
-def is_ending(pid: int) -> bool:
-    """Tell whether a process has ended, or the kernel is about to take it away: it runs no line any more."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
-    except (FileNotFoundError, ProcessLookupError):
-        return True
-    return bool(int(fields[6]) & PF_EXITING)
-
-
-def command_line(pid: int) -> str:
-    """Return a process's command line, or its name where it has none."""
-    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
-    return "(ended)"
 
 
 def _tool(pid: int, argv: list[str], text: str) -> None:

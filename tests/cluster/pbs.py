@@ -12,7 +12,7 @@
 
 from __future__ import annotations
 
-import json
+import ast
 import os
 import re
 import secrets
@@ -132,7 +132,7 @@ class PbsStandIn:
                 line = file.readline()
             if not line:
                 return  # killed before it could ask
-            job_id, what, *words = json.loads(line)
+            job_id, what, *words = ast.literal_eval(line)
             answers: dict[str, Callable[..., int | str | None]]
             answers = {"lines": self._count, "spawn": self._task, "qsub": self._resubmit}
             answer = answers[what](job_id, *words)

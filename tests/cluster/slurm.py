@@ -152,7 +152,7 @@ class SlurmCluster:
             if ended or waited_s > timeout:
                 raise TimeoutError(f"no {what} within {timeout} s; ended: {ended}\n{self.logs()}")
             # Each question starts a program: what takes long is asked for less often.
-            time.sleep(ASK_AGAIN_S + waited_s / 10)
+            time.sleep(ASK_AGAIN_S + waited_s / 4)
 
     def write_conf(self) -> None:
         """Write slurm.conf from `conf_lines`, for the start or before `reconfigure`."""
@@ -219,13 +219,19 @@ class SlurmCluster:
 
     def wait(self, job: str, timeout: float = COMMAND_S) -> str:
         """Wait for a job's end and return its state, such as COMPLETED; of several parts, the first other."""
-        self.wait_state(job, *ENDED, timeout=timeout)
-        states = self.states(job)
+        states = self.wait_state(job, *ENDED, timeout=timeout)
         return next((s for s in states if s != "COMPLETED"), states[0])
 
-    def wait_state(self, job: str, *wanted: str, timeout: float = COMMAND_S) -> None:
-        """Wait until all parts of a job are in one of these states."""
-        self.until(lambda: set(self.states(job)) <= set(wanted), f"{wanted} of job {job}", timeout)
+    def wait_state(self, job: str, *wanted: str, timeout: float = COMMAND_S) -> list[str]:
+        """Wait until all parts of a job are in one of these states, and return them."""
+        states: list[str] = []
+
+        def is_so() -> bool:
+            states[:] = self.states(job)
+            return set(states) <= set(wanted)
+
+        self.until(is_so, f"{wanted} of job {job}", timeout)
+        return states
 
     def requeue(self, job: str) -> None:
         """Put a running job back into the queue, to start again at once."""
@@ -243,16 +249,20 @@ class SlurmCluster:
 
     def is_idle(self) -> bool:
         """Tell whether every host is idle and no job is there."""
+        return set(self.sinfo().values()) == {"idle"} and self.has_no_job()
+
+    def has_no_job(self) -> bool:
+        """Tell whether all jobs have ended."""
         queue = self.controller.run(["squeue", "--noheader", "--states=all", "--format=%T"], check=True).stdout
-        return set(self.sinfo().values()) == {"idle"} and set(queue.split()) <= ENDED
+        return set(queue.split()) <= ENDED
 
     def wait_idle(self, timeout: float = READY_S) -> None:
         """Wait until every host is idle and no job is there; raise TimeoutError with the logs otherwise."""
         self.until(self.is_idle, "idle hosts", timeout)
 
-    def cancel_all(self) -> None:
-        """Cancel every job, let every host work again, and wait until all are idle."""
-        if self.is_idle():
+    def cancel_all(self, states: Mapping[str, str] | None = None) -> None:
+        """Cancel every job, let every host work again, and wait until all are idle; `states` are the hosts' now."""
+        if set((states or self.sinfo()).values()) == {"idle"} and self.has_no_job():
             return
         self.controller.run(["scancel", "--state=pending"])
         self.controller.run(["scancel", "--state=running"])
@@ -265,8 +275,9 @@ class SlurmCluster:
     def settle(self) -> None:
         """Make all hosts idle after a test, and fail it when a node was not well or something kept running."""
         self.hosts.clear_firewall()
-        unwell = {name: state for name, state in self.sinfo().items() if state.startswith(("drain", "down"))}
-        self.cancel_all()
+        states = self.sinfo()
+        unwell = {name: state for name, state in states.items() if state.startswith(("drain", "down"))}
+        self.cancel_all(states)
         assert not unwell, f"the test left these nodes unwell: {unwell}\n{self.logs()}"
         left = self.strays()
         assert not left, f"the test left these running on its hosts: {left}"

@@ -1,11 +1,10 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from typing import TYPE_CHECKING
-
-import pytest
 
 from cluster.paths import PROJECT
 
@@ -37,11 +36,21 @@ def run_pytest(directory: Path, body: str, *before: str, options: str = "-q") ->
     )
 
 
-@pytest.mark.parametrize("complaint", LEAVES)
-def test_a_test_that_leaves_something_behind_fails(tmp_path: Path, complaint: str) -> None:
+def test_a_test_that_leaves_something_behind_fails(tmp_path: Path) -> None:
     """The guard fails a test that leaves a thread, a process or a socket, and says which."""
-    done = run_pytest(tmp_path, LEAVES[complaint])
-    assert f"the test {complaint}: " in done.stdout
+    bodies = [
+        body.replace("def test()", f"def test_{n}()") for n, body in enumerate([*LEAVES.values(), "def test(): pass"])
+    ]
+    done = run_pytest(tmp_path, "\n".join(bodies))
+    parts = re.split(r"^_+ ERROR at teardown of test_(\d) _+$", done.stdout, flags=re.MULTILINE)
+    told = {
+        int(number): text.partition("short test summary")[0]
+        for number, text in zip(*[iter(parts[1:])] * 2, strict=True)
+    }
+    assert sorted(told) == list(range(len(LEAVES)))
+    for number, complaint in enumerate(LEAVES):
+        assert f"AssertionError: the test {complaint}: " in told[number]
+    assert "4 passed, 3 errors" in done.stdout
     assert done.returncode == 1
 
 

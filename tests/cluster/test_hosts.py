@@ -12,8 +12,8 @@ import pytest
 from needs import only_with
 
 from cluster import holder
-from cluster.host import INTERRUPTIBLE
-from cluster.hosts import Hosts, is_ending
+from cluster.host import INTERRUPTIBLE, is_ending
+from cluster.hosts import Hosts
 from cluster.paths import is_open, outermost, reachable
 
 if TYPE_CHECKING:
@@ -249,7 +249,7 @@ def test_the_hosts_users_are_theirs_on_a_machine_that_has_them_too(hosts: Callab
 
 def test_a_home_in_which_the_checkout_lies_is_the_users_all_the_same(tmp_path: Path) -> None:
     (tmp_path / "alice" / "checkout").mkdir(parents=True)
-    holder.make_homes({"alice": os.geteuid(), "bob": os.geteuid()}, tmp_path)
+    holder.make_homes({"alice": os.geteuid(), "bob": os.geteuid()}, str(tmp_path))
     assert sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*")) == ["alice", "alice/checkout", "bob"]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import hmac
 import os
@@ -32,10 +33,15 @@ JOB = {
 def with_hooks(host: Host) -> Host:
     """Put the site's key and every hook of a plain site on a host."""
     host.write("/etc/mingle/key", SITE_KEY + "\n", mode=0o400)
-    for each in HOOKS:
-        if each.template.endswith(".sh.j2"):
-            host.write(f"/etc/mingle/hooks/{each.scheduler}/{each.name}", render(each, Site()), mode=0o755)
+    for path, text in _texts().items():
+        host.write(path, text, mode=0o755)
     return host
+
+
+@functools.cache
+def _texts() -> dict[str, str]:
+    shells = [each for each in HOOKS if each.template.endswith(".sh.j2")]
+    return {f"/etc/mingle/hooks/{each.scheduler}/{each.name}": render(each, Site()) for each in shells}
 
 
 def without_mount(host: Host) -> None:

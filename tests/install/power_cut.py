@@ -8,6 +8,7 @@ The interpreter's audit events come before each change, so nothing has to be pat
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import signal
@@ -51,6 +52,8 @@ def main() -> None:
         for hook in targets.target(scheduler).hooks:
             text.render(hook, Site())  # and has read the templates
 
+    gc.disable()  # as mingle itself does
+    gc.freeze()
     for line in sys.stdin:
         directory, left, *arguments = json.loads(line)
         child = os.fork()

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import shutil
 import stat
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -17,7 +19,7 @@ from power_cut import CUT
 from mingle_hooks.install import files
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 INJECTOR = Path(__file__).with_name("power_cut.py")
 TORQUE = "var/spool/torque/mom_priv"
@@ -78,6 +80,34 @@ class Mingle:
 
 
 @pytest.fixture(scope="module")
+def place() -> Iterator[Path]:
+    """Give a directory for all roots: in memory where there is one, as no power is really cut, and a disk is slow."""
+    memory = Path("/dev/shm")  # noqa: S108 -- the directory in it is nobody else's
+    with tempfile.TemporaryDirectory(dir=memory if os.access(memory, os.W_OK) else None) as made_here:
+        yield Path(made_here)
+
+
+@pytest.fixture(scope="module")
+def after_cuts(mingle: Mingle, place: Path) -> Callable[[Case], list[Path]]:
+    """Give what makes, once for each case, a copy of the root after every cut that is possible."""
+
+    @functools.cache
+    def after(case: Case) -> list[Path]:
+        its = Path(tempfile.mkdtemp(dir=place))
+        start, root = made(mingle, its / "start", case), place / "root"
+        for cut in range(1000):
+            shutil.copytree(start, root, symlinks=True)
+            status = mingle(root, case, case.command, cut)
+            root.rename(its / f"{cut}")
+            if status != CUT:
+                assert cut > 8, "the injector saw next to no changes"
+                return [its / f"{each}" for each in range(cut)]
+        raise AssertionError("a thousand changes")
+
+    return after
+
+
+@pytest.fixture(scope="module")
 def mingle() -> Iterator[Mingle]:
     """Give the process of which every run is a fork."""
     argv = [sys.executable, "-B", INJECTOR]
@@ -130,15 +160,10 @@ def unfinished(root: Path) -> list[str]:
     return [path.name for path in root.rglob(files.TEMPORARY + "*")]
 
 
-def cuts(mingle: Mingle, tmp_path: Path, case: Case) -> Iterator[Path]:
-    """Yield a root after every cut that is possible, each in the same place."""
-    start, root = made(mingle, tmp_path / "start", case), tmp_path / "root"
-    for cut in range(1000):
-        shutil.copytree(start, root, symlinks=True)
-        if mingle(root, case, case.command, cut) != CUT:
-            assert cut > 8, "the injector saw next to no changes"
-            shutil.rmtree(root)
-            return
+def cuts(after: list[Path], root: Path) -> Iterator[Path]:
+    """Yield a root after every cut, each in the same place."""
+    for each in after:
+        shutil.copytree(each, root, symlinks=True)
         yield root
         shutil.rmtree(root)
 
@@ -149,21 +174,24 @@ def case(request: pytest.FixtureRequest) -> Case:
     return CASES[request.param]
 
 
-def undisturbed(mingle: Mingle, tmp_path: Path, case: Case, *commands: str) -> Tree:
+def undisturbed(mingle: Mingle, root: Path, case: Case, *commands: str) -> Tree:
     """Return the tree that the case begins with, after these commands."""
-    root = made(mingle, tmp_path / "-".join(["undisturbed", *commands]), case)
+    made(mingle, root, case)
     for command in commands:
         mingle(root, case, command)
-    return tree(root)
+    found = tree(root)
+    shutil.rmtree(root)
+    return found
 
 
 def test_a_cut_leaves_the_old_or_the_new_and_the_same_command_completes_it(
-    mingle: Mingle, tmp_path: Path, case: Case
+    mingle: Mingle, place: Path, after_cuts: Callable[[Case], list[Path]], case: Case
 ) -> None:
     """Every file is whole, old or new; none that is in both is missing; once more, and all is as without the cut."""
-    before, after = undisturbed(mingle, tmp_path, case), undisturbed(mingle, tmp_path, case, case.command)
+    root = place / "root"
+    before, after = undisturbed(mingle, root, case), undisturbed(mingle, root, case, case.command)
     assert before != after
-    for root in cuts(mingle, tmp_path, case):
+    for _ in cuts(after_cuts(case), root):
         now = tree(root)
         assert not [path for path in now if now[path] not in (before.get(path), after.get(path))]
         assert not (before.keys() & after.keys()) - now.keys()
@@ -173,11 +201,13 @@ def test_a_cut_leaves_the_old_or_the_new_and_the_same_command_completes_it(
 
 
 @pytest.mark.parametrize("scheduler", ["slurm", "torque"])
-def test_after_a_cut_install_can_be_taken_back(mingle: Mingle, tmp_path: Path, scheduler: str) -> None:
+def test_after_a_cut_install_can_be_taken_back(
+    mingle: Mingle, place: Path, after_cuts: Callable[[Case], list[Path]], scheduler: str
+) -> None:
     """Uninstalling after a first installation that was cut gives back what was there."""
-    case = CASES[f"{scheduler}, install"]
-    before = undisturbed(mingle, tmp_path, case)
-    for root in cuts(mingle, tmp_path, case):
+    case, root = CASES[f"{scheduler}, install"], place / "root"
+    before = undisturbed(mingle, root, case)
+    for _ in cuts(after_cuts(case), root):
         assert mingle(root, case, "uninstall") == 0
         now = tree(root)
         assert {path: now[path] for path in now if not path.startswith("etc/mingle")} == before
@@ -186,16 +216,21 @@ def test_after_a_cut_install_can_be_taken_back(mingle: Mingle, tmp_path: Path, s
 
 
 @pytest.mark.parametrize("scheduler", ["slurm", "torque"])
-def test_verify_tells_the_truth_after_a_cut(mingle: Mingle, tmp_path: Path, scheduler: str) -> None:
+def test_verify_tells_the_truth_after_a_cut(
+    mingle: Mingle, place: Path, after_cuts: Callable[[Case], list[Path]], scheduler: str
+) -> None:
     """It is content when all is installed, and only then."""
-    case = CASES[f"{scheduler}, install"]
-    after = undisturbed(mingle, tmp_path, case, "install")
-    for root in cuts(mingle, tmp_path, case):
+    case, root = CASES[f"{scheduler}, install"], place / "root"
+    after = undisturbed(mingle, root, case, "install")
+    for _ in cuts(after_cuts(case), root):
         is_whole = tree(root) == after
         configure(root)
         assert mingle(root, case, "verify") == (0 if is_whole else 1)
-    configure(tmp_path / "undisturbed-install")
-    assert mingle(tmp_path / "undisturbed-install", case, "verify") == 0
+    made(mingle, root, case)
+    assert mingle(root, case, "install") == 0
+    configure(root)
+    assert mingle(root, case, "verify") == 0
+    shutil.rmtree(root)
 
 
 def test_every_file_is_on_disk_before_it_has_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

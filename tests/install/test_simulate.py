@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 import subprocess
@@ -18,6 +19,7 @@ OWNED = Path("/tmp/mingle-simulate-owned")  # noqa: S108 -- what the hostile tex
 TRIAL = re.compile(r"(\S+) +(\S.*?) +status (\d+) +[0-9.]+ ms")
 
 
+@functools.cache  # each test looks at another part of it
 def trials(scheduler: str) -> dict[tuple[str, str], list[str]]:
     """Simulate a scheduler's hooks; return (hook, environment) -> what it exported or left. Each ends with 0."""
     done = CliRunner().invoke(hooks, ["simulate", scheduler], catch_exceptions=False)

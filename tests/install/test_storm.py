@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 pytestmark = only_with("root")
+RUNS = 15  # of each scheduler's hooks, in every run of the tests
 NO_FAULTS = apart.Faults("nothing wrong", {})
 
 
@@ -25,8 +26,8 @@ NO_FAULTS = apart.Faults("nothing wrong", {})
 def test_no_hook_fails_or_writes_elsewhere_whatever_goes_wrong(scheduler: str) -> None:
     """Some runs of a seed that is another each time; many more are for `--runs 10000`."""
     seed = random.randrange(1 << 31)  # noqa: S311 - no secret
-    bad = [trial for trial in storm(scheduler, Site(), 25, seed) if trial.status or trial.said]
-    assert bad == [], f"mingle hooks simulate {scheduler} --runs 25 --seed {seed}"
+    bad = [trial for trial in storm(scheduler, Site(), RUNS, seed) if trial.status or trial.said]
+    assert bad == [], f"mingle hooks simulate {scheduler} --runs {RUNS} --seed {seed}"
 
 
 def test_the_same_seed_makes_the_same_runs() -> None:
@@ -63,8 +64,11 @@ def test_programs_are_broken(tmp_path: Path) -> None:
     """Each in its way, also the one that breaks them."""
     apart.prepare(str(tmp_path))
     for how, status in (("is missing", 127), ("fails", 3)):
-        for tool in apart.TOOLS:
-            found = apart.ended(str(tmp_path), [], ["sh", "-c", tool], apart.Faults("nothing wrong", {tool: how}))
-            assert found.status == status, (tool, how)
+        script = f'for tool; do "$tool"; [ $? = {status} ] || exit 99; done; exit {status}'
+        faults = apart.Faults("nothing wrong", dict.fromkeys(apart.TOOLS, how))
+        found = apart.ended(str(tmp_path), [], ["sh", "-c", script, "sh", *apart.TOOLS], faults)
+        assert found.status == status, how
+    one = apart.Faults("nothing wrong", {"stat": "fails"})  # and the others work
+    assert apart.ended(str(tmp_path), [], ["sh", "-c", "id && cat && stat"], one).status == 3
     hangs = apart.Faults("nothing wrong", {"mount": "hangs"})
     assert apart.ended(str(tmp_path), [], ["timeout", "0.1", "mount"], hangs).status == 124

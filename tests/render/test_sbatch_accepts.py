@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import random
 import re
@@ -98,6 +99,7 @@ SEED, SCRIPTS = 4, 600  # so many that every two values of two options meet in o
 Drawn = list[tuple[dict[str, Any], str]]
 
 
+@functools.cache
 def drawn(scheduler: str) -> Drawn:
     """Return descriptions with values drawn for all options, and their scripts: the same in every run.
 

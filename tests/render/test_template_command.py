@@ -13,24 +13,39 @@ from mingle_hooks.render.job import describe
 from mingle_hooks.render.script import render
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
+    from forked import Forked
 
-def mingle(*words: str, cwd: Path | None = None, **environ: str) -> subprocess.CompletedProcess[str]:
-    """Run `mingle template` with these words and nothing but PATH and `environ` in its environment."""
+    Mingle = Callable[..., subprocess.CompletedProcess[str]]
+
+
+CLEAN = {"PATH": os.environ["PATH"], "LC_ALL": "C.UTF-8"}
+
+
+def started(*words: str) -> subprocess.CompletedProcess[str]:
+    """Run `mingle template` with these words, with a start of its own, as a user does."""
     command = [sys.executable, "-m", "mingle_hooks", "template", *words]
-    clean = {"PATH": os.environ["PATH"], "LC_ALL": "C.UTF-8"} | environ
-    return subprocess.run(
-        command, capture_output=True, text=True, errors="surrogateescape", check=False, cwd=cwd, env=clean
-    )
+    return subprocess.run(command, capture_output=True, text=True, errors="surrogateescape", check=False, env=CLEAN)
+
+
+@pytest.fixture
+def mingle(forked: Forked) -> Mingle:
+    """Give what runs `mingle template` with these words and nothing but PATH and `environ` in its environment."""
+
+    def run(*words: str, cwd: Path | None = None, **environ: str) -> subprocess.CompletedProcess[str]:
+        return forked.run("template", *words, env=CLEAN | environ, cwd=cwd or "/")
+
+    return run
 
 
 @pytest.mark.parametrize("scheduler", ["sbatch", "slurm", "pbs", "torque", "lsf", "sge"])
-def test_it_prints_the_script_and_nothing_else(scheduler: str) -> None:
+def test_it_prints_the_script_and_nothing_else(mingle: Mingle, scheduler: str) -> None:
     """The script alone is on stdout, the same as the library makes, and stderr is empty."""
     options = ["--nodes", "3", "--launcher", "torchrun", "--time", "5:00", "--no-environment"]
     words = [*options, "--", "train.py", "--lr", "1e-3"]
-    done = mingle(scheduler, *words)
+    done = started(scheduler, *words) if scheduler == "sbatch" else mingle(scheduler, *words)
     job = describe({"nodes": "3", "launcher": "torchrun", "time": "5:00"}, words[-3:])
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout == render(scheduler, job, made_by=["mingle", "template", scheduler, *words])
@@ -38,10 +53,10 @@ def test_it_prints_the_script_and_nothing_else(scheduler: str) -> None:
 
 def test_a_word_that_is_not_utf_8_arrives() -> None:
     """Bytes of the command line that no locale knows are written as bash's own escapes."""
-    assert "train.py $'\\377'\n" in mingle("pbs", "--", "train.py", "\udcff").stdout
+    assert "train.py $'\\377'\n" in started("pbs", "--", "train.py", "\udcff").stdout
 
 
-def test_options_are_sbatchs_own_letters() -> None:
+def test_options_are_sbatchs_own_letters(mingle: Mingle) -> None:
     """What sbatch users type is the same as the long options."""
     short = ["-J", "x", "-N2", "-n", "16", "-c", "2", "-C", "ib", "-t", "30", "-p", "gpu", "-A", "me", "-q", "high"]
     short += ["-o", "o", "-e", "e", "-a", "0-3", "-d", "singleton", "-D", "/x", "-G", "16"]
@@ -53,14 +68,14 @@ def test_options_are_sbatchs_own_letters() -> None:
     assert "#SBATCH --gpus-per-node=8" in scripts[0]
 
 
-def test_queue_is_another_name_for_partition() -> None:
+def test_queue_is_another_name_for_partition(mingle: Mingle) -> None:
     """Users of PBS find the option that they know."""
     assert "#PBS -q gpu\n" in mingle("pbs", "--queue", "gpu", "--", "train.py").stdout
 
 
 def test_a_mistake_is_one_line_and_an_exit_code() -> None:
     """Nothing is on stdout, so nothing is submitted; stderr has one line; the code is EX_USAGE."""
-    done = mingle("pbs", "--time", "soon", "--", "train.py")
+    done = started("pbs", "--time", "soon", "--", "train.py")
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (64, "", 1)
     assert done.stderr.startswith("mingle: expected a duration; saw --time: 'soon'; try ")
 
@@ -75,14 +90,14 @@ def test_a_mistake_is_one_line_and_an_exit_code() -> None:
         (["pbs", "--bind", "/a,/b", "--container", "x.sif", "--", "x.py"], "--bind as a path without a comma"),
     ],
 )
-def test_a_mistake_says_what_to_try(words: list[str], said: str) -> None:
+def test_a_mistake_says_what_to_try(mingle: Mingle, words: list[str], said: str) -> None:
     """The one line says what was expected and what was there."""
     done = mingle(*words)
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (64, "", 1)
     assert said in done.stderr
 
 
-def test_the_launcher_and_directories_of_the_settings_are_used(tmp_path: Path) -> None:
+def test_the_launcher_and_directories_of_the_settings_are_used(mingle: Mingle, tmp_path: Path) -> None:
     """The settings' launcher and template directories apply where no option says otherwise."""
     (tmp_path / "mingle").mkdir()
     (tmp_path / "mingle/mingle.toml").write_text('[template]\nlauncher = "plain"\n')
@@ -91,7 +106,7 @@ def test_the_launcher_and_directories_of_the_settings_are_used(tmp_path: Path) -
     assert done.stdout == "own plain\n", done.stderr
 
 
-def test_list_show_and_eject(tmp_path: Path) -> None:
+def test_list_show_and_eject(mingle: Mingle, tmp_path: Path) -> None:
     """What there is can be listed, read, and copied to the user's own directory, where it then counts."""
     listed = mingle("list")
     assert "  torchrun-elastic   torchrun, c10d" in listed.stdout
@@ -103,7 +118,7 @@ def test_list_show_and_eject(tmp_path: Path) -> None:
     assert "\nchanged\n" in mingle("sbatch", "--", "train.py", HOME=str(tmp_path)).stdout
 
 
-def test_lint_tells_line_and_mend(tmp_path: Path) -> None:
+def test_lint_tells_line_and_mend(mingle: Mingle, tmp_path: Path) -> None:
     """Each finding is a line with file, line, mistake and mend, and the exit code is 1; a clean script has 0."""
     (tmp_path / "job.sh").write_text("#!/bin/bash\nexport MASTER_PORT=29500\n")
     done = mingle("--lint", "job.sh", cwd=tmp_path)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mingle_hooks.errors import MingleError
@@ -14,6 +14,7 @@ KINDS = sorted(_KINDS)
 
 
 @pytest.mark.parametrize("kind", KINDS)
+@settings(max_examples=25)  # of each of the kinds, which read their parts alike
 @given(parts=st.lists(st.text(max_size=2 * LONGEST_PART), min_size=MOST_PARTS, max_size=MOST_PARTS))
 def test_every_kind_travels_and_says_the_same_there(kind: str, parts: list[str]) -> None:
     """Whatever its parts are: hostile text in them never makes it unreadable, nor a second line."""
