@@ -18,7 +18,7 @@ KEY = "00112233445566778899aabbccddeeff" * 2
 KEYED = {"MINGLE_KEY": KEY}
 OTHER_KEY = {"MINGLE_KEY": "ffeeddccbbaa99887766554433221100" * 2}
 # A small all-reduce over MASTER_ADDR and MASTER_PORT, in which rank 0 opens the listener; then the variables.
-REDUCE = f"python3 {Path(__file__).with_name('reduce.py')}\nenv"
+REDUCE = f"python3 -IS {Path(__file__).with_name('reduce.py')}\nenv"
 # What a world is made of, and must be the same on every member.
 SHARED = ("MASTER_ADDR", "MASTER_PORT", "NNODES", "WORLD_SIZE", "MINGLE_ID", "MINGLE_WORLD")
 # All that must not be there after a failure.
