@@ -5,17 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from members import KEY, KEYED, evaluating, members, one_world
+from members import KEY, KEYED, all_evaluated, evaluating, members, one_world
 from needs import need
 
 from mingle_hooks.settings import TABLE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
     from pathlib import Path
-    from subprocess import CompletedProcess
 
-    from cluster.host import Host
     from cluster.hosts import Hosts
     from forked import Forked
 
@@ -63,34 +61,7 @@ OTHERS = {
     "JOB_COMPLETION_INDEX": "0",
     "PALS_RANKID": "0",
 }
-EVAL = 'eval "$(mingle env "$@")"'
-# What each fork wrote, in a shell of its own; with status, and what the shell writes.
-EVALUATE = """for text in "$1"/text.*; do
-    number=${text##*.} place=${text%/*}
-    ( set --; eval "$(<"$text")" ) >"$place/out.$number" 2>"$place/err.$number" </dev/null
-    echo $? >"$place/status.$number"
-done"""
-AT_ONCE = 8
-
 Asked = tuple[list[str], dict[str, str]]
-
-
-def evaluated(forked: Forked, its: Host, place: Path, asked: Sequence[Asked]) -> list[CompletedProcess[str]]:
-    """Return what becomes of a shell on a host that evals `mingle env` with each of these words and variables.
-
-    The first and the last are started as users start them. The others are forks, of which there are hundreds, and a
-    shell evals what they write.
-    """
-    started = [its.run(["bash", "-c", EVAL, "bash", *words], env=env) for words, env in (asked[0], asked[-1])]
-    members = [(its, ["env", *words], env) for words, env in asked[1:-1]]
-    done = [one for at in range(0, len(members), AT_ONCE) for one in forked.run_on(members[at : at + AT_ONCE])]
-    for number, one in enumerate(done):
-        (place / f"text.{number:03}").write_text(one.stdout)
-    its.run(["bash", "-c", EVALUATE, "bash", str(place)], check=True)
-    for number, one in enumerate(done):
-        status, out, err = ((place / f"{name}.{number:03}").read_text() for name in ("status", "out", "err"))
-        one.returncode, one.stdout, one.stderr = int(status), out, one.stderr + err
-    return [started[0], *done, started[1]]
 
 
 @pytest.mark.parametrize("text", [PLAIN, RAW], ids=["plain", "raw"])
@@ -110,13 +81,12 @@ def test_text_that_a_user_or_a_scheduler_can_fill_never_runs_nor_prints_raw(
         pbs = {"PBS_JOBID": "7", "PBS_NODENUM": "0"} if name in PBS else {}
         return ["--explain", "--timeout", "1"], {**KEYED, **base, **pbs, name: text}
 
-    results = evaluated(forked, its, tmp_path, [*map(by_option, options), *map(by_variable, names)])
+    results = all_evaluated(forked, its, tmp_path, [*map(by_option, options), *map(by_variable, names)])
     for name, done in zip([*options, *names], results, strict=True):
         assert done.stdout == "", name
         assert done.returncode in (0, 64, 65, 69, 71, 73, 77, 78), (name, done)
         assert all(line.isprintable() for line in done.stderr.split("\n")), (name, done.stderr)
         assert "Traceback" not in done.stderr, (name, done.stderr)
-    assert not its.outside("/root/x").exists()
     assert its.files() == set()
 
 
@@ -132,10 +102,9 @@ def test_text_in_settings_files_never_runs_nor_prints_raw(
         its.write(f"/root/{number}/mingle/mingle.toml", line + "\n")
     words = ["--id", "j", "--nodes", "1"]
     asked: list[Asked] = [(words, {"XDG_CONFIG_HOME": f"/root/{number}"}) for number in range(len(lines))]
-    for line, done in zip(lines, evaluated(forked, its, tmp_path, asked), strict=True):
+    for line, done in zip(lines, all_evaluated(forked, its, tmp_path, asked), strict=True):
         assert (done.returncode, done.stdout) == (78, ""), (line, done)
         assert all(part.isprintable() for part in done.stderr.split("\n")), done.stderr
-    assert not its.outside("/root/x").exists()
 
 
 SH = 'eval "$(mingle env)" && env'
