@@ -32,11 +32,20 @@ for found in pkgutil.walk_packages(mingle_hooks.__path__, "mingle_hooks."):
             continue
 setns = ctypes.CDLL(None, use_errno=True).setns
 
+def gone():
+    reading, writing = os.pipe()
+    os.close(reading)
+    return writing
+
 def become(order):
-    for descriptor, path in enumerate([os.devnull, order["out"], order["err"]]):
-        os.dup2(os.open(path, os.O_RDWR), descriptor)
+    for descriptor, path in enumerate(order["streams"]):
+        os.dup2(gone() if path == "|" else os.open(path or os.devnull, os.O_RDWR), descriptor)
     os.closerange(3, 16)
     sys.stdin = open(0, closefd=False)
+    for descriptor, name in enumerate(["stdin", "stdout", "stderr"]):
+        if order["streams"][descriptor] is None:  # as Python has it whose stream is closed
+            os.close(descriptor)
+            setattr(sys, name, None)
     for namespace in [os.open(path, os.O_RDONLY) for path in order["namespaces"]]:
         if setns(namespace, 0):
             raise OSError(ctypes.get_errno(), "setns")
@@ -79,10 +88,17 @@ class Forked:
         self._place.cleanup()
 
     def run(
-        self, *words: str, env: Mapping[str, str], cwd: str | os.PathLike[str] = "/"
+        self,
+        *words: str,
+        env: Mapping[str, str],
+        cwd: str | os.PathLike[str] = "/",
+        streams: Mapping[int, str | None] | None = None,
     ) -> subprocess.CompletedProcess[str]:
-        """Run `mingle` with these words and return its status and text; its standard input is empty."""
-        (done,) = self._done([(words, env, [], cwd)])
+        """Run `mingle` with these words and return its status and text; its standard input is empty.
+
+        Each of its `streams` may be a file, "|" for a pipe whose reader has gone, or None where it is closed.
+        """
+        (done,) = self._done([(words, env, [], cwd)], streams or {})
         return done
 
     def run_on(
@@ -95,26 +111,28 @@ class Forked:
             entered.append((words, clean_env("root", "/root") | dict(env), namespaces, cwd))
         return self._done(entered)
 
-    def _done(self, asked: Sequence[tuple[Any, ...]]) -> list[subprocess.CompletedProcess[str]]:
+    def _done(
+        self, asked: Sequence[tuple[Any, ...]], streams: Mapping[int, str | None] | None = None
+    ) -> list[subprocess.CompletedProcess[str]]:
         assert self._origin is not None
         assert self._origin.stdin is not None
         assert self._origin.stdout is not None
-        orders = []
+        orders, texts = [], []
         for number, (words, env, namespaces, cwd) in enumerate(asked):
             order = {"words": list(words), "env": dict(env), "namespaces": namespaces, "cwd": os.fspath(cwd)}
-            order |= {name: str(Path(self._place.name, f"{name}.{number}")) for name in ("out", "err")}
             order["program"] = str(self._python.with_name("mingle"))
-            for name in ("out", "err"):
-                Path(order[name]).write_bytes(b"")
+            written = [Path(self._place.name, f"{name}.{number}") for name in ("out", "err")]
+            for path in written:
+                path.write_bytes(b"")
+            order["streams"] = [os.devnull, *map(str, written)]
+            for descriptor, instead in (streams or {}).items():
+                order["streams"][descriptor] = instead
             orders.append(order)
+            texts.append(written)
         self._origin.stdin.write(json.dumps(orders) + "\n")
         self._origin.stdin.flush()
         statuses = json.loads(self._origin.stdout.readline())
         return [
-            subprocess.CompletedProcess(["mingle", *order["words"]], status, *map(_text, (order["out"], order["err"])))
-            for order, status in zip(orders, statuses, strict=True)
+            subprocess.CompletedProcess(["mingle", *order["words"]], status, out.read_text(), err.read_text())
+            for order, (out, err), status in zip(orders, texts, statuses, strict=True)
         ]
-
-
-def _text(path: str) -> str:
-    return Path(path).read_text()
