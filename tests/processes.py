@@ -13,7 +13,7 @@ TOGETHER = {
     "test_first_try": "stand-ins",
     "test_shown_lines": "stand-ins",
     "test_starters_remote": "stand-ins",
-    "test_all_end_together": "eight hosts",
+    "test_all_end_together": "all end",  # its Slurm is started once
     "test_life_on_slurm": "life",  # its Slurm is started once
     "test_installing": "installing",  # its installations take 12 s each
     "test_structure": "structure",  # it reads every module once

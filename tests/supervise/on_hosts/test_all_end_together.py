@@ -1,4 +1,4 @@
-"""Eight hosts, under Slurm and bare, and three of a real OpenPBS: what is lost on one of them ends all.
+"""Four hosts, under Slurm and bare, and three of a real OpenPBS: what is lost on one of them ends all.
 
 With one cause, and nothing is left.
 """
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from supervise.memory import Group
     from supervise.on_hosts.runs import Runs
 
-HOSTS = 8
+HOSTS = 4
 SILENCE_S = 4
 OPTIONS = ("--grace", "1", "--silence", str(SILENCE_S))
 FAILED, INFRASTRUCTURE, KILLED, TERMINATED = 7, 75, 128 + signal.SIGKILL, 128 + signal.SIGTERM
