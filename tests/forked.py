@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 # Standard input is its orders, standard output its answers; a fork has neither. A list of orders is for forks that run
 # at the same time, and is answered when the last of them has ended.
 _ORIGIN = """
-import ctypes, gc, importlib, json, os, pkgutil, sys
+import ctypes, gc, importlib, json, os, pkgutil, sys, time
 import mingle_hooks.cli
 from mingle_hooks.cli.main import main
 for found in pkgutil.walk_packages(mingle_hooks.__path__, "mingle_hooks."):
@@ -50,6 +50,7 @@ def become(order):
         if setns(namespace, 0):
             raise OSError(ctypes.get_errno(), "setns")
         os.close(namespace)
+    time.sleep(order["delay_s"])
     os.chdir(order["cwd"])
     os.environ.clear()
     os.environ.update(order["env"])
@@ -98,17 +99,21 @@ class Forked:
 
         Each of its `streams` may be a file, "|" for a pipe whose reader has gone, or None where it is closed.
         """
-        (done,) = self._done([(words, env, [], cwd)], streams or {})
+        (done,) = self._done([(words, env, [], cwd, 0.0)], streams or {})
         return done
 
     def run_on(
-        self, members: Sequence[tuple[Host, Sequence[str], Mapping[str, str]]], cwd: str | os.PathLike[str] = "/root"
+        self,
+        members: Sequence[tuple[Host, Sequence[str], Mapping[str, str]]],
+        cwd: str | os.PathLike[str] = "/root",
+        delays: Sequence[float] | None = None,
     ) -> list[subprocess.CompletedProcess[str]]:
-        """Run `mingle` with these words and variables on these hosts, as root, all at the same time."""
+        """Run `mingle` with these words and variables on these hosts, as root, each after its delay in seconds."""
         entered = []
-        for host, words, env in members:
+        for number, (host, words, env) in enumerate(members):
             namespaces = [f"/proc/{host.pid}/ns/{name}" for name in ("net", "uts", "mnt")]
-            entered.append((words, clean_env("root", "/root") | dict(env), namespaces, cwd))
+            delay_s = delays[number] if delays else 0.0
+            entered.append((words, clean_env("root", "/root") | dict(env), namespaces, cwd, delay_s))
         return self._done(entered)
 
     def _done(
@@ -118,8 +123,9 @@ class Forked:
         assert self._origin.stdin is not None
         assert self._origin.stdout is not None
         orders, texts = [], []
-        for number, (words, env, namespaces, cwd) in enumerate(asked):
+        for number, (words, env, namespaces, cwd, delay_s) in enumerate(asked):
             order = {"words": list(words), "env": dict(env), "namespaces": namespaces, "cwd": os.fspath(cwd)}
+            order["delay_s"] = delay_s
             order["program"] = str(self._python.with_name("mingle"))
             written = [Path(self._place.name, f"{name}.{number}") for name in ("out", "err")]
             for path in written:

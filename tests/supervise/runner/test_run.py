@@ -163,7 +163,9 @@ def test_a_signal_that_one_supervisor_notices_reaches_all_once(two: Places) -> N
 
 
 def test_the_warning_reaches_all_once_and_the_limit_ends_all(two: Places) -> None:
-    notes = "trap 'echo saved >>saved.$RANK' USR2; trap 'exit 0' TERM; while :; do sleep 0.02; done"
+    notes = (
+        "trap 'echo saved >>saved.$RANK' USR2; trap 'exit 0' TERM; exec 3<> <(:); while :; do read -rt 0.02 -u 3; done"
+    )
     options = ("--limit", "8", "--warn", "6", "--warn-signal", "USR2", "--grace", "1")
     status, _, err = two.done(*options, "bash", "-c", notes)
     assert status == 75
