@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 # at the same time, and is answered when the last of them has ended.
 _ORIGIN = """
 import ctypes, gc, importlib, json, os, pkgutil, sys, time
+gc.disable()  # as mingle itself does
+import importlib.metadata, importlib.readers, textwrap, zipfile  # what many calls load late
 import mingle_hooks.cli
 from mingle_hooks.cli.main import main
 for found in pkgutil.walk_packages(mingle_hooks.__path__, "mingle_hooks."):
