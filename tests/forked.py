@@ -110,7 +110,10 @@ class Forked:
         cwd: str | os.PathLike[str] = "/root",
         delays: Sequence[float] | None = None,
     ) -> list[subprocess.CompletedProcess[str]]:
-        """Run `mingle` with these words and variables on these hosts, as root, each after its delay in seconds."""
+        """Run `mingle` with these words and variables on these hosts, as root, each after its delay in seconds.
+
+        A fork enters a host as nsenter(1) does; the results are in order, when the last has ended.
+        """
         entered = []
         for number, (host, words, env) in enumerate(members):
             namespaces = [f"/proc/{host.pid}/ns/{name}" for name in ("net", "uts", "mnt")]

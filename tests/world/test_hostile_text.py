@@ -87,6 +87,7 @@ def test_text_that_a_user_or_a_scheduler_can_fill_never_runs_nor_prints_raw(
         assert done.returncode in (0, 64, 65, 69, 71, 73, 77, 78), (name, done)
         assert all(line.isprintable() for line in done.stderr.split("\n")), (name, done.stderr)
         assert "Traceback" not in done.stderr, (name, done.stderr)
+    assert not its.outside("/root/x").exists()
     assert its.files() == set()
 
 
@@ -105,6 +106,7 @@ def test_text_in_settings_files_never_runs_nor_prints_raw(
     for line, done in zip(lines, all_evaluated(forked, its, tmp_path, asked), strict=True):
         assert (done.returncode, done.stdout) == (78, ""), (line, done)
         assert all(part.isprintable() for part in done.stderr.split("\n")), done.stderr
+    assert not its.outside("/root/x").exists()
 
 
 SH = 'eval "$(mingle env)" && env'
