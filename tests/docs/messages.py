@@ -109,6 +109,7 @@ FLUX = {
 OMPI = {f"OMPI_COMM_WORLD_{name}": value for name, value in (("RANK", "0"), ("SIZE", "2"), ("LOCAL_RANK", "0"))}
 GIVEN_ENV = {"RANK": "{i}", "WORLD_SIZE": "2", "MASTER_ADDR": "node1", "MASTER_PORT": "23456"}
 POD = {"KUBERNETES_SERVICE_HOST": "10.0.0.1"}
+TWO_KEYS = Case("MINGLE_KEY=" + KEY + "0{i} mingle exec --id h --nodes 2 --timeout 2 true")
 ONLY_1 = "[ {i} = 1 ] || mingle exec --timeout 2 torchrun train.py"
 
 MISTAKES: dict[tuple[str, str], Case] = {
@@ -166,12 +167,8 @@ MISTAKES: dict[tuple[str, str], Case] = {
     ("plain-hosts", "expected a key that all members share; saw none given"): Case(
         "env -u MINGLE_KEY mingle exec --id g --nodes 2 true", is_alone=True
     ),
-    ("plain-hosts", "another key here"): Case(
-        "MINGLE_KEY=" + KEY + "0{i} mingle exec --id h --nodes 2 --timeout 2 true"
-    ),
-    ("plain-hosts", "with another key: refused"): Case(
-        "MINGLE_KEY=" + KEY + "0{i} mingle exec --id i --nodes 2 --timeout 2 true"
-    ),
+    ("plain-hosts", "another key here"): TWO_KEYS,
+    ("plain-hosts", "with another key: refused"): TWO_KEYS,
     ("plain-hosts", "saw no job here"): Case("mingle exec --id a true", is_alone=True),
     ("plain-hosts", "expected an id that all members share"): Case("mingle exec --nodes 2 true", is_alone=True),
     ("plain-hosts", "saw an empty one (is $JOB set?)"): Case('mingle exec --id "$JOB" --nodes 2 true', is_alone=True),
