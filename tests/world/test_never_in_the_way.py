@@ -64,7 +64,17 @@ def test_a_host_without_multicasts_packages_is_in_the_world_by_another_way(
     assert [one.stderr for one in done] == ["", ""]
 
 
-@pytest.mark.parametrize("package", ["netifaces", "multicast_expert", "ifaddr"])
+def test_where_the_kernel_tells_the_addresses_multicast_needs_no_ifaddr(
+    hosts: Callable[..., Hosts], tmp_path: Path
+) -> None:
+    """Which loads for 15 ms, and has ldconfig started, on every node."""
+    env = without("ifaddr", tmp_path / "broken")
+    done = hosts(2).run_all(evaluating(*TWO, "--via", "multicast", then=REDUCE), env=env)
+    one_world(done)
+    assert [one.stderr for one in done] == ["", ""]
+
+
+@pytest.mark.parametrize("package", ["netifaces", "multicast_expert"])
 def test_where_nobody_was_met_the_missing_package_is_named(
     hosts: Callable[..., Hosts], tmp_path: Path, package: str
 ) -> None:
