@@ -48,7 +48,8 @@ def make(archive: Path, directory: Path, python: str) -> Path:
     with TemporaryDirectory() as place:
         lay([*files, *_control(files, python)], Path(place))
         # dpkg-deb gives what is newer than SOURCE_DATE_EPOCH, and so all of it, that time.
-        command = [TOOL, "--root-owner-group", "-Zgzip", "--build", place, made]
+        # Level 9 takes three times as long as 6, for a hundredth less.
+        command = [TOOL, "--root-owner-group", "-Zgzip", "-z6", "--build", place, made]
         environ = {**os.environ, "SOURCE_DATE_EPOCH": str(when)}
         subprocess.run(command, env=environ, check=True, capture_output=True)
     return made

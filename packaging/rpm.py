@@ -42,7 +42,7 @@ MACROS = {
     "__os_install_post": "%{nil}",
     "_build_id_links": "none",
     "_buildhost": "localhost",
-    "_binary_payload": "w9.gzdio",
+    "_binary_payload": "w6.gzdio",
     "_rpmfilename": "%%{NAME}-%%{VERSION}-%%{RELEASE}.%%{ARCH}.rpm",
     "use_source_date_epoch_as_buildtime": "1",
     "source_date_epoch_from_changelog": "0",

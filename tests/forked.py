@@ -7,17 +7,21 @@ import os
 import subprocess
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from cluster.host import clean_env
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from types import TracebackType
 
+    from cluster.host import Host
     from typing_extensions import Self
 
-# Standard input is its orders, standard output its answers; a fork has neither.
+# Standard input is its orders, standard output its answers; a fork has neither. A list of orders is for forks that run
+# at the same time, and is answered when the last of them has ended.
 _ORIGIN = """
-import gc, importlib, json, os, pkgutil, sys
+import ctypes, gc, importlib, json, os, pkgutil, sys, time
 gc.disable()  # as mingle itself does
 import importlib.metadata, importlib.readers, textwrap, zipfile  # what many calls load late
 import mingle_hooks.cli
@@ -28,20 +32,41 @@ for found in pkgutil.walk_packages(mingle_hooks.__path__, "mingle_hooks."):
             importlib.import_module(found.name)
         except ImportError:  # what mingle, too, loads only where it is
             continue
+setns = ctypes.CDLL(None, use_errno=True).setns
+
+def gone():
+    reading, writing = os.pipe()
+    os.close(reading)
+    return writing
+
+def become(order):
+    for descriptor, path in enumerate(order["streams"]):
+        os.dup2(gone() if path == "|" else os.open(path or os.devnull, os.O_RDWR), descriptor)
+    os.closerange(3, 16)
+    sys.stdin = open(0, closefd=False)
+    for descriptor, name in enumerate(["stdin", "stdout", "stderr"]):
+        if order["streams"][descriptor] is None:  # as Python has it whose stream is closed
+            os.close(descriptor)
+            setattr(sys, name, None)
+    for namespace in [os.open(path, os.O_RDONLY) for path in order["namespaces"]]:
+        if setns(namespace, 0):
+            raise OSError(ctypes.get_errno(), "setns")
+        os.close(namespace)
+    time.sleep(order["delay_s"])
+    os.chdir(order["cwd"])
+    os.environ.clear()
+    os.environ.update(order["env"])
+    sys.argv = [order["program"], *order["words"]]
+    sys.exit(main())
+
 gc.freeze()
 for line in sys.stdin:
-    order = json.loads(line)
-    pid = os.fork()
-    if pid == 0:
-        for descriptor, path in enumerate([os.devnull, order["out"], order["err"]]):
-            os.dup2(os.open(path, os.O_RDWR), descriptor)
-        sys.stdin = open(0, closefd=False)
-        os.chdir(order["cwd"])
-        os.environ.clear()
-        os.environ.update(order["env"])
-        sys.argv = [order["program"], *order["words"]]
-        sys.exit(main())
-    print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), flush=True)
+    pids = []
+    for order in json.loads(line):
+        pids.append(os.fork())
+        if pids[-1] == 0:
+            become(order)
+    print(json.dumps([os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in pids]), flush=True)
 """
 
 
@@ -66,18 +91,59 @@ class Forked:
         self._place.cleanup()
 
     def run(
-        self, *words: str, env: Mapping[str, str], cwd: str | os.PathLike[str] = "/"
+        self,
+        *words: str,
+        env: Mapping[str, str],
+        cwd: str | os.PathLike[str] = "/",
+        streams: Mapping[int, str | None] | None = None,
     ) -> subprocess.CompletedProcess[str]:
-        """Run `mingle` with these words and return its status and text; its standard input is empty."""
+        """Run `mingle` with these words and return its status and text; its standard input is empty.
+
+        Each of its `streams` may be a file, "|" for a pipe whose reader has gone, or None where it is closed.
+        """
+        (done,) = self._done([(words, env, [], cwd, 0.0)], streams or {})
+        return done
+
+    def run_on(
+        self,
+        members: Sequence[tuple[Host, Sequence[str], Mapping[str, str]]],
+        cwd: str | os.PathLike[str] = "/root",
+        delays: Sequence[float] | None = None,
+    ) -> list[subprocess.CompletedProcess[str]]:
+        """Run `mingle` with these words and variables on these hosts, as root, each after its delay in seconds.
+
+        A fork enters a host as nsenter(1) does; the results are in order, when the last has ended.
+        """
+        entered = []
+        for number, (host, words, env) in enumerate(members):
+            namespaces = [f"/proc/{host.pid}/ns/{name}" for name in ("net", "uts", "mnt")]
+            delay_s = delays[number] if delays else 0.0
+            entered.append((words, clean_env("root", "/root") | dict(env), namespaces, cwd, delay_s))
+        return self._done(entered)
+
+    def _done(
+        self, asked: Sequence[tuple[Any, ...]], streams: Mapping[int, str | None] | None = None
+    ) -> list[subprocess.CompletedProcess[str]]:
         assert self._origin is not None
         assert self._origin.stdin is not None
         assert self._origin.stdout is not None
-        out, err = Path(self._place.name, "out"), Path(self._place.name, "err")
-        for file in (out, err):
-            file.write_bytes(b"")
-        order = {"words": words, "env": dict(env), "cwd": os.fspath(cwd), "out": str(out), "err": str(err)}
-        order["program"] = str(self._python.with_name("mingle"))
-        self._origin.stdin.write(json.dumps(order) + "\n")
+        orders, texts = [], []
+        for number, (words, env, namespaces, cwd, delay_s) in enumerate(asked):
+            order = {"words": list(words), "env": dict(env), "namespaces": namespaces, "cwd": os.fspath(cwd)}
+            order["delay_s"] = delay_s
+            order["program"] = str(self._python.with_name("mingle"))
+            written = [Path(self._place.name, f"{name}.{number}") for name in ("out", "err")]
+            for path in written:
+                path.write_bytes(b"")
+            order["streams"] = [os.devnull, *map(str, written)]
+            for descriptor, instead in (streams or {}).items():
+                order["streams"][descriptor] = instead
+            orders.append(order)
+            texts.append(written)
+        self._origin.stdin.write(json.dumps(orders) + "\n")
         self._origin.stdin.flush()
-        status = int(self._origin.stdout.readline())
-        return subprocess.CompletedProcess(["mingle", *words], status, out.read_text(), err.read_text())
+        statuses = json.loads(self._origin.stdout.readline())
+        return [
+            subprocess.CompletedProcess(["mingle", *order["words"]], status, out.read_text(), err.read_text())
+            for order, (out, err), status in zip(orders, texts, statuses, strict=True)
+        ]

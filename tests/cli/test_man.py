@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
@@ -14,6 +15,9 @@ from needs import need
 
 from mingle_hooks.cli.commands import COMMANDS
 from mingle_hooks.cli.man import escaped, pages
+
+if TYPE_CHECKING:
+    from forked import Forked
 
 PAGES = Path(__file__).parent.parent.parent / "docs" / "man"
 NAMES = ["mingle", *(f"mingle-{name}" for name in COMMANDS)]
@@ -39,7 +43,7 @@ def test_the_pages_are_those_that_the_help_makes() -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_page_is_clean_and_fits_a_terminal(name: str) -> None:
+def test_a_page_is_clean_and_fits_a_terminal(forked: Forked, name: str) -> None:
     """Groff has nothing to warn of, man shows it on 80 columns, and every option stands in it."""
     need("groff", "man")
     page = PAGES / f"{name}.1"
@@ -49,10 +53,9 @@ def test_a_page_is_clean_and_fits_a_terminal(name: str) -> None:
     assert max(map(len, text.splitlines())) <= 80
     assert text.splitlines()[2] == "NAME"
     words = [] if name == "mingle" else [name.removeprefix("mingle-")]
-    told = subprocess.run(
-        [Path(sys.executable).parent / "mingle", *words, "--help"], capture_output=True, text=True, check=True
-    ).stdout
-    options = {word.rstrip(",") for word in told.split() if word.startswith("--") and word.strip("-,")}
+    told = forked.run(*words, "--help", env=os.environ)
+    assert told.returncode == 0
+    options = {word.rstrip(",") for word in told.stdout.split() if word.startswith("--") and word.strip("-,")}
     assert not [option for option in options - {"--help"} if option not in text]
 
 

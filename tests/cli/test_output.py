@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from cluster.hosts import Hosts
+    from forked import Forked
 
 MINGLE = str(Path(sys.executable).with_name("mingle"))
 ONE = ("env", "--id", "job", "--nodes", "1")
@@ -44,33 +45,59 @@ FAILS = {"env that fails": 64}
 LINE = re.compile(r"mingle: expected [^\n]+; saw [^\n]+; try [^\n]+\n")
 
 
+def of_nobody() -> dict[str, str]:
+    """Return this environment without a scheduler's or a user's variables."""
+    return {name: value for name, value in os.environ.items() if not name.startswith(("MINGLE_", "SLURM_", "PBS_"))}
+
+
 def run(words: tuple[str, ...], redirections: str, **options: object) -> subprocess.CompletedProcess[str]:
     """Run mingle in a shell, with these redirections and without a scheduler's or a user's variables."""
-    environ = {name: value for name, value in os.environ.items() if not name.startswith(("MINGLE_", "SLURM_", "PBS_"))}
     argv = ["bash", "-c", f'"$@" {redirections}', "bash", MINGLE, *words]
     return subprocess.run(  # type: ignore[call-overload, no-any-return]
-        argv, env=environ, text=True, timeout=60, check=False, **{"capture_output": True, **options}
+        argv, env=of_nobody(), text=True, timeout=60, check=False, **{"capture_output": True, **options}
     )
+
+
+# What is started for each of the tables below; the rest are forks, for which it is closed, full or gone all the same.
+STARTED = ("env", "hooks render, all")
+REDIRECTED: dict[str, tuple[int, str | None]] = {
+    "<&-": (0, None),
+    ">/dev/full": (1, "/dev/full"),
+    ">&-": (1, None),
+    "2>/dev/full": (2, "/dev/full"),
+    "2>&-": (2, None),
+}
+
+
+def printed(forked: Forked, name: str, redirections: str) -> subprocess.CompletedProcess[str]:
+    """Have one of what prints print there."""
+    if name in STARTED:
+        return run(PRINTS[name], redirections)
+    streams = dict(REDIRECTED[redirection] for redirection in redirections.split())
+    return forked.run(*PRINTS[name], env=of_nobody(), streams=streams)
 
 
 @pytest.mark.parametrize("sink", [">/dev/full", ">&-"])
 @pytest.mark.parametrize("name", PRINTS)
-def test_a_full_disk_and_a_closed_output_are_one_line_and_a_code(name: str, sink: str) -> None:
+def test_a_full_disk_and_a_closed_output_are_one_line_and_a_code(forked: Forked, name: str, sink: str) -> None:
     """73 where writing was all that went wrong."""
-    done = run(PRINTS[name], sink)
+    done = printed(forked, name, sink)
     assert LINE.fullmatch(done.stderr), done
     assert (done.returncode, done.stdout) == (FAILS.get(name, PlaceError.exit_code), "")
 
 
 @pytest.mark.parametrize("name", PRINTS)
-def test_a_reader_that_has_gone_is_one_line_and_a_code(name: str) -> None:
+def test_a_reader_that_has_gone_is_one_line_and_a_code(forked: Forked, name: str) -> None:
     """What `| head -0` leaves, once head has ended."""
-    reader, writer = os.pipe()
-    os.close(reader)
-    try:
-        done = run(PRINTS[name], "", capture_output=False, stdout=writer, stderr=subprocess.PIPE)
-    finally:
-        os.close(writer)
+    if name in STARTED:
+        reader, writer = os.pipe()
+        os.close(reader)
+        try:
+            done = run(PRINTS[name], "", capture_output=False, stdout=writer, stderr=subprocess.PIPE)
+        finally:
+            os.close(writer)
+    else:
+        done = forked.run(*PRINTS[name], env=of_nobody(), streams={1: "|"})
     assert LINE.fullmatch(done.stderr), done
     assert done.returncode == FAILS.get(name, PlaceError.exit_code)
 
@@ -84,9 +111,9 @@ NOWHERE = [
 
 
 @pytest.mark.parametrize(("name", "sink", "errors"), NOWHERE)
-def test_where_stderr_takes_nothing_either_the_code_remains(name: str, sink: str, errors: str) -> None:
+def test_where_stderr_takes_nothing_either_the_code_remains(forked: Forked, name: str, sink: str, errors: str) -> None:
     """And nothing lands where it does not belong."""
-    done = run(PRINTS[name], f"{sink} {errors}")
+    done = printed(forked, name, f"{sink} {errors}")
     assert (done.returncode, done.stdout, done.stderr) == (FAILS.get(name, PlaceError.exit_code), "", "")
 
 

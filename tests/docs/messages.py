@@ -13,10 +13,11 @@ KEY = "0123456789abcdef" * 4  # and two digits more, which differ
 
 
 class Case(NamedTuple):
-    """What is typed, and what else is exported."""
+    """What is typed, and what else is exported; where it is said before any meeting, one host is enough."""
 
     typed: str
     env: Mapping[str, str] = {}
+    is_alone: bool = False
 
 
 # In salloc's shell on node1, for two nodes.
@@ -74,17 +75,18 @@ IN_TASKS = {
 ON_HOSTS = {
     (TROUBLE, "two leaders"): Case("mingle exec --id b --nodes 2 --rank 0 true"),
     (TROUBLE, "the same number of nodes"): Case("mingle exec --id c --nodes $(({i} + 2)) --master node1 true"),
-    (TROUBLE, "no job here"): Case("mingle exec true"),
-    (TROUBLE, "SLURM_JOB_ID=7 alone"): Case("mingle exec true", {"SLURM_JOB_ID": "7"}),
-    (TROUBLE, "characters that are none"): Case("MINGLE_KEY=secret mingle exec --id d --nodes 2 true"),
-    (TROUBLE, "saw none given"): Case("env -u MINGLE_KEY mingle exec --id d --nodes 2 true"),
+    (TROUBLE, "no job here"): Case("mingle exec true", is_alone=True),
+    (TROUBLE, "SLURM_JOB_ID=7 alone"): Case("mingle exec true", {"SLURM_JOB_ID": "7"}, is_alone=True),
+    (TROUBLE, "characters that are none"): Case("MINGLE_KEY=secret mingle exec --id d --nodes 2 true", is_alone=True),
+    (TROUBLE, "saw none given"): Case("env -u MINGLE_KEY mingle exec --id d --nodes 2 true", is_alone=True),
     (PINNED, "WORLD_SIZE=2"): Case(
         "mingle exec --id f --slots 2 true",
         {"RANK": "{i}", "WORLD_SIZE": "2", "MASTER_ADDR": "node1", "MASTER_PORT": "23456"},
     ),
     (TROUBLE, "mode 0644"): Case(
         "umask 022; mkdir -p ~/.config/mingle; mingle key >~/.config/mingle/key;"
-        " env -u MINGLE_KEY mingle exec --id e --nodes 2 true"
+        " env -u MINGLE_KEY mingle exec --id e --nodes 2 true",
+        is_alone=True,
     ),
 }
 
@@ -107,17 +109,20 @@ FLUX = {
 OMPI = {f"OMPI_COMM_WORLD_{name}": value for name, value in (("RANK", "0"), ("SIZE", "2"), ("LOCAL_RANK", "0"))}
 GIVEN_ENV = {"RANK": "{i}", "WORLD_SIZE": "2", "MASTER_ADDR": "node1", "MASTER_PORT": "23456"}
 POD = {"KUBERNETES_SERVICE_HOST": "10.0.0.1"}
+TWO_KEYS = Case("MINGLE_KEY=" + KEY + "0{i} mingle exec --id h --nodes 2 --timeout 2 true")
 ONLY_1 = "[ {i} = 1 ] || mingle exec --timeout 2 torchrun train.py"
 
 MISTAKES: dict[tuple[str, str], Case] = {
-    ("slurm", "expected a step of the job"): Case(LINE, {"SLURM_JOB_ID": "7"}),
-    ("slurm", "saw no job here"): Case(LINE),
-    ("pbs", "expected to start torchrun on every node of the job"): Case(LINE, PBS_SHELL),
+    ("slurm", "expected a step of the job"): Case(LINE, {"SLURM_JOB_ID": "7"}, is_alone=True),
+    ("slurm", "saw no job here"): Case(LINE, is_alone=True),
+    ("pbs", "expected to start torchrun on every node of the job"): Case(LINE, PBS_SHELL, is_alone=True),
     ("pbs", "expected one slot on each host, or --scope; saw 2 slots (pbs)"): Case(
-        LINE, {**PBS, "PBS_NODEFILE": "SLOTFILE"}
+        LINE, {**PBS, "PBS_NODEFILE": "SLOTFILE"}, is_alone=True
     ),
-    ("pbs", "env: 'mingle': No such file or directory"): Case("LC_ALL=C env PATH=/usr/bin:/bin mingle exec true"),
-    ("torque", "expected to start torchrun on every node of the job"): Case(LINE, TORQUE_SHELL),
+    ("pbs", "env: 'mingle': No such file or directory"): Case(
+        "LC_ALL=C env PATH=/usr/bin:/bin mingle exec true", is_alone=True
+    ),
+    ("torque", "expected to start torchrun on every node of the job"): Case(LINE, TORQUE_SHELL, is_alone=True),
     ("torque", "expected one rank 0; saw two leaders: node1 and node1"): Case(
         "[ {i} = 1 ] || { PBS_TASKNUM=2 mingle exec --timeout 3 true & "
         "PBS_TASKNUM=3 mingle exec --timeout 3 true; wait; }",
@@ -143,32 +148,36 @@ MISTAKES: dict[tuple[str, str], Case] = {
         "[ {i} = 0 ] || mingle exec --timeout 2 true",
         FLUX,
     ),
-    ("mpi", "expected one task on each node; saw 2"): Case(LINE, {**OMPI, "OMPI_COMM_WORLD_LOCAL_SIZE": "2"}),
-    ("mpi", "expected an id that all members share"): Case(LINE, {**OMPI, "OMPI_COMM_WORLD_LOCAL_SIZE": "1"}),
-    ("kubernetes", "expected the number of members; saw none; try --nodes N"): Case("mingle exec --id a true", POD),
+    ("mpi", "expected one task on each node; saw 2"): Case(
+        LINE, {**OMPI, "OMPI_COMM_WORLD_LOCAL_SIZE": "2"}, is_alone=True
+    ),
+    ("mpi", "expected an id that all members share"): Case(
+        LINE, {**OMPI, "OMPI_COMM_WORLD_LOCAL_SIZE": "1"}, is_alone=True
+    ),
+    ("kubernetes", "expected the number of members; saw none; try --nodes N"): Case(
+        "mingle exec --id a true", POD, is_alone=True
+    ),
     ("kubernetes", "expected an id that all members share; saw none (scheduler: kubernetes)"): Case(
-        "mingle exec --nodes 2 true", POD
+        "mingle exec --nodes 2 true", POD, is_alone=True
     ),
     ("kubernetes", "expected rank 0 … name not known"): Case(
         "mingle exec --nodes 2 --timeout 2 --master train-0.train true",
         {**POD, "JOB_COMPLETION_INDEX": "1", "HOSTNAME": "train-1"},
     ),
     ("plain-hosts", "expected a key that all members share; saw none given"): Case(
-        "env -u MINGLE_KEY mingle exec --id g --nodes 2 true"
+        "env -u MINGLE_KEY mingle exec --id g --nodes 2 true", is_alone=True
     ),
-    ("plain-hosts", "another key here"): Case(
-        "MINGLE_KEY=" + KEY + "0{i} mingle exec --id h --nodes 2 --timeout 2 true"
-    ),
-    ("plain-hosts", "with another key: refused"): Case(
-        "MINGLE_KEY=" + KEY + "0{i} mingle exec --id i --nodes 2 --timeout 2 true"
-    ),
-    ("plain-hosts", "saw no job here"): Case("mingle exec --id a true"),
-    ("plain-hosts", "expected an id that all members share"): Case("mingle exec --nodes 2 true"),
-    ("plain-hosts", "saw an empty one (is $JOB set?)"): Case('mingle exec --id "$JOB" --nodes 2 true'),
+    ("plain-hosts", "another key here"): TWO_KEYS,
+    ("plain-hosts", "with another key: refused"): TWO_KEYS,
+    ("plain-hosts", "saw no job here"): Case("mingle exec --id a true", is_alone=True),
+    ("plain-hosts", "expected an id that all members share"): Case("mingle exec --nodes 2 true", is_alone=True),
+    ("plain-hosts", "saw an empty one (is $JOB set?)"): Case('mingle exec --id "$JOB" --nodes 2 true', is_alone=True),
     ("plain-hosts", "expected the same number of nodes from every member"): Case(
         "mingle exec --id j --nodes $(({i} + 2)) true"
     ),
-    ("given-ranks", "expected an id that all members share; saw none (scheduler: given)"): Case(LINE, GIVEN_ENV),
+    ("given-ranks", "expected an id that all members share; saw none (scheduler: given)"): Case(
+        LINE, GIVEN_ENV, is_alone=True
+    ),
     ("given-ranks", "expected an address of rank 0"): Case(
         "mingle exec --id k --timeout 2 true", {**GIVEN_ENV, "MASTER_ADDR": "localhost", "MASTER_PORT": "23457"}
     ),
@@ -176,7 +185,7 @@ MISTAKES: dict[tuple[str, str], Case] = {
         "mingle exec --id l --timeout 2 true", {**GIVEN_ENV, "MASTER_ADDR": "localhost"}
     ),
     ("given-ranks", "expected a key that all members share"): Case(
-        "env -u MINGLE_KEY mingle exec --id m true", GIVEN_ENV
+        "env -u MINGLE_KEY mingle exec --id m true", GIVEN_ENV, is_alone=True
     ),
     ("given-ranks", "expected the same WORLD_SIZE on every member that exports it"): Case(
         "mingle exec --id n true", {**GIVEN_ENV, "NUM_NODES": "2", "WORLD_SIZE": "1{i}", "MASTER_PORT": "23458"}
@@ -185,7 +194,7 @@ MISTAKES: dict[tuple[str, str], Case] = {
         "[ {i} = 1 ] || unset MASTER_PORT; mingle exec --id o true", {**GIVEN_ENV, "MASTER_PORT": "23459"}
     ),
     ("given-ranks", "saw '' (--master)"): Case(
-        'unset MASTER_PORT; mingle exec --id p --master "$MASTER_ADDR:$MASTER_PORT" true', GIVEN_ENV
+        'unset MASTER_PORT; mingle exec --id p --master "$MASTER_ADDR:$MASTER_PORT" true', GIVEN_ENV, is_alone=True
     ),
 }
 # These are shown on the page of messages too, which brings them about.

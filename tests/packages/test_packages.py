@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from cluster.hosts import Hosts
+    from forked import Forked
 
 THIS = f"{sys.version_info.major}.{sys.version_info.minor}"
 NAME = f"mingle_hooks-{mingle_hooks.__version__}"
@@ -91,9 +92,11 @@ def test_every_link_of_the_readme_leads_somewhere_from_an_index(made: Path) -> N
 
 
 @pytest.mark.parametrize("words", SAME)
-def test_wheel_and_zip_do_what_the_checkout_does(made: Path, clean: Path, tmp_path: Path, words: str) -> None:
+def test_wheel_and_zip_do_what_the_checkout_does(
+    made: Path, clean: Path, forked: Forked, tmp_path: Path, words: str
+) -> None:
     """Templates, pages and schemas are found in both."""
-    here = said(Path(sys.executable).with_name("mingle"), *words.split(), cwd=tmp_path)
+    here = forked.run(*words.split(), env={"PATH": "/usr/bin:/bin", "HOME": str(tmp_path)}, cwd=tmp_path).stdout
     assert here
     assert said(clean / "bin/mingle", *words.split(), cwd=tmp_path) == here
     assert said(sys.executable, "-IS", made / ZIP, *words.split(), cwd=tmp_path) == here

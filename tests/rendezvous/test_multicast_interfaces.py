@@ -1,4 +1,4 @@
-"""Which interfaces carry beacons, from one snapshot of ifaddr's."""
+"""Which interfaces carry beacons, of those that are listed."""
 
 from __future__ import annotations
 

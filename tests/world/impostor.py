@@ -1,4 +1,6 @@
-"""A leader that holds the key and lies. Arguments: id, port, key, and a JSON object of what it says.
+"""Leaders that hold the key and lie.
+
+Arguments: the key, and a file with a JSON object, port -> {"id": …, "says": what it says} of each.
 
 {"host": …, "roster": …, "frames": [[kind, body], …]}: what it calls itself in its challenge, the rows that it sends
 packed, and what it sends after a check-in. A body that is text is sent as it is, sealed; in any other, "packed" stands
@@ -6,16 +8,19 @@ for the digest of the rows.
 """
 
 import json
+import os
+import signal
 import socket
 import sys
+from pathlib import Path
+from typing import Any
 
 from mingle_hooks.rendezvous.protocol import packed_roster, wire
 from mingle_hooks.rendezvous.protocol.attempt import Attempt, Secret
 
 LEADER = b"L" * 16
-attempt = Attempt(sys.argv[1])
-secret = Secret.derive(sys.argv[3].encode(), attempt)
-says = json.loads(sys.argv[4])
+says: dict[str, Any] = {}
+secret: Secret
 
 
 def read(sock: socket.socket) -> tuple[int, bytes]:
@@ -47,8 +52,8 @@ def serve(sock: socket.socket) -> None:
         pass
 
 
-with socket.create_server(("", int(sys.argv[2]))) as server:
-    print("ready", flush=True)
+def listen(server: socket.socket) -> None:
+    """Answer all who come."""
     while True:
         sock, _ = server.accept()
         with sock:
@@ -56,3 +61,14 @@ with socket.create_server(("", int(sys.argv[2]))) as server:
                 serve(sock)
             except (OSError, wire.struct.error):
                 continue
+
+
+servers = {
+    socket.create_server(("", int(port))): lie for port, lie in json.loads(Path(sys.argv[2]).read_text()).items()
+}
+for server, lie in servers.items():
+    if os.fork() == 0:
+        says, secret = lie["says"], Secret.derive(sys.argv[1].encode(), Attempt(lie["id"]))
+        listen(server)
+print("ready", flush=True)
+signal.pause()

@@ -13,12 +13,20 @@ if TYPE_CHECKING:
     from subprocess import CompletedProcess
 
     from cluster.host import Host
+    from forked import Forked
 
 KEY = "00112233445566778899aabbccddeeff" * 2
 KEYED = {"MINGLE_KEY": KEY}
 OTHER_KEY = {"MINGLE_KEY": "ffeeddccbbaa99887766554433221100" * 2}
 # A small all-reduce over MASTER_ADDR and MASTER_PORT, in which rank 0 opens the listener; then the variables.
-REDUCE = f"python3 {Path(__file__).with_name('reduce.py')}\nenv"
+REDUCE = f"python3 -IS {Path(__file__).with_name('reduce.py')}\nenv"
+# What each fork wrote, in a shell of its own; with status, and what the shell writes.
+EVALUATE = """for text in "$1"/text.*; do
+    number=${text##*.} place=${text%/*}
+    ( set --; eval "$(<"$text")" ) >"$place/out.$number" 2>"$place/err.$number" </dev/null
+    echo $? >"$place/status.$number"
+done"""
+AT_ONCE = 8
 # What a world is made of, and must be the same on every member.
 SHARED = ("MASTER_ADDR", "MASTER_PORT", "NNODES", "WORLD_SIZE", "MINGLE_ID", "MINGLE_WORLD")
 # All that must not be there after a failure.
@@ -84,3 +92,27 @@ def members(
 
     with ThreadPoolExecutor(len(places)) as pool:
         return list(pool.map(one, range(len(places))))
+
+
+def all_evaluated(
+    forked: Forked, its: Host, place: Path, asked: Sequence[tuple[Sequence[str], Mapping[str, str]]]
+) -> list[CompletedProcess[str]]:
+    """Return what becomes of a shell on a host that evals `mingle env` with each of these words and variables.
+
+    The first and the last are started as users start them. The others, which may be hundreds, are forks, and a shell
+    evals what they write. None writes into its directory.
+    """
+    said, here = place / "said", place / "here"
+    said.mkdir()
+    here.mkdir()
+    started = [its.run(evaluating(*words, then=":"), env=env, cwd=here) for words, env in (asked[0], asked[-1])]
+    members = [(its, ["env", *words], env) for words, env in asked[1:-1]]
+    done = [one for at in range(0, len(members), AT_ONCE) for one in forked.run_on(members[at : at + AT_ONCE], here)]
+    for number, one in enumerate(done):
+        (said / f"text.{number:03}").write_text(one.stdout)
+    its.run(["bash", "-c", EVALUATE, "bash", str(said)], cwd=here, check=True)
+    for number, one in enumerate(done):
+        status, out, err = ((said / f"{name}.{number:03}").read_text() for name in ("status", "out", "err"))
+        one.returncode, one.stdout, one.stderr = int(status), out, one.stderr + err
+    assert list(here.iterdir()) == []
+    return [started[0], *done, started[1]]

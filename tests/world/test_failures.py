@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from subprocess import Popen
 
     from cluster.hosts import Hosts
+    from forked import Forked
 
 # Far above what anything here takes but a wait for the deadline, which is a failure then.
 PATIENCE_S = 40.0
@@ -121,25 +122,40 @@ CONFLICTS: dict[str, tuple[Sequence[str], Sequence[Mapping[str, str]], Sequence[
 }
 
 
-def test_members_that_contradict_each_other_all_fail_and_say_which_and_who(hosts: Callable[..., Hosts]) -> None:
-    """All contradictions at once, each a world of its own on the same hosts; the late member hears of it too."""
+def test_members_that_contradict_each_other_all_fail_and_say_which_and_who(
+    hosts: Callable[..., Hosts], forked: Forked
+) -> None:
+    """All contradictions at once, each a world of its own on the same hosts; the late member hears of it too.
+
+    The members of the first are started, as users start them.
+    """
     four = hosts(4)
+    delays = [0, 0, 0, 1.5]
 
-    def case(name: str) -> list[CompletedProcess[str]]:
+    def asked(name: str, number: int) -> tuple[list[str], dict[str, str]]:
         adds, exports, _ = CONFLICTS[name]
-        return members(
-            list(four)[: len(adds)],
-            lambda number: evaluating("--id", name, "--nodes", "3", "--timeout", "30", *adds[number].split()),
-            env=lambda number: {**KEYED, **exports[number]},
-            delays=[0, 0, 0, 1.5],
-        )
+        return ["--id", name, "--nodes", "3", "--timeout", "30", *adds[number].split()], {**KEYED, **exports[number]}
 
-    with ThreadPoolExecutor(len(CONFLICTS)) as pool:
-        outcomes = dict(zip(CONFLICTS, pool.map(case, CONFLICTS), strict=True))
-    for name, results in outcomes.items():
-        for done in results:
-            said = failed(done, 76)
-            assert not [part for part in CONFLICTS[name][2] if part not in said], (name, said)
+    first, *others = CONFLICTS
+    forks = [(name, number) for name in others for number in range(len(CONFLICTS[name][0]))]
+    with ThreadPoolExecutor(1) as pool:
+        started = pool.submit(
+            members,
+            list(four)[: len(CONFLICTS[first][0])],
+            lambda number: evaluating(*asked(first, number)[0]),
+            env=lambda number: asked(first, number)[1],
+            delays=delays,
+        )
+        orders = [(four[number], *asked(name, number)) for name, number in forks]
+        results = forked.run_on(
+            [(host, ["exec", *words, "true"], env) for host, words, env in orders],
+            delays=[delays[number] for _, number in forks],
+        )
+        results = [*started.result(), *results]
+    names = [first] * len(CONFLICTS[first][0]) + [name for name, _ in forks]
+    for name, done in zip(names, results, strict=True):
+        said = failed(done, 76)
+        assert not [part for part in CONFLICTS[name][2] if part not in said], (name, said)
     assert [host.files() for host in four] == [set()] * 4
 
 

@@ -7,12 +7,12 @@ import os
 import re
 import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from members import KEY, KEYED, REDUCE, evaluating, members, one_world
+from cluster.host import kill_group
+from members import KEY, KEYED, REDUCE, all_evaluated, evaluating, members, one_world
 
 from mingle_hooks.rendezvous.protocol import wire
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from cluster.host import Host
     from cluster.hosts import Hosts
+    from forked import Forked
 
 HERE = Path(__file__).parent
 ESCAPE = "\x1b]0;$(touch x)\x07"
@@ -170,25 +171,21 @@ def check_harmless(done: CompletedProcess[str], codes: tuple[int, ...]) -> None:
     assert "Traceback" not in done.stderr, done
 
 
-def test_a_member_refuses_whatever_a_lying_leader_says(hosts: Callable[..., Hosts], tmp_path: Path) -> None:
+def test_a_member_refuses_whatever_a_lying_leader_says(
+    hosts: Callable[..., Hosts], forked: Forked, tmp_path: Path
+) -> None:
     """Each lie ends in one clean error; nothing runs, and nothing is printed raw."""
     two = hosts(2)
-
-    def told(number: int, lie: str) -> CompletedProcess[str]:
-        port = str(23_100 + number)
-        program(two[0], "impostor.py", f"lie {number}", port, KEY, json.dumps(LIES[lie]))
-        options = ("--nodes", "2", "--rank", "1", "--master", f"node1:{port}", "--via", "master", "--timeout", "2")
-        return two[1].run(evaluating("--id", f"lie {number}", *options), env=KEYED, cwd=tmp_path)
-
-    with ThreadPoolExecutor(8) as pool:
-        results = list(pool.map(told, range(len(LIES)), LIES))
-    for process in two._started:
-        if process.poll() is None:
-            process.kill()
-            process.wait()
+    liars = {23_100 + number: {"id": f"lie {number}", "says": says} for number, says in enumerate(LIES.values())}
+    (tmp_path / "lies").write_text(json.dumps(liars))
+    impostor = program(two[0], "impostor.py", KEY, str(tmp_path / "lies"))
+    options = ("--nodes", "2", "--rank", "1", "--via", "master", "--timeout", "2")
+    asked = [(["--id", str(its["id"]), *options, "--master", f"node1:{port}"], KEYED) for port, its in liars.items()]
+    results = all_evaluated(forked, two[1], tmp_path, asked)
+    kill_group(impostor)
+    impostor.communicate(timeout=30)  # each of them has its output
     for lie, done in zip(LIES, results, strict=True):
         check_harmless(done, (69,) if lie in UNREADABLE else (76,))
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_leader_outlives_whatever_a_lying_member_says(hosts: Callable[..., Hosts], tmp_path: Path) -> None:

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import pytest
-from members import KEY, KEYED, evaluating, members, one_world
+from members import KEY, KEYED, all_evaluated, evaluating, members, one_world
 from needs import need
 
 from mingle_hooks.settings import TABLE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from subprocess import CompletedProcess
+    from pathlib import Path
 
     from cluster.hosts import Hosts
+    from forked import Forked
 
 # Runs in a shell, ends words and quotes; and what moves a terminal's cursor, sets its title, ends a line.
 PLAIN = "a'b\"c `touch x` $(touch x) ;touch x;& |tee x >x \\ !x *"
@@ -61,29 +61,27 @@ OTHERS = {
     "JOB_COMPLETION_INDEX": "0",
     "PALS_RANKID": "0",
 }
-EVAL = 'eval "$(mingle env "$@")"'
+Asked = tuple[list[str], dict[str, str]]
 
 
 @pytest.mark.parametrize("text", [PLAIN, RAW], ids=["plain", "raw"])
 def test_text_that_a_user_or_a_scheduler_can_fill_never_runs_nor_prints_raw(
-    hosts: Callable[..., Hosts], text: str
+    hosts: Callable[..., Hosts], forked: Forked, tmp_path: Path, text: str
 ) -> None:
     """Every option, setting and scheduler variable, one after the other, in a shell that evals."""
     its = hosts(1)[0]
     options = [setting.option for setting in TABLE if setting.option and setting.name not in ("quiet", "insecure")]
     names = [*SLURM, *PBS, *OTHERS, *(setting.variable for setting in TABLE if setting.variable)]
 
-    def by_option(option: str) -> CompletedProcess[str]:
-        words = ["--id", "job", "--nodes", "1", "--for", "torchrun", "--explain", option, text]
-        return its.run(["bash", "-c", EVAL, "bash", *words], env=KEYED)
+    def by_option(option: str) -> Asked:
+        return ["--id", "job", "--nodes", "1", "--for", "torchrun", "--explain", option, text], KEYED
 
-    def by_variable(name: str) -> CompletedProcess[str]:
+    def by_variable(name: str) -> Asked:
         base = SLURM if name in SLURM else {"MINGLE_ID": "job", "MINGLE_NODES": "1"}
-        env = {**KEYED, **base, **({"PBS_JOBID": "7", "PBS_NODENUM": "0"} if name in PBS else {}), name: text}
-        return its.run(["bash", "-c", EVAL, "bash", "--explain", "--timeout", "1"], env=env)
+        pbs = {"PBS_JOBID": "7", "PBS_NODENUM": "0"} if name in PBS else {}
+        return ["--explain", "--timeout", "1"], {**KEYED, **base, **pbs, name: text}
 
-    with ThreadPoolExecutor(4) as pool:
-        results = [*pool.map(by_option, options), *pool.map(by_variable, names)]
+    results = all_evaluated(forked, its, tmp_path, [*map(by_option, options), *map(by_variable, names)])
     for name, done in zip([*options, *names], results, strict=True):
         assert done.stdout == "", name
         assert done.returncode in (0, 64, 65, 69, 71, 73, 77, 78), (name, done)
@@ -94,18 +92,20 @@ def test_text_that_a_user_or_a_scheduler_can_fill_never_runs_nor_prints_raw(
 
 
 @pytest.mark.parametrize("text", [PLAIN, RAW], ids=["plain", "raw"])
-def test_text_in_settings_files_never_runs_nor_prints_raw(hosts: Callable[..., Hosts], text: str) -> None:
+def test_text_in_settings_files_never_runs_nor_prints_raw(
+    hosts: Callable[..., Hosts], forked: Forked, tmp_path: Path, text: str
+) -> None:
     """As a value, as a key, and as a file that is no TOML at all."""
     its = hosts(1)[0]
     quoted = "".join(f"\\U{ord(c):08x}" for c in text)
-    for number, line in enumerate([text, f'"{quoted}" = 1', *(f'{s.key} = "{quoted}"' for s in TABLE if s.key)]):
-        if "." not in line.partition("=")[0]:
-            its.write(f"/root/{number}/mingle/mingle.toml", line + "\n")
-            done = its.run(
-                ["bash", "-c", EVAL, "bash", "--id", "j", "--nodes", "1"], env={"XDG_CONFIG_HOME": f"/root/{number}"}
-            )
-            assert (done.returncode, done.stdout) == (78, ""), (line, done)
-            assert all(part.isprintable() for part in done.stderr.split("\n")), done.stderr
+    lines = [text, f'"{quoted}" = 1', *(f'{s.key} = "{quoted}"' for s in TABLE if s.key and "." not in s.key)]
+    for number, line in enumerate(lines):
+        its.write(f"/root/{number}/mingle/mingle.toml", line + "\n")
+    words = ["--id", "j", "--nodes", "1"]
+    asked: list[Asked] = [(words, {"XDG_CONFIG_HOME": f"/root/{number}"}) for number in range(len(lines))]
+    for line, done in zip(lines, all_evaluated(forked, its, tmp_path, asked), strict=True):
+        assert (done.returncode, done.stdout) == (78, ""), (line, done)
+        assert all(part.isprintable() for part in done.stderr.split("\n")), done.stderr
     assert not its.outside("/root/x").exists()
 
 

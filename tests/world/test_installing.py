@@ -20,7 +20,7 @@ from needs import skip_for_want_of
 import mingle_hooks
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from cluster.hosts import Hosts
 
@@ -75,9 +75,12 @@ class Installation(NamedTuple):
         assert not check or done.returncode == 0, done.stdout + done.stderr
         return done
 
-    def forked(self) -> Forked:
-        """Return what runs its `mingle` many times."""
-        return Forked(self.path / "bin" / "python")
+
+class Tried(NamedTuple):
+    """An installation, and what runs its `mingle` many times."""
+
+    its: Installation
+    forked: Forked
 
 
 def made(place: Path) -> Installation:
@@ -88,12 +91,20 @@ def made(place: Path) -> Installation:
     pip.write_text(f'#!/bin/sh\nexec {place}/bin/python {runner} "$@"\n')
     pip.chmod(0o755)
     its = Installation(place)
-    fetched = its.run(
-        "pip", "download", "-q", "--no-deps", "--retries", "0", "-d", str(place / "tried"), "ifaddr==0.2.0"
-    )
-    if fetched.returncode:
+    if not reaches_index(its):
         skip_for_want_of(["a package index that pip reaches"])
     return its
+
+
+_REACHED: list[bool] = []
+
+
+def reaches_index(its: Installation) -> bool:
+    """Tell whether pip finds a package; it is asked once."""
+    if not _REACHED:
+        fetch = ("pip", "download", "-q", "--no-deps", "--retries", "0", "-d", str(its.path / "tried"), "ifaddr==0.2.0")
+        _REACHED.append(its.run(*fetch).returncode == 0)
+    return _REACHED[0]
 
 
 def bounds(section: str) -> list[str]:
@@ -129,47 +140,54 @@ def uncompiled(tmp_path_factory: pytest.TempPathFactory) -> Installation:
     return its
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def newest() -> Installation:
     """Give what the tests run in."""
     return Installation(Path(sys.executable).parent.parent)
 
 
-@pytest.mark.parametrize("which", ["lowest", "newest"])
-def test_every_mistake_is_told_and_is_64_with_the_lowest_versions_too(
-    request: pytest.FixtureRequest, which: str
-) -> None:
+@pytest.fixture(scope="module")
+def tried(request: pytest.FixtureRequest) -> Iterator[Tried]:
+    """Start what runs one of these installations many times, for all tests of that one."""
+    its: Installation = request.getfixturevalue(request.param)
+    with Forked(its.path / "bin" / "python") as forked:
+        yield Tried(its, forked)
+
+
+@pytest.mark.parametrize("tried", ["lowest", "newest"], indirect=True)
+def test_every_mistake_is_told_and_is_64_with_the_lowest_versions_too(tried: Tried) -> None:
     """Click says it in its own words, which change; mingle's code does not."""
-    its: Installation = request.getfixturevalue(which)
-    with its.forked() as forked:
-        for words in MISTAKES:
-            done = forked.run(*words.split(), env=its.env)
-            assert done.returncode == 64, (words, done)
-            assert re.match(r"mingle: expected [^\n]+\n$|Usage: ", done.stderr), (words, done)
-            # What is evaluated, or may have been meant to be (`mingle evn`), gets text that ends the script.
-            first = words.partition(" ")[0]
-            is_evaluated = first not in {"", "exec", "key", "template", "hooks"}
-            assert (done.stdout != "") is is_evaluated, (words, done)
+    for words in MISTAKES:
+        done = tried.forked.run(*words.split(), env=tried.its.env)
+        assert done.returncode == 64, (words, done)
+        assert re.match(r"mingle: expected [^\n]+\n$|Usage: ", done.stderr), (words, done)
+        # What is evaluated, or may have been meant to be (`mingle evn`), gets text that ends the script.
+        first = words.partition(" ")[0]
+        is_evaluated = first not in {"", "exec", "key", "template", "hooks"}
+        assert (done.stdout != "") is is_evaluated, (words, done)
 
 
-@pytest.mark.parametrize("which", ["lowest", "newest", "uncompiled"])
-def test_help_and_version_go_to_stdout(request: pytest.FixtureRequest, which: str) -> None:
+@pytest.mark.parametrize("tried", ["lowest", "newest", "uncompiled"], indirect=True)
+def test_help_and_version_go_to_stdout(tried: Tried) -> None:
     """With status 0."""
-    its: Installation = request.getfixturevalue(which)
-    with its.forked() as forked:
-        for words in HELPED:
-            done = forked.run(*words.split(), "--help", env=its.env)
-            assert (done.returncode, done.stderr) == (0, ""), (words, done)
-            assert done.stdout.startswith("Usage: mingle"), (words, done)
-    assert its.run("mingle", "--version").stdout == f"mingle {mingle_hooks.__version__}\n"
+    for words in HELPED:
+        done = tried.forked.run(*words.split(), "--help", env=tried.its.env)
+        assert (done.returncode, done.stderr) == (0, ""), (words, done)
+        assert done.stdout.startswith("Usage: mingle"), (words, done)
+    assert tried.its.run("mingle", "--version").stdout == f"mingle {mingle_hooks.__version__}\n"
 
 
-@pytest.mark.parametrize("which", ["lowest", "uncompiled"])
-def test_scripts_and_hooks_are_the_same(request: pytest.FixtureRequest, newest: Installation, which: str) -> None:
+@pytest.mark.parametrize("tried", ["lowest", "uncompiled"], indirect=True)
+def test_scripts_and_hooks_are_the_same(tried: Tried, forked: Forked) -> None:
     """Whatever version of jinja2 renders them."""
-    its: Installation = request.getfixturevalue(which)
-    for words in RENDERED:
-        assert its.run("mingle", *words.split(), check=True).stdout == newest.run("mingle", *words.split()).stdout != ""
+    its = tried.its
+    for words in map(str.split, RENDERED):
+        done, ours = tried.forked.run(*words, env=its.env), forked.run(*words, env=its.env)
+        assert (done.returncode, done.stdout) == (0, ours.stdout) != (0, ""), done
+    assert (
+        its.run("mingle", *RENDERED[0].split(), check=True).stdout
+        == forked.run(*RENDERED[0].split(), env=its.env).stdout
+    )
 
 
 @pytest.mark.parametrize("which", ["lowest", "uncompiled"])

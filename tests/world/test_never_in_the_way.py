@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
     from cluster.host import Host
     from cluster.hosts import Hosts
+    from forked import Forked
 
 TWO = ("--id", "job", "--nodes", "2")
 # Interfaces that come with an address, stay for a moment, and go: pods and virtual machines do it all day.
@@ -62,7 +64,17 @@ def test_a_host_without_multicasts_packages_is_in_the_world_by_another_way(
     assert [one.stderr for one in done] == ["", ""]
 
 
-@pytest.mark.parametrize("package", ["netifaces", "multicast_expert", "ifaddr"])
+def test_where_the_kernel_tells_the_addresses_multicast_needs_no_ifaddr(
+    hosts: Callable[..., Hosts], tmp_path: Path
+) -> None:
+    """Which loads for 15 ms, and has ldconfig started, on every node."""
+    env = without("ifaddr", tmp_path / "broken")
+    done = hosts(2).run_all(evaluating(*TWO, "--via", "multicast", then=REDUCE), env=env)
+    one_world(done)
+    assert [one.stderr for one in done] == ["", ""]
+
+
+@pytest.mark.parametrize("package", ["netifaces", "multicast_expert"])
 def test_where_nobody_was_met_the_missing_package_is_named(
     hosts: Callable[..., Hosts], tmp_path: Path, package: str
 ) -> None:
@@ -79,14 +91,18 @@ def test_where_nobody_was_met_the_missing_package_is_named(
         assert "bug" not in told
 
 
-def test_interfaces_that_come_and_go_stop_no_member(hosts: Callable[..., Hosts]) -> None:
-    """32 members, some on hosts where others' interfaces are made and removed all the time."""
+def test_interfaces_that_come_and_go_stop_no_member(hosts: Callable[..., Hosts], forked: Forked) -> None:
+    """32 members on hosts where interfaces are made and removed all the time; those of the first world are started."""
     two = hosts(2)
     with ExitStack() as stack:
         churning = [stack.enter_context(coming_and_going(host, number)) for host in two for number in range(2)]
         for world in range(4):
             options = ("--id", f"job{world}", "--nodes", "8", "--via", "multicast")
-            one_world(members([*two] * 4, lambda _, options=options: evaluating(*options)))  # type: ignore[misc]
+            if world == 0:
+                one_world(members([*two] * 4, lambda _, options=options: evaluating(*options)))  # type: ignore[misc]
+                continue
+            done = forked.run_on([(host, ["exec", *options, "env"], KEYED) for host in [*two] * 4])
+            one_world(done)
         assert [process.poll() for process in churning] == [None] * 4
 
 
@@ -121,17 +137,18 @@ sleep 0.5; ip link del tap0; wait $!"""
     assert "multicast: tap0: " in done.stderr.splitlines()[-1], done.stderr
 
 
-def test_a_leader_that_runs_out_of_descriptors_tells_everybody_that_it_did(hosts: Callable[..., Hosts]) -> None:
+def test_a_leader_that_runs_out_of_descriptors_tells_everybody_that_it_did(
+    hosts: Callable[..., Hosts], forked: Forked
+) -> None:
     """Those that are in hear it from rank 0."""
     count = 24
     one, other = hosts(2)
     limited = ["bash", "-c", 'ulimit -n "$1"; shift; exec "$@"', "bash", "28"]
-    options = ("--id", "job", "--nodes", str(count), "--timeout", "6", "--master", "node1:23456", "--rank")
-
-    def argv(number: int) -> list[str]:
-        return [*([] if number else limited), "mingle", "env", *options, str(number)]
-
-    done = members([one, *[other] * (count - 1)], argv, timeout=60)
+    options = ("env", "--id", "job", "--nodes", str(count), "--timeout", "6", "--master", "node1:23456", "--rank")
+    with ThreadPoolExecutor(1) as pool:
+        first = pool.submit(one.run, [*limited, "mingle", *options, "0"], env=KEYED)
+        others = forked.run_on([(other, [*options, str(number)], KEYED) for number in range(1, count)])
+    done = [first.result(), *others]
     assert {its.returncode for its in done} == {69}, [its.stderr for its in done]
     told = [its.stderr for its in done if "all 28 file descriptors that `ulimit -n` allows are in use" in its.stderr]
     assert len(told) > count // 2, [its.stderr for its in done]

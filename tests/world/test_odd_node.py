@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from cluster.host import Host
     from cluster.hosts import Hosts
+    from forked import Forked
 
 KEY = os.urandom(32).hex()
 MEETING = "/home/meeting"
@@ -101,18 +102,25 @@ def world(
     wrapped: Callable[[Host], list[str]] = lambda _: ["mingle"],
     env: dict[int, dict[str, str]] | None = None,
     user: str = "root",  # who may lock all memory
+    forked: Forked | None = None,
 ) -> list[tuple[int, list[str]]]:
     """Return each member's exit code and what it said, the exported variables left out.
 
-    They meet in the directory that all share: of a hundred members none has to load multicast.
+    They meet in the directory that all share: of a hundred members none has to load multicast. Those that are `forked`
+    need no start of their own either.
     """
     own = ["--id", "a", "--via", "directory", "--directory", MEETING, *options, "--nodes", "4"]
-    done = nodes.run_all(
-        lambda host: [*wrapped(host), "exec", *own, "--rank", str(host.number - 1), "cat", "train.py"],
-        env=lambda host: {"MINGLE_KEY": KEY, **(env or {}).get(host.number, {})},
-        user=user,
-        cwd="/tmp/work",
-    )
+
+    def words(host: Host) -> list[str]:
+        return ["exec", *own, "--rank", str(host.number - 1), "cat", "train.py"]
+
+    def its_env(host: Host) -> dict[str, str]:
+        return {"MINGLE_KEY": KEY, **(env or {}).get(host.number, {})}
+
+    if forked is not None:
+        done = forked.run_on([(host, words(host), its_env(host)) for host in nodes], cwd="/tmp/work")
+    else:
+        done = nodes.run_all(lambda host: [*wrapped(host), *words(host)], env=its_env, user=user, cwd="/tmp/work")
     assert all(its.stdout in ("", "print()\n", "exit()\n") for its in done)
     # What a slow machine has it say besides: who is waited for.
     return [(its.returncode, [line for line in its.stderr.splitlines() if " after " not in line]) for its in done]
@@ -126,17 +134,17 @@ def told(nodes: Hosts, *options: str, **how: object) -> list[str]:
     return first[1]
 
 
-def test_the_odd_node_is_named_by_each_fault_and_healthy_ones_by_none(nodes: Hosts) -> None:
+def test_the_odd_node_is_named_by_each_fault_and_healthy_ones_by_none(nodes: Hosts, forked: Forked) -> None:
     """One line for what differs, and one with what to leave out; rank 0 alone says so, and the world forms."""
     odd = nodes[2]
     assert told(nodes) == []
     for name, (make, mend, line) in FAULTS.items():
         odd.run(["sh", "-c", make], check=True)
-        said = told(nodes)
+        said = told(nodes, forked=forked)
         odd.run(["sh", "-c", mend], check=True)
         assert [text[: len(line) + 8] for text in said[:1]] == [f"mingle: {line}"], (name, said)
         assert said[1:] == ["mingle: to leave out: --exclude=node3"], (name, said)
-    assert told(nodes) == []
+    assert told(nodes, forked=forked) == []
     odd.run(["ip", "link", "set", "eth0", "down"], check=True)
     assert told(nodes) == [
         "mingle: node3: does not reach rank 0 at 10.77.0.1, 3 others do",
@@ -157,15 +165,17 @@ def ahead(host: Host) -> list[str]:
     return [sys.executable, "-c", code] if host.number == 3 else ["mingle"]
 
 
-def test_limits_clocks_variables_and_addresses_of_one_node_are_named(nodes: Hosts) -> None:
+def test_limits_clocks_variables_and_addresses_of_one_node_are_named(nodes: Hosts, forked: Forked) -> None:
     """A clock with by how much it is off, an address with both who have it."""
     assert told(nodes, wrapped=low, user="alice")[0].startswith("mingle: node3: memlock 64K, ")
     assert told(nodes, wrapped=ahead)[0].startswith(("mingle: node3: clock 5.0 s ahead", "mingle: node3: clock 4.9 s"))
-    assert told(nodes, env={3: {"NCCL_DEBUG": "INFO"}}) == ["mingle: node3: NCCL_DEBUG INFO, 3 others not set"]
+    assert told(nodes, env={3: {"NCCL_DEBUG": "INFO"}}, forked=forked) == [
+        "mingle: node3: NCCL_DEBUG INFO, 3 others not set"
+    ]
     for host in (nodes[1], nodes[2]):
         host.run(["ip", "address", "add", "10.99.0.9/24", "dev", "ib0"], check=True)
-    assert told(nodes)[0] == "mingle: node[2-3]: 10.99.0.9 on each of them"
-    assert told(nodes, "--quiet") == []
+    assert told(nodes, forked=forked)[0] == "mingle: node[2-3]: 10.99.0.9 on each of them"
+    assert told(nodes, "--quiet", forked=forked) == []
 
 
 DRIVER, RDMA = {"MINGLE_STRICT": "driver"}, {"MINGLE_STRICT": "rdma"}
@@ -175,9 +185,9 @@ def everywhere(**variables: str) -> dict[int, dict[str, str]]:
     return dict.fromkeys(range(1, 5), variables)
 
 
-def test_strict_forms_no_world_of_nodes_that_differ(nodes: Hosts) -> None:
+def test_strict_forms_no_world_of_nodes_that_differ(nodes: Hosts, forked: Forked) -> None:
     """Everybody says the same; the settings tell which differences count, and --no-strict that none does."""
-    assert told(nodes, "--strict") == []
+    assert told(nodes, "--strict", forked=forked) == []
     nodes[2].run(["sh", "-c", FAULTS["driver"][0]], check=True)
     results = world(nodes, "--strict")
     assert {code for code, _ in results} == {76}
@@ -187,11 +197,11 @@ def test_strict_forms_no_world_of_nodes_that_differ(nodes: Hosts) -> None:
         f"mingle: {said}; try --exclude=node3, or --no-strict"
     }
     driver, rdma, wants = (everywhere(**its) for its in (DRIVER, RDMA, RDMA | {"MINGLE_RDMA": "on"}))
-    assert len(told(nodes, env=rdma)) == 2
-    assert len(told(nodes, "--no-strict", env=driver)) == 2
+    assert len(told(nodes, env=rdma, forked=forked)) == 2
+    assert len(told(nodes, "--no-strict", env=driver, forked=forked)) == 2
     nodes[2].run(["sh", "-c", FAULTS["driver"][1] + "; " + FAULTS["no RDMA"][0]], check=True)
-    assert {code for code, _ in world(nodes, env=rdma)} == {76}
+    assert {code for code, _ in world(nodes, env=rdma, forked=forked)} == {76}
     for host in nodes:
         host.run(["sh", "-c", "rm -rf /sys/class/infiniband /sys/class/gone"], check=True)
-    assert told(nodes, env=rdma) == []
-    assert {code for code, _ in world(nodes, env=wants)} == {76}
+    assert told(nodes, env=rdma, forked=forked) == []
+    assert {code for code, _ in world(nodes, env=wants, forked=forked)} == {76}

@@ -137,7 +137,7 @@ def test_one_task_per_node_may_bring_different_numbers_of_slots(slurm: SlurmClus
 def test_a_heterogeneous_job_is_one_world_over_its_components(slurm: SlurmCluster, tmp_path: Path) -> None:
     """`srun -N1 … : -N2 …`: three members, numbered as Slurm numbers the nodes."""
     command = evaluating(
-        then=f"env > {tmp_path}/task.$SLURM_PROCID; python3 {REDUCER} >> {tmp_path}/task.$SLURM_PROCID"
+        then=f"env > {tmp_path}/task.$SLURM_PROCID; python3 -IS {REDUCER} >> {tmp_path}/task.$SLURM_PROCID"
     )
     done = slurm.srun("-N1", *command, ":", "-N2", *command, env=KEYED)
     assert done.returncode == 0, done.stderr
@@ -167,7 +167,7 @@ def test_the_batch_script_of_several_nodes_gets_what_is_the_same_everywhere_and_
     script = f"""set -e
 eval "$(mingle env)"
 env > {tmp_path}/batch
-srun bash -ec 'NODE_RANK=$SLURM_NODEID python3 {REDUCER} > {tmp_path}/launched.$SLURM_PROCID'
+srun bash -ec 'NODE_RANK=$SLURM_NODEID python3 -IS {REDUCER} > {tmp_path}/launched.$SLURM_PROCID'
 srun bash -ec 'eval "$(mingle env)"; env > {tmp_path}/asked.$SLURM_PROCID'
 """
     job = slurm.submit(script, "-N4", "-n4", f"--output={tmp_path}/output", env=KEYED)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from mingle_hooks import sockets as socket
 from mingle_hooks.check import packet
 from mingle_hooks.check.packet import ALL, Packet
-from mingle_hooks.errors import reason
+from mingle_hooks.errors import NetworkError, reason
 from mingle_hooks.fabric import ports
 from mingle_hooks.rendezvous.poller import READ
 from mingle_hooks.typed import TYPE_CHECKING
@@ -43,7 +43,7 @@ class Multicast:
             from mingle_hooks.rendezvous.discovery.multicast.interfaces import carriers
 
             infos = carriers(nets)
-        except (ImportError, OSError) as error:
+        except (ImportError, OSError, NetworkError) as error:
             self._faults[""] = reason(error)
             return
         for info in infos:

@@ -57,6 +57,7 @@ class Places:
     """Runs of one test: all of their processes have a mark in their environment."""
 
     def __init__(self, place: Path) -> None:
+        self.names = "node1,node2,node3"
         self.place, self.mark = place, f"MARK={uuid.uuid4().hex}"
         self._runs: list[subprocess.Popen[str]] = []
         ssh = place / "bin" / "ssh"
@@ -72,9 +73,10 @@ class Places:
         meeting.mkdir()
         self.environ |= {"MINGLE_VIA": "directory", "MINGLE_DIRECTORY": str(meeting)}
 
-    def start(self, *words: str, hosts: str = "node1,node2,node3", **options: Any) -> subprocess.Popen[str]:
-        """Start `mingle run` with these words; without hosts, here alone."""
-        where = ("--hosts", hosts) if hosts else ()
+    def start(self, *words: str, hosts: str | None = None, **options: Any) -> subprocess.Popen[str]:
+        """Start `mingle run` with these words; where the hosts are none, here alone."""
+        names = self.names if hosts is None else hosts
+        where = ("--hosts", names) if names else ()
         streams: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options}
         argv = [str(MINGLE), "run", *where, *words]
         run = subprocess.Popen(argv, cwd=self.place, env=self.environ, text=True, **streams)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ipaddress
 
 from mingle_hooks.errors import NetworkError
-from mingle_hooks.fabric.addresses import snapshot
+from mingle_hooks.fabric.addresses import listed
 from mingle_hooks.fabric.interfaces import interfaces, is_virtual_name, usable
 from mingle_hooks.typed import TYPE_CHECKING
 
@@ -21,12 +21,12 @@ MOST_INTERFACES = 4
 
 
 def carriers(nets: Sequence[str]) -> list[IfaceInfo]:
-    """Return this host's interfaces to use, `nets` being names or CIDRs that were asked for. Raises OSError.
+    """Return this host's interfaces to use, `nets` being names or CIDRs that were asked for. Raises NetworkError.
 
     multicast_expert's own scan lists names and then asks netifaces for each, which raises where one has gone
     meanwhile: pods and virtual machines that come and go on a node are reason enough.
     """
-    infos = _infos(snapshot())
+    infos = _infos(listed())
     return chosen(infos if len(infos) <= MOST_INTERFACES else _best_first(infos), nets)
 
 
@@ -47,7 +47,7 @@ def _best_first(infos: list[IfaceInfo]) -> list[IfaceInfo]:
     return sorted(infos, key=lambda info: best.index(info.machine_name) if info.machine_name in best else len(best))
 
 
-def _infos(listed: Iterable[Listed]) -> list[IfaceInfo]:
+def _infos(found: Iterable[Listed]) -> list[IfaceInfo]:
     """Return multicast_expert's description of each interface that has an address, by its index."""
     from mingle_hooks.rendezvous.discovery.multicast import library
 
@@ -56,7 +56,7 @@ def _infos(listed: Iterable[Listed]) -> list[IfaceInfo]:
 
     four: dict[tuple[int, str], list[ipaddress.IPv4Interface]] = {}
     six: dict[tuple[int, str], list[ipaddress.IPv6Interface]] = {}
-    for name, ifindex, address, prefix in listed:
+    for name, ifindex, address, prefix in found:
         key, its = (ifindex, name), ipaddress.ip_interface(f"{address}/{prefix}")
         if isinstance(its, ipaddress.IPv4Interface):
             four.setdefault(key, []).append(its)
