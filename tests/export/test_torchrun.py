@@ -40,19 +40,20 @@ dist.destroy_process_group()
 
 
 @pytest.mark.parametrize(
-    ("torchrun", "address", "train"),
-    [(LIGHT, "127.0.0.1", TELL), (REAL, "::1", REDUCE)],
+    ("torchrun", "address", "slots", "train"),
+    [(LIGHT, "127.0.0.1", (1, 2), TELL), (REAL, "::1", (1, 1), REDUCE)],
     ids=["the tests' own", "IPv6 and an all-reduce"],
 )
-def test_plain_torchrun_forms_the_world(torchrun: tuple[str, ...], address: str, train: str, tmp_path: Path) -> None:
-    """Every rank of both nodes is there once, where the second has one slot more."""
+def test_plain_torchrun_forms_the_world(
+    torchrun: tuple[str, ...], address: str, slots: tuple[int, int], train: str, tmp_path: Path
+) -> None:
+    """Every rank of both nodes is there once."""
     if torchrun == REAL:
         need("torch")
     with socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET) as probe:
         probe.bind((address, 0))
         port = probe.getsockname()[1]
     (tmp_path / "train.py").write_text(train)
-    slots = (1, 2)
     size = sum(slots)
     world = World("job", len(slots), size, address, port, "0123456789abcdef")
     nodes = [
