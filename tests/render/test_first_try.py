@@ -80,11 +80,13 @@ def test_torchrun_starts_one_world_on_slurm(
 
 @pytest.mark.parametrize(
     ("command", "processes"),
-    [("-N 2 -n 4 -- srun python train.py", 4), ("-N 2 -- python train.py", 2)],
+    [("-N 2 -n 4 -- srun python train.py --backend sockets", 4), ("-N 2 -- python train.py", 2)],
 )
 def test_it_trains_on_slurm(slurm: SlurmCluster, tmp_path: Path, command: str, processes: int) -> None:
-    """So do processes that Slurm starts."""
-    text = submitted(slurm, tmp_path, f"{command} --backend sockets", TRAIN)
+    """So do processes that Slurm starts, with torch and without."""
+    if "sockets" not in command:
+        need("torch")
+    text = submitted(slurm, tmp_path, command, TRAIN)
     assert f"{processes} processes at step 200: y = 3.000 x + 1.000" in text, text
 
 
