@@ -7,7 +7,7 @@ import _socket
 import os
 import time
 
-WAIT_S = 20.0
+WAIT_S = 50.0  # a machine that writes much stands still for longer than one thinks
 rank, nodes = int(os.environ["NODE_RANK"]), int(os.environ["NNODES"])
 where = (os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]))
 family = _socket.AF_INET6 if ":" in where[0] else _socket.AF_INET
