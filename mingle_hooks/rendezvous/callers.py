@@ -51,6 +51,16 @@ class Callers:
                 self._loop.unwatch(listener)
                 listener.close()
 
+    def leave(self, port: int) -> None:
+        """Let go of the listeners on a port, where others are left."""
+        its = [listener for listener in self._listeners if listener.getsockname()[1] == port]
+        if len(its) == len(self._listeners):
+            return
+        for listener in its:
+            self._loop.unwatch(listener)
+            listener.close()
+            self._listeners.remove(listener)
+
     def _listen(self, listener: socket.socket) -> None:
         if listener.fileno() >= 0:
             self._loop.watch(listener, READ, lambda _events: self._accept(listener))

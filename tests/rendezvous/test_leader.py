@@ -169,6 +169,17 @@ def test_the_word_that_got_lost_is_said_again() -> None:
         room.until(lambda: late.state == "failed")
 
 
+def test_who_has_the_word_reaches_no_leader_at_the_worlds_port() -> None:
+    """Seen: a member's program was so fast that mingle's own listener took its call, and reset it."""
+    with Room(2) as room:
+        member = room.member(rank=1).come()
+        talk(room.terms.port).close()
+        room.until(lambda: member.state == "formed")
+        with pytest.raises(ConnectionRefusedError):
+            talk(room.terms.port)
+        talk(room.port).close()  # who lost the word may still ask for it
+
+
 @pytest.mark.parametrize(
     ("parts", "kind"), [({"rank": 1}, "rank"), ({"rank": 3}, "beyond"), ({"nodes": 4}, "nodes"), ({}, "ok")]
 )

@@ -47,6 +47,10 @@ class Acceptor:
         self.strangers.clear()
         self._callers.close()
 
+    def leave(self, port: int) -> None:
+        """Listen no longer on a port, where there is another one."""
+        self._callers.leave(port)
+
     def proved(self, session: Session) -> None:
         """Note that the other side of a session holds the key."""
         self.strangers.pop(session, None)

@@ -265,6 +265,7 @@ class Leader:
 
     def _commit(self, closing: Closing) -> None:
         self.state, self.formed_at = "formed", self._loop.clock()
+        self.acceptor.leave(self.terms.port)  # whoever is told may call its next owner at once
         self._tell_all(wire.COMMIT, {"epoch": closing.epoch})
         self.answer = closing.answers.of(self.me.member)
         self._on_change()
