@@ -2,9 +2,13 @@ from __future__ import annotations
 
 import os
 import re
+import socket
 import subprocess
 import sys
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
+
+import conftest
 
 from cluster.paths import PROJECT
 
@@ -74,6 +78,13 @@ def test_what_passes_only_when_run_again_is_named_at_the_end(tmp_path: Path) -> 
     done = run_pytest(tmp_path, body.replace("== 2", "== 4"), options="--reruns=2")
     assert (done.returncode, done.stdout.count("RUN AGAIN: ")) == (1, 2), done.stdout
     assert "1 failed, 2 rerun in" in done.stdout
+
+
+def test_no_test_waits_for_what_counts_its_runs() -> None:
+    """pytest-rerunfailures says two words in a row, and the kernel held back the second for 40 ms, in each test."""
+    with socket.socket() as sock:
+        conftest.pytest_configure(SimpleNamespace(failures_db=SimpleNamespace(sock=sock)))  # type: ignore[arg-type]
+        assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
 
 
 def test_in_the_background_programs_hear_what_ends_them_all_the_same(tmp_path: Path) -> None:
