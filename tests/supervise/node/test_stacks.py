@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from supervise.runner.places import path_without
 
 from mingle_hooks.rendezvous.protocol.wire import WireError
 from mingle_hooks.supervise.node import stacks
@@ -42,7 +43,7 @@ def supervised(runner: Runner, how: str, **environ: str) -> None:
         spy = folder / "py-spy"
         spy.write_text(SPY)
         spy.chmod(0o755)
-    path = f"{folder}:{os.environ['PATH']}"
+    path = f"{folder}:{path_without('py-spy')}"
     runner.supervise(environ={"PATH": path, "SPY": how, "PYTHONFAULTHANDLER": "", **environ})
     runner.start(sys.executable, "-c", HANGS)
     runner.until(lambda: b"begun" in runner.output)

@@ -47,6 +47,11 @@ exec sh -c "$*"
 PATIENCE_S = 30.0
 
 
+def path_without(program: str) -> str:
+    """Return this process's PATH, but for the folders that have this program."""
+    return os.pathsep.join(at for at in os.environ["PATH"].split(os.pathsep) if not Path(at, program).exists())
+
+
 def without_world(said: str) -> str:
     """Return what was said but for the line on each world, whose port is another each time."""
     lines = said.splitlines(keepends=True)

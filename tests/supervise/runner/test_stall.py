@@ -7,6 +7,7 @@ import sys
 from typing import TYPE_CHECKING
 
 import pytest
+from supervise.runner.places import path_without
 from supervise.runner.test_attempts import Run, ended, over, plan
 
 from mingle_hooks.supervise.runner import report
@@ -157,7 +158,7 @@ def python(text: str) -> tuple[str, ...]:
 
 def test_the_stacks_of_all_ranks_are_shown_and_kept_and_all_end(places: Places) -> None:
     """By faulthandler; with --restarts all of it comes once more."""
-    places.environ["PYTHONFAULTHANDLER"] = "1"
+    places.environ |= {"PYTHONFAULTHANDLER": "1", "PATH": f"{places.place / 'bin'}:{path_without('py-spy')}"}
     status, out, err = places.done("--stall", "2", "--restarts", "1", "--log-dir", "logs", *python(""))
     assert status == 75
     assert out.count("begun") == 6
