@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import os
 
-from mingle_hooks import sockets as socket
 from mingle_hooks.export.variables import own
 from mingle_hooks.fabric.ports import DEFAULT_RANGE
-from mingle_hooks.schedulers.table import detect
 from mingle_hooks.settings import load
-from mingle_hooks.supervise.runner.planning import seconds, where
+from mingle_hooks.supervise.runner.planning import facts_of, seconds, where
 from mingle_hooks.typed import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -36,7 +34,6 @@ def asked(settings: Mapping[str, object], hosts: str | None, timeout: str | None
     """Return what this call asks for. Raises UsageError, FactsError and SettingsError."""
     users = own(os.environ)
     loaded = load(users, settings)
-    facts = detect({name: value for name, value in users.items() if name != "MINGLE_RUN"}, socket.gethostname())
-    starter, job = where(facts, users, hosts)
+    starter, job = where(facts_of(users, loaded, hosts), users, hosts)
     limit_s = seconds(timeout, "--timeout", _FEW_S + max(len(job.hosts) - _FEW, 0) * _EACH_S)
     return Asked(starter, job, limit_s, is_bandwidth, loaded.iface, loaded.port_range)

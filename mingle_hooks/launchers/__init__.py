@@ -29,9 +29,10 @@ class Launcher(NamedTuple):
     `starts` is "node" for one that starts a node's processes itself, so once on every node; "task" for one that
     the scheduler runs, which starts a process for each task; "job" for one that reaches all nodes itself.
     `completed_by` is the file whose `options` complete its command line, `checked_by` the one whose `check` refuses
-    options that leave the world, "" for none; `frameworks` are set for it too. `in_scripts` are the launchers of job
-    scripts that start it as it was typed, the usual one first and then the elastic one; `instead` is what a script
-    has for one that reaches or waits for the other nodes in a way that no script needs.
+    options that leave the world, "" for none; `frameworks` are set for it too. A launcher of job scripts that starts
+    it as it was typed has the same name; where there are more, `in_scripts` are all of them, the usual one first and
+    then the elastic one. `instead` is what a script has for one that reaches or waits for the other nodes in a way
+    that no script needs.
     """
 
     name: str
@@ -64,7 +65,6 @@ TABLE = (
         "node",
         "accelerate",
         _OF_TORCH,
-        in_scripts=("accelerate",),
     ),
     Launcher(
         "deepspeed",
@@ -73,7 +73,6 @@ TABLE = (
         "node",
         "deepspeed",
         ("deepspeed",),
-        in_scripts=("deepspeed",),
     ),
     Launcher(
         "ray",
@@ -95,7 +94,6 @@ TABLE = (
         (),
         "job",
         frameworks=("mpi",),
-        in_scripts=("mpirun",),
     ),
     Launcher("srun", ("srun",), (), "task"),
 )

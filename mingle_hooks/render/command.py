@@ -124,13 +124,14 @@ def _as_typed(words: Words, found: launchers.Launcher, asked: Launcher | None) -
     starter, rest = _parted(words, found)
     if not rest:
         raise UsageError("a training command", quoted(words), f"-- {quoted([*words, 'train.py'])}")
-    is_plain = asked.name == "plain" if asked else not (found.in_scripts or found.instead)
+    own = found.in_scripts or ((found.name,) if found.name in LAUNCHERS else ())
+    is_plain = asked.name == "plain" if asked else not (own or found.instead)
     if is_plain and found.starts == "node":
         return Command(LAUNCHERS["plain"], (), words, _frameworks(found))
     if found.instead:
         works = f"--launcher {found.instead} {_line(_program(rest) or ('train.py',))}"
         raise UsageError("the command that is to be trained with", quoted(words), works)
-    fitting = found.in_scripts or ("plain",)
+    fitting = own or ("plain",)
     if asked and asked.name not in fitting:
         works = f"leaving --launcher out, or {_line(_program(rest) or rest)}"
         raise UsageError(f"a --launcher that starts {found.name}", f"--launcher {asked.name}", works)

@@ -1,6 +1,7 @@
 """Where this node is on the network: the switches above it, from the top down, by who tells it.
 
-Each source is one file here with `path(environ)` and one line in the table; `--order` names it.
+Each source is one file here with `path(environ)` and one line in the table; `--order` names it, of which settings.py
+has the choices.
 """
 
 from __future__ import annotations

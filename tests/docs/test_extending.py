@@ -142,6 +142,8 @@ def test_scripts_for_it_are_made(copy: Copy) -> None:
     assert "  python3 -m paddle.distributed.launch python3 train.py\n" in script
     subprocess.run(["bash", "-n"], input=script, text=True, check=True)
     assert "cobalt" in copy.said("template", "list")
+    typed = copy.said("template", "cobalt", "--ntasks-per-node", "2", "--", "fleetrun", "--log_dir", "logs", "train.py")
+    assert "mingle run --for paddle,nccl,gloo --slots 2 -- \\\n  fleetrun --log_dir logs train.py\n" in typed
 
 
 def test_its_starter_starts_a_run_on_all_hosts(copy: Copy) -> None:
@@ -160,6 +162,11 @@ def test_its_starter_starts_a_run_on_all_hosts(copy: Copy) -> None:
         (("--output", "out"), "have no directive for it"),
         (("--requeue",), "have no directive for it"),
         (("--account", "a b"), "the name of a project"),
+        (("--mem", "8G"), "have no directive for it"),
+        (("--gpus-per-node", "4"), "have no directive for it"),
+        (("--cpus-per-task", "8"), "have no directive for it"),
+        (("--constraint", "a100"), "have no directive for it"),
+        (("--ntasks-per-node", "3", "--launcher", "process"), "have no directive for it"),
     ],
 )
 def test_what_its_directives_do_not_carry_is_refused(copy: Copy, option: tuple[str, ...], why: str) -> None:
@@ -197,7 +204,10 @@ def test_a_new_hook_target_has_all_commands(copy: Copy) -> None:
     root = copy.place / "root"
     (root / "opt/moab/etc").mkdir(parents=True)
     below = ("--root", str(root))
-    assert "Made by: mingle hooks render moab prologue" in copy.said("hooks", "render", "moab", "prologue")
+    for name in ("prologue", "epilogue"):
+        said = copy.said("hooks", "render", "moab", name)
+        assert f"Made by: mingle hooks render moab {name}" in said
+        assert f"\n# Moab {name}: runs as root" in said
     assert "/opt/moab/etc/prologue" in copy.said("hooks", "install", "moab", "--yes", *below)
     (root / "etc/mingle/key").write_text("ab" * 32)
     (root / "etc/mingle/key").chmod(0o400)
@@ -226,6 +236,15 @@ def test_a_plugins_rows_are_used_where_none_of_ours_fits(copy: Copy) -> None:
     assert re.search(r"acmerun --endpoint 127\.0\.0\.1:\d+ x\.py$", copy.said("exec", "acmerun", "x.py", **job).strip())
     again = json.loads(copy.said("env", "--shell", "json", "--for", "acme", "--id", "b", "--nodes", "1", **world))
     assert again["ACME_ENDPOINT"] == f"{again['MASTER_ADDR']}:{again['MASTER_PORT']}"
+
+
+@pytest.mark.parametrize("command", [("run", "true"), ("check",)], ids=["run", "check"])
+def test_a_plugins_job_of_several_nodes_is_not_taken_for_this_node_alone(copy: Copy, command: tuple[str, ...]) -> None:
+    """Nothing here can start programs on its other nodes; one node's job needs none of that."""
+    job = {"ACME_JOB": "j7", "ACME_NODE": "0"}
+    status, error = copy.refused(*command, **job, ACME_NODES="2")
+    assert (status, "a process that acme started" in error, "mingle exec" in error) == (65, True, True)
+    copy.said(*command, **job, ACME_NODES="1")
 
 
 @pytest.mark.parametrize("typed", ["env --for ac", "exec --for jax,ac", "template slurm --for ac"])

@@ -10,14 +10,17 @@ from mingle_hooks.nearest import nearest
 from mingle_hooks.render.refusals import refused
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from mingle_hooks.render.job import Job
 
 
 class Directive(NamedTuple):
-    """One directive without its marker, and the field of the description that it comes from."""
+    """One directive without its marker, and the field of the description that it comes from; it may carry others."""
 
     text: str
     field: str
+    also: tuple[str, ...] = ()
 
 
 class Scheduler(NamedTuple):
@@ -64,23 +67,36 @@ def scheduler(name: str) -> Scheduler:
     return SCHEDULERS[name]
 
 
-# Fields with a directive of their own wherever they can be carried.
-_CARRIED = (
+# What a job may ask for, and what it may on each node: a directive has to carry it, or it is refused.
+_OF_JOB = (
     *("time", "partition", "account", "qos", "reservation", "exclusive", "output", "error", "mail_user", "array"),
     *("dependency", "requeue"),
 )
+_OF_NODE = {"gpus": "gpus-per-node", "cpus": "cpus-per-task", "mem": "mem", "constraint": "constraint"}
 
 
 def directives(scheduler: Scheduler, job: Job) -> tuple[Directive, ...]:
     """Return the job's directives in order. Raises UsageError that names a field that they cannot carry."""
     made: tuple[Directive, ...] = import_module(f"{__name__}.{scheduler.name}").directives(job)
-    carried = {directive.field for directive in made}
-    for attribute in _CARRIED:
-        value, field = getattr(job, attribute), attribute.replace("_", "-")
-        if value and field not in carried:
+    carried = {field for directive in made for field in (directive.field, *directive.also)}
+    for field, value in _asked(job):
+        if field not in carried:
             can = f"nothing, as scripts for {scheduler.help} have no directive for it"
             raise refused(field, value, can, f"leaving it out, or a --directive of {scheduler.help}'s own")
     return (*made, *(Directive(free(text), "directive") for text in job.directive))
+
+
+def _asked(job: Job) -> Iterator[tuple[str, object]]:
+    """Yield each field that somebody has to carry, with its value."""
+    for attribute in _OF_JOB:
+        if value := getattr(job, attribute):
+            yield attribute.replace("_", "-"), value
+    for group in job.groups:
+        for attribute, field in _OF_NODE.items():
+            if value := getattr(group, attribute):
+                yield field, value
+        if group.ntasks > 1 and job.launcher.starts != "node":  # else the script's own line says it
+            yield "ntasks-per-node", group.ntasks
 
 
 def free(text: str) -> str:

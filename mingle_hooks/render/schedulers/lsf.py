@@ -43,6 +43,7 @@ _CONDITION = (
 )
 _DEPENDENCY = re.compile(rf"{_CONDITION}(?: ?(?:&&|\|\|) ?{_CONDITION})*", re.ASCII)
 _CONDITIONS = {"afterok": "done", "afterany": "ended", "afternotok": "exit", "after": "started"}
+_NEEDS = ("cpus-per-task", "mem", "constraint")  # said by -R, beside ntasks-per-node
 _MAIL = {"BEGIN": "B", "END": "N", "FAIL": "N", "ALL": "BN", "NONE": ""}
 
 
@@ -71,7 +72,7 @@ def directives(job: Job) -> tuple[Directive, ...]:
         *((f"-{letter}", "mail-type") for letter in sorted(letters(job, _MAIL))),
         (_warning(job), "signal"),
     ]
-    return tuple(Directive(text, field) for text, field in found if text)
+    return tuple(Directive(text, field, _NEEDS if field == "ntasks-per-node" else ()) for text, field in found if text)
 
 
 def _minutes(duration_s: int) -> int:

@@ -33,6 +33,7 @@ _MAIL_USERS = re.compile(
     r"[A-Za-z0-9_.+%=/~'-]+(@[A-Za-z0-9.-]+)?(,[A-Za-z0-9_.+%=/~'-]+(@[A-Za-z0-9.-]+)?)*", re.ASCII
 )
 _PLAIN = re.compile(r"[A-Za-z0-9_@+=:,./^~-]+", re.ASCII)
+_OF_CHUNKS = ("ntasks-per-node", "cpus-per-task", "gpus-per-node", "mem", "constraint")
 _INDEX = "^array_index^"  # its server replaces the first only: PBS_FILE_ARRAY_INDEX_TAG
 MAIL = {"BEGIN": "b", "END": "e", "FAIL": "a", "ALL": "abe", "NONE": "n"}
 
@@ -47,7 +48,7 @@ def directives(job: Job) -> tuple[Directive, ...]:
     chunks = "+".join(_chunk(group) for group in job.groups)
     return (
         *opening(job),
-        Directive(f"-l select={chunks}", "nodes"),
+        Directive(f"-l select={chunks}", "nodes", _OF_CHUNKS),
         Directive(f"-l place=scatter{':excl' if job.exclusive else ''}", "exclusive" if job.exclusive else "nodes"),
         *option("-l walltime=", "time", job.time and hms(job.time)),
         *option("-q ", *_queue(job)),

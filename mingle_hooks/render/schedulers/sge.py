@@ -63,12 +63,13 @@ def _asked(job: Job) -> tuple[Directive, ...]:
     if not _NAME.fullmatch(job.job_name):
         raise refused_name(job.job_name, "a letter, then letters, digits and _.+-")
     slots = group.ntasks * (group.cpus or 1)
-    has_pe = any(text.startswith("-pe ") for text in job.directive)
+    of_slots = ("ntasks-per-node", "cpus-per-task")
+    has_pe = any(text.startswith("-pe ") for text in job.directive)  # the user's own, with their number
     constraint = group.constraint and matching("constraint", group.constraint, _RESOURCE, "NAME=VALUE", "arch=lx-amd64")
     return (
         *_option("-N", "job-name", job.job_name),
-        Directive("-S /bin/bash", "default"),
-        *([] if has_pe else [Directive(f"-pe mpi {group.nodes * slots}", "nodes")]),
+        Directive("-S /bin/bash", "default", of_slots if has_pe else ()),
+        *([] if has_pe else [Directive(f"-pe mpi {group.nodes * slots}", "nodes", of_slots)]),
         *_option("-l", "gpus-per-node", group.gpus and f"gpu={group.gpus.number}"),
         # Grid Engine counts memory for each slot.
         *_option("-l", "mem", group.mem and f"h_vmem={size(-(-group.mem // slots), ('M', 'G'))}"),

@@ -26,6 +26,8 @@ _ON_COUNTS = f"{pbs.ON_COUNTS}|synccount"
 # What stands before a colon is a host, and qsub takes $HOME in front, but not ${HOME}, for the submitter's.
 _PATH = re.compile(r"(?:[A-Za-z0-9.-]+:/|\$HOME/|(?!\$HOME|\$\{HOME\})[!-9;-~])[!-9;-~]*", re.ASCII)
 
+_OF_NODES = ("ntasks-per-node", "cpus-per-task", "gpus-per-node", "constraint")
+
 
 def directives(job: Job) -> tuple[Directive, ...]:
     """Return the directives. Raises UsageError."""
@@ -44,7 +46,7 @@ def directives(job: Job) -> tuple[Directive, ...]:
     memory = job.groups[0].mem
     return (
         *pbs.opening(job),
-        Directive("-l nodes=" + "+".join(_nodes(group) for group in job.groups), "nodes"),
+        Directive("-l nodes=" + "+".join(_nodes(group) for group in job.groups), "nodes", _OF_NODES),
         *pbs.option("-l mem=", "mem", memory and size(memory * job.nodes, ("mb", "gb"))),
         *([Directive("-l naccesspolicy=singlejob", "exclusive")] if job.exclusive else []),
         *pbs.option("-l walltime=", "time", job.time and hms(job.time)),

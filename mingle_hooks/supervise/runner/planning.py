@@ -60,7 +60,7 @@ def request(
     """Return what this call asks for; `words` are the options of `mingle exec`. Raises UsageError and FactsError."""
     users = own(os.environ)
     loaded = load(users, settings)
-    facts = detect({name: value for name, value in users.items() if name != "MINGLE_RUN"}, socket.gethostname())
+    facts = facts_of(users, loaded, options.hosts)
     is_per_task = loaded.scope == "task"
     launcher = None if "--verbatim" in words else launchers.recognise(command)
     is_of_job = launcher is not None and launcher.starts == "job"
@@ -92,6 +92,15 @@ def request(
     )
 
 
+def facts_of(environ: Mapping[str, str], loaded: Settings, hosts: str | None) -> JobFacts:
+    """Return what the scheduler says of the whole job, also where this is a command of a run. Raises FactsError.
+
+    Packages that add schedulers are asked where nobody says the hosts or the world's id, as `mingle env` asks them.
+    """
+    outside = {name: value for name, value in environ.items() if name != "MINGLE_RUN"}
+    return detect(outside, socket.gethostname(), asks_plugins=hosts is None and loaded.id is None)
+
+
 def asked_with(facts: JobFacts, loaded: Settings, environ: Mapping[str, str], key: str | None) -> tuple[bytes, ...]:
     """Return the keys that the user can ask with: the user's own; where there is one, also this run's, for COMMAND."""
     try:
@@ -108,7 +117,7 @@ def where(
 
     Raises FactsError and UsageError.
     """
-    if hosts is None and (facts.scheduler == "none" or os.environ.get("MINGLE_RUN")):
+    if hosts is None and (starters.is_alone(facts) or os.environ.get("MINGLE_RUN")):
         inside = detect(os.environ, socket.gethostname())
         if inside.nodes is not None and inside.nodes > 1:
             raise FactsError(

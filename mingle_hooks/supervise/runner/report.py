@@ -58,6 +58,8 @@ def _what(cause: Cause) -> str:
         return f"no sign of life for {cause.silent_s or 0:.0f} s"
     if cause.kind == "gone":
         return f"its supervisor was killed or lost its connection {after}"
+    if cause.kind == "absent" and cause.tail:  # of what was to start it, which has ended
+        return "its supervisor could not be started"
     if cause.kind == "absent":
         return f"its supervisor did not come within {cause.after_s:.0f} s"
     if cause.kind == "unformed":

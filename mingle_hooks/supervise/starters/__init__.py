@@ -85,6 +85,12 @@ TABLE = (
 _BY_NAME = {starter.name: starter for starter in TABLE}
 
 
+def is_alone(facts: JobFacts) -> bool:
+    """Tell whether nothing has to be started elsewhere: no job, or one node's of a scheduler that has no starter."""
+    is_one = facts.nodes == 1 and facts.task_rank is None and facts.scheduler not in _BY_NAME
+    return facts.scheduler == "none" or is_one
+
+
 def find(facts: JobFacts, environ: Mapping[str, str], hosts_option: str | None = None) -> Starter:
     """Return the starter of this job, or of the hosts that a person names.
 

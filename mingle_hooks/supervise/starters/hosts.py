@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 _SCRIPT = "the job's script, or its interactive shell"
 _INSTEAD = "`mingle exec COMMAND` in its place, or `mingle run` in the job's script, with nothing in front of it"
 
+_ON_EACH = "`mingle exec COMMAND` on each of its hosts, or --hosts node1,node2"
+
 
 def listed(text: str) -> tuple[str, ...]:
     """Return the hosts of --hosts in its order, such as ``a,b`` and ``node[1-4]``. Raises UsageError."""
@@ -59,7 +61,8 @@ def _no_starter(facts: JobFacts) -> FactsError:
     expected = "a job of a scheduler that starts programs on its hosts, or --hosts"
     if facts.scheduler == "none":
         return FactsError(expected, "no job here", "--hosts node1,node2, or --hosts localhost for this machine alone")
-    return FactsError(expected, f"a process that {facts.scheduler} started", _INSTEAD)
+    is_launched = "+" in facts.scheduler  # by a launcher such as mpirun, in a job's script
+    return FactsError(expected, f"a process that {facts.scheduler} started", _INSTEAD if is_launched else _ON_EACH)
 
 
 def own_of(facts: JobFacts) -> str | None:

@@ -114,7 +114,7 @@ def test_a_supervisor_that_never_comes(places: Places) -> None:
     status, _, err = places.done("true", hosts="node1,down")
     assert status == 75
     assert "No route to host" in err
-    assert "mingle run: down: its supervisor did not come within" in err
+    assert "mingle run: down: its supervisor could not be started\n" in err
 
 
 def test_the_runner_that_is_killed_leaves_nothing(two: Places) -> None:
