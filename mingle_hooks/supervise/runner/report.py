@@ -58,10 +58,9 @@ def _what(cause: Cause) -> str:
         return f"no sign of life for {cause.silent_s or 0:.0f} s"
     if cause.kind == "gone":
         return f"its supervisor was killed or lost its connection {after}"
-    if cause.kind == "absent" and cause.tail:  # of what was to start it, which has ended
-        return "its supervisor could not be started"
-    if cause.kind == "absent":
-        return f"its supervisor did not come within {cause.after_s:.0f} s"
+    if cause.kind == "absent":  # with the last words of what was to start it, where that has ended
+        how = "could not be started" if cause.tail else f"did not come within {cause.after_s:.0f} s"
+        return f"its supervisor {how}"
     if cause.kind == "unformed":
         return f"no world formed {after} (status {cause.status})"
     oom = ": out of memory" if cause.is_oom else ""
