@@ -7,6 +7,7 @@ GOLDEN, BY_NAME = f"{T}/test_scripts.py::test_a_script_is_what_was_reviewed", "i
 JOB, VALUES, PBS = f"{T}/test_job.py", f"{T}/test_values.py", f"{T}/test_pbs_directives.py"
 ALONE = f"{T}/test_command.py::test_what_would_train_alone_is_refused_with_what_works"
 AGAIN = f"{T}/test_scripts.py::test_a_script_says_when_to_warn_by_what_and_how_it_is_queued_again"
+ROW = "tests/docs/test_extending.py"
 LINT = f"{T}/test_lint.py::test_a_mistake_is_found_on_its_line"
 ROWS = (
     Defect("a word with = is no assignment", f"{R}/quoting.py",
@@ -158,4 +159,10 @@ ROWS = (
            'if job.signal.name == "USR1"', "if True", AGAIN),
     Defect("mpirun hands on no environment", f"{R}/script.py",
            'for word in ("-x", name)', "for word in ()", GOLDEN),
+    Defect("memory for which there is no directive is dropped", f"{R}/schedulers/__init__.py",
+           '"mem": "mem", ', "", f"{ROW}::test_what_its_directives_do_not_carry_is_refused"),
+    Defect("tasks for which there is no directive are dropped", f"{R}/schedulers/__init__.py",
+           "if group.ntasks > 1", "if False", f"{ROW}::test_what_its_directives_do_not_carry_is_refused"),
+    Defect("a launcher is not known to scripts by its name", f"{R}/command.py",
+           "(found.name,) if found.name in LAUNCHERS else ()", "()", f"{ROW}::test_scripts_for_it_are_made"),
 )  # fmt: skip

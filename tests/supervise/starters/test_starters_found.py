@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from mingle_hooks.errors import FactsError, MingleError, UsageError
+from mingle_hooks.schedulers.facts import JobFacts
 from mingle_hooks.schedulers.table import detect
 from mingle_hooks.supervise import starters
 from mingle_hooks.supervise.starters import limit
@@ -191,6 +192,16 @@ def test_a_task_of_mpirun_is_told_to_exec() -> None:
 def test_where_nothing_starts_programs_it_says_what_does(environ: dict[str, str], message: str) -> None:
     with pytest.raises(MingleError, match=message):
         found(environ)
+
+
+def test_a_node_is_alone_only_where_its_job_has_no_other() -> None:
+    """Nor is a task, as each would begin a run; where there is a starter, that knows."""
+    acme = JobFacts("acme", "7", nodes=1)
+    assert starters.is_alone(acme)
+    assert starters.is_alone(JobFacts("none"))
+    assert not starters.is_alone(acme._replace(nodes=2))
+    assert not starters.is_alone(acme._replace(task_rank=0))
+    assert not starters.is_alone(acme._replace(scheduler="slurm"))
 
 
 def test_lsfs_tasks_on_other_hosts_are_told_to_exec(tmp_path: Path) -> None:
