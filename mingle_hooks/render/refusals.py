@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
 def refused(field: str, value: object, can: str, remedy: str = "") -> UsageError:
     """Return the error for a field whose value the scheduler's directive cannot carry, with the `remedy` if known."""
-    return UsageError(f"--{field} as {can}", repr(value), remedy or f"another value for --{field}, or leaving it out")
+    seen = f"--{field}" if value is True else repr(value)
+    return UsageError(f"--{field} as {can}", seen, remedy or f"another value for --{field}, or leaving it out")
 
 
 def refused_name(name: str, can: str) -> UsageError:

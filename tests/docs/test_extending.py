@@ -160,7 +160,7 @@ def test_its_starter_starts_a_run_on_all_hosts(copy: Copy) -> None:
     ("option", "why"),
     [
         (("--output", "out"), "have no directive for it"),
-        (("--requeue",), "have no directive for it"),
+        (("--requeue",), "have no directive for it; saw --requeue;"),
         (("--account", "a b"), "the name of a project"),
         (("--mem", "8G"), "have no directive for it"),
         (("--gpus-per-node", "4"), "have no directive for it"),
