@@ -1,14 +1,17 @@
 """Programs of usual jobs, which say what the real ones would do: this file under each name.
 
 What each reads is written at its function; everything else that a real one reads is the same in every job here.
+They start hundreds of times, so each imports only what it needs.
 """
 
 from __future__ import annotations
 
-import argparse
 import os
-import subprocess
 import sys
+
+TYPE_CHECKING = False  # typing would take longer than all else here
+if TYPE_CHECKING:
+    import argparse
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 
@@ -20,6 +23,8 @@ def first(*names: str) -> str | None:
 
 def torch_launcher(name: str, argv: list[str]) -> argparse.Namespace:
     """torch/distributed/run.py: PET_<DEST> is the default of each option, and --standalone takes nnodes as well."""
+    import argparse
+
     parser = argparse.ArgumentParser(prog=name)
     defaults = {
         "nnodes": "1:1", "nproc_per_node": "1", "node_rank": "0", "rdzv_backend": "static", "rdzv_endpoint": "",
@@ -51,6 +56,8 @@ def torchrun(argv: list[str]) -> str:
 
 def accelerate(argv: list[str]) -> str:
     """accelerate/utils/launch.py: torchrun's defaults, over which go the options of its own that were given."""
+    import argparse
+
     parser = argparse.ArgumentParser(prog="accelerate")
     names = ("num_processes", "num_machines", "machine_rank", "main_process_ip", "main_process_port", "config_file")
     for name in names:
@@ -98,6 +105,8 @@ def env_init(_argv: list[str]) -> str:
 
 def deepspeed(argv: list[str]) -> str:
     """deepspeed/launcher/runner.py and launch.py: all from its options, whatever the environment says."""
+    import argparse
+
     parser = argparse.ArgumentParser(prog="deepspeed")
     parser.add_argument("--num_gpus", default="4")
     parser.add_argument("--master_port", default="29500")
@@ -113,6 +122,8 @@ def spawn(_argv: list[str]) -> str:
 
 def mpirun(argv: list[str]) -> str:
     """Open MPI under Slurm: ranks on its own host are its children, for others srun starts an orted on each host."""
+    import subprocess
+
     each, nodes = int(argv[1]), int(os.environ["SLURM_JOB_NUM_NODES"])
     others = str(nodes - 1)
     if nodes > 1:
@@ -142,13 +153,20 @@ def orted(argv: list[str]) -> str:
 
 def start_ranks(node: int, each: int, nodes: int, argv: list[str]) -> None:
     """Run the ranks of one node."""
+    import subprocess
+
     for local in range(each):
         places = {"RANK": node * each + local, "SIZE": nodes * each, "LOCAL_RANK": local}
         env = {f"OMPI_COMM_WORLD_{name}": str(value) for name, value in places.items()}
         subprocess.run(argv, env={**os.environ, **env}, check=True)
 
 
-if __name__ == "__main__":
+def main() -> None:
+    """Say what the program does whose name this process has."""
     said = globals()[os.path.basename(sys.argv[0]).replace("-", "_")](sys.argv[1:])
     if said:
         os.write(1, f"{said}\n".encode())
+
+
+if __name__ == "__main__":
+    main()

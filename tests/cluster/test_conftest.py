@@ -8,16 +8,18 @@ import sys
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
-import conftest
-
 from cluster.paths import PROJECT
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    import pytest
+
     from cluster.hosts import Hosts
 
+# Without what would be a third of its start, numpy's import for one.
+QUICKLY = ("-p", "no:randomly", "-p", "no:hypothesispytest")
 LEAVES = {
     "left threads behind": "import threading, time\ndef test(): threading.Timer(2, print).start()",
     "left child processes behind": "import os\ndef test(): os.posix_spawn('/bin/sleep', ['sleep', '2'], {})",
@@ -29,6 +31,7 @@ def run_pytest(directory: Path, body: str, *before: str, options: str = "-q") ->
     """Run one test file under this project's conftest and settings, by the words that come `before`."""
     (directory / "test_it.py").write_text(body)
     settings = ["-c", str(PROJECT / "pyproject.toml"), "--rootdir", str(directory), "-p", "no:cacheprovider"]
+    settings += QUICKLY
     return subprocess.run(
         [*before, sys.executable, "-m", "pytest", options, *settings, "-p", "conftest", str(directory / "test_it.py")],
         capture_output=True,
@@ -80,10 +83,13 @@ def test_what_passes_only_when_run_again_is_named_at_the_end(tmp_path: Path) -> 
     assert "1 failed, 2 rerun in" in done.stdout
 
 
-def test_no_test_waits_for_what_counts_its_runs() -> None:
+def test_no_test_waits_for_what_counts_its_runs(pytestconfig: pytest.Config) -> None:
     """pytest-rerunfailures says two words in a row, and the kernel held back the second for 40 ms, in each test."""
+    # By its path, as the last conftest.py that was imported has the name.
+    conftest = pytestconfig.pluginmanager.get_plugin(str(PROJECT / "tests" / "conftest.py"))
+    assert conftest
     with socket.socket() as sock:
-        conftest.pytest_configure(SimpleNamespace(failures_db=SimpleNamespace(sock=sock)))  # type: ignore[arg-type]
+        conftest.pytest_configure(SimpleNamespace(failures_db=SimpleNamespace(sock=sock)))
         assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
 
 
@@ -99,7 +105,7 @@ def test_in_the_background_programs_hear_what_ends_them_all_the_same(tmp_path: P
 def test_a_user_who_is_not_root_gets_loud_skips_and_no_failure(hosts: Callable[..., Hosts], alice: str) -> None:
     """Without root the tests that need hosts or Slurm are skipped for want of it."""
     its = PROJECT / "tests" / "cluster" / "test_slurm_cluster.py"
-    argv = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(its)]
+    argv = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *QUICKLY, str(its)]
     done = hosts(1)[0].run(argv, user=alice, timeout=120)
     assert "SKIPPED FOR WANT OF: root (13 tests)" in done.stdout
     assert done.returncode == 0

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import launcher_stand_ins
 import pytest
+from light import TRAIN as LIGHT
 from needs import need
 
 from mingle_hooks.render.job import describe
@@ -35,7 +38,9 @@ sys.exit(int(sys.argv[1]))
 """
 
 
-def run(slurm: SlurmCluster, place: Path, options: dict[str, Any], *command: str) -> tuple[str, str, str]:
+def run(
+    slurm: SlurmCluster, place: Path, options: dict[str, Any], *command: str, train: Path = TRAIN
+) -> tuple[str, str, str]:
     """Run a job of these options as alice, and return its state, its exit code and its output."""
     (place / "bin").mkdir()
     for name in ("accelerate", "deepspeed", "ray"):
@@ -44,21 +49,33 @@ def run(slurm: SlurmCluster, place: Path, options: dict[str, Any], *command: str
         )
         (place / "bin" / name).chmod(0o755)
     (place / "driver.py").write_text(DRIVER)
-    shutil.copy(TRAIN, place)
+    shutil.copy(train, place)
     common = {"time": "5", "output": f"{place}/out", "setup": [f"PATH={place}/bin:{Path(sys.executable).parent}:$PATH"]}
     job = slurm.submit(render("slurm", describe(common | options, command)), user="alice", cwd=str(place))
     return slurm.wait(job), slurm.job(job)["ExitCode"], (place / "out").read_text()
 
 
 @pytest.mark.parametrize("launcher", ["accelerate", "deepspeed"])
-@pytest.mark.parametrize("command", [["train.py"], ["-m", "train"], ["python3", "train.py"]], ids=" ".join)
-def test_a_launcher_of_each_node_trains(slurm: SlurmCluster, tmp_path: Path, launcher: str, command: list[str]) -> None:
+def test_a_launcher_of_each_node_trains(slurm: SlurmCluster, tmp_path: Path, launcher: str) -> None:
     """A stand-in on each of three hosts starts its two processes, and all six are one world."""
     options = {"nodes": "3", "ntasks-per-node": "2", "launcher": launcher}
-    state, _, text = run(slurm, tmp_path, options, *command, "--backend", "sockets")
+    state, _, text = run(slurm, tmp_path, options, "train.py", "--backend", "sockets")
     assert state == "COMPLETED", text
     assert sorted(text.count(f"rank {rank} of 6 begins") for rank in range(6)) == [1] * 6
     assert "6 processes at step 200: y = 3.000 x + 1.000" in text
+
+
+@pytest.mark.parametrize("launcher", ["accelerate", "deepspeed"])
+@pytest.mark.parametrize("command", [["-m", "train"], ["python3", "train.py"]], ids=" ".join)
+def test_a_launcher_starts_modules_and_programs(
+    slurm: SlurmCluster, tmp_path: Path, launcher: str, command: list[str]
+) -> None:
+    """All six processes have one address, and each its rank."""
+    options = {"nodes": "3", "ntasks-per-node": "2", "launcher": launcher}
+    state, _, text = run(slurm, tmp_path, options, *command, train=LIGHT)
+    assert state == "COMPLETED", text
+    assert sorted(text.count(f"rank {rank} of 6 begins") for rank in range(6)) == [1] * 6
+    assert [*Counter(re.findall(r"\bAT=(\S+)", text)).values()] == [6], text
 
 
 @pytest.mark.parametrize("launcher", ["accelerate", "deepspeed"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import py_compile
 import re
 import sys
 from pathlib import Path
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
 TABLE = Path(__file__).parents[2] / "data" / "usual_jobs.txt"
 PROGRAMS = ("torchrun", "accelerate", "deepspeed", "lightning", "mpirun", "orted", "spawn", "trainer", "env_init")
 PLACE = "/home/alice/usual"
+# Compiled once, and not by each of hundreds of starts.
+PROGRAM = f"import sys\nsys.path.append({PLACE!r})\nimport usual_programs\nusual_programs.main()\n"
 GPUS = {"CUDA_VISIBLE_DEVICES": "0,1,2,3", "SLURM_GPUS_ON_NODE": "4"}
 WAITS = ("srun: Job ", "srun: Step created ")  # that a step has to wait for another, and no more
 SWITCH = "/etc/mingle/disabled"
@@ -81,13 +84,14 @@ def test_there_are_twenty_and_more() -> None:
 @pytest.mark.timeout(240)
 def test_usual_jobs_do_the_same_with_the_hooks(hooked: SlurmCluster) -> None:
     """First with the kill switch, as without hooks, and then with them."""
-    host, text = hooked.controller, Path(usual_programs.__file__).read_text()
+    host = hooked.controller
     host.run(["mkdir", PLACE], user="alice", check=True)
     try:
         for number, job in enumerate(JOBS):
             host.write(f"{PLACE}/{number:02}.sh", job.script, user="alice")
+        py_compile.compile(usual_programs.__file__, cfile=str(host.outside(f"{PLACE}/usual_programs.pyc")))
         for program in PROGRAMS:
-            host.write(f"{PLACE}/{program}", f"#!{sys.executable} -IS\n{text}", mode=0o755)
+            host.write(f"{PLACE}/{program}", f"#!{sys.executable} -IS\n{PROGRAM}", mode=0o755)
         hooked.hosts.run_all(["touch", SWITCH])
         without = outputs(hooked)
         hooked.hosts.run_all(["rm", "-f", SWITCH])
