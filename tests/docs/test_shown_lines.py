@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import lines
 import pytest
 from documents import BIN, KEYED, Block, find, says, standins, world, worlds
+from light import BIN as LIGHT_BIN
 from light import TRAIN
 from lines import ALLOCATED, BATCH, TEMPLATES, TOLD
 from needs import need
@@ -46,9 +47,10 @@ def test_a_batch_script_makes_one_world(slurm: SlurmCluster, tmp_path: Path, whe
 
 
 def test_the_line_that_shows_the_place_of_each_process_shows_it(slurm: SlurmCluster) -> None:
-    """The real torchrun, once."""
-    need("torch")
-    done = slurm.controller.run(["salloc", "-N2", "bash", "-c", find(*lines.PLACES).text], user="alice", timeout=120)
+    """With what follows --no-python; render/test_first_try.py has the real torchrun do that."""
+    env = {"PATH": f"{LIGHT_BIN}:{BIN}:/usr/bin:/bin"}
+    words = ["salloc", "-N2", "bash", "-c", find(*lines.PLACES).text]
+    done = slurm.controller.run(words, user="alice", env=env, timeout=120)
     assert sorted(re.findall(r"rank \d of \d", done.stdout)) == ["rank 0 of 2", "rank 1 of 2"], done
 
 
@@ -146,15 +148,14 @@ def pbs_script(path: str) -> str:
 
 
 def test_the_pbs_script_trains_and_ends_well(hosts: Callable[..., Hosts], tmp_path: Path) -> None:
-    """Under the stand-in, with the real torchrun."""
-    need("torch")
+    """Under the stand-in; render/test_scripts_on_pbs.py has the real torchrun there."""
     from cluster.pbs import PbsStandIn  # after the skip
 
     shutil.copy(TRAIN, tmp_path)
-    with PbsStandIn(hosts(2), tmp_path, 2) as pbs:  # two of its four hosts: torchrun takes 3 s of a processor on each
-        job = pbs.submit(pbs_script(str(BIN)).replace("select=4", "select=2"), cwd=str(tmp_path))
+    with PbsStandIn(hosts(4), tmp_path, 4) as pbs:
+        job = pbs.submit(pbs_script(f"{LIGHT_BIN}:{BIN}"), cwd=str(tmp_path))
         assert pbs.wait(job, 120) == 0, pbs.output(job)
-        assert re.findall(r"SIZE=(\d)", pbs.output(job)) == ["2"] * 2
+        assert re.findall(r"SIZE=(\d)", pbs.output(job)) == ["4"] * 4
 
 
 @pytest.mark.parametrize("fails", ["[ $NODE_RANK != 2 ] || exit 7; exec sleep 100", "exit 7"], ids=["one", "all"])

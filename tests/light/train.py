@@ -1,4 +1,4 @@
-"""A training script without torch: it says in which world it was started, and with --wait it runs until it is ended.
+"""A training script without torch: it says in which world it was started, and with --wait it runs until it is told.
 
 What is tried is what starts it, the real torchrun for one. Where it is also tried that training goes on from there,
 examples/train.py trains; importing torch, once for each process, takes 1.5 s of a processor.
@@ -9,6 +9,8 @@ import signal
 import sys
 from pathlib import Path
 
+TOLD = {signal.SIGTERM, signal.SIGUSR1}
+
 
 def main() -> None:
     """Say it, and save where it is to wait for the end."""
@@ -16,11 +18,12 @@ def main() -> None:
     told = f"rank {rank} of {size} begins\nRANK={rank}\nSIZE={size}\nAT={os.environ['MASTER_ADDR']}\n"
     os.write(1, told.encode())  # at once: print() ends its line by itself, and another process writes in between
     if sys.argv[1:] == ["--wait"]:
-        signal.sigwait({signal.SIGTERM})
+        signal.sigwait(TOLD)
         if rank == "0":
             Path("checkpoint.json").write_text("[1]")
 
 
 if __name__ == "__main__":
-    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+    signal.signal(signal.SIGUSR1, lambda _number, _frame: None)  # only who handles it is sent it
+    signal.pthread_sigmask(signal.SIG_BLOCK, TOLD)
     main()

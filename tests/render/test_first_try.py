@@ -62,8 +62,8 @@ def submitted(slurm: SlurmCluster, place: Path, command: str, train: Path, venv:
     [
         ("-N 4 -- torchrun train.py", 4, VENV),
         ("-N 2 -n 4 -- srun torchrun train.py", 4, VENV),
-        ("-N 2 -- python -m torch.distributed.run --nproc-per-node 2 train.py", 4, sys.prefix),
-        ("-N 2 -- mingle exec torchrun --rdzv-backend c10d train.py", 2, sys.prefix),
+        ("-N 2 -- python -m torch.distributed.run --rdzv-backend c10d --nproc-per-node 2 train.py", 4, sys.prefix),
+        ("-N 2 -- mingle exec torchrun train.py", 2, VENV),
         ("-N 2 --launcher plain -- nice torchrun train.py", 2, VENV),
     ],
 )

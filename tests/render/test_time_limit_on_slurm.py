@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from light import TRAIN as LIGHT
 from needs import need
 
 from mingle_hooks.render.job import describe
@@ -30,12 +31,14 @@ LOOKS_S, KILL_WAIT_S = 30, 10
 END_S = 3 * LOOKS_S + KILL_WAIT_S
 
 
-def submit(slurm: SlurmCluster, place: Path, name: str, options: dict[str, Any], *command: str) -> str:
+def submit(
+    slurm: SlurmCluster, place: Path, name: str, options: dict[str, Any], *command: str, train: Path = TRAIN
+) -> str:
     """Give in a job of two hosts and one minute as alice, in a directory of its own."""
     own = place / name
     own.mkdir()
     own.chmod(0o1777)
-    shutil.copy(TRAIN, own)
+    shutil.copy(train, own)
     common = {"nodes": "2", "launcher": "process", "time": "1", "chdir": str(own), "output": f"{own}/out"}
     script = render("slurm", describe({"setup": [SETUP]} | common | options, command))
     return slurm.submit(script, user="alice", cwd=str(place))
@@ -51,7 +54,8 @@ def test_jobs_at_their_time_limit(fresh_slurm: Callable[..., SlurmCluster], tmp_
     # USR1 long before the limit; so near to it that TERM comes too; never, as only TERM is handled.
     warned = submit(slurm, tmp_path, "warned", {"signal": "USR1@30"}, *LONG)
     # torchrun itself ignores the warning, which reaches the training below it.
-    launched = submit(slurm, tmp_path, "launched", {"signal": "USR1@30", "launcher": "torchrun"}, *LONG[:5])
+    by_torchrun = {"signal": "USR1@30", "launcher": "torchrun"}
+    launched = submit(slurm, tmp_path, "launched", by_torchrun, "train.py", "--wait", train=LIGHT)
     again = submit(slurm, tmp_path, "again", {"signal": "USR1@30", "requeue": True}, *LONG)
     deaf = submit(slurm, tmp_path, "deaf", {"signal": "USR1@30", "launcher": "plain"}, *DEAF)
     told = submit(slurm, tmp_path, "told", {"signal": "HUP@1"}, *LONG)  # train.py does not handle HUP
@@ -60,7 +64,9 @@ def test_jobs_at_their_time_limit(fresh_slurm: Callable[..., SlurmCluster], tmp_
     slurm.until(lambda: "begins" in output(tmp_path, "deaf"), "start of deaf")
     # Their minute is over now; what Slurm does then, and when it looks, is its own.
     for job in (deaf, told):
-        slurm.controller.run(["scontrol", "update", f"jobid={job}", "endtime=now"], check=True)
+        over = ["scontrol", "update", f"jobid={job}", "endtime=now"]
+        # Not in the second in which it began, which Slurm refuses.
+        slurm.until(lambda over=over: slurm.controller.run(over).returncode == 0, f"the end of job {job}'s time")
 
     assert slurm.wait(warned, timeout=END_S) == "COMPLETED", output(tmp_path, "warned")
     assert saved(tmp_path, "warned") > 0

@@ -3,8 +3,8 @@
 Each line is typed as people type it, with an unchanged script, on a real Slurm or on bare hosts. What did not end in
 the right world ends with a status other than 0, and with one line that says why.
 
-After `mingle env` and `mingle exec` the real torchrun is started once each, and where its own words are the end; else
-one that does the same by the same variables and needs no torch.
+torchrun is one that does the same by the same variables and needs no torch. The real one trains in these ways in
+render/test_first_try.py, frameworks/test_networks.py and test_unchanged_scripts.py; its own words are in docs.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pytest
 from light import BIN, TRAIN
 from members import KEYED
-from needs import only_with
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
     from cluster.slurm import SlurmCluster
 
 EXEC = "mingle exec torchrun TRAIN"
-NEEDS_TORCH = only_with("torch")
 # A program with options of its own, some of which are mingle's too.
 SHOW = "python3 -c 'import os, sys; print(sys.argv[1:], os.environ[\"NNODES\"])' --timeout 60 --id x"
 
@@ -38,16 +36,15 @@ class Way(NamedTuple):
     code: int | None
     says: str = ""
     env: Mapping[str, str] = {}
-    is_real: bool = False  # the real torchrun is started
 
     def line(self, before: str = "") -> str:
-        """Return what the shell gets: the PATH with the torchrun that is meant, and what was typed behind `before`."""
-        return ("" if self.is_real else f"PATH={BIN}:$PATH; ") + before + self.typed.replace("TRAIN", str(TRAIN))
+        """Return what the shell gets: the PATH with the tests' torchrun, and what was typed behind `before`."""
+        return f"PATH={BIN}:$PATH; {before}" + self.typed.replace("TRAIN", str(TRAIN))
 
 
 def ids(table: Mapping[str, Way]) -> list[object]:
-    """Return the table's rows as parameters, each with its name; those that start torch are marked."""
-    return [pytest.param(way, id=name, marks=[NEEDS_TORCH] if way.is_real else []) for name, way in table.items()]
+    """Return the table's rows as parameters, each with its name."""
+    return [pytest.param(way, id=name) for name, way in table.items()]
 
 
 def check(way: Way, code: int, said: str, *, size: int = 2) -> None:
@@ -63,7 +60,7 @@ def check(way: Way, code: int, said: str, *, size: int = 2) -> None:
 
 # One srun on two nodes.
 STEPS = {
-    "torchrun after exec": Way(EXEC, None, is_real=True),
+    "torchrun after exec": Way(EXEC, None),
     "torchrun after eval": Way("bash -c 'eval \"$(mingle env)\"; torchrun TRAIN'", None),
     "eval that is followed by exec": Way("bash -c 'eval \"$(mingle env)\"; exec mingle exec torchrun TRAIN'", None),
     "the program's own options": Way(f"mingle exec {SHOW}", 0, r"\['--timeout', '60', '--id', 'x'\] 2"),
@@ -119,7 +116,6 @@ SHELLS = {
         'eval "$(mingle env)"; torchrun TRAIN',
         2,
         "torchrun has to be started on every node .* srun mingle exec torchrun",
-        is_real=True,
     ),
     "torchrun in a step that only got the shell's values": Way(
         'eval "$(mingle env)"; srun torchrun TRAIN', 2, "torchrun has to be started on every node"

@@ -18,8 +18,8 @@ TRAIN = Path(__file__).with_name("train.py")
 
 @only_with("torch")
 def test_an_unchanged_script_under_plain_torchrun_reduces_over_the_second_network(hosts: Callable[..., Hosts]) -> None:
-    """`torchrun train.py` with no flags on two hosts whose first network carries nothing at all."""
-    both = hosts(2)
+    """`torchrun train.py` with no flags on two hosts of IPv6 alone, whose first network carries nothing at all."""
+    both = hosts(2, ipv4=False)
     for host in both:
         host._add('iifname "eth0" drop')
     options = ("--id", "job", "--nodes", "2", "--for", "torchrun,gloo", "--iface", "ib0")
@@ -29,4 +29,4 @@ def test_an_unchanged_script_under_plain_torchrun_reduces_over_the_second_networ
     assert [(its["SIZE"], its["TOTAL"]) for its in found] == [("2", "3")] * 2
     assert {its["GLOO_SOCKET_IFNAME"] for its in found} == {"ib0"}
     assert len({its["AT"] for its in found}) == 1
-    assert is_on(found[0]["AT"], "10.78.0.0/24")
+    assert is_on(found[0]["AT"], "fd78::/64")
