@@ -77,24 +77,28 @@ def tag_of(owner: int) -> str:
     return f"{TAG}:{owner}:{started(owner)}"
 
 
-def tagged() -> dict[int, str]:
+def tagged(of: dict[int, str] | None = None) -> dict[int, str]:
     """Return the tag of every process on this machine that runs on some host, its zombies left out.
 
     A host's file systems carry the tag as their source, so it stands in its processes' mountinfo and no
     process can lose it. It is long, and the same for all that have their mounts in common; but one that has
-    another root may see less.
+    another root may see less. What is known `of` processes, "" where it is none, need not be read.
     """
     found = {}
     known: dict[str, str] = {}
+    for pid, tag in (of or {}).items():
+        if os.path.exists(f"/proc/{pid}/ns/mnt"):  # else it has ended
+            known[os.readlink(f"/proc/{pid}/ns/mnt")] = tag
     for name in filter(str.isdigit, os.listdir("/proc")):
         try:
             namespace = os.readlink(f"/proc/{name}/ns/mnt")
             if namespace not in known:
-                mounts = read(f"/proc/{name}/mountinfo", "replace")
-                start = mounts.rfind(f" {TAG}:")  # the last one is the innermost
+                with open(f"/proc/{name}/mountinfo", "rb", buffering=0) as file:
+                    mounts = file.read()
+                start = mounts.rfind(f" {TAG}:".encode())  # the last one is the innermost
                 if start < 0 and os.readlink(f"/proc/{name}/root") != "/":
                     continue
-                known[namespace] = mounts[start + 1 :].split(maxsplit=1)[0] if start >= 0 else ""
+                known[namespace] = mounts[start + 1 :].split(maxsplit=1)[0].decode() if start >= 0 else ""
         except OSError:
             continue  # It has ended meanwhile, or is a zombie and has no mounts any more.
         if known[namespace]:

@@ -258,8 +258,9 @@ class Hosts:
 
     def processes(self) -> dict[int, str]:
         """Return pid -> command line of all that runs on the hosts, the holders and what is ending left out."""
-        held = {host.pid for host in self} | {self._holder.pid if self._holder else 0}
-        own = [pid for pid, tag in holder.tagged().items() if tag == self.tag and pid not in held]
+        held = {host.pid for host in self} | {self._holder.pid if self._holder else os.getpid()}
+        known = dict.fromkeys(held, self.tag) | {os.getpid(): ""}
+        own = [pid for pid, tag in holder.tagged(known).items() if tag == self.tag and pid not in held]
         return {pid: command_line(pid) for pid in own if not is_ending(pid)}
 
     def close(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, NamedTuple
 
 from mingle_hooks.fabric.addresses import Listed
@@ -9,7 +10,6 @@ from mingle_hooks.lint.asked import Asked
 from mingle_hooks.lint.fingerprint import fingerprint
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Mapping
     from pathlib import Path
 
@@ -32,6 +32,7 @@ class Node:
 
     def __init__(self, root: Path, number: int = 1) -> None:
         self.root, self.number = root, number
+        self._made: set[str] = set()
         self.environ = {"PATH": "/usr/bin:/opt/venv/bin", "HOME": "/home/alice"}
         self.command: tuple[str, ...] = ("python", "train.py")
         self.addresses: list[Listed] = []
@@ -42,9 +43,12 @@ class Node:
         self.write("/work/train.py", "import torch\n")
 
     def write(self, path: str, text: str | bytes) -> None:
-        file = self.root / path.lstrip("/")
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_bytes(text.encode() + b"\n" if isinstance(text, str) else text)
+        place = f"{self.root}{os.path.dirname(path)}"
+        if place not in self._made:  # a node has hundreds of files in few directories
+            os.makedirs(place, exist_ok=True)
+            self._made.add(place)
+        with open(f"{self.root}{path}", "wb", buffering=0) as file:
+            file.write(text.encode() + b"\n" if isinstance(text, str) else text)
 
     def limits(self, memlock: int = -1, nofile: int = 65536, nproc: int = 4_127_000) -> None:
         self.rlimits = {"memlock": memlock, "nofile": nofile, "nproc": nproc}

@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sys
 import time
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import pytest
-from members import KEYED, evaluating, members, one_world
+from members import KEYED, agreed
 from test_failures import ended, wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
-    from subprocess import CompletedProcess, Popen
+    from subprocess import Popen
 
     from cluster.host import Host
     from cluster.hosts import Hosts
+    from forked import Forked
 
 TRIES = 2  # at once, as whoever is too many waits for the deadline
 # Half of the time in which a leader that is called has to answer.
@@ -36,23 +37,24 @@ main()
 @pytest.mark.parametrize("ranks", [[None, None, None], [0, 0, 1], [0, 1, 1]], ids=["no ranks", "0 0 1", "0 1 1"])
 @pytest.mark.parametrize("backend", ["multicast", "directory", "master"])
 def test_fewer_than_two_worlds_of_processes_make_one_at_most(
-    hosts: Callable[..., Hosts], tmp_path: Path, backend: str, ranks: list[int | None]
+    hosts: Callable[..., Hosts], forked: Forked, tmp_path: Path, backend: str, ranks: list[int | None]
 ) -> None:
     """Three processes for two nodes, by each backend alone: those that get a world are two, in the same one."""
     three = hosts(3)
+    rank = [[] if its is None else ["--rank", str(its)] for its in ranks]
     options = {"directory": ["--directory", str(tmp_path)], "master": ["--master", "node1"]}.get(backend, [])
-
-    def world(number: int) -> list[CompletedProcess[str]]:
-        words = ["--id", f"job{number}", "--nodes", "2", "--timeout", "3", "--via", backend, *options]
-        rank = [[] if its is None else ["--rank", str(its)] for its in ranks]
-        return members(list(three), lambda member: evaluating(*words, *rank[member]))
-
-    with ThreadPoolExecutor(TRIES) as pool:
-        for results in pool.map(world, range(TRIES)):
-            inside = [done for done in results if done.returncode == 0]
-            assert len(inside) in (0, 2), results
-            one_world(inside) if inside else None
-            assert all(done.returncode in (69, 76) and not done.stdout for done in results if done not in inside)
+    words = ["--shell", "json", "--nodes", "2", "--timeout", "3", "--via", backend, *options]
+    asked = [
+        (host, ["env", "--id", f"job{number}", *words, *rank[host.number - 1]], KEYED)
+        for number in range(TRIES)
+        for host in three
+    ]
+    done = forked.run_on(asked)
+    for results in (done[:3], done[3:]):
+        inside = [its for its in results if its.returncode == 0]
+        assert len(inside) in (0, 2), results
+        agreed(json.loads(its.stdout) for its in inside) if inside else None
+        assert all(its.returncode in (69, 76) and not its.stdout for its in results if its not in inside), results
 
 
 def test_of_two_leaders_that_one_directory_announces_none_forms_a_world_behind_the_others_back(

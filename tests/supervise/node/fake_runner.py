@@ -201,15 +201,16 @@ class Runner:
 
     def processes(self) -> dict[int, str]:
         """Return what runs of this run."""
+        own = f"MINGLE_RUN_ID={self.run_id}".encode()
         found = {}
-        for pid in map(int, filter(str.isdigit, os.listdir("/proc"))):
+        for name in filter(str.isdigit, os.listdir("/proc")):  # hundreds of times: pathlib would take half of it
             try:
-                environ = Path(f"/proc/{pid}/environ").read_bytes()
-                words = Path(f"/proc/{pid}/cmdline").read_bytes()
+                with open(f"/proc/{name}/environ", "rb", buffering=0) as file:
+                    environ = file.read()
+                if own in environ and int(name) != os.getpid():
+                    found[int(name)] = Path(f"/proc/{name}/cmdline").read_text(errors="replace").replace("\0", " ")
             except OSError:
                 continue
-            if pid != os.getpid() and f"MINGLE_RUN_ID={self.run_id}".encode() in environ:
-                found[pid] = words.replace(b"\0", b" ").decode(errors="replace")
         return found
 
     def _accept(self) -> None:

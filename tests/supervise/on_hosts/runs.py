@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cluster import ssh
+from cluster.host import namespace
 from supervise.memory import EATS
 
 if TYPE_CHECKING:
@@ -166,7 +167,22 @@ def everything(host: Host) -> list[int]:
     return of_run(host, *OF_RUN)
 
 
-def until(holds: Callable[[], object], what: str) -> None:
+def until_nothing_is_left(runs: Runs) -> None:
+    """Wait until nothing of the run is on any of its hosts; all are looked at in one go."""
+    found: dict[int, str] = {}
+
+    def gone() -> bool:
+        found.clear()
+        found.update(
+            (pid, line) for pid, line in runs.hosts.processes().items() if any(word in line for word in OF_RUN)
+        )
+        its = {namespace(host.pid) for host in runs.ranked}
+        return not any(namespace(pid) in its for pid in found)
+
+    until(gone, found)
+
+
+def until(holds: Callable[[], object], what: object) -> None:
     began = time.monotonic()
     while not holds():
         waited_s = time.monotonic() - began

@@ -21,9 +21,9 @@ from supervise.on_hosts.runs import (
     UnderPbs,
     UnderSlurm,
     begin,
-    everything,
     of_run,
     until,
+    until_nothing_is_left,
 )
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def lost(runs: Runs, place: Path, lose: Callable[[Runs, Path], str]) -> tuple[in
         host.clear_firewall()
     status, text = runs.end(place)
     assert text.count(f"mingle run: {said}") == 1 or not said, text
-    until(lambda: not any(map(everything, runs.ranked)), f"left: {[*map(everything, runs.ranked)]}")
+    until_nothing_is_left(runs)
     return status, said, text
 
 
@@ -106,7 +106,7 @@ def test_what_loses_the_runners_host_ends_by_itself(real_pbs: RealPbs, tmp_path:
     begin(runs, tmp_path, STUBBORN, *OPTIONS)
     runs.home.unplug()
     try:
-        until(lambda: not any(map(everything, runs.ranked)), f"left: {[*map(everything, runs.ranked)]}")
+        until_nothing_is_left(runs)
     finally:
         runs.home.clear_firewall()
     assert runs.end(tmp_path)[0] == INFRASTRUCTURE

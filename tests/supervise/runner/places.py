@@ -110,10 +110,12 @@ class Places:
     def processes(self) -> dict[int, str]:
         """Return the command lines of all processes of this test's runs."""
         found = {}
-        for entry in Path("/proc").iterdir():
+        for name in filter(str.isdigit, os.listdir("/proc")):  # hundreds of times: pathlib would take half of it
             try:
-                if entry.name.isdigit() and self.mark.encode() in (entry / "environ").read_bytes().split(b"\0"):
-                    found[int(entry.name)] = (entry / "cmdline").read_text().replace("\0", " ")
+                with open(f"/proc/{name}/environ", "rb", buffering=0) as file:
+                    environ = file.read()
+                if self.mark.encode() in environ.split(b"\0"):
+                    found[int(name)] = Path(f"/proc/{name}/cmdline").read_text().replace("\0", " ")
             except OSError:
                 continue
         return found
