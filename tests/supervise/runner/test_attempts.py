@@ -329,6 +329,15 @@ def test_half_of_a_short_time_is_commands() -> None:
     assert run.now == 106
 
 
+def test_the_limit_is_nobodys_wish_without_a_warning_either() -> None:
+    """What it ends may be tried again."""
+    run = Run(plan(grace_s=10, limit_at_s=600))
+    run.begin()
+    run.until(Deliver, most_s=600)
+    run.take(*over(range(3), status=143))
+    assert run.status() == 75
+
+
 def test_without_a_reader_all_ends() -> None:
     run = Run(plan())
     run.begin()
