@@ -37,7 +37,7 @@ ROWS = (
            f"{PURE}::test_a_signal_that_the_scheduler_gave_to_some_reaches_the_others_once"),
     Defect("the limit's TERM is a person's", f"{R}/attempts.py",
            "self._stop(TERM, now, INFRASTRUCTURE, why=", "self._stop(TERM, now, why=",
-           "tests/supervise/runner/test_attempts.py::test_the_limit_is_nobodys_wish_without_a_warning_either"),
+           f"{PURE}::test_the_limit_is_nobodys_wish_without_a_warning_either"),
     Defect("the scheduler's warning ends the run", f"{R}/attempts.py",
            "elif number in ENDS and not is_warning:", "elif number in ENDS:",
            f"{PURE}::test_the_schedulers_own_warning_is_one_with_ours"),
