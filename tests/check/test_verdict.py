@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 from check.made import FAST, SHM, SLOW, TMP, bad, fingerprint, notes, only, report
 
-from mingle_hooks.check import table, verdict
+from mingle_hooks.check import majority, table, verdict
 from mingle_hooks.check.report import Address, Flow, Heard, Name, Pair, Space
 
 if TYPE_CHECKING:
@@ -215,6 +215,15 @@ def test_without_a_majority_nobody_is_blamed() -> None:
     other = fingerprint(kernel="6.1.1")
     made = report(4, lambda its: its._replace(fingerprint=other) if its.name in ("node1", "node2") else its)
     assert (bad(made), made.exclude) == (["no majority for kernel: node[3-4] 6.1.0; node[1-2] 6.1.1"], ())
+
+
+def test_half_of_the_hosts_are_no_majority() -> None:
+    """Three of four are one; what all say is no difference."""
+    said = {"node1": "1500", "node2": "1500", "node3": "9000", "node4": "9000"}
+    groups = {"1500": ("node1", "node2"), "9000": ("node3", "node4")}
+    assert majority.split(said) == majority.Split("", 0, groups)
+    assert majority.split(said | {"node3": "1500"}) == majority.Split("1500", 3, {"9000": ("node4",)})
+    assert majority.split(dict.fromkeys(said, "1500")) is None
 
 
 def test_slow_hosts_are_told_from_their_neighbours() -> None:

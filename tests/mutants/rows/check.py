@@ -71,7 +71,7 @@ ROWS = (
     Defect("a bad network is all of its hosts' fault", f"{K}/blame.py",
            "_MOST_OF_HOSTS = 2 / 3", "_MOST_OF_HOSTS = 2", f"{ROUNDS}::test_blame_takes_the_fewest_causes"),
     Defect("half of the hosts are a majority", f"{K}/majority.py",
-           "len(said) * MAJORITY", "len(said) * 0.5", f"{VERDICT}::test_without_a_majority_nobody_is_blamed"),
+           "len(said) * MAJORITY", "len(said) * 0.5", f"{VERDICT}::test_half_of_the_hosts_are_no_majority"),
     Defect("one lost datagram is a fault", f"{K}/rules/paths.py",
            "_LEAST_LOST, _LEAST_SHARE = 2, 0.1", "_LEAST_LOST, _LEAST_SHARE = 1, 0.1",
            f"{VERDICT}::test_one_fault_between_hosts_is_one_line_for_each_network"),
