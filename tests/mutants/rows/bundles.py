@@ -33,9 +33,9 @@ ROWS = (
     Defect("a starter that ended before the runner listened is waited for", f"{R}/signals.py",
            "signal.SIGUSR2, signal.SIGCHLD)", "signal.SIGUSR2)",
            f"{START}::test_one_that_has_ended_before_the_runner_was_loaded_is_heard_of"),
-    Defect("TERM ends a run before COMMAND hears it", f"{R}/signals.py",
+    Defect("TERM ends the runner, and COMMAND for want of it", f"{R}/signals.py",
            "signal.SIGTERM, signal.SIGHUP", "signal.SIGHUP",
-           "tests/supervise/runner/test_run.py::test_who_stops_it_gives_the_status_and_each_process_hears_it_once"),
+           f"{START}::test_who_is_asked_to_end_before_the_runner_was_loaded_ends_all"),
     Defect("supervisors are started twice", f"{R}/launching.py",
            "if hosts == ahead:", "if False:", f"{START}::test_what_was_started_ahead_is_not_started_again"),
 )  # fmt: skip
