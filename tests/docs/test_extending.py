@@ -293,3 +293,17 @@ def test_no_plugin_is_looked_for_where_a_row_of_ours_fits(copy: Copy) -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=copy.place, capture_output=True, text=True, check=True)
     assert done.stdout == "False False\n"
+
+
+def test_without_a_plugin_nothing_is_loaded_to_find_one(copy: Copy) -> None:
+    """`mingle run` outside of a job asks for schedulers, and would be half as large again."""
+    code = "import sys; from mingle_hooks.plugins import names; found = names(sys.argv[1]);"
+    code += "print(found, 'importlib.metadata' in sys.modules)"
+
+    def seen(group: str) -> str:
+        words = [sys.executable, "-S", "-c", code, group]
+        return subprocess.run(words, cwd=copy.place, capture_output=True, text=True, check=True).stdout
+
+    assert seen("mingle.schedulers") == "('acme',) True\n"
+    (copy.place / "mingle_acme-1.0.dist-info" / "entry_points.txt").write_text("[others]\nacme = a:b\n")
+    assert seen("mingle.schedulers") == "() False\n"
