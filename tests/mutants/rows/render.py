@@ -138,7 +138,7 @@ ROWS = (
            "return (*path, *conda, *([", "return (*path, *([", f"{T}/test_environment.py"),
     Defect("the built-in templates come first", f"{R}/script.py",
            "[jinja2.FileSystemLoader(places), own,", "[own, jinja2.FileSystemLoader(places),",
-           f"{T}/test_template_search.py::test_a_block_can_be_replaced_without_a_copy"),
+           f"{T}/test_template_search.py::test_a_mistake_in_a_template_is_said_there"),
     Defect("a path that is bound in a container may be two", f"{R}/script.py",
            'if "," in bind:', "if False:",
            f"{T}/test_template_command.py::test_a_mistake_says_what_to_try"),

@@ -39,7 +39,8 @@ def begin() -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
 
     yield make
     for process in made:
-        process.kill()
+        if process.poll() is None:  # else its number may be another's
+            processes.send([process.pid, *processes.descendants(process.pid)], signal.SIGKILL)
         process.communicate()
 
 
