@@ -92,20 +92,22 @@ def find(group: str, name: str, returns: Returns) -> Plugin | None:
 
 
 def _points(group: str) -> Mapping[str, EntryPoint]:
-    if group not in _found and not _may_be_there(group):
-        _found[group] = {}
     if group not in _found:
-        from importlib.metadata import entry_points
-
-        try:
-            _found[group] = {point.name: point for point in entry_points(group=group)}
-        except Exception as error:  # noqa: BLE001 - of whatever else is installed here
-            raise GROUPS[group](
-                "installed packages whose entry points can be read",
-                f"{type(error).__name__}: {reason(error)}",
-                "`pip check`, and installing that package again",
-            ) from None
+        _found[group] = _installed(group) if _may_be_there(group) else {}
     return _found[group]
+
+
+def _installed(group: str) -> dict[str, EntryPoint]:
+    from importlib.metadata import entry_points
+
+    try:
+        return {point.name: point for point in entry_points(group=group)}
+    except Exception as error:  # noqa: BLE001 - of whatever else is installed here
+        raise GROUPS[group](
+            "installed packages whose entry points can be read",
+            f"{type(error).__name__}: {reason(error)}",
+            "`pip check`, and installing that package again",
+        ) from None
 
 
 def _may_be_there(group: str) -> bool:

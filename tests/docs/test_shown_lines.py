@@ -47,10 +47,9 @@ def test_a_batch_script_makes_one_world(slurm: SlurmCluster, tmp_path: Path, whe
 
 
 def test_the_line_that_shows_the_place_of_each_process_shows_it(slurm: SlurmCluster) -> None:
-    """With what follows --no-python; render/test_first_try.py has the real torchrun do that."""
-    env = {"PATH": f"{LIGHT_BIN}:{BIN}:/usr/bin:/bin"}
-    words = ["salloc", "-N2", "bash", "-c", find(*lines.PLACES).text]
-    done = slurm.controller.run(words, user="alice", env=env, timeout=120)
+    """The real torchrun, once."""
+    need("torch")
+    done = slurm.controller.run(["salloc", "-N2", "bash", "-c", find(*lines.PLACES).text], user="alice", timeout=120)
     assert sorted(re.findall(r"rank \d of \d", done.stdout)) == ["rank 0 of 2", "rank 1 of 2"], done
 
 

@@ -3,8 +3,8 @@
 Each line is typed as people type it, with an unchanged script, on a real Slurm or on bare hosts. What did not end in
 the right world ends with a status other than 0, and with one line that says why.
 
-torchrun is one that does the same by the same variables and needs no torch. The real one trains in these ways in
-render/test_first_try.py, frameworks/test_networks.py and test_unchanged_scripts.py; its own words are in docs.
+torchrun is one that does the same by the same variables and needs no torch. The real one is started in test_readme.py,
+frameworks/test_networks.py and test_unchanged_scripts.py; its own words are in docs.
 """
 
 from __future__ import annotations

@@ -11,6 +11,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from supervise.running import running
+
 import mingle_hooks
 from mingle_hooks import keys
 from mingle_hooks.rendezvous.loop import Loop
@@ -202,15 +204,8 @@ class Runner:
     def processes(self) -> dict[int, str]:
         """Return what runs of this run."""
         own = f"MINGLE_RUN_ID={self.run_id}".encode()
-        found = {}
-        for name in filter(str.isdigit, os.listdir("/proc")):  # hundreds of times: pathlib would take half of it
-            try:
-                with open(f"/proc/{name}/environ", "rb", buffering=0) as file:
-                    environ = file.read()
-                if own in environ and int(name) != os.getpid():
-                    found[int(name)] = Path(f"/proc/{name}/cmdline").read_text(errors="replace").replace("\0", " ")
-            except OSError:
-                continue
+        found = running(lambda environ: own in environ)
+        found.pop(os.getpid(), None)
         return found
 
     def _accept(self) -> None:

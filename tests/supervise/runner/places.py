@@ -11,6 +11,8 @@ import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from supervise.running import running
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -109,16 +111,7 @@ class Places:
 
     def processes(self) -> dict[int, str]:
         """Return the command lines of all processes of this test's runs."""
-        found = {}
-        for name in filter(str.isdigit, os.listdir("/proc")):  # hundreds of times: pathlib would take half of it
-            try:
-                with open(f"/proc/{name}/environ", "rb", buffering=0) as file:
-                    environ = file.read()
-                if self.mark.encode() in environ.split(b"\0"):
-                    found[int(name)] = Path(f"/proc/{name}/cmdline").read_text().replace("\0", " ")
-            except OSError:
-                continue
-        return found
+        return running(lambda environ: self.mark.encode() in environ.split(b"\0"))
 
     def supervisors(self, host: str) -> list[int]:
         """Return the warden and the supervisor of a host."""

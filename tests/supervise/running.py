@@ -1,0 +1,24 @@
+"""The processes of a test's runs, known by their environment."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+def running(is_meant: Callable[[bytes], bool]) -> dict[int, str]:
+    """Return pid -> command line of each process whose environment is meant."""
+    found = {}
+    for name in filter(str.isdigit, os.listdir("/proc")):  # hundreds of times: pathlib would take half of it
+        try:
+            with open(f"/proc/{name}/environ", "rb", buffering=0) as file:
+                environ = file.read()
+            if is_meant(environ):
+                found[int(name)] = Path(f"/proc/{name}/cmdline").read_text(errors="replace").replace("\0", " ")
+        except OSError:
+            continue
+    return found
