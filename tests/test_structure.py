@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[1] / "mingle_hooks"
 PATHS = {".".join(path.relative_to(ROOT.parent).with_suffix("").parts): path for path in sorted(ROOT.rglob("*.py"))}
 MODULES = {name.removesuffix(".__init__"): path for name, path in PATHS.items()}
 FOLDERS = sorted(name.removesuffix(".__init__") for name in PATHS if name.endswith(".__init__"))
-MOST_LINES, MOST_LINES_OF_A_FUNCTION = 300, 40
+MOST_LINES, MOST_LINES_OF_A_FUNCTION = 800, 60
 
 RENDEZVOUS = "mingle_hooks.rendezvous"
 # Its rooms from the bottom up: what is below knows nothing of what is above. A room is a folder, or a module that
@@ -114,7 +114,7 @@ def test_no_room_of_the_rendezvous_uses_one_above_it(room: str) -> None:
 
 @pytest.mark.parametrize("name", MODULES)
 def test_a_module_and_its_functions_can_be_read_in_one_sitting(name: str) -> None:
-    """One idea each: what is longer has two. A function's decorators do not count."""
+    """A longer one is a sign that it does several things. Decorators of a function do not count."""
     functions = [node for node in statements(tree(name)) if isinstance(node, ast.FunctionDef)]
     lines = {function.name: (function.end_lineno or 0) - function.lineno + 1 for function in functions}
     assert len(MODULES[name].read_text().splitlines()) <= MOST_LINES
