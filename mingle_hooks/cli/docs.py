@@ -27,7 +27,7 @@ def pages() -> tuple[str, ...]:
     "page", required=False, shell_complete=lambda _ctx, _param, begun: [p for p in pages() if p.startswith(begun)]
 )
 def docs(page: str | None) -> None:
-    """Print a page of the documentation, or the names of all."""
+    """Print a page of the documentation, or the list of pages."""
     known = pages()
     if page is None:
         write("".join(f"{name}\n" for name in known))
