@@ -68,6 +68,9 @@ TABLE = (
             "the name that all members of the world share; the scheduler's job id by default"),
     Setting("nodes", "", "MINGLE_NODES", "--nodes", values.nodes, None,
             "how many members the world has; the scheduler's number by default"),
+    # No variable: one that is left over would have every later job train alone.
+    Setting("alone", "", "", "--alone", values.switch, default=False,
+            help="train on this node by itself, whatever other nodes the job has"),
     Setting("rank", "", "MINGLE_RANK", "--rank", values.rank, None,
             "this member's node rank; the scheduler's by default, else members elect"),
     Setting("master", "", "MINGLE_MASTER", "--master", values.endpoint, None,
@@ -159,6 +162,7 @@ class Settings(NamedTuple):
 
     id: str | None
     nodes: int | None
+    alone: bool
     rank: int | None
     master: tuple[str, int | None] | None
     via: tuple[str, ...]

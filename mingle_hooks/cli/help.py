@@ -94,6 +94,7 @@ def _interfaces() -> Iterable[str]:
 SETTINGS = {
     "id": Shown(WORLD, "NAME"),
     "nodes": Shown(WORLD, "N"),
+    "alone": Shown(WORLD),
     "slots": Shown(WORLD, "N|gpus|tasks|cpus", values=lambda: values.COUNTED),
     "scope": Shown(WORLD, "node|task", values=lambda: ("node", "task"), default="node"),
     "order": Shown(WORLD, "scheduler|topology|…", values=_orders, default="scheduler", lists=True),

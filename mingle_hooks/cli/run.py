@@ -21,7 +21,7 @@ mingle run --hosts a,b torchrun train.py   # anywhere, by ssh"""
 # What the run itself says to each member, and what is only printed.
 _WITHOUT = ("nodes", "rank", "no_wait", "together", *ONLY_PRINTED)
 _TEXTS = {
-    "hosts": "Run on these hosts, by ssh; by default on all hosts of the job, without one on this host alone.",
+    "hosts": "Run on these hosts, by ssh; by default on all hosts of the job.",
     "nodes": "How many hosts train; with A:B at least A, and up to B that come within the window.",
     "spares": "So many hosts wait, and take the rank of a lost one.",
     "window": "How long hosts beyond the least are waited for.",
