@@ -109,7 +109,7 @@ STEPS = {
         "mingle exec --verbatim torchrun --rdzv-endpoint localhost:29500 TRAIN", 64, "--rdzv-endpoint=localhost"
     ),
     "accelerate for one machine": Way("mingle exec accelerate launch --num_machines 1 TRAIN", 64, "--num-machines=1"),
-    "accelerate without its machines": Way("mingle exec --verbatim accelerate launch TRAIN", 64, "leave --verbatim out"),
+    "accelerate without machines": Way("mingle exec --verbatim accelerate launch TRAIN", 64, "leave --verbatim out"),
     "deepspeed for one node": Way("mingle exec deepspeed --num_nodes 1 TRAIN", 64, "--num-nodes=1"),
     "ray at localhost": Way("mingle exec ray start --address=localhost:6379", 64, "--address=localhost"),
     "horovodrun with one process": Way("mingle exec horovodrun -np 1 python3 TRAIN", 64, "-np 2 or more"),
