@@ -70,6 +70,9 @@ TABLE = (
             "name of the world; by default the scheduler's job id"),
     Setting("nodes", "", "MINGLE_NODES", "--nodes", values.nodes, None,
             "number of members; by default the scheduler's number of nodes"),
+    # No variable: one that is left over would make every later job train alone.
+    Setting("alone", "", "", "--alone", values.switch, default=False,
+            help="train on this node only, even if the job has more nodes"),
     Setting("rank", "", "MINGLE_RANK", "--rank", values.rank, None,
             "node rank; by default the scheduler's, or an election"),
     Setting("master", "", "MINGLE_MASTER", "--master", values.endpoint, None,
@@ -160,6 +163,7 @@ class Settings(NamedTuple):
 
     id: str | None
     nodes: int | None
+    alone: bool
     rank: int | None
     master: tuple[str, int | None] | None
     via: tuple[str, ...]

@@ -94,6 +94,7 @@ def _interfaces() -> Iterable[str]:
 SETTINGS = {
     "id": Shown(WORLD, "NAME"),
     "nodes": Shown(WORLD, "N"),
+    "alone": Shown(WORLD),
     "slots": Shown(WORLD, "N|gpus|tasks|cpus", values=lambda: values.COUNTED),
     "scope": Shown(WORLD, "node|task", values=lambda: ("node", "task"), default="node"),
     "order": Shown(WORLD, "scheduler|topology|…", values=_orders, default="scheduler", lists=True),
@@ -157,7 +158,7 @@ KILL_TIMEOUT = Shown(END, "SECONDS", default="60s")
 # Asks for every option, after --help.
 ALL = "--all"
 # The options that `mingle env` and `mingle exec` show first.
-COMMON = ("id", "nodes", "rank", "slots", "scope", "master", "timeout", "iface", "frameworks")
+COMMON = ("id", "nodes", "alone", "rank", "slots", "scope", "master", "timeout", "iface", "frameworks")
 # `mingle exec` prints nothing, so these two mean nothing to it.
 ONLY_PRINTED = ("shell", "on_failure")
 

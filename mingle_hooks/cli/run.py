@@ -31,6 +31,7 @@ _COMMON = (
     "slots",
     "scope",
     "timeout",
+    "alone",
 )
 # What the run itself says to each member, and what is only printed.
 _WITHOUT = ("nodes", "rank", "no_wait", "together", *ONLY_PRINTED)
