@@ -13,9 +13,8 @@ from test_failures import ended, lines, wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
-    from subprocess import CompletedProcess, Popen
-
     from pathlib import Path
+    from subprocess import CompletedProcess, Popen
 
     from cluster.host import Host
     from cluster.hosts import Hosts
@@ -170,7 +169,7 @@ SHARED = {
     # As far as containers have a say in which node a task is on: a host name and a network of the task's own, the
     # latter for those that ask the first one.
     "containers of their own": '[ $SLURM_LOCALID = 0 ] || set -- unshare --net "$@"\n'
-    "exec unshare --uts sh -c 'hostname task$SLURM_PROCID; exec \"$@\"' sh \"$@\"",
+    'exec unshare --uts sh -c \'hostname task$SLURM_PROCID; exec "$@"\' sh "$@"',
 }
 
 
