@@ -16,7 +16,7 @@ else:
 TABLE = ROOT / "tests" / "docs" / "promises.toml"
 # A sentence with one of these words promises something.
 MARKERS = re.compile(
-    r"\b(?:never|always|every|each|all|only|nobody|nothing|either|neither|cannot|at most|at least|the same|at once|refuse[sd]?)\b",
+    r"\b(?:never|always|every|each|all|only|nobody|nothing|n?either|cannot|at (?:most|least|once)|the same|refuse[sd]?)\b",
     re.IGNORECASE,
 )
 PROSE = ("README.md", "docs/how-it-works.md")
