@@ -102,7 +102,7 @@ ADDRESS = (RECIPES, "|| echo exit 1")
 PLACES, MISSING = (TROUBLE, "torchrun --no-python"), (TROUBLE, "|| echo exit 1")
 EXPLAIN, EXPLAINED = (TROUBLE, "srun mingle exec --explain"), (TROUBLE, "WHAT LOST")
 OWN = [PBS_SCRIPT, OAR_SCRIPT, PLAIN_KEY, PLAIN_SSH, LINT, LIGHTNING, ADDRESS, PLACES, MISSING, EXPLAIN, EXPLAINED]
-DRAWING = ("how-it-works.md", "THE MEETING")  # no command
+DRAWING = ("how-it-works.md", "RENDEZVOUS")  # no command
 
 # Python, which tests/test_api.py runs.
 API: list[Where] = [("api.md", mark) for mark in ("mingle_hooks.variables", "MissingError", "mingle_hooks.render")]
