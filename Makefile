@@ -68,6 +68,12 @@ lint: $(VENV)/.dev ## check style, format and types
 man: $(VENV)/.installed ## make the manual pages in docs/man anew, from the help of the commands
 	$(BIN)/python -m mingle_hooks.cli.man docs/man
 
+.PHONY: site
+site: $(VENV)/.docs ## build README.md and docs/ as a site with search in build/site (REPOSITORY=https://…/blob/main for links to files)
+# Not --quiet: with it mkdocs counts no warnings, and --strict lets every mistake pass.
+	@REPOSITORY='$(REPOSITORY)' NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
+	@echo 'build/site: look at it with  $(BIN)/python -m http.server --bind 127.0.0.1 --directory build/site'
+
 # What runs mingle where the .deb or .rpm is installed: the name of a package that has /usr/bin/NAME, 3.10 or later.
 SYSTEM_PYTHON ?= python3
 .PHONY: packages
@@ -106,3 +112,7 @@ $(VENV)/.test: $(VENV)/bin/python $(SOURCES)
 $(VENV)/.dev: $(VENV)/bin/python $(SOURCES)
 	$(INSTALL) '.[dev]' || $(NOT_INSTALLED)
 	@touch $@ $(VENV)/.test $(VENV)/.installed
+
+$(VENV)/.docs: $(VENV)/bin/python $(SOURCES)
+	$(INSTALL) '.[docs]' || $(NOT_INSTALLED)
+	@touch $@ $(VENV)/.installed

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 # A skip whose reason begins so is counted in the block at the end of the run.
 FOR_WANT_OF = "for want of "
-PACKAGES = {"accelerate", "hatchling", "jax", "torch", "yaml"}
+PACKAGES = {"accelerate", "hatchling", "jax", "material", "mkdocs", "torch", "yaml"}
 CONDITIONS: dict[str, Callable[[], bool]] = {
     "IPv6": has_ipv6,
     "Linux": lambda: sys.platform == "linux",

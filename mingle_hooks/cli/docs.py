@@ -13,8 +13,58 @@ from mingle_hooks.nearest import nearest
 SUFFIX = ".md"
 EXAMPLES = """\
 mingle docs                   # the pages there are
-mingle docs admin | less      # hooks for a cluster
-mingle docs schedulers/pbs    # what a job of PBS needs"""
+mingle docs tutorial | less   # laptop, Slurm and PBS in five minutes
+mingle docs pbs               # what a job of PBS needs"""
+# What people look for -> the page that has it. The first is offered where no name is near.
+SUBJECTS = {
+    "help": "faq",
+    "accelerate": "frameworks",
+    "check-in": "how-it-works",
+    "deepspeed": "frameworks",
+    "drain": "admin",
+    "epilog": "admin",
+    "error": "troubleshooting",
+    "errors": "troubleshooting",
+    "gloo": "networks",
+    "gloo-socket-ifname": "networks",
+    "grid-engine": "schedulers/sge",
+    "hooks": "admin",
+    "ib": "networks",
+    "infiniband": "networks",
+    "install": "admin",
+    "jax": "frameworks",
+    "k8s": "schedulers/kubernetes",
+    "key": "security",
+    "keys": "security",
+    "kubeflow": "schedulers/given-ranks",
+    "lightning": "frameworks",
+    "mpirun": "schedulers/mpi",
+    "nccl": "networks",
+    "nccl-socket-ifname": "networks",
+    "network": "networks",
+    "nodes-differ": "lint",
+    "openpbs": "schedulers/pbs",
+    "pals": "schedulers/mpi",
+    "pbspro": "schedulers/pbs",
+    "plugins": "extending",
+    "prolog": "admin",
+    "python": "api",
+    "pytorch": "frameworks",
+    "questions": "faq",
+    "ray": "frameworks",
+    "restart": "run",
+    "sbatch": "schedulers/slurm",
+    "scontrol": "why-not",
+    "srun": "schedulers/slurm",
+    "ssh": "schedulers/plain-hosts",
+    "start": "tutorial",
+    "submitit": "why-not",
+    "toolkit": "schedulers/given-ranks",
+    "topology": "hosts",
+    "torchrun": "frameworks",
+    "uge": "schedulers/sge",
+    "vessl": "schedulers/given-ranks",
+}
 
 
 def pages() -> tuple[str, ...]:
@@ -22,16 +72,24 @@ def pages() -> tuple[str, ...]:
     return tuple(name.removesuffix(SUFFIX) for name in shipped.names("docs") if name.endswith(SUFFIX))
 
 
+def search_names() -> dict[str, str]:
+    """Return each name that a page may be asked for by, such as `slurm`, and the page."""
+    return SUBJECTS | {name: page for page in pages() for name in (page, page.rpartition("/")[2])}
+
+
+def _complete(_ctx: click.Context, _param: click.Parameter, begun: str) -> list[str]:
+    return [name for name in sorted(search_names()) if name.startswith(begun)]
+
+
 @click.command(cls=Grouped, examples=EXAMPLES)
-@click.argument(
-    "page", required=False, shell_complete=lambda _ctx, _param, begun: [p for p in pages() if p.startswith(begun)]
-)
+@click.argument("page", required=False, shell_complete=_complete)
 def docs(page: str | None) -> None:
     """Print a page of the documentation, or the list of pages."""
-    known = pages()
     if page is None:
-        write("".join(f"{name}\n" for name in known))
-    elif page in known:
-        write(shipped.text(f"docs/{page}{SUFFIX}"))
-    else:
-        raise UsageError("a page that `mingle docs` lists", page, f"`mingle docs {nearest(page, known)}`")
+        write("".join(f"{name}\n" for name in pages()))
+        return
+    known = search_names()
+    name = page.lower().replace("_", "-").removeprefix("docs/").removesuffix(SUFFIX)
+    if name not in known:
+        raise UsageError("a page that `mingle docs` lists", page, f"`mingle docs {nearest(name, known)}`")
+    write(shipped.text(f"docs/{known[name]}{SUFFIX}"))

@@ -102,9 +102,14 @@ ADDRESS = (RECIPES, "|| echo exit 1")
 PLACES, MISSING = (TROUBLE, "torchrun --no-python"), (TROUBLE, "|| echo exit 1")
 EXPLAIN, EXPLAINED = (TROUBLE, "srun mingle exec --explain"), (TROUBLE, "WHAT LOST")
 OWN = [PBS_SCRIPT, OAR_SCRIPT, PLAIN_KEY, PLAIN_SSH, LINT, LIGHTNING, ADDRESS, PLACES, MISSING, EXPLAIN, EXPLAINED]
+# tests/docs/test_tutorial.py runs these, one after the other.
+TUTORIAL: list[Where] = [
+    ("tutorial.md", mark)
+    for mark in ("--id laptop", "--id alone", "#SBATCH", "sbatch job.sh", "srun -N2", "mingle check", "qsub")
+]
 DRAWING = ("how-it-works.md", "RENDEZVOUS")  # no command
 
 # Python, which tests/test_api.py runs.
 API: list[Where] = [("api.md", mark) for mark in ("mingle_hooks.variables", "MissingError", "mingle_hooks.render")]
 
-RUN: list[Where] = [*ALLOCATED, *BATCH, *TEMPLATES, *TOLD, *OWN, *API, DRAWING]
+RUN: list[Where] = [*ALLOCATED, *BATCH, *TEMPLATES, *TOLD, *OWN, *API, *TUTORIAL, DRAWING]
