@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     from mingle_hooks.job import MemberSpec
 
 # Options without a value; every other takes the next word, or what stands after "=".
-_FLAGS = ("--standalone", "-m", "--module", "--no-python", "--run-path", "--use-env", "--virtual-local-rank")
+FLAGS = ("--standalone", "-m", "--module", "--no-python", "--run-path", "--use-env", "--virtual-local-rank")
 
 
 def check(arguments: Sequence[str], spec: MemberSpec) -> None:
     """Raise UsageError for an option that contradicts the world of several nodes; `arguments` follow torchrun."""
-    for option, value in given(arguments, _FLAGS).items():
+    for option, value in given(arguments, FLAGS).items():
         if leaves(option, value, spec.nodes, spec.rank):
             said = printable(f"{option}={value}" if value else option, 80)
             seen = f"{said}, with which this node would train by itself"
