@@ -56,11 +56,24 @@ def obstacle(command: Sequence[str], spec: MemberSpec, *, verbatim: bool = False
             _check_directory()
             _check_command(command, launcher, end, spec.user_environ)
     except _UnableError as unable:
-        from mingle_hooks.fabric.machine import hostname
-        from mingle_hooks.rendezvous.protocol.failure import Failure
-
-        return Failure(unable.kind, (hostname(), unable.seen))
+        return _failure(unable)
     return None
+
+
+def check_runner() -> None:
+    """Raise PlaceError where `mingle run` could not show its command's output, or has no directory to start it in."""
+    try:
+        _check_output()
+        _check_directory()
+    except _UnableError as unable:
+        raise _failure(unable).error() from None
+
+
+def _failure(unable: _UnableError) -> Failure:
+    from mingle_hooks.fabric.machine import hostname
+    from mingle_hooks.rendezvous.protocol.failure import Failure
+
+    return Failure(unable.kind, (hostname(), unable.seen))
 
 
 def _is_first(spec: MemberSpec) -> bool:
@@ -154,9 +167,11 @@ def _runs(file: str, path: str, depth: int) -> str:
         found = _runs(words[0], path, depth + 1)
         name = words[1].strip() if len(words) > 1 and os.path.basename(words[0]) == "env" else ""
         return _found(name, path) if name and name[0] != "-" and "=" not in name else found
+    except _InterpreterError:
+        raise
     except OSError as error:
-        if isinstance(error, _InterpreterError):
-            raise
+        if error.errno == errno.ENOEXEC and os.path.basename(words[0]) == "env":
+            return file  # env(1) has a shell run it
         script, line = (printable(text, _LONGEST_NAME) for text in (file, " ".join(words)))
         raise _InterpreterError(f"{script}: bad interpreter: {line}: {error.strerror}") from None
 

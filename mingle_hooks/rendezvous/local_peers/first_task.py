@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 # The first task says this often that it is at work.
 BEAT_S = 1.0
-MOST_GREETING_BYTES = 4096
+MOST_GREETING_BYTES = 8192
 MOST_DIGITS = 10  # of a local rank, and of milliseconds: 115 days
 # So many connections may have said nothing yet, a quarter of the usual descriptors; then the oldest goes.
 MOST_CALLERS = 256
