@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from mingle_hooks.rendezvous.local_peers.first_task import LocalPeers
     from mingle_hooks.rendezvous.observer import Observer
     from mingle_hooks.rendezvous.protocol.answer import Answer
+    from mingle_hooks.rendezvous.protocol.failure import Failure
     from mingle_hooks.rendezvous.request import Request
 
 
@@ -31,11 +32,13 @@ def join(
     no_wait: bool = False,
     wants_roster: bool = False,
     command: tuple[str, ...] | None = (),
+    obstacle: Failure | None = None,
 ) -> View:
     """Return this member's view of the world: with the others, or without them where there is no need.
 
     Its roster is there where a framework, or the caller, wants it, and there are others to ask. `command` is what this
-    process will become, where it is known; with None nodes are not compared.
+    process will become, where it is known; with None nodes are not compared. Where there is an `obstacle` to it, all
+    members end with that error.
     Raises UsageError, SecretError and PlaceError, and with the others MissingError, NetworkError and ConflictError.
     """
     for name in spec.settings.left_out:
@@ -48,7 +51,10 @@ def join(
         raise UsageError(f"node rank {spec.rank}, as {spec.facts.scheduler} says", exported, "unset NODE_RANK")
     if no_wait and not is_one and spec.settings.order != "scheduler" and not spec.facts.is_batch:
         raise UsageError("members that ask each other, for --order", "--no-wait", "the same without one of them")
-    if not is_one and (no_wait or spec.facts.is_batch):
+    asks_nobody = (no_wait or spec.facts.is_batch) if not is_one else not spec.is_shared
+    if asks_nobody and obstacle is not None:
+        raise obstacle.error()
+    if not is_one and asks_nobody:
         from mingle_hooks.alone import without_waiting
 
         if spec.facts.is_batch:
@@ -57,15 +63,25 @@ def join(
             where, line = placement.here(spec.facts), placement.everywhere(spec.facts, ("torchrun", "train.py"))
             observer.note(f"this shell runs on {where} only, so no NODE_RANK here; to train on all nodes: {line}")
         return without_waiting(spec)
-    if is_one and not spec.is_shared:
+    if asks_nobody:
         from mingle_hooks.alone import only_member
 
         return _view(spec, only_member(spec))
     wants_roster = wants_roster or ROSTER in needs(spec.settings.frameworks)
-    return _view(spec, _answer(spec, observer, command, wants_roster=wants_roster))
+    view = _view(spec, _answer(spec, observer, command, obstacle, wants_roster=wants_roster))
+    if obstacle is not None:  # it has come back to a world that goes on
+        raise obstacle.error()
+    return view
 
 
-def _answer(spec: MemberSpec, observer: Observer, command: tuple[str, ...] | None, *, wants_roster: bool) -> Answer:
+def _answer(
+    spec: MemberSpec,
+    observer: Observer,
+    command: tuple[str, ...] | None,
+    obstacle: Failure | None,
+    *,
+    wants_roster: bool,
+) -> Answer:
     """Return the answer of the members' rendezvous, or of this node's first task where several share it."""
     from mingle_hooks import keys
     from mingle_hooks.rendezvous.rendezvous import meet
@@ -78,11 +94,15 @@ def _answer(spec: MemberSpec, observer: Observer, command: tuple[str, ...] | Non
     runtime.record(facts.job_id)
 
     def ask(timeout_s: float, local_peers: LocalPeers | None = None) -> Answer:
+        its = obstacle or (local_peers.obstacle if local_peers is not None else None)
         if spec.nodes == 1:
+            if its is not None:
+                raise its.error()
             from mingle_hooks.alone import only_member
 
             return only_member(spec)
-        asked = _request(spec, key, timeout_s)._replace(local_peers=local_peers, wants_roster=wants_roster)
+        asked = _request(spec, key, timeout_s)
+        asked = asked._replace(local_peers=local_peers, wants_roster=wants_roster, obstacle=its)
         if command is not None:
             asked = asked._replace(tells=_teller(spec, command))
         return meet(asked, observer)
@@ -100,7 +120,7 @@ def _answer(spec: MemberSpec, observer: Observer, command: tuple[str, ...] | Non
     if facts.local_rank:
         from mingle_hooks.rendezvous.local_peers.follower import follow
 
-        return follow(directories, facts.local_rank, settings.timeout)
+        return follow(directories, facts.local_rank, settings.timeout, obstacle)
     from mingle_hooks.fabric.machine import hostname
     from mingle_hooks.rendezvous.local_peers.first_task import first
 

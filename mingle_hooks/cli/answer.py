@@ -6,10 +6,10 @@ import errno
 import os
 import sys
 
-from mingle_hooks import runtime
+from mingle_hooks import preflight, runtime
 from mingle_hooks.cli.waiting import Waiting
 from mingle_hooks.digest import sha256
-from mingle_hooks.errors import PlaceError, UsageError
+from mingle_hooks.errors import NotExecutableError, NotFoundError, PlaceError
 from mingle_hooks.export import variables
 from mingle_hooks.job import member_spec
 from mingle_hooks.joining import join
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from mingle_hooks.export.variables import Variable
     from mingle_hooks.export.view import File, View
     from mingle_hooks.job import MemberSpec
+    from mingle_hooks.rendezvous.protocol.failure import Failure
 else:
     import _signal as signal  # without the enumerations, as in mingle_hooks.sockets
 
-NOT_FOUND, NOT_EXECUTABLE = 127, 126  # as every shell says
 FORMED = "MINGLE_RUN_FORMED"  # a supervisor's pipe, which hears that the world has formed
 
 
@@ -41,7 +41,7 @@ def print_variables(options: Mapping[str, object], *, explain: bool, no_wait: bo
     shells.check(spec.settings.shell)
     if "shell" not in spec.settings.sources:
         shells.check_reader()
-    view, story = _joined(spec, explain=explain, no_wait=no_wait)
+    view, story = _joined(spec, preflight.obstacle((), spec), explain=explain, no_wait=no_wait)
     found = _found(spec, view)
     if explain:
         _tell(spec, view, found, story)
@@ -54,7 +54,7 @@ def become(
 ) -> None:
     """Set the variables and become the command, completed unless it is to be `verbatim`.
 
-    Returns only where rank 0 starts it for all. Raises UsageError, with the shells' codes, where it cannot, and what
+    Returns only where rank 0 starts it for all. Raises NotFoundError and NotExecutableError where it cannot, and what
     member_spec() and join() raise.
     """
     from mingle_hooks import launchers
@@ -65,7 +65,8 @@ def become(
 
         placement.check(command, spec, verbatim=verbatim)
     spec = spec if verbatim else launchers.asking(command, spec)
-    view, story = _joined(spec, explain=explain, no_wait=no_wait, command=command)
+    obstacle = preflight.obstacle(command, spec, verbatim=verbatim)
+    view, story = _joined(spec, obstacle, explain=explain, no_wait=no_wait, command=command)
     view = view if verbatim else launchers.placed(command, spec, view)
     if not verbatim and launchers.is_elsewhere(command, view):
         told = f"{command[0]} starts on rank 0's node, and reaches this one from there"
@@ -104,8 +105,10 @@ def stay(
     placement.check(command, spec, verbatim=verbatim)
     launcher = None if verbatim else launchers.recognise(command)
     together.check(spec, launcher and launcher.starts, no_wait=no_wait)
+    obstacle = preflight.obstacle(command, spec, verbatim=verbatim)
     with Waiting(sys.stderr, quiet=spec.settings.quiet) as observer:
-        view = join(spec, observer, wants_roster=True, command=None)  # the run's own members are compared
+        # The run's own members are compared.
+        view = join(spec, observer, wants_roster=True, command=None, obstacle=obstacle)
     own = {**options, "explain": explain, "verbatim": verbatim, **together.known(spec, view)}
     return together.together(command, spec, view, words(own))
 
@@ -118,10 +121,9 @@ def _become(command: tuple[str, ...], found: Mapping[str, str]) -> None:
         signal.signal(number, signal.SIG_DFL)
     try:
         _execute(command, {**environ, **found})
-    except OSError as error:
-        wrong = UsageError("a command that can be run", f"{command[0]}: {error.strerror}", "its full path")
-        wrong.exit_code = NOT_FOUND if isinstance(error, FileNotFoundError) else NOT_EXECUTABLE
-        raise wrong from None
+    except OSError as error:  # it could be started when this member checked in
+        kind = NotFoundError if isinstance(error, FileNotFoundError) else NotExecutableError
+        raise kind("a command that can be run", f"{command[0]}: {error.strerror}", "a look at that file") from None
 
 
 def _execute(command: tuple[str, ...], environ: dict[str, str]) -> None:
@@ -138,12 +140,14 @@ def _execute(command: tuple[str, ...], environ: dict[str, str]) -> None:
     raise refusal or FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), name)
 
 
-def _joined(spec: MemberSpec, *, explain: bool, no_wait: bool, command: tuple[str, ...] = ()) -> tuple[View, list[str]]:
+def _joined(
+    spec: MemberSpec, obstacle: Failure | None, *, explain: bool, no_wait: bool, command: tuple[str, ...] = ()
+) -> tuple[View, list[str]]:
     """Return this member's view of the world, and how it formed where that is to be told."""
     story: list[str] = []
     waiting = Waiting(sys.stderr, quiet=spec.settings.quiet, tell=story.append if explain else None)
     with waiting as observer:
-        return join(spec, observer, no_wait=no_wait, command=command), story
+        return join(spec, observer, no_wait=no_wait, command=command, obstacle=obstacle), story
 
 
 def _found(spec: MemberSpec, view: View) -> tuple[Variable, ...]:

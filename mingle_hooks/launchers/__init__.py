@@ -32,7 +32,8 @@ class Launcher(NamedTuple):
     options that leave the world, "" for none; `frameworks` are set for it too. A launcher of job scripts that starts
     it as it was typed has the same name; where there are more, `in_scripts` are all of them, the usual one first and
     then the elastic one. `instead` is what a script has for one that reaches or waits for the other nodes in a way
-    that no script needs.
+    that no script needs. `script_by` is the file whose FLAGS, options without a value, tell where the Python script is
+    that it starts; "" where that is not certain.
     """
 
     name: str
@@ -44,6 +45,7 @@ class Launcher(NamedTuple):
     checked_by: str = ""
     in_scripts: tuple[str, ...] = ()
     instead: str = ""
+    script_by: str = ""
 
 
 # Without a name Gloo asks for its host's, which on many machines is 127.0.1.1, another network's, or nobody's.
@@ -57,6 +59,7 @@ TABLE = (
         frameworks=_OF_TORCH,
         checked_by="torchrun",
         in_scripts=("torchrun", "torchrun-elastic"),
+        script_by="torchrun",
     ),
     Launcher(
         "accelerate",
@@ -65,6 +68,7 @@ TABLE = (
         "node",
         "accelerate",
         _OF_TORCH,
+        script_by="accelerate",
     ),
     Launcher(
         "deepspeed",
@@ -73,6 +77,7 @@ TABLE = (
         "node",
         "deepspeed",
         ("deepspeed",),
+        script_by="deepspeed",
     ),
     Launcher(
         "ray",
@@ -178,6 +183,15 @@ _RETURNS = {"options": ("a tuple of texts", _are_words)}
 def module(launcher: Launcher, file: str) -> ModuleType | Plugin:
     """Return the module of a launcher's row that completes or checks its command line."""
     return _added[launcher.name] if launcher.name in _added else import_module(f"{__name__}.{file}")
+
+
+def script_of(launcher: Launcher, words: Sequence[str]) -> str | None:
+    """Return the Python script that a launcher with these words starts; None where that is not certain."""
+    if not launcher.script_by or launcher.name in _added:
+        return None
+    from mingle_hooks.launchers.words import script
+
+    return script(words, import_module(f"{__name__}.{launcher.script_by}").FLAGS)
 
 
 def _module_at(command: Sequence[str]) -> int:

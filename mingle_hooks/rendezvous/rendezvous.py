@@ -127,7 +127,15 @@ class Rendezvous:
             self._leader.choice.listen_for(QUIET_S)
         if self._request.local_peers is not None:
             self._request.local_peers.attend(self._loop, self._local_peer_failed)
+        if self._request.obstacle is not None:
+            self._loop.after(TICK_S, self._tell_of_obstacle)
         self._tick()
+
+    def _tell_of_obstacle(self) -> None:
+        """Say why there will be no world to whoever watches this member wait for the others."""
+        if self._request.obstacle is not None:
+            seen = self._request.obstacle.error().seen
+            self._observer.note(f"cannot start the command: {seen}; all members end once all are here")
 
     def _tell_of_this_node(self, fingerprint: str, addresses: str) -> None:
         """Have it compared with the others': only now, as others already knock, or know that this member is here."""

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from mingle_hooks.fabric.interfaces import Preference
     from mingle_hooks.rendezvous.local_peers.first_task import LocalPeers
     from mingle_hooks.rendezvous.protocol.attempt import Attempt, Material
+    from mingle_hooks.rendezvous.protocol.failure import Failure
 
 
 class Request(NamedTuple):
@@ -55,6 +56,7 @@ class Request(NamedTuple):
     )
     strict: tuple[str, ...] = ()  # which differences between nodes form no world
     asks_rdma: bool = False
+    obstacle: Failure | None = None  # why this node, or a task of it, cannot start the command
     local_peers: LocalPeers | None = None  # this node's other tasks, without which it is no member
 
     @property
@@ -86,6 +88,7 @@ def join_request(request: Request) -> JoinRequest:
         request.pinned,
         request.wants_roster,
         topology=request.topology,
+        obstacle=request.obstacle,
     )
     try:
         JoinRequest.parse(me.body())

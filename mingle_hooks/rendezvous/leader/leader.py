@@ -197,6 +197,9 @@ class Leader:
         if addr and not same_machine and self.terms.is_loopback:
             self.fail(not_own(addr, self.me.host, self.terms.advertised))
             return
+        if (obstacle := self.roster.obstacle()) is not None:
+            self.fail(obstacle)
+            return
         session.tell(wire.WELCOME, {"offers": self.terms.offers(same_machine=same_machine), "port": self.terms.port})
         if self.roster.complete and len(self.terms.advertised) > 1:
             self._progress.all_in()
