@@ -20,7 +20,7 @@ from simulator.schedules import Schedule
 # A worker runs so many at a time, and looks for cycles among its objects only then.
 BLOCK = 25
 # How far it is, is told after so many.
-TOLD_EVERY = 10_000
+TOLD_EVERY = 1000
 
 
 def main() -> int:
