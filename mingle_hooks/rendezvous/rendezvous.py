@@ -204,8 +204,9 @@ class Rendezvous:
         elif leader.state == "formed":
             if self._outcome.answer is None:
                 self._outcome.answer = leader.answer
-                # As long as some member may wait for the word, this leader stays to repeat it.
-                self._leave_at(self._loop.clock() + leader.awaited_s)
+                # As long as some member may wait for the word, this leader stays to repeat it; a little longer than
+                # they promised where it was suspended as it said it.
+                self._leave_at(self._loop.clock() + max(leader.awaited_s, LINGER_S))
             if leader.everybody_done:
                 self._outcome.end()
 

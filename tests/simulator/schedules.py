@@ -166,9 +166,9 @@ DRAWN = {"just in time": _late_fault, "last word": _last_fault, "asleep": _sleep
 class Schedule:
     """One run of a plan. After run(), `processes` tell how each ended, and `trace` what happened."""
 
-    def __init__(self, seed: int, *, trace: bool = False) -> None:
+    def __init__(self, seed: int, *, trace: bool = False, planned: Plan | None = None) -> None:
         self.rng = random.Random(seed)  # noqa: S311 - the point of it is that it can be repeated
-        self.plan = plan(seed, self.rng)
+        self.plan = planned or plan(seed, self.rng)
         self.timeline = Timeline()
         self.network = Network(self.timeline, self.rng, self._seen)
         self.network.loss, self.network.twice = self.plan.loss, 0.1
