@@ -7,7 +7,7 @@ import gc
 from mingle_hooks.bundles import use
 from mingle_hooks.errors import LIMITS
 from mingle_hooks.rendezvous.following import GOODBYE_S, Following
-from mingle_hooks.rendezvous.loop import Loop
+from mingle_hooks.rendezvous.loop import Loop, boottime
 from mingle_hooks.rendezvous.member.membership import Progress
 from mingle_hooks.rendezvous.outcome import Deadline, Outcome
 from mingle_hooks.rendezvous.protocol import wire
@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 QUIET_S = 0.5
 # A person who watches sees every so many seconds that time passes.
 TICK_S = 1.0
+# A timer that rings so much later, in seconds, tells of a host that was suspended, or a process that was stopped.
+LATE_S = 2.0
 # A leader that this member need not look for again: itself.
 NEVER_S = 3600.0
 # New objects before the interpreter looks for cycles among them. With its own 700, that is a tenth of the time in which
@@ -51,7 +53,7 @@ def meet(request: Request, observer: Observer) -> Answer:
     gc.freeze()
     gc.set_threshold(COLLECT_AFTER)
     gc.enable()
-    with Loop() as loop, Rendezvous(loop, request, observer) as rendezvous:
+    with Loop(boottime) as loop, Rendezvous(loop, request, observer) as rendezvous:
         return rendezvous.run()
 
 
@@ -210,8 +212,9 @@ class Rendezvous:
         elif leader.state == "formed":
             if self._outcome.answer is None:
                 self._outcome.answer = leader.answer
-                # As long as some member may wait for the word, this leader stays to repeat it.
-                self._loop.after(leader.awaited_s, self._drained)
+                # As long as some member may wait for the word, this leader stays to repeat it; a little longer than
+                # they promised where it was suspended as it said it.
+                self._leave_at(self._loop.clock() + max(leader.awaited_s, LINGER_S))
             if leader.everybody_done:
                 self._outcome.end()
 
@@ -220,12 +223,23 @@ class Rendezvous:
         if len(leader.roster) == 1:  # a better reason may be known why nobody has come
             no_network = self._candidate.no_network if self._candidate is not None else None
             error = self._search.rejections.refusal() or no_network or self._search.here(error)
-        may_come_late = failure.kind not in ("missing", "keys", "runs", "versions", "network", *LIMITS)
+        may_come_late = failure.kind not in ("missing", "unconfirmed", "keys", "runs", "versions", "network", *LIMITS)
         is_awaited = may_come_late and not leader.everybody_told
         self._outcome.fail(error, LINGER_S if is_awaited else GOODBYE_S)
         # Each hangs up when it has read why: only then is it certain to have arrived.
         if not is_awaited and not leader.acceptor.has_members:
             self._outcome.end()
+
+    def _leave_at(self, when: float) -> None:
+        """Stay until then; longer where that comes late, as this host was suspended: others may still ask."""
+
+        def drained() -> None:
+            if self._loop.clock() - when > LATE_S:
+                self._leave_at(self._loop.clock() + LINGER_S)
+            else:
+                self._drained()
+
+        self._loop.after(max(when - self._loop.clock(), 0.0), drained)
 
     def _drained(self) -> None:
         if self._leader is not None and (hosts := self._leader.unconfirmed):
@@ -283,9 +297,13 @@ class Rendezvous:
         else:
             self._give_up()
 
-    def _give_up(self) -> None:
+    def _give_up(self, *, was_late: bool = False) -> None:
         if self._outcome.is_known:
             return  # over but for telling the others
+        if not was_late and self._following.bound_to() is not None and self._deadline.left_s() < -LATE_S:
+            # What was said while this host was suspended is sent again by TCP, or when this member asks.
+            self._loop.after(LINGER_S, lambda: self._give_up(was_late=True))
+            return
         leader = self._leader
         if leader is not None and leader.state in ("gathering", "closing"):
             leader.give_up(self._deadline.waited_s())

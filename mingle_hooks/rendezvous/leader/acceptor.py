@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from mingle_hooks.rendezvous.callers import Callers
+from mingle_hooks.rendezvous.protocol.connection import notice_loss
 from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -32,6 +33,8 @@ class Acceptor:
         self.connected: dict[Session, None] = {}
         self.strangers: dict[Session, None] = {}  # of these, who has not proved to hold the key; oldest first
         self._nonces: dict[bytes, None] = {}  # of greetings, oldest first
+        for listener in listeners:
+            notice_loss(listener, drop_unsent=False)
         self._callers = Callers(loop, listeners, self._take, self._make_room)
 
     @property

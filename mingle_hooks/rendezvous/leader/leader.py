@@ -155,9 +155,11 @@ class Leader:
 
     def give_up(self, after_s: int) -> None:
         """Fail for all as the leader's or a member's time is over, and say who was missing."""
-        confirmed = len(self._closing.leases) + 1 if self._closing is not None and self.state == "closing" else None
+        silent = None
+        if self._closing is not None and self.state == "closing":
+            silent = [self.roster.entry(member).join_request.host for member in self._closing.silent()]
         seen = shortfall.Seen(self.roster, self.terms, self.me.host, self.refused, self._loop.shortage)
-        self.fail(shortfall.failure(seen, after_s, confirmed))
+        self.fail(shortfall.failure(seen, after_s, silent))
 
     def met_rival(self, host: str) -> None:
         """Another member leads by right as well."""

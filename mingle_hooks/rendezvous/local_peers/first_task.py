@@ -21,14 +21,13 @@ from __future__ import annotations
 
 import os
 import struct
-import time
 
 from mingle_hooks import jsontext, runtime
 from mingle_hooks import sockets as socket
 from mingle_hooks.errors import LIMITS, MingleError, MissingError
 from mingle_hooks.rendezvous.local_peers import meeting_point
 from mingle_hooks.rendezvous.local_peers.meeting_point import HAND_OVER_S, HELD, left, say
-from mingle_hooks.rendezvous.loop import Loop
+from mingle_hooks.rendezvous.loop import Loop, boottime
 from mingle_hooks.rendezvous.poller import READ
 from mingle_hooks.rendezvous.protocol.failure import Failure
 from mingle_hooks.rendezvous.protocol.wire import WireError
@@ -62,14 +61,14 @@ def first(
     What meet raises is raised on every one of them. One of the directories is made, and removed again.
     Raises PlaceError and ConflictError.
     """
-    deadline = time.monotonic() + timeout_s
+    deadline = boottime() + timeout_s
     directory, held = meeting_point.claim(directories)
     try:
         with meeting_point.listen(directory, count) as listener:
             local_peers = LocalPeers(listener, host, count, deadline)
             try:
                 local_peers.gather(timeout_s)
-                answer = meet(max(local_peers.deadline - time.monotonic(), 1.0), local_peers)
+                answer = meet(max(local_peers.deadline - boottime(), 1.0), local_peers)
                 local_peers.hand_over(answer, directory)
             except MingleError as error:
                 why = local_peers.fault.error() if local_peers.fault is not None else error
@@ -100,7 +99,7 @@ class LocalPeers:
 
     def gather(self, timeout_s: float) -> None:
         """Wait until all have come. Raises what happens instead."""
-        with Loop() as loop:
+        with Loop(boottime) as loop:
             self.attend(loop, lambda _failure: None)
             loop.after(self.deadline - loop.clock(), _wake)
             loop.run(lambda: self.fault is not None or not self._absent() or loop.clock() >= self.deadline)
@@ -128,7 +127,7 @@ class LocalPeers:
         """Give all of them the answer, and then the word to go by it. Raises the fault where one is not there."""
         if self.fault is not None:  # it came too late for the others
             raise self.fault.error()
-        deadline = max(self.deadline, time.monotonic() + HAND_OVER_S)
+        deadline = max(self.deadline, boottime() + HAND_OVER_S)
         word = os.urandom(8).hex()
         for task in self._tasks.values():
             task.settimeout(left(deadline))

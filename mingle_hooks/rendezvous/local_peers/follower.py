@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import time
-
 from mingle_hooks import jsontext
 from mingle_hooks.errors import MingleError, MissingError, by_exit_code
 from mingle_hooks.rendezvous.local_peers import meeting_point
 from mingle_hooks.rendezvous.local_peers.meeting_point import HAND_OVER_S, HELD, left, say
+from mingle_hooks.rendezvous.loop import boottime
 from mingle_hooks.rendezvous.protocol.leases import CLOSING_S, LINGER_S
 from mingle_hooks.rendezvous.protocol.wire import MOST_LEADER_BYTES
 from mingle_hooks.typed import TYPE_CHECKING
@@ -33,7 +32,7 @@ def follow(directories: Sequence[str], local_rank: int, timeout_s: float, obstac
 
     An `obstacle` to this task's command is that of the node.
     """
-    deadline = time.monotonic() + timeout_s
+    deadline = boottime() + timeout_s
     directory, sock = meeting_point.call(directories, deadline, timeout_s)
     with sock:
         ear = _Ear(sock, deadline)
@@ -67,7 +66,7 @@ class _Ear:
 
     def __init__(self, sock: socket.socket, deadline: float) -> None:
         self._sock, self._deadline = sock, deadline
-        self._heard = time.monotonic()
+        self._heard = boottime()
         self._data = bytearray()
 
     def hear(self) -> Said:
@@ -95,6 +94,6 @@ class _Ear:
             data = self._sock.recv(1 << 16)
         except OSError:
             return False
-        self._heard = time.monotonic()
+        self._heard = boottime()
         self._data += data
         return bool(data)

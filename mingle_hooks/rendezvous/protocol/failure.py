@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from mingle_hooks.errors import Limit
 
     Kind = Limit | Literal[
-        "missing", "keys", "versions", "runs", "rank", "beyond", "nodes", "leaders", "given", "size", "address", "task",
+        "missing", "unconfirmed", "keys", "versions", "runs", "rank", "beyond", "nodes", "leaders", "given", "size",
+        "address", "task",
         "tasks", "node_rank", "network", "protocol", "full",
         "differs",
         "command", "permission", "output", "directory",
@@ -43,6 +44,12 @@ _KINDS: dict[Kind, tuple[type[MingleError], str, str, str]] = {
         "{0} members within {1} s",
         "{2}; still missing: {3}",
         "a look at that host, its log and its firewall, or a longer --timeout",
+    ),
+    "unconfirmed": (
+        MissingError,
+        "{0} members that confirm the world within {1} s",
+        "{2}; not confirmed: {3}",
+        "a look at that host, which was stopped or lost its network, or a longer --timeout",
     ),
     **{
         kind: (MissingError, "{0} members within {1} s", "{2}; still missing: {3}", f"{remedy} on rank 0's host")
