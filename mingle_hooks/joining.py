@@ -15,6 +15,7 @@ from mingle_hooks.world import Assignment, Member, World
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from mingle_hooks import sockets as socket
     from mingle_hooks.fabric.nccl_conf import Setting
     from mingle_hooks.job import MemberSpec
     from mingle_hooks.keys import Key
@@ -31,11 +32,13 @@ def join(
     no_wait: bool = False,
     wants_roster: bool = False,
     command: tuple[str, ...] | None = (),
+    held: list[socket.socket] | None = None,
 ) -> View:
     """Return this member's view of the world: with the others, or without them where there is no need.
 
     Its roster is there where a framework, or the caller, wants it, and there are others to ask. `command` is what this
-    process will become, where it is known; with None nodes are not compared.
+    process will become, where it is known; with None nodes are not compared. `held` gets the sockets that keep
+    MASTER_PORT from everybody until the caller closes them, or becomes the command; without it the port is let go.
     Raises UsageError, SecretError and PlaceError, and with the others MissingError, NetworkError and ConflictError.
     """
     for name in spec.settings.left_out:
@@ -56,16 +59,23 @@ def join(
 
             where, line = placement.here(spec.facts), placement.everywhere(spec.facts, ("torchrun", "train.py"))
             observer.note(f"this shell runs on {where} only, so no NODE_RANK here; to train on all nodes: {line}")
-        return without_waiting(spec)
+        return without_waiting(spec, held)
     if is_one and not spec.is_shared:
         from mingle_hooks.alone import only_member
 
-        return _view(spec, only_member(spec))
+        return _view(spec, only_member(spec, held))
     wants_roster = wants_roster or ROSTER in needs(spec.settings.frameworks)
-    return _view(spec, _answer(spec, observer, command, wants_roster=wants_roster))
+    return _view(spec, _answer(spec, observer, command, held, wants_roster=wants_roster))
 
 
-def _answer(spec: MemberSpec, observer: Observer, command: tuple[str, ...] | None, *, wants_roster: bool) -> Answer:
+def _answer(
+    spec: MemberSpec,
+    observer: Observer,
+    command: tuple[str, ...] | None,
+    held: list[socket.socket] | None,
+    *,
+    wants_roster: bool,
+) -> Answer:
     """Return the answer of the members' rendezvous, or of this node's first task where several share it."""
     from mingle_hooks import keys
     from mingle_hooks.rendezvous.rendezvous import meet
@@ -81,8 +91,9 @@ def _answer(spec: MemberSpec, observer: Observer, command: tuple[str, ...] | Non
         if spec.nodes == 1:
             from mingle_hooks.alone import only_member
 
-            return only_member(spec)
-        asked = _request(spec, key, timeout_s)._replace(local_peers=local_peers, wants_roster=wants_roster)
+            return only_member(spec, held)
+        asked = _request(spec, key, timeout_s)
+        asked = asked._replace(local_peers=local_peers, wants_roster=wants_roster, held=held)
         if command is not None:
             asked = asked._replace(tells=_teller(spec, command))
         return meet(asked, observer)

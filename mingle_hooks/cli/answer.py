@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     import signal
     from collections.abc import Mapping
 
+    from mingle_hooks import sockets as socket
     from mingle_hooks.export.variables import Variable
     from mingle_hooks.export.view import File, View
     from mingle_hooks.job import MemberSpec
@@ -26,6 +27,17 @@ else:
 
 NOT_FOUND, NOT_EXECUTABLE = 127, 126  # as every shell says
 FORMED = "MINGLE_RUN_FORMED"  # a supervisor's pipe, which hears that the world has formed
+
+
+class _Held(list["socket.socket"]):
+    """The sockets that keep MASTER_PORT from everybody; `with` closes them."""
+
+    def __enter__(self) -> _Held:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        for sock in self:
+            sock.close()
 
 
 def print_variables(options: Mapping[str, object], *, explain: bool, no_wait: bool) -> None:
@@ -40,12 +52,13 @@ def print_variables(options: Mapping[str, object], *, explain: bool, no_wait: bo
     shells.check(spec.settings.shell)
     if "shell" not in spec.settings.sources:
         shells.check_reader()
-    view, story = _joined(spec, explain=explain, no_wait=no_wait)
-    found = _found(spec, view)
-    if explain:
-        _tell(spec, view, found, story)
-    values = {variable.name: variable.value for variable in found}
-    write(shells.success(spec.settings.shell, values, variables.stale(os.environ, values)))
+    with _Held() as held:
+        view, story = _joined(spec, held, explain=explain, no_wait=no_wait)
+        found = _found(spec, view)
+        if explain:
+            _tell(spec, view, found, story)
+        values = {variable.name: variable.value for variable in found}
+        write(shells.success(spec.settings.shell, values, variables.stale(os.environ, values)))
 
 
 def become(
@@ -64,24 +77,25 @@ def become(
 
         placement.check(command, spec)
     spec = spec if verbatim else launchers.asking(command, spec)
-    view, story = _joined(spec, explain=explain, no_wait=no_wait, command=command)
-    view = view if verbatim else launchers.placed(command, spec, view)
-    if not verbatim and launchers.is_elsewhere(command, view):
-        told = f"{command[0]} starts on rank 0's node, and reaches this one from there"
-        Waiting(sys.stderr, quiet=spec.settings.quiet).note(told)
-        return
-    found = _found(spec, view)
-    values = {variable.name: variable.value for variable in found}
-    command = command if verbatim else launchers.completed(command, view, values)
-    if explain:
-        import shlex
+    with _Held() as held:  # to the instant of execve(2), which closes them
+        view, story = _joined(spec, held, explain=explain, no_wait=no_wait, command=command)
+        view = view if verbatim else launchers.placed(command, spec, view)
+        if not verbatim and launchers.is_elsewhere(command, view):
+            told = f"{command[0]} starts on rank 0's node, and reaches this one from there"
+            Waiting(sys.stderr, quiet=spec.settings.quiet).note(told)
+            return
+        found = _found(spec, view)
+        values = {variable.name: variable.value for variable in found}
+        command = command if verbatim else launchers.completed(command, view, values)
+        if explain:
+            import shlex
 
-        _tell(spec, view, found, [*story, f"becomes {shlex.join(command)}"])
-    if FORMED in os.environ:
-        from mingle_hooks.supervise import formed
+            _tell(spec, view, found, [*story, f"becomes {shlex.join(command)}"])
+        if FORMED in os.environ:
+            from mingle_hooks.supervise import formed
 
-        formed.tell(os.environ[FORMED], view)
-    _become(command, values)
+            formed.tell(os.environ[FORMED], view)
+        _become(command, values)
 
 
 def stay(
@@ -137,12 +151,19 @@ def _execute(command: tuple[str, ...], environ: dict[str, str]) -> None:
     raise refusal or FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), name)
 
 
-def _joined(spec: MemberSpec, *, explain: bool, no_wait: bool, command: tuple[str, ...] = ()) -> tuple[View, list[str]]:
+def _joined(
+    spec: MemberSpec,
+    held: list[socket.socket],
+    *,
+    explain: bool,
+    no_wait: bool,
+    command: tuple[str, ...] = (),
+) -> tuple[View, list[str]]:
     """Return this member's view of the world, and how it formed where that is to be told."""
     story: list[str] = []
     waiting = Waiting(sys.stderr, quiet=spec.settings.quiet, tell=story.append if explain else None)
     with waiting as observer:
-        return join(spec, observer, no_wait=no_wait, command=command), story
+        return join(spec, observer, no_wait=no_wait, command=command, held=held), story
 
 
 def _found(spec: MemberSpec, view: View) -> tuple[Variable, ...]:

@@ -96,7 +96,7 @@ class Rendezvous:
     ) -> None:
         self._following.close()
         if self._candidate is not None:
-            self._candidate.close()
+            self._candidate.close(self._request.held if error is None else None)
         self._search.close()
 
     @property

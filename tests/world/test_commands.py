@@ -7,7 +7,7 @@ import re
 from typing import TYPE_CHECKING
 
 import pytest
-from members import KEYED, REDUCE, SHARED, WORLD, evaluating, failed, one_world, parsed, variables
+from members import KEYED, OTHER_KEY, REDUCE, SHARED, WORLD, evaluating, failed, one_world, parsed, variables
 from slurm_step import STEP
 
 if TYPE_CHECKING:
@@ -67,13 +67,16 @@ def test_explain_names_nobody_for_an_address_that_was_not_needed(hosts: Callable
 
 
 def test_no_wait_asks_nobody_and_says_the_same_on_every_node(hosts: Callable[..., Hosts]) -> None:
-    """Each node's own answer, from the scheduler's variables alone, without a key."""
+    """Each node's own answer, from the scheduler's variables and the key alone, where there is one."""
     two = hosts(2)
     env = [{**STEP, "SLURM_NODEID": str(rank), "SLURM_PROCID": str(rank)} for rank in (0, 1)]
-    results = [host.run(evaluating("--no-wait"), env=its) for host, its in zip(two, env, strict=True)]
-    worlds = one_world(results)
-    assert worlds[0]["MASTER_ADDR"] == "node1"
-    assert [done.stderr for done in results] == ["", ""]
+    found = {}
+    for name, key in (("none", {}), ("one", KEYED), ("another", OTHER_KEY)):
+        results = [host.run(evaluating("--no-wait"), env={**its, **key}) for host, its in zip(two, env, strict=True)]
+        found[name] = one_world(results)[0]["MASTER_PORT"]
+        assert one_world(results)[0]["MASTER_ADDR"] == "node1"
+        assert [done.stderr for done in results] == ["", ""]
+    assert len(set(found.values())) == len(found), "the key has no part in the port"
 
 
 def test_one_member_needs_no_network_no_key_and_nobody(hosts: Callable[..., Hosts]) -> None:
