@@ -12,7 +12,7 @@ from mingle_hooks.errors import PlaceError, UsageError
 from mingle_hooks.export import variables
 from mingle_hooks.job import member_spec
 from mingle_hooks.joining import join
-from mingle_hooks.typed import TYPE_CHECKING
+from mingle_hooks.typed import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     import signal
@@ -61,9 +61,16 @@ def print_variables(options: Mapping[str, object], *, explain: bool, no_wait: bo
         write(shells.success(spec.settings.shell, values, variables.stale(os.environ, values)))
 
 
-def become(
-    command: tuple[str, ...], options: Mapping[str, object], *, explain: bool, no_wait: bool, verbatim: bool
-) -> None:
+class How(NamedTuple):
+    """The flags of `mingle exec`: see cli/options.py."""
+
+    explain: bool = False
+    no_wait: bool = False
+    verbatim: bool = False
+    keep_key: bool = False
+
+
+def become(command: tuple[str, ...], options: Mapping[str, object], how: How) -> None:
     """Set the variables and become the command, completed unless it is to be `verbatim`.
 
     Returns only where rank 0 starts it for all. Raises UsageError, with the shells' codes, where it cannot, and what
@@ -76,18 +83,18 @@ def become(
         from mingle_hooks.launchers import placement
 
         placement.check(command, spec)
-    spec = spec if verbatim else launchers.asking(command, spec)
+    spec = spec if how.verbatim else launchers.asking(command, spec)
     with _Held() as held:  # to the instant of execve(2), which closes them
-        view, story = _joined(spec, held, explain=explain, no_wait=no_wait, command=command)
-        view = view if verbatim else launchers.placed(command, spec, view)
-        if not verbatim and launchers.is_elsewhere(command, view):
+        view, story = _joined(spec, held, explain=how.explain, no_wait=how.no_wait, command=command)
+        view = view if how.verbatim else launchers.placed(command, spec, view)
+        if not how.verbatim and launchers.is_elsewhere(command, view):
             told = f"{command[0]} starts on rank 0's node, and reaches this one from there"
             Waiting(sys.stderr, quiet=spec.settings.quiet).note(told)
             return
         found = _found(spec, view)
         values = {variable.name: variable.value for variable in found}
-        command = command if verbatim else launchers.completed(command, view, values)
-        if explain:
+        command = command if how.verbatim else launchers.completed(command, view, values)
+        if how.explain:
             import shlex
 
             _tell(spec, view, found, [*story, f"becomes {shlex.join(command)}"])
@@ -95,12 +102,10 @@ def become(
             from mingle_hooks.supervise import formed
 
             formed.tell(os.environ[FORMED], view)
-        _become(command, values)
+        _become(command, values, keep_key=how.keep_key or _starts_mingle(command))
 
 
-def stay(
-    command: tuple[str, ...], options: Mapping[str, object], *, explain: bool, no_wait: bool, verbatim: bool
-) -> int:
+def stay(command: tuple[str, ...], options: Mapping[str, object], how: How) -> int:
     """Run the command on all members as one; return its status. Who is alone, or in a run already, becomes it.
 
     Raises what become() raises, and what a run raises.
@@ -112,19 +117,26 @@ def stay(
 
     spec = member_spec(os.environ, options)
     if spec.nodes == 1 or FORMED in os.environ:
-        become(command, options, explain=explain, no_wait=no_wait, verbatim=verbatim)
+        become(command, options, how)
         return 0
     placement.check(command, spec)
-    launcher = None if verbatim else launchers.recognise(command)
-    together.check(spec, launcher and launcher.starts, no_wait=no_wait)
+    launcher = None if how.verbatim else launchers.recognise(command)
+    together.check(spec, launcher and launcher.starts, no_wait=how.no_wait)
     with Waiting(sys.stderr, quiet=spec.settings.quiet) as observer:
         view = join(spec, observer, wants_roster=True, command=None)  # the run's own members are compared
-    own = {**options, "explain": explain, "verbatim": verbatim, **together.known(spec, view)}
+    flags = {"explain": how.explain, "verbatim": how.verbatim, "keep_key": how.keep_key}
+    own = {**options, **flags, **together.known(spec, view)}
     return together.together(command, spec, view, words(own))
 
 
-def _become(command: tuple[str, ...], found: Mapping[str, str]) -> None:
-    stale = {*variables.stale(os.environ, found), FORMED}
+def _starts_mingle(command: tuple[str, ...]) -> bool:
+    """Tell whether a command's own words start mingle, as `bash -c 'eval "$(mingle env)"'` does: that needs the key."""
+    words = (word for text in command for word in text.split())
+    return any(word.rpartition("/")[2].strip("\"'`$();&|{}") == "mingle" for word in words)
+
+
+def _become(command: tuple[str, ...], found: Mapping[str, str], *, keep_key: bool) -> None:
+    stale = {*variables.stale(os.environ, found), FORMED, *(() if keep_key else ("MINGLE_KEY",))}
     environ = {name: value for name, value in os.environ.items() if name not in stale}
     # Python ignores SIGPIPE and SIGXFSZ, and what is ignored stays so in the command.
     for number in (signal.SIGPIPE, signal.SIGXFSZ):

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from mingle_hooks.cli.answer import become, stay
+from mingle_hooks.cli.answer import How, become, stay
 from mingle_hooks.cli.help import ONLY_PRINTED, Grouped
 from mingle_hooks.cli.options import settings_options
 
@@ -32,6 +32,7 @@ def exec(  # noqa: A001 - the command's own name
     no_wait: bool,
     together: bool,
     verbatim: bool,
+    keep_key: bool,
     **options: Any,
 ) -> int:
     """Set the variables, then become COMMAND.
@@ -40,7 +41,8 @@ def exec(  # noqa: A001 - the command's own name
     COMMAND is not started. A launcher that reads no variables gets its nodes
     as options, before what stands there; --explain shows the line.
     """
+    how = How(explain, no_wait, verbatim, keep_key)
     if together:
-        return stay(command, options, explain=explain, no_wait=no_wait, verbatim=verbatim)
-    become(command, options, explain=explain, no_wait=no_wait, verbatim=verbatim)
+        return stay(command, options, how)
+    become(command, options, how)
     return 0

@@ -18,6 +18,7 @@ CALL_FLAGS = {
     "no_wait": "Ask nobody: print what the scheduler alone can tell.",
     "together": "Stay, and end COMMAND on all nodes when one fails or is lost, as `mingle run` does.",
     "verbatim": "Leave COMMAND as it is, whatever launcher it is.",
+    "keep_key": "Leave MINGLE_KEY in COMMAND's environment, for a mingle that it starts itself.",
     "no_strict": "Form a world though nodes differ, whatever the settings say.",
     "explain": "Tell on stderr where each value comes from.",
 }

@@ -74,6 +74,7 @@ class Rendezvous:
             self._leader_proven,
             candidate=lambda: self._candidate,
             joined=lambda: self._following.precedence,
+            member=self._me.member,
         )
         self._following = Following(
             loop,
@@ -179,6 +180,7 @@ class Rendezvous:
         if self._candidate is not None:
             leader = self._candidate.leader
             leader.choice.ask_first(self._search.is_alone)
+            leader.one_way = self._search.one_way
             if self._request.strict:
                 from mingle_hooks.rendezvous.leader.comparison import refuse
 

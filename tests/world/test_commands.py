@@ -107,6 +107,37 @@ def test_exec_becomes_the_command_with_the_variables_and_nothing_else_changed(ho
     assert found[0]["MINGLE_WORLD"] == found[1]["MINGLE_WORLD"]
 
 
+ENVIRONS = "cat /proc/$$/environ; bash -c 'cat /proc/$$/environ; exec cat /proc/self/environ'"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [("exec", *TWO), ("exec", "--together", *TWO), ("run", "--hosts", "node1")],
+    ids=["exec", "together", "run"],
+)
+def test_the_key_stands_in_no_environment_of_the_command_and_its_children(
+    hosts: Callable[..., Hosts], words: tuple[str, ...]
+) -> None:
+    """All that it starts would hand it on; `--keep-key` leaves it, and a mingle that the command starts has it."""
+    two = hosts(2)[: 1 if words[0] == "run" else 2]
+
+    def said(*more: str) -> str:
+        processes = [host.popen(["mingle", *words, *more], env=KEYED) for host in two]
+        found = [process.communicate(timeout=60) for process in processes]
+        assert [process.returncode for process in processes] == [0] * len(two), found
+        return "".join(out for out, _ in found)
+
+    without = said("bash", "-c", ENVIRONS)
+    assert without.count("MINGLE_WORLD=") == 3 * len(two)
+    assert "MINGLE_KEY" not in without
+    assert KEYED["MINGLE_KEY"] not in without
+    assert said("--keep-key", "bash", "-c", ENVIRONS).count(f"MINGLE_KEY={KEYED['MINGLE_KEY']}") == 3 * len(two)
+    inner = "bash -c 'echo $MINGLE_KEY'"
+    assert said("bash", "-c", f"mingle exec --id inner --nodes 1 {inner}; echo =$MINGLE_KEY").count(
+        f"={KEYED['MINGLE_KEY']}"
+    ) == len(two)
+
+
 def test_exec_unsets_what_an_earlier_mingle_left(hosts: Callable[..., Hosts]) -> None:
     """A task's ranks are not the node's; what is the user's stays."""
     left = {"RANK": "7", "LOCAL_RANK": "3", "PET_NNODES": "9", "MINGLE_WORLD": "0", "MINGLE_ID": "a"}
