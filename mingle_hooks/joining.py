@@ -15,6 +15,7 @@ from mingle_hooks.world import Assignment, Member, World
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from mingle_hooks import sockets as socket
     from mingle_hooks.fabric.nccl_conf import Setting
     from mingle_hooks.job import MemberSpec
     from mingle_hooks.keys import Key
@@ -33,12 +34,14 @@ def join(
     wants_roster: bool = False,
     command: tuple[str, ...] | None = (),
     obstacle: Failure | None = None,
+    held: list[socket.socket] | None = None,
 ) -> View:
     """Return this member's view of the world: with the others, or without them where there is no need.
 
     Its roster is there where a framework, or the caller, wants it, and there are others to ask. `command` is what this
     process will become, where it is known; with None nodes are not compared. Where there is an `obstacle` to it, all
-    members end with that error.
+    members end with that error. `held` gets the sockets that keep MASTER_PORT from everybody until the caller closes
+    them, or becomes the command; without it the port is released.
     Raises UsageError, SecretError and PlaceError, and with the others MissingError, NetworkError and ConflictError.
     """
     for name in spec.settings.left_out:
@@ -62,13 +65,13 @@ def join(
 
             where, line = placement.here(spec.facts), placement.everywhere(spec.facts, ("torchrun", "train.py"))
             observer.note(f"this shell runs on {where} only, so no NODE_RANK here; to train on all nodes: {line}")
-        return without_waiting(spec)
+        return without_waiting(spec, held)
     if asks_nobody:
         from mingle_hooks.alone import only_member
 
-        return _view(spec, only_member(spec))
+        return _view(spec, only_member(spec, held))
     wants_roster = wants_roster or ROSTER in needs(spec.settings.frameworks)
-    view = _view(spec, _answer(spec, observer, command, obstacle, wants_roster=wants_roster))
+    view = _view(spec, _answer(spec, observer, command, obstacle, held, wants_roster=wants_roster))
     if obstacle is not None:  # it has come back to a world that goes on
         raise obstacle.error()
     return view
@@ -79,6 +82,7 @@ def _answer(
     observer: Observer,
     command: tuple[str, ...] | None,
     obstacle: Failure | None,
+    held: list[socket.socket] | None,
     *,
     wants_roster: bool,
 ) -> Answer:
@@ -100,9 +104,9 @@ def _answer(
                 raise its.error()
             from mingle_hooks.alone import only_member
 
-            return only_member(spec)
+            return only_member(spec, held)
         asked = _request(spec, key, timeout_s)
-        asked = asked._replace(local_peers=local_peers, wants_roster=wants_roster, obstacle=its)
+        asked = asked._replace(local_peers=local_peers, wants_roster=wants_roster, obstacle=its, held=held)
         if command is not None:
             asked = asked._replace(tells=_teller(spec, command))
         return meet(asked, observer)

@@ -76,6 +76,7 @@ class Rendezvous:
             self._leader_proven,
             candidate=lambda: self._candidate,
             joined=lambda: self._following.precedence,
+            member=self._me.member,
         )
         self._following = Following(
             loop,
@@ -98,7 +99,7 @@ class Rendezvous:
     ) -> None:
         self._following.close()
         if self._candidate is not None:
-            self._candidate.close()
+            self._candidate.close(self._request.held if error is None else None)
         self._search.close()
 
     @property
@@ -189,6 +190,7 @@ class Rendezvous:
         if self._candidate is not None:
             leader = self._candidate.leader
             leader.choice.ask_first(self._search.is_alone)
+            leader.one_way = self._search.one_way
             if self._request.strict:
                 from mingle_hooks.rendezvous.leader.comparison import refuse
 

@@ -14,6 +14,7 @@ from mingle_hooks.typed import TYPE_CHECKING, MappingProxyType, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from mingle_hooks import sockets as socket
     from mingle_hooks.fabric.interfaces import Preference
     from mingle_hooks.rendezvous.local_peers.first_task import LocalPeers
     from mingle_hooks.rendezvous.protocol.attempt import Attempt, Material
@@ -58,6 +59,7 @@ class Request(NamedTuple):
     asks_rdma: bool = False
     obstacle: Failure | None = None  # why this node, or a task of it, cannot start the command
     local_peers: LocalPeers | None = None  # this node's other tasks, without which it is no member
+    held: list[socket.socket] | None = None  # gets what keeps MASTER_PORT on rank 0; without it the port is let go
 
     @property
     def exported(self) -> str:

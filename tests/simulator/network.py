@@ -289,14 +289,20 @@ class SimSocket:
             return 0
         raise BlockingIOError(errno.EAGAIN, "nothing yet")
 
+    def shutdown(self, _how: int = 0) -> None:
+        """Stop listening."""
+        if self.backlog is not None:
+            del self.host.listeners[self.name[1]]
+            for waiting in self.backlog:
+                waiting.close()
+            self.backlog = None
+
     def close(self) -> None:
         if self.fd < 0:
             return
         self.owner.sockets.pop(self.fd, None)
         if self.backlog is not None:
-            del self.host.listeners[self.name[1]]
-            for waiting in self.backlog:
-                waiting.close()
+            self.shutdown()
         elif self.pipe is not None and not self.error:
             if self.data:
                 self.reset_peer()  # as Linux does where something is left unread

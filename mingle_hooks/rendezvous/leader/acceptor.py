@@ -51,8 +51,12 @@ class Acceptor:
         self._callers.close()
 
     def leave(self, port: int) -> None:
-        """Listen no longer on a port, where there is another one."""
+        """Listen no longer on a port, where there is another one; it stays bound."""
         self._callers.leave(port)
+
+    def hand_over(self, port: int) -> list[socket.socket]:
+        """Return the sockets that keep a port, on which nobody listens any more. The caller closes them."""
+        return self._callers.hand_over(port)
 
     def proved(self, session: Session) -> None:
         """Note that the other side of a session holds the key."""

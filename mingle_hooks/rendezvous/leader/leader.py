@@ -58,6 +58,7 @@ class Leader:
         self.failure: Failure | None = None
         self._began, self._failed = loop.clock(), 0.0
         self.answer: Answer | None = None  # this member's own, once formed
+        self.one_way: Callable[[], Sequence[str]] = tuple  # tells who is heard by multicast, and does not come
         self.refused = {why: RejectedPeers() for why in wire.REASONS}
         self.moved_to: list[list[object]] = []
         self._on_change = on_change
@@ -158,7 +159,7 @@ class Leader:
         silent = None
         if self._closing is not None and self.state == "closing":
             silent = [self.roster.entry(member).join_request.host for member in self._closing.silent()]
-        seen = shortfall.Seen(self.roster, self.terms, self.me.host, self.refused, self._loop.shortage)
+        seen = shortfall.Seen(self.roster, self.terms, self.me.host, self.refused, self._loop.shortage, self.one_way())
         self.fail(shortfall.failure(seen, after_s, silent))
 
     def met_rival(self, host: str) -> None:

@@ -8,7 +8,7 @@ from mingle_hooks.schedulers.hostlist import fold
 from mingle_hooks.typed import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from mingle_hooks.errors import Shortage
     from mingle_hooks.rendezvous.leader.roster import Roster
@@ -28,6 +28,7 @@ class Seen(NamedTuple):
     host: str  # the leader's
     refused: Mapping[wire.Why, RejectedPeers]
     shortage: Shortage | None  # what the leader's host has run out of
+    one_way: Sequence[str] = ()  # tells whom the leader hears by multicast, and who does not come
 
 
 def failure(seen: Seen, after_s: int, silent: list[str] | None) -> Failure:
@@ -51,4 +52,6 @@ def failure(seen: Seen, after_s: int, silent: list[str] | None) -> Failure:
     for why, kind in REFUSALS.items():
         if rejected := seen.refused[why].list():
             return Failure(kind, (nodes, str(after_s), f"{inside}; still missing: {missing}", ", ".join(rejected)))
+    if seen.one_way and len(roster) > 1:  # who is alone says it itself
+        inside += f"; on {seen.host} {'; '.join(seen.one_way)}"
     return Failure("missing", (nodes, str(after_s), inside, missing))

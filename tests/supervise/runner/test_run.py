@@ -235,12 +235,13 @@ def test_a_run_inside_a_run(places: Places) -> None:
 
 def test_the_key_is_the_users_or_a_fresh_one_and_the_runs_own_goes_nowhere(places: Places) -> None:
     tells = "echo $MINGLE_KEY; env | grep -c 'MINGLE_RUN_KEY\\|MINGLE_RUN_AT'; true"
-    _, out, _ = places.done("--no-label", "sh", "-c", tells, hosts="node1,node2")
+    _, out, _ = places.done("--no-label", "--keep-key", "sh", "-c", tells, hosts="node1,node2")
     keys = {line for line in out.splitlines() if line != "0"}
     assert len(keys) == 1
     assert out.splitlines().count("0") == 2
     places.environ["MINGLE_KEY"] = key = "ab" * 32
-    assert places.done("sh", "-c", "echo $MINGLE_KEY", hosts="")[1] == f"{key}\n"
+    assert places.done("--keep-key", "sh", "-c", "echo $MINGLE_KEY", hosts="")[1] == f"{key}\n"
+    assert places.done("sh", "-c", "echo $MINGLE_KEY", hosts="")[1] == "\n"
 
 
 @pytest.mark.parametrize(
