@@ -55,8 +55,10 @@ def join(
             from mingle_hooks.launchers import placement
 
             where, line = placement.here(spec.facts), placement.everywhere(spec.facts, ("torchrun", "train.py"))
-            alone = "accelerate launch, which reads no variables, would train alone"
-            observer.note(f"this shell runs on {where} only, so no NODE_RANK here; {alone}; to train on all nodes: {line}")
+            observer.note(
+                f"this shell runs on {where} only, so no NODE_RANK here; accelerate launch, which reads no variables, "
+                f"would train alone; to train on all nodes: {line}"
+            )
         return without_waiting(spec)
     if is_one and not spec.is_shared:
         from mingle_hooks.alone import only_member

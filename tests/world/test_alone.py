@@ -127,7 +127,7 @@ SHELLS = {
         None,
     ),
     "torchrun in such a step with the options for static rendezvous": Way(
-        "eval \"$(mingle env)\"; srun bash -c 'torchrun --nnodes 2 --node-rank $SLURM_NODEID"
+        'eval "$(mingle env)"; srun bash -c \'torchrun --nnodes 2 --node-rank $SLURM_NODEID'
         " --master-addr $MASTER_ADDR --master-port $MASTER_PORT TRAIN'",
         None,
     ),
@@ -145,7 +145,9 @@ SHELLS = {
     "python in such a step with Slurm's ranks": Way(
         "eval \"$(mingle env)\"; srun bash -c 'RANK=$SLURM_PROCID LOCAL_RANK=$SLURM_LOCALID python3 TRAIN'", None
     ),
-    "eval again in such a step": Way("eval \"$(mingle env)\"; srun bash -c 'eval \"$(mingle env)\"; torchrun TRAIN'", None),
+    "eval again in such a step": Way(
+        'eval "$(mingle env)"; srun bash -c \'eval "$(mingle env)"; torchrun TRAIN\'', None
+    ),
     "a step that asks again": Way('eval "$(mingle env)"; srun mingle exec torchrun TRAIN', None),
     "exec of srun": Way("mingle exec srun mingle exec torchrun TRAIN", None),
 }
@@ -245,7 +247,9 @@ def test_what_two_bare_hosts_start_is_in_the_world_or_ends(hosts: Callable[..., 
 PBS = {
     "exec in the job script": Way(EXEC, 64, "a shell that runs on node1 only; .*mingle template pbs -- torchrun"),
     "torchrun after eval in the job script": Way(
-        'eval "$(mingle env --timeout 2)"; torchrun TRAIN', 1, "to train on all nodes: .*\n(.*\n)*.*RendezvousTimeoutError"
+        'eval "$(mingle env --timeout 2)"; torchrun TRAIN',
+        1,
+        "to train on all nodes: .*\n(.*\n)*.*RendezvousTimeoutError",
     ),
     "torchrun by pbs_tmrsh with the shell's values": Way(
         'eval "$(mingle env)"; for host in $(sort -u $PBS_NODEFILE); do pbs_tmrsh $host env PATH=$PATH torchrun'
