@@ -78,6 +78,26 @@ def test_torchrun_gets_c10d_only_where_names_lead_to_the_other_nodes(hosts: Call
     assert ("PET_NODE_RANK" in found) != names.lead
 
 
+@pytest.mark.parametrize(
+    ("env", "processes"),
+    [
+        ({}, "1"),
+        ({"CUDA_VISIBLE_DEVICES": "0,1"}, "gpu"),
+        ({"SLURM_NTASKS": "3", "SLURM_TASKS_PER_NODE": "2,1"}, None),
+        ({"PET_NPROC_PER_NODE": "3"}, "3"),
+    ],
+    ids=["one task", "GPUs", "uneven tasks", "the user's"],
+)
+def test_torchrun_is_told_how_many_processes_only_where_it_holds_on_every_node(
+    hosts: Callable[..., Hosts], env: dict[str, str], processes: str | None
+) -> None:
+    """Other nodes may have another number of GPUs: torchrun counts them itself."""
+    done = hosts(2)[0].run([*evaluating(then="env")], env=KEYED | SCRIPT | env, check=True)
+    found = parsed(done.stdout)
+    assert found["PET_NNODES"] == "2"
+    assert found.get("PET_NPROC_PER_NODE") == processes
+
+
 PLAIN = "srun torchrun train.py"
 C10D = (
     "srun torchrun --nnodes $SLURM_NNODES --rdzv-id $RANDOM --rdzv-backend c10d"
