@@ -6,7 +6,7 @@ import os
 
 from mingle_hooks.digest import sha256
 from mingle_hooks.errors import UsageError
-from mingle_hooks.export.view import View
+from mingle_hooks.export.view import Batch, View
 from mingle_hooks.fabric import interfaces, ports
 from mingle_hooks.rendezvous.protocol.attempt import MASTER_PORTS, Secret
 from mingle_hooks.typed import TYPE_CHECKING
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from mingle_hooks import sockets as socket
     from mingle_hooks.job import MemberSpec
     from mingle_hooks.rendezvous.protocol.answer import Answer
+    from mingle_hooks.schedulers.facts import JobFacts
 
 LOOPBACK = "127.0.0.1"
 
@@ -75,7 +76,29 @@ def without_waiting(spec: MemberSpec, held: list[socket.socket] | None) -> View:
             rank=facts.task_rank if is_task else None,
         )
     bound = spec.binding.variables if spec.binding else {}
-    return View(world, place, spec.settings.scope, spec.user_environ, frameworks=spec.settings.frameworks, bound=bound)
+    view = View(world, place, spec.settings.scope, spec.user_environ, frameworks=spec.settings.frameworks, bound=bound)
+    return view._replace(batch=_batch(spec, slots)) if facts.is_batch and _names_lead_to_others(facts) else view
+
+
+def _batch(spec: MemberSpec, slots: int | None) -> Batch:
+    if slots is None and spec.slots_from == "gpus":
+        return Batch(max(1, int(spec.settings.timeout)), "gpu")  # torchrun counts them, on each node by itself
+    return Batch(max(1, int(spec.settings.timeout)), "" if slots is None else str(slots))
+
+
+def _names_lead_to_others(facts: JobFacts) -> bool:
+    """Tell whether torchruns of these nodes can reach each other by the full names of their hosts.
+
+    They announce nothing else. One other host stands for all, as their names come from the same place. A host that
+    is 127.0.0.1 may call itself localhost; Debian's 127.0.1.1 is nothing but what it calls itself.
+    """
+    from mingle_hooks.launchers.placement import here, is_first_host
+    from mingle_hooks.rendezvous.discovery.resolver import RESOLVE_S, resolve
+
+    if is_first_host(facts) and {"127.0.0.1", "::1"}.intersection(resolve(here(facts), RESOLVE_S)):
+        return False
+    found = resolve(facts.hosts[-1], RESOLVE_S) if facts.hosts else []
+    return bool(found) and not any(address.startswith("127.") or address == "::1" for address in found)
 
 
 def _digest(spec: MemberSpec, *shared: object) -> str:

@@ -64,7 +64,11 @@ def join(
             from mingle_hooks.launchers import placement
 
             where, line = placement.here(spec.facts), placement.everywhere(spec.facts, ("torchrun", "train.py"))
-            observer.note(f"this shell runs on {where} only, so no NODE_RANK here; to train on all nodes: {line}")
+            alone = "accelerate launch and deepspeed, which read no variables,"
+            if not spec.facts.on_every_node:  # as in PBS, whose tasks get nothing of this shell
+                alone = "a command started on a host without these variables"
+            told = f"so no NODE_RANK here; {alone} would train alone; to train on all nodes: {line}"
+            observer.note(f"this shell runs on {where} only, {told}")
         return without_waiting(spec, held)
     if asks_nobody:
         from mingle_hooks.alone import only_member

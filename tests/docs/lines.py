@@ -99,9 +99,11 @@ PLAIN_KEY, PLAIN_SSH = (PLAIN, "umask 077"), (PLAIN, "ssh ")
 LIGHTNING = (TROUBLE, "--for lightning")
 LINT, RECIPE = (RECIPES, "--lint"), (RECIPES, "MASTER_PORT=29500")
 ADDRESS = (RECIPES, "|| echo exit 1")
+EVALUATED = (SLURM, "|| echo exit 1")
 PLACES, MISSING = (TROUBLE, "torchrun --no-python"), (TROUBLE, "|| echo exit 1")
 EXPLAIN, EXPLAINED = (TROUBLE, "srun mingle exec --explain"), (TROUBLE, "WHAT LOST")
 OWN = [PBS_SCRIPT, OAR_SCRIPT, PLAIN_KEY, PLAIN_SSH, LINT, LIGHTNING, ADDRESS, PLACES, MISSING, EXPLAIN, EXPLAINED]
+OWN += [EVALUATED]
 # tests/docs/test_tutorial.py runs these, one after the other.
 TUTORIAL: list[Where] = [
     ("tutorial.md", mark)

@@ -24,7 +24,10 @@ class Case(NamedTuple):
 IN_SHELL = {
     (TROUBLE, "saw a shell that runs on node1 only"): Case(LINE),
     (TROUBLE, "this shell runs on node1 only"): Case("mingle env"),
-    (TROUBLE, "torchrun: error: argument"): Case('eval "$(mingle env)"; REAL_TORCHRUN train.py'),
+    (TROUBLE, "torchrun: error: argument"): Case(
+        'eval "$(mingle env)"; REAL_TORCHRUN train.py', {"PET_RDZV_BACKEND": "static"}
+    ),
+    (TROUBLE, "RendezvousTimeoutError"): Case('eval "$(mingle env --timeout 1)"; REAL_TORCHRUN train.py'),
 }
 
 # On node1 and node2 as two tasks of one step.

@@ -65,7 +65,7 @@ def test_what_is_not_known_is_not_exported() -> None:
     """
     found = values(variables(view(BATCH), ["torchrun", "torchrun-elastic", "jax", "xgboost", "nccl", "accelerate"]))
     assert set(found) == {*SHARED, *MINGLE_NAMES, "PET_NODE_RANK"} - {"MINGLE_RANK_OFFSET"}
-    assert "srun mingle exec torchrun" in found["PET_NODE_RANK"]
+    assert "mingle run torchrun" in found["PET_NODE_RANK"]
 
 
 def test_mingle_exports_lists_all_that_was_not_the_user_s() -> None:

@@ -76,6 +76,8 @@ ROWS = (
     Defect("a batch script's torchrun trains alone", f"{E}/frameworks/torchrun.py",
            'return {"PET_NODE_RANK": NOT_HERE}', "return {}",
            f"{FRAMEWORKS}::test_a_torchrun_that_would_train_alone_is_made_to_end"),
+    Defect("a batch shell's torchruns look for the store by their host names", f"{E}/frameworks/torchrun.py",
+           "is_host=1,", "", f"{FRAMEWORKS}::test_a_batch_shells_torchrun_gets_what_holds_on_every_node"),
     Defect("workers on one address share a port", f"{E}/frameworks/tensorflow.py",
            "view.world.master_port + used.get(member.address, 0)", "view.world.master_port",
            f"{FRAMEWORKS}::test_tensorflow_lists_every_worker"),
