@@ -26,6 +26,7 @@ class View(NamedTuple):
     site: Mapping[str, Setting] = MappingProxyType({})  # what NCCL takes from its files; empty unless asked for
     spent: tuple[int, ...] = ()  # this member's milliseconds, as in rendezvous/protocol/spent.py
     bound: Mapping[str, str] = MappingProxyType({})  # what --bind sets in place of the scheduler's
+    is_named: bool = True  # whether this host's own name leads others to it; True unless it was asked for
 
     @property
     def endpoint(self) -> str:

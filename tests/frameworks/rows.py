@@ -21,6 +21,7 @@ class Row(NamedTuple):
 
     `line` is typed on every node, or after srun; {size} and {nodes} are the numbers of this world, {python} is the
     interpreter's full path. `per_slot` says that the framework starts a process for each slot, else it is `each`.
+    `needs_names` says why it does not train where names do not resolve, and what to do: the page has it there.
     """
 
     name: str
@@ -33,7 +34,8 @@ class Row(NamedTuple):
     own_pids: bool = False  # looks at all processes of its machine, and ends those of its kind
     version: str = ""
     by_tasks: bool = False  # counts Slurm's tasks, whatever the slots
-    longest_s: float = 100.0  # a try takes 20 s; one that torch's own end spoils would wait for 300
+    longest_s: float = 200.0  # a try takes 20 s, beside others 60; one that torch's own end spoils would wait for 300
+    needs_names: str = ""
 
     @property
     def uneven(self) -> tuple[int, ...]:
@@ -67,6 +69,7 @@ ROWS = (
         per_slot=True,
     ),
     Row("torch, one process a node", "torch", "python train_torch.py {size}", "train_torch.py"),
+    Row("torch, one process a task", "torch", "--scope task --slots 1 python train_torch.py {size}", "train_torch.py"),
     Row("accelerate", "accelerate", "accelerate launch train_accelerate.py {size}", ACCELERATE, per_slot=True),
     Row("accelerate by torchrun", "accelerate", "torchrun train_accelerate.py {size}", ACCELERATE, per_slot=True),
     Row("accelerate, one process a node", "accelerate", "python train_accelerate.py {size}", ACCELERATE),
@@ -85,7 +88,15 @@ ROWS = (
         LIGHTNING,
         each=2,
     ),
-    Row("JAX", "jax", "--for jax python train_jax.py {size}", "train_jax.py"),
+    Row(
+        "JAX",
+        "jax",
+        "--for jax python train_jax.py {size}",
+        "train_jax.py",
+        longest_s=60,
+        needs_names="on CPUs JAX's own copy of Gloo asks for the address of its host's name, and reads no variable that"
+        " says another: name each host in its /etc/hosts by an address that the others reach; on GPUs JAX uses NCCL",
+    ),
     Row("TensorFlow", "tensorflow-cpu", "--for tensorflow python train_tensorflow.py {size}", "train_tensorflow.py"),
     Row(
         "DeepSpeed",
