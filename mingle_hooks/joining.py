@@ -229,7 +229,8 @@ def _with_network(spec: MemberSpec, world: World, place: Assignment) -> View:
         is_cpu_only = not has_accelerator(spec.user_environ)
     bound = spec.binding.variables if spec.binding else {}
     users, names = spec.user_environ, spec.settings.frameworks
-    return View(world, place, spec.settings.scope, users, hcas, is_cpu_only, names, site, bound=bound, is_named=is_named)
+    view = View(world, place, spec.settings.scope, users, hcas, is_cpu_only, names, site, bound=bound)
+    return view._replace(is_named=is_named)
 
 
 def reachable(roster: tuple[Member, ...]) -> tuple[Member, ...]:
@@ -239,9 +240,7 @@ def reachable(roster: tuple[Member, ...]) -> tuple[Member, ...]:
     colon ends a host, so a name is left.
     """
     known = named([member.host for member in roster])
-    return tuple(
-        its if its.host in known or ":" in its.address else its._replace(host=its.address) for its in roster
-    )
+    return tuple(its if its.host in known or ":" in its.address else its._replace(host=its.address) for its in roster)
 
 
 def named(hosts: Sequence[str], timeout_s: float = NAMES_S) -> set[str]:

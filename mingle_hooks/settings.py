@@ -79,8 +79,8 @@ TABLE = (
     Setting("shell", "shell", "MINGLE_SHELL", "--shell", values.word, "sh",
             "the language of the output"),
     Setting("frameworks", "for", "MINGLE_FOR", "--for", values.words, (),
-            "frameworks whose own variables are set too, such as nccl,gloo; torchrun's always are, unless one"
-            " replaces them (torchrun-elastic) or it says none"),
+            "frameworks whose own variables are set too, such as nccl,jax; torchrun's and Gloo's always are, unless"
+            " one replaces them (torchrun-elastic) or it says none"),
     Setting("iface", "iface", "MINGLE_IFACE", "--iface", values.networks, (),
             "interface names or CIDRs that may be used, in order; by default the fastest"),
     Setting("port_range", "port_range", "MINGLE_PORT_RANGE", "--port-range", values.ports, DEFAULT_RANGE,

@@ -40,9 +40,7 @@ def missing() -> list[str]:
     return [program for program in PROGRAMS if shutil.which(program, path=path) is None]
 
 
-def conf(
-    names: Sequence[str], cpus: int, more: Iterable[str], gpus: int = 0, addresses: Sequence[str] = ()
-) -> str:
+def conf(names: Sequence[str], cpus: int, more: Iterable[str], gpus: int = 0, addresses: Sequence[str] = ()) -> str:
     """Return slurm.conf for hosts of these names, found by name without addresses; the later of two lines wins."""
     has = f"CPUs={cpus} RealMemory=4096" + f" Gres=gpu:{gpus}" * bool(gpus)
     has += f" NodeAddr={','.join(addresses)}" * bool(addresses)

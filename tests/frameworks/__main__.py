@@ -4,8 +4,8 @@
 ARGS=parsers alone, each name is looked for where it is read, and each framework's own parser is asked. ARGS=networks
 tries torch on all networks instead (networks.py).
 
-The hosts know each other's names in three ways (cluster/names.py). On bare hosts each row is tried with all of them over
-both networks, under Slurm with each of them over one.
+The hosts know each other's names in three ways (cluster/names.py). On bare hosts each row is tried with all of them
+over both networks, under Slurm with each of them over one.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from cluster.names import RESOLVABLE
 from cluster.slurm import SlurmCluster
 
 from frameworks import elastic, networks, page, runs
-from frameworks.parsers import wrong
 from frameworks.page import Place
+from frameworks.parsers import wrong
 from frameworks.rows import ALIKE, NODES, REJOIN, ROWS, Row
 from frameworks.ssh import serve
 
