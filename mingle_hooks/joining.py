@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import os
+import time
 
 from mingle_hooks import runtime
 from mingle_hooks.errors import UsageError
-from mingle_hooks.export.frameworks import CPU_ONLY, HCAS, IFACE, MEMORY, ROSTER, SITE, needs
+from mingle_hooks.export.frameworks import CPU_ONLY, HCAS, IFACE, MEMORY, NAMES, ROSTER, SITE, needs
 from mingle_hooks.export.view import View
 from mingle_hooks.rendezvous.protocol.attempt import Secret
 from mingle_hooks.typed import TYPE_CHECKING
 from mingle_hooks.world import Assignment, Member, World
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from mingle_hooks import sockets as socket
     from mingle_hooks.fabric.nccl_conf import Setting
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
     from mingle_hooks.rendezvous.protocol.answer import Answer
     from mingle_hooks.rendezvous.protocol.failure import Failure
     from mingle_hooks.rendezvous.request import Request
+
+# How long name servers may take for all names of a roster together, before the rest stand there by address.
+NAMES_S = 2.0
 
 
 def join(
@@ -61,14 +65,7 @@ def join(
         from mingle_hooks.alone import without_waiting
 
         if spec.facts.is_batch:
-            from mingle_hooks.launchers import placement
-
-            where, line = placement.here(spec.facts), placement.everywhere(spec.facts, ("torchrun", "train.py"))
-            alone = "accelerate launch and deepspeed, which read no variables,"
-            if not spec.facts.on_every_node:  # as in PBS, whose tasks get nothing of this shell
-                alone = "a command started on a host without these variables"
-            told = f"so no NODE_RANK here; {alone} would train alone; to train on all nodes: {line}"
-            observer.note(f"this shell runs on {where} only, {told}")
+            observer.note(_of_batch_shell(spec))
         return without_waiting(spec, held)
     if asks_nobody:
         from mingle_hooks.alone import only_member
@@ -79,6 +76,18 @@ def join(
     if obstacle is not None:  # it has come back to a world that goes on
         raise obstacle.error()
     return view
+
+
+def _of_batch_shell(spec: MemberSpec) -> str:
+    """Return what the user of a batch shell should know: commands started here are on one node."""
+    from mingle_hooks.launchers import placement
+
+    where, line = placement.here(spec.facts), placement.everywhere(spec.facts, ("torchrun", "train.py"))
+    alone = "accelerate launch and deepspeed, which read no variables,"
+    if not spec.facts.on_every_node:  # as in PBS, whose tasks get nothing of this shell
+        alone = "a command started on a host without these variables"
+    told = f"so no NODE_RANK here; {alone} would train alone; to train on all nodes: {line}"
+    return f"this shell runs on {where} only, {told}"
 
 
 def _answer(
@@ -221,8 +230,16 @@ def _view(spec: MemberSpec, answer: Answer) -> View:
 
 
 def _with_network(spec: MemberSpec, world: World, place: Assignment) -> View:
-    """Add the interface and the InfiniBand ports where a framework asks for them."""
+    """Add the interface, the InfiniBand ports and what else a framework asks for."""
     asked = needs(spec.settings.frameworks)
+    is_named = True
+    if NAMES in asked and world.nodes != 1:
+        from mingle_hooks.fabric.machine import hostname
+
+        if spec.facts.hosts:  # a scheduler starts processes on its own hosts, by its own names for them
+            is_named = bool(named([hostname()]))
+        else:
+            world = world._replace(roster=reachable(world.roster))
     hcas: tuple[str, ...] | None = ()
     site: dict[str, Setting] = {}
     if IFACE in asked and place.address is not None:
@@ -245,4 +262,29 @@ def _with_network(spec: MemberSpec, world: World, place: Assignment) -> View:
         is_cpu_only = not has_accelerator(spec.user_environ)
     bound = spec.binding.variables if spec.binding else {}
     users, names = spec.user_environ, spec.settings.frameworks
-    return View(world, place, spec.settings.scope, users, hcas, is_cpu_only, names, site, bound=bound)
+    view = View(world, place, spec.settings.scope, users, hcas, is_cpu_only, names, site, bound=bound)
+    return view._replace(is_named=is_named)
+
+
+def reachable(roster: tuple[Member, ...]) -> tuple[Member, ...]:
+    """Return the roster with the IPv4 address in place of each name by which this node does not know that host.
+
+    Launchers reach the other nodes by what stands there. An IPv6 address cannot stand in all of their files, where a
+    colon ends a host, so a name is left.
+    """
+    known = named([member.host for member in roster])
+    return tuple(its if its.host in known or ":" in its.address else its._replace(host=its.address) for its in roster)
+
+
+def named(hosts: Sequence[str], timeout_s: float = NAMES_S) -> set[str]:
+    """Return those of the names that lead to a host: 127.0.1.1, as Debian's installer writes it, leads to none."""
+    from mingle_hooks.rendezvous.discovery.resolver import resolve
+
+    deadline = time.monotonic() + timeout_s
+    found = set()
+    for host in dict.fromkeys(hosts):
+        left_s = deadline - time.monotonic()
+        addresses = resolve(host, left_s) if left_s > 0 else []
+        if any(address != "::1" and not address.startswith("127.") for address in addresses):
+            found.add(host)
+    return found

@@ -34,6 +34,7 @@ class View(NamedTuple):
     spent: tuple[int, ...] = ()  # this member's milliseconds, as in rendezvous/protocol/spent.py
     bound: Mapping[str, str] = MappingProxyType({})  # what --bind sets in place of the scheduler's
     batch: Batch | None = None  # in a batch shell of several nodes that can find each other by their names
+    is_named: bool = True  # whether this host's own name leads others to it; True unless it was asked for
 
     @property
     def endpoint(self) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 
+from mingle_hooks.export.frameworks import ALWAYS
 from mingle_hooks.modules import import_module
 from mingle_hooks.typed import TYPE_CHECKING, NamedTuple
 
@@ -48,15 +49,13 @@ class Launcher(NamedTuple):
     script_by: str = ""
 
 
-# Without a name Gloo asks for its host's, which on many machines is 127.0.1.1, another network's, or nobody's.
-_OF_TORCH = ("cpu", "gloo")
 TABLE = (
     Launcher(
         "torchrun",
         ("torchrun",),
         ("torch.distributed.run", "torch.distributed.launch"),
         "node",
-        frameworks=_OF_TORCH,
+        frameworks=("cpu",),
         checked_by="torchrun",
         in_scripts=("torchrun", "torchrun-elastic"),
         script_by="torchrun",
@@ -67,7 +66,7 @@ TABLE = (
         ("accelerate.commands.launch", "accelerate.commands.accelerate_cli launch"),
         "node",
         "accelerate",
-        _OF_TORCH,
+        ("cpu",),
         script_by="accelerate",
     ),
     Launcher(
@@ -207,8 +206,13 @@ def _module_at(command: Sequence[str]) -> int:
 
 
 def asking(command: Sequence[str], spec: MemberSpec) -> MemberSpec:
-    """Return the spec that asks for the command's own frameworks too."""
+    """Return the spec that asks for the command's own frameworks too.
+
+    A launcher that hands rank 0's environment to other nodes gets no interface's name by itself: theirs may differ.
+    """
     launcher, names = recognise(command), spec.settings.frameworks
+    if launcher and launcher.starts != "node" and spec.settings.source("frameworks") == "default":
+        names = tuple(name for name in names if name != ALWAYS)
     more = launcher.frameworks if launcher else OF_A_PROCESS if _has_ranks(names) else ()
     return spec._replace(settings=spec.settings._replace(frameworks=tuple(dict.fromkeys((*names, *more)))))
 

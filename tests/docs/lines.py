@@ -40,7 +40,7 @@ BATCH: dict[Where, int] = {
     (SLURM, "#SBATCH --nodes=4"): 4,
     (SLURM, "#SBATCH --nodes=2"): 8,
     ("run.md", "#SBATCH --nodes=4"): 4,
-    (RECIPES, "srun mingle exec --for nccl,gloo"): 2,
+    (RECIPES, "srun mingle exec --for nccl"): 2,
 }
 
 # `mingle template … | submit`: the first of a page's line is a script that bash can read.

@@ -41,6 +41,7 @@ def test_a_framework_exports_all_that_its_table_row_says_and_nothing_else(name: 
     assert exported <= set(framework(name).names)
     optional = {"PET_RDZV_ENDPOINT", "PET_RDZV_CONF", "PET_LOCAL_ADDR", "JAX_LOCAL_DEVICE_IDS"}
     optional |= {"OMPI_COMM_WORLD_LOCAL_RANK", "TORCHELASTIC_RUN_ID", "SLURM_JOB_NAME", "SLURM_OVERLAP"}
+    optional |= {"HYDRA_IFACE"}
     assert set(framework(name).names) - exported <= optional
 
 
@@ -84,11 +85,11 @@ def test_a_batch_shell_that_does_not_know_the_slots_of_all_nodes_leaves_them_to_
     assert "PET_NPROC_PER_NODE" not in settings("torchrun", view)
 
 
-def test_torchruns_set_is_there_unless_it_is_replaced_or_not_wanted() -> None:
-    """Who asks for another framework still gets it; who asks for elastic gets that one instead."""
-    assert profiles(()) == profiles(("torchrun",)) == ("torchrun",)
-    assert profiles(("nccl", "gloo", "nccl")) == ("torchrun", "nccl", "gloo")
-    assert profiles(("torchrun-elastic", "nccl")) == ("torchrun-elastic", "nccl")
+def test_everybody_gets_torchruns_set_and_the_interface_for_gloo() -> None:
+    """`--for` adds to them; elastic replaces torchrun's set, and only `none` takes both away."""
+    assert profiles(()) == profiles(("torchrun",)) == profiles(("gloo",)) == ("torchrun", "gloo")
+    assert profiles(("nccl", "gloo", "nccl")) == ("torchrun", "gloo", "nccl")
+    assert profiles(("torchrun-elastic", "nccl")) == ("gloo", "torchrun-elastic", "nccl")
     assert profiles(("none",)) == ()
     assert profiles(("none", "nccl")) == ("nccl",)
     with pytest.raises(UsageError, match="none"):
@@ -238,6 +239,12 @@ def test_host_lists_name_each_host_once() -> None:
     assert [file.text for file in files(view, ["deepspeed"])] == ["n1 slots=5\nn2 slots=4\n"]
     assert [file.text for file in files(view, ["mpi"])] == ["n1 slots=5\nn2 slots=4\n", "n1:5\nn2:4\n"]
     assert settings("horovod", view) == {"MINGLE_HOSTS": "n1:5,n2:4"}
+
+
+def test_hydra_is_told_its_interface_only_where_its_hosts_name_leads_nowhere() -> None:
+    """Its daemons connect to the name otherwise, and all nodes get rank 0's interface by it."""
+    assert "HYDRA_IFACE" not in settings("mpi")
+    assert settings("mpi", NODE_VIEW._replace(is_named=False)) == {"HYDRA_IFACE": "ib0"}
 
 
 def test_networks_are_named_as_each_library_wants_them() -> None:
