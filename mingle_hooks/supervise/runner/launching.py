@@ -6,8 +6,8 @@ It comes first and alone: what the runner needs besides is loaded while the star
 from __future__ import annotations
 
 import os
-import sys
 
+from mingle_hooks.program import argv_of
 from mingle_hooks.rendezvous.protocol.attempt import Secret
 from mingle_hooks.supervise import starters
 from mingle_hooks.supervise.runner import environ
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
     from mingle_hooks.supervise.runner.starting import Process
     from mingle_hooks.supervise.starters import Allocation, Starter
 
-NODE = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "node")
+START = "supervise/node/start.py"
 _KEY_BYTES, _ID_BYTES = 32, 8
 _CANNOT_START = 127
 
 
 class Launching:
-    """Starts `program`, a path, on hosts of a job, until close(). What comes of that is told by the two callbacks.
+    """Starts one of our programs on hosts of a job, until close(). Two callbacks tell what comes of that.
 
     `on_said(data)` has what the starters write, `on_end(hosts, status, said)` each starter's end. They are called out
     of the loop only, and may be put in their place once something has been started.
@@ -49,7 +49,7 @@ class Launching:
         told: Mapping[str, str] | None = None,
     ) -> None:
         self._loop, self._starter, self._job = loop, starter, job
-        self._program = (sys.executable, "-IS", program)
+        self._program = argv_of(program)
         agreed = agreed or Agreed(os.urandom(_ID_BYTES).hex(), os.urandom(_KEY_BYTES), ())
         self.run, self.secret = agreed.run, Secret(agreed.key)
         self.on_said: Callable[[bytes], None] = lambda _said: None
