@@ -5,21 +5,20 @@ from __future__ import annotations
 import os
 import sys
 
-from mingle_hooks.errors import UsageError
-
 _PACKAGE = os.path.dirname(os.path.abspath(__file__))
 _PLACE, _NAME = os.path.split(_PACKAGE)
+
+
+def archive() -> str | None:
+    """Return the path of mingle.pyz, None where this mingle is installed."""
+    return _PLACE if os.path.isfile(_PLACE) else None
 
 
 def argv_of(program: str) -> tuple[str, ...]:
     """Return what starts a program, such as supervise/node/start.py, on any host that sees this mingle's file.
 
-    mingle.pyz takes the program's path as its first word: see packaging/build.py. Raises UsageError where this mingle
-    has no file of its own.
+    mingle.pyz takes the program's path as its first word: see packaging/build.py.
     """
-    path = f"{_PACKAGE}/{program}"
-    if os.path.isfile(path):
-        return (sys.executable, "-IS", path)
-    if os.path.isfile(_PLACE):
-        return (sys.executable, "-IS", _PLACE, f"{_NAME}/{program}")
-    raise UsageError("mingle in a file that each host can start", path, "an installed mingle, or mingle.pyz")
+    if (its := archive()) is not None:
+        return (sys.executable, "-IS", its, f"{_NAME}/{program}")
+    return (sys.executable, "-IS", f"{_PACKAGE}/{program}")

@@ -144,8 +144,15 @@ def _print(
     scheduler = ctx.command.name or ""
     made_by = ["mingle", "template", scheduler, *ctx.meta["words"]]
     here = () if described.no_environment else environment.lines(os.environ, sys.argv[0])
+    mingle = environment.PORTABLE if described.no_environment else environment.mingle()
     text = script.render(
-        scheduler, described, places=_places(template_dir), made_by=made_by, environment=here, explain=explain
+        scheduler,
+        described,
+        places=_places(template_dir),
+        made_by=made_by,
+        environment=here,
+        mingle=mingle,
+        explain=explain,
     )
     click.echo(os.fsencode(text), nl=False)  # as bytes: an argument need not be UTF-8
 
