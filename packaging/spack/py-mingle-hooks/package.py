@@ -1,13 +1,15 @@
 # Licensed under the Apache License, Version 2.0. See LICENSE.
 
+import os
+
 from spack.package import *
 
 
 class PyMingleHooks(PythonPackage):
     """One world for every node: rendezvous, job scripts and scheduler hooks for multi-node jobs."""
 
-    homepage = "https://git.example.org/mingle-hooks"
-    git = "https://git.example.org/mingle-hooks"
+    # The repository's address: export MINGLE_SOURCE_URL, or write it here in your own copy.
+    homepage = git = os.environ.get("MINGLE_SOURCE_URL", "")
 
     license("Apache-2.0")
 
