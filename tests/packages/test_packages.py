@@ -86,7 +86,7 @@ def test_what_is_in_them(made: Path) -> None:
 def test_the_readme_has_no_link_that_leads_nowhere_from_an_index(made: Path) -> None:
     """Where nobody has told the repository's address, the package names none."""
     metadata = zipfile.ZipFile(made / WHEEL).read(f"{NAME}.dist-info/METADATA").decode()
-    assert "Project-URL" not in metadata
+    assert "\nProject-URL" not in metadata
     readme = metadata.partition("\n\n")[2]
     assert "## Install" in readme
     assert re.findall(r"\]\((?!https?:)[^)\s]+\)", readme) == []

@@ -153,7 +153,7 @@ def test_the_deb_s_fields(system: Path) -> None:
     told = said("dpkg-deb", "--field", system / DEB, cwd=system)
     fields = dict(re.findall(r"^([A-Z][A-Za-z-]+): (.*)$", told, re.MULTILINE))
     assert set(fields) == {"Package", "Version", "Section", "Priority", "Architecture", "Maintainer", "Installed-Size",
-                           "Depends", "Homepage", "Description"}  # fmt: skip
+                           "Depends", "Description"}  # fmt: skip
     assert fields["Architecture"] == "all"
     assert fields["Depends"] == "python3 (>= 3.10)"
     assert fields["Description"][0].islower()

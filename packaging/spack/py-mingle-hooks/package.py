@@ -15,7 +15,7 @@ class PyMingleHooks(PythonPackage):
 
     # A release adds its own line, with the tag's commit.
     version("main", branch="main")
-    version("0.1.0", tag="v0.1.0")
+    version("1.0.0", tag="v1.0.0")
 
     variant("multicast", default=False, description="Find rank 0 by multicast too; needs a py-multicast-expert")
 
