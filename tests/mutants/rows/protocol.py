@@ -147,6 +147,6 @@ ROWS = (
            "        except ValueError:", "        except KeyError:",
            f"{PEERS}::test_a_first_task_that_is_interrupted_has_said_nothing"),
     Defect("a first task that was killed leaves its tasks apart", f"{PEER}/follower.py",
-           'word = {"go": True} if said == 0 else', "word = {} if said == 0 else",
+           'word = {"go": True} if first == 0 else', "word = {} if first == 0 else",
            f"{PEERS}::test_when_the_first_task_is_killed_at_the_last_word_all_others_do_the_same"),
 )  # fmt: skip
