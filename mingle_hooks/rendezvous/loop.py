@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 LONGEST_SLEEP_S = 1.0
 
 
-
 def _steadiest() -> int:
     """Return the clock that also goes on while this host is suspended, or else one that stands still meanwhile.
 

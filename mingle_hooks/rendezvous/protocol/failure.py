@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from mingle_hooks.errors import Limit
 
     Kind = Limit | Literal[
-        "missing", "unconfirmed", "keys", "versions", "runs", "rank", "beyond", "nodes", "leaders", "given", "size", "address", "task",
-        "tasks", "node_rank", "network", "protocol", "full",
+        "missing", "unconfirmed", "keys", "versions", "runs", "rank", "beyond", "nodes", "leaders", "given", "size",
+        "address", "task", "tasks", "node_rank", "network", "protocol", "full",
         "differs",
     ]  # fmt: skip
 
