@@ -34,7 +34,7 @@ def race(two: Hosts, way: str, worlds: int) -> Race:
     assert thief.stdout.readline() == "ready\n"
 
     def node(rank: int) -> str:
-        line = [sys.executable, HERE / "raced.py", str(rank), str(worlds)]
+        line = [sys.executable, str(HERE / "raced.py"), str(rank), str(worlds)]
         return two[rank].run(line, env=KEYED, user="alice", timeout=60 + 3.0 * worlds, check=True).stdout
 
     with ThreadPoolExecutor(2) as pool:
