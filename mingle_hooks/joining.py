@@ -55,7 +55,9 @@ def join(
             from mingle_hooks.launchers import placement
 
             where, line = placement.here(spec.facts), placement.everywhere(spec.facts, ("torchrun", "train.py"))
-            observer.note(f"this shell runs on {where} only, so no NODE_RANK here; to train on all nodes: {line}")
+            observer.note(
+                f"this shell runs on {where} only: python would train alone here; to train on all nodes: {line}"
+            )
         return without_waiting(spec)
     if is_one and not spec.is_shared:
         from mingle_hooks.alone import only_member

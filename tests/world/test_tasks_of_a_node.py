@@ -170,7 +170,7 @@ SHARED = {
     # As far as containers have a say in which node a task is on: a host name and a network of the task's own, the
     # latter for those that ask the first one.
     "containers of their own": '[ $SLURM_LOCALID = 0 ] || set -- unshare --net "$@"\n'
-    "exec unshare --uts sh -c 'hostname task$SLURM_PROCID; exec \"$@\"' sh \"$@\"",
+    'exec unshare --uts sh -c \'hostname task$SLURM_PROCID; exec "$@"\' sh "$@"',
 }
 
 
