@@ -13,9 +13,8 @@ from test_failures import ended, lines, wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
-    from subprocess import CompletedProcess, Popen
-
     from pathlib import Path
+    from subprocess import CompletedProcess, Popen
 
     from cluster.host import Host
     from cluster.hosts import Hosts
