@@ -25,6 +25,19 @@ NAMES = {
 RESULTS = Path(__file__).parent / "results"
 
 
+def chosen(words: list[str]) -> list[str]:
+    """Return the benchmarks that are named, all of them where none is; print the usage where that was asked for."""
+    known = "".join(f"  {name:9} {text}\n" for name, text in NAMES.items())
+    usage = f"usage: python -m benchmarks [NAME ...]\n\nRun these benchmarks, all by default:\n{known}"
+    if {"-h", "--help"}.intersection(words):
+        sys.stdout.write(usage)
+        sys.exit(0)
+    if unknown := [word for word in words if word not in NAMES]:
+        sys.stderr.write(f"{usage}\nerror: no benchmark is called {' or '.join(unknown)}\n")
+        sys.exit(2)
+    return words or list(NAMES)
+
+
 def main(names: list[str]) -> None:
     """Run each benchmark and write results/NAME.json."""
     for name in names:
@@ -41,4 +54,4 @@ def main(names: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:] or list(NAMES))
+    main(chosen(sys.argv[1:]))

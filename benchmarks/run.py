@@ -106,7 +106,7 @@ def _processor_time(argv: list[str], place: Path) -> float:
 
 
 def _at_rest() -> dict[str, dict[str, float]]:
-    run = subprocess.Popen([str(MINGLE), "run", "sleep", "3600"], stdout=subprocess.PIPE, text=True)
+    run = subprocess.Popen([str(MINGLE), "run", "--alone", "sleep", "3600"], stdout=subprocess.PIPE, text=True)
     try:
         time.sleep(2.0)
         warden = _child(run.pid)

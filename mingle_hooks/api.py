@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
         id: str
         nodes: int
+        alone: bool
         rank: int
         master: str
         via: list[str]

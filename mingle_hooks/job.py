@@ -6,7 +6,7 @@ from mingle_hooks import sockets as socket
 from mingle_hooks.errors import UsageError, printable
 from mingle_hooks.export.frameworks import added, profiles
 from mingle_hooks.export.variables import own
-from mingle_hooks.fabric.machine import is_hostname_or_address
+from mingle_hooks.fabric.machine import identity, is_hostname_or_address
 from mingle_hooks.rendezvous.protocol.attempt import Attempt, run_of
 from mingle_hooks.schedulers.facts import MOST_NODES, MOST_SLOTS
 from mingle_hooks.schedulers.table import detect
@@ -43,6 +43,14 @@ class MemberSpec(NamedTuple):
     binding: Binding | None
 
     @property
+    def node(self) -> str:
+        """What tells this node from others that may share its directories, the same for all of its tasks.
+
+        The scheduler's own name holds in every container of the job, whatever host name or network that has.
+        """
+        return self.facts.host or identity()
+
+    @property
     def is_shared(self) -> bool:
         """Whether several tasks on this node get one member's answer."""
         return self.settings.scope == "task" and (self.facts.local_count or 1) > 1
@@ -55,7 +63,8 @@ def member_spec(environ: Mapping[str, str], options: Mapping[str, object]) -> Me
     settings = settings._replace(frameworks=profiles(settings.frameworks))
     if added():  # by name only now it is known what an earlier mingle exported for a plugin
         users = own(environ)
-    facts = _placed(detect(users, socket.gethostname(), asks_plugins=settings.id is None), settings)
+    facts = detect(users, socket.gethostname(), asks_plugins=settings.id is None)
+    facts = _placed(facts.by_itself() if settings.alone else facts, settings)
     _check_scope(settings, facts)
     _check_order(settings, users)
     nodes, nodes_source = _nodes(settings, facts, users)
@@ -65,7 +74,7 @@ def member_spec(environ: Mapping[str, str], options: Mapping[str, object]) -> Me
         settings=settings,
         facts=facts,
         user_environ=users,
-        attempt=Attempt(world_id(settings, facts), facts.step, facts.restarts, run_of(facts.cookie)),
+        attempt=Attempt(_id(settings, facts, nodes), facts.step, facts.restarts, run_of(facts.cookie)),
         nodes=nodes,
         nodes_source=nodes_source,
         rank=rank,
@@ -135,14 +144,21 @@ def world_id(settings: Settings, facts: JobFacts) -> str:
     return found
 
 
+def _id(settings: Settings, facts: JobFacts, nodes: int | None) -> str:
+    """Return the id that all members share; one that is alone shares it with nobody."""
+    return settings.id or facts.job_id or "alone" if nodes == 1 else world_id(settings, facts)
+
+
 def _nodes(settings: Settings, facts: JobFacts, users: Mapping[str, str]) -> tuple[int | None, str]:
     """Return the number of nodes and where it comes from."""
     nodes, source = settings.nodes, settings.source("nodes")
     if nodes is None and users.get("NNODES"):
         nodes, source = _number(users, "NNODES", least=1, most=MOST_NODES), "NNODES"
-        if facts.nodes not in (None, nodes):
-            seen = f"NNODES={nodes}, as it was exported"
-            raise UsageError(f"{facts.nodes} nodes, as {facts.scheduler} says", seen, "unset NNODES, or --nodes")
+    if settings.alone and nodes not in (None, 1):
+        raise UsageError("one node, for --alone", f"{nodes} ({source})", "one of the two")
+    if source == "NNODES" and facts.nodes not in (None, nodes):
+        seen = f"NNODES={nodes}, as it was exported"
+        raise UsageError(f"{facts.nodes} nodes, as {facts.scheduler} says", seen, "unset NNODES, or --nodes")
     if nodes is None:
         nodes, source = facts.nodes, facts.sources.get("nodes", facts.scheduler)
     elif facts.nodes is not None and nodes > facts.nodes:
@@ -153,7 +169,25 @@ def _nodes(settings: Settings, facts: JobFacts, users: Mapping[str, str]) -> tup
         )
     if nodes is None and facts.without_nodes:
         raise UsageError(*facts.without_nodes)
+    _check_nobody_left_out(nodes, source, settings, facts)
     return nodes, source
+
+
+def _check_nobody_left_out(nodes: int | None, source: str, settings: Settings, facts: JobFacts) -> None:
+    """Refuse, on every node alike, a world without some of the nodes: it would train while the others fail, or alone.
+
+    A job's script may name fewer nodes than the job has for a step that it starts; in a step all nodes take part.
+    """
+    if nodes == 1 and source == "NNODES" and facts.scheduler == "none":
+        raise UsageError("a job, or --nodes N", "NNODES=1 alone, as it was exported", "unset NNODES, or --alone")
+    there = max(facts.nodes or 1, facts.nodes_of_job or 1)
+    is_of_step = bool(facts.step and facts.hosts) and settings.rank is None
+    if nodes is None or nodes >= there or (nodes > 1 and not is_of_step):
+        return
+    remedies = {"--nodes": "no --nodes", "MINGLE_NODES": "unset MINGLE_NODES"}
+    remedy = remedies.get(source, "a process on every node")
+    alone = ", or --alone where this node is to train by itself" if nodes == 1 else ""
+    raise UsageError(f"all {there} nodes of the job ({facts.scheduler})", f"{nodes} ({source})", f"{remedy}{alone}")
 
 
 def _rank(settings: Settings, facts: JobFacts, users: Mapping[str, str], nodes: int | None) -> tuple[int | None, str]:

@@ -96,7 +96,7 @@ def _answer(spec: MemberSpec, observer: Observer, command: tuple[str, ...] | Non
     from mingle_hooks.rendezvous.local_peers.meeting_point import names
 
     secret = Secret.derive(key.material, spec.attempt)
-    directories = [runtime.path(spec.user_environ, facts.job_id, name) for name in names(secret)]
+    directories = [runtime.path(spec.user_environ, facts.job_id, name) for name in names(secret, spec.node)]
     if facts.local_rank:
         from mingle_hooks.rendezvous.local_peers.follower import follow
 

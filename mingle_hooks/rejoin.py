@@ -42,7 +42,7 @@ def with_memory(spec: MemberSpec, key: Material, observer: Observer, ask: Callab
     Raises ConflictError where this member asks for another place than it has in that world.
     """
     secret = Secret.derive(key, spec.attempt)
-    directory = runtime.path(spec.user_environ, spec.facts.job_id, secret.mac(_PURPOSE).hex()[:16])
+    directory = runtime.path(spec.user_environ, spec.facts.job_id, secret.mac(_PURPOSE, spec.node.encode()).hex()[:16])
     found = saved(directory, secret, spec)
     if found is not None:
         where = endpoint(found["addr"], found["port"])

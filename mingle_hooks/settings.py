@@ -5,6 +5,8 @@ The table below is all there is: the command line, the README and the checks are
 
 from __future__ import annotations
 
+import os
+
 from mingle_hooks import values
 from mingle_hooks.errors import SettingsError, UsageError
 from mingle_hooks.fabric.ports import DEFAULT_RANGE
@@ -65,82 +67,84 @@ _CONTAINERS = values.one_of("auto", "mount", "hook", "none")
 # `insecure` is in none either: a forgotten line would turn authentication off for good.
 TABLE = (
     Setting("id", "", "MINGLE_ID", "--id", values.identifier, None,
-            "the name that all members of the world share; the scheduler's job id by default"),
+            "name of the world; by default the scheduler's job id"),
     Setting("nodes", "", "MINGLE_NODES", "--nodes", values.nodes, None,
-            "how many members the world has; the scheduler's number by default"),
+            "number of members; by default the scheduler's number of nodes"),
+    # No variable: one that is left over would make every later job train alone.
+    Setting("alone", "", "", "--alone", values.switch, default=False,
+            help="train on this node only, even if the job has more nodes"),
     Setting("rank", "", "MINGLE_RANK", "--rank", values.rank, None,
-            "this member's node rank; the scheduler's by default, else members elect"),
+            "node rank; by default the scheduler's, or an election"),
     Setting("master", "", "MINGLE_MASTER", "--master", values.endpoint, None,
-            "HOST[:PORT] where rank 0 is, where nothing else can find it"),
+            "host of rank 0, if nothing else can find it"),
     Setting("via", "via", "MINGLE_VIA", "--via", backends, (),
-            "ways to find rank 0, such as multicast,directory; all that apply by default"),
+            "discovery backends to use; by default all that apply"),
     Setting("scope", "scope", "MINGLE_SCOPE", "--scope", _SCOPE, "node",
-            "what a member is: node, or task for one answer per process"),
+            "one member per node, or per task"),
     Setting("shell", "shell", "MINGLE_SHELL", "--shell", values.word, "sh",
-            "the language of the output"),
+            "language of the output"),
     Setting("frameworks", "for", "MINGLE_FOR", "--for", values.words, (),
-            "frameworks whose own variables are set too, such as nccl,gloo; torchrun's always are, unless one"
-            " replaces them (torchrun-elastic) or it says none"),
+            "frameworks whose variables to set; by default torchrun"),
     Setting("iface", "iface", "MINGLE_IFACE", "--iface", values.networks, (),
-            "interface names or CIDRs that may be used, in order; by default the fastest"),
+            "networks to use, best first; by default the fastest that all nodes share"),
     Setting("port_range", "port_range", "MINGLE_PORT_RANGE", "--port-range", values.ports, DEFAULT_RANGE,
-            "A-B, where rank 0 finds its ports"),
+            "TCP ports that rank 0 may use"),
     Setting("port_hold", "port_hold", "MINGLE_PORT_HOLD", "--port-hold", values.on_off, default=True,
-            help="whether rank 0 keeps MASTER_PORT for a program that binds with SO_REUSEADDR, as torch does; off: free"
-            " for whoever comes first"),
+            help="keep MASTER_PORT for programs that bind with SO_REUSEADDR, as torch does; off releases it at once"),
     Setting("timeout", "timeout", "MINGLE_TIMEOUT", "--timeout", values.seconds, 300.0,
-            "how long to wait for the others: seconds, or 90s, 5m, 1h"),
+            "how long to wait for the other members"),
     Setting("slots", "slots", "MINGLE_SLOTS", "--slots", values.slots, None,
-            "processes on this node: N, gpus, tasks or cpus; by default the GPUs, else the tasks, else 1"),
+            "processes on this node; by default its GPUs, else tasks, else 1"),
     Setting("order", "order", "MINGLE_ORDER", "--order", _ORDER, "scheduler",
-            "how nodes get their ranks: the scheduler's, or by switch, as Slurm's topology or a cloud tells it"),
+            "assign ranks in the scheduler's order or by network switch"),
     Setting("bind", "bind", "MINGLE_BIND", "--bind", _BIND, "none",
-            "with gpu each task of --scope task sees all GPUs of its node, where the scheduler would leave it one"),
+            "show each task all GPUs of its node, with --scope task"),
     Setting("key_file", "key_file", "MINGLE_KEY_FILE", "--key-file", values.path, None,
-            "a file with the key that all members share, readable by its owner only"),
+            "file with the key of all members, readable by its owner only"),
     Setting("directory", "directory", "MINGLE_DIRECTORY", "--directory", values.path, None,
-            "a shared directory through which members may find rank 0"),
+            "shared directory in which members can find rank 0"),
     Setting("host_suffix", "host_suffix", "MINGLE_HOST_SUFFIX", "--host-suffix", values.suffix, "",
-            "what a host's name ends in on the fast network, such as .hsn.site or -ib"),
+            "suffix of host names on the fast network, such as .hsn.site or -ib"),
     Setting("strict", "strict", "MINGLE_STRICT", "--strict", values.differences, (),
-            "form no world where nodes differ; in the settings, a list of what must not, such as driver,rdma"),
+            "form no world if nodes differ; in a settings file, a list of differences, such as driver,rdma"),
     Setting("rdma", "rdma", "MINGLE_RDMA", "", values.switch, default=False,
-            help="whether every node is to have an active RDMA port: name those without, though most have none"),
+            help="name the nodes without an active RDMA port"),
     Setting("quiet", "quiet", "MINGLE_QUIET", "--quiet", values.switch, default=False,
-            help="say nothing while waiting"),
+            help="print no messages while waiting"),
     Setting("on_failure", "", "MINGLE_ON_FAILURE", "--on-failure", _ON_FAILURE, "exit",
-            "what eval does without a world: exit ends a script (an interactive shell stays), status only fails"),
+            "what a failed eval does: exit ends the script, status only sets the exit status; an interactive "
+            "shell stays open either way"),
     Setting("insecure", "", "MINGLE_INSECURE", "--insecure", values.switch, default=False,
-            help="use a key that everybody knows: anyone on the network can join or break the world"),
+            help="use a public key: anyone on the network can join or break the world"),
     Setting("multicast_ttl", "multicast.ttl", "MINGLE_MULTICAST_TTL", "", values.ttl, 1,
-            "how many routers a beacon may pass, plus one"),
+            "TTL of beacons: 1 stays on the local network"),
     Setting("version", "version", "", "", values.version, VERSION,
-            "which names the file may hold; of a later one than its own, mingle leaves out what it does not know"),
+            "version of the file's format; names of a later version that this mingle does not know are ignored"),
     Setting("template.directories", "template.directories", "MINGLE_TEMPLATES", "", values.paths, (),
-            "where own templates are, before the user's, the site's and the built-in ones"),
+            "directories with your own templates; they come before the user's, the site's and the built-in ones"),
     Setting("template.launcher", "template.launcher", "", "", values.word, "torchrun",
-            "the launcher of job scripts that name none"),
+            "launcher of job scripts that name none"),
     Setting("hooks.cluster", "hooks.cluster", "", "", values.word, "cluster",
-            "the cluster's name, which goes into every job's key", site_only=True),
+            "name of the cluster, part of every job's key", site_only=True),
     Setting("hooks.key_file", "hooks.key_file", "", "", values.path, "/etc/mingle/key",
-            "the site's key, root's alone, from which each job's key is derived", site_only=True),
+            "the site's key, readable by root only; each job's key is derived from it", site_only=True),
     Setting("hooks.observe", "hooks.observe", "", "", values.switch, default=False,
             help="log what the hooks would set, and set nothing", site_only=True),
     Setting("hooks.partitions", "hooks.partitions", "", "", values.words, (),
-            "the partitions or queues where the hooks act; all by default", site_only=True),
+            "partitions or queues in which the hooks act; by default all", site_only=True),
     Setting("hooks.hosts", "hooks.hosts", "", "", values.hosts, (),
-            "the hosts where the hooks act; all by default", site_only=True),
+            "hosts on which the hooks act; by default all", site_only=True),
     Setting("hooks.opt_in", "hooks.opt_in", "", "", values.word, None,
-            "a word that a job's comment must hold for the hooks to act; none by default", site_only=True),
+            "a word that a job's comment must contain for the hooks to act; by default none", site_only=True),
     Setting("hooks.prolog", "hooks.prolog", "", "", values.program, None,
-            "the site's own Prolog of Slurm, which runs at the end of ours: a path, or none", site_only=True),
+            "the site's own Slurm Prolog, run at the end of ours: a path, or none", site_only=True),
     Setting("hooks.epilog", "hooks.epilog", "", "", values.program, None,
-            "the site's own Epilog of Slurm, which runs at the end of ours: a path, or none", site_only=True),
+            "the site's own Slurm Epilog, run at the end of ours: a path, or none", site_only=True),
     Setting("hooks.taskprolog", "hooks.taskprolog", "", "", values.program, None,
-            "the site's own TaskProlog of Slurm, which runs at the end of ours: a path, or none", site_only=True),
+            "the site's own Slurm TaskProlog, run at the end of ours: a path, or none", site_only=True),
     Setting("hooks.containers", "hooks.containers", "", "", _CONTAINERS, "auto",
-            "where pyxis runs tasks in containers: mount (TaskProlog is mounted there), hook (no TaskProlog; enroot's"
-            " hook sets the variables), none (neither); auto mounts, where that is known to suffice", site_only=True),
+            "for sites with pyxis, how variables reach containers: mount (mount the TaskProlog there), hook "
+            "(enroot's hook sets them), none, or auto (mount, if that is known to work)", site_only=True),
 )  # fmt: skip
 BY_NAME = {setting.name: setting for setting in TABLE}
 # Tables of the commands that have their own: `Settings.section` returns one of them.
@@ -159,6 +163,7 @@ class Settings(NamedTuple):
 
     id: str | None
     nodes: int | None
+    alone: bool
     rank: int | None
     master: tuple[str, int | None] | None
     via: tuple[str, ...]
@@ -239,7 +244,10 @@ def _value(setting: Setting, value: object, source: str) -> Any:
 def _from_options(options: Mapping[str, object]) -> Iterator[tuple[Setting, object, str]]:
     for name, value in options.items():
         if value not in (None, (), []) and name != "no_strict":
-            yield BY_NAME[name], value, BY_NAME[name].option
+            setting = BY_NAME[name]
+            if setting.read is values.path and isinstance(value, str) and value:
+                value = os.path.abspath(os.path.expanduser(value))  # noqa: PLW2901 - relative to where it was typed
+            yield setting, value, setting.option
     if options.get("no_strict"):
         yield BY_NAME["strict"], False, NO_STRICT
 

@@ -240,7 +240,7 @@ def suffix(value: object) -> str:
 
 
 def path(value: object) -> str:
-    """Read a path: absolute or from "~", as a relative one means another file in every directory."""
+    """Read a path, absolute or from "~": a relative path in a file or variable means another file in each directory."""
     if not isinstance(value, str) or not value or len(value) > _LONGEST_PATH or not value.isprintable():
         raise _wrong(f"a path of 1 to {_LONGEST_PATH} printable characters", value, "an absolute path")
     full = os.path.expanduser(value)

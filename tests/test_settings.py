@@ -119,6 +119,17 @@ def test_what_mingle_leaves_in_the_environment_is_no_unknown_variable(place: Pla
     assert place.load(dict.fromkeys(NO_SETTINGS, "x")) == place.load()
 
 
+@pytest.mark.parametrize("name", ["key_file", "directory"])
+def test_a_relative_path_of_an_option_is_relative_to_where_it_was_typed(
+    place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """A variable or a file reaches other directories and hosts: there only absolute paths are read."""
+    monkeypatch.chdir(tmp_path)
+    assert getattr(place.load({}, **{name: "a/../key"}), name) == f"{tmp_path}/key"
+    with pytest.raises(SettingsError, match="absolute path"):
+        place.load({f"MINGLE_{name.upper()}": "key"})
+
+
 def test_an_empty_variable_is_not_set(place: Place) -> None:
     assert place.load({"MINGLE_NODES": ""}).source("nodes") == "default"
 
@@ -192,7 +203,6 @@ REFUSED = [
     ("timeout", "5 minutes"),
     ("slots", "gpu"),
     ("slots", "0"),
-    ("key_file", "key"),
     ("key_file", ""),
     ("directory", "a\nb"),
     ("host_suffix", "-ib;id"),

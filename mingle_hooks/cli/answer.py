@@ -8,6 +8,7 @@ import sys
 
 from mingle_hooks import runtime
 from mingle_hooks.cli.waiting import Waiting
+from mingle_hooks.digest import sha256
 from mingle_hooks.errors import PlaceError, UsageError
 from mingle_hooks.export import variables
 from mingle_hooks.job import member_spec
@@ -62,7 +63,7 @@ def become(
     if spec.nodes != 1:
         from mingle_hooks.launchers import placement
 
-        placement.check(command, spec)
+        placement.check(command, spec, verbatim=verbatim)
     spec = spec if verbatim else launchers.asking(command, spec)
     view, story = _joined(spec, explain=explain, no_wait=no_wait, command=command)
     view = view if verbatim else launchers.placed(command, spec, view)
@@ -100,7 +101,7 @@ def stay(
     if spec.nodes == 1 or FORMED in os.environ:
         become(command, options, explain=explain, no_wait=no_wait, verbatim=verbatim)
         return 0
-    placement.check(command, spec)
+    placement.check(command, spec, verbatim=verbatim)
     launcher = None if verbatim else launchers.recognise(command)
     together.check(spec, launcher and launcher.starts, no_wait=no_wait)
     with Waiting(sys.stderr, quiet=spec.settings.quiet) as observer:
@@ -166,7 +167,8 @@ def _write(files: tuple[File, ...], spec: MemberSpec, view: View) -> dict[str, s
     """Write each file whole into a private directory; return name -> path."""
     if not files:
         return {}
-    directory = runtime.path(spec.user_environ, spec.facts.job_id, f"world-{view.world.digest}")
+    name = f"world-{view.world.digest}-{sha256(spec.node.encode()).hexdigest()[:8]}"
+    directory = runtime.path(spec.user_environ, spec.facts.job_id, name)
     runtime.make(directory)
     paths = {}
     for file in files:

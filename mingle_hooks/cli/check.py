@@ -25,20 +25,19 @@ if TYPE_CHECKING:
 
 _LIMIT = "10m"
 EXAMPLES = """\
-mingle check                               # in a job script or shell
-mingle check --hosts a,b,c --bandwidth     # anywhere, by ssh
-mingle check --html check.html             # a page to look at
-mingle check --command "all_reduce_bench"  # who makes it fail
+mingle check                               # in a job
+mingle check --hosts a,b,c --bandwidth     # without a scheduler, by ssh
+mingle check --html check.html             # with a page to look at
+mingle check --command "all_reduce_bench"  # find who makes it fail
 sbatch --exclude="$(mingle check --exclude --hosts node[1-16])" job.sh"""
 _TEXTS = {
-    "hosts": "Check these hosts, by ssh; by default all hosts of the job, without one this host alone.",
-    "bandwidth": "Also let each host send to two others, which shows the slow ones; it takes about 3 s more.",
-    "timeout": "How long all of it may take; by default 5 s for up to 16 hosts, 15 s for 256.",
-    "command": "Then run this command, as `mingle run` does, on ever fewer of the hosts, until the one or the two that"
-    " make it fail are known.",
-    "limit": "A run of the command that takes longer has failed.",
-    "html": "Write a page with all of it, which needs nothing else.",
-    "exclude": "Print only the hosts to leave out, as sbatch --exclude takes them.",
+    "hosts": "Check these hosts, by ssh. [default: all hosts of the job]",
+    "bandwidth": "Also measure bandwidth between hosts; takes about 3 s more.",
+    "timeout": "Time limit of the check. [default: 5 s for up to 16 hosts, 15 s for 256]",
+    "command": "Then run this command on ever fewer hosts, to find the one or two that make it fail.",
+    "limit": "A run of the command that takes longer counts as failed.",
+    "html": "Write the result as a single HTML page.",
+    "exclude": "Print only the hosts to leave out, in the form of sbatch --exclude.",
     "json": "Print JSON.",
 }
 _SETTINGS = ("iface", "port_range")
@@ -70,12 +69,11 @@ def check(
     is_json: bool,
     **settings: Any,
 ) -> int:
-    """Look for the node that differs, or does not reach the others.
+    """Find hosts that differ or cannot reach the others.
 
-    A probe on each host, started by the scheduler's own means, says what the
-    host is, and probes the others on each network that they share. The status
-    is 0 where all is well, 69 where a host is missing, 71 for what is wrong
-    between hosts, 76 for what is wrong on one.
+    Each host reports its hardware and software and probes the others on every
+    network that they share. The exit status is 0 if all is well, 69 if a host
+    is missing, 71 for a problem between hosts, 76 for a problem on a host.
     """
     from mingle_hooks.check.asked import asked
     from mingle_hooks.check.session import check as begin

@@ -14,20 +14,20 @@ from mingle_hooks.cli.group import COMPLETE, Group
 
 # name -> (module with a click command of that name, one line of help). Only the one that is called is loaded.
 COMMANDS = {
-    "env": ("mingle_hooks.cli.env", "Print this node's place in the world, for eval."),
+    "env": ("mingle_hooks.cli.env", "Print the variables of this node for eval."),
     "exec": ("mingle_hooks.cli.exec", "Set the variables, then become COMMAND."),
     "run": ("mingle_hooks.cli.run", "Run COMMAND on all hosts of the job as one."),
-    "check": ("mingle_hooks.cli.check", "Look for the node that differs, or does not reach the others."),
-    "ls": ("mingle_hooks.cli.ls", "Show the runs of this user that form or run."),
-    "show": ("mingle_hooks.cli.show", "Show one run: who is in, who is missing, and its last failure."),
-    "kill": ("mingle_hooks.cli.kill", "End a run, on all of its nodes, and wait until it has ended."),
-    "hosts": ("mingle_hooks.cli.hosts", "Print the hosts of the world as other programs read them."),
-    "key": ("mingle_hooks.cli.key", "Print a fresh key for the members of a world."),
-    "template": ("mingle_hooks.cli.template", "Make job scripts from one job description."),
-    "hooks": ("mingle_hooks.cli.hooks", "Make and install prolog, epilog and task prolog."),
+    "check": ("mingle_hooks.cli.check", "Find hosts that differ or cannot reach the others."),
+    "ls": ("mingle_hooks.cli.ls", "List your runs."),
+    "show": ("mingle_hooks.cli.show", "Show one run: its nodes, who is missing, and its last failure."),
+    "kill": ("mingle_hooks.cli.kill", "End a run on all of its nodes and wait until it has ended."),
+    "hosts": ("mingle_hooks.cli.hosts", "Print the hosts of the world, for MPI and other programs."),
+    "key": ("mingle_hooks.cli.key", "Print a new key for the members of a world."),
+    "template": ("mingle_hooks.cli.template", "Write a job script from a job description."),
+    "hooks": ("mingle_hooks.cli.hooks", "Install the hooks of a cluster: prolog, epilog, task prolog."),
     "schema": ("mingle_hooks.cli.schema", "Print the JSON schema of a job file or of mingle.toml."),
     "docs": ("mingle_hooks.cli.docs", "Print a page of the documentation."),
-    "completion": ("mingle_hooks.cli.completion", "Print what makes bash, zsh or fish complete mingle."),
+    "completion": ("mingle_hooks.cli.completion", "Print the completion script for bash, zsh or fish."),
 }
 
 
@@ -56,11 +56,11 @@ class _Commands(Group):
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, message="%(prog)s %(version)s")
 def mingle() -> None:
-    """Tell every node of a job who is rank 0, and how to reach it.
+    """Give every node of a job the same rank 0, address and port.
 
     \b
-    srun mingle exec torchrun train.py      in a job of Slurm
-    eval "$(mingle env || echo exit 1)"     in a script that each node runs
+    srun mingle exec torchrun train.py      in a Slurm job
+    mingle run torchrun train.py            in a PBS job script
     mingle exec --id a --nodes 4 COMMAND    on each of four machines
     """
 

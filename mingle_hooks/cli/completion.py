@@ -216,6 +216,6 @@ def respond(cli: click.Command, asked: str) -> int:
 @click.command(cls=Grouped, examples=EXAMPLES)
 @click.argument("shell", type=click.Choice([*SHELLS]))
 def completion(shell: str) -> None:
-    """Print what makes a shell complete mingle: commands, options and their values."""
+    """Print the completion script for a shell."""
     context = click.get_current_context().find_root()
     write(SHELLS[shell](context.command, {}, "mingle", COMPLETE).source())

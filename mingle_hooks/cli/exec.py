@@ -8,19 +8,20 @@ from typing import Any
 import click
 
 from mingle_hooks.cli.answer import become, stay
-from mingle_hooks.cli.help import ONLY_PRINTED, Grouped
+from mingle_hooks.cli.help import COMMON, ONLY_PRINTED, Grouped
 from mingle_hooks.cli.options import settings_options
 
 EXAMPLES = """\
-srun mingle exec torchrun train.py               # in a job of Slurm
-mingle exec --id a --nodes 4 torchrun train.py   # each of four machines
-srun mingle exec --scope task python train.py    # each task is a process"""
+srun mingle exec torchrun train.py               # in a Slurm job
+mingle exec --id a --nodes 4 torchrun train.py   # on each of 4 machines
+srun mingle exec --scope task python train.py    # one process per task"""
 
 
 @click.command(
     name="exec",
     cls=Grouped,
     examples=EXAMPLES,
+    common=(*COMMON, "together", "verbatim", "key_file", "explain"),
     context_settings={"allow_interspersed_args": False},
 )
 @partial(settings_options, hidden=ONLY_PRINTED)
@@ -36,9 +37,9 @@ def exec(  # noqa: A001 - the command's own name
 ) -> int:
     """Set the variables, then become COMMAND.
 
-    Options stand before COMMAND; all after it is its own. Without a world
-    COMMAND is not started. A launcher that reads no variables gets its nodes
-    as options, before what stands there; --explain shows the line.
+    Put options of mingle before COMMAND. If no world forms, COMMAND is not
+    started. Launchers that read no variables get the world as options; --explain
+    prints the resulting command line.
     """
     if together:
         return stay(command, options, explain=explain, no_wait=no_wait, verbatim=verbatim)

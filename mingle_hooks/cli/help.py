@@ -15,7 +15,7 @@ from mingle_hooks import values
 from mingle_hooks.errors import MingleError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
     from typing import Literal
 
     Kind = Literal["plain", "list", "file", "dir"]
@@ -94,6 +94,7 @@ def _interfaces() -> Iterable[str]:
 SETTINGS = {
     "id": Shown(WORLD, "NAME"),
     "nodes": Shown(WORLD, "N"),
+    "alone": Shown(WORLD),
     "slots": Shown(WORLD, "N|gpus|tasks|cpus", values=lambda: values.COUNTED),
     "scope": Shown(WORLD, "node|task", values=lambda: ("node", "task"), default="node"),
     "order": Shown(WORLD, "scheduler|topology|…", values=_orders, default="scheduler", lists=True),
@@ -154,6 +155,10 @@ CHECK = {
 }
 # Of `mingle kill`.
 KILL_TIMEOUT = Shown(END, "SECONDS", default="60s")
+# Asks for every option, after --help.
+ALL = "--all"
+# The options that `mingle env` and `mingle exec` show first.
+COMMON = ("id", "nodes", "alone", "rank", "slots", "scope", "master", "timeout", "iface", "frameworks")
 # `mingle exec` prints nothing, so these two mean nothing to it.
 ONLY_PRINTED = ("shell", "on_failure")
 
@@ -186,18 +191,19 @@ def matches(incomplete: str, known: Iterable[str], *, is_list: bool = False) -> 
 
 
 class Option(click.Option):
-    """An option that knows its group and its values."""
+    """An option that knows its group and its values. `brief` is its help without the list of values."""
 
     def __init__(self, *args: Any, shown: Shown, **kwargs: Any) -> None:
         if shown.metavar:
             kwargs["metavar"] = shown.metavar
         super().__init__(*args, **kwargs)
         self.shown = shown
+        default = f" [default: {shown.default}]" if shown.default else ""
+        self.brief = f"{self.help or ''}{default}"
         if shown.lists:
             many = "One or more" if shown.kind == "list" else "One"
             self.help = f"{self.help or ''} {many} of {', '.join(shown.values())}."
-        if shown.default:
-            self.help = f"{self.help or ''} [default: {shown.default}]"
+        self.help = f"{self.help or ''}{default}"
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem[str]]:
         """Return the values that begin so; for a path, leave it to the shell."""
@@ -210,22 +216,47 @@ class Option(click.Option):
 
 
 class Grouped(click.Command):
-    """A command whose help has the options in groups, with the examples first."""
+    """A command with examples, whose --help shows the `common` options, and --help --all every option in groups.
 
-    def __init__(self, *args: Any, examples: str = "", **kwargs: Any) -> None:
+    A command that names no common options always shows all of them.
+    """
+
+    def __init__(self, *args: Any, examples: str = "", common: Sequence[str] = (), **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.examples = examples
+        self.examples, self.common = examples, common
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Note whether all options are asked for: `--help --all`, in any order and with nothing else."""
+        if ALL in args and set() < {*args} - {ALL} <= {*ctx.help_option_names}:
+            ctx.meta[ALL] = True
+            args = [*ctx.help_option_names[-1:]]
+        return super().parse_args(ctx, args)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the examples, then each group under its heading."""
+        """Write the examples, then the options."""
         if self.examples:
             with formatter.section("Examples"):
                 formatter.write("".join(f"  {line}\n" for line in self.examples.splitlines()))
+        if self.common and ALL not in ctx.meta:
+            self._format_common(ctx, formatter)
+            return
         for group, params in grouped(self, ctx):
             rows = [row for row in (param.get_help_record(ctx) for param in params) if row is not None]
             if rows:
                 with formatter.section(group):
                     formatter.write_dl(rows)
+
+    def _format_common(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        known = {param.name: param for param in self.get_params(ctx)}
+        rows = []
+        for name in self.common:
+            param = known[name]
+            record = param.get_help_record(ctx)
+            if record is not None:
+                rows.append((record[0], param.brief) if isinstance(param, Option) else record)
+        rows.append(("-h, --help [--all]", "Show this help, or with --all every option."))
+        with formatter.section("Options"):
+            formatter.write_dl(rows)
 
 
 def grouped(command: click.Command, ctx: click.Context) -> list[tuple[str, list[click.Option]]]:

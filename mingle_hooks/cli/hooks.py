@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 CHANGED = 2
 
 _scheduler = click.argument("scheduler", type=click.Choice([*TARGETS]))
-_json = click.option("--json", "as_json", is_flag=True, help="Print all of it as JSON.")
-_detailed = click.option("--detailed-exitcode", is_flag=True, help="End with 2 where something changes, else with 0.")
+_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+_detailed = click.option("--detailed-exitcode", is_flag=True, help="Exit with 2 if something would change.")
 
 
 def _names(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
@@ -45,20 +45,20 @@ def _names(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list
 
 @click.group(cls=Group)
 def hooks() -> None:
-    """Hooks that give every job MASTER_ADDR, NODE_RANK and the rest."""
+    """Install the hooks of a cluster: prolog, epilog, task prolog."""
 
 
 @hooks.command("render")
 @_scheduler
 @click.argument("name", required=False, shell_complete=_names)
-@click.option("--diff", is_flag=True, help="Show the difference from what is installed instead.")
-@click.option("--observe", is_flag=True, help="Hooks that only log what they would set.")
+@click.option("--diff", is_flag=True, help="Show the difference from what is installed.")
+@click.option("--observe", is_flag=True, help="Render hooks that only log what they would set.")
 @root_option
 @conf_option
 @version_option
 @home_option
 def render_command(scheduler: str, name: str | None, *, diff: bool, observe: bool, **places: str | None) -> None:
-    """Print a hook, or all of them, as installing would write it."""
+    """Print the hooks as `install` would write them."""
     if name is not None and not diff:
         click.echo(render(hook(scheduler, name), settled(places, observe=observe)), nl=False)
         return
@@ -73,9 +73,9 @@ def render_command(scheduler: str, name: str | None, *, diff: bool, observe: boo
 
 @hooks.command("install")
 @_scheduler
-@click.option("--yes", is_flag=True, help="Do not ask.")
-@click.option("--dry-run", is_flag=True, help="Show the plan and write nothing.")
-@click.option("--diff", is_flag=True, help="Show what changes in each file.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+@click.option("--dry-run", is_flag=True, help="Show the plan without writing anything.")
+@click.option("--diff", is_flag=True, help="Show the changes in each file.")
 @_json
 @_detailed
 @root_option
@@ -92,7 +92,7 @@ def install_command(
     detailed_exitcode: bool,
     **places: str | None,
 ) -> None:
-    """Show what would be written, ask, write it, and say what the scheduler's configuration must name."""
+    """Install the hooks, and print the lines that the scheduler's configuration needs."""
     where = located(places)
     with nullcontext() if dry_run else alone(where.root):
         plan = _plan(scheduler, places)
@@ -113,14 +113,16 @@ def install_command(
 
 @hooks.command("verify")
 @_scheduler
-@click.option("--quiet", is_flag=True, help="For a node's health check: installed files and key only; no word if good.")
+@click.option(
+    "--quiet", is_flag=True, help="For node health checks: check files and key only, print nothing if all is well."
+)
 @_json
 @root_option
 @conf_option
 @version_option
 @home_option
 def verify_command(scheduler: str, *, quiet: bool, as_json: bool, **places: str | None) -> None:
-    """Tell every deviation from what was installed; exit status 1 where there is one."""
+    """Compare the node with what was installed; exit with 1 if anything differs."""
     where, its = located(places), settled(places)
     plan = None if quiet else target(scheduler).plan(its, where)
     if plan is None:
@@ -140,8 +142,8 @@ def verify_command(scheduler: str, *, quiet: bool, as_json: bool, **places: str 
 
 @hooks.command("uninstall")
 @_scheduler
-@click.option("--yes", is_flag=True, help="Do not ask.")
-@click.option("--dry-run", is_flag=True, help="Show what would be removed, and remove nothing.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+@click.option("--dry-run", is_flag=True, help="Show what would be removed without removing anything.")
 @_json
 @_detailed
 @root_option
@@ -150,7 +152,7 @@ def verify_command(scheduler: str, *, quiet: bool, as_json: bool, **places: str 
 def uninstall_command(
     scheduler: str, *, yes: bool, dry_run: bool, as_json: bool, detailed_exitcode: bool, **places: str | None
 ) -> None:
-    """Remove the hooks and put back what stood there; refused while slurm.conf still runs them."""
+    """Remove the hooks and restore what was there before. Refused while slurm.conf still runs them."""
     where = located(places)
     with nullcontext() if dry_run else alone(where.root):
         found = removals(where, scheduler, _settled_or_default(places))
@@ -181,12 +183,10 @@ def _end(*, bad: bool = False, changed: bool = False) -> None:
 @hooks.command("simulate")
 @_scheduler
 @root_option
-@click.option(
-    "--runs", default=0, metavar="N", help="Run them N times with whatever can go wrong, by chance; root only."
-)
-@click.option("--seed", default=0, metavar="N", help="The same runs for the same number.")
+@click.option("--runs", default=0, metavar="N", help="Run them N times with random faults; root only.")
+@click.option("--seed", default=0, metavar="N", help="Seed of the random faults.")
 def simulate_command(scheduler: str, root: str, *, runs: int, seed: int) -> None:
-    """Run the hooks with recorded and hostile environments; exit status 1 where one does not end with 0."""
+    """Run the hooks in recorded and hostile environments; exit with 1 if one fails."""
     from mingle_hooks.install.simulate import simulate
 
     if runs:
@@ -227,7 +227,7 @@ def _storm(scheduler: str, root: str, runs: int, seed: int) -> None:
 @version_option
 @home_option
 def doctor_command(**places: str | None) -> None:
-    """Tell what is installed, what is wrong or in the way, and what a job on this host would get."""
+    """Show what is installed, what is wrong, and what a job on this host would get."""
     from mingle_hooks.install.doctor import doctor, preview, why_nothing
 
     where, site = located(places), settled(places)

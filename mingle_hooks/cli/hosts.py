@@ -28,14 +28,16 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 EXAMPLES = """\
-mingle hosts --format mpi > hostfile             # in a job's script
-mingle hosts --hosts 'node[1-4]' --slots 8       # anywhere
-srun mingle hosts --write-etc                    # as root, in containers
+mingle hosts --format mpi > hostfile         # in a job script
+mingle hosts --hosts 'node[1-4]' --slots 8   # without a scheduler
+srun mingle hosts --write-etc                # as root, in containers
 srun mingle hosts --remove-etc"""
 _WITHOUT = ("frameworks", "no_wait", "explain", *ONLY_PRINTED, *ONLY_STARTED)
 
 
-@click.command(cls=Grouped, examples=EXAMPLES)
+@click.command(
+    cls=Grouped, examples=EXAMPLES, common=("name", "hosts", "write_etc", "remove_etc", "id", "nodes", "slots")
+)
 @click.option(
     "--format",
     "name",
@@ -43,18 +45,18 @@ _WITHOUT = ("frameworks", "no_wait", "explain", *ONLY_PRINTED, *ONLY_STARTED)
     shown=HOSTS_FORMAT,
     default="mpi",
     type=click.Choice([*hostfiles.FORMATS]),
-    help="How they are written.",
+    help="Format of the list.",
 )
-@click.option("--hosts", cls=Option, shown=RUN["hosts"], help="These hosts, instead of those of a job.")
-@click.option("--write-etc", is_flag=True, help="Put them into /etc/hosts, in a block that --remove-etc takes out.")
-@click.option("--remove-etc", is_flag=True, help="Take the world's block out of /etc/hosts; ask nobody.")
+@click.option("--hosts", cls=Option, shown=RUN["hosts"], help="Use these hosts instead of the job's.")
+@click.option("--write-etc", is_flag=True, help="Add them to /etc/hosts, in a marked block.")
+@click.option("--remove-etc", is_flag=True, help="Remove the block of this world from /etc/hosts.")
 @partial(settings_options, without=_WITHOUT)
 def hosts(*, name: str, hosts: str | None, write_etc: bool, remove_etc: bool, **options: Any) -> None:
-    """Print the hosts of the world as other programs read them.
+    """Print the hosts of the world, for MPI and other programs.
 
-    Names and slots come from the scheduler where it tells them. What else is
-    wanted, as the addresses in etc and json, the members tell each other: then
-    this command runs on every node, as `mingle env` does.
+    Names and slots come from the scheduler if it provides them. For the
+    formats with addresses (etc, json), run this command on every node: the
+    members exchange them.
     """
     if (hosts is not None) + write_etc + remove_etc > 1:
         raise UsageError("one of --hosts, --write-etc and --remove-etc", "more", "one after the other")

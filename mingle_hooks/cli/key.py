@@ -9,7 +9,7 @@ from mingle_hooks.cli.stdout import write
 
 @click.command()
 def key() -> None:
-    """Print a fresh key for the members of a world.
+    """Print a new key for the members of a world.
 
     \b
     (umask 077; mingle key > ~/.config/mingle/key)   # and copy it

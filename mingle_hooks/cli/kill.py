@@ -16,14 +16,14 @@ _DEFAULT_S = "60s"
 
 @click.command()
 @click.argument("name", metavar="ID")
-@click.option("--now", "is_now", is_flag=True, help="End it at once, without the grace that COMMAND has.")
-@click.option("--timeout", cls=Option, shown=KILL_TIMEOUT, default=_DEFAULT_S, help="Wait so long for its end.")
+@click.option("--now", "is_now", is_flag=True, help="End it at once, without the grace period.")
+@click.option("--timeout", cls=Option, shown=KILL_TIMEOUT, default=_DEFAULT_S, help="How long to wait for its end.")
 @runs.key_option
 def kill(*, name: str, is_now: bool, timeout: str, key_file: str | None) -> None:
-    """End a run, on all of its nodes, and wait until it has ended.
+    """End a run on all of its nodes and wait until it has ended.
 
-    Its `mingle run` is asked to end as by SIGTERM, or with --now as by a second
-    Ctrl-C. The status is 0 only when nothing of it is left.
+    The run ends as after SIGTERM, or with --now as after a second Ctrl-C. The
+    exit status is 0 only if none of its processes is left.
     """
     limit_s = _seconds(timeout)
     known = runs.runs(key_file)

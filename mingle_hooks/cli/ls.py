@@ -19,15 +19,14 @@ _CLEAR = "\x1b[H\x1b[2J"
 
 
 @click.command(name="ls")
-@click.option("--watch", is_flag=True, help="Look again every 2 s; where this is no terminal, print what has changed.")
+@click.option("--watch", is_flag=True, help="Refresh every 2 s; without a terminal, print changes.")
 @runs.json_option
 @runs.key_option
 def ls(*, watch: bool, is_json: bool, key_file: str | None) -> None:
-    """Show the runs of this user that form or run.
+    """List your runs.
 
-    Each `mingle run` with the same key is asked: how many nodes are here of
-    those that it wants, and which attempt it is, from 0. What does not answer
-    is unreachable.
+    NODES is the number of nodes that have joined and the number expected.
+    Attempts count from 0. A run that does not answer is unreachable.
     """
     known = runs.runs(key_file)
     found = known.look(known.ways())
@@ -44,7 +43,7 @@ def ls(*, watch: bool, is_json: bool, key_file: str | None) -> None:
 
 
 def _watch(known: Runs, last: list[Seen], *, is_json: bool) -> None:
-    """Show again and again what has become of them."""
+    """Refresh the list until the user stops it."""
     while True:
         time.sleep(_WATCH_S)
         found = known.look(known.ways())

@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
 # Flags that are no settings, as they belong to one call -> what each does.
 CALL_FLAGS = {
-    "no_wait": "Ask nobody: print what the scheduler alone can tell.",
-    "together": "Stay, and end COMMAND on all nodes when one fails or is lost, as `mingle run` does.",
-    "verbatim": "Leave COMMAND as it is, whatever launcher it is.",
-    "no_strict": "Form a world though nodes differ, whatever the settings say.",
-    "explain": "Tell on stderr where each value comes from.",
+    "no_wait": "Print what the scheduler's variables tell, without contacting the other members.",
+    "together": "Stay, and end COMMAND on all nodes if one fails, as `mingle run` does.",
+    "verbatim": "Do not complete the command line of launchers.",
+    "no_strict": "Form a world even if nodes differ, whatever the settings say.",
+    "explain": "Print the source of each value to stderr.",
 }
 
 

@@ -15,32 +15,45 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 EXAMPLES = """\
-mingle run torchrun train.py               # the body of a job script
-mingle run --restarts 3 torchrun train.py  # which begins again
-mingle run --hosts a,b torchrun train.py   # anywhere, by ssh"""
+mingle run torchrun train.py               # last line of a job script
+mingle run --restarts 3 torchrun train.py  # restart after failures
+mingle run --hosts a,b torchrun train.py   # without a scheduler, by ssh"""
+_COMMON = (
+    "hosts",
+    "nodes",
+    "spares",
+    "restarts",
+    "stall",
+    "limit",
+    "warn",
+    "log_dir",
+    "no_label",
+    "slots",
+    "scope",
+    "timeout",
+    "alone",
+)
 # What the run itself says to each member, and what is only printed.
 _WITHOUT = ("nodes", "rank", "no_wait", "together", *ONLY_PRINTED)
 _TEXTS = {
-    "hosts": "Run on these hosts, by ssh; by default on all hosts of the job, without one on this host alone.",
-    "nodes": "How many hosts train; with A:B at least A, and up to B that come within the window.",
-    "spares": "So many hosts wait, and take the rank of a lost one.",
-    "window": "How long hosts beyond the least are waited for.",
-    "restarts": "Begin again so often after a failure.",
-    "progress": "A file that changes as the program gets further, such as its checkpoint: what fails three times more"
-    " in the same way without that is not begun again.",
-    "grace": "How long COMMAND has between SIGTERM and SIGKILL; by default 2 s less than the scheduler gives.",
-    "silence": "A host that gives no sign of life for so long is lost.",
-    "stall": "Where no rank has written anything for so long, take the stacks of all Python processes (py-spy, or"
-    " faulthandler by SIGABRT), and end with status 75.",
-    "limit": "End so long after the beginning, with status 75; by default what the scheduler tells, where --warn is"
-    " given.",
-    "warn": "Warn COMMAND so long before the limit.",
-    "warn_signal": "The signal that warns; it reaches those processes that handle it.",
-    "again": "A line for sh, run at the end where trying again makes sense: with status 75, or after the warning;"
-    " not where no world has formed four times in a row.",
-    "start_option": "An option for what the scheduler starts programs with (srun), such as --container-image=IMAGE.",
-    "no_label": "Pass output on as it is, without the host in front of each line.",
-    "log_dir": "Write a file for each member there, and what becomes of the run into events.jsonl.",
+    "hosts": "Run on these hosts, by ssh. [default: all hosts of the job]",
+    "nodes": "Number of hosts that train; A:B waits for at least A and takes up to B.",
+    "spares": "Number of extra hosts that replace lost ones.",
+    "window": "With --nodes A:B, how long to wait for more than A hosts.",
+    "restarts": "How often to restart after a failure.",
+    "progress": "A file that changes as training advances, such as a checkpoint. If the same failure occurs three more"
+    " times without a change, mingle stops restarting.",
+    "grace": "Time between SIGTERM and SIGKILL. [default: 2 s less than the scheduler's]",
+    "silence": "A host that sends no heartbeat for this long is lost.",
+    "stall": "If no rank writes anything for this long, print the stacks of all Python processes and end with 75.",
+    "limit": "End after this time, with status 75. [default: the scheduler's limit, if --warn is given]",
+    "warn": "Warn COMMAND this long before the limit.",
+    "warn_signal": "The signal of the warning; it goes to the processes that handle it.",
+    "again": "A shell line to run at the end if another try makes sense: after status 75 or a warning, unless four"
+    " runs in a row formed no world.",
+    "start_option": "An option for the scheduler's starter (srun), such as --container-image=IMAGE.",
+    "no_label": "Do not prefix output lines with the host.",
+    "log_dir": "Write one log file per member and events.jsonl to this directory.",
 }
 
 
@@ -55,18 +68,22 @@ def _run_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
-@click.command(name="run", cls=Grouped, examples=EXAMPLES, context_settings={"allow_interspersed_args": False})
+@click.command(
+    name="run",
+    cls=Grouped,
+    examples=EXAMPLES,
+    common=_COMMON,
+    context_settings={"allow_interspersed_args": False},
+)
 @_run_options
 @partial(settings_options, without=_WITHOUT)
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED, metavar="COMMAND [ARG]...")
 def run(*, command: tuple[str, ...], **options: Any) -> int:
     """Run COMMAND on all hosts of the job as one.
 
-    One `mingle exec` on each host, started by the scheduler's own means. When
-    one fails, or a host is lost, all end; the status is the first failure's, 75
-    where a host or the network failed and trying again makes sense, 130 or 143
-    where somebody stopped it. Options stand before COMMAND; all after it is its
-    own.
+    If COMMAND fails on one host, or a host is lost, it ends on all. The exit
+    status is that of the first failure, or 75 if a host or the network failed.
+    Put options of mingle before COMMAND.
     """
     from mingle_hooks.supervise.runner.run import run as begin
 

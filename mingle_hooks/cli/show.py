@@ -13,10 +13,9 @@ from mingle_hooks.cli.stdout import write
 @runs.json_option
 @runs.key_option
 def show(*, name: str, is_json: bool, key_file: str | None) -> None:
-    """Show one run: who is in, who is missing, and its last failure.
+    """Show one run: its nodes, who is missing, and its last failure.
 
-    ID is the job's, or the run's own, or the beginning of one. A node's SINCE
-    is when it came.
+    ID is the id of the job or of the run, or its beginning.
     """
     known = runs.runs(key_file)
     way = known.one(name)

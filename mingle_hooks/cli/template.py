@@ -10,10 +10,14 @@ from click.shell_completion import CompletionItem
 
 from mingle_hooks.cli.group import Group
 from mingle_hooks.cli.help import FIELD_GROUPS, FIELD_VALUES, Grouped, Option, Shown
-from mingle_hooks.errors import UsageError
+from mingle_hooks.errors import UsageError, printable
 from mingle_hooks.render.fields import TABLE, Field
 from mingle_hooks.render.schedulers import SCHEDULERS
 
+_COMMON = (
+    *("nodes_", "gpus_per_node_", "ntasks_per_node_", "cpus_per_task_", "mem_", "time_", "partition_", "account_"),
+    *("job_name_", "output_", "array_", "setup_", "launcher_"),
+)
 _ALIASES = {"partition": ("--queue",), "time": ("--walltime",)}
 
 
@@ -27,10 +31,10 @@ class _Script(Grouped):
 
 
 @click.group(cls=Group, invoke_without_command=True)
-@click.option("--lint", metavar="FILE", help="Read a script that exists, and name what is wrong with it.")
+@click.option("--lint", metavar="FILE", help="Report the mistakes in an existing job script.")
 @click.pass_context
 def template(ctx: click.Context, lint: str | None) -> None:
-    """Make job scripts from one job description.
+    """Write a job script from a job description.
 
     \b
     mingle template slurm --nodes 2 -- train.py --lr 1e-3 | sbatch
@@ -54,9 +58,9 @@ def _lint(path: str) -> None:
 
 
 @template.command("list")
-@click.option("--template-dir", multiple=True, metavar="DIR", help="Where own templates are.")
+@click.option("--template-dir", multiple=True, metavar="DIR", help="Directory with your own templates.")
 def list_(template_dir: tuple[str, ...]) -> None:
-    """List the schedulers, the launchers and where each template comes from."""
+    """List schedulers, launchers, and the path of each template."""
     from mingle_hooks.render import launchers, schedulers, search
 
     click.echo("schedulers:")
@@ -72,9 +76,9 @@ def list_(template_dir: tuple[str, ...]) -> None:
 
 @template.command()
 @click.argument("name")
-@click.option("--template-dir", multiple=True, metavar="DIR", help="Where own templates are.")
+@click.option("--template-dir", multiple=True, metavar="DIR", help="Directory with your own templates.")
 def show(name: str, template_dir: tuple[str, ...]) -> None:
-    """Print a template as it is."""
+    """Print the source of a template."""
     from mingle_hooks.render import search
 
     click.echo(search.text(name, _places(template_dir)), nl=False)
@@ -82,10 +86,10 @@ def show(name: str, template_dir: tuple[str, ...]) -> None:
 
 @template.command()
 @click.argument("name")
-@click.option("--to", metavar="DIR", help="Where to put it; by default your own templates' directory.")
-@click.option("--template-dir", multiple=True, metavar="DIR", help="Where own templates are.")
+@click.option("--to", metavar="DIR", help="Target directory; by default ~/.config/mingle/templates.")
+@click.option("--template-dir", multiple=True, metavar="DIR", help="Directory with your own templates.")
 def eject(name: str, to: str | None, template_dir: tuple[str, ...]) -> None:
-    """Copy a template to a directory of yours, to change it."""
+    """Copy a template to a directory of yours, so that you can change it."""
     from mingle_hooks.files import config_directory
     from mingle_hooks.render import search
 
@@ -147,6 +151,8 @@ def _print(
     text = script.render(
         scheduler, described, places=_places(template_dir), made_by=made_by, environment=here, explain=explain
     )
+    if note := script.note(described):
+        click.echo(f"mingle: {printable(note)}", err=True)
     click.echo(os.fsencode(text), nl=False)  # as bytes: an argument need not be UTF-8
 
 
@@ -156,16 +162,17 @@ def _command(name: str) -> click.Command:
         name,
         callback=_print,
         context_settings={"allow_interspersed_args": False},
-        help=f"Print a script for {scheduler.help}, to read or to pipe into {scheduler.submit}.",
-        short_help=f"A script for {scheduler.help}.",
+        help=f"Print a job script for {scheduler.help}. Pipe it into {scheduler.submit}.",
+        short_help=f"Print a job script for {scheduler.help}.",
         examples=f"mingle template {name} -- train.py | {scheduler.submit}\n"
         f"mingle template {name} --nodes 2 --gpus-per-node 8 --time 4:00:00 -- train.py",
+        common=_COMMON,
         params=[
             click.Argument(["command"], nargs=-1, type=click.UNPROCESSED, metavar="-- COMMAND", shell_complete=_file),
             *(_option(field) for field in TABLE),
-            click.Option(["--spec"], metavar="FILE", help="a description in TOML; options win over it"),
-            click.Option(["--template-dir"], multiple=True, metavar="DIR", help="where own templates are"),
-            click.Option(["--explain"], is_flag=True, help="say of each directive where it comes from"),
+            click.Option(["--spec"], metavar="FILE", help="job description in TOML; options win over it"),
+            click.Option(["--template-dir"], multiple=True, metavar="DIR", help="directory with your own templates"),
+            click.Option(["--explain"], is_flag=True, help="add the source of each directive as a comment"),
         ],
     )
 

@@ -12,7 +12,7 @@ import os
 import re
 
 from mingle_hooks.errors import UsageError
-from mingle_hooks.launchers.words import absent, given
+from mingle_hooks.launchers.words import absent, check, given
 from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -47,10 +47,7 @@ def options(
             f"{view.world.size} on {nodes} nodes",
             "the same without --cpu, or --slots 1",
         )
-    for name, own in (("--num-machines", nodes), ("--machine-rank", view.place.node_rank)):
-        if asked.get(name, str(own)) != str(own):
-            seen = f"{name}={asked[name]}, with which this node would train by itself"
-            raise UsageError(f"accelerate in the world of {nodes} nodes", seen, "to leave that option out")
+    check("accelerate", asked, view.world.nodes, view.place.node_rank)
     found = {
         "--num_machines": nodes,
         # accelerate divides this by num_machines, to get this node's processes, and that is its only use.

@@ -6,7 +6,7 @@ hostfile.
 
 from __future__ import annotations
 
-from mingle_hooks.launchers.words import absent, given
+from mingle_hooks.launchers.words import absent, check, given
 from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -23,8 +23,9 @@ _FLAGS = frozenset(
 
 
 def options(_name: tuple[str, ...], words: tuple[str, ...], view: View, exported: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the hostfile, this node's place in it, and where rank 0 is."""
+    """Return the hostfile, this node's place in it, and where rank 0 is. Raises UsageError."""
     asked = given(words, _FLAGS)
+    check("deepspeed", asked, view.world.nodes, view.place.node_rank)
     found = {
         "--hostfile": exported["MINGLE_HOSTFILE"],
         "--no_ssh": None,

@@ -9,17 +9,42 @@ from __future__ import annotations
 from mingle_hooks import sockets as socket
 from mingle_hooks.errors import UsageError
 from mingle_hooks.launchers import find, module
+from mingle_hooks.schedulers.variables import MOST_TASKS
 from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from mingle_hooks.job import MemberSpec
     from mingle_hooks.schedulers.facts import JobFacts
 
 
-def check(command: Sequence[str], spec: MemberSpec) -> None:
-    """Raise UsageError, with the line that works, for a command that would not be in the world of several nodes."""
+# What mpirun and horovodrun call the number of processes, and those of their options that have no value.
+_PROCESSES = ("-n", "-np", "--np", "-c", "--num-proc")
+_OF_MPI = (
+    *("--allow-run-as-root", "--oversubscribe", "--nooversubscribe", "--tag-output", "--display-map", "-v", "-q"),
+    *("--verbose", "--quiet", "--report-bindings", "--use-hwthread-cpus", "-l", "--gloo", "--mpi", "--jsrun"),
+)
+# What gives a job to a scheduler, and the line that does: the first of these programs that is here.
+_SUBMITTING = (
+    ("salloc", "salloc -N2 {line}"),
+    ("flux", "flux alloc -N2 {line}"),
+    ("bsub", "{line} in a job script, for bsub"),
+    ("qsub", "{line} in a job script, for qsub"),
+    ("oarsub", "{line} in a job script, for oarsub"),
+)
+# Options by which a launcher that reads no variables is told its nodes.
+_OF_NODES = (
+    *("--num-machines", "--machine-rank", "--config-file", "--hostfile", "-hostfile", "-H", "--hosts", "--host"),
+    *("--node-rank", "--num-nodes", "--address", "--head", "--host-discovery-script", "-machinefile", "--machinefile"),
+)
+
+
+def check(command: Sequence[str], spec: MemberSpec, *, verbatim: bool = False) -> None:
+    """Raise UsageError, with the line that works, for a command that would not be in the world of several nodes.
+
+    With `verbatim` nothing tells a launcher its nodes but its own options.
+    """
     facts, (launcher, end) = spec.facts, find(command) or (None, 0)
     if facts.is_batch and (launcher is None or launcher.starts == "node"):
         raise UsageError(
@@ -34,8 +59,30 @@ def check(command: Sequence[str], spec: MemberSpec) -> None:
             f"{tasks} tasks on a node",
             "--ntasks-per-node=1 and no --scope task, or the program without its launcher",
         )
+    is_untold = launcher is not None and verbatim and (launcher.completed_by or launcher.starts == "job")
+    if launcher is not None and is_untold and not _names_nodes(command[end:]):
+        raise UsageError(
+            f"{launcher.name} with options that name its nodes",
+            "none, and --verbatim: each node would train by itself",
+            "to leave --verbatim out: mingle adds them",
+        )
+    if launcher is not None and launcher.starts == "job":
+        check_processes(launcher.name, command[end:], spec.nodes)
     if launcher is not None and launcher.checked_by:
         module(launcher, launcher.checked_by).check(command[end:], spec)
+
+
+def check_processes(launcher: str, arguments: Sequence[str], nodes: int | None) -> None:
+    """Raise UsageError for fewer processes than nodes, of a launcher that reaches all of them itself."""
+    from mingle_hooks.launchers.words import given
+    from mingle_hooks.values import number
+
+    asked = given(arguments, _OF_MPI)
+    counts = [(name, number(asked[name], most=MOST_TASKS)) for name in _PROCESSES if name in asked]
+    for name, count in counts:
+        if nodes is not None and count is not None and count < nodes:
+            seen = f"{name} {count}, with which some would not take part"
+            raise UsageError(f"{launcher} with a process on each of {nodes} nodes", seen, f"{name} {nodes} or more")
 
 
 def here(facts: JobFacts) -> str:
@@ -55,4 +102,20 @@ def everywhere(facts: JobFacts, command: Sequence[str]) -> str:
 
     if starter := facts.on_every_node:
         return f"{starter} in front: {starter} mingle exec {shlex.join(command)}"
-    return f"the script of `mingle template {facts.scheduler} -- {shlex.join(command)}`, which starts it on every host"
+    return f"mingle run {shlex.join(command)}"
+
+
+def anywhere(command: Sequence[str], environ: Mapping[str, str]) -> str:
+    """Return what gets a command hosts where there is no job: a job of the scheduler that is here, hosts, or one."""
+    import shlex
+    from shutil import which
+
+    line = f"mingle run {shlex.join(command)}"
+    path = environ.get("PATH", "")
+    job = next((text.format(line=line) for program, text in _SUBMITTING if which(program, path=path)), "")
+    hosts = f"mingle run --hosts node1,node2 {shlex.join(command)}"
+    return f"{job or hosts}; or --alone, to train on this host by itself"
+
+
+def _names_nodes(words: Sequence[str]) -> bool:
+    return any(word.partition("=")[0].replace("_", "-") in _OF_NODES for word in words)

@@ -7,7 +7,7 @@ of its nodes takes the address from which it reaches the head, which is on the w
 from __future__ import annotations
 
 from mingle_hooks.errors import UsageError
-from mingle_hooks.launchers.words import absent, given
+from mingle_hooks.launchers.words import absent, check, given
 from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ _FLAGS = frozenset(
 def options(name: tuple[str, ...], words: tuple[str, ...], view: View, _exported: Mapping[str, str]) -> tuple[str, ...]:
     """Return where the head is, and for `ray start` whether it is here. Raises UsageError."""
     asked = given(words, _FLAGS)
+    check("ray", asked, view.world.nodes, view.place.node_rank)
     if name[-1] == "symmetric-run":
         return absent({"--address": view.endpoint, "--min-nodes": view.world.nodes}, asked)
     if "--head" in asked and view.place.node_rank != 0:

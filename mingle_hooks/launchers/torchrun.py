@@ -6,8 +6,7 @@ would train once on every node.
 
 from __future__ import annotations
 
-from mingle_hooks.errors import UsageError, printable
-from mingle_hooks.launchers.words import given, leaves
+from mingle_hooks.launchers import words
 from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -21,9 +20,4 @@ _FLAGS = ("--standalone", "-m", "--module", "--no-python", "--run-path", "--use-
 
 def check(arguments: Sequence[str], spec: MemberSpec) -> None:
     """Raise UsageError for an option that contradicts the world of several nodes; `arguments` follow torchrun."""
-    for option, value in given(arguments, _FLAGS).items():
-        if leaves(option, value, spec.nodes, spec.rank):
-            said = printable(f"{option}={value}" if value else option, 80)
-            seen = f"{said}, with which this node would train by itself"
-            expected = f"torchrun in the world of {spec.nodes or 'several'} nodes"
-            raise UsageError(expected, seen, "to leave that option out: mingle sets it")
+    words.check("torchrun", words.given(arguments, _FLAGS), spec.nodes, spec.rank)

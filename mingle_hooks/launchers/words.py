@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from mingle_hooks.errors import UsageError, printable
 from mingle_hooks.typed import TYPE_CHECKING
 from mingle_hooks.values import holds
 
@@ -11,7 +12,7 @@ if TYPE_CHECKING:
 # What launchers call the number of nodes, a node's rank and rank 0's address.
 _NODES = ("--nnodes", "--num-machines", "--num-nodes")
 _RANK = ("--node-rank", "--machine-rank")
-_ADDRESS = ("--master-addr", "--rdzv-endpoint", "--main-process-ip")
+_ADDRESS = ("--master-addr", "--rdzv-endpoint", "--main-process-ip", "--address")
 _LOOPBACK = ("localhost", "127.", "::1", "[::1]")
 
 
@@ -24,6 +25,16 @@ def leaves(name: str, value: str, nodes: int | None, rank: int | None) -> bool:
         or (name in _RANK and value != str(rank))
         or (name in _ADDRESS and value.startswith(_LOOPBACK))
     )
+
+
+def check(launcher: str, options: Mapping[str, str], nodes: int | None, rank: int | None) -> None:
+    """Raise UsageError for an option that takes a launcher out of the world of several nodes."""
+    for option, value in options.items() if nodes != 1 else ():
+        if leaves(option, value, nodes, rank):
+            said = printable(f"{option}={value}" if value else option, 80)
+            seen = f"{said}, with which this node would train by itself"
+            expected = f"{launcher} in the world of {nodes or 'several'} nodes"
+            raise UsageError(expected, seen, "to leave that option out: mingle sets it")
 
 
 def given(words: Sequence[str], flags: Collection[str]) -> dict[str, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 from typing import TYPE_CHECKING
 
 import jinja2
@@ -11,6 +12,7 @@ import mingle_hooks
 from mingle_hooks.errors import UsageError
 from mingle_hooks.filling import Shipped, environment
 from mingle_hooks.render import quoting, search
+from mingle_hooks.render.job import DEFAULT
 from mingle_hooks.render.launchers import program
 from mingle_hooks.render.refusals import refused
 from mingle_hooks.render.schedulers import directives, scheduler
@@ -55,9 +57,19 @@ def render(
             options=_options(its, job),
             program=(*_container(its, job), *_program(its, job)),
             environment=tuple(environment),
+            note=note(job),
         )
     except jinja2.TemplateError as wrong:
         raise _template_error(wrong) from wrong
+
+
+def note(job: Job) -> str:
+    """Return what a user who typed `python train.py` should know of the launcher in front of it, or nothing."""
+    if job.starter or not job.launcher.no_python or job.source("launcher") != DEFAULT:
+        return ""
+    if not os.path.basename(job.command[0]).startswith("python"):
+        return ""
+    return f"{job.launcher.name} starts {job.command[0]}; with --launcher process each task is one {job.command[0]}"
 
 
 def _options(its: Scheduler, job: Job) -> tuple[str, ...]:

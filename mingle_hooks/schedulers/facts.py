@@ -17,7 +17,11 @@ MOST_SLOTS = 4096
 MOST_LEADER_HOSTS = 64
 
 # Where no platform tells it: what JobFacts.without_nodes holds.
-COUNT_MEMBERS = ("the number of members", "none", "--nodes N, MINGLE_NODES or NNODES")
+COUNT_MEMBERS = (
+    "the number of members",
+    "none",
+    "--nodes N, MINGLE_NODES or NNODES; or --alone for this one by itself",
+)
 
 
 class _Fields(NamedTuple):
@@ -42,6 +46,8 @@ class _Fields(NamedTuple):
     local_count: int | None = None
     # This process's place among the node's slots if there is one process in each, which only who starts them knows.
     slot: int | None = None
+    # The nodes of the job, where a launcher such as mpirun started its processes on fewer of them.
+    nodes_of_job: int | None = None
     # Tasks on each node in node-rank order, or () when not known.
     tasks_per_node: tuple[int, ...] = ()
     # Slots that the scheduler granted on this node.
@@ -94,6 +100,20 @@ class JobFacts(_Fields):
     def __repr__(self) -> str:
         shown = (f"{name}={value!r}" for name, value in zip(self._fields, self, strict=True) if name != "cookie")
         return f"JobFacts({', '.join(shown)})"
+
+    def by_itself(self) -> JobFacts:
+        """Return the facts as they were if the job had this node only."""
+        return self._replace(
+            nodes=1,
+            node_rank=0,
+            hosts=(),
+            leader_hosts=(),
+            nodes_of_job=None,
+            task_rank=self.local_rank,
+            task_count=self.local_count,
+            tasks_per_node=(self.local_count,) if self.local_count else (),
+            is_batch=False,
+        )
 
     def _check(self) -> None:
         """Refuse facts that contradict themselves, so that nothing later has to look."""

@@ -9,16 +9,23 @@ from mingle_hooks.typed import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+LOOPBACK = ("localhost", "127.0.0.1", "::1")
+# An operator of Kubernetes gives a job's only replica just that.
+_POD = "KUBERNETES_SERVICE_HOST"
+
 
 def facts(environ: Mapping[str, str]) -> JobFacts | None:
     """Return what was given, or None: it takes MASTER_ADDR, and NODE_RANK or RANK.
 
-    What an earlier mingle exported (it left MINGLE_ID) was not given by anybody. A RANK without LOCAL_RANK
-    is a replica's, and replicas are members; one with LOCAL_RANK is a process's, and the nodes are
-    groups, as torchrun names them. Raises FactsError for a variable that makes no sense.
+    What an earlier mingle exported (it left MINGLE_ID) was not given by anybody, nor was a world of one
+    on loopback. A RANK without LOCAL_RANK is a replica's, and replicas are members; one with LOCAL_RANK is a
+    process's, and the nodes are groups, as torchrun names them. Raises FactsError for a variable that makes no sense.
     """
     named = environ.get("NODE_RANK") or environ.get("RANK")
-    if environ.get("MINGLE_ID") or not environ.get("MASTER_ADDR") or not named:
+    address = environ.get("MASTER_ADDR")
+    # A world of one on loopback is left over from a trial on one machine, but in a pod.
+    is_trial = address in LOOPBACK and environ.get("WORLD_SIZE") == "1" and not environ.get(_POD)
+    if environ.get("MINGLE_ID") or not address or not named or is_trial:
         return None
     read = Variables(environ)
     is_task = bool(environ.get("LOCAL_RANK"))

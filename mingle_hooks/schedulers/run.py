@@ -45,7 +45,7 @@ def placed(found: JobFacts, environ: Mapping[str, str]) -> JobFacts:
     hosts = fields.get("hosts", ())
     fields |= {"leader_hosts": hosts[:1]} if isinstance(hosts, tuple) else {}
     sources = {**found.sources, **dict.fromkeys(fields, VARIABLE)}
-    none = {"slot": None, "is_batch": False, "tasks_per_node": ()}
+    none = {"slot": None, "is_batch": False, "nodes_of_job": None, "tasks_per_node": ()}
     return found._replace(**{**none, **fields, "sources": sources})
 
 

@@ -126,7 +126,8 @@ _RETURNS = {"facts": ("JobFacts or None", _are_facts)}
 
 
 def _no_job() -> JobFacts:
-    missing = ("a job, or --nodes N", "no job here", "to run it inside srun, or give --nodes N")
+    each = "--id NAME --nodes N on each of N hosts"
+    missing = ("a job, or --nodes N", "no job here", f"srun in front, {each}, or --alone for this host by itself")
     return JobFacts(scheduler="none", shares_homes=False, without_nodes=missing)
 
 
@@ -138,6 +139,7 @@ def _within(launched: JobFacts, job: JobFacts) -> JobFacts:
         job_id=job.job_id,
         restarts=job.restarts,
         hosts=job.hosts if whole else (),
+        nodes_of_job=None if whole else len(job.hosts) or job.nodes,
         # A run on part of the job may leave out its first hosts.
         leader_hosts=job.hosts[:1] if whole else job.hosts[:MOST_LEADER_HOSTS],
         cookie=job.cookie,

@@ -14,7 +14,8 @@ import click
 import pytest
 
 from mingle_hooks.cli.commands import COMMANDS, mingle
-from mingle_hooks.cli.help import CHECK, FIELD_GROUPS, FIELD_VALUES, GROUPS, RUN, SETTINGS, grouped
+from mingle_hooks.cli.help import ALL as ALL_OPTIONS
+from mingle_hooks.cli.help import CHECK, FIELD_GROUPS, FIELD_VALUES, GROUPS, RUN, SETTINGS, Grouped, grouped
 from mingle_hooks.cli.options import CALL_FLAGS
 from mingle_hooks.cli.plain import FLAGS
 from mingle_hooks.export.frameworks import FRAMEWORKS
@@ -43,8 +44,13 @@ ALL = commands(mingle, click.Context(mingle, info_name="mingle"))
 
 
 def shown(forked: Forked, *words: str) -> str:
-    """Return what a command's --help prints."""
-    done = forked.run(*words, "--help", env={**os.environ, "COLUMNS": ""})
+    """Return what a command's --help prints, or with `--all` its --help --all."""
+    done = forked.run(
+        *[word for word in words if word != ALL_OPTIONS],
+        "--help",
+        *[word for word in words if word == ALL_OPTIONS],
+        env={**os.environ, "COLUMNS": ""},
+    )
     assert (done.returncode, done.stderr) == (0, "")
     return done.stdout
 
@@ -83,7 +89,7 @@ def test_what_help_says_of_a_value_is_what_the_program_reads(setting: object) ->
 @pytest.mark.parametrize("command", ["env", "exec"])
 def test_the_options_stand_in_groups_with_the_kinds_of_their_values(forked: Forked, command: str) -> None:
     """The five groups in their order, no VALUE, and each default."""
-    text = shown(forked, command)
+    text = shown(forked, command, ALL_OPTIONS)
     headings = re.findall(r"^(\S.*):$", text, re.MULTILINE)
     assert headings == ["Examples", "The world", "Finding the others", "Network", "Output", "Keys", "Options"]
     assert "VALUE" not in text
@@ -106,7 +112,7 @@ def test_the_first_example_is_the_shortest_safe_line(forked: Forked) -> None:
 
 def test_exec_shows_no_option_that_is_only_for_what_is_printed(forked: Forked) -> None:
     """It takes them all the same, as a job script may set them for both."""
-    text = shown(forked, "exec")
+    text = shown(forked, "exec", ALL_OPTIONS)
     assert "--shell" not in text
     assert "--on-failure" not in text
 
@@ -115,14 +121,35 @@ def test_exec_shows_no_option_that_is_only_for_what_is_printed(forked: Forked) -
 def test_help_can_be_read_on_80_columns_and_explains_every_option(
     forked: Forked, command: click.Command, context: click.Context
 ) -> None:
-    """No line is longer, none is broken off, and no option is without a word."""
-    text = shown(forked, *shlex.split(context.command_path)[1:])
+    """No line is longer, none is cut, and every option has a text."""
+    more = [ALL_OPTIONS] if isinstance(command, Grouped) else []
+    text = shown(forked, *shlex.split(context.command_path)[1:], *more)
     assert max(map(len, text.splitlines())) <= 80
     assert "..." not in text.replace("[ARG]...", "")
     for _, options in grouped(command, context):
         for option in options:
             assert option.help, option.name
             assert option.opts[0] in text
+
+
+SHORT = [context.command_path for command, context in ALL if isinstance(command, Grouped) and command.common]
+
+
+@pytest.mark.parametrize("path", ["mingle", *SHORT])
+def test_help_fits_one_screen(forked: Forked, path: str) -> None:
+    """A screen has 80 columns and 40 lines. Help that leaves options out says how to see them all."""
+    text = shown(forked, *path.split()[1:])
+    lines = text.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert len(lines) <= 40
+    assert path == "mingle" or "--help [--all]" in lines[-1]
+
+
+def test_all_options_are_shown_for_help_alone(forked: Forked) -> None:
+    """`--all` is no option of its own, and behind COMMAND it belongs to COMMAND."""
+    assert shown(forked, "exec", ALL_OPTIONS) == shown(forked, ALL_OPTIONS, "exec")
+    done = forked.run("env", "--all", env=os.environ)
+    assert (done.returncode, "--all" in done.stderr) == (64, True)
 
 
 @pytest.mark.parametrize(

@@ -41,9 +41,9 @@ MISTAKES = {
     "evn": ("saw evn", "`mingle env`"),
     "launch true": ("saw launch", "`mingle run`"),
     "run --restart 3 true": ("an option of `mingle run`; saw --restart", "--restarts"),
-    "run --grace soon true": ("a time from 1 s to 7 days; saw 'soon' (--grace)", "300, 90s, 5m or 1h30m"),
+    "run --alone --grace soon true": ("a time from 1 s to 7 days; saw 'soon' (--grace)", "300, 90s, 5m or 1h30m"),
     "run --nodes 2 true": ("2 hosts that train; saw 1 of them", "a smaller --nodes or --spares, or more hosts"),
-    "run --warn 60 true": ("a limit to warn of; saw none that the scheduler tells", "--limit 4h"),
+    "run --alone --warn 60 true": ("a limit to warn of; saw none that the scheduler tells", "--limit 4h"),
     "python3 train.py": ("saw python3", "`mingle exec python3`"),
     "template slrum -- train.py": ("saw slrum", "`mingle template slurm`"),
     "hooks render slurm prlog": ("prolog, epilog, taskprolog,", "mingle hooks render slurm prolog"),
@@ -69,4 +69,4 @@ def test_a_login_node_is_told_that_there_is_no_job(forked: Forked, words: str, t
     environ = {"PATH": os.environ["PATH"], "HOME": str(tmp_path)}
     done = forked.run(*words.split(), env=environ)
     assert done.returncode == 64
-    assert "saw no job here; try to run it inside srun, or give --nodes N" in done.stderr
+    assert "saw no job here; try srun in front, --id NAME --nodes N on each of N hosts, or --alone" in done.stderr

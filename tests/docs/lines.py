@@ -107,7 +107,7 @@ TUTORIAL: list[Where] = [
     ("tutorial.md", mark)
     for mark in ("--id laptop", "--id alone", "#SBATCH", "sbatch job.sh", "srun -N2", "mingle check", "qsub")
 ]
-DRAWING = ("how-it-works.md", "THE MEETING")  # no command
+DRAWING = ("how-it-works.md", "RENDEZVOUS")  # no command
 
 # Python, which tests/test_api.py runs.
 API: list[Where] = [("api.md", mark) for mark in ("mingle_hooks.variables", "MissingError", "mingle_hooks.render")]

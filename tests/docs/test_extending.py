@@ -180,7 +180,7 @@ def test_what_its_directives_do_not_carry_is_refused(copy: Copy, option: tuple[s
 def test_a_new_shell_is_spoken(copy: Copy) -> None:
     """For a world and for none, and it is known to help and completion."""
     assert "\n$env:MINGLE_ID = 'it''s'\n" in copy.said("env", "--id", "it's", "--nodes", "1", "--shell", "pwsh")
-    assert "pwsh" in copy.said("env", "--help")
+    assert "pwsh" in copy.said("env", "--help", "--all")
     assert "pwsh" in copy.said(_MINGLE_COMPLETE="bash_complete", COMP_WORDS="mingle env --shell p", COMP_CWORD="3")
     failed = copy.start("env", "--id", "a", "--nodes", "0", "--shell", "pwsh")
     assert failed.communicate(timeout=120)[0].endswith("\nexit 64\n")

@@ -125,7 +125,7 @@ def test_a_template_in_a_zip_file_is_listed_ejected_and_extended(made: Path, tmp
 
 def test_a_run_takes_an_installed_mingle(made: Path, tmp_path: Path) -> None:
     """Each host starts a program of it by its path."""
-    argv = [sys.executable, made / ZIP, "run", "true"]
+    argv = [sys.executable, made / ZIP, "run", "--alone", "true"]
     done = subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (64, "", 1)
     assert "an installed mingle" in done.stderr

@@ -132,3 +132,21 @@ def test_jinja2_is_loaded_only_for_a_script() -> None:
     """Help, and every other command, does without it."""
     code = "import sys, mingle_hooks.cli.template; print(sorted({'jinja2', 'asyncio', 'pathlib'} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "is_said"),
+    [
+        (["--", "python3", "train.py"], True),
+        (["--", "train.py"], False),
+        (["--launcher", "torchrun", "--", "python3", "train.py"], False),
+        (["--launcher", "process", "--", "python3", "train.py"], False),
+        (["--", "srun", "python3", "train.py"], False),
+    ],
+)
+def test_a_launcher_in_front_of_the_users_python_is_announced(words: list[str], *, is_said: bool) -> None:
+    """The script and stderr both say that torchrun starts it, and which option changes that."""
+    done = started("slurm", *words)
+    note = "torchrun starts python3; with --launcher process each task is one python3"
+    assert done.returncode == 0
+    assert (f"\n# {note}\n" in done.stdout, done.stderr) == ((True, f"mingle: {note}\n") if is_said else (False, ""))

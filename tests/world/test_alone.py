@@ -92,6 +92,33 @@ STEPS = {
     "torchrun with another master": Way(
         "mingle exec torchrun --nnodes 2 --node-rank 0 --master-addr localhost TRAIN", 64, "--node-rank|--master-addr"
     ),
+    "for one node": Way(
+        "mingle exec --nodes 1 python3 TRAIN", 64, r"all 2 nodes of the job \(slurm\); saw 1 \(--nodes\).*--alone"
+    ),
+    "for one node, with an id": Way("mingle exec --id x --nodes 1 torchrun TRAIN", 64, "no --nodes, or --alone"),
+    "eval for one node": Way("bash -c 'eval \"$(mingle env --nodes 1)\"; torchrun TRAIN'", 64, "no --nodes"),
+    "for one node, without waiting": Way("mingle exec --no-wait --nodes 1 python3 TRAIN", 64, "no --nodes"),
+    "a leftover MINGLE_NODES=1": Way(EXEC, 64, r"saw 1 \(MINGLE_NODES\); try unset", {"MINGLE_NODES": "1"}),
+    "a replica's numbers": Way(
+        EXEC, 76, "unset WORLD_SIZE", {"RANK": "0", "WORLD_SIZE": "1", "MASTER_PORT": "29500"}
+    ),
+    "torch.distributed.run for one node": Way(
+        "mingle exec python3 -m torch.distributed.run --nnodes 1 TRAIN", 64, "--nnodes=1"
+    ),
+    "torchrun at localhost, as it is": Way(
+        "mingle exec --verbatim torchrun --rdzv-endpoint localhost:29500 TRAIN", 64, "--rdzv-endpoint=localhost"
+    ),
+    "accelerate for one machine": Way("mingle exec accelerate launch --num_machines 1 TRAIN", 64, "--num-machines=1"),
+    "accelerate without machines": Way("mingle exec --verbatim accelerate launch TRAIN", 64, "leave --verbatim out"),
+    "deepspeed for one node": Way("mingle exec deepspeed --num_nodes 1 TRAIN", 64, "--num-nodes=1"),
+    "ray at localhost": Way("mingle exec ray start --address=localhost:6379", 64, "--address=localhost"),
+    "horovodrun with one process": Way("mingle exec horovodrun -np 1 python3 TRAIN", 64, "-np 2 or more"),
+    "mpirun with one process": Way("mingle exec mpirun -n 1 python3 TRAIN", 64, "-n 2 or more"),
+    "a container that hides Slurm": Way("env -i PATH=$PATH HOME=$HOME mingle exec torchrun TRAIN", 64, "no job here"),
+    "run in a task": Way("mingle run torchrun TRAIN", 65, "a task of step .*`mingle exec COMMAND` in its place"),
+    "run in a task that hides Slurm": Way(
+        "env -i PATH=$PATH HOME=$HOME mingle run torchrun TRAIN", 64, "no job here; try salloc -N2 mingle run torchrun"
+    ),
     "the numbers of enroot's PyTorch hook": Way(
         "bash -c 'export WORLD_SIZE=$SLURM_NTASKS RANK=$SLURM_PROCID LOCAL_RANK=$SLURM_LOCALID MASTER_ADDR=node1"
         " MASTER_PORT=$((SLURM_JOB_ID % 4536 + 61000)); mingle exec --explain torchrun TRAIN'", None, "enroot",
@@ -107,8 +134,28 @@ def test_what_a_step_of_two_nodes_starts_is_in_the_world_or_ends(slurm: SlurmClu
     check(way, done.returncode, done.stdout)
 
 
+# What a launcher of MPI tells the only process that it starts.
+ONE_OF_MPI = " ".join(f"OMPI_COMM_WORLD_{name}" for name in ("RANK=0", "SIZE=1", "LOCAL_RANK=0", "LOCAL_SIZE=1"))
 # What is typed in the batch script of a job with two nodes, or in the shell of salloc.
 SHELLS = {
+    "exec for one node": Way(
+        "mingle exec --nodes 1 python3 TRAIN", 64, r"all 2 nodes of the job \(slurm\); saw 1 \(--nodes\)"
+    ),
+    "eval for one node": Way('eval "$(mingle env --nodes 1)"; torchrun TRAIN', 64, "no --nodes"),
+    "exec with a leftover MINGLE_NODES=1": Way(f"MINGLE_NODES=1 {EXEC}", 64, "unset MINGLE_NODES"),
+    "run for one node": Way("mingle run --nodes 1 torchrun TRAIN", 64, "a run on all 2 hosts; saw 1 .--nodes"),
+    "run with a leftover MINGLE_NODES=1": Way(
+        "MINGLE_NODES=1 mingle run torchrun TRAIN", 64, r"saw 1 \(MINGLE_NODES\); try unset MINGLE_NODES"
+    ),
+    "run of torchrun for one node": Way("mingle run torchrun --nnodes=1 TRAIN", 64, "--nnodes=1"),
+    "run of one process of mpirun": Way("mingle run mpirun -np 1 python3 TRAIN", 64, "-np 2 or more"),
+    "run without the job's variables": Way(
+        "env -i PATH=$PATH HOME=$HOME mingle run torchrun TRAIN", 64, "no job here; try salloc -N2 mingle run torchrun"
+    ),
+    "one process of mpirun": Way(
+        f"env {ONE_OF_MPI} mingle exec python3 TRAIN", 64, r"all 2 nodes of the job .slurm.mpi.*a process on every node"
+    ),
+    "run": Way("mingle run torchrun TRAIN", None),
     "exec without srun": Way(EXEC, 64, "put srun|srun in front: srun mingle exec torchrun"),
     "exec without srun, not to wait": Way("mingle exec --no-wait torchrun TRAIN", 64, "srun in front"),
     "python without srun": Way("mingle exec python3 TRAIN", 64, "srun in front: srun mingle exec python3"),
@@ -130,7 +177,7 @@ def test_what_the_batch_script_of_two_nodes_starts_is_in_the_world_or_ends(
     slurm: SlurmCluster, tmp_path: Path, way: Way
 ) -> None:
     """`sbatch -N2`, and the line is all that the script does."""
-    script = f"{way.line()}\necho status=$? >{tmp_path}/status"
+    script = f"trap 'echo status=$? >{tmp_path}/status' EXIT\n{way.line()}"
     job = slurm.submit(script, "-N2", "-n2", f"--output={tmp_path}/output", env=KEYED)
     slurm.wait(job, timeout=120)
     status = int((tmp_path / "status").read_text().partition("=")[2])
@@ -190,6 +237,33 @@ def test_a_shell_of_ssh_on_a_jobs_node_is_told_at_once(slurm: SlurmCluster) -> N
 
 # On two bare hosts, each with the same line.
 HOSTS = {
+    "exec on a login node": Way(EXEC, 64, "no job here; try srun in front, --id NAME --nodes N .*--alone"),
+    "eval on a login node": Way('eval "$(mingle env)"; torchrun TRAIN', 64, "no job here"),
+    "run on a login node": Way(
+        "mingle run torchrun TRAIN", 64, "no job here; try salloc -N2 mingle run torchrun .*; or --alone"
+    ),
+    "run of python on a login node": Way("mingle run python3 TRAIN", 64, "salloc -N2 mingle run python3"),
+    "run of mpirun on a login node": Way("mingle run mpirun -np 4 python3 TRAIN", 64, "salloc -N2 mingle run mpirun"),
+    "run with a leftover MINGLE_NODES=1": Way("mingle run torchrun TRAIN", 64, "no job here", {"MINGLE_NODES": "1"}),
+    "run where no scheduler is": Way(
+        "PATH=${PATH%%:/usr*}; mingle run torchrun TRAIN", 64, "try mingle run --hosts node1,node2 torchrun"
+    ),
+    "exec with what a trial left over": Way(
+        "mingle exec --id a torchrun TRAIN", 64, "no job here",
+        {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "localhost", "MASTER_PORT": "29500"},
+    ),
+    "run with what a trial left over": Way(
+        "mingle run torchrun TRAIN", 64, "no job here", {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1"}
+    ),
+    "a leftover NNODES=1": Way("mingle exec --id a torchrun TRAIN", 64, "unset NNODES, or --alone", {"NNODES": "1"}),
+    "a pod without its number": Way(
+        "mingle exec --id a torchrun TRAIN", 64, "the number of members; saw none; try --nodes N",
+        {"KUBERNETES_SERVICE_HOST": "10.0.0.1"},
+    ),
+    "run in a pod": Way(
+        "mingle run torchrun TRAIN", 65, "`mingle exec COMMAND` on each of its hosts",
+        {"KUBERNETES_SERVICE_HOST": "10.0.0.1"},
+    ),
     "torchrun after eval": Way('eval "$(mingle env --id a --nodes 2)"; torchrun TRAIN', None),
     "torchrun after exec": Way("mingle exec --id a --nodes 2 torchrun TRAIN", None),
     "another job's address": Way(
@@ -215,11 +289,85 @@ def test_what_two_bare_hosts_start_is_in_the_world_or_ends(hosts: Callable[..., 
     check(way, codes.pop(), "".join(done.stdout for done in results))
 
 
+# In a batch script, on the first of two hosts; its scheduler does not tell the script from what runs on all hosts.
+SCRIPTS = {
+    "LSF": {"LSB_JOBID": "7", "LSB_MCPU_HOSTS": "node1 1 node2 1"},
+    "SGE": {"JOB_ID": "7", "SGE_TASK_ID": "undefined", "NHOSTS": "2", "PE_HOSTFILE": "HOSTFILE"},
+    "OAR": {"OAR_JOB_ID": "7", "OAR_NODEFILE": "NODEFILE"},
+}
+
+
+@pytest.mark.parametrize("scheduler", SCRIPTS)
+def test_what_any_batch_script_starts_waits_for_the_other_host_and_ends(
+    hosts: Callable[..., Hosts], tmp_path: Path, scheduler: str
+) -> None:
+    """And for one node it does not begin."""
+    (tmp_path / "NODEFILE").write_text("node1\nnode2\n")
+    (tmp_path / "HOSTFILE").write_text("node1 1 q UNDEFINED\nnode2 1 q UNDEFINED\n")
+    files = {value: str(tmp_path / value) for value in ("NODEFILE", "HOSTFILE")}
+    env = {**KEYED, **{name: files.get(value, value) for name, value in SCRIPTS[scheduler].items()}}
+    host = hosts(2)[0]
+    for way in (
+        Way("mingle exec --timeout 1 torchrun TRAIN", 69, "saw 1 in; still missing: node2"),
+        Way("mingle exec --nodes 1 torchrun TRAIN", 64, f"all 2 nodes of the job .{scheduler.lower()}"),
+        Way("mingle run --nodes 1 torchrun TRAIN", 64, "a run on all 2 hosts"),
+    ):
+        done = host.run(["bash", "-c", f"exec 2>&1; {way.line()}"], env=env, timeout=60)
+        check(way, done.returncode, done.stdout)
+
+
+# What trains on one node is meant to.
+ON_PURPOSE = {
+    "a job of one node": ("sbatch -N1", EXEC, [1]),
+    "a run in a job of one node": ("sbatch -N1", "mingle run torchrun TRAIN", [1]),
+    "one node said of a job of one node": ("sbatch -N1", "mingle exec --nodes 1 torchrun TRAIN", [1]),
+    "one task for each GPU": ("sbatch -N1 --ntasks-per-node=2", "srun mingle exec --scope task python3 TRAIN", [2, 2]),
+    "a step on one node": ("sbatch -N2", f"srun -N1 -n1 {EXEC}", [1]),
+    "each node by itself": ("sbatch -N2", "srun -N2 mingle exec --alone torchrun TRAIN", [1, 1]),
+    "each node's tasks by themselves": (
+        "sbatch -N2 --ntasks-per-node=2", "srun mingle exec --alone --scope task python3 TRAIN", [2] * 4
+    ),
+    "the batch script's node by itself": ("sbatch -N2", "mingle exec --alone torchrun TRAIN", [1]),
+    "its eval": ("sbatch -N2", 'eval "$(mingle env --alone)"; torchrun TRAIN', [1]),
+    "a run on its node by itself": ("sbatch -N2", "mingle run --alone torchrun TRAIN", [1]),
+    "one process of mpirun by itself": ("sbatch -N2", f"env {ONE_OF_MPI} mingle exec --alone torchrun TRAIN", [1]),
+    "a laptop's eval": ("", 'eval "$(mingle env --nodes 1)"; torchrun TRAIN', [1]),
+    "a laptop's exec": ("", "mingle exec --alone torchrun TRAIN", [1]),
+    "a laptop's run": ("", "mingle run --alone torchrun TRAIN", [1]),
+    "a laptop's run of one host": ("", "mingle run --nodes 1 torchrun TRAIN", [1]),
+    "a laptop's run of this host": ("", "mingle run --hosts localhost torchrun TRAIN", [1]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("job", "typed", "sizes"), ON_PURPOSE.values(), ids=[*ON_PURPOSE])
+def test_one_node_trains_by_itself_where_that_is_meant(
+    slurm: SlurmCluster, tmp_path: Path, job: str, typed: str, sizes: list[int]
+) -> None:
+    """As a job of one node, a step on one node, or by a word of the user's."""
+    line, output = Way(typed, 0).line(), tmp_path / "output"
+    if job:
+        state = slurm.wait(slurm.submit(line, *job.split()[1:], f"--output={output}", env=KEYED), timeout=60)
+        assert state == "COMPLETED", output.read_text()
+        said = output.read_text()
+    else:
+        done = slurm.hosts[3].run(["bash", "-c", line], env=KEYED, timeout=60)
+        assert done.returncode == 0, done
+        said = done.stdout
+    assert [int(size) for size in re.findall(r"\bSIZE=(\d+)", said)] == sizes
+    ranks = sorted(int(rank) for rank in re.findall(r"\bRANK=(\d+)", said))
+    assert ranks == sorted([*range(sizes[0])] * (len(sizes) // sizes[0]))
+
+
 # In the job script of PBS on two hosts, where nothing starts on the other by itself.
 PBS = {
-    "exec in the job script": Way(EXEC, 64, "a shell that runs on node1 only; .*mingle template pbs -- torchrun"),
+    "exec in the job script": Way(EXEC, 64, "a shell that runs on node1 only; try mingle run torchrun"),
     "torchrun after eval in the job script": Way(
         'eval "$(mingle env)"; torchrun TRAIN', 2, "torchrun has to be started on every node"
+    ),
+    "exec for one node in the job script": Way("mingle exec --nodes 1 torchrun TRAIN", 64, "all 2 nodes of the job"),
+    "run for one node in the job script": Way("mingle run --nodes 1 torchrun TRAIN", 64, "a run on all 2 hosts"),
+    "exec on one of the hosts": Way(
+        "pbs_tmrsh node2 env PATH=$PATH mingle exec --nodes 1 torchrun TRAIN", 64, "all 2 nodes of the job"
     ),
     "exec by pbsdsh": Way(f"pbsdsh -- env PATH=$PATH {EXEC}", None),
     "eval by pbs_tmrsh": Way(
@@ -241,5 +389,7 @@ def test_what_a_job_script_of_pbs_starts_is_in_the_world_or_ends(any_pbs: Callab
 
 
 def test_the_table_is_long_enough() -> None:
-    """At least twenty ways."""
-    assert len(STEPS) + len(SHELLS) + len(HOSTS) + len(PBS) >= 20
+    """At least 25 ways to train alone that are refused, and six to do so on purpose."""
+    ways = [*STEPS.values(), *SHELLS.values(), *HOSTS.values(), *PBS.values()]
+    assert sum(bool(way.code) for way in ways) >= 25
+    assert len(ON_PURPOSE) >= 6

@@ -90,9 +90,10 @@ def test_a_launcher_that_reads_no_variables_is_completed_and_explained(
 
 
 def test_a_launcher_is_left_alone_when_the_user_says_so(hosts: Callable[..., Hosts], programs: Path) -> None:
-    """`--verbatim`."""
-    for its, _ in started(hosts(2), "--verbatim", "accelerate", "launch", "train.py", path=programs):
-        assert its["LINE"] == "accelerate launch train.py"
+    """`--verbatim`, where its own options name the nodes."""
+    words = ("accelerate", "launch", "--config_file", "two.yaml", "train.py")
+    for its, _ in started(hosts(2), "--verbatim", *words, path=programs):
+        assert its["LINE"] == " ".join(words)
 
 
 def test_a_launcher_of_the_whole_job_starts_on_rank_0_s_node_alone(hosts: Callable[..., Hosts], programs: Path) -> None:

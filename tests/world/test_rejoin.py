@@ -27,9 +27,9 @@ with socket.create_server((os.environ["MASTER_ADDR"], int(os.environ["MASTER_POR
 """
 
 
-def line(*options: str, command: tuple[str, ...] = ("env",)) -> list[str]:
+def line(*options: str, nodes: int = 2, command: tuple[str, ...] = ("env",)) -> list[str]:
     """Return what is typed on every node."""
-    return ["mingle", "exec", "--id", "job", "--nodes", "2", "--for", "torchrun-elastic", *options, *command]
+    return ["mingle", "exec", "--id", "job", "--nodes", str(nodes), "--for", "torchrun-elastic", *options, *command]
 
 
 @contextmanager
@@ -65,6 +65,27 @@ def test_a_member_that_is_started_again_gets_its_place_back(hosts: Callable[...,
     )
     assert {name: after[name] for name in (*SHARED, "NODE_RANK")} == {n: before[n] for n in (*SHARED, "NODE_RANK")}
     assert after["PET_RDZV_ID"] == before["PET_RDZV_ID"]
+
+
+def test_a_member_gets_its_own_place_back_where_nodes_share_a_directory(
+    hosts: Callable[..., Hosts], tmp_path: Path
+) -> None:
+    """Each finds its own answer there, and not another node's."""
+    three, shared = hosts(3), tmp_path / "shared"
+    shared.mkdir()
+    shared.chmod(0o1777)
+    for host in three:
+        host.run(["mount", "--bind", shared, "/tmp"], check=True)
+    agent = three[0].popen(line("--rank", "0", nodes=3, command=("python3", "-c", AGENT)), env=KEYED)
+    try:
+        others = [host.popen(line(nodes=3), env=KEYED) for host in three[1:]]
+        before = [parsed(other.communicate(timeout=60)[0])["NODE_RANK"] for other in others]
+        assert sorted(before) == ["1", "2"]
+        after = [host.run(line("--timeout", "2", nodes=3), env=KEYED) for host in three[1:]]
+        assert [parsed(done.stdout).get("NODE_RANK") for done in after] == before, after
+    finally:
+        agent.kill()
+        agent.communicate()
 
 
 def test_a_world_that_has_ended_takes_nobody_back(hosts: Callable[..., Hosts]) -> None:

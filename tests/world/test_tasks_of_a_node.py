@@ -13,10 +13,12 @@ from test_failures import ended, lines, wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
+    from pathlib import Path
     from subprocess import CompletedProcess, Popen
 
     from cluster.host import Host
     from cluster.hosts import Hosts
+    from cluster.slurm import SlurmCluster
 
 TASKS = 3  # on each node
 # Well above a deadline of 3 s and what is added to it, and far below what it was once exceeded by, 44 s.
@@ -156,3 +158,54 @@ def test_what_another_user_makes_of_the_name_hinders_no_next_run(hosts: Callable
     assert [its.returncode for its in done] == [0] * TASKS, done
     assert len({its.stdout.count("WORLD_SIZE") for its in done}) == 1
     assert one.files("/tmp") - one.first_files == names
+
+
+# A task whose /tmp is one file system for all, with what comes after it.
+ONE_TMP = 'shared=$0; exec unshare --mount sh -c "mount --bind $shared /tmp; $SETUP" sh "$@"'
+# Seen to end with 76 everywhere: "saw local rank 1 again".
+SHARED = {
+    "/tmp": 'exec "$@"',
+    "the runtime directory": 'XDG_RUNTIME_DIR=/tmp/run exec "$@"',
+    # As far as containers have a say in which node a task is on: a host name and a network of the task's own, the
+    # latter for those that ask the first one.
+    "containers of their own": '[ $SLURM_LOCALID = 0 ] || set -- unshare --net "$@"\n'
+    'exec unshare --uts sh -c \'hostname task$SLURM_PROCID; exec "$@"\' sh "$@"',
+}
+
+
+def one_tmp(place: Path) -> Path:
+    """Return a directory to be every node's /tmp, with a runtime directory in it."""
+    shared = place / "shared"
+    (shared / "run").mkdir(mode=0o700, parents=True)
+    shared.chmod(0o1777)
+    return shared
+
+
+@pytest.mark.parametrize("how", SHARED)
+@pytest.mark.parametrize("alone", [False, True], ids=["one world", "each node by itself"])
+def test_nodes_that_share_a_directory_do_not_take_each_others_tasks_for_their_own(
+    slurm: SlurmCluster, tmp_path: Path, how: str, *, alone: bool
+) -> None:
+    """Diskless nodes have one /tmp, and pods a common volume; the tasks of one node still find each other."""
+    shared = one_tmp(tmp_path)
+    mingle = ["mingle", "exec", "--scope", "task", "--timeout", "30", *(["--alone"] if alone else [])]
+    show = 'echo "$SLURM_PROCID is $RANK of $WORLD_SIZE, $NODE_RANK of $NNODES"'
+    line = ["-N2", "--ntasks-per-node=2", "sh", "-c", ONE_TMP, shared, *mingle, "sh", "-c", show]
+    done = slurm.srun(*line, env={**KEYED, "SETUP": SHARED[how]}, timeout=60)
+    assert done.returncode == 0, done
+    whole = [f"{rank} is {rank} of 4, {rank // 2} of 2" for rank in range(4)]
+    parts = [f"{rank} is {rank % 2} of 2, 0 of 1" for rank in range(4)]
+    assert sorted(done.stdout.splitlines()) == (parts if alone else whole)
+    assert [path for path in shared.rglob("*") if path.name != "run"] == []
+
+
+def test_hosts_that_share_a_directory_do_not_take_each_others_tasks_for_their_own(
+    hosts: Callable[..., Hosts], tmp_path: Path
+) -> None:
+    """No scheduler names these hosts: mpirun tells a task its numbers only."""
+    two, shared = hosts(2), one_tmp(tmp_path)
+    for host in two:
+        host.run(["mount", "--bind", shared, "/tmp"], check=True)
+    done = [ended(process) for process in [its for host in two for its in tasks(host, 2, "30")]]
+    assert [its.returncode for its in done] == [0] * 2 * TASKS, done
+    assert all('"WORLD_SIZE": "6"' in its.stdout for its in done)

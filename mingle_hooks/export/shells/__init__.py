@@ -40,7 +40,7 @@ SHELLS = {
     "zsh": Shell("sh"),
     "csh": Shell("csh", ("csh", "tcsh", "bsd-csh"), 'eval "`mingle env --shell csh`"'),
     "tcsh": Shell("csh"),
-    "fish": Shell("fish", ("fish",), "`mingle env --shell fish | source`"),
+    "fish": Shell("fish", ("fish",), "mingle env --shell fish | source"),
     "json": Shell("json_object"),
     "dotenv": Shell("dotenv"),
     "taskprolog": Shell("taskprolog"),

@@ -36,9 +36,12 @@ HAND_OVER_S = 2.0
 HELD = b"held\n"
 
 
-def names(secret: Secret) -> list[str]:
-    """Return the names that the directory may have, the best first; only holders of the key can work them out."""
-    return [secret.mac(b"siblings", bytes([number])).hex()[:16] for number in range(NAMES)]
+def names(secret: Secret, node: str) -> list[str]:
+    """Return the names that the directory may have, the best first; only holders of the key can work them out.
+
+    No two nodes have one in common, as they may share the file system.
+    """
+    return [secret.mac(b"siblings", node.encode(), bytes([number])).hex()[:16] for number in range(NAMES)]
 
 
 def claim(directories: Sequence[str]) -> tuple[str, int]:

@@ -62,9 +62,14 @@ def request(
     loaded = load(users, settings)
     facts = facts_of(users, loaded, options.hosts)
     is_per_task = loaded.scope == "task"
-    launcher = None if "--verbatim" in words else launchers.recognise(command)
+    launcher, end = (None if "--verbatim" in words else launchers.find(command)) or (None, 0)
     is_of_job = launcher is not None and launcher.starts == "job"
-    starter, job = _here() if is_of_job else where(facts, users, options.hosts, is_per_task=is_per_task)
+    _check_alone(command, options, loaded, facts)
+    if launcher is not None and is_of_job and not loaded.alone:
+        from mingle_hooks.launchers import placement
+
+        placement.check_processes(launcher.name, command[end:], facts.nodes)
+    starter, job = _here() if is_of_job or loaded.alone else where(facts, users, options.hosts, is_per_task=is_per_task)
     if options.start_option:
         job = starters.with_options(starter, job, options.start_option)
     least, most = _counts(options, len(job.hosts))
@@ -90,6 +95,18 @@ def request(
         iface=loaded.iface,
         port_range=loaded.port_range,
     )
+
+
+def _check_alone(command: tuple[str, ...], options: Options, loaded: Settings, facts: JobFacts) -> None:
+    """Refuse, with the line that works, to train on this host alone where nobody has asked for that."""
+    if loaded.alone:
+        if options.hosts or options.nodes not in (None, "1") or options.spares:
+            raise UsageError("this host by itself, for --alone", "--hosts, --nodes or --spares", "one of the two")
+        return
+    if facts.scheduler == "none" and not (options.hosts or options.nodes or os.environ.get("MINGLE_RUN")):
+        from mingle_hooks.launchers import placement
+
+        raise UsageError("a job, or hosts, to train on", "no job here", placement.anywhere(command, os.environ))
 
 
 def facts_of(environ: Mapping[str, str], loaded: Settings, hosts: str | None) -> JobFacts:
@@ -148,6 +165,11 @@ def _counts(options: Options, hosts: int) -> tuple[int, int]:
         seen = f"{hosts} of them" + (f", {spares} of these spares" if spares else "")
         wanted = f"{low} hosts that train" if low else "a host that trains"
         raise UsageError(wanted, seen, "a smaller --nodes or --spares, or more hosts")
+    if high == 1 < there:
+        source = "--nodes" if options.nodes else "MINGLE_NODES"
+        without = "no --nodes" if options.nodes else "unset MINGLE_NODES"
+        remedy = f"{without}, --spares {hosts - 1}, or --alone where this host is to train by itself"
+        raise UsageError(f"a run on all {hosts} hosts", f"1 ({source})", remedy)
     return low, min(high, there)
 
 

@@ -83,7 +83,7 @@ class Places:
     def start(self, *words: str, hosts: str | None = None, **options: Any) -> subprocess.Popen[str]:
         """Start `mingle run` with these words; where the hosts are none, here alone."""
         names = self.names if hosts is None else hosts
-        where = ("--hosts", names) if names else ()
+        where = ("--hosts", names) if names else ("--alone",)
         streams: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options}
         argv = [str(MINGLE), "run", *where, *words]
         run = subprocess.Popen(argv, cwd=self.place, env=self.environ, text=True, **streams)

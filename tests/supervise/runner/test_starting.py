@@ -228,7 +228,7 @@ def test_one_that_has_ended_before_the_runner_was_loaded_is_heard_of(tmp_path: P
 
 def test_who_is_asked_to_end_before_the_runner_was_loaded_ends_all(tmp_path: Path) -> None:
     """As one who is asked later does: the supervisors are told, and what they start ends too."""
-    done = early(tmp_path, "os.kill(os.getpid(), signal.SIGTERM)", "sleep", "1000")
+    done = early(tmp_path, "os.kill(os.getpid(), signal.SIGTERM)", "--alone", "sleep", "1000")
     assert done.returncode == 143, done.stderr
     assert done.stderr.startswith("mingle run: ends, as SIGTERM has come")
     assert "Traceback" not in done.stderr

@@ -49,7 +49,7 @@ class User:
     def begin(self, script: str, *options: str, **environ: str) -> subprocess.Popen[str]:
         """Begin a run."""
         child = subprocess.Popen(
-            [MINGLE, "run", *options, "sh", "-c", script],
+            [MINGLE, "run", *(() if "--hosts" in options else ("--alone",)), *options, "sh", "-c", script],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -172,7 +172,7 @@ def test_a_runner_that_has_been_stopped_is_unreachable(user: User) -> None:
 def test_without_a_key_a_run_is_not_written_down_and_runs(user: User) -> None:
     """Where the home is this machine's alone, none is made."""
     del user.environ["MINGLE_KEY"]
-    done = user.mingle("run", "true")
+    done = user.mingle("run", "--alone", "true")
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     assert [*user.home.iterdir()] == []
 
@@ -180,7 +180,7 @@ def test_without_a_key_a_run_is_not_written_down_and_runs(user: User) -> None:
 def test_a_home_that_cannot_be_written_is_one_note(user: User) -> None:
     """And no failure."""
     (user.home / ".local").write_text("a file")
-    done = user.mingle("run", "true")
+    done = user.mingle("run", "--alone", "true")
     assert (done.returncode, done.stderr.count("\n")) == (0, 1)
     assert done.stderr.startswith("mingle run: `mingle ls` does not show this run: ")
 
@@ -192,5 +192,5 @@ def test_a_command_of_the_run_can_ask_with_what_it_was_given(user: User) -> None
     directory.mkdir(parents=True)
     (directory / "key").write_text(KEY)
     (directory / "key").chmod(0o600)
-    done = user.mingle("run", "--no-label", str(MINGLE), "ls", "--json")
+    done = user.mingle("run", "--alone", "--no-label", str(MINGLE), "ls", "--json")
     assert [row["state"] for row in json.loads(done.stdout)] == ["running"]
