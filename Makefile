@@ -38,8 +38,9 @@ test: tools $(VENV)/.test torch ## run all tests (ARGS='-k slurm'); as root on D
 .PHONY: chaos
 SCHEDULES ?= 100000
 SEED ?= 0
-chaos: $(VENV)/.installed ## simulated meetings with everything that goes wrong, from SEED on (SCHEDULES=100000 SEED=0)
-	@cd tests && ../$(BIN)/python -m simulator --schedules $(SCHEDULES) --from $(SEED)
+JOBS ?= $(shell nproc)
+chaos: $(VENV)/.installed ## simulated meetings with everything that goes wrong, from SEED on (SCHEDULES=100000 SEED=0 JOBS=2)
+	@cd tests && ../$(BIN)/python -m simulator --schedules $(SCHEDULES) --from $(SEED) --jobs $(JOBS)
 
 .PHONY: mutants
 mutants: $(VENV)/.test tools torch ## put hundreds of small defects in, one by one, and see a test fail for each (ARGS='hostlist')

@@ -14,6 +14,7 @@ NAMES = {
     "startup": "srun -N4, on four real hosts with a real Slurm",
     "scale": "from the last member's arrival to the last answer, simulated members",
     "traffic": "datagrams in a minute's wait",
+    "port": "MASTER_PORT against another user of rank 0's host, in a thousand worlds",
     "render": "job scripts: start-up of the command, and a thousand renderings",
     "files": "what one mingle env asks of the file system",
     "taskprolog": "what a task waits for the task prolog",

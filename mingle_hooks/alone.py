@@ -6,24 +6,25 @@ import os
 
 from mingle_hooks.digest import sha256
 from mingle_hooks.errors import UsageError
-from mingle_hooks.export.view import View
+from mingle_hooks.export.view import Batch, View
 from mingle_hooks.fabric import interfaces, ports
+from mingle_hooks.rendezvous.protocol.attempt import MASTER_PORTS, Secret
 from mingle_hooks.typed import TYPE_CHECKING
 from mingle_hooks.world import Assignment, World
 
 if TYPE_CHECKING:
+    from mingle_hooks import sockets as socket
     from mingle_hooks.job import MemberSpec
     from mingle_hooks.rendezvous.protocol.answer import Answer
+    from mingle_hooks.schedulers.facts import JobFacts
 
 LOOPBACK = "127.0.0.1"
-# A free port is looked for among this many before the rest of the range.
-PORTS = 16
 
 
-def only_member(spec: MemberSpec) -> Answer:
+def only_member(spec: MemberSpec, held: list[socket.socket] | None) -> Answer:
     """Return the answer for a world of one member: loopback, and a port that is free now and kept.
 
-    Raises UsageError, and NetworkError where no port is free.
+    `held` gets what keeps it. Raises UsageError, and NetworkError where no port is free.
     """
     size = str(spec.slots)
     if spec.pinned.get("WORLD_SIZE", size) != size:
@@ -33,7 +34,7 @@ def only_member(spec: MemberSpec) -> Answer:
             "unset WORLD_SIZE, or --slots",
         )
     address = spec.pinned.get("MASTER_ADDR", LOOPBACK)
-    port = _named_port(spec) or _kept_port(spec, LOOPBACK)
+    port = _named_port(spec) or _kept_port(spec, LOOPBACK, os.urandom(16), held)
     return {
         "nodes": 1,
         "size": spec.slots,
@@ -47,18 +48,19 @@ def only_member(spec: MemberSpec) -> Answer:
     }
 
 
-def without_waiting(spec: MemberSpec) -> View:
+def without_waiting(spec: MemberSpec, held: list[socket.socket] | None) -> View:
     """Return what this process can tell by itself, for --no-wait and for the batch script of several nodes.
 
     A batch script runs on rank 0's host: there the address is this host's own and the port has been tried.
-    Elsewhere, salloc's shell on a login node included, both follow from the job, alike on every node. What may
-    differ between nodes is None. Raises UsageError, and NetworkError where there is no address or port.
+    Elsewhere, salloc's shell on a login node included, both follow from the job and the key, alike on every node. What
+    may differ between nodes is None. Raises UsageError, SecretError for a key that is unfit, and NetworkError where
+    there is no address or port.
     """
     facts = spec.facts
     if facts.is_batch:
-        address, port = _own_address(spec)
+        address, port = _own_address(spec, held)
     else:
-        address, port = _named_address(spec), _named_port(spec) or _first_ports(spec)[0]
+        address, port = _named_address(spec), _named_port(spec) or _first_port(spec)
     slots, size = _same_everywhere(spec)
     digest = _digest(spec, spec.nodes, size, address, port)
     world = World(spec.attempt.id, spec.nodes, size, address, port, digest)
@@ -74,7 +76,29 @@ def without_waiting(spec: MemberSpec) -> View:
             rank=facts.task_rank if is_task else None,
         )
     bound = spec.binding.variables if spec.binding else {}
-    return View(world, place, spec.settings.scope, spec.user_environ, frameworks=spec.settings.frameworks, bound=bound)
+    view = View(world, place, spec.settings.scope, spec.user_environ, frameworks=spec.settings.frameworks, bound=bound)
+    return view._replace(batch=_batch(spec, slots)) if facts.is_batch and _names_lead_to_others(facts) else view
+
+
+def _batch(spec: MemberSpec, slots: int | None) -> Batch:
+    if slots is None and spec.slots_from == "gpus":
+        return Batch(max(1, int(spec.settings.timeout)), "gpu")  # torchrun counts them, on each node by itself
+    return Batch(max(1, int(spec.settings.timeout)), "" if slots is None else str(slots))
+
+
+def _names_lead_to_others(facts: JobFacts) -> bool:
+    """Tell whether torchruns of these nodes can reach each other by the full names of their hosts.
+
+    They announce nothing else. One other host stands for all, as their names come from the same place. A host that
+    is 127.0.0.1 may call itself localhost; Debian's 127.0.1.1 is nothing but what it calls itself.
+    """
+    from mingle_hooks.launchers.placement import here, is_first_host
+    from mingle_hooks.rendezvous.discovery.resolver import RESOLVE_S, resolve
+
+    if is_first_host(facts) and {"127.0.0.1", "::1"}.intersection(resolve(here(facts), RESOLVE_S)):
+        return False
+    found = resolve(facts.hosts[-1], RESOLVE_S) if facts.hosts else []
+    return bool(found) and not any(address.startswith("127.") or address == "::1" for address in found)
 
 
 def _digest(spec: MemberSpec, *shared: object) -> str:
@@ -101,27 +125,44 @@ def _named_address(spec: MemberSpec) -> str:
     return spec.facts.leader_hosts[0] + spec.settings.host_suffix
 
 
-def _own_address(spec: MemberSpec) -> tuple[str, int]:
+def _own_address(spec: MemberSpec, held: list[socket.socket] | None) -> tuple[str, int]:
     from mingle_hooks.launchers.placement import is_first_host
 
     port = _named_port(spec)
     if "MASTER_ADDR" in spec.pinned or spec.settings.master is not None or not is_first_host(spec.facts):
-        return _named_address(spec), port or _first_ports(spec)[0]
+        return _named_address(spec), port or _first_port(spec)
     best = interfaces.usable(interfaces.interfaces(), prefer=spec.settings.iface, environ=spec.user_environ)[0].host
-    return best, port or _kept_port(spec, best)
+    return best, port or _kept_port(spec, best, _seed(spec), held)
 
 
-def _first_ports(spec: MemberSpec) -> tuple[int, ...]:
-    return ports.candidates(spec.attempt.seed(b"master"), PORTS, spec.settings.port_range)
+def _seed(spec: MemberSpec) -> bytes:
+    """Return what chooses the port: the members' key, if there is one, so that nobody else can; else the id alone."""
+    from mingle_hooks import keys
+
+    found = () if spec.settings.insecure else keys.held(spec.facts, spec.settings, spec.user_environ)
+    return Secret.derive(found[0].material if found else keys.PUBLIC, spec.attempt).master_seed
 
 
-def _kept_port(spec: MemberSpec, address: str) -> int:
-    listener = ports.listen(address, _first_ports(spec), spec.settings.port_range)
-    port: int = listener.getsockname()[1]
-    if spec.settings.port_hold:
-        ports.keep(listener)
-    else:
+def _first_port(spec: MemberSpec) -> int:
+    return ports.candidates(_seed(spec), 1, spec.settings.port_range)[0]
+
+
+def _kept_port(spec: MemberSpec, address: str, seed: bytes, held: list[socket.socket] | None) -> int:
+    port_range = spec.settings.port_range
+    listener = ports.listen(address, ports.candidates(seed, MASTER_PORTS, port_range), port_range)
+    try:
+        port: int = listener.getsockname()[1]
+        if spec.settings.port_hold:
+            ports.keep(listener)
+        else:
+            ports.hold(listener)
+    except BaseException:
         listener.close()
+        raise
+    if held is None:
+        listener.close()
+    else:
+        held.append(listener)
     return port
 
 

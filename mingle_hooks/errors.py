@@ -11,9 +11,11 @@
     ├── PlaceError                    73  a directory, a file or the output cannot be written
     ├── ConflictError                 76  two members contradict each other: ranks, sizes, leaders, values
     ├── SecretError                   77  a key cannot be read, is not private, is missing or is not the leader's
-    └── SettingsError                 78  a settings file or MINGLE_* variable cannot be used
+    ├── SettingsError                 78  a settings file or MINGLE_* variable cannot be used
+    ├── NotExecutableError           126  a command cannot be executed, or its script cannot be read
+    └── NotFoundError                127  a command or its script is not there
 
-The numbers are those of sysexits.h where it has one that fits.
+The numbers are those of sysexits.h where it has one that fits, and for a command those of every shell.
 """
 
 from __future__ import annotations
@@ -128,6 +130,18 @@ class SettingsError(MingleError):
     exit_code = 78
 
 
+class NotExecutableError(MingleError):
+    """A command cannot be executed, or its script cannot be read."""
+
+    exit_code = 126
+
+
+class NotFoundError(MingleError):
+    """A command or its script is not there."""
+
+    exit_code = 127
+
+
 _BY_EXIT_CODE: dict[int, type[MingleError]] = {
     kind.exit_code: kind
     for kind in (
@@ -139,6 +153,8 @@ _BY_EXIT_CODE: dict[int, type[MingleError]] = {
         ConflictError,
         SecretError,
         SettingsError,
+        NotExecutableError,
+        NotFoundError,
     )
 }
 

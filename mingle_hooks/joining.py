@@ -3,25 +3,31 @@
 from __future__ import annotations
 
 import os
+import time
 
 from mingle_hooks import runtime
 from mingle_hooks.errors import UsageError
-from mingle_hooks.export.frameworks import CPU_ONLY, HCAS, IFACE, MEMORY, ROSTER, SITE, needs
+from mingle_hooks.export.frameworks import CPU_ONLY, HCAS, IFACE, MEMORY, NAMES, ROSTER, SITE, needs
 from mingle_hooks.export.view import View
 from mingle_hooks.rendezvous.protocol.attempt import Secret
 from mingle_hooks.typed import TYPE_CHECKING
 from mingle_hooks.world import Assignment, Member, World
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
+    from mingle_hooks import sockets as socket
     from mingle_hooks.fabric.nccl_conf import Setting
     from mingle_hooks.job import MemberSpec
     from mingle_hooks.keys import Key
     from mingle_hooks.rendezvous.local_peers.first_task import LocalPeers
     from mingle_hooks.rendezvous.observer import Observer
     from mingle_hooks.rendezvous.protocol.answer import Answer
+    from mingle_hooks.rendezvous.protocol.failure import Failure
     from mingle_hooks.rendezvous.request import Request
+
+# How long name servers may take for all names of a roster together, before the rest stand there by address.
+NAMES_S = 2.0
 
 
 def join(
@@ -31,11 +37,15 @@ def join(
     no_wait: bool = False,
     wants_roster: bool = False,
     command: tuple[str, ...] | None = (),
+    obstacle: Failure | None = None,
+    held: list[socket.socket] | None = None,
 ) -> View:
     """Return this member's view of the world: with the others, or without them where there is no need.
 
     Its roster is there where a framework, or the caller, wants it, and there are others to ask. `command` is what this
-    process will become, where it is known; with None nodes are not compared.
+    process will become, where it is known; with None nodes are not compared. Where there is an `obstacle` to it, all
+    members end with that error. `held` gets the sockets that keep MASTER_PORT from everybody until the caller closes
+    them, or becomes the command; without it the port is released.
     Raises UsageError, SecretError and PlaceError, and with the others MissingError, NetworkError and ConflictError.
     """
     for name in spec.settings.left_out:
@@ -48,24 +58,47 @@ def join(
         raise UsageError(f"node rank {spec.rank}, as {spec.facts.scheduler} says", exported, "unset NODE_RANK")
     if no_wait and not is_one and spec.settings.order != "scheduler" and not spec.facts.is_batch:
         raise UsageError("members that ask each other, for --order", "--no-wait", "the same without one of them")
-    if not is_one and (no_wait or spec.facts.is_batch):
+    asks_nobody = (no_wait or spec.facts.is_batch) if not is_one else not spec.is_shared
+    if asks_nobody and obstacle is not None:
+        raise obstacle.error()
+    if not is_one and asks_nobody:
         from mingle_hooks.alone import without_waiting
 
         if spec.facts.is_batch:
-            from mingle_hooks.launchers import placement
-
-            where, line = placement.here(spec.facts), placement.everywhere(spec.facts, ("torchrun", "train.py"))
-            observer.note(f"this shell runs on {where} only, so no NODE_RANK here; to train on all nodes: {line}")
-        return without_waiting(spec)
-    if is_one and not spec.is_shared:
+            observer.note(_of_batch_shell(spec))
+        return without_waiting(spec, held)
+    if asks_nobody:
         from mingle_hooks.alone import only_member
 
-        return _view(spec, only_member(spec))
+        return _view(spec, only_member(spec, held))
     wants_roster = wants_roster or ROSTER in needs(spec.settings.frameworks)
-    return _view(spec, _answer(spec, observer, command, wants_roster=wants_roster))
+    view = _view(spec, _answer(spec, observer, command, obstacle, held, wants_roster=wants_roster))
+    if obstacle is not None:  # it has come back to a world that goes on
+        raise obstacle.error()
+    return view
 
 
-def _answer(spec: MemberSpec, observer: Observer, command: tuple[str, ...] | None, *, wants_roster: bool) -> Answer:
+def _of_batch_shell(spec: MemberSpec) -> str:
+    """Return what the user of a batch shell should know: commands started here are on one node."""
+    from mingle_hooks.launchers import placement
+
+    where, line = placement.here(spec.facts), placement.everywhere(spec.facts, ("torchrun", "train.py"))
+    alone = "accelerate launch and deepspeed, which read no variables,"
+    if not spec.facts.on_every_node:  # as in PBS, whose tasks get nothing of this shell
+        alone = "a command started on a host without these variables"
+    told = f"so no NODE_RANK here; {alone} would train alone; to train on all nodes: {line}"
+    return f"this shell runs on {where} only, {told}"
+
+
+def _answer(
+    spec: MemberSpec,
+    observer: Observer,
+    command: tuple[str, ...] | None,
+    obstacle: Failure | None,
+    held: list[socket.socket] | None,
+    *,
+    wants_roster: bool,
+) -> Answer:
     """Return the answer of the members' rendezvous, or of this node's first task where several share it."""
     from mingle_hooks import keys
     from mingle_hooks.rendezvous.rendezvous import meet
@@ -78,11 +111,15 @@ def _answer(spec: MemberSpec, observer: Observer, command: tuple[str, ...] | Non
     runtime.record(facts.job_id)
 
     def ask(timeout_s: float, local_peers: LocalPeers | None = None) -> Answer:
+        its = obstacle or (local_peers.obstacle if local_peers is not None else None)
         if spec.nodes == 1:
+            if its is not None:
+                raise its.error()
             from mingle_hooks.alone import only_member
 
-            return only_member(spec)
-        asked = _request(spec, key, timeout_s)._replace(local_peers=local_peers, wants_roster=wants_roster)
+            return only_member(spec, held)
+        asked = _request(spec, key, timeout_s)
+        asked = asked._replace(local_peers=local_peers, wants_roster=wants_roster, obstacle=its, held=held)
         if command is not None:
             asked = asked._replace(tells=_teller(spec, command))
         return meet(asked, observer)
@@ -100,7 +137,7 @@ def _answer(spec: MemberSpec, observer: Observer, command: tuple[str, ...] | Non
     if facts.local_rank:
         from mingle_hooks.rendezvous.local_peers.follower import follow
 
-        return follow(directories, facts.local_rank, settings.timeout)
+        return follow(directories, facts.local_rank, settings.timeout, obstacle)
     from mingle_hooks.fabric.machine import hostname
     from mingle_hooks.rendezvous.local_peers.first_task import first
 
@@ -193,8 +230,16 @@ def _view(spec: MemberSpec, answer: Answer) -> View:
 
 
 def _with_network(spec: MemberSpec, world: World, place: Assignment) -> View:
-    """Add the interface and the InfiniBand ports where a framework asks for them."""
+    """Add the interface, the InfiniBand ports and what else a framework asks for."""
     asked = needs(spec.settings.frameworks)
+    is_named = True
+    if NAMES in asked and world.nodes != 1:
+        from mingle_hooks.fabric.machine import hostname
+
+        if spec.facts.hosts:  # a scheduler starts processes on its own hosts, by its own names for them
+            is_named = bool(named([hostname()]))
+        else:
+            world = world._replace(roster=reachable(world.roster))
     hcas: tuple[str, ...] | None = ()
     site: dict[str, Setting] = {}
     if IFACE in asked and place.address is not None:
@@ -217,4 +262,29 @@ def _with_network(spec: MemberSpec, world: World, place: Assignment) -> View:
         is_cpu_only = not has_accelerator(spec.user_environ)
     bound = spec.binding.variables if spec.binding else {}
     users, names = spec.user_environ, spec.settings.frameworks
-    return View(world, place, spec.settings.scope, users, hcas, is_cpu_only, names, site, bound=bound)
+    view = View(world, place, spec.settings.scope, users, hcas, is_cpu_only, names, site, bound=bound)
+    return view._replace(is_named=is_named)
+
+
+def reachable(roster: tuple[Member, ...]) -> tuple[Member, ...]:
+    """Return the roster with the IPv4 address in place of each name by which this node does not know that host.
+
+    Launchers reach the other nodes by what stands there. An IPv6 address cannot stand in all of their files, where a
+    colon ends a host, so a name is left.
+    """
+    known = named([member.host for member in roster])
+    return tuple(its if its.host in known or ":" in its.address else its._replace(host=its.address) for its in roster)
+
+
+def named(hosts: Sequence[str], timeout_s: float = NAMES_S) -> set[str]:
+    """Return those of the names that lead to a host: 127.0.1.1, as Debian's installer writes it, leads to none."""
+    from mingle_hooks.rendezvous.discovery.resolver import resolve
+
+    deadline = time.monotonic() + timeout_s
+    found = set()
+    for host in dict.fromkeys(hosts):
+        left_s = deadline - time.monotonic()
+        addresses = resolve(host, left_s) if left_s > 0 else []
+        if any(address != "::1" and not address.startswith("127.") for address in addresses):
+            found.add(host)
+    return found

@@ -84,7 +84,7 @@ TABLE = (
     Setting("shell", "shell", "MINGLE_SHELL", "--shell", values.word, "sh",
             "language of the output"),
     Setting("frameworks", "for", "MINGLE_FOR", "--for", values.words, (),
-            "frameworks whose variables to set; by default torchrun"),
+            "frameworks whose variables to set; by default torchrun and gloo"),
     Setting("iface", "iface", "MINGLE_IFACE", "--iface", values.networks, (),
             "networks to use, best first; by default the fastest that all nodes share"),
     Setting("port_range", "port_range", "MINGLE_PORT_RANGE", "--port-range", values.ports, DEFAULT_RANGE,

@@ -79,7 +79,7 @@ class Forked:
         self._place = tempfile.TemporaryDirectory()
 
     def __enter__(self) -> Self:
-        argv = [self._python, "-c", _ORIGIN]
+        argv = [str(self._python), "-c", _ORIGIN]
         self._origin = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd="/")
         return self
 

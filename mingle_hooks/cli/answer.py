@@ -6,27 +6,39 @@ import errno
 import os
 import sys
 
-from mingle_hooks import runtime
+from mingle_hooks import preflight, runtime
 from mingle_hooks.cli.waiting import Waiting
 from mingle_hooks.digest import sha256
-from mingle_hooks.errors import PlaceError, UsageError
+from mingle_hooks.errors import NotExecutableError, NotFoundError, PlaceError
 from mingle_hooks.export import variables
 from mingle_hooks.job import member_spec
 from mingle_hooks.joining import join
-from mingle_hooks.typed import TYPE_CHECKING
+from mingle_hooks.typed import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     import signal
     from collections.abc import Mapping
 
+    from mingle_hooks import sockets as socket
     from mingle_hooks.export.variables import Variable
     from mingle_hooks.export.view import File, View
     from mingle_hooks.job import MemberSpec
+    from mingle_hooks.rendezvous.protocol.failure import Failure
 else:
     import _signal as signal  # without the enumerations, as in mingle_hooks.sockets
 
-NOT_FOUND, NOT_EXECUTABLE = 127, 126  # as every shell says
 FORMED = "MINGLE_RUN_FORMED"  # a supervisor's pipe, which hears that the world has formed
+
+
+class _Held(list["socket.socket"]):
+    """The sockets that keep MASTER_PORT from everybody; `with` closes them."""
+
+    def __enter__(self) -> _Held:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        for sock in self:
+            sock.close()
 
 
 def print_variables(options: Mapping[str, object], *, explain: bool, no_wait: bool) -> None:
@@ -41,20 +53,28 @@ def print_variables(options: Mapping[str, object], *, explain: bool, no_wait: bo
     shells.check(spec.settings.shell)
     if "shell" not in spec.settings.sources:
         shells.check_reader()
-    view, story = _joined(spec, explain=explain, no_wait=no_wait)
-    found = _found(spec, view)
-    if explain:
-        _tell(spec, view, found, story)
-    values = {variable.name: variable.value for variable in found}
-    write(shells.success(spec.settings.shell, values, variables.stale(os.environ, values)))
+    with _Held() as held:
+        view, story = _joined(spec, preflight.obstacle((), spec), held, explain=explain, no_wait=no_wait)
+        found = _found(spec, view)
+        if explain:
+            _tell(spec, view, found, story)
+        values = {variable.name: variable.value for variable in found}
+        write(shells.success(spec.settings.shell, values, variables.stale(os.environ, values)))
 
 
-def become(
-    command: tuple[str, ...], options: Mapping[str, object], *, explain: bool, no_wait: bool, verbatim: bool
-) -> None:
+class How(NamedTuple):
+    """The flags of `mingle exec`: see cli/options.py."""
+
+    explain: bool = False
+    no_wait: bool = False
+    verbatim: bool = False
+    keep_key: bool = False
+
+
+def become(command: tuple[str, ...], options: Mapping[str, object], how: How) -> None:
     """Set the variables and become the command, completed unless it is to be `verbatim`.
 
-    Returns only where rank 0 starts it for all. Raises UsageError, with the shells' codes, where it cannot, and what
+    Returns only where rank 0 starts it for all. Raises NotFoundError and NotExecutableError where it cannot, and what
     member_spec() and join() raise.
     """
     from mingle_hooks import launchers
@@ -63,31 +83,31 @@ def become(
     if spec.nodes != 1:
         from mingle_hooks.launchers import placement
 
-        placement.check(command, spec, verbatim=verbatim)
-    spec = spec if verbatim else launchers.asking(command, spec)
-    view, story = _joined(spec, explain=explain, no_wait=no_wait, command=command)
-    view = view if verbatim else launchers.placed(command, spec, view)
-    if not verbatim and launchers.is_elsewhere(command, view):
-        told = f"{command[0]} starts on rank 0's node, and reaches this one from there"
-        Waiting(sys.stderr, quiet=spec.settings.quiet).note(told)
-        return
-    found = _found(spec, view)
-    values = {variable.name: variable.value for variable in found}
-    command = command if verbatim else launchers.completed(command, view, values)
-    if explain:
-        import shlex
+        placement.check(command, spec, verbatim=how.verbatim)
+    spec = spec if how.verbatim else launchers.asking(command, spec)
+    obstacle = preflight.obstacle(command, spec, verbatim=how.verbatim)
+    with _Held() as held:  # until execve(2), which closes them
+        view, story = _joined(spec, obstacle, held, explain=how.explain, no_wait=how.no_wait, command=command)
+        view = view if how.verbatim else launchers.placed(command, spec, view)
+        if not how.verbatim and launchers.is_elsewhere(command, view):
+            told = f"{command[0]} starts on rank 0's node, and reaches this one from there"
+            Waiting(sys.stderr, quiet=spec.settings.quiet).note(told)
+            return
+        found = _found(spec, view)
+        values = {variable.name: variable.value for variable in found}
+        command = command if how.verbatim else launchers.completed(command, view, values)
+        if how.explain:
+            import shlex
 
-        _tell(spec, view, found, [*story, f"becomes {shlex.join(command)}"])
-    if FORMED in os.environ:
-        from mingle_hooks.supervise import formed
+            _tell(spec, view, found, [*story, f"becomes {shlex.join(command)}"])
+        if FORMED in os.environ:
+            from mingle_hooks.supervise import formed
 
-        formed.tell(os.environ[FORMED], view)
-    _become(command, values)
+            formed.tell(os.environ[FORMED], view)
+        _become(command, values, keep_key=how.keep_key or _starts_mingle(command))
 
 
-def stay(
-    command: tuple[str, ...], options: Mapping[str, object], *, explain: bool, no_wait: bool, verbatim: bool
-) -> int:
+def stay(command: tuple[str, ...], options: Mapping[str, object], how: How) -> int:
     """Run the command on all members as one; return its status. Who is alone, or in a run already, becomes it.
 
     Raises what become() raises, and what a run raises.
@@ -99,29 +119,37 @@ def stay(
 
     spec = member_spec(os.environ, options)
     if spec.nodes == 1 or FORMED in os.environ:
-        become(command, options, explain=explain, no_wait=no_wait, verbatim=verbatim)
+        become(command, options, how)
         return 0
-    placement.check(command, spec, verbatim=verbatim)
-    launcher = None if verbatim else launchers.recognise(command)
-    together.check(spec, launcher and launcher.starts, no_wait=no_wait)
+    placement.check(command, spec, verbatim=how.verbatim)
+    launcher = None if how.verbatim else launchers.recognise(command)
+    together.check(spec, launcher and launcher.starts, no_wait=how.no_wait)
+    obstacle = preflight.obstacle(command, spec, verbatim=how.verbatim)
     with Waiting(sys.stderr, quiet=spec.settings.quiet) as observer:
-        view = join(spec, observer, wants_roster=True, command=None)  # the run's own members are compared
-    own = {**options, "explain": explain, "verbatim": verbatim, **together.known(spec, view)}
+        # The run's own members are compared.
+        view = join(spec, observer, wants_roster=True, command=None, obstacle=obstacle)
+    flags = {"explain": how.explain, "verbatim": how.verbatim, "keep_key": how.keep_key}
+    own = {**options, **flags, **together.known(spec, view)}
     return together.together(command, spec, view, words(own))
 
 
-def _become(command: tuple[str, ...], found: Mapping[str, str]) -> None:
-    stale = {*variables.stale(os.environ, found), FORMED}
+def _starts_mingle(command: tuple[str, ...]) -> bool:
+    """Tell whether a command's own words start mingle, as `bash -c 'eval "$(mingle env)"'` does: that needs the key."""
+    words = (word for text in command for word in text.split())
+    return any(word.rpartition("/")[2].strip("\"'`$();&|{}") == "mingle" for word in words)
+
+
+def _become(command: tuple[str, ...], found: Mapping[str, str], *, keep_key: bool) -> None:
+    stale = {*variables.stale(os.environ, found), FORMED, *(() if keep_key else ("MINGLE_KEY",))}
     environ = {name: value for name, value in os.environ.items() if name not in stale}
     # Python ignores SIGPIPE and SIGXFSZ, and what is ignored stays so in the command.
     for number in (signal.SIGPIPE, signal.SIGXFSZ):
         signal.signal(number, signal.SIG_DFL)
     try:
         _execute(command, {**environ, **found})
-    except OSError as error:
-        wrong = UsageError("a command that can be run", f"{command[0]}: {error.strerror}", "its full path")
-        wrong.exit_code = NOT_FOUND if isinstance(error, FileNotFoundError) else NOT_EXECUTABLE
-        raise wrong from None
+    except OSError as error:  # it could be started when this member checked in
+        kind = NotFoundError if isinstance(error, FileNotFoundError) else NotExecutableError
+        raise kind("a command that can be run", f"{command[0]}: {error.strerror}", "a look at that file") from None
 
 
 def _execute(command: tuple[str, ...], environ: dict[str, str]) -> None:
@@ -138,12 +166,20 @@ def _execute(command: tuple[str, ...], environ: dict[str, str]) -> None:
     raise refusal or FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), name)
 
 
-def _joined(spec: MemberSpec, *, explain: bool, no_wait: bool, command: tuple[str, ...] = ()) -> tuple[View, list[str]]:
+def _joined(
+    spec: MemberSpec,
+    obstacle: Failure | None,
+    held: list[socket.socket],
+    *,
+    explain: bool,
+    no_wait: bool,
+    command: tuple[str, ...] = (),
+) -> tuple[View, list[str]]:
     """Return this member's view of the world, and how it formed where that is to be told."""
     story: list[str] = []
     waiting = Waiting(sys.stderr, quiet=spec.settings.quiet, tell=story.append if explain else None)
     with waiting as observer:
-        return join(spec, observer, no_wait=no_wait, command=command), story
+        return join(spec, observer, no_wait=no_wait, command=command, obstacle=obstacle, held=held), story
 
 
 def _found(spec: MemberSpec, view: View) -> tuple[Variable, ...]:

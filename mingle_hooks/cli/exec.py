@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from mingle_hooks.cli.answer import become, stay
+from mingle_hooks.cli.answer import How, become, stay
 from mingle_hooks.cli.help import COMMON, ONLY_PRINTED, Grouped
 from mingle_hooks.cli.options import settings_options
 
@@ -33,6 +33,7 @@ def exec(  # noqa: A001 - the command's own name
     no_wait: bool,
     together: bool,
     verbatim: bool,
+    keep_key: bool,
     **options: Any,
 ) -> int:
     """Set the variables, then become COMMAND.
@@ -41,7 +42,8 @@ def exec(  # noqa: A001 - the command's own name
     started. Launchers that read no variables get the world as options; --explain
     prints the resulting command line.
     """
+    how = How(explain, no_wait, verbatim, keep_key)
     if together:
-        return stay(command, options, explain=explain, no_wait=no_wait, verbatim=verbatim)
-    become(command, options, explain=explain, no_wait=no_wait, verbatim=verbatim)
+        return stay(command, options, how)
+    become(command, options, how)
     return 0

@@ -119,6 +119,7 @@ SETTINGS = {
     "explain": Shown(OUTPUT),
     "quiet": Shown(OUTPUT),
     "key_file": Shown(KEYS, "FILE", "file"),
+    "keep_key": Shown(KEYS),
     "insecure": Shown(KEYS),
 }
 # The options that only `mingle run` has, by name.

@@ -93,10 +93,10 @@ def _run(arguments: list[str]) -> int:
     from mingle_hooks.cli import answer
 
     if call.command == "exec":
-        flags = {"explain": call.explain, "no_wait": call.no_wait, "verbatim": call.verbatim}
+        how = answer.How(call.explain, call.no_wait, call.verbatim, call.keep_key)
         if call.together:
-            return answer.stay(call.rest, call.options, **flags)
-        answer.become(call.rest, call.options, **flags)
+            return answer.stay(call.rest, call.options, how)
+        answer.become(call.rest, call.options, how)
     else:
         answer.print_variables(call.options, explain=call.explain, no_wait=call.no_wait)
     return 0

@@ -18,6 +18,7 @@ CALL_FLAGS = {
     "no_wait": "Print what the scheduler's variables tell, without contacting the other members.",
     "together": "Stay, and end COMMAND on all nodes if one fails, as `mingle run` does.",
     "verbatim": "Do not complete the command line of launchers.",
+    "keep_key": "Keep MINGLE_KEY in COMMAND's environment, for a mingle that COMMAND starts.",
     "no_strict": "Form a world even if nodes differ, whatever the settings say.",
     "explain": "Print the source of each value to stderr.",
 }

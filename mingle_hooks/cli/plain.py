@@ -20,9 +20,10 @@ FLAGS = {
     NO_STRICT: "no_strict",
     "--together": "together",
     "--verbatim": "verbatim",
+    "--keep-key": "keep_key",
 }
 # What starts nothing does not have these.
-ONLY_STARTED = ("together", "verbatim")
+ONLY_STARTED = ("together", "verbatim", "keep_key")
 _SWITCHES = (values.switch, values.differences)  # what an option without a value sets
 FLAGS |= {setting.option: setting.name for setting in TABLE if setting.option and setting.read in _SWITCHES}
 OPTIONS = {setting.option: setting.name for setting in TABLE if setting.option and setting.option not in FLAGS}
@@ -37,6 +38,7 @@ class Call(NamedTuple):
     no_wait: bool = False
     together: bool = False
     verbatim: bool = False
+    keep_key: bool = False
     rest: tuple[str, ...] = ()
 
 

@@ -41,7 +41,7 @@ def request(command: tuple[str, ...], given: Mapping[str, object]) -> Request:
 
     own = {name: value for name, value in given.items() if name in Options._fields}
     members = {name: value for name, value in given.items() if name not in own}
-    settings = {name: value for name, value in members.items() if name not in ("explain", "verbatim")}
+    settings = {name: value for name, value in members.items() if name not in ("explain", "verbatim", "keep_key")}
     return planning.request(command, Options(**own), settings, words(members))  # type: ignore[arg-type]
 
 

@@ -12,6 +12,13 @@ if TYPE_CHECKING:
     from mingle_hooks.world import Assignment, World
 
 
+class Batch(NamedTuple):
+    """What torchrun is to do where it gets its variables from the batch shell of several nodes, as every task does."""
+
+    timeout_s: int  # how long it waits for the other nodes
+    processes: str  # how many it starts on each node, in its own words; empty: as many as it starts by default
+
+
 class View(NamedTuple):
     """One member's view of the world."""
 
@@ -26,6 +33,8 @@ class View(NamedTuple):
     site: Mapping[str, Setting] = MappingProxyType({})  # what NCCL takes from its files; empty unless asked for
     spent: tuple[int, ...] = ()  # this member's milliseconds, as in rendezvous/protocol/spent.py
     bound: Mapping[str, str] = MappingProxyType({})  # what --bind sets in place of the scheduler's
+    batch: Batch | None = None  # in a batch shell of several nodes that can find each other by their names
+    is_named: bool = True  # whether this host's own name leads others to it; True unless it was asked for
 
     @property
     def endpoint(self) -> str:

@@ -105,13 +105,11 @@ def bound(address: str, port: int, *, reuse: bool = False, hold: bool = True) ->
         if reuse:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((address, port))
-        # After the bind it no longer matters to us, but the connections accepted from here inherit
-        # it: only when the one in TIME_WAIT has it too does the kernel let a later SO_REUSEADDR bind in.
-        # Before the listen, as the first of them may be there at once.
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if not hold:
+        if not hold:  # accepted connections inherit it, and the first may be there as soon as this listens
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, GONE_AT_ONCE)
         listener.listen(BACKLOG)
+        if reuse:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 0)  # as hold() needs it
     except OSError as wrong:
         listener.close()
         if wrong.errno == errno.EADDRINUSE:
@@ -125,8 +123,20 @@ def bound(address: str, port: int, *, reuse: bool = False, hold: bool = True) ->
     return listener
 
 
+def hold(listener: socket.socket) -> None:
+    """Stop listening, and keep the port from everybody until the listener is closed.
+
+    On Linux shutdown(2) leaves a listener bound. Then it refuses every bind, of any user, as long as it has no
+    SO_REUSEADDR itself: where two sockets have that and neither listens, the kernel binds both, whoever they belong to.
+    """
+    try:
+        listener.shutdown(socket.SHUT_RDWR)
+    except OSError:  # another kernel
+        listener.close()
+
+
 def keep(listener: socket.socket) -> None:
-    """Close the listener and keep its port from everybody but the framework for 60 s.
+    """Hold the listener's port; once it is closed, keep it from everybody but the framework for 60 s.
 
     A connection closed first by the server side stays there in TIME_WAIT: the kernel gives the port to
     nobody who asks for any, and a plain bind fails; a bind with SO_REUSEADDR, as torch's store and most
@@ -135,13 +145,16 @@ def keep(listener: socket.socket) -> None:
     """
     address = listener.getsockname()
     try:
-        with listener, socket.create_connection(address[:2], timeout=_KEEP_TIMEOUT_S) as client:
+        with socket.create_connection(address[:2], timeout=_KEEP_TIMEOUT_S) as client:
             listener.settimeout(_KEEP_TIMEOUT_S)
             peer = None
             while peer != client.getsockname():  # somebody may have connected before us
                 served, peer = listener.accept()
+                # Only where the connection in TIME_WAIT has it too does a later bind with SO_REUSEADDR get past it.
+                served.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
                 served.close()
             client.recv(1)  # the server's end came first
+        hold(listener)
     except OSError as wrong:
         raise limit(told(wrong, listener.family, address)) or NetworkError(
             f"to reach this host's own {address[0]} port {address[1]}",

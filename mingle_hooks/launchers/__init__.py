@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 
+from mingle_hooks.export.frameworks import ALWAYS
 from mingle_hooks.modules import import_module
 from mingle_hooks.typed import TYPE_CHECKING, NamedTuple
 
@@ -32,7 +33,8 @@ class Launcher(NamedTuple):
     options that leave the world, "" for none; `frameworks` are set for it too. A launcher of job scripts that starts
     it as it was typed has the same name; where there are more, `in_scripts` are all of them, the usual one first and
     then the elastic one. `instead` is what a script has for one that reaches or waits for the other nodes in a way
-    that no script needs.
+    that no script needs. `script_by` is the file whose FLAGS, options without a value, tell where the Python script is
+    that it starts; "" where that is not certain.
     """
 
     name: str
@@ -44,19 +46,19 @@ class Launcher(NamedTuple):
     checked_by: str = ""
     in_scripts: tuple[str, ...] = ()
     instead: str = ""
+    script_by: str = ""
 
 
-# Without a name Gloo asks for its host's, which on many machines is 127.0.1.1, another network's, or nobody's.
-_OF_TORCH = ("cpu", "gloo")
 TABLE = (
     Launcher(
         "torchrun",
         ("torchrun",),
         ("torch.distributed.run", "torch.distributed.launch"),
         "node",
-        frameworks=_OF_TORCH,
+        frameworks=("cpu",),
         checked_by="torchrun",
         in_scripts=("torchrun", "torchrun-elastic"),
+        script_by="torchrun",
     ),
     Launcher(
         "accelerate",
@@ -64,7 +66,8 @@ TABLE = (
         ("accelerate.commands.launch", "accelerate.commands.accelerate_cli launch"),
         "node",
         "accelerate",
-        _OF_TORCH,
+        ("cpu",),
+        script_by="accelerate",
     ),
     Launcher(
         "deepspeed",
@@ -73,6 +76,7 @@ TABLE = (
         "node",
         "deepspeed",
         ("deepspeed",),
+        script_by="deepspeed",
     ),
     Launcher(
         "ray",
@@ -180,6 +184,15 @@ def module(launcher: Launcher, file: str) -> ModuleType | Plugin:
     return _added[launcher.name] if launcher.name in _added else import_module(f"{__name__}.{file}")
 
 
+def script_of(launcher: Launcher, words: Sequence[str]) -> str | None:
+    """Return the Python script that a launcher with these words starts; None where that is not certain."""
+    if not launcher.script_by or launcher.name in _added:
+        return None
+    from mingle_hooks.launchers.words import script
+
+    return script(words, import_module(f"{__name__}.{launcher.script_by}").FLAGS)
+
+
 def _module_at(command: Sequence[str]) -> int:
     """Return where the module's name stands in `python [option]… -m module`, 0 where there is none."""
     if not os.path.basename(command[0]).startswith("python"):
@@ -193,8 +206,13 @@ def _module_at(command: Sequence[str]) -> int:
 
 
 def asking(command: Sequence[str], spec: MemberSpec) -> MemberSpec:
-    """Return the spec that asks for the command's own frameworks too."""
+    """Return the spec that asks for the command's own frameworks too.
+
+    A launcher that hands rank 0's environment to other nodes gets no interface's name by itself: theirs may differ.
+    """
     launcher, names = recognise(command), spec.settings.frameworks
+    if launcher and launcher.starts != "node" and spec.settings.source("frameworks") == "default":
+        names = tuple(name for name in names if name != ALWAYS)
     more = launcher.frameworks if launcher else OF_A_PROCESS if _has_ranks(names) else ()
     return spec._replace(settings=spec.settings._replace(frameworks=tuple(dict.fromkeys((*names, *more)))))
 

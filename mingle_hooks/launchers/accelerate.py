@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from mingle_hooks.export.view import View
 
 _KINDS = ("--multi-gpu", "--tpu", "--use-deepspeed", "--use-fsdp", "--use-megatron-lm")
-_FLAGS = frozenset(
+FLAGS = frozenset(
     {
         *_KINDS,
         *("-h", "--help", "--quiet", "-q", "--cpu", "--enable-cpu-affinity", "--same-network", "--debug"),
@@ -40,7 +40,7 @@ def options(
 ) -> tuple[str, ...]:
     """Return this node's place in the world. Raises UsageError for --cpu with several processes."""
     nodes, slots = view.world.nodes or 1, view.place.slots or 1
-    asked = given(words, _FLAGS)
+    asked = given(words, FLAGS)
     if "--cpu" in asked and view.world.size != nodes:
         raise UsageError(
             "one process on each node, as `accelerate launch --cpu` starts no more",

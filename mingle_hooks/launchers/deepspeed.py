@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from mingle_hooks.export.view import View
 
-_FLAGS = frozenset(
+FLAGS = frozenset(
     {
         *("-h", "--help", "--module", "--no-python", "--no-local-rank", "--no-ssh", "--no-ssh-check"),
         *("--force-multi", "--save-pid", "--bind-cores-to-rank", "-q", "--quiet"),
@@ -24,7 +24,7 @@ _FLAGS = frozenset(
 
 def options(_name: tuple[str, ...], words: tuple[str, ...], view: View, exported: Mapping[str, str]) -> tuple[str, ...]:
     """Return the hostfile, this node's place in it, and where rank 0 is. Raises UsageError."""
-    asked = given(words, _FLAGS)
+    asked = given(words, FLAGS)
     check("deepspeed", asked, view.world.nodes, view.place.node_rank)
     found = {
         "--hostfile": exported["MINGLE_HOSTFILE"],

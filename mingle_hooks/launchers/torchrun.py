@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from mingle_hooks.job import MemberSpec
 
 # Options without a value; every other takes the next word, or what stands after "=".
-_FLAGS = ("--standalone", "-m", "--module", "--no-python", "--run-path", "--use-env", "--virtual-local-rank")
+FLAGS = ("--standalone", "-m", "--module", "--no-python", "--run-path", "--use-env", "--virtual-local-rank")
 
 
 def check(arguments: Sequence[str], spec: MemberSpec) -> None:
     """Raise UsageError for an option that contradicts the world of several nodes; `arguments` follow torchrun."""
-    words.check("torchrun", words.given(arguments, _FLAGS), spec.nodes, spec.rank)
+    words.check("torchrun", words.given(arguments, FLAGS), spec.nodes, spec.rank)

@@ -42,6 +42,28 @@ def given(words: Sequence[str], flags: Collection[str]) -> dict[str, str]:
 
     Names have hyphens within, and so have flags: Python's launchers take them and underscores alike.
     """
+    return _split(words, flags)[0]
+
+
+def script(words: Sequence[str], flags: Collection[str]) -> str | None:
+    """Return the Python script behind a launcher's options; None where it starts something else, or is not certain.
+
+    An option of a version to come may have no value, and then the next word would be the script.
+    """
+    options, position = _split(words, flags)
+    is_script = position < len(words) and words[position].endswith(".py")
+    if not is_script or any(word.endswith(".py") for word in words[:position]):
+        return None
+    return None if any(_starts_another(name) for name in options) else words[position]
+
+
+def _starts_another(option: str) -> bool:
+    """Tell whether this is -m or --no-python, or short for it."""
+    return option.startswith("-m") or "--module".startswith(option) or "--no-python".startswith(option)
+
+
+def _split(words: Sequence[str], flags: Collection[str]) -> tuple[dict[str, str], int]:
+    """Return the options before the first word that is none, and where that word is."""
     found: dict[str, str] = {}
     position = 0
     while position < len(words) and words[position].startswith("-") and words[position] != "--":
@@ -52,7 +74,7 @@ def given(words: Sequence[str], flags: Collection[str]) -> dict[str, str]:
             value = words[position]
             position += 1
         found[name] = value
-    return found
+    return found, position
 
 
 def absent(options: Mapping[str, object], asked: Mapping[str, str]) -> tuple[str, ...]:

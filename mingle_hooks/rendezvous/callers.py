@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 
 from mingle_hooks import sockets as socket
+from mingle_hooks.fabric.ports import hold
 from mingle_hooks.rendezvous.poller import READ
 from mingle_hooks.typed import TYPE_CHECKING
 
@@ -37,6 +38,7 @@ class Callers:
     ) -> None:
         self._loop, self._take, self._make_room = loop, take, make_room
         self._listeners = list(listeners)
+        self._left: list[socket.socket] = []  # bound, and no longer listening
         self._rooms: dict[int, Timer] = {}  # listener's descriptor -> when it is listened to again
         for listener in self._listeners:
             listener.settimeout(0)
@@ -50,16 +52,27 @@ class Callers:
             if listener.fileno() >= 0:
                 self._loop.unwatch(listener)
                 listener.close()
+        for listener in self._left:
+            listener.close()
 
     def leave(self, port: int) -> None:
-        """Let go of the listeners on a port, where others are left."""
+        """Stop listening on a port, where others are left; it stays bound."""
         its = [listener for listener in self._listeners if listener.getsockname()[1] == port]
-        if len(its) == len(self._listeners):
-            return
-        for listener in its:
+        if len(its) < len(self._listeners):
+            self._stop(its)
+
+    def hand_over(self, port: int) -> list[socket.socket]:
+        """Stop listening on a port and return its sockets, still bound. The caller closes them."""
+        self._stop([listener for listener in self._listeners if listener.getsockname()[1] == port])
+        held, self._left = self._left, []
+        return held
+
+    def _stop(self, listeners: list[socket.socket]) -> None:
+        for listener in listeners:
             self._loop.unwatch(listener)
-            listener.close()
+            hold(listener)
             self._listeners.remove(listener)
+            self._left.append(listener)
 
     def _listen(self, listener: socket.socket) -> None:
         if listener.fileno() >= 0:
@@ -82,6 +95,9 @@ class Callers:
                 return
             try:
                 sock.settimeout(0)
+                # A framework's bind with SO_REUSEADDR gets past a connection in TIME_WAIT only where that has it too.
+                # The listener must never have it: see ports.hold.
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 self._take(sock, where[0])
             except OSError as error:  # it has gone already, or there is no memory to watch it

@@ -220,6 +220,7 @@ class Following:
         if self.membership is not None or self._outcome.is_over:
             return
         if self.bound_to() is not None:
+            self._search.rest(endpoint, 0.0)  # whatever it, or whoever is on the way to it, answered before
             self._search.dial(endpoint)
             self._loop.after(ASK_AGAIN_S, lambda: self._ask(endpoint))
         elif self.is_late:
@@ -232,6 +233,9 @@ class Following:
         after_s = self._deadline.waited_s()
         if self.membership is None:
             return self._search.nobody(after_s)
+        if self.membership.state == "ready":
+            expected = f"the last word of rank 0, {self.membership.proven.label}, within {after_s} s"
+            return self._search.here(MissingError(expected, "none, though this member had confirmed", LOOK))
         missing = f"; still missing: {self.progress.missing}" if self.progress is not None else ""
         expected = f"an answer from rank 0, {self.membership.proven.label}, within {after_s} s"
         return self._search.here(MissingError(expected, f"none{missing}", LOOK))

@@ -22,6 +22,26 @@ if TYPE_CHECKING:
 LONGEST_SLEEP_S = 1.0
 
 
+def _steadiest() -> int:
+    """Return the clock that also goes on while this host is suspended, or else one that stands still meanwhile.
+
+    CLOCK_BOOTTIME is Linux's. Other systems, and sandboxes that lack it, have CLOCK_MONOTONIC.
+    """
+    try:
+        time.clock_gettime(time.CLOCK_BOOTTIME)
+    except (AttributeError, OSError):
+        return time.CLOCK_MONOTONIC
+    return time.CLOCK_BOOTTIME
+
+
+CLOCK = _steadiest()
+
+
+def boottime() -> float:
+    """Return the time in seconds by which members keep their promises and their deadlines; no clock of the day."""
+    return time.clock_gettime(CLOCK)
+
+
 class Timer:
     """A call that is due once; cancel() makes it not happen."""
 

@@ -7,7 +7,7 @@ import gc
 from mingle_hooks.bundles import use
 from mingle_hooks.errors import LIMITS
 from mingle_hooks.rendezvous.following import GOODBYE_S, Following
-from mingle_hooks.rendezvous.loop import Loop
+from mingle_hooks.rendezvous.loop import Loop, boottime
 from mingle_hooks.rendezvous.member.membership import Progress
 from mingle_hooks.rendezvous.outcome import Deadline, Outcome
 from mingle_hooks.rendezvous.protocol import wire
@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 QUIET_S = 0.5
 # A person who watches sees every so many seconds that time passes.
 TICK_S = 1.0
+# A timer that rings so much later, in seconds, tells of a host that was suspended, or a process that was stopped.
+LATE_S = 2.0
 # A leader that this member need not look for again: itself.
 NEVER_S = 3600.0
 # New objects before the interpreter looks for cycles among them. With its own 700, that is a tenth of the time in which
@@ -51,7 +53,7 @@ def meet(request: Request, observer: Observer) -> Answer:
     gc.freeze()
     gc.set_threshold(COLLECT_AFTER)
     gc.enable()
-    with Loop() as loop, Rendezvous(loop, request, observer) as rendezvous:
+    with Loop(boottime) as loop, Rendezvous(loop, request, observer) as rendezvous:
         return rendezvous.run()
 
 
@@ -74,6 +76,7 @@ class Rendezvous:
             self._leader_proven,
             candidate=lambda: self._candidate,
             joined=lambda: self._following.precedence,
+            member=self._me.member,
         )
         self._following = Following(
             loop,
@@ -96,7 +99,7 @@ class Rendezvous:
     ) -> None:
         self._following.close()
         if self._candidate is not None:
-            self._candidate.close()
+            self._candidate.close(self._request.held if error is None else None)
         self._search.close()
 
     @property
@@ -127,7 +130,15 @@ class Rendezvous:
             self._leader.choice.listen_for(QUIET_S)
         if self._request.local_peers is not None:
             self._request.local_peers.attend(self._loop, self._local_peer_failed)
+        if self._request.obstacle is not None:
+            self._loop.after(TICK_S, self._tell_of_obstacle)
         self._tick()
+
+    def _tell_of_obstacle(self) -> None:
+        """Say why there will be no world to whoever watches this member wait for the others."""
+        if self._request.obstacle is not None:
+            seen = self._request.obstacle.error().seen
+            self._observer.note(f"cannot start the command: {seen}; all members end once all are here")
 
     def _tell_of_this_node(self, fingerprint: str, addresses: str) -> None:
         """Have it compared with the others': only now, as others already knock, or know that this member is here."""
@@ -179,6 +190,7 @@ class Rendezvous:
         if self._candidate is not None:
             leader = self._candidate.leader
             leader.choice.ask_first(self._search.is_alone)
+            leader.one_way = self._search.one_way
             if self._request.strict:
                 from mingle_hooks.rendezvous.leader.comparison import refuse
 
@@ -202,8 +214,9 @@ class Rendezvous:
         elif leader.state == "formed":
             if self._outcome.answer is None:
                 self._outcome.answer = leader.answer
-                # As long as some member may wait for the word, this leader stays to repeat it.
-                self._loop.after(leader.awaited_s, self._drained)
+                # As long as some member may wait for the word, this leader stays to repeat it; a little longer than
+                # they promised where it was suspended as it said it.
+                self._leave_at(self._loop.clock() + max(leader.awaited_s, LINGER_S))
             if leader.everybody_done:
                 self._outcome.end()
 
@@ -212,12 +225,23 @@ class Rendezvous:
         if len(leader.roster) == 1:  # a better reason may be known why nobody has come
             no_network = self._candidate.no_network if self._candidate is not None else None
             error = self._search.rejections.refusal() or no_network or self._search.here(error)
-        may_come_late = failure.kind not in ("missing", "keys", "runs", "versions", "network", *LIMITS)
+        may_come_late = failure.kind not in ("missing", "unconfirmed", "keys", "runs", "versions", "network", *LIMITS)
         is_awaited = may_come_late and not leader.everybody_told
         self._outcome.fail(error, LINGER_S if is_awaited else GOODBYE_S)
         # Each hangs up when it has read why: only then is it certain to have arrived.
         if not is_awaited and not leader.acceptor.has_members:
             self._outcome.end()
+
+    def _leave_at(self, when: float) -> None:
+        """Stay until then; longer where that comes late, as this host was suspended: others may still ask."""
+
+        def drained() -> None:
+            if self._loop.clock() - when > LATE_S:
+                self._leave_at(self._loop.clock() + LINGER_S)
+            else:
+                self._drained()
+
+        self._loop.after(max(when - self._loop.clock(), 0.0), drained)
 
     def _drained(self) -> None:
         if self._leader is not None and (hosts := self._leader.unconfirmed):
@@ -275,9 +299,13 @@ class Rendezvous:
         else:
             self._give_up()
 
-    def _give_up(self) -> None:
+    def _give_up(self, *, was_late: bool = False) -> None:
         if self._outcome.is_known:
             return  # over but for telling the others
+        if not was_late and self._following.bound_to() is not None and self._deadline.left_s() < -LATE_S:
+            # What was said while this host was suspended is sent again by TCP, or when this member asks.
+            self._loop.after(LINGER_S, lambda: self._give_up(was_late=True))
+            return
         leader = self._leader
         if leader is not None and leader.state in ("gathering", "closing"):
             leader.give_up(self._deadline.waited_s())

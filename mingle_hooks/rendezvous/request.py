@@ -14,9 +14,11 @@ from mingle_hooks.typed import TYPE_CHECKING, MappingProxyType, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from mingle_hooks import sockets as socket
     from mingle_hooks.fabric.interfaces import Preference
     from mingle_hooks.rendezvous.local_peers.first_task import LocalPeers
     from mingle_hooks.rendezvous.protocol.attempt import Attempt, Material
+    from mingle_hooks.rendezvous.protocol.failure import Failure
 
 
 class Request(NamedTuple):
@@ -55,7 +57,9 @@ class Request(NamedTuple):
     )
     strict: tuple[str, ...] = ()  # which differences between nodes form no world
     asks_rdma: bool = False
+    obstacle: Failure | None = None  # why this node, or a task of it, cannot start the command
     local_peers: LocalPeers | None = None  # this node's other tasks, without which it is no member
+    held: list[socket.socket] | None = None  # gets what keeps MASTER_PORT on rank 0; without it the port is let go
 
     @property
     def exported(self) -> str:
@@ -86,6 +90,7 @@ def join_request(request: Request) -> JoinRequest:
         request.pinned,
         request.wants_roster,
         topology=request.topology,
+        obstacle=request.obstacle,
     )
     try:
         JoinRequest.parse(me.body())

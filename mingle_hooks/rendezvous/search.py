@@ -5,6 +5,7 @@ from __future__ import annotations
 from mingle_hooks.errors import LIMITS, MissingError, NetworkError
 from mingle_hooks.rendezvous import discovery
 from mingle_hooks.rendezvous.discovery.discovery import Discovery
+from mingle_hooks.rendezvous.discovery.one_way import OneWay
 from mingle_hooks.rendezvous.leader import listeners
 from mingle_hooks.rendezvous.member.dialer import REST_S, Dialer
 from mingle_hooks.rendezvous.protocol import wire
@@ -43,12 +44,14 @@ class Search:
         on_proven: Callable[[ProvenLeader], None],
         candidate: Callable[[], Candidate | None],
         joined: Callable[[], tuple[int, bytes] | None],
+        member: bytes = bytes(16),
     ) -> None:
         self._loop, self._request, self._candidate = loop, request, candidate
         self.rejections = Rejections(note, request.key_from)
         self._dialer = Dialer(loop, request.attempt, secret, on_proven, self._mismatch, self._relayed, request.host)
         self.dial = self._dialer.dial
         self.rest = self._dialer.rest
+        self._one_way = OneWay()
         ports = listeners.check_in_ports(request.attempt, secret, request.port_range)
         context = discovery.Context(
             loop=loop,
@@ -67,6 +70,8 @@ class Search:
             ttl=request.ttl,
             nodes=request.nodes,
             joined=joined,
+            member=member,
+            one_way=self._one_way,
         )
         self._discovery = Discovery(context, lambda: joined() is None, self._advertisement, self._leads)
 
@@ -116,8 +121,12 @@ class Search:
         short = self._loop.shortage
         lacks = [*self._discovery.faults(), *([short.seen] if short else [])]
         lacks = [lack for lack in lacks if lack not in error.seen]
-        seen = f"here {'; '.join(lacks)}; {error.seen}" if lacks else error.seen
+        seen = "; ".join([*self.one_way(), *([f"here {'; '.join(lacks)}"] if lacks else []), error.seen])
         return type(error)(error.expected, seen, LIMITS[short.kind][1] if short else error.remedy)
+
+    def one_way(self) -> list[str]:
+        """Tell who is heard by multicast and does not seem to hear this host."""
+        return self._one_way.told(self._leader.roster.entries() if self._leader is not None else ())
 
     def nobody(self, after_s: int) -> MingleError:
         """Return the error of a member that has not found rank 0 within so many seconds."""

@@ -185,9 +185,17 @@ def test_a_slow_reader_of_a_pipe_that_does_not_block_gets_everything() -> None:
 
 def test_exec_hands_on_what_is_closed_as_closed() -> None:
     """None of mingle's own descriptors takes its place."""
-    see = "import os; os.write(7, ascii([os.path.exists(f'/proc/self/fd/{n}') for n in range(3)]).encode())"
+    see = "import os; os.write(1, ascii([os.path.exists(f'/proc/self/fd/{n}') for n in range(3)]).encode())"
     words = ("exec", "--id", "job", "--nodes", "1", "--", sys.executable, "-c", see)
-    assert run(words, "7>&1 <&- >&- 2>&-").stdout == "[False, False, False]"
+    assert run(words, "<&- 2>&-").stdout == "[False, True, False]"
+
+
+def test_exec_starts_nothing_without_a_standard_output() -> None:
+    """A descriptor that the command opens could take its place."""
+    done = run(("exec", "--id", "job", "--nodes", "1", "--", "touch", "/no/such/file"), ">&-")
+    assert (done.returncode, done.stdout) == (PlaceError.exit_code, "")
+    assert "saw " in done.stderr
+    assert "a closed or read-only one" in done.stderr
 
 
 # Stops itself when it is about to say why it fails, as a supervisor stops a member that has just failed by itself.

@@ -40,12 +40,13 @@ def missing() -> list[str]:
     return [program for program in PROGRAMS if shutil.which(program, path=path) is None]
 
 
-def conf(names: Sequence[str], cpus: int, more: Iterable[str], gpus: int = 0) -> str:
-    """Return slurm.conf for hosts of these names; the later of two lines wins."""
+def conf(names: Sequence[str], cpus: int, more: Iterable[str], gpus: int = 0, addresses: Sequence[str] = ()) -> str:
+    """Return slurm.conf for hosts of these names, found by name without addresses; the later of two lines wins."""
     has = f"CPUs={cpus} RealMemory=4096" + f" Gres=gpu:{gpus}" * bool(gpus)
+    has += f" NodeAddr={','.join(addresses)}" * bool(addresses)
     lines = [
         "ClusterName=mingle",
-        f"SlurmctldHost={names[0]}",
+        f"SlurmctldHost={names[0]}" + (f"({addresses[0]})" if addresses else ""),
         "SlurmUser=root",
         "AuthType=auth/munge",
         "ProctrackType=proctrack/linuxproc",
@@ -72,10 +73,15 @@ def conf(names: Sequence[str], cpus: int, more: Iterable[str], gpus: int = 0) ->
 
 
 class SlurmCluster:
-    """Slurm on hosts that already stand, as a context manager; its processes end with it."""
+    """Slurm on hosts that already stand, as a context manager; its processes end with it.
 
-    def __init__(self, hosts: Hosts, *, cpus: int = 4, gpus: int = 0, conf_lines: Iterable[str] = ()) -> None:
-        self.hosts, self.cpus, self.gpus = hosts, cpus, gpus
+    With `by_address` it does not need the hosts' names, which a test may then take away.
+    """
+
+    def __init__(
+        self, hosts: Hosts, *, cpus: int = 4, gpus: int = 0, conf_lines: Iterable[str] = (), by_address: bool = False
+    ) -> None:
+        self.hosts, self.cpus, self.gpus, self.by_address = hosts, cpus, gpus, by_address
         self.conf_lines = list(conf_lines)
         self._daemons: list[subprocess.Popen[str]] = []
         self._slurmds: dict[str, subprocess.Popen[str]] = {}
@@ -156,7 +162,9 @@ class SlurmCluster:
 
     def write_conf(self) -> None:
         """Write slurm.conf from `conf_lines`, for the start or before `reconfigure`."""
-        self.controller.write(CONF, conf([h.name for h in self.hosts], self.cpus, self.conf_lines, self.gpus))
+        addresses = [host.addr() for host in self.hosts] if self.by_address else []
+        names = [host.name for host in self.hosts]
+        self.controller.write(CONF, conf(names, self.cpus, self.conf_lines, self.gpus, addresses))
         if self.gpus:
             self.controller.write("/etc/slurm/gres.conf", f"Name=gpu File=/run/gpu[1-{self.gpus}]\n")
         for host in self.hosts:

@@ -40,7 +40,7 @@ BATCH: dict[Where, int] = {
     (SLURM, "#SBATCH --nodes=4"): 4,
     (SLURM, "#SBATCH --nodes=2"): 8,
     ("run.md", "#SBATCH --nodes=4"): 4,
-    (RECIPES, "srun mingle exec --for nccl,gloo"): 2,
+    (RECIPES, "srun mingle exec --for nccl"): 2,
 }
 
 # `mingle template … | submit`: the first of a page's line is a script that bash can read.
@@ -99,9 +99,11 @@ PLAIN_KEY, PLAIN_SSH = (PLAIN, "umask 077"), (PLAIN, "ssh ")
 LIGHTNING = (TROUBLE, "--for lightning")
 LINT, RECIPE = (RECIPES, "--lint"), (RECIPES, "MASTER_PORT=29500")
 ADDRESS = (RECIPES, "|| echo exit 1")
+EVALUATED = (SLURM, "|| echo exit 1")
 PLACES, MISSING = (TROUBLE, "torchrun --no-python"), (TROUBLE, "|| echo exit 1")
 EXPLAIN, EXPLAINED = (TROUBLE, "srun mingle exec --explain"), (TROUBLE, "WHAT LOST")
 OWN = [PBS_SCRIPT, OAR_SCRIPT, PLAIN_KEY, PLAIN_SSH, LINT, LIGHTNING, ADDRESS, PLACES, MISSING, EXPLAIN, EXPLAINED]
+OWN += [EVALUATED]
 # tests/docs/test_tutorial.py runs these, one after the other.
 TUTORIAL: list[Where] = [
     ("tutorial.md", mark)

@@ -24,7 +24,10 @@ class Case(NamedTuple):
 IN_SHELL = {
     (TROUBLE, "saw a shell that runs on node1 only"): Case(LINE),
     (TROUBLE, "this shell runs on node1 only"): Case("mingle env"),
-    (TROUBLE, "torchrun: error: argument"): Case('eval "$(mingle env)"; REAL_TORCHRUN train.py'),
+    (TROUBLE, "torchrun: error: argument"): Case(
+        'eval "$(mingle env)"; REAL_TORCHRUN train.py', {"PET_RDZV_BACKEND": "static"}
+    ),
+    (TROUBLE, "RendezvousTimeoutError"): Case('eval "$(mingle env --timeout 1)"; REAL_TORCHRUN train.py'),
 }
 
 # On node1 and node2 as two tasks of one step.
@@ -53,6 +56,7 @@ IN_STEP = {
     (TROUBLE, "saw --timout"): Case("mingle exec --timout 3 true"),
     (TROUBLE, "MINGLE_TIMOUT"): Case("mingle exec true", {"MINGLE_TIMOUT": "3"}),
     (TROUBLE, "tochrun"): Case("mingle exec tochrun train.py"),
+    (TROUBLE, "saw node2: train.py"): Case("bash -c 'cd /; [ $SLURM_NODEID = 1 ] || cd; mingle exec python3 train.py'"),
 }
 
 # On node1 and node2, two tasks each.

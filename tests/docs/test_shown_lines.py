@@ -46,6 +46,16 @@ def test_a_batch_script_makes_one_world(slurm: SlurmCluster, tmp_path: Path, whe
     assert (state, worlds(output)) == ("COMPLETED", world(BATCH[where])), output
 
 
+def test_the_lines_for_a_script_that_starts_torchrun_itself_make_one_world(slurm: SlurmCluster, tmp_path: Path) -> None:
+    """In the batch script, with a torchrun that meets the others by PET_*."""
+    (tmp_path / "train.py").write_text(TRAIN.read_text())
+    env = {"PATH": f"{LIGHT_BIN}:{BIN}:/usr/bin:/bin"}
+    script, output = find(*lines.EVALUATED).text, f"--output={tmp_path}/out"
+    job = slurm.submit(script, "-N2", "-n2", output, user="alice", cwd=str(tmp_path), env=env)
+    state, text = slurm.wait(job), (tmp_path / "out").read_text()
+    assert (state, text.count("SIZE=2")) == ("COMPLETED", 2), text
+
+
 def test_the_line_that_shows_the_place_of_each_process_shows_it(slurm: SlurmCluster) -> None:
     """The real torchrun, once."""
     need("torch")

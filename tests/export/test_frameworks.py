@@ -11,7 +11,7 @@ from mingle_hooks.export.explain import left_to_nccl
 from mingle_hooks.export.frameworks import FRAMEWORKS, HCAS, IFACE, ROSTER, SITE, framework, load, needs, profiles
 from mingle_hooks.export.frameworks.torchrun import NOT_HERE
 from mingle_hooks.export.variables import files, own, variables
-from mingle_hooks.export.view import View
+from mingle_hooks.export.view import Batch, View
 from mingle_hooks.fabric.nccl_conf import Setting
 from mingle_hooks.schedulers.table import detect
 from mingle_hooks.world import Assignment, Member, World
@@ -23,6 +23,7 @@ NODE = Assignment(1, 4, 2, "10.0.0.2", "ib0")
 TASK = NODE._replace(local_rank=3, rank=5)
 NODE_VIEW = View(WORLD, NODE, "node", {}, ("mlx5_0:1", "mlx5_1:1"), is_cpu_only=True)
 TASK_VIEW = NODE_VIEW._replace(place=TASK, scope="task")
+BATCH_VIEW = NODE_VIEW._replace(place=Assignment(None, None, None), batch=Batch(300, "4"))
 IPV6_VIEW = NODE_VIEW._replace(world=WORLD6, place=NODE._replace(address="fd00::2"))
 
 
@@ -40,6 +41,7 @@ def test_a_framework_exports_all_that_its_table_row_says_and_nothing_else(name: 
     assert exported <= set(framework(name).names)
     optional = {"PET_RDZV_ENDPOINT", "PET_RDZV_CONF", "PET_LOCAL_ADDR", "JAX_LOCAL_DEVICE_IDS"}
     optional |= {"OMPI_COMM_WORLD_LOCAL_RANK", "TORCHELASTIC_RUN_ID", "SLURM_JOB_NAME", "SLURM_OVERLAP"}
+    optional |= {"HYDRA_IFACE"}
     assert set(framework(name).names) - exported <= optional
 
 
@@ -52,17 +54,42 @@ def test_a_framework_without_what_it_needs_exports_nothing(name: str) -> None:
     assert files(bare, [name]) == ()
 
 
-def test_a_torchrun_that_would_train_alone_is_made_to_end() -> None:
-    """It takes these words for a rank, prints them and ends with 2."""
-    bare = NODE_VIEW._replace(place=Assignment(None, 4, None))
-    assert settings("torchrun", bare) == {"PET_NODE_RANK": NOT_HERE}
+@pytest.mark.parametrize("environ", [{}, {"PET_RDZV_BACKEND": "static"}], ids=["", "static"])
+@pytest.mark.parametrize("batch", [None, Batch(300, "4")], ids=["no names", "names"])
+def test_a_torchrun_that_would_train_alone_is_made_to_end(batch: Batch | None, environ: dict[str, str]) -> None:
+    """It takes these words for a rank, prints them and ends with 2, where c10d is no way or not the user's."""
+    bare = NODE_VIEW._replace(place=Assignment(None, 4, None), batch=batch, user_environ=environ)
+    words = settings("torchrun", bare) == settings("torchrun-elastic", bare) == {"PET_NODE_RANK": NOT_HERE}
+    assert words == (batch is None or bool(environ))
 
 
-def test_torchruns_set_is_there_unless_it_is_replaced_or_not_wanted() -> None:
-    """Who asks for another framework still gets it; who asks for elastic gets that one instead."""
-    assert profiles(()) == profiles(("torchrun",)) == ("torchrun",)
-    assert profiles(("nccl", "gloo", "nccl")) == ("torchrun", "nccl", "gloo")
-    assert profiles(("torchrun-elastic", "nccl")) == ("torchrun-elastic", "nccl")
+def test_a_batch_shells_torchrun_gets_what_holds_on_every_node() -> None:
+    """Every node opens a store and uses the endpoint's, and no node rank is among it."""
+    expected = {
+        "PET_NNODES": "2",
+        "PET_NPROC_PER_NODE": "4",
+        "PET_RDZV_BACKEND": "c10d",
+        "PET_RDZV_ID": "0123456789abcdef",
+        "PET_RDZV_ENDPOINT": "10.0.0.1:29500",
+        "PET_RDZV_CONF": "is_host=1,join_timeout=300,read_timeout=300",
+    }
+    assert settings("torchrun", BATCH_VIEW) == expected
+    restarts = {"PET_MAX_RESTARTS": "3", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
+    assert settings("torchrun-elastic", BATCH_VIEW) == expected | restarts
+    assert settings("torchrun", BATCH_VIEW._replace(world=WORLD6))["PET_RDZV_ENDPOINT"] == "[fd00::1]:29500"
+
+
+def test_a_batch_shell_that_does_not_know_the_slots_of_all_nodes_leaves_them_to_torchrun() -> None:
+    """Its own default is one process."""
+    view = BATCH_VIEW._replace(batch=Batch(300, ""))
+    assert "PET_NPROC_PER_NODE" not in settings("torchrun", view)
+
+
+def test_everybody_gets_torchruns_set_and_the_interface_for_gloo() -> None:
+    """`--for` adds to them; elastic replaces torchrun's set, and only `none` takes both away."""
+    assert profiles(()) == profiles(("torchrun",)) == profiles(("gloo",)) == ("torchrun", "gloo")
+    assert profiles(("nccl", "gloo", "nccl")) == ("torchrun", "gloo", "nccl")
+    assert profiles(("torchrun-elastic", "nccl")) == ("gloo", "torchrun-elastic", "nccl")
     assert profiles(("none",)) == ()
     assert profiles(("none", "nccl")) == ("nccl",)
     with pytest.raises(UsageError, match="none"):
@@ -72,8 +99,10 @@ def test_torchruns_set_is_there_unless_it_is_replaced_or_not_wanted() -> None:
 @pytest.mark.parametrize(("name", "value"), [("PET_NNODES", "1"), ("PET_NODE_RANK", "0"), ("PET_NNODES", "3:4")])
 def test_a_leftover_that_contradicts_the_world_is_refused_by_its_name(name: str, value: str) -> None:
     """With PET_NNODES=1 torchrun would train alone on every node."""
-    with pytest.raises(UsageError, match=f"{name}={value}.*unset {name}"):
-        settings("torchrun", NODE_VIEW._replace(user_environ={name: value}))
+    views = [NODE_VIEW, BATCH_VIEW] if name == "PET_NNODES" else [NODE_VIEW]
+    for view in views:
+        with pytest.raises(UsageError, match=f"{name}={value}.*unset {name}"):
+            settings("torchrun", view._replace(user_environ={name: value}))
 
 
 @pytest.mark.parametrize("value", ["2", "1:2", "2:8"])
@@ -210,6 +239,12 @@ def test_host_lists_name_each_host_once() -> None:
     assert [file.text for file in files(view, ["deepspeed"])] == ["n1 slots=5\nn2 slots=4\n"]
     assert [file.text for file in files(view, ["mpi"])] == ["n1 slots=5\nn2 slots=4\n", "n1:5\nn2:4\n"]
     assert settings("horovod", view) == {"MINGLE_HOSTS": "n1:5,n2:4"}
+
+
+def test_hydra_is_told_its_interface_only_where_its_hosts_name_leads_nowhere() -> None:
+    """Its daemons connect to the name otherwise, and all nodes get rank 0's interface by it."""
+    assert "HYDRA_IFACE" not in settings("mpi")
+    assert settings("mpi", NODE_VIEW._replace(is_named=False)) == {"HYDRA_IFACE": "ib0"}
 
 
 def test_networks_are_named_as_each_library_wants_them() -> None:

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import errno
+import os
 import socket
 from typing import TYPE_CHECKING
 
 import pytest
 
 from mingle_hooks.errors import NetworkError
-from mingle_hooks.fabric.ports import DEFAULT_RANGE, candidates, ephemeral_range, keep, listen
+from mingle_hooks.fabric.ports import DEFAULT_RANGE, bound, candidates, ephemeral_range, hold, keep, listen
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+
+REUSE = socket.SO_REUSEADDR
 
 
 @pytest.fixture(params=["127.0.0.1", "::1"])
@@ -57,8 +61,46 @@ def kept(address: str, few: range) -> tuple[str, int]:
     listener = listen(address, few[:1], few)
     port = listener.getsockname()[1]
     keep(listener)
-    assert listener.fileno() == -1
+    listener.close()
     return address, port
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="another user's socket takes root")
+@pytest.mark.parametrize("user", [0, 61_002])
+@pytest.mark.parametrize("is_second_use", [False, True])
+def test_a_held_port_is_refused_to_every_bind_of_every_user_until_it_is_let_go(
+    few: range, user: int, *, is_second_use: bool
+) -> None:
+    """With SO_REUSEADDR, SO_REUSEPORT, both or none, also where the port was in TIME_WAIT when it was taken."""
+    if is_second_use:
+        first = listen("127.0.0.1", few[:1], few)
+        keep(first)
+        first.close()
+    with bound("0.0.0.0", few[0], reuse=is_second_use) or pytest.fail("not bound") as listener:
+        with socket.create_connection(("127.0.0.1", few[0])):
+            hold(listener)
+        for options in ((), (REUSE,), (socket.SO_REUSEPORT,), (REUSE, socket.SO_REUSEPORT)):
+            assert not gets(few[0], user, options)
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(("127.0.0.1", few[0]))
+    assert gets(few[0], user, (REUSE,))
+
+
+def gets(port: int, user: int, options: tuple[int, ...]) -> bool:
+    """Tell whether a user's socket with these options is bound to a port."""
+    pid = os.fork()
+    if pid == 0:
+        status = 1
+        try:
+            os.setresuid(user, user, user)
+            sock = socket.socket()
+            for option in options:
+                sock.setsockopt(socket.SOL_SOCKET, option, 1)
+            sock.bind(("0.0.0.0", port))
+            status = 0
+        finally:
+            os._exit(status)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
 
 
 def test_a_kept_port_is_refused_to_a_plain_bind(kept: tuple[str, int]) -> None:
@@ -89,6 +131,7 @@ def test_a_port_can_be_kept_when_somebody_knocked_before(address: str, few: rang
     port = listener.getsockname()[1]
     with socket.create_connection((address, port)):
         keep(listener)
+    listener.close()
     with pytest.raises(OSError, match="in use"):
         holding(address, port)
     holding(address, port, reuse=True).close()

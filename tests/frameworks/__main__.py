@@ -3,6 +3,9 @@
 `make frameworks ARGS=jax` tries those whose names hold a word, and writes nothing. Before all of them, or by
 ARGS=parsers alone, each name is looked for where it is read, and each framework's own parser is asked. ARGS=networks
 tries torch on all networks instead (networks.py).
+
+The hosts know each other's names in three ways (cluster/names.py). On bare hosts each row is tried with all of them
+over both networks, under Slurm with each of them over one.
 """
 
 from __future__ import annotations
@@ -10,6 +13,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -17,11 +21,14 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from cluster import hosts as cluster_hosts
+from cluster import names as cluster_names
 from cluster import slurm as cluster_slurm
 from cluster.hosts import Hosts
+from cluster.names import RESOLVABLE
 from cluster.slurm import SlurmCluster
 
 from frameworks import elastic, networks, page, runs
+from frameworks.page import Place
 from frameworks.parsers import wrong
 from frameworks.rows import ALIKE, NODES, REJOIN, ROWS, Row
 from frameworks.ssh import serve
@@ -30,6 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 PAGE = Path(__file__).parents[2] / "docs" / "frameworks.md"
+AT_ONCE = 3
 
 
 def main(*words: str) -> int:
@@ -44,35 +52,56 @@ def main(*words: str) -> int:
         if unread or words:
             return int(bool(unread))
     chosen = [row for row in ROWS if not words or any(word.lower() in row.name.lower() for word in words)]
-    results: dict[str, dict[str, str]] = {row.name: {} for row in chosen}
     versions = {row.name: version_of(row) for row in (*chosen, REJOIN)}
-    with Hosts(NODES) as hosts:
-        serve(hosts)
-        for row in chosen:
-            # Each network is seen with slots alike or uneven, and the other way round under Slurm.
-            for place, iface, slots in (("bare, eth0", "eth0", ALIKE), ("bare, ib0", "ib0", row.uneven)):
-                run = partial(runs.on_hosts, row, hosts, iface, slots)
-                results[row.name][place] = told(row, place, versions, run)
-        if not words:
-            results[REJOIN.name] = {"bare, eth0": told(REJOIN, "bare, eth0", versions, partial(elastic.killed, hosts))}
-    with Hosts(NODES) as hosts, SlurmCluster(hosts, cpus=8) as slurm:
-        for row in chosen:
-            uneven = ALIKE if row.by_tasks else row.uneven
-            for place, iface, slots in (("Slurm, eth0", "eth0", uneven), ("Slurm, ib0", "ib0", ALIKE)):
-                run = partial(runs.under_slurm, row, slurm, iface, slots)
-                results[row.name][place] = told(row, place, versions, run)
+    results: dict[str, dict[Place, str]] = {row.name: {} for row in (*chosen, REJOIN)}
+    on_bare = [partial(on_bare_hosts, names) for names in cluster_names.NAMES]
+    # Much of a try is waiting, for Ray's end above all: several at once, each on hosts of its own.
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        for tried in [pool.submit(its, chosen, versions, results) for its in (under_slurm, *on_bare)]:
+            tried.result()
     if not words:
         PAGE.write_text(page.text([*chosen, REJOIN], versions, results))
-    return int(any(why for tries in results.values() for why in tries.values()))
+    rows = {row.name: row for row in (*chosen, REJOIN)}
+    return int(any(page.is_news(rows[name], place, why) for name in results for place, why in results[name].items()))
 
 
-def told(row: Row, place: str, versions: dict[str, str], run: Callable[[], str]) -> str:
+def on_bare_hosts(
+    names: str, chosen: list[Row], versions: dict[str, str], results: dict[str, dict[Place, str]]
+) -> None:
+    """Try the rows on three hosts over each network."""
+    with Hosts(NODES) as hosts:
+        serve(hosts)
+        cluster_names.lay(hosts, names)
+        for row in chosen:
+            # Slots are uneven on one network where names resolve, and the other way round under Slurm.
+            for iface, slots in (("eth0", ALIKE), ("ib0", row.uneven if names == RESOLVABLE else ALIKE)):
+                place = Place("bare", names, iface)
+                run = partial(runs.on_hosts, row, hosts, iface, slots)
+                results[row.name][place] = told(row, place, versions, run)
+        if chosen == list(ROWS):
+            place = Place("bare", names, "eth0")
+            results[REJOIN.name][place] = told(REJOIN, place, versions, partial(elastic.killed, hosts))
+
+
+def under_slurm(chosen: list[Row], versions: dict[str, str], results: dict[str, dict[Place, str]]) -> None:
+    """Try the rows under Slurm, which has the hosts' addresses, with each way of names over one network."""
+    with Hosts(NODES) as hosts, SlurmCluster(hosts, cpus=8, by_address=True) as slurm:
+        for names, iface in zip(cluster_names.NAMES, ("eth0", "ib0", "eth0"), strict=True):
+            cluster_names.lay(hosts, names)
+            for row in chosen:
+                slots = row.uneven if names == RESOLVABLE and not row.by_tasks else ALIKE
+                run = partial(runs.under_slurm, row, slurm, iface, slots)
+                place = Place("Slurm", names, iface)
+                results[row.name][place] = told(row, place, versions, run)
+
+
+def told(row: Row, place: Place, versions: dict[str, str], run: Callable[[], str]) -> str:
     """Run one try, and say on stderr how it went."""
     if not versions[row.name]:
         return "not installed"
     began = time.monotonic()
     why = run()
-    sys.stderr.write(f"{row.name}, {place}: {why or 'trained'} ({time.monotonic() - began:.0f} s)\n")
+    sys.stderr.write(f"{row.name}, {', '.join(place)}: {why or 'trained'} ({time.monotonic() - began:.0f} s)\n")
     return why
 
 

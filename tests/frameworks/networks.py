@@ -1,5 +1,7 @@
 """`make frameworks ARGS=networks`: an unchanged script on hosts with each network, and the table of docs/networks.md.
 
+It is started by torchrun, and then alone, as one process on each node.
+
 With more words it tries those whose names hold one of them, and writes nothing. It takes torch alone, as `make test`
 installs it: `cd tests && ../.venv/bin/python -m frameworks networks`.
 """
@@ -11,6 +13,7 @@ import shlex
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, NamedTuple
@@ -22,7 +25,7 @@ from frameworks.rows import SCRIPTS
 from frameworks.runs import KEY, Seen, end_all, ended, together, tried
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from cluster.host import Host
     from cluster.layouts import Layout
@@ -31,6 +34,8 @@ PAGE = Path(__file__).parents[2] / "docs" / "networks.md"
 HEAD = ("| network | nodes | the world was on | trains |", "| --- | --- | --- | --- |")
 # A try takes 6 s, on the slow link 15.
 LONGEST_S = 100.0
+# What a person types after `mingle exec` and the world's name.
+BY_TORCHRUN, ALONE, EACH_TASK = "torchrun", "python", "--scope task --slots 1 python"
 KEY_FILE = "/root/.config/mingle/key"
 
 
@@ -47,18 +52,19 @@ class Trained(NamedTuple):
         return f"most went over {', '.join(self.sent)}, not {', '.join(layout.wanted)}"
 
 
-def train(layout: Layout, hosts: Hosts, place: Path) -> Trained:
+def train(layout: Layout, hosts: Hosts, place: Path, starts: Sequence[str] = (BY_TORCHRUN, ALONE)) -> Trained:
     """Lay the network, and run the script as a person would who knows nothing of it: no variable, no option of it."""
     layout.lay(hosts, place)
     hosts[0].write(KEY_FILE, KEY["MINGLE_KEY"] + "\n", mode=0o600)  # in the home that all share
     size = len(hosts)
     script = shlex.quote(str(SCRIPTS / "train_torch.py"))
-    line = f"exec mingle exec --id job --nodes {size} torchrun {script} {size}"
 
-    def one(host: Host) -> Seen:
-        return ended(host, ["bash", "-c", line], {}, LONGEST_S)
+    def run(start: str) -> Seen:
+        line = f"exec mingle exec --id job --nodes {size} {start} {script} {size}"
 
-    def run() -> Seen:
+        def one(host: Host) -> Seen:
+            return ended(host, ["bash", "-c", line], {}, LONGEST_S)
+
         try:
             with ThreadPoolExecutor(size) as pool:
                 return together(pool.map(one, hosts))
@@ -66,8 +72,11 @@ def train(layout: Layout, hosts: Hosts, place: Path) -> Trained:
             end_all(hosts)
 
     before = [octets(host) for host in hosts]
-    why = tried(layout.name, run, size)
-    return Trained(why, tuple(busiest(was, octets(host)) for was, host in zip(before, hosts, strict=True)))
+    whys = [tried(f"{layout.name}, {start}", partial(run, start), size) for start in starts]
+    return Trained(
+        "; ".join(filter(None, whys)),
+        tuple(busiest(was, octets(host)) for was, host in zip(before, hosts, strict=True)),
+    )
 
 
 def octets(host: Host) -> dict[str, int]:

@@ -64,6 +64,7 @@ READS = {
     "OMPI_MCA_orte_default_hostfile": _source("Open MPI", "4.1", "orte/runtime/orte_mca_params.c", "default_hostfile"),
     "PRTE_MCA_prte_default_hostfile": _source("PRRTE", "5.0", "src/runtime/prte_mca_params.c", '"default_hostfile"'),
     "HYDRA_HOST_FILE": _source("MPICH", "5.1", "src/pm/hydra/mpiexec/get_parameters.c", '"HYDRA_HOST_FILE"'),
+    "HYDRA_IFACE": _source("MPICH", "5.1", "src/pm/hydra/mpiexec/get_parameters.c", '"HYDRA_IFACE"'),
     "I_MPI_HYDRA_HOST_FILE": _source("Intel MPI", "2021.15", "Developer Reference", "I_MPI_HYDRA_HOST_FILE"),
     "JAX_COORDINATOR_ADDRESS": _jax("JAX_COORDINATOR_ADDRESS", "distributed.py"),
     "JAX_LOCAL_DEVICE_IDS": _jax("JAX_LOCAL_DEVICE_IDS", "distributed.py"),

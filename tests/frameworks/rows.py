@@ -21,6 +21,7 @@ class Row(NamedTuple):
 
     `line` is typed on every node, or after srun; {size} and {nodes} are the numbers of this world, {python} is the
     interpreter's full path. `per_slot` says that the framework starts a process for each slot, else it is `each`.
+    `needs_names` says why it does not train where names do not resolve, and what to do: the page has it there.
     """
 
     name: str
@@ -33,7 +34,8 @@ class Row(NamedTuple):
     own_pids: bool = False  # looks at all processes of its machine, and ends those of its kind
     version: str = ""
     by_tasks: bool = False  # counts Slurm's tasks, whatever the slots
-    longest_s: float = 100.0  # a try takes 20 s; one that torch's own end spoils would wait for 300
+    longest_s: float = 200.0  # a try takes 20 s, beside others 60; one that torch's own end spoils would wait for 300
+    needs_names: str = ""
 
     @property
     def uneven(self) -> tuple[int, ...]:
@@ -55,6 +57,8 @@ _BESIDE = {"PYTHONPATH": f"{sys.prefix}/lib/mpi4py"}
 MPI = MappingProxyType({**_BESIDE, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"})
 # mpi4py's wheel looks for MPICH's library by the name of its ABI, which Debian's does not have: tests/setup makes it.
 MPICH = MappingProxyType({**_BESIDE, "LD_LIBRARY_PATH": f"{sys.prefix}/lib/mpich"})
+# DeepSpeed compiles for a minute where it does not find what it has compiled, and a killed try's lock stops all others.
+COMPILED = MappingProxyType({"TORCH_EXTENSIONS_DIR": f"{sys.prefix}/torch_extensions"})
 ACCELERATE, LIGHTNING, MPI4PY = "train_accelerate.py", "train_lightning.py", "train_mpi.py"
 
 ROWS = (
@@ -67,6 +71,7 @@ ROWS = (
         per_slot=True,
     ),
     Row("torch, one process a node", "torch", "python train_torch.py {size}", "train_torch.py"),
+    Row("torch, one process a task", "torch", "--scope task --slots 1 python train_torch.py {size}", "train_torch.py"),
     Row("accelerate", "accelerate", "accelerate launch train_accelerate.py {size}", ACCELERATE, per_slot=True),
     Row("accelerate by torchrun", "accelerate", "torchrun train_accelerate.py {size}", ACCELERATE, per_slot=True),
     Row("accelerate, one process a node", "accelerate", "python train_accelerate.py {size}", ACCELERATE),
@@ -85,7 +90,15 @@ ROWS = (
         LIGHTNING,
         each=2,
     ),
-    Row("JAX", "jax", "--for jax python train_jax.py {size}", "train_jax.py"),
+    Row(
+        "JAX",
+        "jax",
+        "--for jax python train_jax.py {size}",
+        "train_jax.py",
+        longest_s=60,
+        needs_names="on CPUs JAX's own copy of Gloo asks for the address of its host's name, and reads no variable that"
+        " says another: name each host in its /etc/hosts by an address that the others reach; on GPUs JAX uses NCCL",
+    ),
     Row("TensorFlow", "tensorflow-cpu", "--for tensorflow python train_tensorflow.py {size}", "train_tensorflow.py"),
     Row(
         "DeepSpeed",
@@ -93,7 +106,8 @@ ROWS = (
         "deepspeed train_deepspeed.py {size}",
         "train_deepspeed.py",
         per_slot=True,
-        longest_s=240,
+        env=COMPILED,
+        longest_s=400,
     ),
     Row("Ray", "ray", "ray symmetric-run -- python train_ray.py {size}", "train_ray.py", own_pids=True, longest_s=240),
     Row("XGBoost", "xgboost-cpu", "--for xgboost python train_xgboost.py {size}", "train_xgboost.py"),

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 DEFECTS: dict[str, tuple[Budget, str]] = {
     "a lease is not looked at": (Budget(ends=1), "a split"),
     "a lease begins when its promise arrives": (Budget(lapses=1), "a split"),
+    "a leader's clock stands still": (Budget(lapses=1), "a split"),
     "a leader compares no epoch": (Budget(breaks=1, ends=1), "a split"),
     "the word goes out a promise too early": (Budget(), "a split"),
     "a promise is forgotten with its connection": (Budget(breaks=1), "a split"),

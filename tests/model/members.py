@@ -197,6 +197,8 @@ def cut(state: State, member: int) -> State:
 def _over(state: State, member: int) -> State:
     """Its leaders count no longer on it, by whatever they heard, or will still hear, of that promise."""
     state = put(state, member, bound=NOBODY)
+    if state.terms.defect == "a leader's clock stands still":
+        return state
     for connection in state.connections:
         if connection.member == member:
             promise = OVER if connection.promise == READY else connection.promise

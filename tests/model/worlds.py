@@ -1,7 +1,8 @@
 """The model's state: processes, the connections between them, and how much may still go wrong.
 
 Time is modelled by its order alone. A member's promise holds until it *lapses*, and with it every note of it that a
-leader has, for a leader counts a lease from when it asked. The word comes in time, unless it is *cut off*.
+leader has, for a leader counts a lease from when it asked. The word comes in time, unless it is *cut off*. A host
+that is suspended is one that does nothing for a while: the clock of its leases goes on.
 """
 
 from __future__ import annotations

@@ -161,7 +161,7 @@ class Room:
         self.loop = Loop(self.clock)
         self.listeners = Listeners()
         self.listeners.open_check_in([range(20_000, 25_000)])
-        self.listeners.open_master(ATTEMPT, range(20_000, 25_000))
+        self.listeners.open_master(SECRET, range(20_000, 25_000))
         self.port = self.listeners.check_in[0]
         self.me = join_request(rank=0, nodes=nodes, host="node0", **me)
         self.terms = Terms(advertised, self.listeners.master, 0)

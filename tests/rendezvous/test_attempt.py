@@ -8,7 +8,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from mingle_hooks.rendezvous.leader.listeners import check_in_ports, multicast_port
-from mingle_hooks.rendezvous.protocol.attempt import Attempt, Material, Secret
+from mingle_hooks.rendezvous.protocol.attempt import Attempt, Material, Secret, run_of
 
 ATTEMPTS = st.builds(Attempt, st.text(max_size=8), st.text("0123.", max_size=4), st.integers(0, 20))
 
@@ -43,6 +43,16 @@ def test_a_mac_tells_its_parts_apart() -> None:
     assert secret.agrees(secret.mac(b"p", b"a"), b"p", b"a")
     assert not secret.agrees(secret.mac(b"p", b"a"), b"q", b"a")
     assert not secret.agrees(b"", b"p", b"a")
+
+
+def test_the_worlds_port_follows_from_the_key_and_is_the_same_in_all_runs_of_a_job() -> None:
+    """Tasks that a shell of ssh starts have no PBS_JOBCOOKIE, and --no-wait gives all nodes the same port."""
+    one, another = Material(b"k" * 32), Material(b"l" * 32)
+    first, second = Attempt("a", run=run_of("one")), Attempt("a", run=run_of("two"))
+    assert Secret.derive(one, first).master_seed == Secret.derive(one, second).master_seed
+    assert Secret.derive(one, first).master_seed == Secret.derive(one, Attempt("a")).master_seed
+    assert Secret.derive(one, first).master_seed != Secret.derive(another, first).master_seed
+    assert Secret.derive(one, first).master_seed != Secret.derive(one, Attempt("b")).master_seed
 
 
 def test_a_key_is_not_shown() -> None:

@@ -27,7 +27,9 @@ from mingle_hooks.rendezvous.loop import Loop
 from mingle_hooks.rendezvous.member.membership import PROBE_NEXT_S
 from mingle_hooks.rendezvous.member.probe import Probe
 from mingle_hooks.rendezvous.protocol import wire
+from mingle_hooks.rendezvous.protocol.connection import GONE_S
 from mingle_hooks.rendezvous.protocol.failure import Failure
+from mingle_hooks.rendezvous.protocol.leases import LEASE_S
 
 LOOPBACK, SECOND, THIRD = AdvertisedAddress("127.0.0.1"), AdvertisedAddress("127.0.0.2"), AdvertisedAddress("127.0.0.3")
 # Nobody listens on this address of loopback's network, for the leader of these tests is at IPv4 and IPv6's any;
@@ -299,6 +301,39 @@ def test_giving_up_says_how_many_were_in_who_was_missing_and_who_was_refused() -
         assert "2 in" in text
         assert "10.9.8.7" in text
         assert "rank [1,3]" in text
+
+
+def test_giving_up_while_the_world_closes_names_who_has_not_confirmed_to_everybody() -> None:
+    """The member that was stopped before its READY hears it too, when it goes on."""
+    with Room(4) as room:
+        members = [room.member(rank=rank, host=f"node{rank}").come() for rank in (1, 2, 3)]
+        room.until(lambda: all(member.membership is not None for member in members))
+        stopped = members[2].membership
+        assert stopped is not None
+        stopped._promise = lambda _epoch: None  # type: ignore[method-assign]
+        room.until(lambda: room.leader._closing is not None and len(room.leader._closing.leases) == 2)
+        room.leader.give_up(60)
+        room.until(lambda: all(member.state == "failed" for member in members))
+        texts = {str(m.membership.failure.error()) for m in members if m.membership and m.membership.failure}
+        assert len(texts) == 1
+        assert "4 in, of which 3 confirmed; not confirmed: node3;" in texts.pop()
+
+
+def test_a_connection_whose_other_end_is_gone_is_noticed_at_both_ends() -> None:
+    """By the kernel, also where nobody says so; but a leader's does not drop what is under way, as the word may be."""
+    with Room(2) as room:
+        member = room.member(rank=1).come()
+        room.until(lambda: member.membership is not None and room.leader._sessions)
+        assert member.membership is not None
+        (session,) = room.leader._sessions.values()
+        theirs, ours = member.membership.proven.connection._sock, session.connection._sock
+        for sock in (theirs, ours):
+            assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+            probes = (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT)
+            idle_s, each_s, count = (sock.getsockopt(socket.IPPROTO_TCP, name) for name in probes)
+            assert idle_s + each_s * count == GONE_S < LEASE_S
+        timeouts = [sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) for sock in (theirs, ours)]
+        assert timeouts == [GONE_S * 1000, 0]
 
 
 def test_the_best_address_that_all_reach_is_taken_after_a_while() -> None:

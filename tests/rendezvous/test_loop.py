@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import socket
+import time
 
+import pytest
 from gathering import Clock
 
-from mingle_hooks.rendezvous.loop import Loop
+from mingle_hooks.rendezvous import loop as module
+from mingle_hooks.rendezvous.loop import Loop, boottime
 from mingle_hooks.rendezvous.poller import READ
 
 
@@ -59,6 +62,26 @@ def test_what_was_due_comes_before_what_was_said_meanwhile() -> None:
         clock.ahead = 10.0
         loop.run(lambda: len(seen) > 1)
     assert seen == ["deadline", "w"]
+
+
+def test_promises_and_deadlines_go_by_the_clock_that_a_suspended_host_does_not_stop() -> None:
+    """CLOCK_BOOTTIME, on Linux."""
+    before = time.clock_gettime(time.CLOCK_BOOTTIME)
+    assert before <= boottime() <= time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+def _refuses(_clock: int) -> float:
+    raise OSError(22, "Invalid argument")
+
+
+@pytest.mark.parametrize("lacks", ["the name", "the clock"])
+def test_a_system_without_that_clock_has_the_monotonic_one(lacks: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other systems do not name it, and a sandbox may refuse it."""
+    if lacks == "the name":
+        monkeypatch.delattr(time, "CLOCK_BOOTTIME")
+    else:
+        monkeypatch.setattr(time, "clock_gettime", _refuses)
+    assert module._steadiest() == time.CLOCK_MONOTONIC
 
 
 def test_a_delay_varies_by_a_fifth() -> None:

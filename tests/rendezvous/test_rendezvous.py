@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import threading
+import time
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,8 @@ from gathering import SECRET
 from mingle_hooks.errors import ConflictError, MingleError, MissingError, SecretError, UsageError
 from mingle_hooks.rendezvous import rendezvous
 from mingle_hooks.rendezvous.leader.listeners import check_in_ports
+from mingle_hooks.rendezvous.local_peers.first_task import first
+from mingle_hooks.rendezvous.local_peers.follower import follow
 from mingle_hooks.rendezvous.protocol.attempt import Attempt, Material
 from mingle_hooks.rendezvous.rendezvous import meet
 from mingle_hooks.rendezvous.request import Request
@@ -112,6 +115,28 @@ def test_without_a_leader_the_deadline_says_where_it_was_looked_for() -> None:
     ((result,), _) = together(request("alone", rank=1, timeout_s=0.5, **LOOPBACK_HOSTS))
     assert isinstance(result, MissingError)
     assert "127.0.0.1" in str(result)
+
+
+@pytest.mark.parametrize("role", ["member", "leader", "first task", "another task"])
+def test_a_host_that_was_suspended_past_its_deadline_ends_when_it_wakes(
+    role: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """CLOCK_BOOTTIME has gone on, CLOCK_MONOTONIC has not."""
+    clock, wakes_at = time.clock_gettime, time.monotonic() + 0.3
+
+    def suspended(which: int) -> float:
+        is_over = which == time.CLOCK_BOOTTIME and time.monotonic() > wakes_at
+        return clock(which) + (1000.0 if is_over else 0.0)
+
+    monkeypatch.setattr(time, "clock_gettime", suspended)
+    alone = request("asleep", rank=int(role == "member"), timeout_s=120.0, **LOOPBACK_HOSTS)
+    waits: dict[str, Callable[[], object]] = {
+        "first task": lambda: first([str(tmp_path / "node")], "here", 2, 120.0, lambda _s, _peers: pytest.fail("met")),
+        "another task": lambda: follow([str(tmp_path / "node")], 1, 120.0),
+    }
+    with pytest.raises(MissingError):
+        waits.get(role, lambda: meet(alone, observer(lambda _note: None)))()
+    assert time.monotonic() - wakes_at < 60.0  # a bound on one that does not, and waits for 120 s
 
 
 def test_a_contradiction_is_everybodys_with_the_same_words(monkeypatch: pytest.MonkeyPatch) -> None:

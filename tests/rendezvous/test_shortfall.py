@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from gathering import join_request
 
 from mingle_hooks.errors import Shortage
@@ -33,11 +34,23 @@ def test_who_is_missing_is_named() -> None:
     assert (failure.kind, failure.parts) == ("missing", ("3", "60", "2 in", "node2"))
 
 
-def test_how_many_have_confirmed_is_told() -> None:
-    """Where the world was about to form."""
-    failure = shortfall.failure(seen(nodes=2), 60, 1)
-    assert failure.kind == "missing"
-    assert failure.parts[2] == "2 in, of which 1 confirmed"
+@pytest.mark.parametrize(
+    ("silent", "told"),
+    [
+        (["node1"], "saw 2 in, of which 1 confirmed; not confirmed: node1;"),
+        ([], "saw 2 in, of which 2 confirmed; not confirmed: nobody, but too late for a world;"),
+    ],
+)
+def test_who_has_not_confirmed_is_named(silent: list[str], told: str) -> None:
+    """Where the world was about to form, whoever was refused before."""
+    failure = shortfall.failure(seen(nodes=2, refused=(wire.KEY,)), 60, silent)
+    assert told in str(failure.error())
+
+
+def test_a_leader_without_descriptors_says_so_while_its_world_closes_too() -> None:
+    """That is why nobody was heard."""
+    failure = shortfall.failure(seen(nodes=2, shortage=SHORT), 60, ["node1"])
+    assert failure.parts[2:] == (f"2 in, of which 1 confirmed; on node0 {SHORT.seen}", "node1")
 
 
 def test_members_that_reach_no_address_in_common_lack_a_network() -> None:

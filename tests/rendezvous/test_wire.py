@@ -38,27 +38,30 @@ def test_what_one_side_seals_the_other_opens_in_order() -> None:
         assert member.open(*sealed(leader, wire.ANSWER, {"n": number})) == {"n": number}
 
 
-@pytest.mark.parametrize("harm", ["repeat", "drop", "reorder", "reflect", "kind", "bit", "key", "session"])
-def test_a_frame_that_is_not_the_next_one_of_this_connection_is_refused(harm: str) -> None:
-    """Repeated, dropped, reordered, reflected and changed frames fail their proof."""
-    member, leader = pair()
-    first, second = sealed(member, wire.READY, {"n": 1}), sealed(member, wire.READY, {"n": 2})
+@pytest.mark.parametrize("sides", [(b"member", b"leader"), (b"leader", b"member")], ids=["to a leader", "to a member"])
+@pytest.mark.parametrize("harm", ["repeat", "drop", "reorder", "reflect", "kind", "bit", "mac", "key", "session"])
+def test_a_frame_that_is_not_the_next_one_of_this_connection_is_refused(harm: str, sides: tuple[bytes, bytes]) -> None:
+    """Repeated, dropped, reordered, reflected and changed frames fail their proof, whichever side hears them."""
+    nonces = (b"m" * 16, b"l" * 16)
+    speaker, hearer = Sealer(SECRET, *nonces, *sides), Sealer(SECRET, *nonces, *reversed(sides))
+    first, second = sealed(speaker, wire.READY, {"n": 1}), sealed(speaker, wire.READY, {"n": 2})
     frames = {
         "repeat": [first, first],
         "drop": [second],
         "reorder": [second, first],
-        "reflect": [sealed(leader, wire.READY, {"n": 1})],
+        "reflect": [sealed(hearer, wire.READY, {"n": 1})],
         "kind": [(wire.DONE, first[1])],
-        "bit": [(first[0], first[1][:-1] + b"!")],
-        "key": [sealed(Sealer(OTHER, b"m" * 16, b"l" * 16, b"member", b"leader"), wire.READY, {})],
-        "session": [sealed(Sealer(SECRET, b"m" * 16, b"k" * 16, b"member", b"leader"), wire.READY, {})],
+        "bit": [(first[0], first[1].replace(b'{"n":1}', b'{"n":3}'))],
+        "mac": [(first[0], bytes([first[1][0] ^ 1]) + first[1][1:])],
+        "key": [sealed(Sealer(OTHER, *nonces, *sides), wire.READY, {})],
+        "session": [sealed(Sealer(SECRET, b"m" * 16, b"k" * 16, *sides), wire.READY, {})],
     }[harm]
 
     def open_all() -> None:
         for frame in frames:
-            leader.open(*frame)
+            hearer.open(*frame)
 
-    with pytest.raises(WireError):
+    with pytest.raises(WireError, match="wrong MAC"):
         open_all()
 
 

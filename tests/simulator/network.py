@@ -8,7 +8,10 @@ from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
+from mingle_hooks import sockets
 from mingle_hooks.rendezvous.poller import READ, WRITE
+from mingle_hooks.rendezvous.protocol.connection import GONE_S
+from mingle_hooks.rendezvous.protocol.wire import HEADER, MAC_BYTES
 
 if TYPE_CHECKING:
     import random
@@ -22,6 +25,10 @@ LATENCY_S, SLOW_S, SLOW_ONE_IN = (0.00005, 0.002), (0.01, 0.3), 40
 SEND_AGAIN_S = (0.2, 0.4, 0.8, 1.6, 3.2)
 SYN_AGAIN_S = (1.0, 2.0, 4.0, 8.0)
 FIRST_EPHEMERAL = 40_000
+# After so many seconds without a word a kernel asks whether the other end is there.
+ASKS_S = 5.0
+# Where the body of a sealed frame begins.
+FIRST_SAID = HEADER.size + MAC_BYTES
 
 
 class Owner(Protocol):
@@ -63,6 +70,8 @@ class Network:
         self.links: list[SimLink] = []
         self.datagrams: list[bytes] = []  # all that were ever sent
         self.streams: dict[tuple[int, str], list[bytes]] = {}  # what callers said, by connection, to whom
+        self.forged: dict[tuple[str, str], int] = {}  # (from, to) -> how many more frames are changed on this way
+        self._calls: list[SimSocket] = []  # the calling ends of all connections
         self._descriptors = 3
 
     def add(self, host: Host) -> Host:
@@ -94,6 +103,36 @@ class Network:
         else:
             self.cuts.pop((source, target), None)
 
+    def connections(self, host: Host) -> list[SimSocket]:
+        """Return the ends at this host of the connections that are open at both ends, to other hosts."""
+        self._calls = [sock for sock in self._calls if sock.fd >= 0]
+        ends = [end for sock in self._calls for end in (sock, sock.peer) if end is not None and end.peer is not None]
+        return [e for e in ends if e.host is host and e.peer.host is not host and min(e.fd, e.peer.fd) >= 0]  # type: ignore[union-attr]
+
+    def lose(self, end: SimSocket) -> None:
+        """Take a connection from one end, and have nothing get through any more: the other is not told.
+
+        It finds out by asking, as its kernel does where it was told to, for so long.
+        """
+        other = end.peer
+        assert other is not None
+        for pipe in (end.pipe, other.pipe):
+            if pipe is not None:
+                pipe.lose()
+        end.fail(errno.ETIMEDOUT)
+        self.timeline.after(other.heard + GONE_S - self.timeline.now, other.notice)
+
+    def forge(self, data: bytes) -> bytes:
+        """Change one octet: a digit of what is said into another, or any bit."""
+        digits = [at for at in range(FIRST_SAID, len(data)) if data[at] in b"0123456789"]
+        changed = bytearray(data)
+        if digits and self.rng.random() < 0.8:
+            at = self.rng.choice(digits)
+            changed[at] = self.rng.choice([digit for digit in b"0123456789" if digit != data[at]])
+        else:
+            changed[self.rng.randrange(len(data))] ^= 1 << self.rng.randrange(8)
+        return bytes(changed)
+
     def deliver(self, source: Host, target: Host, call: Callable[[], None], again: tuple[float, ...]) -> None:
         """Call once a packet from source has come to target: a cut delays it, by TCP's own times, or for good."""
 
@@ -123,10 +162,19 @@ class Pipe:
     def __init__(self, network: Network, source: SimSocket, target: SimSocket) -> None:
         self.network, self.source, self.target = network, source, target
         self.queue: deque[bytes | None] = deque()  # None: the end
-        self.busy = False
+        self.busy = self.lost = False
+        self.is_heard = True  # whether all was acknowledged that was sent before nothing got through any more
+
+    def lose(self) -> None:
+        """Let nothing through any more."""
+        self.lost, self.is_heard = True, not self.queue
+        self.queue.clear()
 
     def push(self, data: bytes | None) -> None:
         """Send data, or the end."""
+        if self.lost:
+            self.is_heard = False
+            return
         self.queue.append(data)
         if not self.busy:
             self._next()
@@ -150,6 +198,9 @@ class SimSocket:
         self.fd = network.descriptor()
         self.name, self.peer_name = ("0.0.0.0", 0), ("0.0.0.0", 0)
         self.is_open = False
+        self.heard = 0.0  # when something came from the other end
+        # Whether its kernel notices that the other end is gone: while nothing is under way to that end, and else.
+        self.asks = self.drops_unsent = False
         self.error = 0
         self.ended = False
         self.data = bytearray()
@@ -166,8 +217,12 @@ class SimSocket:
     def settimeout(self, _seconds: float | None) -> None:
         """All are non-blocking."""
 
-    def setsockopt(self, *_option: object) -> None:
-        """None matters here."""
+    def setsockopt(self, level: int, name: int, value: object) -> None:
+        """Two matter here."""
+        if (level, name) == (sockets.SOL_SOCKET, sockets.SO_KEEPALIVE):
+            self.asks = bool(value)
+        if (level, name) == (sockets.IPPROTO_TCP, sockets.TCP_USER_TIMEOUT):
+            self.drops_unsent = True
 
     def getsockname(self) -> tuple[str, int]:
         return self.name
@@ -205,10 +260,19 @@ class SimSocket:
         rng = self.network.rng
         taken = bytes(data if rng.random() > 0.03 else data[: rng.randrange(1, len(data) + 1)])
         self.network.seen(self.host, self.peer.host, taken)
+        if self.network.forged:
+            taken = self._forged(self.peer.host, taken)
         if self.backlog is None and self.peer_name[1] < FIRST_EPHEMERAL:
             self.network.streams.setdefault((self.fd, self.peer.host.name), []).append(taken)
         self.pipe.push(taken)
         return len(taken)
+
+    def _forged(self, target: Host, data: bytes) -> bytes:
+        forged, way = self.network.forged, (self.host.name, target.name)
+        if not forged.get(way):
+            return data
+        forged[way] -= 1
+        return self.network.forge(data)
 
     def sendmsg(self, parts: Iterable[bytes | memoryview]) -> int:
         return self.send(b"".join(parts))
@@ -225,14 +289,20 @@ class SimSocket:
             return 0
         raise BlockingIOError(errno.EAGAIN, "nothing yet")
 
+    def shutdown(self, _how: int = 0) -> None:
+        """Stop listening."""
+        if self.backlog is not None:
+            del self.host.listeners[self.name[1]]
+            for waiting in self.backlog:
+                waiting.close()
+            self.backlog = None
+
     def close(self) -> None:
         if self.fd < 0:
             return
         self.owner.sockets.pop(self.fd, None)
         if self.backlog is not None:
-            del self.host.listeners[self.name[1]]
-            for waiting in self.backlog:
-                waiting.close()
+            self.shutdown()
         elif self.pipe is not None and not self.error:
             if self.data:
                 self.reset_peer()  # as Linux does where something is left unread
@@ -256,10 +326,21 @@ class SimSocket:
             self.data.clear()
             self.owner.wake()
 
+    def notice(self) -> None:
+        """Give the other end up, as the kernel does that has not heard of it for so long."""
+        is_heard = self.pipe is not None and self.pipe.is_heard and not self.pipe.queue
+        if self.asks if is_heard else self.drops_unsent:
+            self.fail(errno.ETIMEDOUT)
+
+    def notice_end(self) -> None:
+        """Hear from the other end's kernel, when asked, that it has given this connection up."""
+        if self.asks and self.peer is not None and (self.peer.error or self.peer.fd < 0):
+            self.fail(errno.ECONNRESET)
+
     def reset_peer(self) -> None:
         """Tell the other end that this one is gone."""
         peer = self.peer
-        if peer is not None:
+        if peer is not None and not (self.pipe is not None and self.pipe.lost):
             self.network.deliver(self.host, peer.host, lambda: peer.fail(errno.ECONNRESET), SEND_AGAIN_S)
 
     def arrived(self, data: bytes | None) -> None:
@@ -268,6 +349,9 @@ class SimSocket:
             if data is not None:
                 self.reset_peer()
             return
+        if self.error:
+            return
+        self.heard = self.network.timeline.now
         if data is None:
             self.ended = True
         else:
@@ -284,7 +368,8 @@ class SimSocket:
             return
         served = SimSocket(self.network, listener.owner)
         served.name, served.peer_name = self.peer_name, self.name
-        served.is_open = True
+        served.is_open, served.asks, served.heard = True, listener.asks, self.network.timeline.now
+        self.network._calls.append(self)
         served.peer, self.peer = self, served
         served.pipe, self.pipe = Pipe(self.network, served, self), Pipe(self.network, self, served)
         listener.backlog.append(served)
@@ -293,7 +378,7 @@ class SimSocket:
 
     def _connected(self) -> None:
         if self.fd >= 0:
-            self.is_open = True
+            self.is_open, self.heard = True, self.network.timeline.now
             self.owner.wake()
 
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import os
+import time
 from typing import TYPE_CHECKING, Any
 
 import mingle_hooks.rendezvous.discovery.hosts
 import mingle_hooks.rendezvous.discovery.multicast.backend
 import mingle_hooks.rendezvous.leader.advertised
 import mingle_hooks.rendezvous.leader.candidate
+import mingle_hooks.rendezvous.loop
 from mingle_hooks import sockets
 from mingle_hooks.errors import MingleError
 from mingle_hooks.rendezvous.leader.terms import AdvertisedAddress
@@ -54,7 +56,10 @@ class Process:
         self.network, self.host, self.name, self.request = network, host, name, request
         self.timeline = network.timeline
         self.sockets: dict[int, SimSocket] = {}
-        self.skew_s = 0.0  # how far its clock has jumped
+        self.skew_s = 0.0  # how far its clocks have jumped
+        self.of_day_s = 0.0  # how far the time of day has jumped
+        self.slept_s = 0.0  # for how long its host was suspended, until wakes_at
+        self.wakes_at = 0.0
         self.stops = 0  # how many faults stop it now
         self.began: float | None = None
         self.ended: float | None = None
@@ -65,7 +70,7 @@ class Process:
         self.error: Exception | None = None
         self.rendezvous: Rendezvous | None = None
         self._poller = SimPoller(network.rng)
-        self._loop = Loop(lambda: self.timeline.now + self.skew_s, self._poller)  # type: ignore[arg-type]
+        self._loop = Loop(lambda: self.clock_gettime(mingle_hooks.rendezvous.loop.CLOCK), self._poller)  # type: ignore[arg-type]
         self._next: float | None = None  # when the next turn is due
 
     @property
@@ -84,6 +89,13 @@ class Process:
         """Its identity in the world."""
         assert self.rendezvous is not None
         return self.rendezvous._me.member
+
+    def clock_gettime(self, clock: int) -> float:
+        """As time.clock_gettime(): CLOCK_MONOTONIC stands still while the host is suspended, the others go on."""
+        now = max(self.timeline.now, self.wakes_at) + self.skew_s  # what is left of a turn comes after the sleep
+        if clock == time.CLOCK_MONOTONIC:
+            return now - self.slept_s
+        return now + self.of_day_s if clock == time.CLOCK_REALTIME else now
 
     def start(self) -> None:
         """Begin, as `mingle env` does."""
@@ -107,6 +119,14 @@ class Process:
         """SIGCONT, once for each stop."""
         self.stops -= 1
         self.wake()
+
+    def sleep(self, lasts_s: float) -> None:
+        """Stop with the whole host, now, be it in the midst of a turn."""
+        until = max(self.timeline.now + lasts_s, self.wakes_at)
+        self.slept_s += until - max(self.timeline.now, self.wakes_at)
+        self.wakes_at = until
+        self.stop()
+        self.timeline.after(lasts_s, self.go_on)
 
     def kill(self) -> None:
         """SIGKILL: the kernel closes what it has open."""
@@ -224,6 +244,7 @@ def simulated(rng: random.Random) -> Iterator[None]:
     addresses = lambda: Running.process.host.addresses  # noqa: E731 - short, and used thrice
     replaced: list[tuple[Any, str, Any]] = [
         (os, "urandom", rng.randbytes),
+        (time, "time", lambda: Running.process.clock_gettime(time.CLOCK_REALTIME)),
         (sockets, "socket", _socket),
         (sockets, "has_ipv6", False),
         (rendezvous.leader.candidate, "resolve", _resolve),

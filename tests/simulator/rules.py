@@ -24,9 +24,15 @@ LAST_LOOK_S = 0.02
 def violations(schedule: Schedule) -> list[str]:
     """Return what a schedule broke, in words; nothing where all is well."""
     found = [*_endings(schedule), *_worlds(schedule), *_left(schedule)]
+    found += [f"split: {p.name} has no world, and others have: {p.outcome()}" for p in _split(schedule, excused=False)]
     if schedule.plan.is_calm:
         found += [f"{p.name} has no world in a calm run: {p.outcome()}" for p in schedule.processes if p.answer is None]
     return found
+
+
+def documented(schedule: Schedule) -> list[Process]:
+    """Return who missed the last word in the one way that is documented: the others have a world without it."""
+    return _split(schedule, excused=True)
 
 
 def _endings(schedule: Schedule) -> list[str]:
@@ -44,7 +50,7 @@ def _endings(schedule: Schedule) -> list[str]:
 
 def _latest(schedule: Schedule, process: Process) -> float:
     """Return when a process has to have ended, its own stops not counted."""
-    stopped = sum(end - begin for begin, end, host in schedule.troubles if host == process.host.name)
+    stopped = sum(end - begin for begin, end, hosts in schedule.troubles if process.host.name in hosts)
     assert process.began is not None
     return process.began + process.request.timeout_s + CLOSING_S + FAREWELL_S + TURNS_S + min(stopped, 100.0)
 
@@ -67,15 +73,22 @@ def _worlds(schedule: Schedule) -> list[str]:
         return [*found, "a world that nobody led"]
     members = set(leader.rendezvous._leader.roster._entries)  # type: ignore[union-attr]
     for process in schedule.processes:
-        if process.rendezvous is None or process.member not in members or process.answer is not None:
+        if process.rendezvous is None or process.member not in members or process.killed is None:
             continue
-        if process.killed is not None:
-            is_known = process.killed < (leader.formed or 0.0) - DEAD_S
-            if is_known and not any(_is_troubled(schedule, p, process.killed) for p in (process, leader)):
-                found.append(f"{process.name}, long dead, is counted in")
-        elif not _is_excused(schedule, process, leader):
-            found.append(f"split: {process.name} has no world, and others have: {process.outcome()}")
+        is_known = process.killed < (leader.formed or 0.0) - DEAD_S
+        if is_known and not any(_is_troubled(schedule, p, process.killed) for p in (process, leader)):
+            found.append(f"{process.name}, long dead, is counted in")
     return found
+
+
+def _split(schedule: Schedule, *, excused: bool) -> list[Process]:
+    """Return the members of a world that others have who ended without it, by themselves, and are excused, or not."""
+    leader = next((p for p in schedule.processes if p.leads), None)
+    if leader is None or not any(p.answer is not None for p in schedule.processes):
+        return []
+    members = leader.rendezvous._leader.roster._entries  # type: ignore[union-attr]
+    missed = [p for p in schedule.processes if p.rendezvous is not None and p.answer is None and p.killed is None]
+    return [p for p in missed if p.member in members and _is_excused(schedule, p, leader) == excused]
 
 
 def _are_apart(schedule: Schedule) -> bool:
@@ -111,15 +124,17 @@ def _is_excused(schedule: Schedule, process: Process, leader: Process) -> bool:
         return False  # the leader had no promise of it
     if leader.killed is not None and said <= leader.killed <= said + CLOSING_S:
         return True
-    for begin, end, host in schedule.troubles:
-        if host in (process.host.name, leader.host.name) and end - max(begin, said) >= LAST_WORD_S:
-            return begin <= said + CLOSING_S
-    return False
+    return any(
+        hosts <= {process.host.name, leader.host.name}
+        and end - max(begin, said) >= LAST_WORD_S
+        and begin <= said + CLOSING_S
+        for begin, end, hosts in schedule.troubles
+    )
 
 
 def _is_troubled(schedule: Schedule, process: Process, since: float) -> bool:
     """Whether something held up what this host says, from then on."""
-    return any(host == process.host.name and end >= since for _, end, host in schedule.troubles)
+    return any(process.host.name in hosts and end >= since for _, end, hosts in schedule.troubles)
 
 
 def _left(schedule: Schedule) -> list[str]:

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from mingle_hooks.rendezvous.protocol import wire
 from mingle_hooks.rendezvous.protocol.attempt import Attempt, Material
+from mingle_hooks.rendezvous.protocol.connection import GONE_S
 from mingle_hooks.rendezvous.request import Request
-from simulator.network import Host, Network, SimSocket
+from simulator.network import ASKS_S, Host, Network, SimSocket
 from simulator.process import Process, simulated
 from simulator.timeline import Timeline
 
@@ -29,12 +30,19 @@ TOGETHER_S = 0.1
 # Where one directory announces all leaders by right, one may have waited so long, and the others come within that.
 WAITED_S, SOON_S = 3.0, 0.5
 MODES = ("slurm", "slurm+multicast", "ranks", "bare", "master", "directory", "ranks+directory")
-FAULTS = ("kill", "replace", "stop", "reset", "cut", "cut one way", "isolate", "dark", "jump", "replay", "slow")
+FAULTS = (
+    *("kill", "replace", "stop", "reset", "cut", "cut one way", "isolate", "dark", "jump", "replay", "slow"),
+    *("suspend", "time of day", "forge", "half-open"),
+)
 # Frames at which faults strike: the later, the worse.
 MOMENTS = ("CHECKIN", "REACHED", "ANSWER", "READY", "READY", "COMMIT", "COMMIT", "DONE")
 # The end of a check-in is where worlds split: a third of all schedules is about nothing else.
-LAST_FAULTS = ("stop", "stop", "reset", "reset", "cut", "isolate", "kill")
+LAST_FAULTS = ("stop", "stop", "reset", "reset", "cut", "isolate", "kill", "suspend", "suspend", "forge", "half-open")
 LASTING_S = (0.05, 1.0, 5.0, 12.0, 25.0, 45.0)
+# For how long a host is suspended while its world closes, in seconds: longer than a lease, as a laptop may be.
+ASLEEP_S = (35.0, 45.0, 70.0)
+# How far the time of day jumps, in seconds.
+OF_DAY_S = (-1e7, -3600.0, -30.0, 30.0, 3600.0, 1e7)
 LAST_MOMENTS = ("ANSWER", "READY", "READY", "COMMIT")
 
 
@@ -72,7 +80,11 @@ class Plan(NamedTuple):
     def is_calm(self) -> bool:
         """Whether nothing happens that could keep a world from forming."""
         spare_s = min(self.timeouts) - max(self.arrivals)
-        return not self.faults and self.oddity is None and spare_s > CALM_S
+        kinds = [fault.kind for fault in self.faults]
+        # The time of day matters to nobody, and a connection that is lost unsaid is found out.
+        lost, harmless = kinds.count("half-open"), kinds.count("time of day")
+        is_healed = lost + harmless == len(kinds) and spare_s > CALM_S + 2 * GONE_S * lost
+        return is_healed and self.oddity is None
 
 
 def plan(seed: int, rng: random.Random) -> Plan:
@@ -83,11 +95,13 @@ def plan(seed: int, rng: random.Random) -> Plan:
     arrivals = tuple(rng.uniform(0.0, spread) for _ in range(nodes))
     faults = tuple(_fault(rng, nodes) for _ in range(rng.choice((0, 1, 1, 1, 2, 2, 3, 4))))
     odd = rng.choice(("", "", "", "wrong nodes", "wrong key", "same host name", "one more", "rank twice"))
-    theme = rng.choice(("any", "any", "any", "just in time", "last word", "calm", "two of each"))
+    theme = rng.choice(("any", "any", "any", "just in time", "last word", "asleep", "half-open", "calm", "two of each"))
     if theme == "just in time":  # the last one comes as the others are about to give up
         arrivals = (*(0.0,) * (nodes - 1), timeout_s - rng.uniform(0.0, rng.choice((0.03, 0.1, 0.3))))
-    if theme in ("just in time", "last word"):
-        odd, draw = "", _late_fault if theme == "just in time" else _last_fault
+    if theme == "half-open":
+        timeout_s, arrivals = 150.0, tuple(rng.uniform(0.0, rng.choice((0.01, 5.0))) for _ in range(nodes))
+    if theme in DRAWN:
+        odd, draw = "", DRAWN[theme]
         faults = tuple(draw(rng, nodes) for _ in range(rng.choice((1, 1, 2))))
     if theme in ("calm", "two of each"):
         odd, faults = "", ()
@@ -102,7 +116,7 @@ def plan(seed: int, rng: random.Random) -> Plan:
             # The second of them does not answer for a while, though not for as long as it is waited for.
             faults = (Fault("stop", "HELLO", nodes, 0, rng.choice((0.5, 2.0, 4.0))),)
     # The first, who often leads, may be more patient than the others.
-    longer_s = rng.choice((0.0, 60.0)) if theme == "last word" else 0.0
+    longer_s = rng.choice((0.0, 60.0)) if theme in ("last word", "asleep") else 0.0
     return Plan(
         seed=seed,
         mode=mode,
@@ -133,12 +147,28 @@ def _last_fault(rng: random.Random, nodes: int) -> Fault:
     return Fault(rng.choice(LAST_FAULTS), rng.choice(LAST_MOMENTS), who, rng.randrange(nodes), rng.choice(LASTING_S))
 
 
+def _sleep(rng: random.Random, nodes: int) -> Fault:
+    """Suspend a host, mostly the leader's, while it closes the world."""
+    who = rng.choice((0, 0, rng.randrange(nodes)))
+    return Fault("suspend", rng.choice(LAST_MOMENTS), who, 0, rng.choice(ASLEEP_S))
+
+
+def _unsaid(rng: random.Random, nodes: int) -> Fault:
+    """Lose a connection so that one end is not told, or have the time of day jump."""
+    kind = rng.choice(("half-open", "half-open", "half-open", "time of day"))
+    return Fault(kind, rng.choice(MOMENTS), rng.randrange(nodes), rng.randrange(nodes), 0.0)
+
+
+# Themes that are about faults of one sort.
+DRAWN = {"just in time": _late_fault, "last word": _last_fault, "asleep": _sleep, "half-open": _unsaid}
+
+
 class Schedule:
     """One run of a plan. After run(), `processes` tell how each ended, and `trace` what happened."""
 
-    def __init__(self, seed: int, *, trace: bool = False) -> None:
+    def __init__(self, seed: int, *, trace: bool = False, planned: Plan | None = None) -> None:
         self.rng = random.Random(seed)  # noqa: S311 - the point of it is that it can be repeated
-        self.plan = plan(seed, self.rng)
+        self.plan = planned or plan(seed, self.rng)
         self.timeline = Timeline()
         self.network = Network(self.timeline, self.rng, self._seen)
         self.network.loss, self.network.twice = self.plan.loss, 0.1
@@ -148,8 +178,9 @@ class Schedule:
         self.key = Material(b"k" * 32)
         self._directory = ""  # that all hosts share, while it runs
         self.trace: list[str] | None = [] if trace else None
-        self.troubles: list[tuple[float, float, str]] = []  # from, to, host: when it could not be reached, or not act
-        self._triggers: list[tuple[str, int, Callable[[], None]]] = []  # frame, how many of it come before, what then
+        # From, to, hosts: when it could not be reached, or not act; of two, when they could not reach each other.
+        self.troubles: list[tuple[float, float, set[str]]] = []
+        self._triggers: list[tuple[str, int, Fault]] = []  # frame, how many of it come before, what then
         self._places = self._make_hosts()
         self._arrange()
 
@@ -190,11 +221,10 @@ class Schedule:
         for index, when in arrivals:
             self.timeline.after(when, lambda index=index: self.start(index))  # type: ignore[misc]
         for fault in plan.faults:
-            act = self._act(fault)
             if fault.moment is not None:
-                self._triggers.append((fault.moment, self.rng.randrange(plan.nodes - 1), act))
+                self._triggers.append((fault.moment, self.rng.randrange(plan.nodes - 1), fault))
             else:
-                self.timeline.after(self.rng.uniform(0.0, max(plan.timeouts) + 5.0), act)
+                self.timeline.after(self.rng.uniform(0.0, max(plan.timeouts) + 5.0), self._act(fault))
 
     def start(self, index: int) -> None:
         """Start the process of this index; again where it ran before."""
@@ -245,9 +275,11 @@ class Schedule:
             self._triggers.remove(trigger)
             if trigger[1]:
                 self._triggers.append((kind, trigger[1] - 1, trigger[2]))
+            elif trigger[2].kind == "suspend" and self.rng.random() < 0.5:
+                self._act(trigger[2])()  # in the midst of a turn: what is left of it happens after the sleep
             else:
                 # At once, before the frame has arrived, or within the next milliseconds.
-                self.timeline.after(self.rng.choice((0.0, 0.001, 0.003)), trigger[2])
+                self.timeline.after(self.rng.choice((0.0, 0.001, 0.003)), self._act(trigger[2]))
 
     def _act(self, fault: Fault) -> Callable[[], None]:
         who, other, lasts_s = fault.who, fault.other, fault.lasts_s
@@ -263,11 +295,18 @@ class Schedule:
             "jump": lambda: self._jump(who, lasts_s),
             "replay": self._replay,
             "slow": lambda: self._slow(who, lasts_s),
+            "suspend": lambda: self._suspend(who, lasts_s),
+            "time of day": lambda: self._set_time_of_day(who),
+            "forge": lambda: self._forge(who),
+            "half-open": lambda: self._lose(who),
         }
         return acts[fault.kind]
 
     def _of(self, who: int) -> list[Process]:
-        return [p for p in self.processes if p.is_alive and p.host is self._places[who]]
+        return self._of_host(self._places[who])
+
+    def _of_host(self, host: Host) -> list[Process]:
+        return [p for p in self.processes if p.is_alive and p.host is host]
 
     def _kill(self, who: int) -> None:
         for process in self._of(who):
@@ -284,7 +323,7 @@ class Schedule:
     def _stop(self, who: int, lasts_s: float) -> None:
         for process in self._of(who):
             self.say(f"{process.name} is stopped for {lasts_s} s")
-            self._note_trouble(who, lasts_s)
+            self._note_trouble(lasts_s, who)
             process.stop()
             self.timeline.after(lasts_s, process.go_on)
 
@@ -305,27 +344,68 @@ class Schedule:
         self.say(f"cut for {lasts_s} s: {', '.join(f'{a}>{b}' for a, b in names)}")
         for a, b in sorted(pairs):
             self.network.cut(self._places[a].name, self._places[b].name, 1)
-            self._note_trouble(a, lasts_s)
-            self._note_trouble(b, lasts_s)
+            self._note_trouble(lasts_s, a, b)
 
         def heal() -> None:
             for a, b in names:
                 self.network.cut(a, b, -1)
 
         self.timeline.after(lasts_s, heal)
+        if lasts_s > GONE_S:
+            self.timeline.after(GONE_S, lambda: self._notice(pairs))
+
+    def _notice(self, pairs: set[tuple[int, int]]) -> None:
+        """Have the kernels give up connections that have been cut for so long; a suspended one does so later."""
+        places = [(self._places[a], self._places[b]) for a, b in sorted(pairs)]
+        ends = [end for a, b in places for end in self.network.connections(a) if end.peer and end.peer.host is b]
+        for end in dict.fromkeys(its for one in ends for its in (one, one.peer)):
+            wakes_at = max((p.wakes_at for p in self._of_host(end.host)), default=0.0)
+            if wakes_at <= self.timeline.now:
+                end.notice()
+            else:
+                self.timeline.after(wakes_at - self.timeline.now + ASKS_S, end.notice_end)
+
+    def _suspend(self, who: int, lasts_s: float) -> None:
+        """Suspend a host: nothing on it acts, nothing gets in or out, and its monotonic clock stands still."""
+        self.say(f"{self._places[who].name} is suspended for {lasts_s} s")
+        self._note_trouble(lasts_s, who)
+        for process in self._of(who):
+            process.sleep(lasts_s)
+        self._cut(self._around(who), lasts_s)
+
+    def _set_time_of_day(self, who: int) -> None:
+        by_s = self.rng.choice(OF_DAY_S)
+        for process in self._of(who):
+            self.say(f"{process.name}: the time of day jumps by {by_s} s")
+            process.of_day_s += by_s
+
+    def _forge(self, who: int) -> None:
+        """Change the next frames between a host and the others, both ways."""
+        self.say(f"the next frames from and to {self._places[who].name} are changed")
+        for a, b in sorted(self._around(who)):
+            self.network.forged[self._places[a].name, self._places[b].name] = self.rng.choice((1, 1, 2, 4))
+
+    def _lose(self, who: int) -> None:
+        """Lose a connection of a host, from one of its ends; the other is not told."""
+        ends = self.network.connections(self._places[who])
+        if ends:
+            end = self.rng.choice(ends)
+            end = end if self.rng.random() < 0.5 or end.peer is None else end.peer
+            self.say(f"{end.host.name} loses a connection, and the other end is not told")
+            self.network.lose(end)
 
     def _jump(self, who: int, by_s: float) -> None:
         """Put a process's clock forward, as a virtual machine that slept does."""
         for process in self._of(who):
             self.say(f"{process.name}: its clock jumps by {by_s} s")
-            self._note_trouble(who, by_s)
+            self._note_trouble(by_s, who)
             process.skew_s += by_s
             process.wake()
 
     def _slow(self, who: int, lasts_s: float) -> None:
         host = self._places[who]
         self.say(f"{host.name} is slow for {lasts_s} s")
-        self._note_trouble(who, lasts_s)
+        self._note_trouble(lasts_s, who)
         host.slowness_s = 1.0
 
         def recover() -> None:
@@ -348,8 +428,9 @@ class Schedule:
         stranger = Stranger(self.network)
         stranger.call(host.addresses[0], port, data)
 
-    def _note_trouble(self, who: int, lasts_s: float) -> None:
-        self.troubles.append((self.timeline.now, self.timeline.now + lasts_s, self._places[who].name))
+    def _note_trouble(self, lasts_s: float, *who: int) -> None:
+        hosts = {self._places[index].name for index in who}
+        self.troubles.append((self.timeline.now, self.timeline.now + lasts_s, hosts))
 
 
 class Stranger:

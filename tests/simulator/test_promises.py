@@ -196,6 +196,26 @@ def test_an_earlier_runs_reason_does_not_end_a_wait_that_was_promised_since(memb
     assert member.is_there
 
 
+def test_who_was_suspended_past_its_time_still_hears_the_word_that_was_said(member: Member) -> None:
+    """TCP says it again, some time after the host has woken."""
+    leader = member.finds("a")
+    leader.answers()
+    member.process.sleep(TIMEOUT_S + LEASE_S + 5.0)
+    member.later(TIMEOUT_S + LEASE_S + 5.0 + LINGER_S / 2)
+    assert member.is_there
+    leader.says(wire.COMMIT, epoch=1)
+    assert member.process.answer is not None
+
+
+def test_who_was_suspended_past_its_time_gives_up_soon_after(member: Member) -> None:
+    """The word was not said."""
+    leader = member.finds("a")
+    leader.answers()
+    member.process.sleep(TIMEOUT_S + LEASE_S + 5.0)
+    member.later(TIMEOUT_S + LEASE_S + 5.0 + LINGER_S + GOODBYE_S + 1.0)
+    assert "the last word of rank 0, a (10.77.0.9), within 107 s; saw none" in str(member.process.error)
+
+
 def test_who_has_given_up_promises_nothing(member: Member) -> None:
     """It stays to hear the reason, and not for a word."""
     leader = member.finds("a")

@@ -14,7 +14,7 @@ import pytest
 
 from simulator.defects import DEFECTS, FOUND_BY, defect
 from simulator.rules import violations
-from simulator.schedules import Schedule
+from simulator.schedules import FAULTS, Schedule
 
 # `make chaos` runs twenty times as many.
 SCHEDULES, BLOCK = 5000, 250
@@ -59,6 +59,6 @@ def test_schedules_are_of_every_kind() -> None:
     """The seeds of this suite hold each discovery backend, each fault and each oddity, and worlds form in many."""
     plans = [Schedule(seed).plan for seed in range(1000)]
     assert len({plan.mode for plan in plans}) == 7
-    assert len({fault.kind for plan in plans for fault in plan.faults}) == 11
+    assert len({fault.kind for plan in plans for fault in plan.faults}) == len(FAULTS)
     assert len({plan.oddity.kind for plan in plans if plan.oddity}) == 6
     assert sum(plan.is_calm for plan in plans) > 20

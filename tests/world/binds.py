@@ -97,4 +97,5 @@ def main() -> None:
     print(json.dumps({**counts, "ports": len(ports), "digests": len(digests)}))
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -160,12 +160,40 @@ SHELLS = {
     "exec without srun, not to wait": Way("mingle exec --no-wait torchrun TRAIN", 64, "srun in front"),
     "python without srun": Way("mingle exec python3 TRAIN", 64, "srun in front: srun mingle exec python3"),
     "torchrun after eval without srun": Way(
-        'eval "$(mingle env)"; torchrun TRAIN',
-        2,
-        "torchrun has to be started on every node .* srun mingle exec torchrun",
+        'eval "$(mingle env --timeout 2)"; torchrun TRAIN',
+        1,
+        "to train on all nodes: .*: srun mingle exec torchrun.*\n.*RendezvousTimeoutError",
     ),
-    "torchrun in a step that only got the shell's values": Way(
-        'eval "$(mingle env)"; srun torchrun TRAIN', 2, "torchrun has to be started on every node"
+    "python after eval without srun": Way(
+        'eval "$(mingle env)"; python3 TRAIN', 1, "to train on all nodes: .*\n(.*\n)*.*KeyError: 'RANK'"
+    ),
+    "torchrun in a step that only got the shell's values": Way('eval "$(mingle env)"; srun torchrun TRAIN', None),
+    "torchrun in such a step with the options for c10d": Way(
+        'eval "$(mingle env)"; srun torchrun --nnodes $SLURM_NNODES --nproc_per_node=1 --rdzv_id=$RANDOM'
+        " --rdzv_backend=c10d --rdzv_endpoint=$MASTER_ADDR:$MASTER_PORT TRAIN",
+        None,
+    ),
+    "torchrun in such a step with the options for static rendezvous": Way(
+        'eval "$(mingle env)"; srun bash -c \'torchrun --nnodes 2 --node-rank $SLURM_NODEID'
+        " --master-addr $MASTER_ADDR --master-port $MASTER_PORT TRAIN'",
+        None,
+    ),
+    "torchrun in such a step with the batch shell's own rank": Way(
+        'eval "$(mingle env)"; srun torchrun --nnodes 2 --node_rank=$SLURM_NODEID'
+        " --master_addr=$MASTER_ADDR --master_port=$MASTER_PORT TRAIN",
+        None,
+    ),
+    "torchrun in such a step with a head node of the script's own": Way(
+        'eval "$(mingle env)"; nodes=( $( scontrol show hostnames $SLURM_JOB_NODELIST ) ); head_node=${nodes[0]};'
+        ' head_node_ip=$(srun --nodes=1 --ntasks=1 -w "$head_node" hostname --ip-address);'
+        " srun torchrun --nnodes $SLURM_NNODES --rdzv_backend c10d --rdzv_endpoint $head_node_ip:29500 TRAIN",
+        None,
+    ),
+    "python in such a step with Slurm's ranks": Way(
+        "eval \"$(mingle env)\"; srun bash -c 'RANK=$SLURM_PROCID LOCAL_RANK=$SLURM_LOCALID python3 TRAIN'", None
+    ),
+    "eval again in such a step": Way(
+        'eval "$(mingle env)"; srun bash -c \'eval "$(mingle env)"; torchrun TRAIN\'', None
     ),
     "a step that asks again": Way('eval "$(mingle env)"; srun mingle exec torchrun TRAIN', None),
     "exec of srun": Way("mingle exec srun mingle exec torchrun TRAIN", None),
@@ -362,7 +390,14 @@ def test_one_node_trains_by_itself_where_that_is_meant(
 PBS = {
     "exec in the job script": Way(EXEC, 64, "a shell that runs on node1 only; try mingle run torchrun"),
     "torchrun after eval in the job script": Way(
-        'eval "$(mingle env)"; torchrun TRAIN', 2, "torchrun has to be started on every node"
+        'eval "$(mingle env --timeout 2)"; torchrun TRAIN',
+        1,
+        "without these variables would train alone; to train on all nodes: .*\n(.*\n)*.*RendezvousTimeoutError",
+    ),
+    "torchrun by pbs_tmrsh with the shell's values": Way(
+        'eval "$(mingle env)"; for host in $(sort -u $PBS_NODEFILE); do pbs_tmrsh $host env PATH=$PATH torchrun'
+        " --nnodes $NNODES --rdzv-backend c10d --rdzv-endpoint $MASTER_ADDR:$MASTER_PORT TRAIN & done; wait",
+        None,
     ),
     "exec for one node in the job script": Way("mingle exec --nodes 1 torchrun TRAIN", 64, "all 2 nodes of the job"),
     "run for one node in the job script": Way("mingle run --nodes 1 torchrun TRAIN", 64, "a run on all 2 hosts"),

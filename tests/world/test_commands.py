@@ -7,7 +7,7 @@ import re
 from typing import TYPE_CHECKING
 
 import pytest
-from members import KEYED, REDUCE, SHARED, WORLD, evaluating, failed, one_world, parsed, variables
+from members import KEYED, OTHER_KEY, REDUCE, SHARED, WORLD, evaluating, failed, one_world, parsed, variables
 from slurm_step import STEP
 
 if TYPE_CHECKING:
@@ -67,13 +67,16 @@ def test_explain_names_nobody_for_an_address_that_was_not_needed(hosts: Callable
 
 
 def test_no_wait_asks_nobody_and_says_the_same_on_every_node(hosts: Callable[..., Hosts]) -> None:
-    """Each node's own answer, from the scheduler's variables alone, without a key."""
+    """Each node's own answer, from the scheduler's variables and the key alone, where there is one."""
     two = hosts(2)
     env = [{**STEP, "SLURM_NODEID": str(rank), "SLURM_PROCID": str(rank)} for rank in (0, 1)]
-    results = [host.run(evaluating("--no-wait"), env=its) for host, its in zip(two, env, strict=True)]
-    worlds = one_world(results)
-    assert worlds[0]["MASTER_ADDR"] == "node1"
-    assert [done.stderr for done in results] == ["", ""]
+    found = {}
+    for name, key in (("none", {}), ("one", KEYED), ("another", OTHER_KEY)):
+        results = [host.run(evaluating("--no-wait"), env={**its, **key}) for host, its in zip(two, env, strict=True)]
+        found[name] = one_world(results)[0]["MASTER_PORT"]
+        assert one_world(results)[0]["MASTER_ADDR"] == "node1"
+        assert [done.stderr for done in results] == ["", ""]
+    assert len(set(found.values())) == len(found), "the key has no part in the port"
 
 
 def test_one_member_needs_no_network_no_key_and_nobody(hosts: Callable[..., Hosts]) -> None:
@@ -102,6 +105,37 @@ def test_exec_becomes_the_command_with_the_variables_and_nothing_else_changed(ho
         assert found[-1]["PID"] == str(process.pid)
     assert sorted(its["NODE_RANK"] for its in found) == ["0", "1"]
     assert found[0]["MINGLE_WORLD"] == found[1]["MINGLE_WORLD"]
+
+
+ENVIRONS = "cat /proc/$$/environ; bash -c 'cat /proc/$$/environ; exec cat /proc/self/environ'"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [("exec", *TWO), ("exec", "--together", *TWO), ("run", "--hosts", "node1")],
+    ids=["exec", "together", "run"],
+)
+def test_the_key_stands_in_no_environment_of_the_command_and_its_children(
+    hosts: Callable[..., Hosts], words: tuple[str, ...]
+) -> None:
+    """All that it starts would hand it on; `--keep-key` leaves it, and a mingle that the command starts has it."""
+    two = hosts(2)[: 1 if words[0] == "run" else 2]
+
+    def said(*more: str) -> str:
+        processes = [host.popen(["mingle", *words, *more], env=KEYED) for host in two]
+        found = [process.communicate(timeout=60) for process in processes]
+        assert [process.returncode for process in processes] == [0] * len(two), found
+        return "".join(out for out, _ in found)
+
+    without = said("bash", "-c", ENVIRONS)
+    assert without.count("MINGLE_WORLD=") == 3 * len(two)
+    assert "MINGLE_KEY" not in without
+    assert KEYED["MINGLE_KEY"] not in without
+    assert said("--keep-key", "bash", "-c", ENVIRONS).count(f"MINGLE_KEY={KEYED['MINGLE_KEY']}") == 3 * len(two)
+    inner = "bash -c 'echo $MINGLE_KEY'"
+    assert said("bash", "-c", f"mingle exec --id inner --nodes 1 {inner}; echo =$MINGLE_KEY").count(
+        f"={KEYED['MINGLE_KEY']}"
+    ) == len(two)
 
 
 def test_exec_unsets_what_an_earlier_mingle_left(hosts: Callable[..., Hosts]) -> None:

@@ -49,6 +49,33 @@ def ended(process: Popen[str]) -> CompletedProcess[str]:
     return CompletedProcess(process.args, process.returncode, out, err)
 
 
+THERE = "which does not hear us: multicast is dropped on the way there"
+OR_BACK = r"which does not hear us, or cannot connect: multicast is dropped on the way there, or TCP on the way back"
+
+
+@pytest.mark.parametrize(
+    ("deaf", "count", "says"),
+    [
+        (0, 2, {0: None, 1: rf"we hear {AT}1, {THERE}"}),
+        (1, 2, {0: rf"we hear {AT}2(, {AT}2)?, {OR_BACK}", 1: None}),
+        (2, 3, {0: rf"on node1 we hear {AT}3(, {AT}3)?, {OR_BACK}", 1: rf"on node1 we hear {AT}3", 2: None}),
+    ],
+    ids=["rank 0 hears nobody", "a member hears nobody", "one of three hears nobody"],
+)
+def test_multicast_that_goes_one_way_is_named_with_its_direction(
+    hosts: Callable[..., Hosts], deaf: int, count: int, says: Mapping[int, str | None]
+) -> None:
+    """By whoever hears; who hears nothing cannot know of it."""
+    some = hosts(count)
+    some[deaf].drop_multicast()
+    options = ("--id", "job", "--nodes", str(count), "--via", "multicast", "--timeout", "6")
+    results = members(some, lambda rank: evaluating(*options, "--rank", str(rank)))
+    for rank, says_it in says.items():
+        failed(results[rank], 69)
+        assert re.search(says_it or "still missing|no answer", results[rank].stderr), results[rank].stderr
+        assert ("we hear" in results[rank].stderr) is (says_it is not None)
+
+
 @pytest.mark.parametrize(("ranked", "missing"), [(False, "1 more"), (True, "rank 3")], ids=["no ranks", "ranks"])
 def test_a_member_that_never_comes_fails_all_others_at_the_deadline(
     hosts: Callable[..., Hosts], tmp_path: Path, missing: str, *, ranked: bool

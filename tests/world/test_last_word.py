@@ -84,6 +84,23 @@ def test_a_leader_that_is_stopped_before_the_last_word_has_no_world_that_the_oth
     assert [(done.returncode, "WORLD_SIZE" in done.stdout) for done in [*others, ended(leader)]] == [(69, False)] * 3
 
 
+def test_a_member_that_is_stopped_before_it_confirms_is_named_by_all(hosts: Callable[..., Hosts]) -> None:
+    """All are in and nobody is missing: at the deadline each names the host that has not said READY, also that host."""
+    three = hosts(3, ipv6=False)
+    tap, faster = Tap(three[0], "REACHED", "READY"), (sys.executable, "-c", FASTER)
+    leader, second = node(three[0], "4", *faster), node(three[1], "4", *faster)
+    tap.wait_for("REACHED", three[1])
+    os.kill(second.pid, signal.SIGSTOP)
+    third = node(three[2], "4", *faster)
+    tap.wait_for("READY", three[2])
+    tap.close()
+    first = [ended(leader), ended(third)]
+    os.kill(second.pid, signal.SIGCONT)
+    done = [*first, ended(second)]
+    assert [its.returncode for its in done] == [69] * 3
+    assert ["3 in, of which 2 confirmed; not confirmed: node2;" in its.stderr for its in done] == [True] * 3, done
+
+
 def test_who_promised_to_wait_and_loses_its_leader_at_its_deadline_still_hears_the_word(
     hosts: Callable[..., Hosts],
 ) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+from cluster import names
 from members import KEYED, parsed
 
 if TYPE_CHECKING:
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
 
     from cluster.hosts import Hosts
 
+OF_GLOO = ("GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME")
 ONE_PROCESS = ("RANK", "LOCAL_RANK", "GROUP_RANK", "TORCHELASTIC_RUN_ID")
 
 
@@ -64,17 +66,43 @@ def test_nothing_else_is_taken_for_the_node_s_only_process(
         assert not [name for name in ONE_PROCESS if name in its]
 
 
-def test_what_starts_torch_tells_gloo_its_network(hosts: Callable[..., Hosts], programs: Path) -> None:
-    """By itself Gloo takes the address of its host's name; what the user says stays."""
+@pytest.mark.parametrize(
+    "words",
+    [("torchrun", "train.py"), ("accelerate", "launch", "train.py"), ("deepspeed", "train.py"), ("env",)],
+    ids=lambda words: words[0],
+)
+def test_every_command_is_told_its_network_for_gloo(
+    hosts: Callable[..., Hosts], programs: Path, words: tuple[str, ...]
+) -> None:
+    """By itself Gloo takes the address of its host's name; what the user exported stays."""
     two = hosts(2)
-    for launcher in (("torchrun", "train.py"), ("accelerate", "launch", "train.py")):
-        for its, _ in started(two, "--iface", "ib0", *launcher, path=programs):
-            assert (its["GLOO_SOCKET_IFNAME"], its["TP_SOCKET_IFNAME"]) == ("ib0", "ib0")
-    own = {"GLOO_SOCKET_IFNAME": "eth0"}
-    assert [its["GLOO_SOCKET_IFNAME"] for its, _ in started(two, "torchrun", "train.py", path=programs, env=own)] == [
-        "eth0",
-        "eth0",
-    ]
+    for its, _ in started(two, "--iface", "ib0", *words, path=programs):
+        assert [its[name] for name in OF_GLOO] == ["ib0", "ib0"]
+    for its, _ in started(two, "--iface", "ib0", *words, path=programs, env={"GLOO_SOCKET_IFNAME": "eth0"}):
+        assert [its[name] for name in OF_GLOO] == ["eth0", "ib0"]
+
+
+@pytest.mark.parametrize("words", [("--for", "none", "env"), ("mpirun", "./train")], ids=lambda words: words[-2])
+def test_the_bare_world_and_a_launcher_of_all_nodes_name_no_interface(
+    hosts: Callable[..., Hosts], programs: Path, words: tuple[str, ...]
+) -> None:
+    """The other nodes may get rank 0's variables from mpirun, and have another name for the interface."""
+    (its, _), _ = started(hosts(2), *words, path=programs)
+    assert "MINGLE_WORLD" in its
+    assert not its.keys() & set(OF_GLOO)
+
+
+@pytest.mark.parametrize("known", [names.DEBIAN, names.NONE])
+def test_a_launcher_reaches_hosts_that_no_name_leads_to_by_address(
+    hosts: Callable[..., Hosts], programs: Path, known: str
+) -> None:
+    """Debian's 127.0.1.1 for its own name counts as none: it is every host's."""
+    two = hosts(2)
+    names.lay(two, known)
+    (first, _), _ = started(two, "--iface", "ib0", "mpirun", "./train", path=programs)
+    hostfile = two[0].outside(first["OMPI_MCA_orte_default_hostfile"])
+    assert hostfile.read_text() == "10.78.0.1 slots=1\n10.78.0.2 slots=1\n"
+    assert two[0].outside(first["HYDRA_HOST_FILE"]).read_text() == "10.78.0.1:1\n10.78.0.2:1\n"
 
 
 def test_a_launcher_that_reads_no_variables_is_completed_and_explained(

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from members import KEYED
+from theft import race
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -84,3 +85,13 @@ def test_the_port_of_a_world_of_one_is_held_or_not_alike(hosts: Callable[..., Ho
     argv = ["mingle", "exec", "--id", "job", "--nodes", "1", sys.executable, "-c", line]
     done = hosts(1)[0].run(argv, env={"MINGLE_PORT_HOLD": hold})
     assert (done.returncode == 0) is free, done.stderr
+
+
+@pytest.mark.parametrize("way", ["id", "scan"])
+def test_another_user_of_rank_0s_host_gets_the_port_in_no_try_before_the_command_starts(
+    hosts: Callable[..., Hosts], way: str
+) -> None:
+    """Seen: it worked out the port from the id, and had it in the instant in which mingle let it go."""
+    found = race(hosts(2), way, FEW)
+    assert found.tries > found.worlds
+    assert found.stolen_before == 0

@@ -17,10 +17,11 @@ if TYPE_CHECKING:
 
     from mingle_hooks.plugins import Plugin
 
-    Need = Literal["roster", "iface", "hcas", "cpu_only", "memory", "site"]
+    Need = Literal["roster", "names", "iface", "hcas", "cpu_only", "memory", "site"]
 
 # What the caller has to find out before it asks a framework.
 ROSTER: Need = "roster"  # World.roster
+NAMES: Need = "names"  # hosts in it by names that this node can reach them by, else by address
 IFACE: Need = "iface"  # Assignment.iface and Assignment.address
 HCAS: Need = "hcas"  # fabric.infiniband.active_ports()
 SITE: Need = "site"  # View.site
@@ -43,6 +44,7 @@ _OPEN_MPI = ("OMPI_MCA_orte_default_hostfile", "PRTE_MCA_prte_default_hostfile")
 _OMPI = ("OMPI_MCA_orte_hnp_uri", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_RANK")
 _RESTARTS = ("PET_MAX_RESTARTS", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE")
 _HOSTS = frozenset({ROSTER})
+_NAMED_HOSTS = _HOSTS | {NAMES}
 _NETWORK = frozenset({IFACE})
 
 # The names stand here and not in the modules, so that all of them are known without loading any.
@@ -55,7 +57,7 @@ FRAMEWORKS = {
     "cpu": Framework("cpu", ("ACCELERATE_USE_CPU",), frozenset({CPU_ONLY})),
     "process": Framework("process", ("TORCHELASTIC_RUN_ID", "ACCELERATE_USE_CPU"), frozenset({CPU_ONLY})),
     "lightning": Framework("lightning", ("TORCHELASTIC_RUN_ID", "SLURM_JOB_NAME")),
-    "deepspeed": Framework("deepspeed", ("MINGLE_HOSTFILE",), _HOSTS, files=True),
+    "deepspeed": Framework("deepspeed", ("MINGLE_HOSTFILE",), _NAMED_HOSTS, files=True),
     "mpi": Framework(
         "mpi",
         (
@@ -64,12 +66,13 @@ FRAMEWORKS = {
             "MINGLE_MACHINEFILE",
             "HYDRA_HOST_FILE",
             "I_MPI_HYDRA_HOST_FILE",
+            "HYDRA_IFACE",
             "SLURM_OVERLAP",
         ),
-        _HOSTS,
+        _NAMED_HOSTS | _NETWORK,
         files=True,
     ),
-    "horovod": Framework("horovod", ("MINGLE_HOSTS",), _HOSTS),
+    "horovod": Framework("horovod", ("MINGLE_HOSTS",), _NAMED_HOSTS),
     "jax": Framework(
         "jax",
         ("JAX_COORDINATOR_ADDRESS", "JAX_NUM_PROCESSES", "JAX_PROCESS_ID", "JAX_LOCAL_DEVICE_IDS", *_OMPI),
@@ -91,20 +94,22 @@ FRAMEWORKS = {
 # Those of other packages that were asked for, by name.
 _added: dict[str, Plugin] = {}
 
-# What everybody gets, as most people then type `torchrun train.py`. NONE says that nobody is to.
-DEFAULT, NONE = "torchrun", "none"
+# What everybody gets: torchrun's set, as most people then type `torchrun train.py`, and the interface for Gloo, which
+# any program may use: torch's backend on CPUs is Gloo unless it is told otherwise. NONE says that nobody gets them.
+DEFAULT, ALWAYS, NONE = "torchrun", "gloo", "none"
 
 
 def profiles(asked: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the frameworks to export for: those asked for, after DEFAULT unless one of them sets its names too.
+    """Return the frameworks to export for: DEFAULT, ALWAYS and those asked for, or with NONE those asked for alone.
 
-    Raises UsageError for an unknown name.
+    DEFAULT is left out where one of those asked for sets its variables too. Raises UsageError for an unknown name.
     """
-    named = tuple(dict.fromkeys(name for name in asked if name not in (NONE, DEFAULT)))
+    if NONE in asked:
+        return tuple(name for name in dict.fromkeys(asked) if name != NONE)
     names = set(FRAMEWORKS[DEFAULT].names)
-    if not any(names.intersection(framework(name).names) for name in named) and NONE not in asked:
-        return (DEFAULT, *named)
-    return tuple(name for name in dict.fromkeys(asked) if name != NONE)
+    is_replaced = any(names.intersection(framework(name).names) for name in asked if name != DEFAULT)
+    first = (DEFAULT,) if DEFAULT in asked or not is_replaced else ()
+    return tuple(dict.fromkeys((*first, ALWAYS, *asked)))
 
 
 def framework(name: str) -> Framework:
@@ -148,7 +153,7 @@ def added() -> tuple[str, ...]:
 
 
 def needs(names: tuple[str, ...]) -> frozenset[Need]:
-    """Return what the caller has to find out for these frameworks: ROSTER, IFACE, HCAS, SITE, CPU_ONLY, MEMORY.
+    """Return what the caller has to find out for these frameworks.
 
     Raises UsageError.
     """

@@ -4,7 +4,8 @@ Open MPI 4 takes OMPI_MCA_orte_default_hostfile as the default of --hostfile, Op
 PRTE_MCA_prte_default_hostfile (prte-info --all).
 Hydra, the launcher of MPICH and MVAPICH, takes HYDRA_HOST_FILE as its default (its wiki, "Using the Hydra
 Process Manager"), Intel's takes I_MPI_HYDRA_HOST_FILE (its developer reference). OMPI_MCA_btl_tcp_if_include
-is left out: mpirun hands it to all nodes, and interface names differ between them.
+is left out: mpirun hands it to all nodes, and interface names may differ between them. So does Hydra with HYDRA_IFACE,
+which is set only where Hydra would tell its daemons to connect to a name that leads nowhere.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ def settings(view: View) -> dict[str, str]:
 
     mpirun starts its daemons by srun, which would wait for the CPUs that this very step holds.
     """
-    return {"SLURM_OVERLAP": "1"} if "SLURM_STEP_ID" in view.user_environ else {}
+    found = {"SLURM_OVERLAP": "1"} if "SLURM_STEP_ID" in view.user_environ else {}
+    return found | ({"HYDRA_IFACE": view.place.iface} if view.place.iface and not view.is_named else {})
 
 
 def files(view: View) -> tuple[File, ...]:

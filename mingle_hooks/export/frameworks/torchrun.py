@@ -5,8 +5,14 @@ neither MASTER_ADDR nor NODE_RANK. Static rendezvous joins PET_MASTER_ADDR and P
 at the last colon, so an IPv6 address stays bare. PET_RDZV_ENDPOINT is left out: it would beat the
 PET_MASTER_ADDR that a user set.
 
-In a batch script PET_NODE_RANK holds words instead of a number: torchrun prints them and ends with 2, where it
-would otherwise train on the first node alone and end with 0.
+The variables of a batch shell reach every task of the job, so they must hold on every node, and no node rank does.
+There torchrun gets c10d rendezvous, in which the nodes find their ranks by themselves. is_host=1 on every node: each
+opens a store at this port, and all of them use the one at the endpoint's address. Left to itself torchrun opens a
+store only where the endpoint is its host name's address, which on a second network is nowhere (pytorch#73656). Who is
+alone waits for the others and ends with 1 after the join timeout.
+
+The first of these torchruns announces its host's full name to the others. Where names do not lead to the other
+nodes, PET_NODE_RANK holds words instead of a number: torchrun prints them and ends with 2.
 """
 
 from __future__ import annotations
@@ -20,7 +26,7 @@ if TYPE_CHECKING:
     from mingle_hooks.export.view import View
 
 
-NOT_HERE = "none: torchrun has to be started on every node of this job, as by srun mingle exec torchrun train.py"
+NOT_HERE = "none: torchrun has to be started on every node of this job, as by mingle run torchrun train.py"
 
 
 def settings(view: View) -> dict[str, str]:
@@ -33,13 +39,33 @@ def settings(view: View) -> dict[str, str]:
         return elastic
     agent = one_of(view)
     if agent is None:
-        return {"PET_NODE_RANK": NOT_HERE}
+        return of_every_node(view)
     return agent | {
         "PET_MASTER_ADDR": view.world.master_addr,
         "PET_MASTER_PORT": str(view.world.master_port),
         "PET_RDZV_BACKEND": "static",
         "PET_RDZV_ID": view.world.digest,
     }
+
+
+def of_every_node(view: View) -> dict[str, str]:
+    """Return what holds on every node alike, or what makes torchrun end at once where that is not enough.
+
+    Raises UsageError for a leftover that contradicts it.
+    """
+    batch, nodes = view.batch, view.world.nodes
+    if batch is None or nodes is None or (view.user_environ.get("PET_RDZV_BACKEND") or "c10d") != "c10d":
+        return {"PET_NODE_RANK": NOT_HERE}
+    _check(view, "PET_NNODES", nodes)
+    found = {
+        "PET_NNODES": str(nodes),
+        "PET_RDZV_BACKEND": "c10d",
+        "PET_RDZV_ID": view.world.digest,
+        "PET_RDZV_ENDPOINT": view.endpoint,
+        # The others' stores may be there later than this one: reaching them may take as long.
+        "PET_RDZV_CONF": f"is_host=1,join_timeout={batch.timeout_s},read_timeout={batch.timeout_s}",
+    }
+    return found | ({"PET_NPROC_PER_NODE": batch.processes} if batch.processes else {})
 
 
 def one_of(view: View) -> dict[str, str] | None:

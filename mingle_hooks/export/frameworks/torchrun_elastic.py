@@ -11,7 +11,7 @@ TORCH_DISABLE_SHARE_RDZV_TCP_STORE says: on the agents' store those of the last 
 
 from __future__ import annotations
 
-from mingle_hooks.export.frameworks.torchrun import NOT_HERE, one_of
+from mingle_hooks.export.frameworks.torchrun import of_every_node, one_of
 from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -24,15 +24,16 @@ MAX_RESTARTS = 3
 
 def settings(view: View) -> dict[str, str]:
     """Return the whole set. Raises UsageError for a leftover that contradicts it."""
+    restarts = {"PET_MAX_RESTARTS": str(MAX_RESTARTS), "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
     agent = one_of(view)
     if agent is None:
-        return {"PET_NODE_RANK": NOT_HERE}
+        found = of_every_node(view)
+        return found | restarts if "PET_RDZV_ID" in found else found
     found = agent | {
         "PET_RDZV_BACKEND": "c10d",
         "PET_RDZV_ID": view.world.digest,
         "PET_RDZV_ENDPOINT": view.endpoint,
         "PET_RDZV_CONF": f"is_host={1 if view.process == 0 else 0}",
-        "PET_MAX_RESTARTS": str(MAX_RESTARTS),
-        "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
+        **restarts,
     }
     return found | ({"PET_LOCAL_ADDR": view.place.address} if view.place.address else {})

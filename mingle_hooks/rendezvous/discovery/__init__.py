@@ -12,6 +12,7 @@ from mingle_hooks.typed import TYPE_CHECKING, NamedTuple, Protocol
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from mingle_hooks.rendezvous.discovery.one_way import OneWay
     from mingle_hooks.rendezvous.loop import Loop
     from mingle_hooks.rendezvous.member.dialer import Endpoint
     from mingle_hooks.rendezvous.protocol.attempt import Attempt, Secret
@@ -74,6 +75,8 @@ class Context(NamedTuple):
     ttl: int = 1
     nodes: int | None = None
     joined: Callable[[], tuple[int, bytes] | None] = lambda: None  # the precedence of the leader that has been joined
+    member: bytes = bytes(16)  # this member's name
+    one_way: OneWay | None = None  # where to note who is heard and does not answer
 
 
 class Backend(Protocol):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from mingle_hooks.rendezvous.callers import Callers
+from mingle_hooks.rendezvous.protocol.connection import notice_loss
 from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -32,6 +33,8 @@ class Acceptor:
         self.connected: dict[Session, None] = {}
         self.strangers: dict[Session, None] = {}  # of these, who has not proved to hold the key; oldest first
         self._nonces: dict[bytes, None] = {}  # of greetings, oldest first
+        for listener in listeners:
+            notice_loss(listener, drop_unsent=False)
         self._callers = Callers(loop, listeners, self._take, self._make_room)
 
     @property
@@ -48,8 +51,12 @@ class Acceptor:
         self._callers.close()
 
     def leave(self, port: int) -> None:
-        """Listen no longer on a port, where there is another one."""
+        """Listen no longer on a port, where there is another one; it stays bound."""
         self._callers.leave(port)
+
+    def hand_over(self, port: int) -> list[socket.socket]:
+        """Return the sockets that keep a port, on which nobody listens any more. The caller closes them."""
+        return self._callers.hand_over(port)
 
     def proved(self, session: Session) -> None:
         """Note that the other side of a session holds the key."""

@@ -17,6 +17,7 @@ from mingle_hooks.typed import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from mingle_hooks import sockets as socket
     from mingle_hooks.rendezvous.leader.leader import Leader
     from mingle_hooks.rendezvous.leader.terms import AdvertisedAddress
     from mingle_hooks.rendezvous.loop import Loop
@@ -41,8 +42,13 @@ class Candidate(NamedTuple):
     no_network: NetworkError | None  # why this host can offer nothing to other hosts, where it cannot
     limits: tuple[int, int]  # of open files, as its user had them
 
-    def close(self) -> None:
-        """Let go of every socket, and of the higher limit: what `mingle exec` becomes must find its user's."""
+    def close(self, held: list[socket.socket] | None = None) -> None:
+        """Let go of every socket, and of the higher limit: what `mingle exec` becomes must find its user's.
+
+        `held` gets the sockets that keep a formed world's port; its owner closes them.
+        """
+        if held is not None and self.leader.state == "formed":
+            held += self.leader.acceptor.hand_over(self.leader.terms.port)
         self.leader.close()
         resource.setrlimit(resource.RLIMIT_NOFILE, self.limits)
 
@@ -161,7 +167,7 @@ def _open(opened: Listeners, request: Request, secret: Secret) -> bool:
         if not opened.check_in and request.rank is None and _named_hosts(request):
             return False  # there are candidates enough on this host, and nobody would find this one
     if master is None and check_in is None:
-        opened.open_master(request.attempt, request.port_range)
+        opened.open_master(secret, request.port_range)
     return True
 
 

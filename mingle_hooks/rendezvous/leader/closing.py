@@ -40,6 +40,10 @@ class Closing:
         """Have those whose promise has run for a while give another."""
         self._renew(self.leases.ending(LEASE_S - RENEW_S))
 
+    def silent(self) -> list[bytes]:
+        """Return the members that have been asked and have not said READY."""
+        return [member for member in self._sessions if self.leases.owes(member)]
+
     def say_again(self, session: Session, member: bytes) -> None:
         """Tell a member of the formed world once more: its connection broke before the word arrived."""
         self.answers.send(session, member)

@@ -58,6 +58,7 @@ class Leader:
         self.failure: Failure | None = None
         self._began, self._failed = loop.clock(), 0.0
         self.answer: Answer | None = None  # this member's own, once formed
+        self.one_way: Callable[[], Sequence[str]] = tuple  # tells who is heard by multicast, and does not come
         self.refused = {why: RejectedPeers() for why in wire.REASONS}
         self.moved_to: list[list[object]] = []
         self._on_change = on_change
@@ -155,9 +156,11 @@ class Leader:
 
     def give_up(self, after_s: int) -> None:
         """Fail for all as the leader's or a member's time is over, and say who was missing."""
-        confirmed = len(self._closing.leases) + 1 if self._closing is not None and self.state == "closing" else None
-        seen = shortfall.Seen(self.roster, self.terms, self.me.host, self.refused, self._loop.shortage)
-        self.fail(shortfall.failure(seen, after_s, confirmed))
+        silent = None
+        if self._closing is not None and self.state == "closing":
+            silent = [self.roster.entry(member).join_request.host for member in self._closing.silent()]
+        seen = shortfall.Seen(self.roster, self.terms, self.me.host, self.refused, self._loop.shortage, self.one_way())
+        self.fail(shortfall.failure(seen, after_s, silent))
 
     def met_rival(self, host: str) -> None:
         """Another member leads by right as well."""
@@ -196,6 +199,9 @@ class Leader:
         same_machine = join_request.machine == self.me.machine
         if addr and not same_machine and self.terms.is_loopback:
             self.fail(not_own(addr, self.me.host, self.terms.advertised))
+            return
+        if (obstacle := self.roster.obstacle()) is not None:
+            self.fail(obstacle)
             return
         session.tell(wire.WELCOME, {"offers": self.terms.offers(same_machine=same_machine), "port": self.terms.port})
         if self.roster.complete and len(self.terms.advertised) > 1:

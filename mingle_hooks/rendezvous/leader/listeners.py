@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mingle_hooks.errors import NetworkError
 from mingle_hooks.fabric import ports
-from mingle_hooks.rendezvous.protocol.attempt import KEYED_PORTS, OPEN_PORTS
+from mingle_hooks.rendezvous.protocol.attempt import KEYED_PORTS, MASTER_PORTS, OPEN_PORTS
 from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -12,9 +12,6 @@ if TYPE_CHECKING:
 
     from mingle_hooks import sockets as socket
     from mingle_hooks.rendezvous.protocol.attempt import Attempt, Secret
-
-# The world's own port is looked for among this many before the rest of the range.
-MASTER_PORTS = 16
 
 
 def check_in_ports(attempt: Attempt, secret: Secret, port_range: range) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -63,9 +60,9 @@ class Listeners:
             raise NetworkError(f"port {port} free on this host, rank 0", seen, "another port, or none")
         self.master = port
 
-    def open_master(self, attempt: Attempt, port_range: range) -> None:
+    def open_master(self, secret: Secret, port_range: range) -> None:
         """Open a free port for the world to use; NetworkError when the range is full."""
-        first = ports.candidates(attempt.seed(b"master"), MASTER_PORTS, port_range)
+        first = ports.candidates(secret.master_seed, MASTER_PORTS, port_range)
         for port in dict.fromkeys((*first, *port_range)):
             if port not in self.check_in and self._open(port, reuse=False, hold=self._hold):
                 self.master = port

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import groupby
 
+from mingle_hooks.errors import printable
 from mingle_hooks.rendezvous.protocol.failure import Failure
 from mingle_hooks.schedulers.hostlist import fold
 from mingle_hooks.typed import TYPE_CHECKING
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
 
 # Missing ranks that a message names; gaps between them would make it long.
 MOST_SHOWN = 64
+# Characters of host names in front of what keeps them from starting the command.
+LONGEST_HOSTS = 120
 # The leader binds these before it hears from the others, so it has to know them.
 _LEADERS = ("MASTER_ADDR", "MASTER_PORT")
 
@@ -99,6 +102,17 @@ class Roster:
         for name, value in _said(join_request).items():
             self._first.setdefault(name, (value, entry))
         return None
+
+    def obstacle(self) -> Failure | None:
+        """Return what keeps members from starting the command, once all are in: the first rank's, with all it is on."""
+        if not self.complete:
+            return None
+        unable = [entry.join_request for entry in self.in_usual_order() if entry.join_request.obstacle is not None]
+        if not unable or (first := unable[0].obstacle) is None:
+            return None
+        seen = first.parts[1]
+        hosts = [its.host for its in unable if its.obstacle == (first.kind, (its.host, seen))]
+        return Failure(first.kind, (printable(fold(hosts), LONGEST_HOSTS), seen))
 
     def remove(self, member: bytes) -> None:
         """Forget a member that left before the world was formed."""

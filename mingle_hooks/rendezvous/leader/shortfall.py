@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from mingle_hooks.rendezvous.protocol import wire
 from mingle_hooks.rendezvous.protocol.failure import Failure
+from mingle_hooks.schedulers.hostlist import fold
 from mingle_hooks.typed import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from mingle_hooks.errors import Shortage
     from mingle_hooks.rendezvous.leader.roster import Roster
@@ -27,23 +28,30 @@ class Seen(NamedTuple):
     host: str  # the leader's
     refused: Mapping[wire.Why, RejectedPeers]
     shortage: Shortage | None  # what the leader's host has run out of
+    one_way: Sequence[str] = ()  # tells whom the leader hears by multicast, and who does not come
 
 
-def failure(seen: Seen, after_s: int, confirmed: int | None) -> Failure:
+def failure(seen: Seen, after_s: int, silent: list[str] | None) -> Failure:
     """Return why there is no world: no common address, or members missing, with the likeliest cause.
 
-    `confirmed` is how many have said READY, None where they were not asked.
+    `silent` are the hosts that hold the answer and have not said READY, None where no answer was sent.
     """
     roster = seen.roster
-    if roster.complete and confirmed is None:
+    if silent is None and roster.complete:
         short = roster.short_of([offer.address for offer in seen.terms.advertised])
         return Failure("network", (seen.host, short))
-    inside = f"{len(roster)} in" if confirmed is None else f"{len(roster)} in, of which {confirmed} confirmed"
-    nodes, missing = str(roster.nodes or "all"), roster.missing()
+    nodes, inside, missing = str(roster.nodes or "all"), f"{len(roster)} in", roster.missing()
+    if silent is not None:
+        inside = f"{inside}, of which {len(roster) - len(silent)} confirmed"
+        missing = fold(silent) or "nobody, but too late for a world"
     if seen.shortage is not None:
         inside += f"; on {seen.host} {seen.shortage.seen}"
         return Failure(seen.shortage.kind, (nodes, str(after_s), inside, missing))
+    if silent is not None:
+        return Failure("unconfirmed", (nodes, str(after_s), inside, missing))
     for why, kind in REFUSALS.items():
         if rejected := seen.refused[why].list():
             return Failure(kind, (nodes, str(after_s), f"{inside}; still missing: {missing}", ", ".join(rejected)))
+    if seen.one_way and len(roster) > 1:  # who is alone says it itself
+        inside += f"; on {seen.host} {'; '.join(seen.one_way)}"
     return Failure("missing", (nodes, str(after_s), inside, missing))

@@ -6,7 +6,8 @@ world of tasks is whole too. What they say to each other, each a line:
 ::
 
     other                                  first
-      local rank, milliseconds it waits →
+      local rank, milliseconds it waits,
+      why it cannot start, if it cannot →
                                         ←  nothing, each second while it is at work
                                         ←  the answer, and a name for the word
       held                              →
@@ -20,16 +21,16 @@ from __future__ import annotations
 
 import os
 import struct
-import time
 
 from mingle_hooks import jsontext, runtime
 from mingle_hooks import sockets as socket
 from mingle_hooks.errors import LIMITS, MingleError, MissingError
 from mingle_hooks.rendezvous.local_peers import meeting_point
 from mingle_hooks.rendezvous.local_peers.meeting_point import HAND_OVER_S, HELD, left, say
-from mingle_hooks.rendezvous.loop import Loop
+from mingle_hooks.rendezvous.loop import Loop, boottime
 from mingle_hooks.rendezvous.poller import READ
 from mingle_hooks.rendezvous.protocol.failure import Failure
+from mingle_hooks.rendezvous.protocol.wire import WireError
 from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
 
 # The first task says this often that it is at work.
 BEAT_S = 1.0
-MOST_GREETING_BYTES = 32
+MOST_GREETING_BYTES = 8192
 MOST_DIGITS = 10  # of a local rank, and of milliseconds: 115 days
 # So many connections may have said nothing yet, a quarter of the usual descriptors; then the oldest goes.
 MOST_CALLERS = 256
@@ -60,14 +61,14 @@ def first(
     What meet raises is raised on every one of them. One of the directories is made, and removed again.
     Raises PlaceError and ConflictError.
     """
-    deadline = time.monotonic() + timeout_s
+    deadline = boottime() + timeout_s
     directory, held = meeting_point.claim(directories)
     try:
         with meeting_point.listen(directory, count) as listener:
             local_peers = LocalPeers(listener, host, count, deadline)
             try:
                 local_peers.gather(timeout_s)
-                answer = meet(max(local_peers.deadline - time.monotonic(), 1.0), local_peers)
+                answer = meet(max(local_peers.deadline - boottime(), 1.0), local_peers)
                 local_peers.hand_over(answer, directory)
             except MingleError as error:
                 why = local_peers.fault.error() if local_peers.fault is not None else error
@@ -84,19 +85,21 @@ def first(
 class LocalPeers:
     """This node's other tasks as the first one sees them: whichever loop runs watches them.
 
-    `deadline` is the earliest of all tasks'. `fault` is why there must be no world, once one is gone or one too many.
+    `deadline` is the earliest of all tasks'. `obstacle` is why one of them cannot start the command. `fault` is why
+    there must be no world, once one is gone or one too many.
     """
 
     def __init__(self, listener: socket.socket, host: str, count: int, deadline: float) -> None:
         self.deadline = deadline
         self.fault: Failure | None = None
+        self.obstacle: Failure | None = None
         self._listener, self._host, self._count = listener, host, count
         self._tasks: dict[int, socket.socket] = {}  # by local rank
         self._callers: dict[socket.socket, None] = {}  # who have not said what they are, the oldest first
 
     def gather(self, timeout_s: float) -> None:
         """Wait until all have come. Raises what happens instead."""
-        with Loop() as loop:
+        with Loop(boottime) as loop:
             self.attend(loop, lambda _failure: None)
             loop.after(self.deadline - loop.clock(), _wake)
             loop.run(lambda: self.fault is not None or not self._absent() or loop.clock() >= self.deadline)
@@ -124,7 +127,7 @@ class LocalPeers:
         """Give all of them the answer, and then the word to go by it. Raises the fault where one is not there."""
         if self.fault is not None:  # it came too late for the others
             raise self.fault.error()
-        deadline = max(self.deadline, time.monotonic() + HAND_OVER_S)
+        deadline = max(self.deadline, boottime() + HAND_OVER_S)
         word = os.urandom(8).hex()
         for task in self._tasks.values():
             task.settimeout(left(deadline))
@@ -223,12 +226,13 @@ class LocalPeers:
         if greeting is None:
             caller.close()
             return
-        rank, waits_s = greeting
+        rank, waits_s, obstacle = greeting
         if rank in self._tasks or not 0 < rank < self._count:
             self._callers[caller] = None  # to be told as well
             self._fail(Failure("tasks", (self._host, str(self._count - 1), str(rank))))
             return
         self._tasks[rank] = caller
+        self.obstacle = self.obstacle or obstacle
         self._watch_task(rank, caller)
         self.deadline = min(self.deadline, self._loop.clock() + waits_s)
         self._loop.after(waits_s, _wake)
@@ -270,14 +274,20 @@ def _is_ours(caller: socket.socket) -> bool:
     return bool(user == os.getuid())
 
 
-def _greeting(caller: socket.socket) -> tuple[int, float] | None:
-    """Return the local rank that a task greets with and the seconds that it waits; None for anything else."""
+def _greeting(caller: socket.socket) -> tuple[int, float, Failure | None] | None:
+    """Return the local rank that a task greets with, for how many seconds it waits, and why it cannot start.
+
+    None for anything else.
+    """
     try:
-        words = caller.recv(MOST_GREETING_BYTES).split()
+        words = caller.recv(MOST_GREETING_BYTES).split(maxsplit=2)
     except OSError:
         return None
-    numbers = [int(word) for word in words if word.isdigit() and len(word) <= MOST_DIGITS]
-    match numbers:
-        case [rank, waits_ms] if len(numbers) == len(words):
-            return rank, waits_ms / 1000
-    return None
+    numbers = [int(word) for word in words[:2] if word.isdigit() and len(word) <= MOST_DIGITS]
+    if len(numbers) != 2:  # noqa: PLR2004 - a pair
+        return None
+    try:
+        obstacle = Failure.parse(jsontext.loads(words[2])) if words[2:] else None
+    except (ValueError, WireError, AttributeError):
+        return None
+    return numbers[0], numbers[1] / 1000, obstacle

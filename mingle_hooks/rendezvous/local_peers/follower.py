@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import time
-
 from mingle_hooks import jsontext
 from mingle_hooks.errors import MingleError, MissingError, by_exit_code
 from mingle_hooks.rendezvous.local_peers import meeting_point
 from mingle_hooks.rendezvous.local_peers.meeting_point import HAND_OVER_S, HELD, left, say
+from mingle_hooks.rendezvous.loop import boottime
 from mingle_hooks.rendezvous.protocol.leases import CLOSING_S, LINGER_S
 from mingle_hooks.rendezvous.protocol.wire import MOST_LEADER_BYTES
 from mingle_hooks.typed import TYPE_CHECKING
@@ -18,6 +17,7 @@ if TYPE_CHECKING:
     from mingle_hooks import sockets as socket
     from mingle_hooks.rendezvous.local_peers.meeting_point import Said
     from mingle_hooks.rendezvous.protocol.answer import Answer
+    from mingle_hooks.rendezvous.protocol.failure import Failure
 
 # Past its deadline a task stays only while it hears the first one, which says each second that it is at work.
 SILENCE_S = 3.0
@@ -27,21 +27,26 @@ OVERTIME_S = CLOSING_S + LINGER_S + HAND_OVER_S + SILENCE_S
 MOST_WAIT_S = 1e6
 
 
-def follow(directories: Sequence[str], local_rank: int, timeout_s: float) -> Answer:
-    """Return the answer that this node's first task got, or raise what it raised."""
-    deadline = time.monotonic() + timeout_s
+def follow(directories: Sequence[str], local_rank: int, timeout_s: float, obstacle: Failure | None = None) -> Answer:
+    """Return the answer that this node's first task got, or raise what it raised.
+
+    An `obstacle` to this task's command is that of the node.
+    """
+    deadline = boottime() + timeout_s
     directory, sock = meeting_point.call(directories, deadline, timeout_s)
     with sock:
         ear = _Ear(sock, deadline)
-        say(sock, b"%d %d\n" % (local_rank, min(left(deadline), MOST_WAIT_S) * 1000))
+        greeting = b"%d %d" % (local_rank, min(left(deadline), MOST_WAIT_S) * 1000)
+        said = b" " + jsontext.dumps(obstacle.body()).encode() if obstacle is not None else b""
+        say(sock, greeting + said + b"\n")
         body = ear.hear()
         if "answer" not in body:
             raise _reason(body, timeout_s)
         say(sock, HELD)
         word = ear.hear()
         if not word:
-            said = meeting_point.decide(f"{directory}/{body['word']}", local_rank)
-            word = {"go": True} if said == 0 else ear.hear() if said is None else {}
+            first = meeting_point.decide(f"{directory}/{body['word']}", local_rank)
+            word = {"go": True} if first == 0 else ear.hear() if first is None else {}
     if "go" not in word:
         raise _reason(word, timeout_s)
     return body["answer"]
@@ -61,7 +66,7 @@ class _Ear:
 
     def __init__(self, sock: socket.socket, deadline: float) -> None:
         self._sock, self._deadline = sock, deadline
-        self._heard = time.monotonic()
+        self._heard = boottime()
         self._data = bytearray()
 
     def hear(self) -> Said:
@@ -89,6 +94,6 @@ class _Ear:
             data = self._sock.recv(1 << 16)
         except OSError:
             return False
-        self._heard = time.monotonic()
+        self._heard = boottime()
         self._data += data
         return bool(data)

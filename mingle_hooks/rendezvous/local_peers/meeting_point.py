@@ -8,6 +8,7 @@ import time
 from mingle_hooks import runtime
 from mingle_hooks import sockets as socket
 from mingle_hooks.errors import ConflictError, MissingError, PlaceError
+from mingle_hooks.rendezvous.loop import boottime
 from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -101,7 +102,7 @@ def call(directories: Sequence[str], deadline: float, timeout_s: float) -> tuple
                 return directory, sock
         if all(runtime.is_taken(directory) for directory in directories):
             raise _all_taken(directories)
-        if time.monotonic() + pause > deadline:
+        if boottime() + pause > deadline:
             raise MissingError(
                 f"this node's first task (local rank 0) within {timeout_s:g} s",
                 "it does not ask",
@@ -131,7 +132,7 @@ def decide(word: str, rank: int) -> int | None:
 
 def left(deadline: float) -> float:
     """Return the seconds left, and a moment where there are none: what has been said is heard."""
-    return max(deadline - time.monotonic(), 0.001)
+    return max(deadline - boottime(), 0.001)
 
 
 def say(sock: socket.socket, data: bytes) -> None:

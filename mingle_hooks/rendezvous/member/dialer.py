@@ -6,7 +6,7 @@ import os
 
 from mingle_hooks.rendezvous.protocol import wire
 from mingle_hooks.rendezvous.protocol.attempt import VERSION
-from mingle_hooks.rendezvous.protocol.connection import Connection, dial
+from mingle_hooks.rendezvous.protocol.connection import Connection, dial, notice_loss
 from mingle_hooks.rendezvous.protocol.join_request import MEMBER_BYTES
 from mingle_hooks.typed import TYPE_CHECKING, NamedTuple
 
@@ -94,6 +94,7 @@ class Dialer:
             oldest.hang_up()
         try:
             sock = dial(*key)
+            notice_loss(sock, drop_unsent=True)
         except OSError as error:  # no route to it now; its backend will name it again
             self.loop.missed(error)
             return

@@ -14,6 +14,8 @@ TAG_BYTES = 8
 # host can take them all first.
 OPEN_PORTS = 2
 KEYED_PORTS = 2
+# MASTER_PORT is looked for among this many before the rest of the range.
+MASTER_PORTS = 16
 
 
 class Material(bytes):
@@ -84,6 +86,11 @@ class Secret:
         hmac, world = Hmac(material), (b"world", bytes([VERSION]), attempt.name)
         door = cls(hmac.of(_joined(*world)))
         return cls(hmac.of(_joined(*world, attempt.run)), door) if attempt.run else door
+
+    @property
+    def master_seed(self) -> bytes:
+        """What MASTER_PORT is chosen by, the same in all runs: another user of rank 0's host cannot work it out."""
+        return self.door.mac(b"master")
 
     def mac(self, purpose: bytes, *parts: bytes) -> bytes:
         """Return 32 bytes over parts, each with its length, that only holders of the key can make."""

@@ -16,6 +16,13 @@ if TYPE_CHECKING:
 FIRST_BYTES = HEADER.size + MOST_STRANGER_BYTES
 # A peer that does not read is dropped once this much waits for it: two of the largest frames.
 MOST_WAITING_BYTES = 16 * 1024 * 1024
+# A peer that the kernel has not heard for this long is gone, in seconds. A member that has lost its leader so can still
+# ask for the word: the leader stays for a lease, 10 s longer, after it last asked for a promise (leases.py).
+GONE_S = 20
+# The kernel asks an idle peer after 5 s, and then three times, every 5 s (tcp(7); other systems lack some of these).
+_PROBES = {"TCP_KEEPIDLE": 5, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3}
+# The same where the peer acknowledges nothing, in milliseconds.
+_UNHEARD = {"TCP_USER_TIMEOUT": GONE_S * 1000}
 
 
 class Connection:
@@ -189,6 +196,18 @@ class Connection:
             self._in = memoryview(bytearray(2 * len(rest)))
         self._come = len(rest)
         self._in[: self._come] = rest
+
+
+def notice_loss(sock: socket.socket, *, drop_unsent: bool) -> None:
+    """Have the kernel end a connection whose peer vanished silently: its host lost power, or a firewall its state.
+
+    Without `drop_unsent` it goes on for minutes where something is still to be delivered, as the last word of a leader
+    is to a member whose host is suspended. What a listener is told holds for the connections that it accepts.
+    """
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in {**_PROBES, **(_UNHEARD if drop_unsent else {})}.items():
+        if hasattr(socket, name):
+            sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
 
 
 def dial(address: str, port: int) -> socket.socket:

@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
-from mingle_hooks.errors import LIMITS, ConflictError, MingleError, MissingError, NetworkError, printable
+from mingle_hooks.errors import (
+    LIMITS,
+    ConflictError,
+    MingleError,
+    MissingError,
+    NetworkError,
+    NotExecutableError,
+    NotFoundError,
+    PlaceError,
+    printable,
+)
 from mingle_hooks.rendezvous.protocol.wire import Body, WireError, integer, text
 from mingle_hooks.typed import TYPE_CHECKING, NamedTuple
 
@@ -12,14 +22,18 @@ if TYPE_CHECKING:
     from mingle_hooks.errors import Limit
 
     Kind = Limit | Literal[
-        "missing", "keys", "versions", "runs", "rank", "beyond", "nodes", "leaders", "given", "size", "address", "task",
+        "missing", "unconfirmed", "keys", "versions", "runs", "rank", "beyond", "nodes", "leaders", "given", "size",
+        "address", "task",
         "tasks", "node_rank", "network", "protocol", "full",
         "differs",
+        "command", "permission", "output", "directory",
     ]  # fmt: skip
 
 # Bounds of what travels: a few parties, each a host and an address, or a folded host list.
 MOST_PARTS = 4
 LONGEST_PART = 300
+# Why a member cannot start the command, as it says at check-in; the parts are its host and what it saw.
+OBSTACLES: tuple[Kind, ...] = ("command", "permission", "output", "directory")
 # A leader tells of its failure for seconds; this is only a bound.
 LONGEST_AGE_MS = 10**9
 
@@ -30,6 +44,12 @@ _KINDS: dict[Kind, tuple[type[MingleError], str, str, str]] = {
         "{0} members within {1} s",
         "{2}; still missing: {3}",
         "a look at that host, its log and its firewall, or a longer --timeout",
+    ),
+    "unconfirmed": (
+        MissingError,
+        "{0} members that confirm the world within {1} s",
+        "{2}; not confirmed: {3}",
+        "a look at that host, which was stopped or lost its network, or a longer --timeout",
     ),
     **{
         kind: (MissingError, "{0} members within {1} s", "{2}; still missing: {3}", f"{remedy} on rank 0's host")
@@ -130,6 +150,30 @@ _KINDS: dict[Kind, tuple[type[MingleError], str, str, str]] = {
         "{0} nodes that are alike, as --strict or the settings ask",
         "{1}",
         "{2}",
+    ),
+    "command": (
+        NotFoundError,
+        "a command that every node can start",
+        "{0}: {1}",
+        "the same files and PATH on every node, or the full path",
+    ),
+    "permission": (
+        NotExecutableError,
+        "a command that every node can start",
+        "{0}: {1}",
+        "a look at the file's permissions and its `#!` line there",
+    ),
+    "output": (
+        PlaceError,
+        "an open standard output on every node",
+        "{0}: {1}",
+        "the same without >&-",
+    ),
+    "directory": (
+        PlaceError,
+        "a working directory that every node can enter",
+        "{0}: {1}",
+        "cd to one that is there on every node",
     ),
     "full": (
         ConflictError,

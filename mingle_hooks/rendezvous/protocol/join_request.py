@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 
 from mingle_hooks.fabric.machine import is_hostname
+from mingle_hooks.rendezvous.protocol.failure import OBSTACLES, Failure
 from mingle_hooks.rendezvous.protocol.spent import Spent
 from mingle_hooks.rendezvous.protocol.wire import WireError, hexadecimal, integer, optional_integer, text
 from mingle_hooks.schedulers.facts import MOST_NODES, MOST_SLOTS
@@ -39,6 +40,7 @@ class JoinRequest(NamedTuple):
     fingerprint: str = ""  # of its node; a member without one is not compared
     addresses: str = ""  # of its node, each with what carries it
     clock_ms: int | None = None  # the time of day when it said so
+    obstacle: Failure | None = None  # why it cannot start the command
 
     def body(self, clock_ms: int | None = None) -> Body:
         """Return what travels, at this time of day."""
@@ -55,6 +57,7 @@ class JoinRequest(NamedTuple):
             "roster": self.wants_roster,
         }
         body |= {"topology": self.topology} if self.topology else {}
+        body |= {"obstacle": self.obstacle.body()} if self.obstacle else {}
         return {**body, "spent": list(self.spent)} if self.spent else body
 
     @classmethod
@@ -80,7 +83,16 @@ class JoinRequest(NamedTuple):
             fingerprint=sys.intern(_told(body, "fingerprint", LONGEST_FINGERPRINT)),
             addresses=_told(body, "addresses", LONGEST_ADDRESSES),
             clock_ms=optional_integer(body, "clock_ms", 0, LAST_CLOCK_MS),
+            obstacle=_obstacle(body["obstacle"], host) if "obstacle" in body else None,
         )
+
+
+def _obstacle(body: object, host: str) -> Failure:
+    """Return why a member cannot start the command, on the host that it has checked in from. Raises WireError."""
+    failure = Failure.parse(body if isinstance(body, dict) else {})
+    if failure.kind not in OBSTACLES:
+        raise WireError("obstacle: not one of a command")
+    return Failure(failure.kind, (host, failure.parts[1]))
 
 
 def _told(body: Body, name: str, longest: int) -> str:

@@ -42,6 +42,10 @@ class Leases:
         self._asked[member] = self._clock()
         return True
 
+    def owes(self, member: bytes) -> bool:
+        """Tell whether a member was asked and has not answered."""
+        return member in self._asked
+
     def promised(self, member: bytes, lease_s: float) -> None:
         """Note a member's promise; one that was not asked for is none."""
         asked = self._asked.pop(member, None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+from mingle_hooks import preflight
 from mingle_hooks.bundles import use
 from mingle_hooks.errors import MissingError, UsageError
 from mingle_hooks.rendezvous.loop import Loop
@@ -23,8 +24,10 @@ else:
 def run(request: Request) -> int:
     """Return the exit status of a run.
 
-    Raises what opening ports, files and directories raises, UsageError, and MissingError where --again has had enough.
+    Raises what opening ports, files and directories raises, PlaceError without an output or a working directory,
+    UsageError, and MissingError where --again has had enough.
     """
+    preflight.check_runner()
     if not os.path.isfile(f"{NODE}/start.py"):
         raise UsageError("an installed mingle, of which each host starts a program", NODE, "`pip install` of the wheel")
     with Loop() as loop:

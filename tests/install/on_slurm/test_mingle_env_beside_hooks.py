@@ -6,6 +6,8 @@ import json
 from typing import TYPE_CHECKING
 
 from hooked_slurm import SHOW, shown
+from light import BIN
+from light import TRAIN as LIGHT
 
 if TYPE_CHECKING:
     from cluster.slurm import SlurmCluster
@@ -85,3 +87,17 @@ def test_a_step_after_mingle_env_in_the_batch_script_has_its_own_world(hooked: S
     assert sorted(each["NODE_RANK"] for each in tasks) == ["0", "1"]
     assert {each["NNODES"] for each in tasks} == {"2"}
     assert len({each["MASTER_ADDR"] for each in tasks}) == 1
+
+
+def test_torchrun_in_a_step_after_mingle_env_in_the_batch_script_is_in_one_world(hooked: SlurmCluster) -> None:
+    """The hook adds no node rank to what the batch script exported, and the static form of its own to nothing."""
+    lines = [f"PATH={BIN}:$PATH", ENV, f"python {SHOW}", f"srun python {SHOW}", f"srun torchrun {LIGHT}"]
+    job = hooked.submit("\n".join(lines), "-N2", "-n2", "-o", "/home/alice/steps", user="alice")
+    state = hooked.wait(job)
+    text = hooked.controller.outside("/home/alice/steps").read_text()
+    assert (state, text.count("SIZE=2")) == ("COMPLETED", 2), text
+    batch, *tasks = [json.loads(line) for line in text.splitlines() if line.startswith("{")]
+    names = {name for name in batch if name.startswith("PET_") and batch[name]}
+    assert {*names} >= {"PET_NNODES", "PET_RDZV_BACKEND", "PET_RDZV_ENDPOINT"}
+    assert [{name for name in task if name.startswith("PET_")} for task in tasks] == [names] * 2
+    assert [{task[name] for task in tasks} for name in names] == [{batch[name]} for name in names]

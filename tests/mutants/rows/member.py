@@ -88,7 +88,7 @@ ROWS = (
            "return ago_s > self._loop.clock() - self._began", "return ago_s >= 0.0",
            f"{T}/test_outcome.py::test_a_deadline_counts_from_its_beginning"),
     Defect("what this host lacked is not told", f"{V}/search.py",
-           "if lacks else error.seen", "if not lacks else error.seen",
+           "if lacks else []), error.seen]", "if not lacks else []), error.seen]",
            "tests/world/test_never_in_the_way.py::test_where_nobody_was_met_the_missing_package_is_named"),
     Defect("a leftover MASTER_ADDR is not named", f"{V}/search.py",
            'mend = f"unset {request.exported} if', 'mend = LOOK or f"{request.exported} if',

@@ -50,8 +50,8 @@ def test_attempts_follow_each_other_and_each_end_is_told_as_it_was(runner: Runne
         "kill -9 $$": (137, 9, True),
         "kill -TERM $$": (143, 15, True),
         "kill -USR1 $$": (138, 10, True),
-        "not found": (127, None, True),
-        "not executable": (126, None, True),
+        "not found": (127, None, False),
+        "not executable": (126, None, False),
         "no world": (64, None, False),
         "no directory": (73, None, False),
     }

@@ -235,19 +235,22 @@ def test_a_run_inside_a_run(places: Places) -> None:
 
 def test_the_key_is_the_users_or_a_fresh_one_and_the_runs_own_goes_nowhere(places: Places) -> None:
     tells = "echo $MINGLE_KEY; env | grep -c 'MINGLE_RUN_KEY\\|MINGLE_RUN_AT'; true"
-    _, out, _ = places.done("--no-label", "sh", "-c", tells, hosts="node1,node2")
+    _, out, _ = places.done("--no-label", "--keep-key", "sh", "-c", tells, hosts="node1,node2")
     keys = {line for line in out.splitlines() if line != "0"}
     assert len(keys) == 1
     assert out.splitlines().count("0") == 2
     places.environ["MINGLE_KEY"] = key = "ab" * 32
-    assert places.done("sh", "-c", "echo $MINGLE_KEY", hosts="")[1] == f"{key}\n"
+    assert places.done("--keep-key", "sh", "-c", "echo $MINGLE_KEY", hosts="")[1] == f"{key}\n"
+    assert places.done("sh", "-c", "echo $MINGLE_KEY", hosts="")[1] == "\n"
 
 
-@pytest.mark.parametrize("redirection", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-", ">/dev/full"])
-def test_without_a_standard_stream_it_runs_all_the_same(places: Places, redirection: str) -> None:
+@pytest.mark.parametrize(
+    ("redirection", "status"), [("<&-", 4), ("2>&-", 4), ("<&- 2>&-", 4), (">/dev/full", 4), (">&-", 73)]
+)
+def test_it_needs_an_open_standard_output_and_no_other_stream(places: Places, redirection: str, status: int) -> None:
     line = f"{MINGLE} run --hosts node1,node2 sh -c 'echo out; echo err >&2; exit 4' {redirection}; echo $? >status"
     subprocess.run(["sh", "-c", line], cwd=places.place, env=places.environ, capture_output=True, check=True)
-    assert (places.place / "status").read_text() == "4\n"
+    assert (places.place / "status").read_text() == f"{status}\n"
     places.until(lambda: not places.processes(), "something is left")
 
 

@@ -15,6 +15,7 @@ from mingle_hooks.rendezvous.discovery.multicast.interfaces import carriers
 from mingle_hooks.rendezvous.discovery.multicast.link import Link
 from mingle_hooks.rendezvous.discovery.multicast.questions import Questions
 from mingle_hooks.rendezvous.discovery.multicast.replies import Replies
+from mingle_hooks.rendezvous.discovery.one_way import OneWay
 from mingle_hooks.rendezvous.member.dialer import Endpoint
 from mingle_hooks.typed import TYPE_CHECKING
 
@@ -83,6 +84,7 @@ class MulticastBackend:
         self._own = Budget(*QUESTIONS, clock)
         self._questions, self._replies = Questions(clock), Replies()
         self._doubts = MOST_DOUBTS
+        self._one_way = context.one_way or OneWay()
         self.faults: list[str] = []
         try:
             for info in infos:
@@ -159,7 +161,7 @@ class MulticastBackend:
 
     def _packet(self, kind: int, nonces: tuple[bytes, ...]) -> bytes:
         tag, advertisement = self.context.attempt.tag, self._advertisement
-        packet = beacon.Packet(kind, tag, bytes(16), nonces=nonces)
+        packet = beacon.Packet(kind, tag, self.context.member, nonces=nonces)
         if advertisement is not None:
             packet = packet._replace(leader=advertisement.leader, ticket=advertisement.ticket)
             packet = packet._replace(port=advertisement.ports[0], addresses=advertisement.addresses)
@@ -206,6 +208,7 @@ class MulticastBackend:
         if not self._is_news(packet) or not self._questions.may_ask():
             return
         self._send(beacon.QUESTION, link, (self._questions.ask(),))
+        self._one_way.questioned(packet.leader)
         self._ask_later()
         if self._retry_timer is not None:
             self._retry_timer.cancel()
@@ -248,12 +251,16 @@ class MulticastBackend:
             self._doubt(packet, source)
         elif packet.kind == beacon.QUESTION and not self._is_better(packet):
             if self._advertisement is not None:
+                if packet.leader != beacon.NOBODY:  # else of an earlier version
+                    self._one_way.asked(packet.leader, source)
                 self._answer_soon(link, packet)
         elif self._is_news(packet):
             self._hold_back(packet)
             if packet.kind == beacon.QUESTION or not self._questions.is_answered(packet):
+                self._one_way.heard(packet.leader, packet.addresses)
                 self._ask_about(packet, link)
                 return
+            self._one_way.answered(packet.leader)
             # Only what the leader signed: anybody can send its answer again, from any address.
             for address in sorted(packet.addresses, key=lambda address: address != source):
                 self.context.dial(Endpoint(address, packet.port, "multicast"))

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 MAGIC = b"MNGL\x01"
 BEACON, QUESTION = 1, 2
+NOBODY = bytes(16)
 MOST_ADDRESSES = 8
 NONCE_BYTES, MAC_BYTES = 8, 16
 # Members that one beacon answers at most: as many as leave it below the smallest MTU of IPv6.
@@ -37,7 +38,10 @@ _MAPPED = b"\0" * 10 + b"\xff\xff"
 
 
 class Packet(NamedTuple):
-    """What a datagram says; `port` and `addresses` are a leader's, `nonces` a question's own or those it answers."""
+    """What a datagram says; `port` and `addresses` are a leader's, `nonces` a question's own or those it answers.
+
+    `leader` is the sender, in a question of a member that is no candidate too.
+    """
 
     kind: int
     tag: bytes

@@ -1,0 +1,72 @@
+"""Who is heard by multicast and does not seem to hear us, for the message at the deadline.
+
+It is a hint and no more: anybody can send a recorded beacon or question again, from any address.
+"""
+
+from __future__ import annotations
+
+from mingle_hooks.typed import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Sequence
+
+    from mingle_hooks.rendezvous.leader.roster import Entry
+
+# A question or its answer may be lost, so a leader that was asked less often is not called deaf.
+LEAST_ASKED = 2
+MOST_LEADERS = 256
+MOST_ASKERS = 16_384  # one of each member of the largest world
+MOST_SHOWN = 4
+
+
+class OneWay:
+    """Leaders whose beacons come and that do not answer, and members that ask a leader."""
+
+    def __init__(self) -> None:
+        self._leaders: dict[bytes, tuple[str, int]] = {}  # -> its address, and how often it was asked in vain
+        self._askers: dict[bytes, str] = {}  # member -> its address
+
+    def heard(self, leader: bytes, addresses: Sequence[str]) -> None:
+        """Note a leader's beacon that answers nothing."""
+        if len(self._leaders) < MOST_LEADERS and addresses:
+            self._leaders.setdefault(leader, (addresses[0], 0))
+
+    def questioned(self, leader: bytes) -> None:
+        """Note that this leader has been asked because of its beacon."""
+        if leader in self._leaders:
+            address, count = self._leaders[leader]
+            self._leaders[leader] = (address, count + 1)
+
+    def answered(self, leader: bytes) -> None:
+        """Note that this leader hears us."""
+        self._leaders.pop(leader, None)
+
+    def asked(self, member: bytes, address: str) -> None:
+        """Note a member that asks us, the leader; a link-local address tells a person the least."""
+        known = self._askers.get(member, "fe80:")
+        if known.startswith("fe80:") and len(self._askers) < MOST_ASKERS:
+            self._askers[member] = address
+
+    def told(self, arrived: Collection[Entry] = ()) -> list[str]:
+        """Return what to tell; `arrived` are the members that are in."""
+        deaf = _shown(address for address, count in self._leaders.values() if count >= LEAST_ASKED)
+        members = {entry.join_request.member for entry in arrived}
+        # One that was started again has another name, and the same addresses.
+        addresses = {word.partition("=")[0] for entry in arrived for word in entry.addresses.split()}
+        absent = _shown(
+            address for member, address in self._askers.items() if member not in members and address not in addresses
+        )
+        told = []
+        if deaf:
+            told.append(f"we hear {deaf}, which does not hear us: multicast is dropped on the way there")
+        if absent:
+            told.append(
+                f"we hear {absent}, which does not hear us, or cannot connect:"
+                " multicast is dropped on the way there, or TCP on the way back"
+            )
+        return told
+
+
+def _shown(addresses: Iterable[str]) -> str:
+    found = [*dict.fromkeys(addresses)]
+    return ", ".join(found[:MOST_SHOWN]) + (" and more" if found[MOST_SHOWN:] else "")

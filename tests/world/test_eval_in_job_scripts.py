@@ -1,0 +1,137 @@
+"""`eval "$(mingle env)"` in a job script of several nodes, and what the real torchrun makes of it.
+
+test_alone.py has many more lines, with a torchrun that needs no torch.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import pytest
+from members import KEYED, evaluating, parsed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from cluster.hosts import Hosts
+    from cluster.slurm import SlurmCluster
+
+BIN = Path(sys.executable).parent
+TRAIN = """
+import os
+import torch, torch.distributed as dist
+dist.init_process_group("gloo")
+dist.all_reduce(torch.ones(1))
+os.write(1, f"rank {dist.get_rank()} of {dist.get_world_size()}\\n".encode())
+dist.destroy_process_group()
+"""
+# What a job script of Slurm on the first of two nodes has.
+SCRIPT = {
+    "SLURM_JOB_ID": "7",
+    "SLURM_JOB_NODELIST": "node[1-2]",
+    "SLURM_JOB_NUM_NODES": "2",
+    "SLURM_NTASKS": "2",
+    "SLURM_TASKS_PER_NODE": "1(x2)",
+    "SLURMD_NODENAME": "node1",
+    "SLURM_NODEID": "0",
+    "SLURM_PROCID": "0",
+    "SLURM_LOCALID": "0",
+}
+LOCALHOST = "127.0.0.1 localhost\n"
+OTHER = "10.77.0.2 node2\n"
+
+
+class Names(NamedTuple):
+    """What node1's /etc/hosts says, and whether torchruns can reach each other by their names."""
+
+    text: str
+    lead: bool
+
+
+NAMES = {
+    "every host's address": Names(f"{LOCALHOST}10.77.0.1 node1\n{OTHER}", lead=True),
+    "Debian's": Names(f"{LOCALHOST}127.0.1.1 node1\n{OTHER}", lead=True),
+    "the others only": Names(LOCALHOST + OTHER, lead=True),
+    "nobody": Names(LOCALHOST, lead=False),
+    "this host only": Names(f"{LOCALHOST}127.0.1.1 node1\n", lead=False),
+    "this host as localhost": Names(f"127.0.0.1 localhost node1\n{OTHER}", lead=False),
+    "the other as this one": Names(f"{LOCALHOST}127.0.0.1 node2\n", lead=False),
+}
+
+
+@pytest.mark.parametrize("names", [pytest.param(names, id=name) for name, names in NAMES.items()])
+def test_torchrun_gets_c10d_only_where_names_lead_to_the_other_nodes(hosts: Callable[..., Hosts], names: Names) -> None:
+    """c10d's first node announces its host's name; where the others cannot look it up, they would hang."""
+    first = hosts(2)[0]
+    first.write("/etc/hosts", names.text)
+    done = first.run([*evaluating("--timeout", "7", then="env")], env=KEYED | SCRIPT, check=True)
+    found = parsed(done.stdout)
+    if names.lead:
+        assert found["PET_RDZV_ENDPOINT"] == f"{found['MASTER_ADDR']}:{found['MASTER_PORT']}"
+        assert found["PET_RDZV_CONF"] == "is_host=1,join_timeout=7,read_timeout=7"
+    else:
+        assert "mingle run torchrun train.py" in found["PET_NODE_RANK"]
+        assert "PET_RDZV_ENDPOINT" not in found
+    assert ("PET_NODE_RANK" in found) != names.lead
+
+
+@pytest.mark.parametrize(
+    ("env", "processes"),
+    [
+        ({}, "1"),
+        ({"CUDA_VISIBLE_DEVICES": "0,1"}, "gpu"),
+        ({"SLURM_NTASKS": "3", "SLURM_TASKS_PER_NODE": "2,1"}, None),
+        ({"PET_NPROC_PER_NODE": "3"}, "3"),
+    ],
+    ids=["one task", "GPUs", "uneven tasks", "the user's"],
+)
+def test_torchrun_is_told_how_many_processes_only_where_it_holds_on_every_node(
+    hosts: Callable[..., Hosts], env: dict[str, str], processes: str | None
+) -> None:
+    """Other nodes may have another number of GPUs: torchrun counts them itself."""
+    done = hosts(2)[0].run([*evaluating(then="env")], env=KEYED | SCRIPT | env, check=True)
+    found = parsed(done.stdout)
+    assert found["PET_NNODES"] == "2"
+    assert found.get("PET_NPROC_PER_NODE") == processes
+
+
+PLAIN = "srun torchrun train.py"
+C10D = (
+    "srun torchrun --nnodes $SLURM_NNODES --rdzv-id $RANDOM --rdzv-backend c10d"
+    " --rdzv-endpoint $MASTER_ADDR:$MASTER_PORT train.py"
+)
+STATIC = (
+    "srun bash -c 'torchrun --nnodes 2 --node-rank $SLURM_NODEID --master-addr $MASTER_ADDR"
+    " --master-port $MASTER_PORT train.py'"
+)
+
+
+# Slurm's names are on eth0: on ib0 torchrun itself finds no host by them.
+@pytest.mark.parametrize(
+    ("options", "line"), [("--iface ib0", PLAIN), ("", C10D), ("", STATIC)], ids=["plain", "c10d", "static"]
+)
+def test_a_real_torchrun_on_every_node_is_in_one_world(
+    slurm: SlurmCluster, tmp_path: Path, options: str, line: str
+) -> None:
+    """The usual lines behind the eval."""
+    assert ran(slurm, tmp_path, options, line) == (0, ["rank 0 of 2", "rank 1 of 2"])
+
+
+def test_a_real_torchrun_that_is_typed_in_the_job_script_does_not_train(slurm: SlurmCluster, tmp_path: Path) -> None:
+    """It waits for the others as long as `mingle env` would, and says what it waited for."""
+    assert ran(slurm, tmp_path, "--timeout 2", "torchrun train.py") == (1, [])
+    assert "RendezvousTimeoutError" in (tmp_path / "output").read_text()
+
+
+def ran(slurm: SlurmCluster, place: Path, options: str, line: str) -> tuple[int, list[str]]:
+    """Return the status of a line in the job script of two nodes, behind its eval, and what the training said."""
+    (place / "train.py").write_text(TRAIN)
+    script = f'export PATH={BIN}:$PATH OMP_NUM_THREADS=1\neval "$(mingle env {options})"\n{line}\necho $? >status\n'
+    job = slurm.submit(script, "-N2", "-n2", f"--output={place}/output", env=KEYED, cwd=str(place))
+    state = slurm.wait(job, timeout=120)
+    text = (place / "output").read_text()
+    assert state == "COMPLETED", text
+    return int((place / "status").read_text()), sorted(re.findall(r"rank \d of \d", text))
