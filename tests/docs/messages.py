@@ -59,7 +59,9 @@ IN_STEP = {
     (TROUBLE, "saw --timout"): Case("mingle exec --timout 3 true"),
     (TROUBLE, "MINGLE_TIMOUT"): Case("mingle exec true", {"MINGLE_TIMOUT": "3"}),
     (TROUBLE, "tochrun"): Case("mingle exec tochrun train.py"),
-    (TROUBLE, "saw node2: train.py"): Case("bash -c 'cd /; [ $SLURM_NODEID = 1 ] || cd; mingle exec python3 train.py'"),
+    (TROUBLE, "saw node2: train.py"): Case(
+        "bash -c 'cd /tmp; [ $SLURM_NODEID = 1 ] || touch train.py; mingle exec python3 train.py; rm -f train.py'"
+    ),
 }
 
 # On node1 and node2, two tasks each.
