@@ -212,7 +212,10 @@ def test_what_the_batch_script_of_two_nodes_starts_is_in_the_world_or_ends(
     check(way, status, (tmp_path / "output").read_text())
 
 
-@pytest.mark.parametrize("way", ids({name: SHELLS[name] for name in ("exec without srun", "a step that asks again")}))
+ELSEWHERE = ("exec without srun", "a step that asks again", "torchrun in a step that only got the shell's values")
+
+
+@pytest.mark.parametrize("way", ids({name: SHELLS[name] for name in ELSEWHERE}))
 def test_what_sallocs_shell_on_another_host_starts_is_in_the_world_or_ends(slurm: SlurmCluster, way: Way) -> None:
     """`salloc -N2 -w node3,node4` given on node1."""
     line = f"({way.line()}) 2>&1"
