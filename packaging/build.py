@@ -45,7 +45,7 @@ def main(directory: str) -> None:
     environ = {**os.environ, "SOURCE_DATE_EPOCH": str(epoch())}
     command = [sys.executable, "-m", "hatchling", "build", "-d", os.path.abspath(directory)]
     subprocess.run(command, cwd=ROOT, env=environ, check=True, capture_output=True)
-    (wheel,) = Path(directory).glob("*.whl")
+    wheel = max(Path(directory).glob("*.whl"), key=lambda path: path.stat().st_mtime)  # an older version may be there
     needed = dependencies(wheel)
     archive = Path(directory) / "mingle.pyz"
     archive.write_bytes(b"#!/usr/bin/env python3\n")

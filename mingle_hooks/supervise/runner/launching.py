@@ -10,6 +10,7 @@ import os
 from mingle_hooks.errors import MissingError
 from mingle_hooks.program import argv_of
 from mingle_hooks.rendezvous.protocol.attempt import Secret
+from mingle_hooks.schedulers.hostlist import fold
 from mingle_hooks.supervise import starters
 from mingle_hooks.supervise.runner import environ
 from mingle_hooks.supervise.runner.door import Sockets
@@ -133,5 +134,5 @@ class Launching:
         self.on_end(process.hosts, status, self._why(process) if is_blind else process.said.decode(errors="replace"))
 
     def _why(self, process: Process) -> str:
-        where = process.hosts[0] if len(process.hosts) == 1 else f"some of {', '.join(process.hosts)}"
+        where = process.hosts[0] if len(process.hosts) == 1 else f"some of {fold(process.hosts)}"
         return str(MissingError(f"mingle's file {self._file_path} on every host", f"no such file on {where}", _SHARE))
