@@ -9,10 +9,11 @@ AGAIN ?= 2
 BIN := $(VENV)/bin
 FRAMEWORKS := .venv-frameworks
 SOURCES := pyproject.toml hatch_build.py README.md LICENSE \
-	$(shell find mingle_hooks templates docs -type f -not -name '*.pyc')
+	$(shell find mingle_hooks templates docs packaging/wheels -type f -not -name '*.pyc')
 # Other users of a test host run this installation too, whatever the umask of the one who makes it.
-INSTALL := umask 022 && $(BIN)/python -m pip install --quiet
-NOT_INSTALLED := { echo '!!! NOT INSTALLED: pip could not; it takes a package index, and a compiler for what has no wheel' >&2; exit 1; }
+# packaging/wheels has netifaces in pure Python: the one on an index needs a compiler.
+INSTALL := umask 022 && $(BIN)/python -m pip install --quiet --find-links packaging/wheels
+NOT_INSTALLED := { echo '!!! NOT INSTALLED: pip could not; it takes a package index' >&2; exit 1; }
 # Without a network pip is not to try for a minute.
 export PIP_RETRIES ?= 1
 
@@ -78,7 +79,7 @@ site: $(VENV)/.docs ## build README.md and docs/ as a site with search in build/
 # What runs mingle where the .deb or .rpm is installed: the name of a package that has /usr/bin/NAME, 3.10 or later.
 SYSTEM_PYTHON ?= python3
 .PHONY: packages
-packages: $(VENV)/.test ## make sdist, wheel, mingle.pyz, .deb and .rpm in dist/
+packages: $(VENV)/.test ## make sdist, wheel, mingle.pyz, offline bundle, .deb and .rpm in dist/
 	$(BIN)/python packaging/build.py dist
 	$(BIN)/python packaging/system.py dist $(SYSTEM_PYTHON)
 

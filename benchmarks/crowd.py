@@ -34,7 +34,7 @@ TIMEOUT_S = 180.0
 FINGERPRINT = (
     "NCCL_DEBUG=WARN NCCL_IB_TIMEOUT=22 NCCL_SOCKET_IFNAME=1%20listed OMP_NUM_THREADS=12 cuda=12.4.127 driver=570.86.15"
     " git=57f6c79e gpus=8%20H100 image=ubuntu%2022.04 jax=- kernel.machine=x86_64 kernel=5.15.0-1053-nvidia"
-    " limits.memlock=unlimited limits.nofile=4096+ limits.nproc=4096+ mingle=0.1.0 nccl=2.21.5 program=9b74c989"
+    " limits.memlock=unlimited limits.nofile=4096+ limits.nproc=4096+ mingle=1.0.0 nccl=2.21.5 program=9b74c989"
     " python=3.11.2 rdma.firmware=28.39.1002 rdma.link=InfiniBand rdma=8x400G shm=ok tmp=ok torch=2.5.1+cu124"
 )
 STORM_S = 0.5

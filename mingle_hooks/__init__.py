@@ -23,7 +23,7 @@ if TYPE_CHECKING:  # type checkers take it for true, by its name
     from mingle_hooks.world import Member as Member
     from mingle_hooks.world import World as World
 
-__version__ = "0.1.0"
+__version__ = "1.0.0"
 
 # Module -> what it has for everybody. Not __all__: `import *` would load all of it.
 _PUBLIC = {

@@ -83,11 +83,8 @@ def _of_batch_shell(spec: MemberSpec) -> str:
     from mingle_hooks.launchers import placement
 
     where, line = placement.here(spec.facts), placement.everywhere(spec.facts, ("torchrun", "train.py"))
-    alone = "accelerate launch and deepspeed, which read no variables,"
-    if not spec.facts.on_every_node:  # as in PBS, whose tasks get nothing of this shell
-        alone = "a command started on a host without these variables"
-    told = f"so no NODE_RANK here; {alone} would train alone; to train on all nodes: {line}"
-    return f"this shell runs on {where} only, {told}"
+    alone = "a program that reads neither RANK nor torchrun's variables would train alone here"
+    return f"this shell runs on {where} only, so it has no NODE_RANK, and {alone}; to train on all nodes: {line}"
 
 
 def _answer(

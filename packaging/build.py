@@ -1,46 +1,58 @@
-"""`make packages`: sdist, wheel and mingle.pyz, into a directory; the same sources always give the same octets."""
+"""`make packages`: sdist, wheel, mingle.pyz and the offline bundle; the same sources always give the same octets."""
 
 from __future__ import annotations
 
+import io
 import os
 import py_compile
 import re
+import shutil
 import subprocess
 import sys
+import tarfile
 import time
 import zipfile
 from importlib.metadata import distribution
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import NamedTuple
+
+from wheel import Entry, netifaces, pack
 
 ROOT = Path(__file__).resolve().parent.parent
-MAIN = "from mingle_hooks.__main__ import main\n\nmain()\n"
-# Of what the packages need, what has to be compiled for each Python. multicast-expert asks for it by itself; without
-# it members find each other by every backend but multicast.
-COMPILED = ("netifaces",)
+# What `mingle run` starts on a node comes as a word such as mingle_hooks/supervise/node/start.py: see program.py there.
+MAIN = """\
+import sys
+
+if len(sys.argv) > 1 and sys.argv[1].startswith("mingle_hooks/"):
+    main = __import__(sys.argv.pop(1).removesuffix(".py").replace("/", "."), fromlist=["main"]).main
+else:
+    from mingle_hooks.__main__ import main
+
+main()
+"""
+OFFLINE = """\
+mingle with all that it needs, for Python 3.10 and later on Linux. In a virtual environment, without a network:
+
+    pip install --no-index --find-links {name} mingle-hooks
+"""
 _NOT_SHIPPED = {"RECORD", "INSTALLER", "REQUESTED", "direct_url.json"}  # they tell of this machine
 _EARLIEST = 315_532_800  # 1980, before which a zip file knows no time
 
 
-class Entry(NamedTuple):
-    """One file of the archive, by its path there."""
-
-    name: str
-    data: bytes
-
-
 def main(directory: str) -> None:
-    """Make all three."""
+    """Make all four."""
     Path(directory).mkdir(parents=True, exist_ok=True)
     environ = {**os.environ, "SOURCE_DATE_EPOCH": str(epoch())}
     command = [sys.executable, "-m", "hatchling", "build", "-d", os.path.abspath(directory)]
     subprocess.run(command, cwd=ROOT, env=environ, check=True, capture_output=True)
     (wheel,) = Path(directory).glob("*.whl")
+    needed = dependencies(wheel)
     archive = Path(directory) / "mingle.pyz"
     archive.write_bytes(b"#!/usr/bin/env python3\n")
-    _write(archive, compiled([Entry("__main__.py", MAIN.encode()), *_unpacked(wheel), *_dependencies(wheel)]))
+    others = [entry for entries in needed for entry in entries]
+    _write(archive, compiled([Entry("__main__.py", MAIN.encode()), *_unpacked(wheel), *others]))
     archive.chmod(0o755)
+    offline(wheel, needed)
     for made in sorted(Path(directory).iterdir()):
         print(f"{made.stat().st_size:9} {made}")
 
@@ -58,33 +70,48 @@ def _unpacked(wheel: Path) -> list[Entry]:
         return [Entry(name, packed.read(name)) for name in packed.namelist() if ".data/" not in name]
 
 
-def _dependencies(wheel: Path) -> list[Entry]:
-    """Return the files of what this Python has installed of the wheel's dependencies, and of theirs."""
+def dependencies(wheel: Path) -> list[list[Entry]]:
+    """Return the files of each project that a wheel needs on any Python, as installed here, and of those they need.
+
+    netifaces is our own, whichever is installed.
+    """
     with zipfile.ZipFile(wheel) as packed:
         (name,) = [name for name in packed.namelist() if name.endswith("dist-info/METADATA")]
         wanted = required(re.findall(r"^Requires-Dist: (.*)$", packed.read(name).decode(), re.MULTILINE))
-    found: dict[str, list[Entry]] = {}
+    found = {"netifaces": netifaces()}
     while wanted:
-        project = wanted.pop()
-        if project not in found and project not in COMPILED:
+        if (project := wanted.pop()) not in found:
             its = distribution(project)
             wanted += required(its.requires or [])
             files = [file for file in its.files or () if _is_shipped(str(file))]
             found[project] = [Entry(str(file), file.read_binary()) for file in files]
-    return [entry for entries in found.values() for entry in entries]
+    return [found[project] for project in sorted(found)]
 
 
 def required(lines: list[str]) -> list[str]:
-    """Return the projects that this Python needs, by lines such as `tomli>=2.0; python_version < '3.11'`."""
-    old = re.compile(r"python_version < ['\"]3\.(\d+)['\"]")
-    pairs = [(re.split("[^A-Za-z0-9._-]", line)[0], line.partition(";")[2]) for line in lines]
-    return [name.lower() for name, marker in pairs if not marker or _is_for(marker, old)]
+    """Return the projects that some Python needs, by lines such as `tomli>=2.0; python_version < '3.11'`.
+
+    Extras and other systems do not count.
+    """
+    pairs = [(re.split("[^A-Za-z0-9._-]", line)[0], line.partition(";")[2].strip()) for line in lines]
+    return [name.lower() for name, marker in pairs if not marker or marker.startswith("python_version <")]
 
 
-def _is_for(marker: str, old: re.Pattern[str]) -> bool:
-    """Tell of the one kind of marker that counts here; extras and other systems do not."""
-    found = old.fullmatch(marker.strip())
-    return found is not None and sys.version_info < (3, int(found[1]))
+def offline(wheel: Path, needed: list[list[Entry]]) -> Path:
+    """Write a tar file of wheels: this one, and one for any Python of each project that it needs."""
+    name = "-".join(wheel.name.split("-")[:2]).replace("_", "-") + "-offline"
+    made = wheel.with_name(f"{name}.tar")
+    with TemporaryDirectory() as place:
+        for entries in needed:
+            pack(entries, Path(place))
+        shutil.copy(wheel, place)
+        Path(place, "README").write_text(OFFLINE.format(name=name))
+        with tarfile.open(made, "w") as packed:
+            for path in sorted(Path(place).iterdir()):
+                about = tarfile.TarInfo(f"{name}/{path.name}")
+                about.size, about.mtime = path.stat().st_size, epoch()
+                packed.addfile(about, io.BytesIO(path.read_bytes()))
+    return made
 
 
 def _is_shipped(path: str) -> bool:

@@ -24,9 +24,7 @@ Architecture: all
 Maintainer: {maintainer}
 Installed-Size: {kib}
 Depends: {depends}
-Recommends: python3-netifaces
-Homepage: {homepage}
-Description: {summary}
+{homepage}Description: {summary}
 {description}
 """
 CHANGELOG = """\
@@ -63,7 +61,7 @@ def _control(files: list[File], python: str) -> list[File]:
         maintainer=MAINTAINER,
         kib=sum(-(-len(file.data) // 1024) for file in files),
         depends=depends(python),
-        homepage=source(),
+        homepage=f"Homepage: {source()}\n" if source() else "",
         summary=SUMMARY,
         description="\n".join(f" {line or '.'}" for line in DESCRIPTION.split("\n")),
     )
@@ -75,5 +73,5 @@ def _control(files: list[File], python: str) -> list[File]:
 
 
 def depends(python: str) -> str:
-    """Return what a Python of that name has to be; below 3.11 it reads no TOML by itself."""
-    return "python3 (>= 3.10), python3 (>= 3.11) | python3-tomli" if python == "python3" else python
+    """Return what a Python of that name has to be."""
+    return "python3 (>= 3.10)" if python == "python3" else python

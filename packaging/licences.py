@@ -13,13 +13,13 @@ if TYPE_CHECKING:
     from email.message import Message
     from pathlib import Path
 
-OWN = "mingle-hooks, {source}\nCopyright: the mingle-hooks maintainers\nLicence: Apache-2.0\n\n{text}"
+OWN = "mingle-hooks{source}\nCopyright: the mingle-hooks maintainers\nLicence: Apache-2.0\n\n{text}"
 HELD = "/usr/bin/mingle contains {name} {version}\nCopyright: {who}\nLicence: {licence}\n{text}"
 
 
 def notice(archive: Path, source: str) -> str:
     """Return them all, with their texts; `archive` is mingle.pyz."""
-    parts = [OWN.format(source=source, text=(ROOT / "LICENSE").read_text())]
+    parts = [OWN.format(source=f", {source}" if source else "", text=(ROOT / "LICENSE").read_text())]
     with zipfile.ZipFile(archive) as held:
         names = held.namelist()
         for name in names:

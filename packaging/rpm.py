@@ -18,11 +18,9 @@ Version: {version}
 Release: 1
 Summary: {summary}
 License: Apache-2.0 AND BSD-3-Clause AND MIT AND PSF-2.0
-URL: {homepage}
-BuildArch: noarch
+{homepage}BuildArch: noarch
 AutoReqProv: no
-{requires}
-Recommends: python3-netifaces
+Requires: {requires}
 
 %description
 {description}
@@ -70,8 +68,8 @@ def _spec(files: list[File], python: str, place: str) -> str:
         name=NAME,
         version=version(),
         summary=SUMMARY,
-        homepage=source(),
-        requires="\n".join(f"Requires: {one}" for one in requires(python)),
+        homepage=f"URL: {source()}\n" if source() else "",
+        requires=requires(python),
         description=DESCRIPTION,
         place=place,
         before_removal=BEFORE_REMOVAL,
@@ -86,6 +84,6 @@ def directories(files: list[File]) -> list[str]:
     return sorted(path for path in inside if f"{path}/".startswith(f"{DOC}/"))
 
 
-def requires(python: str) -> list[str]:
-    """Return what a Python of that name has to be; below 3.11 it reads no TOML by itself."""
-    return ["python3 >= 3.10", "(python3 >= 3.11 or python3-tomli)"] if python == "python3" else [python]
+def requires(python: str) -> str:
+    """Return what a Python of that name has to be."""
+    return "python3 >= 3.10" if python == "python3" else python

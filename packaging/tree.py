@@ -106,8 +106,8 @@ def completion(archive: Path, shell: str) -> bytes:
 
 
 def source() -> str:
-    """Return the repository's address."""
-    return re.findall(r'^Source = "(.*)"$', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)[0]
+    """Return the repository's address; empty where nobody has told it."""
+    return os.environ.get("MINGLE_SOURCE_URL", "").rstrip("/")
 
 
 def version() -> str:

@@ -13,6 +13,17 @@ EMPTY = {"HOME": "/nowhere"}
 # A step of two nodes with a task each, as Slurm tells it to the second one.
 SLURM = {**EMPTY, **STEP, "SLURM_NODEID": "1", "SLURM_PROCID": "1"}
 SEVERAL = {**SLURM, "SLURM_STEP_NUM_TASKS": "4", "SLURM_STEP_TASKS_PER_NODE": "2(x2)", "SLURM_PROCID": "2"}
+# One of four nodes of a step, and one of a job whose script is at work.
+OF_FOUR = {
+    **SLURM,
+    "SLURM_JOB_NODELIST": "node[1-4]",
+    "SLURM_STEP_NODELIST": "node[1-4]",
+    "SLURM_STEP_NUM_NODES": "4",
+    "SLURM_STEP_NUM_TASKS": "4",
+    "SLURM_STEP_TASKS_PER_NODE": "1(x4)",
+}
+IN_SCRIPT = {**EMPTY, "SLURM_JOB_ID": "5", "SLURM_JOB_NODELIST": "node[1-4]"}
+ONE_OF_MPI = {"OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_SIZE": "1", "OMPI_COMM_WORLD_LOCAL_SIZE": "1"}
 PBS = {**environ(OPENPBS, "tm.0.ctl.node2.20000001"), **EMPTY, "PBS_NODEFILE": str(FOLDER / OPENPBS / "nodefile.0.ctl")}
 
 
@@ -48,6 +59,18 @@ def test_a_recorded_task_asks_for_its_own_place(version: str) -> None:
         ({"WORLD_SIZE": "0"}, {}, "a number from 1 to 99999999 in WORLD_SIZE"),
         ({"LOCAL_WORLD_SIZE": "0"}, {}, "a number from 1 to 4096 in LOCAL_WORLD_SIZE"),
         ({"MASTER_ADDR": "a;b"}, {}, "a host name or an address in MASTER_ADDR; saw a;b"),
+        (OF_FOUR, {}, "all 4 nodes of the job (slurm); saw 2 (--nodes); try no --nodes"),
+        (OF_FOUR, {"nodes": "1"}, "saw 1 (--nodes); try no --nodes, or --alone where this node is"),
+        ({**OF_FOUR, "MINGLE_NODES": "1"}, {"nodes": None}, "saw 1 (MINGLE_NODES); try unset MINGLE_NODES, or --alone"),
+        (IN_SCRIPT, {"nodes": "1"}, "all 4 nodes of the job (slurm); saw 1 (--nodes)"),
+        (PBS, {"nodes": "1", "scope": "node"}, "all 3 nodes of the job (pbs); saw 1 (--nodes)"),
+        (
+            {**IN_SCRIPT, **ONE_OF_MPI},
+            {"nodes": None},
+            "all 4 nodes of the job (slurm+mpi); saw 1 (OMPI_COMM",
+        ),
+        ({"NNODES": "1"}, {"nodes": None}, "a job, or --nodes N; saw NNODES=1 alone"),
+        ({}, {"alone": True}, "one node, for --alone; saw 2 (--nodes)"),
         ({}, {"slots": "cpus"}, "a number of cpus on this node; saw none"),
     ],
 )
@@ -57,6 +80,45 @@ def test_what_cannot_be_is_refused(variables: dict[str, str], options: dict[str,
         asked(variables, **options)
     assert told in str(caught.value)
     assert isinstance(caught.value, UsageError)
+
+
+@pytest.mark.parametrize(
+    ("variables", "options", "nodes"),
+    [
+        (IN_SCRIPT, {}, 2),  # for a step of two nodes that the script starts
+        (PBS, {"scope": "node"}, 2),  # started on two of the hosts
+        (OF_FOUR, {"rank": "0"}, 2),  # two worlds in one step, made by hand
+        ({**IN_SCRIPT, **ONE_OF_MPI, "MINGLE_RUN": '{"nodes": 1, "node_rank": 0}'}, {"nodes": None}, 1),
+    ],
+)
+def test_fewer_nodes_than_the_jobs_are_a_world_where_not_all_have_to_take_part(
+    variables: dict[str, str], options: dict[str, object], nodes: int
+) -> None:
+    """Nobody is left out by mistake."""
+    assert asked(variables, **options).nodes == nodes
+
+
+@pytest.mark.parametrize("variables", [{}, SLURM, OF_FOUR, IN_SCRIPT, PBS, {**IN_SCRIPT, **ONE_OF_MPI}])
+def test_a_node_that_is_alone_on_purpose_is_the_first_of_one(variables: dict[str, str]) -> None:
+    """Whatever the job has, and without an id where nothing else tells one."""
+    spec = asked(variables, id=None, nodes=None, alone=True, scope="node")
+    assert (spec.nodes, spec.rank, spec.facts.is_batch, spec.facts.hosts) == (1, 0, False, ())
+    assert spec.attempt.id == (spec.facts.job_id or "alone")
+
+
+@pytest.mark.parametrize(
+    ("environ", "is_given"),
+    [
+        ({"MASTER_ADDR": "localhost"}, False),
+        ({"MASTER_ADDR": "node1"}, True),
+        ({"MASTER_ADDR": "localhost", "WORLD_SIZE": "2"}, True),
+        ({"MASTER_ADDR": "localhost", "KUBERNETES_SERVICE_HOST": "10.0.0.1"}, True),
+    ],
+)
+def test_a_world_of_one_on_loopback_was_not_given_by_a_platform(environ: dict[str, str], *, is_given: bool) -> None:
+    """It is left over from a trial; in a pod it is the operator's for a job of one replica."""
+    spec = asked({"RANK": "0", "WORLD_SIZE": "1", **environ}, alone=True, nodes=None)
+    assert (spec.facts.scheduler == "given") == is_given
 
 
 def test_a_node_rank_that_contradicts_the_scheduler_is_told_to_the_leader() -> None:

@@ -1,5 +1,5 @@
 #!/bin/bash
-# Made by: mingle template pbs --no-environment --account myproject --setup '. venv/bin/activate' --nodes 2 --gpus-per-node 4 --time 4:00:00 --launcher deepspeed -- train.py --lr 0.1 (mingle-hooks 0.1.0)
+# Made by: mingle template pbs --no-environment --account myproject --setup '. venv/bin/activate' --nodes 2 --gpus-per-node 4 --time 4:00:00 --launcher deepspeed -- train.py --lr 0.1 (mingle-hooks 1.0.0)
 #PBS -N train
 #PBS -S /bin/bash
 #PBS -l select=2:ncpus=4:mpiprocs=4:ngpus=4

@@ -1,5 +1,5 @@
 #!/bin/bash
-# Made by: mingle template pbs --no-environment --account myproject --setup '. venv/bin/activate' --nodes 1+2 --gpus-per-node a100:4+v100:2 --time 4:00:00 -- train.py --lr 0.1 (mingle-hooks 0.1.0)
+# Made by: mingle template pbs --no-environment --account myproject --setup '. venv/bin/activate' --nodes 1+2 --gpus-per-node a100:4+v100:2 --time 4:00:00 -- train.py --lr 0.1 (mingle-hooks 1.0.0)
 #PBS -N train
 #PBS -S /bin/bash
 #PBS -l select=1:ncpus=4:mpiprocs=4:ngpus=4:gpu_type=a100+2:ncpus=2:mpiprocs=2:ngpus=2:gpu_type=v100

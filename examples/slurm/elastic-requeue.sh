@@ -1,5 +1,5 @@
 #!/bin/bash
-# Made by: mingle template sbatch --no-environment --account myproject --setup '. venv/bin/activate' --nodes 2 --gpus-per-node 4 --time 4:00:00 --launcher torchrun-elastic --max-restarts 3 --requeue --signal USR1@300 -- train.py --lr 0.1 (mingle-hooks 0.1.0)
+# Made by: mingle template sbatch --no-environment --account myproject --setup '. venv/bin/activate' --nodes 2 --gpus-per-node 4 --time 4:00:00 --launcher torchrun-elastic --max-restarts 3 --requeue --signal USR1@300 -- train.py --lr 0.1 (mingle-hooks 1.0.0)
 #SBATCH --job-name=train
 #SBATCH --nodes=2
 #SBATCH --ntasks-per-node=1

@@ -1,5 +1,5 @@
 #!/bin/bash
-# Made by: mingle template sbatch --no-environment --account myproject --setup '. venv/bin/activate' --nodes 1+2 --gpus-per-node a100:4+v100:2 --time 4:00:00 -- train.py --lr 0.1 (mingle-hooks 0.1.0)
+# Made by: mingle template sbatch --no-environment --account myproject --setup '. venv/bin/activate' --nodes 1+2 --gpus-per-node a100:4+v100:2 --time 4:00:00 -- train.py --lr 0.1 (mingle-hooks 1.0.0)
 #SBATCH --job-name=train
 #SBATCH --nodes=1
 #SBATCH --ntasks-per-node=1

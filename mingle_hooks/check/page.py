@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import os
 from html import escape
 
-from mingle_hooks import jsontext
+from mingle_hooks import jsontext, shipped
 from mingle_hooks.check import table, verdict
 from mingle_hooks.errors import printable
 from mingle_hooks.schedulers.hostlist import fold
@@ -18,7 +17,6 @@ if TYPE_CHECKING:
 
     from mingle_hooks.check.report import Report
 
-_HERE = os.path.dirname(os.path.abspath(__file__))
 # More hosts than this are folded away: what was found about them stands above.
 _MOST_OPEN = 32
 _MEASURES = {
@@ -106,8 +104,7 @@ def html(report: Report) -> str:
 
 
 def _part(name: str) -> str:
-    with open(os.path.join(_HERE, name), encoding="utf-8") as file:
-        return file.read()
+    return shipped.text(f"check/{name}")
 
 
 def _digest(text: str) -> str:

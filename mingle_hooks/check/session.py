@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-
 from mingle_hooks.check import assembling, networks, rounds
 from mingle_hooks.check.clocks import wall_s
 from mingle_hooks.check.desk import Desk
@@ -11,7 +9,7 @@ from mingle_hooks.check.report import Flow, Host, Report
 from mingle_hooks.check.rules.flows import suspects
 from mingle_hooks.check.verdict import judged
 from mingle_hooks.check.words import COUNT, IFACE, ORDER, PORTS, PROBE, SEND, host
-from mingle_hooks.errors import UsageError, printable
+from mingle_hooks.errors import printable
 from mingle_hooks.rendezvous.loop import Loop
 from mingle_hooks.rendezvous.protocol.wire import WireError, integer
 from mingle_hooks.supervise.runner.launching import Launching
@@ -24,7 +22,7 @@ if TYPE_CHECKING:
     from mingle_hooks.check.report import Network
     from mingle_hooks.rendezvous.protocol.wire import Body
 
-START = os.path.join(os.path.dirname(os.path.abspath(__file__)), "node", "start.py")
+_START = "check/node/start.py"
 # Of the whole time, the part for starting probes, and for probing; the rest is for what comes after.
 _START_SHARE, _PROBE_SHARE = 0.5, 0.25
 # What has not come back after so many seconds, in which the probe ran, is lost: a connection begins again after 1 s,
@@ -40,10 +38,6 @@ _LONGEST_WHY = 200
 
 def check(asked: Asked) -> Report:
     """Return the report. Raises UsageError, NetworkError and PlaceError."""
-    if not os.path.isfile(START):
-        raise UsageError(
-            "an installed mingle, of which each host starts a program", START, "`pip install` of the wheel"
-        )
     with Loop() as loop:
         session = Session(loop, asked)
         try:
@@ -64,7 +58,7 @@ class Session:
         if asked.iface:
             told[IFACE] = ",".join(wish.text for wish in asked.iface)  # type: ignore[attr-defined]
         self._launching = Launching(
-            loop, asked.starter, asked.job, START, iface=asked.iface, port_range=asked.port_range, told=told
+            loop, asked.starter, asked.job, _START, iface=asked.iface, port_range=asked.port_range, told=told
         )
         self._launching.on_end = self._starter_ended
         self._processes = self._launching.processes

@@ -148,8 +148,15 @@ def _print(
     scheduler = ctx.command.name or ""
     made_by = ["mingle", "template", scheduler, *ctx.meta["words"]]
     here = () if described.no_environment else environment.lines(os.environ, sys.argv[0])
+    mingle = environment.PORTABLE if described.no_environment else environment.mingle()
     text = script.render(
-        scheduler, described, places=_places(template_dir), made_by=made_by, environment=here, explain=explain
+        scheduler,
+        described,
+        places=_places(template_dir),
+        made_by=made_by,
+        environment=here,
+        mingle=mingle,
+        explain=explain,
     )
     if note := script.note(described):
         click.echo(f"mingle: {printable(note)}", err=True)

@@ -34,13 +34,14 @@ def render(
     places: tuple[str, ...] = (),
     made_by: Iterable[str] = (),
     environment: Iterable[str] = (),
+    mingle: Iterable[str] = ("mingle",),
     explain: bool = False,
 ) -> str:
     """Return the whole script for a scheduler, "slurm" or another of its table.
 
     `places` is the search path, `made_by` the command line that the first line repeats, `environment` the lines of
-    shell that make the environment what it is here. The same arguments always give the same text. Raises UsageError
-    for what the scheduler cannot carry, or for a template.
+    shell that make the environment what it is here, `mingle` the words that start mingle there. The same arguments
+    always give the same text. Raises UsageError for what the scheduler cannot carry, or for a template.
     """
     its = scheduler(name)
     found = directives(its, job)
@@ -58,6 +59,7 @@ def render(
             program=(*_container(its, job), *_program(its, job)),
             environment=tuple(environment),
             note=note(job),
+            mingle=tuple(mingle),
         )
     except jinja2.TemplateError as wrong:
         raise _template_error(wrong) from wrong

@@ -7,15 +7,15 @@ the run's id follow from the world and the members' key, so that nobody has to b
 from __future__ import annotations
 
 import os
-import sys
 
 from mingle_hooks import keys
 from mingle_hooks.errors import UsageError
 from mingle_hooks.fabric import ports
+from mingle_hooks.program import argv_of
 from mingle_hooks.rendezvous.protocol.attempt import Secret
 from mingle_hooks.supervise import starters
 from mingle_hooks.supervise.node.options import AT, KEY, Options
-from mingle_hooks.supervise.runner.launching import NODE
+from mingle_hooks.supervise.runner.launching import START
 from mingle_hooks.supervise.runner.planning import asked_with
 from mingle_hooks.supervise.runner.request import Agreed, Request
 from mingle_hooks.supervise.runner.run import run
@@ -120,8 +120,8 @@ def _supervise(view: View, name: str, agreed: Agreed) -> NoReturn:
         KEY: agreed.key.hex(),
         AT: ",".join(f"{address} {port}" for port in agreed.ports),
     }
-    words = Options(host=name, local="0").words()
-    os.execve(sys.executable, [sys.executable, "-IS", f"{NODE}/start.py", *words], environ)  # noqa: S606 - mingle itself
+    argv = [*argv_of(START), *Options(host=name, local="0").words()]
+    os.execve(argv[0], argv, environ)  # noqa: S606 - mingle itself
 
 
 def check(spec: MemberSpec, starts: str | None, *, no_wait: bool) -> None:

@@ -24,6 +24,7 @@ class Case(NamedTuple):
 IN_SHELL = {
     (TROUBLE, "saw a shell that runs on node1 only"): Case(LINE),
     (TROUBLE, "this shell runs on node1 only"): Case("mingle env"),
+    (TROUBLE, "a run on all 2 hosts"): Case("mingle run --nodes 1 true"),
     (TROUBLE, "torchrun: error: argument"): Case(
         'eval "$(mingle env)"; REAL_TORCHRUN train.py', {"PET_RDZV_BACKEND": "static"}
     ),
@@ -41,6 +42,8 @@ IN_STEP = {
     (TROUBLE, "WORLD_SIZE=8"): Case(LINE, {"WORLD_SIZE": "8"}),
     (TROUBLE, "NNODES=1, as it was exported; try unset NNODES, or --nodes"): Case(LINE, {"NNODES": "1"}),
     (TROUBLE, "PET_NNODES=1"): Case(LINE, {"PET_NNODES": "1"}),
+    (TROUBLE, "saw 1 (--nodes); try no --nodes, or"): Case("mingle exec --nodes 1 true"),
+    (TROUBLE, "and --verbatim"): Case("mingle exec --verbatim accelerate launch train.py"),
     (TROUBLE, "saw --standalone"): Case("mingle exec torchrun --standalone train.py"),
     (TROUBLE, "port 29500 free"): Case(
         'bash -c \'exec 3< <(python3 -uc "import socket, time; s = socket.create_server((\\"\\", 29500)); '
@@ -79,7 +82,8 @@ IN_TASKS = {
 ON_HOSTS = {
     (TROUBLE, "two leaders"): Case("mingle exec --id b --nodes 2 --rank 0 true"),
     (TROUBLE, "the same number of nodes"): Case("mingle exec --id c --nodes $(({i} + 2)) --master node1 true"),
-    (TROUBLE, "no job here"): Case("mingle exec true", is_alone=True),
+    (TROUBLE, "a job, or --nodes"): Case("mingle exec true", is_alone=True),
+    (TROUBLE, "a job, or hosts"): Case("mingle run torchrun train.py", is_alone=True),
     (TROUBLE, "SLURM_JOB_ID=7 alone"): Case("mingle exec true", {"SLURM_JOB_ID": "7"}, is_alone=True),
     (TROUBLE, "characters that are none"): Case("MINGLE_KEY=secret mingle exec --id d --nodes 2 true", is_alone=True),
     (TROUBLE, "saw none given"): Case("env -u MINGLE_KEY mingle exec --id d --nodes 2 true", is_alone=True),

@@ -1,6 +1,6 @@
 """`make frameworks ARGS=networks`: an unchanged script on hosts with each network, and the table of docs/networks.md.
 
-It is started by torchrun, and then alone, as one process on each node.
+It is started by torchrun, and where only the hosts' names are odd also alone, as one process on each node.
 
 With more words it tries those whose names hold one of them, and writes nothing. It takes torch alone, as `make test`
 installs it: `cd tests && ../.venv/bin/python -m frameworks networks`.
@@ -19,7 +19,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, NamedTuple
 
 from cluster.hosts import Hosts, missing
-from cluster.layouts import LAYOUTS
+from cluster.layouts import HOSTS, LAYOUTS
 
 from frameworks.rows import SCRIPTS
 from frameworks.runs import KEY, Seen, end_all, ended, together, tried
@@ -52,7 +52,12 @@ class Trained(NamedTuple):
         return f"most went over {', '.join(self.sent)}, not {', '.join(layout.wanted)}"
 
 
-def train(layout: Layout, hosts: Hosts, place: Path, starts: Sequence[str] = (BY_TORCHRUN, ALONE)) -> Trained:
+def starts(layout: Layout) -> tuple[str, ...]:
+    """Return the ways to start the script that are tried: what another interface changes, torchrun shows."""
+    return (BY_TORCHRUN, ALONE) if HOSTS in layout.files else (BY_TORCHRUN,)
+
+
+def train(layout: Layout, hosts: Hosts, place: Path, lines: Sequence[str]) -> Trained:
     """Lay the network, and run the script as a person would who knows nothing of it: no variable, no option of it."""
     layout.lay(hosts, place)
     hosts[0].write(KEY_FILE, KEY["MINGLE_KEY"] + "\n", mode=0o600)  # in the home that all share
@@ -72,7 +77,7 @@ def train(layout: Layout, hosts: Hosts, place: Path, starts: Sequence[str] = (BY
             end_all(hosts)
 
     before = [octets(host) for host in hosts]
-    whys = [tried(f"{layout.name}, {start}", partial(run, start), size) for start in starts]
+    whys = [tried(f"{layout.name}, {start}", partial(run, start), size) for start in lines]
     return Trained(
         "; ".join(filter(None, whys)),
         tuple(busiest(was, octets(host)) for was, host in zip(before, hosts, strict=True)),
@@ -102,7 +107,7 @@ def main(*words: str) -> int:
         with TemporaryDirectory() as place:
             Path(place).chmod(0o755)  # what is closed to other users is no host's
             with Hosts(len(layout.machines), share=[place]) as hosts:
-                found[layout.name] = train(layout, hosts, Path(place))
+                found[layout.name] = train(layout, hosts, Path(place), starts(layout))
         why = found[layout.name].verdict(layout) or "trained over " + over(found[layout.name].sent)
         sys.stderr.write(f"{layout.name}: {why} ({time.monotonic() - began:.0f} s)\n")
     if not words:

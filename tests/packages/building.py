@@ -5,11 +5,14 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import mingle_hooks
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -18,6 +21,9 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parent.parent.parent
 ZIP = "mingle.pyz"
+VERSION = mingle_hooks.__version__
+OFFLINE = f"mingle-hooks-{VERSION}-offline.tar"
+DEB, RPM = f"mingle-hooks_{VERSION}-1_all.deb", f"mingle-hooks-{VERSION}-1.noarch.rpm"
 EPOCH = {"SOURCE_DATE_EPOCH": "1700000000"}
 
 
@@ -42,6 +48,16 @@ def build(root: Path, place: Path) -> Path:
     done = subprocess.run([sys.executable, script, place], env=environ, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return place
+
+
+def build_system(place: Path, archive: Path, umask: str = "022", path: str = os.environ["PATH"]) -> str:
+    """Make all system packages that this machine can in a directory, of this mingle.pyz; return what was said."""
+    shutil.copy(archive, place / ZIP)
+    script = f"umask {umask}; exec {sys.executable} {ROOT}/packaging/system.py {place}"
+    environ = {"PATH": path, "TZ": "Asia/Tokyo" if umask == "077" else "UTC", **EPOCH}
+    done = subprocess.run(["/bin/sh", "-c", script], env=environ, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stderr
 
 
 def digests(place: Path) -> dict[str, str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from building import ROOT, build, once
+from building import ROOT, ZIP, build, build_system, once
 from needs import need
 
 if TYPE_CHECKING:
@@ -14,6 +14,12 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="session")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Make sdist, wheel and mingle.pyz."""
+    """Make sdist, wheel, mingle.pyz and the offline bundle."""
     need("hatchling")
     return once(tmp_path_factory, "dist", lambda place: build(ROOT, place))
+
+
+@pytest.fixture(scope="session")
+def system(made: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Make the packages of distributions."""
+    return once(tmp_path_factory, "system", lambda place: build_system(place, made / ZIP))

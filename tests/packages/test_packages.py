@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tarfile
 import zipfile
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
-from building import ROOT, ZIP, build, digests, said
-from needs import skip_for_want_of
+from building import OFFLINE, ROOT, ZIP, build, digests, said
+from cluster.ssh import ssh
+from needs import need, skip_for_want_of
 
 import mingle_hooks
 
@@ -22,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from cluster.hosts import Hosts
+    from cluster.slurm import SlurmCluster
     from forked import Forked
 
 THIS = f"{sys.version_info.major}.{sys.version_info.minor}"
@@ -62,7 +66,7 @@ def test_the_same_sources_make_the_same_octets(made: Path, tmp_path: Path) -> No
         packed.extractall(tmp_path, filter="data")
     again = build(tmp_path / NAME, tmp_path / "dist")
     assert digests(again) == digests(made)
-    assert set(digests(made)) == {WHEEL, SDIST, ZIP}
+    assert set(digests(made)) == {WHEEL, SDIST, ZIP, OFFLINE}
 
 
 def test_what_is_in_them(made: Path) -> None:
@@ -79,16 +83,36 @@ def test_what_is_in_them(made: Path) -> None:
     assert left == set()
 
 
-def test_every_link_of_the_readme_leads_somewhere_from_an_index(made: Path) -> None:
-    """None is relative, and those into the repository name a file that is there."""
+def test_the_readme_has_no_link_that_leads_nowhere_from_an_index(made: Path) -> None:
+    """Where nobody has told the repository's address, the package names none."""
     metadata = zipfile.ZipFile(made / WHEEL).read(f"{NAME}.dist-info/METADATA").decode()
-    source = re.findall(r"^Project-URL: Source, (.*)$", metadata, re.MULTILINE)[0]
-    links = re.findall(r"\]\(([^)\s]+)\)", metadata.partition("\n\n")[2])
+    assert "\nProject-URL" not in metadata
+    readme = metadata.partition("\n\n")[2]
+    assert "## Install" in readme
+    assert re.findall(r"\]\((?!https?:)[^)\s]+\)", readme) == []
+
+
+def test_the_links_of_the_readme_lead_into_the_repository_that_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each to a file that is there, of the version that is built."""
+    need("hatchling")
+    source = "https://forge.example/mingle"
+    monkeypatch.setenv("MINGLE_SOURCE_URL", f"{source}/")
+    monkeypatch.syspath_prepend(ROOT)
+    metadata: dict[str, Any] = {}
+    importlib.import_module("hatch_build").CustomMetadataHook(str(ROOT), {}).update(metadata)
+    assert metadata["urls"]["Source"] == source
+    links = re.findall(r"\]\(([^)\s]+)\)", metadata["readme"]["text"])
     assert len(links) > 10
-    for link in links:
-        base = f"{source}/blob/v{mingle_hooks.__version__}/"
-        assert link.startswith(base), link
+    base = f"{source}/blob/v{mingle_hooks.__version__}/"
+    for link in (link for link in links if link.startswith(source)):
         assert (ROOT / link.removeprefix(base).partition("#")[0]).exists(), link
+
+
+def test_netifaces_is_no_part_of_the_wheel(made: Path) -> None:
+    """Whoever has one keeps it."""
+    metadata = zipfile.ZipFile(made / WHEEL).read(f"{NAME}.dist-info/METADATA").decode()
+    assert re.findall("^Requires-Dist: netifaces.*$", metadata, re.MULTILINE) == []
+    assert [name for name in zipfile.ZipFile(made / WHEEL).namelist() if "netifaces" in name] == []
 
 
 @pytest.mark.parametrize("words", SAME)
@@ -123,12 +147,33 @@ def test_a_template_in_a_zip_file_is_listed_ejected_and_extended(made: Path, tmp
     assert said(*mingle, *words, cwd=tmp_path).endswith("\n# and ours\n")
 
 
-def test_a_run_takes_an_installed_mingle(made: Path, tmp_path: Path) -> None:
-    """Each host starts a program of it by its path."""
-    argv = [sys.executable, made / ZIP, "run", "--alone", "true"]
-    done = subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (64, "", 1)
-    assert "an installed mingle" in done.stderr
+def test_a_host_that_does_not_see_the_zip_is_named(made: Path, hosts: Callable[..., Hosts], tmp_path: Path) -> None:
+    """In one line, with the file, by run and by check."""
+    both = hosts(2)
+    shutil.copy(made / ZIP, both[0].outside("/tmp/mingle.pyz"))
+    environ = {"PATH": f"{ssh(both, tmp_path)}:/usr/bin:/bin"}
+    why = "expected mingle's file /tmp/mingle.pyz on every host; saw no such file on node2; try a copy of it there"
+    argv = [sys.executable, "/tmp/mingle.pyz", "run", "--hosts", "node1,node2", "true"]
+    run = both[0].run(argv, env=environ, cwd="/tmp")
+    assert (run.returncode, run.stdout) == (75, "")
+    assert run.stderr.startswith(f"mingle run: {why}")
+    assert run.stderr.splitlines()[1:] == ["mingle run: node2: its supervisor could not be started"]
+    argv[2:] = ["check", "--timeout", "60s", "--hosts", "node1,node2"]
+    check = both[0].run(argv, env=environ, cwd="/tmp")
+    assert check.returncode == 69
+    assert f"BAD  node2: did not start: {why}" in check.stdout
+
+
+def test_a_job_s_node_that_does_not_see_the_zip_ends_the_run(made: Path, slurm: SlurmCluster, tmp_path: Path) -> None:
+    """At once, though srun goes on for the nodes that do see it."""
+    shutil.copy(made / ZIP, slurm.hosts[0].outside("/tmp/mingle.pyz"))
+    job = slurm.submit(
+        f"#!/bin/sh\n{sys.executable} /tmp/mingle.pyz run true\n", "--nodes=3", f"--output={tmp_path}/out", cwd="/tmp"
+    )
+    assert slurm.wait(job, timeout=60) == "FAILED"
+    said = (tmp_path / "out").read_text()
+    assert said.count("expected mingle's file /tmp/mingle.pyz on every host") == 1
+    assert "saw no such file on some of node1, node2, node3" in said
 
 
 @pytest.mark.parametrize("version", sorted({"3.10", "3.13"} - {THIS}))

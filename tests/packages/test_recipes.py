@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import jinja2
+import pytest
 from needs import skip_for_want_of
 
 import mingle_hooks
@@ -19,7 +20,7 @@ ROOT = Path(__file__).parent.parent.parent
 PACKAGING = ROOT / "packaging"
 VERSION = mingle_hooks.__version__
 PROJECT = (ROOT / "pyproject.toml").read_text()
-SOURCE = re.findall(r'^Source = "(.*)"$', PROJECT, re.MULTILINE)[0]
+known_or_not = pytest.mark.parametrize("source", ["https://forge.example/mingle", ""], ids=["known", "not known"])
 # Neither Spack nor conda-forge has it; mingle does without, and both recipes name it for those who have it.
 OPTIONAL = "multicast-expert"
 
@@ -48,7 +49,7 @@ def spack() -> dict[str, Any]:
     return {**told, "class": names["PyMingleHooks"]}
 
 
-def test_spack_knows_the_same_version_dependencies_and_address() -> None:
+def test_spack_knows_the_same_version_and_dependencies() -> None:
     """Each dependency with its lowest version, wherever it is needed."""
     its = spack()
     run = {spec: when for spec, (kinds, when) in its["depends"].items() if "run" in kinds}
@@ -60,28 +61,35 @@ def test_spack_knows_the_same_version_dependencies_and_address() -> None:
     (build,) = [spec for spec, (kinds, _) in its["depends"].items() if kinds == "build"]
     assert build == f"py-hatchling@{bounds('requires')['hatchling']}:"
     assert its["versions"][-1] == VERSION
-    assert its["class"].git == its["class"].homepage == SOURCE
 
 
-def test_conda_knows_the_same_version_dependencies_and_address() -> None:
-    """Read as YAML, with what jinja2 makes of it."""
+@known_or_not
+def test_spack_has_the_address_of_the_variable(monkeypatch: pytest.MonkeyPatch, source: str) -> None:
+    """And none where it is not set."""
+    monkeypatch.setenv("MINGLE_SOURCE_URL", source)
+    assert (spack()["class"].git, spack()["class"].homepage) == (source, source)
+
+
+@known_or_not
+def test_conda_knows_the_same_version_dependencies_and_address(source: str) -> None:
+    """As jinja2 fills it in; without an address it builds the checkout that it is in."""
     text = (PACKAGING / "conda/meta.yaml").read_text()
     assert f'set version = "{VERSION}"' in text
-    filled = jinja2.Template(text).render(PYTHON="python")
+    filled = jinja2.Template(text).render(PYTHON="python", environ={"MINGLE_SOURCE_URL": source})
     sections = {name: re.findall(r"^    - (\S+) >=([0-9.]+)", body, re.MULTILINE)
                 for name, body in re.findall(r"^  (\w+):\n((?:    .*\n)+)", filled, re.MULTILINE)}  # fmt: skip
     assert dict(sections["run"]) | dict(sections["run_constrained"]) == NEEDED
     assert dict(sections["run_constrained"]) == {OPTIONAL: NEEDED[OPTIONAL]}
     assert dict(sections["host"])["hatchling"] == bounds("requires")["hatchling"]
-    assert re.findall(r"(?:git_url|home): (.*)", filled) == [SOURCE, SOURCE]
-    assert f"git_rev: v{VERSION}" in filled
+    assert re.findall(r"^  (?:git_url|home): (.*)", filled, re.MULTILINE) == [source, source] * bool(source)
+    assert ("path: ../.." in filled, f"git_rev: v{VERSION}" in filled) == (not source, bool(source))
     assert f"- {re.findall(r'^(mingle = .*)$', PROJECT, re.MULTILINE)[0]}".replace('"', "") in filled
 
 
-def test_the_citation_knows_the_same_version_and_address() -> None:
+def test_the_citation_knows_the_same_version() -> None:
     """And the licence."""
     text = (ROOT / "CITATION.cff").read_text()
-    for line in (f"version: {VERSION}", f"repository-code: {SOURCE}", "license: Apache-2.0", "cff-version: 1.2.0"):
+    for line in (f"version: {VERSION}", "license: Apache-2.0", "cff-version: 1.2.0"):
         assert f"\n{line}\n" in f"\n{text}"
 
 
@@ -109,3 +117,25 @@ def test_the_version_stands_in_one_place_of_the_package() -> None:
     """Metadata, `mingle --version` and the packages take it from there."""
     assert 'dynamic = ["version"' in PROJECT
     assert re.findall(r'path = "(mingle_hooks/__init__\.py)"', PROJECT)
+
+
+def test_the_changelog_has_this_version() -> None:
+    """Below what is not released yet."""
+    headings = re.findall(r"^## (.*)$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert headings[:2] == ["Unreleased", VERSION]
+
+
+def test_every_python_that_ci_runs_is_a_classifier() -> None:
+    """The lowest is the one that the project requires."""
+    workflow = (ROOT / ".github/workflows/test.yml").read_text()
+    (listed,) = re.findall(r"^ +python: \[(.*)\]$", workflow, re.MULTILINE)
+    versions = re.findall(r'"(3\.\d+)"', listed)
+    assert re.findall(r'"Programming Language :: Python :: (3\.\d+)"', PROJECT) == versions
+    assert versions[0] == NEEDED["python"]
+
+
+def test_no_file_has_a_placeholder_for_an_address() -> None:
+    """Where an address is not known, the field is left out."""
+    kept = [*(ROOT / "packaging").rglob("*"), *ROOT.glob("*.*"), *(ROOT / "docs").rglob("*.md")]
+    texts = {path: path.read_text(errors="replace") for path in kept if path.is_file()}
+    assert [path for path, text in texts.items() if re.search(r"git\.example|example\.(org|com)/mingle", text)] == []

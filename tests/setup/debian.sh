@@ -16,26 +16,20 @@ packages='
     rpm
 '
 
-# Prints the packages that this Python lacks. Those of Debian are of no use to another one.
+# Prints the package that this Python lacks to make an environment. Debian's is of no use to another one.
 lacks='
-import os, sys, sysconfig
-name, lacks = "python%d.%d" % sys.version_info[:2], []
+import sys
 try:
     import ensurepip, venv
 except ImportError:
-    lacks.append(name + "-venv")
-if not os.path.exists(sysconfig.get_path("include") + "/Python.h"):
-    lacks.append(name + "-dev")
-if lacks and sys.base_prefix != "/usr":
-    sys.exit("!!! NOT INSTALLED: %s has no ensurepip or no Python.h, and is not Debian'"'"'s" % sys.executable)
-print(" ".join(lacks))
+    if sys.base_prefix != "/usr":
+        sys.exit("!!! NOT INSTALLED: %s has no ensurepip, and is not Debian'"'"'s" % sys.executable)
+    print("python%d.%d-venv" % sys.version_info[:2])
 '
 
-# Of netifaces, which the project requires, there is only the source.
-if ! "$venv/bin/python" -c 'import netifaces' 2>/dev/null; then
-    command -v cc >/dev/null || packages="gcc libc6-dev $packages"
+if ! [ -x "$venv/bin/python" ]; then
     case $python in
-    python3*) command -v "$python" >/dev/null || packages="$python $python-venv $python-dev $packages" ;;
+    python3*) command -v "$python" >/dev/null || packages="$python $python-venv $packages" ;;
     esac
     if command -v "$python" >/dev/null; then packages="$("$python" -c "$lacks") $packages"; fi
 fi

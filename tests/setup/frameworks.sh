@@ -12,7 +12,7 @@ say() { printf '!!! %s\n' "$*" >&2; }
 
 umask 022
 [ -x "$python" ] || ${PYTHON:-python3} -m venv "$venv" || exit
-"$python" -m pip install --quiet . || exit
+"$python" -m pip install --quiet --find-links packaging/wheels . || exit
 TORCH="${TORCH:-}" tests/setup/torch.sh "$python" || exit
 torch=$("$python" -c 'import importlib.metadata as m; print("torch==" + m.version("torch"))' 2>/dev/null)
 [ -n "$torch" ] || say "without torch only what does not need it is tried"

@@ -39,7 +39,7 @@ MOMENTS = ("CHECKIN", "REACHED", "ANSWER", "READY", "READY", "COMMIT", "COMMIT",
 # The end of a check-in is where worlds split: a third of all schedules is about nothing else.
 LAST_FAULTS = ("stop", "stop", "reset", "reset", "cut", "isolate", "kill", "suspend", "suspend", "forge", "half-open")
 LASTING_S = (0.05, 1.0, 5.0, 12.0, 25.0, 45.0)
-# For how long a host is suspended while its world closes, in seconds: longer than a lease, as a laptop may be.
+# For how long a host is suspended while its world closes, in seconds: longer than a lease.
 ASLEEP_S = (35.0, 45.0, 70.0)
 # How far the time of day jumps, in seconds.
 OF_DAY_S = (-1e7, -3600.0, -30.0, 30.0, 3600.0, 1e7)
@@ -355,10 +355,10 @@ class Schedule:
             self.timeline.after(GONE_S, lambda: self._notice(pairs))
 
     def _notice(self, pairs: set[tuple[int, int]]) -> None:
-        """Have the kernels give up connections that have been cut for so long; a suspended one does so later."""
+        """Have the kernels give up what has been cut for so long; the kernel of a suspended host does so later."""
         places = [(self._places[a], self._places[b]) for a, b in sorted(pairs)]
         ends = [end for a, b in places for end in self.network.connections(a) if end.peer and end.peer.host is b]
-        for end in dict.fromkeys(its for one in ends for its in (one, one.peer)):
+        for end in dict.fromkeys([*ends, *(end.peer for end in ends if end.peer)]):
             wakes_at = max((p.wakes_at for p in self._of_host(end.host)), default=0.0)
             if wakes_at <= self.timeline.now:
                 end.notice()

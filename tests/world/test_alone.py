@@ -392,7 +392,7 @@ PBS = {
     "torchrun after eval in the job script": Way(
         'eval "$(mingle env --timeout 2)"; torchrun TRAIN',
         1,
-        "without these variables would train alone; to train on all nodes: .*\n(.*\n)*.*RendezvousTimeoutError",
+        "variables would train alone here; to train on all nodes: .*\n(.*\n)*.*RendezvousTimeoutError",
     ),
     "torchrun by pbs_tmrsh with the shell's values": Way(
         'eval "$(mingle env)"; for host in $(sort -u $PBS_NODEFILE); do pbs_tmrsh $host env PATH=$PATH torchrun'

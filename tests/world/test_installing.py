@@ -113,23 +113,20 @@ def bounds(section: str) -> list[str]:
 def lowest(tmp_path_factory: pytest.TempPathFactory) -> Installation:
     """Install the lowest versions that pyproject.toml allows, and build with the lowest that it names."""
     its = made(tmp_path_factory.mktemp("lowest") / "venv")
-    alone = [pin for pin in bounds("dependencies") if pin.startswith("multicast-expert")]
-    others = [pin for pin in bounds("dependencies") if pin not in alone]
-    done = its.run("pip", "install", "-q", "netifaces-plus", *others, *bounds("requires"))
+    links = ("pip", "install", "-q", "--find-links", "packaging/wheels")
+    done = its.run(*links, *bounds("dependencies"), *bounds("requires"))
     if done.returncode != 0:
         check_index(its)
     assert done.returncode == 0, done.stdout + done.stderr
-    its.run("pip", "install", "-q", "--no-deps", "--no-build-isolation", *alone, ".", check=True)
+    its.run(*links, "--no-build-isolation", ".", check=True)
     return its
 
 
 @pytest.fixture(scope="module")
 def uncompiled(tmp_path_factory: pytest.TempPathFactory) -> Installation:
-    """Install as the README says for a machine without a compiler."""
+    """Install as the README says, where there is no compiler."""
     its = made(tmp_path_factory.mktemp("uncompiled") / "venv")
-    (lines,) = re.findall(
-        r"^```bash\n([^`]*netifaces-plus.*?)^```$", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL
-    )
+    lines = re.findall(r"^```bash\n(pip install .*\n)```$", (ROOT / "README.md").read_text(), re.MULTILINE)[0]
     bash = str(shutil.which("bash"))
     done = subprocess.run([bash, "-ec", lines], env=its.env, cwd=ROOT, capture_output=True, text=True, check=False)
     if done.returncode != 0:
@@ -197,11 +194,27 @@ def test_two_hosts_meet_over_multicast(request: pytest.FixtureRequest, hosts: Ca
     one_world(hosts(2, share=[its.path]).run_all(command, env=env))
 
 
-def test_the_compiler_was_not_needed(uncompiled: Installation) -> None:
-    """Neither its package is there, nor was anything built but this project."""
-    listed = uncompiled.run("pip", "list", check=True).stdout.lower().split()
-    assert "netifaces-plus" in listed
-    assert "netifaces" not in listed
+@pytest.mark.parametrize("which", ["lowest", "uncompiled"])
+def test_nothing_is_missing_or_of_a_wrong_version(request: pytest.FixtureRequest, which: str) -> None:
+    """Our netifaces is the one that was installed, and pip check is content."""
+    its: Installation = request.getfixturevalue(which)
+    assert its.run("pip", "check", check=True).stdout == "No broken requirements found.\n"
+    assert re.search(r"^netifaces +0\.11\.0\.post1$", its.run("pip", "list", check=True).stdout, re.MULTILINE)
+
+
+def test_a_netifaces_that_is_installed_stays(tmp_path: Path) -> None:
+    """Installing mingle replaces none."""
+    its = made(tmp_path / "venv")
+    (site,) = (its.path / "lib").glob("python*/site-packages")
+    info = site / "netifaces-0.11.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: netifaces\nVersion: 0.11.0\n")
+    done = its.run("pip", "install", "--dry-run", "--find-links", "packaging/wheels", *bounds("dependencies"))
+    if done.returncode != 0:
+        check_index(its)
+    would = done.stdout.rpartition("Would install")[2]
+    assert re.search("multicast.expert", would)
+    assert "netifaces" not in would
 
 
 @pytest.mark.parametrize("how", ["folder", "zip"])

@@ -179,3 +179,13 @@ def test_no_task_starts_where_one_task_of_a_node_cannot(
     assert (done.returncode, its.started()) == (127, []), done
     texts = [(tmp_path / f"err.{task}").read_text() for task in range(2 * nodes)]
     all_say(texts, f"node{odd // 2 + 1}: train-here: No such file or directory (PATH=")
+
+
+def test_no_shell_gets_a_world_where_one_cannot_read_it(slurm: SlurmCluster, tmp_path: Path) -> None:
+    """`mingle env` whose output is closed on one node has nobody to print to."""
+    line = f"[ $SLURM_NODEID != 2 ] || exec >&-; exec {MINGLE} env"
+    where = (f"--output={tmp_path}/out.%t", f"--error={tmp_path}/err.%t")
+    done = slurm.srun("-N4", *where, "sh", "-c", line, env=KEYED, timeout=PATIENCE_S)
+    assert done.returncode == 73, done
+    all_say([(tmp_path / f"err.{task}").read_text() for task in range(4)], "node3: a closed or read-only one")
+    assert "WORLD_SIZE=" not in "".join(path.read_text() for path in tmp_path.glob("out.*"))

@@ -19,14 +19,14 @@ _STDERR = 2
 _APPROACH_S, _LONGEST_S = 30.0, 600.0
 
 
-def run(arguments: Sequence[str], program: str) -> int:
+def run(arguments: Sequence[str]) -> int:
     """Return the exit status."""
     try:
         options = Options.parse(arguments)
         if options.environ or options.is_stdin:
             from mingle_hooks.supervise.node import environ
 
-            environ.become(program, options)
+            environ.become("check/node/start.py", options)
         task = Task.find(options, os.environ)
         with Loop() as loop:
             return _probe(loop, task)

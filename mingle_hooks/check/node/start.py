@@ -11,7 +11,7 @@ def main() -> None:
     sys.path.append(os.path.dirname(PACKAGE))  # behind the standard library's
     from mingle_hooks.check.node import program
 
-    os._exit(program.run(sys.argv[1:], os.path.abspath(__file__)))
+    os._exit(program.run(sys.argv[1:]))
 
 
 if __name__ == "__main__":

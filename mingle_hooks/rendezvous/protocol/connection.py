@@ -199,7 +199,7 @@ class Connection:
 
 
 def notice_loss(sock: socket.socket, *, drop_unsent: bool) -> None:
-    """Have the kernel end a connection whose peer vanished silently: its host lost power, or a firewall its state.
+    """Have the kernel end a connection whose peer vanished without a word, as a host does that loses its power.
 
     Without `drop_unsent` it goes on for minutes where something is still to be delivered, as the last word of a leader
     is to a member whose host is suspended. What a listener is told holds for the connections that it accepts.

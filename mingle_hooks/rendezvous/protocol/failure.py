@@ -23,8 +23,7 @@ if TYPE_CHECKING:
 
     Kind = Limit | Literal[
         "missing", "unconfirmed", "keys", "versions", "runs", "rank", "beyond", "nodes", "leaders", "given", "size",
-        "address", "task",
-        "tasks", "node_rank", "network", "protocol", "full",
+        "address", "task", "tasks", "node_rank", "network", "protocol", "full",
         "differs",
         "command", "permission", "output", "directory",
     ]  # fmt: skip

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import stat
-import sys
 
 from mingle_hooks.errors import UsageError
 from mingle_hooks.files import UnfitError, contents
+from mingle_hooks.program import argv_of
 from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -25,8 +25,8 @@ def become(program: str, options: Options) -> None:
     Raises UsageError where the file is not this user's alone.
     """
     environ = merged(os.environ, _read(options), options.keep)
-    argv = [sys.executable, "-IS", program, *options.words()]
-    os.execve(sys.executable, argv, environ)  # noqa: S606 - ourselves
+    argv = [*argv_of(program), *options.words()]
+    os.execve(argv[0], argv, environ)  # noqa: S606 - ourselves
 
 
 def merged(own: Mapping[str, str], data: bytes, keep: tuple[str, ...]) -> dict[str, str]:

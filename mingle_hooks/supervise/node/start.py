@@ -24,7 +24,7 @@ def main() -> None:
     use("node")
     from mingle_hooks.supervise.node import warden
 
-    os._exit(warden.run(sys.argv[1:], os.path.abspath(__file__)))
+    os._exit(warden.run(sys.argv[1:]))
 
 
 if __name__ == "__main__":

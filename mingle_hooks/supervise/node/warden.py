@@ -19,7 +19,7 @@ NO_RUNNER = 75  # EX_TEMPFAIL: trying again makes sense
 _STDERR = 2
 
 
-def run(arguments: Sequence[str], program: str) -> int:
+def run(arguments: Sequence[str]) -> int:
     """Return the exit status of a supervisor, with nothing of it left."""
     _fill_standard_descriptors()
     try:
@@ -27,7 +27,7 @@ def run(arguments: Sequence[str], program: str) -> int:
         if options.environ or options.is_stdin:
             from mingle_hooks.supervise.node import environ
 
-            environ.become(program, options)
+            environ.become("supervise/node/start.py", options)
         task = Task.find(options, os.environ)
     except MingleError as wrong:
         os.write(_STDERR, f"mingle run: {wrong}\n".encode())

@@ -6,8 +6,9 @@ It comes first and alone: what the runner needs besides is loaded while the star
 from __future__ import annotations
 
 import os
-import sys
 
+from mingle_hooks.errors import MissingError
+from mingle_hooks.program import argv_of
 from mingle_hooks.rendezvous.protocol.attempt import Secret
 from mingle_hooks.supervise import starters
 from mingle_hooks.supervise.runner import environ
@@ -24,13 +25,16 @@ if TYPE_CHECKING:
     from mingle_hooks.supervise.runner.starting import Process
     from mingle_hooks.supervise.starters import Allocation, Starter
 
-NODE = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "node")
+START = "supervise/node/start.py"
 _KEY_BYTES, _ID_BYTES = 32, 8
 _CANNOT_START = 127
+# So much longer may those hosts take to start that do see mingle's file, where others do not, in seconds.
+_BLIND_S = 1.0
+_SHARE = "a copy of it there, or a directory that all hosts see"
 
 
 class Launching:
-    """Starts `program`, a path, on hosts of a job, until close(). What comes of that is told by the two callbacks.
+    """Starts one of our programs on hosts of a job, until close(). Two callbacks tell what comes of that.
 
     `on_said(data)` has what the starters write, `on_end(hosts, status, said)` each starter's end. They are called out
     of the loop only, and may be put in their place once something has been started.
@@ -49,7 +53,10 @@ class Launching:
         told: Mapping[str, str] | None = None,
     ) -> None:
         self._loop, self._starter, self._job = loop, starter, job
-        self._program = (sys.executable, "-IS", program)
+        self._program = argv_of(program)
+        self._file_path = self._program[2]
+        self._unseen = f"can't open file {self._file_path!r}".encode()  # as Python says it
+        self._blind: list[Process] = []  # starters that said so
         agreed = agreed or Agreed(os.urandom(_ID_BYTES).hex(), os.urandom(_KEY_BYTES), ())
         self.run, self.secret = agreed.run, Secret(agreed.key)
         self.on_said: Callable[[bytes], None] = lambda _said: None
@@ -105,7 +112,26 @@ class Launching:
         self._loop.after(0.0, tell)
 
     def _said(self, data: bytes) -> None:
-        self.on_said(data)
+        """Hand on what starters say, but for Python's own words of a program that a host does not see."""
+        lines = data.splitlines(keepends=True)
+        if rest := b"".join(line for line in lines if self._unseen not in line):
+            self.on_said(rest)
+        for process in self.processes.running:
+            if self._unseen in process.said and process not in self._blind:
+                if not self._blind:
+                    self.on_said(f"mingle run: {self._why(process)}\n".encode())
+                self._blind.append(process)
+                self._loop.after(_BLIND_S, lambda process=process: self._give_up(process))  # type: ignore[misc]
+
+    def _give_up(self, process: Process) -> None:
+        """Count a starter as ended that goes on for those of its hosts that do see the program."""
+        if process in self.processes.running:
+            self._ended(process, _CANNOT_START)
 
     def _ended(self, process: Process, status: int) -> None:
-        self.on_end(process.hosts, status, process.said.decode(errors="replace"))
+        is_blind = self._unseen in process.said
+        self.on_end(process.hosts, status, self._why(process) if is_blind else process.said.decode(errors="replace"))
+
+    def _why(self, process: Process) -> str:
+        where = process.hosts[0] if len(process.hosts) == 1 else f"some of {', '.join(process.hosts)}"
+        return str(MissingError(f"mingle's file {self._file_path} on every host", f"no such file on {where}", _SHARE))

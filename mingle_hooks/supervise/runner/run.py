@@ -6,10 +6,10 @@ import os
 
 from mingle_hooks import preflight
 from mingle_hooks.bundles import use
-from mingle_hooks.errors import MissingError, UsageError
+from mingle_hooks.errors import MissingError
 from mingle_hooks.rendezvous.loop import Loop
 from mingle_hooks.supervise.runner import signals
-from mingle_hooks.supervise.runner.launching import NODE, Launching
+from mingle_hooks.supervise.runner.launching import START, Launching
 from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -28,14 +28,12 @@ def run(request: Request) -> int:
     UsageError, and MissingError where --again has had enough.
     """
     preflight.check_runner()
-    if not os.path.isfile(f"{NODE}/start.py"):
-        raise UsageError("an installed mingle, of which each host starts a program", NODE, "`pip install` of the wheel")
     with Loop() as loop:
         launching = Launching(
             loop,
             request.starter,
             request.job,
-            f"{NODE}/start.py",
+            START,
             iface=request.iface,
             port_range=request.port_range,
             agreed=request.agreed,

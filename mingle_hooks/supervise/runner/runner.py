@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-import sys
 
 from mingle_hooks.errors import PlaceError
+from mingle_hooks.program import argv_of
 from mingle_hooks.rendezvous.poller import READ
 from mingle_hooks.supervise.node.descriptor import Descriptor
 from mingle_hooks.supervise.protocol import messages, stacks
@@ -14,7 +14,6 @@ from mingle_hooks.supervise.runner import member, progress, report
 from mingle_hooks.supervise.runner.attempts import Machine
 from mingle_hooks.supervise.runner.finishing import Finish
 from mingle_hooks.supervise.runner.hub import Hub
-from mingle_hooks.supervise.runner.launching import NODE
 from mingle_hooks.supervise.runner.logs import Logs
 from mingle_hooks.supervise.runner.output import Output
 from mingle_hooks.supervise.runner.words import (
@@ -224,7 +223,7 @@ class Runner:
 
     def _sweeping(self, host: str) -> tuple[Started, ...]:
         """Return what sweeps a host; on this one it spares what starts the others."""
-        request, program = self._request, (sys.executable, "-IS", f"{NODE}/sweep.py", self._id)
+        request, program = self._request, (*argv_of("supervise/node/sweep.py"), self._id)
         if host != request.job.own:
             return request.starter.launches(request.job, (host,), program)
         others = [its.pid for its in self._processes.running if its.hosts != (host,)]

@@ -1,19 +1,21 @@
 # Licensed under the Apache License, Version 2.0. See LICENSE.
 
+import os
+
 from spack.package import *
 
 
 class PyMingleHooks(PythonPackage):
     """One world for every node: rendezvous, job scripts and scheduler hooks for multi-node jobs."""
 
-    homepage = "https://git.example.org/mingle-hooks"
-    git = "https://git.example.org/mingle-hooks"
+    # The repository's address: export MINGLE_SOURCE_URL, or write it here in your own copy.
+    homepage = git = os.environ.get("MINGLE_SOURCE_URL", "")
 
     license("Apache-2.0")
 
     # A release adds its own line, with the tag's commit.
     version("main", branch="main")
-    version("0.1.0", tag="v0.1.0")
+    version("1.0.0", tag="v1.0.0")
 
     variant("multicast", default=False, description="Find rank 0 by multicast too; needs a py-multicast-expert")
 

@@ -148,7 +148,7 @@ ROWS = (
     Defect("the prepared environment is not checked for mingle", f"{J}/script.sh.j2",
            "exit 69; }", "}", GOLDEN),
     Defect("the shell stays between the scheduler and the run", f"{J}/script.sh.j2",
-           "exec mingle run", "mingle run", GOLDEN),
+           "exec {{ mingle | args }} run", "{{ mingle | args }} run", GOLDEN),
     Defect("a job that is to be queued again is not", f"{J}/script.sh.j2",
            "{% if job.requeue %}", "{% if False %}", AGAIN),
     Defect("a script goes on in another directory", f"{J}/script.sh.j2",

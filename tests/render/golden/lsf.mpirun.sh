@@ -1,5 +1,5 @@
 #!/bin/bash
-# Made by: mingle template lsf (mingle-hooks 0.1.0)
+# Made by: mingle template lsf (mingle-hooks 1.0.0)
 #BSUB -J train
 #BSUB -n 8
 #BSUB -R "span[ptile=4] affinity[core(8)] rusage[mem=64GB/host]"

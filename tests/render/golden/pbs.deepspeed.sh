@@ -1,5 +1,5 @@
 #!/bin/bash
-# Made by: mingle template pbs (mingle-hooks 0.1.0)
+# Made by: mingle template pbs (mingle-hooks 1.0.0)
 #PBS -N train
 #PBS -S /bin/bash
 #PBS -l select=2:ncpus=32:mpiprocs=4:ngpus=4:mem=64gb

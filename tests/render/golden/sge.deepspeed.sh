@@ -1,5 +1,5 @@
 #!/bin/bash
-# Made by: mingle template sge (mingle-hooks 0.1.0)
+# Made by: mingle template sge (mingle-hooks 1.0.0)
 #$ -N train
 #$ -S /bin/bash
 #$ -pe mpi 64

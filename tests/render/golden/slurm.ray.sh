@@ -1,5 +1,5 @@
 #!/bin/bash
-# Made by: mingle template slurm (mingle-hooks 0.1.0)
+# Made by: mingle template slurm (mingle-hooks 1.0.0)
 #SBATCH --job-name=train
 #SBATCH --nodes=2
 #SBATCH --ntasks-per-node=1

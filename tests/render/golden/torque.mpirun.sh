@@ -1,5 +1,5 @@
 #!/bin/bash
-# Made by: mingle template torque (mingle-hooks 0.1.0)
+# Made by: mingle template torque (mingle-hooks 1.0.0)
 #PBS -N train
 #PBS -S /bin/bash
 #PBS -l nodes=2:ppn=32:gpus=4
