@@ -216,7 +216,7 @@ now = time.time
 time.time = lambda: now() + 5
 sys.path.append({str(Path(mingle_hooks.__file__).parents[1])!r})
 from mingle_hooks.check.node import program
-os._exit(program.run(sys.argv[1:], __file__))
+os._exit(program.run(sys.argv[1:]))
 """
 
 
