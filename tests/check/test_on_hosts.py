@@ -215,8 +215,10 @@ AHEAD = f"""import os, sys, time
 now = time.time
 time.time = lambda: now() + 5
 sys.path.append({str(Path(mingle_hooks.__file__).parents[1])!r})
+import mingle_hooks.program
+mingle_hooks.program.argv_of = lambda _program: (sys.executable, "-IS", __file__)
 from mingle_hooks.check.node import program
-os._exit(program.run(sys.argv[1:], __file__))
+os._exit(program.run(sys.argv[1:]))
 """
 
 
