@@ -13,6 +13,8 @@ if TYPE_CHECKING:  # type checkers take it for true, by its name
     from mingle_hooks.errors import MingleError as MingleError
     from mingle_hooks.errors import MissingError as MissingError
     from mingle_hooks.errors import NetworkError as NetworkError
+    from mingle_hooks.errors import NotExecutableError as NotExecutableError
+    from mingle_hooks.errors import NotFoundError as NotFoundError
     from mingle_hooks.errors import PlaceError as PlaceError
     from mingle_hooks.errors import SecretError as SecretError
     from mingle_hooks.errors import SettingsError as SettingsError
@@ -31,6 +33,7 @@ _PUBLIC = {
     "mingle_hooks.errors": (
         *("MingleError", "UsageError", "FactsError", "MissingError", "NetworkError", "LimitError"),
         *("PlaceError", "ConflictError", "SecretError", "SettingsError"),
+        *("NotExecutableError", "NotFoundError"),
     ),
     "mingle_hooks.export.view": ("View",),
     "mingle_hooks.world": ("World", "Assignment", "Member"),
