@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Unpack
 
+    from mingle_hooks.errors import MingleError
     from mingle_hooks.export.view import View
     from mingle_hooks.rendezvous.member.membership import Progress
     from mingle_hooks.settings import Bind, Order, Scope
@@ -58,6 +59,9 @@ class _Listener:
 
     def progress(self, progress: Progress) -> None:
         """Keep quiet: the caller knows that it waits."""
+
+    def failed(self, error: MingleError) -> None:
+        """Keep quiet: join() raises it."""
 
     def note(self, text: str) -> None:
         """Hand it on."""

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 # A message is one line for a person, so no part of it may be longer than this many characters.
 LONGEST_PART = 400
+# And the whole line this many.
+LONGEST = 1600
 # Where several reasons share a message, each may be this long.
 LONGEST_REASON = 150
 # What this process or its host can run out of -> what was expected, and what helps.
@@ -54,6 +56,8 @@ class MingleError(Exception):
     """What was expected, what was seen instead, and what to try: one line for a person."""
 
     exit_code = 70
+    # Whether rank 0 prints this very text too, and whether this process has printed it already.
+    is_of_rank_0 = is_printed = False
 
     def __init__(self, expected: str, seen: str, remedy: str) -> None:
         self.expected = printable(expected)

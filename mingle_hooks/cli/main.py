@@ -6,7 +6,7 @@ import itertools
 import os
 import sys
 
-from mingle_hooks.errors import MingleError, UsageError, limit, printable
+from mingle_hooks.errors import LONGEST, MingleError, UsageError, limit, printable
 from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -64,7 +64,9 @@ def run(arguments: list[str]) -> int:
     """Return the exit code of one command line."""
     try:
         return _run(arguments)
-    except (MingleError, StoppedError) as error:
+    except MingleError as error:
+        return _fail(arguments, None if _is_printed(error) else str(error), error.exit_code)
+    except StoppedError as error:
         return _fail(arguments, str(error), error.exit_code)
     except Exception as error:  # noqa: BLE001 - a bug: eval has to fail too, and the report needs the trace
         if (short := limit(error)) is not None:
@@ -75,6 +77,15 @@ def run(arguments: list[str]) -> int:
 
         stderr.write(traceback.format_exc())
         return _fail(arguments, "this is a bug in mingle; please report it with the lines above", MingleError.exit_code)
+
+
+def _is_printed(error: MingleError) -> bool:
+    """Tell whether this line is in the job's output already: one line for all nodes that end for the same reason."""
+    if error.is_printed or not error.is_of_rank_0:
+        return error.is_printed
+    from mingle_hooks.cli import stderr
+
+    return stderr.is_of_step()
 
 
 def _run(arguments: list[str]) -> int:
@@ -130,7 +141,7 @@ def _fail(arguments: list[str], why: str | None, code: int) -> int:
     if why is not None:
         from mingle_hooks.cli import stderr
 
-        stderr.write(f"mingle: {printable(why, 1600)}\n")
+        stderr.write(f"mingle: {printable(why, LONGEST)}\n")
     if arguments[:1] == ["env"] or (code == UsageError.exit_code and _is_mistyped(arguments)):
         from mingle_hooks.cli.stdout import write
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from mingle_hooks.errors import printable
+from mingle_hooks.errors import LONGEST, printable
 from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import TextIO
 
+    from mingle_hooks.errors import MingleError
     from mingle_hooks.rendezvous.member.membership import Progress
 
 # A world that forms within this many seconds needs no words.
@@ -38,6 +39,12 @@ class Waiting:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._clear()
+
+    def failed(self, error: MingleError) -> None:
+        """Write it at once: a scheduler may end this process as soon as another member has ended."""
+        self._clear()
+        self._write(f"mingle: {printable(error, LONGEST)}\n")
+        error.is_printed = True
 
     def note(self, text: str) -> None:
         """Write a line that stays."""

@@ -59,7 +59,9 @@ def check(command: Sequence[str], spec: MemberSpec, *, verbatim: bool = False) -
             f"{tasks} tasks on a node",
             "--ntasks-per-node=1 and no --scope task, or the program without its launcher",
         )
-    is_untold = launcher is not None and verbatim and (launcher.completed_by or launcher.starts == "job")
+    # In a run only rank 0's host starts a launcher of all nodes, and the run itself asks for --verbatim there.
+    is_of_all = launcher is not None and launcher.starts == "job" and "MINGLE_RUN_FORMED" not in spec.user_environ
+    is_untold = launcher is not None and verbatim and (launcher.completed_by or is_of_all)
     if launcher is not None and is_untold and not _names_nodes(command[end:]):
         raise UsageError(
             f"{launcher.name} with options that name its nodes",

@@ -172,7 +172,10 @@ class Following:
             if self._deadline.is_before(membership.failed_ago_s):
                 self._pass_over(membership, membership.failure)
             else:
-                self._outcome.fail(self._search.here(membership.failure.error()))
+                told = membership.failure.error()
+                error = self._search.here(told)
+                error.is_of_rank_0 = str(error) == str(told)
+                self._outcome.fail(error)
         elif membership.state in ("moved", "lost"):
             self.membership = None
             self._seek_again(membership)

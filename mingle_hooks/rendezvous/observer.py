@@ -7,6 +7,7 @@ from mingle_hooks.typed import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from mingle_hooks.errors import MingleError
     from mingle_hooks.rendezvous.member.membership import Progress
 
 
@@ -18,6 +19,9 @@ class Observer(Protocol):
 
     def progress(self, progress: Progress) -> None:
         """Hear how many are in, about once a second."""
+
+    def failed(self, error: MingleError) -> None:
+        """Hear why there is no world, from rank 0, as soon as it is known: it stays to tell the others."""
 
     def note(self, text: str) -> None:
         """Hear something that a person should know."""

@@ -227,6 +227,8 @@ class Rendezvous:
             error = self._search.rejections.refusal() or no_network or self._search.here(error)
         may_come_late = failure.kind not in ("missing", "unconfirmed", "keys", "runs", "versions", "network", *LIMITS)
         is_awaited = may_come_late and not leader.everybody_told
+        if not self._outcome.is_known:
+            self._observer.failed(error)
         self._outcome.fail(error, LINGER_S if is_awaited else GOODBYE_S)
         # Each hangs up when it has read why: only then is it certain to have arrived.
         if not is_awaited and not leader.acceptor.has_members:

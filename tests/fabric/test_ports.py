@@ -8,6 +8,7 @@ import socket
 from typing import TYPE_CHECKING
 
 import pytest
+from needs import only_with
 
 from mingle_hooks.errors import NetworkError
 from mingle_hooks.fabric.ports import DEFAULT_RANGE, bound, candidates, ephemeral_range, hold, keep, listen
@@ -65,7 +66,7 @@ def kept(address: str, few: range) -> tuple[str, int]:
     return address, port
 
 
-@pytest.mark.skipif(os.getuid() != 0, reason="another user's socket takes root")
+@only_with("root")
 @pytest.mark.parametrize("user", [0, 61_002])
 @pytest.mark.parametrize("is_second_use", [False, True])
 def test_a_held_port_is_refused_to_every_bind_of_every_user_until_it_is_let_go(

@@ -110,7 +110,7 @@ def test_list_show_and_eject(mingle: Mingle, tmp_path: Path) -> None:
     """What there is can be listed, read, and copied to the user's own directory, where it then counts."""
     listed = mingle("list")
     assert "  torchrun-elastic   torchrun, c10d" in listed.stdout
-    assert "exec mingle run " in mingle("show", "script").stdout
+    assert "exec {{ mingle | args }} run " in mingle("show", "script").stdout
     made = mingle("eject", "script", HOME=str(tmp_path)).stdout.strip()
     assert made == f"{tmp_path}/.config/mingle/templates/script.sh.j2"
     with open(made, "a") as file:

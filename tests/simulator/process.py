@@ -45,6 +45,9 @@ class Silent:
     def progress(self, progress: object) -> None:
         """Say nothing."""
 
+    def failed(self, error: object) -> None:
+        """As above."""
+
     def note(self, text: str) -> None:
         """As above."""
 

@@ -31,6 +31,9 @@ class _Nobody:
     def progress(self, progress: object) -> None:
         raise AssertionError(progress)
 
+    def failed(self, error: object) -> None:
+        raise AssertionError(error)
+
 
 def listed(environ: dict[str, str], **options: str) -> Listing:
     """Return the members that a script with this environment tells of."""

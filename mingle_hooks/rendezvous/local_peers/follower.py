@@ -56,7 +56,9 @@ def _reason(body: Said, timeout_s: float) -> MingleError:
     """Return the error that the first task told, or that it told nothing."""
     if "error" in body:
         code, expected, seen, remedy = body["error"]
-        return by_exit_code(code)(expected, seen, remedy)
+        error = by_exit_code(code)(expected, seen, remedy)
+        error.is_of_rank_0 = True  # or of the first task, which prints it where rank 0 does not
+        return error
     expected = f"an answer from this node's first task (local rank 0) within {timeout_s:g} s"
     return MissingError(expected, "it ended or stopped without one", "a look at its output")
 

@@ -1,0 +1,56 @@
+"""Where all nodes end for the same reason, the job's output has it once."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from cluster.slurm import SlurmCluster
+
+LACKING = "no-such-command: No such file or directory"
+
+
+def lines(text: str) -> list[str]:
+    """Return mingle's own lines."""
+    return [line for line in text.splitlines() if "mingle: expected" in line]
+
+
+@pytest.mark.parametrize("tasks", [[], ["--ntasks-per-node=2"]], ids=["nodes", "tasks"])
+def test_srun_shows_the_reason_of_all_nodes_once(slurm: SlurmCluster, tasks: list[str]) -> None:
+    """Rank 0 prints it, also where Slurm ends the step at the first failure."""
+    scope = ["--scope", "task"] if tasks else []
+    step = ["srun", "-N4", *tasks, "--kill-on-bad-exit=1", "mingle", "exec", *scope, "no-such-command"]
+    done = slurm.controller.run(step, user="alice", timeout=60)
+    assert done.returncode == 127
+    assert len(lines(done.stderr)) == 1, done.stderr
+    assert LACKING in lines(done.stderr)[0]
+
+
+def test_each_task_writes_the_reason_to_a_file_of_its_own(slurm: SlurmCluster, tmp_path: Path) -> None:
+    """Nobody who reads one of the files misses it."""
+    step = ["srun", "-N4", f"--error={tmp_path}/err.%t", "mingle", "exec", "no-such-command"]
+    assert slurm.controller.run(step, user="alice", timeout=60).returncode == 127
+    found = [lines((tmp_path / f"err.{task}").read_text()) for task in range(4)]
+    assert found == [found[0]] * 4
+    assert LACKING in found[0][0]
+
+
+def test_a_member_with_a_reason_of_its_own_prints_it(slurm: SlurmCluster) -> None:
+    """The one node that has another key says so, and the others say who is missing."""
+    line = '[ "$SLURM_NODEID" != 2 ] || export MINGLE_KEY=$(mingle key); exec mingle exec --timeout 3 true'
+    done = slurm.controller.run(
+        ["bash", "-c", f"MINGLE_KEY=$(mingle key) srun -N3 bash -c '{line}'"], user="alice", timeout=60
+    )
+    assert done.returncode == 77
+    assert len(lines(done.stderr)) == 2, done.stderr
+
+
+def test_a_run_shows_the_reason_of_all_nodes_once(slurm: SlurmCluster) -> None:
+    """The runner's report has it."""
+    done = slurm.controller.run(["salloc", "-N4", "mingle", "run", "no-such-command"], user="alice", timeout=90)
+    assert done.returncode == 127
+    assert done.stderr.count(LACKING) == 1, done.stderr
