@@ -52,6 +52,31 @@ class Ends:
         assert happens()
 
 
+def test_a_frame_that_stops_half_way_ends_the_connection() -> None:
+    """A length that was changed on the way asks for bytes that nobody sends. Each byte that comes restarts the wait."""
+    with Ends() as ends:
+        ends.connection.stalled_s = 0.2
+        for byte in frame(1, b"one")[:-1]:
+            ends.other.send(bytes([byte]))
+            ends.loop.turn(0.1)
+        assert (ends.frames, ends.ends) == ([], [])
+        ends.until(lambda: ends.ends)
+        assert ends.ends == ["the rest of a frame has not come"]
+
+
+def test_a_connection_between_two_frames_waits_for_ever() -> None:
+    """Nor does one end whose owner set no bound."""
+    with Ends() as bounded, Ends() as unbounded:
+        bounded.connection.stalled_s = 0.05
+        bounded.other.send(frame(1, b"one"))
+        unbounded.other.send(frame(1, b"one")[:-1])
+        for ends in (bounded, unbounded):
+            until = time.monotonic() + 0.2
+            ends.loop.after(0.2, lambda: None)
+            ends.loop.run(lambda until=until: time.monotonic() > until)
+            assert ends.ends == []
+
+
 def test_frames_arrive_whole_in_whatever_pieces_their_bytes_come() -> None:
     """Byte by byte, and several at once."""
     with Ends() as ends:

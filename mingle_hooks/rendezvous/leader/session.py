@@ -8,7 +8,7 @@ import time
 from mingle_hooks.rendezvous.protocol import wire
 from mingle_hooks.rendezvous.protocol.answer import LAST_EPOCH
 from mingle_hooks.rendezvous.protocol.attempt import TAG_BYTES, VERSION
-from mingle_hooks.rendezvous.protocol.connection import Connection
+from mingle_hooks.rendezvous.protocol.connection import STALLED_S, Connection
 from mingle_hooks.rendezvous.protocol.failure import LONGEST_PART, Failure, age_s
 from mingle_hooks.rendezvous.protocol.join_request import MEMBER_BYTES, JoinRequest
 from mingle_hooks.rendezvous.protocol.leases import LEASE_S
@@ -42,6 +42,7 @@ class Session:
         self._proved = False
         self._challenged = 0.0  # the time of day
         self.connection = Connection(loop, sock, self._frame, self._ended)
+        self.connection.stalled_s = STALLED_S
 
     def tell(self, kind: int, body: Mapping[str, object]) -> None:
         """Send a sealed frame."""

@@ -6,7 +6,7 @@ import os
 
 from mingle_hooks.rendezvous.protocol import wire
 from mingle_hooks.rendezvous.protocol.attempt import VERSION
-from mingle_hooks.rendezvous.protocol.connection import Connection, dial, notice_loss
+from mingle_hooks.rendezvous.protocol.connection import STALLED_S, Connection, dial, notice_loss
 from mingle_hooks.rendezvous.protocol.join_request import MEMBER_BYTES
 from mingle_hooks.typed import TYPE_CHECKING, NamedTuple
 
@@ -130,6 +130,7 @@ class _Call:
         self._nonce = os.urandom(wire.NONCE_BYTES)
         self._at = wire.dialled(endpoint.address, endpoint.port)
         self._connection = Connection(dialer.loop, sock, self._frame, self._ended)
+        self._connection.stalled_s = STALLED_S
         self._timer: Timer = dialer.loop.after(CALL_S, self.hang_up)
 
     def greet(self) -> None:

@@ -10,7 +10,7 @@ from mingle_hooks.typed import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from mingle_hooks.rendezvous.loop import Loop
+    from mingle_hooks.rendezvous.loop import Loop, Timer
 
 # What comes is read into one buffer, at first of a stranger's largest frame: new memory for each read costs more.
 FIRST_BYTES = HEADER.size + MOST_STRANGER_BYTES
@@ -19,6 +19,9 @@ MOST_WAITING_BYTES = 16 * 1024 * 1024
 # A peer that the kernel has not heard for this long is gone, in seconds. A member that has lost its leader so can still
 # ask for the word: the leader stays for a lease, 10 s longer, after it last asked for a promise (leases.py).
 GONE_S = 20
+# For so long, in seconds, nothing comes of a frame that has begun before its connection ends. TCP's own repeats of six
+# packets lost in a row take 6 s; the member can call again well within its lease.
+STALLED_S = 10.0
 # The kernel asks an idle peer after 5 s, and then three times, every 5 s (tcp(7); other systems lack some of these).
 _PROBES = {"TCP_KEEPIDLE": 5, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3}
 # The same where the peer acknowledges nothing, in milliseconds.
@@ -31,7 +34,7 @@ class Connection:
     `on_frame(kind, payload)` may raise WireError, which ends the connection. `on_end(reason)` comes exactly
     once, unless close() was called first, and never out of send(): who sends to many does not expect that
     they change meanwhile. `on_room()` comes when less is waiting than before. `most_bytes` bounds a frame, and
-    grows when the peer has proved itself.
+    grows when the peer has proved itself. `stalled_s` bounds the wait for the rest of a frame.
     """
 
     __slots__ = (
@@ -40,11 +43,13 @@ class Connection:
         "_in",
         "_loop",
         "_out",
+        "_rest",
         "_sock",
         "most_bytes",
         "on_end",
         "on_frame",
         "on_room",
+        "stalled_s",
         "waiting_bytes",
     )
 
@@ -59,6 +64,10 @@ class Connection:
         self.on_frame, self.on_end = on_frame, on_end
         self.on_room: Callable[[], None] = lambda: None
         self.most_bytes = MOST_STRANGER_BYTES
+        # End once a frame has begun and nothing has followed for so many seconds; 0: wait. A length that was changed on
+        # the way asks for more than was ever sent.
+        self.stalled_s = 0.0
+        self._rest: Timer | None = None
         self._in = memoryview(bytearray(FIRST_BYTES))  # begins with what has come of the next frame
         self._come = 0  # how much that is
         self._out: list[memoryview] = []  # not copied: thousands may wait for the same roster
@@ -176,6 +185,19 @@ class Connection:
         except WireError as error:
             if not self.closed:
                 self._end(str(error))
+        if self.stalled_s:
+            self._await_rest()
+
+    def _await_rest(self) -> None:
+        if self._rest is not None:
+            self._rest.cancel()
+            self._rest = None
+        if self._come and not self.closed:
+            self._rest = self._loop.after(self.stalled_s, self._stalled)
+
+    def _stalled(self) -> None:
+        if not self.closed:
+            self._end("the rest of a frame has not come")
 
     def _frames(self) -> None:
         begin, come = 0, self._come
