@@ -78,6 +78,24 @@ def test_the_slurm_script_starts_one_world_on_four_nodes(slurm: SlurmCluster, tm
     assert began(output) == 4
 
 
+def test_the_slurm_script_trains_nowhere_where_one_node_cannot(slurm: SlurmCluster, tmp_path: Path) -> None:
+    """The job fails, no process begins, and every node says which one lacks what."""
+    need("torch")
+    here = Path("/var/tmp/train.py")  # noqa: S108 - each host has a /var/tmp of its own
+    (tmp_path / "train.py").symlink_to(here)
+    try:
+        for host in slurm.hosts:
+            if host is not slurm.hosts[2]:
+                host.write(str(here), LIGHT.read_text(), mode=0o755)
+        job = slurm.submit(block("bash", "#SBATCH"), f"--output={tmp_path}/out", user="alice", cwd=str(tmp_path))
+        state = slurm.wait(job, 120)
+    finally:
+        slurm.hosts.run_all(["rm", "-f", str(here)])
+    output = (tmp_path / "out").read_text()
+    assert (state, began(output)) == ("FAILED", 0), output
+    assert output.count("saw node3: train.py: No such file or directory") == 4
+
+
 @pytest.mark.parametrize(
     ("nodes", "start"),
     [

@@ -16,7 +16,7 @@ else:
 TABLE = ROOT / "tests" / "docs" / "promises.toml"
 # A sentence with one of these words promises something.
 MARKERS = re.compile(
-    r"\b(?:never|always|every|each|all|only|nobody|nothing|n?either|cannot|the same|refuse[sd]?"
+    r"\b(?:no|never|always|every|each|all|only|nobody|nothing|n?either|cannot|the same|refuse[sd]?"
     r"|at (?:most|least|once))\b",
     re.IGNORECASE,
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import socket
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
@@ -14,7 +15,10 @@ from mingle_hooks.errors import NetworkError
 from mingle_hooks.fabric.ports import DEFAULT_RANGE, bound, candidates, ephemeral_range, hold, keep, listen
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
+
+    from cluster.hosts import Hosts
 
 
 REUSE = socket.SO_REUSEADDR
@@ -108,6 +112,33 @@ def test_a_kept_port_is_refused_to_a_plain_bind(kept: tuple[str, int]) -> None:
     with pytest.raises(OSError, match="in use") as caught:
         holding(*kept)
     assert caught.value.errno == errno.EADDRINUSE
+
+
+# Prints what a bind to any port gets while the kept port is the only one to be had, and then where another is free.
+ANY_PORT = """
+import errno, socket
+from pathlib import Path
+from mingle_hooks.fabric.ports import keep, listen
+listener = listen("127.0.0.1", [27100], range(27100, 27101))
+keep(listener)
+listener.close()
+for last in (27100, 27101):
+    Path("/proc/sys/net/ipv4/ip_local_port_range").write_text(f"27100 {last}")
+    for reuse in (0, 1):
+        with socket.socket() as sock:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, reuse)
+            try:
+                sock.bind(("0.0.0.0", 0))
+                print(sock.getsockname()[1])
+            except OSError as error:
+                print(errno.errorcode[error.errno])
+"""
+
+
+def test_the_kernel_gives_a_kept_port_to_nobody_who_asks_for_any(hosts: Callable[..., Hosts]) -> None:
+    """Also where that one asks with SO_REUSEADDR, and there is no other port."""
+    done = hosts(1)[0].run([sys.executable, "-c", ANY_PORT], check=True)
+    assert done.stdout.split() == ["EADDRINUSE", "EADDRINUSE", "27101", "27101"]
 
 
 def test_a_kept_port_is_given_to_a_bind_that_reuses_addresses(kept: tuple[str, int]) -> None:
