@@ -58,7 +58,7 @@ def _reason(body: Said, timeout_s: float) -> MingleError:
         code, expected, seen, remedy = body["error"]
         return by_exit_code(code)(expected, seen, remedy)
     expected = f"an answer from this node's first task (local rank 0) within {timeout_s:g} s"
-    return MissingError(expected, "it ended or stopped without one", "a look at its output")
+    return MissingError(expected, "it ended or stopped without one", "checking its output")
 
 
 class _Ear:
