@@ -75,7 +75,9 @@ def made(directory: str) -> bool:
     except FileExistsError:
         pass
     except OSError as error:
-        raise PlaceError("to create a directory", f"{directory}: {error.strerror}", "another XDG_RUNTIME_DIR") from error
+        raise PlaceError(
+            "to create a directory", f"{directory}: {error.strerror}", "another XDG_RUNTIME_DIR"
+        ) from error
     return is_private(directory)
 
 

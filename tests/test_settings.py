@@ -430,4 +430,4 @@ def test_a_member_is_told_what_is_left_out(place: Place) -> None:
     told: list[str] = []
     view = join(id="a", nodes=1, environ={"HOME": str(place.home)}, note=told.append)
     assert view.world.digest
-    assert told[0] == f"left out, as only a later mingle knows it: news in {place.user}"
+    assert told[0] == f"ignored news in {place.user}, which only a later mingle knows"

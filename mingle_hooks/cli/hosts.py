@@ -64,9 +64,7 @@ def hosts(*, name: str, hosts: str | None, write_etc: bool, remove_etc: bool, **
         _remove(options)
     elif hosts is not None:
         if hostfiles.FORMATS[name].addresses == "needed":
-            raise UsageError(
-                "a format without addresses, for --hosts", name, "--format mpi"
-            )
+            raise UsageError("a format without addresses, for --hosts", name, "--format mpi")
         write(hostfiles.text(name, listing.named(listed(hosts), load(own(os.environ), options))))
     else:
         _list("etc" if write_etc else name, options, is_written=write_etc)

@@ -132,7 +132,9 @@ def _settings(view: View, names: tuple[str, ...], paths: Mapping[str, str] | Non
         settings = module.settings(view)
         if unknown := settings.keys() - set(kind.names):
             raise UsageError(
-                f"{name} to set only the variables that it declares", ", ".join(sorted(unknown)), f"--for without {name}"
+                f"{name} to set only the variables that it declares",
+                ", ".join(sorted(unknown)),
+                f"--for without {name}",
             )
         for file in module.files(view) if kind.files else ():
             settings |= dict.fromkeys(file.variables, (paths or {})[file.name])

@@ -170,4 +170,6 @@ def _folded(prefix: str, suffix: str, numbers: list[str]) -> str:
 
 
 def _bad(expected: str, seen: str) -> FactsError:
-    return FactsError(f"a host list with {expected}", seen, "checking it with `scontrol show hostnames`, or --nodes and --rank")
+    return FactsError(
+        f"a host list with {expected}", seen, "checking it with `scontrol show hostnames`, or --nodes and --rank"
+    )

@@ -89,4 +89,6 @@ def _some(slots: Slots, path: str) -> Slots:
 
 
 def _bad(path: str, seen: str) -> FactsError:
-    return FactsError(f"a node file with a host on each line in {path}", seen, "checking that file, or --nodes and --rank")
+    return FactsError(
+        f"a node file with a host on each line in {path}", seen, "checking that file, or --nodes and --rank"
+    )

@@ -34,16 +34,16 @@ IN_SHELL = {
 # On node1 and node2 as two tasks of one step.
 IN_STEP = {
     (TROUBLE, "mingle: 1 of 2 nodes are here"): Case("bash -c '[ $SLURM_NODEID = 0 ] || sleep 2.5; mingle exec true'"),
-    (TROUBLE, "still missing: node2"): Case("bash -c '[ $SLURM_NODEID = 1 ] || mingle exec --timeout 2 true'"),
+    (TROUBLE, "missing node2"): Case("bash -c '[ $SLURM_NODEID = 1 ] || mingle exec --timeout 2 true'"),
     (TROUBLE, "saw no answer"): Case("bash -c '[ $SLURM_NODEID = 0 ] || mingle exec --timeout 2 true'"),
     (TROUBLE, "an address on eth9"): Case("mingle exec --iface eth9 --timeout 2 true"),
     (TROUBLE, "MASTER_ADDR=localhost"): Case(LINE, {"MASTER_ADDR": "localhost"}),
     (TROUBLE, "NODE_RANK=0"): Case(LINE, {"NODE_RANK": "0"}),
     (TROUBLE, "WORLD_SIZE=8"): Case(LINE, {"WORLD_SIZE": "8"}),
-    (TROUBLE, "NNODES=1, as it was exported; try unset NNODES, or --nodes"): Case(LINE, {"NNODES": "1"}),
+    (TROUBLE, "NNODES=1, as exported; try unset NNODES, or --nodes N"): Case(LINE, {"NNODES": "1"}),
     (TROUBLE, "PET_NNODES=1"): Case(LINE, {"PET_NNODES": "1"}),
-    (TROUBLE, "saw 1 (--nodes); try no --nodes, or"): Case("mingle exec --nodes 1 true"),
-    (TROUBLE, "and --verbatim"): Case("mingle exec --verbatim accelerate launch train.py"),
+    (TROUBLE, "saw 1 (--nodes); try leaving out --nodes"): Case("mingle exec --nodes 1 true"),
+    (TROUBLE, "none, with --verbatim"): Case("mingle exec --verbatim accelerate launch train.py"),
     (TROUBLE, "saw --standalone"): Case("mingle exec torchrun --standalone train.py"),
     (TROUBLE, "port 29500 free"): Case(
         'bash -c \'exec 3< <(python3 -uc "import socket, time; s = socket.create_server((\\"\\", 29500)); '
@@ -53,7 +53,7 @@ IN_STEP = {
     (TROUBLE, "another key here"): Case(
         f"bash -c 'export MINGLE_KEY={KEY}0$SLURM_NODEID; mingle exec --timeout 2 true'"
     ),
-    (TROUBLE, "takes part under this id"): Case(
+    (TROUBLE, "uses this id with another key"): Case(
         f"bash -c 'export MINGLE_KEY={KEY}0$SLURM_NODEID; mingle exec --timeout 2 true'"
     ),
     (TROUBLE, "saw --timout"): Case("mingle exec --timout 3 true"),
@@ -70,10 +70,10 @@ IN_TASKS = {
         "bash -c 'case $SLURM_PROCID in 2) mingle exec --scope task --timeout 30 true;;"
         " 3) timeout -s KILL 3 mingle exec --scope task --timeout 30 true;; esac'"
     ),
-    (TROUBLE, "still missing: local rank 1"): Case(
+    (TROUBLE, "missing local rank 1"): Case(
         "bash -c '[ $SLURM_LOCALID = 1 ] || mingle exec --scope task --timeout 2 true'"
     ),
-    (TROUBLE, "saw it does not ask"): Case(
+    (TROUBLE, "saw no sign of it"): Case(
         "bash -c '[ $SLURM_LOCALID = 0 ] || mingle exec --scope task --timeout 2 true'"
     ),
 }
@@ -85,7 +85,7 @@ ON_HOSTS = {
     (TROUBLE, "a job, or --nodes"): Case("mingle exec true", is_alone=True),
     (TROUBLE, "a job, or hosts"): Case("mingle run torchrun train.py", is_alone=True),
     (TROUBLE, "SLURM_JOB_ID=7 alone"): Case("mingle exec true", {"SLURM_JOB_ID": "7"}, is_alone=True),
-    (TROUBLE, "characters that are none"): Case("MINGLE_KEY=secret mingle exec --id d --nodes 2 true", is_alone=True),
+    (TROUBLE, "characters in MINGLE_KEY"): Case("MINGLE_KEY=secret mingle exec --id d --nodes 2 true", is_alone=True),
     (TROUBLE, "saw none given"): Case("env -u MINGLE_KEY mingle exec --id d --nodes 2 true", is_alone=True),
     (PINNED, "WORLD_SIZE=2"): Case(
         "mingle exec --id f --slots 2 true",
@@ -137,12 +137,12 @@ MISTAKES: dict[tuple[str, str], Case] = {
         {**TORQUE_SHELL, "PBS_JOBID": "9.ctl"},
     ),
     ("lsf", "expected 2 members"): Case(ONLY_1, LSF),
-    ("lsf", "still missing: node2"): Case(ONLY_1, LSF),
+    ("lsf", "missing node2"): Case(ONLY_1, LSF),
     ("sge", "expected 2 members"): Case(ONLY_1, SGE),
-    ("sge", "still missing: node2"): Case(ONLY_1, SGE),
+    ("sge", "missing node2"): Case(ONLY_1, SGE),
     ("oar", "expected 2 members"): Case(ONLY_1, OAR),
-    ("oar", "still missing: node2"): Case(ONLY_1, OAR),
-    ("oar", "still missing: everybody who knows the number of nodes (--nodes)"): Case(ONLY_1, {"OAR_JOB_ID": "JOB"}),
+    ("oar", "missing node2"): Case(ONLY_1, OAR),
+    ("oar", "missing any member that knows the number of nodes (--nodes)"): Case(ONLY_1, {"OAR_JOB_ID": "JOB"}),
     ("flux", "expected one rank 0; saw two leaders: node1 and node1"): Case(
         "[ {i} = 1 ] || { FLUX_TASK_RANK=1 FLUX_TASK_LOCAL_ID=1 mingle exec --timeout 3 --scope task true & "
         "FLUX_TASK_LOCAL_ID=0 mingle exec --scope task --timeout 3 true; wait; }",
@@ -176,7 +176,7 @@ MISTAKES: dict[tuple[str, str], Case] = {
         "env -u MINGLE_KEY mingle exec --id g --nodes 2 true", is_alone=True
     ),
     ("plain-hosts", "another key here"): TWO_KEYS,
-    ("plain-hosts", "with another key: refused"): TWO_KEYS,
+    ("plain-hosts", "uses this id with another key"): TWO_KEYS,
     ("plain-hosts", "saw no job here"): Case("mingle exec --id a true", is_alone=True),
     ("plain-hosts", "expected an id that all members share"): Case("mingle exec --nodes 2 true", is_alone=True),
     ("plain-hosts", "saw an empty one (is $JOB set?)"): Case('mingle exec --id "$JOB" --nodes 2 true', is_alone=True),
@@ -210,5 +210,5 @@ ALSO_SHOWN = {
     ("slurm", "expected to start torchrun on every node of the job"),
     ("slurm", "expected one task on each node; saw 2 (slurm)"),
     ("slurm", "expected one torchrun on each node"),
-    ("slurm", "--standalone, with which this node would train by itself"),
+    ("slurm", "--standalone, with which this node would train alone"),
 }

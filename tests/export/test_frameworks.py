@@ -342,7 +342,7 @@ def test_what_a_file_tells_nccl_is_not_exported(name: str) -> None:
     """A variable would silently beat /etc/nccl.conf."""
     view = NODE_VIEW._replace(site={name: Setting("eth0", "/etc/nccl.conf")}, frameworks=("nccl",))
     assert name not in {variable.name for variable in variables(view, ["nccl", "gloo"])}
-    told = f"{name}=eth0 is set in /etc/nccl.conf, and left to NCCL: a variable would beat it"
+    told = f"{name}=eth0 is set in /etc/nccl.conf; mingle exports none, as a variable would override it"
     assert left_to_nccl(view) == [told]
     assert left_to_nccl(view._replace(frameworks=("gloo",))) == []
 

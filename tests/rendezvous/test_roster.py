@@ -147,11 +147,11 @@ def test_what_two_said_stays_when_the_first_of_them_leaves() -> None:
 @pytest.mark.parametrize(
     ("me", "hosts", "others", "text"),
     [
-        ({"rank": 0}, (), [], "everybody who knows the number of nodes (--nodes)"),
+        ({"rank": 0}, (), [], "any member that knows the number of nodes (--nodes)"),
         ({"rank": 0, "nodes": 4}, ("a1", "a2", "a3", "b"), [{"rank": 2}], "a2,b"),
         ({"rank": 0, "nodes": 4}, (), [{"rank": 2}], "rank [1,3]"),
         ({"nodes": 4}, (), [{}], "2 more"),
-        ({"rank": 0, "nodes": 2}, (), [{"rank": 1}], "an address that all of them reach"),
+        ({"rank": 0, "nodes": 2}, (), [{"rank": 1}], "an address that all can reach"),
     ],
 )
 def test_who_is_missing_is_said_as_well_as_it_is_known(

@@ -28,7 +28,7 @@ def test_who_hands_on_what_the_leader_says_is_gone_round() -> None:
         room.until(lambda: found)
         assert [proven.endpoint.port for proven in found] == [room.port]
         assert len(notes) == 1
-        assert "only hands on" in notes[0]
+        assert "only relays" in notes[0]
         found[0].connection.close()
         looking.close()
 

@@ -70,7 +70,7 @@ STEPS = {
         "env PATH=/usr/bin:/bin bash -c 'eval \"$(mingle env || echo exit 1)\"; echo SIZE=1'", 1, "mingle: command not"
     ),
     "a leftover MASTER_ADDR=localhost": Way(
-        EXEC, 71, "MASTER_ADDR=localhost, as it was exported.*unset MASTER_ADDR",
+        EXEC, 71, "MASTER_ADDR=localhost, as exported.*unset MASTER_ADDR",
         {"MASTER_ADDR": "localhost"},
     ),
     "a leftover MASTER_ADDR of another node": Way(
@@ -109,7 +109,7 @@ STEPS = {
         "mingle exec --verbatim torchrun --rdzv-endpoint localhost:29500 TRAIN", 64, "--rdzv-endpoint=localhost"
     ),
     "accelerate for one machine": Way("mingle exec accelerate launch --num_machines 1 TRAIN", 64, "--num-machines=1"),
-    "accelerate without machines": Way("mingle exec --verbatim accelerate launch TRAIN", 64, "leave --verbatim out"),
+    "accelerate without machines": Way("mingle exec --verbatim accelerate launch TRAIN", 64, "leaving out --verbatim"),
     "deepspeed for one node": Way("mingle exec deepspeed --num_nodes 1 TRAIN", 64, "--num-nodes=1"),
     "ray at localhost": Way("mingle exec ray start --address=localhost:6379", 64, "--address=localhost"),
     "horovodrun with one process": Way("mingle exec horovodrun -np 1 python3 TRAIN", 64, "-np 2 or more"),
@@ -300,8 +300,8 @@ HOSTS = {
     ),
     "another job's rank": Way("mingle exec --id a --nodes 2 torchrun TRAIN", 76, "unset NODE_RANK", {"NODE_RANK": "0"}),
     "a rank that nobody leads": Way(
-        "mingle exec --id a --nodes 2 --timeout 2 torchrun TRAIN", 69, "rank 1, by NODE_RANK.*unset NODE_RANK",
-        {"NODE_RANK": "1"},
+        "mingle exec --id a --nodes 2 --timeout 2 torchrun TRAIN", 69,
+        "rank 1, from the exported NODE_RANK.*unset NODE_RANK", {"NODE_RANK": "1"},
     ),
     "no number of nodes": Way('eval "$(mingle env --id a)"; torchrun TRAIN', 64, "--nodes N"),
     "an id that the shell has not set": Way('eval "$(mingle env --id "$JOB" --nodes 2)"; torchrun TRAIN', 64, "JOB"),
@@ -336,7 +336,7 @@ def test_what_any_batch_script_starts_waits_for_the_other_host_and_ends(
     env = {**KEYED, **{name: files.get(value, value) for name, value in SCRIPTS[scheduler].items()}}
     host = hosts(2)[0]
     for way in (
-        Way("mingle exec --timeout 1 torchrun TRAIN", 69, "saw 1 in; still missing: node2"),
+        Way("mingle exec --timeout 1 torchrun TRAIN", 69, "saw 1, missing node2"),
         Way("mingle exec --nodes 1 torchrun TRAIN", 64, f"all 2 nodes of the job .{scheduler.lower()}"),
         Way("mingle run --nodes 1 torchrun TRAIN", 64, "a run on all 2 hosts"),
     ):

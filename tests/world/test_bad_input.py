@@ -121,9 +121,9 @@ BAD = {
     "a LOCAL_WORLD_SIZE of 0": Bad(JOB, 64, "unset LOCAL_WORLD_SIZE", {**KEYED, "LOCAL_WORLD_SIZE": "0"}),
     "a WORLD_SIZE of 0": Bad(JOB, 64, "unset WORLD_SIZE", {**KEYED, "WORLD_SIZE": "0"}),
     "NNODES of 0": Bad(("--id", "a"), 64, "unset NNODES", {**KEYED, "NNODES": "0"}),
-    "NNODES of another job": Bad((), 64, "NNODES=1, as it was exported", {**SLURM, "NNODES": "1"}),
+    "NNODES of another job": Bad((), 64, "NNODES=1, as exported", {**SLURM, "NNODES": "1"}),
     "no job": Bad(("--id", "a"), 64, "saw no job here; try srun in front, --id NAME --nodes N"),
-    "a shell of ssh": Bad((), 64, "srun --jobid=5 --overlap in front", {**KEYED, "SLURM_JOB_ID": "5"}),
+    "an ssh shell": Bad((), 64, "srun --jobid=5 --overlap in front", {**KEYED, "SLURM_JOB_ID": "5"}),
     "task scope without tasks": Bad((*JOB, "--scope", "task"), 64, "--scope node"),
 }
 

@@ -49,7 +49,7 @@ def test_explain_tells_why_this_address_who_did_not_reach_another_and_who_came_l
     assert re.search(r"^node1: address 10\.78\.0\.1 \(ib0, .*taken", first.stderr, re.MULTILINE)
     assert re.search(r"^node1: last of 3 members in: node2 .* (1\.9|2\.|3\.)\d+ s after", first.stderr, re.MULTILINE)
     late = r"(1\.[6-9]|2\.|3\.)\d* s"
-    ready = rf"^node1: last to be ready: node2, {late} after node[13]; it took {late} by whoever began it later"
+    ready = rf"^node1: last to be ready: node2, {late} after node[13]: {late} for a late start"
     assert re.search(ready, first.stderr, re.MULTILINE)
     assert re.search(r"^node1: NODE_RANK +0 +--rank$", first.stderr, re.MULTILINE)
     assert re.search(r"^node2: MASTER_ADDR .* reached from 10\.78\.0\.2 \(ib0\)$", second.stderr, re.MULTILINE)
@@ -219,7 +219,7 @@ def test_a_terminal_sees_one_live_line_that_is_wiped_at_the_end(hosts: Callable[
     live, wiped, message = shown.decode().rpartition("\r\x1b[K")
     assert message.startswith("mingle: expected 2 members within 3 s")
     assert bool(wiped) is not quiet
-    told = re.findall(r"\r\x1b\[Kmingle: 1 of 2 nodes are here after [12] s, still waiting for rank 1", live)
+    told = re.findall(r"\r\x1b\[Kmingle: 1 of 2 nodes checked in after [12] s; waiting for rank 1", live)
     assert len(told) == (0 if quiet else 2)
 
 
@@ -228,7 +228,7 @@ def test_a_log_gets_plain_lines_now_and_then(hosts: Callable[..., Hosts]) -> Non
     process = hosts(1)[0].popen(["mingle", "env", *TWO, "--rank", "0", "--timeout", "4"], env=KEYED)
     _, err = process.communicate(timeout=30)
     lines = err.splitlines()
-    assert lines[0] == "mingle: 1 of 2 nodes are here after 1 s, still waiting for rank 1"
+    assert lines[0] == "mingle: 1 of 2 nodes checked in after 1 s; waiting for rank 1"
     assert len(lines) == 2
     assert all(line.isprintable() for line in lines)
 

@@ -156,7 +156,9 @@ def _dialled(directory: str) -> socket.socket | None:
         return None
     except OSError as error:
         sock.close()
-        raise PlaceError("to call this node's first task", f"{directory}: {error}", "another XDG_RUNTIME_DIR") from error
+        raise PlaceError(
+            "to call this node's first task", f"{directory}: {error}", "another XDG_RUNTIME_DIR"
+        ) from error
     return sock
 
 
