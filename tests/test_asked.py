@@ -59,8 +59,8 @@ def test_a_recorded_task_asks_for_its_own_place(version: str) -> None:
         ({"WORLD_SIZE": "0"}, {}, "a number from 1 to 99999999 in WORLD_SIZE"),
         ({"LOCAL_WORLD_SIZE": "0"}, {}, "a number from 1 to 4096 in LOCAL_WORLD_SIZE"),
         ({"MASTER_ADDR": "a;b"}, {}, "a host name or an address in MASTER_ADDR; saw a;b"),
-        (OF_FOUR, {}, "all 4 nodes of the job (slurm); saw 2 (--nodes); try no --nodes"),
-        (OF_FOUR, {"nodes": "1"}, "saw 1 (--nodes); try no --nodes, or --alone where this node is"),
+        (OF_FOUR, {}, "all 4 nodes of the job (slurm); saw 2 (--nodes); try leaving out --nodes"),
+        (OF_FOUR, {"nodes": "1"}, "saw 1 (--nodes); try leaving out --nodes, or --alone to train on this node only"),
         ({**OF_FOUR, "MINGLE_NODES": "1"}, {"nodes": None}, "saw 1 (MINGLE_NODES); try unset MINGLE_NODES, or --alone"),
         (IN_SCRIPT, {"nodes": "1"}, "all 4 nodes of the job (slurm); saw 1 (--nodes)"),
         (PBS, {"nodes": "1", "scope": "node"}, "all 3 nodes of the job (pbs); saw 1 (--nodes)"),
@@ -71,7 +71,7 @@ def test_a_recorded_task_asks_for_its_own_place(version: str) -> None:
         ),
         ({"NNODES": "1"}, {"nodes": None}, "a job, or --nodes N; saw NNODES=1 alone"),
         ({}, {"alone": True}, "one node, for --alone; saw 2 (--nodes)"),
-        ({}, {"slots": "cpus"}, "a number of cpus on this node; saw none"),
+        ({}, {"slots": "cpus"}, "a count of cpus on this node; saw none"),
     ],
 )
 def test_what_cannot_be_is_refused(variables: dict[str, str], options: dict[str, object], told: str) -> None:

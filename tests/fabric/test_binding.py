@@ -80,10 +80,10 @@ def test_who_does_not_ask_is_told_and_nothing_changes(tmp_path: Path) -> None:
     ("gpus", "allowed", "device", "tasks", "why"),
     [
         (4, 1, "0", 4, "its device cgroup allows only 1 of them"),
-        (8, 8, "5", 4, "which of this host's 8 are the job's"),
+        (8, 8, "5", 4, "mingle cannot tell which of this host's 8 belong"),
         (4, 4, "1", 8, "8 tasks share them"),
         (4, 4, "GPU-8932f937-d72c", 4, "by its UUID"),
-        (0, 0, "1", 4, "may use 0 of them"),
+        (0, 0, "1", 4, "its device cgroup allows only 0 of them"),
     ],
 )
 def test_where_a_task_cannot_see_them_all_it_is_told_why(

@@ -58,7 +58,11 @@ OR_BACK = r"arrives here, but ours does not arrive there, or its TCP connections
     [
         (0, 2, {0: None, 1: rf"multicast from {AT}1 {THERE}"}),
         (1, 2, {0: rf"multicast from {AT}2(, {AT}2)? {OR_BACK}", 1: None}),
-        (2, 3, {0: rf"on node1: multicast from {AT}3(, {AT}3)? {OR_BACK}", 1: rf"on node1: multicast from {AT}3", 2: None}),
+        (
+            2,
+            3,
+            {0: rf"on node1: multicast from {AT}3(, {AT}3)? {OR_BACK}", 1: rf"on node1: multicast from {AT}3", 2: None},
+        ),
     ],
     ids=["rank 0 hears nobody", "a member hears nobody", "one of three hears nobody"],
 )
