@@ -246,4 +246,4 @@ def test_explain_tells_what_others_left_and_what_became_of_it() -> None:
     lines = {line.split()[1]: line for line in text.splitlines()}
     for name in ("MASTER_PORT", "WORLD_SIZE"):
         assert lines[name].endswith(f"{environ[name]} from enroot's PyTorch hook: replaced")
-    assert lines["RANK"].split()[2:] == ["unset", "1", "of", "enroot's", "PyTorch", "hook:", "replaced"]
+    assert lines["RANK"].split()[2:] == ["unset", "1", "from", "enroot's", "PyTorch", "hook:", "replaced"]

@@ -264,9 +264,9 @@ def test_a_local_rank_twice_or_beyond_fails_everybody(directory: str, rank: int,
 def test_a_local_rank_that_comes_again_while_the_world_forms_fails_everybody(directory: str, tasks: Tasks) -> None:
     """It is told at once, and whatever the meeting has come to."""
     tasks.start(FOLLOWER, directory, 1, 20)
-    with pytest.raises(ConflictError, match="local rank 1 again"):
+    with pytest.raises(ConflictError, match="local rank 1 twice"):
         first([directory], "here", 2, 20.0, watching(lambda: tasks.start(FOLLOWER, directory, 1, 20)))
-    assert [(code, "local rank 1 again" in text) for code, text in tasks.ends()] == [(76, True)] * 2
+    assert [(code, "local rank 1 twice" in text) for code, text in tasks.ends()] == [(76, True)] * 2
 
 
 def test_two_first_tasks_are_one_too_many_and_the_earlier_one_goes_on(directory: str, tasks: Tasks) -> None:

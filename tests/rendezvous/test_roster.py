@@ -179,4 +179,4 @@ def test_offers_that_not_all_reach_say_who_does_not() -> None:
     assert roster.short_of(["10.0.0.1"]) == "10.0.0.1 not reached by n[1-2]"
     for entry in roster.entries():
         entry.reached = {0: "10.0.0.1"}
-    assert roster.short_of(["10.0.0.1"]) == "10.0.0.1, too late for a world"
+    assert roster.short_of(["10.0.0.1"]) == "10.0.0.1 reached too late"

@@ -20,8 +20,8 @@ RANK_0 = ("node1", 100.0, Spent(100, 0, 100))
 CAUSES = (
     "for a late start by the scheduler",
     "for mingle's start (Python, imports, settings)",
-    "by the name service",
-    "by the network",
+    "for name look-ups",
+    "for the network",
 )
 
 
