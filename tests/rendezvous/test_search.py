@@ -44,8 +44,8 @@ def test_where_rank_0_is_expected_is_said() -> None:
 @pytest.mark.parametrize(
     ("parts", "remedy"),
     [
-        ({"pinned": {"MASTER_ADDR": "10.0.0.1"}}, "unset MASTER_ADDR if it another job left it"),
-        ({"rank": 1, "rank_source": "NODE_RANK"}, "unset NODE_RANK if it another job left it"),
+        ({"pinned": {"MASTER_ADDR": "10.0.0.1"}}, "unset MASTER_ADDR if another job left it"),
+        ({"rank": 1, "rank_source": "NODE_RANK"}, "unset NODE_RANK if another job left it"),
         ({"rank": 1}, LOOK),
     ],
 )

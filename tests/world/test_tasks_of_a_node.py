@@ -108,7 +108,7 @@ def test_a_local_rank_that_comes_again_while_others_wait_fails_the_world_for_all
     reasons = all_failed([*first, *second, again, *tasks(three[2], 3, "60")], 76)
     assert len(set(reasons)) == 1, reasons
     assert "node2" in reasons[0]
-    assert "local rank 1 again" in reasons[0]
+    assert "local rank 1 twice" in reasons[0]
 
 
 @pytest.mark.parametrize("when", ["gathering", "meeting"])
@@ -160,7 +160,7 @@ def test_what_another_user_makes_of_the_name_hinders_no_next_run(hosts: Callable
 
 # A task whose /tmp is one file system for all, with what comes after it.
 ONE_TMP = 'shared=$0; exec unshare --mount sh -c "mount --bind $shared /tmp; $SETUP" sh "$@"'
-# Seen to end with 76 everywhere: "saw local rank 1 again".
+# Seen to end with 76 everywhere: "saw local rank 1 twice".
 SHARED = {
     "/tmp": 'exec "$@"',
     "the runtime directory": 'XDG_RUNTIME_DIR=/tmp/run exec "$@"',
