@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 # Longer values, such as TF_CONFIG, would push the other columns off any terminal.
 LONGEST_VALUE = 60  # characters
-_HEAD = ("NAME", "VALUE", "SOURCE", "REPLACED OR IGNORED")
+_HEAD = ("NAME", "VALUE", "SOURCE", "IGNORED")
 
 
 def explain(

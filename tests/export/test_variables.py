@@ -221,7 +221,7 @@ def test_explain_aligns_and_escapes_and_names_the_host_in_each_line() -> None:
     )
     text = explain("n1", found, {"A": "SLURM_NODEID"}, {}, ["address \x07: taken"])
     assert text.splitlines() == [
-        "n1: NAME       VALUE" + " " * 57 + "SOURCE           REPLACED OR IGNORED",
+        "n1: NAME       VALUE" + " " * 57 + "SOURCE           IGNORED",
         "n1: A          1" + " " * 61 + "SLURM_NODEID     2 of the environment",
         "n1: LONG_NAME  \\x1b[31m\\n" + "x" * 49 + "…  the environment",
         "n1: address \\x07: taken",

@@ -95,9 +95,9 @@ STEPS = {
     "for one node": Way(
         "mingle exec --nodes 1 python3 TRAIN", 64, r"all 2 nodes of the job \(slurm\); saw 1 \(--nodes\).*--alone"
     ),
-    "for one node, with an id": Way("mingle exec --id x --nodes 1 torchrun TRAIN", 64, "no --nodes, or --alone"),
-    "eval for one node": Way("bash -c 'eval \"$(mingle env --nodes 1)\"; torchrun TRAIN'", 64, "no --nodes"),
-    "for one node, without waiting": Way("mingle exec --no-wait --nodes 1 python3 TRAIN", 64, "no --nodes"),
+    "for one node, with an id": Way("mingle exec --id x --nodes 1 torchrun TRAIN", 64, "leaving out --nodes, or --alone"),
+    "eval for one node": Way("bash -c 'eval \"$(mingle env --nodes 1)\"; torchrun TRAIN'", 64, "leaving out --nodes"),
+    "for one node, without waiting": Way("mingle exec --no-wait --nodes 1 python3 TRAIN", 64, "leaving out --nodes"),
     "a leftover MINGLE_NODES=1": Way(EXEC, 64, r"saw 1 \(MINGLE_NODES\); try unset", {"MINGLE_NODES": "1"}),
     "a replica's numbers": Way(
         EXEC, 76, "unset WORLD_SIZE", {"RANK": "0", "WORLD_SIZE": "1", "MASTER_PORT": "29500"}
@@ -141,7 +141,7 @@ SHELLS = {
     "exec for one node": Way(
         "mingle exec --nodes 1 python3 TRAIN", 64, r"all 2 nodes of the job \(slurm\); saw 1 \(--nodes\)"
     ),
-    "eval for one node": Way('eval "$(mingle env --nodes 1)"; torchrun TRAIN', 64, "no --nodes"),
+    "eval for one node": Way('eval "$(mingle env --nodes 1)"; torchrun TRAIN', 64, "leaving out --nodes"),
     "exec with a leftover MINGLE_NODES=1": Way(f"MINGLE_NODES=1 {EXEC}", 64, "unset MINGLE_NODES"),
     "run for one node": Way("mingle run --nodes 1 torchrun TRAIN", 64, "a run on all 2 hosts; saw 1 .--nodes"),
     "run with a leftover MINGLE_NODES=1": Way(
@@ -162,10 +162,10 @@ SHELLS = {
     "torchrun after eval without srun": Way(
         'eval "$(mingle env --timeout 2)"; torchrun TRAIN',
         1,
-        "to train on all nodes: .*: srun mingle exec torchrun.*\n.*RendezvousTimeoutError",
+        "to train on all nodes, try .*: srun mingle exec torchrun.*\n.*RendezvousTimeoutError",
     ),
     "python after eval without srun": Way(
-        'eval "$(mingle env)"; python3 TRAIN', 1, "to train on all nodes: .*\n(.*\n)*.*KeyError: 'RANK'"
+        'eval "$(mingle env)"; python3 TRAIN', 1, "to train on all nodes, try .*\n(.*\n)*.*KeyError: 'RANK'"
     ),
     "torchrun in a step that only got the shell's values": Way('eval "$(mingle env)"; srun torchrun TRAIN', None),
     "torchrun in such a step with the options for c10d": Way(
@@ -392,7 +392,7 @@ PBS = {
     "torchrun after eval in the job script": Way(
         'eval "$(mingle env --timeout 2)"; torchrun TRAIN',
         1,
-        "variables would train alone here; to train on all nodes: .*\n(.*\n)*.*RendezvousTimeoutError",
+        "variables would train alone here; to train on all nodes, try .*\n(.*\n)*.*RendezvousTimeoutError",
     ),
     "torchrun by pbs_tmrsh with the shell's values": Way(
         'eval "$(mingle env)"; for host in $(sort -u $PBS_NODEFILE); do pbs_tmrsh $host env PATH=$PATH torchrun'

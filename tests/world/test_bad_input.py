@@ -100,7 +100,7 @@ BAD = {
         (*JOB, "--via", "multicst"), 64, "hosts, directory, multicast; saw multicst (--via); try --via multicast"
     ),
     "an unknown way alone": Bad(("--id", "a", "--nodes", "1", "--via", "xyz"), 64, "; saw xyz (--via); try --via "),
-    "an unknown shell": Bad((*JOB, "--shell", "powershell"), 64, "out of sh, dash, bash,"),
+    "an unknown shell": Bad((*JOB, "--shell", "powershell"), 64, "a shell: sh, dash, bash,"),
     "a shell that is nearly one": Bad((*JOB, "--shell", "fsh"), 64, "; try --shell fish"),
     "an unknown framework": Bad((*JOB, "--for", "pytorch"), 64, "; saw pytorch; try --for torchrun"),
     "an unknown scope": Bad((*JOB, "--scope", "process"), 64, "node or task; saw 'process' (--scope); try task"),

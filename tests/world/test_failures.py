@@ -303,7 +303,7 @@ def test_a_leader_that_is_killed_leaves_the_others_to_their_deadline(
         three[rank].popen(evaluating(*options, "--rank", str(rank), "--timeout", "8"), env=KEYED) for rank in (1, 2)
     ]
     leader = three[0].popen(["mingle", "env", *options, "--rank", "0"], env=KEYED)
-    next(line for line in lines(leader) if "3 of 4 nodes are here" in line)
+    next(line for line in lines(leader) if "3 of 4 nodes checked in" in line)
     leader.kill()
     leader.communicate()
     for other in others:
@@ -323,9 +323,9 @@ def test_a_member_that_is_killed_and_started_again_still_gets_in(hosts: Callable
         process.communicate()
 
     first, second = start(0), start(1)
-    next(line for line in lines(first) if "2 of 3 nodes are here" in line)
+    next(line for line in lines(first) if "2 of 3 nodes checked in" in line)
     kill(second)
     second = start(1)
-    next(line for line in lines(second) if "2 of 3 nodes are here" in line)
+    next(line for line in lines(second) if "2 of 3 nodes checked in" in line)
     kill(first)
     one_world([ended(process) for process in (start(0), second, start(2))])

@@ -63,7 +63,7 @@ def test_a_task_that_is_killed_while_others_wait_fails_the_world_for_all(hosts: 
     """On its own node, on the others and on one that comes late; and they say which task it was."""
     three = hosts(3)
     first, second = tasks(three[0], 3, "60"), tasks(three[1], 3, "60")
-    until_said(first[0], "2 of 3 nodes are here")
+    until_said(first[0], "2 of 3 nodes checked in")
     os.kill(second[1].pid, signal.SIGKILL)
     reasons = all_failed([*first, second[0], second[2], *tasks(three[2], 3, "60")], 69)
     assert len(set(reasons)) == 1, reasons
@@ -89,7 +89,7 @@ def test_rank_0s_own_tasks_are_watched_as_well(hosts: Callable[..., Hosts]) -> N
     """The leader tells the reason to those that have checked in."""
     three = hosts(3)
     first, second = tasks(three[0], 3, "60"), tasks(three[1], 3, "60")
-    until_said(first[0], "2 of 3 nodes are here")
+    until_said(first[0], "2 of 3 nodes checked in")
     os.kill(first[2].pid, signal.SIGKILL)
     reasons = all_failed([*first[:2], *second, *tasks(three[2], 3, "60")], 69)
     assert len(set(reasons)) == 1, reasons
@@ -102,7 +102,7 @@ def test_a_local_rank_that_comes_again_while_others_wait_fails_the_world_for_all
     """It is a contradiction on every node."""
     three = hosts(3)
     first, second = tasks(three[0], 3, "60"), tasks(three[1], 3, "60")
-    until_said(first[0], "2 of 3 nodes are here")
+    until_said(first[0], "2 of 3 nodes checked in")
     again = task(three[1], 3, 1, "60")
     again.wait(SOON_S)
     reasons = all_failed([*first, *second, again, *tasks(three[2], 3, "60")], 76)
