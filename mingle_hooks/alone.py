@@ -29,9 +29,9 @@ def only_member(spec: MemberSpec, held: list[socket.socket] | None) -> Answer:
     size = str(spec.slots)
     if spec.pinned.get("WORLD_SIZE", size) != size:
         raise UsageError(
-            f"WORLD_SIZE={spec.pinned['WORLD_SIZE']}, as it was exported",
+            f"WORLD_SIZE={spec.pinned['WORLD_SIZE']}, as exported",
             f"{size} slots",
-            "unset WORLD_SIZE, or --slots",
+            "unset WORLD_SIZE, or --slots N",
         )
     address = spec.pinned.get("MASTER_ADDR", LOOPBACK)
     port = _named_port(spec) or _kept_port(spec, LOOPBACK, os.urandom(16), held)
@@ -120,7 +120,7 @@ def _named_address(spec: MemberSpec) -> str:
         raise UsageError(
             "rank 0's host from the scheduler, for --no-wait",
             f"none ({spec.facts.scheduler})",
-            "--master HOST, MASTER_ADDR, or the same without --no-wait",
+            "--master HOST, MASTER_ADDR, or leaving out --no-wait",
         )
     return spec.facts.leader_hosts[0] + spec.settings.host_suffix
 

@@ -103,7 +103,7 @@ def _check(options: Mapping[str, object]) -> None:
         if name not in known:
             from mingle_hooks.nearest import nearest
 
-            raise UsageError("an option of mingle_hooks.join", name, f"{nearest(name, known)}, which is the nearest")
+            raise UsageError("an option of mingle_hooks.join", name, nearest(name, known))
 
 
 def variables(view: View) -> dict[str, str]:

@@ -40,8 +40,8 @@ LONGEST_REASON = 150
 LIMITS: dict[Limit, tuple[str, str]] = {
     "files": ("a free file descriptor", "a higher `ulimit -n`"),
     "memory": ("free memory", "a higher `ulimit -v`, or more memory"),
-    "threads": ("a thread of its own for a look-up", "a higher `ulimit -u`"),
-    "doors": ("a free port for check-in", "an end of what listens there (`ss -ltnp` tells), or another --id"),
+    "threads": ("a thread for a name look-up", "a higher `ulimit -u`"),
+    "doors": ("a free port for check-in", "ending what listens there (see `ss -ltnp`), or another --id"),
     "ports": ("a free local port for a connection", "a wider net.ipv4.ip_local_port_range, or fewer connections"),
 }
 
@@ -206,7 +206,7 @@ def _of_memory(error: Exception) -> Shortage | None:
         return Shortage("memory", f"no memory is left ({_allowed('RLIMIT_AS', '`ulimit -v` allows {} bytes')})")
     if isinstance(error, RuntimeError) and "start new thread" in str(error):
         allowed = _allowed("RLIMIT_NPROC", "`ulimit -u` allows {} in all")
-        return Shortage("threads", f"no thread can be started ({allowed})")
+        return Shortage("threads", f"no thread could be started ({allowed})")
     return None
 
 

@@ -95,7 +95,9 @@ def _read(place: str) -> bytes:
     except OSError as wrong:
         raise _unwritable(place, wrong) from None
     if len(text) > _MOST_BYTES:
-        raise PlaceError(f"a file of at most {_MOST_BYTES} bytes", f"{place}, which is larger", "a look at it")
+        raise PlaceError(
+            f"a file of at most {_MOST_BYTES} bytes", f"{place}, which is larger", "removing what does not belong there"
+        )
     return text
 
 

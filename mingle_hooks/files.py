@@ -52,13 +52,13 @@ def contents(
 def _check(path: str, found: os.stat_result, refused_mode: int, owners: Container[int] | None) -> None:
     mode = stat.S_IMODE(found.st_mode)
     if not stat.S_ISREG(found.st_mode):
-        raise UnfitError("a regular file", f"{path}, which is not one", "a plain file in its place")
+        raise UnfitError("a regular file", f"{path}, which is not one", "replacing it with a regular file")
     if owners is not None and found.st_uid not in owners:
-        owner = f"{path} of uid {found.st_uid}"
-        raise UnfitError("a file of this user or root", owner, f"chown {os.getuid()} {path}")
+        owner = f"{path} owned by uid {found.st_uid}"
+        raise UnfitError("a file owned by this user or root", owner, f"chown {os.getuid()} {path}")
     if mode & refused_mode:
         raise UnfitError(
-            f"a file without any of mode {refused_mode:03o}",
+            f"a file with none of the mode bits {refused_mode:03o}",
             f"{path} with mode {mode:04o}",
             f"chmod {mode & ~refused_mode:04o} {path}",
         )
@@ -93,4 +93,4 @@ def settings_tree(path: str, *, site: bool) -> Mapping[str, object]:
     try:
         return toml.loads(data)
     except ValueError as wrong:
-        raise SettingsError("a TOML file", f"{path}: {wrong}", "mending that line") from None
+        raise SettingsError("a TOML file", f"{path}: {wrong}", "correcting that line") from None

@@ -112,14 +112,14 @@ def _check_scope(settings: Settings, facts: JobFacts) -> None:
         raise UsageError(
             "one task on each node",
             f"{tasks} ({facts.scheduler})",
-            "--scope task where every task asks, --ntasks-per-node=1, or --scope node where one on each node does",
+            "--ntasks-per-node=1, --scope task if every task calls mingle, or --scope node if one per node does",
         )
     # PBS lists slots where Slurm lists tasks. Who says how many slots a member has means a node by it.
     if tasks > 1 and facts.slot is not None and settings.source("slots") == "default":
         raise UsageError(
             "one slot on each host, or --scope",
             f"{tasks} slots ({facts.scheduler})",
-            "--scope task where every task of pbsdsh asks, --scope node where pbs_tmrsh starts one on each host",
+            "--scope task if pbsdsh starts every task, or --scope node if pbs_tmrsh starts one on each host",
         )
 
 
@@ -127,19 +127,19 @@ def _check_order(settings: Settings, users: Mapping[str, str]) -> None:
     """Refuse what names a place in another order than the one that is asked for."""
     if settings.order == "scheduler":
         return
-    asked = f"--order {settings.order}, with which the members find their ranks together"
+    asked = f"--order {settings.order}, which assigns the ranks"
     if settings.scope == "task":
-        raise UsageError("--scope node", asked, "--scope node, where a launcher starts the tasks of a node")
+        raise UsageError("--scope node", asked, "--scope node, with a launcher that starts the node's tasks")
     if settings.rank is not None or users.get("NODE_RANK"):
         source = settings.source("rank") if settings.rank is not None else "NODE_RANK"
-        raise UsageError(f"no rank by {source}", asked, f"one of the two, {source} or --order")
+        raise UsageError(f"no rank from {source}", asked, f"either {source} or --order")
 
 
 def world_id(settings: Settings, facts: JobFacts) -> str:
     """Return the id that all members share. Raises UsageError where nobody says one."""
     found = settings.id or facts.job_id
     if found is None:
-        seen = "no job here that has one" if facts.scheduler == "none" else f"none (scheduler: {facts.scheduler})"
+        seen = "no job here" if facts.scheduler == "none" else f"none (scheduler: {facts.scheduler})"
         raise UsageError("an id that all members share", seen, "--id NAME")
     return found
 
@@ -155,10 +155,10 @@ def _nodes(settings: Settings, facts: JobFacts, users: Mapping[str, str]) -> tup
     if nodes is None and users.get("NNODES"):
         nodes, source = _number(users, "NNODES", least=1, most=MOST_NODES), "NNODES"
     if settings.alone and nodes not in (None, 1):
-        raise UsageError("one node, for --alone", f"{nodes} ({source})", "one of the two")
+        raise UsageError("one node, for --alone", f"{nodes} ({source})", "leaving out one of them")
     if source == "NNODES" and facts.nodes not in (None, nodes):
-        seen = f"NNODES={nodes}, as it was exported"
-        raise UsageError(f"{facts.nodes} nodes, as {facts.scheduler} says", seen, "unset NNODES, or --nodes")
+        seen = f"NNODES={nodes}, as exported"
+        raise UsageError(f"{facts.nodes} nodes, as {facts.scheduler} says", seen, "unset NNODES, or --nodes N")
     if nodes is None:
         nodes, source = facts.nodes, facts.sources.get("nodes", facts.scheduler)
     elif facts.nodes is not None and nodes > facts.nodes:
@@ -179,14 +179,14 @@ def _check_nobody_left_out(nodes: int | None, source: str, settings: Settings, f
     A job's script may name fewer nodes than the job has for a step that it starts; in a step all nodes take part.
     """
     if nodes == 1 and source == "NNODES" and facts.scheduler == "none":
-        raise UsageError("a job, or --nodes N", "NNODES=1 alone, as it was exported", "unset NNODES, or --alone")
+        raise UsageError("a job, or --nodes N", "NNODES=1 alone, as exported", "unset NNODES, or --alone")
     there = max(facts.nodes or 1, facts.nodes_of_job or 1)
     is_of_step = bool(facts.step and facts.hosts) and settings.rank is None
     if nodes is None or nodes >= there or (nodes > 1 and not is_of_step):
         return
-    remedies = {"--nodes": "no --nodes", "MINGLE_NODES": "unset MINGLE_NODES"}
-    remedy = remedies.get(source, "a process on every node")
-    alone = ", or --alone where this node is to train by itself" if nodes == 1 else ""
+    remedies = {"--nodes": "leaving out --nodes", "MINGLE_NODES": "unset MINGLE_NODES"}
+    remedy = remedies.get(source, "starting a process on every node")
+    alone = ", or --alone to train on this node only" if nodes == 1 else ""
     raise UsageError(f"all {there} nodes of the job ({facts.scheduler})", f"{nodes} ({source})", f"{remedy}{alone}")
 
 
@@ -223,7 +223,7 @@ def _slots(settings: Settings, facts: JobFacts, users: Mapping[str, str]) -> tup
     if asked is not None:
         count = counts[asked]
         if not count:
-            raise UsageError(f"a number of {asked} on this node", f"none ({facts.scheduler})", "--slots N")
+            raise UsageError(f"a count of {asked} on this node", f"none ({facts.scheduler})", "--slots N")
         return count, asked
     if gpus := counts["gpus"]:
         return gpus, "gpus"
@@ -271,6 +271,6 @@ def _pinned(settings: Settings, users: Mapping[str, str], rank: int | None) -> d
 def _number(users: Mapping[str, str], name: str, *, least: int = 0, most: int) -> int:
     found = number(users[name], least=least, most=most)
     if found is None:
-        seen = f"{name}={printable(users[name], 60)}, as it was exported"
+        seen = f"{name}={printable(users[name], 60)}, as exported"
         raise UsageError(f"a number from {least} to {most} in {name}", seen, f"unset {name}")
     return found

@@ -49,15 +49,15 @@ def join(
     Raises UsageError, SecretError and PlaceError, and with the others MissingError, NetworkError and ConflictError.
     """
     for name in spec.settings.left_out:
-        observer.note(f"left out, as only a later mingle knows it: {name}")
+        observer.note(f"ignored {name}, which only a later mingle knows")
     if spec.binding and spec.binding.note:
         observer.note(spec.binding.note)
     is_one = spec.nodes == 1
     if (is_one or no_wait) and "NODE_RANK" in spec.pinned:  # else the leader says it, to all
-        exported = f"NODE_RANK={spec.pinned['NODE_RANK']}, as it was exported"
+        exported = f"NODE_RANK={spec.pinned['NODE_RANK']}, as exported"
         raise UsageError(f"node rank {spec.rank}, as {spec.facts.scheduler} says", exported, "unset NODE_RANK")
     if no_wait and not is_one and spec.settings.order != "scheduler" and not spec.facts.is_batch:
-        raise UsageError("members that ask each other, for --order", "--no-wait", "the same without one of them")
+        raise UsageError("members that contact each other, for --order", "--no-wait", "leaving out one of them")
     asks_nobody = (no_wait or spec.facts.is_batch) if not is_one else not spec.is_shared
     if asks_nobody and obstacle is not None:
         raise obstacle.error()
@@ -84,7 +84,7 @@ def _of_batch_shell(spec: MemberSpec) -> str:
 
     where, line = placement.here(spec.facts), placement.everywhere(spec.facts, ("torchrun", "train.py"))
     alone = "a program that reads neither RANK nor torchrun's variables would train alone here"
-    return f"this shell runs on {where} only, so it has no NODE_RANK, and {alone}; to train on all nodes: {line}"
+    return f"this shell runs on {where} only, so NODE_RANK is not set and {alone}; to train on all nodes, try {line}"
 
 
 def _answer(
@@ -103,7 +103,7 @@ def _answer(
     settings, facts = spec.settings, spec.facts
     key = keys.find(facts, settings, spec.user_environ)
     if settings.insecure:
-        observer.note("--insecure: anybody on this network can join this world or break it")
+        observer.note("--insecure: anyone on this network can join or break this world")
 
     runtime.record(facts.job_id)
 

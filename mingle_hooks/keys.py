@@ -78,7 +78,7 @@ def find(
 ) -> Key:
     """Return the key of this call. Raises SecretError where one is unfit, or none applies."""
     if settings.insecure:
-        return Key(PUBLIC, "--insecure: everybody knows it")
+        return Key(PUBLIC, "--insecure: a public key")
     return (
         _pinned(settings, environ)
         or _of_job(facts.job_id, run_root)
@@ -141,14 +141,14 @@ def _of_job(job_id: str | None, run_root: str) -> Key | None:
     except FileNotFoundError:  # no Prolog of ours on this cluster
         return None
     except OSError as wrong:
-        raise _unreadable(path, wrong, "asking the cluster's admin, or --key-file") from None
+        raise _unreadable(path, wrong, "asking the cluster's administrator, or --key-file FILE") from None
     try:
         found = os.fstat(directory)
         if found.st_uid not in (0, os.getuid()) or found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
             raise SecretError(
-                "a job directory that only root or this user can write",
-                f"{path} of uid {found.st_uid} with mode {stat.S_IMODE(found.st_mode):04o}",
-                "asking the cluster's admin, or --key-file",
+                "a job directory that only root or this user can write to",
+                f"{path} owned by uid {found.st_uid} with mode {stat.S_IMODE(found.st_mode):04o}",
+                "asking the cluster's administrator, or --key-file FILE",
             )
         return _read(f"{path}/key", within=directory)
     finally:
@@ -164,15 +164,15 @@ def _of_home(facts: JobFacts, directory: str | None, mountinfo: str) -> Key:
         _make(directory)
         key = _read(path)
     if key is None:
-        raise SecretError("a key that all members share", f"none given, and no {path}", _remedy(path))
+        raise SecretError("a key that all members share", f"none given, and no file {path}", _remedy(path))
     return key
 
 
 def _remedy(path: str) -> str:
     directory = os.path.dirname(path)
     return (
-        f"`umask 077; mkdir -p {directory} && mingle key > {path}` on one machine, and the same file on"
-        " every other; or MINGLE_KEY, or --insecure"
+        f"`umask 077; mkdir -p {directory} && mingle key > {path}` on one machine, then copying that"
+        " file to the others; or MINGLE_KEY, or --insecure"
     )
 
 
@@ -199,7 +199,7 @@ def _make(directory: str) -> None:
     except FileExistsError:
         return  # somebody was faster: theirs is the key
     except OSError as wrong:
-        raise SecretError(f"to make a key in {directory}", f"{wrong.strerror}", _remedy(f"{directory}/key")) from None
+        raise SecretError(f"to create a key in {directory}", f"{wrong.strerror}", _remedy(f"{directory}/key")) from None
 
 
 def _read(path: str, *, within: int | None = None) -> Key | None:
@@ -233,9 +233,9 @@ def _key(data: bytes, source: str) -> Key:
     if _KEY_BYTES <= len(data) <= LONGEST and not _is_text(data):
         return Key(Material(data), source)
     raise SecretError(
-        f"a key of {_KEY_BYTES} random octets or more, in hexadecimal digits or base64",
-        f"{len(text)} characters that are none, in {source}",
-        "`mingle key`, which makes one",
+        f"a key of at least {_KEY_BYTES} random bytes, in hexadecimal or base64",
+        f"{len(text)} characters in {source} that are no such key",
+        "`mingle key` to make one",
     )
 
 

@@ -21,7 +21,7 @@ def named(hosts: Sequence[str], settings: Settings) -> tuple[Member, ...]:
     """Return hosts that a person named, each with as many slots as --slots says, or one. Raises UsageError."""
     slots = settings.slots if settings.slots is not None else 1
     if not isinstance(slots, int):
-        raise UsageError("--slots N beside --hosts", f"--slots {slots}, which only a host itself can count", "a number")
+        raise UsageError("--slots N with --hosts", f"--slots {slots}, which each host counts for itself", "a number")
     return tuple(Member(rank, host, "", slots) for rank, host in enumerate(hosts))
 
 
@@ -53,10 +53,10 @@ def members(spec: MemberSpec, observer: Observer, addresses: Addresses) -> Listi
 def _cannot_ask(spec: MemberSpec, *, is_known: bool) -> UsageError:
     if is_known:
         on_every_node = f"{spec.facts.on_every_node} " if spec.facts.on_every_node else ""
-        seen = "a shell that runs on one of them only"
-        return UsageError("every host, for its address", seen, f"`{on_every_node}mingle hosts` on every host")
-    expected, seen = "the slots of every host, as the scheduler tells them", f"{spec.slots} here ({spec.slots_from})"
-    return UsageError(expected, seen, "--slots N, where all have as many")
+        seen = "a shell that runs on one host only"
+        return UsageError("an address from every host", seen, f"`{on_every_node}mingle hosts` on every host")
+    expected, seen = "the slots of every host from the scheduler", f"{spec.slots} here ({spec.slots_from})"
+    return UsageError(expected, seen, "--slots N, if all hosts have the same number")
 
 
 def _told(spec: MemberSpec) -> tuple[Member, ...]:

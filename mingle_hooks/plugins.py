@@ -106,7 +106,7 @@ def _installed(group: str) -> dict[str, EntryPoint]:
         raise GROUPS[group](
             "installed packages whose entry points can be read",
             f"{type(error).__name__}: {reason(error)}",
-            "`pip check`, and installing that package again",
+            "`pip check`, then reinstalling that package",
         ) from None
 
 
@@ -142,7 +142,7 @@ def _owner(point: EntryPoint) -> str:
 
 def _broken(group: str, name: str, owner: str, why: str) -> MingleError:
     return GROUPS[group](
-        f"a plugin that works as {name} of {group}",
+        f"a working plugin {name} in {group}",
         f"{why} (package {owner})",
         f"another version of {owner}, or pip uninstall {owner}",
     )

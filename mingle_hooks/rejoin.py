@@ -46,14 +46,14 @@ def with_memory(spec: MemberSpec, key: Material, observer: Observer, ask: Callab
     found = saved(directory, secret, spec)
     if found is not None:
         where = endpoint(found["addr"], found["port"])
-        observer.note(f"started again: rank {found['rank']} of the world that goes on at {where}")
+        observer.note(f"restarted: rank {found['rank']} of the running world at {where}")
         return found
     fresh = ask()
     if fresh["rank"]:
         try:
             save(directory, secret, fresh, spec.slots)
         except (PlaceError, OSError) as error:
-            observer.note(f"this member could not come back if it were started again: {error}")
+            observer.note(f"this member could not rejoin after a restart: {error}")
     return fresh
 
 
@@ -67,7 +67,7 @@ def saved(directory: str, secret: Secret, spec: MemberSpec) -> Answer | None:
         os.unlink(f"{directory}/{rank}")
     if len(living) > 1:
         ranks_here = ", ".join(str(rank) for rank in sorted(living))
-        raise ConflictError("one member on this host", f"ranks {ranks_here} of a world that goes on", "--rank R")
+        raise ConflictError("one member on this host", f"ranks {ranks_here} of a running world", "--rank R")
     for body in living.values():
         _check(body, spec)
         return body
@@ -129,5 +129,5 @@ def _check(body: Answer, spec: MemberSpec) -> None:
     )
     for what, known, asked in pairs:
         if asked not in (None, known):
-            remedy = "the same as before, another --id, or the end of that world first"
-            raise ConflictError(f"{known} {what}, as in the world that goes on", f"{asked}", remedy)
+            remedy = "the same value as before, another --id, or ending that world first"
+            raise ConflictError(f"{known} {what}, as in the running world", f"{asked}", remedy)

@@ -63,8 +63,8 @@ def make(directory: str) -> None:
     if not made(directory):
         raise PlaceError(
             "a directory that only this user can enter",
-            f"{directory}, which others can",
-            "to have it removed",
+            f"{directory}, which others can enter",
+            "removing it, or another XDG_RUNTIME_DIR",
         )
 
 
@@ -75,7 +75,9 @@ def made(directory: str) -> bool:
     except FileExistsError:
         pass
     except OSError as error:
-        raise PlaceError("to make a directory", f"{directory}: {error.strerror}", "XDG_RUNTIME_DIR") from error
+        raise PlaceError(
+            "to create a directory", f"{directory}: {error.strerror}", "another XDG_RUNTIME_DIR"
+        ) from error
     return is_private(directory)
 
 
@@ -101,7 +103,7 @@ def hold(directory: str) -> int | None:
     except BlockingIOError:
         return None
     except OSError as error:
-        raise PlaceError("to lock a directory", f"{directory}: {error.strerror}", "XDG_RUNTIME_DIR") from error
+        raise PlaceError("to lock a directory", f"{directory}: {error.strerror}", "another XDG_RUNTIME_DIR") from error
     return descriptor
 
 

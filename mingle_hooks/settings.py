@@ -262,7 +262,7 @@ def _from_environ(environ: Mapping[str, str]) -> Iterator[tuple[Setting, object,
         if variable in ignored:
             continue
         if variable not in known:
-            raise _unknown("a MINGLE_* variable that exists", variable, [*known, *NO_SETTINGS], "the environment")
+            raise _unknown("a known MINGLE_* variable", variable, [*known, *NO_SETTINGS], "the environment")
         if environ[variable]:
             yield known[variable], environ[variable], variable
 
@@ -288,7 +288,7 @@ def _from_file(path: str, left_out: list[str], *, site: bool) -> Iterator[tuple[
         elif is_later:
             left_out.append(f"{key} in {path}")
         else:
-            raise _unknown("a key that exists", key, list(known), path)
+            raise _unknown("a known key", key, list(known), path)
 
 
 def _flat(tree: Mapping[str, object], path: str) -> Iterator[tuple[str, object]]:
@@ -305,4 +305,4 @@ def _flat(tree: Mapping[str, object], path: str) -> Iterator[tuple[str, object]]
 def _unknown(expected: str, name: str, known: list[str], where: str) -> SettingsError:
     from mingle_hooks.nearest import nearest
 
-    return SettingsError(expected, f"{name} in {where}", f"{nearest(name, known)}, which is the nearest")
+    return SettingsError(expected, f"{name} in {where}", nearest(name, known))

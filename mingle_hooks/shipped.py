@@ -24,7 +24,7 @@ def place(path: str) -> Traversable:
         beside = files("mingle_hooks").joinpath("..")
         found = beside.joinpath(*parts) if beside.joinpath(_CHECKOUT).is_file() else found
     if not (found.is_dir() or found.is_file()):
-        raise MingleError(f"{path} in the package", f"none in {inside}", "installing mingle-hooks again")
+        raise MingleError(f"{path} in the package", f"none in {inside}", "reinstalling mingle-hooks")
     return found
 
 

@@ -48,7 +48,7 @@ def _wrong(expected: str, value: object, remedy: str) -> UsageError:
 def text(value: object) -> str:
     """Read printable text of 1 to 255 characters."""
     if not isinstance(value, str) or not 1 <= len(value) <= LONGEST_ID or not value.isprintable():
-        raise _wrong(f"1 to {LONGEST_ID} printable characters", value, "a shorter, plain text")
+        raise _wrong(f"1 to {LONGEST_ID} printable characters", value, "shorter text of printable characters")
     return value
 
 
@@ -171,7 +171,7 @@ def one_of(*words: str) -> Callable[[object], str]:
 def word(value: object) -> str:
     """Read a word: the room that owns it knows which ones there are."""
     if not isinstance(value, str) or not is_hostname(value) or len(value) > _LONGEST_WORD or value[0] == "_":
-        raise _wrong("a word of letters, digits, '-', '_' and '.'", value, "mingle env --help for the list")
+        raise _wrong("a word of letters, digits, '-', '_' and '.'", value, "`mingle env --help` for the list")
     return value
 
 
@@ -180,7 +180,7 @@ def _listed(value: object, read: Callable[[str], object]) -> tuple[object, ...]:
     parts = list(value) if isinstance(value, (list, tuple)) else [value]
     texts = [part for part in parts if isinstance(part, str)]
     if len(texts) != len(parts):
-        raise _wrong("a list of texts", value, 'a list such as ["a", "b"], or a,b')
+        raise _wrong("a list of strings", value, 'a list such as ["a", "b"], or a,b')
     entries = [entry.strip() for text in texts for entry in text.split(",")]
     if len(entries) > MOST_ENTRIES:
         raise UsageError(f"at most {MOST_ENTRIES} entries", f"{len(entries)}", "a shorter list")
@@ -223,7 +223,7 @@ def differences(value: object) -> tuple[object, ...]:
 def ports(value: object) -> range:
     """Read a port range A-B, both ends included."""
     if not isinstance(value, str):
-        raise _wrong("a port range as text", value, '"20000-24999"')
+        raise _wrong("a port range as a string", value, '"20000-24999"')
     low, _, high = value.strip().partition("-")
     first, last = number(low, most=HIGHEST) or 0, number(high, most=HIGHEST) or 0
     if not LOWEST <= first <= last <= HIGHEST:
@@ -235,7 +235,7 @@ def ports(value: object) -> range:
 def suffix(value: object) -> str:
     """Read what a host's name ends in on the fast network, such as ".hsn.site" or "-ib"."""
     if not isinstance(value, str) or not 0 < len(value) <= _LONGEST_SUFFIX or value.strip(_SUFFIX_CHARACTERS):
-        raise _wrong("a host name's suffix of letters, digits, '.' and '-'", value, '".hsn.cm.site" or "-ib"')
+        raise _wrong("a host name suffix of letters, digits, '.' and '-'", value, '".hsn.cm.site" or "-ib"')
     return value
 
 

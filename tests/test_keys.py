@@ -197,7 +197,7 @@ def test_a_key_that_others_may_touch_is_refused(place: Place, mode: int) -> None
 def test_a_key_of_another_user_is_refused(place: Place) -> None:
     path = place.put(place.home / "k")
     os.chown(path, 12_345, -1)
-    assert "of uid 12345" in place.refusal(key_file=str(path)).seen
+    assert "owned by uid 12345" in place.refusal(key_file=str(path)).seen
 
 
 @ROOT_ONLY
@@ -336,7 +336,7 @@ def test_a_job_directory_that_others_may_write_is_refused(place: Place, mode: in
 @ROOT_ONLY
 def test_a_job_directory_of_another_user_is_refused(place: Place) -> None:
     os.chown(place.put_for_job("7").parent, 12_345, -1)
-    assert "of uid 12345" in place.refusal(JobFacts("slurm", job_id="7")).seen
+    assert "owned by uid 12345" in place.refusal(JobFacts("slurm", job_id="7")).seen
 
 
 def test_a_plain_machine_without_a_key_is_told_one_command(place: Place) -> None:

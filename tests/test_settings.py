@@ -335,7 +335,7 @@ def test_a_file_that_others_can_write_is_refused(place: Place, mode: int) -> Non
 def test_a_users_file_of_somebody_else_is_refused(place: Place) -> None:
     place.write(place.user, "timeout = 3")
     os.chown(place.user, 12_345, -1)
-    with pytest.raises(SettingsError, match="of uid 12345"):
+    with pytest.raises(SettingsError, match="owned by uid 12345"):
         place.load()
 
 
@@ -430,4 +430,4 @@ def test_a_member_is_told_what_is_left_out(place: Place) -> None:
     told: list[str] = []
     view = join(id="a", nodes=1, environ={"HOME": str(place.home)}, note=told.append)
     assert view.world.digest
-    assert told[0] == f"left out, as only a later mingle knows it: news in {place.user}"
+    assert told[0] == f"ignored news in {place.user}, which only a later mingle knows"

@@ -90,7 +90,7 @@ def become(command: tuple[str, ...], options: Mapping[str, object], how: How) ->
         view, story = _joined(spec, obstacle, held, explain=how.explain, no_wait=how.no_wait, command=command)
         view = view if how.verbatim else launchers.placed(command, spec, view)
         if not how.verbatim and launchers.is_elsewhere(command, view):
-            told = f"{command[0]} starts on rank 0's node, and reaches this one from there"
+            told = f"{command[0]} runs on rank 0's node and reaches this node from there"
             Waiting(sys.stderr, quiet=spec.settings.quiet).note(told)
             return
         found = _found(spec, view)
@@ -149,7 +149,7 @@ def _become(command: tuple[str, ...], found: Mapping[str, str], *, keep_key: boo
         _execute(command, {**environ, **found})
     except OSError as error:  # it could be started when this member checked in
         kind = NotFoundError if isinstance(error, FileNotFoundError) else NotExecutableError
-        raise kind("a command that can be run", f"{command[0]}: {error.strerror}", "a look at that file") from None
+        raise kind("a command that can be run", f"{command[0]}: {error.strerror}", "checking that file") from None
 
 
 def _execute(command: tuple[str, ...], environ: dict[str, str]) -> None:
@@ -215,6 +215,6 @@ def _write(files: tuple[File, ...], spec: MemberSpec, view: View) -> dict[str, s
             os.replace(draft.name, path)
         except OSError as error:
             raise PlaceError(
-                "to write a file for a framework", f"{path}: {error.strerror}", "XDG_RUNTIME_DIR"
+                "to write a file for a framework", f"{path}: {error.strerror}", "another XDG_RUNTIME_DIR"
             ) from error
     return paths

@@ -41,7 +41,7 @@ class Group(click.Group):
         name, known = args[0], self.list_commands(ctx)
         if name not in known and not ctx.resilient_parsing and not name.startswith("-"):
             near = f"{ctx.command_path} {self._meant(ctx, name)}"
-            raise UsageError(f"a command out of {', '.join(known)}", name, f"`{near}`")
+            raise UsageError(f"a command: {', '.join(known)}", name, f"`{near}`")
         return super().resolve_command(ctx, args)
 
     def _meant(self, ctx: click.Context, name: str) -> str:

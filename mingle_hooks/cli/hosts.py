@@ -59,14 +59,12 @@ def hosts(*, name: str, hosts: str | None, write_etc: bool, remove_etc: bool, **
     members exchange them.
     """
     if (hosts is not None) + write_etc + remove_etc > 1:
-        raise UsageError("one of --hosts, --write-etc and --remove-etc", "more", "one after the other")
+        raise UsageError("one of --hosts, --write-etc and --remove-etc", "more", "one at a time")
     if remove_etc:
         _remove(options)
     elif hosts is not None:
         if hostfiles.FORMATS[name].addresses == "needed":
-            raise UsageError(
-                "a format of names and slots", f"{name}, for which the hosts tell their addresses", "--format mpi"
-            )
+            raise UsageError("a format without addresses, for --hosts", name, "--format mpi")
         write(hostfiles.text(name, listing.named(listed(hosts), load(own(os.environ), options))))
     else:
         _list("etc" if write_etc else name, options, is_written=write_etc)

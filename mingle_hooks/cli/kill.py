@@ -37,7 +37,7 @@ def kill(*, name: str, is_now: bool, timeout: str, key_file: str | None) -> None
     elif ending.is_heard and not ending.has_hung_up:
         raise MissingError(
             f"the end of run {entry.id} within {limit_s:g} s",
-            f"its processes on {entry.host} or its other nodes not gone yet",
+            f"processes still running on {entry.host} or its other nodes",
             f"`mingle kill --now {name}`" if not is_now else f"`mingle show {name}`",
         )
     else:

@@ -31,7 +31,7 @@ def settled(places: Mapping[str, str | None], *, observe: bool = False) -> Site:
     path = files.at(places["root"] or "", settings.SYSTEM_FILE)
     given = settings.load({}, {}, system_file=path)
     for name in given.left_out:
-        click.echo(f"note: left out, as only a later mingle knows it: {name}", err=True)
+        click.echo(f"note: ignored {name}, which only a later mingle knows", err=True)
     found = site(given)
     return Site(**{**found.__dict__, "observe": True}) if observe else found
 
@@ -40,7 +40,7 @@ def located(places: Mapping[str, str | None]) -> Where:
     """Return where to look and to write. Raises UsageError."""
     root = places["root"] or ""
     if root and not os.path.isdir(root):
-        raise UsageError("a directory", f"--root {root}", "making it first")
+        raise UsageError("a directory", f"--root {root}", f"mkdir -p {root}")
     version = _parsed(places.get("slurm_version"))
     return Where(root.rstrip("/"), places.get("slurm_conf"), version, places.get("pbs_home"))
 
@@ -48,5 +48,5 @@ def located(places: Mapping[str, str | None]) -> Where:
 def _parsed(version: str | None) -> tuple[int, int] | None:
     match = re.fullmatch(r"([0-9]{1,2})\.([0-9]{1,2})(\.[0-9a-z.-]*)?", version) if version else None
     if version and not match:
-        raise UsageError("a version such as 23.11", repr(version), "--slurm-version with what `slurmd -V` says")
+        raise UsageError("a version such as 23.11", repr(version), "--slurm-version with the version from `slurmd -V`")
     return (int(match[1]), int(match[2])) if match else None

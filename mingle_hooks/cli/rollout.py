@@ -48,4 +48,4 @@ def rollout_command(*, check: bool, nodes: str | None, reports: TextIO) -> None:
         click.echo(f"BAD  {finding.where}: {printable(finding.what)}; mend: {finding.mend}")
     if found:
         raise click.exceptions.Exit(DEVIATES)
-    click.echo(f"ok: the same on {fold(wanted)}, and slurm.conf may name the hooks")
+    click.echo(f"ok: all reports from {fold(wanted)} agree; you can name the hooks in slurm.conf")

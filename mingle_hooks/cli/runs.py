@@ -136,15 +136,15 @@ def moment(at: int) -> str:
 def silent(entry: Entry, path: str) -> MissingError:
     """Return the error that tells of a run that does not answer."""
     return MissingError(
-        f"an answer of run {entry.id} from process {entry.process.pid} on {entry.host}",
-        "none: it has been stopped or killed, or cannot be reached from here",
-        f"the same on {entry.host}; once nothing is left there, rm {path}/{entry.run}.json",
+        f"an answer from run {entry.id} (process {entry.process.pid} on {entry.host})",
+        "none: the run was stopped or killed, or this host cannot reach it",
+        f"this command on {entry.host}; if the run is gone there too, rm {path}/{entry.run}.json",
     )
 
 
 def ended(entry: Entry) -> MissingError:
     """Return the error that tells of a run that has just ended."""
-    return MissingError(f"run {entry.id}, which was there", "none any more: it has just ended", "`mingle ls`")
+    return MissingError(f"run {entry.id}", "it has just ended", "`mingle ls`")
 
 
 def _cells(seen: Seen) -> tuple[str, ...]:

@@ -44,7 +44,7 @@ def _take_back(written: int) -> None:
 
 def _unwritable(error: OSError) -> PlaceError:
     if error.errno == errno.EPIPE:
-        return PlaceError("somebody who reads the output", "nobody any more", "a reader that reads to the end")
+        return PlaceError("a reader of the output", "a closed pipe", "a command that reads all of it")
     if error.errno == errno.EBADF:
-        return PlaceError("an open standard output", "a closed one", "the same without >&-")
-    return PlaceError("to write the output", str(error.strerror), "another place for it")
+        return PlaceError("an open standard output", "a closed one", "leaving out `>&-`")
+    return PlaceError("to write the output", str(error.strerror), "another file or file system")

@@ -95,7 +95,7 @@ def eject(name: str, to: str | None, template_dir: tuple[str, ...]) -> None:
 
     home = config_directory(os.environ)
     if to is None and home is None:
-        raise UsageError("a home directory", "no HOME in the environment", "--to DIR")
+        raise UsageError("HOME in the environment", "none", "--to DIR")
     click.echo(search.eject(name, _places(template_dir), to or f"{home}/templates"))
 
 

@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 def show_files(plan: Plan, *, diff: bool) -> None:
     """Write what happens, or will happen, to each file."""
     for file in plan.files:
-        kept = f", the site's own is kept as {file.entry.kept}" if file.entry.kept else ""
+        kept = f", keeps the site's own as {file.entry.kept}" if file.entry.kept else ""
         chain = f", calls {file.entry.chain}" if file.entry.chain else ""
         copy = file.standing.copy
-        edited = f", the edited one is kept as {copy.path}" if copy and file.standing.whose == "edited" else ""
+        edited = f", keeps the edited one as {copy.path}" if copy and file.standing.whose == "edited" else ""
         click.echo(f"{file.what:8}{plan.root}{file.entry.path}{chain}{kept}{edited}")
         if diff:
             click.echo(difference(file.before, file.text, file.entry.path), nl=False)
@@ -41,7 +41,7 @@ def show_edited(plan: Plan) -> None:
     """Write what somebody changed in each hook, against what installing would write."""
     for file in plan.files:
         if file.standing.whose == "edited":
-            click.echo(difference(file.text, file.before, file.entry.path, "as installed anew", "as it is"), nl=False)
+            click.echo(difference(file.text, file.before, file.entry.path, "as installed", "as edited"), nl=False)
 
 
 def show(found: Sequence[Finding]) -> None:

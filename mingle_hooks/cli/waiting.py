@@ -82,7 +82,7 @@ class Waiting:
 def _sentence(progress: Progress, waited_s: float) -> str:
     """Say who is awaited, and for how long by now."""
     if not progress.inside:  # rank 0 counts, and it has not been met
-        return f"still looking for {progress.missing}, after {waited_s:.0f} s"
+        return f"still looking for {progress.missing} after {waited_s:.0f} s"
     of = f" of {progress.nodes}" if progress.nodes else ""
-    are = "node is" if progress.inside == 1 and not of else "nodes are"
-    return f"{progress.inside}{of} {are} here after {waited_s:.0f} s, still waiting for {progress.missing}"
+    nodes = "node" if progress.inside == 1 and not of else "nodes"
+    return f"{progress.inside}{of} {nodes} checked in after {waited_s:.0f} s; waiting for {progress.missing}"

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 # Longer values, such as TF_CONFIG, would push the other columns off any terminal.
 LONGEST_VALUE = 60  # characters
-_HEAD = ("NAME", "VALUE", "SOURCE", "WHAT LOST")
+_HEAD = ("NAME", "VALUE", "SOURCE", "IGNORED")
 
 
 def explain(
@@ -51,7 +51,7 @@ def left_to_nccl(view: View) -> list[str]:
     """Return what the site's files, or the user's, say to NCCL, and these frameworks do not say again."""
     wanted = {name for row in map(framework, view.frameworks) for name in row.names}
     return [
-        f"{name}={setting.value} is set in {setting.source}, and left to NCCL: a variable would beat it"
+        f"{name}={setting.value} is set in {setting.source}; mingle exports none, as a variable would override it"
         for name, setting in view.site.items()
         if name in wanted
     ]
@@ -63,7 +63,7 @@ def sources(spec: MemberSpec, view: View) -> dict[str, str]:
     Raises NetworkError.
     """
     settings, facts, address = spec.settings, spec.facts, view.place.address
-    slots = {"--slots": settings.source("slots"), "gpus": "GPUs seen", "default": "one, as nothing says how many"}
+    slots = {"--slots": settings.source("slots"), "gpus": "GPUs seen", "default": "the default"}
     slots["tasks"] = facts.sources.get("local_count", facts.scheduler)
     slots["cpus"] = facts.sources.get("cpus", facts.scheduler)
     named = {"id": settings.source("id") if settings.id else facts.sources.get("job_id", facts.scheduler)}
@@ -73,16 +73,16 @@ def sources(spec: MemberSpec, view: View) -> dict[str, str]:
     return {
         "MASTER_ADDR": by_rank_0,
         "MASTER_PORT": "rank 0",
-        "NODE_RANK": _by_order(spec) if spec.rank is not None else "the election, then host names",
+        "NODE_RANK": _by_order(spec) if spec.rank is not None else "election, then host names",
         "NNODES": spec.nodes_source,
         "LOCAL_WORLD_SIZE": slots.get(spec.slots_from, spec.slots_from),
-        "WORLD_SIZE": f"the sum over {view.world.nodes} member{'s' if view.world.nodes != 1 else ''}",
+        "WORLD_SIZE": f"sum over {view.world.nodes} member{'s' if view.world.nodes != 1 else ''}",
         "RANK": facts.sources.get("task_rank", "MINGLE_RANK_OFFSET and LOCAL_RANK"),
         "LOCAL_RANK": facts.sources.get("local_rank", facts.scheduler),
         "GROUP_RANK": "NODE_RANK",
         "MINGLE_ID": named["id"],
-        "MINGLE_WORLD": "all of the world",
-        "MINGLE_RANK_OFFSET": "the sum over lower ranks",
+        "MINGLE_WORLD": "the whole world",
+        "MINGLE_RANK_OFFSET": "sum over lower ranks",
     }
 
 
@@ -97,4 +97,4 @@ def _left(environ: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     of_hook = variables.of_slurm(environ)
     for name in variables.earlier(environ):
         whose = "enroot's PyTorch hook" if name in of_hook else "an earlier mingle"
-        yield name, f"{environ[name]} of {whose}: replaced"
+        yield name, f"{environ[name]} from {whose}: replaced"

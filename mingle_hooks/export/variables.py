@@ -132,7 +132,9 @@ def _settings(view: View, names: tuple[str, ...], paths: Mapping[str, str] | Non
         settings = module.settings(view)
         if unknown := settings.keys() - set(kind.names):
             raise UsageError(
-                f"{name} with the variables of its row", ", ".join(sorted(unknown)), f"--for without {name}"
+                f"{name} to set only the variables that it declares",
+                ", ".join(sorted(unknown)),
+                f"--for without {name}",
             )
         for file in module.files(view) if kind.files else ():
             settings |= dict.fromkeys(file.variables, (paths or {})[file.name])
@@ -144,7 +146,7 @@ def _settings(view: View, names: tuple[str, ...], paths: Mapping[str, str] | Non
                 raise UsageError(
                     f"frameworks that agree on {variable}",
                     f"{before} for {other}, {value} for {name}",
-                    f"--for {other} or --for {name}",
+                    f"either --for {other} or --for {name}",
                 )
     return found
 
@@ -154,21 +156,21 @@ def _shared(view: View, name: str, value: str) -> Variable:
     users = view.user_environ.get(name)
     if users == value:
         return Variable(name, value, USER)
-    lost = f"{printable(users)} of {USER}: the world is one for all members" if users else ""
+    lost = f"{printable(users)} in {USER}: all members share one world" if users else ""
     return Variable(name, value, "the world", lost)
 
 
 def _bound(view: View, name: str, value: str) -> Variable:
     """Return a variable of the scheduler's that --bind changes: it stays the scheduler's, for whoever asks next."""
-    return Variable(name, value, "--bind", f"{printable(view.user_environ.get(name, ''))}, for this task alone")
+    return Variable(name, value, "--bind", f"{printable(view.user_environ.get(name, ''))}, for this task only")
 
 
 def _wanted(view: View, name: str, value: str, source: str) -> Variable:
     """Return a framework's variable: the user's own value wins. An empty one is none (`export X=`)."""
     users = view.user_environ.get(name)
     if name in SCHEDULERS and users and users != value:
-        return Variable(name, value, source, f"{printable(users)} of the scheduler")
+        return Variable(name, value, source, f"{printable(users)} from the scheduler")
     if not users:
         return Variable(name, value, source)
-    lost = "" if users == value else f"{printable(value)} for {source}: the user's own value is kept"
+    lost = "" if users == value else f"{printable(value)} for {source}: your own value is kept"
     return Variable(name, users, USER, lost)

@@ -45,7 +45,9 @@ def listed() -> list[Listed]:
         return list(_by_netlink()) if sys.platform == "linux" else snapshot()
     except OSError as error:  # a container may forbid netlink sockets
         raise limit(error) or NetworkError(
-            "the kernel's list of this host's addresses", reason(error), "`ip -br address` here, and what forbids it"
+            "the kernel's list of this host's addresses",
+            reason(error),
+            "`ip -br address` on this host, and allowing netlink sockets in its container",
         ) from None
 
 

@@ -57,7 +57,7 @@ def binding(
         return NONE
     seen = f"this task sees one of the node's {count} GPUs ({mask}={environ[mask]})"
     if not asked:
-        breaks = "LOCAL_RANK selects no other, and NCCL may not reach those of the other tasks directly"
+        breaks = "LOCAL_RANK cannot select another, and NCCL may not reach the other tasks' GPUs directly"
         return Binding(note=f"{seen}: {breaks}; try --bind gpu, or srun --gpu-bind=none")
     if why_not := _why_not(environ[mask].strip(), usable, count, local_count):
         return Binding(note=f"--bind gpu changes nothing: {seen}, and {why_not}")
@@ -68,11 +68,11 @@ def binding(
 def _why_not(device: str, usable: int, count: int, local_count: int) -> str:
     """Return why a task cannot see all GPUs under the numbers from 0 on; empty where it can."""
     if not device.isdigit():
-        return "is told it by its UUID, not by a number"
+        return "the scheduler names it by its UUID, not by a number"
     if usable < count:
-        return f"may use {usable} of them: the device cgroup keeps it from the others; try srun --gpu-bind=none"
+        return f"its device cgroup allows only {usable} of them; try srun --gpu-bind=none"
     if usable > count:
-        return f"which of this host's {usable} are the job's is not known here; try srun --gpu-bind=none"
+        return f"mingle cannot tell which of this host's {usable} belong to the job; try srun --gpu-bind=none"
     if local_count > count:
         return f"{local_count} tasks share them"
     return ""

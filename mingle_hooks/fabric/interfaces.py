@@ -187,7 +187,7 @@ def usable(
             wish = next((i for i, p in enumerate(prefer) if p.matches(interface, address)), None)
             why_not = _why_not(interface, address, named=wish is not None)
             if prefer and wish is None:
-                why_not = why_not or "not on a network that was asked for"
+                why_not = why_not or "not on a requested network"
             if why_not:
                 left_out.setdefault(why_not, []).append(f"{interface.name} {address.host}")
             else:
@@ -197,7 +197,7 @@ def usable(
         raise NetworkError(
             f"an address{asked} that the other hosts can reach",
             ", ".join(f"{_few(which)} ({why_not})" for why_not, which in left_out.items()) or "no network interface",
-            "--iface NAME|CIDR, or `ip -br address` to see what this host has",
+            "--iface NAME|CIDR (`ip -br address` lists them)",
         )
     is_one = len({interface.name for _, interface, _ in found}) == 1
     return _ordered(found, None if is_one or environ is None else _told(environ, root))
@@ -222,7 +222,7 @@ def _ordered(found: list[tuple[int, Interface, Address]], told: Setting | None) 
         last = rails((interface, address) for _, interface, address in found)
     ranked = []
     for wish, interface, address in found:
-        why = f"as NCCL is told by {told.source}" if told is not None and interface.name in first else ""
+        why = f"set for NCCL by {told.source}" if told is not None and interface.name in first else ""
         why = why or ("an RDMA rail" if interface.name in last else "")
         rank = (wish, interface.name not in first, interface.name in last, *_rank(interface, address))
         ranked.append((rank, UsableAddress(interface, address, why)))

@@ -71,7 +71,7 @@ def listen(address: str, candidates: Sequence[int], port_range: range = DEFAULT_
     raise NetworkError(
         f"a free port on {address}",
         f"all of the {tried} ports tried are taken{over({*candidates, *port_range})}",
-        "--port-range A-B with more ports, or end what listens there (`ss -tan` tells)",
+        "a wider --port-range A-B, or ending what listens there (see `ss -tan`)",
     )
 
 
@@ -193,4 +193,4 @@ def over(wanted: Collection[int]) -> str:
                 (listening if state == _LISTEN else ended).add(port)
     count = len((ended - listening) & set(wanted))
     which = "" if count == len(wanted) else f"{count} of them "
-    return f", {which}by connections that are over, for up to a minute (TIME_WAIT)" if count else ""
+    return f", {which}by closed connections, for up to a minute (TIME_WAIT)" if count else ""

@@ -176,7 +176,7 @@ def _are_words(found: object) -> bool:
     return isinstance(found, tuple) and all(isinstance(word, str) for word in found)
 
 
-_RETURNS = {"options": ("a tuple of texts", _are_words)}
+_RETURNS = {"options": ("a tuple of strings", _are_words)}
 
 
 def module(launcher: Launcher, file: str) -> ModuleType | Plugin:

@@ -43,9 +43,9 @@ def options(
     asked = given(words, FLAGS)
     if "--cpu" in asked and view.world.size != nodes:
         raise UsageError(
-            "one process on each node, as `accelerate launch --cpu` starts no more",
+            "one process on each node, as `accelerate launch --cpu` starts only one",
             f"{view.world.size} on {nodes} nodes",
-            "the same without --cpu, or --slots 1",
+            "leaving out --cpu, or --slots 1",
         )
     check("accelerate", asked, view.world.nodes, view.place.node_rank)
     found = {

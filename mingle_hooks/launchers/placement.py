@@ -57,7 +57,7 @@ def check(command: Sequence[str], spec: MemberSpec, *, verbatim: bool = False) -
         raise UsageError(
             f"one {launcher.name} on each node, as it starts the node's processes itself",
             f"{tasks} tasks on a node",
-            "--ntasks-per-node=1 and no --scope task, or the program without its launcher",
+            "--ntasks-per-node=1 without --scope task, or the program without its launcher",
         )
     # In a run only rank 0's host starts a launcher of all nodes, and the run itself asks for --verbatim there.
     is_of_all = launcher is not None and launcher.starts == "job" and "MINGLE_RUN_FORMED" not in spec.user_environ
@@ -65,8 +65,8 @@ def check(command: Sequence[str], spec: MemberSpec, *, verbatim: bool = False) -
     if launcher is not None and is_untold and not _names_nodes(command[end:]):
         raise UsageError(
             f"{launcher.name} with options that name its nodes",
-            "none, and --verbatim: each node would train by itself",
-            "to leave --verbatim out: mingle adds them",
+            "none, with --verbatim: each node would train alone",
+            "leaving out --verbatim, so that mingle adds them",
         )
     if launcher is not None and launcher.starts == "job":
         check_processes(launcher.name, command[end:], spec.nodes)
@@ -83,7 +83,7 @@ def check_processes(launcher: str, arguments: Sequence[str], nodes: int | None) 
     counts = [(name, number(asked[name], most=MOST_TASKS)) for name in _PROCESSES if name in asked]
     for name, count in counts:
         if nodes is not None and count is not None and count < nodes:
-            seen = f"{name} {count}, with which some would not take part"
+            seen = f"{name} {count}, which leaves some nodes out"
             raise UsageError(f"{launcher} with a process on each of {nodes} nodes", seen, f"{name} {nodes} or more")
 
 
@@ -116,7 +116,7 @@ def anywhere(command: Sequence[str], environ: Mapping[str, str]) -> str:
     path = environ.get("PATH", "")
     job = next((text.format(line=line) for program, text in _SUBMITTING if which(program, path=path)), "")
     hosts = f"mingle run --hosts node1,node2 {shlex.join(command)}"
-    return f"{job or hosts}; or --alone, to train on this host by itself"
+    return f"{job or hosts}; or --alone to train on this host only"
 
 
 def _names_nodes(words: Sequence[str]) -> bool:

@@ -32,9 +32,9 @@ def check(launcher: str, options: Mapping[str, str], nodes: int | None, rank: in
     for option, value in options.items() if nodes != 1 else ():
         if leaves(option, value, nodes, rank):
             said = printable(f"{option}={value}" if value else option, 80)
-            seen = f"{said}, with which this node would train by itself"
+            seen = f"{said}, with which this node would train alone"
             expected = f"{launcher} in the world of {nodes or 'several'} nodes"
-            raise UsageError(expected, seen, "to leave that option out: mingle sets it")
+            raise UsageError(expected, seen, "leaving that option out, as mingle sets it")
 
 
 def given(words: Sequence[str], flags: Collection[str]) -> dict[str, str]:

@@ -237,8 +237,8 @@ class Following:
         if self.membership is None:
             return self._search.nobody(after_s)
         if self.membership.state == "ready":
-            expected = f"the last word of rank 0, {self.membership.proven.label}, within {after_s} s"
-            return self._search.here(MissingError(expected, "none, though this member had confirmed", LOOK))
-        missing = f"; still missing: {self.progress.missing}" if self.progress is not None else ""
+            expected = f"rank 0, {self.membership.proven.label}, to commit the world within {after_s} s"
+            return self._search.here(MissingError(expected, "no commit, though this member had confirmed", LOOK))
+        missing = f", missing {self.progress.missing}" if self.progress is not None else ""
         expected = f"an answer from rank 0, {self.membership.proven.label}, within {after_s} s"
         return self._search.here(MissingError(expected, f"none{missing}", LOOK))

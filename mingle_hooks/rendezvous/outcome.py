@@ -65,5 +65,5 @@ class Outcome:
     def result(self) -> Answer:
         """Return the answer, or raise why there is none, a MingleError, once it is over."""
         if self.answer is None:
-            raise self._error or MissingError("an answer", "none", "the same again, and please report it")
+            raise self._error or MissingError("an answer", "none", "running it again, and please report this")
         return self.answer

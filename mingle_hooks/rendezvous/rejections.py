@@ -32,11 +32,11 @@ class Rejections:
         for label in labels:
             if not self._has_told_of_keys:
                 self._has_told_of_keys = True
-                self._note(f"{label} takes part under this id with another key: refused")
+                self._note(f"refused {label}, which uses this id with another key")
 
     def relayed(self, address: str, leader: str) -> None:
         """Tell of an address that hands on what a leader says."""
-        self._tell(address, f"{address} only hands on what {leader} says: asking that itself")
+        self._tell(address, f"{address} only relays {leader}: connecting to {leader} directly")
 
     def refusal(self) -> MingleError | None:
         """Return the likely reason why nobody was met, where others were seen that refused this member."""
@@ -44,13 +44,13 @@ class Rejections:
         if others := seen[wire.VERSION]:
             return ConflictError(
                 f"the same version of mingle as {others} has",
-                f"another version here ({mingle_hooks.__version__})",
+                f"version {mingle_hooks.__version__} here",
                 "the same version of mingle on every member",
             )
         if others := seen[wire.RUN]:
             return SecretError(
                 f"the same run of the job as {others}, by PBS_JOBCOOKIE",
-                "another one here, or none",
+                "another one, or none, here",
                 "pbs_tmrsh or pbsdsh to start every member, or the job's PBS_JOBCOOKIE in every shell",
             )
         if not (others := seen[wire.KEY]):

@@ -138,7 +138,7 @@ class Rendezvous:
         """Say why there will be no world to whoever watches this member wait for the others."""
         if self._request.obstacle is not None:
             seen = self._request.obstacle.error().seen
-            self._observer.note(f"cannot start the command: {seen}; all members end once all are here")
+            self._observer.note(f"cannot start the command: {seen}; all members end once all have checked in")
 
     def _tell_of_this_node(self, fingerprint: str, addresses: str) -> None:
         """Have it compared with the others': only now, as others already knock, or know that this member is here."""

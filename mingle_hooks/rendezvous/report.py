@@ -25,7 +25,7 @@ def of_leader(leader: Leader, chosen: str) -> list[str]:
             continue
         short = [entry.join_request.host for entry in entries if index not in entry.reached]
         if offer.address == chosen:
-            why, is_after = "taken: the best that all members reached", True
+            why, is_after = "chosen: the best that all members reached", True
         elif is_after:  # not tried by those who reached a better one
             why = "not needed: slower, or later in order"
         elif short:
@@ -56,7 +56,7 @@ def without_switch(leader: Leader) -> list[str]:
     lacking = [e.join_request.host for e in leader.roster.in_usual_order() if not e.join_request.topology]
     if not lacking or not leader.roster.by_switch:
         return []
-    return [f"nobody tells the switches of {fold(lacking)}: they have neighbouring ranks, in the usual order"]
+    return [f"the switches of {fold(lacking)} are unknown: these nodes get neighbouring ranks, in the usual order"]
 
 
 def _hosts(entries: list[Entry]) -> str:
@@ -84,7 +84,7 @@ def _last(entries: list[Entry]) -> list[str]:
     if first is last:
         return []
     late_s = last.arrived - first.arrived
-    return [f"last of {len(entries)} members in: {last.label}, {late_s:.2f} s after the first, {first.label}"]
+    return [f"last of {len(entries)} members to check in: {last.label}, {late_s:.2f} s after the first, {first.label}"]
 
 
 def _time(entry: Entry) -> float:

@@ -72,10 +72,10 @@ class Request(NamedTuple):
     def expected_leader(self) -> str:
         """Where rank 0 should be, as messages put it after "rank 0"."""
         if "MASTER_ADDR" in self.pinned:
-            return f" ({self.pinned['MASTER_ADDR']}, by MASTER_ADDR as it was exported)"
+            return f" ({self.pinned['MASTER_ADDR']}, from the exported MASTER_ADDR)"
         if self.leader_hosts:
             return f" ({self.leader_hosts[0]})"
-        return f" (this is rank {self.rank}, by NODE_RANK as it was exported)" if self.exported else ""
+        return f" (this is rank {self.rank}, from the exported NODE_RANK)" if self.exported else ""
 
 
 def join_request(request: Request) -> JoinRequest:
@@ -96,5 +96,5 @@ def join_request(request: Request) -> JoinRequest:
         JoinRequest.parse(me.body())
     except wire.WireError as error:
         seen = f"{error} (host {request.host}, slots {request.slots})"
-        raise UsageError("a check-in that others take", seen, "hostname, --slots, --nodes and --rank") from None
+        raise UsageError("a valid check-in", seen, "correcting hostname, --slots, --nodes or --rank") from None
     return me

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from mingle_hooks.rendezvous.protocol.attempt import Secret
     from mingle_hooks.rendezvous.request import Request
 
-LOOK = "a look at that host, its log and its firewall, or a longer --timeout"
+LOOK = "checking that host's log and firewall, or a longer --timeout"
 
 
 class Search:
@@ -134,7 +134,7 @@ class Search:
         expected = f"rank 0{request.expected_leader} within {after_s} s"
         seen = f"no answer (tried {self._discovery.tried()})"
         # What is left over from another job is likelier than a firewall.
-        mend = f"unset {request.exported} if it is left over, or {LOOK}" if request.exported else LOOK
+        mend = f"unset {request.exported} if another job left it, or {LOOK}" if request.exported else LOOK
         return self.rejections.refusal() or self.here(MissingError(expected, seen, mend))
 
     @property

@@ -20,7 +20,7 @@ MOST_LEADER_HOSTS = 64
 COUNT_MEMBERS = (
     "the number of members",
     "none",
-    "--nodes N, MINGLE_NODES or NNODES; or --alone for this one by itself",
+    "--nodes N, MINGLE_NODES or NNODES; or --alone for this node only",
 )
 
 

@@ -119,7 +119,7 @@ def _ranges(inside: str) -> list[tuple[int, int, int]]:
             raise _bad("ranges such as [1-3,07]", f"[{part[:40]}]")
         first, last = int(low), int(high)
         if first > last:
-            raise _bad("ranges that go up", f"[{part}]")
+            raise _bad("ascending ranges", f"[{part}]")
         found.append((first, last, len(low)))
     return found
 
@@ -170,4 +170,6 @@ def _folded(prefix: str, suffix: str, numbers: list[str]) -> str:
 
 
 def _bad(expected: str, seen: str) -> FactsError:
-    return FactsError(f"a host list with {expected}", seen, "scontrol show hostnames on it, or --nodes and --rank")
+    return FactsError(
+        f"a host list with {expected}", seen, "checking it with `scontrol show hostnames`, or --nodes and --rank"
+    )

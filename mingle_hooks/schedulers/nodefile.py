@@ -57,7 +57,7 @@ def _lines(path: str) -> list[str]:
     try:
         with open(path, "rb", opener=_without_waiting) as file:
             if not S_ISREG(os.fstat(file.fileno()).st_mode):
-                raise _bad(path, "something that is not a file")
+                raise _bad(path, "no regular file")
             data = file.read(LONGEST_FILE + 1)
     except (OSError, ValueError) as error:
         raise _bad(path, getattr(error, "strerror", None) or str(error)) from None
@@ -89,4 +89,6 @@ def _some(slots: Slots, path: str) -> Slots:
 
 
 def _bad(path: str, seen: str) -> FactsError:
-    return FactsError(f"a node file with a host on each line in {path}", seen, "ls -l on it, or --nodes and --rank")
+    return FactsError(
+        f"a node file with a host on each line in {path}", seen, "checking that file, or --nodes and --rank"
+    )

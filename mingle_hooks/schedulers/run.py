@@ -40,7 +40,7 @@ def placed(found: JobFacts, environ: Mapping[str, str]) -> JobFacts:
     except (ValueError, RecursionError):
         said = None
     if not isinstance(said, dict) or not said.keys() <= {*_TEXTS, *_NUMBERS, "hosts"}:
-        raise _bad("one JSON object of `mingle run`")
+        raise _bad("one JSON object from `mingle run`")
     fields: dict[str, object] = {name: _checked(name, value) for name, value in said.items()}
     hosts = fields.get("hosts", ())
     fields |= {"leader_hosts": hosts[:1]} if isinstance(hosts, tuple) else {}
@@ -58,8 +58,8 @@ def _checked(name: str, value: object) -> object:
         hosts = [host for host in value if isinstance(host, str) and is_hostname(host)]
         if hosts == value:
             return tuple(hosts)
-    raise _bad(f"what `mingle run` says as {name}")
+    raise _bad(f"a valid {name} from `mingle run`")
 
 
 def _bad(expected: str) -> FactsError:
-    return FactsError(expected, f"something else in {VARIABLE}", f"unset {VARIABLE}, which is its own")
+    return FactsError(expected, f"something else in {VARIABLE}", f"unset {VARIABLE}, which only `mingle run` sets")

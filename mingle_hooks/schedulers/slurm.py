@@ -122,7 +122,7 @@ def _in_job(read: Variables, job_id: str, hosts: tuple[str, ...], components: li
         on_every_node="srun",
         without_nodes=(  # a shell of ssh, where somebody set SLURM_JOB_ID
             "a step of the job",
-            f"SLURM_JOB_ID={job_id} alone, as in a shell of ssh",
+            f"SLURM_JOB_ID={job_id} alone, as in an ssh shell",
             f"srun --jobid={job_id} --overlap in front, or --nodes N",
         ),
         host=_host(read),

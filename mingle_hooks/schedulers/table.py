@@ -127,7 +127,7 @@ _RETURNS = {"facts": ("JobFacts or None", _are_facts)}
 
 def _no_job() -> JobFacts:
     each = "--id NAME --nodes N on each of N hosts"
-    missing = ("a job, or --nodes N", "no job here", f"srun in front, {each}, or --alone for this host by itself")
+    missing = ("a job, or --nodes N", "no job here", f"srun in front, {each}, or --alone for this host only")
     return JobFacts(scheduler="none", shares_homes=False, without_nodes=missing)
 
 

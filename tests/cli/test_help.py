@@ -166,7 +166,7 @@ def test_a_mistyped_command_is_told_the_nearest(forked: Forked, words: list[str]
     """In one line, with all that there are."""
     done = forked.run(*words, env=os.environ)
     assert done.returncode == 64
-    assert re.fullmatch(r"mingle: expected a command out of [^\n]+; saw [^\n]+; try [^\n]+\n", done.stderr)
+    assert re.fullmatch(r"mingle: expected a command: [^\n]+; saw [^\n]+; try [^\n]+\n", done.stderr)
     assert done.stderr.endswith(f"; try {near}\n")
 
 

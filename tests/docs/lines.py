@@ -101,7 +101,7 @@ LINT, RECIPE = (RECIPES, "--lint"), (RECIPES, "MASTER_PORT=29500")
 ADDRESS = (RECIPES, "|| echo exit 1")
 EVALUATED = (SLURM, "|| echo exit 1")
 PLACES, MISSING = (TROUBLE, "torchrun --no-python"), (TROUBLE, "|| echo exit 1")
-EXPLAIN, EXPLAINED = (TROUBLE, "srun mingle exec --explain"), (TROUBLE, "WHAT LOST")
+EXPLAIN, EXPLAINED = (TROUBLE, "srun mingle exec --explain"), (TROUBLE, "IGNORED")
 OWN = [PBS_SCRIPT, OAR_SCRIPT, PLAIN_KEY, PLAIN_SSH, LINT, LIGHTNING, ADDRESS, PLACES, MISSING, EXPLAIN, EXPLAINED]
 OWN += [EVALUATED]
 # tests/docs/test_tutorial.py runs these, one after the other.

@@ -122,7 +122,7 @@ def test_the_workers_of_vessl_form_one_world(hosts: Callable[..., Hosts], tmp_pa
     vessl = Replicas(four, torchrun(tmp_path))
     assert ranks(vessl.run(command, told)) == numbered(4)
     results = vessl.run(command, {**told, "WORLD_SIZE": "8"})
-    refused(results, 76, "expected WORLD_SIZE=8, as it was exported; saw 4 slots over all members")
+    refused(results, 76, "expected WORLD_SIZE=8, as exported; saw 4 slots on all members")
     refused(vessl.run(command, {**told, "MASTER_PORT": ""}), 64, "saw '' (--master)")
 
 

@@ -299,7 +299,7 @@ def test_lightning_in_a_step_of_slurm_starts_the_node_s_processes_itself() -> No
     """Slurm's own SLURM_JOB_NAME is replaced, as any other makes Lightning take the step's tasks for its processes."""
     view = NODE_VIEW._replace(user_environ={"SLURM_JOB_ID": "7", "SLURM_JOB_NAME": "train"})
     found = {variable.name: variable for variable in variables(view, ["lightning"])}
-    assert (found["SLURM_JOB_NAME"].value, found["SLURM_JOB_NAME"].lost) == ("interactive", "train of the scheduler")
+    assert (found["SLURM_JOB_NAME"].value, found["SLURM_JOB_NAME"].lost) == ("interactive", "train from the scheduler")
     assert "SLURM_JOB_NAME" in found["MINGLE_EXPORTS"].value
     assert settings("lightning", NODE_VIEW) == {}
 
@@ -342,7 +342,7 @@ def test_what_a_file_tells_nccl_is_not_exported(name: str) -> None:
     """A variable would silently beat /etc/nccl.conf."""
     view = NODE_VIEW._replace(site={name: Setting("eth0", "/etc/nccl.conf")}, frameworks=("nccl",))
     assert name not in {variable.name for variable in variables(view, ["nccl", "gloo"])}
-    told = f"{name}=eth0 is set in /etc/nccl.conf, and left to NCCL: a variable would beat it"
+    told = f"{name}=eth0 is set in /etc/nccl.conf; mingle exports none, as a variable would override it"
     assert left_to_nccl(view) == [told]
     assert left_to_nccl(view._replace(frameworks=("gloo",))) == []
 

@@ -98,7 +98,7 @@ def test_the_world_s_value_is_told_apart_from_the_user_s() -> None:
     found = variables(view(environ={"MASTER_PORT": "29500", "WORLD_SIZE": "1\n2"}), [])
     assert named(found, "MASTER_PORT") == Variable("MASTER_PORT", "29500", "the environment")
     assert named(found, "NODE_RANK") == Variable("NODE_RANK", "1", "the world")
-    assert named(found, "WORLD_SIZE").lost == "1\\n2 of the environment: the world is one for all members"
+    assert named(found, "WORLD_SIZE").lost == "1\\n2 in the environment: all members share one world"
 
 
 def test_a_later_mingle_sees_the_user_s_environment_again() -> None:
@@ -221,7 +221,7 @@ def test_explain_aligns_and_escapes_and_names_the_host_in_each_line() -> None:
     )
     text = explain("n1", found, {"A": "SLURM_NODEID"}, {}, ["address \x07: taken"])
     assert text.splitlines() == [
-        "n1: NAME       VALUE" + " " * 57 + "SOURCE           WHAT LOST",
+        "n1: NAME       VALUE" + " " * 57 + "SOURCE           IGNORED",
         "n1: A          1" + " " * 61 + "SLURM_NODEID     2 of the environment",
         "n1: LONG_NAME  \\x1b[31m\\n" + "x" * 49 + "…  the environment",
         "n1: address \\x07: taken",
@@ -245,5 +245,5 @@ def test_explain_tells_what_others_left_and_what_became_of_it() -> None:
     text = explain("n1", variables(view(), []), {}, environ)
     lines = {line.split()[1]: line for line in text.splitlines()}
     for name in ("MASTER_PORT", "WORLD_SIZE"):
-        assert lines[name].endswith(f"{environ[name]} of enroot's PyTorch hook: replaced")
-    assert lines["RANK"].split()[2:] == ["unset", "1", "of", "enroot's", "PyTorch", "hook:", "replaced"]
+        assert lines[name].endswith(f"{environ[name]} from enroot's PyTorch hook: replaced")
+    assert lines["RANK"].split()[2:] == ["unset", "1", "from", "enroot's", "PyTorch", "hook:", "replaced"]

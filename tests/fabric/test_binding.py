@@ -71,19 +71,19 @@ def test_what_a_wrapper_does_is_seen_without_a_scheduler(tmp_path: Path) -> None
 def test_who_does_not_ask_is_told_and_nothing_changes(tmp_path: Path) -> None:
     """With what is seen, what it breaks, and the remedy."""
     assert seen(host(tmp_path, 4), {"CUDA_VISIBLE_DEVICES": "1"}, asked=False) == Binding(
-        note="this task sees one of the node's 4 GPUs (CUDA_VISIBLE_DEVICES=1): LOCAL_RANK selects no other, and NCCL"
-        " may not reach those of the other tasks directly; try --bind gpu, or srun --gpu-bind=none"
+        note="this task sees one of the node's 4 GPUs (CUDA_VISIBLE_DEVICES=1): LOCAL_RANK cannot select another, and"
+        " NCCL may not reach the other tasks' GPUs directly; try --bind gpu, or srun --gpu-bind=none"
     )
 
 
 @pytest.mark.parametrize(
     ("gpus", "allowed", "device", "tasks", "why"),
     [
-        (4, 1, "0", 4, "may use 1 of them: the device cgroup"),
-        (8, 8, "5", 4, "which of this host's 8 are the job's"),
+        (4, 1, "0", 4, "its device cgroup allows only 1 of them"),
+        (8, 8, "5", 4, "mingle cannot tell which of this host's 8 belong"),
         (4, 4, "1", 8, "8 tasks share them"),
         (4, 4, "GPU-8932f937-d72c", 4, "by its UUID"),
-        (0, 0, "1", 4, "may use 0 of them"),
+        (0, 0, "1", 4, "its device cgroup allows only 0 of them"),
     ],
 )
 def test_where_a_task_cannot_see_them_all_it_is_told_why(

@@ -103,7 +103,7 @@ def test_of_many_addresses_a_few_are_told_and_why_not() -> None:
     with pytest.raises(NetworkError) as caught:
         usable(many, prefer=[preference("ib0")])
     assert caught.value.seen.startswith("eth0 10.1.0.1, eth1 10.1.1.1, ")
-    assert caught.value.seen.endswith("eth5 10.1.5.1 and 24 more (not on a network that was asked for)")
+    assert caught.value.seen.endswith("eth5 10.1.5.1 and 24 more (not on a requested network)")
 
 
 def test_no_interface_at_all_is_said() -> None:

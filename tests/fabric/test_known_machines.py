@@ -102,7 +102,7 @@ def test_it_is_told_what_a_rail_is_and_what_was_named(tmp_path: Path) -> None:
     interfaces = [LO, carrier("eno0", "10.4.0.7/22", speed=1_000), *RAILS[:4]]
     grow(tmp_path, interfaces, [its["name"] for its in RAILS])
     found = usable(seen(tmp_path, interfaces), environ={"NCCL_SOCKET_IFNAME": "eno"})
-    assert [its.why for its in found] == ["as NCCL is told by the environment", *["an RDMA rail"] * 4]
+    assert [its.why for its in found] == ["set for NCCL by the environment", *["an RDMA rail"] * 4]
 
 
 def test_with_one_usable_interface_nothing_more_is_looked_up(tmp_path: Path) -> None:

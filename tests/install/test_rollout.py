@@ -66,7 +66,10 @@ def test_nodes_that_are_the_same_are_ready(node: Path) -> None:
     """Whatever clush and pdsh say beside the reports, and also by whole names."""
     one = report(node)
     done = check(f"n1: {one}", f"n2.site: {one}", "n2.site: a warning", f"n3: {one}", "")
-    assert (done.exit_code, done.stdout) == (0, "ok: the same on n[1-3], and slurm.conf may name the hooks\n")
+    assert (done.exit_code, done.stdout) == (
+        0,
+        "ok: all reports from n[1-3] agree; you can name the hooks in slurm.conf\n",
+    )
 
 
 def test_a_node_without_a_report_is_not_ready(node: Path) -> None:

@@ -105,7 +105,7 @@ def test_accelerate_s_own_file_says_what_starts_the_processes(
 
 def test_accelerate_on_the_cpu_with_several_processes_is_refused() -> None:
     """Its --cpu starts one on each node, whatever it is told."""
-    with pytest.raises(UsageError, match=r"6 on 2 nodes.*without --cpu"):
+    with pytest.raises(UsageError, match=r"6 on 2 nodes.*leaving out --cpu"):
         completed("accelerate launch --cpu t.py")
 
 
@@ -115,7 +115,7 @@ def test_accelerate_on_the_cpu_with_several_processes_is_refused() -> None:
 )
 def test_an_option_that_takes_a_node_out_of_the_world_is_refused(line: str) -> None:
     """Such a line was written for one node, and would train once on every node."""
-    with pytest.raises(UsageError, match=r"without --head|leave that option out"):
+    with pytest.raises(UsageError, match=r"without --head|leaving that option out"):
         completed(line)
 
 

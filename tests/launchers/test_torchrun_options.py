@@ -28,7 +28,7 @@ JOB = {"id": "a", "nodes": "2", "rank": "1"}
 )
 def test_an_option_that_takes_torchrun_out_of_the_world_is_refused(words: str) -> None:
     """It would train once on every node, and end with 0."""
-    with pytest.raises(UsageError, match=r"in the world of 2 nodes; saw --.* train by itself"):
+    with pytest.raises(UsageError, match=r"in the world of 2 nodes; saw --.* train alone"):
         placement.check(words.split(), member_spec({}, JOB))
 
 

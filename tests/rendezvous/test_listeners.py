@@ -112,13 +112,13 @@ def test_ports_that_only_connections_have_that_are_over_are_said_to_be_so() -> N
             assert client.recv(1) == b""
     with (
         listeners() as opened,
-        pytest.raises(NetworkError, match=r"it is taken, by connections that are over.*TIME_WAIT"),
+        pytest.raises(NetworkError, match=r"it in use, by closed connections.*TIME_WAIT"),
     ):
         opened.open_named(two[0])
     with socket.create_server(("", two[1])), listeners() as opened:
-        with pytest.raises(NetworkError, match=r"all 2 are taken, 1 of them by connections that are over.*TIME_WAIT"):
+        with pytest.raises(NetworkError, match=r"all 2 are taken, 1 of them by closed connections.*TIME_WAIT"):
             opened.open_master(SECRET, two)
-        with pytest.raises(NetworkError, match=rf"port {two[1]} free.*saw it is taken; try"):
+        with pytest.raises(NetworkError, match=rf"port {two[1]} free.*saw it in use; try"):
             opened.open_named(two[1])
 
 

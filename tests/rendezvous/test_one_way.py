@@ -17,7 +17,7 @@ def test_a_leader_that_was_asked_twice_in_vain_does_not_hear_us() -> None:
     ears.questioned(LEADER)
     assert ears.told() == []
     ears.questioned(LEADER)
-    assert ears.told() == ["we hear 10.0.0.1, which does not hear us: multicast is dropped on the way there"]
+    assert ears.told() == ["multicast from 10.0.0.1 arrives here, but ours does not arrive there"]
     ears.answered(LEADER)
     assert ears.told() == []
 
@@ -27,8 +27,8 @@ def test_a_member_that_asks_and_does_not_come_is_told_by_the_address_that_says_m
     ears = OneWay()
     for address in ("fe80::1", "10.0.0.2", "10.1.0.2", "fe80::1"):
         ears.asked(MEMBER, address)
-    assert [said.partition(",")[0] for said in ears.told()] == ["we hear 10.0.0.2"]
-    assert "multicast is dropped on the way there, or TCP on the way back" in ears.told()[0]
+    assert [said.partition(",")[0] for said in ears.told()] == ["multicast from 10.0.0.2 arrives here"]
+    assert "ours does not arrive there, or its TCP connections do not arrive here" in ears.told()[0]
 
 
 def test_a_member_that_is_in_is_not_told_of_whatever_its_address() -> None:
@@ -46,4 +46,4 @@ def test_a_message_names_only_so_many() -> None:
     ears = OneWay()
     for number in range(MOST_SHOWN + 1):
         ears.asked(bytes([number]) * 16, f"10.0.0.{number}")
-    assert ears.told()[0].startswith("we hear 10.0.0.0, 10.0.0.1, 10.0.0.2, 10.0.0.3 and more, which")
+    assert ears.told()[0].startswith("multicast from 10.0.0.0, 10.0.0.1, 10.0.0.2, 10.0.0.3 and more arrives")

@@ -147,11 +147,11 @@ def test_what_two_said_stays_when_the_first_of_them_leaves() -> None:
 @pytest.mark.parametrize(
     ("me", "hosts", "others", "text"),
     [
-        ({"rank": 0}, (), [], "everybody who knows the number of nodes (--nodes)"),
+        ({"rank": 0}, (), [], "any member that knows the number of nodes (--nodes)"),
         ({"rank": 0, "nodes": 4}, ("a1", "a2", "a3", "b"), [{"rank": 2}], "a2,b"),
         ({"rank": 0, "nodes": 4}, (), [{"rank": 2}], "rank [1,3]"),
         ({"nodes": 4}, (), [{}], "2 more"),
-        ({"rank": 0, "nodes": 2}, (), [{"rank": 1}], "an address that all of them reach"),
+        ({"rank": 0, "nodes": 2}, (), [{"rank": 1}], "an address that all can reach"),
     ],
 )
 def test_who_is_missing_is_said_as_well_as_it_is_known(
@@ -179,4 +179,4 @@ def test_offers_that_not_all_reach_say_who_does_not() -> None:
     assert roster.short_of(["10.0.0.1"]) == "10.0.0.1 not reached by n[1-2]"
     for entry in roster.entries():
         entry.reached = {0: "10.0.0.1"}
-    assert roster.short_of(["10.0.0.1"]) == "10.0.0.1, too late for a world"
+    assert roster.short_of(["10.0.0.1"]) == "10.0.0.1 reached too late"

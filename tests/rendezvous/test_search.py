@@ -28,7 +28,7 @@ def test_who_hands_on_what_the_leader_says_is_gone_round() -> None:
         room.until(lambda: found)
         assert [proven.endpoint.port for proven in found] == [room.port]
         assert len(notes) == 1
-        assert "only hands on" in notes[0]
+        assert "only relays" in notes[0]
         found[0].connection.close()
         looking.close()
 
@@ -44,8 +44,8 @@ def test_where_rank_0_is_expected_is_said() -> None:
 @pytest.mark.parametrize(
     ("parts", "remedy"),
     [
-        ({"pinned": {"MASTER_ADDR": "10.0.0.1"}}, "unset MASTER_ADDR if it is left over"),
-        ({"rank": 1, "rank_source": "NODE_RANK"}, "unset NODE_RANK if it is left over"),
+        ({"pinned": {"MASTER_ADDR": "10.0.0.1"}}, "unset MASTER_ADDR if another job left it"),
+        ({"rank": 1, "rank_source": "NODE_RANK"}, "unset NODE_RANK if another job left it"),
         ({"rank": 1}, LOOK),
     ],
 )

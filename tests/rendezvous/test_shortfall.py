@@ -31,14 +31,14 @@ def seen(nodes: int = 3, refused: tuple[str, ...] = (), **parts: Any) -> shortfa
 def test_who_is_missing_is_named() -> None:
     """By its host, where the scheduler names that."""
     failure = shortfall.failure(seen(), 60, None)
-    assert (failure.kind, failure.parts) == ("missing", ("3", "60", "2 in", "node2"))
+    assert (failure.kind, failure.parts) == ("missing", ("3", "60", "2", "node2"))
 
 
 @pytest.mark.parametrize(
     ("silent", "told"),
     [
-        (["node1"], "saw 2 in, of which 1 confirmed; not confirmed: node1;"),
-        ([], "saw 2 in, of which 2 confirmed; not confirmed: nobody, but too late for a world;"),
+        (["node1"], "saw 1 of 2 confirmed, missing node1;"),
+        ([], "saw 2 of 2 confirmed, missing none, but too late;"),
     ],
 )
 def test_who_has_not_confirmed_is_named(silent: list[str], told: str) -> None:
@@ -50,7 +50,7 @@ def test_who_has_not_confirmed_is_named(silent: list[str], told: str) -> None:
 def test_a_leader_without_descriptors_says_so_while_its_world_closes_too() -> None:
     """That is why nobody was heard."""
     failure = shortfall.failure(seen(nodes=2, shortage=SHORT), 60, ["node1"])
-    assert failure.parts[2:] == (f"2 in, of which 1 confirmed; on node0 {SHORT.seen}", "node1")
+    assert failure.parts[2:] == (f"1 of 2 confirmed (on node0: {SHORT.seen})", "node1")
 
 
 def test_members_that_reach_no_address_in_common_lack_a_network() -> None:
@@ -64,7 +64,7 @@ def test_a_limit_that_was_met_comes_before_who_was_refused() -> None:
     """The leader could not take them all in."""
     failure = shortfall.failure(seen(refused=(wire.KEY,), shortage=SHORT), 60, None)
     assert failure.kind == "files"
-    assert failure.parts[2] == f"2 in; on node0 {SHORT.seen}"
+    assert failure.parts[2] == f"2 (on node0: {SHORT.seen})"
 
 
 def test_another_version_comes_before_another_run_and_another_key() -> None:

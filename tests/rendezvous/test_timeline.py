@@ -18,10 +18,10 @@ from mingle_hooks.rendezvous.protocol.wire import WireError, decode, encode
 
 RANK_0 = ("node1", 100.0, Spent(100, 0, 100))
 CAUSES = (
-    "by whoever began it later (the scheduler)",
-    "by its own start (Python, imports, settings)",
-    "by the name service",
-    "by the network",
+    "for a late start by the scheduler",
+    "for mingle's start (Python, imports, settings)",
+    "for name look-ups",
+    "for the network",
 )
 
 
@@ -43,9 +43,9 @@ def because(*seconds: str) -> str:
 def test_who_is_last_is_named_with_what_kept_it(spent: Spent, why: str) -> None:
     """By rank 0's clock: members only tell how long something took."""
     told = lines(phases([RANK_0, ("node2", 100.03, Spent(110, 0, 130)), ("node3", 102.0, spent)]), 102.5)
-    assert told[-1] == f"last to be ready: node3, 2.00 s after node1; it took {why}"
-    assert told[-2] == "all had their answer at 2.60 s"
-    assert told[0] == "node1 began at 0.00 s, looked for others at 0.10 s, was in at 0.10 s"
+    assert told[-1] == f"last to be ready: node3, 2.00 s after node1: {why}"
+    assert told[-2] == "the world formed at 2.60 s"
+    assert told[0] == "node1 started at 0.00 s, searched from 0.10 s, checked in at 0.10 s"
     assert len(told) == 5
 
 
@@ -53,14 +53,14 @@ def test_who_waits_for_rank_0_is_not_late() -> None:
     """It came first, and could not be in before rank 0 was."""
     late = ("node1", 109.0, Spent(100, 0, 110))
     told = lines(phases([late, ("node2", 109.2, Spent(200, 10, 9100))]), 110.0)
-    assert told[-1].startswith("last to be ready: node1, 8.49 s after node2; it took 8.79 s by whoever began it later")
+    assert told[-1].startswith("last to be ready: node1, 8.49 s after node2: 8.79 s for a late start")
 
 
 def test_of_many_only_the_last_is_told() -> None:
     """A log has room for one line of a thousand nodes."""
     told = lines(phases([RANK_0, *((f"n{n}", 100.0 + n / 1000, Spent(90, 0, 100)) for n in range(1000))]), 101.5)
     assert len(told) == 2
-    assert told[1].startswith("last to be ready: n999, 1.01 s after n0; it took 1.00 s by")
+    assert told[1].startswith("last to be ready: n999, 1.01 s after n0: 1.00 s for")
 
 
 def test_nobody_is_blamed_where_all_come_together_or_tell_nothing() -> None:

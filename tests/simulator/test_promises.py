@@ -213,7 +213,7 @@ def test_who_was_suspended_past_its_time_gives_up_soon_after(member: Member) -> 
     leader.answers()
     member.process.sleep(TIMEOUT_S + LEASE_S + 5.0)
     member.later(TIMEOUT_S + LEASE_S + 5.0 + LINGER_S + GOODBYE_S + 1.0)
-    assert "the last word of rank 0, a (10.77.0.9), within 107 s; saw none" in str(member.process.error)
+    assert "rank 0, a (10.77.0.9), to commit the world within 107 s; saw no commit" in str(member.process.error)
 
 
 def test_who_has_given_up_promises_nothing(member: Member) -> None:

@@ -70,7 +70,7 @@ STEPS = {
         "env PATH=/usr/bin:/bin bash -c 'eval \"$(mingle env || echo exit 1)\"; echo SIZE=1'", 1, "mingle: command not"
     ),
     "a leftover MASTER_ADDR=localhost": Way(
-        EXEC, 71, "MASTER_ADDR=localhost, as it was exported.*unset MASTER_ADDR",
+        EXEC, 71, "MASTER_ADDR=localhost, as exported.*unset MASTER_ADDR",
         {"MASTER_ADDR": "localhost"},
     ),
     "a leftover MASTER_ADDR of another node": Way(
@@ -95,9 +95,9 @@ STEPS = {
     "for one node": Way(
         "mingle exec --nodes 1 python3 TRAIN", 64, r"all 2 nodes of the job \(slurm\); saw 1 \(--nodes\).*--alone"
     ),
-    "for one node, with an id": Way("mingle exec --id x --nodes 1 torchrun TRAIN", 64, "no --nodes, or --alone"),
-    "eval for one node": Way("bash -c 'eval \"$(mingle env --nodes 1)\"; torchrun TRAIN'", 64, "no --nodes"),
-    "for one node, without waiting": Way("mingle exec --no-wait --nodes 1 python3 TRAIN", 64, "no --nodes"),
+    "for one node, with an id": Way("mingle exec --id x --nodes 1 torchrun TRAIN", 64, "leaving out --nodes, or --alone"),
+    "eval for one node": Way("bash -c 'eval \"$(mingle env --nodes 1)\"; torchrun TRAIN'", 64, "leaving out --nodes"),
+    "for one node, without waiting": Way("mingle exec --no-wait --nodes 1 python3 TRAIN", 64, "leaving out --nodes"),
     "a leftover MINGLE_NODES=1": Way(EXEC, 64, r"saw 1 \(MINGLE_NODES\); try unset", {"MINGLE_NODES": "1"}),
     "a replica's numbers": Way(
         EXEC, 76, "unset WORLD_SIZE", {"RANK": "0", "WORLD_SIZE": "1", "MASTER_PORT": "29500"}
@@ -109,7 +109,7 @@ STEPS = {
         "mingle exec --verbatim torchrun --rdzv-endpoint localhost:29500 TRAIN", 64, "--rdzv-endpoint=localhost"
     ),
     "accelerate for one machine": Way("mingle exec accelerate launch --num_machines 1 TRAIN", 64, "--num-machines=1"),
-    "accelerate without machines": Way("mingle exec --verbatim accelerate launch TRAIN", 64, "leave --verbatim out"),
+    "accelerate without machines": Way("mingle exec --verbatim accelerate launch TRAIN", 64, "leaving out --verbatim"),
     "deepspeed for one node": Way("mingle exec deepspeed --num_nodes 1 TRAIN", 64, "--num-nodes=1"),
     "ray at localhost": Way("mingle exec ray start --address=localhost:6379", 64, "--address=localhost"),
     "horovodrun with one process": Way("mingle exec horovodrun -np 1 python3 TRAIN", 64, "-np 2 or more"),
@@ -141,7 +141,7 @@ SHELLS = {
     "exec for one node": Way(
         "mingle exec --nodes 1 python3 TRAIN", 64, r"all 2 nodes of the job \(slurm\); saw 1 \(--nodes\)"
     ),
-    "eval for one node": Way('eval "$(mingle env --nodes 1)"; torchrun TRAIN', 64, "no --nodes"),
+    "eval for one node": Way('eval "$(mingle env --nodes 1)"; torchrun TRAIN', 64, "leaving out --nodes"),
     "exec with a leftover MINGLE_NODES=1": Way(f"MINGLE_NODES=1 {EXEC}", 64, "unset MINGLE_NODES"),
     "run for one node": Way("mingle run --nodes 1 torchrun TRAIN", 64, "a run on all 2 hosts; saw 1 .--nodes"),
     "run with a leftover MINGLE_NODES=1": Way(
@@ -162,10 +162,10 @@ SHELLS = {
     "torchrun after eval without srun": Way(
         'eval "$(mingle env --timeout 2)"; torchrun TRAIN',
         1,
-        "to train on all nodes: .*: srun mingle exec torchrun.*\n.*RendezvousTimeoutError",
+        "to train on all nodes, try .*: srun mingle exec torchrun.*\n.*RendezvousTimeoutError",
     ),
     "python after eval without srun": Way(
-        'eval "$(mingle env)"; python3 TRAIN', 1, "to train on all nodes: .*\n(.*\n)*.*KeyError: 'RANK'"
+        'eval "$(mingle env)"; python3 TRAIN', 1, "to train on all nodes, try .*\n(.*\n)*.*KeyError: 'RANK'"
     ),
     "torchrun in a step that only got the shell's values": Way('eval "$(mingle env)"; srun torchrun TRAIN', None),
     "torchrun in such a step with the options for c10d": Way(
@@ -303,8 +303,8 @@ HOSTS = {
     ),
     "another job's rank": Way("mingle exec --id a --nodes 2 torchrun TRAIN", 76, "unset NODE_RANK", {"NODE_RANK": "0"}),
     "a rank that nobody leads": Way(
-        "mingle exec --id a --nodes 2 --timeout 2 torchrun TRAIN", 69, "rank 1, by NODE_RANK.*unset NODE_RANK",
-        {"NODE_RANK": "1"},
+        "mingle exec --id a --nodes 2 --timeout 2 torchrun TRAIN", 69,
+        "rank 1, from the exported NODE_RANK.*unset NODE_RANK", {"NODE_RANK": "1"},
     ),
     "no number of nodes": Way('eval "$(mingle env --id a)"; torchrun TRAIN', 64, "--nodes N"),
     "an id that the shell has not set": Way('eval "$(mingle env --id "$JOB" --nodes 2)"; torchrun TRAIN', 64, "JOB"),
@@ -339,7 +339,7 @@ def test_what_any_batch_script_starts_waits_for_the_other_host_and_ends(
     env = {**KEYED, **{name: files.get(value, value) for name, value in SCRIPTS[scheduler].items()}}
     host = hosts(2)[0]
     for way in (
-        Way("mingle exec --timeout 1 torchrun TRAIN", 69, "saw 1 in; still missing: node2"),
+        Way("mingle exec --timeout 1 torchrun TRAIN", 69, "saw 1, missing node2"),
         Way("mingle exec --nodes 1 torchrun TRAIN", 64, f"all 2 nodes of the job .{scheduler.lower()}"),
         Way("mingle run --nodes 1 torchrun TRAIN", 64, "a run on all 2 hosts"),
     ):
@@ -395,7 +395,7 @@ PBS = {
     "torchrun after eval in the job script": Way(
         'eval "$(mingle env --timeout 2)"; torchrun TRAIN',
         1,
-        "variables would train alone here; to train on all nodes: .*\n(.*\n)*.*RendezvousTimeoutError",
+        "variables would train alone here; to train on all nodes, try .*\n(.*\n)*.*RendezvousTimeoutError",
     ),
     "torchrun by pbs_tmrsh with the shell's values": Way(
         'eval "$(mingle env)"; for host in $(sort -u $PBS_NODEFILE); do pbs_tmrsh $host env PATH=$PATH torchrun'

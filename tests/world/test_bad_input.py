@@ -100,7 +100,7 @@ BAD = {
         (*JOB, "--via", "multicst"), 64, "hosts, directory, multicast; saw multicst (--via); try --via multicast"
     ),
     "an unknown way alone": Bad(("--id", "a", "--nodes", "1", "--via", "xyz"), 64, "; saw xyz (--via); try --via "),
-    "an unknown shell": Bad((*JOB, "--shell", "powershell"), 64, "out of sh, dash, bash,"),
+    "an unknown shell": Bad((*JOB, "--shell", "powershell"), 64, "a shell: sh, dash, bash,"),
     "a shell that is nearly one": Bad((*JOB, "--shell", "fsh"), 64, "; try --shell fish"),
     "an unknown framework": Bad((*JOB, "--for", "pytorch"), 64, "; saw pytorch; try --for torchrun"),
     "an unknown scope": Bad((*JOB, "--scope", "process"), 64, "node or task; saw 'process' (--scope); try task"),
@@ -121,9 +121,9 @@ BAD = {
     "a LOCAL_WORLD_SIZE of 0": Bad(JOB, 64, "unset LOCAL_WORLD_SIZE", {**KEYED, "LOCAL_WORLD_SIZE": "0"}),
     "a WORLD_SIZE of 0": Bad(JOB, 64, "unset WORLD_SIZE", {**KEYED, "WORLD_SIZE": "0"}),
     "NNODES of 0": Bad(("--id", "a"), 64, "unset NNODES", {**KEYED, "NNODES": "0"}),
-    "NNODES of another job": Bad((), 64, "NNODES=1, as it was exported", {**SLURM, "NNODES": "1"}),
+    "NNODES of another job": Bad((), 64, "NNODES=1, as exported", {**SLURM, "NNODES": "1"}),
     "no job": Bad(("--id", "a"), 64, "saw no job here; try srun in front, --id NAME --nodes N"),
-    "a shell of ssh": Bad((), 64, "srun --jobid=5 --overlap in front", {**KEYED, "SLURM_JOB_ID": "5"}),
+    "an ssh shell": Bad((), 64, "srun --jobid=5 --overlap in front", {**KEYED, "SLURM_JOB_ID": "5"}),
     "task scope without tasks": Bad((*JOB, "--scope", "task"), 64, "--scope node"),
 }
 

@@ -66,7 +66,7 @@ def test_where_others_listen_on_all_check_in_ports_members_come_to_another_that_
     holder.communicate()
     if backend == "master":
         said = failed(results[0], 69)
-        assert f"the ports for check-in, {', '.join(taken)}, are all taken" in said
+        assert f"all check-in ports are taken: {', '.join(taken)}" in said
         assert "firewall" not in said
     else:
         assert [world["SUM"] for world in one_world(results)] == ["1", "1"]

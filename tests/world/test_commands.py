@@ -32,7 +32,7 @@ def test_explain_tells_on_stderr_where_each_value_comes_from(hosts: Callable[...
     assert "the environment" in rows["MASTER_PORT"]
     assert "rank 0" in rows["MASTER_ADDR"]
     assert "--nodes" in rows["NNODES"]
-    assert "the user's own value is kept" in rows["NCCL_SOCKET_IFNAME"]
+    assert "your own value is kept" in rows["NCCL_SOCKET_IFNAME"]
 
 
 def test_explain_tells_why_this_address_who_did_not_reach_another_and_who_came_last(
@@ -46,10 +46,10 @@ def test_explain_tells_why_this_address_who_did_not_reach_another_and_who_came_l
         lambda host: [*asks, "--rank", str(host.number - 1)], env=KEYED, delays=[0, 2.0, 0]
     )
     assert re.search(r"^node1: address 10\.77\.0\.1 \(eth0, .*not reached by node3$", first.stderr, re.MULTILINE)
-    assert re.search(r"^node1: address 10\.78\.0\.1 \(ib0, .*taken", first.stderr, re.MULTILINE)
-    assert re.search(r"^node1: last of 3 members in: node2 .* (1\.9|2\.|3\.)\d+ s after", first.stderr, re.MULTILINE)
+    assert re.search(r"^node1: address 10\.78\.0\.1 \(ib0, .*chosen", first.stderr, re.MULTILINE)
+    assert re.search(r"^node1: last of 3 members to check in: node2 .* (1\.9|2\.|3\.)\d+ s after", first.stderr, re.MULTILINE)
     late = r"(1\.[6-9]|2\.|3\.)\d* s"
-    ready = rf"^node1: last to be ready: node2, {late} after node[13]; it took {late} by whoever began it later"
+    ready = rf"^node1: last to be ready: node2, {late} after node[13]: {late} for a late start"
     assert re.search(ready, first.stderr, re.MULTILINE)
     assert re.search(r"^node1: NODE_RANK +0 +--rank$", first.stderr, re.MULTILINE)
     assert re.search(r"^node2: MASTER_ADDR .* reached from 10\.78\.0\.2 \(ib0\)$", second.stderr, re.MULTILINE)
@@ -62,7 +62,7 @@ def test_explain_names_nobody_for_an_address_that_was_not_needed(hosts: Callable
     three[2]._add('iifname "ib0" drop')
     asks = [*evaluating("--id", "job", "--nodes", "3", "--explain", then=":")]
     first, *_ = three.run_all(lambda host: [*asks, "--rank", str(host.number - 1)], env=KEYED, delays=[0, 2.0, 0])
-    assert re.search(r"^node1: address 10\.77\.0\.1 \(eth0, .*taken", first.stderr, re.MULTILINE)
+    assert re.search(r"^node1: address 10\.77\.0\.1 \(eth0, .*chosen", first.stderr, re.MULTILINE)
     assert re.search(r"^node1: address 10\.78\.0\.1 \(ib0, .*not needed: slower", first.stderr, re.MULTILINE)
 
 
@@ -219,7 +219,7 @@ def test_a_terminal_sees_one_live_line_that_is_wiped_at_the_end(hosts: Callable[
     live, wiped, message = shown.decode().rpartition("\r\x1b[K")
     assert message.startswith("mingle: expected 2 members within 3 s")
     assert bool(wiped) is not quiet
-    told = re.findall(r"\r\x1b\[Kmingle: 1 of 2 nodes are here after [12] s, still waiting for rank 1", live)
+    told = re.findall(r"\r\x1b\[Kmingle: 1 of 2 nodes checked in after [12] s; waiting for rank 1", live)
     assert len(told) == (0 if quiet else 2)
 
 
@@ -228,7 +228,7 @@ def test_a_log_gets_plain_lines_now_and_then(hosts: Callable[..., Hosts]) -> Non
     process = hosts(1)[0].popen(["mingle", "env", *TWO, "--rank", "0", "--timeout", "4"], env=KEYED)
     _, err = process.communicate(timeout=30)
     lines = err.splitlines()
-    assert lines[0] == "mingle: 1 of 2 nodes are here after 1 s, still waiting for rank 1"
+    assert lines[0] == "mingle: 1 of 2 nodes checked in after 1 s; waiting for rank 1"
     assert len(lines) == 2
     assert all(line.isprintable() for line in lines)
 
@@ -237,7 +237,7 @@ def test_a_member_that_has_not_met_rank_0_does_not_pretend_to_know_who_is_there(
     """It says whom it looks for, and where."""
     env = {**KEYED, **STEP, "SLURM_NODEID": "1", "SLURM_PROCID": "1"}
     done = hosts(1)[0].run(["mingle", "env", "--timeout", "2"], env=env)
-    assert done.stderr.splitlines()[0] == "mingle: still looking for rank 0 (node1), after 1 s"
+    assert done.stderr.splitlines()[0] == "mingle: still looking for rank 0 (node1) after 1 s"
 
 
 def test_help_and_version_are_no_failures(hosts: Callable[..., Hosts]) -> None:

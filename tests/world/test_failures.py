@@ -49,16 +49,20 @@ def ended(process: Popen[str]) -> CompletedProcess[str]:
     return CompletedProcess(process.args, process.returncode, out, err)
 
 
-THERE = "which does not hear us: multicast is dropped on the way there"
-OR_BACK = r"which does not hear us, or cannot connect: multicast is dropped on the way there, or TCP on the way back"
+THERE = "arrives here, but ours does not arrive there"
+OR_BACK = r"arrives here, but ours does not arrive there, or its TCP connections do not arrive here"
 
 
 @pytest.mark.parametrize(
     ("deaf", "count", "says"),
     [
-        (0, 2, {0: None, 1: rf"we hear {AT}1, {THERE}"}),
-        (1, 2, {0: rf"we hear {AT}2(, {AT}2)?, {OR_BACK}", 1: None}),
-        (2, 3, {0: rf"on node1 we hear {AT}3(, {AT}3)?, {OR_BACK}", 1: rf"on node1 we hear {AT}3", 2: None}),
+        (0, 2, {0: None, 1: rf"multicast from {AT}1 {THERE}"}),
+        (1, 2, {0: rf"multicast from {AT}2(, {AT}2)? {OR_BACK}", 1: None}),
+        (
+            2,
+            3,
+            {0: rf"on node1: multicast from {AT}3(, {AT}3)? {OR_BACK}", 1: rf"on node1: multicast from {AT}3", 2: None},
+        ),
     ],
     ids=["rank 0 hears nobody", "a member hears nobody", "one of three hears nobody"],
 )
@@ -72,8 +76,8 @@ def test_multicast_that_goes_one_way_is_named_with_its_direction(
     results = members(some, lambda rank: evaluating(*options, "--rank", str(rank)))
     for rank, says_it in says.items():
         failed(results[rank], 69)
-        assert re.search(says_it or "still missing|no answer", results[rank].stderr), results[rank].stderr
-        assert ("we hear" in results[rank].stderr) is (says_it is not None)
+        assert re.search(says_it or "missing|no answer", results[rank].stderr), results[rank].stderr
+        assert ("multicast from" in results[rank].stderr) is (says_it is not None)
 
 
 @pytest.mark.parametrize(("ranked", "missing"), [(False, "1 more"), (True, "rank 3")], ids=["no ranks", "ranks"])
@@ -89,7 +93,7 @@ def test_a_member_that_never_comes_fails_all_others_at_the_deadline(
     )
     for done in results:
         said = failed(done, 69)
-        assert f"3 in; still missing: {missing}" in said, said
+        assert f"3, missing {missing}" in said, said
     assert four.processes() == {}
     assert [host.files() for host in four] == [set()] * 4
     assert list(tmp_path.iterdir()) == []
@@ -215,12 +219,10 @@ def test_a_member_with_another_key_is_refused_and_told_so_and_the_others_tell_wh
     )
     for done in results[:3]:
         said = failed(done, 69)
-        assert (
-            len(re.findall(rf"{AT}4(?: \(node4\))? takes part under this id with another key: refused", said)) == 1
-        ), said
+        assert len(re.findall(rf"{AT}4(?: \(node4\))?, which uses this id with another key", said)) == 1, said
         *before, last = said.splitlines()
         assert len(before) <= 2, said  # that somebody was refused, and who is awaited; nothing after time is over
-        assert re.fullmatch(rf".*; saw another key at {AT}4 \(node4\); 3 in; still missing: rank 3; .*", last)
+        assert re.fullmatch(rf".*; saw 3, missing rank 3, and another key at {AT}4 \(node4\); .*", last)
         assert "--key-file or MINGLE_KEY" in last
         assert "firewall" not in last
     last = failed(results[3], 77).splitlines()[-1]
@@ -243,7 +245,7 @@ def test_two_with_different_keys_tell_of_each_other_in_one_line(hosts: Callable[
 # (the home, which no two hosts share; each task's exit code; what all are told to try): no key comes from the cookie.
 HOMES = {
     "each its own": ("/tmp", (69, 77), "try the same --key-file or MINGLE_KEY on every member"),
-    "none": ("/proc", (77, 77), "mingle key > /proc/.config/mingle/key` on one machine, and the same file on every"),
+    "none": ("/proc", (77, 77), "mingle key > /proc/.config/mingle/key` on one machine, then copying that file"),
 }
 
 
@@ -301,7 +303,7 @@ def test_a_leader_that_is_killed_leaves_the_others_to_their_deadline(
         three[rank].popen(evaluating(*options, "--rank", str(rank), "--timeout", "8"), env=KEYED) for rank in (1, 2)
     ]
     leader = three[0].popen(["mingle", "env", *options, "--rank", "0"], env=KEYED)
-    next(line for line in lines(leader) if "3 of 4 nodes are here" in line)
+    next(line for line in lines(leader) if "3 of 4 nodes checked in" in line)
     leader.kill()
     leader.communicate()
     for other in others:
@@ -321,9 +323,9 @@ def test_a_member_that_is_killed_and_started_again_still_gets_in(hosts: Callable
         process.communicate()
 
     first, second = start(0), start(1)
-    next(line for line in lines(first) if "2 of 3 nodes are here" in line)
+    next(line for line in lines(first) if "2 of 3 nodes checked in" in line)
     kill(second)
     second = start(1)
-    next(line for line in lines(second) if "2 of 3 nodes are here" in line)
+    next(line for line in lines(second) if "2 of 3 nodes checked in" in line)
     kill(first)
     one_world([ended(process) for process in (start(0), second, start(2))])

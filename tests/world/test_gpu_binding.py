@@ -53,5 +53,5 @@ def test_each_task_sees_the_gpus_of_its_node(fresh_slurm: Callable[..., SlurmClu
     assert "VISIBLE" not in (tmp_path / "bound.0").read_text().partition(every)[2]
     assert step("twice", "--bind", "gpu", *nested) == (bound, [])
     _, told = step("half", "--bind", "gpu", srun=("--ntasks-per-node=2", *PER_TASK[1:]))
-    assert [line for line in told if "which of this host's 4 are the job's is not known here" in line] == told
+    assert [line for line in told if "mingle cannot tell which of this host's 4 belong to the job" in line] == told
     assert len(told) == 2

@@ -130,7 +130,7 @@ def test_members_in_all_shells_get_one_world_and_an_id_full_of_nasty_characters_
     worlds = one_world(results)
     assert {world["MINGLE_ID"] for world in worlds} == {PLAIN}
     said = [line for done in results for line in done.stderr.splitlines()]
-    assert [line for line in said if " nodes are here after " not in line] == []  # a busy machine takes its time
+    assert [line for line in said if " nodes checked in after " not in line] == []  # a busy machine takes its time
     assert not four[0].outside("/root/x").exists()
 
 

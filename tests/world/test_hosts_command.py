@@ -90,9 +90,9 @@ def test_containers_without_names_get_and_lose_them(hosts: Callable[..., Hosts])
         (("--hosts", "n1", "--format", "json"), 0, '[{"rank":0,"host":"n1","address":null,"slots":1}]\n'),
         (("--id", "a", "--nodes", "1", "--slots", "2", "--format", "nodefile"), 0, "node1\nnode1\n"),
         (("--id", "a", "--nodes", "1", "--format", "etc"), 0, ""),
-        (("--hosts", "n1", "--format", "etc"), 64, "a format of names and slots"),
+        (("--hosts", "n1", "--format", "etc"), 64, "a format without addresses"),
         (("--hosts", "n1,n1"), 64, "n1 more than once"),
-        (("--hosts", "n1", "--slots", "gpus"), 64, "only a host itself can count"),
+        (("--hosts", "n1", "--slots", "gpus"), 64, "which each host counts for itself"),
         (("--remove-etc",), 64, "--id NAME"),
     ],
 )

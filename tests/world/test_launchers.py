@@ -129,7 +129,7 @@ def test_a_launcher_of_the_whole_job_starts_on_rank_0_s_node_alone(hosts: Callab
     two = hosts(2)
     (first, _), (second, said) = started(two, "--slots", "3", "mpirun", "./train", path=programs)
     assert (first["LINE"], second) == ("mpirun ./train", {})
-    assert said == "mingle: mpirun starts on rank 0's node, and reaches this one from there\n"
+    assert said == "mingle: mpirun runs on rank 0's node and reaches this node from there\n"
     for name in ("OMPI_MCA_orte_default_hostfile", "PRTE_MCA_prte_default_hostfile"):
         assert two[0].outside(first[name]).read_text() == "node1 slots=3\nnode2 slots=3\n"
     assert two[0].outside(first["HYDRA_HOST_FILE"]).read_text() == "node1:3\nnode2:3\n"

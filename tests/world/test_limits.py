@@ -56,7 +56,7 @@ def test_a_member_without_a_thread_says_so(hosts: Callable[..., Hosts]) -> None:
     line = ["bash", "-c", 'ulimit -u 1; exec mingle env "$@"', "bash", *argv[4:]]
     done = one.run(line, env=KEYED, user="alice")
     assert done.returncode == 69, done.stderr
-    assert "no thread can be started (`ulimit -u` allows 1 in all)" in done.stderr
+    assert "no thread could be started (`ulimit -u` allows 1 in all)" in done.stderr
     assert "try a higher `ulimit -u`" in done.stderr
     assert "firewall" not in done.stderr
 

@@ -54,5 +54,5 @@ def test_a_script_has_the_schedulers_tasks_or_the_slots_that_it_says() -> None:
 def test_what_the_scheduler_does_not_tell_is_not_guessed(told: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
     """GPUs are one host's own, and a login node has none of the job's."""
     monkeypatch.setattr(socket, "gethostname", lambda: "login1")
-    with pytest.raises(UsageError, match="--slots N, where all have as many"):
+    with pytest.raises(UsageError, match="--slots N, if all hosts have the same number"):
         listed({**SCRIPT, **told})

@@ -192,7 +192,7 @@ def test_strict_forms_no_world_of_nodes_that_differ(nodes: Hosts, forked: Forked
     results = world(nodes, "--strict")
     assert {code for code, _ in results} == {76}
     seen = "node3: driver 550.54.15, 3 others 570.86.15"
-    said = f"expected 4 nodes that are alike, as --strict or the settings ask; saw {seen}"
+    said = f"expected 4 nodes that are alike, as --strict or the settings require; saw {seen}"
     assert {line for _, lines in results for line in lines if line} == {
         f"mingle: {said}; try --exclude=node3, or --no-strict"
     }

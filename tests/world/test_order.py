@@ -63,7 +63,7 @@ def test_a_job_without_switches_stays_as_it_is_and_one_node_says_so(slurm: Slurm
     done = slurm.srun("-N3", "-n3", "-l", *evaluating("--order", "topology", then="echo $NODE_RANK"), env=KEYED)
     assert sorted(done.stdout.splitlines()) == ["0: 0", "1: 1", "2: 2"]
     assert [line for line in done.stderr.splitlines() if "switches" in line] == [
-        "0: mingle: nobody tells the switches of node[1-3]: they have neighbouring ranks, in the usual order"
+        "0: mingle: the switches of node[1-3] are unknown: these nodes get neighbouring ranks, in the usual order"
     ]
 
 
@@ -88,15 +88,15 @@ shift
     assert [parsed(done.stdout)["NODE_RANK"] for done in results] == ["0", "2", "1", "3"]
     told = "".join(done.stderr for done in results)
     assert told.count("switches") == 1
-    assert "mingle: nobody tells the switches of node4: they have neighbouring ranks, in the usual order\n" in told
+    assert "mingle: the switches of node4 are unknown: these nodes get neighbouring ranks, in the usual order\n" in told
 
 
 @pytest.mark.parametrize(
     ("environ", "options", "why"),
     [
         ({}, ("--scope", "task", "--slots", "1"), "expected --scope node"),
-        ({}, ("--rank", "0"), "no rank by --rank"),
-        ({"NODE_RANK": "0"}, (), "no rank by NODE_RANK"),
+        ({}, ("--rank", "0"), "no rank from --rank"),
+        ({"NODE_RANK": "0"}, (), "no rank from NODE_RANK"),
         ({}, ("--no-wait", "--master", "a"), "--no-wait"),
     ],
 )

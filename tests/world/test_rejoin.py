@@ -60,9 +60,7 @@ def test_a_member_that_is_started_again_gets_its_place_back(hosts: Callable[...,
         done = again(two[1])
     after = parsed(done.stdout)
     assert done.returncode == 0, done.stderr
-    assert done.stderr.startswith(
-        f"mingle: started again: rank 1 of the world that goes on at {before['MASTER_ADDR']}:"
-    )
+    assert done.stderr.startswith(f"mingle: restarted: rank 1 of the running world at {before['MASTER_ADDR']}:")
     assert {name: after[name] for name in (*SHARED, "NODE_RANK")} == {n: before[n] for n in (*SHARED, "NODE_RANK")}
     assert after["PET_RDZV_ID"] == before["PET_RDZV_ID"]
 

@@ -125,7 +125,7 @@ def framework(name: str) -> Framework:
     from mingle_hooks.nearest import nearest
 
     known = [*FRAMEWORKS, *plugins.names(plugins.FRAMEWORKS), NONE]
-    raise UsageError(f"a framework out of {', '.join(known)}", name, f"--for {nearest(name, known)}")
+    raise UsageError(f"a framework: {', '.join(known)}", name, f"--for {nearest(name, known)}")
 
 
 def _are_settings(found: object) -> bool:
@@ -138,7 +138,7 @@ def _are_files(found: object) -> bool:
     return isinstance(found, tuple) and all(isinstance(file, File) for file in found)
 
 
-_RETURNS = {"settings": ("a dict of texts", _are_settings), "files": ("a tuple of File", _are_files)}
+_RETURNS = {"settings": ("a dict of strings", _are_settings), "files": ("a tuple of File", _are_files)}
 
 
 def load(name: str) -> ModuleType | Plugin:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from mingle_hooks.export.view import View
 
 
-NOT_HERE = "none: torchrun has to be started on every node of this job, as by mingle run torchrun train.py"
+NOT_HERE = "none: start torchrun on every node of this job: mingle run torchrun train.py"
 
 
 def settings(view: View) -> dict[str, str]:
@@ -86,5 +86,5 @@ def _check(view: View, name: str, world: int) -> None:
     """Refuse a leftover such as PET_NNODES=1, with which torchrun would not be in the world, or in it twice."""
     users = view.user_environ.get(name) or str(world)
     if not holds(users, world):
-        seen = f"{name}={printable(users, 60)}, as it was exported"
+        seen = f"{name}={printable(users, 60)}, as exported"
         raise UsageError(f"{name}={world}, as in the world", seen, f"unset {name}")

@@ -23,7 +23,7 @@ def text(members: Sequence[Member]) -> str:
     addresses: dict[str, list[str]] = {}
     for member in members:
         if not is_hostname(member.host):
-            raise FactsError("the name of a host", member.host, "--hosts, or the scheduler's list mended")
+            raise FactsError("a host name", member.host, "--hosts NAMES, or correcting the scheduler's list")
         if not _is_of_one_host(member.address) and member.host.partition(".")[0] != "localhost":
             _add(named, member.address, member.host)
             _add(addresses, member.host, member.address)
@@ -32,7 +32,7 @@ def text(members: Sequence[Member]) -> str:
         own = [name for name in names if len(addresses[name]) == 1]
         if not own:
             seen = f"{names[0]} at {' and '.join(addresses[names[0]])}"
-            raise ConflictError("a name of its own for each host", seen, "another hostname on one of them")
+            raise ConflictError("a different name for each host", seen, "renaming one of them")
         lines.append(f"{address} {' '.join(own)}\n")
     return "".join(lines)
 

@@ -97,26 +97,26 @@ def reader() -> str | None:
 def check_reader() -> None:
     """Raise UsageError where a shell that reads no sh evals the output, and nobody has said what it is."""
     if (shell := reader()) is not None:
-        raise UsageError(f"--shell {shell}, as {shell} evals the output", "none", SHELLS[shell].line)
+        raise UsageError(f"--shell {shell}, because {shell} evaluates the output", "none", SHELLS[shell].line)
 
 
 def _module(shell: str) -> ModuleType:
     if shell not in SHELLS:
         from mingle_hooks.nearest import nearest
 
-        raise UsageError(f"a shell out of {', '.join(SHELLS)}", shell, f"--shell {nearest(shell, SHELLS)}")
+        raise UsageError(f"a shell: {', '.join(SHELLS)}", shell, f"--shell {nearest(shell, SHELLS)}")
     return import_module(f"{__name__}.{SHELLS[shell].module}")
 
 
 def _check(name: str, value: str) -> None:
     if not (name.isascii() and name.isidentifier()):
-        raise UsageError("a variable's name of letters, digits and _", name, "another name")
+        raise UsageError("a variable name of letters, digits and _", name, "another name")
     if "\0" in value:
         raise UsageError(f"{name} without a NUL", value, "another value")
     size = len(os.fsencode(f"{name}={value}\0"))
     if size > LONGEST_STRING_BYTES:
         raise UsageError(
-            f"{name} with at most {LONGEST_STRING_BYTES} bytes, all that the kernel hands to a program",
+            f"{name} of at most {LONGEST_STRING_BYTES} bytes, the kernel's limit",
             f"{size} bytes",
-            "a framework whose roster goes to a file (--for deepspeed or mpi)",
+            "a framework that reads the roster from a file (--for deepspeed or mpi)",
         )

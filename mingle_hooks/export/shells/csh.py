@@ -39,12 +39,12 @@ def failure(code: int, unset: Sequence[str], *, ends: bool) -> str:
 def _setenv(name: str, value: str) -> str:
     # Lines become words, and eval joins words with spaces.
     if "\n" in value:
-        raise UsageError(f"{name} without a newline, which csh cannot carry", value, "--shell sh, or mingle exec")
+        raise UsageError(f"{name} without a newline, which csh cannot represent", value, "--shell sh, or mingle exec")
     line = f"setenv {name} {quote(value)};"
     size = len(os.fsencode(line))
     if size > LONGEST_LINE_BYTES:
         raise UsageError(
-            f"{name} in a line of at most {LONGEST_LINE_BYTES} bytes, the longest word of csh",
+            f"{name} in a line of at most {LONGEST_LINE_BYTES} bytes, csh's limit",
             f"{size} bytes",
             "--shell sh, or mingle exec",
         )

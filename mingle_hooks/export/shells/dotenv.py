@@ -22,7 +22,7 @@ def success(variables: Mapping[str, str], unset: Sequence[str]) -> str:
     """Return the lines; UsageError for a value that they do not read alike."""
     for name, value in variables.items():
         if _DISPUTED.search(value) or not value.isprintable():
-            raise UsageError(f"{name} with a value that all readers of dotenv files agree on", value, "--shell json")
+            raise UsageError(f"{name} with a value that all readers of dotenv files parse alike", value, "--shell json")
     return "".join(f"{name}={value}\n" for name, value in variables.items())
 
 

@@ -31,7 +31,7 @@ def backend(context: Context) -> DirectoryBackend | None:
         return None
     if not os.access(context.directory, os.R_OK | os.W_OK | os.X_OK) or not os.path.isdir(context.directory):
         raise PlaceError(
-            "a shared directory that this user may write",
+            "a shared directory that this user can write to",
             context.directory,
             "mkdir -p, chmod u+rwx, or another --directory",
         )

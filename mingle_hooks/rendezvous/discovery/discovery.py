@@ -87,9 +87,9 @@ class Discovery:
         """Raise NetworkError where no backend is left, nor any that is still to be opened."""
         if not self._backends and not self._later:
             raise NetworkError(
-                "a way to find the other members",
-                "; ".join(self.faults()) or f"none of {', '.join(self._wanted) or 'none'} can be used here",
-                "--master HOST, --directory DIR that all share, or a network interface",
+                "a discovery backend that works here",
+                "; ".join(self.faults()) or f"none (of {', '.join(self._wanted) or 'none'})",
+                "--master HOST, or --directory with a directory that all members share",
             )
 
     def _open(self, name: str) -> None:

@@ -58,11 +58,11 @@ class OneWay:
         )
         told = []
         if deaf:
-            told.append(f"we hear {deaf}, which does not hear us: multicast is dropped on the way there")
+            told.append(f"multicast from {deaf} arrives here, but ours does not arrive there")
         if absent:
             told.append(
-                f"we hear {absent}, which does not hear us, or cannot connect:"
-                " multicast is dropped on the way there, or TCP on the way back"
+                f"multicast from {absent} arrives here, but ours does not arrive there, or its TCP connections do not"
+                " arrive here"
             )
         return told
 

@@ -174,9 +174,7 @@ def _open(opened: Listeners, request: Request, secret: Secret) -> bool:
 def _no_port(request: Request, secret: Secret) -> LimitError:
     """Return what is wrong, should somebody be missing: who only tries the check-in ports does not come."""
     first, second = check_in_ports(request.attempt, secret, request.port_range)
-    return LimitError(
-        Shortage("doors", f"the ports for check-in, {', '.join(map(str, first + second))}, are all taken")
-    )
+    return LimitError(Shortage("doors", f"all check-in ports are taken: {', '.join(map(str, first + second))}"))
 
 
 def _ticket() -> int:

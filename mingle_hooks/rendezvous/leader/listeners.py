@@ -56,8 +56,8 @@ class Listeners:
         """Open a port that a person named, for members and for the world; NetworkError when it is taken."""
         # A person who names a port runs twice within a minute: take it while the last run's is in TIME_WAIT.
         if port not in self.check_in and not self._open(port, reuse=True, hold=self._hold):
-            seen = f"it is taken{ports.over([port])}"
-            raise NetworkError(f"port {port} free on this host, rank 0", seen, "another port, or none")
+            seen = f"it in use{ports.over([port])}"
+            raise NetworkError(f"port {port} free on this host, rank 0", seen, "another port, or leaving it out")
         self.master = port
 
     def open_master(self, secret: Secret, port_range: range) -> None:
@@ -70,7 +70,7 @@ class Listeners:
         raise NetworkError(
             f"a free port in {port_range.start}-{port_range.stop - 1} on this host, rank 0",
             f"all {len(port_range)} are taken{ports.over(port_range)}",
-            "a wider --port-range, or end what listens there (`ss -tan` tells)",
+            "a wider --port-range, or ending what listens there (see `ss -tan`)",
         )
 
     def close(self) -> None:

@@ -148,16 +148,16 @@ class Roster:
         for index, address in enumerate(advertised):
             if others := [entry.join_request.host for entry in self._entries.values() if index not in entry.reached]:
                 lines.append(f"{address} not reached by {fold(others)}")
-        return "; ".join(lines) or f"{', '.join(advertised)}, too late for a world"
+        return "; ".join(lines) or f"{', '.join(advertised)} reached too late"
 
     def missing(self) -> str:
         """Tell who is missing: hosts where the scheduler names them, else ranks, else how many."""
         nodes = self.nodes
         if nodes is None:
-            return "everybody who knows the number of nodes (--nodes)"
+            return "any member that knows the number of nodes (--nodes)"
         count = nodes - len(self._entries)
         if count == 0:
-            return "an address that all of them reach"
+            return "an address that all can reach"
         absent = [rank for rank in range(nodes) if rank not in self._ranks]
         if len(absent) != count:  # members without a rank are in: which ranks are missing is not known
             return f"{count} more"

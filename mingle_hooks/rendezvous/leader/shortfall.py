@@ -40,18 +40,18 @@ def failure(seen: Seen, after_s: int, silent: list[str] | None) -> Failure:
     if silent is None and roster.complete:
         short = roster.short_of([offer.address for offer in seen.terms.advertised])
         return Failure("network", (seen.host, short))
-    nodes, inside, missing = str(roster.nodes or "all"), f"{len(roster)} in", roster.missing()
+    nodes, inside, missing = str(roster.nodes or "all"), str(len(roster)), roster.missing()
     if silent is not None:
-        inside = f"{inside}, of which {len(roster) - len(silent)} confirmed"
-        missing = fold(silent) or "nobody, but too late for a world"
+        inside = f"{len(roster) - len(silent)} of {inside} confirmed"
+        missing = fold(silent) or "none, but too late"
     if seen.shortage is not None:
-        inside += f"; on {seen.host} {seen.shortage.seen}"
+        inside += f" (on {seen.host}: {seen.shortage.seen})"
         return Failure(seen.shortage.kind, (nodes, str(after_s), inside, missing))
     if silent is not None:
         return Failure("unconfirmed", (nodes, str(after_s), inside, missing))
     for why, kind in REFUSALS.items():
         if rejected := seen.refused[why].list():
-            return Failure(kind, (nodes, str(after_s), f"{inside}; still missing: {missing}", ", ".join(rejected)))
+            return Failure(kind, (nodes, str(after_s), f"{inside}, missing {missing}", ", ".join(rejected)))
     if seen.one_way and len(roster) > 1:  # who is alone says it itself
-        inside += f"; on {seen.host} {'; '.join(seen.one_way)}"
+        inside += f" (on {seen.host}: {'; '.join(seen.one_way)})"
     return Failure("missing", (nodes, str(after_s), inside, missing))

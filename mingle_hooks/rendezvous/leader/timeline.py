@@ -15,9 +15,9 @@ MOST_LISTED = 16
 PUNCTUAL_S = 0.05
 
 _CAUSES = {
-    "began_s": "whoever began it later (the scheduler)",
-    "start_s": "its own start (Python, imports, settings)",
-    "names_s": "the name service",
+    "began_s": "a late start by the scheduler",
+    "start_s": "mingle's start (Python, imports, settings)",
+    "names_s": "name look-ups",
     "network_s": "the network",
 }
 
@@ -59,11 +59,11 @@ def lines(members: Sequence[Phases], formed: float) -> list[str]:
         return []
     zero = min(member.began for member in members)
     listed = [
-        f"{its.host} began at {its.began - zero:.2f} s, looked for others at {its.asked - zero:.2f} s,"
-        f" was in at {its.arrived - zero:.2f} s"
+        f"{its.host} started at {its.began - zero:.2f} s, searched from {its.asked - zero:.2f} s,"
+        f" checked in at {its.arrived - zero:.2f} s"
         for its in (members if len(members) <= MOST_LISTED else ())
     ]
-    return [*listed, f"all had their answer at {formed - zero:.2f} s", _why(members)]
+    return [*listed, f"the world formed at {formed - zero:.2f} s", _why(members)]
 
 
 def last(members: Sequence[Phases]) -> dict[str, Any] | None:
@@ -89,8 +89,8 @@ def _why(members: Sequence[Phases]) -> str:
     found = last(members)
     if found is None:
         return f"all were ready within {PUNCTUAL_S:g} s"
-    parts = ", ".join(f"{found[name]:.2f} s by {what}" for name, what in _CAUSES.items())
-    return f"last to be ready: {found['host']}, {found['late_s']:.2f} s after {found['after']}; it took {parts}"
+    parts = ", ".join(f"{found[name]:.2f} s for {what}" for name, what in _CAUSES.items())
+    return f"last to be ready: {found['host']}, {found['late_s']:.2f} s after {found['after']}: {parts}"
 
 
 def _ready(member: Phases) -> float:

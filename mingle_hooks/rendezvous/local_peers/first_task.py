@@ -107,10 +107,10 @@ class LocalPeers:
         if self.fault is not None:
             raise self.fault.error()
         if absent := self._absent():
-            seen = f"{len(self._tasks) + 1}; still missing: local rank {', '.join(map(str, absent[:16]))}"
+            seen = f"{len(self._tasks) + 1}, missing local rank {', '.join(map(str, absent[:16]))}"
             remedy = "`mingle env --scope task` in every task, or --scope node in one of them"
             if shortage is not None:
-                seen, remedy = f"here {shortage.seen}; {seen}", LIMITS[shortage.kind][1]
+                seen, remedy = f"{seen}; here {shortage.seen}", LIMITS[shortage.kind][1]
             raise MissingError(f"all {self._count} tasks of this node within {timeout_s:g} s", seen, remedy)
 
     def attend(self, loop: Loop, on_fault: Callable[[Failure], None]) -> None:

@@ -60,7 +60,7 @@ def _reason(body: Said, timeout_s: float) -> MingleError:
         error.is_of_rank_0 = True  # or of the first task, which prints it where rank 0 does not
         return error
     expected = f"an answer from this node's first task (local rank 0) within {timeout_s:g} s"
-    return MissingError(expected, "it ended or stopped without one", "a look at its output")
+    return MissingError(expected, "it ended or stopped without one", "checking its output")
 
 
 class _Ear:

@@ -61,7 +61,7 @@ def claim(directories: Sequence[str]) -> tuple[str, int]:
                     raise ConflictError(
                         "one first task (local rank 0) on this node",
                         "another one",
-                        "one `mingle env` per task at a time, and a local rank of its own for each",
+                        "one `mingle` per task at a time, each with its own local rank",
                     )
                 held[directory] = descriptor
         if not held:
@@ -84,7 +84,7 @@ def listen(directory: str, backlog: int) -> socket.socket:
         listener.settimeout(0)
     except OSError as error:  # a path of more than 107 bytes, say
         listener.close()
-        raise PlaceError("to make a socket", f"{path}: {error}", "a shorter job id, or XDG_RUNTIME_DIR") from error
+        raise PlaceError("to create a socket", f"{path}: {error}", "a shorter job id or XDG_RUNTIME_DIR") from error
     return listener
 
 
@@ -105,7 +105,7 @@ def call(directories: Sequence[str], deadline: float, timeout_s: float) -> tuple
         if boottime() + pause > deadline:
             raise MissingError(
                 f"this node's first task (local rank 0) within {timeout_s:g} s",
-                "it does not ask",
+                "no sign of it",
                 "`mingle env --scope task` in every task",
             )
         time.sleep(pause)
@@ -126,7 +126,7 @@ def decide(word: str, rank: int) -> int | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise PlaceError("to make a name", f"{word}: {error.strerror}", "XDG_RUNTIME_DIR") from error
+        raise PlaceError("to create a symbolic link", f"{word}: {error.strerror}", "another XDG_RUNTIME_DIR") from error
     return rank
 
 
@@ -156,13 +156,15 @@ def _dialled(directory: str) -> socket.socket | None:
         return None
     except OSError as error:
         sock.close()
-        raise PlaceError("to call this node's first task", f"{directory}: {error}", "XDG_RUNTIME_DIR") from error
+        raise PlaceError(
+            "to call this node's first task", f"{directory}: {error}", "another XDG_RUNTIME_DIR"
+        ) from error
     return sock
 
 
 def _all_taken(directories: Sequence[str]) -> PlaceError:
     return PlaceError(
         "a directory that only this user can enter",
-        f"{', '.join(directories)}, which others can or have made",
-        "XDG_RUNTIME_DIR, or to have them removed",
+        f"{', '.join(directories)}, which others made or can enter",
+        "another XDG_RUNTIME_DIR, or removing them",
     )

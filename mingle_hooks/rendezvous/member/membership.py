@@ -189,7 +189,7 @@ class Membership:
 
     def _commit(self, body: wire.Body) -> None:
         if self.answer is None or wire.integer(body, "epoch", 1, answer.LAST_EPOCH) != self.answer["epoch"]:
-            raise wire.WireError("the word for another answer")
+            raise wire.WireError("a commit for another answer")
         self._tell(wire.DONE, {})
         self._settle("formed")
 

@@ -155,6 +155,9 @@ def test_a_rollout_is_checked_before_slurm_conf_names_the_hooks(site: SlurmClust
     lines = [f"{each.name}: {each.run([*MINGLE_HOOKS, 'report', 'slurm'], check=True).stdout}" for each in site.hosts]
     check = [*MINGLE_HOOKS, "rollout", "--check"]
     done = host.run(check, input="".join(lines), stdin=subprocess.PIPE)
-    assert (done.returncode, done.stdout) == (0, "ok: the same on node[1-4], and slurm.conf may name the hooks\n")
+    assert (done.returncode, done.stdout) == (
+        0,
+        "ok: all reports from node[1-4] agree; you can name the hooks in slurm.conf\n",
+    )
     done = host.run(check, input="".join(lines[:-1]), stdin=subprocess.PIPE)
     assert (done.returncode, done.stdout.startswith("BAD  node4: no report")) == (1, True)

@@ -55,7 +55,9 @@ def backend(context: Context) -> MulticastBackend:
     """Return this backend; NetworkError where no interface carries multicast, ImportError for want of a package."""
     backends = MulticastBackend(context, carriers(context.nets))
     if not backends.links:
-        raise NetworkError("an interface that carries multicast", "; ".join(backends.faults) or "none", "--iface")
+        raise NetworkError(
+            "an interface that carries multicast", "; ".join(backends.faults) or "none", "--iface NAME|CIDR"
+        )
     return backends
 
 
