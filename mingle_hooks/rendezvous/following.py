@@ -197,7 +197,9 @@ class Following:
     def _was_late(self, failure: Failure) -> None:
         is_bound = self.bound_to() is not None  # it has lost its connection, and asks for the word
         if self.membership is None and not self._leads() and not is_bound and self._outcome.answer is None:
-            self._outcome.fail(failure.error())
+            error = failure.error()
+            error.is_of_rank_0 = True
+            self._outcome.fail(error)
 
     def _seek_again(self, membership: Membership) -> None:
         endpoint = membership.proven.endpoint
