@@ -5,7 +5,7 @@ from __future__ import annotations
 from mingle_hooks.errors import MissingError
 from mingle_hooks.rendezvous.member.dialer import Endpoint
 from mingle_hooks.rendezvous.member.membership import Membership
-from mingle_hooks.rendezvous.protocol.leases import LINGER_S
+from mingle_hooks.rendezvous.protocol.leases import LAST_WORD_S, LINGER_S
 from mingle_hooks.rendezvous.search import LOOK
 from mingle_hooks.typed import TYPE_CHECKING, NamedTuple
 
@@ -30,6 +30,9 @@ GOODBYE_S = 2.0
 CALL_AGAIN_S = 0.2
 # And then this often by a member that has promised to wait for its word.
 ASK_AGAIN_S = 1.0
+# So long before its lease ends, in seconds, a member that has heard nothing calls its leader again. A leader commits
+# only where leases last longer (LAST_WORD_S), so COMMIT has been sent by then, or will not be.
+ASK_BEFORE_S = 4.0
 
 
 class Promise(NamedTuple):
@@ -163,7 +166,7 @@ class Following:
             self.progress = membership.progress
             self._search.rejections.reject(membership.progress.rejected)
         if membership.state == "ready":
-            self.promise = Promise(membership.proven.leader, membership.lease_ends)
+            self._promised(Promise(membership.proven.leader, membership.lease_ends))
         elif membership.is_free:
             self.promise = None
         if membership.state == "formed" and membership.answer is not None:
@@ -179,6 +182,21 @@ class Following:
         elif membership.state in ("moved", "lost"):
             self.membership = None
             self._seek_again(membership)
+
+    def _promised(self, promise: Promise) -> None:
+        if promise == self.promise:
+            return
+        self.promise = promise
+        left_s = promise.ends - self._loop.clock()
+        if left_s > LAST_WORD_S:  # with less the leader does not commit
+            self._loop.after(left_s - ASK_BEFORE_S, lambda: self._doubt(promise))
+
+    def _doubt(self, promise: Promise) -> None:
+        """Call the leader again while it still answers: COMMIT may be lost on a connection that only this end keeps."""
+        membership, left_s = self.membership, promise.ends - self._loop.clock()
+        is_late = left_s < ASK_BEFORE_S - 1  # this host was suspended: COMMIT may be there, and not read yet
+        if self.promise is promise and membership is not None and membership.state == "ready" and not is_late:
+            membership.hang_up()
 
     # Without the leader that was.
 

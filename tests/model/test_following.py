@@ -25,7 +25,7 @@ def test_what_the_code_does_the_model_allows(first: int) -> None:
         ("a member breaks its promise", "it has promised to wait"),
         ("the word goes out a promise too early", "not all have promised"),
         ("a leader leaves with its own answer", "may still ask for the word"),
-        ("a lost leader is not noticed", "that connection is over"),
+        ("a lost leader is not noticed", "the model has () there"),
         ("a sorted() is dropped", "it has promised to wait"),
     ],
 )

@@ -83,6 +83,10 @@ class Membership:
         """Tell the leader of another that leads by the same right."""
         self._tell(wire.RIVAL, {"host": host[:LONGEST_PART], "member": member.hex()})
 
+    def hang_up(self) -> None:
+        """Give this connection up, as if its other end had."""
+        self._ended("hung up")
+
     def close(self) -> None:
         """Let go of the connection and of every address being tried."""
         self.proven.connection.close()
@@ -107,6 +111,9 @@ class Membership:
             self._packed = payload  # the answer tells whether it is the leader's
             return
         body = self.proven.sealer.open(kind, payload)
+        if kind == wire.ANSWER:
+            # The roster has no MAC but the answer's digest: one that was changed on the way ends the connection only.
+            body = self._with_roster(body)
         try:
             self._obey(kind, body)
         except wire.WireError as error:  # it holds the key, so coming back would only bring the same again
@@ -120,7 +127,7 @@ class Membership:
         elif kind == wire.PROGRESS:
             self._progress(body)
         elif kind == wire.ANSWER:
-            self.answer, self.state = answer.parse(self._with_roster(body)), "ready"
+            self.answer, self.state = answer.parse(body), "ready"
             self.is_free = False
             self._promise(self.answer["epoch"])
         elif kind == wire.HOLD:
