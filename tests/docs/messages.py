@@ -47,7 +47,9 @@ IN_STEP = {
     (TROUBLE, "another key here"): Case(
         f"bash -c 'export MINGLE_KEY={KEY}0$SLURM_NODEID; mingle exec --timeout 2 true'"
     ),
-    (TROUBLE, "saw node2: train.py"): Case("bash -c 'cd /; [ $SLURM_NODEID = 1 ] || cd; mingle exec python3 train.py'"),
+    (TROUBLE, "saw node2: train.py"): Case(
+        "bash -c 'cd /; [ $SLURM_NODEID = 1 ] || { cd $(mktemp -d) && touch train.py; }; mingle exec python3 train.py'"
+    ),
 }
 
 # On node1 and node2, two tasks each.

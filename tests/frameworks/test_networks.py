@@ -41,7 +41,7 @@ def test_each_network_is_in_the_documentation_as_it_was_seen() -> None:
 
 def test_a_table_takes_the_place_of_the_one_that_stands() -> None:
     """What is before and after it stays; where there is none that is told."""
-    page = f"before\n\n{HEAD[0]}\n{HEAD[1]}\n| old | 2 | `eth0` | yes |\n\nafter | it\n"
+    page = f"before\n\n{HEAD[0]}\n{HEAD[1]}\n| old | `eth0` |\n\nafter | it\n"
     new = f"{HEAD[0]}\n| new |\n"
     assert replaced(page, new) == f"before\n\n{new}\nafter | it\n"
     with pytest.raises(ValueError, match="no table"):
