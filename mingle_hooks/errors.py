@@ -3,17 +3,17 @@
 ::
 
     MingleError                       70  a bug: please report it
-    ├── UsageError                    64  an option, or an id, N or rank, cannot be used
-    ├── FactsError                    65  the scheduler's variables, node file or host list make no sense
-    ├── MissingError                  69  the deadline came and somebody was still missing
-    ├── NetworkError                  71  no interface, shared network, free port, way to the others
+    ├── UsageError                    64  an option, id, number of nodes or rank is not valid
+    ├── FactsError                    65  the scheduler's variables, node file or host list are not valid
+    ├── MissingError                  69  a member was still missing at the deadline
+    ├── NetworkError                  71  no interface, shared network, free port or way to the others
     │   └── LimitError                71  no descriptor, memory, thread or local port left
     ├── PlaceError                    73  a directory, a file or the output cannot be written
-    ├── ConflictError                 76  two members contradict each other: ranks, sizes, leaders, values
-    ├── SecretError                   77  a key cannot be read, is not private, is missing or is not the leader's
-    ├── SettingsError                 78  a settings file or MINGLE_* variable cannot be used
+    ├── ConflictError                 76  members contradict each other: ranks, sizes, leaders, values
+    ├── SecretError                   77  a key is unreadable, not private, missing or not the leader's
+    ├── SettingsError                 78  a settings file or MINGLE_* variable is not valid
     ├── NotExecutableError           126  a command cannot be executed, or its script cannot be read
-    └── NotFoundError                127  a command or its script is not there
+    └── NotFoundError                127  a command or its script does not exist
 
 The numbers are those of sysexits.h where it has one that fits, and for a command those of every shell.
 """
@@ -67,25 +67,25 @@ class MingleError(Exception):
 
 
 class UsageError(MingleError):
-    """An option, or an id, a number of nodes or a rank, cannot be used."""
+    """An option, an id, a number of nodes or a rank is not valid."""
 
     exit_code = 64
 
 
 class FactsError(MingleError):
-    """The scheduler's variables, node file or host list make no sense."""
+    """The scheduler's variables, node file or host list are not valid."""
 
     exit_code = 65
 
 
 class MissingError(MingleError):
-    """The deadline came and somebody was still missing."""
+    """A member was still missing at the deadline."""
 
     exit_code = 69
 
 
 class NetworkError(MingleError):
-    """There is no interface, no shared network, no free port, no way to find the others, no descriptor or no memory."""
+    """No interface, shared network, free port, way to find the others, file descriptor or memory was left."""
 
     exit_code = 71
 
@@ -117,19 +117,19 @@ class PlaceError(MingleError):
 
 
 class ConflictError(MingleError):
-    """Two members contradict each other, so there is no one world."""
+    """Two members contradict each other."""
 
     exit_code = 76
 
 
 class SecretError(MingleError):
-    """A key cannot be read, is not private, is missing, or is not the leader's."""
+    """A key is unreadable, not private, missing, or not the leader's."""
 
     exit_code = 77
 
 
 class SettingsError(MingleError):
-    """A settings file or a MINGLE_* variable cannot be used."""
+    """A settings file or a MINGLE_* variable is not valid."""
 
     exit_code = 78
 
@@ -141,7 +141,7 @@ class NotExecutableError(MingleError):
 
 
 class NotFoundError(MingleError):
-    """A command or its script is not there."""
+    """A command or its script does not exist."""
 
     exit_code = 127
 

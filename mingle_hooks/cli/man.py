@@ -22,12 +22,12 @@ _CALLS = (
     "run",
 )  # what runs on every node: the settings, their files and the exit status belong to these
 _SIGNALS = ((130, "Stopped by Ctrl-C."), (143, "Stopped by SIGTERM."))
-_RUN_CODES = ((75, "A host or the network failed, or the time limit came: trying again makes sense."),)
-_EXEC_CODES = ((126, "COMMAND cannot be run."), (127, "COMMAND is not there."))
+_RUN_CODES = ((75, "A host or the network failed, or the time limit was reached: try again."),)
+_EXEC_CODES = ((126, "COMMAND cannot be run."), (127, "COMMAND does not exist."))
 _FILES = (
-    (SYSTEM_FILE, "The site's settings; a user's, MINGLE_* variables and options win over it, in this order."),
+    (SYSTEM_FILE, "The site's settings; user settings, MINGLE_* variables and options override them, in this order."),
     ("~/.config/mingle/mingle.toml", "A user's settings."),
-    ("~/.config/mingle/key", "The key that all members share, where no other was given; its owner's alone."),
+    ("~/.config/mingle/key", "The key of all members if no other is given; readable by its owner only."),
 )
 
 
@@ -154,7 +154,7 @@ def _settings() -> list[str]:
                 else setting.help[0].upper() + setting.help[1:] + "."
             )
             lines += _item(setting.variable, told)
-    lines += _item("MINGLE_KEY", "The key itself, which all members share; `mingle key` makes one.")
+    lines += _item("MINGLE_KEY", "The key of all members; `mingle key` makes one.")
     lines += [".PD", ".SH FILES"]
     for path, told in _FILES:
         lines += _item(path, told)

@@ -95,7 +95,7 @@ STEPS = {
     "for one node": Way(
         "mingle exec --nodes 1 python3 TRAIN", 64, r"all 2 nodes of the job \(slurm\); saw 1 \(--nodes\).*--alone"
     ),
-    "for one node, with an id": Way("mingle exec --id x --nodes 1 torchrun TRAIN", 64, "leaving out --nodes, or --alone"),
+    "for one node, with an id": Way("mingle exec --id x --nodes 1 torchrun TRAIN", 64, "out --nodes, or --alone"),
     "eval for one node": Way("bash -c 'eval \"$(mingle env --nodes 1)\"; torchrun TRAIN'", 64, "leaving out --nodes"),
     "for one node, without waiting": Way("mingle exec --no-wait --nodes 1 python3 TRAIN", 64, "leaving out --nodes"),
     "a leftover MINGLE_NODES=1": Way(EXEC, 64, r"saw 1 \(MINGLE_NODES\); try unset", {"MINGLE_NODES": "1"}),
