@@ -143,7 +143,7 @@ def test_a_second_ctrl_c_ends_at_once(two: Places) -> None:
     run.send_signal(signal.SIGINT)
     assert run.stderr is not None
     assert next(line for line in run.stderr if "are one world" not in line).startswith(
-        "mingle run: ending: SIGINT re"
+        "mingle run: ending: SIGINT received"
     )
     run.send_signal(signal.SIGINT)
     assert two.end(run)[0] == 130
