@@ -57,8 +57,8 @@ def own(site: Site, where: Where, conf: SlurmConf | None, old: Manifest, key: st
     known = [old.entries[path].chain for path in ours if path in old.entries]
     if not known and (conf is None or named == ours[0]) and not where.is_shown:
         raise FactsError(
-            f"to know the site's own {key}, which is to run at the end of mingle's",
-            f"{key}={named}, and nothing of it in {SYSTEM_FILE}" if conf else "no slurm.conf, and no controller",
+            f"the site's own {key}, which mingle's calls at its end",
+            f"{key}={named}, and no setting in {SYSTEM_FILE}" if conf else "neither slurm.conf nor a controller",
             f'{name} = "/the/path", or {name} = "none", in [hooks] of {SYSTEM_FILE}, the same on every node',
         )
     program = "".join(known[:1])

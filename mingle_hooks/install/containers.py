@@ -57,8 +57,8 @@ def containers(site: Site, where: Where, conf: SlurmConf) -> Containers:
     if where.is_shown:
         return Containers()
     raise FactsError(
-        "a TaskProlog that can be run in pyxis' containers",
-        _why(version) if enroot else f"no {_ENROOT[0]}, by which its file could be mounted there",
+        "a TaskProlog that runs in pyxis' containers",
+        _why(version) if enroot else f"no {_ENROOT[0]}, which would mount its file there",
         'containers = "hook" in [hooks] (enroot\'s hook sets the variables, no TaskProlog does), or "none", or "mount"'
         " where every image has what slurmstepd needs",
     )

@@ -51,7 +51,7 @@ def below(root: str, path: str, *, follow: bool = False) -> str:
             if (any(parts) or follow) and os.path.islink(place):
                 links += 1
                 if links > _MOST_LINKS:
-                    raise PlaceError("links that lead somewhere", f"a circle of them: {root}{path}", "removing one")
+                    raise PlaceError("symbolic links that end at a file", f"a loop: {root}{path}", "removing one")
                 target = os.readlink(place)
                 done = "" if target.startswith("/") else done
                 parts += target.split("/")[::-1]
@@ -92,7 +92,7 @@ def look(path: str, *, links: bool = False) -> Found | None:
         if links and stat.S_ISLNK(found.st_mode):
             return Found(os.fsencode(os.readlink(path)), *its, is_link=True)
         if not stat.S_ISREG(found.st_mode):
-            raise PlaceError("a regular file", f"{path}, which is not one", "moving it away")
+            raise PlaceError("a regular file", f"{path}, which is another kind of file", "moving it away")
         with open(path, "rb") as file:
             return Found(file.read(), *its)
     except (FileNotFoundError, NotADirectoryError):

@@ -39,4 +39,4 @@ def _lock(descriptor: int, path: str) -> None:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         seen = f"another that is at work ({path} is locked)"
-        raise PlaceError("one mingle hooks install or uninstall at a time", seen, "it again when that ends") from None
+        raise PlaceError("one mingle hooks install or uninstall at a time", seen, "again when that ends") from None

@@ -72,7 +72,7 @@ def refuse(where: Where, entries: tuple[Entry, ...]) -> None:
         _refuse_if_used(where.root, conf, entries)
     elif entries:
         raise FactsError(
-            "a slurm.conf, or a controller that answers, to see that Slurm runs mingle's files no more",
+            "a slurm.conf, or a controller that answers, to check that Slurm no longer runs mingle's files",
             "neither",
             "--slurm-conf with a copy of slurm.conf as it is on the controller",
         )
@@ -183,15 +183,15 @@ def _refuse_if_used(root: str, conf: SlurmConf, entries: tuple[Entry, ...]) -> N
                 own = paths[value].chain
                 instead = f"{key}={own}" if own else f"no {key} line"
                 raise ConflictError(
-                    f"a {conf.path} that does not run what is to be removed",
+                    f"a {conf.path} that does not name the files to remove",
                     f"{key}={value}",
-                    f"{instead} instead, then scontrol reconfigure, then this once more",
+                    f"{instead} instead, then scontrol reconfigure, then this command again",
                 )
             if _would_be_empty(root, value, set(paths)):
                 raise ConflictError(
                     f"programs that {key}={value} still matches afterwards (or it drains every node)",
                     "none but mingle's",
-                    f"no {key} line in {conf.path}, then scontrol reconfigure, then this once more",
+                    f"no {key} line in {conf.path}, then scontrol reconfigure, then this command again",
                 )
 
 

@@ -76,7 +76,7 @@ def line(value: object) -> str:
     """Read one line of shell. A comment could be taken for a directive, and does nothing else."""
     given = text(value)
     if given.lstrip().startswith("#"):
-        raise UsageError("a line of shell that does something", f"the comment {given!r}", "leaving it out")
+        raise UsageError("a shell command", f"the comment {given!r}", "leaving it out")
     if not given.replace("\t", " ").isprintable():
         raise UsageError("one printable line of shell", repr(given), "a line for each, or a script that the line calls")
     return given
@@ -129,7 +129,7 @@ def array(value: object, *, pattern: re.Pattern[str], like: str) -> str:
     ranges = matching(value, pattern=pattern, like=like)
     for first, last in re.findall("([0-9]+)-([0-9]+)", ranges):
         if int(first) > int(last):
-            raise UsageError("ranges FIRST-LAST upwards", repr(value), f"{last}-{first}")
+            raise UsageError("ascending ranges FIRST-LAST", repr(value), f"{last}-{first}")
     return ranges
 
 

@@ -27,7 +27,7 @@ def path(given: Iterable[str], environ: Mapping[str, str], *, site: str = SITE) 
     for directory in given:
         if not os.path.isdir(directory):
             raise UsageError(
-                "a directory of templates", directory, "mkdir, or mending --template-dir or MINGLE_TEMPLATES"
+                "a directory of templates", directory, "mkdir, or correcting --template-dir or MINGLE_TEMPLATES"
             )
     user = config_directory(environ)
     rest = [f"{user}/templates" if user else "", site]

@@ -149,11 +149,11 @@ def test_ways(three: Set) -> None:
     assert len(its.bad) == 2, its.bad
     closed, line = sorted(its.bad)
     assert closed == f"node1: others do not reach its port on {ETH} (no answer); a firewall, or another --port-range"
-    assert re.fullmatch(rf"node2: \d+ % of what comes to it on {re.escape(IB)} is lost", line), its.bad
+    assert re.fullmatch(rf"node2: \d+ % of the packets to it on {re.escape(IB)} are lost", line), its.bad
     assert (its.status, its.exclude) == (71, ["node1", "node2"])
     three.hosts.clear_firewall()
     last._add("iifname ib0 drop")
-    assert three.check().bad == [f"node3: 100 % of what comes to it on {IB} is lost"]
+    assert three.check().bad == [f"node3: 100 % of the packets to it on {IB} are lost"]
     three.hosts.clear_firewall()
     switch(three.hosts, "link set ib0p3 nomaster")
     assert three.check().bad == [f"node3: does not reach 2 of the others on {IB}"]
@@ -183,7 +183,7 @@ def test_names_and_what_a_host_has(three: Set) -> None:
     with changed(two, "/etc/hosts", f"127.0.1.1 node2\n{known}"):
         its = three.check()
     assert its.bad == [
-        "node2: its own name is 127.0.1.1 there: what listens by name is out of the others' reach (/etc/hosts)",
+        "node2: its own name is 127.0.1.1: other nodes cannot reach servers that listen on it (/etc/hosts)",
         "node3: /dev/shm is full: 0 of 1 MiB are free",
     ]
     assert (its.status, its.exclude) == (76, ["node2", "node3"])

@@ -60,7 +60,7 @@ def names(host: Host, **changed: tuple[str, ...] | None) -> tuple[Name, ...]:
     return tuple(its._replace(addresses=changed.get(its.name, its.addresses)) for its in host.names)
 
 
-LOOPED = "its own name is 127.0.1.1 there: what listens by name is out of the others' reach (/etc/hosts)"
+LOOPED = "its own name is 127.0.1.1: other nodes cannot reach servers that listen on it (/etc/hosts)"
 HOSTS = {
     "missing": (only("node3", missing="ssh: connect to host node3 port 22: No route to host"), 69, ("node3",),
                 ["node3: ssh: connect to host node3 port 22: No route to host"]),
@@ -135,13 +135,13 @@ PAIRS = {
                                                         f"node3: does not reach 3 of the others on {SLOW}"]),
     "a cut wire": (between("node2", "node3", network=SLOW, **CUT), ("node3",),
                    [f"node2 and node3: do not reach each other on {SLOW}"]),
-    "loss one way": (lossy("node3"), ("node3",), [f"node3: 30 % of what comes to it on {FAST} is lost",
-                                                  f"node3: 30 % of what comes to it on {SLOW} is lost"]),
+    "loss one way": (lossy("node3"), ("node3",), [f"node3: 30 % of the packets to it on {FAST} are lost",
+                                                  f"node3: 30 % of the packets to it on {SLOW} are lost"]),
     "loss the other way": (lossy("node1", comes=False, goes=True), ("node1",),
-                           [f"node1: 30 % of what it sends on {FAST} is lost",
-                            f"node1: 30 % of what it sends on {SLOW} is lost"]),
+                           [f"node1: 30 % of the packets from it on {FAST} are lost",
+                            f"node1: 30 % of the packets from it on {SLOW} are lost"]),
     "loss both ways": (lossy("node2", goes=True), ("node2",),
-                       [f"node2: 30 % of what it sends and of what comes to it on {its} is lost" for its in BOTH]),
+                       [f"node2: 30 % of the packets from and to it on {its} are lost" for its in BOTH]),
     "one lost": (lambda pair: pair._replace(there=9), (), []),
     "a lossy network": (lambda pair: pair._replace(there=6, back=6) if pair.network == SLOW else pair, (),
                         [f"{SLOW}: 40 % of all datagrams are lost"]),
@@ -168,8 +168,14 @@ def test_what_is_not_known_is_nobodys_fault() -> None:
     """It is a note with the reason, and part of the verdict."""
     pair = Pair("node1", "node2", FAST, 10, 10, 0, 0, None, None, "no answer", "no answer")
     for change, note in (
-        (only("node2", late_s=4.2), "node2: too busy to tell, for 4.2 s nothing ran (--timeout); 1 pair is not known"),
-        (only("node2", dropped=9), "node2: too busy to tell, not all that came was read in time; 1 pair is not known"),
+        (
+            only("node2", late_s=4.2),
+            "node2: too busy to measure, nothing ran for 4.2 s (--timeout); 1 pair is not known",
+        ),
+        (
+            only("node2", dropped=9),
+            "node2: too busy to measure, not all packets were read in time; 1 pair is not known",
+        ),
         (only("node2", had_no_room=True), f"{ROOM}; 1 pair is not known"),
     ):
         its = report(4, change)

@@ -43,7 +43,7 @@ MISTAKES = {
     "run --restart 3 true": ("an option of `mingle run`; saw --restart", "--restarts"),
     "run --alone --grace soon true": ("a time from 1 s to 7 days; saw 'soon' (--grace)", "300, 90s, 5m or 1h30m"),
     "run --nodes 2 true": ("2 hosts that train; saw 1 of them", "a smaller --nodes or --spares, or more hosts"),
-    "run --alone --warn 60 true": ("a limit to warn of; saw none that the scheduler tells", "--limit 4h"),
+    "run --alone --warn 60 true": ("a time limit to warn about; saw none from the scheduler", "--limit 4h"),
     "python3 train.py": ("saw python3", "`mingle exec python3`"),
     "template slrum -- train.py": ("saw slrum", "`mingle template slurm`"),
     "hooks render slurm prlog": ("prolog, epilog, taskprolog,", "mingle hooks render slurm prolog"),

@@ -66,7 +66,7 @@ def test_doctor_tells_beforehand_that_install_would_refuse(root: Path, monkeypat
     done = call(root, "doctor", "--slurm-version", "26.05")
     (line,) = (line for line in done.stdout.splitlines() if "has no hooks installed" in line)
     assert (done.exit_code, line.startswith("note slurm:")) == (0, True)
-    assert "install would refuse: expected a TaskProlog that can be run in pyxis' containers, saw Slurm 26.05" in line
+    assert "install would refuse: expected a TaskProlog that runs in pyxis' containers, saw Slurm 26.05" in line
     assert '; mend: containers = "hook" in [hooks]' in line
     settings(root, "hook")
     done = call(root, "doctor", "--slurm-version", "26.05")

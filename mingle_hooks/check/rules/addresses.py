@@ -29,7 +29,7 @@ def bridges(report: Report) -> Iterator[Finding]:
             found[address] = tuple(dict.fromkeys((*found.get(address, ()), host.name)))
     for address, hosts in found.items():
         if len(hosts) > 1:
-            text = f"{fold(hosts)}: {address} is on each, for guests of its own; no way between hosts"
+            text = f"{fold(hosts)}: {address} is on each node, for local guests only; not used between nodes"
             yield Finding("network", hosts, text, is_note=True)
 
 

@@ -31,7 +31,7 @@ def own(report: Report) -> Iterator[Finding]:
     for host in report.here if len(report.hosts) > 1 else ():
         loops = [its for its in host.own_name or () if its.startswith(_LOOPBACK)]
         if loops:
-            text = f"its own name is {loops[0]} there: what listens by name is out of the others' reach (/etc/hosts)"
+            text = f"its own name is {loops[0]}: other nodes cannot reach servers that listen on it (/etc/hosts)"
             seen.setdefault(text, []).append(host.name)
         elif host.own_name is None and not host.late_s:
             seen.setdefault("the name service does not answer in time for its own name", []).append(host.name)

@@ -88,8 +88,8 @@ def unknown(report: Report) -> Iterator[Finding]:
     for_busy = sum(not busy.keys().isdisjoint((pair.one, pair.other)) for pair in report.unknown)
     if for_busy:
         late_s = max(busy.values())
-        why = f"for {late_s:.1f} s nothing ran (--timeout)" if late_s else "not all that came was read in time"
-        text = f"{fold(tuple(busy))}: too busy to tell, {why}; {_pairs(for_busy)} not known"
+        why = f"nothing ran for {late_s:.1f} s (--timeout)" if late_s else "not all packets were read in time"
+        text = f"{fold(tuple(busy))}: too busy to measure, {why}; {_pairs(for_busy)} not known"
         yield Finding("network", tuple(busy), text, is_note=True)
     if for_room := len(report.unknown) - for_busy:
         text = f"a kernel had no room for neighbours at times (net.ipv4.neigh.default.gc_thresh3); {_pairs(for_room)}"
@@ -163,11 +163,11 @@ _CLOSED = {
     "all": "{n}: ports cannot be reached ({d}); a firewall, or another --port-range",
 }
 _LOST = {
-    "in": "{a}: {d} of what comes to it on {n} is lost",
-    "out": "{a}: {d} of what it sends on {n} is lost",
-    "both": "{a}: {d} of what it sends and of what comes to it on {n} is lost",
-    "pair": "{a} and {b}: {d} of what goes between them on {n} is lost",
-    "way": "{a}: {d} of what it sends to {b} on {n} is lost",
+    "in": "{a}: {d} of the packets to it on {n} are lost",
+    "out": "{a}: {d} of the packets from it on {n} are lost",
+    "both": "{a}: {d} of the packets from and to it on {n} are lost",
+    "pair": "{a} and {b}: {d} of the packets between them on {n} are lost",
+    "way": "{a}: {d} of the packets from it to {b} on {n} are lost",
     "all": "{n}: {d} of all datagrams are lost",
 }
 _SMALL = {

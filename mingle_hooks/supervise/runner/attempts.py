@@ -197,7 +197,7 @@ class Machine(Phases):
             self._hurry(now)
 
     def _reader_gone(self, _event: ReaderGone, now: float) -> None:
-        self._stop(TERM, now, SIGNALLED + PIPE, why="nobody reads its output any more")
+        self._stop(TERM, now, SIGNALLED + PIPE, why="its output is no longer read")
 
     def _time(self, _event: Time, now: float) -> None:
         """Do nothing but what is due."""

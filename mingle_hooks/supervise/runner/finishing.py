@@ -84,9 +84,7 @@ class Finish:
             self._on_over()
         elif self._is_over(self._output.taken_bytes, self._reader_s):
             left = self._output.give_up()
-            self._output.say(
-                f"mingle run: {left} bytes of output are lost: nobody read them for {self._reader_s:.0f} s\n"
-            )
+            self._output.say(f"mingle run: {left} bytes of output are lost: not read for {self._reader_s:.0f} s\n")
             self._output.give_up()
             self._on_over()
         else:

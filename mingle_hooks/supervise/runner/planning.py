@@ -101,7 +101,7 @@ def _check_alone(command: tuple[str, ...], options: Options, loaded: Settings, f
     """Refuse, with the line that works, to train on this host alone where nobody has asked for that."""
     if loaded.alone:
         if options.hosts or options.nodes not in (None, "1") or options.spares:
-            raise UsageError("this host by itself, for --alone", "--hosts, --nodes or --spares", "one of the two")
+            raise UsageError("only this host with --alone", "--hosts, --nodes or --spares", "one of the two")
         return
     if facts.scheduler == "none" and not (options.hosts or options.nodes or os.environ.get("MINGLE_RUN")):
         from mingle_hooks.launchers import placement
@@ -178,7 +178,7 @@ def _plan(options: Options, loaded: Settings, starter: Starter, job: Allocation,
     warn = None if options.warn is None else seconds(options.warn, "--warn", 0.0)
     if limit is None and warn is not None:
         if job.end is None:
-            raise UsageError("a limit to warn of", "none that the scheduler tells", "--limit 4h")
+            raise UsageError("a time limit to warn about", "none from the scheduler", "--limit 4h")
         limit = job.end - time.time()
     name = options.warn_signal.upper().removeprefix("SIG")
     if name not in _WARNINGS:

@@ -59,7 +59,7 @@ def _what(cause: Cause) -> str:
     if cause.kind == "gone":
         return f"its supervisor was killed or lost its connection {after}"
     if cause.kind == "absent":  # with the last words of what was to start it, where that has ended
-        how = "could not be started" if cause.tail else f"did not come within {cause.after_s:.0f} s"
+        how = "could not be started" if cause.tail else f"did not start within {cause.after_s:.0f} s"
         return f"its supervisor {how}"
     if cause.kind == "unformed":
         return f"no world formed {after} (status {cause.status})"
@@ -81,8 +81,8 @@ def _lost(fields: Fields) -> str | None:
 
 
 def _stopped(fields: Fields) -> str:
-    why = fields["why"] or f"{signal_name(fields['number'])} has come"
-    return f"ends, as {why}; COMMAND has {fields['grace_s']:.0f} s to end by itself"
+    why = fields["why"] or f"{signal_name(fields['number'])} received"
+    return f"ending: {why}; the grace period of COMMAND is {fields['grace_s']:.0f} s"
 
 
 def _formed(fields: Fields) -> str | None:
@@ -97,10 +97,10 @@ _SAID: dict[str, Callable[[Fields], str | None]] = {
     "failed": _failed,
     "lost": _lost,
     "stopped": _stopped,
-    "absent": lambda fields: f"{fields['host']} did not come again",
-    "again": lambda fields: f"begins again: attempt {fields['attempt']}",
-    "same": lambda _fields: "the same failure again and again: not begun again",
-    "unreached": lambda fields: f"{fields['host']} cannot be reached: what may be left there ends by itself",
+    "absent": lambda fields: f"{fields['host']} did not return",
+    "again": lambda fields: f"restarts: attempt {fields['attempt']}",
+    "same": lambda _fields: "the same failure repeats: no further restart",
+    "unreached": lambda fields: f"{fields['host']} cannot be reached: processes left there end themselves",
     "warned": lambda fields: f"the time limit is near: {signal_name(fields['number'])} to all",
-    "signal": lambda fields: f"{signal_name(fields['number'])} has come, and goes to all",
+    "signal": lambda fields: f"{signal_name(fields['number'])} received, and sent to all nodes",
 }

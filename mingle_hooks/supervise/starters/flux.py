@@ -37,7 +37,7 @@ def completed(job: Allocation) -> Allocation:
     try:
         done = subprocess.run(_ASK, stdin=subprocess.DEVNULL, capture_output=True, timeout=_ASK_S, check=True)  # noqa: S603
     except (OSError, subprocess.SubprocessError) as error:
-        raise FactsError("an answer of `flux getattr hostlist`", reason(error), "that command by itself") from None
+        raise FactsError("an answer of `flux getattr hostlist`", reason(error), "to run it yourself") from None
     hosts = hostlist.expand(done.stdout.decode("ascii", "backslashreplace").strip())
     name = job.environ.get("FLUX_ENCLOSING_ID", "").replace("\u0192", "f")
     return job._replace(hosts=hosts, slots=(1,) * len(hosts), own=None, job_id=name or None)

@@ -64,7 +64,7 @@ def freeze(runs: Runs, _place: Path) -> str:
 
 def stop(runs: Runs, _place: Path) -> str:
     runs.stop()
-    return "ends, as SIGTERM has come"
+    return "ending: SIGTERM received"
 
 
 def kill_runner(runs: Runs, _place: Path) -> str:

@@ -143,7 +143,7 @@ def test_a_second_ctrl_c_ends_at_once(two: Places) -> None:
     run.send_signal(signal.SIGINT)
     assert run.stderr is not None
     assert next(line for line in run.stderr if "are one world" not in line).startswith(
-        "mingle run: ends, as SIGINT has"
+        "mingle run: ending: SIGINT received"
     )
     run.send_signal(signal.SIGINT)
     assert two.end(run)[0] == 130
@@ -177,7 +177,7 @@ def test_a_failed_attempt_is_followed_by_a_new_world_with_the_same_ranks(two: Pl
     tells = "echo $MINGLE_ATTEMPT $RANK $WORLD_SIZE; [ $MINGLE_ATTEMPT$RANK != 01 ] || exit 5"
     status, out, err = two.done("--restarts", "1", "sh", "-c", f"{tells}; [ $MINGLE_ATTEMPT = 1 ] || {{ {STAY}; }}")
     assert status == 0
-    assert "mingle run: begins again: attempt 1\n" in err
+    assert "mingle run: restarts: attempt 1\n" in err
     assert {f"node{rank + 1}: 1 {rank} 2" for rank in range(2)} <= set(out.splitlines())
 
 

@@ -163,7 +163,7 @@ def test_the_stacks_of_all_ranks_are_shown_and_kept_and_all_end(places: Places) 
     assert status == 75
     assert out.count("begun") == 6
     assert err.count(f"mingle run: {SAID}\n") == 2
-    assert err.count("begins again: attempt 1") == 1
+    assert err.count("restarts: attempt 1") == 1
     for rank, host in enumerate(("node1", "node2", "node3")):
         log = (places.place / "logs" / f"rank{rank}-{host}.log").read_text()
         for text, label in ((err, f"{host}: "), (log, "")):

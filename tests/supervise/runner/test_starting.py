@@ -230,5 +230,5 @@ def test_who_is_asked_to_end_before_the_runner_was_loaded_ends_all(tmp_path: Pat
     """As one who is asked later does: the supervisors are told, and what they start ends too."""
     done = early(tmp_path, "os.kill(os.getpid(), signal.SIGTERM)", "--alone", "sleep", "1000")
     assert done.returncode == 143, done.stderr
-    assert done.stderr.startswith("mingle run: ends, as SIGTERM has come")
+    assert done.stderr.startswith("mingle run: ending: SIGTERM received")
     assert "Traceback" not in done.stderr
