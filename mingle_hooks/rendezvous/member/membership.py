@@ -111,9 +111,11 @@ class Membership:
             self._packed = payload  # the answer tells whether it is the leader's
             return
         body = self.proven.sealer.open(kind, payload)
-        if kind == wire.ANSWER:
-            # The roster has no MAC but the answer's digest: one that was changed on the way ends the connection only.
-            body = self._with_roster(body)
+        if kind == wire.ANSWER and "roster" in body:
+            # The roster has no MAC but this digest: one that was changed on the way ends the connection, and no more.
+            from mingle_hooks.rendezvous.protocol import packed_roster
+
+            packed_roster.check(self._packed, wire.text(body, "roster", 64))
         try:
             self._obey(kind, body)
         except wire.WireError as error:  # it holds the key, so coming back would only bring the same again
@@ -127,7 +129,7 @@ class Membership:
         elif kind == wire.PROGRESS:
             self._progress(body)
         elif kind == wire.ANSWER:
-            self.answer, self.state = answer.parse(body), "ready"
+            self.answer, self.state = answer.parse(self._with_roster(body)), "ready"
             self.is_free = False
             self._promise(self.answer["epoch"])
         elif kind == wire.HOLD:
@@ -149,7 +151,7 @@ class Membership:
             return body
         from mingle_hooks.rendezvous.protocol import packed_roster
 
-        return {**body, "roster": packed_roster.unpack(packed, wire.text(body, "roster", 64))}
+        return {**body, "roster": packed_roster.unpack(packed)}
 
     def _welcome(self, body: wire.Body) -> None:
         port, advertised = wire.integer(body, "port", 1, 65535), body.get("offers")

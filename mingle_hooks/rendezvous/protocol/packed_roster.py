@@ -25,10 +25,14 @@ def digest(packed: bytes) -> str:
     return sha256(packed).hexdigest()
 
 
-def unpack(packed: bytes, expected: str) -> object:
-    """Return what was packed, to be checked; WireError where it is not what the answer says, or is no such thing."""
+def check(packed: bytes, expected: str) -> None:
+    """Raise WireError for other rows than those of which the answer has this digest."""
     if digest(packed) != expected:
         raise WireError("roster: not the one of this answer")
+
+
+def unpack(packed: bytes) -> object:
+    """Return what was packed, to be checked; WireError if it is no such thing."""
     unpacker = zlib.decompressobj()
     try:
         text = unpacker.decompress(packed, MOST_LEADER_BYTES)
