@@ -108,12 +108,12 @@ $(VENV)/.installed: $(VENV)/bin/python $(SOURCES)
 	@touch $@
 
 $(VENV)/.test: $(VENV)/bin/python $(SOURCES)
-	$(INSTALL) '.[test]' || $(NOT_INSTALLED)
-	@touch $@ $(VENV)/.installed
+	$(INSTALL) '.[test,docs]' || $(NOT_INSTALLED)
+	@touch $@ $(VENV)/.installed $(VENV)/.docs
 
 $(VENV)/.dev: $(VENV)/bin/python $(SOURCES)
 	$(INSTALL) '.[dev]' || $(NOT_INSTALLED)
-	@touch $@ $(VENV)/.test $(VENV)/.installed
+	@touch $@ $(VENV)/.test $(VENV)/.docs $(VENV)/.installed
 
 $(VENV)/.docs: $(VENV)/bin/python $(SOURCES)
 	$(INSTALL) '.[docs]' || $(NOT_INSTALLED)
