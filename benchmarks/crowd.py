@@ -175,6 +175,9 @@ class Light(membership.Membership):
         source.rank = self.me.rank or 0
         super()._welcome(body)
 
+    def _check_roster(self, digest: str) -> None:
+        """Leave it to _with_roster(), which compares all of them with one that was checked."""
+
     def _with_roster(self, body: Body) -> Body:
         crowd = self.member.crowd
         packed, self._packed = self._packed, b""

@@ -112,10 +112,7 @@ class Membership:
             return
         body = self.proven.sealer.open(kind, payload)
         if kind == wire.ANSWER and "roster" in body:
-            # The roster has no MAC but this digest: one that was changed on the way ends the connection, and no more.
-            from mingle_hooks.rendezvous.protocol import packed_roster
-
-            packed_roster.check(self._packed, wire.text(body, "roster", 64))
+            self._check_roster(wire.text(body, "roster", 64))
         try:
             self._obey(kind, body)
         except wire.WireError as error:  # it holds the key, so coming back would only bring the same again
@@ -144,6 +141,12 @@ class Membership:
             self._settle("moved")
         else:
             raise wire.WireError("not a leader's frame")
+
+    def _check_roster(self, digest: str) -> None:
+        """Raise WireError: the roster has no MAC but this digest. One changed on the way ends the connection only."""
+        from mingle_hooks.rendezvous.protocol import packed_roster
+
+        packed_roster.check(self._packed, digest)
 
     def _with_roster(self, body: wire.Body) -> wire.Body:
         packed, self._packed = self._packed, b""

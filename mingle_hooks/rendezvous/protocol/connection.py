@@ -19,9 +19,9 @@ MOST_WAITING_BYTES = 16 * 1024 * 1024
 # A peer that the kernel has not heard for this long is gone, in seconds. A member that has lost its leader so can still
 # ask for the word: the leader stays for a lease, 10 s longer, after it last asked for a promise (leases.py).
 GONE_S = 20
-# For so long, in seconds, nothing comes of a frame that has begun before its connection ends. TCP's own repeats of six
-# packets lost in a row take 6 s; the member can call again well within its lease.
-STALLED_S = 10.0
+# A connection ends if nothing more of a frame that has begun comes for so long, or up to twice that, in seconds. TCP
+# repeats six packets that are lost in a row within 6 s; the member can call again well within its lease.
+STALLED_S = 7.0
 # The kernel asks an idle peer after 5 s, and then three times, every 5 s (tcp(7); other systems lack some of these).
 _PROBES = {"TCP_KEEPIDLE": 5, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3}
 # The same where the peer acknowledges nothing, in milliseconds.
@@ -43,6 +43,7 @@ class Connection:
         "_in",
         "_loop",
         "_out",
+        "_read_bytes",
         "_rest",
         "_sock",
         "most_bytes",
@@ -64,10 +65,11 @@ class Connection:
         self.on_frame, self.on_end = on_frame, on_end
         self.on_room: Callable[[], None] = lambda: None
         self.most_bytes = MOST_STRANGER_BYTES
-        # End once a frame has begun and nothing has followed for so many seconds; 0: wait. A length that was changed on
-        # the way asks for more than was ever sent.
+        # End if nothing of a frame that has begun comes for so many seconds, up to twice; 0: wait. A length that was
+        # changed on the way asks for more than was ever sent.
         self.stalled_s = 0.0
         self._rest: Timer | None = None
+        self._read_bytes = 0
         self._in = memoryview(bytearray(FIRST_BYTES))  # begins with what has come of the next frame
         self._come = 0  # how much that is
         self._out: list[memoryview] = []  # not copied: thousands may wait for the same roster
@@ -180,24 +182,28 @@ class Connection:
             self._end("it closed the connection")
             return
         self._come += count
+        self._read_bytes += count
         try:
             self._frames()
         except WireError as error:
             if not self.closed:
                 self._end(str(error))
-        if self.stalled_s:
+        if self._come and self.stalled_s and self._rest is None:
             self._await_rest()
 
     def _await_rest(self) -> None:
-        if self._rest is not None:
-            self._rest.cancel()
-            self._rest = None
-        if self._come and not self.closed:
-            self._rest = self._loop.after(self.stalled_s, self._stalled)
+        """Look once in a while, and not after each piece: a roster comes in hundreds."""
+        read = self._read_bytes
+        self._rest = self._loop.after(self.stalled_s, lambda: self._look(read))
 
-    def _stalled(self) -> None:
-        if not self.closed:
+    def _look(self, read: int) -> None:
+        self._rest = None
+        if self.closed or not self._come:
+            return
+        if self._read_bytes == read:
             self._end("the rest of a frame has not come")
+        else:
+            self._await_rest()
 
     def _frames(self) -> None:
         begin, come = 0, self._come
