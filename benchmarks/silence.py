@@ -10,10 +10,10 @@ from __future__ import annotations
 import json
 import os
 import random
+import socket
 import sys
 import time
 
-from mingle_hooks import sockets as socket
 from mingle_hooks.rendezvous.loop import Loop
 from mingle_hooks.rendezvous.poller import READ
 from mingle_hooks.rendezvous.protocol.attempt import Secret

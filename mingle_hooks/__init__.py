@@ -42,7 +42,7 @@ _PUBLIC = {
 
 def __getattr__(name: str) -> object:
     """Return a public name, from the module that has it. Raises AttributeError."""
-    from mingle_hooks.modules import import_module
+    from importlib import import_module
 
     if name == "render":  # a package of this name, which can be called
         return import_module("mingle_hooks.render")

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import os
+from hashlib import sha256
+from typing import TYPE_CHECKING
 
-from mingle_hooks.digest import sha256
 from mingle_hooks.errors import UsageError
 from mingle_hooks.export.view import Batch, View
 from mingle_hooks.fabric import interfaces, ports
 from mingle_hooks.rendezvous.protocol.attempt import MASTER_PORTS, Secret
-from mingle_hooks.typed import TYPE_CHECKING
 from mingle_hooks.world import Assignment, World
 
 if TYPE_CHECKING:
-    from mingle_hooks import sockets as socket
+    import socket
+
     from mingle_hooks.job import MemberSpec
     from mingle_hooks.rendezvous.protocol.answer import Answer
     from mingle_hooks.schedulers.facts import JobFacts

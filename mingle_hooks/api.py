@@ -6,9 +6,9 @@ They do what `mingle env` and `mingle exec` do, and read the same settings. For 
 from __future__ import annotations
 
 import os
+from typing import TYPE_CHECKING
 
 from mingle_hooks.errors import UsageError, limit
-from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -22,8 +22,7 @@ from __future__ import annotations
 
 import errno
 import os
-
-from mingle_hooks.typed import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from typing import Literal

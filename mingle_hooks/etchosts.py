@@ -11,9 +11,9 @@ from __future__ import annotations
 import errno
 import os
 from contextlib import contextmanager
+from hashlib import sha256
 from typing import TYPE_CHECKING
 
-from mingle_hooks.digest import sha256
 from mingle_hooks.errors import PlaceError
 
 if TYPE_CHECKING:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from mingle_hooks import sockets as socket
+import socket
+from typing import TYPE_CHECKING, NamedTuple
+
 from mingle_hooks.errors import UsageError, printable
 from mingle_hooks.export.frameworks import added, profiles
 from mingle_hooks.export.variables import own
@@ -11,7 +13,6 @@ from mingle_hooks.rendezvous.protocol.attempt import Attempt, run_of
 from mingle_hooks.schedulers.facts import MOST_NODES, MOST_SLOTS
 from mingle_hooks.schedulers.table import detect
 from mingle_hooks.settings import load
-from mingle_hooks.typed import TYPE_CHECKING, NamedTuple
 from mingle_hooks.values import number
 
 if TYPE_CHECKING:

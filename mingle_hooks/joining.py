@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import os
 import time
+from typing import TYPE_CHECKING
 
 from mingle_hooks import runtime
 from mingle_hooks.errors import UsageError
 from mingle_hooks.export.frameworks import CPU_ONLY, HCAS, IFACE, MEMORY, NAMES, ROSTER, SITE, needs
 from mingle_hooks.export.view import View
 from mingle_hooks.rendezvous.protocol.attempt import Secret
-from mingle_hooks.typed import TYPE_CHECKING
 from mingle_hooks.world import Assignment, Member, World
 
 if TYPE_CHECKING:
+    import socket
     from collections.abc import Callable, Sequence
 
-    from mingle_hooks import sockets as socket
     from mingle_hooks.fabric.nccl_conf import Setting
     from mingle_hooks.job import MemberSpec
     from mingle_hooks.keys import Key

@@ -9,17 +9,17 @@ does so to the end. Rank 0 itself gets nothing back, as the world ends with it.
 from __future__ import annotations
 
 import os
+import socket
 import time
+from typing import TYPE_CHECKING
 
 from mingle_hooks import jsontext, runtime
-from mingle_hooks import sockets as socket
 from mingle_hooks.errors import ConflictError, PlaceError
 from mingle_hooks.export.view import endpoint
 from mingle_hooks.files import UnfitError, contents
 from mingle_hooks.rendezvous.protocol import answer, wire
 from mingle_hooks.rendezvous.protocol.attempt import Secret
 from mingle_hooks.schedulers.facts import MOST_NODES
-from mingle_hooks.typed import TYPE_CHECKING
 from mingle_hooks.values import number
 
 if TYPE_CHECKING:

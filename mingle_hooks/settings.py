@@ -6,12 +6,12 @@ The table below is all there is: the command line, the README and the checks are
 from __future__ import annotations
 
 import os
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mingle_hooks import values
 from mingle_hooks.errors import SettingsError, UsageError
 from mingle_hooks.fabric.ports import DEFAULT_RANGE
 from mingle_hooks.files import config_directory, settings_tree
-from mingle_hooks.typed import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import sys
-
-from mingle_hooks.modules import import_module
-from mingle_hooks.typed import TYPE_CHECKING
+from importlib import import_module
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from typing import Any

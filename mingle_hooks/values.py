@@ -6,12 +6,13 @@ TOML brings numbers, booleans and lists too.
 
 from __future__ import annotations
 
+import ipaddress
 import os
+from typing import TYPE_CHECKING
 
 from mingle_hooks.errors import UsageError
 from mingle_hooks.fabric.machine import HOST_CHARACTERS, is_hostname
 from mingle_hooks.fabric.ports import DEFAULT_RANGE, HIGHEST, LOWEST
-from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -290,8 +291,6 @@ def endpoint(value: object) -> tuple[str, int | None]:
 
 
 def _is_ipv6(value: str) -> bool:
-    import ipaddress  # 3 ms that only an address needs
-
     try:
         return "%" not in str(ipaddress.IPv6Address(value))
     except ValueError:

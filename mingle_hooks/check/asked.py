@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
+from typing import TYPE_CHECKING, NamedTuple
 
 from mingle_hooks.export.variables import own
 from mingle_hooks.fabric.ports import DEFAULT_RANGE
 from mingle_hooks.settings import load
 from mingle_hooks.supervise.runner.planning import facts_of, seconds, where
-from mingle_hooks.typed import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

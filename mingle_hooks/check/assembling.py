@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from mingle_hooks.check import rounds
 from mingle_hooks.check.report import Name, Network, Pair, Report
 from mingle_hooks.check.words import MOST_HOSTS, Met, heard, known, listed, names
 from mingle_hooks.fabric.machine import is_hostname
 from mingle_hooks.rendezvous.protocol.wire import WireError, integer
-from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -5,7 +5,7 @@ The search knows nothing of hosts or commands: it asks for one run after the oth
 
 from __future__ import annotations
 
-from mingle_hooks.typed import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

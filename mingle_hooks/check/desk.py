@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from mingle_hooks import sockets as socket
+import socket
+from typing import TYPE_CHECKING
+
 from mingle_hooks.check.words import ANSWER, FACTS
 from mingle_hooks.rendezvous.poller import READ
 from mingle_hooks.rendezvous.protocol.wire import WireError
 from mingle_hooks.supervise.protocol.link import Link
 from mingle_hooks.supervise.protocol.messages import JOIN, LEAVE, WELCOME, Join, Leave, Welcome
-from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import TYPE_CHECKING, NamedTuple
 
 from mingle_hooks.lint.majority import MAJORITY
-from mingle_hooks.typed import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -5,12 +5,12 @@ from __future__ import annotations
 import base64
 import hashlib
 from html import escape
+from typing import TYPE_CHECKING
 
 from mingle_hooks import jsontext, shipped
 from mingle_hooks.check import table, verdict
 from mingle_hooks.errors import printable
 from mingle_hooks.schedulers.hostlist import fold
-from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

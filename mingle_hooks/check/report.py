@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mingle_hooks.typed import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from typing import Any, Literal
@@ -164,7 +164,7 @@ class Report(NamedTuple):
         return {**found, "exclude": [*self.exclude], "status": self.status}
 
 
-def _plain(value: Any) -> Any:  # noqa: ANN401 - records of any kind
+def _plain(value: Any) -> Any:
     """Return records as objects, all the way down."""
     if hasattr(value, "_asdict"):
         return {name: _plain(its) for name, its in value._asdict().items()}

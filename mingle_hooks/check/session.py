@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from mingle_hooks.check import assembling, networks, rounds
 from mingle_hooks.check.clocks import wall_s
 from mingle_hooks.check.desk import Desk
@@ -13,7 +15,6 @@ from mingle_hooks.errors import printable
 from mingle_hooks.rendezvous.loop import Loop
 from mingle_hooks.rendezvous.protocol.wire import WireError, integer
 from mingle_hooks.supervise.runner.launching import Launching
-from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from statistics import median
+from typing import TYPE_CHECKING
 
 from mingle_hooks.check import verdict
 from mingle_hooks.check.rules.flows import speed
 from mingle_hooks.errors import printable
 from mingle_hooks.schedulers.hostlist import fold
-from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

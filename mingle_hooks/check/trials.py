@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import signal
 import time
+from typing import TYPE_CHECKING
 
 from mingle_hooks.check.bisecting import bisect
 from mingle_hooks.check.report import Finding
 from mingle_hooks.errors import UsageError, printable
 from mingle_hooks.schedulers.hostlist import fold
 from mingle_hooks.supervise.runner import planning, run
-from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

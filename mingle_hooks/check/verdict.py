@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from mingle_hooks.check.report import STATUSES
 from mingle_hooks.check.rules import addresses, flows, hosts, multicast, names, odd, paths
-from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from mingle_hooks.check.report import Finding, Report

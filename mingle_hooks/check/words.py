@@ -14,10 +14,11 @@ All that is said is parsed into bounded types: other hosts' text ends up on a te
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any, NamedTuple
+
 from mingle_hooks.check.report import Address, Heard, Host, Space
 from mingle_hooks.lint.text import LONGEST
 from mingle_hooks.rendezvous.protocol.wire import WireError, address, integer, optional_integer, text
-from mingle_hooks.typed import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

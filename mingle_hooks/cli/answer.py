@@ -4,28 +4,26 @@ from __future__ import annotations
 
 import errno
 import os
+import signal
 import sys
+from hashlib import sha256
+from typing import TYPE_CHECKING, NamedTuple
 
 from mingle_hooks import preflight, runtime
 from mingle_hooks.cli.waiting import Waiting
-from mingle_hooks.digest import sha256
 from mingle_hooks.errors import NotExecutableError, NotFoundError, PlaceError
 from mingle_hooks.export import variables
 from mingle_hooks.job import member_spec
 from mingle_hooks.joining import join
-from mingle_hooks.typed import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    import signal
+    import socket
     from collections.abc import Mapping
 
-    from mingle_hooks import sockets as socket
     from mingle_hooks.export.variables import Variable
     from mingle_hooks.export.view import File, View
     from mingle_hooks.job import MemberSpec
     from mingle_hooks.rendezvous.protocol.failure import Failure
-else:
-    import _signal as signal  # without the enumerations, as in mingle_hooks.sockets
 
 FORMED = "MINGLE_RUN_FORMED"  # a supervisor's pipe, which hears that the world has formed
 

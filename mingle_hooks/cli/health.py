@@ -5,12 +5,13 @@ It loads neither click nor jinja2, which would take most of its time.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from mingle_hooks import settings
 from mingle_hooks.cli.stdout import write
 from mingle_hooks.errors import printable
 from mingle_hooks.install import files, manifest
 from mingle_hooks.install.health import health
-from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

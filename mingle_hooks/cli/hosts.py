@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import sys
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -10,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mingle_hooks import etchosts, listing
-from mingle_hooks import sockets as socket
 from mingle_hooks.cli.help import HOSTS_FORMAT, ONLY_PRINTED, RUN, Grouped, Option
 from mingle_hooks.cli.options import settings_options
 from mingle_hooks.cli.plain import ONLY_STARTED

@@ -6,9 +6,10 @@ an option. Anything else, help and mistakes included, is left to click, which kn
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, NamedTuple
+
 from mingle_hooks import values
 from mingle_hooks.settings import NO_STRICT, TABLE
-from mingle_hooks.typed import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
+import socket
 import time
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from mingle_hooks import jsontext, keys
-from mingle_hooks import sockets as socket
 from mingle_hooks.cli.help import SETTINGS, Option
 from mingle_hooks.cli.stdout import write
 from mingle_hooks.errors import FactsError, MissingError, printable

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from mingle_hooks.errors import printable
 from mingle_hooks.export import variables
 from mingle_hooks.export.frameworks import framework
 from mingle_hooks.fabric.interfaces import name_of
-from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

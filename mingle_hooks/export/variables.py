@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, NamedTuple
+
 from mingle_hooks.errors import UsageError, printable
 from mingle_hooks.export.frameworks import FRAMEWORKS, added, framework, load
 from mingle_hooks.settings import left_behind
-from mingle_hooks.typed import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

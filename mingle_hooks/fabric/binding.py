@@ -8,10 +8,11 @@ device cgroup too, and no driver.
 from __future__ import annotations
 
 import os
+from types import MappingProxyType
+from typing import TYPE_CHECKING, NamedTuple
 
 from mingle_hooks.fabric.gpus import visible_gpus
 from mingle_hooks.fabric.sysfs import entries
-from mingle_hooks.typed import TYPE_CHECKING, MappingProxyType, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -9,10 +9,10 @@ import os
 import select
 import sys
 import time
+from typing import TYPE_CHECKING
 
 from mingle_hooks.fabric.sysfs import attribute
 from mingle_hooks.open_files import close_all_but
-from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

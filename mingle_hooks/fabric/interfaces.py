@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from mingle_hooks import sockets as socket
+import ipaddress
+import socket
+from typing import TYPE_CHECKING, NamedTuple
+
 from mingle_hooks.errors import NetworkError, UsageError
-from mingle_hooks.fabric.address import ip_address
 from mingle_hooks.fabric.addresses import listed
 from mingle_hooks.fabric.machine import HOST_CHARACTERS
 from mingle_hooks.fabric.sysfs import attribute, entries
-from mingle_hooks.typed import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from typing import Literal
 
-    from mingle_hooks.fabric.address import Address, Network
+    from mingle_hooks.fabric.addresses import Address
     from mingle_hooks.fabric.nccl_conf import Setting
 
     Kind = Literal["infiniband", "ethernet", "loopback", "virtual"]
@@ -63,28 +64,25 @@ class UsableAddress(NamedTuple):
     @property
     def host(self) -> str:
         """The bare address, IPv6 without brackets."""
-        return self.address.host
+        return str(self.address.ip)
 
 
 class Preference(NamedTuple):
     """A network that the user or the site named: an interface's name or a CIDR, one of the two."""
 
     text: str
-    network: Network | None
+    network: ipaddress.IPv4Network | ipaddress.IPv6Network | None
 
     def matches(self, interface: Interface, address: Address) -> bool:
         """Tell whether this address is meant."""
-        return interface.name == self.text if self.network is None else address.is_in(self.network)
+        return interface.name == self.text if self.network is None else address.ip in self.network
 
 
 def preference(text: str) -> Preference:
     """Read NAME or CIDR, as `--iface` takes it; a bare address is a network of one. Raises UsageError."""
     if set(text) & set("/:") or (text and not text.strip("0123456789.")):
-        import ipaddress  # 3 ms that only a CIDR needs: it reads masks, too
-
         try:
-            network = ipaddress.ip_network(text, strict=False)
-            return Preference(text, ip_address(str(network)).network)
+            return Preference(text, ipaddress.ip_network(text, strict=False))
         except ValueError:
             raise _not_a_network(text) from None
     if not 0 < len(text) <= _LONGEST_NAME or text.strip(_NAME_CHARACTERS) or text[0] in ".@+-":
@@ -107,7 +105,7 @@ def interfaces(root: str = "/") -> tuple[Interface, ...]:
     """
     found: dict[tuple[int, str], list[Address]] = {(ifindex, name): [] for ifindex, name in socket.if_nameindex()}
     for name, ifindex, host, prefix in listed():
-        found.setdefault((ifindex, name), []).append(ip_address(host, prefix))
+        found.setdefault((ifindex, name), []).append(ipaddress.ip_interface(f"{host}/{prefix}"))
     return describe(found, root)
 
 
@@ -189,7 +187,7 @@ def usable(
             if prefer and wish is None:
                 why_not = why_not or "not on a requested network"
             if why_not:
-                left_out.setdefault(why_not, []).append(f"{interface.name} {address.host}")
+                left_out.setdefault(why_not, []).append(f"{interface.name} {address.ip}")
             else:
                 found.append((wish or 0, interface, address))
     if not found:
@@ -238,11 +236,11 @@ def _few(which: list[str]) -> str:
 def _why_not(interface: Interface, address: Address, *, named: bool) -> str | None:
     if not interface.up:
         return "down"
-    if address.is_loopback:
+    if address.ip.is_loopback:
         return "loopback"
-    if address.is_link_local:
+    if address.ip.is_link_local:
         return "link-local"
-    if not address.is_a_hosts:
+    if address.ip.is_multicast or address.ip.is_unspecified:
         return "not a host's address"
     if interface.kind in ("virtual", "loopback") and not named:
         return interface.kind
@@ -261,8 +259,8 @@ def _rank(interface: Interface, address: Address) -> tuple[int, ...]:
 
 def is_preferred(host: str, prefer: Sequence[Preference]) -> bool:
     """Tell whether one of this host's own addresses is on a network that was asked for. Raises NetworkError."""
-    its, name = ip_address(host), name_of(host)
-    return any(p.text == name if p.network is None else its.is_in(p.network) for p in prefer)
+    its, name = ipaddress.ip_address(host.partition("%")[0]), name_of(host)
+    return any(p.text == name if p.network is None else its in p.network for p in prefer)
 
 
 def name_of(host: str) -> str | None:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
+import socket
+from hashlib import sha256
 
-from mingle_hooks import sockets as socket
-from mingle_hooks.digest import sha256
 from mingle_hooks.fabric.sysfs import attribute
 
 _LONGEST_NAME = 253  # RFC 1035

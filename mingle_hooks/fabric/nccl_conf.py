@@ -7,9 +7,9 @@ A file's value is only for names that the environment does not have, so whatever
 from __future__ import annotations
 
 import os
+from typing import TYPE_CHECKING, NamedTuple
 
 from mingle_hooks.files import UnfitError, contents
-from mingle_hooks.typed import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import errno
+import socket
 import struct
+from hashlib import sha256
 from itertools import chain
+from typing import TYPE_CHECKING
 
-from mingle_hooks import sockets as socket
-from mingle_hooks.digest import sha256
 from mingle_hooks.errors import NetworkError, NoPortError, limit
 from mingle_hooks.fabric.sysfs import attribute
-from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence

@@ -6,12 +6,12 @@ link, and other hosts' other rails do not reach it.
 
 from __future__ import annotations
 
-from mingle_hooks.typed import TYPE_CHECKING
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from mingle_hooks.fabric.address import Address
+    from mingle_hooks.fabric.addresses import Address
     from mingle_hooks.fabric.interfaces import Interface
 
 # Machines have one for a GPU, or for two. Fewer are a node's fast network, or its storage's.

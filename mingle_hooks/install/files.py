@@ -6,9 +6,9 @@ import glob
 import os
 import re
 import stat
+from typing import NamedTuple
 
 from mingle_hooks.errors import PlaceError
-from mingle_hooks.typed import NamedTuple
 
 # The start of a name that no glob in slurm.conf matches; left over only by a power cut.
 TEMPORARY = ".mingle-new."

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import stat
+from typing import TYPE_CHECKING, NamedTuple
 
 from mingle_hooks.install import files, manifest
 from mingle_hooks.install.made import digest, made
 from mingle_hooks.runtime import RUN_ROOT
-from mingle_hooks.typed import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from hashlib import sha256
+from typing import NamedTuple
+
 from mingle_hooks import __version__
-from mingle_hooks.digest import sha256
-from mingle_hooks.typed import NamedTuple
 
 _MAKER = "Made by: mingle hooks render "
 _CHAIN = "Runs afterwards: "

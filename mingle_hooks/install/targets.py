@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from importlib import import_module
+
 from mingle_hooks.errors import UsageError
 from mingle_hooks.install.hook import Hook, Target, named
-from mingle_hooks.modules import import_module
 from mingle_hooks.nearest import nearest
 
 # What people type -> the module.

@@ -7,10 +7,10 @@ read for every `mingle exec`, so it holds plain tuples, and a launcher's file is
 from __future__ import annotations
 
 import os
+from importlib import import_module
+from typing import TYPE_CHECKING, NamedTuple
 
 from mingle_hooks.export.frameworks import ALWAYS
-from mingle_hooks.modules import import_module
-from mingle_hooks.typed import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

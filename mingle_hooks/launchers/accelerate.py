@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import os
 import re
+from typing import TYPE_CHECKING
 
 from mingle_hooks.errors import UsageError
 from mingle_hooks.launchers.words import absent, check, given
-from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -6,8 +6,9 @@ hostfile.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from mingle_hooks.launchers.words import absent, check, given
-from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

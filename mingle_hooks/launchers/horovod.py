@@ -5,8 +5,9 @@ Read in horovod 0.28, runner/launch.py: -np, or --num-proc, and -H, or --hosts, 
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from mingle_hooks.launchers.words import absent, given
-from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

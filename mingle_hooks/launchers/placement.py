@@ -6,11 +6,12 @@ would train in a world of its own and end with 0.
 
 from __future__ import annotations
 
-from mingle_hooks import sockets as socket
+import socket
+from typing import TYPE_CHECKING
+
 from mingle_hooks.errors import UsageError
 from mingle_hooks.launchers import find, module
 from mingle_hooks.schedulers.variables import MOST_TASKS
-from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

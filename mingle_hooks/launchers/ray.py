@@ -6,9 +6,10 @@ of its nodes takes the address from which it reaches the head, which is on the w
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from mingle_hooks.errors import UsageError
 from mingle_hooks.launchers.words import absent, check, given
-from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

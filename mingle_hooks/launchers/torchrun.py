@@ -6,8 +6,9 @@ would train once on every node.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from mingle_hooks.launchers import words
-from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import stat
-
-from mingle_hooks.typed import TYPE_CHECKING, MappingProxyType, NamedTuple
+from types import MappingProxyType
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

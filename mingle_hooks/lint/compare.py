@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from mingle_hooks.lint import kinds, rdma, text, thresholds
 from mingle_hooks.lint.finding import Group
 from mingle_hooks.lint.majority import differences
-from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

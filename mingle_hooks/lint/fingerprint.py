@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from mingle_hooks.errors import MingleError
 from mingle_hooks.fabric.addresses import listed
 from mingle_hooks.lint import environment, machine, software, text
 from mingle_hooks.lint.network import network
-from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

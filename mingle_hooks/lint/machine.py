@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 from itertools import count as count_from
+from typing import TYPE_CHECKING
 
 from mingle_hooks.fabric.gpus import visible_gpus
 from mingle_hooks.fabric.sysfs import attribute, entries
 from mingle_hooks.lint.asked import text
 from mingle_hooks.lint.text import FULL, NOTHING
-from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from mingle_hooks.lint.asked import Asked

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
+from typing import TYPE_CHECKING
 
 from mingle_hooks.fabric.sysfs import attribute, entries
 from mingle_hooks.lint.text import DOWN, NO_DEVICE, NOTHING, SILENT
-from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping

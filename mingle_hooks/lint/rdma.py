@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from mingle_hooks.lint import words
 from mingle_hooks.lint.finding import Finding
 from mingle_hooks.lint.text import DOWN, NO_DEVICE, NOTHING, SILENT
-from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -6,13 +6,13 @@ One module, as each costs 0.2 ms on every node of every job.
 from __future__ import annotations
 
 import os
+from hashlib import sha256
+from typing import TYPE_CHECKING
 
 import mingle_hooks
-from mingle_hooks.digest import sha256
 from mingle_hooks.fabric.sysfs import entries
 from mingle_hooks.lint.asked import contents, text
 from mingle_hooks.lint.text import NOTHING
-from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -5,8 +5,8 @@ A name in lower case is a field's, or one of its parts (``limits.memlock``); one
 
 from __future__ import annotations
 
-from mingle_hooks.digest import sha256
-from mingle_hooks.typed import TYPE_CHECKING
+from hashlib import sha256
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

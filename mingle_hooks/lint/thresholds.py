@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from mingle_hooks.lint import words
 from mingle_hooks.lint.finding import Finding
 from mingle_hooks.lint.majority import MAJORITY
 from mingle_hooks.lint.text import FULL
-from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from mingle_hooks.differences import FIELDS
 from mingle_hooks.lint.text import NOTHING, is_variable
 from mingle_hooks.schedulers.hostlist import fold
-from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

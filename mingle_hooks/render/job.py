@@ -172,7 +172,7 @@ def _groups(each: Mapping[str, tuple[Any, ...]]) -> tuple[Group, ...]:
         if len(values) not in (1, length):
             raise UsageError(f"{FIELDS[name].option} with 1 or {length} values", str(len(values)), "as many as groups")
 
-    def at(name: str, place: int) -> Any:  # noqa: ANN401 -- whatever the field holds
+    def at(name: str, place: int) -> Any:
         values = each.get(name, (None,))
         return values[place if len(values) > 1 else 0]
 
@@ -234,7 +234,7 @@ def _words(value: object, path: str) -> list[object]:
     return value if isinstance(value, list) else [value]
 
 
-def _read(its: Field, value: object, where: str) -> Any:  # noqa: ANN401 -- whatever the field holds
+def _read(its: Field, value: object, where: str) -> Any:
     try:
         if its.name == "env" and isinstance(value, dict):
             value = [f"{name}={_as_text(text)}" for name, text in value.items()]

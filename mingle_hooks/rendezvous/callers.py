@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import errno
+import socket
+from typing import TYPE_CHECKING
 
-from mingle_hooks import sockets as socket
 from mingle_hooks.fabric.ports import hold
 from mingle_hooks.rendezvous.poller import READ
-from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, NamedTuple
+
 from mingle_hooks.errors import MissingError
 from mingle_hooks.rendezvous.member.dialer import Endpoint
 from mingle_hooks.rendezvous.member.membership import Membership
 from mingle_hooks.rendezvous.protocol.leases import LAST_WORD_S, LINGER_S
 from mingle_hooks.rendezvous.search import LOOK
-from mingle_hooks.typed import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import _heapq as heapq  # without the module around it, as in mingle_hooks.sockets
+import heapq
 import itertools
 import os
 import time
+from typing import TYPE_CHECKING
 
 from mingle_hooks.errors import shortage
 from mingle_hooks.rendezvous.poller import Poller
-from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable

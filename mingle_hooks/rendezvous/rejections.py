@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import mingle_hooks
 from mingle_hooks.errors import ConflictError, MingleError, SecretError
 from mingle_hooks.rendezvous.protocol import wire
 from mingle_hooks.rendezvous.rejected import RejectedPeers
-from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import gc
+from typing import TYPE_CHECKING
 
-from mingle_hooks.bundles import use
 from mingle_hooks.errors import LIMITS
 from mingle_hooks.rendezvous.following import GOODBYE_S, Following
 from mingle_hooks.rendezvous.loop import Loop, boottime
@@ -16,7 +15,6 @@ from mingle_hooks.rendezvous.protocol.leases import LINGER_S
 from mingle_hooks.rendezvous.protocol.spent import Stopwatch
 from mingle_hooks.rendezvous.request import join_request
 from mingle_hooks.rendezvous.search import Search
-from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -38,9 +36,6 @@ TICK_S = 1.0
 LATE_S = 2.0
 # A leader that this member need not look for again: itself.
 NEVER_S = 3600.0
-# New objects before the interpreter looks for cycles among them. With its own 700, that is a tenth of the time in which
-# a leader of 16,384 members closes, and there is hardly any to find.
-COLLECT_AFTER = 10_000
 
 
 def meet(request: Request, observer: Observer) -> Answer:
@@ -49,10 +44,6 @@ def meet(request: Request, observer: Observer) -> Answer:
     Takes at most request.timeout_s, and CLOSING_S more where the world was about to form. Whatever it
     opened is closed when it returns.
     """
-    # A wait may be long, and connections that come and go leave cycles behind; what is loaded by now stays.
-    gc.freeze()
-    gc.set_threshold(COLLECT_AFTER)
-    gc.enable()
     with Loop(boottime) as loop, Rendezvous(loop, request, observer) as rendezvous:
         return rendezvous.run()
 
@@ -182,7 +173,6 @@ class Rendezvous:
 
     def _stand(self) -> None:
         # What most members do not need.
-        use("leader")
         from mingle_hooks.rendezvous.leader.candidate import stand
 
         me = self._me._replace(spent=self._stopwatch.spent(0.0))

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from mingle_hooks.fabric.interfaces import interfaces
 from mingle_hooks.schedulers.hostlist import fold
-from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from mingle_hooks.fabric.interfaces import Interface
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 def of_leader(leader: Leader, chosen: str) -> list[str]:
     """Return what rank 0 alone knows; `chosen` is the address that the world uses."""
     entries = leader.roster.entries()
-    carriers = {address.host: interface for interface in interfaces() for address in interface.addresses}
+    carriers = {str(address.ip): interface for interface in interfaces() for address in interface.addresses}
     lines = []
     is_after = False
     for index, offer in enumerate(leader.terms.advertised):

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import os
+from types import MappingProxyType
+from typing import TYPE_CHECKING, NamedTuple
 
 from mingle_hooks.errors import UsageError
 from mingle_hooks.fabric.ports import DEFAULT_RANGE
 from mingle_hooks.rendezvous.discovery import BACKENDS
 from mingle_hooks.rendezvous.protocol import wire
 from mingle_hooks.rendezvous.protocol.join_request import MEMBER_BYTES, JoinRequest
-from mingle_hooks.typed import TYPE_CHECKING, MappingProxyType, NamedTuple
 
 if TYPE_CHECKING:
+    import socket
     from collections.abc import Callable, Mapping
 
-    from mingle_hooks import sockets as socket
     from mingle_hooks.fabric.interfaces import Preference
     from mingle_hooks.rendezvous.local_peers.first_task import LocalPeers
     from mingle_hooks.rendezvous.protocol.attempt import Attempt, Material

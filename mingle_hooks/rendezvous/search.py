@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from mingle_hooks.errors import LIMITS, MissingError, NetworkError
 from mingle_hooks.rendezvous import discovery
 from mingle_hooks.rendezvous.discovery.discovery import Discovery
@@ -12,7 +14,6 @@ from mingle_hooks.rendezvous.protocol import wire
 from mingle_hooks.rendezvous.protocol.failure import LONGEST_PART
 from mingle_hooks.rendezvous.rejected import label
 from mingle_hooks.rendezvous.rejections import Rejections
-from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -6,9 +6,10 @@ no NODE_RANK; what torchrun starts in such a task would be in no world. So mingl
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from mingle_hooks.errors import FactsError
 from mingle_hooks.schedulers import hostlist
-from mingle_hooks.typed import TYPE_CHECKING
 from mingle_hooks.values import number
 
 if TYPE_CHECKING:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple
+
 from mingle_hooks import values
 from mingle_hooks.errors import FactsError
-from mingle_hooks.typed import TYPE_CHECKING, Any, MappingProxyType, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

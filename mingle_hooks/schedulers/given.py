@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from mingle_hooks.schedulers.facts import COUNT_MEMBERS, MOST_NODES, JobFacts
 from mingle_hooks.schedulers.variables import MOST_TASKS, Variables
-from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

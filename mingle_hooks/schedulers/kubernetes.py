@@ -5,9 +5,10 @@ Source: Kubernetes' documentation, "Indexed Job": JOB_COMPLETION_INDEX, and host
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from mingle_hooks.schedulers.facts import COUNT_MEMBERS, MOST_NODES, JobFacts
 from mingle_hooks.schedulers.variables import Variables
-from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

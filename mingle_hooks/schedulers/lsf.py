@@ -5,12 +5,13 @@ Source: LSF's reference, "Environment variables set for job execution".
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from mingle_hooks.errors import FactsError
 from mingle_hooks.schedulers import nodefile
 from mingle_hooks.schedulers.facts import JobFacts
 from mingle_hooks.schedulers.hostlist import LONGEST_TEXT, check
 from mingle_hooks.schedulers.variables import MOST_TASKS, Variables
-from mingle_hooks.typed import TYPE_CHECKING
 from mingle_hooks.values import number
 
 if TYPE_CHECKING:

@@ -5,10 +5,11 @@ Source: each one's manual; Open MPI's FAQ "What environment variables are set fo
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from mingle_hooks.schedulers import blocks
 from mingle_hooks.schedulers.facts import JobFacts
 from mingle_hooks.schedulers.variables import RUN, Variables
-from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

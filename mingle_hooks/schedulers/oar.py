@@ -5,10 +5,11 @@ Source: OAR's user documentation, "Environment variables".
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from mingle_hooks.schedulers import nodefile
 from mingle_hooks.schedulers.facts import JobFacts
 from mingle_hooks.schedulers.variables import Variables
-from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

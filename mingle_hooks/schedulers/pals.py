@@ -5,10 +5,11 @@ Source: mpiexec(1) of PALS, "Environment variables".
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from mingle_hooks.schedulers import blocks
 from mingle_hooks.schedulers.facts import MOST_NODES, JobFacts
 from mingle_hooks.schedulers.variables import RUN, Variables
-from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -14,11 +14,11 @@ these has its place on its host, from PBS_TASKNUM.
 from __future__ import annotations
 
 import os
+from typing import TYPE_CHECKING
 
 from mingle_hooks.schedulers import nodefile
 from mingle_hooks.schedulers.facts import MOST_NODES, JobFacts
 from mingle_hooks.schedulers.variables import Variables
-from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -5,12 +5,13 @@ MINGLE_RUN holds it as one JSON object, whose names are those of JobFacts. What 
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from mingle_hooks import jsontext
 from mingle_hooks.errors import FactsError
 from mingle_hooks.fabric.machine import is_hostname
 from mingle_hooks.schedulers.facts import LONGEST_ID, MOST_NODES, MOST_SLOTS
 from mingle_hooks.schedulers.variables import MOST_TASKS
-from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

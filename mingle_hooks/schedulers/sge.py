@@ -5,10 +5,11 @@ Source: submit(1), "Environmental variables", and sge_pe(5).
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from mingle_hooks.schedulers import nodefile
 from mingle_hooks.schedulers.facts import MOST_NODES, JobFacts
 from mingle_hooks.schedulers.variables import Variables
-from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

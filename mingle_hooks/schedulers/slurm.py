@@ -5,11 +5,12 @@ Source: srun(1), sbatch(1), src/common/env.c, src/srun/srun.c, and recorded envi
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from mingle_hooks.errors import FactsError
 from mingle_hooks.schedulers import counts, hostlist
 from mingle_hooks.schedulers.facts import MOST_LEADER_HOSTS, MOST_NODES, JobFacts
 from mingle_hooks.schedulers.variables import Variables
-from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

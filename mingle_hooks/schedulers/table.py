@@ -13,10 +13,11 @@ The innermost wins. In order:
 
 from __future__ import annotations
 
+from importlib import import_module
+from typing import TYPE_CHECKING, NamedTuple
+
 from mingle_hooks.errors import FactsError
-from mingle_hooks.modules import import_module
 from mingle_hooks.schedulers.facts import MOST_LEADER_HOSTS, JobFacts
-from mingle_hooks.typed import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -6,12 +6,12 @@ Source: the TORQUE Administrator's Guide, "Job submission" (exported batch envir
 from __future__ import annotations
 
 import os
+from typing import TYPE_CHECKING
 
 from mingle_hooks.schedulers import nodefile
 from mingle_hooks.schedulers.facts import MOST_NODES, JobFacts
 from mingle_hooks.schedulers.pbs import JOB_ID, of_slots
 from mingle_hooks.schedulers.variables import Variables
-from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

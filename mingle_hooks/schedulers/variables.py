@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from mingle_hooks.errors import FactsError
 from mingle_hooks.fabric.machine import is_hostname, is_hostname_or_address
 from mingle_hooks.schedulers.facts import LONGEST_ID
-from mingle_hooks.typed import TYPE_CHECKING
 from mingle_hooks.values import number
 
 if TYPE_CHECKING:

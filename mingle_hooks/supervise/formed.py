@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
+from typing import TYPE_CHECKING
 
 from mingle_hooks import jsontext
 from mingle_hooks.errors import UsageError
-from mingle_hooks.typed import TYPE_CHECKING
 from mingle_hooks.values import number
 
 if TYPE_CHECKING:

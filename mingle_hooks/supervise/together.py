@@ -7,6 +7,7 @@ the run's id follow from the world and the members' key, so that nobody has to b
 from __future__ import annotations
 
 import os
+from typing import TYPE_CHECKING
 
 from mingle_hooks import keys
 from mingle_hooks.errors import UsageError
@@ -21,7 +22,6 @@ from mingle_hooks.supervise.runner.request import Agreed, Request
 from mingle_hooks.supervise.runner.run import run
 from mingle_hooks.supervise.runner.words import Plan
 from mingle_hooks.supervise.starters import Allocation
-from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from typing import NoReturn

@@ -6,9 +6,9 @@ has the choices.
 
 from __future__ import annotations
 
-from mingle_hooks.digest import sha256
-from mingle_hooks.modules import import_module
-from mingle_hooks.typed import TYPE_CHECKING
+from hashlib import sha256
+from importlib import import_module
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

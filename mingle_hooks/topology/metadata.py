@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import socket
 import time
 
 from mingle_hooks import jsontext
-from mingle_hooks import sockets as socket
 
 AT = ("169.254.169.254", 80)
 # The service answers from the host itself; where there is none, nothing must wait for it.

@@ -5,7 +5,7 @@ Without a plugin there is the node's name alone (srun(1), SLURM_TOPOLOGY_ADDR; 2
 
 from __future__ import annotations
 
-from mingle_hooks.typed import TYPE_CHECKING
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -6,13 +6,13 @@ import json
 import subprocess
 import sys
 import uuid
+from ipaddress import ip_interface
 from typing import TYPE_CHECKING
 
 import pytest
 from needs import need
 
 from mingle_hooks.errors import NetworkError, UsageError
-from mingle_hooks.fabric.address import ip_address
 from mingle_hooks.fabric.interfaces import Interface, interfaces, name_of, preference, usable
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 def make(name: str, *addresses: str, kind: str = "ethernet", speed: int | None = None, **more: object) -> Interface:
     index = int(more.get("index", 5))  # type: ignore[call-overload]
-    return Interface(name, index, kind, speed, bool(more.get("up", True)), tuple(map(ip_address, addresses)))
+    return Interface(name, index, kind, speed, bool(more.get("up", True)), tuple(map(ip_interface, addresses)))
 
 
 LO = make("lo", "127.0.0.1/8", "::1/128", kind="loopback", index=1)
@@ -168,7 +168,7 @@ def test_kind_speed_and_state_come_from_sysfs(
 def test_loopback_of_this_host_is_listed_with_its_address() -> None:
     (lo,) = [found for found in interfaces() if found.name == "lo"]
     assert lo.kind == "loopback"
-    assert ip_address("127.0.0.1/8") in lo.addresses
+    assert ip_interface("127.0.0.1/8") in lo.addresses
 
 
 def test_without_sysfs_an_interface_with_an_address_counts_as_up(tmp_path: Path) -> None:

@@ -23,7 +23,6 @@ from hypothesis import strategies as st
 from needs import only_with
 
 from mingle_hooks import runtime
-from mingle_hooks import sockets as plain_sockets
 from mingle_hooks.errors import ConflictError, MingleError, MissingError, NetworkError, PlaceError
 from mingle_hooks.rendezvous.local_peers import first_task, follower, meeting_point
 from mingle_hooks.rendezvous.local_peers.first_task import LocalPeers, first
@@ -354,7 +353,7 @@ def test_the_first_task_waits_no_longer_than_any_other(directory: str, tasks: Ta
 @example(b"1 2 3")
 def test_a_greeting_is_two_numbers_or_none(data: bytes) -> None:
     """Whatever was said."""
-    ours, theirs = plain_sockets.socketpair()
+    ours, theirs = socket.socketpair()
     with ours, theirs:
         theirs.sendall(data or b"\n")
         greeting = first_task._greeting(ours)
@@ -558,7 +557,7 @@ def test_when_the_first_task_is_killed_at_the_last_word_all_others_do_the_same(
 
 def test_what_has_been_said_is_heard_also_when_time_is_over() -> None:
     """Else a task might give up what the others go by: it was stopped, say."""
-    ours, theirs = plain_sockets.socketpair()
+    ours, theirs = socket.socketpair()
     with ours, theirs:
         ear = follower._Ear(ours, time.monotonic() - 99.0)
         assert ear.hear() == {}

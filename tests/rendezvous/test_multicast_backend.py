@@ -79,11 +79,11 @@ class Ear:
             there.sendto(pack(packet, secret), here.getsockname())
             self.backend.received(self.backend.links[0], here)
 
-    def minute(self, each_s: float, happens: Any) -> None:  # noqa: ANN401 - a call or None
+    def minute(self, each_s: float, happens: Any) -> None:
         """Let a minute pass, with something that happens every so many seconds."""
         self.wait(60.0, each_s, happens)
 
-    def wait(self, seconds: float, each_s: float = 1.0, happens: Any = None) -> None:  # noqa: ANN401 - as above
+    def wait(self, seconds: float, each_s: float = 1.0, happens: Any = None) -> None:
         """Let some time pass."""
         end, following = self.now + seconds, self.now
         while self.now < end:

@@ -31,7 +31,7 @@ KEY = Material(b"the key of these tests")
 LOOPBACK_HOSTS: dict[str, Any] = {"via": ("hosts",), "leader_hosts": ("127.0.0.1",)}
 
 
-def observer(note: Callable[[str], None]) -> Any:  # noqa: ANN401 - an observer
+def observer(note: Callable[[str], None]) -> Any:
     """Return one that hears only notes."""
     return SimpleNamespace(progress=lambda _progress: None, failed=lambda _error: None, note=note, tell=None)
 

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import subprocess
-import sys
 from typing import TYPE_CHECKING
 
 import pytest
@@ -292,23 +290,6 @@ def test_tasks_that_are_dealt_out_are_not_given_a_wrong_first_node() -> None:
     nodes, local = 3, 2
     dealt = {rank: blocks.node_rank(rank, rank // nodes, local) for rank in range(nodes * local)}
     assert [rank for rank, node in dealt.items() if node == 0] == [0]
-
-
-def test_only_the_adapter_that_applies_is_imported() -> None:
-    """`detect` costs one import, and nothing slow comes with it."""
-    code = (
-        "import sys; from mingle_hooks.schedulers.table import detect\n"
-        "assert detect({'SLURM_JOB_ID': '7'}).scheduler == 'slurm'\n"
-        "print(*[m for m in sys.modules if m.startswith('mingle_hooks.schedulers.')])\n"
-        "print(*[m for m in ('pathlib', 'asyncio', 'subprocess', 'socket', 'tempfile') if m in sys.modules])"
-    )
-    code = f"import sys; sys.path[:0] = {sys.path!r}; {code}"
-    command = [sys.executable, "-I", "-S", "-c", code]
-    ran = subprocess.run(command, capture_output=True, text=True, check=True)
-    adapters, slow = ran.stdout.split("\n")[:2]
-    used = {name.rpartition(".")[2] for name in adapters.split()}
-    assert used == {"table", "facts", "slurm", "counts", "hostlist", "variables"}
-    assert slow == ""
 
 
 def test_every_line_of_the_tables_names_an_adapter() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import socket
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,6 @@ import mingle_hooks.rendezvous.discovery.multicast.backend
 import mingle_hooks.rendezvous.leader.advertised
 import mingle_hooks.rendezvous.leader.candidate
 import mingle_hooks.rendezvous.loop
-from mingle_hooks import sockets
 from mingle_hooks.errors import MingleError
 from mingle_hooks.rendezvous.leader.terms import AdvertisedAddress
 from mingle_hooks.rendezvous.loop import Loop
@@ -227,8 +227,8 @@ def _resolve(name: str, _timeout_s: float = 0.0) -> list[str]:
     return [address for host in hosts if name == host.name or name in host.addresses for address in host.addresses]
 
 
-def _socket(family: int = sockets.AF_INET, *_rest: object) -> SimSocket:
-    if family != sockets.AF_INET:
+def _socket(family: int = socket.AF_INET, *_rest: object) -> SimSocket:
+    if family != socket.AF_INET:
         raise OSError("IPv4 only")
     return SimSocket(Running.process.network, Running.process)
 
@@ -248,8 +248,8 @@ def simulated(rng: random.Random) -> Iterator[None]:
     replaced: list[tuple[Any, str, Any]] = [
         (os, "urandom", rng.randbytes),
         (time, "time", lambda: Running.process.clock_gettime(time.CLOCK_REALTIME)),
-        (sockets, "socket", _socket),
-        (sockets, "has_ipv6", False),
+        (socket, "socket", _socket),
+        (socket, "has_ipv6", False),
         (rendezvous.leader.candidate, "resolve", _resolve),
         (rendezvous.leader.candidate, "is_local", lambda address: address in addresses()),
         (rendezvous.leader.candidate, "resource", _NoLimits()),
@@ -277,7 +277,7 @@ def simulated(rng: random.Random) -> Iterator[None]:
             setattr(owner, name, value)
 
 
-def _link(backend: Any, info: _Interface, *_rest: object) -> SimLink:  # noqa: ANN401 - the real backend
+def _link(backend: Any, info: _Interface, *_rest: object) -> SimLink:
     process = Running.process
     link = SimLink(process.network, process, info.machine_name)
     link.info, link.label = info, f"group on {info.machine_name}"  # type: ignore[attr-defined]

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import socket
 from typing import TYPE_CHECKING
 
 import pytest
 
 from mingle_hooks import listing
-from mingle_hooks import sockets as socket
 from mingle_hooks.errors import UsageError
 from mingle_hooks.job import member_spec
 

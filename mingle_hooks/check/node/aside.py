@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import os
+import signal
+from typing import TYPE_CHECKING
 
 from mingle_hooks import jsontext
 from mingle_hooks.check.node.patience import LOOK_S, Patience
 from mingle_hooks.rendezvous.poller import READ
 from mingle_hooks.supervise.node.descriptor import Descriptor
-from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    import signal
     from collections.abc import Callable
     from typing import Any
 
     from mingle_hooks.rendezvous.loop import Loop
-else:
-    import _signal as signal  # without the enumerations, as in mingle_hooks.sockets
 
 _READ_BYTES = 64 * 1024
 _REAP_S = 0.05

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import os
+import socket
+from typing import TYPE_CHECKING
 
-from mingle_hooks import sockets as socket
 from mingle_hooks.check import packet
 from mingle_hooks.check.node.doors import COUNT
 from mingle_hooks.check.packet import HERE
 from mingle_hooks.fabric.ports import GONE_AT_ONCE
 from mingle_hooks.rendezvous.poller import READ, WRITE
 from mingle_hooks.rendezvous.protocol.connection import dial
-from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable

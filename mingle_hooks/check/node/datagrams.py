@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import errno
+import socket
 import struct
+from typing import TYPE_CHECKING
 
-from mingle_hooks import sockets as socket
 from mingle_hooks.check import packet
 from mingle_hooks.check.packet import ECHO, NOTE, PING, SIZE, SIZED, Packet
 from mingle_hooks.rendezvous.poller import READ, WRITE
-from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable

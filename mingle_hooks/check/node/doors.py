@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import struct
 import time
+from typing import TYPE_CHECKING
 
 from mingle_hooks.check import packet
 from mingle_hooks.check.packet import HERE, Packet
 from mingle_hooks.fabric import ports
 from mingle_hooks.rendezvous.callers import Callers
 from mingle_hooks.rendezvous.poller import READ
-from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from mingle_hooks import sockets as socket
+    import socket
+
     from mingle_hooks.rendezvous.loop import Loop
     from mingle_hooks.rendezvous.protocol.attempt import Secret
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+import socket
+from typing import TYPE_CHECKING
 
-from mingle_hooks import sockets as socket
 from mingle_hooks.check.report import Address, Space
 from mingle_hooks.check.words import MOST_ADDRESSES, MOST_OF_HOST
 from mingle_hooks.errors import NetworkError, printable
@@ -15,7 +16,6 @@ from mingle_hooks.fabric.machine import identity
 from mingle_hooks.fabric.sysfs import attribute
 from mingle_hooks.lint.asked import Asked, limits
 from mingle_hooks.lint.fingerprint import fingerprint
-from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -33,7 +33,7 @@ def reachable(prefer: Sequence[Preference]) -> tuple[tuple[Address, ...], tuple[
     """Return the addresses that others may use, what is for guests alone, and what is wrong where there are none."""
     found = interfaces()
     guests = [
-        (its.name, address.host)
+        (its.name, str(address.ip))
         for its in found
         for address in its.addresses
         if its.kind == "virtual" and not address.is_link_local
@@ -47,7 +47,7 @@ def reachable(prefer: Sequence[Preference]) -> tuple[tuple[Address, ...], tuple[
             its.interface.name,
             _kind(its.interface),
             its.host,
-            its.address.prefix,
+            its.address.network.prefixlen,
             _number(attribute(f"{_NET}/{its.interface.name}/mtu")),
             its.interface.speed_mbps,
             0,

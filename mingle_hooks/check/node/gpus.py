@@ -7,9 +7,9 @@ reads /proc/driver/nvidia/gpus/*/information, which takes the driver's power loc
 from __future__ import annotations
 
 import os
+from typing import TYPE_CHECKING
 
 from mingle_hooks.fabric.sysfs import attribute, entries
-from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

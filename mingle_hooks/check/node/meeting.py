@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from mingle_hooks.check.node.calls import LATE, Call
 from mingle_hooks.check.packet import ECHO, NOTE, PING, SIZE, Packet
 from mingle_hooks.check.words import Met
-from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable

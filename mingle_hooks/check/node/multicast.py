@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from mingle_hooks import sockets as socket
+import socket
+from typing import TYPE_CHECKING
+
 from mingle_hooks.check import packet
 from mingle_hooks.check.packet import ALL, Packet
 from mingle_hooks.errors import NetworkError, reason
 from mingle_hooks.fabric import ports
 from mingle_hooks.rendezvous.poller import READ
-from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

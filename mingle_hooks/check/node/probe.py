@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+import socket
 import time
+from typing import TYPE_CHECKING
 
-from mingle_hooks import sockets as socket
 from mingle_hooks.check.clocks import wall_s
 from mingle_hooks.check.node import facts, gpus
 from mingle_hooks.check.node.aside import Aside
@@ -24,7 +25,6 @@ from mingle_hooks.rendezvous.protocol.attempt import Secret
 from mingle_hooks.rendezvous.protocol.wire import WireError, address, integer, text
 from mingle_hooks.supervise.node.approach import Approach
 from mingle_hooks.supervise.protocol.messages import LEAVE, Join
-from mingle_hooks.typed import TYPE_CHECKING
 from mingle_hooks.values import networks
 from mingle_hooks.values import ports as port_range
 

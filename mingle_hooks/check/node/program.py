@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
+from typing import TYPE_CHECKING
 
 from mingle_hooks.check.node.probe import Probe
 from mingle_hooks.errors import MingleError
 from mingle_hooks.rendezvous.loop import Loop
 from mingle_hooks.supervise.node.options import Options, Task
-from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from statistics import median
+from typing import TYPE_CHECKING
 
 from mingle_hooks.check.report import Finding
-from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

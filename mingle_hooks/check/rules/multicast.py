@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from mingle_hooks.check.blame import causes
 from mingle_hooks.check.report import Finding
 from mingle_hooks.check.rules.paths import unsound
-from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator

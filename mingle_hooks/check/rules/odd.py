@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from mingle_hooks.check.majority import split
 from mingle_hooks.check.report import Finding
 from mingle_hooks.lint.compare import compare
 from mingle_hooks.lint.finding import KINDS, Compared
 from mingle_hooks.schedulers.hostlist import fold
-from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -7,9 +7,10 @@ was seen to read are here; MINGLE_* names are for the user's own command line.
 
 from __future__ import annotations
 
+from importlib import import_module
+from typing import TYPE_CHECKING, NamedTuple
+
 from mingle_hooks.errors import UsageError
-from mingle_hooks.modules import import_module
-from mingle_hooks.typed import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from types import ModuleType

@@ -8,9 +8,10 @@ would start one process on each node.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from mingle_hooks.export.frameworks import cpu
 from mingle_hooks.export.view import File
-from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from mingle_hooks.export.view import View

@@ -6,7 +6,7 @@ MASTER_PORT, and refuses nodes that differ in their processes unless BASE_RANK s
 
 from __future__ import annotations
 
-from mingle_hooks.typed import TYPE_CHECKING
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from mingle_hooks.export.view import View

@@ -6,9 +6,10 @@ Read in deepspeed 0.19, launcher/runner.py: lines of `host slots=N`, each host o
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from mingle_hooks.export.hostfiles import deepspeed
 from mingle_hooks.export.view import File
-from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from mingle_hooks.export.view import View

@@ -6,8 +6,9 @@ Read in horovod 0.28, runner/common/util/hosts.py: `host:slots` joined by commas
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from mingle_hooks.export.hostfiles import horovod
-from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from mingle_hooks.export.view import View

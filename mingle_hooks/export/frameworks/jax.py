@@ -13,7 +13,7 @@ scheduler masks devices.
 
 from __future__ import annotations
 
-from mingle_hooks.typed import TYPE_CHECKING
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from mingle_hooks.export.view import View

@@ -6,7 +6,7 @@ NODE_RANK, MASTER_ADDR, MASTER_PORT and NPROC_PER_NODE on.
 
 from __future__ import annotations
 
-from mingle_hooks.typed import TYPE_CHECKING
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from mingle_hooks.export.view import View

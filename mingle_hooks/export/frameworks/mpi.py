@@ -10,10 +10,11 @@ which is set only where Hydra would tell its daemons to connect to a name that l
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from mingle_hooks.export.frameworks import deepspeed
 from mingle_hooks.export.hostfiles import mpich
 from mingle_hooks.export.view import File
-from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from mingle_hooks.export.view import View

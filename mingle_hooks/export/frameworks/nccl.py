@@ -5,7 +5,7 @@ Which RDMA devices it takes, and how, is left to NCCL and to the site: docs/netw
 
 from __future__ import annotations
 
-from mingle_hooks.typed import TYPE_CHECKING
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from mingle_hooks.export.view import View

@@ -6,7 +6,7 @@ refuses `devices` that do not fit. By LOCAL_RANK alone it would wait for process
 
 from __future__ import annotations
 
-from mingle_hooks.typed import TYPE_CHECKING
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from mingle_hooks.export.view import View

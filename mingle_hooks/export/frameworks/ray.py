@@ -5,7 +5,7 @@ Read in ray 2.60, _private/services.py: RAY_ADDRESS is where ray.init connects.
 
 from __future__ import annotations
 
-from mingle_hooks.typed import TYPE_CHECKING
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from mingle_hooks.export.view import View

@@ -17,9 +17,10 @@ nodes, PET_NODE_RANK holds words instead of a number: torchrun prints them and e
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from mingle_hooks.errors import UsageError, printable
 from mingle_hooks.export.frameworks import load
-from mingle_hooks.typed import TYPE_CHECKING
 from mingle_hooks.values import holds
 
 if TYPE_CHECKING:

@@ -11,8 +11,9 @@ TORCH_DISABLE_SHARE_RDZV_TCP_STORE says: on the agents' store those of the last 
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from mingle_hooks.export.frameworks.torchrun import of_every_node, one_of
-from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from mingle_hooks.export.view import View

@@ -6,7 +6,7 @@ Read in vLLM, vllm/envs.py. The rest are options:
 
 from __future__ import annotations
 
-from mingle_hooks.typed import TYPE_CHECKING
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from mingle_hooks.export.view import View

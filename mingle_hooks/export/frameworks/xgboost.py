@@ -16,7 +16,7 @@ The port after it has not been tried: if another program has it, the tracker say
 
 from __future__ import annotations
 
-from mingle_hooks.typed import TYPE_CHECKING
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from mingle_hooks.export.view import View

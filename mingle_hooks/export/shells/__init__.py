@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import os
 import stat
+from importlib import import_module
+from typing import TYPE_CHECKING, NamedTuple
 
 from mingle_hooks.errors import UsageError
-from mingle_hooks.modules import import_module
-from mingle_hooks.typed import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -7,9 +7,9 @@ They agree on bare values only: docker takes quotes literally, python-dotenv tak
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
 
 from mingle_hooks.errors import UsageError
-from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -5,9 +5,10 @@ A new backend is one file and one line in BACKENDS.
 
 from __future__ import annotations
 
+from importlib import import_module
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
 from mingle_hooks.errors import UsageError
-from mingle_hooks.modules import import_module
-from mingle_hooks.typed import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import stat
+from typing import TYPE_CHECKING
 
 from mingle_hooks.errors import PlaceError, reason
 from mingle_hooks.rendezvous.member.dialer import Endpoint
 from mingle_hooks.rendezvous.protocol import wire
-from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from mingle_hooks.rendezvous.discovery import Advertisement, Context

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from mingle_hooks.errors import NetworkError, reason
 from mingle_hooks.rendezvous.discovery.resolver import Lookup
 from mingle_hooks.rendezvous.member.dialer import Endpoint
-from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

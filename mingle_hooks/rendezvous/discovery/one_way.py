@@ -5,7 +5,7 @@ It is a hint and no more: anybody can send a recorded beacon or question again, 
 
 from __future__ import annotations
 
-from mingle_hooks.typed import TYPE_CHECKING
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import _thread  # threading itself costs 1 ms, and offers nothing that is needed here
+import socket
+import threading
+from typing import TYPE_CHECKING
 
-from mingle_hooks import sockets as socket
 from mingle_hooks.errors import NetworkError, limit
 from mingle_hooks.rendezvous.poller import READ
-from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -71,7 +71,7 @@ def resolve(host: str, timeout_s: float) -> list[str]:
 
 def _start(host: str, result: dict[str, list[str]], done: socket.socket) -> None:
     try:
-        _thread.start_new_thread(_resolve, (host, result, done))
+        threading.Thread(target=_resolve, args=(host, result, done), daemon=True).start()
     except RuntimeError as error:
         done.close()
         raise limit(error) or error from None
@@ -91,7 +91,6 @@ def is_local(address: str) -> bool:
 def _resolve(host: str, result: dict[str, list[str]], done: socket.socket) -> None:
     with done:
         try:
-            # As bytes: for text Python loads its IDNA codec, 3 ms, and hosts have no such names.
             rows = socket.getaddrinfo(host.encode("ascii"), None, type=socket.SOCK_STREAM)
         except (OSError, ValueError):  # ValueError: text that no host name is, not ASCII or with a NUL
             rows = []

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from mingle_hooks.rendezvous.callers import Callers
 from mingle_hooks.rendezvous.protocol.connection import notice_loss
-from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    import socket
     from collections.abc import Callable, Sequence
 
-    from mingle_hooks import sockets as socket
     from mingle_hooks.rendezvous.leader.session import Session
     from mingle_hooks.rendezvous.loop import Loop
 

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+from ipaddress import ip_address
+from typing import TYPE_CHECKING
+
 from mingle_hooks.errors import NetworkError
 from mingle_hooks.fabric import interfaces
-from mingle_hooks.fabric.address import ip_address
 from mingle_hooks.rendezvous.discovery.resolver import resolve
 from mingle_hooks.rendezvous.leader.terms import AdvertisedAddress
 from mingle_hooks.rendezvous.member.membership import MOST_ADVERTISED
-from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from mingle_hooks.fabric.address import Address
+    from mingle_hooks.fabric.addresses import Address
 
 
 def advertised(
@@ -32,10 +33,10 @@ def advertised(
     except NetworkError as error:
         why = error
     own = [
-        AdvertisedAddress(its.host, loopback=True)
+        AdvertisedAddress(str(its.ip), loopback=True)
         for interface in found
         for its in interface.addresses
-        if its.is_loopback and interface.up and _is_wanted(interface, its, prefer)
+        if its.ip.is_loopback and interface.up and _is_wanted(interface, its, prefer)
     ]
     return (*own[:2], *(AdvertisedAddress(its.host, why=its.why) for its in usable))[:MOST_ADVERTISED], why
 
@@ -47,5 +48,5 @@ def _is_wanted(interface: interfaces.Interface, its: Address, prefer: Sequence[i
 def named(master_addr: str, timeout_s: float) -> tuple[AdvertisedAddress, ...]:
     """Return the addresses of the MASTER_ADDR that the user exported, none where it cannot be looked up."""
     addresses = resolve(master_addr, timeout_s)
-    loopback = [ip_address(host).is_loopback for host in addresses]
+    loopback = [ip_address(host.partition("%")[0]).is_loopback for host in addresses]
     return tuple(map(AdvertisedAddress, addresses, loopback))[:MOST_ADVERTISED]

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from hashlib import sha256
+from typing import TYPE_CHECKING, NamedTuple
+
 from mingle_hooks import jsontext
-from mingle_hooks.digest import sha256
 from mingle_hooks.rendezvous.protocol import wire
-from mingle_hooks.typed import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import resource
+from typing import TYPE_CHECKING, NamedTuple
 
 from mingle_hooks import open_files
 from mingle_hooks.errors import LimitError, NetworkError, Shortage
@@ -12,12 +13,11 @@ from mingle_hooks.rendezvous.discovery.resolver import RESOLVE_S, is_local, reso
 from mingle_hooks.rendezvous.leader.listeners import Listeners, check_in_ports
 from mingle_hooks.rendezvous.protocol.failure import Failure
 from mingle_hooks.schedulers.facts import MOST_NODES
-from mingle_hooks.typed import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
+    import socket
     from collections.abc import Callable
 
-    from mingle_hooks import sockets as socket
     from mingle_hooks.rendezvous.leader.leader import Leader
     from mingle_hooks.rendezvous.leader.terms import AdvertisedAddress
     from mingle_hooks.rendezvous.loop import Loop

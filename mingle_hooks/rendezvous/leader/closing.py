@@ -5,9 +5,10 @@ An epoch ends unsaid where a member is lost; the next one is another object, so 
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from mingle_hooks.rendezvous.protocol import wire
 from mingle_hooks.rendezvous.protocol.leases import LAST_WORD_S, LEASE_S, RENEW_S, Leases
-from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

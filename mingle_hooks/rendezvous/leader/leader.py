@@ -7,6 +7,8 @@ its answer and has not yet said READY; *formed* once all have and all still wait
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from mingle_hooks.rendezvous.leader import progress, shortfall  # not later: who is out of descriptors loads nothing
 from mingle_hooks.rendezvous.leader.acceptor import Acceptor
 from mingle_hooks.rendezvous.leader.answers import Answers, Place, size
@@ -18,12 +20,11 @@ from mingle_hooks.rendezvous.protocol import wire
 from mingle_hooks.rendezvous.protocol.answer import LAST_EPOCH
 from mingle_hooks.rendezvous.protocol.failure import Failure
 from mingle_hooks.rendezvous.rejected import RejectedPeers
-from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    import socket
     from collections.abc import Callable, Sequence
 
-    from mingle_hooks import sockets as socket
     from mingle_hooks.rendezvous.leader.roster import Roster
     from mingle_hooks.rendezvous.leader.terms import Terms
     from mingle_hooks.rendezvous.loop import Loop

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from mingle_hooks.errors import NetworkError
 from mingle_hooks.fabric import ports
 from mingle_hooks.rendezvous.protocol.attempt import KEYED_PORTS, MASTER_PORTS, OPEN_PORTS
-from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    import socket
     from collections.abc import Iterable
 
-    from mingle_hooks import sockets as socket
     from mingle_hooks.rendezvous.protocol.attempt import Attempt, Secret
 
 

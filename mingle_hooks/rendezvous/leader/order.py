@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import itertools
+from typing import TYPE_CHECKING
 
 from mingle_hooks.topology import SEPARATOR
-from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from itertools import groupby
+from typing import TYPE_CHECKING
 
 from mingle_hooks.errors import printable
 from mingle_hooks.rendezvous.protocol.failure import Failure
 from mingle_hooks.schedulers.hostlist import fold
-from mingle_hooks.typed import TYPE_CHECKING
 from mingle_hooks.world import Member
 
 if TYPE_CHECKING:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from typing import TYPE_CHECKING
 
 from mingle_hooks.rendezvous.protocol import wire
 from mingle_hooks.rendezvous.protocol.answer import LAST_EPOCH
@@ -12,13 +13,12 @@ from mingle_hooks.rendezvous.protocol.connection import STALLED_S, Connection
 from mingle_hooks.rendezvous.protocol.failure import LONGEST_PART, Failure, age_s
 from mingle_hooks.rendezvous.protocol.join_request import MEMBER_BYTES, JoinRequest
 from mingle_hooks.rendezvous.protocol.leases import LEASE_S
-from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    import socket
     from collections.abc import Mapping
     from typing import NoReturn
 
-    from mingle_hooks import sockets as socket
     from mingle_hooks.rendezvous.leader.leader import Leader
     from mingle_hooks.rendezvous.leader.roster import Entry
     from mingle_hooks.rendezvous.loop import Loop

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, NamedTuple
+
 from mingle_hooks.rendezvous.protocol import wire
 from mingle_hooks.rendezvous.protocol.failure import Failure
 from mingle_hooks.schedulers.hostlist import fold
-from mingle_hooks.typed import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -20,10 +20,11 @@ up by then says it before, and no task goes by the answer. See meeting_point.dec
 from __future__ import annotations
 
 import os
+import socket
 import struct
+from typing import TYPE_CHECKING
 
 from mingle_hooks import jsontext, runtime
-from mingle_hooks import sockets as socket
 from mingle_hooks.errors import LIMITS, MingleError, MissingError
 from mingle_hooks.rendezvous.local_peers import meeting_point
 from mingle_hooks.rendezvous.local_peers.meeting_point import HAND_OVER_S, HELD, left, say
@@ -31,7 +32,6 @@ from mingle_hooks.rendezvous.loop import Loop, boottime
 from mingle_hooks.rendezvous.poller import READ
 from mingle_hooks.rendezvous.protocol.failure import Failure
 from mingle_hooks.rendezvous.protocol.wire import WireError
-from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

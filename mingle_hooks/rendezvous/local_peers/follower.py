@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from mingle_hooks import jsontext
 from mingle_hooks.errors import MingleError, MissingError, by_exit_code
 from mingle_hooks.rendezvous.local_peers import meeting_point
@@ -9,12 +11,11 @@ from mingle_hooks.rendezvous.local_peers.meeting_point import HAND_OVER_S, HELD,
 from mingle_hooks.rendezvous.loop import boottime
 from mingle_hooks.rendezvous.protocol.leases import CLOSING_S, LINGER_S
 from mingle_hooks.rendezvous.protocol.wire import MOST_LEADER_BYTES
-from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    import socket
     from collections.abc import Sequence
 
-    from mingle_hooks import sockets as socket
     from mingle_hooks.rendezvous.local_peers.meeting_point import Said
     from mingle_hooks.rendezvous.protocol.answer import Answer
     from mingle_hooks.rendezvous.protocol.failure import Failure

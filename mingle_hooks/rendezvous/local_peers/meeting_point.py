@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
+import socket
 import time
+from typing import TYPE_CHECKING
 
 from mingle_hooks import runtime
-from mingle_hooks import sockets as socket
 from mingle_hooks.errors import ConflictError, MissingError, PlaceError
 from mingle_hooks.rendezvous.loop import boottime
-from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

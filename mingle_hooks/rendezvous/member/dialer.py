@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import os
+from typing import TYPE_CHECKING, NamedTuple
 
 from mingle_hooks.rendezvous.protocol import wire
 from mingle_hooks.rendezvous.protocol.attempt import VERSION
 from mingle_hooks.rendezvous.protocol.connection import STALLED_S, Connection, dial, notice_loss
 from mingle_hooks.rendezvous.protocol.join_request import MEMBER_BYTES
-from mingle_hooks.typed import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
+    import socket
     from collections.abc import Callable
 
-    from mingle_hooks import sockets as socket
     from mingle_hooks.rendezvous.loop import Loop, Timer
     from mingle_hooks.rendezvous.protocol.attempt import Attempt, Secret
 

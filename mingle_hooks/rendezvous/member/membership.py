@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import time
+from typing import TYPE_CHECKING, NamedTuple
 
 from mingle_hooks.rendezvous.member.probe import Probe
 from mingle_hooks.rendezvous.protocol import answer, wire
 from mingle_hooks.rendezvous.protocol.failure import LONGEST_PART, Failure, age_s
 from mingle_hooks.rendezvous.protocol.leases import LEASE_S
-from mingle_hooks.typed import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable

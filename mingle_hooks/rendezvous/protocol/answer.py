@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from mingle_hooks.fabric.machine import is_hostname, is_hostname_or_address
 from mingle_hooks.rendezvous.protocol.wire import WireError, address, hexadecimal, integer, text
 from mingle_hooks.schedulers.facts import MOST_NODES, MOST_SLOTS
-from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from typing import Any, TypedDict

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from mingle_hooks.digest import Hmac, compare_digest, sha256
-from mingle_hooks.typed import NamedTuple
+import hmac
+from hashlib import sha256
+from hmac import compare_digest
+from typing import NamedTuple
 
 # Of the protocol: part of every key, and told in every HELLO. Names, ports and groups are the same in every version,
 # so that members of two versions do meet, and can tell each other so.
@@ -74,18 +76,18 @@ class Secret:
     `door` is the key that all runs of the attempt share: by it a leader knows another run from a stranger.
     """
 
-    __slots__ = ("_hmac", "door")
+    __slots__ = ("_key", "door")
 
     def __init__(self, key: bytes, door: Secret | None = None) -> None:
-        self._hmac = Hmac(key)
+        self._key = key
         self.door = door or self
 
     @classmethod
     def derive(cls, material: Material, attempt: Attempt) -> Secret:
         """Return the key of one attempt; no two attempts, runs or versions share one."""
-        hmac, world = Hmac(material), (b"world", bytes([VERSION]), attempt.name)
-        door = cls(hmac.of(_joined(*world)))
-        return cls(hmac.of(_joined(*world, attempt.run)), door) if attempt.run else door
+        world = (b"world", bytes([VERSION]), attempt.name)
+        door = cls(hmac.digest(material, _joined(*world), "sha256"))
+        return cls(hmac.digest(material, _joined(*world, attempt.run), "sha256"), door) if attempt.run else door
 
     @property
     def master_seed(self) -> bytes:
@@ -94,7 +96,7 @@ class Secret:
 
     def mac(self, purpose: bytes, *parts: bytes) -> bytes:
         """Return 32 bytes over parts, each with its length, that only holders of the key can make."""
-        return self._hmac.of(_joined(purpose, *parts))
+        return hmac.digest(self._key, _joined(purpose, *parts), "sha256")
 
     def agrees(self, mac: bytes, purpose: bytes, *parts: bytes) -> bool:
         """Tell, in constant time, whether mac is this key's over parts."""

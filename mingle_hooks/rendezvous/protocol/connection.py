@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from mingle_hooks import sockets as socket
+import socket
+from typing import TYPE_CHECKING
+
 from mingle_hooks.rendezvous.poller import READ, WRITE
 from mingle_hooks.rendezvous.protocol.wire import HEADER, MOST_STRANGER_BYTES, WireError, endpoint
-from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, NamedTuple
+
 from mingle_hooks.errors import (
     LIMITS,
     ConflictError,
@@ -14,7 +16,6 @@ from mingle_hooks.errors import (
     printable,
 )
 from mingle_hooks.rendezvous.protocol.wire import Body, WireError, integer, text
-from mingle_hooks.typed import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from typing import Literal

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sys
+from types import MappingProxyType
+from typing import TYPE_CHECKING, NamedTuple
 
 from mingle_hooks.fabric.machine import is_hostname
 from mingle_hooks.rendezvous.protocol.failure import OBSTACLES, Failure
 from mingle_hooks.rendezvous.protocol.spent import Spent
 from mingle_hooks.rendezvous.protocol.wire import WireError, hexadecimal, integer, optional_integer, text
 from mingle_hooks.schedulers.facts import MOST_NODES, MOST_SLOTS
-from mingle_hooks.typed import TYPE_CHECKING, MappingProxyType, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

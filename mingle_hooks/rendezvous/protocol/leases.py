@@ -6,7 +6,7 @@ process was stopped, the member waits at least as long as the leader believes.
 
 from __future__ import annotations
 
-from mingle_hooks.typed import TYPE_CHECKING
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -6,9 +6,9 @@ It goes before the answer, without a MAC of its own: the answer, which has one, 
 from __future__ import annotations
 
 import zlib
+from hashlib import sha256
 
 from mingle_hooks import jsontext
-from mingle_hooks.digest import sha256
 from mingle_hooks.rendezvous.protocol.wire import MOST_LEADER_BYTES, WireError
 
 # Fast: the rows of neighbours are alike, and every further level takes longer than it saves.

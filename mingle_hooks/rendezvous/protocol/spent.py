@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import time
+from typing import TYPE_CHECKING, NamedTuple
 
 from mingle_hooks.rendezvous.protocol.wire import WireError
-from mingle_hooks.typed import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -30,12 +30,13 @@ a reason and a host's name, in every version alike. VERIFY and VERIFIED, of anot
 
 from __future__ import annotations
 
+import hmac
+import socket
 import struct
+from hmac import compare_digest
+from typing import TYPE_CHECKING, Any
 
 from mingle_hooks import jsontext
-from mingle_hooks import sockets as socket
-from mingle_hooks.digest import Hmac, compare_digest
-from mingle_hooks.typed import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -109,10 +110,10 @@ class Sealer:
     reordered frame fail.
     """
 
-    __slots__ = ("_hmac", "_mine", "_opened", "_sealed", "_theirs")
+    __slots__ = ("_key", "_mine", "_opened", "_sealed", "_theirs")
 
     def __init__(self, secret: Secret, member_nonce: bytes, leader_nonce: bytes, mine: bytes, theirs: bytes) -> None:
-        self._hmac = Hmac(secret.mac(b"session", member_nonce, leader_nonce))
+        self._key = secret.mac(b"session", member_nonce, leader_nonce)
         self._mine, self._theirs = mine, theirs
         self._sealed = self._opened = 0
 
@@ -131,7 +132,7 @@ class Sealer:
         return decode(payload)
 
     def _mac(self, side: bytes, count: int, kind: int, payload: bytes) -> bytes:
-        return self._hmac.of(side + struct.pack("!QB", count, kind) + payload)
+        return hmac.digest(self._key, side + struct.pack("!QB", count, kind) + payload, "sha256")
 
 
 def integer(body: Body, name: str, low: int, high: int) -> int:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from mingle_hooks.rendezvous.protocol.connection import dial
 from mingle_hooks.supervise.protocol.link import Link
 from mingle_hooks.supervise.protocol.messages import JOIN, WELCOME, Join, Welcome
-from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from typing import TYPE_CHECKING
 
 from mingle_hooks import jsontext
 from mingle_hooks.rendezvous.poller import READ
@@ -13,7 +14,6 @@ from mingle_hooks.supervise.node.stacks import Stacks
 from mingle_hooks.supervise.node.tree import Tree
 from mingle_hooks.supervise.protocol.messages import CLEAN, ENDED, FORMED, STACKS, Clean, Ended, Formed
 from mingle_hooks.supervise.protocol.stacks import Stacks as Told
-from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

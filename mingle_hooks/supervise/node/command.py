@@ -5,17 +5,15 @@ The supervisor's child goes on as that: a new interpreter, and loading what both
 
 from __future__ import annotations
 
-import gc
 import os
 import sys
+from importlib import import_module
+from typing import TYPE_CHECKING, NamedTuple
 
 from mingle_hooks import jsontext
-from mingle_hooks.bundles import load
-from mingle_hooks.modules import import_module
 from mingle_hooks.open_files import close_all_but
 from mingle_hooks.supervise.node import signals
 from mingle_hooks.supervise.node.options import AT, KEY
-from mingle_hooks.typed import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -48,7 +46,6 @@ def environment(own: Mapping[str, str], start: Start) -> dict[str, str]:
 
 def prepare() -> None:
     """Load what `mingle exec` needs, while the other hosts are waited for."""
-    load("member")
 
 
 def begin(own: Mapping[str, str], start: Start) -> Command:
@@ -94,7 +91,6 @@ class _Elsewhere:
 
 def _become(own: Mapping[str, str], start: Start, stdout: int, stderr: int, telling: int) -> None:
     """Become `mingle exec`; what goes wrong is told where COMMAND's errors are."""
-    gc.disable()  # to look through what the supervisor has, too, would copy it; a wait turns it on again
     try:
         os.setsid()
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
@@ -119,6 +115,5 @@ def _exec(environ: Mapping[str, str], arguments: tuple[str, ...]) -> None:
     os.environ.clear()
     os.environ.update(environ)
     sys.argv[1:] = arguments
-    load("member")
     sys.meta_path.append(_Elsewhere())
     import_module(_PROGRAM).main()

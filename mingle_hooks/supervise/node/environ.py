@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import stat
+from typing import TYPE_CHECKING
 
 from mingle_hooks.errors import UsageError
 from mingle_hooks.files import UnfitError, contents
 from mingle_hooks.program import argv_of
-from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -3,13 +3,8 @@
 from __future__ import annotations
 
 import os
-
-from mingle_hooks.typed import TYPE_CHECKING, NamedTuple
-
-if TYPE_CHECKING:
-    import signal
-else:
-    import _signal as signal  # without the enumerations, as in mingle_hooks.sockets
+import signal
+from typing import NamedTuple
 
 
 class Reaped(NamedTuple):

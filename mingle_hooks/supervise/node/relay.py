@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import fcntl
 import os
+from typing import TYPE_CHECKING
 
 from mingle_hooks.rendezvous.poller import READ
 from mingle_hooks.supervise.protocol.messages import DRAINED, ERR, MOST_TAIL, OUT
-from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from mingle_hooks.typed import TYPE_CHECKING
+import signal
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    import signal
     from types import FrameType
-else:
-    import _signal as signal  # without the enumerations, as in mingle_hooks.sockets
 
 _FAULTS = ("SIGSEGV", "SIGBUS", "SIGFPE", "SIGILL", "SIGABRT", "SIGSYS", "SIGTRAP")
 # What stops or goes on, or does nothing unless it is asked for; Python ignores the last two.

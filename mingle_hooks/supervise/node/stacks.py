@@ -8,21 +8,19 @@ torchrun's agent ends its workers at SIGQUIT, and USR1 and USR2 warn of limits a
 from __future__ import annotations
 
 import os
+import signal
+from typing import TYPE_CHECKING
 
 from mingle_hooks.rendezvous.poller import READ
 from mingle_hooks.supervise.node import processes
 from mingle_hooks.supervise.node.descriptor import Descriptor
 from mingle_hooks.supervise.node.options import AT, KEY
 from mingle_hooks.supervise.protocol.stacks import MOST_STACKS
-from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    import signal
     from collections.abc import Callable, Mapping
 
     from mingle_hooks.rendezvous.loop import Loop
-else:
-    import _signal as signal  # without the enumerations, as in mingle_hooks.sockets
 
 # So many py-spy at once; what is signalled has this last part of the time.
 MOST_AT_ONCE, WRITE_S = 8, 3.0

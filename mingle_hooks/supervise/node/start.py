@@ -8,7 +8,6 @@
 A program is compiled anew each time, so there is little in it.
 """
 
-import gc
 import os
 import sys
 
@@ -17,11 +16,7 @@ PACKAGE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file
 
 def main() -> None:
     """Run, and end without tearing the interpreter down."""
-    gc.disable()  # loading modules leaves no garbage; the supervisor turns it on again
     sys.path.append(os.path.dirname(PACKAGE))  # behind the standard library's
-    from mingle_hooks.bundles import use
-
-    use("node")
     from mingle_hooks.supervise.node import warden
 
     os._exit(warden.run(sys.argv[1:]))

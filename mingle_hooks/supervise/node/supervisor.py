@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import gc
 import os
+import signal
+from typing import TYPE_CHECKING
 
 from mingle_hooks.errors import NetworkError
 from mingle_hooks.fabric.machine import hostname
@@ -16,15 +17,10 @@ from mingle_hooks.supervise.node.attempt import Attempt
 from mingle_hooks.supervise.node.descriptor import Descriptor
 from mingle_hooks.supervise.node.runner import Runner
 from mingle_hooks.supervise.protocol import messages, stacks
-from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    import signal
-
     from mingle_hooks.rendezvous.protocol.wire import Body
     from mingle_hooks.supervise.node.options import Task
-else:
-    import _signal as signal  # without the enumerations, as in mingle_hooks.sockets
 
 NO_RUNNER = 75  # EX_TEMPFAIL: trying again makes sense
 _STDERR = 2
@@ -38,7 +34,6 @@ def run(task: Task, warden: int) -> int:
     """Return the exit status that the runner says, or NO_RUNNER."""
     with Loop() as loop:
         supervisor = Supervisor(loop, task, warden)
-        gc.enable()
         loop.run(lambda: supervisor.status is not None)
     return NO_RUNNER if supervisor.status is None else supervisor.status
 

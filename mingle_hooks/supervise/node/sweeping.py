@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import os
+import signal
 import time
+from typing import TYPE_CHECKING
 
 from mingle_hooks.supervise.node.processes import descendants, everybody, parent, send
-from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    import signal
     from collections.abc import Sequence
-else:
-    import _signal as signal  # without the enumerations, as in mingle_hooks.sockets
 
 _LONGEST_S = 5.0
 _AGAIN_S = 0.02

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
+import signal
+from typing import TYPE_CHECKING
+
 from mingle_hooks.supervise.node import processes
-from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    import signal
     from collections.abc import Callable
 
     from mingle_hooks.rendezvous.loop import Loop, Timer
-else:
-    import _signal as signal  # without the enumerations, as in mingle_hooks.sockets
 
 # After KILL, in seconds: at first soon, for those that were forked meanwhile; then patiently, for those that the
 # kernel holds.

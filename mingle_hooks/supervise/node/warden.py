@@ -6,11 +6,11 @@ Both are subreapers. A pipe from the warden tells the supervisor of each signal,
 from __future__ import annotations
 
 import os
+from typing import TYPE_CHECKING
 
 from mingle_hooks.errors import MingleError
 from mingle_hooks.supervise.node import kernel, processes, signals
 from mingle_hooks.supervise.node.options import Options, Task
-from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -7,9 +7,8 @@ behind its retransmissions, for more than 15 s where a third of the packets is l
 from __future__ import annotations
 
 import struct
-
-from mingle_hooks.digest import compare_digest
-from mingle_hooks.typed import TYPE_CHECKING, NamedTuple
+from hmac import compare_digest
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from mingle_hooks.rendezvous.protocol.attempt import Secret

@@ -7,6 +7,7 @@ frames of COMMAND's output are not sealed one by one, as a gigabyte of them woul
 from __future__ import annotations
 
 import os
+from typing import TYPE_CHECKING
 
 from mingle_hooks.rendezvous.protocol.connection import Connection
 from mingle_hooks.rendezvous.protocol.wire import (
@@ -20,12 +21,11 @@ from mingle_hooks.rendezvous.protocol.wire import (
     hexadecimal,
 )
 from mingle_hooks.supervise.protocol.messages import CHALLENGE, DRAINED, ERR, HELLO, OUT
-from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    import socket
     from collections.abc import Callable
 
-    from mingle_hooks import sockets as socket
     from mingle_hooks.rendezvous.loop import Loop
     from mingle_hooks.rendezvous.protocol.attempt import Secret
     from mingle_hooks.rendezvous.protocol.wire import Body

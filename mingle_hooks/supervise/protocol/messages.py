@@ -22,11 +22,12 @@ holds up no word of these.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, NamedTuple
+
 from mingle_hooks.fabric.machine import is_hostname
 from mingle_hooks.rendezvous.protocol.spent import Spent
 from mingle_hooks.rendezvous.protocol.wire import WireError, integer, optional_integer, text
 from mingle_hooks.schedulers.facts import MOST_NODES, MOST_SLOTS
-from mingle_hooks.typed import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, NamedTuple
+
 from mingle_hooks.rendezvous.protocol.wire import WireError, integer
 from mingle_hooks.supervise.protocol.messages import MOST_ATTEMPT, MOST_MS
-from mingle_hooks.typed import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from mingle_hooks.rendezvous.protocol.wire import Body

@@ -5,6 +5,8 @@ It has no sockets and no clock; whoever runs it hands over each event with its t
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from mingle_hooks.rendezvous.leader import timeline
 from mingle_hooks.rendezvous.protocol.spent import Spent
 from mingle_hooks.supervise.runner import causes
@@ -32,7 +34,6 @@ from mingle_hooks.supervise.runner.words import (
     Swept,
     Time,
 )
-from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, NamedTuple
+
 from mingle_hooks.errors import (
     ConflictError,
     FactsError,
@@ -11,7 +13,6 @@ from mingle_hooks.errors import (
     SettingsError,
     UsageError,
 )
-from mingle_hooks.typed import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from typing import Literal

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mingle_hooks.typed import NamedTuple
+from typing import NamedTuple
 
 # The same signal within this many seconds is the same one: a scheduler sends it to all hosts, not quite at once.
 SAME_S = 2.0

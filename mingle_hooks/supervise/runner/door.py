@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import os
+import socket
 import struct
+from typing import TYPE_CHECKING
 
-from mingle_hooks import sockets as socket
 from mingle_hooks.errors import NetworkError
 from mingle_hooks.fabric import ports
 from mingle_hooks.rendezvous.poller import READ
 from mingle_hooks.supervise.protocol import life
 from mingle_hooks.supervise.protocol.doors import opened
 from mingle_hooks.supervise.protocol.link import RUNNER, SUPERVISOR
-from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable

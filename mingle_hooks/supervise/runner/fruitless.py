@@ -6,11 +6,11 @@ A file for each job in the user's state directory has an octet for each time. Ho
 from __future__ import annotations
 
 import os
+from hashlib import sha256
+from typing import TYPE_CHECKING
 
-from mingle_hooks.digest import sha256
 from mingle_hooks.supervise.runner.member import directory
 from mingle_hooks.supervise.worlds import registry
-from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

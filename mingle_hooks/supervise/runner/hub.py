@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from mingle_hooks.rendezvous.callers import Callers
 from mingle_hooks.rendezvous.protocol.wire import WireError
 from mingle_hooks.supervise.protocol import life, messages, stacks
@@ -22,12 +24,11 @@ from mingle_hooks.supervise.protocol.messages import (
 from mingle_hooks.supervise.runner.door import Pulses
 from mingle_hooks.supervise.runner.words import Clean, CommandEnded, Formed, Heard, Joined, Lost, Noticed, Quiet, Stacks
 from mingle_hooks.supervise.starters.allocation import Place
-from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    import socket
     from collections.abc import Callable, Sequence
 
-    from mingle_hooks import sockets as socket
     from mingle_hooks.rendezvous.loop import Loop
     from mingle_hooks.rendezvous.protocol.attempt import Secret
     from mingle_hooks.rendezvous.protocol.wire import Body

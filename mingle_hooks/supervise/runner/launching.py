@@ -6,6 +6,7 @@ It comes first and alone: what the runner needs besides is loaded while the star
 from __future__ import annotations
 
 import os
+from typing import TYPE_CHECKING
 
 from mingle_hooks.errors import MissingError
 from mingle_hooks.program import argv_of
@@ -17,7 +18,6 @@ from mingle_hooks.supervise.runner.door import Sockets
 from mingle_hooks.supervise.runner.limit import Limit
 from mingle_hooks.supervise.runner.request import Agreed
 from mingle_hooks.supervise.runner.starting import Processes
-from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

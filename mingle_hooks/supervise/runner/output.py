@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import os
 import sys
+from typing import TYPE_CHECKING
 
 from mingle_hooks.supervise.protocol.messages import ERR, OUT
 from mingle_hooks.supervise.runner.writer import Writer, is_same_file
-from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable

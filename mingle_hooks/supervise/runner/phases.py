@@ -9,6 +9,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from mingle_hooks.supervise.runner import choice
 from mingle_hooks.supervise.runner.blame import Blame
 from mingle_hooks.supervise.runner.causes import Cause
@@ -17,7 +19,6 @@ from mingle_hooks.supervise.runner.roster import Roster
 from mingle_hooks.supervise.runner.stall import Stall
 from mingle_hooks.supervise.runner.stopping import Stopping
 from mingle_hooks.supervise.runner.words import Begin, Drop, Dump, Exit, Launch, Stop, Sweep, Tell
-from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from typing import Literal

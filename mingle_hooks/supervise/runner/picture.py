@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import time
+from typing import TYPE_CHECKING
 
 from mingle_hooks.supervise.protocol.messages import MOST_TAIL
 from mingle_hooks.supervise.runner.causes import Cause
 from mingle_hooks.supervise.runner.words import Joined
 from mingle_hooks.supervise.worlds.words import Failure, Node, State
-from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

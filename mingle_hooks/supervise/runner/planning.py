@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import signal
+import socket
 import time
+from typing import TYPE_CHECKING, NamedTuple
 
 from mingle_hooks import keys, launchers, values
-from mingle_hooks import sockets as socket
 from mingle_hooks.errors import FactsError, SecretError, UsageError
 from mingle_hooks.export.variables import own
 from mingle_hooks.fabric.machine import hostname
@@ -17,17 +19,13 @@ from mingle_hooks.supervise import starters
 from mingle_hooks.supervise.runner.request import Request
 from mingle_hooks.supervise.runner.words import Plan
 from mingle_hooks.supervise.starters import Allocation
-from mingle_hooks.typed import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    import signal
     from collections.abc import Mapping
 
     from mingle_hooks.schedulers.facts import JobFacts
     from mingle_hooks.settings import Settings
     from mingle_hooks.supervise.starters import Starter
-else:
-    import _signal as signal  # without the enumerations, as in mingle_hooks.sockets
 
 MOST_RESTARTS = 1000
 _WARNINGS = ("USR1", "USR2", "HUP", "INT", "TERM", "QUIT")

@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import os
+import signal
+from typing import TYPE_CHECKING
 
 from mingle_hooks import preflight
-from mingle_hooks.bundles import use
 from mingle_hooks.errors import MissingError
 from mingle_hooks.rendezvous.loop import Loop
 from mingle_hooks.supervise.runner import signals
 from mingle_hooks.supervise.runner.launching import START, Launching
-from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    import signal
-
     from mingle_hooks.supervise.runner.request import Request
     from mingle_hooks.supervise.runner.runner import Runner
-else:
-    import _signal as signal  # without the enumerations, as in mingle_hooks.sockets
 
 
 def run(request: Request) -> int:
@@ -49,7 +45,6 @@ def run(request: Request) -> int:
 
 def _ran(loop: Loop, request: Request, launching: Launching, heard: int) -> Runner:
     """Return a runner whose run is over."""
-    use("runner")  # while the starters are at work
     from mingle_hooks.supervise.runner.runner import Runner
 
     runner = Runner(loop, request, launching)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import signal
+from typing import TYPE_CHECKING
 
 from mingle_hooks.errors import PlaceError
 from mingle_hooks.program import argv_of
@@ -36,10 +38,8 @@ from mingle_hooks.supervise.runner.words import (
     Time,
 )
 from mingle_hooks.supervise.starters import local
-from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    import signal
     from collections.abc import Callable
     from typing import Any
 
@@ -50,8 +50,6 @@ if TYPE_CHECKING:
     from mingle_hooks.supervise.runner.starting import Process
     from mingle_hooks.supervise.runner.words import Event
     from mingle_hooks.supervise.starters.launch import Launch as Started
-else:
-    import _signal as signal  # without the enumerations, as in mingle_hooks.sockets
 
 # Told to all members' files, too.
 _NOTED = ("failed", "stopped", "again")

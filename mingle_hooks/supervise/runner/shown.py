@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from typing import TYPE_CHECKING
 
 from mingle_hooks.errors import NetworkError, printable
 from mingle_hooks.export.shells import sh
@@ -14,7 +15,6 @@ from mingle_hooks.supervise.runner.words import Hurry, Noticed
 from mingle_hooks.supervise.worlds import registry
 from mingle_hooks.supervise.worlds.words import LONGEST_COMMAND
 from mingle_hooks.supervise.worlds.world import Public, World
-from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -3,13 +3,7 @@
 from __future__ import annotations
 
 import os
-
-from mingle_hooks.typed import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    import signal
-else:
-    import _signal as signal  # without the enumerations, as in mingle_hooks.sockets
+import signal
 
 _HEARD = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGCHLD)
 

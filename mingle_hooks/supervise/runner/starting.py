@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import os
+import signal
+from typing import TYPE_CHECKING
 
 from mingle_hooks.rendezvous.poller import READ
 from mingle_hooks.supervise.node.descriptor import Descriptor
-from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    import signal
     from collections.abc import Callable, Mapping
 
     from mingle_hooks.rendezvous.loop import Loop
     from mingle_hooks.supervise.runner.limit import Limit
     from mingle_hooks.supervise.starters.launch import Launch
-else:
-    import _signal as signal  # without the enumerations, as in mingle_hooks.sockets
 
 _READ_BYTES = 64 * 1024
 _STDERR = 2

@@ -5,12 +5,12 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import socket
 import stat
+from typing import TYPE_CHECKING
 
-from mingle_hooks import sockets as socket
 from mingle_hooks.rendezvous.poller import WRITE
 from mingle_hooks.supervise.node.descriptor import Descriptor
-from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable

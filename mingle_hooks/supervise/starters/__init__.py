@@ -17,13 +17,14 @@ TAKES_STDIN, KEEPS, TAKES_OPTIONS, READS and `completed` may be left out.
 
 from __future__ import annotations
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, NamedTuple
+
 from mingle_hooks.errors import UsageError
-from mingle_hooks.modules import import_module
 from mingle_hooks.supervise.starters import files, local
 from mingle_hooks.supervise.starters import hosts as where
 from mingle_hooks.supervise.starters.allocation import Allocation, Place
 from mingle_hooks.supervise.starters.launch import Launch
-from mingle_hooks.typed import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -6,11 +6,11 @@ It holds the run's key, so it is never a word on a command line. Every host has 
 from __future__ import annotations
 
 import os
+from typing import TYPE_CHECKING
 
 from mingle_hooks.errors import PlaceError
 from mingle_hooks.keys import on_network
 from mingle_hooks.supervise.starters.plain import is_plain
-from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -8,11 +8,11 @@ Source: flux-exec(1), flux-broker-attributes(7), hostlist, flux-environment(7), 
 from __future__ import annotations
 
 import subprocess
+from typing import TYPE_CHECKING
 
 from mingle_hooks.errors import FactsError, reason
 from mingle_hooks.schedulers import hostlist
 from mingle_hooks.supervise.starters.launch import Launch
-from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from mingle_hooks.supervise.starters.allocation import Allocation

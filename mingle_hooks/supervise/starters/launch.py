@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mingle_hooks.typed import NamedTuple
+from typing import NamedTuple
 
 
 class Launch(NamedTuple):

@@ -5,9 +5,10 @@ Source: blaunch(1). Sites differ in what it hands on, and in whether a shell rea
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from mingle_hooks.supervise.starters import plain
 from mingle_hooks.supervise.starters.launch import Launch
-from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from mingle_hooks.supervise.starters.allocation import Allocation

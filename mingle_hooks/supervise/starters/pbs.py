@@ -5,8 +5,9 @@ Source: pbs_tmrsh(8), and a real OpenPBS 23.06: the status is the program's, 254
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from mingle_hooks.supervise.starters.launch import Launch
-from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from mingle_hooks.supervise.starters.allocation import Allocation

@@ -5,9 +5,10 @@ Source: qrsh(1), sge_pe(5). A shell reads its words once more, unless a site say
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from mingle_hooks.supervise.starters import plain
 from mingle_hooks.supervise.starters.launch import Launch
-from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from mingle_hooks.supervise.starters.allocation import Allocation

@@ -10,11 +10,12 @@ slurmctld, of Slurm 22.05.8 and 26.05.3.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from mingle_hooks.errors import FactsError, UsageError
 from mingle_hooks.schedulers import counts, hostlist, nodefile
 from mingle_hooks.schedulers.slurm import MOST_COMPONENTS, MOST_GPUS
 from mingle_hooks.supervise.starters.launch import Launch
-from mingle_hooks.typed import TYPE_CHECKING
 from mingle_hooks.values import number
 
 if TYPE_CHECKING:

@@ -5,9 +5,10 @@ Source: ssh(1), ssh_config(5).
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from mingle_hooks.export.shells import sh
 from mingle_hooks.supervise.starters.launch import Launch
-from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from mingle_hooks.supervise.starters.allocation import Allocation

@@ -5,9 +5,10 @@ Source: pbsdsh(1) of Torque: -h names a host, -o leaves the output to who starte
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from mingle_hooks.supervise.starters import limit
 from mingle_hooks.supervise.starters.launch import Launch
-from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from mingle_hooks.supervise.starters.allocation import Allocation

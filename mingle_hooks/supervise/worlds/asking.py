@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, NamedTuple
+
 from mingle_hooks.rendezvous.loop import Loop
 from mingle_hooks.rendezvous.protocol.connection import dial
 from mingle_hooks.rendezvous.protocol.wire import WireError
 from mingle_hooks.supervise.protocol.link import Link
 from mingle_hooks.supervise.worlds import process, words
 from mingle_hooks.supervise.worlds.words import ASK, ENDING, GONE, KILL, STATE, Ask, Gone, Kill, State
-from mingle_hooks.typed import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -6,16 +6,17 @@ random number.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from mingle_hooks.errors import NetworkError
 from mingle_hooks.rendezvous.callers import Callers
 from mingle_hooks.supervise.protocol.doors import opened
 from mingle_hooks.supervise.protocol.link import Link
-from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    import socket
     from collections.abc import Callable
 
-    from mingle_hooks import sockets as socket
     from mingle_hooks.rendezvous.loop import Loop, Timer
     from mingle_hooks.rendezvous.protocol.attempt import Secret
     from mingle_hooks.rendezvous.protocol.wire import Body

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import _thread
+import threading
+from typing import TYPE_CHECKING
 
 from mingle_hooks.errors import MingleError
-from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 def in_time(call: Callable[[], None], limit_s: float) -> bool:
     """Tell whether a call has returned within limit_s; else it goes on by itself. Raises the MingleError it raises."""
     wrong: list[MingleError] = []
-    is_done = _thread.allocate_lock()
+    is_done = threading.Lock()
     is_done.acquire()
 
     def run() -> None:
@@ -26,7 +26,7 @@ def in_time(call: Callable[[], None], limit_s: float) -> bool:
             is_done.release()
 
     try:
-        _thread.start_new_thread(run, ())
+        threading.Thread(target=run, daemon=True).start()
     except RuntimeError:  # no thread is left: then it may take its time
         run()
     returned = is_done.acquire(timeout=limit_s)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
+from hashlib import sha256
+from typing import NamedTuple
 
-from mingle_hooks.digest import sha256
 from mingle_hooks.fabric import machine
-from mingle_hooks.typed import NamedTuple
 
 
 class Process(NamedTuple):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+from typing import TYPE_CHECKING, NamedTuple
 
 from mingle_hooks import jsontext
 from mingle_hooks.errors import PlaceError, SettingsError, reason
@@ -12,7 +13,6 @@ from mingle_hooks.rendezvous.protocol.wire import WireError, address, integer, t
 from mingle_hooks.schedulers.facts import LONGEST_ID
 from mingle_hooks.supervise.worlds.process import Process
 from mingle_hooks.supervise.worlds.words import LONGEST_COMMAND, MOST_SECONDS, host
-from mingle_hooks.typed import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -14,12 +14,13 @@ The two prove to each other that they hold one of the user's keys, as a supervis
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, NamedTuple
+
 from mingle_hooks.fabric.machine import is_hostname_or_address
 from mingle_hooks.rendezvous.protocol.attempt import Secret
 from mingle_hooks.rendezvous.protocol.wire import WireError, integer, optional_integer, text
 from mingle_hooks.schedulers.facts import LONGEST_ID, MOST_NODES, MOST_SLOTS
 from mingle_hooks.supervise.protocol.messages import MOST_ATTEMPT, MOST_SIGNAL, MOST_TAIL
-from mingle_hooks.typed import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from typing import Any

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from typing import TYPE_CHECKING, NamedTuple
 
 from mingle_hooks.errors import MingleError, reason
 from mingle_hooks.rendezvous.protocol.wire import WireError
@@ -11,7 +12,6 @@ from mingle_hooks.supervise.worlds.door import Door
 from mingle_hooks.supervise.worlds.intime import in_time
 from mingle_hooks.supervise.worlds.process import own
 from mingle_hooks.supervise.worlds.words import ASK, ENDING, GONE, KILL, STATE, Ask, Gone, Kill
-from mingle_hooks.typed import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -7,7 +7,9 @@ be an old one that somebody sends again, so it only makes a member ask.
 
 from __future__ import annotations
 
-from mingle_hooks import sockets as socket
+import socket
+from typing import TYPE_CHECKING
+
 from mingle_hooks.errors import NetworkError, reason
 from mingle_hooks.rendezvous.discovery.multicast import beacon
 from mingle_hooks.rendezvous.discovery.multicast.budget import Budget
@@ -17,7 +19,6 @@ from mingle_hooks.rendezvous.discovery.multicast.questions import Questions
 from mingle_hooks.rendezvous.discovery.multicast.replies import Replies
 from mingle_hooks.rendezvous.discovery.one_way import OneWay
 from mingle_hooks.rendezvous.member.dialer import Endpoint
-from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from multicast_expert import IfaceInfo

@@ -14,12 +14,12 @@ they can tell each other so.
 
 from __future__ import annotations
 
+import socket
 import struct
+from hmac import compare_digest
+from typing import TYPE_CHECKING, NamedTuple
 
-from mingle_hooks import sockets as socket
-from mingle_hooks.digest import compare_digest
 from mingle_hooks.rendezvous.protocol.attempt import TAG_BYTES
-from mingle_hooks.typed import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from mingle_hooks.rendezvous.protocol.attempt import Secret

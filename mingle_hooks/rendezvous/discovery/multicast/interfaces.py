@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import ipaddress
+from typing import TYPE_CHECKING
 
 from mingle_hooks.errors import NetworkError
 from mingle_hooks.fabric.addresses import listed
 from mingle_hooks.fabric.interfaces import interfaces, is_virtual_name, usable
-from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
+from typing import TYPE_CHECKING
 
 from mingle_hooks.rendezvous.discovery.multicast.beacon import NONCE_BYTES
 from mingle_hooks.rendezvous.discovery.multicast.budget import Budget
 from mingle_hooks.rendezvous.member.dialer import CALL_S, REST_S
-from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import deque
+from typing import TYPE_CHECKING, Any
 
 from mingle_hooks.rendezvous.discovery.multicast.beacon import MOST_NONCES
-from mingle_hooks.typed import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
