@@ -6,8 +6,8 @@ import dataclasses
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from mingle_hooks import toml
 from mingle_hooks.errors import UsageError
+from mingle_hooks.files import toml
 from mingle_hooks.nearest import nearest
 from mingle_hooks.render import command as training
 from mingle_hooks.render import totals
@@ -271,7 +271,7 @@ def _parsed(path: str) -> dict[str, Any]:
     if len(data) > _LARGEST_SPEC_BYTES:
         raise UsageError(f"at most {_LARGEST_SPEC_BYTES} bytes", f"{path}, which is larger (--spec)", "a TOML file")
     try:
-        return toml.loads(data)
+        return toml(data)
     except ValueError as wrong:
         raise UsageError("a TOML file", f"{path}: {wrong} (--spec)", "mending that line") from None
 

@@ -8,9 +8,9 @@ from mingle_hooks.errors import LIMITS, MissingError, NetworkError
 from mingle_hooks.rendezvous import discovery
 from mingle_hooks.rendezvous.discovery.discovery import Discovery
 from mingle_hooks.rendezvous.discovery.one_way import OneWay
-from mingle_hooks.rendezvous.leader import listeners
 from mingle_hooks.rendezvous.member.dialer import REST_S, Dialer
 from mingle_hooks.rendezvous.protocol import wire
+from mingle_hooks.rendezvous.protocol.attempt import check_in_ports, multicast_port
 from mingle_hooks.rendezvous.protocol.failure import LONGEST_PART
 from mingle_hooks.rendezvous.rejected import label
 from mingle_hooks.rendezvous.rejections import Rejections
@@ -53,7 +53,7 @@ class Search:
         self.dial = self._dialer.dial
         self.rest = self._dialer.rest
         self._one_way = OneWay()
-        ports = listeners.check_in_ports(request.attempt, secret, request.port_range)
+        ports = check_in_ports(request.attempt, secret, request.port_range)
         context = discovery.Context(
             loop=loop,
             attempt=request.attempt,
@@ -66,7 +66,7 @@ class Search:
             master=request.master,
             ports=tuple(dict.fromkeys([port for group in ports for port in group])),
             directory=request.directory,
-            multicast_port=listeners.multicast_port(request.attempt),
+            multicast_port=multicast_port(request.attempt),
             nets=tuple(p.text if p.network is None else str(p.network) for p in request.prefer),
             ttl=request.ttl,
             nodes=request.nodes,

@@ -14,10 +14,9 @@ from gathering import SECRET
 
 from mingle_hooks.errors import ConflictError, MingleError, MissingError, SecretError, UsageError
 from mingle_hooks.rendezvous import rendezvous
-from mingle_hooks.rendezvous.leader.listeners import check_in_ports
 from mingle_hooks.rendezvous.local_peers.first_task import first
 from mingle_hooks.rendezvous.local_peers.follower import follow
-from mingle_hooks.rendezvous.protocol.attempt import Attempt, Material
+from mingle_hooks.rendezvous.protocol.attempt import Attempt, Material, check_in_ports
 from mingle_hooks.rendezvous.rendezvous import meet
 from mingle_hooks.rendezvous.request import Request
 

@@ -9,7 +9,7 @@ from mingle_hooks.errors import NetworkError
 from mingle_hooks.fabric import interfaces
 from mingle_hooks.rendezvous.discovery.resolver import resolve
 from mingle_hooks.rendezvous.leader.terms import AdvertisedAddress
-from mingle_hooks.rendezvous.member.membership import MOST_ADVERTISED
+from mingle_hooks.rendezvous.protocol.wire import MOST_ADVERTISED
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

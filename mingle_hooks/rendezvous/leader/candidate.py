@@ -10,7 +10,8 @@ from mingle_hooks import open_files
 from mingle_hooks.errors import LimitError, NetworkError, Shortage
 from mingle_hooks.rendezvous.discovery import BACKENDS, Advertisement
 from mingle_hooks.rendezvous.discovery.resolver import RESOLVE_S, is_local, resolve
-from mingle_hooks.rendezvous.leader.listeners import Listeners, check_in_ports
+from mingle_hooks.rendezvous.leader.listeners import Listeners
+from mingle_hooks.rendezvous.protocol.attempt import check_in_ports
 from mingle_hooks.rendezvous.protocol.failure import Failure
 from mingle_hooks.schedulers.facts import MOST_NODES
 

@@ -6,26 +6,13 @@ from typing import TYPE_CHECKING
 
 from mingle_hooks.errors import NetworkError
 from mingle_hooks.fabric import ports
-from mingle_hooks.rendezvous.protocol.attempt import KEYED_PORTS, MASTER_PORTS, OPEN_PORTS
+from mingle_hooks.rendezvous.protocol.attempt import MASTER_PORTS
 
 if TYPE_CHECKING:
     import socket
     from collections.abc import Iterable
 
-    from mingle_hooks.rendezvous.protocol.attempt import Attempt, Secret
-
-
-def check_in_ports(attempt: Attempt, secret: Secret, port_range: range) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return the ports that members try: those that everybody can work out, and those that the key tells."""
-    return (
-        ports.candidates(attempt.seed(b"check-in"), OPEN_PORTS, port_range),
-        ports.candidates(secret.mac(b"check-in"), KEYED_PORTS, port_range),
-    )
-
-
-def multicast_port(attempt: Attempt) -> int:
-    """Return the UDP port of this world's beacons; several worlds may share it."""
-    return ports.candidates(attempt.seed(b"beacon"), 1)[0]
+    from mingle_hooks.rendezvous.protocol.attempt import Secret
 
 
 class Listeners:

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 # The best address comes first. The next one is tried so much later, in seconds, unless one that may serve all is there
 # by then, or has answered: some round trips of the longest way.
 PROBE_NEXT_S = 0.25
-MOST_ADVERTISED = 8
 # What a leader says only where it has not said the word, and first has to ask every member for another promise.
 _NO_WORD = (wire.WELCOME, wire.PROGRESS, wire.FAILED, wire.MOVED)
 
@@ -158,7 +157,7 @@ class Membership:
 
     def _welcome(self, body: wire.Body) -> None:
         port, advertised = wire.integer(body, "port", 1, 65535), body.get("offers")
-        if not isinstance(advertised, list) or len(advertised) > MOST_ADVERTISED or self._probes:
+        if not isinstance(advertised, list) or len(advertised) > wire.MOST_ADVERTISED or self._probes:
             raise wire.WireError("offers")
         for offer in advertised:
             if not isinstance(offer, list) or len(offer) != 2 or type(offer[0]) is not int:  # noqa: PLR2004 - a pair
@@ -243,7 +242,7 @@ class Membership:
 
 def _endpoints(body: wire.Body) -> list[tuple[str, int]]:
     rows = body.get("to")
-    if not isinstance(rows, list) or len(rows) > MOST_ADVERTISED:
+    if not isinstance(rows, list) or len(rows) > wire.MOST_ADVERTISED:
         raise wire.WireError("to")
     return [
         (wire.address({"address": row[0]}, "address"), wire.integer({"port": row[1]}, "port", 1, 65535))

@@ -7,6 +7,8 @@ from hashlib import sha256
 from hmac import compare_digest
 from typing import NamedTuple
 
+from mingle_hooks.fabric import ports
+
 # Of the protocol: part of every key, and told in every HELLO. Names, ports and groups are the same in every version,
 # so that members of two versions do meet, and can tell each other so.
 VERSION = 3
@@ -101,6 +103,19 @@ class Secret:
     def agrees(self, mac: bytes, purpose: bytes, *parts: bytes) -> bool:
         """Tell, in constant time, whether mac is this key's over parts."""
         return compare_digest(mac, self.mac(purpose, *parts))
+
+
+def check_in_ports(attempt: Attempt, secret: Secret, port_range: range) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return the ports that members try: those that everybody can work out, and those that the key tells."""
+    return (
+        ports.candidates(attempt.seed(b"check-in"), OPEN_PORTS, port_range),
+        ports.candidates(secret.mac(b"check-in"), KEYED_PORTS, port_range),
+    )
+
+
+def multicast_port(attempt: Attempt) -> int:
+    """Return the UDP port of this world's beacons; several worlds may share it."""
+    return ports.candidates(attempt.seed(b"beacon"), 1)[0]
 
 
 def run_of(cookie: str | None) -> Material:

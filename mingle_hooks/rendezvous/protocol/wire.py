@@ -73,6 +73,7 @@ MOST_MEMBER_BYTES = 8 * 1024
 MOST_LEADER_BYTES = 8 * 1024 * 1024
 
 # Digits of an IPv6 zone's number: what fits into 32 bits.
+MOST_ADVERTISED = 8  # addresses that a leader offers; no node has more networks that matter
 LONGEST_ZONE = 9
 
 Body = dict[str, Any]
