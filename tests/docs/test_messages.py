@@ -104,7 +104,7 @@ def test_what_is_said_on_plain_hosts(two: Callable[[Case], str]) -> None:
 
 def quotes(page: str) -> set[str]:
     """Return what the table of usual mistakes quotes of mingle's messages."""
-    _, _, table = (DOCS / "schedulers" / f"{page}.md").read_text().partition("what mingle says |\n| --- | --- |\n")
+    _, _, table = (DOCS / "schedulers" / f"{page}.md").read_text().partition("what mingle says |\n|---|---|\n")
     cells = [row.split(" | ")[1] for row in table.partition("\n\n")[0].splitlines() if row.startswith("| ")]
     return {quote for cell in cells for quote in re.findall(r"`([^`]+)`", cell) if " " in quote}
 
