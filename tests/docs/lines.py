@@ -28,7 +28,6 @@ ALLOCATED: dict[Where, Allocated] = {
     (SLURM, "MINGLE_KEY=$(mingle key)"): Allocated("-N2", 2, then=f"; {TORCHRUN}"),
     (MPI, "mpirun --map-by ppr:1:node mingle exec torchrun train.py"): Allocated("-N2 --ntasks-per-node=2", 2),
     (MPI, f"mpirun {TASKS}"): Allocated("-N2 --ntasks-per-node=2", 4),
-    (RECIPES, f"srun {TASKS}"): Allocated("-N2 --ntasks-per-node=2", 4),
 }
 
 # Batch scripts, and the size of their world.
