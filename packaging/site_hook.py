@@ -33,7 +33,7 @@ STYLE = """\
 """
 # A word of inline code up to this length fits a phone.
 WORD = re.compile(r"(?<!\S)\S{2,30}(?!\S)")
-MESSAGE = re.compile(r"<pre>(?=<span></span><code>(?:[^<\n]+\n){1,2}</code></pre>)")
+MESSAGE = re.compile(r"<pre>(?=<span></span><code>(?:mingle[a-z ]*: |torch)[^<\n]*\n(?:[^<\n]*\n)?</code></pre>)")
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:

@@ -100,7 +100,7 @@ HOSTS = {
                                  ["node1: others' names get no answer in time from the name service of it"]),
     "elsewhere": (lambda its: its._replace(names=names(its, node2=("10.99.0.2",))), 76, (),
                   ["node[1,3-4]: node2 is 10.99.0.2 there, an address that it does not have"]),
-    "deaf": (only("node3", multicast=(Heard("eth0", ()),)), 71, (), [f"node3: hears no multicast on {SLOW}"]),
+    "deaf": (only("node3", multicast=(Heard("eth0", ()),)), 71, (), [f"node3: receives no multicast on {SLOW}"]),
 }  # fmt: skip
 
 
@@ -112,7 +112,7 @@ def test_one_fault_of_a_host_is_one_line(name: str) -> None:
     assert (bad(made), made.status, made.exclude) == (lines, status, exclude)
 
 
-ROOM = "a kernel had no room for neighbours at times (net.ipv4.neigh.default.gc_thresh3)"
+ROOM = "a kernel's neighbour table was full at times (net.ipv4.neigh.default.gc_thresh3)"
 FULL = "the kernel has no room for one neighbour more, up to 2 are out of its reach"
 HOSTS |= {
     "no room for neighbours": (only("node2", had_no_room=True, refused=2), 76, ("node2",),
@@ -182,7 +182,7 @@ def test_what_is_not_known_is_nobodys_fault() -> None:
         its = verdict.judged(its._replace(findings=(), unknown=(pair,)))
         assert (bad(its), its.status) == ([], 0)
         assert note in [found.text for found in notes(its)]
-        assert verdict.words(its).endswith(": all is well, but for what is not known")
+        assert verdict.words(its).endswith(": all is well, except for what is not known")
 
 
 def test_what_was_not_sent_back_is_not_lost() -> None:
@@ -213,7 +213,7 @@ def test_a_host_far_off_is_a_note() -> None:
     """Its share of a switch may be another; that alone is no reason to leave it out."""
     made = report(4, pair=between("node2", rtt_us=9000))  # type: ignore[arg-type]
     assert (bad(made), made.exclude) == ([], ())
-    assert f"node2: round trips of 9.0 ms on {FAST}, 0.1 ms are usual" in [note.text for note in notes(made)]
+    assert f"node2: round trips of 9.0 ms on {FAST}, 0.1 ms is usual" in [note.text for note in notes(made)]
 
 
 def test_without_a_majority_nobody_is_blamed() -> None:

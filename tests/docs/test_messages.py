@@ -104,7 +104,8 @@ def test_what_is_said_on_plain_hosts(two: Callable[[Case], str]) -> None:
 
 def quotes(page: str) -> set[str]:
     """Return what the list of usual mistakes quotes of mingle's messages."""
-    _, _, items = (DOCS / "schedulers" / f"{page}.md").read_text().partition("## Usual mistakes, and what mingle says\n\n")
+    text = (DOCS / "schedulers" / f"{page}.md").read_text()
+    _, _, items = text.partition("## Usual mistakes, and what mingle says\n\n")
     cells = [item.partition(": ")[2] for item in items.partition("\n\n")[0].splitlines() if item.startswith("- ")]
     return {quote for cell in cells for quote in re.findall(r"`([^`]+)`", cell) if " " in quote}
 

@@ -71,7 +71,9 @@ ROWS = (
         per_slot=True,
     ),
     Row("torch, one process per node", "torch", "python train_torch.py {size}", "train_torch.py"),
-    Row("torch, one process per task", "torch", "--scope task --slots 1 python train_torch.py {size}", "train_torch.py"),
+    Row(
+        "torch, one process per task", "torch", "--scope task --slots 1 python train_torch.py {size}", "train_torch.py"
+    ),
     Row("accelerate", "accelerate", "accelerate launch train_accelerate.py {size}", ACCELERATE, per_slot=True),
     Row("accelerate by torchrun", "accelerate", "torchrun train_accelerate.py {size}", ACCELERATE, per_slot=True),
     Row("accelerate, one process per node", "accelerate", "python train_accelerate.py {size}", ACCELERATE),
@@ -96,8 +98,8 @@ ROWS = (
         "--for jax python train_jax.py {size}",
         "train_jax.py",
         longest_s=60,
-        needs_names="on CPUs, JAX's own copy of Gloo uses the address of its host's name: in /etc/hosts, give each host an"
-        " address that the others reach (as root; `mingle check` finds such nodes); on GPUs JAX uses NCCL",
+        needs_names="on CPUs, JAX's own copy of Gloo uses the address of its host's name: in /etc/hosts, give each host"
+        " an address that the others reach (as root; `mingle check` finds such nodes); on GPUs JAX uses NCCL",
     ),
     Row("TensorFlow", "tensorflow-cpu", "--for tensorflow python train_tensorflow.py {size}", "train_tensorflow.py"),
     Row(

@@ -37,10 +37,10 @@ def test_it_tells_what_is_wrong_and_how_to_mend_it(root: Path) -> None:
     """Every finding that is no note has its mend, in one column."""
     done = call(root, "doctor")
     assert done.exit_code == 1
-    assert f"does not say Prolog={OURS}/prolog; mend: this line there: Prolog={OURS}/prolog" in done.stdout
+    assert f"does not say Prolog={OURS}/prolog; fix: this line there: Prolog={OURS}/prolog" in done.stdout
     bad = [line for line in done.stdout.splitlines() if line.startswith("BAD")]
     assert len(bad) >= 4
-    assert all("; mend: " in line for line in bad)
+    assert all("; fix: " in line for line in bad)
     assert len({line.index("does not say") for line in bad if "does not say" in line}) == 1
 
 

@@ -80,8 +80,8 @@ def test_a_node_without_a_report_is_not_ready(node: Path) -> None:
     lines = done.stdout.splitlines()
     assert [line.split(": ")[:3] for line in lines] == [
         ["BAD  n2", "no report", "sh"],
-        ["BAD  n3", "no report", "exited with exit code 1; mend"],
-        ["BAD  n4", "no report; mend", "mingle hooks install slurm --yes there"],
+        ["BAD  n3", "no report", "exited with exit code 1; fix"],
+        ["BAD  n4", "no report; fix", "mingle hooks install slurm --yes there"],
     ]
 
 
@@ -116,7 +116,7 @@ def test_a_node_that_differs_is_told(node: Path, how: str) -> None:
     assert done.exit_code == 1
     assert {line.split(":")[0] for line in done.stdout.splitlines()} == {"BAD  n2"}
     assert said in done.stdout
-    assert all("; mend: " in line for line in done.stdout.splitlines())
+    assert all("; fix: " in line for line in done.stdout.splitlines())
 
 
 def test_what_is_wrong_on_all_is_no_reason_to_go_on(node: Path) -> None:
