@@ -113,7 +113,7 @@ def test_one_fault_of_a_host_is_one_line(name: str) -> None:
 
 
 ROOM = "a kernel's neighbour table was full at times (net.ipv4.neigh.default.gc_thresh3)"
-FULL = "the kernel has no room for one neighbour more, up to 2 are out of its reach"
+FULL = "the kernel's neighbour table is full; up to 2 hosts are out of reach"
 HOSTS |= {
     "no room for neighbours": (only("node2", had_no_room=True, refused=2), 76, ("node2",),
                                [f"node2: {FULL} (net.ipv4.neigh.default.gc_thresh3)"]),
@@ -206,7 +206,7 @@ def test_a_host_that_is_not_heard_is_named() -> None:
         left = tuple(one._replace(hosts=tuple(name for name in one.hosts if name not in mute)) for one in its.multicast)
         return its._replace(multicast=left)
 
-    assert bad(report(4, change)) == [f"node2: its multicast on {its} is not heard" for its in BOTH]
+    assert bad(report(4, change)) == [f"node2: others do not receive its multicast on {its}" for its in BOTH]
 
 
 def test_a_host_far_off_is_a_note() -> None:
@@ -239,7 +239,7 @@ def test_slow_hosts_are_told_from_their_neighbours() -> None:
     flows = tuple(Flow(a, b, FAST, 1000 if "node2" in (a, b) else 9000) for a, b in both)
     made = report(4)
     made = verdict.judged(made._replace(findings=(), flows=flows))
-    line = "node2: sends 1.0 Gbit/s and receives 1.0 Gbit/s, 5.0 Gbit/s are usual"
+    line = "node2: sends 1.0 Gbit/s and receives 1.0 Gbit/s, 5.0 Gbit/s is usual"
     assert (bad(made), made.exclude) == ([line], ("node2",))
     assert "9.0 Gbit/s" in table.lines(made)[1]
 

@@ -77,7 +77,7 @@ def test_a_host_whose_name_the_hook_does_not_take_is_told(host: str, suffix: str
     """A name that no job gets anything under is the reason that is told."""
     site = Site(host_suffix=suffix)
     assert preview(site, host) == ()
-    assert [reason for reason in why_nothing(site, host) if "no host name that the hook takes" in reason]
+    assert [reason for reason in why_nothing(site, host) if "not a host name that the hook accepts" in reason]
 
 
 def test_after_all_mends_it_is_content(root: Path) -> None:

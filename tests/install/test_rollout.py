@@ -96,7 +96,7 @@ SPOILERS: dict[str, tuple[Callable[[Path], object], str]] = {
     "no key": (lambda root: (root / "etc/mingle/key").unlink(), "key is none"),
     "another chain": (
         lambda root: program(root, "/etc/mingle/mingle.toml", NO_CHAIN.replace('prolog = "none"', "", 1)),
-        "does not say what prolog",
+        "does not name the site's own prolog",
     ),
     "a drop-in that cannot be run": (
         lambda root: program(root, "/etc/mingle/prolog.d/10-x").chmod(0o644), "which drains the node",
@@ -124,7 +124,7 @@ def test_what_is_wrong_on_all_is_no_reason_to_go_on(node: Path) -> None:
     (node / "etc/mingle/mingle.toml").unlink()
     one = report(node)
     done = check(*(f"n{number}: {one}" for number in (1, 2, 3)))
-    assert (done.exit_code, done.stdout.count("BAD  n[1-3]: /etc/mingle/mingle.toml does not say what")) == (1, 3)
+    assert (done.exit_code, done.stdout.count("BAD  n[1-3]: /etc/mingle/mingle.toml does not name")) == (1, 3)
 
 
 def test_nodes_come_from_sinfo(node: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -143,4 +143,4 @@ def test_nodes_come_from_sinfo(node: Path, monkeypatch: pytest.MonkeyPatch) -> N
 def test_the_order_is_told() -> None:
     """The check comes before the lines of slurm.conf."""
     said = CliRunner().invoke(hooks, ["rollout"], catch_exceptions=False).stdout
-    assert said.index("rollout --check") < said.index("into slurm.conf") < said.index("hooks uninstall")
+    assert said.index("rollout --check") < said.index("printed to slurm.conf") < said.index("hooks uninstall")

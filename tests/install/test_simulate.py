@@ -77,4 +77,4 @@ def test_a_user_may_simulate_too() -> None:
     done = subprocess.run([*argv, *command], capture_output=True, text=True, timeout=60, check=False, cwd="/")
     assert done.returncode == 0, done.stderr
     assert "export RANK=3" in done.stdout
-    assert "run it as root" in done.stderr
+    assert "run this as root" in done.stderr
