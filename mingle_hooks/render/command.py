@@ -62,7 +62,7 @@ def check_nodes(command: Command, nodes: int) -> None:
         value = value if equals else following
         if leaves(name, value, nodes, rank=None):
             seen = f"{word if equals or name == '--standalone' else f'{name} {value}'}, as on a single node"
-            raise UsageError(f"a launcher for {nodes} nodes", seen, f"the command without {name}, which the script sets")
+            raise UsageError(f"a launcher for {nodes} nodes", seen, f"it without {name}, which the script sets")
 
 
 def _without_prefixes(typed: Words) -> tuple[Words, bool]:

@@ -38,7 +38,7 @@ ANYWHERE = (
     ),
     Pattern(
         re.compile(r"\|\|\s{0,64}(?:echo\s{1,8}|export\s{1,8})?(?:\w{1,64}=)?[\"']?(?:localhost|127\.0\.0\.1)"),
-        "|| echo localhost: when the command fails, every node forms its own world and the job hangs",
+        "|| echo localhost: when the command fails, every node forms a world of its own and the job hangs",
         "|| exit",
     ),
     Pattern(

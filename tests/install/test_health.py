@@ -93,7 +93,8 @@ def test_a_whole_hook_that_the_manifest_does_not_tell_of_is_no_edited_one(
         text = call(root, "render", "slurm", "prolog").stdout
     at(root, f"{OURS}/prolog").write_text(text)
     done = call(root, "verify", "slurm")
-    assert (done.exit_code, "comes from another installation than the manifest (mingle-hooks 9.1)" in done.stdout) == (1, True)
+    said = "comes from another installation than the manifest (mingle-hooks 9.1)"
+    assert (done.exit_code, said in done.stdout) == (1, True)
     call(root, "install", "slurm", "--yes")
     assert not at(root, "/etc/mingle/hooks/kept").exists()
     assert call(root, "verify", "slurm").exit_code == 0
