@@ -234,7 +234,7 @@ def _key(data: bytes, source: str) -> Key:
         return Key(Material(data), source)
     raise SecretError(
         f"a key of at least {_KEY_BYTES} random bytes, in hexadecimal or base64",
-        f"{len(text)} characters in {source} that are no such key",
+        f"{len(text)} characters in {source} that are not a key",
         "`mingle key` to make one",
     )
 

@@ -22,10 +22,23 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parents[1]
 FIRST = "index.md"
 LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)\s]+)\)")
+BLOCK = re.compile(r"(<pre\b.*?</pre>)", re.DOTALL)
+CODE = re.compile(r"<code>([^<]+)</code>")
+STYLE = """\
+.md-typeset .word { white-space: nowrap }
+.md-typeset .message code { white-space: pre-wrap }
+@media (max-width: 30em) {
+  .md-typeset table:not([class]) :is(th, td) { min-width: 0; padding: 0.6em 0.5em }
+}
+"""
+# A word of inline code up to this length fits a phone.
+WORD = re.compile(r"(?<!\S)\S{2,30}(?!\S)")
+MESSAGE = re.compile(r"<pre>(?=<span></span><code>(?:mingle[a-z ]*: |torch)[^<\n]*\n(?:[^<\n]*\n)?</code></pre>)")
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add README.md as the first page."""
+    """Add README.md as the first page, and the style of narrow screens."""
+    files.append(File.generated(config, "site.css", content=STYLE))
     files.append(File.generated(config, FIRST, content=(ROOT / "README.md").read_text(encoding="utf-8")))
     return files
 
@@ -51,3 +64,15 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
         return f"[{text}]({repository}/{place}{mark}{anchor})" if repository else text
 
     return LINK.sub(link, markdown)
+
+
+def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Return the page as it fits a narrow screen: no option is torn at its hyphens, and a message is not cut off."""
+    del page, config, files
+    parts = BLOCK.split(MESSAGE.sub('<pre class="message">', html))
+    return "".join(part if part.startswith("<pre") else CODE.sub(_unbroken, part) for part in parts)
+
+
+def _unbroken(found: re.Match[str]) -> str:
+    """Return inline code whose words stay in one line each."""
+    return "<code>" + WORD.sub(r'<span class="word">\g<0></span>', found[1]) + "</code>"

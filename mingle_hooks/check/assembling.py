@@ -83,7 +83,7 @@ def assembled(
             made.append(whole._replace(clock=clocks.get(number), had_no_room=had_no_room, refused=refused))
         except (KeyError, WireError) as wrong:
             why = f": {wrong}" if isinstance(wrong, WireError) else ""
-            made.append(its._replace(missing=f"it started, and then gave no answer in time{why}"))
+            made.append(its._replace(missing=f"it started, then did not answer in time{why}"))
     names_left = {made[number].name for number in here if made[number].missing is None}
     made = [its if its.missing is not None else _overrun(n, its, counted[n], rows, came) for n, its in enumerate(made)]
     pairs = _pairs(made, here, shared, rows, came)

@@ -98,4 +98,4 @@ class Desk:
         elif kind == ANSWER:
             self.answers.setdefault(number, []).append(body)
         else:
-            raise WireError("no probe's word")
+            raise WireError("not a probe's message")

@@ -42,7 +42,7 @@ _PAGE = """\
 <h1>mingle check</h1>
 <p class="verdict{is_bad}">{verdict}</p>
 {leave}
-<h2>Found</h2>
+<h2>Findings</h2>
 <ul class="found">
 {found}
 </ul>
@@ -59,7 +59,7 @@ _PAGE = """\
 </html>
 """
 _TILES = """\
-<p class="soft">Each host was probed with some others only; its colour is that of most of its ways.</p>
+<p class="soft">Each host was probed with some others only; its colour is that of most of its paths.</p>
 <div id="tiles"></div>"""
 _MATRIX = """\
 <h2>Between hosts</h2>
@@ -67,15 +67,15 @@ _MATRIX = """\
 <fieldset><legend>Network</legend>{networks}</fieldset>
 <fieldset><legend>Shown</legend>{measures}</fieldset>
 </form>
-<p class="key"><span><i class="good"></i>well</span><span><i class="some"></i>worse</span>
+<p class="key"><span><i class="good"></i>good</span><span><i class="some"></i>degraded</span>
 <span><i class="bad"></i>bad</span><span><i class="none"></i>not known</span></p>
 {tiles}
 <div class="matrix">
 <div class="scroll"><canvas id="matrix" tabindex="0" role="img"
- aria-label="Each row is a host that sends, each column one that receives; what is wrong is in the list above">
+ aria-label="Each row is a host that sends, each column one that receives; the list above has the findings">
 </canvas></div>
 <div class="side">
-<p class="soft">A row is who sends, a column who receives. Point at a square, or use the arrow keys.</p>
+<p class="soft">Rows send, columns receive. Point at a square, or use the arrow keys.</p>
 <dl id="way"></dl>
 </div>
 </div>"""

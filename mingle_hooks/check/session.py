@@ -156,7 +156,7 @@ class Session:
     def _hosts(self) -> tuple[Host, ...]:
         limit_s = self._asked.timeout_s * _START_SHARE
         silent = (
-            f"nothing heard of it within {limit_s:.1f} s: it has not started yet (--timeout), or does not reach"
+            f"no sign of it within {limit_s:.1f} s: it has not started yet (--timeout), or does not reach"
             f" this host's port {self._launching.sockets.port} (--iface, --port-range)"
         )
         found = []
@@ -166,7 +166,7 @@ class Session:
                 try:
                     its = host(name, body)
                 except WireError as wrong:
-                    its = Host(name, missing=f"it says what no probe of this version does: {wrong}")
+                    its = Host(name, missing=f"it sent what no probe of this version sends: {wrong}")
             found.append(its)
         return tuple(found)
 

@@ -30,7 +30,7 @@ def lines(report: Report) -> list[str]:
     rows = [cells(report, host, is_named=host.name in about) for host in shown]
     table = _aligned([columns(report), *rows]) if rows else []
     hidden = len(report.hosts) - len(shown)
-    rest = [f"and {hidden} hosts that nothing was found about"] if hidden else []
+    rest = [f"and {hidden} hosts without findings"] if hidden else []
     return [*table, *rest, *_told(report)]
 
 

@@ -98,7 +98,7 @@ def told(verdict: Verdict, words: str) -> tuple[Finding, ...]:
     """Make findings of who it is."""
     among = f"(in {verdict.failed} of {verdict.runs} runs)"
     if verdict.how == "everywhere":
-        text = f"`{words}` fails on whatever hosts it runs {among}: it is the command, or what all hosts have"
+        text = f"`{words}` fails on whatever hosts it runs {among}: the cause is the command, or something on all hosts"
         return (Finding("node", (), text),)
     if verdict.how == "unsteady":
         who = f"; {fold(verdict.suspects)} took part in each of these" if verdict.suspects else ""

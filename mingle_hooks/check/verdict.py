@@ -38,5 +38,5 @@ def words(report: Report) -> str:
     some = f" (each with {report.others} others)" if report.others is not None else ""
     what = f"{among}{ways if pairs else ''}{some} in {report.took_s:.1f} s"
     bad = sum(not finding.is_note for finding in report.findings)
-    but = ", but for what is not known" if report.unknown else ""
+    but = ", except for what is not known" if report.unknown else ""
     return f"{what}: " + (f"all is well{but}" if not bad else f"{bad} finding{'s' * (bad != 1)}")

@@ -27,8 +27,8 @@ _LIMIT = "10m"
 EXAMPLES = """\
 mingle check                               # in a job
 mingle check --hosts a,b,c --bandwidth     # without a scheduler, by ssh
-mingle check --html check.html             # with a page to look at
-mingle check --command "all_reduce_bench"  # find who makes it fail
+mingle check --html check.html             # also write a page
+mingle check --command "all_reduce_bench"  # find the failing host
 sbatch --exclude="$(mingle check --exclude --hosts node[1-16])" job.sh"""
 _TEXTS = {
     "hosts": "Check these hosts, by ssh. [default: all hosts of the job]",

@@ -12,9 +12,9 @@ from mingle_hooks.nearest import nearest
 
 SUFFIX = ".md"
 EXAMPLES = """\
-mingle docs                   # the pages there are
+mingle docs                   # list the pages
 mingle docs tutorial | less   # laptop, Slurm and PBS in five minutes
-mingle docs pbs               # what a job of PBS needs"""
+mingle docs pbs               # jobs under PBS"""
 # What people look for -> the page that has it. The first is offered where no name is near.
 SUBJECTS = {
     "help": "faq",

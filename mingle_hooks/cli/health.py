@@ -43,5 +43,5 @@ def check(scheduler: str, root: str) -> int | None:
         return None
     given = settings.load({}, {}, system_file=files.at(root, settings.SYSTEM_FILE))
     found = list(health(root, installed, scheduler, given.section("hooks")["key_file"]))
-    write("".join(f"BAD  {its.where}: {printable(its.what)}; mend: {printable(its.mend)}\n" for its in found))
+    write("".join(f"BAD  {its.where}: {printable(its.what)}; fix: {printable(its.mend)}\n" for its in found))
     return DEVIATES if found else 0

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     Kind = Literal["plain", "list", "file", "dir"]
 
 WORLD, OTHERS, NETWORK, OUTPUT, KEYS = "The world", "Finding the others", "Network", "Output", "Keys"
-HOSTS, END, CHECKED = "Hosts and attempts", "The end, and what is written", "What is checked"
+HOSTS, END, CHECKED = "Hosts and attempts", "Ending and output", "What is checked"
 JOB, NODES, TRAINING, MAIL = "The job", "Nodes", "The training", "Output and mail"
 # The headings in their order; what has none comes last, as click does it.
 GROUPS = (HOSTS, END, CHECKED, WORLD, OTHERS, NETWORK, OUTPUT, KEYS, NODES, TRAINING, JOB, MAIL)

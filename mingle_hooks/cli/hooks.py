@@ -167,7 +167,7 @@ def uninstall_command(
                 click.echo("stub: Slurm may still run it, so it stays; repeat this after scontrol reconfigure")
         if not dry_run:
             if found and not yes:
-                click.confirm("Carry this out?", abort=True, err=True)
+                click.confirm("Continue?", abort=True, err=True)
             uninstall(where.root, scheduler, found)
     if as_json:
         click.echo(report.removed(scheduler, found, undo, changes=changes))
@@ -200,9 +200,9 @@ def simulate_command(scheduler: str, root: str, *, runs: int, seed: int) -> None
             click.echo(f"    {printable(line)}")
     failed = sum(trial.status != 0 for trial in trials)
     slowest = max(trial.milliseconds for trial in trials)
-    click.echo(f"\n{len(trials)} runs, {failed or 'none'} with another status than 0, the slowest {slowest:.0f} ms")
+    click.echo(f"\n{len(trials)} runs, {failed or 'none'} failed, the slowest took {slowest:.0f} ms")
     if os.geteuid() != 0:
-        click.echo("note: run it as root: root's hooks do nothing of their work for others", err=True)
+        click.echo("note: run this as root: otherwise root's hooks do nothing", err=True)
     _end(bad=bool(failed))
 
 

@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
 # Flags that are no settings, as they belong to one call -> what each does.
 CALL_FLAGS = {
-    "no_wait": "Print what the scheduler's variables tell, without contacting the other members.",
-    "together": "Stay, and end COMMAND on all nodes if one fails, as `mingle run` does.",
-    "verbatim": "Do not complete the command line of launchers.",
+    "no_wait": "Print what the scheduler's variables say, without contacting the other members.",
+    "together": "Stay, and end COMMAND on all nodes if it fails on one, as `mingle run` does.",
+    "verbatim": "Do not add options to the command line of launchers.",
     "keep_key": "Keep MINGLE_KEY in COMMAND's environment, for a mingle that COMMAND starts.",
     "no_strict": "Form a world even if nodes differ, whatever the settings say.",
     "explain": "Print the source of each value to stderr.",

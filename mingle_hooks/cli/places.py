@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 root_option = click.option("--root", default="", metavar="DIR", help="Work below DIR, such as a node image.")
-conf_option = click.option("--slurm-conf", metavar="PATH", help="Where slurm.conf is (below --root).")
+conf_option = click.option("--slurm-conf", metavar="PATH", help="Path of slurm.conf (below --root).")
 version_option = click.option("--slurm-version", metavar="X.Y", help="The version of Slurm, such as 23.11.")
 home_option = click.option("--pbs-home", metavar="DIR", help="PBS_HOME; otherwise taken from /etc/pbs.conf.")
 

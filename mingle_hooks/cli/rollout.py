@@ -22,18 +22,18 @@ _MOST_CHARACTERS = 64 << 20  # reports of 60,000 nodes
 @root_option
 @conf_option
 def report_command(scheduler: str, **places: str | None) -> None:  # noqa: ARG001 -- there is one
-    """Print in one line what this node has, for `mingle hooks rollout --check`."""
+    """Print a one-line report of this node, for `mingle hooks rollout --check`."""
     from mingle_hooks.install import nodereport
 
     click.echo(nodereport.line(settled(places), located(places)))
 
 
 @click.command("rollout")
-@click.option("--check", is_flag=True, help="Compare the nodes' reports; exit status 1 where they differ.")
-@click.option("--nodes", metavar="LIST", help="The nodes that must report; otherwise those that sinfo knows.")
+@click.option("--check", is_flag=True, help="Compare the nodes' reports; exit with 1 if they differ.")
+@click.option("--nodes", metavar="LIST", help="The nodes that must report. [default: those of sinfo]")
 @click.argument("reports", type=click.File(), default="-")
 def rollout_command(*, check: bool, nodes: str | None, reports: TextIO) -> None:
-    """Tell the order of a rollout, or whether all nodes are ready for slurm.conf to name the hooks."""
+    """Print the steps of a rollout, or check that slurm.conf may name the hooks on all nodes."""
     from mingle_hooks.install import rollout, running
     from mingle_hooks.schedulers.hostlist import expand, fold
 
@@ -45,7 +45,7 @@ def rollout_command(*, check: bool, nodes: str | None, reports: TextIO) -> None:
         raise UsageError("the nodes that must report", "no answer from sinfo", "--nodes node[1-100]")
     found = rollout.check(reports.read(_MOST_CHARACTERS), wanted)
     for finding in found:
-        click.echo(f"BAD  {finding.where}: {printable(finding.what)}; mend: {finding.mend}")
+        click.echo(f"BAD  {finding.where}: {printable(finding.what)}; fix: {finding.mend}")
     if found:
         raise click.exceptions.Exit(DEVIATES)
     click.echo(f"ok: all reports from {fold(wanted)} agree; you can name the hooks in slurm.conf")

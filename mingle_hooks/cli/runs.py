@@ -32,7 +32,7 @@ _LONGEST_COMMAND = 60
 _COLUMNS = ("ID", "STATE", "NODES", "ATTEMPT", "SINCE", "HOST", "COMMAND")
 
 key_option = click.option(
-    "--key-file", cls=Option, shown=SETTINGS["key_file"], help="The key that the run was begun with."
+    "--key-file", cls=Option, shown=SETTINGS["key_file"], help="File with the key that the run uses."
 )
 json_option = click.option("--json", "is_json", is_flag=True, help="Print JSON.")
 

@@ -89,7 +89,7 @@ def show(name: str, template_dir: tuple[str, ...]) -> None:
 @click.option("--to", metavar="DIR", help="Target directory; by default ~/.config/mingle/templates.")
 @click.option("--template-dir", multiple=True, metavar="DIR", help="Directory with your own templates.")
 def eject(name: str, to: str | None, template_dir: tuple[str, ...]) -> None:
-    """Copy a template to a directory of yours, so that you can change it."""
+    """Copy a template to your own directory, to change it there."""
     from mingle_hooks.files import config_directory
     from mingle_hooks.render import search
 

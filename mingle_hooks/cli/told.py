@@ -34,7 +34,7 @@ def show_lines(plan: Plan, bad: Sequence[Finding]) -> None:
     for note in plan.notes:
         click.echo(f"note: {note}", err=True)
     for finding in bad:
-        click.echo(f"BAD  {finding.where}: {finding.what}; mend, before you reconfigure: {finding.mend}", err=True)
+        click.echo(f"BAD  {finding.where}: {finding.what}; fix, before you reconfigure: {finding.mend}", err=True)
 
 
 def show_edited(plan: Plan) -> None:
@@ -48,7 +48,7 @@ def show(found: Sequence[Finding]) -> None:
     """Write findings, in columns."""
     width = max((len(finding.where) for finding in found), default=0) + 2
     for finding in found:
-        mend = f"; mend: {finding.mend}" if finding.mend else ""
+        mend = f"; fix: {finding.mend}" if finding.mend else ""
         click.echo(f"{'note' if finding.note else 'BAD':5}{finding.where + ':':{width}}{finding.what}{mend}")
 
 

@@ -95,9 +95,9 @@ def why_nothing(site: Site, host: str, root: str = "") -> Iterator[str]:
         yield f"{root}{KILL_SWITCH} is there"
     for name in dict.fromkeys((host, host + site.host_suffix)):
         if not is_hostname(name):  # is_host in the TaskProlog
-            yield f"{name!r} is no host name that the hook takes: letters, digits, _ . and -, at most 253 in all"
+            yield f"{name!r} is not a host name that the hook accepts: letters, digits, _ . and -, at most 253 in all"
     if site.observe:
-        yield "hooks.observe is on: the system log was told"
+        yield "hooks.observe is on: see the system log"
     if site.hosts and host not in site.hosts:
         yield f"hooks.hosts: only where the first host is one of {', '.join(site.hosts)}"
     if site.opt_in:

@@ -64,9 +64,9 @@ def _file(root: str, entry: Entry, again: str) -> Iterator[Finding]:
 def _changed(path: str, now: Found, again: str) -> tuple[str, str]:
     said = made(now.data)
     if said is not None and said.is_whole:
-        return f"is of another installation than the manifest (mingle-hooks {said.version})", again
+        return f"comes from another installation than the manifest (mingle-hooks {said.version})", again
     if said is None and not path.startswith(f"{manifest.DIRECTORY}/"):
-        return "is somebody else's", f"{again}, which keeps it"
+        return "is a foreign file", f"{again}, which keeps it"
     return "was edited by hand", f"{again}, which keeps the edited one in {manifest.KEPT}"
 
 
@@ -78,8 +78,8 @@ def _originals(root: str, entry: Entry, again: str) -> Iterator[Finding]:
             yield Finding(entry.kept, f"is missing: the site's own {entry.path}", "putting it back there")
             return
         if digest(there.data) != entry.kept_sha256:
-            mend = f"putting the right one back, or where this one is right: {again}"
-            yield Finding(entry.kept, f"is not what was kept of the site's own {entry.path}", mend)
+            mend = f"putting the copy back, or, if this file is right: {again}"
+            yield Finding(entry.kept, f"is not the copy of the site's own {entry.path}", mend)
     if entry.chain and not files.can_be_run(root, entry.chain):
         yield Finding(entry.chain, f"cannot be run, and {entry.path} runs it", f"chmod +x {entry.chain}")
 

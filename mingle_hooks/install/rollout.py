@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 ORDER = f"""\
-1. On every node, the same: the key, and {SYSTEM_FILE}, whose [hooks] names the site's own
-   prolog, epilog and taskprolog, or "none".
+1. Copy the same key and {SYSTEM_FILE} to every node. Its [hooks] must name the site's own prolog,
+   epilog and taskprolog, or "none".
 2. clush -a mingle hooks install slurm --yes
 3. clush -a mingle hooks report slurm | mingle hooks rollout --check
-4. Only where that ends with 0: the lines that install printed into slurm.conf, then scontrol reconfigure.
+4. If that exits with 0: add the lines that install printed to slurm.conf, then scontrol reconfigure.
 5. clush -a mingle hooks verify slurm
-Back: the lines out of slurm.conf, scontrol reconfigure, and only then clush -a mingle hooks uninstall slurm --yes
+To go back: remove the lines from slurm.conf, scontrol reconfigure, then clush -a mingle hooks uninstall slurm --yes
 """
 _INSTALL = "mingle hooks install slurm --yes there"
 # What clush and pdsh print: the node's name before each line; and what they say themselves of a node.
@@ -116,6 +116,6 @@ def _wrong(reports: dict[str, dict[str, str]]) -> Iterator[tuple[str, str, str]]
             if key.startswith("chain ") and value == UNKNOWN:
                 name = key.removeprefix("chain ")
                 mend = f'{name} = "/the/path", or {name} = "none", in [hooks] of {SYSTEM_FILE}'
-                yield node, f"{SYSTEM_FILE} does not say what {name} the site has of its own", mend
+                yield node, f"{SYSTEM_FILE} does not name the site's own {name}", mend
         for problem in json.loads(its.get("problems", "[]")):
             yield node, str(problem), "mingle hooks verify slurm there"

@@ -139,8 +139,8 @@ def _notes(site: Site, root: str) -> tuple[str, ...]:
     notes = []
     if not os.path.exists(at(root, site.key_file)):
         notes.append(
-            f"{site.key_file} is not there, so jobs get no key from the hooks. Make one (mingle key), "
-            "the same on all nodes, root's, mode 0400."
+            f"{site.key_file} is missing, so jobs get no key from the hooks. Create it (mingle key): "
+            "the same on all nodes, owned by root, mode 0400."
         )
     if site.interfaces == () and site.host_suffix == "":
         notes.append("No iface and no host_suffix in the settings: MASTER_ADDR is the first host's Slurm name.")

@@ -190,7 +190,7 @@ def _refuse_if_used(root: str, conf: SlurmConf, entries: tuple[Entry, ...]) -> N
             if _would_be_empty(root, value, set(paths)):
                 raise ConflictError(
                     f"programs that {key}={value} still matches afterwards (or it drains every node)",
-                    "none but mingle's",
+                    "only mingle's",
                     f"no {key} line in {conf.path}, then scontrol reconfigure, then this command again",
                 )
 

@@ -49,7 +49,7 @@ def _of(key: str, groups: Sequence[Group]) -> list[Finding]:
     most = len(values[ordered[0]])
     if most < MAJORITY * total:
         told = [f"{words.some(values[value])} {words.value(value)}" for value in ordered[:MOST_VALUES]]
-        told += [f"{len(ordered) - MOST_VALUES} values more"] if ordered[MOST_VALUES:] else []
+        told += [f"{len(ordered) - MOST_VALUES} more values"] if ordered[MOST_VALUES:] else []
         return [Finding(field, (), f"no majority for {label}: {'; '.join(told)}")]
     expected = f"{words.others(most)} {words.value(ordered[0])}"
     return [

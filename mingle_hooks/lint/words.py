@@ -62,7 +62,7 @@ def lines(findings: Iterable[Finding]) -> list[str]:
     room = MOST_LINES - len(last)
     if len(ordered) > room:
         rest = len(ordered) - room + 1
-        last = [f"and {rest} differences more", *last]
+        last = [f"and {rest} more differences", *last]
         ordered = ordered[: room - 1]
     return [*(finding.text for finding in ordered), *last]
 

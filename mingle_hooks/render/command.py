@@ -61,8 +61,8 @@ def check_nodes(command: Command, nodes: int) -> None:
         name, equals, value = word.partition("=")
         value = value if equals else following
         if leaves(name, value, nodes, rank=None):
-            seen = f"{word if equals or name == '--standalone' else f'{name} {value}'}, as for a node by itself"
-            raise UsageError(f"a launcher for {nodes} nodes", seen, f"without {name}, which the script tells")
+            seen = f"{word if equals or name == '--standalone' else f'{name} {value}'}, as on a single node"
+            raise UsageError(f"a launcher for {nodes} nodes", seen, f"it without {name}, which the script sets")
 
 
 def _without_prefixes(typed: Words) -> tuple[Words, bool]:
@@ -130,7 +130,7 @@ def _as_typed(words: Words, found: launchers.Launcher, asked: Launcher | None) -
         return Command(LAUNCHERS["plain"], (), words, _frameworks(found))
     if found.instead:
         works = f"--launcher {found.instead} {_line(_program(rest) or ('train.py',))}"
-        raise UsageError("the command that is to be trained with", quoted(words), works)
+        raise UsageError("the training command", quoted(words), works)
     fitting = own or ("plain",)
     if asked and asked.name not in fitting:
         works = f"leaving --launcher out, or {_line(_program(rest) or rest)}"

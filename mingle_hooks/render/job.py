@@ -273,7 +273,7 @@ def _parsed(path: str) -> dict[str, Any]:
     try:
         return toml(data)
     except ValueError as wrong:
-        raise UsageError("a TOML file", f"{path}: {wrong} (--spec)", "mending that line") from None
+        raise UsageError("a TOML file", f"{path}: {wrong} (--spec)", "correcting that line") from None
 
 
 def _unknown(key: str, path: str) -> UsageError:

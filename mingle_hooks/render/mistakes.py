@@ -28,7 +28,7 @@ ANYWHERE = (
             r"\bMASTER_PORT=[\"']?(?:\d|\$\{\w{1,64}:?[-=]\d|\$\(\(\s{0,8}\d{1,9}\s{0,8}\)\))"
             r"|--(?:master|main_process)[_-]port[=\s]\s{0,64}\d|--rdzv[_-]endpoint[=\s]\s{0,64}\S{1,253}:\d"
         ),
-        "a fixed MASTER_PORT: two jobs on one node meet on it",
+        "a fixed MASTER_PORT: two jobs on one node collide",
         'eval "$(mingle env || echo exit 1)" on every node, and "$MASTER_PORT"',
     ),
     Pattern(
@@ -38,7 +38,7 @@ ANYWHERE = (
     ),
     Pattern(
         re.compile(r"\|\|\s{0,64}(?:echo\s{1,8}|export\s{1,8})?(?:\w{1,64}=)?[\"']?(?:localhost|127\.0\.0\.1)"),
-        "|| echo localhost: when the command fails, every node is a world of its own and the job hangs",
+        "|| echo localhost: when the command fails, every node forms a world of its own and the job hangs",
         "|| exit",
     ),
     Pattern(
@@ -61,7 +61,7 @@ ON_SEVERAL_NODES = (
             r"(?:PORT=|--(?:master|main_process)[_-]port[=\s])"
             r"(?:[^\n;]{0,160}?\b(?:RANDOM|shuf)\b|[^\n]{0,160}?(?:getsockname|\.bind\())"
         ),
-        "a random MASTER_PORT: another on each node that runs this, and nobody has looked whether it is free",
+        "a random MASTER_PORT: different on each node that runs this, and perhaps in use",
         'eval "$(mingle env || echo exit 1)" on every node, and "$MASTER_PORT"',
     ),
     Pattern(

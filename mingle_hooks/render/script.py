@@ -178,4 +178,4 @@ def _template_error(wrong: jinja2.TemplateError) -> UsageError:
         file = step.tb_frame.f_code.co_filename
         place = f"{file}:{step.tb_lineno}" if file.endswith(search.SUFFIX) else place
         step = step.tb_next
-    return UsageError("a template that can be filled in", f"{place}: {wrong.message}", "mending that line")
+    return UsageError("a valid template", f"{place}: {wrong.message}", "correcting that line")

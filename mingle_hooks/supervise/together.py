@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 PORTS = 8
 _ID_BYTES = 8
 SILENCE_S = 15.0
-STARTER = starters.Starter("given", "whoever started the hosts")
+STARTER = starters.Starter("given", "the platform")
 
 
 def together(command: tuple[str, ...], spec: MemberSpec, view: View, words: tuple[str, ...]) -> int:

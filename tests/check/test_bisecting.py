@@ -72,7 +72,7 @@ def test_a_bad_host_and_a_bad_pair_are_found() -> None:
 
 @pytest.mark.parametrize("count", [1, 2, 3, 16])
 def test_what_fails_wherever_it_runs_is_nobodys(count: int) -> None:
-    """After a few runs: it is the command, or what all hosts have."""
+    """After a few runs: the cause is the command, or something on all hosts."""
     found = bisect(hosts(count), lambda _some: False)
     assert (found.how, found.culprits) == ("everywhere", ())
     assert found.runs <= 16

@@ -159,7 +159,7 @@ def test_ways(three: Set) -> None:
     assert three.check().bad == [f"node3: does not reach 2 of the others on {IB}"]
     switch(three.hosts, "link set ib0p3 master br-ib0")
     two.drop_multicast()
-    assert three.check().bad == [f"node2: hears no multicast on {its}" for its in (ETH, IB)]
+    assert three.check().bad == [f"node2: receives no multicast on {its}" for its in (ETH, IB)]
     three.hosts.drop_multicast()
     its = three.check()
     assert (its.bad, its.status) == ([], 0)
@@ -253,7 +253,7 @@ def test_who_hangs_on_its_way_is_named_within_the_deadline(three: Set, tmp_path:
     its = three.check("--timeout", "10s")
     assert its.status == 69
     assert its.exclude == ["node3"]
-    assert its.bad[0].startswith("node3: nothing heard of it within 5.0 s: it has not started yet (--timeout), or does")
+    assert its.bad[0].startswith("node3: no sign of it within 5.0 s: it has not started yet (--timeout), or does")
     assert len(its.report["pairs"]) == 2
 
 

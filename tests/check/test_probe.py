@@ -245,7 +245,7 @@ BAD = {
 
 
 def test_what_a_host_says_of_itself_is_bounded() -> None:
-    """Text that is printable and short, numbers, addresses; anything else is no probe's word."""
+    """Text that is printable and short, numbers, addresses; anything else is not a probe's message."""
     assert words.host("node1", GOOD).addresses[0].address == "10.0.0.1"
     for name, value in BAD.items():
         with pytest.raises(WireError):

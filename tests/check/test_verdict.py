@@ -100,7 +100,7 @@ HOSTS = {
                                  ["node1: others' names get no answer in time from the name service of it"]),
     "elsewhere": (lambda its: its._replace(names=names(its, node2=("10.99.0.2",))), 76, (),
                   ["node[1,3-4]: node2 is 10.99.0.2 there, an address that it does not have"]),
-    "deaf": (only("node3", multicast=(Heard("eth0", ()),)), 71, (), [f"node3: hears no multicast on {SLOW}"]),
+    "deaf": (only("node3", multicast=(Heard("eth0", ()),)), 71, (), [f"node3: receives no multicast on {SLOW}"]),
 }  # fmt: skip
 
 
@@ -112,8 +112,8 @@ def test_one_fault_of_a_host_is_one_line(name: str) -> None:
     assert (bad(made), made.status, made.exclude) == (lines, status, exclude)
 
 
-ROOM = "a kernel had no room for neighbours at times (net.ipv4.neigh.default.gc_thresh3)"
-FULL = "the kernel has no room for one neighbour more, up to 2 are out of its reach"
+ROOM = "a kernel's neighbour table was full at times (net.ipv4.neigh.default.gc_thresh3)"
+FULL = "the kernel's neighbour table is full; up to 2 hosts are out of reach"
 HOSTS |= {
     "no room for neighbours": (only("node2", had_no_room=True, refused=2), 76, ("node2",),
                                [f"node2: {FULL} (net.ipv4.neigh.default.gc_thresh3)"]),
@@ -182,7 +182,7 @@ def test_what_is_not_known_is_nobodys_fault() -> None:
         its = verdict.judged(its._replace(findings=(), unknown=(pair,)))
         assert (bad(its), its.status) == ([], 0)
         assert note in [found.text for found in notes(its)]
-        assert verdict.words(its).endswith(": all is well, but for what is not known")
+        assert verdict.words(its).endswith(": all is well, except for what is not known")
 
 
 def test_what_was_not_sent_back_is_not_lost() -> None:
@@ -206,14 +206,14 @@ def test_a_host_that_is_not_heard_is_named() -> None:
         left = tuple(one._replace(hosts=tuple(name for name in one.hosts if name not in mute)) for one in its.multicast)
         return its._replace(multicast=left)
 
-    assert bad(report(4, change)) == [f"node2: its multicast on {its} is not heard" for its in BOTH]
+    assert bad(report(4, change)) == [f"node2: others do not receive its multicast on {its}" for its in BOTH]
 
 
 def test_a_host_far_off_is_a_note() -> None:
     """Its share of a switch may be another; that alone is no reason to leave it out."""
     made = report(4, pair=between("node2", rtt_us=9000))  # type: ignore[arg-type]
     assert (bad(made), made.exclude) == ([], ())
-    assert f"node2: round trips of 9.0 ms on {FAST}, 0.1 ms are usual" in [note.text for note in notes(made)]
+    assert f"node2: round trips of 9.0 ms on {FAST}, 0.1 ms is usual" in [note.text for note in notes(made)]
 
 
 def test_without_a_majority_nobody_is_blamed() -> None:
@@ -239,7 +239,7 @@ def test_slow_hosts_are_told_from_their_neighbours() -> None:
     flows = tuple(Flow(a, b, FAST, 1000 if "node2" in (a, b) else 9000) for a, b in both)
     made = report(4)
     made = verdict.judged(made._replace(findings=(), flows=flows))
-    line = "node2: sends 1.0 Gbit/s and receives 1.0 Gbit/s, 5.0 Gbit/s are usual"
+    line = "node2: sends 1.0 Gbit/s and receives 1.0 Gbit/s, 5.0 Gbit/s is usual"
     assert (bad(made), made.exclude) == ([line], ("node2",))
     assert "9.0 Gbit/s" in table.lines(made)[1]
 

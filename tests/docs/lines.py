@@ -14,11 +14,10 @@ Where = tuple[str, str]  # a page, and the mark of its block
 
 
 class Allocated(NamedTuple):
-    """The options of salloc in whose shell a block is run, how large each world is, and how many it makes."""
+    """The options of salloc in whose shell a block is run, and how large its world is."""
 
     options: str
     size: int
-    count: int = 1
     then: str = ""
 
 
@@ -29,9 +28,6 @@ ALLOCATED: dict[Where, Allocated] = {
     (SLURM, "MINGLE_KEY=$(mingle key)"): Allocated("-N2", 2, then=f"; {TORCHRUN}"),
     (MPI, "mpirun --map-by ppr:1:node mingle exec torchrun train.py"): Allocated("-N2 --ntasks-per-node=2", 2),
     (MPI, f"mpirun {TASKS}"): Allocated("-N2 --ntasks-per-node=2", 4),
-    (RECIPES, f"srun {TASKS}"): Allocated("-N2 --ntasks-per-node=2", 4),
-    (RECIPES, f"mpirun {TASKS}"): Allocated("-N2 --ntasks-per-node=2", 4),
-    (RECIPES, "srun mingle exec accelerate"): Allocated("-N2", 2, count=2),
 }
 
 # Batch scripts, and the size of their world.
@@ -50,7 +46,6 @@ TEMPLATES: list[Where] = [
     ("schedulers/lsf.md", "mingle template lsf"),
     ("schedulers/sge.md", "mingle template sge --nodes 4 -- torchrun train.py | qsub"),
     ("schedulers/sge.md", "--directive"),
-    (RECIPES, "mingle template pbs"),
 ]
 
 # What the scheduler of a line would set on host number {i}, from 0, of {n}; the line is run from `mingle exec` on.

@@ -192,6 +192,4 @@ MISTAKES: dict[tuple[str, str], Case] = {
 ALSO_SHOWN = {
     ("slurm", "expected to start torchrun on every node of the job"),
     ("slurm", "expected one task on each node; saw 2 (slurm)"),
-    ("slurm", "expected one torchrun on each node"),
-    ("slurm", "--standalone, with which this node would train alone"),
 }

@@ -27,12 +27,9 @@ DATAGRAMS = [budget[0] + 60 * budget[1] for budget in (backend.BEACONS, backend.
 README = [
     ("`--timeout`, 5 minutes by default", DEFAULTS.timeout == 300.0),
     ("24999 (`--port-range`)", DEFAULTS.port_range == DEFAULT_RANGE == range(20_000, 25_000)),
-    ("with TTL 1", DEFAULTS.multicast_ttl == 1),
-    ("at most 100 datagrams", sum(DATAGRAMS) <= 100),
-    ("plus one for each 64 nodes", backend.MEMBERS_OF_AN_ANSWER == 64),
-    ("cause up to 40 more", questions.CAUSED[0] + 60 * questions.CAUSED[1] <= 40),
 ]
 HOW_IT_WORKS = [
+    ("TTL 1", DEFAULTS.multicast_ttl == 1),
     ("a lease of at most 30 seconds", leases.LEASE_S == 30.0),
     ("listens for half a second", rendezvous.QUIET_S == 0.5),
     ("multicast 0.2 s later", discovery.HEAD_START_S == 0.2),
@@ -43,9 +40,12 @@ HOW_IT_WORKS = [
     ("3.5 seconds after the last node came", choice.SETTLE_S == 3.5),
     ("gets 30 seconds more", leases.CLOSING_S == 30.0),
     ("after 3 more seconds, or after 45", (follower.SILENCE_S, follower.OVERTIME_S) == (3.0, 45.0)),
-    ("there are four names", meeting_point.NAMES == 4),
 ]
 SECURITY = [
+    ("another of four names", meeting_point.NAMES == 4),
+    ("at most 100 datagrams", sum(DATAGRAMS) <= 100),
+    ("plus one for each 64 nodes", backend.MEMBERS_OF_AN_ANSWER == 64),
+    ("cause up to 40 more", questions.CAUSED[0] + 60 * questions.CAUSED[1] <= 40),
     ("closed after 10 s", acceptor.STRANGER_S == 10.0),
     ("frame has at most 1 KiB", wire.MOST_STRANGER_BYTES == 1024),
     (

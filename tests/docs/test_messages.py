@@ -103,13 +103,14 @@ def test_what_is_said_on_plain_hosts(two: Callable[[Case], str]) -> None:
 
 
 def quotes(page: str) -> set[str]:
-    """Return what the table of usual mistakes quotes of mingle's messages."""
-    _, _, table = (DOCS / "schedulers" / f"{page}.md").read_text().partition("what mingle says |\n| --- | --- |\n")
-    cells = [row.split(" | ")[1] for row in table.partition("\n\n")[0].splitlines() if row.startswith("| ")]
+    """Return what the list of usual mistakes quotes of mingle's messages."""
+    text = (DOCS / "schedulers" / f"{page}.md").read_text()
+    _, _, items = text.partition("## Usual mistakes, and what mingle says\n\n")
+    cells = [item.partition(": ")[2] for item in items.partition("\n\n")[0].splitlines() if item.startswith("- ")]
     return {quote for cell in cells for quote in re.findall(r"`([^`]+)`", cell) if " " in quote}
 
 
-def test_what_the_tables_of_mistakes_quote_is_said(two: Callable[[Case], str]) -> None:
+def test_what_the_lists_of_mistakes_quote_is_said(two: Callable[[Case], str]) -> None:
     """With the variables of each scheduler on two hosts; many at once, as most wait for a deadline."""
     pages = sorted(page.stem for page in (DOCS / "schedulers").iterdir())
     assert {(page, quote) for page in pages for quote in quotes(page)} == {*MISTAKES, *ALSO_SHOWN}

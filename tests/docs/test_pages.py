@@ -28,7 +28,6 @@ NOT_RUN = {
     ("schedulers/flux.md", "#flux: -N4"): "there is no Flux here; its one line is run with Flux's variables",
     ("schedulers/mpi.md", "--hostfile hosts"): "mpirun reaches other hosts by ssh, which is not here",
     ("from-recipes.md", "MASTER_PORT=29500"): "this is the recipe to leave",
-    ("from-recipes.md", "srun bash -c 'RANK="): "this is the recipe to leave",
 }
 EXTENDING = "extending.md"  # all of it is run by test_extending.py
 

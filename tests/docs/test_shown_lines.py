@@ -34,7 +34,7 @@ def test_a_line_in_a_shell_of_salloc_makes_one_world(slurm: SlurmCluster, tmp_pa
     path = f"{standins(tmp_path)}:/usr/bin:/bin"
     words = ["salloc", *case.options.split(), "bash", "-c", f"{text.strip()}{case.then}"]
     done = slurm.controller.run(words, user="alice", cwd=tmp_path, env={"PATH": path})
-    assert (done.returncode, worlds(done.stdout)) == (0, sorted(world(case.size) * case.count)), done
+    assert (done.returncode, worlds(done.stdout)) == (0, world(case.size)), done
 
 
 @pytest.mark.parametrize("where", BATCH, ids=" ".join)

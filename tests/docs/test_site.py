@@ -77,6 +77,16 @@ def test_the_search_finds_what_people_type(site: Path, words: str, page: str) ->
     assert page in pages_with(site, words)
 
 
+def test_what_is_typed_is_not_torn_on_a_narrow_screen(site: Path) -> None:
+    """An option stays in one line, a message is wrapped, and a table or a listing is not."""
+    page = (site / "troubleshooting/index.html").read_text()
+    assert '<code><span class="word">--timeout</span></code>' in page
+    assert '<pre class="message"><span></span><code>mingle: expected all 2 nodes of the job' in page
+    assert "<pre><span></span><code>node1: NAME " in page
+    assert "\n.md-typeset .message code { white-space: pre-wrap }\n" in (site / "site.css").read_text()
+    assert re.search(r'<link rel="stylesheet" href="[./]*site\.css">', page)
+
+
 def test_every_page_is_in_the_navigation(site: Path) -> None:
     """README.md first, and all of docs/."""
     (navigation,) = re.findall(r"^nav:\n(.*)", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE | re.DOTALL)

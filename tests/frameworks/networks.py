@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from cluster.layouts import Layout
 
 PAGE = Path(__file__).parents[2] / "docs" / "networks.md"
-HEAD = ("| network | trains over |", "| --- | --- |")
+HEAD = ("| network | trains over |", "|---|---|")
 # A try takes 6 s, on the slow link 15.
 LONGEST_S = 100.0
 # What a person types after `mingle exec` and the world's name.

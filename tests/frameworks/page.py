@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from cluster.names import NAMES, RESOLVABLE
+from cluster.names import RESOLVABLE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -23,18 +23,17 @@ class Place(NamedTuple):
     iface: str
 
 
-COLUMNS = tuple((kind, names) for kind in ("bare", "Slurm") for names in NAMES)
+KINDS = ("bare", "Slurm")
 
 
 def text(rows: Sequence[Row], versions: Mapping[str, str], found: Mapping[str, Mapping[Place, str]]) -> str:
     """Return the page: the text beside this file with the table in its place."""
     whys: dict[str, int] = {}
-    heads = " | ".join(f"{kind}: {names}" for kind, names in COLUMNS)
-    lines = [f"| | version | after `mingle exec`, or `srun mingle exec` | {heads} |"]
-    lines += ["| --- | --- | --- |" + " --- |" * len(COLUMNS)]
+    lines = [f"| framework | after `mingle exec` | {' | '.join(KINDS)} |", "|---" * (2 + len(KINDS)) + "|"]
     for row in rows:
-        cells = [_cell(row, kind, names, found[row.name], whys) for kind, names in COLUMNS]
-        lines.append(f"| {row.name} | {versions[row.name] or '-'} | `{_shown(row)}` | {' | '.join(cells)} |")
+        cells = [_cell(row, kind, found[row.name], whys) for kind in KINDS]
+        name = f"{row.name} ({versions[row.name]})" if versions[row.name] else row.name
+        lines.append(f"| {name} | `{_shown(row)}` | {' | '.join(cells)} |")
     lines += ["", *(f"[{number}] {why}" + ("" if number == len(whys) else "  ") for why, number in whys.items())]
     return TEXT.read_text().replace("<!-- table -->\n", "\n".join(lines).rstrip() + "\n")
 
@@ -44,14 +43,21 @@ def is_news(row: Row, place: Place, why: str) -> bool:
     return bool(why) != bool(row.needs_names and place.names != RESOLVABLE)
 
 
-def _cell(row: Row, kind: str, names: str, found: Mapping[Place, str], whys: dict[str, int]) -> str:
-    """Return the networks on which a row trained, and those on which it did not; `whys` numbers the reasons."""
-    seen = []
-    for place, why in found.items():
-        if (place.kind, place.names) == (kind, names):
-            reason = why if is_news(row, place, why) else row.needs_names
-            seen.append(f"{place.iface} no [{whys.setdefault(reason, len(whys) + 1)}]" if why else place.iface)
-    return ", ".join(seen) or "-"
+def _cell(row: Row, kind: str, found: Mapping[Place, str], whys: dict[str, int]) -> str:
+    """Return the networks on which a row trained, and with which names it did not; `whys` numbers the reasons."""
+    tried = {place: why for place, why in found.items() if place.kind == kind}
+    failed: dict[int, list[str]] = {}
+    for names in dict.fromkeys(place.names for place in tried):
+        ifaces: dict[int, list[str]] = {}
+        for place, why in tried.items():
+            if why and place.names == names:
+                reason = why if is_news(row, place, why) else row.needs_names
+                ifaces.setdefault(whys.setdefault(reason, len(whys) + 1), []).append(place.iface)
+        size = sum(place.names == names for place in tried)
+        for number, over in ifaces.items():
+            failed.setdefault(number, []).append(names if len(over) == size else f"{names} over {', '.join(over)}")
+    trained = ", ".join(sorted({place.iface for place, why in tried.items() if not why}))
+    return "; ".join(filter(None, [trained, *(f"no [{n}] with {', '.join(w)}" for n, w in failed.items())])) or "-"
 
 
 def _shown(row: Row) -> str:

@@ -70,14 +70,16 @@ ROWS = (
         "train_torch.py",
         per_slot=True,
     ),
-    Row("torch, one process a node", "torch", "python train_torch.py {size}", "train_torch.py"),
-    Row("torch, one process a task", "torch", "--scope task --slots 1 python train_torch.py {size}", "train_torch.py"),
+    Row("torch, one process per node", "torch", "python train_torch.py {size}", "train_torch.py"),
+    Row(
+        "torch, one process per task", "torch", "--scope task --slots 1 python train_torch.py {size}", "train_torch.py"
+    ),
     Row("accelerate", "accelerate", "accelerate launch train_accelerate.py {size}", ACCELERATE, per_slot=True),
     Row("accelerate by torchrun", "accelerate", "torchrun train_accelerate.py {size}", ACCELERATE, per_slot=True),
-    Row("accelerate, one process a node", "accelerate", "python train_accelerate.py {size}", ACCELERATE),
-    Row("Lightning, one process a node", "lightning", "python train_lightning.py {size} {nodes} 1", LIGHTNING),
+    Row("accelerate, one process per node", "accelerate", "python train_accelerate.py {size}", ACCELERATE),
+    Row("Lightning, one process per node", "lightning", "python train_lightning.py {size} {nodes} 1", LIGHTNING),
     Row(
-        "Lightning, which starts 2 a node",
+        "Lightning, which starts 2 per node",
         "lightning",
         "--for lightning --slots 2 python train_lightning.py {size} {nodes} 2",
         LIGHTNING,
@@ -96,8 +98,8 @@ ROWS = (
         "--for jax python train_jax.py {size}",
         "train_jax.py",
         longest_s=60,
-        needs_names="on CPUs JAX's own copy of Gloo asks for the address of its host's name, and reads no variable that"
-        " says another: name each host in its /etc/hosts by an address that the others reach; on GPUs JAX uses NCCL",
+        needs_names="on CPUs, JAX's own copy of Gloo uses the address of its host's name: in /etc/hosts, give each host"
+        " an address that the others reach (as root; `mingle check` finds such nodes); on GPUs JAX uses NCCL",
     ),
     Row("TensorFlow", "tensorflow-cpu", "--for tensorflow python train_tensorflow.py {size}", "train_tensorflow.py"),
     Row(
@@ -135,7 +137,7 @@ ROWS = (
 
 # Not a try like the others: one node is killed meanwhile, and started again.
 REJOIN = Row(
-    "torchrun, elastic, a node killed and started again",
+    "torchrun, elastic, one node killed and restarted",
     "torch",
     "--for torchrun-elastic torchrun train_elastic.py {size} 60",
     "train_elastic.py",

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from cluster.names import NAMES
+
 from frameworks import page
-from frameworks.page import COLUMNS, Place
+from frameworks.page import KINDS, Place
 from frameworks.rows import Row
 
 ROW = Row("Torch", "torch", "python train_torch.py {size}", "train_torch.py")
@@ -18,12 +20,17 @@ SEEN = {
 
 def test_the_page_tells_the_networks_of_each_kind_of_host_and_why_not() -> None:
     """A reason that is known stands there in its own words; what was not tried is a dash."""
-    text = page.text([ROW, NEEDS], {"Torch": "2.0", "Needs": ""}, {"Torch": SEEN, "Needs": SEEN})
-    assert "| bare: names | bare: 127.0.1.1 | bare: no names | Slurm: names |" in text
-    rest = " - |" * (len(COLUMNS) - 2)
-    assert f"| Torch | 2.0 | `python train.py` | eth0, ib0 | eth0 no [1], ib0 |{rest}\n" in text
-    assert f"| Needs | - | `python train.py` | eth0, ib0 | eth0 no [2], ib0 |{rest}\n" in text
-    assert "\n[1] exit status 1  \n[2] it asks for its host's name\n" in text
+    everywhere = {Place(kind, names, "eth0"): "late" if names == NAMES[2] else "" for kind in KINDS for names in NAMES}
+    found = {"Torch": SEEN, "Needs": SEEN, "All": everywhere, "None": {Place("bare", "names", "eth0"): "late"}}
+    rows = [ROW, NEEDS, ROW._replace(name="All"), ROW._replace(name="None")]
+    text = page.text(rows, dict.fromkeys(found, "2.0") | {"Needs": ""}, found)
+    assert "| framework | after `mingle exec` | bare | Slurm |\n|---|---|---|---|\n" in text
+    assert "| Torch (2.0) | `python train.py` | eth0, ib0; no [1] with 127.0.1.1 over eth0 | - |\n" in text
+    assert "| Needs | `python train.py` | eth0, ib0; no [2] with 127.0.1.1 over eth0 | - |\n" in text
+    without = "eth0; no [3] with no names"
+    assert f"| All (2.0) | `python train.py` | {without} | {without} |\n" in text
+    assert "| None (2.0) | `python train.py` | no [3] with names | - |\n" in text
+    assert "\n[1] exit status 1  \n[2] it asks for its host's name  \n[3] late\n" in text
 
 
 def test_only_what_the_row_does_not_say_is_news() -> None:

@@ -172,7 +172,7 @@ def test_verify_compares_the_file_with_what_slurm_runs(root: Path, monkeypatch: 
     monkeypatch.setattr(running, "config", lambda _where: parsed(f"Epilog = {OURS}/epilog\nProlog = /opt/old\n"))
     bad = [line for line in call(root, "verify", "slurm").stdout.splitlines() if line.startswith("BAD")]
     assert [line.split(":")[1].split()[1] for line in bad] == [f"Prolog={OURS}/prolog,", f"TaskProlog={AFTER[2][11:]},"]
-    assert all(line.endswith("; mend: scontrol reconfigure") for line in bad)
+    assert all(line.endswith("; fix: scontrol reconfigure") for line in bad)
     (root / "etc/slurm/slurm.conf").unlink()
     text = "\n".join(line.replace("=", "  = ") for line in AFTER)
     monkeypatch.setattr(running, "config", lambda _where: parsed(text))

@@ -67,10 +67,10 @@ def test_doctor_tells_beforehand_that_install_would_refuse(root: Path, monkeypat
     (line,) = (line for line in done.stdout.splitlines() if "has no hooks installed" in line)
     assert (done.exit_code, line.startswith("note slurm:")) == (0, True)
     assert "install would refuse: expected a TaskProlog that runs in pyxis' containers, saw Slurm 26.05" in line
-    assert '; mend: containers = "hook" in [hooks]' in line
+    assert '; fix: containers = "hook" in [hooks]' in line
     settings(root, "hook")
     done = call(root, "doctor", "--slurm-version", "26.05")
-    assert "note slurm:        has no hooks installed; mend: mingle hooks install slurm\n" in done.stdout
+    assert "note slurm:        has no hooks installed; fix: mingle hooks install slurm\n" in done.stdout
     assert "would refuse" not in done.stdout
 
 
@@ -98,7 +98,7 @@ def test_sites_may_do_without_a_task_prolog(root: Path, way: str) -> None:
     conf(root, *lines)
     assert call(root, "verify", "slurm").exit_code == 0
     conf(root, *lines, f"TaskProlog={OURS}/taskprolog")
-    assert "fails every task in a container; mend: no TaskProlog line" in call(root, "verify", "slurm").stdout
+    assert "fails every task in a container; fix: no TaskProlog line" in call(root, "verify", "slurm").stdout
     settings(root, "auto")
     assert "cannot be checked: saw an unknown version of Slurm" in call(root, "doctor").stdout
 

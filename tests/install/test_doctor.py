@@ -37,10 +37,10 @@ def test_it_tells_what_is_wrong_and_how_to_mend_it(root: Path) -> None:
     """Every finding that is no note has its mend, in one column."""
     done = call(root, "doctor")
     assert done.exit_code == 1
-    assert f"does not say Prolog={OURS}/prolog; mend: this line there: Prolog={OURS}/prolog" in done.stdout
+    assert f"does not say Prolog={OURS}/prolog; fix: this line there: Prolog={OURS}/prolog" in done.stdout
     bad = [line for line in done.stdout.splitlines() if line.startswith("BAD")]
     assert len(bad) >= 4
-    assert all("; mend: " in line for line in bad)
+    assert all("; fix: " in line for line in bad)
     assert len({line.index("does not say") for line in bad if "does not say" in line}) == 1
 
 
@@ -77,7 +77,7 @@ def test_a_host_whose_name_the_hook_does_not_take_is_told(host: str, suffix: str
     """A name that no job gets anything under is the reason that is told."""
     site = Site(host_suffix=suffix)
     assert preview(site, host) == ()
-    assert [reason for reason in why_nothing(site, host) if "no host name that the hook takes" in reason]
+    assert [reason for reason in why_nothing(site, host) if "not a host name that the hook accepts" in reason]
 
 
 def test_after_all_mends_it_is_content(root: Path) -> None:

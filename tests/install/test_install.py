@@ -275,7 +275,7 @@ def test_verify_tells_every_deviation(root: Path, how: str) -> None:
     bad = [line for line in done.stdout.splitlines() if line.startswith("BAD")]
     assert done.exit_code == 1
     assert bad
-    assert all("mend: " in line for line in bad)
+    assert all("fix: " in line for line in bad)
 
 
 @pytest.mark.parametrize(

@@ -80,8 +80,8 @@ def test_a_node_without_a_report_is_not_ready(node: Path) -> None:
     lines = done.stdout.splitlines()
     assert [line.split(": ")[:3] for line in lines] == [
         ["BAD  n2", "no report", "sh"],
-        ["BAD  n3", "no report", "exited with exit code 1; mend"],
-        ["BAD  n4", "no report; mend", "mingle hooks install slurm --yes there"],
+        ["BAD  n3", "no report", "exited with exit code 1; fix"],
+        ["BAD  n4", "no report; fix", "mingle hooks install slurm --yes there"],
     ]
 
 
@@ -96,7 +96,7 @@ SPOILERS: dict[str, tuple[Callable[[Path], object], str]] = {
     "no key": (lambda root: (root / "etc/mingle/key").unlink(), "key is none"),
     "another chain": (
         lambda root: program(root, "/etc/mingle/mingle.toml", NO_CHAIN.replace('prolog = "none"', "", 1)),
-        "does not say what prolog",
+        "does not name the site's own prolog",
     ),
     "a drop-in that cannot be run": (
         lambda root: program(root, "/etc/mingle/prolog.d/10-x").chmod(0o644), "which drains the node",
@@ -116,7 +116,7 @@ def test_a_node_that_differs_is_told(node: Path, how: str) -> None:
     assert done.exit_code == 1
     assert {line.split(":")[0] for line in done.stdout.splitlines()} == {"BAD  n2"}
     assert said in done.stdout
-    assert all("; mend: " in line for line in done.stdout.splitlines())
+    assert all("; fix: " in line for line in done.stdout.splitlines())
 
 
 def test_what_is_wrong_on_all_is_no_reason_to_go_on(node: Path) -> None:
@@ -124,7 +124,7 @@ def test_what_is_wrong_on_all_is_no_reason_to_go_on(node: Path) -> None:
     (node / "etc/mingle/mingle.toml").unlink()
     one = report(node)
     done = check(*(f"n{number}: {one}" for number in (1, 2, 3)))
-    assert (done.exit_code, done.stdout.count("BAD  n[1-3]: /etc/mingle/mingle.toml does not say what")) == (1, 3)
+    assert (done.exit_code, done.stdout.count("BAD  n[1-3]: /etc/mingle/mingle.toml does not name")) == (1, 3)
 
 
 def test_nodes_come_from_sinfo(node: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -143,4 +143,4 @@ def test_nodes_come_from_sinfo(node: Path, monkeypatch: pytest.MonkeyPatch) -> N
 def test_the_order_is_told() -> None:
     """The check comes before the lines of slurm.conf."""
     said = CliRunner().invoke(hooks, ["rollout"], catch_exceptions=False).stdout
-    assert said.index("rollout --check") < said.index("into slurm.conf") < said.index("hooks uninstall")
+    assert said.index("rollout --check") < said.index("printed to slurm.conf") < said.index("hooks uninstall")

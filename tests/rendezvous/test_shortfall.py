@@ -38,7 +38,7 @@ def test_who_is_missing_is_named() -> None:
     ("silent", "told"),
     [
         (["node1"], "saw 1 of 2 confirmed, missing node1;"),
-        ([], "saw 2 of 2 confirmed, missing none, but too late;"),
+        ([], "saw 2 of 2 confirmed, missing none, but some too late;"),
     ],
 )
 def test_who_has_not_confirmed_is_named(silent: list[str], told: str) -> None:

@@ -48,7 +48,7 @@ FAULTS = {
 # Nobody's shell is on the nodes of a run: its output is the runner's, and its directory is looked for on each.
 OF_A_RUN = {
     "closed stdout": FAULTS["closed stdout"]._replace(said="node1: a closed or read-only one"),
-    "no directory": Fault(PROGRAM, 73, f"cannot begin: {PLACE}: No such file or directory", f"rmdir {PLACE}"),
+    "no directory": Fault(PROGRAM, 73, f"cannot start: {PLACE}: No such file or directory", f"rmdir {PLACE}"),
 }
 
 

@@ -119,7 +119,7 @@ class Probe:
 
     def _gpus(self, faults: list[str] | None) -> None:
         if faults is None:
-            faults = [f"its GPUs do not say how they are within {_ASIDE_S:g} s"]
+            faults = [f"its GPUs did not report their state within {_ASIDE_S:g} s"]
         self._faults += [printable(fault, _LONGEST) for fault in faults]
 
     def _look(self, environ: Mapping[str, str]) -> Multicast:

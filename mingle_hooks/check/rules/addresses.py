@@ -43,7 +43,7 @@ def absent(report: Report) -> Iterator[Finding]:
             text = f"{fold(off)}: no address on {network.name}, where {len(network.hosts)} others are"
             yield Finding("network", off, text, off)
     if len(names) > 1 and not any(len(network.hosts) == len(names) for network in report.networks):
-        yield Finding("network", names, "no network that all hosts are on")
+        yield Finding("network", names, "no network that all hosts share")
 
 
 def mtus(report: Report) -> Iterator[Finding]:

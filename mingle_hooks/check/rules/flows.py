@@ -32,11 +32,11 @@ def slow(report: Report) -> Iterator[Finding]:
         ]
         if words:
             named.add(host.name)
-            text = f"{host.name}: {' and '.join(words)}, {speed(usual)} are usual"
+            text = f"{host.name}: {' and '.join(words)}, {speed(usual)} is usual"
             yield Finding("network", (host.name,), text, (host.name,))
     for flow in suspects(report.flows):
         if named.isdisjoint((flow.sender, flow.receiver)):
-            text = f"{flow.sender}: sends {speed(flow.mbits or 0)} to {flow.receiver}, {speed(usual)} are usual"
+            text = f"{flow.sender}: sends {speed(flow.mbits or 0)} to {flow.receiver}, {speed(usual)} is usual"
             yield Finding("network", (flow.sender, flow.receiver), text)
 
 

@@ -76,7 +76,7 @@ def kernels(report: Report) -> Iterator[Finding]:
     full = tuple(host.name for host in report.here if host.refused)
     if full:
         most = max(host.refused for host in report.here)
-        text = f"{fold(full)}: the kernel has no room for one neighbour more, up to {most} are out of its reach"
+        text = f"{fold(full)}: the kernel's neighbour table is full; up to {most} hosts are out of reach"
         blamed = full if len(full) * 2 < len(report.here) else ()
         yield Finding("node", blamed, f"{text} (net.ipv4.neigh.default.gc_thresh3)", blamed)
 

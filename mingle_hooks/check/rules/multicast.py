@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from mingle_hooks.check.report import Heard, Report
 
 _TEXTS = {
-    "in": "{a}: hears no multicast on {n}",
-    "out": "{a}: its multicast on {n} is not heard",
+    "in": "{a}: receives no multicast on {n}",
+    "out": "{a}: others do not receive its multicast on {n}",
     "both": "{a}: no multicast between it and the others on {n}",
     "pair": "{a} and {b}: no multicast between them on {n}",
-    "way": "{b}: does not hear the multicast of {a} on {n}",
+    "way": "{b}: does not receive multicast from {a} on {n}",
     "all": "{n}: no multicast; members without a scheduler need --master or --directory",
 }
 

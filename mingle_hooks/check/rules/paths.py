@@ -92,7 +92,7 @@ def unknown(report: Report) -> Iterator[Finding]:
         text = f"{fold(tuple(busy))}: too busy to measure, {why}; {_pairs(for_busy)} not known"
         yield Finding("network", tuple(busy), text, is_note=True)
     if for_room := len(report.unknown) - for_busy:
-        text = f"a kernel had no room for neighbours at times (net.ipv4.neigh.default.gc_thresh3); {_pairs(for_room)}"
+        text = f"a kernel's neighbour table was full at times (net.ipv4.neigh.default.gc_thresh3); {_pairs(for_room)}"
         yield Finding("network", (), f"{text} not known", is_note=True)
 
 
@@ -133,7 +133,7 @@ def times(report: Report) -> Iterator[Finding]:
             for host, its in rtts.items():
                 mine = median(its)
                 if mine > usual * _FAR and mine > usual + _FAR_US:
-                    text = f"{host}: round trips of {mine / 1000:.1f} ms on {name}, {usual / 1000:.1f} ms are usual"
+                    text = f"{host}: round trips of {mine / 1000:.1f} ms on {name}, {usual / 1000:.1f} ms is usual"
                     yield Finding("network", (host,), text, is_note=True)
 
 

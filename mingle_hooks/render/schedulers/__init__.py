@@ -81,7 +81,7 @@ def directives(scheduler: Scheduler, job: Job) -> tuple[Directive, ...]:
     carried = {field for directive in made for field in (directive.field, *directive.also)}
     for field, value in _asked(job):
         if field not in carried:
-            can = f"nothing, as scripts for {scheduler.help} have no directive for it"
+            can = f"nothing, because scripts for {scheduler.help} have no directive for it"
             raise refused(field, value, can, f"leaving it out, or a --directive of {scheduler.help}'s own")
     return (*made, *(Directive(free(text), "directive") for text in job.directive))
 

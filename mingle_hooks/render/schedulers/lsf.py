@@ -127,7 +127,7 @@ def _dependency(value: str) -> str:
 def _path(field: str, value: str, job_name: str) -> str:
     """Return a path with LSF's own %J, the job's number, and %I, the array's index."""
     if re.search("%%[%JI]", value):
-        can = "a path without %% before J, I and %, as bsub has no other way to write them"
+        can = "a path without %% before J, I and %, because bsub cannot represent them"
         raise refused(field, value, can, f"--{field} {value.replace('%%', '')}")
     if len(value) > _LONGEST_PATH:
         raise refused(field, value, f"a path of at most {_LONGEST_PATH} characters")

@@ -41,9 +41,9 @@ MAIL = {"BEGIN": "b", "END": "e", "FAIL": "a", "ALL": "abe", "NONE": "n"}
 def directives(job: Job) -> tuple[Directive, ...]:
     """Return the directives: one chunk for each node, on hosts of their own. Raises UsageError."""
     if job.qos:
-        raise refused("qos", job.qos, "nothing, as PBS has none", "leaving --qos out; a queue is --partition")
+        raise refused("qos", job.qos, "nothing, because PBS has none", "leaving --qos out; a queue is --partition")
     if job.partition and job.reservation:
-        can = "the only queue: a reservation is one, and so is --partition"
+        can = "the only queue, because --partition names one too"
         raise refused("reservation", job.reservation, can, "leaving --partition out")
     chunks = "+".join(_chunk(group) for group in job.groups)
     return (
@@ -119,7 +119,7 @@ def _path(field: str, path: str, words: Mapping[str, str]) -> str:
     found = translated(field, matching(field, path, _PATH, can, nearest), words)
     if found.count(_INDEX) > 1:
         works = f"--{field} {path.partition('%a')[0]}%a"
-        raise refused(field, path, "a path with one %a, as PBS puts the index in once", works)
+        raise refused(field, path, "a path with one %a, because PBS inserts the index once", works)
     return found
 
 

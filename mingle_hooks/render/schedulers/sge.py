@@ -50,7 +50,8 @@ def directives(job: Job) -> tuple[Directive, ...]:
     if len(job.groups) > 1:
         raise refused_groups(job)
     if job.qos:
-        raise refused("qos", job.qos, "nothing, as Grid Engine has none", "leaving --qos out; a queue is --partition")
+        can = "nothing, because Grid Engine has none"
+        raise refused("qos", job.qos, can, "leaving --qos out; a queue is --partition")
     return (*_asked(job), *_whole(job))
 
 

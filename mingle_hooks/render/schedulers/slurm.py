@@ -21,7 +21,7 @@ _LONGEST_OTHERS = 1024
 def directives(job: Job) -> tuple[Directive, ...]:
     """Return the directives; for several groups of nodes those of a heterogeneous job. Raises UsageError."""
     if len(job.groups) > 1 and job.array:
-        can = "one that Slurm has for heterogeneous jobs, which is none"
+        can = "nothing, because Slurm has no arrays of heterogeneous jobs"
         raise refused("array", job.array, can, "leaving --array out, or one group of nodes")
     found = [_option("job-name", job.job_name)]
     for number, group in enumerate(job.groups):

@@ -44,7 +44,7 @@ def failure(seen: Seen, after_s: int, silent: list[str] | None) -> Failure:
     nodes, inside, missing = str(roster.nodes or "all"), str(len(roster)), roster.missing()
     if silent is not None:
         inside = f"{len(roster) - len(silent)} of {inside} confirmed"
-        missing = fold(silent) or "none, but too late"
+        missing = fold(silent) or "none, but some too late"
     if seen.shortage is not None:
         inside += f" (on {seen.host}: {seen.shortage.seen})"
         return Failure(seen.shortage.kind, (nodes, str(after_s), inside, missing))

@@ -105,7 +105,7 @@ def _become(own: Mapping[str, str], start: Start, stdout: int, stderr: int, tell
         _exec({**environment(own, start), FORMED: str(telling)}, ("exec", *start.options, "--", *start.command))
     except BaseException as wrong:  # noqa: BLE001 - nothing may go back into the supervisor's code
         seen = f"{wrong.filename}: {wrong.strerror}" if isinstance(wrong, OSError) else str(wrong)
-        os.write(_STDERR, f"mingle run: cannot begin: {seen}\n".encode(errors="replace"))
+        os.write(_STDERR, f"mingle run: cannot start: {seen}\n".encode(errors="replace"))
     finally:
         os._exit(_CANNOT_BEGIN)
 

@@ -115,7 +115,7 @@ class Supervisor:
                 self._attempt.tree.end(0.0)
             self._leave()
         else:
-            raise WireError("no runner's word")
+            raise WireError("not a runner's message")
 
     def _start(self, start: messages.Start) -> None:
         output = self._runner.output
@@ -128,7 +128,7 @@ class Supervisor:
         except OSError as wrong:  # no descriptor, process or memory is left
             processes.kill_all()  # where it had begun
             self._attempt = None
-            tail = f"mingle run: cannot begin: {wrong.strerror}\n"
+            tail = f"mingle run: cannot start: {wrong.strerror}\n"
             status = NetworkError.exit_code
             ended = messages.Ended(start.attempt, status, None, formed=False, is_oom=False, tail=tail)
             self._runner.send(messages.ENDED, ended.body())

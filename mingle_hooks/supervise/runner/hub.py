@@ -166,7 +166,7 @@ class Hub:
         elif kind == STACKS:
             event = Stacks(place, *stacks.Stacks.parse(body))
         else:
-            raise WireError("no supervisor's word")
+            raise WireError("not a supervisor's message")
         self._on_event(event)
 
     def _sign(self, place: int) -> None:

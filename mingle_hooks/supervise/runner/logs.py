@@ -70,4 +70,4 @@ class Logs:
     def _fail(self, error: OSError) -> None:
         if not self._has_failed:
             self._has_failed = True
-            self._on_fault(f"nothing more is written below {self._directory}: {error.strerror}")
+            self._on_fault(f"no more logs are written below {self._directory}: {error.strerror}")

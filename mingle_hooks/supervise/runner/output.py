@@ -144,4 +144,4 @@ class Output:
     def _fault(self, descriptor: int, reason: str) -> None:
         """Say once that what is written there is lost, where there is another place to say it."""
         if descriptor == STDOUT and self._err is not self._out:
-            self.say(f"mingle run: its output cannot be written ({reason}): what could not be is lost\n")
+            self.say(f"mingle run: its output cannot be written ({reason}) and is lost\n")

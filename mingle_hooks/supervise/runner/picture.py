@@ -67,7 +67,7 @@ class Picture:
     def _named(self) -> str:
         machine = self._machine
         if machine.phase == "gathering":
-            return "gathering" if machine.attempt < 0 else "waiting to begin again"
+            return "gathering" if machine.attempt < 0 else "waiting to restart"
         if machine.phase == "running":
             return "running" if machine.has_formed() else "forming"
         return "ending"

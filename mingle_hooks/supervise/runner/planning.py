@@ -166,7 +166,7 @@ def _counts(options: Options, hosts: int) -> tuple[int, int]:
     if high == 1 < there:
         source = "--nodes" if options.nodes else "MINGLE_NODES"
         without = "no --nodes" if options.nodes else "unset MINGLE_NODES"
-        remedy = f"{without}, --spares {hosts - 1}, or --alone where this host is to train by itself"
+        remedy = f"{without}, --spares {hosts - 1}, or --alone to train on this host only"
         raise UsageError(f"a run on all {hosts} hosts", f"1 ({source})", remedy)
     return low, min(high, there)
 

@@ -101,7 +101,7 @@ _SAID: dict[str, Callable[[Fields], str | None]] = {
     "absent": lambda fields: f"{fields['host']} did not return",
     "again": lambda fields: f"restarts: attempt {fields['attempt']}",
     "same": lambda _fields: "the same failure repeats: no further restart",
-    "unreached": lambda fields: f"{fields['host']} cannot be reached: processes left there end themselves",
+    "unreached": lambda fields: f"{fields['host']} cannot be reached: processes there end by themselves",
     "warned": lambda fields: f"the time limit is near: {signal_name(fields['number'])} to all",
     "signal": lambda fields: f"{signal_name(fields['number'])} received, and sent to all nodes",
 }

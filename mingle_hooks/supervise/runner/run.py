@@ -73,7 +73,7 @@ def _again(request: Request, runner: Runner) -> int:
     if not runner.had_world and not fruitless.may_go_on():
         fruitless.forget()  # whoever queues it now has seen why it ended
         raise MissingError(
-            "a world", f"none, {MOST + 1} times in a row: the job is not queued again", "what is said above"
+            "a world", f"none, {MOST + 1} times in a row: the job is not requeued", "what mingle printed above"
         )
     import subprocess
 

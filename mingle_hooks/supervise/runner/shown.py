@@ -50,7 +50,7 @@ class Shown:
         )
 
         def kill(is_now: bool) -> None:  # noqa: FBT001 - a callback
-            note("`mingle kill` asks for the end")
+            note("`mingle kill` was called")
             on_event(Hurry() if is_now else Noticed(None, TERM))
 
         self._world = World(

@@ -18,7 +18,7 @@ def words(program: tuple[str, ...]) -> tuple[str, ...]:
     for word in program:
         if not is_plain(word):
             raise UsageError(
-                "paths of letters, digits and /._-, as this scheduler's shells may read them once more",
+                "paths of letters, digits and /._-, because this scheduler's shells may expand them again",
                 repr(word),
                 "mingle, its Python and the working directory at paths without other characters",
             )

@@ -32,7 +32,7 @@ class Runs:
     def __init__(self, environ: Mapping[str, str], keys: Sequence[bytes], note: Callable[[str], None]) -> None:
         path = registry.directory(environ)
         if path is None:
-            raise SettingsError("a home directory, where runs are written down", "none", "HOME, or XDG_STATE_HOME")
+            raise SettingsError("a home directory, which holds the list of runs", "none", "HOME, or XDG_STATE_HOME")
         self.path, self._keys, self._note = path, keys, note
 
     def ways(self) -> list[Way]:
@@ -46,7 +46,7 @@ class Runs:
                 found.append(way)
         if others:
             what = "run has" if others == 1 else "runs have"
-            self._note(f"{others} {what} another key than those that were found here (MINGLE_KEY, --key-file)")
+            self._note(f"{others} {what} another key than those found here (MINGLE_KEY, --key-file)")
         return found
 
     def is_gone(self, entry: Entry) -> bool:

@@ -98,7 +98,7 @@ def write(path: str, entry: Entry) -> None:
             os.unlink(draft)
             raise
     except (OSError, SettingsError) as error:
-        raise PlaceError(f"to write down this run in {path}", reason(error), "XDG_STATE_HOME") from None
+        raise PlaceError(f"to record this run in {path}", reason(error), "XDG_STATE_HOME") from None
 
 
 def remove(path: str, run: str) -> None:
@@ -145,7 +145,7 @@ def _read(path: str, name: str, within: int, note: Callable[[str], None]) -> Ent
     except UnfitError as wrong:
         note(f"left out: {wrong.seen}; expected {wrong.expected}")
     except (OSError, ValueError, RecursionError, WireError) as error:
-        note(f"left out: {where}, no run's: {reason(error)}")
+        note(f"left out: {where}, not a run's file: {reason(error)}")
     return None
 
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 # Kinds of frames, after those of protocol/messages.py.
 ASK, STATE, KILL, ENDING, GONE = range(48, 53)
 
-STATES = ("gathering", "forming", "running", "ending", "waiting to begin again")
+STATES = ("gathering", "forming", "running", "ending", "waiting to restart")
 # Of a node: missing, it is awaited or has been given up; waiting, it is here without COMMAND.
 NODE_STATES = ("missing", "waiting", "forming", "running", "ended", "lost")
 LONGEST_COMMAND = 200

@@ -130,7 +130,7 @@ def test_a_hook_that_an_admin_removes_is_told_and_mended(fresh_slurm: Callable[.
     host.run(["rm", f"{HOOKS}/epilog"], check=True)
     told = host.run([*MINGLE_HOOKS, "verify", "slurm"])
     assert told.returncode == 1
-    assert re.search(f"^BAD  {HOOKS}/epilog: +is missing; mend: mingle hooks install slurm$", told.stdout, re.MULTILINE)
+    assert re.search(f"^BAD  {HOOKS}/epilog: +is missing; fix: mingle hooks install slurm$", told.stdout, re.MULTILINE)
     assert slurm.wait(job) == "COMPLETED"
     slurm.until(lambda: set(slurm.sinfo().values()) == {"drained"}, "drained nodes")
     host.run([*MINGLE_HOOKS, "install", "slurm", "--yes"], check=True)

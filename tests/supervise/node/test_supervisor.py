@@ -56,7 +56,7 @@ def test_attempts_follow_each_other_and_each_end_is_told_as_it_was(runner: Runne
         "no directory": (73, None, False),
     }
     assert [said["attempt"] for said in runner.all_of(messages.CLEAN)] == list(range(9))
-    assert "cannot begin: /no/such/directory: No such file" in runner.all_of(messages.ENDED)[-1]["tail"]
+    assert "cannot start: /no/such/directory: No such file" in runner.all_of(messages.ENDED)[-1]["tail"]
 
 
 def ended_of(said: dict[str, object]) -> tuple[object, ...]:
@@ -73,7 +73,7 @@ def test_a_host_without_a_process_or_descriptor_left_tells_so(runner: Runner) ->
     resource.prlimit(runner.supervisor, resource.RLIMIT_NOFILE, (opened + 4, usual[1]))
     ended = runner.attempt("true")
     assert (ended["status"], ended["signal"], ended["formed"]) == (71, None, False)
-    assert ended["tail"] == "mingle run: cannot begin: Too many open files\n"
+    assert ended["tail"] == "mingle run: cannot start: Too many open files\n"
     resource.prlimit(runner.supervisor, resource.RLIMIT_NOFILE, usual)
     assert runner.attempt("true")["status"] == 0
     assert len(os.listdir(f"/proc/{runner.supervisor}/fd")) == opened

@@ -311,7 +311,7 @@ def test_a_full_disk_below_the_logs_is_said_once_and_hangs_nothing(places: Place
     status, out, err = places.done("--log-dir", "logs", "sh", "-c", "seq 1000", hosts="node1,node2")
     assert status == 0
     assert len(out.splitlines()) == 2000
-    assert err == "mingle run: nothing more is written below logs: No space left on device\n"
+    assert err == "mingle run: no more logs are written below logs: No space left on device\n"
 
 
 def test_fewer_hosts_are_enough_where_that_was_said(places: Places) -> None:

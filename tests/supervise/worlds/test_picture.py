@@ -110,7 +110,7 @@ def test_a_lost_node_is_missing_until_it_comes_again() -> None:
     run.take(Clean(0, 0))
     assert run.machine.phase == "sweeping"
     state = run.take(Swept("b", is_clean=True))
-    assert (state.state, state.attempt) == ("waiting to begin again", 0)
+    assert (state.state, state.attempt) == ("waiting to restart", 0)
     assert nodes(state)[1] == ("b", "missing", None, None)
     assert state.failure is not None
     assert state.failure.cause["silent_s"] == 15.0

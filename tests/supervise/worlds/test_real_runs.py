@@ -90,7 +90,7 @@ def test_a_run_is_shown_and_ended_and_leaves_nothing(user: User) -> None:
     done = user.mingle("kill", row["id"][:6])
     assert (done.returncode, done.stdout) == (0, f"run {row['id']} has ended with status 143\n")
     assert child.wait() == 143
-    assert "mingle run: `mingle kill` asks for the end\n" in child.communicate()[1]
+    assert "mingle run: `mingle kill` was called\n" in child.communicate()[1]
     assert (user.listed(), os.listdir(user.runs)) == ([], [])
 
 

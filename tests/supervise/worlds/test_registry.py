@@ -80,7 +80,7 @@ def test_a_home_that_cannot_be_written_is_one_note(tmp_path: Path, served: Serve
     world = served.world(directory=path(tmp_path))
     assert world.entry is None
     assert len(served.notes) == 1
-    assert served.notes[0].startswith("`mingle ls` does not show this run: expected to write down this run in")
+    assert served.notes[0].startswith("`mingle ls` does not show this run: expected to record this run in")
     world.close(0)
 
 
@@ -201,7 +201,7 @@ def test_runs_of_another_key_are_counted_and_no_more(tmp_path: Path, served: Ser
     notes: list[str] = []
     known = runs(tmp_path, notes, OTHER_KEY)
     assert known.ways() == []
-    assert notes == ["1 run has another key than those that were found here (MINGLE_KEY, --key-file)"]
+    assert notes == ["1 run has another key than those found here (MINGLE_KEY, --key-file)"]
     with pytest.raises(UsageError, match="the id of a run"):
         known.one("4711")
 

@@ -148,7 +148,7 @@ def test_with_another_key_or_none_nothing_is_shown_and_nothing_dies(two: Served)
         for words in (("ls",), ("show", "4711"), ("kill", "4711"), ("kill", "--now", "00112233aabbccdd")):
             done = mingle(two, *words, key=key)
             assert (done.stdout, done.returncode) == ("", 0 if words == ("ls",) else 64)
-            assert "mingle: 2 runs have another key than those that were found here" in done.stderr
+            assert "mingle: 2 runs have another key than those found here" in done.stderr
     assert two.kills == []
 
 
