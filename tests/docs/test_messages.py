@@ -52,7 +52,7 @@ def each_once(runs: Sequence[Run], run: Callable[[Run], str], at_once: int) -> l
 
 
 def test_what_is_said_in_slurm(slurm: SlurmCluster, tmp_path: Path) -> None:
-    """In salloc's shell, in a step of two tasks, and in one of four; what torchrun itself says, where there is torch."""
+    """In salloc's shell, in a step of two tasks, and in one of four; what a real torchrun says, too."""
     path = f"{standins(tmp_path)}:/usr/bin:/bin"
     kinds = (
         (IN_SHELL, ("salloc", *NODES)),
