@@ -6,9 +6,11 @@ name their numbers. Type checkers see the module `socket`; other ends of these s
 
 from __future__ import annotations
 
+import sys
+
 from mingle_hooks.typed import TYPE_CHECKING
 
-if TYPE_CHECKING:
+if TYPE_CHECKING or sys.implementation.name != "cpython":
     from socket import *
 else:
     import _socket

@@ -6,9 +6,11 @@ Type checkers take TYPE_CHECKING for true, by its name, and see the real ones.
 
 from __future__ import annotations
 
+import sys
+
 TYPE_CHECKING = False
 
-if TYPE_CHECKING:
+if TYPE_CHECKING or sys.implementation.name != "cpython":  # PyPy has no _tuplegetter
     from types import MappingProxyType as MappingProxyType
     from typing import Any as Any
     from typing import NamedTuple as NamedTuple

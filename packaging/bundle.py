@@ -8,7 +8,7 @@ is left out. The modules themselves stay in the wheel: they are what is loaded w
 from __future__ import annotations
 
 import ast
-import symtable
+import importlib.util
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -50,6 +50,8 @@ def _function(name: str, text: str, path: str) -> str:
     """Return a function whose body does what the module does, with the module's names as globals."""
     tree = ast.fix_missing_locations(_Lean().visit(ast.parse(text, path)))
     tree.body = [node for node in tree.body if not _is_future(node)]
+    import symtable
+
     table = symtable.symtable(ast.unparse(tree), path, "exec")
     bound = (symtable.Symbol.is_assigned, symtable.Symbol.is_imported, symtable.Symbol.is_declared_global)
     names = sorted(its.get_name() for its in table.get_symbols() if any(is_so(its) for is_so in bound))
@@ -146,8 +148,9 @@ class BundleHook(BuildHookInterface[Any]):
     """Hatchling's hook: puts a bundle for each list into a wheel."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """Make them. An editable installation has none, so that what is edited is what runs."""
-        if version == "editable":
+        """Make them. An editable installation has none, so that what is edited is what runs; nor has PyPy's."""
+        self.made = None
+        if version == "editable" or importlib.util.find_spec("_symtable") is None:
             return
         # As long as the hook lives; hatchling copies them before it ends.
         self.made = tempfile.TemporaryDirectory()
@@ -158,5 +161,5 @@ class BundleHook(BuildHookInterface[Any]):
 
     def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:  # noqa: ARG002
         """Remove the files they were made in."""
-        if version != "editable":
+        if self.made:
             self.made.cleanup()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import _heapq as heapq  # without the module around it, as in mingle_hooks.sockets
+import heapq
 import itertools
 import os
 import time

@@ -50,8 +50,9 @@ def meet(request: Request, observer: Observer) -> Answer:
     opened is closed when it returns.
     """
     # A wait may be long, and connections that come and go leave cycles behind; what is loaded by now stays.
-    gc.freeze()
-    gc.set_threshold(COLLECT_AFTER)
+    if hasattr(gc, "freeze"):  # not PyPy's
+        gc.freeze()
+        gc.set_threshold(COLLECT_AFTER)
     gc.enable()
     with Loop(boottime) as loop, Rendezvous(loop, request, observer) as rendezvous:
         return rendezvous.run()
