@@ -85,7 +85,7 @@ def _check_output() -> None:
     """Raise where stdout is closed, which mingle has filled with a read-only /dev/null, or read-only."""
     import fcntl
 
-    if fcntl.fcntl(1, fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDONLY:
+    if fcntl.fcntl(1, fcntl.F_GETFL) & (os.O_WRONLY | os.O_RDWR) == os.O_RDONLY:
         raise _UnableError("output", "a closed or read-only one")
 
 

@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 import pytest
-from cluster.hosts import has_ipv6
+from cluster.hosts import has_ipv6, makes_namespaces
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,6 +20,7 @@ PACKAGES = {"accelerate", "hatchling", "jax", "material", "mkdocs", "torch", "ya
 CONDITIONS: dict[str, Callable[[], bool]] = {
     "IPv6": has_ipv6,
     "Linux": lambda: sys.platform == "linux",
+    "namespaces": makes_namespaces,
     "root": lambda: os.geteuid() == 0,
 }
 

@@ -29,6 +29,8 @@ COMMANDS = {
     "docs": ("mingle_hooks.cli.docs", "Print a page of the documentation."),
     "completion": ("mingle_hooks.cli.completion", "Print the completion script for bash, zsh or fish."),
 }
+# Shown by `mingle --help --all` only.
+RARE = {"schema"}
 
 
 class _Commands(Group):
@@ -48,9 +50,22 @@ class _Commands(Group):
         found = [CompletionItem(name, help=line) for name, (_, line) in COMMANDS.items() if name.startswith(incomplete)]
         return [*found, *click.Command.shell_complete(self, ctx, incomplete)]
 
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        from mingle_hooks.cli import help as shown
+
+        return super().parse_args(ctx, shown.help_words(ctx, args))
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        from mingle_hooks.cli.help import ALL
+
+        rows = [row for param in self.get_params(ctx) if (row := param.get_help_record(ctx)) is not None]
+        if ALL not in ctx.meta:
+            rows[-1] = ("-h, --help [--all]", "Show this help, or with --all every command.")
+        with formatter.section("Options"):
+            formatter.write_dl(rows)
         with formatter.section("Commands"):
-            formatter.write_dl([(name, line) for name, (_, line) in COMMANDS.items()])
+            known = [(name, line) for name, (_, line) in COMMANDS.items() if name not in RARE or ALL in ctx.meta]
+            formatter.write_dl(known)
 
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})

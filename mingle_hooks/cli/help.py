@@ -227,11 +227,8 @@ class Grouped(click.Command):
         self.examples, self.common = examples, common
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Note whether all options are asked for: `--help --all`, in any order and with nothing else."""
-        if ALL in args and set() < {*args} - {ALL} <= {*ctx.help_option_names}:
-            ctx.meta[ALL] = True
-            args = [*ctx.help_option_names[-1:]]
-        return super().parse_args(ctx, args)
+        """Note whether all options are asked for."""
+        return super().parse_args(ctx, help_words(ctx, args))
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the examples, then the options."""
@@ -258,6 +255,14 @@ class Grouped(click.Command):
         rows.append(("-h, --help [--all]", "Show this help, or with --all every option."))
         with formatter.section("Options"):
             formatter.write_dl(rows)
+
+
+def help_words(ctx: click.Context, args: list[str]) -> list[str]:
+    """Return the words of a command line, and note whether they are `--help --all`, in any order and nothing else."""
+    if ALL not in args or not set() < {*args} - {ALL} <= {*ctx.help_option_names}:
+        return args
+    ctx.meta[ALL] = True
+    return [*ctx.help_option_names[-1:]]
 
 
 def grouped(command: click.Command, ctx: click.Context) -> list[tuple[str, list[click.Option]]]:

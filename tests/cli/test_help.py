@@ -142,7 +142,17 @@ def test_help_fits_one_screen(forked: Forked, path: str) -> None:
     lines = text.splitlines()
     assert max(map(len, lines)) <= 80
     assert len(lines) <= 40
-    assert path == "mingle" or "--help [--all]" in lines[-1]
+    assert any("--help [--all]" in line for line in (lines if path == "mingle" else lines[-1:]))
+
+
+def test_a_rare_command_is_shown_with_all_only(forked: Forked) -> None:
+    """Its own help is there without."""
+    listed = {
+        words: set(re.findall(r"^  ([a-z]+) ", shown(forked, *words), re.MULTILINE)) for words in ((), (ALL_OPTIONS,))
+    }
+    assert listed[(ALL_OPTIONS,)] - listed[()] == {"schema"}
+    assert set(COMMANDS) <= listed[(ALL_OPTIONS,)]
+    assert shown(forked, "schema").startswith("Usage: mingle schema")
 
 
 def test_all_options_are_shown_for_help_alone(forked: Forked) -> None:

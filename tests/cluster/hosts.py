@@ -54,12 +54,13 @@ def missing() -> list[str]:
     path = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
     lacks += [tool for tool in TOOLS if shutil.which(tool, path=path) is None]
     if not lacks:
-        lacks += [] if _makes_namespaces() else ["the right to make namespaces"]
+        lacks += [] if makes_namespaces() else ["the right to make namespaces"]
     return lacks
 
 
 @functools.cache
-def _makes_namespaces() -> bool:
+def makes_namespaces() -> bool:
+    """Tell whether this process may have namespaces of its own: root in a chroot or a plain container may not."""
     tried = subprocess.run(["unshare", "--net", "--mount", "true"], capture_output=True, check=False)
     return tried.returncode == 0
 

@@ -187,7 +187,7 @@ def test_an_address_of_nobody_has_no_interface() -> None:
 @pytest.fixture
 def namespace() -> Iterator[str]:
     """Yield a network namespace of this test's own, gone afterwards."""
-    need("root", "ip")
+    need("root", "ip", "namespaces")
     name = f"mingle-{uuid.uuid4().hex[:8]}"
     subprocess.run(["ip", "netns", "add", name], check=True)
     try:

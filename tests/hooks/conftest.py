@@ -17,6 +17,6 @@ def no_mount_is_left(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]
     """Take off what hooks that ran on this machine itself have mounted."""
     yield
     points = [line.split(" ")[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()]
-    for point in points:
+    for point in reversed(points):  # the last one first, as it may be in another
         if point.startswith(f"{tmp_path_factory.getbasetemp()}/"):
             subprocess.run(["umount", "-l", point], check=True)

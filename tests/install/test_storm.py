@@ -17,7 +17,7 @@ from mingle_hooks.install.storm import storm
 if TYPE_CHECKING:
     from pathlib import Path
 
-pytestmark = only_with("root")
+pytestmark = only_with("root", "namespaces")
 RUNS = 15  # of each scheduler's hooks, in every run of the tests
 NO_FAULTS = apart.Faults("nothing wrong", {})
 

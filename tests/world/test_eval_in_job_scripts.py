@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 from members import KEYED, evaluating, parsed
+from needs import only_with
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -110,6 +111,7 @@ STATIC = (
 
 
 # Slurm's names are on eth0: on ib0 torchrun itself finds no host by them.
+@only_with("torch")
 @pytest.mark.parametrize(
     ("options", "line"), [("--iface ib0", PLAIN), ("", C10D), ("", STATIC)], ids=["plain", "c10d", "static"]
 )
@@ -120,6 +122,7 @@ def test_a_real_torchrun_on_every_node_is_in_one_world(
     assert ran(slurm, tmp_path, options, line) == (0, ["rank 0 of 2", "rank 1 of 2"])
 
 
+@only_with("torch")
 def test_a_real_torchrun_that_is_typed_in_the_job_script_does_not_train(slurm: SlurmCluster, tmp_path: Path) -> None:
     """It waits for the others as long as `mingle env` would, and says what it waited for."""
     assert ran(slurm, tmp_path, "--timeout 2", "torchrun train.py") == (1, [])

@@ -202,6 +202,34 @@ def test_nothing_is_missing_or_of_a_wrong_version(request: pytest.FixtureRequest
     assert re.search(r"^netifaces +0\.11\.0\.post1$", its.run("pip", "list", check=True).stdout, re.MULTILINE)
 
 
+@pytest.fixture(scope="module")
+def tools(tmp_path_factory: pytest.TempPathFactory) -> Installation:
+    """Install pipx and uv."""
+    its = made(tmp_path_factory.mktemp("tools") / "venv")
+    if its.run("pip", "install", "-q", "pipx", "uv").returncode != 0:
+        skip_for_want_of(["a package index that pip reaches"])
+    return its
+
+
+@pytest.mark.parametrize("tool", ["pipx", "uv tool"])
+def test_the_line_for_another_installer_needs_no_compiler_either(
+    tools: Installation, tmp_path: Path, tool: str
+) -> None:
+    """As it is in README.md; nothing is missing then."""
+    (line,) = re.findall(rf"^{tool} install .*$", (ROOT / "README.md").read_text(), re.MULTILINE)
+    # What says how to reach an index, and with which certificates, counts for these tools too.
+    environ = {name: value for name, value in os.environ.items() if not name.startswith(("PIPX_", "UV_", "XDG_"))}
+    environ |= {**tools.env, "HOME": str(tmp_path), "UV_PYTHON": sys.executable, "PIPX_DEFAULT_PYTHON": sys.executable}
+    bash = str(shutil.which("bash"))
+    done = subprocess.run([bash, "-ec", line], env=environ, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    (program,) = tmp_path.glob(".local/**/mingle-hooks/bin/mingle")
+    its = Installation(program.parent.parent)
+    assert its.run("mingle", "--version").stdout == f"mingle {mingle_hooks.__version__}\n"
+    checked = tools.run("pip", "--python", str(its.path), "check", check=True)
+    assert checked.stdout == "No broken requirements found.\n"
+
+
 def test_a_netifaces_that_is_installed_stays(tmp_path: Path) -> None:
     """Installing mingle replaces none."""
     its = made(tmp_path / "venv")

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from typing import TYPE_CHECKING
 
+from mingle_hooks.errors import NotExecutableError
 from mingle_hooks.rendezvous.poller import READ
 from mingle_hooks.supervise.node.descriptor import Descriptor
 
@@ -64,6 +66,8 @@ class Process:
 
 def _spawn(launch: Launch, environ: Mapping[str, str], output: int) -> int:
     """Start a program, in a session of its own: Ctrl-C is the runner's to hear. Raises OSError where that cannot be."""
+    if not hasattr(os, "posix_spawnp"):  # PyPy's
+        raise NotExecutableError("CPython for this command", sys.implementation.name, "mingle exec on each node")
     stdin = os.open(os.devnull, os.O_RDONLY) if launch.stdin is None else _with(launch.stdin)
     try:
         return os.posix_spawnp(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import sysconfig
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
@@ -53,7 +54,8 @@ def test_no_node_is_drained_and_no_job_lost_when_broken(hooked: SlurmCluster, wh
 def test_without_python_and_mingle_jobs_get_the_same(hooked: SlurmCluster) -> None:
     """The hooks need /bin/sh and nothing of what installed them: here every Python and the project are hidden."""
     programs = hooked.controller.run(["sh", "-c", "ls -d /usr/bin/python3* /usr/bin/mingle /usr/local/bin/mingle"])
-    hidden = [*programs.stdout.split(), sys.prefix, sys.base_prefix, str(PROJECT)]
+    # Not sys.base_prefix, which is all of /usr where the Python is Debian's.
+    hidden = [*programs.stdout.split(), sys.prefix, sysconfig.get_path("stdlib"), str(PROJECT)]
     hide = "[ -d {0} ] && mount -t tmpfs none {0} || mount --bind /dev/null {0}"
     with ExitStack() as last_first:
         for host in hooked.hosts:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 from supervise.runner.places import MINGLE
 
-from mingle_hooks.errors import PlaceError
+from mingle_hooks.errors import NotExecutableError, PlaceError
 from mingle_hooks.rendezvous.loop import Loop
 from mingle_hooks.supervise import starters
 from mingle_hooks.supervise.runner.launching import Launching
@@ -232,3 +232,12 @@ def test_who_is_asked_to_end_before_the_runner_was_loaded_ends_all(tmp_path: Pat
     assert done.returncode == 143, done.stderr
     assert done.stderr.startswith("mingle run: ending: SIGTERM received")
     assert "Traceback" not in done.stderr
+
+
+def test_where_a_python_cannot_start_programs_the_command_is_refused(
+    started: Started, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """PyPy has no posix_spawnp."""
+    monkeypatch.delattr(os, "posix_spawnp")
+    with pytest.raises(NotExecutableError, match="expected CPython for this command; saw cpython; try mingle exec"):
+        started.start("true")
