@@ -9,11 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from mingle_hooks.errors import SettingsError
 
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
-
 if TYPE_CHECKING:
     from collections.abc import Container, Mapping
 
@@ -103,6 +98,11 @@ def settings_tree(path: str, *, site: bool) -> Mapping[str, object]:
 
 def toml(data: bytes) -> dict[str, Any]:
     """Return a TOML file's tree; ValueError for bad TOML and bad UTF-8, and where it is nested without end."""
+    if sys.version_info >= (3, 11):
+        import tomllib  # 18 ms, only where there is a file
+    else:
+        import tomli as tomllib
+
     try:
         return tomllib.loads(data.decode())
     except RecursionError as error:

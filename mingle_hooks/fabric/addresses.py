@@ -5,8 +5,6 @@ from __future__ import annotations
 import ipaddress
 from typing import NamedTuple
 
-import ifaddr
-
 from mingle_hooks.errors import NetworkError, limit, reason
 
 Address = ipaddress.IPv4Interface | ipaddress.IPv6Interface
@@ -26,6 +24,8 @@ def listed() -> list[Listed]:
 
     One call of getifaddrs(3): an interface that vanishes meanwhile is there whole or not at all.
     """
+    import ifaddr  # 30 ms, which a single member does not need
+
     try:
         adapters = list(ifaddr.get_adapters())
     except OSError as error:  # a container may forbid the netlink sockets that the C library uses
