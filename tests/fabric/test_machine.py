@@ -26,7 +26,7 @@ def test_the_identity_is_16_hex_digits() -> None:
     assert int(identity(), 16) >= 0
 
 
-@only_with("root", "unshare")
+@only_with("root", "namespaces")
 def test_another_network_namespace_is_another_machine() -> None:
     other = subprocess.run(["unshare", "--net", *PRINT], check=True, text=True, stdout=subprocess.PIPE).stdout.strip()
     assert other != identity()

@@ -23,7 +23,7 @@ from mingle_hooks.settings import load
 if TYPE_CHECKING:
     from pathlib import Path
 
-pytestmark = only_with("root")
+pytestmark = only_with("root", "namespaces")
 NOBODY = 65534
 ENDS = recorded("openpbs-*/hook.execjob_end.*")
 

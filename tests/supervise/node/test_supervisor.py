@@ -166,8 +166,9 @@ def test_options_that_need_other_packages_are_taken(runner: Runner) -> None:
 def test_a_signal_is_passed_on_once_an_id_and_only_to_those_that_catch_it(runner: Runner) -> None:
     """Who does not is not killed; TERM goes to all."""
     runner.supervise()
-    catches = "import signal\nfor n in (10, 12): signal.signal(n, lambda n, _: print('caught', n, flush=True))\n"
-    catches += "print('ready', flush=True)\nwhile True: signal.pause()"
+    # Not print(), which refuses to be called by a handler that interrupts it.
+    catches = "import os, signal\nfor n in (10, 12): signal.signal(n, lambda n, _: os.write(1, b'caught %d\\n' % n))\n"
+    catches += "os.write(1, b'ready\\n')\nwhile True: signal.pause()"
     runner.start("sh", "-c", 'sleep 1000 & python3 -c "$0" & wait', catches)
     runner.until(lambda: b"ready" in runner.output)
     for number, which in ((1, signal.SIGUSR1), (1, signal.SIGUSR1), (2, signal.SIGUSR2)):
