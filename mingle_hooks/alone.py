@@ -65,7 +65,7 @@ def without_waiting(spec: MemberSpec, held: list[socket.socket] | None) -> View:
     digest = _digest(spec, spec.nodes, size, address, port)
     world = World(spec.attempt.id, spec.nodes, size, address, port, digest)
     if facts.is_batch:
-        place = Assignment(node_rank=None, slots=slots, rank_offset=None)
+        place = Assignment(node_rank=None, slots=slots, rank_offset=None, local_rank=_local_rank_of_all(spec))
     else:
         is_task = spec.settings.scope == "task"
         place = Assignment(
@@ -78,6 +78,16 @@ def without_waiting(spec: MemberSpec, held: list[socket.socket] | None) -> View:
     bound = spec.binding.variables if spec.binding else {}
     view = View(world, place, spec.settings.scope, spec.user_environ, frameworks=spec.settings.frameworks, bound=bound)
     return view._replace(batch=_batch(spec, slots)) if facts.is_batch and _names_lead_to_others(facts) else view
+
+
+def _local_rank_of_all(spec: MemberSpec) -> int | None:
+    """Return the local rank of every task of the job, None where they have several.
+
+    A script for accelerate or transformers without it trains alone; with it, it asks for RANK, and ends at once.
+    Lightning without a scheduler's tasks would not start its node's processes.
+    """
+    is_one = set(spec.facts.tasks_per_node) <= {1} and "lightning" not in spec.settings.frameworks
+    return 0 if is_one else None
 
 
 def _batch(spec: MemberSpec, slots: int | None) -> Batch:

@@ -28,6 +28,19 @@ dist.all_reduce(torch.ones(1))
 os.write(1, f"rank {dist.get_rank()} of {dist.get_world_size()}\\n".encode())
 dist.destroy_process_group()
 """
+ACCELERATED = """
+import os
+from accelerate import Accelerator
+its = Accelerator()
+os.write(1, f"rank {its.process_index} of {its.num_processes}\\n".encode())
+"""
+JAX = """
+import os
+import jax
+jax.distributed.initialize()
+os.write(1, f"rank {jax.process_index()} of {jax.process_count()}\\n".encode())
+jax.distributed.shutdown()
+"""
 # What a job script of Slurm on the first of two nodes has.
 SCRIPT = {
     "SLURM_JOB_ID": "7",
@@ -98,6 +111,24 @@ def test_torchrun_is_told_how_many_processes_only_where_it_holds_on_every_node(
     assert found.get("PET_NPROC_PER_NODE") == processes
 
 
+@pytest.mark.parametrize(
+    ("env", "options", "local_rank"),
+    [
+        ({}, (), "0"),
+        ({"SLURM_NTASKS": "4", "SLURM_TASKS_PER_NODE": "2(x2)"}, (), None),
+        ({}, ("--for", "lightning"), None),
+    ],
+    ids=["one task", "two tasks", "Lightning"],
+)
+def test_a_local_rank_is_told_only_where_it_holds_in_every_task(
+    hosts: Callable[..., Hosts], env: dict[str, str], options: tuple[str, ...], local_rank: str | None
+) -> None:
+    """By it a script for accelerate asks for its rank; one for Lightning starts no processes."""
+    done = hosts(2)[0].run([*evaluating(*options, then="env")], env=KEYED | SCRIPT | env, check=True)
+    found = parsed(done.stdout)
+    assert (found.get("LOCAL_RANK"), found.get("RANK")) == (local_rank, None)
+
+
 PLAIN = "srun torchrun train.py"
 C10D = (
     "srun torchrun --nnodes $SLURM_NNODES --rdzv-id $RANDOM --rdzv-backend c10d"
@@ -107,30 +138,50 @@ STATIC = (
     "srun bash -c 'torchrun --nnodes 2 --node-rank $SLURM_NODEID --master-addr $MASTER_ADDR"
     " --master-port $MASTER_PORT train.py'"
 )
+RANKS = "srun bash -c 'RANK=$SLURM_PROCID LOCAL_RANK=$SLURM_LOCALID python train.py'"
 
 
 # Slurm's names are on eth0: on ib0 torchrun itself finds no host by them.
 @pytest.mark.parametrize(
-    ("options", "line"), [("--iface ib0", PLAIN), ("", C10D), ("", STATIC)], ids=["plain", "c10d", "static"]
+    ("options", "line"),
+    [("--iface ib0", PLAIN), ("", C10D), ("", STATIC), ("", RANKS), ("", "srun python train_jax.py")],
+    ids=["plain", "c10d", "static", "ranks", "JAX"],
 )
-def test_a_real_torchrun_on_every_node_is_in_one_world(
+def test_a_real_program_on_every_node_is_in_one_world(
     slurm: SlurmCluster, tmp_path: Path, options: str, line: str
 ) -> None:
     """The usual lines behind the eval."""
     assert ran(slurm, tmp_path, options, line) == (0, ["rank 0 of 2", "rank 1 of 2"])
 
 
-def test_a_real_torchrun_that_is_typed_in_the_job_script_does_not_train(slurm: SlurmCluster, tmp_path: Path) -> None:
-    """It waits for the others as long as `mingle env` would, and says what it waited for."""
-    assert ran(slurm, tmp_path, "--timeout 2", "torchrun train.py") == (1, [])
-    assert "RendezvousTimeoutError" in (tmp_path / "output").read_text()
+NO_RANK = "environment variable RANK expected, but not set"
+NO_RANK_OF_CPUS = "ValueError: .*none: start it on every node of this job: mingle run accelerate launch"
+ALONE = {
+    "torchrun train.py": "RendezvousTimeoutError",
+    "python train.py": NO_RANK,
+    "accelerate launch accelerated.py": NO_RANK,
+    "srun accelerate launch accelerated.py": NO_RANK,
+    "srun accelerate launch --cpu accelerated.py": NO_RANK_OF_CPUS,
+}
+
+
+@pytest.mark.parametrize("line", ALONE)
+def test_a_real_program_that_would_train_alone_ends(slurm: SlurmCluster, tmp_path: Path, line: str) -> None:
+    """A torchrun waits for the others as long as `mingle env` would; who needs a rank has none."""
+    assert ran(slurm, tmp_path, "--timeout 2", line) == (1, [])
+    said = (tmp_path / "output").read_text()
+    assert re.search("to train on all nodes, try srun in front: srun mingle exec torchrun", said)
+    assert re.search(ALONE[line], said), said
 
 
 def ran(slurm: SlurmCluster, place: Path, options: str, line: str) -> tuple[int, list[str]]:
     """Return the status of a line in the job script of two nodes, behind its eval, and what the training said."""
-    (place / "train.py").write_text(TRAIN)
-    script = f'export PATH={BIN}:$PATH OMP_NUM_THREADS=1\neval "$(mingle env {options})"\n{line}\necho $? >status\n'
-    job = slurm.submit(script, "-N2", "-n2", f"--output={place}/output", env=KEYED, cwd=str(place))
+    for name, text in (("train.py", TRAIN), ("accelerated.py", ACCELERATED), ("train_jax.py", JAX)):
+        (place / name).write_text(text)
+    path = f"export PATH={BIN}:$PATH OMP_NUM_THREADS=1 JAX_PLATFORMS=cpu\n"
+    script = f'{path}eval "$(mingle env {options})"\n{line}\necho $? >status\n'
+    where = ("-N2", "--ntasks-per-node=1", f"--output={place}/output")
+    job = slurm.submit(script, *where, env=KEYED, cwd=str(place))
     state = slurm.wait(job, timeout=120)
     text = (place / "output").read_text()
     assert state == "COMPLETED", text
