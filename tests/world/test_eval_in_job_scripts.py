@@ -139,13 +139,21 @@ STATIC = (
     " --master-port $MASTER_PORT train.py'"
 )
 RANKS = "srun bash -c 'RANK=$SLURM_PROCID LOCAL_RANK=$SLURM_LOCALID python train.py'"
+# On CPUs accelerate takes no notice of its ranks unless it is told to.
+MACHINES = (
+    "ACCELERATE_USE_CPU=true srun bash -c 'accelerate launch --multi_gpu --num_machines 2 --num_processes 2"
+    " --machine_rank $SLURM_PROCID --main_process_ip $MASTER_ADDR --main_process_port $MASTER_PORT accelerated.py'"
+)
 
 
 # Slurm's names are on eth0: on ib0 torchrun itself finds no host by them.
 @pytest.mark.parametrize(
     ("options", "line"),
-    [("--iface ib0", PLAIN), ("", C10D), ("", STATIC), ("", RANKS), ("", "srun python train_jax.py")],
-    ids=["plain", "c10d", "static", "ranks", "JAX"],
+    [
+        ("--iface ib0", PLAIN),
+        *(("", line) for line in (C10D, STATIC, RANKS, MACHINES, "srun python train_jax.py")),
+    ],
+    ids=["plain", "c10d", "static", "ranks", "accelerate", "JAX"],
 )
 def test_a_real_program_on_every_node_is_in_one_world(
     slurm: SlurmCluster, tmp_path: Path, options: str, line: str
