@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from cluster.hosts import Hosts
     from cluster.slurm import SlurmCluster
 
+LAUNCHERS = "torchrun|accelerate|deepspeed|ray|horovodrun|mpirun"
+PAGE = (Path(__file__).parents[2] / "docs/troubleshooting.md").read_text()
 EXEC = "mingle exec torchrun TRAIN"
 # A program with options of its own, some of which are mingle's too.
 SHOW = "python3 -c 'import os, sys; print(sys.argv[1:], os.environ[\"NNODES\"])' --timeout 60 --id x"
@@ -55,7 +57,19 @@ def check(way: Way, code: int, said: str, *, size: int = 2) -> None:
     else:
         assert (code, sizes) == (way.code, []), said
     assert re.search(way.says, said), said
+    assert not way.code or is_on_page(said), said
     assert "/mingle_hooks/" not in said  # no traceback of ours
+
+
+def is_on_page(said: str) -> bool:
+    """Tell whether docs/troubleshooting.md has the first message: its first words, or the variable that it saw."""
+    message = re.search(r"mingle: (expected .*)", said) or re.search(r"mingle: (.*)", said)
+    assert message, said
+    words = (re.escape(word) for word in re.split(r"[;(]", message[1])[0].split()[:4])
+    begins = re.sub(f"{LAUNCHERS}|python3", r"\\S+", r"\s".join(words))
+    begins = re.sub(r"\d+", r"\\d+", begins)
+    variable = re.search(r"; saw ([A-Z_]+)=", message[1])
+    return bool(re.search(begins, PAGE)) or bool(variable and f"`{variable[1]}`" in PAGE)
 
 
 # One srun on two nodes.
