@@ -58,14 +58,15 @@ OTHER = "10.77.0.2 node2\n"
 
 
 class Names(NamedTuple):
-    """What node1's /etc/hosts says, and whether torchruns can reach each other by their names."""
+    """What node1's /etc/hosts says, whether torchruns can reach each other by their names, and Gloo by this host's."""
 
     text: str
     lead: bool
+    own: bool = False
 
 
 NAMES = {
-    "every host's address": Names(f"{LOCALHOST}10.77.0.1 node1\n{OTHER}", lead=True),
+    "every host's address": Names(f"{LOCALHOST}10.77.0.1 node1\n{OTHER}", lead=True, own=True),
     "Debian's": Names(f"{LOCALHOST}127.0.1.1 node1\n{OTHER}", lead=True),
     "the others only": Names(LOCALHOST + OTHER, lead=True),
     "nobody": Names(LOCALHOST, lead=False),
@@ -77,7 +78,11 @@ NAMES = {
 
 @pytest.mark.parametrize("names", [pytest.param(names, id=name) for name, names in NAMES.items()])
 def test_torchrun_gets_c10d_only_where_names_lead_to_the_other_nodes(hosts: Callable[..., Hosts], names: Names) -> None:
-    """c10d's first node announces its host's name; where the others cannot look it up, they would hang."""
+    """c10d's first node announces its host's name; where the others cannot look it up, they would hang.
+
+    Gloo binds to that name's address. Where it has none that others reach, all get this host's interface: without it
+    Gloo fails on every node.
+    """
     first = hosts(2)[0]
     first.write("/etc/hosts", names.text)
     done = first.run([*evaluating("--timeout", "7", then="env")], env=KEYED | SCRIPT, check=True)
@@ -89,6 +94,7 @@ def test_torchrun_gets_c10d_only_where_names_lead_to_the_other_nodes(hosts: Call
         assert "mingle run torchrun train.py" in found["PET_NODE_RANK"]
         assert "PET_RDZV_ENDPOINT" not in found
     assert ("PET_NODE_RANK" in found) != names.lead
+    assert found.get("GLOO_SOCKET_IFNAME") == (None if names.own else "eth0")
 
 
 @pytest.mark.parametrize(
@@ -160,6 +166,20 @@ def test_a_real_program_on_every_node_is_in_one_world(
 ) -> None:
     """The usual lines behind the eval."""
     assert ran(slurm, tmp_path, options, line) == (0, ["rank 0 of 2", "rank 1 of 2"])
+
+
+def test_gloo_reaches_the_others_where_a_hosts_own_name_is_127_0_1_1(slurm: SlurmCluster, tmp_path: Path) -> None:
+    """As Debian's installer writes it; all-reduce is done by Gloo."""
+    names = "".join(f"10.77.0.{host.number} {host.name}\n" for host in slurm.hosts)
+    before = [host.outside("/etc/hosts").read_text() for host in slurm.hosts]
+    for host in slurm.hosts:
+        its = names.replace(f"10.77.0.{host.number} ", "127.0.1.1 ")
+        host.write("/etc/hosts", LOCALHOST + its)
+    try:
+        assert ran(slurm, tmp_path, "", PLAIN) == (0, ["rank 0 of 2", "rank 1 of 2"])
+    finally:
+        for host, text in zip(slurm.hosts, before, strict=True):
+            host.write("/etc/hosts", text)
 
 
 NO_RANK = "environment variable RANK expected, but not set"

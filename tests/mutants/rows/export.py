@@ -79,6 +79,10 @@ ROWS = (
     Defect("accelerate in a batch script trains alone", "mingle_hooks/alone.py",
            "return 0 if is_one else None", "return None",
            "tests/world/test_eval_in_job_scripts.py::test_a_local_rank_is_told_only_where_it_holds_in_every_task"),
+    Defect("Gloo binds to 127.0.1.1 behind a batch script's eval", "mingle_hooks/alone.py",
+           "None if leads_here else interfaces", "None and interfaces",
+           "tests/world/test_eval_in_job_scripts.py::"
+           "test_torchrun_gets_c10d_only_where_names_lead_to_the_other_nodes"),
     Defect("a batch shell's torchruns look for the store by their host names", f"{E}/frameworks/torchrun.py",
            "is_host=1,", "", f"{FRAMEWORKS}::test_a_batch_shells_torchrun_gets_what_holds_on_every_node"),
     Defect("workers on one address share a port", f"{E}/frameworks/tensorflow.py",
