@@ -131,7 +131,7 @@ class Rendezvous:
             self._leader.choice.listen_for(QUIET_S)
         if self._request.local_peers is not None:
             self._request.local_peers.attend(self._loop, self._local_peer_failed)
-        if self._request.obstacle is not None:
+        if self._request.obstacle is not None and self._request.obstacle.is_certain:
             self._loop.after(TICK_S, self._tell_of_obstacle)
         self._tick()
 
