@@ -38,7 +38,7 @@ class Following:
         self.state = State(Terms(size, ranked), (), (), UNLIMITED)
         self.refused = ""
         self.steps = 0
-        self._now, self._calm = now, calm
+        self.now, self._calm = now, calm
         self._indices: dict[bytes, int] = {}
         self._names: dict[bytes, int] = {}  # connections, by their key
         self._leases: dict[int, Callable[[], bool]] = {}  # member -> whether its promise is over
@@ -52,7 +52,7 @@ class Following:
             self.state = act()
             self.steps += 1
         except RefusedError as error:
-            self.refused = f"{self._now():.4f} {event}: {error}"
+            self.refused = f"{self.now():.4f} {event}: {error}"
 
     def index(self, member: bytes) -> int:
         """Return the model's number of a process."""
