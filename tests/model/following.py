@@ -127,6 +127,12 @@ class Following:
         """Note that a member tells its leader that it will not wait."""
         self.step("a member gives up", lambda: members.give_up(self.state, self.connection(key).member))
 
+    def told_failure(self, key: bytes) -> None:
+        """Note that a member tells its leader why there can be no world."""
+        name = self._names.get(key)
+        if found := next((c for c in self.state.connections if c.name == name and c.m_open), None):  # else to nobody
+            self.step("a member tells of a failure", lambda: members.tell_failure(self.state, found.member))
+
     # What leaders do.
 
     def led(self, member: bytes, what: str) -> None:
