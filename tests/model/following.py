@@ -201,7 +201,8 @@ class Following:
             return
 
         def hear() -> State:
-            broken = leaders.break_off(self.state, found, side) if getattr(found, side) != (END,) else self.state
+            its = self.connection(key)  # as it is now: a promise may be over since
+            broken = leaders.break_off(self.state, its, side) if getattr(its, side) != (END,) else self.state
             self.state = broken
             try:
                 now = self.connection(key)
