@@ -10,6 +10,7 @@ from model.moves import begin, crash
 from model.worlds import (
     END,
     IN,
+    LEFT,
     NOBODY,
     ON,
     SILENT,
@@ -41,6 +42,7 @@ class Following:
         self.now, self._calm = now, calm
         self._indices: dict[bytes, int] = {}
         self._names: dict[bytes, int] = {}  # connections, by their key
+        self._leaders: dict[bytes, int] = {}  # and to whom they are
         self._leases: dict[int, Callable[[], bool]] = {}  # member -> whether its promise is over
 
     def step(self, event: str, act: Callable[[], State]) -> None:
@@ -53,11 +55,6 @@ class Following:
             self.steps += 1
         except RefusedError as error:
             self.refused = f"{self.now():.4f} {event}: {error}"
-
-    def index(self, member: bytes) -> int:
-        """Return the model's number of a process."""
-        require(member in self._indices, "nobody of that name has begun")
-        return self._indices[member]
 
     def connection(self, key: bytes) -> Connection:
         """Return the model's connection of this session."""
@@ -114,9 +111,10 @@ class Following:
     def found(self, member: bytes, leader: bytes, precedence: tuple[object, ...], key: bytes) -> None:
         """Note that a member joins a leader."""
         self._names[key] = len(self._names) + 1
+        self._leaders[key] = self._indices[leader]
         self.step(
-            f"{self._indices[member]} finds {self._indices.get(leader)}",
-            lambda: members.find(self.state, self._indices[member], self.index(leader), precedence, self._names[key]),
+            f"{self._indices[member]} finds {self._leaders[key]}",
+            lambda: members.find(self.state, self._indices[member], self._leaders[key], precedence, self._names[key]),
         )
 
     def promised(self, member: bytes, is_over: Callable[[], bool]) -> None:
@@ -167,6 +165,8 @@ class Following:
         if frame:
 
             def hear() -> State:
+                if self.state.processes[self._leaders[key]].phase == LEFT:
+                    return self.state  # it has heard why there is no world, and ends with this turn
                 connection = self.connection(key)
                 require(connection.up[:1] and connection.up[0][:2] == frame, f"the model has {connection.up} there")
                 return leaders.hear(self.state, connection)
