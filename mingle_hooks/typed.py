@@ -16,7 +16,13 @@ if TYPE_CHECKING or sys.implementation.name != "cpython":  # PyPy has no _tupleg
     from typing import NamedTuple as NamedTuple
     from typing import Protocol as Protocol
 else:
-    from _collections import _tuplegetter
+    try:
+        from _collections import _tuplegetter
+    except ImportError:  # PyPy
+        from operator import itemgetter
+
+        def _tuplegetter(place, doc):
+            return property(itemgetter(place), doc=doc)
 
     Any = Protocol = object
     MappingProxyType = type(object.__dict__)  # without `types`, which makes a sample of every type there is

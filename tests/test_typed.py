@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import pickle
+import subprocess
+import sys
 from collections import namedtuple
 from typing import Any
 
@@ -78,3 +80,27 @@ def test_they_are_used_alike() -> None:
     match ours:
         case Ours(1, b):
             assert b == 2
+
+
+# As on PyPy, which has neither; what its heaps are for are the loop's timers.
+WITHOUT_C = """
+import sys, _collections
+sys.modules["_heapq"] = None
+del _collections._tuplegetter
+from mingle_hooks.rendezvous.loop import Loop
+from mingle_hooks.typed import NamedTuple
+class Two(NamedTuple):
+    a: int
+    b: int = 2
+said = []
+with Loop() as loop:
+    loop.after(0.002, lambda: said.append("second"))
+    loop.after(0.001, lambda: said.append("first"))
+    loop.run(lambda: len(said) == 2)
+print(Two(1).a, Two(1).b, *said)
+"""
+
+
+def test_without_the_c_parts_there_are_named_tuples_and_timers() -> None:
+    done = subprocess.run([sys.executable, "-c", WITHOUT_C], capture_output=True, text=True, check=False)
+    assert (done.stdout, done.stderr) == ("1 2 first second\n", "")

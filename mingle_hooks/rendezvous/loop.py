@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import heapq
 import itertools
 import os
 import time
@@ -10,6 +9,11 @@ import time
 from mingle_hooks.errors import shortage
 from mingle_hooks.rendezvous.poller import Poller
 from mingle_hooks.typed import TYPE_CHECKING
+
+try:
+    import _heapq as heapq  # without the module around it, as in mingle_hooks.sockets
+except ImportError:  # PyPy
+    import heapq  # type: ignore[no-redef]
 
 if TYPE_CHECKING:
     from collections.abc import Callable
