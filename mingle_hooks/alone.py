@@ -65,8 +65,12 @@ def without_waiting(spec: MemberSpec, held: list[socket.socket] | None) -> View:
     slots, size = _same_everywhere(spec)
     digest = _digest(spec, spec.nodes, size, address, port)
     world = World(spec.attempt.id, spec.nodes, size, address, port, digest)
+    leads_here, leads_there = _names_lead(facts) if facts.is_batch else (True, True)
     if facts.is_batch:
-        place = Assignment(node_rank=None, slots=slots, rank_offset=None)
+        iface = None if leads_here else interfaces.name_of(address)
+        place = Assignment(
+            node_rank=None, slots=slots, rank_offset=None, iface=iface, local_rank=_local_rank_of_all(spec)
+        )
     else:
         is_task = spec.settings.scope == "task"
         place = Assignment(
@@ -78,7 +82,17 @@ def without_waiting(spec: MemberSpec, held: list[socket.socket] | None) -> View:
         )
     bound = spec.binding.variables if spec.binding else {}
     view = View(world, place, spec.settings.scope, spec.user_environ, frameworks=spec.settings.frameworks, bound=bound)
-    return view._replace(batch=_batch(spec, slots)) if facts.is_batch and _names_lead_to_others(facts) else view
+    return view._replace(batch=_batch(spec, slots)) if facts.is_batch and leads_there else view
+
+
+def _local_rank_of_all(spec: MemberSpec) -> int | None:
+    """Return the local rank of every task of the job, None where they have several.
+
+    A script for accelerate or transformers without it trains alone; with it, it asks for RANK, and ends at once.
+    Lightning without a scheduler's tasks would not start its node's processes.
+    """
+    is_one = set(spec.facts.tasks_per_node) <= {1} and "lightning" not in spec.settings.frameworks
+    return 0 if is_one else None
 
 
 def _batch(spec: MemberSpec, slots: int | None) -> Batch:
@@ -87,19 +101,27 @@ def _batch(spec: MemberSpec, slots: int | None) -> Batch:
     return Batch(max(1, int(spec.settings.timeout)), "" if slots is None else str(slots))
 
 
-def _names_lead_to_others(facts: JobFacts) -> bool:
-    """Tell whether torchruns of these nodes can reach each other by the full names of their hosts.
+def _names_lead(facts: JobFacts) -> tuple[bool, bool]:
+    """Tell whether the other nodes reach this host by what its name says here, and torchruns reach each other.
 
-    They announce nothing else. One other host stands for all, as their names come from the same place. A host that
-    is 127.0.0.1 may call itself localhost; Debian's 127.0.1.1 is nothing but what it calls itself.
+    Gloo binds to the address of its host's name: where that is not the first node's own, all nodes get the first
+    one's interface, without which Gloo would fail. torchruns announce nothing but their hosts' full names. One other
+    host stands for all, as their names come from the same place. A host that is 127.0.0.1 may call itself localhost;
+    Debian's 127.0.1.1 is nothing but what it calls itself.
     """
     from mingle_hooks.launchers.placement import here, is_first_host
     from mingle_hooks.rendezvous.discovery.resolver import RESOLVE_S, resolve
 
-    if is_first_host(facts) and {"127.0.0.1", "::1"}.intersection(resolve(here(facts), RESOLVE_S)):
-        return False
+    own = resolve(here(facts), RESOLVE_S) if is_first_host(facts) else []
+    leads_here = not is_first_host(facts) or any(map(_is_elsewhere, own))
+    if {"127.0.0.1", "::1"}.intersection(own):
+        return leads_here, False
     found = resolve(facts.hosts[-1], RESOLVE_S) if facts.hosts else []
-    return bool(found) and not any(address.startswith("127.") or address == "::1" for address in found)
+    return leads_here, bool(found) and all(map(_is_elsewhere, found))
+
+
+def _is_elsewhere(address: str) -> bool:
+    return not address.startswith("127.") and address != "::1"
 
 
 def _digest(spec: MemberSpec, *shared: object) -> str:

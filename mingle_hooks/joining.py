@@ -59,8 +59,9 @@ def join(
     if no_wait and not is_one and spec.settings.order != "scheduler" and not spec.facts.is_batch:
         raise UsageError("members that contact each other, for --order", "--no-wait", "leaving out one of them")
     asks_nobody = (no_wait or spec.facts.is_batch) if not is_one else not spec.is_shared
-    if asks_nobody and obstacle is not None:
-        raise obstacle.error()
+    certain = obstacle if obstacle is not None and obstacle.is_certain else None
+    if asks_nobody and certain is not None:
+        raise certain.error()
     if not is_one and asks_nobody:
         from mingle_hooks.alone import without_waiting
 
@@ -73,8 +74,8 @@ def join(
         return _view(spec, only_member(spec, held))
     wants_roster = wants_roster or ROSTER in needs(spec.settings.frameworks)
     view = _view(spec, _answer(spec, observer, command, obstacle, held, wants_roster=wants_roster))
-    if obstacle is not None:  # it has come back to a world that goes on
-        raise obstacle.error()
+    if certain is not None:  # it has come back to a world that goes on
+        raise certain.error()
     return view
 
 
@@ -108,9 +109,11 @@ def _answer(
     runtime.record(facts.job_id)
 
     def ask(timeout_s: float, local_peers: LocalPeers | None = None) -> Answer:
-        its = obstacle or (local_peers.obstacle if local_peers is not None else None)
+        its = obstacle
+        if local_peers is not None and (its is None or not its.is_certain):
+            its = local_peers.obstacle or its
         if spec.nodes == 1:
-            if its is not None:
+            if its is not None and its.is_certain:
                 raise its.error()
             from mingle_hooks.alone import only_member
 

@@ -55,6 +55,8 @@ def obstacle(command: Sequence[str], spec: MemberSpec, *, verbatim: bool = False
         if command:
             _check_directory()
             _check_command(command, launcher, end, spec.user_environ)
+            if launcher is None or launcher.starts != "job":
+                _check_writable()
     except _UnableError as unable:
         return _failure(unable)
     return None
@@ -96,6 +98,14 @@ def _check_directory() -> None:
         raise _UnableError("directory", f"the working directory: {error.strerror}") from None
     if not os.access(".", os.X_OK, effective_ids=True):
         raise _UnableError("directory", f"{directory}: {os.strerror(errno.EACCES)}")
+
+
+def _check_writable() -> None:
+    """Raise where the working directory cannot be written: its file system may have become read-only here."""
+    if not os.access(".", os.W_OK, effective_ids=True):
+        is_read_only = os.statvfs(".").f_flag & os.ST_RDONLY
+        seen = os.strerror(errno.EROFS if is_read_only else errno.EACCES)
+        raise _UnableError("unwritable", f"{os.getcwd()}: {seen}")
 
 
 def _check_command(words: Sequence[str], launcher: Launcher | None, end: int, environ: Mapping[str, str]) -> None:

@@ -37,6 +37,6 @@ class Assignment(NamedTuple):
     rank_offset: int | None  # the first global rank on this node
     address: str | None = None  # this member's own address on the world's network
     iface: str | None = None  # the interface that carries it
-    # Task scope only.
+    # Task scope, or one process on each node.
     local_rank: int | None = None
     rank: int | None = None

@@ -202,3 +202,28 @@ def test_what_rank_0_starts_for_all_has_to_be_there_only() -> None:
     assert refused(["mpirun", "true"], nowhere, rank="1") is None
     assert refused(["mpirun", "true"], nowhere) is None
     assert refused(["mpirun", "true"], nowhere, rank="0") is not None
+
+
+@pytest.mark.parametrize(
+    ("nodes", "words", "kind"),
+    [
+        ("4", ["true"], "unwritable"),
+        ("4", ["missing"], "command"),
+        ("4", [], None),
+        ("4", ["mpirun", "true"], None),
+    ],
+)
+def test_a_directory_that_cannot_be_written_comes_last(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nodes: str, words: Sequence[str], kind: str | None
+) -> None:
+    """It counts only where other nodes can write theirs; who starts for all cannot compare."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mpirun").write_text("#!/bin/sh\n")
+    (tmp_path / "mpirun").chmod(0o755)
+    can = os.access
+    monkeypatch.setattr(os, "access", lambda path, mode, **how: mode != os.W_OK and can(path, mode, **how))
+    failure = refused(words, {"PATH": f"{tmp_path}:/usr/bin:/bin"}, nodes=nodes, rank="0")
+    assert (failure and failure.kind) == kind
+    if kind == "unwritable":
+        assert failure is not None
+        assert failure.parts[1] == f"{tmp_path}: Permission denied"

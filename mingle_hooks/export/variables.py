@@ -119,7 +119,7 @@ def _world(view: View) -> dict[str, str | None]:
         "LOCAL_WORLD_SIZE": place.slots,
         "WORLD_SIZE": world.size,
     }
-    if view.scope == "task" or place.rank is not None:
+    if view.scope == "task" or place.local_rank is not None:
         found |= {"RANK": place.rank, "LOCAL_RANK": place.local_rank, "GROUP_RANK": place.node_rank}
     found |= {"MINGLE_ID": world.id, "MINGLE_WORLD": world.digest, "MINGLE_RANK_OFFSET": place.rank_offset}
     return {name: None if value is None else str(value) for name, value in found.items()}

@@ -121,7 +121,7 @@ class Rendezvous:
             self._leader.choice.listen_for(QUIET_S)
         if self._request.local_peers is not None:
             self._request.local_peers.attend(self._loop, self._local_peer_failed)
-        if self._request.obstacle is not None:
+        if self._request.obstacle is not None and self._request.obstacle.is_certain:
             self._loop.after(TICK_S, self._tell_of_obstacle)
         self._tick()
 
@@ -225,11 +225,15 @@ class Rendezvous:
             self._outcome.end()
 
     def _leave_at(self, when: float) -> None:
-        """Stay until then; longer where that comes late, as this host was suspended: others may still ask."""
+        """Stay until then; longer for members that have come back since, or where this host was suspended."""
 
         def drained() -> None:
-            if self._loop.clock() - when > LATE_S:
-                self._leave_at(self._loop.clock() + LINGER_S)
+            now = self._loop.clock()
+            stays_s = LINGER_S if now - when > LATE_S else 0.0
+            if self._leader is not None:
+                stays_s = max(stays_s, self._leader.awaited_s)
+            if stays_s:
+                self._leave_at(now + stays_s)
             else:
                 self._drained()
 

@@ -9,6 +9,8 @@ if TYPE_CHECKING:
 
 TROUBLE, PINNED = "troubleshooting.md", "schedulers/given-ranks.md"
 LINE = "mingle exec torchrun train.py"
+PROCESS_GROUP = "REAL_python -c 'import torch.distributed as dist; dist.init_process_group(\"gloo\")'"
+ACCELERATOR = "REAL_python -c 'from accelerate import Accelerator; Accelerator(cpu=True)'"
 KEY = "0123456789abcdef" * 4  # and two digits more, which differ
 
 
@@ -25,9 +27,11 @@ IN_SHELL = {
     (TROUBLE, "saw a shell that runs on node1 only"): Case(LINE),
     (TROUBLE, "this shell runs on node1 only"): Case("mingle env"),
     (TROUBLE, "torchrun: error: …"): Case(
-        'eval "$(mingle env)"; REAL_TORCHRUN train.py', {"PET_RDZV_BACKEND": "static"}
+        'eval "$(mingle env)"; REAL_torchrun train.py', {"PET_RDZV_BACKEND": "static"}
     ),
-    (TROUBLE, "RendezvousTimeoutError"): Case('eval "$(mingle env --timeout 1)"; REAL_TORCHRUN train.py'),
+    (TROUBLE, "RANK expected"): Case(f'eval "$(mingle env)"; {PROCESS_GROUP}'),
+    (TROUBLE, "accelerate launch train.py'"): Case(f'eval "$(mingle env)"; {ACCELERATOR}'),
+    (TROUBLE, "RendezvousTimeoutError"): Case('eval "$(mingle env --timeout 1)"; REAL_torchrun train.py'),
 }
 
 # On node1 and node2 as two tasks of one step.

@@ -36,7 +36,7 @@ def lacking(where: tuple[str, str], output: str) -> list[str]:
 
 def said_in_slurm(slurm: SlurmCluster, path: str, case: Case, words: tuple[str, ...]) -> str:
     """Return all that one line writes in Slurm."""
-    line = case.typed.replace("REAL_TORCHRUN", f"{BIN}/torchrun")
+    line = case.typed.replace("REAL_", f"{BIN}/")
     typed = ["bash", "-c", line] if words[0] == "salloc" else ["bash", "-c", f"{' '.join(words)} {line}"]
     argv = [*words, *typed] if words[0] == "salloc" else typed
     done = slurm.controller.run(argv, env={"PATH": path, **KEYED, **case.env}, timeout=120)

@@ -9,7 +9,7 @@ import pytest
 from mingle_hooks.errors import NetworkError, UsageError
 from mingle_hooks.export.explain import left_to_nccl
 from mingle_hooks.export.frameworks import FRAMEWORKS, HCAS, IFACE, ROSTER, SITE, framework, load, needs, profiles
-from mingle_hooks.export.frameworks.torchrun import NOT_HERE
+from mingle_hooks.export.frameworks.torchrun import NO_RANK, NOT_HERE
 from mingle_hooks.export.variables import files, own, variables
 from mingle_hooks.export.view import Batch, View
 from mingle_hooks.fabric.nccl_conf import Setting
@@ -23,6 +23,7 @@ NODE = Assignment(1, 4, 2, "10.0.0.2", "ib0")
 TASK = NODE._replace(local_rank=3, rank=5)
 NODE_VIEW = View(WORLD, NODE, "node", {}, ("mlx5_0:1", "mlx5_1:1"), is_cpu_only=True)
 TASK_VIEW = NODE_VIEW._replace(place=TASK, scope="task")
+ENDS = NO_RANK | {"PET_NODE_RANK": NOT_HERE}
 BATCH_VIEW = NODE_VIEW._replace(place=Assignment(None, None, None), batch=Batch(300, "4"))
 IPV6_VIEW = NODE_VIEW._replace(world=WORLD6, place=NODE._replace(address="fd00::2"))
 
@@ -39,7 +40,7 @@ def test_a_framework_exports_all_that_its_table_row_says_and_nothing_else(name: 
     """The row is what an earlier mingle is recognised by."""
     exported = set(settings(name, view)) | {v for file in files(view, [name]) for v in file.variables}
     assert exported <= set(framework(name).names)
-    optional = {"PET_RDZV_ENDPOINT", "PET_RDZV_CONF", "PET_LOCAL_ADDR", "JAX_LOCAL_DEVICE_IDS"}
+    optional = {*NO_RANK, "PET_RDZV_ENDPOINT", "PET_RDZV_CONF", "PET_LOCAL_ADDR", "JAX_LOCAL_DEVICE_IDS"}
     optional |= {"OMPI_COMM_WORLD_LOCAL_RANK", "TORCHELASTIC_RUN_ID", "SLURM_JOB_NAME", "SLURM_OVERLAP"}
     optional |= {"HYDRA_IFACE"}
     assert set(framework(name).names) - exported <= optional
@@ -47,10 +48,9 @@ def test_a_framework_exports_all_that_its_table_row_says_and_nothing_else(name: 
 
 @pytest.mark.parametrize("name", [name for name, row in FRAMEWORKS.items() if row.needs & {ROSTER, IFACE}])
 def test_a_framework_without_what_it_needs_exports_nothing(name: str) -> None:
-    """Half a set is never there; torchrun gets what makes it end at once, as it would train alone."""
+    """Half a set is never there; torchrun and accelerate get what makes them end at once."""
     bare = NODE_VIEW._replace(world=WORLD._replace(roster=()), place=Assignment(None, 4, None))
-    assert settings(name, bare).keys() <= {"PET_NODE_RANK"}
-    assert settings(name, bare).get("PET_NODE_RANK", NOT_HERE) == NOT_HERE
+    assert settings(name, bare) in ({}, ENDS)
     assert files(bare, [name]) == ()
 
 
@@ -59,13 +59,13 @@ def test_a_framework_without_what_it_needs_exports_nothing(name: str) -> None:
 def test_a_torchrun_that_would_train_alone_is_made_to_end(batch: Batch | None, environ: dict[str, str]) -> None:
     """It takes these words for a rank, prints them and ends with 2, where c10d is no way or not the user's."""
     bare = NODE_VIEW._replace(place=Assignment(None, 4, None), batch=batch, user_environ=environ)
-    words = settings("torchrun", bare) == settings("torchrun-elastic", bare) == {"PET_NODE_RANK": NOT_HERE}
+    words = settings("torchrun", bare) == settings("torchrun-elastic", bare) == ENDS
     assert words == (batch is None or bool(environ))
 
 
 def test_a_batch_shells_torchrun_gets_what_holds_on_every_node() -> None:
     """Every node opens a store and uses the endpoint's, and no node rank is among it."""
-    expected = {
+    expected = NO_RANK | {
         "PET_NNODES": "2",
         "PET_NPROC_PER_NODE": "4",
         "PET_RDZV_BACKEND": "c10d",

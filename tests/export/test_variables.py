@@ -22,7 +22,7 @@ from mingle_hooks.world import Assignment, Member, World
 WORLD = World("job7", 2, 6, "10.0.0.1", 29_500, "0123456789abcdef")
 PLACE = Assignment(1, 4, 2, "10.0.0.2", "ib0")
 TASK = PLACE._replace(local_rank=3, rank=5)
-BATCH = Assignment(None, 4, None)
+BATCH = Assignment(None, 4, None, local_rank=0)
 NODE_NAMES = ["MASTER_ADDR", "MASTER_PORT", "NODE_RANK", "NNODES", "LOCAL_WORLD_SIZE", "WORLD_SIZE"]
 MINGLE_NAMES = ["MINGLE_ID", "MINGLE_WORLD", "MINGLE_RANK_OFFSET", "MINGLE_EXPORTS"]
 SHARED = {"MASTER_ADDR", "MASTER_PORT", "NNODES", "LOCAL_WORLD_SIZE", "WORLD_SIZE"}
@@ -61,13 +61,15 @@ def test_task_scope_adds_the_task_s_ranks() -> None:
 def test_what_is_not_known_is_not_exported() -> None:
     """The batch script of a job with several nodes gets no NODE_RANK and no half of a framework.
 
-    torchrun would train alone there, so it gets a node rank that it refuses, and prints. Nor is an interface named:
-    srun would hand this node's name for it to all.
+    torchrun and accelerate would train alone there, so they get ranks that they refuse, and print. Nor is an interface
+    named: srun would hand this node's name for it to all. LOCAL_RANK is the same in all tasks where a node has one.
     """
     asked = ["torchrun", "torchrun-elastic", "jax", "xgboost", "nccl", "gloo", "accelerate"]
     found = values(variables(view(BATCH), asked))
-    assert set(found) == {*SHARED, *MINGLE_NAMES, "PET_NODE_RANK"} - {"MINGLE_RANK_OFFSET"}
+    known = {*SHARED, *MINGLE_NAMES, "LOCAL_RANK"} - {"MINGLE_RANK_OFFSET"}
+    assert set(found) == {*known, "PET_NODE_RANK", "MV2_COMM_WORLD_RANK"}
     assert "mingle run torchrun" in found["PET_NODE_RANK"]
+    assert "mingle run accelerate" in found["MV2_COMM_WORLD_RANK"]
 
 
 def test_mingle_exports_lists_all_that_was_not_the_user_s() -> None:
@@ -157,7 +159,7 @@ def test_a_hostile_mingle_exports_cannot_name_what_mingle_does_not_know(listed: 
 def test_stale_is_what_this_mingle_does_not_export_any_more() -> None:
     """A task's ranks go when node scope follows, and the old framework's variables too."""
     before = values(variables(view(TASK, "task"), ["torchrun"]))
-    now = values(variables(view(BATCH, environ=before), []))
+    now = values(variables(view(BATCH._replace(local_rank=None), environ=before), []))
     gone = set(stale(before, now))
     assert {"NODE_RANK", "RANK", "LOCAL_RANK", "GROUP_RANK", "PET_NNODES", "MINGLE_RANK_OFFSET"} <= gone
     assert not gone & now.keys()

@@ -59,6 +59,7 @@ READS = {
         "torch", "2.15.0", "torch/distributed/distributed_c10d.py", 'os.getenv("TORCHELASTIC_RUN_ID") is not None'
     ),
     "ACCELERATE_USE_CPU": Read("accelerate", "1.15.0", "accelerate/state.py", '"ACCELERATE_USE_CPU"'),
+    "MV2_COMM_WORLD_RANK": Read("accelerate", "1.15.0", "accelerate/utils/environment.py", "MV2_COMM_WORLD_RANK"),
     "SLURM_JOB_NAME": Read("lightning", "2.6.6", "lightning/fabric/plugins/environments/slurm.py", "SLURM_JOB_NAME"),
     "SLURM_OVERLAP": _source("Slurm", "22.05", "srun(1)", "SLURM_OVERLAP"),
     "OMPI_MCA_orte_default_hostfile": _source("Open MPI", "4.1", "orte/runtime/orte_mca_params.c", "default_hostfile"),

@@ -10,6 +10,7 @@ from model.moves import begin, crash
 from model.worlds import (
     END,
     IN,
+    LEFT,
     NOBODY,
     ON,
     SILENT,
@@ -38,9 +39,10 @@ class Following:
         self.state = State(Terms(size, ranked), (), (), UNLIMITED)
         self.refused = ""
         self.steps = 0
-        self._now, self._calm = now, calm
+        self.now, self._calm = now, calm
         self._indices: dict[bytes, int] = {}
         self._names: dict[bytes, int] = {}  # connections, by their key
+        self._leaders: dict[bytes, int] = {}  # and to whom they are
         self._leases: dict[int, Callable[[], bool]] = {}  # member -> whether its promise is over
 
     def step(self, event: str, act: Callable[[], State]) -> None:
@@ -52,12 +54,7 @@ class Following:
             self.state = act()
             self.steps += 1
         except RefusedError as error:
-            self.refused = f"{self._now():.4f} {event}: {error}"
-
-    def index(self, member: bytes) -> int:
-        """Return the model's number of a process."""
-        require(member in self._indices, "nobody of that name has begun")
-        return self._indices[member]
+            self.refused = f"{self.now():.4f} {event}: {error}"
 
     def connection(self, key: bytes) -> Connection:
         """Return the model's connection of this session."""
@@ -114,9 +111,10 @@ class Following:
     def found(self, member: bytes, leader: bytes, precedence: tuple[object, ...], key: bytes) -> None:
         """Note that a member joins a leader."""
         self._names[key] = len(self._names) + 1
+        self._leaders[key] = self._indices[leader]
         self.step(
-            f"{self._indices[member]} finds {self._indices.get(leader)}",
-            lambda: members.find(self.state, self._indices[member], self.index(leader), precedence, self._names[key]),
+            f"{self._indices[member]} finds {self._leaders[key]}",
+            lambda: members.find(self.state, self._indices[member], self._leaders[key], precedence, self._names[key]),
         )
 
     def promised(self, member: bytes, is_over: Callable[[], bool]) -> None:
@@ -126,6 +124,12 @@ class Following:
     def gave_up(self, key: bytes) -> None:
         """Note that a member tells its leader that it will not wait."""
         self.step("a member gives up", lambda: members.give_up(self.state, self.connection(key).member))
+
+    def told_failure(self, key: bytes) -> None:
+        """Note that a member tells its leader why there can be no world."""
+        name = self._names.get(key)
+        if found := next((c for c in self.state.connections if c.name == name and c.m_open), None):  # else to nobody
+            self.step("a member tells of a failure", lambda: members.tell_failure(self.state, found.member))
 
     # What leaders do.
 
@@ -161,6 +165,8 @@ class Following:
         if frame:
 
             def hear() -> State:
+                if self.state.processes[self._leaders[key]].phase == LEFT:
+                    return self.state  # it has heard why there is no world, and ends with this turn
                 connection = self.connection(key)
                 require(connection.up[:1] and connection.up[0][:2] == frame, f"the model has {connection.up} there")
                 return leaders.hear(self.state, connection)
@@ -195,7 +201,8 @@ class Following:
             return
 
         def hear() -> State:
-            broken = leaders.break_off(self.state, found, side) if getattr(found, side) != (END,) else self.state
+            its = self.connection(key)  # as it is now: a promise may be over since
+            broken = leaders.break_off(self.state, its, side) if getattr(its, side) != (END,) else self.state
             self.state = broken
             try:
                 now = self.connection(key)

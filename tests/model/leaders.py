@@ -38,7 +38,7 @@ def hear(state: State, connection: Connection) -> State:
         return _check_in(state, rest)
     if frame[0] == "READY":
         return _ready(state, rest, int(frame[1]), is_live=bool(frame[2]))
-    leader = rest.leader  # GAVE_UP
+    leader = rest.leader  # GAVE_UP, or FAILED
     return fail(state, leader) if state.processes[leader].leads in ("gathering", "closing") else state
 
 

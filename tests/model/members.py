@@ -8,6 +8,7 @@ from model.worlds import (
     CHECKIN,
     CRASHED,
     END,
+    FAILED,
     GAVE_UP,
     IN,
     LEFT,
@@ -17,6 +18,7 @@ from model.worlds import (
     READY,
     Connection,
     Process,
+    RefusedError,
     State,
     end_of,
     is_running,
@@ -149,6 +151,14 @@ def give_up(state: State, index: int) -> State:
     if connection is None:
         return state
     return swap(state, connection, connection._replace(up=(*connection.up, GAVE_UP)))
+
+
+def tell_failure(state: State, index: int) -> State:
+    """Tell the leader why there can be no world, and wait on: it is for the leader to say so to all."""
+    connection = end_of(state, index)
+    if connection is None:
+        raise RefusedError("it is not checked in")
+    return swap(spend(state, "ends"), connection, connection._replace(up=(*connection.up, FAILED)))
 
 
 def leave(state: State, index: int) -> State:

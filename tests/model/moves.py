@@ -126,6 +126,7 @@ def _of_process(state: State, index: int, process: Process) -> Iterator[Step]:
         ("says the word", leaders.commit, process.leads == "closing"),
         ("stands again", members.resume, process.leads == "withdrawn"),
         ("gives up", members.give_up, bool(left.ends)),
+        ("tells of a failure", members.tell_failure, bool(left.ends) and process.phase == ON),
         ("leaves", members.leave, process.late or process.leads in ("formed", "withdrawn")),
         ("is killed", crash, bool(left.crashes)),
         ("'s promise lapses", members.lapse, bool(left.lapses) and process.bound != NOBODY),

@@ -46,8 +46,8 @@ def _found(follow: Following, rendezvous: Any, by: Any) -> None:
 
 
 def _promised(follow: Following, membership: Any, _epoch: int) -> None:
-    clock, ends = membership._loop.clock, membership.lease_ends
-    follow.promised(membership.me.member, lambda: clock() >= ends - EPSILON_S)
+    ends = membership.lease_ends  # by the simulated time: the clock of a suspended host already shows when it wakes
+    follow.promised(membership.me.member, lambda: follow.now() >= ends - EPSILON_S)
 
 
 def _failed(follow: Following, leader: Any, _failure: Any) -> None:
@@ -73,6 +73,7 @@ WRAPPERS: list[tuple[type, str, Callable[..., None], bool]] = [
     (Rendezvous, "_join", _found, True),
     (Membership, "_promise", _promised, False),
     (Membership, "give_up", lambda f, m, _after_s: f.gave_up(m.proven.sealer._key), True),
+    (Membership, "fail", lambda f, m, _failure: f.told_failure(m.proven.sealer._key), True),
     (Membership, "_obey", lambda f, m, kind, body: f.member_hears(m.proven.sealer._key, kind, body), True),
     (Membership, "_ended", lambda f, m, _reason: f.lost(m.proven.sealer._key, "down"), True),
     (Leader, "checked_in", lambda f, _l, v, _c: f.leader_hears(v._sealer._key, wire.CHECKIN, {}), True),

@@ -19,6 +19,29 @@ def test_what_the_code_does_the_model_allows(first: int) -> None:
     assert sum(run.steps for run in runs.values() if run is not None) > 15 * BLOCK
 
 
+def test_a_connection_may_be_lost_as_a_promise_ends() -> None:
+    """The promise's end comes first, and changes what the leader knows on that connection."""
+    run = followed(30009394)
+    assert run is not None
+    assert not run.refused
+
+
+@pytest.mark.parametrize("seed", [30002037, 30002309, 30013072])
+def test_a_candidate_that_has_withdrawn_hands_a_failure_on(seed: int) -> None:
+    """To the leader that it follows, which may have told it meanwhile."""
+    run = followed(seed)
+    assert run is not None
+    assert not run.refused
+
+
+@pytest.mark.parametrize("seed", [30000079, 30001001])
+def test_a_suspended_host_does_not_end_its_promises_before_their_time(seed: int) -> None:
+    """Its clock, which it reads only when it wakes, is ahead of the others' until then."""
+    run = followed(seed)
+    assert run is not None
+    assert not run.refused
+
+
 @pytest.mark.parametrize(
     ("name", "why"),
     [

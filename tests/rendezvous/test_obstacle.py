@@ -87,6 +87,30 @@ def test_it_is_told_once_all_are_in_with_all_hosts_that_it_is_on() -> None:
     assert same.obstacle() == Failure("command", ("node[2-3]", GONE))
 
 
+@pytest.mark.parametrize(
+    ("kinds", "told"),
+    [
+        (("unwritable", None, "unwritable"), ("unwritable", "node[1,3]")),
+        (("unwritable", "unwritable", "unwritable"), None),
+        (("unwritable", "command", None), ("command", "node2")),
+        (("unwritable", "unwritable", "command"), ("command", "node3")),
+    ],
+)
+def test_a_directory_that_cannot_be_written_counts_where_others_can(
+    kinds: tuple[Kind | None, ...], told: tuple[Kind, str] | None
+) -> None:
+    """And less than what keeps a member from starting the command."""
+    hosts = [f"node{number}" for number in range(1, 4)]
+    first, *others = (
+        join_request(host=host, rank=rank, nodes=3, obstacle=Failure(kind, (host, GONE)) if kind else None)
+        for rank, (host, kind) in enumerate(zip(hosts, kinds, strict=True))
+    )
+    roster = Roster(first)
+    for member in others:
+        roster.add(member, "10.0.0.9")
+    assert roster.obstacle() == (told and Failure(told[0], (told[1], GONE)))
+
+
 def test_many_hosts_leave_room_for_what_they_lack() -> None:
     roster = Roster(join_request(host="node1", rank=0, nodes=100))
     for rank in range(1, 100):

@@ -25,6 +25,15 @@ for wanted in ${torch:+lightning==2.6.6 deepspeed==0.19.8} ray==2.60.0 tensorflo
     "$python" -m pip install --quiet --constraint "$limits" "$wanted" || say "NO ${wanted%%=*}: pip could not install it"
 done
 
+# At its first start DeepSpeed compiles, on a busy machine for longer than a try may last, and the lock of one that was
+# killed meanwhile stops all others.
+rm -f "$venv"/torch_extensions/*/lock
+if [ -d "$("$python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/deepspeed" ]; then
+    TORCH_EXTENSIONS_DIR="$PWD/$venv/torch_extensions" PATH="$PWD/$venv/bin:$PATH" \
+        "$python" -c 'from deepspeed.comm.torch import build_shm_op; build_shm_op()' >/dev/null 2>&1 ||
+        say "DeepSpeed could not compile its part for CPUs: its tries may fail"
+fi
+
 "$python" -m pip install --quiet --upgrade --target "$venv/lib/mpi4py" mpi4py==4.1.2 || say "NO mpi4py: pip could not install it"
 
 # horovod 0.28.1, the last release, is compiled as C++14, and torch since 2.1 asks for C++17: it cannot be built.

@@ -21,6 +21,11 @@ def _too_early(self: Any, member: bytes, lease_s: float, members: int) -> bool:
     return len(self.leases) >= members - 1
 
 
+def _unlooked(self: Any, member: bytes, lease_s: float, members: int) -> bool:
+    self.leases.promised(member, lease_s)
+    return lease_s > leases.LAST_WORD_S and len(self.leases) == members
+
+
 def _say_once(_self: Any, session: Any, _checkin: Any) -> None:
     session.leave()
 
@@ -62,6 +67,7 @@ def _believes(side: bytes) -> Callable[..., wire.Body]:
 # what is wrong -> each place, and what stands there instead
 DEFECTS: dict[str, list[tuple[object, str, Any]]] = {
     "a lease is not looked at": [(leases.Leases, "ending", lambda _self, _within_s: [])],
+    "leases are not looked at again after a late turn": [(closing.Closing, "may_commit", _unlooked)],
     "a lease begins when its promise arrives": [(leases.Leases, "promised", _from_now)],
     "any MAC will do": [(attempt, "compare_digest", _yes), (wire, "compare_digest", _yes)],
     "a sorted() is dropped": [(leader.Leader, "_close", _close_unsorted)],
@@ -86,6 +92,7 @@ DEFECTS: dict[str, list[tuple[object, str, Any]]] = {
 # The first schedule that finds each: where that has moved, all are tried again.
 FOUND_BY = {
     "a lease is not looked at": 71,
+    "leases are not looked at again after a late turn": 71,
     "a lease begins when its promise arrives": 71,
     "any MAC will do": 33,
     "a sorted() is dropped": 3,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import heapq
+from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -19,14 +19,15 @@ class Timeline:
 
     def after(self, delay_s: float, call: Callable[[], None]) -> None:
         """Call once, delay_s from now."""
-        self._count += 1
-        heapq.heappush(self._events, (self.now + delay_s if delay_s > 0.0 else self.now, self._count, call))
+        self._count = count = self._count + 1
+        heappush(self._events, (self.now + delay_s if delay_s > 0.0 else self.now, count, call))
 
     def run(self, until: Callable[[], bool], horizon_s: float) -> None:
         """Let events happen until until() is true, none is left, or the horizon is reached."""
-        while self._events and not until():
-            if self._events[0][0] > horizon_s:
+        events = self._events
+        while events and not until():
+            if events[0][0] > horizon_s:
                 self.now = horizon_s
                 return
-            self.now, _, call = heapq.heappop(self._events)
+            self.now, _, call = heappop(events)
             call()

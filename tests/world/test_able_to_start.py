@@ -44,6 +44,7 @@ FAULTS = {
     "missing script": Fault(f"sh {SCRIPT}", 127, f"{SCRIPT}: No such file or directory", f"rm {SCRIPT}"),
     "closed stdout": Fault(PROGRAM, 73, "a closed or read-only one", before="exec >&-"),
     "no directory": Fault(PROGRAM, 73, "the working directory: No such file or directory", before="rmdir $PWD"),
+    "read-only directory": Fault(PROGRAM, 73, f"{PLACE}: Read-only file system", f"mount -t tmpfs -o ro none {PLACE}"),
 }
 # Nobody's shell is on the nodes of a run: its output is the runner's, and its directory is looked for on each.
 OF_A_RUN = {
@@ -70,7 +71,7 @@ class Made:
             self.hosts[number].run(["sh", "-c", how], check=True)
 
     def remove(self) -> None:
-        self.hosts.run_all(["rm", "-rf", HERE])
+        self.hosts.run_all(["sh", "-c", f"umount -q {PLACE}; rm -rf {HERE}"])
 
     def started(self) -> list[str]:
         """Return the hosts on which it has been started."""
@@ -179,6 +180,16 @@ def test_no_task_starts_where_one_task_of_a_node_cannot(
     assert (done.returncode, its.started()) == (127, []), done
     texts = [(tmp_path / f"err.{task}").read_text() for task in range(2 * nodes)]
     all_say(texts, f"node{odd // 2 + 1}: train-here: No such file or directory (PATH=")
+
+
+def test_a_directory_that_no_node_can_write_is_no_fault(slurm: SlurmCluster, made: Callable[[Hosts], Made]) -> None:
+    """A program may need none, as in a read-only image."""
+    its = made(slurm.hosts)
+    its.broken(0, "")
+    slurm.hosts.run_all(["mount", "-t", "tmpfs", "-o", "ro", "none", PLACE])
+    step = ["--chdir", PLACE, "env", f"PATH={HERE}/bin:/usr/bin:/bin", MINGLE, "exec", "train-here"]
+    done = slurm.srun("-N4", *step, env=KEYED, timeout=PATIENCE_S)
+    assert (done.returncode, its.started()) == (0, [f".node{number}" for number in range(1, 5)]), done
 
 
 def test_no_shell_gets_a_world_where_one_cannot_read_it(slurm: SlurmCluster, tmp_path: Path) -> None:

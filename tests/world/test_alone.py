@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from cluster.hosts import Hosts
     from cluster.slurm import SlurmCluster
 
+LAUNCHERS = "torchrun|accelerate|deepspeed|ray|horovodrun|mpirun"
+PAGE = (Path(__file__).parents[2] / "docs/troubleshooting.md").read_text()
 EXEC = "mingle exec torchrun TRAIN"
 # A program with options of its own, some of which are mingle's too.
 SHOW = "python3 -c 'import os, sys; print(sys.argv[1:], os.environ[\"NNODES\"])' --timeout 60 --id x"
@@ -55,7 +57,19 @@ def check(way: Way, code: int, said: str, *, size: int = 2) -> None:
     else:
         assert (code, sizes) == (way.code, []), said
     assert re.search(way.says, said), said
+    assert not way.code or is_on_page(said), said
     assert "/mingle_hooks/" not in said  # no traceback of ours
+
+
+def is_on_page(said: str) -> bool:
+    """Tell whether docs/troubleshooting.md has the first message: its first words, or the variable that it saw."""
+    message = re.search(r"mingle: (expected .*)", said) or re.search(r"mingle: (.*)", said)
+    assert message, said
+    words = (re.escape(word) for word in re.split(r"[;(]", message[1])[0].split()[:4])
+    begins = re.sub(f"{LAUNCHERS}|python3", r"\\S+", r"\s".join(words))
+    begins = re.sub(r"\d+", r"\\d+", begins)
+    variable = re.search(r"; saw ([A-Z_]+)=", message[1])
+    return bool(re.search(begins, PAGE)) or bool(variable and f"`{variable[1]}`" in PAGE)
 
 
 # One srun on two nodes.
@@ -191,6 +205,18 @@ SHELLS = {
     ),
     "python in such a step with Slurm's ranks": Way(
         "eval \"$(mingle env)\"; srun bash -c 'RANK=$SLURM_PROCID LOCAL_RANK=$SLURM_LOCALID python3 TRAIN'", None
+    ),
+    "python in such a step with an address and a port of the script's own": Way(
+        'eval "$(mingle env)"; export MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)'
+        " MASTER_PORT=$(expr 10000 + $(echo -n $SLURM_JOBID | tail -c 4)) WORLD_SIZE=$SLURM_NTASKS;"
+        " srun bash -c 'RANK=$SLURM_PROCID LOCAL_RANK=$SLURM_LOCALID python3 TRAIN'",
+        None,
+    ),
+    "torchrun in such a step by a launcher in a variable": Way(
+        'eval "$(mingle env)"; MASTER_ADDR=$(scontrol show hostnames $SLURM_JOB_NODELIST | head -n 1) MASTER_PORT=6000;'
+        ' LAUNCHER="torchrun --nproc_per_node 1 --nnodes $SLURM_NNODES --master_addr $MASTER_ADDR'
+        ' --master_port $MASTER_PORT"; srun --jobid $SLURM_JOBID bash -c "$LAUNCHER --node_rank \\$SLURM_PROCID TRAIN"',
+        None,
     ),
     "eval again in such a step": Way(
         'eval "$(mingle env)"; srun bash -c \'eval "$(mingle env)"; torchrun TRAIN\'', None
@@ -389,6 +415,8 @@ def test_one_node_trains_by_itself_where_that_is_meant(
     assert ranks == sorted([*range(sizes[0])] * (len(sizes) // sizes[0]))
 
 
+# What sshd starts has no variables of the shell's, and none of the job's.
+SSH = 'ssh() { host=$1; shift; pbs_tmrsh $host env -i HOME=$HOME PATH=/usr/bin:/bin sh -c "$*"; }; '
 # In the job script of PBS on two hosts, where nothing starts on the other by itself.
 PBS = {
     "exec in the job script": Way(EXEC, 64, "a shell that runs on node1 only; try mingle run torchrun"),
@@ -400,6 +428,29 @@ PBS = {
     "torchrun by pbs_tmrsh with the shell's values": Way(
         'eval "$(mingle env)"; for host in $(sort -u $PBS_NODEFILE); do pbs_tmrsh $host env PATH=$PATH torchrun'
         " --nnodes $NNODES --rdzv-backend c10d --rdzv-endpoint $MASTER_ADDR:$MASTER_PORT TRAIN & done; wait",
+        None,
+    ),
+    "python after eval in the job script": Way('eval "$(mingle env)"; python3 TRAIN', 1, "KeyError: 'RANK'"),
+    "eval in the job script": Way(
+        'eval "$(mingle env)"; echo "NODE_RANK=$NODE_RANK. LOCAL_RANK=$LOCAL_RANK."', 0, "NODE_RANK=. LOCAL_RANK=0."
+    ),
+    "torchrun by ssh with a number for each host": Way(
+        SSH + 'eval "$(mingle env)"; rank=0; for host in $(sort -u $PBS_NODEFILE); do ssh $host PATH=$PATH torchrun'
+        " --nnodes $NNODES --node-rank $rank --master-addr $MASTER_ADDR --master-port $MASTER_PORT TRAIN &"
+        " rank=$((rank + 1)); done; wait",
+        None,
+    ),
+    "python by ssh with a number for each host": Way(
+        SSH + 'eval "$(mingle env)"; rank=0; for host in $(sort -u $PBS_NODEFILE); do ssh $host PATH=$PATH RANK=$rank'
+        " WORLD_SIZE=$NNODES MASTER_ADDR=$MASTER_ADDR MASTER_PORT=$MASTER_PORT python3 TRAIN &"
+        " rank=$((rank + 1)); done; wait",
+        None,
+    ),
+    "exec by ssh": Way(SSH + "ssh node2 PATH=$PATH mingle exec torchrun TRAIN", 64, "no job here"),
+    "exec by ssh with an id": Way(
+        SSH + "umask 077; mkdir -p ~/.config/mingle; mingle key >~/.config/mingle/key;"
+        " for host in $(sort -u $PBS_NODEFILE); do ssh $host PATH=$PATH mingle exec --id $PBS_JOBID --nodes 2"
+        " torchrun TRAIN & done; wait",
         None,
     ),
     "exec for one node in the job script": Way("mingle exec --nodes 1 torchrun TRAIN", 64, "all 2 nodes of the job"),

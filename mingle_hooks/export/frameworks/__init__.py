@@ -41,6 +41,7 @@ class Framework(NamedTuple):
 
 _PET = ("PET_NNODES", "PET_NPROC_PER_NODE", "PET_NODE_RANK", "PET_MASTER_ADDR", "PET_MASTER_PORT")
 _PET_RDZV = ("PET_RDZV_BACKEND", "PET_RDZV_ID", "PET_RDZV_ENDPOINT", "PET_RDZV_CONF", "PET_LOCAL_ADDR")
+_NO_RANK = "MV2_COMM_WORLD_RANK"
 _OPEN_MPI = ("OMPI_MCA_orte_default_hostfile", "PRTE_MCA_prte_default_hostfile")
 _OMPI = ("OMPI_MCA_orte_hnp_uri", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_RANK")
 _RESTARTS = ("PET_MAX_RESTARTS", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE")
@@ -50,8 +51,10 @@ _NETWORK = frozenset({IFACE})
 
 # The names stand here and not in the modules, so that all of them are known without loading any.
 FRAMEWORKS = {
-    "torchrun": Framework("torchrun", (*_PET, *_PET_RDZV)),
-    "torchrun-elastic": Framework("torchrun_elastic", (*_PET[:3], *_PET_RDZV, *_RESTARTS), _NETWORK | {MEMORY}),
+    "torchrun": Framework("torchrun", (*_PET, *_PET_RDZV, _NO_RANK)),
+    "torchrun-elastic": Framework(
+        "torchrun_elastic", (*_PET[:3], *_PET_RDZV, _NO_RANK, *_RESTARTS), _NETWORK | {MEMORY}
+    ),
     "accelerate": Framework(
         "accelerate", ("MINGLE_ACCELERATE_CONFIG", "ACCELERATE_USE_CPU"), frozenset({CPU_ONLY}), files=True
     ),

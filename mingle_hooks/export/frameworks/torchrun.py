@@ -13,6 +13,10 @@ alone waits for the others and ends with 1 after the join timeout.
 
 The first of these torchruns announces its host's full name to the others. Where names do not lead to the other
 nodes, PET_NODE_RANK holds words instead of a number: torchrun prints them and ends with 2.
+
+`accelerate launch` without machines starts no torchrun where a node has one GPU, or none. On CPUs its script takes
+rank 0 where no launcher told it another, and waits half an hour for the others. It asks MVAPICH's variable last (read
+in accelerate 1.15, utils/environment.py), which holds such words, too: it prints them and ends with 1.
 """
 
 from __future__ import annotations
@@ -28,6 +32,7 @@ if TYPE_CHECKING:
 
 
 NOT_HERE = "none: start torchrun on every node of this job: mingle run torchrun train.py"
+NO_RANK = {"MV2_COMM_WORLD_RANK": "none: start it on every node of this job: mingle run accelerate launch train.py"}
 
 
 def settings(view: View) -> dict[str, str]:
@@ -50,15 +55,15 @@ def settings(view: View) -> dict[str, str]:
 
 
 def of_every_node(view: View) -> dict[str, str]:
-    """Return what holds on every node alike, or what makes torchrun end at once where that is not enough.
+    """Return what holds on every node alike, and what makes a program end at once where that is not enough.
 
     Raises UsageError for a leftover that contradicts it.
     """
     batch, nodes = view.batch, view.world.nodes
     if batch is None or nodes is None or (view.user_environ.get("PET_RDZV_BACKEND") or "c10d") != "c10d":
-        return {"PET_NODE_RANK": NOT_HERE}
+        return NO_RANK | {"PET_NODE_RANK": NOT_HERE}
     _check(view, "PET_NNODES", nodes)
-    found = {
+    found = NO_RANK | {
         "PET_NNODES": str(nodes),
         "PET_RDZV_BACKEND": "c10d",
         "PET_RDZV_ID": view.world.digest,

@@ -47,6 +47,7 @@ class Closing:
 
     def say_again(self, session: Session, member: bytes) -> None:
         """Tell a member of the formed world once more: its connection broke before the word arrived."""
+        self.leases.renewed(member)
         self.answers.send(session, member)
         session.tell(wire.COMMIT, {"epoch": self.epoch})
 

@@ -107,11 +107,16 @@ class Roster:
         """Return what keeps members from starting the command, once all are in: the first rank's, with all it is on."""
         if not self.complete:
             return None
-        unable = [entry.join_request for entry in self.in_usual_order() if entry.join_request.obstacle is not None]
-        if not unable or (first := unable[0].obstacle) is None:
+        requests = [entry.join_request for entry in self.in_usual_order()]
+        unable = [(its.host, its.obstacle) for its in requests if its.obstacle is not None]
+        certain = [(host, its) for host, its in unable if its.is_certain]
+        if certain or len(unable) == len(requests):
+            unable = certain
+        if not unable:
             return None
+        first = unable[0][1]
         seen = first.parts[1]
-        hosts = [its.host for its in unable if its.obstacle == (first.kind, (its.host, seen))]
+        hosts = [host for host, its in unable if its == (first.kind, (host, seen))]
         return Failure(first.kind, (printable(fold(hosts), LONGEST_HOSTS), seen))
 
     def remove(self, member: bytes) -> None:

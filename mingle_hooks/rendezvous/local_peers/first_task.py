@@ -232,7 +232,8 @@ class LocalPeers:
             self._fail(Failure("tasks", (self._host, str(self._count - 1), str(rank))))
             return
         self._tasks[rank] = caller
-        self.obstacle = self.obstacle or obstacle
+        if self.obstacle is None or not self.obstacle.is_certain:
+            self.obstacle = obstacle or self.obstacle
         self._watch_task(rank, caller)
         self.deadline = min(self.deadline, self._loop.clock() + waits_s)
         self._loop.after(waits_s, _wake)

@@ -26,14 +26,15 @@ if TYPE_CHECKING:
         "missing", "unconfirmed", "keys", "versions", "runs", "rank", "beyond", "nodes", "leaders", "given", "size",
         "address", "task", "tasks", "node_rank", "network", "protocol", "full",
         "differs",
-        "command", "permission", "output", "directory",
+        "command", "permission", "output", "directory", "unwritable",
     ]  # fmt: skip
 
 # Bounds of what travels: a few parties, each a host and an address, or a folded host list.
 MOST_PARTS = 4
 LONGEST_PART = 300
-# Why a member cannot start the command, as it says at check-in; the parts are its host and what it saw.
-OBSTACLES: tuple[Kind, ...] = ("command", "permission", "output", "directory")
+# Why a member cannot start the command, as it says at check-in; the parts are its host and what it saw. The last one
+# counts only where other members can write theirs: a program may need none.
+OBSTACLES: tuple[Kind, ...] = ("command", "permission", "output", "directory", "unwritable")
 # A leader tells of its failure for seconds; this is only a bound.
 LONGEST_AGE_MS = 10**9
 
@@ -175,6 +176,12 @@ _KINDS: dict[Kind, tuple[type[MingleError], str, str, str]] = {
         "{0}: {1}",
         "cd to one that exists on every node",
     ),
+    "unwritable": (
+        PlaceError,
+        "a working directory that can be written on every node, or on none",
+        "{0}: {1}",
+        "checking its file system there",
+    ),
     "full": (
         ConflictError,
         "{0} members",
@@ -189,6 +196,11 @@ class Failure(NamedTuple):
 
     kind: Kind
     parts: tuple[str, ...]
+
+    @property
+    def is_certain(self) -> bool:
+        """Whether it keeps a member from starting the command, whatever the others say."""
+        return self.kind != "unwritable"
 
     def error(self) -> MingleError:
         """Return the error that tells it, with the same words on every member."""

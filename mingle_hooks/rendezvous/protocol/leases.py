@@ -52,6 +52,10 @@ class Leases:
         if asked is not None:
             self._ends[member] = asked + lease_s
 
+    def renewed(self, member: bytes) -> None:
+        """Note that a member has come back for the word: it waits again, for as long as one may that promises."""
+        self._ends[member] = self._clock() + LEASE_S
+
     def ending(self, within_s: float) -> list[bytes]:
         """Return the members whose lease ends within so many seconds."""
         latest = self._clock() + within_s
