@@ -22,12 +22,9 @@ from __future__ import annotations
 
 import errno
 import os
-from typing import TYPE_CHECKING, NamedTuple
+from typing import Literal, NamedTuple
 
-if TYPE_CHECKING:
-    from typing import Literal
-
-    Limit = Literal["files", "memory", "threads", "doors", "ports"]
+Limit = Literal["files", "memory", "threads", "doors", "ports"]
 
 # A message is one line for a person, so no part of it may be longer than this many characters.
 LONGEST_PART = 400

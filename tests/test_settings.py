@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import pytest
 from needs import only_with
 
-from mingle_hooks import join
-from mingle_hooks.differences import FIELDS
+from mingle_hooks.api import join
 from mingle_hooks.errors import SettingsError, UsageError
 from mingle_hooks.settings import NO_SETTINGS, SECTIONS, TABLE, Settings, load
+from mingle_hooks.values import FIELDS
 
 if TYPE_CHECKING:
     from pathlib import Path

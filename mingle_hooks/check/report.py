@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import Any, Literal, NamedTuple
 
-if TYPE_CHECKING:
-    from typing import Any, Literal
-
-    Kind = Literal["missing", "network", "node"]
+Kind = Literal["missing", "network", "node"]
 
 # Exit statuses: as of MissingError, NetworkError and ConflictError, the first that applies.
 STATUSES: dict[Kind, int] = {"missing": 69, "network": 71, "node": 76}

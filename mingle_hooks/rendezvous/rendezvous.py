@@ -2,30 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from types import TracebackType
 
 from mingle_hooks.errors import LIMITS
-from mingle_hooks.rendezvous.following import GOODBYE_S, Following
-from mingle_hooks.rendezvous.loop import Loop, boottime
-from mingle_hooks.rendezvous.member.membership import Progress
-from mingle_hooks.rendezvous.outcome import Deadline, Outcome
-from mingle_hooks.rendezvous.protocol import wire
-from mingle_hooks.rendezvous.protocol.attempt import Secret
-from mingle_hooks.rendezvous.protocol.leases import LINGER_S
-from mingle_hooks.rendezvous.protocol.spent import Stopwatch
-from mingle_hooks.rendezvous.request import join_request
-from mingle_hooks.rendezvous.search import Search
-
-if TYPE_CHECKING:
-    from types import TracebackType
-
-    from mingle_hooks.rendezvous.leader.candidate import Candidate
-    from mingle_hooks.rendezvous.leader.leader import Leader
-    from mingle_hooks.rendezvous.member.dialer import ProvenLeader
-    from mingle_hooks.rendezvous.observer import Observer
-    from mingle_hooks.rendezvous.protocol.answer import Answer
-    from mingle_hooks.rendezvous.protocol.failure import Failure
-    from mingle_hooks.rendezvous.request import Request
+from mingle_hooks.rendezvous import report, wire
+from mingle_hooks.rendezvous.connection import Loop, boottime
+from mingle_hooks.rendezvous.dialer import ProvenLeader, Search
+from mingle_hooks.rendezvous.election import Candidate, stand_as_candidate
+from mingle_hooks.rendezvous.leader import Leader
+from mingle_hooks.rendezvous.leases import LINGER_S, Deadline, Outcome
+from mingle_hooks.rendezvous.member import GOODBYE_S, Following, Progress
+from mingle_hooks.rendezvous.messages import Answer, Failure
+from mingle_hooks.rendezvous.report import refuse_different_nodes
+from mingle_hooks.rendezvous.request import Observer, Request, join_request
+from mingle_hooks.rendezvous.timeline import Stopwatch
+from mingle_hooks.rendezvous.wire import Secret
 
 # Without a scheduler a leader listens this long for others of its id, in seconds: two of a leader's beacons, and the
 # time in which a candidate sends its first.
@@ -143,13 +134,9 @@ class Rendezvous:
         answer = self._outcome.result()
         leader, membership = self._leader, self._following.membership
         if leader is not None and leader.answer is answer:
-            from mingle_hooks.rendezvous import telling
-
-            telling.of_leader(leader, self._request, self._observer, answer["at"])
+            report.note_by_leader(leader, self._request, self._observer, answer["at"])
         elif self._observer.tell is not None:
-            from mingle_hooks.rendezvous import telling
-
-            telling.of_member(membership, self._observer)
+            report.note_by_member(membership, self._observer)
         its = membership.me if membership is not None else leader.me if leader is not None else self._me
         if its.spent is not None:
             answer["spent"] = list(self._stopwatch.formed(its.spent))
@@ -173,18 +160,15 @@ class Rendezvous:
 
     def _stand(self) -> None:
         # What most members do not need.
-        from mingle_hooks.rendezvous.leader.candidate import stand
 
         me = self._me._replace(spent=self._stopwatch.spent(0.0))
-        self._candidate = stand(self._loop, self._request, self._secret, me, self._leader_changed)
+        self._candidate = stand_as_candidate(self._loop, self._request, self._secret, me, self._leader_changed)
         if self._candidate is not None:
             leader = self._candidate.leader
             leader.choice.ask_first(self._search.is_alone)
             leader.one_way = self._search.one_way
             if self._request.strict:
-                from mingle_hooks.rendezvous.leader.comparison import refuse
-
-                leader.choice.compare_first(lambda offer: refuse(leader, self._request, offer))
+                leader.choice.compare_first(lambda offer: refuse_different_nodes(leader, self._request, offer))
 
     def _leads(self) -> bool:
         leader = self._leader

@@ -215,9 +215,9 @@ AHEAD = f"""import os, sys, time
 now = time.time
 time.time = lambda: now() + 5
 sys.path.append({str(Path(mingle_hooks.__file__).parents[1])!r})
-import mingle_hooks.program
-mingle_hooks.program.argv_of = lambda _program: (sys.executable, "-IS", __file__)
-from mingle_hooks.check.node import program
+import mingle_hooks.files
+mingle_hooks.files.own_program_argv = lambda _program: (sys.executable, "-IS", __file__)
+from mingle_hooks.check import probe as program
 os._exit(program.run(sys.argv[1:]))
 """
 

@@ -9,7 +9,7 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mingle_hooks.fabric.interfaces import Interface, describe
+from mingle_hooks.net.addresses import Interface, describe
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

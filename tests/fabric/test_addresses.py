@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from mingle_hooks.errors import NetworkError
-from mingle_hooks.fabric import addresses
+from mingle_hooks.net import addresses
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from cluster.hosts import Hosts
 
 SCRIPT = """
-from mingle_hooks.fabric import addresses
-for one in addresses.listed():
+from mingle_hooks.net import addresses
+for one in addresses.list_addresses():
     print(one.name, f"{one.address}/{one.prefix}")
 """
 
@@ -46,6 +46,6 @@ def test_a_kernel_that_gives_no_list_is_an_error_that_says_so() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (3, limits[1]))
     try:
         with pytest.raises(NetworkError, match="`ulimit -n` allows"):
-            addresses.listed()
+            addresses.list_addresses()
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, limits)

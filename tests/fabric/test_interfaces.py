@@ -13,7 +13,8 @@ import pytest
 from needs import need
 
 from mingle_hooks.errors import NetworkError, UsageError
-from mingle_hooks.fabric.interfaces import Interface, interfaces, name_of, preference, usable
+from mingle_hooks.net.addresses import Interface, interfaces, preference, usable
+from mingle_hooks.net.addresses import interface_of as name_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -198,7 +199,7 @@ def namespace() -> Iterator[str]:
 
 PROBE = """
 import json
-from mingle_hooks.fabric.interfaces import interfaces, name_of, usable
+from mingle_hooks.net.addresses import interfaces, interface_of as name_of, usable
 names = [(i.name, i.kind, i.up) for i in interfaces()]
 print(json.dumps([names, [c.host for c in usable(interfaces())], name_of("10.5.0.2"), name_of("fd05::1")]))
 """

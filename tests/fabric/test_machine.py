@@ -10,11 +10,12 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from needs import only_with
 
-from mingle_hooks.fabric.machine import hostname, identity, is_hostname
+from mingle_hooks.net.addresses import hostname, is_hostname
+from mingle_hooks.net.addresses import machine_id as identity
 
 HOSTNAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,252}")
 
-PRINT = [sys.executable, "-c", "from mingle_hooks.fabric.machine import identity; print(identity())"]
+PRINT = [sys.executable, "-c", "from mingle_hooks.net.addresses import machine_id as identity; print(identity())"]
 
 
 def test_processes_on_one_machine_have_the_same_identity() -> None:

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 from simulator.process import Process
 from simulator.schedules import Schedule
 
-from mingle_hooks.rendezvous.leader.leader import Leader
-from mingle_hooks.rendezvous.leader.session import Session
-from mingle_hooks.rendezvous.member.membership import Membership
-from mingle_hooks.rendezvous.protocol import wire
+from mingle_hooks.rendezvous import wire
+from mingle_hooks.rendezvous.leader import Leader
+from mingle_hooks.rendezvous.member import Membership
 from mingle_hooks.rendezvous.rendezvous import Rendezvous
+from mingle_hooks.rendezvous.session import Session
 from model.following import Following
 
 if TYPE_CHECKING:

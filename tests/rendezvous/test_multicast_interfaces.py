@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from mingle_hooks.fabric.addresses import Listed, listed
-from mingle_hooks.rendezvous.discovery.multicast.interfaces import MOST_INTERFACES, _infos, chosen
+from mingle_hooks.net.addresses import ListedAddress as Listed
+from mingle_hooks.net.addresses import list_addresses as listed
+from mingle_hooks.rendezvous.discovery.multicast import MOST_INTERFACES, _infos
+from mingle_hooks.rendezvous.discovery.multicast import choose_carriers as chosen
 
 if TYPE_CHECKING:
     from multicast_expert import IfaceInfo

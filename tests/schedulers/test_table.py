@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from schedulers.recorded import FOLDER, OPENPBS, SLURM_VERSIONS, environ
 
 from mingle_hooks.errors import FactsError, MingleError
-from mingle_hooks.schedulers import blocks, table
+from mingle_hooks.schedulers import hostlist as blocks
+from mingle_hooks.schedulers import table
 from mingle_hooks.schedulers.facts import JobFacts
 from mingle_hooks.schedulers.table import detect
 
@@ -281,14 +282,14 @@ def test_a_batch_script_is_given_no_place_by_its_name() -> None:
 def test_tasks_that_fill_node_after_node_find_their_places(nodes: int, local: int) -> None:
     """Each task of a uniform run comes to the number of nodes and to its own node."""
     for rank in range(nodes * local):
-        assert blocks.nodes(nodes * local, local) == nodes
-        assert blocks.node_rank(rank, rank % local, local) == rank // local
+        assert blocks.nodes_by_block(nodes * local, local) == nodes
+        assert blocks.node_rank_by_block(rank, rank % local, local) == rank // local
 
 
 def test_tasks_that_are_dealt_out_are_not_given_a_wrong_first_node() -> None:
     """Whatever the mapping, only the node of task 0 is node 0."""
     nodes, local = 3, 2
-    dealt = {rank: blocks.node_rank(rank, rank // nodes, local) for rank in range(nodes * local)}
+    dealt = {rank: blocks.node_rank_by_block(rank, rank // nodes, local) for rank in range(nodes * local)}
     assert [rank for rank, node in dealt.items() if node == 0] == [0]
 
 

@@ -7,10 +7,14 @@ import contextlib
 import time
 from typing import TYPE_CHECKING, Any
 
-from mingle_hooks.rendezvous import following, loop, search
-from mingle_hooks.rendezvous.leader import acceptor, closing, leader, roster
-from mingle_hooks.rendezvous.member import dialer, membership
-from mingle_hooks.rendezvous.protocol import attempt, leases, wire
+from mingle_hooks.rendezvous import connection as loop
+from mingle_hooks.rendezvous import dialer, leader, leases, roster, wire
+from mingle_hooks.rendezvous import dialer as search
+from mingle_hooks.rendezvous import leader as closing
+from mingle_hooks.rendezvous import member as following
+from mingle_hooks.rendezvous import member as membership
+from mingle_hooks.rendezvous import session as acceptor
+from mingle_hooks.rendezvous import wire as attempt
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

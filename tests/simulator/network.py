@@ -9,9 +9,8 @@ from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
-from mingle_hooks.rendezvous.poller import READ, WRITE
-from mingle_hooks.rendezvous.protocol.connection import GONE_S
-from mingle_hooks.rendezvous.protocol.wire import HEADER, MAC_BYTES
+from mingle_hooks.rendezvous.connection import GONE_S, READ, WRITE
+from mingle_hooks.rendezvous.wire import HEADER, MAC_BYTES
 
 if TYPE_CHECKING:
     import random
@@ -427,7 +426,7 @@ class SimLink:
 
 
 class SimPoller:
-    """As mingle_hooks.rendezvous.poller.Poller, in an order that the seed decides."""
+    """As mingle_hooks.rendezvous.connection.Poller, in an order that the seed decides."""
 
     def __init__(self, rng: random.Random) -> None:
         self.watched: dict[int, Callable[[int], None]] = {}

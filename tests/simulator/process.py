@@ -9,23 +9,22 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import mingle_hooks.rendezvous.connection
 import mingle_hooks.rendezvous.discovery.hosts
-import mingle_hooks.rendezvous.discovery.multicast.backend
-import mingle_hooks.rendezvous.leader.advertised
-import mingle_hooks.rendezvous.leader.candidate
-import mingle_hooks.rendezvous.loop
+import mingle_hooks.rendezvous.discovery.multicast
+import mingle_hooks.rendezvous.election
 from mingle_hooks.errors import MingleError
-from mingle_hooks.rendezvous.leader.terms import AdvertisedAddress
-from mingle_hooks.rendezvous.loop import Loop
+from mingle_hooks.rendezvous.connection import Loop
 from mingle_hooks.rendezvous.rendezvous import Rendezvous
+from mingle_hooks.rendezvous.roster import AdvertisedAddress
 from simulator.network import SimLink, SimPoller, SimSocket
 
 if TYPE_CHECKING:
     import random
     from collections.abc import Callable, Iterator
 
-    from mingle_hooks.rendezvous.protocol.wire import Body
     from mingle_hooks.rendezvous.request import Request
+    from mingle_hooks.rendezvous.wire import Body
     from simulator.network import Host, Network
 
 # What a turn of the loop waits for its processor, in seconds, on a host that is not slow.
@@ -74,7 +73,7 @@ class Process:
         self.error: Exception | None = None
         self.rendezvous: Rendezvous | None = None
         self._poller = SimPoller(network.rng)
-        self._clock = mingle_hooks.rendezvous.loop.CLOCK
+        self._clock = mingle_hooks.rendezvous.connection.CLOCK
         self._loop = Loop(self._now, self._poller)  # type: ignore[arg-type]
         self._next: float | None = None  # when the next turn is due
 

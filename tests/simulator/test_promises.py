@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from mingle_hooks.rendezvous.following import GOODBYE_S
-from mingle_hooks.rendezvous.member.dialer import Endpoint, ProvenLeader
-from mingle_hooks.rendezvous.protocol import wire
-from mingle_hooks.rendezvous.protocol.attempt import Attempt, Material
-from mingle_hooks.rendezvous.protocol.failure import Failure
-from mingle_hooks.rendezvous.protocol.leases import LEASE_S, LINGER_S
+from mingle_hooks.rendezvous import wire
+from mingle_hooks.rendezvous.dialer import Endpoint, ProvenLeader
+from mingle_hooks.rendezvous.leases import LEASE_S, LINGER_S
+from mingle_hooks.rendezvous.member import GOODBYE_S
+from mingle_hooks.rendezvous.messages import Failure
 from mingle_hooks.rendezvous.request import Request
+from mingle_hooks.rendezvous.wire import Attempt, Material
 from simulator.network import Host, Network
 from simulator.process import Process, Running, simulated
 from simulator.timeline import Timeline

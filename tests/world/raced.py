@@ -16,7 +16,7 @@ from typing import Any
 from binds import load
 
 from mingle_hooks.cli.main import main
-from mingle_hooks.rendezvous.leader.listeners import Listeners
+from mingle_hooks.rendezvous.election import Listeners
 
 COMMAND = """
 import os, socket

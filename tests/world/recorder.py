@@ -9,8 +9,8 @@ import socket
 import sys
 import time
 
-from mingle_hooks.rendezvous.discovery.multicast import beacon
-from mingle_hooks.rendezvous.protocol.attempt import Attempt, Secret
+from mingle_hooks.rendezvous.discovery import multicast as beacon
+from mingle_hooks.rendezvous.wire import Attempt, Secret
 
 attempt = Attempt(sys.argv[1])
 own = socket.inet_aton(sys.argv[2])
@@ -28,7 +28,7 @@ with selectors.DefaultSelector() as selector:
     print("ready", flush=True)
     while sys.stdin not in [key.fileobj for key, _ in selector.select()]:
         data = udp.recv(2048)
-        packet = beacon.unpack(data, attempt.tag, Secret(b"not the key"))
+        packet = beacon.unpack_beacon(data, attempt.tag, Secret(b"not the key"))
         if packet is not None:
             kind = "beacon" if packet.kind == beacon.BEACON else "question"
             recorded[data] = "answer" if kind == "beacon" and packet.nonces else kind

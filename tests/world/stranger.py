@@ -14,9 +14,10 @@ import sys
 import time
 from dataclasses import dataclass, field
 
-from mingle_hooks.rendezvous.discovery.multicast import beacon
-from mingle_hooks.rendezvous.protocol import wire
-from mingle_hooks.rendezvous.protocol.attempt import VERSION, Attempt, Secret
+from mingle_hooks.rendezvous import wire
+from mingle_hooks.rendezvous.discovery import multicast as beacon
+from mingle_hooks.rendezvous.wire import PROTOCOL_VERSION as VERSION
+from mingle_hooks.rendezvous.wire import Attempt, Secret
 
 MOST_HELD = 300
 
@@ -65,7 +66,9 @@ def main() -> None:
     its_port = server.getsockname()[1]
     secret = Secret(b"not the key")
     forged = [
-        beacon.pack(beacon.Packet(kind, attempt.tag, os.urandom(16), ticket, its_port, (own, "127.0.0.1")), secret)
+        beacon.pack_beacon(
+            beacon.Beacon(kind, attempt.tag, os.urandom(16), ticket, its_port, (own, "127.0.0.1")), secret
+        )
         for kind in (beacon.BEACON, beacon.QUESTION)
         for ticket in (0, 1, 2**63)
     ]

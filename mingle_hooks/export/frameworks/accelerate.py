@@ -8,13 +8,8 @@ would start one process on each node.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from mingle_hooks.export.frameworks import cpu
-from mingle_hooks.export.view import File
-
-if TYPE_CHECKING:
-    from mingle_hooks.export.view import View
+from mingle_hooks.world import File, View
 
 
 def settings(view: View) -> dict[str, str]:

@@ -6,12 +6,8 @@ Read in horovod 0.28, runner/common/util/hosts.py: `host:slots` joined by commas
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from mingle_hooks.export.hostfiles import horovod
-
-if TYPE_CHECKING:
-    from mingle_hooks.export.view import View
+from mingle_hooks.world import View
 
 
 def settings(view: View) -> dict[str, str]:

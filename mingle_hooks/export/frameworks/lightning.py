@@ -7,12 +7,8 @@ several devices, unless the job's name is that of an interactive one.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from mingle_hooks.export.frameworks import process
-
-if TYPE_CHECKING:
-    from mingle_hooks.export.view import View
+from mingle_hooks.world import View
 
 
 def settings(view: View) -> dict[str, str]:

@@ -10,14 +10,9 @@ which is set only where Hydra would tell its daemons to connect to a name that l
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from mingle_hooks.export.frameworks import deepspeed
 from mingle_hooks.export.hostfiles import mpich
-from mingle_hooks.export.view import File
-
-if TYPE_CHECKING:
-    from mingle_hooks.export.view import View
+from mingle_hooks.world import File, View
 
 _HOSTFILE = ("OMPI_MCA_orte_default_hostfile", "PRTE_MCA_prte_default_hostfile")
 _MACHINEFILE = ("MINGLE_MACHINEFILE", "HYDRA_HOST_FILE", "I_MPI_HYDRA_HOST_FILE")

@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from mingle_hooks.errors import NetworkError
-from mingle_hooks.export.view import endpoint
-
-if TYPE_CHECKING:
-    from mingle_hooks.export.view import View
+from mingle_hooks.world import View, endpoint
 
 LAST_PORT = 65_535
 

@@ -2,6 +2,4 @@
 
 from __future__ import annotations
 
-from mingle_hooks.export.hostfiles.mpi import text
-
-__all__ = ["text"]
+from mingle_hooks.export.hostfiles.mpi import text as text

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from mingle_hooks.rendezvous.discovery import Context
 from mingle_hooks.rendezvous.discovery.hosts import HostsBackend
-
-if TYPE_CHECKING:
-    from mingle_hooks.rendezvous.discovery import Context
 
 
 def backend(context: Context) -> HostsBackend | None:

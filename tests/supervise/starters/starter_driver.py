@@ -12,9 +12,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from mingle_hooks.fabric.machine import hostname
+from mingle_hooks.net.addresses import hostname
+from mingle_hooks.run import starters
 from mingle_hooks.schedulers.table import detect
-from mingle_hooks.supervise import starters
 
 PROBE = str(Path(__file__).with_name("starter_probe.py"))
 
