@@ -115,8 +115,8 @@ def _number(digits: str) -> int | None:
 
 # What is wrong with the GPUs here, as far as anybody may read: errors, what fell off the bus, who else uses them.
 #
-# Asked in a child: reading a device's own registers, or the counters that its driver keeps, waits for the device. Nothing
-# reads /proc/driver/nvidia/gpus/*/information, which takes the driver's power lock.
+# Asked in a child: reading a device's own registers, or the counters that its driver keeps, waits for the device.
+# Nothing reads /proc/driver/nvidia/gpus/*/information, which takes the driver's power lock.
 
 MOST_FAULTS = 16
 _NVIDIA, _AMD = "10de", "1002"

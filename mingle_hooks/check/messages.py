@@ -236,10 +236,10 @@ def bridge_addresses(hosts: Sequence[Host]) -> dict[str, tuple[str, ...]]:
     networks = _networks(hosts)
     is_bridge = {its.address for host in hosts for its in host.addresses if its.kind == "bridge"}
     found = {}
-    for address, owners in _owners(hosts).items():
-        alone = any(set(known.values()) == {address} for known in networks.values() if address in known.values())
-        if alone and len(owners) > 1 and (len(owners) > _MOST_CLASHING or address in is_bridge):
-            found[address] = owners
+    for shared, owners in _owners(hosts).items():
+        alone = any(set(known.values()) == {shared} for known in networks.values() if shared in known.values())
+        if alone and len(owners) > 1 and (len(owners) > _MOST_CLASHING or shared in is_bridge):
+            found[shared] = owners
     return found
 
 

@@ -385,7 +385,8 @@ def unknown_pairs(report: Report) -> Iterator[Finding]:
         text = f"{fold(tuple(busy))}: too busy to measure, {why}; {_pairs_paths(for_busy)} not known"
         yield Finding("network", tuple(busy), text, is_note=True)
     if for_room := len(report.unknown) - for_busy:
-        text = f"a kernel's neighbour table was full at times (net.ipv4.neigh.default.gc_thresh3); {_pairs_paths(for_room)}"
+        full = "a kernel's neighbour table was full at times (net.ipv4.neigh.default.gc_thresh3)"
+        text = f"{full}; {_pairs_paths(for_room)}"
         yield Finding("network", (), f"{text} not known", is_note=True)
 
 

@@ -49,9 +49,9 @@ def slurmd_option(root: str, name: str) -> str:
     """Return the value of an option of slurmd's; empty where it has none. Of two, the last counts."""
     found = ""
     words = [*words_of_unit(root), *([] if root else words_of_process())]
-    for number, word in enumerate(words):
+    for index, word in enumerate(words):
         if word == name:
-            found = "".join(words[number + 1 : number + 2])
+            found = "".join(words[index + 1 : index + 2])
         elif word.startswith(f"{name}=") or (len(name) == len("-f") and word.startswith(name)):
             found = word[len(name) :].removeprefix("=")
     return found

@@ -186,7 +186,7 @@ def _all_taken(directories: Sequence[str]) -> PlaceError:
 #       held                              →
 #                                         ←  go
 #
-# An error may come in place of the answer or of go. Once all hold the answer the first task says the word: whoever gives
+# An error may come in place of the answer or of go. Once all hold the answer the first task says the word: who gives
 # up by then says it before, and no task goes by the answer. See meeting_point.decide(); the other side is follower.py.
 
 Lack = Literal["gone", "silent"]

@@ -45,7 +45,7 @@ from mingle_hooks.run.messages import (
     Start,
     Welcome,
 )
-from mingle_hooks.run.messages import FORMED as FORMED_messages
+from mingle_hooks.run.messages import FORMED as FORMED_FRAME
 from mingle_hooks.run.processes import Descriptor, Reaped, Tree
 
 if TYPE_CHECKING:
@@ -572,7 +572,7 @@ class Attempt:
             world = values.from_json(data)
             self._formed = True
             where, spent = (world["addr"], world["port"]), tuple(world["spent"])
-            self._report(FORMED_messages, Formed(self.number, world["nodes"], *where, spent).body())
+            self._report(FORMED_FRAME, Formed(self.number, world["nodes"], *where, spent).body())
 
     def _hush(self) -> None:
         """Hear no more of the world; who still holds the pipe has left it open."""

@@ -37,7 +37,7 @@ from mingle_hooks.run.events import (
 from mingle_hooks.run.hub import START, Hub, Launching, Process, Processes
 from mingle_hooks.run.machine import Machine
 from mingle_hooks.run.messages import DRAINED, DUMP, END, SIGNAL, Start
-from mingle_hooks.run.messages import START as START_messages
+from mingle_hooks.run.messages import START as START_FRAME
 from mingle_hooks.run.output import Logs, Output
 from mingle_hooks.run.planning import Request
 from mingle_hooks.run.processes import Descriptor
@@ -334,7 +334,7 @@ class Runner:
         self._output.begin(place, member_label(request, action, rank), rank)
         if self._logs is not None:
             self._logs.begin(place, f"rank{rank}-{request.plan.places[place].host}.log")
-        self._hub.send(place, START_messages, start.body())
+        self._hub.send(place, START_FRAME, start.body())
 
     def _stop(self, action: Stop) -> None:
         self._hub.send(action.place, END, messages.End(action.attempt, int(action.grace_s * 1000)).body())

@@ -79,7 +79,7 @@ def _start(pid: int) -> int | None:
 #                                            ←  ENDING  it will
 #                                            ←  GONE    with which status; then nobody is there any more
 #
-# The two prove to each other that they hold one of the user's keys, as a supervisor and its runner do (protocol/link.py).
+# The two prove to each other that they hold one of the user's keys, as a supervisor and its runner do.
 
 # Kinds of frames, after those of protocol/messages.py.
 ASK, STATE, KILL, ENDING, GONE = range(48, 53)
@@ -311,9 +311,9 @@ class Question:
         self.link: Link | None = None  # over which it answered
         entry = its.entry
         is_here = entry.process.machine == runs_here()
-        for address in ("127.0.0.1",) if is_here else entry.addresses:
+        for host in ("127.0.0.1",) if is_here else entry.addresses:
             try:
-                sock = dial(address, its.port)
+                sock = dial(host, its.port)
             except OSError:  # no way there
                 continue
             self._open(loop, sock)

@@ -90,12 +90,12 @@ def _elements(text: str) -> list[tuple[list[str], list[str]]]:
     elements: list[tuple[list[str], list[str]]] = []
     goes_on = False  # whether the last element does, after a bracket or before one
     parts = text.split("[")
-    for number, part in enumerate(parts):
+    for index, part in enumerate(parts):
         outside = part
-        if number:
+        if index:
             inside, closed, outside = part.partition("]")
             if not closed:
-                raise _bad("host names with matching brackets", repr("[" + "[".join(parts[number:])[:40]))
+                raise _bad("host names with matching brackets", repr("[" + "[".join(parts[index:])[:40]))
             if not goes_on:
                 elements.append(([""], []))
             literals, insides = elements[-1]
@@ -161,11 +161,11 @@ def _numbers(ranges: list[tuple[int, int, int]]) -> list[str]:
 def _folded(prefix: str, suffix: str, numbers: list[str]) -> str:
     """Fold the hosts that share all but one number."""
     runs: list[list[str]] = []
-    for number in sorted(numbers, key=lambda digits: (int(digits), len(digits))):
-        if runs and number == f"{int(runs[-1][-1]) + 1:0{len(runs[-1][0])}d}":
-            runs[-1].append(number)
+    for digits in sorted(numbers, key=lambda text: (int(text), len(text))):
+        if runs and digits == f"{int(runs[-1][-1]) + 1:0{len(runs[-1][0])}d}":
+            runs[-1].append(digits)
         else:
-            runs.append([number])
+            runs.append([digits])
     if len(numbers) == 1:
         return f"{prefix}{numbers[0]}{suffix}"
     inside = ",".join(run[0] if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)

@@ -66,8 +66,8 @@ def template_names(places: Iterable[str]) -> dict[str, str]:
 
 
 def _inside(place: str) -> Iterator[str]:
-    for directory, _, files in os.walk(place):
-        for file in files:
+    for directory, _, names in os.walk(place):
+        for file in names:
             if file.endswith(SUFFIX):
                 yield os.path.relpath(f"{directory}/{file}", place).removesuffix(SUFFIX)
 

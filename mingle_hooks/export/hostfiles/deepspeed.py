@@ -2,4 +2,6 @@
 
 from __future__ import annotations
 
-from mingle_hooks.export.hostfiles.mpi import text as text
+from mingle_hooks.export.hostfiles.mpi import text
+
+__all__ = ["text"]

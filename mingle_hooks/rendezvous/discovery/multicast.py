@@ -29,10 +29,9 @@ if TYPE_CHECKING:
 # ``MNGL | version | kind | tag (8) | leader (16) | ticket (8) | port (2) | count (1) | addresses (16 each) |
 # nonces (8 each) | MAC (16)``; an IPv4 address travels as ::ffff:a.b.c.d.
 #
-# Anybody can record a beacon and send it again, for as long as they like, and its MAC stays right. So a beacon only makes
-# a member ask, with a nonce of its own, and only a beacon that carries an open nonce of ours is an answer, and leads to a
-# connection. One beacon answers many members, so that a leader's datagrams do not grow with them. Even then all is proved
-# again over TCP.
+# Anybody can record a beacon and replay it; its MAC stays right. So a beacon only makes a member ask, with a nonce
+# of its own, and only a beacon that carries an open nonce of ours is an answer and leads to a connection. One beacon
+# answers many members, so that a leader's datagrams do not grow with them. Even then all is proved again over TCP.
 #
 # A beacon without nonces looks the same in every version of mingle: by it members of two versions meet over TCP, where
 # they can tell each other so.
