@@ -222,6 +222,8 @@ def _become(own: Mapping[str, str], start: Start, stdout: int, stderr: int, tell
         processes.forget_signals()
         processes.release_signals()
         _exec({**command_environ(own, start), FORMED: str(telling)}, ("exec", *start.options, "--", *start.command))
+    except SystemExit as end:
+        os._exit(end.code if isinstance(end.code, int) else _CANNOT_BEGIN)
     except BaseException as wrong:  # noqa: BLE001 - nothing may go back into the supervisor's code
         seen = f"{wrong.filename}: {wrong.strerror}" if isinstance(wrong, OSError) else str(wrong)
         os.write(_STDERR_command, f"mingle run: cannot start: {seen}\n".encode(errors="replace"))

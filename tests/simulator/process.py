@@ -256,22 +256,22 @@ def simulated(rng: random.Random) -> Iterator[None]:
         (time, "time", lambda: Running.process.clock_gettime(time.CLOCK_REALTIME)),
         (socket, "socket", _socket),
         (socket, "has_ipv6", False),
-        (rendezvous.leader.candidate, "resolve", _resolve),
-        (rendezvous.leader.candidate, "is_local", lambda address: address in addresses()),
-        (rendezvous.leader.candidate, "resource", _NoLimits()),
-        (rendezvous.leader.candidate, "_allow_open_files", lambda _nodes: 64),
+        (rendezvous.election, "resolve", _resolve),
+        (rendezvous.election, "is_local", lambda address: address in addresses()),
+        (rendezvous.election, "resource", _NoLimits()),
+        (rendezvous.election, "_allow_open_files", lambda _nodes: 64),
         (
-            rendezvous.leader.advertised,
-            "advertised",
+            rendezvous.election,
+            "advertised_addresses",
             lambda _prefer, _environ: (tuple(AdvertisedAddress(address) for address in addresses()), None),
         ),
         (rendezvous.discovery.hosts, "Lookup", _Lookup),
         (
-            rendezvous.discovery.multicast.backend,
+            rendezvous.discovery.multicast,
             "carriers",
             lambda _nets: [_Interface(address) for address in addresses()],
         ),
-        (rendezvous.discovery.multicast.backend, "Link", _link),
+        (rendezvous.discovery.multicast, "Link", _link),
     ]
     kept = [(owner, name, getattr(owner, name)) for owner, name, _ in replaced]
     for owner, name, value in replaced:

@@ -10,11 +10,11 @@ import sys
 import time
 
 from mingle_hooks.rendezvous.discovery import multicast as beacon
-from mingle_hooks.rendezvous.wire import Attempt, Secret
+from mingle_hooks.rendezvous.wire import Attempt, Secret, multicast_port
 
 attempt = Attempt(sys.argv[1])
 own = socket.inet_aton(sys.argv[2])
-group = attempt.group4, attempt.multicast_port(attempt)
+group = attempt.group4, multicast_port(attempt)
 udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
 udp.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
 udp.bind(("", group[1]))

@@ -10,7 +10,7 @@ import sys
 import time
 
 from mingle_hooks.rendezvous.discovery import multicast as beacon
-from mingle_hooks.rendezvous.wire import Attempt, Material, Secret
+from mingle_hooks.rendezvous.wire import Attempt, Material, Secret, multicast_port
 
 LEADERS = 200
 attempt = Attempt(sys.argv[1])
@@ -21,7 +21,7 @@ said = [
     )
     for number in range(LEADERS)
 ]
-group = attempt.group4, attempt.multicast_port(attempt)
+group = attempt.group4, multicast_port(attempt)
 udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
 udp.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, socket.inet_aton(sys.argv[2]))
 print("ready", flush=True)
