@@ -317,5 +317,5 @@ def own_program_argv(program: str) -> tuple[str, ...]:
     mingle.pyz takes the program's path as its first word: see packaging/build.py.
     """
     if (its := own_archive()) is not None:
-        return (sys.executable, "-IS", its, f"{_NAME}/{program}")
-    return (sys.executable, "-IS", f"{_PACKAGE}/{program}")
+        return (sys.executable, "-I", its, f"{_NAME}/{program}")
+    return (sys.executable, "-I", f"{_PACKAGE}/{program}")

@@ -10,7 +10,10 @@ PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 def main() -> None:
     """Run, and end without tearing the interpreter down: a name service that hangs may hold a thread."""
-    sys.path.append(os.path.dirname(PACKAGE))  # behind the standard library's
+    home = os.path.dirname(PACKAGE)
+    places = [place.endswith("-packages") for place in sys.path]
+    # Behind the standard library, and before another mingle that is installed.
+    sys.path.insert(places.index(True) if True in places else len(places), home)
     from mingle_hooks.check import probe
 
     os._exit(probe.run_probe(sys.argv[1:]))

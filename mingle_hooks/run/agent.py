@@ -13,8 +13,7 @@ import stat
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
-from types import ModuleType
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from mingle_hooks import values
 from mingle_hooks.errors import MingleError, NetworkError, UsageError
@@ -47,10 +46,6 @@ from mingle_hooks.run.messages import (
 )
 from mingle_hooks.run.messages import FORMED as FORMED_FRAME
 from mingle_hooks.run.processes import Descriptor, Reaped, Tree
-
-if TYPE_CHECKING:
-    from importlib.machinery import ModuleSpec
-
 
 # What a starter says to a supervisor: on its command line, and what nobody else may see in its environment.
 
@@ -188,24 +183,6 @@ def begin_command(own: Mapping[str, str], start: Start) -> Command:
     return Command(pid, out, err, formed)
 
 
-class _Elsewhere:
-    """Looks into Python's other directories, once what is wanted is not beside mingle: few runs need that, for 4 ms."""
-
-    def find_spec(
-        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
-    ) -> ModuleSpec | None:
-        """Return where a module is, None where there is none; what Python itself may lack is in none of them."""
-        if name in sys.stdlib_module_names:
-            return None
-        import site
-        from importlib.machinery import PathFinder
-
-        sys.meta_path.remove(self)
-        sys.path += filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
-        site.main()
-        return PathFinder.find_spec(name, path, target)
-
-
 def _become(own: Mapping[str, str], start: Start, stdout: int, stderr: int, telling: int) -> None:
     """Become `mingle exec`; what goes wrong is told where COMMAND's errors are."""
     try:
@@ -236,7 +213,8 @@ def _exec(environ: Mapping[str, str], arguments: tuple[str, ...]) -> None:
     os.environ.clear()
     os.environ.update(environ)
     sys.argv[1:] = arguments
-    sys.meta_path.append(_Elsewhere())
+    # This interpreter runs isolated (-I); plugins of the caller may be found by PYTHONPATH.
+    sys.path += filter(None, environ.get("PYTHONPATH", "").split(os.pathsep))
     import_module(_PROGRAM).main()
 
 

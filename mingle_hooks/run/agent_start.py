@@ -2,7 +2,7 @@
 
 ::
 
-    python -IS mingle_hooks/run/agent_start.py [--host NAME] [--local N]
+    python -I mingle_hooks/run/agent_start.py [--host NAME] [--local N]
         [--environ FILE | --stdin] [--keep PREFIX]…
 
 A program is compiled anew each time, so there is little in it.
@@ -18,7 +18,10 @@ PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 def main() -> None:
     """Run, and end without tearing the interpreter down."""
-    sys.path.append(os.path.dirname(PACKAGE))  # behind the standard library's
+    home = os.path.dirname(PACKAGE)
+    places = [place.endswith("-packages") for place in sys.path]
+    # Behind the standard library, and before another mingle that is installed.
+    sys.path.insert(places.index(True) if True in places else len(places), home)
     from mingle_hooks.run import agent
 
     os._exit(agent.run_warden(sys.argv[1:]))

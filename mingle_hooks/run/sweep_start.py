@@ -2,7 +2,7 @@
 
 ::
 
-    python -IS mingle_hooks/run/sweep_start.py RUN_ID [--except PID]…
+    python -I mingle_hooks/run/sweep_start.py RUN_ID [--except PID]…
 
 They are known by the run's id in their environment, and by their parents. It prints how many there were, and exits
 with 0 where none is left. A program is compiled anew each time, so there is little in it.
@@ -16,7 +16,10 @@ import sys
 
 def main() -> None:
     """Run the command line of this process."""
-    sys.path.append(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
+    home = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    places = [place.endswith("-packages") for place in sys.path]
+    # Behind the standard library, and before another mingle that is installed.
+    sys.path.insert(places.index(True) if True in places else len(places), home)
     from mingle_hooks.run import processes
 
     run_id, spared = sys.argv[1], [int(word) for word in sys.argv[2:] if word != "--except"]

@@ -106,7 +106,7 @@ class Runner:
         One that starts `bare` hands on no environment.
         """
         place = ("--host", host) if host else ()
-        argv = [*before, sys.executable, "-IS", str(NODE / "agent_start.py"), *place, *options]
+        argv = [*before, sys.executable, "-I", str(NODE / "agent_start.py"), *place, *options]
         own = {**({} if bare else self.environ()), **(environ or {})}
         self.process = subprocess.Popen(argv, env=own, **popen)
         if wait:

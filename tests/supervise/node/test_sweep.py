@@ -45,7 +45,7 @@ def begin() -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
 
 def sweep(run_id: str, *arguments: str, **environ: str) -> tuple[int, str]:
     """Return what the program says, and its status."""
-    argv = [sys.executable, "-IS", str(NODE / "sweep_start.py"), run_id, *arguments]
+    argv = [sys.executable, "-I", str(NODE / "sweep_start.py"), run_id, *arguments]
     done = subprocess.run(argv, stdout=subprocess.PIPE, text=True, check=False, env={**os.environ, **environ})
     return done.returncode, done.stdout
 

@@ -116,7 +116,7 @@ class Places:
     def supervisors(self, host: str) -> list[int]:
         """Return the warden and the supervisor of a host."""
         words = f"agent_start.py --host {host} "
-        return sorted(pid for pid, line in self.processes().items() if words in line and " -IS " in line)
+        return sorted(pid for pid, line in self.processes().items() if words in line and " -I " in line)
 
     def close(self) -> None:
         """End what a failed test left."""

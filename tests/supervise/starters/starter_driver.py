@@ -31,7 +31,7 @@ def main() -> int:
     only = option("--only")
     hosts = tuple(only.split(",")) if only else job.hosts
     file = starters.environ_file(starter, environ)
-    program = (sys.executable, "-IS", PROBE, out)
+    program = (sys.executable, "-I", PROBE, out)
     os.write(1, f"{' '.join([starter.name, *hosts])}\n".encode())
     try:
         made = starters.supervisors(starter, job, hosts, program, environ, file)
