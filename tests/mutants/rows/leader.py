@@ -125,6 +125,8 @@ ROWS = (
     Defect("leases are not renewed", f"{L}/closing.py",
            "self._renew(self.leases.ending(LEASE_S - RENEW_S))", "pass",
            f"{LEASES}::test_leases_are_renewed_while_others_are_awaited"),
+    Defect("who has come back for the word is waited for no longer than before", f"{L}/closing.py",
+           "self.leases.renewed(member)", "pass", "tests/simulator/test_unconfirmed.py"),
     Defect("the word is said once", f"{L}/closing.py",
            'session.tell(wire.COMMIT, {"epoch": self.epoch})', "pass",
            f"{LEADER}::test_the_word_that_got_lost_is_said_again"),
