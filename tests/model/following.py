@@ -64,6 +64,13 @@ class Following:
             raise RefusedError("that connection is over, or was never there")
         return found
 
+    def _is_ending(self, key: bytes) -> bool:
+        """Tell whether this connection's leader has heard why there is no world, and ends with this turn of its loop.
+
+        It may still hear what came in this turn, and answer.
+        """
+        return self.state.processes[self._leaders[key]].phase == LEFT
+
     def _let_time_pass(self) -> None:
         for member, is_over in list(self._leases.items()):
             bound = self.state.processes[member].bound
@@ -165,8 +172,8 @@ class Following:
         if frame:
 
             def hear() -> State:
-                if self.state.processes[self._leaders[key]].phase == LEFT:
-                    return self.state  # it has heard why there is no world, and ends with this turn
+                if self._is_ending(key):
+                    return self.state
                 connection = self.connection(key)
                 require(connection.up[:1] and connection.up[0][:2] == frame, f"the model has {connection.up} there")
                 return leaders.hear(self.state, connection)
@@ -181,7 +188,8 @@ class Following:
 
         def hear() -> State:
             connection = self.connection(key)
-            if connection.down[:1] == (frame,):
+            is_last = frame[0] in ("MOVED", "FAILED") and connection.down == (END,)
+            if connection.down[:1] == (frame,) or (is_last and self._is_ending(key)):
                 return members.hear(self.state, connection)
             me = self.state.processes[connection.member]
             is_free = me.bound == NOBODY and not me.answer

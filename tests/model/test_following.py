@@ -26,7 +26,7 @@ def test_a_connection_may_be_lost_as_a_promise_ends() -> None:
     assert not run.refused
 
 
-@pytest.mark.parametrize("seed", [30002037, 30002309, 30013072])
+@pytest.mark.parametrize("seed", [30002037, 30002309, 30013072, 30018932])
 def test_a_candidate_that_has_withdrawn_hands_a_failure_on(seed: int) -> None:
     """To the leader that it follows, which may have told it meanwhile."""
     run = followed(seed)

@@ -427,7 +427,8 @@ PBS = {
     ),
     "torchrun by pbs_tmrsh with the shell's values": Way(
         'eval "$(mingle env)"; for host in $(sort -u $PBS_NODEFILE); do pbs_tmrsh $host env PATH=$PATH torchrun'
-        " --nnodes $NNODES --rdzv-backend c10d --rdzv-endpoint $MASTER_ADDR:$MASTER_PORT TRAIN & done; wait",
+        " --nnodes $NNODES --rdzv-backend c10d --rdzv-endpoint $MASTER_ADDR:$MASTER_PORT"
+        " --rdzv-conf $PET_RDZV_CONF TRAIN & done; wait",
         None,
     ),
     "python after eval in the job script": Way('eval "$(mingle env)"; python3 TRAIN', 1, "KeyError: 'RANK'"),
