@@ -43,10 +43,6 @@ JOBS ?= $(shell nproc)
 chaos: $(VENV)/.installed ## simulated meetings with everything that goes wrong, from SEED on (SCHEDULES=100000 SEED=0 JOBS=2)
 	@cd tests && ../$(BIN)/python -m simulator --schedules $(SCHEDULES) --from $(SEED) --jobs $(JOBS)
 
-.PHONY: mutants
-mutants: $(VENV)/.test tools torch ## put hundreds of small defects in, one by one, and see a test fail for each (ARGS='hostlist')
-	@cd tests && ../$(BIN)/python -m mutants $(ARGS)
-
 .PHONY: cluster
 cluster: tools $(VENV)/.installed ## a shell on four hosts with a real Slurm, to play with; gone at its end (WHO=root)
 	@cd tests && ../$(BIN)/python -m cluster $(WHO)

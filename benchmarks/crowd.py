@@ -14,18 +14,19 @@ import time
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from mingle_hooks.rendezvous import following
-from mingle_hooks.rendezvous.loop import Loop
-from mingle_hooks.rendezvous.member import dialer, membership, probe
-from mingle_hooks.rendezvous.poller import READ
-from mingle_hooks.rendezvous.protocol import connection, packed_roster
-from mingle_hooks.rendezvous.protocol.attempt import Attempt, Material, Secret
-from mingle_hooks.rendezvous.protocol.join_request import JoinRequest
+from mingle_hooks.rendezvous import connection, dialer
+from mingle_hooks.rendezvous import member as following
+from mingle_hooks.rendezvous import member as membership
+from mingle_hooks.rendezvous import member as probe
+from mingle_hooks.rendezvous import messages as packed_roster
+from mingle_hooks.rendezvous.connection import READ, Loop
+from mingle_hooks.rendezvous.messages import JoinRequest
+from mingle_hooks.rendezvous.wire import Attempt, Material, Secret
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
 
-    from mingle_hooks.rendezvous.protocol.wire import Body
+    from mingle_hooks.rendezvous.wire import Body
 
 KEY = Material(b"k" * 32)
 ADDRESS = "127.0.0.1"
@@ -183,7 +184,7 @@ class Light(membership.Membership):
         packed, self._packed = self._packed, b""
         if "roster" in body:
             if not crowd.packed:
-                crowd.packed, crowd.digest = packed, packed_roster.digest(packed)
+                crowd.packed, crowd.digest = packed, packed_roster.roster_digest(packed)
             if packed != crowd.packed or body.pop("roster") != crowd.digest:
                 raise AssertionError("another roster than the answer's")
         return body

@@ -10,19 +10,18 @@ from __future__ import annotations
 import json
 import os
 import random
+import socket
 import sys
 import time
 
-from mingle_hooks import sockets as socket
-from mingle_hooks.rendezvous.loop import Loop
-from mingle_hooks.rendezvous.poller import READ
-from mingle_hooks.rendezvous.protocol.attempt import Secret
-from mingle_hooks.supervise.protocol import life, messages
-from mingle_hooks.supervise.protocol.link import RUNNER, SUPERVISOR, Link
-from mingle_hooks.supervise.runner.door import Sockets
-from mingle_hooks.supervise.runner.hub import Hub
-from mingle_hooks.supervise.runner.words import Joined, Lost
-from mingle_hooks.supervise.starters.allocation import Place
+from mingle_hooks.rendezvous.connection import READ, Loop
+from mingle_hooks.rendezvous.wire import Secret
+from mingle_hooks.run import messages
+from mingle_hooks.run import messages as life
+from mingle_hooks.run.events import Joined, Lost
+from mingle_hooks.run.hub import Hub, Sockets
+from mingle_hooks.run.messages import RUNNER, SUPERVISOR, Link
+from mingle_hooks.run.starters.allocation import Place
 
 COUNT, LOSS, SILENCE_S = 1024, 0.3, 15.0
 SECONDS = 60.0
@@ -45,7 +44,7 @@ class Supervisor:
 
     def __init__(self, loop: Loop, secret: Secret, place: Place, port: int, chance: random.Random) -> None:
         self._loop, self._secret, self._chance = loop, secret, chance
-        self._tag = life.tag(secret)
+        self._tag = life.heartbeat_tag(secret)
         self._number: int | None = None
         self._sent = 0
         self.up, self.down = Silence(), Silence()
@@ -75,7 +74,9 @@ class Supervisor:
         self._loop.after(life.INTERVAL_S, self._beat)
         self._sent += 1
         if self._number is not None and self._chance.random() >= LOSS:
-            self._sock.send(life.pack(self._secret, self._tag, SUPERVISOR, life.Sign(self._number, self._sent)))
+            self._sock.send(
+                life.pack_heartbeat(self._secret, self._tag, SUPERVISOR, life.Heartbeat(self._number, self._sent))
+            )
             self.up.ends()
 
     def _take(self) -> None:
@@ -83,7 +84,7 @@ class Supervisor:
             data = self._sock.recv(life.BYTES)
         except BlockingIOError:
             return
-        if self._chance.random() >= LOSS and life.unpack(self._secret, self._tag, RUNNER, data) is not None:
+        if self._chance.random() >= LOSS and life.unpack_heartbeat(self._secret, self._tag, RUNNER, data) is not None:
             self.down.ends()
 
 

@@ -8,10 +8,10 @@ import tempfile
 import time
 from pathlib import Path
 
-from mingle_hooks import shipped
-from mingle_hooks.install.site import Site
-from mingle_hooks.install.targets import hook
-from mingle_hooks.install.text import render
+from mingle_hooks import files as shipped
+from mingle_hooks.hooks.files import Site
+from mingle_hooks.hooks.files import render_hook as render
+from mingle_hooks.hooks.targets import hook
 
 ROUNDS = 400
 # As a batch script's TaskProlog and a `mingle env` leave it.
@@ -28,7 +28,7 @@ def figures() -> dict[str, dict[str, float]]:
         path.write_text(render(hook("slurm", "taskprolog"), Site(interfaces=("lo",))))
         path.chmod(0o755)
         for name, file in CASES.items():
-            lines = shipped.text(f"{shipped.ENVIRONMENTS}/{file}.taskprolog").splitlines()
+            lines = shipped.shipped_text(f"{shipped.ENVIRONMENTS}/{file}.taskprolog").splitlines()
             environ = dict(line.partition("=")[::2] for line in lines) | {"MINGLE_EXPORTS": EARLIER}
             turns = [(_ms("/bin/true", environ), _ms(str(path), environ)) for _ in range(ROUNDS)]
             found[name] = {

@@ -3,8 +3,10 @@
 `join`, `variables`, `render` and the errors are loaded when they are first used: see docs/api.md.
 """
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:  # type checkers take it for true, by its name
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
     from mingle_hooks.api import join as join
     from mingle_hooks.api import variables as variables
     from mingle_hooks.errors import ConflictError as ConflictError
@@ -19,10 +21,10 @@ if TYPE_CHECKING:  # type checkers take it for true, by its name
     from mingle_hooks.errors import SecretError as SecretError
     from mingle_hooks.errors import SettingsError as SettingsError
     from mingle_hooks.errors import UsageError as UsageError
-    from mingle_hooks.export.view import View as View
-    from mingle_hooks.render.function import render as render
+    from mingle_hooks.scripts.script import render as render
     from mingle_hooks.world import Assignment as Assignment
     from mingle_hooks.world import Member as Member
+    from mingle_hooks.world import View as View
     from mingle_hooks.world import World as World
 
 __version__ = "1.0.0"
@@ -35,23 +37,19 @@ _PUBLIC = {
         *("PlaceError", "ConflictError", "SecretError", "SettingsError"),
         *("NotExecutableError", "NotFoundError"),
     ),
-    "mingle_hooks.export.view": ("View",),
-    "mingle_hooks.world": ("World", "Assignment", "Member"),
+    "mingle_hooks.scripts.script": ("render",),
+    "mingle_hooks.world": ("World", "Assignment", "Member", "View"),
 }
+_MODULE_OF = {name: module for module, names in _PUBLIC.items() for name in names}
 
 
 def __getattr__(name: str) -> object:
     """Return a public name, from the module that has it. Raises AttributeError."""
-    from mingle_hooks.modules import import_module
-
-    if name == "render":  # a package of this name, which can be called
-        return import_module("mingle_hooks.render")
-    for module, names in _PUBLIC.items():
-        if name in names:
-            return getattr(import_module(module), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name not in _MODULE_OF:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_MODULE_OF[name]), name)
 
 
 def __dir__() -> list[str]:
     """Return the names that are there and those that can be loaded."""
-    return sorted([*globals(), "render", *(name for names in _PUBLIC.values() for name in names)])
+    return sorted([*globals(), *_MODULE_OF])

@@ -6,45 +6,45 @@ They do what `mingle env` and `mingle exec` do, and read the same settings. For 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, TypedDict
 
-from mingle_hooks.errors import UsageError, limit
-from mingle_hooks.typed import TYPE_CHECKING
+from mingle_hooks import job, joining
+from mingle_hooks.errors import MingleError, UsageError, limit
+from mingle_hooks.export import frameworks
+from mingle_hooks.export import variables as variables_variables
+from mingle_hooks.rendezvous.member import Progress
+from mingle_hooks.settings import TABLE, Bind, Order, Scope
+from mingle_hooks.values import Counted, nearest
+from mingle_hooks.world import View
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from typing import TypedDict
-
     from typing_extensions import Unpack
 
-    from mingle_hooks.errors import MingleError
-    from mingle_hooks.export.view import View
-    from mingle_hooks.rendezvous.member.membership import Progress
-    from mingle_hooks.settings import Bind, Order, Scope
-    from mingle_hooks.values import Counted
 
-    class Options(TypedDict, total=False):
-        """The options of `mingle env`, a list where one takes several; `frameworks` is --for."""
+class Options(TypedDict, total=False):
+    """The options of `mingle env`, a list where one takes several; `frameworks` is --for."""
 
-        id: str
-        nodes: int
-        alone: bool
-        rank: int
-        master: str
-        via: list[str]
-        scope: Scope
-        frameworks: list[str]
-        iface: list[str]
-        port_range: str
-        port_hold: bool
-        timeout: float | str
-        slots: int | Counted
-        order: Order
-        bind: Bind
-        key_file: str
-        directory: str
-        host_suffix: str
-        strict: bool | list[str]
-        insecure: bool
+    id: str
+    nodes: int
+    alone: bool
+    rank: int
+    master: str
+    via: list[str]
+    scope: Scope
+    frameworks: list[str]
+    iface: list[str]
+    port_range: str
+    port_hold: bool
+    timeout: float | str
+    slots: int | Counted
+    order: Order
+    bind: Bind
+    key_file: str
+    directory: str
+    host_suffix: str
+    strict: bool | list[str]
+    insecure: bool
 
 
 # Options of `mingle env` that only change what it prints, so that they mean nothing here.
@@ -82,8 +82,6 @@ def join(
     the world formed. Waits for the others, at most `timeout`, and prints nothing. Raises the MingleError with whose
     exit code the command line would end.
     """
-    from mingle_hooks import job, joining
-
     _check(options)
     try:
         spec = job.member_spec(os.environ if environ is None else environ, options)
@@ -96,13 +94,9 @@ def join(
 
 def _check(options: Mapping[str, object]) -> None:
     """Raise UsageError for an option that `mingle env` does not have, and for those that only change its output."""
-    from mingle_hooks.settings import TABLE
-
     known = [setting.name for setting in TABLE if setting.option and setting.name not in PRINTED]
     for name in options:
         if name not in known:
-            from mingle_hooks.nearest import nearest
-
             raise UsageError("an option of mingle_hooks.join", name, nearest(name, known))
 
 
@@ -111,9 +105,7 @@ def variables(view: View) -> dict[str, str]:
 
     Raises UsageError where a framework reads a file, which only the commands write.
     """
-    from mingle_hooks.export import frameworks, variables
-
     for name in view.frameworks:
         if frameworks.framework(name).files:
             raise UsageError("a framework that reads no file", name, f"`mingle exec --for {name}`")
-    return {variable.name: variable.value for variable in variables.variables(view, view.frameworks)}
+    return {variable.name: variable.value for variable in variables_variables.variables(view, view.frameworks)}

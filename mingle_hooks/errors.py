@@ -22,13 +22,9 @@ from __future__ import annotations
 
 import errno
 import os
+from typing import Literal, NamedTuple
 
-from mingle_hooks.typed import TYPE_CHECKING, NamedTuple
-
-if TYPE_CHECKING:
-    from typing import Literal
-
-    Limit = Literal["files", "memory", "threads", "doors", "ports"]
+Limit = Literal["files", "memory", "threads", "doors", "ports"]
 
 # A message is one line for a person, so no part of it may be longer than this many characters.
 LONGEST_PART = 400

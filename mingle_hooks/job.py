@@ -2,28 +2,23 @@
 
 from __future__ import annotations
 
-from mingle_hooks import sockets as socket
+import socket
+from collections.abc import Mapping
+from typing import Literal, NamedTuple
+
 from mingle_hooks.errors import UsageError, printable
 from mingle_hooks.export.frameworks import added, profiles
 from mingle_hooks.export.variables import own
-from mingle_hooks.fabric.machine import identity, is_hostname_or_address
-from mingle_hooks.rendezvous.protocol.attempt import Attempt, run_of
-from mingle_hooks.schedulers.facts import MOST_NODES, MOST_SLOTS
+from mingle_hooks.net import devices
+from mingle_hooks.net.addresses import is_hostname_or_address, machine_id
+from mingle_hooks.net.devices import GpuBinding, visible_gpus
+from mingle_hooks.rendezvous.wire import Attempt, run_material
+from mingle_hooks.schedulers.facts import MOST_NODES, MOST_SLOTS, JobFacts
 from mingle_hooks.schedulers.table import detect
-from mingle_hooks.settings import load
-from mingle_hooks.typed import TYPE_CHECKING, NamedTuple
-from mingle_hooks.values import number
+from mingle_hooks.settings import Settings, load
+from mingle_hooks.values import Counted, number
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from typing import Literal
-
-    from mingle_hooks.fabric.binding import Binding
-    from mingle_hooks.schedulers.facts import JobFacts
-    from mingle_hooks.settings import Settings
-    from mingle_hooks.values import Counted
-
-    SlotsFrom = Counted | Literal["--slots", "LOCAL_WORLD_SIZE", "default"]
+SlotsFrom = Counted | Literal["--slots", "LOCAL_WORLD_SIZE", "default"]
 
 
 class MemberSpec(NamedTuple):
@@ -40,7 +35,7 @@ class MemberSpec(NamedTuple):
     slots: int
     slots_from: SlotsFrom
     pinned: Mapping[str, str]
-    binding: Binding | None
+    binding: GpuBinding | None
 
     @property
     def node(self) -> str:
@@ -48,7 +43,7 @@ class MemberSpec(NamedTuple):
 
         The scheduler's own name holds in every container of the job, whatever host name or network that has.
         """
-        return self.facts.host or identity()
+        return self.facts.host or machine_id()
 
     @property
     def is_shared(self) -> bool:
@@ -74,7 +69,7 @@ def member_spec(environ: Mapping[str, str], options: Mapping[str, object]) -> Me
         settings=settings,
         facts=facts,
         user_environ=users,
-        attempt=Attempt(_id(settings, facts, nodes), facts.step, facts.restarts, run_of(facts.cookie)),
+        attempt=Attempt(_id(settings, facts, nodes), facts.step, facts.restarts, run_material(facts.cookie)),
         nodes=nodes,
         nodes_source=nodes_source,
         rank=rank,
@@ -230,20 +225,18 @@ def _slots(settings: Settings, facts: JobFacts, users: Mapping[str, str]) -> tup
     return (facts.local_count, "tasks") if facts.local_count else (1, "default")
 
 
-def _binding(settings: Settings, facts: JobFacts, users: Mapping[str, str], rank: int | None) -> Binding | None:
+def _binding(settings: Settings, facts: JobFacts, users: Mapping[str, str], rank: int | None) -> GpuBinding | None:
     """Return what is to be done about the GPUs that a task sees; one task of a node, or of the job, tells of it."""
     if settings.scope != "task" or facts.local_rank is None or (facts.local_count or 1) == 1:
         return None
-    from mingle_hooks.fabric import binding
 
     is_asked = settings.bind == "gpu"
-    found = binding.binding(users, facts.local_rank, facts.local_count or 1, facts.gpus, asked=is_asked)
+    found = devices.gpu_binding(users, facts.local_rank, facts.local_count or 1, facts.gpus, asked=is_asked)
     tells = facts.local_rank == 1 and (is_asked or rank == 0)
     return found if tells else found._replace(note="")
 
 
 def _gpus(facts: JobFacts, users: Mapping[str, str]) -> int | None:
-    from mingle_hooks.fabric.gpus import visible_gpus
 
     visible = visible_gpus(users)
     return facts.gpus if visible is None else visible

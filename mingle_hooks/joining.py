@@ -3,28 +3,36 @@
 from __future__ import annotations
 
 import os
+import socket
 import time
+from collections.abc import Callable, Sequence
+from hashlib import sha256
+from typing import TYPE_CHECKING
 
-from mingle_hooks import runtime
-from mingle_hooks.errors import UsageError
+from mingle_hooks import files, keys, values
+from mingle_hooks.errors import ConflictError, PlaceError, UsageError
 from mingle_hooks.export.frameworks import CPU_ONLY, HCAS, IFACE, MEMORY, NAMES, ROSTER, SITE, needs
-from mingle_hooks.export.view import View
-from mingle_hooks.rendezvous.protocol.attempt import Secret
-from mingle_hooks.typed import TYPE_CHECKING
-from mingle_hooks.world import Assignment, Member, World
+from mingle_hooks.export.launchers import placement
+from mingle_hooks.export.launchers.placement import here, is_first_host
+from mingle_hooks.files import UnfitError, contents
+from mingle_hooks.job import MemberSpec
+from mingle_hooks.keys import Key
+from mingle_hooks.net import addresses, ports
+from mingle_hooks.net.addresses import hostname, interface_of, machine_id
+from mingle_hooks.net.devices import active_rdma_ports, has_accelerator
+from mingle_hooks.net.nccl import Setting, settings
+from mingle_hooks.rendezvous import messages, wire
+from mingle_hooks.rendezvous.messages import Answer, Failure
+from mingle_hooks.rendezvous.wire import MASTER_PORTS, Material, Secret
+from mingle_hooks.schedulers import topology
+from mingle_hooks.schedulers.facts import MOST_NODES, JobFacts
+from mingle_hooks.values import number
+from mingle_hooks.world import Assignment, Batch, Member, View, World, endpoint
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from mingle_hooks.rendezvous.local_tasks import LocalPeers
+    from mingle_hooks.rendezvous.request import Observer, Request
 
-    from mingle_hooks import sockets as socket
-    from mingle_hooks.fabric.nccl_conf import Setting
-    from mingle_hooks.job import MemberSpec
-    from mingle_hooks.keys import Key
-    from mingle_hooks.rendezvous.local_peers.first_task import LocalPeers
-    from mingle_hooks.rendezvous.observer import Observer
-    from mingle_hooks.rendezvous.protocol.answer import Answer
-    from mingle_hooks.rendezvous.protocol.failure import Failure
-    from mingle_hooks.rendezvous.request import Request
 
 # How long name servers may take for all names of a roster together, before the rest stand there by address.
 NAMES_S = 2.0
@@ -63,15 +71,11 @@ def join(
     if asks_nobody and certain is not None:
         raise certain.error()
     if not is_one and asks_nobody:
-        from mingle_hooks.alone import without_waiting
-
         if spec.facts.is_batch:
             observer.note(_of_batch_shell(spec))
-        return without_waiting(spec, held)
+        return view_without_waiting(spec, held)
     if asks_nobody:
-        from mingle_hooks.alone import only_member
-
-        return _view(spec, only_member(spec, held))
+        return _view(spec, single_member_answer(spec, held))
     wants_roster = wants_roster or ROSTER in needs(spec.settings.frameworks)
     view = _view(spec, _answer(spec, observer, command, obstacle, held, wants_roster=wants_roster))
     if certain is not None:  # it has come back to a world that goes on
@@ -81,8 +85,6 @@ def join(
 
 def _of_batch_shell(spec: MemberSpec) -> str:
     """Return what the user of a batch shell should know: commands started here are on one node."""
-    from mingle_hooks.launchers import placement
-
     where, line = placement.here(spec.facts), placement.everywhere(spec.facts, ("torchrun", "train.py"))
     alone = "a program that reads neither RANK nor torchrun's variables would train alone here"
     return f"this shell runs on {where} only, so NODE_RANK is not set and {alone}; to train on all nodes, try {line}"
@@ -98,7 +100,6 @@ def _answer(
     wants_roster: bool,
 ) -> Answer:
     """Return the answer of the members' rendezvous, or of this node's first task where several share it."""
-    from mingle_hooks import keys
     from mingle_hooks.rendezvous.rendezvous import meet
 
     settings, facts = spec.settings, spec.facts
@@ -106,7 +107,7 @@ def _answer(
     if settings.insecure:
         observer.note("--insecure: anyone on this network can join or break this world")
 
-    runtime.record(facts.job_id)
+    files.record_process(facts.job_id)
 
     def ask(timeout_s: float, local_peers: LocalPeers | None = None) -> Answer:
         its = obstacle
@@ -115,9 +116,8 @@ def _answer(
         if spec.nodes == 1:
             if its is not None and its.is_certain:
                 raise its.error()
-            from mingle_hooks.alone import only_member
 
-            return only_member(spec, held)
+            return single_member_answer(spec, held)
         asked = _request(spec, key, timeout_s)
         asked = asked._replace(local_peers=local_peers, wants_roster=wants_roster, obstacle=its, held=held)
         if command is not None:
@@ -126,29 +126,27 @@ def _answer(
 
     if not spec.is_shared or facts.local_rank is None or facts.local_count is None:
         if MEMORY in needs(settings.frameworks):
-            from mingle_hooks.rejoin import with_memory
-
-            return with_memory(spec, key.material, observer, lambda: ask(settings.timeout))
+            return rejoin_or_ask(spec, key.material, observer, lambda: ask(settings.timeout))
         return ask(settings.timeout)
-    from mingle_hooks.rendezvous.local_peers.meeting_point import names
+    from mingle_hooks.rendezvous.local_tasks import directory_names
 
     secret = Secret.derive(key.material, spec.attempt)
-    directories = [runtime.path(spec.user_environ, facts.job_id, name) for name in names(secret, spec.node)]
+    directories = [
+        files.private_path(spec.user_environ, facts.job_id, name) for name in directory_names(secret, spec.node)
+    ]
     if facts.local_rank:
-        from mingle_hooks.rendezvous.local_peers.follower import follow
+        from mingle_hooks.rendezvous.local_tasks import follow_first_task
 
-        return follow(directories, facts.local_rank, settings.timeout, obstacle)
-    from mingle_hooks.fabric.machine import hostname
-    from mingle_hooks.rendezvous.local_peers.first_task import first
+        return follow_first_task(directories, facts.local_rank, settings.timeout, obstacle)
+    from mingle_hooks.rendezvous.local_tasks import serve_local_tasks
 
-    return first(directories, hostname(), facts.local_count, settings.timeout, ask)
+    return serve_local_tasks(directories, hostname(), facts.local_count, settings.timeout, ask)
 
 
 def _request(spec: MemberSpec, key: Key, timeout_s: float) -> Request:
-    from mingle_hooks.fabric.machine import hostname, identity
     from mingle_hooks.rendezvous.discovery import chosen
-    from mingle_hooks.rendezvous.protocol.spent import process_age_s
     from mingle_hooks.rendezvous.request import Request
+    from mingle_hooks.rendezvous.timeline import process_age_s
 
     settings, facts = spec.settings, spec.facts
     hosts = facts.hosts if len(facts.hosts) == spec.nodes else ()
@@ -157,7 +155,7 @@ def _request(spec: MemberSpec, key: Key, timeout_s: float) -> Request:
         key=key.material,
         key_from=key.source,
         host=hostname(),
-        machine=identity(),
+        machine=machine_id(),
         slots=spec.slots,
         rank=spec.rank,
         rank_source=spec.rank_source,
@@ -188,25 +186,24 @@ def _switches(spec: MemberSpec) -> str:
     """Return the switches above this node, where ranks are to follow them."""
     if spec.settings.order == "scheduler":
         return ""
-    from mingle_hooks import topology
 
     return topology.above(spec.settings.order, spec.user_environ)
 
 
 def _teller(spec: MemberSpec, command: tuple[str, ...]) -> Callable[[], tuple[str, str]]:
     """Return what tells this node's fingerprint and its addresses, for the leader to compare."""
-    from mingle_hooks.lint.asked import Asked, limits
+    from mingle_hooks.check.fingerprint import FingerprintRequest, own_limits
 
-    own = limits()  # now, as a leader raises its own
+    own = own_limits()  # now, as a leader raises its own
 
     def tells() -> tuple[str, str]:
-        from mingle_hooks.lint.fingerprint import fingerprint
+        from mingle_hooks.check.fingerprint import fingerprint
 
         try:
             directory = os.getcwd()
         except OSError:  # it has been removed
             directory = "/"
-        return fingerprint(Asked(spec.user_environ, command, directory, limits=own))
+        return fingerprint(FingerprintRequest(spec.user_environ, command, directory, limits=own))
 
     return tells
 
@@ -234,31 +231,21 @@ def _with_network(spec: MemberSpec, world: World, place: Assignment) -> View:
     asked = needs(spec.settings.frameworks)
     is_named = True
     if NAMES in asked and world.nodes != 1:
-        from mingle_hooks.fabric.machine import hostname
-
         if spec.facts.hosts:  # a scheduler starts processes on its own hosts, by its own names for them
-            is_named = bool(named([hostname()]))
+            is_named = bool(resolvable([hostname()]))
         else:
             world = world._replace(roster=reachable(world.roster))
     hcas: tuple[str, ...] | None = ()
     site: dict[str, Setting] = {}
     if IFACE in asked and place.address is not None:
-        from mingle_hooks.fabric.interfaces import name_of
-
-        place = place._replace(iface=name_of(place.address))
+        place = place._replace(iface=interface_of(place.address))
     if HCAS in asked:
-        from mingle_hooks.fabric.infiniband import active_ports
-
-        ports = active_ports()
+        ports = active_rdma_ports()
         hcas = None if ports is None else tuple(port for port, _ in ports)
     if SITE in asked:
-        from mingle_hooks.fabric.nccl_conf import settings
-
         site = settings(spec.user_environ)
     is_cpu_only = False
     if CPU_ONLY in asked:
-        from mingle_hooks.fabric.gpus import has_accelerator
-
         is_cpu_only = not has_accelerator(spec.user_environ)
     bound = spec.binding.variables if spec.binding else {}
     users, names = spec.user_environ, spec.settings.frameworks
@@ -272,13 +259,13 @@ def reachable(roster: tuple[Member, ...]) -> tuple[Member, ...]:
     Launchers reach the other nodes by what stands there. An IPv6 address cannot stand in all of their files, where a
     colon ends a host, so a name is left.
     """
-    known = named([member.host for member in roster])
+    known = resolvable([member.host for member in roster])
     return tuple(its if its.host in known or ":" in its.address else its._replace(host=its.address) for its in roster)
 
 
-def named(hosts: Sequence[str], timeout_s: float = NAMES_S) -> set[str]:
+def resolvable(hosts: Sequence[str], timeout_s: float = NAMES_S) -> set[str]:
     """Return those of the names that lead to a host: 127.0.1.1, as Debian's installer writes it, leads to none."""
-    from mingle_hooks.rendezvous.discovery.resolver import resolve
+    from mingle_hooks.rendezvous.discovery import resolve
 
     deadline = time.monotonic() + timeout_s
     found = set()
@@ -288,3 +275,295 @@ def named(hosts: Sequence[str], timeout_s: float = NAMES_S) -> set[str]:
         if any(address != "::1" and not address.startswith("127.") for address in addresses):
             found.add(host)
     return found
+
+
+# The world as one process can tell it without the network: one member, --no-wait, or a batch script.
+
+LOOPBACK = "127.0.0.1"
+
+
+def single_member_answer(spec: MemberSpec, held: list[socket.socket] | None) -> Answer:
+    """Return the answer for a world of one member: loopback, and a port that is free now and kept.
+
+    `held` gets what keeps it. Raises UsageError, and NetworkError where no port is free.
+    """
+    size = str(spec.slots)
+    if spec.pinned.get("WORLD_SIZE", size) != size:
+        raise UsageError(
+            f"WORLD_SIZE={spec.pinned['WORLD_SIZE']}, as exported",
+            f"{size} slots",
+            "unset WORLD_SIZE, or --slots N",
+        )
+    address = spec.pinned.get("MASTER_ADDR", LOOPBACK)
+    port = _named_port(spec) or _kept_port(spec, LOOPBACK, os.urandom(16), held)
+    return {
+        "nodes": 1,
+        "size": spec.slots,
+        "addr": address,
+        "port": port,
+        "digest": _digest(spec, 1, spec.slots, address, port, os.urandom(16)),
+        "rank": 0,
+        "offset": 0,
+        "own": LOOPBACK,
+        "roster": [[0, "localhost", LOOPBACK, spec.slots]],
+    }
+
+
+def view_without_waiting(spec: MemberSpec, held: list[socket.socket] | None) -> View:
+    """Return what this process can tell by itself, for --no-wait and for the batch script of several nodes.
+
+    A batch script runs on rank 0's host: there the address is this host's own and the port has been tried.
+    Elsewhere, salloc's shell on a login node included, both follow from the job and the key, alike on every node. What
+    may differ between nodes is None. Raises UsageError, SecretError for a key that is unfit, and NetworkError where
+    there is no address or port.
+    """
+    facts = spec.facts
+    if facts.is_batch:
+        address, port = _own_address(spec, held)
+    else:
+        address, port = _named_address(spec), _named_port(spec) or _first_port(spec)
+    slots, size = _same_everywhere(spec)
+    digest = _digest(spec, spec.nodes, size, address, port)
+    world = World(spec.attempt.id, spec.nodes, size, address, port, digest)
+    leads_here, leads_there = _names_lead(facts) if facts.is_batch else (True, True)
+    if facts.is_batch:
+        iface = None if leads_here else addresses.interface_of(address)
+        place = Assignment(
+            node_rank=None, slots=slots, rank_offset=None, iface=iface, local_rank=_local_rank_of_all(spec)
+        )
+    else:
+        is_task = spec.settings.scope == "task"
+        place = Assignment(
+            node_rank=spec.rank,
+            slots=spec.slots,
+            rank_offset=None,
+            local_rank=facts.local_rank if is_task else None,
+            rank=facts.task_rank if is_task else None,
+        )
+    bound = spec.binding.variables if spec.binding else {}
+    view = View(world, place, spec.settings.scope, spec.user_environ, frameworks=spec.settings.frameworks, bound=bound)
+    return view._replace(batch=_batch(spec, slots)) if facts.is_batch and leads_there else view
+
+
+def _local_rank_of_all(spec: MemberSpec) -> int | None:
+    """Return the local rank of every task of the job, None where they have several.
+
+    A script for accelerate or transformers without it trains alone; with it, it asks for RANK, and ends at once.
+    Lightning without a scheduler's tasks would not start its node's processes.
+    """
+    is_one = set(spec.facts.tasks_per_node) <= {1} and "lightning" not in spec.settings.frameworks
+    return 0 if is_one else None
+
+
+def _batch(spec: MemberSpec, slots: int | None) -> Batch:
+    if slots is None and spec.slots_from == "gpus":
+        return Batch(max(1, int(spec.settings.timeout)), "gpu")  # torchrun counts them, on each node by itself
+    return Batch(max(1, int(spec.settings.timeout)), "" if slots is None else str(slots))
+
+
+def _names_lead(facts: JobFacts) -> tuple[bool, bool]:
+    """Tell whether the other nodes reach this host by what its name says here, and torchruns reach each other.
+
+    Gloo binds to the address of its host's name: where that is not the first node's own, all nodes get the first
+    one's interface, without which Gloo would fail. torchruns announce nothing but their hosts' full names. One other
+    host stands for all, as their names come from the same place. A host that is 127.0.0.1 may call itself localhost;
+    Debian's 127.0.1.1 is nothing but what it calls itself.
+    """
+    from mingle_hooks.rendezvous.discovery import RESOLVE_S, resolve
+
+    own = resolve(here(facts), RESOLVE_S) if is_first_host(facts) else []
+    leads_here = not is_first_host(facts) or any(map(_is_elsewhere, own))
+    if {"127.0.0.1", "::1"}.intersection(own):
+        return leads_here, False
+    found = resolve(facts.hosts[-1], RESOLVE_S) if facts.hosts else []
+    return leads_here, bool(found) and all(map(_is_elsewhere, found))
+
+
+def _is_elsewhere(address: str) -> bool:
+    return not address.startswith("127.") and address != "::1"
+
+
+def _digest(spec: MemberSpec, *shared: object) -> str:
+    return sha256(repr((spec.attempt.name, *shared)).encode()).hexdigest()[:16]
+
+
+def _named_port(spec: MemberSpec) -> int | None:
+    if "MASTER_PORT" in spec.pinned:
+        return int(spec.pinned["MASTER_PORT"])
+    return spec.settings.master[1] if spec.settings.master is not None else None
+
+
+def _named_address(spec: MemberSpec) -> str:
+    if "MASTER_ADDR" in spec.pinned:
+        return spec.pinned["MASTER_ADDR"]
+    if spec.settings.master is not None:
+        return spec.settings.master[0]
+    if not spec.facts.leader_hosts:
+        raise UsageError(
+            "rank 0's host from the scheduler, for --no-wait",
+            f"none ({spec.facts.scheduler})",
+            "--master HOST, MASTER_ADDR, or leaving out --no-wait",
+        )
+    return spec.facts.leader_hosts[0] + spec.settings.host_suffix
+
+
+def _own_address(spec: MemberSpec, held: list[socket.socket] | None) -> tuple[str, int]:
+
+    port = _named_port(spec)
+    if "MASTER_ADDR" in spec.pinned or spec.settings.master is not None or not is_first_host(spec.facts):
+        return _named_address(spec), port or _first_port(spec)
+    best = addresses.usable(addresses.interfaces(), prefer=spec.settings.iface, environ=spec.user_environ)[0].host
+    return best, port or _kept_port(spec, best, _seed(spec), held)
+
+
+def _seed(spec: MemberSpec) -> bytes:
+    """Return what chooses the port: the members' key, if there is one, so that nobody else can; else the id alone."""
+    found = () if spec.settings.insecure else keys.held(spec.facts, spec.settings, spec.user_environ)
+    return Secret.derive(found[0].material if found else keys.PUBLIC, spec.attempt).master_seed
+
+
+def _first_port(spec: MemberSpec) -> int:
+    return ports.candidates(_seed(spec), 1, spec.settings.port_range)[0]
+
+
+def _kept_port(spec: MemberSpec, address: str, seed: bytes, held: list[socket.socket] | None) -> int:
+    port_range = spec.settings.port_range
+    listener = ports.listen(address, ports.candidates(seed, MASTER_PORTS, port_range), port_range)
+    try:
+        port: int = listener.getsockname()[1]
+        if spec.settings.port_hold:
+            ports.keep(listener)
+        else:
+            ports.hold(listener)
+    except BaseException:
+        listener.close()
+        raise
+    if held is None:
+        listener.close()
+    else:
+        held.append(listener)
+    return port
+
+
+def _same_everywhere(spec: MemberSpec) -> tuple[int | None, int | None]:
+    """Return slots per node and over all nodes, each None where it is not known to be the same on all nodes."""
+    facts, nodes = spec.facts, spec.nodes
+    pinned = spec.pinned.get("WORLD_SIZE")
+    tasks = facts.tasks_per_node
+    if spec.slots_from in ("--slots", "LOCAL_WORLD_SIZE"):
+        return spec.slots, int(pinned) if pinned else spec.slots * nodes if nodes else None
+    if spec.slots_from == "tasks" and len(tasks) == nodes:
+        return tasks[0] if len(set(tasks)) == 1 else None, sum(tasks)
+    return None, int(pinned) if pinned else None
+
+
+# A member of an elastic world that is started again gets its place back while that world goes on.
+#
+# Nobody else comes to `mingle` a second time, so its answer is saved on its own node, in a directory that only this
+# user can enter, under a name that only the key tells. It is used only by the same attempt (id, step, restarts),
+# for MOST_AGE_S at most, and only while somebody listens at the world's address and port: torchrun's agent of rank 0
+# does so to the end. Rank 0 itself gets nothing back, as the world ends with it.
+
+MOST_AGE_S = 30 * 24 * 3600  # no job lasts longer
+# Rank 0 answers within a round trip; a packet that is lost twice takes this long.
+PROBE_S = 4.0
+_PURPOSE = b"rejoin"
+
+
+def rejoin_or_ask(spec: MemberSpec, key: Material, observer: Observer, ask: Callable[[], Answer]) -> Answer:
+    """Return the saved answer where its world goes on, else what `ask` returns, which is saved.
+
+    Raises ConflictError where this member asks for another place than it has in that world.
+    """
+    secret = Secret.derive(key, spec.attempt)
+    directory = files.private_path(
+        spec.user_environ, spec.facts.job_id, secret.mac(_PURPOSE, spec.node.encode()).hex()[:16]
+    )
+    found = saved_answer(directory, secret, spec)
+    if found is not None:
+        where = endpoint(found["addr"], found["port"])
+        observer.note(f"restarted: rank {found['rank']} of the running world at {where}")
+        return found
+    fresh = ask()
+    if fresh["rank"]:
+        try:
+            save_answer(directory, secret, fresh, spec.slots)
+        except (PlaceError, OSError) as error:
+            observer.note(f"this member could not rejoin after a restart: {error}")
+    return fresh
+
+
+def saved_answer(directory: str, secret: Secret, spec: MemberSpec) -> Answer | None:
+    """Return this member's answer in a world that goes on, None where there is none. Raises ConflictError."""
+    told = spec.rank if spec.settings.order == "scheduler" else None
+    ranks = [told] if told is not None else _ranks(directory)
+    answers = {rank: body for rank in ranks if (body := _read(directory, rank, secret)) is not None}
+    living = {rank: body for rank, body in answers.items() if _is_served(body["addr"], body["port"])}
+    for rank in answers.keys() - living.keys():
+        os.unlink(f"{directory}/{rank}")
+    if len(living) > 1:
+        ranks_here = ", ".join(str(rank) for rank in sorted(living))
+        raise ConflictError("one member on this host", f"ranks {ranks_here} of a running world", "--rank R")
+    for body in living.values():
+        _check(body, spec)
+        return body
+    return None
+
+
+def save_answer(directory: str, secret: Secret, body: Answer, slots: int) -> None:
+    """Write the answer of this member. Raises PlaceError and OSError."""
+    files.make_private(directory)
+    data = values.to_json({**body, "slots": slots}).encode()
+    draft = f"{directory}/{body['rank']}.{os.getpid()}"
+    with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "wb") as file:
+        file.write(secret.mac(_PURPOSE, data).hex().encode() + b"\n" + data)
+    os.replace(draft, f"{directory}/{body['rank']}")
+
+
+def _ranks(directory: str) -> list[int]:
+    try:
+        return [rank for name in os.listdir(directory) if (rank := number(name, most=MOST_NODES - 1)) is not None]
+    except OSError:
+        return []
+
+
+def _read(directory: str, rank: int, secret: Secret) -> Answer | None:
+    """Return a saved answer, None for one that is not there, too old, or not this attempt's."""
+    path = f"{directory}/{rank}"
+    if not files.is_private(directory):
+        return None
+    try:
+        if time.time() - os.stat(path).st_mtime > MOST_AGE_S:
+            return None
+        data = contents(path, most_bytes=wire.MOST_LEADER_BYTES, refused_mode=0o077, owners=(os.getuid(),))
+        mac, _, text = data.partition(b"\n")
+        if not secret.agrees(bytes.fromhex(mac.decode()), _PURPOSE, text):
+            return None
+        body = values.from_json(text)
+        return {**messages.parse_answer(body), "slots": wire.integer(body, "slots", 1, 1 << 16)}
+    except (OSError, UnfitError, ValueError, wire.WireError):
+        return None
+
+
+def _is_served(address: str, port: int) -> bool:
+    try:
+        socket.create_connection((address, port), PROBE_S).close()
+    except OSError:
+        return False
+    return True
+
+
+def _check(body: Answer, spec: MemberSpec) -> None:
+    """Refuse what contradicts the world that goes on."""
+    pinned = spec.pinned
+    pairs = (
+        ("nodes", body["nodes"], spec.nodes),
+        ("slots on this node", body["slots"], spec.slots),
+        ("as MASTER_ADDR", body["addr"], pinned.get("MASTER_ADDR")),
+        ("as MASTER_PORT", str(body["port"]), pinned.get("MASTER_PORT")),
+        ("as WORLD_SIZE", str(body["size"]), pinned.get("WORLD_SIZE")),
+    )
+    for what, known, asked in pairs:
+        if asked not in (None, known):
+            remedy = "the same value as before, another --id, or ending that world first"
+            raise ConflictError(f"{known} {what}, as in the running world", f"{asked}", remedy)

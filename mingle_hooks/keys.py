@@ -12,21 +12,17 @@ one: PBS_JOBCOOKIE is four random() after srand(time()), which is found in less 
 from __future__ import annotations
 
 import os
+import socket
 import stat
+from collections.abc import Mapping
+from typing import NamedTuple
 
-from mingle_hooks import sockets as socket
 from mingle_hooks.errors import SecretError
-from mingle_hooks.fabric.machine import HOST_CHARACTERS
-from mingle_hooks.files import UnfitError, config_directory, contents
-from mingle_hooks.rendezvous.protocol.attempt import Material
-from mingle_hooks.runtime import RUN_ROOT
-from mingle_hooks.typed import TYPE_CHECKING, NamedTuple
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from mingle_hooks.schedulers.facts import JobFacts
-    from mingle_hooks.settings import Settings
+from mingle_hooks.files import RUN_ROOT, UnfitError, config_directory, contents
+from mingle_hooks.net.addresses import HOST_CHARACTERS
+from mingle_hooks.rendezvous.wire import Material
+from mingle_hooks.schedulers.facts import JobFacts
+from mingle_hooks.settings import Settings
 
 MOUNTINFO = "/proc/self/mountinfo"
 # Everybody's key, for --insecure: the handshake stays the same and proves nothing.

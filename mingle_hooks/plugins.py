@@ -8,19 +8,19 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from mingle_hooks.errors import FactsError, MingleError, UsageError, printable, reason
-from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
     from importlib.metadata import EntryPoint
-    from typing import Any, TypeVar
 
-    Row = TypeVar("Row")
 
-    # function -> what it may return, for a message, and whether this is such a thing.
-    Returns = Mapping[str, tuple[str, Callable[[Any], bool]]]
+Row = TypeVar("Row")
+
+# function -> what it may return, for a message, and whether this is such a thing.
+Returns = Mapping[str, tuple[str, Callable[[Any], bool]]]
 
 SCHEDULERS, FRAMEWORKS, LAUNCHERS = "mingle.schedulers", "mingle.frameworks", "mingle.launchers"
 # group -> the error where one of its plugins is broken.

@@ -9,17 +9,17 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
-from mingle_hooks import launchers
 from mingle_hooks.errors import printable
-from mingle_hooks.typed import TYPE_CHECKING
+from mingle_hooks.export import launchers
+from mingle_hooks.export.launchers import Launcher
+from mingle_hooks.job import MemberSpec
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from mingle_hooks.rendezvous.messages import Failure, Kind
 
-    from mingle_hooks.job import MemberSpec
-    from mingle_hooks.launchers import Launcher
-    from mingle_hooks.rendezvous.protocol.failure import Failure, Kind
 
 # Linux's fs/exec.c and binfmt_script.c: what is read of a `#!` line, and how many interpreters one command may have.
 _HEAD_BYTES, _MOST_INTERPRETERS = 256, 5
@@ -72,8 +72,8 @@ def check_runner() -> None:
 
 
 def _failure(unable: _UnableError) -> Failure:
-    from mingle_hooks.fabric.machine import hostname
-    from mingle_hooks.rendezvous.protocol.failure import Failure
+    from mingle_hooks.net.addresses import hostname
+    from mingle_hooks.rendezvous.messages import Failure
 
     return Failure(unable.kind, (hostname(), unable.seen))
 

@@ -6,18 +6,19 @@ numbers written as text that are out of bounds.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from mingle_hooks import values
-from mingle_hooks.render import fields, quantities
-from mingle_hooks.render.job import MOST_GROUPS
+from mingle_hooks.scripts import fields
+from mingle_hooks.scripts.job import MOST_GROUPS
 from mingle_hooks.settings import TABLE, backends
 from mingle_hooks.values import LONGEST_ID, MOST_NODES
 
 if TYPE_CHECKING:
     import re
-    from collections.abc import Callable
+
 
 Schema = dict[str, Any]
 
@@ -121,20 +122,20 @@ _DURATION = rf"^\s*({_AMOUNT}|(?=.*[0-9]){_UNITS})\s*$"
 _YES_OR_NO: Schema = {"anyOf": [_FLAG, {"type": "string", "pattern": rf"^\s*{_any_case(*values.YES, *values.NO)}\s*$"}]}
 # What each reader takes: of jobs, then of settings.
 _READERS: dict[Callable[..., object], Schema | Callable[..., Schema]] = {
-    fields.text: _texts(fields.LONGEST_TEXT),
-    fields.line: _texts(fields.LONGEST_TEXT, r"^\s*[^#\s]"),
-    fields.directory: _texts(fields.LONGEST_TEXT),
-    fields.count: _count,
-    fields.gpus: _gpus,
-    fields.gres: {"type": "string", "pattern": r"^(gres[/:])?(gres[/:])?gpu(:[^,:]+){0,2}$"},
-    fields.flag: _FLAG,
-    fields.matching: _matching,
-    fields.array: _matching,
-    fields.mail: {"type": "string", "pattern": rf"^\s*{_MAIL}\s*(,\s*{_MAIL}\s*)*$"},
-    fields.signal: {"type": "string", "pattern": f"^([RBrb]{{1,2}}:)?([Ss][Ii][Gg])?{_SIGNAL}(@[0-9]{{1,5}})?$"},
-    fields.variable: {"type": "string", "pattern": "^[A-Za-z_][A-Za-z0-9_]{0,254}="},
-    quantities.mebibytes: _NUMBER_OR_TEXT,
-    quantities.seconds: _NUMBER_OR_TEXT,
+    fields.text_field: _texts(fields.LONGEST_TEXT),
+    fields.line_field: _texts(fields.LONGEST_TEXT, r"^\s*[^#\s]"),
+    fields.directory_field: _texts(fields.LONGEST_TEXT),
+    fields.count_field: _count,
+    fields.gpus_field: _gpus,
+    fields.gres_field: {"type": "string", "pattern": r"^(gres[/:])?(gres[/:])?gpu(:[^,:]+){0,2}$"},
+    fields.flag_field: _FLAG,
+    fields.matching_field: _matching,
+    fields.array_field: _matching,
+    fields.mail_field: {"type": "string", "pattern": rf"^\s*{_MAIL}\s*(,\s*{_MAIL}\s*)*$"},
+    fields.signal_field: {"type": "string", "pattern": f"^([RBrb]{{1,2}}:)?([Ss][Ii][Gg])?{_SIGNAL}(@[0-9]{{1,5}})?$"},
+    fields.variable_field: {"type": "string", "pattern": "^[A-Za-z_][A-Za-z0-9_]{0,254}="},
+    fields.mebibytes_of: _NUMBER_OR_TEXT,
+    fields.seconds_of: _NUMBER_OR_TEXT,
     values.identifier: _texts(LONGEST_ID),
     values.nodes: _whole(1, MOST_NODES),
     values.rank: _whole(0, MOST_NODES - 1),

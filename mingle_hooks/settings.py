@@ -6,24 +6,20 @@ The table below is all there is: the command line, the README and the checks are
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal, NamedTuple
 
 from mingle_hooks import values
 from mingle_hooks.errors import SettingsError, UsageError
-from mingle_hooks.fabric.ports import DEFAULT_RANGE
 from mingle_hooks.files import config_directory, settings_tree
-from mingle_hooks.typed import TYPE_CHECKING, Any, NamedTuple
+from mingle_hooks.net.addresses import Preference
+from mingle_hooks.net.ports import DEFAULT_RANGE
+from mingle_hooks.values import Counted, nearest
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-    from typing import Literal
-
-    from mingle_hooks.fabric.interfaces import Preference
-    from mingle_hooks.values import Counted
-
-    Scope = Literal["node", "task"]
-    Order = Literal["scheduler", "topology", "gcp", "oci"]
-    Bind = Literal["gpu", "none"]
-    OnFailure = Literal["exit", "status"]
+Scope = Literal["node", "task"]
+Order = Literal["scheduler", "topology", "gcp", "oci"]
+Bind = Literal["gpu", "none"]
+OnFailure = Literal["exit", "status"]
 
 SYSTEM_FILE = "/etc/mingle/mingle.toml"
 # A file that says a later one may hold names that this mingle does not know: after a roll back they are left out.
@@ -303,6 +299,5 @@ def _flat(tree: Mapping[str, object], path: str) -> Iterator[tuple[str, object]]
 
 
 def _unknown(expected: str, name: str, known: list[str], where: str) -> SettingsError:
-    from mingle_hooks.nearest import nearest
 
     return SettingsError(expected, f"{name} in {where}", nearest(name, known))

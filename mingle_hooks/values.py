@@ -6,19 +6,19 @@ TOML brings numbers, booleans and lists too.
 
 from __future__ import annotations
 
+import difflib
+import ipaddress
+import json
 import os
+from collections.abc import Callable, Iterable
+from typing import Any, Literal
 
 from mingle_hooks.errors import UsageError
-from mingle_hooks.fabric.machine import HOST_CHARACTERS, is_hostname
-from mingle_hooks.fabric.ports import DEFAULT_RANGE, HIGHEST, LOWEST
-from mingle_hooks.typed import TYPE_CHECKING
+from mingle_hooks.net.addresses import HOST_CHARACTERS, is_hostname, preference
+from mingle_hooks.net.ports import DEFAULT_RANGE, HIGHEST, LOWEST
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Literal
-
-    Counted = Literal["gpus", "tasks", "cpus"]
-    Reader = Callable[[object], object]
+Counted = Literal["gpus", "tasks", "cpus"]
+Reader = Callable[[object], object]
 
 # More nodes than any machine built has; a bound on what a hostile variable can make us allocate.
 MOST_NODES = 65_536
@@ -159,8 +159,6 @@ def one_of(*words: str) -> Callable[[object], str]:
 
     def read(value: object) -> str:
         if value not in words:
-            from mingle_hooks.nearest import nearest
-
             raise _wrong(" or ".join(words), value, nearest(value, words))
         return str(value)
 
@@ -194,8 +192,6 @@ def words(value: object) -> tuple[object, ...]:
 
 def networks(value: object) -> tuple[object, ...]:
     """Read a list of interface names and CIDRs, in order."""
-    from mingle_hooks.fabric.interfaces import preference
-
     return _listed(value, preference)
 
 
@@ -212,8 +208,6 @@ def _host(value: str) -> str:
 
 def differences(value: object) -> tuple[object, ...]:
     """Read a list of what must not differ between nodes: all of it for true, nothing for false."""
-    from mingle_hooks.differences import FIELDS
-
     try:
         return FIELDS if switch(value) else ()
     except UsageError:
@@ -269,8 +263,6 @@ def slots(value: object) -> int | str:
     try:
         return nodes(value)
     except UsageError as wrong:
-        from mingle_hooks.nearest import nearest
-
         expected = f"{wrong.expected}, or {', '.join(COUNTED[:-1])} or {COUNTED[-1]} to count them"
         raise _wrong(expected, value, nearest(value, COUNTED)) from None
 
@@ -290,9 +282,65 @@ def endpoint(value: object) -> tuple[str, int | None]:
 
 
 def _is_ipv6(value: str) -> bool:
-    import ipaddress  # 3 ms that only an address needs
-
     try:
         return "%" not in str(ipaddress.IPv6Address(value))
     except ValueError:
         return False
+
+
+# What may differ between the nodes of a world, by the names that the settings use, in the order of messages.
+
+FIELDS = (
+    *("rdma", "gpus", "driver", "network", "address", "clock", "shm", "tmp", "limits", "kernel", "image"),
+    *("program", "git", "torch", "nccl", "cuda", "jax", "python", "mingle", "environment"),
+)
+
+
+# The known word that a mistyped one was probably meant to be; loaded for a mistake only, as difflib costs 5 ms.
+
+# What people say -> what it is called here, where letters alone would lead elsewhere.
+_MEANT = {
+    "process": "task",
+    "proc": "task",
+    "rank": "task",
+    "host": "node",
+    "all": "gpus",
+    "auto": "gpus",
+    "devices": "gpus",
+    "cores": "cpus",
+    "torch": "torchrun",
+    "pytorch": "torchrun",
+    "ddp": "torchrun",
+    "nfs": "directory",
+    "file": "directory",
+    "openmpi": "mpi",
+    "start": "run",
+    "launch": "run",
+}
+# Below this share of common letters a word is none of them: the first, the most usual one, is the better guess.
+_ALIKE = 0.5
+
+
+def nearest(word: object, known: Iterable[str]) -> str:
+    """Return the known word that is meant, the first known where nothing is near; known must not be empty."""
+    words = {name.lower(): name for name in known}
+    said = str(word).lower()[:64]
+    meant = _MEANT.get(said, said)
+    return words[meant] if meant in words else words[(difflib.get_close_matches(said, words, 1, _ALIKE) or [*words])[0]]
+
+
+# Compact JSON, read strictly: what is refused here would mean different things to different readers.
+
+
+def to_json(value: object) -> str:
+    """Return compact ASCII JSON; ValueError or TypeError for what has none."""
+    return json.dumps(value, separators=(",", ":"), allow_nan=False)
+
+
+def from_json(payload: bytes) -> Any:
+    """Return what a JSON text in UTF-8 holds; ValueError or RecursionError for anything else, NaN among it."""
+    return json.loads(payload.decode(), parse_constant=_refused)
+
+
+def _refused(name: str) -> None:
+    raise ValueError(f"{name} is not JSON")

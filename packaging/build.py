@@ -19,14 +19,14 @@ from tempfile import TemporaryDirectory
 from wheel import Entry, netifaces, pack
 
 ROOT = Path(__file__).resolve().parent.parent
-# What `mingle run` starts on a node comes as a word such as mingle_hooks/supervise/node/start.py: see program.py there.
+# What `mingle run` starts on a node comes as a word such as mingle_hooks/run/agent_start.py: see program.py there.
 MAIN = """\
 import sys
 
 if len(sys.argv) > 1 and sys.argv[1].startswith("mingle_hooks/"):
     main = __import__(sys.argv.pop(1).removesuffix(".py").replace("/", "."), fromlist=["main"]).main
 else:
-    from mingle_hooks.__main__ import main
+    from mingle_hooks.cli.main import main
 
 main()
 """

@@ -251,7 +251,7 @@ def children() -> dict[int, str]:
     return found
 
 
-# A look-up of a host cannot be stopped: it is left to end by itself, and holds a socket until then.
+# A look-up of a host cannot be stopped: it is left to end by itself, with its thread and a socket.
 LOOK_UP_S = 5.0
 
 
@@ -263,11 +263,13 @@ def nothing_left_behind() -> Iterator[None]:
         return
     before = set(threading.enumerate()), set(children()), open_sockets().items()
     yield
-    threads = set(threading.enumerate()) - before[0]
     processes = {p: n for p, n in children().items() if p not in before[1]}
     deadline = time.monotonic() + LOOK_UP_S
-    while (sockets := dict(open_sockets().items() - before[2])) and time.monotonic() < deadline:
+    while (
+        (threads := set(threading.enumerate()) - before[0]) or (sockets := dict(open_sockets().items() - before[2]))
+    ) and time.monotonic() < deadline:
         time.sleep(0.01)
+    sockets = dict(open_sockets().items() - before[2])
     assert not threads, f"the test left threads behind: {threads}"
     assert not processes, f"the test left child processes behind: {processes}"
     assert not sockets, f"the test left sockets open: {sockets}"

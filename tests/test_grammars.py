@@ -8,20 +8,21 @@ import pytest
 
 from mingle_hooks import values
 from mingle_hooks.errors import MingleError, UsageError
-from mingle_hooks.install.doctor import preview
-from mingle_hooks.install.hook import Where
-from mingle_hooks.install.pbs import plan
-from mingle_hooks.install.site import Site
-from mingle_hooks.render import fields, quantities
+from mingle_hooks.hooks.files import Site
+from mingle_hooks.hooks.pbs import plan_pbs as plan
+from mingle_hooks.hooks.plan import Where
+from mingle_hooks.hooks.verify import preview_job as preview
 from mingle_hooks.schedulers import hostlist, pbs
-from mingle_hooks.schedulers.variables import Variables
+from mingle_hooks.schedulers.facts import Variables
+from mingle_hooks.scripts import fields
+from mingle_hooks.scripts import fields as quantities
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
 HOSTS: dict[str, Callable[[str], object]] = {
-    "host list": hostlist.check,
+    "host list": hostlist.check_host,
     "scheduler's variable": lambda name: Variables({"HOST": name}).host("host", "HOST"),
     "MASTER_ADDR": lambda name: Variables({"MASTER_ADDR": name}).host("host", "MASTER_ADDR", address=True),
     "settings": values.hosts,
@@ -60,13 +61,13 @@ def test_the_task_prolog_reads_a_hosts_name_as_we_do() -> None:
 @pytest.mark.parametrize(("text", "expected"), [("1h30m", 5400), ("2d", 172_800), ("1.5h", 5400), ("90s", 90)])
 def test_a_duration_with_units_is_the_same_for_settings_and_job_scripts(text: str, expected: int) -> None:
     """Without a unit it is seconds for the one and minutes, as in sbatch, for the other."""
-    assert values.seconds(text) == quantities.seconds(text) == expected
+    assert values.seconds(text) == quantities.seconds_of(text) == expected
 
 
 @pytest.mark.parametrize("text", ["7", " 7 ", "+7", "7.0", "\u0667", "7_0", "", "99999999999"])
 def test_a_whole_number_is_one_everywhere(text: str) -> None:
     """In decimal digits of ASCII, few enough to be counted."""
-    assert is_read(values.nodes, text) == is_read(fields.count, text)
+    assert is_read(values.nodes, text) == is_read(fields.count_field, text)
 
 
 @pytest.mark.parametrize("line", ["PBS_HOME=/opt/x", "PBS_HOME = /opt/x ", "PBS_HOME='/opt/x'", '  PBS_HOME="/opt/x"'])

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from mingle_hooks.joining import named, reachable
+from mingle_hooks.joining import reachable
+from mingle_hooks.joining import resolvable as named
 from mingle_hooks.world import Member
 
 NOBODY = "no-such-host.invalid"

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mingle_hooks.nearest import nearest
+from mingle_hooks.values import nearest
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from mingle_hooks.rendezvous.protocol.failure import Failure
+    from mingle_hooks.rendezvous.messages import Failure
 
 # Scripts, in a directory of PATH.
 FILES = {

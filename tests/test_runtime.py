@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from mingle_hooks import runtime
+from mingle_hooks import files as runtime
 from mingle_hooks.errors import PlaceError
 
 
@@ -21,14 +21,14 @@ def test_the_prologs_directory_comes_first_then_the_sessions_then_tmp(tmp_path: 
     """Each only where it is this user's alone."""
     root, session = tmp_path / "run", tmp_path / "session"
     environ = {"XDG_RUNTIME_DIR": str(session)}
-    assert runtime.path(environ, "7", "n", str(root)) == f"/tmp/mingle-{os.getuid()}-n"  # noqa: S108
+    assert runtime.private_path(environ, "7", "n", str(root)) == f"/tmp/mingle-{os.getuid()}-n"  # noqa: S108
     private(session)
-    assert runtime.path(environ, "7", "n", str(root)) == f"{session}/mingle-n"
+    assert runtime.private_path(environ, "7", "n", str(root)) == f"{session}/mingle-n"
     root.mkdir()
     private(root / "7")
-    assert runtime.path(environ, "7", "n", str(root)) == f"{root}/7/n"
+    assert runtime.private_path(environ, "7", "n", str(root)) == f"{root}/7/n"
     (root / "7").chmod(0o755)
-    assert runtime.path(environ, "7", "n", str(root)) == f"{session}/mingle-n"
+    assert runtime.private_path(environ, "7", "n", str(root)) == f"{session}/mingle-n"
 
 
 @pytest.mark.parametrize("full", [{"f_bavail": 255}, {"f_favail": 15}])
@@ -41,26 +41,26 @@ def test_a_jobs_directory_that_is_full_is_left_for_another(
     room = {"f_bavail": 256, "f_frsize": 4096, "f_favail": 16, "f_files": 1024}
     for found, where in ((room, f"{tmp_path}/run/7/n"), (room | full, f"/tmp/mingle-{os.getuid()}-n")):  # noqa: S108
         monkeypatch.setattr(os, "statvfs", lambda _, found=found: SimpleNamespace(**found))
-        assert runtime.path({}, "7", "n", f"{tmp_path}/run") == where
+        assert runtime.private_path({}, "7", "n", f"{tmp_path}/run") == where
 
 
 def test_a_job_id_leads_nowhere_else(tmp_path: Path) -> None:
     """An id with a slash names no directory."""
     private(tmp_path / "up")
     (tmp_path / "run").mkdir()
-    assert str(tmp_path) not in runtime.path({}, "../up", "n", str(tmp_path / "run"))
+    assert str(tmp_path) not in runtime.private_path({}, "../up", "n", str(tmp_path / "run"))
 
 
 def test_make_takes_a_private_directory_and_no_other(tmp_path: Path) -> None:
     """Not one that others can enter, and no link to a private one."""
-    runtime.make(str(tmp_path / "new"))
-    runtime.make(str(tmp_path / "new"))
+    runtime.make_private(str(tmp_path / "new"))
+    runtime.make_private(str(tmp_path / "new"))
     assert (tmp_path / "new").stat().st_mode & 0o777 == 0o700
     (tmp_path / "open").mkdir(mode=0o755)
     (tmp_path / "link").symlink_to("new")
     for name in ("open", "link"):
         with pytest.raises(PlaceError):
-            runtime.make(str(tmp_path / name))
+            runtime.make_private(str(tmp_path / name))
 
 
 @pytest.mark.parametrize("mode", [0o750, 0o710, 0o701, 0o704, 0o720, 0o500])
@@ -79,31 +79,31 @@ def test_a_name_that_is_taken_is_told_from_one_that_is_free(tmp_path: Path) -> N
     (tmp_path / "file").touch()
     (tmp_path / "link").symlink_to("nowhere")
     for name in ("own", "free"):
-        assert not runtime.is_taken(str(tmp_path / name))
-        assert runtime.made(str(tmp_path / name))
+        assert not runtime.is_taken_by_others(str(tmp_path / name))
+        assert runtime.try_make_private(str(tmp_path / name))
     for name in ("open", "file", "link"):
-        assert runtime.is_taken(str(tmp_path / name))
-        assert not runtime.made(str(tmp_path / name))
+        assert runtime.is_taken_by_others(str(tmp_path / name))
+        assert not runtime.try_make_private(str(tmp_path / name))
 
 
 def test_a_directory_goes_with_its_files(tmp_path: Path) -> None:
     """And one that is not there, or holds what is no file, does no harm."""
     (private(tmp_path / "own") / "file").touch()
     (tmp_path / "own" / "link").symlink_to(tmp_path)
-    runtime.remove(str(tmp_path / "own"))
-    runtime.remove(str(tmp_path / "own"))
+    runtime.remove_private(str(tmp_path / "own"))
+    runtime.remove_private(str(tmp_path / "own"))
     private(private(tmp_path / "kept") / "inside")
-    runtime.remove(str(tmp_path / "kept"))
+    runtime.remove_private(str(tmp_path / "kept"))
     assert [path.name for path in tmp_path.iterdir()] == ["kept"]
 
 
 def test_a_process_is_recorded_with_its_start_time(tmp_path: Path) -> None:
     """As the Epilog reads it; where there is no Prolog's directory nothing is written."""
-    runtime.record("7", str(tmp_path))
+    runtime.record_process("7", str(tmp_path))
     assert not list(tmp_path.iterdir())
     private(tmp_path / "7")
-    runtime.record("7", str(tmp_path))
-    runtime.record("7", str(tmp_path))
+    runtime.record_process("7", str(tmp_path))
+    runtime.record_process("7", str(tmp_path))
     start = Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19]
     assert (tmp_path / "7" / "processes").read_text() == f"{os.getpid()} {start}\n" * 2
 
@@ -112,5 +112,5 @@ def test_no_link_is_followed_for_the_record(tmp_path: Path) -> None:
     """Whatever stands in the way, nothing outside is written and the job goes on."""
     private(tmp_path / "7")
     (tmp_path / "7" / "processes").symlink_to(tmp_path / "elsewhere")
-    runtime.record("7", str(tmp_path))
+    runtime.record_process("7", str(tmp_path))
     assert not (tmp_path / "elsewhere").exists()

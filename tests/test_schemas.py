@@ -17,9 +17,9 @@ import pytest
 from mingle_hooks import schemas
 from mingle_hooks.cli.template import template
 from mingle_hooks.errors import MingleError
-from mingle_hooks.render.fields import FIELDS, TABLE
-from mingle_hooks.render.job import describe
-from mingle_hooks.render.script import render
+from mingle_hooks.scripts.fields import FIELDS, TABLE
+from mingle_hooks.scripts.job import describe
+from mingle_hooks.scripts.script import render_script as render
 from mingle_hooks.settings import TABLE as SETTINGS
 from mingle_hooks.settings import load
 

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from typing import TYPE_CHECKING
 
 import pytest
 from needs import only_with
 
-from mingle_hooks import join
-from mingle_hooks.differences import FIELDS
+from mingle_hooks.api import join
 from mingle_hooks.errors import SettingsError, UsageError
 from mingle_hooks.settings import NO_SETTINGS, SECTIONS, TABLE, Settings, load
+from mingle_hooks.values import FIELDS
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -374,18 +372,6 @@ def test_every_setting_of_the_table_is_a_field_or_in_a_section() -> None:
 def test_no_two_settings_share_a_name(column: str) -> None:
     used = [getattr(setting, column) for setting in TABLE if getattr(setting, column)]
     assert sorted(used) == sorted(set(used))
-
-
-def test_settings_without_a_file_load_nothing_heavy() -> None:
-    script = (
-        "from mingle_hooks.settings import load; load({'HOME': '/nonexistent'}, {}, system_file='/none');"
-        "heavy = {'tomllib', 'ifaddr', 'ipaddress', 'asyncio', 'difflib', 'pathlib', 'subprocess'};"
-        "print(*heavy & set(sys.modules))"
-    )
-    # -I -S: site-packages of an editable install bring pathlib along, which is not our doing.
-    root = os.path.dirname(os.path.dirname(sys.modules["mingle_hooks"].__file__ or ""))
-    command = [sys.executable, "-I", "-S", "-c", f"import sys; sys.path.insert(0, {root!r}); {script}"]
-    assert subprocess.run(command, check=True, text=True, stdout=subprocess.PIPE).stdout.strip() == ""
 
 
 def test_names_of_a_later_version_are_left_out_and_told(place: Place) -> None:

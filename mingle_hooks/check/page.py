@@ -4,18 +4,101 @@ from __future__ import annotations
 
 import base64
 import hashlib
+from collections.abc import Iterable, Sequence
 from html import escape
+from statistics import median
 
-from mingle_hooks import jsontext, shipped
-from mingle_hooks.check import table, verdict
+from mingle_hooks import files, values
+from mingle_hooks.check import rules
+from mingle_hooks.check.report import Host, Report
+from mingle_hooks.check.rules import speed_text
 from mingle_hooks.errors import printable
 from mingle_hooks.schedulers.hostlist import fold
-from mingle_hooks.typed import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable
+# The report as a table for people: a line for each host, then the findings and the verdict.
 
-    from mingle_hooks.check.report import Report
+_COLUMNS = ("HOST", "STATE", "ADDRESS", "IFACE", "MTU", "RTT", "LOST", "GPUS", "SHM", "TMP")
+_GIB = 1024
+# Beyond so many lines only hosts that something was found about are in the table.
+_MOST_ROWS = 64
+# Findings beyond so many are counted.
+_MOST_LINES = 32
+
+
+def table_lines(report: Report) -> list[str]:
+    """Return the whole of it."""
+    about = named_hosts(report)
+    shown = [host for host in report.hosts if len(report.hosts) <= _MOST_ROWS or host.name in about]
+    rows = [table_cells(report, host, is_named=host.name in about) for host in shown]
+    table = _aligned([table_columns(report), *rows]) if rows else []
+    hidden = len(report.hosts) - len(shown)
+    rest = [f"and {hidden} hosts without findings"] if hidden else []
+    return [*table, *rest, *_told(report)]
+
+
+def named_hosts(report: Report) -> set[str]:
+    """Return the hosts about which something is to mend."""
+    return {host for finding in report.findings if not finding.is_note for host in finding.hosts}
+
+
+def table_columns(report: Report) -> tuple[str, ...]:
+    """Return the heading."""
+    return (*_COLUMNS, "SENDS", "RECEIVES") if report.flows else _COLUMNS
+
+
+def _told(report: Report) -> list[str]:
+    found = [f"{'note' if its.is_note else 'BAD':5}{printable(its.text)}" for its in report.findings[:_MOST_LINES]]
+    if len(report.findings) > _MOST_LINES:
+        found.append(f"and {len(report.findings) - _MOST_LINES} more (--json)")
+    leave = [f"--exclude={fold(report.exclude)}"] if report.exclude else []
+    return ["", *found, *leave, rules.verdict_text(report)]
+
+
+def table_cells(report: Report, host: Host, *, is_named: bool) -> tuple[str, ...]:
+    """Return one host's line."""
+    state = "missing" if host.missing is not None else "BAD" if is_named else "ok"
+    best = host.addresses[0] if host.addresses else None
+    rtts = [pair.rtt_us for pair in report.pairs if host.name in (pair.one, pair.other) and pair.rtt_us is not None]
+    spaces = {its.path: its.free_mb for its in host.spaces}
+    found = (
+        host.name,
+        state,
+        best.address if best else "-",
+        best.iface if best else "-",
+        _or_dash(best.mtu if best else None),
+        f"{median(rtts) / 1000:.2f} ms" if rtts else "-",
+        lost_text(report, host.name),
+        _or_dash(host.gpus),
+        *(_space(spaces.get(path)) for path in ("/dev/shm", "/tmp")),  # noqa: S108 - what is looked at
+    )
+    if not report.flows:
+        return found
+    sent = [flow.mbits or 0 for flow in report.flows if flow.sender == host.name]
+    came = [flow.mbits or 0 for flow in report.flows if flow.receiver == host.name]
+    return (*found, *(speed_text(max(its)) if its else "-" for its in (sent, came)))
+
+
+def lost_text(report: Report, host: str) -> str:
+    """Return which part of a host's datagrams was lost, both ways."""
+    mine = [pair for pair in report.pairs if host in (pair.one, pair.other)]
+    sent = sum(pair.sent + pair.sent_back for pair in mine)
+    return f"{100 * (sent - sum(pair.there + pair.back for pair in mine)) / sent:.0f} %" if sent else "-"
+
+
+def _space(free_mb: int | None) -> str:
+    if free_mb is None:
+        return "-"
+    return f"{free_mb / _GIB:.0f} GiB" if free_mb >= _GIB else f"{free_mb} MiB"
+
+
+def _or_dash(value: object) -> str:
+    return "-" if value is None else str(value)
+
+
+def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+
 
 # More hosts than this are folded away: what was found about them stands above.
 _MOST_OPEN = 32
@@ -81,7 +164,7 @@ _MATRIX = """\
 </div>"""
 
 
-def html(report: Report) -> str:
+def report_page(report: Report) -> str:
     """Return the page. Raises OSError where the installation lacks a part of it."""
     style, script = (_part(name) for name in ("page.css", "page.js"))
     leave = f"<p>Leave out: <code>--exclude={escape(fold(report.exclude))}</code></p>" if report.exclude else ""
@@ -91,7 +174,7 @@ def html(report: Report) -> str:
         script_hash=_digest(script),
         style=style,
         script=script,
-        verdict=escape(verdict.words(report)),
+        verdict=escape(rules.verdict_text(report)),
         is_bad=" bad" if report.status else "",
         leave=leave,
         found="\n".join(_found(report)),
@@ -104,7 +187,7 @@ def html(report: Report) -> str:
 
 
 def _part(name: str) -> str:
-    return shipped.text(f"check/{name}")
+    return files.shipped_text(f"check/{name}")
 
 
 def _digest(text: str) -> str:
@@ -140,10 +223,10 @@ def _choices(name: str, values: dict[str, str]) -> str:
 
 def _rows(report: Report) -> Iterable[str]:
     """Yield the table of hosts: those that something was found about come first."""
-    columns, named = table.columns(report), table.named(report)
+    columns, named = table_columns(report), named_hosts(report)
     yield "<tr>" + "".join(f"<th>{name}</th>" for name in columns) + "</tr>"
     for its in sorted(report.hosts, key=lambda host: (host.missing is None, host.name not in named)):
-        cells = table.cells(report, its, is_named=its.name in named)
+        cells = table_cells(report, its, is_named=its.name in named)
         state = "missing" if its.missing is not None else "bad" if its.name in named else "ok"
         yield f'<tr class="{state}">' + "".join(f"<td>{escape(printable(cell))}</td>" for cell in cells) + "</tr>"
 
@@ -170,7 +253,7 @@ def _data(report: Report) -> str:
             speed = speeds.get((one, other, pair.network))
             row = (numbers[one], numbers[other], networks[pair.network], sent, came, pair.rtt_us, pair.mtu, want)
             ways.append([*row, is_open, speed])
-    named = [numbers[name] for name in table.named(report)]
+    named = [numbers[name] for name in named_hosts(report)]
     hosts = [printable(its.name) for its in report.hosts]
     return _inert(
         {"hosts": hosts, "named": named, "networks": [*networks], "ways": ways, "some": report.others is not None}
@@ -179,5 +262,5 @@ def _data(report: Report) -> str:
 
 def _inert(value: object) -> str:
     """Return JSON in which nothing ends a script or begins a comment."""
-    text = jsontext.dumps(value)
+    text = values.to_json(value)
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from mingle_hooks.typed import TYPE_CHECKING, NamedTuple
+from typing import Any, Literal, NamedTuple
 
-if TYPE_CHECKING:
-    from typing import Any, Literal
-
-    Kind = Literal["missing", "network", "node"]
+Kind = Literal["missing", "network", "node"]
 
 # Exit statuses: as of MissingError, NetworkError and ConflictError, the first that applies.
 STATUSES: dict[Kind, int] = {"missing": 69, "network": 71, "node": 76}
@@ -164,7 +161,7 @@ class Report(NamedTuple):
         return {**found, "exclude": [*self.exclude], "status": self.status}
 
 
-def _plain(value: Any) -> Any:  # noqa: ANN401 - records of any kind
+def _plain(value: Any) -> Any:
     """Return records as objects, all the way down."""
     if hasattr(value, "_asdict"):
         return {name: _plain(its) for name, its in value._asdict().items()}

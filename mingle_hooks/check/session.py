@@ -2,27 +2,364 @@
 
 from __future__ import annotations
 
-from mingle_hooks.check import assembling, networks, rounds
-from mingle_hooks.check.clocks import wall_s
-from mingle_hooks.check.desk import Desk
-from mingle_hooks.check.report import Flow, Host, Report
-from mingle_hooks.check.rules.flows import suspects
-from mingle_hooks.check.verdict import judged
-from mingle_hooks.check.words import COUNT, IFACE, ORDER, PORTS, PROBE, SEND, host
+import socket
+import time
+from collections.abc import Callable, Mapping, Sequence
+
+from mingle_hooks.check import messages
+from mingle_hooks.check.messages import (
+    ANSWER,
+    COUNT,
+    FACTS,
+    IFACE,
+    MOST_HOSTS,
+    ORDER,
+    PORTS,
+    PROBE,
+    SEND,
+    CheckRequest,
+    Met,
+    parse_heard,
+    parse_known,
+    parse_listed,
+    parse_names,
+    parse_report_host,
+)
+from mingle_hooks.check.report import Flow, Host, Name, Network, Pair, Report
+from mingle_hooks.check.rules import judge, slow_suspects
 from mingle_hooks.errors import printable
-from mingle_hooks.rendezvous.loop import Loop
-from mingle_hooks.rendezvous.protocol.wire import WireError, integer
-from mingle_hooks.supervise.runner.launching import Launching
-from mingle_hooks.typed import TYPE_CHECKING
+from mingle_hooks.net.addresses import is_hostname
+from mingle_hooks.rendezvous.connection import READ, Loop
+from mingle_hooks.rendezvous.wire import Body, Secret, WireError, integer
+from mingle_hooks.run.hub import Launching, Sockets
+from mingle_hooks.run.messages import JOIN, LEAVE, WELCOME, Join, Leave, Link, Welcome
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+# Where probes report: who has come with the check's key, and what each says.
 
-    from mingle_hooks.check.asked import Asked
-    from mingle_hooks.check.report import Network
-    from mingle_hooks.rendezvous.protocol.wire import Body
+_ACCEPT_AT_ONCE = 256
+# Callers that have not said who they are; hosts are a few thousand at most.
+_MOST_STRANGERS = 8192
+_SILENCE_MS = 60_000  # a probe gives no signs of life, and expects none
 
-_START = "check/node/start.py"
+
+class ProbeListener:
+    """`facts` and `answers` are what hosts have said, by number; `gone` is why one that was here is not any more."""
+
+    def __init__(self, loop: Loop, sockets: Sockets, secret: Secret, hosts: Sequence[str]) -> None:
+        self._loop, self._sockets, self._secret = loop, sockets, secret
+        self._numbers = {host: number for number, host in enumerate(hosts)}
+        self._strangers: dict[Link, None] = {}
+        self._here: dict[int, Link] = {}
+        self.facts: dict[int, Body] = {}
+        self.answers: dict[int, list[Body]] = {}
+        self.gone: dict[int, str] = {}
+        for listener in sockets.listeners:
+            loop.watch(listener, READ, lambda _events, listener=listener: self._accept(listener))  # type: ignore[misc]
+
+    def send(self, number: int, kind: int, body: Body) -> None:
+        """Tell a probe something, if it is here."""
+        if number in self._here:
+            self._here[number].send(kind, body)
+
+    def dismiss(self) -> None:
+        """Let all go."""
+        for number in self._here:
+            self.send(number, LEAVE, Leave(0).body())
+
+    def close(self) -> None:
+        """Close all."""
+        for link in (*self._strangers, *self._here.values()):
+            link.close()
+
+    def _accept(self, listener: socket.socket) -> None:
+        for _ in range(_ACCEPT_AT_ONCE):
+            try:
+                sock, _ = listener.accept()
+            except OSError as error:  # none is left, or the caller's own trouble, or no descriptor is free
+                if not isinstance(error, BlockingIOError):
+                    self._loop.missed(error)
+                return
+            sock.settimeout(0)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self._greet(sock)
+            if len(self._strangers) > _MOST_STRANGERS:
+                oldest = next(iter(self._strangers))
+                del self._strangers[oldest]
+                oldest.close()
+
+    def _greet(self, sock: socket.socket) -> None:
+        link = Link(self._loop, sock, self._secret, is_runner=True, on_end=lambda why: self._forget(link, why))
+        link.on_message = lambda kind, body: self._introduced(link, kind, body)
+        self._strangers[link] = None
+
+    def _forget(self, link: Link, why: str) -> None:
+        self._strangers.pop(link, None)
+        for number, its in [*self._here.items()]:
+            if its is link:
+                del self._here[number]
+                self.gone[number] = why
+
+    def _introduced(self, link: Link, kind: int, body: Body) -> None:
+        """Take in who holds the key. Raises WireError for one that is not meant."""
+        self._strangers.pop(link, None)
+        number = self._numbers.get(Join.parse(body).host)
+        if kind != JOIN or number is None or number in self._here:
+            raise WireError("no host of this check")
+        self._here[number] = link
+        link.on_message = lambda kind, body: self._said(number, kind, body)
+        link.send(WELCOME, Welcome(number, self._sockets.port, _SILENCE_MS).body())
+
+    def _said(self, number: int, kind: int, body: Body) -> None:
+        if kind == FACTS:
+            self.facts[number] = body
+        elif kind == ANSWER:
+            self.answers.setdefault(number, []).append(body)
+        else:
+            raise WireError("not a probe's message")
+
+
+# Who probes whom, and when: each host is in few probes at once, and beyond some hosts each probes only some.
+
+Round = tuple[tuple[int, int], ...]  # who begins, and with whom
+
+# Up to so many hosts each is probed with each.
+MOST_WITH_ALL = 64
+# Beyond, each host begins with so many others, and as many begin with it.
+_OFFSETS = 4
+# Datagrams of a probe: where there are few others, each has to tell more.
+FEW, MANY_DATAGRAMS, DATAGRAMS = 8, 20, 10
+
+
+def probe_rounds(count: int) -> tuple[Round, ...]:
+    """Return the rounds: as of a tournament in which each meets each, or a ring with some longer ways across."""
+    return _tournament(count) if count <= MOST_WITH_ALL else _ring(count)
+
+
+def other_hosts(count: int) -> int | None:
+    """Return how many others each host probes, None where it is all of them."""
+    return None if count <= MOST_WITH_ALL else 2 * len(_offsets(count))
+
+
+def datagram_rounds(count: int) -> int:
+    """Return how many datagrams go from one host to another."""
+    return MANY_DATAGRAMS if count <= FEW else DATAGRAMS
+
+
+def transfer_rounds(count: int) -> tuple[Round, ...]:
+    """Return rounds of senders and receivers: each sends to the next of a ring and to the one before, one at a time."""
+    if count < 2:  # noqa: PLR2004 - nobody to send to
+        return ()
+    edges = [(i, (i + 1) % count) for i in range(count)]
+    parts = [edges[0 : count - count % 2 : 2], edges[1::2], edges[count - 1 :] if count % 2 else []]
+    if count == 2:  # noqa: PLR2004 - one wire
+        parts = [edges[:1]]
+    both = [part if is_forth else [(b, a) for a, b in part] for part in parts for is_forth in (True, False)]
+    return tuple(tuple(part) for part in both if part)
+
+
+def _tournament(count: int) -> tuple[Round, ...]:
+    """Return the circle method's rounds; who begins alternates, so that each begins about as often as not."""
+    players: list[int | None] = [*range(count), *([None] if count % 2 else [])]
+    found = []
+    for _ in range(len(players) - 1):
+        half = len(players) // 2
+        met = zip(players[:half], reversed(players[half:]), strict=True)
+        found.append(tuple(_begun(one, other) for one, other in met if one is not None and other is not None))
+        players[1:] = [players[-1], *players[1:-1]]
+    return tuple(found)
+
+
+def _begun(one: int, other: int) -> tuple[int, int]:
+    low, high = sorted((one, other))
+    return (low, high) if (low + high) % 2 else (high, low)
+
+
+def _ring(count: int) -> tuple[Round, ...]:
+    return tuple(tuple((i, (i + offset) % count) for i in range(count)) for offset in _offsets(count))
+
+
+def _offsets(count: int) -> tuple[int, ...]:
+    """Return steps that grow by the same factor, so that any two hosts are a few steps apart."""
+    base = count ** (1 / _OFFSETS)
+    return tuple(sorted({round(base**power) for power in range(_OFFSETS)}))
+
+
+# From hosts to what each is told to probe, and from what they answer to a report.
+
+# Beyond so many hosts only so many of them say a word by multicast; all listen.
+_MOST_SPEAKERS = 64
+_MTU = 1500  # of an interface that does not tell
+
+
+def probe_orders(hosts: Sequence[Host], here: Sequence[int], shared: Sequence[Network]) -> tuple[dict[int, Body], int]:
+    """Return what each host is told, and how many turns that takes."""
+    turns = probe_rounds(len(here))
+    step = -(-len(here) // _MOST_SPEAKERS)
+    found: dict[int, Body] = {
+        number: {"peers": [], "names": [], "count": datagram_rounds(len(here)), "multicast": place % step == 0}
+        for place, number in enumerate(here)
+    }
+    ways = [dict(zip(its.hosts, its.addresses, strict=True)) for its in shared]
+    ends = {(its.name, end.address): (end.port, end.mtu or _MTU) for its in hosts for end in its.addresses}
+    for turn, pairs in enumerate(turns):
+        for a, b in pairs:
+            for begins, one, other in ((True, here[a], here[b]), (False, here[b], here[a])):
+                order, mine, theirs = found[one], hosts[one].name, hosts[other].name
+                order["names"].append({"number": other, "name": _name(hosts[other])})
+                for network, at in enumerate(ways):
+                    if mine in at and theirs in at and at[mine] != at[theirs]:
+                        port, mtu = ends[theirs, at[theirs]]
+                        row = (other, turn, begins, network, at[mine], at[theirs], port)
+                        order["peers"] += _peer(row, min(mtu, ends[mine, at[mine]][1]))
+    return found, len(turns)
+
+
+def _peer(row: tuple[object, ...], mtu: int) -> list[Body]:
+    """Return the row of one way; none where the other has no port that is free."""
+    fields = ("number", "turn", "begins", "network", "mine", "theirs", "port")
+    return [{**dict(zip(fields, row, strict=True)), "mtu": mtu}] if row[-1] else []
+
+
+def _name(host: Host) -> str:
+    """Return by which name others look a host up: the scheduler's, or its own where that is an address."""
+    is_address = ":" in host.name or not host.name.strip("0123456789.")
+    return host.hostname if is_address or host.name == "localhost" or not is_hostname(host.name) else host.name
+
+
+def assemble_report(
+    hosts: Sequence[Host],
+    here: Sequence[int],
+    shared: Sequence[Network],
+    met: Mapping[int, Body],
+    counted: Mapping[int, Body],
+    clocks: Mapping[int, tuple[float, float]],
+) -> Report:
+    """Return the report, without findings; a host that did not answer any more is missing."""
+    told = [its.name for its in hosts]
+    rows: dict[tuple[int, int, int], Met] = {}
+    came: dict[tuple[int, int, int], int] = {}
+    made = []
+    for number, its in enumerate(hosts):
+        if its.missing is not None:
+            made.append(its)
+            continue
+        try:
+            mine = _met(counted[number])
+            rows |= {(number, row.number, row.network): row for row in mine}
+            came |= _counts(number, counted[number])
+            refused = sum(row.had_no_room and row.sent < datagram_rounds(len(here)) for row in mine)
+            had_no_room = any(row.had_no_room for row in mine)
+            whole = _completed(its, told, met[number], counted[number])
+            made.append(whole._replace(clock=clocks.get(number), had_no_room=had_no_room, refused=refused))
+        except (KeyError, WireError) as wrong:
+            why = f": {wrong}" if isinstance(wrong, WireError) else ""
+            made.append(its._replace(missing=f"it started, then did not answer in time{why}"))
+    names_left = {made[number].name for number in here if made[number].missing is None}
+    made = [its if its.missing is not None else _overrun(n, its, counted[n], rows, came) for n, its in enumerate(made)]
+    pairs = _pairs(made, here, shared, rows, came)
+    sound, unknown = (tuple(pair for pair, is_known in pairs if is_known == which) for which in (True, False))
+    return Report(tuple(made), _left(shared, names_left), sound, unknown=unknown)
+
+
+def _overrun(
+    number: int,
+    host: Host,
+    counted: Body,
+    rows: Mapping[tuple[int, int, int], Met],
+    came: Mapping[tuple[int, int, int], int],
+) -> Host:
+    """Return a host with what it dropped itself, where nothing else can have been lost on the way to it."""
+    dropped = integer(counted, "dropped", 0, 1 << 62)
+    lost = sum(max(row.sent - came.get(way, 0), 0) for way, row in rows.items() if way[1] == number)
+    return host._replace(dropped=dropped if lost <= dropped else 0)
+
+
+def _left(shared: Sequence[Network], names: set[str]) -> tuple[Network, ...]:
+    """Return the networks with those hosts that are still there."""
+    found = []
+    for network in shared:
+        ends = [end for end in zip(network.hosts, network.addresses, strict=True) if end[0] in names]
+        found.append(Network(network.name, tuple(host for host, _ in ends), tuple(address for _, address in ends)))
+    return tuple(found)
+
+
+def _met(body: Body) -> list[Met]:
+    return [Met.parse(row) for row in parse_listed(body, "met", MOST_HOSTS)]
+
+
+def _counts(number: int, body: Body) -> dict[tuple[int, int, int], int]:
+    """Return how many datagrams came to a host, by who sent them and on which network."""
+    found = {}
+    for row in parse_listed(body, "heard", MOST_HOSTS):
+        if not isinstance(row, list) or len(row) != 3:  # noqa: PLR2004 - who, where, how many
+            raise WireError("heard: not who, where and how many")
+        its = dict(zip(("sender", "network", "count"), row, strict=True))
+        sender, network = integer(its, "sender", 0, MOST_HOSTS), integer(its, "network", 0, MOST_HOSTS)
+        found[sender, number, network] = integer(its, "count", 0, 1 << 20)
+    return found
+
+
+def _completed(host: Host, told: Sequence[str], met: Body, counted: Body) -> Host:
+    return host._replace(
+        late_s=integer(met, "late_ms", 0, 1 << 31) / 1000,
+        own_name=parse_known(met.get("own")),
+        names=tuple(
+            Name(told[n], its) for n, its in parse_names(parse_listed(met, "names", MOST_HOSTS)) if n < len(told)
+        ),
+        multicast=parse_heard(parse_listed(counted, "multicast", MOST_HOSTS), told),
+    )
+
+
+def _pairs(
+    hosts: Sequence[Host],
+    here: Sequence[int],
+    shared: Sequence[Network],
+    rows: Mapping[tuple[int, int, int], Met],
+    came: Mapping[tuple[int, int, int], int],
+) -> list[tuple[Pair, bool]]:
+    """Return what both ends of each way say of it, and whether what did not arrive says anything."""
+    count = datagram_rounds(len(here))
+    found = []
+    for one, other in (pair for turn in probe_rounds(len(here)) for pair in turn):
+        a, b = here[one], here[other]
+        for network, its in enumerate(shared):
+            there, back = rows.get((a, b, network)), rows.get((b, a, network))
+            if there is not None and back is not None:
+                pair = Pair(hosts[a].name, hosts[b].name, its.name, rtt_us=there.rtt_us, mtu=there.mtu)
+                pair = pair._replace(open_there=there.closed, open_back=back.closed)
+                pair = pair._replace(sent=there.sent, there=min(came.get((a, b, network), 0), there.sent))
+                pair = pair._replace(sent_back=back.sent, back=min(came.get((b, a, network), 0), back.sent))
+                is_busy = any(hosts[its].late_s or hosts[its].dropped for its in (a, b))
+                if is_busy or there.had_no_room or back.had_no_room:
+                    found.append((pair._replace(mtu=None), _is_whole(pair, count)))
+                else:
+                    found.append((pair, True))
+    return found
+
+
+def _is_whole(pair: Pair, count: int) -> bool:
+    """Tell whether all that is sent between two hosts has arrived."""
+    return pair.there == pair.back == count and pair.open_there == pair.open_back == ""
+
+
+def mbits(answer: Body | None) -> int | None:
+    """Return what a transfer carried; None where nothing is known of it."""
+    try:
+        octets, took_ns = (integer(answer or {}, name, 0, 1 << 62) for name in ("octets", "ns"))
+    except WireError:
+        return None
+    return octets * 8 * 1000 // took_ns if took_ns else None
+
+
+# The time of day, which a check only compares between hosts.
+
+
+def wall_s() -> float:
+    """Return the seconds since 1970, as this host's clock has them."""
+    return time.time()
+
+
+_START = "check/probe_start.py"
 # Of the whole time, the part for starting probes, and for probing; the rest is for what comes after.
 _START_SHARE, _PROBE_SHARE = 0.5, 0.25
 # What has not come back after so many seconds, in which the probe ran, is lost: a connection begins again after 1 s,
@@ -36,7 +373,7 @@ _MOST_AGAIN, _AGAIN = 8, 2
 _LONGEST_WHY = 200
 
 
-def check(asked: Asked) -> Report:
+def run_check(asked: CheckRequest) -> Report:
     """Return the report. Raises UsageError, NetworkError and PlaceError."""
     with Loop() as loop:
         session = Session(loop, asked)
@@ -52,7 +389,7 @@ class Session:
 
     turn_s, turns_s = 0.04, 1.0
 
-    def __init__(self, loop: Loop, asked: Asked) -> None:
+    def __init__(self, loop: Loop, asked: CheckRequest) -> None:
         self._loop, self._asked, self._began = loop, asked, loop.clock()
         told = {PORTS: f"{asked.port_range.start}-{asked.port_range.stop - 1}"}
         if asked.iface:
@@ -63,7 +400,7 @@ class Session:
         self._launching.on_end = self._starter_ended
         self._processes = self._launching.processes
         self._names = asked.job.hosts
-        self.desk = Desk(loop, self._launching.sockets, self._launching.secret, self._names)
+        self.desk = ProbeListener(loop, self._launching.sockets, self._launching.secret, self._names)
         self._ended: dict[str, str] = {}  # host -> what its starter said last, and its status
 
     def start(self) -> None:
@@ -87,8 +424,8 @@ class Session:
         self._until(self._is_complete, self._asked.timeout_s * _START_SHARE)
         hosts = self._hosts()
         here = [number for number, its in enumerate(hosts) if its.missing is None]
-        shared = networks.shared([hosts[number] for number in here])
-        orders, turns = assembling.orders(hosts, here, shared)
+        shared = messages.shared_networks([hosts[number] for number in here])
+        orders, turns = probe_orders(hosts, here, shared)
         turn_s = min(self.turn_s, self.turns_s / max(turns, 1))
         limit_s = min(self._asked.timeout_s * _PROBE_SHARE, _PROBE_S) + turns * turn_s
         most_s = max(limit_s, self._left_s() - 2 * _COUNT_S)
@@ -97,11 +434,11 @@ class Session:
             order |= {"most_ms": int(most_s * 1000)}
         met, _ = self.gather(orders, most_s + _COUNT_S)
         counted, clocks = self.gather({number: {"do": COUNT} for number in here}, max(self._left_s(), _COUNT_S))
-        found = assembling.assembled(hosts, here, shared, met, counted, clocks)
-        found = found._replace(others=rounds.others(len(here)))
+        found = assemble_report(hosts, here, shared, met, counted, clocks)
+        found = found._replace(others=other_hosts(len(here)))
         if self._asked.is_bandwidth and shared:
             found = found._replace(flows=self._flows(hosts, found.networks[0]))
-        return judged(found._replace(took_s=round(self._loop.clock() - self._began, 3)))
+        return judge(found._replace(took_s=round(self._loop.clock() - self._began, 3)))
 
     def gather(
         self, orders: Mapping[int, Body], limit_s: float
@@ -163,7 +500,7 @@ class Session:
             body, its = self.desk.facts.get(number), Host(name, missing=self._ended.get(name, silent))
             if body is not None and number not in self.desk.gone:
                 try:
-                    its = host(name, body)
+                    its = parse_report_host(name, body)
                 except WireError as wrong:
                     its = Host(name, missing=f"it sent what no probe of this version sends: {wrong}")
             found.append(its)
@@ -176,10 +513,10 @@ class Session:
         numbers = {its.name: number for number, its in enumerate(hosts)}
         there = [numbers[name] for name in network.hosts]
         found: dict[tuple[int, int], Flow] = {}
-        for part in rounds.transfers(len(there)):
+        for part in transfer_rounds(len(there)):
             found |= self._transfer(hosts, network, [(there[a], there[b]) for a, b in part])
         for _ in range(_AGAIN):
-            for flow in suspects(tuple(found.values()))[:_MOST_AGAIN]:
+            for flow in slow_suspects(tuple(found.values()))[:_MOST_AGAIN]:
                 way = numbers[flow.sender], numbers[flow.receiver]
                 (again,) = self._transfer(hosts, network, [way]).values()
                 found[way] = max(flow, again, key=lambda its: its.mbits or 0)
@@ -197,8 +534,6 @@ class Session:
             orders[sender] = {"do": SEND, **where}
         answers, _ = self.gather(orders, _TRANSFER_S + _COUNT_S)
         return {
-            (sender, receiver): Flow(
-                hosts[sender].name, hosts[receiver].name, network.name, assembling.mbits(answers.get(sender))
-            )
+            (sender, receiver): Flow(hosts[sender].name, hosts[receiver].name, network.name, mbits(answers.get(sender)))
             for sender, receiver in ways
         }

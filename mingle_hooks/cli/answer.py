@@ -4,28 +4,101 @@ from __future__ import annotations
 
 import errno
 import os
+import signal
+import socket
 import sys
+import time
+from collections.abc import Callable, Mapping
+from hashlib import sha256
+from types import TracebackType
+from typing import NamedTuple, TextIO
 
-from mingle_hooks import preflight, runtime
-from mingle_hooks.cli.waiting import Waiting
-from mingle_hooks.digest import sha256
-from mingle_hooks.errors import NotExecutableError, NotFoundError, PlaceError
-from mingle_hooks.export import variables
-from mingle_hooks.job import member_spec
+from mingle_hooks import files as files_files
+from mingle_hooks import preflight
+from mingle_hooks.errors import LONGEST, MingleError, NotExecutableError, NotFoundError, PlaceError, printable
+from mingle_hooks.export import launchers, shells, variables
+from mingle_hooks.export.launchers import placement
+from mingle_hooks.export.variables import Variable
+from mingle_hooks.job import MemberSpec, member_spec
 from mingle_hooks.joining import join
-from mingle_hooks.typed import TYPE_CHECKING, NamedTuple
+from mingle_hooks.rendezvous.member import Progress
+from mingle_hooks.rendezvous.messages import Failure
+from mingle_hooks.world import File, View
 
-if TYPE_CHECKING:
-    import signal
-    from collections.abc import Mapping
+# What people see while a member waits: one live line on a terminal, a plain line now and then elsewhere.
 
-    from mingle_hooks import sockets as socket
-    from mingle_hooks.export.variables import Variable
-    from mingle_hooks.export.view import File, View
-    from mingle_hooks.job import MemberSpec
-    from mingle_hooks.rendezvous.protocol.failure import Failure
-else:
-    import _signal as signal  # without the enumerations, as in mingle_hooks.sockets
+# A world that forms within this many seconds needs no words.
+SILENT_S = 1.0
+# Between two plain lines in a log: the first soon, then ever less often.
+PLAIN_S = (1.0, 10.0, 30.0, 60.0, 300.0)
+CLEAR = "\r\x1b[K"
+
+
+class Waiting:
+    """An observer that writes to a stream what it hears; a quiet one writes nothing."""
+
+    def __init__(self, stream: TextIO, *, quiet: bool, tell: Callable[[str], None] | None = None) -> None:
+        self._stream, self._quiet, self.tell = stream, quiet, tell
+        self._is_terminal = stream.isatty()
+        self._began = self._last = time.monotonic()
+        self._lines = 0
+        self._is_dirty = False
+
+    def __enter__(self) -> Waiting:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._clear()
+
+    def failed(self, error: MingleError) -> None:
+        """Write it at once: a scheduler may end this process as soon as another member has ended."""
+        self._clear()
+        self._write(f"mingle: {printable(error, LONGEST)}\n")
+        error.is_printed = True
+
+    def note(self, text: str) -> None:
+        """Write a line that stays."""
+        if not self._quiet:
+            self._clear()
+            self._write(f"mingle: {printable(text)}\n")
+
+    def progress(self, progress: Progress) -> None:
+        """Write how many are in, where it is time to."""
+        now = time.monotonic()
+        waited = now - self._began
+        if self._quiet or waited < SILENT_S:
+            return
+        text = printable(_sentence(progress, waited), 200)
+        if self._is_terminal:
+            self._write(f"{CLEAR}mingle: {text}")
+            self._is_dirty = True
+        elif now - self._last >= PLAIN_S[min(self._lines, len(PLAIN_S) - 1)]:
+            self._last, self._lines = now, self._lines + 1
+            self._write(f"mingle: {text}\n")
+
+    def _clear(self) -> None:
+        if self._is_dirty:
+            self._write(CLEAR)
+            self._is_dirty = False
+
+    def _write(self, text: str) -> None:
+        try:
+            self._stream.write(text)
+            self._stream.flush()
+        except OSError:  # a log that is full stops no job
+            return
+
+
+def _sentence(progress: Progress, waited_s: float) -> str:
+    """Say who is awaited, and for how long by now."""
+    if not progress.inside:  # rank 0 counts, and it has not been met
+        return f"still looking for {progress.missing} after {waited_s:.0f} s"
+    of = f" of {progress.nodes}" if progress.nodes else ""
+    nodes = "node" if progress.inside == 1 and not of else "nodes"
+    return f"{progress.inside}{of} {nodes} checked in after {waited_s:.0f} s; waiting for {progress.missing}"
+
 
 FORMED = "MINGLE_RUN_FORMED"  # a supervisor's pipe, which hears that the world has formed
 
@@ -46,8 +119,7 @@ def print_variables(options: Mapping[str, object], *, explain: bool, no_wait: bo
 
     Raises what member_spec() and join() raise, PlaceError and UsageError.
     """
-    from mingle_hooks.cli.stdout import write
-    from mingle_hooks.export import shells
+    from mingle_hooks.cli.main import write_stdout
 
     spec = member_spec(os.environ, options)
     shells.check(spec.settings.shell)
@@ -59,7 +131,7 @@ def print_variables(options: Mapping[str, object], *, explain: bool, no_wait: bo
         if explain:
             _tell(spec, view, found, story)
         values = {variable.name: variable.value for variable in found}
-        write(shells.success(spec.settings.shell, values, variables.stale(os.environ, values)))
+        write_stdout(shells.success(spec.settings.shell, values, variables.stale(os.environ, values)))
 
 
 class How(NamedTuple):
@@ -71,18 +143,14 @@ class How(NamedTuple):
     keep_key: bool = False
 
 
-def become(command: tuple[str, ...], options: Mapping[str, object], how: How) -> None:
+def become_command(command: tuple[str, ...], options: Mapping[str, object], how: How) -> None:
     """Set the variables and become the command, completed unless it is to be `verbatim`.
 
     Returns only where rank 0 starts it for all. Raises NotFoundError and NotExecutableError where it cannot, and what
     member_spec() and join() raise.
     """
-    from mingle_hooks import launchers
-
     spec = member_spec(os.environ, options)
     if spec.nodes != 1:
-        from mingle_hooks.launchers import placement
-
         placement.check(command, spec, verbatim=how.verbatim)
     spec = spec if how.verbatim else launchers.asking(command, spec)
     obstacle = preflight.obstacle(command, spec, verbatim=how.verbatim)
@@ -101,25 +169,23 @@ def become(command: tuple[str, ...], options: Mapping[str, object], how: How) ->
 
             _tell(spec, view, found, [*story, f"becomes {shlex.join(command)}"])
         if FORMED in os.environ:
-            from mingle_hooks.supervise import formed
+            from mingle_hooks.run import messages
 
-            formed.tell(os.environ[FORMED], view)
+            messages.tell_formed(os.environ[FORMED], view)
         _become(command, values, keep_key=how.keep_key or _starts_mingle(command))
 
 
-def stay(command: tuple[str, ...], options: Mapping[str, object], how: How) -> int:
+def run_together(command: tuple[str, ...], options: Mapping[str, object], how: How) -> int:
     """Run the command on all members as one; return its status. Who is alone, or in a run already, becomes it.
 
     Raises what become() raises, and what a run raises.
     """
-    from mingle_hooks import launchers
-    from mingle_hooks.cli.runline import words
-    from mingle_hooks.launchers import placement
-    from mingle_hooks.supervise import together
+    from mingle_hooks.cli.run import run_words
+    from mingle_hooks.run import together
 
     spec = member_spec(os.environ, options)
     if spec.nodes == 1 or FORMED in os.environ:
-        become(command, options, how)
+        become_command(command, options, how)
         return 0
     placement.check(command, spec, verbatim=how.verbatim)
     launcher = None if how.verbatim else launchers.recognise(command)
@@ -130,7 +196,7 @@ def stay(command: tuple[str, ...], options: Mapping[str, object], how: How) -> i
         view = join(spec, observer, wants_roster=True, command=None, obstacle=obstacle)
     flags = {"explain": how.explain, "verbatim": how.verbatim, "keep_key": how.keep_key}
     own = {**options, **flags, **together.known(spec, view)}
-    return together.together(command, spec, view, words(own))
+    return together.together(command, spec, view, run_words(own))
 
 
 def _starts_mingle(command: tuple[str, ...]) -> bool:
@@ -190,12 +256,17 @@ def _found(spec: MemberSpec, view: View) -> tuple[Variable, ...]:
 
 def _tell(spec: MemberSpec, view: View, found: tuple[Variable, ...], story: list[str]) -> None:
     """Answer --explain."""
-    from mingle_hooks.cli import stderr
-    from mingle_hooks.export import explain as page
-    from mingle_hooks.fabric.machine import hostname
+    from mingle_hooks.cli import main
+    from mingle_hooks.net.addresses import hostname
 
-    stderr.write(
-        page.explain(hostname(), found, page.sources(spec, view), os.environ, [*story, *page.left_to_nccl(view)])
+    main.write_stderr(
+        variables.explain(
+            hostname(),
+            found,
+            variables.explain_sources(spec, view),
+            os.environ,
+            [*story, *variables.left_to_nccl(view)],
+        )
     )
 
 
@@ -204,8 +275,8 @@ def _write(files: tuple[File, ...], spec: MemberSpec, view: View) -> dict[str, s
     if not files:
         return {}
     name = f"world-{view.world.digest}-{sha256(spec.node.encode()).hexdigest()[:8]}"
-    directory = runtime.path(spec.user_environ, spec.facts.job_id, name)
-    runtime.make(directory)
+    directory = files_files.private_path(spec.user_environ, spec.facts.job_id, name)
+    files_files.make_private(directory)
     paths = {}
     for file in files:
         path = paths[file.name] = f"{directory}/{file.name}"

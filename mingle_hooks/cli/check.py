@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from mingle_hooks import jsontext
-from mingle_hooks.check import verdict
-from mingle_hooks.cli import stderr
-from mingle_hooks.cli.help import CHECK, Grouped, Option
-from mingle_hooks.cli.options import settings_options
-from mingle_hooks.cli.stdout import write
+from mingle_hooks import values
+from mingle_hooks.check import rules
+from mingle_hooks.check.report import Report
+from mingle_hooks.cli import main
+from mingle_hooks.cli.help import CHECK, Grouped, Option, settings_options
+from mingle_hooks.cli.main import write_stdout
 from mingle_hooks.errors import PlaceError, UsageError
 from mingle_hooks.schedulers.hostlist import fold
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from mingle_hooks.check.bisect import Trials
 
-    from mingle_hooks.check.report import Report
-    from mingle_hooks.check.trials import Trials
 
 _LIMIT = "10m"
 EXAMPLES = """\
@@ -75,13 +74,13 @@ def check(
     network that they share. The exit status is 0 if all is well, 69 if a host
     is missing, 71 for a problem between hosts, 76 for a problem on a host.
     """
-    from mingle_hooks.check.asked import asked
-    from mingle_hooks.check.session import check as begin
+    from mingle_hooks.check.messages import check_request
+    from mingle_hooks.check.session import run_check
 
     trials = None if command is None else _trials(command, settings, hosts, limit)
-    found = begin(asked(settings, hosts, timeout, is_bandwidth=is_bandwidth))
+    found = run_check(check_request(settings, hosts, timeout, is_bandwidth=is_bandwidth))
     if trials is not None and found.here:
-        found = verdict.added(found, trials.findings(tuple(host.name for host in found.here)))
+        found = rules.with_finding(found, trials.findings(tuple(host.name for host in found.here)))
     _print(found, is_exclude=is_exclude, is_json=is_json)
     if html is not None:
         _write_page(found, html)
@@ -89,7 +88,7 @@ def check(
 
 
 def _trials(command: str, settings: dict[str, Any], hosts: str | None, limit: str) -> Trials:
-    from mingle_hooks.check.trials import Trials
+    from mingle_hooks.check.bisect import Trials
 
     try:
         words = tuple(shlex.split(command))
@@ -99,18 +98,18 @@ def _trials(command: str, settings: dict[str, Any], hosts: str | None, limit: st
         ) from None
     if not words:
         raise UsageError("a command", "none (--command)", "--command all_reduce_bench")
-    return Trials.of(words, settings, hosts, limit, lambda line: stderr.write(f"mingle check: {line}\n"))
+    return Trials.of(words, settings, hosts, limit, lambda line: main.write_stderr(f"mingle check: {line}\n"))
 
 
 def _print(found: Report, *, is_exclude: bool, is_json: bool) -> None:
     if is_exclude:
-        write(f"{fold(found.exclude)}\n" if found.exclude else "")
+        write_stdout(f"{fold(found.exclude)}\n" if found.exclude else "")
     elif is_json:
-        write(f"{jsontext.dumps(found.to_json())}\n")
+        write_stdout(f"{values.to_json(found.to_json())}\n")
     else:
-        from mingle_hooks.check import table
+        from mingle_hooks.check import page
 
-        write("".join(f"{line}\n" for line in table.lines(found)))
+        write_stdout("".join(f"{line}\n" for line in page.table_lines(found)))
 
 
 def _write_page(found: Report, path: str) -> None:
@@ -118,6 +117,6 @@ def _write_page(found: Report, path: str) -> None:
 
     try:
         with open(path, "w", encoding="utf-8") as file:
-            file.write(page.html(found))
+            file.write(page.report_page(found))
     except OSError as error:
         raise PlaceError("to write the page", f"{path}: {error.strerror}", "another --html") from None

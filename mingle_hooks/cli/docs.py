@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import click
 
-from mingle_hooks import shipped
+from mingle_hooks import files
 from mingle_hooks.cli.help import Grouped
-from mingle_hooks.cli.stdout import write
+from mingle_hooks.cli.main import write_stdout
 from mingle_hooks.errors import UsageError
-from mingle_hooks.nearest import nearest
+from mingle_hooks.keys import fresh
+from mingle_hooks.values import nearest
 
 SUFFIX = ".md"
 EXAMPLES = """\
@@ -69,7 +70,7 @@ SUBJECTS = {
 
 def pages() -> tuple[str, ...]:
     """Return the names of the pages."""
-    return tuple(name.removesuffix(SUFFIX) for name in shipped.names("docs") if name.endswith(SUFFIX))
+    return tuple(name.removesuffix(SUFFIX) for name in files.shipped_names("docs") if name.endswith(SUFFIX))
 
 
 def search_names() -> dict[str, str]:
@@ -86,10 +87,23 @@ def _complete(_ctx: click.Context, _param: click.Parameter, begun: str) -> list[
 def docs(page: str | None) -> None:
     """Print a page of the documentation, or the list of pages."""
     if page is None:
-        write("".join(f"{name}\n" for name in pages()))
+        write_stdout("".join(f"{name}\n" for name in pages()))
         return
     known = search_names()
     name = page.lower().replace("_", "-").removeprefix("docs/").removesuffix(SUFFIX)
     if name not in known:
         raise UsageError("a page that `mingle docs` lists", page, f"`mingle docs {nearest(name, known)}`")
-    write(shipped.text(f"docs/{known[name]}{SUFFIX}"))
+    write_stdout(files.shipped_text(f"docs/{known[name]}{SUFFIX}"))
+
+
+# `mingle key`: print a fresh key for the members of a world.
+
+
+@click.command()
+def key() -> None:
+    """Print a new key for the members of a world.
+
+    \b
+    (umask 077; mingle key > ~/.config/mingle/key)   # and copy it
+    """
+    write_stdout(fresh() + "\n")

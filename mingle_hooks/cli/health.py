@@ -5,15 +5,13 @@ It loads neither click nor jinja2, which would take most of its time.
 
 from __future__ import annotations
 
-from mingle_hooks import settings
-from mingle_hooks.cli.stdout import write
-from mingle_hooks.errors import printable
-from mingle_hooks.install import files, manifest
-from mingle_hooks.install.health import health
-from mingle_hooks.typed import TYPE_CHECKING
+from collections.abc import Sequence
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
+from mingle_hooks import settings
+from mingle_hooks.cli.main import write_stdout
+from mingle_hooks.errors import printable
+from mingle_hooks.hooks import files
+from mingle_hooks.hooks.plan import check_health
 
 DEVIATES = 1  # something is there to mend
 
@@ -37,10 +35,10 @@ def check(scheduler: str, root: str) -> int | None:
 
     Raises PlaceError and SettingsError.
     """
-    installed = manifest.read(root)
+    installed = files.read_manifest(root)
     if not installed.of(scheduler):
         return None
-    given = settings.load({}, {}, system_file=files.at(root, settings.SYSTEM_FILE))
-    found = list(health(root, installed, scheduler, given.section("hooks")["key_file"]))
-    write("".join(f"BAD  {its.where}: {printable(its.what)}; fix: {printable(its.mend)}\n" for its in found))
+    given = settings.load({}, {}, system_file=files.below_root(root, settings.SYSTEM_FILE))
+    found = list(check_health(root, installed, scheduler, given.section("hooks")["key_file"]))
+    write_stdout("".join(f"BAD  {its.where}: {printable(its.what)}; fix: {printable(its.mend)}\n" for its in found))
     return DEVIATES if found else 0

@@ -6,19 +6,22 @@ a person needs, so that no node has to load it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import Any, Literal, NamedTuple
 
 import click
 from click.shell_completion import CompletionItem
 
-from mingle_hooks import values
+from mingle_hooks import plugins, values
+from mingle_hooks.cli.main import FLAGS
 from mingle_hooks.errors import MingleError
+from mingle_hooks.export.frameworks import FRAMEWORKS, NONE
+from mingle_hooks.export.hostfiles import FORMATS
+from mingle_hooks.export.shells import SHELLS
+from mingle_hooks.schedulers.topology import SCHEDULER, SOURCES
+from mingle_hooks.settings import TABLE
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-    from typing import Literal
-
-    Kind = Literal["plain", "list", "file", "dir"]
+Kind = Literal["plain", "list", "file", "dir"]
 
 WORLD, OTHERS, NETWORK, OUTPUT, KEYS = "The world", "Finding the others", "Network", "Output", "Keys"
 HOSTS, END, CHECKED = "Hosts and attempts", "Ending and output", "What is checked"
@@ -46,19 +49,16 @@ def _ways() -> Iterable[str]:
 
 
 def _shells() -> Iterable[str]:
-    from mingle_hooks.export.shells import SHELLS
 
     return SHELLS
 
 
 def _frameworks() -> Iterable[str]:
-    from mingle_hooks.export.frameworks import FRAMEWORKS, NONE
 
     return (*FRAMEWORKS, NONE)
 
 
 def _added_frameworks() -> Iterable[str]:
-    from mingle_hooks import plugins
 
     try:
         return plugins.names(plugins.FRAMEWORKS)
@@ -67,25 +67,23 @@ def _added_frameworks() -> Iterable[str]:
 
 
 def _orders() -> Iterable[str]:
-    from mingle_hooks.topology import SCHEDULER, SOURCES
 
     return (SCHEDULER, *SOURCES)
 
 
 def _host_formats() -> Iterable[str]:
-    from mingle_hooks.export.hostfiles import FORMATS
 
     return FORMATS
 
 
 def _launchers() -> Iterable[str]:
-    from mingle_hooks.render.launchers import LAUNCHERS
+    from mingle_hooks.scripts.command import LAUNCHERS
 
     return LAUNCHERS
 
 
 def _interfaces() -> Iterable[str]:
-    from mingle_hooks.fabric.interfaces import interfaces
+    from mingle_hooks.net.addresses import interfaces
 
     return dict.fromkeys(found.name for found in interfaces())
 
@@ -184,7 +182,7 @@ FIELD_VALUES: dict[str, tuple[Kind, Callable[[], Iterable[str]]]] = {
 }
 
 
-def matches(incomplete: str, known: Iterable[str], *, is_list: bool = False) -> list[CompletionItem[str]]:
+def matching(incomplete: str, known: Iterable[str], *, is_list: bool = False) -> list[CompletionItem[str]]:
     """Return what a word may become: one of the known, or one more after those that are listed already."""
     before, comma, last = incomplete.rpartition(",") if is_list else ("", "", incomplete)
     listed = before.split(",")
@@ -213,7 +211,7 @@ class Option(click.Option):
         if self.is_flag:
             return super().shell_complete(ctx, incomplete)
         known = (*self.shown.values(), *self.shown.added())
-        return matches(incomplete, known, is_list=self.shown.kind == "list")
+        return matching(incomplete, known, is_list=self.shown.kind == "list")
 
 
 class Grouped(click.Command):
@@ -272,3 +270,40 @@ def grouped(command: click.Command, ctx: click.Context) -> list[tuple[str, list[
         if isinstance(param, click.Option) and not param.hidden:
             found[param.shown.group if isinstance(param, Option) else "Options"].append(param)
     return [(group, params) for group, params in found.items() if params]
+
+
+# The options of `mingle env` and `mingle exec` for click, made from the one table of settings.
+
+# Flags that are no settings, as they belong to one call -> what each does.
+CALL_FLAGS = {
+    "no_wait": "Print what the scheduler's variables say, without contacting the other members.",
+    "together": "Stay, and end COMMAND on all nodes if it fails on one, as `mingle run` does.",
+    "verbatim": "Do not add options to the command line of launchers.",
+    "keep_key": "Keep MINGLE_KEY in COMMAND's environment, for a mingle that COMMAND starts.",
+    "no_strict": "Form a world even if nodes differ, whatever the settings say.",
+    "explain": "Print the source of each value to stderr.",
+}
+
+
+def settings_options(
+    command: Callable[..., Any],
+    hidden: Collection[str] = (),
+    without: Collection[str] = (),
+    only: Collection[str] = tuple(SETTINGS),
+) -> Callable[..., Any]:
+    """Give a command one option for each setting that has one, in the order of the groups.
+
+    Some are `hidden` from its help, some it does not take at all; or it takes `only` these.
+    """
+    options = {setting.name: setting.option for setting in TABLE if setting.option}
+    texts = {setting.name: setting.help[0].upper() + setting.help[1:] + "." for setting in TABLE}
+    options |= {name: option for option, name in FLAGS.items()}
+    for name in sorted(options.keys() & set(only) - set(without), key=[*SETTINGS].index, reverse=True):
+        kind: dict[str, Any] = {"is_flag": True, "default": None} if options[name] in FLAGS else {}
+        if name in CALL_FLAGS:
+            kind["default"] = False
+        text = (texts | CALL_FLAGS)[name]
+        command = click.option(
+            options[name], name, cls=Option, shown=SETTINGS[name], help=text, hidden=name in hidden, **kind
+        )(command)
+    return command

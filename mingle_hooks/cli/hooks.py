@@ -2,32 +2,148 @@
 
 from __future__ import annotations
 
+import difflib
 import os
+import re
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
-from typing import TYPE_CHECKING
+from typing import TextIO
 
 import click
 
-from mingle_hooks.cli.group import Group
+from mingle_hooks import settings
+from mingle_hooks.cli.commands import Group
 from mingle_hooks.cli.health import DEVIATES
-from mingle_hooks.cli.places import conf_option, home_option, located, root_option, settled, version_option
-from mingle_hooks.cli.rollout import report_command, rollout_command
-from mingle_hooks.cli.told import difference, show, show_edited, show_files, show_lines
-from mingle_hooks.errors import SettingsError, printable
-from mingle_hooks.install import manifest, report
-from mingle_hooks.install.apply import apply
-from mingle_hooks.install.health import closed, health
-from mingle_hooks.install.lock import alone
-from mingle_hooks.install.site import Site
-from mingle_hooks.install.targets import TARGETS, hook, target
-from mingle_hooks.install.text import render
-from mingle_hooks.install.uninstall import removals, uninstall
-from mingle_hooks.install.verify import verify
+from mingle_hooks.errors import SettingsError, UsageError, printable
+from mingle_hooks.hooks import files
+from mingle_hooks.hooks import verify as verify_verify
+from mingle_hooks.hooks.apply import apply, removals, uninstall
+from mingle_hooks.hooks.files import Site, installation_lock, read_site, render_hook
+from mingle_hooks.hooks.plan import Finding, Plan, Where, check_health, is_closed_to_others
+from mingle_hooks.hooks.targets import TARGETS, hook, target
+from mingle_hooks.hooks.verify import doctor, preview_job, verify, why_nothing
+from mingle_hooks.schedulers.hostlist import expand, fold
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+# Where `mingle hooks` works: below which root, by which slurm.conf and PBS_HOME, with which settings of the site.
 
-    from mingle_hooks.install.plan import Plan
+root_option = click.option("--root", default="", metavar="DIR", help="Work below DIR, such as a node image.")
+conf_option = click.option("--slurm-conf", metavar="PATH", help="Path of slurm.conf (below --root).")
+version_option = click.option("--slurm-version", metavar="X.Y", help="The version of Slurm, such as 23.11.")
+home_option = click.option("--pbs-home", metavar="DIR", help="PBS_HOME; otherwise taken from /etc/pbs.conf.")
+
+
+def settled_place(places: Mapping[str, str | None], *, observe: bool = False) -> Site:
+    """Return the site's settings: only the site's file counts, not what the admin's own shell has.
+
+    Raises SettingsError and PlaceError.
+    """
+    path = files.below_root(places["root"] or "", settings.SYSTEM_FILE)
+    given = settings.load({}, {}, system_file=path)
+    for name in given.left_out:
+        click.echo(f"note: ignored {name}, which only a later mingle knows", err=True)
+    found = read_site(given)
+    return Site(**{**found.__dict__, "observe": True}) if observe else found
+
+
+def located_hooks(places: Mapping[str, str | None]) -> Where:
+    """Return where to look and to write. Raises UsageError."""
+    root = places["root"] or ""
+    if root and not os.path.isdir(root):
+        raise UsageError("a directory", f"--root {root}", f"mkdir -p {root}")
+    version = _parsed(places.get("slurm_version"))
+    return Where(root.rstrip("/"), places.get("slurm_conf"), version, places.get("pbs_home"))
+
+
+def _parsed(version: str | None) -> tuple[int, int] | None:
+    match = re.fullmatch(r"([0-9]{1,2})\.([0-9]{1,2})(\.[0-9a-z.-]*)?", version) if version else None
+    if version and not match:
+        raise UsageError("a version such as 23.11", repr(version), "--slurm-version with the version from `slurmd -V`")
+    return (int(match[1]), int(match[2])) if match else None
+
+
+# `mingle hooks report` and `mingle hooks rollout`: the same hooks on every node, before slurm.conf names them.
+
+_MOST_CHARACTERS = 64 << 20  # reports of 60,000 nodes
+
+
+@click.command("report")
+@click.argument("scheduler", type=click.Choice(["slurm"]))
+@root_option
+@conf_option
+def report_command(scheduler: str, **places: str | None) -> None:  # noqa: ARG001 -- there is one
+    """Print a one-line report of this node, for `mingle hooks rollout --check`."""
+    click.echo(verify_verify.report_line(settled_place(places), located_hooks(places)))
+
+
+@click.command("rollout")
+@click.option("--check", is_flag=True, help="Compare the nodes' reports; exit with 1 if they differ.")
+@click.option("--nodes", metavar="LIST", help="The nodes that must report. [default: those of sinfo]")
+@click.argument("reports", type=click.File(), default="-")
+def rollout_command(*, check: bool, nodes: str | None, reports: TextIO) -> None:
+    """Print the steps of a rollout, or check that slurm.conf may name the hooks on all nodes."""
+    from mingle_hooks.hooks import rollout, slurm
+
+    if not check:
+        click.echo(rollout.ORDER, nl=False)
+        return
+    wanted = expand(nodes) if nodes else slurm.slurm_nodes(Where())
+    if not wanted:
+        raise UsageError("the nodes that must report", "no answer from sinfo", "--nodes node[1-100]")
+    found = rollout.compare_reports(reports.read(_MOST_CHARACTERS), wanted)
+    for finding in found:
+        click.echo(f"BAD  {finding.where}: {printable(finding.what)}; fix: {finding.mend}")
+    if found:
+        raise click.exceptions.Exit(DEVIATES)
+    click.echo(f"ok: all reports from {fold(wanted)} agree; you can name the hooks in slurm.conf")
+
+
+# What `mingle hooks` tells people: files, findings and differences.
+
+
+def show_files(plan: Plan, *, diff: bool) -> None:
+    """Write what happens, or will happen, to each file."""
+    for file in plan.files:
+        kept = f", keeps the site's own as {file.entry.kept}" if file.entry.kept else ""
+        chain = f", calls {file.entry.chain}" if file.entry.chain else ""
+        copy = file.standing.copy
+        edited = f", keeps the edited one as {copy.path}" if copy and file.standing.whose == "edited" else ""
+        click.echo(f"{file.what:8}{plan.root}{file.entry.path}{chain}{kept}{edited}")
+        if diff:
+            click.echo(show_difference(file.before, file.text, file.entry.path), nl=False)
+
+
+def show_lines(plan: Plan, bad: Sequence[Finding]) -> None:
+    """Write what is left to do, and what is wrong."""
+    click.echo(f"\n{plan.where}:")
+    for line in plan.lines:
+        click.echo(f"{line.text}{'    # already there' if line.is_there else ''}")
+    for note in plan.notes:
+        click.echo(f"note: {note}", err=True)
+    for finding in bad:
+        click.echo(f"BAD  {finding.where}: {finding.what}; fix, before you reconfigure: {finding.mend}", err=True)
+
+
+def show_edited(plan: Plan) -> None:
+    """Write what somebody changed in each hook, against what installing would write."""
+    for file in plan.files:
+        if file.standing.whose == "edited":
+            click.echo(show_difference(file.text, file.before, file.entry.path, "as installed", "as edited"), nl=False)
+
+
+def show(found: Sequence[Finding]) -> None:
+    """Write findings, in columns."""
+    width = max((len(finding.where) for finding in found), default=0) + 2
+    for finding in found:
+        mend = f"; fix: {finding.mend}" if finding.mend else ""
+        click.echo(f"{'note' if finding.note else 'BAD':5}{finding.where + ':':{width}}{finding.what}{mend}")
+
+
+def show_difference(before: str, after: str, path: str, old: str = "", new: str = "new") -> str:
+    """Return a unified diff."""
+    names = f"{path} ({old})" if old else path, f"{path} ({new})"
+    lines = difflib.unified_diff(before.splitlines(), after.splitlines(), *names, lineterm="")
+    return "".join(f"{line}\n" for line in lines)
+
 
 # Exit status where --detailed-exitcode asks for it and something was changed, or would be. As DEVIATES, where there is
 # something to mend, it is no error of the command itself: these are 64 and above.
@@ -60,13 +176,13 @@ def hooks() -> None:
 def render_command(scheduler: str, name: str | None, *, diff: bool, observe: bool, **places: str | None) -> None:
     """Print the hooks as `install` would write them."""
     if name is not None and not diff:
-        click.echo(render(hook(scheduler, name), settled(places, observe=observe)), nl=False)
+        click.echo(render_hook(hook(scheduler, name), settled_place(places, observe=observe)), nl=False)
         return
-    plan = target(scheduler).plan(settled(places, observe=observe), located(places)._replace(is_shown=True))
+    plan = target(scheduler).plan(settled_place(places, observe=observe), located_hooks(places)._replace(is_shown=True))
     for file in plan.files:
         if name in (None, file.entry.name):
             if diff:
-                click.echo(difference(file.before, file.text, file.entry.path), nl=False)
+                click.echo(show_difference(file.before, file.text, file.entry.path), nl=False)
             else:
                 click.echo(f"==> {file.entry.path} <==\n{file.text}")
 
@@ -93,8 +209,8 @@ def install_command(
     **places: str | None,
 ) -> None:
     """Install the hooks, and print the lines that the scheduler's configuration needs."""
-    where = located(places)
-    with nullcontext() if dry_run else alone(where.root):
+    where = located_hooks(places)
+    with nullcontext() if dry_run else installation_lock(where.root):
         plan = _plan(scheduler, places)
         changes = plan.changes
         if not as_json:
@@ -103,9 +219,9 @@ def install_command(
             if not yes:
                 click.confirm("Write these files?", abort=True, err=True)
             apply(plan)
-    bad = tuple(closed(plan.root, [file.entry for file in plan.files]))
+    bad = tuple(is_closed_to_others(plan.root, [file.entry for file in plan.files]))
     if as_json:
-        click.echo(report.installed(plan, changes=changes, bad=bad))
+        click.echo(verify_verify.installed_json(plan, changes=changes, bad=bad))
     else:
         show_lines(plan, bad)
     _end(bad=bool(bad), changed=changes and detailed_exitcode)
@@ -123,15 +239,15 @@ def install_command(
 @home_option
 def verify_command(scheduler: str, *, quiet: bool, as_json: bool, **places: str | None) -> None:
     """Compare the node with what was installed; exit with 1 if anything differs."""
-    where, its = located(places), settled(places)
+    where, its = located_hooks(places), settled_place(places)
     plan = None if quiet else target(scheduler).plan(its, where)
     if plan is None:
-        found = tuple(health(where.root, manifest.read(where.root), scheduler, its.key_file))
+        found = tuple(check_health(where.root, files.read_manifest(where.root), scheduler, its.key_file))
     else:
         found = verify(plan, its, where)
     bad = any(not finding.note for finding in found)
     if as_json:
-        click.echo(report.verified(scheduler, found))
+        click.echo(verify_verify.verified_json(scheduler, found))
     else:
         show(found)
         if plan is not None:
@@ -153,8 +269,8 @@ def uninstall_command(
     scheduler: str, *, yes: bool, dry_run: bool, as_json: bool, detailed_exitcode: bool, **places: str | None
 ) -> None:
     """Remove the hooks and restore what was there before. Refused while slurm.conf still runs them."""
-    where = located(places)
-    with nullcontext() if dry_run else alone(where.root):
+    where = located_hooks(places)
+    with nullcontext() if dry_run else installation_lock(where.root):
         found = removals(where, scheduler, _settled_or_default(places))
         undo = target(scheduler).undo if found else ()
         changes = any(removal.what not in {"leave", "gone"} for removal in found)
@@ -170,7 +286,7 @@ def uninstall_command(
                 click.confirm("Continue?", abort=True, err=True)
             uninstall(where.root, scheduler, found)
     if as_json:
-        click.echo(report.removed(scheduler, found, undo, changes=changes))
+        click.echo(verify_verify.removed_json(scheduler, found, undo, changes=changes))
     _end(changed=changes and detailed_exitcode)
 
 
@@ -187,13 +303,13 @@ def _end(*, bad: bool = False, changed: bool = False) -> None:
 @click.option("--seed", default=0, metavar="N", help="Seed of the random faults.")
 def simulate_command(scheduler: str, root: str, *, runs: int, seed: int) -> None:
     """Run the hooks in recorded and hostile environments; exit with 1 if one fails."""
-    from mingle_hooks.install.simulate import simulate
+    from mingle_hooks.hooks.simulate import simulate
 
     if runs:
         _storm(scheduler, root, runs, seed)
         return
     trials = []
-    for trial in simulate(scheduler, settled({"root": root})):
+    for trial in simulate(scheduler, settled_place({"root": root})):
         trials.append(trial)
         click.echo(f"{trial.hook:19}{trial.environment:28}status {trial.status}{trial.milliseconds:8.1f} ms")
         for line in trial.said:
@@ -207,10 +323,10 @@ def simulate_command(scheduler: str, root: str, *, runs: int, seed: int) -> None
 
 
 def _storm(scheduler: str, root: str, runs: int, seed: int) -> None:
-    from mingle_hooks.install.storm import MOST_MS, storm
+    from mingle_hooks.hooks.simulate import MOST_MS, storm
 
     trials, failed = [], 0
-    for trial in storm(scheduler, settled({"root": root}), runs, seed):
+    for trial in storm(scheduler, settled_place({"root": root}), runs, seed):
         trials.append(trial.milliseconds)
         if trial.status or trial.said or trial.milliseconds > MOST_MS:
             failed += 1
@@ -228,14 +344,12 @@ def _storm(scheduler: str, root: str, runs: int, seed: int) -> None:
 @home_option
 def doctor_command(**places: str | None) -> None:
     """Show what is installed, what is wrong, and what a job on this host would get."""
-    from mingle_hooks.install.doctor import doctor, preview, why_nothing
-
-    where, site = located(places), settled(places)
+    where, site = located_hooks(places), settled_place(places)
     found = list(doctor(site, where))
     show(found)
     host = os.uname().nodename.partition(".")[0]
     click.echo(f"\nUnder Slurm the second of two tasks on {host}, in a step of two nodes, would get:")
-    lines = preview(site, host, where.root)
+    lines = preview_job(site, host, where.root)
     click.echo("\n".join(f"  {line}" for line in lines or ("nothing", *why_nothing(site, host, where.root))))
     _end(bad=any(not finding.note for finding in found))
 
@@ -247,10 +361,10 @@ hooks.add_command(rollout_command)
 def _settled_or_default(places: Mapping[str, str | None]) -> Site:
     """Return the site's settings, or none: a file that is wrong may be why the hooks have to go."""
     try:
-        return settled(places)
+        return settled_place(places)
     except SettingsError:
         return Site()
 
 
 def _plan(scheduler: str, places: Mapping[str, str | None]) -> Plan:
-    return target(scheduler).plan(settled(places), located(places))
+    return target(scheduler).plan(settled_place(places), located_hooks(places))

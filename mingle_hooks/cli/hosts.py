@@ -3,29 +3,25 @@
 from __future__ import annotations
 
 import os
+import socket
 import sys
+from collections.abc import Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from mingle_hooks import etchosts, listing
-from mingle_hooks import sockets as socket
-from mingle_hooks.cli.help import HOSTS_FORMAT, ONLY_PRINTED, RUN, Grouped, Option
-from mingle_hooks.cli.options import settings_options
-from mingle_hooks.cli.plain import ONLY_STARTED
-from mingle_hooks.cli.stdout import write
-from mingle_hooks.cli.waiting import Waiting
+from mingle_hooks.cli.answer import Waiting
+from mingle_hooks.cli.help import HOSTS_FORMAT, ONLY_PRINTED, RUN, Grouped, Option, settings_options
+from mingle_hooks.cli.main import ONLY_STARTED, write_stdout
 from mingle_hooks.errors import UsageError
 from mingle_hooks.export import hostfiles
+from mingle_hooks.export.hostfiles import etc_hosts, listing
 from mingle_hooks.export.variables import own
 from mingle_hooks.job import member_spec, world_id
+from mingle_hooks.run.starters.hosts import listed
 from mingle_hooks.schedulers.table import detect
 from mingle_hooks.settings import load
-from mingle_hooks.supervise.starters.hosts import listed
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 EXAMPLES = """\
 mingle hosts --format mpi > hostfile         # in a job script
@@ -65,7 +61,7 @@ def hosts(*, name: str, hosts: str | None, write_etc: bool, remove_etc: bool, **
     elif hosts is not None:
         if hostfiles.FORMATS[name].addresses == "needed":
             raise UsageError("a format without addresses, for --hosts", name, "--format mpi")
-        write(hostfiles.text(name, listing.named(listed(hosts), load(own(os.environ), options))))
+        write_stdout(hostfiles.text(name, listing.named(listed(hosts), load(own(os.environ), options))))
     else:
         _list("etc" if write_etc else name, options, is_written=write_etc)
 
@@ -77,12 +73,12 @@ def _list(name: str, options: Mapping[str, object], *, is_written: bool) -> None
         found = listing.members(spec, observer, hostfiles.FORMATS[name].addresses)
     text = hostfiles.text(name, (*found.members, *(found.by_own_names if name == "etc" else ())))
     if is_written:
-        etchosts.write(spec.attempt.id, text)
+        etc_hosts.write(spec.attempt.id, text)
     else:
-        write(text)
+        write_stdout(text)
 
 
 def _remove(options: Mapping[str, object]) -> None:
     users = own(os.environ)
     settings = load(users, options)
-    etchosts.remove(world_id(settings, detect(users, socket.gethostname(), asks_plugins=settings.id is None)))
+    etc_hosts.remove(world_id(settings, detect(users, socket.gethostname(), asks_plugins=settings.id is None)))

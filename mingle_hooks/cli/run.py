@@ -2,17 +2,57 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from mingle_hooks.cli import runline
-from mingle_hooks.cli.help import ONLY_PRINTED, RUN, Grouped, Option
-from mingle_hooks.cli.options import settings_options
+from mingle_hooks.cli import main
+from mingle_hooks.cli.help import ONLY_PRINTED, RUN, Grouped, Option, settings_options
+from mingle_hooks.run import planning
+from mingle_hooks.run.planning import Options, Request
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
+# The command line of `mingle run`, read without click where it is plain.
+
+# An option that may be repeated is not plain; nor is what only `mingle env` and a member know.
+_REPEATED = ("start_option",)
+_NOT_OURS = ("nodes", "rank", "no_wait", "shell", "on_failure", "together")
+_OWN = {f"--{name.replace('_', '-')}": name for name in Options._fields if name not in _REPEATED}
+_OWN_FLAGS = {option: name for option, name in _OWN.items() if Options._field_defaults[name] is False}
+_FLAGS = {option: name for option, name in main.FLAGS.items() if name not in _NOT_OURS} | _OWN_FLAGS
+_TEXTS_runline = {option: name for option, name in main.OPTIONS.items() if name not in _NOT_OURS} | {
+    option: name for option, name in _OWN.items() if option not in _OWN_FLAGS
+}
+
+
+def read_run(arguments: Sequence[str]) -> Request | None:
+    """Return what `mingle run` with these arguments asks for; None where click has to look at them.
+
+    Raises what `planning.request` raises.
+    """
+    found = main.split_call(arguments, _FLAGS, _TEXTS_runline)
+    if found is None:
+        return None
+    given, command = found
+    command = command[1:] if command[:1] == ("--",) else command
+    return run_request(command, given) if command else None
+
+
+def run_request(command: tuple[str, ...], given: Mapping[str, object]) -> Request:
+    """Return what these options ask for, by name. Raises what `planning.request` raises."""
+    own = {name: value for name, value in given.items() if name in Options._fields}
+    members = {name: value for name, value in given.items() if name not in own}
+    settings = {name: value for name, value in members.items() if name not in ("explain", "verbatim", "keep_key")}
+    return planning.plan_request(command, Options(**own), settings, run_words(members))  # type: ignore[arg-type]
+
+
+def run_words(options: Mapping[str, object]) -> tuple[str, ...]:
+    """Return options as `mingle exec` takes them."""
+    known = {name: option for option, name in {**main.OPTIONS, **main.FLAGS}.items()}
+    given = {known[name]: value for name, value in options.items() if value not in (None, False)}
+    return tuple(option if value is True else f"{option}={value}" for option, value in given.items())
+
 
 EXAMPLES = """\
 mingle run torchrun train.py               # last line of a job script
@@ -85,6 +125,6 @@ def run(*, command: tuple[str, ...], **options: Any) -> int:
     status is that of the first failure, or 75 if a host or the network failed.
     Put options of mingle before COMMAND.
     """
-    from mingle_hooks.supervise.runner.run import run as begin
+    from mingle_hooks.run.runner import run_command
 
-    return begin(runline.request(command, options))
+    return run_command(run_request(command, options))

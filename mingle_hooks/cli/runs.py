@@ -3,29 +3,24 @@
 from __future__ import annotations
 
 import os
+import socket
+import sys
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 import click
 
-from mingle_hooks import jsontext, keys
-from mingle_hooks import sockets as socket
-from mingle_hooks.cli.help import SETTINGS, Option
-from mingle_hooks.cli.stdout import write
-from mingle_hooks.errors import FactsError, MissingError, printable
+from mingle_hooks import keys, values
+from mingle_hooks.cli.help import KILL_TIMEOUT, SETTINGS, Option
+from mingle_hooks.cli.main import write_stdout
+from mingle_hooks.errors import FactsError, MissingError, UsageError, printable
 from mingle_hooks.export.variables import own
+from mingle_hooks.run import cause, status
+from mingle_hooks.run.status import Entry, Failure, Runs, Seen, State
 from mingle_hooks.schedulers.facts import JobFacts
 from mingle_hooks.schedulers.table import detect
 from mingle_hooks.settings import load
-from mingle_hooks.supervise.runner import report
-from mingle_hooks.supervise.worlds.finding import Runs
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from mingle_hooks.supervise.worlds.finding import Seen
-    from mingle_hooks.supervise.worlds.registry import Entry
-    from mingle_hooks.supervise.worlds.words import Failure, State
 
 UNREACHABLE, ENDED = "unreachable", "ended"
 _LONGEST_COMMAND = 60
@@ -37,7 +32,7 @@ key_option = click.option(
 json_option = click.option("--json", "is_json", is_flag=True, help="Print JSON.")
 
 
-def runs(key_file: str | None) -> Runs:
+def find_runs(key_file: str | None) -> Runs:
     """Return the user's runs, by the usual rules of keys. Raises SettingsError and SecretError."""
     users = own(os.environ)
     loaded = load(users, {"key_file": key_file})
@@ -55,7 +50,7 @@ def note(text: str, *, is_quiet: bool = False) -> None:
         click.echo(f"mingle: {printable(text)}", err=True)
 
 
-def row(seen: Seen) -> dict[str, Any]:
+def run_row(seen: Seen) -> dict[str, Any]:
     """Return what is told of a run in --json."""
     entry, state = seen
     found: dict[str, Any] = {
@@ -75,12 +70,12 @@ def row(seen: Seen) -> dict[str, Any]:
     return found
 
 
-def whole_row(seen: Seen) -> dict[str, Any]:
+def whole_run_row(seen: Seen) -> dict[str, Any]:
     """Return what is told of one run, with its nodes and its last failure."""
     state = seen.state
     nodes = () if state is None else state.nodes
     return {
-        **row(seen),
+        **run_row(seen),
         "nodes": [node._asdict() for node in nodes],
         "missing": [node.host for node in nodes if node.state == "missing"],
         "failure": None if state is None or state.failure is None else state.failure._asdict(),
@@ -89,15 +84,15 @@ def whole_row(seen: Seen) -> dict[str, Any]:
 
 def print_json(value: object) -> None:
     """Print a line of JSON."""
-    write(f"{jsontext.dumps(value)}\n")
+    write_stdout(f"{values.to_json(value)}\n")
 
 
-def lines(found: Sequence[Seen]) -> list[str]:
+def run_lines(found: Sequence[Seen]) -> list[str]:
     """Return runs as a table, with its heading."""
     return _aligned([_COLUMNS, *map(_cells, found)])
 
 
-def page(seen: Seen) -> list[str]:
+def run_page(seen: Seen) -> list[str]:
     """Return all that is told of one run."""
     entry, state = seen
     rows = [("id", entry.id), ("run", entry.run), ("state", UNREACHABLE if state is None else _state(state))]
@@ -120,7 +115,7 @@ def page(seen: Seen) -> list[str]:
     return [*found, *([] if state.failure is None else ["", *_failure(state.failure)])]
 
 
-def changes(last: Sequence[Seen], found: Sequence[Seen]) -> list[str]:
+def run_changes(last: Sequence[Seen], found: Sequence[Seen]) -> list[str]:
     """Return the lines of those that are not as they were, and of those that have ended."""
     here = {seen.entry.run for seen in found}
     ended = [[*_cells(seen)[:1], ENDED, *_cells(seen)[2:]] for seen in last if seen.entry.run not in here]
@@ -133,7 +128,7 @@ def moment(at: int) -> str:
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))
 
 
-def silent(entry: Entry, path: str) -> MissingError:
+def is_silent(entry: Entry, path: str) -> MissingError:
     """Return the error that tells of a run that does not answer."""
     return MissingError(
         f"an answer from run {entry.id} (process {entry.process.pid} on {entry.host})",
@@ -142,7 +137,7 @@ def silent(entry: Entry, path: str) -> MissingError:
     )
 
 
-def ended(entry: Entry) -> MissingError:
+def has_ended(entry: Entry) -> MissingError:
     """Return the error that tells of a run that has just ended."""
     return MissingError(f"run {entry.id}", "it has just ended", "`mingle ls`")
 
@@ -172,7 +167,7 @@ def _attempt(state: State) -> str:
 
 def _failure(failure: Failure) -> list[str]:
     of = "" if failure.attempt is None else f" of attempt {failure.attempt}"
-    text = report.text("failed", failure.cause) or ""
+    text = cause.event_text("failed", failure.cause) or ""
     return [f"last failure, {moment(failure.at)}{of}:", *text.removeprefix("mingle run: ").splitlines()]
 
 
@@ -184,3 +179,127 @@ def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
     """Return rows in columns."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+
+
+# `mingle ls`: the runs of this user that form or run.
+
+_WATCH_S = 2.0
+_CLEAR = "\x1b[H\x1b[2J"
+
+
+@click.command(name="ls")
+@click.option("--watch", is_flag=True, help="Refresh every 2 s; without a terminal, print changes.")
+@json_option
+@key_option
+def ls(*, watch: bool, is_json: bool, key_file: str | None) -> None:
+    """List your runs.
+
+    NODES is the number of nodes that have joined and the number expected.
+    Attempts count from 0. A run that does not answer is unreachable.
+    """
+    known = find_runs(key_file)
+    found = known.look(known.ways())
+    if is_json:
+        _print_json(found)
+    elif watch and sys.stdout.isatty():
+        _draw(found)
+    elif found:
+        _print(run_lines(found))
+    elif not watch:
+        note("no runs")
+    if watch:
+        _watch(known, found, is_json=is_json)
+
+
+def _watch(known: Runs, last: list[Seen], *, is_json: bool) -> None:
+    """Refresh the list until the user stops it."""
+    while True:
+        time.sleep(_WATCH_S)
+        found = known.look(known.ways())
+        if not is_json and sys.stdout.isatty():
+            _draw(found)
+        elif is_json and found != last:
+            _print_json(found)
+        elif not is_json:
+            _print(run_changes(last, found))
+        last = found
+
+
+def _draw(found: list[Seen]) -> None:
+    write_stdout(_CLEAR + "".join(f"{line}\n" for line in run_lines(found)))
+
+
+def _print(lines: list[str]) -> None:
+    if lines:
+        write_stdout("".join(f"{line}\n" for line in lines))
+
+
+def _print_json(found: list[Seen]) -> None:
+    print_json([run_row(seen) for seen in found])
+
+
+# `mingle show`: one run, with its nodes and its last failure.
+
+
+@click.command()
+@click.argument("name", metavar="ID")
+@json_option
+@key_option
+def show(*, name: str, is_json: bool, key_file: str | None) -> None:
+    """Show one run: its nodes, who is missing, and its last failure.
+
+    ID is the id of the job or of the run, or its beginning.
+    """
+    known = find_runs(key_file)
+    way = known.one(name)
+    found = known.look([way], is_whole=True)
+    if not found:
+        raise has_ended(way.entry)
+    if is_json:
+        print_json(whole_run_row(found[0]))
+    else:
+        write_stdout("".join(f"{line}\n" for line in run_page(found[0])))
+    if found[0].state is None:
+        raise is_silent(way.entry, known.path)
+
+
+# `mingle kill`: end a run, on all of its nodes.
+
+_DEFAULT_S = "60s"
+
+
+@click.command()
+@click.argument("name", metavar="ID")
+@click.option("--now", "is_now", is_flag=True, help="End it at once, without the grace period.")
+@click.option("--timeout", cls=Option, shown=KILL_TIMEOUT, default=_DEFAULT_S, help="How long to wait for its end.")
+@key_option
+def kill(*, name: str, is_now: bool, timeout: str, key_file: str | None) -> None:
+    """End a run on all of its nodes and wait until it has ended.
+
+    The run ends as after SIGTERM, or with --now as after a second Ctrl-C. The
+    exit status is 0 only if none of its processes is left.
+    """
+    limit_s = _seconds(timeout)
+    known = find_runs(key_file)
+    way = known.one(name)
+    ending = status.kill_run(way, is_now=is_now, limit_s=limit_s)
+    entry = way.entry
+    if ending.has_hung_up and ending.status is not None:
+        write_stdout(f"run {entry.id} has ended with status {ending.status}\n")
+    elif known.is_gone(entry):
+        write_stdout(f"run {entry.id} has ended\n")
+    elif ending.is_heard and not ending.has_hung_up:
+        raise MissingError(
+            f"the end of run {entry.id} within {limit_s:g} s",
+            f"processes still running on {entry.host} or its other nodes",
+            f"`mingle kill --now {name}`" if not is_now else f"`mingle show {name}`",
+        )
+    else:
+        raise is_silent(entry, known.path)
+
+
+def _seconds(text: str) -> float:
+    try:
+        return values.seconds(text)
+    except UsageError as wrong:
+        raise UsageError(wrong.expected, f"{wrong.seen} (--timeout)", wrong.remedy) from None

@@ -8,11 +8,15 @@ import sys
 import click
 from click.shell_completion import CompletionItem
 
-from mingle_hooks.cli.group import Group
+from mingle_hooks import settings
+from mingle_hooks.cli.commands import Group
 from mingle_hooks.cli.help import FIELD_GROUPS, FIELD_VALUES, Grouped, Option, Shown
+from mingle_hooks.cli.main import write_stdout
 from mingle_hooks.errors import UsageError, printable
-from mingle_hooks.render.fields import TABLE, Field
-from mingle_hooks.render.schedulers import SCHEDULERS
+from mingle_hooks.files import config_directory
+from mingle_hooks.scripts import schedulers
+from mingle_hooks.scripts.fields import TABLE, Field
+from mingle_hooks.scripts.schedulers import SCHEDULERS
 
 _COMMON = (
     *("nodes_", "gpus_per_node_", "ntasks_per_node_", "cpus_per_task_", "mem_", "time_", "partition_", "account_"),
@@ -48,9 +52,9 @@ def template(ctx: click.Context, lint: str | None) -> None:
 
 
 def _lint(path: str) -> None:
-    from mingle_hooks.render import lint
+    from mingle_hooks.scripts import lint
 
-    findings = lint.lint(lint.read(path))
+    findings = lint.lint_script(lint.read_script(path))
     for found in findings:
         click.echo(f"{path}:{found.line}: {found.mistake}; instead: {found.mend}")
     if findings:
@@ -61,16 +65,16 @@ def _lint(path: str) -> None:
 @click.option("--template-dir", multiple=True, metavar="DIR", help="Directory with your own templates.")
 def list_(template_dir: tuple[str, ...]) -> None:
     """List schedulers, launchers, and the path of each template."""
-    from mingle_hooks.render import launchers, schedulers, search
+    from mingle_hooks.scripts import command, script
 
     click.echo("schedulers:")
     for scheduler in schedulers.TABLE:
         click.echo(f"  {scheduler.name:18} {scheduler.help}; mingle template {scheduler.name} … | {scheduler.submit}")
     click.echo("launchers:")
-    for launcher in launchers.TABLE:
+    for launcher in command.TABLE:
         click.echo(f"  {launcher.name:18} {launcher.help}")
     click.echo("templates:")
-    for name, place in search.names(_places(template_dir)).items():
+    for name, place in script.template_names(_places(template_dir)).items():
         click.echo(f"  {name:28} {place}")
 
 
@@ -79,9 +83,9 @@ def list_(template_dir: tuple[str, ...]) -> None:
 @click.option("--template-dir", multiple=True, metavar="DIR", help="Directory with your own templates.")
 def show(name: str, template_dir: tuple[str, ...]) -> None:
     """Print the source of a template."""
-    from mingle_hooks.render import search
+    from mingle_hooks.scripts import script
 
-    click.echo(search.text(name, _places(template_dir)), nl=False)
+    click.echo(script.template_text(name, _places(template_dir)), nl=False)
 
 
 @template.command()
@@ -90,21 +94,19 @@ def show(name: str, template_dir: tuple[str, ...]) -> None:
 @click.option("--template-dir", multiple=True, metavar="DIR", help="Directory with your own templates.")
 def eject(name: str, to: str | None, template_dir: tuple[str, ...]) -> None:
     """Copy a template to your own directory, to change it there."""
-    from mingle_hooks.files import config_directory
-    from mingle_hooks.render import search
+    from mingle_hooks.scripts import script
 
     home = config_directory(os.environ)
     if to is None and home is None:
         raise UsageError("HOME in the environment", "none", "--to DIR")
-    click.echo(search.eject(name, _places(template_dir), to or f"{home}/templates"))
+    click.echo(script.eject_template(name, _places(template_dir), to or f"{home}/templates"))
 
 
 def _places(given: tuple[str, ...]) -> tuple[str, ...]:
     """Return the search path: --template-dir, or else what the settings say."""
-    from mingle_hooks import settings
-    from mingle_hooks.render import search
+    from mingle_hooks.scripts import script
 
-    return search.path(given or settings.load(os.environ, {}).section("template")["directories"], os.environ)
+    return script.template_path(given or settings.load(os.environ, {}).section("template")["directories"], os.environ)
 
 
 def _file(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem[str]]:
@@ -136,8 +138,7 @@ def _print(
     command: tuple[str, ...],
     **options: object,
 ) -> None:
-    from mingle_hooks import settings
-    from mingle_hooks.render import environment, job, script  # jinja2 is 50 ms
+    from mingle_hooks.scripts import job, script
 
     described = job.describe(
         {field.name: options[field.attribute + "_"] for field in TABLE},
@@ -147,9 +148,9 @@ def _print(
     )
     scheduler = ctx.command.name or ""
     made_by = ["mingle", "template", scheduler, *ctx.meta["words"]]
-    here = () if described.no_environment else environment.lines(os.environ, sys.argv[0])
-    mingle = environment.PORTABLE if described.no_environment else environment.mingle()
-    text = script.render(
+    here = () if described.no_environment else script.environment_lines(os.environ, sys.argv[0])
+    mingle = script.PORTABLE if described.no_environment else script.mingle_command()
+    text = script.render_script(
         scheduler,
         described,
         places=_places(template_dir),
@@ -158,7 +159,7 @@ def _print(
         mingle=mingle,
         explain=explain,
     )
-    if note := script.note(described):
+    if note := script.script_note(described):
         click.echo(f"mingle: {printable(note)}", err=True)
     click.echo(os.fsencode(text), nl=False)  # as bytes: an argument need not be UTF-8
 
@@ -186,3 +187,21 @@ def _command(name: str) -> click.Command:
 
 for _name in SCHEDULERS:
     template.add_command(_command(_name))
+
+
+# `mingle schema`: JSON schemas of the files that people write, for editors and for checks.
+
+EXAMPLES = """\
+mingle schema job > job.schema.json   # then a job file begins with
+#:schema ./job.schema.json"""
+
+
+@click.command(cls=Grouped, examples=EXAMPLES)
+@click.argument("file", type=click.Choice(["job", "settings"]))
+def schema(file: str) -> None:
+    """Print the JSON schema of a job file or of mingle.toml."""
+    import json
+
+    from mingle_hooks import schemas
+
+    write_stdout(json.dumps(schemas.job() if file == "job" else schemas.settings(), indent=2) + "\n")

@@ -2,32 +2,21 @@
 
 from __future__ import annotations
 
-import gc
+from types import TracebackType
 
-from mingle_hooks.bundles import use
 from mingle_hooks.errors import LIMITS
-from mingle_hooks.rendezvous.following import GOODBYE_S, Following
-from mingle_hooks.rendezvous.loop import Loop, boottime
-from mingle_hooks.rendezvous.member.membership import Progress
-from mingle_hooks.rendezvous.outcome import Deadline, Outcome
-from mingle_hooks.rendezvous.protocol import wire
-from mingle_hooks.rendezvous.protocol.attempt import Secret
-from mingle_hooks.rendezvous.protocol.leases import LINGER_S
-from mingle_hooks.rendezvous.protocol.spent import Stopwatch
-from mingle_hooks.rendezvous.request import join_request
-from mingle_hooks.rendezvous.search import Search
-from mingle_hooks.typed import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from types import TracebackType
-
-    from mingle_hooks.rendezvous.leader.candidate import Candidate
-    from mingle_hooks.rendezvous.leader.leader import Leader
-    from mingle_hooks.rendezvous.member.dialer import ProvenLeader
-    from mingle_hooks.rendezvous.observer import Observer
-    from mingle_hooks.rendezvous.protocol.answer import Answer
-    from mingle_hooks.rendezvous.protocol.failure import Failure
-    from mingle_hooks.rendezvous.request import Request
+from mingle_hooks.rendezvous import report, wire
+from mingle_hooks.rendezvous.connection import Loop, boottime
+from mingle_hooks.rendezvous.dialer import ProvenLeader, Search
+from mingle_hooks.rendezvous.election import Candidate, stand_as_candidate
+from mingle_hooks.rendezvous.leader import Leader
+from mingle_hooks.rendezvous.leases import LINGER_S, Deadline, Outcome
+from mingle_hooks.rendezvous.member import GOODBYE_S, Following, Progress
+from mingle_hooks.rendezvous.messages import Answer, Failure
+from mingle_hooks.rendezvous.report import refuse_different_nodes
+from mingle_hooks.rendezvous.request import Observer, Request, join_request
+from mingle_hooks.rendezvous.timeline import Stopwatch
+from mingle_hooks.rendezvous.wire import Secret
 
 # Without a scheduler a leader listens this long for others of its id, in seconds: two of a leader's beacons, and the
 # time in which a candidate sends its first.
@@ -38,9 +27,6 @@ TICK_S = 1.0
 LATE_S = 2.0
 # A leader that this member need not look for again: itself.
 NEVER_S = 3600.0
-# New objects before the interpreter looks for cycles among them. With its own 700, that is a tenth of the time in which
-# a leader of 16,384 members closes, and there is hardly any to find.
-COLLECT_AFTER = 10_000
 
 
 def meet(request: Request, observer: Observer) -> Answer:
@@ -49,11 +35,6 @@ def meet(request: Request, observer: Observer) -> Answer:
     Takes at most request.timeout_s, and CLOSING_S more where the world was about to form. Whatever it
     opened is closed when it returns.
     """
-    # A wait may be long, and connections that come and go leave cycles behind; what is loaded by now stays.
-    if hasattr(gc, "freeze"):  # not PyPy's
-        gc.freeze()
-        gc.set_threshold(COLLECT_AFTER)
-    gc.enable()
     with Loop(boottime) as loop, Rendezvous(loop, request, observer) as rendezvous:
         return rendezvous.run()
 
@@ -153,13 +134,9 @@ class Rendezvous:
         answer = self._outcome.result()
         leader, membership = self._leader, self._following.membership
         if leader is not None and leader.answer is answer:
-            from mingle_hooks.rendezvous import telling
-
-            telling.of_leader(leader, self._request, self._observer, answer["at"])
+            report.note_by_leader(leader, self._request, self._observer, answer["at"])
         elif self._observer.tell is not None:
-            from mingle_hooks.rendezvous import telling
-
-            telling.of_member(membership, self._observer)
+            report.note_by_member(membership, self._observer)
         its = membership.me if membership is not None else leader.me if leader is not None else self._me
         if its.spent is not None:
             answer["spent"] = list(self._stopwatch.formed(its.spent))
@@ -183,19 +160,15 @@ class Rendezvous:
 
     def _stand(self) -> None:
         # What most members do not need.
-        use("leader")
-        from mingle_hooks.rendezvous.leader.candidate import stand
 
         me = self._me._replace(spent=self._stopwatch.spent(0.0))
-        self._candidate = stand(self._loop, self._request, self._secret, me, self._leader_changed)
+        self._candidate = stand_as_candidate(self._loop, self._request, self._secret, me, self._leader_changed)
         if self._candidate is not None:
             leader = self._candidate.leader
             leader.choice.ask_first(self._search.is_alone)
             leader.one_way = self._search.one_way
             if self._request.strict:
-                from mingle_hooks.rendezvous.leader.comparison import refuse
-
-                leader.choice.compare_first(lambda offer: refuse(leader, self._request, offer))
+                leader.choice.compare_first(lambda offer: refuse_different_nodes(leader, self._request, offer))
 
     def _leads(self) -> bool:
         leader = self._leader

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-from mingle_hooks.fabric.interfaces import interfaces
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from mingle_hooks.net.addresses import Interface, interfaces
+from mingle_hooks.rendezvous import timeline
+from mingle_hooks.rendezvous.leader import Leader
+from mingle_hooks.rendezvous.member import Membership
+from mingle_hooks.rendezvous.messages import Failure
+from mingle_hooks.rendezvous.request import Observer, Request
+from mingle_hooks.rendezvous.roster import AdvertisedAddress, Entry, Roster, Terms, crossings
 from mingle_hooks.schedulers.hostlist import fold
-from mingle_hooks.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from mingle_hooks.fabric.interfaces import Interface
-    from mingle_hooks.rendezvous.leader.leader import Leader
-    from mingle_hooks.rendezvous.leader.roster import Entry
-    from mingle_hooks.rendezvous.leader.terms import AdvertisedAddress
-    from mingle_hooks.rendezvous.member.membership import Membership
+    from mingle_hooks.check.compare import Finding
 
 
-def of_leader(leader: Leader, chosen: str) -> list[str]:
+def leader_report(leader: Leader, chosen: str) -> list[str]:
     """Return what rank 0 alone knows; `chosen` is the address that the world uses."""
     entries = leader.roster.entries()
-    carriers = {address.host: interface for interface in interfaces() for address in interface.addresses}
+    carriers = {str(address.ip): interface for interface in interfaces() for address in interface.addresses}
     lines = []
     is_after = False
     for index, offer in enumerate(leader.terms.advertised):
@@ -33,17 +37,15 @@ def of_leader(leader: Leader, chosen: str) -> list[str]:
         else:
             why = "reached too late"
         lines.append(f"address {_named(offer, carriers)}: {why}")
-    from mingle_hooks.rendezvous.leader import timeline
 
     told = [(e.join_request.host, e.arrived, e.join_request.spent) for e in leader.roster.in_usual_order()]
-    return [*lines, *_order(leader), *_last(entries), *timeline.lines(timeline.phases(told), leader.formed_at)]
+    return [*lines, *_order(leader), *_last(entries), *timeline.timeline_lines(timeline.phases(told), leader.formed_at)]
 
 
 def _order(leader: Leader) -> list[str]:
     """Return both orders of the members, and what the new one saves, where they are not the usual one."""
     if not leader.roster.by_switch:
         return []
-    from mingle_hooks.rendezvous.leader.order import crossings
 
     usual, taken = leader.roster.in_usual_order(), [entry for entry, _ in leader.roster.members(None)]
     was, now = (crossings([entry.join_request.topology for entry in order]) for order in (usual, taken))
@@ -51,7 +53,7 @@ def _order(leader: Leader) -> list[str]:
     return [*lines, f"neighbours in rank below different switches: {now}, in the usual order {was}"]
 
 
-def without_switch(leader: Leader) -> list[str]:
+def members_without_switch(leader: Leader) -> list[str]:
     """Return what a person should know of an order by switches that are not known."""
     lacking = [e.join_request.host for e in leader.roster.in_usual_order() if not e.join_request.topology]
     if not lacking or not leader.roster.by_switch:
@@ -63,7 +65,7 @@ def _hosts(entries: list[Entry]) -> str:
     return ",".join(entry.join_request.host for entry in entries)
 
 
-def of_member(membership: Membership | None) -> list[str]:
+def member_report(membership: Membership | None) -> list[str]:
     """Return how this member came to its leader."""
     if membership is None:
         return []
@@ -89,3 +91,105 @@ def _last(entries: list[Entry]) -> list[str]:
 
 def _time(entry: Entry) -> float:
     return entry.arrived
+
+
+# What a person hears of a world that has formed: what is odd about it, and for --explain how it came about.
+
+
+def note_by_leader(leader: Leader, request: Request, observer: Observer, chosen: str) -> None:
+    """Tell what rank 0 knows of all; `chosen` is the address that the world uses."""
+    if request.orders_by_switch:
+        for line in members_without_switch(leader):
+            observer.note(line)
+    if request.tells is not None:
+        for line in difference_lines(leader, chosen, asks_rdma=request.asks_rdma):
+            observer.note(line)
+    if observer.tell is not None:
+        for line in leader_report(leader, chosen):
+            observer.tell(line)
+
+
+def note_by_member(membership: Membership | None, observer: Observer) -> None:
+    """Tell what any other member knows."""
+    if observer.tell is not None:
+        for line in member_report(membership):
+            observer.tell(line)
+
+
+# What the leader says of nodes that are not alike: a warning once the world has formed, or why none does.
+
+MOST_TOLD = 3  # differences in an error, which is one line
+# What stands in a fingerprint or is far off in a clock that has to be told whoever else has it too.
+_FULL, _CLOCK_S = "=full", 1.0
+
+
+def refuse_different_nodes(leader: Leader, request: Request, offer: int) -> bool:
+    """Fail where members differ in what they must not, in a world that uses this of the offered addresses."""
+    found = _findings(leader.roster, leader.terms, offer, asks_rdma=request.asks_rdma)
+    refused = [finding for finding in found if finding.field in request.strict]
+    if refused:
+        leader.fail(_failure(len(leader.roster), refused))
+    return bool(refused)
+
+
+def _failure(nodes: int, refused: Sequence[Finding]) -> Failure:
+    """Return what all members are told: the first few differences, and who to leave out."""
+    from mingle_hooks.check import compare
+
+    texts, others = [finding.text for finding in refused[:MOST_TOLD]], compare.exclude_line(refused)
+    rest = [f"and {len(refused) - MOST_TOLD} more"] if refused[MOST_TOLD:] else []
+    instead = others[0].removeprefix(compare.EXCLUDE) if others else "nodes that agree"
+    return Failure("differs", (str(nodes), "; ".join([*texts, *rest]), f"{instead}, or --no-strict"))
+
+
+def difference_lines(leader: Leader, at: str, *, asks_rdma: bool) -> list[str]:
+    """Return what a person should know of the nodes of a world that uses this of the leader's addresses."""
+    offer = next((place for place, its in enumerate(leader.terms.advertised) if its.address == at), 0)
+    found = _findings(leader.roster, leader.terms, offer, asks_rdma=asks_rdma)
+    if not found:
+        return []
+    from mingle_hooks.check import compare
+
+    return compare.finding_lines(found)
+
+
+def _findings(roster: Roster, terms: Terms, offer: int, *, asks_rdma: bool) -> list[Finding]:
+    entries = [entry for entry in roster.entries() if entry.fingerprint]
+    carriers = [_carrier(entry, offer) for entry in entries]
+    unreached = [
+        (its.address, short)
+        for index, its in enumerate(terms.advertised[:offer])
+        if not its.loopback and (short := [e.join_request.host for e in entries if index not in e.reached])
+    ]
+    if not asks_rdma and not unreached and len(set(carriers)) == 1 and _are_alike(entries):
+        return []  # most worlds are: nothing is loaded for them
+    from mingle_hooks.check.compare import Compared, compare_members
+
+    members = [
+        Compared(
+            entry.join_request.host,
+            f"{entry.fingerprint} network={carrier}" if carrier else entry.fingerprint,
+            entry.clock,
+            entry.addresses,
+        )
+        for entry, carrier in zip(entries, carriers, strict=True)
+    ]
+    return compare_members(members, asks_rdma=asks_rdma, unreached=unreached)
+
+
+def _are_alike(entries: Sequence[Entry]) -> bool:
+    """Tell whether nothing can be found: one text, clocks within a second, each address once."""
+    if len({entry.fingerprint for entry in entries}) > 1 or _FULL in entries[0].fingerprint:
+        return False
+    clocks = [entry.clock for entry in entries if entry.clock is not None]
+    if max((low for low, _ in clocks), default=0.0) - min((high for _, high in clocks), default=0.0) > _CLOCK_S:
+        return False
+    addresses = [word for entry in entries for word in entry.addresses.split()]
+    return len(set(addresses)) == len(addresses)
+
+
+def _carrier(entry: Entry, offer: int) -> str:
+    """Return speed and MTU of the interface by which a member is in the world, "" where it did not tell."""
+    own = entry.reached.get(offer, entry.address)
+    _, is_there, rest = entry.addresses.partition(f"{own}=")
+    return rest.partition(" ")[0] if is_there else ""

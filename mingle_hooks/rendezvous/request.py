@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import os
+import socket
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from mingle_hooks.errors import UsageError
-from mingle_hooks.fabric.ports import DEFAULT_RANGE
+from mingle_hooks.errors import MingleError, UsageError
+from mingle_hooks.net.addresses import Preference
+from mingle_hooks.net.ports import DEFAULT_RANGE
+from mingle_hooks.rendezvous import wire
 from mingle_hooks.rendezvous.discovery import BACKENDS
-from mingle_hooks.rendezvous.protocol import wire
-from mingle_hooks.rendezvous.protocol.join_request import MEMBER_BYTES, JoinRequest
-from mingle_hooks.typed import TYPE_CHECKING, MappingProxyType, NamedTuple
+from mingle_hooks.rendezvous.local_tasks import LocalPeers
+from mingle_hooks.rendezvous.messages import MEMBER_BYTES, Failure, JoinRequest
+from mingle_hooks.rendezvous.wire import Attempt, Material
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from mingle_hooks import sockets as socket
-    from mingle_hooks.fabric.interfaces import Preference
-    from mingle_hooks.rendezvous.local_peers.first_task import LocalPeers
-    from mingle_hooks.rendezvous.protocol.attempt import Attempt, Material
-    from mingle_hooks.rendezvous.protocol.failure import Failure
+    from mingle_hooks.rendezvous.member import Progress
 
 
 class Request(NamedTuple):
@@ -98,3 +98,22 @@ def join_request(request: Request) -> JoinRequest:
         seen = f"{error} (host {request.host}, slots {request.slots})"
         raise UsageError("a valid check-in", seen, "correcting hostname, --slots, --nodes or --rank") from None
     return me
+
+
+# Who is told how a rendezvous goes: an interface, which nothing has to load at run time.
+
+
+class Observer(Protocol):
+    """Who is told how it goes, as text for a person."""
+
+    # For --explain: how the world formed, a line each, once it has. None: nobody asks.
+    tell: Callable[[str], None] | None
+
+    def progress(self, progress: Progress) -> None:
+        """Hear how many are in, about once a second."""
+
+    def failed(self, error: MingleError) -> None:
+        """Hear why there is no world, from rank 0, as soon as it is known: it stays to tell the others."""
+
+    def note(self, text: str) -> None:
+        """Hear something that a person should know."""

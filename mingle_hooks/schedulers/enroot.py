@@ -6,13 +6,11 @@ no NODE_RANK; what torchrun starts in such a task would be in no world. So mingl
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from mingle_hooks.errors import FactsError
 from mingle_hooks.schedulers import hostlist
-from mingle_hooks.typed import TYPE_CHECKING
 from mingle_hooks.values import number
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 _FIRST_PORT, _PORTS = 61_000, 4_536
 _LAST_JOB = 2**32 - 1  # of Slurm's numbers

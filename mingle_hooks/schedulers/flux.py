@@ -5,13 +5,10 @@ Source: flux-environment(7).
 
 from __future__ import annotations
 
-from mingle_hooks.schedulers import blocks
-from mingle_hooks.schedulers.facts import MOST_NODES, JobFacts
-from mingle_hooks.schedulers.variables import Variables
-from mingle_hooks.typed import TYPE_CHECKING
+from collections.abc import Mapping
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from mingle_hooks.schedulers import hostlist
+from mingle_hooks.schedulers.facts import MOST_NODES, JobFacts, Variables
 
 
 def facts(environ: Mapping[str, str]) -> JobFacts | None:
@@ -34,7 +31,7 @@ def facts(environ: Mapping[str, str]) -> JobFacts | None:
         # Flux prints an id with a leading florin sign, or f where the locale has none: let both be one.
         job_id=job_id.replace("\u0192", "f"),
         nodes=nodes,
-        node_rank=0 if nodes == 1 else blocks.node_rank(rank, local_rank, local_count),
+        node_rank=0 if nodes == 1 else hostlist.node_rank_by_block(rank, local_rank, local_count),
         task_rank=rank,
         task_count=size,
         local_rank=local_rank,

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from mingle_hooks.schedulers.facts import COUNT_MEMBERS, MOST_NODES, JobFacts
-from mingle_hooks.schedulers.variables import MOST_TASKS, Variables
-from mingle_hooks.typed import TYPE_CHECKING
+from collections.abc import Mapping
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from mingle_hooks.schedulers.facts import COUNT_MEMBERS, MOST_NODES, MOST_TASKS, JobFacts, Variables
 
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 # An operator of Kubernetes gives a job's only replica just that.

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from itertools import product
+from stat import S_ISREG
 
 from mingle_hooks.errors import FactsError
-from mingle_hooks.fabric.machine import HOST_CHARACTERS, is_hostname
+from mingle_hooks.net.addresses import HOST_CHARACTERS, is_hostname
 from mingle_hooks.schedulers.facts import MOST_NODES
+from mingle_hooks.values import number
 
 # Linux allows one environment string 128 KiB, so a longer list did not come from a scheduler's variable.
 LONGEST_TEXT = 131_072
@@ -38,11 +41,11 @@ def expand(text: str, *, most: int = MOST_NODES) -> tuple[str, ...]:
         raise _bad(f"1 to {most} hosts", f"{'more' if count else 'none'} in {text[:80]!r}")
     hosts = tuple(host for literals, brackets in parsed for host in _hosts(literals, brackets))
     for host in hosts:
-        check(host)
+        check_host(host)
     return hosts
 
 
-def check(host: str) -> str:
+def check_host(host: str) -> str:
     """Return host as it is; raise FactsError where it cannot be the name of a host."""
     # It never starts with a dash, as it may become a word on a command line.
     if not is_hostname(host):
@@ -87,12 +90,12 @@ def _elements(text: str) -> list[tuple[list[str], list[str]]]:
     elements: list[tuple[list[str], list[str]]] = []
     goes_on = False  # whether the last element does, after a bracket or before one
     parts = text.split("[")
-    for number, part in enumerate(parts):
+    for index, part in enumerate(parts):
         outside = part
-        if number:
+        if index:
             inside, closed, outside = part.partition("]")
             if not closed:
-                raise _bad("host names with matching brackets", repr("[" + "[".join(parts[number:])[:40]))
+                raise _bad("host names with matching brackets", repr("[" + "[".join(parts[index:])[:40]))
             if not goes_on:
                 elements.append(([""], []))
             literals, insides = elements[-1]
@@ -158,11 +161,11 @@ def _numbers(ranges: list[tuple[int, int, int]]) -> list[str]:
 def _folded(prefix: str, suffix: str, numbers: list[str]) -> str:
     """Fold the hosts that share all but one number."""
     runs: list[list[str]] = []
-    for number in sorted(numbers, key=lambda digits: (int(digits), len(digits))):
-        if runs and number == f"{int(runs[-1][-1]) + 1:0{len(runs[-1][0])}d}":
-            runs[-1].append(number)
+    for digits in sorted(numbers, key=lambda text: (int(text), len(text))):
+        if runs and digits == f"{int(runs[-1][-1]) + 1:0{len(runs[-1][0])}d}":
+            runs[-1].append(digits)
         else:
-            runs.append([number])
+            runs.append([digits])
     if len(numbers) == 1:
         return f"{prefix}{numbers[0]}{suffix}"
     inside = ",".join(run[0] if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
@@ -173,3 +176,141 @@ def _bad(expected: str, seen: str) -> FactsError:
     return FactsError(
         f"a host list with {expected}", seen, "checking it with `scontrol show hostnames`, or --nodes and --rank"
     )
+
+
+# Node files: the hosts of a job, a line for each slot (PBS, LSF, OAR) or for each host (SGE).
+
+# 65,536 nodes with 8 slots each and names of 30 characters. More is no node file.
+LONGEST_FILE = 16 * 1024 * 1024  # bytes
+# The same bound that a sum of slots has elsewhere: 65,536 nodes with 256 slots each.
+MOST_SLOTS = 16_777_216
+
+Slots = dict[str, int]
+
+
+def read_nodefile(path: str) -> Slots:
+    """Return {host: slots} in the file's order; a host has a slot for each line that names it.
+
+    Raises FactsError, which names the file, when it is missing, unreadable, too large, empty or
+    holds anything but host names.
+    """
+    slots: Slots = {}
+    for line in _lines(path):
+        _add(slots, line, 1, path)
+    return _some(slots, path)
+
+
+def read_pe_hostfile(path: str) -> Slots:
+    """Return {host: slots} from SGE's PE_HOSTFILE, whose lines are ``host slots queue range``.
+
+    A host that has slots in two queues has two lines. Raises FactsError as `read` does.
+    """
+    slots: Slots = {}
+    for line in _lines(path):
+        host, count, *_ = [*line.split(), "", ""]
+        if (counted := number(count, most=MOST_SLOTS)) is None:
+            raise _bad_nodefile(path, f"{line[:80]!r}")
+        _add(slots, host, counted, path)
+    return _some(slots, path)
+
+
+def is_readable(path: str) -> bool:
+    """Tell whether this process may read a file; nobody can read one whose name no file can have."""
+    try:
+        return os.access(path, os.R_OK)
+    except ValueError:
+        return False
+
+
+def _lines(path: str) -> list[str]:
+    """Return the lines that hold something, without the white space around them."""
+    try:
+        with open(path, "rb", opener=_without_waiting) as file:
+            if not S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise _bad_nodefile(path, "no regular file")
+            data = file.read(LONGEST_FILE + 1)
+    except (OSError, ValueError) as error:
+        raise _bad_nodefile(path, getattr(error, "strerror", None) or str(error)) from None
+    if len(data) > LONGEST_FILE:
+        raise _bad_nodefile(path, f"more than {LONGEST_FILE} bytes")
+    return [line for line in map(str.strip, data.decode("ascii", "backslashreplace").split("\n")) if line]
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    """Open as usual, but a named pipe at once: it would otherwise wait for a writer, perhaps for ever."""
+    return os.open(path, flags | os.O_NONBLOCK)
+
+
+def _add(slots: Slots, host: str, count: int, path: str) -> None:
+    if host not in slots:
+        try:
+            check_host(host)
+        except FactsError as error:
+            raise _bad_nodefile(path, error.seen) from None
+        if len(slots) == MOST_NODES:
+            raise _bad_nodefile(path, f"more than {MOST_NODES} hosts")
+    slots[host] = slots.get(host, 0) + count
+
+
+def _some(slots: Slots, path: str) -> Slots:
+    if not 1 <= sum(slots.values()) <= MOST_SLOTS:
+        raise _bad_nodefile(path, f"{sum(slots.values())} slots")
+    return slots
+
+
+def _bad_nodefile(path: str, seen: str) -> FactsError:
+    return FactsError(
+        f"a node file with a host on each line in {path}", seen, "checking that file, or --nodes and --rank"
+    )
+
+
+# Slurm's counts per node: ``2(x3),1`` stands for 2, 2, 2, 1.
+
+MOST = 10**7 - 1
+
+
+def expand_counts(text: str, *, most: int = MOST_NODES) -> tuple[int, ...]:
+    """Return one count for each node, in node order; raise FactsError for anything else.
+
+    Nothing is expanded before the number of nodes is known to be at most `most`.
+    """
+    parts = text.split(",", most)
+    pairs = [pair for part in parts if (pair := _pair(part)) is not None]
+    nodes = sum(repeat for _, repeat in pairs)
+    if len(pairs) != len(parts) or not 1 <= nodes <= most:
+        expected = f"counts for 1 to {most} nodes such as 2(x3),1"
+        raise FactsError(expected, f"{text[:80]!r}", "unset the variable if it is left over from another job")
+    return tuple(count for count, repeat in pairs for _ in range(repeat))
+
+
+def _pair(part: str) -> tuple[int, int] | None:
+    """Return a count and for how many nodes it stands: 2 and 3 for ``2(x3)``; None for anything else."""
+    count, mark, rest = part.partition("(x")
+    repeat = rest.removesuffix(")") if mark else "1"
+    tasks, nodes = number(count, most=MOST), number(repeat, most=MOST)
+    if tasks is None or nodes is None or (mark and not rest.endswith(")")):
+        return None
+    return tasks, nodes
+
+
+# Where a task is, for launchers that number tasks but not nodes.
+
+
+def nodes_by_block(task_count: int | None, local_count: int | None) -> int | None:
+    """Return the number of nodes if each has as many tasks as this one, or None where that cannot be.
+
+    Where nodes differ, they come to different numbers, so no world can form with a wrong one.
+    """
+    if not task_count or not local_count or task_count % local_count:
+        return None
+    return task_count // local_count
+
+
+def node_rank_by_block(task_rank: int | None, local_rank: int | None, local_count: int | None) -> int | None:
+    """Return the node's index if tasks fill one node after the other, or None where they do not.
+
+    The node of task 0, and only that, is always 0.
+    """
+    if task_rank is None or local_rank is None or not local_count or task_rank % local_count != local_rank:
+        return None
+    return task_rank // local_count

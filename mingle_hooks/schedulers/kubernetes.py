@@ -5,12 +5,9 @@ Source: Kubernetes' documentation, "Indexed Job": JOB_COMPLETION_INDEX, and host
 
 from __future__ import annotations
 
-from mingle_hooks.schedulers.facts import COUNT_MEMBERS, MOST_NODES, JobFacts
-from mingle_hooks.schedulers.variables import Variables
-from mingle_hooks.typed import TYPE_CHECKING
+from collections.abc import Mapping
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from mingle_hooks.schedulers.facts import COUNT_MEMBERS, MOST_NODES, JobFacts, Variables
 
 
 def facts(environ: Mapping[str, str]) -> JobFacts | None:

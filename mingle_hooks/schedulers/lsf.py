@@ -5,16 +5,13 @@ Source: LSF's reference, "Environment variables set for job execution".
 
 from __future__ import annotations
 
-from mingle_hooks.errors import FactsError
-from mingle_hooks.schedulers import nodefile
-from mingle_hooks.schedulers.facts import JobFacts
-from mingle_hooks.schedulers.hostlist import LONGEST_TEXT, check
-from mingle_hooks.schedulers.variables import MOST_TASKS, Variables
-from mingle_hooks.typed import TYPE_CHECKING
-from mingle_hooks.values import number
+from collections.abc import Mapping
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from mingle_hooks.errors import FactsError
+from mingle_hooks.schedulers import hostlist
+from mingle_hooks.schedulers.facts import MOST_TASKS, JobFacts, Variables
+from mingle_hooks.schedulers.hostlist import LONGEST_TEXT, check_host
+from mingle_hooks.values import number
 
 
 def facts(environ: Mapping[str, str]) -> JobFacts | None:
@@ -44,26 +41,26 @@ def facts(environ: Mapping[str, str]) -> JobFacts | None:
     )
 
 
-def _slots(read: Variables) -> nodefile.Slots:
+def _slots(read: Variables) -> hostlist.Slots:
     """Return {host: slots}: LSB_HOSTS is not set where it would be too long, the others always are."""
     if counted := read.long("hosts", "LSB_MCPU_HOSTS"):
         return _counted(counted)
     if path := read.long("hosts", "LSB_DJOB_HOSTFILE"):
-        return nodefile.read(path)
-    slots: nodefile.Slots = {}
+        return hostlist.read_nodefile(path)
+    slots: hostlist.Slots = {}
     for host in _words(read.long("hosts", "LSB_HOSTS") or ""):
-        slots[check(host)] = slots.get(host, 0) + 1
+        slots[check_host(host)] = slots.get(host, 0) + 1
     return slots
 
 
-def _counted(text: str) -> nodefile.Slots:
+def _counted(text: str) -> hostlist.Slots:
     """Parse ``h1 4 h2 4``."""
     words = _words(text)
-    slots: nodefile.Slots = {}
+    slots: hostlist.Slots = {}
     for host, count in zip(words[::2], [*words[1::2], ""], strict=False):
         if (counted := number(count, least=1, most=MOST_TASKS)) is None:
             raise FactsError("LSB_MCPU_HOSTS such as 'h1 4 h2 4'", repr(text[:80]), "--nodes and --rank")
-        slots[check(host)] = slots.get(host, 0) + counted
+        slots[check_host(host)] = slots.get(host, 0) + counted
     return slots
 
 

@@ -5,13 +5,10 @@ Source: each one's manual; Open MPI's FAQ "What environment variables are set fo
 
 from __future__ import annotations
 
-from mingle_hooks.schedulers import blocks
-from mingle_hooks.schedulers.facts import JobFacts
-from mingle_hooks.schedulers.variables import RUN, Variables
-from mingle_hooks.typed import TYPE_CHECKING
+from collections.abc import Mapping
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from mingle_hooks.schedulers import hostlist
+from mingle_hooks.schedulers.facts import RUN, JobFacts, Variables
 
 # The launchers' rank, size, rank on the node, size on the node; the first whose rank is set applies.
 # PMI comes last: others set it too.
@@ -45,13 +42,13 @@ def facts(environ: Mapping[str, str]) -> JobFacts | None:
     size = read.number("task_count", family[1], least=1)
     local_rank = read.number("local_rank", family[2])
     local_count = read.number("local_count", family[3], least=1)
-    nodes = 1 if size == 1 else blocks.nodes(size, local_count)
+    nodes = 1 if size == 1 else hostlist.nodes_by_block(size, local_count)
     read.sources["nodes"] = read.sources["node_rank"] = f"{family[1]} and {family[3]}"
     return JobFacts(
         scheduler="mpi",
         step=read.text("step", *RUNS, pattern=RUN) or "",
         nodes=nodes,
-        node_rank=0 if nodes == 1 else blocks.node_rank(rank, local_rank, local_count),
+        node_rank=0 if nodes == 1 else hostlist.node_rank_by_block(rank, local_rank, local_count),
         task_rank=rank,
         task_count=size,
         local_rank=local_rank,

@@ -5,13 +5,10 @@ Source: OAR's user documentation, "Environment variables".
 
 from __future__ import annotations
 
-from mingle_hooks.schedulers import nodefile
-from mingle_hooks.schedulers.facts import JobFacts
-from mingle_hooks.schedulers.variables import Variables
-from mingle_hooks.typed import TYPE_CHECKING
+from collections.abc import Mapping
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from mingle_hooks.schedulers import hostlist
+from mingle_hooks.schedulers.facts import JobFacts, Variables
 
 
 def facts(environ: Mapping[str, str]) -> JobFacts | None:
@@ -25,7 +22,7 @@ def facts(environ: Mapping[str, str]) -> JobFacts | None:
     if job_id is None:
         return None
     path = read.long("hosts", "OAR_NODEFILE", "OAR_NODE_FILE", "OAR_FILE_NODES")
-    slots = nodefile.read(path) if path else {}
+    slots = hostlist.read_nodefile(path) if path else {}
     hosts = tuple(slots)
     return JobFacts(
         scheduler="oar",

@@ -5,13 +5,10 @@ Source: mpiexec(1) of PALS, "Environment variables".
 
 from __future__ import annotations
 
-from mingle_hooks.schedulers import blocks
-from mingle_hooks.schedulers.facts import MOST_NODES, JobFacts
-from mingle_hooks.schedulers.variables import RUN, Variables
-from mingle_hooks.typed import TYPE_CHECKING
+from collections.abc import Mapping
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from mingle_hooks.schedulers import hostlist
+from mingle_hooks.schedulers.facts import MOST_NODES, RUN, JobFacts, Variables
 
 
 def facts(environ: Mapping[str, str]) -> JobFacts | None:
@@ -26,7 +23,7 @@ def facts(environ: Mapping[str, str]) -> JobFacts | None:
         return None
     size = read.number("task_count", "PALS_SIZE", "PMI_SIZE", least=1)
     local_count = read.number("local_count", "PALS_LOCAL_SIZE", "PMI_LOCAL_SIZE", least=1)
-    nodes = 1 if size == 1 else blocks.nodes(size, local_count)
+    nodes = 1 if size == 1 else hostlist.nodes_by_block(size, local_count)
     read.sources["nodes"] = f"{read.sources.get('task_count')} and {read.sources.get('local_count')}"
     return JobFacts(
         scheduler="pals",

@@ -14,14 +14,10 @@ these has its place on its host, from PBS_TASKNUM.
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 
-from mingle_hooks.schedulers import nodefile
-from mingle_hooks.schedulers.facts import MOST_NODES, JobFacts
-from mingle_hooks.schedulers.variables import Variables
-from mingle_hooks.typed import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from mingle_hooks.schedulers import hostlist
+from mingle_hooks.schedulers.facts import MOST_NODES, JobFacts, Variables
 
 CONFIGURATION = "/etc/pbs.conf"
 HOME = "/var/spool/pbs"
@@ -45,7 +41,7 @@ def facts(environ: Mapping[str, str], configuration: str = CONFIGURATION) -> Job
         return None
     node_rank = read.number("node_rank", "PBS_NODENUM", most=MOST_NODES)
     path = read.long("hosts", "PBS_NODEFILE") or _kept_nodefile(read, job_id, configuration)
-    slots = nodefile.read(path) if path else {}
+    slots = hostlist.read_nodefile(path) if path else {}
     is_batch = len(slots) > 1 and node_rank in (0, None) and _is_script(read)
     found = of_slots(read, slots, job_id=job_id, node_rank=node_rank, is_batch=is_batch, scheduler="pbs")
     if is_batch or found.local_count is None:
@@ -55,7 +51,7 @@ def facts(environ: Mapping[str, str], configuration: str = CONFIGURATION) -> Job
 
 def of_slots(
     read: Variables,
-    slots: nodefile.Slots,
+    slots: hostlist.Slots,
     *,
     scheduler: str,
     job_id: str,

@@ -5,17 +5,12 @@ MINGLE_RUN holds it as one JSON object, whose names are those of JobFacts. What 
 
 from __future__ import annotations
 
-from mingle_hooks import jsontext
+from collections.abc import Mapping
+
+from mingle_hooks import values
 from mingle_hooks.errors import FactsError
-from mingle_hooks.fabric.machine import is_hostname
-from mingle_hooks.schedulers.facts import LONGEST_ID, MOST_NODES, MOST_SLOTS
-from mingle_hooks.schedulers.variables import MOST_TASKS
-from mingle_hooks.typed import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from mingle_hooks.schedulers.facts import JobFacts
+from mingle_hooks.net.addresses import is_hostname
+from mingle_hooks.schedulers.facts import LONGEST_ID, MOST_NODES, MOST_SLOTS, MOST_TASKS, JobFacts
 
 VARIABLE = "MINGLE_RUN"
 _TEXTS = {"job_id": LONGEST_ID, "step": LONGEST_ID}
@@ -36,7 +31,7 @@ def placed(found: JobFacts, environ: Mapping[str, str]) -> JobFacts:
     if not text:
         return found
     try:
-        said = jsontext.loads(text.encode(errors="surrogateescape"))
+        said = values.from_json(text.encode(errors="surrogateescape"))
     except (ValueError, RecursionError):
         said = None
     if not isinstance(said, dict) or not said.keys() <= {*_TEXTS, *_NUMBERS, "hosts"}:

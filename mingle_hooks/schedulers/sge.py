@@ -5,13 +5,10 @@ Source: submit(1), "Environmental variables", and sge_pe(5).
 
 from __future__ import annotations
 
-from mingle_hooks.schedulers import nodefile
-from mingle_hooks.schedulers.facts import MOST_NODES, JobFacts
-from mingle_hooks.schedulers.variables import Variables
-from mingle_hooks.typed import TYPE_CHECKING
+from collections.abc import Mapping
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from mingle_hooks.schedulers import hostlist
+from mingle_hooks.schedulers.facts import MOST_NODES, JobFacts, Variables
 
 
 def facts(environ: Mapping[str, str]) -> JobFacts | None:
@@ -28,9 +25,9 @@ def facts(environ: Mapping[str, str]) -> JobFacts | None:
     if job_id is None or not (task or path):
         return None
     told = read.number("nodes", "NHOSTS", least=1, most=MOST_NODES)
-    if path and told and not nodefile.is_readable(path):
+    if path and told and not hostlist.is_readable(path):
         path = None
-    slots = nodefile.read_pe(path) if path else {}
+    slots = hostlist.read_pe_hostfile(path) if path else {}
     hosts = tuple(slots)
     return JobFacts(
         scheduler="sge",

@@ -5,14 +5,11 @@ Source: srun(1), sbatch(1), src/common/env.c, src/srun/srun.c, and recorded envi
 
 from __future__ import annotations
 
-from mingle_hooks.errors import FactsError
-from mingle_hooks.schedulers import counts, hostlist
-from mingle_hooks.schedulers.facts import MOST_LEADER_HOSTS, MOST_NODES, JobFacts
-from mingle_hooks.schedulers.variables import Variables
-from mingle_hooks.typed import TYPE_CHECKING
+from collections.abc import Mapping
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from mingle_hooks.errors import FactsError
+from mingle_hooks.schedulers import hostlist
+from mingle_hooks.schedulers.facts import MOST_LEADER_HOSTS, MOST_NODES, JobFacts, Variables
 
 # The batch script and salloc's shell have step ids too: -5 and -6 as signed numbers, in some versions
 # printed unsigned. Those from here on are such special steps (slurm.h: SLURM_MAX_NORMAL_STEP_ID).
@@ -188,7 +185,7 @@ def _unless_sorted(in_order: tuple[str, ...], own: str | None, node_rank: int | 
 
 def _counts(read: Variables, name: str) -> tuple[int, ...]:
     text = read.long("tasks_per_node", name)
-    return counts.expand(text) if text else _NO_COUNTS
+    return hostlist.expand_counts(text) if text else _NO_COUNTS
 
 
 def _step_counts(read: Variables, nodes: int, task_count: int | None) -> tuple[int, ...]:

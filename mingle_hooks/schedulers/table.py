@@ -13,13 +13,14 @@ The innermost wins. In order:
 
 from __future__ import annotations
 
-from mingle_hooks.errors import FactsError
-from mingle_hooks.modules import import_module
-from mingle_hooks.schedulers.facts import MOST_LEADER_HOSTS, JobFacts
-from mingle_hooks.typed import TYPE_CHECKING, NamedTuple
+from collections.abc import Mapping
+from importlib import import_module
+from typing import NamedTuple
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from mingle_hooks import plugins
+from mingle_hooks.errors import FactsError
+from mingle_hooks.schedulers import run
+from mingle_hooks.schedulers.facts import MOST_LEADER_HOSTS, JobFacts
 
 
 class Source(NamedTuple):
@@ -68,7 +69,6 @@ def detect(environ: Mapping[str, str], hostname: str | None = None, *, asks_plug
     found = _detect(environ, hostname, asks_plugins=asks_plugins)
     if not environ.get("MINGLE_RUN"):
         return found
-    from mingle_hooks.schedulers import run
 
     return run.placed(found, environ)
 
@@ -101,8 +101,6 @@ def _first(table: tuple[Source, ...], environ: Mapping[str, str]) -> JobFacts | 
 
 def _of_plugin(environ: Mapping[str, str]) -> JobFacts | None:
     """Return the facts of the first plugin that knows this job; a broken one is told of where no other does."""
-    from mingle_hooks import plugins
-
     broken: FactsError | None = None
     for name in plugins.names(plugins.SCHEDULERS):
         try:

@@ -6,15 +6,11 @@ Source: the TORQUE Administrator's Guide, "Job submission" (exported batch envir
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 
-from mingle_hooks.schedulers import nodefile
-from mingle_hooks.schedulers.facts import MOST_NODES, JobFacts
+from mingle_hooks.schedulers import hostlist
+from mingle_hooks.schedulers.facts import MOST_NODES, JobFacts, Variables
 from mingle_hooks.schedulers.pbs import JOB_ID, of_slots
-from mingle_hooks.schedulers.variables import Variables
-from mingle_hooks.typed import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 
 def facts(environ: Mapping[str, str]) -> JobFacts | None:
@@ -30,11 +26,11 @@ def facts(environ: Mapping[str, str]) -> JobFacts | None:
         return None
     node_rank = read.number("node_rank", "PBS_NODENUM", most=MOST_NODES)
     path = read.long("hosts", "PBS_NODEFILE")
-    if node_rank and path and not nodefile.is_readable(path):
+    if node_rank and path and not hostlist.is_readable(path):
         path = None
     if path is None:
         return _without_nodefile(read, job_id, node_rank)
-    slots = nodefile.read(path)
+    slots = hostlist.read_nodefile(path)
     is_batch = len(slots) > 1 and node_rank in (0, None) and read.number("task", "PBS_TASKNUM") in (0, 1)
     gpus = _gpus(read, tuple(slots), 0 if is_batch else node_rank)
     return of_slots(read, slots, scheduler="torque", job_id=job_id, node_rank=node_rank, is_batch=is_batch, gpus=gpus)
@@ -55,8 +51,8 @@ def _without_nodefile(read: Variables, job_id: str, node_rank: int | None) -> Jo
 def _gpus(read: Variables, hosts: tuple[str, ...], node_rank: int | None) -> int | None:
     """Return this host's lines ``host-gpuN`` in PBS_GPUFILE."""
     path = read.long("gpus", "PBS_GPUFILE")
-    if path is None or node_rank is None or node_rank >= len(hosts) or not nodefile.is_readable(path):
+    if path is None or node_rank is None or node_rank >= len(hosts) or not hostlist.is_readable(path):
         return None
     if os.path.getsize(path) == 0:
         return 0
-    return sum(gpu.startswith(f"{hosts[node_rank]}-gpu") for gpu in nodefile.read(path))
+    return sum(gpu.startswith(f"{hosts[node_rank]}-gpu") for gpu in hostlist.read_nodefile(path))

@@ -5,10 +5,10 @@ from __future__ import annotations
 from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
-from mingle_hooks.check.networks import shared
+from mingle_hooks.check.fingerprint import dump_fingerprint as dumps
+from mingle_hooks.check.messages import shared_networks as shared
 from mingle_hooks.check.report import Address, Finding, Heard, Host, Name, Pair, Report, Space
-from mingle_hooks.check.verdict import judged
-from mingle_hooks.lint.text import dumps
+from mingle_hooks.check.rules import judge as judged
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -10,20 +10,20 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
-from mingle_hooks.check.asked import Asked
-from mingle_hooks.check.node.probe import Probe
+from mingle_hooks.check.messages import PROBE
+from mingle_hooks.check.messages import CheckRequest as Asked
+from mingle_hooks.check.probe import Probe
 from mingle_hooks.check.report import Address
 from mingle_hooks.check.session import Session
-from mingle_hooks.check.words import PROBE
-from mingle_hooks.rendezvous.loop import Loop
-from mingle_hooks.supervise import starters
-from mingle_hooks.supervise.node.options import KEY, Task
+from mingle_hooks.rendezvous.connection import Loop
+from mingle_hooks.run import starters
+from mingle_hooks.run.agent import KEY, Task
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from mingle_hooks.check.report import Report
-    from mingle_hooks.rendezvous.protocol.wire import Body
+    from mingle_hooks.rendezvous.wire import Body
 
 _FILES_OF_A_HOST = 24
 

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 import pytest
 from check.made import host
 
-from mingle_hooks.check.assembling import assembled
-from mingle_hooks.check.networks import shared
-from mingle_hooks.check.rounds import datagrams
-from mingle_hooks.check.words import Met
+from mingle_hooks.check.messages import Met
+from mingle_hooks.check.messages import shared_networks as shared
+from mingle_hooks.check.session import assemble_report as assembled
+from mingle_hooks.check.session import datagram_rounds as datagrams
 
 if TYPE_CHECKING:
     from mingle_hooks.check.report import Pair, Report
-    from mingle_hooks.rendezvous.protocol.wire import Body
+    from mingle_hooks.rendezvous.wire import Body
 
 COUNT = datagrams(2)
 HOSTS = (host(1, 2), host(2, 2))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from mingle_hooks.check.bisecting import MOST_RUNS, Verdict, bisect
+from mingle_hooks.check.bisect import MOST_RUNS, Verdict, bisect
 
 if TYPE_CHECKING:
     from collections.abc import Callable

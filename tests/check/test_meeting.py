@@ -6,15 +6,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from mingle_hooks.check.node.calls import LATE
-from mingle_hooks.check.node.meeting import Meeting
-from mingle_hooks.check.words import Met, Peer
-from mingle_hooks.rendezvous.loop import Loop
-from mingle_hooks.rendezvous.protocol.attempt import Secret
+from mingle_hooks.check.messages import Met, Peer
+from mingle_hooks.check.probes import LATE, Meeting
+from mingle_hooks.rendezvous.connection import Loop
+from mingle_hooks.rendezvous.wire import Secret
 
 if TYPE_CHECKING:
-    from mingle_hooks.check.node.datagrams import Datagrams
-    from mingle_hooks.check.packet import Packet
+    from mingle_hooks.check.probes import Datagrams, Packet
 
 COUNT, TURN_S = 3, 0.04
 # Nobody listens on discard's port of the test machine's own.

@@ -207,7 +207,7 @@ def test_names_and_what_a_host_has(three: Set) -> None:
 # who may lock 64 KB.
 ODD_STARTS = """words=$*
 case $host in
-node2) set -- "${words%%-IS *}-IS AHEAD --host ${words#* --host }" ;;
+node2) set -- "${words%%-I *}-I AHEAD --host ${words#* --host }" ;;
 node3) set -- "exec setpriv --bounding-set=-ipc_lock prlimit --memlock=65536 ${words#exec }" ;;
 esac
 """
@@ -215,10 +215,10 @@ AHEAD = f"""import os, sys, time
 now = time.time
 time.time = lambda: now() + 5
 sys.path.append({str(Path(mingle_hooks.__file__).parents[1])!r})
-import mingle_hooks.program
-mingle_hooks.program.argv_of = lambda _program: (sys.executable, "-IS", __file__)
-from mingle_hooks.check.node import program
-os._exit(program.run(sys.argv[1:]))
+import mingle_hooks.files
+mingle_hooks.files.own_program_argv = lambda _program: (sys.executable, "-I", __file__)
+from mingle_hooks.check import probe as program
+os._exit(program.run_probe(sys.argv[1:]))
 """
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mingle_hooks.check.node.patience import LOOK_S, Patience
+from mingle_hooks.check.probes import LOOK_S, Patience
 
 
 class Clock:

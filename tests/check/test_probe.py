@@ -11,18 +11,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from mingle_hooks.check import packet, words
-from mingle_hooks.check.node.aside import Aside
-from mingle_hooks.check.node.calls import OTHER, Call
-from mingle_hooks.check.node.datagrams import Datagrams
-from mingle_hooks.check.node.doors import Doors
-from mingle_hooks.check.node.multicast import Multicast
-from mingle_hooks.check.packet import ECHO, NOTE, PING, SIZE, SIZED, Packet
+from mingle_hooks.check import messages as words
+from mingle_hooks.check import probes as packet
+from mingle_hooks.check.facts import Aside
+from mingle_hooks.check.probes import ECHO, NOTE, OTHER, PING, SIZE, SIZED, Call, Datagrams, Doors, Multicast, Packet
 from mingle_hooks.check.report import Address
-from mingle_hooks.fabric import ports
-from mingle_hooks.rendezvous.loop import Loop
-from mingle_hooks.rendezvous.protocol.attempt import Secret
-from mingle_hooks.rendezvous.protocol.wire import WireError
+from mingle_hooks.net import ports
+from mingle_hooks.rendezvous.connection import Loop
+from mingle_hooks.rendezvous.wire import Secret, WireError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -60,17 +56,17 @@ def test_only_what_is_signed_for_this_host_is_answered(loop: Loop) -> None:
         caller.settimeout(PATIENCE_S)
         ping, size = Packet(PING, 1, 3, 0, 5, 77), Packet(SIZE, 1, 3, 0, 1500)
         for data in (
-            packet.pack(ANOTHER, ping),
-            packet.pack(SECRET, ping._replace(to=2)),
-            packet.pack(SECRET, size) + bytes(9),
+            packet.pack_packet(ANOTHER, ping),
+            packet.pack_packet(SECRET, ping._replace(to=2)),
+            packet.pack_packet(SECRET, size) + bytes(9),
             b"MCHK" + bytes(40),
-            packet.pack(SECRET, ping),
-            packet.pack(SECRET, size) + bytes(packet.padding(HERE, 1500)),
+            packet.pack_packet(SECRET, ping),
+            packet.pack_packet(SECRET, size) + bytes(packet.padding(HERE, 1500)),
         ):
             caller.sendto(data, (HERE, port))
         until(loop, lambda: probe.heard() == [[1, 0, 1]])
         loop.turn(0.1)
-        answers = [packet.unpack(SECRET, caller.recv(4096)) for _ in range(2)]
+        answers = [packet.unpack_packet(SECRET, caller.recv(4096)) for _ in range(2)]
         caller.settimeout(0)
         with pytest.raises(BlockingIOError):
             caller.recv(4096)
@@ -84,7 +80,7 @@ def test_one_datagram_that_comes_twice_counts_once(loop: Loop) -> None:
     port = opened(probe)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as caller:
         for value in (0, 0, 1):
-            caller.sendto(packet.pack(SECRET, Packet(PING, 1, 0, 2, value)), (HERE, port))
+            caller.sendto(packet.pack_packet(SECRET, Packet(PING, 1, 0, 2, value)), (HERE, port))
         until(loop, lambda: probe.heard() == [[1, 2, 2]])
     probe.close()
 
@@ -133,7 +129,7 @@ def test_what_is_not_kept_is_counted(loop: Loop) -> None:
     assert probe.dropped() == 0
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as caller:
         for value in range(100):
-            caller.sendto(packet.pack(SECRET, Packet(PING, 1, 0, 0, value)), (HERE, port))
+            caller.sendto(packet.pack_packet(SECRET, Packet(PING, 1, 0, 0, value)), (HERE, port))
     ((_, _, heard),) = probe.heard()
     assert (heard < 100, heard + probe.dropped()) == (True, 100)
     probe.close()
@@ -246,7 +242,7 @@ BAD = {
 
 def test_what_a_host_says_of_itself_is_bounded() -> None:
     """Text that is printable and short, numbers, addresses; anything else is not a probe's message."""
-    assert words.host("node1", GOOD).addresses[0].address == "10.0.0.1"
+    assert words.parse_report_host("node1", GOOD).addresses[0].address == "10.0.0.1"
     for name, value in BAD.items():
         with pytest.raises(WireError):
-            words.host("node1", {**GOOD, name: value})
+            words.parse_report_host("node1", {**GOOD, name: value})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from mingle_hooks.check.node import gpus
+from mingle_hooks.check import facts as gpus
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -25,8 +25,8 @@ def tree(root: Path, **files: str | bytes) -> str:
 def test_a_healthy_one_says_nothing(tmp_path: Path) -> None:
     """Nor does a host without any."""
     root = tree(tmp_path, **{f"{CARD}/config": b"\xde\x10\x30\x23", f"{CARD}/aer_dev_fatal": "TOTAL_ERR_FATAL 0\n"})
-    assert (gpus.is_any(root), gpus.faults(root)) == (True, [])
-    assert (gpus.is_any(str(tmp_path / "none")), gpus.faults(str(tmp_path / "none"))) == (False, [])
+    assert (gpus.has_gpu(root), gpus.gpu_faults(root)) == (True, [])
+    assert (gpus.has_gpu(str(tmp_path / "none")), gpus.gpu_faults(str(tmp_path / "none"))) == (False, [])
 
 
 def test_what_is_wrong_is_told(tmp_path: Path) -> None:
@@ -53,7 +53,7 @@ def test_what_is_wrong_is_told(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "dev/kmsg")
     with (tmp_path / "dev/kmsg").open("r+b", buffering=0) as log:
         log.write(b"6,1,1,-;NVRM: Xid (PCI:0000:17:00): 79, pid=1, GPU has fallen off the bus.\n")
-        found = gpus.faults(root)
+        found = gpus.gpu_faults(root)
     assert found == [
         "GPU 0000:17:00.0 has fallen off the bus",
         "GPU 0000:18:00.0: 3 PCIe errors (fatal)",

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING
 import pytest
 from check.made import FAST, SHM, SLOW, TMP, bad, fingerprint, notes, only, report
 
-from mingle_hooks.check import majority, table, verdict
+from mingle_hooks.check import page as table
+from mingle_hooks.check import rules as majority
+from mingle_hooks.check import rules as verdict
 from mingle_hooks.check.report import Address, Flow, Heard, Name, Pair, Space
 
 if TYPE_CHECKING:
@@ -179,10 +181,10 @@ def test_what_is_not_known_is_nobodys_fault() -> None:
         (only("node2", had_no_room=True), f"{ROOM}; 1 pair is not known"),
     ):
         its = report(4, change)
-        its = verdict.judged(its._replace(findings=(), unknown=(pair,)))
+        its = verdict.judge(its._replace(findings=(), unknown=(pair,)))
         assert (bad(its), its.status) == ([], 0)
         assert note in [found.text for found in notes(its)]
-        assert verdict.words(its).endswith(": all is well, except for what is not known")
+        assert verdict.verdict_text(its).endswith(": all is well, except for what is not known")
 
 
 def test_what_was_not_sent_back_is_not_lost() -> None:
@@ -227,9 +229,9 @@ def test_half_of_the_hosts_are_no_majority() -> None:
     """Three of four are one; what all say is no difference."""
     said = {"node1": "1500", "node2": "1500", "node3": "9000", "node4": "9000"}
     groups = {"1500": ("node1", "node2"), "9000": ("node3", "node4")}
-    assert majority.split(said) == majority.Split("", 0, groups)
-    assert majority.split(said | {"node3": "1500"}) == majority.Split("1500", 3, {"9000": ("node4",)})
-    assert majority.split(dict.fromkeys(said, "1500")) is None
+    assert majority.split_majority(said) == majority.Split("", 0, groups)
+    assert majority.split_majority(said | {"node3": "1500"}) == majority.Split("1500", 3, {"9000": ("node4",)})
+    assert majority.split_majority(dict.fromkeys(said, "1500")) is None
 
 
 def test_slow_hosts_are_told_from_their_neighbours() -> None:
@@ -238,10 +240,10 @@ def test_slow_hosts_are_told_from_their_neighbours() -> None:
     both = [*ring, *((b, a) for a, b in ring)]
     flows = tuple(Flow(a, b, FAST, 1000 if "node2" in (a, b) else 9000) for a, b in both)
     made = report(4)
-    made = verdict.judged(made._replace(findings=(), flows=flows))
+    made = verdict.judge(made._replace(findings=(), flows=flows))
     line = "node2: sends 1.0 Gbit/s and receives 1.0 Gbit/s, 5.0 Gbit/s is usual"
     assert (bad(made), made.exclude) == ([line], ("node2",))
-    assert "9.0 Gbit/s" in table.lines(made)[1]
+    assert "9.0 Gbit/s" in table.table_lines(made)[1]
 
 
 def with_fast(its: Host, **fields: object) -> Host:
@@ -287,19 +289,19 @@ def test_a_bridge_with_one_address_on_all_is_for_guests() -> None:
 
 def test_the_table_has_a_line_for_each_host_and_a_verdict() -> None:
     """Of many hosts only those that something was found about."""
-    text = table.lines(report(4, only("node3", missing="not there")))
+    text = table.table_lines(report(4, only("node3", missing="not there")))
     assert text[0].split()[:3] == ["HOST", "STATE", "ADDRESS"]
     assert text[3].split()[:2] == ["node3", "missing"]
     assert "BAD  node3: not there" in text
     assert text[-2:] == ["--exclude=node3", "3 of 4 hosts, 3 pairs on 2 networks in 1.0 s: 1 finding"]
-    assert "all is well" in table.lines(report(4))[-1]
-    many = table.lines(report(70, only("node3", fingerprint=fingerprint(gpus="1 H100"))))
+    assert "all is well" in table.table_lines(report(4))[-1]
+    many = table.table_lines(report(70, only("node3", fingerprint=fingerprint(gpus="1 H100"))))
     assert [line.split()[0] for line in many[:3]] == ["HOST", "node3", "and"]
 
 
 def test_what_a_host_says_is_shown_in_one_line() -> None:
     """Names and faults are others' text."""
-    text = table.lines(report(2, only("node2", faults=("GPU\n\x1b[31m",))))
+    text = table.table_lines(report(2, only("node2", faults=("GPU\n\x1b[31m",))))
     assert "BAD  node2: GPU\\n\\x1b[31m" in text
 
 
@@ -318,5 +320,5 @@ def test_the_table_in_the_documentation_is_one_that_is_made() -> None:
             return pair._replace(there=6)
         return pair._replace(back=7) if pair.network == FAST and pair.one == "node3" else pair
 
-    made = table.lines(report(4, only("node4", own_name=("127.0.1.1",)), pair=change))
+    made = table.table_lines(report(4, only("node4", own_name=("127.0.1.1",)), pair=change))
     assert "```text\n" + "\n".join(made) + "\n```\n" in (Path(__file__).parents[2] / "docs/check.md").read_text()

@@ -16,14 +16,14 @@ from needs import need
 
 from mingle_hooks.cli.commands import COMMANDS
 from mingle_hooks.cli.completion import SHELLS as SPOKEN
-from mingle_hooks.cli.help import matches
+from mingle_hooks.cli.help import matching as matches
 from mingle_hooks.export.frameworks import FRAMEWORKS
 from mingle_hooks.export.hostfiles import FORMATS
 from mingle_hooks.export.shells import SHELLS
-from mingle_hooks.install.targets import target
-from mingle_hooks.render.launchers import LAUNCHERS
-from mingle_hooks.render.schedulers import SCHEDULERS
+from mingle_hooks.hooks.targets import target
 from mingle_hooks.rendezvous.discovery import BACKENDS
+from mingle_hooks.scripts.command import LAUNCHERS
+from mingle_hooks.scripts.schedulers import SCHEDULERS
 
 if TYPE_CHECKING:
     from forked import Forked

@@ -201,9 +201,9 @@ def test_exec_starts_nothing_without_a_standard_output() -> None:
 # Stops itself when it is about to say why it fails, as a supervisor stops a member that has just failed by itself.
 STOPPED = """\
 import os, signal, sys
-from mingle_hooks.cli import main, stderr
-write = stderr.write
-stderr.write = lambda text: (os.kill(os.getpid(), signal.SIGTERM), write(text))
+from mingle_hooks.cli import main
+write = main.write_stderr
+main.write_stderr = lambda text: (os.kill(os.getpid(), signal.SIGTERM), write(text))
 sys.argv[1:] = ["env", "--id", "job", "--nodes", "none"]
 main.main()
 """

@@ -13,15 +13,13 @@ import ctypes
 import marshal
 import os
 import select
+import signal
 import sys
 import time
 
 TYPE_CHECKING = False  # typing itself takes a tenth of the holder's start
 if TYPE_CHECKING:
-    import signal
     from typing import Any
-else:
-    import _signal as signal  # what `signal` is made of, without its enums, which take a third of the holder's start
 
 CLONE_NEWNS, CLONE_NEWUTS, CLONE_NEWNET = 0x00020000, 0x04000000, 0x40000000
 MS_BIND, MS_REC, MS_PRIVATE = 0x1000, 0x4000, 0x40000

@@ -9,8 +9,7 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mingle_hooks.fabric.address import ip_address
-from mingle_hooks.fabric.interfaces import Interface, describe
+from mingle_hooks.net.addresses import Interface, describe
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -80,7 +79,8 @@ def tables(root: Path, ipv4: str = "", ipv6: str = "") -> None:
 def seen(root: Path, interfaces: Iterable[dict[str, Any]]) -> tuple[Interface, ...]:
     """Return the interfaces as they are described under this root, numbered in their order."""
     carried = {
-        (index, its["name"]): tuple(map(ip_address, its["addresses"])) for index, its in enumerate(interfaces, 1)
+        (index, its["name"]): tuple(map(ipaddress.ip_interface, its["addresses"]))
+        for index, its in enumerate(interfaces, 1)
     }
     return describe(carried, str(root))
 

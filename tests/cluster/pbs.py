@@ -114,7 +114,7 @@ class PbsStandIn:
         for thread in self._threads:
             thread.join(10)
 
-    def _start(self, target: Any, *words: Any) -> None:  # noqa: ANN401 -- a callable and its arguments
+    def _start(self, target: Any, *words: Any) -> None:
         self._threads.append(threading.Thread(target=target, args=words))
         self._threads[-1].start()
 

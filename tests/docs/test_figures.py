@@ -7,16 +7,18 @@ from typing import TYPE_CHECKING
 import pytest
 from documents import ROOT
 
-from mingle_hooks.fabric.ports import DEFAULT_RANGE
-from mingle_hooks.rendezvous import rendezvous
-from mingle_hooks.rendezvous.discovery import discovery
-from mingle_hooks.rendezvous.discovery.multicast import backend, beacon, questions
-from mingle_hooks.rendezvous.leader import acceptor, choice
-from mingle_hooks.rendezvous.local_peers import follower, meeting_point
-from mingle_hooks.rendezvous.member import membership
-from mingle_hooks.rendezvous.protocol import connection, leases, wire
+from mingle_hooks.net.ports import DEFAULT_RANGE
+from mingle_hooks.rendezvous import connection, discovery, leases, rendezvous, wire
+from mingle_hooks.rendezvous import leader as choice
+from mingle_hooks.rendezvous import local_tasks as follower
+from mingle_hooks.rendezvous import local_tasks as meeting_point
+from mingle_hooks.rendezvous import member as membership
+from mingle_hooks.rendezvous import session as acceptor
+from mingle_hooks.rendezvous.discovery import multicast as backend
+from mingle_hooks.rendezvous.discovery import multicast as beacon
+from mingle_hooks.rendezvous.discovery import multicast as questions
+from mingle_hooks.run import status as door
 from mingle_hooks.settings import load
-from mingle_hooks.supervise.worlds import door
 
 if TYPE_CHECKING:
     from mingle_hooks.settings import Settings

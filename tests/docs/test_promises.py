@@ -60,14 +60,4 @@ def test_no_time_of_day_decides_anything_in_a_rendezvous() -> None:
     package = ROOT / "mingle_hooks"
     of_day = re.compile(r"time\.time\b|CLOCK_REALTIME|datetime|strftime|localtime|from time import.*\btime\b")
     users = {path.name for path in package.rglob("*.py") if of_day.search(path.read_text())}
-    assert users == {
-        "rejoin.py",
-        "logs.py",
-        "planning.py",
-        "picture.py",
-        "world.py",
-        "runs.py",
-        "session.py",
-        "membership.py",
-        "clocks.py",
-    }
+    assert users == {"member.py", "output.py", "session.py", "status.py", "runs.py", "planning.py", "joining.py"}

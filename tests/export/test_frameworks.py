@@ -7,14 +7,12 @@ import json
 import pytest
 
 from mingle_hooks.errors import NetworkError, UsageError
-from mingle_hooks.export.explain import left_to_nccl
 from mingle_hooks.export.frameworks import FRAMEWORKS, HCAS, IFACE, ROSTER, SITE, framework, load, needs, profiles
 from mingle_hooks.export.frameworks.torchrun import NO_RANK, NOT_HERE
-from mingle_hooks.export.variables import files, own, variables
-from mingle_hooks.export.view import Batch, View
-from mingle_hooks.fabric.nccl_conf import Setting
+from mingle_hooks.export.variables import files, left_to_nccl, own, variables
+from mingle_hooks.net.nccl import Setting
 from mingle_hooks.schedulers.table import detect
-from mingle_hooks.world import Assignment, Member, World
+from mingle_hooks.world import Assignment, Batch, Member, View, World
 
 SEATS = (Member(0, "n1", "10.0.0.1", 2), Member(1, "n2", "10.0.0.2", 4))
 WORLD = World("job7", 2, 6, "10.0.0.1", 29_500, "0123456789abcdef", SEATS)

@@ -13,8 +13,7 @@ from needs import need
 from mingle_hooks.errors import UsageError
 from mingle_hooks.export import shells
 from mingle_hooks.export.variables import variables
-from mingle_hooks.export.view import View
-from mingle_hooks.world import Assignment, World
+from mingle_hooks.world import Assignment, View, World
 
 GOLDEN = Path(__file__).parent / "golden"
 POSIX = (["dash"], ["bash"], ["busybox", "sh"], ["mksh"], ["ksh93"], ["zsh", "-f"])

@@ -12,8 +12,7 @@ from light import BIN
 from needs import only_with
 
 from mingle_hooks.export.variables import variables
-from mingle_hooks.export.view import View
-from mingle_hooks.world import Assignment, World
+from mingle_hooks.world import Assignment, View, World
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from mingle_hooks.fabric.binding import NONE, Binding, binding
+from mingle_hooks.net.devices import NONE
+from mingle_hooks.net.devices import GpuBinding as Binding
+from mingle_hooks.net.devices import gpu_binding as binding
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -6,8 +6,8 @@ import os
 import time
 from typing import TYPE_CHECKING
 
-from mingle_hooks.fabric import child
-from mingle_hooks.fabric.sysfs import attribute
+from mingle_hooks.net import devices as child
+from mingle_hooks.net.addresses import read_attribute as attribute
 
 if TYPE_CHECKING:
     import pytest
@@ -30,8 +30,8 @@ def test_a_child_that_gets_no_processor_is_not_taken_for_a_device_that_hangs(mon
             pass
         return path
 
-    monkeypatch.setattr(child, "attribute", asked)
-    assert child.read(["works"]) == {"works": "works"}
+    monkeypatch.setattr(child, "read_attribute", asked)
+    assert child.read_in_child(["works"]) == {"works": "works"}
     began = time.monotonic()
-    assert child.read(["hangs"]) is None
+    assert child.read_in_child(["hangs"]) is None
     assert time.monotonic() - began < 30

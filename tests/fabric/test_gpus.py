@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from mingle_hooks.fabric.gpus import visible_gpus
+from mingle_hooks.net.devices import visible_gpus
 
 if TYPE_CHECKING:
     from pathlib import Path

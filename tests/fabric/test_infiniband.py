@@ -3,7 +3,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from mingle_hooks.fabric.infiniband import active_ports
+from mingle_hooks.net.devices import active_rdma_ports as active_ports
 
 if TYPE_CHECKING:
     from pathlib import Path

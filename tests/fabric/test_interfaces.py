@@ -6,14 +6,15 @@ import json
 import subprocess
 import sys
 import uuid
+from ipaddress import ip_interface
 from typing import TYPE_CHECKING
 
 import pytest
 from needs import need
 
 from mingle_hooks.errors import NetworkError, UsageError
-from mingle_hooks.fabric.address import ip_address
-from mingle_hooks.fabric.interfaces import Interface, interfaces, name_of, preference, usable
+from mingle_hooks.net.addresses import Interface, interfaces, preference, usable
+from mingle_hooks.net.addresses import interface_of as name_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 def make(name: str, *addresses: str, kind: str = "ethernet", speed: int | None = None, **more: object) -> Interface:
     index = int(more.get("index", 5))  # type: ignore[call-overload]
-    return Interface(name, index, kind, speed, bool(more.get("up", True)), tuple(map(ip_address, addresses)))
+    return Interface(name, index, kind, speed, bool(more.get("up", True)), tuple(map(ip_interface, addresses)))
 
 
 LO = make("lo", "127.0.0.1/8", "::1/128", kind="loopback", index=1)
@@ -168,7 +169,7 @@ def test_kind_speed_and_state_come_from_sysfs(
 def test_loopback_of_this_host_is_listed_with_its_address() -> None:
     (lo,) = [found for found in interfaces() if found.name == "lo"]
     assert lo.kind == "loopback"
-    assert ip_address("127.0.0.1/8") in lo.addresses
+    assert ip_interface("127.0.0.1/8") in lo.addresses
 
 
 def test_without_sysfs_an_interface_with_an_address_counts_as_up(tmp_path: Path) -> None:
@@ -198,7 +199,7 @@ def namespace() -> Iterator[str]:
 
 PROBE = """
 import json
-from mingle_hooks.fabric.interfaces import interfaces, name_of, usable
+from mingle_hooks.net.addresses import interfaces, interface_of as name_of, usable
 names = [(i.name, i.kind, i.up) for i in interfaces()]
 print(json.dumps([names, [c.host for c in usable(interfaces())], name_of("10.5.0.2"), name_of("fd05::1")]))
 """

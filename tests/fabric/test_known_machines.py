@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from cluster.machines import carrier, grow, recorded, route, route6, seen, tables
 
-from mingle_hooks.fabric.interfaces import preference, usable
-from mingle_hooks.fabric.routes import default_interface
+from mingle_hooks.net.addresses import default_interface, preference, usable
 
 if TYPE_CHECKING:
     from pathlib import Path

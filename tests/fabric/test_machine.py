@@ -10,12 +10,12 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from needs import only_with
 
-from mingle_hooks import sockets
-from mingle_hooks.fabric.machine import hostname, identity, is_hostname
+from mingle_hooks.net.addresses import hostname, is_hostname
+from mingle_hooks.net.addresses import machine_id as identity
 
 HOSTNAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,252}")
 
-PRINT = [sys.executable, "-c", "from mingle_hooks.fabric.machine import identity; print(identity())"]
+PRINT = [sys.executable, "-c", "from mingle_hooks.net.addresses import machine_id as identity; print(identity())"]
 
 
 def test_processes_on_one_machine_have_the_same_identity() -> None:
@@ -50,6 +50,6 @@ def test_a_hosts_name_is_of_letters_digits_and_little_else(text: str) -> None:
 def test_whatever_a_host_is_called_others_take_its_name(name: str) -> None:
     """What does not belong into a name is an underscore there."""
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(sockets, "gethostname", lambda: name)
+        patched.setattr(socket, "gethostname", lambda: name)
         assert hostname() == (re.sub(r"[^A-Za-z0-9_.-]|^[.-]", "_", name) or "unnamed")
         assert is_hostname(hostname())

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from mingle_hooks.fabric.nccl_conf import Setting, ifname, is_named, settings
+from mingle_hooks.net.nccl import Setting, ifname, is_named, settings
 
 if TYPE_CHECKING:
     from pathlib import Path

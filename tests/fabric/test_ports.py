@@ -12,7 +12,7 @@ import pytest
 from needs import only_with
 
 from mingle_hooks.errors import NetworkError
-from mingle_hooks.fabric.ports import DEFAULT_RANGE, bound, candidates, ephemeral_range, hold, keep, listen
+from mingle_hooks.net.ports import DEFAULT_RANGE, bound, candidates, ephemeral_range, hold, keep, listen
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -118,7 +118,7 @@ def test_a_kept_port_is_refused_to_a_plain_bind(kept: tuple[str, int]) -> None:
 ANY_PORT = """
 import errno, socket
 from pathlib import Path
-from mingle_hooks.fabric.ports import keep, listen
+from mingle_hooks.net.ports import keep, listen
 listener = listen("127.0.0.1", [27100], range(27100, 27101))
 keep(listener)
 listener.close()

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from frameworks.reads import READS, found
 from mingle_hooks.export.variables import files, variables
-from mingle_hooks.export.view import View
-from mingle_hooks.world import Assignment, Member, World
+from mingle_hooks.world import Assignment, Member, View, World
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

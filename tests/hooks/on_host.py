@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 from rendered import HOOKS
 
-from mingle_hooks.install.site import Site
-from mingle_hooks.install.text import render
+from mingle_hooks.hooks.files import Site
+from mingle_hooks.hooks.files import render_hook as render
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -16,10 +16,10 @@ from needs import skip_for_want_of
 from rendered import FULL, SITES, recorded
 
 from mingle_hooks.export.variables import own
-from mingle_hooks.install import standin
-from mingle_hooks.install.site import KILL_SWITCH, Site
-from mingle_hooks.install.targets import hook
-from mingle_hooks.install.text import render
+from mingle_hooks.hooks import pbs as standin
+from mingle_hooks.hooks.files import KILL_SWITCH, Site
+from mingle_hooks.hooks.files import render_hook as render
+from mingle_hooks.hooks.targets import hook
 
 LAUNCHES = recorded("openpbs-*/hook.execjob_launch.*")
 OTHERS = [path for path in recorded("openpbs-*/hook.*") if path not in LAUNCHES]
@@ -35,7 +35,7 @@ PYTHONS["this"] = sys.executable
 
 def event_of(path: Path) -> dict[str, Any]:
     """Return a recorded event as the stand-in takes it."""
-    return standin.event(path.read_text())
+    return standin.stand_in_event(path.read_text())
 
 
 def run_all(
@@ -54,7 +54,7 @@ def run_all(
     paths = [directory / f"event.{number}.json" for number in range(len(events))]
     for path, event in zip(paths, events, strict=True):
         path.write_text(json.dumps(event))
-    argv = [python or sys.executable, "-c", standin.PROGRAM, directory / "mingle.py", *paths]
+    argv = [python or sys.executable, "-c", standin.STAND_IN, directory / "mingle.py", *paths]
     done = subprocess.run(argv, capture_output=True, text=True, timeout=30, check=False, env={"PATH": "/usr/bin:/bin"})
     assert (done.returncode, done.stderr) == (0, "")
     found: list[dict[str, Any]] = [json.loads(line) for line in done.stdout.splitlines()]

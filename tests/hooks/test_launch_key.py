@@ -15,7 +15,7 @@ from on_host import SITE_KEY, key_of
 from rendered import recorded
 from test_launch import LAUNCHES, event_of, python, run
 
-from mingle_hooks.install.site import Site
+from mingle_hooks.hooks.files import Site
 from mingle_hooks.keys import find
 from mingle_hooks.schedulers.facts import JobFacts
 from mingle_hooks.settings import load

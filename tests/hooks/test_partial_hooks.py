@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 from rendered import HOOKS, SHELLS, SITES, shell
 
-from mingle_hooks.install.text import render
+from mingle_hooks.hooks.files import render_hook as render
 
 if TYPE_CHECKING:
     from pathlib import Path

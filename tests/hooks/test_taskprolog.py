@@ -14,7 +14,7 @@ import pytest
 from needs import only_with
 from rendered import FULL, OBSERVE, SHELLS, environ, exported, recorded, shell, written
 
-from mingle_hooks.install.site import Site
+from mingle_hooks.hooks.files import Site
 from mingle_hooks.schedulers.hostlist import expand
 
 if TYPE_CHECKING:

@@ -45,12 +45,13 @@ def main() -> None:
     """Answer every line."""
     import mingle_hooks.cli.commands
     import mingle_hooks.cli.hooks  # noqa: F401 -- every fork then has it
-    from mingle_hooks.install import targets, text
-    from mingle_hooks.install.site import Site
+    from mingle_hooks.hooks import files as text
+    from mingle_hooks.hooks import targets
+    from mingle_hooks.hooks.files import Site
 
     for scheduler in targets.TARGETS:
         for hook in targets.target(scheduler).hooks:
-            text.render(hook, Site())  # and has read the templates
+            text.render_hook(hook, Site())  # and has read the templates
 
     gc.disable()  # as mingle itself does
     gc.freeze()

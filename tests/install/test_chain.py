@@ -10,14 +10,15 @@ import pytest
 from test_install import NO_CHAIN, OURS, call, conf, program
 
 from mingle_hooks.errors import FactsError
-from mingle_hooks.install import running, slurmcheck
-from mingle_hooks.install.hook import Where
-from mingle_hooks.install.running import parsed
+from mingle_hooks.hooks import slurm as running
+from mingle_hooks.hooks import slurm as slurmcheck
+from mingle_hooks.hooks.plan import Where
+from mingle_hooks.hooks.slurm import parse_config as parsed
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from mingle_hooks.install.slurmconf import SlurmConf
+    from mingle_hooks.hooks.slurm import SlurmConf
 
 SITES = '[hooks]\nprolog = "/opt/prolog"\nepilog = "none"\ntaskprolog = "/opt/task"\n'
 AFTER = (f"Prolog={OURS}/prolog", f"Epilog={OURS}/epilog", f"TaskProlog={OURS}/taskprolog-all", "PrologFlags=Alloc")
@@ -126,7 +127,7 @@ def test_a_stub_stays_while_slurm_runs_the_file(root: Path, monkeypatch: pytest.
     call(root, "install", "slurm", "--yes")
     conf(root, "ClusterName=x")
     now: list[SlurmConf] = [parsed(f"Prolog                  = {OURS}/prolog\nEpilog                  = (null)\n")]
-    monkeypatch.setattr(running, "config", lambda _where: now[-1])
+    monkeypatch.setattr(running, "running_config", lambda _where: now[-1])
     assert f"stub    {root}{OURS}/prolog\n" in call(root, "uninstall", "slurm", "--yes").stdout
     left = root / OURS.lstrip("/")
     assert [path.name for path in left.iterdir()] == ["prolog"]
@@ -146,7 +147,7 @@ def test_a_stub_keeps_a_glob_from_matching_nothing(root: Path, monkeypatch: pyte
     if others:
         program(root, "/etc/slurm/prolog.d/50-site")
     conf(root, "ClusterName=x")
-    monkeypatch.setattr(running, "config", lambda _where: parsed("Prolog = /etc/slurm/prolog.d/*\n"))
+    monkeypatch.setattr(running, "running_config", lambda _where: parsed("Prolog = /etc/slurm/prolog.d/*\n"))
     call(root, "uninstall", "slurm", "--yes")
     assert (root / "etc/slurm/prolog.d/10-mingle").exists() != others
 
@@ -169,13 +170,15 @@ def test_verify_compares_the_file_with_what_slurm_runs(root: Path, monkeypatch: 
     """A slurm.conf that Slurm has not read yet, and no slurm.conf at all, where the controller's answer counts."""
     program(root, "/etc/mingle/mingle.toml", SITES)
     call(root, "install", "slurm", "--yes")
-    monkeypatch.setattr(running, "config", lambda _where: parsed(f"Epilog = {OURS}/epilog\nProlog = /opt/old\n"))
+    monkeypatch.setattr(
+        running, "running_config", lambda _where: parsed(f"Epilog = {OURS}/epilog\nProlog = /opt/old\n")
+    )
     bad = [line for line in call(root, "verify", "slurm").stdout.splitlines() if line.startswith("BAD")]
     assert [line.split(":")[1].split()[1] for line in bad] == [f"Prolog={OURS}/prolog,", f"TaskProlog={AFTER[2][11:]},"]
     assert all(line.endswith("; fix: scontrol reconfigure") for line in bad)
     (root / "etc/slurm/slurm.conf").unlink()
     text = "\n".join(line.replace("=", "  = ") for line in AFTER)
-    monkeypatch.setattr(running, "config", lambda _where: parsed(text))
+    monkeypatch.setattr(running, "running_config", lambda _where: parsed(text))
     assert call(root, "verify", "slurm").stdout.splitlines()[-1] == "ok"
 
 
@@ -190,13 +193,13 @@ def test_a_controller_that_hangs_or_fails_is_not_waited_for(tmp_path: Path, monk
         program(tmp_path, name, f"#!/bin/sh\n{text}\n")
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     where = Where(slurm_conf="/srv/slurm.conf")
-    found = running.config(where)
-    assert (found and found.one("Prolog"), running.version(where), running.nodes(where)) == (
+    found = running.running_config(where)
+    assert (found and found.one("Prolog"), running.slurm_version(where), running.slurm_nodes(where)) == (
         "/srv/slurm.conf", (22, 5), (),
     )  # fmt: skip
     program(tmp_path, "scontrol", f"#!{sys.executable}\nimport time\ntime.sleep(3)\nprint('Prolog = /late')\n")
     monkeypatch.setattr(running, "_PATIENCE_S", 0.05)
-    assert running.config(Where(slurm_conf="/srv/another.conf")) is None
+    assert running.running_config(Where(slurm_conf="/srv/another.conf")) is None
 
 
 def test_what_a_controller_says_is_read() -> None:
@@ -208,5 +211,5 @@ def test_what_a_controller_says_is_read() -> None:
 
 def test_below_a_root_no_controller_is_asked() -> None:
     """An image is no node of the cluster that this host belongs to."""
-    assert running.config(Where("/image")) is None
-    assert running.version(Where("/image")) is None
+    assert running.running_config(Where("/image")) is None
+    assert running.slurm_version(Where("/image")) is None

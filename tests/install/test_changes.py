@@ -11,7 +11,7 @@ import pytest
 from test_install import MOM, OURS, call, conf, image, tree
 
 from mingle_hooks.errors import PlaceError
-from mingle_hooks.install import lock
+from mingle_hooks.hooks import files as lock
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -93,13 +93,13 @@ def test_two_installations_at_once_are_one_after_the_other(root: Path) -> None:
 
 def test_a_node_s_lock_is_root_s_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A user who can open it could keep root from installing."""
-    monkeypatch.setattr(lock, "PATH", f"{tmp_path}/lock")
-    with lock.alone(""):
+    monkeypatch.setattr(lock, "LOCK_PATH", f"{tmp_path}/lock")
+    with lock.installation_lock(""):
         assert (tmp_path / "lock").stat().st_mode & 0o777 == 0o600
-        with pytest.raises(PlaceError, match="at a time"), lock.alone(""):
+        with pytest.raises(PlaceError, match="at a time"), lock.installation_lock(""):
             pass
-    with lock.alone(""):
+    with lock.installation_lock(""):
         pass
-    monkeypatch.setattr(lock, "PATH", f"{tmp_path}/none/lock")
-    with pytest.raises(PlaceError, match="as root"), lock.alone(""):
+    monkeypatch.setattr(lock, "LOCK_PATH", f"{tmp_path}/none/lock")
+    with pytest.raises(PlaceError, match="as root"), lock.installation_lock(""):
         pass

@@ -8,8 +8,9 @@ import pytest
 from click.testing import CliRunner
 
 from mingle_hooks.cli.hooks import hooks
-from mingle_hooks.install.doctor import preview, why_nothing
-from mingle_hooks.install.site import Site
+from mingle_hooks.hooks.files import Site
+from mingle_hooks.hooks.verify import preview_job as preview
+from mingle_hooks.hooks.verify import why_nothing
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -12,9 +12,10 @@ from click.testing import CliRunner
 
 from mingle_hooks.cli.hooks import hooks
 from mingle_hooks.errors import ConflictError, FactsError, PlaceError, SettingsError, UsageError
-from mingle_hooks.install import files, manifest
-from mingle_hooks.install.site import Site
-from mingle_hooks.install.slurmconf import find
+from mingle_hooks.hooks import files
+from mingle_hooks.hooks import files as manifest
+from mingle_hooks.hooks.files import Site
+from mingle_hooks.hooks.slurm import find_slurm_conf as find
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -338,7 +339,7 @@ def test_rendering_is_what_installing_writes(root: Path) -> None:
 def test_the_manifest_names_every_file_with_its_checksum(root: Path) -> None:
     """What was installed can be told from the manifest alone."""
     call(root, "install", "slurm", "--yes")
-    entries = json.loads((root / manifest.PATH.lstrip("/")).read_text())["files"]
+    entries = json.loads((root / manifest.MANIFEST_PATH.lstrip("/")).read_text())["files"]
     assert [entry["path"] for entry in entries] == [f"{OURS}/{name}" for name in NAMES]
     assert all(len(entry["sha256"]) == 64 for entry in entries)
 

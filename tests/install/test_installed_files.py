@@ -11,9 +11,9 @@ import pytest
 from needs import only_with
 from test_install import OURS, call, conf, program
 
-from mingle_hooks.install.site import Site
-from mingle_hooks.install.targets import hook
-from mingle_hooks.install.text import render
+from mingle_hooks.hooks.files import Site
+from mingle_hooks.hooks.files import render_hook as render
+from mingle_hooks.hooks.targets import hook
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import pytest
 from power_cut import CUT
 
-from mingle_hooks.install import files
+from mingle_hooks.hooks import files
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -244,7 +244,7 @@ def test_every_file_is_on_disk_before_it_has_its_name(tmp_path: Path, monkeypatc
     monkeypatch.setattr(os, "fsync", lambda fd: (done.append(("fsync", path_of(fd))), real["fsync"](fd)))
     monkeypatch.setattr(os, "rename", lambda a, b: (done.append(("rename", f"{a} {b}")), real["rename"](a, b)))
     monkeypatch.setattr(os, "mkdir", lambda p, mode=0o777: (done.append(("mkdir", p)), real["mkdir"](p, mode)))
-    files.write(f"{tmp_path}/a/b/c", b"text", 0o755)
+    files.write_whole(f"{tmp_path}/a/b/c", b"text", 0o755)
     temporary = f"{tmp_path}/a/b/{files.TEMPORARY}c"
     assert done == [
         ("mkdir", f"{tmp_path}/a"), ("fsync", str(tmp_path)), ("mkdir", f"{tmp_path}/a/b"), ("fsync", f"{tmp_path}/a"),

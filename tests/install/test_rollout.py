@@ -11,7 +11,7 @@ from test_install import NO_CHAIN, OURS, call, conf, program
 
 from mingle_hooks.cli.hooks import hooks
 from mingle_hooks.errors import UsageError
-from mingle_hooks.install import running
+from mingle_hooks.hooks import slurm as running
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -129,13 +129,13 @@ def test_what_is_wrong_on_all_is_no_reason_to_go_on(node: Path) -> None:
 
 def test_nodes_come_from_sinfo(node: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """All that the controller knows; without an answer they have to be named. No report at all is a mistake."""
-    monkeypatch.setattr(running, "nodes", lambda _where: ("n1", "n2"))
+    monkeypatch.setattr(running, "slurm_nodes", lambda _where: ("n1", "n2"))
     line = ["rollout", "--check"]
     done = CliRunner().invoke(hooks, line, input=f"n1: {report(node)}", catch_exceptions=False)
     assert (done.exit_code, "BAD  n2: no report" in done.stdout) == (1, True)
     with pytest.raises(UsageError, match="reports of nodes"):
         CliRunner().invoke(hooks, line, input="[1, 2]\nn1: {}\n", catch_exceptions=False)
-    monkeypatch.setattr(running, "nodes", lambda _where: ())
+    monkeypatch.setattr(running, "slurm_nodes", lambda _where: ())
     with pytest.raises(UsageError, match="--nodes"):
         CliRunner().invoke(hooks, line, input="", catch_exceptions=False)
 

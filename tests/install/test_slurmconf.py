@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from mingle_hooks.errors import FactsError
-from mingle_hooks.install import slurm, slurmd
-from mingle_hooks.install.hook import Where
-from mingle_hooks.install.site import Site
-from mingle_hooks.install.slurmconf import SlurmConf, find
+from mingle_hooks.hooks import slurm
+from mingle_hooks.hooks import slurm as slurmd
+from mingle_hooks.hooks.files import Site
+from mingle_hooks.hooks.plan import Where
+from mingle_hooks.hooks.slurm import SlurmConf
+from mingle_hooks.hooks.slurm import find_slurm_conf as find
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -56,10 +58,10 @@ def test_files_that_include_each_other_have_an_end(tmp_path: Path) -> None:
 def test_flags_that_imply_alloc_suffice(tmp_path: Path, flags: str) -> None:
     """Slurm itself then runs the Prolog on all nodes before the first step (slurm.conf(5))."""
     conf(tmp_path, f"PrologFlags={flags}\n")
-    line = slurm.plan(Site(), Where(str(tmp_path))).lines[-1]
+    line = slurm.plan_slurm(Site(), Where(str(tmp_path))).lines[-1]
     assert (line.text, line.is_there) == (f"PrologFlags={flags}", True)
     conf(tmp_path, "PrologFlags=Serial\n")
-    line = slurm.plan(Site(), Where(str(tmp_path))).lines[-1]
+    line = slurm.plan_slurm(Site(), Where(str(tmp_path))).lines[-1]
     assert (line.text, line.is_there) == ("PrologFlags=Serial,Alloc", False)
 
 

@@ -10,9 +10,9 @@ from click.testing import CliRunner
 from needs import only_with
 
 from mingle_hooks.cli.hooks import hooks
-from mingle_hooks.install import apart
-from mingle_hooks.install.site import Site
-from mingle_hooks.install.storm import storm
+from mingle_hooks.hooks import simulate as apart
+from mingle_hooks.hooks.files import Site
+from mingle_hooks.hooks.simulate import storm
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -41,10 +41,10 @@ def test_the_same_seed_makes_the_same_runs() -> None:
 
 def test_a_run_shows_its_status_and_what_it_writes_elsewhere(tmp_path: Path) -> None:
     """And nothing of it is left on this machine."""
-    apart.prepare(str(tmp_path))
+    apart.prepare_isolated(str(tmp_path))
     script = 'touch /run/mine /tmp/.mine run/other; [ "$(cat run/state/x)" = before ] && exit 3'
     before = ["sh", "-c", "mkdir state; echo before >state/x"]
-    found = apart.ended(str(tmp_path), before, ["sh", "-c", f"cd {tmp_path}; {script}"], NO_FAULTS)
+    found = apart.run_isolated(str(tmp_path), before, ["sh", "-c", f"cd {tmp_path}; {script}"], NO_FAULTS)
     assert found.status == 3
     assert sorted(found.outside) == sorted(["/run/mine", "/tmp/.mine", f"{tmp_path}/run/other"])  # noqa: S108
     assert list((tmp_path / "run").iterdir()) == []
@@ -53,22 +53,22 @@ def test_a_run_shows_its_status_and_what_it_writes_elsewhere(tmp_path: Path) -> 
 @pytest.mark.parametrize("place", list(apart.PLACES)[1:])
 def test_what_is_said_to_be_wrong_is_wrong(tmp_path: Path, place: str) -> None:
     """Each place by what cannot be done there, which can be done where nothing is wrong."""
-    apart.prepare(str(tmp_path))
+    apart.prepare_isolated(str(tmp_path))
     script = f"cd {tmp_path}/run && mkdir state && for i in 1 2 3 4 5; do seq 999 >state/$i || exit; done"
     for each, status in ((place, True), ("nothing wrong", False)):
-        found = apart.ended(str(tmp_path), [], ["sh", "-c", script], apart.Faults(each, {}))
+        found = apart.run_isolated(str(tmp_path), [], ["sh", "-c", script], apart.Faults(each, {}))
         assert (found.status != 0) is status
 
 
 def test_programs_are_broken(tmp_path: Path) -> None:
     """Each in its way, also the one that breaks them."""
-    apart.prepare(str(tmp_path))
+    apart.prepare_isolated(str(tmp_path))
     for how, status in (("is missing", 127), ("fails", 3)):
         script = f'for tool; do "$tool"; [ $? = {status} ] || exit 99; done; exit {status}'
         faults = apart.Faults("nothing wrong", dict.fromkeys(apart.TOOLS, how))
-        found = apart.ended(str(tmp_path), [], ["sh", "-c", script, "sh", *apart.TOOLS], faults)
+        found = apart.run_isolated(str(tmp_path), [], ["sh", "-c", script, "sh", *apart.TOOLS], faults)
         assert found.status == status, how
     one = apart.Faults("nothing wrong", {"stat": "fails"})  # and the others work
-    assert apart.ended(str(tmp_path), [], ["sh", "-c", "id && cat && stat"], one).status == 3
+    assert apart.run_isolated(str(tmp_path), [], ["sh", "-c", "id && cat && stat"], one).status == 3
     hangs = apart.Faults("nothing wrong", {"mount": "hangs"})
-    assert apart.ended(str(tmp_path), [], ["timeout", "0.1", "mount"], hangs).status == 124
+    assert apart.run_isolated(str(tmp_path), [], ["timeout", "0.1", "mount"], hangs).status == 124

@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from mingle_hooks import launchers
 from mingle_hooks.errors import UsageError
-from mingle_hooks.export.view import View
-from mingle_hooks.world import Assignment, Member, World
+from mingle_hooks.export import launchers
+from mingle_hooks.world import Assignment, Member, View, World
 
 if TYPE_CHECKING:
     from pathlib import Path

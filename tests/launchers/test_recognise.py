@@ -6,7 +6,7 @@ import shlex
 
 import pytest
 
-from mingle_hooks.launchers import find, recognise
+from mingle_hooks.export.launchers import find, recognise
 
 
 @pytest.mark.parametrize(

@@ -4,11 +4,13 @@ import time
 
 import pytest
 
-from mingle_hooks.differences import FIELDS
-from mingle_hooks.lint.compare import compare
-from mingle_hooks.lint.finding import Compared, Finding
-from mingle_hooks.lint.text import LONGEST, dumps, loads
-from mingle_hooks.lint.words import MOST_LINES, lines
+from mingle_hooks.check.compare import MOST_LINES, Compared, Finding
+from mingle_hooks.check.compare import compare_members as compare
+from mingle_hooks.check.compare import finding_lines as lines
+from mingle_hooks.check.fingerprint import LONGEST
+from mingle_hooks.check.fingerprint import dump_fingerprint as dumps
+from mingle_hooks.check.fingerprint import load_fingerprint as loads
+from mingle_hooks.values import FIELDS
 
 HEALTHY = {
     "kernel": "5.15.0-1053",
@@ -231,7 +233,9 @@ def test_whatever_a_member_says_is_one_line_for_a_person() -> None:
 def test_thousands_of_members_are_grouped_first(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
     its = members(count, {7: {"driver": "550"}, 9: {"git": "1"}})
     read = []
-    monkeypatch.setattr("mingle_hooks.lint.text.loads", lambda text: read.append(text) or loads(text))
+    monkeypatch.setattr(
+        "mingle_hooks.check.fingerprint.load_fingerprint", lambda text: read.append(text) or loads(text)
+    )
     began = time.process_time()
     assert len(compare(its)) == 2
     assert time.process_time() - began < 1

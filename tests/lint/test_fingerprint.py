@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING
 import pytest
 from nodes import COMMIT, GIB, SHM, TMP, Node, Space, aws, azure, container, dgx, laptop, mi300x
 
-from mingle_hooks.differences import FIELDS
-from mingle_hooks.fabric import child
-from mingle_hooks.lint.compare import compare
-from mingle_hooks.lint.finding import Compared
-from mingle_hooks.lint.text import LONGEST, is_variable, loads
-from mingle_hooks.lint.words import field, lines
+from mingle_hooks.check.compare import Compared
+from mingle_hooks.check.compare import compare_members as compare
+from mingle_hooks.check.compare import field_name as field
+from mingle_hooks.check.compare import finding_lines as lines
+from mingle_hooks.check.fingerprint import LONGEST, is_variable
+from mingle_hooks.check.fingerprint import load_fingerprint as loads
+from mingle_hooks.net import devices as child
+from mingle_hooks.values import FIELDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -292,4 +294,4 @@ def test_a_child_that_is_left_behind_holds_nothing_of_ours(tmp_path: Path, monke
         return heard(pipe, 0.0, pid)
 
     monkeypatch.setattr(child, "_heard", while_it_waits)
-    assert child.read([str(tmp_path / "state")]) is None
+    assert child.read_in_child([str(tmp_path / "state")]) is None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mingle_hooks.rendezvous.protocol import wire
+from mingle_hooks.rendezvous import wire
 from model import leaders, members
 from model.moves import begin, crash
 from model.worlds import (

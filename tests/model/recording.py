@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 from simulator.process import Process
 from simulator.schedules import Schedule
 
-from mingle_hooks.rendezvous.leader.leader import Leader
-from mingle_hooks.rendezvous.leader.session import Session
-from mingle_hooks.rendezvous.member.membership import Membership
-from mingle_hooks.rendezvous.protocol import wire
+from mingle_hooks.rendezvous import wire
+from mingle_hooks.rendezvous.leader import Leader
+from mingle_hooks.rendezvous.member import Membership
 from mingle_hooks.rendezvous.rendezvous import Rendezvous
+from mingle_hooks.rendezvous.session import Session
 from model.following import Following
 
 if TYPE_CHECKING:
@@ -23,46 +23,46 @@ if TYPE_CHECKING:
 EPSILON_S = 1e-6
 
 
-def _began(follow: Following, rendezvous: Any) -> None:  # noqa: ANN401 - the real one, and so below
+def _began(follow: Following, rendezvous: Any) -> None:
     leader = rendezvous._leader
     precedence = (leader.terms.ticket, leader.me.member) if leader is not None else ()
     follow.began(rendezvous._me.member, rendezvous._request.rank, precedence)
 
 
-def _killed(follow: Following, process: Any) -> None:  # noqa: ANN401
+def _killed(follow: Following, process: Any) -> None:
     if process.is_alive and process.rendezvous is not None:
         follow.killed(process.member)
 
 
-def _ended(follow: Following, process: Any) -> None:  # noqa: ANN401
+def _ended(follow: Following, process: Any) -> None:
     if process.rendezvous is not None:
         leader = process.rendezvous._leader
         nobody_waits = leader is not None and leader.awaited_s <= EPSILON_S
         follow.ended(process.member, has_world=process.answer is not None, nobody_waits=nobody_waits)
 
 
-def _found(follow: Following, rendezvous: Any, by: Any) -> None:  # noqa: ANN401
-    follow.found(rendezvous._me.member, by.leader, by.precedence, by.sealer._hmac.of(b""))
+def _found(follow: Following, rendezvous: Any, by: Any) -> None:
+    follow.found(rendezvous._me.member, by.leader, by.precedence, by.sealer._key)
 
 
-def _promised(follow: Following, membership: Any, _epoch: int) -> None:  # noqa: ANN401
+def _promised(follow: Following, membership: Any, _epoch: int) -> None:
     ends = membership.lease_ends  # by the simulated time: the clock of a suspended host already shows when it wakes
     follow.promised(membership.me.member, lambda: follow.now() >= ends - EPSILON_S)
 
 
-def _failed(follow: Following, leader: Any, _failure: Any) -> None:  # noqa: ANN401
+def _failed(follow: Following, leader: Any, _failure: Any) -> None:
     if leader.state not in ("failed", "formed"):
         follow.led(leader.me.member, "fails")
 
 
-def _resumed(follow: Following, leader: Any) -> None:  # noqa: ANN401
+def _resumed(follow: Following, leader: Any) -> None:
     if leader.state == "withdrawn":
         follow.led(leader.me.member, "resumes")
 
 
-def _lost(follow: Following, _leader: Any, session: Any) -> None:  # noqa: ANN401
+def _lost(follow: Following, _leader: Any, session: Any) -> None:
     if session._sealer is not None:
-        follow.lost(session._sealer._hmac.of(b""), "up")
+        follow.lost(session._sealer._key, "up")
 
 
 # The methods at which the protocol acts, what to tell of each, and whether before it acts; else after.
@@ -72,13 +72,13 @@ WRAPPERS: list[tuple[type, str, Callable[..., None], bool]] = [
     (Process, "_end", _ended, True),
     (Rendezvous, "_join", _found, True),
     (Membership, "_promise", _promised, False),
-    (Membership, "give_up", lambda f, m, _after_s: f.gave_up(m.proven.sealer._hmac.of(b"")), True),
-    (Membership, "fail", lambda f, m, _failure: f.told_failure(m.proven.sealer._hmac.of(b"")), True),
-    (Membership, "_obey", lambda f, m, kind, body: f.member_hears(m.proven.sealer._hmac.of(b""), kind, body), True),
-    (Membership, "_ended", lambda f, m, _reason: f.lost(m.proven.sealer._hmac.of(b""), "down"), True),
-    (Leader, "checked_in", lambda f, _l, v, _c: f.leader_hears(v._sealer._hmac.of(b""), wire.CHECKIN, {}), True),
-    (Session, "_member_frame", lambda f, v, kind, body: f.leader_hears(v._sealer._hmac.of(b""), kind, body), True),
-    (Session, "say", lambda f, v, kind, _payload: f.told(v._sealer._hmac.of(b""), kind), True),
+    (Membership, "give_up", lambda f, m, _after_s: f.gave_up(m.proven.sealer._key), True),
+    (Membership, "fail", lambda f, m, _failure: f.told_failure(m.proven.sealer._key), True),
+    (Membership, "_obey", lambda f, m, kind, body: f.member_hears(m.proven.sealer._key, kind, body), True),
+    (Membership, "_ended", lambda f, m, _reason: f.lost(m.proven.sealer._key, "down"), True),
+    (Leader, "checked_in", lambda f, _l, v, _c: f.leader_hears(v._sealer._key, wire.CHECKIN, {}), True),
+    (Session, "_member_frame", lambda f, v, kind, body: f.leader_hears(v._sealer._key, kind, body), True),
+    (Session, "say", lambda f, v, kind, _payload: f.told(v._sealer._key, kind), True),
     (Leader, "lost", _lost, True),
     (Leader, "_close", lambda f, leader, _offer: f.led(leader.me.member, "closes"), True),
     (Leader, "_commit", lambda f, leader, _closing: f.led(leader.me.member, "commits"), True),
@@ -116,7 +116,7 @@ def recorded(following: Following) -> Iterator[None]:
 
 
 def _told(acts: Callable[..., Any], tells: Callable[..., None], *, is_before: bool) -> Callable[..., Any]:
-    def both(*args: Any) -> Any:  # noqa: ANN401 - whatever the method takes
+    def both(*args: Any) -> Any:
         if is_before:
             tells(*args)
             return acts(*args)

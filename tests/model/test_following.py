@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from simulator.defects import defect
 
-from mingle_hooks.rendezvous.leader.leader import Leader
+from mingle_hooks.rendezvous.leader import Leader
 from model.recording import followed
 
 SCHEDULES, BLOCK = 320, 80

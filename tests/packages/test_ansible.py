@@ -27,7 +27,7 @@ def tasks() -> list[dict[str, Any]]:
     return found
 
 
-def loaded(part: str) -> Any:  # noqa: ANN401 - whatever the file holds
+def loaded(part: str) -> Any:
     need("yaml")
     import yaml
 

@@ -125,16 +125,6 @@ def test_wheel_and_zip_do_what_the_checkout_does(
     assert said(sys.executable, "-IS", made / ZIP, *words.split(), cwd=tmp_path) == here
 
 
-def test_what_lies_beside_the_program_is_not_loaded(clean: Path, tmp_path: Path) -> None:
-    """Nor looked for there: on a file system that all nodes share each look counts."""
-    trap = clean / "bin" / "json.py"
-    trap.write_text("raise SystemExit(3)\n")
-    try:
-        assert said(clean / "bin/mingle", "schema", "job", cwd=tmp_path)
-    finally:
-        trap.unlink()
-
-
 def test_a_template_in_a_zip_file_is_listed_ejected_and_extended(made: Path, tmp_path: Path) -> None:
     """With the place that it comes from."""
     mingle = [sys.executable, "-IS", made / ZIP]

@@ -7,8 +7,8 @@ import shlex
 import pytest
 
 from mingle_hooks.errors import UsageError
-from mingle_hooks.render.job import describe
-from mingle_hooks.render.script import render
+from mingle_hooks.scripts.job import describe
+from mingle_hooks.scripts.script import render_script as render
 
 
 def body(command: str, scheduler: str = "slurm", **options: object) -> str:

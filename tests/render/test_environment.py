@@ -12,10 +12,10 @@ import pytest
 from test_scripts import checked
 
 from mingle_hooks.errors import UsageError
-from mingle_hooks.render.environment import lines
-from mingle_hooks.render.job import describe
-from mingle_hooks.render.schedulers import TABLE as SCHEDULERS
-from mingle_hooks.render.script import render
+from mingle_hooks.scripts.job import describe
+from mingle_hooks.scripts.schedulers import TABLE as SCHEDULERS
+from mingle_hooks.scripts.script import environment_lines as lines
+from mingle_hooks.scripts.script import render_script as render
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -18,9 +18,9 @@ from light import VENV
 from needs import need
 from remote_stand_ins import RemoteStandIn
 
-from mingle_hooks.render.environment import lines
-from mingle_hooks.render.job import describe
-from mingle_hooks.render.script import render
+from mingle_hooks.scripts.job import describe
+from mingle_hooks.scripts.script import environment_lines as lines
+from mingle_hooks.scripts.script import render_script as render
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mingle_hooks.render.lines import parted
+from mingle_hooks.scripts.lint import split_lines as parted
 
 GOLDEN = sorted((Path(__file__).parent / "golden").glob("*.sh"))
 PIECES = [

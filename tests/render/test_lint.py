@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from mingle_hooks.render.job import describe
-from mingle_hooks.render.launchers import LAUNCHERS
-from mingle_hooks.render.lint import LARGEST_BYTES, lint
-from mingle_hooks.render.schedulers import TABLE as SCHEDULERS
-from mingle_hooks.render.script import render
+from mingle_hooks.scripts.command import LAUNCHERS
+from mingle_hooks.scripts.job import describe
+from mingle_hooks.scripts.lint import LARGEST_BYTES
+from mingle_hooks.scripts.lint import lint_script as lint
+from mingle_hooks.scripts.schedulers import TABLE as SCHEDULERS
+from mingle_hooks.scripts.script import render_script as render
 
 HERE = Path(__file__).resolve()
 SCRIPTS = [*sorted(HERE.parent.glob("golden/*.sh")), *sorted(HERE.parents[2].glob("examples/*/*.sh"))]

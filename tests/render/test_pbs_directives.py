@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from mingle_hooks.errors import UsageError
-from mingle_hooks.render.job import describe
-from mingle_hooks.render.script import render
+from mingle_hooks.scripts.job import describe
+from mingle_hooks.scripts.script import render_script as render
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

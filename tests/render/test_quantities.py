@@ -7,7 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mingle_hooks.errors import UsageError
-from mingle_hooks.render.quantities import hms, mebibytes, seconds, size
+from mingle_hooks.scripts.fields import as_hms as hms
+from mingle_hooks.scripts.fields import as_size as size
+from mingle_hooks.scripts.fields import mebibytes_of as mebibytes
+from mingle_hooks.scripts.fields import seconds_of as seconds
 
 DAY = 86_400
 

@@ -19,12 +19,11 @@ from light import TRAIN as LIGHT
 from needs import need, skip_for_want_of
 
 from mingle_hooks.errors import UsageError
-from mingle_hooks.render.fields import FIELDS
-from mingle_hooks.render.job import describe
-from mingle_hooks.render.launchers import LAUNCHERS
-from mingle_hooks.render.schedulers import TABLE as SCHEDULERS
-from mingle_hooks.render.script import render
-from mingle_hooks.render.totals import SAME
+from mingle_hooks.scripts.command import LAUNCHERS
+from mingle_hooks.scripts.fields import FIELDS
+from mingle_hooks.scripts.job import SAME, describe
+from mingle_hooks.scripts.schedulers import TABLE as SCHEDULERS
+from mingle_hooks.scripts.script import render_script as render
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

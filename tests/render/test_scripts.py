@@ -10,10 +10,10 @@ import pytest
 from needs import need
 
 from mingle_hooks.errors import UsageError
-from mingle_hooks.render.job import describe
-from mingle_hooks.render.launchers import TABLE as LAUNCHERS
-from mingle_hooks.render.schedulers import TABLE as SCHEDULERS
-from mingle_hooks.render.script import render
+from mingle_hooks.scripts.command import TABLE as LAUNCHERS
+from mingle_hooks.scripts.job import describe
+from mingle_hooks.scripts.schedulers import TABLE as SCHEDULERS
+from mingle_hooks.scripts.script import render_script as render
 
 GOLDEN = Path(__file__).parent / "golden"
 NAMES = [(s.name, launcher.name) for s in SCHEDULERS for launcher in LAUNCHERS]

@@ -14,8 +14,8 @@ from light import BIN
 from light import TRAIN as LIGHT
 from needs import need
 
-from mingle_hooks.render.job import describe
-from mingle_hooks.render.script import render
+from mingle_hooks.scripts.job import describe
+from mingle_hooks.scripts.script import render_script as render
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from mingle_hooks.errors import PlaceError, UsageError
-from mingle_hooks.render import search
-from mingle_hooks.render.job import describe
-from mingle_hooks.render.script import render
+from mingle_hooks.scripts import script as search
+from mingle_hooks.scripts.job import describe
+from mingle_hooks.scripts.script import render_script as render
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -22,15 +22,15 @@ def test_the_path_is_given_then_user_then_site_then_built_in(tmp_path: Path) -> 
     given, home, site = (tmp_path / name for name in ("given", "home", "site"))
     for directory in (given, home / ".config/mingle/templates", site):
         directory.mkdir(parents=True)
-    places = search.path([str(given)], {"HOME": str(home)}, site=str(site))
+    places = search.template_path([str(given)], {"HOME": str(home)}, site=str(site))
     assert places == (str(given), f"{home}/.config/mingle/templates", str(site))
-    assert search.path([], {}, site="/no/such") == ()
+    assert search.template_path([], {}, site="/no/such") == ()
 
 
 def test_a_given_directory_that_is_missing_is_said() -> None:
     """The built-in template is not used without a word."""
     with pytest.raises(UsageError, match="/no/such"):
-        search.path(["/no/such"], {})
+        search.template_path(["/no/such"], {})
 
 
 def test_a_block_can_be_replaced_without_a_copy(tmp_path: Path) -> None:
@@ -67,15 +67,15 @@ def test_what_is_no_template_is_said_with_file_and_line(tmp_path: Path) -> None:
 def test_a_template_is_copied_out_once(tmp_path: Path) -> None:
     """Eject writes the built-in text, and never over a file that is there."""
     place = ()
-    made = search.eject("script", place, str(tmp_path))
-    assert (tmp_path / "script.sh.j2").read_text() == search.text("script", place)
+    made = search.eject_template("script", place, str(tmp_path))
+    assert (tmp_path / "script.sh.j2").read_text() == search.template_text("script", place)
     assert made == f"{tmp_path}/script.sh.j2"
     with pytest.raises(PlaceError, match=r"script\.sh\.j2"):
-        search.eject("script", place, str(tmp_path))
+        search.eject_template("script", place, str(tmp_path))
 
 
 @pytest.mark.parametrize("name", ["nothing", "../../etc/passwd", "/etc/passwd", ""])
 def test_only_templates_can_be_shown(name: str) -> None:
     """A name that is none of the list is an error, whatever file it may lead to."""
     with pytest.raises(UsageError, match="name of a template"):
-        search.text(name, ())
+        search.template_text(name, ())

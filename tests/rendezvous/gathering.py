@@ -9,16 +9,16 @@ import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from mingle_hooks.rendezvous.leader.leader import Leader
-from mingle_hooks.rendezvous.leader.listeners import Listeners
-from mingle_hooks.rendezvous.leader.roster import Roster
-from mingle_hooks.rendezvous.leader.terms import AdvertisedAddress, Terms
-from mingle_hooks.rendezvous.loop import Loop
-from mingle_hooks.rendezvous.member.dialer import Dialer, Endpoint, ProvenLeader
-from mingle_hooks.rendezvous.member.membership import Membership
-from mingle_hooks.rendezvous.protocol import wire
-from mingle_hooks.rendezvous.protocol.attempt import VERSION, Attempt, Material, Secret
-from mingle_hooks.rendezvous.protocol.join_request import JoinRequest
+from mingle_hooks.rendezvous import wire
+from mingle_hooks.rendezvous.connection import Loop
+from mingle_hooks.rendezvous.dialer import Dialer, Endpoint, ProvenLeader
+from mingle_hooks.rendezvous.election import Listeners
+from mingle_hooks.rendezvous.leader import Leader
+from mingle_hooks.rendezvous.member import Membership
+from mingle_hooks.rendezvous.messages import JoinRequest
+from mingle_hooks.rendezvous.roster import AdvertisedAddress, Roster, Terms
+from mingle_hooks.rendezvous.wire import PROTOCOL_VERSION as VERSION
+from mingle_hooks.rendezvous.wire import Attempt, Material, Secret
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

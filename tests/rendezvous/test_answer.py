@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from mingle_hooks.rendezvous.protocol import answer
-from mingle_hooks.rendezvous.protocol.wire import WireError
+from mingle_hooks.rendezvous import messages as answer
+from mingle_hooks.rendezvous.wire import WireError
 
 ROWS: list[list[Any]] = [[0, "node1", "10.0.0.1", 2], [1, "_n2.site", "fd00::2", 4]]
 ANSWER: dict[str, Any] = {
@@ -31,8 +31,8 @@ def changed(place: int, row: int, value: object) -> list[list[Any]]:
 
 def test_an_answer_is_read_as_it_is() -> None:
     """And what does not belong there is left out."""
-    assert answer.parse({**ANSWER, "more": "$(reboot)"}) == ANSWER
-    assert "roster" not in answer.parse({name: value for name, value in ANSWER.items() if name != "roster"})
+    assert answer.parse_answer({**ANSWER, "more": "$(reboot)"}) == ANSWER
+    assert "roster" not in answer.parse_answer({name: value for name, value in ANSWER.items() if name != "roster"})
 
 
 @pytest.mark.parametrize(
@@ -42,7 +42,7 @@ def test_an_answer_is_read_as_it_is() -> None:
 def test_a_roster_s_host_is_a_host_s_name(row: int, host: object) -> None:
     """It becomes a word of a hostfile, and of `ssh` for some launchers."""
     with pytest.raises(WireError, match=r"roster|host"):
-        answer.parse({**ANSWER, "roster": changed(1, row, host)})
+        answer.parse_answer({**ANSWER, "roster": changed(1, row, host)})
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ def test_a_roster_s_host_is_a_host_s_name(row: int, host: object) -> None:
 def test_a_roster_has_a_row_for_each_node(rows: object) -> None:
     """In rank order, each with a rank, a host, an address and slots."""
     with pytest.raises(WireError):
-        answer.parse({**ANSWER, "roster": rows})
+        answer.parse_answer({**ANSWER, "roster": rows})
 
 
 @pytest.mark.parametrize(
@@ -87,4 +87,4 @@ def test_a_roster_has_a_row_for_each_node(rows: object) -> None:
 def test_what_is_no_part_of_an_answer_is_refused(change: dict[str, Any]) -> None:
     """Each number within the bounds that the others set for it."""
     with pytest.raises(WireError):
-        answer.parse({**ANSWER, **change})
+        answer.parse_answer({**ANSWER, **change})

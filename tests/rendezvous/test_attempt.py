@@ -7,8 +7,8 @@ import ipaddress
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from mingle_hooks.rendezvous.leader.listeners import check_in_ports, multicast_port
-from mingle_hooks.rendezvous.protocol.attempt import Attempt, Material, Secret, run_of
+from mingle_hooks.rendezvous.wire import Attempt, Material, Secret, check_in_ports, multicast_port
+from mingle_hooks.rendezvous.wire import run_material as run_of
 
 ATTEMPTS = st.builds(Attempt, st.text(max_size=8), st.text("0123.", max_size=4), st.integers(0, 20))
 

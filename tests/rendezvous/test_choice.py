@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING
 import pytest
 from gathering import Clock, join_request
 
-from mingle_hooks.rendezvous.leader.choice import ASKED_S, SETTLE_S, AddressChoice
-from mingle_hooks.rendezvous.leader.roster import Roster
-from mingle_hooks.rendezvous.leader.terms import AdvertisedAddress, Terms
-from mingle_hooks.rendezvous.loop import Loop
+from mingle_hooks.rendezvous.connection import Loop
+from mingle_hooks.rendezvous.leader import ASKED_S, SETTLE_S, AddressChoice
+from mingle_hooks.rendezvous.roster import AdvertisedAddress, Roster, Terms
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

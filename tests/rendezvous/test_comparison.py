@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from gathering import Room, join_request
 
-from mingle_hooks.rendezvous.leader import comparison
-from mingle_hooks.rendezvous.leader.terms import AdvertisedAddress
-from mingle_hooks.rendezvous.protocol.join_request import LONGEST_FINGERPRINT, JoinRequest
-from mingle_hooks.rendezvous.protocol.wire import WireError
+from mingle_hooks.rendezvous import report as comparison
+from mingle_hooks.rendezvous.messages import LONGEST_FINGERPRINT, JoinRequest
+from mingle_hooks.rendezvous.roster import AdvertisedAddress
+from mingle_hooks.rendezvous.wire import WireError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -38,7 +38,7 @@ def come(room: Room, **odd: Any) -> None:
 
 
 def lines(room: Room) -> list[str]:
-    return comparison.lines(room.leader, "127.0.0.1", asks_rdma=False)
+    return comparison.difference_lines(room.leader, "127.0.0.1", asks_rdma=False)
 
 
 def test_what_is_said_comes_back_and_equal_texts_are_one_object() -> None:
@@ -70,15 +70,15 @@ def test_what_no_member_says_is_refused(wrong: dict[str, object]) -> None:
 def test_members_that_are_alike_are_worth_no_word(room: Room) -> None:
     come(room)
     assert lines(room) == []
-    assert comparison.refuse(room.leader, STRICT, 0) is False
+    assert comparison.refuse_different_nodes(room.leader, STRICT, 0) is False
 
 
 def test_the_odd_one_is_named_and_refused_only_for_what_is_strict(room: Room) -> None:
     come(room, fingerprint="driver=550 gpus=8%20H100")
     assert lines(room) == ["node3: driver 550, 3 others 570", "to leave out: --exclude=node3"]
     lenient: Any = SimpleNamespace(strict=("gpus",), asks_rdma=False)
-    assert comparison.refuse(room.leader, lenient, 0) is False
-    assert comparison.refuse(room.leader, STRICT, 0) is True
+    assert comparison.refuse_different_nodes(room.leader, lenient, 0) is False
+    assert comparison.refuse_different_nodes(room.leader, STRICT, 0) is True
     assert room.leader.failure is not None
     error = str(room.leader.failure.error())
     assert "expected 4 nodes that are alike" in error
@@ -99,7 +99,7 @@ def test_the_leader_knows_how_far_a_clock_may_be_off_at_least_and_at_most(
     assert all(its is not None and its[0] <= 0 <= its[1] for its in intervals)
     now = time.time
     ahead = SimpleNamespace(time=lambda: now() + 5)
-    monkeypatch.setattr("mingle_hooks.rendezvous.member.membership.time", ahead)
+    monkeypatch.setattr("mingle_hooks.rendezvous.member.time", ahead)
     last = room.members.pop()
     last.leave()
     room.until(lambda: len(room.leader.roster) == 3)

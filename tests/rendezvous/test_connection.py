@@ -13,10 +13,9 @@ from gathering import PATIENCE_S
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mingle_hooks.rendezvous.loop import Loop
-from mingle_hooks.rendezvous.protocol import connection as module
-from mingle_hooks.rendezvous.protocol.connection import Connection, dial
-from mingle_hooks.rendezvous.protocol.wire import HEADER, MOST_LEADER_BYTES, WireError, frame
+from mingle_hooks.rendezvous import connection as module
+from mingle_hooks.rendezvous.connection import Connection, Loop, dial
+from mingle_hooks.rendezvous.wire import HEADER, MOST_LEADER_BYTES, WireError, frame
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from gathering import ATTEMPT, OTHER, SECRET, Room, relay
 
-from mingle_hooks.rendezvous.member.dialer import FAIR_S, MOST_CALLS, Dialer, Endpoint
-from mingle_hooks.rendezvous.protocol import wire
+from mingle_hooks.rendezvous import wire
+from mingle_hooks.rendezvous.dialer import FAIR_S, MOST_CALLS, Dialer, Endpoint
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

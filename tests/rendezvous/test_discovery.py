@@ -10,9 +10,8 @@ import pytest
 from gathering import ATTEMPT, SECRET
 
 from mingle_hooks.errors import NetworkError
-from mingle_hooks.rendezvous.discovery import Advertisement, Context
-from mingle_hooks.rendezvous.discovery.discovery import Discovery
-from mingle_hooks.rendezvous.loop import Loop
+from mingle_hooks.rendezvous.connection import Loop
+from mingle_hooks.rendezvous.discovery import Advertisement, Context, Discovery
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 from gathering import SECRET, Room, heard, hello, join_request, talk
 
-from mingle_hooks.rendezvous.protocol import wire
+from mingle_hooks.rendezvous import wire
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mingle_hooks.errors import MingleError
-from mingle_hooks.rendezvous.protocol.failure import _KINDS, LONGEST_PART, MOST_PARTS, Failure
-from mingle_hooks.rendezvous.protocol.wire import WireError, decode, encode
+from mingle_hooks.rendezvous.messages import _KINDS, LONGEST_PART, MOST_PARTS, Failure
+from mingle_hooks.rendezvous.wire import WireError, decode, encode
 
 KINDS = sorted(_KINDS)
 

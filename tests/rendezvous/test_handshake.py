@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING
 import pytest
 from gathering import ATTEMPT, KEY, OTHER, SECRET, Room, heard, hello, talk
 
-from mingle_hooks.rendezvous.member.dialer import Endpoint
-from mingle_hooks.rendezvous.protocol import wire
-from mingle_hooks.rendezvous.protocol.attempt import VERSION, Attempt, Secret, run_of
+from mingle_hooks.rendezvous import wire
+from mingle_hooks.rendezvous.dialer import Endpoint
+from mingle_hooks.rendezvous.wire import PROTOCOL_VERSION as VERSION
+from mingle_hooks.rendezvous.wire import Attempt, Secret
+from mingle_hooks.rendezvous.wire import run_material as run_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING
 
 from gathering import ATTEMPT, PATIENCE_S, SECRET, Clock
 
-from mingle_hooks.rendezvous.discovery import Context, hosts, master
-from mingle_hooks.rendezvous.discovery.resolver import is_local, resolve
-from mingle_hooks.rendezvous.loop import Loop
+from mingle_hooks.rendezvous.connection import Loop
+from mingle_hooks.rendezvous.discovery import Context, hosts, is_local, master, resolve
 
 if TYPE_CHECKING:
-    from mingle_hooks.rendezvous.member.dialer import Endpoint
+    from mingle_hooks.rendezvous.dialer import Endpoint
 
 
 def context(loop: Loop, found: list[Endpoint], **parts: object) -> Context:

@@ -18,18 +18,14 @@ from gathering import ATTEMPT, PATIENCE_S, SECRET, Clock, Member, Room, heard, h
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mingle_hooks.rendezvous.leader.acceptor import STRANGER_S
-from mingle_hooks.rendezvous.leader.choice import SETTLE_S
-from mingle_hooks.rendezvous.leader.progress import NEEDS_ALL_S
-from mingle_hooks.rendezvous.leader.session import Session
-from mingle_hooks.rendezvous.leader.terms import AdvertisedAddress
-from mingle_hooks.rendezvous.loop import Loop
-from mingle_hooks.rendezvous.member.membership import PROBE_NEXT_S
-from mingle_hooks.rendezvous.member.probe import Probe
-from mingle_hooks.rendezvous.protocol import wire
-from mingle_hooks.rendezvous.protocol.connection import GONE_S
-from mingle_hooks.rendezvous.protocol.failure import Failure
-from mingle_hooks.rendezvous.protocol.leases import LEASE_S
+from mingle_hooks.rendezvous import wire
+from mingle_hooks.rendezvous.connection import GONE_S, Loop
+from mingle_hooks.rendezvous.leader import NEEDS_ALL_S, SETTLE_S
+from mingle_hooks.rendezvous.leases import LEASE_S
+from mingle_hooks.rendezvous.member import PROBE_NEXT_S, Probe
+from mingle_hooks.rendezvous.messages import Failure
+from mingle_hooks.rendezvous.roster import AdvertisedAddress
+from mingle_hooks.rendezvous.session import STRANGER_S, Session
 
 LOOPBACK, SECOND, THIRD = AdvertisedAddress("127.0.0.1"), AdvertisedAddress("127.0.0.2"), AdvertisedAddress("127.0.0.3")
 # Nobody listens on this address of loopback's network, for the leader of these tests is at IPv4 and IPv6's any;

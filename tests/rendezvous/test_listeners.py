@@ -11,12 +11,12 @@ import pytest
 from gathering import ATTEMPT, SECRET, Clock, join_request
 
 from mingle_hooks.errors import NetworkError
-from mingle_hooks.fabric import ports
-from mingle_hooks.rendezvous.leader.candidate import stand
-from mingle_hooks.rendezvous.leader.listeners import Listeners
-from mingle_hooks.rendezvous.loop import Loop
-from mingle_hooks.rendezvous.protocol.attempt import Material
+from mingle_hooks.net import ports
+from mingle_hooks.rendezvous.connection import Loop
+from mingle_hooks.rendezvous.election import Listeners
+from mingle_hooks.rendezvous.election import stand_as_candidate as stand
 from mingle_hooks.rendezvous.request import Request
+from mingle_hooks.rendezvous.wire import Material
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

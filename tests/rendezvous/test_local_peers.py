@@ -22,26 +22,28 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from needs import only_with
 
-from mingle_hooks import runtime
-from mingle_hooks import sockets as plain_sockets
+from mingle_hooks import files as runtime
 from mingle_hooks.errors import ConflictError, MingleError, MissingError, NetworkError, PlaceError
-from mingle_hooks.rendezvous.local_peers import first_task, follower, meeting_point
-from mingle_hooks.rendezvous.local_peers.first_task import LocalPeers, first
-from mingle_hooks.rendezvous.local_peers.follower import follow
-from mingle_hooks.rendezvous.loop import Loop
+from mingle_hooks.rendezvous import local_tasks as first_task
+from mingle_hooks.rendezvous import local_tasks as follower
+from mingle_hooks.rendezvous import local_tasks as meeting_point
+from mingle_hooks.rendezvous.connection import Loop
+from mingle_hooks.rendezvous.local_tasks import LocalPeers
+from mingle_hooks.rendezvous.local_tasks import follow_first_task as follow
+from mingle_hooks.rendezvous.local_tasks import serve_local_tasks as first
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from mingle_hooks.rendezvous.protocol.failure import Failure
+    from mingle_hooks.rendezvous.messages import Failure
 
 ANSWER = {"rank": 3, "addr": "10.0.0.1", "roster": [[0, "n", "10.0.0.1", 1]] * 1000}
 ROOT_ONLY = only_with("root")
 FOLLOWER = """
 import json, sys
 from mingle_hooks.errors import MingleError
-from mingle_hooks.rendezvous.local_peers.follower import follow
+from mingle_hooks.rendezvous.local_tasks import follow_first_task as follow
 try:
     print(json.dumps(follow(sys.argv[1].split(":"), int(sys.argv[2]), float(sys.argv[3]))))
 except MingleError as error:
@@ -50,7 +52,7 @@ except MingleError as error:
 """
 FIRST = """
 import sys, time
-from mingle_hooks.rendezvous.local_peers.first_task import first
+from mingle_hooks.rendezvous.local_tasks import serve_local_tasks as first
 def meet(left_s, siblings):
     print("meeting", flush=True)
     time.sleep(60)
@@ -60,8 +62,8 @@ first(sys.argv[1].split(":"), "here", int(sys.argv[2]), 60.0, meet)
 WHOLE = """
 import json, sys
 from mingle_hooks.errors import MingleError
-from mingle_hooks.rendezvous.loop import Loop
-from mingle_hooks.rendezvous.local_peers.first_task import first
+from mingle_hooks.rendezvous.connection import Loop
+from mingle_hooks.rendezvous.local_tasks import serve_local_tasks as first
 def meet(left_s, siblings):
     over = []
     with Loop() as loop:
@@ -325,8 +327,8 @@ def test_what_connects_and_is_no_sibling_is_passed_over(directory: str, tasks: T
 
 def test_no_more_callers_are_kept_than_may_wait(directory: str) -> None:
     """The one that has said nothing for longest goes."""
-    assert runtime.made(directory)
-    with meeting_point.listen(directory, 2) as listener, Loop() as loop, ExitStack() as stack:
+    assert runtime.try_make_private(directory)
+    with meeting_point.listen_in_directory(directory, 2) as listener, Loop() as loop, ExitStack() as stack:
         peers = LocalPeers(listener, "here", 2, time.monotonic() + PATIENCE_S)
         stack.callback(peers.close)
         peers.attend(loop, lambda _failure: None)
@@ -354,7 +356,7 @@ def test_the_first_task_waits_no_longer_than_any_other(directory: str, tasks: Ta
 @example(b"1 2 3")
 def test_a_greeting_is_two_numbers_or_none(data: bytes) -> None:
     """Whatever was said."""
-    ours, theirs = plain_sockets.socketpair()
+    ours, theirs = socket.socketpair()
     with ours, theirs:
         theirs.sendall(data or b"\n")
         greeting = first_task._greeting(ours)
@@ -558,7 +560,7 @@ def test_when_the_first_task_is_killed_at_the_last_word_all_others_do_the_same(
 
 def test_what_has_been_said_is_heard_also_when_time_is_over() -> None:
     """Else a task might give up what the others go by: it was stopped, say."""
-    ours, theirs = plain_sockets.socketpair()
+    ours, theirs = socket.socketpair()
     with ours, theirs:
         ear = follower._Ear(ours, time.monotonic() - 99.0)
         assert ear.hear() == {}
@@ -608,7 +610,7 @@ def test_a_first_task_whose_queue_is_full_is_called_again(tmp_path: Path) -> Non
     """It is there, and has a place as soon as it has answered another."""
     tmp_path.chmod(0o700)
     directory = str(tmp_path)
-    with meeting_point.listen(directory, 1) as listener, ExitStack() as callers:
+    with meeting_point.listen_in_directory(directory, 1) as listener, ExitStack() as callers:
         while (sock := meeting_point._dialled(directory)) is not None:
             callers.enter_context(sock)
         listener.accept()[0].close()
@@ -621,24 +623,24 @@ def test_a_word_is_said_once(tmp_path: Path) -> None:
     """However many say it at the same moment, all go by the same one."""
     for number in range(50):
         with ThreadPoolExecutor(8) as pool:
-            heard = list(pool.map(partial(meeting_point.decide, f"{tmp_path}/{number}"), range(8)))
+            heard = list(pool.map(partial(meeting_point.decide_hand_over, f"{tmp_path}/{number}"), range(8)))
         assert len(set(heard)) == 1
-    assert meeting_point.decide(f"{tmp_path}/none/word", 3) is None
+    assert meeting_point.decide_hand_over(f"{tmp_path}/none/word", 3) is None
 
 
 def test_a_directory_that_is_held_is_nobody_elses(directory: str) -> None:
     """Until its holder lets go of it, or ends."""
-    assert runtime.made(directory)
-    held = runtime.hold(directory)
+    assert runtime.try_make_private(directory)
+    held = runtime.hold_private(directory)
     assert held is not None
-    assert runtime.hold(directory) is None
+    assert runtime.hold_private(directory) is None
     os.close(held)
-    again = runtime.hold(directory)
+    again = runtime.hold_private(directory)
     assert again is not None
     os.close(again)
-    runtime.remove(directory)
+    runtime.remove_private(directory)
     with pytest.raises(MingleError, match="to lock"):
-        runtime.hold(directory)
+        runtime.hold_private(directory)
 
 
 @pytest.mark.parametrize("seed", range(int(os.environ.get("MINGLE_TEST_SEEDS", "8"))))

@@ -8,9 +8,8 @@ import time
 import pytest
 from gathering import Clock
 
-from mingle_hooks.rendezvous import loop as module
-from mingle_hooks.rendezvous.loop import Loop, boottime
-from mingle_hooks.rendezvous.poller import READ
+from mingle_hooks.rendezvous import connection as module
+from mingle_hooks.rendezvous.connection import READ, Loop, boottime
 
 
 def test_timers_ring_in_the_order_of_their_time_and_cancelled_ones_do_not() -> None:

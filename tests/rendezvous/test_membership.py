@@ -7,11 +7,11 @@ import socket
 import pytest
 from gathering import ATTEMPT, SECRET, heard, join_request, probed
 
-from mingle_hooks.rendezvous.loop import Loop
-from mingle_hooks.rendezvous.member.dialer import Endpoint, ProvenLeader
-from mingle_hooks.rendezvous.member.membership import MOST_ADVERTISED, Membership
-from mingle_hooks.rendezvous.protocol import wire
-from mingle_hooks.rendezvous.protocol.connection import Connection
+from mingle_hooks.rendezvous import wire
+from mingle_hooks.rendezvous.connection import Connection, Loop
+from mingle_hooks.rendezvous.dialer import Endpoint, ProvenLeader
+from mingle_hooks.rendezvous.member import Membership
+from mingle_hooks.rendezvous.wire import MOST_ADVERTISED
 
 NONCES = b"n" * 16, b"m" * 16
 

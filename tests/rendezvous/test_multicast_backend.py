@@ -11,23 +11,29 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from gathering import ATTEMPT, OTHER, SECRET
 
+from mingle_hooks.rendezvous.connection import Loop
 from mingle_hooks.rendezvous.discovery import Advertisement, Context
-from mingle_hooks.rendezvous.discovery.multicast import beacon
-from mingle_hooks.rendezvous.discovery.multicast.backend import (
+from mingle_hooks.rendezvous.discovery import multicast as beacon
+from mingle_hooks.rendezvous.discovery.multicast import (
     ANSWERS,
+    BEACON,
+    CAUSED,
     MEMBERS_OF_AN_ANSWER,
     MOST_DOUBTS,
     MOST_HOLDS,
+    MOST_NONCES,
+    NONCE_BYTES,
+    OPEN_S,
+    QUESTION,
     QUESTIONS,
     MulticastBackend,
 )
-from mingle_hooks.rendezvous.discovery.multicast.beacon import BEACON, MOST_NONCES, NONCE_BYTES, QUESTION, Packet, pack
-from mingle_hooks.rendezvous.discovery.multicast.questions import CAUSED, OPEN_S
-from mingle_hooks.rendezvous.loop import Loop
+from mingle_hooks.rendezvous.discovery.multicast import Beacon as Packet
+from mingle_hooks.rendezvous.discovery.multicast import pack_beacon as pack
 
 if TYPE_CHECKING:
-    from mingle_hooks.rendezvous.member.dialer import Endpoint
-    from mingle_hooks.rendezvous.protocol.attempt import Secret
+    from mingle_hooks.rendezvous.dialer import Endpoint
+    from mingle_hooks.rendezvous.wire import Secret
 
 NOTICE = Advertisement(b"L" * 16, 0, ("10.0.0.1", "10.0.1.1"), (20_001,))
 BETTER = Packet(BEACON, ATTEMPT.tag, b"B" * 16, 1, 20_002, ("10.0.0.2",))
@@ -79,11 +85,11 @@ class Ear:
             there.sendto(pack(packet, secret), here.getsockname())
             self.backend.received(self.backend.links[0], here)
 
-    def minute(self, each_s: float, happens: Any) -> None:  # noqa: ANN401 - a call or None
+    def minute(self, each_s: float, happens: Any) -> None:
         """Let a minute pass, with something that happens every so many seconds."""
         self.wait(60.0, each_s, happens)
 
-    def wait(self, seconds: float, each_s: float = 1.0, happens: Any = None) -> None:  # noqa: ANN401 - as above
+    def wait(self, seconds: float, each_s: float = 1.0, happens: Any = None) -> None:
         """Let some time pass."""
         end, following = self.now + seconds, self.now
         while self.now < end:
@@ -97,7 +103,7 @@ class Ear:
 
     def said(self, kind: int) -> list[Packet]:
         """Return what was sent of one kind, and forget it all."""
-        packets = [beacon.unpack(data, ATTEMPT.tag, SECRET) for data in self.sent]
+        packets = [beacon.unpack_beacon(data, ATTEMPT.tag, SECRET) for data in self.sent]
         self.sent.clear()
         return [packet for packet in packets if packet is not None and packet.kind == kind]
 
@@ -353,7 +359,7 @@ def test_a_leader_ignores_its_own_words() -> None:
         ear.backend.announce(NOTICE._replace(ticket=5))
         ear.backend.search(wanted=True)
         (asked,) = ear.sent
-        packet = beacon.unpack(asked, ATTEMPT.tag, SECRET)
+        packet = beacon.unpack_beacon(asked, ATTEMPT.tag, SECRET)
         assert packet is not None
         assert packet.kind == QUESTION
         ear.hear(packet)

@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from mingle_hooks.fabric.addresses import Listed, snapshot
-from mingle_hooks.rendezvous.discovery.multicast.interfaces import MOST_INTERFACES, _infos, chosen
+from mingle_hooks.net.addresses import ListedAddress as Listed
+from mingle_hooks.net.addresses import list_addresses as listed
+from mingle_hooks.rendezvous.discovery.multicast import MOST_INTERFACES, _infos
+from mingle_hooks.rendezvous.discovery.multicast import choose_carriers as chosen
 
 if TYPE_CHECKING:
     from multicast_expert import IfaceInfo
@@ -56,6 +58,6 @@ def test_few_of_many_are_used() -> None:
     assert names(chosen(_infos(many), ())) == [f"eth{number}" for number in range(2, 2 + MOST_INTERFACES)]
 
 
-def test_the_snapshot_has_this_hosts_loopback() -> None:
+def test_the_list_has_this_hosts_loopback() -> None:
     """With its index and prefix."""
-    assert Listed("lo", 1, "127.0.0.1", 8) in snapshot()
+    assert Listed("lo", 1, "127.0.0.1", 8) in listed()

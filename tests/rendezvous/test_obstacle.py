@@ -8,14 +8,13 @@ import pytest
 from gathering import join_request
 
 from mingle_hooks.errors import by_exit_code
-from mingle_hooks.rendezvous.leader.roster import LONGEST_HOSTS, Roster
-from mingle_hooks.rendezvous.protocol import wire
-from mingle_hooks.rendezvous.protocol.failure import LONGEST_PART, OBSTACLES, Failure
-from mingle_hooks.rendezvous.protocol.join_request import JoinRequest
-from mingle_hooks.rendezvous.protocol.wire import WireError, decode, encode
+from mingle_hooks.rendezvous import wire
+from mingle_hooks.rendezvous.messages import LONGEST_PART, OBSTACLES, Failure, JoinRequest
+from mingle_hooks.rendezvous.roster import LONGEST_HOSTS, Roster
+from mingle_hooks.rendezvous.wire import WireError, decode, encode
 
 if TYPE_CHECKING:
-    from mingle_hooks.rendezvous.protocol.failure import Kind
+    from mingle_hooks.rendezvous.messages import Kind
 
 GONE = "train: No such file or directory"
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from gathering import Room, join_request
 
-from mingle_hooks.rendezvous.leader.answers import Answers, Place
-from mingle_hooks.rendezvous.leader.roster import Roster
-from mingle_hooks.rendezvous.protocol.failure import Failure
+from mingle_hooks.rendezvous.leader import Answers, Place
+from mingle_hooks.rendezvous.messages import Failure
+from mingle_hooks.rendezvous.roster import Roster
 
 
 def test_a_leader_is_not_its_own_rival() -> None:

@@ -6,9 +6,8 @@ import pytest
 from gathering import Clock
 
 from mingle_hooks.errors import ConflictError, MissingError
-from mingle_hooks.rendezvous.loop import Loop
-from mingle_hooks.rendezvous.outcome import Deadline, Outcome
-from mingle_hooks.rendezvous.protocol.leases import CLOSING_S
+from mingle_hooks.rendezvous.connection import Loop
+from mingle_hooks.rendezvous.leases import CLOSING_S, Deadline, Outcome
 
 FIRST, SECOND = MissingError("rank 0", "nobody", "a look"), ConflictError("3 hosts", "2", "a look")
 

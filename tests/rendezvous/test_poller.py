@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from mingle_hooks.rendezvous.poller import READ, WRITE, Poller
+from mingle_hooks.rendezvous.connection import READ, WRITE, Poller
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

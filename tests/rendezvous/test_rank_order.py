@@ -7,10 +7,10 @@ import random
 import pytest
 from gathering import join_request
 
-from mingle_hooks.rendezvous.leader.order import by_switch, crossings
-from mingle_hooks.rendezvous.leader.roster import Roster
-from mingle_hooks.rendezvous.protocol.join_request import JoinRequest
-from mingle_hooks.rendezvous.protocol.wire import WireError, decode, encode
+from mingle_hooks.rendezvous.messages import JoinRequest
+from mingle_hooks.rendezvous.roster import Roster, crossings
+from mingle_hooks.rendezvous.roster import order_by_switch as by_switch
+from mingle_hooks.rendezvous.wire import WireError, decode, encode
 
 
 @pytest.mark.parametrize(

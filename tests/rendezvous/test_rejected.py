@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from mingle_hooks.rendezvous.rejected import LONGEST_LABEL, MOST_ADDRESSES, RejectedPeers, label
+from mingle_hooks.rendezvous.dialer import LONGEST_LABEL, MOST_ADDRESSES, RejectedPeers
+from mingle_hooks.rendezvous.dialer import peer_label as label
 
 
 def test_an_address_is_news_once_and_only_so_many_are_kept() -> None:

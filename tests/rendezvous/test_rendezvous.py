@@ -14,24 +14,23 @@ from gathering import SECRET
 
 from mingle_hooks.errors import ConflictError, MingleError, MissingError, SecretError, UsageError
 from mingle_hooks.rendezvous import rendezvous
-from mingle_hooks.rendezvous.leader.listeners import check_in_ports
-from mingle_hooks.rendezvous.local_peers.first_task import first
-from mingle_hooks.rendezvous.local_peers.follower import follow
-from mingle_hooks.rendezvous.protocol.attempt import Attempt, Material
+from mingle_hooks.rendezvous.local_tasks import follow_first_task as follow
+from mingle_hooks.rendezvous.local_tasks import serve_local_tasks as first
 from mingle_hooks.rendezvous.rendezvous import meet
 from mingle_hooks.rendezvous.request import Request
+from mingle_hooks.rendezvous.wire import Attempt, Material, check_in_ports
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from mingle_hooks.rendezvous.protocol.wire import Body
+    from mingle_hooks.rendezvous.wire import Body
 
 KEY = Material(b"the key of these tests")
 LOOPBACK_HOSTS: dict[str, Any] = {"via": ("hosts",), "leader_hosts": ("127.0.0.1",)}
 
 
-def observer(note: Callable[[str], None]) -> Any:  # noqa: ANN401 - an observer
+def observer(note: Callable[[str], None]) -> Any:
     """Return one that hears only notes."""
     return SimpleNamespace(progress=lambda _progress: None, failed=lambda _error: None, note=note, tell=None)
 

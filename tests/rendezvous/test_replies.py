@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from mingle_hooks.rendezvous.discovery.multicast.beacon import MOST_NONCES
-from mingle_hooks.rendezvous.discovery.multicast.replies import MOST_REMEMBERED, MOST_WAITING, Replies
+from mingle_hooks.rendezvous.discovery.multicast import MOST_NONCES, MOST_REMEMBERED, MOST_WAITING, Replies
 
 
 def nonces(count: int) -> list[bytes]:

@@ -7,7 +7,7 @@ import random
 import pytest
 from gathering import join_request
 
-from mingle_hooks.rendezvous.leader.roster import Roster
+from mingle_hooks.rendezvous.roster import Roster
 
 OWN = "10.0.0.9"
 

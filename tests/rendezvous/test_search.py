@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 from gathering import ATTEMPT, KEY, SECRET, Room, relay
 
-from mingle_hooks.rendezvous.member.dialer import Endpoint, ProvenLeader
+from mingle_hooks.rendezvous.dialer import LOOK, Endpoint, ProvenLeader, Search
 from mingle_hooks.rendezvous.request import Request
-from mingle_hooks.rendezvous.search import LOOK, Search
 
 
 def search(room: Room, found: list[ProvenLeader], notes: list[str], **parts: Any) -> Search:

@@ -8,29 +8,28 @@ import pytest
 from gathering import join_request
 
 from mingle_hooks.errors import Shortage
-from mingle_hooks.rendezvous.leader import shortfall
-from mingle_hooks.rendezvous.leader.roster import Roster
-from mingle_hooks.rendezvous.leader.terms import AdvertisedAddress, Terms
-from mingle_hooks.rendezvous.protocol import wire
-from mingle_hooks.rendezvous.rejected import RejectedPeers
+from mingle_hooks.rendezvous import roster as shortfall
+from mingle_hooks.rendezvous import wire
+from mingle_hooks.rendezvous.dialer import RejectedPeers
+from mingle_hooks.rendezvous.roster import AdvertisedAddress, Roster, Terms
 
 TERMS = Terms((AdvertisedAddress("10.0.0.1"), AdvertisedAddress("10.1.0.1")), 29_500, 0)
 SHORT = Shortage("files", "64 open files are all that are allowed")
 
 
-def seen(nodes: int = 3, refused: tuple[str, ...] = (), **parts: Any) -> shortfall.Seen:
+def seen(nodes: int = 3, refused: tuple[str, ...] = (), **parts: Any) -> shortfall.SeenElsewhere:
     """Return what a leader knows that one other member has come to; some were refused."""
     roster = Roster(join_request(rank=0, nodes=nodes), ("node0", "node1", "node2")[:nodes])
     roster.add(join_request(rank=1, host="node1"), "10.0.0.2")
     peers = {why: RejectedPeers() for why in wire.REASONS}
     for why in refused:
         peers[why].add("10.0.0.9", f"by-{why}")
-    return shortfall.Seen(roster, TERMS, "node0", peers, **{"shortage": None, **parts})
+    return shortfall.SeenElsewhere(roster, TERMS, "node0", peers, **{"shortage": None, **parts})
 
 
 def test_who_is_missing_is_named() -> None:
     """By its host, where the scheduler names that."""
-    failure = shortfall.failure(seen(), 60, None)
+    failure = shortfall.missing_members(seen(), 60, None)
     assert (failure.kind, failure.parts) == ("missing", ("3", "60", "2", "node2"))
 
 
@@ -43,26 +42,26 @@ def test_who_is_missing_is_named() -> None:
 )
 def test_who_has_not_confirmed_is_named(silent: list[str], told: str) -> None:
     """Where the world was about to form, whoever was refused before."""
-    failure = shortfall.failure(seen(nodes=2, refused=(wire.KEY,)), 60, silent)
+    failure = shortfall.missing_members(seen(nodes=2, refused=(wire.KEY,)), 60, silent)
     assert told in str(failure.error())
 
 
 def test_a_leader_without_descriptors_says_so_while_its_world_closes_too() -> None:
     """That is why nobody was heard."""
-    failure = shortfall.failure(seen(nodes=2, shortage=SHORT), 60, ["node1"])
+    failure = shortfall.missing_members(seen(nodes=2, shortage=SHORT), 60, ["node1"])
     assert failure.parts[2:] == (f"1 of 2 confirmed (on node0: {SHORT.seen})", "node1")
 
 
 def test_members_that_reach_no_address_in_common_lack_a_network() -> None:
     """All are in; who has not reached which address is told."""
-    failure = shortfall.failure(seen(nodes=2), 60, None)
+    failure = shortfall.missing_members(seen(nodes=2), 60, None)
     assert failure.kind == "network"
     assert "10.0.0.1 not reached by node1" in failure.parts[1]
 
 
 def test_a_limit_that_was_met_comes_before_who_was_refused() -> None:
     """The leader could not take them all in."""
-    failure = shortfall.failure(seen(refused=(wire.KEY,), shortage=SHORT), 60, None)
+    failure = shortfall.missing_members(seen(refused=(wire.KEY,), shortage=SHORT), 60, None)
     assert failure.kind == "files"
     assert failure.parts[2] == f"2 (on node0: {SHORT.seen})"
 
@@ -70,7 +69,7 @@ def test_a_limit_that_was_met_comes_before_who_was_refused() -> None:
 def test_another_version_comes_before_another_run_and_another_key() -> None:
     """Each of them makes the next look wrong too."""
     kinds = [
-        shortfall.failure(seen(refused=refused), 60, None).kind
+        shortfall.missing_members(seen(refused=refused), 60, None).kind
         for refused in ((wire.KEY, wire.RUN, wire.VERSION), (wire.KEY, wire.RUN), (wire.KEY,))
     ]
     assert kinds == ["versions", "runs", "keys"]

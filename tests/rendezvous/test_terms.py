@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mingle_hooks.rendezvous.leader.terms import AdvertisedAddress, Terms
+from mingle_hooks.rendezvous.roster import AdvertisedAddress, Terms
 
 OWN = AdvertisedAddress("127.0.0.1", loopback=True)
 

@@ -9,12 +9,12 @@ import time
 import pytest
 from gathering import join_request
 
-from mingle_hooks.rendezvous.discovery.resolver import Lookup
-from mingle_hooks.rendezvous.leader.timeline import lines, phases
-from mingle_hooks.rendezvous.loop import Loop
-from mingle_hooks.rendezvous.protocol.join_request import JoinRequest
-from mingle_hooks.rendezvous.protocol.spent import Spent, Stopwatch, process_age_s
-from mingle_hooks.rendezvous.protocol.wire import WireError, decode, encode
+from mingle_hooks.rendezvous.connection import Loop
+from mingle_hooks.rendezvous.discovery import Lookup
+from mingle_hooks.rendezvous.messages import JoinRequest
+from mingle_hooks.rendezvous.timeline import Spent, Stopwatch, phases, process_age_s
+from mingle_hooks.rendezvous.timeline import timeline_lines as lines
+from mingle_hooks.rendezvous.wire import WireError, decode, encode
 
 RANK_0 = ("node1", 100.0, Spent(100, 0, 100))
 CAUSES = (
@@ -83,7 +83,7 @@ def test_what_a_member_spent_travels_and_is_bounded() -> None:
 def test_a_stopwatch_runs_since_the_process_began() -> None:
     """Python's own start is in it, and nothing of another process's."""
     mine = process_age_s()
-    code = "from mingle_hooks.rendezvous.protocol.spent import process_age_s as age; print(age())"
+    code = "from mingle_hooks.rendezvous.timeline import process_age_s as age; print(age())"
     before = time.monotonic()
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert 0 < float(done.stdout) <= time.monotonic() - before + 0.02 < mine + 60

@@ -9,8 +9,8 @@ from gathering import OTHER, SECRET
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mingle_hooks.rendezvous.protocol import wire
-from mingle_hooks.rendezvous.protocol.wire import Sealer, WireError
+from mingle_hooks.rendezvous import wire
+from mingle_hooks.rendezvous.wire import Sealer, WireError
 
 
 def pair() -> tuple[Sealer, Sealer]:

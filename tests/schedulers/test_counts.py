@@ -7,7 +7,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from mingle_hooks.errors import FactsError
-from mingle_hooks.schedulers.counts import _pair, expand
+from mingle_hooks.schedulers.hostlist import _pair
+from mingle_hooks.schedulers.hostlist import expand_counts as expand
 
 COUNT = re.compile(r"([0-9]{1,7})(?:\(x([0-9]{1,7})\))?")
 

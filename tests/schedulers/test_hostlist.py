@@ -10,7 +10,8 @@ from needs import need
 
 from mingle_hooks.errors import FactsError
 from mingle_hooks.schedulers.facts import MOST_NODES
-from mingle_hooks.schedulers.hostlist import LONGEST_HOST, LONGEST_TEXT, check, expand, fold
+from mingle_hooks.schedulers.hostlist import LONGEST_HOST, LONGEST_TEXT, expand, fold
+from mingle_hooks.schedulers.hostlist import check_host as check
 
 if TYPE_CHECKING:
     from collections.abc import Callable

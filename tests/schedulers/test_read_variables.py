@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mingle_hooks.schedulers.variables import Variables
+from mingle_hooks.schedulers.facts import Variables
 
 
 def test_the_first_that_is_set_to_something_is_taken_and_remembered() -> None:

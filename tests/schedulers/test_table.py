@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import subprocess
-import sys
 from typing import TYPE_CHECKING
 
 import pytest
@@ -10,7 +8,8 @@ from hypothesis import strategies as st
 from schedulers.recorded import FOLDER, OPENPBS, SLURM_VERSIONS, environ
 
 from mingle_hooks.errors import FactsError, MingleError
-from mingle_hooks.schedulers import blocks, table
+from mingle_hooks.schedulers import hostlist as blocks
+from mingle_hooks.schedulers import table
 from mingle_hooks.schedulers.facts import JobFacts
 from mingle_hooks.schedulers.table import detect
 
@@ -283,32 +282,15 @@ def test_a_batch_script_is_given_no_place_by_its_name() -> None:
 def test_tasks_that_fill_node_after_node_find_their_places(nodes: int, local: int) -> None:
     """Each task of a uniform run comes to the number of nodes and to its own node."""
     for rank in range(nodes * local):
-        assert blocks.nodes(nodes * local, local) == nodes
-        assert blocks.node_rank(rank, rank % local, local) == rank // local
+        assert blocks.nodes_by_block(nodes * local, local) == nodes
+        assert blocks.node_rank_by_block(rank, rank % local, local) == rank // local
 
 
 def test_tasks_that_are_dealt_out_are_not_given_a_wrong_first_node() -> None:
     """Whatever the mapping, only the node of task 0 is node 0."""
     nodes, local = 3, 2
-    dealt = {rank: blocks.node_rank(rank, rank // nodes, local) for rank in range(nodes * local)}
+    dealt = {rank: blocks.node_rank_by_block(rank, rank // nodes, local) for rank in range(nodes * local)}
     assert [rank for rank, node in dealt.items() if node == 0] == [0]
-
-
-def test_only_the_adapter_that_applies_is_imported() -> None:
-    """`detect` costs one import, and nothing slow comes with it."""
-    code = (
-        "import sys; from mingle_hooks.schedulers.table import detect\n"
-        "assert detect({'SLURM_JOB_ID': '7'}).scheduler == 'slurm'\n"
-        "print(*[m for m in sys.modules if m.startswith('mingle_hooks.schedulers.')])\n"
-        "print(*[m for m in ('pathlib', 'asyncio', 'subprocess', 'socket', 'tempfile') if m in sys.modules])"
-    )
-    code = f"import sys; sys.path[:0] = {sys.path!r}; {code}"
-    command = [sys.executable, "-I", "-S", "-c", code]
-    ran = subprocess.run(command, capture_output=True, text=True, check=True)
-    adapters, slow = ran.stdout.split("\n")[:2]
-    used = {name.rpartition(".")[2] for name in adapters.split()}
-    assert used == {"table", "facts", "slurm", "counts", "hostlist", "variables"}
-    assert slow == ""
 
 
 def test_every_line_of_the_tables_names_an_adapter() -> None:

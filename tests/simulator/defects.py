@@ -7,30 +7,34 @@ import contextlib
 import time
 from typing import TYPE_CHECKING, Any
 
-from mingle_hooks.rendezvous import following, loop, search
-from mingle_hooks.rendezvous.leader import acceptor, closing, leader, roster
-from mingle_hooks.rendezvous.member import dialer, membership
-from mingle_hooks.rendezvous.protocol import attempt, leases, wire
+from mingle_hooks.rendezvous import connection as loop
+from mingle_hooks.rendezvous import dialer, leader, leases, roster, wire
+from mingle_hooks.rendezvous import dialer as search
+from mingle_hooks.rendezvous import leader as closing
+from mingle_hooks.rendezvous import member as following
+from mingle_hooks.rendezvous import member as membership
+from mingle_hooks.rendezvous import session as acceptor
+from mingle_hooks.rendezvous import wire as attempt
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 
-def _too_early(self: Any, member: bytes, lease_s: float, members: int) -> bool:  # noqa: ANN401 - stands for a method
+def _too_early(self: Any, member: bytes, lease_s: float, members: int) -> bool:
     self.leases.promised(member, lease_s)
     return len(self.leases) >= members - 1
 
 
-def _unlooked(self: Any, member: bytes, lease_s: float, members: int) -> bool:  # noqa: ANN401
+def _unlooked(self: Any, member: bytes, lease_s: float, members: int) -> bool:
     self.leases.promised(member, lease_s)
     return lease_s > leases.LAST_WORD_S and len(self.leases) == members
 
 
-def _say_once(_self: Any, session: Any, _checkin: Any) -> None:  # noqa: ANN401
+def _say_once(_self: Any, session: Any, _checkin: Any) -> None:
     session.leave()
 
 
-def _from_now(self: Any, member: bytes, lease_s: float) -> None:  # noqa: ANN401
+def _from_now(self: Any, member: bytes, lease_s: float) -> None:
     self._asked.pop(member, None)
     self._ends[member] = self._clock() + lease_s
 
@@ -38,7 +42,7 @@ def _from_now(self: Any, member: bytes, lease_s: float) -> None:  # noqa: ANN401
 _closed = leader.Leader._close
 
 
-def _close_unsorted(self: Any, offer: int) -> None:  # noqa: ANN401
+def _close_unsorted(self: Any, offer: int) -> None:
     roster.sorted = lambda rows, **_: list(rows)  # type: ignore[attr-defined]
     try:
         _closed(self, offer)
@@ -58,7 +62,7 @@ def _believes(side: bytes) -> Callable[..., wire.Body]:
     """Return Sealer.open() without a look at the MAC of what this side has said."""
     checked = wire.Sealer.open
 
-    def opened(self: Any, kind: int, payload: bytes) -> wire.Body:  # noqa: ANN401
+    def opened(self: Any, kind: int, payload: bytes) -> wire.Body:
         return wire.decode(payload[wire.MAC_BYTES :]) if self._theirs == side else checked(self, kind, payload)
 
     return opened

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import errno
 import os
+import socket
 from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
-from mingle_hooks import sockets
-from mingle_hooks.rendezvous.poller import READ, WRITE
-from mingle_hooks.rendezvous.protocol.connection import GONE_S
-from mingle_hooks.rendezvous.protocol.wire import HEADER, MAC_BYTES
+from mingle_hooks.rendezvous.connection import GONE_S, READ, WRITE
+from mingle_hooks.rendezvous.wire import HEADER, MAC_BYTES
 
 if TYPE_CHECKING:
     import random
@@ -220,9 +219,9 @@ class SimSocket:
 
     def setsockopt(self, level: int, name: int, value: object) -> None:
         """Two matter here."""
-        if (level, name) == (sockets.SOL_SOCKET, sockets.SO_KEEPALIVE):
+        if (level, name) == (socket.SOL_SOCKET, socket.SO_KEEPALIVE):
             self.asks = bool(value)
-        if (level, name) == (sockets.IPPROTO_TCP, sockets.TCP_USER_TIMEOUT):
+        if (level, name) == (socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT):
             self.drops_unsent = True
 
     def getsockname(self) -> tuple[str, int]:
@@ -427,7 +426,7 @@ class SimLink:
 
 
 class SimPoller:
-    """As mingle_hooks.rendezvous.poller.Poller, in an order that the seed decides."""
+    """As mingle_hooks.rendezvous.connection.Poller, in an order that the seed decides."""
 
     def __init__(self, rng: random.Random) -> None:
         self.watched: dict[int, Callable[[int], None]] = {}
@@ -437,14 +436,14 @@ class SimPoller:
     def close(self) -> None:
         """Nothing is held."""
 
-    def watch(self, sock: Any, events: int, call: Callable[[int], None]) -> None:  # noqa: ANN401 - either kind
+    def watch(self, sock: Any, events: int, call: Callable[[int], None]) -> None:
         assert sock.fileno() >= 0
         self.watched[sock.fileno()] = call
         self._held[sock.fileno()] = (sock, events)
 
     rewatch = watch
 
-    def unwatch(self, sock: Any) -> None:  # noqa: ANN401 - as above
+    def unwatch(self, sock: Any) -> None:
         self.watched.pop(sock.fileno(), None)
         self._held.pop(sock.fileno(), None)
 

@@ -4,28 +4,27 @@ from __future__ import annotations
 
 import contextlib
 import os
+import socket
 import time
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import mingle_hooks.rendezvous.connection
 import mingle_hooks.rendezvous.discovery.hosts
-import mingle_hooks.rendezvous.discovery.multicast.backend
-import mingle_hooks.rendezvous.leader.advertised
-import mingle_hooks.rendezvous.leader.candidate
-import mingle_hooks.rendezvous.loop
-from mingle_hooks import sockets
+import mingle_hooks.rendezvous.discovery.multicast
+import mingle_hooks.rendezvous.election
 from mingle_hooks.errors import MingleError
-from mingle_hooks.rendezvous.leader.terms import AdvertisedAddress
-from mingle_hooks.rendezvous.loop import Loop
+from mingle_hooks.rendezvous.connection import Loop
 from mingle_hooks.rendezvous.rendezvous import Rendezvous
+from mingle_hooks.rendezvous.roster import AdvertisedAddress
 from simulator.network import SimLink, SimPoller, SimSocket
 
 if TYPE_CHECKING:
     import random
     from collections.abc import Callable, Iterator
 
-    from mingle_hooks.rendezvous.protocol.wire import Body
     from mingle_hooks.rendezvous.request import Request
+    from mingle_hooks.rendezvous.wire import Body
     from simulator.network import Host, Network
 
 # What a turn of the loop waits for its processor, in seconds, on a host that is not slow.
@@ -74,7 +73,7 @@ class Process:
         self.error: Exception | None = None
         self.rendezvous: Rendezvous | None = None
         self._poller = SimPoller(network.rng)
-        self._clock = mingle_hooks.rendezvous.loop.CLOCK
+        self._clock = mingle_hooks.rendezvous.connection.CLOCK
         self._loop = Loop(self._now, self._poller)  # type: ignore[arg-type]
         self._next: float | None = None  # when the next turn is due
 
@@ -234,8 +233,8 @@ def _resolve(name: str, _timeout_s: float = 0.0) -> list[str]:
     return [address for host in hosts if name == host.name or name in host.addresses for address in host.addresses]
 
 
-def _socket(family: int = sockets.AF_INET, *_rest: object) -> SimSocket:
-    if family != sockets.AF_INET:
+def _socket(family: int = socket.AF_INET, *_rest: object) -> SimSocket:
+    if family != socket.AF_INET:
         raise OSError("IPv4 only")
     return SimSocket(Running.process.network, Running.process)
 
@@ -255,24 +254,24 @@ def simulated(rng: random.Random) -> Iterator[None]:
     replaced: list[tuple[Any, str, Any]] = [
         (os, "urandom", rng.randbytes),
         (time, "time", lambda: Running.process.clock_gettime(time.CLOCK_REALTIME)),
-        (sockets, "socket", _socket),
-        (sockets, "has_ipv6", False),
-        (rendezvous.leader.candidate, "resolve", _resolve),
-        (rendezvous.leader.candidate, "is_local", lambda address: address in addresses()),
-        (rendezvous.leader.candidate, "resource", _NoLimits()),
-        (rendezvous.leader.candidate, "_allow_open_files", lambda _nodes: 64),
+        (socket, "socket", _socket),
+        (socket, "has_ipv6", False),
+        (rendezvous.election, "resolve", _resolve),
+        (rendezvous.election, "is_local", lambda address: address in addresses()),
+        (rendezvous.election, "resource", _NoLimits()),
+        (rendezvous.election, "_allow_open_files", lambda _nodes: 64),
         (
-            rendezvous.leader.advertised,
-            "advertised",
+            rendezvous.election,
+            "advertised_addresses",
             lambda _prefer, _environ: (tuple(AdvertisedAddress(address) for address in addresses()), None),
         ),
         (rendezvous.discovery.hosts, "Lookup", _Lookup),
         (
-            rendezvous.discovery.multicast.backend,
+            rendezvous.discovery.multicast,
             "carriers",
             lambda _nets: [_Interface(address) for address in addresses()],
         ),
-        (rendezvous.discovery.multicast.backend, "Link", _link),
+        (rendezvous.discovery.multicast, "Link", _link),
     ]
     kept = [(owner, name, getattr(owner, name)) for owner, name, _ in replaced]
     for owner, name, value in replaced:
@@ -284,7 +283,7 @@ def simulated(rng: random.Random) -> Iterator[None]:
             setattr(owner, name, value)
 
 
-def _link(backend: Any, info: _Interface, *_rest: object) -> SimLink:  # noqa: ANN401 - the real backend
+def _link(backend: Any, info: _Interface, *_rest: object) -> SimLink:
     process = Running.process
     link = SimLink(process.network, process, info.machine_name)
     link.info, link.label = info, f"group on {info.machine_name}"  # type: ignore[attr-defined]

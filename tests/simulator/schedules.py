@@ -7,10 +7,10 @@ from contextlib import nullcontext
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, NamedTuple
 
-from mingle_hooks.rendezvous.protocol import wire
-from mingle_hooks.rendezvous.protocol.attempt import Attempt, Material
-from mingle_hooks.rendezvous.protocol.connection import GONE_S
+from mingle_hooks.rendezvous import wire
+from mingle_hooks.rendezvous.connection import GONE_S
 from mingle_hooks.rendezvous.request import Request
+from mingle_hooks.rendezvous.wire import Attempt, Material
 from simulator.network import ASKS_S, Host, Network, SimSocket
 from simulator.process import Process, simulated
 from simulator.timeline import Timeline

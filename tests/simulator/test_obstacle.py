@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from mingle_hooks.rendezvous.protocol.failure import Failure
+from mingle_hooks.rendezvous.messages import Failure
 from simulator.rules import violations
 from simulator.schedules import Schedule
 

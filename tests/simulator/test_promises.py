@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from mingle_hooks.rendezvous.following import GOODBYE_S
-from mingle_hooks.rendezvous.member.dialer import Endpoint, ProvenLeader
-from mingle_hooks.rendezvous.protocol import wire
-from mingle_hooks.rendezvous.protocol.attempt import Attempt, Material
-from mingle_hooks.rendezvous.protocol.failure import Failure
-from mingle_hooks.rendezvous.protocol.leases import LEASE_S, LINGER_S
+from mingle_hooks.rendezvous import wire
+from mingle_hooks.rendezvous.dialer import Endpoint, ProvenLeader
+from mingle_hooks.rendezvous.leases import LEASE_S, LINGER_S
+from mingle_hooks.rendezvous.member import GOODBYE_S
+from mingle_hooks.rendezvous.messages import Failure
 from mingle_hooks.rendezvous.request import Request
+from mingle_hooks.rendezvous.wire import Attempt, Material
 from simulator.network import Host, Network
 from simulator.process import Process, Running, simulated
 from simulator.timeline import Timeline
@@ -32,10 +32,10 @@ SIBLING = Failure("task", ("node0", "2", "1", "ended"))
 class Plain:
     """As a Session, of frames that are neither sealed nor encoded."""
 
-    def seal(self, kind: int, payload: bytes) -> Any:  # noqa: ANN401 - it stands for bytes
+    def seal(self, kind: int, payload: bytes) -> Any:
         return kind, wire.decode(payload)
 
-    def open(self, _kind: int, payload: Any) -> Any:  # noqa: ANN401 - as above
+    def open(self, _kind: int, payload: Any) -> Any:
         return payload
 
 
@@ -50,7 +50,7 @@ class Leader:
             Endpoint("10.77.0.9", 4000, "hosts"), self, Plain(), name.encode() * 16, ticket, name
         )  # type: ignore[arg-type]
 
-    def send(self, frame: Any) -> None:  # noqa: ANN401 - see Plain
+    def send(self, frame: Any) -> None:
         """Hear what the member says."""
         self.heard.append(frame)
 
@@ -89,7 +89,7 @@ class Member:
         self.process.start()
 
     @property
-    def rendezvous(self) -> Any:  # noqa: ANN401 - its insides are looked at
+    def rendezvous(self) -> Any:
         return self.process.rendezvous
 
     def does(self, act: Callable[[], None]) -> None:

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from mingle_hooks import topology
-from mingle_hooks.rendezvous.protocol.join_request import LONGEST_TOPOLOGY
-from mingle_hooks.topology import metadata
+from mingle_hooks.rendezvous.messages import LONGEST_TOPOLOGY
+from mingle_hooks.schedulers import topology
+from mingle_hooks.schedulers.topology import metadata
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

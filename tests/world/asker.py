@@ -7,8 +7,9 @@ this program's own doing: nothing that it says is random.
 import socket
 import sys
 
-from mingle_hooks.rendezvous.protocol import wire
-from mingle_hooks.rendezvous.protocol.attempt import VERSION, Attempt
+from mingle_hooks.rendezvous import wire
+from mingle_hooks.rendezvous.wire import PROTOCOL_VERSION as VERSION
+from mingle_hooks.rendezvous.wire import Attempt
 
 PATIENCE_S = 3.0
 tag = Attempt(sys.argv[1]).tag.hex()

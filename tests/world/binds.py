@@ -9,16 +9,12 @@ kernel closes what is theirs in the same way, and each world takes a third of th
 """
 
 import contextlib
-import gc
-import importlib
 import json
 import os
 import socket
 import subprocess
 import sys
 from pathlib import Path
-
-BUNDLES = Path(__file__).parents[2] / "packaging" / "bundles"
 
 
 def binds(address: str, port: int, *, reuse: bool) -> bool:
@@ -41,15 +37,6 @@ def waits(port: int) -> bool:
             found += [line.split()[1:4] for line in file]
     ends = (local.rpartition(":")[2] + remote.rpartition(":")[2] for local, remote, state in found if state == "06")
     return any(f"{port:04X}" in (both[:4], both[4:]) for both in ends)
-
-
-def load() -> None:
-    """Load what a member and rank 0 load."""
-    gc.disable()
-    for bundle in ("member", "leader"):
-        for name in (BUNDLES / f"{bundle}.txt").read_text().split():
-            importlib.import_module(name)
-    gc.freeze()
 
 
 def started(words: list[str]) -> str:
@@ -83,8 +70,6 @@ def main() -> None:
     for number in range(int(count)):
         asked = ["--id", "job", "--nodes", "2", "--rank", rank, "--timeout", "10", "--master", "node1", *options]
         world = json.loads((forked if number else started)(["env", "--shell", "json", *asked]))
-        if not number:
-            load()  # after the first, in whose way it would be
         addr, port = world["MASTER_ADDR"], int(world["MASTER_PORT"])
         ports.add(port)
         digests.add(world["MINGLE_WORLD"])

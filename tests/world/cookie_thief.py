@@ -11,9 +11,10 @@ import socket
 import sys
 import time
 
-from mingle_hooks.rendezvous.leader.listeners import check_in_ports
-from mingle_hooks.rendezvous.protocol import wire
-from mingle_hooks.rendezvous.protocol.attempt import VERSION, Attempt, Material, Secret, run_of
+from mingle_hooks.rendezvous import wire
+from mingle_hooks.rendezvous.wire import PROTOCOL_VERSION as VERSION
+from mingle_hooks.rendezvous.wire import Attempt, Material, Secret, check_in_ports
+from mingle_hooks.rendezvous.wire import run_material as run_of
 
 did: dict[str, object] = {"tried": 0, "said": []}
 said: set[str] = set()

@@ -8,8 +8,9 @@ import os
 import socket
 import sys
 
-from mingle_hooks.rendezvous.protocol import wire
-from mingle_hooks.rendezvous.protocol.attempt import VERSION, Attempt, Secret
+from mingle_hooks.rendezvous import wire
+from mingle_hooks.rendezvous.wire import PROTOCOL_VERSION as VERSION
+from mingle_hooks.rendezvous.wire import Attempt, Secret
 
 PURPOSES = {"proof": b"hello", "door": b"door"}
 attempt = Attempt(sys.argv[1])

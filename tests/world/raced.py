@@ -13,10 +13,8 @@ import sys
 import time
 from typing import Any
 
-from binds import load
-
 from mingle_hooks.cli.main import main
-from mingle_hooks.rendezvous.leader.listeners import Listeners
+from mingle_hooks.rendezvous.election import Listeners
 
 COMMAND = """
 import os, socket
@@ -67,5 +65,4 @@ def world(rank: str) -> list[int]:
 
 
 if __name__ == "__main__":
-    load()
     print(json.dumps([world(sys.argv[1]) for _ in range(int(sys.argv[2]))]))

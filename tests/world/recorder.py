@@ -9,13 +9,12 @@ import socket
 import sys
 import time
 
-from mingle_hooks.rendezvous.discovery.multicast import beacon
-from mingle_hooks.rendezvous.leader import listeners
-from mingle_hooks.rendezvous.protocol.attempt import Attempt, Secret
+from mingle_hooks.rendezvous.discovery import multicast as beacon
+from mingle_hooks.rendezvous.wire import Attempt, Secret, multicast_port
 
 attempt = Attempt(sys.argv[1])
 own = socket.inet_aton(sys.argv[2])
-group = attempt.group4, listeners.multicast_port(attempt)
+group = attempt.group4, multicast_port(attempt)
 udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
 udp.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
 udp.bind(("", group[1]))
@@ -29,7 +28,7 @@ with selectors.DefaultSelector() as selector:
     print("ready", flush=True)
     while sys.stdin not in [key.fileobj for key, _ in selector.select()]:
         data = udp.recv(2048)
-        packet = beacon.unpack(data, attempt.tag, Secret(b"not the key"))
+        packet = beacon.unpack_beacon(data, attempt.tag, Secret(b"not the key"))
         if packet is not None:
             kind = "beacon" if packet.kind == beacon.BEACON else "question"
             recorded[data] = "answer" if kind == "beacon" and packet.nonces else kind

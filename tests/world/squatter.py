@@ -4,8 +4,7 @@ import signal
 import socket
 import sys
 
-from mingle_hooks.rendezvous.leader.listeners import check_in_ports
-from mingle_hooks.rendezvous.protocol.attempt import Attempt, Secret
+from mingle_hooks.rendezvous.wire import Attempt, Secret, check_in_ports
 
 ports = check_in_ports(Attempt(sys.argv[1]), Secret(b"not the key"), range(20_000, 25_000))[0]
 taken = [socket.create_server(("", port)) for port in ports]

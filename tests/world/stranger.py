@@ -14,10 +14,10 @@ import sys
 import time
 from dataclasses import dataclass, field
 
-from mingle_hooks.rendezvous.discovery.multicast import beacon
-from mingle_hooks.rendezvous.leader import listeners
-from mingle_hooks.rendezvous.protocol import wire
-from mingle_hooks.rendezvous.protocol.attempt import VERSION, Attempt, Secret
+from mingle_hooks.rendezvous import wire
+from mingle_hooks.rendezvous.discovery import multicast as beacon
+from mingle_hooks.rendezvous.wire import PROTOCOL_VERSION as VERSION
+from mingle_hooks.rendezvous.wire import Attempt, Secret, check_in_ports, multicast_port
 
 MOST_HELD = 300
 
@@ -51,7 +51,7 @@ def main() -> None:
     attempt = Attempt(sys.argv[1])
     me = Stranger(attempt, sys.argv[2].split(","))
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(print(json.dumps(me.done), flush=True)))
-    port = listeners.multicast_port(attempt)
+    port = multicast_port(attempt)
     udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     udp.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     udp.bind(("", port))
@@ -66,7 +66,9 @@ def main() -> None:
     its_port = server.getsockname()[1]
     secret = Secret(b"not the key")
     forged = [
-        beacon.pack(beacon.Packet(kind, attempt.tag, os.urandom(16), ticket, its_port, (own, "127.0.0.1")), secret)
+        beacon.pack_beacon(
+            beacon.Beacon(kind, attempt.tag, os.urandom(16), ticket, its_port, (own, "127.0.0.1")), secret
+        )
         for kind in (beacon.BEACON, beacon.QUESTION)
         for ticket in (0, 1, 2**63)
     ]
@@ -79,7 +81,7 @@ def main() -> None:
         hello,
         hello + wire.frame(wire.CHECKIN, bytes(200)),
     ]
-    open_ports = listeners.check_in_ports(attempt, secret, range(20_000, 25_000))[0]
+    open_ports = check_in_ports(attempt, secret, range(20_000, 25_000))[0]
     challenge = {"nonce": "00" * 16, "leader": "00" * 16, "ticket": 0, "host": "mallory", "proof": "00" * 32}
     with selectors.DefaultSelector() as selector:
         for sock in (udp, server):

@@ -8,7 +8,7 @@ import socket
 import struct
 import sys
 
-from mingle_hooks.rendezvous.protocol import wire
+from mingle_hooks.rendezvous import wire
 
 NAMES = {getattr(wire, name): name for name in sys.argv[1:]}
 ALL_PROTOCOLS, BUFFER_BYTES, IPV4, TCP = 3, 1 << 24, 0x0800, 6

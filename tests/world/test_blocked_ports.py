@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 from members import KEY, KEYED, REDUCE, evaluating, failed, members, one_world
 
-from mingle_hooks.fabric.ports import DEFAULT_RANGE
-from mingle_hooks.rendezvous.leader.listeners import check_in_ports
-from mingle_hooks.rendezvous.protocol.attempt import Attempt, Material, Secret
+from mingle_hooks.net.ports import DEFAULT_RANGE
+from mingle_hooks.rendezvous.wire import Attempt, Material, Secret, check_in_ports
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -14,7 +14,7 @@ import pytest
 from cluster.host import kill_group
 from members import KEY, KEYED, REDUCE, all_evaluated, evaluating, members, one_world
 
-from mingle_hooks.rendezvous.protocol import wire
+from mingle_hooks.rendezvous import wire
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -110,10 +110,11 @@ def one(
     capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> Callable[[tuple[str, ...]], tuple[int, str]]:
     """Give what runs `mingle hosts` here, outside of any job: its status, and what it wrote."""
-    from mingle_hooks import sockets
+    import socket
+
     from mingle_hooks.cli.main import run
 
-    monkeypatch.setattr(sockets, "gethostname", lambda: "node1")
+    monkeypatch.setattr(socket, "gethostname", lambda: "node1")
 
     def call(words: tuple[str, ...]) -> tuple[int, str]:
         code = run(["hosts", *words])

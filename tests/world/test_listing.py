@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import socket
 from typing import TYPE_CHECKING
 
 import pytest
 
-from mingle_hooks import listing
-from mingle_hooks import sockets as socket
 from mingle_hooks.errors import UsageError
+from mingle_hooks.export.hostfiles import listing
 from mingle_hooks.job import member_spec
 
 if TYPE_CHECKING:
-    from mingle_hooks.listing import Listing
+    from mingle_hooks.export.hostfiles.listing import Listing
 
 SCRIPT = {
     "SLURM_JOB_ID": "7",

@@ -51,7 +51,7 @@ def coming_and_going(host: Host, number: int) -> Iterator[Popen[str]]:
         process.communicate()
 
 
-@pytest.mark.parametrize("package", ["netifaces", "multicast_expert", "ifaddr"])
+@pytest.mark.parametrize("package", ["netifaces", "multicast_expert"])
 def test_a_host_without_multicasts_packages_is_in_the_world_by_another_way(
     hosts: Callable[..., Hosts], tmp_path: Path, package: str
 ) -> None:
@@ -60,16 +60,6 @@ def test_a_host_without_multicasts_packages_is_in_the_world_by_another_way(
     shared = tmp_path / "shared"
     shared.mkdir()
     done = hosts(2).run_all(evaluating(*TWO, "--directory", str(shared), then=REDUCE), env=env)
-    one_world(done)
-    assert [one.stderr for one in done] == ["", ""]
-
-
-def test_where_the_kernel_tells_the_addresses_multicast_needs_no_ifaddr(
-    hosts: Callable[..., Hosts], tmp_path: Path
-) -> None:
-    """Which loads for 15 ms, and has ldconfig started, on every node."""
-    env = without("ifaddr", tmp_path / "broken")
-    done = hosts(2).run_all(evaluating(*TWO, "--via", "multicast", then=REDUCE), env=env)
     one_world(done)
     assert [one.stderr for one in done] == ["", ""]
 

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from members import KEYED, REDUCE, evaluating, is_on, members, one_world, variables
 
-from mingle_hooks.rendezvous.leader.listeners import multicast_port
-from mingle_hooks.rendezvous.protocol.attempt import Attempt
+from mingle_hooks.rendezvous.wire import Attempt, multicast_port
 
 if TYPE_CHECKING:
     from collections.abc import Callable

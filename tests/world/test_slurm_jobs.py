@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 from members import KEYED, REDUCE, SHARED, agreed, evaluating, failed, parsed
 
-from mingle_hooks.install.lock import PATH as LOCK
+from mingle_hooks.hooks.files import LOCK_PATH as LOCK
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

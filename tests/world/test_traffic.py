@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from members import KEY, KEYED, evaluating, members, one_world
 
-from mingle_hooks.fabric.ports import DEFAULT_RANGE
+from mingle_hooks.net.ports import DEFAULT_RANGE
 
 if TYPE_CHECKING:
     from collections.abc import Callable

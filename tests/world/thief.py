@@ -15,8 +15,8 @@ import socket
 import sys
 import time
 
-from mingle_hooks.fabric import ports
-from mingle_hooks.rendezvous.protocol.attempt import MASTER_PORTS, Attempt
+from mingle_hooks.net import ports
+from mingle_hooks.rendezvous.wire import MASTER_PORTS, Attempt
 
 RANGE = range(20_000, 25_000)
 KEEP_NS = 10**9

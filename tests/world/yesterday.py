@@ -9,18 +9,19 @@ import socket
 import sys
 import time
 
-from mingle_hooks.rendezvous.discovery.multicast import beacon
-from mingle_hooks.rendezvous.leader import listeners
-from mingle_hooks.rendezvous.protocol.attempt import Attempt, Material, Secret
+from mingle_hooks.rendezvous.discovery import multicast as beacon
+from mingle_hooks.rendezvous.wire import Attempt, Material, Secret, multicast_port
 
 LEADERS = 200
 attempt = Attempt(sys.argv[1])
 secret = Secret.derive(Material(sys.argv[4].encode()), attempt)
 said = [
-    beacon.pack(beacon.Packet(beacon.BEACON, attempt.tag, os.urandom(16), 0, 20_000 + number, (sys.argv[3],)), secret)
+    beacon.pack_beacon(
+        beacon.Beacon(beacon.BEACON, attempt.tag, os.urandom(16), 0, 20_000 + number, (sys.argv[3],)), secret
+    )
     for number in range(LEADERS)
 ]
-group = attempt.group4, listeners.multicast_port(attempt)
+group = attempt.group4, multicast_port(attempt)
 udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
 udp.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, socket.inet_aton(sys.argv[2]))
 print("ready", flush=True)

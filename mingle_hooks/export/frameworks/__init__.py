@@ -7,17 +7,17 @@ was seen to read are here; MINGLE_* names are for the user's own command line.
 
 from __future__ import annotations
 
+from importlib import import_module
+from types import ModuleType
+from typing import Literal, NamedTuple
+
+from mingle_hooks import plugins
 from mingle_hooks.errors import UsageError
-from mingle_hooks.modules import import_module
-from mingle_hooks.typed import TYPE_CHECKING, NamedTuple
+from mingle_hooks.plugins import Plugin
+from mingle_hooks.values import nearest
+from mingle_hooks.world import File
 
-if TYPE_CHECKING:
-    from types import ModuleType
-    from typing import Literal
-
-    from mingle_hooks.plugins import Plugin
-
-    Need = Literal["roster", "names", "iface", "hcas", "cpu_only", "memory", "site"]
+Need = Literal["roster", "names", "iface", "hcas", "cpu_only", "memory", "site"]
 
 # What the caller has to find out before it asks a framework.
 ROSTER: Need = "roster"  # World.roster
@@ -119,13 +119,11 @@ def framework(name: str) -> Framework:
     """Return the framework of this name, ours or a plugin's; UsageError, with the nearest known name, for another."""
     if name in FRAMEWORKS:
         return FRAMEWORKS[name]
-    from mingle_hooks import plugins
 
     if (plugin := plugins.find(plugins.FRAMEWORKS, name, _RETURNS)) is not None:
         row: Framework = plugin.row("FRAMEWORK", Framework)
         _added[name] = plugin
         return row
-    from mingle_hooks.nearest import nearest
 
     known = [*FRAMEWORKS, *plugins.names(plugins.FRAMEWORKS), NONE]
     raise UsageError(f"a framework: {', '.join(known)}", name, f"--for {nearest(name, known)}")
@@ -136,7 +134,6 @@ def _are_settings(found: object) -> bool:
 
 
 def _are_files(found: object) -> bool:
-    from mingle_hooks.export.view import File
 
     return isinstance(found, tuple) and all(isinstance(file, File) for file in found)
 

@@ -9,11 +9,7 @@ would start one process on each node.
 from __future__ import annotations
 
 from mingle_hooks.export.frameworks import cpu
-from mingle_hooks.export.view import File
-from mingle_hooks.typed import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from mingle_hooks.export.view import View
+from mingle_hooks.world import File, View
 
 
 def settings(view: View) -> dict[str, str]:

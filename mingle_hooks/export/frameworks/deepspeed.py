@@ -6,12 +6,8 @@ Read in deepspeed 0.19, launcher/runner.py: lines of `host slots=N`, each host o
 
 from __future__ import annotations
 
-from mingle_hooks.export.hostfiles import deepspeed
-from mingle_hooks.export.view import File
-from mingle_hooks.typed import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from mingle_hooks.export.view import View
+from mingle_hooks.export.hostfiles import mpi
+from mingle_hooks.world import File, View
 
 
 def settings(view: View) -> dict[str, str]:
@@ -26,5 +22,5 @@ def files(view: View) -> tuple[File, ...]:
 
 def hostfile(view: View, *variables: str) -> tuple[File, ...]:
     """Return the hostfile that DeepSpeed and Open MPI read, or nothing without a roster."""
-    text = deepspeed.text(view.world.roster)
+    text = mpi.text(view.world.roster)
     return (File("hostfile", text, ("MINGLE_HOSTFILE", *variables)),) if text else ()

@@ -7,10 +7,7 @@ Read in horovod 0.28, runner/common/util/hosts.py: `host:slots` joined by commas
 from __future__ import annotations
 
 from mingle_hooks.export.hostfiles import horovod
-from mingle_hooks.typed import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from mingle_hooks.export.view import View
+from mingle_hooks.world import View
 
 
 def settings(view: View) -> dict[str, str]:

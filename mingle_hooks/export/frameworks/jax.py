@@ -13,10 +13,7 @@ scheduler masks devices.
 
 from __future__ import annotations
 
-from mingle_hooks.typed import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from mingle_hooks.export.view import View
+from mingle_hooks.world import View
 
 MARK = "OMPI_MCA_orte_hnp_uri"
 # By all of these JAX finds Slurm (clusters/slurm_cluster.py).

@@ -8,10 +8,7 @@ several devices, unless the job's name is that of an interactive one.
 from __future__ import annotations
 
 from mingle_hooks.export.frameworks import process
-from mingle_hooks.typed import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from mingle_hooks.export.view import View
+from mingle_hooks.world import View
 
 
 def settings(view: View) -> dict[str, str]:

@@ -6,11 +6,7 @@ Read in mlx 0.32, "Distributed Communication": a JSON list with a list of `addre
 from __future__ import annotations
 
 from mingle_hooks.export.frameworks import tensorflow
-from mingle_hooks.export.view import File
-from mingle_hooks.typed import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from mingle_hooks.export.view import View
+from mingle_hooks.world import File, View
 
 
 def settings(view: View) -> dict[str, str]:

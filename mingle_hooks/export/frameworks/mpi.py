@@ -12,11 +12,7 @@ from __future__ import annotations
 
 from mingle_hooks.export.frameworks import deepspeed
 from mingle_hooks.export.hostfiles import mpich
-from mingle_hooks.export.view import File
-from mingle_hooks.typed import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from mingle_hooks.export.view import View
+from mingle_hooks.world import File, View
 
 _HOSTFILE = ("OMPI_MCA_orte_default_hostfile", "PRTE_MCA_prte_default_hostfile")
 _MACHINEFILE = ("MINGLE_MACHINEFILE", "HYDRA_HOST_FILE", "I_MPI_HYDRA_HOST_FILE")

@@ -6,17 +6,13 @@ refuses `devices` that do not fit. By LOCAL_RANK alone it would wait for process
 
 from __future__ import annotations
 
-from mingle_hooks.typed import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from mingle_hooks.export.view import View
+from mingle_hooks.export.frameworks import cpu
+from mingle_hooks.world import View
 
 
 def settings(view: View) -> dict[str, str]:
     """Return the world's id where this process knows its rank, and accelerate's switch where there are only CPUs."""
     found = {"TORCHELASTIC_RUN_ID": view.world.digest} if view.place.rank is not None else {}
     if view.is_cpu_only:
-        from mingle_hooks.export.frameworks import cpu
-
         found |= cpu.settings(view)
     return found

@@ -5,10 +5,7 @@ Read in ray 2.60, _private/services.py: RAY_ADDRESS is where ray.init connects.
 
 from __future__ import annotations
 
-from mingle_hooks.typed import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from mingle_hooks.export.view import View
+from mingle_hooks.world import View
 
 
 def settings(view: View) -> dict[str, str]:

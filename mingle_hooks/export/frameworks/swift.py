@@ -5,10 +5,7 @@ Read in ms-swift 4.6, swift/cli/main.py: it hands NNODES, NODE_RANK, MASTER_ADDR
 
 from __future__ import annotations
 
-from mingle_hooks.typed import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from mingle_hooks.export.view import View
+from mingle_hooks.world import View
 
 
 def settings(view: View) -> dict[str, str]:

@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 from mingle_hooks.errors import NetworkError
-from mingle_hooks.export.view import endpoint
-from mingle_hooks.typed import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from mingle_hooks.export.view import View
+from mingle_hooks.world import View, endpoint
 
 LAST_PORT = 65_535
 

@@ -23,12 +23,8 @@ from __future__ import annotations
 
 from mingle_hooks.errors import UsageError, printable
 from mingle_hooks.export.frameworks import load
-from mingle_hooks.typed import TYPE_CHECKING
 from mingle_hooks.values import holds
-
-if TYPE_CHECKING:
-    from mingle_hooks.export.view import View
-
+from mingle_hooks.world import View
 
 NOT_HERE = "none: start torchrun on every node of this job: mingle run torchrun train.py"
 NO_RANK = {"MV2_COMM_WORLD_RANK": "none: start it on every node of this job: mingle run accelerate launch train.py"}

@@ -12,11 +12,7 @@ TORCH_DISABLE_SHARE_RDZV_TCP_STORE says: on the agents' store those of the last 
 from __future__ import annotations
 
 from mingle_hooks.export.frameworks.torchrun import of_every_node, one_of
-from mingle_hooks.typed import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from mingle_hooks.export.view import View
-
+from mingle_hooks.world import View
 
 # torchrun's own default is 0, with which one lost node ends the job; more hide a script that always fails.
 MAX_RESTARTS = 3

@@ -16,10 +16,7 @@ The port after it has not been tried: if another program has it, the tracker say
 
 from __future__ import annotations
 
-from mingle_hooks.typed import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from mingle_hooks.export.view import View
+from mingle_hooks.world import View
 
 LAST_PORT = 65_535
 

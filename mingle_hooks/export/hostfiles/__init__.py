@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from mingle_hooks.modules import import_module
-from mingle_hooks.typed import TYPE_CHECKING, NamedTuple
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Literal, NamedTuple
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from typing import Literal
+from mingle_hooks.world import Member
 
-    from mingle_hooks.world import Member
-
-    Addresses = Literal["needed", "shown", "unused"]
+Addresses = Literal["needed", "shown", "unused"]
 
 
 class Format(NamedTuple):

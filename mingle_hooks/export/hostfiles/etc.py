@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from mingle_hooks.errors import ConflictError, FactsError
-from mingle_hooks.fabric.machine import is_hostname
-from mingle_hooks.typed import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from mingle_hooks.world import Member
+from mingle_hooks.net.addresses import is_hostname
+from mingle_hooks.world import Member
 
 
 def text(members: Sequence[Member]) -> str:

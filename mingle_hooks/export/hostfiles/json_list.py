@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from mingle_hooks import jsontext
-from mingle_hooks.typed import TYPE_CHECKING
+from collections.abc import Sequence
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from mingle_hooks.world import Member
+from mingle_hooks import values
+from mingle_hooks.world import Member
 
 
 def text(members: Sequence[Member]) -> str:
@@ -17,4 +14,4 @@ def text(members: Sequence[Member]) -> str:
         {"rank": rank, "host": host, "address": address or None, "slots": slots}
         for rank, host, address, slots in members
     ]
-    return f"{jsontext.dumps(rows)}\n"
+    return f"{values.to_json(rows)}\n"

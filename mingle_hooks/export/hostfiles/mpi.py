@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from mingle_hooks.export.hostfiles import slots
-from mingle_hooks.typed import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from mingle_hooks.world import Member
+from mingle_hooks.world import Member
 
 
 def text(members: Sequence[Member]) -> str:

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from mingle_hooks.typed import TYPE_CHECKING
+from collections.abc import Sequence
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from mingle_hooks.world import Member
+from mingle_hooks.world import Member
 
 
 def text(members: Sequence[Member]) -> str:

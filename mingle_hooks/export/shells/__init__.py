@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Mapping, Sequence
+from importlib import import_module
+from types import ModuleType
+from typing import NamedTuple
 
 from mingle_hooks.errors import UsageError
-from mingle_hooks.modules import import_module
-from mingle_hooks.typed import TYPE_CHECKING, NamedTuple
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from types import ModuleType
+from mingle_hooks.values import nearest
 
 
 class Shell(NamedTuple):
@@ -102,8 +101,6 @@ def check_reader() -> None:
 
 def _module(shell: str) -> ModuleType:
     if shell not in SHELLS:
-        from mingle_hooks.nearest import nearest
-
         raise UsageError(f"a shell: {', '.join(SHELLS)}", shell, f"--shell {nearest(shell, SHELLS)}")
     return import_module(f"{__name__}.{SHELLS[shell].module}")
 

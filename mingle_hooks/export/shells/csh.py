@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping, Sequence
 
 from mingle_hooks.errors import UsageError
-from mingle_hooks.typed import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
 
 # Each line of a quoted command substitution is one word, and csh has "Word too long." at 4,096 bytes.
 LONGEST_LINE_BYTES = 4_000

@@ -7,12 +7,9 @@ They agree on bare values only: docker takes quotes literally, python-dotenv tak
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
 
 from mingle_hooks.errors import UsageError
-from mingle_hooks.typed import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
 
 # Spaces at the ends are trimmed by some, quotes matter where a value begins, and # begins a comment for some.
 _DISPUTED = re.compile(r"""^["'`\s]|[#$\\]|\s$""")

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from mingle_hooks.typed import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 
 def quote(value: str) -> str:

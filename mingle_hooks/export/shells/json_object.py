@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import json
-
-from mingle_hooks.typed import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 
 def success(variables: Mapping[str, str], unset: Sequence[str]) -> str:

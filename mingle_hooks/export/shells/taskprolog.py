@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from mingle_hooks.errors import UsageError
-from mingle_hooks.typed import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+from mingle_hooks.errors import UsageError
 
 
 def success(variables: Mapping[str, str], unset: Sequence[str]) -> str:

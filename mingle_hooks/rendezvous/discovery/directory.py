@@ -6,13 +6,10 @@ import os
 import stat
 
 from mingle_hooks.errors import PlaceError, reason
-from mingle_hooks.rendezvous.member.dialer import Endpoint
-from mingle_hooks.rendezvous.protocol import wire
-from mingle_hooks.typed import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from mingle_hooks.rendezvous.discovery import Advertisement, Context
-    from mingle_hooks.rendezvous.loop import Timer
+from mingle_hooks.rendezvous import wire
+from mingle_hooks.rendezvous.connection import Timer
+from mingle_hooks.rendezvous.dialer import Endpoint
+from mingle_hooks.rendezvous.discovery import Advertisement, Context
 
 FIRST_DELAY_S = 0.05
 GROWTH = 1.5

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from mingle_hooks.errors import NetworkError, reason
-from mingle_hooks.rendezvous.discovery.resolver import Lookup
-from mingle_hooks.rendezvous.member.dialer import Endpoint
-from mingle_hooks.typed import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from mingle_hooks.rendezvous.discovery import Advertisement, Context
-    from mingle_hooks.rendezvous.loop import Timer
+from mingle_hooks.rendezvous.connection import Timer
+from mingle_hooks.rendezvous.dialer import Endpoint
+from mingle_hooks.rendezvous.discovery import Advertisement, Context, Lookup
 
 # The first tries come quickly, for a job starts everywhere at about the same time; then they slow down.
 FIRST_DELAY_S = 0.005

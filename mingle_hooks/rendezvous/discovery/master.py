@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
+from mingle_hooks.rendezvous.discovery import Context
 from mingle_hooks.rendezvous.discovery.hosts import HostsBackend
-from mingle_hooks.typed import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from mingle_hooks.rendezvous.discovery import Context
 
 
 def backend(context: Context) -> HostsBackend | None:

@@ -15,17 +15,17 @@ from supervise.running import running
 
 import mingle_hooks
 from mingle_hooks import keys
-from mingle_hooks.rendezvous.loop import Loop
-from mingle_hooks.rendezvous.poller import READ
-from mingle_hooks.rendezvous.protocol.attempt import Secret
-from mingle_hooks.supervise.protocol import life, messages
-from mingle_hooks.supervise.protocol.link import RUNNER, SUPERVISOR, Link
+from mingle_hooks.rendezvous.connection import READ, Loop
+from mingle_hooks.rendezvous.wire import Secret
+from mingle_hooks.run import messages
+from mingle_hooks.run import messages as life
+from mingle_hooks.run.messages import RUNNER, SUPERVISOR, Link
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import TracebackType
 
-NODE = Path(mingle_hooks.__file__).parent / "supervise/node"
+NODE = Path(mingle_hooks.__file__).parent / "run"
 PATIENCE_S = 30.0
 KEY = "ab" * 32
 NUMBER = 5
@@ -44,7 +44,7 @@ class Runner:
         self.output = bytearray()
         self.errors = bytearray()
         self.drained = 0
-        self.signs: list[life.Sign] = []
+        self.signs: list[life.Heartbeat] = []
         self.sequence: Callable[[], int] = lambda: len(self.signs)
         self.ends: list[str] = []
         self.links: list[Link] = []
@@ -106,7 +106,7 @@ class Runner:
         One that starts `bare` hands on no environment.
         """
         place = ("--host", host) if host else ()
-        argv = [*before, sys.executable, "-IS", str(NODE / "start.py"), *place, *options]
+        argv = [*before, sys.executable, "-I", str(NODE / "agent_start.py"), *place, *options]
         own = {**({} if bare else self.environ()), **(environ or {})}
         self.process = subprocess.Popen(argv, env=own, **popen)
         if wait:
@@ -238,9 +238,11 @@ class Runner:
 
     def _answer(self) -> None:
         data, where = self._udp.recvfrom(100)
-        tag = life.tag(self.secret)
-        sign = life.unpack(self.secret, tag, SUPERVISOR, data)
+        tag = life.heartbeat_tag(self.secret)
+        sign = life.unpack_heartbeat(self.secret, tag, SUPERVISOR, data)
         assert sign is not None
         self.signs.append(sign)
         if self.answers:
-            self._udp.sendto(life.pack(self.secret, tag, RUNNER, life.Sign(NUMBER, self.sequence())), where)
+            self._udp.sendto(
+                life.pack_heartbeat(self.secret, tag, RUNNER, life.Heartbeat(NUMBER, self.sequence())), where
+            )

@@ -9,18 +9,17 @@ import pytest
 from fake_runner import NUMBER
 
 from mingle_hooks.errors import UsageError
-from mingle_hooks.rendezvous.loop import Loop
-from mingle_hooks.rendezvous.poller import READ
-from mingle_hooks.rendezvous.protocol.attempt import Secret
-from mingle_hooks.supervise.node.approach import Approach
-from mingle_hooks.supervise.node.options import addresses
-from mingle_hooks.supervise.protocol import messages
-from mingle_hooks.supervise.protocol.link import Link
+from mingle_hooks.rendezvous.connection import READ, Loop
+from mingle_hooks.rendezvous.wire import Secret
+from mingle_hooks.run import messages
+from mingle_hooks.run.agent import Approach
+from mingle_hooks.run.agent import parse_addresses as addresses
+from mingle_hooks.run.messages import Link
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from mingle_hooks.supervise.node.options import Where
+    from mingle_hooks.run.agent import Where
 
 JOIN = messages.Join("node1", 0, 7, is_output=False)
 

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 from fake_runner import PATIENCE_S
 
-from mingle_hooks.supervise.node import processes
-from mingle_hooks.supervise.protocol import messages
+from mingle_hooks.run import messages, processes
 
 if TYPE_CHECKING:
     from fake_runner import Runner
@@ -105,9 +104,9 @@ def test_what_a_command_leaves_behind_is_ended(runner: Runner) -> None:
 KILLS = """
 import contextlib
 import os
-from mingle_hooks.rendezvous.loop import Loop
-from mingle_hooks.supervise.node import processes
-from mingle_hooks.supervise.node.tree import Tree
+from mingle_hooks.rendezvous.connection import Loop
+from mingle_hooks.run import processes
+from mingle_hooks.run.processes import Tree
 child = os.posix_spawn("/bin/sleep", ["sleep", "1000"], {})
 listed = iter([[], [], []])
 processes.descendants = lambda: next(listed, [child])
@@ -193,13 +192,13 @@ def test_who_catches_a_signal_and_whose_child_one_is_are_read_from_proc() -> Non
     """What is gone catches nothing and has none."""
     handler = signal.signal(signal.SIGUSR1, lambda *_: None)
     try:
-        assert processes.catches(os.getpid(), signal.SIGUSR1)
+        assert processes.catches_signal(os.getpid(), signal.SIGUSR1)
     finally:
         signal.signal(signal.SIGUSR1, handler)
-    assert not processes.catches(os.getpid(), signal.SIGUSR1)
+    assert not processes.catches_signal(os.getpid(), signal.SIGUSR1)
     gone = int(Path("/proc/sys/kernel/pid_max").read_text()) + 1
-    assert not processes.catches(gone, signal.SIGUSR1)
+    assert not processes.catches_signal(gone, signal.SIGUSR1)
     assert (processes.children(gone), processes.parent(gone)) == ([], 0)
     assert processes.parent(os.getpid()) == os.getppid()
     assert os.getpid() in processes.children(os.getppid())
-    processes.send([gone], signal.SIGTERM)
+    processes.send_signal([gone], signal.SIGTERM)

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from mingle_hooks.supervise.node.memory import Counter, files
+from mingle_hooks.run.processes import OomCounter as Counter
+from mingle_hooks.run.processes import oom_files as files
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 import pytest
 from fake_runner import KEY, NODE
 
-from mingle_hooks.supervise.node import environ
-from mingle_hooks.supervise.node.options import Options
-from mingle_hooks.supervise.protocol import messages
+from mingle_hooks.run import agent as environ
+from mingle_hooks.run import messages
+from mingle_hooks.run.agent import Options
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -70,7 +70,7 @@ def test_a_file_that_others_may_read_or_have_made_is_refused(tmp_path: Path) -> 
     file.chmod(0o640)
     (tmp_path / "fifo").mkdir()
     for path, seen in ((file, "mode 0640"), (tmp_path / "none", "No such file"), (tmp_path / "fifo", "not one")):
-        argv = [sys.executable, "-IS", str(NODE / "start.py"), "--environ", str(path)]
+        argv = [sys.executable, "-I", str(NODE / "agent_start.py"), "--environ", str(path)]
         done = subprocess.run(argv, capture_output=True, text=True, check=False)
         assert (done.returncode, done.stderr.count("\n")) == (64, 1)
         assert seen in done.stderr
@@ -88,7 +88,7 @@ def test_a_file_that_others_may_read_or_have_made_is_refused(tmp_path: Path) -> 
 )
 def test_who_is_no_starter_is_told_so(arguments: tuple[str, ...], given: dict[str, str], seen: str) -> None:
     """In one line, with the status of a usage error."""
-    argv = [sys.executable, "-IS", str(NODE / "start.py"), *arguments]
+    argv = [sys.executable, "-I", str(NODE / "agent_start.py"), *arguments]
     done = subprocess.run(argv, capture_output=True, text=True, check=False, env=given)
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (64, "", 1)
     assert seen in done.stderr
@@ -98,9 +98,9 @@ def test_a_file_of_pairs_is_merged_with_what_the_host_knows_better() -> None:
     """What is no pair is left out; a value may have any octets but NUL. What the host does not say, the caller may."""
     own = {"PBS_A": "own", "A": "own", "TMPDIR": "own"}
     data = b"A=given\0PBS_A=given\0PBS_B=given\0=none\0none\0EMPTY=\0RAW=\xff=\n\0"
-    merged = environ.merged(own, data, ("PBS_", "TMPDIR"))
+    merged = environ.merge_environ(own, data, ("PBS_", "TMPDIR"))
     assert merged == {"A": "given", "EMPTY": "", "RAW": "\udcff=\n", "PBS_A": "own", "PBS_B": "given", "TMPDIR": "own"}
-    assert environ.merged(own, b"A=given", ()) == {"A": "given"}
+    assert environ.merge_environ(own, b"A=given", ()) == {"A": "given"}
 
 
 def test_the_options_are_those_that_starters_write() -> None:

@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from mingle_hooks.supervise.node import processes
-from mingle_hooks.supervise.node.relay import LONGEST, MOST_WAITING, Pipe
-from mingle_hooks.supervise.protocol import messages
-from mingle_hooks.supervise.protocol.messages import ERR, MOST_TAIL, OUT
+from mingle_hooks.run import messages, processes
+from mingle_hooks.run.agent import LONGEST, MOST_WAITING, Pipe
+from mingle_hooks.run.messages import ERR, MOST_TAIL, OUT
 
 if TYPE_CHECKING:
     from fake_runner import Runner

@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING
 import pytest
 from supervise.runner.places import path_without
 
-from mingle_hooks.rendezvous.protocol.wire import WireError
-from mingle_hooks.supervise.node import stacks
-from mingle_hooks.supervise.protocol.messages import CLEAN, DUMP, ENDED, STACKS
-from mingle_hooks.supervise.protocol.stacks import MOST_STACKS, Dump, Stacks
+from mingle_hooks.rendezvous.wire import WireError
+from mingle_hooks.run import agent as stacks
+from mingle_hooks.run.messages import CLEAN, DUMP, ENDED, MOST_STACKS, STACKS, Dump, Stacks
 
 if TYPE_CHECKING:
     from fake_runner import Runner

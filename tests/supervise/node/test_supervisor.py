@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import pytest
 from fake_runner import KEY, NUMBER, Runner
 
-from mingle_hooks.supervise.protocol import messages
+from mingle_hooks.run import messages
 
 if TYPE_CHECKING:
     from collections.abc import Callable

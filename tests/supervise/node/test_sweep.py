@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 from fake_runner import NODE, PATIENCE_S
 
-from mingle_hooks.supervise.node import processes
-from mingle_hooks.supervise.protocol import messages
+from mingle_hooks.run import messages, processes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -40,13 +39,13 @@ def begin() -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
     yield make
     for process in made:
         if process.poll() is None:  # else its number may be another's
-            processes.send([process.pid, *processes.descendants(process.pid)], signal.SIGKILL)
+            processes.send_signal([process.pid, *processes.descendants(process.pid)], signal.SIGKILL)
         process.communicate()
 
 
 def sweep(run_id: str, *arguments: str, **environ: str) -> tuple[int, str]:
     """Return what the program says, and its status."""
-    argv = [sys.executable, "-IS", str(NODE / "sweep.py"), run_id, *arguments]
+    argv = [sys.executable, "-I", str(NODE / "sweep_start.py"), run_id, *arguments]
     done = subprocess.run(argv, stdout=subprocess.PIPE, text=True, check=False, env={**os.environ, **environ})
     return done.returncode, done.stdout
 

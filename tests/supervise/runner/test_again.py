@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from mingle_hooks.supervise.runner.fruitless import Fruitless
+from mingle_hooks.run.runner import Fruitless
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -7,10 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from mingle_hooks.supervise.protocol.messages import Ended
-from mingle_hooks.supervise.runner import choice
-from mingle_hooks.supervise.runner.attempts import Machine
-from mingle_hooks.supervise.runner.words import (
+from mingle_hooks.run import attempt as choice
+from mingle_hooks.run.events import (
     Action,
     Begin,
     Clean,
@@ -37,6 +35,8 @@ from mingle_hooks.supervise.runner.words import (
     Tell,
     Time,
 )
+from mingle_hooks.run.machine import Machine
+from mingle_hooks.run.messages import Ended
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -445,9 +445,9 @@ def test_a_mistake_is_not_begun_again() -> None:
 
 
 def test_ranks_are_kept() -> None:
-    assert choice.ranked((), ["a", "b", "c"], 2) == ("a", "b")
-    assert choice.ranked(("a", "b", "c"), ["b", "c", "d"], 3) == ("d", "b", "c")
-    assert choice.ranked(("a", "b", "c", "d"), ["b", "d"], 4) == ("d", "b")
+    assert choice.rank_hosts((), ["a", "b", "c"], 2) == ("a", "b")
+    assert choice.rank_hosts(("a", "b", "c"), ["b", "c", "d"], 3) == ("d", "b", "c")
+    assert choice.rank_hosts(("a", "b", "c", "d"), ["b", "d"], 4) == ("d", "b")
 
 
 class Chaos:

@@ -11,19 +11,17 @@ from typing import TYPE_CHECKING
 import pytest
 
 from mingle_hooks.errors import NetworkError
-from mingle_hooks.rendezvous.loop import Loop
-from mingle_hooks.rendezvous.protocol.attempt import Secret
-from mingle_hooks.supervise.protocol.link import Link
-from mingle_hooks.supervise.protocol.messages import JOIN, WELCOME, Join
-from mingle_hooks.supervise.runner.door import Sockets
-from mingle_hooks.supervise.runner.hub import Hub
-from mingle_hooks.supervise.runner.words import Heard, Joined, Lost, Quiet
-from mingle_hooks.supervise.starters import Place
+from mingle_hooks.rendezvous.connection import Loop
+from mingle_hooks.rendezvous.wire import Secret
+from mingle_hooks.run.events import Heard, Joined, Lost, Quiet
+from mingle_hooks.run.hub import Hub, Sockets
+from mingle_hooks.run.messages import JOIN, WELCOME, Join, Link
+from mingle_hooks.run.starters.allocation import Place
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from mingle_hooks.supervise.runner.words import Event
+    from mingle_hooks.run.events import Event
 
 SECRET = Secret(b"s" * 32)
 

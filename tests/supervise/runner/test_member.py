@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from mingle_hooks.jsontext import dumps
+from mingle_hooks.run import runner as member
+from mingle_hooks.run import starters
+from mingle_hooks.run.events import Begin, Plan
+from mingle_hooks.run.planning import Request
 from mingle_hooks.schedulers.facts import JobFacts
 from mingle_hooks.schedulers.run import placed
-from mingle_hooks.supervise import starters
-from mingle_hooks.supervise.runner import member
-from mingle_hooks.supervise.runner.request import Request
-from mingle_hooks.supervise.runner.words import Begin, Plan
+from mingle_hooks.values import to_json as dumps
 
 
 def request(*, slots: int = 1, job_id: str | None = None) -> Request:
@@ -35,27 +35,27 @@ def request(*, slots: int = 1, job_id: str | None = None) -> Request:
 
 def test_each_attempt_is_a_step_of_its_own() -> None:
     """Its world has another name than any earlier one's, and other ports."""
-    told = [member.facts(request(), Begin(0, attempt, 0, ("a", "b"), (1, 1)), "5ec4e7") for attempt in range(2)]
+    told = [member.member_facts(request(), Begin(0, attempt, 0, ("a", "b"), (1, 1)), "5ec4e7") for attempt in range(2)]
     assert told[0]["step"] != told[1]["step"]
     assert {**told[0], "step": ""} == {**told[1], "step": ""}
 
 
 def test_what_a_member_is_told_are_facts_of_a_job() -> None:
     """Of a host that has another rank than place, and of a task; the scheduler's own id is kept."""
-    of_host = member.facts(request(), Begin(2, 0, 1, ("a", "c"), (1, 1)), "5ec4e7")
+    of_host = member.member_facts(request(), Begin(2, 0, 1, ("a", "c"), (1, 1)), "5ec4e7")
     facts = placed(JobFacts(scheduler="none"), {"MINGLE_RUN": dumps(of_host)})
     assert (facts.job_id, facts.node_rank, facts.hosts, facts.nodes) == ("5ec4e7", 1, ("a", "c"), 2)
-    of_task = member.facts(request(slots=2, job_id="7"), Begin(5, 0, 1, ("a", "c"), (2, 2)), "5ec4e7")
+    of_task = member.member_facts(request(slots=2, job_id="7"), Begin(5, 0, 1, ("a", "c"), (2, 2)), "5ec4e7")
     assert "job_id" not in of_task
     assert [of_task[name] for name in ("task_rank", "task_count", "local_rank", "local_count")] == [3, 4, 1, 2]
 
 
 def test_a_label_tells_host_and_task_and_one_member_has_none() -> None:
-    assert member.label(request(), Begin(2, 0, 1, ("a", "c"), (1, 1)), 1) == "c: "
-    assert member.label(request(slots=2), Begin(5, 0, 1, ("a", "c"), (2, 2)), 3) == "3 c: "
-    assert member.label(request(), Begin(0, 0, 0, ("a",), (1,)), 0) == ""
-    assert member.label(request()._replace(is_labelled=False), Begin(2, 0, 1, ("a", "c"), (1, 1)), 1) == ""
+    assert member.member_label(request(), Begin(2, 0, 1, ("a", "c"), (1, 1)), 1) == "c: "
+    assert member.member_label(request(slots=2), Begin(5, 0, 1, ("a", "c"), (2, 2)), 3) == "3 c: "
+    assert member.member_label(request(), Begin(0, 0, 0, ("a",), (1,)), 0) == ""
+    assert member.member_label(request()._replace(is_labelled=False), Begin(2, 0, 1, ("a", "c"), (1, 1)), 1) == ""
 
 
 def test_the_directory_is_the_callers_way_there() -> None:
-    assert member.directory().startswith("/")
+    assert member.member_directory().startswith("/")

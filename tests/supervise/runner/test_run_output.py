@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from mingle_hooks.rendezvous.loop import Loop
-from mingle_hooks.supervise.protocol.messages import OUT
-from mingle_hooks.supervise.runner import output
-from mingle_hooks.supervise.runner.output import Output, labelled
+from mingle_hooks.rendezvous.connection import Loop
+from mingle_hooks.run import output
+from mingle_hooks.run.messages import OUT
+from mingle_hooks.run.output import Output
+from mingle_hooks.run.output import label_lines as labelled
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -10,23 +10,11 @@ import pytest
 from supervise.runner.places import path_without
 from supervise.runner.test_attempts import Run, ended, over, plan
 
-from mingle_hooks.supervise.runner import report
-from mingle_hooks.supervise.runner.causes import Cause
-from mingle_hooks.supervise.runner.stall import Stall
-from mingle_hooks.supervise.runner.words import (
-    Begin,
-    Clean,
-    Dump,
-    Formed,
-    Hurry,
-    Lost,
-    Noticed,
-    Show,
-    Stacks,
-    Stop,
-    Time,
-)
-from mingle_hooks.supervise.worlds.words import Failure
+from mingle_hooks.run import cause as report
+from mingle_hooks.run.cause import Cause
+from mingle_hooks.run.events import Begin, Clean, Dump, Formed, Hurry, Lost, Noticed, Show, Stacks, Stop, Time
+from mingle_hooks.run.machine import Stall
+from mingle_hooks.run.status import Failure
 
 if TYPE_CHECKING:
     from supervise.runner.places import Places
@@ -71,7 +59,7 @@ def test_all_stacks_are_asked_for_and_then_all_end() -> None:
     assert run.status() == 75
     (told,) = run.told("failed")
     assert (told["kind"], told["silent_s"]) == ("stalled", 60.0)
-    assert report.text("failed", told) == "mingle run: no rank has written anything for 1 min\n"
+    assert report.event_text("failed", told) == "mingle run: no rank has written anything for 1 min\n"
     failure = Failure(0, 1, {name: told[name] for name in Cause._fields})
     assert Failure.parse(failure._asdict()) == failure  # as `mingle show` gets it
 
@@ -147,7 +135,7 @@ def test_the_clock() -> None:
 
 
 def test_stacks_are_shown_as_a_terminal_can() -> None:
-    said = report.stacks("node1", 3, "Thread 1\n  f\x1b]0;x\x07 (a.py:1)\n")
+    said = report.stacks_text("node1", 3, "Thread 1\n  f\x1b]0;x\x07 (a.py:1)\n")
     assert said == "mingle run: node1 (rank 3): its stacks:\n  Thread 1\n    f\\x1b]0;x\\x07 (a.py:1)\n"
 
 

@@ -13,13 +13,12 @@ import pytest
 from supervise.runner.places import MINGLE
 
 from mingle_hooks.errors import NotExecutableError, PlaceError
-from mingle_hooks.rendezvous.loop import Loop
-from mingle_hooks.supervise import starters
-from mingle_hooks.supervise.runner.launching import Launching
-from mingle_hooks.supervise.runner.limit import Limit
-from mingle_hooks.supervise.runner.starting import MOST_SAID, Process, Processes
-from mingle_hooks.supervise.starters import TABLE, Allocation
-from mingle_hooks.supervise.starters.launch import Launch
+from mingle_hooks.rendezvous.connection import Loop
+from mingle_hooks.run import starters
+from mingle_hooks.run.hub import MOST_SAID, Launching, Limit, Process, Processes
+from mingle_hooks.run.starters import TABLE
+from mingle_hooks.run.starters.allocation import Allocation
+from mingle_hooks.run.starters.launch import Launch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -197,7 +196,7 @@ def test_without_a_place_for_its_file_nothing_is_started(monkeypatch: pytest.Mon
 # A run to whose process something happens once its supervisors have been started.
 EARLY = """
 import os, signal, sys
-from mingle_hooks.supervise.runner import launching
+from mingle_hooks.run import hub as launching
 start = launching.Launching.start_ahead
 def start_ahead(self, hosts):
     start(self, hosts)
@@ -205,7 +204,7 @@ def start_ahead(self, hosts):
     {happens}
 launching.Launching.start_ahead = start_ahead
 sys.argv = ["mingle", "run", "--timeout", "600", *{words}]
-from mingle_hooks.__main__ import main
+from mingle_hooks.cli.main import main
 main()
 """
 

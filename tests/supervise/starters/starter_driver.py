@@ -12,9 +12,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from mingle_hooks.fabric.machine import hostname
+from mingle_hooks.net.addresses import hostname
+from mingle_hooks.run import starters
 from mingle_hooks.schedulers.table import detect
-from mingle_hooks.supervise import starters
 
 PROBE = str(Path(__file__).with_name("starter_probe.py"))
 
@@ -31,7 +31,7 @@ def main() -> int:
     only = option("--only")
     hosts = tuple(only.split(",")) if only else job.hosts
     file = starters.environ_file(starter, environ)
-    program = (sys.executable, "-IS", PROBE, out)
+    program = (sys.executable, "-I", PROBE, out)
     os.write(1, f"{' '.join([starter.name, *hosts])}\n".encode())
     try:
         made = starters.supervisors(starter, job, hosts, program, environ, file)

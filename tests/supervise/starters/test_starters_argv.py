@@ -9,12 +9,12 @@ import pytest
 from test_starters_found import OTHERS, VERSIONS, other, recorded
 
 from mingle_hooks.errors import UsageError
+from mingle_hooks.run import starters
+from mingle_hooks.run.starters import files, slurm
+from mingle_hooks.run.starters.allocation import Allocation
+from mingle_hooks.run.starters.launch import Launch
 from mingle_hooks.schedulers import hostlist
 from mingle_hooks.schedulers.table import detect
-from mingle_hooks.supervise import starters
-from mingle_hooks.supervise.starters import files, slurm
-from mingle_hooks.supervise.starters.allocation import Allocation
-from mingle_hooks.supervise.starters.launch import Launch
 
 if TYPE_CHECKING:
     from pathlib import Path

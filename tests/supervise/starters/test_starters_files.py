@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from mingle_hooks.errors import PlaceError
-from mingle_hooks.supervise.starters import files
+from mingle_hooks.run.starters import files
 
 ENVIRON = {"A": "b", "KEY": "5ec4e7"}
 

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from mingle_hooks.errors import FactsError, MingleError, UsageError
+from mingle_hooks.run import starters
+from mingle_hooks.run.starters import limit
+from mingle_hooks.run.starters.allocation import Allocation, Place
 from mingle_hooks.schedulers.facts import JobFacts
 from mingle_hooks.schedulers.table import detect
-from mingle_hooks.supervise import starters
-from mingle_hooks.supervise.starters import limit
-from mingle_hooks.supervise.starters.allocation import Allocation, Place
 
 RECORDED = Path(__file__).resolve().parents[2] / "data" / "recorded"
 VERSIONS = ("slurm-22.05.8", "slurm-26.05.3")
@@ -111,7 +111,7 @@ def test_other_schedulers_start_by_their_own(tmp_path: Path, scheduler: str) -> 
 
 OWN_SESSION = """\
 import time
-from mingle_hooks.supervise.starters import limit
+from mingle_hooks.run.starters import limit
 print(limit.end("3600") - time.time())
 """
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from cluster.host import USERS
 from supervise.starters.test_starters_on_slurm import batch, script, told
 
-from mingle_hooks.supervise.starters.pbs import KEEPS
+from mingle_hooks.run.starters.pbs import KEEPS
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mingle_hooks.schedulers import counts
+from mingle_hooks.schedulers import hostlist as counts
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -90,14 +90,14 @@ def test_each_host_gets_one_with_the_scripts_environment(slurm: SlurmCluster, tm
         found = run(slurm, tmp_path / str(number), *options)
         hosts = [f"node{n + 1}" for n in range(int(options[0][2:]))]
         assert [*found] == [f"{host}.0" for host in hosts], name
-        granted = counts.expand(batch(tmp_path / str(number))["SLURM_JOB_CPUS_PER_NODE"])
+        granted = counts.expand_counts(batch(tmp_path / str(number))["SLURM_JOB_CPUS_PER_NODE"])
         assert [int(its["environ"]["SLURM_CPUS_ON_NODE"]) for its in found.values()] == [*granted], name
 
 
 def test_each_task_gets_one_with_scope_task(slurm: SlurmCluster, tmp_path: Path) -> None:
     """As many on each host as the job has tasks there, also where hosts differ, with a task's processors each."""
     found = run(slurm, tmp_path / "uneven", "-N3", "-n4", words=("--per-task",))
-    per_node = counts.expand(batch(tmp_path / "uneven")["SLURM_TASKS_PER_NODE"])
+    per_node = counts.expand_counts(batch(tmp_path / "uneven")["SLURM_TASKS_PER_NODE"])
     assert [*found] == [f"node{n + 1}.{local}" for n, count in enumerate(per_node) for local in range(count)]
     found = run(slurm, tmp_path / "even", "-N2", "--ntasks-per-node=2", "-c2", words=("--per-task",))
     assert [*found] == ["node1.0", "node1.1", "node2.0", "node2.1"]

@@ -5,15 +5,14 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING
 
-from mingle_hooks.rendezvous.loop import Loop
-from mingle_hooks.supervise.worlds.words import Failure, Node, State
-from mingle_hooks.supervise.worlds.world import Public, World
+from mingle_hooks.rendezvous.connection import Loop
+from mingle_hooks.run.status import Failure, Node, Public, State, World
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from mingle_hooks.supervise.worlds.registry import Entry
+    from mingle_hooks.run.status import Entry
 
 KEY, OTHER_KEY = b"0123456789abcdef" * 4, b"fedcba9876543210" * 4
 CAUSE = {

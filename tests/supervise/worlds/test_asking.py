@@ -11,14 +11,25 @@ from typing import TYPE_CHECKING
 import pytest
 from supervise.worlds.served import CAUSE, KEY, OTHER_KEY, Served, state
 
-from mingle_hooks.rendezvous.protocol.attempt import Attempt, Material, Secret
-from mingle_hooks.rendezvous.protocol.wire import CHALLENGE, HELLO, MAC_BYTES, WireError, encode, frame
-from mingle_hooks.supervise.worlds import asking, door, words
-from mingle_hooks.supervise.worlds.words import KILL, State
+from mingle_hooks.rendezvous.wire import (
+    CHALLENGE,
+    HELLO,
+    MAC_BYTES,
+    Attempt,
+    Material,
+    Secret,
+    WireError,
+    encode,
+    frame,
+)
+from mingle_hooks.run import status as asking
+from mingle_hooks.run import status as door
+from mingle_hooks.run import status as words
+from mingle_hooks.run.status import KILL, State
 
 if TYPE_CHECKING:
-    from mingle_hooks.supervise.worlds.asking import Way
-    from mingle_hooks.supervise.worlds.world import World
+    from mingle_hooks.run.status import WayToRunner as Way
+    from mingle_hooks.run.status import World
 
 HEADER = struct.Struct("!IB")
 CHALLENGE_FRAME = frame(CHALLENGE, encode({"nonce": "00" * 16}))
@@ -27,7 +38,7 @@ CHALLENGE_FRAME = frame(CHALLENGE, encode({"nonce": "00" * 16}))
 def way(world: World, key: bytes = KEY) -> Way:
     """Return how to ask a run."""
     assert world.entry is not None
-    found = asking.way(world.entry, [OTHER_KEY, key])
+    found = asking.way_to_runner(world.entry, [OTHER_KEY, key])
     assert found is not None
     return found
 
@@ -60,15 +71,15 @@ def test_a_run_tells_who_holds_the_key_how_it_does(served: Served) -> None:
     """All of it, or what a table needs."""
     world = served.world()
     with served:
-        assert asking.ask([way(world)], is_whole=True) == [state(world.entry)]
-        assert asking.ask([way(world)]) == [state(world.entry, is_whole=False)]
+        assert asking.ask_runs([way(world)], is_whole=True) == [state(world.entry)]
+        assert asking.ask_runs([way(world)]) == [state(world.entry, is_whole=False)]
 
 
 def test_fifty_runs_are_asked_at_once(served: Served) -> None:
     """Each answers for itself."""
     worlds = [served.world(str(number), f"{number:016x}") for number in range(50)]
     with served:
-        found = asking.ask([way(world) for world in worlds])
+        found = asking.ask_runs([way(world) for world in worlds])
     assert [its.id for its in found if its is not None] == [str(number) for number in range(50)]
 
 
@@ -77,20 +88,20 @@ def test_a_run_answers_to_each_of_its_keys(served: Served) -> None:
     world = served.world(keys=(KEY, OTHER_KEY))
     with served:
         for key in (KEY, OTHER_KEY):
-            assert asking.ask([asking.way(world.entry, [key])]) == [state(world.entry, is_whole=False)]
+            assert asking.ask_runs([asking.way_to_runner(world.entry, [key])]) == [state(world.entry, is_whole=False)]
 
 
 def test_with_another_key_nothing_is_shown_and_nothing_dies(served: Served) -> None:
     """The entry tells that the key does not fit; who tries all the same is hung up on."""
     world = served.world()
-    assert asking.way(world.entry, [OTHER_KEY]) is None
-    assert asking.way(world.entry, []) is None
-    forced = way(world)._replace(secret=words.secret(OTHER_KEY, world.entry.run))
+    assert asking.way_to_runner(world.entry, [OTHER_KEY]) is None
+    assert asking.way_to_runner(world.entry, []) is None
+    forced = way(world)._replace(secret=words.status_secret(OTHER_KEY, world.entry.run))
     with served:
-        assert asking.ask([forced]) == [None]
-        ending = asking.kill(forced, is_now=True, limit_s=60)
+        assert asking.ask_runs([forced]) == [None]
+        ending = asking.kill_run(forced, is_now=True, limit_s=60)
         assert (ending.has_answered, ending.is_heard, ending.status) == (False, False, None)
-        assert asking.ask([way(world)]) == [state(world.entry, is_whole=False)]
+        assert asking.ask_runs([way(world)]) == [state(world.entry, is_whole=False)]
     assert served.kills == []
 
 
@@ -114,14 +125,14 @@ def test_what_is_said_to_one_run_is_of_no_use_for_another_nor_for_a_world() -> N
     """The run's id and the purpose are part of the secret."""
     nonces = (b"m" * 16, b"l" * 16)
     secrets = [
-        words.secret(KEY, "a"),
-        words.secret(KEY, "b"),
-        words.secret(OTHER_KEY, "a"),
+        words.status_secret(KEY, "a"),
+        words.status_secret(KEY, "b"),
+        words.status_secret(OTHER_KEY, "a"),
         Secret.derive(Material(KEY), Attempt("a")),
         Secret(KEY),
     ]
     assert len({its.mac(b"session", *nonces) for its in secrets}) == len(secrets)
-    assert KEY.hex() not in words.tag(secrets[0])
+    assert KEY.hex() not in words.status_tag(secrets[0])
 
 
 def test_many_strangers_keep_nobody_out(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -130,7 +141,7 @@ def test_many_strangers_keep_nobody_out(served: Served, monkeypatch: pytest.Monk
     world = served.world()
     with served:
         strangers = [stranger(world) for _ in range(door.MOST_CALLERS + 8)]
-        assert asking.ask([way(world)]) == [state(world.entry, is_whole=False)]
+        assert asking.ask_runs([way(world)]) == [state(world.entry, is_whole=False)]
         assert frames(strangers[0]) == []
         for sock in strangers:
             sock.close()
@@ -149,8 +160,8 @@ def test_a_run_ends_when_it_is_asked_to_and_says_with_which_status(served: Serve
     world, other = served.world(), served.world("4712", "0011")
     with served:
         its = way(world)
-        ending = asking.kill(its, is_now=True, limit_s=60)
-        assert asking.ask([its, way(other)]) == [None, state(other.entry, is_whole=False)]
+        ending = asking.kill_run(its, is_now=True, limit_s=60)
+        assert asking.ask_runs([its, way(other)]) == [None, state(other.entry, is_whole=False)]
     assert (ending.is_heard, ending.status, ending.has_hung_up) == (True, 130, True)
     assert served.kills == [("00112233aabbccdd", True)]
 
@@ -159,8 +170,8 @@ def test_who_waits_for_the_end_is_told_where_it_does_not_come(served: Served) ->
     """And may wait for longer than other callers."""
     world = served.world()
     with served:
-        ending = asking.kill(way(world), is_now=False, limit_s=0.05)
-        assert asking.ask([way(world)]) == [state(world.entry, is_whole=False)]
+        ending = asking.kill_run(way(world), is_now=False, limit_s=0.05)
+        assert asking.ask_runs([way(world)]) == [state(world.entry, is_whole=False)]
     assert (ending.is_heard, ending.status, ending.has_hung_up) == (True, None, False)
     assert served.kills == [("00112233aabbccdd", False)]
 
@@ -169,7 +180,7 @@ def test_who_waits_for_the_end_is_not_crowded_out(served: Served, monkeypatch: p
     """It has proved that it holds the key; however many come after it."""
     world = served.world()
     endings: list[asking.Ending] = []
-    asker = threading.Thread(target=lambda: endings.append(asking.kill(way(world), is_now=False, limit_s=60)))
+    asker = threading.Thread(target=lambda: endings.append(asking.kill_run(way(world), is_now=False, limit_s=60)))
     with served:
         asker.start()
         while not served.kills:
@@ -233,7 +244,7 @@ def test_who_answers_in_the_place_of_a_runner_is_not_believed(served: Served) ->
     for said in (b"HTTP/1.0 200 OK\n\n", CHALLENGE_FRAME + frame(words.STATE, b"\0" * MAC_BYTES + lie)):
         listener, heard, thread = listening(said)
         with listener:
-            assert asking.ask([its._replace(port=listener.getsockname()[1])]) == [None]
+            assert asking.ask_runs([its._replace(port=listener.getsockname()[1])]) == [None]
             thread.join()
         assert KEY not in b"".join(heard)
 
@@ -244,7 +255,7 @@ def test_who_says_nothing_is_waited_for_only_so_long(served: Served) -> None:
     listener = socket.create_server(("127.0.0.1", 0))
     with served, listener:
         port = listener.getsockname()[1]
-        found = asking.ask([way(silent)._replace(port=port), way(answering)], limit_s=0.3)
+        found = asking.ask_runs([way(silent)._replace(port=port), way(answering)], limit_s=0.3)
     assert found == [None, state(answering.entry, is_whole=False)]
 
 
@@ -268,7 +279,7 @@ def test_a_question_that_was_heard_is_of_no_use_again(served: Served) -> None:
     thread = threading.Thread(target=relay)
     with served, listener:
         thread.start()
-        asking.kill(its._replace(port=listener.getsockname()[1]), is_now=False, limit_s=0.05)
+        asking.kill_run(its._replace(port=listener.getsockname()[1]), is_now=False, limit_s=0.05)
         thread.join()
         assert served.kills == [("00112233aabbccdd", False)]
         with stranger(world) as sock:

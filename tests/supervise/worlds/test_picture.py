@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from mingle_hooks.supervise.protocol.messages import Ended
-from mingle_hooks.supervise.runner.attempts import Machine
-from mingle_hooks.supervise.runner.picture import Picture
-from mingle_hooks.supervise.runner.words import (
+from mingle_hooks.run.events import (
     Clean,
     CommandEnded,
     Exit,
@@ -19,9 +16,10 @@ from mingle_hooks.supervise.runner.words import (
     Swept,
     Tell,
 )
-from mingle_hooks.supervise.worlds.process import Process
-from mingle_hooks.supervise.worlds.registry import Entry
-from mingle_hooks.supervise.worlds.words import State
+from mingle_hooks.run.machine import Machine
+from mingle_hooks.run.messages import Ended
+from mingle_hooks.run.status import Entry, Picture, State
+from mingle_hooks.run.status import RunnerProcess as Process
 
 TERM, INT = 15, 2
 ENTRY = Entry("4711", "0011", "login", (), (), Process("", 1, 1), 100, 2, "train")

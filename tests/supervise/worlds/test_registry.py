@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 import pytest
 from supervise.worlds.served import KEY, OTHER_KEY, Served
 
-from mingle_hooks import jsontext
+from mingle_hooks import values as jsontext
 from mingle_hooks.errors import PlaceError, SettingsError, UsageError
-from mingle_hooks.supervise.worlds import process, registry
-from mingle_hooks.supervise.worlds.finding import Runs
-from mingle_hooks.supervise.worlds.intime import in_time
-from mingle_hooks.supervise.worlds.process import Process
-from mingle_hooks.supervise.worlds.registry import Door, Entry
+from mingle_hooks.run import status as process
+from mingle_hooks.run import status as registry
+from mingle_hooks.run.status import Entry, Runs, in_time
+from mingle_hooks.run.status import RegisteredDoor as Door
+from mingle_hooks.run.status import RunnerProcess as Process
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -37,7 +37,7 @@ ENTRY = Entry(
 
 def path(tmp_path: Path) -> str:
     """Return the directory of a user whose state is below tmp_path."""
-    found = registry.directory({"XDG_STATE_HOME": str(tmp_path)})
+    found = registry.registry_directory({"XDG_STATE_HOME": str(tmp_path)})
     assert found is not None
     return found
 
@@ -46,7 +46,7 @@ def dead() -> Process:
     """Return a process of this machine that has ended."""
     done = subprocess.Popen([sys.executable, "-c", ""])
     done.wait()
-    return Process(process.here(), done.pid, 1)
+    return Process(process.runs_here(), done.pid, 1)
 
 
 def runs(tmp_path: Path, notes: list[str], key: bytes = KEY) -> Runs:
@@ -60,7 +60,7 @@ def test_a_run_is_written_down_for_its_user_alone_and_no_key_is(tmp_path: Path, 
     where = tmp_path / "mingle" / "runs"
     file = where / "00112233aabbccdd.json"
     assert (where.stat().st_mode & 0o777, file.stat().st_mode & 0o777) == (0o700, 0o600)
-    assert registry.read(str(where), print) == [world.entry]
+    assert registry.read_entries(str(where), print) == [world.entry]
     assert KEY not in file.read_bytes()
     world.close(0)
     assert [*where.iterdir()] == []
@@ -68,10 +68,10 @@ def test_a_run_is_written_down_for_its_user_alone_and_no_key_is(tmp_path: Path, 
 
 def test_where_it_lies() -> None:
     """XDG_STATE_HOME where it is absolute, else below the home."""
-    assert registry.directory({"HOME": "/h"}) == "/h/.local/state/mingle/runs"
-    assert registry.directory({"HOME": "/h", "XDG_STATE_HOME": "s"}) == "/h/.local/state/mingle/runs"
-    assert registry.directory({"HOME": "/h", "XDG_STATE_HOME": "/s"}) == "/s/mingle/runs"
-    assert registry.directory({}) is None
+    assert registry.registry_directory({"HOME": "/h"}) == "/h/.local/state/mingle/runs"
+    assert registry.registry_directory({"HOME": "/h", "XDG_STATE_HOME": "s"}) == "/h/.local/state/mingle/runs"
+    assert registry.registry_directory({"HOME": "/h", "XDG_STATE_HOME": "/s"}) == "/s/mingle/runs"
+    assert registry.registry_directory({}) is None
 
 
 def test_a_home_that_cannot_be_written_is_one_note(tmp_path: Path, served: Served) -> None:
@@ -92,7 +92,7 @@ def test_a_full_home_leaves_nothing_half(tmp_path: Path, monkeypatch: pytest.Mon
 
     monkeypatch.setattr(os, "rename", full)
     with pytest.raises(PlaceError, match="No space left"):
-        registry.write(path(tmp_path), ENTRY)
+        registry.write_entry(path(tmp_path), ENTRY)
     assert os.listdir(path(tmp_path)) == []
 
 
@@ -113,7 +113,7 @@ def test_without_a_key_or_a_home_nothing_is_written(tmp_path: Path, served: Serv
 
 def hostile(where: Path) -> None:
     """Put into a directory what no runner writes."""
-    text = jsontext.dumps(ENTRY.body())
+    text = jsontext.to_json(ENTRY.body())
     files = {
         "large": text + " " * 10_000,
         "text": "no JSON",
@@ -143,11 +143,11 @@ def hostile(where: Path) -> None:
 
 def test_what_no_runner_writes_is_left_out_with_a_note(tmp_path: Path) -> None:
     """One for each; the others are shown."""
-    registry.write(path(tmp_path), ENTRY)
+    registry.write_entry(path(tmp_path), ENTRY)
     where = tmp_path / "mingle" / "runs"
     hostile(where)
     notes: list[str] = []
-    assert registry.read(str(where), notes.append) == [ENTRY]
+    assert registry.read_entries(str(where), notes.append) == [ENTRY]
     assert len(notes) == len([*where.glob("*.json")]) - 1
     assert not [note for note in notes if not note.startswith(f"left out: {where}/")]
 
@@ -155,12 +155,12 @@ def test_what_no_runner_writes_is_left_out_with_a_note(tmp_path: Path) -> None:
 @pytest.mark.parametrize("mode", [0o777, 0o770, 0o702], ids=oct)
 def test_a_directory_that_others_can_write_is_refused(tmp_path: Path, mode: int) -> None:
     """Whoever reads there, and whoever writes."""
-    registry.write(path(tmp_path), ENTRY)
+    registry.write_entry(path(tmp_path), ENTRY)
     os.chmod(path(tmp_path), mode)
     with pytest.raises(SettingsError, match="only this user can write"):
         runs(tmp_path, []).ways()
     with pytest.raises(PlaceError, match="only this user can write"):
-        registry.write(path(tmp_path), ENTRY)
+        registry.write_entry(path(tmp_path), ENTRY)
 
 
 def test_what_a_killed_runner_left_is_removed_where_that_is_certain(tmp_path: Path, served: Served) -> None:
@@ -168,8 +168,8 @@ def test_what_a_killed_runner_left_is_removed_where_that_is_certain(tmp_path: Pa
     here, there = served.world(directory=path(tmp_path)), served.world("9", "9", directory=path(tmp_path))
     for world in (here, there):
         world._shut()  # it was killed
-    registry.write(path(tmp_path), here.entry._replace(process=dead()))
-    registry.write(path(tmp_path), there.entry._replace(process=Process("elsewhere", 1, 1)))
+    registry.write_entry(path(tmp_path), here.entry._replace(process=dead()))
+    registry.write_entry(path(tmp_path), there.entry._replace(process=Process("elsewhere", 1, 1)))
     known = runs(tmp_path, [])
     ways = known.ways()
     assert [way.entry.id for way in ways] == ["9"]
@@ -179,11 +179,11 @@ def test_what_a_killed_runner_left_is_removed_where_that_is_certain(tmp_path: Pa
 
 def test_a_pid_that_another_process_has_by_now_is_no_runner() -> None:
     """It began at another time."""
-    own = process.own()
-    assert not process.is_gone(own)
-    assert process.is_gone(own._replace(start=own.start - 1))
-    assert not process.is_gone(own._replace(start=0))
-    assert not process.is_gone(own._replace(machine="elsewhere", pid=dead().pid))
+    own = process.own_process()
+    assert not process.process_is_gone(own)
+    assert process.process_is_gone(own._replace(start=own.start - 1))
+    assert not process.process_is_gone(own._replace(start=0))
+    assert not process.process_is_gone(own._replace(machine="elsewhere", pid=dead().pid))
 
 
 def test_a_run_that_ends_while_it_is_asked_is_not_shown(tmp_path: Path, served: Served) -> None:

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 import pytest
 from supervise.worlds.served import KEY, OTHER_KEY, Served
 
-from mingle_hooks.supervise.worlds import registry
-from mingle_hooks.supervise.worlds.process import Process
+from mingle_hooks.run import status as registry
+from mingle_hooks.run.status import RunnerProcess as Process
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -43,7 +43,7 @@ def two(served: Served) -> Iterator[Served]:
     served.world()
     lost = served.world("4712", "44556677")
     lost._shut()
-    registry.write(str(served.path), lost.entry._replace(process=NOBODY))
+    registry.write_entry(str(served.path), lost.entry._replace(process=NOBODY))
     with served:
         yield served
 

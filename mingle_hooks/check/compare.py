@@ -1,0 +1,413 @@
+"""Which members are not like the others. Pure: no files, no clock, no network."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from mingle_hooks.check import fingerprint
+from mingle_hooks.check.fingerprint import DOWN, FULL, MORE, NO_DEVICE, NOTHING, SILENT, is_variable
+from mingle_hooks.schedulers.hostlist import fold
+from mingle_hooks.values import FIELDS
+
+# What is compared, and what comes of it.
+
+KINDS = "kinds"  # of nodes: no field, as a heterogeneous job is in order
+
+
+class Compared(NamedTuple):
+    """One member: its host, its fingerprint, what its clock is ahead of the leader's, and its own addresses."""
+
+    host: str
+    fingerprint: str
+    clock: tuple[float, float] | None = None  # at least, at most; in seconds
+    addresses: str = ""  # with blanks between them
+
+
+class Group(NamedTuple):
+    """Members whose fingerprints are the same text."""
+
+    parts: Mapping[str, str]
+    hosts: list[str]  # one for each member
+    lack: str = ""  # why they cannot use RDMA, where others can
+
+
+class Finding(NamedTuple):
+    """One difference. `hosts` are blamed for it; none are where nobody can tell which of them is right."""
+
+    field: str
+    hosts: tuple[str, ...]
+    text: str
+
+    @property
+    def is_blamed(self) -> bool:
+        """Whether it names who differs from nearly all."""
+        return bool(self.hosts)
+
+
+# Kinds of node: a job may have several on purpose, and only nodes of one kind are compared with each other.
+
+Key = tuple[str, ...]
+
+# What makes a kind, and how many of all members are one: fewer are nodes of another kind with something broken.
+PARTS = ("gpus", "rdma.link", "kernel.machine")
+FEWEST, FEWEST_SHARE = 2, 0.05
+
+
+def split_kinds(groups: Sequence[Group]) -> dict[Key, list[Group]]:
+    """Return kind -> its groups, the largest kind first; who is of none joins the one that is most like it."""
+    links = _links(groups)
+    keys = [_key(group, links) for group in groups]
+    counts: dict[Key, int] = {}
+    for key, group in zip(keys, groups, strict=True):
+        counts[key] = counts.get(key, 0) + len(group.hosts)
+    least = max(FEWEST, FEWEST_SHARE * sum(counts.values()))
+    known = sorted((key for key, count in counts.items() if count >= least), key=lambda key: (-counts[key], key))
+    if len(known) < 2:  # noqa: PLR2004 - one kind, or so few members that none is
+        return {known[0] if known else (): list(groups)}
+    kinds: dict[Key, list[Group]] = {key: [] for key in known}
+    for key, group in zip(keys, groups, strict=True):
+        kinds[key if key in kinds else max(known, key=lambda other: _alike(key, other))].append(group)
+    return kinds
+
+
+def kinds_finding(kinds: dict[Key, list[Group]]) -> list[Finding]:
+    """Tell of the kinds where there are several."""
+    if len(kinds) == 1:
+        return []
+    names = [_name(key, list(kinds)) for key in kinds]
+    counts = [sum(len(group.hosts) for group in groups) for groups in kinds.values()]
+    told = "; ".join(f"{count} × {name}" for count, name in zip(counts, names, strict=True))
+    return [Finding(KINDS, (), f"{len(kinds)} kinds of node: {told}")]
+
+
+def _key(group: Group, links: Mapping[Key, Mapping[str, int]]) -> Key:
+    """Return a group's kind; a node whose RDMA device is gone is still of the kind that most like it are."""
+    gpus, link, machine = (group.parts.get(part, NOTHING) for part in PARTS)
+    if link == NOTHING:
+        counts = links[gpus, machine]
+        link = max(counts, key=lambda its: (counts[its], its))
+    return gpus, link, machine
+
+
+def _links(groups: Sequence[Group]) -> dict[Key, dict[str, int]]:
+    """Return GPUs and machine -> RDMA link -> how many members have it."""
+    links: dict[Key, dict[str, int]] = {}
+    for group in groups:
+        gpus, link, machine = (group.parts.get(part, NOTHING) for part in PARTS)
+        counts = links.setdefault((gpus, machine), {})
+        counts[link] = counts.get(link, 0) + len(group.hosts)
+    return links
+
+
+def _alike(key: Key, other: Key) -> int:
+    return sum(mine == its for mine, its in zip(key, other, strict=True))
+
+
+def _name(key: Key, kinds: Sequence[Key]) -> str:
+    """Return a kind's GPUs, and what else tells it from another kind with the same ones."""
+    gpus = "no GPUs" if key[0] == NOTHING else key[0]
+    same = [other for other in kinds if other[0] == key[0]]
+    differs = [key[place] for place in (1, 2) if len({other[place] for other in same}) > 1]
+    return " ".join([gpus, *("no RDMA" if its == NOTHING else its for its in differs)])
+
+
+# How findings read: folded lists of hosts, names and values as people know them.
+
+# Characters of a folded list, of which a line has up to four; and of the one that has to be whole to be of use.
+LONGEST_LIST, LONGEST_EXCLUDE = 80, 300
+FEW = 4  # hosts of a list that is too long
+MOST_LINES = 10
+UNSET = "not set"
+EXCLUDE = "to leave out: "
+_LABELS = {
+    "shm": "/dev/shm",  # noqa: S108 - its name
+    "tmp": "/tmp",  # noqa: S108
+    "gpus": "GPUs",
+    "rdma": "RDMA",
+    "rdma.firmware": "RDMA firmware",
+    "kernel.machine": "machine",
+}
+_VALUES = {NOTHING: "none", "ok": "in order", "silent": "that does not answer"}
+
+
+def field_label(key: str) -> str:
+    """Return what a part is called."""
+    return _LABELS.get(key, key.rpartition(".")[2])
+
+
+def value_text(text: str) -> str:
+    """Return a value as messages show it."""
+    return _VALUES.get(text, text)
+
+
+def some_of(hosts: Sequence[str]) -> str:
+    """Return the folded list of these hosts, or of the first of them and how many more there are."""
+    text = fold(list(hosts))
+    if len(text) <= LONGEST_LIST:
+        return text
+    names = list(dict.fromkeys(hosts))
+    return f"{fold(names[:FEW])} and {len(names) - FEW} more"
+
+
+def others_text(count: int) -> str:
+    """Return so many other members in words."""
+    return "1 other" if count == 1 else f"{count} others"
+
+
+def finding_lines(findings: Iterable[Finding]) -> list[str]:
+    """Return at most ten lines: a difference each, and the option that leaves out the nodes that are blamed."""
+    order = {name: place for place, name in enumerate(FIELDS)}
+    ordered = sorted(findings, key=lambda finding: order.get(finding.field, -1))
+    last = exclude_line(ordered)
+    room = MOST_LINES - len(last)
+    if len(ordered) > room:
+        rest = len(ordered) - room + 1
+        last = [f"and {rest} more differences", *last]
+        ordered = ordered[: room - 1]
+    return [*(finding.text for finding in ordered), *last]
+
+
+def exclude_line(findings: Iterable[Finding]) -> list[str]:
+    """Return the line for sbatch that leaves out whose node itself is odd: none where no node is, or too many are."""
+    hosts = fold([host for finding in findings if finding.field != "environment" for host in finding.hosts])
+    return [f"{EXCLUDE}--exclude={hosts}"] if 0 < len(hosts) <= LONGEST_EXCLUDE else []
+
+
+def field_name(key: str) -> str:
+    """Return the field that a part belongs to."""
+    return "environment" if is_variable(key) else key.partition(".")[0]
+
+
+# Who differs from nearly all: three of four that agree name the fourth, and below that nobody is blamed.
+
+MAJORITY = 0.75
+MOST_VALUES = 4  # in a line without a majority
+# Variables that the same hosts have otherwise, beyond which one line tells of all.
+MOST_VARIABLES = 2
+MOST_NAMES = 3  # of these in that line
+# So many different values of one variable, at least as many as half of the members: each node has its own by nature.
+FEWEST_OF_NATURE = 3
+# The ports tell of it.
+_NOT_COMPARED = "rdma.link"
+
+
+def majority_differences(groups: Sequence[Group]) -> list[Finding]:
+    """Return how members of one kind differ, in the order of their parts."""
+    keys = {key for group in groups for key in group.parts} - {_NOT_COMPARED, MORE}
+    found = [finding for key in sorted(keys) for finding in _of(key, groups)]
+    fields, variables = [f for f in found if f.field != "environment"], [f for f in found if f.field == "environment"]
+    if not variables:
+        variables = _of(MORE, groups)
+    return [*fields, *_together(variables)]
+
+
+def _of(key: str, groups: Sequence[Group]) -> list[Finding]:
+    values: dict[str, list[str]] = {}
+    for group in groups:
+        value = _value(key, group)
+        if value is not None:
+            values.setdefault(value, []).extend(group.hosts)
+    total = sum(len(hosts) for hosts in values.values())
+    if len(values) < 2 or (is_variable(key) and FEWEST_OF_NATURE <= len(values) >= total / 2):  # noqa: PLR2004 - all agree
+        return []
+    ordered = sorted(values, key=lambda value: (-len(values[value]), value))
+    field = "environment" if key == MORE else field_name(key)
+    label = "other variables" if key == MORE else field_label(key)
+    most = len(values[ordered[0]])
+    if most < MAJORITY * total:
+        told = [f"{some_of(values[value])} {value_text(value)}" for value in ordered[:MOST_VALUES]]
+        told += [f"{len(ordered) - MOST_VALUES} more values"] if ordered[MOST_VALUES:] else []
+        return [Finding(field, (), f"no majority for {label}: {'; '.join(told)}")]
+    expected = f"{others_text(most)} {value_text(ordered[0])}"
+    return [
+        Finding(field, tuple(values[value]), f"{some_of(values[value])}: {label} {value_text(value)}, {expected}")
+        for value in ordered[1:]
+    ]
+
+
+def _value(key: str, group: Group) -> str | None:
+    """Return what a group says, None where it says nothing, or what is told in another way."""
+    if is_variable(key):
+        is_known = MORE not in group.parts or key < max(group.parts, key=_variable)
+        return group.parts.get(key, UNSET if is_known else None)
+    value = group.parts.get(key)
+    is_told = value == FULL or (group.lack and field_name(key) == "rdma") or key == f"limits.{group.lack}"
+    return None if is_told else value
+
+
+def _variable(name: str) -> str:
+    return name if is_variable(name) else ""
+
+
+def _together(findings: Iterable[Finding]) -> list[Finding]:
+    """Return one finding where the same hosts differ in many variables: somebody's profile was not read there."""
+    by_hosts: dict[tuple[str, ...], list[Finding]] = {}
+    for finding in findings:
+        by_hosts.setdefault(finding.hosts, []).append(finding)
+    found = []
+    for hosts, its in by_hosts.items():
+        if len(its) <= MOST_VARIABLES or not hosts:
+            found += its
+            continue
+        names = [finding.text.partition(": ")[2].partition(" ")[0] for finding in its]
+        rest = f" and {len(its) - MOST_NAMES} more" if its[MOST_NAMES:] else ""
+        found.append(Finding("environment", hosts, f"{some_of(hosts)}: other {', '.join(names[:MOST_NAMES])}{rest}"))
+    return found
+
+
+# Who cannot use RDMA where most others can: NCCL would fall back to TCP there, for all, and say nothing.
+
+_WHY = {
+    NOTHING: "no RDMA device",
+    DOWN: "no active RDMA port",
+    NO_DEVICE: "RDMA ports, but no /dev/infiniband",
+    SILENT: "an RDMA device that does not answer",
+}
+MEMLOCK = "memlock"
+# Below that NCCL cannot register its buffers, some ten megabytes for each peer; sites set it to unlimited.
+_LOW = ("K", *(f"{size}M" for size in (1, 2, 4, 8, 16, 32)))
+
+
+def marked_without_rdma(groups: Sequence[Group], *, asked: bool) -> list[Group]:
+    """Return the groups with what those lack that cannot use RDMA, though it is asked for or most of their like can."""
+    whys = [_lack(group.parts) for group in groups]
+    like: dict[tuple[str, ...], int] = {}  # members whose nodes should all have it, or all not
+    able: dict[tuple[str, ...], int] = {}
+    for group, why in zip(groups, whys, strict=True):
+        base = _base(group.parts)
+        like[base] = like.get(base, 0) + len(group.hosts)
+        able[base] = able.get(base, 0) + (0 if why else len(group.hosts))
+    odd = {base for base, count in like.items() if asked or 2 * able[base] > count}
+    return [
+        group._replace(lack=why if _base(group.parts) in odd else "") for group, why in zip(groups, whys, strict=True)
+    ]
+
+
+def rdma_findings(groups: Sequence[Group]) -> list[Finding]:
+    """Name who lacks it, a line for each reason."""
+    able = sum(len(group.hosts) for group in groups if not _lack(group.parts))
+    hosts: dict[str, list[str]] = {}
+    for group in groups:
+        if group.lack:
+            why = f"memlock {group.parts['limits.memlock']}, too low for RDMA" if group.lack == MEMLOCK else ""
+            hosts.setdefault(why or _WHY[group.lack], []).extend(group.hosts)
+    expected = f"RDMA on {others_text(able)}" if able else "RDMA is asked for (rdma = true)"
+    return [Finding("rdma", tuple(its), f"{some_of(its)}: {why}; {expected}") for why, its in sorted(hosts.items())]
+
+
+def _lack(parts: Mapping[str, str]) -> str:
+    """Return why a member cannot use RDMA, "" where it can."""
+    ports = parts.get("rdma", NOTHING)
+    if ports in _WHY:
+        return ports
+    return MEMLOCK if parts.get("limits.memlock", "").endswith(_LOW) else ""
+
+
+def _base(parts: Mapping[str, str]) -> tuple[str, ...]:
+    """Return what is alike in nodes that should all have it: a loader of data without GPUs need not."""
+    return parts.get("gpus", NOTHING).partition(" ")[2], parts.get("kernel.machine", NOTHING)
+
+
+# What is compared with a number, or with every other member's, and not by majority: space, clocks, addresses.
+
+CLOCK_S = 1.0  # a clock is odd only where all of what it may be is further off
+SPACES = ("shm", "tmp")
+# An address that more than this share of the members have, and more than two, is inside of each host, as docker's is.
+MOST_SHARE = 0.25
+
+
+def space_findings(groups: Iterable[Group]) -> list[Finding]:
+    """Name whose memory file system or /tmp is full."""
+    full = {name: [h for g in groups if g.parts.get(name) == FULL for h in g.hosts] for name in SPACES}
+    return [
+        Finding(name, tuple(hosts), f"{some_of(hosts)}: {field_label(name)} is full")
+        for name, hosts in full.items()
+        if hosts
+    ]
+
+
+def clock_findings(members: Sequence[Compared]) -> list[Finding]:
+    """Name whose clock is more than a second off from that of nearly all."""
+    told = [(member.host, *member.clock) for member in members if member.clock is not None]
+    if not told or max(low for _, low, _ in told) - min(high for _, _, high in told) <= CLOCK_S:
+        return []
+    middles = sorted((low + high) / 2 for _, low, high in told)
+    middle = middles[len(middles) // 2]
+    ahead = {host: low - middle for host, low, high in told if low - middle > CLOCK_S}
+    behind = {host: middle - high for host, low, high in told if middle - high > CLOCK_S}
+    rest = len(told) - len(ahead) - len(behind)
+    if rest < MAJORITY * len(told):
+        first, last = min(told, key=lambda its: its[1]), max(told, key=lambda its: its[1])
+        text = f"no majority for clock: {last[0]} is {last[1] - first[2]:.1f} s ahead of {first[0]}"
+        return [Finding("clock", (), text)]
+    return [
+        Finding("clock", tuple(off), f"{some_of([*off])}: clock {_amount(off.values())} {way} {others_text(rest)}")
+        for off, way in ((ahead, "ahead of"), (behind, "behind"))
+        if off
+    ]
+
+
+def address_findings(members: Sequence[Compared]) -> list[Finding]:
+    """Tell which hosts have one address among them; what many of them have is a network inside of each."""
+    owners: dict[str, list[str]] = {}
+    for member in members:
+        for word in member.addresses.split():
+            owners.setdefault(word.partition("=")[0], []).append(member.host)
+    return [
+        Finding("address", tuple(dict.fromkeys(hosts)), f"{some_of(hosts)}: {address} on each of them")
+        for address, hosts in owners.items()
+        if len(hosts) <= max(2, MOST_SHARE * len(members)) and 1 < len(set(hosts)) < len(members)
+    ]
+
+
+def reach_findings(unreached: Iterable[tuple[str, Sequence[str]]], count: int) -> list[Finding]:
+    """Name who alone keeps a world of so many members off a better network of rank 0's, the best of them."""
+    best = {tuple(hosts): address for address, hosts in reversed([*unreached])}
+    return [
+        Finding(
+            "network",
+            hosts,
+            f"{some_of(hosts)}: does not reach rank 0 at {address}, {others_text(count - len(hosts))} do",
+        )
+        for hosts, address in best.items()
+        if count - len(hosts) >= MAJORITY * count
+    ]
+
+
+def _amount(seconds: Iterable[float]) -> str:
+    """Return `5.0 s` or `2.0 to 5.0 s`."""
+    low, high = min(seconds), max(seconds)
+    return f"{low:.1f} s" if high - low < 0.1 else f"{low:.1f} to {high:.1f} s"  # noqa: PLR2004 - what is shown
+
+
+def compare_members(
+    members: Sequence[Compared], *, asks_rdma: bool = False, unreached: Iterable[tuple[str, Sequence[str]]] = ()
+) -> list[Finding]:
+    """Return what differs; a member without a fingerprint is not compared.
+
+    `asks_rdma`: everyone has to have RDMA. `unreached`: better addresses of rank 0 than the world's, with the hosts
+    that did not reach them.
+    """
+    members = [member for member in members if member.fingerprint]
+    found = [*clock_findings(members), *address_findings(members), *reach_findings(unreached, len(members))]
+    groups = _groups(members)
+    if len(groups) == 1 and not asks_rdma:
+        return [*found, *space_findings(groups)]
+    groups = marked_without_rdma(groups, asked=asks_rdma)
+    by_kind = split_kinds(groups)
+    return [
+        *kinds_finding(by_kind),
+        *rdma_findings(groups),
+        *found,
+        *space_findings(groups),
+        *(finding for kind in by_kind.values() for finding in majority_differences(kind)),
+    ]
+
+
+def _groups(members: Sequence[Compared]) -> list[Group]:
+    """Put members together whose text is the same, and read each text once: of thousands, few are different."""
+    hosts: dict[str, list[str]] = {}
+    for member in members:
+        hosts.setdefault(member.fingerprint, []).append(member.host)
+    return [Group(fingerprint.load_fingerprint(its), names) for its, names in hosts.items()]

@@ -1,0 +1,597 @@
+"""A node in one short text: what should be alike on all nodes of a job."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from hashlib import sha256
+from itertools import count as count_from
+from types import MappingProxyType
+from typing import NamedTuple
+
+import mingle_hooks
+from mingle_hooks.errors import MingleError
+from mingle_hooks.net import devices as devices_devices
+from mingle_hooks.net.addresses import ListedAddress, is_virtual_name, list_addresses, list_entries, read_attribute
+from mingle_hooks.net.devices import visible_gpus
+
+# What a fingerprint is taken of, and the one way to read a file of any size for it.
+
+
+class FingerprintRequest(NamedTuple):
+    """The user's environment, the command to become, where it will run, and below which directory this node lies."""
+
+    environ: Mapping[str, str]
+    command: tuple[str, ...] = ()
+    directory: str = "/"
+    root: str = ""
+    statvfs: Callable[[str], os.statvfs_result] = os.statvfs
+    limits: Mapping[str, int] = MappingProxyType({})  # the user's, by name, as getrlimit(2) tells them
+
+
+def own_limits() -> dict[str, int]:
+    """Return the limits of this process as they are now, by name."""
+    import resource
+
+    names = {"memlock": resource.RLIMIT_MEMLOCK, "nofile": resource.RLIMIT_NOFILE, "nproc": resource.RLIMIT_NPROC}
+    return {name: resource.getrlimit(number)[0] for name, number in names.items()}
+
+
+def read_bounded(path: str, most: int) -> bytes:
+    """Return the beginning of a regular file; OSError for what is none, as a pipe would block."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise OSError(f"{path} is no file")
+        return os.read(descriptor, most)
+    finally:
+        os.close(descriptor)
+
+
+def read_text(path: str, most: int = 4096) -> str:
+    """Return the beginning of a text file, "" where it cannot be read."""
+    try:
+        return read_bounded(path, most).decode("utf-8", "replace")
+    except OSError:
+        return ""
+
+
+# A fingerprint as one printable text: ``name=value`` parts, sorted, which the leader compares as a whole.
+#
+# A name in lower case is a field's, or one of its parts (``limits.memlock``); one in upper case is a variable's.
+
+# Characters of the whole, and of one value; twenty fields of usual length leave room for some thirty variables.
+LONGEST, LONGEST_VALUE_TEXT = 1024, 48
+# What did not fit, as one hash: who has this part may have set variables that it does not name.
+MORE = "more"
+NOTHING = "-"  # there is none, which is also something to compare
+FULL = "full"  # of /dev/shm and /tmp: told of whoever has it, whatever the others have
+DOWN, NO_DEVICE, SILENT = "down", "no-device", "silent"  # of RDMA: what it says instead of the active ports
+_ROOM = LONGEST - len(f" {MORE}=01234567")
+# What stands for itself: ASCII from "!" on, but for the sign of an escape.
+_PLAIN = "".join(map(chr, range(0x21, 0x7F))).replace("%", "")
+
+
+def dump_fingerprint(parts: Mapping[str, str]) -> str:
+    """Return the text of at most LONGEST characters; where not all has room, the last variables by name have none."""
+    words: list[str] = []
+    left_out: list[str] = []
+    length = -1
+    for name in sorted(parts, key=lambda name: (is_variable(name), name)):
+        word = f"{name}={_escaped(shorten(parts[name], LONGEST_VALUE_TEXT))}"
+        if not left_out and length + 1 + len(word) <= _ROOM:
+            words.append(word)
+            length += 1 + len(word)
+        else:
+            left_out.append(word)
+    if left_out:
+        words.append(f"{MORE}={short_hash(' '.join(left_out))}")
+    return " ".join(sorted(words))
+
+
+def load_fingerprint(text: str) -> dict[str, str]:
+    """Return the parts of a text; what another version wrote in another way is left out."""
+    pairs = (word.partition("=") for word in text.split(" "))
+    return {name: _unescaped(value) for name, is_part, value in pairs if is_part and name}
+
+
+def is_variable(name: str) -> bool:
+    """Tell whether a part is a variable of the environment."""
+    return name[:1].isupper()
+
+
+def shorten(value: str, longest: int) -> str:
+    """Return a value that is not longer than this, or a hash in its place."""
+    return value if len(value) <= longest else f"#{short_hash(value)}"
+
+
+def short_hash(value: str) -> str:
+    """Return 8 hex digits for a text: enough to tell a few apart, and nothing to get the text back from."""
+    # No more than its beginning and its length are hashed, as a variable may be of a megabyte.
+    return sha256(f"{len(value)} {value[:4096]}".encode("utf-8", "surrogateescape")).hexdigest()[:8]
+
+
+def _escaped(value: str) -> str:
+    if not value.strip(_PLAIN):
+        return value
+    data = value.encode("utf-8", "surrogateescape")
+    return "".join(chr(byte) if chr(byte) in _PLAIN else f"%{byte:02x}" for byte in data)
+
+
+def _unescaped(value: str) -> str:
+    first, *others = value.split("%")
+    if not others:
+        return value
+    try:
+        data = first.encode() + b"".join(bytes.fromhex(other[:2]) + other[2:].encode() for other in others)
+    except ValueError:
+        return value
+    return data.decode("utf-8", "replace")
+
+
+# The variables that change how a training runs; others are nobody's business.
+
+_PREFIXES = ("NCCL_", "RCCL_", "TORCH_NCCL_", "GLOO_", "UCX_", "FI_", "OMP_", "HSA_", "NVSHMEM_")
+_NAMES = (
+    *("CUDA_LAUNCH_BLOCKING", "CUDA_DEVICE_MAX_CONNECTIONS", "CUDA_DEVICE_ORDER", "PYTORCH_CUDA_ALLOC_CONF"),
+    *("TORCH_DISTRIBUTED_DEBUG", "XLA_FLAGS", "ZE_AFFINITY_MASK"),
+)
+# Lists of devices and interfaces: nodes name theirs as they like, but should have as many.
+_LISTS = ("_VISIBLE_DEVICES", "_NET_DEVICES", "_IFNAME", "_HCA", "_AFFINITY_MASK")
+# A member's frame is sealed, not encrypted: what may be a secret stays at home.
+_SECRET = ("KEY", "TOKEN", "SECRET", "PASS", "CREDENTIAL")
+_CHARACTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_"
+LONGEST_NAME = 48
+# Settings are words, numbers and short lists; what is longer, or no plain text, travels as a hash.
+LONGEST_VALUE_ENVIRONMENT = 15
+_VALUE_CHARACTERS = f"{_CHARACTERS}abcdefghijklmnopqrstuvwxyz.,:;/^=+-"
+
+
+def fingerprint_environment(asked: FingerprintRequest) -> dict[str, str]:
+    """Return the variables with their values: short ones as they are, lists of devices as a count, others as hashes."""
+    return dict(_told(asked))
+
+
+def _told(asked: FingerprintRequest) -> Iterator[tuple[str, str]]:
+    for name, value in asked.environ.items():
+        if not name.startswith(_PREFIXES) and name not in _NAMES and not name.endswith("_VISIBLE_DEVICES"):
+            continue
+        if len(name) > LONGEST_NAME or name.strip(_CHARACTERS) or any(word in name for word in _SECRET):
+            continue
+        if name.endswith(_LISTS):
+            yield name, f"{value.count(',') + 1} listed" if value else "empty"
+        else:
+            yield name, shorten(value, -1 if value.strip(_VALUE_CHARACTERS) else LONGEST_VALUE_ENVIRONMENT) or "empty"
+
+
+# The machine and its kernel: versions, GPUs, limits, space.
+
+MIB, GIB = 1 << 20, 1 << 30
+# Less free than this is full: NCCL and data loaders take more at once.
+LEAST_FREE_BYTES = 32 * MIB
+# Modules whose version is a driver's; NVIDIA's is so well known that it needs no name.
+_DRIVERS = ("nvidia", "amdgpu", "neuron", "habanalabs")
+# Device ids of pci.ids (NVIDIA, AMD) -> what people call them; others are shown by number.
+_MODELS = {
+    "0x1db1": "V100",
+    "0x1db4": "V100",
+    "0x1db5": "V100",
+    "0x1db6": "V100",
+    "0x1eb8": "T4",
+    "0x20b0": "A100",
+    "0x20b1": "A100",
+    "0x20b2": "A100",
+    "0x20b5": "A100",
+    "0x20f1": "A100",
+    "0x20f3": "A800",
+    "0x2236": "A10",
+    "0x2237": "A10G",
+    "0x2235": "A40",
+    "0x26b9": "L40S",
+    "0x26b5": "L40",
+    "0x27b8": "L4",
+    "0x2330": "H100",
+    "0x2331": "H100-PCIe",
+    "0x2321": "H100-NVL",
+    "0x2335": "H200",
+    "0x2324": "H800",
+    "0x2329": "H20",
+    "0x2342": "GH200",
+    "0x2901": "B200",
+    "0x2941": "GB200",
+    "0x3182": "B300",
+    "0x31c2": "GB300",
+    "0x738c": "MI100",
+    "0x7408": "MI250X",
+    "0x740c": "MI250X",
+    "0x740f": "MI210",
+    "0x74a0": "MI300A",
+    "0x74a1": "MI300X",
+    "0x74a5": "MI325X",
+    "0x75a0": "MI350X",
+    "0x75a3": "MI355X",
+}
+# Numbers of files and processes follow the memory: what is above this is enough, and not compared.
+ENOUGH = 4096
+UNLIMITED = "unlimited"
+_CAP_IPC_LOCK = 14  # linux/capability.h; who has it may lock all memory, but only outside of user namespaces
+_ALL_USERS = "0 0 4294967295"
+
+
+def kernel_release(asked: FingerprintRequest) -> dict[str, str]:
+    """Return the kernel's release and the architecture."""
+    machine = os.uname()
+    release = read_attribute(f"{asked.root}/proc/sys/kernel/osrelease") or machine.release
+    return {"kernel": release, "kernel.machine": machine.machine}
+
+
+def gpu_driver(asked: FingerprintRequest) -> dict[str, str]:
+    """Return the version of the accelerators' driver."""
+    found = []
+    for module in _DRIVERS:
+        version = read_attribute(f"{asked.root}/sys/module/{module}/version")
+        if not version and module == "nvidia":
+            # Its first line reads "NVRM version: NVIDIA UNIX x86_64 Kernel Module  570.86.15  Thu Jan …".
+            words = read_text(f"{asked.root}/proc/driver/nvidia/version", 256).partition("\n")[0].split()
+            version = next((word for word in words if word[0].isdigit() and "." in word), "")
+        if version:
+            found.append(version if module == "nvidia" else f"{module} {version}")
+    return {"driver": ", ".join(found) or NOTHING}
+
+
+def gpu_models(asked: FingerprintRequest) -> dict[str, str]:
+    """Return `8 H100`: how many accelerators this process may use, and their model.
+
+    Nothing below /proc/driver/nvidia/gpus/*/ is read: it takes the driver's power lock.
+    """
+    count = visible_gpus(asked.environ, asked.root)
+    nvidia = list_entries(f"{asked.root}/proc/driver/nvidia/gpus")
+    if nvidia:
+        ids = {read_attribute(f"{asked.root}/sys/bus/pci/devices/{device.lower()}/device") for device in nvidia}
+        if "MIG-" not in asked.environ.get("CUDA_VISIBLE_DEVICES", ""):
+            count = min(count or 0, len(nvidia))  # the scheduler's list may name one that has fallen off the bus
+    else:
+        ids = _amd(asked.root)
+    if count is None:  # neither NVIDIA's nor AMD's
+        neuron = next(number for number in count_from(0) if not os.path.exists(f"{asked.root}/dev/neuron{number}"))
+        count = neuron or len(list_entries(f"{asked.root}/dev/accel"))
+        ids = {"neuron"} if neuron else {"accel"}
+    models = sorted(_MODELS.get(its, its) for its in ids if its)
+    return {"gpus": " ".join([str(count), *models]) if count else NOTHING}
+
+
+def _amd(root: str) -> set[str]:
+    nodes = f"{root}/sys/class/kfd/kfd/topology/nodes"
+    for node in list_entries(nodes):
+        if read_attribute(f"{nodes}/{node}/gpu_id") not in ("", "0"):
+            lines = (line.split() for line in read_text(f"{nodes}/{node}/properties").splitlines())
+            return {f"{int(its[1]):#06x}" for its in lines if its[:1] == ["device_id"]}
+    return set()
+
+
+def limits_of(asked: FingerprintRequest) -> dict[str, str]:
+    """Return the limits that break jobs, in classes: what is above them follows the memory."""
+    found = {f"limits.{name}": _limit(name, soft) for name, soft in asked.limits.items()}
+    if found.get("limits.memlock", UNLIMITED) != UNLIMITED and _may_lock(asked.root):
+        found["limits.memlock"] = UNLIMITED
+    return found
+
+
+def _limit(name: str, soft: int) -> str:
+    if name == "memlock":
+        return _size(soft) if 0 <= soft < GIB else UNLIMITED  # RLIM_INFINITY is -1
+    return str(1 << soft.bit_length() - 1 if soft else 0) if 0 <= soft < ENOUGH else f"{ENOUGH}+"
+
+
+def _may_lock(root: str) -> bool:
+    lines = read_text(f"{root}/proc/self/status").splitlines()
+    capabilities = next((int(line.split()[1], 16) for line in lines if line.startswith("CapEff:")), 0)
+    users = read_text(f"{root}/proc/self/uid_map", 256).split()
+    return bool(capabilities >> _CAP_IPC_LOCK & 1) and " ".join(users) == _ALL_USERS
+
+
+def free_space(asked: FingerprintRequest) -> dict[str, str]:
+    """Tell whether the memory file system and /tmp have room, and how large a small one is."""
+    found = {}
+    for name, path in (("shm", "/dev/shm"), ("tmp", "/tmp")):  # noqa: S108 - what is looked at
+        try:
+            its = asked.statvfs(f"{asked.root}{path}")
+        except OSError:
+            continue
+        total, free = its.f_blocks * its.f_frsize, its.f_bavail * its.f_frsize
+        is_small = name == "shm" and total < GIB
+        found[name] = FULL if free < LEAST_FREE_BYTES else _size(total) if is_small else "ok"
+    return found
+
+
+def _size(count: int) -> str:
+    """Return the power of two that is next below a number of bytes: 64K, 8M."""
+    kib = 1 << max(count >> 10, 1).bit_length() - 1
+    return f"{kib >> 10}M" if kib >= 1 << 10 else f"{kib}K"
+
+
+# RDMA ports, and this node's addresses with the speed and MTU of their interfaces.
+
+# Addresses that are told: a cloud's machine may have one for each of 32 ports.
+MOST_ADDRESSES = 16
+# Hardware types of linux/if_arp.h that carry a cluster's traffic: Ethernet and InfiniBand.
+_TYPES = ("1", "32")
+_UP = ("up", "unknown")
+_UNKNOWN_MBPS = 2**32 - 1
+# What leads into this node itself, beside what is_virtual_name knows: the host's end of a DPU.
+_INNER = ("tmfifo",)
+_LINKS = {"Ethernet": "RoCE", "Unspecified": "EFA"}
+
+
+def network_of(root: str, found: Callable[[], Iterable[ListedAddress]]) -> tuple[dict[str, str], str]:
+    """Return what a fingerprint says of RDMA, and `10.0.0.2=100G,mtu9000 …`, the addresses that others may use.
+
+    Raises NetworkError.
+    """
+    net, infiniband = f"{root}/sys/class/net", f"{root}/sys/class/infiniband"
+    ports = [f"{infiniband}/{device}/ports/{port}" for device, port in _ports(infiniband)]
+    usable = [one for one in found() if _is_usable(one.address)]
+    names = [name for name in dict.fromkeys(one.name for one in usable) if _is_up(net, name)]
+    paths = [f"{net}/{name}/speed" for name in names]
+    if ports:
+        devices = {port.rpartition("/ports/")[0] for port in ports}
+        asked = [f"{port}/{what}" for port in ports for what in ("state", "rate")]
+        answers = devices_devices.read_in_child([*asked, *(f"{device}/fw_ver" for device in devices), *paths])
+    else:
+        answers = {path: read_attribute(path) for path in paths}
+    kinds = {name: _kind(f"{net}/{name}", answers) for name in names}
+    told = [f"{one.address}{kinds[one.name]}" for one in usable if one.name in kinds]
+    return _rdma(ports, answers, has_device=_has_device(root)), " ".join(told[:MOST_ADDRESSES])
+
+
+def _ports(infiniband: str) -> list[tuple[str, str]]:
+    return [
+        (device, port) for device in list_entries(infiniband) for port in list_entries(f"{infiniband}/{device}/ports")
+    ]
+
+
+def _is_usable(address: str) -> bool:
+    return not address.startswith(("127.", "fe80:", "169.254.")) and address != "::1"
+
+
+def _is_up(net: str, name: str) -> bool:
+    if read_attribute(f"{net}/{name}/type") not in _TYPES or read_attribute(f"{net}/{name}/operstate") not in _UP:
+        return False
+    if os.path.exists(f"{net}/{name}/device"):  # a card is no bridge
+        return True
+
+    return not is_virtual_name(name) and not name.startswith(_INNER)
+
+
+def _kind(interface: str, answers: Mapping[str, str] | None) -> str:
+    """Return speed and MTU as they follow an address; nothing where a device does not answer."""
+    if answers is None:
+        return ""
+    speed = answers[f"{interface}/speed"]
+    is_known = speed.isdecimal() and 0 < int(speed) < _UNKNOWN_MBPS
+    return f"={f'{int(speed) / 1000:g}G,' if is_known else ''}mtu{read_attribute(f'{interface}/mtu')}"
+
+
+def _has_device(root: str) -> bool:
+    return any(name.startswith("uverbs") for name in list_entries(f"{root}/dev/infiniband"))
+
+
+def _rdma(ports: Iterable[str], answers: Mapping[str, str] | None, *, has_device: bool) -> dict[str, str]:
+    """Return `8x400G` for the active ports, or why there are none, and their link layer and firmware."""
+    layers = {read_attribute(f"{port}/link_layer") for port in ports}
+    link = "+".join(sorted(_LINKS.get(layer, layer) for layer in layers)) or NOTHING
+    parts = {"rdma": NOTHING, "rdma.link": link}
+    if not layers:
+        return parts
+    if answers is None:
+        return {**parts, "rdma": SILENT}
+    rates: dict[str, int] = {}
+    for port in ports:
+        if answers[f"{port}/state"].endswith("ACTIVE"):  # "4: ACTIVE"
+            rate = answers[f"{port}/rate"].partition(" ")[0]  # "400 Gb/sec (4X NDR)"
+            rates[rate] = rates.get(rate, 0) + 1
+    active = "+".join(f"{count}x{rate}G" for rate, count in sorted(rates.items()))
+    firmware = sorted({value for path, value in answers.items() if path.endswith("/fw_ver") and value})
+    parts["rdma"] = (active if has_device else NO_DEVICE) if active else DOWN
+    return {**parts, "rdma.firmware": "+".join(firmware) or NOTHING}
+
+
+# What COMMAND runs: installed versions, by their metadata, its image, its program's file, and the commit.
+#
+# One module, as each costs 0.2 ms on every node of every job.
+
+# Distributions as their metadata's folders are named -> field.
+_DISTRIBUTIONS = {
+    "torch": "torch",
+    "jax": "jax",
+    "nvidia_nccl_cu11": "nccl",
+    "nvidia_nccl_cu12": "nccl",
+    "nvidia_nccl_cu13": "nccl",
+    "nvidia_cuda_runtime_cu11": "cuda",
+    "nvidia_cuda_runtime_cu12": "cuda",
+    "nvidia_cuda_runtime": "cuda",
+    "nvidia_cudnn_cu12": "cuda.cudnn",
+    "nvidia_cudnn_cu13": "cuda.cudnn",
+}
+_METADATA = (".dist-info", ".egg-info")
+# Where an image tells which it is; a path's last part only, as the rest may be a registry's with a password.
+_IMAGES = ("APPTAINER_CONTAINER", "SINGULARITY_CONTAINER")
+_BUILD = "NVIDIA_BUILD_ID"
+
+# So much of a program's file is hashed, 0.1 ms, and its whole size.
+MOST_BYTES = 1 << 14
+MOST_WORDS = 64  # of COMMAND that are looked at
+MOST_LEVELS = 32  # of directories above
+_SCRIPTS = (".py", ".sh", ".jl", ".lua", ".R", ".pl")
+_HASH = 8  # digits
+# packed-refs of a repository with thousands of branches; what is longer is left unknown.
+MOST_REFS_BYTES = 1 << 20
+
+
+def package_versions(asked: FingerprintRequest) -> dict[str, str]:
+    """Return the versions of mingle, and of Python, torch, NCCL, CUDA's libraries and JAX where COMMAND is Python's."""
+    own = {"mingle": mingle_hooks.__version__}
+    python = interpreter(asked)
+    if not python:
+        return own
+    name = os.path.basename(os.path.realpath(f"{asked.root}{python}"))
+    prefix = os.path.dirname(os.path.dirname(python))
+    libraries = [its for its in list_entries(f"{asked.root}{prefix}/lib") if its.startswith("python3.")]
+    library = name if name in libraries else max(libraries, default=name)
+    listed: dict[str, str] = {}
+    for folder in _folders(asked, prefix, library):
+        for entry in list_entries(f"{asked.root}{folder}"):
+            if entry.endswith(_METADATA):
+                its, _, rest = entry.rpartition(".")[0].partition("-")
+                field = _DISTRIBUTIONS.get(its.lower())
+                if field is not None:
+                    listed.setdefault(field, rest.partition("-py3")[0])
+    none = dict.fromkeys(("torch", "nccl", "cuda", "jax"), NOTHING)
+    return {**own, **none, **listed, "python": _release(asked.root, prefix) or library.removeprefix("python")}
+
+
+def _folders(asked: FingerprintRequest, prefix: str, library: str) -> list[str]:
+    """Return where this interpreter finds distributions, the first to count first."""
+    folders = [f"{prefix}/lib/{library}/site-packages"]
+    if not _release(asked.root, prefix):  # a virtual environment sees no other ones
+        home = asked.environ.get("HOME", "")
+        folders.insert(0, f"{home}/.local/lib/{library}/site-packages")
+        folders += [f"/usr/local/lib/{library}/dist-packages", "/usr/lib/python3/dist-packages"]
+    return folders
+
+
+def _release(root: str, prefix: str) -> str:
+    """Return Python's whole version as a virtual environment has it written down."""
+    lines = (line.partition("=") for line in read_text(f"{root}{prefix}/pyvenv.cfg").splitlines())
+    return next((value.strip() for name, _, value in lines if name.strip() in ("version", "version_info")), "")
+
+
+def interpreter(asked: FingerprintRequest) -> str:
+    """Return the Python that runs COMMAND, "" where it is not known to be one: by its name, or by its first line."""
+    for name in asked.command[:1] or ("python", "python3"):
+        path = find_program(asked, name)
+        if os.path.basename(path).startswith("python"):
+            return path
+        try:
+            first = read_bounded(f"{asked.root}{path}", 256).partition(b"\n")[0].decode() if path else ""
+        except (OSError, UnicodeDecodeError):
+            continue
+        words = first[2:].split() if first.startswith("#!") else []
+        if words[:1] and os.path.basename(words[0]) == "env":
+            words = [find_program(asked, word) for word in words[1:2]]
+        if words and os.path.basename(words[0]).startswith("python"):
+            return words[0]
+    return ""
+
+
+def find_program(asked: FingerprintRequest, name: str) -> str:
+    """Return the path of a command as a shell finds it, "" where it finds none."""
+    if "/" in name:
+        return os.path.join(asked.directory, name)
+    for directory in asked.environ.get("PATH", os.defpath).split(":"):
+        path = os.path.join(asked.directory, directory, name)
+        if os.access(f"{asked.root}{path}", os.X_OK) and not os.path.isdir(f"{asked.root}{path}"):
+            return path
+    return ""
+
+
+def container_image(asked: FingerprintRequest) -> dict[str, str]:
+    """Return the distribution, and the container's image where it says which it is."""
+    release = _pairs(read_text(f"{asked.root}/etc/os-release"))
+    words = [" ".join(filter(None, (release.get("ID"), release.get("VERSION_ID"))))]
+    words += [os.path.basename(asked.environ[name]) for name in _IMAGES if name in asked.environ][:1]
+    words += [f"build {asked.environ[_BUILD]}"] if _BUILD in asked.environ else []
+    return {"image": ", ".join(filter(None, words)) or NOTHING}
+
+
+def _pairs(lines: str) -> Mapping[str, str]:
+    pairs = (line.partition("=") for line in lines.splitlines())
+    return {name: value.strip("\"'") for name, is_pair, value in pairs if is_pair}
+
+
+def program_hash(asked: FingerprintRequest) -> dict[str, str]:
+    """Return a hash of the first script among COMMAND's words, else of the command's own file."""
+    if not asked.command:
+        return {}
+    words = [word for word in asked.command[1:MOST_WORDS] if word.endswith(_SCRIPTS) and not word.startswith("-")]
+    for path in (*words, find_program(asked, asked.command[0])):
+        try:
+            whole = f"{asked.root}{os.path.join(asked.directory, path)}"
+            data = read_bounded(whole, MOST_BYTES) + str(os.stat(whole).st_size).encode()
+        except OSError:
+            continue
+        return {"program": sha256(data).hexdigest()[:_HASH]}
+    return {}
+
+
+def git_commit(asked: FingerprintRequest) -> dict[str, str]:
+    """Return the commit that is checked out in the working directory or above it; nothing where that is unknown."""
+    directory = asked.directory
+    for _ in range(MOST_LEVELS):
+        place = os.path.join(directory, ".git")
+        if os.path.isdir(f"{asked.root}{place}"):
+            return _named(_commit(asked.root, place))
+        said = read_text(f"{asked.root}{place}", 1024)
+        if said.startswith("gitdir:"):  # a worktree or a submodule
+            return _named(_commit(asked.root, os.path.join(directory, said[len("gitdir:") :].strip())))
+        if directory in ("/", ""):
+            break
+        directory = os.path.dirname(directory)
+    return {}
+
+
+def _named(commit: str) -> dict[str, str]:
+    is_one = len(commit) >= _HASH and not commit.strip("0123456789abcdef")
+    return {"git": commit[:_HASH]} if is_one else {}
+
+
+def _commit(root: str, place: str) -> str:
+    """Return the commit of a git directory by its files; "" where refs are kept in another way (reftable)."""
+    head = read_text(f"{root}{place}/HEAD", 1024).strip()
+    if not head.startswith("ref: "):
+        return head
+    name = head[len("ref: ") :]
+    common = os.path.join(place, read_text(f"{root}{place}/commondir", 1024).strip())
+    for folder in (place, common):
+        if commit := read_text(f"{root}{folder}/{name}", 128).strip():
+            return commit
+    try:
+        packed = b"\n" + read_bounded(f"{root}{common}/packed-refs", MOST_REFS_BYTES)
+    except OSError:
+        return ""
+    before, is_there, _ = packed.partition(f" {name}\n".encode("utf-8", "surrogateescape"))
+    return before.rpartition(b"\n")[2].decode("ascii", "replace") if is_there else ""
+
+
+SOURCES = (
+    kernel_release,
+    gpu_driver,
+    gpu_models,
+    limits_of,
+    free_space,
+    package_versions,
+    container_image,
+    program_hash,
+    git_commit,
+    fingerprint_environment,
+)
+
+
+def fingerprint(
+    asked: FingerprintRequest, found: Callable[[], Iterable[ListedAddress]] = list_addresses
+) -> tuple[str, str]:
+    """Return the text, and the addresses of this node, which are its own. A source that fails says nothing."""
+    parts: dict[str, str] = {}
+    addresses = ""
+    for source in SOURCES:
+        try:
+            parts |= source(asked)
+        except (OSError, ValueError, LookupError):  # this node's files are not as any known kernel writes them
+            continue
+    try:
+        rdma, addresses = network_of(asked.root, found)
+        parts |= rdma
+    except (OSError, ValueError, LookupError, MingleError):
+        pass
+    return dump_fingerprint(parts), addresses

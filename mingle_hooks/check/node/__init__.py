@@ -1,1 +1,0 @@
-"""What one host does for `mingle check`: it tells of itself, and probes the others."""

@@ -1,0 +1,635 @@
+"""Rules of `mingle check`: each makes findings out of a report."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from statistics import median
+from typing import Literal, NamedTuple
+
+from mingle_hooks.check import messages
+from mingle_hooks.check.compare import KINDS, MAJORITY, Compared, compare_members
+from mingle_hooks.check.report import STATUSES, Finding, Flow, Heard, Host, Pair, Report, Space
+from mingle_hooks.schedulers.hostlist import fold
+
+# Who differs from three quarters of the others.
+
+
+class Split(NamedTuple):
+    """What most say, and each other value with who says it."""
+
+    usual: str
+    agreed: int
+    odd: dict[str, tuple[str, ...]]
+
+
+def split_majority(said: Mapping[str, str]) -> Split | None:
+    """Return how hosts differ in one thing; None where they agree. `usual` is "" where there is no majority."""
+    groups: dict[str, tuple[str, ...]] = {}
+    for host, value in said.items():
+        groups[value] = (*groups.get(value, ()), host)
+    if len(groups) < 2:  # noqa: PLR2004 - they agree
+        return None
+    ((usual, count),) = Counter({value: len(hosts) for value, hosts in groups.items()}).most_common(1)
+    if count < len(said) * MAJORITY:
+        return Split("", 0, groups)
+    return Split(usual, count, {value: hosts for value, hosts in groups.items() if value != usual})
+
+
+# Rules about what should be alike: the odd host in each thing.
+
+# Of these the check knows more than a fingerprint tells, and has rules of their own.
+_OWN = ("shm", "tmp")
+
+
+def odd_hosts(report: Report) -> Iterator[Finding]:
+    """Name who differs from three quarters of those of its kind; nobody is blamed where there is no such majority."""
+    members = [Compared(host.name, host.fingerprint) for host in report.here]
+    for found in compare_members(members):
+        if found.field not in _OWN:
+            hosts = found.hosts or tuple(host.name for host in report.here)
+            yield Finding("node", hosts, found.text, found.hosts, is_note=found.field == KINDS)
+
+
+def different_nodes(what: str, said: Mapping[str, str], kind: str) -> Iterator[Finding]:
+    """Make findings of how hosts differ in one thing."""
+    found = split_majority(said)
+    if found is None:
+        return
+    if not found.usual:
+        parts = "; ".join(f"{fold(hosts)} {value}" for value, hosts in found.odd.items())
+        hosts = tuple(said)
+        yield Finding("network" if kind == "network" else "node", hosts, f"no majority for {what}: {parts}")
+        return
+    rest = "the other" if found.agreed == 1 else f"{found.agreed} others"
+    for value, hosts in found.odd.items():
+        text = f"{fold(hosts)}: {what} {value}, {rest} {found.usual}"
+        yield Finding("network" if kind == "network" else "node", hosts, text, hosts)
+
+
+# Rules about addresses: two hosts with one, bridges for guests, and who is off a network.
+
+
+def address_clashes(report: Report) -> Iterator[Finding]:
+    """Name hosts that have one address."""
+    for address, hosts in messages.clashing_addresses(report.here).items():
+        yield Finding("network", hosts, f"{fold(hosts)}: the same address, {address}", hosts[1:])
+
+
+def guest_bridges(report: Report) -> Iterator[Finding]:
+    """Note addresses that several hosts have for guests of their own."""
+    found = messages.bridge_addresses(report.here)
+    for host in report.here:
+        for _, address in host.guests:
+            found[address] = tuple(dict.fromkeys((*found.get(address, ()), host.name)))
+    for address, hosts in found.items():
+        if len(hosts) > 1:
+            text = f"{fold(hosts)}: {address} is on each node, for local guests only; not used between nodes"
+            yield Finding("network", hosts, text, is_note=True)
+
+
+def absent_from_network(report: Report) -> Iterator[Finding]:
+    """Name hosts without an address where three quarters of them have one; and say where none is for all."""
+    names = tuple(host.name for host in report.here)
+    for network in report.networks:
+        off = tuple(name for name in names if name not in network.hosts)
+        if off and len(network.hosts) >= len(names) * MAJORITY:
+            text = f"{fold(off)}: no address on {network.name}, where {len(network.hosts)} others are"
+            yield Finding("network", off, text, off)
+    if len(names) > 1 and not any(len(network.hosts) == len(names) for network in report.networks):
+        yield Finding("network", names, "no network that all hosts share")
+
+
+def different_mtus(report: Report) -> Iterator[Finding]:
+    """Name whose interface takes other packets than those of the others on its network."""
+    yield from _alike(report, "MTU", "mtu")
+
+
+def different_speeds(report: Report) -> Iterator[Finding]:
+    """Name whose interface has another speed."""
+    yield from _alike(report, "Mbit/s", "speed_mbps")
+
+
+def _alike(report: Report, what: str, field: str) -> Iterator[Finding]:
+    hosts = {host.name: {its.address: its for its in host.addresses} for host in report.here}
+    for network in report.networks:
+        if network.name == messages.ROUTED:
+            continue
+        ways = zip(network.hosts, network.addresses, strict=True)
+        said = {host: getattr(hosts[host][address], field) for host, address in ways}
+        known = {host: str(value) for host, value in said.items() if value is not None}
+        yield from different_nodes(f"{what} on {network.name}", known, "network")
+
+
+# The rule about bandwidth: who is slower than a third of what is usual, with all that it was tried with.
+
+# What one connection carries differs from try to try, on healthy networks by less than this.
+SLOW = 1 / 3
+
+
+def slow_hosts(report: Report) -> Iterator[Finding]:
+    """Name hosts that send or receive slowly, whoever is at the other end; else the two between whom it is slow."""
+    if not report.flows:
+        return
+    usual = median(flow.mbits or 0 for flow in report.flows)
+    named = set()
+    for host in report.here:
+        sent = [flow.mbits or 0 for flow in report.flows if flow.sender == host.name]
+        came = [flow.mbits or 0 for flow in report.flows if flow.receiver == host.name]
+        words = [
+            f"{verb} {speed_text(max(its))}"
+            for verb, its in (("sends", sent), ("receives", came))
+            if len(its) > 1 and max(its) < usual * SLOW
+        ]
+        if words:
+            named.add(host.name)
+            text = f"{host.name}: {' and '.join(words)}, {speed_text(usual)} is usual"
+            yield Finding("network", (host.name,), text, (host.name,))
+    for flow in slow_suspects(report.flows):
+        if named.isdisjoint((flow.sender, flow.receiver)):
+            text = (
+                f"{flow.sender}: sends {speed_text(flow.mbits or 0)} to {flow.receiver}, {speed_text(usual)} is usual"
+            )
+            yield Finding("network", (flow.sender, flow.receiver), text)
+
+
+def slow_suspects(flows: tuple[Flow, ...]) -> tuple[Flow, ...]:
+    """Return the flows that are slow, and deserve a second look by themselves."""
+    usual = median(flow.mbits or 0 for flow in flows) if flows else 0
+    return tuple(flow for flow in flows if (flow.mbits or 0) < usual * SLOW)
+
+
+def speed_text(mbits: float) -> str:
+    """Return a speed as people write it."""
+    return f"{mbits / 1000:.1f} Gbit/s" if mbits >= 1000 else f"{mbits:.0f} Mbit/s"  # noqa: PLR2004 - a unit's size
+
+
+# Rules about one host by itself: whether it is there, its clock, its directories, its GPUs.
+
+# A clock is off where its whole interval is beyond this, in seconds.
+_CLOCK_S = 1.0
+# A directory is full where less is free than both, or than the least.
+_FULL_MB, _FULL_SHARE = 64, 0.02
+
+
+def missing_hosts(report: Report) -> Iterator[Finding]:
+    """Name the hosts of which nothing was heard."""
+    for host in report.hosts:
+        if host.missing is not None:
+            yield Finding("missing", (host.name,), f"{host.name}: {host.missing}", (host.name,))
+
+
+def same_machine_twice(report: Report) -> Iterator[Finding]:
+    """Name hosts that are one machine under two names."""
+    machines: dict[str, tuple[str, ...]] = {}
+    for host in report.here:
+        machines[host.identity] = (*machines.get(host.identity, ()), host.name)
+    for names in machines.values():
+        if len(names) > 1:
+            yield Finding("node", names, f"{fold(names)}: one machine under {len(names)} names", names[1:])
+
+
+def wrong_clocks(report: Report) -> Iterator[Finding]:
+    """Name hosts whose clock differs from the others'."""
+    known = {host.name: host.clock for host in report.here if host.clock is not None}
+    if not known:
+        return
+    # Of intervals that all hold the same time no one begins after others end, however long a busy host's is.
+    least, most = (median(ends) for ends in zip(*known.values(), strict=True))
+    usual = (least + most) / 2
+    for name, (low, high) in known.items():
+        if low - most > _CLOCK_S or high - least < -_CLOCK_S:
+            off_s = (low + high) / 2 - usual
+            text = f"{name}: its clock is {abs(off_s):.1f} s {'ahead' if off_s > 0 else 'behind'}"
+            yield Finding("node", (name,), text, (name,))
+
+
+def space_trouble(report: Report) -> Iterator[Finding]:
+    """Name directories that are full, or do not answer; one that all hosts share is nobody's own."""
+    seen: dict[tuple[str, str], list[str]] = {}
+    for host in report.here:
+        for its in host.spaces:
+            if (trouble := _trouble(its)) is not None:
+                seen.setdefault((its.path, trouble), []).append(host.name)
+    for (path, trouble), names in seen.items():
+        blamed = tuple(names) if len(names) < len(report.here) or len(names) == 1 else ()
+        yield Finding("node", tuple(names), f"{fold(names)}: {path} {trouble}", blamed)
+
+
+def _trouble(its: Space) -> str | None:
+    if its.free_mb is None or its.total_mb is None:
+        return "does not answer"
+    if its.free_mb >= _FULL_MB or (its.total_mb and its.free_mb > its.total_mb / 2):
+        return None
+    return f"is full: {its.free_mb} of {its.total_mb} MiB are free"
+
+
+def kernel_trouble(report: Report) -> Iterator[Finding]:
+    """Name hosts whose kernel has no room for so many neighbours; where most have none, none is the odd one."""
+    full = tuple(host.name for host in report.here if host.refused)
+    if full:
+        most = max(host.refused for host in report.here)
+        text = f"{fold(full)}: the kernel's neighbour table is full; up to {most} hosts are out of reach"
+        blamed = full if len(full) * 2 < len(report.here) else ()
+        yield Finding("node", blamed, f"{text} (net.ipv4.neigh.default.gc_thresh3)", blamed)
+
+
+def gpu_trouble(report: Report) -> Iterator[Finding]:
+    """Name what hosts say of their own GPUs."""
+    for host in report.here:
+        for fault in host.faults:
+            yield Finding("node", (host.name,), f"{host.name}: {fault}", (host.name,))
+
+
+# Whom to name where ways between hosts are bad: a host for all that is its own, else a pair, else the network.
+
+Way = tuple[str, str]  # from a host to another
+Direction = Literal["in", "out", "both", "pair", "way", "all"]
+
+# Of a host's ways in one direction so many, and at least half of them, are bad where it is the host.
+_LEAST_OF_A_HOST = 2
+# Where more than two thirds of all ways are bad it is nobody's own.
+_MOST_OF_HOSTS = 2 / 3
+
+
+class Cause(NamedTuple):
+    """What is wrong: with what comes to a host, or goes out, or both; with a pair, or one way of it; or with all."""
+
+    direction: Direction
+    hosts: tuple[str, ...]
+    ways: frozenset[Way]  # those that it explains
+
+
+def find_causes(bad: Iterable[Way], tested: Collection[Way]) -> tuple[Cause, ...]:
+    """Return the fewest causes that explain all ways that are bad, those that explain most first."""
+    left, hosts = set(bad), list(dict.fromkeys(host for way in tested for host in way))
+    if len(hosts) > 2 and len(left) > len(set(tested)) * _MOST_OF_HOSTS:  # noqa: PLR2004 - more than one pair
+        return (Cause("all", tuple(hosts), frozenset(left)),)
+    totals: tuple[dict[str, int], dict[str, int]] = _counts(tested)
+    found = []
+    while left:
+        most = max((_of_host(host, left, totals) for host in hosts), key=lambda cause: len(cause.ways))
+        if not most.ways:
+            break
+        found.append(most)
+        left -= most.ways
+    return (*found, *_pairs_blame(left))
+
+
+def _counts(ways: Iterable[Way]) -> tuple[dict[str, int], dict[str, int]]:
+    """Return how many ways go out of each host, and into it."""
+    out: dict[str, int] = {}
+    into: dict[str, int] = {}
+    for one, other in ways:
+        out[one] = out.get(one, 0) + 1
+        into[other] = into.get(other, 0) + 1
+    return out, into
+
+
+def _of_host(host: str, bad: set[Way], totals: tuple[dict[str, int], dict[str, int]]) -> Cause:
+    """Return what a host itself explains, nothing where too few of its ways are bad."""
+    out = {way for way in bad if way[0] == host}
+    into = {way for way in bad if way[1] == host}
+    is_out = len(out) >= max(_LEAST_OF_A_HOST, totals[0].get(host, 0) / 2)
+    is_in = len(into) >= max(_LEAST_OF_A_HOST, totals[1].get(host, 0) / 2)
+    direction: Direction = "both" if is_out and is_in else "out" if is_out else "in"
+    return Cause(direction, (host,), frozenset((out if is_out else set()) | (into if is_in else set())))
+
+
+def _pairs_blame(bad: set[Way]) -> list[Cause]:
+    found = []
+    for one, other in sorted(bad):
+        if (other, one) not in bad:
+            found.append(Cause("way", (one, other), frozenset({(one, other)})))
+        elif one < other:
+            found.append(Cause("pair", (one, other), frozenset({(one, other), (other, one)})))
+    return found
+
+
+# Rules about the ways between hosts: reachable or not, ports, loss, packets' sizes, round-trip times.
+
+# One datagram may always be lost.
+_LEAST_LOST, _LEAST_SHARE = 2, 0.1
+# A host is far off where its round trips take so many times, and so many microseconds, more than those of the others.
+_FAR, _FAR_US = 10, 2000
+
+
+def unreachable(report: Report) -> Iterator[Finding]:
+    """Name who does not reach whom, neither by datagrams nor by TCP."""
+    for name, pairs in _by_network(report).items():
+        tested = [way for pair in pairs for way in _ways(pair)]
+        bad = [way for pair in pairs if is_cut(pair) for way in _ways(pair)]
+        for cause in find_causes(bad, tested):
+            yield _told(cause, _CUT, name, f"{len(cause.ways) // 2}")
+
+
+def is_cut(pair: Pair) -> bool:
+    """Tell whether nothing at all went between two hosts."""
+    return not pair.there and not pair.back and "" not in (pair.open_there, pair.open_back)
+
+
+def closed_ports(report: Report) -> Iterator[Finding]:
+    """Name whose ports cannot be reached, where datagrams can."""
+    for name, pairs in _by_network(report).items():
+        tried: dict[Way, str] = {}
+        for pair in pairs:
+            if not is_cut(pair) and bool(pair.there) == bool(pair.back):  # else loss() tells it
+                said = zip(_ways(pair), (pair.open_there, pair.open_back), strict=True)
+                tried |= {way: why for way, why in said if why is not None}
+        for cause in find_causes([way for way, why in tried.items() if why], tried):
+            yield _told(cause, _CLOSED, name, tried[min(cause.ways)])
+
+
+def lost_datagrams(report: Report) -> Iterator[Finding]:
+    """Name who loses datagrams, and which way. None at all while TCP passes is a firewall's rule: a note."""
+    for name, pairs in _by_network(report).items():
+        counted: dict[Way, tuple[int, int]] = {}
+        for pair in pairs:
+            if pair.sent and pair.sent_back and not is_cut(pair):
+                counted |= zip(_ways(pair), ((pair.sent, pair.there), (pair.sent_back, pair.back)), strict=True)
+        bad = [way for way, its in counted.items() if _is_lossy(*its)]
+        for cause in find_causes(bad, counted):
+            sent, came = (sum(counted[way][part] for way in cause.ways) for part in (0, 1))
+            made = _told(cause, _LOST, name, f"{round(100 * (sent - came) / sent)} %")
+            is_rule = cause.direction == "all" and not came
+            yield made._replace(is_note=True, text=f"{name}: datagrams do not pass, TCP does") if is_rule else made
+
+
+def unsound(report: Report, network: str) -> set[Way]:
+    """Return the ways on a network where datagrams are lost, or nobody knows: what else is lost there is not new."""
+    unknown = {way for pair in report.unknown if pair.network == network for way in _ways(pair)}
+    pairs = [pair for pair in report.pairs if pair.network == network]
+    there = {(pair.one, pair.other) for pair in pairs if is_cut(pair) or _is_lossy(pair.sent, pair.there)}
+    return (
+        unknown
+        | there
+        | {(pair.other, pair.one) for pair in pairs if is_cut(pair) or _is_lossy(pair.sent_back, pair.back)}
+    )
+
+
+def _loses(pair: Pair) -> bool:
+    return _is_lossy(pair.sent, pair.there) or _is_lossy(pair.sent_back, pair.back)
+
+
+def _is_lossy(sent: int, came: int) -> bool:
+    return sent - came >= max(_LEAST_LOST, sent * _LEAST_SHARE)
+
+
+def unknown_pairs(report: Report) -> Iterator[Finding]:
+    """Note how many pairs nothing is known of, and why."""
+    busy = {host.name: host.late_s for host in report.here if host.late_s or host.dropped}
+    for_busy = sum(not busy.keys().isdisjoint((pair.one, pair.other)) for pair in report.unknown)
+    if for_busy:
+        late_s = max(busy.values())
+        why = f"nothing ran for {late_s:.1f} s (--timeout)" if late_s else "not all packets were read in time"
+        text = f"{fold(tuple(busy))}: too busy to measure, {why}; {_pairs_paths(for_busy)} not known"
+        yield Finding("network", tuple(busy), text, is_note=True)
+    if for_room := len(report.unknown) - for_busy:
+        full = "a kernel's neighbour table was full at times (net.ipv4.neigh.default.gc_thresh3)"
+        text = f"{full}; {_pairs_paths(for_room)}"
+        yield Finding("network", (), f"{text} not known", is_note=True)
+
+
+def _pairs_paths(count: int) -> str:
+    return f"{count} pair{'s are' if count != 1 else ' is'}"
+
+
+def small_packets(report: Report) -> Iterator[Finding]:
+    """Name between whom packets do not pass that both interfaces take; where any may be lost, that tells nothing."""
+    mtus = {its.address: its.mtu for host in report.here for its in host.addresses}
+    at = {
+        (its.name, host): address
+        for its in report.networks
+        for host, address in zip(its.hosts, its.addresses, strict=True)
+    }
+    for name, pairs in _by_network(report).items():
+        known = [pair for pair in pairs if pair.mtu is not None and not _loses(pair)]
+        bad: dict[Way, int] = {}
+        for pair in known:
+            ends = [mtus.get(at.get((name, host), "")) for host in (pair.one, pair.other)]
+            both = [mtu for mtu in ends if mtu is not None]
+            if len(both) == len(ends) and pair.mtu is not None and pair.mtu < min(both):
+                bad |= dict.fromkeys(_ways(pair), pair.mtu)
+        for cause in find_causes(bad, [way for pair in known for way in _ways(pair)]):
+            yield _told(cause, _SMALL, name, str(min(bad[way] for way in cause.ways)))
+
+
+def slow_round_trips(report: Report) -> Iterator[Finding]:
+    """Note hosts that are much farther off than the others."""
+    for name, pairs in _by_network(report).items():
+        rtts: dict[str, list[int]] = {}
+        for pair in pairs:
+            for host in (pair.one, pair.other):
+                if pair.rtt_us is not None:
+                    rtts.setdefault(host, []).append(pair.rtt_us)
+        if len(rtts) > 2:  # noqa: PLR2004 - of two nobody is the slow one
+            usual = median(median(its) for its in rtts.values())
+            for host, its in rtts.items():
+                mine = median(its)
+                if mine > usual * _FAR and mine > usual + _FAR_US:
+                    text = f"{host}: round trips of {mine / 1000:.1f} ms on {name}, {usual / 1000:.1f} ms is usual"
+                    yield Finding("network", (host,), text, is_note=True)
+
+
+def _by_network(report: Report) -> dict[str, list[Pair]]:
+    found: dict[str, list[Pair]] = {}
+    for pair in report.pairs:
+        found.setdefault(pair.network, []).append(pair)
+    return found
+
+
+def _ways(pair: Pair) -> tuple[Way, Way]:
+    return (pair.one, pair.other), (pair.other, pair.one)
+
+
+# Direction of a cause -> what is said, of host a (and b), network n and a detail d.
+_CUT = {
+    "both": "{a}: does not reach {d} of the others on {n}",
+    "pair": "{a} and {b}: do not reach each other on {n}",
+    "all": "{n}: hosts do not reach each other",
+}
+_CLOSED = {
+    "in": "{a}: others do not reach its port on {n} ({d}); a firewall, or another --port-range",
+    "out": "{a}: reaches no port of the others on {n} ({d})",
+    "both": "{a}: no TCP between it and the others on {n} ({d})",
+    "pair": "{a} and {b}: no TCP between them on {n} ({d})",
+    "way": "{a}: does not reach the port of {b} on {n} ({d})",
+    "all": "{n}: ports cannot be reached ({d}); a firewall, or another --port-range",
+}
+_LOST = {
+    "in": "{a}: {d} of the packets to it on {n} are lost",
+    "out": "{a}: {d} of the packets from it on {n} are lost",
+    "both": "{a}: {d} of the packets from and to it on {n} are lost",
+    "pair": "{a} and {b}: {d} of the packets between them on {n} are lost",
+    "way": "{a}: {d} of the packets from it to {b} on {n} are lost",
+    "all": "{n}: {d} of all datagrams are lost",
+}
+_SMALL = {
+    "both": "{a}: no packet larger than {d} octets passes on {n}, though the interfaces' MTU is larger",
+    "pair": "{a} and {b}: no packet larger than {d} octets passes between them on {n}, though their MTU is larger",
+    "all": "{n}: no packet larger than {d} octets passes, though the interfaces' MTU is larger",
+}
+
+
+def _told(cause: Cause, texts: dict[str, str], network: str, detail: str) -> Finding:
+    """Make the finding of a cause; of a pair one has to go."""
+    hosts = () if cause.direction == "all" else cause.hosts
+    names = dict(zip("ab", hosts, strict=False))
+    return Finding("network", hosts, texts[cause.direction].format(**names, n=network, d=detail), hosts[-1:])
+
+
+# The rule about multicast: who hears nothing, and who is not heard. A network without any is no fault.
+
+_TEXTS_multicast = {
+    "in": "{a}: receives no multicast on {n}",
+    "out": "{a}: others do not receive its multicast on {n}",
+    "both": "{a}: no multicast between it and the others on {n}",
+    "pair": "{a} and {b}: no multicast between them on {n}",
+    "way": "{b}: does not receive multicast from {a} on {n}",
+    "all": "{n}: no multicast; members without a scheduler need --master or --directory",
+}
+
+
+def deaf_to_multicast(report: Report) -> Iterator[Finding]:
+    """Make findings of who heard whom."""
+    # Of many only some say a word: those that anybody heard.
+    said = {sender for host in report.here for its in host.multicast for sender in its.hosts}
+    senders = {host.name for host in report.here} if report.others is None else said
+    doubtful = {host.name for host in report.here if host.is_doubtful}
+    ifaces = {(host.name, its.address): its.iface for host in report.here for its in host.addresses}
+    heard = {(host.name, its.iface): its for host in report.here for its in host.multicast}
+    for network in report.networks:
+        at = {
+            host: heard[host, ifaces[host, address]]
+            for host, address in zip(network.hosts, network.addresses, strict=True)
+            if (host, ifaces[host, address]) in heard
+        }
+        ways = [(sender, host) for sender in at if sender in senders for host in at if host != sender]
+        lost = unsound(report, network.name)
+        yield from _on(network.name, at, [way for way in ways if way not in lost and doubtful.isdisjoint(way)])
+
+
+def _on(name: str, heard: dict[str, Heard], tested: Collection[Way]) -> Iterator[Finding]:
+    bad: list[Way] = [(sender, host) for sender, host in tested if sender not in heard[host].hosts]
+    for cause in find_causes(bad, tested):
+        hosts = () if cause.direction == "all" else cause.hosts
+        fault = next((f" ({heard[host].fault})" for host in hosts if heard[host].fault), "")
+        text = _TEXTS_multicast[cause.direction].format(**dict(zip("ab", hosts, strict=False)), n=name) + fault
+        yield Finding("network", hosts, text, is_note=cause.direction == "all" or len(heard) == 2)  # noqa: PLR2004
+
+
+# Rules about names: what each host's name is to itself, and to the others.
+
+_LOOPBACK = ("127.", "::1")
+_TEXTS_names = {
+    "in": "{a}: its name {d} others",
+    "out": "{a}: others' names {d} it",
+    "both": "{a}: its name and others' names {d} each other",
+    "pair": "{a} and {b}: their names {d} each other",
+    "way": "{b}: its name {d} {a}",
+    "all": "the hosts' names {d} each other",
+}
+_UNKNOWN, _SILENT = "are not known to", "get no answer in time from the name service of"
+
+
+def own_name(report: Report) -> Iterator[Finding]:
+    """Name hosts whose own name leads to loopback, where nobody else can reach what listens there, or nowhere."""
+    seen: dict[str, list[str]] = {}
+    for host in report.here if len(report.hosts) > 1 else ():
+        loops = [its for its in host.own_name or () if its.startswith(_LOOPBACK)]
+        if loops:
+            text = f"its own name is {loops[0]}: other nodes cannot reach servers that listen on it (/etc/hosts)"
+            seen.setdefault(text, []).append(host.name)
+        elif host.own_name is None and not host.late_s:
+            seen.setdefault("the name service does not answer in time for its own name", []).append(host.name)
+        elif host.own_name == ():
+            seen.setdefault("its own name is not known there", []).append(host.name)
+    for text, hosts in seen.items():
+        blamed = tuple(hosts) if len(hosts) * 2 < len(report.here) else ()
+        yield Finding("node", tuple(hosts), f"{fold(hosts)}: {text}", blamed)
+
+
+def others_names(report: Report) -> Iterator[Finding]:
+    """Name whose name others do not know, or who knows none."""
+    known = {its.name: its for its in report.here}
+    tested: dict[Way, tuple[str, ...] | None] = {}
+    for host in report.here:
+        tested |= {
+            (host.name, its.name): its.addresses
+            for its in host.names
+            if its.name in known and not (host.late_s and its.addresses is None)
+        }
+    for is_silent in (False, True):
+        bad = [way for way, its in tested.items() if (its is None if is_silent else its == ())]
+        for cause in find_causes(bad, tested):
+            hosts = () if cause.direction == "all" else cause.hosts
+            names = dict(zip("ab", hosts, strict=False))
+            text = _TEXTS_names[cause.direction].format(**names, d=_SILENT if is_silent else _UNKNOWN)
+            if cause.direction in ("in", "way"):
+                text = text.replace("its name are", "its name is").replace("its name get", "its name gets")
+            yield Finding("node", hosts, text)
+    for host in report.here:
+        yield from _elsewhere(host, {way[0]: its for way, its in tested.items() if way[1] == host.name and its})
+
+
+def _elsewhere(host: Host, said: dict[str, tuple[str, ...] | None]) -> Iterator[Finding]:
+    """Name who takes a host's name for an address that it does not have."""
+    mine = {*host.every, *(its.address for its in host.addresses)}
+    wrong: dict[str, list[str]] = {}
+    for asked, addresses in said.items():
+        if addresses and mine.isdisjoint(addresses):
+            wrong.setdefault(addresses[0], []).append(asked)
+    for address, hosts in wrong.items():
+        text = f"{fold(hosts)}: {host.name} is {address} there, an address that it does not have"
+        yield Finding("node", (*hosts, host.name), text)
+
+
+# The verdict: what every rule finds, what is worst first.
+
+RULES = (
+    *(
+        missing_hosts,
+        same_machine_twice,
+        address_clashes,
+        absent_from_network,
+        unreachable,
+        closed_ports,
+        lost_datagrams,
+    ),
+    *(different_mtus, small_packets, different_speeds, slow_hosts, own_name, others_names, deaf_to_multicast),
+    *(
+        gpu_trouble,
+        space_trouble,
+        wrong_clocks,
+        kernel_trouble,
+        odd_hosts,
+        guest_bridges,
+        slow_round_trips,
+        unknown_pairs,
+    ),
+)
+
+
+def judge(report: Report) -> Report:
+    """Return the report with its findings: notes last, and before them in the order of their statuses."""
+    return with_finding(report, tuple(finding for rule in RULES for finding in rule(report)))
+
+
+def with_finding(report: Report, more: tuple[Finding, ...]) -> Report:
+    """Return the report with more findings."""
+    order = [*STATUSES]
+    found = sorted((*report.findings, *more), key=lambda its: (its.is_note, order.index(its.kind)))
+    return report._replace(findings=tuple(found))
+
+
+def verdict_text(report: Report) -> str:
+    """Return the last line."""
+    count, here = len(report.hosts), len(report.here)
+    pairs = len({(pair.one, pair.other) for pair in report.pairs})
+    among = f"{count} host{'s' * (count != 1)}" if here == count else f"{here} of {count} hosts"
+    ways = f", {pairs} pair{'s' * (pairs != 1)} on {len(report.networks)} network{'s' * (len(report.networks) != 1)}"
+    some = f" (each with {report.others} others)" if report.others is not None else ""
+    what = f"{among}{ways if pairs else ''}{some} in {report.took_s:.1f} s"
+    bad = sum(not finding.is_note for finding in report.findings)
+    but = ", except for what is not known" if report.unknown else ""
+    return f"{what}: " + (f"all is well{but}" if not bad else f"{bad} finding{'s' * (bad != 1)}")

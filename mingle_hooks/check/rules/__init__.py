@@ -1,1 +1,0 @@
-"""Rules of `mingle check`: each makes findings out of a report."""

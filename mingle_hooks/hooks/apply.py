@@ -1,0 +1,148 @@
+"""Carrying out a plan, in an order in which a power cut at any point loses nothing of the site's."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import Literal, NamedTuple
+
+from mingle_hooks.errors import FactsError, UsageError
+from mingle_hooks.hooks import files
+from mingle_hooks.hooks.files import Entry, Manifest, Site, checksum
+from mingle_hooks.hooks.plan import Plan, Where, is_ours, restored
+from mingle_hooks.hooks.targets import target
+
+
+def apply(plan: Plan) -> None:
+    """Write what the plan says. Raises PlaceError; then installing again goes on from there.
+
+    First copies of what is there and not ours, then the manifest, so that everything that is ever written can
+    be found again, then the hooks, each of which works beside an older or newer other.
+    """
+    if not plan.changes:
+        return
+    for file in plan.files:
+        if (copy := file.standing.copy) is not None:
+            files.put_file(files.strip_root(plan.root, copy.path), copy.found)
+    files.write_whole(files.strip_root(plan.root, files.MANIFEST_PATH), plan.manifest.text().encode(), 0o644)
+    for file in plan.files:
+        if not file.is_right:
+            files.write_whole(files.strip_root(plan.root, file.entry.path), file.text.encode(), file.entry.mode)
+
+
+# Taking the hooks away, and putting back what stood there before.
+
+Fate = Literal["remove", "restore", "leave", "gone", "restored", "stub"]
+
+
+class Removal(NamedTuple):
+    """What will happen to one file: removed, restored, left because somebody changed it, or done already.
+
+    Where the scheduler may still run it, a stub stays, which does the site's own alone: its text is `stub`.
+    """
+
+    entry: Entry
+    what: Fate
+    stub: str = ""
+
+
+def removals(where: Where, scheduler: str, site: Site) -> tuple[Removal, ...]:
+    """Return what uninstalling would do.
+
+    Raises ConflictError while the scheduler still runs one of the files: a hook of Slurm that is missing, or a glob
+    that matches nothing, drains every node. Raises UsageError, FactsError and PlaceError too.
+    """
+    old = files.read_manifest(where.root)
+    entries = old.of(scheduler)
+    if old.is_rebuilt or not entries:
+        entries = (*entries, *_unlisted(where, scheduler, site, old))
+    target(scheduler).refuse(where, entries)
+    stubs = target(scheduler).stubs(where, entries)
+    return tuple(_removal(where.root, entry, stubs.get(entry.path, "")) for entry in entries)
+
+
+def _unlisted(where: Where, scheduler: str, site: Site, old: Manifest) -> Iterator[Entry]:
+    """Yield the files that an installation would replace and that are ours, or whose originals are kept.
+
+    Raises FactsError and UsageError only where the manifest was lost.
+    """
+    try:
+        plan = target(scheduler).plan(site, where)
+    except (FactsError, UsageError):
+        if old.is_rebuilt:
+            raise
+        return
+    for file in plan.files:
+        its, entry = file.standing, file.entry
+        is_kept = its.kept and (
+            not its.copy or os.path.lexists(files.strip_root(where.root, files.unfinished_files(its.kept)))
+        )
+        if entry.path not in old.entries and (is_kept or its.whose in {"ours", "edited"}):
+            yield entry
+
+
+def uninstall(root: str, scheduler: str, found: tuple[Removal, ...]) -> None:
+    """Carry it out, and clear away what an installation or this was doing when the power went off. Raises PlaceError.
+
+    The manifest goes last: until then, doing it again goes on from there.
+    """
+    for entry, what, stub in found:
+        path, copy = files.strip_root(root, entry.path), files.strip_root(root, entry.kept) if entry.kept else ""
+        kept = files.look_at(copy, links=True) if copy else None
+        if what == "restore" and kept is not None:
+            files.put_file(path, restored(kept))
+        elif what == "remove":
+            files.remove_file(path)
+        elif what == "stub":
+            files.write_whole(path, stub.encode(), entry.mode)
+        if copy and what in {"restore", "restored"}:
+            files.remove_file(copy)
+    _remove_unfinished(root, scheduler, tuple(removal.entry for removal in found))
+    old = files.read_manifest(root)
+    rest = {path: entry for path, entry in old.entries.items() if entry.scheduler != scheduler}
+    rest |= {its.path: its._replace(sha256=checksum(stub.encode())) for its, what, stub in found if what == "stub"}
+    if not rest:
+        files.remove_file(files.strip_root(root, files.MANIFEST_PATH))
+    elif old != (left := Manifest(rest)):
+        files.write_whole(files.strip_root(root, files.MANIFEST_PATH), left.text().encode(), 0o644)
+    _remove_empty(root, scheduler)
+
+
+def _removal(root: str, entry: Entry, stub: str) -> Removal:
+    what = _fate(root, entry)
+    return Removal(entry, "stub", stub) if stub and what in {"remove", "gone"} else Removal(entry, what)
+
+
+def _fate(root: str, entry: Entry) -> Fate:
+    now = files.look_at(files.strip_root(root, entry.path), links=True)
+    kept = files.look_at(files.strip_root(root, entry.kept), links=True) if entry.kept else None
+    if now is None:
+        return "restore" if kept else "gone"
+    if kept and now == restored(kept):
+        return "restored"
+    if not is_ours(now, entry):  # as a stub is, also where the power went off before the manifest knew of it
+        return "leave"
+    return "restore" if kept else "remove"
+
+
+def _remove_unfinished(root: str, scheduler: str, entries: tuple[Entry, ...]) -> None:
+    for entry in entries:
+        for path in filter(None, (entry.path, entry.kept)):
+            files.remove_file(files.strip_root(root, files.unfinished_files(path)))
+    for place in _places(scheduler):
+        its = files.below_root(root, place)
+        for name in os.listdir(its) if os.path.isdir(its) else ():
+            if name.startswith(files.TEMPORARY):
+                files.remove_file(f"{its}/{name}")
+
+
+def _remove_empty(root: str, scheduler: str) -> None:
+    """Remove the directories that installing made, as far as nothing is left in them."""
+    for place in (*_places(scheduler), "/etc/mingle"):
+        its = files.strip_root(root, place)
+        if not os.path.islink(its) and os.path.isdir(its) and not os.listdir(its):
+            os.rmdir(its)
+
+
+def _places(scheduler: str) -> tuple[str, ...]:
+    return f"{files.MANIFEST_DIRECTORY}/{scheduler}", files.KEPT, files.MANIFEST_DIRECTORY

@@ -1,0 +1,524 @@
+"""Files written whole or not at all, and looked at without following links."""
+
+from __future__ import annotations
+
+import fcntl
+import functools
+import glob
+import itertools
+import json
+import math
+import os
+import re
+import shlex
+import stat
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import TYPE_CHECKING, NamedTuple
+
+from mingle_hooks import __version__, values
+from mingle_hooks.errors import PlaceError, SettingsError
+from mingle_hooks.files import RUN_ROOT
+from mingle_hooks.net.addresses import is_hostname
+from mingle_hooks.net.ports import DEFAULT_RANGE
+from mingle_hooks.settings import Settings
+from mingle_hooks.values import NONE
+
+if TYPE_CHECKING:
+    import jinja2
+
+    from mingle_hooks.hooks.plan import Hook
+
+
+# The start of a name that no glob in slurm.conf matches; left over only by a power cut.
+TEMPORARY = ".mingle-new."
+OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
+_MOST_LINKS = 40  # the kernel's own limit for one path
+
+
+class Found(NamedTuple):
+    """A regular file, or a link, as it is."""
+
+    data: bytes  # of a link: where it leads
+    mode: int
+    uid: int
+    gid: int = -1  # any
+    is_link: bool = False
+
+    @property
+    def text(self) -> str:
+        """Return the content for people and patterns; writing takes the octets."""
+        return self.data.decode(errors="surrogateescape")
+
+
+def owner_of() -> int:
+    """Return the user who shall own installed files: root, or in a test or an image's build the caller."""
+    return os.geteuid()
+
+
+def strip_root(root: str, path: str, *, follow: bool = False) -> str:
+    """Return where a path is for a process whose root directory is `root`: no link leads out of there.
+
+    The last part stays as it is, also where it is a link, unless `follow`. Raises PlaceError.
+    """
+    parts, done, links = path.split("/")[::-1], "", 0
+    while parts:
+        name = parts.pop()
+        if name == "..":
+            done = os.path.dirname(done).rstrip("/")
+        elif name not in {"", "."}:
+            place = f"{root}{done}/{name}"
+            if (any(parts) or follow) and os.path.islink(place):
+                links += 1
+                if links > _MOST_LINKS:
+                    raise PlaceError("symbolic links that end at a file", f"a loop: {root}{path}", "removing one")
+                target = os.readlink(place)
+                done = "" if target.startswith("/") else done
+                parts += target.split("/")[::-1]
+            else:
+                done = f"{done}/{name}"
+    return root + done
+
+
+def below_root(root: str, path: str) -> str:
+    """Return what a path leads to below root, all of its links followed. Raises PlaceError."""
+    return strip_root(root, path, follow=True)
+
+
+def can_be_run(root: str, path: str) -> bool:
+    """Tell whether a path leads to a program that its owner may run. Raises PlaceError."""
+    its = below_root(root, path)
+    return os.path.isfile(its) and bool(os.stat(its).st_mode & stat.S_IXUSR)
+
+
+def is_glob(path: str) -> bool:
+    """Tell whether slurm.conf means all files that match."""
+    return re.search(r"[*?[]", path) is not None
+
+
+def glob_matches(root: str, pattern: str) -> list[str]:
+    """Return the paths that a glob of slurm.conf's kind matches below root, as they are there."""
+    place, name = os.path.split(pattern)
+    if is_glob(place):  # which no scheduler's own configuration has
+        place, name = "/", pattern.lstrip("/")
+    return sorted(os.path.join(place, found) for found in glob.glob(name, root_dir=below_root(root, place) or "/"))
+
+
+def look_at(path: str, *, links: bool = False) -> Found | None:
+    """Return the file, None where there is none. Raises PlaceError for anything but a regular file, or a link."""
+    try:
+        found = os.lstat(path)
+        its = stat.S_IMODE(found.st_mode), found.st_uid, found.st_gid
+        if links and stat.S_ISLNK(found.st_mode):
+            return Found(os.fsencode(os.readlink(path)), *its, is_link=True)
+        if not stat.S_ISREG(found.st_mode):
+            raise PlaceError("a regular file", f"{path}, which is another kind of file", "moving it away")
+        with open(path, "rb") as file:
+            return Found(file.read(), *its)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as wrong:
+        raise PlaceError("a readable file", f"{path}: {wrong.strerror}", "running it as root") from None
+
+
+def write_whole(path: str, data: bytes, mode: int) -> None:
+    """Write a file of ours, as put() does. Raises PlaceError."""
+    put_file(path, Found(data, mode, owner_of()))
+
+
+def put_file(path: str, found: Found) -> None:
+    """Write a file beside its place, on disk before it gets its name there; its directories are made, for all to enter.
+
+    A power cut leaves the old file or the new one. Raises PlaceError.
+    """
+    directory = os.path.dirname(path)
+    temporary = unfinished_files(path)
+    try:
+        _make(directory)
+        if os.path.lexists(temporary):
+            os.unlink(temporary)
+        try:
+            (_link if found.is_link else _fill)(temporary, found)
+            os.rename(temporary, path)
+        except BaseException:
+            remove_file(temporary)
+            raise
+        settle_directory(directory)
+    except OSError as wrong:
+        raise PlaceError("a place to write", f"{path}: {wrong.strerror}", "running it as root") from None
+
+
+def _link(path: str, found: Found) -> None:
+    """Make a new link."""
+    os.symlink(os.fsdecode(found.data), path)
+    os.chown(path, found.uid, found.gid, follow_symlinks=False)
+
+
+def _fill(path: str, found: Found) -> None:
+    """Write a new file and bring it to disk."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    with open(descriptor, "wb") as file:
+        file.write(found.data)
+        file.flush()
+        os.fchown(descriptor, found.uid, found.gid)
+        os.fchmod(descriptor, found.mode)
+        os.fsync(file.fileno())
+
+
+def unfinished_files(path: str) -> str:
+    """Return the name that a file has until it is whole."""
+    directory, name = os.path.split(path)
+    return f"{directory}/{TEMPORARY}{name}"
+
+
+def _make(directory: str) -> None:
+    """Make a directory and what is missing above it, each on disk before anything is put into it."""
+    if os.path.isdir(directory):
+        return
+    _make(os.path.dirname(directory))
+    # Every job's user goes through it to the TaskProlog, so the umask of root's shell must not close it.
+    before = os.umask(0o022)
+    try:
+        os.mkdir(directory)
+    finally:
+        os.umask(before)
+    settle_directory(os.path.dirname(directory))
+
+
+def remove_file(path: str) -> None:
+    """Remove a file, if it is there. Raises PlaceError."""
+    try:
+        os.unlink(path)
+        settle_directory(os.path.dirname(path))
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    except OSError as wrong:
+        raise PlaceError("a file to remove", f"{path}: {wrong.strerror}", "running it as root") from None
+
+
+def settle_directory(directory: str) -> None:
+    """Have a directory's names on disk."""
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+# One installation at a time: two at once would each write a manifest without the other's files.
+
+# Root's alone, as any user could hold a lock on a file that is open to all. It is no lock file by its presence, so
+# one that a power cut leaves is in nobody's way.
+LOCK_PATH = "/run/mingle-hooks.lock"
+
+
+@contextmanager
+def installation_lock(root: str) -> Iterator[None]:
+    """Keep other installations below root out meanwhile. Raises PlaceError where there is one already."""
+    try:
+        if root:  # nothing is written into an image but the hooks
+            descriptor = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        else:
+            descriptor = os.open(LOCK_PATH, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    except OSError as wrong:
+        raise PlaceError("a lock", f"{root or LOCK_PATH}: {wrong.strerror}", "running it as root") from None
+    try:
+        _lock(descriptor, root or LOCK_PATH)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _lock(descriptor: int, path: str) -> None:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        seen = f"another that is at work ({path} is locked)"
+        raise PlaceError("one mingle hooks install or uninstall at a time", seen, "again when that ends") from None
+
+
+# What a hook's own first lines say: who made it, which program it runs afterwards, and a checksum of the rest.
+
+_MAKER = "Made by: mingle hooks render "
+_CHAIN = "Runs afterwards: "
+_SUM = "sha256 of the other lines: "
+_HEADER_LINES = 10  # after these nobody looks for them
+
+
+class Made(NamedTuple):
+    """A file that mingle made, whatever somebody did to it since."""
+
+    scheduler: str
+    name: str
+    version: str
+    chain: str
+    is_whole: bool  # the checksum is that of the other lines
+
+
+def made_header(scheduler: str, name: str, chain: str) -> str:
+    """Return the lines with a place for the checksum, which stamped() fills in."""
+    lines = [
+        f"{_MAKER}{scheduler} {name} (mingle-hooks {__version__}).",
+        "Do not edit this file: change /etc/mingle/mingle.toml, then run mingle hooks install again.",
+        *([f"{_CHAIN}{chain}"] if chain else []),
+        f"{_SUM}@",
+    ]
+    return "\n".join(f"# {line}" for line in lines)
+
+
+def with_checksum(text: str) -> str:
+    """Return the text with its checksum."""
+    line = f"# {_SUM}@\n"
+    return text.replace(line, f"# {_SUM}{checksum(text.replace(line, '', 1).encode())}\n", 1)
+
+
+def read_made(data: bytes) -> Made | None:
+    """Return what a file says of itself; None where mingle did not make it."""
+    said: dict[str, str] = {}
+    lines = data.split(b"\n", _HEADER_LINES)[:_HEADER_LINES]
+    for line in lines:
+        for word in (_MAKER, _CHAIN, _SUM):
+            if (start := line.find(word.encode())) >= 0:
+                said[word] = line[start + len(word) :].decode(errors="replace")
+    maker = said.get(_MAKER, "").rstrip(").").split()
+    if len(maker) != 4:  # noqa: PLR2004 - slurm prolog (mingle-hooks 1.2
+        return None
+    line = next((line for line in lines if _SUM.encode() in line), b"")
+    is_whole = said.get(_SUM) == checksum(data.replace(line + b"\n", b"", 1))
+    return Made(maker[0], maker[1], maker[3], said.get(_CHAIN, ""), is_whole)
+
+
+def checksum(data: bytes) -> str:
+    """Return the checksum that the manifest and the hooks hold."""
+    return sha256(data).hexdigest()
+
+
+# What was installed, so that it can be checked and taken away: one JSON file beside the hooks.
+
+MANIFEST_DIRECTORY = "/etc/mingle/hooks"
+MANIFEST_PATH = f"{MANIFEST_DIRECTORY}/manifest.json"
+# Copies of what stood where an installed file stands now. Outside of every directory that a scheduler runs.
+KEPT = f"{MANIFEST_DIRECTORY}/kept"
+
+
+class Entry(NamedTuple):
+    """One installed file. `kept` is the copy of what stood at the path before; `chain` what the hook calls."""
+
+    scheduler: str
+    name: str
+    path: str  # without the root that it was installed below
+    sha256: str  # empty where nobody knows any more what was installed
+    mode: int
+    chain: str = ""
+    kept: str = ""
+    kept_sha256: str = ""
+    is_users: bool = False  # the job's user runs it
+
+
+class Manifest(NamedTuple):
+    """The installed files by path."""
+
+    entries: Mapping[str, Entry] = {}
+    is_rebuilt: bool = False  # from the hooks themselves, as the file is lost or makes no sense
+
+    def of(self, scheduler: str) -> tuple[Entry, ...]:
+        """Return one scheduler's files."""
+        return tuple(entry for entry in self.entries.values() if entry.scheduler == scheduler)
+
+    def text(self) -> str:
+        """Return the file's text, the same for the same entries."""
+        rows = [values.to_json(entry._asdict()) for _, entry in sorted(self.entries.items())]
+        return '{"version": 1, "files": [\n' + ",\n".join(rows) + "\n]}\n"
+
+
+def read_manifest(root: str) -> Manifest:
+    """Return the manifest below root; where it is lost or makes no sense, what the hooks there say of themselves.
+
+    Raises PlaceError where it cannot be read.
+    """
+    found = look_at(strip_root(root, MANIFEST_PATH))
+    entries = _parsed(found.data) if found else None
+    if entries is not None:
+        return Manifest({entry.path: entry for entry in entries})
+    rebuilt = {entry.path: entry for entry in _hooks(root)}
+    return Manifest(rebuilt, is_rebuilt=found is not None or bool(rebuilt))
+
+
+def _parsed(data: bytes) -> list[Entry] | None:
+    """Return the entries; names that a newer version may have added are left out. None for what makes no sense."""
+    try:
+        rows = values.from_json(data)["files"]
+        entries = [Entry(**{name: row[name] for name in Entry._fields if name in row}) for row in rows]
+    except (ValueError, TypeError, KeyError, RecursionError):
+        return None
+    return entries if all(_is_sound(entry) for entry in entries) else None
+
+
+def _is_sound(entry: Entry) -> bool:
+    """Tell whether all is of its kind, and each path is a whole one: what they name is what uninstalling removes."""
+    paths = [entry.path, *([entry.kept] if entry.kept else [])]
+    texts = entry.scheduler, entry.name, entry.sha256, entry.chain, entry.kept_sha256, *paths
+    return (
+        all(isinstance(text, str) for text in texts)
+        and isinstance(entry.mode, int)
+        and all(os.path.isabs(path) and path == os.path.normpath(path) for path in paths)
+    )
+
+
+def _hooks(root: str) -> Iterator[Entry]:
+    """Yield an entry for each hook in our own directories; others are found where they would be installed."""
+    place = below_root(root, MANIFEST_DIRECTORY)
+    for name in sorted(os.listdir(place)) if os.path.isdir(place) else ():
+        directory = f"{place}/{name}"
+        for file in sorted(os.listdir(directory)) if os.path.isdir(directory) and not os.path.islink(directory) else ():
+            its = look_at(f"{directory}/{file}", links=True)
+            said = read_made(its.data) if its is not None else None
+            if its is not None and said is not None and said.scheduler == name:
+                sha256 = checksum(its.data) if said.is_whole else ""
+                yield Entry(name, said.name, f"{MANIFEST_DIRECTORY}/{name}/{file}", sha256, its.mode, said.chain)
+
+
+# What the site decided about its hooks, checked for the places where it will stand in a script.
+
+# As RUN_ROOT, the same everywhere, so that an admin who comes to a strange cluster knows where to look.
+KILL_SWITCH = "/etc/mingle/disabled"
+
+# Slurm's hooks that a site may have of its own.
+CHAINED = ("prolog", "epilog", "taskprolog")
+# The kernel's IFNAMSIZ is 16 with the closing NUL.
+_INTERFACE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@-]{0,14}")
+_WORD = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
+_SUFFIX = re.compile(r"[A-Za-z0-9_.-]{0,200}")
+_PATH = re.compile(r"/[A-Za-z0-9_./+@-]{1,4000}")
+
+
+@dataclass(frozen=True)
+class Site:
+    """The [hooks] table and the settings that hooks share with `mingle env`. Raises SettingsError."""
+
+    cluster: str = "cluster"
+    key_file: str = "/etc/mingle/key"
+    observe: bool = False
+    partitions: tuple[str, ...] = ()  # empty: all
+    hosts: tuple[str, ...] = ()  # empty: all
+    opt_in: str | None = None  # the word that a job's comment must hold
+    interfaces: tuple[str, ...] = ()  # in order; the first that a host has is used
+    host_suffix: str = ""
+    port_range: range = DEFAULT_RANGE
+    prolog: str | None = None  # the site's own programs; "none" for none, None where that is not said
+    epilog: str | None = None
+    taskprolog: str | None = None
+    containers: str = "auto"
+
+    def __post_init__(self) -> None:
+        """Refuse what no hook could carry, by the name that it has in the settings file."""
+        _check("hooks.cluster", _WORD, self.cluster)
+        _check("hooks.key_file", _PATH, self.key_file)
+        _check("host_suffix", _SUFFIX, self.host_suffix)
+        for name in self.partitions:
+            _check("hooks.partitions", _WORD, name)
+        for name in self.hosts:
+            if not is_hostname(name):
+                raise SettingsError("a host's name", f"{name!r} (hooks.hosts)", "the name that `hostname` prints there")
+        for name in self.interfaces:
+            _check("iface", _INTERFACE, name)
+        if self.opt_in is not None:
+            _check("hooks.opt_in", _WORD, self.opt_in)
+        for key in CHAINED:
+            if self.chain(key) not in {None, NONE}:
+                _check(f"hooks.{key}", _PATH, str(self.chain(key)))
+
+    def chain(self, key: str) -> str | None:
+        """Return the site's own program for one of CHAINED."""
+        return {"prolog": self.prolog, "epilog": self.epilog, "taskprolog": self.taskprolog}[key]
+
+    @property
+    def port_stride(self) -> int:
+        """How far apart the ports of two jobs with ids next to each other are.
+
+        By the golden section, the ports of a job's many steps are far from those of all jobs near it; a number that
+        has no divisor in common with the range's length uses all of it.
+        """
+        ports = len(self.port_range)
+        return next(n for n in itertools.count(round(ports * 0.618)) if math.gcd(n, ports) == 1)
+
+
+def read_site(settings: Settings) -> Site:
+    """Return what the hooks need of the settings; networks given as CIDR are left out, as no script can look."""
+    table = settings.section("hooks")
+    return Site(
+        cluster=table["cluster"],
+        key_file=table["key_file"],
+        observe=table["observe"],
+        partitions=tuple(table["partitions"]),
+        hosts=tuple(table["hosts"]),
+        opt_in=table["opt_in"],
+        interfaces=tuple(name for name in map(str, settings.iface) if _INTERFACE.fullmatch(name)),
+        host_suffix=settings.host_suffix,
+        port_range=settings.port_range,
+        containers=table["containers"],
+        **{key: table[key] for key in CHAINED},
+    )
+
+
+def _check(key: str, pattern: re.Pattern[str], value: str) -> None:
+    if not pattern.fullmatch(value):
+        raise SettingsError(f"text that fits {pattern.pattern}", f"{value!r} ({key})", "a plain name")
+
+
+# A hook's text: the template filled in, with a header that tells who made it and a checksum.
+
+# Where the site's prolog.d, epilog.d and taskprolog.d are, whose programs Slurm's hooks run.
+DROP_INS = "/etc/mingle"
+# What enroot's hook asks, outside of the container.
+TASK_PROLOG = "/etc/mingle/hooks/slurm/taskprolog"
+
+
+class Chain(NamedTuple):
+    """What the site has of its own: a program that the hook calls, a directory of programs, and prolog.d and so on."""
+
+    program: str = ""
+    directory: str = ""
+    drop_ins: str = DROP_INS
+
+
+NO_CHAIN = Chain()
+
+
+def render_hook(
+    hook: Hook,
+    site: Site,
+    chain: Chain = NO_CHAIN,
+    *,
+    state_directory: str = RUN_ROOT,
+    kill_switch: str = KILL_SWITCH,
+) -> str:
+    """Return the whole file; the same arguments always give the same text.
+
+    The two places are the ones on every host, except where a hook is tried out.
+    """
+    text = (
+        _environment()
+        .get_template(hook.template)
+        .render(
+            header=made_header(hook.scheduler, hook.name, chain.program),
+            hook=hook,
+            site=site,
+            chain=chain.program,
+            directory=chain.directory,
+            drop_ins=chain.drop_ins,
+            kill_switch=kill_switch,
+            state_directory=state_directory,
+            task_prolog=TASK_PROLOG,
+        )
+    )
+    return with_checksum(text)
+
+
+@functools.cache
+def _environment() -> jinja2.Environment:
+    from mingle_hooks.jinja import Shipped, environment  # 48 ms, which a health check does not need
+
+    return environment(Shipped("hooks"), {"sh": shlex.quote, "json": json.dumps})

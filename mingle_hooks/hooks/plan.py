@@ -1,0 +1,549 @@
+"""What installing would do: files to write, and lines for the admin to put into the scheduler's own files."""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+from mingle_hooks import values
+from mingle_hooks.errors import FactsError, UsageError
+from mingle_hooks.files import RUN_ROOT
+from mingle_hooks.hooks import files
+from mingle_hooks.hooks.files import DROP_INS, Entry, Found, Manifest, Site, checksum, read_made
+from mingle_hooks.settings import SYSTEM_FILE
+from mingle_hooks.values import NONE, nearest
+
+if TYPE_CHECKING:
+    from mingle_hooks.hooks.slurm import SlurmConf
+
+
+# Whose file stands where a hook is to be, and where a copy of it goes before the hook takes its place.
+#
+# The site's own is kept for good: a hook may call it, and uninstalling puts it back. A hook of ours that somebody
+# changed is kept, too, but never called. No copy is ever written over another.
+
+Whose = Literal["nobody", "ours", "edited", "site"]
+
+# Ends the name of the site's own file, in its own directory: pbs_mom runs none of that name, and a script that looks
+# for others beside itself (`dirname "$0"`) finds them.
+SUFFIX = ".before-mingle"
+_SUFFIXES = re.compile(re.escape(SUFFIX) + r"(\.[0-9]+)?$")
+
+
+class Copy(NamedTuple):
+    """A file to be written before a hook takes the original's place."""
+
+    path: str
+    found: Found
+
+
+class Standing(NamedTuple):
+    """What stands at a hook's path: `kept` is where the site's own is, or will be; `copy` is still to be made."""
+
+    now: Found | None
+    whose: Whose
+    kept: str = ""
+    kept_sha256: str = ""
+    copy: Copy | None = None
+
+
+def what_stands(root: str, old: Manifest, hook: Hook, path: str, classic: Collection[str] = ()) -> Standing:
+    """Look at a hook's path.
+
+    `classic` are the names of all scripts in its directory that the scheduler runs, where it runs no others there.
+    The site's own is then kept beside the hook, and may be a link. Raises PlaceError.
+    """
+    now, entry = files.look_at(files.strip_root(root, path), links=bool(classic)), old.entries.get(path)
+    base = f"{path}{SUFFIX}" if classic else f"{files.KEPT}/{hook.scheduler}-{hook.name}"
+    whose, copies = _whose(now, path, entry), _copies(root, base)
+    if now is not None and whose == "site":
+        return _kept(root, base, now, _as_kept(root, old, hook, path, now, classic), whose)
+    kept = entry.kept if entry and entry.kept else "".join([*copies.values()][-1:])
+    there = files.look_at(files.strip_root(root, kept), links=True) if kept else None
+    known = entry.kept_sha256 if entry else ""
+    copy = None
+    if now is not None and whose == "edited":
+        mine = now._replace(mode=0o600, uid=files.owner_of(), gid=-1)
+        copy = _kept(root, f"{files.KEPT}/{hook.scheduler}-{hook.name}.edited", now, mine, whose).copy
+    return Standing(now, whose, kept, checksum(there.data) if there else known, copy)
+
+
+def _whose(now: Found | None, path: str, entry: Entry | None) -> Whose:
+    if now is None:
+        return "nobody"
+    if not now.is_link and entry and checksum(now.data) == entry.sha256:
+        return "ours"
+    said = None if now.is_link else read_made(now.data)
+    if said is not None and said.is_whole:
+        return "ours"
+    return "edited" if said is not None or path.startswith(f"{files.MANIFEST_DIRECTORY}/") else "site"
+
+
+def is_ours(now: Found, entry: Entry) -> bool:
+    """Tell whether an installed file is as mingle made it, at this installation or at another."""
+    return _whose(now, entry.path, entry) == "ours"
+
+
+def _copies(root: str, base: str) -> dict[int, str]:
+    """Return the copies of one file that are there by their numbers, the oldest first: X, X.2, X.3."""
+    place, name = os.path.split(base)
+    directory = files.below_root(root, place)
+    found = {1: base} if os.path.lexists(f"{directory}/{name}") else {}
+    for other in os.listdir(directory) if os.path.isdir(directory) else ():
+        end = other.removeprefix(f"{name}.")
+        if end != other and (number := values.number(end, least=2, most=10**6)) is not None:
+            found[number] = f"{place}/{other}"
+    return dict(sorted(found.items()))
+
+
+def _kept(root: str, base: str, now: Found, copy: Found, whose: Whose) -> Standing:
+    """Return where a copy is, or the first name that is free."""
+    copies = _copies(root, base)
+    for path in copies.values():
+        there = files.look_at(files.strip_root(root, path), links=True)
+        if there is not None and (there.data, there.is_link, there.mode) == (copy.data, copy.is_link, copy.mode):
+            return Standing(now, whose, path, checksum(copy.data))
+    path = f"{base}.{max(copies) + 1}" if copies else base
+    return Standing(now, whose, path, checksum(copy.data), Copy(path, copy))
+
+
+def _as_kept(root: str, old: Manifest, hook: Hook, path: str, now: Found, classic: Collection[str]) -> Found:
+    """Return what is kept of the site's own: a link to another classic script leads to that one's copy.
+
+    It would lead to our hook otherwise, as for Torque's prologue.parallel, which often is a link to prologue.
+    Raises PlaceError for links that lead in a circle.
+    """
+    if not now.is_link:
+        return now
+    place, target = os.path.dirname(path), os.fsdecode(now.data)
+    other = os.path.join(place, target)
+    files.below_root(root, other)
+    is_beside = os.path.dirname(files.strip_root(root, other)) == os.path.dirname(files.strip_root(root, path))
+    name = os.path.basename(other)
+    if not is_beside or name not in classic:
+        return now
+    kept = what_stands(root, old, hook, f"{place}/{name}", classic).kept or name + SUFFIX
+    return now._replace(data=os.fsencode(os.path.join(os.path.dirname(target), os.path.basename(kept))))
+
+
+def restored(kept: Found) -> Found:
+    """Return what _as_kept() made the copy of."""
+    return kept._replace(data=os.fsencode(_SUFFIXES.sub("", os.fsdecode(kept.data)))) if kept.is_link else kept
+
+
+class Line(NamedTuple):
+    """A line for the scheduler's own configuration, or a command to run there."""
+
+    text: str
+    is_there: bool = False
+
+
+@dataclass(frozen=True)
+class File:
+    """One file to be installed, and what stands there now."""
+
+    entry: Entry
+    text: str
+    standing: Standing
+    is_right: bool = False  # content, owner and mode are as they shall be
+
+    @property
+    def what(self) -> Literal["keep", "create", "replace"]:
+        """Say in a word what will happen to it."""
+        if self.is_right:
+            return "keep"
+        return "create" if self.standing.now is None else "replace"
+
+    @property
+    def before(self) -> str:
+        """Return the text that stands there now, for people; an empty one where there is none."""
+        now = self.standing.now
+        return "" if now is None else now.data.decode(errors="backslashreplace")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All of it. Carrying it out twice is the same as once."""
+
+    scheduler: str
+    root: str
+    files: tuple[File, ...]
+    manifest: Manifest  # as it will be
+    where: str  # what the lines are for
+    lines: tuple[Line, ...]
+    notes: tuple[str, ...] = ()
+
+    @property
+    def changes(self) -> bool:
+        """Tell whether there is anything to write. Raises FactsError."""
+        return not all(file.is_right for file in self.files) or self.manifest != files.read_manifest(self.root)
+
+
+def plan_file(
+    root: str,
+    old: Manifest,
+    hook: Hook,
+    path: str,
+    text: str,
+    *,
+    mode: int = 0o755,
+    chain: str = "",
+    standing: Standing | None = None,
+) -> File:
+    """Return a file to install, with what stands at its path now; a file that is not ours will be kept.
+
+    Raises PlaceError.
+    """
+    its, data = standing or what_stands(root, old, hook, path), text.encode()
+    entry = Entry(
+        hook.scheduler, hook.name, path, checksum(data), mode, chain, its.kept, its.kept_sha256, hook.is_users
+    )
+    now = its.now
+    if now is not None and not now.is_link and now.data == data:  # nothing is lost
+        its = its._replace(whose="ours", copy=None)
+    is_right = (
+        now is not None and its.whose == "ours" and (now.data, now.mode, now.uid) == (data, mode, files.owner_of())
+    )
+    return File(entry, text, its, is_right)
+
+
+def join_plans(
+    scheduler: str,
+    root: str,
+    old: Manifest,
+    found: tuple[File, ...],
+    where: str,
+    lines: tuple[Line, ...],
+    notes: tuple[str, ...] = (),
+) -> Plan:
+    """Return the plan, with a manifest in which this scheduler has these files and no others."""
+    entries = {path: entry for path, entry in old.entries.items() if entry.scheduler != scheduler}
+    entries |= {file.entry.path: file.entry for file in found}
+    return Plan(scheduler, root, found, Manifest(entries), where, lines, notes)
+
+
+# What a scheduler's hooks are: the files, and all that installing, checking and trying them out asks of it.
+
+Run = tuple[str, tuple[str, ...], Mapping[str, str]]  # a label, the hook's arguments, its environment
+
+# What pbs_mom gives a classic prologue and epilogue beside the job and the user, and what a hostile user could be.
+EVIL = "$(touch /tmp/mingle-simulate-owned);`id`'\"\nexport LD_PRELOAD=/tmp/evil.so\n\x1b[2J"
+_CLASSIC = (
+    ("a job", "12.server", "nobody"),
+    ("a job of an array", "12[3].server", "nobody"),
+    ("a hostile job id", "../../etc;" + EVIL, "nobody"),
+    ("a hostile user", "12.server", EVIL),
+)
+
+
+class Hook(NamedTuple):
+    """One file of one scheduler."""
+
+    scheduler: str
+    name: str
+    template: str
+    runs: str  # when, where and as whom, for people
+    after: str = ""  # the hook that ran at the start of the job whose end this one is for
+    is_users: bool = False  # the job's user runs it, and what it prints is for the job
+
+
+class Where(NamedTuple):
+    """Where to look and to write."""
+
+    root: str = ""
+    slurm_conf: str | None = None
+    slurm_version: tuple[int, int] | None = None
+    pbs_home: str | None = None
+    is_shown: bool = False  # nothing will be written, so what is in doubt may stay so
+
+
+def classic_hook(_name: str) -> Iterator[Run]:
+    """Yield how a prologue or epilogue of pbs_mom's kind is run, by good and by hostile users."""
+    for label, job, user in _CLASSIC:
+        yield label, (job, user, "nogroup"), {}
+
+
+def _nothing(*_: object) -> tuple[()]:
+    return ()
+
+
+def _none(*_: object) -> dict[str, str]:
+    return {}
+
+
+class Target(NamedTuple):
+    """A scheduler that hooks can be installed for: TARGET of its module.
+
+    `program` is its daemon, which says by `version_option` which one it is; without it the scheduler is not on this
+    host. `plan` tells what to write, `findings` what is wrong beyond those files, `refuse` raises ConflictError while
+    the scheduler still runs what is to be removed, `stubs` are texts that must stay there all the same, by their paths,
+    and `undo` are commands that end that. To try the hooks out,
+    `scripts` are run in their order, each as `runs` says, and `trials` are what else is tried.
+    """
+
+    hooks: tuple[Hook, ...]
+    plan: Callable[[Site, Where], Plan]
+    program: str
+    scripts: tuple[str, ...]
+    version_option: str = "--version"
+    undo: tuple[str, ...] = ()
+    runs: Callable[[str], Iterator[Run]] = classic_hook
+    trials: Callable[[str, Site], Iterable[Trial]] = _nothing
+    findings: Callable[[Plan, Where], Iterable[Finding]] = _nothing
+    refuse: Callable[[Where, tuple[Entry, ...]], object] = _nothing
+    stubs: Callable[[Where, tuple[Entry, ...]], Mapping[str, str]] = _none
+
+
+def hooks_by_name(found: Iterable[Hook], name: str) -> Hook:
+    """Return the hook of that name. Raises UsageError."""
+    hooks = {hook.name: hook for hook in found}
+    if name not in hooks:
+        scheduler = next(iter(hooks.values())).scheduler
+        near = f"mingle hooks render {scheduler} {nearest(name, hooks)}"
+        raise UsageError(f"one of {', '.join(hooks)}", repr(name), near)
+    return hooks[name]
+
+
+# Is what was installed still there, as it was? By the manifest's checksums alone, so that a health check is quick.
+
+_ALL_ENTER = stat.S_IXUSR | stat.S_IXGRP | stat.S_IXOTH
+_KEY_DIGITS = range(64, 129, 2)
+
+
+class Finding(NamedTuple):
+    """One deviation: where, what is wrong, how to mend it. A `note` is worth knowing and is no deviation."""
+
+    where: str
+    what: str
+    mend: str
+    note: bool = False
+
+
+def check_health(root: str, installed: Manifest, scheduler: str, key_file: str) -> Iterator[Finding]:
+    """Yield what is wrong with one scheduler's hooks on this node. Raises PlaceError."""
+    again, entries = f"mingle hooks install {scheduler}", installed.of(scheduler)
+    if not entries:
+        yield Finding(scheduler, "has no hooks installed", again)
+    if installed.is_rebuilt:
+        yield Finding(files.MANIFEST_PATH, "is missing, or not what mingle hooks wrote", again)
+    for entry in entries:
+        yield from _file(root, entry, again)
+        yield from _originals(root, entry, again)
+    yield from (*_parents(root, entries), *is_closed_to_others(root, entries), *_state(root))
+    # The host of PBS' server, which has no classic script, runs no jobs.
+    if scheduler != "pbs" or any(entry.mode & stat.S_IXUSR for entry in entries):
+        yield from site_key(root, key_file)
+
+
+def _file(root: str, entry: Entry, again: str) -> Iterator[Finding]:
+    now = files.look_at(files.strip_root(root, entry.path), links=True)
+    if now is None:
+        yield Finding(entry.path, "is missing", again)
+        return
+    if now.is_link:
+        yield Finding(entry.path, "is a link", f"removing it, then {again}")
+        return
+    if checksum(now.data) != entry.sha256:
+        yield Finding(entry.path, *_changed(entry.path, now, again))
+    if now.uid != files.owner_of():
+        yield Finding(entry.path, f"belongs to uid {now.uid}", f"chown 0 {entry.path}")
+    if now.mode != entry.mode:
+        yield Finding(entry.path, f"has mode {now.mode:04o}", f"chmod {entry.mode:04o} {entry.path}")
+
+
+def _changed(path: str, now: Found, again: str) -> tuple[str, str]:
+    said = read_made(now.data)
+    if said is not None and said.is_whole:
+        return f"comes from another installation than the manifest (mingle-hooks {said.version})", again
+    if said is None and not path.startswith(f"{files.MANIFEST_DIRECTORY}/"):
+        return "is a foreign file", f"{again}, which keeps it"
+    return "was edited by hand", f"{again}, which keeps the edited one in {files.KEPT}"
+
+
+def _originals(root: str, entry: Entry, again: str) -> Iterator[Finding]:
+    """Look at the site's own: the copy to be put back, and the program that the hook runs."""
+    if entry.kept:
+        there = files.look_at(files.strip_root(root, entry.kept), links=True)
+        if there is None:
+            yield Finding(entry.kept, f"is missing: the site's own {entry.path}", "putting it back there")
+            return
+        if checksum(there.data) != entry.kept_sha256:
+            mend = f"putting the copy back, or, if this file is right: {again}"
+            yield Finding(entry.kept, f"is not the copy of the site's own {entry.path}", mend)
+    if entry.chain and not files.can_be_run(root, entry.chain):
+        yield Finding(entry.chain, f"cannot be run, and {entry.path} runs it", f"chmod +x {entry.chain}")
+
+
+def is_closed_to_others(root: str, entries: Iterable[Entry]) -> Iterator[Finding]:
+    """Find directories that keep users from a hook of theirs: Slurm then cancels every task of every job."""
+    for place, status in _above(root, [entry.path for entry in entries if entry.is_users]):
+        if status.st_mode & _ALL_ENTER != _ALL_ENTER:
+            what = f"is closed to users (mode {stat.S_IMODE(status.st_mode):04o}), so every task fails"
+            yield Finding(place, what, f"chmod a+x {place}")
+
+
+def _parents(root: str, entries: Iterable[Entry]) -> Iterator[Finding]:
+    """Look at all directories above the files: who can write one of them can put another file there."""
+    for place, status in _above(root, [entry.path for entry in entries]):
+        if status.st_mode & files.OTHERS_WRITE:
+            mode = stat.S_IMODE(status.st_mode)
+            yield Finding(place, f"can be written by others (mode {mode:04o})", f"chmod go-w {place}")
+        if status.st_uid not in {0, files.owner_of()}:
+            yield Finding(place, f"belongs to uid {status.st_uid}", f"chown 0 {place}")
+
+
+def _above(root: str, paths: list[str]) -> Iterator[tuple[str, os.stat_result]]:
+    """Yield each directory above these files, as far as they are there."""
+    parents = set()
+    for path in paths:
+        place = os.path.dirname(path)
+        while place not in parents and place != "/":
+            parents.add(place)
+            place = os.path.dirname(place)
+    for place in sorted(parents):
+        try:
+            yield place, os.stat(files.below_root(root, place))
+        except FileNotFoundError:
+            continue
+
+
+def site_key(root: str, path: str) -> Iterator[Finding]:
+    """Find what keeps the site's key from being used. Raises PlaceError."""
+    its = files.strip_root(root, path)
+    try:
+        found = os.lstat(its)
+    except FileNotFoundError:
+        yield Finding(path, "is missing, so jobs get no key", "putting it there, the same on all nodes (mingle key)")
+        return
+    except OSError as wrong:
+        yield Finding(path, f"cannot be looked at: {wrong.strerror}", "running it as root")
+        return
+    private = stat.S_IMODE(found.st_mode) in {0o400, 0o600} and found.st_uid == files.owner_of()
+    if not stat.S_ISREG(found.st_mode) or not private:
+        yield Finding(path, "is not a regular file of root's with mode 0400", f"chown 0 {path}; chmod 0400 {path}")
+        return
+    now = files.look_at(its)
+    key = now.data.removesuffix(b"\n") if now else b""
+    if len(key) not in _KEY_DIGITS or key.strip(b"0123456789abcdef"):
+        yield Finding(path, "does not hold 64 to 128 lower-case hex digits", f"mingle key > {path}")
+
+
+def _state(root: str) -> Iterator[Finding]:
+    path = files.strip_root(root, RUN_ROOT)
+    if os.path.lexists(path):
+        found = os.lstat(path)
+        if (found.st_uid, found.st_mode) != (files.owner_of(), stat.S_IFDIR | 0o755):
+            mend = f"rm -r {RUN_ROOT}; the next Prolog makes it"
+            yield Finding(RUN_ROOT, "is not a directory of root's with mode 0755", mend)
+
+
+# The site's own programs that ours call: which they are, and whether they can be run.
+
+# slurm.conf's keys, and the names that these hooks have in the settings.
+KEYS = {"Prolog": "prolog", "Epilog": "epilog", "TaskProlog": "taskprolog"}
+
+
+class Own(NamedTuple):
+    """The site's own program for one key, empty for none; `line` is what the settings should say and do not."""
+
+    program: str
+    line: str = ""
+
+
+def sites_programs(
+    site: Site, where: Where, conf: SlurmConf | None, old: Manifest, key: str, ours: tuple[str, ...]
+) -> Own:
+    """Return the site's own program for a key, where `ours` are the paths of ours, first the one that may call it.
+
+    The settings say it, the same on every node; else slurm.conf, while it names the site's; else what was installed
+    here before. Raises FactsError where none of these can tell, and where two contradict each other.
+    """
+    name = KEYS[key]
+    said = site.chain(name)
+    named = conf.one(key) if conf else ""
+    theirs = "" if named in ours or files.is_glob(named) else named
+    if said is not None:
+        program = "" if said == NONE else said
+        if theirs and theirs != program:
+            raise FactsError(
+                f"one {key} of the site's own in {SYSTEM_FILE} and {conf.path if conf else ''}",
+                f"{name} = {said} and {key}={theirs}",
+                f'{name} = "{theirs}" in [hooks], or another {key} in slurm.conf',
+            )
+        return Own(_not_ours(key, program, ours))
+    if theirs:
+        return Own(_not_ours(key, _absolute(key, theirs), ours), f'{name} = "{theirs}"')
+    known = [old.entries[path].chain for path in ours if path in old.entries]
+    if not known and (conf is None or named == ours[0]) and not where.is_shown:
+        raise FactsError(
+            f"the site's own {key}, which mingle's calls at its end",
+            f"{key}={named}, and no setting in {SYSTEM_FILE}" if conf else "neither slurm.conf nor a controller",
+            f'{name} = "/the/path", or {name} = "none", in [hooks] of {SYSTEM_FILE}, the same on every node',
+        )
+    program = "".join(known[:1])
+    return Own(program, f'{name} = "{program or NONE}"')
+
+
+def _not_ours(key: str, program: str, ours: tuple[str, ...]) -> str:
+    if program in ours:
+        raise FactsError(f"a {key} of the site's own", f"mingle's, {program}", f'{KEYS[key]} = "none" in [hooks]')
+    return program
+
+
+def _absolute(key: str, path: str) -> str:
+    if not re.fullmatch(r"/[A-Za-z0-9_./+@-]+", path):
+        raise FactsError("an absolute, plain path", f"{key}={path}", f"the whole path in {key}=")
+    return path
+
+
+def chain_findings(root: str, chains: Mapping[str, str]) -> Iterator[Finding]:
+    """Find what of the site's own cannot be run: as without ours, Slurm then drains the node or fails every task.
+
+    `chains` has the program for each name in KEYS that has one.
+    """
+    for name in KEYS.values():
+        bit = stat.S_IXOTH if name == "taskprolog" else stat.S_IXUSR
+        if program := chains.get(name):
+            yield from _program(root, program, bit, f"another {name} in [hooks] of {SYSTEM_FILE}")
+        place = f"{DROP_INS}/{name}.d"
+        its = files.below_root(root, place)
+        if not os.path.isdir(its):
+            continue
+        if os.stat(its).st_mode & files.OTHERS_WRITE:
+            yield Finding(place, "can be written by others", f"chmod go-w {place}")
+        for entry in sorted(os.listdir(its)):
+            if not entry.startswith("."):  # as a shell's *
+                yield from _program(root, f"{place}/{entry}", bit, f"moving it out of {place}")
+
+
+def _program(root: str, path: str, bit: int, mend: str) -> Iterator[Finding]:
+    what = "cannot be run, which " + ("fails every task" if bit == stat.S_IXOTH else "drains the node")
+    try:
+        found = os.stat(files.below_root(root, path))
+    except OSError as wrong:
+        yield Finding(path, f"{what}: {wrong.strerror}", f"putting it there, or {mend}")
+        return
+    if not stat.S_ISREG(found.st_mode) or not found.st_mode & bit:
+        yield Finding(path, what, f"chmod a+rx {path}, or {mend}")
+    elif found.st_mode & files.OTHERS_WRITE or found.st_uid not in {0, files.owner_of()}:
+        yield Finding(path, "can be changed by others than root", f"chown 0 {path}; chmod go-w {path}")
+
+
+# One run of one hook, tried out.
+
+# The hooks bound themselves at 12 s; this is for a machine that is itself in trouble.
+PATIENCE_S = 30.0
+
+
+class Trial(NamedTuple):
+    """One run of one hook."""
+
+    hook: str
+    environment: str
+    status: int
+    milliseconds: float
+    said: tuple[str, ...]  # what the job would get, line by line, or what the hook put into its directory

@@ -1,0 +1,635 @@
+"""Slurm's hooks, where they go, and the lines of slurm.conf that name them."""
+
+from __future__ import annotations
+
+import contextlib
+import fnmatch
+import functools
+import glob
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from mingle_hooks import files
+from mingle_hooks.errors import ConflictError, FactsError, UsageError
+from mingle_hooks.hooks import files as files_files
+from mingle_hooks.hooks import plan as plan_plan
+from mingle_hooks.hooks.files import DROP_INS, Chain, Entry, Manifest, Site, below_root, is_glob, render_hook
+from mingle_hooks.hooks.plan import (
+    EVIL,
+    File,
+    Finding,
+    Hook,
+    Line,
+    Plan,
+    Run,
+    Target,
+    Where,
+    hooks_by_name,
+    join_plans,
+    plan_file,
+)
+from mingle_hooks.hooks.targets import hook
+from mingle_hooks.settings import SYSTEM_FILE
+from mingle_hooks.values import number
+
+# How slurmd was started, or will be: which configuration it reads depends on it.
+
+# What Debian's and Red Hat's units read: SLURMD_OPTIONS="--conf-server ctl:6817".
+_FILES = ("/etc/default/slurmd", "/etc/sysconfig/slurmd")
+_ASSIGNED = re.compile(r"^\s*SLURMD_OPTIONS\s*=\s*(.*)$", re.MULTILINE)
+_MOST_BYTES_slurmd = 1 << 16
+
+
+def slurmd_option(root: str, name: str) -> str:
+    """Return the value of an option of slurmd's; empty where it has none. Of two, the last counts."""
+    found = ""
+    words = [*words_of_unit(root), *([] if root else words_of_process())]
+    for index, word in enumerate(words):
+        if word == name:
+            found = "".join(words[index + 1 : index + 2])
+        elif word.startswith(f"{name}=") or (len(name) == len("-f") and word.startswith(name)):
+            found = word[len(name) :].removeprefix("=")
+    return found
+
+
+def words_of_unit(root: str) -> list[str]:
+    """Return what the unit's environment file gives to slurmd."""
+    words = []
+    for path in _FILES:
+        for value in _ASSIGNED.findall(_text(files_files.below_root(root, path))):
+            words += value.strip().strip("\"'").split()
+    return words
+
+
+def words_of_process() -> list[str]:
+    """Return the command line of the slurmd that runs on this host."""
+    for path in sorted(glob.glob("/proc/[0-9]*/comm")):
+        if _text(path) == "slurmd\n":
+            return _text(path.removesuffix("comm") + "cmdline").split("\0")
+    return []
+
+
+def _text(path: str) -> str:
+    with contextlib.suppress(OSError), open(path, encoding="utf-8", errors="replace") as file:
+        return file.read(_MOST_BYTES_slurmd)
+    return ""
+
+
+# The lines of slurm.conf that concern hooks: read, never written.
+
+# Where packages, sites that build it themselves, old Debian, and slurmd of a configless site have it.
+CONFIGLESS = "/run/slurm/conf/slurm.conf"
+PLACES = ("/etc/slurm/slurm.conf", "/usr/local/etc/slurm.conf", "/etc/slurm-llnl/slurm.conf", CONFIGLESS)
+_MOST_BYTES_slurmconf = 16 << 20  # a file of 10,000 node lines is 1 MB
+_DEEPEST_slurmconf = 8  # files that include files
+_LINE_slurmconf = re.compile(r"\s*(Include\s+|(?P<key>[A-Za-z]+)\s*=\s*)(?P<value>.*?)\s*", re.IGNORECASE)
+_CLUSTER = "clustername"
+
+
+@dataclass(frozen=True)
+class SlurmConf:
+    """Keys in lower case, each with all of its values in order."""
+
+    path: str
+    values: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def all(self, key: str) -> tuple[str, ...]:
+        """Return the values of a key, of which old versions of Slurm take the last only."""
+        return self.values.get(key.lower(), ())
+
+    def one(self, key: str) -> str:
+        """Return the last value of a key, or an empty text."""
+        return "".join(self.all(key)[-1:])
+
+
+def find_slurm_conf(root: str, path: str | None = None) -> SlurmConf | None:
+    """Read slurm.conf at `path`, or where Slurm looks for it, below root. None where there is none at all.
+
+    Raises FactsError where it cannot be read.
+    """
+    named = path or _named(root)
+    for place in (named,) if named else _places(root):
+        if named or os.path.exists(files_files.below_root(root, place)):
+            values: dict[str, list[str]] = {}
+            _read(root, place, values, 0)
+            return SlurmConf(place, {key: tuple(found) for key, found in values.items()})
+    return None
+
+
+def _named(root: str) -> str:
+    """Return the file that slurmd, or SLURM_CONF on this host, names; empty where none does."""
+    of_this_host = "" if root else os.environ.get("SLURM_CONF", "")
+    return of_this_host or slurmd_option(root, "-f")
+
+
+def _places(root: str) -> tuple[str, ...]:
+    """Return where to look; slurmd with --conf-server reads no file of the node's own."""
+    return (CONFIGLESS,) if slurmd_option(root, "--conf-server") else PLACES
+
+
+def _read(root: str, path: str, values: dict[str, list[str]], depth: int) -> None:
+    """Add what a file says, and what the files say that it includes."""
+    try:
+        with open(files_files.below_root(root, path), encoding="utf-8", errors="replace") as file:
+            text = file.read(_MOST_BYTES_slurmconf)
+    except OSError as wrong:
+        raise FactsError("a readable slurm.conf", f"{root}{path}: {wrong.strerror}", "--slurm-conf PATH") from None
+    for line in text.replace("\\\n", " ").splitlines():
+        match = _LINE_slurmconf.fullmatch(re.sub(r"(?<!\\)#.*", "", line))
+        if match is None:
+            continue
+        if match["key"] is not None:
+            values.setdefault(match["key"].lower(), []).append(match["value"].strip("\"'"))
+        elif depth < _DEEPEST_slurmconf and "*" not in match["value"]:
+            _read(root, os.path.join(os.path.dirname(path), _filled(match["value"], path, values)), values, depth + 1)
+
+
+def _filled(name: str, path: str, values: Mapping[str, list[str]]) -> str:
+    """Return an included file's name with %c, the cluster's name, filled in: all that slurm.conf(5) knows of %."""
+    if "%" not in name:
+        return name
+    cluster = "".join(values.get(_CLUSTER, ())[-1:])
+    if not cluster or "%" in name.replace("%c", ""):
+        raise FactsError("%c, below the line ClusterName=", f"Include {name} in {path}", "--slurm-conf PATH")
+    return name.replace("%c", cluster)
+
+
+# What Slurm runs with at the moment, whatever the file says by now; asked by commands, never by hooks.
+
+_PATIENCE_S = 5.0
+_PROGRAMS = "/usr/bin:/bin:/usr/sbin:/usr/local/bin:/usr/local/sbin:/opt/slurm/bin:/opt/slurm/sbin"
+_LINE_running = re.compile(r"(?P<key>[A-Za-z_]+)(\[[0-9]+\])?\s*= ?(?P<value>.*)")
+_VERSION = re.compile(r"slurm\S* ([0-9]{1,2})\.([0-9]{1,2})\b")
+
+
+def running_config(where: Where) -> SlurmConf | None:
+    """Return what the controller runs with; None below a root, and where no controller answers in time."""
+    if where.root:
+        return None
+    text = _said(where.slurm_conf, "scontrol", "show", "config")
+    return parse_config(text) if text else None
+
+
+def running_known(where: Where) -> SlurmConf | None:
+    """Return what slurm.conf says, or where there is no such file what the controller runs with.
+
+    Raises FactsError for a file that cannot be read.
+    """
+    return find_slurm_conf(where.root, where.slurm_conf) or running_config(where)
+
+
+def can_ask_slurm() -> bool:
+    """Tell whether this host has what asks a controller."""
+    return bool(_path("scontrol"))
+
+
+def slurm_version(where: Where) -> tuple[int, int] | None:
+    """Return Slurm's version: as it was told, or as this host's programs say below no root."""
+    if where.slurm_version is not None or where.root:
+        return where.slurm_version
+    for program in ("slurmd", "scontrol"):
+        if match := _VERSION.match(_said(where.slurm_conf, program, "-V")):
+            return int(match[1]), int(match[2])
+    return None
+
+
+def slurm_nodes(where: Where) -> tuple[str, ...]:
+    """Return the nodes that the controller knows; none where it does not answer."""
+    said = "" if where.root else _said(where.slurm_conf, "sinfo", "--noheader", "--Node", "--format=%N")
+    return tuple(sorted(set(said.split())))
+
+
+def parse_config(text: str) -> SlurmConf:
+    """Return the answer to `scontrol show config`; later versions number the values of one key."""
+    values: dict[str, list[str]] = {}
+    for match in filter(None, map(_LINE_running.fullmatch, text.splitlines())):
+        if match["value"].strip() not in {"", "(null)"}:
+            values.setdefault(match["key"].lower(), []).append(match["value"].strip())
+    return SlurmConf("what slurmctld runs with", {key: tuple(found) for key, found in values.items()})
+
+
+@functools.cache  # a command asks once, however often its parts want to know
+def _said(conf: str | None, program: str, *words: str) -> str:
+    """Return what a program of Slurm's prints; nothing where it fails or takes too long."""
+    path = _path(program)
+    if not path:
+        return ""
+    environ = {**os.environ, **({"SLURM_CONF": conf} if conf else {})}
+    try:
+        done = subprocess.run(
+            [path, *words], env=environ, stdin=subprocess.DEVNULL, capture_output=True, timeout=_PATIENCE_S, check=True
+        )
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    return done.stdout.decode(errors="replace")
+
+
+def _path(program: str) -> str:
+    return shutil.which(program) or shutil.which(program, path=_PROGRAMS) or ""
+
+
+# What is asked of Slurm's hooks beyond their files: are they run, may they go, and how to try them out.
+
+# Programs of the site's own that run beside mingle's TaskProlog, where there is such a directory.
+TASK_PROLOGS = "/etc/slurm/task_prolog.d"
+# What a user, or another scheduler's leftovers, can put there.
+_HOSTILE = {
+    "no variables at all": None,
+    "a hostile job id": {"SLURM_JOB_ID": "7/../../etc;" + EVIL},
+    "hostile host lists": {
+        "SLURM_JOB_NODELIST": EVIL,
+        "SLURM_STEP_NODELIST": "n[1-$(id)]",
+        "SLURM_NODELIST": EVIL,
+    },
+    "hostile numbers": {
+        "SLURM_PROCID": "a[$(id)]",
+        "SLURM_NODEID": "08",
+        "SLURM_JOB_UID": "-1",
+        "SLURM_NNODES": EVIL,
+    },
+    "hostile texts": {
+        "SLURM_JOB_COMMENT": EVIL,
+        "SLURM_JOB_NAME": EVIL,
+        "MASTER_ADDR": EVIL,
+        "IFS": "0123456789",
+    },
+}
+
+
+def slurm_findings(plan: Plan, where: Where) -> Iterator[Finding]:
+    """Find what slurm.conf says otherwise, and what drains nodes or fails tasks. Raises FactsError."""
+    yield from plan_plan.chain_findings(plan.root, chained_programs(file.entry for file in plan.files))
+    conf, now = find_slurm_conf(where.root, where.slurm_conf), running_config(where)
+    if conf is not None and now is not None:
+        yield from _stale(conf, now)
+    if (known := conf or now) is not None:
+        yield from (*_lines_slurmcheck(plan), *_task_prolog(plan, known), *_globs(plan.root, known), *_timeouts(known))
+
+
+def chained_programs(entries: Iterable[Entry]) -> dict[str, str]:
+    """Return the site's own programs that ours call, by the names that the settings have for them."""
+    return {entry.name.removesuffix("-all"): entry.chain for entry in entries if entry.chain}
+
+
+def refuse_install(where: Where, entries: tuple[Entry, ...]) -> None:
+    """Raise ConflictError while slurm.conf runs one of the files; FactsError where none can be read."""
+    conf = running_known(where)
+    if conf is not None:
+        _refuse_if_used(where.root, conf, entries)
+    elif entries:
+        raise FactsError(
+            "a slurm.conf, or a controller that answers, to check that Slurm no longer runs mingle's files",
+            "neither",
+            "--slurm-conf with a copy of slurm.conf as it is on the controller",
+        )
+
+
+def task_prologs(root: str) -> str:
+    """Return the directory of TaskProlog programs that a site may have; empty where it has none."""
+    return TASK_PROLOGS if os.path.isdir(files_files.below_root(root, TASK_PROLOGS)) else ""
+
+
+def stub_files(where: Where, entries: tuple[Entry, ...]) -> dict[str, str]:
+    """Return path -> what has to stay there, doing the site's own alone, while Slurm may still run that file.
+
+    slurm.conf names it no more, or this would be refused; but Slurm goes by what it read last.
+    """
+    now = running_config(where)
+    if now is None and not _is_silent(where):
+        return {}
+    ours = {entry.path for entry in entries}
+    return {
+        entry.path: render_hook(
+            hook(entry.scheduler, entry.name)._replace(template="slurm/stub.sh.j2"),
+            Site(),
+            Chain(entry.chain, task_prologs(where.root)),
+        )
+        for entry in entries
+        if entry.name.removesuffix("-all") in plan_plan.KEYS.values()
+        and (now is None or _is_run(where.root, now, entry.path, ours))
+    }
+
+
+def _is_silent(where: Where) -> bool:
+    """Tell whether there should be a controller, though none has answered."""
+    return not where.root and can_ask_slurm()
+
+
+def _is_run(root: str, conf: SlurmConf, path: str, ours: set[str]) -> bool:
+    values = [value for key in plan_plan.KEYS for value in conf.all(key)]
+    emptied = [value for value in values if _would_be_empty(root, value, ours)]
+    return path in values or any(fnmatch.fnmatch(path, value) for value in emptied)
+
+
+def hook_runs(name: str) -> Iterator[Run]:
+    """Yield how a hook is run: with recorded variables, and with hostile ones."""
+    last: dict[str, str] = {}
+    for file in files.shipped_names(files.ENVIRONMENTS):
+        label, _, kind = file.rpartition(".")
+        if kind == name:
+            lines = files.shipped_text(f"{files.ENVIRONMENTS}/{file}").splitlines()
+            last = dict(line.partition("=")[::2] for line in lines)
+            yield label, (), last
+    for label, spoilt in _HOSTILE.items():
+        yield label, (), {} if spoilt is None else {**last, **spoilt}
+
+
+def _lines_slurmcheck(plan: Plan) -> Iterator[Finding]:
+    for line in plan.lines:
+        if not line.is_there:
+            yield Finding(plan.where, f"does not say {line.text}", f"this line there: {line.text}")
+
+
+def _task_prolog(plan: Plan, conf: SlurmConf) -> Iterator[Finding]:
+    """Find a TaskProlog of ours that the settings for containers do without."""
+    named = conf.one("TaskProlog")
+    if not any(line.text.startswith("TaskProlog=") for line in plan.lines):
+        own = next((file.entry.chain for file in plan.files if file.entry.name == "taskprolog-all"), "")
+        if named in {file.entry.path for file in plan.files}:
+            mend = f"TaskProlog={own} instead" if own else "no TaskProlog line"
+            yield Finding(conf.path, f"names TaskProlog={named}, which fails every task in a container", mend)
+        elif own and named != own:
+            yield Finding(conf.path, f"does not name the site's own TaskProlog={own}", f"TaskProlog={own}")
+
+
+def _stale(conf: SlurmConf, now: SlurmConf) -> Iterator[Finding]:
+    """Find what Slurm still runs, though the file says otherwise."""
+    for key in plan_plan.KEYS:
+        if conf.one(key) != now.one(key):
+            what = f"says {key}={conf.one(key)}, and slurmctld runs with {now.one(key) or 'none'}"
+            yield Finding(conf.path, what, "scontrol reconfigure")
+
+
+def _globs(root: str, conf: SlurmConf) -> Iterator[Finding]:
+    """Find what makes slurmd drain a node: a glob that matches nothing, or something that cannot be run."""
+    for key in ("Prolog", "Epilog"):
+        for value in conf.all(key):
+            found = files_files.glob_matches(root, value) if files_files.is_glob(value) else [value]
+            if not found:
+                yield Finding(f"{key}={value}", "matches no file, which drains every node", f"no {key} line")
+            for path in found:
+                if not files_files.can_be_run(root, path):
+                    what = "cannot be run, which drains every node"
+                    yield Finding(path, what, f"moving it out of {key}={value}, or chmod +x")
+
+
+def _timeouts(conf: SlurmConf) -> Iterator[Finding]:
+    """Root's hooks take 7 s at the very worst (_run.sh.j2), so Slurm's must not be shorter."""
+    for key in ("PrologTimeout", "EpilogTimeout", "PrologEpilogTimeout"):
+        value = conf.one(key)
+        if number(value, least=1, most=14) is not None:  # s: ours, and some for the site's own
+            yield Finding(f"{conf.path}", f"has {key}={value} (s)", f"{key}=60, or no such line")
+
+
+def _refuse_if_used(root: str, conf: SlurmConf, entries: tuple[Entry, ...]) -> None:
+    paths = {entry.path: entry for entry in entries}
+    for key in plan_plan.KEYS:
+        for value in conf.all(key):
+            if value in paths:
+                own = paths[value].chain
+                instead = f"{key}={own}" if own else f"no {key} line"
+                raise ConflictError(
+                    f"a {conf.path} that does not name the files to remove",
+                    f"{key}={value}",
+                    f"{instead} instead, then scontrol reconfigure, then this command again",
+                )
+            if _would_be_empty(root, value, set(paths)):
+                raise ConflictError(
+                    f"programs that {key}={value} still matches afterwards (or it drains every node)",
+                    "only mingle's",
+                    f"no {key} line in {conf.path}, then scontrol reconfigure, then this command again",
+                )
+
+
+def _would_be_empty(root: str, value: str, ours: set[str]) -> bool:
+    if not files_files.is_glob(value):
+        return False
+    found = set(files_files.glob_matches(root, value))
+    return bool(found & ours) and found <= ours
+
+
+# Sites with pyxis: Slurm runs TaskProlog inside the container there, which has none of the host's files of itself.
+
+# Where packages have enroot's configuration, and where its own Makefile puts it.
+_ENROOT = ("/etc/enroot", "/usr/local/etc/enroot")
+_PYXIS = "spank_pyxis"
+# From here slurmstepd runs itself to run TaskProlog, and is loaded with the container's libraries (pyxis #163).
+_NEEDS_LIBRARIES = (24, 11)
+_MOST_BYTES_containers = 1 << 20
+_DEEPEST_containers = 4  # plugstack.conf files that include others
+_INCLUDE = re.compile(r"\s*include\s+(\S+)\s*", re.IGNORECASE)
+
+
+class Containers(NamedTuple):
+    """What is done for containers: mount, hook, none, or nothing; and where enroot's configuration is."""
+
+    way: str = ""
+    enroot: str = ""
+
+    @property
+    def has_task_prolog(self) -> bool:
+        """Tell whether slurm.conf may name a TaskProlog of ours."""
+        return self.way in {"", "mount"}
+
+
+def containers(site: Site, where: Where, conf: SlurmConf) -> Containers:
+    """Return what is done for containers on this host.
+
+    Raises FactsError where every task in a container would fail, and where there is no enroot for what is wanted.
+    """
+    enroot = next((place for place in _ENROOT if os.path.isdir(files_files.below_root(where.root, place))), "")
+    way = site.containers
+    if way != "auto":
+        if way in {"mount", "hook"} and not enroot and not where.is_shown:
+            raise FactsError(f"enroot's {_ENROOT[0]}", "none", 'containers = "none" in [hooks]')
+        return Containers(way, enroot)
+    if not _has_pyxis(where.root, conf):
+        return Containers("mount" if enroot else "", enroot)
+    version = slurm_version(where)
+    if enroot and version is not None and version < _NEEDS_LIBRARIES:
+        return Containers("mount", enroot)
+    if where.is_shown:
+        return Containers()
+    raise FactsError(
+        "a TaskProlog that runs in pyxis' containers",
+        _why(version) if enroot else f"no {_ENROOT[0]}, which would mount its file there",
+        'containers = "hook" in [hooks] (enroot\'s hook sets the variables, no TaskProlog does), or "none", or "mount"'
+        " where every image has what slurmstepd needs",
+    )
+
+
+def _why(version: tuple[int, int] | None) -> str:
+    if version is None:
+        return "an unknown version of Slurm (--slurm-version)"
+    shown = "{}.{:02}".format(*version)
+    return f"Slurm {shown}, whose slurmstepd needs its own libraries there (24.11 and later)"
+
+
+def _has_pyxis(root: str, conf: SlurmConf) -> bool:
+    """Tell whether Slurm's plugstack.conf names pyxis."""
+    place = conf.one("PlugStackConfig") or f"{os.path.dirname(conf.path) or '/etc/slurm'}/plugstack.conf"
+    return any(_PYXIS in line.partition("#")[0] for line in _lines_containers(root, place, 0))
+
+
+def _lines_containers(root: str, path: str, depth: int) -> Iterator[str]:
+    try:
+        with open(files_files.below_root(root, path), encoding="utf-8", errors="replace") as file:
+            lines = file.read(_MOST_BYTES_containers).splitlines()
+    except OSError:
+        return
+    for line in lines:
+        match = _INCLUDE.fullmatch(line)
+        if match is None:
+            yield line
+        elif depth < _DEEPEST_containers:
+            for found in files_files.glob_matches(root, os.path.join(os.path.dirname(path), match[1])):
+                yield from _lines_containers(root, found, depth + 1)
+
+
+SLURM_HOOKS = (
+    Hook("slurm", "prolog", "slurm/prolog.sh.j2", "every node, root, before a job's first task there"),
+    Hook("slurm", "epilog", "slurm/epilog.sh.j2", "every node, root, when a job ends", after="prolog"),
+    Hook("slurm", "taskprolog", "slurm/taskprolog.sh.j2", "every task, the job's user, before it", is_users=True),
+    Hook(
+        "slurm", "taskprolog-all", "slurm/taskprolog-all.sh.j2", "runs taskprolog, then the site's own", is_users=True
+    ),
+    Hook("slurm", "enroot-mounts", "slurm/enroot-mounts.fstab.j2", "enroot, for every container"),
+    Hook("slurm", "enroot-hook", "slurm/enroot-hook.sh.j2", "enroot, the job's user, before a container"),
+)
+SLURM_DIRECTORY = f"{files_files.MANIFEST_DIRECTORY}/slurm"
+OLDEST = (22, 5)
+NO_CONF = SlurmConf(PLACES[0])
+# In a globbed directory: after the site's own, as Slurm takes the names in reverse order.
+_IN_GLOB = ("10-mingle", "10-mingle.sh", "mingle", "mingle.sh")
+
+
+def plan_slurm(site: Site, where: Where) -> Plan:
+    """Return what to write below the root and what slurm.conf should say.
+
+    The hooks are the same for every version from 22.05 on. Raises FactsError, PlaceError, and
+    UsageError for an older one.
+    """
+    root, version = where.root, where.slurm_version
+    if version is not None and version < OLDEST:
+        raise UsageError("Slurm 22.05 or later", ".".join(map(str, version)), "mingle env in the job scripts")
+    old = files_files.read_manifest(root)
+    conf = running_known(where)
+    found: list[File] = []
+    lines: list[Line] = []
+    more: list[str] = []
+    for key in ("Prolog", "Epilog"):
+        file, line, missing = _root_hook(site, where, conf, old, key)
+        found.append(file)
+        lines.append(line)
+        more.append(missing)
+    its = containers(site, where, conf or NO_CONF)
+    task_files, line, missing = _task_hooks(site, where, conf, old)
+    notes = (*_notes(site, root), *_to_settle([*more, missing]))
+    lines += [*([line] if its.has_task_prolog else []), _flags(conf or NO_CONF)]
+    files = (*found, *task_files, *_container_files(site, root, old, its))
+    return join_plans("slurm", root, old, files, (conf or NO_CONF).path, tuple(lines), notes)
+
+
+def _container_files(site: Site, root: str, old: Manifest, its: Containers) -> Iterator[File]:
+    if its.way == "mount":
+        found = hooks_by_name(SLURM_HOOKS, "enroot-mounts")
+        yield plan_file(
+            root, old, found, f"{its.enroot}/mounts.d/50-mingle.fstab", render_hook(found, site), mode=0o644
+        )
+    elif its.way == "hook":
+        found = hooks_by_name(SLURM_HOOKS, "enroot-hook")
+        yield plan_file(root, old, found, f"{its.enroot}/hooks.d/50-mingle.sh", render_hook(found, site))
+
+
+def _to_settle(lines: list[str]) -> Iterator[str]:
+    """Tell what the settings should say before slurm.conf names the files, as a new node has nothing else to go by."""
+    for line in filter(None, lines):
+        yield f"a node that is new or reimaged cannot know this: add to [hooks] of {SYSTEM_FILE}, on every node: {line}"
+
+
+def _root_hook(site: Site, where: Where, conf: SlurmConf | None, old: Manifest, key: str) -> tuple[File, Line, str]:
+    """Return the file, its line of slurm.conf, and what the settings should say."""
+    name, root = plan_plan.KEYS[key], where.root
+    found, path = hooks_by_name(SLURM_HOOKS, name), f"{SLURM_DIRECTORY}/{name}"
+    values = conf.all(key) if conf else ()
+    others = [value for value in values if value != path]
+    if len(others) > 1:
+        remedy = f"one line {key}=, with a glob such as /etc/slurm/{name}.d/* for several programs"
+        raise FactsError(f"at most one {key} line in {conf.path if conf else ''}", ", ".join(others), remedy)
+    own = plan_plan.sites_programs(site, where, conf, old, key, (path,))
+    if others and is_glob(others[0]):
+        text = render_hook(found, site, Chain(own.program))
+        place = _place_in(others[0])
+        return (
+            plan_file(root, old, found, place, text, chain=own.program),
+            Line(f"{key}={others[0]}", is_there=True),
+            "",
+        )
+    file = plan_file(root, old, found, path, render_hook(found, site, Chain(own.program)), chain=own.program)
+    return file, Line(f"{key}={path}", is_there=path in values[-1:] and not others), own.line
+
+
+def _place_in(glob: str) -> str:
+    """Return a path that a glob of slurm.conf matches."""
+    directory, pattern = os.path.split(glob)
+    for name in _IN_GLOB:
+        if fnmatch.fnmatchcase(name, pattern) and not is_glob(directory):
+            return f"{directory}/{name}"
+    raise FactsError(f"a glob that matches one of {', '.join(_IN_GLOB)}", glob, "a glob such as /etc/slurm/prolog.d/*")
+
+
+def _task_hooks(site: Site, where: Where, conf: SlurmConf | None, old: Manifest) -> tuple[tuple[File, ...], Line, str]:
+    """Return the TaskProlog and the wrapper that runs the site's own after it, which is there on every node."""
+    single, both = hooks_by_name(SLURM_HOOKS, "taskprolog"), hooks_by_name(SLURM_HOOKS, "taskprolog-all")
+    alone, path = f"{SLURM_DIRECTORY}/{single.name}", f"{SLURM_DIRECTORY}/{both.name}"
+    now = conf.one("TaskProlog") if conf else ""
+    own = plan_plan.sites_programs(site, where, conf, old, "TaskProlog", (path, alone))
+    directory = task_prologs(where.root)
+    root, text = where.root, render_hook(both, site, Chain(own.program, directory))
+    files = (
+        plan_file(root, old, single, alone, render_hook(single, site)),
+        plan_file(root, old, both, path, text, chain=own.program),
+    )
+    is_wrapped = (
+        own.program or directory or now == path or os.path.isdir(below_root(where.root, f"{DROP_INS}/{single.name}.d"))
+    )
+    line = path if is_wrapped else alone
+    return files, Line(f"TaskProlog={line}", is_there=now == line), own.line
+
+
+def _flags(conf: SlurmConf) -> Line:
+    """Return PrologFlags with Alloc: the key is then there on every node before the first step anywhere."""
+    flags = [flag for flag in conf.one("PrologFlags").split(",") if flag]
+    # X11 and Contain imply Alloc (slurm.conf(5)).
+    is_there = bool({flag.lower() for flag in flags} & {"alloc", "contain", "x11"})
+    return Line("PrologFlags=" + ",".join(flags if is_there else [*flags, "Alloc"]), is_there=is_there)
+
+
+def _notes(site: Site, root: str) -> tuple[str, ...]:
+    notes = []
+    if not os.path.exists(below_root(root, site.key_file)):
+        notes.append(
+            f"{site.key_file} is missing, so jobs get no key from the hooks. Create it (mingle key): "
+            "the same on all nodes, owned by root, mode 0400."
+        )
+    if site.interfaces == () and site.host_suffix == "":
+        notes.append("No iface and no host_suffix in the settings: MASTER_ADDR is the first host's Slurm name.")
+    return tuple(notes)
+
+
+TARGET = Target(
+    SLURM_HOOKS,
+    plan_slurm,
+    program="slurmd",
+    version_option="-V",
+    scripts=("prolog", "taskprolog", "epilog"),
+    runs=hook_runs,
+    findings=slurm_findings,
+    refuse=refuse_install,
+    stubs=stub_files,
+)

@@ -1,0 +1,282 @@
+"""Every deviation of what is installed from what shall be, with the mend for it."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import os
+import shutil
+import stat
+import subprocess
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+import mingle_hooks
+from mingle_hooks import __version__
+from mingle_hooks.errors import MingleError, PlaceError
+from mingle_hooks.hooks import files, plan, slurm
+from mingle_hooks.hooks.apply import Removal
+from mingle_hooks.hooks.files import KILL_SWITCH, Manifest, Site, checksum, read_made, render_hook
+from mingle_hooks.hooks.plan import File, Finding, Plan, Target, Where, check_health, site_key
+from mingle_hooks.hooks.targets import TARGETS, hook, target
+from mingle_hooks.net.addresses import is_hostname
+from mingle_hooks.values import NONE
+
+
+def verify(plan: Plan, site: Site, where: Where) -> tuple[Finding, ...]:
+    """Return what deviates from what was installed, and from the plan that installing now would make.
+
+    Raises UsageError, FactsError and PlaceError.
+    """
+    installed = files.read_manifest(plan.root)
+    found = list(target(plan.scheduler).findings(plan, where))
+    # The scheduler's part knows more of the site's own programs.
+    known = {its.where for its in found} & {entry.chain for entry in installed.of(plan.scheduler)}
+    found[:0] = [
+        its for its in check_health(plan.root, installed, plan.scheduler, site.key_file) if its.where not in known
+    ]
+    found += _plan(plan, installed)
+    if os.path.lexists(files.strip_root(plan.root, KILL_SWITCH)):
+        found.append(Finding(KILL_SWITCH, "is there, so the hooks do nothing", f"rm {KILL_SWITCH}", note=True))
+    notes = [note for note in plan.notes if not note.startswith(site.key_file)]  # a key that is missing is told above
+    found += [Finding(plan.scheduler, note, "", note=True) for note in notes]
+    return tuple(found)
+
+
+def _plan(plan: Plan, installed: Manifest) -> Iterator[Finding]:
+    """Find what installing now would change. That is a note: an upgrade must not fail a whole cluster's health."""
+    again = f"mingle hooks install {plan.scheduler}"
+    entries = installed.of(plan.scheduler)
+    versions = {version for file in plan.files if (version := _version(file))}
+    for file in plan.files:
+        entry, now = installed.entries.get(file.entry.path), file.standing.now
+        if entry is None:
+            what = "is missing" if now is None else "is not in the manifest"
+            yield Finding(file.entry.path, what, again, note=bool(entries) and versions != {__version__})
+        elif now is not None and checksum(now.data) == entry.sha256 != file.entry.sha256:
+            yield Finding(file.entry.path, _older(file), again, note=True)
+    for entry in entries:
+        if entry.path not in plan.manifest.entries:
+            what = "is no longer needed"
+            yield Finding(entry.path, what, f"mingle hooks uninstall {plan.scheduler}, then {again}", note=True)
+
+
+def _older(file: File) -> str:
+    version = _version(file)
+    if version in {"", __version__}:
+        return "is as installed, and these settings give another"
+    return f"is as installed by mingle-hooks {version}, and {__version__} gives another"
+
+
+def _version(file: File) -> str:
+    now = file.standing.now
+    said = read_made(now.data) if now is not None and not now.is_link else None
+    return said.version if said else ""
+
+
+# What is installed on this host, what is in its way, and what a job here would get.
+
+# Others that set the same variables; where they are and what to do.
+_RIVALS = {
+    "/etc/enroot/hooks.d/50-slurm-pytorch.sh": "sets MASTER_ADDR, MASTER_PORT, WORLD_SIZE and RANK in containers "
+    "where they are unset; with these hooks they are set already",
+}
+_PATIENCE_S = 5.0
+_NEEDED = ("timeout", "stat", "mkdir", "mv", "rm", "chown", "chmod", "sha256sum", "logger", "chroot", "id")
+
+
+def doctor(site: Site, where: Where) -> Iterator[Finding]:
+    """Yield findings in the order in which an admin would look. Raises FactsError for a manifest that is none."""
+    yield Finding("mingle-hooks", __version__, "", note=True)
+    installed = files.read_manifest(where.root)
+    for scheduler in TARGETS:
+        its = target(scheduler)
+        version = _version_doctor(its)
+        if not version and not installed.of(scheduler):
+            continue
+        yield Finding(scheduler, version or "is not on this host", "", note=True)
+        if not installed.of(scheduler):
+            yield _not_yet(scheduler, site, where)
+            continue
+        try:
+            yield from verify(its.plan(site, where), site, where)
+        except MingleError as wrong:
+            yield Finding(scheduler, f"cannot be checked: saw {wrong.seen}", wrong.remedy)
+    for name in _NEEDED:
+        if shutil.which(name, path="/usr/sbin:/usr/bin:/sbin:/bin") is None:
+            yield Finding(
+                name,
+                "is not on this host, and root's hooks need it",
+                f"installing {name} (coreutils, util-linux)",
+            )
+    for path, what in _RIVALS.items():
+        if os.path.exists(files.below_root(where.root, path)):
+            yield Finding(path, what, "keeping one of the two", note=True)
+
+
+def _not_yet(scheduler: str, site: Site, where: Where) -> Finding:
+    """Tell that nothing is installed, and why installing would be refused."""
+    try:
+        target(scheduler).plan(site, where)
+    except MingleError as wrong:
+        refused = f"has no hooks installed, and install would refuse: expected {wrong.expected}, saw {wrong.seen}"
+        return Finding(scheduler, refused, wrong.remedy, note=True)
+    return Finding(scheduler, "has no hooks installed", f"mingle hooks install {scheduler}", note=True)
+
+
+def preview_job(site: Site, host: str, root: str = "") -> tuple[str, ...]:
+    """Return what the second of two tasks on this host, the first of two nodes, would get from Slurm's TaskProlog.
+
+    The kill switch is the one below root.
+    """
+    environ = {
+        "SLURM_JOB_ID": "1", "SLURM_STEP_ID": "0", "SLURM_STEP_NODELIST": f"{host},other", "SLURM_STEP_NUM_NODES": "2",
+        "SLURM_NNODES": "2", "SLURM_STEP_NUM_TASKS": "4", "SLURM_NTASKS": "4", "SLURM_STEP_TASKS_PER_NODE": "2(x2)",
+        "SLURM_PROCID": "1", "SLURM_NODEID": "0", "SLURM_LOCALID": "1",
+        "SLURM_JOB_PARTITION": "".join(site.partitions[:1]),
+    }  # fmt: skip
+    text = render_hook(hook("slurm", "taskprolog"), site, kill_switch=files.strip_root(root, KILL_SWITCH))
+    done = subprocess.run(
+        ["/bin/sh", "-c", text], env=environ, capture_output=True, text=True, timeout=_PATIENCE_S, check=True
+    )
+    return tuple(done.stdout.splitlines())
+
+
+def why_nothing(site: Site, host: str, root: str = "") -> Iterator[str]:
+    """Yield the reasons for a TaskProlog that prints nothing on this host, with the kill switch below root."""
+    if os.path.lexists(files.strip_root(root, KILL_SWITCH)):
+        yield f"{root}{KILL_SWITCH} is there"
+    for name in dict.fromkeys((host, host + site.host_suffix)):
+        if not is_hostname(name):  # is_host in the TaskProlog
+            yield f"{name!r} is not a host name that the hook accepts: letters, digits, _ . and -, at most 253 in all"
+    if site.observe:
+        yield "hooks.observe is on: see the system log"
+    if site.hosts and host not in site.hosts:
+        yield f"hooks.hosts: only where the first host is one of {', '.join(site.hosts)}"
+    if site.opt_in:
+        yield f"hooks.opt_in: only jobs with {site.opt_in} in their comment"
+
+
+def _version_doctor(its: Target) -> str:
+    """Return what a scheduler's daemon says of itself; empty where it is not on this host."""
+    path = shutil.which(its.program, path="/usr/sbin:/usr/bin:/sbin:/bin:/usr/local/sbin:/opt/pbs/sbin:/opt/slurm/sbin")
+    if path is None:
+        return ""
+    try:
+        done = subprocess.run(
+            [path, its.version_option], capture_output=True, text=True, timeout=_PATIENCE_S, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired) as wrong:
+        return f"{path} does not answer ({type(wrong).__name__})"
+    return (done.stdout or done.stderr).strip().partition("\n")[0][:80] or path
+
+
+# What a node has of Slurm's hooks, as one line to compare with other nodes' before slurm.conf names the files.
+
+UNKNOWN, MISSING, UNFIT = "unknown", "missing", "unfit"
+_KEYS = (*plan.KEYS, "PrologFlags")
+_PURPOSE = b"mingle-hooks: a fingerprint, for comparing"
+_DIGITS = 16  # 64 bits tell keys apart, and tell nothing of a key that is beyond guessing
+
+
+def report_line(site: Site, where: Where) -> str:
+    """Return the report as JSON in one line. It asks no controller, as all nodes make theirs at the same time.
+
+    Raises FactsError for a manifest or a slurm.conf that cannot be read.
+    """
+    entries = files.read_manifest(where.root).of("slurm")
+    conf = slurm.find_slurm_conf(where.root, where.slurm_conf)
+    sums = {entry.path: _sum(files.strip_root(where.root, entry.path)) for entry in entries}
+    known = {
+        "version": mingle_hooks.__version__,
+        "hooks": sums,
+        "chain": {name: site.chain(name) or UNKNOWN for name in plan.KEYS.values()},
+        "key": hooks_fingerprint(where.root, site.key_file),
+        "slurm.conf": {key: list(conf.all(key)) for key in _KEYS if conf.all(key)} if conf else {},
+        "off": os.path.lexists(files.strip_root(where.root, KILL_SWITCH)),
+        "problems": sorted(_problems(where.root, entries, sums)),
+    }
+    return json.dumps(known, sort_keys=True)
+
+
+def hooks_fingerprint(root: str, path: str) -> str:
+    """Return what tells a site's key from another one, and nothing of the key itself."""
+    its = files.strip_root(root, path)
+    if not os.path.lexists(its):
+        return NONE
+    try:
+        if any(site_key(root, path)):
+            return UNFIT
+        with open(its, "rb") as file:
+            key = file.read()
+    except (OSError, PlaceError):
+        return UNFIT
+    return hmac.new(key.strip(), _PURPOSE, "sha256").hexdigest()[:_DIGITS]
+
+
+def _sum(path: str) -> str:
+    """Return the checksum of a file as it is on disk."""
+    try:
+        if not stat.S_ISREG(os.lstat(path).st_mode):
+            return UNFIT
+        with open(path, "rb") as file:
+            return hashlib.sha256(file.read()).hexdigest()
+    except OSError:
+        return MISSING
+
+
+def _problems(root: str, entries: tuple[files.Entry, ...], sums: Mapping[str, str]) -> list[str]:
+    """Return what keeps Slurm from running the files here, or lets others change them."""
+    found = []
+    for entry in entries:
+        try:
+            now = os.lstat(files.strip_root(root, entry.path))
+        except OSError:
+            continue  # the missing checksum says so
+        if (now.st_uid, stat.S_IMODE(now.st_mode)) != (files.owner_of(), entry.mode):
+            found.append(f"{entry.path} has uid {now.st_uid} and mode {stat.S_IMODE(now.st_mode):04o}")
+        if sums[entry.path] not in {entry.sha256, MISSING}:
+            found.append(f"{entry.path} is not as it was installed")
+    try:
+        found += [f"{its.where} {its.what}" for its in plan.chain_findings(root, slurm.chained_programs(entries))]
+    except (OSError, MingleError) as wrong:
+        found.append(f"the site's own hooks cannot be looked at: {wrong}")
+    return found
+
+
+# What install, verify and uninstall tell a program: JSON.
+
+
+def installed_json(plan: Plan, *, changes: bool, bad: Iterable[Finding]) -> str:
+    """Return what installing changed, or would change, and what is left to do."""
+    tree = {
+        "changed": changes,
+        "scheduler": plan.scheduler,
+        "files": [
+            {"path": file.entry.path, "action": file.what, "kept": file.entry.kept, "calls": file.entry.chain}
+            for file in plan.files
+        ],
+        "lines_for": plan.where,
+        "lines": [{"text": line.text, "is_there": line.is_there} for line in plan.lines],
+        "notes": list(plan.notes),
+        "bad": _rows(bad),
+    }
+    return json.dumps(tree, indent=1)
+
+
+def verified_json(scheduler: str, found: Sequence[Finding]) -> str:
+    """Return what verifying found."""
+    bad = [finding for finding in found if not finding.note]
+    notes = [finding for finding in found if finding.note]
+    tree = {"ok": not bad, "scheduler": scheduler, "bad": _rows(bad), "notes": _rows(notes)}
+    return json.dumps(tree, indent=1)
+
+
+def removed_json(scheduler: str, found: Iterable[Removal], undo: Sequence[str], *, changes: bool) -> str:
+    """Return what uninstalling changed, or would change."""
+    rows = [{"path": entry.path, "action": what, "kept": entry.kept} for entry, what, _ in found]
+    return json.dumps({"changed": changes, "scheduler": scheduler, "files": rows, "commands": list(undo)}, indent=1)
+
+
+def _rows(found: Iterable[Finding]) -> list[dict[str, str]]:
+    return [{"where": finding.where, "what": finding.what, "mend": finding.mend} for finding in found]

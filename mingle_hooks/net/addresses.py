@@ -1,0 +1,431 @@
+"""The addresses that this host's interfaces carry."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import socket
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from hashlib import sha256
+from typing import Literal, NamedTuple
+
+from mingle_hooks.errors import NetworkError, UsageError, limit, reason
+from mingle_hooks.net.nccl import Setting, ifname, is_named
+
+Address = ipaddress.IPv4Interface | ipaddress.IPv6Interface
+
+
+class ListedAddress(NamedTuple):
+    """One address, without zone, and the interface that carries it."""
+
+    name: str
+    ifindex: int
+    address: str
+    prefix: int
+
+
+def list_addresses() -> list[ListedAddress]:
+    """Return every address of this network namespace, in the kernel's order. Raises NetworkError.
+
+    One call of getifaddrs(3): an interface that vanishes meanwhile is there whole or not at all.
+    """
+    import ifaddr  # 30 ms, which a single member does not need
+
+    try:
+        adapters = list(ifaddr.get_adapters())
+    except OSError as error:  # a container may forbid the netlink sockets that the C library uses
+        raise limit(error) or NetworkError(
+            "the kernel's list of this host's addresses",
+            reason(error),
+            "`ip -br address` on this host, and allowing netlink sockets in its container",
+        ) from None
+    found = []
+    for adapter in adapters:
+        if adapter.index is None:  # it has gone since
+            continue
+        for ip in adapter.ips:
+            address = ip.ip if isinstance(ip.ip, str) else ip.ip[0]
+            # getifaddrs(3) gives an IPv4 address with a label as an interface "eth0:label".
+            name = adapter.name.partition(":")[0]
+            found.append(ListedAddress(name, adapter.index, address.partition("%")[0], ip.network_prefix))
+    return found
+
+
+# Reading the kernel's one-line files under /sys and /proc.
+
+_MOST_BYTES = 128
+
+
+def read_attribute(path: str) -> str:
+    """Return one attribute, or "" where it cannot be read.
+
+    That is an answer, not a failure: the speed of a link that is down is EINVAL, a GPU behind the
+    device cgroup is EPERM, and devices come and go.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)  # open() takes twice as long, and nodes read dozens
+    except OSError:
+        return ""
+    try:
+        return os.read(descriptor, _MOST_BYTES).decode("utf-8", "replace").strip()
+    except OSError:
+        return ""
+    finally:
+        os.close(descriptor)
+
+
+def list_entries(path: str) -> list[str]:
+    """Return a directory's entries, or none where there is no such hardware, driver or file system."""
+    try:
+        return os.listdir(path)
+    except OSError:
+        return []
+
+
+# Which machine this is, so that members can tell whether they share a network stack.
+
+_LONGEST_NAME_machine = 253  # RFC 1035
+# Of a host's name; the last two cannot be its first. To compile an expression takes longer than to check all names.
+HOST_CHARACTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-"
+
+
+def hostname() -> str:
+    """Return this host's name as members tell it to each other: letters, digits, '-', '_' and '.' only."""
+    name = "".join(letter if letter in HOST_CHARACTERS else "_" for letter in socket.gethostname())
+    return f"_{name[1:]}" if name[:1] in (".", "-") else name or "unnamed"
+
+
+def is_hostname(text: str) -> bool:
+    """Tell whether a member may give its host this name: one as hostname() returns, of at most 253 characters."""
+    return 0 < len(text) <= _LONGEST_NAME_machine and not text.strip(HOST_CHARACTERS) and text[0] not in ".-"
+
+
+def is_hostname_or_address(text: str) -> bool:
+    """Tell whether this can be a host's name, or an address without brackets, IPv6 with its zone too."""
+    return 0 < len(text) <= _LONGEST_NAME_machine and not text.strip(HOST_CHARACTERS + ":%") and text[0] not in ".-%"
+
+
+def machine_id() -> str:
+    """Return 16 hex digits; two processes have the same ones when they share kernel and network namespace.
+
+    A hostname would not do: containers on a host often share it, and cloned machines do. Where there
+    is no /proc (macOS) it is all there is.
+    """
+    boot = read_attribute("/proc/sys/kernel/random/boot_id")
+    stack = f"{boot} {os.stat('/proc/self/ns/net').st_ino}" if boot else socket.gethostname()
+    return sha256(stack.encode()).hexdigest()[:16]
+
+
+# This host's network interfaces, and which of their addresses other hosts can reach.
+
+Kind = Literal["infiniband", "ethernet", "loopback", "virtual"]
+
+_NET = "sys/class/net"
+# Hardware types of /sys/class/net/*/type, from linux/if_arp.h.
+_INFINIBAND, _LOOPBACK = "32", "772"
+_TUNNELS = ("768", "769", "776", "778", "823")  # ipip, ip6tnl, sit, gre, ip6gre: never a fabric of their own
+# Names that container and machine managers give to what only reaches their own guests. A pod's own
+# interface is a veth too, but is called eth0, so the driver says nothing here and the name does.
+_VIRTUAL = (
+    *("docker", "virbr", "veth", "vnet", "cni", "flannel", "cali", "vxlan.calico", "cilium_", "weave", "lxcbr"),
+    *("lxdbr", "podman", "tunl", "kube", "nodelocaldns", "dummy", "ifb"),
+)
+_DOCKERS_BRIDGE, _BRIDGE_DIGITS = "br-", 12  # and so many hexadecimal digits of its network's id
+# The kernel allows 15 bytes without '/', ':' or spaces; of these, what the frameworks' lists can carry.
+_LONGEST_NAME_interfaces = 15
+_NAME_CHARACTERS = HOST_CHARACTERS + "@+"
+# operstate of an interface that carries packets; loopback, tun and some bonds say "unknown".
+_UP_interfaces = ("up", "unknown")
+# Addresses of one kind that a message lists, as it has room for about a dozen.
+MOST_TOLD = 6
+
+
+class Interface(NamedTuple):
+    """One network interface; its speed is None where it is unknown."""
+
+    name: str
+    ifindex: int
+    kind: Kind
+    speed_mbps: int | None
+    up: bool
+    addresses: tuple[Address, ...]
+    # Told only where there are several to choose from.
+    has_rdma: bool = False
+    is_default: bool = False  # the default route leaves by it
+
+
+class UsableAddress(NamedTuple):
+    """An address that a leader may offer, with its network and the interface that carries it."""
+
+    interface: Interface
+    address: Address
+    why: str = ""  # what made it come before or after others of its speed, if anything did
+
+    @property
+    def host(self) -> str:
+        """The bare address, IPv6 without brackets."""
+        return str(self.address.ip)
+
+
+class Preference(NamedTuple):
+    """A network that the user or the site named: an interface's name or a CIDR, one of the two."""
+
+    text: str
+    network: ipaddress.IPv4Network | ipaddress.IPv6Network | None
+
+    def matches(self, interface: Interface, address: Address) -> bool:
+        """Tell whether this address is meant."""
+        return interface.name == self.text if self.network is None else address.ip in self.network
+
+
+def preference(text: str) -> Preference:
+    """Read NAME or CIDR, as `--iface` takes it; a bare address is a network of one. Raises UsageError."""
+    if set(text) & set("/:") or (text and not text.strip("0123456789.")):
+        try:
+            return Preference(text, ipaddress.ip_network(text, strict=False))
+        except ValueError:
+            raise _not_a_network(text) from None
+    if not 0 < len(text) <= _LONGEST_NAME_interfaces or text.strip(_NAME_CHARACTERS) or text[0] in ".@+-":
+        raise _not_a_network(text)
+    return Preference(text, None)
+
+
+def _not_a_network(text: str) -> UsageError:
+    return UsageError(
+        "an interface name of at most 15 characters, or a network such as 10.1.0.0/16",
+        repr(text),
+        "--iface ib0, or the network's CIDR; `ip -br address` lists both",
+    )
+
+
+def interfaces(root: str = "/") -> tuple[Interface, ...]:
+    """Return every interface of this network namespace, in the kernel's order, with what describe() adds.
+
+    Raises NetworkError.
+    """
+    found: dict[tuple[int, str], list[Address]] = {(ifindex, name): [] for ifindex, name in socket.if_nameindex()}
+    for name, ifindex, host, prefix in list_addresses():
+        found.setdefault((ifindex, name), []).append(ipaddress.ip_interface(f"{host}/{prefix}"))
+    return describe(found, root)
+
+
+def describe(found: Mapping[tuple[int, str], Iterable[Address]], root: str = "/") -> tuple[Interface, ...]:
+    """Return these interfaces, each by its index and name and with its addresses, in the order of their indices.
+
+    Kind, speed and state come from sysfs; without it (macOS) the speed is unknown and what has an address counts as
+    up. Where there are several that other hosts may be on, RDMA devices and the default route are looked up as well.
+    """
+    seen = [_interface(root, name, ifindex, addresses) for (ifindex, name), addresses in sorted(found.items())]
+    reachable = [its for its in seen if any(_why_not(its, address, named=False) is None for address in its.addresses)]
+    return _compared(seen, root) if len(reachable) > 1 else tuple(seen)
+
+
+def _compared(seen: list[Interface], root: str) -> tuple[Interface, ...]:
+
+    default = default_interface(root)
+    return tuple(
+        its._replace(
+            has_rdma=bool(list_entries(f"{root}/{_NET}/{its.name}/device/infiniband")), is_default=its.name == default
+        )
+        for its in seen
+    )
+
+
+def _interface(root: str, name: str, index: int, addresses: Iterable[Address]) -> Interface:
+    folder = f"{root}/{_NET}/{name}"
+    speed = read_attribute(f"{folder}/speed")
+    # -1, also as an unsigned number, is the kernel's "unknown".
+    known = speed.isdecimal() and 0 < int(speed) < 2**32 - 1
+    return Interface(
+        name=name,
+        ifindex=index,
+        kind=_kind(name, read_attribute(f"{folder}/type")),
+        speed_mbps=int(speed) if known else None,
+        up=(read_attribute(f"{folder}/operstate") or "unknown") in _UP_interfaces,
+        addresses=tuple(addresses),
+    )
+
+
+def _kind(name: str, hardware: str) -> Kind:
+    if hardware == _LOOPBACK or (not hardware and name.rstrip("0123456789") == "lo"):
+        return "loopback"
+    if hardware == _INFINIBAND:
+        return "infiniband"
+    return "virtual" if hardware in _TUNNELS or is_virtual_name(name) else "ethernet"
+
+
+def is_virtual_name(name: str) -> bool:
+    """Tell whether a name is one that container and machine managers give to guests' networks."""
+    bridge, _, digits = name.partition(_DOCKERS_BRIDGE)
+    is_dockers = not bridge and len(digits) == _BRIDGE_DIGITS and not digits.strip("0123456789abcdef")
+    return is_dockers or name.startswith(_VIRTUAL)
+
+
+def usable(
+    interfaces: Iterable[Interface],
+    *,
+    prefer: Sequence[Preference] = (),
+    environ: Mapping[str, str] | None = None,
+    root: str = "/",
+) -> tuple[UsableAddress, ...]:
+    """Return the addresses that other members can reach, the best first.
+
+    Order: the preferences as given (only what they match counts), what NCCL is told to use, by the user's `environ`
+    or by files, no RDMA rail, InfiniBand, speed, IPv4 before IPv6, the default route's interface, index. Loopback
+    never counts; what is made for guests (docker and the like) only where a preference names it.
+    Raises NetworkError that tells why each was left out.
+    """
+    found: list[tuple[int, Interface, Address]] = []
+    left_out: dict[str, list[str]] = {}
+    for interface in interfaces:
+        if not interface.addresses:
+            left_out.setdefault("no address", []).append(interface.name)
+        for address in interface.addresses:
+            wish = next((i for i, p in enumerate(prefer) if p.matches(interface, address)), None)
+            why_not = _why_not(interface, address, named=wish is not None)
+            if prefer and wish is None:
+                why_not = why_not or "not on a requested network"
+            if why_not:
+                left_out.setdefault(why_not, []).append(f"{interface.name} {address.ip}")
+            else:
+                found.append((wish or 0, interface, address))
+    if not found:
+        asked = f" on {' or '.join(p.text for p in prefer)}" if prefer else ""
+        raise NetworkError(
+            f"an address{asked} that the other hosts can reach",
+            ", ".join(f"{_few(which)} ({why_not})" for why_not, which in left_out.items()) or "no network interface",
+            "--iface NAME|CIDR (`ip -br address` lists them)",
+        )
+    is_one = len({interface.name for _, interface, _ in found}) == 1
+    return _ordered(found, None if is_one or environ is None else _told(environ, root))
+
+
+def _told(environ: Mapping[str, str], root: str) -> Setting | None:
+    """Return NCCL's network: who named it has named the job's, and MASTER_ADDR is to be on it too."""
+    return ifname(environ, root)
+
+
+def _ordered(found: list[tuple[int, Interface, Address]], told: Setting | None) -> tuple[UsableAddress, ...]:
+    first = last = frozenset[str]()
+    if told is not None:
+        first = frozenset(its.name for _, its, _ in found if is_named(told.value, its.name))
+    if any(interface.has_rdma for _, interface, _ in found):
+        last = rails((interface, address) for _, interface, address in found)
+    ranked = []
+    for wish, interface, address in found:
+        why = f"set for NCCL by {told.source}" if told is not None and interface.name in first else ""
+        why = why or ("an RDMA rail" if interface.name in last else "")
+        rank = (wish, interface.name not in first, interface.name in last, *_rank(interface, address))
+        ranked.append((rank, UsableAddress(interface, address, why)))
+    return tuple(candidate for _, candidate in sorted(ranked, key=lambda entry: entry[0]))
+
+
+def _few(which: list[str]) -> str:
+    """Return the first of many in words, so that what follows them is not cut off."""
+    rest = len(which) - MOST_TOLD
+    return ", ".join(which[:MOST_TOLD]) + (f" and {rest} more" if rest > 0 else "")
+
+
+def _why_not(interface: Interface, address: Address, *, named: bool) -> str | None:
+    if not interface.up:
+        return "down"
+    if address.ip.is_loopback:
+        return "loopback"
+    if address.ip.is_link_local:
+        return "link-local"
+    if address.ip.is_multicast or address.ip.is_unspecified:
+        return "not a host's address"
+    if interface.kind in ("virtual", "loopback") and not named:
+        return interface.kind
+    return None
+
+
+def _rank(interface: Interface, address: Address) -> tuple[int, ...]:
+    return (
+        interface.kind != "infiniband",
+        -(interface.speed_mbps or 0),
+        address.version,
+        not interface.is_default,
+        interface.ifindex,
+    )
+
+
+def is_preferred(host: str, prefer: Sequence[Preference]) -> bool:
+    """Tell whether one of this host's own addresses is on a network that was asked for. Raises NetworkError."""
+    its, name = ipaddress.ip_address(host.partition("%")[0]), interface_of(host)
+    return any(p.text == name if p.network is None else its in p.network for p in prefer)
+
+
+def interface_of(host: str) -> str | None:
+    """Return the name of the interface that carries this local address, or None where none does.
+
+    Raises NetworkError.
+    """
+    return next((found.name for found in list_addresses() if found.address == host), None)
+
+
+# The interface of the default route, from the kernel's own tables.
+
+# linux/route.h: a route that is there, and one that only refuses.
+_UP_routes, _REJECT = 0x1, 0x200
+_NOWHERE, _NOWHERE6 = "00000000", "0" * 32
+
+
+def default_interface(root: str = "/") -> str | None:
+    """Return the interface of the default route with the least metric, IPv4's if there is one; None without any."""
+    for routes in (_ipv4(f"{root}/proc/net/route"), _ipv6(f"{root}/proc/net/ipv6_route")):
+        found = [(metric, name) for name, flags, metric in routes if flags & _UP_routes and not flags & _REJECT]
+        if found:
+            return min(found, key=lambda route: route[0])[1]
+    return None
+
+
+def _ipv4(path: str) -> Iterator[tuple[str, int, int]]:
+    """Yield interface, flags and metric of each default route: of equal ones the kernel lists its choice first."""
+    for words in _rows(path, 11):  # Iface Destination Gateway Flags RefCnt Use Metric Mask MTU Window IRTT
+        if words[1] == words[7] == _NOWHERE:
+            yield words[0], int(words[3], 16), int(words[6])
+
+
+def _ipv6(path: str) -> Iterator[tuple[str, int, int]]:
+    for words in _rows(path, 10):  # destination, its length, source, its length, gateway, metric, 2 counts, flags, name
+        if words[0] == _NOWHERE6 and words[1] == "00":
+            yield words[9], int(words[8], 16), int(words[5], 16)
+
+
+def _rows(path: str, columns: int) -> Iterator[list[str]]:
+    try:
+        with open(path) as table:
+            for line in table:
+                words = line.split()
+                if len(words) == columns:
+                    yield words
+    except OSError:  # no /proc, or no IPv6
+        return
+
+
+# RDMA rails: interfaces that lead from one GPU each to a network of its own.
+#
+# NCCL finds them by itself, for data. To meet on one of them would put the connections of a whole job on one GPU's
+# link, and other hosts' other rails do not reach it.
+
+# Machines have one for a GPU, or for two. Fewer are a node's fast network, or its storage's.
+FEWEST = 4
+
+
+def rails(usable: Iterable[tuple[Interface, Address]]) -> frozenset[str]:
+    """Return the names of the interfaces that are rails, among addresses that other hosts can reach.
+
+    At least four Ethernet interfaces of one speed, each with an RDMA device and with networks of its own.
+    """
+    alike: dict[int | None, list[tuple[str, object]]] = {}
+    for interface, address in usable:
+        if interface.kind == "ethernet" and interface.has_rdma:
+            alike.setdefault(interface.speed_mbps, []).append((interface.name, address.network))
+    found: set[str] = set()
+    for carried in alike.values():
+        names = {name for name, _ in carried}
+        # An interface may have two addresses of one network; no two interfaces may.
+        if len(names) >= FEWEST and len(set(carried)) == len({network for _, network in carried}):
+            found |= names
+    return frozenset(found)

@@ -1,0 +1,193 @@
+"""A free TCP port: which to try, how to take one, and how to keep it for the framework."""
+
+from __future__ import annotations
+
+import errno
+import socket
+import struct
+from collections.abc import Collection, Sequence
+from hashlib import sha256
+from itertools import chain
+
+from mingle_hooks.errors import NetworkError, NoPortError, limit
+from mingle_hooks.net.addresses import read_attribute
+
+# 5,000 ports that nobody else claims by default: below Linux's ephemeral range (32768-60999) and
+# Kubernetes' node ports (30000-32767), clear of torch's 29400 and 29500, MongoDB's 27017, FlexLM's
+# 27000-27009 and RabbitMQ's 25672, above PBS' 15001-15009 and Ray's workers (10002-19999). Slurm
+# (6817-6819), LSF (6878-7870), SGE (6444) and the file systems are far below.
+DEFAULT_RANGE = range(20_000, 25_000)
+LOWEST, HIGHEST = 1024, 65_535  # below 1024 only root may bind
+# Many members connect at the same time; the kernel cuts this to net.core.somaxconn.
+BACKLOG = 65_535
+# A connection to this host's own address takes microseconds; this bounds one that a firewall drops.
+_KEEP_TIMEOUT_S = 2.0
+# A socket's state in /proc/net/tcp: include/net/tcp_states.h.
+_LISTEN, _TIME_WAIT = "0A", "06"
+
+
+def ephemeral_range(path: str = "/proc/sys/net/ipv4/ip_local_port_range") -> range:
+    """Return the ports that the kernel gives to outgoing connections; IANA's where there is no /proc."""
+    words, digits = read_attribute(path).split(), len(str(HIGHEST))
+    ends = [int(word) for word in words if word.isascii() and word.isdigit() and len(word) <= digits]
+    match ends:
+        case [first, last] if len(ends) == len(words) and max(ends) <= HIGHEST:
+            return range(first, last + 1)
+    return range(49_152, 65_536)
+
+
+def candidates(seed: bytes, count: int, port_range: range = DEFAULT_RANGE) -> tuple[int, ...]:
+    """Return `count` distinct ports of the range (all of it, if it has fewer), the same for the same seed.
+
+    A Fisher-Yates shuffle that stops after `count` ports, driven by SHA-256, so that every member
+    finds the same ports in the same order.
+    """
+    moved: dict[int, int] = {}
+    chosen = []
+    for i in range(min(count, len(port_range))):
+        digest = sha256(seed + i.to_bytes(4, "big")).digest()
+        j = i + int.from_bytes(digest[:8], "big") % (len(port_range) - i)
+        chosen.append(port_range[moved.get(j, j)])
+        moved[j] = moved.get(i, i)
+    return tuple(chosen)
+
+
+def listen(address: str, candidates: Sequence[int], port_range: range = DEFAULT_RANGE) -> socket.socket:
+    """Return a listening socket on the first free port: the candidates in order, then the rest of the range.
+
+    Bound without SO_REUSEADDR, so a port that another world keeps (see `keep`) is passed over.
+    Raises NetworkError where every port is taken, or the address is not this host's.
+    """
+    rest = (port for port in port_range if port not in candidates)
+    tried = 0
+    for port in chain(candidates, rest):
+        listener = bound(address, port)
+        if listener is not None:
+            return listener
+        tried += 1
+    raise NetworkError(
+        f"a free port on {address}",
+        f"all of the {tried} ports tried are taken{over({*candidates, *port_range})}",
+        "a wider --port-range A-B, or ending what listens there (see `ss -tan`)",
+    )
+
+
+def has_ipv6() -> bool:
+    """Tell whether Python and the kernel have IPv6 at all (ipv6.disable=1 leaves none)."""
+    if not socket.has_ipv6:
+        return False
+    try:
+        socket.socket(socket.AF_INET6, socket.SOCK_STREAM).close()
+    except OSError:
+        return False
+    return True
+
+
+# linger(on, 0 s), socket(7): what is closed is gone at once, and leaves nothing in TIME_WAIT.
+GONE_AT_ONCE = struct.pack("ii", 1, 0)
+
+
+def bound(address: str, port: int, *, reuse: bool = False, hold: bool = True) -> socket.socket | None:
+    """Return a socket that listens on one port, or None where the port is taken.
+
+    With `reuse` a port that is merely in TIME_WAIT is taken too. Without `hold` the connections accepted from it are
+    gone at once when they are closed, and leave nothing in TIME_WAIT. Raises NetworkError where the address is not
+    this host's.
+    """
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        if family == socket.AF_INET6:
+            listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        if reuse:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((address, port))
+        if not hold:  # accepted connections inherit it, and the first may be there as soon as this listens
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, GONE_AT_ONCE)
+        listener.listen(BACKLOG)
+        if reuse:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 0)  # as hold() needs it
+    except OSError as wrong:
+        listener.close()
+        if wrong.errno == errno.EADDRINUSE:
+            return None
+        raise limit(wrong) or NetworkError(
+            f"to listen on {address} port {port}", f"{wrong.strerror}", "--iface with a network of this host"
+        ) from None
+    except BaseException:
+        listener.close()
+        raise
+    return listener
+
+
+def hold(listener: socket.socket) -> None:
+    """Stop listening, and keep the port from everybody until the listener is closed.
+
+    On Linux shutdown(2) leaves a listener bound. Then it refuses every bind, of any user, as long as it has no
+    SO_REUSEADDR itself: where two sockets have that and neither listens, the kernel binds both, whoever they belong to.
+    """
+    try:
+        listener.shutdown(socket.SHUT_RDWR)
+    except OSError:  # another kernel
+        listener.close()
+
+
+def keep(listener: socket.socket) -> None:
+    """Hold the listener's port; once it is closed, keep it from everybody but the framework for 60 s.
+
+    A connection closed first by the server side stays there in TIME_WAIT: the kernel gives the port to
+    nobody who asks for any, and a plain bind fails; a bind with SO_REUSEADDR, as torch's store and most
+    servers do, gets it. Takes a listener of `listen`. Raises NetworkError where this host cannot reach
+    its own address.
+    """
+    address = listener.getsockname()
+    try:
+        with socket.create_connection(address[:2], timeout=_KEEP_TIMEOUT_S) as client:
+            listener.settimeout(_KEEP_TIMEOUT_S)
+            peer = None
+            while peer != client.getsockname():  # somebody may have connected before us
+                served, peer = listener.accept()
+                # Only where the connection in TIME_WAIT has it too does a later bind with SO_REUSEADDR get past it.
+                served.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                served.close()
+            client.recv(1)  # the server's end came first
+        hold(listener)
+    except OSError as wrong:
+        raise limit(told(wrong, listener.family, address)) or NetworkError(
+            f"to reach this host's own {address[0]} port {address[1]}",
+            str(wrong.strerror or wrong),
+            "a firewall rule that lets a host talk to itself",
+        ) from None
+
+
+def told(error: OSError, family: int, where: tuple[object, ...]) -> OSError:
+    """Return what connect(2) met: NoPortError in the place of EADDRNOTAVAIL where this host has used up its ports."""
+    if error.errno != errno.EADDRNOTAVAIL:
+        return error
+    with socket.socket(family, socket.SOCK_DGRAM) as other:
+        try:
+            other.connect(where)
+        except OSError:  # nor is there an address of this host's to come from
+            return error
+    among = ephemeral_range()
+    which = f"all {len(among)} local ports for connections are in use"
+    return NoPortError(error.errno, f"{which} (sysctl net.ipv4.ip_local_port_range: {among.start} to {among.stop - 1})")
+
+
+def over(wanted: Collection[int]) -> str:
+    """Tell, for a message, how many of these ports only connections have that are over."""
+    listening, ended = set[int](), set[int]()
+    for path in ("/proc/net/tcp", "/proc/net/tcp6"):
+        try:
+            with open(path) as table:
+                next(table)
+                rows = [line.split()[1:4:2] for line in table]
+        except OSError:
+            continue
+        for local, state in rows:
+            port = int(local.rpartition(":")[2], 16)
+            if state in (_LISTEN, _TIME_WAIT):
+                (listening if state == _LISTEN else ended).add(port)
+    count = len((ended - listening) & set(wanted))
+    which = "" if count == len(wanted) else f"{count} of them "
+    return f", {which}by closed connections, for up to a minute (TIME_WAIT)" if count else ""

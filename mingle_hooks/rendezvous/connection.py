@@ -1,0 +1,532 @@
+"""One TCP connection that carries frames, both ways, without blocking."""
+
+from __future__ import annotations
+
+import errno
+import heapq
+import itertools
+import os
+import select
+import socket
+import time
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import Protocol
+
+from mingle_hooks.errors import Shortage, shortage
+from mingle_hooks.net.ports import hold, told
+from mingle_hooks.rendezvous.wire import HEADER, MOST_STRANGER_BYTES, WireError, endpoint
+
+# Which of many sockets are ready: epoll(7), or poll(2) where there is none, without importing `selectors`.
+
+Call = Callable[[int], None]
+
+
+class Watched(Protocol):
+    """A socket, or a pipe's end."""
+
+    def fileno(self) -> int:
+        """Return its descriptor."""
+
+
+READ, WRITE = select.POLLIN, select.POLLOUT  # epoll's are the same numbers
+
+
+class Poller:
+    """Holds what each socket is watched for, and what to call; the owner closes it."""
+
+    def __init__(self) -> None:
+        self.watched: dict[int, Call] = {}  # by descriptor
+        self._kernel = select.epoll() if hasattr(select, "epoll") else select.poll()
+        self._second = 1 if hasattr(self._kernel, "close") else 1000  # epoll waits for seconds, poll for milliseconds
+
+    def close(self) -> None:
+        """Free what the kernel keeps."""
+        if hasattr(self._kernel, "close"):
+            self._kernel.close()
+
+    def watch(self, sock: Watched, events: int, call: Call) -> None:
+        """Watch sock for READ, WRITE or both. Raises OSError for want of memory or watches."""
+        self._kernel.register(sock.fileno(), events)
+        self.watched[sock.fileno()] = call
+
+    def rewatch(self, sock: Watched, events: int, call: Call) -> None:
+        """Change what sock is watched for."""
+        self._kernel.modify(sock.fileno(), events)
+        self.watched[sock.fileno()] = call
+
+    def unwatch(self, sock: Watched) -> None:
+        """Stop watching an open socket; harmless where it is not watched now."""
+        if self.watched.pop(sock.fileno(), None) is not None:
+            self._kernel.unregister(sock.fileno())
+
+    def ready(self, timeout_s: float) -> list[tuple[int, int]]:
+        """Return the descriptors that are ready within timeout_s, and for what; an error is ready for both."""
+        found = self._kernel.poll(timeout_s * self._second)
+        return [(fd, min(events, READ | WRITE)) for fd, events in found]
+
+
+# What comes is read into one buffer, at first of a stranger's largest frame: new memory for each read costs more.
+FIRST_BYTES = HEADER.size + MOST_STRANGER_BYTES
+# A peer that does not read is dropped once this much waits for it: two of the largest frames.
+MOST_WAITING_BYTES = 16 * 1024 * 1024
+# A peer that the kernel has not heard for this long is gone, in seconds. A member that has lost its leader so can still
+# ask for the word: the leader stays for a lease, 10 s longer, after it last asked for a promise (leases.py).
+GONE_S = 20
+# A connection ends if nothing more of a frame that has begun comes for so long, or up to twice that, in seconds. TCP
+# repeats six packets that are lost in a row within 6 s; the member can call again well within its lease.
+STALLED_S = 7.0
+# The kernel asks an idle peer after 5 s, and then three times, every 5 s (tcp(7); other systems lack some of these).
+_PROBES = {"TCP_KEEPIDLE": 5, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3}
+# The same where the peer acknowledges nothing, in milliseconds.
+_UNHEARD = {"TCP_USER_TIMEOUT": GONE_S * 1000}
+
+
+class Connection:
+    """A connection that owns its socket: hands over whole frames, and says once when it has ended.
+
+    `on_frame(kind, payload)` may raise WireError, which ends the connection. `on_end(reason)` comes exactly
+    once, unless close() was called first, and never out of send(): who sends to many does not expect that
+    they change meanwhile. `on_room()` comes when less is waiting than before. `most_bytes` bounds a frame, and
+    grows when the peer has proved itself. `stalled_s` bounds the wait for the rest of a frame.
+    """
+
+    __slots__ = (
+        "_come",
+        "_events",
+        "_in",
+        "_loop",
+        "_out",
+        "_read_bytes",
+        "_rest",
+        "_sock",
+        "most_bytes",
+        "on_end",
+        "on_frame",
+        "on_room",
+        "stalled_s",
+        "waiting_bytes",
+    )
+
+    def __init__(
+        self,
+        loop: Loop,
+        sock: socket.socket,
+        on_frame: Callable[[int, bytes], None],
+        on_end: Callable[[str], None],
+    ) -> None:
+        self._loop, self._sock = loop, sock
+        self.on_frame, self.on_end = on_frame, on_end
+        self.on_room: Callable[[], None] = lambda: None
+        self.most_bytes = MOST_STRANGER_BYTES
+        # End if nothing of a frame that has begun comes for so many seconds, up to twice; 0: wait. A length that was
+        # changed on the way asks for more than was ever sent.
+        self.stalled_s = 0.0
+        self._rest: Timer | None = None
+        self._read_bytes = 0
+        self._in = memoryview(bytearray(FIRST_BYTES))  # begins with what has come of the next frame
+        self._come = 0  # how much that is
+        self._out: list[memoryview] = []  # not copied: thousands may wait for the same roster
+        self.waiting_bytes = 0  # of these
+        self._events = READ
+        loop.watch(sock, READ, self._ready)
+
+    @property
+    def closed(self) -> bool:
+        """Whether the socket is gone."""
+        return self._sock.fileno() < 0
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether the kernel has taken all that was sent, which it does only once the other side is there."""
+        return not self.closed and not self._out
+
+    def own_address(self) -> str:
+        """Return this side's address, without an IPv6 zone."""
+        return str(self._sock.getsockname()[0]).partition("%")[0]
+
+    def own_end(self) -> str:
+        """Return this side's address and port, as the other side of a connection without a relay sees them."""
+        return endpoint(self._sock.getsockname())
+
+    def send(self, *parts: bytes | memoryview) -> None:
+        """Send, or keep for when the peer has room."""
+        if self.closed:
+            return
+        sent = 0
+        if not self._out:
+            try:
+                sent = self._sock.sendmsg(parts)
+            except BlockingIOError:
+                pass
+            except OSError as error:
+                self._end_soon(error.strerror or "send failed")
+                return
+            if sent == sum(map(len, parts)):
+                return
+            self._watch(self._events | WRITE)
+        left = memoryview(b"".join(parts))[sent:]  # one part is not copied
+        self._out.append(left)
+        self.waiting_bytes += len(left)
+        if self.waiting_bytes > MOST_WAITING_BYTES:
+            self._end_soon("it does not read")
+
+    def listen(self, *, wanted: bool) -> None:
+        """Go on reading, or leave what comes with the kernel: the other side then has to wait."""
+        if not self.closed:
+            self._watch(self._events | READ if wanted else self._events & ~READ)
+
+    def _watch(self, events: int) -> None:
+        if events != self._events:
+            self._events = events
+            self._loop.rewatch(self._sock, events, self._ready)
+
+    def close(self) -> None:
+        """Close now; on_end will not come. What the kernel has taken is still delivered."""
+        if not self.closed:
+            self._loop.unwatch(self._sock)
+            self._sock.close()
+
+    def _end(self, reason: str) -> None:
+        self.close()
+        self.on_end(reason)
+
+    def _end_soon(self, reason: str) -> None:
+        """End from the loop, after reading what the other side may have said before it went."""
+
+        def end() -> None:
+            if not self.closed:
+                self._read()
+            if not self.closed:
+                self._end(reason)
+
+        self._loop.after(0.0, end)
+
+    def _ready(self, events: int) -> None:
+        # What came before this in the same round may have closed it. Its last words come before its end.
+        if events & READ and not self.closed:
+            self._read()
+        if events & WRITE and not self.closed:
+            self._flush()
+
+    def _flush(self) -> None:
+        data = self._out[0] if self._out else memoryview(b"")  # nothing waits where it is for an error that it came
+        try:
+            sent = self._sock.send(data)
+        except BlockingIOError:
+            return
+        except OSError as error:
+            self._end(error.strerror or "send failed")
+            return
+        self.waiting_bytes -= sent
+        self._out[:1] = [data[sent:]] if sent < len(data) else []
+        if not self._out:
+            self._watch(self._events & ~WRITE)
+        self.on_room()
+
+    def _read(self) -> None:
+        try:
+            count = self._sock.recv_into(self._in[self._come :])
+        except BlockingIOError:
+            return
+        except OSError as error:
+            self._end(error.strerror or "receive failed")
+            return
+        if not count:
+            self._end("it closed the connection")
+            return
+        self._come += count
+        self._read_bytes += count
+        try:
+            self._frames()
+        except WireError as error:
+            if not self.closed:
+                self._end(str(error))
+        if self._come and self.stalled_s and self._rest is None:
+            self._await_rest()
+
+    def _await_rest(self) -> None:
+        """Look once in a while, and not after each piece: a roster comes in hundreds."""
+        read = self._read_bytes
+        self._rest = self._loop.after(self.stalled_s, lambda: self._look(read))
+
+    def _look(self, read: int) -> None:
+        self._rest = None
+        if self.closed or not self._come:
+            return
+        if self._read_bytes == read:
+            self._end("the rest of a frame has not come")
+        else:
+            self._await_rest()
+
+    def _frames(self) -> None:
+        begin, come = 0, self._come
+        while not self.closed and come - begin >= HEADER.size:
+            length, kind = HEADER.unpack_from(self._in, begin)
+            if length > self.most_bytes:
+                raise WireError(f"a frame of {length} bytes, more than {self.most_bytes}")
+            payload = begin + HEADER.size
+            if come - payload < length:
+                break
+            begin = payload + length
+            self.on_frame(kind, bytes(self._in[payload:begin]))
+        self._keep(self._in[begin:come])
+
+    def _keep(self, rest: memoryview) -> None:
+        """Move what has come of the next frame to the buffer's beginning, or to that of a larger one."""
+        if len(rest) == len(self._in):
+            self._in = memoryview(bytearray(2 * len(rest)))
+        self._come = len(rest)
+        self._in[: self._come] = rest
+
+
+def notice_loss(sock: socket.socket, *, drop_unsent: bool) -> None:
+    """Have the kernel end a connection whose peer vanished without a word, as a host does that loses its power.
+
+    Without `drop_unsent` it goes on for minutes where something is still to be delivered, as the last word of a leader
+    is to a member whose host is suspended. What a listener is told holds for the connections that it accepts.
+    """
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in {**_PROBES, **(_UNHEARD if drop_unsent else {})}.items():
+        if hasattr(socket, name):
+            sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+
+
+def dial(address: str, port: int) -> socket.socket:
+    """Begin a TCP connection without waiting; OSError when the kernel refuses at once.
+
+    A link-local IPv6 address carries its zone (`fe80::1%3`). Anything but an address is refused: connect()
+    would ask the resolver, and wait for it.
+    """
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    socket.inet_pton(family, address.partition("%")[0])
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        sock.settimeout(0)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        host, _, zone = address.partition("%")
+        where = (host, port, 0, int(zone or 0)) if family == socket.AF_INET6 else (host, port)
+        try:
+            sock.connect(where)
+        except BlockingIOError:
+            pass
+        except OSError as error:
+            raise told(error, family, where) from None
+    except BaseException:
+        sock.close()
+        raise
+    return sock
+
+
+# Accepting connections on listeners, also where this process has run out of what one takes.
+
+# Accept this many connections before looking at the others again.
+ACCEPT_AT_ONCE = 256
+# Out of descriptors or memory.
+_SHORT = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+# Where nobody can go, look this much later, in seconds, whether there is room: the callers wait in the kernel.
+ROOM_S = 0.2
+
+
+class Callers:
+    """Owns the listeners, and calls `take(sock, address)` for each connection, which then belongs to whoever took it.
+
+    `take` may raise OSError, and the connection is closed. `make_room()` lets somebody go where there is no descriptor
+    or memory left, and tells whether it could. The owner calls close().
+    """
+
+    def __init__(
+        self,
+        loop: Loop,
+        listeners: Sequence[socket.socket],
+        take: Callable[[socket.socket, str], None],
+        make_room: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self._loop, self._take, self._make_room = loop, take, make_room
+        self._listeners = list(listeners)
+        self._left: list[socket.socket] = []  # bound, and no longer listening
+        self._rooms: dict[int, Timer] = {}  # listener's descriptor -> when it is listened to again
+        for listener in self._listeners:
+            listener.settimeout(0)
+            self._listen(listener)
+
+    def close(self) -> None:
+        """Let go of every listener and timer."""
+        for timer in self._rooms.values():
+            timer.cancel()
+        for listener in self._listeners:
+            if listener.fileno() >= 0:
+                self._loop.unwatch(listener)
+                listener.close()
+        for listener in self._left:
+            listener.close()
+
+    def leave(self, port: int) -> None:
+        """Stop listening on a port, where others are left; it stays bound."""
+        its = [listener for listener in self._listeners if listener.getsockname()[1] == port]
+        if len(its) < len(self._listeners):
+            self._stop(its)
+
+    def hand_over(self, port: int) -> list[socket.socket]:
+        """Stop listening on a port and return its sockets, still bound. The caller closes them."""
+        self._stop([listener for listener in self._listeners if listener.getsockname()[1] == port])
+        held, self._left = self._left, []
+        return held
+
+    def _stop(self, listeners: list[socket.socket]) -> None:
+        for listener in listeners:
+            self._loop.unwatch(listener)
+            hold(listener)
+            self._listeners.remove(listener)
+            self._left.append(listener)
+
+    def _listen(self, listener: socket.socket) -> None:
+        if listener.fileno() >= 0:
+            self._loop.watch(listener, READ, lambda _events: self._accept(listener))
+
+    def _wait(self, listener: socket.socket) -> None:
+        self._loop.unwatch(listener)
+        self._rooms[listener.fileno()] = self._loop.after(ROOM_S, lambda: self._listen(listener))
+
+    def _accept(self, listener: socket.socket) -> None:
+        for _ in range(ACCEPT_AT_ONCE):
+            try:
+                sock, where = listener.accept()
+            except BlockingIOError:
+                return
+            except OSError as error:  # else the caller's own trouble, which accept(2) hands on
+                self._loop.missed(error)
+                if error.errno in _SHORT and not self._make_room():
+                    self._wait(listener)
+                return
+            try:
+                sock.settimeout(0)
+                # A framework's bind with SO_REUSEADDR gets past a connection in TIME_WAIT only where that has it too.
+                # The listener must never have it: see ports.hold.
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                self._take(sock, where[0])
+            except OSError as error:  # it has gone already, or there is no memory to watch it
+                self._loop.missed(error)
+                sock.close()
+
+
+# One thread, many sockets and timers: asyncio without the 30 ms that importing it costs.
+
+# Wake at least this often, in seconds, so that a clock that jumps cannot make a wait endless.
+LONGEST_SLEEP_S = 1.0
+
+
+def _steadiest() -> int:
+    """Return the clock that also goes on while this host is suspended, or else one that stands still meanwhile.
+
+    CLOCK_BOOTTIME is Linux's. Other systems, and sandboxes that lack it, have CLOCK_MONOTONIC.
+    """
+    try:
+        time.clock_gettime(time.CLOCK_BOOTTIME)
+    except (AttributeError, OSError):
+        return time.CLOCK_MONOTONIC
+    return time.CLOCK_BOOTTIME
+
+
+CLOCK = _steadiest()
+
+
+def boottime() -> float:
+    """Return the time in seconds by which members keep their promises and their deadlines; no clock of the day."""
+    return time.clock_gettime(CLOCK)
+
+
+class Timer:
+    """A call that is due once; cancel() makes it not happen."""
+
+    __slots__ = ("call",)
+
+    def __init__(self, call: Callable[[], None]) -> None:
+        self.call: Callable[[], None] | None = call
+
+    def cancel(self) -> None:
+        """Forget the call; harmless when it has happened."""
+        self.call = None
+
+
+class Loop:
+    """Calls back when a socket is ready or a time has come. Close it, or use `with`."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic, poller: Poller | None = None) -> None:
+        self.clock = clock
+        self.poller = poller or Poller()
+        self._timers: list[tuple[float, int, Timer]] = []
+        self._order = itertools.count()
+        self.names_since: float | None = None  # when the name service was asked first, and how long it took
+        self.names_s = 0.0
+        self.shortage: Shortage | None = None  # what this process has run out of, for the message at the end
+
+    def __enter__(self) -> Loop:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.poller.close()
+
+    def watch(self, sock: Watched, events: int, call: Callable[[int], None]) -> None:
+        """Call back with the ready events, from now on, whenever sock is ready for any of events."""
+        self.poller.watch(sock, events, call)
+
+    def rewatch(self, sock: Watched, events: int, call: Callable[[int], None]) -> None:
+        """Change what sock is watched for."""
+        self.poller.rewatch(sock, events, call)
+
+    def unwatch(self, sock: Watched) -> None:
+        """Stop watching sock; harmless where it is not watched now."""
+        self.poller.unwatch(sock)
+
+    def missed(self, error: Exception) -> None:
+        """Take note where something could not be opened because a limit was met."""
+        self.shortage = shortage(error) or self.shortage
+
+    def after(self, delay_s: float, call: Callable[[], None]) -> Timer:
+        """Call once, delay_s seconds from now."""
+        timer = Timer(call)
+        heapq.heappush(self._timers, (self.clock() + delay_s, next(self._order), timer))
+        return timer
+
+    def about(self, delay_s: float) -> float:
+        """Return a delay within a fifth of delay_s, so that members do not act in step."""
+        return delay_s * (0.8 + 0.4 * self.chance())
+
+    def chance(self) -> float:
+        """Return a number from 0 to 1, another for each member."""
+        return int.from_bytes(os.urandom(2), "big") / 65536
+
+    def run(self, finished: Callable[[], bool]) -> None:
+        """Serve sockets and timers until finished() is true; the caller sets a timer that makes it so."""
+        while not finished():
+            self.turn(self.due_in())
+
+    def turn(self, wait_s: float) -> None:
+        """Serve what is due or ready, once, after at most wait_s seconds.
+
+        Timers come first: after a stop, of this process or of its host, what was said meanwhile may be out of date.
+        """
+        ready = self.poller.ready(wait_s)
+        self._ring()
+        for descriptor, events in ready:
+            call = self.poller.watched.get(descriptor)
+            if call is not None:  # what came before it in this turn may have closed it
+                call(events)
+
+    def due_in(self) -> float:
+        """Return the seconds until the next timer, and at most LONGEST_SLEEP_S."""
+        if not self._timers:
+            return LONGEST_SLEEP_S
+        return min(max(self._timers[0][0] - self.clock(), 0.0), LONGEST_SLEEP_S)
+
+    def _ring(self) -> None:
+        now = self.clock()
+        while self._timers and self._timers[0][0] <= now:
+            timer = heapq.heappop(self._timers)[2]
+            call, timer.call = timer.call, None
+            if call is not None:
+                call()

@@ -1,0 +1,441 @@
+"""Dial what the discovery backends find, and hand over each leader that proves itself."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, NamedTuple
+
+import mingle_hooks
+from mingle_hooks.errors import LIMITS, ConflictError, MingleError, MissingError, NetworkError, SecretError, printable
+from mingle_hooks.rendezvous import discovery, wire
+from mingle_hooks.rendezvous.connection import STALLED_S, Connection, Loop, Timer, dial, notice_loss
+from mingle_hooks.rendezvous.discovery import Discovery, OneWay
+from mingle_hooks.rendezvous.messages import LONGEST_PART, MEMBER_BYTES
+from mingle_hooks.rendezvous.request import Request
+from mingle_hooks.rendezvous.wire import PROTOCOL_VERSION, Attempt, Secret, check_in_ports, multicast_port
+
+if TYPE_CHECKING:
+    from mingle_hooks.rendezvous.election import Candidate
+    from mingle_hooks.rendezvous.leader import Leader
+
+
+# Connections tried at once; with more endpoints, the oldest makes room once it has had its fair time, in seconds.
+MOST_CALLS = 64
+FAIR_S = 1.0
+# A handshake that takes longer is begun anew: TCP sends its first packet again after 1 and after 3 s.
+CALL_S = 5.0
+# Leave an address that answered, but is not what is looked for, alone for this long.
+REST_S = 1.0
+REST_AFTER_MISMATCH_S = 5.0
+
+
+class Endpoint(NamedTuple):
+    """Where a leader may be, and which backend said so."""
+
+    address: str
+    port: int
+    backend: str
+
+
+class ProvenLeader(NamedTuple):
+    """A leader that has proved that it holds the key. Whoever takes it owns the channel."""
+
+    endpoint: Endpoint
+    connection: Connection
+    sealer: wire.Sealer
+    leader: bytes
+    ticket: int  # 0: rank 0 by right
+    host: str
+
+    @property
+    def precedence(self) -> tuple[int, bytes]:
+        """What the lowest of wins an election."""
+        return (self.ticket, self.leader)
+
+    @property
+    def label(self) -> str:
+        """The leader as messages name it."""
+        return f"{self.host} ({self.endpoint.address})"
+
+
+class Dialer:
+    """All calls in progress. `on_proven` gets each leader.
+
+    `on_mismatch` gets each address that refuses this member, or proves nothing, the host that it says it is, and why
+    (see wire.REASONS). `on_relay` gets an endpoint where somebody hands on what is said, and where the leader says it
+    is: who relays could stop doing so at the worst time. Neither is proved: they are for messages, and one more call.
+    """
+
+    def __init__(
+        self,
+        loop: Loop,
+        attempt: Attempt,
+        secret: Secret,
+        on_proven: Callable[[ProvenLeader], None],
+        on_mismatch: Callable[[str, str, wire.Why], None],
+        on_relay: Callable[[Endpoint, Endpoint], None],
+        host: str = "",
+    ) -> None:
+        self.loop, self.secret, self.host = loop, secret, host
+        self.on_proven, self.on_mismatch, self.on_relay = on_proven, on_mismatch, on_relay
+        self.tag = attempt.tag.hex()  # said in each call, of which there may be thousands
+        self._calls: dict[tuple[str, int], _Call] = {}
+        self._resting: dict[tuple[str, int], float] = {}
+
+    def dial(self, endpoint: Endpoint) -> None:
+        """Dial an endpoint, unless that is being done or it was just seen to be no use."""
+        key, now = (endpoint.address, endpoint.port), self.loop.clock()
+        if (known := self._calls.get(key)) is not None:
+            known.backends.add(endpoint.backend)
+        if known is not None or self._resting.get(key, 0.0) > now:
+            return
+        if len(self._calls) >= MOST_CALLS:
+            oldest = next(iter(self._calls.values()))
+            if now - oldest.since < FAIR_S:
+                return
+            oldest.hang_up()
+        try:
+            sock = dial(*key)
+            notice_loss(sock, drop_unsent=True)
+        except OSError as error:  # no route to it now; its backend will name it again
+            self.loop.missed(error)
+            return
+        call = self._calls[key] = _Call(self, endpoint, sock)
+        call.greet()
+
+    def is_calling(self, backend: str) -> bool:
+        """Tell whether somebody whom this backend came up with has not answered yet, and may."""
+        return any(backend in call.backends for call in self._calls.values())
+
+    def rest(self, endpoint: Endpoint, delay_s: float = REST_S) -> None:
+        """Leave an address alone for a while."""
+        if len(self._resting) > 16 * MOST_CALLS:
+            self._resting.clear()
+        self._resting[endpoint.address, endpoint.port] = self.loop.clock() + delay_s
+
+    def forget(self, endpoint: Endpoint) -> None:
+        """Drop a call that is over."""
+        self._calls.pop((endpoint.address, endpoint.port), None)
+
+    def close(self) -> None:
+        """Hang up every call."""
+        for call in list(self._calls.values()):
+            call.hang_up()
+
+
+class _Call:
+    """One connection, until the other side has proved itself."""
+
+    def __init__(self, dialer: Dialer, endpoint: Endpoint, sock: socket.socket) -> None:
+        self._dialer, self._endpoint, self.backends = dialer, endpoint, {endpoint.backend}
+        self.since = dialer.loop.clock()
+        self._nonce = os.urandom(wire.NONCE_BYTES)
+        self._at = wire.dialled(endpoint.address, endpoint.port)
+        self._connection = Connection(dialer.loop, sock, self._frame, self._ended)
+        self._connection.stalled_s = STALLED_S
+        self._timer: Timer = dialer.loop.after(CALL_S, self.hang_up)
+
+    def greet(self) -> None:
+        """Say which world is meant, and prove the key; the refusal can come at once, so the call is known before."""
+        dialer, at = self._dialer, self._at.encode()
+        hello = {
+            "tag": dialer.tag,
+            "version": PROTOCOL_VERSION,
+            "nonce": self._nonce.hex(),
+            "host": dialer.host,
+            "at": self._at,
+            "proof": dialer.secret.mac(b"hello", self._nonce, at).hex(),
+            "door": dialer.secret.door.mac(b"door", self._nonce, at).hex(),
+        }
+        self._connection.send(wire.frame(wire.HELLO, wire.encode(hello)))
+
+    def hang_up(self) -> None:
+        """Give this call up, and let others have their turn."""
+        self._connection.close()
+        self._dialer.rest(self._endpoint)
+        self._ended("no answer")
+
+    def _ended(self, _reason: str) -> None:
+        self._timer.cancel()
+        self._dialer.forget(self._endpoint)
+
+    def _frame(self, kind: int, payload: bytes) -> None:
+        if kind == wire.REFUSED:
+            self._refused(wire.decode(payload))
+        elif kind == wire.CHALLENGE:
+            self._challenged(wire.decode(payload))
+        else:
+            raise wire.WireError("not an answer to a greeting")
+
+    def _refused(self, body: wire.Body) -> None:
+        """Believe nothing of it but for a message to a person: whoever is there can say so."""
+        dialer, why = self._dialer, wire.reason(body)
+        host = wire.text(body, "host", 253)
+        at = wire.split(wire.text(body, "at", 64)) if why == wire.RELAY else None
+        self._hang_up_for(REST_AFTER_MISMATCH_S)
+        if at is not None:
+            dialer.on_relay(self._endpoint, Endpoint(*at, self._endpoint.backend))
+        else:
+            dialer.on_mismatch(self._endpoint.address, host, why)
+
+    def _hang_up_for(self, rest_s: float) -> None:
+        self._ended("refused")
+        self._connection.close()
+        self._dialer.rest(self._endpoint, rest_s)
+
+    def _challenged(self, body: wire.Body) -> None:
+        dialer = self._dialer
+        theirs = wire.hexadecimal(body, "nonce", wire.NONCE_BYTES)
+        leader = wire.hexadecimal(body, "leader", MEMBER_BYTES)
+        ticket = wire.integer(body, "ticket", 0, 2**63 - 1)
+        host = wire.text(body, "host", 253)
+        proof = wire.hexadecimal(body, "proof", wire.MAC_BYTES)
+        terms = (leader, ticket.to_bytes(8, "big"), host.encode())
+        if not dialer.secret.agrees(proof, b"challenge", self._nonce, theirs, *terms):
+            self._hang_up_for(REST_AFTER_MISMATCH_S)
+            dialer.on_mismatch(self._endpoint.address, host, wire.KEY)
+            return
+        self._ended("answered")
+        sealer = wire.Sealer(dialer.secret, self._nonce, theirs, b"member", b"leader")
+        dialer.on_proven(ProvenLeader(self._endpoint, self._connection, sealer, leader, ticket, host))
+
+
+# Who tried to take part without the key: counted, reported, never believed.
+
+# More addresses than this are counted together: a report is for a person, and memory has a bound.
+MOST_ADDRESSES = 8
+# What a leader tells its members of one address is at most this long.
+LONGEST_LABEL = 64
+
+
+def peer_label(address: str, host: str) -> str:
+    """Return an address with the host that it says it is; only an address cannot be made up."""
+    is_name = host.isascii() and host.replace("-", "").replace(".", "").replace("_", "").isalnum()
+    return printable(f"{address} ({host})" if is_name else address, LONGEST_LABEL)
+
+
+class RejectedPeers:
+    """Addresses that showed another key, in the order of their first try."""
+
+    def __init__(self) -> None:
+        self._hosts: dict[str, str] = {}
+
+    def add(self, address: str, host: str = "") -> bool:
+        """Note a try from an address, which says that it is this host, and tell whether it is news."""
+        if self._hosts.get(address) or (address in self._hosts and not host):
+            return False
+        if address not in self._hosts and len(self._hosts) >= MOST_ADDRESSES:
+            return False
+        self._hosts[address] = host
+        return True
+
+    def list(self) -> list[str]:
+        """Return who has tried so far: a host that comes by several addresses once, with the first."""
+        first: dict[str, str] = {}
+        for address, host in self._hosts.items():
+            first.setdefault(host or address, peer_label(address, host))
+        return list(first.values())
+
+
+# Addresses that a person should know of: who shows another key, who hands on what others say.
+
+# Addresses that are told to a person; after that it is an attack, and a log to fill.
+MOST_REPORTS = 8
+
+
+class Rejections:
+    """Each is told by `note`: who relays, once each; who has another key, the first, as the end tells all of them."""
+
+    def __init__(self, note: Callable[[str], None], key_from: str = "") -> None:
+        self._note = note
+        self._key_from = key_from
+        self._told: set[str] = set()
+        self._has_told_of_keys = False
+        self.refusals = {
+            why: RejectedPeers() for why in wire.REASONS
+        }  # leaders that this member dialled and that refused it
+
+    def reject(self, labels: Iterable[str]) -> None:
+        """Tell of the first address that showed another key; a host has several, and a line of each says no more."""
+        for label in labels:
+            if not self._has_told_of_keys:
+                self._has_told_of_keys = True
+                self._note(f"refused {label}, which uses this id with another key")
+
+    def relayed(self, address: str, leader: str) -> None:
+        """Tell of an address that hands on what a leader says."""
+        self._tell(address, f"{address} only relays {leader}: connecting to {leader} directly")
+
+    def refusal(self) -> MingleError | None:
+        """Return the likely reason why nobody was met, where others were seen that refused this member."""
+        seen = {why: ", ".join(rejected.list()) for why, rejected in self.refusals.items()}
+        if others := seen[wire.VERSION]:
+            return ConflictError(
+                f"the same version of mingle as {others} has",
+                f"version {mingle_hooks.__version__} here",
+                "the same version of mingle on every member",
+            )
+        if others := seen[wire.RUN]:
+            return SecretError(
+                f"the same run of the job as {others}, by PBS_JOBCOOKIE",
+                "another one, or none, here",
+                "pbs_tmrsh or pbsdsh to start every member, or the job's PBS_JOBCOOKIE in every shell",
+            )
+        if not (others := seen[wire.KEY]):
+            return None
+        return SecretError(
+            f"the same key as {others} has for this id",
+            f"another key here ({self._key_from})" if self._key_from else "another key here",
+            "the same --key-file or MINGLE_KEY on every member (`mingle key` makes one)",
+        )
+
+    def _tell(self, address: str, text: str) -> None:
+        if address not in self._told and len(self._told) < MOST_REPORTS:
+            self._told.add(address)
+            self._note(text)
+
+
+# Where one member looks for a leader: its discovery backends, its calls, and who was met that is none of us.
+
+LOOK = "checking that host's log and firewall, or a longer --timeout"
+
+
+class Search:
+    """Hands each leader that proves itself to `on_proven`; the owner calls close().
+
+    `candidate` is this member's own leader, which is announced and told who was met, and `joined` the precedence of
+    the leader that this member has joined; None where there is none.
+    """
+
+    def __init__(
+        self,
+        loop: Loop,
+        request: Request,
+        secret: Secret,
+        note: Callable[[str], None],
+        on_proven: Callable[[ProvenLeader], None],
+        candidate: Callable[[], Candidate | None],
+        joined: Callable[[], tuple[int, bytes] | None],
+        member: bytes = bytes(16),
+    ) -> None:
+        self._loop, self._request, self._candidate = loop, request, candidate
+        self.rejections = Rejections(note, request.key_from)
+        self._dialer = Dialer(loop, request.attempt, secret, on_proven, self._mismatch, self._relayed, request.host)
+        self.dial = self._dialer.dial
+        self.rest = self._dialer.rest
+        self._one_way = OneWay()
+        ports = check_in_ports(request.attempt, secret, request.port_range)
+        context = discovery.Context(
+            loop=loop,
+            attempt=request.attempt,
+            secret=secret,
+            dial=self._dialer.dial,
+            reject=self._reject,
+            note=note,
+            leader_hosts=request.leader_hosts,
+            host_suffix=request.host_suffix,
+            master=request.master,
+            ports=tuple(dict.fromkeys([port for group in ports for port in group])),
+            directory=request.directory,
+            multicast_port=multicast_port(request.attempt),
+            nets=tuple(p.text if p.network is None else str(p.network) for p in request.prefer),
+            ttl=request.ttl,
+            nodes=request.nodes,
+            joined=joined,
+            member=member,
+            one_way=self._one_way,
+        )
+        self._discovery = Discovery(context, lambda: joined() is None, self._advertisement, self._leads)
+
+    def close(self) -> None:
+        """Close every backend and call."""
+        self._discovery.close()
+        self._dialer.close()
+
+    def open(self) -> None:
+        """Open the backends that were asked for. Raises NetworkError where none can be used."""
+        self._discovery.open(self._request.via)
+
+    def seek(self) -> None:
+        """Look for a leader by every backend. Raises NetworkError where none is left."""
+        self._discovery.seek()
+
+    def pause(self) -> None:
+        """Fall silent: a leader has been found."""
+        self._discovery.rest()
+
+    def is_alone(self) -> bool:
+        """Tell whether the shared directory announces nobody else who is there: a last look before a world forms.
+
+        Of two leaders that are announced at the same time, one at least looks when the other one's file is there.
+        """
+        self._discovery.look("directory")
+        return not self._dialer.is_calling("directory")
+
+    def drop(self, proven: ProvenLeader, rest_s: float = REST_S) -> None:
+        """Hang up on a leader that has proved itself, and leave it alone for a while."""
+        proven.connection.close()
+        self._dialer.rest(proven.endpoint, rest_s)
+
+    def tell(self, proven: ProvenLeader, kind: int, body: wire.Body) -> None:
+        """Tell a leader that has proved itself one thing, and hang up."""
+        proven.connection.send(proven.sealer.seal(kind, wire.encode(body)))
+        self.drop(proven)
+
+    def accuse(self, proven: ProvenLeader, host: str, member: bytes) -> None:
+        """Tell a leader that has proved itself of another one that leads by the same right, and hang up."""
+        self.tell(proven, wire.RIVAL, {"host": host[:LONGEST_PART], "member": member.hex()})
+
+    def here(self, error: MingleError) -> MingleError:
+        """Add what this host itself lacked to an error that somebody was missing or not reached."""
+        if not isinstance(error, (MissingError, NetworkError)):
+            return error
+        short = self._loop.shortage
+        lacks = [*self._discovery.faults(), *([short.seen] if short else [])]
+        lacks = [lack for lack in lacks if lack not in error.seen]
+        seen = "; ".join([*self.one_way(), *([f"here {'; '.join(lacks)}"] if lacks else []), error.seen])
+        return type(error)(error.expected, seen, LIMITS[short.kind][1] if short else error.remedy)
+
+    def one_way(self) -> list[str]:
+        """Tell who is heard by multicast and does not seem to hear this host."""
+        return self._one_way.told(self._leader.roster.entries() if self._leader is not None else ())
+
+    def nobody(self, after_s: int) -> MingleError:
+        """Return the error of a member that has not found rank 0 within so many seconds."""
+        request = self._request
+        expected = f"rank 0{request.expected_leader} within {after_s} s"
+        seen = f"no answer (tried {self._discovery.tried()})"
+        # What is left over from another job is likelier than a firewall.
+        mend = f"unset {request.exported} if another job left it, or {LOOK}" if request.exported else LOOK
+        return self.rejections.refusal() or self.here(MissingError(expected, seen, mend))
+
+    @property
+    def _leader(self) -> Leader | None:
+        candidate = self._candidate()
+        return candidate.leader if candidate is not None else None
+
+    def _advertisement(self) -> discovery.Advertisement | None:
+        candidate = self._candidate()
+        return candidate.advertisement if candidate is not None else None
+
+    def _leads(self) -> bool:
+        return self._leader is not None and self._leader.state == "gathering"
+
+    def _relayed(self, endpoint: Endpoint, leader: Endpoint) -> None:
+        """Go round somebody who hands on what the leader says: a thief, or a service's address before a pod's own."""
+        self.rejections.relayed(endpoint.address, leader.address)
+        self._dialer.dial(leader)
+
+    def _mismatch(self, address: str, host: str, why: wire.Why) -> None:
+        self.rejections.refusals[why].add(address, host)
+        if why == wire.KEY:
+            self._reject(address, host)
+        elif self._leader is not None:
+            self._leader.refused[why].add(address, host)
+
+    def _reject(self, address: str, host: str = "") -> None:
+        if self._leader is not None:
+            self._leader.rejected.add(address, host)
+        self.rejections.reject([peer_label(address, host)])

@@ -1,0 +1,557 @@
+"""The leader's side: let members in, agree on an address, and form the world whole or not at all.
+
+States: *gathering* until all N are in and one address is reached by all; *closing* while each of the N holds
+its answer and has not yet said READY; *formed* once all have and all still wait, when COMMIT goes out; *failed* or
+*withdrawn* otherwise. A member lost while closing takes the state back to gathering: nobody has printed anything yet.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Mapping, Sequence
+from hashlib import sha256
+from typing import NamedTuple
+
+from mingle_hooks import values
+from mingle_hooks.errors import printable
+from mingle_hooks.rendezvous import messages, roster, wire
+from mingle_hooks.rendezvous.connection import Loop, Timer
+from mingle_hooks.rendezvous.dialer import RejectedPeers
+from mingle_hooks.rendezvous.leases import LAST_WORD_S, LEASE_S, RENEW_S, Leases
+from mingle_hooks.rendezvous.messages import LAST_EPOCH, Answer, Failure, JoinRequest, Shared
+from mingle_hooks.rendezvous.roster import Entry, Roster, Terms, not_own
+from mingle_hooks.rendezvous.session import Acceptor, Session
+from mingle_hooks.rendezvous.wire import Attempt, LeaderState, Secret
+from mingle_hooks.world import Member
+
+# One epoch of a leader that closes: each member has its answer, says READY, and is asked anew until all wait at once.
+#
+# An epoch ends unsaid where a member is lost; the next one is another object, so nothing of this one counts there.
+
+
+class Closing:
+    """The answers, and the members' promises to wait for the word."""
+
+    def __init__(
+        self, clock: Callable[[], float], epoch: int, answers: Answers, sessions: Mapping[bytes, Session]
+    ) -> None:
+        self.epoch, self.answers, self.leases = epoch, answers, Leases(clock)
+        self._sessions = sessions  # the leader's: who has come back is asked where it is now
+        for member, session in sessions.items():
+            self.leases.ask(member)
+            answers.send(session, member)
+
+    def may_commit(self, member: bytes, lease_s: float, members: int) -> bool:
+        """Note a member's promise, and tell whether all, so many besides the leader, now wait long enough."""
+        self.leases.promised(member, lease_s)
+        # Who is about to give up is not asked again: it says so itself.
+        if lease_s <= LAST_WORD_S or len(self.leases) != members:
+            return False
+        return not self._renew(self.leases.ending(LAST_WORD_S))
+
+    def renew(self) -> None:
+        """Have those whose promise has run for a while give another."""
+        self._renew(self.leases.ending(LEASE_S - RENEW_S))
+
+    def silent(self) -> list[bytes]:
+        """Return the members that have been asked and have not said READY."""
+        return [member for member in self._sessions if self.leases.owes(member)]
+
+    def say_again(self, session: Session, member: bytes) -> None:
+        """Tell a member of the formed world once more: its connection broke before the word arrived."""
+        self.leases.renewed(member)
+        self.answers.send(session, member)
+        session.tell(wire.COMMIT, {"epoch": self.epoch})
+
+    def _renew(self, members: list[bytes]) -> bool:
+        for member in members:
+            if self.leases.ask(member):
+                self._sessions[member].tell(wire.HOLD, {"epoch": self.epoch})
+        return bool(members)
+
+
+# What each member is told of the world that is about to form.
+
+
+class Place(NamedTuple):
+    """Where rank 0 of a world is reached, and which leader and epoch it is of."""
+
+    attempt: bytes  # its name
+    leader: bytes
+    epoch: int
+    addr: str  # MASTER_ADDR, as it was exported or found
+    at: str  # the address that all have reached
+    port: int
+
+
+class Answers:
+    """The answers of one epoch, a member's each, and the roster's frame for those who ask for it."""
+
+    def __init__(self, place: Place, members: Sequence[tuple[Entry, Member]]) -> None:
+        roster = [[row.node_rank, row.host, row.address, row.slots] for _, row in members]
+        encoded = values.to_json(roster).encode()
+        shared = _shared(place, members, encoded)
+        others = (entry.join_request for entry, _ in members if entry.join_request.member != place.leader)
+        self._packed = b""
+        digest = self._pack(encoded) if any(join_request.wants_roster for join_request in others) else ""
+        self._bodies: dict[bytes, Answer] = {}
+        offset = 0
+        for entry, row in members:
+            body = _answer(shared, row, offset)
+            offset += row.slots
+            if entry.join_request.wants_roster:
+                body["roster"] = roster if entry.join_request.member == place.leader else digest
+            self._bodies[entry.join_request.member] = body
+
+    def of(self, member: bytes) -> Answer | None:
+        """Return a member's answer, None where it is no member of this world."""
+        return self._bodies.get(member)
+
+    def send(self, session: Session, member: bytes) -> None:
+        """Send a member its own, the roster first where it asked for that."""
+        answer = self._bodies[member]
+        if "roster" in answer:
+            session.connection.send(self._packed)
+        session.tell(wire.ANSWER, answer)
+
+    def _pack(self, encoded: bytes) -> str:
+        """Have the roster's frame ready for those members who ask for it; return what their answers say of it."""
+        packed = messages.pack_roster(encoded)
+        self._packed = wire.frame(wire.ROSTER, packed)
+        return messages.roster_digest(packed)
+
+
+def answer_size(members: Sequence[tuple[Entry, Member]]) -> int:
+    """Return the world size: all members' slots."""
+    return sum(row.slots for _, row in members)
+
+
+def _shared(place: Place, members: Sequence[tuple[Entry, Member]], roster: bytes) -> Shared:
+    nodes, total = len(members), answer_size(members)
+    said = wire.encode({"nodes": nodes, "size": total, "addr": place.addr, "port": place.port})
+    return {
+        "nodes": nodes,
+        "size": total,
+        "addr": place.addr,
+        "port": place.port,
+        # With the leader's nonce: two worlds in a row may have the same address and port, and are not the same.
+        "digest": sha256(place.attempt + place.leader + said + roster).hexdigest()[:16],
+        "epoch": place.epoch,
+        "at": place.at,
+    }
+
+
+def _answer(shared: Shared, row: Member, offset: int) -> Answer:
+    return {**shared, "rank": row.node_rank, "offset": offset, "own": row.address, "slots": row.slots}
+
+
+# When a leader's world may close, and which of its addresses that world uses.
+
+# While somebody who may lead as well is asked, look this much later, in seconds, whether it has answered.
+ASKED_S = 0.1
+# With all in, wait this long for the best address to be reached by all before taking the next best:
+# a connection whose first two packets are lost still comes through.
+SETTLE_S = 3.5
+
+
+class AddressChoice:
+    """Calls `close` with the index of the address, while `gathers` is true; the owner calls stop()."""
+
+    def __init__(
+        self, loop: Loop, roster: Roster, terms: Terms, gathers: Callable[[], bool], close: Callable[[int], None]
+    ) -> None:
+        self._loop, self._roster, self._terms, self._gathers, self._close = loop, roster, terms, gathers, close
+        self._settled = False
+        self._quiet_until = loop.clock()
+        self._refuses: Callable[[int], bool] = lambda _: False
+        self._is_alone: Callable[[], bool] = lambda: True
+        self._timers: dict[str, Timer] = {"first": loop.after(0.0, self.consider)}  # the leader may be all there is
+
+    def stop(self) -> None:
+        """Choose no more."""
+        for timer in self._timers.values():
+            timer.cancel()
+
+    def listen_for(self, quiet_s: float) -> None:
+        """Choose nothing for so many seconds, in which others of this id that are too many can be heard."""
+        self._quiet_until = self._loop.clock() + quiet_s
+        self._timers["quiet"] = self._loop.after(quiet_s, self.consider)
+
+    def ask_first(self, is_alone: Callable[[], bool]) -> None:
+        """Choose only once this says that nobody who may lead as well is being asked."""
+        self._is_alone = is_alone
+
+    def compare_first(self, refuses: Callable[[int], bool]) -> None:
+        """Close only where this does not tell everybody why there is no world."""
+        self._refuses = refuses
+
+    def start_over(self) -> None:
+        """Somebody has left: wait for the best address anew when all are in again."""
+        self._settled = False
+        if (timer := self._timers.pop("settle", None)) is not None:
+            timer.cancel()
+
+    def consider(self) -> None:
+        """Look whether it is time."""
+        if not self._gathers() or not self._roster.complete or self._loop.clock() < self._quiet_until:
+            return
+        if "settle" not in self._timers:
+            self._timers["settle"] = self._loop.after(SETTLE_S, self._settle)
+        if (offer := self._best()) is None:
+            return
+        if self._is_alone():
+            if not self._refuses(offer):
+                self._close(offer)
+        else:
+            self._timers["asked"] = self._loop.after(ASKED_S, self.consider)
+
+    def _best(self) -> int | None:
+        """Return the best address that may serve all, once they have reached it; later the best that they have."""
+        for index, offer in enumerate(self._terms.advertised):
+            if offer.loopback and not self._roster.one_machine:
+                continue
+            if self._roster.reached_by_all(index):
+                return index
+            if not self._settled:
+                return None
+        return None
+
+    def _settle(self) -> None:
+        self._settled = True
+        self.consider()
+
+
+# Tells waiting members how many are in, at once where that changes what they do.
+
+# At most this often, and then less often, in seconds.
+PROGRESS_S = (0.5, 1, 2, 5, 10)
+# All are in, and the world still gathers: tell them, for then they try the other addresses too, once nobody has reached
+# one for this long, in seconds. Thousands may be about to reach the best, and the rest of the time to settle suffices.
+NEEDS_ALL_S = 0.5
+
+
+def progress_body(roster: Roster, rejected: list[str]) -> wire.Body:
+    """Return what is told."""
+    return {
+        "in": len(roster),
+        "of": roster.nodes or 0,
+        "missing": printable(roster.missing(), 300),
+        "knocks": rejected,
+    }
+
+
+class ProgressReports:
+    """Calls `tell` from time to time; the owner calls close()."""
+
+    def __init__(self, loop: Loop, tell: Callable[[], None]) -> None:
+        self._loop, self._tell = loop, tell
+        self._all_in: Timer | None = None
+        self._step = 0
+        self._report()
+
+    def close(self) -> None:
+        """Tell no more."""
+        self._next.cancel()
+        self.not_all_in()
+
+    def all_in(self) -> None:
+        """All are in: tell them soon, and not before; where that was due already, anew from now on."""
+        self.not_all_in()
+        self._all_in = self._loop.after(NEEDS_ALL_S, self._tell_all_in)
+
+    def somebody_reached(self) -> None:
+        """Somebody has reached an address: wait anew, as others may be about to."""
+        if self._all_in is not None:
+            self.all_in()
+
+    def not_all_in(self) -> None:
+        """Somebody has left."""
+        if self._all_in is not None:
+            self._all_in.cancel()
+            self._all_in = None
+
+    def _tell_all_in(self) -> None:
+        self._all_in = None
+        self._tell()
+
+    def _report(self) -> None:
+        if self._all_in is None:
+            self._tell()
+        delay_s = PROGRESS_S[min(self._step, len(PROGRESS_S) - 1)]
+        self._step += 1
+        self._next = self._loop.after(delay_s, self._report)
+
+
+# After these contradictions there is probably one member more than the world has.
+ONE_TOO_MANY = ("rank", "full")
+
+
+class Leader:
+    """Serves check-ins on listeners that its owner opened; the owner calls close()."""
+
+    def __init__(
+        self,
+        loop: Loop,
+        attempt: Attempt,
+        secret: Secret,
+        roster: Roster,
+        me: JoinRequest,
+        terms: Terms,
+        listeners: Sequence[socket.socket],
+        on_change: Callable[[], None],
+        most_strangers: int,
+    ) -> None:
+        self._loop, self._attempt, self._secret = loop, attempt, secret
+        self.tag = attempt.tag
+        self.roster, self.me, self.terms = roster, me, terms
+        self.state: LeaderState = "gathering"
+        self.failure: Failure | None = None
+        self._began, self._failed = loop.clock(), 0.0
+        self.answer: Answer | None = None  # this member's own, once formed
+        self.one_way: Callable[[], Sequence[str]] = tuple  # tells who is heard by multicast, and does not come
+        self.refused = {why: RejectedPeers() for why in wire.REASONS}
+        self.moved_to: list[list[object]] = []
+        self._on_change = on_change
+        self._sessions: dict[bytes, Session] = {}
+        self._epoch = 0
+        self.formed_at = 0.0  # by the loop's clock
+        self._closing: Closing | None = None  # the last epoch, once there was one
+        self._done: set[bytes] = set()
+        self._told: set[bytes] = set()
+        mine = roster.entry(me.member)
+        mine.arrived = loop.clock()
+        mine.reached = {index: offer.address for index, offer in enumerate(terms.advertised)}
+        self.acceptor = Acceptor(
+            loop, listeners, lambda sock, address: Session(self, loop, sock, address, self._secret), most_strangers
+        )
+        self._progress = ProgressReports(loop, self._tell_progress)
+        self.choice = AddressChoice(loop, roster, terms, lambda: self.state == "gathering", self._close)
+        self._sweep()
+
+    @property
+    def ticket(self) -> int:
+        """What members compare. A leader by right whose world has failed is no rival of the next try's."""
+        return self.terms.ticket or int(self.state == "failed")
+
+    @property
+    def rejected(self) -> RejectedPeers:
+        """Who tried with another key."""
+        return self.refused[wire.KEY]
+
+    @property
+    def everybody_done(self) -> bool:
+        """Whether every member has said that it has the world."""
+        return self.state == "formed" and len(self._done) == len(self.roster) - 1
+
+    @property
+    def everybody_told(self) -> bool:
+        """Whether all members that may be about know that there is no world."""
+        if self.state != "failed" or self.failure is None:
+            return False
+        about = (self.roster.nodes or 1) + (self.failure.kind in ONE_TOO_MANY)
+        return len(self._told) + 1 >= about
+
+    @property
+    def awaited_s(self) -> float:
+        """For how many seconds a member may still come back and ask for the word."""
+        return self._closing.leases.left_s() if self._closing is not None else 0.0
+
+    @property
+    def unconfirmed(self) -> list[str]:
+        """Hosts that were sent the world and have not said that it arrived."""
+        return [v.entry.label for m, v in self._sessions.items() if m not in self._done and v.entry is not None]
+
+    def close(self) -> None:
+        """Let go of every socket and timer."""
+        self._next_sweep.cancel()
+        self.choice.stop()
+        self._progress.close()
+        self.acceptor.close()
+        self._sessions.clear()
+
+    def fail(self, failure: Failure) -> None:
+        """Tell everybody, now and when they come later, that there is no world, and why."""
+        if self.state in ("failed", "formed"):
+            return
+        self.state, self.failure, self._failed = "failed", failure, self._loop.clock()
+        self._tell_all(wire.FAILED, failure.body())
+        self._told.update(self._sessions)
+        self._on_change()
+
+    def why(self) -> wire.Body:
+        """Return what tells others, once this leader has failed, why and how long ago."""
+        return {} if self.failure is None else self.failure.body(self._loop.clock() - self._failed)
+
+    def told(self, failure: Failure, age_s: float) -> None:
+        """Fail as another member did, unless that was before this one began: it was another run then."""
+        if age_s > self._loop.clock() - self._began:
+            return
+        if self.state == "withdrawn":  # this member may have promised to wait for the better candidate's word
+            self.failure = failure
+            self._on_change()
+        else:
+            self.fail(failure)
+
+    def withdraw(self, endpoints: list[list[object]]) -> None:
+        """Send this candidate's members to a better one; later ones are sent there too."""
+        self.state, self.moved_to = "withdrawn", endpoints
+        for session in list(self._sessions.values()):
+            session.tell(wire.MOVED, {"to": endpoints})
+            session.leave()
+
+    def resume(self) -> None:
+        """Stand again: the better candidate was lost."""
+        if self.state == "withdrawn":
+            self.state = "gathering"
+
+    def give_up(self, after_s: int) -> None:
+        """Fail for all as the leader's or a member's time is over, and say who was missing."""
+        silent = None
+        if self._closing is not None and self.state == "closing":
+            silent = [self.roster.entry(member).join_request.host for member in self._closing.silent()]
+        seen = roster.SeenElsewhere(
+            self.roster, self.terms, self.me.host, self.refused, self._loop.shortage, self.one_way()
+        )
+        self.fail(roster.missing_members(seen, after_s, silent))
+
+    def met_rival(self, host: str) -> None:
+        """Another member leads by right as well."""
+        if self.terms.ticket == 0:
+            first, second = sorted([self.me.host, host])
+            self.fail(Failure("leaders", (first, second)))
+
+    # What sessions do.
+
+    def checked_in(self, session: Session, join_request: JoinRequest) -> None:
+        """Take in a member that has proved itself and said who it is, or tell it why not. Raises WireError."""
+        if self.state == "failed":
+            session.tell(wire.FAILED, self.why())
+            self._told.add(join_request.member)
+            self._on_change()
+            return
+        if self.state == "withdrawn":
+            session.tell(wire.MOVED, {"to": self.moved_to})
+            session.leave()
+            return
+        if self.state == "formed":
+            self._again(session, join_request)
+            return
+        if join_request.member == self.me.member:
+            raise wire.WireError("member: the leader's own")
+        older = self._sessions.get(join_request.member)
+        if older is not None:  # its connection broke and it has come back
+            older.leave()
+        self._sessions[join_request.member] = session
+        if (failure := self.roster.add(join_request, session.address)) is not None:
+            self.fail(failure)
+            return
+        session.entry = self.roster.entry(join_request.member)
+        session.entry.arrived = self._loop.clock()
+        addr = self.roster.pinned("MASTER_ADDR")
+        same_machine = join_request.machine == self.me.machine
+        if addr and not same_machine and self.terms.is_loopback:
+            self.fail(not_own(addr, self.me.host, self.terms.advertised))
+            return
+        if (obstacle := self.roster.obstacle()) is not None:
+            self.fail(obstacle)
+            return
+        session.tell(wire.WELCOME, {"offers": self.terms.offers(same_machine=same_machine), "port": self.terms.port})
+        if self.roster.complete and len(self.terms.advertised) > 1:
+            self._progress.all_in()
+        self._on_change()
+
+    def reached(self, member: bytes, offer: int, own_address: str) -> None:
+        """Note that a member has connected to one of the addresses that it was offered."""
+        if offer < len(self.terms.advertised):
+            self.roster.reach(member, offer, own_address)
+            self._progress.somebody_reached()
+            self.choice.consider()
+
+    def is_ready(self, member: bytes, epoch: int, lease_s: float) -> None:
+        """Note that a member holds its answer, and for how long it will wait for the word."""
+        closing = self._closing
+        if self.state != "closing" or closing is None or closing.epoch != epoch:
+            return
+        if closing.may_commit(member, lease_s, len(self.roster) - 1):
+            self._commit(closing)
+
+    def is_done(self, member: bytes) -> None:
+        """Note that a member has the world."""
+        if self.state == "formed":
+            self._done.add(member)
+            self._on_change()
+
+    def lost(self, session: Session) -> None:
+        """Forget a connection that has ended; once more changes nothing."""
+        self.acceptor.forget(session)
+        if self.state in ("failed", "formed"):
+            self._on_change()
+            return
+        member = session.entry.join_request.member if session.entry is not None else b""
+        if self._sessions.get(member) is not session:
+            return
+        del self._sessions[member]
+        self.roster.remove(member)
+        self.choice.start_over()
+        self._progress.not_all_in()
+        if self.state == "closing":
+            self.state = "gathering"
+        self._on_change()
+
+    def reject(self, address: str, host: str = "", why: wire.Why = wire.KEY) -> None:
+        """Somebody was refused, who says that it is this host."""
+        if self.refused[why].add(address, host):
+            self._on_change()
+
+    # From all in to formed.
+
+    def _close(self, offer: int) -> None:
+        self.state = "closing"
+        self._epoch = self._epoch % LAST_EPOCH + 1
+        self._closing = None  # the answers of an earlier epoch are of others
+        members = self.roster.members(offer)
+        pinned_size = self.roster.pinned("WORLD_SIZE")
+        if pinned_size is not None and pinned_size != str(answer_size(members)):
+            self.fail(Failure("size", (pinned_size, str(answer_size(members)))))
+            return
+        at = self.terms.advertised[offer].address
+        addr = self.roster.pinned("MASTER_ADDR") or at
+        place = Place(self._attempt.name, self.me.member, self._epoch, addr, at, self.terms.port)
+        self._closing = Closing(self._loop.clock, self._epoch, Answers(place, members), self._sessions)
+        if len(self.roster) == 1:
+            self._commit(self._closing)
+
+    def _commit(self, closing: Closing) -> None:
+        self.state, self.formed_at = "formed", self._loop.clock()
+        self.acceptor.leave(self.terms.port)  # whoever is told may call its next owner at once
+        self._tell_all(wire.COMMIT, {"epoch": closing.epoch})
+        self.answer = closing.answers.of(self.me.member)
+        self._on_change()
+
+    def _tell_all(self, kind: int, body: wire.Body) -> None:
+        payload = wire.encode(body)
+        for session in self._sessions.values():
+            session.say(kind, payload)
+
+    def _again(self, session: Session, join_request: JoinRequest) -> None:
+        """Tell a member of the formed world once more: its connection broke before the word arrived."""
+        member = join_request.member
+        if self._closing is None or self._closing.answers.of(member) is None:
+            session.tell(wire.FAILED, Failure("full", (str(len(self.roster)), join_request.host)).body())
+            return
+        session.entry = self.roster.entry(member)
+        self._sessions[member] = session
+        self._closing.say_again(session, member)
+
+    # Time.
+
+    def _tell_progress(self) -> None:
+        if self.state == "gathering":
+            self._tell_all(wire.PROGRESS, progress_body(self.roster, self.rejected.list()))
+
+    def _sweep(self) -> None:
+        """Let strangers go that say nothing, and have those that wait for the word promise to go on."""
+        self.acceptor.sweep()
+        if self.state == "closing" and self._closing is not None:
+            self._closing.renew()
+        self._next_sweep = self._loop.after(1.0, self._sweep)

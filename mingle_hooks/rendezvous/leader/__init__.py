@@ -1,1 +1,0 @@
-"""The leader's side: to stand for it, to let members in, and to form the world."""

@@ -1,1 +1,0 @@
-"""Several tasks of one node, which share one member's answer."""

@@ -1,0 +1,527 @@
+"""A task that gets its node's answer from the first task there, or gives up at a deadline of its own."""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, TypedDict
+
+from mingle_hooks import files, values
+from mingle_hooks.errors import LIMITS, ConflictError, MingleError, MissingError, PlaceError, by_exit_code
+from mingle_hooks.rendezvous.connection import READ, Loop, boottime
+from mingle_hooks.rendezvous.leases import CLOSING_S, LINGER_S
+from mingle_hooks.rendezvous.messages import Answer, Failure
+from mingle_hooks.rendezvous.wire import MOST_LEADER_BYTES, Secret, WireError
+
+# Where the tasks of one node meet: a socket in a directory of their own, and a word by which all of them abide.
+
+
+class Said(TypedDict, total=False):
+    """What the first task says in one line: the answer with the word's name, that it is said, or an error."""
+
+    answer: Answer
+    word: str
+    go: bool
+    error: list[Any]  # exit code, expected, seen, remedy
+
+
+SOCKET = "siblings"
+# A name that others saw in an earlier run may be taken by them: then there is another.
+NAMES = 4
+# Look for the first task's socket this often: it appears within milliseconds of its start.
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.005, 0.2
+# The first task gives the others this long to say that they hold the answer, where the deadline is that near.
+HAND_OVER_S = 2.0
+HELD = b"held\n"
+
+
+def directory_names(secret: Secret, node: str) -> list[str]:
+    """Return the names that the directory may have, the best first; only holders of the key can work them out.
+
+    No two nodes have one in common, as they may share the file system.
+    """
+    return [secret.mac(b"siblings", node.encode(), bytes([number])).hex()[:16] for number in range(NAMES)]
+
+
+def claim_directory(directories: Sequence[str]) -> tuple[str, int]:
+    """Return the first directory that is private, made if need be, and the descriptor that keeps it for this task.
+
+    Raises PlaceError where others have taken every name, and ConflictError where this node has a first task already,
+    in whichever directory it is.
+    """
+    held: dict[str, int] = {}
+    try:
+        for directory in directories:
+            # One is enough; what is private beyond it is of an earlier try, or another first task's.
+            if files.is_private(directory) if held else files.try_make_private(directory):
+                descriptor = files.hold_private(directory)
+                if descriptor is None:
+                    raise ConflictError(
+                        "one first task (local rank 0) on this node",
+                        "another one",
+                        "one `mingle` per task at a time, each with its own local rank",
+                    )
+                held[directory] = descriptor
+        if not held:
+            raise _all_taken(directories)
+        chosen = next(iter(held))
+        return chosen, held.pop(chosen)
+    finally:
+        for descriptor in held.values():
+            os.close(descriptor)
+
+
+def listen_in_directory(directory: str, backlog: int) -> socket.socket:
+    """Return the socket that local peers call; what an earlier task left in the directory goes. Raises PlaceError."""
+    path = f"{directory}/{SOCKET}"
+    listener = socket.socket(socket.AF_UNIX)
+    try:
+        files.empty_private(directory)
+        listener.bind(path)
+        listener.listen(backlog)
+        listener.settimeout(0)
+    except OSError as error:  # a path of more than 107 bytes, say
+        listener.close()
+        raise PlaceError("to create a socket", f"{path}: {error}", "a shorter job id or XDG_RUNTIME_DIR") from error
+    return listener
+
+
+def call_first_task(directories: Sequence[str], deadline: float, timeout_s: float) -> tuple[str, socket.socket]:
+    """Return the directory where the first task is, and a connection to it.
+
+    Looks into every directory that is private until the deadline. Raises MissingError, and PlaceError where others have
+    taken every name.
+    """
+    pause = FIRST_PAUSE_S
+    while True:
+        for directory in directories:
+            sock = _dialled(directory)
+            if sock is not None:
+                return directory, sock
+        if all(files.is_taken_by_others(directory) for directory in directories):
+            raise _all_taken(directories)
+        if boottime() + pause > deadline:
+            raise MissingError(
+                f"this node's first task (local rank 0) within {timeout_s:g} s",
+                "no sign of it",
+                "`mingle env --scope task` in every task",
+            )
+        time.sleep(pause)
+        pause = min(2 * pause, LONGEST_PAUSE_S)
+
+
+def decide_hand_over(word: str, rank: int) -> int | None:
+    """Say the word, and return the local rank of the task that said it first; None: the first task has ended.
+
+    It is a name that is made once, whoever tries, so there is no moment at which one task goes by the answer and
+    another gives it up. Raises PlaceError.
+    """
+    try:
+        try:
+            os.symlink(str(rank), word)
+        except FileExistsError:
+            return int(os.readlink(word))
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise PlaceError("to create a symbolic link", f"{word}: {error.strerror}", "another XDG_RUNTIME_DIR") from error
+    return rank
+
+
+def hand_over_left_s(deadline: float) -> float:
+    """Return the seconds left, and a moment where there are none: what has been said is heard."""
+    return max(deadline - boottime(), 0.001)
+
+
+def send_line(sock: socket.socket, data: bytes) -> None:
+    """Send; whoever does not hear it does not answer either."""
+    try:
+        sock.sendall(data)
+    except OSError:
+        return
+
+
+def _dialled(directory: str) -> socket.socket | None:
+    """Return a connection to the first task where it listens here; one whose queue is full is called again."""
+    if not files.is_private(directory):  # not made yet, or not by this user
+        return None
+    sock = socket.socket(socket.AF_UNIX)
+    try:
+        sock.settimeout(0)
+        sock.connect(f"{directory}/{SOCKET}")
+    except (FileNotFoundError, ConnectionRefusedError, BlockingIOError):
+        sock.close()
+        return None
+    except OSError as error:
+        sock.close()
+        raise PlaceError(
+            "to call this node's first task", f"{directory}: {error}", "another XDG_RUNTIME_DIR"
+        ) from error
+    return sock
+
+
+def _all_taken(directories: Sequence[str]) -> PlaceError:
+    return PlaceError(
+        "a directory that only this user can enter",
+        f"{', '.join(directories)}, which others made or can enter",
+        "another XDG_RUNTIME_DIR, or removing them",
+    )
+
+
+# Several tasks on one node, one member: the first checks in, the others get its answer. All have it, or none.
+#
+# The first task waits for all of its local peers before it checks in, and watches them until the world is formed, so a
+# world of tasks is whole too. What they say to each other, each a line:
+#
+# ::
+#
+#     other                                  first
+#       local rank, milliseconds it waits,
+#       why it cannot start, if it cannot →
+#                                         ←  nothing, each second while it is at work
+#                                         ←  the answer, and a name for the word
+#       held                              →
+#                                         ←  go
+#
+# An error may come in place of the answer or of go. Once all hold the answer the first task says the word: who gives
+# up by then says it before, and no task goes by the answer. See meeting_point.decide(); the other side is follower.py.
+
+Lack = Literal["gone", "silent"]
+
+# The first task says this often that it is at work.
+BEAT_S = 1.0
+MOST_GREETING_BYTES = 8192
+MOST_DIGITS = 10  # of a local rank, and of milliseconds: 115 days
+# So many connections may have said nothing yet, a quarter of the usual descriptors; then the oldest goes.
+MOST_CALLERS = 256
+# Where descriptors are short, look this much later, in seconds, whether there is one for who calls.
+ROOM_S = 0.2
+_CREDENTIALS = struct.Struct("3i")  # struct ucred: pid, uid, gid
+
+
+def serve_local_tasks(
+    directories: Sequence[str], host: str, count: int, timeout_s: float, meet: Callable[[float, LocalPeers], Answer]
+) -> Answer:
+    """Collect the node's other count - 1 tasks, call meet(seconds left, local peers), and hand its answer to them all.
+
+    What meet raises is raised on every one of them. One of the directories is made, and removed again.
+    Raises PlaceError and ConflictError.
+    """
+    deadline = boottime() + timeout_s
+    directory, held = claim_directory(directories)
+    try:
+        with listen_in_directory(directory, count) as listener:
+            local_peers = LocalPeers(listener, host, count, deadline)
+            try:
+                local_peers.gather(timeout_s)
+                answer = meet(max(local_peers.deadline - boottime(), 1.0), local_peers)
+                local_peers.hand_over(answer, directory)
+            except MingleError as error:
+                why = local_peers.fault.error() if local_peers.fault is not None else error
+                local_peers.tell(why)
+                raise why from None
+            finally:
+                local_peers.close()  # before the directory goes: who finds no directory has all that was said
+        return answer
+    finally:
+        files.remove_private(directory)
+        os.close(held)
+
+
+class LocalPeers:
+    """This node's other tasks as the first one sees them: whichever loop runs watches them.
+
+    `deadline` is the earliest of all tasks'. `obstacle` is why one of them cannot start the command. `fault` is why
+    there must be no world, once one is gone or one too many.
+    """
+
+    def __init__(self, listener: socket.socket, host: str, count: int, deadline: float) -> None:
+        self.deadline = deadline
+        self.fault: Failure | None = None
+        self.obstacle: Failure | None = None
+        self._listener, self._host, self._count = listener, host, count
+        self._tasks: dict[int, socket.socket] = {}  # by local rank
+        self._callers: dict[socket.socket, None] = {}  # who have not said what they are, the oldest first
+
+    def gather(self, timeout_s: float) -> None:
+        """Wait until all have come. Raises what happens instead."""
+        with Loop(boottime) as loop:
+            self.attend(loop, lambda _failure: None)
+            loop.after(self.deadline - loop.clock(), _wake)
+            loop.run(lambda: self.fault is not None or not self._absent() or loop.clock() >= self.deadline)
+            shortage = loop.shortage
+        if self.fault is not None:
+            raise self.fault.error()
+        if absent := self._absent():
+            seen = f"{len(self._tasks) + 1}, missing local rank {', '.join(map(str, absent[:16]))}"
+            remedy = "`mingle env --scope task` in every task, or --scope node in one of them"
+            if shortage is not None:
+                seen, remedy = f"{seen}; here {shortage.seen}", LIMITS[shortage.kind][1]
+            raise MissingError(f"all {self._count} tasks of this node within {timeout_s:g} s", seen, remedy)
+
+    def attend(self, loop: Loop, on_fault: Callable[[Failure], None]) -> None:
+        """Watch them as long as this loop runs; on_fault comes once at most."""
+        self._loop, self._on_fault = loop, on_fault
+        self._listen()
+        for caller in self._callers:
+            self._watch_caller(caller)
+        for rank, task in self._tasks.items():
+            self._watch_task(rank, task)
+        self._beat()
+
+    def hand_over(self, answer: Answer, directory: str) -> None:
+        """Give all of them the answer, and then the word to go by it. Raises the fault where one is not there."""
+        if self.fault is not None:  # it came too late for the others
+            raise self.fault.error()
+        deadline = max(self.deadline, boottime() + HAND_OVER_S)
+        word = os.urandom(8).hex()
+        for task in self._tasks.values():
+            task.settimeout(hand_over_left_s(deadline))
+            send_line(task, _line({"answer": answer, "word": word}))
+        for rank, task in self._tasks.items():
+            task.settimeout(hand_over_left_s(deadline))
+            if lack := _lack(task):
+                raise self._without(rank, lack).error()
+        for rank, task in self._tasks.items():  # some may have waited long for the last
+            if _has_ended(task):
+                raise self._without(rank, "gone").error()
+        if said := decide_hand_over(f"{directory}/{word}", 0):
+            raise self._without(said, "gone").error()
+        self._tell(_line({"go": True}))
+
+    def tell(self, error: MingleError) -> None:
+        """Tell all who have come why there is no world."""
+        self._tell(_line({"error": [error.exit_code, error.expected, error.seen, error.remedy]}))
+
+    def close(self) -> None:
+        """Let go of them."""
+        for sock in (*self._tasks.values(), *self._callers):
+            sock.close()
+
+    def _absent(self) -> list[int]:
+        return [rank for rank in range(1, self._count) if rank not in self._tasks]
+
+    def _without(self, rank: int, lack: Lack) -> Failure:
+        self.fault = Failure("task", (self._host, str(self._count), str(rank), lack))
+        return self.fault
+
+    def _tell(self, data: bytes) -> None:
+        """Say something short to all, and wait for nobody: whoever has been stopped reads it later."""
+        for sock in (*self._tasks.values(), *self._callers):
+            sock.settimeout(0)
+            send_line(sock, data)
+
+    def _beat(self) -> None:
+        if self.fault is None:
+            self._tell(b"\n")
+            self._loop.after(BEAT_S, self._beat)
+
+    def _watch(self, sock: socket.socket, call: Callable[[], None]) -> None:
+        """Call when there is something to read, but no more after a fault, or once somebody has been let go."""
+        sock.settimeout(0)
+        self._loop.watch(sock, READ, lambda _events: call() if self.fault is None else None)
+
+    def _listen(self) -> None:
+        if self.fault is None:
+            self._watch(self._listener, self._accept)
+
+    def _watch_caller(self, caller: socket.socket) -> None:
+        self._watch(caller, lambda: self._greeted(caller))
+
+    def _watch_task(self, rank: int, task: socket.socket) -> None:
+        # It says nothing more until it gets the answer: what there is to read is its end.
+        self._watch(task, lambda: self._fail(self._without(rank, "gone")))
+
+    def _fail(self, failure: Failure) -> None:
+        """Tell all at once, and the owner of the loop."""
+        self.fault = failure
+        self.tell(failure.error())
+        for sock in (self._listener, *self._tasks.values(), *self._callers):
+            self._loop.unwatch(sock)
+        self._on_fault(failure)
+
+    def _accept(self) -> None:
+        try:
+            caller, _ = self._listener.accept()
+        except BlockingIOError:
+            return
+        except OSError as error:
+            self._loop.missed(error)
+            self._loop.unwatch(self._listener)
+            self._loop.after(ROOM_S, self._listen)
+            return
+        if not _is_ours(caller):
+            caller.close()
+            return
+        self._callers[caller] = None
+        self._watch_caller(caller)
+        if len(self._callers) > MOST_CALLERS:
+            self._release(next(iter(self._callers))).close()
+
+    def _release(self, caller: socket.socket) -> socket.socket:
+        del self._callers[caller]
+        self._loop.unwatch(caller)
+        return caller
+
+    def _greeted(self, caller: socket.socket) -> None:
+        """Take in a task by what it says; whatever says anything else is no task."""
+        if caller not in self._callers:  # it was let go in this very turn
+            return
+        self._release(caller)
+        greeting = _greeting(caller)
+        if greeting is None:
+            caller.close()
+            return
+        rank, waits_s, obstacle = greeting
+        if rank in self._tasks or not 0 < rank < self._count:
+            self._callers[caller] = None  # to be told as well
+            self._fail(Failure("tasks", (self._host, str(self._count - 1), str(rank))))
+            return
+        self._tasks[rank] = caller
+        if self.obstacle is None or not self.obstacle.is_certain:
+            self.obstacle = obstacle or self.obstacle
+        self._watch_task(rank, caller)
+        self.deadline = min(self.deadline, self._loop.clock() + waits_s)
+        self._loop.after(waits_s, _wake)
+
+
+def _wake() -> None:
+    """Have a loop look whether it is finished."""
+
+
+def _line(body: Said) -> bytes:
+    return values.to_json(body).encode() + b"\n"
+
+
+def _lack(task: socket.socket) -> Lack | None:
+    """Return what is wrong with a task that has been given the answer; None where it holds it."""
+    try:
+        return None if task.recv(len(HELD)) == HELD else "gone"
+    except TimeoutError:
+        return "silent"
+    except OSError:
+        return "gone"
+
+
+def _has_ended(task: socket.socket) -> bool:
+    task.settimeout(0)
+    try:
+        task.recv(1)
+    except BlockingIOError:
+        return False
+    except OSError:
+        pass
+    return True
+
+
+def _is_ours(caller: socket.socket) -> bool:
+    _pid, user, _group = _CREDENTIALS.unpack(
+        caller.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    )
+    return bool(user == os.getuid())
+
+
+def _greeting(caller: socket.socket) -> tuple[int, float, Failure | None] | None:
+    """Return the local rank that a task greets with, for how many seconds it waits, and why it cannot start.
+
+    None for anything else.
+    """
+    try:
+        words = caller.recv(MOST_GREETING_BYTES).split(maxsplit=2)
+    except OSError:
+        return None
+    numbers = [int(word) for word in words[:2] if word.isdigit() and len(word) <= MOST_DIGITS]
+    if len(numbers) != 2:  # noqa: PLR2004 - a pair
+        return None
+    try:
+        obstacle = Failure.parse(values.from_json(words[2])) if words[2:] else None
+    except (ValueError, WireError, AttributeError):
+        return None
+    return numbers[0], numbers[1] / 1000, obstacle
+
+
+# Past its deadline a task stays only while it hears the first one, which says each second that it is at work.
+SILENCE_S = 3.0
+# The longest that one goes on past its deadline: a world that closes, and is told to those who come late.
+OVERTIME_S = CLOSING_S + LINGER_S + HAND_OVER_S + SILENCE_S
+# What it says that it waits has ten digits at most, in milliseconds.
+MOST_WAIT_S = 1e6
+
+
+def follow_first_task(
+    directories: Sequence[str], local_rank: int, timeout_s: float, obstacle: Failure | None = None
+) -> Answer:
+    """Return the answer that this node's first task got, or raise what it raised.
+
+    An `obstacle` to this task's command is that of the node.
+    """
+    deadline = boottime() + timeout_s
+    directory, sock = call_first_task(directories, deadline, timeout_s)
+    with sock:
+        ear = _Ear(sock, deadline)
+        greeting = b"%d %d" % (local_rank, min(hand_over_left_s(deadline), MOST_WAIT_S) * 1000)
+        said = b" " + values.to_json(obstacle.body()).encode() if obstacle is not None else b""
+        send_line(sock, greeting + said + b"\n")
+        body = ear.hear()
+        if "answer" not in body:
+            raise _reason(body, timeout_s)
+        send_line(sock, HELD)
+        word = ear.hear()
+        if not word:
+            first = decide_hand_over(f"{directory}/{body['word']}", local_rank)
+            word = {"go": True} if first == 0 else ear.hear() if first is None else {}
+    if "go" not in word:
+        raise _reason(word, timeout_s)
+    return body["answer"]
+
+
+def _reason(body: Said, timeout_s: float) -> MingleError:
+    """Return the error that the first task told, or that it told nothing."""
+    if "error" in body:
+        code, expected, seen, remedy = body["error"]
+        error = by_exit_code(code)(expected, seen, remedy)
+        error.is_of_rank_0 = True  # or of the first task, which prints it where rank 0 does not
+        return error
+    expected = f"an answer from this node's first task (local rank 0) within {timeout_s:g} s"
+    return MissingError(expected, "it ended or stopped without one", "checking its output")
+
+
+class _Ear:
+    """What the first task says to another, line by line, as long as that one waits."""
+
+    def __init__(self, sock: socket.socket, deadline: float) -> None:
+        self._sock, self._deadline = sock, deadline
+        self._heard = boottime()
+        self._data = bytearray()
+
+    def hear(self) -> Said:
+        """Return the next line; nothing where the first task has ended, or is silent past this task's deadline."""
+        looked = 0
+        while (end := self._data.find(b"\n", looked)) <= 0:
+            if end == 0:  # it is at work
+                del self._data[0]
+                continue
+            looked = len(self._data)
+            if looked > MOST_LEADER_BYTES or not self._read():
+                return {}
+        line = bytes(self._data[:end])
+        del self._data[: end + 1]
+        try:
+            body: Said = values.from_json(line)
+        except ValueError:  # it was interrupted
+            return {}
+        return body
+
+    def _read(self) -> bool:
+        until = max(self._deadline, min(self._heard + SILENCE_S, self._deadline + OVERTIME_S))
+        self._sock.settimeout(hand_over_left_s(until))
+        try:
+            data = self._sock.recv(1 << 16)
+        except OSError:
+            return False
+        self._heard = boottime()
+        self._data += data
+        return bool(data)

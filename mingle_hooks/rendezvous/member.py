@@ -1,0 +1,568 @@
+"""A member's side: to dial a leader, and to be checked in with one."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from typing import NamedTuple
+
+from mingle_hooks.errors import MingleError, MissingError
+from mingle_hooks.net.addresses import is_preferred
+from mingle_hooks.rendezvous import messages, wire
+from mingle_hooks.rendezvous.connection import Connection, Loop, Timer, dial
+from mingle_hooks.rendezvous.dialer import LOOK, Endpoint, ProvenLeader, Search
+from mingle_hooks.rendezvous.leases import LAST_WORD_S, LEASE_S, LINGER_S, Deadline, Outcome
+from mingle_hooks.rendezvous.messages import LONGEST_PART, Answer, Failure, JoinRequest, age_s
+from mingle_hooks.rendezvous.request import Request
+from mingle_hooks.rendezvous.timeline import Stopwatch
+from mingle_hooks.rendezvous.wire import Attempt, MembershipState, Secret
+
+# One address that a leader offers: a member tries it until it answers.
+
+# Try an offered address again after this long, in seconds: TCP's own second try comes after one. Each further time
+# after twice as long: where it is the leader that is slow, with thousands at its door, tries keep it so.
+PROBE_AGAIN_S, PROBE_SELDOM_S = 2.0, 16.0
+
+
+class Probe:
+    """Connects to one offered address until it answers: the proof that this member can reach it.
+
+    It counts once the leader has closed. Whoever closes first keeps the port in TIME_WAIT, and that has to be the
+    leader's host, where the kernel then hands the world's port to nobody.
+    """
+
+    def __init__(
+        self,
+        loop: Loop,
+        attempt: Attempt,
+        secret: Secret,
+        leader: bytes,
+        address: str,
+        port: int,
+        on_reached: Callable[[Probe], None],
+    ) -> None:
+        self._loop, self._attempt, self._secret, self._leader = loop, attempt, secret, leader
+        self.address, self._port, self._on_reached = address, port, on_reached
+        self._connection: Connection | None = None
+        self.own_address = ""  # this side's address, once the leader has proved itself
+        self._nonce = b""
+        self._again_s = PROBE_AGAIN_S
+        self._timer: Timer | None = None
+
+    @property
+    def connected(self) -> str:
+        """The address, while somebody is there who has not answered yet."""
+        return self.address if self._connection is not None and self._connection.is_connected else ""
+
+    def start(self) -> None:
+        """Try now, and again until it answers."""
+        self._end_try()
+        self._timer = self._loop.after(self._again_s, self.start)
+        self._again_s = min(2 * self._again_s, PROBE_SELDOM_S)
+        try:
+            sock = dial(self.address, self._port)
+        except OSError as error:  # no route, say: the next try may find one
+            self._loop.missed(error)
+            return
+        self._nonce, self.own_address = os.urandom(wire.NONCE_BYTES), ""
+        self._connection = Connection(self._loop, sock, self._frame, self._ended)
+        at = wire.dialled(self.address, self._port).encode()
+        proof = self._secret.mac(b"verify", self._nonce, self._leader, at)
+        body = {"tag": self._attempt.tag.hex(), "nonce": self._nonce.hex(), "proof": proof.hex()}
+        self._connection.send(wire.frame(wire.VERIFY, wire.encode(body)))
+
+    def close(self) -> None:
+        """Stop trying."""
+        self._end_try()
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _end_try(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+
+    def _frame(self, kind: int, payload: bytes) -> None:
+        proof = wire.hexadecimal(wire.decode(payload), "proof", wire.MAC_BYTES)
+        connection = self._connection
+        if connection is None or kind != wire.VERIFIED or self.own_address:
+            raise wire.WireError("not an answer")
+        if not self._secret.agrees(proof, b"verified", self._nonce):
+            raise wire.WireError("not our leader")
+        self.own_address = connection.own_address()
+
+    def _ended(self, _reason: str) -> None:
+        if self.own_address:
+            self.close()
+            self._on_reached(self)
+
+
+# A member's side: checked in with one leader, from the welcome to the word that the world is formed.
+
+# The best address comes first. The next one is tried so much later, in seconds, unless one that may serve all is there
+# by then, or has answered: some round trips of the longest way.
+PROBE_NEXT_S = 0.25
+# What a leader says only where it has not said the word, and first has to ask every member for another promise.
+_NO_WORD = (wire.WELCOME, wire.PROGRESS, wire.FAILED, wire.MOVED)
+
+
+class Progress(NamedTuple):
+    """How far the world is, as its leader last told."""
+
+    inside: int
+    nodes: int | None
+    missing: str
+    rejected: tuple[str, ...] = ()
+
+
+class Membership:
+    """One check-in. States: *waiting*, *ready*, and at the end *formed*, *failed*, *moved* or *lost*."""
+
+    def __init__(
+        self,
+        loop: Loop,
+        attempt: Attempt,
+        secret: Secret,
+        proven: ProvenLeader,
+        me: JoinRequest,
+        accepts: Callable[[str], bool],
+        patience: Callable[[], float],
+        on_change: Callable[[], None],
+    ) -> None:
+        self._loop, self._attempt, self._secret = loop, attempt, secret
+        self.proven, self.me, self._accepts, self._on_change = proven, me, accepts, on_change
+        self._patience = patience  # for how many seconds this member can still wait
+        self.lease_ends = loop.clock()  # until then it asks nobody but this leader
+        self.state: MembershipState = "waiting"
+        self.is_free = False  # the leader has shown that it has not said the word, and must ask for a new promise
+        self.progress: Progress | None = None
+        self.failure: Failure | None = None
+        self.failed_ago_s = 0.0
+        self.answer: Answer | None = None
+        self.moved_to: list[tuple[str, int]] = []
+        self._packed = b""
+        self._probes: list[Probe] = []
+        self._untried: list[Probe] = []
+        self._next: Timer | None = None  # None: all are tried, or the others are held back
+        self._needs_all = False  # all members are in, and some of them have not reached the best address
+        proven.connection.on_frame, proven.connection.on_end = self._frame, self._ended
+        proven.connection.most_bytes = wire.MOST_LEADER_BYTES
+        self._tell(wire.CHECKIN, me.body(int(time.time() * 1000)))
+
+    def give_up(self, after_s: int) -> None:
+        """Tell the leader that this member will not wait any longer."""
+        self._tell(wire.GAVE_UP, {"after_s": after_s})
+
+    def fail(self, failure: Failure) -> None:
+        """Tell the leader why there can be no world."""
+        self._tell(wire.FAILED, failure.body())
+
+    def accuse(self, host: str, member: bytes) -> None:
+        """Tell the leader of another that leads by the same right."""
+        self._tell(wire.RIVAL, {"host": host[:LONGEST_PART], "member": member.hex()})
+
+    def hang_up(self) -> None:
+        """Give this connection up, as if its other end had."""
+        self._ended("hung up")
+
+    def close(self) -> None:
+        """Let go of the connection and of every address being tried."""
+        self.proven.connection.close()
+        self._hold_others_back()
+        for probe in self._probes:
+            probe.close()
+
+    def _tell(self, kind: int, body: wire.Body) -> None:
+        self.proven.connection.send(self.proven.sealer.seal(kind, wire.encode(body)))
+
+    def _ended(self, _reason: str) -> None:
+        self._settle("lost")
+
+    def _settle(self, state: MembershipState) -> None:
+        if self.state in ("waiting", "ready"):
+            self.state = state
+            self.close()
+            self._on_change()
+
+    def _frame(self, kind: int, payload: bytes) -> None:
+        if kind == wire.ROSTER:
+            self._packed = payload  # the answer tells whether it is the leader's
+            return
+        body = self.proven.sealer.open(kind, payload)
+        if kind == wire.ANSWER and "roster" in body:
+            self._check_roster(wire.text(body, "roster", 64))
+        try:
+            self._obey(kind, body)
+        except wire.WireError as error:  # it holds the key, so coming back would only bring the same again
+            self.failure = Failure("protocol", (self.proven.label, str(error)))
+            self._settle("failed")
+
+    def _obey(self, kind: int, body: wire.Body) -> None:
+        self.is_free = self.is_free or kind in _NO_WORD
+        if kind == wire.WELCOME:
+            self._welcome(body)
+        elif kind == wire.PROGRESS:
+            self._progress(body)
+        elif kind == wire.ANSWER:
+            self.answer, self.state = messages.parse_answer(self._with_roster(body)), "ready"
+            self.is_free = False
+            self._promise(self.answer["epoch"])
+        elif kind == wire.HOLD:
+            self._hold(wire.integer(body, "epoch", 1, messages.LAST_EPOCH))
+        elif kind == wire.COMMIT:
+            self._commit(body)
+        elif kind == wire.FAILED:
+            self.failure, self.failed_ago_s = Failure.parse(body), age_s(body)
+            self._settle("failed")
+        elif kind == wire.MOVED:
+            self.moved_to = _endpoints(body)
+            self._settle("moved")
+        else:
+            raise wire.WireError("not a leader's frame")
+
+    def _check_roster(self, digest: str) -> None:
+        """Raise WireError: the roster has no MAC but this digest. One changed on the way ends the connection only."""
+        messages.check_roster(self._packed, digest)
+
+    def _with_roster(self, body: wire.Body) -> wire.Body:
+        packed, self._packed = self._packed, b""
+        if "roster" not in body:
+            return body
+
+        return {**body, "roster": messages.unpack_roster(packed)}
+
+    def _welcome(self, body: wire.Body) -> None:
+        port, advertised = wire.integer(body, "port", 1, 65535), body.get("offers")
+        if not isinstance(advertised, list) or len(advertised) > wire.MOST_ADVERTISED or self._probes:
+            raise wire.WireError("offers")
+        for offer in advertised:
+            if not isinstance(offer, list) or len(offer) != 2 or type(offer[0]) is not int:  # noqa: PLR2004 - a pair
+                raise wire.WireError("offers")
+            address = wire.address({"address": offer[1]}, "address")
+            self._probes.append(self._probe(offer[0], address, port))
+        self._untried = list(self._probes)
+        self._try_next()
+        self._on_change()
+
+    def _progress(self, body: wire.Body) -> None:
+        # A leader tells this only while it gathers: an earlier answer will never be confirmed.
+        self.state, self.answer = "waiting", None
+        rejected = body.get("knocks")
+        if not isinstance(rejected, list) or len(rejected) > 64:  # noqa: PLR2004 - far above what a leader sends
+            raise wire.WireError("knocks")
+        self.progress = Progress(
+            wire.integer(body, "in", 0, 10**6),
+            wire.integer(body, "of", 0, 10**6) or None,
+            wire.text(body, "missing", 400),
+            tuple(wire.text({"knock": rejected_peer}, "knock", 64) for rejected_peer in rejected),
+        )
+        if self.progress.inside == self.progress.nodes and not self._needs_all:
+            self._needs_all = True
+            self._hold_others_back()
+            self._try_next()
+        self._on_change()
+
+    def _hold(self, epoch: int) -> None:
+        if self.answer is None or epoch != self.answer["epoch"]:
+            raise wire.WireError("a lease for another answer")
+        self._promise(epoch)
+
+    def _promise(self, epoch: int) -> None:
+        """Say for how long this member will wait for the word, and keep to it."""
+        lease_s = max(min(LEASE_S, self._patience()), 0.0)
+        self.lease_ends = self._loop.clock() + lease_s
+        self._tell(wire.READY, {"epoch": epoch, "lease_ms": int(lease_s * 1000)})
+        self._on_change()
+
+    def _commit(self, body: wire.Body) -> None:
+        if self.answer is None or wire.integer(body, "epoch", 1, messages.LAST_EPOCH) != self.answer["epoch"]:
+            raise wire.WireError("a commit for another answer")
+        self._tell(wire.DONE, {})
+        self._settle("formed")
+
+    # Which of the offered addresses are tried, and when.
+
+    def _try_next(self) -> None:
+        self._next = None
+        if self._untried:
+            self._next = self._loop.after(PROBE_NEXT_S, self._try_next)
+            # A leader that has thousands at its door is slow to answer, and would be slower for more to answer.
+            if self._needs_all or not any(self._may_serve_all(probe.connected) for probe in self._probes):
+                self._untried.pop(0).start()
+
+    def _hold_others_back(self) -> None:
+        if self._next is not None:
+            self._next.cancel()
+            self._next = None
+
+    def _may_serve_all(self, address: str) -> bool:
+        """Whether this is an address that the world may use: loopback serves the members of one machine only."""
+        return bool(address) and not address.startswith("127.") and address != "::1"
+
+    def _probe(self, offer: int, address: str, port: int) -> Probe:
+        parts = self._loop, self._attempt, self._secret, self.proven.leader
+        return Probe(*parts, address, port, lambda probe: self._answered(offer, probe))
+
+    def _answered(self, offer: int, probe: Probe) -> None:
+        """Try no worse address than this one, unless it turns out that others do not reach it."""
+        if self.reached(offer, probe.own_address) and not self._needs_all and self._may_serve_all(probe.address):
+            self._hold_others_back()
+
+    def reached(self, offer: int, own_address: str) -> bool:
+        """Tell the leader, and return whether this address of ours may be used."""
+        if not self._accepts(own_address):
+            return False
+        self._tell(wire.REACHED, {"offer": offer, "own": own_address})
+        return True
+
+
+def _endpoints(body: wire.Body) -> list[tuple[str, int]]:
+    rows = body.get("to")
+    if not isinstance(rows, list) or len(rows) > wire.MOST_ADVERTISED:
+        raise wire.WireError("to")
+    return [
+        (wire.address({"address": row[0]}, "address"), wire.integer({"port": row[1]}, "port", 1, 65535))
+        for row in rows
+        if isinstance(row, list) and len(row) == 2  # noqa: PLR2004 - a pair
+    ]
+
+
+# The leader that a member has joined: stay with it, come back to it, or go on to another, and keep one's promise.
+
+# A member whose time is over waits this long for its leader to tell everybody why.
+GOODBYE_S = 2.0
+# A lost leader is called again after this long: it may only have lost this one connection.
+CALL_AGAIN_S = 0.2
+# And then this often by a member that has promised to wait for its word.
+ASK_AGAIN_S = 1.0
+# So long before its lease ends, in seconds, a member that has heard nothing calls its leader again. A leader commits
+# only where leases last longer (LAST_WORD_S), so COMMIT has been sent by then, or will not be.
+ASK_BEFORE_S = 4.0
+
+
+class Promise(NamedTuple):
+    """To wait for one leader's word, and for nobody else's, until a time by this member's clock."""
+
+    leader: bytes
+    ends: float
+
+
+class Following:
+    """At most one leader at a time; the owner calls close().
+
+    `look_again` has the whole member look for a leader as at its start, and `leads` tells whether others follow it.
+    """
+
+    def __init__(
+        self,
+        loop: Loop,
+        request: Request,
+        secret: Secret,
+        me: JoinRequest,
+        search: Search,
+        outcome: Outcome,
+        deadline: Deadline,
+        stopwatch: Stopwatch,
+        look_again: Callable[[], None],
+        leads: Callable[[], bool],
+    ) -> None:
+        self._loop, self._request, self._secret, self.me = loop, request, secret, me
+        self._search, self._outcome, self._look_again, self._leads = search, outcome, look_again, leads
+        self._deadline, self._stopwatch = deadline, stopwatch
+        self.membership: Membership | None = None
+        self.progress: Progress | None = None  # as some leader last told
+        self.promise: Promise | None = None
+        self.is_late = False  # it leaves soon, and promises to wait for nobody
+        self._is_passing_over = False
+
+    @property
+    def precedence(self) -> tuple[int, bytes] | None:
+        """The leader's, which another one would have to be better than; None where none is joined."""
+        return self.membership.proven.precedence if self.membership is not None else None
+
+    def close(self) -> None:
+        """Hang up."""
+        if self.membership is not None:
+            self.membership.close()
+
+    def meet(self, proven: ProvenLeader) -> bool:
+        """Tell whether to join this leader. Where not, it is dropped; where so, any other one has been left."""
+        membership = self.membership
+        if membership is None:
+            joins = self.bound_to() in (None, proven.leader)
+        elif proven.ticket == 0 and membership.proven.ticket == 0 and proven.leader != membership.proven.leader:
+            self._search.accuse(proven, membership.proven.label, membership.proven.leader)
+            membership.accuse(proven.label, proven.leader)
+            return False
+        else:
+            joins = not self._stays(membership, proven)
+        if not joins:
+            self._search.drop(proven)
+        elif membership is not None:
+            self.membership = None
+            membership.close()
+        return joins
+
+    def _stays(self, membership: Membership, proven: ProvenLeader) -> bool:
+        """Whether this member stays with its leader, though another, or the same one, has been found.
+
+        It does once it awaits the word, also where it has just come back to that leader: that one may still say the
+        word by its earlier promise. A leader that has failed meanwhile is worse than itself before, and the same.
+        """
+        awaits = membership.state == "ready" or self.bound_to() is not None
+        return awaits or proven.leader == membership.proven.leader or proven.precedence >= membership.proven.precedence
+
+    def join(self, proven: ProvenLeader) -> None:
+        """Check in with this leader."""
+        self.membership = Membership(
+            self._loop,
+            self._request.attempt,
+            self._secret,
+            proven,
+            self.me._replace(spent=self._stopwatch.spent(self._loop.names_s)),
+            self._accepts,
+            lambda: 0.0 if self.is_late else self._deadline.left_s(),
+            self._changed,
+        )
+
+    def give_up(self) -> None:
+        """Tell the leader that this member's time is over, and wait a little for the reason that it tells everybody."""
+        self.is_late = True
+        if self.membership is None:
+            self._outcome.fail(self._unanswered())
+            return
+        self.membership.give_up(self._deadline.waited_s())
+        # Its leader now tells everybody the same reason; should it be gone, ours has to do.
+        self._loop.after(GOODBYE_S, lambda: self._outcome.fail(self._unanswered()))
+
+    def fail(self, failure: Failure) -> None:
+        """Tell the leader why there can be no world, and end; but the word may have been said, and be under way."""
+        self.is_late = True
+        if self.membership is not None:
+            self.membership.fail(failure)
+        self._outcome.fail(failure.error(), max(self._bound_s(), GOODBYE_S if self.membership is not None else 0.0))
+
+    def bound_to(self) -> bytes | None:
+        """Return the one leader that can tell whether the world has formed, once this member has promised to wait.
+
+        The leader counts on the promise only for its time. But who has not been told the word cannot know that it was
+        not said, also later, so nobody else's world is joined: of two that both exist, one would be wrong.
+        """
+        return self.promise.leader if self.promise is not None else None
+
+    def _bound_s(self) -> float:
+        """Return for how much longer it has promised so, in seconds."""
+        return max(self.promise.ends - self._loop.clock(), 0.0) if self.promise is not None else 0.0
+
+    def _accepts(self, own_address: str) -> bool:
+        """Whether a connection from this address of ours is on a network that was asked for."""
+        prefer = self._request.prefer
+        if not prefer:
+            return True
+
+        return is_preferred(own_address, prefer)
+
+    def _changed(self) -> None:
+        membership = self.membership
+        if membership is None:
+            return
+        if membership.progress is not None:
+            self.progress = membership.progress
+            self._search.rejections.reject(membership.progress.rejected)
+        if membership.state == "ready":
+            self._promised(Promise(membership.proven.leader, membership.lease_ends))
+        elif membership.is_free:
+            self.promise = None
+        if membership.state == "formed" and membership.answer is not None:
+            self._outcome.form(membership.answer)
+        elif membership.state == "failed" and membership.failure is not None:
+            if self._deadline.is_before(membership.failed_ago_s):
+                self._pass_over(membership, membership.failure)
+            else:
+                told = membership.failure.error()
+                error = self._search.here(told)
+                error.is_of_rank_0 = str(error) == str(told)
+                self._outcome.fail(error)
+        elif membership.state in ("moved", "lost"):
+            self.membership = None
+            self._seek_again(membership)
+
+    def _promised(self, promise: Promise) -> None:
+        if promise == self.promise:
+            return
+        self.promise = promise
+        left_s = promise.ends - self._loop.clock()
+        if left_s > LAST_WORD_S:  # with less the leader does not commit
+            self._loop.after(left_s - ASK_BEFORE_S, lambda: self._doubt(promise))
+
+    def _doubt(self, promise: Promise) -> None:
+        """Call the leader again while it still answers: COMMIT may be lost on a connection that only this end keeps."""
+        membership, left_s = self.membership, promise.ends - self._loop.clock()
+        is_late = left_s < ASK_BEFORE_S - 1  # this host was suspended: COMMIT may be there, and not read yet
+        if self.promise is promise and membership is not None and membership.state == "ready" and not is_late:
+            membership.hang_up()
+
+    # Without the leader that was.
+
+    def _pass_over(self, membership: Membership, failure: Failure) -> None:
+        """Go on without a leader that had failed before this process began: an earlier run's, or this one is late.
+
+        It is late where no other leader comes while the failed one is still there to tell everybody.
+        """
+        self.membership = None
+        self._search.rest(membership.proven.endpoint, LINGER_S / 2)
+        self._look_again()
+        if not self._is_passing_over:
+            self._is_passing_over = True
+            self._loop.after(LINGER_S, lambda: self._was_late(failure))
+
+    def _was_late(self, failure: Failure) -> None:
+        is_bound = self.bound_to() is not None  # it has lost its connection, and asks for the word
+        if self.membership is None and not self._leads() and not is_bound and self._outcome.answer is None:
+            error = failure.error()
+            error.is_of_rank_0 = True
+            self._outcome.fail(error)
+
+    def _seek_again(self, membership: Membership) -> None:
+        endpoint = membership.proven.endpoint
+        self._search.rest(endpoint, CALL_AGAIN_S)
+        if self.bound_to() is not None:
+            # The others may already have the world, so this leader is the only one to ask.
+            self._ask(endpoint)
+            return
+        if self.is_late:
+            self._outcome.fail(self._unanswered())
+            return
+        for address, port in membership.moved_to:
+            self._search.dial(Endpoint(address, port, endpoint.backend))
+        self._loop.after(CALL_AGAIN_S, lambda: self._call_again(endpoint))
+        self._look_again()
+
+    def _call_again(self, endpoint: Endpoint) -> None:
+        if self.membership is None:
+            self._search.dial(endpoint)
+
+    def _ask(self, endpoint: Endpoint) -> None:
+        """Ask a leader that was lost after its answer came, until it says the word or this member's time is over."""
+        if self.membership is not None or self._outcome.is_over:
+            return
+        if self.bound_to() is not None:
+            self._search.rest(endpoint, 0.0)  # whatever it, or whoever is on the way to it, answered before
+            self._search.dial(endpoint)
+            self._loop.after(ASK_AGAIN_S, lambda: self._ask(endpoint))
+        elif self.is_late:
+            self._outcome.fail(self._unanswered())
+        else:
+            self._call_again(endpoint)
+            self._look_again()
+
+    def _unanswered(self) -> MingleError:
+        after_s = self._deadline.waited_s()
+        if self.membership is None:
+            return self._search.nobody(after_s)
+        if self.membership.state == "ready":
+            expected = f"rank 0, {self.membership.proven.label}, to commit the world within {after_s} s"
+            return self._search.here(MissingError(expected, "no commit, though this member had confirmed", LOOK))
+        missing = f", missing {self.progress.missing}" if self.progress is not None else ""
+        expected = f"an answer from rank 0, {self.membership.proven.label}, within {after_s} s"
+        return self._search.here(MissingError(expected, f"none{missing}", LOOK))

@@ -1,1 +1,0 @@
-"""What travels between members: frames, and what is in them."""

@@ -1,0 +1,353 @@
+"""Who is in: which member has which rank, who contradicts whom, who is missing. No sockets."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from itertools import groupby
+from typing import TYPE_CHECKING, NamedTuple
+
+from mingle_hooks.errors import Shortage, printable
+from mingle_hooks.rendezvous import wire
+from mingle_hooks.rendezvous.messages import Failure, JoinRequest, Kind
+from mingle_hooks.schedulers.hostlist import fold
+from mingle_hooks.schedulers.topology import SEPARATOR
+from mingle_hooks.world import Member
+
+if TYPE_CHECKING:
+    from mingle_hooks.rendezvous.dialer import RejectedPeers
+
+
+# Missing ranks that a message names; gaps between them would make it long.
+MOST_SHOWN = 64
+# Characters of host names in front of what keeps them from starting the command.
+LONGEST_HOSTS = 120
+# The leader binds these before it hears from the others, so it has to know them.
+_LEADERS = ("MASTER_ADDR", "MASTER_PORT")
+
+
+class Entry:
+    """A member that is in, and which of the leader's addresses it has reached, from which of its own."""
+
+    __slots__ = ("address", "addresses", "arrived", "clock", "fingerprint", "join_request", "reached")
+
+    def __init__(self, join_request: JoinRequest, address: str) -> None:
+        self.join_request = join_request
+        self.address = address
+        self.fingerprint, self.addresses = join_request.fingerprint, join_request.addresses
+        self.clock: tuple[float, float] | None = None  # how far it is ahead of the leader's, in seconds: least and most
+        self.arrived = 0.0  # by the leader's clock, in seconds
+        self.reached: dict[int, str] = {}
+
+    @property
+    def label(self) -> str:
+        """The member as messages name it."""
+        return f"{self.join_request.host} ({self.address})" if self.address else self.join_request.host
+
+
+class Roster:
+    """The members that have checked in with one leader, itself included."""
+
+    def __init__(self, me: JoinRequest, hosts: Sequence[str] = (), *, by_switch: bool = False) -> None:
+        self._me = me
+        self.by_switch = by_switch
+        self._hosts = tuple(hosts)  # in rank order, where the scheduler names them
+        self._entries: dict[bytes, Entry] = {}
+        self._ranks: dict[int, Entry] = {}
+        self._first: dict[str, tuple[str, Entry]] = {}  # "nodes" or a given name -> value, who said it first
+        self._reached: dict[int, int] = {}  # offer -> members that reached it
+        self._machines: dict[str, int] = {}
+        self.add(me, "")
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    @property
+    def nodes(self) -> int | None:
+        """N, as soon as any member has said it."""
+        said = self._first.get("nodes")
+        return int(said[0]) if said else None
+
+    @property
+    def complete(self) -> bool:
+        """Whether all N are in."""
+        return len(self._entries) == self.nodes
+
+    @property
+    def one_machine(self) -> bool:
+        """Whether all members that are in share one network stack."""
+        return len(self._machines) == 1
+
+    def entries(self) -> list[Entry]:
+        """Return all that are in, in the order in which they came."""
+        return list(self._entries.values())
+
+    def entry(self, member: bytes) -> Entry:
+        """Return the entry of a member that is in."""
+        return self._entries[member]
+
+    def pinned(self, name: str) -> str | None:
+        """Return the value that members exported for name, None where nobody did."""
+        said = self._first.get(name)
+        return said[0] if said else None
+
+    def add(self, join_request: JoinRequest, address: str) -> Failure | None:
+        """Take a member in, or return why no world can hold it beside the others. Once more changes nothing."""
+        if join_request.member in self._entries:
+            return None
+        entry = Entry(join_request, address)
+        if (failure := self._contradiction(entry)) is not None:
+            return failure
+        self._entries[join_request.member] = entry
+        self._machines[join_request.machine] = self._machines.get(join_request.machine, 0) + 1
+        if join_request.rank is not None:
+            self._ranks[join_request.rank] = entry
+        for name, value in _said(join_request).items():
+            self._first.setdefault(name, (value, entry))
+        return None
+
+    def obstacle(self) -> Failure | None:
+        """Return what keeps members from starting the command, once all are in: the first rank's, with all it is on."""
+        if not self.complete:
+            return None
+        requests = [entry.join_request for entry in self.in_usual_order()]
+        unable = [(its.host, its.obstacle) for its in requests if its.obstacle is not None]
+        certain = [(host, its) for host, its in unable if its.is_certain]
+        if certain or len(unable) == len(requests):
+            unable = certain
+        if not unable:
+            return None
+        first = unable[0][1]
+        seen = first.parts[1]
+        hosts = [host for host, its in unable if its == (first.kind, (host, seen))]
+        return Failure(first.kind, (printable(fold(hosts), LONGEST_HOSTS), seen))
+
+    def remove(self, member: bytes) -> None:
+        """Forget a member that left before the world was formed."""
+        entry = self._entries.pop(member)
+        machine = entry.join_request.machine
+        self._machines[machine] -= 1
+        if not self._machines[machine]:
+            del self._machines[machine]
+        if entry.join_request.rank is not None:
+            del self._ranks[entry.join_request.rank]
+        for offer in entry.reached:
+            self._reached[offer] -= 1
+        if any(said[1] is entry for said in self._first.values()):
+            self._first = {}
+            for other in self._entries.values():
+                for name, value in _said(other.join_request).items():
+                    self._first.setdefault(name, (value, other))
+
+    def reach(self, member: bytes, offer: int, own_address: str) -> None:
+        """Note that a member has reached one of the leader's addresses."""
+        entry = self._entries[member]
+        if offer not in entry.reached:
+            self._reached[offer] = self._reached.get(offer, 0) + 1
+        entry.reached[offer] = own_address
+
+    def reached_by_all(self, offer: int) -> bool:
+        """Whether every member but the leader, who has it, has reached this address."""
+        return self._reached.get(offer, 0) == len(self._entries) - 1
+
+    def short_of(self, advertised: Sequence[str]) -> str:
+        """Tell, for each offered address, who has not reached it."""
+        lines = []
+        for index, address in enumerate(advertised):
+            if others := [entry.join_request.host for entry in self._entries.values() if index not in entry.reached]:
+                lines.append(f"{address} not reached by {fold(others)}")
+        return "; ".join(lines) or f"{', '.join(advertised)} reached too late"
+
+    def missing(self) -> str:
+        """Tell who is missing: hosts where the scheduler names them, else ranks, else how many."""
+        nodes = self.nodes
+        if nodes is None:
+            return "any member that knows the number of nodes (--nodes)"
+        count = nodes - len(self._entries)
+        if count == 0:
+            return "an address that all can reach"
+        absent = [rank for rank in range(nodes) if rank not in self._ranks]
+        if len(absent) != count:  # members without a rank are in: which ranks are missing is not known
+            return f"{count} more"
+        if len(self._hosts) == nodes:
+            return fold([self._hosts[rank] for rank in absent])
+        return (
+            "rank " + fold([str(rank) for rank in absent[:MOST_SHOWN]]) + (" and more" if absent[MOST_SHOWN:] else "")
+        )
+
+    def members(self, offer: int | None) -> list[tuple[Entry, Member]]:
+        """Give each member its rank: the usual one, or the one that it has among those below the same switch."""
+        usual = self._ranked()
+        entries = [entry for _, entry in usual]
+        if self.by_switch:
+            entries = [entries[place] for place in order_by_switch([e.join_request.topology for e in entries])]
+        ranks = (rank for rank, _ in usual)
+        return [
+            (entry, Member(rank, entry.join_request.host, _own_address(entry, offer), entry.join_request.slots))
+            for rank, entry in zip(ranks, entries, strict=True)
+        ]
+
+    def in_usual_order(self) -> list[Entry]:
+        """Return all that are in by their usual ranks."""
+        return [entry for _, entry in self._ranked()]
+
+    def _ranked(self) -> list[tuple[int, Entry]]:
+        """Return each member after its usual rank: the one it claimed, else by host names, the leader's 0."""
+        unranked = sorted(
+            (e for e in self._entries.values() if e.join_request.rank is None),
+            key=lambda e: (e.join_request is not self._me, _natural(e.join_request.host), e.join_request.member),
+        )
+        free = (rank for rank in range(len(self._entries)) if rank not in self._ranks)
+        return sorted({**self._ranks, **dict(zip(free, unranked, strict=False))}.items())
+
+    def _contradiction(self, entry: Entry) -> Failure | None:
+        join_request = entry.join_request
+        if "NODE_RANK" in join_request.pinned:
+            return Failure("node_rank", (join_request.pinned["NODE_RANK"], str(join_request.rank), entry.label))
+        for name, value in _said(join_request).items():
+            said = self._first.get(name)
+            if said is None and name in _LEADERS and entry.join_request is not self._me:
+                said = ("not exported", self._entries[self._me.member])
+            if said is None or said[0] == value:
+                continue
+            if name == "nodes":
+                return Failure("nodes", (said[0], said[1].label, value, entry.label))
+            return Failure("given", (name, f"{said[0]} on {said[1].label}", f"{value} on {entry.label}"))
+        return self._no_room(entry)
+
+    def _no_room(self, entry: Entry) -> Failure | None:
+        join_request, nodes = entry.join_request, entry.join_request.nodes or self.nodes
+        if join_request.rank is not None:
+            if join_request.rank in self._ranks:
+                return Failure("rank", (str(join_request.rank), self._ranks[join_request.rank].label, entry.label))
+            if nodes is not None and join_request.rank >= nodes:
+                return Failure("beyond", (str(nodes), str(join_request.rank), entry.label))
+        if nodes is not None and self.nodes is None and (highest := max(self._ranks, default=-1)) >= nodes:
+            return Failure("beyond", (str(nodes), str(highest), self._ranks[highest].label))
+        if nodes is not None and len(self._entries) >= nodes:
+            return Failure("full", (str(nodes), entry.label))
+        return None
+
+
+def _said(join_request: JoinRequest) -> dict[str, str]:
+    said = dict(join_request.pinned)
+    if join_request.nodes is not None:
+        said["nodes"] = str(join_request.nodes)
+    return said
+
+
+def _own_address(entry: Entry, offer: int | None) -> str:
+    return entry.address if offer is None else entry.reached.get(offer, entry.address)
+
+
+def _natural(host: str) -> list[tuple[int, int, str]]:
+    """Sort key that puts node2 before node10."""
+    parts = ((is_number, "".join(letters)) for is_number, letters in groupby(host, "0123456789".__contains__))
+    return [(0, int(part), "") if is_number else (1, 0, part) for is_number, part in parts]
+
+
+# Ranks by switch: who is below the same switch has neighbouring ranks, at each level of the network.
+
+
+def order_by_switch(paths: Sequence[str]) -> list[int]:
+    """Return the places of the members, which are given in their usual order, in the new one.
+
+    The first stays the first. Switches come in the order of their first member, so that as little as possible
+    changes; members of which nobody tells a switch are together, as if below one of their own.
+    """
+    places: dict[tuple[str, ...], int] = {}
+    ways = [tuple(path.split(SEPARATOR)) for path in paths]
+    for place, way in enumerate(ways):
+        for level in range(1, len(way) + 1):
+            places.setdefault(way[:level], place)
+
+    def key(place: int) -> tuple[bool, list[int], int]:
+        way = ways[place]
+        return place > 0, [places[way[:level]] for level in range(1, len(way) + 1)], place
+
+    return sorted(range(len(paths)), key=key)
+
+
+def crossings(paths: Sequence[str]) -> int:
+    """Return how many neighbours in rank are below different switches."""
+    return sum(1 for one, next_one in itertools.pairwise(paths) if one != next_one)
+
+
+# Why a world has not formed in time, as every member is told.
+
+# Why somebody was refused -> the failure that says so where members are missing; the likeliest mistake first.
+REFUSALS: dict[wire.Why, Kind] = {wire.VERSION: "versions", wire.RUN: "runs", wire.KEY: "keys"}
+
+
+class SeenElsewhere(NamedTuple):
+    """What a leader knows when the time is over."""
+
+    roster: Roster
+    terms: Terms
+    host: str  # the leader's
+    refused: Mapping[wire.Why, RejectedPeers]
+    shortage: Shortage | None  # what the leader's host has run out of
+    one_way: Sequence[str] = ()  # tells whom the leader hears by multicast, and who does not come
+
+
+def missing_members(seen: SeenElsewhere, after_s: int, silent: list[str] | None) -> Failure:
+    """Return why there is no world: no common address, or members missing, with the likeliest cause.
+
+    `silent` are the hosts that hold the answer and have not said READY, None where no answer was sent.
+    """
+    roster = seen.roster
+    if silent is None and roster.complete:
+        short = roster.short_of([offer.address for offer in seen.terms.advertised])
+        return Failure("network", (seen.host, short))
+    nodes, inside, missing = str(roster.nodes or "all"), str(len(roster)), roster.missing()
+    if silent is not None:
+        inside = f"{len(roster) - len(silent)} of {inside} confirmed"
+        missing = fold(silent) or "none, but some too late"
+    if seen.shortage is not None:
+        inside += f" (on {seen.host}: {seen.shortage.seen})"
+        return Failure(seen.shortage.kind, (nodes, str(after_s), inside, missing))
+    if silent is not None:
+        return Failure("unconfirmed", (nodes, str(after_s), inside, missing))
+    for why, kind in REFUSALS.items():
+        if rejected := seen.refused[why].list():
+            return Failure(kind, (nodes, str(after_s), f"{inside}, missing {missing}", ", ".join(rejected)))
+    if seen.one_way and len(roster) > 1:  # who is alone says it itself
+        inside += f" (on {seen.host}: {'; '.join(seen.one_way)})"
+    return Failure("missing", (nodes, str(after_s), inside, missing))
+
+
+# What a leader brings to a world: the addresses that it offers, its port, and its ticket.
+
+
+class AdvertisedAddress(NamedTuple):
+    """One address of the leader that the world may use, the best first."""
+
+    address: str
+    loopback: bool = False  # good only where all members share the leader's network stack
+    why: str = ""  # UsableAddress.why, for a message
+
+
+class Terms(NamedTuple):
+    """What the leader brings to a world."""
+
+    advertised: tuple[AdvertisedAddress, ...]
+    port: int
+    ticket: int  # 0: rank 0 by right; else the lowest wins
+
+    def offers(self, *, same_machine: bool) -> list[list[object]]:
+        """Return the addresses that a member may try, as they travel: each with its index, the best first."""
+        return [
+            [index, offer.address] for index, offer in enumerate(self.advertised) if not offer.loopback or same_machine
+        ]
+
+    @property
+    def is_loopback(self) -> bool:
+        """Whether no other machine can reach any of the addresses."""
+        return all(offer.loopback for offer in self.advertised)
+
+
+def not_own(master_addr: str, host: str, advertised: Sequence[AdvertisedAddress]) -> Failure:
+    """Return the failure for a MASTER_ADDR, as it was exported, at which other hosts cannot reach rank 0's."""
+    found = ", ".join(dict.fromkeys(offer.address for offer in advertised))
+    which = f", which is {found} on {host}" if found else f", which {host} cannot look up"
+    return Failure("address", (master_addr, host, "" if found == master_addr else which))

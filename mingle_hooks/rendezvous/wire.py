@@ -1,0 +1,337 @@
+"""The bytes between members: frames, their bounds, and the proof that the other side holds the key.
+
+A frame is ``length (4 bytes, big-endian) | kind (1 byte) | payload``; length counts the payload. A payload is
+JSON, before it, from CHECKIN on, a 32-byte MAC over direction, count, kind and JSON.
+
+::
+
+    member                                leader
+      HELLO      tag, version, nonce,
+                 host, proof, door     →
+                                       ←  CHALLENGE  nonce, leader, ticket, host, proof
+      CHECKIN    MAC, the member       →
+                                       ←  WELCOME    MAC, addresses to try, port
+      REACHED    MAC, which            →
+                                       ←  PROGRESS   MAC, how many are in
+                                       ←  ROSTER     all members, to who asks for them (packed_roster.py)
+                                       ←  ANSWER     MAC, epoch, the world, this member's place
+      READY      MAC, epoch, lease_ms  →
+                                       ←  HOLD       MAC, epoch; READY again, for others are awaited
+                                       ←  COMMIT     MAC, epoch
+      DONE       MAC                   →
+
+FAILED ends it from the leader's side, GAVE_UP or FAILED from the member's. Nobody prints before COMMIT, and COMMIT is
+sent only when all N are READY and each waits at least LAST_WORD_S longer (leases.py).
+
+The member proves first. HELLO's proof is over its nonce and the address that it dialled, so that it is of use in no
+other place, and a leader takes each nonce once. Who proves nothing gets REFUSED, in which nothing depends on the key:
+a reason and a host's name, in every version alike. VERIFY and VERIFIED, of another connection, go the same way.
+"""
+
+from __future__ import annotations
+
+import hmac
+import socket
+import struct
+from collections.abc import Mapping
+from hashlib import sha256
+from hmac import compare_digest
+from typing import Any, Literal, NamedTuple
+
+from mingle_hooks import values
+from mingle_hooks.net import ports
+
+Why = Literal["version", "key", "run", "relay"]
+
+HEADER = struct.Struct("!IB")
+MAC_BYTES = 32
+NONCE_BYTES = 16
+
+# Without proof.
+HELLO, CHALLENGE, REFUSED, VERIFY, VERIFIED = range(1, 6)
+# With proof.
+CHECKIN, WELCOME, REACHED, PROGRESS, ANSWER, READY, COMMIT, DONE, FAILED, GAVE_UP, MOVED, RIVAL, HOLD = range(16, 29)
+# The roster, whose digest the sealed answer holds.
+ROSTER = 32
+
+# Why a leader refuses who says HELLO: another version of the protocol, another key, the key in another run of the job,
+# or a connection that somebody relays.
+VERSION: Why = "version"
+KEY: Why = "key"
+RUN: Why = "run"
+RELAY: Why = "relay"
+REASONS = (VERSION, KEY, RUN, RELAY)
+
+# A stranger's frame: tag, nonce, proofs and a host's name, in JSON.
+MOST_STRANGER_BYTES = 1024
+# A member's frame: names and numbers of one member, and the addresses that it reached.
+MOST_MEMBER_BYTES = 8 * 1024
+# A leader's frame: the roster of 65,536 members at some 100 bytes each.
+MOST_LEADER_BYTES = 8 * 1024 * 1024
+
+# Digits of an IPv6 zone's number: what fits into 32 bits.
+MOST_ADVERTISED = 8  # addresses that a leader offers; no node has more networks that matter
+LONGEST_ZONE = 9
+
+Body = dict[str, Any]
+
+
+class WireError(Exception):
+    """The other side sent something that no honest member sends; the connection is closed, no more."""
+
+
+def frame(kind: int, payload: bytes) -> bytes:
+    """Return one frame."""
+    return HEADER.pack(len(payload), kind) + payload
+
+
+def encode(body: Mapping[str, object]) -> bytes:
+    """Return a body as compact JSON."""
+    return values.to_json(body).encode()
+
+
+def decode(payload: bytes) -> Body:
+    """Return a JSON object; anything else raises WireError."""
+    try:
+        body = values.from_json(payload)
+    except (ValueError, RecursionError) as error:
+        raise WireError("not JSON") from error
+    if not isinstance(body, dict):
+        raise WireError("not an object")
+    return body
+
+
+class Sealer:
+    """Seals and opens the frames of one connection, after both nonces are known.
+
+    `mine` and `theirs` are b"member" or b"leader". The count inside each MAC makes a repeated, dropped or
+    reordered frame fail.
+    """
+
+    __slots__ = ("_key", "_mine", "_opened", "_sealed", "_theirs")
+
+    def __init__(self, secret: Secret, member_nonce: bytes, leader_nonce: bytes, mine: bytes, theirs: bytes) -> None:
+        self._key = secret.mac(b"session", member_nonce, leader_nonce)
+        self._mine, self._theirs = mine, theirs
+        self._sealed = self._opened = 0
+
+    def seal(self, kind: int, payload: bytes) -> bytes:
+        """Return a whole frame with its MAC."""
+        mac = self._mac(self._mine, self._sealed, kind, payload)
+        self._sealed += 1
+        return HEADER.pack(len(payload) + MAC_BYTES, kind) + mac + payload
+
+    def open(self, kind: int, payload: bytes) -> Body:
+        """Return the body of a frame; a wrong MAC raises WireError."""
+        mac, payload = payload[:MAC_BYTES], payload[MAC_BYTES:]
+        if not compare_digest(mac, self._mac(self._theirs, self._opened, kind, payload)):
+            raise WireError("wrong MAC")
+        self._opened += 1
+        return decode(payload)
+
+    def _mac(self, side: bytes, count: int, kind: int, payload: bytes) -> bytes:
+        return hmac.digest(self._key, side + struct.pack("!QB", count, kind) + payload, "sha256")
+
+
+def integer(body: Body, name: str, low: int, high: int) -> int:
+    """Return body[name], an integer from low to high. Raises WireError."""
+    value = body.get(name)
+    if type(value) is not int or not low <= value <= high:
+        raise WireError(f"{name}: not an integer from {low} to {high}")
+    return value
+
+
+def optional_integer(body: Body, name: str, low: int, high: int) -> int | None:
+    """Return body[name], an integer from low to high, or None. Raises WireError."""
+    return None if body.get(name) is None else integer(body, name, low, high)
+
+
+def text(body: Body, name: str, longest: int) -> str:
+    """Return body[name], printable text of at most `longest` characters. Raises WireError."""
+    value = body.get(name)
+    if not isinstance(value, str) or len(value) > longest or not value.isprintable():
+        raise WireError(f"{name}: not printable text of at most {longest} characters")
+    return value
+
+
+def reason(body: Body) -> Why:
+    """Return why a leader refuses: body["why"], one of REASONS. Raises WireError."""
+    for known in REASONS:
+        if body.get("why") == known:
+            return known
+    raise WireError("why: not a reason")
+
+
+def address(body: Body, name: str) -> str:
+    """Return body[name], an IP address; a link-local one may carry its zone's number (`fe80::1%3`).
+
+    Raises WireError.
+    """
+    value = text(body, name, 64)
+    host, percent, zone = value.partition("%")
+    try:
+        socket.inet_pton(socket.AF_INET6 if ":" in host else socket.AF_INET, host)
+    except OSError as error:
+        raise WireError(f"{name}: not an address") from error
+    if percent and not (zone.isascii() and zone.isdigit() and len(zone) <= LONGEST_ZONE):
+        raise WireError(f"{name}: not a zone's number")
+    return value
+
+
+def endpoint(where: tuple[Any, ...]) -> str:
+    """Return one end of a connection as text that both sides write alike: its zone differs between hosts."""
+    return f"{str(where[0]).partition('%')[0]} {where[1]}"
+
+
+def dialled(address: str, port: int) -> str:
+    """Return an address that is dialled as the endpoint that the other side sees."""
+    if ":" in address:
+        address = socket.inet_ntop(socket.AF_INET6, socket.inet_pton(socket.AF_INET6, address.partition("%")[0]))
+    return endpoint((address, port))
+
+
+def split(end: str) -> tuple[str, int]:
+    """Return address and port of an endpoint that the other side wrote. Raises WireError."""
+    where, _, port = end.rpartition(" ")
+    number = int(port) if port.isascii() and port.isdigit() and len(port) <= len("65535") else 0
+    return address({"address": where}, "address"), integer({"port": number}, "port", 1, 65535)
+
+
+def hexadecimal(body: Body, name: str, size: int) -> bytes:
+    """Return body[name], `size` bytes as hex digits. Raises WireError."""
+    try:
+        value = bytes.fromhex(text(body, name, 2 * size))
+    except ValueError as error:
+        raise WireError(f"{name}: not hex") from error
+    if len(value) != size:
+        raise WireError(f"{name}: not {size} bytes")
+    return value
+
+
+# The name of one try at forming a world, and all that is derived from it.
+
+# Of the protocol: part of every key, and told in every HELLO. Names, ports and groups are the same in every version,
+# so that members of two versions do meet, and can tell each other so.
+PROTOCOL_VERSION = 3
+TAG_BYTES = 8
+# Check-in ports to try on the leader's host. Two can be worked out by anybody who knows the id, so that a
+# member with another key can be told so; two only by those who hold the key, so that nobody else on that
+# host can take them all first.
+OPEN_PORTS = 2
+KEYED_PORTS = 2
+# MASTER_PORT is looked for among this many before the rest of the range.
+MASTER_PORTS = 16
+
+
+class Material(bytes):
+    """Key material that no message or trace can show."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "<key>"
+
+
+class Attempt(NamedTuple):
+    """id + step + restarts + run: a requeued job never meets its own past.
+
+    `run` tells a rerun from the first run where the scheduler counts none. It is part of the key and of no name, as
+    names are public and PBS makes it of its job's cookie, which starts tasks on the job's hosts.
+    """
+
+    id: str
+    step: str = ""
+    restarts: int = 0
+    run: Material = Material()
+
+    @property
+    def name(self) -> bytes:
+        """The name as bytes in which no two attempts are alike, but for their runs."""
+        return _joined(b"mingle", self.id.encode(), self.step.encode(), str(self.restarts).encode())
+
+    @property
+    def tag(self) -> bytes:
+        """Eight bytes that tell this world's packets from others'; public, and never trusted."""
+        return sha256(b"tag" + self.name).digest()[:TAG_BYTES]
+
+    @property
+    def group4(self) -> str:
+        """IPv4 multicast group, site-local (RFC 2365)."""
+        high, low = sha256(b"group" + self.name).digest()[:2]
+        return f"239.255.{high}.{low}"
+
+    @property
+    def group6(self) -> str:
+        """IPv6 multicast group: transient, link-local scope (RFC 4291)."""
+        hashed = sha256(b"group" + self.name).digest()
+        # multicast_expert compares addresses as text, so neither part may begin with a zero.
+        high, low = (int.from_bytes(part, "big") | 0x1000 for part in (hashed[:2], hashed[2:4]))
+        return f"ff12::{high:x}:{low:x}"
+
+    def seed(self, purpose: bytes) -> bytes:
+        """Bytes for choosing ports, that anybody who knows the id can work out."""
+        return sha256(purpose + self.name).digest()
+
+
+class Secret:
+    """An attempt's own key, derived from the members' key, which itself never leaves this host.
+
+    `door` is the key that all runs of the attempt share: by it a leader knows another run from a stranger.
+    """
+
+    __slots__ = ("_key", "door")
+
+    def __init__(self, key: bytes, door: Secret | None = None) -> None:
+        self._key = key
+        self.door = door or self
+
+    @classmethod
+    def derive(cls, material: Material, attempt: Attempt) -> Secret:
+        """Return the key of one attempt; no two attempts, runs or versions share one."""
+        world = (b"world", bytes([PROTOCOL_VERSION]), attempt.name)
+        door = cls(hmac.digest(material, _joined(*world), "sha256"))
+        return cls(hmac.digest(material, _joined(*world, attempt.run), "sha256"), door) if attempt.run else door
+
+    @property
+    def master_seed(self) -> bytes:
+        """What MASTER_PORT is chosen by, the same in all runs: another user of rank 0's host cannot work it out."""
+        return self.door.mac(b"master")
+
+    def mac(self, purpose: bytes, *parts: bytes) -> bytes:
+        """Return 32 bytes over parts, each with its length, that only holders of the key can make."""
+        return hmac.digest(self._key, _joined(purpose, *parts), "sha256")
+
+    def agrees(self, mac: bytes, purpose: bytes, *parts: bytes) -> bool:
+        """Tell, in constant time, whether mac is this key's over parts."""
+        return compare_digest(mac, self.mac(purpose, *parts))
+
+
+def check_in_ports(attempt: Attempt, secret: Secret, port_range: range) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return the ports that members try: those that everybody can work out, and those that the key tells."""
+    return (
+        ports.candidates(attempt.seed(b"check-in"), OPEN_PORTS, port_range),
+        ports.candidates(secret.mac(b"check-in"), KEYED_PORTS, port_range),
+    )
+
+
+def multicast_port(attempt: Attempt) -> int:
+    """Return the UDP port of this world's beacons; several worlds may share it."""
+    return ports.candidates(attempt.seed(b"beacon"), 1)[0]
+
+
+def run_material(cookie: str | None) -> Material:
+    """Return what tells one run of a job from the next, by a variable that differs; nothing where there is none."""
+    return Material(sha256(b"run" + cookie.encode()).digest() if cookie else b"")
+
+
+def _joined(*parts: bytes) -> bytes:
+    """Return the parts, each with its length: no other parts give the same."""
+    return b"".join([len(part).to_bytes(4, "big") + part for part in parts])
+
+
+# What each side of a rendezvous can be in, for type checkers: nothing loads this at run time.
+
+# The leader's, or a candidate's: see leader.py.
+LeaderState = Literal["gathering", "closing", "formed", "failed", "withdrawn"]
+# A member's: see membership.py.
+MembershipState = Literal["waiting", "ready", "formed", "failed", "moved", "lost"]

@@ -1,0 +1,306 @@
+"""Which failure of an attempt was the first, and whether it is the same again and again."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from typing import Literal, NamedTuple
+
+from mingle_hooks.run.cause import INFRASTRUCTURE, SIGNALLED, Cause
+from mingle_hooks.run.events import Plan
+
+# Which hosts take part in an attempt, and with which ranks: old ranks are kept as far as there is one.
+
+
+def rank_hosts(before: Sequence[str], here: Sequence[str], most: int) -> tuple[str, ...]:
+    """Return at most `most` of the hosts that are here, in the order of their ranks.
+
+    A host of the last attempt keeps its rank where the world is large enough for it; a gap goes to one whose rank no
+    longer exists, then to those that waited, in their order.
+    """
+    count = min(most, len(here))
+    there = set(here)
+    kept = {rank: host for rank, host in enumerate(before[:count]) if host in there}
+    moved = [host for host in before[count:] if host in there]
+    rest = iter([*moved, *(host for host in here if host not in set(before))])
+    return tuple(kept[rank] if rank in kept else next(rest) for rank in range(count))
+
+
+def is_chosen_now(hosts: Sequence[str], here: Collection[str], most: int) -> bool:
+    """Tell whether the first `most` hosts are all here, so that nobody who may come would have a rank instead."""
+    return len(here) >= most and all(host in here for host in hosts[:most])
+
+
+# Who is there: the state of each place, and what is held against each host.
+
+# away: not launched, or given up; called: launched; idle: here, without COMMAND; busy: COMMAND, or something of it,
+# runs; lost: what it started may run on.
+State = Literal["away", "called", "idle", "busy", "lost"]
+
+# A host whose failure ended so many attempts is not taken again where there is another.
+MOST_FAILURES = 2
+
+
+class Absence(NamedTuple):
+    """How a starter ended whose supervisors never came."""
+
+    status: int
+    said: str
+
+
+class Roster:
+    """The places of a plan by number, and their hosts."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.places = plan.places
+        self._hosts = plan.hosts
+        self._has_spares = len(plan.hosts) > plan.least
+        self.state: list[State] = ["away"] * len(self.places)
+        self.ended: set[int] = set()  # busy places whose COMMAND has ended
+        self.failures = dict.fromkeys(plan.hosts, 0)
+        self.absences: dict[str, Absence] = {}
+        self._at: dict[str, list[int]] = {host: [] for host in plan.hosts}
+        for number, place in enumerate(self.places):
+            self._at[place.host].append(number)
+
+    def host(self, place: int) -> str:
+        """Return a place's host."""
+        return self.places[place].host
+
+    def at(self, hosts: Iterable[str]) -> list[int]:
+        """Return the places on these hosts, in their order."""
+        return [place for host in hosts for place in self._at[host]]
+
+    def called(self, hosts: Iterable[str]) -> None:
+        """Note that supervisors have been started on these hosts."""
+        for place in self.at(hosts):
+            self.state[place] = "called"
+            self.absences.pop(self.host(place), None)
+
+    def is_wanted(self, host: str) -> bool:
+        """Tell whether a host may be taken."""
+        return not self._has_spares or self.failures[host] < MOST_FAILURES
+
+    def here(self) -> list[str]:
+        """Return the hosts that can take part now."""
+        return [
+            host
+            for host in self._hosts
+            if self.is_wanted(host) and all(self.state[place] == "idle" for place in self._at[host])
+        ]
+
+    def awaited(self) -> list[str]:
+        """Return the hosts whose supervisors are on their way."""
+        return [host for host in self._hosts if any(self.state[place] == "called" for place in self._at[host])]
+
+    def callable(self) -> list[str]:
+        """Return the hosts that may be called again: nobody is there, and not for what they did."""
+        return [
+            host
+            for host in self._hosts
+            if self.is_wanted(host) and all(self.state[place] == "away" for place in self._at[host])
+        ]
+
+    def busy(self) -> list[int]:
+        """Return the places that have something of an attempt."""
+        return [place for place, state in enumerate(self.state) if state == "busy"]
+
+    def lost_hosts(self) -> tuple[str, ...]:
+        """Return the hosts where something of this run may be left that no supervisor ends."""
+        return tuple(dict.fromkeys(self.host(place) for place, state in enumerate(self.state) if state == "lost"))
+
+    def is_complete(self, most: int) -> bool:
+        """Tell whether those that are to train are here, and none of them may still come."""
+        here = self.here()
+        return bool(here) and (not self.awaited() or is_chosen_now(self._hosts, here, most))
+
+
+# What ends a run from outside: a person, the scheduler, or the time limit.
+
+HUP, INT, PIPE, TERM = 1, 2, 13, 15
+ENDS = (HUP, INT, TERM)
+# At the limit all has to be over; the grace, and this long for the rest.
+BEFORE_LIMIT_S = 5.0
+# A scheduler's own warning may come so much earlier than ours, or later.
+NEAR_S = 60.0
+
+
+class Asked(NamedTuple):
+    """The first that asked for the end: the signal that COMMAND gets, and the status of the run."""
+
+    number: int
+    status: int
+
+
+class Stopping:
+    """Holds who asked for the end, and when what is due."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+        self.began = 0.0
+        self.asked: Asked | None = None
+        self.by: float | None = None  # COMMAND may end by itself until then
+        self.is_hurried = False
+        self.was_warned = self._by_clock = self._limited = False
+
+    @property
+    def due(self) -> float | None:
+        """Return when something is to be done at the latest."""
+        times = (self.by, self._warn_at(), self._limit_at())
+        return min((time for time in times if time is not None), default=None)
+
+    def ask(self, number: int, status: int | None = None) -> bool:
+        """Take note of who wants the end; tell whether that is the first. After the warning TERM means the limit."""
+        if self.asked is not None:
+            return False
+        usual = INFRASTRUCTURE if self.was_warned and number == TERM else SIGNALLED + number
+        self.asked = Asked(number, usual if status is None else status)
+        return True
+
+    def is_warning_due(self, now: float) -> bool:
+        """Tell once when the warning is due."""
+        at = self._warn_at()
+        if at is None or now < at:
+            return False
+        self.was_warned = self._by_clock = True
+        return True
+
+    def is_warning(self, number: int, now: float) -> bool:
+        """Tell whether a signal is the warning; one that asks for the end otherwise is it about that time only."""
+        is_warning = number == self._plan.warn_signal and (number not in ENDS or self._is_near(now))
+        self.was_warned |= is_warning
+        return is_warning
+
+    def is_repeated(self, number: int, now: float) -> bool:
+        """Tell whether a signal is the warning that our clock has given."""
+        return self._by_clock and number == self._plan.warn_signal and self._is_near(now)
+
+    def _is_near(self, now: float) -> bool:
+        at = self._plan.warn_at_s
+        return at is not None and abs(now - self.began - at) <= NEAR_S
+
+    def is_limit_due(self, now: float) -> bool:
+        """Tell once when the time has come to end."""
+        at = self._limit_at()
+        if at is None or now < at:
+            return False
+        self._limited = True
+        return True
+
+    def _warn_at(self) -> float | None:
+        at = self._plan.warn_at_s
+        return None if at is None or self.was_warned else self.began + at
+
+    def _limit_at(self) -> float | None:
+        at = self._plan.limit_at_s
+        if at is None or self._limited:
+            return None
+        return self.began + max(at - self._plan.grace_s - BEFORE_LIMIT_S, at / 2)  # of a short time half is COMMAND's
+
+
+# Each signal reaches COMMAND once, wherever and however often it was noticed.
+
+# The same signal within this many seconds is the same one: a scheduler sends it to all hosts, not quite at once.
+SAME_S = 2.0
+# Wait this long for those that got it from the scheduler too, before the others are told.
+GATHER_S = 0.25
+
+
+class _Delivery(NamedTuple):
+    id: int
+    at: float
+    due: float
+    reached: frozenset[int]  # places that need not be told, as the scheduler has told COMMAND there
+    is_sent: bool = False
+
+
+class Deliveries:
+    """Signals on their way, by number. `reaches` tells whether a supervisor's signal has reached COMMAND too."""
+
+    def __init__(self, *, reaches: bool) -> None:
+        self._reaches = reaches
+        self._latest: dict[int, _Delivery] = {}
+        self._ids = 0
+
+    @property
+    def due(self) -> float | None:
+        """Return when the next one is to be sent; None where none waits."""
+        return min((its.due for its in self._latest.values() if not its.is_sent), default=None)
+
+    def notice(self, number: int, place: int | None, now: float) -> bool:
+        """Take note of a signal; tell whether it is a new one."""
+        reached = frozenset({place} if self._reaches and place is not None else ())
+        latest = self._latest.get(number)
+        if latest is not None and now < latest.at + SAME_S:
+            if not latest.is_sent:
+                self._latest[number] = latest._replace(reached=latest.reached | reached)
+            return False
+        self._ids += 1
+        self._latest[number] = _Delivery(self._ids, now, now + (GATHER_S if self._reaches else 0.0), reached)
+        return True
+
+    def ready(self, now: float) -> list[tuple[int, int, frozenset[int]]]:
+        """Return what is due as id, signal, and the places that have it already."""
+        found = []
+        for number, its in self._latest.items():
+            if not its.is_sent and its.due <= now:
+                self._latest[number] = its._replace(is_sent=True)
+                found.append((its.id, number, its.reached))
+        return found
+
+
+# What was begun again so often, and failed in the same way each time, is not begun once more.
+MOST_SAME_RESTARTS = 3
+
+
+class Blame:
+    """Holds the cause, and the places that were quiet when it came: one that turns out to be lost was the first."""
+
+    def __init__(self, roster: Roster) -> None:
+        self._roster = roster
+        self.cause: Cause | None = None
+        self.progress: object = None  # what the program gets further by, as whoever runs this sees it
+        self._quiet: dict[int, float] = {}  # place -> since when
+        self.suspects: dict[int, float] = {}
+        self._is_told = True
+        self._seen: object = None
+        self._same = 0
+
+    def forget(self) -> None:
+        """Begin an attempt, of which nothing is known yet."""
+        self.cause, self._is_told = None, True
+        self.suspects.clear()
+
+    def quiet(self, place: int, since: float) -> None:
+        """Take note that a place gives no signs."""
+        self._quiet[place] = since
+
+    def heard(self, place: int) -> None:
+        """Take note of a sign."""
+        self._quiet.pop(place, None)
+        self.suspects.pop(place, None)
+
+    def suspect(self, places: Iterable[int]) -> None:
+        """Wait with the word on the cause for those of the places that are quiet now."""
+        self.suspects = {place: self._quiet[place] for place in places if place in self._quiet}
+
+    def on(self, cause: Cause) -> None:
+        """Make this the cause, in the place of the one before."""
+        if self.cause is not None and self.cause.is_of_host:
+            self._roster.failures[self.cause.host] -= 1
+        self.cause, self._is_told = cause, False
+        if cause.is_of_host:
+            self._roster.failures[cause.host] += 1
+
+    def to_tell(self) -> Cause | None:
+        """Return the cause once it is certain, and only once."""
+        if self._is_told or self.suspects:
+            return None
+        self._is_told = True
+        return self.cause
+
+    def is_same_again(self) -> bool:
+        """Count the cause; tell whether beginning again has not got the program further for too long."""
+        seen = None if self.cause is None or self.cause.likeness is None else (self.cause.likeness, self.progress)
+        self._same = self._same + 1 if seen is not None and seen == self._seen else 0
+        self._seen = seen
+        return self._same >= MOST_SAME_RESTARTS

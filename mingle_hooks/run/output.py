@@ -1,0 +1,341 @@
+"""COMMAND's output and the runner's own words, on the runner's stdout and stderr.
+
+A reader that stops reading holds up nothing but output: writes do not block, and what waits is bounded, as the
+supervisors are not read from while much of it does.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import socket
+import stat
+import sys
+import time
+from collections.abc import Callable, Mapping
+
+from mingle_hooks import values
+from mingle_hooks.errors import PlaceError
+from mingle_hooks.rendezvous.connection import WRITE, Loop
+from mingle_hooks.run.messages import ERR, OUT
+from mingle_hooks.run.processes import Descriptor
+
+# One of the runner's own streams, written without blocking wherever its other end can hold one up.
+
+_PIPE_BYTES = 1 << 20
+
+
+def is_same_file(first: int, second: int) -> bool:
+    """Tell whether two descriptors lead to the same place."""
+    try:
+        return os.path.sameopenfile(first, second)
+    except OSError:
+        return False
+
+
+def set_unblocked(descriptor: int) -> int | None:
+    """Return a descriptor of the same pipe or terminal that does not block, None for what is never full.
+
+    It is opened anew: a stream's own flags belong to all who have it, the user's shell included.
+    """
+    try:
+        mode = os.fstat(descriptor).st_mode
+        if stat.S_ISFIFO(mode) or os.isatty(descriptor):
+            _widen(descriptor)
+            flags = os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+            return os.open(f"/proc/self/fd/{descriptor}", flags)
+        return os.dup(descriptor) if stat.S_ISSOCK(mode) else None
+    except OSError:
+        return None
+
+
+def _widen(descriptor: int) -> None:
+    """Make a pipe as large as any user may: writes are then few."""
+    try:
+        fcntl.fcntl(descriptor, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
+    except (AttributeError, OSError):  # no pipe; Python 3.10's first; or this user has too many large ones
+        pass
+
+
+class Writer:
+    """Takes all that it is given.
+
+    `on_gone()` comes where nobody reads, `on_fault(descriptor, reason)` once where something cannot be written,
+    `on_room()` when some of what waits has been taken.
+    """
+
+    def __init__(
+        self,
+        loop: Loop,
+        descriptor: int,
+        on_gone: Callable[[], None],
+        on_fault: Callable[[int, str], None],
+        on_room: Callable[[], None],
+    ) -> None:
+        self._loop, self._descriptor = loop, descriptor
+        self._on_gone, self._on_fault, self._on_room = on_gone, on_fault, on_room
+        own = set_unblocked(descriptor)
+        self._to = Descriptor(descriptor if own is None else own)
+        self._is_socket = own is not None and stat.S_ISSOCK(os.fstat(own).st_mode)
+        self._sock = socket.socket(fileno=os.dup(own)) if self._is_socket and own is not None else None
+        self._waits = own is not None
+        self._queue: list[memoryview] = []
+        self._is_gone = self._has_failed = False
+        self.waiting_bytes = self.taken_bytes = 0
+
+    def write(self, data: bytes | memoryview) -> None:
+        """Write, or keep for when there is room."""
+        if self._is_gone:
+            return
+        left = memoryview(data)
+        if not self._queue:
+            left = self._put(left)
+        if left:
+            if not self._queue:
+                self._loop.watch(self._to, WRITE, lambda _events: self._flush())
+            self._queue.append(left)
+            self.waiting_bytes += len(left)
+
+    def forget(self) -> None:
+        """Drop what waits."""
+        if self._queue:
+            self._loop.unwatch(self._to)
+        self._queue, self.waiting_bytes = [], 0
+
+    def _put(self, data: memoryview) -> memoryview:
+        """Write as much as there is room for; return the rest."""
+        while data:
+            try:
+                count = self._sock.send(data, socket.MSG_DONTWAIT) if self._sock else os.write(self._to.fileno(), data)
+            except BlockingIOError:
+                if self._waits:
+                    return data
+                import select
+
+                select.select([], [self._descriptor], [])  # somebody else made it so
+                continue
+            except OSError as error:
+                self._fail(error)
+                return data[:0]
+            self.taken_bytes += count
+            data = data[count:]
+        return data
+
+    def _flush(self) -> None:
+        while self._queue:
+            before = self._queue[0]
+            left = self._put(before)
+            if not self._queue:  # it has failed
+                break
+            self.waiting_bytes -= len(before) - len(left)
+            if left:
+                self._queue[0] = left
+                break
+            del self._queue[0]
+        if not self._queue:
+            self._loop.unwatch(self._to)
+        self._on_room()
+
+    def _fail(self, error: OSError) -> None:
+        self.forget()
+        if error.errno in (errno.EPIPE, errno.ECONNRESET, errno.EIO):
+            self._is_gone = True
+            self._on_gone()
+        elif error.errno == errno.EBADF:  # it was closed from the beginning, and nobody wants it
+            self._is_gone = True
+        elif not self._has_failed:
+            self._has_failed = True
+            self._on_fault(self._descriptor, error.strerror or str(error.errno))
+
+
+STDOUT, STDERR = 1, 2
+# With more than this waiting for a reader no more is taken, until less than the second is.
+MOST_WAITING, FEW_WAITING = 4 << 20, 1 << 20
+# The end of a line that is longer than this is not waited for.
+LONGEST_LINE = 1 << 20
+# Larger than what is got and freed for one frame.
+_KEPT_BYTES = 2 << 20
+# Colours of a terminal that can be read on dark and on light.
+_COLOURS = (36, 33, 32, 35, 34, 31)
+
+
+def label_lines(label: bytes, lines: bytes) -> tuple[bytes | memoryview, ...]:
+    """Return whole lines with a label in front of each, in parts: to join them costs more than all the rest.
+
+    The last may have no end yet, and then gets one.
+    """
+    found = lines.replace(b"\n", b"\n" + label)
+    return (label, memoryview(found)[: -len(label)]) if lines.endswith(b"\n") else (label, found, b"\n")
+
+
+def _keep_memory() -> None:
+    """Free something large: from then on glibc keeps what is freed, which the kernel would have to clear each time.
+
+    malloc(3), M_TRIM_THRESHOLD: twice the largest block of its own that was freed. It saves a quarter of all.
+    """
+    bytes(_KEPT_BYTES)
+
+
+class _Stream:
+    """One stream of one member: its label, and the beginning of a line that is too long for one message."""
+
+    __slots__ = ("kind", "label", "rest")
+
+    def __init__(self, kind: int, label: bytes) -> None:
+        self.kind, self.label, self.rest = kind, label, b""
+
+    def take(self, data: bytes) -> tuple[bytes | memoryview, ...]:
+        """Return what can be written now, in parts."""
+        if not self.label:
+            return (data,)
+        data = self.rest + data if self.rest else data
+        self.rest = b""
+        if not data.endswith(b"\n") and len(data) < LONGEST_LINE:
+            cut = data.rfind(b"\n") + 1
+            data, self.rest = data[:cut], data[cut:]
+        return label_lines(self.label, data) if data else ()
+
+    def end(self) -> tuple[bytes | memoryview, ...]:
+        """Return the rest, in parts."""
+        data, self.rest = self.rest, b""
+        return label_lines(self.label, data) if data else ()
+
+
+class Output:
+    """Writes what members say. `on_gone()` comes once where nobody reads stdout; `hold(bool)` stops and frees members.
+
+    Without a label output is passed on as it is.
+    """
+
+    def __init__(self, loop: Loop, on_gone: Callable[[], None], hold: Callable[[bool], None]) -> None:
+        self._hold, self._is_held, self.is_last = hold, False, False
+        _keep_memory()
+        fault = self._fault
+        self._out = Writer(loop, STDOUT, on_gone, fault, self._room)
+        is_same = is_same_file(STDOUT, STDERR)
+        self._err = self._out if is_same else Writer(loop, STDERR, lambda: None, fault, self._room)
+        self._streams: dict[tuple[int, int], _Stream] = {}
+
+    @property
+    def waiting_bytes(self) -> int:
+        """How much waits for a reader."""
+        return self._out.waiting_bytes + (0 if self._err is self._out else self._err.waiting_bytes)
+
+    @property
+    def taken_bytes(self) -> int:
+        """How much readers have taken by now."""
+        return self._out.taken_bytes + self._err.taken_bytes
+
+    def begin(self, place: int, label: str, colour: int) -> None:
+        """Give a place the label of its member; an empty one is none."""
+        self.end(place)
+        for kind, descriptor in ((OUT, STDOUT), (ERR, STDERR)):
+            shown = label
+            if label and os.isatty(descriptor) and not os.environ.get("NO_COLOR"):
+                shown = f"\x1b[{_COLOURS[colour % len(_COLOURS)]}m{label}\x1b[0m"
+            self._streams[place, kind] = _Stream(kind, shown.encode())
+
+    def take(self, place: int, kind: int, data: bytes) -> None:
+        """Write what a member wrote."""
+        stream = self._streams.get((place, kind))
+        if stream is not None:
+            self._write(kind, stream.take(data))
+
+    def end(self, place: int) -> None:
+        """Write what is left of a member's last lines."""
+        for kind in (OUT, ERR):
+            stream = self._streams.get((place, kind))
+            if stream is not None and stream.rest:
+                self._write(kind, stream.end())
+
+    def say(self, text: str) -> None:
+        """Write the runner's own words."""
+        self._err.write(text.encode(sys.stderr.encoding or "utf-8", "backslashreplace"))
+
+    def give_up(self) -> int:
+        """Forget what waits for readers; return how much it was."""
+        waiting = self.waiting_bytes
+        for writer in (self._out, self._err):
+            writer.forget()
+        return waiting
+
+    def _write(self, kind: int, parts: tuple[bytes | memoryview, ...]) -> None:
+        for part in parts:
+            (self._out if kind == OUT else self._err).write(part)
+        if not self._is_held and not self.is_last and self.waiting_bytes > MOST_WAITING:
+            self._is_held = True
+            self._hold(True)  # noqa: FBT003 - a callback
+
+    def _room(self) -> None:
+        if self._is_held and self.waiting_bytes < FEW_WAITING:
+            self._is_held = False
+            self._hold(False)  # noqa: FBT003 - a callback
+
+    def _fault(self, descriptor: int, reason: str) -> None:
+        """Say once that what is written there is lost, where there is another place to say it."""
+        if descriptor == STDOUT and self._err is not self._out:
+            self.say(f"mingle run: its output cannot be written ({reason}) and is lost\n")
+
+
+# --log-dir: what each member wrote, in a file of its own, and what became of the run, in events.jsonl.
+
+EVENTS = "events.jsonl"
+_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+
+
+class Logs:
+    """Files in one directory; `on_fault(text)` comes once where one cannot be written, and then nothing more is."""
+
+    def __init__(self, directory: str, on_fault: Callable[[str], None]) -> None:
+        self._directory, self._on_fault = directory, on_fault
+        self._has_failed = False
+        self._members: dict[int, int] = {}  # place -> descriptor
+        try:
+            os.makedirs(directory, exist_ok=True)
+            self._events = os.open(f"{directory}/{EVENTS}", _FLAGS, 0o666)
+        except OSError as error:
+            raise PlaceError("a directory for logs", f"{directory}: {error.strerror}", "another --log-dir") from None
+
+    def begin(self, place: int, name: str) -> None:
+        """Open the file of a member; a later attempt goes on in it."""
+        self.end(place)
+        try:
+            self._members[place] = os.open(f"{self._directory}/{name}", _FLAGS, 0o666)
+        except OSError as error:
+            self._fail(error)
+
+    def take(self, place: int, data: bytes) -> None:
+        """Write what a member wrote, as it is."""
+        if place in self._members:
+            self._write(self._members[place], data)
+
+    def end(self, place: int) -> None:
+        """Close a member's file."""
+        if (descriptor := self._members.pop(place, None)) is not None:
+            os.close(descriptor)
+
+    def note(self, text: str) -> None:
+        """Write the runner's word into every member's file."""
+        for descriptor in self._members.values():
+            self._write(descriptor, text.encode(errors="backslashreplace"))
+
+    def event(self, name: str, fields: Mapping[str, object]) -> None:
+        """Write a line of events.jsonl."""
+        line = values.to_json({"time": round(time.time(), 3), "event": name, **fields})
+        self._write(self._events, f"{line}\n".encode(errors="backslashreplace"))
+
+    def _write(self, descriptor: int, data: bytes) -> None:
+        if self._has_failed:
+            return
+        left = memoryview(data)
+        try:
+            while left:
+                left = left[os.write(descriptor, left) :]
+        except OSError as error:
+            self._fail(error)
+
+    def _fail(self, error: OSError) -> None:
+        if not self._has_failed:
+            self._has_failed = True
+            self._on_fault(f"no more logs are written below {self._directory}: {error.strerror}")

@@ -1,0 +1,377 @@
+"""This process's descendants, as the kernel lists them, and their end."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import time
+from collections.abc import Callable, Sequence
+from types import FrameType
+from typing import NamedTuple
+
+from mingle_hooks.rendezvous.connection import Loop, Timer
+
+
+class Reaped(NamedTuple):
+    """A child that has ended: its status, or the signal that it died of."""
+
+    pid: int
+    status: int
+    signal: int | None
+
+
+# Not every kernel has these files.
+LISTS_CHILDREN = os.path.exists(f"/proc/self/task/{os.getpid()}/children")
+
+
+def children(pid: int) -> list[int]:
+    """Return the children of all threads of a process; none where it is gone."""
+    if not LISTS_CHILDREN:
+        return [other for other in all_processes() if parent(other) == pid]
+    found = []
+    try:
+        for thread in os.listdir(f"/proc/{pid}/task"):
+            with open(f"/proc/{pid}/task/{thread}/children", "rb") as file:
+                found += [int(child) for child in file.read().split()]
+    except OSError:  # it ended meanwhile
+        pass
+    return found
+
+
+def all_processes() -> list[int]:
+    """Return all processes that can be seen."""
+    return [int(name) for name in os.listdir("/proc") if name.isdecimal()]
+
+
+def parent(pid: int) -> int:
+    """Return who started a process, or has adopted it; 0 where nobody did, or it is gone."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            return int(file.read().rpartition(b")")[2].split()[1])
+    except OSError:
+        return 0
+
+
+def descendants(root: int | None = None) -> list[int]:
+    """Return all processes below one, parents first; below this one where none is named."""
+    found = children(os.getpid() if root is None else root)
+    for pid in found:  # it grows meanwhile
+        found += children(pid)
+    return found
+
+
+def send_signal(pids: list[int], number: int) -> None:
+    """Send a signal to each that is still there."""
+    for pid in pids:
+        try:
+            os.kill(pid, number)
+        except (ProcessLookupError, PermissionError):  # it ended; or it has become another user's
+            pass
+
+
+def catches_signal(pid: int, number: int) -> bool:
+    """Tell whether a process has a handler for a signal."""
+    try:
+        with open(f"/proc/{pid}/status", "rb") as file:
+            for line in file:
+                if line.startswith(b"SigCgt:"):
+                    return bool(int(line.split()[1], 16) >> (number - 1) & 1)
+    except OSError:
+        pass
+    return False
+
+
+def is_running(pid: int) -> bool:
+    """Tell whether a process is there and not over; one that nobody has waited for yet is."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            return file.read().rpartition(b")")[2].split()[0] not in (b"Z", b"X")
+    except OSError:
+        return False
+
+
+def is_python(pid: int) -> bool:
+    """Tell whether a process is an interpreter, by the name of its program."""
+    try:
+        return os.path.basename(os.readlink(f"/proc/{pid}/exe")).startswith("python")
+    except OSError:  # it ended meanwhile, or has become another user's
+        return False
+
+
+def reap() -> tuple[list[Reaped], bool]:
+    """Return the children that have ended, and whether there is none any more."""
+    found: list[Reaped] = []
+    while True:
+        try:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return found, True
+        if pid == 0:
+            return found, False
+        code = os.waitstatus_to_exitcode(status)
+        found.append(Reaped(pid, max(code, 0), -code if code < 0 else None))
+
+
+def kill_all() -> None:
+    """Kill all descendants, and wait for their end; those of them that fork meanwhile, too."""
+    import time
+
+    pause_s = 0.002
+    while not reap()[1]:
+        send_signal(descendants(), signal.SIGKILL)
+        time.sleep(pause_s)
+        pause_s = min(2 * pause_s, 0.1)
+
+
+# The end of all descendants: TERM, a grace, and KILL until the kernel says that no child is left.
+
+# After KILL, in seconds: at first soon, for those that were forked meanwhile; then patiently, for those that the
+# kernel holds.
+_AGAIN_S_tree, _AGAIN_AT_MOST_S = 0.005, 1.0
+
+
+class Tree:
+    """All that runs below this process, which adopts orphans.
+
+    `on_ended(reaped)` comes for each child, `on_empty()` whenever none is left.
+    """
+
+    def __init__(self, loop: Loop, on_ended: Callable[[Reaped], None], on_empty: Callable[[], None]) -> None:
+        self._loop, self._on_ended, self._on_empty = loop, on_ended, on_empty
+        self._kill: Timer | None = None
+        self._kill_at = 0.0
+        self._killed: set[int] = set()
+
+    @property
+    def is_ending(self) -> bool:
+        """Whether an end has begun."""
+        return self._kill is not None
+
+    @property
+    def killed(self) -> int:
+        """How many had to be killed since the last time that none was left."""
+        return len(self._killed)
+
+    def end(self, grace_s: float) -> None:
+        """TERM to all, once; KILL after the grace, the shortest that was asked for."""
+        kill_at = self._loop.clock() + grace_s
+        if self._kill is None:
+            found = descendants()
+            send_signal(found, signal.SIGTERM)
+            send_signal(found, signal.SIGCONT)  # one that is stopped hears nothing
+        elif kill_at < self._kill_at:
+            self._kill.cancel()
+        else:
+            return
+        self._kill_at = kill_at
+        self._kill = self._loop.after(grace_s, lambda: self._kill_all(_AGAIN_S_tree))
+        self.reap()
+
+    def signal(self, number: int) -> None:
+        """Pass a signal on to those that catch it; TERM to all."""
+        found = descendants()
+        if number != signal.SIGTERM:
+            found = [pid for pid in found if catches_signal(pid, number)]
+        send_signal(found, number)
+
+    def reap(self) -> None:
+        """Take note of the children that have ended."""
+        found, is_empty = reap()
+        if is_empty and self._kill is not None:
+            self._kill.cancel()
+            self._kill = None
+        for child in found:
+            self._on_ended(child)
+        if is_empty:
+            self._on_empty()
+            self._killed.clear()
+
+    def _kill_all(self, again_s: float) -> None:
+        found = descendants()
+        self._killed.update(found)
+        send_signal(found, signal.SIGKILL)
+        self._kill_at = self._loop.clock()
+        self._kill = self._loop.after(again_s, lambda: self._kill_all(min(2 * again_s, _AGAIN_AT_MOST_S)))
+        self.reap()
+
+
+# Ending a run's processes without their supervisor: those of this user that have the run's id in their environment.
+
+_LONGEST_S = 5.0
+_AGAIN_S_sweeping = 0.02
+_VARIABLE = b"MINGLE_RUN_ID="
+
+
+def sweep_run(run_id: str, spared: Sequence[int]) -> tuple[int, int]:
+    """Kill until none is left, for 5 s at most; return how many there were, and how many are left.
+
+    This process, those above it, and `spared` with all below them are left alone: they may be the runner's own.
+    """
+    above = [os.getpid()]
+    while above[-1] > 1:
+        above.append(parent(above[-1]))
+    ended: set[int] = set()
+    deadline = time.monotonic() + _LONGEST_S
+    while True:
+        kept = {*above, *spared, *(pid for root in spared for pid in descendants(root))}
+        found = set(processes_of_run(run_id)) - kept
+        found |= {pid for root in found for pid in descendants(root)} - kept
+        if not found or time.monotonic() > deadline:
+            return len(ended | found), len(found)
+        ended |= found
+        send_signal([*found], signal.SIGKILL)
+        time.sleep(_AGAIN_S_sweeping)
+
+
+def processes_of_run(run_id: str) -> list[int]:
+    """Return this user's processes whose environment has the run's id, alone or behind those of runs around it."""
+    return [pid for pid in all_processes() if _is_member(f"/proc/{pid}", run_id.encode())]
+
+
+def _is_member(path: str, run_id: bytes) -> bool:
+    try:
+        if os.stat(path).st_uid != os.getuid():
+            return False
+        with open(f"{path}/environ", "rb") as file:
+            variables = file.read().split(b"\0")
+    except OSError:  # it has ended, or hides
+        return False
+    ids = [variable[len(_VARIABLE) :].split(b",") for variable in variables if variable.startswith(_VARIABLE)]
+    return any(run_id in listed for listed in ids)
+
+
+# The one system call for which Python has no name.
+
+_SET_CHILD_SUBREAPER = 36  # prctl(2)
+
+
+def adopt_orphans() -> bool:
+    """Become the parent of all descendants whose parents end; tell whether it worked."""
+    prctl = ctypes.CDLL(None).prctl
+    prctl.argtypes = (ctypes.c_int, *[ctypes.c_ulong] * 4)
+    status: int = prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    return status == 0
+
+
+# Whether the kernel has killed for want of memory: what it counts in this process's control group.
+
+_GROUPS = "/proc/self/cgroup"
+_MOUNT = "/sys/fs/cgroup"
+
+
+def oom_files(groups: str, mount: str = _MOUNT) -> list[str]:
+    """Return where the count may stand, by the text of /proc/self/cgroup.
+
+    In a container, the path may be the host's; its own group is then what is mounted.
+    """
+    found = []
+    for line in groups.splitlines():
+        controllers, _, path = line.partition(":")[2].partition(":")
+        path = path.rstrip("/")
+        if line.startswith("0::"):
+            places = [f"{mount}{path}", f"{mount}/unified{path}", mount]
+            found += [f"{place}/memory.events" for place in places]
+        elif "memory" in controllers.split(","):
+            found += [f"{mount}/memory{path}/memory.oom_control", f"{mount}/memory/memory.oom_control"]
+    return found
+
+
+def count_oom_kills(path: str) -> int | None:
+    """Return how many processes were killed, None where the kernel does not say."""
+    try:
+        with open(path, "rb") as file:
+            for line in file:
+                if line.startswith(b"oom_kill "):
+                    return int(line.split()[1])
+    except (OSError, ValueError):
+        pass
+    return None
+
+
+class OomCounter(NamedTuple):
+    """A count as it was; one that cannot be read never grows."""
+
+    path: str
+    before: int
+
+    @classmethod
+    def here(cls, groups: str = _GROUPS, mount: str = _MOUNT) -> OomCounter:
+        """Return this process's."""
+        try:
+            with open(groups, encoding="utf-8", errors="surrogateescape") as file:
+                text = file.read()
+        except OSError:
+            text = ""
+        for path in oom_files(text, mount):
+            before = count_oom_kills(path)
+            if before is not None:
+                return cls(path, before)
+        return cls("", 0)
+
+    def has_grown(self) -> bool:
+        """Tell whether somebody was killed since."""
+        return (count_oom_kills(self.path) or 0) > self.before
+
+
+# Signals become bytes in a pipe: a loop reads them there, and nothing dies of one.
+
+_FAULTS = ("SIGSEGV", "SIGBUS", "SIGFPE", "SIGILL", "SIGABRT", "SIGSYS", "SIGTRAP")
+# What stops or goes on, or does nothing unless it is asked for; Python ignores the last two.
+_OTHERS = ("SIGTSTP", "SIGTTIN", "SIGTTOU", "SIGCONT", "SIGURG", "SIGWINCH", "SIGPIPE", "SIGXFSZ")
+_NEVER = {signal.SIGKILL, signal.SIGSTOP, *(getattr(signal, name) for name in (*_FAULTS, *_OTHERS))}
+
+
+def _wake(_number: int, _frame: FrameType | None) -> None:
+    """Do nothing: C has written the number into the pipe by now."""
+
+
+def catchable_signals() -> set[int]:
+    """Return the signals that would end a process, and SIGCHLD; what is ignored stays ignored, as nohup(1) wants."""
+    numbers = {int(number) for number in signal.valid_signals()} - _NEVER
+    return {number for number in numbers if signal.getsignal(number) != signal.SIG_IGN or number == signal.SIGCHLD}
+
+
+def write_signals_to(pipe: int) -> None:
+    """Write the number of each signal from now on to a pipe that does not block."""
+    signal.set_wakeup_fd(pipe, warn_on_full_buffer=False)
+    for number in catchable_signals():
+        signal.signal(number, _wake)
+
+
+def hold_signals() -> None:
+    """Hold all signals back around a fork."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+
+
+def release_signals() -> None:
+    """Let signals come again."""
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, signal.valid_signals())
+
+
+def forget_signals() -> None:
+    """Go back to the kernel's ways, in a child that will become another program."""
+    signal.set_wakeup_fd(-1)
+    for number in signal.valid_signals() - _NEVER:
+        if signal.getsignal(number) is _wake:
+            signal.signal(number, signal.SIG_DFL)
+
+
+# A pipe's end, as a loop watches it.
+
+
+class Descriptor:
+    """Holds its number, and closes it."""
+
+    __slots__ = ("_number",)
+
+    def __init__(self, number: int) -> None:
+        self._number = number
+
+    def fileno(self) -> int:
+        """Return its number."""
+        return self._number
+
+    def close(self) -> None:
+        """Close it."""
+        os.close(self._number)

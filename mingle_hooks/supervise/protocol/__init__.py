@@ -1,1 +1,0 @@
-"""What the runner and the supervisors say to each other."""

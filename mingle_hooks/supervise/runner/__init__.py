@@ -1,1 +1,0 @@
-"""The runner: what `mingle run` decides, and how it reaches its supervisors."""

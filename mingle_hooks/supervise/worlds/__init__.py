@@ -1,1 +1,0 @@
-"""What runs are there, and how each of them does: what a runner shows of itself, and how it is asked."""

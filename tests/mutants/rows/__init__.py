@@ -1,1 +1,0 @@
-"""The rows of the table, a file for each part of the package."""
