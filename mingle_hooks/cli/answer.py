@@ -16,8 +16,7 @@ from typing import NamedTuple, TextIO
 from mingle_hooks import files as files_files
 from mingle_hooks import preflight
 from mingle_hooks.errors import LONGEST, MingleError, NotExecutableError, NotFoundError, PlaceError, printable
-from mingle_hooks.export import launchers, shells, variables
-from mingle_hooks.export.launchers import placement
+from mingle_hooks.export import launchers, placement, shells, variables
 from mingle_hooks.export.variables import Variable
 from mingle_hooks.job import MemberSpec, member_spec
 from mingle_hooks.joining import join

@@ -15,12 +15,12 @@ from mingle_hooks.cli.answer import Waiting
 from mingle_hooks.cli.help import HOSTS_FORMAT, ONLY_PRINTED, RUN, Grouped, Option, settings_options
 from mingle_hooks.cli.main import ONLY_STARTED, write_stdout
 from mingle_hooks.errors import UsageError
-from mingle_hooks.export import hostfiles
-from mingle_hooks.export.hostfiles import etc_hosts, listing
+from mingle_hooks.export import etc_hosts, hostfiles
 from mingle_hooks.export.variables import own
 from mingle_hooks.job import member_spec, world_id
+from mingle_hooks.joining import members_of, named_members
 from mingle_hooks.run.starters.hosts import listed
-from mingle_hooks.schedulers.table import detect
+from mingle_hooks.schedulers.detect import detect
 from mingle_hooks.settings import load
 
 EXAMPLES = """\
@@ -61,7 +61,7 @@ def hosts(*, name: str, hosts: str | None, write_etc: bool, remove_etc: bool, **
     elif hosts is not None:
         if hostfiles.FORMATS[name].addresses == "needed":
             raise UsageError("a format without addresses, for --hosts", name, "--format mpi")
-        write_stdout(hostfiles.text(name, listing.named(listed(hosts), load(own(os.environ), options))))
+        write_stdout(hostfiles.text(name, named_members(listed(hosts), load(own(os.environ), options))))
     else:
         _list("etc" if write_etc else name, options, is_written=write_etc)
 
@@ -70,7 +70,7 @@ def _list(name: str, options: Mapping[str, object], *, is_written: bool) -> None
     """Print the members, or write them into /etc/hosts."""
     spec = member_spec(os.environ, options)
     with Waiting(sys.stderr, quiet=spec.settings.quiet) as observer:
-        found = listing.members(spec, observer, hostfiles.FORMATS[name].addresses)
+        found = members_of(spec, observer, hostfiles.FORMATS[name].addresses)
     text = hostfiles.text(name, (*found.members, *(found.by_own_names if name == "etc" else ())))
     if is_written:
         etc_hosts.write(spec.attempt.id, text)

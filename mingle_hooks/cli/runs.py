@@ -18,8 +18,8 @@ from mingle_hooks.errors import FactsError, MissingError, UsageError, printable
 from mingle_hooks.export.variables import own
 from mingle_hooks.run import cause, status
 from mingle_hooks.run.status import Entry, Failure, Runs, Seen, State
+from mingle_hooks.schedulers.detect import detect
 from mingle_hooks.schedulers.facts import JobFacts
-from mingle_hooks.schedulers.table import detect
 from mingle_hooks.settings import load
 
 UNREACHABLE, ENDED = "unreachable", "ended"

@@ -7,11 +7,21 @@ import json
 import pytest
 
 from mingle_hooks.errors import NetworkError, UsageError
-from mingle_hooks.export.frameworks import FRAMEWORKS, HCAS, IFACE, ROSTER, SITE, framework, load, needs, profiles
-from mingle_hooks.export.frameworks.torchrun import NO_RANK, NOT_HERE
+from mingle_hooks.export.frameworks import (
+    FRAMEWORKS,
+    HCAS,
+    IFACE,
+    NO_RANK,
+    NOT_HERE,
+    ROSTER,
+    SITE,
+    framework,
+    needs,
+    profiles,
+)
 from mingle_hooks.export.variables import files, left_to_nccl, own, variables
 from mingle_hooks.net.nccl import Setting
-from mingle_hooks.schedulers.table import detect
+from mingle_hooks.schedulers.detect import detect
 from mingle_hooks.world import Assignment, Batch, Member, View, World
 
 SEATS = (Member(0, "n1", "10.0.0.1", 2), Member(1, "n2", "10.0.0.2", 4))
@@ -28,8 +38,7 @@ IPV6_VIEW = NODE_VIEW._replace(world=WORLD6, place=NODE._replace(address="fd00::
 
 def settings(name: str, view: View = NODE_VIEW) -> dict[str, str]:
     """Return what one framework exports."""
-    found: dict[str, str] = load(name).settings(view)
-    return found
+    return framework(name).settings(view)
 
 
 @pytest.mark.parametrize("name", list(FRAMEWORKS))

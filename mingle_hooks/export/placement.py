@@ -6,12 +6,13 @@ would train in a world of its own and end with 0.
 
 from __future__ import annotations
 
+import shlex
+import shutil
 import socket
 from collections.abc import Mapping, Sequence
 
 from mingle_hooks.errors import UsageError
-from mingle_hooks.export.launchers import find, module
-from mingle_hooks.export.launchers.words import given
+from mingle_hooks.export.launchers import find, given
 from mingle_hooks.job import MemberSpec
 from mingle_hooks.schedulers.facts import MOST_TASKS, JobFacts
 from mingle_hooks.values import number
@@ -58,7 +59,7 @@ def check(command: Sequence[str], spec: MemberSpec, *, verbatim: bool = False) -
         )
     # In a run only rank 0's host starts a launcher of all nodes, and the run itself asks for --verbatim there.
     is_of_all = launcher is not None and launcher.starts == "job" and "MINGLE_RUN_FORMED" not in spec.user_environ
-    is_untold = launcher is not None and verbatim and (launcher.completed_by or is_of_all)
+    is_untold = launcher is not None and verbatim and (launcher.options or is_of_all)
     if launcher is not None and is_untold and not _names_nodes(command[end:]):
         raise UsageError(
             f"{launcher.name} with options that name its nodes",
@@ -67,8 +68,8 @@ def check(command: Sequence[str], spec: MemberSpec, *, verbatim: bool = False) -
         )
     if launcher is not None and launcher.starts == "job":
         check_processes(launcher.name, command[end:], spec.nodes)
-    if launcher is not None and launcher.checked_by:
-        module(launcher, launcher.checked_by).check(command[end:], spec)
+    if launcher is not None and launcher.check is not None:
+        launcher.check(command[end:], spec)
 
 
 def check_processes(launcher: str, arguments: Sequence[str], nodes: int | None) -> None:
@@ -94,8 +95,6 @@ def is_first_host(facts: JobFacts) -> bool:
 
 def everywhere(facts: JobFacts, command: Sequence[str]) -> str:
     """Return the line that starts a command on every node of the job, each in the world."""
-    import shlex
-
     if starter := facts.on_every_node:
         return f"{starter} in front: {starter} mingle exec {shlex.join(command)}"
     return f"mingle run {shlex.join(command)}"
@@ -103,12 +102,9 @@ def everywhere(facts: JobFacts, command: Sequence[str]) -> str:
 
 def anywhere(command: Sequence[str], environ: Mapping[str, str]) -> str:
     """Return what gets a command hosts where there is no job: a job of the scheduler that is here, hosts, or one."""
-    import shlex
-    from shutil import which
-
     line = f"mingle run {shlex.join(command)}"
     path = environ.get("PATH", "")
-    job = next((text.format(line=line) for program, text in _SUBMITTING if which(program, path=path)), "")
+    job = next((text.format(line=line) for program, text in _SUBMITTING if shutil.which(program, path=path)), "")
     hosts = f"mingle run --hosts node1,node2 {shlex.join(command)}"
     return f"{job or hosts}; or --alone to train on this host only"
 

@@ -13,49 +13,48 @@ The innermost wins. In order:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from importlib import import_module
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from mingle_hooks import plugins
 from mingle_hooks.errors import FactsError
-from mingle_hooks.schedulers import run
+from mingle_hooks.schedulers import batch, pbs, platforms, slurm
 from mingle_hooks.schedulers.facts import MOST_LEADER_HOSTS, JobFacts
 
 
-class Source(NamedTuple):
-    """An adapter's module in this folder, and the variables that mark it: it is imported only where one is set.
+class Adapter(NamedTuple):
+    """What reads a scheduler's variables, and the variables that mark its jobs: it is called only where one is set.
 
     `of_process` are those of its variables that are about one process: what a launcher starts in its turn inherits
     them from the launcher's daemon or from the job script.
     """
 
-    module: str
+    facts: Callable[[Mapping[str, str]], JobFacts | None]
     marks: tuple[str, ...]
     of_process: tuple[str, ...] = ()
 
 
 LAUNCHERS = (
-    Source("mpi", ("OMPI_COMM_WORLD_RANK",)),
-    Source("pals", ("PALS_RANKID",)),  # sets PMI_RANK too
-    Source("mpi", ("MV2_COMM_WORLD_RANK", "JSM_NAMESPACE_RANK", "PMI_RANK")),
+    Adapter(platforms.mpi, ("OMPI_COMM_WORLD_RANK",)),
+    Adapter(platforms.pals, ("PALS_RANKID",)),  # sets PMI_RANK too
+    Adapter(platforms.mpi, ("MV2_COMM_WORLD_RANK", "JSM_NAMESPACE_RANK", "PMI_RANK")),
 )
 MANAGERS = (
-    Source("flux", ("FLUX_JOB_ID",), ("FLUX_TASK_RANK", "FLUX_TASK_LOCAL_ID")),
-    Source(
-        "slurm",
+    Adapter(batch.flux, ("FLUX_JOB_ID",), ("FLUX_TASK_RANK", "FLUX_TASK_LOCAL_ID")),
+    Adapter(
+        slurm.facts,
         ("SLURM_JOB_ID", "SLURM_JOBID"),
         ("SLURM_STEP_ID", "SLURM_STEPID", "SLURM_NODEID", "SLURM_PROCID", "SLURM_LOCALID"),
     ),
-    Source("torque", ("PBS_NUM_NODES", "PBS_VNODENUM", "PBS_NP"), ("PBS_NODENUM", "PBS_TASKNUM")),
-    Source("pbs", ("PBS_JOBID",), ("PBS_NODENUM", "PBS_TASKNUM")),
-    Source("lsf", ("LSB_JOBID",)),
-    Source("oar", ("OAR_JOB_ID", "OAR_JOBID")),
-    Source("sge", ("PE_HOSTFILE", "SGE_TASK_ID")),
+    Adapter(pbs.torque, ("PBS_NUM_NODES", "PBS_VNODENUM", "PBS_NP"), ("PBS_NODENUM", "PBS_TASKNUM")),
+    Adapter(pbs.facts, ("PBS_JOBID",), ("PBS_NODENUM", "PBS_TASKNUM")),
+    Adapter(batch.lsf, ("LSB_JOBID",)),
+    Adapter(batch.oar, ("OAR_JOB_ID", "OAR_JOBID")),
+    Adapter(batch.sge, ("PE_HOSTFILE", "SGE_TASK_ID")),
 )
 PLATFORMS = (
-    Source("given", ("MASTER_ADDR",)),
-    Source("kubernetes", ("JOB_COMPLETION_INDEX", "KUBERNETES_SERVICE_HOST")),
+    Adapter(platforms.given, ("MASTER_ADDR",)),
+    Adapter(platforms.kubernetes, ("JOB_COMPLETION_INDEX", "KUBERNETES_SERVICE_HOST")),
 )
 
 
@@ -67,10 +66,7 @@ def detect(environ: Mapping[str, str], hostname: str | None = None, *, asks_plug
     Raises FactsError when that scheduler's variables, node file or host list make no sense.
     """
     found = _detect(environ, hostname, asks_plugins=asks_plugins)
-    if not environ.get("MINGLE_RUN"):
-        return found
-
-    return run.placed(found, environ)
+    return platforms.placed_by_run(found, environ)
 
 
 def _detect(environ: Mapping[str, str], hostname: str | None, *, asks_plugins: bool) -> JobFacts:
@@ -83,17 +79,16 @@ def _detect(environ: Mapping[str, str], hostname: str | None, *, asks_plugins: b
         manager = _first(MANAGERS, environ)
         if manager and (manager.task_rank, manager.task_count) == (launched.task_rank, launched.task_count):
             return manager
-    of_another = {name for source in MANAGERS for name in source.of_process}
+    of_another = {name for adapter in MANAGERS for name in adapter.of_process}
     outside = {name: value for name, value in environ.items() if name not in of_another}
     job = _first(MANAGERS, outside) or (_of_plugin(outside) if asks_plugins else None)
     return _within(launched, job) if job else launched
 
 
-def _first(table: tuple[Source, ...], environ: Mapping[str, str]) -> JobFacts | None:
-    for source in table:
-        if any(environ.get(mark) for mark in source.marks):
-            adapter = import_module(f"{__package__}.{source.module}")
-            found: JobFacts | None = adapter.facts(environ)
+def _first(table: tuple[Adapter, ...], environ: Mapping[str, str]) -> JobFacts | None:
+    for adapter in table:
+        if any(environ.get(mark) for mark in adapter.marks):
+            found = adapter.facts(environ)
             if found:
                 return found
     return None
@@ -104,8 +99,8 @@ def _of_plugin(environ: Mapping[str, str]) -> JobFacts | None:
     broken: FactsError | None = None
     for name in plugins.names(plugins.SCHEDULERS):
         try:
-            plugin = plugins.find(plugins.SCHEDULERS, name, _RETURNS)
-            found: JobFacts | None = plugin.facts(environ) if plugin else None
+            plugin = plugins.find(plugins.SCHEDULERS, name, Adapter, _RETURNS)
+            found = plugin.facts(environ) if plugin else None
         except FactsError as error:
             broken = broken or error
             continue
