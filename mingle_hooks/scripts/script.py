@@ -19,9 +19,9 @@ from mingle_hooks.jinja import Shipped, environment
 from mingle_hooks.scripts import fields
 from mingle_hooks.scripts import job as job_job
 from mingle_hooks.scripts.command import program
-from mingle_hooks.scripts.fields import quote_word, refused
+from mingle_hooks.scripts.directives import Scheduler, directives, refused, scheduler
+from mingle_hooks.scripts.fields import quote_word
 from mingle_hooks.scripts.job import DEFAULT, Job
-from mingle_hooks.scripts.schedulers import Scheduler, directives, scheduler
 
 if TYPE_CHECKING:
     from mingle_hooks.scripts.lint import Line
