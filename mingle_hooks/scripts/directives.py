@@ -75,14 +75,11 @@ def refuse_unless_shorter(array: str) -> str:
     return array
 
 
-def refuse_unless_matching(field: str, value: str, pattern: re.Pattern[str], can: str, works: str = "") -> str:
-    """Return the value when it has the form that the directive needs, or else say which value `works`.
-
-    Raises UsageError.
-    """
-    if not pattern.fullmatch(value):
+def matching(field: str, value: str | None, pattern: re.Pattern[str], can: str, works: str = "") -> str:
+    """Return the value, "" for None. Raises UsageError, with a value that `works`, for another form than `pattern`."""
+    if value is not None and not pattern.fullmatch(value):
         raise refused(field, value, can, works and f"--{field} {works}")
-    return value
+    return value or ""
 
 
 def refuse_unless_letters(job: Job, known: Mapping[str, str]) -> str:
@@ -269,13 +266,9 @@ def _pbs_closing(job: Job, words: Mapping[str, str], dependencies: re.Pattern[st
         can = "without --array: the script is submitted again, and that is all of the array"
         raise refused("requeue", "true", can, "leaving out --requeue or --array")
     can = "addresses in ASCII without quotes"
-    mail_user = job.mail_user and refuse_unless_matching(
-        "mail-user", job.mail_user, _PBS_MAIL_USERS, can, "me@example.org"
-    )
+    mail_user = matching("mail-user", job.mail_user, _PBS_MAIL_USERS, can, "me@example.org")
     again = "requeue" if job.requeue else "array" if job.array else ""  # PBS takes no array that it may not rerun
-    depend = job.dependency and refuse_unless_matching(
-        "dependency", job.dependency, dependencies, "afterok:123.server", "afterok:123.server"
-    )
+    depend = matching("dependency", job.dependency, dependencies, "afterok:123.server", "afterok:123.server")
     return (
         *_pbs_option("-A ", "account", job.account),
         *_pbs_option("-o ", "output", job.output and _pbs_path("output", job.output, words)),
@@ -308,16 +301,14 @@ def _pbs_quoted(field: str, value: str) -> str:
     return '"' + value.replace('"', '"\'"\'"') + '"'
 
 
-def _pbs_queue(job: Job) -> tuple[str, str | None]:
+def _pbs_queue(job: Job) -> tuple[str, str]:
     field, name = ("reservation", job.reservation) if job.reservation else ("partition", job.partition)
-    return field, name and refuse_unless_matching(
-        field, name, _PBS_QUEUE, "the name of a queue, as a reservation has one too"
-    )
+    return field, matching(field, name, _PBS_QUEUE, "the name of a queue, as a reservation has one too")
 
 
 def _pbs_path(field: str, path: str, words: Mapping[str, str]) -> str:
     can, nearest = "a path in ASCII, with a colon after HOST or a / only", re.sub("[^!-9;-~]", "_", path)
-    found = _translated(field, refuse_unless_matching(field, path, _PBS_PATH, can, nearest), words)
+    found = _translated(field, matching(field, path, _PBS_PATH, can, nearest), words)
     if found.count(_PBS_INDEX) > 1:
         works = f"--{field} {path.partition('%a')[0]}%a"
         raise refused(field, path, "a path with one %a, because PBS inserts the index once", works)
@@ -340,11 +331,7 @@ def _pbs_chunk(group: Group) -> str:
     if group.mem:
         parts += [f"mem={as_size(group.mem, ('mb', 'gb'))}"]
     if group.constraint:
-        parts += [
-            refuse_unless_matching(
-                "constraint", group.constraint, _PBS_RESOURCE, "RESOURCE=VALUE of a chunk", "arch=linux"
-            )
-        ]
+        parts += [matching("constraint", group.constraint, _PBS_RESOURCE, "RESOURCE=VALUE of a chunk", "arch=linux")]
     return ":".join(parts)
 
 
@@ -375,9 +362,7 @@ def _torque(job: Job) -> tuple[Directive, ...]:
     for name, path in (("output", job.output), ("error", job.error)):
         if path:
             works = re.sub("[^!-9;-~]", "_", re.sub(r"^\$\{?HOME\}?/*", "$HOME/", path))
-            refuse_unless_matching(
-                name, path, _TORQUE_PATH, "a path in ASCII without spaces, with a colon after HOST only", works
-            )
+            matching(name, path, _TORQUE_PATH, "a path in ASCII without spaces, with a colon after HOST only", works)
     if len(job.job_name) > _TORQUE_LONGEST_NAME and job.job_name.isascii():
         works = f"--job-name {job.job_name[:_TORQUE_LONGEST_NAME]}"
         raise refused("job-name", job.job_name, f"at most {_TORQUE_LONGEST_NAME} characters", works)
@@ -390,19 +375,17 @@ def _torque(job: Job) -> tuple[Directive, ...]:
         *_pbs_option("-l walltime=", "time", job.time and as_hms(job.time)),
         *_pbs_option("-l qos=", "qos", _torque_word("qos", job.qos)),
         *_pbs_option("-l advres=", "reservation", _torque_word("reservation", job.reservation)),
-        *_pbs_option("-q ", "partition", _torque_queue(job.partition)),
+        *_pbs_option(
+            "-q ", "partition", matching("partition", job.partition, _TORQUE_QUEUE, "QUEUE, QUEUE@SERVER or @SERVER")
+        ),
         *([Directive(f"-t {_torque_array(job.array)}", "array")] if job.array else []),
         *_pbs_closing(job, {"x": job.job_name}, _pbs_dependency(_TORQUE_ON_JOBS, _TORQUE_ON_COUNTS)),
     )
 
 
-def _torque_word(field: str, value: str | None) -> str | None:
+def _torque_word(field: str, value: str | None) -> str:
     """Return a name that neither a list of resources nor `queue@server` takes apart."""
-    return value and refuse_unless_matching(field, value, _TORQUE_WORD, "letters, digits and _.@-")
-
-
-def _torque_queue(value: str | None) -> str | None:
-    return value and refuse_unless_matching("partition", value, _TORQUE_QUEUE, "QUEUE, QUEUE@SERVER or @SERVER")
+    return matching(field, value, _TORQUE_WORD, "letters, digits and _.@-")
 
 
 def _torque_nodes(group: Group) -> str:
@@ -410,9 +393,7 @@ def _torque_nodes(group: Group) -> str:
     if group.gpus:
         parts += [f"gpus={group.gpus.number}"] + ([_torque_type(group.gpus)] if group.gpus.type else [])
     if group.constraint:
-        parts += [
-            refuse_unless_matching("constraint", group.constraint, _TORQUE_FEATURE, "a property of nodes", "infiniband")
-        ]
+        parts += [matching("constraint", group.constraint, _TORQUE_FEATURE, "a property of nodes", "infiniband")]
     return ":".join(parts)
 
 
@@ -511,12 +492,12 @@ def _lsf_texts(job: Job) -> list[tuple[str, str]]:
         "partition": ("-q", job.partition and _lsf_queues(job.partition)),
         "account": (
             "-P",
-            job.account and refuse_unless_matching("account", job.account, _LSF_PROJECT, "at most 511 characters"),
+            matching("account", job.account, _LSF_PROJECT, "at most 511 characters"),
         ),
-        "qos": ("-sla", job.qos and refuse_unless_matching("qos", job.qos, _LSF_WORD, "one word")),
+        "qos": ("-sla", matching("qos", job.qos, _LSF_WORD, "one word")),
         "reservation": (
             "-U",
-            job.reservation and refuse_unless_matching("reservation", job.reservation, _LSF_WORD, "one word"),
+            matching("reservation", job.reservation, _LSF_WORD, "one word"),
         ),
         "output": ("-o", job.output and _lsf_path("output", job.output, job.job_name)),
         "error": ("-e", job.error and _lsf_path("error", job.error, job.job_name)),
@@ -562,14 +543,11 @@ def _lsf_path(field: str, value: str, job_name: str) -> str:
 def _lsf_queues(value: str) -> str:
     """Return the queues, one of which runs the job, as LSF lists them."""
     can, queues = "queues of letters, digits, _ and -", re.split("[ ,]", value)
-    return " ".join(refuse_unless_matching("partition", queue, _LSF_QUEUE, can) for queue in queues)
+    return " ".join(matching("partition", queue, _LSF_QUEUE, can) for queue in queues)
 
 
 def _lsf_addresses(value: str) -> str:
-    addresses = [
-        refuse_unless_matching("mail-user", its, _LSF_MAIL_USER, "addresses", "me@example.org")
-        for its in value.split(",")
-    ]
+    addresses = [matching("mail-user", its, _LSF_MAIL_USER, "addresses", "me@example.org") for its in value.split(",")]
     if len(" ".join(addresses)) > _LSF_LONGEST_ADDRESSES:
         raise refused("mail-user", value, f"at most {_LSF_LONGEST_ADDRESSES} characters", "fewer addresses")
     return " ".join(addresses)
@@ -638,9 +616,7 @@ def _sge_asked(job: Job) -> tuple[Directive, ...]:
     slots = group.ntasks * (group.cpus or 1)
     of_slots = ("ntasks-per-node", "cpus-per-task")
     has_pe = any(text.startswith("-pe ") for text in job.directive)  # the user's own, with their number
-    constraint = group.constraint and refuse_unless_matching(
-        "constraint", group.constraint, _SGE_RESOURCE, "NAME=VALUE", "arch=lx-amd64"
-    )
+    constraint = matching("constraint", group.constraint, _SGE_RESOURCE, "NAME=VALUE", "arch=lx-amd64")
     return (
         *_sge_option("-N", "job-name", job.job_name),
         Directive("-S /bin/bash", "default", of_slots if has_pe else ()),
@@ -658,21 +634,15 @@ def _sge_whole(job: Job) -> tuple[Directive, ...]:
     ranges, _, most = refuse_unless_shorter(job.array or "").partition("%")
     if job.array and not _SGE_ARRAY.fullmatch(ranges):
         raise refused_array(job.array, "FIRST-LAST[:STEP] from 1", 1)
-    reservation = job.reservation and refuse_unless_matching(
-        "reservation", job.reservation, _SGE_NUMBER, "the number of one", "12"
-    )
+    reservation = matching("reservation", job.reservation, _SGE_NUMBER, "the number of one", "12")
     can = "names of queues, such as all.q@@gpus,long.q"
-    mail_user = job.mail_user and refuse_unless_matching(
-        "mail-user", job.mail_user, _SGE_MAIL_USERS, "addresses", "me@example.org"
-    )
+    mail_user = matching("mail-user", job.mail_user, _SGE_MAIL_USERS, "addresses", "me@example.org")
     return (
-        *_sge_option(
-            "-q", "partition", job.partition and refuse_unless_matching("partition", job.partition, _SGE_QUEUES, can)
-        ),
+        *_sge_option("-q", "partition", matching("partition", job.partition, _SGE_QUEUES, can)),
         *_sge_option(
             "-P",
             "account",
-            job.account and refuse_unless_matching("account", job.account, _SGE_OBJECT, "the name of a project"),
+            matching("account", job.account, _SGE_OBJECT, "the name of a project"),
         ),
         *_sge_option("-ar", "reservation", reservation),
         *_sge_option("-t", "array", ranges),
@@ -700,17 +670,13 @@ def _sge_quoted(field: str, value: str) -> str:
 
 def _sge_dependency(value: str) -> str:
     works = "afterany:" + (":".join(re.findall("[0-9]+", value)) or "123")
-    given = refuse_unless_matching(
-        "dependency", value, _SGE_DEPENDENCY, "afterany:123, which is all that Grid Engine has", works
-    )
+    given = matching("dependency", value, _SGE_DEPENDENCY, "afterany:123, which is all that Grid Engine has", works)
     return ",".join(re.findall("[0-9]+", given))
 
 
 def _sge_path(field: str, value: str) -> str:
     works = re.sub("[$:,]", "_", value)
-    given = refuse_unless_matching(
-        field, value, _SGE_PATH, "a path without : , and $, but for $JOB_ID and the like", works
-    )
+    given = matching(field, value, _SGE_PATH, "a path without : , and $, but for $JOB_ID and the like", works)
     return _translated(field, given, _SGE_PATTERNS)
 
 
