@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from mingle_hooks import __version__, values
 from mingle_hooks.errors import PlaceError, SettingsError
-from mingle_hooks.files import RUN_ROOT
+from mingle_hooks.files import RUN_ROOT, template_environment, template_loader
 from mingle_hooks.net.addresses import is_hostname
 from mingle_hooks.net.ports import DEFAULT_RANGE
 from mingle_hooks.settings import Settings
@@ -519,6 +519,4 @@ def render_hook(
 
 @functools.cache
 def _environment() -> jinja2.Environment:
-    from mingle_hooks.jinja import Shipped, environment  # 48 ms, which a health check does not need
-
-    return environment(Shipped("hooks"), {"sh": shlex.quote, "json": json.dumps})
+    return template_environment(template_loader("hooks"), {"sh": shlex.quote, "json": json.dumps})

@@ -23,7 +23,7 @@ from mingle_hooks.export.shells import SHELLS
 from mingle_hooks.hooks.targets import target
 from mingle_hooks.rendezvous.discovery import BACKENDS
 from mingle_hooks.scripts.command import LAUNCHERS
-from mingle_hooks.scripts.schedulers import SCHEDULERS
+from mingle_hooks.scripts.directives import SCHEDULERS
 
 if TYPE_CHECKING:
     from forked import Forked

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 PAGE = (DOCS / "extending.md").read_text()
 FILES = re.findall(r"^`([\w./-]+)`:\n\n```\w+\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 FUNCTIONS = re.findall(r"^In `([\w./-]+)`[^\n]*:\n\n```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
-LINES = re.findall(r"^In `([\w./-]+)`[^\n]*:\n\n```diff\n (.*?)\n\+(.*?)\n```$", PAGE, re.MULTILINE | re.DOTALL)
+CHANGES = re.findall(r"^In `([\w./-]+)`[^\n]*:\n\n```diff\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 OF_PLUGIN = ("mingle_acme/", "pyproject.toml")
 
 
@@ -38,13 +38,15 @@ class Copy:
         for path, text in FILES:
             (place / path).parent.mkdir(exist_ok=True)
             (place / path).write_text(text)
-        for path, before, line in LINES:
+        for path, change in CHANGES:
+            before = "".join(f"{line[1:]}\n" for line in change.splitlines() if not line.startswith("+"))
+            after = "".join(f"{line[1:]}\n" for line in change.splitlines())
             table = (place / path).read_text()
-            assert table.count(f"\n{before}\n") == 1, (path, before)
-            (place / path).write_text(table.replace(f"\n{before}\n", f"\n{before}\n{line}\n"))
+            assert table.count(f"\n{before}") == 1, (path, before)
+            (place / path).write_text(table.replace(f"\n{before}", f"\n{after}"))
         for path, text in FUNCTIONS:  # above the file's table, or at its end where the table is in another file
             known = (place / path).read_text()
-            before = next((f"\n{before}\n" for where, before, _ in LINES if where == path), None)
+            before = next((f"\n{change.splitlines()[0][1:]}\n" for where, change in CHANGES if where == path), None)
             at = len(known) if before is None else known.index(before) + 1
             (place / path).write_text(f"{known[:at]}\n\n{text}\n\n{known[at:]}")
         self.installed()
@@ -107,12 +109,11 @@ def copy(tmp_path: Path) -> Copy:
     return Copy(tmp_path)
 
 
-def test_each_kind_of_row_is_one_line() -> None:
-    """And one function or file, which a template may be; a launcher of scripts needs none."""
-    assert len(LINES) == 9
-    assert all("\n" not in line for _, _, line in LINES)
+def test_each_kind_of_row_is_one_place_to_edit() -> None:
+    """A table with at most one function or file; a launcher of scripts and a scheduler's directives need none."""
+    assert len(CHANGES) == len({path for path, _ in CHANGES}) == 9
     assert len(FUNCTIONS) == 4
-    assert len([path for path, _ in FILES if not path.startswith(OF_PLUGIN)]) == 4
+    assert len([path for path, _ in FILES if not path.startswith(OF_PLUGIN)]) == 3
 
 
 def test_a_new_schedulers_members_meet_with_a_key_of_their_home(copy: Copy) -> None:

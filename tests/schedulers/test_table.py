@@ -82,6 +82,10 @@ DOCUMENTED: dict[str, tuple[dict[str, str], dict[str, object]]] = {
         {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "JOB_COMPLETION_INDEX": "2", "HOSTNAME": "train-2"},
         {"scheduler": "kubernetes", "node_rank": 2, "job_id": "train", "nodes": None},
     ),
+    "a pod whose host name ends in another number": (
+        {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "JOB_COMPLETION_INDEX": "2", "HOSTNAME": "train-3"},
+        {"scheduler": "kubernetes", "node_rank": 2, "job_id": None},
+    ),
     "pod": (
         {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "HOSTNAME": "x"},
         {"scheduler": "kubernetes", "job_id": None},
@@ -254,6 +258,12 @@ def test_lsf_names_a_number_for_each_host(listed: str) -> None:
     """A list that was cut off, or is none, is refused rather than guessed at."""
     with pytest.raises(FactsError):
         detect({"LSB_JOBID": "5", "LSB_MCPU_HOSTS": listed})
+
+
+def test_a_launcher_in_a_requeued_job_has_the_jobs_restarts() -> None:
+    """Else the members of two runs of one job could meet."""
+    found = detect({"SLURM_JOB_ID": "7", "SLURM_RESTART_COUNT": "3", "SLURM_JOB_NUM_NODES": "2", **ompi(0, 2, 0, 1)})
+    assert (found.job_id, found.restarts) == ("7", 3)
 
 
 @pytest.mark.parametrize(
