@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import PurePath
 
 # Tests in these folders use the ports of this machine.
-ON_THIS_MACHINE = {"cli", "export", "fabric", "rendezvous"}
+ON_THIS_MACHINE = {"cli", "export", "fabric", "net", "rendezvous"}
 # Tests of one file that share what cannot be there twice.
 TOGETHER = {
     # What stands in for LSF and Grid Engine gives the same job ids, by which a job script tells its processes.
@@ -18,6 +18,7 @@ TOGETHER = {
     "test_installing": "installing",  # its installations take 12 s each
     "test_template_command": "forks",  # of one process that has loaded all of mingle
     "test_examples": "forks",
+    "test_site": "site",  # it is built once
     "test_structure": "structure",  # it reads every module once
     "test_simulate": "simulate",  # each scheduler's hooks are simulated once
     "test_sbatch_accepts": "sample",  # it is drawn once
