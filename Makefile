@@ -36,6 +36,10 @@ demo: $(VENV)/.installed ## run the main job on this machine: several local node
 test: tools $(VENV)/.test torch ## run all tests (ARGS='-k slurm'); as root on Debian it installs what they need first
 	$(BIN)/pytest --numprocesses=$(WORKERS) --reruns=$(AGAIN) $(ARGS)
 
+.PHONY: quick
+quick: $(VENV)/.test ## run the tests without test hosts and schedulers, as any user, within three minutes
+	$(BIN)/pytest --numprocesses=2 --quick $(ARGS)
+
 .PHONY: chaos
 SCHEDULES ?= 100000
 SEED ?= 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import PurePath
 
 # Tests in these folders use the ports of this machine.
@@ -27,6 +28,30 @@ TOGETHER = {
 
 # Files of tests that wait for half a minute and more: begun last, they would be waited for alone.
 LONG = {"test_time_limit_on_slurm", "test_port_hold"}
+
+
+# What `make quick` leaves out: test hosts and schedulers, and what takes minutes.
+SLOW_FIXTURES = {"any_pbs", "fresh_slurm", "hosts", "real_pbs", "real_pbs_session", "slurm", "slurm_session"}
+SLOW_FOLDERS = {
+    "cluster",
+    "docs",
+    "examples",
+    "frameworks",
+    "model",
+    "packages",
+    "setup",
+    "simulator",
+    "system",
+    "world",
+}
+SLOW_FILES = {"test_benchmarks", "test_needs", "test_readme", "test_structure"}
+
+
+def is_slow(nodeid: str, fixtures: Iterable[str]) -> bool:
+    """Tell whether `make quick` leaves a test out."""
+    path = PurePath(nodeid.partition("::")[0])
+    is_outside = path.stem in SLOW_FILES or not SLOW_FOLDERS.isdisjoint(path.parts)
+    return is_outside or not SLOW_FIXTURES.isdisjoint(fixtures)
 
 
 def is_long(nodeid: str) -> bool:
