@@ -40,6 +40,11 @@ test: tools $(VENV)/.test torch ## run all tests (ARGS='-k slurm'); as root on D
 quick: $(VENV)/.test ## run the tests without test hosts and schedulers, as any user, within three minutes
 	$(BIN)/pytest --numprocesses=2 --quick $(ARGS)
 
+.PHONY: mutants
+SAMPLE ?= 30
+mutants: $(VENV)/.test ## break the package in SAMPLE places, one at a time, and count what the quick tests notice (SEED=1)
+	$(BIN)/python -m benchmarks.mutants --sample $(SAMPLE) $(if $(filter-out 0,$(SEED)),--seed $(SEED)) $(ARGS)
+
 .PHONY: chaos
 SCHEDULES ?= 100000
 SEED ?= 0

@@ -153,12 +153,12 @@ def every_job_has_run_once(slurm: SlurmCluster, jobs: str) -> None:
     """Every job ended well, with the site's Prolog and Epilog once on each of its nodes and TaskProlog in each task."""
     host = slurm.controller
     shown = host.run(["scontrol", "--oneliner", "show", "job", jobs], check=True).stdout
-    assert Counter(re.findall(r"JobState=\S+|Restarts=\S+", shown)) == {"JobState=COMPLETED": 100, "Restarts=0": 100}
+    assert Counter(re.findall(r"JobState=\S+|Restarts=\S+", shown)) == {"JobState=COMPLETED": 60, "Restarts=0": 60}
     assert host.run(["sh", "-c", "cat /home/alice/out.*"], check=True).stdout == ""
     listed = host.run(["squeue", "--noheader", "--states=all", "--array", "--format=%A %N"], check=True).stdout
     found = re.findall(r"\bJobId=(\d+) .*\bArrayTaskId=(\d+)", shown)
     its = {job for job, _ in found}
-    assert len(its) == 100
+    assert len(its) == 60
     nodes = {job: expand(folded) for job, folded in (line.split() for line in listed.splitlines()) if job in its}
     for each in slurm.hosts:
         wanted = Counter(job for job, names in nodes.items() if each.name in names)
