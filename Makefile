@@ -73,7 +73,7 @@ lint: $(VENV)/.dev ## check style, format and types
 
 .PHONY: man
 man: $(VENV)/.installed ## make the manual pages in docs/man anew, from the help of the commands
-	$(BIN)/python -m mingle_hooks.cli.man docs/man
+	$(BIN)/python packaging/man.py docs/man
 
 .PHONY: site
 site: $(VENV)/.docs ## build README.md and docs/ as a site with search in build/site (REPOSITORY=https://…/blob/main for links to files)

@@ -38,6 +38,8 @@ SLOW_FOLDERS = {
     "examples",
     "frameworks",
     "model",
+    "on_hosts",
+    "on_slurm",
     "packages",
     "setup",
     "simulator",
