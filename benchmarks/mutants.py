@@ -127,8 +127,12 @@ def main() -> None:
     usual = functools.cache(passes)
     with tempfile.TemporaryDirectory() as name:
         place = Path(name)
-        for part in ("mingle_hooks", "templates", "docs"):
-            shutil.copytree(ROOT / part, place / part, ignore=shutil.ignore_patterns("__pycache__"))
+        for part, inside in (
+            ("mingle_hooks", ""),
+            ("templates", "mingle_hooks"),
+            ("docs", "mingle_hooks"),
+        ):  # a wheel's
+            shutil.copytree(ROOT / part, place / inside / part, ignore=shutil.ignore_patterns("__pycache__"))
         for mutant in chosen:
             tests, (text, what) = tests_of(mutant.path), mutant.text()
             if not usual(place, tests):
