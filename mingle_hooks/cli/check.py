@@ -12,9 +12,8 @@ import click
 from mingle_hooks import values
 from mingle_hooks.check import rules
 from mingle_hooks.check.report import Report
-from mingle_hooks.cli import main
 from mingle_hooks.cli.help import CHECK, Grouped, Option, settings_options
-from mingle_hooks.cli.main import write_stdout
+from mingle_hooks.cli.plain import write_stderr, write_stdout
 from mingle_hooks.errors import PlaceError, UsageError
 from mingle_hooks.schedulers.hostlist import fold
 
@@ -98,7 +97,7 @@ def _trials(command: str, settings: dict[str, Any], hosts: str | None, limit: st
         ) from None
     if not words:
         raise UsageError("a command", "none (--command)", "--command all_reduce_bench")
-    return Trials.of(words, settings, hosts, limit, lambda line: main.write_stderr(f"mingle check: {line}\n"))
+    return Trials.of(words, settings, hosts, limit, lambda line: write_stderr(f"mingle check: {line}\n"))
 
 
 def _print(found: Report, *, is_exclude: bool, is_json: bool) -> None:

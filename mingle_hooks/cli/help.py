@@ -13,7 +13,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from mingle_hooks import plugins, values
-from mingle_hooks.cli.main import FLAGS
+from mingle_hooks.cli.plain import FLAGS
 from mingle_hooks.errors import MingleError
 from mingle_hooks.export.frameworks import FRAMEWORKS, NONE
 from mingle_hooks.export.hostfiles import FORMATS

@@ -13,7 +13,7 @@ import click
 
 from mingle_hooks import settings
 from mingle_hooks.cli.commands import Group
-from mingle_hooks.cli.health import DEVIATES
+from mingle_hooks.cli.plain import UNHEALTHY
 from mingle_hooks.errors import SettingsError, UsageError, printable
 from mingle_hooks.hooks import files
 from mingle_hooks.hooks import verify as verify_verify
@@ -93,7 +93,7 @@ def rollout_command(*, check: bool, nodes: str | None, reports: TextIO) -> None:
     for finding in found:
         click.echo(f"BAD  {finding.where}: {printable(finding.what)}; fix: {finding.mend}")
     if found:
-        raise click.exceptions.Exit(DEVIATES)
+        raise click.exceptions.Exit(UNHEALTHY)
     click.echo(f"ok: all reports from {fold(wanted)} agree; you can name the hooks in slurm.conf")
 
 
@@ -145,7 +145,7 @@ def show_difference(before: str, after: str, path: str, old: str = "", new: str 
     return "".join(f"{line}\n" for line in lines)
 
 
-# Exit status where --detailed-exitcode asks for it and something was changed, or would be. As DEVIATES, where there is
+# Exit status where --detailed-exitcode asks for it and something was changed, or would be. As UNHEALTHY, where there is
 # something to mend, it is no error of the command itself: these are 64 and above.
 CHANGED = 2
 
@@ -293,7 +293,7 @@ def uninstall_command(
 def _end(*, bad: bool = False, changed: bool = False) -> None:
     """End with the status for what was found or done; without one for 0."""
     if bad or changed:
-        raise click.exceptions.Exit(DEVIATES if bad else CHANGED)
+        raise click.exceptions.Exit(UNHEALTHY if bad else CHANGED)
 
 
 @hooks.command("simulate")

@@ -11,7 +11,7 @@ from click.shell_completion import CompletionItem
 from mingle_hooks import settings
 from mingle_hooks.cli.commands import Group
 from mingle_hooks.cli.help import FIELD_GROUPS, FIELD_VALUES, Grouped, Option, Shown
-from mingle_hooks.cli.main import write_stdout
+from mingle_hooks.cli.plain import write_stdout
 from mingle_hooks.errors import UsageError, printable
 from mingle_hooks.files import config_directory
 from mingle_hooks.scripts import directives

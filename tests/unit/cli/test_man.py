@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -14,12 +15,17 @@ from hypothesis import strategies as st
 from needs import need
 
 from mingle_hooks.cli.commands import COMMANDS
-from mingle_hooks.cli.man import escaped, pages
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from forked import Forked
 
-PAGES = Path(__file__).parent.parent.parent / "docs" / "man"
+PROJECT = Path(__file__).parents[3]
+PAGES = PROJECT / "docs" / "man"
+MAN = runpy.run_path(str(PROJECT / "packaging" / "man.py"))
+pages: Callable[[], dict[str, str]] = MAN["pages"]
+escaped: Callable[[str], str] = MAN["escaped"]
 NAMES = ["mingle", *(f"mingle-{name}" for name in COMMANDS)]
 
 

@@ -1,4 +1,4 @@
-"""Manual pages, made from what the commands say of themselves in --help: `python -m mingle_hooks.cli.man DIR`.
+"""Manual pages, made from what the commands say of themselves in --help: `make man`.
 
 One page for each command of mingle, in the man macros that groff and mandoc both know.
 """

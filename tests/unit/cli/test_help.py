@@ -16,7 +16,7 @@ import pytest
 from mingle_hooks.cli.commands import COMMANDS, mingle
 from mingle_hooks.cli.help import ALL as ALL_OPTIONS
 from mingle_hooks.cli.help import CALL_FLAGS, CHECK, FIELD_GROUPS, FIELD_VALUES, GROUPS, RUN, SETTINGS, Grouped, grouped
-from mingle_hooks.cli.main import FLAGS
+from mingle_hooks.cli.plain import FLAGS
 from mingle_hooks.export.frameworks import FRAMEWORKS
 from mingle_hooks.rendezvous.discovery import BACKENDS
 from mingle_hooks.scripts.fields import FIELDS

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mingle_hooks.cli import main as plain
+from mingle_hooks.cli import plain
 from mingle_hooks.cli.help import settings_options
-from mingle_hooks.cli.main import ONLY_STARTED
+from mingle_hooks.cli.plain import ONLY_STARTED
 
 WORDS = st.sampled_from(
     [

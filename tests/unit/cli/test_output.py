@@ -216,3 +216,21 @@ def test_what_is_stopped_while_it_fails_says_why_it_failed() -> None:
     assert done.stderr.startswith("mingle: expected ")
     assert done.stderr.count("\n") == 1
     assert "exit 64" in done.stdout
+
+
+def test_what_others_wrote_behind_half_a_world_stays(tmp_path: Path) -> None:
+    """Only the end of a file is cut off."""
+    file = tmp_path / "world"
+    file.write_bytes(b"x" * 8192)
+    done = run(MANY, f'1<>"{file}"', preexec_fn=lambda: limit_files(1024))
+    assert done.returncode == PlaceError.exit_code
+    assert file.read_bytes()[1024:] == b"x" * (8192 - 1024)
+
+
+def test_a_hangup_that_was_ignored_stays_ignored() -> None:
+    """As nohup(1) does it, for the command that mingle becomes."""
+    nohup = ["env", "--ignore-signal=HUP", MINGLE, "exec", "--id", "job", "--nodes", "1"]
+    done = subprocess.run(
+        [*nohup, "sh", "-c", "kill -HUP $$; echo on"], env=of_nobody(), capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout) == (0, "on\n")
