@@ -26,6 +26,7 @@ from mingle_hooks.rendezvous.messages import Answer, Failure
 from mingle_hooks.rendezvous.wire import MASTER_PORTS, Material, Secret
 from mingle_hooks.schedulers import topology
 from mingle_hooks.schedulers.facts import MOST_NODES, JobFacts
+from mingle_hooks.settings import BACKENDS
 from mingle_hooks.values import number
 from mingle_hooks.world import Assignment, Batch, Member, View, World, endpoint
 
@@ -144,7 +145,6 @@ def _answer(
 
 
 def _request(spec: MemberSpec, key: Key, timeout_s: float) -> Request:
-    from mingle_hooks.rendezvous.discovery import chosen
     from mingle_hooks.rendezvous.request import Request
     from mingle_hooks.rendezvous.timeline import process_age_s
 
@@ -171,7 +171,7 @@ def _request(spec: MemberSpec, key: Key, timeout_s: float) -> Request:
         host_suffix=settings.host_suffix,
         master=settings.master,
         directory=settings.directory,
-        via=chosen(settings.via),
+        via=settings.via or BACKENDS,
         prefer=settings.iface,
         environ=spec.user_environ,
         port_range=settings.port_range,
@@ -265,7 +265,7 @@ def reachable(roster: tuple[Member, ...]) -> tuple[Member, ...]:
 
 def resolvable(hosts: Sequence[str], timeout_s: float = NAMES_S) -> set[str]:
     """Return those of the names that lead to a host: 127.0.1.1, as Debian's installer writes it, leads to none."""
-    from mingle_hooks.rendezvous.discovery import resolve
+    from mingle_hooks.rendezvous.connection import resolve
 
     deadline = time.monotonic() + timeout_s
     found = set()
@@ -369,7 +369,7 @@ def _names_lead(facts: JobFacts) -> tuple[bool, bool]:
     host stands for all, as their names come from the same place. A host that is 127.0.0.1 may call itself localhost;
     Debian's 127.0.1.1 is nothing but what it calls itself.
     """
-    from mingle_hooks.rendezvous.discovery import RESOLVE_S, resolve
+    from mingle_hooks.rendezvous.connection import RESOLVE_S, resolve
 
     own = resolve(here(facts), RESOLVE_S) if is_first_host(facts) else []
     leads_here = not is_first_host(facts) or any(map(_is_elsewhere, own))

@@ -16,10 +16,9 @@ from mingle_hooks import values
 from mingle_hooks.errors import printable
 from mingle_hooks.rendezvous import messages, roster, wire
 from mingle_hooks.rendezvous.connection import Loop, Timer
-from mingle_hooks.rendezvous.dialer import RejectedPeers
 from mingle_hooks.rendezvous.leases import LAST_WORD_S, LEASE_S, RENEW_S, Leases
 from mingle_hooks.rendezvous.messages import LAST_EPOCH, Answer, Failure, JoinRequest, Shared
-from mingle_hooks.rendezvous.roster import Entry, Roster, Terms, not_own
+from mingle_hooks.rendezvous.roster import Entry, RejectedPeers, Roster, Terms, not_own
 from mingle_hooks.rendezvous.session import Acceptor, Session
 from mingle_hooks.rendezvous.wire import Attempt, LeaderState, Secret
 from mingle_hooks.world import Member

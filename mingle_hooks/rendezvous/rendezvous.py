@@ -11,10 +11,10 @@ from mingle_hooks.rendezvous.dialer import ProvenLeader, Search
 from mingle_hooks.rendezvous.election import Candidate, stand_as_candidate
 from mingle_hooks.rendezvous.leader import Leader
 from mingle_hooks.rendezvous.leases import LINGER_S, Deadline, Outcome
-from mingle_hooks.rendezvous.member import GOODBYE_S, Following, Progress
+from mingle_hooks.rendezvous.member import GOODBYE_S, Following
 from mingle_hooks.rendezvous.messages import Answer, Failure
 from mingle_hooks.rendezvous.report import refuse_different_nodes
-from mingle_hooks.rendezvous.request import Observer, Request, join_request
+from mingle_hooks.rendezvous.request import Observer, Progress, Request, join_request
 from mingle_hooks.rendezvous.timeline import Stopwatch
 from mingle_hooks.rendezvous.wire import Secret
 

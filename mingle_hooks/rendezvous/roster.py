@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping, Sequence
 from itertools import groupby
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from mingle_hooks.errors import Shortage, printable
 from mingle_hooks.rendezvous import wire
@@ -13,10 +13,6 @@ from mingle_hooks.rendezvous.messages import Failure, JoinRequest, Kind
 from mingle_hooks.schedulers.hostlist import fold
 from mingle_hooks.schedulers.topology import SEPARATOR
 from mingle_hooks.world import Member
-
-if TYPE_CHECKING:
-    from mingle_hooks.rendezvous.dialer import RejectedPeers
-
 
 # Missing ranks that a message names; gaps between them would make it long.
 MOST_SHOWN = 64
@@ -271,6 +267,41 @@ def order_by_switch(paths: Sequence[str]) -> list[int]:
 def crossings(paths: Sequence[str]) -> int:
     """Return how many neighbours in rank are below different switches."""
     return sum(1 for one, next_one in itertools.pairwise(paths) if one != next_one)
+
+
+# More addresses than this are counted together: a report is for a person, and memory has a bound.
+MOST_ADDRESSES = 8
+# What a leader tells its members of one address is at most this long.
+LONGEST_LABEL = 64
+
+
+def peer_label(address: str, host: str) -> str:
+    """Return an address with the host that it says it is; only an address cannot be made up."""
+    is_name = host.isascii() and host.replace("-", "").replace(".", "").replace("_", "").isalnum()
+    return printable(f"{address} ({host})" if is_name else address, LONGEST_LABEL)
+
+
+class RejectedPeers:
+    """Addresses that showed another key, in the order of their first try."""
+
+    def __init__(self) -> None:
+        self._hosts: dict[str, str] = {}
+
+    def add(self, address: str, host: str = "") -> bool:
+        """Note a try from an address, which says that it is this host, and tell whether it is news."""
+        if self._hosts.get(address) or (address in self._hosts and not host):
+            return False
+        if address not in self._hosts and len(self._hosts) >= MOST_ADDRESSES:
+            return False
+        self._hosts[address] = host
+        return True
+
+    def list(self) -> list[str]:
+        """Return who has tried so far: a host that comes by several addresses once, with the first."""
+        first: dict[str, str] = {}
+        for address, host in self._hosts.items():
+            first.setdefault(host or address, peer_label(address, host))
+        return list(first.values())
 
 
 # Why a world has not formed in time, as every member is told.

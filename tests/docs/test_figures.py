@@ -13,10 +13,10 @@ from mingle_hooks.rendezvous import leader as choice
 from mingle_hooks.rendezvous import local_tasks as follower
 from mingle_hooks.rendezvous import local_tasks as meeting_point
 from mingle_hooks.rendezvous import member as membership
+from mingle_hooks.rendezvous import multicast as backend
+from mingle_hooks.rendezvous import multicast as beacon
+from mingle_hooks.rendezvous import multicast as questions
 from mingle_hooks.rendezvous import session as acceptor
-from mingle_hooks.rendezvous.discovery import multicast as backend
-from mingle_hooks.rendezvous.discovery import multicast as beacon
-from mingle_hooks.rendezvous.discovery import multicast as questions
 from mingle_hooks.run import status as door
 from mingle_hooks.settings import load
 

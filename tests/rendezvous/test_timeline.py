@@ -9,8 +9,7 @@ import time
 import pytest
 from gathering import join_request
 
-from mingle_hooks.rendezvous.connection import Loop
-from mingle_hooks.rendezvous.discovery import Lookup
+from mingle_hooks.rendezvous.connection import Lookup, Loop
 from mingle_hooks.rendezvous.messages import JoinRequest
 from mingle_hooks.rendezvous.timeline import Spent, Stopwatch, phases, process_age_s
 from mingle_hooks.rendezvous.timeline import timeline_lines as lines

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from mingle_hooks.rendezvous import wire
-from mingle_hooks.rendezvous.dialer import Endpoint, ProvenLeader
+from mingle_hooks.rendezvous.connection import Endpoint
+from mingle_hooks.rendezvous.dialer import ProvenLeader
 from mingle_hooks.rendezvous.leases import LEASE_S, LINGER_S
 from mingle_hooks.rendezvous.member import GOODBYE_S
 from mingle_hooks.rendezvous.messages import Failure
