@@ -18,9 +18,8 @@ from mingle_hooks.files import UnfitError, contents
 from mingle_hooks.job import MemberSpec
 from mingle_hooks.keys import Key
 from mingle_hooks.net import addresses, ports
-from mingle_hooks.net.addresses import hostname, interface_of, machine_id
+from mingle_hooks.net.addresses import NcclSetting, hostname, interface_of, machine_id, nccl_settings
 from mingle_hooks.net.devices import active_rdma_ports, has_accelerator
-from mingle_hooks.net.nccl import Setting, settings
 from mingle_hooks.rendezvous import messages, wire
 from mingle_hooks.rendezvous.messages import Answer, Failure
 from mingle_hooks.rendezvous.wire import MASTER_PORTS, Material, Secret
@@ -145,8 +144,8 @@ def _answer(
 
 
 def _request(spec: MemberSpec, key: Key, timeout_s: float) -> Request:
+    from mingle_hooks.rendezvous.messages import process_age_s
     from mingle_hooks.rendezvous.request import Request
-    from mingle_hooks.rendezvous.timeline import process_age_s
 
     settings, facts = spec.settings, spec.facts
     hosts = facts.hosts if len(facts.hosts) == spec.nodes else ()
@@ -236,14 +235,14 @@ def _with_network(spec: MemberSpec, world: World, place: Assignment) -> View:
         else:
             world = world._replace(roster=reachable(world.roster))
     hcas: tuple[str, ...] | None = ()
-    site: dict[str, Setting] = {}
+    site: dict[str, NcclSetting] = {}
     if IFACE in asked and place.address is not None:
         place = place._replace(iface=interface_of(place.address))
     if HCAS in asked:
         ports = active_rdma_ports()
         hcas = None if ports is None else tuple(port for port, _ in ports)
     if SITE in asked:
-        site = settings(spec.user_environ)
+        site = nccl_settings(spec.user_environ)
     is_cpu_only = False
     if CPU_ONLY in asked:
         is_cpu_only = not has_accelerator(spec.user_environ)

@@ -12,10 +12,20 @@ from mingle_hooks.net.addresses import is_preferred
 from mingle_hooks.rendezvous import messages, wire
 from mingle_hooks.rendezvous.connection import Connection, Endpoint, Loop, Timer, dial
 from mingle_hooks.rendezvous.dialer import LOOK, ProvenLeader, Search
-from mingle_hooks.rendezvous.leases import LAST_WORD_S, LEASE_S, LINGER_S, Deadline, Outcome
-from mingle_hooks.rendezvous.messages import LONGEST_PART, Answer, Failure, JoinRequest, age_s
+from mingle_hooks.rendezvous.messages import (
+    LAST_WORD_S,
+    LEASE_S,
+    LINGER_S,
+    LONGEST_PART,
+    Answer,
+    Deadline,
+    Failure,
+    JoinRequest,
+    Outcome,
+    Stopwatch,
+    age_s,
+)
 from mingle_hooks.rendezvous.request import Progress, Request
-from mingle_hooks.rendezvous.timeline import Stopwatch
 from mingle_hooks.rendezvous.wire import Attempt, MembershipState, Secret
 
 # One address that a leader offers: a member tries it until it answers.

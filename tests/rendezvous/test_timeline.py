@@ -10,8 +10,8 @@ import pytest
 from gathering import join_request
 
 from mingle_hooks.rendezvous.connection import Lookup, Loop
-from mingle_hooks.rendezvous.messages import JoinRequest
-from mingle_hooks.rendezvous.timeline import Spent, Stopwatch, phases, process_age_s
+from mingle_hooks.rendezvous.messages import JoinRequest, Spent, Stopwatch, process_age_s
+from mingle_hooks.rendezvous.timeline import phases
 from mingle_hooks.rendezvous.timeline import timeline_lines as lines
 from mingle_hooks.rendezvous.wire import WireError, decode, encode
 
