@@ -19,15 +19,14 @@ from mingle_hooks.files import UnfitError, contents
 from mingle_hooks.job import MemberSpec
 from mingle_hooks.keys import Key
 from mingle_hooks.net import addresses, ports
-from mingle_hooks.net.addresses import hostname, interface_of, machine_id
+from mingle_hooks.net.addresses import NcclSetting, hostname, interface_of, machine_id, nccl_settings
 from mingle_hooks.net.devices import active_rdma_ports, has_accelerator
-from mingle_hooks.net.nccl import Setting, settings
 from mingle_hooks.rendezvous import messages, wire
 from mingle_hooks.rendezvous.messages import Answer, Failure
 from mingle_hooks.rendezvous.wire import MASTER_PORTS, Material, Secret
 from mingle_hooks.schedulers import topology
 from mingle_hooks.schedulers.facts import MOST_NODES, JobFacts
-from mingle_hooks.settings import Settings
+from mingle_hooks.settings import BACKENDS, Settings
 from mingle_hooks.values import number
 from mingle_hooks.world import Assignment, Batch, Member, View, World, endpoint
 
@@ -146,9 +145,8 @@ def _answer(
 
 
 def _request(spec: MemberSpec, key: Key, timeout_s: float) -> Request:
-    from mingle_hooks.rendezvous.discovery import chosen
+    from mingle_hooks.rendezvous.messages import process_age_s
     from mingle_hooks.rendezvous.request import Request
-    from mingle_hooks.rendezvous.timeline import process_age_s
 
     settings, facts = spec.settings, spec.facts
     hosts = facts.hosts if len(facts.hosts) == spec.nodes else ()
@@ -173,7 +171,7 @@ def _request(spec: MemberSpec, key: Key, timeout_s: float) -> Request:
         host_suffix=settings.host_suffix,
         master=settings.master,
         directory=settings.directory,
-        via=chosen(settings.via),
+        via=settings.via or BACKENDS,
         prefer=settings.iface,
         environ=spec.user_environ,
         port_range=settings.port_range,
@@ -238,14 +236,14 @@ def _with_network(spec: MemberSpec, world: World, place: Assignment) -> View:
         else:
             world = world._replace(roster=reachable(world.roster))
     hcas: tuple[str, ...] | None = ()
-    site: dict[str, Setting] = {}
+    site: dict[str, NcclSetting] = {}
     if IFACE in asked and place.address is not None:
         place = place._replace(iface=interface_of(place.address))
     if HCAS in asked:
         ports = active_rdma_ports()
         hcas = None if ports is None else tuple(port for port, _ in ports)
     if SITE in asked:
-        site = settings(spec.user_environ)
+        site = nccl_settings(spec.user_environ)
     is_cpu_only = False
     if CPU_ONLY in asked:
         is_cpu_only = not has_accelerator(spec.user_environ)
@@ -267,7 +265,7 @@ def reachable(roster: tuple[Member, ...]) -> tuple[Member, ...]:
 
 def resolvable(hosts: Sequence[str], timeout_s: float = NAMES_S) -> set[str]:
     """Return those of the names that lead to a host: 127.0.1.1, as Debian's installer writes it, leads to none."""
-    from mingle_hooks.rendezvous.discovery import resolve
+    from mingle_hooks.rendezvous.connection import resolve
 
     deadline = time.monotonic() + timeout_s
     found = set()
@@ -371,7 +369,7 @@ def _names_lead(facts: JobFacts) -> tuple[bool, bool]:
     host stands for all, as their names come from the same place. A host that is 127.0.0.1 may call itself localhost;
     Debian's 127.0.1.1 is nothing but what it calls itself.
     """
-    from mingle_hooks.rendezvous.discovery import RESOLVE_S, resolve
+    from mingle_hooks.rendezvous.connection import RESOLVE_S, resolve
 
     own = resolve(here(facts), RESOLVE_S) if is_first_host(facts) else []
     leads_here = not is_first_host(facts) or any(map(_is_elsewhere, own))

@@ -25,8 +25,7 @@ from mingle_hooks.net.addresses import (
     read_attribute,
     usable,
 )
-from mingle_hooks.rendezvous.connection import READ, Loop
-from mingle_hooks.rendezvous.discovery import Lookup
+from mingle_hooks.rendezvous.connection import READ, Lookup, Loop
 from mingle_hooks.rendezvous.wire import Body
 from mingle_hooks.run.processes import Descriptor
 

@@ -15,9 +15,9 @@ from mingle_hooks.check.messages import Met, Peer
 from mingle_hooks.errors import NetworkError, reason
 from mingle_hooks.net import ports
 from mingle_hooks.net.ports import GONE_AT_ONCE
+from mingle_hooks.rendezvous import multicast
 from mingle_hooks.rendezvous.connection import READ, WRITE, Callers, Loop, dial
-from mingle_hooks.rendezvous.discovery import multicast
-from mingle_hooks.rendezvous.discovery.multicast import carriers
+from mingle_hooks.rendezvous.multicast import carriers
 from mingle_hooks.rendezvous.wire import Body, Secret
 
 if TYPE_CHECKING:

@@ -21,8 +21,8 @@ from mingle_hooks.export import launchers, placement, shells, variables
 from mingle_hooks.export.variables import Variable
 from mingle_hooks.job import MemberSpec, member_spec
 from mingle_hooks.joining import join
-from mingle_hooks.rendezvous.member import Progress
 from mingle_hooks.rendezvous.messages import Failure
+from mingle_hooks.rendezvous.request import Progress
 from mingle_hooks.world import File, View
 
 # What people see while a member waits: one live line on a terminal, a plain line now and then elsewhere.

@@ -19,7 +19,7 @@ from mingle_hooks.export.frameworks import FRAMEWORKS, NONE
 from mingle_hooks.export.hostfiles import FORMATS
 from mingle_hooks.export.shells import SHELLS
 from mingle_hooks.schedulers.topology import SCHEDULER, SOURCES
-from mingle_hooks.settings import TABLE
+from mingle_hooks.settings import BACKENDS, TABLE
 
 Kind = Literal["plain", "list", "file", "dir"]
 
@@ -43,8 +43,6 @@ class Shown(NamedTuple):
 
 
 def _ways() -> Iterable[str]:
-    from mingle_hooks.rendezvous.discovery import BACKENDS
-
     return BACKENDS
 
 

@@ -20,7 +20,7 @@ from mingle_hooks.export.frameworks import (
     profiles,
 )
 from mingle_hooks.export.variables import files, left_to_nccl, own, variables
-from mingle_hooks.net.nccl import Setting
+from mingle_hooks.net.addresses import NcclSetting
 from mingle_hooks.schedulers.detect import detect
 from mingle_hooks.world import Assignment, Batch, Member, View, World
 
@@ -347,7 +347,7 @@ def test_mpirun_in_a_step_of_slurm_shares_the_step_s_cpus() -> None:
 @pytest.mark.parametrize("name", ["NCCL_SOCKET_IFNAME", "NCCL_SOCKET_FAMILY"])
 def test_what_a_file_tells_nccl_is_not_exported(name: str) -> None:
     """A variable would silently beat /etc/nccl.conf."""
-    view = NODE_VIEW._replace(site={name: Setting("eth0", "/etc/nccl.conf")}, frameworks=("nccl",))
+    view = NODE_VIEW._replace(site={name: NcclSetting("eth0", "/etc/nccl.conf")}, frameworks=("nccl",))
     assert name not in {variable.name for variable in variables(view, ["nccl", "gloo"])}
     told = f"{name}=eth0 is set in /etc/nccl.conf; mingle exports none, as a variable would override it"
     assert left_to_nccl(view) == [told]
@@ -357,7 +357,7 @@ def test_what_a_file_tells_nccl_is_not_exported(name: str) -> None:
 @pytest.mark.parametrize(
     "view",
     [
-        NODE_VIEW._replace(site={"NCCL_SOCKET_IFNAME": Setting("eth0", "/etc/nccl.conf")}),
+        NODE_VIEW._replace(site={"NCCL_SOCKET_IFNAME": NcclSetting("eth0", "/etc/nccl.conf")}),
         NODE_VIEW._replace(user_environ={"NCCL_SOCKET_IFNAME": "eth0"}),
     ],
     ids=["file", "variable"],

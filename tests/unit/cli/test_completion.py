@@ -21,9 +21,9 @@ from mingle_hooks.export.frameworks import FRAMEWORKS
 from mingle_hooks.export.hostfiles import FORMATS
 from mingle_hooks.export.shells import SHELLS
 from mingle_hooks.hooks.targets import target
-from mingle_hooks.rendezvous.discovery import BACKENDS
 from mingle_hooks.scripts.command import LAUNCHERS
 from mingle_hooks.scripts.directives import SCHEDULERS
+from mingle_hooks.settings import BACKENDS
 
 if TYPE_CHECKING:
     from forked import Forked

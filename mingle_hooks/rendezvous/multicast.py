@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mingle_hooks.errors import NetworkError, reason
 from mingle_hooks.net.addresses import ListedAddress, interfaces, is_virtual_name, list_addresses, usable
-from mingle_hooks.rendezvous.connection import READ, Timer
-from mingle_hooks.rendezvous.dialer import CALL_S, REST_S, Endpoint
-from mingle_hooks.rendezvous.discovery import Advertisement, Context, OneWay
+from mingle_hooks.rendezvous.backend import Advertisement, Context, OneWay
+from mingle_hooks.rendezvous.connection import CALL_S, READ, REST_S, Endpoint, Timer
 from mingle_hooks.rendezvous.wire import TAG_BYTES, Secret
 
 if TYPE_CHECKING:
