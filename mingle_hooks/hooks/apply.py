@@ -7,10 +7,31 @@ from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
 from mingle_hooks.errors import FactsError, UsageError
-from mingle_hooks.hooks import files
+from mingle_hooks.hooks import files, pbs, slurm
 from mingle_hooks.hooks.files import Entry, Manifest, Site, checksum
-from mingle_hooks.hooks.plan import Plan, Where, is_ours, restored
-from mingle_hooks.hooks.targets import target
+from mingle_hooks.hooks.plan import Hook, Plan, Target, Where, hooks_by_name, is_ours, restored
+from mingle_hooks.values import nearest
+
+# The schedulers that hooks can be installed for, by the name that people type: a new one is a row here.
+TARGETS: dict[str, Target] = {
+    "slurm": slurm.TARGET,
+    "pbs": pbs.TARGET,
+    "torque": pbs.classic_target(
+        "torque", "/var/spool/torque", "mom_priv", program="momctl", version_option="-V", suffixes=("", ".parallel")
+    ),
+}
+
+
+def target(scheduler: str) -> Target:
+    """Return one scheduler's row. Raises UsageError."""
+    if scheduler not in TARGETS:
+        raise UsageError(f"one of {', '.join(TARGETS)}", repr(scheduler), nearest(scheduler, TARGETS))
+    return TARGETS[scheduler]
+
+
+def hook(scheduler: str, name: str) -> Hook:
+    """Return one hook. Raises UsageError."""
+    return hooks_by_name(target(scheduler).hooks, name)
 
 
 def apply(plan: Plan) -> None:

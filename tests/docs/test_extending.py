@@ -105,7 +105,7 @@ def test_each_kind_of_row_is_one_line() -> None:
     """And one file, which a template may be; a launcher of scripts needs none."""
     assert len(LINES) == 9
     assert all("\n" not in line for _, _, line in LINES)
-    assert len([path for path, _ in FILES if not path.startswith(OF_PLUGIN)]) == 8
+    assert len([path for path, _ in FILES if not path.startswith(OF_PLUGIN)]) == 7
 
 
 def test_a_new_schedulers_members_meet_with_a_key_of_their_home(copy: Copy) -> None:

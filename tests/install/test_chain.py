@@ -198,7 +198,7 @@ def test_a_controller_that_hangs_or_fails_is_not_waited_for(tmp_path: Path, monk
         "/srv/slurm.conf", (22, 5), (),
     )  # fmt: skip
     program(tmp_path, "scontrol", f"#!{sys.executable}\nimport time\ntime.sleep(3)\nprint('Prolog = /late')\n")
-    monkeypatch.setattr(running, "_PATIENCE_S", 0.05)
+    monkeypatch.setattr(running, "_COMMAND_S", 0.05)
     assert running.running_config(Where(slurm_conf="/srv/another.conf")) is None
 
 
