@@ -16,7 +16,7 @@ from mingle_hooks.cli.commands import Group
 from mingle_hooks.cli.health import DEVIATES
 from mingle_hooks.errors import SettingsError, UsageError, printable
 from mingle_hooks.hooks import files, rollout, slurm
-from mingle_hooks.hooks.apply import TARGETS, apply, hook, removals, target, uninstall
+from mingle_hooks.hooks.apply import TARGETS, Removal, apply, hook, removals, target, uninstall
 from mingle_hooks.hooks.files import Site, installation_lock, read_site, render_hook
 from mingle_hooks.hooks.plan import Finding, Plan, Where, check_health, is_closed_to_others
 from mingle_hooks.hooks.verify import (
@@ -218,12 +218,16 @@ def install_command(
     with nullcontext() if dry_run else installation_lock(where.root):
         plan = _plan(scheduler, places)
         changes = plan.changes
-        if not as_json:
+        is_asked = changes and not dry_run and not yes
+        if is_asked and not as_json:
             show_files(plan, diff=diff)
-        if changes and not dry_run:
-            if not yes:
-                click.confirm("Write these files?", abort=True, err=True)
+        if is_asked:
+            click.confirm("Write these files?", abort=True, err=True)
+        if not dry_run:
             apply(plan)
+    # Who reads this may be gone by now, as `head -1` is: all is done.
+    if not is_asked and not as_json:
+        show_files(plan, diff=diff)
     bad = tuple(is_closed_to_others(plan.root, [file.entry for file in plan.files]))
     if as_json:
         click.echo(installed_json(plan, changes=changes, bad=bad))
@@ -279,20 +283,28 @@ def uninstall_command(
         found = removals(where, scheduler, _settled_or_default(places))
         undo = target(scheduler).undo if found else ()
         changes = any(removal.what not in {"leave", "gone"} for removal in found)
-        if not as_json:
-            for line in undo:
-                click.echo(line)
-            for removal in found:
-                click.echo(f"{removal.what:8}{where.root}{removal.entry.path}")
-            if any(removal.what == "stub" for removal in found):
-                click.echo("stub: Slurm may still run it, so it stays; repeat this after scontrol reconfigure")
+        is_asked = bool(found) and not dry_run and not yes
+        if is_asked and not as_json:
+            _show_removals(where.root, found, undo)
+        if is_asked:
+            click.confirm("Continue?", abort=True, err=True)
         if not dry_run:
-            if found and not yes:
-                click.confirm("Continue?", abort=True, err=True)
             uninstall(where.root, scheduler, found)
+    if not is_asked and not as_json:
+        _show_removals(where.root, found, undo)
     if as_json:
         click.echo(removed_json(scheduler, found, undo, changes=changes))
     _end(changed=changes and detailed_exitcode)
+
+
+def _show_removals(root: str, found: Sequence[Removal], undo: Sequence[str]) -> None:
+    """Write what happens, or will happen, to each file."""
+    for line in undo:
+        click.echo(line)
+    for removal in found:
+        click.echo(f"{removal.what:8}{root}{removal.entry.path}")
+    if any(removal.what == "stub" for removal in found):
+        click.echo("stub: Slurm may still run it, so it stays; repeat this after scontrol reconfigure")
 
 
 def _end(*, bad: bool = False, changed: bool = False) -> None:
