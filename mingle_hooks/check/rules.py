@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
+import ipaddress
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from statistics import median
 from typing import Literal, NamedTuple
 
-from mingle_hooks.check import messages
 from mingle_hooks.check.compare import KINDS, MAJORITY, Compared, compare_members
-from mingle_hooks.check.report import STATUSES, Finding, Flow, Heard, Host, Pair, Report, Space
+from mingle_hooks.check.report import (
+    Address,
+    Finding,
+    Flow,
+    Heard,
+    Host,
+    Network,
+    Pair,
+    Report,
+    Space,
+    speed_text,
+    with_finding,
+)
 from mingle_hooks.schedulers.hostlist import fold
 
 # Who differs from three quarters of the others.
@@ -34,6 +46,95 @@ def split_majority(said: Mapping[str, str]) -> Split | None:
     if count < len(said) * MAJORITY:
         return Split("", 0, groups)
     return Split(usual, count, {value: hosts for value, hosts in groups.items() if value != usual})
+
+
+# Which networks hosts share.
+
+# Each host's best address, where they share no network but routers lie between them, or each has a network of its own.
+ROUTED = "routed"
+# Networks that are probed; a node with more has rails that are alike.
+MOST_NETWORKS = 8
+# So many hosts with one address are no mistake of two: it is a bridge for each one's own guests.
+_MOST_CLASHING = 2
+
+
+def cidr(its: Address) -> str:
+    """Return the network of an address."""
+    return str(ipaddress.ip_interface(f"{its.address}/{its.prefix}").network)
+
+
+def clashing_addresses(hosts: Sequence[Host]) -> dict[str, tuple[str, ...]]:
+    """Return each address that two hosts or more have, with these hosts; no bridges of guests."""
+    guests = bridge_addresses(hosts)
+    return {address: its for address, its in _owners(hosts).items() if len(its) > 1 and address not in guests}
+
+
+def bridge_addresses(hosts: Sequence[Host]) -> dict[str, tuple[str, ...]]:
+    """Return each address that is a bridge for guests on the hosts that have it: nobody has another one there."""
+    networks = _networks(hosts)
+    is_bridge = {its.address for host in hosts for its in host.addresses if its.kind == "bridge"}
+    found = {}
+    for shared, owners in _owners(hosts).items():
+        alone = any(set(known.values()) == {shared} for known in networks.values() if shared in known.values())
+        if alone and len(owners) > 1 and (len(owners) > _MOST_CLASHING or shared in is_bridge):
+            found[shared] = owners
+    return found
+
+
+def shared_networks(hosts: Sequence[Host]) -> tuple[Network, ...]:
+    """Return the networks of two hosts or more, the best first.
+
+    IPv6 counts where an interface has no IPv4 that is shared, so that no wire is probed twice.
+    """
+    guests = bridge_addresses(hosts)
+    found = {
+        name: known
+        for name, known in _networks(hosts).items()
+        if len(known) > 1 and not set(known.values()) <= guests.keys()
+    }
+    ifaces = {(host.name, its.address): its.iface for host in hosts for its in host.addresses}
+    wires = {name: {(host, ifaces[host, its]) for host, its in known.items()} for name, known in found.items()}
+    four = {wire for name, its in wires.items() if ":" not in name for wire in its}
+    kept = {name: known for name, known in found.items() if ":" not in name or not wires[name] <= four}
+    if len(hosts) > 1 and not any(len(known) == len(hosts) for known in kept.values()):
+        kept |= _routed(hosts)
+    order = sorted(kept, key=lambda name: (_place(hosts, kept[name]), -len(kept[name])))
+    return tuple(Network(name, tuple(kept[name]), tuple(kept[name].values())) for name in order[:MOST_NETWORKS])
+
+
+def _owners(hosts: Iterable[Host]) -> dict[str, tuple[str, ...]]:
+    found: dict[str, tuple[str, ...]] = {}
+    for host in hosts:
+        for its in host.addresses:
+            found[its.address] = (*found.get(its.address, ()), host.name)
+    return found
+
+
+def _networks(hosts: Iterable[Host]) -> dict[str, dict[str, str]]:
+    """Return network -> host -> its first address there."""
+    found: dict[str, dict[str, str]] = {}
+    for host in hosts:
+        for its in host.addresses:
+            found.setdefault(cidr(its), {}).setdefault(host.name, its.address)
+    return found
+
+
+def _routed(hosts: Sequence[Host]) -> dict[str, dict[str, str]]:
+    """Return each host's best address of a family that all have; nothing where there is none."""
+    for is_six in (False, True):
+        best = {
+            host.name: next((its.address for its in host.addresses if (":" in its.address) == is_six), "")
+            for host in hosts
+        }
+        if all(best.values()):
+            return {ROUTED: best}
+    return {}
+
+
+def _place(hosts: Sequence[Host], known: dict[str, str]) -> float:
+    """Return how far in front a network's addresses stand on its hosts."""
+    places = [[its.address for its in host.addresses].index(known[host.name]) for host in hosts if host.name in known]
+    return sum(places) / len(places)
 
 
 # Rules about what should be alike: the odd host in each thing.
@@ -72,13 +173,13 @@ def different_nodes(what: str, said: Mapping[str, str], kind: str) -> Iterator[F
 
 def address_clashes(report: Report) -> Iterator[Finding]:
     """Name hosts that have one address."""
-    for address, hosts in messages.clashing_addresses(report.here).items():
+    for address, hosts in clashing_addresses(report.here).items():
         yield Finding("network", hosts, f"{fold(hosts)}: the same address, {address}", hosts[1:])
 
 
 def guest_bridges(report: Report) -> Iterator[Finding]:
     """Note addresses that several hosts have for guests of their own."""
-    found = messages.bridge_addresses(report.here)
+    found = bridge_addresses(report.here)
     for host in report.here:
         for _, address in host.guests:
             found[address] = tuple(dict.fromkeys((*found.get(address, ()), host.name)))
@@ -113,7 +214,7 @@ def different_speeds(report: Report) -> Iterator[Finding]:
 def _alike(report: Report, what: str, field: str) -> Iterator[Finding]:
     hosts = {host.name: {its.address: its for its in host.addresses} for host in report.here}
     for network in report.networks:
-        if network.name == messages.ROUTED:
+        if network.name == ROUTED:
             continue
         ways = zip(network.hosts, network.addresses, strict=True)
         said = {host: getattr(hosts[host][address], field) for host, address in ways}
@@ -157,11 +258,6 @@ def slow_suspects(flows: tuple[Flow, ...]) -> tuple[Flow, ...]:
     """Return the flows that are slow, and deserve a second look by themselves."""
     usual = median(flow.mbits or 0 for flow in flows) if flows else 0
     return tuple(flow for flow in flows if (flow.mbits or 0) < usual * SLOW)
-
-
-def speed_text(mbits: float) -> str:
-    """Return a speed as people write it."""
-    return f"{mbits / 1000:.1f} Gbit/s" if mbits >= 1000 else f"{mbits:.0f} Mbit/s"  # noqa: PLR2004 - a unit's size
 
 
 # Rules about one host by itself: whether it is there, its clock, its directories, its GPUs.
@@ -613,23 +709,3 @@ RULES = (
 def judge(report: Report) -> Report:
     """Return the report with its findings: notes last, and before them in the order of their statuses."""
     return with_finding(report, tuple(finding for rule in RULES for finding in rule(report)))
-
-
-def with_finding(report: Report, more: tuple[Finding, ...]) -> Report:
-    """Return the report with more findings."""
-    order = [*STATUSES]
-    found = sorted((*report.findings, *more), key=lambda its: (its.is_note, order.index(its.kind)))
-    return report._replace(findings=tuple(found))
-
-
-def verdict_text(report: Report) -> str:
-    """Return the last line."""
-    count, here = len(report.hosts), len(report.here)
-    pairs = len({(pair.one, pair.other) for pair in report.pairs})
-    among = f"{count} host{'s' * (count != 1)}" if here == count else f"{here} of {count} hosts"
-    ways = f", {pairs} pair{'s' * (pairs != 1)} on {len(report.networks)} network{'s' * (len(report.networks) != 1)}"
-    some = f" (each with {report.others} others)" if report.others is not None else ""
-    what = f"{among}{ways if pairs else ''}{some} in {report.took_s:.1f} s"
-    bad = sum(not finding.is_note for finding in report.findings)
-    but = ", except for what is not known" if report.unknown else ""
-    return f"{what}: " + (f"all is well{but}" if not bad else f"{bad} finding{'s' * (bad != 1)}")

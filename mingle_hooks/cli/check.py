@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mingle_hooks import values
-from mingle_hooks.check import rules
-from mingle_hooks.check.report import Report
+from mingle_hooks.check.report import Report, report_page, table_lines, with_finding
 from mingle_hooks.cli import main
 from mingle_hooks.cli.help import CHECK, Grouped, Option, settings_options
 from mingle_hooks.cli.main import write_stdout
@@ -74,13 +73,12 @@ def check(
     network that they share. The exit status is 0 if all is well, 69 if a host
     is missing, 71 for a problem between hosts, 76 for a problem on a host.
     """
-    from mingle_hooks.check.messages import check_request
-    from mingle_hooks.check.session import run_check
+    from mingle_hooks.check.session import check_request, run_check
 
     trials = None if command is None else _trials(command, settings, hosts, limit)
     found = run_check(check_request(settings, hosts, timeout, is_bandwidth=is_bandwidth))
     if trials is not None and found.here:
-        found = rules.with_finding(found, trials.findings(tuple(host.name for host in found.here)))
+        found = with_finding(found, trials.findings(tuple(host.name for host in found.here)))
     _print(found, is_exclude=is_exclude, is_json=is_json)
     if html is not None:
         _write_page(found, html)
@@ -107,16 +105,12 @@ def _print(found: Report, *, is_exclude: bool, is_json: bool) -> None:
     elif is_json:
         write_stdout(f"{values.to_json(found.to_json())}\n")
     else:
-        from mingle_hooks.check import page
-
-        write_stdout("".join(f"{line}\n" for line in page.table_lines(found)))
+        write_stdout("".join(f"{line}\n" for line in table_lines(found)))
 
 
 def _write_page(found: Report, path: str) -> None:
-    from mingle_hooks.check import page
-
     try:
         with open(path, "w", encoding="utf-8") as file:
-            file.write(page.report_page(found))
+            file.write(report_page(found))
     except OSError as error:
         raise PlaceError("to write the page", f"{path}: {error.strerror}", "another --html") from None

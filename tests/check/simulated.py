@@ -10,11 +10,10 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
-from mingle_hooks.check.messages import PROBE
-from mingle_hooks.check.messages import CheckRequest as Asked
-from mingle_hooks.check.probe import Probe
+from mingle_hooks.check.probes import Probe
 from mingle_hooks.check.report import Address
-from mingle_hooks.check.session import Session
+from mingle_hooks.check.session import PROBE, Session
+from mingle_hooks.check.session import CheckRequest as Asked
 from mingle_hooks.rendezvous.connection import Loop
 from mingle_hooks.run import starters
 from mingle_hooks.run.agent import KEY, Task

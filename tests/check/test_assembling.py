@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 import pytest
 from check.made import host
 
-from mingle_hooks.check.messages import Met
-from mingle_hooks.check.messages import shared_networks as shared
+from mingle_hooks.check.session import Measured
 from mingle_hooks.check.session import assemble_report as assembled
 from mingle_hooks.check.session import datagram_rounds as datagrams
+from mingle_hooks.check.session import shared_networks as shared
 
 if TYPE_CHECKING:
     from mingle_hooks.check.report import Pair, Report
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 COUNT = datagrams(2)
 HOSTS = (host(1, 2), host(2, 2))
-GOOD = Met(0, 0, COUNT, 100, 1500, "", had_no_room=False)
+GOOD = Measured(0, 0, COUNT, 100, 1500, "", had_no_room=False)
 
 
-def found(met: Met, late_ms: int = 0, came: int = COUNT, dropped: int = 0) -> Report:
+def found(met: Measured, late_ms: int = 0, came: int = COUNT, dropped: int = 0) -> Report:
     """Return the report of two hosts on their first network, of which one says this and heard so many datagrams."""
     networks = shared(HOSTS)[:1]
     said: dict[int, Body] = {number: {"names": [], "own": [], "late_ms": 0} for number in (0, 1)}
@@ -60,7 +60,7 @@ def test_what_does_not_arrive_is_lost() -> None:
         (GOOD._replace(had_no_room=True, sent=0, closed="no answer"), 0, COUNT),
     ],
 )
-def test_what_does_not_arrive_says_nothing_where_an_end_is_doubtful(met: Met, late_ms: int, came: int) -> None:
+def test_what_does_not_arrive_says_nothing_where_an_end_is_doubtful(met: Measured, late_ms: int, came: int) -> None:
     """Too busy for all of its turns, or without room in its kernel."""
     its = found(met, late_ms, came)
     assert (its.pairs, len(its.unknown)) == ((), 1)
@@ -76,7 +76,7 @@ def test_what_a_host_drops_itself_is_not_lost_on_the_way() -> None:
 
 
 @pytest.mark.parametrize(("met", "late_ms"), [(GOOD, 900), (GOOD._replace(had_no_room=True), 0)])
-def test_what_arrives_is_known(met: Met, late_ms: int) -> None:
+def test_what_arrives_is_known(met: Measured, late_ms: int) -> None:
     """However late, but the largest packet, which is not sent again for ever."""
     its = found(met, late_ms)
     assert ([ends(pair) for pair in its.pairs], its.unknown) == ([(COUNT,) * 4], ())

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from mingle_hooks.check.messages import Met, Peer
-from mingle_hooks.check.probes import LATE, Meeting
+from mingle_hooks.check.probes import LATE, ProbeRun
+from mingle_hooks.check.session import Measured, Peer, parse_record
 from mingle_hooks.rendezvous.connection import Loop
 from mingle_hooks.rendezvous.wire import Secret
 
@@ -32,16 +32,16 @@ class Kernel:
         return self.now >= self.has_room_at
 
 
-def met(kernel: Kernel, for_s: float) -> Met:
+def met(kernel: Kernel, for_s: float) -> Measured:
     """Return what is known of the one peer after so many seconds."""
     datagrams: Datagrams = kernel  # type: ignore[assignment]
     with Loop(clock=lambda: kernel.now) as loop:
-        meeting = Meeting(loop, Secret(b"a" * 32), datagrams, lambda: 0, [PEER], COUNT, TURN_S)
+        meeting = ProbeRun(loop, Secret(b"a" * 32), datagrams, lambda: 0, [PEER], COUNT, TURN_S)
         while kernel.now < for_s:
             loop.turn(0.0)
             kernel.now += TURN_S / COUNT
-        (row,) = meeting.met()
-    return Met.parse(row)
+        (row,) = meeting.measured()
+    return parse_record(Measured, row)
 
 
 @pytest.mark.parametrize("has_room_at", [0.0, 1.2])

@@ -217,7 +217,7 @@ time.time = lambda: now() + 5
 sys.path.append({str(Path(mingle_hooks.__file__).parents[1])!r})
 import mingle_hooks.files
 mingle_hooks.files.own_program_argv = lambda _program: (sys.executable, "-I", __file__)
-from mingle_hooks.check import probe as program
+from mingle_hooks.check import probes as program
 os._exit(program.run_probe(sys.argv[1:]))
 """
 

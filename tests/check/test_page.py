@@ -11,7 +11,7 @@ from html.parser import HTMLParser
 import pytest
 from check.made import FAST, between_all, only, report
 
-from mingle_hooks.check import page
+from mingle_hooks.check.report import report_page
 
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>\"'&{data}"
 
@@ -41,7 +41,7 @@ class Elements(HTMLParser):
 @pytest.mark.parametrize("count", [1, 4, 70])
 def test_it_needs_nothing_else(count: int) -> None:
     """No address, no file; a browser is told to run its one script and its one style, and nothing else."""
-    elements = Elements(page.report_page(report(count)))
+    elements = Elements(report_page(report(count)))
     assert not [attrs for _, attrs in elements.found if {"src", "href", "style", "onclick", "action"} & attrs.keys()]
     policy = next(
         attrs["content"] or ""
@@ -59,7 +59,7 @@ def test_what_hosts_say_stays_text() -> None:
     made = report(4, only("node2", faults=(HOSTILE,), addresses=()))
     made = made._replace(hosts=(made.hosts[0]._replace(name=HOSTILE, missing=HOSTILE), *made.hosts[1:]))
     made = made._replace(pairs=(), findings=(made.findings[-1]._replace(text=HOSTILE, hosts=("node2",)),))
-    text = page.report_page(made)
+    text = report_page(made)
     elements = Elements(text)
     assert [tag for tag, _ in elements.found if tag in ("script", "img")] == ["script", "script"]
     assert json.loads(elements.inside["script"][0])["hosts"][0] == HOSTILE
@@ -69,7 +69,7 @@ def test_what_hosts_say_stays_text() -> None:
 def test_each_way_is_there_once_with_what_is_known_of_it() -> None:
     """From whom, to whom, network, sent, arrived, microseconds, packet, expected packet, TCP, Mbit/s."""
     made = report(3, pair=between_all(there=4, mtu=1500))
-    data = json.loads(Elements(page.report_page(made)).inside["script"][0])
+    data = json.loads(Elements(report_page(made)).inside["script"][0])
     assert (data["hosts"], data["networks"][0], data["some"]) == (["node1", "node2", "node3"], FAST, False)
     ways = {(way[0], way[1]): way[3:] for way in data["ways"] if way[2] == 0}
     assert len(ways) == 6

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from mingle_hooks.check import messages as words
-from mingle_hooks.check import probes as packet
-from mingle_hooks.check.facts import Aside
-from mingle_hooks.check.probes import ECHO, NOTE, OTHER, PING, SIZE, SIZED, Call, Datagrams, Doors, Multicast, Packet
+from mingle_hooks.check import session as words
+from mingle_hooks.check.facts import ChildCall
+from mingle_hooks.check.probes import OTHER, Call, Datagrams, Multicast, ProbeServer
 from mingle_hooks.check.report import Address
+from mingle_hooks.check.session import ECHO, NOTE, PING, SIZE, SIZED, Packet, pack_packet, padding, unpack_packet
 from mingle_hooks.net import ports
 from mingle_hooks.rendezvous.connection import Loop
 from mingle_hooks.rendezvous.wire import Secret, WireError
@@ -42,7 +42,7 @@ def until(loop: Loop, holds: Callable[[], object]) -> None:
     assert holds()
 
 
-def opened(part: Datagrams | Doors) -> int:
+def opened(part: Datagrams | ProbeServer) -> int:
     """Open a free port, and return it."""
     return next(port for port in range(20_000, 25_000) if part.open(HERE, port))
 
@@ -56,17 +56,17 @@ def test_only_what_is_signed_for_this_host_is_answered(loop: Loop) -> None:
         caller.settimeout(PATIENCE_S)
         ping, size = Packet(PING, 1, 3, 0, 5, 77), Packet(SIZE, 1, 3, 0, 1500)
         for data in (
-            packet.pack_packet(ANOTHER, ping),
-            packet.pack_packet(SECRET, ping._replace(to=2)),
-            packet.pack_packet(SECRET, size) + bytes(9),
+            pack_packet(ANOTHER, ping),
+            pack_packet(SECRET, ping._replace(to=2)),
+            pack_packet(SECRET, size) + bytes(9),
             b"MCHK" + bytes(40),
-            packet.pack_packet(SECRET, ping),
-            packet.pack_packet(SECRET, size) + bytes(packet.padding(HERE, 1500)),
+            pack_packet(SECRET, ping),
+            pack_packet(SECRET, size) + bytes(padding(HERE, 1500)),
         ):
             caller.sendto(data, (HERE, port))
         until(loop, lambda: probe.heard() == [[1, 0, 1]])
         loop.turn(0.1)
-        answers = [packet.unpack_packet(SECRET, caller.recv(4096)) for _ in range(2)]
+        answers = [unpack_packet(SECRET, caller.recv(4096)) for _ in range(2)]
         caller.settimeout(0)
         with pytest.raises(BlockingIOError):
             caller.recv(4096)
@@ -80,7 +80,7 @@ def test_one_datagram_that_comes_twice_counts_once(loop: Loop) -> None:
     port = opened(probe)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as caller:
         for value in (0, 0, 1):
-            caller.sendto(packet.pack_packet(SECRET, Packet(PING, 1, 0, 2, value)), (HERE, port))
+            caller.sendto(pack_packet(SECRET, Packet(PING, 1, 0, 2, value)), (HERE, port))
         until(loop, lambda: probe.heard() == [[1, 2, 2]])
     probe.close()
 
@@ -129,7 +129,7 @@ def test_what_is_not_kept_is_counted(loop: Loop) -> None:
     assert probe.dropped() == 0
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as caller:
         for value in range(100):
-            caller.sendto(packet.pack_packet(SECRET, Packet(PING, 1, 0, 0, value)), (HERE, port))
+            caller.sendto(pack_packet(SECRET, Packet(PING, 1, 0, 0, value)), (HERE, port))
     ((_, _, heard),) = probe.heard()
     assert (heard < 100, heard + probe.dropped()) == (True, 100)
     probe.close()
@@ -155,19 +155,19 @@ def test_what_became_of_a_datagram_keeps_nobody_busy(loop: Loop) -> None:
 
 def test_a_call_knows_who_answers(loop: Loop) -> None:
     """The host that is meant, another one of the check, or a stranger."""
-    doors = Doors(loop, SECRET)
-    doors.number = 3
-    port = opened(doors)
+    server = ProbeServer(loop, SECRET)
+    server.number = 3
+    port = opened(server)
     ends: list[str] = []
     for secret, number in ((SECRET, 3), (SECRET, 4), (ANOTHER, 3)):
         Call(loop, secret, number, (HERE, port), ends.append)
         until(loop, lambda: ends)
         assert ends.pop() == ("" if (secret, number) == (SECRET, 3) else OTHER)
-    doors.shut()
+    server.shut()
     Call(loop, SECRET, 3, (HERE, port), ends.append)
     until(loop, lambda: ends)
     assert ends == ["Connection refused"]
-    doors.close()
+    server.close()
 
 
 def test_multicast_passes_over_a_port_that_another_program_has(loop: Loop) -> None:
@@ -180,11 +180,11 @@ def test_multicast_passes_over_a_port_that_another_program_has(loop: Loop) -> No
     try:
         one.send()
         two.send()
-        until(loop, lambda: [its.told()[0]["hosts"] for its in (one, two)] == [[2], [1]])
+        until(loop, lambda: [its.received()[0]["hosts"] for its in (one, two)] == [[2], [1]])
     finally:
         one.close()
         two.close()
-    assert [its.told()[0]["fault"] for its in (one, two)] == ["", ""]
+    assert [its.received()[0]["fault"] for its in (one, two)] == ["", ""]
 
 
 def taken(sock: socket.socket) -> Secret:
@@ -207,11 +207,11 @@ def test_a_question_that_hangs_is_left_behind(loop: Loop) -> None:
     """And one that fails is no answer."""
     answers: list[object] = []
     before = children()
-    Aside(loop, lambda: {"free": 1}, PATIENCE_S, answers.append)
+    ChildCall(loop, lambda: {"free": 1}, PATIENCE_S, answers.append)
     until(loop, lambda: answers)
-    Aside(loop, lambda: time.sleep(3 * PATIENCE_S), 0.05, answers.append)
+    ChildCall(loop, lambda: time.sleep(3 * PATIENCE_S), 0.05, answers.append)
     until(loop, lambda: len(answers) == 2)
-    Aside(loop, object, PATIENCE_S, answers.append)
+    ChildCall(loop, object, PATIENCE_S, answers.append)
     until(loop, lambda: len(answers) == 3)
     assert answers == [{"free": 1}, None, None]
     until(loop, lambda: children() <= before)

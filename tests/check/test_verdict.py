@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING
 import pytest
 from check.made import FAST, SHM, SLOW, TMP, bad, fingerprint, notes, only, report
 
-from mingle_hooks.check import page as table
 from mingle_hooks.check import rules as majority
 from mingle_hooks.check import rules as verdict
-from mingle_hooks.check.report import Address, Flow, Heard, Name, Pair, Space
+from mingle_hooks.check.report import Address, Flow, Heard, Name, Pair, Space, table_lines, verdict_text
 
 if TYPE_CHECKING:
     from mingle_hooks.check.report import Host
@@ -184,7 +183,7 @@ def test_what_is_not_known_is_nobodys_fault() -> None:
         its = verdict.judge(its._replace(findings=(), unknown=(pair,)))
         assert (bad(its), its.status) == ([], 0)
         assert note in [found.text for found in notes(its)]
-        assert verdict.verdict_text(its).endswith(": all is well, except for what is not known")
+        assert verdict_text(its).endswith(": all is well, except for what is not known")
 
 
 def test_what_was_not_sent_back_is_not_lost() -> None:
@@ -243,7 +242,7 @@ def test_slow_hosts_are_told_from_their_neighbours() -> None:
     made = verdict.judge(made._replace(findings=(), flows=flows))
     line = "node2: sends 1.0 Gbit/s and receives 1.0 Gbit/s, 5.0 Gbit/s is usual"
     assert (bad(made), made.exclude) == ([line], ("node2",))
-    assert "9.0 Gbit/s" in table.table_lines(made)[1]
+    assert "9.0 Gbit/s" in table_lines(made)[1]
 
 
 def with_fast(its: Host, **fields: object) -> Host:
@@ -289,19 +288,19 @@ def test_a_bridge_with_one_address_on_all_is_for_guests() -> None:
 
 def test_the_table_has_a_line_for_each_host_and_a_verdict() -> None:
     """Of many hosts only those that something was found about."""
-    text = table.table_lines(report(4, only("node3", missing="not there")))
+    text = table_lines(report(4, only("node3", missing="not there")))
     assert text[0].split()[:3] == ["HOST", "STATE", "ADDRESS"]
     assert text[3].split()[:2] == ["node3", "missing"]
     assert "BAD  node3: not there" in text
     assert text[-2:] == ["--exclude=node3", "3 of 4 hosts, 3 pairs on 2 networks in 1.0 s: 1 finding"]
-    assert "all is well" in table.table_lines(report(4))[-1]
-    many = table.table_lines(report(70, only("node3", fingerprint=fingerprint(gpus="1 H100"))))
+    assert "all is well" in table_lines(report(4))[-1]
+    many = table_lines(report(70, only("node3", fingerprint=fingerprint(gpus="1 H100"))))
     assert [line.split()[0] for line in many[:3]] == ["HOST", "node3", "and"]
 
 
 def test_what_a_host_says_is_shown_in_one_line() -> None:
-    """Names and faults are others' text."""
-    text = table.table_lines(report(2, only("node2", faults=("GPU\n\x1b[31m",))))
+    """NameLookups and faults are others' text."""
+    text = table_lines(report(2, only("node2", faults=("GPU\n\x1b[31m",))))
     assert "BAD  node2: GPU\\n\\x1b[31m" in text
 
 
@@ -320,5 +319,5 @@ def test_the_table_in_the_documentation_is_one_that_is_made() -> None:
             return pair._replace(there=6)
         return pair._replace(back=7) if pair.network == FAST and pair.one == "node3" else pair
 
-    made = table.table_lines(report(4, only("node4", own_name=("127.0.1.1",)), pair=change))
+    made = table_lines(report(4, only("node4", own_name=("127.0.1.1",)), pair=change))
     assert "```text\n" + "\n".join(made) + "\n```\n" in (Path(__file__).parents[2] / "docs/check.md").read_text()
