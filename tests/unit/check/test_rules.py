@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from check.made import FAST, SHM, SLOW, TMP, bad, fingerprint, notes, only, report
+from support.check_reports import FAST, SHM, SLOW, TMP, bad, fingerprint, notes, only, report
 
-from mingle_hooks.check import rules as majority
-from mingle_hooks.check import rules as verdict
 from mingle_hooks.check.report import Address, Flow, Heard, Name, Pair, Space, table_lines, verdict_text
+from mingle_hooks.check.rules import Split, find_causes, judge, split_majority
 
 if TYPE_CHECKING:
     from mingle_hooks.check.report import Host
@@ -180,7 +177,7 @@ def test_what_is_not_known_is_nobodys_fault() -> None:
         (only("node2", had_no_room=True), f"{ROOM}; 1 pair is not known"),
     ):
         its = report(4, change)
-        its = verdict.judge(its._replace(findings=(), unknown=(pair,)))
+        its = judge(its._replace(findings=(), unknown=(pair,)))
         assert (bad(its), its.status) == ([], 0)
         assert note in [found.text for found in notes(its)]
         assert verdict_text(its).endswith(": all is well, except for what is not known")
@@ -228,9 +225,9 @@ def test_half_of_the_hosts_are_no_majority() -> None:
     """Three of four are one; what all say is no difference."""
     said = {"node1": "1500", "node2": "1500", "node3": "9000", "node4": "9000"}
     groups = {"1500": ("node1", "node2"), "9000": ("node3", "node4")}
-    assert majority.split_majority(said) == majority.Split("", 0, groups)
-    assert majority.split_majority(said | {"node3": "1500"}) == majority.Split("1500", 3, {"9000": ("node4",)})
-    assert majority.split_majority(dict.fromkeys(said, "1500")) is None
+    assert split_majority(said) == Split("", 0, groups)
+    assert split_majority(said | {"node3": "1500"}) == Split("1500", 3, {"9000": ("node4",)})
+    assert split_majority(dict.fromkeys(said, "1500")) is None
 
 
 def test_slow_hosts_are_told_from_their_neighbours() -> None:
@@ -239,7 +236,7 @@ def test_slow_hosts_are_told_from_their_neighbours() -> None:
     both = [*ring, *((b, a) for a, b in ring)]
     flows = tuple(Flow(a, b, FAST, 1000 if "node2" in (a, b) else 9000) for a, b in both)
     made = report(4)
-    made = verdict.judge(made._replace(findings=(), flows=flows))
+    made = judge(made._replace(findings=(), flows=flows))
     line = "node2: sends 1.0 Gbit/s and receives 1.0 Gbit/s, 5.0 Gbit/s is usual"
     assert (bad(made), made.exclude) == ([line], ("node2",))
     assert "9.0 Gbit/s" in table_lines(made)[1]
@@ -286,38 +283,23 @@ def test_a_bridge_with_one_address_on_all_is_for_guests() -> None:
     assert all(network.name in (FAST, SLOW) for network in made.networks)
 
 
-def test_the_table_has_a_line_for_each_host_and_a_verdict() -> None:
-    """Of many hosts only those that something was found about."""
-    text = table_lines(report(4, only("node3", missing="not there")))
-    assert text[0].split()[:3] == ["HOST", "STATE", "ADDRESS"]
-    assert text[3].split()[:2] == ["node3", "missing"]
-    assert "BAD  node3: not there" in text
-    assert text[-2:] == ["--exclude=node3", "3 of 4 hosts, 3 pairs on 2 networks in 1.0 s: 1 finding"]
-    assert "all is well" in table_lines(report(4))[-1]
-    many = table_lines(report(70, only("node3", fingerprint=fingerprint(gpus="1 H100"))))
-    assert [line.split()[0] for line in many[:3]] == ["HOST", "node3", "and"]
+def ways(*pairs: str) -> set[tuple[str, str]]:
+    return {(pair[0], pair[1]) for pair in pairs}
 
 
-def test_what_a_host_says_is_shown_in_one_line() -> None:
-    """NameLookups and faults are others' text."""
-    text = table_lines(report(2, only("node2", faults=("GPU\n\x1b[31m",))))
-    assert "BAD  node2: GPU\\n\\x1b[31m" in text
-
-
-def test_json_holds_all_of_it() -> None:
-    """With the exit status, and whom to leave out."""
-    made = json.loads(json.dumps(report(4, only("node2", fingerprint=fingerprint(gpus="7 H100"))).to_json()))
-    assert (made["status"], made["exclude"], len(made["hosts"]), len(made["pairs"])) == (76, ["node2"], 4, 12)
-    assert made["hosts"][0]["addresses"][0]["iface"] == "ib0"
-
-
-def test_the_table_in_the_documentation_is_one_that_is_made() -> None:
-    """Letter by letter."""
-
-    def change(pair: Pair) -> Pair:
-        if pair.network == FAST and pair.other == "node3":
-            return pair._replace(there=6)
-        return pair._replace(back=7) if pair.network == FAST and pair.one == "node3" else pair
-
-    made = table_lines(report(4, only("node4", own_name=("127.0.1.1",)), pair=change))
-    assert "```text\n" + "\n".join(made) + "\n```\n" in (Path(__file__).parents[2] / "docs/check.md").read_text()
+def test_blame_takes_the_fewest_causes() -> None:
+    """A host and a pair beside it; a pair alone; what two hosts have with everybody."""
+    tested = [(a, b) for a in "abcdef" for b in "abcdef" if a != b]
+    into_a = {(b, "a") for b in "bcdef"}
+    found = find_causes(into_a | ways("cd", "dc"), tested)
+    assert [(its.direction, its.hosts) for its in found] == [("in", ("a",)), ("pair", ("c", "d"))]
+    assert [(its.direction, its.hosts) for its in find_causes(ways("ef"), tested)] == [("way", ("e", "f"))]
+    two = {way for way in tested if "a" in way or "f" in way}
+    assert [(its.direction, its.hosts) for its in find_causes(two, tested)] == [
+        ("both", ("a",)),
+        ("both", ("f",)),
+    ]
+    assert [its.direction for its in find_causes(tested, tested)] == ["all"]
+    assert find_causes((), tested) == ()
+    three = [(a, b) for a in "abc" for b in "abc" if a != b]
+    assert [(its.direction, its.hosts) for its in find_causes(ways("bc", "cb"), three)] == [("pair", ("b", "c"))]

@@ -1,4 +1,4 @@
-"""A check of many hosts in one process, on loopback: `python -m check.simulated 256` tells how long it takes.
+"""A check of many hosts in one process, on loopback: `python -m support.simulated_check 256` tells how long it takes.
 
 All of it is real but the hosts: each probe has sockets and a port of its own, and reports over TCP.
 """
