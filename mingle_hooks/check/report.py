@@ -17,6 +17,8 @@ Kind = Literal["missing", "network", "node"]
 
 # Exit statuses: as of MissingError, NetworkError and ConflictError, the first that applies.
 STATUSES: dict[Kind, int] = {"missing": 69, "network": 71, "node": 76}
+# Where more than this share of the hosts seem to be at fault, it is the network or the check: nobody is left out.
+MOST_EXCLUDED = 0.25
 
 
 class Address(NamedTuple):
@@ -59,6 +61,7 @@ class Host(NamedTuple):
 
     name: str
     missing: str | None = None
+    is_late: bool = False  # it is missing as nothing came in time, and not for an error
     hostname: str = ""
     identity: str = ""  # the same for two names of one machine
     gpus: int | None = None
@@ -135,7 +138,7 @@ class Report(NamedTuple):
     """All of one check. `others` is how many others each host probed, where these were not all.
 
     `unknown` are pairs of which something did not arrive, and that says nothing: an end was too busy, or its kernel
-    had no room.
+    had no room. `is_forced`: as many hosts may be left out as are blamed.
     """
 
     hosts: tuple[Host, ...]
@@ -146,6 +149,7 @@ class Report(NamedTuple):
     took_s: float = 0.0
     others: int | None = None
     unknown: tuple[Pair, ...] = ()
+    is_forced: bool = False
 
     @property
     def here(self) -> tuple[Host, ...]:
@@ -153,15 +157,27 @@ class Report(NamedTuple):
         return tuple(host for host in self.hosts if host.missing is None)
 
     @property
-    def exclude(self) -> tuple[str, ...]:
-        """The hosts to leave out, in their order."""
+    def blamed(self) -> tuple[str, ...]:
+        """The hosts that findings blame, in their order."""
         blamed = {host for finding in self.findings for host in finding.exclude}
         return tuple(host.name for host in self.hosts if host.name in blamed)
 
     @property
+    def most_excluded(self) -> int:
+        """How many hosts may be at fault by themselves: a quarter, and of fewer than eight hosts one."""
+        return max(1, int(len(self.hosts) * MOST_EXCLUDED))
+
+    @property
+    def exclude(self) -> tuple[str, ...]:
+        """The hosts to leave out: those that are blamed, nobody where these are too many."""
+        return self.blamed if self.is_forced or len(self.blamed) <= self.most_excluded else ()
+
+    @property
     def status(self) -> int:
-        """The exit status: 0 where nothing is to mend."""
+        """The exit status: 0 where nothing is to mend, that of a node only where one is to be left out."""
         kinds = {finding.kind for finding in self.findings if not finding.is_note}
+        if not self.exclude:
+            kinds = {"network" if kind == "node" else kind for kind in kinds}
         return next((status for kind, status in STATUSES.items() if kind in kinds), 0)
 
     def to_json(self) -> dict[str, Any]:
@@ -238,6 +254,9 @@ def _told(report: Report) -> list[str]:
     if len(report.findings) > _MOST_LINES:
         found.append(f"and {len(report.findings) - _MOST_LINES} more (--json)")
     leave = [f"--exclude={fold(report.exclude)}"] if report.exclude else []
+    if report.blamed and not report.exclude:
+        many = f"{len(report.blamed)} of {len(report.hosts)} hosts seem to be at fault, more than a quarter"
+        leave = [f"{many}: suspect what they share, and leave none out (--force)"]
     return ["", *found, *leave, verdict_text(report)]
 
 

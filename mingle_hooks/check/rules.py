@@ -269,9 +269,15 @@ _FULL_MB, _FULL_SHARE = 64, 0.02
 
 
 def missing_hosts(report: Report) -> Iterator[Finding]:
-    """Name the hosts of which nothing was heard."""
+    """Name the hosts of which nothing was heard; where many are late, starting is slow, and nobody is blamed."""
+    late = [host for host in report.hosts if host.is_late]
+    is_slow = len(late) > report.most_excluded
+    if is_slow:
+        names = tuple(host.name for host in late)
+        text = f"starting is slow: {len(late)} of {len(report.hosts)} hosts are late, {fold(names)}: {late[0].missing}"
+        yield Finding("missing", names, text)
     for host in report.hosts:
-        if host.missing is not None:
+        if host.missing is not None and not (is_slow and host.is_late):
             yield Finding("missing", (host.name,), f"{host.name}: {host.missing}", (host.name,))
 
 

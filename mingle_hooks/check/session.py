@@ -207,30 +207,34 @@ def padding(where: str, size: int) -> int:
 
 # What one `mingle check` is asked for: on which hosts, by which networks and ports, and for how long.
 
-# Up to so many hosts a check is over after the first of these, in seconds; for 256 hosts after 15.
+# Starting may be slow without any fault of a host: logins of 5 s are usual where a directory service is busy.
+START_S = 60.0
+# Up to so many hosts a check is over so long after their start, in seconds; for 256 hosts after 15.
 _FEW, _FEW_S, _EACH_S = 16, 5.0, 1 / 24
 
 
 class CheckRequest(NamedTuple):
-    """What a check needs to know; `timeout_s` is for all of it but transfers."""
+    """What a check needs to know; `start_s` is for starting probes, `timeout_s` for what follows but transfers."""
 
     starter: Starter
     job: Allocation
     timeout_s: float
+    start_s: float = START_S
     is_bandwidth: bool = False
     iface: tuple[object, ...] = ()
     port_range: range = DEFAULT_RANGE
 
 
 def check_request(
-    settings: Mapping[str, object], hosts: str | None, timeout: str | None, *, is_bandwidth: bool
+    settings: Mapping[str, object], hosts: str | None, timeout: str | None, start: str | None, *, is_bandwidth: bool
 ) -> CheckRequest:
     """Return what this call asks for. Raises UsageError, FactsError and SettingsError."""
     users = own(os.environ)
     loaded = load(users, settings)
     starter, job = plan_hosts(facts_of(users, loaded, hosts), users, hosts)
     limit_s = option_seconds(timeout, "--timeout", _FEW_S + max(len(job.hosts) - _FEW, 0) * _EACH_S)
-    return CheckRequest(starter, job, limit_s, is_bandwidth, loaded.iface, loaded.port_range)
+    start_s = option_seconds(start, "--start", START_S)
+    return CheckRequest(starter, job, limit_s, start_s, is_bandwidth, loaded.iface, loaded.port_range)
 
 
 # Where probes report: who has come with the check's key, and what each says.
@@ -452,7 +456,7 @@ def assemble_report(
             made.append(whole._replace(clock=clocks.get(number), had_no_room=had_no_room, refused=refused))
         except (KeyError, WireError) as wrong:
             why = f": {wrong}" if isinstance(wrong, WireError) else ""
-            made.append(its._replace(missing=f"it started, then did not answer in time{why}"))
+            made.append(its._replace(missing=f"it started, then did not answer in time{why}", is_late=not why))
     names_left = {made[number].name for number in here if made[number].missing is None}
     made = [its if its.missing is not None else _overrun(n, its, counted[n], rows, came) for n, its in enumerate(made)]
     pairs = _pairs(made, here, shared, rows, came)
@@ -567,8 +571,8 @@ def wall_s() -> float:
 
 
 _START = "check/probe_start.py"
-# Of the whole time, the part for starting probes, and for probing; the rest is for what comes after.
-_START_SHARE, _PROBE_SHARE = 0.5, 0.25
+# Of the time after the start, the part for probing; the rest is for what comes after.
+_PROBE_SHARE = 0.25
 # What has not come back after so many seconds, in which the probe ran, is lost: a connection begins again after 1 s,
 # and after 3 s. A probe that stood still may take longer, for as long as the whole check may.
 _PROBE_S = 3.5
@@ -598,6 +602,7 @@ class Session:
 
     def __init__(self, loop: Loop, request: CheckRequest) -> None:
         self._loop, self._request, self._began = loop, request, loop.clock()
+        self._started = self._began
         told = {PORTS: f"{request.port_range.start}-{request.port_range.stop - 1}"}
         if request.iface:
             told[IFACE] = ",".join(wish.text for wish in request.iface)  # type: ignore[attr-defined]
@@ -628,7 +633,8 @@ class Session:
 
     def report(self) -> Report:
         """Wait for the probes, tell them what to do, and make the report of what they say."""
-        self._until(self._is_complete, self._request.timeout_s * _START_SHARE)
+        self._until(self._is_complete, self._request.start_s)
+        self._started = self._loop.clock()
         hosts = self._hosts()
         here = [number for number, its in enumerate(hosts) if its.missing is None]
         shared = shared_networks([hosts[number] for number in here])
@@ -672,8 +678,8 @@ class Session:
         return answers, clocks
 
     def _left_s(self) -> float:
-        """Return what is left of the time of the whole check."""
-        return self._began + self._request.timeout_s - self._loop.clock()
+        """Return what is left of the time after the start."""
+        return self._started + self._request.timeout_s - self._loop.clock()
 
     # --- Who is here.
 
@@ -697,14 +703,16 @@ class Session:
         return all(number in self.listener.facts or name in self._ended for number, name in enumerate(self._names))
 
     def _hosts(self) -> tuple[Host, ...]:
-        limit_s = self._request.timeout_s * _START_SHARE
         silent = (
-            f"no sign of it within {limit_s:.1f} s: it has not started yet (--timeout), or does not reach"
+            f"no sign of it within {self._request.start_s:.1f} s: it has not started yet (--start), or does not reach"
             f" this host's port {self._launching.sockets.port} (--iface, --port-range)"
         )
         found = []
         for number, name in enumerate(self._names):
-            body, its = self.listener.facts.get(number), Host(name, missing=self._ended.get(name, silent))
+            body, its = (
+                self.listener.facts.get(number),
+                Host(name, self._ended.get(name, silent), name not in self._ended),
+            )
             if body is not None and number not in self.listener.gone:
                 try:
                     its = parse_report_host(name, body)

@@ -31,11 +31,13 @@ sbatch --exclude="$(mingle check --exclude --hosts node[1-16])" job.sh"""
 _TEXTS = {
     "hosts": "Check these hosts, by ssh. [default: all hosts of the job]",
     "bandwidth": "Also measure bandwidth between hosts; takes about 3 s more.",
-    "timeout": "Time limit of the check. [default: 5 s for up to 16 hosts, 15 s for 256]",
+    "start": "Time limit for the start of a probe on each host.",
+    "timeout": "Time limit of the check after that. [default: 5 s for up to 16 hosts, 15 s for 256]",
     "command": "Then run this command on ever fewer hosts, to find the one or two that make it fail.",
     "limit": "A run of the command that takes longer counts as failed.",
     "html": "Write the result as a single HTML page.",
     "exclude": "Print only the hosts to leave out, in the form of sbatch --exclude.",
+    "force": "Let --exclude name more than a quarter of the hosts.",
     "json": "Print JSON.",
 }
 _SETTINGS = ("iface", "port_range")
@@ -58,12 +60,14 @@ def _own_options(command: Callable[..., Any]) -> Callable[..., Any]:
 def check(
     *,
     hosts: str | None,
+    start: str | None,
     timeout: str | None,
     command: str | None,
     limit: str,
     html: str | None,
     is_bandwidth: bool,
     is_exclude: bool,
+    is_force: bool,
     is_json: bool,
     **settings: Any,
 ) -> int:
@@ -71,12 +75,15 @@ def check(
 
     Each host reports its hardware and software and probes the others on every
     network that they share. The exit status is 0 if all is well, 69 if a host
-    is missing, 71 for a problem between hosts, 76 for a problem on a host.
+    is missing, 71 for a problem between hosts or one that no host is to blame
+    for, 76 for a problem on a host that --exclude names.
     """
     from mingle_hooks.check.session import check_request, run_check
 
     trials = None if command is None else _trials(command, settings, hosts, limit)
-    found = run_check(check_request(settings, hosts, timeout, is_bandwidth=is_bandwidth))
+    found = run_check(check_request(settings, hosts, timeout, start, is_bandwidth=is_bandwidth))._replace(
+        is_forced=is_force
+    )
     if trials is not None and found.here:
         found = with_finding(found, trials.findings(tuple(host.name for host in found.here)))
     _print(found, is_exclude=is_exclude, is_json=is_json)

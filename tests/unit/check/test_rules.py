@@ -11,7 +11,7 @@ from mingle_hooks.check.report import Address, Flow, Heard, Name, Pair, Space, t
 from mingle_hooks.check.rules import Split, find_causes, judge, split_majority
 
 if TYPE_CHECKING:
-    from mingle_hooks.check.report import Host
+    from mingle_hooks.check.report import Host, Report
 
 CUT = {"there": 0, "back": 0, "rtt_us": None, "mtu": None, "open_there": "timed out", "open_back": "timed out"}
 
@@ -69,7 +69,7 @@ HOSTS = {
             ["node2: /dev/shm is full: 3 of 64 MiB are free"]),
     "a small one, and empty": (only("node2", spaces=(Space(SHM, 60, 64),)), 0, (), []),
     "hung": (only("node2", spaces=(Space(TMP, None, None),)), 76, ("node2",), ["node2: /tmp does not answer"]),
-    "shared and full": (lambda its: its._replace(spaces=(Space("/home", 0, 99),)), 76, (),
+    "shared and full": (lambda its: its._replace(spaces=(Space("/home", 0, 99),)), 71, (),
                         ["node[1-4]: /home is full: 0 of 99 MiB are free"]),
     "gpu": (only("node2", faults=("GPU 0000:17:00.0: Xid 79",)), 76, ("node2",), ["node2: GPU 0000:17:00.0: Xid 79"]),
     "gpus": (only("node2", fingerprint=fingerprint(gpus="7 H100")), 76, ("node2",),
@@ -87,16 +87,16 @@ HOSTS = {
             [f"node4: no address on {FAST}, where 3 others are"]),
     "loopback": (only("node4", own_name=("127.0.1.1",)), 76, ("node4",),
                  [f"node4: {LOOPED}"]),
-    "loopback on all": (lambda its: its._replace(own_name=("127.0.1.1",)), 76, (),
+    "loopback on all": (lambda its: its._replace(own_name=("127.0.1.1",)), 71, (),
                         [f"node[1-4]: {LOOPED}"]),
-    "no name": (lambda its: its._replace(names=names(its, node2=())), 76, (),
+    "no name": (lambda its: its._replace(names=names(its, node2=())), 71, (),
                 ["node2: its name is not known to others"]),
     "no names": (lambda its: its._replace(names=names(its, **dict.fromkeys(("node1", "node2", "node3", "node4"), ()))),
-                 76, (), ["the hosts' names are not known to each other"]),
+                 71, (), ["the hosts' names are not known to each other"]),
     "a name server that hangs": (lambda its: its._replace(names=tuple(n._replace(addresses=None) for n in its.names))
-                                 if its.name == "node1" else its, 76, (),
+                                 if its.name == "node1" else its, 71, (),
                                  ["node1: others' names get no answer in time from the name service of it"]),
-    "elsewhere": (lambda its: its._replace(names=names(its, node2=("10.99.0.2",))), 76, (),
+    "elsewhere": (lambda its: its._replace(names=names(its, node2=("10.99.0.2",))), 71, (),
                   ["node[1,3-4]: node2 is 10.99.0.2 there, an address that it does not have"]),
     "deaf": (only("node3", multicast=(Heard("eth0", ()),)), 71, (), [f"node3: receives no multicast on {SLOW}"]),
 }  # fmt: skip
@@ -115,7 +115,7 @@ FULL = "the kernel's neighbour table is full; up to 2 hosts are out of reach"
 HOSTS |= {
     "no room for neighbours": (only("node2", had_no_room=True, refused=2), 76, ("node2",),
                                [f"node2: {FULL} (net.ipv4.neigh.default.gc_thresh3)"]),
-    "no room anywhere": (lambda its: its._replace(had_no_room=True, refused=2), 76, (),
+    "no room anywhere": (lambda its: its._replace(had_no_room=True, refused=2), 71, (),
                          [f"node[1-4]: {FULL} (net.ipv4.neigh.default.gc_thresh3)"]),
     "busy, and its name service": (only("node2", late_s=3.0, own_name=None, names=(Name("node1", None),)), 0, (), []),
     "busy, and its name": (only("node2", late_s=3.0, own_name=()), 76, ("node2",),
@@ -303,3 +303,33 @@ def test_blame_takes_the_fewest_causes() -> None:
     assert find_causes((), tested) == ()
     three = [(a, b) for a in "abc" for b in "abc" if a != b]
     assert [(its.direction, its.hosts) for its in find_causes(ways("bc", "cb"), three)] == [("pair", ("b", "c"))]
+
+
+LATE = "no sign of it within 60.0 s"
+
+
+def test_who_is_late_alone_is_left_out_and_where_many_are_starting_is_slow() -> None:
+    """A busy directory service makes every login slow."""
+    made = report(8, lambda its: its._replace(missing=LATE, is_late=True) if its.name in ("node2", "node3") else its)
+    assert (bad(made), made.exclude) == ([f"node2: {LATE}", f"node3: {LATE}"], ("node2", "node3"))
+    made = report(8, lambda its: its._replace(missing=LATE, is_late=True) if its.name > "node5" else its)
+    assert (bad(made), made.exclude) == ([f"starting is slow: 3 of 8 hosts are late, node[6-8]: {LATE}"], ())
+    assert made.status == 69
+
+
+@pytest.mark.parametrize(("count", "most"), [(1, 1), (4, 1), (8, 2), (16, 4)])
+def test_no_more_than_a_quarter_is_left_out(count: int, most: int) -> None:
+    """Where more are blamed it is the network, or the check: nobody is left out, unless the user insists."""
+
+    def faulty(number: int) -> Report:
+        names = {f"node{its}" for its in range(1, number + 1)}
+        return report(count, lambda its: its._replace(faults=("GPU 0: Xid 79",)) if its.name in names else its)
+
+    made = faulty(most)
+    assert (len(made.exclude), made.status) == (most, 76)
+    if count > 1:
+        made = faulty(most + 1)
+        assert (len(bad(made)), made.exclude, made.status) == (most + 1, (), 71)
+        assert f"{most + 1} of {count} hosts seem to be at fault" in table_lines(made)[-2]
+        made = made._replace(is_forced=True)
+        assert (len(made.exclude), made.status) == (most + 1, 76)
