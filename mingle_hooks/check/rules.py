@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from math import exp, lgamma
 from statistics import median
 from typing import Literal, NamedTuple
 
@@ -233,21 +234,25 @@ def slow_hosts(report: Report) -> Iterator[Finding]:
     if not report.flows:
         return
     usual = median(flow.mbits or 0 for flow in report.flows)
-    named = set()
+    slow: dict[str, str] = {}
     for host in report.here:
         sent = [flow.mbits or 0 for flow in report.flows if flow.sender == host.name]
         came = [flow.mbits or 0 for flow in report.flows if flow.receiver == host.name]
-        words = [
-            f"{verb} {speed_text(max(its))}"
-            for verb, its in (("sends", sent), ("receives", came))
-            if len(its) > 1 and max(its) < usual * SLOW
+        parts = [
+            f"{verb} {speed_text(max(speeds))}"
+            for verb, speeds in (("sends", sent), ("receives", came))
+            if len(speeds) > 1 and max(speeds) < usual * SLOW
         ]
-        if words:
-            named.add(host.name)
-            text = f"{host.name}: {' and '.join(words)}, {speed_text(usual)} is usual"
-            yield Finding("network", (host.name,), text, (host.name,))
+        if parts:
+            slow[host.name] = " and ".join(parts)
+    if len(slow) > report.most_excluded:
+        text = f"{fold(tuple(slow))}: slow together, less than a third of {speed_text(usual)}, which is usual"
+        yield Finding("network", tuple(slow), text)
+    else:
+        for name, what in slow.items():
+            yield Finding("network", (name,), f"{name}: {what}, {speed_text(usual)} is usual", (name,))
     for flow in slow_suspects(report.flows):
-        if named.isdisjoint((flow.sender, flow.receiver)):
+        if slow.keys().isdisjoint((flow.sender, flow.receiver)):
             text = (
                 f"{flow.sender}: sends {speed_text(flow.mbits or 0)} to {flow.receiver}, {speed_text(usual)} is usual"
             )
@@ -412,6 +417,10 @@ def _pairs_blame(bad: set[Way]) -> list[Cause]:
 
 # One datagram may always be lost.
 _LEAST_LOST, _LEAST_SHARE = 2, 0.1
+# Of what a network loses between all hosts, less than this share is a note.
+_LEAST_SHARE_OF_ALL = 0.02
+# A host or a pair is blamed for a loss only where chance would pick any one so seldom: once in 10,000 checks.
+_LEAST_CHANCE = 1e-4
 # A host is far off where its round trips take so many times, and so many microseconds, more than those of the others.
 _FAR, _FAR_US = 10, 2000
 
@@ -443,18 +452,60 @@ def closed_ports(report: Report) -> Iterator[Finding]:
 
 
 def lost_datagrams(report: Report) -> Iterator[Finding]:
-    """Name who loses datagrams, and which way. None at all while TCP passes is a firewall's rule: a note."""
+    """Name who loses more datagrams than the others do, and which way; what all lose is the network's.
+
+    None at all while TCP passes is a firewall's rule: a note.
+    """
     for name, pairs in _by_network(report).items():
         counted: dict[Way, tuple[int, int]] = {}
         for pair in pairs:
             if pair.sent and pair.sent_back and not is_cut(pair):
                 counted |= zip(_ways(pair), ((pair.sent, pair.there), (pair.sent_back, pair.back)), strict=True)
-        bad = [way for way, its in counted.items() if _is_lossy(*its)]
-        for cause in find_causes(bad, counted):
-            sent, came = (sum(counted[way][part] for way in cause.ways) for part in (0, 1))
-            made = _told(cause, _LOST, name, f"{round(100 * (sent - came) / sent)} %")
-            is_rule = cause.direction == "all" and not came
-            yield made._replace(is_note=True, text=f"{name}: datagrams do not pass, TCP does") if is_rule else made
+        left, everything = dict(counted), _Loss.of(counted.values())
+        for cause in find_causes([way for way, its in counted.items() if _is_lossy(*its)], counted):
+            loss = _Loss.of(counted[way] for way in cause.ways)
+            if cause.direction != "all" and loss.chance(everything) < _LEAST_CHANCE / len(counted):
+                yield _told(cause, _LOST, name, f"{100 * loss.share:.0f} %")
+                left = {way: its for way, its in left.items() if way not in cause.ways}
+        if any(_is_lossy(*its) for its in left.values()):
+            share = _Loss.of(left.values()).share
+            is_rule = share == 1
+            text = "datagrams do not pass, TCP does" if is_rule else f"{100 * share:.0f} % of all datagrams are lost"
+            yield Finding("network", (), f"{name}: {text}", is_note=is_rule or share < _LEAST_SHARE_OF_ALL)
+
+
+class _Loss(NamedTuple):
+    """Datagrams that were sent, and how many of them were lost."""
+
+    sent: int
+    lost: int
+
+    @classmethod
+    def of(cls, ways: Iterable[tuple[int, int]]) -> _Loss:
+        """Return the sum of ways, of each what was sent and what came."""
+        sent, came = (sum(counts) for counts in zip(*ways, strict=True))
+        return cls(sent, sent - came)
+
+    @property
+    def share(self) -> float:
+        """The part that was lost."""
+        return self.lost / self.sent
+
+    def chance(self, everything: _Loss) -> float:
+        """Return how likely this part would lose as many of what is lost altogether if that fell on all alike.
+
+        The upper tail of the hypergeometric distribution, as in Fisher's exact test.
+        """
+        rest, whole = everything.sent - self.sent, _log_comb(everything.sent, everything.lost)
+        return sum(
+            exp(_log_comb(self.sent, k) + _log_comb(rest, everything.lost - k) - whole)
+            for k in range(self.lost, min(self.sent, everything.lost) + 1)
+            if everything.lost - k <= rest
+        )
+
+
+def _log_comb(n: int, k: int) -> float:
+    return lgamma(n + 1) - lgamma(k + 1) - lgamma(n - k + 1)
 
 
 def unsound(report: Report, network: str) -> set[Way]:

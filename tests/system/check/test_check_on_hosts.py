@@ -143,7 +143,7 @@ def test_interfaces(four: Set) -> None:
 def test_ways(three: Set) -> None:
     """Loss one way, a host that is cut off, ports behind a firewall, no multicast on one and on all."""
     one, two, last = three.hosts
-    two._add(f"iifname ib0 udp dport 20000-24999 {loss(0.3)}")
+    two._add(f"iifname ib0 udp dport 20000-24999 {loss(0.6)}")
     one._add("iifname eth0 tcp dport 20000-24999 drop")
     its = three.check()
     assert len(its.bad) == 2, its.bad

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,6 +12,8 @@ from mingle_hooks.check.report import Address, Flow, Heard, Name, Pair, Space, t
 from mingle_hooks.check.rules import Split, find_causes, judge, split_majority
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from mingle_hooks.check.report import Host, Report
 
 CUT = {"there": 0, "back": 0, "rtt_us": None, "mtu": None, "open_there": "timed out", "open_back": "timed out"}
@@ -333,3 +336,54 @@ def test_no_more_than_a_quarter_is_left_out(count: int, most: int) -> None:
         assert f"{most + 1} of {count} hosts seem to be at fault" in table_lines(made)[-2]
         made = made._replace(is_forced=True)
         assert (len(made.exclude), made.status) == (most + 1, 76)
+
+
+def losing(share: float, seed: int) -> Callable[[Pair], Pair]:
+    """Return what loses this share of all datagrams at random, as a congested network does."""
+    chance = random.Random(seed)  # noqa: S311 - the same for each run
+
+    def change(pair: Pair) -> Pair:
+        there, back = (sum(chance.random() >= share for _ in range(10)) for _ in range(2))
+        return pair._replace(there=there, back=back)
+
+    return change
+
+
+@pytest.mark.parametrize("share", [0.01, 0.05, 0.1, 0.2])
+@pytest.mark.parametrize("count", [3, 4, 16])
+def test_a_loss_that_all_share_blames_nobody(share: float, count: int) -> None:
+    """However it falls."""
+    for seed in range(60 // count):
+        made = report(count, pair=losing(share, seed))
+        assert (made.blamed, {its.hosts for its in made.findings if not its.is_note} - {()}) == ((), set())
+    if share >= 0.05 and count == 16:
+        assert [its.text for its in made.findings if "of all datagrams are lost" in its.text and not its.is_note]
+
+
+def test_who_loses_more_than_a_lossy_network_is_named() -> None:
+    """A third, where all lose one of a hundred."""
+    noise = losing(0.01, 1)
+
+    def change(pair: Pair) -> Pair:
+        pair = noise(pair)
+        if pair.other == "node2":
+            pair = pair._replace(there=pair.there - 3)
+        return pair._replace(back=pair.back - 3) if pair.one == "node2" else pair
+
+    assert report(16, pair=change).exclude == ("node2",)
+
+
+def test_bandwidth_that_many_lack_is_the_networks() -> None:
+    """A switch's, most likely."""
+    names = [f"node{number}" for number in range(1, 17)]
+    ways = [(one, other) for one in names for other in names if one != other]
+
+    def slow(*senders: str) -> Report:
+        flows = tuple(Flow(one, other, FAST, 900 if one in senders else 9000) for one, other in ways)
+        return judge(report(16)._replace(findings=(), flows=flows))
+
+    made = slow(*names[:4])
+    assert (len(bad(made)), made.exclude) == (4, tuple(names[:4]))
+    made = slow(*names[:5])
+    assert bad(made) == ["node[1-5]: slow together, less than a third of 9.0 Gbit/s, which is usual"]
+    assert made.exclude == ()
