@@ -125,13 +125,14 @@ class Flow(NamedTuple):
 
 
 class Finding(NamedTuple):
-    """One line for a person: whom it is about, and whom to leave out. A note is nothing to mend."""
+    """One line for a person: whom it is about, whom to leave out, and what to do. A note is nothing to mend."""
 
     kind: Kind
     hosts: tuple[str, ...]
     text: str
     exclude: tuple[str, ...] = ()
     is_note: bool = False
+    remedy: str = ""  # what to do about it, in one line that begins with who can do it: "user: " or "admin: "
 
 
 class Report(NamedTuple):
@@ -250,7 +251,11 @@ def table_columns(report: Report) -> tuple[str, ...]:
 
 
 def _told(report: Report) -> list[str]:
-    found = [f"{'note' if its.is_note else 'BAD':5}{printable(its.text)}" for its in report.findings[:_MOST_LINES]]
+    found = []
+    for finding in report.findings[:_MOST_LINES]:
+        found.append(f"{'note' if finding.is_note else 'BAD':5}{printable(finding.text)}")
+        if finding.remedy and not finding.is_note:
+            found.append(f"     {finding.remedy}")
     if len(report.findings) > _MOST_LINES:
         found.append(f"and {len(report.findings) - _MOST_LINES} more (--json)")
     leave = [f"--exclude={fold(report.exclude)}"] if report.exclude else []
@@ -404,7 +409,7 @@ def _digest(text: str) -> str:
 def _found(report: Report) -> Iterable[str]:
     for its in report.findings:
         kind = ' class="note"' if its.is_note else ""
-        yield f"<li{kind}>{escape(printable(its.text))}</li>"
+        yield f"<li{kind}>{escape(printable(its.text))}<br>{escape(its.remedy)}</li>"
     if not report.findings:
         yield '<li class="note">nothing</li>'
 

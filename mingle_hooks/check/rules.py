@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from math import exp, lgamma
 from statistics import median
 from typing import Literal, NamedTuple
@@ -150,7 +150,9 @@ def odd_hosts(report: Report) -> Iterator[Finding]:
     for found in compare_members(members):
         if found.field not in _OWN:
             hosts = found.hosts or tuple(host.name for host in report.here)
-            yield Finding("node", hosts, found.text, found.hosts, is_note=found.field == KINDS)
+            remedy = _USERS_REMEDY if found.field in _USERS_FIELDS else ""
+            remedy = _LIMITS_REMEDY if found.field == "limits" else remedy
+            yield Finding("node", hosts, found.text, found.hosts, found.field == KINDS, remedy)
 
 
 def different_nodes(what: str, said: Mapping[str, str], kind: str) -> Iterator[Finding]:
@@ -280,7 +282,7 @@ def missing_hosts(report: Report) -> Iterator[Finding]:
     if is_slow:
         names = tuple(host.name for host in late)
         text = f"starting is slow: {len(late)} of {len(report.hosts)} hosts are late, {fold(names)}: {late[0].missing}"
-        yield Finding("missing", names, text)
+        yield Finding("missing", names, text, remedy="user: check again with a longer --start")
     for host in report.hosts:
         if host.missing is not None and not (is_slow and host.is_late):
             yield Finding("missing", (host.name,), f"{host.name}: {host.missing}", (host.name,))
@@ -739,30 +741,41 @@ def _elsewhere(host: Host, said: dict[str, tuple[str, ...] | None]) -> Iterator[
 
 # The verdict: what every rule finds, what is worst first.
 
-RULES = (
-    *(
-        missing_hosts,
-        same_machine_twice,
-        address_clashes,
-        absent_from_network,
-        unreachable,
-        closed_ports,
-        lost_datagrams,
-    ),
-    *(different_mtus, small_packets, different_speeds, slow_hosts, own_name, others_names, deaf_to_multicast),
-    *(
-        gpu_trouble,
-        space_trouble,
-        wrong_clocks,
-        kernel_trouble,
-        odd_hosts,
-        guest_bridges,
-        slow_round_trips,
-        unknown_pairs,
-    ),
+_SWITCH = "admin: look at its cable, its interface's counters (ethtool -S, ibqueryerrors) and the switch's port"
+_ADDRESSES = "admin: give every host its own address on each network, with one prefix"
+_NAME_SERVICE = "admin: have the name service, or /etc/hosts, give one address of each host on all hosts"
+# Each rule with what to do about what it finds; a finding may have a remedy of its own.
+RULES: tuple[tuple[Callable[[Report], Iterator[Finding]], str], ...] = (
+    (missing_hosts, "user: start something there by the same way (ssh HOST true, srun -w HOST true); leave it out"),
+    (same_machine_twice, "user: name each machine once in --hosts"),
+    (address_clashes, _ADDRESSES),
+    (absent_from_network, "admin: bring its interface up with an address there; user: choose another by --iface"),
+    (unreachable, _SWITCH),
+    (closed_ports, "admin: open the ports of --port-range between the hosts; user: choose open ones by --port-range"),
+    (lost_datagrams, _SWITCH),
+    (different_mtus, "admin: set one MTU on all hosts (ip link set dev IFACE mtu N) and on the switch"),
+    (small_packets, "admin: raise the MTU of the switch's ports, or lower that of the interfaces"),
+    (different_speeds, "admin: look at cable and transceiver, and at the speed that was negotiated (ethtool IFACE)"),
+    (slow_hosts, _SWITCH),
+    (own_name, "admin: map the host's name to its address on the network in /etc/hosts, not to 127.0.1.1"),
+    (others_names, _NAME_SERVICE),
+    (deaf_to_multicast, "user: meet by --master or --directory; admin: look at IGMP snooping and the firewall"),
+    (gpu_trouble, "user: end the process that is named, if it is yours; admin: reset or drain the node"),
+    (space_trouble, "user: remove your files there; admin: mount it again, or clean it after each job"),
+    (wrong_clocks, "admin: start chronyd there, and step its clock (chronyc makestep)"),
+    (kernel_trouble, "admin: raise net.ipv4.neigh.default.gc_thresh3 (and net.ipv6) above the number of hosts"),
+    (odd_hosts, "admin: bring the node to the state of the others"),
+    (guest_bridges, "user: nothing; or name the networks to use by --iface"),
+    (slow_round_trips, "admin: look at its route and switch; user: ask for hosts of one rack or switch (--switches)"),
+    (unknown_pairs, "user: check again when the hosts are idle, or with a longer --timeout"),
 )
+# Of the fields that a user sets, what to do where hosts differ in one.
+_USERS_FIELDS = ("environment", "program", "git", "torch", "nccl", "cuda", "jax", "python", "mingle", "image")
+_USERS_REMEDY = "user: run the same program in the same environment on all hosts"
+_LIMITS_REMEDY = "admin: set one limit for all hosts (limits.conf, LimitMEMLOCK of slurmd and sshd)"
 
 
 def judge(report: Report) -> Report:
     """Return the report with its findings: notes last, and before them in the order of their statuses."""
-    return with_finding(report, tuple(finding for rule in RULES for finding in rule(report)))
+    found = [(finding, remedy) for rule, remedy in RULES for finding in rule(report)]
+    return with_finding(report, tuple(its._replace(remedy=its.remedy or remedy) for its, remedy in found))

@@ -120,4 +120,4 @@ def test_a_run_that_a_signal_ends_has_failed_with_the_status_of_a_shell(
     notes: list[str] = []
     found = Trials.of(("true",), {}, "node1,node2", "10m", notes.append).findings(("node1", "node2"))
     assert notes[0].startswith(f"run 1 on node[1-2]: failed with status {status} after ")
-    assert [finding.exclude for finding in found] == [()]
+    assert [(finding.exclude, finding.remedy[:6]) for finding in found] == [((), "user: ")]

@@ -111,6 +111,7 @@ def test_one_fault_of_a_host_is_one_line(name: str) -> None:
     change, status, exclude, lines = HOSTS[name]
     made = report(4, change)
     assert (bad(made), made.status, made.exclude) == (lines, status, exclude)
+    assert all(finding.remedy.startswith(("user: ", "admin: ")) for finding in made.findings)
 
 
 ROOM = "a kernel's neighbour table was full at times (net.ipv4.neigh.default.gc_thresh3)"
@@ -163,6 +164,7 @@ def test_one_fault_between_hosts_is_one_line_for_each_network(name: str) -> None
     change, exclude, lines = PAIRS[name]
     made = report(4, pair=change)  # type: ignore[arg-type]
     assert (bad(made), made.exclude, made.status) == (lines, exclude, 71 if lines else 0)
+    assert all(finding.remedy.startswith(("user: ", "admin: ")) for finding in made.findings)
 
 
 def test_what_is_not_known_is_nobodys_fault() -> None:
