@@ -250,10 +250,10 @@ def test_who_hangs_on_its_way_is_named_within_the_deadline(three: Set, tmp_path:
     ssh.write_text(
         ssh.read_text().replace("host=$1; shift\n", "host=$1; shift\n[ $host != node3 ] || exec sleep 4711\n")
     )
-    its = three.check("--start", "2s")
+    its = three.check("--start", "8s")
     assert its.status == 69
     assert its.exclude == ["node3"]
-    assert its.bad[0].startswith("node3: no sign of it within 2.0 s: it has not started yet (--start), or does")
+    assert its.bad[0].startswith("node3: no sign of it within 8.0 s: it has not started yet (--start), or does")
     assert len(its.report["pairs"]) == 2
 
 
