@@ -411,12 +411,15 @@ def _rows(path: str, columns: int) -> Iterator[list[str]]:
 
 # Machines have one for a GPU, or for two. Fewer are a node's fast network, or its storage's.
 FEWEST = 4
+# Nobody gives a node so many interfaces on one network, but for its GPUs.
+FEWEST_OF_ONE_NETWORK = 8
 
 
 def rails(usable: Iterable[tuple[Interface, Address]]) -> frozenset[str]:
     """Return the names of the interfaces that are rails, among addresses that other hosts can reach.
 
-    At least four Ethernet interfaces of one speed, each with an RDMA device and with networks of its own.
+    At least four Ethernet interfaces of one speed, each with an RDMA device and with networks of its own; or eight, on
+    whichever networks: Oracle's sixteen are all on 192.168.0.0/16 (oci-hpc, rdma-network.conf).
     """
     alike: dict[int | None, list[tuple[str, object]]] = {}
     for interface, address in usable:
@@ -426,7 +429,8 @@ def rails(usable: Iterable[tuple[Interface, Address]]) -> frozenset[str]:
     for carried in alike.values():
         names = {name for name, _ in carried}
         # An interface may have two addresses of one network; no two interfaces may.
-        if len(names) >= FEWEST and len(set(carried)) == len({network for _, network in carried}):
+        is_apart = len(set(carried)) == len({network for _, network in carried})
+        if len(names) >= (FEWEST if is_apart else FEWEST_OF_ONE_NETWORK):
             found |= names
     return frozenset(found)
 
