@@ -29,9 +29,9 @@ def list_addresses() -> list[ListedAddress]:
 
     One call of getifaddrs(3): an interface that vanishes meanwhile is there whole or not at all.
     """
-    import ifaddr  # 30 ms, which a single member does not need
-
     try:
+        import ifaddr  # 30 ms, which a single member does not need
+
         adapters = list(ifaddr.get_adapters())
     except OSError as error:  # a container may forbid the netlink sockets that the C library uses
         raise limit(error) or NetworkError(

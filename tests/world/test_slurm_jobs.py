@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import stat
 from collections import Counter
@@ -35,7 +36,9 @@ def step(
     done = slurm.srun(*srun, f"--output={directory}/task.%t", *evaluating(*mingle, then=then), env=env, user=user)
     texts = [path.read_text() for path in sorted(directory.glob("task.*"))]
     assert done.returncode == 0, (done.stderr, texts)
-    assert not [line for text in texts for line in text.splitlines() if line.startswith("mingle:")]
+    lines = [line for text in texts for line in text.splitlines()]
+    # On a busy machine a member says each second whom it waits for.
+    assert not [line for line in lines if line.startswith("mingle:") and not re.search(r" after \d+ s\b", line)]
     return [parsed(text) for text in texts]
 
 
