@@ -120,6 +120,7 @@ def machine_id() -> str:
 
 Kind = Literal["infiniband", "ethernet", "loopback", "virtual"]
 
+LOOPBACK = "127.0.0.1"
 _NET = "sys/class/net"
 # Hardware types of /sys/class/net/*/type, from linux/if_arp.h.
 _INFINIBAND, _LOOPBACK = "32", "772"
@@ -361,6 +362,10 @@ def interface_of(host: str) -> str | None:
 
     Raises NetworkError.
     """
+    if host == LOOPBACK:  # the address of a world of one: no need to load ifaddr, which takes 13 ms
+        for _, name in socket.if_nameindex():
+            if read_attribute(f"/{_NET}/{name}/type") == _LOOPBACK:
+                return name
     return next((found.name for found in list_addresses() if found.address == host), None)
 
 
