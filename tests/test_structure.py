@@ -21,7 +21,11 @@ MODULES = {name.removesuffix(".__init__"): path for name, path in PATHS.items()}
 FOLDERS = sorted(name.removesuffix(".__init__") for name in PATHS if name.endswith(".__init__"))
 MOST_LINES, MOST_LINES_OF_A_FUNCTION = 800, 60
 # What the merge of small files has left to do; each goes with its folder's next change.
-CIRCLES: set[str] = {"mingle_hooks"}
+# From low to high: each imports only what stands before it.
+LAYERS = (
+    *("errors", "files", "net", "values", "plugins", "schedulers", "settings", "world", "rendezvous", "keys", "export"),
+    *("job", "preflight", "joining", "scripts", "run", "check", "hooks", "schemas", "api", "cli", "__main__"),
+)
 LONG = {"mingle_hooks.run.agent", "mingle_hooks.run.status"}
 
 
@@ -85,10 +89,22 @@ def parts(folder: str) -> dict[str, set[str]]:
     return found
 
 
-@pytest.mark.parametrize("folder", known(FOLDERS, CIRCLES))
+@pytest.mark.parametrize("folder", FOLDERS)
 def test_no_two_parts_of_a_folder_use_each_other(folder: str) -> None:
     """Nor do more of them in a circle; so no two modules do."""
     TopologicalSorter(parts(folder)).prepare()
+
+
+@pytest.mark.parametrize("room", LAYERS)
+def test_a_room_imports_only_lower_ones(room: str) -> None:
+    """Data flows one way; the package's own name is its public interface, which no room uses."""
+    used_rooms = {other.split(".")[1] for other in parts("mingle_hooks")[f"mingle_hooks.{room}"] if "." in other}
+    assert used_rooms <= set(LAYERS[: LAYERS.index(room)])
+
+
+def test_each_room_has_its_layer() -> None:
+    """A new one gets a place in LAYERS."""
+    assert {name.split(".")[1] for name in parts("mingle_hooks") if "." in name} == set(LAYERS)
 
 
 @pytest.mark.parametrize("name", known(MODULES, LONG))

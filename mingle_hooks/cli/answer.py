@@ -19,10 +19,10 @@ from mingle_hooks.cli.plain import run_words, write_stderr, write_stdout
 from mingle_hooks.errors import LONGEST, MingleError, NotExecutableError, NotFoundError, PlaceError, printable
 from mingle_hooks.export import launchers, placement, shells, variables
 from mingle_hooks.export.variables import Variable
-from mingle_hooks.job import MemberSpec, member_spec
+from mingle_hooks.job import member_spec
 from mingle_hooks.joining import join
 from mingle_hooks.rendezvous.messages import Failure
-from mingle_hooks.rendezvous.request import Progress
+from mingle_hooks.rendezvous.request import MemberSpec, Progress
 from mingle_hooks.world import File, View
 
 # What people see while a member waits: one live line on a terminal, a plain line now and then elsewhere.

@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple
 from mingle_hooks import plugins
 from mingle_hooks.errors import UsageError, printable
 from mingle_hooks.export.frameworks import ALWAYS
-from mingle_hooks.job import MemberSpec
+from mingle_hooks.rendezvous.request import MemberSpec
 from mingle_hooks.values import holds
 from mingle_hooks.world import View
 

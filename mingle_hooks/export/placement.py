@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 
 from mingle_hooks.errors import UsageError
 from mingle_hooks.export.launchers import find, given
-from mingle_hooks.job import MemberSpec
+from mingle_hooks.rendezvous.request import MemberSpec
 from mingle_hooks.schedulers.facts import MOST_TASKS, JobFacts
 from mingle_hooks.values import number
 

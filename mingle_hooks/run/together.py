@@ -12,8 +12,8 @@ from typing import NoReturn
 from mingle_hooks import keys
 from mingle_hooks.errors import UsageError
 from mingle_hooks.files import own_program_argv
-from mingle_hooks.job import MemberSpec
 from mingle_hooks.net import ports
+from mingle_hooks.rendezvous.request import MemberSpec
 from mingle_hooks.rendezvous.wire import Secret
 from mingle_hooks.run import starters
 from mingle_hooks.run.agent import AT, KEY, Options
