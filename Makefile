@@ -36,6 +36,15 @@ demo: $(VENV)/.installed ## run the main job on this machine: several local node
 test: tools $(VENV)/.test torch ## run all tests (ARGS='-k slurm'); as root on Debian it installs what they need first
 	$(BIN)/pytest --numprocesses=$(WORKERS) --reruns=$(AGAIN) $(ARGS)
 
+.PHONY: quick
+quick: $(VENV)/.test ## run the tests without test hosts and schedulers, as any user, within three minutes
+	$(BIN)/pytest --numprocesses=2 --quick $(ARGS)
+
+.PHONY: mutants
+SAMPLE ?= 30
+mutants: $(VENV)/.test ## break the package in SAMPLE places, one at a time, and count what the quick tests notice (SEED=1)
+	$(BIN)/python -m benchmarks.mutants --sample $(SAMPLE) $(if $(filter-out 0,$(SEED)),--seed $(SEED)) $(ARGS)
+
 .PHONY: chaos
 SCHEDULES ?= 100000
 SEED ?= 0
@@ -64,7 +73,7 @@ lint: $(VENV)/.dev ## check style, format and types
 
 .PHONY: man
 man: $(VENV)/.installed ## make the manual pages in docs/man anew, from the help of the commands
-	$(BIN)/python -m mingle_hooks.cli.man docs/man
+	$(BIN)/python packaging/man.py docs/man
 
 .PHONY: site
 site: $(VENV)/.docs ## build README.md and docs/ as a site with search in build/site (REPOSITORY=https://…/blob/main for links to files)

@@ -123,7 +123,7 @@ class Member:
         """Dial the leader, again and again until it is there."""
         if self._membership is None:
             source.rank = self._me.rank or 0
-            self._dialer.dial(dialer.Endpoint(ADDRESS, self.crowd.world.port, "benchmark"))
+            self._dialer.dial(connection.Endpoint(ADDRESS, self.crowd.world.port, "benchmark"))
             self.crowd.loop.after(AGAIN_S, self.arrive)
 
     def leave(self) -> None:

@@ -126,7 +126,7 @@ def figures(seconds: float = SECONDS) -> dict[str, dict[str, float]]:
 
 def _supervise(secret: Secret, places: list[Place], port: int, seconds: float, writing: int) -> None:
     with Loop() as loop:
-        chance = random.Random(1)  # noqa: S311 - the same losses each time
+        chance = random.Random(1)  # the same losses each time
         kept = [Supervisor(loop, secret, place, port, chance) for place in places]
         end = loop.clock() + seconds + 5.0  # no shorter than the runner looks
         loop.run(lambda: loop.clock() >= end)

@@ -5,13 +5,15 @@ from __future__ import annotations
 import os
 import stat
 import sys
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from mingle_hooks.errors import MingleError, PlaceError, SettingsError
 
 if TYPE_CHECKING:
     from importlib.resources.abc import Traversable
+
+    import jinja2
 
 
 # A settings file is a screenful; this keeps a wrong path from filling the memory.
@@ -319,3 +321,39 @@ def own_program_argv(program: str) -> tuple[str, ...]:
     if (its := own_archive()) is not None:
         return (sys.executable, "-I", its, f"{_NAME}/{program}")
     return (sys.executable, "-I", f"{_PACKAGE}/{program}")
+
+
+# jinja2 takes 48 ms to import, which only those who fill templates in spend.
+
+
+def template_loader(directory: str) -> jinja2.BaseLoader:
+    """Return a loader of the project's own templates, from a directory of templates/."""
+    import jinja2
+
+    place = f"templates/{directory}"
+    names = shipped_names(place)
+
+    def load(name: str) -> tuple[str, str, Callable[[], bool]] | None:
+        """Return a template's text, its path for messages, and that it stays as it is."""
+        path = f"{place}/{name}"
+        return (shipped_text(path), str(shipped_path(path)), lambda: True) if name in names else None
+
+    return jinja2.FunctionLoader(load)
+
+
+def template_environment(loader: jinja2.BaseLoader, filters: Mapping[str, Callable[..., str]]) -> jinja2.Environment:
+    """Return the environment of templates that make shell scripts."""
+    import jinja2
+
+    found = jinja2.Environment(
+        loader=loader,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        comment_start_string="{##",  # {# stands in every shell script that measures a variable or counts an array
+        comment_end_string="##}",
+        autoescape=False,  # noqa: S701 -- no HTML; each place has its own filter
+    )
+    found.filters |= filters
+    return found

@@ -13,8 +13,8 @@ from mingle_hooks.net import devices
 from mingle_hooks.net.addresses import is_hostname_or_address, machine_id
 from mingle_hooks.net.devices import GpuBinding, visible_gpus
 from mingle_hooks.rendezvous.wire import Attempt, run_material
+from mingle_hooks.schedulers.detect import detect
 from mingle_hooks.schedulers.facts import MOST_NODES, MOST_SLOTS, JobFacts
-from mingle_hooks.schedulers.table import detect
 from mingle_hooks.settings import Settings, load
 from mingle_hooks.values import Counted, number
 

@@ -7,25 +7,26 @@ import socket
 import time
 from collections.abc import Callable, Sequence
 from hashlib import sha256
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from mingle_hooks import files, keys, values
 from mingle_hooks.errors import ConflictError, PlaceError, UsageError
+from mingle_hooks.export import placement
 from mingle_hooks.export.frameworks import CPU_ONLY, HCAS, IFACE, MEMORY, NAMES, ROSTER, SITE, needs
-from mingle_hooks.export.launchers import placement
-from mingle_hooks.export.launchers.placement import here, is_first_host
+from mingle_hooks.export.hostfiles import Addresses
+from mingle_hooks.export.placement import here, is_first_host
 from mingle_hooks.files import UnfitError, contents
 from mingle_hooks.job import MemberSpec
 from mingle_hooks.keys import Key
 from mingle_hooks.net import addresses, ports
-from mingle_hooks.net.addresses import hostname, interface_of, machine_id
+from mingle_hooks.net.addresses import LOOPBACK, NcclSetting, hostname, interface_of, machine_id, nccl_settings
 from mingle_hooks.net.devices import active_rdma_ports, has_accelerator
-from mingle_hooks.net.nccl import Setting, settings
 from mingle_hooks.rendezvous import messages, wire
 from mingle_hooks.rendezvous.messages import Answer, Failure
 from mingle_hooks.rendezvous.wire import MASTER_PORTS, Material, Secret
 from mingle_hooks.schedulers import topology
 from mingle_hooks.schedulers.facts import MOST_NODES, JobFacts
+from mingle_hooks.settings import BACKENDS, Settings
 from mingle_hooks.values import number
 from mingle_hooks.world import Assignment, Batch, Member, View, World, endpoint
 
@@ -144,9 +145,8 @@ def _answer(
 
 
 def _request(spec: MemberSpec, key: Key, timeout_s: float) -> Request:
-    from mingle_hooks.rendezvous.discovery import chosen
+    from mingle_hooks.rendezvous.messages import process_age_s
     from mingle_hooks.rendezvous.request import Request
-    from mingle_hooks.rendezvous.timeline import process_age_s
 
     settings, facts = spec.settings, spec.facts
     hosts = facts.hosts if len(facts.hosts) == spec.nodes else ()
@@ -171,7 +171,7 @@ def _request(spec: MemberSpec, key: Key, timeout_s: float) -> Request:
         host_suffix=settings.host_suffix,
         master=settings.master,
         directory=settings.directory,
-        via=chosen(settings.via),
+        via=settings.via or BACKENDS,
         prefer=settings.iface,
         environ=spec.user_environ,
         port_range=settings.port_range,
@@ -236,14 +236,14 @@ def _with_network(spec: MemberSpec, world: World, place: Assignment) -> View:
         else:
             world = world._replace(roster=reachable(world.roster))
     hcas: tuple[str, ...] | None = ()
-    site: dict[str, Setting] = {}
+    site: dict[str, NcclSetting] = {}
     if IFACE in asked and place.address is not None:
         place = place._replace(iface=interface_of(place.address))
     if HCAS in asked:
         ports = active_rdma_ports()
         hcas = None if ports is None else tuple(port for port, _ in ports)
     if SITE in asked:
-        site = settings(spec.user_environ)
+        site = nccl_settings(spec.user_environ)
     is_cpu_only = False
     if CPU_ONLY in asked:
         is_cpu_only = not has_accelerator(spec.user_environ)
@@ -265,7 +265,7 @@ def reachable(roster: tuple[Member, ...]) -> tuple[Member, ...]:
 
 def resolvable(hosts: Sequence[str], timeout_s: float = NAMES_S) -> set[str]:
     """Return those of the names that lead to a host: 127.0.1.1, as Debian's installer writes it, leads to none."""
-    from mingle_hooks.rendezvous.discovery import resolve
+    from mingle_hooks.rendezvous.connection import resolve
 
     deadline = time.monotonic() + timeout_s
     found = set()
@@ -278,8 +278,6 @@ def resolvable(hosts: Sequence[str], timeout_s: float = NAMES_S) -> set[str]:
 
 
 # The world as one process can tell it without the network: one member, --no-wait, or a batch script.
-
-LOOPBACK = "127.0.0.1"
 
 
 def single_member_answer(spec: MemberSpec, held: list[socket.socket] | None) -> Answer:
@@ -369,7 +367,7 @@ def _names_lead(facts: JobFacts) -> tuple[bool, bool]:
     host stands for all, as their names come from the same place. A host that is 127.0.0.1 may call itself localhost;
     Debian's 127.0.1.1 is nothing but what it calls itself.
     """
-    from mingle_hooks.rendezvous.discovery import RESOLVE_S, resolve
+    from mingle_hooks.rendezvous.connection import RESOLVE_S, resolve
 
     own = resolve(here(facts), RESOLVE_S) if is_first_host(facts) else []
     leads_here = not is_first_host(facts) or any(map(_is_elsewhere, own))
@@ -567,3 +565,75 @@ def _check(body: Answer, spec: MemberSpec) -> None:
         if asked not in (None, known):
             remedy = "the same value as before, another --id, or ending that world first"
             raise ConflictError(f"{known} {what}, as in the running world", f"{asked}", remedy)
+
+
+# Who is in the world, for programs that take a list of hosts: from the scheduler where it tells, else from all.
+
+
+def named_members(hosts: Sequence[str], settings: Settings) -> tuple[Member, ...]:
+    """Return hosts that a person named, each with as many slots as --slots says, or one. Raises UsageError."""
+    slots = settings.slots if settings.slots is not None else 1
+    if not isinstance(slots, int):
+        raise UsageError("--slots N with --hosts", f"--slots {slots}, which each host counts for itself", "a number")
+    return tuple(Member(rank, host, "", slots) for rank, host in enumerate(hosts))
+
+
+class Listing(NamedTuple):
+    """The members of a world in rank order, and the same under the names that they call themselves."""
+
+    members: tuple[Member, ...]
+    by_own_names: tuple[Member, ...] = ()
+
+
+def members_of(spec: MemberSpec, observer: Observer, addresses: Addresses) -> Listing:
+    """Return the members of this job's world, under the scheduler's names where it has some.
+
+    Where the scheduler tells all that is asked nobody else is; an address that nobody was asked for is empty.
+    Raises UsageError in a shell that cannot ask the others and would have to, and what join() raises.
+    """
+    known, is_batch = _members_of_scheduler(spec), spec.facts.is_batch
+    if known and (spec.nodes == 1 or addresses == "unused" or (is_batch and addresses == "shown")):
+        return Listing(known)
+    if is_batch:
+        raise _cannot_ask(spec, is_known=bool(known))
+
+    roster = join(spec, observer, wants_roster=True, command=None).world.roster
+    hosts = _scheduler_hosts(spec)
+    return Listing(tuple(row._replace(host=hosts[row.node_rank]) for row in roster) if hosts else roster, roster)
+
+
+def _cannot_ask(spec: MemberSpec, *, is_known: bool) -> UsageError:
+    if is_known:
+        on_every_node = f"{spec.facts.on_every_node} " if spec.facts.on_every_node else ""
+        seen = "a shell that runs on one host only"
+        return UsageError("an address from every host", seen, f"`{on_every_node}mingle hosts` on every host")
+    expected, seen = "the slots of every host from the scheduler", f"{spec.slots} here ({spec.slots_from})"
+    return UsageError(expected, seen, "--slots N, if all hosts have the same number")
+
+
+def _members_of_scheduler(spec: MemberSpec) -> tuple[Member, ...]:
+    """Return the members as far as the scheduler knows them; nothing where it does not know all hosts and slots."""
+    hosts, facts = _scheduler_hosts(spec), spec.facts
+    if spec.nodes == 1:
+        return (Member(0, hosts[0] if hosts else hostname(), "", spec.slots),)
+    if spec.slots_from in ("--slots", "LOCAL_WORLD_SIZE"):
+        slots = (spec.slots,) * len(hosts)
+    elif spec.slots_from == "tasks" and _is_on_a_node(facts):
+        slots = facts.tasks_per_node
+    else:
+        slots = ()
+    if len(slots) != len(hosts):
+        return ()
+    return tuple(Member(rank, host, "", slots[rank]) for rank, host in enumerate(hosts))
+
+
+def _is_on_a_node(facts: JobFacts) -> bool:
+    """Tell whether this host is one of the job's: only there it shows that there are no GPUs to count."""
+    return not facts.is_batch or is_first_host(facts)
+
+
+def _scheduler_hosts(spec: MemberSpec) -> tuple[str, ...]:
+    """Return the scheduler's names in the order of the ranks; nothing where it has none, or the ranks are others."""
+    facts = spec.facts
+    is_theirs = spec.rank == facts.node_rank and spec.settings.order == "scheduler"
+    return facts.hosts if len(facts.hosts) == spec.nodes and is_theirs else ()

@@ -1,6 +1,6 @@
 """Rows that other packages add, by entry points; looked at only where no row of our own fits.
 
-An entry point of one of GROUPS names a module that is made like one of ours. importlib.metadata, which finds it,
+An entry point of one of GROUPS names a row like one of ours. importlib.metadata, which finds it,
 costs 20 ms and 6 MB, so it is loaded only where an installed package has such a group.
 """
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
 
-Row = TypeVar("Row")
+Row = TypeVar("Row")  # a NamedTuple
 
 # function -> what it may return, for a message, and whether this is such a thing.
 Returns = Mapping[str, tuple[str, Callable[[Any], bool]]]
@@ -27,44 +27,7 @@ SCHEDULERS, FRAMEWORKS, LAUNCHERS = "mingle.schedulers", "mingle.frameworks", "m
 GROUPS: dict[str, type[MingleError]] = {SCHEDULERS: FactsError, FRAMEWORKS: UsageError, LAUNCHERS: UsageError}
 
 _found: dict[str, dict[str, EntryPoint]] = {}
-_loaded: dict[tuple[str, str], Plugin] = {}
-
-
-class Plugin:
-    """A module of another package: whatever goes wrong in it is told in one line that names it."""
-
-    def __init__(self, group: str, name: str, owner: str, module: object, returns: Returns) -> None:
-        self._group, self._name, self._owner, self._module, self._returns = group, name, owner, module, returns
-
-    def row(self, name: str, kind: type[Row]) -> Row:
-        """Return the module's row of that name. Raises the group's error where it has none."""
-        found = getattr(self._module, name, None)
-        if not isinstance(found, kind):
-            raise self.broken(f"no {name} that is a {kind.__name__}")
-        return found
-
-    def broken(self, why: str) -> MingleError:
-        """Return the error of a plugin that does not do what it has to."""
-        return _broken(self._group, self._name, self._owner, why)
-
-    def __getattr__(self, name: str) -> Callable[..., Any]:
-        function = getattr(self._module, name, None)
-        if not callable(function):
-            raise self.broken(f"no function {name}")
-
-        def guarded(*given: object) -> object:
-            try:
-                found = function(*given)
-            except MingleError:
-                raise
-            except Exception as error:  # noqa: BLE001 - another's code may raise anything, and the message tells it
-                raise self.broken(f"{name}: {reason(error)}") from None
-            what, holds = self._returns.get(name, ("", None))
-            if holds is not None and not holds(found):
-                raise self.broken(f"{name} returned {printable(repr(found), 60)}, which is not {what}")
-            return found
-
-        return guarded
+_loaded: dict[tuple[str, str], Any] = {}
 
 
 def names(group: str) -> tuple[str, ...]:
@@ -72,23 +35,45 @@ def names(group: str) -> tuple[str, ...]:
     return tuple(sorted(_points(group)))
 
 
-def find(group: str, name: str, returns: Returns) -> Plugin | None:
-    """Return the plugin of that name, None where there is none; what its functions return is checked.
+def find(group: str, name: str, kind: type[Row], returns: Returns) -> Row | None:
+    """Return the row of that name, None where there is none; its functions and what they return are checked.
 
-    Raises the group's error where it cannot be loaded.
+    Raises the group's error where it cannot be loaded, or is no such row.
     """
     if (group, name) in _loaded:
-        return _loaded[group, name]
+        known: Row = _loaded[group, name]
+        return known
     point = _points(group).get(name)
     if point is None:
         return None
     owner = _owner(point)
     try:
-        module = point.load()
+        row: Any = point.load()
     except Exception as error:  # noqa: BLE001 - an import may raise anything, and the message tells it
         raise _broken(group, name, owner, f"{type(error).__name__}: {reason(error)}") from None
-    plugin = _loaded[group, name] = Plugin(group, name, owner, module, returns)
-    return plugin
+    if not issubclass(type(row), kind):
+        raise _broken(group, name, owner, f"{point.value} is no {kind.__name__}")
+    functions = {field: value for field, value in row._asdict().items() if callable(value)}
+
+    def guarded(field: str, function: Callable[..., object]) -> Callable[..., object]:
+        def call(*given: object) -> object:
+            try:
+                found = function(*given)
+            except MingleError:
+                raise
+            except Exception as error:  # noqa: BLE001 - another's code may raise anything, and the message tells it
+                raise _broken(group, name, owner, f"{field}: {reason(error)}") from None
+            what, holds = returns.get(field, ("", None))
+            if holds is not None and not holds(found):
+                seen = f"{field} returned {printable(repr(found), 60)}, which is not {what}"
+                raise _broken(group, name, owner, seen)
+            return found
+
+        return call
+
+    guarded_row: Row = row._replace(**{field: guarded(field, function) for field, function in functions.items()})
+    _loaded[group, name] = guarded_row
+    return guarded_row
 
 
 def _points(group: str) -> Mapping[str, EntryPoint]:

@@ -26,12 +26,27 @@ SYSTEM_FILE = "/etc/mingle/mingle.toml"
 VERSION = 1
 
 
+# The discovery backends; rendezvous/discovery.py has what they do.
+BACKENDS = (
+    "master",
+    "hosts",
+    "directory",
+    "multicast",
+)
+
+
 def backends(value: object) -> tuple[object, ...]:
     """Read a list of discovery backends. Raises UsageError."""
-    from mingle_hooks.rendezvous.discovery import chosen
-
     named = tuple(str(name) for name in values.words(value))
     return chosen(named) if named else ()
+
+
+def chosen(names: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the backends of these names, all where none is named. Raises UsageError for a name that is none."""
+    for name in names:
+        if name not in BACKENDS:
+            raise UsageError(f"one or more of {', '.join(BACKENDS)}", name, f"--via {nearest(name, BACKENDS)}")
+    return names or BACKENDS
 
 
 # The option for one call where the settings say `strict`.

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
-from mingle_hooks.net.nccl import Setting
+from mingle_hooks.net.addresses import NcclSetting
 from mingle_hooks.settings import Scope
 
 
@@ -68,7 +68,7 @@ class View(NamedTuple):
     hcas: tuple[str, ...] | None = ()
     is_cpu_only: bool = False  # no accelerator of any make is here; False unless it was asked for
     frameworks: tuple[str, ...] = ()  # those for which the members met: they may have needed the roster for it
-    site: Mapping[str, Setting] = MappingProxyType({})  # what NCCL takes from its files; empty unless asked for
+    site: Mapping[str, NcclSetting] = MappingProxyType({})  # what NCCL takes from its files; empty unless asked for
     spent: tuple[int, ...] = ()  # this member's milliseconds, as in rendezvous/protocol/spent.py
     bound: Mapping[str, str] = MappingProxyType({})  # what --bind sets in place of the scheduler's
     batch: Batch | None = None  # in a batch shell of several nodes that can find each other by their names

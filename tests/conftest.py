@@ -25,7 +25,7 @@ from cluster.real_pbs import RealPbs
 from cluster.slurm import SlurmCluster
 from forked import Forked
 from needs import FOR_WANT_OF, need, skip_for_want_of
-from processes import is_long, process_of
+from processes import is_long, is_slow, process_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
@@ -71,9 +71,18 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
     return Scheduling(config, log)
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Offer --quick, as `make quick` uses it."""
+    parser.addoption("--quick", action="store_true", help="only tests without test hosts and schedulers")
+
+
 @pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Begin with what takes longest; all else stays in its order, which is a random one."""
+    if config.getoption("--quick"):
+        slow = [item for item in items if is_slow(item.nodeid, getattr(item, "fixturenames", ()))]
+        config.hook.pytest_deselected(items=slow)
+        items[:] = [item for item in items if item not in set(slow)]
     items.sort(key=lambda item: not is_long(item.nodeid))
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import PurePath
 
 # Tests in these folders use the ports of this machine.
-ON_THIS_MACHINE = {"cli", "export", "fabric", "rendezvous"}
+ON_THIS_MACHINE = {"cli", "export", "fabric", "net", "rendezvous"}
 # Tests of one file that share what cannot be there twice.
 TOGETHER = {
     # What stands in for LSF and Grid Engine gives the same job ids, by which a job script tells its processes.
@@ -18,6 +19,7 @@ TOGETHER = {
     "test_installing": "installing",  # its installations take 12 s each
     "test_template_command": "forks",  # of one process that has loaded all of mingle
     "test_examples": "forks",
+    "test_site": "site",  # it is built once
     "test_structure": "structure",  # it reads every module once
     "test_simulate": "simulate",  # each scheduler's hooks are simulated once
     "test_sbatch_accepts": "sample",  # it is drawn once
@@ -26,6 +28,32 @@ TOGETHER = {
 
 # Files of tests that wait for half a minute and more: begun last, they would be waited for alone.
 LONG = {"test_time_limit_on_slurm", "test_port_hold"}
+
+
+# What `make quick` leaves out: test hosts and schedulers, and what takes minutes.
+SLOW_FIXTURES = {"any_pbs", "fresh_slurm", "hosts", "real_pbs", "real_pbs_session", "slurm", "slurm_session"}
+SLOW_FOLDERS = {
+    "cluster",
+    "docs",
+    "examples",
+    "frameworks",
+    "model",
+    "on_hosts",
+    "on_slurm",
+    "packages",
+    "setup",
+    "simulator",
+    "system",
+    "world",
+}
+SLOW_FILES = {"test_benchmarks", "test_needs", "test_readme", "test_structure"}
+
+
+def is_slow(nodeid: str, fixtures: Iterable[str]) -> bool:
+    """Tell whether `make quick` leaves a test out."""
+    path = PurePath(nodeid.partition("::")[0])
+    is_outside = path.stem in SLOW_FILES or not SLOW_FOLDERS.isdisjoint(path.parts)
+    return is_outside or not SLOW_FIXTURES.isdisjoint(fixtures)
 
 
 def is_long(nodeid: str) -> bool:

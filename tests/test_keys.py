@@ -14,8 +14,8 @@ from needs import only_with
 
 from mingle_hooks.errors import SecretError
 from mingle_hooks.keys import PUBLIC, Key, find, fresh, held, on_network
+from mingle_hooks.schedulers.detect import detect
 from mingle_hooks.schedulers.facts import JobFacts
-from mingle_hooks.schedulers.table import detect
 from mingle_hooks.settings import load
 
 if TYPE_CHECKING:

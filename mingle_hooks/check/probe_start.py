@@ -14,9 +14,9 @@ def main() -> None:
     places = [place.endswith("-packages") for place in sys.path]
     # Behind the standard library, and before another mingle that is installed.
     sys.path.insert(places.index(True) if True in places else len(places), home)
-    from mingle_hooks.check import probe
+    from mingle_hooks.check import probes
 
-    os._exit(probe.run_probe(sys.argv[1:]))
+    os._exit(probes.run_probe(sys.argv[1:]))
 
 
 if __name__ == "__main__":

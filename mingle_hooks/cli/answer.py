@@ -15,14 +15,14 @@ from typing import NamedTuple, TextIO
 
 from mingle_hooks import files as files_files
 from mingle_hooks import preflight
+from mingle_hooks.cli.plain import run_words, write_stderr, write_stdout
 from mingle_hooks.errors import LONGEST, MingleError, NotExecutableError, NotFoundError, PlaceError, printable
-from mingle_hooks.export import launchers, shells, variables
-from mingle_hooks.export.launchers import placement
+from mingle_hooks.export import launchers, placement, shells, variables
 from mingle_hooks.export.variables import Variable
 from mingle_hooks.job import MemberSpec, member_spec
 from mingle_hooks.joining import join
-from mingle_hooks.rendezvous.member import Progress
 from mingle_hooks.rendezvous.messages import Failure
+from mingle_hooks.rendezvous.request import Progress
 from mingle_hooks.world import File, View
 
 # What people see while a member waits: one live line on a terminal, a plain line now and then elsewhere.
@@ -119,8 +119,6 @@ def print_variables(options: Mapping[str, object], *, explain: bool, no_wait: bo
 
     Raises what member_spec() and join() raise, PlaceError and UsageError.
     """
-    from mingle_hooks.cli.main import write_stdout
-
     spec = member_spec(os.environ, options)
     shells.check(spec.settings.shell)
     if "shell" not in spec.settings.sources:
@@ -180,7 +178,6 @@ def run_together(command: tuple[str, ...], options: Mapping[str, object], how: H
 
     Raises what become() raises, and what a run raises.
     """
-    from mingle_hooks.cli.run import run_words
     from mingle_hooks.run import together
 
     spec = member_spec(os.environ, options)
@@ -256,10 +253,9 @@ def _found(spec: MemberSpec, view: View) -> tuple[Variable, ...]:
 
 def _tell(spec: MemberSpec, view: View, found: tuple[Variable, ...], story: list[str]) -> None:
     """Answer --explain."""
-    from mingle_hooks.cli import main
     from mingle_hooks.net.addresses import hostname
 
-    main.write_stderr(
+    write_stderr(
         variables.explain(
             hostname(),
             found,

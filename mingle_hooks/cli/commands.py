@@ -14,18 +14,12 @@ import click
 from click.shell_completion import CompletionItem
 
 from mingle_hooks import __version__
-from mingle_hooks.cli import main
+from mingle_hooks.cli.plain import COMPLETE, send_stderr, send_stdout
 from mingle_hooks.errors import UsageError
 from mingle_hooks.values import nearest
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
-
-
-# A command that only has commands below it.
-
-# Set by what makes a shell complete: what is wanted, such as bash_complete.
-COMPLETE = "_MINGLE_COMPLETE"
 
 
 class Group(click.Group):
@@ -99,7 +93,7 @@ class _Standard(io.RawIOBase):
 
 def replace_streams() -> None:
     """Have everything that is printed go through `stdout` and `stderr`, at once."""
-    for name, descriptor, send in (("stdout", 1, main.send_stdout), ("stderr", 2, main.send_stderr)):
+    for name, descriptor, send in (("stdout", 1, send_stdout), ("stderr", 2, send_stderr)):
         old = getattr(sys, name)
         raw: Any = _Standard(descriptor, send)  # and no buffer, in which something could be left
         text = io.TextIOWrapper(raw, encoding=old.encoding, errors=old.errors, write_through=True)
@@ -112,10 +106,10 @@ COMMANDS = {
     "exec": ("mingle_hooks.cli.env", "Set the variables, then become COMMAND."),
     "run": ("mingle_hooks.cli.run", "Run COMMAND on all hosts of the job as one."),
     "check": ("mingle_hooks.cli.check", "Find hosts that differ or cannot reach the others."),
-    "ls": ("mingle_hooks.cli.runs", "List your runs."),
-    "show": ("mingle_hooks.cli.runs", "Show one run: its nodes, who is missing, and its last failure."),
-    "kill": ("mingle_hooks.cli.runs", "End a run on all of its nodes and wait until it has ended."),
-    "hosts": ("mingle_hooks.cli.hosts", "Print the hosts of the world, for MPI and other programs."),
+    "ls": ("mingle_hooks.cli.run", "List your runs."),
+    "show": ("mingle_hooks.cli.run", "Show one run: its nodes, who is missing, and its last failure."),
+    "kill": ("mingle_hooks.cli.run", "End a run on all of its nodes and wait until it has ended."),
+    "hosts": ("mingle_hooks.cli.env", "Print the hosts of the world, for MPI and other programs."),
     "key": ("mingle_hooks.cli.docs", "Print a new key for the members of a world."),
     "template": ("mingle_hooks.cli.template", "Write a job script from a job description."),
     "hooks": ("mingle_hooks.cli.hooks", "Install the hooks of a cluster: prolog, epilog, task prolog."),
@@ -145,9 +139,9 @@ class _Commands(Group):
         return [*found, *click.Command.shell_complete(self, ctx, incomplete)]
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        from mingle_hooks.cli import help as help_help
+        from mingle_hooks.cli.help import help_words
 
-        return super().parse_args(ctx, help_help.help_words(ctx, args))
+        return super().parse_args(ctx, help_words(ctx, args))
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         from mingle_hooks.cli.help import ALL

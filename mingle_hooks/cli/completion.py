@@ -12,10 +12,9 @@ import os
 import click
 from click.shell_completion import CompletionItem, ShellComplete, add_completion_class, shell_complete, split_arg_string
 
-from mingle_hooks.cli import main
-from mingle_hooks.cli.commands import COMPLETE
+from mingle_hooks.cli import plain
 from mingle_hooks.cli.help import RUN, Grouped
-from mingle_hooks.cli.main import write_stdout
+from mingle_hooks.cli.plain import COMPLETE, write_stdout
 from mingle_hooks.errors import UsageError
 from mingle_hooks.values import number
 
@@ -150,8 +149,8 @@ def _starting(args: list[str]) -> tuple[dict[str, object], tuple[str, ...]] | No
         own = {f"--{name.replace('_', '-')}": name for name in RUN}
         flags = {option: name for option, name in own.items() if not RUN[name].metavar}
         texts = {option: name for option, name in own.items() if RUN[name].metavar}
-        return main.split_call(args[1:], {**main.FLAGS, **flags}, {**main.OPTIONS, **texts})
-    return main.split_call(args[1:]) if args[:1] == ["exec"] else None
+        return plain.split_call(args[1:], {**plain.FLAGS, **flags}, {**plain.OPTIONS, **texts})
+    return plain.split_call(args[1:]) if args[:1] == ["exec"] else None
 
 
 def _joined(words: list[str]) -> list[tuple[str, int]]:

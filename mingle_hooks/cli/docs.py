@@ -6,7 +6,7 @@ import click
 
 from mingle_hooks import files
 from mingle_hooks.cli.help import Grouped
-from mingle_hooks.cli.main import write_stdout
+from mingle_hooks.cli.plain import write_stdout
 from mingle_hooks.errors import UsageError
 from mingle_hooks.keys import fresh
 from mingle_hooks.values import nearest

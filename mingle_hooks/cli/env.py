@@ -1,15 +1,27 @@
-"""`mingle env`: print this node's place in the world, for eval."""
+"""`mingle env`, `exec` and `hosts`: join the world, and print it or start a command in it."""
 
 from __future__ import annotations
 
+import os
+import socket
+import sys
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
 import click
 
-from mingle_hooks.cli.answer import How, become_command, print_variables, run_together
-from mingle_hooks.cli.help import COMMON, ONLY_PRINTED, Grouped, settings_options
-from mingle_hooks.cli.main import ONLY_STARTED
+from mingle_hooks.cli.answer import How, Waiting, become_command, print_variables, run_together
+from mingle_hooks.cli.help import COMMON, HOSTS_FORMAT, ONLY_PRINTED, RUN, Grouped, Option, settings_options
+from mingle_hooks.cli.plain import ONLY_STARTED, write_stdout
+from mingle_hooks.errors import UsageError
+from mingle_hooks.export import etc_hosts, hostfiles
+from mingle_hooks.export.variables import own
+from mingle_hooks.job import member_spec, world_id
+from mingle_hooks.joining import members_of, named_members
+from mingle_hooks.run.starters.hosts import listed
+from mingle_hooks.schedulers.detect import detect
+from mingle_hooks.settings import load
 
 EXAMPLES = """\
 eval "$(mingle env || echo exit 1)"; torchrun train.py   # sh, bash, zsh
@@ -66,3 +78,66 @@ def exec(  # noqa: A001 - the command's own name
         return run_together(command, options, how)
     become_command(command, options, how)
     return 0
+
+
+# `mingle hosts`: print the hosts of the world as other programs read them.
+
+EXAMPLES_HOSTS = """\
+mingle hosts --format mpi > hostfile         # in a job script
+mingle hosts --hosts 'node[1-4]' --slots 8   # without a scheduler
+srun mingle hosts --write-etc                # as root, in containers
+srun mingle hosts --remove-etc"""
+_WITHOUT_HOSTS = ("frameworks", "no_wait", "explain", *ONLY_PRINTED, *ONLY_STARTED)
+
+
+@click.command(
+    cls=Grouped, examples=EXAMPLES_HOSTS, common=("name", "hosts", "write_etc", "remove_etc", "id", "nodes", "slots")
+)
+@click.option(
+    "--format",
+    "name",
+    cls=Option,
+    shown=HOSTS_FORMAT,
+    default="mpi",
+    type=click.Choice([*hostfiles.FORMATS]),
+    help="Format of the list.",
+)
+@click.option("--hosts", cls=Option, shown=RUN["hosts"], help="Use these hosts instead of the job's.")
+@click.option("--write-etc", is_flag=True, help="Add them to /etc/hosts, in a marked block.")
+@click.option("--remove-etc", is_flag=True, help="Remove the block of this world from /etc/hosts.")
+@partial(settings_options, without=_WITHOUT_HOSTS)
+def hosts(*, name: str, hosts: str | None, write_etc: bool, remove_etc: bool, **options: Any) -> None:
+    """Print the hosts of the world, for MPI and other programs.
+
+    Names and slots come from the scheduler if it provides them. For the
+    formats with addresses (etc, json), run this command on every node: the
+    members exchange them.
+    """
+    if (hosts is not None) + write_etc + remove_etc > 1:
+        raise UsageError("one of --hosts, --write-etc and --remove-etc", "more", "one at a time")
+    if remove_etc:
+        _remove(options)
+    elif hosts is not None:
+        if hostfiles.FORMATS[name].addresses == "needed":
+            raise UsageError("a format without addresses, for --hosts", name, "--format mpi")
+        write_stdout(hostfiles.text(name, named_members(listed(hosts), load(own(os.environ), options))))
+    else:
+        _list("etc" if write_etc else name, options, is_written=write_etc)
+
+
+def _list(name: str, options: Mapping[str, object], *, is_written: bool) -> None:
+    """Print the members, or write them into /etc/hosts."""
+    spec = member_spec(os.environ, options)
+    with Waiting(sys.stderr, quiet=spec.settings.quiet) as observer:
+        found = members_of(spec, observer, hostfiles.FORMATS[name].addresses)
+    text = hostfiles.text(name, (*found.members, *(found.by_own_names if name == "etc" else ())))
+    if is_written:
+        etc_hosts.write(spec.attempt.id, text)
+    else:
+        write_stdout(text)
+
+
+def _remove(options: Mapping[str, object]) -> None:
+    users = own(os.environ)
+    settings = load(users, options)
+    etc_hosts.remove(world_id(settings, detect(users, socket.gethostname(), asks_plugins=settings.id is None)))

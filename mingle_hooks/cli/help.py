@@ -13,13 +13,13 @@ import click
 from click.shell_completion import CompletionItem
 
 from mingle_hooks import plugins, values
-from mingle_hooks.cli.main import FLAGS
+from mingle_hooks.cli.plain import FLAGS
 from mingle_hooks.errors import MingleError
 from mingle_hooks.export.frameworks import FRAMEWORKS, NONE
 from mingle_hooks.export.hostfiles import FORMATS
 from mingle_hooks.export.shells import SHELLS
 from mingle_hooks.schedulers.topology import SCHEDULER, SOURCES
-from mingle_hooks.settings import TABLE
+from mingle_hooks.settings import BACKENDS, TABLE
 
 Kind = Literal["plain", "list", "file", "dir"]
 
@@ -43,8 +43,6 @@ class Shown(NamedTuple):
 
 
 def _ways() -> Iterable[str]:
-    from mingle_hooks.rendezvous.discovery import BACKENDS
-
     return BACKENDS
 
 
@@ -145,11 +143,13 @@ HOSTS_FORMAT = Shown(OUTPUT, "F", values=_host_formats, default="mpi", lists=Tru
 CHECK = {
     "hosts": Shown(CHECKED, "NAME,…"),
     "bandwidth": Shown(CHECKED),
+    "start": Shown(CHECKED, "SECONDS", default="60s"),
     "timeout": Shown(CHECKED, "SECONDS"),
     "command": Shown(CHECKED, "COMMAND"),
     "limit": Shown(CHECKED, "90s|10m", default="10m"),
     "html": Shown(OUTPUT, "FILE", "file"),
     "exclude": Shown(OUTPUT),
+    "force": Shown(OUTPUT),
     "json": Shown(OUTPUT),
 }
 # Of `mingle kill`.

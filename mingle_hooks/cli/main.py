@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import errno
 import itertools
 import os
 import signal
-import stat
 import sys
-from collections.abc import Mapping, Sequence
 from types import FrameType
-from typing import Literal, NamedTuple, NoReturn
+from typing import NoReturn
 
-from mingle_hooks import values
-from mingle_hooks.errors import LONGEST, MingleError, PlaceError, UsageError, limit, printable
+from mingle_hooks.cli.plain import UNHEALTHY, is_of_step, read_call, read_health_check, write_stderr, write_stdout
+from mingle_hooks.errors import LONGEST, MingleError, UsageError, limit, printable
 from mingle_hooks.export import shells
 from mingle_hooks.export.variables import leftovers
-from mingle_hooks.settings import NO_STRICT, TABLE
 
 _STDERR = 2
 _ENDS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -79,19 +75,13 @@ def run(arguments: list[str]) -> int:
 
 def _is_printed(error: MingleError) -> bool:
     """Tell whether this line is in the job's output already: one line for all nodes that end for the same reason."""
-    if error.is_printed or not error.is_of_rank_0:
-        return error.is_printed
-
-    return is_of_step()
+    return error.is_printed or (error.is_of_rank_0 and is_of_step())
 
 
 def _run(arguments: list[str]) -> int:
-
+    if (health := read_health_check(arguments)) and (code := _check_health(*health)) is not None:
+        return code
     call = read_call(arguments)
-    if arguments[:2] == ["hooks", "verify"] and (code := _checked(arguments)) is not None:
-        return code
-    if arguments[:1] == ["run"] and (code := _ran(arguments[1:])) is not None:
-        return code
     if call is None:
         from mingle_hooks.cli import commands
 
@@ -109,24 +99,22 @@ def _run(arguments: list[str]) -> int:
     return 0
 
 
-def _ran(arguments: list[str]) -> int | None:
-    """Return the status of a run; None where click has to look at its command line."""
-    from mingle_hooks.cli import run as run_run
+def _check_health(scheduler: str, root: str) -> int | None:
+    """Print what is wrong, and nothing else; return the exit status, None where no hooks of that name are installed.
 
-    asked = run_run.read_run(arguments)
-    if asked is None:
+    Raises PlaceError and SettingsError.
+    """
+    from mingle_hooks import settings
+    from mingle_hooks.hooks import files
+    from mingle_hooks.hooks.plan import check_health
+
+    installed = files.read_manifest(root)
+    if not installed.of(scheduler):
         return None
-    from mingle_hooks.run.runner import run_command
-
-    return run_command(asked)
-
-
-def _checked(arguments: list[str]) -> int | None:
-    """Return the status of a node's health check; None where this is none."""
-    from mingle_hooks.cli import health
-
-    asked = health.read(arguments)
-    return None if asked is None else health.check(*asked)
+    given = settings.load({}, {}, system_file=files.below_root(root, settings.SYSTEM_FILE))
+    found = list(check_health(root, installed, scheduler, given.section("hooks")["key_file"]))
+    write_stdout("".join(f"BAD  {its.where}: {printable(its.what)}; fix: {printable(its.mend)}\n" for its in found))
+    return UNHEALTHY if found else 0
 
 
 def _fail(arguments: list[str], why: str | None, code: int) -> int:
@@ -165,154 +153,3 @@ def _said(arguments: list[str], option: str, variable: str) -> str:
     said = [after for before, after in itertools.pairwise(arguments) if before == option]
     said += [word.removeprefix(f"{option}=") for word in arguments if word.startswith(f"{option}=")]
     return (said or [os.environ.get(variable, "")])[-1]
-
-
-# The command lines that every node of every job runs, read without click, which costs 30 ms to import.
-#
-# Only what is plain: known options of `mingle env` and `mingle exec`, each with a value that does not look like
-# an option. Anything else, help and mistakes included, is left to click, which knows the same options.
-
-FLAGS = {
-    "--explain": "explain",
-    "--no-wait": "no_wait",
-    NO_STRICT: "no_strict",
-    "--together": "together",
-    "--verbatim": "verbatim",
-    "--keep-key": "keep_key",
-}
-# What starts nothing does not have these.
-ONLY_STARTED = ("together", "verbatim", "keep_key")
-_SWITCHES = (values.switch, values.differences)  # what an option without a value sets
-FLAGS |= {setting.option: setting.name for setting in TABLE if setting.option and setting.read in _SWITCHES}
-OPTIONS = {setting.option: setting.name for setting in TABLE if setting.option and setting.option not in FLAGS}
-
-
-class Call(NamedTuple):
-    """A command of the two, its flags and options by name, and for `exec` the command to become."""
-
-    command: Literal["env", "exec"]
-    options: dict[str, object]
-    explain: bool = False
-    no_wait: bool = False
-    together: bool = False
-    verbatim: bool = False
-    keep_key: bool = False
-    rest: tuple[str, ...] = ()
-
-
-def read_call(arguments: Sequence[str]) -> Call | None:
-    """Return the call, or None where click has to look at it.
-
-    The options of `exec` end at the first word that is none, or at `--`: what follows is the command's own.
-    """
-    if not arguments or arguments[0] not in ("env", "exec"):
-        return None
-    found = split_call(arguments[1:])
-    if found is None:
-        return None
-    options, rest = found
-    if rest[:1] == ("--",) and arguments[0] == "exec":
-        rest = rest[1:]
-    is_exec = arguments[0] == "exec"
-    if is_exec != bool(rest) or not (is_exec or options.keys().isdisjoint(ONLY_STARTED)):
-        return None
-    flags = {flag: options.pop(flag, False) is True for flag in ("explain", "no_wait", *ONLY_STARTED)}
-    return Call("exec" if arguments[0] == "exec" else "env", options, **flags, rest=rest)
-
-
-def split_call(
-    words: Sequence[str], flags: Mapping[str, str] = FLAGS, texts: Mapping[str, str] = OPTIONS
-) -> tuple[dict[str, object], tuple[str, ...]] | None:
-    """Return the options, and the words from the first on that is none; None for an option that is not plain.
-
-    `flags` and `texts` are the options that there are, without and with a value, and their names.
-    """
-    options: dict[str, object] = {}
-    position = 0
-    while position < len(words):
-        name, is_joined, value = words[position].partition("=")
-        if name in flags and not is_joined:
-            options[flags[name]] = True
-        elif name in texts:
-            if not is_joined:
-                position += 1
-                if position == len(words) or words[position].startswith("-"):
-                    return None
-                value = words[position]
-            options[texts[name]] = value
-        elif name == "--" or not name.startswith("-"):
-            break
-        else:
-            return None
-        position += 1
-    return options, tuple(words[position:])
-
-
-# Standard error: what is said there may be lost, for there is nobody else to tell.
-
-
-def write_stderr(text: str) -> None:
-    """Write text to stderr, as far as that can be done."""
-    send_stderr(text.encode(sys.stderr.encoding, "backslashreplace"))
-
-
-def send_stderr(data: bytes) -> None:
-    """Write bytes to stderr, as far as that can be done."""
-    try:
-        while data:
-            data = data[os.write(2, data) :]
-    except OSError:  # closed, full, or nobody reads it
-        return
-
-
-def is_of_step() -> bool:
-    """Tell whether all tasks of a Slurm step share this stderr: slurmstepd reads it from a pipe and srun shows it.
-
-    A file, as by `srun --error=%t`, a terminal of `srun --pty` and a redirection are this task's own.
-    """
-    return "SLURM_STEP_ID" in os.environ and "SLURM_LOCALID" in os.environ and stat.S_ISFIFO(os.fstat(2).st_mode)
-
-
-# Standard output: all of a text, or an error, and nothing of it left in a file.
-
-
-def write_stdout(text: str) -> None:
-    """Write the whole text to stdout at once; PlaceError when it cannot be written."""
-    send_stdout(os.fsencode(text))
-
-
-def send_stdout(data: bytes) -> None:
-    """Write bytes to stdout, waiting where it is a pipe that is full and does not block by itself.
-
-    Raises PlaceError.
-    """
-    written = 0
-    while written < len(data):
-        try:
-            written += os.write(1, data[written:])
-        except BlockingIOError:
-            import select
-
-            select.select([], [1], [])
-        except OSError as error:
-            _take_back(written)
-            raise _unwritable(error) from None
-
-
-def _take_back(written: int) -> None:
-    """Cut the beginning of a text off its file again, unless somebody wrote after it: half a world is none."""
-    try:
-        end = os.lseek(1, 0, os.SEEK_CUR)
-        if written and os.fstat(1).st_size == end:
-            os.ftruncate(1, end - written)
-            os.lseek(1, end - written, os.SEEK_SET)
-    except OSError:  # a pipe, of which nobody reads more
-        return
-
-
-def _unwritable(error: OSError) -> PlaceError:
-    if error.errno == errno.EPIPE:
-        return PlaceError("a reader of the output", "a closed pipe", "a command that reads all of it")
-    if error.errno == errno.EBADF:
-        return PlaceError("an open standard output", "a closed one", "leaving out `>&-`")
-    return PlaceError("to write the output", str(error.strerror), "another file or file system")

@@ -1,58 +1,29 @@
-"""`mingle run`: run COMMAND on all hosts of the job as one."""
+"""`mingle run`, and `mingle ls`, `show` and `kill` for the runs of this user."""
 
 from __future__ import annotations
 
+import os
+import socket
+import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 import click
 
-from mingle_hooks.cli import main
-from mingle_hooks.cli.help import ONLY_PRINTED, RUN, Grouped, Option, settings_options
-from mingle_hooks.run import planning
+from mingle_hooks import keys, values
+from mingle_hooks.cli import plain
+from mingle_hooks.cli.help import KILL_TIMEOUT, ONLY_PRINTED, RUN, SETTINGS, Grouped, Option, settings_options
+from mingle_hooks.cli.plain import write_stdout
+from mingle_hooks.errors import FactsError, MissingError, UsageError, printable
+from mingle_hooks.export.variables import own
+from mingle_hooks.run import cause, planning, status
 from mingle_hooks.run.planning import Options, Request
-
-# The command line of `mingle run`, read without click where it is plain.
-
-# An option that may be repeated is not plain; nor is what only `mingle env` and a member know.
-_REPEATED = ("start_option",)
-_NOT_OURS = ("nodes", "rank", "no_wait", "shell", "on_failure", "together")
-_OWN = {f"--{name.replace('_', '-')}": name for name in Options._fields if name not in _REPEATED}
-_OWN_FLAGS = {option: name for option, name in _OWN.items() if Options._field_defaults[name] is False}
-_FLAGS = {option: name for option, name in main.FLAGS.items() if name not in _NOT_OURS} | _OWN_FLAGS
-_TEXTS_runline = {option: name for option, name in main.OPTIONS.items() if name not in _NOT_OURS} | {
-    option: name for option, name in _OWN.items() if option not in _OWN_FLAGS
-}
-
-
-def read_run(arguments: Sequence[str]) -> Request | None:
-    """Return what `mingle run` with these arguments asks for; None where click has to look at them.
-
-    Raises what `planning.request` raises.
-    """
-    found = main.split_call(arguments, _FLAGS, _TEXTS_runline)
-    if found is None:
-        return None
-    given, command = found
-    command = command[1:] if command[:1] == ("--",) else command
-    return run_request(command, given) if command else None
-
-
-def run_request(command: tuple[str, ...], given: Mapping[str, object]) -> Request:
-    """Return what these options ask for, by name. Raises what `planning.request` raises."""
-    own = {name: value for name, value in given.items() if name in Options._fields}
-    members = {name: value for name, value in given.items() if name not in own}
-    settings = {name: value for name, value in members.items() if name not in ("explain", "verbatim", "keep_key")}
-    return planning.plan_request(command, Options(**own), settings, run_words(members))  # type: ignore[arg-type]
-
-
-def run_words(options: Mapping[str, object]) -> tuple[str, ...]:
-    """Return options as `mingle exec` takes them."""
-    known = {name: option for option, name in {**main.OPTIONS, **main.FLAGS}.items()}
-    given = {known[name]: value for name, value in options.items() if value not in (None, False)}
-    return tuple(option if value is True else f"{option}={value}" for option, value in given.items())
-
+from mingle_hooks.run.status import Entry, Failure, Runs, Seen, State
+from mingle_hooks.schedulers.detect import detect
+from mingle_hooks.schedulers.facts import JobFacts
+from mingle_hooks.settings import load
 
 EXAMPLES = """\
 mingle run torchrun train.py               # last line of a job script
@@ -108,6 +79,14 @@ def _run_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
+def _request(command: tuple[str, ...], given: Mapping[str, object]) -> Request:
+    """Return what these options ask for, by name. Raises what `planning.request` raises."""
+    own = {name: value for name, value in given.items() if name in Options._fields}
+    members = {name: value for name, value in given.items() if name not in own}
+    settings = {name: value for name, value in members.items() if name not in ("explain", "verbatim", "keep_key")}
+    return planning.plan_request(command, Options(**own), settings, plain.run_words(members))  # type: ignore[arg-type]
+
+
 @click.command(
     name="run",
     cls=Grouped,
@@ -127,4 +106,289 @@ def run(*, command: tuple[str, ...], **options: Any) -> int:
     """
     from mingle_hooks.run.runner import run_command
 
-    return run_command(run_request(command, options))
+    return run_command(_request(command, options))
+
+
+# `mingle ls`, `show` and `kill`: whose runs are meant, and how they are shown to people and programs.
+
+UNREACHABLE, ENDED = "unreachable", "ended"
+_LONGEST_COMMAND = 60
+_COLUMNS = ("ID", "STATE", "NODES", "ATTEMPT", "SINCE", "HOST", "COMMAND")
+
+key_option = click.option(
+    "--key-file", cls=Option, shown=SETTINGS["key_file"], help="File with the key that the run uses."
+)
+json_option = click.option("--json", "is_json", is_flag=True, help="Print JSON.")
+
+
+def find_runs(key_file: str | None) -> Runs:
+    """Return the user's runs, by the usual rules of keys. Raises SettingsError and SecretError."""
+    users = own(os.environ)
+    loaded = load(users, {"key_file": key_file})
+    try:
+        facts = detect(users, socket.gethostname())
+    except FactsError:  # a job whose variables are of no use here
+        facts = JobFacts(scheduler="none")
+    held = keys.held(facts, loaded, users)
+    return Runs(os.environ, [key.material for key in held], lambda text: note(text, is_quiet=loaded.quiet))
+
+
+def note(text: str, *, is_quiet: bool = False) -> None:
+    """Write a line to stderr."""
+    if not is_quiet:
+        click.echo(f"mingle: {printable(text)}", err=True)
+
+
+def run_row(seen: Seen) -> dict[str, Any]:
+    """Return what is told of a run in --json."""
+    entry, state = seen
+    found: dict[str, Any] = {
+        "id": entry.id,
+        "run": entry.run,
+        "state": UNREACHABLE if state is None else state.state,
+        "here": None if state is None else state.here,
+        "wanted": entry.wanted if state is None else state.wanted,
+        "attempt": None if state is None else state.attempt,
+        "restarts": None if state is None else state.restarts,
+        "began": entry.began,
+        "since": None if state is None else state.since,
+        "host": entry.host,
+        "pid": entry.process.pid,
+        "command": entry.command,
+    }
+    return found
+
+
+def whole_run_row(seen: Seen) -> dict[str, Any]:
+    """Return what is told of one run, with its nodes and its last failure."""
+    state = seen.state
+    nodes = () if state is None else state.nodes
+    return {
+        **run_row(seen),
+        "nodes": [node._asdict() for node in nodes],
+        "missing": [node.host for node in nodes if node.state == "missing"],
+        "failure": None if state is None or state.failure is None else state.failure._asdict(),
+    }
+
+
+def print_json(value: object) -> None:
+    """Print a line of JSON."""
+    write_stdout(f"{values.to_json(value)}\n")
+
+
+def run_lines(found: Sequence[Seen]) -> list[str]:
+    """Return runs as a table, with its heading."""
+    return _aligned([_COLUMNS, *map(_cells, found)])
+
+
+def run_page(seen: Seen) -> list[str]:
+    """Return all that is told of one run."""
+    entry, state = seen
+    rows = [("id", entry.id), ("run", entry.run), ("state", UNREACHABLE if state is None else _state(state))]
+    if state is not None:
+        rows += [("nodes", f"{state.here} of {state.wanted}"), ("attempt", _attempt(state))]
+    rows += [
+        ("began", moment(entry.began)),
+        ("runner", f"{entry.host}, process {entry.process.pid}"),
+        ("command", entry.command),
+    ]
+    found = _aligned(rows)
+    if state is None:
+        return found
+    if state.nodes:
+        nodes = [
+            (node.host, node.state, _or_dash(node.rank), "-" if node.since is None else moment(node.since))
+            for node in state.nodes
+        ]
+        found += ["", *_aligned([("NODE", "STATE", "RANK", "SINCE"), *nodes])]
+    return [*found, *([] if state.failure is None else ["", *_failure(state.failure)])]
+
+
+def run_changes(last: Sequence[Seen], found: Sequence[Seen]) -> list[str]:
+    """Return the lines of those that are not as they were, and of those that have ended."""
+    here = {seen.entry.run for seen in found}
+    ended = [[*_cells(seen)[:1], ENDED, *_cells(seen)[2:]] for seen in last if seen.entry.run not in here]
+    rows = [*(_cells(seen) for seen in found if seen not in last), *ended]
+    return _aligned(rows) if rows else []
+
+
+def moment(at: int) -> str:
+    """Return a time as people write it here."""
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))
+
+
+def is_silent(entry: Entry, path: str) -> MissingError:
+    """Return the error that tells of a run that does not answer."""
+    return MissingError(
+        f"an answer from run {entry.id} (process {entry.process.pid} on {entry.host})",
+        "none: the run was stopped or killed, or this host cannot reach it",
+        f"this command on {entry.host}; if the run is gone there too, rm {path}/{entry.run}.json",
+    )
+
+
+def has_ended(entry: Entry) -> MissingError:
+    """Return the error that tells of a run that has just ended."""
+    return MissingError(f"run {entry.id}", "it has just ended", "`mingle ls`")
+
+
+def _cells(seen: Seen) -> tuple[str, ...]:
+    entry, state = seen
+    return (
+        entry.id,
+        UNREACHABLE if state is None else state.state,
+        f"{'?' if state is None else state.here}/{entry.wanted if state is None else state.wanted}",
+        "-" if state is None else _or_dash(state.attempt),
+        moment(entry.began),
+        entry.host,
+        printable(entry.command, _LONGEST_COMMAND),
+    )
+
+
+def _state(state: State) -> str:
+    return f"{state.state} since {moment(state.since)}"
+
+
+def _attempt(state: State) -> str:
+    if state.attempt is None:
+        return "none yet"
+    return f"{state.attempt}, of at most {state.restarts}" if state.restarts else str(state.attempt)
+
+
+def _failure(failure: Failure) -> list[str]:
+    of = "" if failure.attempt is None else f" of attempt {failure.attempt}"
+    text = cause.event_text("failed", failure.cause) or ""
+    return [f"last failure, {moment(failure.at)}{of}:", *text.removeprefix("mingle run: ").splitlines()]
+
+
+def _or_dash(value: object) -> str:
+    return "-" if value is None else str(value)
+
+
+def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Return rows in columns."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+
+
+# `mingle ls`: the runs of this user that form or run.
+
+_WATCH_S = 2.0
+_CLEAR = "\x1b[H\x1b[2J"
+
+
+@click.command(name="ls")
+@click.option("--watch", is_flag=True, help="Refresh every 2 s; without a terminal, print changes.")
+@json_option
+@key_option
+def ls(*, watch: bool, is_json: bool, key_file: str | None) -> None:
+    """List your runs.
+
+    NODES is the number of nodes that have joined and the number expected.
+    Attempts count from 0. A run that does not answer is unreachable.
+    """
+    known = find_runs(key_file)
+    found = known.look(known.ways())
+    if is_json:
+        _print_json(found)
+    elif watch and sys.stdout.isatty():
+        _draw(found)
+    elif found:
+        _print(run_lines(found))
+    elif not watch:
+        note("no runs")
+    if watch:
+        _watch(known, found, is_json=is_json)
+
+
+def _watch(known: Runs, last: list[Seen], *, is_json: bool) -> None:
+    """Refresh the list until the user stops it."""
+    while True:
+        time.sleep(_WATCH_S)
+        found = known.look(known.ways())
+        if not is_json and sys.stdout.isatty():
+            _draw(found)
+        elif is_json and found != last:
+            _print_json(found)
+        elif not is_json:
+            _print(run_changes(last, found))
+        last = found
+
+
+def _draw(found: list[Seen]) -> None:
+    write_stdout(_CLEAR + "".join(f"{line}\n" for line in run_lines(found)))
+
+
+def _print(lines: list[str]) -> None:
+    if lines:
+        write_stdout("".join(f"{line}\n" for line in lines))
+
+
+def _print_json(found: list[Seen]) -> None:
+    print_json([run_row(seen) for seen in found])
+
+
+# `mingle show`: one run, with its nodes and its last failure.
+
+
+@click.command()
+@click.argument("name", metavar="ID")
+@json_option
+@key_option
+def show(*, name: str, is_json: bool, key_file: str | None) -> None:
+    """Show one run: its nodes, who is missing, and its last failure.
+
+    ID is the id of the job or of the run, or its beginning.
+    """
+    known = find_runs(key_file)
+    way = known.one(name)
+    found = known.look([way], is_whole=True)
+    if not found:
+        raise has_ended(way.entry)
+    if is_json:
+        print_json(whole_run_row(found[0]))
+    else:
+        write_stdout("".join(f"{line}\n" for line in run_page(found[0])))
+    if found[0].state is None:
+        raise is_silent(way.entry, known.path)
+
+
+# `mingle kill`: end a run, on all of its nodes.
+
+_DEFAULT_S = "60s"
+
+
+@click.command()
+@click.argument("name", metavar="ID")
+@click.option("--now", "is_now", is_flag=True, help="End it at once, without the grace period.")
+@click.option("--timeout", cls=Option, shown=KILL_TIMEOUT, default=_DEFAULT_S, help="How long to wait for its end.")
+@key_option
+def kill(*, name: str, is_now: bool, timeout: str, key_file: str | None) -> None:
+    """End a run on all of its nodes and wait until it has ended.
+
+    The run ends as after SIGTERM, or with --now as after a second Ctrl-C. The
+    exit status is 0 only if none of its processes is left.
+    """
+    limit_s = _seconds(timeout)
+    known = find_runs(key_file)
+    way = known.one(name)
+    ending = status.kill_run(way, is_now=is_now, limit_s=limit_s)
+    entry = way.entry
+    if ending.has_hung_up and ending.status is not None:
+        write_stdout(f"run {entry.id} has ended with status {ending.status}\n")
+    elif known.is_gone(entry):
+        write_stdout(f"run {entry.id} has ended\n")
+    elif ending.is_heard and not ending.has_hung_up:
+        raise MissingError(
+            f"the end of run {entry.id} within {limit_s:g} s",
+            f"processes still running on {entry.host} or its other nodes",
+            f"`mingle kill --now {name}`" if not is_now else f"`mingle show {name}`",
+        )
+    else:
+        raise is_silent(entry, known.path)
+
+
+def _seconds(text: str) -> float:
+    try:
+        return values.seconds(text)
+    except UsageError as wrong:
+        raise UsageError(wrong.expected, f"{wrong.seen} (--timeout)", wrong.remedy) from None

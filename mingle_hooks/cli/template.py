@@ -11,12 +11,12 @@ from click.shell_completion import CompletionItem
 from mingle_hooks import settings
 from mingle_hooks.cli.commands import Group
 from mingle_hooks.cli.help import FIELD_GROUPS, FIELD_VALUES, Grouped, Option, Shown
-from mingle_hooks.cli.main import write_stdout
+from mingle_hooks.cli.plain import write_stdout
 from mingle_hooks.errors import UsageError, printable
 from mingle_hooks.files import config_directory
-from mingle_hooks.scripts import schedulers
+from mingle_hooks.scripts import directives
+from mingle_hooks.scripts.directives import SCHEDULERS
 from mingle_hooks.scripts.fields import TABLE, Field
-from mingle_hooks.scripts.schedulers import SCHEDULERS
 
 _COMMON = (
     *("nodes_", "gpus_per_node_", "ntasks_per_node_", "cpus_per_task_", "mem_", "time_", "partition_", "account_"),
@@ -68,7 +68,7 @@ def list_(template_dir: tuple[str, ...]) -> None:
     from mingle_hooks.scripts import command, script
 
     click.echo("schedulers:")
-    for scheduler in schedulers.TABLE:
+    for scheduler in directives.TABLE:
         click.echo(f"  {scheduler.name:18} {scheduler.help}; mingle template {scheduler.name} … | {scheduler.submit}")
     click.echo("launchers:")
     for launcher in command.TABLE:

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from mingle_hooks.errors import UsageError, printable
-from mingle_hooks.export.frameworks import FRAMEWORKS, added, framework, load
+from mingle_hooks.export.frameworks import FRAMEWORKS, Framework, added, framework
 from mingle_hooks.net.addresses import interface_of
-from mingle_hooks.schedulers import enroot
+from mingle_hooks.schedulers import slurm
 from mingle_hooks.settings import left_behind
 from mingle_hooks.world import File, View
 
@@ -39,8 +39,11 @@ class Variable(NamedTuple):
 
 def files(view: View, names: Iterable[str]) -> tuple[File, ...]:
     """Return the files that these frameworks want, each once. Unknown name: UsageError."""
-    wanted = {f.name: f for name in names if framework(name).files for f in load(name).files(view)}
-    return tuple(wanted.values())
+    return tuple({file.name: file for name in names for file in _files(framework(name), view)}.values())
+
+
+def _files(row: Framework, view: View) -> tuple[File, ...]:
+    return row.files(view) if row.files is not None else ()
 
 
 def variables(view: View, names: Iterable[str], paths: Mapping[str, str] | None = None) -> tuple[Variable, ...]:
@@ -90,7 +93,7 @@ def of_slurm(environ: Mapping[str, str]) -> set[str]:
     if not environ.get("RANK") or environ["RANK"] != environ.get("SLURM_PROCID"):
         return set()
 
-    return enroot.exported(environ)
+    return slurm.of_enroot(environ)
 
 
 def own(environ: Mapping[str, str]) -> dict[str, str]:
@@ -131,15 +134,15 @@ def _settings(view: View, names: tuple[str, ...], paths: Mapping[str, str] | Non
     """Return name -> (value, framework) for all frameworks, with the paths of their files."""
     found: dict[str, tuple[str, str]] = {}
     for name in names:
-        module, kind = load(name), framework(name)
-        settings = module.settings(view)
-        if unknown := settings.keys() - set(kind.names):
+        row = framework(name)
+        settings = row.settings(view)
+        if unknown := settings.keys() - set(row.names):
             raise UsageError(
                 f"{name} to set only the variables that it declares",
                 ", ".join(sorted(unknown)),
                 f"--for without {name}",
             )
-        for file in module.files(view) if kind.files else ():
+        for file in _files(row, view):
             settings |= dict.fromkeys(file.variables, (paths or {})[file.name])
         for variable, value in settings.items():
             if variable in view.site:  # an environment variable would beat the site's file

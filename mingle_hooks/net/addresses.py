@@ -10,7 +10,7 @@ from hashlib import sha256
 from typing import Literal, NamedTuple
 
 from mingle_hooks.errors import NetworkError, UsageError, limit, reason
-from mingle_hooks.net.nccl import Setting, ifname, is_named
+from mingle_hooks.files import UnfitError, contents
 
 Address = ipaddress.IPv4Interface | ipaddress.IPv6Interface
 
@@ -120,6 +120,7 @@ def machine_id() -> str:
 
 Kind = Literal["infiniband", "ethernet", "loopback", "virtual"]
 
+LOOPBACK = "127.0.0.1"
 _NET = "sys/class/net"
 # Hardware types of /sys/class/net/*/type, from linux/if_arp.h.
 _INFINIBAND, _LOOPBACK = "32", "772"
@@ -300,15 +301,15 @@ def usable(
     return _ordered(found, None if is_one or environ is None else _told(environ, root))
 
 
-def _told(environ: Mapping[str, str], root: str) -> Setting | None:
+def _told(environ: Mapping[str, str], root: str) -> NcclSetting | None:
     """Return NCCL's network: who named it has named the job's, and MASTER_ADDR is to be on it too."""
-    return ifname(environ, root)
+    return nccl_ifname(environ, root)
 
 
-def _ordered(found: list[tuple[int, Interface, Address]], told: Setting | None) -> tuple[UsableAddress, ...]:
+def _ordered(found: list[tuple[int, Interface, Address]], told: NcclSetting | None) -> tuple[UsableAddress, ...]:
     first = last = frozenset[str]()
     if told is not None:
-        first = frozenset(its.name for _, its, _ in found if is_named(told.value, its.name))
+        first = frozenset(its.name for _, its, _ in found if is_nccl_interface(told.value, its.name))
     if any(interface.has_rdma for _, interface, _ in found):
         last = rails((interface, address) for _, interface, address in found)
     ranked = []
@@ -361,6 +362,10 @@ def interface_of(host: str) -> str | None:
 
     Raises NetworkError.
     """
+    if host == LOOPBACK:  # the address of a world of one: no need to load ifaddr, which takes 13 ms
+        for _, name in socket.if_nameindex():
+            if read_attribute(f"/{_NET}/{name}/type") == _LOOPBACK:
+                return name
     return next((found.name for found in list_addresses() if found.address == host), None)
 
 
@@ -411,12 +416,15 @@ def _rows(path: str, columns: int) -> Iterator[list[str]]:
 
 # Machines have one for a GPU, or for two. Fewer are a node's fast network, or its storage's.
 FEWEST = 4
+# Nobody gives a node so many interfaces on one network, but for its GPUs.
+FEWEST_OF_ONE_NETWORK = 8
 
 
 def rails(usable: Iterable[tuple[Interface, Address]]) -> frozenset[str]:
     """Return the names of the interfaces that are rails, among addresses that other hosts can reach.
 
-    At least four Ethernet interfaces of one speed, each with an RDMA device and with networks of its own.
+    At least four Ethernet interfaces of one speed, each with an RDMA device and with networks of its own; or eight, on
+    whichever networks: Oracle's sixteen are all on 192.168.0.0/16 (oci-hpc, rdma-network.conf).
     """
     alike: dict[int | None, list[tuple[str, object]]] = {}
     for interface, address in usable:
@@ -426,6 +434,88 @@ def rails(usable: Iterable[tuple[Interface, Address]]) -> frozenset[str]:
     for carried in alike.values():
         names = {name for name, _ in carried}
         # An interface may have two addresses of one network; no two interfaces may.
-        if len(names) >= FEWEST and len(set(carried)) == len({network for _, network in carried}):
+        is_apart = len(set(carried)) == len({network for _, network in carried})
+        if len(names) >= (FEWEST if is_apart else FEWEST_OF_ONE_NETWORK):
             found |= names
     return frozenset(found)
+
+
+# What the site, or the user, has told NCCL: in its files, or by a variable.
+#
+# Read in NCCL 2.30: src/misc/param.cc has the files, src/misc/socket.cc and utils.cc what NCCL_SOCKET_IFNAME says.
+# A file's value is only for names that the environment does not have: whatever is exported silently beats it.
+
+NCCL_IFNAME = "NCCL_SOCKET_IFNAME"
+_NCCL_CONF = "etc/nccl.conf"
+# NCCL's own buffers: what is longer is cut there.
+_NCCL_LONGEST_BYTES = 1023
+# A larger one is none; nor is what is no plain file, such as a pipe that nobody writes to.
+_NCCL_MOST_BYTES = 1 << 16
+
+
+class NcclSetting(NamedTuple):
+    """A value, and the file that it stands in, or "the environment"."""
+
+    value: str
+    source: str
+
+
+def nccl_settings(environ: Mapping[str, str], root: str = "/") -> dict[str, NcclSetting]:
+    """Return what NCCL will take from its files, given the user's environment.
+
+    The first file that names a variable has it: NCCL_CONF_FILE, or where there is none .nccl.conf in the home of the
+    user's account, whatever HOME says; then /etc/nccl.conf.
+    """
+    found: dict[str, NcclSetting] = {}
+    for path in _nccl_files(environ, root):
+        for name, value in _nccl_lines(path):
+            if name not in environ:
+                found.setdefault(name, NcclSetting(value, path))
+    return found
+
+
+def nccl_ifname(environ: Mapping[str, str], root: str = "/") -> NcclSetting | None:
+    """Return the interfaces that NCCL is told to use, None where it is told nothing: one character is nothing to it."""
+    value = environ.get(NCCL_IFNAME)
+    files = nccl_settings(environ, root) if value is None else {}
+    found = files.get(NCCL_IFNAME) if value is None else NcclSetting(value, "the environment")
+    return found if found is not None and len(found.value) > 1 else None
+
+
+def is_nccl_interface(text: str, name: str) -> bool:
+    """Tell whether NCCL_SOCKET_IFNAME=text takes this interface: eth means eth0, =eth0 that one, ^eth all others."""
+    is_others = text.startswith("^")
+    rest = text[is_others:]
+    is_exact = rest.startswith("=")
+    names = [entry.partition(":")[0] for entry in rest[is_exact:].split(",")]
+    is_listed = any(name == one if is_exact else name.startswith(one) for one in names if one)
+    return is_listed != is_others
+
+
+def _nccl_files(environ: Mapping[str, str], root: str) -> Iterator[str]:
+    if own := environ.get("NCCL_CONF_FILE"):
+        yield own
+    elif home := _account_home():
+        yield f"{home}/.nccl.conf"
+    yield os.path.join(root, _NCCL_CONF)
+
+
+def _account_home() -> str:
+    import pwd
+
+    try:
+        return pwd.getpwuid(os.getuid()).pw_dir
+    except KeyError:  # a container's user without an account
+        return ""
+
+
+def _nccl_lines(path: str) -> Iterator[tuple[str, str]]:
+    """Yield name and value of each line as NCCL takes it: nothing is stripped, and only a first `#` is a comment."""
+    try:
+        data = contents(path, most_bytes=_NCCL_MOST_BYTES, refused_mode=0, owners=None)
+    except (OSError, ValueError, UnfitError):
+        return
+    for line in data.decode(errors="surrogateescape").split("\n"):
+        name, is_setting, value = line.partition("=")
+        if is_setting and not line.startswith("#"):
+            yield name[:_NCCL_LONGEST_BYTES], value[:_NCCL_LONGEST_BYTES]

@@ -8,12 +8,13 @@ import itertools
 import os
 import select
 import socket
+import threading
 import time
 from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
-from mingle_hooks.errors import Shortage, shortage
+from mingle_hooks.errors import NetworkError, Shortage, limit, shortage
 from mingle_hooks.net.ports import hold, told
 from mingle_hooks.rendezvous.wire import HEADER, MOST_STRANGER_BYTES, WireError, endpoint
 
@@ -280,6 +281,20 @@ class Connection:
         self._in[: self._come] = rest
 
 
+# A handshake that takes longer is begun anew: TCP sends its first packet again after 1 and after 3 s.
+CALL_S = 5.0
+# Leave an address that answered, but is not what is looked for, alone for this long.
+REST_S = 1.0
+
+
+class Endpoint(NamedTuple):
+    """Where a leader may be, and which backend said so."""
+
+    address: str
+    port: int
+    backend: str
+
+
 def notice_loss(sock: socket.socket, *, drop_unsent: bool) -> None:
     """Have the kernel end a connection whose peer vanished without a word, as a host does that loses its power.
 
@@ -530,3 +545,94 @@ class Loop:
             call, timer.call = timer.call, None
             if call is not None:
                 call()
+
+
+# Host names to addresses, without ever waiting for a name server that does not answer.
+
+# Addresses of one name that are used; more than the networks of any node.
+MOST_ADDRESSES = 8
+# How long a member waits for the addresses of a name before it goes on without them.
+RESOLVE_S = 10.0
+
+
+class Lookup:
+    """Asks the resolver in a thread, for getaddrinfo(3) cannot be stopped; a late answer is dropped.
+
+    Raises OSError for want of descriptors, and LimitError for want of threads.
+    """
+
+    def __init__(self, loop: Loop, host: str, on_result: Callable[[str, list[str]], None]) -> None:
+        self._loop, self._host, self._on_result = loop, host, on_result
+        if loop.names_since is None:
+            loop.names_since = loop.clock()
+        self._mine, theirs = socket.socketpair()
+        self._result: dict[str, list[str]] = {}
+        loop.watch(self._mine, READ, self._ready)
+        try:
+            _start_lookup(host, self._result, theirs)
+        except NetworkError:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Forget the answer."""
+        if self._mine.fileno() >= 0:
+            self._loop.unwatch(self._mine)
+            self._mine.close()
+
+    def _ready(self, _events: int) -> None:
+        self.close()
+        if self._loop.names_since is not None:
+            self._loop.names_s = self._loop.clock() - self._loop.names_since
+        self._on_result(self._host, self._result.get(self._host, []))
+
+
+def resolve(host: str, timeout_s: float) -> list[str]:
+    """Return the addresses of a host, none where it has none or the resolver takes longer than timeout_s.
+
+    Raises as Lookup does.
+    """
+    result: dict[str, list[str]] = {}
+    mine, theirs = socket.socketpair()
+    with mine:
+        _start_lookup(host, result, theirs)
+        mine.settimeout(timeout_s)
+        try:
+            mine.recv(1)
+        except TimeoutError:
+            return []
+        return result.get(host, [])
+
+
+def _start_lookup(host: str, result: dict[str, list[str]], done: socket.socket) -> None:
+    try:
+        threading.Thread(target=_resolve, args=(host, result, done), daemon=True).start()
+    except RuntimeError as error:
+        done.close()
+        raise limit(error) or error from None
+
+
+def is_local(address: str) -> bool:
+    """Tell whether an address is one of this host's: only then can a socket be bound to it."""
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    try:
+        with socket.socket(family, socket.SOCK_DGRAM) as sock:
+            sock.bind((address.partition("%")[0], 0))
+    except OSError:
+        return False
+    return True
+
+
+def _resolve(host: str, result: dict[str, list[str]], done: socket.socket) -> None:
+    with done:
+        try:
+            rows = socket.getaddrinfo(host.encode("ascii"), None, type=socket.SOCK_STREAM)
+        except (OSError, ValueError):  # ValueError: text that no host name is, not ASCII or with a NUL
+            rows = []
+        result[host] = list(dict.fromkeys(_address(row[4]) for row in rows))[:MOST_ADDRESSES]
+
+
+def _address(where: tuple[object, ...]) -> str:
+    address = str(where[0]).partition("%")[0]
+    zone = (*where[3:], 0)[0]  # IPv6: address, port, flow, zone
+    return f"{address}%{zone}" if zone else address

@@ -5,38 +5,35 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import mingle_hooks
-from mingle_hooks.errors import LIMITS, ConflictError, MingleError, MissingError, NetworkError, SecretError, printable
-from mingle_hooks.rendezvous import discovery, wire
-from mingle_hooks.rendezvous.connection import STALLED_S, Connection, Loop, Timer, dial, notice_loss
-from mingle_hooks.rendezvous.discovery import Discovery, OneWay
+from mingle_hooks.errors import LIMITS, ConflictError, MingleError, MissingError, NetworkError, SecretError
+from mingle_hooks.rendezvous import wire
+from mingle_hooks.rendezvous.backend import Advertisement, Context, OneWay
+from mingle_hooks.rendezvous.connection import (
+    CALL_S,
+    REST_S,
+    STALLED_S,
+    Connection,
+    Endpoint,
+    Loop,
+    Timer,
+    dial,
+    notice_loss,
+)
+from mingle_hooks.rendezvous.discovery import Discovery
+from mingle_hooks.rendezvous.election import Candidate
+from mingle_hooks.rendezvous.leader import Leader
 from mingle_hooks.rendezvous.messages import LONGEST_PART, MEMBER_BYTES
 from mingle_hooks.rendezvous.request import Request
+from mingle_hooks.rendezvous.roster import RejectedPeers, peer_label
 from mingle_hooks.rendezvous.wire import PROTOCOL_VERSION, Attempt, Secret, check_in_ports, multicast_port
-
-if TYPE_CHECKING:
-    from mingle_hooks.rendezvous.election import Candidate
-    from mingle_hooks.rendezvous.leader import Leader
-
 
 # Connections tried at once; with more endpoints, the oldest makes room once it has had its fair time, in seconds.
 MOST_CALLS = 64
 FAIR_S = 1.0
-# A handshake that takes longer is begun anew: TCP sends its first packet again after 1 and after 3 s.
-CALL_S = 5.0
-# Leave an address that answered, but is not what is looked for, alone for this long.
-REST_S = 1.0
 REST_AFTER_MISMATCH_S = 5.0
-
-
-class Endpoint(NamedTuple):
-    """Where a leader may be, and which backend said so."""
-
-    address: str
-    port: int
-    backend: str
 
 
 class ProvenLeader(NamedTuple):
@@ -204,41 +201,6 @@ class _Call:
 
 # Who tried to take part without the key: counted, reported, never believed.
 
-# More addresses than this are counted together: a report is for a person, and memory has a bound.
-MOST_ADDRESSES = 8
-# What a leader tells its members of one address is at most this long.
-LONGEST_LABEL = 64
-
-
-def peer_label(address: str, host: str) -> str:
-    """Return an address with the host that it says it is; only an address cannot be made up."""
-    is_name = host.isascii() and host.replace("-", "").replace(".", "").replace("_", "").isalnum()
-    return printable(f"{address} ({host})" if is_name else address, LONGEST_LABEL)
-
-
-class RejectedPeers:
-    """Addresses that showed another key, in the order of their first try."""
-
-    def __init__(self) -> None:
-        self._hosts: dict[str, str] = {}
-
-    def add(self, address: str, host: str = "") -> bool:
-        """Note a try from an address, which says that it is this host, and tell whether it is news."""
-        if self._hosts.get(address) or (address in self._hosts and not host):
-            return False
-        if address not in self._hosts and len(self._hosts) >= MOST_ADDRESSES:
-            return False
-        self._hosts[address] = host
-        return True
-
-    def list(self) -> list[str]:
-        """Return who has tried so far: a host that comes by several addresses once, with the first."""
-        first: dict[str, str] = {}
-        for address, host in self._hosts.items():
-            first.setdefault(host or address, peer_label(address, host))
-        return list(first.values())
-
-
 # Addresses that a person should know of: who shows another key, who hands on what others say.
 
 # Addresses that are told to a person; after that it is an attack, and a log to fill.
@@ -327,7 +289,7 @@ class Search:
         self.rest = self._dialer.rest
         self._one_way = OneWay()
         ports = check_in_ports(request.attempt, secret, request.port_range)
-        context = discovery.Context(
+        context = Context(
             loop=loop,
             attempt=request.attempt,
             secret=secret,
@@ -416,7 +378,7 @@ class Search:
         candidate = self._candidate()
         return candidate.leader if candidate is not None else None
 
-    def _advertisement(self) -> discovery.Advertisement | None:
+    def _advertisement(self) -> Advertisement | None:
         candidate = self._candidate()
         return candidate.advertisement if candidate is not None else None
 

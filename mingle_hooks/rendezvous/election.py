@@ -13,8 +13,9 @@ from mingle_hooks import files
 from mingle_hooks.errors import LimitError, NetworkError, Shortage
 from mingle_hooks.net import addresses, ports
 from mingle_hooks.net.addresses import Address
-from mingle_hooks.rendezvous.connection import Loop
-from mingle_hooks.rendezvous.discovery import BACKENDS, RESOLVE_S, Advertisement, is_local, resolve
+from mingle_hooks.rendezvous.backend import Advertisement
+from mingle_hooks.rendezvous.connection import RESOLVE_S, Loop, is_local, resolve
+from mingle_hooks.rendezvous.discovery import BACKENDS
 from mingle_hooks.rendezvous.leader import Leader
 from mingle_hooks.rendezvous.messages import Failure, JoinRequest
 from mingle_hooks.rendezvous.request import Request

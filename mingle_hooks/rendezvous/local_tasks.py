@@ -12,8 +12,7 @@ from typing import Any, Literal, TypedDict
 from mingle_hooks import files, values
 from mingle_hooks.errors import LIMITS, ConflictError, MingleError, MissingError, PlaceError, by_exit_code
 from mingle_hooks.rendezvous.connection import READ, Loop, boottime
-from mingle_hooks.rendezvous.leases import CLOSING_S, LINGER_S
-from mingle_hooks.rendezvous.messages import Answer, Failure
+from mingle_hooks.rendezvous.messages import CLOSING_S, LINGER_S, Answer, Failure
 from mingle_hooks.rendezvous.wire import MOST_LEADER_BYTES, Secret, WireError
 
 # Where the tasks of one node meet: a socket in a directory of their own, and a word by which all of them abide.

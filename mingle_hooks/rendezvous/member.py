@@ -10,12 +10,22 @@ from typing import NamedTuple
 from mingle_hooks.errors import MingleError, MissingError
 from mingle_hooks.net.addresses import is_preferred
 from mingle_hooks.rendezvous import messages, wire
-from mingle_hooks.rendezvous.connection import Connection, Loop, Timer, dial
-from mingle_hooks.rendezvous.dialer import LOOK, Endpoint, ProvenLeader, Search
-from mingle_hooks.rendezvous.leases import LAST_WORD_S, LEASE_S, LINGER_S, Deadline, Outcome
-from mingle_hooks.rendezvous.messages import LONGEST_PART, Answer, Failure, JoinRequest, age_s
-from mingle_hooks.rendezvous.request import Request
-from mingle_hooks.rendezvous.timeline import Stopwatch
+from mingle_hooks.rendezvous.connection import Connection, Endpoint, Loop, Timer, dial
+from mingle_hooks.rendezvous.dialer import LOOK, ProvenLeader, Search
+from mingle_hooks.rendezvous.messages import (
+    LAST_WORD_S,
+    LEASE_S,
+    LINGER_S,
+    LONGEST_PART,
+    Answer,
+    Deadline,
+    Failure,
+    JoinRequest,
+    Outcome,
+    Stopwatch,
+    age_s,
+)
+from mingle_hooks.rendezvous.request import Progress, Request
 from mingle_hooks.rendezvous.wire import Attempt, MembershipState, Secret
 
 # One address that a leader offers: a member tries it until it answers.
@@ -104,15 +114,6 @@ class Probe:
 PROBE_NEXT_S = 0.25
 # What a leader says only where it has not said the word, and first has to ask every member for another promise.
 _NO_WORD = (wire.WELCOME, wire.PROGRESS, wire.FAILED, wire.MOVED)
-
-
-class Progress(NamedTuple):
-    """How far the world is, as its leader last told."""
-
-    inside: int
-    nodes: int | None
-    missing: str
-    rejected: tuple[str, ...] = ()
 
 
 class Membership:

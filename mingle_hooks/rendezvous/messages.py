@@ -1,13 +1,12 @@
-"""The roster as it travels: encoded once, compressed, the same octets for every member that asks for it.
-
-It goes before the answer, without a MAC of its own: the answer, which has one, holds its digest.
-"""
+"""What members and their leader tell each other, read strictly; and until when each waits for it."""
 
 from __future__ import annotations
 
+import os
 import sys
+import time
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from hashlib import sha256
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypedDict
@@ -26,7 +25,7 @@ from mingle_hooks.errors import (
     printable,
 )
 from mingle_hooks.net.addresses import is_hostname, is_hostname_or_address
-from mingle_hooks.rendezvous.timeline import Spent
+from mingle_hooks.rendezvous.connection import Loop
 from mingle_hooks.rendezvous.wire import (
     MOST_LEADER_BYTES,
     Body,
@@ -41,6 +40,61 @@ from mingle_hooks.schedulers.facts import MOST_NODES, MOST_SLOTS
 
 if TYPE_CHECKING:
     from typing_extensions import NotRequired
+
+
+# How long a member took from the beginning of its process to its check-in, and with what.
+
+MOST_MS = 7 * 24 * 3600 * 1000
+# When a process began, in ticks since the boot: its place after the name in /proc/PID/stat (proc(5)).
+_STARTTIME = 19
+
+
+class Spent(NamedTuple):
+    """Milliseconds since the process began: when it began to look for the others, checked in, and had its answer.
+
+    `names_ms` of those between the first two went by until the name service had answered. On its way to rank 0, before
+    there is an answer, `formed_ms` is 0.
+    """
+
+    asked_ms: int
+    names_ms: int
+    in_ms: int
+    formed_ms: int = 0
+
+    @classmethod
+    def parse(cls, row: object) -> Spent:
+        """Return what another member tells. Raises WireError."""
+        if not isinstance(row, list) or len(row) != len(cls._fields):
+            raise WireError("spent: not its numbers")
+        if not all(type(ms) is int and 0 <= ms <= MOST_MS for ms in row):
+            raise WireError("spent: not milliseconds")
+        return cls(*row)
+
+
+class Stopwatch:
+    """Runs since this process began, which is so old by now; it now begins to look for the others."""
+
+    def __init__(self, clock: Callable[[], float], age_s: float) -> None:
+        self._clock, self._asked_s, self._began = clock, age_s, clock()
+
+    def formed(self, spent: Spent) -> Spent:
+        """Complete what was spent until check-in, now that there is an answer."""
+        return spent._replace(formed_ms=max(self.spent(0.0).in_ms, spent.in_ms))
+
+    def spent(self, names_s: float) -> Spent:
+        """Return what has been spent until now."""
+        asked, now = round(self._asked_s * 1000), round((self._asked_s + self._clock() - self._began) * 1000)
+        return Spent(min(asked, MOST_MS), min(round(names_s * 1000), MOST_MS), min(max(now, asked), MOST_MS))
+
+
+def process_age_s() -> float:
+    """Return for how long this process has run, in steps of a tick (10 ms); 0 where there is no /proc."""
+    try:
+        with open("/proc/self/stat", "rb") as file:
+            ticks = int(file.read(4096).rpartition(b")")[2].split()[_STARTTIME])
+        return max(time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK"), 0.0)
+    except (OSError, ValueError, IndexError, AttributeError):
+        return 0.0
 
 
 # What a leader answers, read strictly: it ends up in shells, files and frameworks of every member.
@@ -443,3 +497,123 @@ def unpack_roster(packed: bytes) -> object:
         return values.from_json(text)
     except (zlib.error, ValueError, RecursionError) as error:
         raise WireError("roster: not a packed one") from error
+
+
+# How long each member that holds its answer waits for COMMIT: the leader says it only while all of them do.
+#
+# A lease begins when the leader asks for it, not when the promise arrives: however long that took, or this process was
+# stopped, the member waits at least as long as the leader believes.
+
+# A member promises at most this long, in seconds. So long it asks for the word, and nobody else, when it has lost
+# its leader, and so long a leader stays to answer it.
+LEASE_S = 30.0
+# The word takes up to this long, two lost packets included: it is not said where a lease ends sooner.
+LAST_WORD_S = 5.0
+# Leases are renewed after this long, while the last members are awaited.
+RENEW_S = 10.0
+# A member that holds its answer waits this much longer for the word, and a leader for all to be ready.
+CLOSING_S = LEASE_S
+# After a contradiction the leader stays this long, to tell members that come late why there is no world.
+LINGER_S = 10.0
+
+
+class Leases:
+    """The members' promises of one epoch, by the leader's clock."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._asked: dict[bytes, float] = {}  # member -> when it was asked, where it has not answered yet
+        self._ends: dict[bytes, float] = {}
+
+    def __len__(self) -> int:
+        return len(self._ends)
+
+    def ask(self, member: bytes) -> bool:
+        """Note that a member is asked now; False where it still owes an answer, which would be taken for this one's."""
+        if member in self._asked:
+            return False
+        self._asked[member] = self._clock()
+        return True
+
+    def owes(self, member: bytes) -> bool:
+        """Tell whether a member was asked and has not answered."""
+        return member in self._asked
+
+    def promised(self, member: bytes, lease_s: float) -> None:
+        """Note a member's promise; one that was not asked for is none."""
+        asked = self._asked.pop(member, None)
+        if asked is not None:
+            self._ends[member] = asked + lease_s
+
+    def renewed(self, member: bytes) -> None:
+        """Note that a member has come back for the word: it waits again, for as long as one may that promises."""
+        self._ends[member] = self._clock() + LEASE_S
+
+    def ending(self, within_s: float) -> list[bytes]:
+        """Return the members whose lease ends within so many seconds."""
+        latest = self._clock() + within_s
+        return [member for member, ends in self._ends.items() if ends < latest]
+
+    def left_s(self) -> float:
+        """Return for how many seconds some member still waits."""
+        return max(max(self._ends.values(), default=0.0) - self._clock(), 0.0)
+
+
+# How, and by when, a rendezvous ends for one member: once, with an answer or with an error.
+
+
+class Deadline:
+    """The time that one member has, by its loop's clock."""
+
+    def __init__(self, loop: Loop, timeout_s: float) -> None:
+        self._loop, self._began, self._timeout_s = loop, loop.clock(), timeout_s
+
+    def waited_s(self) -> int:
+        """Return for how many seconds it has waited."""
+        return round(self._loop.clock() - self._began)
+
+    def left_s(self) -> float:
+        """Return for how many seconds it can still wait, once it holds an answer."""
+        return self._began + self._timeout_s + CLOSING_S - self._loop.clock()
+
+    def is_before(self, ago_s: float) -> bool:
+        """Tell whether what happened so many seconds ago was before it began."""
+        return ago_s > self._loop.clock() - self._began
+
+
+class Outcome:
+    """The first answer or error stands. It is over at once, or later, where others are still to be told."""
+
+    def __init__(self, loop: Loop) -> None:
+        self._loop = loop
+        self.is_over = False
+        self.answer: Answer | None = None
+        self._error: MingleError | None = None
+
+    @property
+    def is_known(self) -> bool:
+        """Whether all that is left is to tell the others."""
+        return self.answer is not None or self._error is not None
+
+    def form(self, answer: Answer) -> None:
+        """End with this answer."""
+        self.answer, self.is_over = answer, True
+
+    def fail(self, error: MingleError, linger_s: float = 0.0) -> None:
+        """End with this error, after so many seconds."""
+        if self._error is None:
+            self._error = error
+        if linger_s:
+            self._loop.after(linger_s, self.end)
+        else:
+            self.end()
+
+    def end(self) -> None:
+        """Wait for nobody any longer."""
+        self.is_over = True
+
+    def result(self) -> Answer:
+        """Return the answer, or raise why there is none, a MingleError, once it is over."""
+        if self.answer is None:
+            raise self._error or MissingError("an answer", "none", "running it again, and please report this")
+        return self.answer

@@ -5,17 +5,15 @@ from __future__ import annotations
 from types import TracebackType
 
 from mingle_hooks.errors import LIMITS
-from mingle_hooks.rendezvous import report, wire
+from mingle_hooks.rendezvous import timeline, wire
 from mingle_hooks.rendezvous.connection import Loop, boottime
 from mingle_hooks.rendezvous.dialer import ProvenLeader, Search
 from mingle_hooks.rendezvous.election import Candidate, stand_as_candidate
 from mingle_hooks.rendezvous.leader import Leader
-from mingle_hooks.rendezvous.leases import LINGER_S, Deadline, Outcome
-from mingle_hooks.rendezvous.member import GOODBYE_S, Following, Progress
-from mingle_hooks.rendezvous.messages import Answer, Failure
-from mingle_hooks.rendezvous.report import refuse_different_nodes
-from mingle_hooks.rendezvous.request import Observer, Request, join_request
-from mingle_hooks.rendezvous.timeline import Stopwatch
+from mingle_hooks.rendezvous.member import GOODBYE_S, Following
+from mingle_hooks.rendezvous.messages import LINGER_S, Answer, Deadline, Failure, Outcome, Stopwatch
+from mingle_hooks.rendezvous.request import Observer, Progress, Request, join_request
+from mingle_hooks.rendezvous.timeline import refuse_different_nodes
 from mingle_hooks.rendezvous.wire import Secret
 
 # Without a scheduler a leader listens this long for others of its id, in seconds: two of a leader's beacons, and the
@@ -134,9 +132,9 @@ class Rendezvous:
         answer = self._outcome.result()
         leader, membership = self._leader, self._following.membership
         if leader is not None and leader.answer is answer:
-            report.note_by_leader(leader, self._request, self._observer, answer["at"])
+            timeline.note_by_leader(leader, self._request, self._observer, answer["at"])
         elif self._observer.tell is not None:
-            report.note_by_member(membership, self._observer)
+            timeline.note_by_member(membership, self._observer)
         its = membership.me if membership is not None else leader.me if leader is not None else self._me
         if its.spent is not None:
             answer["spent"] = list(self._stopwatch.formed(its.spent))

@@ -6,19 +6,16 @@ import os
 import socket
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from mingle_hooks.errors import MingleError, UsageError
 from mingle_hooks.net.addresses import Preference
 from mingle_hooks.net.ports import DEFAULT_RANGE
 from mingle_hooks.rendezvous import wire
-from mingle_hooks.rendezvous.discovery import BACKENDS
 from mingle_hooks.rendezvous.local_tasks import LocalPeers
 from mingle_hooks.rendezvous.messages import MEMBER_BYTES, Failure, JoinRequest
 from mingle_hooks.rendezvous.wire import Attempt, Material
-
-if TYPE_CHECKING:
-    from mingle_hooks.rendezvous.member import Progress
+from mingle_hooks.settings import BACKENDS
 
 
 class Request(NamedTuple):
@@ -45,7 +42,7 @@ class Request(NamedTuple):
     host_suffix: str = ""
     master: tuple[str, int | None] | None = None
     directory: str | None = None
-    via: tuple[str, ...] = tuple(BACKENDS)
+    via: tuple[str, ...] = BACKENDS
     prefer: tuple[Preference, ...] = ()
     environ: Mapping[str, str] = MappingProxyType({})  # the user's, for what it says of networks
     port_range: range = DEFAULT_RANGE
@@ -101,6 +98,15 @@ def join_request(request: Request) -> JoinRequest:
 
 
 # Who is told how a rendezvous goes: an interface, which nothing has to load at run time.
+
+
+class Progress(NamedTuple):
+    """How far the world is, as its leader last told."""
+
+    inside: int
+    nodes: int | None
+    missing: str
+    rejected: tuple[str, ...] = ()
 
 
 class Observer(Protocol):

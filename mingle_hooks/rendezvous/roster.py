@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import groupby
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from mingle_hooks.errors import Shortage, printable
 from mingle_hooks.rendezvous import wire
+from mingle_hooks.rendezvous.connection import Loop, Timer
 from mingle_hooks.rendezvous.messages import Failure, JoinRequest, Kind
 from mingle_hooks.schedulers.hostlist import fold
 from mingle_hooks.schedulers.topology import SEPARATOR
 from mingle_hooks.world import Member
-
-if TYPE_CHECKING:
-    from mingle_hooks.rendezvous.dialer import RejectedPeers
-
 
 # Missing ranks that a message names; gaps between them would make it long.
 MOST_SHOWN = 64
@@ -273,6 +270,41 @@ def crossings(paths: Sequence[str]) -> int:
     return sum(1 for one, next_one in itertools.pairwise(paths) if one != next_one)
 
 
+# More addresses than this are counted together: a report is for a person, and memory has a bound.
+MOST_ADDRESSES = 8
+# What a leader tells its members of one address is at most this long.
+LONGEST_LABEL = 64
+
+
+def peer_label(address: str, host: str) -> str:
+    """Return an address with the host that it says it is; only an address cannot be made up."""
+    is_name = host.isascii() and host.replace("-", "").replace(".", "").replace("_", "").isalnum()
+    return printable(f"{address} ({host})" if is_name else address, LONGEST_LABEL)
+
+
+class RejectedPeers:
+    """Addresses that showed another key, in the order of their first try."""
+
+    def __init__(self) -> None:
+        self._hosts: dict[str, str] = {}
+
+    def add(self, address: str, host: str = "") -> bool:
+        """Note a try from an address, which says that it is this host, and tell whether it is news."""
+        if self._hosts.get(address) or (address in self._hosts and not host):
+            return False
+        if address not in self._hosts and len(self._hosts) >= MOST_ADDRESSES:
+            return False
+        self._hosts[address] = host
+        return True
+
+    def list(self) -> list[str]:
+        """Return who has tried so far: a host that comes by several addresses once, with the first."""
+        first: dict[str, str] = {}
+        for address, host in self._hosts.items():
+            first.setdefault(host or address, peer_label(address, host))
+        return list(first.values())
+
+
 # Why a world has not formed in time, as every member is told.
 
 # Why somebody was refused -> the failure that says so where members are missing; the likeliest mistake first.
@@ -351,3 +383,79 @@ def not_own(master_addr: str, host: str, advertised: Sequence[AdvertisedAddress]
     found = ", ".join(dict.fromkeys(offer.address for offer in advertised))
     which = f", which is {found} on {host}" if found else f", which {host} cannot look up"
     return Failure("address", (master_addr, host, "" if found == master_addr else which))
+
+
+# When a leader's world may close, and which of its addresses that world uses.
+
+# While somebody who may lead as well is asked, look this much later, in seconds, whether it has answered.
+ASKED_S = 0.1
+# With all in, wait this long for the best address to be reached by all before taking the next best:
+# a connection whose first two packets are lost still comes through.
+SETTLE_S = 3.5
+
+
+class AddressChoice:
+    """Calls `close` with the index of the address, while `gathers` is true; the owner calls stop()."""
+
+    def __init__(
+        self, loop: Loop, roster: Roster, terms: Terms, gathers: Callable[[], bool], close: Callable[[int], None]
+    ) -> None:
+        self._loop, self._roster, self._terms, self._gathers, self._close = loop, roster, terms, gathers, close
+        self._settled = False
+        self._quiet_until = loop.clock()
+        self._refuses: Callable[[int], bool] = lambda _: False
+        self._is_alone: Callable[[], bool] = lambda: True
+        self._timers: dict[str, Timer] = {"first": loop.after(0.0, self.consider)}  # the leader may be all there is
+
+    def stop(self) -> None:
+        """Choose no more."""
+        for timer in self._timers.values():
+            timer.cancel()
+
+    def listen_for(self, quiet_s: float) -> None:
+        """Choose nothing for so many seconds, in which others of this id that are too many can be heard."""
+        self._quiet_until = self._loop.clock() + quiet_s
+        self._timers["quiet"] = self._loop.after(quiet_s, self.consider)
+
+    def ask_first(self, is_alone: Callable[[], bool]) -> None:
+        """Choose only once this says that nobody who may lead as well is being asked."""
+        self._is_alone = is_alone
+
+    def compare_first(self, refuses: Callable[[int], bool]) -> None:
+        """Close only where this does not tell everybody why there is no world."""
+        self._refuses = refuses
+
+    def start_over(self) -> None:
+        """Somebody has left: wait for the best address anew when all are in again."""
+        self._settled = False
+        if (timer := self._timers.pop("settle", None)) is not None:
+            timer.cancel()
+
+    def consider(self) -> None:
+        """Look whether it is time."""
+        if not self._gathers() or not self._roster.complete or self._loop.clock() < self._quiet_until:
+            return
+        if "settle" not in self._timers:
+            self._timers["settle"] = self._loop.after(SETTLE_S, self._settle)
+        if (offer := self._best()) is None:
+            return
+        if self._is_alone():
+            if not self._refuses(offer):
+                self._close(offer)
+        else:
+            self._timers["asked"] = self._loop.after(ASKED_S, self.consider)
+
+    def _best(self) -> int | None:
+        """Return the best address that may serve all, once they have reached it; later the best that they have."""
+        for index, offer in enumerate(self._terms.advertised):
+            if offer.loopback and not self._roster.one_machine:
+                continue
+            if self._roster.reached_by_all(index):
+                return index
+            if not self._settled:
+                return None
+        return None
+
+    def _settle(self) -> None:
+        self._settled = True
+        self.consider()

@@ -1,13 +1,22 @@
-"""When each member's task began, when it came, and who kept the others waiting: by rank 0's clock, in seconds."""
+"""How a world formed, for --explain: which address and why, which were not reached and by whom, who came last."""
 
 from __future__ import annotations
 
-import os
-import time
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from mingle_hooks.rendezvous.wire import WireError
+from mingle_hooks.net.addresses import Interface, interfaces
+from mingle_hooks.rendezvous.leader import Leader
+from mingle_hooks.rendezvous.member import Membership
+from mingle_hooks.rendezvous.messages import Failure, Spent
+from mingle_hooks.rendezvous.request import Observer, Request
+from mingle_hooks.rendezvous.roster import AdvertisedAddress, Entry, Roster, Terms, crossings
+from mingle_hooks.schedulers.hostlist import fold
+
+if TYPE_CHECKING:
+    from mingle_hooks.check.compare import Finding
+
+# When each member's task began, when it came, and who kept the others waiting: by rank 0's clock, in seconds.
 
 # Members that are listed one by one; of more, the last is named.
 MOST_LISTED = 16
@@ -97,56 +106,181 @@ def _ready(member: Phases) -> float:
     return member.ready
 
 
-# How long a member took from the beginning of its process to its check-in, and with what.
-
-MOST_MS = 7 * 24 * 3600 * 1000
-# When a process began, in ticks since the boot: its place after the name in /proc/PID/stat (proc(5)).
-_STARTTIME = 19
+# What rank 0, and any other member, tells of a world that has formed.
 
 
-class Spent(NamedTuple):
-    """Milliseconds since the process began: when it began to look for the others, checked in, and had its answer.
+def leader_report(leader: Leader, chosen: str) -> list[str]:
+    """Return what rank 0 alone knows; `chosen` is the address that the world uses."""
+    entries = leader.roster.entries()
+    carriers = {str(address.ip): interface for interface in interfaces() for address in interface.addresses}
+    lines = []
+    is_after = False
+    for index, offer in enumerate(leader.terms.advertised):
+        if offer.loopback and not leader.roster.one_machine:
+            continue
+        short = [entry.join_request.host for entry in entries if index not in entry.reached]
+        if offer.address == chosen:
+            why, is_after = "chosen: the best that all members reached", True
+        elif is_after:  # not tried by those who reached a better one
+            why = "not needed: slower, or later in order"
+        elif short:
+            why = f"not reached by {fold(short)}"
+        else:
+            why = "reached too late"
+        lines.append(f"address {_named(offer, carriers)}: {why}")
 
-    `names_ms` of those between the first two went by until the name service had answered. On its way to rank 0, before
-    there is an answer, `formed_ms` is 0.
-    """
-
-    asked_ms: int
-    names_ms: int
-    in_ms: int
-    formed_ms: int = 0
-
-    @classmethod
-    def parse(cls, row: object) -> Spent:
-        """Return what another member tells. Raises WireError."""
-        if not isinstance(row, list) or len(row) != len(cls._fields):
-            raise WireError("spent: not its numbers")
-        if not all(type(ms) is int and 0 <= ms <= MOST_MS for ms in row):
-            raise WireError("spent: not milliseconds")
-        return cls(*row)
-
-
-class Stopwatch:
-    """Runs since this process began, which is so old by now; it now begins to look for the others."""
-
-    def __init__(self, clock: Callable[[], float], age_s: float) -> None:
-        self._clock, self._asked_s, self._began = clock, age_s, clock()
-
-    def formed(self, spent: Spent) -> Spent:
-        """Complete what was spent until check-in, now that there is an answer."""
-        return spent._replace(formed_ms=max(self.spent(0.0).in_ms, spent.in_ms))
-
-    def spent(self, names_s: float) -> Spent:
-        """Return what has been spent until now."""
-        asked, now = round(self._asked_s * 1000), round((self._asked_s + self._clock() - self._began) * 1000)
-        return Spent(min(asked, MOST_MS), min(round(names_s * 1000), MOST_MS), min(max(now, asked), MOST_MS))
+    told = [(e.join_request.host, e.arrived, e.join_request.spent) for e in leader.roster.in_usual_order()]
+    return [*lines, *_order(leader), *_last(entries), *timeline_lines(phases(told), leader.formed_at)]
 
 
-def process_age_s() -> float:
-    """Return for how long this process has run, in steps of a tick (10 ms); 0 where there is no /proc."""
-    try:
-        with open("/proc/self/stat", "rb") as file:
-            ticks = int(file.read(4096).rpartition(b")")[2].split()[_STARTTIME])
-        return max(time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK"), 0.0)
-    except (OSError, ValueError, IndexError, AttributeError):
-        return 0.0
+def _order(leader: Leader) -> list[str]:
+    """Return both orders of the members, and what the new one saves, where they are not the usual one."""
+    if not leader.roster.by_switch:
+        return []
+
+    usual, taken = leader.roster.in_usual_order(), [entry for entry, _ in leader.roster.members(None)]
+    was, now = (crossings([entry.join_request.topology for entry in order]) for order in (usual, taken))
+    lines = [f"ranks by switch: {_hosts(taken)}", f"ranks in the usual order: {_hosts(usual)}"]
+    return [*lines, f"neighbours in rank below different switches: {now}, in the usual order {was}"]
+
+
+def members_without_switch(leader: Leader) -> list[str]:
+    """Return what a person should know of an order by switches that are not known."""
+    lacking = [e.join_request.host for e in leader.roster.in_usual_order() if not e.join_request.topology]
+    if not lacking or not leader.roster.by_switch:
+        return []
+    return [f"the switches of {fold(lacking)} are unknown: these nodes get neighbouring ranks, in the usual order"]
+
+
+def _hosts(entries: list[Entry]) -> str:
+    return ",".join(entry.join_request.host for entry in entries)
+
+
+def member_report(membership: Membership | None) -> list[str]:
+    """Return how this member came to its leader."""
+    if membership is None:
+        return []
+    return [f"rank 0 is {membership.proven.label}, found by {membership.proven.endpoint.backend}"]
+
+
+def _named(offer: AdvertisedAddress, carriers: dict[str, Interface]) -> str:
+    carrier = carriers.get(offer.address)
+    if carrier is None:
+        return offer.address
+    speed = f"{carrier.speed_mbps / 1000:g} Gb/s" if carrier.speed_mbps else ""
+    known = ", ".join(filter(None, (carrier.name, carrier.kind, speed, offer.why)))
+    return f"{offer.address} ({known})"
+
+
+def _last(entries: list[Entry]) -> list[str]:
+    first, last = min(entries, key=_time), max(entries, key=_time)
+    if first is last:
+        return []
+    late_s = last.arrived - first.arrived
+    return [f"last of {len(entries)} members to check in: {last.label}, {late_s:.2f} s after the first, {first.label}"]
+
+
+def _time(entry: Entry) -> float:
+    return entry.arrived
+
+
+# What a person hears of a world that has formed: what is odd about it, and for --explain how it came about.
+
+
+def note_by_leader(leader: Leader, request: Request, observer: Observer, chosen: str) -> None:
+    """Tell what rank 0 knows of all; `chosen` is the address that the world uses."""
+    if request.orders_by_switch:
+        for line in members_without_switch(leader):
+            observer.note(line)
+    if request.tells is not None:
+        for line in difference_lines(leader, chosen, asks_rdma=request.asks_rdma):
+            observer.note(line)
+    if observer.tell is not None:
+        for line in leader_report(leader, chosen):
+            observer.tell(line)
+
+
+def note_by_member(membership: Membership | None, observer: Observer) -> None:
+    """Tell what any other member knows."""
+    if observer.tell is not None:
+        for line in member_report(membership):
+            observer.tell(line)
+
+
+# What the leader says of nodes that are not alike: a warning once the world has formed, or why none does.
+
+MOST_TOLD = 3  # differences in an error, which is one line
+# What stands in a fingerprint or is far off in a clock that has to be told whoever else has it too.
+_FULL, _CLOCK_S = "=full", 1.0
+
+
+def refuse_different_nodes(leader: Leader, request: Request, offer: int) -> bool:
+    """Fail where members differ in what they must not, in a world that uses this of the offered addresses."""
+    found = _findings(leader.roster, leader.terms, offer, asks_rdma=request.asks_rdma)
+    refused = [finding for finding in found if finding.field in request.strict]
+    if refused:
+        leader.fail(_failure(len(leader.roster), refused))
+    return bool(refused)
+
+
+def _failure(nodes: int, refused: Sequence[Finding]) -> Failure:
+    """Return what all members are told: the first few differences, and who to leave out."""
+    from mingle_hooks.check import compare
+
+    texts, others = [finding.text for finding in refused[:MOST_TOLD]], compare.exclude_line(refused)
+    rest = [f"and {len(refused) - MOST_TOLD} more"] if refused[MOST_TOLD:] else []
+    instead = others[0].removeprefix(compare.EXCLUDE) if others else "nodes that agree"
+    return Failure("differs", (str(nodes), "; ".join([*texts, *rest]), f"{instead}, or --no-strict"))
+
+
+def difference_lines(leader: Leader, at: str, *, asks_rdma: bool) -> list[str]:
+    """Return what a person should know of the nodes of a world that uses this of the leader's addresses."""
+    offer = next((place for place, its in enumerate(leader.terms.advertised) if its.address == at), 0)
+    found = _findings(leader.roster, leader.terms, offer, asks_rdma=asks_rdma)
+    if not found:
+        return []
+    from mingle_hooks.check import compare
+
+    return compare.finding_lines(found)
+
+
+def _findings(roster: Roster, terms: Terms, offer: int, *, asks_rdma: bool) -> list[Finding]:
+    entries = [entry for entry in roster.entries() if entry.fingerprint]
+    carriers = [_carrier(entry, offer) for entry in entries]
+    unreached = [
+        (its.address, short)
+        for index, its in enumerate(terms.advertised[:offer])
+        if not its.loopback and (short := [e.join_request.host for e in entries if index not in e.reached])
+    ]
+    if not asks_rdma and not unreached and len(set(carriers)) == 1 and _are_alike(entries):
+        return []  # most worlds are: nothing is loaded for them
+    from mingle_hooks.check.compare import Compared, compare_members
+
+    members = [
+        Compared(
+            entry.join_request.host,
+            f"{entry.fingerprint} network={carrier}" if carrier else entry.fingerprint,
+            entry.clock,
+            entry.addresses,
+        )
+        for entry, carrier in zip(entries, carriers, strict=True)
+    ]
+    return compare_members(members, asks_rdma=asks_rdma, unreached=unreached)
+
+
+def _are_alike(entries: Sequence[Entry]) -> bool:
+    """Tell whether nothing can be found: one text, clocks within a second, each address once."""
+    if len({entry.fingerprint for entry in entries}) > 1 or _FULL in entries[0].fingerprint:
+        return False
+    clocks = [entry.clock for entry in entries if entry.clock is not None]
+    if max((low for low, _ in clocks), default=0.0) - min((high for _, high in clocks), default=0.0) > _CLOCK_S:
+        return False
+    addresses = [word for entry in entries for word in entry.addresses.split()]
+    return len(set(addresses)) == len(addresses)
+
+
+def _carrier(entry: Entry, offer: int) -> str:
+    """Return speed and MTU of the interface by which a member is in the world, "" where it did not tell."""
+    own = entry.reached.get(offer, entry.address)
+    _, is_there, rest = entry.addresses.partition(f"{own}=")
+    return rest.partition(" ")[0] if is_there else ""

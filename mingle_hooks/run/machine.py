@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any, Literal
 
 from mingle_hooks.rendezvous import timeline
-from mingle_hooks.rendezvous.timeline import Spent
+from mingle_hooks.rendezvous.messages import Spent
 from mingle_hooks.run import attempt
 from mingle_hooks.run import cause as cause_cause
 from mingle_hooks.run.attempt import ENDS, INT, PIPE, TERM, Absence, Blame, Deliveries, Roster, Stopping

@@ -34,7 +34,7 @@ from mingle_hooks.errors import UsageError, limit
 from mingle_hooks.net import ports
 from mingle_hooks.net.addresses import is_hostname
 from mingle_hooks.rendezvous.connection import Connection, Loop
-from mingle_hooks.rendezvous.timeline import Spent
+from mingle_hooks.rendezvous.messages import Spent
 from mingle_hooks.rendezvous.wire import (
     HEADER,
     NONCE_BYTES,

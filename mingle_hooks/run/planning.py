@@ -11,8 +11,7 @@ from typing import NamedTuple
 
 from mingle_hooks import keys, values
 from mingle_hooks.errors import FactsError, SecretError, UsageError
-from mingle_hooks.export import launchers
-from mingle_hooks.export.launchers import placement
+from mingle_hooks.export import launchers, placement
 from mingle_hooks.export.variables import own
 from mingle_hooks.net.addresses import hostname
 from mingle_hooks.net.ports import DEFAULT_RANGE
@@ -20,8 +19,8 @@ from mingle_hooks.run import starters
 from mingle_hooks.run.events import Plan
 from mingle_hooks.run.starters import Starter
 from mingle_hooks.run.starters.allocation import Allocation
+from mingle_hooks.schedulers.detect import detect
 from mingle_hooks.schedulers.facts import MOST_NODES, JobFacts
-from mingle_hooks.schedulers.table import detect
 from mingle_hooks.settings import Settings, load
 
 # What one `mingle run` was asked for.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import socket
 import stat
 import threading
@@ -13,7 +14,6 @@ from typing import Any, NamedTuple
 
 from mingle_hooks import values
 from mingle_hooks.errors import MingleError, NetworkError, PlaceError, SettingsError, UsageError, printable, reason
-from mingle_hooks.export.shells import sh
 from mingle_hooks.files import UnfitError, contents
 from mingle_hooks.net import addresses
 from mingle_hooks.net.addresses import hostname, interfaces, is_hostname_or_address, usable
@@ -912,7 +912,7 @@ class Shown:
             host=hostname(),
             addresses=_addresses(request) if request.keys else (),
             wanted=machine.plan.most,
-            command=printable(sh.join(request.command), LONGEST_COMMAND),
+            command=printable(shlex.join(request.command), LONGEST_COMMAND),
             keys=request.keys,
             directory=registry_directory(os.environ),
         )

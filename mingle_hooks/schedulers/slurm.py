@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from mingle_hooks.errors import FactsError
 from mingle_hooks.schedulers import hostlist
 from mingle_hooks.schedulers.facts import MOST_LEADER_HOSTS, MOST_NODES, JobFacts, Variables
+from mingle_hooks.values import number
 
 # The batch script and salloc's shell have step ids too: -5 and -6 as signed numbers, in some versions
 # printed unsigned. Those from here on are such special steps (slurm.h: SLURM_MAX_NORMAL_STEP_ID).
@@ -218,3 +219,33 @@ def _gpus(read: Variables) -> int | None:
     number = read.number("gpus", "SLURM_GPUS_ON_NODE", most=MOST_GPUS)
     listed = read.long("gpus", "SLURM_STEP_GPUS", "SLURM_JOB_GPUS") if number is None else None
     return len(hostlist.expand(f"[{listed}]", most=MOST_GPUS)) if listed else number
+
+
+# What enroot's PyTorch hook exports in a task of Slurm, where the user has not.
+#
+# Source: NVIDIA/enroot, conf/hooks/extra/50-slurm-pytorch.sh. It takes every task for a rank of its own, and there is
+# no NODE_RANK; what torchrun starts in such a task would be in no world. So mingle's values take their place.
+_ENROOT_FIRST_PORT, _ENROOT_PORTS = 61_000, 4_536
+_LAST_JOB = 2**32 - 1  # of Slurm's numbers
+# Its name for a number of Slurm's. All three together are the mark: a user who says any of these says less.
+_ENROOT_NUMBERS = {"RANK": "SLURM_PROCID", "LOCAL_RANK": "SLURM_LOCALID", "WORLD_SIZE": "SLURM_NTASKS"}
+
+
+def of_enroot(environ: Mapping[str, str]) -> set[str]:
+    """Return the names whose values are the hook's, none where it did not run."""
+    if not all(environ.get(name) == environ.get(theirs) != "" for name, theirs in _ENROOT_NUMBERS.items()):
+        return set()
+    found = set(_ENROOT_NUMBERS)
+    job = number(environ.get("SLURM_JOB_ID", ""), most=_LAST_JOB)
+    if job is not None and environ.get("MASTER_PORT") == str(job % _ENROOT_PORTS + _ENROOT_FIRST_PORT):
+        found.add("MASTER_PORT")
+    if environ.get("MASTER_ADDR") and environ["MASTER_ADDR"] == _first_host_of_step(environ):
+        found.add("MASTER_ADDR")
+    return found
+
+
+def _first_host_of_step(environ: Mapping[str, str]) -> str | None:
+    try:
+        return hostlist.expand(environ.get("SLURM_STEP_NODELIST", ""))[0]
+    except FactsError:  # a list that makes no sense is told where it is needed
+        return None

@@ -13,8 +13,7 @@ from typing import NamedTuple
 from mingle_hooks.errors import UsageError
 from mingle_hooks.export import launchers
 from mingle_hooks.export.frameworks import FRAMEWORKS
-from mingle_hooks.export.launchers import Starts
-from mingle_hooks.export.launchers.words import leaves
+from mingle_hooks.export.launchers import Starts, leaves
 from mingle_hooks.scripts.fields import FIELDS, quote_words
 from mingle_hooks.values import nearest
 

@@ -14,14 +14,13 @@ import jinja2
 import mingle_hooks
 from mingle_hooks import files, settings
 from mingle_hooks.errors import PlaceError, UsageError
-from mingle_hooks.files import config_directory
-from mingle_hooks.jinja import Shipped, environment
+from mingle_hooks.files import config_directory, template_environment, template_loader
 from mingle_hooks.scripts import fields
 from mingle_hooks.scripts import job as job_job
 from mingle_hooks.scripts.command import program
-from mingle_hooks.scripts.fields import quote_word, refused
+from mingle_hooks.scripts.directives import Scheduler, directives, refused, scheduler
+from mingle_hooks.scripts.fields import quote_word
 from mingle_hooks.scripts.job import DEFAULT, Job
-from mingle_hooks.scripts.schedulers import Scheduler, directives, scheduler
 
 if TYPE_CHECKING:
     from mingle_hooks.scripts.lint import Line
@@ -238,11 +237,11 @@ def _is_pyxis(image: str) -> bool:
 
 @functools.lru_cache(maxsize=8)
 def _environment(places: tuple[str, ...]) -> jinja2.Environment:
-    own = Shipped("job")
+    own = template_loader("job")
     # Under "built-in/" too, so that a template can extend the one that it takes the place of.
     loader = jinja2.ChoiceLoader([jinja2.FileSystemLoader(places), own, jinja2.PrefixLoader({"built-in": own})])
     filters = {"sh": fields.quote_word, "arg": fields.quote_argument, "args": _arguments}
-    return environment(loader, filters)
+    return template_environment(loader, filters)
 
 
 def _arguments(values: Iterable[str]) -> str:

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
 PAGE = (DOCS / "extending.md").read_text()
 FILES = re.findall(r"^`([\w./-]+)`:\n\n```\w+\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
-LINES = re.findall(r"^In `([\w./-]+)`[^\n]*:\n\n```diff\n (.*?)\n\+(.*?)\n```$", PAGE, re.MULTILINE | re.DOTALL)
+FUNCTIONS = re.findall(r"^In `([\w./-]+)`[^\n]*:\n\n```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+CHANGES = re.findall(r"^In `([\w./-]+)`[^\n]*:\n\n```diff\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 OF_PLUGIN = ("mingle_acme/", "pyproject.toml")
 
 
@@ -37,10 +38,17 @@ class Copy:
         for path, text in FILES:
             (place / path).parent.mkdir(exist_ok=True)
             (place / path).write_text(text)
-        for path, before, line in LINES:
+        for path, change in CHANGES:
+            before = "".join(f"{line[1:]}\n" for line in change.splitlines() if not line.startswith("+"))
+            after = "".join(f"{line[1:]}\n" for line in change.splitlines())
             table = (place / path).read_text()
-            assert table.count(f"\n{before}\n") == 1, (path, before)
-            (place / path).write_text(table.replace(f"\n{before}\n", f"\n{before}\n{line}\n"))
+            assert table.count(f"\n{before}") == 1, (path, before)
+            (place / path).write_text(table.replace(f"\n{before}", f"\n{after}"))
+        for path, text in FUNCTIONS:  # above the file's table, or at its end where the table is in another file
+            known = (place / path).read_text()
+            before = next((f"\n{change.splitlines()[0][1:]}\n" for where, change in CHANGES if where == path), None)
+            at = len(known) if before is None else known.index(before) + 1
+            (place / path).write_text(f"{known[:at]}\n\n{text}\n\n{known[at:]}")
         self.installed()
 
     def installed(self) -> None:
@@ -101,11 +109,11 @@ def copy(tmp_path: Path) -> Copy:
     return Copy(tmp_path)
 
 
-def test_each_kind_of_row_is_one_line() -> None:
-    """And one file, which a template may be; a launcher of scripts needs none."""
-    assert len(LINES) == 9
-    assert all("\n" not in line for _, _, line in LINES)
-    assert len([path for path, _ in FILES if not path.startswith(OF_PLUGIN)]) == 8
+def test_each_kind_of_row_is_one_place_to_edit() -> None:
+    """A table with at most one function or file; a launcher of scripts and a scheduler's directives need none."""
+    assert len(CHANGES) == len({path for path, _ in CHANGES}) == 10
+    assert len(FUNCTIONS) == 4
+    assert len([path for path, _ in FILES if not path.startswith(OF_PLUGIN)]) == 1
 
 
 def test_a_new_schedulers_members_meet_with_a_key_of_their_home(copy: Copy) -> None:
@@ -260,12 +268,15 @@ def test_a_plugins_framework_is_offered_by_completion(copy: Copy, typed: str) ->
     assert f"plain,{before}accelerate\n" in copy.said(**asked)
 
 
+ADAPTER = "import mingle_hooks.schedulers.detect\nADAPTER = mingle_hooks.schedulers.detect.Adapter"
+
+
 @pytest.mark.parametrize(
     ("file", "text", "words", "code"),
     [
         ("scheduler", "import no_such_module\n", ("env",), 65),
-        ("scheduler", "def facts(environ):\n    return 1 / 0\n", ("env",), 65),
-        ("scheduler", "def facts(environ):\n    return {}\n", ("env",), 65),
+        ("scheduler", f"{ADAPTER}(lambda _: 1 / 0, ())\n", ("env",), 65),
+        ("scheduler", f"{ADAPTER}(lambda _: {{}}, ())\n", ("env",), 65),
         ("framework", "raise KeyError('x')\n", ("env", "--id", "a", "--nodes", "1", "--for", "acme"), 64),
         ("framework", "FRAMEWORK = 1\n", ("env", "--id", "a", "--nodes", "1", "--for", "acme"), 64),
         ("launcher", "LAUNCHER = None\n", ("exec", "--id", "a", "--nodes", "1", "acmerun"), 64),

@@ -8,15 +8,16 @@ import pytest
 from documents import ROOT
 
 from mingle_hooks.net.ports import DEFAULT_RANGE
-from mingle_hooks.rendezvous import connection, discovery, leases, rendezvous, wire
-from mingle_hooks.rendezvous import leader as choice
+from mingle_hooks.rendezvous import connection, discovery, rendezvous, wire
+from mingle_hooks.rendezvous import leader as acceptor
 from mingle_hooks.rendezvous import local_tasks as follower
 from mingle_hooks.rendezvous import local_tasks as meeting_point
 from mingle_hooks.rendezvous import member as membership
-from mingle_hooks.rendezvous import session as acceptor
-from mingle_hooks.rendezvous.discovery import multicast as backend
-from mingle_hooks.rendezvous.discovery import multicast as beacon
-from mingle_hooks.rendezvous.discovery import multicast as questions
+from mingle_hooks.rendezvous import messages as leases
+from mingle_hooks.rendezvous import multicast as backend
+from mingle_hooks.rendezvous import multicast as beacon
+from mingle_hooks.rendezvous import multicast as questions
+from mingle_hooks.rendezvous import roster as choice
 from mingle_hooks.run import status as door
 from mingle_hooks.settings import load
 

@@ -7,11 +7,21 @@ import json
 import pytest
 
 from mingle_hooks.errors import NetworkError, UsageError
-from mingle_hooks.export.frameworks import FRAMEWORKS, HCAS, IFACE, ROSTER, SITE, framework, load, needs, profiles
-from mingle_hooks.export.frameworks.torchrun import NO_RANK, NOT_HERE
+from mingle_hooks.export.frameworks import (
+    FRAMEWORKS,
+    HCAS,
+    IFACE,
+    NO_RANK,
+    NOT_HERE,
+    ROSTER,
+    SITE,
+    framework,
+    needs,
+    profiles,
+)
 from mingle_hooks.export.variables import files, left_to_nccl, own, variables
-from mingle_hooks.net.nccl import Setting
-from mingle_hooks.schedulers.table import detect
+from mingle_hooks.net.addresses import NcclSetting
+from mingle_hooks.schedulers.detect import detect
 from mingle_hooks.world import Assignment, Batch, Member, View, World
 
 SEATS = (Member(0, "n1", "10.0.0.1", 2), Member(1, "n2", "10.0.0.2", 4))
@@ -28,8 +38,7 @@ IPV6_VIEW = NODE_VIEW._replace(world=WORLD6, place=NODE._replace(address="fd00::
 
 def settings(name: str, view: View = NODE_VIEW) -> dict[str, str]:
     """Return what one framework exports."""
-    found: dict[str, str] = load(name).settings(view)
-    return found
+    return framework(name).settings(view)
 
 
 @pytest.mark.parametrize("name", list(FRAMEWORKS))
@@ -338,7 +347,7 @@ def test_mpirun_in_a_step_of_slurm_shares_the_step_s_cpus() -> None:
 @pytest.mark.parametrize("name", ["NCCL_SOCKET_IFNAME", "NCCL_SOCKET_FAMILY"])
 def test_what_a_file_tells_nccl_is_not_exported(name: str) -> None:
     """A variable would silently beat /etc/nccl.conf."""
-    view = NODE_VIEW._replace(site={name: Setting("eth0", "/etc/nccl.conf")}, frameworks=("nccl",))
+    view = NODE_VIEW._replace(site={name: NcclSetting("eth0", "/etc/nccl.conf")}, frameworks=("nccl",))
     assert name not in {variable.name for variable in variables(view, ["nccl", "gloo"])}
     told = f"{name}=eth0 is set in /etc/nccl.conf; mingle exports none, as a variable would override it"
     assert left_to_nccl(view) == [told]
@@ -348,7 +357,7 @@ def test_what_a_file_tells_nccl_is_not_exported(name: str) -> None:
 @pytest.mark.parametrize(
     "view",
     [
-        NODE_VIEW._replace(site={"NCCL_SOCKET_IFNAME": Setting("eth0", "/etc/nccl.conf")}),
+        NODE_VIEW._replace(site={"NCCL_SOCKET_IFNAME": NcclSetting("eth0", "/etc/nccl.conf")}),
         NODE_VIEW._replace(user_environ={"NCCL_SOCKET_IFNAME": "eth0"}),
     ],
     ids=["file", "variable"],

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mingle_hooks.errors import UsageError
-from mingle_hooks.export.launchers import placement
+from mingle_hooks.export import placement
 from mingle_hooks.job import member_spec
 
 JOB = {"id": "a", "nodes": "2", "rank": "1"}

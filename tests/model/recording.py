@@ -10,10 +10,9 @@ from simulator.process import Process
 from simulator.schedules import Schedule
 
 from mingle_hooks.rendezvous import wire
-from mingle_hooks.rendezvous.leader import Leader
+from mingle_hooks.rendezvous.leader import Leader, Session
 from mingle_hooks.rendezvous.member import Membership
 from mingle_hooks.rendezvous.rendezvous import Rendezvous
-from mingle_hooks.rendezvous.session import Session
 from model.following import Following
 
 if TYPE_CHECKING:

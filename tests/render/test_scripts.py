@@ -11,8 +11,8 @@ from needs import need
 
 from mingle_hooks.errors import UsageError
 from mingle_hooks.scripts.command import TABLE as LAUNCHERS
+from mingle_hooks.scripts.directives import TABLE as SCHEDULERS
 from mingle_hooks.scripts.job import describe
-from mingle_hooks.scripts.schedulers import TABLE as SCHEDULERS
 from mingle_hooks.scripts.script import render_script as render
 
 GOLDEN = Path(__file__).parent / "golden"

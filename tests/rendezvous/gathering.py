@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from mingle_hooks.rendezvous import wire
-from mingle_hooks.rendezvous.connection import Loop
-from mingle_hooks.rendezvous.dialer import Dialer, Endpoint, ProvenLeader
+from mingle_hooks.rendezvous.connection import Endpoint, Loop
+from mingle_hooks.rendezvous.dialer import Dialer, ProvenLeader
 from mingle_hooks.rendezvous.election import Listeners
 from mingle_hooks.rendezvous.leader import Leader
 from mingle_hooks.rendezvous.member import Membership

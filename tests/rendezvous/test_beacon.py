@@ -9,11 +9,11 @@ from gathering import ATTEMPT, OTHER, SECRET
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mingle_hooks.rendezvous.discovery import multicast as beacon
-from mingle_hooks.rendezvous.discovery.multicast import BEACON, QUESTION
-from mingle_hooks.rendezvous.discovery.multicast import Beacon as Packet
-from mingle_hooks.rendezvous.discovery.multicast import pack_beacon as pack
-from mingle_hooks.rendezvous.discovery.multicast import unpack_beacon as unpack
+from mingle_hooks.rendezvous import multicast as beacon
+from mingle_hooks.rendezvous.multicast import BEACON, QUESTION
+from mingle_hooks.rendezvous.multicast import Beacon as Packet
+from mingle_hooks.rendezvous.multicast import pack_beacon as pack
+from mingle_hooks.rendezvous.multicast import unpack_beacon as unpack
 from mingle_hooks.rendezvous.wire import Attempt
 
 WHOLE = Packet(BEACON, ATTEMPT.tag, b"L" * 16, 2**63, 20_000, ("10.0.0.1", "fd00::1", "255.255.255.255"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mingle_hooks.rendezvous.discovery.multicast import Budget
+from mingle_hooks.rendezvous.multicast import Budget
 
 
 @given(st.integers(1, 20), st.floats(0, 5), st.lists(st.floats(0, 10), max_size=200))

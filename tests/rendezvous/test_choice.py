@@ -8,8 +8,7 @@ import pytest
 from gathering import Clock, join_request
 
 from mingle_hooks.rendezvous.connection import Loop
-from mingle_hooks.rendezvous.leader import ASKED_S, SETTLE_S, AddressChoice
-from mingle_hooks.rendezvous.roster import AdvertisedAddress, Roster, Terms
+from mingle_hooks.rendezvous.roster import ASKED_S, SETTLE_S, AddressChoice, AdvertisedAddress, Roster, Terms
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from gathering import Room, join_request
 
-from mingle_hooks.rendezvous import report as comparison
+from mingle_hooks.rendezvous import timeline as comparison
 from mingle_hooks.rendezvous.messages import LONGEST_FINGERPRINT, JoinRequest
 from mingle_hooks.rendezvous.roster import AdvertisedAddress
 from mingle_hooks.rendezvous.wire import WireError

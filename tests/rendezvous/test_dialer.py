@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 from gathering import ATTEMPT, OTHER, SECRET, Room, relay
 
 from mingle_hooks.rendezvous import wire
-from mingle_hooks.rendezvous.dialer import FAIR_S, MOST_CALLS, Dialer, Endpoint
+from mingle_hooks.rendezvous.connection import Endpoint
+from mingle_hooks.rendezvous.dialer import FAIR_S, MOST_CALLS, Dialer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

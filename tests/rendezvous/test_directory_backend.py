@@ -9,14 +9,15 @@ import pytest
 from gathering import ATTEMPT, OTHER, SECRET, Clock
 
 from mingle_hooks.errors import PlaceError
+from mingle_hooks.rendezvous.backend import Advertisement, Context
 from mingle_hooks.rendezvous.connection import Loop
-from mingle_hooks.rendezvous.discovery import Advertisement, Context
-from mingle_hooks.rendezvous.discovery.directory import MOST_FILES, DirectoryBackend, backend
+from mingle_hooks.rendezvous.discovery import MOST_FILES, DirectoryBackend
+from mingle_hooks.rendezvous.discovery import directory_backend as backend
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from mingle_hooks.rendezvous.dialer import Endpoint
+    from mingle_hooks.rendezvous.connection import Endpoint
     from mingle_hooks.rendezvous.wire import Secret
 
 NOTICE = Advertisement(b"L" * 16, 5, ("10.0.0.1", "fd00::1"), (20_001, 20_002))

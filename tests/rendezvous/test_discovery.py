@@ -10,8 +10,9 @@ import pytest
 from gathering import ATTEMPT, SECRET
 
 from mingle_hooks.errors import NetworkError
+from mingle_hooks.rendezvous.backend import Advertisement, Context
 from mingle_hooks.rendezvous.connection import Loop
-from mingle_hooks.rendezvous.discovery import Advertisement, Context, Discovery
+from mingle_hooks.rendezvous.discovery import Discovery
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

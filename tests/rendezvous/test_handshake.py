@@ -10,7 +10,7 @@ import pytest
 from gathering import ATTEMPT, KEY, OTHER, SECRET, Room, heard, hello, talk
 
 from mingle_hooks.rendezvous import wire
-from mingle_hooks.rendezvous.dialer import Endpoint
+from mingle_hooks.rendezvous.connection import Endpoint
 from mingle_hooks.rendezvous.wire import PROTOCOL_VERSION as VERSION
 from mingle_hooks.rendezvous.wire import Attempt, Secret
 from mingle_hooks.rendezvous.wire import run_material as run_of

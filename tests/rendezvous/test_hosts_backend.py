@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING
 
 from gathering import ATTEMPT, PATIENCE_S, SECRET, Clock
 
-from mingle_hooks.rendezvous.connection import Loop
-from mingle_hooks.rendezvous.discovery import Context, hosts, is_local, master, resolve
+from mingle_hooks.rendezvous import discovery
+from mingle_hooks.rendezvous.backend import Context
+from mingle_hooks.rendezvous.connection import Loop, is_local, resolve
 
 if TYPE_CHECKING:
-    from mingle_hooks.rendezvous.dialer import Endpoint
+    from mingle_hooks.rendezvous.connection import Endpoint
 
 
 def context(loop: Loop, found: list[Endpoint], **parts: object) -> Context:
@@ -32,7 +33,7 @@ def test_every_port_of_every_address_is_named_again_and_again() -> None:
     """Until it is told to stop."""
     found: list[Endpoint] = []
     with Loop() as loop:
-        backend = hosts.backend(context(loop, found, leader_hosts=("127.0.0.1",)))
+        backend = discovery.hosts_backend(context(loop, found, leader_hosts=("127.0.0.1",)))
         assert backend is not None
         backend.search(wanted=True)
         settle(loop, found, 6)
@@ -54,7 +55,7 @@ def test_a_name_that_nobody_knows_holds_up_no_other_and_is_reported() -> None:
     found: list[Endpoint] = []
     with Loop(Clock()) as loop:
         names = ("no-such-host.invalid", "bad..name", "-", "x" * 300, "\u00fc", "127.0.0.1")
-        backend = hosts.backend(context(loop, found, leader_hosts=names))
+        backend = discovery.hosts_backend(context(loop, found, leader_hosts=names))
         assert backend is not None
         backend.search(wanted=True)
         settle(loop, found, 2)
@@ -70,13 +71,13 @@ def test_a_name_that_was_not_known_is_looked_up_again() -> None:
     """It may have been registered only now."""
     clock, name = Clock(), "no-such-host.invalid"
     with Loop(clock) as loop:
-        backend = hosts.backend(context(loop, [], leader_hosts=(name,)))
+        backend = discovery.hosts_backend(context(loop, [], leader_hosts=(name,)))
         assert backend is not None
         backend.search(wanted=True)
         deadline = time.monotonic() + PATIENCE_S
         loop.run(lambda: name in backend._addresses or time.monotonic() > deadline)
         assert (backend._addresses, backend._lookups) == ({name: []}, {})
-        clock.ahead += hosts.LOOK_UP_AGAIN_S
+        clock.ahead += discovery.LOOK_UP_AGAIN_S
         loop.run(lambda: name in backend._lookups or time.monotonic() > deadline)
         assert name in backend._lookups
         backend.close()
@@ -85,7 +86,7 @@ def test_a_name_that_was_not_known_is_looked_up_again() -> None:
 def test_the_name_on_the_fast_network_is_tried_first() -> None:
     """And the host's own name too, as not every host need have another."""
     with Loop() as loop:
-        backend = hosts.backend(context(loop, [], leader_hosts=("node1",), host_suffix="-ib"))
+        backend = discovery.hosts_backend(context(loop, [], leader_hosts=("node1",), host_suffix="-ib"))
         assert backend is not None
         assert backend.tried().startswith("node1-ib, node1 ports ")
         backend.close()
@@ -95,7 +96,7 @@ def test_closing_does_not_wait_for_a_name_server() -> None:
     """A look-up that has begun is left to end by itself."""
     found: list[Endpoint] = []
     with Loop() as loop:
-        backend = hosts.backend(context(loop, found, leader_hosts=("127.0.0.1", "localhost")))
+        backend = discovery.hosts_backend(context(loop, found, leader_hosts=("127.0.0.1", "localhost")))
         assert backend is not None
         backend.search(wanted=True)
         backend.close()
@@ -107,7 +108,7 @@ def test_master_means_its_own_port_or_the_jobs() -> None:
     for port, expected in ((7000, {7000}), (None, {20_001, 20_002})):
         found: list[Endpoint] = []
         with Loop() as loop:
-            backend = master.backend(context(loop, found, master=("127.0.0.1", port)))
+            backend = discovery.master_backend(context(loop, found, master=("127.0.0.1", port)))
             assert backend is not None
             backend.search(wanted=True)
             settle(loop, found, 2)
@@ -115,8 +116,8 @@ def test_master_means_its_own_port_or_the_jobs() -> None:
         assert {endpoint.port for endpoint in found} == expected
         assert {endpoint.backend for endpoint in found} == {"master"}
     with Loop() as loop:
-        assert master.backend(context(loop, [])) is None
-        assert hosts.backend(context(loop, [])) is None
+        assert discovery.master_backend(context(loop, [])) is None
+        assert discovery.hosts_backend(context(loop, [])) is None
 
 
 def test_an_address_is_local_when_a_socket_can_be_bound_to_it() -> None:

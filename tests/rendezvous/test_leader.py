@@ -20,12 +20,10 @@ from hypothesis import strategies as st
 
 from mingle_hooks.rendezvous import wire
 from mingle_hooks.rendezvous.connection import GONE_S, Loop
-from mingle_hooks.rendezvous.leader import NEEDS_ALL_S, SETTLE_S
-from mingle_hooks.rendezvous.leases import LEASE_S
+from mingle_hooks.rendezvous.leader import NEEDS_ALL_S, STRANGER_S, Session
 from mingle_hooks.rendezvous.member import PROBE_NEXT_S, Probe
-from mingle_hooks.rendezvous.messages import Failure
-from mingle_hooks.rendezvous.roster import AdvertisedAddress
-from mingle_hooks.rendezvous.session import STRANGER_S, Session
+from mingle_hooks.rendezvous.messages import LEASE_S, Failure
+from mingle_hooks.rendezvous.roster import SETTLE_S, AdvertisedAddress
 
 LOOPBACK, SECOND, THIRD = AdvertisedAddress("127.0.0.1"), AdvertisedAddress("127.0.0.2"), AdvertisedAddress("127.0.0.3")
 # Nobody listens on this address of loopback's network, for the leader of these tests is at IPv4 and IPv6's any;

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from gathering import InRoom, Room
 
-from mingle_hooks.rendezvous.leases import LAST_WORD_S, LEASE_S, RENEW_S, Leases
+from mingle_hooks.rendezvous.messages import LAST_WORD_S, LEASE_S, RENEW_S, Leases
 
 
 class Now:

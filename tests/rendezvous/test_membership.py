@@ -8,8 +8,8 @@ import pytest
 from gathering import ATTEMPT, SECRET, heard, join_request, probed
 
 from mingle_hooks.rendezvous import wire
-from mingle_hooks.rendezvous.connection import Connection, Loop
-from mingle_hooks.rendezvous.dialer import Endpoint, ProvenLeader
+from mingle_hooks.rendezvous.connection import Connection, Endpoint, Loop
+from mingle_hooks.rendezvous.dialer import ProvenLeader
 from mingle_hooks.rendezvous.member import Membership
 from mingle_hooks.rendezvous.wire import MOST_ADVERTISED
 

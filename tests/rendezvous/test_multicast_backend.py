@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from gathering import ATTEMPT, OTHER, SECRET
 
+from mingle_hooks.rendezvous import multicast as beacon
+from mingle_hooks.rendezvous.backend import Advertisement, Context
 from mingle_hooks.rendezvous.connection import Loop
-from mingle_hooks.rendezvous.discovery import Advertisement, Context
-from mingle_hooks.rendezvous.discovery import multicast as beacon
-from mingle_hooks.rendezvous.discovery.multicast import (
+from mingle_hooks.rendezvous.multicast import (
     ANSWERS,
     BEACON,
     CAUSED,
@@ -28,11 +28,11 @@ from mingle_hooks.rendezvous.discovery.multicast import (
     QUESTIONS,
     MulticastBackend,
 )
-from mingle_hooks.rendezvous.discovery.multicast import Beacon as Packet
-from mingle_hooks.rendezvous.discovery.multicast import pack_beacon as pack
+from mingle_hooks.rendezvous.multicast import Beacon as Packet
+from mingle_hooks.rendezvous.multicast import pack_beacon as pack
 
 if TYPE_CHECKING:
-    from mingle_hooks.rendezvous.dialer import Endpoint
+    from mingle_hooks.rendezvous.connection import Endpoint
     from mingle_hooks.rendezvous.wire import Secret
 
 NOTICE = Advertisement(b"L" * 16, 0, ("10.0.0.1", "10.0.1.1"), (20_001,))

@@ -8,8 +8,8 @@ import pytest
 
 from mingle_hooks.net.addresses import ListedAddress as Listed
 from mingle_hooks.net.addresses import list_addresses as listed
-from mingle_hooks.rendezvous.discovery.multicast import MOST_INTERFACES, _infos
-from mingle_hooks.rendezvous.discovery.multicast import choose_carriers as chosen
+from mingle_hooks.rendezvous.multicast import MOST_INTERFACES, _infos
+from mingle_hooks.rendezvous.multicast import choose_carriers as chosen
 
 if TYPE_CHECKING:
     from multicast_expert import IfaceInfo

@@ -7,7 +7,7 @@ import sys
 
 USES = """
 import sys
-from mingle_hooks.rendezvous.discovery.multicast import carriers
+from mingle_hooks.rendezvous.multicast import carriers
 carriers([])
 print("asyncio" in sys.modules)
 import multicast_expert

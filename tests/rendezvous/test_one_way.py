@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gathering import join_request
 
-from mingle_hooks.rendezvous.discovery import MOST_SHOWN, OneWay
+from mingle_hooks.rendezvous.backend import MOST_SHOWN, OneWay
 from mingle_hooks.rendezvous.roster import Entry
 
 LEADER, MEMBER = b"L" * 16, b"M" * 16

@@ -7,7 +7,7 @@ from gathering import Clock
 
 from mingle_hooks.errors import ConflictError, MissingError
 from mingle_hooks.rendezvous.connection import Loop
-from mingle_hooks.rendezvous.leases import CLOSING_S, Deadline, Outcome
+from mingle_hooks.rendezvous.messages import CLOSING_S, Deadline, Outcome
 
 FIRST, SECOND = MissingError("rank 0", "nobody", "a look"), ConflictError("3 hosts", "2", "a look")
 

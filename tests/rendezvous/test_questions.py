@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from gathering import ATTEMPT, Clock
 
-from mingle_hooks.rendezvous.discovery.multicast import AGAIN_S, BEACON, CAUSED, GAP_S, MOST_HEARD, MOST_OPEN, Questions
-from mingle_hooks.rendezvous.discovery.multicast import Beacon as Packet
+from mingle_hooks.rendezvous.multicast import AGAIN_S, BEACON, CAUSED, GAP_S, MOST_HEARD, MOST_OPEN, Questions
+from mingle_hooks.rendezvous.multicast import Beacon as Packet
 
 NODE = b"L" * 16
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from mingle_hooks.rendezvous.dialer import LONGEST_LABEL, MOST_ADDRESSES, RejectedPeers
-from mingle_hooks.rendezvous.dialer import peer_label as label
+from mingle_hooks.rendezvous.roster import LONGEST_LABEL, MOST_ADDRESSES, RejectedPeers
+from mingle_hooks.rendezvous.roster import peer_label as label
 
 
 def test_an_address_is_news_once_and_only_so_many_are_kept() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mingle_hooks.rendezvous.discovery.multicast import MOST_NONCES, MOST_REMEMBERED, MOST_WAITING, Replies
+from mingle_hooks.rendezvous.multicast import MOST_NONCES, MOST_REMEMBERED, MOST_WAITING, Replies
 
 
 def nonces(count: int) -> list[bytes]:

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from gathering import ATTEMPT, KEY, SECRET, Room, relay
 
-from mingle_hooks.rendezvous.dialer import LOOK, Endpoint, ProvenLeader, Search
+from mingle_hooks.rendezvous.connection import Endpoint
+from mingle_hooks.rendezvous.dialer import LOOK, ProvenLeader, Search
 from mingle_hooks.rendezvous.request import Request
 
 

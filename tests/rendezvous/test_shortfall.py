@@ -10,8 +10,7 @@ from gathering import join_request
 from mingle_hooks.errors import Shortage
 from mingle_hooks.rendezvous import roster as shortfall
 from mingle_hooks.rendezvous import wire
-from mingle_hooks.rendezvous.dialer import RejectedPeers
-from mingle_hooks.rendezvous.roster import AdvertisedAddress, Roster, Terms
+from mingle_hooks.rendezvous.roster import AdvertisedAddress, RejectedPeers, Roster, Terms
 
 TERMS = Terms((AdvertisedAddress("10.0.0.1"), AdvertisedAddress("10.1.0.1")), 29_500, 0)
 SHORT = Shortage("files", "64 open files are all that are allowed")

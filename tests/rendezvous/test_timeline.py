@@ -9,10 +9,9 @@ import time
 import pytest
 from gathering import join_request
 
-from mingle_hooks.rendezvous.connection import Loop
-from mingle_hooks.rendezvous.discovery import Lookup
-from mingle_hooks.rendezvous.messages import JoinRequest
-from mingle_hooks.rendezvous.timeline import Spent, Stopwatch, phases, process_age_s
+from mingle_hooks.rendezvous.connection import Lookup, Loop
+from mingle_hooks.rendezvous.messages import JoinRequest, Spent, Stopwatch, process_age_s
+from mingle_hooks.rendezvous.timeline import phases
 from mingle_hooks.rendezvous.timeline import timeline_lines as lines
 from mingle_hooks.rendezvous.wire import WireError, decode, encode
 
@@ -83,7 +82,7 @@ def test_what_a_member_spent_travels_and_is_bounded() -> None:
 def test_a_stopwatch_runs_since_the_process_began() -> None:
     """Python's own start is in it, and nothing of another process's."""
     mine = process_age_s()
-    code = "from mingle_hooks.rendezvous.timeline import process_age_s as age; print(age())"
+    code = "from mingle_hooks.rendezvous.messages import process_age_s as age; print(age())"
     before = time.monotonic()
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert 0 < float(done.stdout) <= time.monotonic() - before + 0.02 < mine + 60

@@ -6,7 +6,7 @@ import pytest
 from schedulers.recorded import FOLDER, OPENPBS, environ, names
 
 from mingle_hooks.errors import FactsError
-from mingle_hooks.schedulers import pbs, torque
+from mingle_hooks.schedulers import pbs
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -177,8 +177,8 @@ def files(tmp_path: Path) -> dict[str, str]:
 
 def test_torque_tasks_know_hosts_and_gpus(files: dict[str, str]) -> None:
     """Tasks of pbsdsh have a node number, and GPUs are counted per host."""
-    first = torque.facts({**TORQUE, **files, "PBS_NODENUM": "0", "PBS_TASKNUM": "2"})
-    last = torque.facts({**TORQUE, **files, "PBS_NODENUM": "1", "PBS_TASKNUM": "3"})
+    first = pbs.torque({**TORQUE, **files, "PBS_NODENUM": "0", "PBS_TASKNUM": "2"})
+    last = pbs.torque({**TORQUE, **files, "PBS_NODENUM": "1", "PBS_TASKNUM": "3"})
     assert first is not None
     assert last is not None
     assert (first.nodes, first.node_rank, first.gpus, first.is_batch) == (2, 0, 2, False)
@@ -188,7 +188,7 @@ def test_torque_tasks_know_hosts_and_gpus(files: dict[str, str]) -> None:
 
 def test_torque_scripts_of_several_hosts_do_not_take_part(files: dict[str, str]) -> None:
     """Task 1 on node 0 is the job script."""
-    script = torque.facts({**TORQUE, **files, "PBS_NODENUM": "0", "PBS_TASKNUM": "1"})
+    script = pbs.torque({**TORQUE, **files, "PBS_NODENUM": "0", "PBS_TASKNUM": "1"})
     assert script is not None
     assert (script.is_batch, script.node_rank, script.gpus) == (True, None, 2)
 
@@ -196,16 +196,16 @@ def test_torque_scripts_of_several_hosts_do_not_take_part(files: dict[str, str])
 def test_torque_sisters_may_lack_the_node_file(tmp_path: Path) -> None:
     """There the variables count the nodes; on the first host the file must be there."""
     gone = {**TORQUE, "PBS_NODEFILE": str(tmp_path / "gone")}
-    sister = torque.facts({**gone, "PBS_NODENUM": "1"})
+    sister = pbs.torque({**gone, "PBS_NODENUM": "1"})
     assert sister is not None
     assert (sister.nodes, sister.node_rank, sister.hosts) == (2, 1, ())
     with pytest.raises(FactsError, match="gone"):
-        torque.facts({**gone, "PBS_NODENUM": "0"})
+        pbs.torque({**gone, "PBS_NODENUM": "0"})
 
 
 def test_pbs_is_not_torque() -> None:
     """None of Torque's own variables means that it is another PBS."""
-    assert torque.facts({"PBS_JOBID": "1.ctl", "PBS_NODENUM": "0"}) is None
+    assert pbs.torque({"PBS_JOBID": "1.ctl", "PBS_NODENUM": "0"}) is None
     assert pbs.facts({"PBS_NODENUM": "0"}) is None
 
 

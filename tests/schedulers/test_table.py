@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 from schedulers.recorded import FOLDER, OPENPBS, SLURM_VERSIONS, environ
 
 from mingle_hooks.errors import FactsError, MingleError
+from mingle_hooks.schedulers import detect as table
 from mingle_hooks.schedulers import hostlist as blocks
-from mingle_hooks.schedulers import table
+from mingle_hooks.schedulers.detect import detect
 from mingle_hooks.schedulers.facts import JobFacts
-from mingle_hooks.schedulers.table import detect
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -81,6 +81,10 @@ DOCUMENTED: dict[str, tuple[dict[str, str], dict[str, object]]] = {
     "indexed job": (
         {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "JOB_COMPLETION_INDEX": "2", "HOSTNAME": "train-2"},
         {"scheduler": "kubernetes", "node_rank": 2, "job_id": "train", "nodes": None},
+    ),
+    "a pod whose host name ends in another number": (
+        {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "JOB_COMPLETION_INDEX": "2", "HOSTNAME": "train-3"},
+        {"scheduler": "kubernetes", "node_rank": 2, "job_id": None},
     ),
     "pod": (
         {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "HOSTNAME": "x"},
@@ -256,6 +260,12 @@ def test_lsf_names_a_number_for_each_host(listed: str) -> None:
         detect({"LSB_JOBID": "5", "LSB_MCPU_HOSTS": listed})
 
 
+def test_a_launcher_in_a_requeued_job_has_the_jobs_restarts() -> None:
+    """Else the members of two runs of one job could meet."""
+    found = detect({"SLURM_JOB_ID": "7", "SLURM_RESTART_COUNT": "3", "SLURM_JOB_NUM_NODES": "2", **ompi(0, 2, 0, 1)})
+    assert (found.job_id, found.restarts) == ("7", 3)
+
+
 @pytest.mark.parametrize(
     ("hostname", "node_rank"),
     [("h2", 1), ("h2.example.com", 1), ("h1", 0), ("h3", None), ("", None), (None, None)],
@@ -293,10 +303,9 @@ def test_tasks_that_are_dealt_out_are_not_given_a_wrong_first_node() -> None:
     assert [rank for rank, node in dealt.items() if node == 0] == [0]
 
 
-def test_every_line_of_the_tables_names_an_adapter() -> None:
-    """An adapter of the tables can be imported and gives no facts for an empty environment."""
-    for source in (*table.LAUNCHERS, *table.MANAGERS, *table.PLATFORMS):
-        adapter = __import__(f"mingle_hooks.schedulers.{source.module}", fromlist=["facts"])
+def test_no_adapter_finds_a_job_in_an_empty_environment() -> None:
+    """Each is called only where one of its marks is set, and looks by itself too."""
+    for adapter in (*table.LAUNCHERS, *table.MANAGERS, *table.PLATFORMS):
         assert adapter.facts({}) is None
 
 

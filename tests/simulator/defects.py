@@ -8,12 +8,13 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from mingle_hooks.rendezvous import connection as loop
-from mingle_hooks.rendezvous import dialer, leader, leases, roster, wire
+from mingle_hooks.rendezvous import dialer, leader, roster, wire
 from mingle_hooks.rendezvous import dialer as search
+from mingle_hooks.rendezvous import leader as acceptor
 from mingle_hooks.rendezvous import leader as closing
 from mingle_hooks.rendezvous import member as following
 from mingle_hooks.rendezvous import member as membership
-from mingle_hooks.rendezvous import session as acceptor
+from mingle_hooks.rendezvous import messages as leases
 from mingle_hooks.rendezvous import wire as attempt
 
 if TYPE_CHECKING:

@@ -10,9 +10,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import mingle_hooks.rendezvous.connection
-import mingle_hooks.rendezvous.discovery.hosts
-import mingle_hooks.rendezvous.discovery.multicast
+import mingle_hooks.rendezvous.discovery
 import mingle_hooks.rendezvous.election
+import mingle_hooks.rendezvous.multicast
 from mingle_hooks.errors import MingleError
 from mingle_hooks.rendezvous.connection import Loop
 from mingle_hooks.rendezvous.rendezvous import Rendezvous
@@ -265,13 +265,13 @@ def simulated(rng: random.Random) -> Iterator[None]:
             "advertised_addresses",
             lambda _prefer, _environ: (tuple(AdvertisedAddress(address) for address in addresses()), None),
         ),
-        (rendezvous.discovery.hosts, "Lookup", _Lookup),
+        (rendezvous.discovery, "Lookup", _Lookup),
         (
-            rendezvous.discovery.multicast,
+            rendezvous.multicast,
             "carriers",
             lambda _nets: [_Interface(address) for address in addresses()],
         ),
-        (rendezvous.discovery.multicast, "Link", _link),
+        (rendezvous.multicast, "Link", _link),
     ]
     kept = [(owner, name, getattr(owner, name)) for owner, name, _ in replaced]
     for owner, name, value in replaced:

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from mingle_hooks.rendezvous import wire
-from mingle_hooks.rendezvous.dialer import Endpoint, ProvenLeader
-from mingle_hooks.rendezvous.leases import LEASE_S, LINGER_S
+from mingle_hooks.rendezvous.connection import Endpoint
+from mingle_hooks.rendezvous.dialer import ProvenLeader
 from mingle_hooks.rendezvous.member import GOODBYE_S
-from mingle_hooks.rendezvous.messages import Failure
+from mingle_hooks.rendezvous.messages import LEASE_S, LINGER_S, Failure
 from mingle_hooks.rendezvous.request import Request
 from mingle_hooks.rendezvous.wire import Attempt, Material
 from simulator.network import Host, Network

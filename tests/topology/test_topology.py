@@ -12,7 +12,6 @@ import pytest
 
 from mingle_hooks.rendezvous.messages import LONGEST_TOPOLOGY
 from mingle_hooks.schedulers import topology
-from mingle_hooks.schedulers.topology import metadata
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -54,7 +53,7 @@ def test_a_name_that_is_long_or_odd_is_told_by_its_hash() -> None:
 
 def test_nobody_is_asked_where_the_order_is_the_schedulers(monkeypatch: pytest.MonkeyPatch) -> None:
     """The default costs nothing."""
-    monkeypatch.setattr(metadata, "AT", ("", 0))
+    monkeypatch.setattr(topology, "METADATA", ("", 0))
     assert topology.above("scheduler", {"SLURM_TOPOLOGY_ADDR": "a.b", "SLURM_TOPOLOGY_ADDR_PATTERN": "s.node"}) == ""
 
 
@@ -65,7 +64,7 @@ def serving(
     """Answer one request with these bytes on an address that stands in for the service's; yield what was asked."""
     asked: list[bytes] = []
     with socket.create_server(("127.0.0.1", 0)) as server:
-        monkeypatch.setattr(metadata, "AT", server.getsockname())
+        monkeypatch.setattr(topology, "METADATA", server.getsockname())
 
         def serve() -> None:
             connection, _ = server.accept()
@@ -134,7 +133,7 @@ def test_any_other_answer_is_none(monkeypatch: pytest.MonkeyPatch, answer: bytes
 
 def test_who_does_not_answer_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """A service that is slow, or drips, costs no more than one that is not there."""
-    monkeypatch.setattr(metadata, "WITHIN_S", 0.05)
+    monkeypatch.setattr(topology, "WITHIN_S", 0.05)
     end = threading.Event()
     with serving(monkeypatch, b"HTTP/1.0 200 OK\r\n", wait=end) as asked:
         assert topology.above("gcp", {}) == ""

@@ -14,8 +14,8 @@ import sys
 import time
 from dataclasses import dataclass, field
 
+from mingle_hooks.rendezvous import multicast as beacon
 from mingle_hooks.rendezvous import wire
-from mingle_hooks.rendezvous.discovery import multicast as beacon
 from mingle_hooks.rendezvous.wire import PROTOCOL_VERSION as VERSION
 from mingle_hooks.rendezvous.wire import Attempt, Secret, check_in_ports, multicast_port
 

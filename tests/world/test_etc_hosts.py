@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from mingle_hooks.errors import PlaceError
-from mingle_hooks.export.hostfiles import etc_hosts as etchosts
+from mingle_hooks.export import etc_hosts as etchosts
 
 if TYPE_CHECKING:
     from pathlib import Path

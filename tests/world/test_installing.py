@@ -66,7 +66,13 @@ class Installation(NamedTuple):
     @property
     def env(self) -> dict[str, str]:
         """The environment in which its programs come first, and no compiler is found."""
-        return {"PATH": f"{self.path}/bin", "HOME": str(self.path), "CC": "false", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
+        return {
+            "PATH": f"{self.path}/bin",
+            "HOME": str(self.path),
+            "CC": "false",
+            "PIP_DISABLE_PIP_VERSION_CHECK": "1",
+            "PIP_NO_COMPILE": "1",
+        }
 
     def run(self, *argv: str, cwd: Path = ROOT, check: bool = False) -> subprocess.CompletedProcess[str]:
         """Run one of its programs."""

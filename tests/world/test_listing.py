@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from mingle_hooks.errors import UsageError
-from mingle_hooks.export.hostfiles import listing
 from mingle_hooks.job import member_spec
+from mingle_hooks.joining import members_of
 
 if TYPE_CHECKING:
-    from mingle_hooks.export.hostfiles.listing import Listing
+    from mingle_hooks.joining import Listing
 
 SCRIPT = {
     "SLURM_JOB_ID": "7",
@@ -37,7 +37,7 @@ class _Nobody:
 
 def listed(environ: dict[str, str], **options: str) -> Listing:
     """Return the members that a script with this environment tells of."""
-    return listing.members(member_spec(environ, options), _Nobody(), "unused")
+    return members_of(member_spec(environ, options), _Nobody(), "unused")
 
 
 def test_a_script_has_the_schedulers_tasks_or_the_slots_that_it_says() -> None:

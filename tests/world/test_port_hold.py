@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from cluster.hosts import Hosts
 
-WORLDS, SOME, FEW = 40, 15, 5
+WORLDS, SOME, FEW = 24, 8, 3
 BINDS = Path(__file__).with_name("binds.py")
 
 

@@ -9,7 +9,7 @@ import socket
 import sys
 import time
 
-from mingle_hooks.rendezvous.discovery import multicast as beacon
+from mingle_hooks.rendezvous import multicast as beacon
 from mingle_hooks.rendezvous.wire import Attempt, Material, Secret, multicast_port
 
 LEADERS = 200

@@ -5,7 +5,8 @@ Source: ssh(1), ssh_config(5).
 
 from __future__ import annotations
 
-from mingle_hooks.export.shells import sh
+import shlex
+
 from mingle_hooks.run.starters.allocation import Allocation
 from mingle_hooks.run.starters.launch import Launch
 
@@ -28,4 +29,4 @@ def launches(job: Allocation, hosts: tuple[str, ...], program: tuple[str, ...]) 
 
 def remote_line(program: tuple[str, ...]) -> str:
     """Return one line that any login shell reads as these words, and becomes them."""
-    return f"exec {sh.join(program)}"
+    return f"exec {shlex.join(program)}"

@@ -7,7 +7,7 @@ from mingle_hooks.run import starters
 from mingle_hooks.run.events import Begin, Plan
 from mingle_hooks.run.planning import Request
 from mingle_hooks.schedulers.facts import JobFacts
-from mingle_hooks.schedulers.run import placed
+from mingle_hooks.schedulers.platforms import placed_by_run as placed
 from mingle_hooks.values import to_json as dumps
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from mingle_hooks.net.addresses import hostname
 from mingle_hooks.run import starters
-from mingle_hooks.schedulers.table import detect
+from mingle_hooks.schedulers.detect import detect
 
 PROBE = str(Path(__file__).with_name("starter_probe.py"))
 

@@ -14,7 +14,7 @@ from mingle_hooks.run.starters import files, slurm
 from mingle_hooks.run.starters.allocation import Allocation
 from mingle_hooks.run.starters.launch import Launch
 from mingle_hooks.schedulers import hostlist
-from mingle_hooks.schedulers.table import detect
+from mingle_hooks.schedulers.detect import detect
 
 if TYPE_CHECKING:
     from pathlib import Path

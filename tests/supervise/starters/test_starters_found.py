@@ -13,8 +13,8 @@ from mingle_hooks.errors import FactsError, MingleError, UsageError
 from mingle_hooks.run import starters
 from mingle_hooks.run.starters import limit
 from mingle_hooks.run.starters.allocation import Allocation, Place
+from mingle_hooks.schedulers.detect import detect
 from mingle_hooks.schedulers.facts import JobFacts
-from mingle_hooks.schedulers.table import detect
 
 RECORDED = Path(__file__).resolve().parents[2] / "data" / "recorded"
 VERSIONS = ("slurm-22.05.8", "slurm-26.05.3")

@@ -1,0 +1,189 @@
+"""What runs without click, which costs 30 ms to import: plain command lines are read, and the output is written.
+
+A plain command line has only known options of `mingle env` and `mingle exec`, each with a value that does not look
+like an option. Everything else, help and mistakes included, is left to click, which knows the same options.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Literal, NamedTuple
+
+from mingle_hooks import values
+from mingle_hooks.errors import PlaceError
+from mingle_hooks.settings import NO_STRICT, TABLE
+
+# Set by what makes a shell complete: what is wanted, such as bash_complete.
+COMPLETE = "_MINGLE_COMPLETE"
+FLAGS = {
+    "--explain": "explain",
+    "--no-wait": "no_wait",
+    NO_STRICT: "no_strict",
+    "--together": "together",
+    "--verbatim": "verbatim",
+    "--keep-key": "keep_key",
+}
+# What starts nothing does not have these.
+ONLY_STARTED = ("together", "verbatim", "keep_key")
+_SWITCHES = (values.switch, values.differences)  # what an option without a value sets
+FLAGS |= {setting.option: setting.name for setting in TABLE if setting.option and setting.read in _SWITCHES}
+OPTIONS = {setting.option: setting.name for setting in TABLE if setting.option and setting.option not in FLAGS}
+
+
+class Call(NamedTuple):
+    """A command of the two, its flags and options by name, and for `exec` the command to become."""
+
+    command: Literal["env", "exec"]
+    options: dict[str, object]
+    explain: bool = False
+    no_wait: bool = False
+    together: bool = False
+    verbatim: bool = False
+    keep_key: bool = False
+    rest: tuple[str, ...] = ()
+
+
+def read_call(arguments: Sequence[str]) -> Call | None:
+    """Return the call, or None where click has to look at it.
+
+    The options of `exec` end at the first word that is none, or at `--`: what follows is the command's own.
+    """
+    if not arguments or arguments[0] not in ("env", "exec"):
+        return None
+    found = split_call(arguments[1:])
+    if found is None:
+        return None
+    options, rest = found
+    if rest[:1] == ("--",) and arguments[0] == "exec":
+        rest = rest[1:]
+    is_exec = arguments[0] == "exec"
+    if is_exec != bool(rest) or not (is_exec or options.keys().isdisjoint(ONLY_STARTED)):
+        return None
+    flags = {flag: options.pop(flag, False) is True for flag in ("explain", "no_wait", *ONLY_STARTED)}
+    return Call("exec" if arguments[0] == "exec" else "env", options, **flags, rest=rest)
+
+
+def split_call(
+    words: Sequence[str], flags: Mapping[str, str] = FLAGS, texts: Mapping[str, str] = OPTIONS
+) -> tuple[dict[str, object], tuple[str, ...]] | None:
+    """Return the options, and the words from the first on that is none; None for an option that is not plain.
+
+    `flags` and `texts` are the options that there are, without and with a value, and their names.
+    """
+    options: dict[str, object] = {}
+    position = 0
+    while position < len(words):
+        name, is_joined, value = words[position].partition("=")
+        if name in flags and not is_joined:
+            options[flags[name]] = True
+        elif name in texts:
+            if not is_joined:
+                position += 1
+                if position == len(words) or words[position].startswith("-"):
+                    return None
+                value = words[position]
+            options[texts[name]] = value
+        elif name == "--" or not name.startswith("-"):
+            break
+        else:
+            return None
+        position += 1
+    return options, tuple(words[position:])
+
+
+def run_words(options: Mapping[str, object]) -> tuple[str, ...]:
+    """Return options as `mingle exec` takes them."""
+    known = {name: option for option, name in {**OPTIONS, **FLAGS}.items()}
+    given = {known[name]: value for name, value in options.items() if value not in (None, False)}
+    return tuple(option if value is True else f"{option}={value}" for option, value in given.items())
+
+
+UNHEALTHY = 1  # the status of `mingle hooks verify` where there is something to mend
+
+
+def read_health_check(words: Sequence[str]) -> tuple[str, str] | None:
+    """Return the scheduler and the root of `hooks verify SCHEDULER --quiet [--root DIR]`; None for anything else."""
+    if words[:2] != ["hooks", "verify"] or "--quiet" not in words:
+        return None
+    rest = [word for word in words[2:] if word != "--quiet"]
+    root = ""
+    if "--root" in rest[:-1]:
+        position = rest.index("--root")
+        root = rest[position + 1]
+        del rest[position : position + 2]
+    is_plain = len(rest) == 1 and not rest[0].startswith("-") and not root.startswith("-")
+    return (rest[0], root.rstrip("/")) if is_plain else None
+
+
+# Standard error: what is said there may be lost, for there is nobody else to tell.
+
+
+def write_stderr(text: str) -> None:
+    """Write text to stderr, as far as that can be done."""
+    send_stderr(text.encode(sys.stderr.encoding, "backslashreplace"))
+
+
+def send_stderr(data: bytes) -> None:
+    """Write bytes to stderr, as far as that can be done."""
+    try:
+        while data:
+            data = data[os.write(2, data) :]
+    except OSError:  # closed, full, or nobody reads it
+        return
+
+
+def is_of_step() -> bool:
+    """Tell whether all tasks of a Slurm step share this stderr: slurmstepd reads it from a pipe and srun shows it.
+
+    A file, as by `srun --error=%t`, a terminal of `srun --pty` and a redirection are this task's own.
+    """
+    return "SLURM_STEP_ID" in os.environ and "SLURM_LOCALID" in os.environ and stat.S_ISFIFO(os.fstat(2).st_mode)
+
+
+# Standard output: all of a text, or an error, and nothing of it left in a file.
+
+
+def write_stdout(text: str) -> None:
+    """Write the whole text to stdout at once; PlaceError when it cannot be written."""
+    send_stdout(os.fsencode(text))
+
+
+def send_stdout(data: bytes) -> None:
+    """Write bytes to stdout, waiting where it is a pipe that is full and does not block by itself.
+
+    Raises PlaceError.
+    """
+    written = 0
+    while written < len(data):
+        try:
+            written += os.write(1, data[written:])
+        except BlockingIOError:
+            import select
+
+            select.select([], [1], [])
+        except OSError as error:
+            _take_back(written)
+            raise _unwritable(error) from None
+
+
+def _take_back(written: int) -> None:
+    """Cut the beginning of a text off its file again, unless somebody wrote after it: half a world is none."""
+    try:
+        end = os.lseek(1, 0, os.SEEK_CUR)
+        if written and os.fstat(1).st_size == end:
+            os.ftruncate(1, end - written)
+            os.lseek(1, end - written, os.SEEK_SET)
+    except OSError:  # a pipe, of which nobody reads more
+        return
+
+
+def _unwritable(error: OSError) -> PlaceError:
+    if error.errno == errno.EPIPE:
+        return PlaceError("a reader of the output", "a closed pipe", "a command that reads all of it")
+    if error.errno == errno.EBADF:
+        return PlaceError("an open standard output", "a closed one", "leaving out `>&-`")
+    return PlaceError("to write the output", str(error.strerror), "another file or file system")

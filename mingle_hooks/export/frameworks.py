@@ -1,0 +1,584 @@
+"""The frameworks: what each reads to find its world, one row in FRAMEWORKS and one function for each.
+
+`settings` returns name -> value, and nothing at all where something that it needs is not known, or what makes the
+framework end at once: half of its variables make it hang (kubeflow/trainer#3277). Only variables that the framework
+was seen to read are here; MINGLE_* names are for the user's own command line.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Literal, NamedTuple
+
+from mingle_hooks import plugins
+from mingle_hooks.errors import NetworkError, UsageError, printable
+from mingle_hooks.export import hostfiles
+from mingle_hooks.values import holds, nearest
+from mingle_hooks.world import File, View, endpoint
+
+Need = Literal["roster", "names", "iface", "hcas", "cpu_only", "memory", "site"]
+
+# What the caller has to find out before it asks a framework.
+ROSTER: Need = "roster"  # World.roster
+NAMES: Need = "names"  # hosts in it by names that this node can reach them by, else by address
+IFACE: Need = "iface"  # Assignment.iface and Assignment.address
+HCAS: Need = "hcas"  # net.devices.active_rdma_ports()
+SITE: Need = "site"  # View.site
+CPU_ONLY: Need = "cpu_only"  # View.is_cpu_only
+MEMORY: Need = "memory"  # the saved answer, for a member that is started again: joining.rejoin_or_ask()
+
+
+class Framework(NamedTuple):
+    """What a framework reads: its settings, all names that it may export, what it needs to know, and its files."""
+
+    settings: Callable[[View], dict[str, str]]
+    names: tuple[str, ...]
+    needs: frozenset[Need] = frozenset()
+    files: Callable[[View], tuple[File, ...]] | None = None
+
+
+# torchrun with static rendezvous: plain `torchrun train.py` on every node, no flags.
+#
+# Read in torch 2.13: torch/distributed/run.py takes PET_<OPTION> as the default of each option, and reads neither
+# MASTER_ADDR nor NODE_RANK. Static rendezvous joins PET_MASTER_ADDR and PET_MASTER_PORT and splits them at the last
+# colon, so an IPv6 address stays bare. PET_RDZV_ENDPOINT is left out: it would beat the PET_MASTER_ADDR that a user
+# set.
+#
+# The variables of a batch shell reach every task of the job, so they must hold on every node, and no node rank does.
+# There torchrun gets c10d rendezvous, in which the nodes find their ranks by themselves. is_host=1 on every node:
+# each opens a store at this port, and all of them use the one at the endpoint's address. Left to itself torchrun
+# opens a store only where the endpoint is its host name's address, which on a second network is nowhere
+# (pytorch#73656). Who is alone waits for the others and ends with 1 after the join timeout.
+#
+# The first of these torchruns announces its host's full name to the others. Where names do not lead to the other
+# nodes, PET_NODE_RANK holds words instead of a number: torchrun prints them and ends with 2.
+#
+# `accelerate launch` without machines starts no torchrun where a node has one GPU, or none. On CPUs its script takes
+# rank 0 where no launcher told it another, and waits half an hour for the others. It asks MVAPICH's variable last
+# (read in accelerate 1.15, utils/environment.py), which holds such words, too: it prints them and ends with 1.
+NOT_HERE = "none: start torchrun on every node of this job: mingle run torchrun train.py"
+NO_RANK = {"MV2_COMM_WORLD_RANK": "none: start it on every node of this job: mingle run accelerate launch train.py"}
+
+
+def _torchrun(view: View) -> dict[str, str]:
+    """Return the whole set, the elastic one where the user's PET_RDZV_BACKEND asks for it.
+
+    Raises UsageError for a leftover that contradicts it.
+    """
+    if view.user_environ.get("PET_RDZV_BACKEND", "static") != "static":
+        return _torchrun_elastic(view)
+    agent = _one_torchrun(view)
+    if agent is None:
+        return _torchrun_of_every_node(view)
+    return agent | {
+        "PET_MASTER_ADDR": view.world.master_addr,
+        "PET_MASTER_PORT": str(view.world.master_port),
+        "PET_RDZV_BACKEND": "static",
+        "PET_RDZV_ID": view.world.digest,
+    }
+
+
+def _torchrun_of_every_node(view: View) -> dict[str, str]:
+    """Return what holds on every node alike, and what makes a program end at once where that is not enough.
+
+    Raises UsageError for a leftover that contradicts it.
+    """
+    batch, nodes = view.batch, view.world.nodes
+    if batch is None or nodes is None or (view.user_environ.get("PET_RDZV_BACKEND") or "c10d") != "c10d":
+        return NO_RANK | {"PET_NODE_RANK": NOT_HERE}
+    _check_leftover(view, "PET_NNODES", nodes)
+    found = NO_RANK | {
+        "PET_NNODES": str(nodes),
+        "PET_RDZV_BACKEND": "c10d",
+        "PET_RDZV_ID": view.world.digest,
+        "PET_RDZV_ENDPOINT": view.endpoint,
+        # The others' stores may be there later than this one: reaching them may take as long.
+        "PET_RDZV_CONF": f"is_host=1,join_timeout={batch.timeout_s},read_timeout={batch.timeout_s}",
+    }
+    return found | ({"PET_NPROC_PER_NODE": batch.processes} if batch.processes else {})
+
+
+def _one_torchrun(view: View) -> dict[str, str] | None:
+    """Return how many torchruns there are, how many processes this one starts, and which it is; None: not known.
+
+    In task scope each task may start one, with one process: to torchrun each task is a node.
+    Raises UsageError for a leftover that contradicts it.
+    """
+    slots = 1 if view.scope == "task" else view.place.slots
+    if view.process is None or view.processes is None or slots is None:
+        return None
+    _check_leftover(view, "PET_NODE_RANK", view.process)
+    _check_leftover(view, "PET_NNODES", view.processes)
+    return {"PET_NNODES": str(view.processes), "PET_NPROC_PER_NODE": str(slots), "PET_NODE_RANK": str(view.process)}
+
+
+def _check_leftover(view: View, name: str, world: int) -> None:
+    """Refuse a leftover such as PET_NNODES=1, with which torchrun would not be in the world, or in it twice."""
+    users = view.user_environ.get(name) or str(world)
+    if not holds(users, world):
+        seen = f"{name}={printable(users, 60)}, as exported"
+        raise UsageError(f"{name}={world}, as in the world", seen, f"unset {name}")
+
+
+# torchrun with c10d rendezvous, for --max-restarts and a changing number of nodes.
+#
+# Who hosts the store is said by is_host: left to itself torchrun compares host names, and on a second network no node
+# recognises itself (pytorch#73656). PET_LOCAL_ADDR keeps it from announcing its full host name, which need not
+# resolve. Node ranks are c10d's own and need not be mingle's, so PET_NODE_RANK, which only static rendezvous reads,
+# does no harm.
+#
+# A node that is started again joins the next round. Its workers need a store of their own, which
+# TORCH_DISABLE_SHARE_RDZV_TCP_STORE says: on the agents' store those of the last round are still counted.
+# torchrun's own default is 0, with which one lost node ends the job; more hide a script that always fails.
+MAX_RESTARTS = 3
+
+
+def _torchrun_elastic(view: View) -> dict[str, str]:
+    """Return the whole set. Raises UsageError for a leftover that contradicts it."""
+    restarts = {"PET_MAX_RESTARTS": str(MAX_RESTARTS), "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
+    agent = _one_torchrun(view)
+    if agent is None:
+        found = _torchrun_of_every_node(view)
+        return found | restarts if "PET_RDZV_ID" in found else found
+    found = agent | {
+        "PET_RDZV_BACKEND": "c10d",
+        "PET_RDZV_ID": view.world.digest,
+        "PET_RDZV_ENDPOINT": view.endpoint,
+        "PET_RDZV_CONF": f"is_host={1 if view.process == 0 else 0}",
+        **restarts,
+    }
+    return found | ({"PET_LOCAL_ADDR": view.place.address} if view.place.address else {})
+
+
+# A node without any accelerator: accelerate trains each process alone there unless it is told to use the CPU.
+#
+# Read in accelerate 1.15, state.py: without a device that it knows it takes the processes of a world for separate
+# ones, and says nothing.
+def _cpu(view: View) -> dict[str, str]:
+    """Return the switch where there is nothing else to train on."""
+    return {"ACCELERATE_USE_CPU": "true"} if view.is_cpu_only else {}
+
+
+# accelerate launch, which takes its machines from options or a file only, never from the environment.
+#
+# Read in accelerate 1.15, commands/launch.py and utils/launch.py. Use it as `accelerate launch --config_file
+# "$MINGLE_ACCELERATE_CONFIG" train.py`. A script started once per task needs no file: accelerate reads RANK,
+# LOCAL_RANK and WORLD_SIZE. MULTI_GPU stands for torchrun, on CPUs too: MULTI_CPU would start one process on each
+# node.
+def _accelerate(view: View) -> dict[str, str]:
+    """Return the switch for CPUs: all else is in the file."""
+    return _cpu(view)
+
+
+def _accelerate_files(view: View) -> tuple[File, ...]:
+    """Return this node's config file. YAML is JSON's superset, so it is JSON, quoted as such."""
+    world, place = view.world, view.place
+    if place.node_rank is None or place.slots is None or world.nodes is None:
+        return ()
+    config = {
+        "compute_environment": "LOCAL_MACHINE",
+        "distributed_type": "MULTI_GPU",
+        "num_machines": world.nodes,
+        # accelerate divides this by num_machines, to get this node's processes, and that is its only use.
+        "num_processes": world.nodes * place.slots,
+        "machine_rank": place.node_rank,
+        "main_process_ip": world.master_addr,
+        "main_process_port": world.master_port,
+        "rdzv_backend": "static",
+        "same_network": True,
+    }
+    return (File("accelerate.yaml", json.dumps(config, indent=2) + "\n", ("MINGLE_ACCELERATE_CONFIG",)),)
+
+
+# A member that is one process with its ranks: TORCHELASTIC_RUN_ID says so, as torchrun says to its workers.
+#
+# Lightning 2.6 (plugins/environments/torchelastic.py) then takes RANK and WORLD_SIZE as they are, under Slurm too,
+# and refuses `devices` that do not fit. By LOCAL_RANK alone it would wait for processes that nobody starts.
+def _process(view: View) -> dict[str, str]:
+    """Return the world's id where this process knows its rank, and accelerate's switch where there are only CPUs."""
+    found = {"TORCHELASTIC_RUN_ID": view.world.digest} if view.place.rank is not None else {}
+    if view.is_cpu_only:
+        found |= _cpu(view)
+    return found
+
+
+# Lightning, which is content with MASTER_ADDR, MASTER_PORT and NODE_RANK where it starts processes itself.
+#
+# Read in lightning 2.6, fabric/plugins/environments/: it starts the node's processes unless LOCAL_RANK is set, so
+# node scope never exports that one. Under Slurm it takes the tasks of srun for its processes, and refuses one task
+# for several devices, unless the job's name is that of an interactive one.
+def _lightning(view: View) -> dict[str, str]:
+    """Return what keeps it from taking this world for another one."""
+    if view.scope == "node" and "SLURM_JOB_ID" in view.user_environ:
+        return {"SLURM_JOB_NAME": "interactive"}
+    return _process(view._replace(is_cpu_only=False))
+
+
+# The deepspeed launcher: `deepspeed --hostfile "$MINGLE_HOSTFILE" --master_addr "$MASTER_ADDR" train.py`.
+#
+# Read in deepspeed 0.19, launcher/runner.py: lines of `host slots=N`, each host once, from --hostfile or
+# /job/hostfile and from no variable.
+def _nothing(_view: View) -> dict[str, str]:
+    """Return nothing: all is in the file."""
+    return {}
+
+
+def _deepspeed_files(view: View) -> tuple[File, ...]:
+    """Return the _hostfile."""
+    return _hostfile(view)
+
+
+def _hostfile(view: View, *variables: str) -> tuple[File, ...]:
+    """Return the _hostfile that DeepSpeed and Open MPI read, or nothing without a roster."""
+    text = hostfiles.text("mpi", view.world.roster)
+    return (File("hostfile", text, ("MINGLE_HOSTFILE", *variables)),) if text else ()
+
+
+# mpirun: a hostfile for Open MPI, a machine file for MPICH and Intel MPI, each by its own variable too.
+#
+# Open MPI 4 takes OMPI_MCA_orte_default_hostfile as the default of --hostfile, Open MPI 5, whose launcher is PRRTE,
+# PRTE_MCA_prte_default_hostfile (prte-info --all). Hydra, the launcher of MPICH and MVAPICH, takes HYDRA_HOST_FILE as
+# its default (its wiki, "Using the Hydra Process Manager"), Intel's takes I_MPI_HYDRA_HOST_FILE (its developer
+# reference). OMPI_MCA_btl_tcp_if_include is left out: mpirun hands it to all nodes, and interface names may differ
+# between them. So does Hydra with HYDRA_IFACE, which is set only where Hydra would tell its daemons to connect to a
+# name that leads nowhere.
+_OPEN_MPI = ("OMPI_MCA_orte_default_hostfile", "PRTE_MCA_prte_default_hostfile")
+_HYDRA = ("MINGLE_MACHINEFILE", "HYDRA_HOST_FILE", "I_MPI_HYDRA_HOST_FILE")
+
+
+def _mpi(view: View) -> dict[str, str]:
+    """Return what a step of Slurm needs, as the hosts are in the _mpi_files.
+
+    mpirun starts its daemons by srun, which would wait for the CPUs that this very step holds.
+    """
+    found = {"SLURM_OVERLAP": "1"} if "SLURM_STEP_ID" in view.user_environ else {}
+    return found | ({"HYDRA_IFACE": view.place.iface} if view.place.iface and not view.is_named else {})
+
+
+def _mpi_files(view: View) -> tuple[File, ...]:
+    """Return both _mpi_files, or nothing without a roster."""
+    text = hostfiles.text("mpich", view.world.roster)
+    machinefile = (File("machinefile", text, _HYDRA),) if text else ()
+    return _hostfile(view, *_OPEN_MPI) + machinefile
+
+
+# horovodrun, which takes its hosts from an option.
+#
+# Read in horovod 0.28, runner/common/util/hosts.py: `host:slots` joined by commas. Use it as `horovodrun -np
+# "$WORLD_SIZE" -H "$MINGLE_HOSTS" python train.py`.
+def _horovod(view: View) -> dict[str, str]:
+    """Return the host list, or nothing without a roster."""
+    return {"MINGLE_HOSTS": hostfiles.text("horovod", view.world.roster).strip()} if view.world.roster else {}
+
+
+# JAX: plain `jax.distributed.initialize()` in every process.
+#
+# Read in jax 0.10, _src/distributed.py and _src/clusters/: it reads the address and the local devices from its own
+# variables, but the two numbers only from a cluster that it knows. Where there is none (neither Slurm nor Open MPI)
+# the smallest set of Open MPI's variables by which it detects one says them: OMPI_MCA_orte_hnp_uri is the mark, in
+# Open MPI's own form, and holds the coordinator's address. A program that uses MPI beside JAX needs mpirun, and then
+# gets none of these. JAX_NUM_PROCESSES and JAX_PROCESS_ID are Kubeflow's names, for user code.
+#
+# Under Slurm or Open MPI JAX takes one device per process unless JAX_LOCAL_DEVICE_IDS says otherwise, so node scope,
+# where one process drives all slots, says so; task scope leaves it to JAX, as LOCAL_RANK is no device where the
+# scheduler masks devices.
+_JAX_MARK = "OMPI_MCA_orte_hnp_uri"
+# By all of these JAX finds Slurm (clusters/slurm_cluster.py).
+_SLURM_OF_JAX = ("SLURM_JOB_ID", "SLURM_STEP_NODELIST", "SLURM_NTASKS", "SLURM_PROCID", "SLURM_LOCALID")
+
+
+def _jax(view: View) -> dict[str, str]:
+    """Return the whole set, or nothing."""
+    if view.process is None or view.processes is None:
+        return {}
+    found = {
+        "JAX_COORDINATOR_ADDRESS": view.endpoint,
+        "JAX_NUM_PROCESSES": str(view.processes),
+        "JAX_PROCESS_ID": str(view.process),
+    }
+    if view.scope == "node" and view.place.slots is not None:
+        found["JAX_LOCAL_DEVICE_IDS"] = ",".join(str(device) for device in range(view.place.slots))
+    return found | _jax_cluster(view)
+
+
+def _jax_cluster(view: View) -> dict[str, str]:
+    """Return what JAX takes for Open MPI, where it would find no cluster."""
+    if _JAX_MARK in view.user_environ or all(name in view.user_environ for name in _SLURM_OF_JAX):
+        return {}
+    family = "tcp6" if view.endpoint.startswith("[") else "tcp"
+    found = {
+        _JAX_MARK: f"0.0;{family}://{view.endpoint}",
+        "OMPI_COMM_WORLD_SIZE": str(view.processes),
+        "OMPI_COMM_WORLD_RANK": str(view.process),
+    }
+    if view.scope == "task" and view.place.local_rank is not None:
+        found["OMPI_COMM_WORLD_LOCAL_RANK"] = str(view.place.local_rank)
+    return found
+
+
+# TensorFlow: TF_CONFIG names every worker's address and port (tf.distribute.cluster_resolver).
+LAST_PORT = 65_535
+
+
+def _tensorflow(view: View) -> dict[str, str]:
+    """Return TF_CONFIG, or nothing without a roster; raise NetworkError past the last port.
+
+    A worker listens on the master port; workers that share an address count up from it.
+    """
+    if view.process is None or not view.world.roster:
+        return {}
+    task = {"type": "worker", "index": view.process}
+    config = {"cluster": {"worker": _workers(view)}, "task": task}
+    return {"TF_CONFIG": json.dumps(config, separators=(",", ":"))}
+
+
+def _workers(view: View) -> list[str]:
+    """Return every worker's address and port, in rank order; raise NetworkError past the last port."""
+    used: dict[str, int] = {}
+    workers = []
+    for member in view.world.roster:
+        for _ in range(member.slots if view.scope == "task" else 1):
+            port = view.world.master_port + used.get(member.address, 0)
+            if port > LAST_PORT:
+                raise NetworkError(f"a port up to {LAST_PORT} for each worker", f"{port}", "a lower --port-range")
+            used[member.address] = used.get(member.address, 0) + 1
+            workers.append(endpoint(member.address, port))
+    return workers
+
+
+# Ray: the head is node rank 0, started with `ray start --head --port="$MASTER_PORT"`.
+#
+# Read in ray 2.60, _private/services.py: RAY_ADDRESS is where ray.init connects.
+def _ray(view: View) -> dict[str, str]:
+    """Return the head's address, the same on all nodes."""
+    return {"RAY_ADDRESS": view.endpoint}
+
+
+# XGBoost and rabit: the tracker runs beside rank 0, on the port after the master port.
+#
+# Rabit and dmlc-core read these from the environment. xgboost.collective of 2.1 and later takes the same names as
+# arguments, the port as a number: a RabitTracker(host_ip=…, port=…, sortby="task") on rank 0 and a
+# CommunicatorContext(dmlc_tracker_uri=…, dmlc_tracker_port=…, dmlc_task_id=…) everywhere. Rank 0 ends with
+# `tracker.wait_for()`, as the others still take their leave of the tracker.
+#
+# Its tracker binds without SO_REUSEADDR, and so never gets the master port, which is kept for those who bind with it
+# unless --port-hold says off on rank 0; the others cannot know that, so it is the port after it in any case. The port
+# after it has not been tried: if another program has it, the tracker says so and ends.
+def _xgboost(view: View) -> dict[str, str]:
+    """Return the whole set, or nothing."""
+    if view.process is None or view.processes is None:
+        return {}
+    port = view.world.master_port
+    return {
+        "DMLC_TRACKER_URI": view.world.master_addr,
+        "DMLC_TRACKER_PORT": str(port + 1 if port < LAST_PORT else port - 1),
+        "DMLC_TASK_ID": str(view.process),
+        "DMLC_NUM_WORKER": str(view.processes),
+    }
+
+
+# MLX's ring: MLX_RANK, and in MLX_HOSTFILE every process's address and port.
+#
+# Read in mlx 0.32, "Distributed Communication": a JSON list with a list of `address:port` for each rank.
+def _mlx(view: View) -> dict[str, str]:
+    """Return this process's rank, or nothing without a roster."""
+    return {} if view.process is None or not view.world.roster else {"MLX_RANK": str(view.process)}
+
+
+def _mlx_files(view: View) -> tuple[File, ...]:
+    """Return the hostfile, or nothing without a roster."""
+    if not _mlx(view):
+        return ()
+    ring = [[where] for where in _workers(view)]
+    return (File("mlx.json", json.dumps(ring) + "\n", ("MLX_HOSTFILE",)),)
+
+
+# ms-swift: `swift sft …` on every node, which starts torchrun itself.
+#
+# Read in ms-swift 4.6, swift/cli/main.py: it hands NNODES, NODE_RANK, MASTER_ADDR, MASTER_PORT and NPROC_PER_NODE on.
+def _swift(view: View) -> dict[str, str]:
+    """Return how many processes it starts on this node."""
+    return {"NPROC_PER_NODE": str(view.place.slots)} if view.place.slots is not None else {}
+
+
+# LLaMA-Factory: `llamafactory-cli train …` on every node, which starts torchrun itself, with one GPU only when
+# forced.
+#
+# Read in LLaMA-Factory 0.9.5, src/llamafactory/launcher.py: else each node would train alone. It hands NNODES,
+# NODE_RANK, MASTER_ADDR, MASTER_PORT and NPROC_PER_NODE on.
+def _llamafactory(view: View) -> dict[str, str]:
+    """Return the force, and how many processes it starts on this node."""
+    slots = view.place.slots
+    return {"FORCE_TORCHRUN": "1", "NPROC_PER_NODE": str(slots)} if slots is not None else {}
+
+
+# Composer: `composer train.py` on every node.
+#
+# Read in Composer 0.32, composer/cli/launcher.py: it reads WORLD_SIZE, LOCAL_WORLD_SIZE, NODE_RANK, MASTER_ADDR and
+# MASTER_PORT, and refuses nodes that differ in their processes unless BASE_RANK says where this one's begin.
+def _composer(view: View) -> dict[str, str]:
+    """Return the first rank of this node."""
+    return {"BASE_RANK": str(view.place.rank_offset)} if view.place.rank_offset is not None else {}
+
+
+# vLLM: the address by which the other nodes reach this one's processes.
+#
+# Read in vLLM, vllm/envs.py. The rest are options: `vllm serve … --nnodes "$NNODES" --node-rank "$NODE_RANK"
+# --master-addr "$MASTER_ADDR" --master-port "$MASTER_PORT"`.
+def _vllm(view: View) -> dict[str, str]:
+    """Return this node's address on the world's network."""
+    return {"VLLM_HOST_IP": view.place.address} if view.place.address else {}
+
+
+# SGLang: the address by which the other nodes reach this one's processes.
+#
+# Read in SGLang, srt/utils/network.py. The rest are options: `python -m sglang.launch_server … --nnodes "$NNODES"
+# --node-rank "$NODE_RANK" --dist-init-addr "$MASTER_ADDR:$MASTER_PORT"`.
+def _sglang(view: View) -> dict[str, str]:
+    """Return this node's address on the world's network."""
+    return {"SGLANG_HOST_IP": view.place.address} if view.place.address else {}
+
+
+# NCCL's bootstrap network: which interface, and which of its addresses.
+#
+# Which RDMA devices it takes, and how, is left to NCCL and to the site: docs/networks.md says why.
+_IFNAME, _FAMILY = "NCCL_SOCKET_IFNAME", "NCCL_SOCKET_FAMILY"
+
+
+def _nccl(view: View) -> dict[str, str]:
+    """Return this node's interface; `=` makes it exact, without it eth1 would match eth10 too.
+
+    The family is that of the world's address on it, so it is left out where somebody else names the interface.
+    """
+    iface, address = view.place.iface, view.place.address
+    if not iface or not address:
+        return {}
+    named = {_IFNAME: f"={iface}"}
+    if _IFNAME in view.site or view.user_environ.get(_IFNAME, named[_IFNAME]) != named[_IFNAME]:
+        return named
+    return {**named, _FAMILY: "AF_INET6" if ":" in address else "AF_INET"}
+
+
+# Gloo and TensorPipe, torch's networks for CPUs and RPC: one bare name; a `^` or `=` would crash Gloo.
+def _gloo(view: View) -> dict[str, str]:
+    """Return this node's interface."""
+    iface = view.place.iface
+    return {"GLOO_SOCKET_IFNAME": iface, "TP_SOCKET_IFNAME": iface} if iface else {}
+
+
+# UCX: the active RDMA ports, and the world's interface for what goes over TCP.
+def _ucx(view: View) -> dict[str, str]:
+    """Return this node's devices; the interface alone would shut InfiniBand out: none where one is silent."""
+    iface = view.place.iface
+    return {"UCX_NET_DEVICES": ",".join((*view.hcas, iface))} if iface and view.hcas is not None else {}
+
+
+_PET = ("PET_NNODES", "PET_NPROC_PER_NODE", "PET_NODE_RANK", "PET_MASTER_ADDR", "PET_MASTER_PORT")
+_PET_RDZV = ("PET_RDZV_BACKEND", "PET_RDZV_ID", "PET_RDZV_ENDPOINT", "PET_RDZV_CONF", "PET_LOCAL_ADDR")
+_OMPI = ("OMPI_MCA_orte_hnp_uri", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_RANK")
+_RESTARTS = ("PET_MAX_RESTARTS", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE")
+_HOSTS = frozenset({ROSTER})
+_NAMED_HOSTS = _HOSTS | {NAMES}
+_NETWORK = frozenset({IFACE})
+
+
+FRAMEWORKS = {
+    "torchrun": Framework(_torchrun, (*_PET, *_PET_RDZV, *NO_RANK)),
+    "torchrun-elastic": Framework(
+        _torchrun_elastic, (*_PET[:3], *_PET_RDZV, *NO_RANK, *_RESTARTS), _NETWORK | {MEMORY}
+    ),
+    "accelerate": Framework(
+        _accelerate, ("MINGLE_ACCELERATE_CONFIG", "ACCELERATE_USE_CPU"), frozenset({CPU_ONLY}), files=_accelerate_files
+    ),
+    "cpu": Framework(_cpu, ("ACCELERATE_USE_CPU",), frozenset({CPU_ONLY})),
+    "process": Framework(_process, ("TORCHELASTIC_RUN_ID", "ACCELERATE_USE_CPU"), frozenset({CPU_ONLY})),
+    "lightning": Framework(_lightning, ("TORCHELASTIC_RUN_ID", "SLURM_JOB_NAME")),
+    "deepspeed": Framework(_nothing, ("MINGLE_HOSTFILE",), _NAMED_HOSTS, files=_deepspeed_files),
+    "mpi": Framework(
+        _mpi,
+        (
+            "MINGLE_HOSTFILE",
+            *_OPEN_MPI,
+            *_HYDRA,
+            "HYDRA_IFACE",
+            "SLURM_OVERLAP",
+        ),
+        _NAMED_HOSTS | _NETWORK,
+        files=_mpi_files,
+    ),
+    "horovod": Framework(_horovod, ("MINGLE_HOSTS",), _NAMED_HOSTS),
+    "jax": Framework(
+        _jax,
+        ("JAX_COORDINATOR_ADDRESS", "JAX_NUM_PROCESSES", "JAX_PROCESS_ID", "JAX_LOCAL_DEVICE_IDS", *_OMPI),
+    ),
+    "tensorflow": Framework(_tensorflow, ("TF_CONFIG",), _HOSTS),
+    "ray": Framework(_ray, ("RAY_ADDRESS",)),
+    "xgboost": Framework(_xgboost, ("DMLC_TRACKER_URI", "DMLC_TRACKER_PORT", "DMLC_TASK_ID", "DMLC_NUM_WORKER")),
+    "mlx": Framework(_mlx, ("MLX_RANK", "MLX_HOSTFILE"), _HOSTS, files=_mlx_files),
+    "swift": Framework(_swift, ("NPROC_PER_NODE",)),
+    "llamafactory": Framework(_llamafactory, ("FORCE_TORCHRUN", "NPROC_PER_NODE")),
+    "composer": Framework(_composer, ("BASE_RANK",)),
+    "vllm": Framework(_vllm, ("VLLM_HOST_IP",)),
+    "sglang": Framework(_sglang, ("SGLANG_HOST_IP",)),
+    "nccl": Framework(_nccl, ("NCCL_SOCKET_IFNAME", "NCCL_SOCKET_FAMILY"), _NETWORK | {SITE}),
+    "gloo": Framework(_gloo, ("GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME"), _NETWORK),
+    "ucx": Framework(_ucx, ("UCX_NET_DEVICES",), frozenset({IFACE, HCAS})),
+}
+
+# Those of other packages that were asked for, by name.
+_added: dict[str, Framework] = {}
+
+# What everybody gets: torchrun's set, as most people then type `torchrun train.py`, and the interface for Gloo, which
+# any program may use: torch's backend on CPUs is Gloo unless it is told otherwise. NONE says that nobody gets them.
+DEFAULT, ALWAYS, NONE = "torchrun", "gloo", "none"
+
+
+def profiles(asked: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the frameworks to export for: DEFAULT, ALWAYS and those asked for, or with NONE those asked for alone.
+
+    DEFAULT is left out where one of those asked for sets its variables too. Raises UsageError for an unknown name.
+    """
+    if NONE in asked:
+        return tuple(name for name in dict.fromkeys(asked) if name != NONE)
+    names = set(FRAMEWORKS[DEFAULT].names)
+    is_replaced = any(names.intersection(framework(name).names) for name in asked if name != DEFAULT)
+    first = (DEFAULT,) if DEFAULT in asked or not is_replaced else ()
+    return tuple(dict.fromkeys((*first, ALWAYS, *asked)))
+
+
+def framework(name: str) -> Framework:
+    """Return the framework of this name, ours or a plugin's; UsageError, with the nearest known name, for another."""
+    if name in FRAMEWORKS:
+        return FRAMEWORKS[name]
+
+    if (added := plugins.find(plugins.FRAMEWORKS, name, Framework, _RETURNS)) is not None:
+        return _added.setdefault(name, added)
+
+    known = [*FRAMEWORKS, *plugins.names(plugins.FRAMEWORKS), NONE]
+    raise UsageError(f"a framework: {', '.join(known)}", name, f"--for {nearest(name, known)}")
+
+
+def _are_settings(found: object) -> bool:
+    return isinstance(found, dict) and all(isinstance(text, str) for pair in found.items() for text in pair)
+
+
+def _are_files(found: object) -> bool:
+    return isinstance(found, tuple) and all(isinstance(file, File) for file in found)
+
+
+_RETURNS = {"settings": ("a dict of strings", _are_settings), "files": ("a tuple of File", _are_files)}
+
+
+def added() -> tuple[str, ...]:
+    """Return what the plugins that were asked for may export."""
+    return tuple(variable for name in _added for variable in framework(name).names)
+
+
+def needs(names: tuple[str, ...]) -> frozenset[Need]:
+    """Return what the caller has to find out for these frameworks.
+
+    Raises UsageError.
+    """
+    none: frozenset[Need] = frozenset()
+    return none.union(*(framework(name).needs for name in names))

@@ -1,0 +1,468 @@
+"""The programs that start training processes, recognised by the words of a command.
+
+A launcher is one row in TABLE, and a function where its command line has to be completed or checked.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Literal, NamedTuple
+
+from mingle_hooks import plugins
+from mingle_hooks.errors import UsageError, printable
+from mingle_hooks.export.frameworks import ALWAYS
+from mingle_hooks.job import MemberSpec
+from mingle_hooks.values import holds
+from mingle_hooks.world import View
+
+Starts = Literal["node", "task", "job"]
+Words = tuple[str, ...]
+# The launcher's own words, its options and all that follows, the world, and the variables that it gets.
+Options = Callable[[Words, Words, View, Mapping[str, str]], Words]
+
+
+class Launcher(NamedTuple):
+    """A launcher, how often it has to be started, and what `mingle exec` adds so that it finds its nodes.
+
+    `starts` is "node" for one that starts a node's processes itself, so once on every node; "task" for one that
+    the scheduler runs, which starts a process for each task; "job" for one that reaches all nodes itself.
+    `options` completes its command line, `check` refuses options that leave the world; `frameworks` are set for it
+    too. A launcher of job scripts that starts it as it was typed has the same name; where there are more, `in_scripts`
+    are all of them, the usual one first and then the elastic one. `instead` is what a script has for one that reaches
+    or waits for the other nodes in a way that no script needs. `flags` are its options without a value, by which the
+    Python script that it starts is found; None where that is not certain.
+    """
+
+    name: str
+    programs: tuple[str, ...]  # the command's own name, and the word that must follow it, as "accelerate launch"
+    modules: tuple[str, ...]  # the same, after `python -m`
+    starts: Starts
+    options: Options | None = None
+    frameworks: tuple[str, ...] = ()
+    check: Callable[[Sequence[str], MemberSpec], None] | None = None
+    in_scripts: tuple[str, ...] = ()
+    instead: str = ""
+    flags: Collection[str] | None = None
+
+
+# A launcher's own options, told from those of the program that it starts.
+# What launchers call the number of nodes, a node's rank and rank 0's address.
+_NODES = ("--nnodes", "--num-machines", "--num-nodes")
+_RANK = ("--node-rank", "--machine-rank")
+_ADDRESS = ("--master-addr", "--rdzv-endpoint", "--main-process-ip", "--address")
+_LOOPBACK = ("localhost", "127.", "::1", "[::1]")
+
+
+def leaves(name: str, value: str, nodes: int | None, rank: int | None) -> bool:
+    """Tell whether a launcher's option takes it out of a world of several nodes, in which this one has that rank."""
+    name = hyphens(name)
+    return (
+        name == "--standalone"
+        or (name in _NODES and nodes is not None and not holds(value, nodes))
+        or (name in _RANK and value != str(rank))
+        or (name in _ADDRESS and value.startswith(_LOOPBACK))
+    )
+
+
+def check_options(launcher: str, options: Mapping[str, str], nodes: int | None, rank: int | None) -> None:
+    """Raise UsageError for an option that takes a launcher out of the world of several nodes."""
+    for option, value in options.items() if nodes != 1 else ():
+        if leaves(option, value, nodes, rank):
+            said = printable(f"{option}={value}" if value else option, 80)
+            seen = f"{said}, with which this node would train alone"
+            expected = f"{launcher} in the world of {nodes or 'several'} nodes"
+            raise UsageError(expected, seen, "leaving that option out, as mingle sets it")
+
+
+def given(words: Sequence[str], flags: Collection[str]) -> dict[str, str]:
+    """Return the options before the first word that is none, as option -> value; `flags` take no value.
+
+    Names have hyphens within, and so have flags: Python's launchers take them and underscores alike.
+    """
+    return _split(words, flags)[0]
+
+
+def script(words: Sequence[str], flags: Collection[str]) -> str | None:
+    """Return the Python script behind a launcher's options; None where it starts something else, or is not certain.
+
+    An option of a version to come may have no value, and then the next word would be the script.
+    """
+    options, position = _split(words, flags)
+    is_script = position < len(words) and words[position].endswith(".py")
+    if not is_script or any(word.endswith(".py") for word in words[:position]):
+        return None
+    return None if any(_starts_another(name) for name in options) else words[position]
+
+
+def _starts_another(option: str) -> bool:
+    """Tell whether this is -m or --no-python, or short for it."""
+    return option.startswith("-m") or "--module".startswith(option) or "--no-python".startswith(option)
+
+
+def _split(words: Sequence[str], flags: Collection[str]) -> tuple[dict[str, str], int]:
+    """Return the options before the first word that is none, and where that word is."""
+    found: dict[str, str] = {}
+    position = 0
+    while position < len(words) and words[position].startswith("-") and words[position] != "--":
+        name, is_joined, value = words[position].partition("=")
+        name = hyphens(name)
+        position += 1
+        if not is_joined and name not in flags and position < len(words):
+            value = words[position]
+            position += 1
+        found[name] = value
+    return found, position
+
+
+def absent(options: Mapping[str, object], asked: Mapping[str, str]) -> tuple[str, ...]:
+    """Return these options as words, without those that the user gave; one with the value None is a flag."""
+    wanted = {name: value for name, value in options.items() if hyphens(name) not in asked}
+    return tuple(word for name, value in wanted.items() for word in (name, *([] if value is None else [str(value)])))
+
+
+def hyphens(name: str) -> str:
+    """Return an option's name with hyphens instead of underscores."""
+    return name.replace("_", "-")
+
+
+# torchrun's own options that would take it out of the world: they win over PET_*.
+#
+# Read in torch 2.13, distributed/run.py. Many a line was written for one node, with --standalone or --nnodes=1, and
+# would train once on every node.
+# Options without a value; every other takes the next word, or what stands after "=".
+_TORCHRUN = ("--standalone", "-m", "--module", "--no-python", "--run-path", "--use-env", "--virtual-local-rank")
+
+
+def _check_torchrun(arguments: Sequence[str], spec: MemberSpec) -> None:
+    """Raise UsageError for an option that contradicts the world of several nodes; `arguments` follow torchrun."""
+    check_options("torchrun", given(arguments, _TORCHRUN), spec.nodes, spec.rank)
+
+
+# `accelerate launch`, which takes its machines from options or its configuration file only.
+#
+# Read in accelerate 1.15, commands/launch.py. Options win over the file, which may say more (mixed precision, FSDP),
+# so the machines are given as options and the user's own file, named or the default one, stays in use. What starts
+# several processes is one of _KINDS, or the file's distributed_type; without any of them each node would train alone,
+# so --multi_gpu is added: it stands for torchrun, on CPUs too.
+_ACCELERATE_KINDS = ("--multi-gpu", "--tpu", "--use-deepspeed", "--use-fsdp", "--use-megatron-lm")
+_ACCELERATE = frozenset(
+    {
+        *_ACCELERATE_KINDS,
+        *("-h", "--help", "--quiet", "-q", "--cpu", "--enable-cpu-affinity", "--same-network", "--debug"),
+        *("-m", "--module", "--no-python", "--use-parallelism-config", "--downcast-bf16"),
+        *("--tpu-cluster", "--no-tpu-cluster", "--tpu-use-sudo", "--fp8-use-autocast-during-eval"),
+        *("--dynamo-use-fullgraph", "--dynamo-use-dynamic", "--dynamo-use-regional-compilation"),
+    }
+)
+_ONE_PROCESS = ("NO", "MULTI_CPU")
+_DISTRIBUTED_TYPE = r"""^[\s{,]*["']?distributed_type["']?\s*:\s*["']?(\w+)"""
+_MOST_BYTES = 1 << 16  # a configuration file is a screenful
+
+
+def _accelerate(_name: Words, words: Words, view: View, _exported: Mapping[str, str]) -> Words:
+    """Return this node's place in the world. Raises UsageError for --cpu with several processes."""
+    nodes, slots = view.world.nodes or 1, view.place.slots or 1
+    asked = given(words, _ACCELERATE)
+    if "--cpu" in asked and view.world.size != nodes:
+        raise UsageError(
+            "one process on each node, as `accelerate launch --cpu` starts only one",
+            f"{view.world.size} on {nodes} nodes",
+            "leaving out --cpu, or --slots 1",
+        )
+    check_options("accelerate", asked, view.world.nodes, view.place.node_rank)
+    found = {
+        "--num_machines": nodes,
+        # accelerate divides this by num_machines, to get this node's processes, and that is its only use.
+        "--num_processes": nodes * slots,
+        "--machine_rank": view.place.node_rank,
+        "--main_process_ip": view.world.master_addr,
+        "--main_process_port": view.world.master_port,
+        "--same_network": None,
+    }
+    if view.world.size != 1 and not _starts_several(asked, view.user_environ):
+        found["--multi_gpu"] = None
+    return absent(found, asked)
+
+
+def _starts_several(asked: Mapping[str, str], environ: Mapping[str, str]) -> bool:
+    """Tell whether the user's own _accelerate or file say what starts the processes; --cpu starts one."""
+    if "--cpu" in asked or any(kind in asked for kind in _ACCELERATE_KINDS):
+        return True
+    path = asked.get("--config-file") or _default_file(environ)
+    try:
+        with open(path, errors="replace") as file:
+            kind = re.search(_DISTRIBUTED_TYPE, file.read(_MOST_BYTES), re.MULTILINE)
+    except OSError:  # accelerate itself says so where it was named
+        return False
+    return kind is not None and kind[1].upper() not in _ONE_PROCESS
+
+
+def _default_file(environ: Mapping[str, str]) -> str:
+    """Return where `accelerate config` leaves its file (commands/config/config_args.py)."""
+    cache = environ.get("XDG_CACHE_HOME") or "~/.cache"
+    home = environ.get("HF_HOME") or f"{cache}/huggingface"
+    return os.path.expanduser(f"{home}/accelerate/default_config.yaml")
+
+
+# The deepspeed launcher, on every node and without ssh.
+#
+# Read in deepspeed 0.19, launcher/runner.py: with --no_ssh it starts the processes of node --node_rank out of the
+# hostfile.
+_DEEPSPEED = frozenset(
+    {
+        *("-h", "--help", "--module", "--no-python", "--no-local-rank", "--no-ssh", "--no-ssh-check_options"),
+        *("--force-multi", "--save-pid", "--bind-cores-to-rank", "-q", "--quiet"),
+    }
+)
+
+
+def _deepspeed(_name: Words, words: Words, view: View, exported: Mapping[str, str]) -> Words:
+    """Return the hostfile, this node's place in it, and where rank 0 is. Raises UsageError."""
+    asked = given(words, _DEEPSPEED)
+    check_options("deepspeed", asked, view.world.nodes, view.place.node_rank)
+    found = {
+        "--hostfile": exported["MINGLE_HOSTFILE"],
+        "--no_ssh": None,
+        "--node_rank": view.place.node_rank,
+        "--master_addr": view.world.master_addr,
+        "--master_port": view.world.master_port,
+    }
+    if "-H" in asked:
+        del found["--hostfile"]
+    return absent(found, asked)
+
+
+# `ray start` and `ray symmetric-run`: the head is on rank 0, and every node is on the world's network.
+#
+# Read in ray 2.60, scripts/scripts.py and scripts/symmetric_run.py. symmetric-run refuses --node-ip-address: each of
+# its nodes takes the address from which it reaches the head, which is on the world's network.
+_RAY = frozenset(
+    {
+        *("--head", "--block", "--no-redirect-output", "--disable-usage-stats", "-v", "--verbose", "--help"),
+        *("--enable-resource-isolation", "--ray-debugger-external", "--include-log-monitor"),
+    }
+)
+
+
+def _ray(name: Words, words: Words, view: View, _exported: Mapping[str, str]) -> Words:
+    """Return where the head is, and for `ray start` whether it is here. Raises UsageError."""
+    asked = given(words, _RAY)
+    check_options("ray", asked, view.world.nodes, view.place.node_rank)
+    if name[-1] == "symmetric-run":
+        return absent({"--address": view.endpoint, "--min-nodes": view.world.nodes}, asked)
+    if "--head" in asked and view.place.node_rank != 0:
+        raise UsageError("one head, on rank 0's node", "ray start --head on every node", "ray start without --head")
+    if "--head" in asked or "--address" in asked:
+        return ()
+    own = {"--node-ip-address": view.place.address or view.world.master_addr}
+    if view.place.node_rank == 0:
+        return absent({"--head": None, "--port": view.world.master_port, **own}, asked)
+    return absent({"--address": view.endpoint, **own}, asked)
+
+
+# horovodrun, which reaches the nodes from rank 0's and takes them from options.
+#
+# Read in horovod 0.28, runner/launch.py: -np, or --num-proc, and -H, or --hosts, or a --hostfile.
+_HOROVOD = frozenset(
+    {
+        *("-h", "--help", "-v", "--version", "-cb", "--check_options-build", "--disable-cache", "--verbose", "--gloo"),
+        *("--mpi", "--jsrun", "--prefix-output-with-timestamp", "--tcp", "--autotune", "--no-autotune"),
+    }
+)
+_HOROVOD_NUMBERS = ("-np", "--num-proc", "--min-np", "--min-num-proc")
+_HOROVOD_HOSTS = ("-H", "--hosts", "-hostfile", "--hostfile", "--host-discovery-script")
+
+
+def _horovod(_name: Words, words: Words, view: View, exported: Mapping[str, str]) -> Words:
+    """Return the number of processes, and the hosts with their slots."""
+    asked = given(words, _HOROVOD)
+    number = {} if any(name in asked for name in _HOROVOD_NUMBERS) else {"-np": view.world.size}
+    hosts = {} if any(name in asked for name in _HOROVOD_HOSTS) else {"-H": exported["MINGLE_HOSTS"]}
+    return absent({**number, **hosts}, asked)
+
+
+TABLE = (
+    Launcher(
+        "torchrun",
+        ("torchrun",),
+        ("torch.distributed.run", "torch.distributed.launch"),
+        "node",
+        frameworks=("cpu",),
+        check=_check_torchrun,
+        in_scripts=("torchrun", "torchrun-elastic"),
+        flags=_TORCHRUN,
+    ),
+    Launcher(
+        "accelerate",
+        ("accelerate launch", "accelerate-launch"),
+        ("accelerate.commands.launch", "accelerate.commands.accelerate_cli launch"),
+        "node",
+        _accelerate,
+        ("cpu",),
+        flags=_ACCELERATE,
+    ),
+    Launcher(
+        "deepspeed",
+        ("deepspeed",),
+        ("deepspeed.launcher.runner",),
+        "node",
+        _deepspeed,
+        ("deepspeed",),
+        flags=_DEEPSPEED,
+    ),
+    Launcher(
+        "ray",
+        ("ray start", "ray symmetric-run"),
+        ("ray.scripts.scripts start", "ray.scripts.scripts symmetric-run"),
+        "node",
+        _ray,
+        instead="ray",
+    ),
+    Launcher("composer", ("composer",), ("composer.cli.launcher",), "node", None, ("composer",)),
+    Launcher("llamafactory", ("llamafactory-cli train", "lmf train"), (), "node", None, ("llamafactory", "cpu")),
+    Launcher("swift", ("swift sft", "swift pt", "swift rlhf"), (), "node", None, ("swift", "cpu")),
+    Launcher(
+        "horovodrun", ("horovodrun",), ("horovod.runner.launch",), "job", _horovod, ("horovod",), instead="mpirun"
+    ),
+    Launcher(
+        "mpirun",
+        ("mpirun", "mpiexec", "mpiexec.hydra", "orterun", "prterun"),
+        (),
+        "job",
+        frameworks=("mpi",),
+    ),
+    Launcher("srun", ("srun",), (), "task"),
+)
+
+# For a command that is no launcher, unless the user wants the bare world, or the other processes to be Lightning's.
+OF_A_PROCESS = ("process",)
+
+# Programs that are no launchers, so that nobody looks for a plugin; nor are Python's and scripts.
+_OTHERS = ("sh", "bash", "dash", "ksh", "zsh", "csh", "tcsh", "fish", "env", "numactl", "true", "sleep", "hostname")
+
+# What starts a command in a container with `exec`; its options with a value are to be written as --option=value.
+_CONTAINERS = (["apptainer"], ["singularity"])
+# Python's own options, of which these take the next word.
+_WITH_VALUE = ("-X", "-W", "--check-hash-based-pycs")
+
+
+def recognise(command: Sequence[str]) -> Launcher | None:
+    """Return the launcher that a command starts, None where it starts another program."""
+    found = find(command)
+    return found[0] if found else None
+
+
+def find(command: Sequence[str]) -> tuple[Launcher, int] | None:
+    """Return the launcher that a command starts, and how many words until its own options begin."""
+    before = words_before(command)
+    command = command[before:]
+    end = _module_at(command)
+    is_module = end > 0
+    name = command[end] if is_module else os.path.basename(command[0])
+    second = " ".join([name, *command[end + 1 : end + 2]])
+    for launcher in TABLE:
+        known = launcher.modules if is_module else launcher.programs
+        if name in known:
+            return launcher, before + end + 1
+        if second in known:
+            return launcher, before + end + 2
+    added = None if is_module else _of_plugin(name)
+    if added is None or not {name, second}.intersection(added.programs):
+        return None
+    return added, before + end + (1 if name in added.programs else 2)
+
+
+def words_before(command: Sequence[str]) -> int:
+    """Return how many words `env NAME=VALUE…` and then `apptainer exec [--option]… IMAGE` in front are."""
+    start = assignments(command)
+    rest = command[start:]
+    if [os.path.basename(word) for word in rest[:1]] not in _CONTAINERS or list(rest[1:2]) != ["exec"]:
+        return start
+    image = next((at for at in range(2, len(rest)) if not rest[at].startswith("-")), len(rest))
+    return start + image + 1 if image + 1 < len(rest) else start
+
+
+def assignments(command: Sequence[str]) -> int:
+    """Return how many words `env NAME=VALUE…` in front are."""
+    if os.path.basename(command[0]) != "env":
+        return 0
+    return next((at for at in range(1, len(command)) if "=" not in command[at] or command[at][0] == "-"), 0)
+
+
+def _of_plugin(program: str) -> Launcher | None:
+    """Return the launcher that another package adds under a program's name."""
+    if program in _OTHERS or program.startswith("python") or program.endswith((".py", ".sh")):
+        return None
+    return plugins.find(plugins.LAUNCHERS, program, Launcher, _RETURNS)
+
+
+def _are_words(found: object) -> bool:
+    return isinstance(found, tuple) and all(isinstance(word, str) for word in found)
+
+
+_RETURNS = {"options": ("a tuple of strings", _are_words)}
+
+
+def script_of(launcher: Launcher, words: Sequence[str]) -> str | None:
+    """Return the Python script that a launcher with these words starts; None where that is not certain."""
+    return None if launcher.flags is None else script(words, launcher.flags)
+
+
+def _module_at(command: Sequence[str]) -> int:
+    """Return where the module's name stands in `python [option]… -m module`, 0 where there is none."""
+    if not os.path.basename(command[0]).startswith("python"):
+        return 0
+    position = 1
+    while position + 1 < len(command) and command[position].startswith("-"):
+        if command[position] == "-m":
+            return position + 1
+        position += 2 if command[position] in _WITH_VALUE else 1
+    return 0
+
+
+def asking(command: Sequence[str], spec: MemberSpec) -> MemberSpec:
+    """Return the spec that asks for the command's own frameworks too.
+
+    A launcher that hands rank 0's environment to other nodes gets no interface's name by itself: theirs may differ.
+    """
+    launcher, names = recognise(command), spec.settings.frameworks
+    if launcher and launcher.starts != "node" and spec.settings.source("frameworks") == "default":
+        names = tuple(name for name in names if name != ALWAYS)
+    more = launcher.frameworks if launcher else OF_A_PROCESS if _has_ranks(names) else ()
+    return spec._replace(settings=spec.settings._replace(frameworks=tuple(dict.fromkeys((*names, *more)))))
+
+
+def placed(command: Sequence[str], spec: MemberSpec, view: View) -> View:
+    """Return the view with ranks for a command that is no launcher, where each node runs one process of it."""
+    place = view.place
+    is_process = recognise(command) is None and _has_ranks(spec.settings.frameworks)
+    if not is_process or view.scope != "node" or place.node_rank is None or view.world.size != view.world.nodes:
+        return view
+    return view._replace(place=place._replace(rank=place.node_rank, local_rank=0))
+
+
+def is_elsewhere(command: Sequence[str], view: View) -> bool:
+    """Tell whether rank 0 starts this command for all nodes, this one among them."""
+    launcher = recognise(command)
+    return launcher is not None and launcher.starts == "job" and (view.process or 0) > 0
+
+
+def completed(command: Sequence[str], view: View, exported: Mapping[str, str]) -> tuple[str, ...]:
+    """Return a launcher's command with what it needs to find its nodes; a command that needs nothing as it is.
+
+    `exported` are the variables that it gets. What is added stands before the user's own options. Raises
+    UsageError for options with which the launcher would not start this world.
+    """
+    found = find(command)
+    is_known = None not in (view.world.nodes, view.place.node_rank, view.place.slots)
+    if found is None or found[0].options is None or not is_known:
+        return tuple(command)
+    end = found[1]
+    added = found[0].options(tuple(command[:end]), tuple(command[end:]), view, exported)
+    return (*command[:end], *added, *command[end:])
+
+
+def _has_ranks(frameworks: tuple[str, ...]) -> bool:
+    return bool(frameworks) and "lightning" not in frameworks

@@ -1,0 +1,259 @@
+"""The shells: how each exports a world and how it fails, one row in SHELLS and two functions for each.
+
+No value reaches a shell unchecked. What must hold of every text: it is one block, it is whole or not there at all,
+and `eval` of it says whether there is a world.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import stat
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple, Protocol
+
+from mingle_hooks.errors import UsageError
+from mingle_hooks.values import nearest
+
+
+def _only_status(code: int, unset: Sequence[str], *, ends: bool) -> str:
+    """Return nothing, for what programs read: the exit status tells."""
+    return ""
+
+
+class Failure(Protocol):
+    """A function that writes what fails, and ends a shell that is not interactive where `ends`."""
+
+    def __call__(self, code: int, unset: Sequence[str], *, ends: bool) -> str:  # noqa: D102 - above
+        ...
+
+
+class Shell(NamedTuple):
+    """How a language exports and fails; a shell that reads no sh is known by its `programs`, and evals by `line`.
+
+    Such a shell stops at no error of a text in sh, goes on and trains alone, so it is told.
+    """
+
+    success: Callable[[Mapping[str, str], Sequence[str]], str]
+    failure: Failure = _only_status
+    programs: tuple[str, ...] = ()
+    line: str = ""
+
+
+# dash, bash, ash, mksh, ksh93 and zsh: `eval "$(mingle env)"`.
+#
+# Unset comes first and `&&` ties the two together, for the sake of `readonly MASTER_ADDR` in the user's shell: dash
+# and ash then end the script, and bash, mksh, ksh93 and zsh export nothing and return 1, so no shell is left with
+# half a world. It also takes away attributes such as `typeset -i`, under which an assignment would be evaluated as
+# arithmetic.
+
+
+def quote(value: str) -> str:
+    """Return `value` as one word in which nothing is special."""
+    return "'" + value.replace("'", "'\\''") + "'"
+
+
+def _sh(variables: Mapping[str, str], unset: Sequence[str]) -> str:
+    """Return one `unset`, and after it one `export` a line: all of it happens, or nothing."""
+    names = " ".join([*unset, *variables])
+    exports = "".join(f"export {name}={quote(value)};\n" for name, value in variables.items())
+    if not names:
+        return ":;\n"
+    return f"unset {names} && {{\n{exports}}};\n" if exports else f"unset {names};\n"
+
+
+def _sh_failure(code: int, unset: Sequence[str], *, ends: bool) -> str:
+    """Return a list whose last command ends with `code`: `eval` returns it, and `set -e` sees it.
+
+    A shell that is not interactive `ends` by it.
+    """
+    fails = f"case $- in *i*) (exit {code});; *) exit {code};; esac" if ends else f"(exit {code})"
+    return (f"unset {' '.join(unset)}; " if unset else "") + f"{fails};\n"
+
+
+# tcsh and csh: ``eval "`mingle env --shell csh`"``.
+# Each line of a quoted command substitution is one word, and csh has "Word too long." at 4,096 bytes.
+LONGEST_CSH_LINE_BYTES = 4_000
+
+
+def _quote_csh(value: str) -> str:
+    """Return `value` as one word; `!` recalls history even inside single quotes."""
+    return "'" + value.replace("'", "'\\''").replace("!", "\\!") + "'"
+
+
+def _csh(variables: Mapping[str, str], unset: Sequence[str]) -> str:
+    """Return one statement a line; a newline or more than about 4,000 bytes in a value raise UsageError."""
+    lines = [f"unsetenv {name};" for name in unset]
+    lines += [_setenv(name, value) for name, value in variables.items()]
+    return "\n".join(lines) + "\n"
+
+
+def _csh_failure(code: int, unset: Sequence[str], *, ends: bool) -> str:
+    """Return statements of which the last sets $status; csh has no subshell exit of its own.
+
+    A shell without a prompt `ends` by the one before it.
+    """
+    lines = [f"unsetenv {name};" for name in unset]
+    lines += [f"if ( ! $?prompt ) exit {code};"] if ends else []
+    return "\n".join([*lines, f"sh -c 'exit {code}';"]) + "\n"
+
+
+def _setenv(name: str, value: str) -> str:
+    # Lines become words, and eval joins words with spaces.
+    if "\n" in value:
+        raise UsageError(f"{name} without a newline, which csh cannot represent", value, "--shell sh, or mingle exec")
+    line = f"setenv {name} {_quote_csh(value)};"
+    size = len(os.fsencode(line))
+    if size > LONGEST_CSH_LINE_BYTES:
+        raise UsageError(
+            f"{name} in a line of at most {LONGEST_CSH_LINE_BYTES} bytes, csh's limit",
+            f"{size} bytes",
+            "--shell sh, or mingle exec",
+        )
+    return line
+
+
+# fish: `mingle env --shell fish | source`.
+def _quote_fish(value: str) -> str:
+    """Return `value` as one word; inside single quotes only backslash and _quote_fish are special."""
+    return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+def _fish(variables: Mapping[str, str], unset: Sequence[str]) -> str:
+    """Return one statement a line, in the global scope only: a universal variable is the user's for ever."""
+    lines = [_erase(name) for name in unset]
+    lines += [f"set -gx {name} {_quote_fish(value)};" for name, value in variables.items()]
+    return "\n".join([*lines, "true;"]) + "\n"
+
+
+def _fish_failure(code: int, unset: Sequence[str], *, ends: bool) -> str:
+    """Return statements of which the last sets $status.
+
+    A shell that is not interactive `ends` by becoming a program that fails: `exit` would end `source` alone.
+    """
+    lines = [_erase(name) for name in unset]
+    lines += [f"status is-interactive; or exec sh -c 'exit {code}';"] if ends else []
+    return "\n".join([*lines, f"sh -c 'exit {code}';"]) + "\n"
+
+
+def _erase(name: str) -> str:
+    return f"set -eg {name};"
+
+
+# One JSON object of strings, for programs; null means that the variable is to be unset.
+def _json(variables: Mapping[str, str], unset: Sequence[str]) -> str:
+    """Return one line of pure ASCII."""
+    return json.dumps({**dict.fromkeys(unset), **variables}) + "\n"
+
+
+# NAME=value lines that docker --env-file, python-dotenv and systemd's EnvironmentFile read alike.
+#
+# They agree on bare values only: docker takes quotes literally, python-dotenv takes them off and expands `${…}`,
+# systemd unescapes backslashes. So there are no quotes, and a value about which they differ is refused.
+# Spaces at the ends are trimmed by some, quotes matter where a value begins, and # begins a comment for some.
+_DISPUTED = re.compile(r"""^["'`\s]|[#$\\]|\s$""")
+
+
+def _dotenv(variables: Mapping[str, str], unset: Sequence[str]) -> str:
+    """Return the lines; UsageError for a value that they do not read alike."""
+    for name, value in variables.items():
+        if _DISPUTED.search(value) or not value.isprintable():
+            raise UsageError(f"{name} with a value that all readers of dotenv files parse alike", value, "--shell json")
+    return "".join(f"{name}={value}\n" for name, value in variables.items())
+
+
+# Lines that slurmstepd takes from a TaskProlog's stdout (src/slurmd/slurmstepd/task.c).
+def _taskprolog(variables: Mapping[str, str], unset: Sequence[str]) -> str:
+    """Return raw lines: a quote would become part of the value; a newline raises UsageError."""
+    for name, value in variables.items():
+        if "\n" in value:
+            raise UsageError(f"{name} without a newline, which would end the value for Slurm", value, "mingle exec")
+    lines = [f"unset {name}" for name in unset]
+    lines += [f"export {name}={value}" for name, value in variables.items()]
+    return "".join(f"{line}\n" for line in lines)
+
+
+_SH = Shell(_sh, _sh_failure)
+_CSH = 'eval "`mingle env --shell csh`"'
+# By what users ask for.
+SHELLS = {
+    **dict.fromkeys(("sh", "dash", "bash", "ash", "mksh", "ksh", "zsh"), _SH),
+    "csh": Shell(_csh, _csh_failure, ("csh", "tcsh", "bsd-csh"), _CSH),
+    "tcsh": Shell(_csh, _csh_failure),
+    "fish": Shell(_fish, _fish_failure, ("fish",), "mingle env --shell fish | source"),
+    "json": Shell(_json),
+    "dotenv": Shell(_dotenv),
+    "taskprolog": Shell(_taskprolog),
+}
+
+# The kernel starts no program with a longer `NAME=value` and its NUL (MAX_ARG_STRLEN, 32 pages of 4 KiB).
+LONGEST_STRING_BYTES = 131_072
+
+
+def success(shell: str, variables: Mapping[str, str], unset: Sequence[str] = ()) -> str:
+    """Return the text that exports all `variables` and unsets the names in `unset`.
+
+    Raises UsageError, before there is any text, for a value that this shell or the kernel cannot carry.
+    Write it as `os.fsencode(text)`: a value may hold bytes of the environment that are not UTF-8.
+    """
+    for name, value in variables.items():
+        _check(name, value)
+    for name in unset:
+        _check(name, "")
+    return _row(shell).success(variables, [name for name in unset if name not in variables])
+
+
+def failure(shell: str, code: int, unset: Sequence[str] = (), *, ends: bool = True) -> str:
+    """Return the text that unsets `unset` and makes `eval` fail with `code`, 1 to 255.
+
+    It `ends` a shell that is not interactive, as a script would go on and train alone. It is empty for json,
+    dotenv and taskprolog, where only the exit status of mingle can tell.
+    Raises UsageError for a shell that is not known.
+    """
+    for name in unset:
+        _check(name, "")
+    return _row(shell).failure(code, unset, ends=ends)
+
+
+def check(shell: str) -> None:
+    """Raise UsageError for a shell that is not known."""
+    _row(shell)
+
+
+def reader() -> str | None:
+    """Return the language, other than sh, of the shell that evals the output: the parent, at the end of a pipe."""
+    try:
+        if not stat.S_ISFIFO(os.fstat(1).st_mode):
+            return None
+        program = os.readlink(f"/proc/{os.getppid()}/exe")  # a script's `comm` is its own name
+    except OSError:  # of another user, say
+        return None
+    name = program.rpartition("/")[2]
+    return next((shell for shell, row in SHELLS.items() if name in row.programs), None)
+
+
+def check_reader() -> None:
+    """Raise UsageError where a shell that reads no sh evals the output, and nobody has said what it is."""
+    if (shell := reader()) is not None:
+        raise UsageError(f"--shell {shell}, because {shell} evaluates the output", "none", SHELLS[shell].line)
+
+
+def _row(shell: str) -> Shell:
+    if shell not in SHELLS:
+        raise UsageError(f"a shell: {', '.join(SHELLS)}", shell, f"--shell {nearest(shell, SHELLS)}")
+    return SHELLS[shell]
+
+
+def _check(name: str, value: str) -> None:
+    if not (name.isascii() and name.isidentifier()):
+        raise UsageError("a variable name of letters, digits and _", name, "another name")
+    if "\0" in value:
+        raise UsageError(f"{name} without a NUL", value, "another value")
+    size = len(os.fsencode(f"{name}={value}\0"))
+    if size > LONGEST_STRING_BYTES:
+        raise UsageError(
+            f"{name} of at most {LONGEST_STRING_BYTES} bytes, the kernel's limit",
+            f"{size} bytes",
+            "a framework that reads the roster from a file (--for deepspeed or mpi)",
+        )

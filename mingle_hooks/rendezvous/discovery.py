@@ -1,0 +1,411 @@
+"""The discovery backends. All that apply are used at once; none needs another. A new one is a row of BACKENDS."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from mingle_hooks.errors import MingleError, NetworkError, PlaceError, reason
+from mingle_hooks.rendezvous import multicast, wire
+from mingle_hooks.rendezvous.backend import Advertisement, Backend, Context
+from mingle_hooks.rendezvous.connection import Endpoint, Lookup, Timer
+
+# The scheduler names the first host: try the job's own check-in ports there.
+
+# The first tries come quickly, for a job starts everywhere at about the same time; then they slow down.
+HOSTS_FIRST_DELAY_S = 0.005
+HOSTS_GROWTH = 1.15  # so a pause is about a seventh of the time waited so far, and adds no more than that to it
+HOSTS_LONGEST_DELAY_S = 0.25
+# With many members each asks less often, so that rank 0's host sees at most some 4,000 rounds a second.
+ROUNDS_PER_SECOND = 4000
+# A name is looked up again after this long: it may have been registered only now.
+LOOK_UP_AGAIN_S = 5.0
+
+
+def hosts_backend(context: Context) -> HostsBackend | None:
+    """Return this backend where the scheduler names hosts."""
+    if not context.leader_hosts:
+        return None
+    suffix = context.host_suffix
+    names = [host + suffix for host in context.leader_hosts] if suffix else []
+    return HostsBackend(context, "hosts", [*names, *context.leader_hosts], context.ports)
+
+
+class HostsBackend:
+    """Tries each of `ports` on each address of each of `hosts`, again and again."""
+
+    def __init__(self, context: Context, name: str, hosts: Sequence[str], ports: Sequence[int]) -> None:
+        self._context, self._name, self._hosts, self._ports = context, name, hosts, ports
+        self._delay = HOSTS_FIRST_DELAY_S
+        self._timer: Timer | None = None
+        self._addresses: dict[str, list[str]] = {}
+        self._lookups: dict[str, Lookup] = {}  # one each: a name whose server does not answer holds up no other
+        self._next_lookup = 0.0
+        self._wanted = False
+        self.faults: list[str] = []
+
+    def search(self, *, wanted: bool) -> None:
+        """Begin, or stop, trying."""
+        if wanted and not self._wanted:
+            self._delay = HOSTS_FIRST_DELAY_S
+            self._wanted = True
+            self._round()
+        elif not wanted:
+            self._wanted = False
+            if self._timer is not None:
+                self._timer.cancel()
+
+    def announce(self, advertisement: Advertisement | None) -> None:
+        """Nothing to do: a leader that listens on the job's ports is found."""
+
+    def tried(self) -> str:
+        """Name the hosts and ports."""
+        unknown = [host for host in self._hosts if self._addresses.get(host) == []]
+        what = f"{', '.join(self._hosts[:3])} ports {', '.join(map(str, self._ports))}"
+        return what + (f" (name not known: {', '.join(unknown[:3])})" if unknown else "")
+
+    def close(self) -> None:
+        """Stop; a look-up that hangs is left to end by itself, with the process."""
+        self.search(wanted=False)
+        for lookup in self._lookups.values():
+            lookup.close()
+
+    def _round(self) -> None:
+        loop = self._context.loop
+        if loop.clock() >= self._next_lookup:
+            self._next_lookup = loop.clock() + LOOK_UP_AGAIN_S
+            for host in self._hosts:
+                if not self._addresses.get(host) and host not in self._lookups:
+                    self._look_up(host)
+        for host in self._hosts:
+            for address in self._addresses.get(host, ()):
+                for port in self._ports:
+                    self._context.dial(Endpoint(address, port, self._name))
+        longest = max(HOSTS_LONGEST_DELAY_S, (self._context.nodes or 1) / ROUNDS_PER_SECOND)
+        self._timer = loop.after(loop.about(self._delay), self._round)
+        self._delay = min(self._delay * HOSTS_GROWTH, longest)
+
+    def _look_up(self, host: str) -> None:
+        try:
+            self._lookups[host] = Lookup(self._context.loop, host, self._looked_up)
+        except (OSError, NetworkError) as error:  # no descriptor or no thread for it: the next round may have one
+            self._context.loop.missed(error)
+            self.faults = [f"names not looked up: {reason(error)}"]
+
+    def _looked_up(self, host: str, addresses: list[str]) -> None:
+        """Take the addresses that a look-up gave, and try them at once."""
+        del self._lookups[host]
+        self._addresses[host] = addresses
+        if self._wanted and addresses:
+            if self._timer is not None:
+                self._timer.cancel()
+            self._round()
+
+
+# A person names rank 0's host: --master HOST[:PORT].
+
+
+def master_backend(context: Context) -> HostsBackend | None:
+    """Return this backend where --master was given."""
+    if context.master is None:
+        return None
+    host, port = context.master
+    return HostsBackend(context, "master", [host], context.ports if port is None else (port,))
+
+
+# A directory that all members share: the leader leaves a small, signed file there.
+
+DIRECTORY_FIRST_DELAY_S = 0.05
+DIRECTORY_GROWTH = 1.5
+# Shared file systems show a new name to others within about a second; asking faster only loads the server.
+DIRECTORY_LONGEST_DELAY_S = 1.0
+MOST_FILE_BYTES = 2048
+# Candidates of one election that are looked at; the best of them is soon the only one.
+MOST_FILES = 64
+SUFFIX = ".mingle"
+MARK_DIGITS = 16  # of a file name, in hex: 64 bits that nobody guesses while a world forms
+
+
+def directory_backend(context: Context) -> DirectoryBackend | None:
+    """Return this backend where a directory is set; PlaceError where it cannot be used."""
+    if context.directory is None:
+        return None
+    if not os.access(context.directory, os.R_OK | os.W_OK | os.X_OK) or not os.path.isdir(context.directory):
+        raise PlaceError(
+            "a shared directory that this user can write to",
+            context.directory,
+            "mkdir -p, chmod u+rwx, or another --directory",
+        )
+    return DirectoryBackend(context, context.directory)
+
+
+class DirectoryBackend:
+    """Polls for leaders' files, and keeps this leader's own while it is announced."""
+
+    def __init__(self, context: Context, directory: str) -> None:
+        self._context, self._directory = context, directory
+        self._prefix = context.attempt.tag.hex() + "-"
+        self._has_told = False
+        self.faults: list[str] = []
+        self._own: str | None = None
+        self._delay = DIRECTORY_FIRST_DELAY_S
+        self._timer: Timer | None = None
+
+    def search(self, *, wanted: bool) -> None:
+        """Begin, or stop, looking into the directory."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if wanted:
+            self._delay = DIRECTORY_FIRST_DELAY_S
+            self._poll()
+
+    def announce(self, advertisement: Advertisement | None) -> None:
+        """Write this leader's file, whole or not at all, or remove it. Raises PlaceError."""
+        if advertisement is None:
+            self._remove()
+            return
+        body = wire.encode(
+            {
+                "leader": advertisement.leader.hex(),
+                "ticket": advertisement.ticket,
+                "addresses": list(advertisement.addresses),
+                "ports": list(advertisement.ports),
+            }
+        )
+        path = os.path.join(self._directory, self._name(advertisement.leader.hex()))
+        draft = path + ".part"
+        self._own = path
+        try:
+            descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(self._context.secret.mac(b"notice", body) + body)
+            os.replace(draft, path)
+        except OSError as error:
+            self._remove()
+            seen = f"{draft}: {error.strerror}"
+            raise PlaceError("to write a file in the shared directory", seen, "another --directory") from error
+
+    def tried(self) -> str:
+        """Name the directory."""
+        return self._directory
+
+    def close(self) -> None:
+        """Stop, and remove this leader's file."""
+        self.search(wanted=False)
+        self._remove()
+
+    def _remove(self) -> None:
+        own, self._own = self._own, None
+        if own is None:
+            return
+        for path in (own, own + ".part"):
+            try:
+                os.unlink(path)
+            except FileNotFoundError:
+                continue
+            except OSError as error:
+                self._context.note(f"cannot remove {path}: {error.strerror}")
+
+    def _poll(self) -> None:
+        for path in self._files():
+            self._read(path)
+        self._timer = self._context.loop.after(self._delay, self._poll)
+        self._delay = min(self._delay * DIRECTORY_GROWTH, DIRECTORY_LONGEST_DELAY_S)
+
+    def _name(self, leader: str) -> str:
+        """Return a leader's file name, which only holders of the key can make: others cannot crowd ours out."""
+        mark = self._context.secret.mac(b"file", os.fsencode(leader)).hex()[:MARK_DIGITS]
+        return f"{self._prefix}{leader}-{mark}{SUFFIX}"
+
+    def _files(self) -> list[str]:
+        try:
+            names = [name for name in os.listdir(self._directory) if name.startswith(self._prefix)]
+        except OSError as error:  # the file server is away for a moment; the deadline bounds it
+            self._context.loop.missed(error)
+            self.faults = [reason(error)]
+            return []
+        self.faults = []
+        found: list[str] = []
+        for name in sorted(names):
+            leader = name[len(self._prefix) :].partition("-")[0]
+            if name.endswith(SUFFIX) and name != self._name(leader):
+                self._stranger()
+            elif name.endswith(SUFFIX) and len(found) < MOST_FILES:
+                found.append(os.path.join(self._directory, name))
+        return [path for path in found if path != self._own]
+
+    def _stranger(self) -> None:
+        """Report once that there is a file of this world that was made with another key."""
+        if not self._has_told:
+            self._has_told = True
+            self._context.reject("a file in the shared directory")
+
+    def _read(self, path: str) -> None:
+        try:
+            # Not to follow a link, nor to wait at a FIFO that somebody has put there.
+            descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        except OSError as error:  # it has gone, or is not for us
+            self._context.loop.missed(error)
+            return
+        try:
+            is_file = stat.S_ISREG(os.fstat(descriptor).st_mode)
+            data = os.read(descriptor, MOST_FILE_BYTES) if is_file else b""
+        except OSError:  # the file server, as above
+            return
+        finally:
+            os.close(descriptor)
+        mac, body = data[: wire.MAC_BYTES], data[wire.MAC_BYTES :]
+        if not self._context.secret.agrees(mac, b"notice", body):
+            return
+        try:
+            parsed = wire.decode(body)
+            addresses = [wire.address({"a": a}, "a") for a in parsed["addresses"][:8]]
+            ports = [wire.integer({"p": p}, "p", 1, 65535) for p in parsed["ports"][:4]]
+        except (wire.WireError, KeyError, TypeError):
+            return
+        for address in addresses:
+            for port in ports:
+                self._context.dial(Endpoint(address, port, "directory"))
+
+
+class Row(NamedTuple):
+    """One backend, and what the others have to know before it is opened.
+
+    `open` returns None where the backend does not apply. One that `is_costly` to load opens last, after a head start
+    for the others. By one that `hears_rivals` a leader by right hears of another such leader without asking. Where one
+    `asks_named_hosts`, candidates stand on the hosts that the scheduler names, and nowhere else.
+    """
+
+    open: Callable[[Context], Backend | None]
+    is_costly: bool = False
+    hears_rivals: bool = False
+    asks_named_hosts: bool = False
+
+
+# Cheapest first.
+BACKENDS = {
+    "master": Row(master_backend),
+    "hosts": Row(hosts_backend, asks_named_hosts=True),
+    "directory": Row(directory_backend),
+    "multicast": Row(multicast.backend, is_costly=True, hears_rivals=True),
+}
+
+# Multicast costs 30 ms of processor to load; where another backend may answer first, it gets this head start.
+HEAD_START_S = 0.2
+
+
+class Discovery:
+    """Opens the backends, and has them search and announce as the member's state asks; the owner calls close().
+
+    A backend that cannot be opened, or used any longer, is a reason to tell at the end, and the others go on.
+    `is_wanted` tells whether a backend that opens late is still of use, `advertisement` what this leader, or candidate,
+    announces (None: nothing), and `leads` whether it still gathers members by right.
+    """
+
+    def __init__(
+        self,
+        context: Context,
+        is_wanted: Callable[[], bool],
+        advertisement: Callable[[], Advertisement | None],
+        leads: Callable[[], bool],
+    ) -> None:
+        self._context, self._is_wanted, self._advertisement, self._leads = context, is_wanted, advertisement, leads
+        self._wanted: tuple[str, ...] = ()
+        self._later: tuple[str, ...] = ()  # to be opened when their time has come
+        self._backends: dict[str, Backend] = {}
+        self._reasons: dict[str, str] = {}  # name -> why that backend is of no use
+
+    def open(self, names: Sequence[str]) -> None:
+        """Open those of the named backends that apply here; NetworkError where none can be used."""
+        self._wanted = tuple(name for name in BACKENDS if name in names)
+        self._later = tuple(name for name in self._wanted if BACKENDS[name].is_costly)
+        for name in self._wanted:
+            if name not in self._later:
+                self._open(name)
+        if self._backends and self._later:
+            self._context.loop.after(HEAD_START_S, self._open_later)
+        else:
+            self._open_later()
+
+    def seek(self) -> None:
+        """Look for a leader by every backend, and announce this one where it is one. Raises as open() does."""
+        for name in tuple(self._backends):
+            self._seek(name)
+        self._check()
+
+    def look(self, name: str) -> None:
+        """Look at once for another leader by one backend, where this member leads and that backend is used."""
+        if name in self._backends:
+            self._backends[name].search(wanted=self._leads())
+
+    def rest(self) -> None:
+        """Fall silent: a leader has been found."""
+        for backend in self._backends.values():
+            backend.announce(None)
+            backend.search(wanted=False)
+
+    def tried(self) -> str:
+        """Tell, for a message, where all backends have looked, and which could not."""
+        return "; ".join([*(f"{name}: {backend.tried()}" for name, backend in self._backends.items()), *self.faults()])
+
+    def faults(self) -> list[str]:
+        """Tell, for a message, which backends, or parts of them, could not be used, and why."""
+        lost = [f"no {name}: {why}" for name, why in self._reasons.items()]
+        return lost + [f"{name}: {fault}" for name, backend in self._backends.items() for fault in backend.faults]
+
+    def close(self) -> None:
+        """Close every backend."""
+        for backend in self._backends.values():
+            backend.close()
+
+    def _open_later(self) -> None:
+        names, self._later = self._later, ()
+        for name in names:
+            self._open(name)
+        self._check()
+
+    def _check(self) -> None:
+        """Raise NetworkError where no backend is left, nor any that is still to be opened."""
+        if not self._backends and not self._later:
+            raise NetworkError(
+                "a discovery backend that works here",
+                "; ".join(self.faults()) or f"none (of {', '.join(self._wanted) or 'none'})",
+                "--master HOST, or --directory with a directory that all members share",
+            )
+
+    def _open(self, name: str) -> None:
+        """Open a backend, if it applies. Whatever another's package, or ours, raises then is its reason."""
+        try:
+            backend = BACKENDS[name].open(self._context)
+        except Exception as error:  # noqa: BLE001 - an import may raise anything, and the message tells it
+            self._drop(name, error)
+            return
+        if backend is None:
+            return
+        self._backends[name] = backend
+        if self._is_wanted():
+            self._seek(name)
+
+    def _drop(self, name: str, error: Exception) -> None:
+        """Go on without a backend."""
+        self._context.loop.missed(error)
+        self._reasons[name] = reason(error)
+        if (backend := self._backends.pop(name, None)) is not None:
+            backend.close()
+
+    def _seek(self, name: str) -> None:
+        advertisement, backend = self._advertisement(), self._backends[name]
+        try:
+            if advertisement is not None:
+                backend.announce(advertisement)
+            if advertisement is None or advertisement.ticket:
+                backend.search(wanted=True)
+            elif not BACKENDS[name].hears_rivals:
+                # A leader by right looks for another one too, once the members that are on their way have had its
+                # attention, unless that backend tells of it unasked, as beacons do.
+                self._context.loop.after(HEAD_START_S, lambda: self.look(name))
+        except (MingleError, OSError) as error:
+            self._drop(name, error)

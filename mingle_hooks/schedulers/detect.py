@@ -1,0 +1,152 @@
+"""Which scheduler is it: the tables to add a line to, and `detect`, which reads them.
+
+The innermost wins. In order:
+
+1. A *launcher* that started this very process: its task numbers hold, and those of the resource manager
+   around it belong to the launcher's daemon or to the job script. From the manager come the job's id and,
+   where as many nodes take part as the job has, its hosts. Exception: `srun --mpi=pmi2` and Flux set PMI
+   themselves; where the manager's numbers are the same, its facts are the better ones.
+2. The resource *manager*: Flux before the others, as it runs inside them; Torque before PBS, as it sets
+   PBS's variables too.
+3. A *platform*: ranks that were given, then a pod.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+from mingle_hooks import plugins
+from mingle_hooks.errors import FactsError
+from mingle_hooks.schedulers import batch, pbs, platforms, slurm
+from mingle_hooks.schedulers.facts import MOST_LEADER_HOSTS, JobFacts
+
+
+class Adapter(NamedTuple):
+    """What reads a scheduler's variables, and the variables that mark its jobs: it is called only where one is set.
+
+    `of_process` are those of its variables that are about one process: what a launcher starts in its turn inherits
+    them from the launcher's daemon or from the job script.
+    """
+
+    facts: Callable[[Mapping[str, str]], JobFacts | None]
+    marks: tuple[str, ...]
+    of_process: tuple[str, ...] = ()
+
+
+LAUNCHERS = (
+    Adapter(platforms.mpi, ("OMPI_COMM_WORLD_RANK",)),
+    Adapter(platforms.pals, ("PALS_RANKID",)),  # sets PMI_RANK too
+    Adapter(platforms.mpi, ("MV2_COMM_WORLD_RANK", "JSM_NAMESPACE_RANK", "PMI_RANK")),
+)
+MANAGERS = (
+    Adapter(batch.flux, ("FLUX_JOB_ID",), ("FLUX_TASK_RANK", "FLUX_TASK_LOCAL_ID")),
+    Adapter(
+        slurm.facts,
+        ("SLURM_JOB_ID", "SLURM_JOBID"),
+        ("SLURM_STEP_ID", "SLURM_STEPID", "SLURM_NODEID", "SLURM_PROCID", "SLURM_LOCALID"),
+    ),
+    Adapter(pbs.torque, ("PBS_NUM_NODES", "PBS_VNODENUM", "PBS_NP"), ("PBS_NODENUM", "PBS_TASKNUM")),
+    Adapter(pbs.facts, ("PBS_JOBID",), ("PBS_NODENUM", "PBS_TASKNUM")),
+    Adapter(batch.lsf, ("LSB_JOBID",)),
+    Adapter(batch.oar, ("OAR_JOB_ID", "OAR_JOBID")),
+    Adapter(batch.sge, ("PE_HOSTFILE", "SGE_TASK_ID")),
+)
+PLATFORMS = (
+    Adapter(platforms.given, ("MASTER_ADDR",)),
+    Adapter(platforms.kubernetes, ("JOB_COMPLETION_INDEX", "KUBERNETES_SERVICE_HOST")),
+)
+
+
+def detect(environ: Mapping[str, str], hostname: str | None = None, *, asks_plugins: bool = False) -> JobFacts:
+    """Return the facts of the innermost scheduler that the environment tells of, with what `mingle run` says of them.
+
+    `hostname` is this host's own name, for managers that list hosts without numbering them. Where none of ours fits,
+    it `asks_plugins`: a caller that knows the job's id needs no manager to tell it.
+    Raises FactsError when that scheduler's variables, node file or host list make no sense.
+    """
+    found = _detect(environ, hostname, asks_plugins=asks_plugins)
+    return platforms.placed_by_run(found, environ)
+
+
+def _detect(environ: Mapping[str, str], hostname: str | None, *, asks_plugins: bool) -> JobFacts:
+    launched = _first(LAUNCHERS, environ)
+    if launched is None:
+        found = _first(MANAGERS, environ) or _first(PLATFORMS, environ)
+        found = found or (_of_plugin(environ) if asks_plugins else None) or _no_job()
+        return _numbered(found, hostname)
+    if launched.sources["task_rank"] == "PMI_RANK":
+        manager = _first(MANAGERS, environ)
+        if manager and (manager.task_rank, manager.task_count) == (launched.task_rank, launched.task_count):
+            return manager
+    of_another = {name for adapter in MANAGERS for name in adapter.of_process}
+    outside = {name: value for name, value in environ.items() if name not in of_another}
+    job = _first(MANAGERS, outside) or (_of_plugin(outside) if asks_plugins else None)
+    return _within(launched, job) if job else launched
+
+
+def _first(table: tuple[Adapter, ...], environ: Mapping[str, str]) -> JobFacts | None:
+    for adapter in table:
+        if any(environ.get(mark) for mark in adapter.marks):
+            found = adapter.facts(environ)
+            if found:
+                return found
+    return None
+
+
+def _of_plugin(environ: Mapping[str, str]) -> JobFacts | None:
+    """Return the facts of the first plugin that knows this job; a broken one is told of where no other does."""
+    broken: FactsError | None = None
+    for name in plugins.names(plugins.SCHEDULERS):
+        try:
+            plugin = plugins.find(plugins.SCHEDULERS, name, Adapter, _RETURNS)
+            found = plugin.facts(environ) if plugin else None
+        except FactsError as error:
+            broken = broken or error
+            continue
+        if found is not None:
+            return found
+    if broken is not None:
+        raise broken
+    return None
+
+
+def _are_facts(found: object) -> bool:
+    return found is None or isinstance(found, JobFacts)
+
+
+_RETURNS = {"facts": ("JobFacts or None", _are_facts)}
+
+
+def _no_job() -> JobFacts:
+    each = "--id NAME --nodes N on each of N hosts"
+    missing = ("a job, or --nodes N", "no job here", f"srun in front, {each}, or --alone for this host only")
+    return JobFacts(scheduler="none", shares_homes=False, without_nodes=missing)
+
+
+def _within(launched: JobFacts, job: JobFacts) -> JobFacts:
+    """Complete a launcher's facts by those of the job that it runs in."""
+    whole = launched.nodes is not None and launched.nodes == len(job.hosts)
+    return launched._replace(
+        scheduler=f"{job.scheduler}+{launched.scheduler}",
+        job_id=job.job_id,
+        restarts=job.restarts,
+        hosts=job.hosts if whole else (),
+        nodes_of_job=None if whole else len(job.hosts) or job.nodes,
+        # A run on part of the job may leave out its first hosts.
+        leader_hosts=job.hosts[:1] if whole else job.hosts[:MOST_LEADER_HOSTS],
+        cookie=job.cookie,
+        shares_homes=job.shares_homes,
+        sources={**job.sources, **launched.sources},
+    )
+
+
+def _numbered(found: JobFacts, hostname: str | None) -> JobFacts:
+    """Fill in the node rank by this host's name, whole or to the first dot, where just one host has it."""
+    if found.node_rank is not None or found.is_batch or not hostname:
+        return found
+    for same in (hostname.__eq__, lambda host: host.split(".")[0] == hostname.split(".")[0]):
+        places = [rank for rank, host in enumerate(found.hosts) if same(host)]
+        if len(places) == 1:
+            return found._replace(node_rank=places[0], sources={**found.sources, "node_rank": "host name"})
+    return found

@@ -1,0 +1,752 @@
+"""The directives of each scheduler that scripts are made for; TABLE has a row for each, and one template serves all."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from itertools import accumulate
+from typing import NamedTuple
+
+from mingle_hooks.errors import UsageError
+from mingle_hooks.scripts.fields import Gpus, as_hms, as_size
+from mingle_hooks.scripts.job import Group, Job
+from mingle_hooks.values import nearest
+
+
+class Directive(NamedTuple):
+    """One directive without its marker, and the field of the description that it comes from; it may carry others."""
+
+    text: str
+    field: str
+    also: tuple[str, ...] = ()
+
+
+class Scheduler(NamedTuple):
+    """A scheduler, the command that takes its scripts, and what its jobs find in their environment."""
+
+    name: str
+    submit: str
+    marker: str  # what begins a directive
+    help: str
+    directives: Callable[[Job], tuple[Directive, ...]]
+    runs_tasks: bool = False  # it can start every training process itself, not only one on each node
+    again: str = ""  # a word of shell: the line that queues the job again
+    submitted_in: str = ""  # the variable with the directory that the job was submitted in
+    runs_pyxis: bool = False  # its own starter knows enroot's images
+    also: tuple[str, ...] = ()  # what else people call it
+
+
+# What a directive cannot carry, refused by the field's name, with a value that works where known.
+
+
+def refused(field: str, value: object, can: str, remedy: str = "") -> UsageError:
+    """Return the error for a field whose value the scheduler's directive cannot carry, with the `remedy` if known."""
+    seen = f"--{field}" if value is True else repr(value)
+    return UsageError(f"--{field} as {can}", seen, remedy or f"another value for --{field}, or leaving it out")
+
+
+def refused_name(name: str, can: str) -> UsageError:
+    """Return the error for a job's name, with the nearest one that every scheduler takes."""
+    kept = re.sub("[^A-Za-z0-9_.-]", "_", name)[:200]
+    return refused("job-name", name, can, f"--job-name {kept if kept[:1].isalpha() else f'job{kept}'}")
+
+
+def refused_groups(job: Job) -> UsageError:
+    """Return the error for groups of nodes where the scheduler has none."""
+    nodes = "+".join(str(group.nodes) for group in job.groups)
+    return refused("nodes", nodes, "one group of nodes", f"--nodes {job.nodes}, and one value for each other option")
+
+
+def refused_array(array: str, can: str, least: int) -> UsageError:
+    """Return the error for an array, with its first range: from `least`, and as many at once."""
+    found = re.search(r"([0-9]+)-([0-9]+)(:[0-9]+)?", array)
+    if not found or int(found[1]) >= int(found[2]):
+        return refused("array", array, can, "leaving --array out, or a range such as --array 1-2")
+    more = max(0, least - int(found[1]))
+    works = f"--array {int(found[1]) + more}-{int(found[2]) + more}{found[3] or ''}{''.join(array.partition('%')[1:])}"
+    return refused("array", array, can, works + (", and another script for the rest" if "," in array else ""))
+
+
+def refuse_unless_shorter(array: str) -> str:
+    """Return an array with 1 or more jobs at once: by %0, which is no limit, Slurm alone knows what is meant."""
+    if re.search("%0+$", array):
+        works = f"--array {array.partition('%')[0]}, which is all at once"
+        raise refused("array", array, "ranges with 1 or more jobs at once", works)
+    return array
+
+
+def matching(field: str, value: str | None, pattern: re.Pattern[str], can: str, works: str = "") -> str:
+    """Return the value, "" for None. Raises UsageError, with a value that `works`, for another form than `pattern`."""
+    if value is not None and not pattern.fullmatch(value):
+        raise refused(field, value, can, works and f"--{field} {works}")
+    return value or ""
+
+
+def refuse_unless_letters(job: Job, known: Mapping[str, str]) -> str:
+    """Return the letters for the events that mail is sent on, each once. Raises UsageError."""
+    for event in job.mail_type:
+        if event not in known:
+            works = dict.fromkeys(event if event in known else "FAIL" for event in job.mail_type)
+            raise refused("mail-type", event, ", ".join(known), f"--mail-type {','.join(works)}")
+    return "".join(dict.fromkeys("".join(known[event] for event in job.mail_type)))
+
+
+# Slurm's patterns in the name of an output file, such as logs/%x-%j.out, in another scheduler's words.
+#
+# Source: sbatch(1), "filename pattern". A % that begins none of them stands for itself.
+
+_FILENAME = re.compile("%(?:%|([0-9]*)([AabJjNnstux]))")
+
+
+def _translated(field: str, path: str, words: Mapping[str, str]) -> str:
+    """Return the path with what `words` says for each pattern's letter, and % for %%.
+
+    Raises UsageError for another letter or a number of digits, which only Slurm has.
+    """
+
+    def word(match: re.Match[str]) -> str:
+        digits, letter = match.groups()
+        if letter is None:
+            return "%"
+        if digits or letter not in words:
+            raise refused(field, path, f"a path without Slurm's {match[0]}", f"--{field} {_translatable(path, words)}")
+        return words[letter]
+
+    return _FILENAME.sub(word, path)
+
+
+def _translatable(path: str, words: Mapping[str, str]) -> str:
+    """Return a path that can be translated: with the job's number, or a directory."""
+    if "j" not in words:
+        directory = path.partition("%")[0].rpartition("/")
+        return f"{directory[0]}{directory[1] or './'}, a directory (with the /), where the file is named after the job"
+    return _FILENAME.sub(
+        lambda match: match[0] if match[2] is None else f"%{match[2] if match[2] in words else 'j'}", path
+    )
+
+
+# Directives for sbatch. Source: sbatch(1); get_argument() in Slurm's src/sbatch/opt.c for the quoting.
+
+_SLURM_PLAIN = re.compile(r"[A-Za-z0-9_@%+=:,./&|\[\]^~-]+", re.ASCII)
+# _validate_job_desc() in slurmctld's job_mgr.c refuses what is longer.
+_SLURM_LONGEST_BYTES = {"output": 4095, "error": 4095, "array": 4096, "dependency": 131_072}
+_SLURM_LONGEST_OTHERS = 1024
+
+
+def _slurm(job: Job) -> tuple[Directive, ...]:
+    """Return the directives; for several groups of nodes those of a heterogeneous job. Raises UsageError."""
+    if len(job.groups) > 1 and job.array:
+        can = "nothing, because Slurm has no arrays of heterogeneous jobs"
+        raise refused("array", job.array, can, "leaving --array out, or one group of nodes")
+    found = [_slurm_option("job-name", job.job_name)]
+    for number, group in enumerate(job.groups):
+        found += [Directive("hetjob", "nodes")] if number else []
+        found += _slurm_group(job, group)
+        found += _slurm_whole(job) if not number else []
+    return tuple(found)
+
+
+def _slurm_group(job: Job, group: Group) -> list[Directive]:
+    by_node = job.launcher.starts == "node"  # then Slurm starts one task, and that the others
+    found = [
+        _slurm_option("nodes", group.nodes),
+        _slurm_option("ntasks-per-node", 1 if by_node else group.ntasks),
+        _slurm_option("cpus-per-task", group.cpus and group.cpus * (group.ntasks if by_node else 1)),
+        _slurm_option("gpus-per-node", group.gpus),
+        _slurm_option("mem", group.mem and as_size(group.mem, ("M", "G"))),
+        _slurm_option("constraint", group.constraint),
+        _slurm_option("partition", job.partition),
+    ]
+    return [*(its for its in found if its.text), *([Directive("--exclusive", "exclusive")] if job.exclusive else [])]
+
+
+def _slurm_whole(job: Job) -> list[Directive]:
+    found = [
+        _slurm_option("time", job.time and as_hms(job.time)),
+        _slurm_option("account", job.account),
+        _slurm_option("qos", job.qos),
+        _slurm_option("reservation", job.reservation),
+        _slurm_option("output", job.output),
+        _slurm_option("error", job.error),
+        _slurm_option("mail-user", job.mail_user),
+        _slurm_option("mail-type", ",".join(job.mail_type)),
+        _slurm_option("array", job.array),
+        _slurm_option("dependency", job.dependency),
+        # To `mingle run`, which is the batch script, and not to all processes: a launcher would die of it.
+        _slurm_option("signal", f"B:{job.signal.name}@{job.signal.before_s}"),
+    ]
+    if job.requeue:
+        found += [Directive("--requeue", "requeue"), Directive("--open-mode=append", "requeue")]
+    return [its for its in found if its.text]
+
+
+def _slurm_option(name: str, value: object) -> Directive:
+    return Directive("" if value in (None, "") else f"--{name}={_slurm_quoted(name, str(value))}", name)
+
+
+def _slurm_quoted(name: str, value: str) -> str:
+    """Quote as sbatch reads it: a backslash escapes, also within quotes; a line feed cannot be escaped."""
+    if "\n" in value or "\r" in value:
+        raise refused(name, value, "one line, which a #SBATCH directive is", f"--{name} without the line feed")
+    longest = _SLURM_LONGEST_BYTES.get(name, _SLURM_LONGEST_OTHERS)
+    if len(value.encode("utf-8", "surrogateescape")) > longest:
+        raise refused(name, value, f"at most {longest} bytes, which is Slurm's own limit", f"a shorter --{name}")
+    if name in ("output", "error") and "\\" in value:
+        raise refused(
+            name, value, "a path without a backslash, which Slurm drops", f"--{name} {value.replace(chr(92), '_')}"
+        )
+    if _SLURM_PLAIN.fullmatch(value):
+        return value
+    return '"' + re.sub(r'(["\\])', r"\\\1", value) + '"'
+
+
+# Directives for OpenPBS's qsub.
+#
+# Source: PBS User's Guide; make_argv() and process_opts() in OpenPBS's src/cmds/qsub.c for the quoting,
+# prepare_path() for paths, parse_at_list() for addresses. All of it was tried on OpenPBS 23.06.
+
+_PBS_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.+-]{0,229}", re.ASCII)
+_PBS_RESOURCE = re.compile(
+    r"[A-Za-z][A-Za-z0-9_-]*=[A-Za-z0-9_.-]+(?::[A-Za-z][A-Za-z0-9_-]*=[A-Za-z0-9_.-]+)*", re.ASCII
+)
+_PBS_ARRAY = re.compile(r"[0-9]+-[0-9]+(?::[0-9]+)?(?:%[0-9]+)?", re.ASCII)
+# qsub(1B), -W depend: what depends on jobs, and on a number of them
+_PBS_ON_JOBS = "(?:after|before)(?:ok|notok|any)?"
+_PBS_ON_COUNTS = "on"
+_PBS_JOB = r"[0-9]+(?:\[[0-9]*\])?(?:\.[A-Za-z0-9.-]+)?(?:@[A-Za-z0-9.-]+)?"
+_PBS_QUEUE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}(@[A-Za-z0-9.-]{1,64})?", re.ASCII)
+# qsub wants printable ASCII, drops spaces in front, and takes what stands before a colon for a host.
+_PBS_PATH = re.compile(r"(?:[A-Za-z0-9.-]+:/|[A-Za-z0-9.-]*/)[ -~]*|[!-9;-~][ -9;-~]*", re.ASCII)
+_PBS_MAIL_USERS = re.compile(
+    r"[A-Za-z0-9_.+%=/~'-]+(@[A-Za-z0-9.-]+)?(,[A-Za-z0-9_.+%=/~'-]+(@[A-Za-z0-9.-]+)?)*", re.ASCII
+)
+_PBS_PLAIN = re.compile(r"[A-Za-z0-9_@+=:,./^~-]+", re.ASCII)
+_PBS_OF_CHUNKS = ("ntasks-per-node", "cpus-per-task", "gpus-per-node", "mem", "constraint")
+_PBS_INDEX = "^array_index^"  # its server replaces the first only: PBS_FILE_ARRAY_INDEX_TAG
+_PBS_MAIL = {"BEGIN": "b", "END": "e", "FAIL": "a", "ALL": "abe", "NONE": "n"}
+
+
+def _pbs(job: Job) -> tuple[Directive, ...]:
+    """Return the directives: one chunk for each node, on hosts of their own. Raises UsageError."""
+    if job.qos:
+        raise refused("qos", job.qos, "nothing, because PBS has none", "leaving --qos out; a queue is --partition")
+    if job.partition and job.reservation:
+        can = "the only queue, because --partition names one too"
+        raise refused("reservation", job.reservation, can, "leaving --partition out")
+    chunks = "+".join(_pbs_chunk(group) for group in job.groups)
+    return (
+        *_pbs_opening(job),
+        Directive(f"-l select={chunks}", "nodes", _PBS_OF_CHUNKS),
+        Directive(f"-l place=scatter{':excl' if job.exclusive else ''}", "exclusive" if job.exclusive else "nodes"),
+        *_pbs_option("-l walltime=", "time", job.time and as_hms(job.time)),
+        *_pbs_option("-q ", *_pbs_queue(job)),
+        *_pbs_option("-J ", "array", job.array and _pbs_array(job.array)),
+        *_pbs_closing(
+            job, {"x": job.job_name, "a": _PBS_INDEX}, _pbs_dependency(f"{_PBS_ON_JOBS}|runone", _PBS_ON_COUNTS)
+        ),
+    )
+
+
+def _pbs_opening(job: Job) -> tuple[Directive, ...]:
+    """Return what begins a script for any qsub."""
+    if not _PBS_NAME.fullmatch(job.job_name):
+        raise refused_name(job.job_name, "a letter, then letters, digits and _.+-")
+    return (Directive(f"-N {job.job_name}", "job-name"), Directive("-S /bin/bash", "default"))
+
+
+def _pbs_dependency(on_jobs: str, on_counts: str) -> re.Pattern[str]:
+    """Return the form of a list of dependencies, with the words for those on jobs and for those on counts."""
+    one = rf"(?:(?:{on_jobs})(?::{_PBS_JOB})+|(?:{on_counts}):0*[1-9][0-9]*)"
+    return re.compile(f"{one}(?:,{one})*", re.ASCII)
+
+
+def _pbs_closing(job: Job, words: Mapping[str, str], dependencies: re.Pattern[str]) -> tuple[Directive, ...]:
+    """Return what PBS and Torque have in common; `words` are for Slurm's patterns in a path. Raises UsageError."""
+    if job.requeue and job.array:
+        can = "without --array: the script is submitted again, and that is all of the array"
+        raise refused("requeue", "true", can, "leaving out --requeue or --array")
+    can = "addresses in ASCII without quotes"
+    mail_user = matching("mail-user", job.mail_user, _PBS_MAIL_USERS, can, "me@example.org")
+    again = "requeue" if job.requeue else "array" if job.array else ""  # PBS takes no array that it may not rerun
+    depend = matching("dependency", job.dependency, dependencies, "afterok:123.server", "afterok:123.server")
+    return (
+        *_pbs_option("-A ", "account", job.account),
+        *_pbs_option("-o ", "output", job.output and _pbs_path("output", job.output, words)),
+        *(
+            _pbs_option("-e ", "error", _pbs_path("error", job.error, words))
+            if job.error
+            else (Directive("-j oe", "default"),)
+        ),
+        *_pbs_option("-M ", "mail-user", mail_user),
+        *_pbs_option("-m ", "mail-type", refuse_unless_letters(job, _PBS_MAIL)),
+        *_pbs_option("-W depend=", "dependency", depend),
+        Directive(f"-r {'y' if again else 'n'}", again or "default"),
+    )
+
+
+def _pbs_option(before: str, field: str, value: object) -> tuple[Directive, ...]:
+    """Return the directive, or none where there is no value. Raises UsageError."""
+    return (Directive(before + _pbs_quoted(field, str(value)), field),) if value not in (None, "") else ()
+
+
+def _pbs_quoted(field: str, value: str) -> str:
+    """Quote as qsub reads it: nothing is special in either kind of quotes, and one may follow the other.
+
+    Raises UsageError.
+    """
+    if not value.isprintable() or value == "--" or "\\," in value:  # PBS itself takes the backslash from a comma
+        raise refused(field, value, "one printable line, other than --, without a backslash before a comma")
+    if _PBS_PLAIN.fullmatch(value):
+        return value
+    return '"' + value.replace('"', '"\'"\'"') + '"'
+
+
+def _pbs_queue(job: Job) -> tuple[str, str]:
+    field, name = ("reservation", job.reservation) if job.reservation else ("partition", job.partition)
+    return field, matching(field, name, _PBS_QUEUE, "the name of a queue, as a reservation has one too")
+
+
+def _pbs_path(field: str, path: str, words: Mapping[str, str]) -> str:
+    can, nearest = "a path in ASCII, with a colon after HOST or a / only", re.sub("[^!-9;-~]", "_", path)
+    found = _translated(field, matching(field, path, _PBS_PATH, can, nearest), words)
+    if found.count(_PBS_INDEX) > 1:
+        works = f"--{field} {path.partition('%a')[0]}%a"
+        raise refused(field, path, "a path with one %a, because PBS inserts the index once", works)
+    return found
+
+
+def _pbs_array(array: str) -> str:
+    if not _PBS_ARRAY.fullmatch(array):
+        raise refused_array(array, "FIRST-LAST[:STEP][%MOST]", 0)
+    first, last = map(int, re.findall("[0-9]+", array)[:2])
+    if first >= last:
+        raise refused_array(array, "FIRST-LAST with more than one job", 0)
+    return array
+
+
+def _pbs_chunk(group: Group) -> str:
+    parts = [str(group.nodes), f"ncpus={(group.cpus or 1) * group.ntasks}", f"mpiprocs={group.ntasks}"]
+    if group.gpus:
+        parts += [f"ngpus={group.gpus.number}"] + ([f"gpu_type={group.gpus.type}"] if group.gpus.type else [])
+    if group.mem:
+        parts += [f"mem={as_size(group.mem, ('mb', 'gb'))}"]
+    if group.constraint:
+        parts += [matching("constraint", group.constraint, _PBS_RESOURCE, "RESOURCE=VALUE of a chunk", "arch=linux")]
+    return ":".join(parts)
+
+
+# Directives for Torque's qsub. Source: Torque Administrator Guide, "Requesting resources".
+#
+# Quoting is make_argv()'s in its src/cmds/qsub_functions.c, and paths are prepare_path()'s.
+
+_TORQUE_LONGEST_NAME = 15  # qsub(1B), -N
+_TORQUE_FEATURE = re.compile(r"[A-Za-z][A-Za-z0-9_.-]*(:[A-Za-z][A-Za-z0-9_.-]*)*", re.ASCII)
+_TORQUE_WORD = re.compile(r"[A-Za-z0-9_.@-]+", re.ASCII)
+_TORQUE_QUEUE = re.compile(r"[A-Za-z0-9_.-]+(@[A-Za-z0-9.-]+)?|@[A-Za-z0-9.-]+", re.ASCII)
+# Torque's own, beside those of PBS.
+_TORQUE_ON_JOBS = f"{_PBS_ON_JOBS}|syncwith|(?:after|before)(?:start|ok|notok|any)array"
+_TORQUE_ON_COUNTS = f"{_PBS_ON_COUNTS}|synccount"
+# What stands before a colon is a host, and qsub takes $HOME in front, but not ${HOME}, for the submitter's.
+_TORQUE_PATH = re.compile(r"(?:[A-Za-z0-9.-]+:/|\$HOME/|(?!\$HOME|\$\{HOME\})[!-9;-~])[!-9;-~]*", re.ASCII)
+
+_TORQUE_OF_NODES = ("ntasks-per-node", "cpus-per-task", "gpus-per-node", "constraint")
+
+
+def _torque(job: Job) -> tuple[Directive, ...]:
+    """Return the directives. Raises UsageError."""
+    for group in job.groups:
+        if group.mem and len(job.groups) > 1:
+            raise refused(
+                "mem", group.mem, "one size for the whole job, so without groups of nodes", "leaving --mem out"
+            )
+    for name, path in (("output", job.output), ("error", job.error)):
+        if path:
+            works = re.sub("[^!-9;-~]", "_", re.sub(r"^\$\{?HOME\}?/*", "$HOME/", path))
+            matching(name, path, _TORQUE_PATH, "a path in ASCII without spaces, with a colon after HOST only", works)
+    if len(job.job_name) > _TORQUE_LONGEST_NAME and job.job_name.isascii():
+        works = f"--job-name {job.job_name[:_TORQUE_LONGEST_NAME]}"
+        raise refused("job-name", job.job_name, f"at most {_TORQUE_LONGEST_NAME} characters", works)
+    memory = job.groups[0].mem
+    return (
+        *_pbs_opening(job),
+        Directive("-l nodes=" + "+".join(_torque_nodes(group) for group in job.groups), "nodes", _TORQUE_OF_NODES),
+        *_pbs_option("-l mem=", "mem", memory and as_size(memory * job.nodes, ("mb", "gb"))),
+        *([Directive("-l naccesspolicy=singlejob", "exclusive")] if job.exclusive else []),
+        *_pbs_option("-l walltime=", "time", job.time and as_hms(job.time)),
+        *_pbs_option("-l qos=", "qos", _torque_word("qos", job.qos)),
+        *_pbs_option("-l advres=", "reservation", _torque_word("reservation", job.reservation)),
+        *_pbs_option(
+            "-q ", "partition", matching("partition", job.partition, _TORQUE_QUEUE, "QUEUE, QUEUE@SERVER or @SERVER")
+        ),
+        *([Directive(f"-t {_torque_array(job.array)}", "array")] if job.array else []),
+        *_pbs_closing(job, {"x": job.job_name}, _pbs_dependency(_TORQUE_ON_JOBS, _TORQUE_ON_COUNTS)),
+    )
+
+
+def _torque_word(field: str, value: str | None) -> str:
+    """Return a name that neither a list of resources nor `queue@server` takes apart."""
+    return matching(field, value, _TORQUE_WORD, "letters, digits and _.@-")
+
+
+def _torque_nodes(group: Group) -> str:
+    parts = [str(group.nodes), f"ppn={(group.cpus or 1) * group.ntasks}"]
+    if group.gpus:
+        parts += [f"gpus={group.gpus.number}"] + ([_torque_type(group.gpus)] if group.gpus.type else [])
+    if group.constraint:
+        parts += [matching("constraint", group.constraint, _TORQUE_FEATURE, "a property of nodes", "infiniband")]
+    return ":".join(parts)
+
+
+def _torque_type(gpus: Gpus) -> str:
+    """Return the type of GPUs, which for Torque is a property of the node."""
+    if not _TORQUE_FEATURE.fullmatch(gpus.type):
+        can = "a type that is a property of nodes, which begins with a letter"
+        raise refused("gpus-per-node", gpus, can, f"--gpus-per-node {gpus.number}, and the property by --constraint")
+    return gpus.type
+
+
+def _torque_array(array: str) -> str:
+    if ":" in array:
+        raise refused("array", array, "a list of ranges without a step", "each number, as in --array 1,3,5 for 1-5:2")
+    return refuse_unless_shorter(array)
+
+
+# Directives for LSF's bsub. Source: IBM Spectrum LSF command reference, bsub.
+#
+# How it reads quotes is taken from parseLine() in lsbatch/cmd/cmd.sub.c of OpenLava, which comes from LSF. What the
+# two may read differently is refused.
+
+_LSF_NAME = re.compile(r"[A-Za-z0-9_.-]{1,4094}", re.ASCII)  # a name may not hold what an array or a path is made of
+_LSF_PLAIN = re.compile(r"[A-Za-z0-9_@+=:,./~%-]+", re.ASCII)
+# bsub takes words apart at spaces before it looks at quotes, and joins them with one space each.
+_LSF_QUOTED = re.compile(r"[^ \"'`$#\\]+(?: [^ \"'`$#\\]+)*")
+_LSF_ARRAY = re.compile(r"0*[1-9][0-9]*(?:-[0-9]+(?::[0-9]+)?)?(?:,0*[1-9][0-9]*(?:-[0-9]+(?::[0-9]+)?)?)*", re.ASCII)
+_LSF_LONGEST_ARRAY = 255  # "Job Arrays": of the name and its indices together
+_LSF_QUEUE = re.compile(r"(?!default$)[A-Za-z0-9_-]{1,59}", re.ASCII)  # lsb.queues, QUEUE_NAME
+_LSF_WORD = re.compile(r"[^\s,]+")
+_LSF_PROJECT = re.compile(r".{1,511}")
+_LSF_MAIL_USER = re.compile(r"[^\s@]+(?:@[A-Za-z0-9.-]+)?", re.ASCII)
+_LSF_LONGEST_ADDRESSES = 511
+_LSF_LONGEST_PATH = 4094
+# "Select string": names and numbers, compared and joined; whether parentheses come out even is checked by itself.
+_LSF_OPERAND = r"[!( ]*(?:defined\([A-Za-z_]\w*\)|[A-Za-z_][\w.]*|[0-9]+(?:\.[0-9]+)?[KMGTkmgt]?[Bb]?)[) ]*"
+_LSF_SELECTION = re.compile(rf"{_LSF_OPERAND}(?:(?:&&|\|\||[=!]=|[<>]=?|[-+*/]){_LSF_OPERAND})*", re.ASCII)
+_LSF_SLURMS = re.compile(r"after(?:|ok|any|notok)(?::[0-9]+)+(?:,after(?:|ok|any|notok)(?::[0-9]+)+)*", re.ASCII)
+# bsub -w. A job's name that begins with a digit would need quotes, which a directive cannot carry.
+_LSF_JOB = r"(?:[0-9]+|[A-Za-z_.][A-Za-z0-9_.-]*\*?)(?:\[[0-9,:-]+\])?"
+_LSF_NUMBER = ", ?(?:(?:[<>]=?|[=!]=) ?)?[0-9]+"
+_LSF_CONDITION = (
+    rf"(?:(?:done|ended|started|post_done|post_err)\({_LSF_JOB}\)|exit\({_LSF_JOB}(?:{_LSF_NUMBER})?\)"
+    rf"|num(?:done|ended|exit|hold|pend|run|start)\({_LSF_JOB}(?:{_LSF_NUMBER}|, ?\*)\))"
+)
+_LSF_DEPENDENCY = re.compile(rf"{_LSF_CONDITION}(?: ?(?:&&|\|\|) ?{_LSF_CONDITION})*", re.ASCII)
+_LSF_CONDITIONS = {"afterok": "done", "afterany": "ended", "afternotok": "exit", "after": "started"}
+_LSF_NEEDS = ("cpus-per-task", "mem", "constraint")  # said by -R, beside ntasks-per-node
+_LSF_MAIL = {"BEGIN": "B", "END": "N", "FAIL": "N", "ALL": "BN", "NONE": ""}
+
+
+def _lsf(job: Job) -> tuple[Directive, ...]:
+    """Return the directives: slots are processes, and `span[ptile=…]` puts them on nodes. Raises UsageError."""
+    if len(job.groups) > 1:
+        raise refused_groups(job)
+    if not _LSF_NAME.fullmatch(job.job_name):
+        raise refused_name(job.job_name, "letters, digits and _.-")
+    group = job.groups[0]
+    needs = [f"span[ptile={group.ntasks}]"] + ([f"affinity[core({group.cpus})]"] if group.cpus else [])
+    if group.mem:
+        needs += [f"rusage[mem={as_size(group.mem, ('MB', 'GB'))}/host]"]
+    if group.constraint:
+        needs.insert(0, f"select[{_lsf_selection(group.constraint)}]")
+    gpu = group.gpus and f"num={group.gpus.number}/host" + (f":gmodel={group.gpus.type}" if group.gpus.type else "")
+    found = [
+        (f"-J {_lsf_quoted('job-name', job.job_name + _lsf_array(job))}", "array" if job.array else "job-name"),
+        (f"-n {group.nodes * group.ntasks}", "nodes"),
+        (f'-R "{" ".join(needs)}"', "ntasks-per-node"),
+        (gpu and f'-gpu "{gpu}"', "gpus-per-node"),
+        (job.time and f"-W {-(-job.time // 60) // 60}:{-(-job.time // 60) % 60:02}", "time"),
+        *_lsf_texts(job),
+        (job.exclusive and "-x", "exclusive"),
+        (job.requeue and "-r", "requeue"),
+        *((f"-{letter}", "mail-type") for letter in sorted(refuse_unless_letters(job, _LSF_MAIL))),
+        (_lsf_warning(job), "signal"),
+    ]
+    return tuple(
+        Directive(text, field, _LSF_NEEDS if field == "ntasks-per-node" else ()) for text, field in found if text
+    )
+
+
+def _lsf_minutes(duration_s: int) -> int:
+    """Return a duration in LSF's unit, rounded up."""
+    return -(-duration_s // 60)
+
+
+def _lsf_warning(job: Job) -> str:
+    """Return the warning, or none where whole minutes would put it at the start: the script has a timer too."""
+    if not job.time or _lsf_minutes(job.signal.before_s) >= _lsf_minutes(job.time):
+        return ""
+    return f"-wa {job.signal.name} -wt {_lsf_minutes(job.signal.before_s)}"
+
+
+def _lsf_texts(job: Job) -> list[tuple[str, str]]:
+    options = {
+        "partition": ("-q", job.partition and _lsf_queues(job.partition)),
+        "account": (
+            "-P",
+            matching("account", job.account, _LSF_PROJECT, "at most 511 characters"),
+        ),
+        "qos": ("-sla", matching("qos", job.qos, _LSF_WORD, "one word")),
+        "reservation": (
+            "-U",
+            matching("reservation", job.reservation, _LSF_WORD, "one word"),
+        ),
+        "output": ("-o", job.output and _lsf_path("output", job.output, job.job_name)),
+        "error": ("-e", job.error and _lsf_path("error", job.error, job.job_name)),
+        "mail-user": ("-u", job.mail_user and _lsf_addresses(job.mail_user)),
+        "dependency": ("-w", job.dependency and _lsf_dependency(job.dependency)),
+    }
+    return [(f"{letter} {_lsf_quoted(field, value)}", field) for field, (letter, value) in options.items() if value]
+
+
+def _lsf_array(job: Job) -> str:
+    ranges, _, most = refuse_unless_shorter(job.array or "").partition("%")
+    if ranges and not _LSF_ARRAY.fullmatch(ranges):
+        more = re.sub("(?<![:0-9])[0-9]+", lambda number: str(int(number[0]) + 1), ranges)
+        works = f"--array {more}{'%' * bool(most)}{most}, which is one more for each"
+        raise refused("array", job.array, "numbers from 1, as LSF counts", works)
+    indices = f"[{ranges}]{'%' * bool(most)}{most}" if ranges else ""
+    if indices and len(job.job_name + indices) > _LSF_LONGEST_ARRAY:
+        can = f"at most {_LSF_LONGEST_ARRAY} characters together with the indices of the array"
+        raise refused("job-name", job.job_name, can, "a shorter one, or fewer ranges")
+    return indices
+
+
+def _lsf_dependency(value: str) -> str:
+    if _LSF_DEPENDENCY.fullmatch(value):
+        return value
+    if not _LSF_SLURMS.fullmatch(value):
+        can = "afterok:123 or one of LSF's conditions, such as done(123)"
+        raise refused("dependency", value, can, "--dependency afterok:123")
+    parts = [part.split(":") for part in value.split(",")]
+    return " && ".join(f"{_LSF_CONDITIONS[kind]}({job})" for kind, *jobs in parts for job in jobs)
+
+
+def _lsf_path(field: str, value: str, job_name: str) -> str:
+    """Return a path with LSF's own %J, the job's number, and %I, the array's index."""
+    if re.search("%%[%JI]", value):
+        can = "a path without %% before J, I and %, because bsub cannot represent them"
+        raise refused(field, value, can, f"--{field} {value.replace('%%', '')}")
+    if len(value) > _LSF_LONGEST_PATH:
+        raise refused(field, value, f"a path of at most {_LSF_LONGEST_PATH} characters")
+    return _translated(field, value, {"j": "%J", "A": "%J", "J": "%J", "a": "%I", "x": job_name})
+
+
+def _lsf_queues(value: str) -> str:
+    """Return the queues, one of which runs the job, as LSF lists them."""
+    can, queues = "queues of letters, digits, _ and -", re.split("[ ,]", value)
+    return " ".join(matching("partition", queue, _LSF_QUEUE, can) for queue in queues)
+
+
+def _lsf_addresses(value: str) -> str:
+    addresses = [matching("mail-user", its, _LSF_MAIL_USER, "addresses", "me@example.org") for its in value.split(",")]
+    if len(" ".join(addresses)) > _LSF_LONGEST_ADDRESSES:
+        raise refused("mail-user", value, f"at most {_LSF_LONGEST_ADDRESSES} characters", "fewer addresses")
+    return " ".join(addresses)
+
+
+def _lsf_selection(value: str) -> str:
+    """Return an expression for `select`: Slurm's single & and | are LSF's double ones."""
+    depths = [*accumulate((char == "(") - (char == ")") for char in value)]
+    if not _LSF_SELECTION.fullmatch(value) or min(depths) < 0 or depths[-1]:
+        works = re.sub(r"(?<!&)&(?!&)", "&&", re.sub(r"(?<!\|)\|(?!\|)", "||", value))
+        remedy = f"--constraint {works!r}" if works != value and _LSF_SELECTION.fullmatch(works) else ""
+        raise refused("constraint", value, "an expression of LSF, such as 'ib && maxmem>64000'", remedy)
+    return value
+
+
+def _lsf_quoted(field: str, value: str) -> str:
+    if _LSF_PLAIN.fullmatch(value):
+        return value
+    if not value.isprintable() or not _LSF_QUOTED.fullmatch(value):
+        raise refused(field, value, "one printable line without quotes, \\, $, # and double spaces")
+    return f'"{value}"'
+
+
+# Directives for Grid Engine's qsub. Source: qsub(1), submit(1); parse_script_file() and string_list() for the quoting.
+#
+# A parallel environment decides how slots are put on nodes, and its name is the site's: `--directive "-pe NAME N"`
+# replaces the one here.
+
+_SGE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.+-]{0,229}", re.ASCII)
+_SGE_NUMBER = re.compile(r"[1-9][0-9]{0,8}", re.ASCII)
+_SGE_ARRAY = re.compile(r"[1-9][0-9]*(?:-[0-9]+(?::[0-9]+)?)?", re.ASCII)
+_SGE_RESOURCE = re.compile(
+    r"[A-Za-z][A-Za-z0-9_]{0,511}(=[A-Za-z0-9_.*|-]+)?(,[A-Za-z][A-Za-z0-9_]{0,511}(=[A-Za-z0-9_.*|-]+)?)*", re.ASCII
+)
+# sge_types(5): the name of a project, and the expressions of names that choose queues.
+_SGE_OBJECT = re.compile(r"""(?:(?![/:'\\[\]{}|()@%,"])[!-~]){1,512}""")
+_SGE_QUEUE = r"""(?:(?![/:'\\{}%",])[!-~])+"""
+_SGE_QUEUES = re.compile(f"{_SGE_QUEUE}(?:,{_SGE_QUEUE})*")
+_SGE_MAIL_USERS = re.compile(r"[^\s@,]+(?:@[A-Za-z0-9.-]+)?(?:,[^\s@,]+(?:@[A-Za-z0-9.-]+)?)*", re.ASCII)
+# Grid Engine holds a job until the others have ended, however they did.
+_SGE_DEPENDENCY = re.compile(r"afterany(?::[0-9]+)+(?:,afterany(?::[0-9]+)+)*|[0-9]+(?:,[0-9]+)*", re.ASCII)
+# Within a path, `$` begins one of these, `:` ends a host and `,` the whole path.
+_SGE_PATH = re.compile(r"(?:[^$:,]|\$(?:USER|HOME|JOB_ID|JOB_NAME|HOSTNAME|TASK_ID)(?![A-Za-z0-9_]))+")
+# For expand_path() they need no end: $JOB_NAME_$JOB_ID is train_7.
+_SGE_PATTERNS = {"j": "$JOB_ID", "A": "$JOB_ID", "a": "$TASK_ID", "x": "$JOB_NAME", "u": "$USER", "N": "$HOSTNAME"}
+
+
+def _sge(job: Job) -> tuple[Directive, ...]:
+    """Return the directives. `requeue` is the queue's to do, on the script's exit status 99. Raises UsageError."""
+    if len(job.groups) > 1:
+        raise refused_groups(job)
+    if job.qos:
+        can = "nothing, because Grid Engine has none"
+        raise refused("qos", job.qos, can, "leaving --qos out; a queue is --partition")
+    return (*_sge_asked(job), *_sge_whole(job))
+
+
+def _sge_asked(job: Job) -> tuple[Directive, ...]:
+    """Return what the job needs of its nodes."""
+    group = job.groups[0]
+    if group.gpus and group.gpus.type:
+        can, works = "a number, with the type as a --constraint of the site's", f"--gpus-per-node {group.gpus.number}"
+        raise refused("gpus-per-node", group.gpus, can, works)
+    if not _SGE_NAME.fullmatch(job.job_name):
+        raise refused_name(job.job_name, "a letter, then letters, digits and _.+-")
+    slots = group.ntasks * (group.cpus or 1)
+    of_slots = ("ntasks-per-node", "cpus-per-task")
+    has_pe = any(text.startswith("-pe ") for text in job.directive)  # the user's own, with their number
+    constraint = matching("constraint", group.constraint, _SGE_RESOURCE, "NAME=VALUE", "arch=lx-amd64")
+    return (
+        *_sge_option("-N", "job-name", job.job_name),
+        Directive("-S /bin/bash", "default", of_slots if has_pe else ()),
+        *([] if has_pe else [Directive(f"-pe mpi {group.nodes * slots}", "nodes", of_slots)]),
+        *_sge_option("-l", "gpus-per-node", group.gpus and f"gpu={group.gpus.number}"),
+        # Grid Engine counts memory for each slot.
+        *_sge_option("-l", "mem", group.mem and f"h_vmem={as_size(-(-group.mem // slots), ('M', 'G'))}"),
+        *([Directive(f"-l {constraint}", "constraint")] if constraint else []),
+        *_sge_option("-l", "exclusive", job.exclusive and "exclusive=true"),
+        *_sge_option("-l", "time", job.time and f"h_rt={as_hms(job.time)}"),
+    )
+
+
+def _sge_whole(job: Job) -> tuple[Directive, ...]:
+    ranges, _, most = refuse_unless_shorter(job.array or "").partition("%")
+    if job.array and not _SGE_ARRAY.fullmatch(ranges):
+        raise refused_array(job.array, "FIRST-LAST[:STEP] from 1", 1)
+    reservation = matching("reservation", job.reservation, _SGE_NUMBER, "the number of one", "12")
+    can = "names of queues, such as all.q@@gpus,long.q"
+    mail_user = matching("mail-user", job.mail_user, _SGE_MAIL_USERS, "addresses", "me@example.org")
+    return (
+        *_sge_option("-q", "partition", matching("partition", job.partition, _SGE_QUEUES, can)),
+        *_sge_option(
+            "-P",
+            "account",
+            matching("account", job.account, _SGE_OBJECT, "the name of a project"),
+        ),
+        *_sge_option("-ar", "reservation", reservation),
+        *_sge_option("-t", "array", ranges),
+        *_sge_option("-tc", "array", most),
+        *_sge_option("-hold_jid", "dependency", job.dependency and _sge_dependency(job.dependency)),
+        *_sge_option("-o", "output", job.output and _sge_path("output", job.output)),
+        *(_sge_option("-e", "error", _sge_path("error", job.error)) if job.error else (Directive("-j y", "default"),)),
+        *_sge_option("-M", "mail-user", mail_user),
+        *_sge_option("-m", "mail-type", refuse_unless_letters(job, _PBS_MAIL)),
+        Directive(f"-r {'y' if job.requeue else 'n'}", "requeue" if job.requeue else "default"),
+        Directive("-cwd", "default"),
+    )
+
+
+def _sge_option(letter: str, field: str, value: str | int | None) -> tuple[Directive, ...]:
+    return (Directive(f"{letter} {_sge_quoted(field, str(value))}", field),) if value else ()
+
+
+def _sge_quoted(field: str, value: str) -> str:
+    """Quote as qsub reads it: it drops every quote, wherever it stands, and takes # for the end of the line."""
+    if not value.isprintable() or any(char in value for char in "\"'#"):
+        raise refused(field, value, "one printable line without quotes and #, which a #$ directive cannot carry")
+    return f'"{value}"' if " " in value else value
+
+
+def _sge_dependency(value: str) -> str:
+    works = "afterany:" + (":".join(re.findall("[0-9]+", value)) or "123")
+    given = matching("dependency", value, _SGE_DEPENDENCY, "afterany:123, which is all that Grid Engine has", works)
+    return ",".join(re.findall("[0-9]+", given))
+
+
+def _sge_path(field: str, value: str) -> str:
+    works = re.sub("[$:,]", "_", value)
+    given = matching(field, value, _SGE_PATH, "a path without : , and $, but for $JOB_ID and the like", works)
+    return _translated(field, given, _SGE_PATTERNS)
+
+
+# Only operators may rerun a job of PBS, so this is a new one from the same script.
+_NEW = """"$(printf 'cd %q && qsub %q' "$PBS_O_WORKDIR" "$0")\""""
+
+TABLE = (
+    Scheduler(
+        "slurm",
+        "sbatch",
+        "#SBATCH",
+        "Slurm",
+        _slurm,
+        runs_tasks=True,
+        again='"scontrol requeue $SLURM_JOB_ID"',
+        runs_pyxis=True,
+        also=("sbatch",),
+    ),
+    Scheduler("pbs", "qsub", "#PBS", "OpenPBS and PBS Professional", _pbs, again=_NEW, submitted_in="PBS_O_WORKDIR"),
+    Scheduler("torque", "qsub", "#PBS", "Torque", _torque, again=_NEW, submitted_in="PBS_O_WORKDIR"),
+    Scheduler("lsf", "bsub", "#BSUB", "LSF", _lsf, again='"brequeue $LSB_JOBID"', submitted_in="LS_SUBCWD"),
+    # Grid Engine queues a job with this status again.
+    Scheduler("sge", "qsub", "#$", "Grid Engine", _sge, again='"exit 99"', submitted_in="SGE_O_WORKDIR"),
+)
+SCHEDULERS = {name: scheduler for scheduler in TABLE for name in (scheduler.name, *scheduler.also)}
+
+
+def scheduler(name: str) -> Scheduler:
+    """Return the scheduler of this name. Raises UsageError."""
+    if name not in SCHEDULERS:
+        raise UsageError(f"a scheduler out of {', '.join(SCHEDULERS)}", name, nearest(name, SCHEDULERS))
+    return SCHEDULERS[name]
+
+
+# What a job may ask for, and what it may on each node: a directive has to carry it, or it is refused.
+_OF_JOB = (
+    *("time", "partition", "account", "qos", "reservation", "exclusive", "output", "error", "mail_user", "array"),
+    *("dependency", "requeue"),
+)
+_OF_NODE = {"gpus": "gpus-per-node", "cpus": "cpus-per-task", "mem": "mem", "constraint": "constraint"}
+
+
+def directives(scheduler: Scheduler, job: Job) -> tuple[Directive, ...]:
+    """Return the job's directives in order. Raises UsageError that names a field that they cannot carry."""
+    made = scheduler.directives(job)
+    carried = {field for directive in made for field in (directive.field, *directive.also)}
+    for field, value in _asked(job):
+        if field not in carried:
+            can = f"nothing, because scripts for {scheduler.help} have no directive for it"
+            raise refused(field, value, can, f"leaving it out, or a --directive of {scheduler.help}'s own")
+    return (*made, *(Directive(free(text), "directive") for text in job.directive))
+
+
+def _asked(job: Job) -> Iterator[tuple[str, object]]:
+    """Yield each field that somebody has to carry, with its value."""
+    for attribute in _OF_JOB:
+        if value := getattr(job, attribute):
+            yield attribute.replace("_", "-"), value
+    for group in job.groups:
+        for attribute, field in _OF_NODE.items():
+            if value := getattr(group, attribute):
+                yield field, value
+        if group.ntasks > 1 and job.launcher.starts != "node":  # else the script's own line says it
+            yield "ntasks-per-node", group.ntasks
+
+
+def free(text: str) -> str:
+    """Return a directive that the user wrote, as it is: one line, and no other can begin in it. Raises UsageError."""
+    if not text.isprintable() or text.rstrip().endswith("\\"):  # qsub looks for it before trailing spaces
+        raise refused(
+            "directive", text, "one printable line that no backslash ends", "another --directive for each line"
+        )
+    return text

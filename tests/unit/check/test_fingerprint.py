@@ -1,0 +1,297 @@
+from __future__ import annotations
+
+import os
+import select
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from support.nodes import COMMIT, GIB, SHM, TMP, Node, Space, aws, azure, container, dgx, laptop, mi300x
+
+from mingle_hooks.check.compare import Compared
+from mingle_hooks.check.compare import compare_members as compare
+from mingle_hooks.check.compare import field_name as field
+from mingle_hooks.check.compare import finding_lines as lines
+from mingle_hooks.check.fingerprint import LONGEST, is_variable
+from mingle_hooks.check.fingerprint import load_fingerprint as loads
+from mingle_hooks.net import devices as child
+from mingle_hooks.values import FIELDS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+def parts(node: Node) -> dict[str, str]:
+    text, _ = node.fingerprint()
+    assert len(text) <= LONGEST
+    assert text.isascii()
+    assert text.isprintable()
+    found = loads(text)
+    assert {field(name) for name in found} <= {*FIELDS, "more"}
+    return found
+
+
+def test_a_dgx_says_what_it_is(tmp_path: Path) -> None:
+    found = parts(dgx(tmp_path))
+    assert found == {
+        "kernel": "5.15.0-1053-nvidia",
+        "kernel.machine": os.uname().machine,
+        "driver": "570.86.15",
+        "gpus": "8 H100",
+        "rdma": "8x400G",
+        "rdma.link": "InfiniBand",
+        "rdma.firmware": "28.39.1002",
+        "limits.memlock": "unlimited",
+        "limits.nofile": "4096+",
+        "limits.nproc": "4096+",
+        "shm": "ok",
+        "tmp": "ok",
+        "torch": "2.5.1+cu124",
+        "nccl": "2.21.5",
+        "cuda": "12.4.127",
+        "jax": "-",
+        "python": "3.11.2",
+        "mingle": found["mingle"],
+        "image": "ubuntu 22.04",
+        "program": found["program"],
+        "git": "57f6c79e",
+    }
+    addresses = dgx(tmp_path / "another").fingerprint()[1].split()
+    assert addresses[:2] == ["10.1.0.1=200G,mtu9000", "100.126.0.1=400G,mtu4092"]
+    assert len(addresses) == 9  # docker's bridge is none of them
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (azure, {"gpus": "8 H100", "rdma": "1x100G+8x400G", "rdma.link": "InfiniBand+RoCE", "torch": None}),
+        (aws, {"gpus": "8 H100", "rdma": "32x100G", "rdma.link": "EFA"}),
+        (mi300x, {"gpus": "8 MI300X", "driver": "amdgpu 6.10.5", "rdma.link": "RoCE"}),
+        (laptop, {"gpus": "-", "driver": "-", "rdma": "-", "limits.memlock": "8M", "limits.nofile": "1024"}),
+        (
+            container,
+            {"rdma": "no-device", "shm": "64M", "image": "ubuntu 22.04, torch.sif, build 12345", "gpus": "8 H100"},
+        ),
+    ],
+)
+def test_other_machines_say_what_they_are(
+    make: Callable[[Path], Node], said: dict[str, str | None], tmp_path: Path
+) -> None:
+    found = parts(make(tmp_path))
+    assert {name: found.get(name) for name in said} == said
+    assert "hunter2" not in str(found)
+
+
+def test_what_differs_by_nature_does_not_show(tmp_path: Path) -> None:
+    members = []
+    for number in range(1, 33):
+        node = dgx(tmp_path / str(number), number)
+        node.limits(nofile=1 << 16 + number % 3, nproc=4_000_000 + 512 * number)
+        node.space = {
+            SHM: Space(4096, 2**28 + number, 2**27 - number),
+            TMP: Space(4096, 2**26, 2**25 * number),
+        }
+        node.environ |= {
+            "HOSTNAME": f"node{number}",
+            "SLURM_PROCID": str(number),
+            "CUDA_VISIBLE_DEVICES": ",".join(f"GPU-{number}-{index}" for index in range(8)),
+            "NCCL_SOCKET_IFNAME": f"enp{number}s0",
+            "NCCL_IB_HCA": f"mlx5_{number % 2}",
+            "NCCL_HOSTID": f"host{number}",
+            "NCCL_DEBUG": "WARN",
+            "OMP_NUM_THREADS": "12",
+        }
+        text, addresses = node.fingerprint()
+        members.append(Compared(f"node{number}", text, (0.0, 0.01 * number), addresses))
+    assert lines(compare(members)) == []
+    assert len({member.fingerprint.replace(f"host{n}", "") for n, member in enumerate(members, 1)}) == 1
+
+
+def test_a_limit_is_no_limit_for_who_may_lock_all_memory(tmp_path: Path) -> None:
+    node = Node(tmp_path)
+    node.limits(memlock=65536)
+    assert parts(node)["limits.memlock"] == "64K"
+    node.write("/proc/self/status", "Name:\tpython\nCapEff:\t000001ffffffffff")
+    node.write("/proc/self/uid_map", "         0          0 4294967295")
+    assert parts(node)["limits.memlock"] == "unlimited"
+    node.write("/proc/self/uid_map", "         0      61001          1")
+    assert parts(node)["limits.memlock"] == "64K"
+
+
+def test_limits_are_classes_and_without_any_is_enough(tmp_path: Path) -> None:
+    node = Node(tmp_path)
+    node.limits(memlock=1 << 40, nofile=1500, nproc=-1)
+    found = parts(node)
+    assert [found[f"limits.{name}"] for name in ("memlock", "nofile", "nproc")] == ["unlimited", "1024", "4096+"]
+    node.limits(memlock=9 << 20, nofile=4096, nproc=0)
+    found = parts(node)
+    assert [found[f"limits.{name}"] for name in ("memlock", "nofile", "nproc")] == ["8M", "4096+", "0"]
+
+
+@pytest.mark.parametrize("name", ["shm", "tmp"])
+def test_space_is_full_below_32_mib_and_else_as_it_should_be(name: str, tmp_path: Path) -> None:
+    node = Node(tmp_path)
+    path = {"shm": SHM, "tmp": TMP}[name]
+    node.space = {path: Space(4096, 4 * GIB // 4096, 8191)}
+    assert parts(node)[name] == "full"
+    node.space = {path: Space(4096, 4 * GIB // 4096, 8192)}
+    assert parts(node)[name] == "ok"
+
+
+def test_ports_that_are_down_and_cards_that_are_gone_are_seen(tmp_path: Path) -> None:
+    node = dgx(tmp_path)
+    node.rdma("mlx5_3", state="1: DOWN")
+    node.environ["CUDA_VISIBLE_DEVICES"] = "0,1,2,3,4,5,6,7"
+    gpu = next((tmp_path / "proc/driver/nvidia/gpus").iterdir())
+    (gpu / "information").unlink()
+    gpu.rmdir()
+    found = parts(node)
+    assert (found["rdma"], found["gpus"]) == ("7x400G", "7 H100")
+    for index in range(9):
+        node.rdma(f"mlx5_{index}", state="1: DOWN")
+    assert parts(node)["rdma"] == "down"
+
+
+def children() -> set[str]:
+    """Return the children of this process, those of a Slurm that other tests share among them."""
+    return {pid for its in Path("/proc/self/task").iterdir() for pid in (its / "children").read_text().split()}
+
+
+def test_a_device_that_does_not_answer_is_the_finding_and_takes_half_a_second(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(child, "ANSWER_S", 0.05)
+    node = dgx(tmp_path)
+    state = tmp_path / "sys/class/infiniband/mlx5_3/ports/1/state"
+    state.unlink()
+    os.mkfifo(state)  # who opens it waits, as for a device
+    before, began = children(), time.monotonic()
+    text, addresses = node.fingerprint()
+    assert loads(text)["rdma"] == "silent"
+    assert addresses.split()[0] == "10.1.0.1"
+    assert time.monotonic() - began < 5
+    assert children() == before  # nor is a child left, as a fifo lets it go
+
+
+def test_the_commit_is_found_however_git_keeps_it(tmp_path: Path) -> None:
+    node = Node(tmp_path)
+    assert "git" not in parts(node)
+    node.write("/.git/HEAD", "ref: refs/heads/main")
+    node.write("/.git/refs/heads/main", COMMIT)
+    assert parts(node)["git"] == COMMIT[:8]
+    (tmp_path / ".git/refs/heads/main").unlink()
+    node.write("/.git/packed-refs", f"# pack-refs\n{COMMIT[::-1]} refs/heads/main2\n{COMMIT} refs/heads/main\n^12")
+    assert parts(node)["git"] == COMMIT[:8]
+    node.write("/work/.git", "gitdir: ../.git/worktrees/work")
+    node.write("/.git/worktrees/work/HEAD", "ref: refs/heads/main")
+    node.write("/.git/worktrees/work/commondir", "../..")
+    assert parts(node)["git"] == COMMIT[:8]
+    node.write("/.git/worktrees/work/HEAD", "ref: refs/heads/.invalid")  # as reftable has it
+    assert "git" not in parts(node)
+    node.write("/work/.git", "gitdir: /nowhere")
+    assert "git" not in parts(node)
+
+
+def test_the_program_is_the_first_script_among_the_words(tmp_path: Path) -> None:
+    node = Node(tmp_path)
+    one = parts(node)["program"]
+    node.command = ("torchrun", "--nproc-per-node", "8", "/work/train.py", "--out", f"{os.getpid()}.log")
+    assert parts(node)["program"] == one
+    node.write("/work/train.py", "import jax\n")
+    assert parts(node)["program"] != one
+    os.mkfifo(tmp_path / "work/pipe.py")
+    node.command = ("python", "pipe.py")
+    assert "program" not in parts(node)
+    node.write("/usr/bin/simulate", "\x7fELF")
+    (tmp_path / "usr/bin/simulate").chmod(0o755)
+    node.command = ("simulate", "--steps", "3")
+    assert parts(node)["program"]
+    node.command = ()
+    assert "program" not in parts(node)
+
+
+def test_versions_are_those_of_the_commands_own_interpreter(tmp_path: Path) -> None:
+    node = Node(tmp_path)
+    node.venv()
+    node.write("/usr/bin/torchrun", "#!/opt/venv/bin/python\nimport sys")
+    (tmp_path / "usr/bin/torchrun").chmod(0o755)
+    node.command = ("torchrun", "train.py")
+    assert parts(node)["torch"] == "2.5.1+cu124"
+    node.write("/usr/bin/torchrun", "#!/usr/bin/env python\nimport sys")
+    assert parts(node)["torch"] == "2.5.1+cu124"
+    node.command = ("bash", "job.sh")
+    assert "torch" not in parts(node)
+    node.command = ()  # a shell's own python is what it will most likely start
+    assert parts(node)["torch"] == "2.5.1+cu124"
+
+
+def test_a_python_of_the_system_has_more_than_one_place(tmp_path: Path) -> None:
+    node = Node(tmp_path)
+    node.write("/usr/bin/python3.11", "")
+    (tmp_path / "usr/bin/python3.11").chmod(0o755)
+    node.command = ("python3.11", "-m", "train")
+    node.write("/usr/lib/python3.11/os.py", "")
+    node.write("/usr/lib/python3/dist-packages/torch-1.13.1.egg-info/PKG-INFO", "")
+    assert (parts(node)["torch"], parts(node)["python"]) == ("1.13.1", "3.11")
+    node.write("/home/alice/.local/lib/python3.11/site-packages/torch-2.5.1.dist-info/METADATA", "")
+    assert parts(node)["torch"] == "2.5.1"
+
+
+def test_secrets_and_long_values_stay_at_home(tmp_path: Path) -> None:
+    node = Node(tmp_path)
+    node.environ |= {
+        "NCCL_API_KEY": "k1",
+        "NCCL_TOKEN": "t1",
+        "UCX_PASSWORD": "p1",
+        "FI_MY_SECRET": "s1",
+        "NCCL_PLUGIN_AUTH": "ghp_0123456789abcdefghijABCDEFGHIJ",
+        "NCCL_CONF": "x" * 10**6,
+        "NCCL_TEXT": "a\n\x1b[2Jb",
+        "NCCL_BÄD": "1",
+        "NCCL_" + "A" * 100: "1",
+        "AWS_SECRET_ACCESS_KEY": "a1",
+        "HOSTNAME": "node1",
+        "NCCL_DEBUG": "INFO",
+        "NCCL_EMPTY": "",
+        "CUDA_VISIBLE_DEVICES": "0,1",
+    }
+    found = {name: value for name, value in parts(node).items() if is_variable(name)}
+    assert {name: value if len(value) < 9 else value[0] for name, value in found.items()} == {
+        "NCCL_PLUGIN_AUTH": "#",
+        "NCCL_CONF": "#",
+        "NCCL_TEXT": "#",
+        "NCCL_DEBUG": "INFO",
+        "NCCL_EMPTY": "empty",
+        "CUDA_VISIBLE_DEVICES": "2 listed",
+    }
+
+
+def test_a_node_without_any_of_these_files_says_what_it_can(tmp_path: Path) -> None:
+    node = Node(tmp_path)
+    node.limits(memlock=65536)
+    node.write("/proc/self/status", "CapEff: not-hex")
+    node.write("/proc/driver/nvidia/version", "")
+    node.write("/sys/class/kfd/kfd/topology/nodes/0/gpu_id", "7")
+    node.write("/sys/class/kfd/kfd/topology/nodes/0/properties", "device_id x")
+    assert parts(node)["kernel"]
+    node.environ["PATH"] = ""
+    assert parts(node)["kernel"]
+
+
+def test_a_child_that_is_left_behind_holds_nothing_of_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A leader's port would be taken for the framework, and `eval` would wait for the end of its output."""
+    os.mkfifo(tmp_path / "state")
+    here, there = os.pipe()
+    heard = child._heard
+
+    def while_it_waits(pipe: int, _within_s: float, pid: int) -> str | None:
+        monkeypatch.setattr(child, "_heard", heard)
+        os.close(there)
+        is_end, _, _ = select.select([here], [], [], 5.0)  # a bound on a test that fails
+        assert is_end  # so the child has it no more
+        os.close(here)
+        return heard(pipe, 0.0, pid)
+
+    monkeypatch.setattr(child, "_heard", while_it_waits)
+    assert child.read_in_child([str(tmp_path / "state")]) is None

@@ -1,0 +1,219 @@
+"""A Tab in bash, zsh and fish: the real shells, asked as a person asks them."""
+
+from __future__ import annotations
+
+import os
+import pty
+import select
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from needs import need
+
+from mingle_hooks.cli.commands import COMMANDS
+from mingle_hooks.cli.completion import SHELLS as SPOKEN
+from mingle_hooks.cli.help import matching as matches
+from mingle_hooks.export.frameworks import FRAMEWORKS
+from mingle_hooks.export.hostfiles import FORMATS
+from mingle_hooks.export.shells import SHELLS
+from mingle_hooks.hooks.apply import target
+from mingle_hooks.scripts.command import LAUNCHERS
+from mingle_hooks.scripts.directives import SCHEDULERS
+from mingle_hooks.settings import BACKENDS
+
+if TYPE_CHECKING:
+    from forked import Forked
+
+BIN = Path(sys.executable).parent
+# In seconds; a bound on a shell that hangs, not a measure.
+PATIENCE_S = 30.0
+START = {
+    "bash": (["bash", "--norc", "-i"], 'bind "set enable-bracketed-paste off" 2>/dev/null; PS1="ready> "'),
+    "zsh": (["zsh", "-f", "-i"], 'autoload -U compinit; compinit -u -D; unset zle_bracketed_paste; PS1="ready> "'),
+}
+# What is typed -> all that it may become.
+WORDS = {
+    "mingle ": {*COMMANDS},
+    "mingle hosts --format ": {*FORMATS},
+    "mingle env --for ": {*FRAMEWORKS, "none"},
+    "mingle env --shell ": {*SHELLS},
+    "mingle env --via ": {*BACKENDS},
+    "mingle env --scope ": {"node", "task"},
+    "mingle env --on-failure ": {"exit", "status"},
+    "mingle env --slots ": {"gpus", "tasks", "cpus"},
+    "mingle env --nodes 4 --id a --scope ": {"node", "task"},
+    "mingle template ": {*SCHEDULERS, "list", "show", "eject"},
+    "mingle template slurm --launcher ": {*LAUNCHERS},
+    "mingle hooks render ": {"slurm", "pbs", "torque"},
+    "mingle hooks render pbs ": {hook.name for hook in target("pbs").hooks},
+    "mingle completion ": {*SPOKEN},
+}
+# What is typed -> the one thing that a Tab makes of it.
+BECOMES = {
+    "mingle ex": "mingle exec",
+    "mingle env --for nccl,g": "mingle env --for nccl,gloo",
+    "mingle env --for=nc": "mingle env --for=nccl",
+    "mingle env --nodes=4 --sc": "mingle env --nodes=4 --scope",
+    "mingle env --on": "mingle env --on-failure",
+    "mingle exec mingle-a-c": "mingle exec mingle-a-command",
+    "mingle exec --nodes 4 mingle-a-c": "mingle exec --nodes 4 mingle-a-command",
+    "mingle exec --nodes=4 mingle-a-c": "mingle exec --nodes=4 mingle-a-command",
+    "mingle exec --quiet -- mingle-a-c": "mingle exec --quiet -- mingle-a-command",
+    "mingle exec mingle-a-command --id some-f": "mingle exec mingle-a-command --id some-file",
+    "mingle run --restarts 3 mingle-a-c": "mingle run --restarts 3 mingle-a-command",
+    "mingle run --log-dir some-d": "mingle run --log-dir some-directory/",
+    "mingle env --key-file some-f": "mingle env --key-file some-file",
+    "mingle env --directory some-d": "mingle env --directory some-directory/",
+    "mingle template slurm --nodes 2 -- some-f": "mingle template slurm --nodes 2 -- some-file",
+}
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    """Make a directory with a file, a directory and a command."""
+    (tmp_path / "some-file").touch()
+    (tmp_path / "some-directory").mkdir()
+    command = tmp_path / "bin" / "mingle-a-command"
+    command.parent.mkdir()
+    command.write_text("#!/bin/sh\n")
+    command.chmod(0o755)
+    return tmp_path
+
+
+def environ(place: Path) -> dict[str, str]:
+    """Return an environment in which only what is tested is told."""
+    return {"PATH": f"{BIN}:{place}/bin:{os.environ['PATH']}", "HOME": str(place), "TERM": "dumb", "LC_ALL": "C.UTF-8"}
+
+
+def answer(forked: Forked, shell: str, typed: str) -> set[str]:
+    """Return the words with which the shell's script would be answered."""
+    words = [*typed.split(" ")]
+    asked = {
+        "_MINGLE_COMPLETE": f"{shell}_complete",
+        "COMP_WORDS": typed,
+        "COMP_CWORD": "" if shell == "fish" else str(len(words) - 1),
+    }
+    done = forked.run(env={**os.environ, **asked})
+    assert (done.returncode, done.stderr) == (0, "")
+    lines = done.stdout.splitlines()
+    if shell == "zsh":
+        return set(lines[1::3])
+    return {line.split(",", 1)[1].partition("\t")[0] for line in lines if line}
+
+
+class Terminal:
+    """An interactive shell in a terminal, with mingle's completion evaled."""
+
+    def __init__(self, shell: str, place: Path) -> None:
+        argv, setup = START[shell]
+        self.pid, self.terminal = pty.fork()
+        if self.pid == 0:
+            os.chdir(place)
+            os.execvpe(argv[0], argv, environ(place))  # noqa: S606 - in the child of pty.fork
+        self._type(f'{setup}; eval "$(mingle completion {shell})"; echo s"et up"\n')
+        self._read("set up")
+
+    def tab(self, typed: str, becomes: str) -> str:
+        """Type this and a Tab, and return what stands there once it is what it should become, or time is over."""
+        self._type(f"{typed}\t")
+        shown = self._read(becomes)
+        self._type("\x15")  # Ctrl-U takes the line away
+        return shown
+
+    def close(self) -> None:
+        """End the shell."""
+        os.close(self.terminal)
+        os.waitpid(self.pid, 0)
+
+    def _type(self, text: str) -> None:
+        os.write(self.terminal, text.encode())
+
+    def _read(self, until: str) -> str:
+        shown, deadline = "", time.monotonic() + PATIENCE_S
+        while until not in shown and time.monotonic() < deadline:
+            if select.select([self.terminal], [], [], 0.1)[0]:
+                text = os.read(self.terminal, 65536).decode(errors="replace")
+                shown = shown + text
+                while "\b" in shown:  # zsh takes a space back, and writes another
+                    at = shown.index("\b")
+                    shown = shown[: max(at - 1, 0)] + shown[at + 1 :]
+        return shown
+
+
+def test_what_is_listed_already_is_not_offered_again() -> None:
+    """Of a list, each value once; of a single value, whatever begins so."""
+    known = ("torchrun", "tensorflow", "nccl")
+    assert [item.value for item in matches("torchrun,t", known, is_list=True)] == ["torchrun,tensorflow"]
+    assert [item.value for item in matches("t", known)] == ["torchrun", "tensorflow"]
+
+
+@pytest.mark.parametrize("typed", WORDS)
+@pytest.mark.parametrize("shell", SPOKEN)
+def test_every_value_that_there_is_and_no_other_is_offered(forked: Forked, shell: str, typed: str) -> None:
+    """To each shell in the form that its script reads."""
+    assert answer(forked, shell, typed) == WORDS[typed]
+
+
+@pytest.mark.parametrize("shell", START)
+def test_a_tab_completes_what_is_typed_in_a_terminal(shell: str, place: Path) -> None:
+    """Options, values, lists, files, and after the options of exec a command and its own words."""
+    need(shell)
+    terminal = Terminal(shell, place)
+    try:
+        for typed, becomes in BECOMES.items():
+            assert becomes in terminal.tab(typed, becomes)
+    finally:
+        terminal.close()
+
+
+def test_fish_offers_the_same(place: Path) -> None:
+    """By its own `complete -C`; what `mingle` offers it for all words is asked above, without a start for each."""
+    need("fish")
+    words_of = dict([*WORDS.items()][::3])
+    script = ["mingle completion fish | source"]
+    script += [f'complete -C "{typed}" | string split -f 1 \\t; echo ==' for typed in (*words_of, *BECOMES)]
+    argv = ["fish", "--no-config", "-c", "\n".join(script)]
+    done = subprocess.run(argv, env=environ(place), cwd=place, capture_output=True, text=True, check=True)
+    assert done.stderr == ""
+    answers = [set(part.split()) for part in done.stdout.split("==\n")]
+    for typed, words in words_of.items():
+        assert answers.pop(0) == words, typed
+    for typed, becomes in BECOMES.items():
+        assert answers.pop(0) == {becomes.split(" ")[-1]}, typed
+
+
+def test_bash_hands_the_words_after_the_options_of_exec_to_the_commands_own_completion(place: Path) -> None:
+    """By the function of the package bash-completion, at the place where the command stands."""
+    need("bash")
+    script = """eval "$(mingle completion bash)"
+_command_offset() { echo "$1 ${COMP_WORDS[$1]}"; }
+compopt() { :; }
+for words in "mingle exec --nodes = 4 its --nodes =" "mingle exec -- its a" "mingle exec its --a = b c"; do
+    COMP_WORDS=($words) COMP_CWORD=$((${#COMP_WORDS[@]} - 1))
+    _mingle_completion mingle
+done"""
+    done = subprocess.run(
+        ["bash", "--norc", "-c", script], env=environ(place), capture_output=True, text=True, check=True
+    )
+    assert (done.stdout, done.stderr) == ("5 its\n3 its\n2 its\n", "")
+
+
+def test_a_shell_that_has_no_script_is_an_error_that_names_the_nearest() -> None:
+    """As every mistake."""
+    done = subprocess.run([BIN / "mingle", "completion", "zhs"], capture_output=True, text=True, check=False)
+    assert done.returncode == 64
+    assert "zsh" in done.stderr
+    assert done.stdout == ""
+
+
+@pytest.mark.parametrize(
+    "typed", ['mingle env "unclosed', "mingle nosuch --for ", "mingle env --nosuch ", "mingle =", " "]
+)
+@pytest.mark.parametrize("shell", SPOKEN)
+def test_a_tab_behind_a_mistake_is_answered_without_an_error(forked: Forked, shell: str, typed: str) -> None:
+    """Whatever stands there: a person's line is no place for a message."""
+    answer(forked, shell, typed)

@@ -1,0 +1,131 @@
+"""`eval "$(mingle env …)"` in real shells where mingle fails: the script ends, a person's session stays."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from needs import need
+
+POSIX = ("sh", "dash", "bash", "ksh93", "mksh", "zsh")
+DOCUMENTED = 'eval "$(mingle env --id $JOB {} || echo exit 1)"; echo trained alone'
+
+
+def run(shell: str, script: str, *, path: str = "", **environ: str) -> subprocess.CompletedProcess[str]:
+    """Run a script in a shell that finds the installed mingle, or only what lies in `path`."""
+    need(shell)
+    scripts = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    return subprocess.run(
+        [shutil.which(shell) or shell, "-c", script],
+        env={"PATH": path or scripts, "HOME": "/nowhere", **environ},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+
+
+@pytest.mark.parametrize("shell", POSIX)
+@pytest.mark.parametrize("form", ['eval "$(mingle env {})"; echo trained alone', DOCUMENTED], ids=["short", "whole"])
+def test_a_mistyped_option_ends_the_script_with_mingles_code(shell: str, form: str) -> None:
+    """Seen: `mingle env --timout 10m` and then `torchrun train.py` trained alone on each node."""
+    done = run(shell, form.format("--timout 10m"), JOB="a", MASTER_ADDR="left")
+    assert (done.returncode, done.stdout) == (64, "")
+    assert "--timout" in done.stderr
+
+
+@pytest.mark.parametrize("shell", POSIX)
+def test_the_documented_form_ends_a_script_where_mingle_is_missing(shell: str, tmp_path: Path) -> None:
+    """Nothing is printed by a program that is not there, so the form says what to do."""
+    done = run(shell, DOCUMENTED.format(""), path=str(tmp_path), JOB="a")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "mingle" in done.stderr
+
+
+@pytest.mark.parametrize("shell", POSIX)
+def test_the_documented_form_goes_on_where_there_is_a_world(shell: str) -> None:
+    """`|| echo exit 1` adds nothing then."""
+    done = run(shell, DOCUMENTED.format("--nodes 1").replace("trained alone", "$NODE_RANK of $NNODES"), JOB="a")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "0 of 1\n", "")
+
+
+@pytest.mark.parametrize("said", ["--on-failure status", "--on-failure=status", ""])
+def test_on_failure_status_leaves_the_choice_to_the_script(said: str) -> None:
+    """For those who write `eval … || other`; as an option or as a variable."""
+    environ = {} if said else {"MINGLE_ON_FAILURE": "status"}
+    done = run("sh", f'eval "$(mingle env --nodes 0 {said})" || echo "other after $?"', **environ)
+    assert (done.returncode, done.stdout) == (0, "other after 64\n")
+
+
+@pytest.mark.parametrize(
+    ("said", "variable"),
+    [("--shell json --shell csh", ""), ("--shell=json --shell=csh", ""), ("--shell=csh", "json"), ("", "csh")],
+)
+def test_of_an_option_that_is_repeated_the_last_counts(said: str, variable: str) -> None:
+    """A failure speaks the language that a success would, also where another option is wrong."""
+    environ = {"MINGLE_SHELL": variable} if variable else {}
+    done = run("sh", f"mingle env --nodes 0 {said}", **environ)
+    assert "if ( ! $?prompt ) exit 64;" in done.stdout
+
+
+def test_a_person_at_a_terminal_keeps_the_shell() -> None:
+    """The status tells; the session is not closed."""
+    done = run("bash", "exec bash --norc -i -c 'eval \"$(mingle env --nodes 0)\"; echo still here: $?'")
+    assert (done.returncode, done.stdout) == (0, "still here: 64\n")
+
+
+FOREIGN = {
+    "tcsh": ['eval "`mingle env {}`"'],
+    "bsd-csh": ['eval "`mingle env {}`"'],
+    "fish": ["mingle env {} | source", 'eval "$(mingle env {})"', "eval (mingle env {})"],
+}
+FORMS = [(shell, form) for shell, forms in FOREIGN.items() for form in forms]
+
+
+@pytest.mark.parametrize(("shell", "form"), FORMS, ids=" ".join)
+@pytest.mark.parametrize("words", ["--id a --nodes 1", "--timout 5"])
+def test_a_shell_that_reads_no_sh_is_told_so_and_ends(shell: str, form: str, words: str) -> None:
+    """Seen: csh and fish said that they know no `export`, went on, and trained alone on each node."""
+    done = run(shell, f"{form.format(words)}; echo trained alone", MASTER_ADDR="left")
+    assert (done.returncode, done.stdout) == (64, "")
+    assert re.fullmatch("mingle: expected [^\n]+; saw [^\n]+; try [^\n]+\n", done.stderr)
+    assert ("--shell" in done.stderr) == ("--nodes" in words)
+
+
+@pytest.mark.parametrize(("shell", "form"), FORMS, ids=" ".join)
+def test_a_script_is_known_by_its_shell_and_the_line_advised_works(shell: str, form: str, tmp_path: Path) -> None:
+    """The kernel calls a script by its own name; SGE starts csh for every script that says nothing else.
+
+    Seen: fish was told a line in backquotes, which it takes for the name of a command, and goes on.
+    """
+    need(shell)
+    script = tmp_path / "job"
+    script.write_text(f"#!{shutil.which(shell)}\n{form.format('--id a --nodes 1')}\necho trained alone\n")
+    script.chmod(0o755)
+    done = run("sh", f"exec {script}")
+    assert (done.returncode, done.stdout) == (64, "")
+    _, _, line = done.stderr.strip().rpartition("; try ")
+    script.write_text(
+        f"#!{shutil.which(shell)}\n{line.replace('env', 'env --id a --nodes 1')}\necho $NODE_RANK of $NNODES\n"
+    )
+    assert run("sh", f"exec {script}").stdout == "0 of 1\n"
+
+
+@pytest.mark.parametrize("shell", ["tcsh", "bsd-csh"])
+def test_what_is_written_for_bash_ends_csh_before_anything_is_started(shell: str) -> None:
+    """These shells read `$(` as a variable's name, inside of double quotes too, and never ask mingle."""
+    done = run(shell, 'eval "$(mingle env --id a --nodes 1)"; echo trained alone')
+    assert (done.returncode, done.stdout, done.stderr) == (1, "", "Illegal variable name.\n")
+
+
+@pytest.mark.parametrize("how", ["--shell sh | cat", "--quiet >text; cat text"])
+def test_what_another_shell_is_to_read_is_printed_in_any(how: str, tmp_path: Path) -> None:
+    """By a word, or into a file, of which nobody knows who will read it."""
+    done = run("fish", f"cd {tmp_path}; mingle env --id a --nodes 1 {how}")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "export NNODES='1';" in done.stdout

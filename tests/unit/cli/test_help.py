@@ -1,0 +1,193 @@
+"""Help for a person: options in groups, with kinds of values and defaults, on a terminal of 80 columns."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+import pytest
+
+from mingle_hooks.cli.commands import COMMANDS, mingle
+from mingle_hooks.cli.help import ALL as ALL_OPTIONS
+from mingle_hooks.cli.help import CALL_FLAGS, CHECK, FIELD_GROUPS, FIELD_VALUES, GROUPS, RUN, SETTINGS, Grouped, grouped
+from mingle_hooks.cli.plain import FLAGS
+from mingle_hooks.export.frameworks import FRAMEWORKS
+from mingle_hooks.scripts.fields import FIELDS
+from mingle_hooks.settings import BACKENDS, TABLE
+
+if TYPE_CHECKING:
+    from forked import Forked
+
+BIN = Path(sys.executable).parent
+
+
+def commands(command: click.Command, context: click.Context) -> list[tuple[click.Command, click.Context]]:
+    """Return a command and all below it, each with its context."""
+    found = [(command, context)]
+    if isinstance(command, click.Group):
+        for name in command.list_commands(context):
+            its = command.get_command(context, name)
+            assert its is not None
+            found += commands(its, click.Context(its, info_name=name, parent=context))
+    return found
+
+
+ALL = commands(mingle, click.Context(mingle, info_name="mingle"))
+
+
+def shown(forked: Forked, *words: str) -> str:
+    """Return what a command's --help prints, or with `--all` its --help --all."""
+    done = forked.run(
+        *[word for word in words if word != ALL_OPTIONS],
+        "--help",
+        *[word for word in words if word == ALL_OPTIONS],
+        env={**os.environ, "COLUMNS": ""},
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout
+
+
+def said(text: str) -> str:
+    """Return a text as one line, as help breaks lines anywhere, after a hyphen too."""
+    return re.sub(r"\s+", " ", re.sub(r"-\n\s+", "-", text))
+
+
+def test_every_setting_and_field_has_its_place_in_help_and_nothing_else_has() -> None:
+    """The tables that only help needs follow those that the program works with."""
+    options = {setting.name for setting in TABLE if setting.option}
+    assert set(SETTINGS) == options | set(CALL_FLAGS)
+    assert set(FIELDS) <= set(FIELD_GROUPS)
+    assert set(FIELD_VALUES) <= set(FIELD_GROUPS)
+    assert {its.group for its in (*SETTINGS.values(), *RUN.values(), *CHECK.values())} | set(
+        FIELD_GROUPS.values()
+    ) == set(GROUPS)
+
+
+@pytest.mark.parametrize("setting", [its for its in TABLE if its.option], ids=lambda its: its.name)
+def test_what_help_says_of_a_value_is_what_the_program_reads(setting: object) -> None:
+    """The default is the default, and each value that is offered can be read."""
+    (its,) = [found for found in TABLE if found is setting]
+    how = SETTINGS[its.name]
+    is_flag = its.option in FLAGS
+    assert bool(how.metavar) is not is_flag
+    if how.default:
+        assert its.read(how.default) == its.default
+    else:
+        assert its.default in (None, (), "", False)
+    for value in how.values():
+        its.read(value)
+
+
+@pytest.mark.parametrize("command", ["env", "exec"])
+def test_the_options_stand_in_groups_with_the_kinds_of_their_values(forked: Forked, command: str) -> None:
+    """The five groups in their order, no VALUE, and each default."""
+    text = shown(forked, command, ALL_OPTIONS)
+    headings = re.findall(r"^(\S.*):$", text, re.MULTILINE)
+    assert headings == ["Examples", "The world", "Finding the others", "Network", "Output", "Keys", "Options"]
+    assert "VALUE" not in text
+    for kind in ("--nodes N ", "--timeout 90s|5m|1h", "--scope node|task", "--slots N|gpus|tasks|cpus", "--for F,…"):
+        assert kind in text
+    for default in ("[default: 5m]", "[default: 20000-24999]", "[default: node]"):
+        assert default in said(text)
+    assert ", ".join(FRAMEWORKS) in said(text)
+    assert ", ".join(BACKENDS) in said(text)
+
+
+def test_the_first_example_is_the_shortest_safe_line(forked: Forked) -> None:
+    """In the help of all and of exec; of env, it ends a script where mingle is missing too."""
+    assert re.search(r"Examples:\n  srun mingle exec torchrun train\.py\b", shown(forked, "exec"))
+    assert re.search(
+        r'Examples:\n  eval "\$\(mingle env \|\| echo exit 1\)"; torchrun train\.py\b', shown(forked, "env")
+    )
+    assert re.search(r"\n\n  srun mingle exec torchrun train\.py\b", shown(forked))
+
+
+def test_exec_shows_no_option_that_is_only_for_what_is_printed(forked: Forked) -> None:
+    """It takes them all the same, as a job script may set them for both."""
+    text = shown(forked, "exec", ALL_OPTIONS)
+    assert "--shell" not in text
+    assert "--on-failure" not in text
+
+
+@pytest.mark.parametrize(("command", "context"), ALL, ids=[context.command_path for _, context in ALL])
+def test_help_can_be_read_on_80_columns_and_explains_every_option(
+    forked: Forked, command: click.Command, context: click.Context
+) -> None:
+    """No line is longer, none is cut, and every option has a text."""
+    more = [ALL_OPTIONS] if isinstance(command, Grouped) else []
+    text = shown(forked, *shlex.split(context.command_path)[1:], *more)
+    assert max(map(len, text.splitlines())) <= 80
+    assert "..." not in text.replace("[ARG]...", "")
+    for _, options in grouped(command, context):
+        for option in options:
+            assert option.help, option.name
+            assert option.opts[0] in text
+
+
+SHORT = [context.command_path for command, context in ALL if isinstance(command, Grouped) and command.common]
+
+
+@pytest.mark.parametrize("path", ["mingle", *SHORT])
+def test_help_fits_one_screen(forked: Forked, path: str) -> None:
+    """A screen has 80 columns and 40 lines. Help that leaves options out says how to see them all."""
+    text = shown(forked, *path.split()[1:])
+    lines = text.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert len(lines) <= 40
+    assert any("--help [--all]" in line for line in (lines if path == "mingle" else lines[-1:]))
+
+
+def test_a_rare_command_is_shown_with_all_only(forked: Forked) -> None:
+    """Its own help is there without."""
+    listed = {
+        words: set(re.findall(r"^  ([a-z]+) ", shown(forked, *words), re.MULTILINE)) for words in ((), (ALL_OPTIONS,))
+    }
+    assert listed[(ALL_OPTIONS,)] - listed[()] == {"schema"}
+    assert set(COMMANDS) <= listed[(ALL_OPTIONS,)]
+    assert shown(forked, "schema").startswith("Usage: mingle schema")
+
+
+def test_all_options_are_shown_for_help_alone(forked: Forked) -> None:
+    """`--all` is no option of its own, and behind COMMAND it belongs to COMMAND."""
+    assert shown(forked, "exec", ALL_OPTIONS) == shown(forked, ALL_OPTIONS, "exec")
+    done = forked.run("env", "--all", env=os.environ)
+    assert (done.returncode, "--all" in done.stderr) == (64, True)
+
+
+@pytest.mark.parametrize(
+    ("words", "near"),
+    [
+        (["evn"], "`mingle env`"),
+        (["evn", "--help"], "`mingle env`"),
+        (["exce", "true"], "`mingle exec`"),
+        (["hooks", "instal"], "`mingle hooks install`"),
+        (["template", "slrum"], "`mingle template slurm`"),
+    ],
+)
+def test_a_mistyped_command_is_told_the_nearest(forked: Forked, words: list[str], near: str) -> None:
+    """In one line, with all that there are."""
+    done = forked.run(*words, env=os.environ)
+    assert done.returncode == 64
+    assert re.fullmatch(r"mingle: expected a command: [^\n]+; saw [^\n]+; try [^\n]+\n", done.stderr)
+    assert done.stderr.endswith(f"; try {near}\n")
+
+
+def test_a_mistyped_command_inside_eval_ends_a_script_too() -> None:
+    """Else it would go on, and train alone."""
+    script = 'eval "$(mingle evn --nodes 2)"; echo went on'
+    environ = {**os.environ, "PATH": f"{BIN}:{os.environ['PATH']}"}
+    done = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=False, env=environ)
+    assert (done.returncode, done.stdout) == (64, "")
+
+
+def test_the_table_of_commands_is_what_the_commands_say() -> None:
+    """Its lines stand where loading every command would cost time."""
+    for name, (_, line) in COMMANDS.items():
+        assert len(line) <= 64
+        assert mingle.get_command(click.Context(mingle), name) is not None

@@ -1,0 +1,86 @@
+"""The manual pages: made from the help, clean, and found by man(1) where mingle is installed."""
+
+from __future__ import annotations
+
+import os
+import runpy
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from needs import need
+
+from mingle_hooks.cli.commands import COMMANDS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from forked import Forked
+
+PROJECT = Path(__file__).parents[3]
+PAGES = PROJECT / "docs" / "man"
+MAN = runpy.run_path(str(PROJECT / "packaging" / "man.py"))
+pages: Callable[[], dict[str, str]] = MAN["pages"]
+escaped: Callable[[str], str] = MAN["escaped"]
+NAMES = ["mingle", *(f"mingle-{name}" for name in COMMANDS)]
+
+
+def rendered(path: str | Path, **environ: str) -> str:
+    """Return a page as man shows it, without bold and underlined letters."""
+    done = subprocess.run(
+        ["man", "--warnings=w", "--no-hyphenation", "--no-justification", path],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "MANWIDTH": "80", "LC_ALL": "C.UTF-8", "MANPAGER": "cat", **environ},
+    )
+    assert done.stderr == ""
+    return done.stdout
+
+
+def test_the_pages_are_those_that_the_help_makes() -> None:
+    """If this fails: make man."""
+    assert {path.name: path.read_text() for path in PAGES.iterdir()} == pages()
+    assert set(pages()) == {f"{name}.1" for name in NAMES}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_page_is_clean_and_fits_a_terminal(forked: Forked, name: str) -> None:
+    """Groff has no warnings, man shows it on 80 columns, and it lists every option."""
+    need("groff", "man")
+    page = PAGES / f"{name}.1"
+    done = subprocess.run(["groff", "-Tutf8", "-ww", "-man", page], capture_output=True, text=True, check=True)
+    assert done.stderr == ""
+    text = rendered(page)
+    assert max(map(len, text.splitlines())) <= 80
+    assert text.splitlines()[2] == "NAME"
+    words = [] if name == "mingle" else [name.removeprefix("mingle-")]
+    told = forked.run(*words, "--help", env=os.environ)
+    assert told.returncode == 0
+    if "[--all]" in told.stdout:
+        told = forked.run(*words, "--help", "--all", env=os.environ)
+    options = {word.rstrip(",") for word in told.stdout.split() if word.startswith("--") and word.strip("-,")}
+    assert not [option for option in options - {"--help", "--all]"} if option not in text]
+
+
+def test_man_finds_the_pages_of_the_mingle_on_path() -> None:
+    """As installed, by what man-db makes of PATH."""
+    need("man")
+    environ = {"PATH": f"{sys.prefix}/bin:{os.environ['PATH']}", "MANPATH": ""}
+    text = rendered("mingle-env", **environ)
+    assert "eval" in text
+    assert "MINGLE_KEY_FILE" in text
+
+
+@given(text=st.text())
+def test_any_text_is_only_text_in_a_page(text: str) -> None:
+    """Nothing in it is a request, an escape of its own, or beyond ASCII."""
+    shown = escaped(text)
+    assert shown.isascii()
+    assert not [line for line in shown.split("\n") if line.startswith((".", "'"))]
+    assert shown.count("\\") >= text.count("\\")
+    assert "\\" not in shown.replace("\\e", "").replace("\\-", "").replace("\\&", "").replace("\\[u", "")

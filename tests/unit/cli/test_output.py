@@ -1,0 +1,236 @@
+"""Output that cannot be written is one line and a code of the table, and never half a world or a lost line."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from mingle_hooks.errors import PlaceError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from cluster.hosts import Hosts
+    from forked import Forked
+
+MINGLE = str(Path(sys.executable).with_name("mingle"))
+ONE = ("env", "--id", "job", "--nodes", "1")
+# Enough frameworks for more than one block of a file.
+MANY = (*ONE, "--for", "torchrun,jax,tensorflow,nccl,gloo,ucx,horovod,ray,xgboost")
+PRINTS = {
+    "env": ONE,
+    "env that fails": ("env", "--id", "job", "--nodes", "none"),
+    "exec --help": ("exec", "--help"),
+    "key": ("key",),
+    "--help": ("--help",),
+    "--version": ("--version",),
+    "template": ("template", "sbatch", "--nodes", "2", "--", "train.py"),
+    "template list": ("template", "list"),
+    "template show": ("template", "show", "script"),
+    "hooks render": ("hooks", "render", "slurm", "prolog"),
+    "hooks render, all": ("hooks", "render", "slurm"),
+    "hooks install": ("hooks", "install", "pbs", "--dry-run", "--root", "/"),
+    "hooks doctor": ("hooks", "doctor"),
+}
+# These fail for another reason first, which is what is told.
+FAILS = {"env that fails": 64}
+LINE = re.compile(r"mingle: expected [^\n]+; saw [^\n]+; try [^\n]+\n")
+
+
+def of_nobody() -> dict[str, str]:
+    """Return this environment without a scheduler's or a user's variables."""
+    return {name: value for name, value in os.environ.items() if not name.startswith(("MINGLE_", "SLURM_", "PBS_"))}
+
+
+def run(words: tuple[str, ...], redirections: str, **options: object) -> subprocess.CompletedProcess[str]:
+    """Run mingle in a shell, with these redirections and without a scheduler's or a user's variables."""
+    argv = ["bash", "-c", f'"$@" {redirections}', "bash", MINGLE, *words]
+    return subprocess.run(  # type: ignore[call-overload, no-any-return]
+        argv, env=of_nobody(), text=True, timeout=60, check=False, **{"capture_output": True, **options}
+    )
+
+
+# What is started for each of the tables below; the rest are forks, for which it is closed, full or gone all the same.
+STARTED = ("env", "hooks render, all")
+REDIRECTED: dict[str, tuple[int, str | None]] = {
+    "<&-": (0, None),
+    ">/dev/full": (1, "/dev/full"),
+    ">&-": (1, None),
+    "2>/dev/full": (2, "/dev/full"),
+    "2>&-": (2, None),
+}
+
+
+def printed(forked: Forked, name: str, redirections: str) -> subprocess.CompletedProcess[str]:
+    """Have one of what prints print there."""
+    if name in STARTED:
+        return run(PRINTS[name], redirections)
+    streams = dict(REDIRECTED[redirection] for redirection in redirections.split())
+    return forked.run(*PRINTS[name], env=of_nobody(), streams=streams)
+
+
+@pytest.mark.parametrize("sink", [">/dev/full", ">&-"])
+@pytest.mark.parametrize("name", PRINTS)
+def test_a_full_disk_and_a_closed_output_are_one_line_and_a_code(forked: Forked, name: str, sink: str) -> None:
+    """73 where writing was all that went wrong."""
+    done = printed(forked, name, sink)
+    assert LINE.fullmatch(done.stderr), done
+    assert (done.returncode, done.stdout) == (FAILS.get(name, PlaceError.exit_code), "")
+
+
+@pytest.mark.parametrize("name", PRINTS)
+def test_a_reader_that_has_gone_is_one_line_and_a_code(forked: Forked, name: str) -> None:
+    """What `| head -0` leaves, once head has ended."""
+    if name in STARTED:
+        reader, writer = os.pipe()
+        os.close(reader)
+        try:
+            done = run(PRINTS[name], "", capture_output=False, stdout=writer, stderr=subprocess.PIPE)
+        finally:
+            os.close(writer)
+    else:
+        done = forked.run(*PRINTS[name], env=of_nobody(), streams={1: "|"})
+    assert LINE.fullmatch(done.stderr), done
+    assert done.returncode == FAILS.get(name, PlaceError.exit_code)
+
+
+# Each two of what is run, where its output goes and where its errors go. All three would be as many processes again.
+NOWHERE = [
+    (name, sink, ("2>/dev/full", "2>&-")[(number + place) % 2])
+    for number, name in enumerate(PRINTS)
+    for place, sink in enumerate((">/dev/full", ">&-", ">&- <&-"))
+]
+
+
+@pytest.mark.parametrize(("name", "sink", "errors"), NOWHERE)
+def test_where_stderr_takes_nothing_either_the_code_remains(forked: Forked, name: str, sink: str, errors: str) -> None:
+    """And nothing lands where it does not belong."""
+    done = printed(forked, name, f"{sink} {errors}")
+    assert (done.returncode, done.stdout, done.stderr) == (FAILS.get(name, PlaceError.exit_code), "", "")
+
+
+@pytest.mark.parametrize("errors", ["2>/dev/full", "2>&-"])
+def test_a_message_that_stderr_does_not_take_is_not_for_eval(errors: str) -> None:
+    """Stdout holds the same as ever, and eval fails with the code."""
+    wrong = ("env", "--id", "job", "--nodes", "none")
+    assert run(wrong, errors).stdout == run(wrong, "").stdout != ""
+    assert run(ONE, errors).returncode == 0
+    explained = run((*ONE, "--explain"), errors)
+    assert explained.returncode == 0
+    assert "MASTER_ADDR=" in explained.stdout
+
+
+@pytest.mark.parametrize("errors", ["2>/dev/full", "2>&-"])
+def test_a_member_that_waits_does_not_end_because_its_log_is_full(hosts: Callable[..., Hosts], errors: str) -> None:
+    """It waits for as long as ever, and its eval fails with the code of what happened."""
+    script = f'eval "$(mingle env --id job --nodes 2 --rank 0 --insecure --timeout 2 {errors})"; echo $?'
+    done = hosts(1)[0].run(["bash", "-c", script])
+    assert (done.returncode, done.stderr) == (69, "") or (done.stdout, done.stderr) == ("69\n", ""), done
+
+
+@pytest.mark.parametrize(("redirection", "before"), [(">", ""), (">>", "true\n")])
+def test_half_a_world_is_taken_out_of_its_file_again(tmp_path: Path, redirection: str, before: str) -> None:
+    """A file that could not take it all has what it had, so nobody sources half a world."""
+    file = tmp_path / "world"
+    file.write_text(before)
+    done = run(MANY, f'{redirection}"{file}"', preexec_fn=lambda: limit_files(1024))
+    assert LINE.fullmatch(done.stderr), done
+    assert done.returncode == PlaceError.exit_code
+    text = file.read_text()
+    assert text.startswith(before)
+    assert "export" not in text
+    # What made room for it is the short text that fails.
+    sourced = subprocess.run(["bash", "-c", '. "$1" || exit', "bash", file], capture_output=True, check=False)
+    assert (sourced.returncode, sourced.stderr) == (PlaceError.exit_code, b"")
+    assert len(run(MANY, "").stdout) > 1024
+
+
+def limit_files(octets: int) -> None:
+    """Let no file of this process grow beyond this."""
+    import resource  # in the child only
+
+    resource.setrlimit(resource.RLIMIT_FSIZE, (octets, octets))
+
+
+def test_a_slow_reader_of_a_pipe_that_does_not_block_gets_everything() -> None:
+    """The pipe is full when mingle begins, and takes the text in pieces."""
+    reader, writer = os.pipe()
+    fcntl.fcntl(writer, fcntl.F_SETPIPE_SZ, 4096)
+    os.set_blocking(writer, False)
+    os.write(writer, b"#" * 4095 + b"\n")
+    got: list[bytes] = []
+
+    def read() -> None:
+        while data := os.read(reader, 512):
+            got.append(data)
+
+    thread = threading.Thread(target=read)
+    process = subprocess.Popen([MINGLE, "hooks", "render", "slurm"], stdout=writer, stderr=subprocess.PIPE)
+    os.close(writer)
+    thread.start()
+    _, said = process.communicate(timeout=60)
+    thread.join()
+    os.close(reader)
+    assert (process.returncode, said) == (0, b"")
+    assert b"".join(got).partition(b"\n")[2].decode() == run(("hooks", "render", "slurm"), "").stdout
+
+
+def test_exec_hands_on_what_is_closed_as_closed() -> None:
+    """None of mingle's own descriptors takes its place."""
+    see = "import os; os.write(1, ascii([os.path.exists(f'/proc/self/fd/{n}') for n in range(3)]).encode())"
+    words = ("exec", "--id", "job", "--nodes", "1", "--", sys.executable, "-c", see)
+    assert run(words, "<&- 2>&-").stdout == "[False, True, False]"
+
+
+def test_exec_starts_nothing_without_a_standard_output() -> None:
+    """A descriptor that the command opens could take its place."""
+    done = run(("exec", "--id", "job", "--nodes", "1", "--", "touch", "/no/such/file"), ">&-")
+    assert (done.returncode, done.stdout) == (PlaceError.exit_code, "")
+    assert "saw " in done.stderr
+    assert "a closed or read-only one" in done.stderr
+
+
+# Stops itself when it is about to say why it fails, as a supervisor stops a member that has just failed by itself.
+STOPPED = """\
+import os, signal, sys
+from mingle_hooks.cli import main
+write = main.write_stderr
+main.write_stderr = lambda text: (os.kill(os.getpid(), signal.SIGTERM), write(text))
+sys.argv[1:] = ["env", "--id", "job", "--nodes", "none"]
+main.main()
+"""
+
+
+def test_what_is_stopped_while_it_fails_says_why_it_failed() -> None:
+    """And not where it was then; eval gets its end, too."""
+    done = subprocess.run([sys.executable, "-c", STOPPED], capture_output=True, text=True, check=False)
+    assert done.returncode == 64
+    assert done.stderr.startswith("mingle: expected ")
+    assert done.stderr.count("\n") == 1
+    assert "exit 64" in done.stdout
+
+
+def test_what_others_wrote_behind_half_a_world_stays(tmp_path: Path) -> None:
+    """Only the end of a file is cut off."""
+    file = tmp_path / "world"
+    file.write_bytes(b"x" * 8192)
+    done = run(MANY, f'1<>"{file}"', preexec_fn=lambda: limit_files(1024))
+    assert done.returncode == PlaceError.exit_code
+    assert file.read_bytes()[1024:] == b"x" * (8192 - 1024)
+
+
+def test_a_hangup_that_was_ignored_stays_ignored() -> None:
+    """As nohup(1) does it, for the command that mingle becomes."""
+    nohup = ["env", "--ignore-signal=HUP", MINGLE, "exec", "--id", "job", "--nodes", "1"]
+    done = subprocess.run(
+        [*nohup, "sh", "-c", "kill -HUP $$; echo on"], env=of_nobody(), capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout) == (0, "on\n")

@@ -1,0 +1,123 @@
+"""The reader without click reads what click reads, or leaves it to click."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from typing import Any
+
+import click
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mingle_hooks.cli import plain
+from mingle_hooks.cli.help import settings_options
+from mingle_hooks.cli.plain import ONLY_STARTED
+
+WORDS = st.sampled_from(
+    [
+        *plain.OPTIONS,
+        *plain.FLAGS,
+        "x",
+        "4",
+        "--",
+        "-h",
+        "--help",
+        "",
+        "--id=a",
+        "--id=",
+        "--quiet=1",
+        "a b",
+        "=",
+        "-",
+        "--no",
+    ]
+)
+
+
+def by_click(command: str, words: list[str]) -> tuple[dict[str, Any], tuple[str, ...]] | None:
+    """Return what click makes of a command line, None where it complains."""
+
+    def callback(**options: Any) -> dict[str, Any]:
+        return options
+
+    wrapped = settings_options(callback, without=ONLY_STARTED if command == "env" else ())
+    if command == "exec":
+        wrapped = click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)(wrapped)
+    settings = {"allow_interspersed_args": command == "env"}
+    try:
+        found = click.command(context_settings=settings)(wrapped).main(words, standalone_mode=False)
+    except click.ClickException:
+        return None
+    if not isinstance(found, dict):  # --help
+        return None
+    rest = found.pop("command", ())
+    return {name: value for name, value in found.items() if value not in (None, False)}, rest
+
+
+@given(command=st.sampled_from(["env", "exec"]), words=st.lists(WORDS, max_size=8))
+def test_a_call_that_is_read_is_the_one_that_click_reads(command: str, words: list[str]) -> None:
+    """Whatever stands there, both readers agree on options, flags and the command to become."""
+    call = plain.read_call([command, *words])
+    if call is not None:
+        flags = {name: getattr(call, name) for name in ("explain", "no_wait", *ONLY_STARTED)}
+        mine = {**call.options, **{name: True for name, value in flags.items() if value}}
+        assert by_click(command, words) == (mine, call.rest)
+
+
+@pytest.mark.parametrize(
+    ("words", "options", "rest"),
+    [
+        (["env"], {}, ()),
+        (["env", "--id", "a", "--nodes=4"], {"id": "a", "nodes": "4"}, ()),
+        (["env", "--id", "a", "--id", "b", "--quiet"], {"id": "b", "quiet": True}, ()),
+        (["exec", "--id", "a", "--", "true", "--id"], {"id": "a"}, ("true", "--id")),
+        (["exec", "torchrun", "train.py", "--id", "x"], {}, ("torchrun", "train.py", "--id", "x")),
+        (["exec", "--id", "a", "python3", "-c", "pass", "--"], {"id": "a"}, ("python3", "-c", "pass", "--")),
+        (["exec", "--nodes=1", "a.py", "--timeout", "60"], {"nodes": "1"}, ("a.py", "--timeout", "60")),
+        (["exec", "--", "--", "x"], {}, ("--", "x")),
+    ],
+)
+def test_plain_command_lines_need_no_click(words: list[str], options: dict[str, object], rest: tuple[str, ...]) -> None:
+    """These are the command lines of job scripts."""
+    assert plain.read_call(words) == plain.Call(words[0], options, rest=rest)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        [],
+        ["key"],
+        ["env", "--help"],
+        ["env", "x"],
+        ["env", "--id"],
+        ["env", "--id", "--nodes"],
+        ["exec", "--unknown", "true"],
+        ["exec", "--id", "--", "true"],
+        ["exec", "--"],
+    ],
+)
+def test_everything_else_is_left_to_click(words: list[str]) -> None:
+    """Help, mistakes and other commands."""
+    assert plain.read_call(words) is None
+
+
+def test_a_member_loads_nothing_that_it_does_not_use() -> None:
+    """Each of these costs every node of every job 20 to 80 ms."""
+    script = (
+        "import sys; from mingle_hooks.cli import main, answer; from mingle_hooks.rendezvous import rendezvous;"
+        " from mingle_hooks.schedulers import slurm, detect;"
+        "print(*sorted(sys.modules))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-I", "-c", script],
+        check=True,
+        capture_output=True,
+        text=True,
+        env={"PATH": os.environ["PATH"]},
+    )
+    loaded = set(done.stdout.split())
+    assert {"mingle_hooks.joining", "mingle_hooks.rendezvous.member"} <= loaded
+    assert not loaded & {"click", "jinja2", "multicast_expert", "asyncio", "importlib.metadata"}
