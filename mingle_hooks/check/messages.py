@@ -13,8 +13,7 @@ from mingle_hooks.export.variables import own
 from mingle_hooks.net.ports import DEFAULT_RANGE
 from mingle_hooks.rendezvous.wire import Body, WireError, address, integer, optional_integer, text
 from mingle_hooks.run.planning import facts_of, option_seconds, plan_hosts
-from mingle_hooks.run.starters import Starter
-from mingle_hooks.run.starters.allocation import Allocation
+from mingle_hooks.run.starters import Allocation, Starter
 from mingle_hooks.settings import load
 
 # What a probe and `mingle check` say to each other, over a link that both have proved themselves on.

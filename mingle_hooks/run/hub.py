@@ -38,10 +38,7 @@ from mingle_hooks.run.messages import (
 )
 from mingle_hooks.run.planning import Agreed
 from mingle_hooks.run.processes import Descriptor
-from mingle_hooks.run.starters import Starter
-from mingle_hooks.run.starters import files as files_files
-from mingle_hooks.run.starters.allocation import Allocation, Place
-from mingle_hooks.run.starters.launch import Launch
+from mingle_hooks.run.starters import Allocation, Launch, Place, Starter
 from mingle_hooks.schedulers.hostlist import fold
 
 # Where supervisors reach the runner: a TCP port, and a UDP port of the same number for signs of life.
@@ -568,7 +565,7 @@ class EnvironFile:
     def forget(self) -> None:
         """Remove it, if it is there."""
         if self._path is not None:
-            files_files.remove(self._path)
+            starters.remove_environ(self._path)
             self._path = None
 
 

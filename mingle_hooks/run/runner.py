@@ -12,7 +12,7 @@ from mingle_hooks import preflight
 from mingle_hooks.errors import MissingError, PlaceError
 from mingle_hooks.files import own_program_argv
 from mingle_hooks.rendezvous.connection import READ, Loop, Timer
-from mingle_hooks.run import cause, hub, messages, status
+from mingle_hooks.run import cause, hub, messages, starters, status
 from mingle_hooks.run.cause import INFRASTRUCTURE, SIGNALLED
 from mingle_hooks.run.events import (
     Begin,
@@ -41,8 +41,6 @@ from mingle_hooks.run.messages import START as START_FRAME
 from mingle_hooks.run.output import Logs, Output
 from mingle_hooks.run.planning import Request
 from mingle_hooks.run.processes import Descriptor
-from mingle_hooks.run.starters import local
-from mingle_hooks.run.starters.launch import Launch as Launch_launch
 from mingle_hooks.run.status import Shown
 
 # The end of a run: all output is in, the supervisors leave, what started them ends, readers take the rest.
@@ -367,14 +365,14 @@ class Runner:
                     self._warn(f"{launch.argv[0]}: {wrong.strerror}")
                     self._soon(Swept(host, is_clean=False))
 
-    def _sweeping(self, host: str) -> tuple[Launch_launch, ...]:
+    def _sweeping(self, host: str) -> tuple[starters.Launch, ...]:
         """Return what sweeps a host; on this one it spares what starts the others."""
         request, program = self._request, (*own_program_argv("run/sweep_start.py"), self._id)
         if host != request.job.own:
             return request.starter.launches(request.job, (host,), program)
         others = [its.pid for its in self._processes.running if its.hosts != (host,)]
         spared = [word for pid in others for word in ("--except", str(pid))]
-        return local.launches(request.job, (host,), (*program, *spared))
+        return (starters.Launch((*program, *spared), (host,)),)
 
     def _swept(self, process: Process, status: int) -> None:
         for host in process.hosts:

@@ -16,7 +16,7 @@ from mingle_hooks.rendezvous.wire import Secret
 from mingle_hooks.run.events import Heard, Joined, Lost, Quiet
 from mingle_hooks.run.hub import Hub, Sockets
 from mingle_hooks.run.messages import JOIN, WELCOME, Join, Link
-from mingle_hooks.run.starters.allocation import Place
+from mingle_hooks.run.starters import Place
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
