@@ -359,7 +359,6 @@ def wall_s() -> float:
     return time.time()
 
 
-_START = "check/probe_start.py"
 # Of the whole time, the part for starting probes, and for probing; the rest is for what comes after.
 _START_SHARE, _PROBE_SHARE = 0.5, 0.25
 # What has not come back after so many seconds, in which the probe ran, is lost: a connection begins again after 1 s,
@@ -395,7 +394,7 @@ class Session:
         if asked.iface:
             told[IFACE] = ",".join(wish.text for wish in asked.iface)  # type: ignore[attr-defined]
         self._launching = Launching(
-            loop, asked.starter, asked.job, _START, iface=asked.iface, port_range=asked.port_range, told=told
+            loop, asked.starter, asked.job, "probe", iface=asked.iface, port_range=asked.port_range, told=told
         )
         self._launching.on_end = self._starter_ended
         self._processes = self._launching.processes

@@ -1035,7 +1035,7 @@ def run_warden(arguments: Sequence[str]) -> int:
     try:
         options = Options.parse(arguments)
         if options.environ or options.is_stdin:
-            take_environ("run/agent_start.py", options)
+            take_environ("agent", options)
         task = Task.find(options, os.environ)
     except MingleError as wrong:
         os.write(_STDERR_warden, f"mingle run: {wrong}\n".encode())

@@ -573,7 +573,6 @@ class EnvironFile:
 #
 # It comes first and alone: what the runner needs besides is loaded while the starters are at work.
 
-START = "run/agent_start.py"
 _KEY_BYTES, _ID_BYTES = 32, 8
 _CANNOT_START = 127
 # So much longer may those hosts take to start that do see mingle's file, where others do not, in seconds.

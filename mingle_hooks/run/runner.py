@@ -34,10 +34,9 @@ from mingle_hooks.run.events import (
     Tell,
     Time,
 )
-from mingle_hooks.run.hub import START, Hub, Launching, Process, Processes
+from mingle_hooks.run.hub import Hub, Launching, Process, Processes
 from mingle_hooks.run.machine import Machine
-from mingle_hooks.run.messages import DRAINED, DUMP, END, SIGNAL, Start
-from mingle_hooks.run.messages import START as START_FRAME
+from mingle_hooks.run.messages import DRAINED, DUMP, END, SIGNAL, START, Start
 from mingle_hooks.run.output import Logs, Output
 from mingle_hooks.run.planning import Request
 from mingle_hooks.run.processes import Descriptor
@@ -332,7 +331,7 @@ class Runner:
         self._output.begin(place, member_label(request, action, rank), rank)
         if self._logs is not None:
             self._logs.begin(place, f"rank{rank}-{request.plan.places[place].host}.log")
-        self._hub.send(place, START_FRAME, start.body())
+        self._hub.send(place, START, start.body())
 
     def _stop(self, action: Stop) -> None:
         self._hub.send(action.place, END, messages.End(action.attempt, int(action.grace_s * 1000)).body())
@@ -367,7 +366,7 @@ class Runner:
 
     def _sweeping(self, host: str) -> tuple[starters.Launch, ...]:
         """Return what sweeps a host; on this one it spares what starts the others."""
-        request, program = self._request, (*own_program_argv("run/sweep_start.py"), self._id)
+        request, program = self._request, (*own_program_argv("sweep"), self._id)
         if host != request.job.own:
             return request.starter.launches(request.job, (host,), program)
         others = [its.pid for its in self._processes.running if its.hosts != (host,)]
@@ -422,7 +421,7 @@ def run_command(request: Request) -> int:
             loop,
             request.starter,
             request.job,
-            START,
+            "agent",
             iface=request.iface,
             port_range=request.port_range,
             agreed=request.agreed,

@@ -17,7 +17,6 @@ from mingle_hooks.net import ports
 from mingle_hooks.rendezvous.wire import Secret
 from mingle_hooks.run.agent import AT, KEY, Options
 from mingle_hooks.run.events import Plan
-from mingle_hooks.run.hub import START
 from mingle_hooks.run.planning import Agreed, Request, options_text
 from mingle_hooks.run.runner import run_command
 from mingle_hooks.run.starters import TABLE, Allocation, Starter
@@ -121,7 +120,7 @@ def _supervise(view: View, name: str, agreed: Agreed) -> NoReturn:
         KEY: agreed.key.hex(),
         AT: ",".join(f"{address} {port}" for port in agreed.ports),
     }
-    argv = [*own_program_argv(START), *Options(host=name, local="0").words()]
+    argv = [*own_program_argv("agent"), *Options(host=name, local="0").words()]
     os.execve(argv[0], argv, environ)  # noqa: S606 - mingle itself
 
 
