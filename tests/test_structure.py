@@ -22,7 +22,6 @@ FOLDERS = sorted(name.removesuffix(".__init__") for name in PATHS if name.endswi
 MOST_LINES, MOST_LINES_OF_A_FUNCTION = 800, 60
 # What the merge of small files has left to do; each goes with its folder's next change.
 CIRCLES: set[str] = {"mingle_hooks"}
-LONG = {"mingle_hooks.run.agent", "mingle_hooks.run.status"}
 
 
 def known(names: Iterable[str], left: set[str]) -> list[ParameterSet]:
@@ -91,7 +90,7 @@ def test_no_two_parts_of_a_folder_use_each_other(folder: str) -> None:
     TopologicalSorter(parts(folder)).prepare()
 
 
-@pytest.mark.parametrize("name", known(MODULES, LONG))
+@pytest.mark.parametrize("name", MODULES)
 def test_a_module_and_its_functions_can_be_read_in_one_sitting(name: str) -> None:
     """A longer one is a sign that it does several things. Decorators of a function do not count."""
     functions = [node for node in statements(tree(name)) if isinstance(node, ast.FunctionDef)]

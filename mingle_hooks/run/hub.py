@@ -542,8 +542,8 @@ def agents_environ(starter: Starter, iface: tuple[object, ...], run_id: str, key
     return {
         **{name: value for name, value in os.environ.items() if name not in _OUTER},
         "MINGLE_RUN_ID": f"{outer},{run_id}" if outer else run_id,
-        "MINGLE_RUN_KEY": key.hex(),
-        "MINGLE_RUN_AT": ",".join(f"{address} {port}" for address in addresses),
+        messages.KEY: key.hex(),
+        messages.AT: ",".join(f"{address} {port}" for address in addresses),
     }
 
 

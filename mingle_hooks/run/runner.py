@@ -12,7 +12,7 @@ from mingle_hooks import preflight
 from mingle_hooks.errors import MissingError, PlaceError
 from mingle_hooks.files import own_program_argv
 from mingle_hooks.rendezvous.connection import READ, Loop, Timer
-from mingle_hooks.run import cause, hub, messages, starters, status
+from mingle_hooks.run import cause, hub, messages, starters
 from mingle_hooks.run.cause import INFRASTRUCTURE, SIGNALLED
 from mingle_hooks.run.events import (
     Begin,
@@ -40,6 +40,7 @@ from mingle_hooks.run.messages import DRAINED, DUMP, END, SIGNAL, START, Start
 from mingle_hooks.run.output import Logs, Output
 from mingle_hooks.run.planning import Request
 from mingle_hooks.run.processes import Descriptor
+from mingle_hooks.run.registry import registry_directory
 from mingle_hooks.run.status import Shown
 
 # The end of a run: all output is in, the supervisors leave, what started them ends, readers take the rest.
@@ -485,7 +486,7 @@ class Fruitless:
         name = sha256(
             "\0".join((job, member_directory(), *request.command)).encode(errors="surrogateescape")
         ).hexdigest()
-        runs = status.registry_directory(environ)
+        runs = registry_directory(environ)
         self._path = None if runs is None else f"{os.path.dirname(runs)}/again/{name[:32]}"
 
     def may_go_on(self) -> bool:

@@ -15,8 +15,9 @@ from mingle_hooks.files import own_program_argv
 from mingle_hooks.job import MemberSpec
 from mingle_hooks.net import ports
 from mingle_hooks.rendezvous.wire import Secret
-from mingle_hooks.run.agent import AT, KEY, Options
+from mingle_hooks.run.agent import Options
 from mingle_hooks.run.events import Plan
+from mingle_hooks.run.messages import AT, KEY
 from mingle_hooks.run.planning import Agreed, Request, options_text
 from mingle_hooks.run.runner import run_command
 from mingle_hooks.run.starters import TABLE, Allocation, Starter
