@@ -18,7 +18,7 @@ from mingle_hooks.net.addresses import hostname
 from mingle_hooks.rendezvous.connection import READ, Loop, Timer, dial
 from mingle_hooks.rendezvous.wire import Body, Secret, WireError
 from mingle_hooks.run import messages, processes
-from mingle_hooks.run.command import Attempt, prepare_command
+from mingle_hooks.run.command import Attempt
 from mingle_hooks.run.messages import AT, JOIN, KEY, RUNNER, SUPERVISOR, WELCOME, Join, Link, Welcome
 from mingle_hooks.run.processes import Descriptor
 
@@ -282,10 +282,9 @@ class Runner:
         join: Join,
         on_message: Callable[[int, Body], None],
         on_lost: Callable[[str], None],
-        on_idle: Callable[[], None],
     ) -> None:
         self._loop, self._secret, self._join = loop, secret, join
-        self._on_message, self._on_lost, self._on_idle = on_message, on_lost, on_idle
+        self._on_message, self._on_lost = on_message, on_lost
         self._early: list[tuple[int, Body]] = []  # said before there was a way for output
         self._control: Link | None = None
         self._pulse: Pulse | None = None
@@ -335,8 +334,6 @@ class Runner:
         early, self._early = self._early, []
         for kind, body in early:
             self._on_message(kind, body)
-        if not early:
-            self._loop.after(0.0, self._on_idle)
 
     def _hear(self) -> None:
         if self._pulse is not None:
@@ -391,7 +388,7 @@ class Supervisor:
         self._noticed: dict[int, float] = {}
         self._listen(warden)
         join = messages.Join(task.host, task.local, os.getpid(), is_output=False)
-        self._runner = Runner(loop, Secret(task.key), task.places, join, self._said, self._lost, prepare_command)
+        self._runner = Runner(loop, Secret(task.key), task.places, join, self._said, self._lost)
 
     def _listen(self, warden: int) -> None:
         """Hear the signals that come here or to the warden, and the warden's end."""

@@ -59,10 +59,6 @@ def command_environ(own: Mapping[str, str], start: Start) -> dict[str, str]:
     return {**mine, **start.environ, ATTEMPT: str(start.attempt), **facts}
 
 
-def prepare_command() -> None:
-    """Load what `mingle exec` needs, while the other hosts are waited for."""
-
-
 def begin_command(own: Mapping[str, str], start: Start) -> Command:
     """Start it. Raises OSError for want of descriptors or processes."""
     ends: list[int] = []
