@@ -21,7 +21,7 @@ from mingle_hooks.run import messages as life
 from mingle_hooks.run.events import Joined, Lost
 from mingle_hooks.run.hub import Hub, Sockets
 from mingle_hooks.run.messages import RUNNER, SUPERVISOR, Link
-from mingle_hooks.run.starters.allocation import Place
+from mingle_hooks.run.starters import Place
 
 COUNT, LOSS, SILENCE_S = 1024, 0.3, 15.0
 SECONDS = 60.0

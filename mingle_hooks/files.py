@@ -302,7 +302,7 @@ def _below(directory: Traversable, before: str) -> Iterator[str]:
             yield before + entry.name
 
 
-# The programs that `mingle run` and `mingle check` start on each host: files of the package, or mingle.pyz itself.
+# The programs that `mingle run` and `mingle check` start on each host: start.py of the package, or mingle.pyz itself.
 
 _PACKAGE = os.path.dirname(os.path.abspath(__file__))
 _PLACE, _NAME = os.path.split(_PACKAGE)
@@ -314,13 +314,13 @@ def own_archive() -> str | None:
 
 
 def own_program_argv(program: str) -> tuple[str, ...]:
-    """Return what starts a program, such as run/agent_start.py, on any host that sees this mingle's file.
+    """Return what starts a program, such as `agent`, on any host that sees this mingle's file.
 
-    mingle.pyz takes the program's path as its first word: see packaging/build.py.
+    mingle.pyz takes the path of start.py as its first word: see packaging/build.py.
     """
     if (its := own_archive()) is not None:
-        return (sys.executable, "-I", its, f"{_NAME}/{program}")
-    return (sys.executable, "-I", f"{_PACKAGE}/{program}")
+        return (sys.executable, "-I", its, f"{_NAME}/start.py", program)
+    return (sys.executable, "-I", f"{_PACKAGE}/start.py", program)
 
 
 # jinja2 takes 48 ms to import, which only those who fill templates in spend.

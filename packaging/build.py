@@ -18,12 +18,13 @@ from tempfile import TemporaryDirectory
 from wheel import Entry, netifaces, pack
 
 ROOT = Path(__file__).resolve().parent.parent
-# What `mingle run` starts on a node comes as a word such as mingle_hooks/run/agent_start.py: see program.py there.
+# What `mingle run` starts on a node begins with the word mingle_hooks/start.py: see files.py there.
 MAIN = """\
 import sys
 
-if len(sys.argv) > 1 and sys.argv[1].startswith("mingle_hooks/"):
-    main = __import__(sys.argv.pop(1).removesuffix(".py").replace("/", "."), fromlist=["main"]).main
+if sys.argv[1:2] == ["mingle_hooks/start.py"]:
+    from mingle_hooks.start import main
+    del sys.argv[1]
 else:
     from mingle_hooks.cli.main import main
 

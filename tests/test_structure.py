@@ -11,27 +11,19 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
 
-    from _pytest.mark.structures import ParameterSet
 
 ROOT = Path(__file__).parents[1] / "mingle_hooks"
 PATHS = {".".join(path.relative_to(ROOT.parent).with_suffix("").parts): path for path in sorted(ROOT.rglob("*.py"))}
 MODULES = {name.removesuffix(".__init__"): path for name, path in PATHS.items()}
 FOLDERS = sorted(name.removesuffix(".__init__") for name in PATHS if name.endswith(".__init__"))
 MOST_LINES, MOST_LINES_OF_A_FUNCTION = 800, 60
-# What the merge of small files has left to do; each goes with its folder's next change.
 # From low to high: each imports only what stands before it.
 LAYERS = (
     *("errors", "files", "net", "values", "plugins", "schedulers", "settings", "world", "rendezvous", "keys", "export"),
-    *("job", "preflight", "joining", "scripts", "run", "check", "hooks", "schemas", "api", "cli", "__main__"),
+    *("job", "preflight", "joining", "scripts", "run", "check", "hooks", "schemas", "api", "cli", "__main__", "start"),
 )
-LONG = {"mingle_hooks.run.agent", "mingle_hooks.run.status"}
-
-
-def known(names: Iterable[str], left: set[str]) -> list[ParameterSet]:
-    """Return a row for each name, an expected failure for what is left."""
-    return [pytest.param(name, marks=[pytest.mark.xfail(strict=True)] if name in left else []) for name in names]
 
 
 @functools.cache
@@ -107,7 +99,7 @@ def test_each_room_has_its_layer() -> None:
     assert {name.split(".")[1] for name in parts("mingle_hooks") if "." in name} == set(LAYERS)
 
 
-@pytest.mark.parametrize("name", known(MODULES, LONG))
+@pytest.mark.parametrize("name", MODULES)
 def test_a_module_and_its_functions_can_be_read_in_one_sitting(name: str) -> None:
     """A longer one is a sign that it does several things. Decorators of a function do not count."""
     functions = [node for node in statements(tree(name)) if isinstance(node, ast.FunctionDef)]

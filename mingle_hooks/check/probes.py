@@ -782,7 +782,7 @@ def run_probe(arguments: Sequence[str]) -> int:
     try:
         options = Options.parse(arguments)
         if options.environ or options.is_stdin:
-            agent.take_environ("check/probe_start.py", options)
+            agent.take_environ("probe", options)
         task = Task.find(options, os.environ)
         with Loop() as loop:
             probe = Probe(loop, task, os.environ)

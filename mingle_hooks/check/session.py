@@ -23,8 +23,7 @@ from mingle_hooks.rendezvous.wire import Body, Secret, WireError, address, integ
 from mingle_hooks.run.hub import Launching, Sockets
 from mingle_hooks.run.messages import JOIN, LEAVE, WELCOME, Join, Leave, Link, Welcome
 from mingle_hooks.run.planning import facts_of, option_seconds, plan_hosts
-from mingle_hooks.run.starters import Starter
-from mingle_hooks.run.starters.allocation import Allocation
+from mingle_hooks.run.starters import Allocation, Starter
 from mingle_hooks.settings import load
 
 # What a probe and `mingle check` say to each other, over a link that both have proved themselves on.
@@ -570,7 +569,6 @@ def wall_s() -> float:
     return time.time()
 
 
-_START = "check/probe_start.py"
 # Of the time after the start, the part for probing; the rest is for what comes after.
 _PROBE_SHARE = 0.25
 # What has not come back after so many seconds, in which the probe ran, is lost: a connection begins again after 1 s,
@@ -607,7 +605,7 @@ class Session:
         if request.iface:
             told[IFACE] = ",".join(wish.text for wish in request.iface)  # type: ignore[attr-defined]
         self._launching = Launching(
-            loop, request.starter, request.job, _START, iface=request.iface, port_range=request.port_range, told=told
+            loop, request.starter, request.job, "probe", iface=request.iface, port_range=request.port_range, told=told
         )
         self._launching.on_end = self._starter_ended
         self._processes = self._launching.processes

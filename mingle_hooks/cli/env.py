@@ -19,7 +19,7 @@ from mingle_hooks.export import etc_hosts, hostfiles
 from mingle_hooks.export.variables import own
 from mingle_hooks.job import member_spec, world_id
 from mingle_hooks.joining import members_of, named_members
-from mingle_hooks.run.starters.hosts import listed
+from mingle_hooks.run.starters import listed
 from mingle_hooks.schedulers.detect import detect
 from mingle_hooks.settings import load
 

@@ -20,7 +20,8 @@ from mingle_hooks.errors import FactsError, MissingError, UsageError, printable
 from mingle_hooks.export.variables import own
 from mingle_hooks.run import cause, planning, status
 from mingle_hooks.run.planning import Options, Request
-from mingle_hooks.run.status import Entry, Failure, Runs, Seen, State
+from mingle_hooks.run.registry import Entry
+from mingle_hooks.run.status import Failure, Runs, Seen, State
 from mingle_hooks.schedulers.detect import detect
 from mingle_hooks.schedulers.facts import JobFacts
 from mingle_hooks.settings import load

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from mingle_hooks.run.messages import Ended
-from mingle_hooks.run.starters.allocation import Place
+from mingle_hooks.run.starters import Place
 
 
 class Plan(NamedTuple):

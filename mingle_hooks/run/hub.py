@@ -38,10 +38,7 @@ from mingle_hooks.run.messages import (
 )
 from mingle_hooks.run.planning import Agreed
 from mingle_hooks.run.processes import Descriptor
-from mingle_hooks.run.starters import Starter
-from mingle_hooks.run.starters import files as files_files
-from mingle_hooks.run.starters.allocation import Allocation, Place
-from mingle_hooks.run.starters.launch import Launch
+from mingle_hooks.run.starters import Allocation, Launch, Place, Starter
 from mingle_hooks.schedulers.hostlist import fold
 
 # Where supervisors reach the runner: a TCP port, and a UDP port of the same number for signs of life.
@@ -545,8 +542,8 @@ def agents_environ(starter: Starter, iface: tuple[object, ...], run_id: str, key
     return {
         **{name: value for name, value in os.environ.items() if name not in _OUTER},
         "MINGLE_RUN_ID": f"{outer},{run_id}" if outer else run_id,
-        "MINGLE_RUN_KEY": key.hex(),
-        "MINGLE_RUN_AT": ",".join(f"{address} {port}" for address in addresses),
+        messages.KEY: key.hex(),
+        messages.AT: ",".join(f"{address} {port}" for address in addresses),
     }
 
 
@@ -568,7 +565,7 @@ class EnvironFile:
     def forget(self) -> None:
         """Remove it, if it is there."""
         if self._path is not None:
-            files_files.remove(self._path)
+            starters.remove_environ(self._path)
             self._path = None
 
 
@@ -576,7 +573,6 @@ class EnvironFile:
 #
 # It comes first and alone: what the runner needs besides is loaded while the starters are at work.
 
-START = "run/agent_start.py"
 _KEY_BYTES, _ID_BYTES = 32, 8
 _CANNOT_START = 127
 # So much longer may those hosts take to start that do see mingle's file, where others do not, in seconds.

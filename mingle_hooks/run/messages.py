@@ -60,6 +60,9 @@ JOIN, WELCOME, START, FORMED, ENDED, CLEAN, NOTICED, SIGNAL, END, LEAVE, DUMP, S
 # Of the second connection, after its own sealed JOIN: whole lines as they were written, and the end of an attempt's.
 OUT, ERR, DRAINED = 32, 33, 34
 
+# Where a supervisor finds the runner: in its environment, and not in COMMAND's.
+KEY, AT = "MINGLE_RUN_KEY", "MINGLE_RUN_AT"
+
 MOST_ATTEMPT = 10**6
 MOST_MS = 7 * 24 * 3600 * 1000
 MOST_SIGNAL = 64

@@ -17,8 +17,7 @@ from mingle_hooks.net.addresses import hostname
 from mingle_hooks.net.ports import DEFAULT_RANGE
 from mingle_hooks.run import starters
 from mingle_hooks.run.events import Plan
-from mingle_hooks.run.starters import Starter
-from mingle_hooks.run.starters.allocation import Allocation
+from mingle_hooks.run.starters import Allocation, Starter
 from mingle_hooks.schedulers.detect import detect
 from mingle_hooks.schedulers.facts import MOST_NODES, JobFacts
 from mingle_hooks.settings import Settings, load

@@ -203,6 +203,18 @@ _AGAIN_S_sweeping = 0.02
 _VARIABLE = b"MINGLE_RUN_ID="
 
 
+def run_sweep(arguments: Sequence[str]) -> int:
+    """End a run's processes on a host whose supervisor is silent, or has left some; return 0 where none is left.
+
+    The arguments are the run's id, and `--except PID` for what is spared.
+    """
+    run_id, spared = arguments[0], [int(word) for word in arguments[1:] if word != "--except"]
+    ended, left = sweep_run(run_id, spared)
+    said = f"mingle run: {os.uname().nodename}: {ended} processes of run {run_id} ended, {left} left"
+    print(said, flush=True)  # noqa: T201 - a program's answer, which PBS puts among the job's output
+    return 1 if left else 0
+
+
 def sweep_run(run_id: str, spared: Sequence[int]) -> tuple[int, int]:
     """Kill until none is left, for 5 s at most; return how many there were, and how many are left.
 

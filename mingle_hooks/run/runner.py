@@ -12,7 +12,7 @@ from mingle_hooks import preflight
 from mingle_hooks.errors import MissingError, PlaceError
 from mingle_hooks.files import own_program_argv
 from mingle_hooks.rendezvous.connection import READ, Loop, Timer
-from mingle_hooks.run import cause, hub, messages, status
+from mingle_hooks.run import cause, hub, messages, starters
 from mingle_hooks.run.cause import INFRASTRUCTURE, SIGNALLED
 from mingle_hooks.run.events import (
     Begin,
@@ -34,15 +34,13 @@ from mingle_hooks.run.events import (
     Tell,
     Time,
 )
-from mingle_hooks.run.hub import START, Hub, Launching, Process, Processes
+from mingle_hooks.run.hub import Hub, Launching, Process, Processes
 from mingle_hooks.run.machine import Machine
-from mingle_hooks.run.messages import DRAINED, DUMP, END, SIGNAL, Start
-from mingle_hooks.run.messages import START as START_FRAME
+from mingle_hooks.run.messages import DRAINED, DUMP, END, SIGNAL, START, Start
 from mingle_hooks.run.output import Logs, Output
 from mingle_hooks.run.planning import Request
 from mingle_hooks.run.processes import Descriptor
-from mingle_hooks.run.starters import local
-from mingle_hooks.run.starters.launch import Launch as Launch_launch
+from mingle_hooks.run.registry import registry_directory
 from mingle_hooks.run.status import Shown
 
 # The end of a run: all output is in, the supervisors leave, what started them ends, readers take the rest.
@@ -334,7 +332,7 @@ class Runner:
         self._output.begin(place, member_label(request, action, rank), rank)
         if self._logs is not None:
             self._logs.begin(place, f"rank{rank}-{request.plan.places[place].host}.log")
-        self._hub.send(place, START_FRAME, start.body())
+        self._hub.send(place, START, start.body())
 
     def _stop(self, action: Stop) -> None:
         self._hub.send(action.place, END, messages.End(action.attempt, int(action.grace_s * 1000)).body())
@@ -367,14 +365,14 @@ class Runner:
                     self._warn(f"{launch.argv[0]}: {wrong.strerror}")
                     self._soon(Swept(host, is_clean=False))
 
-    def _sweeping(self, host: str) -> tuple[Launch_launch, ...]:
+    def _sweeping(self, host: str) -> tuple[starters.Launch, ...]:
         """Return what sweeps a host; on this one it spares what starts the others."""
-        request, program = self._request, (*own_program_argv("run/sweep_start.py"), self._id)
+        request, program = self._request, (*own_program_argv("sweep"), self._id)
         if host != request.job.own:
             return request.starter.launches(request.job, (host,), program)
         others = [its.pid for its in self._processes.running if its.hosts != (host,)]
         spared = [word for pid in others for word in ("--except", str(pid))]
-        return local.launches(request.job, (host,), (*program, *spared))
+        return (starters.Launch((*program, *spared), (host,)),)
 
     def _swept(self, process: Process, status: int) -> None:
         for host in process.hosts:
@@ -424,7 +422,7 @@ def run_command(request: Request) -> int:
             loop,
             request.starter,
             request.job,
-            START,
+            "agent",
             iface=request.iface,
             port_range=request.port_range,
             agreed=request.agreed,
@@ -488,7 +486,7 @@ class Fruitless:
         name = sha256(
             "\0".join((job, member_directory(), *request.command)).encode(errors="surrogateescape")
         ).hexdigest()
-        runs = status.registry_directory(environ)
+        runs = registry_directory(environ)
         self._path = None if runs is None else f"{os.path.dirname(runs)}/again/{name[:32]}"
 
     def may_go_on(self) -> bool:

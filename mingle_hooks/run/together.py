@@ -15,20 +15,26 @@ from mingle_hooks.files import own_program_argv
 from mingle_hooks.net import ports
 from mingle_hooks.rendezvous.request import MemberSpec
 from mingle_hooks.rendezvous.wire import Secret
-from mingle_hooks.run import starters
-from mingle_hooks.run.agent import AT, KEY, Options
+from mingle_hooks.run.agent import Options
 from mingle_hooks.run.events import Plan
-from mingle_hooks.run.hub import START
+from mingle_hooks.run.messages import AT, KEY
 from mingle_hooks.run.planning import Agreed, Request, options_text
 from mingle_hooks.run.runner import run_command
-from mingle_hooks.run.starters.allocation import Allocation
+from mingle_hooks.run.starters import TABLE, Allocation, Starter
 from mingle_hooks.world import View
 
 # The runner takes the first that is free of so many ports; supervisors dial all of them.
 PORTS = 8
 _ID_BYTES = 8
 SILENCE_S = 15.0
-STARTER = starters.Starter("given", "the platform")
+# Somebody else starts each host's `mingle exec --together`; from here no program can be started there.
+STARTER = Starter(
+    "given",
+    "the platform",
+    lambda *_: (),
+    kill_wait_s=30.0,  # Kubernetes' terminationGracePeriodSeconds
+    carries_environment=True,
+)
 
 
 def together(command: tuple[str, ...], spec: MemberSpec, view: View, words: tuple[str, ...]) -> int:
@@ -71,7 +77,7 @@ def known(spec: MemberSpec, view: View) -> dict[str, object]:
 
 
 def _plan(spec: MemberSpec, hosts: tuple[str, ...]) -> Plan:
-    scheduler = next((row for row in starters.TABLE if row.name == spec.facts.scheduler), STARTER)
+    scheduler = next((row for row in TABLE if row.name == spec.facts.scheduler), STARTER)
     return Plan(
         hosts=hosts,
         slots=(1,) * len(hosts),
@@ -115,7 +121,7 @@ def _supervise(view: View, name: str, agreed: Agreed) -> NoReturn:
         KEY: agreed.key.hex(),
         AT: ",".join(f"{address} {port}" for port in agreed.ports),
     }
-    argv = [*own_program_argv(START), *Options(host=name, local="0").words()]
+    argv = [*own_program_argv("agent"), *Options(host=name, local="0").words()]
     os.execve(argv[0], argv, environ)  # noqa: S606 - mingle itself
 
 

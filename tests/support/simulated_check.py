@@ -16,7 +16,8 @@ from mingle_hooks.check.session import PROBE, Session
 from mingle_hooks.check.session import CheckRequest as Asked
 from mingle_hooks.rendezvous.connection import Loop
 from mingle_hooks.run import starters
-from mingle_hooks.run.agent import KEY, Task
+from mingle_hooks.run.agent import Task
+from mingle_hooks.run.messages import KEY
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

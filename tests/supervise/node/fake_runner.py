@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import TracebackType
 
-NODE = Path(mingle_hooks.__file__).parent / "run"
+START = (sys.executable, "-I", str(Path(mingle_hooks.__file__).parent / "start.py"))
 PATIENCE_S = 30.0
 KEY = "ab" * 32
 NUMBER = 5
@@ -106,7 +106,7 @@ class Runner:
         One that starts `bare` hands on no environment.
         """
         place = ("--host", host) if host else ()
-        argv = [*before, sys.executable, "-I", str(NODE / "agent_start.py"), *place, *options]
+        argv = [*before, *START, "agent", *place, *options]
         own = {**({} if bare else self.environ()), **(environ or {})}
         self.process = subprocess.Popen(argv, env=own, **popen)
         if wait:

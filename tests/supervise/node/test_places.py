@@ -8,7 +8,7 @@ import sys
 from typing import TYPE_CHECKING
 
 import pytest
-from fake_runner import KEY, NODE
+from fake_runner import KEY, START
 
 from mingle_hooks.run import agent as environ
 from mingle_hooks.run import messages
@@ -70,7 +70,7 @@ def test_a_file_that_others_may_read_or_have_made_is_refused(tmp_path: Path) -> 
     file.chmod(0o640)
     (tmp_path / "fifo").mkdir()
     for path, seen in ((file, "mode 0640"), (tmp_path / "none", "No such file"), (tmp_path / "fifo", "not one")):
-        argv = [sys.executable, "-I", str(NODE / "agent_start.py"), "--environ", str(path)]
+        argv = [*START, "agent", "--environ", str(path)]
         done = subprocess.run(argv, capture_output=True, text=True, check=False)
         assert (done.returncode, done.stderr.count("\n")) == (64, 1)
         assert seen in done.stderr
@@ -88,7 +88,7 @@ def test_a_file_that_others_may_read_or_have_made_is_refused(tmp_path: Path) -> 
 )
 def test_who_is_no_starter_is_told_so(arguments: tuple[str, ...], given: dict[str, str], seen: str) -> None:
     """In one line, with the status of a usage error."""
-    argv = [sys.executable, "-I", str(NODE / "agent_start.py"), *arguments]
+    argv = [*START, "agent", *arguments]
     done = subprocess.run(argv, capture_output=True, text=True, check=False, env=given)
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (64, "", 1)
     assert seen in done.stderr

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from mingle_hooks.run import messages, processes
-from mingle_hooks.run.agent import LONGEST, MOST_WAITING, Pipe
+from mingle_hooks.run.command import LONGEST, MOST_WAITING, Pipe
 from mingle_hooks.run.messages import ERR, MOST_TAIL, OUT
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ import pytest
 from supervise.runner.places import path_without
 
 from mingle_hooks.rendezvous.wire import WireError
-from mingle_hooks.run import agent as stacks
+from mingle_hooks.run import command as stacks
 from mingle_hooks.run.messages import CLEAN, DUMP, ENDED, MOST_STACKS, STACKS, Dump, Stacks
 
 if TYPE_CHECKING:

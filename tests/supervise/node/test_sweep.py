@@ -5,11 +5,10 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 from typing import TYPE_CHECKING
 
 import pytest
-from fake_runner import NODE, PATIENCE_S
+from fake_runner import PATIENCE_S, START
 
 from mingle_hooks.run import messages, processes
 
@@ -45,7 +44,7 @@ def begin() -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
 
 def sweep(run_id: str, *arguments: str, **environ: str) -> tuple[int, str]:
     """Return what the program says, and its status."""
-    argv = [sys.executable, "-I", str(NODE / "sweep_start.py"), run_id, *arguments]
+    argv = [*START, "sweep", run_id, *arguments]
     done = subprocess.run(argv, stdout=subprocess.PIPE, text=True, check=False, env={**os.environ, **environ})
     return done.returncode, done.stdout
 

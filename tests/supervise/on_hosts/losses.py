@@ -38,13 +38,13 @@ def eat_memory(runs: Runs, place: Path) -> str:
 
 def kill_supervisor(runs: Runs, _place: Path) -> str:
     host = runs.lost()
-    os.kill(of_run(host, "run/agent_start.py")[1], signal.SIGKILL)
+    os.kill(of_run(host, "start.py agent")[1], signal.SIGKILL)
     return f"{host.name} (rank RANK): its supervisor was killed or lost its connection"
 
 
 def kill_warden(runs: Runs, _place: Path) -> str:
     host = runs.lost()
-    os.kill(of_run(host, "run/agent_start.py")[0], signal.SIGKILL)
+    os.kill(of_run(host, "start.py agent")[0], signal.SIGKILL)
     return f"{host.name} (rank RANK): its supervisor was killed or lost its connection"
 
 

@@ -39,7 +39,7 @@ wait
 STUBBORN = f"trap '' TERM\n{TRAINING}"
 # What is in the command lines of COMMAND's own, a grandchild's among them; and of all of a run.
 OF_COMMAND = ("7717", "7718", "7719")
-OF_RUN = ("run/agent_start", "run/sweep_start", "mingle", "training.sh", "eats.py", *OF_COMMAND)
+OF_RUN = ("start.py agent", "start.py sweep", "mingle", "training.sh", "eats.py", *OF_COMMAND)
 
 
 class UnderSlurm:

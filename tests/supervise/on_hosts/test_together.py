@@ -108,7 +108,7 @@ def test_nothing_is_left_where_mingle_itself_is_killed(hosts: Callable[..., Host
     """On the last host, or on rank 0's: all end, and say that trying again makes sense."""
     world = begin(hosts(3), tmp_path, STUBBORN if whose == "the runner" else WAITS)
     world.up()
-    victim = (world.of("exec --together") if whose == "the runner" else world.of("run/agent_start.py"))[-1]
+    victim = (world.of("exec --together") if whose == "the runner" else world.of("start.py agent"))[-1]
     os.kill(victim[1], signal.SIGKILL)
     statuses, said = world.end()
     if whose == "the runner":

@@ -31,7 +31,7 @@ export SSH_HOST_HERE="$host"
 eval "group=\\$GROUP_OF_$host"
 [ -z "$group" ] || echo $$ >"$group/cgroup.procs"
 case $* in
-*/sweep_start.py*)
+*/"start.py sweep "*)
     [ -z "$SWEEP_HANGS" ] || exec sleep 4711
     [ -z "$SWEEPS_ONE" ] || {
         for environ in $(grep -lszx "MARK=$MARK" /proc/[0-9]*/environ); do
@@ -115,7 +115,7 @@ class Places:
 
     def supervisors(self, host: str) -> list[int]:
         """Return the warden and the supervisor of a host."""
-        words = f"agent_start.py --host {host} "
+        words = f"start.py agent --host {host} "
         return sorted(pid for pid, line in self.processes().items() if words in line and " -I " in line)
 
     def close(self) -> None:

@@ -358,6 +358,16 @@ def test_a_failed_attempt_is_followed_by_another_with_the_same_ranks() -> None:
     assert run.status() == 0
 
 
+@pytest.mark.parametrize("status", [126, 127])
+def test_a_program_that_cannot_be_started_is_not_tried_again(status: int) -> None:
+    """There is none of that name, or it is none; its host is as good as the others."""
+    run = Run(plan(4, spares=1, restarts=3))
+    run.begin()
+    run.take(ended(1, status), Clean(1, 0), *over([0, 2], status=143))
+    assert run.status() == status
+    assert {its.attempt for its in run.of(Begin)} == {0}
+
+
 def test_a_spare_takes_the_rank_of_the_lost_one() -> None:
     run = Run(plan(4, spares=1, restarts=1))
     run.begin()

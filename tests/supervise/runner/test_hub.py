@@ -15,8 +15,17 @@ from mingle_hooks.rendezvous.connection import Loop
 from mingle_hooks.rendezvous.wire import Secret
 from mingle_hooks.run.events import Heard, Joined, Lost, Quiet
 from mingle_hooks.run.hub import Hub, Sockets
-from mingle_hooks.run.messages import JOIN, WELCOME, Join, Link
-from mingle_hooks.run.starters.allocation import Place
+from mingle_hooks.run.messages import (
+    JOIN,
+    SUPERVISOR,
+    WELCOME,
+    Heartbeat,
+    Join,
+    Link,
+    heartbeat_tag,
+    pack_heartbeat,
+)
+from mingle_hooks.run.starters import Place
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -126,6 +135,31 @@ def test_a_stop_of_the_runner_is_nobodys_silence(scene: Scene) -> None:
     scene.now += 600
     scene.turn()
     assert kinds(scene.events) == [Joined]
+    for link in links:
+        link.close()
+
+
+def test_the_next_supervisor_of_a_place_is_heard_from_its_first_sign(scene: Scene) -> None:
+    """It counts its signs anew."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        sock.connect(("127.0.0.1", scene.sockets.port))
+
+        def sign(sequence: int) -> None:
+            sock.send(pack_heartbeat(SECRET, heartbeat_tag(SECRET), SUPERVISOR, Heartbeat(0, sequence)))
+            scene.turn()
+
+        links = [scene.join(), scene.join(output=True)]
+        sign(9)
+        links[0].close()
+        scene.turn()
+        links += [scene.join(), scene.join(output=True)]
+        scene.passes(5)
+        assert kinds(scene.events) == [Joined, Lost, Joined, Quiet]
+        sign(1)
+        assert kinds(scene.events)[4:] == [Heard]
+        scene.passes(5)
+        sign(1)  # an old one, which somebody has kept
+        assert kinds(scene.events)[5:] == [Quiet]
     for link in links:
         link.close()
 

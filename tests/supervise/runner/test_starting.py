@@ -16,9 +16,7 @@ from mingle_hooks.errors import NotExecutableError, PlaceError
 from mingle_hooks.rendezvous.connection import Loop
 from mingle_hooks.run import starters
 from mingle_hooks.run.hub import MOST_SAID, Launching, Limit, Process, Processes
-from mingle_hooks.run.starters import TABLE
-from mingle_hooks.run.starters.allocation import Allocation
-from mingle_hooks.run.starters.launch import Launch
+from mingle_hooks.run.starters import TABLE, Allocation, Launch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

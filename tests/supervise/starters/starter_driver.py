@@ -51,7 +51,7 @@ def main() -> int:
         return max(process.wait() for process in started)
     finally:
         if file is not None:
-            starters.files.remove(file)
+            starters.remove_environ(file)
 
 
 if __name__ == "__main__":

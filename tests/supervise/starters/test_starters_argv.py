@@ -10,9 +10,7 @@ from test_starters_found import OTHERS, VERSIONS, other, recorded
 
 from mingle_hooks.errors import UsageError
 from mingle_hooks.run import starters
-from mingle_hooks.run.starters import files, slurm
-from mingle_hooks.run.starters.allocation import Allocation
-from mingle_hooks.run.starters.launch import Launch
+from mingle_hooks.run.starters import Allocation, Launch
 from mingle_hooks.schedulers import hostlist
 from mingle_hooks.schedulers.detect import detect
 
@@ -125,12 +123,12 @@ def test_components_of_another_job_are_none() -> None:
 
 def test_a_host_of_no_job_is_refused() -> None:
     with pytest.raises(UsageError, match=r"a host of the job.*node9"):
-        slurm.launches(Allocation("slurm", ("node1",), (1,)), ("node9",), PROGRAM)
+        starters.slurm(Allocation("slurm", ("node1",), (1,)), ("node9",), PROGRAM)
 
 
 def test_a_thousand_hosts_are_a_short_word() -> None:
     hosts = tuple(f"rack{n // 32}n{n % 32:02}" for n in range(1024))
-    (launch,) = slurm.launches(Allocation("slurm", hosts, (1,) * 1024), hosts, PROGRAM)
+    (launch,) = starters.slurm(Allocation("slurm", hosts, (1,) * 1024), hosts, PROGRAM)
     word = next(word for word in launch.argv if word.startswith("--nodelist="))
     assert len(word) < 1024
     assert hostlist.expand(word.removeprefix("--nodelist=")) == hosts
@@ -234,7 +232,7 @@ def test_hosts_that_are_left_out_are_not_started() -> None:
 
 
 def test_octets_are_handed_on_as_they_are() -> None:
-    assert files.packed({"A": "x=y", "B": "\udcfe"}) == b"A=x=y\0B=\xfe\0"
+    assert starters.packed({"A": "x=y", "B": "\udcfe"}) == b"A=x=y\0B=\xfe\0"
 
 
 def test_the_others_are_all_in_the_table() -> None:

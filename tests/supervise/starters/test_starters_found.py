@@ -11,8 +11,7 @@ import pytest
 
 from mingle_hooks.errors import FactsError, MingleError, UsageError
 from mingle_hooks.run import starters
-from mingle_hooks.run.starters import limit
-from mingle_hooks.run.starters.allocation import Allocation, Place
+from mingle_hooks.run.starters import Allocation, Place
 from mingle_hooks.schedulers.detect import detect
 from mingle_hooks.schedulers.facts import JobFacts
 
@@ -111,8 +110,8 @@ def test_other_schedulers_start_by_their_own(tmp_path: Path, scheduler: str) -> 
 
 OWN_SESSION = """\
 import time
-from mingle_hooks.run.starters import limit
-print(limit.end("3600") - time.time())
+from mingle_hooks.run import starters
+print(starters.end_of_job("3600") - time.time())
 """
 
 
@@ -129,7 +128,9 @@ def test_a_scheduler_without_an_end_tells_how_long_a_job_may_run(tmp_path: Path,
     environ = other(scheduler, tmp_path)
     assert found(environ)[1].end is None
     assert found(environ | {name: "an hour"})[1].end is None
-    own = limit.end("3600")  # None where the tests' session began in another pid namespace, as in some containers
+    own = starters.end_of_job(
+        "3600"
+    )  # None where the tests' session began in another pid namespace, as in some containers
     assert found(environ | {name: "3600"})[1].end == own
 
 
@@ -242,12 +243,9 @@ def test_the_grace_is_never_nothing() -> None:
     assert Allocation("slurm", ("a",), (1,), kill_wait_s=2).grace_s == 1
 
 
-def test_every_starter_is_whole() -> None:
-    """As the table's docstring promises."""
+def test_each_starter_carries_the_environment_in_its_own_way() -> None:
     for starter in starters.TABLE:
-        module = starter.module()
-        assert isinstance(module.CARRIES_ENVIRONMENT, bool)
         assert starter.signals_reach_command == (starter.name == "slurm")
-        assert module.KILL_WAIT_S > 0
+        assert starter.kill_wait_s > 0
         assert starter.needs_file == (starter.name in ("pbs", "torque", "lsf", "sge"))
         assert starter.takes_stdin == (starter.name in ("ssh", "oar"))

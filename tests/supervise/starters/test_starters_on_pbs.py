@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from cluster.host import USERS
 from supervise.starters.test_starters_on_slurm import batch, script, told
 
-from mingle_hooks.run.starters.pbs import KEEPS
+from mingle_hooks.run import starters
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from cluster.real_pbs import RealPbs
 
+KEEPS = next(row.keeps for row in starters.TABLE if row.name == "pbs")
 # The last one is what Python sets where no locale is set.
 OF_SHELL = ("_", "SHLVL", "PWD", "OLDPWD", "LC_CTYPE")
 MINGLE = Path(sys.executable).parent / "mingle"

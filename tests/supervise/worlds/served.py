@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from mingle_hooks.run.status import Entry
+    from mingle_hooks.run.registry import Entry
 
 KEY, OTHER_KEY = b"0123456789abcdef" * 4, b"fedcba9876543210" * 4
 CAUSE = {

@@ -18,8 +18,9 @@ from mingle_hooks.run.events import (
 )
 from mingle_hooks.run.machine import Machine
 from mingle_hooks.run.messages import Ended
-from mingle_hooks.run.status import Entry, Picture, State
-from mingle_hooks.run.status import RunnerProcess as Process
+from mingle_hooks.run.registry import Entry
+from mingle_hooks.run.registry import RunnerProcess as Process
+from mingle_hooks.run.status import Picture, State
 
 TERM, INT = 15, 2
 ENTRY = Entry("4711", "0011", "login", (), (), Process("", 1, 1), 100, 2, "train")

@@ -13,11 +13,11 @@ from supervise.worlds.served import KEY, OTHER_KEY, Served
 
 from mingle_hooks import values as jsontext
 from mingle_hooks.errors import PlaceError, SettingsError, UsageError
-from mingle_hooks.run import status as process
-from mingle_hooks.run import status as registry
-from mingle_hooks.run.status import Entry, Runs, in_time
-from mingle_hooks.run.status import RegisteredDoor as Door
-from mingle_hooks.run.status import RunnerProcess as Process
+from mingle_hooks.run import registry
+from mingle_hooks.run.registry import Entry
+from mingle_hooks.run.registry import RegisteredDoor as Door
+from mingle_hooks.run.registry import RunnerProcess as Process
+from mingle_hooks.run.status import Runs, in_time
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -46,7 +46,7 @@ def dead() -> Process:
     """Return a process of this machine that has ended."""
     done = subprocess.Popen([sys.executable, "-c", ""])
     done.wait()
-    return Process(process.runs_here(), done.pid, 1)
+    return Process(registry.runs_here(), done.pid, 1)
 
 
 def runs(tmp_path: Path, notes: list[str], key: bytes = KEY) -> Runs:
@@ -179,11 +179,11 @@ def test_what_a_killed_runner_left_is_removed_where_that_is_certain(tmp_path: Pa
 
 def test_a_pid_that_another_process_has_by_now_is_no_runner() -> None:
     """It began at another time."""
-    own = process.own_process()
-    assert not process.process_is_gone(own)
-    assert process.process_is_gone(own._replace(start=own.start - 1))
-    assert not process.process_is_gone(own._replace(start=0))
-    assert not process.process_is_gone(own._replace(machine="elsewhere", pid=dead().pid))
+    own = registry.own_process()
+    assert not registry.process_is_gone(own)
+    assert registry.process_is_gone(own._replace(start=own.start - 1))
+    assert not registry.process_is_gone(own._replace(start=0))
+    assert not registry.process_is_gone(own._replace(machine="elsewhere", pid=dead().pid))
 
 
 def test_a_run_that_ends_while_it_is_asked_is_not_shown(tmp_path: Path, served: Served) -> None:

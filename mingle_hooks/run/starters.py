@@ -1,0 +1,711 @@
+"""Starters: how each scheduler starts a program on the hosts of a job, a row each in the table at the end.
+
+Also which hosts a run has, and the environment of its supervisors: octets, and a file that only this user can read,
+for what hands on none.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+from mingle_hooks.errors import FactsError, PlaceError, UsageError, reason
+from mingle_hooks.keys import on_network
+from mingle_hooks.net.addresses import HOST_CHARACTERS, hostname
+from mingle_hooks.schedulers import hostlist
+from mingle_hooks.schedulers.facts import JobFacts
+from mingle_hooks.schedulers.slurm import MOST_COMPONENTS, MOST_GPUS
+from mingle_hooks.values import number
+
+# What a grace is shorter than the scheduler's own wait, so that what has to be said of an end still is.
+_MARGIN_S = 2.0
+# Where nobody but the run itself ends what does not end by TERM.
+KILL_WAIT_S = 30.0
+
+
+class Place(NamedTuple):
+    """Where one supervisor runs: a host, and its number among those there."""
+
+    host: str
+    local: int
+
+
+class Allocation(NamedTuple):
+    """The hosts of a run in rank order, with their slots; `is_per_task` where each slot gets a supervisor.
+
+    `end` is when the scheduler ends the job, in seconds since 1970; `kill_wait_s` how long it waits between TERM and
+    KILL; `own` this host's name among `hosts`; `environ` those variables that the scheduler's starter reads, none
+    of them secret.
+    """
+
+    scheduler: str
+    hosts: tuple[str, ...]
+    slots: tuple[int, ...]
+    job_id: str | None = None
+    restarts: int = 0
+    end: int | None = None
+    kill_wait_s: float = KILL_WAIT_S
+    own: str | None = None
+    is_per_task: bool = False
+    environ: Mapping[str, str] = {}
+    options: tuple[str, ...] = ()  # a person's own, for the scheduler's starter
+
+    @property
+    def grace_s(self) -> float:
+        """How long TERM may take before KILL, so that this is over before the scheduler's own KILL."""
+        return max(self.kill_wait_s - _MARGIN_S, self.kill_wait_s / 2)
+
+    @property
+    def places(self) -> tuple[Place, ...]:
+        """Where the supervisors run, in rank order."""
+        counts = self.slots if self.is_per_task else (1,) * len(self.hosts)
+        return tuple(
+            Place(host, local) for host, count in zip(self.hosts, counts, strict=True) for local in range(count)
+        )
+
+    def supervisors(self, host: str) -> int:
+        """Return how many supervisors a host gets."""
+        return self.slots[self.hosts.index(host)] if self.is_per_task else 1
+
+
+class Launch(NamedTuple):
+    """A process to start here, with the caller's environment, which starts the program on `hosts`.
+
+    Nothing in `argv` is secret: everybody on a host can read the command lines of its processes.
+    """
+
+    argv: tuple[str, ...]
+    hosts: tuple[str, ...]
+    stdin: bytes | None = None
+
+
+# What makes the processes that start a program on hosts.
+Launches = Callable[[Allocation, tuple[str, ...], tuple[str, ...]], tuple[Launch, ...]]
+
+
+class Starter(NamedTuple):
+    """How one scheduler starts a program, and what starts it in words.
+
+    `kill_wait_s` is how long the scheduler waits between TERM and KILL, where nothing else tells; `keeps` are prefixes
+    of the variables that are each host's own, where they do not travel by themselves; `reads` those of the variables,
+    none secret, that the starter needs to know; `completed` adds what the scheduler tells beyond its facts.
+    """
+
+    name: str
+    help: str
+    start: Launches
+    kill_wait_s: float
+    carries_environment: bool = False  # what it starts has the environment of who starts it
+    takes_stdin: bool = False  # what it starts reads the stdin of who starts it; else the environment travels by a file
+    # One call starts it on all hosts, and what it starts finds its own place: SLURMD_NODENAME, SLURM_LOCALID.
+    is_at_once: bool = False
+    signals_reach_command: bool = False  # the scheduler's signals reach COMMAND's processes, not the supervisor alone
+    takes_options: bool = False  # it knows `Allocation.options`
+    keeps: tuple[str, ...] = ()
+    reads: tuple[str, ...] = ()
+    completed: Callable[[Allocation], Allocation] = lambda job: job
+
+    @property
+    def needs_file(self) -> bool:
+        """Whether what it starts gets its environment from a file."""
+        return not self.carries_environment and not self.takes_stdin
+
+    def launches(self, job: Allocation, hosts: tuple[str, ...], program: tuple[str, ...]) -> tuple[Launch, ...]:
+        """Return what starts a program once on each of these hosts, with no words or variables but its own."""
+        return self.start(job._replace(is_per_task=False), hosts, program)
+
+
+# Which hosts a run has: those of the job whose script this is, or those that a person names.
+_SCRIPT = "the job's script, or its interactive shell"
+_INSTEAD = "`mingle exec COMMAND` in its place, or `mingle run` in the job's script, with nothing in front of it"
+_ON_EACH = "`mingle exec COMMAND` on each of its hosts, or --hosts node1,node2"
+
+
+def listed(text: str) -> tuple[str, ...]:
+    """Return the hosts of --hosts in its order, such as ``a,b`` and ``node[1-4]``. Raises UsageError."""
+    try:
+        hosts = hostlist.expand(text)
+    except FactsError as error:
+        raise UsageError("hosts such as node1,node2 or node[1-4]", error.seen, "--hosts node1,node2") from None
+    if len(set(hosts)) != len(hosts):
+        twice = next(host for host in hosts if hosts.count(host) > 1)
+        raise UsageError("each host once in --hosts", f"{twice} more than once", "--hosts with each name once")
+    return hosts
+
+
+def _hosts_of_job(facts: JobFacts, environ: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the hosts of the job whose script this is. Raises FactsError where there is none, or this is a task."""
+    if facts.scheduler not in _BY_NAME:
+        raise _no_starter(facts)
+    if facts.step:
+        raise FactsError(_SCRIPT, f"a task of step {facts.step}", _INSTEAD)
+    if facts.task_rank is not None:
+        raise FactsError(_SCRIPT, f"its task {facts.task_rank}", _INSTEAD)
+    if not facts.hosts:
+        expected, seen, remedy = facts.without_nodes or (
+            "the job's hosts",
+            "no list of them here",
+            "--hosts node1,node2",
+        )
+        raise FactsError(expected, seen, remedy)
+    # Scripts run on the first host, and PBS says so of its own: there may be tasks, too.
+    is_task = facts.node_rank != 0 or bool(environ.get("PBS_TASKNUM"))
+    if len(facts.hosts) > 1 and not facts.is_batch and facts.node_rank is not None and is_task:
+        raise FactsError(_SCRIPT, f"a task on host {facts.node_rank + 1} of {len(facts.hosts)}", _INSTEAD)
+    return facts.hosts
+
+
+def _is_in_flux(environ: Mapping[str, str]) -> bool:
+    """Tell whether this is the script of a Flux instance, which may run in a job of another scheduler."""
+    return bool(environ.get("FLUX_URI")) and not environ.get("FLUX_JOB_ID")
+
+
+def _no_starter(facts: JobFacts) -> FactsError:
+    expected = "a job of a scheduler that starts programs on its hosts, or --hosts"
+    if facts.scheduler == "none":
+        return FactsError(expected, "no job here", "--hosts node1,node2, or --hosts localhost for this machine alone")
+    is_launched = "+" in facts.scheduler  # by a launcher such as mpirun, in a job's script
+    return FactsError(expected, f"a process that {facts.scheduler} started", _INSTEAD if is_launched else _ON_EACH)
+
+
+def _own_of(facts: JobFacts) -> str | None:
+    """Return which host of the job this is, None where it is not known to be one."""
+    if facts.host is None and facts.node_rank is not None and facts.hosts:
+        return facts.hosts[facts.node_rank]
+    return facts.host if facts.host in facts.hosts else None
+
+
+def _own_among(hosts: tuple[str, ...]) -> str | None:
+    """Return by which of its names a person named this host."""
+    name = hostname()
+    return next((host for host in hosts if host in ("localhost", name, name.split(".")[0])), None)
+
+
+# The environment holds the run's key, so it is never a word on a command line. Every host has to see the file.
+_PREFIX = ".mingle."
+_RANDOM_BYTES = 8
+_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+def packed(environ: Mapping[str, str]) -> bytes:
+    """Return an environment as ``NAME=VALUE`` with a NUL after each, as /proc/PID/environ has it."""
+    return b"".join(os.fsencode(f"{name}={value}") + b"\0" for name, value in environ.items())
+
+
+def directories(environ: Mapping[str, str]) -> tuple[str, ...]:
+    """Return where all hosts may see a file, best first: here or at home.
+
+    A network file system comes first, then a path that any shell reads as it is.
+    """
+    places = [place for place in (_working_directory(), environ.get("HOME", "")) if os.path.isabs(place)]
+    return tuple(sorted(dict.fromkeys(places), key=lambda place: (not on_network(place), not _is_plain(place))))
+
+
+def _working_directory() -> str:
+    try:
+        return os.getcwd()
+    except OSError:  # it has been removed
+        return ""
+
+
+def write_environ(environ: Mapping[str, str], within: tuple[str, ...]) -> str:
+    """Write the environment to a new file in the first of these directories that takes it, and return its path.
+
+    Raises PlaceError.
+    """
+    wrong = "no directory that all hosts see"
+    for directory in within:
+        path = os.path.join(directory, f"{_PREFIX}{os.urandom(_RANDOM_BYTES).hex()}")
+        try:
+            _write(path, packed(environ))
+        except OSError as error:
+            wrong = f"{directory}: {error.strerror}"
+        else:
+            return path
+    raise PlaceError(
+        "to write a file that all hosts of the job see",
+        wrong,
+        "`mingle run` in a directory of your own that they share",
+    )
+
+
+def _write(path: str, data: bytes) -> None:
+    descriptor = os.open(path, _FLAGS, 0o600)
+    try:
+        os.fchmod(descriptor, 0o600)  # whatever the umask
+        with open(descriptor, "wb", closefd=False) as file:
+            file.write(data)
+        os.fsync(descriptor)  # before another host reads it; and NFS tells of a full disk only here
+    except BaseException:
+        remove_environ(path)
+        raise
+    finally:
+        os.close(descriptor)
+
+
+def remove_environ(path: str) -> None:
+    """Remove the file, if it is still there."""
+    try:
+        os.unlink(path)
+    except OSError:  # somebody else has removed it, or the directory is gone
+        return
+
+
+# Sites differ in whether a shell on the host reads words once more: these are the same either way.
+_PLAIN = HOST_CHARACTERS + "/@%+=:,"
+
+
+def _is_plain(text: str) -> bool:
+    """Tell whether a shell reads this as one word, just as it is."""
+    return bool(text) and not text.strip(_PLAIN)
+
+
+def _plain_words(program: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the words as they are. Raises UsageError for one that a shell might read otherwise."""
+    for word in program:
+        if not _is_plain(word):
+            raise UsageError(
+                "paths of letters, digits and /._-, because this scheduler's shells may expand them again",
+                repr(word),
+                "mingle, its Python and the working directory at paths without other characters",
+            )
+    return program
+
+
+_LONGEST_S = 10 * 365 * 24 * 3600
+
+
+def end_of_job(seconds: str) -> int | None:
+    """Return when a job of so many seconds ends, in seconds since 1970; None where nobody can tell.
+
+    The script is the session's leader, or an interactive shell is, and begins with the job. proc(5): field 22 of
+    /proc/PID/stat counts from the boot, whose time is in /proc/stat.
+    """
+    allowed = number(seconds, least=1, most=_LONGEST_S)
+    try:
+        with open(f"/proc/{os.getsid(0)}/stat") as file:
+            ticks = int(file.read().rpartition(")")[2].split()[19])
+        with open("/proc/stat") as file:
+            boot = next(int(line.split()[1]) for line in file if line.startswith("btime "))
+    except (OSError, StopIteration):  # hidepid=2, or the session's leader is of another pid namespace
+        return None
+    return None if allowed is None else boot + ticks // os.sysconf("SC_CLK_TCK") + allowed
+
+
+def _ends_by(name: str) -> Callable[[Allocation], Allocation]:
+    """Return what adds a job's end by the variable that tells how long it may run."""
+    return lambda job: job._replace(end=end_of_job(job.environ.get(name, "")))
+
+
+def _each(argv: Callable[[str, tuple[str, ...]], tuple[str, ...]]) -> Launches:
+    """Return what starts a program on each host by a command line of its own."""
+    return lambda _, hosts, program: tuple(Launch(argv(host, program), (host,)) for host in hosts)
+
+
+# Flux: a `flux exec` to each host of the instance that a batch script or `flux start` has for itself. It has this
+# process's environment and directory, takes words as they are, and does not wait for resources.
+# Source: flux-exec(1), flux-broker-attributes(7), hostlist, flux-environment(7), and src/cmd/flux-exec.c.
+_FLUX_HOSTS = ("flux", "getattr", "hostlist")
+_FLUX_S = 30.0
+
+
+def _flux(job: Allocation, hosts: tuple[str, ...], program: tuple[str, ...]) -> tuple[Launch, ...]:
+    """Return a flux exec to each host: the broker's rank is the host's place in the instance's list."""
+    return tuple(
+        Launch(("flux", "exec", "--noinput", f"--rank={job.hosts.index(host)}", *program), (host,)) for host in hosts
+    )
+
+
+def _flux_hosts(job: Allocation) -> Allocation:
+    """Return the allocation with the hosts of the instance, one slot each. Raises FactsError."""
+    import subprocess  # 10 ms, which members of other schedulers need not wait
+
+    try:
+        done = subprocess.run(_FLUX_HOSTS, stdin=subprocess.DEVNULL, capture_output=True, timeout=_FLUX_S, check=True)  # noqa: S603
+    except (OSError, subprocess.SubprocessError) as error:
+        raise FactsError("an answer of `flux getattr hostlist`", reason(error), "to run it yourself") from None
+    hosts = hostlist.expand(done.stdout.decode("ascii", "backslashreplace").strip())
+    name = job.environ.get("FLUX_ENCLOSING_ID", "").replace("\u0192", "f")
+    return job._replace(hosts=hosts, slots=(1,) * len(hosts), own=None, job_id=name or None)
+
+
+# Slurm: one srun for all hosts, beside whatever else runs in the job. srun reads the variables of the batch script as
+# options of its own, made for the job's tasks: they would give a supervisor the processors, GPUs and memory of one
+# task. So those that a supervisor needs otherwise are options here, and those that no option can undo are kept from
+# srun, and given back to the program.
+# Source: srun(1); env_vars in src/srun/opt.c, the checks in src/common/slurm_opt.c and _copy_job_tres_to_step() of
+# slurmctld, of Slurm 22.05.8 and 26.05.3.
+_SLURM_CONFIGURATIONS = ("/etc/slurm/slurm.conf", "/run/slurm/conf/slurm.conf")
+_LONGEST_CONFIGURATION = 1 << 20
+
+# --overlap: beside the steps that are there. --no-kill, --kill-on-bad-exit, --wait: what ends when is not srun's
+# business. --input: a task that reads gets an end of file. --mem: all that the job has on a host. NoPack: a site's
+# CR_PACK_NODES would put two tasks on the first host.
+_ALWAYS = (
+    *("--overlap", "--no-kill", "--kill-on-bad-exit=0", "--wait=0", "--input=none", "--export=ALL", "--mem=0"),
+    "--distribution=block,NoPack",
+)
+# One on a host gets all that the job has there, and is no task of an MPI program: COMMAND may start one.
+_PER_NODE = ("--mem-bind=none", "--mpi=none")
+# What they do to a step that is not a user's: labels cut lines, a limit or a file name would end or hide it.
+_NEVER = (
+    *("SLURM_LABELIO", "SLURM_UNBUFFEREDIO", "SLURM_TIMELIMIT", "SLURM_SRUN_MULTI", "SLURM_BCAST"),
+    "SRUN_SEGMENT_SIZE",  # what a part of the hosts need not be a multiple of
+    # A share of the processors only, or an error beside --overlap.
+    *("SLURM_EXACT", "SLURM_EXCLUSIVE", "SLURM_EXTERNAL_LAUNCHER"),
+    # Errors beside --ntasks-per-node, or more GPUs than some of the hosts have.
+    *("SLURM_NTASKS_PER_GPU", "SLURM_NTASKS_PER_TRES", "SLURM_GPUS"),
+)
+# What is one task's: -c and --threads-per-core imply --exact.
+_OF_A_TASK = (
+    *("SLURM_CPUS_PER_TASK", "SRUN_CPUS_PER_TASK", "SLURM_THREADS_PER_CORE", "SLURM_HINT", "SLURM_NTASKS_PER_CORE"),
+    *("SLURM_TRES_PER_TASK", "SLURM_TRES_BIND", "SLURM_GPUS_PER_TASK", "SLURM_GPUS_PER_SOCKET", "SLURM_GPUS_PER_NODE"),
+    *("SLURM_GRES", "SLURM_CPUS_PER_GPU", "SLURM_GPU_BIND", "SLURM_NSOCKETS_PER_NODE", "SLURM_NCORES_PER_SOCKET"),
+)
+_SLURM_READS = (
+    *_NEVER,
+    *_OF_A_TASK,
+    *("SLURM_CONF", "SLURM_HOSTFILE", "SLURM_DISTRIBUTION", "SLURM_JOB_END_TIME", "SLURM_JOB_ID", "SLURM_HET_SIZE"),
+    *("SLURM_GPUS_ON_NODE", "SLURM_JOB_NODELIST_HET_GROUP_", "SLURM_TASKS_PER_NODE_HET_GROUP_"),
+)
+
+
+def slurm(job: Allocation, hosts: tuple[str, ...], program: tuple[str, ...]) -> tuple[Launch, ...]:
+    """Return one srun for all hosts that are alike: in one component, with as many supervisors and GPUs.
+
+    Raises UsageError where a host is none of the job's, or nobody knows how many GPUs each has.
+    """
+    alike: dict[tuple[int | None, int, int | None], list[str]] = {}
+    slots = dict(zip(job.hosts, job.slots, strict=True))
+    components = {host: its for its, names in reversed(_components(job.environ).items()) for host in names}
+    for host in hosts:
+        if host not in slots:
+            raise UsageError("a host of the job", host, "leaving it out")
+        each = slots[host] if job.is_per_task else 1
+        alike.setdefault((components.get(host), each, _gpus(job, slots[host])), []).append(host)
+    return tuple(
+        Launch((*_srun(job, its, component, each, gpus), *program), tuple(its))
+        for (component, each, gpus), its in alike.items()
+    )
+
+
+def _srun(job: Allocation, hosts: list[str], component: int | None, each: int, gpus: int | None) -> tuple[str, ...]:
+    kept = _NEVER if job.is_per_task else (*_NEVER, *_OF_A_TASK)
+    given_back = [f"{name}={job.environ[name]}" for name in kept if name in job.environ]
+    without = [word for name in kept if name in job.environ for word in ("-u", name)]
+    count = len(hosts)
+    options = [
+        *(() if component is None else (f"--het-group={component}",)),
+        *(f"--nodes={count}", f"--nodelist={hostlist.fold(hosts)}"),
+        *(f"--ntasks={count * each}", f"--ntasks-per-node={each}"),
+        *(_of_tasks(job.environ) if job.is_per_task else (*_PER_NODE, *_unbound(job.environ))),
+        *(() if gpus is None else (f"--gpus-per-node={gpus}",)),
+        *job.options,
+    ]
+    env = ("env", *without) if without else ()
+    return (*env, "srun", *_ALWAYS, *options, *(("env", *given_back) if given_back else ()))
+
+
+def _of_tasks(environ: Mapping[str, str]) -> tuple[str, ...]:
+    """Return what a task gets: from 22.05 to 24.05 srun does not take it from the batch script."""
+    cpus = environ.get("SRUN_CPUS_PER_TASK") or environ.get("SLURM_CPUS_PER_TASK")
+    return (f"--cpus-per-task={cpus}",) if cpus else ()
+
+
+def _unbound(environ: Mapping[str, str]) -> tuple[str, ...]:
+    """Return what keeps a task on no processors; nothing where srun would only say that the cluster cannot bind."""
+    plugins = _slurm_setting(environ, "TaskPlugin")
+    return ("--cpu-bind=none",) if plugins is None or "affinity" in plugins else ()
+
+
+def _gpus(job: Allocation, slots: int) -> int | None:
+    """Return how many GPUs a host's supervisor is to ask for; None where it gets the job's own without asking.
+
+    A step that asks for none gets what the job asked for, by task, host or in all. By task that is one task's, and
+    in all it may be one for the first host and the rest for the others, or more than a part of the hosts have.
+    """
+    if job.is_per_task:
+        return None
+    tres = (job.environ.get("SLURM_TRES_PER_TASK") or "").replace("=", ":").replace("/", ":").split(",")
+    by_tres = ",".join(its.removeprefix("gres:gpu:") for its in tres if its.startswith("gres:gpu"))
+    if per_task := _total(job.environ.get("SLURM_GPUS_PER_TASK") or by_tres):
+        return per_task * slots
+    asked = _total(job.environ.get("SLURM_GPUS") or "")
+    if not asked:
+        return None
+    here = number(job.environ.get("SLURM_GPUS_ON_NODE") or str(asked // len(job.hosts)), most=MOST_GPUS)
+    if here is None or here * len(job.hosts) != asked:
+        raise UsageError(
+            "as many GPUs on each host",
+            f"--gpus={asked} with {here} on one of {len(job.hosts)} hosts",
+            "--gpus-per-node in the job's directives",
+        )
+    return here
+
+
+def _total(text: str) -> int:
+    """Return the sum of ``a100:4,v100:2`` or ``4``; 0 where that is no number of GPUs."""
+    counts_of_types = [number(part.rpartition(":")[2], most=MOST_GPUS) for part in text.split(",")]
+    return sum(count or 0 for count in counts_of_types)
+
+
+def _slurm_completed(job: Allocation) -> Allocation:
+    """Return the allocation with what Slurm says beyond its facts. Raises FactsError."""
+    slots = _component_slots(job.environ) or _slots_in_order(job)
+    end = number(job.environ.get("SLURM_JOB_END_TIME") or "", least=1, most=2**32)
+    wait = number(_slurm_setting(job.environ, "KillWait") or "", most=10**6)
+    wait_s = job.kill_wait_s if wait is None else float(wait)
+    return job._replace(hosts=tuple(slots), slots=tuple(slots.values()), end=end, kill_wait_s=wait_s)
+
+
+def _slots_in_order(job: Allocation) -> dict[str, int]:
+    """Return the job's hosts in rank order with their slots: those of the user's own list, if there is one."""
+    told = dict(zip(job.hosts, job.slots, strict=True))
+    path = job.environ.get("SLURM_HOSTFILE")
+    if job.environ.get("SLURM_DISTRIBUTION") != "arbitrary" or not path or not hostlist.is_readable(path):
+        return told
+    try:
+        own = hostlist.read_nodefile(path)
+    except FactsError:  # ranges and other words that only srun reads
+        return told
+    return own if own.keys() == told.keys() else told
+
+
+def _component_slots(environ: Mapping[str, str]) -> dict[str, int]:
+    """Return the hosts of a heterogeneous job with their slots; none of another."""
+    slots: dict[str, int] = {}
+    for component, hosts in _components(environ).items():
+        per_node = hostlist.expand_counts(environ.get(f"SLURM_TASKS_PER_NODE_HET_GROUP_{component}") or "1")
+        its = per_node if len(per_node) == len(hosts) else (1,) * len(hosts)
+        for host, count in zip(hosts, its, strict=True):
+            slots.setdefault(host, count)
+    return slots
+
+
+def _components(environ: Mapping[str, str]) -> dict[int, tuple[str, ...]]:
+    """Return the hosts of each component of a heterogeneous job; an ordinary job has none."""
+    size = number(environ.get("SLURM_HET_SIZE") or "", most=MOST_COMPONENTS) or 0
+    if environ.get("SLURM_JOB_ID") not in {environ.get(f"SLURM_JOB_ID_HET_GROUP_{n}", "") for n in range(size)}:
+        return {}  # left over from the job that submitted this one
+    return {n: hostlist.expand(environ.get(f"SLURM_JOB_NODELIST_HET_GROUP_{n}") or "") for n in range(size)}
+
+
+def _slurm_setting(environ: Mapping[str, str], name: str) -> str | None:
+    """Return a setting of the first slurm.conf that can be read, of two lines the later."""
+    for path in (environ.get("SLURM_CONF") or "", *_SLURM_CONFIGURATIONS):
+        try:
+            with open(path, errors="replace") as file:
+                lines = file.read(_LONGEST_CONFIGURATION).splitlines()
+        except OSError:
+            continue
+        pairs = [line.partition("#")[0].partition("=") for line in lines]
+        return next((its.strip() for key, _, its in reversed(pairs) if key.strip().lower() == name.lower()), None)
+    return None
+
+
+# Plain hosts, by OpenSSH's client: user, port and keys are those of ssh_config. Nobody is there to type a password. No
+# connection is shared by a master process that would be left behind, but one that the user has opened serves.
+# Source: ssh(1), ssh_config(5).
+_SSH = ("ssh", "-T", "-x", "-o", "BatchMode=yes", "-o", "ControlMaster=no", "-o", "LogLevel=ERROR")
+
+
+def _remote_line(program: tuple[str, ...]) -> str:
+    """Return one line that any login shell reads as these words, and becomes them."""
+    return f"exec {shlex.join(program)}"
+
+
+TABLE = (
+    # This host alone: the program is started here.
+    Starter("local", "this host alone", _each(lambda _, program: program), 30.0, carries_environment=True),
+    Starter(
+        "flux",
+        "flux exec",
+        _flux,
+        kill_wait_s=5.0,  # flux-config-exec(5), kill-timeout
+        carries_environment=True,
+        reads=("FLUX_ENCLOSING_ID",),
+        completed=_flux_hosts,
+    ),
+    Starter(
+        "slurm",
+        "srun",
+        slurm,
+        kill_wait_s=30.0,  # slurm.conf(5), KillWait
+        carries_environment=True,
+        is_at_once=True,
+        signals_reach_command=True,
+        takes_options=True,
+        reads=_SLURM_READS,
+        completed=_slurm_completed,
+    ),
+    # It takes words as they are. Source: pbsdsh(1) of Torque: -h names a host, -o leaves the output to who started it.
+    Starter(
+        "torque",
+        "pbsdsh",
+        _each(lambda host, program: ("pbsdsh", "-o", "-h", host, *program)),
+        kill_wait_s=2.0,  # kill_delay of a queue
+        keeps=(
+            *("PBS_NODENUM", "PBS_VNODENUM", "PBS_TASKNUM", "PBS_MOMPORT", "TMPDIR", "HOSTNAME"),
+            *("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"),
+        ),
+        reads=("PBS_WALLTIME",),
+        completed=_ends_by("PBS_WALLTIME"),
+    ),
+    # OpenPBS and PBS Professional. It takes words as they are. Source: pbs_tmrsh(8), and a real OpenPBS 23.06: the
+    # status is the program's, 254 and 255 where it could not begin. qdel and the time limit reach the sessions of the
+    # first host's tasks only; COMMAND has one of its own.
+    Starter(
+        "pbs",
+        "pbs_tmrsh",
+        _each(lambda host, program: ("pbs_tmrsh", host, *program)),
+        kill_wait_s=10.0,  # kill_delay of a queue
+        # A task's own. PBS_NODEFILE is not: on the first host a task has none, and its path is the same everywhere.
+        keeps=(
+            *("PBS_NODENUM", "PBS_TASKNUM", "PBS_MOMPORT", "PBS_JOBDIR", "NCPUS", "TMPDIR", "HOSTNAME"),
+            # Of the hook that gives each job its GPUs: by their ids, which are others on each host.
+            *("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "ZE_AFFINITY_MASK"),
+        ),
+    ),
+    # Source: blaunch(1). Sites differ in what it hands on.
+    Starter(
+        "lsf",
+        "blaunch",
+        _each(lambda host, program: ("blaunch", host, *_plain_words(program))),
+        kill_wait_s=10.0,  # lsb.params, JOB_TERMINATE_INTERVAL
+        keeps=("LSF_PM_", "LS_JOBPID", "TMPDIR", "HOSTNAME", "CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"),
+    ),
+    # OpenSSH's client with the job's key. Source: OAR's user documentation, oarsh(1).
+    Starter(
+        "oar",
+        "oarsh",
+        _each(lambda host, program: ("oarsh", host, _remote_line(program))),
+        kill_wait_s=10.0,
+        takes_stdin=True,
+        keeps=("SSH_", "XDG_", "OAR_CPUSET", "OAR_TASK", "DBUS_SESSION_BUS_ADDRESS", "HOSTNAME", "TMPDIR"),
+        reads=("OAR_JOB_WALLTIME_SECONDS",),
+        completed=_ends_by("OAR_JOB_WALLTIME_SECONDS"),
+    ),
+    # Grid Engine, for parallel environments with `control_slaves TRUE`. Source: qrsh(1), sge_pe(5).
+    Starter(
+        "sge",
+        "qrsh -inherit",
+        _each(lambda host, program: ("qrsh", "-inherit", host, *_plain_words(program))),
+        kill_wait_s=10.0,  # qdel sends KILL at once, or after the queue's `notify`
+        keeps=("TMP", "SGE_JOB_SPOOL_DIR", "HOSTNAME", "SGE_HGR_", "CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"),
+    ),
+    Starter(
+        "ssh",
+        "ssh, for --hosts",
+        _each(lambda host, program: (*_SSH, host, _remote_line(program))),
+        kill_wait_s=30.0,  # nobody else's: that of a supervisor
+        takes_stdin=True,
+        # What the login on the other host makes: a user may have another name there.
+        keeps=(
+            *("SSH_", "XDG_", "DBUS_SESSION_BUS_ADDRESS", "HOME", "LOGNAME", "USER", "SHELL", "MAIL", "HOSTNAME"),
+            "TMPDIR",
+        ),
+    ),
+)
+_BY_NAME = {starter.name: starter for starter in TABLE}
+
+
+def is_alone(facts: JobFacts) -> bool:
+    """Tell whether nothing has to be started elsewhere: no job, or one node's of a scheduler that has no starter."""
+    is_one = facts.nodes == 1 and facts.task_rank is None and facts.scheduler not in _BY_NAME
+    return facts.scheduler == "none" or is_one
+
+
+def find(facts: JobFacts, environ: Mapping[str, str], hosts_option: str | None = None) -> Starter:
+    """Return the starter of this job, or of the hosts that a person names.
+
+    Raises FactsError where the job has none, or this is not its script; UsageError for `hosts_option`.
+    """
+    if hosts_option is not None:
+        hosts = listed(hosts_option)
+        return _BY_NAME["local" if len(hosts) == 1 and _own_among(hosts) else "ssh"]
+    if _is_in_flux(environ):
+        return _BY_NAME["flux"]
+    hosts = _hosts_of_job(facts, environ)
+    starter = _BY_NAME[facts.scheduler]
+    is_here = len(hosts) == 1 and not starter.is_at_once and _own_of(facts) is not None
+    return _BY_NAME["local"] if is_here else starter
+
+
+def allocation(
+    facts: JobFacts, environ: Mapping[str, str], hosts_option: str | None = None, *, is_per_task: bool = False
+) -> Allocation:
+    """Return what the run may use, for the starter that `find` gives. Raises as `find` does."""
+    starter = find(facts, environ, hosts_option)
+    if hosts_option is not None:
+        hosts = listed(hosts_option)
+        return Allocation(starter.name, hosts, (1,) * len(hosts), own=_own_among(hosts))
+    scheduler = "flux" if _is_in_flux(environ) else facts.scheduler
+    row = _BY_NAME[scheduler]
+    count = len(facts.hosts)
+    found = Allocation(
+        scheduler=scheduler,
+        hosts=facts.hosts,
+        slots=facts.tasks_per_node if len(facts.tasks_per_node) == count else (1,) * count,
+        job_id=facts.job_id,
+        restarts=facts.restarts,
+        kill_wait_s=row.kill_wait_s,
+        own=_own_of(facts),
+        is_per_task=is_per_task,
+        environ={name: value for name, value in environ.items() if name.startswith(row.reads)},
+    )
+    return row.completed(found)
+
+
+def with_options(starter: Starter, job: Allocation, options: tuple[str, ...]) -> Allocation:
+    """Return the allocation with a person's own options for the starter's program. Raises UsageError."""
+    if not starter.takes_options:
+        raise UsageError("a starter that takes options, which is srun", starter.help, "leaving --start-option out")
+    return job._replace(options=options)
+
+
+def environ_file(starter: Starter, environ: Mapping[str, str]) -> str | None:
+    """Write the file of the environment, where the starter needs one; who calls this removes it. Raises PlaceError."""
+    return write_environ(environ, directories(environ)) if starter.needs_file else None
+
+
+def supervisors(
+    starter: Starter,
+    job: Allocation,
+    hosts: tuple[str, ...],
+    program: tuple[str, ...],
+    environ: Mapping[str, str],
+    file: str | None = None,
+) -> tuple[Launch, ...]:
+    """Return what starts a supervisor on all places of these hosts; `environ` is what each is to have.
+
+    The processes here get that environment, too. `file` is what `environ_file` returned.
+    """
+    if starter.is_at_once:
+        return starter.start(job, hosts, program)
+    made: list[Launch] = []
+    wanted = set(hosts)
+    for place in job.places:
+        if place.host in wanted:
+            made += _supervisor(starter, job, place, program, environ, file)
+    return tuple(made)
+
+
+def _supervisor(
+    starter: Starter,
+    job: Allocation,
+    place: Place,
+    program: tuple[str, ...],
+    environ: Mapping[str, str],
+    file: str | None,
+) -> tuple[Launch, ...]:
+    words = (*program, "--host", place.host, "--local", str(place.local))
+    if place.host == job.own:
+        return (Launch(words, (place.host,)),)
+    keeps = [word for prefix in starter.keeps for word in ("--keep", prefix)]
+    if starter.takes_stdin:
+        made = starter.launches(job, (place.host,), (*words, "--stdin", *keeps))
+        return tuple(launch._replace(stdin=packed(environ)) for launch in made)
+    carried = ("--environ", file, *keeps) if file else ()
+    return starter.launches(job, (place.host,), (*words, *carried))
