@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from mingle_hooks import files, keys, values
 from mingle_hooks.errors import ConflictError, PlaceError, UsageError
-from mingle_hooks.export import placement
+from mingle_hooks.export import launchers
 from mingle_hooks.export.frameworks import CPU_ONLY, HCAS, IFACE, MEMORY, NAMES, ROSTER, SITE, needs
 from mingle_hooks.export.hostfiles import Addresses
-from mingle_hooks.export.placement import here, is_first_host
+from mingle_hooks.export.launchers import here, is_first_host
 from mingle_hooks.files import UnfitError, contents
 from mingle_hooks.keys import Key
 from mingle_hooks.net import addresses, ports
@@ -86,7 +86,7 @@ def join(
 
 def _of_batch_shell(spec: MemberSpec) -> str:
     """Return what the user of a batch shell should know: commands started here are on one node."""
-    where, line = placement.here(spec.facts), placement.everywhere(spec.facts, ("torchrun", "train.py"))
+    where, line = launchers.here(spec.facts), launchers.everywhere(spec.facts, ("torchrun", "train.py"))
     alone = "a program that reads neither RANK nor torchrun's variables would train alone here"
     return f"this shell runs on {where} only, so NODE_RANK is not set and {alone}; to train on all nodes, try {line}"
 

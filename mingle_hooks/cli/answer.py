@@ -17,7 +17,7 @@ from mingle_hooks import files as files_files
 from mingle_hooks import preflight
 from mingle_hooks.cli.plain import run_words, write_stderr, write_stdout
 from mingle_hooks.errors import LONGEST, MingleError, NotExecutableError, NotFoundError, PlaceError, printable
-from mingle_hooks.export import launchers, placement, shells, variables
+from mingle_hooks.export import launchers, shells, variables
 from mingle_hooks.export.variables import Variable
 from mingle_hooks.job import member_spec
 from mingle_hooks.joining import join
@@ -149,7 +149,7 @@ def become_command(command: tuple[str, ...], options: Mapping[str, object], how:
     """
     spec = member_spec(os.environ, options)
     if spec.nodes != 1:
-        placement.check(command, spec, verbatim=how.verbatim)
+        launchers.check_command(command, spec, verbatim=how.verbatim)
     spec = spec if how.verbatim else launchers.asking(command, spec)
     obstacle = preflight.obstacle(command, spec, verbatim=how.verbatim)
     with _Held() as held:  # until execve(2), which closes them
@@ -184,7 +184,7 @@ def run_together(command: tuple[str, ...], options: Mapping[str, object], how: H
     if spec.nodes == 1 or FORMED in os.environ:
         become_command(command, options, how)
         return 0
-    placement.check(command, spec, verbatim=how.verbatim)
+    launchers.check_command(command, spec, verbatim=how.verbatim)
     launcher = None if how.verbatim else launchers.recognise(command)
     together.check(spec, launcher and launcher.starts, no_wait=how.no_wait)
     obstacle = preflight.obstacle(command, spec, verbatim=how.verbatim)
