@@ -178,7 +178,7 @@ def run_together(command: tuple[str, ...], options: Mapping[str, object], how: H
 
     Raises what become() raises, and what a run raises.
     """
-    from mingle_hooks.run import agent
+    from mingle_hooks.run import together
 
     spec = member_spec(os.environ, options)
     if spec.nodes == 1 or FORMED in os.environ:
@@ -186,14 +186,14 @@ def run_together(command: tuple[str, ...], options: Mapping[str, object], how: H
         return 0
     launchers.check_command(command, spec, verbatim=how.verbatim)
     launcher = None if how.verbatim else launchers.recognise(command)
-    agent.check(spec, launcher and launcher.starts, no_wait=how.no_wait)
+    together.check(spec, launcher and launcher.starts, no_wait=how.no_wait)
     obstacle = preflight.obstacle(command, spec, verbatim=how.verbatim)
     with Waiting(sys.stderr, quiet=spec.settings.quiet) as observer:
         # The run's own members are compared.
         view = join(spec, observer, wants_roster=True, command=None, obstacle=obstacle)
     flags = {"explain": how.explain, "verbatim": how.verbatim, "keep_key": how.keep_key}
-    own = {**options, **flags, **agent.known(spec, view)}
-    return agent.together(command, spec, view, run_words(own))
+    own = {**options, **flags, **together.known(spec, view)}
+    return together.together(command, spec, view, run_words(own))
 
 
 def _starts_mingle(command: tuple[str, ...]) -> bool:
