@@ -19,7 +19,7 @@ from mingle_hooks.files import UnfitError, contents
 from mingle_hooks.job import MemberSpec
 from mingle_hooks.keys import Key
 from mingle_hooks.net import addresses, ports
-from mingle_hooks.net.addresses import NcclSetting, hostname, interface_of, machine_id, nccl_settings
+from mingle_hooks.net.addresses import LOOPBACK, NcclSetting, hostname, interface_of, machine_id, nccl_settings
 from mingle_hooks.net.devices import active_rdma_ports, has_accelerator
 from mingle_hooks.rendezvous import messages, wire
 from mingle_hooks.rendezvous.messages import Answer, Failure
@@ -278,8 +278,6 @@ def resolvable(hosts: Sequence[str], timeout_s: float = NAMES_S) -> set[str]:
 
 
 # The world as one process can tell it without the network: one member, --no-wait, or a batch script.
-
-LOOPBACK = "127.0.0.1"
 
 
 def single_member_answer(spec: MemberSpec, held: list[socket.socket] | None) -> Answer:

@@ -26,9 +26,9 @@ def main() -> None:
 
         os._exit(agent.run_warden(arguments))
     if program == "probe":
-        from mingle_hooks.check import probe
+        from mingle_hooks.check import probes
 
-        os._exit(probe.run_probe(arguments))
+        os._exit(probes.run_probe(arguments))
     from mingle_hooks.run import processes
 
     os._exit(processes.run_sweep(arguments))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import os
-import py_compile
 import re
 import shutil
 import subprocess
@@ -125,17 +124,18 @@ def compiled(entries: list[Entry]) -> list[Entry]:
 
     Another Python takes the source.
     """
-    found = {entry.name: entry for entry in entries}
+    command = [sys.executable, "-m", "compileall", "-q", "-b", "--invalidation-mode", "unchecked-hash"]
     with TemporaryDirectory() as directory:
-        source, made = f"{directory}/source.py", f"{directory}/made.pyc"
         for entry in entries:
-            if entry.name.endswith(".py"):
-                Path(source).write_bytes(entry.data)
-                # Unchecked: nobody changes one file of a zip file, and times in it differ.
-                mode = py_compile.PycInvalidationMode.UNCHECKED_HASH
-                py_compile.compile(source, made, entry.name, doraise=True, invalidation_mode=mode)
-                found[f"{entry.name}c"] = Entry(f"{entry.name}c", Path(made).read_bytes())
-    return sorted(found.values())
+            path = Path(directory, entry.name)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(entry.data)
+        # Unchecked: nobody changes one file of a zip file, and times in it differ. Python 3.10 writes a set in the
+        # order of its hashes.
+        environ = {**os.environ, "PYTHONHASHSEED": "0"}
+        subprocess.run([*command, "-s", directory, directory], env=environ, check=True)
+        made = Path(directory).rglob("*.pyc")
+        return sorted([*entries, *(Entry(str(path.relative_to(directory)), path.read_bytes()) for path in made)])
 
 
 def _write(archive: Path, entries: list[Entry]) -> None:

@@ -10,11 +10,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from build import epoch
-from tree import BEFORE_REMOVAL, DESCRIPTION, DOC, NAME, SUMMARY, File, lay, packed, source, tree, version
+from tree import BEFORE_REMOVAL, DESCRIPTION, DOC, NAME, SUMMARY, File, lay, maintainer, packed, source, tree, version
 
 TOOL = "dpkg-deb"
 ZSH = "vendor-completions"
-MAINTAINER = "mingle-hooks maintainers <maintainers@mingle-hooks.invalid>"
 CONTROL = """\
 Package: {name}
 Version: {version}-1
@@ -32,7 +31,7 @@ CHANGELOG = """\
 
   * Made from the sources of {version}: see changelog.gz.
 
- -- {maintainer}  {date}
+ -- {signed}  {date}
 """
 
 
@@ -40,7 +39,8 @@ def make(archive: Path, directory: Path, python: str) -> Path:
     """Write the package, with mingle.pyz as its program; return its path."""
     when = epoch()
     date = time.strftime("%a, %d %b %Y %H:%M:%S +0000", time.gmtime(when))
-    changelog = CHANGELOG.format(name=NAME, version=version(), maintainer=MAINTAINER, date=date)
+    signed = maintainer() if maintainer().endswith(">") else f"{maintainer()} <>"  # dpkg reads no line without one
+    changelog = CHANGELOG.format(name=NAME, version=version(), signed=signed, date=date)
     files = [*tree(archive, python, ZSH), File(f"{DOC}/changelog.Debian.gz", packed(changelog.encode()))]
     made = directory / f"{NAME}_{version()}-1_all.deb"
     with TemporaryDirectory() as place:
@@ -58,7 +58,7 @@ def _control(files: list[File], python: str) -> list[File]:
     control = CONTROL.format(
         name=NAME,
         version=version(),
-        maintainer=MAINTAINER,
+        maintainer=maintainer(),
         kib=sum(-(-len(file.data) // 1024) for file in files),
         depends=depends(python),
         homepage=f"Homepage: {source()}\n" if source() else "",

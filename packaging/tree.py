@@ -110,6 +110,11 @@ def source() -> str:
     return os.environ.get("MINGLE_SOURCE_URL", "").rstrip("/")
 
 
+def maintainer() -> str:
+    """Return whose package it is, as `Name <address>`; without an address where nobody has told it."""
+    return os.environ.get("MINGLE_MAINTAINER", f"{NAME} maintainers")
+
+
 def version() -> str:
     """Return the project's version."""
     return re.findall(r'^__version__ = "(.*)"$', (ROOT / "mingle_hooks/__init__.py").read_text(), re.MULTILINE)[0]

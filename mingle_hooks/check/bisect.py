@@ -245,12 +245,14 @@ def trial_text(verdict: Verdict, words: str) -> tuple[Finding, ...]:
     among = f"(in {verdict.failed} of {verdict.runs} runs)"
     if verdict.how == "everywhere":
         text = f"`{words}` fails on whatever hosts it runs {among}: the cause is the command, or something on all hosts"
-        return (Finding("node", (), text),)
+        return (Finding("node", (), text, remedy="user: run it on one host, and read what it says"),)
     if verdict.how == "unsteady":
         who = f"; {fold(verdict.suspects)} took part in each of these" if verdict.suspects else ""
-        return (Finding("node", verdict.suspects, f"`{words}` fails at times {among}{who}"),)
+        text = f"`{words}` fails at times {among}{who}"
+        return (Finding("node", verdict.suspects, text, remedy="user: run it again, with a longer --limit"),)
     found = []
     for hosts in verdict.culprits:
         where = "with it, and passes without it" if len(hosts) == 1 else "where both take part"
-        found.append(Finding("node", hosts, f"{' and '.join(hosts)}: `{words}` fails {where} {among}", hosts[-1:]))
+        text = f"{' and '.join(hosts)}: `{words}` fails {where} {among}"
+        found.append(Finding("node", hosts, text, hosts[-1:], remedy="user: leave it out, and report it to an admin"))
     return tuple(found)

@@ -6,14 +6,15 @@ import os
 import signal
 import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from mingle_hooks import values
 from mingle_hooks.check.fingerprint import FingerprintRequest, fingerprint, own_limits
-from mingle_hooks.check.messages import MOST_ADDRESSES, MOST_OF_HOST
-from mingle_hooks.check.probes import LOOK_S, Patience
 from mingle_hooks.check.report import Address, Space
+from mingle_hooks.check.session import MOST_ADDRESSES, MOST_OF_HOST
 from mingle_hooks.errors import MingleError, NetworkError, printable
+from mingle_hooks.keys import on_network
 from mingle_hooks.net import devices
 from mingle_hooks.net.addresses import (
     Interface,
@@ -100,12 +101,6 @@ def space_of(path: str) -> list[int]:
         return []
     free = its.f_bavail if its.f_favail or not its.f_files else 0  # no inode is left
     return [free * its.f_frsize // _MIB, its.f_blocks * its.f_frsize // _MIB]
-
-
-def all_spaces(answers: Mapping[str, list[int] | None]) -> list[Body]:
-    """Return the rows of what was asked; a directory that does not exist has none."""
-    rows = [Space(printable(path, _LONGEST), *(its or (None, None))) for path, its in answers.items() if its != []]
-    return [dict(row._asdict()) for row in rows]
 
 
 def _number(digits: str) -> int | None:
@@ -256,7 +251,7 @@ def _owner(path: str) -> str:
 _AT_ONCE = 4
 
 
-class Names:
+class NameLookups:
     """Looks up; `found` has what was answered by now."""
 
     def __init__(self, loop: Loop, names: Sequence[str]) -> None:
@@ -292,6 +287,42 @@ class Names:
         self._next()
 
 
+# Whoever waits looks so often whether it is over, in seconds.
+POLL_S = 0.02
+# Of the time since the last look no more counts, in seconds: this process, or its host, stood still for the rest.
+_COUNTED_S = 2 * POLL_S
+
+
+class ActiveDeadline:
+    """Lasts for `limit_s` of the time in which this process comes round, but for no more than `most_s` by the clock.
+
+    `late_s` is for how long it stood still, in seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float], limit_s: float, most_s: float) -> None:
+        self._clock, self._left_s = clock, limit_s
+        self._last = clock()
+        self._end = self._last + max(limit_s, most_s)
+        self.late_s = 0.0
+
+    @property
+    def has_lasted(self) -> bool:
+        """Whether what has not come by now does not come."""
+        return self._left_s <= 0.0
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nobody waits any longer."""
+        return self.has_lasted or self._last >= self._end
+
+    def look(self) -> None:
+        """Take note that the process has come round."""
+        now = self._clock()
+        passed_s, self._last = now - self._last, now
+        self.late_s += max(passed_s - _COUNTED_S, 0.0)
+        self._left_s -= min(passed_s, _COUNTED_S)
+
+
 # A question to the kernel that may hang, asked in a child: a thread that hangs there could not be left behind.
 
 _READ_BYTES = 64 * 1024
@@ -300,7 +331,7 @@ _REAP_S = 0.05
 _MOST_TIMES = 10
 
 
-class Aside:
+class ChildCall:
     """Calls `question()` in a child, and `on_answer(value)` here with what it returns; None where that takes longer."""
 
     def __init__(
@@ -314,15 +345,15 @@ class Aside:
         os.close(writing)
         self._pipe = Descriptor(reading)
         loop.watch(self._pipe, READ, lambda _events: self._read())
-        self._patience = Patience(loop.clock, limit_s, limit_s * _MOST_TIMES)
-        self._timer = loop.after(LOOK_S, self._look)
+        self._deadline = ActiveDeadline(loop.clock, limit_s, limit_s * _MOST_TIMES)
+        self._timer = loop.after(POLL_S, self._look)
 
     def _look(self) -> None:
-        self._patience.look()
-        if self._patience.is_over:
+        self._deadline.look()
+        if self._deadline.is_over:
             self._end(is_late=True)
         else:
-            self._timer = self._loop.after(LOOK_S, self._look)
+            self._timer = self._loop.after(POLL_S, self._look)
 
     def _read(self) -> None:
         data = os.read(self._pipe.fileno(), _READ_BYTES)
@@ -356,3 +387,53 @@ def _answer(question: Callable[[], object], writing: int) -> None:
             data = data[os.write(writing, data) :]
     finally:
         os._exit(0)
+
+
+# A file system of the network, or a device, has so long to answer, in seconds.
+_DEVICE_LIMIT_S = 1.0
+
+
+class DeviceFacts:
+    """Free space and GPU faults, asked in children where that may hang; `on_known()` comes once these have answered."""
+
+    def __init__(self, loop: Loop, environ: Mapping[str, str], on_known: Callable[[], None]) -> None:
+        self._loop, self._on_known, self._pending = loop, on_known, 0
+        self._free: dict[str, list[int] | None] = {}
+        self.faults: list[str] = []
+        for path in space_places(environ):
+            if on_network(path):
+                self._free[path] = None  # in its place
+                self._ask(partial(space_of, path), partial(self._take_space, path))
+            else:
+                self._take_space(path, space_of(path))
+        if has_gpu():
+            self._ask(gpu_faults, self._take_faults)
+
+    @property
+    def is_known(self) -> bool:
+        """Whether nothing is being asked any more."""
+        return not self._pending
+
+    @property
+    def spaces(self) -> list[Body]:
+        """Each directory's row; one that does not exist has none."""
+        rows = [Space(printable(path, _LONGEST), *(free or (None, None))) for path, free in self._free.items()]
+        return [row._asdict() for row, free in zip(rows, self._free.values(), strict=True) if free != []]
+
+    def _ask(self, question: Callable[[], object], on_answer: Callable[[Any], None]) -> None:
+        self._pending += 1
+
+        def answered(value: object) -> None:
+            self._pending -= 1
+            on_answer(value)
+            self._on_known()
+
+        ChildCall(self._loop, question, _DEVICE_LIMIT_S, answered)
+
+    def _take_space(self, path: str, free: list[int] | None) -> None:
+        self._free[path] = free
+
+    def _take_faults(self, faults: list[str] | None) -> None:
+        if faults is None:
+            faults = [f"its GPUs did not report their state within {_DEVICE_LIMIT_S:g} s"]
+        self.faults += [printable(fault, _LONGEST) for fault in faults]

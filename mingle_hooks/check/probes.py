@@ -1,4 +1,4 @@
-"""How long a probe waits: what it could not do while it did not run says nothing of others."""
+"""One host's part of a check: it says what it is, probes the others on order, and ends with the check."""
 
 from __future__ import annotations
 
@@ -7,88 +7,75 @@ import os
 import socket
 import struct
 import time
-from collections.abc import Callable, Sequence
-from hmac import compare_digest
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
-from mingle_hooks.check.messages import Met, Peer
-from mingle_hooks.errors import NetworkError, reason
-from mingle_hooks.net import ports
-from mingle_hooks.net.ports import GONE_AT_ONCE
+from mingle_hooks.check import facts
+from mingle_hooks.check.facts import POLL_S, ActiveDeadline, DeviceFacts, NameLookups
+from mingle_hooks.check.report import Address
+from mingle_hooks.check.session import (
+    ALL,
+    ANSWER,
+    BYTES,
+    COUNT,
+    ECHO,
+    FACTS,
+    HERE,
+    IFACE,
+    NOTE,
+    ORDER,
+    PING,
+    PORTS,
+    PROBE,
+    SEND,
+    SIZE,
+    SIZED,
+    Measured,
+    Packet,
+    Peer,
+    pack_packet,
+    padding,
+    parse_listed,
+    parse_record,
+    unpack_packet,
+    wall_s,
+)
+from mingle_hooks.errors import MingleError, NetworkError, printable, reason
+from mingle_hooks.net.ports import DEFAULT_RANGE, GONE_AT_ONCE, bound, candidates
 from mingle_hooks.rendezvous import multicast
 from mingle_hooks.rendezvous.connection import READ, WRITE, Callers, Loop, dial
 from mingle_hooks.rendezvous.multicast import carriers
-from mingle_hooks.rendezvous.wire import Body, Secret
+from mingle_hooks.rendezvous.wire import Body, Secret, WireError, address, integer, text
+from mingle_hooks.run import agent
+from mingle_hooks.run.agent import Approach, Options, Task, Where
+from mingle_hooks.run.messages import LEAVE, Join, Link, Welcome
+from mingle_hooks.values import networks
+from mingle_hooks.values import ports as parse_ports
 
 if TYPE_CHECKING:
     from multicast_expert import IfaceInfo, McastRxSocket, McastTxSocket
 
-
-# The datagrams between probes, which only holders of the check's key can make.
-#
-# ``magic | kind | from | to | network | value | time | MAC (8)``, and zeros up to its size where that is what counts.
-
-# Asks for an echo; the echo; asks for nothing; one of a size, and that it came; a door's word, and one to all.
-PING, ECHO, NOTE, SIZE, SIZED, HERE, ALL = range(1, 8)
-_HEAD = struct.Struct("!4sBHHHIQ")
-_MAGIC, _MAC_BYTES = b"MCHK", 8
-BYTES = _HEAD.size + _MAC_BYTES
-# What IP and UDP put in front.
-HEADERS_4, HEADERS_6 = 28, 48
-
-
-class Packet(NamedTuple):
-    """From which host to which, on which network; `value` counts, or is a size in octets, `time` in nanoseconds."""
-
-    kind: int
-    sender: int
-    to: int
-    network: int = 0
-    value: int = 0
-    time: int = 0
-
-
-def pack_packet(secret: Secret, packet: Packet) -> bytes:
-    """Return the datagram."""
-    head = _HEAD.pack(_MAGIC, *packet)
-    return head + secret.mac(b"check", head)[:_MAC_BYTES]
-
-
-def unpack_packet(secret: Secret, data: bytes) -> Packet | None:
-    """Return what a datagram says; None where it is none of ours."""
-    if len(data) < BYTES or not data.startswith(_MAGIC):
-        return None
-    head = data[: _HEAD.size]
-    if not compare_digest(data[_HEAD.size : BYTES], secret.mac(b"check", head)[:_MAC_BYTES]):
-        return None
-    return Packet(*_HEAD.unpack(head)[1:])
-
-
-def padding(where: str, size: int) -> int:
-    """Return how many zeros make a datagram to this address a packet of so many octets."""
-    return max(size - (HEADERS_6 if ":" in where else HEADERS_4) - BYTES, 0)
-
-
 # The TCP side of a probe that others come to: it says who is here, and counts what it is sent.
 
 # Octets that came, and in how many nanoseconds.
-COUNT = struct.Struct("!QQ")
+COUNTED = struct.Struct("!QQ")
 _READ_BYTES = 1 << 20
 # From the first octet on it counts for so long, in seconds.
 COUNTED_S = 0.25
 
 
-class Doors:
+class ProbeServer:
     """What is open to callers, and those who have come in."""
 
     def __init__(self, loop: Loop, secret: Secret) -> None:
         self._loop, self._secret, self.number = loop, secret, 0
         self._open: list[Callers] = []
-        self._guests: set[_Guest] = set()
+        self._callers: set[_Caller] = set()
 
     def open(self, address: str, port: int) -> bool:
         """Listen on one of this host's addresses; tell whether the port is free there. Raises NetworkError."""
-        listener = ports.bound(address, port, hold=False)
+        listener = bound(address, port, hold=False)
         if listener is None:
             return False
         self._open.append(Callers(self._loop, [listener], self._greet))
@@ -102,19 +89,19 @@ class Doors:
         """Close all."""
         while self._open:
             self.shut()
-        for guest in [*self._guests]:
-            guest.close()
+        for caller in [*self._callers]:
+            caller.close()
 
     def _greet(self, sock: socket.socket, _where: str) -> None:
         """Say who is here, and count what comes. Raises OSError where nothing can be said any more."""
         sock.send(pack_packet(self._secret, Packet(HERE, self.number, 0)))
-        self._guests.add(_Guest(self._loop, sock, self._guests))
+        self._callers.add(_Caller(self._loop, sock, self._callers))
 
 
-class _Guest:
+class _Caller:
     """One who came in: counted from its first octet on."""
 
-    def __init__(self, loop: Loop, sock: socket.socket, among: set[_Guest]) -> None:
+    def __init__(self, loop: Loop, sock: socket.socket, among: set[_Caller]) -> None:
         self._loop, self._sock, self._among = loop, sock, among
         self._octets = self._began = 0
         loop.watch(sock, READ, lambda _events: self._read())
@@ -137,13 +124,13 @@ class _Guest:
             return
         if not self._began:
             self._began = time.monotonic_ns()
-            self._loop.after(COUNTED_S, self._tell)
+            self._loop.after(COUNTED_S, self._report)
         self._octets += len(data)
 
-    def _tell(self) -> None:
+    def _report(self) -> None:
         if self._sock.fileno() >= 0:
             try:
-                self._sock.send(COUNT.pack(self._octets, time.monotonic_ns() - self._began))
+                self._sock.send(COUNTED.pack(self._octets, time.monotonic_ns() - self._began))
             except OSError:
                 self.close()
 
@@ -163,7 +150,7 @@ class Call:
         self, loop: Loop, secret: Secret, number: int, where: tuple[str, int], on_end: Callable[[str], None]
     ) -> None:
         self._loop, self._secret, self._number, self._on_end = loop, secret, number, on_end
-        self._said = b""
+        self._received = b""
         self._sock: socket.socket | None = None
         try:
             self._sock = dial(*where)
@@ -175,7 +162,7 @@ class Call:
 
     @property
     def is_over(self) -> bool:
-        """Whether the end has been told."""
+        """Whether the end has been received."""
         return self._on_end is _nobody
 
     def end(self, reason: str) -> None:
@@ -198,32 +185,32 @@ class Call:
         except OSError as error:
             self.end(error.strerror or LATE)
             return
-        self._said += data
+        self._received += data
         if not data:
             self.end("it closed the connection")
-        elif len(self._said) >= BYTES:
-            here = unpack_packet(self._secret, self._said[:BYTES])
+        elif len(self._received) >= BYTES:
+            here = unpack_packet(self._secret, self._received[:BYTES])
             if here is None or here.kind != HERE or here.sender != self._number:
                 self.end(OTHER)
             else:
-                self._met(self._sock, self._said[BYTES:])
+                self._verified(self._sock, self._received[BYTES:])
 
-    def _met(self, _sock: socket.socket, _more: bytes) -> None:
+    def _verified(self, _sock: socket.socket, _more: bytes) -> None:
         self.end("")
 
 
 class Transfer(Call):
-    """A call that sends for as long as the other side counts; `count` is the octets and nanoseconds that it told."""
+    """A call that sends as long as the other side counts; `count` is its octets and nanoseconds."""
 
     count: tuple[int, int] | None = None
     _is_sending = False
 
-    def _met(self, sock: socket.socket, more: bytes) -> None:
+    def _verified(self, sock: socket.socket, more: bytes) -> None:
         if not self._is_sending:
             self._is_sending = True
             self._loop.rewatch(sock, READ | WRITE, lambda events: self._ready(sock, events))
-        elif len(more) >= COUNT.size:
-            self.count = COUNT.unpack_from(more)
+        elif len(more) >= COUNTED.size:
+            self.count = COUNTED.unpack_from(more)
             self.end("")
 
     def _ready(self, sock: socket.socket, events: int) -> None:
@@ -247,15 +234,15 @@ def _nobody(_reason: str) -> None:
 
 # The UDP side of a probe: a socket for each of its addresses, and what came there.
 
-# linux/in.h, linux/in6.h: no packet is to be cut into pieces, by nobody.
-_IP_MTU_DISCOVER, _IPV6_MTU_DISCOVER, _DO = 10, 23, 2
-# The same files: the kernel tells what became of a datagram. Without it one that it has no room for is lost silently.
-_IP_RECVERR, _IPV6_RECVERR = 11, 25
+# linux/in.h, linux/in6.h: level, MTU_DISCOVER with DO (nobody cuts a packet into pieces), and RECVERR: the kernel tells
+# what became of a datagram; without it one that it has no room for is lost silently.
+_OPTIONS = {socket.AF_INET: (socket.IPPROTO_IP, 10, 11), socket.AF_INET6: (socket.IPPROTO_IPV6, 23, 25)}
+_DO = 2
 # The kernel took nothing: its table of neighbours is full (IPv6 says EINVAL), or a queue.
 _NO_ROOM = (errno.ENOBUFS, errno.EINVAL, errno.EAGAIN)
-_TRIES = 3  # an error may be about an earlier datagram, and is told once
+_TRIES = 3  # an error may be about an earlier datagram, and is received once
 _MOST_BYTES = 1 << 16
-_READ_AT_ONCE_datagrams, _MOST_WAITING = 64, 100_000
+_READ_AT_ONCE, _MOST_WAITING = 64, 100_000
 # The kernel cuts it to net.core.rmem_max: a host that is busy is not to look like one that loses datagrams.
 _KEPT_BYTES = 4 * 1024 * 1024
 _MOST_SEQUENCE = 1 << 10
@@ -284,12 +271,9 @@ class Datagrams:
         try:
             sock.settimeout(0)
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _KEPT_BYTES)
-            if family == socket.AF_INET6:
-                sock.setsockopt(socket.IPPROTO_IPV6, _IPV6_MTU_DISCOVER, _DO)
-                sock.setsockopt(socket.IPPROTO_IPV6, _IPV6_RECVERR, 1)
-            else:
-                sock.setsockopt(socket.IPPROTO_IP, _IP_MTU_DISCOVER, _DO)
-                sock.setsockopt(socket.IPPROTO_IP, _IP_RECVERR, 1)
+            level, mtu_discover, errors = _OPTIONS[family]
+            sock.setsockopt(level, mtu_discover, _DO)
+            sock.setsockopt(level, errors, 1)
             sock.bind((address, port))
         except OSError:
             sock.close()
@@ -325,7 +309,7 @@ class Datagrams:
             _forget_errors(sock)
         self._read(sock)
 
-    def _read(self, sock: socket.socket, most: int = _READ_AT_ONCE_datagrams) -> None:
+    def _read(self, sock: socket.socket, most: int = _READ_AT_ONCE) -> None:
         for _ in range(most):
             try:
                 data, where = sock.recvfrom(_MOST_BYTES)
@@ -372,7 +356,7 @@ def _dropped(sock: socket.socket) -> int:
 
 
 def _forget_errors(sock: socket.socket) -> None:
-    for _ in range(_READ_AT_ONCE_datagrams):
+    for _ in range(_READ_AT_ONCE):
         try:
             sock.recvmsg(1, 0, socket.MSG_ERRQUEUE)
         except OSError:
@@ -390,19 +374,18 @@ _LARGEST = 65535
 _ROOM_S = 0.5
 
 
+@dataclass(eq=False, slots=True)
 class Way:
     """What is known of one peer; `had_no_room` tells that this host's kernel once took nothing for it."""
 
-    __slots__ = ("call", "closed", "echoes", "had_no_room", "mtu", "peer", "rtt_ns", "sent")
-
-    def __init__(self, peer: Peer) -> None:
-        self.peer = peer
-        self.sent = self.echoes = 0
-        self.had_no_room = False
-        self.call: Call | None = None
-        self.closed: str | None = None
-        self.rtt_ns: int | None = None
-        self.mtu: int | None = None
+    peer: Peer
+    sent: int = 0
+    echoes: int = 0
+    had_no_room: bool = False
+    call: Call | None = None
+    closed: str | None = None
+    rtt_ns: int | None = None
+    mtu: int | None = None
 
     @property
     def want(self) -> int:
@@ -410,8 +393,8 @@ class Way:
         return min(self.peer.mtu, _LARGEST)
 
 
-class Meeting:
-    """Probes peers; `is_done` once everything has come back, `met()` is what is known."""
+class ProbeRun:
+    """Probes peers; `is_done` once everything has come back, `measured()` is what is known."""
 
     def __init__(
         self,
@@ -427,7 +410,7 @@ class Meeting:
         self._count, self._turn_s, self._is_over = count, turn_s, False
         self._ways = {(peer.number, peer.network): Way(peer) for peer in peers}
         for way in self._ways.values():
-            loop.after(way.peer.turn * turn_s, lambda way=way: self._word(way))  # type: ignore[misc]
+            loop.after(way.peer.turn * turn_s, lambda way=way: self._ping(way))  # type: ignore[misc]
 
     @property
     def is_done(self) -> bool:
@@ -455,27 +438,14 @@ class Meeting:
         """Send nothing more; what is under way may still come."""
         self._is_over = True
 
-    def met(self) -> list[dict[str, object]]:
+    def measured(self) -> list[dict[str, object]]:
         """Return the rows; what has not answered by now does not."""
         self.stop()
         for way in self._ways.values():
             if way.call is not None and not way.call.is_over:
                 way.call.read()
                 way.call.end(LATE)
-        return [
-            dict(
-                Met(
-                    way.peer.number,
-                    way.peer.network,
-                    way.sent,
-                    None if way.rtt_ns is None else way.rtt_ns // 1000,
-                    way.mtu,
-                    LATE if way.closed is None else way.closed,
-                    way.had_no_room,
-                )._asdict()
-            )
-            for way in self._ways.values()
-        ]
+        return [_row(way)._asdict() for way in self._ways.values()]
 
     def _begin(self, way: Way) -> None:
         """Go on with a way that this host's kernel has room for."""
@@ -486,29 +456,29 @@ class Meeting:
 
         way.call = Call(self._loop, self._secret, peer.number, (peer.theirs, peer.port), ended)
         if peer.begins:
-            self._loop.after(self._turn_s, lambda: self._size(way, way.want))
+            self._loop.after(self._turn_s, lambda: self._send_size(way, way.want))
             for after_s in _AGAIN_S:
                 self._loop.after(self._turn_s + after_s, lambda: self._sizes(way))
 
-    def _word(self, way: Way) -> None:
+    def _ping(self, way: Way) -> None:
         """Send one, and the next later: where this host is slow, what has come is read in between."""
         if self._is_over or way.sent == self._count:
             return
         if not self._send(way, PING if way.peer.begins else NOTE, way.sent):
             way.had_no_room = True
-            self._loop.after(_ROOM_S, lambda: self._word(way))
+            self._loop.after(_ROOM_S, lambda: self._ping(way))
             return
         if not way.sent:
             self._begin(way)
         way.sent += 1
-        self._loop.after(self._turn_s / self._count, lambda: self._word(way))
+        self._loop.after(self._turn_s / self._count, lambda: self._ping(way))
 
     def _sizes(self, way: Way) -> None:
         if (way.mtu or 0) < way.want:
             for size in dict.fromkeys((way.want, *(size for size in _SIZES if size < way.want))):
-                self._size(way, size)
+                self._send_size(way, size)
 
-    def _size(self, way: Way, size: int) -> None:
+    def _send_size(self, way: Way, size: int) -> None:
         self._send(way, SIZE, size)
 
     def _send(self, way: Way, kind: int, value: int) -> bool:
@@ -517,16 +487,21 @@ class Meeting:
         return self._datagrams.send(peer.mine, (peer.theirs, peer.port), its)
 
 
+def _row(way: Way) -> Measured:
+    rtt_us = None if way.rtt_ns is None else way.rtt_ns // 1000
+    closed = LATE if way.closed is None else way.closed
+    return Measured(way.peer.number, way.peer.network, way.sent, rtt_us, way.mtu, closed, way.had_no_room)
+
+
 # Multicast, really tried: one group, joined on each interface that carries any, and a few words to all in it.
 
 _LONGEST = 300
 # A host hears on the first of these ports that nobody else has there; a word is sent to all.
 _PORTS = 3
-_READ_AT_ONCE_multicast = 64
 
 
 class Multicast:
-    """The group on all interfaces; `told()` returns what came on each."""
+    """The group on all interfaces; `received()` returns what came on each."""
 
     def __init__(self, loop: Loop, secret: Secret, nets: Sequence[str]) -> None:
         self._loop, self._secret, self.number = loop, secret, 0
@@ -534,13 +509,12 @@ class Multicast:
         self._heard: dict[str, set[int]] = {}
         self._faults: dict[str, str] = {}
         digest = secret.mac(b"group")
-        self._ports = ports.candidates(digest, _PORTS)
+        self._ports = candidates(digest, _PORTS)
         four, six = f"239.255.{digest[0]}.{digest[1]}", f"ff15::{digest[:2].hex()}:{digest[2:4].hex()}"
         # multicast_expert compares groups as text.
         self._groups = four, socket.inet_ntop(socket.AF_INET6, socket.inet_pton(socket.AF_INET6, six))
         try:
             _load()
-
             infos = carriers(nets)
         except (ImportError, OSError, NetworkError) as error:
             self._faults[""] = reason(error)
@@ -558,15 +532,11 @@ class Multicast:
             except OSError as error:
                 self._faults[name] = reason(error)
 
-    def told(self) -> list[Body]:
+    def received(self) -> list[Body]:
         """Return for each interface from which hosts something came."""
         names = dict.fromkeys((*self._heard, *self._faults))
         return [
-            {
-                "iface": name,
-                "hosts": sorted(self._heard.get(name, set())),
-                "fault": self._faults.get(name, "")[:_LONGEST],
-            }
+            {"iface": name, "hosts": sorted(self._heard.get(name, ())), "fault": self._faults.get(name, "")[:_LONGEST]}
             for name in names
         ]
 
@@ -603,7 +573,7 @@ class Multicast:
             self._loop.watch(sock, READ, lambda _events, sock=sock: self._read(sock, info.machine_name))  # type: ignore[misc]
 
     def _read(self, sock: socket.socket, iface: str) -> None:
-        for _ in range(_READ_AT_ONCE_multicast):
+        for _ in range(_READ_AT_ONCE):
             try:
                 data = sock.recv(BYTES + 1)
             except OSError:
@@ -634,37 +604,192 @@ def _load() -> None:
         site.main()
 
 
-# Whoever waits looks so often whether it is over, in seconds.
-LOOK_S = 0.02
-# Of the time since the last look no more counts, in seconds: this process, or its host, stood still for the rest.
-_COUNTED_S = 2 * LOOK_S
+# One host's part of a check.
+
+Reachable = Callable[[Any], tuple[tuple[Address, ...], tuple[tuple[str, str], ...], str]]
+
+# Multicast is said so long after the order, in seconds, so that one that is lost is no harm.
+_SAID_S = (0.0, 0.1, 0.25)
+# Datagrams are counted so long after all have been sent, in seconds.
+_STILL_S = 0.05
+_PORT_CANDIDATES = 64
 
 
-class Patience:
-    """Lasts for `limit_s` of the time in which this process comes round, but for no more than `most_s` by the clock.
+class Probe:
+    """Runs until `is_over`; `was_dismissed` tells whether the check let it go."""
 
-    `late_s` is for how long it stood still, in seconds.
-    """
-
-    def __init__(self, clock: Callable[[], float], limit_s: float, most_s: float) -> None:
-        self._clock, self._left_s = clock, limit_s
-        self._last = clock()
-        self._end = self._last + max(limit_s, most_s)
-        self.late_s = 0.0
+    def __init__(
+        self, loop: Loop, task: Task, environ: Mapping[str, str], reachable: Reachable = facts.reachable_addresses
+    ) -> None:
+        self._loop, self._task, self._reachable = loop, task, reachable
+        self.is_over = self.was_dismissed = False
+        self._secret = Secret(task.key)
+        self._link: Link | None = None
+        self._body: Body = {}
+        self._faults: list[str] = []
+        self._run: ProbeRun | None = None
+        self._names: NameLookups | None = None
+        self._datagrams = Datagrams(loop, self._secret, time.monotonic_ns, self._back)
+        self._server = ProbeServer(loop, self._secret)
+        self._devices = DeviceFacts(loop, environ, self._report)  # forks: before there is any thread
+        self._multicast = self._open_network(environ)
+        join = Join(task.host, task.local, os.getpid(), is_output=False)
+        self._approach = Approach(loop, self._secret, task.places, join, self._welcome, lambda _reason: self.leave())
 
     @property
-    def has_lasted(self) -> bool:
-        """Whether what has not come by now does not come."""
-        return self._left_s <= 0.0
+    def is_found(self) -> bool:
+        """Whether the check knows of this host."""
+        return self._link is not None
 
-    @property
-    def is_over(self) -> bool:
-        """Whether nobody waits any longer."""
-        return self.has_lasted or self._last >= self._end
+    def leave(self) -> None:
+        """End."""
+        self.is_over = True
+        self._approach.close()
+        for part in (self._link, self._datagrams, self._server, self._multicast, self._names):
+            if part is not None:
+                part.close()
 
-    def look(self) -> None:
-        """Take note that the process has come round."""
-        now = self._clock()
-        passed_s, self._last = now - self._last, now
-        self.late_s += max(passed_s - _COUNTED_S, 0.0)
-        self._left_s -= min(passed_s, _COUNTED_S)
+    # --- What this host is.
+
+    def _open_network(self, environ: Mapping[str, str]) -> Multicast:
+        wished, names = environ.get(IFACE, ""), []
+        try:
+            prefer = networks(wished) if wished else ()
+            names = [wish.text for wish in prefer]  # type: ignore[attr-defined]
+            chosen, guests, trouble = self._reachable(prefer)
+        except MingleError as wrong:
+            chosen, guests, trouble = (), (), f"expected {wrong.expected}, saw {wrong.seen}"
+        opened = tuple(self._open(its, environ.get(PORTS, "")) for its in chosen)
+        if trouble:
+            self._faults.append(printable(trouble, _LONGEST))
+        self._body = {
+            **facts.own_facts(environ),
+            "addresses": [its._asdict() for its in opened],
+            "guests": [list(its) for its in guests],
+            "every": facts.all_addresses(),
+        }
+        return Multicast(self._loop, self._secret, names)
+
+    def _open(self, its: Address, wanted: str) -> Address:
+        """Open a port of the range at an address, the same for TCP and UDP; port 0 where none is free."""
+        for port in candidates(os.urandom(16), _PORT_CANDIDATES, parse_ports(wanted) if wanted else DEFAULT_RANGE):
+            try:
+                if not self._server.open(its.address, port):
+                    continue
+            except MingleError:  # the address has gone
+                break
+            if self._datagrams.open(its.address, port):
+                return its._replace(port=port)
+            self._server.shut()
+        self._faults.append(f"no port of the range is free on {its.address}")
+        return its
+
+    def _welcome(self, _where: Where, link: Link, welcome: Welcome) -> None:
+        self._link = link
+        link.on_message = self._received
+        for part in (self._datagrams, self._server, self._multicast):
+            part.number = welcome.number
+        self._report()
+
+    def _report(self) -> None:
+        """Say what this host is, once all is known."""
+        if self._link is not None and self._devices.is_known:
+            faults = [*self._faults, *self._devices.faults]
+            self._link.send(FACTS, {**self._body, "spaces": self._devices.spaces, "faults": faults})
+
+    # --- Orders.
+
+    def _received(self, kind: int, body: Body) -> None:
+        if kind == LEAVE:
+            self.was_dismissed = True
+            self.leave()
+        elif kind == ORDER and body.get("do") == PROBE:
+            self._probe(body)
+        elif kind == ORDER and body.get("do") == COUNT:
+            self._loop.after(_STILL_S, self._count)  # what has been sent is still to be read
+        elif kind == ORDER and body.get("do") == SEND:
+            self._transfer(body)
+        else:
+            raise WireError("no order")
+
+    def _count(self) -> None:
+        now_ms = int(wall_s() * 1000)
+        heard = self._datagrams.heard()  # first: what waits to be read may be an answer
+        measured = self._run.measured() if self._run is not None else []
+        dropped, multicast = self._datagrams.dropped(), self._multicast.received()
+        self._answer({"time_ms": now_ms, "met": measured, "heard": heard, "dropped": dropped, "multicast": multicast})
+
+    def _answer(self, body: Body) -> None:
+        if self._link is not None:
+            self._link.send(ANSWER, body)
+
+    def _back(self, its: Packet) -> None:
+        if self._run is not None:
+            self._run.back(its)
+
+    def _probe(self, body: Body) -> None:
+        peers = [parse_record(Peer, row) for row in parse_listed(body, "peers", 1 << 16)]
+        wanted = {
+            integer(row, "number", 0, 1 << 16): text(row, "name", 253) for row in parse_listed(body, "names", 1 << 16)
+        }
+        limit_s, most_s = (integer(body, name, 0, 10**8) / 1000 for name in ("limit_ms", "most_ms"))
+        count, turn_s = integer(body, "count", 1, 1000), integer(body, "turn_us", 1, 10**8) / 10**6
+        run = self._run = ProbeRun(self._loop, self._secret, self._datagrams, time.monotonic_ns, peers, count, turn_s)
+        own = socket.gethostname()
+        looked_up = self._names = NameLookups(self._loop, (own, *wanted.values()))
+        said_s = _SAID_S if body.get("multicast") is True else ()
+        for after_s in said_s:
+            self._loop.after(after_s, self._multicast.send)
+        deadline = ActiveDeadline(self._loop.clock, limit_s, most_s)
+        earliest = self._loop.clock() + min(max(said_s, default=0.0) + POLL_S, limit_s)
+
+        def look() -> None:
+            deadline.look()
+            is_known = self._loop.clock() >= earliest and run.is_done and looked_up.is_done
+            if not is_known and not deadline.is_over:
+                self._loop.after(POLL_S, look)
+                return
+            run.stop()
+            looked_up.close()
+            names = [{"number": number, "addresses": looked_up.found.get(name)} for number, name in wanted.items()]
+            late_ms = 0 if is_known or deadline.has_lasted else int(deadline.late_s * 1000)
+            self._answer({"names": names, "own": looked_up.found.get(own), "late_ms": late_ms})
+
+        look()
+
+    def _transfer(self, body: Body) -> None:
+        where = address(body, "theirs"), integer(body, "port", 1, 65535)
+        limit_s = integer(body, "limit_ms", 0, 10**6) / 1000
+
+        def ended(_reason: str) -> None:
+            octets, took_ns = transfer.count or (0, 0)
+            self._answer({"octets": octets, "ns": took_ns})
+
+        transfer = Transfer(self._loop, self._secret, integer(body, "number", 0, 1 << 16), where, ended)
+        self._loop.after(limit_s, lambda: None if transfer.is_over else transfer.end(LATE))
+
+
+# One probe from its start to its end, which comes with that of `mingle check`.
+
+NO_CHECK = 75  # EX_TEMPFAIL: trying again makes sense
+_STDERR = 2
+# Who has not found the check by then finds none, and nobody waits longer for one, in seconds: its own host may be gone.
+_APPROACH_S, _LONGEST_S = 30.0, 600.0
+
+
+def run_probe(arguments: Sequence[str]) -> int:
+    """Return the exit status."""
+    try:
+        options = Options.parse(arguments)
+        if options.environ or options.is_stdin:
+            agent.take_environ("probe", options)
+        task = Task.find(options, os.environ)
+        with Loop() as loop:
+            probe = Probe(loop, task, os.environ)
+            loop.after(_APPROACH_S, lambda: None if probe.is_found else probe.leave())
+            loop.after(_LONGEST_S, probe.leave)
+            loop.run(lambda: probe.is_over)
+            return 0 if probe.was_dismissed else NO_CHECK
+    except MingleError as wrong:
+        os.write(_STDERR, f"mingle check: {wrong}\n".encode())
+        return wrong.exit_code

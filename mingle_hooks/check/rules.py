@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
+import ipaddress
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from math import exp, lgamma
 from statistics import median
 from typing import Literal, NamedTuple
 
-from mingle_hooks.check import messages
 from mingle_hooks.check.compare import KINDS, MAJORITY, Compared, compare_members
-from mingle_hooks.check.report import STATUSES, Finding, Flow, Heard, Host, Pair, Report, Space
+from mingle_hooks.check.report import (
+    Address,
+    Finding,
+    Flow,
+    Heard,
+    Host,
+    Network,
+    Pair,
+    Report,
+    Space,
+    speed_text,
+    with_finding,
+)
 from mingle_hooks.schedulers.hostlist import fold
 
 # Who differs from three quarters of the others.
@@ -36,6 +49,95 @@ def split_majority(said: Mapping[str, str]) -> Split | None:
     return Split(usual, count, {value: hosts for value, hosts in groups.items() if value != usual})
 
 
+# Which networks hosts share.
+
+# Each host's best address, where they share no network but routers lie between them, or each has a network of its own.
+ROUTED = "routed"
+# Networks that are probed; a node with more has rails that are alike.
+MOST_NETWORKS = 8
+# So many hosts with one address are no mistake of two: it is a bridge for each one's own guests.
+_MOST_CLASHING = 2
+
+
+def cidr(its: Address) -> str:
+    """Return the network of an address."""
+    return str(ipaddress.ip_interface(f"{its.address}/{its.prefix}").network)
+
+
+def clashing_addresses(hosts: Sequence[Host]) -> dict[str, tuple[str, ...]]:
+    """Return each address that two hosts or more have, with these hosts; no bridges of guests."""
+    guests = bridge_addresses(hosts)
+    return {address: its for address, its in _owners(hosts).items() if len(its) > 1 and address not in guests}
+
+
+def bridge_addresses(hosts: Sequence[Host]) -> dict[str, tuple[str, ...]]:
+    """Return each address that is a bridge for guests on the hosts that have it: nobody has another one there."""
+    networks = _networks(hosts)
+    is_bridge = {its.address for host in hosts for its in host.addresses if its.kind == "bridge"}
+    found = {}
+    for shared, owners in _owners(hosts).items():
+        alone = any(set(known.values()) == {shared} for known in networks.values() if shared in known.values())
+        if alone and len(owners) > 1 and (len(owners) > _MOST_CLASHING or shared in is_bridge):
+            found[shared] = owners
+    return found
+
+
+def shared_networks(hosts: Sequence[Host]) -> tuple[Network, ...]:
+    """Return the networks of two hosts or more, the best first.
+
+    IPv6 counts where an interface has no IPv4 that is shared, so that no wire is probed twice.
+    """
+    guests = bridge_addresses(hosts)
+    found = {
+        name: known
+        for name, known in _networks(hosts).items()
+        if len(known) > 1 and not set(known.values()) <= guests.keys()
+    }
+    ifaces = {(host.name, its.address): its.iface for host in hosts for its in host.addresses}
+    wires = {name: {(host, ifaces[host, its]) for host, its in known.items()} for name, known in found.items()}
+    four = {wire for name, its in wires.items() if ":" not in name for wire in its}
+    kept = {name: known for name, known in found.items() if ":" not in name or not wires[name] <= four}
+    if len(hosts) > 1 and not any(len(known) == len(hosts) for known in kept.values()):
+        kept |= _routed(hosts)
+    order = sorted(kept, key=lambda name: (_place(hosts, kept[name]), -len(kept[name])))
+    return tuple(Network(name, tuple(kept[name]), tuple(kept[name].values())) for name in order[:MOST_NETWORKS])
+
+
+def _owners(hosts: Iterable[Host]) -> dict[str, tuple[str, ...]]:
+    found: dict[str, tuple[str, ...]] = {}
+    for host in hosts:
+        for its in host.addresses:
+            found[its.address] = (*found.get(its.address, ()), host.name)
+    return found
+
+
+def _networks(hosts: Iterable[Host]) -> dict[str, dict[str, str]]:
+    """Return network -> host -> its first address there."""
+    found: dict[str, dict[str, str]] = {}
+    for host in hosts:
+        for its in host.addresses:
+            found.setdefault(cidr(its), {}).setdefault(host.name, its.address)
+    return found
+
+
+def _routed(hosts: Sequence[Host]) -> dict[str, dict[str, str]]:
+    """Return each host's best address of a family that all have; nothing where there is none."""
+    for is_six in (False, True):
+        best = {
+            host.name: next((its.address for its in host.addresses if (":" in its.address) == is_six), "")
+            for host in hosts
+        }
+        if all(best.values()):
+            return {ROUTED: best}
+    return {}
+
+
+def _place(hosts: Sequence[Host], known: dict[str, str]) -> float:
+    """Return how far in front a network's addresses stand on its hosts."""
+    places = [[its.address for its in host.addresses].index(known[host.name]) for host in hosts if host.name in known]
+    return sum(places) / len(places)
+
+
 # Rules about what should be alike: the odd host in each thing.
 
 # Of these the check knows more than a fingerprint tells, and has rules of their own.
@@ -48,7 +150,9 @@ def odd_hosts(report: Report) -> Iterator[Finding]:
     for found in compare_members(members):
         if found.field not in _OWN:
             hosts = found.hosts or tuple(host.name for host in report.here)
-            yield Finding("node", hosts, found.text, found.hosts, is_note=found.field == KINDS)
+            remedy = _USERS_REMEDY if found.field in _USERS_FIELDS else ""
+            remedy = _LIMITS_REMEDY if found.field == "limits" else remedy
+            yield Finding("node", hosts, found.text, found.hosts, found.field == KINDS, remedy)
 
 
 def different_nodes(what: str, said: Mapping[str, str], kind: str) -> Iterator[Finding]:
@@ -72,13 +176,13 @@ def different_nodes(what: str, said: Mapping[str, str], kind: str) -> Iterator[F
 
 def address_clashes(report: Report) -> Iterator[Finding]:
     """Name hosts that have one address."""
-    for address, hosts in messages.clashing_addresses(report.here).items():
+    for address, hosts in clashing_addresses(report.here).items():
         yield Finding("network", hosts, f"{fold(hosts)}: the same address, {address}", hosts[1:])
 
 
 def guest_bridges(report: Report) -> Iterator[Finding]:
     """Note addresses that several hosts have for guests of their own."""
-    found = messages.bridge_addresses(report.here)
+    found = bridge_addresses(report.here)
     for host in report.here:
         for _, address in host.guests:
             found[address] = tuple(dict.fromkeys((*found.get(address, ()), host.name)))
@@ -113,7 +217,7 @@ def different_speeds(report: Report) -> Iterator[Finding]:
 def _alike(report: Report, what: str, field: str) -> Iterator[Finding]:
     hosts = {host.name: {its.address: its for its in host.addresses} for host in report.here}
     for network in report.networks:
-        if network.name == messages.ROUTED:
+        if network.name == ROUTED:
             continue
         ways = zip(network.hosts, network.addresses, strict=True)
         said = {host: getattr(hosts[host][address], field) for host, address in ways}
@@ -132,21 +236,25 @@ def slow_hosts(report: Report) -> Iterator[Finding]:
     if not report.flows:
         return
     usual = median(flow.mbits or 0 for flow in report.flows)
-    named = set()
+    slow: dict[str, str] = {}
     for host in report.here:
         sent = [flow.mbits or 0 for flow in report.flows if flow.sender == host.name]
         came = [flow.mbits or 0 for flow in report.flows if flow.receiver == host.name]
-        words = [
-            f"{verb} {speed_text(max(its))}"
-            for verb, its in (("sends", sent), ("receives", came))
-            if len(its) > 1 and max(its) < usual * SLOW
+        parts = [
+            f"{verb} {speed_text(max(speeds))}"
+            for verb, speeds in (("sends", sent), ("receives", came))
+            if len(speeds) > 1 and max(speeds) < usual * SLOW
         ]
-        if words:
-            named.add(host.name)
-            text = f"{host.name}: {' and '.join(words)}, {speed_text(usual)} is usual"
-            yield Finding("network", (host.name,), text, (host.name,))
+        if parts:
+            slow[host.name] = " and ".join(parts)
+    if len(slow) > report.most_excluded:
+        text = f"{fold(tuple(slow))}: slow together, less than a third of {speed_text(usual)}, which is usual"
+        yield Finding("network", tuple(slow), text)
+    else:
+        for name, what in slow.items():
+            yield Finding("network", (name,), f"{name}: {what}, {speed_text(usual)} is usual", (name,))
     for flow in slow_suspects(report.flows):
-        if named.isdisjoint((flow.sender, flow.receiver)):
+        if slow.keys().isdisjoint((flow.sender, flow.receiver)):
             text = (
                 f"{flow.sender}: sends {speed_text(flow.mbits or 0)} to {flow.receiver}, {speed_text(usual)} is usual"
             )
@@ -159,11 +267,6 @@ def slow_suspects(flows: tuple[Flow, ...]) -> tuple[Flow, ...]:
     return tuple(flow for flow in flows if (flow.mbits or 0) < usual * SLOW)
 
 
-def speed_text(mbits: float) -> str:
-    """Return a speed as people write it."""
-    return f"{mbits / 1000:.1f} Gbit/s" if mbits >= 1000 else f"{mbits:.0f} Mbit/s"  # noqa: PLR2004 - a unit's size
-
-
 # Rules about one host by itself: whether it is there, its clock, its directories, its GPUs.
 
 # A clock is off where its whole interval is beyond this, in seconds.
@@ -173,9 +276,15 @@ _FULL_MB, _FULL_SHARE = 64, 0.02
 
 
 def missing_hosts(report: Report) -> Iterator[Finding]:
-    """Name the hosts of which nothing was heard."""
+    """Name the hosts of which nothing was heard; where many are late, starting is slow, and nobody is blamed."""
+    late = [host for host in report.hosts if host.is_late]
+    is_slow = len(late) > report.most_excluded
+    if is_slow:
+        names = tuple(host.name for host in late)
+        text = f"starting is slow: {len(late)} of {len(report.hosts)} hosts are late, {fold(names)}: {late[0].missing}"
+        yield Finding("missing", names, text, remedy="user: check again with a longer --start")
     for host in report.hosts:
-        if host.missing is not None:
+        if host.missing is not None and not (is_slow and host.is_late):
             yield Finding("missing", (host.name,), f"{host.name}: {host.missing}", (host.name,))
 
 
@@ -310,6 +419,10 @@ def _pairs_blame(bad: set[Way]) -> list[Cause]:
 
 # One datagram may always be lost.
 _LEAST_LOST, _LEAST_SHARE = 2, 0.1
+# Of what a network loses between all hosts, less than this share is a note.
+_LEAST_SHARE_OF_ALL = 0.02
+# A host or a pair is blamed for a loss only where chance would pick any one so seldom: once in 10,000 checks.
+_LEAST_CHANCE = 1e-4
 # A host is far off where its round trips take so many times, and so many microseconds, more than those of the others.
 _FAR, _FAR_US = 10, 2000
 
@@ -341,18 +454,60 @@ def closed_ports(report: Report) -> Iterator[Finding]:
 
 
 def lost_datagrams(report: Report) -> Iterator[Finding]:
-    """Name who loses datagrams, and which way. None at all while TCP passes is a firewall's rule: a note."""
+    """Name who loses more datagrams than the others do, and which way; what all lose is the network's.
+
+    None at all while TCP passes is a firewall's rule: a note.
+    """
     for name, pairs in _by_network(report).items():
         counted: dict[Way, tuple[int, int]] = {}
         for pair in pairs:
             if pair.sent and pair.sent_back and not is_cut(pair):
                 counted |= zip(_ways(pair), ((pair.sent, pair.there), (pair.sent_back, pair.back)), strict=True)
-        bad = [way for way, its in counted.items() if _is_lossy(*its)]
-        for cause in find_causes(bad, counted):
-            sent, came = (sum(counted[way][part] for way in cause.ways) for part in (0, 1))
-            made = _told(cause, _LOST, name, f"{round(100 * (sent - came) / sent)} %")
-            is_rule = cause.direction == "all" and not came
-            yield made._replace(is_note=True, text=f"{name}: datagrams do not pass, TCP does") if is_rule else made
+        left, everything = dict(counted), _Loss.of(counted.values())
+        for cause in find_causes([way for way, its in counted.items() if _is_lossy(*its)], counted):
+            loss = _Loss.of(counted[way] for way in cause.ways)
+            if cause.direction != "all" and loss.chance(everything) < _LEAST_CHANCE / len(counted):
+                yield _told(cause, _LOST, name, f"{100 * loss.share:.0f} %")
+                left = {way: its for way, its in left.items() if way not in cause.ways}
+        if any(_is_lossy(*its) for its in left.values()):
+            share = _Loss.of(left.values()).share
+            is_rule = share == 1
+            text = "datagrams do not pass, TCP does" if is_rule else f"{100 * share:.0f} % of all datagrams are lost"
+            yield Finding("network", (), f"{name}: {text}", is_note=is_rule or share < _LEAST_SHARE_OF_ALL)
+
+
+class _Loss(NamedTuple):
+    """Datagrams that were sent, and how many of them were lost."""
+
+    sent: int
+    lost: int
+
+    @classmethod
+    def of(cls, ways: Iterable[tuple[int, int]]) -> _Loss:
+        """Return the sum of ways, of each what was sent and what came."""
+        sent, came = (sum(counts) for counts in zip(*ways, strict=True))
+        return cls(sent, sent - came)
+
+    @property
+    def share(self) -> float:
+        """The part that was lost."""
+        return self.lost / self.sent
+
+    def chance(self, everything: _Loss) -> float:
+        """Return how likely this part would lose as many of what is lost altogether if that fell on all alike.
+
+        The upper tail of the hypergeometric distribution, as in Fisher's exact test.
+        """
+        rest, whole = everything.sent - self.sent, _log_comb(everything.sent, everything.lost)
+        return sum(
+            exp(_log_comb(self.sent, k) + _log_comb(rest, everything.lost - k) - whole)
+            for k in range(self.lost, min(self.sent, everything.lost) + 1)
+            if everything.lost - k <= rest
+        )
+
+
+def _log_comb(n: int, k: int) -> float:
+    return lgamma(n + 1) - lgamma(k + 1) - lgamma(n - k + 1)
 
 
 def unsound(report: Report, network: str) -> set[Way]:
@@ -586,50 +741,41 @@ def _elsewhere(host: Host, said: dict[str, tuple[str, ...] | None]) -> Iterator[
 
 # The verdict: what every rule finds, what is worst first.
 
-RULES = (
-    *(
-        missing_hosts,
-        same_machine_twice,
-        address_clashes,
-        absent_from_network,
-        unreachable,
-        closed_ports,
-        lost_datagrams,
-    ),
-    *(different_mtus, small_packets, different_speeds, slow_hosts, own_name, others_names, deaf_to_multicast),
-    *(
-        gpu_trouble,
-        space_trouble,
-        wrong_clocks,
-        kernel_trouble,
-        odd_hosts,
-        guest_bridges,
-        slow_round_trips,
-        unknown_pairs,
-    ),
+_SWITCH = "admin: look at its cable, its interface's counters (ethtool -S, ibqueryerrors) and the switch's port"
+_ADDRESSES = "admin: give every host its own address on each network, with one prefix"
+_NAME_SERVICE = "admin: have the name service, or /etc/hosts, give one address of each host on all hosts"
+# Each rule with what to do about what it finds; a finding may have a remedy of its own.
+RULES: tuple[tuple[Callable[[Report], Iterator[Finding]], str], ...] = (
+    (missing_hosts, "user: start something there by the same way (ssh HOST true, srun -w HOST true); leave it out"),
+    (same_machine_twice, "user: name each machine once in --hosts"),
+    (address_clashes, _ADDRESSES),
+    (absent_from_network, "admin: bring its interface up with an address there; user: choose another by --iface"),
+    (unreachable, _SWITCH),
+    (closed_ports, "admin: open the ports of --port-range between the hosts; user: choose open ones by --port-range"),
+    (lost_datagrams, _SWITCH),
+    (different_mtus, "admin: set one MTU on all hosts (ip link set dev IFACE mtu N) and on the switch"),
+    (small_packets, "admin: raise the MTU of the switch's ports, or lower that of the interfaces"),
+    (different_speeds, "admin: look at cable and transceiver, and at the speed that was negotiated (ethtool IFACE)"),
+    (slow_hosts, _SWITCH),
+    (own_name, "admin: map the host's name to its address on the network in /etc/hosts, not to 127.0.1.1"),
+    (others_names, _NAME_SERVICE),
+    (deaf_to_multicast, "user: meet by --master or --directory; admin: look at IGMP snooping and the firewall"),
+    (gpu_trouble, "user: end the process that is named, if it is yours; admin: reset or drain the node"),
+    (space_trouble, "user: remove your files there; admin: mount it again, or clean it after each job"),
+    (wrong_clocks, "admin: start chronyd there, and step its clock (chronyc makestep)"),
+    (kernel_trouble, "admin: raise net.ipv4.neigh.default.gc_thresh3 (and net.ipv6) above the number of hosts"),
+    (odd_hosts, "admin: bring the node to the state of the others"),
+    (guest_bridges, "user: nothing; or name the networks to use by --iface"),
+    (slow_round_trips, "admin: look at its route and switch; user: ask for hosts of one rack or switch (--switches)"),
+    (unknown_pairs, "user: check again when the hosts are idle, or with a longer --timeout"),
 )
+# Of the fields that a user sets, what to do where hosts differ in one.
+_USERS_FIELDS = ("environment", "program", "git", "torch", "nccl", "cuda", "jax", "python", "mingle", "image")
+_USERS_REMEDY = "user: run the same program in the same environment on all hosts"
+_LIMITS_REMEDY = "admin: set one limit for all hosts (limits.conf, LimitMEMLOCK of slurmd and sshd)"
 
 
 def judge(report: Report) -> Report:
     """Return the report with its findings: notes last, and before them in the order of their statuses."""
-    return with_finding(report, tuple(finding for rule in RULES for finding in rule(report)))
-
-
-def with_finding(report: Report, more: tuple[Finding, ...]) -> Report:
-    """Return the report with more findings."""
-    order = [*STATUSES]
-    found = sorted((*report.findings, *more), key=lambda its: (its.is_note, order.index(its.kind)))
-    return report._replace(findings=tuple(found))
-
-
-def verdict_text(report: Report) -> str:
-    """Return the last line."""
-    count, here = len(report.hosts), len(report.here)
-    pairs = len({(pair.one, pair.other) for pair in report.pairs})
-    among = f"{count} host{'s' * (count != 1)}" if here == count else f"{here} of {count} hosts"
-    ways = f", {pairs} pair{'s' * (pairs != 1)} on {len(report.networks)} network{'s' * (len(report.networks) != 1)}"
-    some = f" (each with {report.others} others)" if report.others is not None else ""
-    what = f"{among}{ways if pairs else ''}{some} in {report.took_s:.1f} s"
-    bad = sum(not finding.is_note for finding in report.findings)
-    but = ", except for what is not known" if report.unknown else ""
-    return f"{what}: " + (f"all is well{but}" if not bad else f"{bad} finding{'s' * (bad != 1)}")
+    found = [(finding, remedy) for rule, remedy in RULES for finding in rule(report)]
+    return with_finding(report, tuple(its._replace(remedy=its.remedy or remedy) for its, remedy in found))

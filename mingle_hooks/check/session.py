@@ -1,38 +1,240 @@
-"""One check from the start of its probes to the report."""
+"""One check from the start of its probes to the report, and what probes and `mingle check` say to each other."""
 
 from __future__ import annotations
 
+import os
 import socket
+import struct
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from hmac import compare_digest
+from typing import Any, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
 
-from mingle_hooks.check import messages
-from mingle_hooks.check.messages import (
-    ANSWER,
-    COUNT,
-    FACTS,
-    IFACE,
-    MOST_HOSTS,
-    ORDER,
-    PORTS,
-    PROBE,
-    SEND,
-    CheckRequest,
-    Met,
-    parse_heard,
-    parse_known,
-    parse_listed,
-    parse_names,
-    parse_report_host,
-)
-from mingle_hooks.check.report import Flow, Host, Name, Network, Pair, Report
-from mingle_hooks.check.rules import judge, slow_suspects
+from mingle_hooks.check.fingerprint import LONGEST
+from mingle_hooks.check.report import Address, Flow, Heard, Host, Name, Network, Pair, Report, Space
+from mingle_hooks.check.rules import judge, shared_networks, slow_suspects
 from mingle_hooks.errors import printable
+from mingle_hooks.export.variables import own
 from mingle_hooks.net.addresses import is_hostname
+from mingle_hooks.net.ports import DEFAULT_RANGE
 from mingle_hooks.rendezvous.connection import READ, Loop
-from mingle_hooks.rendezvous.wire import Body, Secret, WireError, integer
+from mingle_hooks.rendezvous.wire import Body, Secret, WireError, address, integer, optional_integer, text
 from mingle_hooks.run.hub import Launching, Sockets
 from mingle_hooks.run.messages import JOIN, LEAVE, WELCOME, Join, Leave, Link, Welcome
+from mingle_hooks.run.planning import facts_of, option_seconds, plan_hosts
+from mingle_hooks.run.starters import Allocation, Starter
+from mingle_hooks.settings import load
+
+# What a probe and `mingle check` say to each other, over a link that both have proved themselves on.
+#
+# ::
+#
+#     probe                                     mingle check
+#       JOIN, WELCOME     as a supervisor's, and then
+#       FACTS   what this host is            →
+#                                            ←  ORDER   probe these; count what came; send to this one
+#       ANSWER  what came of it              →
+#                                            ←  LEAVE
+#
+# All that is said is parsed into bounded types: other hosts' text ends up on a terminal and on a page.
+
+# Beside the kinds of a supervisor's messages.
+FACTS, ORDER, ANSWER = 48, 49, 50
+# What the probe is told by its environment, beside the key and the way.
+IFACE, PORTS = "MINGLE_IFACE", "MINGLE_PORT_RANGE"
+PROBE, COUNT, SEND = "probe", "count", "send"
+
+MOST_ADDRESSES, MOST_OF_HOST = 32, 256
+MOST_HOSTS = 1 << 16
+_MOST = (1 << 63) - 1
+_LONGEST_TEXT = 300
+
+
+class Peer(NamedTuple):
+    """Another host on one network: who it is, when its turn is, whether this one begins, and the way there."""
+
+    number: int
+    turn: int
+    begins: bool
+    network: int
+    mine: str
+    theirs: str
+    port: int
+    mtu: int  # the smaller one of both interfaces'
+
+
+class Measured(NamedTuple):
+    """What a probe knows of another host on one network: what it sent, round trip, largest packet, why TCP failed.
+
+    `had_no_room` tells that its kernel took nothing for that host, at one time at least.
+    """
+
+    number: int
+    network: int
+    sent: int
+    rtt_us: int | None
+    mtu: int | None
+    closed: str
+    had_no_room: bool
+
+
+class HeardRow(NamedTuple):
+    """Multicast on one interface as a probe reports it, with the numbers of hosts."""
+
+    iface: str
+    hosts: list[int]
+    fault: str
+
+
+class NameRow(NamedTuple):
+    """The addresses of host `number`'s name as a probe found them; None where the name service did not answer."""
+
+    number: int
+    addresses: list[str] | None
+
+
+Record = TypeVar("Record", bound=NamedTuple)
+
+# Field -> the largest number that it may hold, where that is less than 63 bits; texts that have to be addresses.
+_LIMITS = {"number": MOST_HOSTS, "turn": MOST_HOSTS, "network": MOST_HOSTS, "sent": MOST_HOSTS}
+_LIMITS |= {"hosts": MOST_HOSTS, "port": 65535, "mtu": 1 << 20, "prefix": 128}
+_ADDRESS_FIELDS = ("address", "addresses", "mine", "theirs")
+
+
+def parse_record(kind: type[Record], row: object) -> Record:
+    """Return a row of a message as a record, each field checked as its annotation says. Raises WireError."""
+    if not isinstance(row, dict) or row.keys() != set(kind._fields):
+        raise WireError(f"not a row of {', '.join(kind._fields)}")
+    return kind(*(_field(row, name, hint) for name, hint in _hints(kind).items()))
+
+
+_hints = cache(get_type_hints)
+
+
+def _field(row: Body, name: str, hint: Any) -> Any:
+    if type(None) in get_args(hint):
+        if row[name] is None:
+            return None
+        hint = get_args(hint)[0]
+    if get_origin(hint) is list:
+        (item_hint,) = get_args(hint)
+        items = parse_listed(row, name, MOST_HOSTS if item_hint is int else MOST_ADDRESSES)
+        return [_field({name: item}, name, item_hint) for item in items]
+    if hint is int:
+        return integer(row, name, 0, _LIMITS.get(name, _MOST))
+    if hint is bool:
+        return row[name] is True
+    return address(row, name) if name in _ADDRESS_FIELDS else text(row, name, _LONGEST_TEXT)
+
+
+def parse_report_host(name: str, body: Body) -> Host:
+    """Return what a host says of itself. Raises WireError."""
+    return Host(
+        name=name,
+        hostname=text(body, "hostname", 253),
+        identity=text(body, "identity", 253),
+        gpus=optional_integer(body, "gpus", 0, 1 << 16),
+        fingerprint=text(body, "fingerprint", LONGEST),
+        addresses=tuple(parse_record(Address, row) for row in parse_listed(body, "addresses", MOST_ADDRESSES)),
+        every=tuple(address({"every": item}, "every") for item in parse_listed(body, "every", MOST_OF_HOST)),
+        guests=tuple(_guest(row) for row in parse_listed(body, "guests", MOST_ADDRESSES)),
+        spaces=tuple(parse_record(Space, row) for row in parse_listed(body, "spaces", MOST_ADDRESSES)),
+        faults=tuple(_field({"fault": row}, "fault", str) for row in parse_listed(body, "faults", MOST_ADDRESSES)),
+    )
+
+
+def parse_listed(body: Body, name: str, most: int) -> list[Any]:
+    """Return body[name], a list of so many. Raises WireError."""
+    rows = body.get(name)
+    if not isinstance(rows, list) or len(rows) > most:
+        raise WireError(f"{name}: not a list of at most {most}")
+    return rows
+
+
+def _guest(row: object) -> tuple[str, str]:
+    """Return a pair of an interface and its address."""
+    if not isinstance(row, list) or len(row) != 2:  # noqa: PLR2004 - a pair
+        raise WireError("not a pair")
+    return _field({"iface": row[0]}, "iface", str), address({"address": row[1]}, "address")
+
+
+# The datagrams between probes, which only holders of the check's key can make.
+#
+# ``magic | kind | from | to | network | value | time | MAC (8)``, and zeros up to its size where that is what counts.
+
+# Asks for an echo; the echo; asks for nothing; one of a size, and that it came; a door's word, and one to all.
+PING, ECHO, NOTE, SIZE, SIZED, HERE, ALL = range(1, 8)
+_HEAD = struct.Struct("!4sBHHHIQ")
+_MAGIC, _MAC_BYTES = b"MCHK", 8
+BYTES = _HEAD.size + _MAC_BYTES
+# What IP and UDP put in front.
+HEADERS_4, HEADERS_6 = 28, 48
+
+
+class Packet(NamedTuple):
+    """From which host to which, on which network; `value` counts, or is a size in octets, `time` in nanoseconds."""
+
+    kind: int
+    sender: int
+    to: int
+    network: int = 0
+    value: int = 0
+    time: int = 0
+
+
+def pack_packet(secret: Secret, packet: Packet) -> bytes:
+    """Return the datagram."""
+    head = _HEAD.pack(_MAGIC, *packet)
+    return head + secret.mac(b"check", head)[:_MAC_BYTES]
+
+
+def unpack_packet(secret: Secret, data: bytes) -> Packet | None:
+    """Return what a datagram says; None where it is none of ours."""
+    if len(data) < BYTES or not data.startswith(_MAGIC):
+        return None
+    head = data[: _HEAD.size]
+    if not compare_digest(data[_HEAD.size : BYTES], secret.mac(b"check", head)[:_MAC_BYTES]):
+        return None
+    return Packet(*_HEAD.unpack(head)[1:])
+
+
+def padding(where: str, size: int) -> int:
+    """Return how many zeros make a datagram to this address a packet of so many octets."""
+    return max(size - (HEADERS_6 if ":" in where else HEADERS_4) - BYTES, 0)
+
+
+# What one `mingle check` is asked for: on which hosts, by which networks and ports, and for how long.
+
+# Starting may be slow without any fault of a host: logins of 5 s are usual where a directory service is busy.
+START_S = 60.0
+# Up to so many hosts a check is over so long after their start, in seconds; for 256 hosts after 15.
+_FEW, _FEW_S, _EACH_S = 16, 5.0, 1 / 24
+
+
+class CheckRequest(NamedTuple):
+    """What a check needs to know; `start_s` is for starting probes, `timeout_s` for what follows but transfers."""
+
+    starter: Starter
+    job: Allocation
+    timeout_s: float
+    start_s: float = START_S
+    is_bandwidth: bool = False
+    iface: tuple[object, ...] = ()
+    port_range: range = DEFAULT_RANGE
+
+
+def check_request(
+    settings: Mapping[str, object], hosts: str | None, timeout: str | None, start: str | None, *, is_bandwidth: bool
+) -> CheckRequest:
+    """Return what this call asks for. Raises UsageError, FactsError and SettingsError."""
+    users = own(os.environ)
+    loaded = load(users, settings)
+    starter, job = plan_hosts(facts_of(users, loaded, hosts), users, hosts)
+    limit_s = option_seconds(timeout, "--timeout", _FEW_S + max(len(job.hosts) - _FEW, 0) * _EACH_S)
+    start_s = option_seconds(start, "--start", START_S)
+    return CheckRequest(starter, job, limit_s, start_s, is_bandwidth, loaded.iface, loaded.port_range)
+
 
 # Where probes report: who has come with the check's key, and what each says.
 
@@ -106,10 +308,10 @@ class ProbeListener:
         if kind != JOIN or number is None or number in self._here:
             raise WireError("no host of this check")
         self._here[number] = link
-        link.on_message = lambda kind, body: self._said(number, kind, body)
+        link.on_message = lambda kind, body: self._received(number, kind, body)
         link.send(WELCOME, Welcome(number, self._sockets.port, _SILENCE_MS).body())
 
-    def _said(self, number: int, kind: int, body: Body) -> None:
+    def _received(self, number: int, kind: int, body: Body) -> None:
         if kind == FACTS:
             self.facts[number] = body
         elif kind == ANSWER:
@@ -235,8 +437,8 @@ def assemble_report(
     clocks: Mapping[int, tuple[float, float]],
 ) -> Report:
     """Return the report, without findings; a host that did not answer any more is missing."""
-    told = [its.name for its in hosts]
-    rows: dict[tuple[int, int, int], Met] = {}
+    names = [host.name for host in hosts]
+    rows: dict[tuple[int, int, int], Measured] = {}
     came: dict[tuple[int, int, int], int] = {}
     made = []
     for number, its in enumerate(hosts):
@@ -249,11 +451,11 @@ def assemble_report(
             came |= _counts(number, counted[number])
             refused = sum(row.had_no_room and row.sent < datagram_rounds(len(here)) for row in mine)
             had_no_room = any(row.had_no_room for row in mine)
-            whole = _completed(its, told, met[number], counted[number])
+            whole = _completed(its, names, met[number], counted[number])
             made.append(whole._replace(clock=clocks.get(number), had_no_room=had_no_room, refused=refused))
         except (KeyError, WireError) as wrong:
             why = f": {wrong}" if isinstance(wrong, WireError) else ""
-            made.append(its._replace(missing=f"it started, then did not answer in time{why}"))
+            made.append(its._replace(missing=f"it started, then did not answer in time{why}", is_late=not why))
     names_left = {made[number].name for number in here if made[number].missing is None}
     made = [its if its.missing is not None else _overrun(n, its, counted[n], rows, came) for n, its in enumerate(made)]
     pairs = _pairs(made, here, shared, rows, came)
@@ -265,7 +467,7 @@ def _overrun(
     number: int,
     host: Host,
     counted: Body,
-    rows: Mapping[tuple[int, int, int], Met],
+    rows: Mapping[tuple[int, int, int], Measured],
     came: Mapping[tuple[int, int, int], int],
 ) -> Host:
     """Return a host with what it dropped itself, where nothing else can have been lost on the way to it."""
@@ -283,8 +485,8 @@ def _left(shared: Sequence[Network], names: set[str]) -> tuple[Network, ...]:
     return tuple(found)
 
 
-def _met(body: Body) -> list[Met]:
-    return [Met.parse(row) for row in parse_listed(body, "met", MOST_HOSTS)]
+def _met(body: Body) -> list[Measured]:
+    return [parse_record(Measured, row) for row in parse_listed(body, "met", MOST_HOSTS)]
 
 
 def _counts(number: int, body: Body) -> dict[tuple[int, int, int], int]:
@@ -299,22 +501,30 @@ def _counts(number: int, body: Body) -> dict[tuple[int, int, int], int]:
     return found
 
 
-def _completed(host: Host, told: Sequence[str], met: Body, counted: Body) -> Host:
+def _completed(host: Host, hosts: Sequence[str], met: Body, counted: Body) -> Host:
+    """Return a host with what it found out about names and multicast. Raises WireError."""
+    names = [parse_record(NameRow, row) for row in parse_listed(met, "names", MOST_HOSTS)]
+    heard = [parse_record(HeardRow, row) for row in parse_listed(counted, "multicast", MOST_HOSTS)]
+    if any(number >= len(hosts) for row in heard for number in row.hosts):
+        raise WireError("hosts: no host of this check")
+    own_name = parse_record(NameRow, {"number": 0, "addresses": met.get("own")}).addresses
     return host._replace(
         late_s=integer(met, "late_ms", 0, 1 << 31) / 1000,
-        own_name=parse_known(met.get("own")),
-        names=tuple(
-            Name(told[n], its) for n, its in parse_names(parse_listed(met, "names", MOST_HOSTS)) if n < len(told)
-        ),
-        multicast=parse_heard(parse_listed(counted, "multicast", MOST_HOSTS), told),
+        own_name=_as_tuple(own_name),
+        names=tuple(Name(hosts[row.number], _as_tuple(row.addresses)) for row in names if row.number < len(hosts)),
+        multicast=tuple(Heard(row.iface, tuple(hosts[n] for n in sorted(set(row.hosts))), row.fault) for row in heard),
     )
+
+
+def _as_tuple(addresses: list[str] | None) -> tuple[str, ...] | None:
+    return None if addresses is None else tuple(addresses)
 
 
 def _pairs(
     hosts: Sequence[Host],
     here: Sequence[int],
     shared: Sequence[Network],
-    rows: Mapping[tuple[int, int, int], Met],
+    rows: Mapping[tuple[int, int, int], Measured],
     came: Mapping[tuple[int, int, int], int],
 ) -> list[tuple[Pair, bool]]:
     """Return what both ends of each way say of it, and whether what did not arrive says anything."""
@@ -359,23 +569,23 @@ def wall_s() -> float:
     return time.time()
 
 
-# Of the whole time, the part for starting probes, and for probing; the rest is for what comes after.
-_START_SHARE, _PROBE_SHARE = 0.5, 0.25
+# Of the time after the start, the part for probing; the rest is for what comes after.
+_PROBE_SHARE = 0.25
 # What has not come back after so many seconds, in which the probe ran, is lost: a connection begins again after 1 s,
 # and after 3 s. A probe that stood still may take longer, for as long as the whole check may.
 _PROBE_S = 3.5
 _COUNT_S, _TRANSFER_S, _LEAVE_S = 1.0, 2.0, 1.0
 # Processes that have ended are looked for so often, in seconds.
-_LOOK_S = 0.05
+_POLL_S = 0.05
 # So many slow transfers are tried again, so often: another program may have been in the way.
 _MOST_AGAIN, _AGAIN = 8, 2
 _LONGEST_WHY = 200
 
 
-def run_check(asked: CheckRequest) -> Report:
+def run_check(request: CheckRequest) -> Report:
     """Return the report. Raises UsageError, NetworkError and PlaceError."""
     with Loop() as loop:
-        session = Session(loop, asked)
+        session = Session(loop, request)
         try:
             session.start()
             return session.report()
@@ -388,45 +598,47 @@ class Session:
 
     turn_s, turns_s = 0.04, 1.0
 
-    def __init__(self, loop: Loop, asked: CheckRequest) -> None:
-        self._loop, self._asked, self._began = loop, asked, loop.clock()
-        told = {PORTS: f"{asked.port_range.start}-{asked.port_range.stop - 1}"}
-        if asked.iface:
-            told[IFACE] = ",".join(wish.text for wish in asked.iface)  # type: ignore[attr-defined]
+    def __init__(self, loop: Loop, request: CheckRequest) -> None:
+        self._loop, self._request, self._began = loop, request, loop.clock()
+        self._started = self._began
+        told = {PORTS: f"{request.port_range.start}-{request.port_range.stop - 1}"}
+        if request.iface:
+            told[IFACE] = ",".join(wish.text for wish in request.iface)  # type: ignore[attr-defined]
         self._launching = Launching(
-            loop, asked.starter, asked.job, "probe", iface=asked.iface, port_range=asked.port_range, told=told
+            loop, request.starter, request.job, "probe", iface=request.iface, port_range=request.port_range, told=told
         )
         self._launching.on_end = self._starter_ended
         self._processes = self._launching.processes
-        self._names = asked.job.hosts
-        self.desk = ProbeListener(loop, self._launching.sockets, self._launching.secret, self._names)
+        self._names = request.job.hosts
+        self.listener = ProbeListener(loop, self._launching.sockets, self._launching.secret, self._names)
         self._ended: dict[str, str] = {}  # host -> what its starter said last, and its status
 
     def start(self) -> None:
         """Start a probe on each host."""
         self._launching.start(self._names)
-        self._look()
+        self._poll_processes()
 
     def close(self) -> None:
         """Leave nothing behind."""
-        self.desk.dismiss()
+        self.listener.dismiss()
         self._until(lambda: not self._processes.running, _LEAVE_S)
         self._processes.kill(at_once=True)
         for process in self._processes.running:
             process.wait()
         self._processes.poll()
-        self.desk.close()
+        self.listener.close()
         self._launching.close()
 
     def report(self) -> Report:
         """Wait for the probes, tell them what to do, and make the report of what they say."""
-        self._until(self._is_complete, self._asked.timeout_s * _START_SHARE)
+        self._until(self._is_complete, self._request.start_s)
+        self._started = self._loop.clock()
         hosts = self._hosts()
         here = [number for number, its in enumerate(hosts) if its.missing is None]
-        shared = messages.shared_networks([hosts[number] for number in here])
+        shared = shared_networks([hosts[number] for number in here])
         orders, turns = probe_orders(hosts, here, shared)
         turn_s = min(self.turn_s, self.turns_s / max(turns, 1))
-        limit_s = min(self._asked.timeout_s * _PROBE_SHARE, _PROBE_S) + turns * turn_s
+        limit_s = min(self._request.timeout_s * _PROBE_SHARE, _PROBE_S) + turns * turn_s
         most_s = max(limit_s, self._left_s() - 2 * _COUNT_S)
         for order in orders.values():
             order |= {"do": PROBE, "limit_ms": int(limit_s * 1000), "turn_us": int(turn_s * 1_000_000)}
@@ -435,7 +647,7 @@ class Session:
         counted, clocks = self.gather({number: {"do": COUNT} for number in here}, max(self._left_s(), _COUNT_S))
         found = assemble_report(hosts, here, shared, met, counted, clocks)
         found = found._replace(others=other_hosts(len(here)))
-        if self._asked.is_bandwidth and shared:
+        if self._request.is_bandwidth and shared:
             found = found._replace(flows=self._flows(hosts, found.networks[0]))
         return judge(found._replace(took_s=round(self._loop.clock() - self._began, 3)))
 
@@ -444,18 +656,18 @@ class Session:
     ) -> tuple[dict[int, Body], dict[int, tuple[float, float]]]:
         """Send orders, and return what is answered in time, with how far ahead a host's clock is: at least, at most."""
         sent_at = wall_s()
-        self.desk.answers.clear()
+        self.listener.answers.clear()
         came_at: dict[int, float] = {}
         for number, order in orders.items():
-            self.desk.send(number, ORDER, order)
+            self.listener.send(number, ORDER, order)
 
         def is_complete() -> bool:
-            for number in self.desk.answers.keys() - came_at.keys():
+            for number in self.listener.answers.keys() - came_at.keys():
                 came_at[number] = wall_s()
-            return all(number in came_at or number in self.desk.gone for number in orders)
+            return all(number in came_at or number in self.listener.gone for number in orders)
 
         self._until(is_complete, limit_s)
-        answers = {number: its[0] for number, its in self.desk.answers.items() if number in orders}
+        answers = {number: its[0] for number, its in self.listener.answers.items() if number in orders}
         clocks = {}
         for number, answer in answers.items():
             if "time_ms" in answer:
@@ -464,8 +676,8 @@ class Session:
         return answers, clocks
 
     def _left_s(self) -> float:
-        """Return what is left of the time of the whole check."""
-        return self._began + self._asked.timeout_s - self._loop.clock()
+        """Return what is left of the time after the start."""
+        return self._started + self._request.timeout_s - self._loop.clock()
 
     # --- Who is here.
 
@@ -475,9 +687,9 @@ class Session:
         self._loop.run(lambda: holds() or self._loop.clock() >= end)
         wake.cancel()
 
-    def _look(self) -> None:
+    def _poll_processes(self) -> None:
         self._processes.poll()
-        self._loop.after(_LOOK_S, self._look)
+        self._loop.after(_POLL_S, self._poll_processes)
 
     def _starter_ended(self, hosts: tuple[str, ...], status: int, said: str) -> None:
         lines = said.strip().splitlines()
@@ -486,18 +698,20 @@ class Session:
             self._ended[name] = f"did not start: {printable(line, _LONGEST_WHY)} (status {status})"
 
     def _is_complete(self) -> bool:
-        return all(number in self.desk.facts or name in self._ended for number, name in enumerate(self._names))
+        return all(number in self.listener.facts or name in self._ended for number, name in enumerate(self._names))
 
     def _hosts(self) -> tuple[Host, ...]:
-        limit_s = self._asked.timeout_s * _START_SHARE
         silent = (
-            f"no sign of it within {limit_s:.1f} s: it has not started yet (--timeout), or does not reach"
+            f"no sign of it within {self._request.start_s:.1f} s: it has not started yet (--start), or does not reach"
             f" this host's port {self._launching.sockets.port} (--iface, --port-range)"
         )
         found = []
         for number, name in enumerate(self._names):
-            body, its = self.desk.facts.get(number), Host(name, missing=self._ended.get(name, silent))
-            if body is not None and number not in self.desk.gone:
+            body, its = (
+                self.listener.facts.get(number),
+                Host(name, self._ended.get(name, silent), name not in self._ended),
+            )
+            if body is not None and number not in self.listener.gone:
                 try:
                     its = parse_report_host(name, body)
                 except WireError as wrong:

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mingle_hooks import values
-from mingle_hooks.check import rules
-from mingle_hooks.check.report import Report
+from mingle_hooks.check.report import Report, report_page, table_lines, with_finding
 from mingle_hooks.cli.help import CHECK, Grouped, Option, settings_options
 from mingle_hooks.cli.plain import write_stderr, write_stdout
 from mingle_hooks.errors import PlaceError, UsageError
@@ -31,11 +30,13 @@ sbatch --exclude="$(mingle check --exclude --hosts node[1-16])" job.sh"""
 _TEXTS = {
     "hosts": "Check these hosts, by ssh. [default: all hosts of the job]",
     "bandwidth": "Also measure bandwidth between hosts; takes about 3 s more.",
-    "timeout": "Time limit of the check. [default: 5 s for up to 16 hosts, 15 s for 256]",
+    "start": "Time limit for the start of a probe on each host.",
+    "timeout": "Time limit of the check after that. [default: 5 s for up to 16 hosts, 15 s for 256]",
     "command": "Then run this command on ever fewer hosts, to find the one or two that make it fail.",
     "limit": "A run of the command that takes longer counts as failed.",
     "html": "Write the result as a single HTML page.",
     "exclude": "Print only the hosts to leave out, in the form of sbatch --exclude.",
+    "force": "Let --exclude name more than a quarter of the hosts.",
     "json": "Print JSON.",
 }
 _SETTINGS = ("iface", "port_range")
@@ -58,12 +59,14 @@ def _own_options(command: Callable[..., Any]) -> Callable[..., Any]:
 def check(
     *,
     hosts: str | None,
+    start: str | None,
     timeout: str | None,
     command: str | None,
     limit: str,
     html: str | None,
     is_bandwidth: bool,
     is_exclude: bool,
+    is_force: bool,
     is_json: bool,
     **settings: Any,
 ) -> int:
@@ -71,15 +74,17 @@ def check(
 
     Each host reports its hardware and software and probes the others on every
     network that they share. The exit status is 0 if all is well, 69 if a host
-    is missing, 71 for a problem between hosts, 76 for a problem on a host.
+    is missing, 71 for a problem between hosts or one that no host is to blame
+    for, 76 for a problem on a host that --exclude names.
     """
-    from mingle_hooks.check.messages import check_request
-    from mingle_hooks.check.session import run_check
+    from mingle_hooks.check.session import check_request, run_check
 
     trials = None if command is None else _trials(command, settings, hosts, limit)
-    found = run_check(check_request(settings, hosts, timeout, is_bandwidth=is_bandwidth))
+    found = run_check(check_request(settings, hosts, timeout, start, is_bandwidth=is_bandwidth))._replace(
+        is_forced=is_force
+    )
     if trials is not None and found.here:
-        found = rules.with_finding(found, trials.findings(tuple(host.name for host in found.here)))
+        found = with_finding(found, trials.findings(tuple(host.name for host in found.here)))
     _print(found, is_exclude=is_exclude, is_json=is_json)
     if html is not None:
         _write_page(found, html)
@@ -106,16 +111,12 @@ def _print(found: Report, *, is_exclude: bool, is_json: bool) -> None:
     elif is_json:
         write_stdout(f"{values.to_json(found.to_json())}\n")
     else:
-        from mingle_hooks.check import page
-
-        write_stdout("".join(f"{line}\n" for line in page.table_lines(found)))
+        write_stdout("".join(f"{line}\n" for line in table_lines(found)))
 
 
 def _write_page(found: Report, path: str) -> None:
-    from mingle_hooks.check import page
-
     try:
         with open(path, "w", encoding="utf-8") as file:
-            file.write(page.report_page(found))
+            file.write(report_page(found))
     except OSError as error:
         raise PlaceError("to write the page", f"{path}: {error.strerror}", "another --html") from None

@@ -143,11 +143,13 @@ HOSTS_FORMAT = Shown(OUTPUT, "F", values=_host_formats, default="mpi", lists=Tru
 CHECK = {
     "hosts": Shown(CHECKED, "NAME,…"),
     "bandwidth": Shown(CHECKED),
+    "start": Shown(CHECKED, "SECONDS", default="60s"),
     "timeout": Shown(CHECKED, "SECONDS"),
     "command": Shown(CHECKED, "COMMAND"),
     "limit": Shown(CHECKED, "90s|10m", default="10m"),
     "html": Shown(OUTPUT, "FILE", "file"),
     "exclude": Shown(OUTPUT),
+    "force": Shown(OUTPUT),
     "json": Shown(OUTPUT),
 }
 # Of `mingle kill`.

@@ -15,13 +15,20 @@ from mingle_hooks import settings
 from mingle_hooks.cli.commands import Group
 from mingle_hooks.cli.plain import UNHEALTHY
 from mingle_hooks.errors import SettingsError, UsageError, printable
-from mingle_hooks.hooks import files
-from mingle_hooks.hooks import verify as verify_verify
-from mingle_hooks.hooks.apply import apply, removals, uninstall
+from mingle_hooks.hooks import files, rollout, slurm
+from mingle_hooks.hooks.apply import TARGETS, Removal, apply, hook, removals, target, uninstall
 from mingle_hooks.hooks.files import Site, installation_lock, read_site, render_hook
 from mingle_hooks.hooks.plan import Finding, Plan, Where, check_health, is_closed_to_others
-from mingle_hooks.hooks.targets import TARGETS, hook, target
-from mingle_hooks.hooks.verify import doctor, preview_job, verify, why_nothing
+from mingle_hooks.hooks.verify import (
+    doctor,
+    installed_json,
+    preview_job,
+    removed_json,
+    simulate,
+    verified_json,
+    verify,
+    why_nothing,
+)
 from mingle_hooks.schedulers.hostlist import expand, fold
 
 # Where `mingle hooks` works: below which root, by which slurm.conf and PBS_HOME, with which settings of the site.
@@ -72,7 +79,7 @@ _MOST_CHARACTERS = 64 << 20  # reports of 60,000 nodes
 @conf_option
 def report_command(scheduler: str, **places: str | None) -> None:  # noqa: ARG001 -- there is one
     """Print a one-line report of this node, for `mingle hooks rollout --check`."""
-    click.echo(verify_verify.report_line(settled_place(places), located_hooks(places)))
+    click.echo(rollout.report_line(settled_place(places), located_hooks(places)))
 
 
 @click.command("rollout")
@@ -81,8 +88,6 @@ def report_command(scheduler: str, **places: str | None) -> None:  # noqa: ARG00
 @click.argument("reports", type=click.File(), default="-")
 def rollout_command(*, check: bool, nodes: str | None, reports: TextIO) -> None:
     """Print the steps of a rollout, or check that slurm.conf may name the hooks on all nodes."""
-    from mingle_hooks.hooks import rollout, slurm
-
     if not check:
         click.echo(rollout.ORDER, nl=False)
         return
@@ -213,15 +218,19 @@ def install_command(
     with nullcontext() if dry_run else installation_lock(where.root):
         plan = _plan(scheduler, places)
         changes = plan.changes
-        if not as_json:
+        is_asked = changes and not dry_run and not yes
+        if is_asked and not as_json:
             show_files(plan, diff=diff)
-        if changes and not dry_run:
-            if not yes:
-                click.confirm("Write these files?", abort=True, err=True)
+        if is_asked:
+            click.confirm("Write these files?", abort=True, err=True)
+        if not dry_run:
             apply(plan)
+    # Who reads this may be gone by now, as `head -1` is: all is done.
+    if not is_asked and not as_json:
+        show_files(plan, diff=diff)
     bad = tuple(is_closed_to_others(plan.root, [file.entry for file in plan.files]))
     if as_json:
-        click.echo(verify_verify.installed_json(plan, changes=changes, bad=bad))
+        click.echo(installed_json(plan, changes=changes, bad=bad))
     else:
         show_lines(plan, bad)
     _end(bad=bool(bad), changed=changes and detailed_exitcode)
@@ -247,7 +256,7 @@ def verify_command(scheduler: str, *, quiet: bool, as_json: bool, **places: str 
         found = verify(plan, its, where)
     bad = any(not finding.note for finding in found)
     if as_json:
-        click.echo(verify_verify.verified_json(scheduler, found))
+        click.echo(verified_json(scheduler, found))
     else:
         show(found)
         if plan is not None:
@@ -274,20 +283,28 @@ def uninstall_command(
         found = removals(where, scheduler, _settled_or_default(places))
         undo = target(scheduler).undo if found else ()
         changes = any(removal.what not in {"leave", "gone"} for removal in found)
-        if not as_json:
-            for line in undo:
-                click.echo(line)
-            for removal in found:
-                click.echo(f"{removal.what:8}{where.root}{removal.entry.path}")
-            if any(removal.what == "stub" for removal in found):
-                click.echo("stub: Slurm may still run it, so it stays; repeat this after scontrol reconfigure")
+        is_asked = bool(found) and not dry_run and not yes
+        if is_asked and not as_json:
+            _show_removals(where.root, found, undo)
+        if is_asked:
+            click.confirm("Continue?", abort=True, err=True)
         if not dry_run:
-            if found and not yes:
-                click.confirm("Continue?", abort=True, err=True)
             uninstall(where.root, scheduler, found)
+    if not is_asked and not as_json:
+        _show_removals(where.root, found, undo)
     if as_json:
-        click.echo(verify_verify.removed_json(scheduler, found, undo, changes=changes))
+        click.echo(removed_json(scheduler, found, undo, changes=changes))
     _end(changed=changes and detailed_exitcode)
+
+
+def _show_removals(root: str, found: Sequence[Removal], undo: Sequence[str]) -> None:
+    """Write what happens, or will happen, to each file."""
+    for line in undo:
+        click.echo(line)
+    for removal in found:
+        click.echo(f"{removal.what:8}{root}{removal.entry.path}")
+    if any(removal.what == "stub" for removal in found):
+        click.echo("stub: Slurm may still run it, so it stays; repeat this after scontrol reconfigure")
 
 
 def _end(*, bad: bool = False, changed: bool = False) -> None:
@@ -299,15 +316,8 @@ def _end(*, bad: bool = False, changed: bool = False) -> None:
 @hooks.command("simulate")
 @_scheduler
 @root_option
-@click.option("--runs", default=0, metavar="N", help="Run them N times with random faults; root only.")
-@click.option("--seed", default=0, metavar="N", help="Seed of the random faults.")
-def simulate_command(scheduler: str, root: str, *, runs: int, seed: int) -> None:
+def simulate_command(scheduler: str, root: str) -> None:
     """Run the hooks in recorded and hostile environments; exit with 1 if one fails."""
-    from mingle_hooks.hooks.simulate import simulate
-
-    if runs:
-        _storm(scheduler, root, runs, seed)
-        return
     trials = []
     for trial in simulate(scheduler, settled_place({"root": root})):
         trials.append(trial)
@@ -319,21 +329,6 @@ def simulate_command(scheduler: str, root: str, *, runs: int, seed: int) -> None
     click.echo(f"\n{len(trials)} runs, {failed or 'none'} failed, the slowest took {slowest:.0f} ms")
     if os.geteuid() != 0:
         click.echo("note: run this as root: otherwise root's hooks do nothing", err=True)
-    _end(bad=bool(failed))
-
-
-def _storm(scheduler: str, root: str, runs: int, seed: int) -> None:
-    from mingle_hooks.hooks.simulate import MOST_MS, storm
-
-    trials, failed = [], 0
-    for trial in storm(scheduler, settled_place({"root": root}), runs, seed):
-        trials.append(trial.milliseconds)
-        if trial.status or trial.said or trial.milliseconds > MOST_MS:
-            failed += 1
-            outside = f"; wrote {', '.join(map(printable, trial.said))}" if trial.said else ""
-            taken = f"status {trial.status}, {trial.milliseconds:.0f} ms"
-            click.echo(f"run {len(trials)}: {trial.hook}, {trial.environment}: {taken}{outside}")
-    click.echo(f"{runs} runs, seed {seed}: {failed or 'none'} failed, the slowest {max(trials):.0f} ms")
     _end(bad=bool(failed))
 
 

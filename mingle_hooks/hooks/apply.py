@@ -7,27 +7,49 @@ from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
 from mingle_hooks.errors import FactsError, UsageError
-from mingle_hooks.hooks import files
-from mingle_hooks.hooks.files import Entry, Manifest, Site, checksum
-from mingle_hooks.hooks.plan import Plan, Where, is_ours, restored
-from mingle_hooks.hooks.targets import target
+from mingle_hooks.hooks import files, pbs, slurm
+from mingle_hooks.hooks.files import Entry, Found, Manifest, Site, checksum
+from mingle_hooks.hooks.plan import Hook, Plan, Target, Where, hooks_by_name, is_ours, restored
+from mingle_hooks.values import nearest
+
+# The schedulers that hooks can be installed for, by the name that people type: a new one is a row here.
+TARGETS: dict[str, Target] = {
+    "slurm": slurm.TARGET,
+    "pbs": pbs.TARGET,
+    "torque": pbs.classic_target(
+        "torque", "/var/spool/torque", "mom_priv", program="momctl", version_option="-V", suffixes=("", ".parallel")
+    ),
+}
+
+
+def target(scheduler: str) -> Target:
+    """Return one scheduler's row. Raises UsageError."""
+    if scheduler not in TARGETS:
+        raise UsageError(f"one of {', '.join(TARGETS)}", repr(scheduler), nearest(scheduler, TARGETS))
+    return TARGETS[scheduler]
+
+
+def hook(scheduler: str, name: str) -> Hook:
+    """Return one hook. Raises UsageError."""
+    return hooks_by_name(target(scheduler).hooks, name)
 
 
 def apply(plan: Plan) -> None:
     """Write what the plan says. Raises PlaceError; then installing again goes on from there.
 
-    First copies of what is there and not ours, then the manifest, so that everything that is ever written can
-    be found again, then the hooks, each of which works beside an older or newer other.
+    All are on disk before the first gets its name. First copies of what is there and not ours get theirs, then the
+    manifest, so that everything that is ever written can be found again, then the hooks, each of which works beside an
+    older or newer other.
     """
     if not plan.changes:
         return
-    for file in plan.files:
-        if (copy := file.standing.copy) is not None:
-            files.put_file(files.strip_root(plan.root, copy.path), copy.found)
-    files.write_whole(files.strip_root(plan.root, files.MANIFEST_PATH), plan.manifest.text().encode(), 0o644)
-    for file in plan.files:
-        if not file.is_right:
-            files.write_whole(files.strip_root(plan.root, file.entry.path), file.text.encode(), file.entry.mode)
+    owner = files.owner_of()
+    wanted = [(copy.path, copy.found) for file in plan.files if (copy := file.standing.copy) is not None]
+    wanted.append((files.MANIFEST_PATH, Found(plan.manifest.text().encode(), 0o644, owner)))
+    wanted += [
+        (file.entry.path, Found(file.text.encode(), file.entry.mode, owner)) for file in plan.files if not file.is_right
+    ]
+    files.put_files([(files.strip_root(plan.root, path), found) for path, found in wanted])
 
 
 # Taking the hooks away, and putting back what stood there before.
@@ -62,7 +84,7 @@ def removals(where: Where, scheduler: str, site: Site) -> tuple[Removal, ...]:
 
 
 def _unlisted(where: Where, scheduler: str, site: Site, old: Manifest) -> Iterator[Entry]:
-    """Yield the files that an installation would replace and that are ours, or whose originals are kept.
+    """Yield the files that an installation would replace and that are ours, are begun, or whose originals are kept.
 
     Raises FactsError and UsageError only where the manifest was lost.
     """
@@ -74,10 +96,12 @@ def _unlisted(where: Where, scheduler: str, site: Site, old: Manifest) -> Iterat
         return
     for file in plan.files:
         its, entry = file.standing, file.entry
-        is_kept = its.kept and (
-            not its.copy or os.path.lexists(files.strip_root(where.root, files.unfinished_files(its.kept)))
-        )
-        if entry.path not in old.entries and (is_kept or its.whose in {"ours", "edited"}):
+        begun = [
+            os.path.lexists(files.strip_root(where.root, files.unfinished_files(path))) if path else False
+            for path in (entry.path, its.kept)
+        ]
+        is_kept = its.kept and not its.copy
+        if entry.path not in old.entries and (is_kept or any(begun) or its.whose in {"ours", "edited"}):
             yield entry
 
 

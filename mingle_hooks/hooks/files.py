@@ -11,8 +11,9 @@ import math
 import os
 import re
 import shlex
+import signal
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import sha256
@@ -129,25 +130,44 @@ def write_whole(path: str, data: bytes, mode: int) -> None:
 
 
 def put_file(path: str, found: Found) -> None:
-    """Write a file beside its place, on disk before it gets its name there; its directories are made, for all to enter.
+    """Write one file, as put_files() does. Raises PlaceError."""
+    put_files([(path, found)])
 
-    A power cut leaves the old file or the new one. Raises PlaceError.
+
+def put_files(wanted: Sequence[tuple[str, Found]]) -> None:
+    """Write files beside their places, all of them on disk before the first gets its name; then rename them in order.
+
+    Their directories are made, for all to enter. A disk that is full leaves all old files. A power cut leaves of each
+    the old one or the new one, and no later one is new before an earlier one is. Raises PlaceError.
     """
-    directory = os.path.dirname(path)
-    temporary = unfinished_files(path)
+    path = ""
     try:
-        _make(directory)
-        if os.path.lexists(temporary):
-            os.unlink(temporary)
-        try:
+        for path, found in wanted:
+            _make(os.path.dirname(path))
+            temporary = unfinished_files(path)
+            if os.path.lexists(temporary):
+                os.unlink(temporary)
             (_link if found.is_link else _fill)(temporary, found)
-            os.rename(temporary, path)
-        except BaseException:
-            remove_file(temporary)
-            raise
-        settle_directory(directory)
-    except OSError as wrong:
-        raise PlaceError("a place to write", f"{path}: {wrong.strerror}", "running it as root") from None
+        with _signals_wait():
+            for path, _ in wanted:
+                os.rename(unfinished_files(path), path)
+                settle_directory(os.path.dirname(path))
+    except BaseException as wrong:
+        for each, _ in wanted:
+            remove_file(unfinished_files(each))
+        if isinstance(wrong, OSError):
+            raise PlaceError("a place to write", f"{path}: {wrong.strerror}", "running it as root") from None
+        raise
+
+
+@contextmanager
+def _signals_wait() -> Iterator[None]:
+    """Let what asks this process to end wait, so that it does not end between two files of one installation."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _link(path: str, found: Found) -> None:

@@ -7,15 +7,16 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any
 
-from mingle_hooks import files
-from mingle_hooks.hooks import files as files_files
+from mingle_hooks.errors import FactsError
+from mingle_hooks.files import ENVIRONMENTS, shipped_names, shipped_text
+from mingle_hooks.hooks import files
 from mingle_hooks.hooks.files import Chain, Manifest, Site, render_hook
 from mingle_hooks.hooks.plan import (
     EVIL,
-    PATIENCE_S,
+    TRIAL_S,
     File,
     Hook,
     Line,
@@ -29,10 +30,6 @@ from mingle_hooks.hooks.plan import (
     what_stands,
 )
 from mingle_hooks.schedulers.pbs import CONFIGURATION, home
-
-if TYPE_CHECKING:
-    import random
-
 
 # A stand-in for the `pbs` module of pbs_python, to run a hook for execjob_launch or execjob_end anywhere.
 
@@ -99,7 +96,6 @@ def stand_in_event(text: str) -> dict[str, Any]:
 
 # OpenPBS' hooks, and trying the one that its own Python runs.
 
-_ACCEPTS = """case "$("$@")" in *'"ended": ["accept"]'*) ;; *) exit 1 ;; esac"""
 PBS_HOOKS = (
     Hook("pbs", "launch", "pbs/launch.py.j2", "every task, root, before it; and when a job ends"),
     Hook("pbs", "prologue", "pbs/prologue.sh.j2", "first node, root, before a job"),
@@ -109,44 +105,37 @@ PBS_HOOKS = (
 
 def pbs_trials(place: str, site: Site) -> Iterator[Trial]:
     """Try the hook for execjob_launch with recorded events and hostile ones, by a stand-in for PBS' own Python."""
-    _write(place, site, f"{place}/state")
-    for label, event in _events():
-        argv = _command(place, event)
+    write_launch(place, site, f"{place}/state")
+    for label, event in launch_events():
+        argv = launch_argv(place, event)
         started = time.perf_counter()
-        done = subprocess.run(argv, env={}, capture_output=True, text=True, timeout=PATIENCE_S, check=True)
+        done = subprocess.run(argv, env={}, capture_output=True, text=True, timeout=TRIAL_S, check=True)
         taken = (time.perf_counter() - started) * 1000
         seen = json.loads(done.stdout)
         said = tuple(f"{key}={value}" for key, value in seen["added"].items()) or tuple(seen["log"])
         yield Trial("launch", label, 0 if seen["ended"] == ["accept"] else 1, taken, said)
 
 
-def qmgr_command(place: str, site: Site, state: str, spoilt: Callable[[str], str], chosen: random.Random) -> list[str]:
-    """Return a command that runs the hook with an event that is spoilt here and there; it fails unless that accepts."""
-    _write(place, site, state)
-    _, event = chosen.choice(list(_events()))
-    for part in event.values():
-        part |= {name: spoilt(value) for name, value in part.items() if isinstance(value, str)}
-    kind = chosen.choice(("execjob_launch", "execjob_end"))
-    return ["/bin/sh", "-c", _ACCEPTS, "sh", *_command(place, {**event, "type": kind})]
-
-
-def _write(place: str, site: Site, state: str) -> None:
+def write_launch(place: str, site: Site, state: str) -> None:
+    """Write the launch hook into a directory."""
     hook = render_hook(hooks_by_name(PBS_HOOKS, "launch"), site, state_directory=state, kill_switch=f"{place}/disabled")
     with open(f"{place}/mingle.py", "w", encoding="utf-8") as text:
         text.write(hook)
 
 
-def _command(place: str, event: Mapping[str, object]) -> list[str]:
+def launch_argv(place: str, event: Mapping[str, object]) -> list[str]:
+    """Return the command that runs the launch hook in a directory with an event."""
     with open(f"{place}/event.json", "w", encoding="utf-8") as text:
         json.dump(event, text)
-    # Not the one of a virtual environment, which may lie where simulate --runs puts another file system.
+    # Not the one of a virtual environment, which the user of a hook may be unable to reach.
     return [os.path.realpath(sys.executable), "-c", STAND_IN, f"{place}/mingle.py", f"{place}/event.json"]
 
 
-def _events() -> Iterator[tuple[str, dict[str, dict[str, object]]]]:
+def launch_events() -> Iterator[tuple[str, dict[str, dict[str, object]]]]:
+    """Yield recorded and hostile events, each with a label."""
     event: dict[str, dict[str, object]] = {}
-    for file in (file for file in files.shipped_names(files.ENVIRONMENTS) if file.endswith(".launch")):
-        event = stand_in_event(files.shipped_text(f"{files.ENVIRONMENTS}/{file}"))
+    for file in (file for file in shipped_names(ENVIRONMENTS) if file.endswith(".launch")):
+        event = stand_in_event(shipped_text(f"{ENVIRONMENTS}/{file}"))
         yield file.removesuffix(".launch"), dict(event)
     for label, job, environ in (
         ("a hostile job id", {"id": "../../etc;" + EVIL}, {}),
@@ -157,8 +146,8 @@ def _events() -> Iterator[tuple[str, dict[str, dict[str, object]]]]:
         yield label, {"job": {**event["job"], **job}, "env": {**event["env"], **environ}}
 
 
-PBS_DIRECTORY = f"{files_files.MANIFEST_DIRECTORY}/pbs"
-_BACKUP = f"{files_files.MANIFEST_DIRECTORY}/qmgr-hooks.before"
+PBS_DIRECTORY = f"{files.MANIFEST_DIRECTORY}/pbs"
+_BACKUP = f"{files.MANIFEST_DIRECTORY}/qmgr-hooks.before"
 # Disabled first: a hook that is deleted while tasks start is a race that the tasks can lose.
 UNDO = ('qmgr -c "set hook mingle enabled=false"', 'qmgr -c "delete hook mingle"')
 SCRIPTS = ("prologue", "epilogue")
@@ -168,11 +157,11 @@ PROGRAM = 0o700  # pbs_mom refuses a prologue that others may write
 def plan_pbs(site: Site, where: Where) -> Plan:
     """Return what to write below the root, and the commands for the server's host. Raises FactsError and PlaceError."""
     root = where.root
-    old = files_files.read_manifest(root)
-    place = f"{where.pbs_home or home(files_files.below_root(root, CONFIGURATION))}/mom_priv"
+    old = files.read_manifest(root)
+    place = f"{where.pbs_home or home(files.below_root(root, CONFIGURATION))}/mom_priv"
     launch = hooks_by_name(PBS_HOOKS, "launch")
     found = [plan_file(root, old, launch, f"{PBS_DIRECTORY}/mingle.py", render_hook(launch, site), mode=0o644)]
-    if os.path.isdir(files_files.below_root(root, place)):
+    if os.path.isdir(files.below_root(root, place)):
         found += [with_chain(site, root, old, hook, place) for hook in PBS_HOOKS if hook.name in SCRIPTS]
     return join_plans(
         "pbs",
@@ -218,9 +207,9 @@ def _commands() -> tuple[Line, ...]:
 def _notes(root: str, place: str) -> tuple[str, ...]:
     """Tell of hooks that shadow the classic scripts: pbs_mom then runs none of them."""
     notes = []
-    directory = files_files.below_root(root, f"{place}/hooks")
+    directory = files.below_root(root, f"{place}/hooks")
     for name in sorted(os.listdir(directory)) if os.path.isdir(directory) else ():
-        now = files_files.look_at(f"{directory}/{name}") if name.endswith(".HK") else None
+        now = files.look_at(f"{directory}/{name}") if name.endswith(".HK") else None
         for event, script in (("execjob_prologue", "prologue"), ("execjob_epilogue", "epilogue")):
             if now and event in now.text and "enabled=false" not in now.text.lower():
                 notes.append(f"hook {name[:-3]} has the event {event}: pbs_mom does not run {place}/{script} then")
@@ -228,3 +217,43 @@ def _notes(root: str, place: str) -> tuple[str, ...]:
 
 
 TARGET = Target(PBS_HOOKS, plan_pbs, program="pbs_mom", scripts=SCRIPTS, undo=UNDO, trials=pbs_trials)
+
+
+# Torque, and others whose daemon runs classic scripts of fixed names from one directory of its own.
+
+
+def classic_target(
+    scheduler: str,
+    home: str,
+    directory: str,
+    *,
+    program: str,
+    version_option: str = "--version",
+    suffixes: tuple[str, ...] = ("",),
+) -> Target:
+    """Return the row of a scheduler that runs a prologue and an epilogue; `.parallel` ones run on the other nodes.
+
+    They lie in a directory of its home, which --pbs-home replaces. No configuration has to name them.
+    """
+    hooks = []
+    for name, template, when in (
+        ("prologue", "torque/prologue.sh.j2", "before a job"),
+        ("epilogue", "_epilogue.sh.j2", "when a job ends"),
+    ):
+        for suffix in suffixes:
+            where = f"{'the other nodes' if suffix else 'first node'}, root, {when}"
+            after = f"prologue{suffix}" if name == "epilogue" else ""
+            hooks.append(Hook(scheduler, name + suffix, template, where, after))
+    scripts = tuple(hook.name for hook in hooks)
+
+    def plan(site: Site, where: Where) -> Plan:
+        """Return what to write below the root. Raises FactsError and PlaceError."""
+        root, place = where.root, f"{where.pbs_home or home}/{directory}"
+        if not os.path.isdir(files.below_root(root, place)):
+            expected = "pbs_mom's own directory"
+            raise FactsError(expected, f"no {root}{place}", "--pbs-home DIR, on a node of the cluster")
+        old = files.read_manifest(root)
+        found = tuple(with_chain(site, root, old, hook, place, scripts) for hook in hooks)
+        return join_plans(scheduler, root, old, found, "nothing to add", ())
+
+    return Target(tuple(hooks), plan, program=program, version_option=version_option, scripts=scripts)

@@ -536,7 +536,7 @@ def _program(root: str, path: str, bit: int, mend: str) -> Iterator[Finding]:
 # One run of one hook, tried out.
 
 # The hooks bound themselves at 12 s; this is for a machine that is itself in trouble.
-PATIENCE_S = 30.0
+TRIAL_S = 30.0
 
 
 class Trial(NamedTuple):

@@ -1,19 +1,100 @@
-"""Whether every node has the same hooks, from the reports of all: slurm.conf names them on all at once."""
+"""Whether every node has the same hooks: each node's report, and the comparison of all before slurm.conf names them."""
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 import json
+import os
 import re
+import stat
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from mingle_hooks.errors import UsageError
-from mingle_hooks.hooks.plan import Finding
-from mingle_hooks.hooks.verify import MISSING, UNFIT, UNKNOWN
+from mingle_hooks import __version__
+from mingle_hooks.errors import MingleError, PlaceError, UsageError
+from mingle_hooks.hooks import files, slurm
+from mingle_hooks.hooks.files import KILL_SWITCH, Site
+from mingle_hooks.hooks.plan import KEYS, Finding, Where, chain_findings, site_key
 from mingle_hooks.schedulers.hostlist import fold
 from mingle_hooks.settings import SYSTEM_FILE
 from mingle_hooks.values import NONE
+
+# What a node has of Slurm's hooks, as one line to compare with other nodes' before slurm.conf names the files.
+
+UNKNOWN, MISSING, UNFIT = "unknown", "missing", "unfit"
+_REPORTED_KEYS = (*KEYS, "PrologFlags")
+_PURPOSE = b"mingle-hooks: a fingerprint, for comparing"
+_DIGITS = 16  # 64 bits tell keys apart, and tell nothing of a key that is beyond guessing
+
+
+def report_line(site: Site, where: Where) -> str:
+    """Return the report as JSON in one line. It asks no controller, as all nodes make theirs at the same time.
+
+    Raises FactsError for a manifest or a slurm.conf that cannot be read.
+    """
+    entries = files.read_manifest(where.root).of("slurm")
+    conf = slurm.find_slurm_conf(where.root, where.slurm_conf)
+    sums = {entry.path: _sum(files.strip_root(where.root, entry.path)) for entry in entries}
+    known = {
+        "version": __version__,
+        "hooks": sums,
+        "chain": {name: site.chain(name) or UNKNOWN for name in KEYS.values()},
+        "key": hooks_fingerprint(where.root, site.key_file),
+        "slurm.conf": {key: list(conf.all(key)) for key in _REPORTED_KEYS if conf.all(key)} if conf else {},
+        "off": os.path.lexists(files.strip_root(where.root, KILL_SWITCH)),
+        "problems": sorted(_problems(where.root, entries, sums)),
+    }
+    return json.dumps(known, sort_keys=True)
+
+
+def hooks_fingerprint(root: str, path: str) -> str:
+    """Return what tells a site's key from another one, and nothing of the key itself."""
+    its = files.strip_root(root, path)
+    if not os.path.lexists(its):
+        return NONE
+    try:
+        if any(site_key(root, path)):
+            return UNFIT
+        with open(its, "rb") as file:
+            key = file.read()
+    except (OSError, PlaceError):
+        return UNFIT
+    return hmac.new(key.strip(), _PURPOSE, "sha256").hexdigest()[:_DIGITS]
+
+
+def _sum(path: str) -> str:
+    """Return the checksum of a file as it is on disk."""
+    try:
+        if not stat.S_ISREG(os.lstat(path).st_mode):
+            return UNFIT
+        with open(path, "rb") as file:
+            return hashlib.sha256(file.read()).hexdigest()
+    except OSError:
+        return MISSING
+
+
+def _problems(root: str, entries: tuple[files.Entry, ...], sums: Mapping[str, str]) -> list[str]:
+    """Return what keeps Slurm from running the files here, or lets others change them."""
+    found = []
+    for entry in entries:
+        try:
+            now = os.lstat(files.strip_root(root, entry.path))
+        except OSError:
+            continue  # the missing checksum says so
+        if (now.st_uid, stat.S_IMODE(now.st_mode)) != (files.owner_of(), entry.mode):
+            found.append(f"{entry.path} has uid {now.st_uid} and mode {stat.S_IMODE(now.st_mode):04o}")
+        if sums[entry.path] not in {entry.sha256, MISSING}:
+            found.append(f"{entry.path} is not as it was installed")
+    try:
+        found += [f"{its.where} {its.what}" for its in chain_findings(root, slurm.chained_programs(entries))]
+    except (OSError, MingleError) as wrong:
+        found.append(f"the site's own hooks cannot be looked at: {wrong}")
+    return found
+
+
+# The comparison of all nodes' reports.
 
 ORDER = f"""\
 1. Copy the same key and {SYSTEM_FILE} to every node. Its [hooks] must name the site's own prolog,

@@ -14,13 +14,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from mingle_hooks import files
 from mingle_hooks.errors import ConflictError, FactsError, UsageError
-from mingle_hooks.hooks import files as files_files
-from mingle_hooks.hooks import plan as plan_plan
+from mingle_hooks.files import ENVIRONMENTS, shipped_names, shipped_text
+from mingle_hooks.hooks import files
 from mingle_hooks.hooks.files import DROP_INS, Chain, Entry, Manifest, Site, below_root, is_glob, render_hook
 from mingle_hooks.hooks.plan import (
     EVIL,
+    KEYS,
     File,
     Finding,
     Hook,
@@ -29,11 +29,12 @@ from mingle_hooks.hooks.plan import (
     Run,
     Target,
     Where,
+    chain_findings,
     hooks_by_name,
     join_plans,
     plan_file,
+    sites_programs,
 )
-from mingle_hooks.hooks.targets import hook
 from mingle_hooks.settings import SYSTEM_FILE
 from mingle_hooks.values import number
 
@@ -42,7 +43,7 @@ from mingle_hooks.values import number
 # What Debian's and Red Hat's units read: SLURMD_OPTIONS="--conf-server ctl:6817".
 _FILES = ("/etc/default/slurmd", "/etc/sysconfig/slurmd")
 _ASSIGNED = re.compile(r"^\s*SLURMD_OPTIONS\s*=\s*(.*)$", re.MULTILINE)
-_MOST_BYTES_slurmd = 1 << 16
+_MOST_BYTES_OF_UNIT = 1 << 16
 
 
 def slurmd_option(root: str, name: str) -> str:
@@ -61,7 +62,7 @@ def words_of_unit(root: str) -> list[str]:
     """Return what the unit's environment file gives to slurmd."""
     words = []
     for path in _FILES:
-        for value in _ASSIGNED.findall(_text(files_files.below_root(root, path))):
+        for value in _ASSIGNED.findall(_text(files.below_root(root, path))):
             words += value.strip().strip("\"'").split()
     return words
 
@@ -76,7 +77,7 @@ def words_of_process() -> list[str]:
 
 def _text(path: str) -> str:
     with contextlib.suppress(OSError), open(path, encoding="utf-8", errors="replace") as file:
-        return file.read(_MOST_BYTES_slurmd)
+        return file.read(_MOST_BYTES_OF_UNIT)
     return ""
 
 
@@ -85,9 +86,9 @@ def _text(path: str) -> str:
 # Where packages, sites that build it themselves, old Debian, and slurmd of a configless site have it.
 CONFIGLESS = "/run/slurm/conf/slurm.conf"
 PLACES = ("/etc/slurm/slurm.conf", "/usr/local/etc/slurm.conf", "/etc/slurm-llnl/slurm.conf", CONFIGLESS)
-_MOST_BYTES_slurmconf = 16 << 20  # a file of 10,000 node lines is 1 MB
-_DEEPEST_slurmconf = 8  # files that include files
-_LINE_slurmconf = re.compile(r"\s*(Include\s+|(?P<key>[A-Za-z]+)\s*=\s*)(?P<value>.*?)\s*", re.IGNORECASE)
+_MOST_BYTES = 16 << 20  # a file of 10,000 node lines is 1 MB
+_DEEPEST = 8  # files that include files
+_LINE = re.compile(r"\s*(Include\s+|(?P<key>[A-Za-z]+)\s*=\s*)(?P<value>.*?)\s*", re.IGNORECASE)
 _CLUSTER = "clustername"
 
 
@@ -114,7 +115,7 @@ def find_slurm_conf(root: str, path: str | None = None) -> SlurmConf | None:
     """
     named = path or _named(root)
     for place in (named,) if named else _places(root):
-        if named or os.path.exists(files_files.below_root(root, place)):
+        if named or os.path.exists(files.below_root(root, place)):
             values: dict[str, list[str]] = {}
             _read(root, place, values, 0)
             return SlurmConf(place, {key: tuple(found) for key, found in values.items()})
@@ -135,17 +136,17 @@ def _places(root: str) -> tuple[str, ...]:
 def _read(root: str, path: str, values: dict[str, list[str]], depth: int) -> None:
     """Add what a file says, and what the files say that it includes."""
     try:
-        with open(files_files.below_root(root, path), encoding="utf-8", errors="replace") as file:
-            text = file.read(_MOST_BYTES_slurmconf)
+        with open(files.below_root(root, path), encoding="utf-8", errors="replace") as file:
+            text = file.read(_MOST_BYTES)
     except OSError as wrong:
         raise FactsError("a readable slurm.conf", f"{root}{path}: {wrong.strerror}", "--slurm-conf PATH") from None
     for line in text.replace("\\\n", " ").splitlines():
-        match = _LINE_slurmconf.fullmatch(re.sub(r"(?<!\\)#.*", "", line))
+        match = _LINE.fullmatch(re.sub(r"(?<!\\)#.*", "", line))
         if match is None:
             continue
         if match["key"] is not None:
             values.setdefault(match["key"].lower(), []).append(match["value"].strip("\"'"))
-        elif depth < _DEEPEST_slurmconf and "*" not in match["value"]:
+        elif depth < _DEEPEST and "*" not in match["value"]:
             _read(root, os.path.join(os.path.dirname(path), _filled(match["value"], path, values)), values, depth + 1)
 
 
@@ -161,9 +162,9 @@ def _filled(name: str, path: str, values: Mapping[str, list[str]]) -> str:
 
 # What Slurm runs with at the moment, whatever the file says by now; asked by commands, never by hooks.
 
-_PATIENCE_S = 5.0
+_COMMAND_S = 5.0
 _PROGRAMS = "/usr/bin:/bin:/usr/sbin:/usr/local/bin:/usr/local/sbin:/opt/slurm/bin:/opt/slurm/sbin"
-_LINE_running = re.compile(r"(?P<key>[A-Za-z_]+)(\[[0-9]+\])?\s*= ?(?P<value>.*)")
+_SHOWN_LINE = re.compile(r"(?P<key>[A-Za-z_]+)(\[[0-9]+\])?\s*= ?(?P<value>.*)")
 _VERSION = re.compile(r"slurm\S* ([0-9]{1,2})\.([0-9]{1,2})\b")
 
 
@@ -171,7 +172,7 @@ def running_config(where: Where) -> SlurmConf | None:
     """Return what the controller runs with; None below a root, and where no controller answers in time."""
     if where.root:
         return None
-    text = _said(where.slurm_conf, "scontrol", "show", "config")
+    text = _output_of(where.slurm_conf, "scontrol", "show", "config")
     return parse_config(text) if text else None
 
 
@@ -185,7 +186,7 @@ def running_known(where: Where) -> SlurmConf | None:
 
 def can_ask_slurm() -> bool:
     """Tell whether this host has what asks a controller."""
-    return bool(_path("scontrol"))
+    return bool(_program_path("scontrol"))
 
 
 def slurm_version(where: Where) -> tuple[int, int] | None:
@@ -193,43 +194,43 @@ def slurm_version(where: Where) -> tuple[int, int] | None:
     if where.slurm_version is not None or where.root:
         return where.slurm_version
     for program in ("slurmd", "scontrol"):
-        if match := _VERSION.match(_said(where.slurm_conf, program, "-V")):
+        if match := _VERSION.match(_output_of(where.slurm_conf, program, "-V")):
             return int(match[1]), int(match[2])
     return None
 
 
 def slurm_nodes(where: Where) -> tuple[str, ...]:
     """Return the nodes that the controller knows; none where it does not answer."""
-    said = "" if where.root else _said(where.slurm_conf, "sinfo", "--noheader", "--Node", "--format=%N")
+    said = "" if where.root else _output_of(where.slurm_conf, "sinfo", "--noheader", "--Node", "--format=%N")
     return tuple(sorted(set(said.split())))
 
 
 def parse_config(text: str) -> SlurmConf:
     """Return the answer to `scontrol show config`; later versions number the values of one key."""
     values: dict[str, list[str]] = {}
-    for match in filter(None, map(_LINE_running.fullmatch, text.splitlines())):
+    for match in filter(None, map(_SHOWN_LINE.fullmatch, text.splitlines())):
         if match["value"].strip() not in {"", "(null)"}:
             values.setdefault(match["key"].lower(), []).append(match["value"].strip())
     return SlurmConf("what slurmctld runs with", {key: tuple(found) for key, found in values.items()})
 
 
 @functools.cache  # a command asks once, however often its parts want to know
-def _said(conf: str | None, program: str, *words: str) -> str:
+def _output_of(conf: str | None, program: str, *words: str) -> str:
     """Return what a program of Slurm's prints; nothing where it fails or takes too long."""
-    path = _path(program)
+    path = _program_path(program)
     if not path:
         return ""
     environ = {**os.environ, **({"SLURM_CONF": conf} if conf else {})}
     try:
         done = subprocess.run(
-            [path, *words], env=environ, stdin=subprocess.DEVNULL, capture_output=True, timeout=_PATIENCE_S, check=True
+            [path, *words], env=environ, stdin=subprocess.DEVNULL, capture_output=True, timeout=_COMMAND_S, check=True
         )
     except (OSError, subprocess.SubprocessError):
         return ""
     return done.stdout.decode(errors="replace")
 
 
-def _path(program: str) -> str:
+def _program_path(program: str) -> str:
     return shutil.which(program) or shutil.which(program, path=_PROGRAMS) or ""
 
 
@@ -263,12 +264,12 @@ _HOSTILE = {
 
 def slurm_findings(plan: Plan, where: Where) -> Iterator[Finding]:
     """Find what slurm.conf says otherwise, and what drains nodes or fails tasks. Raises FactsError."""
-    yield from plan_plan.chain_findings(plan.root, chained_programs(file.entry for file in plan.files))
+    yield from chain_findings(plan.root, chained_programs(file.entry for file in plan.files))
     conf, now = find_slurm_conf(where.root, where.slurm_conf), running_config(where)
     if conf is not None and now is not None:
         yield from _stale(conf, now)
     if (known := conf or now) is not None:
-        yield from (*_lines_slurmcheck(plan), *_task_prolog(plan, known), *_globs(plan.root, known), *_timeouts(known))
+        yield from (*_missing_lines(plan), *_task_prolog(plan, known), *_globs(plan.root, known), *_timeouts(known))
 
 
 def chained_programs(entries: Iterable[Entry]) -> dict[str, str]:
@@ -291,7 +292,7 @@ def refuse_install(where: Where, entries: tuple[Entry, ...]) -> None:
 
 def task_prologs(root: str) -> str:
     """Return the directory of TaskProlog programs that a site may have; empty where it has none."""
-    return TASK_PROLOGS if os.path.isdir(files_files.below_root(root, TASK_PROLOGS)) else ""
+    return TASK_PROLOGS if os.path.isdir(files.below_root(root, TASK_PROLOGS)) else ""
 
 
 def stub_files(where: Where, entries: tuple[Entry, ...]) -> dict[str, str]:
@@ -305,12 +306,12 @@ def stub_files(where: Where, entries: tuple[Entry, ...]) -> dict[str, str]:
     ours = {entry.path for entry in entries}
     return {
         entry.path: render_hook(
-            hook(entry.scheduler, entry.name)._replace(template="slurm/stub.sh.j2"),
+            hooks_by_name(SLURM_HOOKS, entry.name)._replace(template="slurm/stub.sh.j2"),
             Site(),
             Chain(entry.chain, task_prologs(where.root)),
         )
         for entry in entries
-        if entry.name.removesuffix("-all") in plan_plan.KEYS.values()
+        if entry.name.removesuffix("-all") in KEYS.values()
         and (now is None or _is_run(where.root, now, entry.path, ours))
     }
 
@@ -321,7 +322,7 @@ def _is_silent(where: Where) -> bool:
 
 
 def _is_run(root: str, conf: SlurmConf, path: str, ours: set[str]) -> bool:
-    values = [value for key in plan_plan.KEYS for value in conf.all(key)]
+    values = [value for key in KEYS for value in conf.all(key)]
     emptied = [value for value in values if _would_be_empty(root, value, ours)]
     return path in values or any(fnmatch.fnmatch(path, value) for value in emptied)
 
@@ -329,17 +330,17 @@ def _is_run(root: str, conf: SlurmConf, path: str, ours: set[str]) -> bool:
 def hook_runs(name: str) -> Iterator[Run]:
     """Yield how a hook is run: with recorded variables, and with hostile ones."""
     last: dict[str, str] = {}
-    for file in files.shipped_names(files.ENVIRONMENTS):
+    for file in shipped_names(ENVIRONMENTS):
         label, _, kind = file.rpartition(".")
         if kind == name:
-            lines = files.shipped_text(f"{files.ENVIRONMENTS}/{file}").splitlines()
+            lines = shipped_text(f"{ENVIRONMENTS}/{file}").splitlines()
             last = dict(line.partition("=")[::2] for line in lines)
             yield label, (), last
     for label, spoilt in _HOSTILE.items():
         yield label, (), {} if spoilt is None else {**last, **spoilt}
 
 
-def _lines_slurmcheck(plan: Plan) -> Iterator[Finding]:
+def _missing_lines(plan: Plan) -> Iterator[Finding]:
     for line in plan.lines:
         if not line.is_there:
             yield Finding(plan.where, f"does not say {line.text}", f"this line there: {line.text}")
@@ -359,7 +360,7 @@ def _task_prolog(plan: Plan, conf: SlurmConf) -> Iterator[Finding]:
 
 def _stale(conf: SlurmConf, now: SlurmConf) -> Iterator[Finding]:
     """Find what Slurm still runs, though the file says otherwise."""
-    for key in plan_plan.KEYS:
+    for key in KEYS:
         if conf.one(key) != now.one(key):
             what = f"says {key}={conf.one(key)}, and slurmctld runs with {now.one(key) or 'none'}"
             yield Finding(conf.path, what, "scontrol reconfigure")
@@ -369,11 +370,11 @@ def _globs(root: str, conf: SlurmConf) -> Iterator[Finding]:
     """Find what makes slurmd drain a node: a glob that matches nothing, or something that cannot be run."""
     for key in ("Prolog", "Epilog"):
         for value in conf.all(key):
-            found = files_files.glob_matches(root, value) if files_files.is_glob(value) else [value]
+            found = files.glob_matches(root, value) if files.is_glob(value) else [value]
             if not found:
                 yield Finding(f"{key}={value}", "matches no file, which drains every node", f"no {key} line")
             for path in found:
-                if not files_files.can_be_run(root, path):
+                if not files.can_be_run(root, path):
                     what = "cannot be run, which drains every node"
                     yield Finding(path, what, f"moving it out of {key}={value}, or chmod +x")
 
@@ -388,7 +389,7 @@ def _timeouts(conf: SlurmConf) -> Iterator[Finding]:
 
 def _refuse_if_used(root: str, conf: SlurmConf, entries: tuple[Entry, ...]) -> None:
     paths = {entry.path: entry for entry in entries}
-    for key in plan_plan.KEYS:
+    for key in KEYS:
         for value in conf.all(key):
             if value in paths:
                 own = paths[value].chain
@@ -407,9 +408,9 @@ def _refuse_if_used(root: str, conf: SlurmConf, entries: tuple[Entry, ...]) -> N
 
 
 def _would_be_empty(root: str, value: str, ours: set[str]) -> bool:
-    if not files_files.is_glob(value):
+    if not files.is_glob(value):
         return False
-    found = set(files_files.glob_matches(root, value))
+    found = set(files.glob_matches(root, value))
     return bool(found & ours) and found <= ours
 
 
@@ -420,8 +421,6 @@ _ENROOT = ("/etc/enroot", "/usr/local/etc/enroot")
 _PYXIS = "spank_pyxis"
 # From here slurmstepd runs itself to run TaskProlog, and is loaded with the container's libraries (pyxis #163).
 _NEEDS_LIBRARIES = (24, 11)
-_MOST_BYTES_containers = 1 << 20
-_DEEPEST_containers = 4  # plugstack.conf files that include others
 _INCLUDE = re.compile(r"\s*include\s+(\S+)\s*", re.IGNORECASE)
 
 
@@ -442,7 +441,7 @@ def containers(site: Site, where: Where, conf: SlurmConf) -> Containers:
 
     Raises FactsError where every task in a container would fail, and where there is no enroot for what is wanted.
     """
-    enroot = next((place for place in _ENROOT if os.path.isdir(files_files.below_root(where.root, place))), "")
+    enroot = next((place for place in _ENROOT if os.path.isdir(files.below_root(where.root, place))), "")
     way = site.containers
     if way != "auto":
         if way in {"mount", "hook"} and not enroot and not where.is_shown:
@@ -473,22 +472,22 @@ def _why(version: tuple[int, int] | None) -> str:
 def _has_pyxis(root: str, conf: SlurmConf) -> bool:
     """Tell whether Slurm's plugstack.conf names pyxis."""
     place = conf.one("PlugStackConfig") or f"{os.path.dirname(conf.path) or '/etc/slurm'}/plugstack.conf"
-    return any(_PYXIS in line.partition("#")[0] for line in _lines_containers(root, place, 0))
+    return any(_PYXIS in line.partition("#")[0] for line in _plugstack_lines(root, place, 0))
 
 
-def _lines_containers(root: str, path: str, depth: int) -> Iterator[str]:
+def _plugstack_lines(root: str, path: str, depth: int) -> Iterator[str]:
     try:
-        with open(files_files.below_root(root, path), encoding="utf-8", errors="replace") as file:
-            lines = file.read(_MOST_BYTES_containers).splitlines()
+        with open(files.below_root(root, path), encoding="utf-8", errors="replace") as file:
+            lines = file.read(_MOST_BYTES).splitlines()
     except OSError:
         return
     for line in lines:
         match = _INCLUDE.fullmatch(line)
         if match is None:
             yield line
-        elif depth < _DEEPEST_containers:
-            for found in files_files.glob_matches(root, os.path.join(os.path.dirname(path), match[1])):
-                yield from _lines_containers(root, found, depth + 1)
+        elif depth < _DEEPEST:
+            for found in files.glob_matches(root, os.path.join(os.path.dirname(path), match[1])):
+                yield from _plugstack_lines(root, found, depth + 1)
 
 
 SLURM_HOOKS = (
@@ -501,7 +500,7 @@ SLURM_HOOKS = (
     Hook("slurm", "enroot-mounts", "slurm/enroot-mounts.fstab.j2", "enroot, for every container"),
     Hook("slurm", "enroot-hook", "slurm/enroot-hook.sh.j2", "enroot, the job's user, before a container"),
 )
-SLURM_DIRECTORY = f"{files_files.MANIFEST_DIRECTORY}/slurm"
+SLURM_DIRECTORY = f"{files.MANIFEST_DIRECTORY}/slurm"
 OLDEST = (22, 5)
 NO_CONF = SlurmConf(PLACES[0])
 # In a globbed directory: after the site's own, as Slurm takes the names in reverse order.
@@ -517,7 +516,7 @@ def plan_slurm(site: Site, where: Where) -> Plan:
     root, version = where.root, where.slurm_version
     if version is not None and version < OLDEST:
         raise UsageError("Slurm 22.05 or later", ".".join(map(str, version)), "mingle env in the job scripts")
-    old = files_files.read_manifest(root)
+    old = files.read_manifest(root)
     conf = running_known(where)
     found: list[File] = []
     lines: list[Line] = []
@@ -531,8 +530,8 @@ def plan_slurm(site: Site, where: Where) -> Plan:
     task_files, line, missing = _task_hooks(site, where, conf, old)
     notes = (*_notes(site, root), *_to_settle([*more, missing]))
     lines += [*([line] if its.has_task_prolog else []), _flags(conf or NO_CONF)]
-    files = (*found, *task_files, *_container_files(site, root, old, its))
-    return join_plans("slurm", root, old, files, (conf or NO_CONF).path, tuple(lines), notes)
+    found += [*task_files, *_container_files(site, root, old, its)]
+    return join_plans("slurm", root, old, tuple(found), (conf or NO_CONF).path, tuple(lines), notes)
 
 
 def _container_files(site: Site, root: str, old: Manifest, its: Containers) -> Iterator[File]:
@@ -554,14 +553,14 @@ def _to_settle(lines: list[str]) -> Iterator[str]:
 
 def _root_hook(site: Site, where: Where, conf: SlurmConf | None, old: Manifest, key: str) -> tuple[File, Line, str]:
     """Return the file, its line of slurm.conf, and what the settings should say."""
-    name, root = plan_plan.KEYS[key], where.root
+    name, root = KEYS[key], where.root
     found, path = hooks_by_name(SLURM_HOOKS, name), f"{SLURM_DIRECTORY}/{name}"
     values = conf.all(key) if conf else ()
     others = [value for value in values if value != path]
     if len(others) > 1:
         remedy = f"one line {key}=, with a glob such as /etc/slurm/{name}.d/* for several programs"
         raise FactsError(f"at most one {key} line in {conf.path if conf else ''}", ", ".join(others), remedy)
-    own = plan_plan.sites_programs(site, where, conf, old, key, (path,))
+    own = sites_programs(site, where, conf, old, key, (path,))
     if others and is_glob(others[0]):
         text = render_hook(found, site, Chain(own.program))
         place = _place_in(others[0])
@@ -588,10 +587,10 @@ def _task_hooks(site: Site, where: Where, conf: SlurmConf | None, old: Manifest)
     single, both = hooks_by_name(SLURM_HOOKS, "taskprolog"), hooks_by_name(SLURM_HOOKS, "taskprolog-all")
     alone, path = f"{SLURM_DIRECTORY}/{single.name}", f"{SLURM_DIRECTORY}/{both.name}"
     now = conf.one("TaskProlog") if conf else ""
-    own = plan_plan.sites_programs(site, where, conf, old, "TaskProlog", (path, alone))
+    own = sites_programs(site, where, conf, old, "TaskProlog", (path, alone))
     directory = task_prologs(where.root)
     root, text = where.root, render_hook(both, site, Chain(own.program, directory))
-    files = (
+    both_files = (
         plan_file(root, old, single, alone, render_hook(single, site)),
         plan_file(root, old, both, path, text, chain=own.program),
     )
@@ -599,7 +598,7 @@ def _task_hooks(site: Site, where: Where, conf: SlurmConf | None, old: Manifest)
         own.program or directory or now == path or os.path.isdir(below_root(where.root, f"{DROP_INS}/{single.name}.d"))
     )
     line = path if is_wrapped else alone
-    return files, Line(f"TaskProlog={line}", is_there=now == line), own.line
+    return both_files, Line(f"TaskProlog={line}", is_there=now == line), own.line
 
 
 def _flags(conf: SlurmConf) -> Line:

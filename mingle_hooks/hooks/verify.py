@@ -1,26 +1,34 @@
-"""Every deviation of what is installed from what shall be, with the mend for it."""
+"""Every deviation of what is installed from what shall be, with the mend for it; and trying the hooks out."""
 
 from __future__ import annotations
 
-import hashlib
-import hmac
 import json
 import os
 import shutil
-import stat
 import subprocess
+import tempfile
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-import mingle_hooks
 from mingle_hooks import __version__
-from mingle_hooks.errors import MingleError, PlaceError
-from mingle_hooks.hooks import files, plan, slurm
-from mingle_hooks.hooks.apply import Removal
+from mingle_hooks.errors import MingleError
+from mingle_hooks.files import RUN_ROOT
+from mingle_hooks.hooks import files
+from mingle_hooks.hooks.apply import TARGETS, Removal, hook, target
 from mingle_hooks.hooks.files import KILL_SWITCH, Manifest, Site, checksum, read_made, render_hook
-from mingle_hooks.hooks.plan import File, Finding, Plan, Target, Where, check_health, site_key
-from mingle_hooks.hooks.targets import TARGETS, hook, target
+from mingle_hooks.hooks.plan import (
+    TRIAL_S,
+    File,
+    Finding,
+    Hook,
+    Plan,
+    Target,
+    Trial,
+    Where,
+    check_health,
+    hooks_by_name,
+)
 from mingle_hooks.net.addresses import is_hostname
-from mingle_hooks.values import NONE
 
 
 def verify(plan: Plan, site: Site, where: Where) -> tuple[Finding, ...]:
@@ -81,7 +89,7 @@ _RIVALS = {
     "/etc/enroot/hooks.d/50-slurm-pytorch.sh": "sets MASTER_ADDR, MASTER_PORT, WORLD_SIZE and RANK in containers "
     "where they are unset; with these hooks they are set already",
 }
-_PATIENCE_S = 5.0
+_COMMAND_S = 5.0
 _NEEDED = ("timeout", "stat", "mkdir", "mv", "rm", "chown", "chmod", "sha256sum", "logger", "chroot", "id")
 
 
@@ -91,7 +99,7 @@ def doctor(site: Site, where: Where) -> Iterator[Finding]:
     installed = files.read_manifest(where.root)
     for scheduler in TARGETS:
         its = target(scheduler)
-        version = _version_doctor(its)
+        version = _daemon_version(its)
         if not version and not installed.of(scheduler):
             continue
         yield Finding(scheduler, version or "is not on this host", "", note=True)
@@ -137,7 +145,7 @@ def preview_job(site: Site, host: str, root: str = "") -> tuple[str, ...]:
     }  # fmt: skip
     text = render_hook(hook("slurm", "taskprolog"), site, kill_switch=files.strip_root(root, KILL_SWITCH))
     done = subprocess.run(
-        ["/bin/sh", "-c", text], env=environ, capture_output=True, text=True, timeout=_PATIENCE_S, check=True
+        ["/bin/sh", "-c", text], env=environ, capture_output=True, text=True, timeout=_COMMAND_S, check=True
     )
     return tuple(done.stdout.splitlines())
 
@@ -157,91 +165,18 @@ def why_nothing(site: Site, host: str, root: str = "") -> Iterator[str]:
         yield f"hooks.opt_in: only jobs with {site.opt_in} in their comment"
 
 
-def _version_doctor(its: Target) -> str:
+def _daemon_version(its: Target) -> str:
     """Return what a scheduler's daemon says of itself; empty where it is not on this host."""
     path = shutil.which(its.program, path="/usr/sbin:/usr/bin:/sbin:/bin:/usr/local/sbin:/opt/pbs/sbin:/opt/slurm/sbin")
     if path is None:
         return ""
     try:
         done = subprocess.run(
-            [path, its.version_option], capture_output=True, text=True, timeout=_PATIENCE_S, check=False
+            [path, its.version_option], capture_output=True, text=True, timeout=_COMMAND_S, check=False
         )
     except (OSError, subprocess.TimeoutExpired) as wrong:
         return f"{path} does not answer ({type(wrong).__name__})"
     return (done.stdout or done.stderr).strip().partition("\n")[0][:80] or path
-
-
-# What a node has of Slurm's hooks, as one line to compare with other nodes' before slurm.conf names the files.
-
-UNKNOWN, MISSING, UNFIT = "unknown", "missing", "unfit"
-_KEYS = (*plan.KEYS, "PrologFlags")
-_PURPOSE = b"mingle-hooks: a fingerprint, for comparing"
-_DIGITS = 16  # 64 bits tell keys apart, and tell nothing of a key that is beyond guessing
-
-
-def report_line(site: Site, where: Where) -> str:
-    """Return the report as JSON in one line. It asks no controller, as all nodes make theirs at the same time.
-
-    Raises FactsError for a manifest or a slurm.conf that cannot be read.
-    """
-    entries = files.read_manifest(where.root).of("slurm")
-    conf = slurm.find_slurm_conf(where.root, where.slurm_conf)
-    sums = {entry.path: _sum(files.strip_root(where.root, entry.path)) for entry in entries}
-    known = {
-        "version": mingle_hooks.__version__,
-        "hooks": sums,
-        "chain": {name: site.chain(name) or UNKNOWN for name in plan.KEYS.values()},
-        "key": hooks_fingerprint(where.root, site.key_file),
-        "slurm.conf": {key: list(conf.all(key)) for key in _KEYS if conf.all(key)} if conf else {},
-        "off": os.path.lexists(files.strip_root(where.root, KILL_SWITCH)),
-        "problems": sorted(_problems(where.root, entries, sums)),
-    }
-    return json.dumps(known, sort_keys=True)
-
-
-def hooks_fingerprint(root: str, path: str) -> str:
-    """Return what tells a site's key from another one, and nothing of the key itself."""
-    its = files.strip_root(root, path)
-    if not os.path.lexists(its):
-        return NONE
-    try:
-        if any(site_key(root, path)):
-            return UNFIT
-        with open(its, "rb") as file:
-            key = file.read()
-    except (OSError, PlaceError):
-        return UNFIT
-    return hmac.new(key.strip(), _PURPOSE, "sha256").hexdigest()[:_DIGITS]
-
-
-def _sum(path: str) -> str:
-    """Return the checksum of a file as it is on disk."""
-    try:
-        if not stat.S_ISREG(os.lstat(path).st_mode):
-            return UNFIT
-        with open(path, "rb") as file:
-            return hashlib.sha256(file.read()).hexdigest()
-    except OSError:
-        return MISSING
-
-
-def _problems(root: str, entries: tuple[files.Entry, ...], sums: Mapping[str, str]) -> list[str]:
-    """Return what keeps Slurm from running the files here, or lets others change them."""
-    found = []
-    for entry in entries:
-        try:
-            now = os.lstat(files.strip_root(root, entry.path))
-        except OSError:
-            continue  # the missing checksum says so
-        if (now.st_uid, stat.S_IMODE(now.st_mode)) != (files.owner_of(), entry.mode):
-            found.append(f"{entry.path} has uid {now.st_uid} and mode {stat.S_IMODE(now.st_mode):04o}")
-        if sums[entry.path] not in {entry.sha256, MISSING}:
-            found.append(f"{entry.path} is not as it was installed")
-    try:
-        found += [f"{its.where} {its.what}" for its in plan.chain_findings(root, slurm.chained_programs(entries))]
-    except (OSError, MingleError) as wrong:
-        found.append(f"the site's own hooks cannot be looked at: {wrong}")
-    return found
 
 
 # What install, verify and uninstall tell a program: JSON.
@@ -280,3 +215,82 @@ def removed_json(scheduler: str, found: Iterable[Removal], undo: Sequence[str], 
 
 def _rows(found: Iterable[Finding]) -> list[dict[str, str]]:
     return [{"where": finding.where, "what": finding.what, "mend": finding.mend} for finding in found]
+
+
+# Trying the hooks out: each as its scheduler would run it, in recorded and in hostile environments.
+
+INSTALLED = 0o755  # the mode of a hook, and of what is above it
+
+
+def simulate(scheduler: str, site: Site) -> Iterator[Trial]:
+    """Run the hooks in a directory that is removed afterwards; nothing of this machine is changed.
+
+    Root's hooks do all of their work only when root runs this. They write to this machine's system log.
+    Raises UsageError.
+    """
+    with tempfile.TemporaryDirectory(prefix="mingle-simulate.") as place:
+        os.chmod(place, INSTALLED)
+        its = target(scheduler)
+        try:
+            yield from its.trials(place, site)
+            for name in its.scripts:
+                yield from _try_script(place, site, its, hooks_by_name(its.hooks, name))
+        finally:
+            _clear(f"{place}/state")
+
+
+def _try_script(place: str, site: Site, its: Target, hook: Hook) -> Iterator[Trial]:
+    """Try one script: each time a job's start begins with nothing, and its end with what a start has made."""
+    state = f"{place}/state"
+    script = write_hooks(place, site, hook, state)
+    before = write_hooks(place, site, hooks_by_name(its.hooks, hook.after), state) if hook.after else ""
+    for label, arguments, environ in its.runs(hook.name):
+        _clear(state)
+        if hook.after:
+            # The same job's start; where that makes nothing, another's, which must then stay.
+            for _, others, variables in ((label, arguments, environ), next(its.runs(hook.after))):
+                if not os.path.isdir(state):
+                    _run([before, *others], variables)
+        started = time.perf_counter()
+        done = _run([script, *arguments], environ)
+        taken = (time.perf_counter() - started) * 1000
+        said = tuple(done.stdout.splitlines()) if hook.is_users else _made(state)
+        yield Trial(hook.name, label, done.returncode, taken, said)
+
+
+def write_hooks(place: str, site: Site, hook: Hook, state: str) -> str:
+    """Write a hook into a directory, as it would be installed; return its path."""
+    path = f"{place}/{hook.name}"
+    text = render_hook(hook, site, state_directory=state, kill_switch=f"{place}/disabled")
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(text)
+    os.chmod(path, INSTALLED)
+    return path
+
+
+def _run(argv: list[str], environ: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        argv, env=environ, capture_output=True, text=True, timeout=TRIAL_S, check=False, cwd="/",
+        stdin=subprocess.DEVNULL,
+    )  # fmt: skip
+
+
+def _clear(state: str) -> None:
+    """Remove the hooks' directory, and what they mounted there."""
+    if not os.path.isdir(state):
+        return
+    for name in os.listdir(state):
+        if os.path.ismount(path := f"{state}/{name}"):
+            subprocess.run(["/bin/umount", "-l", path], check=True)
+    shutil.rmtree(state)
+
+
+def _made(state: str) -> tuple[str, ...]:
+    """Return what is in the hooks' directory, with owners and modes."""
+    found = []
+    for directory, _, names in os.walk(state):
+        for path in [directory, *(f"{directory}/{name}" for name in names)]:
+            status = os.lstat(path)
+            shown = RUN_ROOT + path.removeprefix(state)
+            found.append(f"{shown} uid {status.st_uid} mode {status.st_mode & 0o7777:04o}")
+    return tuple(sorted(found))

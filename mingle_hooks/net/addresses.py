@@ -120,6 +120,7 @@ def machine_id() -> str:
 
 Kind = Literal["infiniband", "ethernet", "loopback", "virtual"]
 
+LOOPBACK = "127.0.0.1"
 _NET = "sys/class/net"
 # Hardware types of /sys/class/net/*/type, from linux/if_arp.h.
 _INFINIBAND, _LOOPBACK = "32", "772"
@@ -361,6 +362,10 @@ def interface_of(host: str) -> str | None:
 
     Raises NetworkError.
     """
+    if host == LOOPBACK:  # the address of a world of one: no need to load ifaddr, which takes 13 ms
+        for _, name in socket.if_nameindex():
+            if read_attribute(f"/{_NET}/{name}/type") == _LOOPBACK:
+                return name
     return next((found.name for found in list_addresses() if found.address == host), None)
 
 
@@ -411,12 +416,15 @@ def _rows(path: str, columns: int) -> Iterator[list[str]]:
 
 # Machines have one for a GPU, or for two. Fewer are a node's fast network, or its storage's.
 FEWEST = 4
+# Nobody gives a node so many interfaces on one network, but for its GPUs.
+FEWEST_OF_ONE_NETWORK = 8
 
 
 def rails(usable: Iterable[tuple[Interface, Address]]) -> frozenset[str]:
     """Return the names of the interfaces that are rails, among addresses that other hosts can reach.
 
-    At least four Ethernet interfaces of one speed, each with an RDMA device and with networks of its own.
+    At least four Ethernet interfaces of one speed, each with an RDMA device and with networks of its own; or eight, on
+    whichever networks: Oracle's sixteen are all on 192.168.0.0/16 (oci-hpc, rdma-network.conf).
     """
     alike: dict[int | None, list[tuple[str, object]]] = {}
     for interface, address in usable:
@@ -426,7 +434,8 @@ def rails(usable: Iterable[tuple[Interface, Address]]) -> frozenset[str]:
     for carried in alike.values():
         names = {name for name, _ in carried}
         # An interface may have two addresses of one network; no two interfaces may.
-        if len(names) >= FEWEST and len(set(carried)) == len({network for _, network in carried}):
+        is_apart = len(set(carried)) == len({network for _, network in carried})
+        if len(names) >= (FEWEST if is_apart else FEWEST_OF_ONE_NETWORK):
             found |= names
     return frozenset(found)
 

@@ -201,6 +201,13 @@ def own_etc(plan: dict[str, Any], tag: str) -> None:
 
         subprocess.run(["cp", "-a", f"{machines}/.", etc], check=True, pass_fds=[descriptor])
     os.close(descriptor)
+    # The tests' Slurm is configured by the tests alone: a gres.conf or plugstack.conf of the machine's would count.
+    for directory, names, files in os.walk(f"{etc}/slurm", topdown=False):
+        for name in files:
+            os.unlink(f"{directory}/{name}")
+        for name in names:
+            path = f"{directory}/{name}"
+            os.unlink(path) if os.path.islink(path) else os.rmdir(path)
     for name, added in plan["etc_entries"].items():
         text = read(f"{etc}/{name}", "surrogateescape")
         write(f"{etc}/{name}", with_entries(text, added), "surrogateescape")

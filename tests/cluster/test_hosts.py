@@ -267,19 +267,19 @@ names = sorted(os.listdir("/etc"))
 holder.own_etc({"etc_entries": {"passwd": ["x:x:61009:61009:::"]}, "etc_replaced": {"hosts": "127.0.0.1 here"}}, "tag")
 after = pathlib.Path("/etc/passwd").read_text()
 print(sorted({*os.listdir("/etc"), "hosts"}) == sorted({*names, "hosts"}), after == before + "x:x:61009:61009:::\\n")
-print(pathlib.Path("/etc/hosts").read_text())
+print(pathlib.Path("/etc/hosts").read_text(), [*pathlib.Path("/etc/slurm").rglob("*")])
 """
 
 
 @pytest.mark.parametrize("how", ["overlay", "copy"])
 def test_etc_is_as_the_machines_where_its_kernel_has_no_overlays_too(hosts: Callable[..., Hosts], how: str) -> None:
-    """With the hosts' users and files in it; the machine's own stays as it was."""
+    """With the hosts' users and files in it, and without the machine's Slurm; the machine's own stays as it was."""
     hosts(1)  # skips where there can be none
     before = Path("/etc/passwd").read_text()
     done = subprocess.run(
         [sys.executable, "-c", ETC, str(Path(holder.__file__).parent), how], capture_output=True, text=True, check=True
     )
-    assert done.stdout == "True True\n127.0.0.1 here\n"
+    assert done.stdout == "True True\n127.0.0.1 here []\n"
     assert Path("/etc/passwd").read_text() == before
 
 

@@ -52,7 +52,7 @@ def each_once(runs: Sequence[Run], run: Callable[[Run], str], at_once: int) -> l
 
 
 def test_what_is_said_in_slurm(slurm: SlurmCluster, tmp_path: Path) -> None:
-    """In salloc's shell, in a step of two tasks, and in one of four; what a real torchrun says, too."""
+    """In salloc's shell, in a step of two tasks, and in one of four; what the real torch and accelerate say, too."""
     path = f"{standins(tmp_path)}:/usr/bin:/bin"
     kinds = (
         (IN_SHELL, ("salloc", *NODES)),
@@ -60,14 +60,14 @@ def test_what_is_said_in_slurm(slurm: SlurmCluster, tmp_path: Path) -> None:
         (IN_TASKS, ("srun", *NODES, "--ntasks-per-node=2")),
     )
     asked = [(where, case, words) for cases, words in kinds for where, case in cases.items()]
-    if lacks_torch := needs.lacking("torch"):
-        asked = [one for one in asked if "REAL_TORCHRUN" not in one[1].typed]
+    if lacks_real := needs.lacking("torch", "accelerate"):
+        asked = [one for one in asked if "REAL_" not in one[1].typed]
     shown_at = [where for where, _, _ in asked]
     runs = [(case, words) for _, case, words in asked]
     outputs = each_once(runs, lambda one: said_in_slurm(slurm, path, *one), AT_ONCE)
     lacks = [lack for where, output in zip(shown_at, outputs, strict=True) for lack in lacking(where, output)]
     assert not lacks, "\n".join(lacks)
-    needs.skip_for_want_of(lacks_torch)
+    needs.skip_for_want_of(lacks_real)
 
 
 @pytest.fixture

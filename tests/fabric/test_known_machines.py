@@ -27,7 +27,8 @@ MADE_UP = {
     "OCI: a NIC of the machine, and sixteen rails": (
         [
             LO,
-            *(carrier(f"rdma{n}", f"10.224.{n}.7/20", speed=100_000) for n in range(0, 256, 16)),
+            # Oracle's images put all of them into one network (/etc/oci-hpc/rdma-network.conf, 255.255.0.0).
+            *(carrier(f"rdma{n}", f"192.168.{n}.7/16", speed=100_000) for n in range(16)),
             carrier("eth0", "10.0.0.7/24", speed=50_000),
         ],
         "eth0",
@@ -76,7 +77,7 @@ def test_azures_infiniband_comes_first_unless_its_own_file_says_otherwise(tmp_pa
 
 @pytest.mark.parametrize("name", MADE_UP)
 def test_rails_come_last_where_anything_else_is_usable(name: str, tmp_path: Path) -> None:
-    """At least four Ethernet interfaces of one speed, each with an RDMA device and a network of its own."""
+    """At least four Ethernet interfaces of one speed, each with an RDMA device and a network of its own; or eight."""
     interfaces, wanted = MADE_UP[name]
     grow(tmp_path, interfaces, [its["name"] for its in interfaces if "rdma" in its["name"]])
     assert first(tmp_path, interfaces) == wanted

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from needs import need
 
+from mingle_hooks.hooks.apply import TARGETS, hook, target
 from mingle_hooks.hooks.files import Chain, Site
 from mingle_hooks.hooks.files import render_hook as render
-from mingle_hooks.hooks.targets import TARGETS, hook, target
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -17,9 +17,9 @@ from rendered import FULL, SITES, recorded
 
 from mingle_hooks.export.variables import own
 from mingle_hooks.hooks import pbs as standin
+from mingle_hooks.hooks.apply import hook
 from mingle_hooks.hooks.files import KILL_SWITCH, Site
 from mingle_hooks.hooks.files import render_hook as render
-from mingle_hooks.hooks.targets import hook
 
 LAUNCHES = recorded("openpbs-*/hook.execjob_launch.*")
 OTHERS = [path for path in recorded("openpbs-*/hook.*") if path not in LAUNCHES]

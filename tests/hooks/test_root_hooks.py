@@ -13,9 +13,9 @@ from needs import need
 from on_host import JOB, SITE_KEY, key_of, run, run_all, with_hooks
 from rendered import HOOKS, SHELLS, SITES, environ, recorded, shell
 
+from mingle_hooks.hooks.apply import hook
 from mingle_hooks.hooks.files import Chain, Site
 from mingle_hooks.hooks.files import render_hook as render
-from mingle_hooks.hooks.targets import hook
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import pytest
 from rendered import SHELLS, shell
 
+from mingle_hooks.hooks.apply import hook
 from mingle_hooks.hooks.files import Chain, Site
 from mingle_hooks.hooks.files import render_hook as render
-from mingle_hooks.hooks.targets import hook
 
 if TYPE_CHECKING:
     from pathlib import Path

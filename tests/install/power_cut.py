@@ -45,8 +45,8 @@ def main() -> None:
     """Answer every line."""
     import mingle_hooks.cli.commands
     import mingle_hooks.cli.hooks  # noqa: F401 -- every fork then has it
+    from mingle_hooks.hooks import apply as targets
     from mingle_hooks.hooks import files as text
-    from mingle_hooks.hooks import targets
     from mingle_hooks.hooks.files import Site
 
     for scheduler in targets.TARGETS:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from itertools import product
 from typing import TYPE_CHECKING
 
 import pytest
@@ -83,10 +84,15 @@ def test_a_hook_never_calls_itself(root: Path) -> None:
         call(root, "install", "slurm", "--yes")
 
 
-@pytest.mark.parametrize("spoil", ["gone", "not executable", "others write"])
-@pytest.mark.parametrize("path", ["opt/prolog", "opt/task", "etc/mingle/epilog.d/50-site"])
+@pytest.mark.parametrize(
+    ("path", "spoil"),
+    [
+        *product(("opt/prolog", "opt/task", "etc/mingle/epilog.d/50-site"), ("gone", "not executable", "others write")),
+        ("opt/task", "root alone may run it"),
+    ],
+)
 def test_verify_finds_a_chain_that_cannot_be_run(root: Path, path: str, spoil: str) -> None:
-    """Before a job does; also one that others can change."""
+    """Before a job does; also one that others can change, and a task's that users cannot run."""
     program(root, "/etc/mingle/mingle.toml", SITES)
     program(root, "/etc/mingle/epilog.d/50-site")
     call(root, "install", "slurm", "--yes")
@@ -95,7 +101,8 @@ def test_verify_finds_a_chain_that_cannot_be_run(root: Path, path: str, spoil: s
         (root / path).unlink()
         (root / path).symlink_to("nothing")
     else:
-        (root / path).chmod(0o644 if spoil == "not executable" else 0o777)
+        modes = {"not executable": 0o644, "others write": 0o777, "root alone may run it": 0o744}
+        (root / path).chmod(modes[spoil])
     done = call(root, "verify", "slurm")
     assert done.exit_code == 1
     assert f"BAD  /{path}:" in done.stdout
@@ -198,7 +205,7 @@ def test_a_controller_that_hangs_or_fails_is_not_waited_for(tmp_path: Path, monk
         "/srv/slurm.conf", (22, 5), (),
     )  # fmt: skip
     program(tmp_path, "scontrol", f"#!{sys.executable}\nimport time\ntime.sleep(3)\nprint('Prolog = /late')\n")
-    monkeypatch.setattr(running, "_PATIENCE_S", 0.05)
+    monkeypatch.setattr(running, "_COMMAND_S", 0.05)
     assert running.running_config(Where(slurm_conf="/srv/another.conf")) is None
 
 

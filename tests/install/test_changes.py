@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
+import subprocess
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
@@ -103,3 +106,45 @@ def test_a_node_s_lock_is_root_s_alone(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(lock, "LOCK_PATH", f"{tmp_path}/none/lock")
     with pytest.raises(PlaceError, match="as root"), lock.installation_lock(""):
         pass
+
+
+@pytest.mark.parametrize("argv", [(), ("--diff",), ("--json",)])
+def test_all_is_done_where_nobody_reads_what_is_printed(root: Path, argv: tuple[str, ...]) -> None:
+    """As below `| head -1`: what install said it wrote is written, and what uninstall said it removed is gone."""
+    before = tree(root)
+    for command, more in (("install", argv), ("uninstall", argv if "--json" in argv else ())):
+        reader, writer = os.pipe()
+        os.close(reader)
+        words = ["hooks", command, "torque", "--yes", *more, "--root", str(root)]
+        command_line = [sys.executable, "-m", "mingle_hooks", *words]
+        done = subprocess.run(command_line, stdout=writer, timeout=60, check=False, cwd="/")
+        os.close(writer)
+        assert done.returncode != 0
+        if command == "install":
+            verified = call(root, "verify", "torque", "--quiet").stdout
+            assert [line for line in verified.splitlines() if "/etc/mingle/key" not in line] == []
+    assert tree(root) == before
+
+
+def test_a_full_disk_leaves_every_file_as_it_was(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whichever of the new files has no room, the old hooks and their manifest stay; with room for all, all are new."""
+    call(root, "install", "slurm", "--yes")
+    (root / "etc/mingle/mingle.toml").write_text('host_suffix = "-ib"\n[hooks]\ncluster = "other"\n')
+    before, fill = tree(root), lock._fill
+    room, written = 0, 0
+
+    def filled(path: str, found: lock.Found) -> None:
+        nonlocal written
+        if written == room:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        written += 1
+        fill(path, found)
+
+    monkeypatch.setattr(lock, "_fill", filled)
+    while room < 3:  # the manifest, the Prolog and the TaskProlog change
+        with pytest.raises(PlaceError, match="No space left"):
+            call(root, "install", "slurm", "--yes")
+        assert tree(root) == before
+        room, written = room + 1, 0
+    assert call(root, "install", "slurm", "--yes").exit_code == 0
+    assert written == 3

@@ -10,9 +10,9 @@ from test_install import NO_CHAIN, OURS, call, conf, program
 
 from mingle_hooks.errors import FactsError
 from mingle_hooks.hooks import verify as doctor
+from mingle_hooks.hooks.apply import hook
 from mingle_hooks.hooks.files import TASK_PROLOG, Site
 from mingle_hooks.hooks.files import render_hook as render
-from mingle_hooks.hooks.targets import hook
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -62,7 +62,7 @@ def test_a_task_prolog_that_containers_cannot_run_is_refused(root: Path, version
 
 def test_doctor_tells_beforehand_that_install_would_refuse(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With what to choose instead; it is a note, as nothing is wrong while nothing is installed."""
-    monkeypatch.setattr(doctor, "_version_doctor", lambda its: "slurm 26.05" if its.program == "slurmd" else "")
+    monkeypatch.setattr(doctor, "_daemon_version", lambda its: "slurm 26.05" if its.program == "slurmd" else "")
     done = call(root, "doctor", "--slurm-version", "26.05")
     (line,) = (line for line in done.stdout.splitlines() if "has no hooks installed" in line)
     assert (done.exit_code, line.startswith("note slurm:")) == (0, True)

@@ -11,9 +11,9 @@ import pytest
 from needs import only_with
 from test_install import OURS, call, conf, program
 
+from mingle_hooks.hooks.apply import hook
 from mingle_hooks.hooks.files import Site
 from mingle_hooks.hooks.files import render_hook as render
-from mingle_hooks.hooks.targets import hook
 
 if TYPE_CHECKING:
     from pathlib import Path

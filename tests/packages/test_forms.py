@@ -30,6 +30,8 @@ for package in archives/*.deb; do
     dpkg-deb --fsys-tarfile "$package" | tar -x -C root --exclude=./usr/share/doc --exclude=./usr/share/man \\
         --exclude=./usr/share/locale --exclude=./usr/share/zoneinfo --exclude='*/gconv/*' --exclude='*/perl*'
 done
+cd root  # as ca-certificates does when it is configured: Debian 13's pip reads this file even without a network
+cat usr/share/ca-certificates/mozilla/*.crt > etc/ssl/certs/ca-certificates.crt
 """
 # On each host: what of the kernel a root file system of its own has.
 MOUNTS = "cd {root}; mount -t proc proc proc; mount --rbind /sys sys; mount --rbind /dev dev; mount -t tmpfs tmp tmp"

@@ -107,6 +107,17 @@ def test_the_links_of_the_readme_lead_into_the_repository_that_is_told(monkeypat
         assert (ROOT / link.removeprefix(base).partition("#")[0]).exists(), link
 
 
+def test_an_index_takes_them(made: Path) -> None:
+    """Twine refuses a metadata version that it does not know, and newer hatchling writes a newer one."""
+    metadata = zipfile.ZipFile(made / WHEEL).read(f"{NAME}.dist-info/METADATA").decode()
+    with tarfile.open(made / SDIST) as packed:
+        file = packed.extractfile(f"{NAME}/PKG-INFO")
+        assert file
+        also = file.read().decode()
+    for text in (metadata, also):
+        assert text.startswith("Metadata-Version: 2.4\n")
+
+
 def test_netifaces_is_no_part_of_the_wheel(made: Path) -> None:
     """Whoever has one keeps it."""
     metadata = zipfile.ZipFile(made / WHEEL).read(f"{NAME}.dist-info/METADATA").decode()

@@ -168,6 +168,20 @@ def test_the_deb_s_fields(system: Path) -> None:
     assert {line.partition("  ")[2]: line.partition("  ")[0] for line in lines} == sums
 
 
+@pytest.mark.parametrize("maintainer", ["", "A. Packager <packages@site.example>"])
+def test_the_deb_names_the_maintainer_that_is_told(made: Path, tmp_path: Path, maintainer: str) -> None:
+    """Without one it has no address, and dpkg and its reader of changelogs accept both without a warning."""
+    need(*TOOLS[DEB], "dpkg-parsechangelog")
+    deb = tmp_path / DEB
+    build_system(tmp_path, made / ZIP, maintainer=maintainer)
+    field = said("dpkg-deb", "--field", deb, "Maintainer", cwd=tmp_path)
+    log = tmp_path / "changelog"
+    log.write_bytes(gzip.decompress(held(deb)[f"{DOC}/changelog.Debian.gz"].data))
+    signed = said("dpkg-parsechangelog", "-l", log, "-S", "Maintainer", cwd=tmp_path)
+    assert field == f"{maintainer or 'mingle-hooks maintainers'}\n"
+    assert signed == f"{maintainer or 'mingle-hooks maintainers <>'}\n"
+
+
 def test_installing_and_removing_the_deb(system: Path, tmp_path: Path) -> None:
     """By dpkg itself: nothing is run but the warning that installed hooks stay, and they do."""
     need(*TOOLS[DEB])

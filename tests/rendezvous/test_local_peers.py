@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -492,11 +493,12 @@ def test_no_task_uses_an_answer_that_another_does_not_hold(directory: str, does:
     assert not os.path.exists(directory)
 
 
-def stopping(task: subprocess.Popen[str]) -> Callable[[float, LocalPeers], dict[str, object]]:
-    """Return a meeting that gives the answer once it has stopped a task."""
+def stopping(task: subprocess.Popen[str], stopped: threading.Event) -> Callable[[float, LocalPeers], dict[str, object]]:
+    """Return a meeting that gives the answer once it has stopped a task; all tasks have checked in by then."""
 
     def meet(_left_s: float, _local_peers: LocalPeers) -> dict[str, object]:
         os.kill(task.pid, signal.SIGSTOP)
+        stopped.set()
         return dict(ANSWER)
 
     return meet
@@ -506,7 +508,8 @@ def test_a_task_that_ends_while_others_are_waited_for_is_missed(directory: str, 
     """It held the answer, and that is not enough."""
     stopped, held = (tasks.start(FOLLOWER, directory, rank, 20) for rank in (1, 2))
     with ThreadPoolExecutor(1) as pool:
-        done = pool.submit(first, [directory], "here", 3, 20.0, stopping(stopped))
+        done = pool.submit(first, [directory], "here", 3, 20.0, stopping(stopped, is_stopped := threading.Event()))
+        assert is_stopped.wait(PATIENCE_S)
         with pytest.raises(subprocess.TimeoutExpired):
             held.wait(0.5)
         held.kill()
@@ -528,7 +531,8 @@ def test_a_task_that_was_stopped_and_goes_on_in_time_gets_its_answer(directory: 
     """The others wait for it."""
     stopped, other = (tasks.start(FOLLOWER, directory, rank, 20) for rank in (1, 2))
     with ThreadPoolExecutor(1) as pool:
-        done = pool.submit(first, [directory], "here", 3, 20.0, stopping(stopped))
+        done = pool.submit(first, [directory], "here", 3, 20.0, stopping(stopped, is_stopped := threading.Event()))
+        assert is_stopped.wait(PATIENCE_S)
         assert other.stdout is not None
         with pytest.raises(subprocess.TimeoutExpired):
             other.wait(0.5)

@@ -8,9 +8,9 @@ from cluster.slurm import SlurmCluster, missing
 from hooked_slurm import SITE_KEY
 from needs import skip_for_want_of
 
+from mingle_hooks.hooks.apply import hook
 from mingle_hooks.hooks.files import Site
 from mingle_hooks.hooks.files import render_hook as render
-from mingle_hooks.hooks.targets import hook
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -20,7 +20,7 @@ from mingle_hooks.cli.help import matching as matches
 from mingle_hooks.export.frameworks import FRAMEWORKS
 from mingle_hooks.export.hostfiles import FORMATS
 from mingle_hooks.export.shells import SHELLS
-from mingle_hooks.hooks.targets import target
+from mingle_hooks.hooks.apply import target
 from mingle_hooks.scripts.command import LAUNCHERS
 from mingle_hooks.scripts.directives import SCHEDULERS
 from mingle_hooks.settings import BACKENDS

@@ -103,6 +103,7 @@ def test_a_script_is_known_by_its_shell_and_the_line_advised_works(shell: str, f
 
     Seen: fish was told a line in backquotes, which it takes for the name of a command, and goes on.
     """
+    need(shell)
     script = tmp_path / "job"
     script.write_text(f"#!{shutil.which(shell)}\n{form.format('--id a --nodes 1')}\necho trained alone\n")
     script.chmod(0o755)

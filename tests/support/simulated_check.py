@@ -1,4 +1,4 @@
-"""A check of many hosts in one process, on loopback: `python -m check.simulated 256` tells how long it takes.
+"""A check of many hosts in one process, on loopback: `python -m support.simulated_check 256` tells how long it takes.
 
 All of it is real but the hosts: each probe has sockets and a port of its own, and reports over TCP.
 """
@@ -10,11 +10,10 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
-from mingle_hooks.check.messages import PROBE
-from mingle_hooks.check.messages import CheckRequest as Asked
-from mingle_hooks.check.probe import Probe
+from mingle_hooks.check.probes import Probe
 from mingle_hooks.check.report import Address
-from mingle_hooks.check.session import Session
+from mingle_hooks.check.session import PROBE, Session
+from mingle_hooks.check.session import CheckRequest as Asked
 from mingle_hooks.rendezvous.connection import Loop
 from mingle_hooks.run import starters
 from mingle_hooks.run.agent import Task

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from nodes import COMMIT, GIB, SHM, TMP, Node, Space, aws, azure, container, dgx, laptop, mi300x
+from support.nodes import COMMIT, GIB, SHM, TMP, Node, Space, aws, azure, container, dgx, laptop, mi300x
 
 from mingle_hooks.check.compare import Compared
 from mingle_hooks.check.compare import compare_members as compare

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from itertools import combinations
 from typing import TYPE_CHECKING
 
 import pytest
 
-from mingle_hooks.check.bisect import MOST_RUNS, Verdict, bisect
+from mingle_hooks.check.bisect import MOST_RUNS, Trials, Verdict, bisect
+from mingle_hooks.run import runner
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -106,3 +109,15 @@ def test_a_search_ends() -> None:
     """Whatever it is told."""
     turns = iter(range(10**6))
     assert bisect(hosts(256), lambda some: next(turns) % 3 > 0 and len(some) < 200).runs <= MOST_RUNS
+
+
+@pytest.mark.parametrize(("end", "status"), [(lambda: os.kill(os.getpid(), signal.SIGKILL), 137), (lambda: 3, 3)])
+def test_a_run_that_a_signal_ends_has_failed_with_the_status_of_a_shell(
+    end: Callable[[], int], status: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """128 and the signal's number."""
+    monkeypatch.setattr(runner, "run_command", lambda _request: end())
+    notes: list[str] = []
+    found = Trials.of(("true",), {}, "node1,node2", "10m", notes.append).findings(("node1", "node2"))
+    assert notes[0].startswith(f"run 1 on node[1-2]: failed with status {status} after ")
+    assert [(finding.exclude, finding.remedy[:6]) for finding in found] == [((), "user: ")]

@@ -1,4 +1,4 @@
-"""Trying the hooks out: each as its scheduler would run it, with recorded environments and hostile ones."""
+"""Runs of the hooks in which file systems, programs, variables and arguments are at fault, by chance."""
 
 from __future__ import annotations
 
@@ -8,97 +8,17 @@ import shlex
 import shutil
 import subprocess
 import tempfile
-import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from mingle_hooks.errors import FactsError
-from mingle_hooks.files import RUN_ROOT
 from mingle_hooks.hooks import pbs
-from mingle_hooks.hooks.files import Site, render_hook
-from mingle_hooks.hooks.plan import EVIL, PATIENCE_S, Hook, Target, Trial, hooks_by_name
-from mingle_hooks.hooks.targets import target
+from mingle_hooks.hooks.apply import target
+from mingle_hooks.hooks.files import Site
+from mingle_hooks.hooks.plan import EVIL, TRIAL_S, Target, Trial, hooks_by_name
+from mingle_hooks.hooks.verify import INSTALLED, write_hooks
 
-INSTALLED = 0o755  # the mode of a hook, and of what is above it
-
-
-def simulate(scheduler: str, site: Site) -> Iterator[Trial]:
-    """Run the hooks in a directory that is removed afterwards; nothing of this machine is changed.
-
-    Root's hooks do all of their work only when root runs this. They write to this machine's system log.
-    Raises UsageError.
-    """
-    with tempfile.TemporaryDirectory(prefix="mingle-simulate.") as place:
-        os.chmod(place, INSTALLED)
-        its = target(scheduler)
-        try:
-            yield from its.trials(place, site)
-            for name in its.scripts:
-                yield from _script(place, site, its, hooks_by_name(its.hooks, name))
-        finally:
-            _clear(f"{place}/state")
-
-
-def _script(place: str, site: Site, its: Target, hook: Hook) -> Iterator[Trial]:
-    """Try one script: each time a job's start begins with nothing, and its end with what a start has made."""
-    state = f"{place}/state"
-    script = write_hooks(place, site, hook, state)
-    before = write_hooks(place, site, hooks_by_name(its.hooks, hook.after), state) if hook.after else ""
-    for label, arguments, environ in its.runs(hook.name):
-        _clear(state)
-        if hook.after:
-            # The same job's start; where that makes nothing, another's, which must then stay.
-            for _, others, variables in ((label, arguments, environ), next(its.runs(hook.after))):
-                if not os.path.isdir(state):
-                    _ended([before, *others], variables)
-        started = time.perf_counter()
-        done = _ended([script, *arguments], environ)
-        taken = (time.perf_counter() - started) * 1000
-        said = tuple(done.stdout.splitlines()) if hook.is_users else _made(state)
-        yield Trial(hook.name, label, done.returncode, taken, said)
-
-
-def write_hooks(place: str, site: Site, hook: Hook, state: str) -> str:
-    """Write a hook into a directory, as it would be installed; return its path."""
-    path = f"{place}/{hook.name}"
-    text = render_hook(hook, site, state_directory=state, kill_switch=f"{place}/disabled")
-    with open(path, "w", encoding="utf-8") as file:
-        file.write(text)
-    os.chmod(path, INSTALLED)
-    return path
-
-
-def _ended(argv: list[str], environ: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        argv, env=environ, capture_output=True, text=True, timeout=PATIENCE_S, check=False, cwd="/",
-        stdin=subprocess.DEVNULL,
-    )  # fmt: skip
-
-
-def _clear(state: str) -> None:
-    """Remove the hooks' directory, and what they mounted there."""
-    if not os.path.isdir(state):
-        return
-    for name in os.listdir(state):
-        if os.path.ismount(path := f"{state}/{name}"):
-            subprocess.run(["/bin/umount", "-l", path], check=True)
-    shutil.rmtree(state)
-
-
-def _made(state: str) -> tuple[str, ...]:
-    """Return what is in the hooks' directory, with owners and modes."""
-    found = []
-    for directory, _, names in os.walk(state):
-        for path in [directory, *(f"{directory}/{name}" for name in names)]:
-            status = os.lstat(path)
-            shown = RUN_ROOT + path.removeprefix(state)
-            found.append(f"{shown} uid {status.st_uid} mode {status.st_mode & 0o7777:04o}")
-    return tuple(sorted(found))
-
-
-# One run of a hook with file systems and processes of its own, of which some are at fault; nothing of it is left.
-
+_ACCEPTS = """case "$("$@")" in *'"ended": ["accept"]'*) ;; *) exit 1 ;; esac"""
 _UNSHARE = ("unshare", "--mount", "--propagation", "private", "--pid", "--fork", "--mount-proc", "--kill-child")
 _OTHERS = ("/run", "/tmp", "/var/tmp", "/dev/shm")  # noqa: S108 - each is a new one, to see what a hook writes there
 _PATH = "/usr/sbin:/usr/bin:/sbin:/bin"  # where the hooks look for programs
@@ -156,12 +76,7 @@ class Outcome(NamedTuple):
 
 
 def prepare_isolated(place: str) -> None:
-    """Make what every run needs in a directory, the hooks' own being `run/state` in it.
-
-    Raises FactsError where this host lets nobody have file systems apart.
-    """
-    if subprocess.run([*_UNSHARE, "true"], capture_output=True, check=False).returncode:
-        raise FactsError("root, who can make namespaces", "none", "`mingle hooks simulate` without --runs")
+    """Make what every run needs in a directory, the hooks' own being `run/state` in it."""
     os.mkdir(f"{place}/run", 0o755)
     for how, text in BROKEN.items():
         with open(f"{place}/{how}", "w", encoding="ascii") as file:
@@ -184,7 +99,7 @@ def run_isolated(place: str, before: Sequence[str], argv: Sequence[str], faults:
     )
     done = subprocess.run(
         [*_UNSHARE, "/bin/sh", "-s"], input=script, capture_output=True, text=True, errors="replace",
-        timeout=PATIENCE_S, check=False, env={"PATH": _PATH},
+        timeout=TRIAL_S, check=False, env={"PATH": _PATH},
     )  # fmt: skip
     lines = done.stdout.splitlines()
     status, began, end = next((line.split()[1:] for line in lines if line.startswith("status ")), ("-1", "0", "0"))
@@ -196,8 +111,6 @@ def _is_itself(path: str) -> bool:
     """Tell whether a program is no name of another's, as all are in BusyBox."""
     return os.path.basename(os.path.realpath(path)) == os.path.basename(path)
 
-
-# Many runs of the hooks with whatever can go wrong, by chance: the same seed, the same runs.
 
 MOST_MS = 6000.0  # the longest that a hook may take
 # A program that hangs costs seconds. Where `timeout` itself hangs, nothing is left to bound anything.
@@ -236,7 +149,7 @@ def _run(place: str, site: Site, its: Target, chosen: random.Random) -> Trial:
     name = chosen.choice([*its.scripts, *programs])
     before: list[str] = []
     if name in programs:
-        argv = pbs.qmgr_command(place, site, f"{place}/run/state", lambda text: _spoilt(text, chosen), chosen)
+        argv = launch_command(place, site, f"{place}/run/state", lambda text: _spoilt(text, chosen), chosen)
     else:
         hook = hooks_by_name(its.hooks, name)
         _, arguments, environ = chosen.choice(list(its.runs(name)))
@@ -269,3 +182,15 @@ def _spoilt(text: str, chosen: random.Random) -> str:
 
 def _command(environ: Mapping[str, str], *argv: str) -> list[str]:
     return ["/usr/bin/env", "-i", *(f"{name}={value}" for name, value in environ.items()), *argv]
+
+
+def launch_command(
+    place: str, site: Site, state: str, spoilt: Callable[[str], str], chosen: random.Random
+) -> list[str]:
+    """Return a command that runs the hook with an event that is spoilt here and there; it fails unless that accepts."""
+    pbs.write_launch(place, site, state)
+    _, event = chosen.choice(list(pbs.launch_events()))
+    for part in event.values():
+        part |= {name: spoilt(value) for name, value in part.items() if isinstance(value, str)}
+    kind = chosen.choice(("execjob_launch", "execjob_end"))
+    return ["/bin/sh", "-c", _ACCEPTS, "sh", *pbs.launch_argv(place, {**event, "type": kind})]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from check.simulated import Stopping, check
+from support.simulated_check import Stopping, check
 
 
 def test_seventy_hosts_probe_eight_others_each() -> None:

@@ -6,19 +6,28 @@ import errno
 import os
 import socket
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from mingle_hooks.check import messages as words
-from mingle_hooks.check import probes as packet
-from mingle_hooks.check.facts import Aside
-from mingle_hooks.check.probes import ECHO, NOTE, OTHER, PING, SIZE, SIZED, Call, Datagrams, Doors, Multicast, Packet
-from mingle_hooks.check.report import Address
+from mingle_hooks.check.probes import LATE, OTHER, Call, Datagrams, Multicast, ProbeRun, ProbeServer
+from mingle_hooks.check.session import (
+    ECHO,
+    NOTE,
+    PING,
+    SIZE,
+    SIZED,
+    Measured,
+    Packet,
+    Peer,
+    pack_packet,
+    padding,
+    parse_record,
+    unpack_packet,
+)
 from mingle_hooks.net import ports
 from mingle_hooks.rendezvous.connection import Loop
-from mingle_hooks.rendezvous.wire import Secret, WireError
+from mingle_hooks.rendezvous.wire import Secret
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -26,7 +35,7 @@ if TYPE_CHECKING:
 SECRET, ANOTHER = Secret(b"a" * 32), Secret(b"b" * 32)
 HERE = "127.0.0.1"
 # A bound on what hangs, not a measure.
-PATIENCE_S = 30.0
+LIMIT_S = 30.0
 
 
 @pytest.fixture
@@ -37,12 +46,12 @@ def loop() -> Iterator[Loop]:
 
 
 def until(loop: Loop, holds: Callable[[], object]) -> None:
-    end = time.monotonic() + PATIENCE_S
+    end = time.monotonic() + LIMIT_S
     loop.run(lambda: bool(holds()) or time.monotonic() > end)
     assert holds()
 
 
-def opened(part: Datagrams | Doors) -> int:
+def opened(part: Datagrams | ProbeServer) -> int:
     """Open a free port, and return it."""
     return next(port for port in range(20_000, 25_000) if part.open(HERE, port))
 
@@ -53,20 +62,20 @@ def test_only_what_is_signed_for_this_host_is_answered(loop: Loop) -> None:
     probe.number = 3
     port = opened(probe)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as caller:
-        caller.settimeout(PATIENCE_S)
+        caller.settimeout(LIMIT_S)
         ping, size = Packet(PING, 1, 3, 0, 5, 77), Packet(SIZE, 1, 3, 0, 1500)
         for data in (
-            packet.pack_packet(ANOTHER, ping),
-            packet.pack_packet(SECRET, ping._replace(to=2)),
-            packet.pack_packet(SECRET, size) + bytes(9),
+            pack_packet(ANOTHER, ping),
+            pack_packet(SECRET, ping._replace(to=2)),
+            pack_packet(SECRET, size) + bytes(9),
             b"MCHK" + bytes(40),
-            packet.pack_packet(SECRET, ping),
-            packet.pack_packet(SECRET, size) + bytes(packet.padding(HERE, 1500)),
+            pack_packet(SECRET, ping),
+            pack_packet(SECRET, size) + bytes(padding(HERE, 1500)),
         ):
             caller.sendto(data, (HERE, port))
         until(loop, lambda: probe.heard() == [[1, 0, 1]])
         loop.turn(0.1)
-        answers = [packet.unpack_packet(SECRET, caller.recv(4096)) for _ in range(2)]
+        answers = [unpack_packet(SECRET, caller.recv(4096)) for _ in range(2)]
         caller.settimeout(0)
         with pytest.raises(BlockingIOError):
             caller.recv(4096)
@@ -80,7 +89,7 @@ def test_one_datagram_that_comes_twice_counts_once(loop: Loop) -> None:
     port = opened(probe)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as caller:
         for value in (0, 0, 1):
-            caller.sendto(packet.pack_packet(SECRET, Packet(PING, 1, 0, 2, value)), (HERE, port))
+            caller.sendto(pack_packet(SECRET, Packet(PING, 1, 0, 2, value)), (HERE, port))
         until(loop, lambda: probe.heard() == [[1, 2, 2]])
     probe.close()
 
@@ -129,7 +138,7 @@ def test_what_is_not_kept_is_counted(loop: Loop) -> None:
     assert probe.dropped() == 0
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as caller:
         for value in range(100):
-            caller.sendto(packet.pack_packet(SECRET, Packet(PING, 1, 0, 0, value)), (HERE, port))
+            caller.sendto(pack_packet(SECRET, Packet(PING, 1, 0, 0, value)), (HERE, port))
     ((_, _, heard),) = probe.heard()
     assert (heard < 100, heard + probe.dropped()) == (True, 100)
     probe.close()
@@ -155,19 +164,19 @@ def test_what_became_of_a_datagram_keeps_nobody_busy(loop: Loop) -> None:
 
 def test_a_call_knows_who_answers(loop: Loop) -> None:
     """The host that is meant, another one of the check, or a stranger."""
-    doors = Doors(loop, SECRET)
-    doors.number = 3
-    port = opened(doors)
+    server = ProbeServer(loop, SECRET)
+    server.number = 3
+    port = opened(server)
     ends: list[str] = []
     for secret, number in ((SECRET, 3), (SECRET, 4), (ANOTHER, 3)):
         Call(loop, secret, number, (HERE, port), ends.append)
         until(loop, lambda: ends)
         assert ends.pop() == ("" if (secret, number) == (SECRET, 3) else OTHER)
-    doors.shut()
+    server.shut()
     Call(loop, SECRET, 3, (HERE, port), ends.append)
     until(loop, lambda: ends)
     assert ends == ["Connection refused"]
-    doors.close()
+    server.close()
 
 
 def test_multicast_passes_over_a_port_that_another_program_has(loop: Loop) -> None:
@@ -180,11 +189,11 @@ def test_multicast_passes_over_a_port_that_another_program_has(loop: Loop) -> No
     try:
         one.send()
         two.send()
-        until(loop, lambda: [its.told()[0]["hosts"] for its in (one, two)] == [[2], [1]])
+        until(loop, lambda: [its.received()[0]["hosts"] for its in (one, two)] == [[2], [1]])
     finally:
         one.close()
         two.close()
-    assert [its.told()[0]["fault"] for its in (one, two)] == ["", ""]
+    assert [its.received()[0]["fault"] for its in (one, two)] == ["", ""]
 
 
 def taken(sock: socket.socket) -> Secret:
@@ -198,51 +207,46 @@ def taken(sock: socket.socket) -> Secret:
         return secret
 
 
-def children() -> set[str]:
-    """Return this process's children, whichever of its threads made them."""
-    return {pid for its in Path("/proc/self/task").iterdir() for pid in (its / "children").read_text().split()}
+COUNT, TURN_S = 3, 0.04
+# Nobody listens on discard's port of the test machine's own.
+PEER = Peer(1, 0, begins=False, network=0, mine="127.0.0.1", theirs="127.0.0.1", port=9, mtu=1500)
 
 
-def test_a_question_that_hangs_is_left_behind(loop: Loop) -> None:
-    """And one that fails is no answer."""
-    answers: list[object] = []
-    before = children()
-    Aside(loop, lambda: {"free": 1}, PATIENCE_S, answers.append)
-    until(loop, lambda: answers)
-    Aside(loop, lambda: time.sleep(3 * PATIENCE_S), 0.05, answers.append)
-    until(loop, lambda: len(answers) == 2)
-    Aside(loop, object, PATIENCE_S, answers.append)
-    until(loop, lambda: len(answers) == 3)
-    assert answers == [{"free": 1}, None, None]
-    until(loop, lambda: children() <= before)
+class Kernel:
+    """Takes datagrams from some time on."""
+
+    number = 0
+
+    def __init__(self, has_room_at: float) -> None:
+        self.has_room_at, self.now, self.sent = has_room_at, 0.0, 0
+
+    def send(self, _mine: str, _where: tuple[str, int], _its: Packet) -> bool:
+        self.sent += self.now >= self.has_room_at
+        return self.now >= self.has_room_at
 
 
-GOOD = {
-    "hostname": "node1",
-    "identity": "0" * 16,
-    "gpus": 8,
-    "fingerprint": "kernel=6.1",
-    "addresses": [Address("eth0", "ethernet", "10.0.0.1", 24, 1500, None, 20_001)._asdict()],
-    "every": ["10.0.0.1", "172.17.0.1"],
-    "guests": [["docker0", "172.17.0.1"]],
-    "spaces": [{"path": "/dev/shm", "free_mb": 1, "total_mb": None}],  # noqa: S108 - what is looked at
-    "faults": ["GPU"],
-}
-BAD = {
-    "hostname": "a\x1b[31m",
-    "gpus": "8",
-    "fingerprint": "x" * 1025,
-    "addresses": [{**GOOD["addresses"][0], "address": "node1"}],  # type: ignore[index]
-    "every": ["node1"],
-    "guests": [["docker0"]],
-    "spaces": [{"path": "x" * 1000, "free_mb": 1, "total_mb": 1}],
-    "faults": ["f"] * 33,
-}
+def met(kernel: Kernel, for_s: float) -> Measured:
+    """Return what is known of the one peer after so many seconds."""
+    datagrams: Datagrams = kernel  # type: ignore[assignment]
+    with Loop(clock=lambda: kernel.now) as loop:
+        meeting = ProbeRun(loop, SECRET, datagrams, lambda: 0, [PEER], COUNT, TURN_S)
+        while kernel.now < for_s:
+            loop.turn(0.0)
+            kernel.now += TURN_S / COUNT
+        (row,) = meeting.measured()
+    return parse_record(Measured, row)
 
 
-def test_what_a_host_says_of_itself_is_bounded() -> None:
-    """Text that is printable and short, numbers, addresses; anything else is not a probe's message."""
-    assert words.parse_report_host("node1", GOOD).addresses[0].address == "10.0.0.1"
-    for name, value in BAD.items():
-        with pytest.raises(WireError):
-            words.parse_report_host("node1", {**GOOD, name: value})
+@pytest.mark.parametrize("has_room_at", [0.0, 1.2])
+def test_what_the_kernel_does_not_take_is_sent_again(has_room_at: float) -> None:
+    """Each once; that there was no room is told."""
+    kernel = Kernel(has_room_at)
+    found = met(kernel, 3.0)
+    assert (found.sent, kernel.sent, found.had_no_room) == (COUNT, COUNT, has_room_at > 0.0)
+    assert found.closed not in ("", LATE)
+
+
+def test_what_the_kernel_never_takes_has_not_been_sent() -> None:
+    """Nor is there a call, which would find no more room."""
+    found = met(Kernel(99.0), 3.0)
+    assert (found.sent, found.had_no_room, found.closed) == (0, True, LATE)

@@ -127,7 +127,7 @@ def test_interfaces(four: Set) -> None:
         f"node3: MTU on {ETH} 1500, 3 others 9000",
         f"node2: no packet larger than 1500 octets passes on {IB}, though the interfaces' MTU is larger",
     ]
-    assert (its.status, its.exclude) == (71, ["node2", "node3"])
+    assert (its.status, its.exclude) == (71, []), "two of four are no host's own fault"
     all_jumbo(four.hosts, "eth0")
     switch(four.hosts, "link set ib0p2 mtu 9000")
     ip(last, "addr del 10.78.0.4/24 dev ib0", "addr add 10.78.0.3/24 dev ib0")
@@ -143,14 +143,14 @@ def test_interfaces(four: Set) -> None:
 def test_ways(three: Set) -> None:
     """Loss one way, a host that is cut off, ports behind a firewall, no multicast on one and on all."""
     one, two, last = three.hosts
-    two._add(f"iifname ib0 udp dport 20000-24999 {loss(0.3)}")
+    two._add(f"iifname ib0 udp dport 20000-24999 {loss(0.6)}")
     one._add("iifname eth0 tcp dport 20000-24999 drop")
     its = three.check()
     assert len(its.bad) == 2, its.bad
     closed, line = sorted(its.bad)
     assert closed == f"node1: others do not reach its port on {ETH} (no answer); a firewall, or another --port-range"
     assert re.fullmatch(rf"node2: \d+ % of the packets to it on {re.escape(IB)} are lost", line), its.bad
-    assert (its.status, its.exclude) == (71, ["node1", "node2"])
+    assert (its.status, its.exclude) == (71, [])
     three.hosts.clear_firewall()
     last._add("iifname ib0 drop")
     assert three.check().bad == [f"node3: 100 % of the packets to it on {IB} are lost"]
@@ -186,7 +186,7 @@ def test_names_and_what_a_host_has(three: Set) -> None:
         "node2: its own name is 127.0.1.1: other nodes cannot reach servers that listen on it (/etc/hosts)",
         "node3: /dev/shm is full: 0 of 1 MiB are free",
     ]
-    assert (its.status, its.exclude) == (76, ["node2", "node3"])
+    assert (its.status, its.exclude) == (71, []), "two of three"
     last.run(["sh", "-c", "rm /dev/shm/full; mount -o remount,size=1g /dev/shm"], check=True)
     with changed(last, "/etc/hosts", "127.0.0.1 localhost\n"):
         its = three.check()
@@ -217,7 +217,7 @@ time.time = lambda: now() + 5
 sys.path.append({str(Path(mingle_hooks.__file__).parents[1])!r})
 import mingle_hooks.files
 mingle_hooks.files.own_program_argv = lambda _program: (sys.executable, "-I", __file__)
-from mingle_hooks.check import probe as program
+from mingle_hooks.check import probes as program
 os._exit(program.run_probe(sys.argv[1:]))
 """
 
@@ -228,7 +228,7 @@ def test_a_clock_that_is_off_and_a_small_memlock(four: Set, tmp_path: Path) -> N
     ahead.write_text(AHEAD)
     ssh = tmp_path / "bin/ssh"
     ssh.write_text(ssh.read_text().replace("exec nsenter", ODD_STARTS.replace("AHEAD", str(ahead)) + "exec nsenter"))
-    its = four.check()
+    its = four.check("--force")
     clock, memlock = its.bad
     assert re.fullmatch(r"node2: its clock is [3-7]\.\d s ahead", clock)
     assert re.match(r"node3: memlock 64K, 3 others ", memlock)
@@ -250,10 +250,10 @@ def test_who_hangs_on_its_way_is_named_within_the_deadline(three: Set, tmp_path:
     ssh.write_text(
         ssh.read_text().replace("host=$1; shift\n", "host=$1; shift\n[ $host != node3 ] || exec sleep 4711\n")
     )
-    its = three.check("--timeout", "10s")
+    its = three.check("--start", "8s")
     assert its.status == 69
     assert its.exclude == ["node3"]
-    assert its.bad[0].startswith("node3: no sign of it within 5.0 s: it has not started yet (--timeout), or does")
+    assert its.bad[0].startswith("node3: no sign of it within 8.0 s: it has not started yet (--start), or does")
     assert len(its.report["pairs"]) == 2
 
 
@@ -266,13 +266,11 @@ def test_sixteen(hosts: Make, tmp_path: Path, capsys: pytest.CaptureFixture[str]
         sys.stdout.write(f"\n16 hosts: {its.report['took_s']} s\n")
 
 
-def test_who_makes_a_command_fail(three: Set, tmp_path: Path) -> None:
+def test_who_makes_a_command_fail(three: Set) -> None:
     """By runs on ever fewer hosts; what it writes goes to stderr."""
-    script = tmp_path / "fails"
-    script.write_text('#!/bin/sh\necho "here is $(hostname)"\n[ "$(hostname)" != node3 ]\n')
-    script.chmod(0o755)
-    its = three.check("--command", f"sh {script}")
-    assert its.bad == [f"node3: `sh {script}` fails with it, and passes without it ({_counts(its.told)})"]
+    shell = "echo here is $(hostname); [ $(hostname) != node3 ]"
+    its = three.check("--command", f"sh -c '{shell}'")
+    assert its.bad == [f"node3: `sh -c {shell}` fails with it, and passes without it ({_counts(its.told)})"]
     assert (its.status, its.exclude) == (76, ["node3"])
     assert "here is node1" in its.told
     assert three.check("--command", "true", names="node1").status == 0
