@@ -4,51 +4,19 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Mapping
-from typing import Literal, NamedTuple
 
 from mingle_hooks.errors import UsageError, printable
 from mingle_hooks.export.frameworks import added, profiles
 from mingle_hooks.export.variables import own
 from mingle_hooks.net import devices
-from mingle_hooks.net.addresses import is_hostname_or_address, machine_id
+from mingle_hooks.net.addresses import is_hostname_or_address
 from mingle_hooks.net.devices import GpuBinding, visible_gpus
+from mingle_hooks.rendezvous.request import MemberSpec, SlotsFrom
 from mingle_hooks.rendezvous.wire import Attempt, run_material
 from mingle_hooks.schedulers.detect import detect
 from mingle_hooks.schedulers.facts import MOST_NODES, MOST_SLOTS, JobFacts
 from mingle_hooks.settings import Settings, load
 from mingle_hooks.values import Counted, number
-
-SlotsFrom = Counted | Literal["--slots", "LOCAL_WORLD_SIZE", "default"]
-
-
-class MemberSpec(NamedTuple):
-    """What one call asks: the facts, completed by what the user said."""
-
-    settings: Settings
-    facts: JobFacts
-    user_environ: Mapping[str, str]  # the user's environment
-    attempt: Attempt
-    nodes: int | None
-    nodes_source: str
-    rank: int | None
-    rank_source: str
-    slots: int
-    slots_from: SlotsFrom
-    pinned: Mapping[str, str]
-    binding: GpuBinding | None
-
-    @property
-    def node(self) -> str:
-        """What tells this node from others that may share its directories, the same for all of its tasks.
-
-        The scheduler's own name holds in every container of the job, whatever host name or network that has.
-        """
-        return self.facts.host or machine_id()
-
-    @property
-    def is_shared(self) -> bool:
-        """Whether several tasks on this node get one member's answer."""
-        return self.settings.scope == "task" and (self.facts.local_count or 1) > 1
 
 
 def member_spec(environ: Mapping[str, str], options: Mapping[str, object]) -> MemberSpec:

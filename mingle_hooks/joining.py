@@ -11,18 +11,18 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from mingle_hooks import files, keys, values
 from mingle_hooks.errors import ConflictError, PlaceError, UsageError
-from mingle_hooks.export import placement
+from mingle_hooks.export import launchers
 from mingle_hooks.export.frameworks import CPU_ONLY, HCAS, IFACE, MEMORY, NAMES, ROSTER, SITE, needs
 from mingle_hooks.export.hostfiles import Addresses
-from mingle_hooks.export.placement import here, is_first_host
+from mingle_hooks.export.launchers import here, is_first_host
 from mingle_hooks.files import UnfitError, contents
-from mingle_hooks.job import MemberSpec
 from mingle_hooks.keys import Key
 from mingle_hooks.net import addresses, ports
 from mingle_hooks.net.addresses import LOOPBACK, NcclSetting, hostname, interface_of, machine_id, nccl_settings
 from mingle_hooks.net.devices import active_rdma_ports, has_accelerator
 from mingle_hooks.rendezvous import messages, wire
 from mingle_hooks.rendezvous.messages import Answer, Failure
+from mingle_hooks.rendezvous.request import MemberSpec
 from mingle_hooks.rendezvous.wire import MASTER_PORTS, Material, Secret
 from mingle_hooks.schedulers import topology
 from mingle_hooks.schedulers.facts import MOST_NODES, JobFacts
@@ -86,7 +86,7 @@ def join(
 
 def _of_batch_shell(spec: MemberSpec) -> str:
     """Return what the user of a batch shell should know: commands started here are on one node."""
-    where, line = placement.here(spec.facts), placement.everywhere(spec.facts, ("torchrun", "train.py"))
+    where, line = launchers.here(spec.facts), launchers.everywhere(spec.facts, ("torchrun", "train.py"))
     alone = "a program that reads neither RANK nor torchrun's variables would train alone here"
     return f"this shell runs on {where} only, so NODE_RANK is not set and {alone}; to train on all nodes, try {line}"
 
@@ -192,12 +192,12 @@ def _switches(spec: MemberSpec) -> str:
 
 def _teller(spec: MemberSpec, command: tuple[str, ...]) -> Callable[[], tuple[str, str]]:
     """Return what tells this node's fingerprint and its addresses, for the leader to compare."""
-    from mingle_hooks.check.fingerprint import FingerprintRequest, own_limits
+    from mingle_hooks.rendezvous.fingerprint import FingerprintRequest, own_limits
 
     own = own_limits()  # now, as a leader raises its own
 
     def tells() -> tuple[str, str]:
-        from mingle_hooks.check.fingerprint import fingerprint
+        from mingle_hooks.rendezvous.fingerprint import fingerprint
 
         try:
             directory = os.getcwd()

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from mingle_hooks.errors import printable
 from mingle_hooks.export import launchers
 from mingle_hooks.export.launchers import Launcher
-from mingle_hooks.job import MemberSpec
+from mingle_hooks.rendezvous.request import MemberSpec
 
 if TYPE_CHECKING:
     from mingle_hooks.rendezvous.messages import Failure, Kind

@@ -7,7 +7,8 @@ from schedulers.recorded import FOLDER, OPENPBS, SLURM_VERSIONS, environ
 from slurm_step import STEP
 
 from mingle_hooks.errors import FactsError, MingleError, UsageError
-from mingle_hooks.job import MemberSpec, member_spec
+from mingle_hooks.job import member_spec
+from mingle_hooks.rendezvous.request import MemberSpec
 
 EMPTY = {"HOME": "/nowhere"}
 # A step of two nodes with a task each, as Slurm tells it to the second one.

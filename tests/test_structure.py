@@ -11,22 +11,19 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
 
-    from _pytest.mark.structures import ParameterSet
 
 ROOT = Path(__file__).parents[1] / "mingle_hooks"
 PATHS = {".".join(path.relative_to(ROOT.parent).with_suffix("").parts): path for path in sorted(ROOT.rglob("*.py"))}
 MODULES = {name.removesuffix(".__init__"): path for name, path in PATHS.items()}
 FOLDERS = sorted(name.removesuffix(".__init__") for name in PATHS if name.endswith(".__init__"))
 MOST_LINES, MOST_LINES_OF_A_FUNCTION = 800, 60
-# What the merge of small files has left to do; each goes with its folder's next change.
-CIRCLES: set[str] = {"mingle_hooks"}
-
-
-def known(names: Iterable[str], left: set[str]) -> list[ParameterSet]:
-    """Return a row for each name, an expected failure for what is left."""
-    return [pytest.param(name, marks=[pytest.mark.xfail(strict=True)] if name in left else []) for name in names]
+# From low to high: each imports only what stands before it.
+LAYERS = (
+    *("errors", "files", "net", "values", "plugins", "schedulers", "settings", "world", "rendezvous", "keys", "export"),
+    *("job", "preflight", "joining", "scripts", "run", "check", "hooks", "schemas", "api", "cli", "__main__", "start"),
+)
 
 
 @functools.cache
@@ -84,10 +81,22 @@ def parts(folder: str) -> dict[str, set[str]]:
     return found
 
 
-@pytest.mark.parametrize("folder", known(FOLDERS, CIRCLES))
+@pytest.mark.parametrize("folder", FOLDERS)
 def test_no_two_parts_of_a_folder_use_each_other(folder: str) -> None:
     """Nor do more of them in a circle; so no two modules do."""
     TopologicalSorter(parts(folder)).prepare()
+
+
+@pytest.mark.parametrize("room", LAYERS)
+def test_a_room_imports_only_lower_ones(room: str) -> None:
+    """Data flows one way; the package's own name is its public interface, which no room uses."""
+    used_rooms = {other.split(".")[1] for other in parts("mingle_hooks")[f"mingle_hooks.{room}"] if "." in other}
+    assert used_rooms <= set(LAYERS[: LAYERS.index(room)])
+
+
+def test_each_room_has_its_layer() -> None:
+    """A new one gets a place in LAYERS."""
+    assert {name.split(".")[1] for name in parts("mingle_hooks") if "." in name} == set(LAYERS)
 
 
 @pytest.mark.parametrize("name", MODULES)

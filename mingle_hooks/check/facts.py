@@ -10,7 +10,6 @@ from functools import partial
 from typing import Any
 
 from mingle_hooks import values
-from mingle_hooks.check.fingerprint import FingerprintRequest, fingerprint, own_limits
 from mingle_hooks.check.report import Address, Space
 from mingle_hooks.check.session import MOST_ADDRESSES, MOST_OF_HOST
 from mingle_hooks.errors import MingleError, NetworkError, printable
@@ -27,6 +26,7 @@ from mingle_hooks.net.addresses import (
     usable,
 )
 from mingle_hooks.rendezvous.connection import READ, Lookup, Loop
+from mingle_hooks.rendezvous.fingerprint import FingerprintRequest, fingerprint, own_limits
 from mingle_hooks.rendezvous.wire import Body
 from mingle_hooks.run.processes import Descriptor
 

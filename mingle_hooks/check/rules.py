@@ -9,7 +9,6 @@ from math import exp, lgamma
 from statistics import median
 from typing import Literal, NamedTuple
 
-from mingle_hooks.check.compare import KINDS, MAJORITY, Compared, compare_members
 from mingle_hooks.check.report import (
     Address,
     Finding,
@@ -23,6 +22,7 @@ from mingle_hooks.check.report import (
     speed_text,
     with_finding,
 )
+from mingle_hooks.rendezvous.compare import KINDS, MAJORITY, Compared, compare_members
 from mingle_hooks.schedulers.hostlist import fold
 
 # Who differs from three quarters of the others.

@@ -11,7 +11,6 @@ from functools import cache
 from hmac import compare_digest
 from typing import Any, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
 
-from mingle_hooks.check.fingerprint import LONGEST
 from mingle_hooks.check.report import Address, Flow, Heard, Host, Name, Network, Pair, Report, Space
 from mingle_hooks.check.rules import judge, shared_networks, slow_suspects
 from mingle_hooks.errors import printable
@@ -19,6 +18,7 @@ from mingle_hooks.export.variables import own
 from mingle_hooks.net.addresses import is_hostname
 from mingle_hooks.net.ports import DEFAULT_RANGE
 from mingle_hooks.rendezvous.connection import READ, Loop
+from mingle_hooks.rendezvous.fingerprint import LONGEST
 from mingle_hooks.rendezvous.wire import Body, Secret, WireError, address, integer, optional_integer, text
 from mingle_hooks.run.hub import Launching, Sockets
 from mingle_hooks.run.messages import JOIN, LEAVE, WELCOME, Join, Leave, Link, Welcome

@@ -17,12 +17,12 @@ from mingle_hooks import files as files_files
 from mingle_hooks import preflight
 from mingle_hooks.cli.plain import run_words, write_stderr, write_stdout
 from mingle_hooks.errors import LONGEST, MingleError, NotExecutableError, NotFoundError, PlaceError, printable
-from mingle_hooks.export import launchers, placement, shells, variables
+from mingle_hooks.export import launchers, shells, variables
 from mingle_hooks.export.variables import Variable
-from mingle_hooks.job import MemberSpec, member_spec
+from mingle_hooks.job import member_spec
 from mingle_hooks.joining import join
 from mingle_hooks.rendezvous.messages import Failure
-from mingle_hooks.rendezvous.request import Progress
+from mingle_hooks.rendezvous.request import MemberSpec, Progress
 from mingle_hooks.world import File, View
 
 # What people see while a member waits: one live line on a terminal, a plain line now and then elsewhere.
@@ -149,7 +149,7 @@ def become_command(command: tuple[str, ...], options: Mapping[str, object], how:
     """
     spec = member_spec(os.environ, options)
     if spec.nodes != 1:
-        placement.check(command, spec, verbatim=how.verbatim)
+        launchers.check_command(command, spec, verbatim=how.verbatim)
     spec = spec if how.verbatim else launchers.asking(command, spec)
     obstacle = preflight.obstacle(command, spec, verbatim=how.verbatim)
     with _Held() as held:  # until execve(2), which closes them
@@ -178,22 +178,22 @@ def run_together(command: tuple[str, ...], options: Mapping[str, object], how: H
 
     Raises what become() raises, and what a run raises.
     """
-    from mingle_hooks.run import together
+    from mingle_hooks.run import agent
 
     spec = member_spec(os.environ, options)
     if spec.nodes == 1 or FORMED in os.environ:
         become_command(command, options, how)
         return 0
-    placement.check(command, spec, verbatim=how.verbatim)
+    launchers.check_command(command, spec, verbatim=how.verbatim)
     launcher = None if how.verbatim else launchers.recognise(command)
-    together.check(spec, launcher and launcher.starts, no_wait=how.no_wait)
+    agent.check(spec, launcher and launcher.starts, no_wait=how.no_wait)
     obstacle = preflight.obstacle(command, spec, verbatim=how.verbatim)
     with Waiting(sys.stderr, quiet=spec.settings.quiet) as observer:
         # The run's own members are compared.
         view = join(spec, observer, wants_roster=True, command=None, obstacle=obstacle)
     flags = {"explain": how.explain, "verbatim": how.verbatim, "keep_key": how.keep_key}
-    own = {**options, **flags, **together.known(spec, view)}
-    return together.together(command, spec, view, run_words(own))
+    own = {**options, **flags, **agent.known(spec, view)}
+    return agent.together(command, spec, view, run_words(own))
 
 
 def _starts_mingle(command: tuple[str, ...]) -> bool:

@@ -15,7 +15,7 @@ from mingle_hooks.cli.answer import How, Waiting, become_command, print_variable
 from mingle_hooks.cli.help import COMMON, HOSTS_FORMAT, ONLY_PRINTED, RUN, Grouped, Option, settings_options
 from mingle_hooks.cli.plain import ONLY_STARTED, write_stdout
 from mingle_hooks.errors import UsageError
-from mingle_hooks.export import etc_hosts, hostfiles
+from mingle_hooks.export import hostfiles
 from mingle_hooks.export.variables import own
 from mingle_hooks.job import member_spec, world_id
 from mingle_hooks.joining import members_of, named_members
@@ -132,7 +132,7 @@ def _list(name: str, options: Mapping[str, object], *, is_written: bool) -> None
         found = members_of(spec, observer, hostfiles.FORMATS[name].addresses)
     text = hostfiles.text(name, (*found.members, *(found.by_own_names if name == "etc" else ())))
     if is_written:
-        etc_hosts.write(spec.attempt.id, text)
+        hostfiles.write_etc_hosts(spec.attempt.id, text)
     else:
         write_stdout(text)
 
@@ -140,4 +140,5 @@ def _list(name: str, options: Mapping[str, object], *, is_written: bool) -> None
 def _remove(options: Mapping[str, object]) -> None:
     users = own(os.environ)
     settings = load(users, options)
-    etc_hosts.remove(world_id(settings, detect(users, socket.gethostname(), asks_plugins=settings.id is None)))
+    facts = detect(users, socket.gethostname(), asks_plugins=settings.id is None)
+    hostfiles.remove_etc_hosts(world_id(settings, facts))

@@ -18,7 +18,7 @@ from mingle_hooks.cli.help import KILL_TIMEOUT, ONLY_PRINTED, RUN, SETTINGS, Gro
 from mingle_hooks.cli.plain import write_stdout
 from mingle_hooks.errors import FactsError, MissingError, UsageError, printable
 from mingle_hooks.export.variables import own
-from mingle_hooks.run import cause, planning, status
+from mingle_hooks.run import attempt, planning, status
 from mingle_hooks.run.planning import Options, Request
 from mingle_hooks.run.registry import Entry
 from mingle_hooks.run.status import Failure, Runs, Seen, State
@@ -257,7 +257,7 @@ def _attempt(state: State) -> str:
 
 def _failure(failure: Failure) -> list[str]:
     of = "" if failure.attempt is None else f" of attempt {failure.attempt}"
-    text = cause.event_text("failed", failure.cause) or ""
+    text = attempt.event_text("failed", failure.cause) or ""
     return [f"last failure, {moment(failure.at)}{of}:", *text.removeprefix("mingle run: ").splitlines()]
 
 

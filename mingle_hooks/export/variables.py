@@ -13,7 +13,7 @@ from mingle_hooks.settings import left_behind
 from mingle_hooks.world import File, View
 
 if TYPE_CHECKING:
-    from mingle_hooks.job import MemberSpec
+    from mingle_hooks.rendezvous.request import MemberSpec
 
 
 # What mingle leaves whatever else it exports. MINGLE_ID alone is no mark: it is also the user's setting.

@@ -6,16 +6,19 @@ import os
 import socket
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import NamedTuple, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 from mingle_hooks.errors import MingleError, UsageError
-from mingle_hooks.net.addresses import Preference
+from mingle_hooks.net.addresses import Preference, machine_id
+from mingle_hooks.net.devices import GpuBinding
 from mingle_hooks.net.ports import DEFAULT_RANGE
 from mingle_hooks.rendezvous import wire
 from mingle_hooks.rendezvous.local_tasks import LocalPeers
 from mingle_hooks.rendezvous.messages import MEMBER_BYTES, Failure, JoinRequest
 from mingle_hooks.rendezvous.wire import Attempt, Material
-from mingle_hooks.settings import BACKENDS
+from mingle_hooks.schedulers.facts import JobFacts
+from mingle_hooks.settings import BACKENDS, Settings
+from mingle_hooks.values import Counted
 
 
 class Request(NamedTuple):
@@ -123,3 +126,37 @@ class Observer(Protocol):
 
     def note(self, text: str) -> None:
         """Hear something that a person should know."""
+
+
+# Where the number of slots came from.
+SlotsFrom = Counted | Literal["--slots", "LOCAL_WORLD_SIZE", "default"]
+
+
+class MemberSpec(NamedTuple):
+    """What one call asks: the facts, completed by what the user said."""
+
+    settings: Settings
+    facts: JobFacts
+    user_environ: Mapping[str, str]  # the user's environment
+    attempt: Attempt
+    nodes: int | None
+    nodes_source: str
+    rank: int | None
+    rank_source: str
+    slots: int
+    slots_from: SlotsFrom
+    pinned: Mapping[str, str]
+    binding: GpuBinding | None
+
+    @property
+    def node(self) -> str:
+        """What tells this node from others that may share its directories, the same for all of its tasks.
+
+        The scheduler's own name holds in every container of the job, whatever host name or network that has.
+        """
+        return self.facts.host or machine_id()
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether several tasks on this node get one member's answer."""
+        return self.settings.scope == "task" and (self.facts.local_count or 1) > 1

@@ -14,7 +14,7 @@ from mingle_hooks.rendezvous.roster import AdvertisedAddress, Entry, Roster, Ter
 from mingle_hooks.schedulers.hostlist import fold
 
 if TYPE_CHECKING:
-    from mingle_hooks.check.compare import Finding
+    from mingle_hooks.rendezvous.compare import Finding
 
 # When each member's task began, when it came, and who kept the others waiting: by rank 0's clock, in seconds.
 
@@ -225,7 +225,7 @@ def refuse_different_nodes(leader: Leader, request: Request, offer: int) -> bool
 
 def _failure(nodes: int, refused: Sequence[Finding]) -> Failure:
     """Return what all members are told: the first few differences, and who to leave out."""
-    from mingle_hooks.check import compare
+    from mingle_hooks.rendezvous import compare
 
     texts, others = [finding.text for finding in refused[:MOST_TOLD]], compare.exclude_line(refused)
     rest = [f"and {len(refused) - MOST_TOLD} more"] if refused[MOST_TOLD:] else []
@@ -239,7 +239,7 @@ def difference_lines(leader: Leader, at: str, *, asks_rdma: bool) -> list[str]:
     found = _findings(leader.roster, leader.terms, offer, asks_rdma=asks_rdma)
     if not found:
         return []
-    from mingle_hooks.check import compare
+    from mingle_hooks.rendezvous import compare
 
     return compare.finding_lines(found)
 
@@ -254,7 +254,7 @@ def _findings(roster: Roster, terms: Terms, offer: int, *, asks_rdma: bool) -> l
     ]
     if not asks_rdma and not unreached and len(set(carriers)) == 1 and _are_alike(entries):
         return []  # most worlds are: nothing is loaded for them
-    from mingle_hooks.check.compare import Compared, compare_members
+    from mingle_hooks.rendezvous.compare import Compared, compare_members
 
     members = [
         Compared(

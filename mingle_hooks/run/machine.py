@@ -11,9 +11,21 @@ from typing import Any, Literal
 from mingle_hooks.rendezvous import timeline
 from mingle_hooks.rendezvous.messages import Spent
 from mingle_hooks.run import attempt
-from mingle_hooks.run import cause as cause_cause
-from mingle_hooks.run.attempt import ENDS, INT, PIPE, TERM, Absence, Blame, Deliveries, Roster, Stopping
-from mingle_hooks.run.cause import INFRASTRUCTURE, SIGNALLED, Cause
+from mingle_hooks.run import attempt as cause_cause
+from mingle_hooks.run.attempt import (
+    ENDS,
+    INFRASTRUCTURE,
+    INT,
+    PIPE,
+    SIGNALLED,
+    TERM,
+    Absence,
+    Blame,
+    Cause,
+    Deliveries,
+    Roster,
+    Stopping,
+)
 from mingle_hooks.run.events import (
     Action,
     Begin,

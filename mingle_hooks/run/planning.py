@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from mingle_hooks import keys, values
 from mingle_hooks.errors import FactsError, SecretError, UsageError
-from mingle_hooks.export import launchers, placement
+from mingle_hooks.export import launchers
 from mingle_hooks.export.variables import own
 from mingle_hooks.net.addresses import hostname
 from mingle_hooks.net.ports import DEFAULT_RANGE
@@ -94,7 +94,7 @@ def plan_request(
     is_of_job = launcher is not None and launcher.starts == "job"
     _check_alone(command, options, loaded, facts)
     if launcher is not None and is_of_job and not loaded.alone:
-        placement.check_processes(launcher.name, command[end:], facts.nodes)
+        launchers.check_processes(launcher.name, command[end:], facts.nodes)
     starter, job = (
         _here() if is_of_job or loaded.alone else plan_hosts(facts, users, options.hosts, is_per_task=is_per_task)
     )
@@ -132,7 +132,7 @@ def _check_alone(command: tuple[str, ...], options: Options, loaded: Settings, f
             raise UsageError("only this host with --alone", "--hosts, --nodes or --spares", "one of the two")
         return
     if facts.scheduler == "none" and not (options.hosts or options.nodes or os.environ.get("MINGLE_RUN")):
-        raise UsageError("a job, or hosts, to train on", "no job here", placement.anywhere(command, os.environ))
+        raise UsageError("a job, or hosts, to train on", "no job here", launchers.anywhere(command, os.environ))
 
 
 def facts_of(environ: Mapping[str, str], loaded: Settings, hosts: str | None) -> JobFacts:

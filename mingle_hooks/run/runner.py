@@ -12,8 +12,8 @@ from mingle_hooks import preflight
 from mingle_hooks.errors import MissingError, PlaceError
 from mingle_hooks.files import own_program_argv
 from mingle_hooks.rendezvous.connection import READ, Loop, Timer
-from mingle_hooks.run import cause, hub, messages, starters
-from mingle_hooks.run.cause import INFRASTRUCTURE, SIGNALLED
+from mingle_hooks.run import attempt, hub, messages, starters
+from mingle_hooks.run.attempt import INFRASTRUCTURE, SIGNALLED
 from mingle_hooks.run.events import (
     Begin,
     CommandEnded,
@@ -344,7 +344,7 @@ class Runner:
         self._hub.send(action.place, DUMP, messages.Dump(action.attempt, int(action.within_s * 1000)).body())
 
     def _show(self, action: Show) -> None:
-        text = cause.stacks_text(self._request.plan.places[action.place].host, action.rank, action.text)
+        text = attempt.stacks_text(self._request.plan.places[action.place].host, action.rank, action.text)
         self._output.say(text)
         if self._logs is not None:
             self._logs.take(action.place, text.encode(errors="backslashreplace"))
@@ -381,7 +381,7 @@ class Runner:
     def _tell(self, action: Tell) -> None:
         if self._shown is not None:
             self._shown.told(action.name, action.fields)
-        text = cause.event_text(action.name, action.fields)
+        text = attempt.event_text(action.name, action.fields)
         if text is not None and not (self._request.is_quiet and action.name not in _NOTED):
             self._output.say(text)
         if self._logs is not None:

@@ -14,8 +14,7 @@ from mingle_hooks.errors import MingleError, NetworkError, SettingsError, UsageE
 from mingle_hooks.net.addresses import hostname, interfaces, usable
 from mingle_hooks.rendezvous.connection import Callers, Loop, Timer, dial
 from mingle_hooks.rendezvous.wire import Body, Secret, WireError, integer, optional_integer, text
-from mingle_hooks.run.attempt import TERM
-from mingle_hooks.run.cause import Cause
+from mingle_hooks.run.attempt import TERM, Cause
 from mingle_hooks.run.events import Event, Hurry, Joined, Noticed
 from mingle_hooks.run.machine import Phases
 from mingle_hooks.run.messages import MOST_ATTEMPT, MOST_SIGNAL, MOST_TAIL, Link, open_listeners

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mingle_hooks.errors import UsageError
-from mingle_hooks.export import placement
+from mingle_hooks.export import launchers
 from mingle_hooks.job import member_spec
 
 JOB = {"id": "a", "nodes": "2", "rank": "1"}
@@ -29,7 +29,7 @@ JOB = {"id": "a", "nodes": "2", "rank": "1"}
 def test_an_option_that_takes_torchrun_out_of_the_world_is_refused(words: str) -> None:
     """It would train once on every node, and end with 0."""
     with pytest.raises(UsageError, match=r"in the world of 2 nodes; saw --.* train alone"):
-        placement.check(words.split(), member_spec({}, JOB))
+        launchers.check_command(words.split(), member_spec({}, JOB))
 
 
 @pytest.mark.parametrize(
@@ -47,4 +47,4 @@ def test_an_option_that_takes_torchrun_out_of_the_world_is_refused(words: str) -
 )
 def test_other_options_and_the_scripts_own_are_left_alone(words: str) -> None:
     """What stands behind the script is the script's."""
-    placement.check(words.split(), member_spec({}, JOB))
+    launchers.check_command(words.split(), member_spec({}, JOB))

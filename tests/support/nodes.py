@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, NamedTuple
 
-from mingle_hooks.check.fingerprint import FingerprintRequest as Asked
-from mingle_hooks.check.fingerprint import fingerprint
 from mingle_hooks.net.addresses import ListedAddress as Listed
+from mingle_hooks.rendezvous.fingerprint import FingerprintRequest as Asked
+from mingle_hooks.rendezvous.fingerprint import fingerprint
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

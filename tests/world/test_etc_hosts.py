@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from mingle_hooks.errors import PlaceError
-from mingle_hooks.export import etc_hosts as etchosts
+from mingle_hooks.export import hostfiles as etchosts
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -41,61 +41,61 @@ def place(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
 def test_a_block_comes_and_goes_and_leaves_every_octet(place: Path, text: bytes) -> None:
     """Also where another job's block stands beside it, in any order."""
     place.write_bytes(text)
-    etchosts.write("a", LINES, str(place))
+    etchosts.write_etc_hosts("a", LINES, str(place))
     one = place.read_bytes()
     assert one.startswith(text)
     assert f"\n{LINES}".encode() in one
-    etchosts.write("b", "10.0.0.9 node9\n", str(place))
+    etchosts.write_etc_hosts("b", "10.0.0.9 node9\n", str(place))
     assert place.read_bytes().startswith(one)
-    assert etchosts.remove("b", str(place))
+    assert etchosts.remove_etc_hosts("b", str(place))
     assert place.read_bytes() == one
-    assert etchosts.remove("a", str(place))
+    assert etchosts.remove_etc_hosts("a", str(place))
     assert place.read_bytes() == text
-    assert not etchosts.remove("a", str(place))
+    assert not etchosts.remove_etc_hosts("a", str(place))
     assert [path.name for path in place.parent.iterdir()] == ["hosts"]
 
 
 def test_the_first_of_two_blocks_goes_first(place: Path) -> None:
     """What stands after it stays a line of its own."""
     place.write_bytes(b"127.0.0.1 localhost")
-    etchosts.write("a", LINES, str(place))
-    etchosts.write("b", "10.0.0.9 node9\n", str(place))
-    etchosts.remove("a", str(place))
+    etchosts.write_etc_hosts("a", LINES, str(place))
+    etchosts.write_etc_hosts("b", "10.0.0.9 node9\n", str(place))
+    etchosts.remove_etc_hosts("a", str(place))
     assert place.read_bytes().startswith(b"127.0.0.1 localhost\n# mingle hosts ")
-    etchosts.remove("b", str(place))
+    etchosts.remove_etc_hosts("b", str(place))
     assert place.read_bytes() == b"127.0.0.1 localhost\n"
 
 
 def test_a_world_that_writes_again_has_one_block(place: Path) -> None:
     """The later one is what holds."""
     place.write_bytes(b"127.0.0.1 localhost\n")
-    etchosts.write("a", "10.0.0.7 node7\n", str(place))
-    etchosts.write("a", LINES, str(place))
+    etchosts.write_etc_hosts("a", "10.0.0.7 node7\n", str(place))
+    etchosts.write_etc_hosts("a", LINES, str(place))
     assert b"node7" not in place.read_bytes()
     assert place.read_bytes().count(b"from here") == 1
-    etchosts.remove("a", str(place))
+    etchosts.remove_etc_hosts("a", str(place))
     assert place.read_bytes() == b"127.0.0.1 localhost\n"
 
 
 def test_what_somebody_writes_after_the_block_stays(place: Path) -> None:
     """So does a block whose end somebody has taken away: where it ended is not known."""
     place.write_bytes(b"127.0.0.1 localhost")
-    etchosts.write("a", LINES, str(place))
+    etchosts.write_etc_hosts("a", LINES, str(place))
     with place.open("ab") as file:
         file.write(b"10.0.0.8 mine\n")
-    etchosts.remove("a", str(place))
+    etchosts.remove_etc_hosts("a", str(place))
     assert place.read_bytes() == b"127.0.0.1 localhost\n10.0.0.8 mine\n"
-    etchosts.write("a", LINES, str(place))
+    etchosts.write_etc_hosts("a", LINES, str(place))
     cut = place.read_bytes().rpartition(b"# mingle hosts")[0]
     place.write_bytes(cut)
-    assert not etchosts.remove("a", str(place))
+    assert not etchosts.remove_etc_hosts("a", str(place))
     assert place.read_bytes() == cut
 
 
 def test_a_world_of_one_host_writes_nothing(place: Path) -> None:
     """An empty block would only be in the way."""
     place.write_bytes(b"x")
-    etchosts.write("a", "", str(place))
+    etchosts.write_etc_hosts("a", "", str(place))
     assert place.read_bytes() == b"x"
 
 
@@ -109,7 +109,7 @@ def test_the_files_mode_owner_and_link_stay(tmp_path: Path) -> None:
     before = real.stat()
     link = tmp_path / "hosts"
     link.symlink_to("real")
-    etchosts.write("a", LINES, str(link))
+    etchosts.write_etc_hosts("a", LINES, str(link))
     after = real.stat()
     assert link.is_symlink()
     assert (after.st_uid, after.st_gid, stat.S_IMODE(after.st_mode)) == (before.st_uid, before.st_gid, 0o640)
@@ -120,14 +120,14 @@ def test_a_users_words_do_not_get_there(tmp_path: Path) -> None:
     """An id is whatever a person typed."""
     place = tmp_path / "hosts"
     place.write_bytes(b"")
-    etchosts.write("a\n10.0.0.9 bank.example #", LINES, str(place))
+    etchosts.write_etc_hosts("a\n10.0.0.9 bank.example #", LINES, str(place))
     assert b"bank" not in place.read_bytes()
 
 
 def test_who_may_not_write_is_told(tmp_path: Path) -> None:
     """And nothing has changed."""
     with pytest.raises(PlaceError, match="running it as root"):
-        etchosts.write("a", LINES, str(tmp_path / "none" / "hosts"))
+        etchosts.write_etc_hosts("a", LINES, str(tmp_path / "none" / "hosts"))
 
 
 def test_a_full_disk_leaves_the_file_of_a_container_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -147,5 +147,5 @@ def test_a_full_disk_leaves_the_file_of_a_container_as_it_was(tmp_path: Path, mo
     monkeypatch.setattr(os, "rename", busy)
     monkeypatch.setattr(etchosts, "_write", full)
     with pytest.raises(PlaceError, match="No space"):
-        etchosts.write("a", LINES, str(place))
+        etchosts.write_etc_hosts("a", LINES, str(place))
     assert place.read_bytes() == b"127.0.0.1 localhost\n"

@@ -10,8 +10,8 @@ import pytest
 from supervise.runner.places import path_without
 from supervise.runner.test_attempts import Run, ended, over, plan
 
-from mingle_hooks.run import cause as report
-from mingle_hooks.run.cause import Cause
+from mingle_hooks.run import attempt as report
+from mingle_hooks.run.attempt import Cause
 from mingle_hooks.run.events import Begin, Clean, Dump, Formed, Hurry, Lost, Noticed, Show, Stacks, Stop, Time
 from mingle_hooks.run.machine import Stall
 from mingle_hooks.run.status import Failure

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from mingle_hooks.check import fingerprint
-from mingle_hooks.check.fingerprint import DOWN, FULL, MORE, NO_DEVICE, NOTHING, SILENT, is_variable
+from mingle_hooks.rendezvous import fingerprint
+from mingle_hooks.rendezvous.fingerprint import DOWN, FULL, MORE, NO_DEVICE, NOTHING, SILENT, is_variable
 from mingle_hooks.schedulers.hostlist import fold
 from mingle_hooks.values import FIELDS
 

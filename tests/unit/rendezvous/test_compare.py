@@ -4,12 +4,12 @@ import time
 
 import pytest
 
-from mingle_hooks.check.compare import MOST_LINES, Compared, Finding
-from mingle_hooks.check.compare import compare_members as compare
-from mingle_hooks.check.compare import finding_lines as lines
-from mingle_hooks.check.fingerprint import LONGEST
-from mingle_hooks.check.fingerprint import dump_fingerprint as dumps
-from mingle_hooks.check.fingerprint import load_fingerprint as loads
+from mingle_hooks.rendezvous.compare import MOST_LINES, Compared, Finding
+from mingle_hooks.rendezvous.compare import compare_members as compare
+from mingle_hooks.rendezvous.compare import finding_lines as lines
+from mingle_hooks.rendezvous.fingerprint import LONGEST
+from mingle_hooks.rendezvous.fingerprint import dump_fingerprint as dumps
+from mingle_hooks.rendezvous.fingerprint import load_fingerprint as loads
 from mingle_hooks.values import FIELDS
 
 HEALTHY = {
@@ -234,7 +234,7 @@ def test_thousands_of_members_are_grouped_first(count: int, monkeypatch: pytest.
     its = members(count, {7: {"driver": "550"}, 9: {"git": "1"}})
     read = []
     monkeypatch.setattr(
-        "mingle_hooks.check.fingerprint.load_fingerprint", lambda text: read.append(text) or loads(text)
+        "mingle_hooks.rendezvous.fingerprint.load_fingerprint", lambda text: read.append(text) or loads(text)
     )
     began = time.process_time()
     assert len(compare(its)) == 2

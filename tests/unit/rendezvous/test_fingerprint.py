@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 import pytest
 from support.nodes import COMMIT, GIB, SHM, TMP, Node, Space, aws, azure, container, dgx, laptop, mi300x
 
-from mingle_hooks.check.compare import Compared
-from mingle_hooks.check.compare import compare_members as compare
-from mingle_hooks.check.compare import field_name as field
-from mingle_hooks.check.compare import finding_lines as lines
-from mingle_hooks.check.fingerprint import LONGEST, is_variable
-from mingle_hooks.check.fingerprint import load_fingerprint as loads
 from mingle_hooks.net import devices as child
+from mingle_hooks.rendezvous.compare import Compared
+from mingle_hooks.rendezvous.compare import compare_members as compare
+from mingle_hooks.rendezvous.compare import field_name as field
+from mingle_hooks.rendezvous.compare import finding_lines as lines
+from mingle_hooks.rendezvous.fingerprint import LONGEST, is_variable
+from mingle_hooks.rendezvous.fingerprint import load_fingerprint as loads
 from mingle_hooks.values import FIELDS
 
 if TYPE_CHECKING:
