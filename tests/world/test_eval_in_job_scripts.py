@@ -196,6 +196,7 @@ ALONE = {
     "torchrun train.py": "RendezvousTimeoutError",
     "python train.py": NO_RANK,
     "accelerate launch accelerated.py": NO_RANK,
+    "srun accelerate launch accelerated.py": NO_RANK,
     "srun accelerate launch --cpu accelerated.py": NO_RANK_OF_CPUS,
 }
 
