@@ -334,13 +334,18 @@ def nearest(word: object, known: Iterable[str]) -> str:
 
 def to_json(value: object) -> str:
     """Return compact ASCII JSON; ValueError or TypeError for what has none."""
-    return json.dumps(value, separators=(",", ":"), allow_nan=False)
+    return _ENCODER.encode(value)
 
 
 def from_json(payload: bytes) -> Any:
     """Return what a JSON text in UTF-8 holds; ValueError or RecursionError for anything else, NaN among it."""
-    return json.loads(payload.decode(), parse_constant=_refused)
+    return _DECODER.decode(payload.decode())
 
 
 def _refused(name: str) -> None:
     raise ValueError(f"{name} is not JSON")
+
+
+# json.dumps and json.loads make one of these for each call that has options: a leader reads six for each member.
+_ENCODER = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
+_DECODER = json.JSONDecoder(parse_constant=_refused)

@@ -279,10 +279,10 @@ class Secret:
     `door` is the key that all runs of the attempt share: by it a leader knows another run from a stranger.
     """
 
-    __slots__ = ("_key", "door")
+    __slots__ = ("_hmac", "door")
 
     def __init__(self, key: bytes, door: Secret | None = None) -> None:
-        self._key = key
+        self._hmac = hmac.new(key, digestmod="sha256")
         self.door = door or self
 
     @classmethod
@@ -299,7 +299,9 @@ class Secret:
 
     def mac(self, purpose: bytes, *parts: bytes) -> bytes:
         """Return 32 bytes over parts, each with its length, that only holders of the key can make."""
-        return hmac.digest(self._key, _joined(purpose, *parts), "sha256")
+        mac = self._hmac.copy()  # its key is set up once
+        mac.update(_joined(purpose, *parts))
+        return mac.digest()
 
     def agrees(self, mac: bytes, purpose: bytes, *parts: bytes) -> bool:
         """Tell, in constant time, whether mac is this key's over parts."""
