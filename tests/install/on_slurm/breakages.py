@@ -33,8 +33,9 @@ OLD_RUN = "umount -Rl /run; umount -Rl /var/tmp/run; rmdir /var/tmp/run\n"
 
 # A tmpfs of the host's own with no byte left, and with all of them again. Where a process of the host removes a file
 # while it is filled, or memory is short for a moment, there is room again: so it is filled until a write fails.
+# The kernel refuses a size below what is in use.
 FILL = """
-mount -o remount,size=1m {0}
+mount -o remount,size=$(($(df -k --output=used {0} | tail -1) + 64))k {0}
 for try in 1 2 3 4 5; do
   seen="$(dd if=/dev/zero bs=4k 2>&1 >>{0}/filler)" || :
   if ! (echo x >{0}/proof) 2>/dev/null; then try=full; break; fi
