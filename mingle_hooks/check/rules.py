@@ -485,8 +485,8 @@ class _Loss(NamedTuple):
     @classmethod
     def of(cls, ways: Iterable[tuple[int, int]]) -> _Loss:
         """Return the sum of ways, of each what was sent and what came."""
-        sent, came = (sum(counts) for counts in zip(*ways, strict=True))
-        return cls(sent, sent - came)
+        counts = list(ways)
+        return cls(sum(sent for sent, _ in counts), sum(sent - came for sent, came in counts))
 
     @property
     def share(self) -> float:

@@ -225,12 +225,12 @@ def _nothing(_view: View) -> dict[str, str]:
 
 
 def _deepspeed_files(view: View) -> tuple[File, ...]:
-    """Return the _hostfile."""
+    """Return the hostfile."""
     return _hostfile(view)
 
 
 def _hostfile(view: View, *variables: str) -> tuple[File, ...]:
-    """Return the _hostfile that DeepSpeed and Open MPI read, or nothing without a roster."""
+    """Return the hostfile that DeepSpeed and Open MPI read, or nothing without a roster."""
     text = hostfiles.text("mpi", view.world.roster)
     return (File("hostfile", text, ("MINGLE_HOSTFILE", *variables)),) if text else ()
 
@@ -248,7 +248,7 @@ _HYDRA = ("MINGLE_MACHINEFILE", "HYDRA_HOST_FILE", "I_MPI_HYDRA_HOST_FILE")
 
 
 def _mpi(view: View) -> dict[str, str]:
-    """Return what a step of Slurm needs, as the hosts are in the _mpi_files.
+    """Return what a step of Slurm needs, as the hosts are in the files.
 
     mpirun starts its daemons by srun, which would wait for the CPUs that this very step holds.
     """
@@ -257,7 +257,7 @@ def _mpi(view: View) -> dict[str, str]:
 
 
 def _mpi_files(view: View) -> tuple[File, ...]:
-    """Return both _mpi_files, or nothing without a roster."""
+    """Return both files, or nothing without a roster."""
     text = hostfiles.text("mpich", view.world.roster)
     machinefile = (File("machinefile", text, _HYDRA),) if text else ()
     return _hostfile(view, *_OPEN_MPI) + machinefile

@@ -148,7 +148,7 @@ def _check_torchrun(arguments: Sequence[str], spec: MemberSpec) -> None:
 #
 # Read in accelerate 1.15, commands/launch.py. Options win over the file, which may say more (mixed precision, FSDP),
 # so the machines are given as options and the user's own file, named or the default one, stays in use. What starts
-# several processes is one of _KINDS, or the file's distributed_type; without any of them each node would train alone,
+# several processes is one of _ACCELERATE_KINDS, or the file's distributed_type; without any of them each node would train alone,
 # so --multi_gpu is added: it stands for torchrun, on CPUs too.
 _ACCELERATE_KINDS = ("--multi-gpu", "--tpu", "--use-deepspeed", "--use-fsdp", "--use-megatron-lm")
 _ACCELERATE = frozenset(
@@ -191,7 +191,7 @@ def _accelerate(_name: Words, words: Words, view: View, _exported: Mapping[str, 
 
 
 def _starts_several(asked: Mapping[str, str], environ: Mapping[str, str]) -> bool:
-    """Tell whether the user's own _accelerate or file say what starts the processes; --cpu starts one."""
+    """Tell whether the user's own options or file say what starts the processes; --cpu starts one."""
     if "--cpu" in asked or any(kind in asked for kind in _ACCELERATE_KINDS):
         return True
     path = asked.get("--config-file") or _default_file(environ)
@@ -216,7 +216,7 @@ def _default_file(environ: Mapping[str, str]) -> str:
 # hostfile.
 _DEEPSPEED = frozenset(
     {
-        *("-h", "--help", "--module", "--no-python", "--no-local-rank", "--no-ssh", "--no-ssh-check_options"),
+        *("-h", "--help", "--module", "--no-python", "--no-local-rank", "--no-ssh", "--no-ssh-check"),
         *("--force-multi", "--save-pid", "--bind-cores-to-rank", "-q", "--quiet"),
     }
 )
@@ -271,7 +271,7 @@ def _ray(name: Words, words: Words, view: View, _exported: Mapping[str, str]) ->
 # Read in horovod 0.28, runner/launch.py: -np, or --num-proc, and -H, or --hosts, or a --hostfile.
 _HOROVOD = frozenset(
     {
-        *("-h", "--help", "-v", "--version", "-cb", "--check_options-build", "--disable-cache", "--verbose", "--gloo"),
+        *("-h", "--help", "-v", "--version", "-cb", "--check-build", "--disable-cache", "--verbose", "--gloo"),
         *("--mpi", "--jsrun", "--prefix-output-with-timestamp", "--tcp", "--autotune", "--no-autotune"),
     }
 )

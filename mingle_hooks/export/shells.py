@@ -116,7 +116,7 @@ def _setenv(name: str, value: str) -> str:
 
 # fish: `mingle env --shell fish | source`.
 def _quote_fish(value: str) -> str:
-    """Return `value` as one word; inside single quotes only backslash and _quote_fish are special."""
+    """Return `value` as one word; inside single quotes only backslash and quote are special."""
     return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 

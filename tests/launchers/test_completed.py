@@ -72,6 +72,7 @@ def completed(line: str, view: View = SECOND) -> str:
         ("ray start --address=x:1", SECOND, "ray start --address=x:1"),
         ("horovodrun python t.py", FIRST, "horovodrun -np 6 -H n1:2,n2:4 python t.py"),
         ("horovodrun --verbose -np 2 -H a:2 python t.py", FIRST, "horovodrun --verbose -np 2 -H a:2 python t.py"),
+        ("horovodrun --check-build -np 2 -H a:2 ./t", FIRST, "horovodrun --check-build -np 2 -H a:2 ./t"),
         ("torchrun t.py", SECOND, "torchrun t.py"),
         ("python t.py", SECOND, "python t.py"),
     ],
@@ -110,7 +111,12 @@ def test_accelerate_on_the_cpu_with_several_processes_is_refused() -> None:
 
 @pytest.mark.parametrize(
     "line",
-    ["accelerate launch --num_machines 1 t.py", "accelerate launch --machine_rank=0 t.py", "ray start --head"],
+    [
+        "accelerate launch --num_machines 1 t.py",
+        "accelerate launch --machine_rank=0 t.py",
+        "deepspeed --no_ssh_check --node_rank 0 t.py",
+        "ray start --head",
+    ],
 )
 def test_an_option_that_takes_a_node_out_of_the_world_is_refused(line: str) -> None:
     """Such a line was written for one node, and would train once on every node."""

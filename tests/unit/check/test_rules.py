@@ -167,6 +167,15 @@ def test_one_fault_between_hosts_is_one_line_for_each_network(name: str) -> None
     assert all(finding.remedy.startswith(("user: ", "admin: ")) for finding in made.findings)
 
 
+@pytest.mark.parametrize("count", [2, 4])
+def test_a_network_on_which_nothing_passes_is_told_as_such(count: int) -> None:
+    """No datagram counts there, of which a part could be lost."""
+    made = report(count, pair=between(network=SLOW, **CUT))
+    assert made.status == 71
+    assert len(bad(made)) == 1
+    assert SLOW in bad(made)[0]
+
+
 def test_what_is_not_known_is_nobodys_fault() -> None:
     """It is a note with the reason, and part of the verdict."""
     pair = Pair("node1", "node2", FAST, 10, 10, 0, 0, None, None, "no answer", "no answer")
