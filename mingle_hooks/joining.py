@@ -7,33 +7,29 @@ import socket
 import time
 from collections.abc import Callable, Sequence
 from hashlib import sha256
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from mingle_hooks import files, keys, values
 from mingle_hooks.errors import ConflictError, PlaceError, UsageError
-from mingle_hooks.export import launchers
 from mingle_hooks.export.frameworks import CPU_ONLY, HCAS, IFACE, MEMORY, NAMES, ROSTER, SITE, needs
 from mingle_hooks.export.hostfiles import Addresses
-from mingle_hooks.export.launchers import here, is_first_host
+from mingle_hooks.export.launchers import everywhere, here, is_first_host
 from mingle_hooks.files import UnfitError, contents
 from mingle_hooks.keys import Key
 from mingle_hooks.net import addresses, ports
 from mingle_hooks.net.addresses import LOOPBACK, NcclSetting, hostname, interface_of, machine_id, nccl_settings
 from mingle_hooks.net.devices import active_rdma_ports, has_accelerator
 from mingle_hooks.rendezvous import messages, wire
-from mingle_hooks.rendezvous.messages import Answer, Failure
-from mingle_hooks.rendezvous.request import MemberSpec
+from mingle_hooks.rendezvous.connection import RESOLVE_S, resolve
+from mingle_hooks.rendezvous.local_tasks import LocalPeers, directory_names, follow_first_task, serve_local_tasks
+from mingle_hooks.rendezvous.messages import Answer, Failure, process_age_s
+from mingle_hooks.rendezvous.request import MemberSpec, Observer, Request
 from mingle_hooks.rendezvous.wire import MASTER_PORTS, Material, Secret
 from mingle_hooks.schedulers import topology
 from mingle_hooks.schedulers.facts import MOST_NODES, JobFacts
 from mingle_hooks.settings import BACKENDS, Settings
 from mingle_hooks.values import number
 from mingle_hooks.world import Assignment, Batch, Member, View, World, endpoint
-
-if TYPE_CHECKING:
-    from mingle_hooks.rendezvous.local_tasks import LocalPeers
-    from mingle_hooks.rendezvous.request import Observer, Request
-
 
 # How long name servers may take for all names of a roster together, before the rest stand there by address.
 NAMES_S = 2.0
@@ -86,7 +82,7 @@ def join(
 
 def _of_batch_shell(spec: MemberSpec) -> str:
     """Return what the user of a batch shell should know: commands started here are on one node."""
-    where, line = launchers.here(spec.facts), launchers.everywhere(spec.facts, ("torchrun", "train.py"))
+    where, line = here(spec.facts), everywhere(spec.facts, ("torchrun", "train.py"))
     alone = "a program that reads neither RANK nor torchrun's variables would train alone here"
     return f"this shell runs on {where} only, so NODE_RANK is not set and {alone}; to train on all nodes, try {line}"
 
@@ -129,25 +125,16 @@ def _answer(
         if MEMORY in needs(settings.frameworks):
             return rejoin_or_ask(spec, key.material, observer, lambda: ask(settings.timeout))
         return ask(settings.timeout)
-    from mingle_hooks.rendezvous.local_tasks import directory_names
-
     secret = Secret.derive(key.material, spec.attempt)
     directories = [
         files.private_path(spec.user_environ, facts.job_id, name) for name in directory_names(secret, spec.node)
     ]
     if facts.local_rank:
-        from mingle_hooks.rendezvous.local_tasks import follow_first_task
-
         return follow_first_task(directories, facts.local_rank, settings.timeout, obstacle)
-    from mingle_hooks.rendezvous.local_tasks import serve_local_tasks
-
     return serve_local_tasks(directories, hostname(), facts.local_count, settings.timeout, ask)
 
 
 def _request(spec: MemberSpec, key: Key, timeout_s: float) -> Request:
-    from mingle_hooks.rendezvous.messages import process_age_s
-    from mingle_hooks.rendezvous.request import Request
-
     settings, facts = spec.settings, spec.facts
     hosts = facts.hosts if len(facts.hosts) == spec.nodes else ()
     return Request(
@@ -265,8 +252,6 @@ def reachable(roster: tuple[Member, ...]) -> tuple[Member, ...]:
 
 def resolvable(hosts: Sequence[str], timeout_s: float = NAMES_S) -> set[str]:
     """Return those of the names that lead to a host: 127.0.1.1, as Debian's installer writes it, leads to none."""
-    from mingle_hooks.rendezvous.connection import resolve
-
     deadline = time.monotonic() + timeout_s
     found = set()
     for host in dict.fromkeys(hosts):
@@ -367,8 +352,6 @@ def _names_lead(facts: JobFacts) -> tuple[bool, bool]:
     host stands for all, as their names come from the same place. A host that is 127.0.0.1 may call itself localhost;
     Debian's 127.0.1.1 is nothing but what it calls itself.
     """
-    from mingle_hooks.rendezvous.connection import RESOLVE_S, resolve
-
     own = resolve(here(facts), RESOLVE_S) if is_first_host(facts) else []
     leads_here = not is_first_host(facts) or any(map(_is_elsewhere, own))
     if {"127.0.0.1", "::1"}.intersection(own):

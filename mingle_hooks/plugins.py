@@ -51,7 +51,8 @@ def find(group: str, name: str, kind: type[Row], returns: Returns) -> Row | None
         row: Any = point.load()
     except Exception as error:  # noqa: BLE001 - an import may raise anything, and the message tells it
         raise _broken(group, name, owner, f"{type(error).__name__}: {reason(error)}") from None
-    if not issubclass(type(row), kind):
+    is_row = isinstance(row, kind)
+    if not is_row:
         raise _broken(group, name, owner, f"{point.value} is no {kind.__name__}")
     functions = {field: value for field, value in row._asdict().items() if callable(value)}
 
@@ -74,6 +75,11 @@ def find(group: str, name: str, kind: type[Row], returns: Returns) -> Row | None
     guarded_row: Row = row._replace(**{field: guarded(field, function) for field, function in functions.items()})
     _loaded[group, name] = guarded_row
     return guarded_row
+
+
+def loaded(group: str) -> list[Any]:
+    """Return a group's rows that were found so far."""
+    return [row for (its, _), row in _loaded.items() if its == group]
 
 
 def _points(group: str) -> Mapping[str, EntryPoint]:

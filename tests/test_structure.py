@@ -42,10 +42,7 @@ def statements(node: ast.AST) -> Iterator[ast.AST]:
 
 @functools.cache
 def used(name: str) -> frozenset[str]:
-    """Return our modules that a module imports at run time, now or later; types alone may come from anywhere.
-
-    The modules of a table, which are loaded by name, are not among them.
-    """
+    """Return our modules that a module imports at run time, now or later; types alone may come from anywhere."""
     found: set[str] = set()
     types = {
         inner

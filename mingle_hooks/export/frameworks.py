@@ -526,9 +526,6 @@ FRAMEWORKS = {
     "ucx": Framework(_ucx, ("UCX_NET_DEVICES",), frozenset({IFACE, HCAS})),
 }
 
-# Those of other packages that were asked for, by name.
-_added: dict[str, Framework] = {}
-
 # What everybody gets: torchrun's set, as most people then type `torchrun train.py`, and the interface for Gloo, which
 # any program may use: torch's backend on CPUs is Gloo unless it is told otherwise. NONE says that nobody gets them.
 DEFAULT, ALWAYS, NONE = "torchrun", "gloo", "none"
@@ -552,8 +549,8 @@ def framework(name: str) -> Framework:
     if name in FRAMEWORKS:
         return FRAMEWORKS[name]
 
-    if (added := plugins.find(plugins.FRAMEWORKS, name, Framework, _RETURNS)) is not None:
-        return _added.setdefault(name, added)
+    if (row := plugins.find(plugins.FRAMEWORKS, name, Framework, _RETURNS)) is not None:
+        return row
 
     known = [*FRAMEWORKS, *plugins.names(plugins.FRAMEWORKS), NONE]
     raise UsageError(f"a framework: {', '.join(known)}", name, f"--for {nearest(name, known)}")
@@ -572,7 +569,7 @@ _RETURNS = {"settings": ("a dict of strings", _are_settings), "files": ("a tuple
 
 def added() -> tuple[str, ...]:
     """Return what the plugins that were asked for may export."""
-    return tuple(variable for name in _added for variable in framework(name).names)
+    return tuple(variable for row in plugins.loaded(plugins.FRAMEWORKS) for variable in row.names)
 
 
 def needs(names: tuple[str, ...]) -> frozenset[Need]:

@@ -148,8 +148,8 @@ def _check_torchrun(arguments: Sequence[str], spec: MemberSpec) -> None:
 #
 # Read in accelerate 1.15, commands/launch.py. Options win over the file, which may say more (mixed precision, FSDP),
 # so the machines are given as options and the user's own file, named or the default one, stays in use. What starts
-# several processes is one of _ACCELERATE_KINDS, or the file's distributed_type; without any of them each node would train alone,
-# so --multi_gpu is added: it stands for torchrun, on CPUs too.
+# several processes is one of _ACCELERATE_KINDS, or the file's distributed_type; without any of them each node would
+# train alone, so --multi_gpu is added: it stands for torchrun, on CPUs too.
 _ACCELERATE_KINDS = ("--multi-gpu", "--tpu", "--use-deepspeed", "--use-fsdp", "--use-megatron-lm")
 _ACCELERATE = frozenset(
     {
@@ -461,10 +461,10 @@ def completed(command: Sequence[str], view: View, exported: Mapping[str, str]) -
     """
     found = find(command)
     is_known = None not in (view.world.nodes, view.place.node_rank, view.place.slots)
-    if found is None or found[0].options is None or not is_known:
+    launcher, end = found or (None, 0)
+    if launcher is None or launcher.options is None or not is_known:
         return tuple(command)
-    end = found[1]
-    added = found[0].options(tuple(command[:end]), tuple(command[end:]), view, exported)
+    added = launcher.options(tuple(command[:end]), tuple(command[end:]), view, exported)
     return (*command[:end], *added, *command[end:])
 
 

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from mingle_hooks.net.addresses import Interface, interfaces
+from mingle_hooks.rendezvous.compare import EXCLUDE, Compared, Finding, compare_members, exclude_line, finding_lines
 from mingle_hooks.rendezvous.leader import Leader
 from mingle_hooks.rendezvous.member import Membership
 from mingle_hooks.rendezvous.messages import Failure, Spent
 from mingle_hooks.rendezvous.request import Observer, Request
 from mingle_hooks.rendezvous.roster import AdvertisedAddress, Entry, Roster, Terms, crossings
 from mingle_hooks.schedulers.hostlist import fold
-
-if TYPE_CHECKING:
-    from mingle_hooks.rendezvous.compare import Finding
 
 # When each member's task began, when it came, and who kept the others waiting: by rank 0's clock, in seconds.
 
@@ -225,11 +223,9 @@ def refuse_different_nodes(leader: Leader, request: Request, offer: int) -> bool
 
 def _failure(nodes: int, refused: Sequence[Finding]) -> Failure:
     """Return what all members are told: the first few differences, and who to leave out."""
-    from mingle_hooks.rendezvous import compare
-
-    texts, others = [finding.text for finding in refused[:MOST_TOLD]], compare.exclude_line(refused)
+    texts, others = [finding.text for finding in refused[:MOST_TOLD]], exclude_line(refused)
     rest = [f"and {len(refused) - MOST_TOLD} more"] if refused[MOST_TOLD:] else []
-    instead = others[0].removeprefix(compare.EXCLUDE) if others else "nodes that agree"
+    instead = others[0].removeprefix(EXCLUDE) if others else "nodes that agree"
     return Failure("differs", (str(nodes), "; ".join([*texts, *rest]), f"{instead}, or --no-strict"))
 
 
@@ -237,11 +233,7 @@ def difference_lines(leader: Leader, at: str, *, asks_rdma: bool) -> list[str]:
     """Return what a person should know of the nodes of a world that uses this of the leader's addresses."""
     offer = next((place for place, its in enumerate(leader.terms.advertised) if its.address == at), 0)
     found = _findings(leader.roster, leader.terms, offer, asks_rdma=asks_rdma)
-    if not found:
-        return []
-    from mingle_hooks.rendezvous import compare
-
-    return compare.finding_lines(found)
+    return finding_lines(found) if found else []
 
 
 def _findings(roster: Roster, terms: Terms, offer: int, *, asks_rdma: bool) -> list[Finding]:
@@ -253,9 +245,7 @@ def _findings(roster: Roster, terms: Terms, offer: int, *, asks_rdma: bool) -> l
         if not its.loopback and (short := [e.join_request.host for e in entries if index not in e.reached])
     ]
     if not asks_rdma and not unreached and len(set(carriers)) == 1 and _are_alike(entries):
-        return []  # most worlds are: nothing is loaded for them
-    from mingle_hooks.rendezvous.compare import Compared, compare_members
-
+        return []  # most worlds are
     members = [
         Compared(
             entry.join_request.host,

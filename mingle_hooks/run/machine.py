@@ -11,7 +11,6 @@ from typing import Any, Literal
 from mingle_hooks.rendezvous import timeline
 from mingle_hooks.rendezvous.messages import Spent
 from mingle_hooks.run import attempt
-from mingle_hooks.run import attempt as cause_cause
 from mingle_hooks.run.attempt import (
     ENDS,
     INFRASTRUCTURE,
@@ -23,8 +22,10 @@ from mingle_hooks.run.attempt import (
     Blame,
     Cause,
     Deliveries,
+    Kind,
     Roster,
     Stopping,
+    cause_of_end,
 )
 from mingle_hooks.run.events import (
     Action,
@@ -422,7 +423,7 @@ class Machine(Phases):
         self.roster.ended.add(place)
         self._tell("ended", place=place, status=ended.status, signal=ended.signal)
         if self.phase == "running" and self._stopping.asked is None and (ended.status or ended.signal is not None):
-            cause = cause_cause.cause_of_end(ended, self.roster.host(place), self._ranks[place], now - self._began)
+            cause = cause_of_end(ended, self.roster.host(place), self._ranks[place], now - self._began)
             self.blame.heard(place)
             self.blame.suspect(self.roster.busy())
             self._failed(cause, now)
@@ -450,7 +451,7 @@ class Machine(Phases):
         self._gathered(now)
 
     def _lost_at_work(self, event: Lost, since: float | None, now: float) -> None:
-        kind: cause_cause.Kind = "gone" if event.silent_s is None else "silent"
+        kind: Kind = "gone" if event.silent_s is None else "silent"
         host, after = self.roster.host(event.place), now - self._began
         cause = Cause(kind, host, self._ranks[event.place], after, silent_s=event.silent_s)
         if self.phase == "running" and self._stopping.asked is None:

@@ -142,7 +142,7 @@ class Node(NamedTuple):
 
 
 class Failure(NamedTuple):
-    """The last failure: of which attempt, when, and its cause (cause.py)."""
+    """The last failure: of which attempt, when, and its cause (attempt.py)."""
 
     attempt: int | None
     at: int

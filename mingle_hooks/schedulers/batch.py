@@ -59,12 +59,17 @@ def lsf(environ: Mapping[str, str]) -> JobFacts | None:
         return None
     index = read.number("index", "LSB_JOBINDEX", most=4_294_967_295)
     slots = _lsf_slots(read)
-    hosts = tuple(slots)
-    for fact in ("nodes", "tasks_per_node", "task_count") if hosts else ():
+    for fact in ("nodes", "tasks_per_node", "task_count") if slots else ():
         read.sources[fact] = read.sources["hosts"]
+    return _of_slots("lsf", f"{job_id}[{index}]" if index else job_id, slots, read)
+
+
+def _of_slots(scheduler: str, job_id: str, slots: hostlist.Slots, read: Variables) -> JobFacts:
+    """Return the facts where hosts and their slots are all that is told, none where they are not."""
+    hosts = tuple(slots)
     return JobFacts(
-        scheduler="lsf",
-        job_id=f"{job_id}[{index}]" if index else job_id,
+        scheduler,
+        job_id,
         nodes=len(hosts) or None,
         hosts=hosts,
         leader_hosts=hosts[:1],
@@ -117,18 +122,7 @@ def oar(environ: Mapping[str, str]) -> JobFacts | None:
     if job_id is None:
         return None
     path = read.long("hosts", "OAR_NODEFILE", "OAR_NODE_FILE", "OAR_FILE_NODES")
-    slots = hostlist.read_nodefile(path) if path else {}
-    hosts = tuple(slots)
-    return JobFacts(
-        scheduler="oar",
-        job_id=job_id,
-        nodes=len(hosts) or None,
-        hosts=hosts,
-        leader_hosts=hosts[:1],
-        task_count=sum(slots.values()) or None,
-        tasks_per_node=tuple(slots.values()),
-        sources=read.sources,
-    )
+    return _of_slots("oar", job_id, hostlist.read_nodefile(path) if path else {}, read)
 
 
 # Sun, Son of, Open and Univa Grid Engine.

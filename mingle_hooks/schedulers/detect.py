@@ -100,7 +100,7 @@ def _of_plugin(environ: Mapping[str, str]) -> JobFacts | None:
     for name in plugins.names(plugins.SCHEDULERS):
         try:
             plugin = plugins.find(plugins.SCHEDULERS, name, Adapter, _RETURNS)
-            found = plugin.facts(environ) if plugin else None
+            found = _first((plugin,), environ) if plugin else None
         except FactsError as error:
             broken = broken or error
             continue

@@ -275,8 +275,8 @@ ADAPTER = "import mingle_hooks.schedulers.detect\nADAPTER = mingle_hooks.schedul
     ("file", "text", "words", "code"),
     [
         ("scheduler", "import no_such_module\n", ("env",), 65),
-        ("scheduler", f"{ADAPTER}(lambda _: 1 / 0, ())\n", ("env",), 65),
-        ("scheduler", f"{ADAPTER}(lambda _: {{}}, ())\n", ("env",), 65),
+        ("scheduler", f"{ADAPTER}(lambda _: 1 / 0, ('PATH',))\n", ("env",), 65),
+        ("scheduler", f"{ADAPTER}(lambda _: {{}}, ('PATH',))\n", ("env",), 65),
         ("framework", "raise KeyError('x')\n", ("env", "--id", "a", "--nodes", "1", "--for", "acme"), 64),
         ("framework", "FRAMEWORK = 1\n", ("env", "--id", "a", "--nodes", "1", "--for", "acme"), 64),
         ("launcher", "LAUNCHER = None\n", ("exec", "--id", "a", "--nodes", "1", "acmerun"), 64),

@@ -12,7 +12,8 @@ from gathering import ATTEMPT, SECRET
 from mingle_hooks.errors import NetworkError
 from mingle_hooks.rendezvous.backend import Advertisement, Context
 from mingle_hooks.rendezvous.connection import Loop
-from mingle_hooks.rendezvous.discovery import Discovery
+from mingle_hooks.rendezvous.discovery import BACKENDS, Discovery
+from mingle_hooks.settings import BACKENDS as NAMES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -46,6 +47,11 @@ class Dialer:
         over: list[int] = []
         self.loop.after(seconds, lambda: over.append(1))
         self.loop.run(lambda: bool(over))
+
+
+def test_each_backend_that_settings_take_has_its_row() -> None:
+    """In the same order; settings cannot ask the rows, which are above them."""
+    assert tuple(BACKENDS) == NAMES
 
 
 def multicast_modules() -> list[str]:
