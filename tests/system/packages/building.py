@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     import pytest
 
-ROOT = Path(__file__).parent.parent.parent
+ROOT = Path(__file__).parents[3]
 ZIP = "mingle.pyz"
 VERSION = mingle_hooks.__version__
 OFFLINE = f"mingle-hooks-{VERSION}-offline.tar"
