@@ -7,18 +7,14 @@ import os
 import re
 import shutil
 import subprocess
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import pytest
 from building import DEB, OFFLINE, RPM, ZIP
-from cluster.hosts import missing
+from cluster.hosts import Hosts, missing
 from needs import need, skip_for_want_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from cluster.hosts import Hosts
 
 # What a Debian has before anything else, and Python.
 PACKAGES = "base-files base-passwd bash coreutils dash dpkg grep gzip sed tar util-linux python3 python3-venv"
