@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import PurePath
 
 # Tests in these folders use the ports of this machine.
-ON_THIS_MACHINE = {"cli", "export", "fabric", "net", "rendezvous"}
+ON_THIS_MACHINE = {"cli", "export", "net", "rendezvous"}
 # Tests of one file that share what cannot be there twice.
 TOGETHER = {
     # What stands in for LSF and Grid Engine gives the same job ids, by which a job script tells its processes.
@@ -46,7 +46,7 @@ SLOW_FOLDERS = {
     "system",
     "world",
 }
-SLOW_FILES = {"test_benchmarks", "test_needs", "test_readme", "test_structure"}
+SLOW_FILES = {"test_benchmarks", "test_readme", "test_structure"}
 
 
 def is_slow(nodeid: str, fixtures: Iterable[str]) -> bool:
