@@ -120,7 +120,6 @@ class Member:
     @property
     def answer(self) -> wire.Body:
         """The answer that this member holds."""
-        assert self.membership is not None
         assert self.membership.answer is not None
         return self.membership.answer
 
@@ -167,15 +166,7 @@ class Room:
         self.terms = Terms(advertised, self.listeners.master, 0)
         self.changes = 0
         self.leader = Leader(
-            self.loop,
-            ATTEMPT,
-            SECRET,
-            Roster(self.me),
-            self.me,
-            self.terms,
-            self.listeners.sockets,
-            self.changed,
-            most,
+            self.loop, ATTEMPT, SECRET, Roster(self.me), self.me, self.terms, self.listeners.sockets, self.changed, most
         )
         self.members: list[Member] = []
 

@@ -65,11 +65,7 @@ def test_a_recorded_task_asks_for_its_own_place(version: str) -> None:
         ({**OF_FOUR, "MINGLE_NODES": "1"}, {"nodes": None}, "saw 1 (MINGLE_NODES); try unset MINGLE_NODES, or --alone"),
         (IN_SCRIPT, {"nodes": "1"}, "all 4 nodes of the job (slurm); saw 1 (--nodes)"),
         (PBS, {"nodes": "1", "scope": "node"}, "all 3 nodes of the job (pbs); saw 1 (--nodes)"),
-        (
-            {**IN_SCRIPT, **ONE_OF_MPI},
-            {"nodes": None},
-            "all 4 nodes of the job (slurm+mpi); saw 1 (OMPI_COMM",
-        ),
+        ({**IN_SCRIPT, **ONE_OF_MPI}, {"nodes": None}, "all 4 nodes of the job (slurm+mpi); saw 1 (OMPI_COMM"),
         ({"NNODES": "1"}, {"nodes": None}, "a job, or --nodes N; saw NNODES=1 alone"),
         ({}, {"alone": True}, "one node, for --alone; saw 2 (--nodes)"),
         ({}, {"slots": "cpus"}, "a count of cpus on this node; saw none"),

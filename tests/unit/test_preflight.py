@@ -169,7 +169,6 @@ def test_a_script_that_is_certain_to_be_run_has_to_be_there(
     """Behind an interpreter, or a launcher in Python; relative to the working directory."""
     monkeypatch.chdir(tmp_path)
     failure = refused(words.split(), {"PATH": launchers})
-    assert failure is not None
     assert failure.error().exit_code == 127
     assert "gone." in failure.error().seen
     if "/no/such" not in words:
@@ -202,12 +201,7 @@ def test_what_rank_0_starts_for_all_has_to_be_there_only() -> None:
 
 @pytest.mark.parametrize(
     ("nodes", "words", "kind"),
-    [
-        ("4", ["true"], "unwritable"),
-        ("4", ["missing"], "command"),
-        ("4", [], None),
-        ("4", ["mpirun", "true"], None),
-    ],
+    [("4", ["true"], "unwritable"), ("4", ["missing"], "command"), ("4", [], None), ("4", ["mpirun", "true"], None)],
 )
 def test_a_directory_that_cannot_be_written_comes_last(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nodes: str, words: Sequence[str], kind: str | None
@@ -221,5 +215,4 @@ def test_a_directory_that_cannot_be_written_comes_last(
     failure = refused(words, {"PATH": f"{tmp_path}:/usr/bin:/bin"}, nodes=nodes, rank="0")
     assert (failure and failure.kind) == kind
     if kind == "unwritable":
-        assert failure is not None
         assert failure.parts[1] == f"{tmp_path}: Permission denied"

@@ -102,11 +102,7 @@ def test_an_id_that_an_earlier_mingle_left_is_not_the_users(place: Place) -> Non
 
 
 def test_what_an_earlier_mingle_exported_is_not_the_users(place: Place) -> None:
-    left = {
-        "MINGLE_EXPORTS": "MASTER_ADDR MINGLE_ID MINGLE_HOSTFILE",
-        "MINGLE_ID": "old",
-        "MINGLE_HOSTFILE": "/x",
-    }
+    left = {"MINGLE_EXPORTS": "MASTER_ADDR MINGLE_ID MINGLE_HOSTFILE", "MINGLE_ID": "old", "MINGLE_HOSTFILE": "/x"}
     assert place.load(left) == place.load()
 
 

@@ -80,11 +80,7 @@ def test_pbs_tmrsh_needs_the_node_file(any_pbs: Start) -> None:
     assert [line for line in lines(any_pbs(2), body, hosts=2) if "ended" in line] == ["ended 255"] * 2
 
 
-@pytest.mark.parametrize(
-    "each",
-    ['eval "$(mingle env)"; show', "exec mingle exec -- show"],
-    ids=["env", "exec"],
-)
+@pytest.mark.parametrize("each", ['eval "$(mingle env)"; show', "exec mingle exec -- show"], ids=["env", "exec"])
 @pytest.mark.parametrize("start", ["pbsdsh -- ", "pbsdsh -n 2 -- X & pbsdsh -c 2 -- "], ids=["all", "in parts"])
 def test_tasks_of_pbsdsh_are_one_world(any_pbs: Start, start: str, each: str) -> None:
     """With one line for each host, `pbsdsh -- bash -lc 'eval "$(mingle env)"; …'` is all that a script needs."""

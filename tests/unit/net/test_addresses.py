@@ -63,10 +63,7 @@ def test_infiniband_comes_first_then_speed_then_ipv4() -> None:
 
 
 def test_of_equal_interfaces_the_lower_index_comes_first() -> None:
-    assert hosts(make("b", "10.0.0.2/8", index=9), make("a", "10.0.0.1/8", index=8)) == [
-        "10.0.0.1",
-        "10.0.0.2",
-    ]
+    assert hosts(make("b", "10.0.0.2/8", index=9), make("a", "10.0.0.1/8", index=8)) == ["10.0.0.1", "10.0.0.2"]
 
 
 def test_an_unknown_speed_comes_last() -> None:
@@ -139,22 +136,7 @@ def test_names_and_networks_are_preferences(text: str) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    [
-        "",
-        " ",
-        "^lo",
-        "=ib0",
-        "a/b",
-        "-x",
-        "a b",
-        "x" * 16,
-        "10.0.0.0/33",
-        "1.2.3",
-        "$(id)",
-        "ib0\n",
-        "ib0;id",
-        "ü0",
-    ],
+    ["", " ", "^lo", "=ib0", "a/b", "-x", "a b", "x" * 16, "10.0.0.0/33", "1.2.3", "$(id)", "ib0\n", "ib0;id", "ü0"],
 )
 def test_other_text_is_no_preference(text: str) -> None:
     with pytest.raises(UsageError):

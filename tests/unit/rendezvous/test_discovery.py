@@ -184,7 +184,6 @@ def test_every_port_of_every_address_is_named_again_and_again() -> None:
     found: list[Endpoint] = []
     with Loop() as loop:
         backend = discovery.hosts_backend(context(loop, found, leader_hosts=("127.0.0.1",)))
-        assert backend is not None
         backend.search(wanted=True)
         settle(loop, found, 6)
         backend.search(wanted=False)
@@ -206,7 +205,6 @@ def test_a_name_that_nobody_knows_holds_up_no_other_and_is_reported() -> None:
     with Loop(Clock()) as loop:
         names = ("no-such-host.invalid", "bad..name", "-", "x" * 300, "\u00fc", "127.0.0.1")
         backend = discovery.hosts_backend(context(loop, found, leader_hosts=names))
-        assert backend is not None
         backend.search(wanted=True)
         settle(loop, found, 2)
         deadline = time.monotonic() + PATIENCE_S
@@ -222,7 +220,6 @@ def test_a_name_that_was_not_known_is_looked_up_again() -> None:
     clock, name = Clock(), "no-such-host.invalid"
     with Loop(clock) as loop:
         backend = discovery.hosts_backend(context(loop, [], leader_hosts=(name,)))
-        assert backend is not None
         backend.search(wanted=True)
         deadline = time.monotonic() + PATIENCE_S
         loop.run(lambda: name in backend._addresses or time.monotonic() > deadline)
@@ -237,7 +234,6 @@ def test_the_name_on_the_fast_network_is_tried_first() -> None:
     """And the host's own name too, as not every host need have another."""
     with Loop() as loop:
         backend = discovery.hosts_backend(context(loop, [], leader_hosts=("node1",), host_suffix="-ib"))
-        assert backend is not None
         assert backend.tried().startswith("node1-ib, node1 ports ")
         backend.close()
 
@@ -247,7 +243,6 @@ def test_closing_does_not_wait_for_a_name_server() -> None:
     found: list[Endpoint] = []
     with Loop() as loop:
         backend = discovery.hosts_backend(context(loop, found, leader_hosts=("127.0.0.1", "localhost")))
-        assert backend is not None
         backend.search(wanted=True)
         backend.close()
         assert not loop.poller.watched
@@ -259,7 +254,6 @@ def test_master_means_its_own_port_or_the_jobs() -> None:
         found: list[Endpoint] = []
         with Loop() as loop:
             backend = discovery.master_backend(context(loop, found, master=("127.0.0.1", port)))
-            assert backend is not None
             backend.search(wanted=True)
             settle(loop, found, 2)
             backend.close()

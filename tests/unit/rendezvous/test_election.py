@@ -76,7 +76,6 @@ def test_a_check_in_port_in_time_wait_is_taken_where_no_other_of_its_group_is_fr
     three = free_ports(3)
     for port in three[:2]:
         listener = ports.bound("0.0.0.0", port)
-        assert listener is not None
         ports.keep(listener)
         listener.close()
     with listeners() as opened:
@@ -106,10 +105,7 @@ def test_ports_that_only_connections_have_that_are_over_are_said_to_be_so() -> N
         with socket.create_connection(("127.0.0.1", two[0])) as client:
             server.accept()[0].close()
             assert client.recv(1) == b""
-    with (
-        listeners() as opened,
-        pytest.raises(NetworkError, match=r"it in use, by closed connections.*TIME_WAIT"),
-    ):
+    with listeners() as opened, pytest.raises(NetworkError, match=r"it in use, by closed connections.*TIME_WAIT"):
         opened.open_named(two[0])
     with socket.create_server(("", two[1])), listeners() as opened:
         with pytest.raises(NetworkError, match=r"all 2 are taken, 1 of them by closed connections.*TIME_WAIT"):
@@ -122,7 +118,6 @@ def test_a_named_port_is_taken_again_within_the_minute_that_it_is_in_time_wait()
     """A person who names a port runs twice."""
     port = free_ports(1)[0]
     first = ports.bound("127.0.0.1", port)
-    assert first is not None
     ports.keep(first)
     first.close()
     with listeners() as opened:
@@ -149,7 +144,6 @@ def test_standing_raises_the_limit_of_open_files_and_takes_that_back() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (300, limits[1]))
         with Loop(Clock()) as loop:
             precedence = stand_as_candidate(loop, request(), SECRET, join_request(), lambda: None)
-            assert precedence is not None
             assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] >= min(520, limits[1])
             precedence.close()
             assert resource.getrlimit(resource.RLIMIT_NOFILE) == (300, limits[1])

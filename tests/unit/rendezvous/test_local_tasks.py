@@ -277,7 +277,6 @@ def test_two_first_tasks_are_one_too_many_and_the_earlier_one_goes_on(directory:
         with pytest.raises(ConflictError, match="local rank 0"):
             serve_local_tasks(candidates, "here", 2, 5.0, silent)
     tasks.start(FOLLOWER, f"{better}:{directory}", 1, 20)
-    assert its.stdout is not None
     assert its.stdout.readline() == "meeting\n"
 
 
@@ -285,7 +284,6 @@ def test_a_first_task_that_is_killed_ends_the_others_and_hinders_no_next_try(dir
     """What it left is taken over."""
     its = tasks.start(FIRST, directory, 2)
     waiting = tasks.start(FOLLOWER, directory, 1, 20)
-    assert its.stdout is not None
     assert its.stdout.readline() == "meeting\n"
     its.kill()
     assert waiting.wait(PATIENCE_S) == 69
@@ -309,7 +307,6 @@ def test_what_connects_and_is_no_sibling_is_passed_over(directory: str, tasks: T
 
     def come() -> None:
         stdout = tasks.all[1].stdout
-        assert stdout is not None
         stdout.readline()
         tasks.start(FOLLOWER, directory, 1, 20)
 
@@ -484,7 +481,6 @@ def test_no_task_uses_an_answer_that_another_does_not_hold(directory: str, does:
         serve_local_tasks([directory], "here", 3, 20.0, answering)
     code, text = tasks.all[1].wait(PATIENCE_S), tasks.all[1].stdout
     assert code == 69
-    assert text is not None
     assert f"local rank 2 {how}" in text.read()
     assert not os.path.exists(directory)
 
@@ -619,7 +615,6 @@ def test_a_first_task_whose_queue_is_full_is_called_again(tmp_path: Path) -> Non
             callers.enter_context(sock)
         listener.accept()[0].close()
         again = local_tasks._dialled(directory)
-        assert again is not None
         again.close()
 
 

@@ -218,7 +218,6 @@ def test_it_travels_and_is_the_same_error_everywhere(kind: Kind) -> None:
     """With the status that a shell would have given on that node alone."""
     said = join_request(host="node1", obstacle=Failure(kind, ("node1", GONE)))
     assert JoinRequest.parse(decode(encode(said.body()))) == said
-    assert said.obstacle is not None
     error = said.obstacle.error()
     assert error.seen == f"node1: {GONE}"
     assert by_exit_code(error.exit_code) is type(error)
@@ -304,7 +303,6 @@ def test_many_hosts_leave_room_for_what_they_lack() -> None:
     for rank in range(1, 100):
         roster.add(unable(f"host-{rank}-{'x' * rank}", rank=rank), "10.0.0.9")
     found = roster.obstacle()
-    assert found is not None
     assert len(found.parts[0]) == LONGEST_HOSTS
     assert GONE in found.error().seen
 

@@ -178,7 +178,6 @@ def test_the_odd_one_is_named_and_refused_only_for_what_is_strict(room: Room) ->
     lenient: Any = SimpleNamespace(strict=("gpus",), asks_rdma=False)
     assert timeline.refuse_different_nodes(room.leader, lenient, 0) is False
     assert timeline.refuse_different_nodes(room.leader, STRICT, 0) is True
-    assert room.leader.failure is not None
     error = str(room.leader.failure.error())
     assert "expected 4 nodes that are alike" in error
     assert "saw node3: driver 550, 3 others 570; try --exclude=node3, or --no-strict" in error

@@ -32,13 +32,7 @@ DOCUMENTED: dict[str, tuple[dict[str, str], dict[str, object]]] = {
     "nothing": ({}, {"scheduler": "none", "job_id": None, "nodes": None, "is_batch": False}),
     "lsf": (
         {"LSB_JOBID": "77", "LSB_JOBINDEX": "0", "LSB_MCPU_HOSTS": "h1 4 h2 2 "},
-        {
-            "scheduler": "lsf",
-            "job_id": "77",
-            "hosts": ("h1", "h2"),
-            "tasks_per_node": (4, 2),
-            "task_count": 6,
-        },
+        {"scheduler": "lsf", "job_id": "77", "hosts": ("h1", "h2"), "tasks_per_node": (4, 2), "task_count": 6},
     ),
     "lsf array": (
         {"LSB_JOBID": "77", "LSB_JOBINDEX": "3", "LSB_HOSTS": "h1 h1 h2"},
@@ -85,22 +79,13 @@ DOCUMENTED: dict[str, tuple[dict[str, str], dict[str, object]]] = {
         {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "JOB_COMPLETION_INDEX": "2", "HOSTNAME": "train-3"},
         {"scheduler": "kubernetes", "node_rank": 2, "job_id": None},
     ),
-    "pod": (
-        {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "HOSTNAME": "x"},
-        {"scheduler": "kubernetes", "job_id": None},
-    ),
+    "pod": ({"KUBERNETES_SERVICE_HOST": "10.0.0.1", "HOSTNAME": "x"}, {"scheduler": "kubernetes", "job_id": None}),
     "vessl": (
         {"MASTER_ADDR": "10.0.0.7", "NODE_RANK": "1", "NUM_NODES": "2", "GPUS_PER_NODE": "8"},
         {"scheduler": "given", "node_rank": 1, "nodes": 2, "gpus": 8, "leader_hosts": ("10.0.0.7",)},
     ),
     "replica": (
-        {
-            "MASTER_ADDR": "job-0",
-            "MASTER_PORT": "8000",
-            "RANK": "1",
-            "WORLD_SIZE": "4",
-            "KUBERNETES_SERVICE_HOST": "x",
-        },
+        {"MASTER_ADDR": "job-0", "MASTER_PORT": "8000", "RANK": "1", "WORLD_SIZE": "4", "KUBERNETES_SERVICE_HOST": "x"},
         {"scheduler": "given", "node_rank": 1, "nodes": 4, "task_rank": None},
     ),
     "torchrun's worker": (
@@ -212,12 +197,7 @@ def test_pals_in_pbs_has_the_jobs_id_and_its_own_places(tmp_path: Path) -> None:
         "PMI_SIZE": "6",
     }
     found = detect(variables)
-    assert (found.scheduler, found.job_id, found.step, found.is_batch) == (
-        "pbs+pals",
-        "0.ctl",
-        "a-b-c",
-        False,
-    )
+    assert (found.scheduler, found.job_id, found.step, found.is_batch) == ("pbs+pals", "0.ctl", "a-b-c", False)
     assert (found.nodes, found.node_rank, found.task_rank, found.local_count) == (3, 2, 5, 2)
     assert (found.hosts, found.cookie) == (("node1", "node2", "node3"), variables["PBS_JOBCOOKIE"])
 
@@ -233,12 +213,7 @@ def test_oar_lists_a_host_for_each_core(name: str, tmp_path: Path) -> None:
 def test_grid_engine_lists_hosts_with_their_slots(tmp_path: Path) -> None:
     """PE_HOSTFILE gives hosts and slots, and NHOSTS must agree with it."""
     (tmp_path / "pe").write_text("n1 4 all.q@n1 UNDEFINED\nn2 2 all.q@n2 UNDEFINED\n")
-    variables = {
-        "JOB_ID": "5",
-        "SGE_TASK_ID": "undefined",
-        "NSLOTS": "6",
-        "PE_HOSTFILE": str(tmp_path / "pe"),
-    }
+    variables = {"JOB_ID": "5", "SGE_TASK_ID": "undefined", "NSLOTS": "6", "PE_HOSTFILE": str(tmp_path / "pe")}
     found = detect({**variables, "NHOSTS": "2"})
     assert (found.nodes, found.hosts, found.tasks_per_node, found.task_count) == (2, ("n1", "n2"), (4, 2), 6)
     with pytest.raises(FactsError):
@@ -266,8 +241,7 @@ def test_a_launcher_in_a_requeued_job_has_the_jobs_restarts() -> None:
 
 
 @pytest.mark.parametrize(
-    ("hostname", "node_rank"),
-    [("h2", 1), ("h2.example.com", 1), ("h1", 0), ("h3", None), ("", None), (None, None)],
+    ("hostname", "node_rank"), [("h2", 1), ("h2.example.com", 1), ("h1", 0), ("h3", None), ("", None), (None, None)]
 )
 def test_hosts_without_numbers_are_found_by_name(hostname: str | None, node_rank: int | None) -> None:
     """Where the scheduler only lists hosts, this host's place in the list is its rank."""
@@ -317,50 +291,10 @@ NAMES = sorted(
     | {"LSB_HOSTS", "LSB_DJOB_HOSTFILE", "PE_HOSTFILE", "OAR_JOB_ID", "OAR_NODEFILE", "MV2_COMM_WORLD_RANK"}
 )
 HOSTILE = [
-    *(
-        "",
-        " ",
-        "0",
-        "1",
-        "2",
-        "-1",
-        "00",
-        "1.5",
-        "1e3",
-        "0x10",
-        "+1",
-        "\u0663",
-        "9" * 10,
-        "9" * 5000,
-        "4294967295",
-    ),
-    *(
-        "$(touch /tmp/x)",
-        "`id`",
-        "';id;'",
-        '"',
-        "\\",
-        "\n",
-        "1\n",
-        "\0",
-        "\x1b[2J",
-        "\ud800",
-        "\u202e",
-        "*",
-        "~",
-    ),
+    *("", " ", "0", "1", "2", "-1", "00", "1.5", "1e3", "0x10", "+1", "\u0663", "9" * 10, "9" * 5000, "4294967295"),
+    *("$(touch /tmp/x)", "`id`", "';id;'", '"', "\\", "\n", "1\n", "\0", "\x1b[2J", "\ud800", "\u202e", "*", "~"),
     *("node[1-3]", "node[1-999999999]", "node[1", "n1", "2(x3),1", "2(x99999999)", "h1 4 h2 4", "h1 x", "-x"),
-    *(
-        "/dev/zero",
-        "/nonexistent",
-        "/proc/self/mem",
-        "/proc/self/environ",
-        "/",
-        ".",
-        "1.ctl",
-        "2[4].ctl",
-        "../1",
-    ),
+    *("/dev/zero", "/nonexistent", "/proc/self/mem", "/proc/self/environ", "/", ".", "1.ctl", "2[4].ctl", "../1"),
 ]
 VALUES = st.sampled_from(HOSTILE) | st.text(max_size=20) | st.integers(0, 4).map(str)
 ENVIRONS = st.dictionaries(st.sampled_from(NAMES), VALUES, max_size=12)

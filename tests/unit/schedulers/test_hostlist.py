@@ -63,19 +63,7 @@ def test_expands_what_slurm_writes(text: str) -> None:
             "n[1x2]",
         ),
         *("", " ", ",,,", "-x", "--help", ".x", "n[a-b]", "a+b", "a/b", "a:1", "a;b", "a=b", "(null)"),
-        *(
-            "n\0",
-            "n\x1b[1]",
-            "n\r",
-            "n\u00a01",
-            "n[\u0663]",
-            "n\u0663",
-            "h\u00f6st",
-            "$(id)",
-            "`id`",
-            "a'b",
-            'a"b',
-        ),
+        *("n\0", "n\x1b[1]", "n\r", "n\u00a01", "n[\u0663]", "n\u0663", "h\u00f6st", "$(id)", "`id`", "a'b", 'a"b'),
     ],
 )
 def test_refuses_what_names_no_hosts(text: str) -> None:
@@ -229,8 +217,7 @@ COUNT = re.compile(r"([0-9]{1,7})(?:\(x([0-9]{1,7})\))?")
 
 
 @pytest.mark.parametrize(
-    ("text", "counts"),
-    [("2", (2,)), ("2(x3),1", (2, 2, 2, 1)), ("1,2(x2),4", (1, 2, 2, 4)), ("8(x1)", (8,))],
+    ("text", "counts"), [("2", (2,)), ("2(x3),1", (2, 2, 2, 1)), ("1,2(x2),4", (1, 2, 2, 4)), ("8(x1)", (8,))]
 )
 def test_expands_counts_for_each_node(text: str, counts: tuple[int, ...]) -> None:
     """`2(x3),1` is two tasks on each of three nodes, and one on the fourth."""

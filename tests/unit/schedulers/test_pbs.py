@@ -118,7 +118,6 @@ def test_without_configuration_the_usual_home_is_searched(tmp_path: Path) -> Non
     (tmp_path / "pbs.conf").write_text("PBS_SERVER=ctl\n")
     for configuration in ("pbs.conf", "missing"):
         facts = pbs.facts({"PBS_JOBID": "987654321.x", "PBS_NODENUM": "0"}, str(tmp_path / configuration))
-        assert facts is not None
         assert facts.nodes is None
 
 
@@ -156,13 +155,7 @@ def test_a_garbled_cookie_is_not_shown(home: Path) -> None:
     assert "secret!" not in str(caught.value)
 
 
-TORQUE = {
-    "PBS_JOBID": "12.server",
-    "PBS_NUM_NODES": "2",
-    "PBS_NUM_PPN": "4",
-    "PBS_NP": "8",
-    "PBS_JOBCOOKIE": "C" * 32,
-}
+TORQUE = {"PBS_JOBID": "12.server", "PBS_NUM_NODES": "2", "PBS_NUM_PPN": "4", "PBS_NP": "8", "PBS_JOBCOOKIE": "C" * 32}
 
 
 @pytest.fixture
@@ -177,8 +170,6 @@ def test_torque_tasks_know_hosts_and_gpus(files: dict[str, str]) -> None:
     """Tasks of pbsdsh have a node number, and GPUs are counted per host."""
     first = pbs.torque({**TORQUE, **files, "PBS_NODENUM": "0", "PBS_TASKNUM": "2"})
     last = pbs.torque({**TORQUE, **files, "PBS_NODENUM": "1", "PBS_TASKNUM": "3"})
-    assert first is not None
-    assert last is not None
     assert (first.nodes, first.node_rank, first.gpus, first.is_batch) == (2, 0, 2, False)
     assert (last.nodes, last.node_rank, last.gpus, last.hosts) == (2, 1, 1, ("n1", "n2"))
     assert (last.job_id, last.local_count, last.task_count) == ("12.server", 4, 8)
@@ -187,7 +178,6 @@ def test_torque_tasks_know_hosts_and_gpus(files: dict[str, str]) -> None:
 def test_torque_scripts_of_several_hosts_do_not_take_part(files: dict[str, str]) -> None:
     """Task 1 on node 0 is the job script."""
     script = pbs.torque({**TORQUE, **files, "PBS_NODENUM": "0", "PBS_TASKNUM": "1"})
-    assert script is not None
     assert (script.is_batch, script.node_rank, script.gpus) == (True, None, 2)
 
 
@@ -195,7 +185,6 @@ def test_torque_sisters_may_lack_the_node_file(tmp_path: Path) -> None:
     """There the variables count the nodes; on the first host the file must be there."""
     gone = {**TORQUE, "PBS_NODEFILE": str(tmp_path / "gone")}
     sister = pbs.torque({**gone, "PBS_NODENUM": "1"})
-    assert sister is not None
     assert (sister.nodes, sister.node_rank, sister.hosts) == (2, 1, ())
     with pytest.raises(FactsError, match="gone"):
         pbs.torque({**gone, "PBS_NODENUM": "0"})

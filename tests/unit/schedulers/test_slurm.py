@@ -76,12 +76,7 @@ def test_a_batch_script_knows_its_job_and_has_no_place_in_it(version: str, name:
     assert (script.job_id, script.step, script.restarts) == (job_id, "", restarts)
     assert (script.nodes, script.hosts, script.leader_hosts) == (len(hosts), hosts, hosts[:1])
     assert script.tasks_per_node == per_node
-    assert (script.is_batch, script.node_rank, script.task_rank, script.local_rank) == (
-        True,
-        None,
-        None,
-        None,
-    )
+    assert (script.is_batch, script.node_rank, script.task_rank, script.local_rank) == (True, None, None, None)
 
 
 TASK = environ(SLURM_VERSIONS[0], "task.1.0.2")
@@ -133,11 +128,7 @@ def test_the_ranks_of_a_step_over_components_follow_the_components() -> None:
         "SLURM_STEP_TASKS_PER_NODE": "1(x2),2",
     }
     first = told({**variables, "SLURMD_NODENAME": "node3", "SLURM_NODEID": "0"})
-    assert (first.hosts, first.tasks_per_node, first.local_count) == (
-        ("node3", "node1", "node2"),
-        (2, 1, 1),
-        2,
-    )
+    assert (first.hosts, first.tasks_per_node, first.local_count) == (("node3", "node1", "node2"), (2, 1, 1), 2)
     last = told({**variables, "SLURMD_NODENAME": "node2", "SLURM_NODEID": "2", "SLURM_PROCID": "3"})
     assert (last.hosts, last.leader_hosts, last.step) == (first.hosts, ("node3",), first.step)
 
