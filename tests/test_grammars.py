@@ -14,8 +14,8 @@ from mingle_hooks.hooks.plan import Where
 from mingle_hooks.hooks.verify import preview_job as preview
 from mingle_hooks.schedulers import hostlist, pbs
 from mingle_hooks.schedulers.facts import Variables
-from mingle_hooks.scripts import fields
-from mingle_hooks.scripts import fields as quantities
+from mingle_hooks.scripts import job as fields
+from mingle_hooks.scripts import job as quantities
 
 if TYPE_CHECKING:
     from collections.abc import Callable
