@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from mingle_hooks import preflight
-from mingle_hooks.job import member_spec
+from mingle_hooks.job import member_spec, obstacle_to
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -68,7 +67,7 @@ def path(tmp_path: Path) -> str:
 
 def refused(words: Sequence[str], environ: Mapping[str, str], **job: str) -> Failure | None:
     """Return what keeps this process from starting a command as a member of a job of four."""
-    return preflight.obstacle(words, member_spec(environ, {"id": "a", "nodes": "4", **job}))
+    return obstacle_to(words, member_spec(environ, {"id": "a", "nodes": "4", **job}))
 
 
 NAMES = [
