@@ -335,6 +335,18 @@ def test_what_one_announces_another_finds_and_nothing_stays(tmp_path: Path) -> N
     assert leader.notes + member.notes + leader.rejected + member.rejected == []
 
 
+def test_a_file_that_cannot_be_put_in_its_place_leaves_no_draft(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The quota may end between the two."""
+    monkeypatch.setattr(os, "replace", lambda *_paths: os.listdir(f"{tmp_path}/none"))
+    leader = Place(tmp_path)
+    with pytest.raises(PlaceError):
+        leader.backend.announce(ADVERTISED)
+    leader.close()
+    assert os.listdir(tmp_path) == []
+
+
 def test_a_leader_with_another_key_is_reported_once_and_not_dialled(tmp_path: Path) -> None:
     """Its file cannot be ours."""
     leader, member = Place(tmp_path, OTHER), Place(tmp_path)
