@@ -116,19 +116,19 @@ def test_what_is_no_part_of_an_answer_is_refused(change: dict[str, Any]) -> None
 # The roster is packed once, and only what the answer tells is unpacked.
 
 
-ROWS = [[rank, f"node{rank:05}", f"10.1.{rank // 256}.{rank % 256}", 8] for rank in range(16_384)]
+LARGE = [[rank, f"node{rank:05}", f"10.1.{rank // 256}.{rank % 256}", 8] for rank in range(16_384)]
 
 
 def test_what_is_packed_is_unpacked() -> None:
     """Also the largest world's, in less than two megabytes."""
-    packed = messages.pack_roster(json.dumps(ROWS).encode())
+    packed = messages.pack_roster(json.dumps(LARGE).encode())
     assert len(packed) < 2_000_000
-    assert messages.unpack_roster(packed) == ROWS
+    assert messages.unpack_roster(packed) == LARGE
 
 
 def test_another_roster_than_the_answers_is_refused() -> None:
     """Whoever can write into the connection has no key."""
-    packed, other = (messages.pack_roster(json.dumps(ROWS[:count]).encode()) for count in (3, 2))
+    packed, other = (messages.pack_roster(json.dumps(LARGE[:count]).encode()) for count in (3, 2))
     with pytest.raises(WireError, match="not the one"):
         messages.check_roster(other, messages.roster_digest(packed))
 
