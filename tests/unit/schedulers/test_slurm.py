@@ -79,6 +79,12 @@ def test_a_batch_script_knows_its_job_and_has_no_place_in_it(version: str, name:
     assert (script.is_batch, script.node_rank, script.task_rank, script.local_rank) == (True, None, None, None)
 
 
+def step(hosts: str, nodes: int, tasks: int, per_node: str, job_hosts: str = "") -> dict[str, str]:
+    """Return what a step over some hosts is told; they are those of the job, unless that has others."""
+    counts = {"NODELIST": hosts, "NUM_NODES": str(nodes), "NUM_TASKS": str(tasks), "TASKS_PER_NODE": per_node}
+    return {f"SLURM_STEP_{name}": value for name, value in counts.items()} | {"SLURM_JOB_NODELIST": job_hosts or hosts}
+
+
 TASK = environ(SLURM_VERSIONS[0], "task.1.0.2")
 SCRIPT = environ(SLURM_VERSIONS[0], "batch.1")
 HET = environ(SLURM_VERSIONS[0], "task.5.0.0")
@@ -121,11 +127,7 @@ def test_the_ranks_of_a_step_over_components_follow_the_components() -> None:
         **HET,
         "SLURM_JOB_NODELIST_HET_GROUP_0": "node3",
         "SLURM_JOB_NODELIST_HET_GROUP_1": "node[1-2]",
-        "SLURM_JOB_NODELIST": "node[1-3]",
-        "SLURM_STEP_NODELIST": "node[1-3]",
-        "SLURM_STEP_NUM_NODES": "3",
-        "SLURM_STEP_NUM_TASKS": "4",
-        "SLURM_STEP_TASKS_PER_NODE": "1(x2),2",
+        **step("node[1-3]", 3, 4, "1(x2),2"),
     }
     first = told({**variables, "SLURMD_NODENAME": "node3", "SLURM_NODEID": "0"})
     assert (first.hosts, first.tasks_per_node, first.local_count) == (("node3", "node1", "node2"), (2, 1, 1), 2)
@@ -135,26 +137,21 @@ def test_the_ranks_of_a_step_over_components_follow_the_components() -> None:
 
 def test_components_that_share_a_host_are_members_each() -> None:
     """Where a host is in two components its order is not known, and rank 0 may be on any."""
-    step = told(
+    shared = told(
         {
             **HET,
             "SLURM_JOB_NODELIST_HET_GROUP_1": "node[1-2]",
-            "SLURM_STEP_NODELIST": "node1,node[1-2]",
-            "SLURM_STEP_NUM_NODES": "3",
-            "SLURM_STEP_NUM_TASKS": "3",
-            "SLURM_STEP_TASKS_PER_NODE": "1(x3)",
+            **step("node1,node[1-2]", 3, 3, "1(x3)", "node[1-2]"),
             "SLURM_NODEID": "2",
             "SLURMD_NODENAME": "node2",
         }
     )
-    assert (step.nodes, step.node_rank, step.hosts, step.leader_hosts) == (3, 2, (), ("node1", "node2"))
+    assert (shared.nodes, shared.node_rank, shared.hosts, shared.leader_hosts) == (3, 2, (), ("node1", "node2"))
 
 
 def test_steps_in_different_components_are_different_worlds() -> None:
     """Both have the first component's job id and the step id 0, and must not meet."""
-    other = {**HET, "SLURM_JOB_NODELIST": "node[2-3]", "SLURM_STEP_NODELIST": "node[2-3]"}
-    counts = {"SLURM_STEP_NUM_NODES": "2", "SLURM_STEP_NUM_TASKS": "2", "SLURM_STEP_TASKS_PER_NODE": "1(x2)"}
-    second = told({**other, **counts, "SLURMD_NODENAME": "node2", "SLURM_JOB_ID": "6"})
+    second = told({**HET, **step("node[2-3]", 2, 2, "1(x2)"), "SLURMD_NODENAME": "node2", "SLURM_JOB_ID": "6"})
     assert (second.job_id, second.step) == ("5", "0@node2")
     assert told(HET).step == "0@node1"
 
@@ -171,15 +168,7 @@ def test_with_one_task_on_each_node_an_arbitrary_distribution_ranks_nodes_as_tas
 def test_an_arbitrary_distribution_may_put_rank_0_on_any_host() -> None:
     """With `-m arbitrary` all hosts are asked, and no more than 64 of them."""
     assert told({**TASK, "SLURM_DISTRIBUTION": "arbitrary"}).leader_hosts == NODES
-    large = {
-        **TASK,
-        "SLURM_DISTRIBUTION": "arbitrary",
-        "SLURM_JOB_NODELIST": "node[1-500]",
-        "SLURM_STEP_NODELIST": "node[1-500]",
-        "SLURM_STEP_NUM_NODES": "500",
-        "SLURM_STEP_NUM_TASKS": "500",
-        "SLURM_STEP_TASKS_PER_NODE": "1(x500)",
-    }
+    large = {**TASK, "SLURM_DISTRIBUTION": "arbitrary", **step("node[1-500]", 500, 500, "1(x500)")}
     assert len(told(large).leader_hosts) == 64
 
 
@@ -206,12 +195,8 @@ def test_gpus_are_counted(variables: dict[str, str], gpus: int) -> None:
 @pytest.mark.parametrize(
     "variables",
     [
-        {"SLURM_NODEID": "3"},
-        {"SLURM_PROCID": "6"},
-        {"SLURM_LOCALID": "2"},
-        {"SLURM_STEP_NUM_NODES": "2"},
-        {"SLURM_STEP_NUM_TASKS": "5"},
-        {"SLURM_STEP_TASKS_PER_NODE": "2(x4)"},
+        *({name: value} for name, value in (("SLURM_NODEID", "3"), ("SLURM_PROCID", "6"), ("SLURM_LOCALID", "2"))),
+        *({"SLURM_STEP_NUM_NODES": "2"}, {"SLURM_STEP_NUM_TASKS": "5"}, {"SLURM_STEP_TASKS_PER_NODE": "2(x4)"}),
         {"SLURM_STEP_NODELIST": "node[1-2]"},
     ],
 )
