@@ -190,6 +190,12 @@ class Room:
         self.members.append(Member(self, join_request(**parts), secret))
         return self.members[-1]
 
+    def joined(self, *secret: Secret, state: str = "waiting", **parts: Any) -> Member:
+        """Return a new member that has checked in and is in this state."""
+        before, member = len(self.leader.roster), self.member(*secret, **parts).come()
+        self.until(lambda: member.state == state and (state != "waiting" or len(self.leader.roster) > before))
+        return member
+
     def until(self, happens: Callable[[], object]) -> None:
         """Serve until something happens; fail when it does not."""
         deadline = time.monotonic() + PATIENCE_S
