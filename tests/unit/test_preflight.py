@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from mingle_hooks import preflight
-from mingle_hooks.job import member_spec
+from mingle_hooks.job import member_spec, obstacle_to
 from mingle_hooks.rendezvous.messages import Failure
 
 # Scripts, in a directory of PATH.
@@ -64,7 +63,7 @@ def path(tmp_path: Path) -> str:
 
 def refused(words: Sequence[str], environ: Mapping[str, str], **job: str) -> Failure | None:
     """Return what keeps this process from starting a command as a member of a job of four."""
-    return preflight.obstacle(words, member_spec(environ, {"id": "a", "nodes": "4", **job}))
+    return obstacle_to(words, member_spec(environ, {"id": "a", "nodes": "4", **job}))
 
 
 NAMES = [

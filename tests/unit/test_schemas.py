@@ -18,9 +18,8 @@ import pytest
 from mingle_hooks import schemas
 from mingle_hooks.cli.template import template
 from mingle_hooks.errors import MingleError
-from mingle_hooks.scripts.fields import FIELDS, TABLE
-from mingle_hooks.scripts.job import describe
-from mingle_hooks.scripts.script import render_script
+from mingle_hooks.scripts.job import FIELDS
+from mingle_hooks.scripts.script import describe, render_script
 from mingle_hooks.settings import TABLE as SETTINGS
 from mingle_hooks.settings import load
 
@@ -115,7 +114,7 @@ def described(script: str) -> dict[str, Any]:
     scheduler, *words = shlex.split(command)[2:]
     click_command = template.commands[scheduler]
     given = click_command.make_context(scheduler, words).params
-    job = {field.name: given[field.attribute + "_"] for field in TABLE if given.get(field.attribute + "_")}
+    job = {field.name: given[field.attribute + "_"] for field in FIELDS.values() if given.get(field.attribute + "_")}
     return {**job, "command": list(given["command"])}
 
 

@@ -17,8 +17,8 @@ from mingle_hooks.hooks.plan import Where
 from mingle_hooks.hooks.verify import preview_job
 from mingle_hooks.schedulers import hostlist, pbs
 from mingle_hooks.schedulers.facts import Variables
-from mingle_hooks.scripts import fields
-from mingle_hooks.scripts import fields as quantities
+from mingle_hooks.scripts import job as fields
+from mingle_hooks.scripts import job as quantities
 from mingle_hooks.values import nearest
 
 # What has one home: whoever reads a host's name, a number or a duration reads it as everybody else does.

@@ -11,13 +11,13 @@ from contextlib import contextmanager
 import pytest
 
 from mingle_hooks.rendezvous.messages import LONGEST_TOPOLOGY
-from mingle_hooks.schedulers import topology
+from mingle_hooks.schedulers import facts
 
 
 def slurm(address: str, pattern: str) -> str:
     """Return the switches that Slurm tells."""
     environ = {"SLURM_TOPOLOGY_ADDR": address, "SLURM_TOPOLOGY_ADDR_PATTERN": pattern}
-    return topology.above("topology", environ)
+    return facts.switches_above("topology", environ)
 
 
 @pytest.mark.parametrize(
@@ -50,8 +50,10 @@ def test_a_name_that_is_long_or_odd_is_told_by_its_hash() -> None:
 
 def test_nobody_is_asked_where_the_order_is_the_schedulers(monkeypatch: pytest.MonkeyPatch) -> None:
     """The default costs nothing."""
-    monkeypatch.setattr(topology, "METADATA", ("", 0))
-    assert topology.above("scheduler", {"SLURM_TOPOLOGY_ADDR": "a.b", "SLURM_TOPOLOGY_ADDR_PATTERN": "s.node"}) == ""
+    monkeypatch.setattr(facts, "METADATA", ("", 0))
+    assert (
+        facts.switches_above("scheduler", {"SLURM_TOPOLOGY_ADDR": "a.b", "SLURM_TOPOLOGY_ADDR_PATTERN": "s.node"}) == ""
+    )
 
 
 @contextmanager
@@ -61,7 +63,7 @@ def serving(
     """Answer one request with these bytes on an address that stands in for the service's; yield what was asked."""
     asked: list[bytes] = []
     with socket.create_server(("127.0.0.1", 0)) as server:
-        monkeypatch.setattr(topology, "METADATA", server.getsockname())
+        monkeypatch.setattr(facts, "METADATA", server.getsockname())
 
         def serve() -> None:
             connection, _ = server.accept()
@@ -88,7 +90,7 @@ def test_google_tells_cluster_block_and_sub_block(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
     body = {"cluster": "c1", "block": "3e3056e23cf91a5cb4a8621b6a52c100", "subBlock": "s1", "host": "h"}
     with serving(monkeypatch, ok(body)) as asked:
-        told = topology.above("gcp", {})
+        told = facts.switches_above("gcp", {})
     assert told.split("/")[::2] == ["c1", "s1"]
     assert asked[0].startswith(b"GET /computeMetadata/v1/instance/attributes/physical_host_topology HTTP/1.0\r\n")
     assert b"\r\nMetadata-Flavor: Google\r\n" in asked[0]
@@ -103,7 +105,7 @@ def test_oracle_tells_island_network_block_and_local_block(monkeypatch: pytest.M
         "customerNetworkBlock": "ocid1.computenetworkblock.oc1.iad." + "d" * 60,
     }
     with serving(monkeypatch, ok(body)[:90], ok(body)[90:]) as asked:
-        told = topology.above("oci", {})
+        told = facts.switches_above("oci", {})
     assert len(told.split("/")) == 3
     assert asked[0].startswith(b"GET /opc/v2/host/rdmaTopologyData HTTP/1.0\r\n")
     assert b"\r\nAuthorization: Bearer Oracle\r\n" in asked[0]
@@ -125,14 +127,14 @@ def test_oracle_tells_island_network_block_and_local_block(monkeypatch: pytest.M
 def test_any_other_answer_is_none(monkeypatch: pytest.MonkeyPatch, answer: bytes) -> None:
     """It is followed nowhere, and read no further than it is long."""
     with serving(monkeypatch, answer):
-        assert topology.above("gcp", {}) == ""
+        assert facts.switches_above("gcp", {}) == ""
 
 
 def test_who_does_not_answer_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """A service that is slow, or drips, costs no more than one that is not there."""
-    monkeypatch.setattr(topology, "WITHIN_S", 0.05)
+    monkeypatch.setattr(facts, "WITHIN_S", 0.05)
     end = threading.Event()
     with serving(monkeypatch, b"HTTP/1.0 200 OK\r\n", wait=end) as asked:
-        assert topology.above("gcp", {}) == ""
+        assert facts.switches_above("gcp", {}) == ""
         end.set()
     assert len(asked) == 1
