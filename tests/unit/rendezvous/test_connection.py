@@ -8,15 +8,13 @@ import struct
 import time
 import tracemalloc
 from collections.abc import Callable, Iterator
-from types import TracebackType
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.gathering import PATIENCE_S, Clock
+from support.gathering import PATIENCE_S, Clock, until
 
 from mingle_hooks.rendezvous import connection
-from mingle_hooks.rendezvous import connection as module
 from mingle_hooks.rendezvous.connection import READ, WRITE, Connection, Loop, Poller, boottime, dial
 from mingle_hooks.rendezvous.wire import HEADER, MOST_LEADER_BYTES, WireError, frame
 
@@ -170,18 +168,14 @@ class Ends:
     def __enter__(self) -> Ends:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_exception: object) -> None:
         self.connection.close()
         self.other.close()
         self.loop.__exit__(None, None, None)
 
     def until(self, happens: Callable[[], object]) -> None:
         """Serve until something happens."""
-        deadline = time.monotonic() + PATIENCE_S
-        self.loop.run(lambda: bool(happens()) or time.monotonic() > deadline)
-        assert happens()
+        until(self.loop, happens)
 
 
 @pytest.fixture
@@ -274,7 +268,7 @@ def test_a_slow_reader_gets_everything_in_order(ends: Ends) -> None:
 
 def test_a_peer_that_never_reads_is_dropped_and_what_waits_for_it_is_bounded(ends: Ends) -> None:
     """Not out of send(), but soon after."""
-    while ends.connection.waiting_bytes <= module.MOST_WAITING_BYTES:
+    while ends.connection.waiting_bytes <= connection.MOST_WAITING_BYTES:
         ends.connection.send(bytes(4_000_000))
     assert ends.ends == []
     ends.until(lambda: ends.ends)

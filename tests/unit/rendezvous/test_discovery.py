@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
 import pytest
-from support.gathering import ATTEMPT, OTHER, PATIENCE_S, SECRET, Clock, join_request
+from support.gathering import ATTEMPT, OTHER, SECRET, Clock, join_request, until
 
 from mingle_hooks.errors import NetworkError, PlaceError
 from mingle_hooks.rendezvous import discovery
@@ -155,13 +154,6 @@ def looking(make: Any = discovery.hosts_backend, clock: Clock | None = None, **p
         yield loop, backend, found
         backend.close()
         assert not loop.poller.watched
-
-
-def until(loop: Loop, happens: Callable[[], object]) -> None:
-    """Serve until something happens."""
-    deadline = time.monotonic() + PATIENCE_S
-    loop.run(lambda: bool(happens()) or time.monotonic() > deadline)
-    assert happens()
 
 
 def test_every_port_of_every_address_is_named_again_and_again() -> None:

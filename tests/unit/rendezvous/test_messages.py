@@ -71,19 +71,10 @@ def test_a_roster_s_host_is_a_host_s_name(row: int, host: object) -> None:
 @pytest.mark.parametrize(
     "rows",
     [
-        [],
-        ROWS[:1],
-        [*ROWS, [2, "node3", "10.0.0.3", 1]],
-        [ROWS[1], ROWS[0]],
-        [ROWS[0], ROWS[0]],
-        [ROWS[0], ROWS[1][:3]],
-        [ROWS[0], [*ROWS[1], 1]],
-        changed(2, 1, "node2"),
-        changed(3, 1, 0),
-        changed(0, 1, "1"),
-        {"0": ROWS[0], "1": ROWS[1]},
-        "0123456789abcdef",
-        None,
+        *([], ROWS[:1], [*ROWS, [2, "node3", "10.0.0.3", 1]], [ROWS[1], ROWS[0]], [ROWS[0], ROWS[0]]),
+        *([ROWS[0], ROWS[1][:3]], [ROWS[0], [*ROWS[1], 1]]),
+        *(changed(2, 1, "node2"), changed(3, 1, 0), changed(0, 1, "1")),
+        *({"0": ROWS[0], "1": ROWS[1]}, "0123456789abcdef", None),
     ],
 )
 def test_a_roster_has_a_row_for_each_node(rows: object) -> None:
@@ -187,13 +178,9 @@ def test_braces_in_a_part_are_only_text() -> None:
     [
         {},
         {"kind": "nonsense", "parts": []},
-        {"kind": "rank", "parts": ["1"]},
-        {"kind": "rank", "parts": "123"},
-        {"kind": "rank", "parts": ["1"] * (MOST_PARTS + 1)},
-        {"kind": "rank", "parts": ["1", "2", 3]},
-        {"kind": "rank", "parts": ["1", "2", "\x1b[2J"]},
-        {"kind": "rank", "parts": ["1", "2", "x" * (LONGEST_PART + 1)]},
         {"kind": ["rank"], "parts": ["1", "2", "3"]},
+        *({"kind": "rank", "parts": parts} for parts in (["1"], "123", ["1"] * (MOST_PARTS + 1), ["1", "2", 3])),
+        *({"kind": "rank", "parts": ["1", "2", part]} for part in ("\x1b[2J", "x" * (LONGEST_PART + 1))),
     ],
 )
 def test_what_is_no_failure_is_refused(body: dict[str, object]) -> None:
@@ -229,9 +216,7 @@ def test_it_travels_and_is_the_same_error_everywhere(kind: Kind) -> None:
         None,
         "command",
         {"kind": "command"},
-        {"kind": "command", "parts": []},
-        {"kind": "command", "parts": ["node1"]},
-        {"kind": "command", "parts": ["node1", 7]},
+        *({"kind": "command", "parts": parts} for parts in ([], ["node1"], ["node1", 7])),
         {"kind": "command", "parts": ["node1", "x" * (LONGEST_PART + 1)]},
         {"kind": "rank", "parts": ["0", "node1", "node2"]},
         {"kind": "none", "parts": ["node1", GONE]},
