@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import shlex
+import socket
 
 import pytest
 
-from mingle_hooks.export.launchers import find, recognise
+from mingle_hooks.export.launchers import find, is_first_host, recognise
+from mingle_hooks.schedulers.facts import JobFacts
 
 
 @pytest.mark.parametrize(
@@ -62,3 +64,24 @@ def test_a_launcher_is_known_by_its_own_name_or_its_module_s(line: str, name: st
 def test_any_other_program_is_none(line: str) -> None:
     """A launcher's name as an argument makes none."""
     assert recognise(shlex.split(line)) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "host", "hosts", "is_first"),
+    [
+        ("node1", None, ("node1", "node2"), True),
+        ("node1.cluster", None, ("node1",), True),
+        ("node1", None, ("node1.cluster",), True),
+        ("login", None, ("node1",), False),
+        ("login", "node1", ("node1",), True),
+        ("node1", "node2", ("node1", "node2"), False),
+        ("node1", "node1.other", ("node1.cluster",), False),
+        ("node1", None, (), False),
+    ],
+)
+def test_the_first_host_is_the_one_that_the_scheduler_or_else_its_short_name_tells(
+    name: str, host: str | None, hosts: tuple[str, ...], *, is_first: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A shell of salloc may be on a login host."""
+    monkeypatch.setattr(socket, "gethostname", lambda: name)
+    assert is_first_host(JobFacts("slurm", host=host, hosts=hosts)) is is_first
