@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 from mingle_hooks.errors import FactsError, PlaceError, UsageError, reason
@@ -30,6 +30,11 @@ class Place(NamedTuple):
 
     host: str
     local: int
+
+
+def places_on(hosts: Iterable[str], counts: Iterable[int]) -> tuple[Place, ...]:
+    """Return so many places on each of these hosts, host by host."""
+    return tuple(Place(host, local) for host, count in zip(hosts, counts, strict=True) for local in range(count))
 
 
 class Allocation(NamedTuple):
@@ -58,16 +63,14 @@ class Allocation(NamedTuple):
         return max(self.kill_wait_s - _MARGIN_S, self.kill_wait_s / 2)
 
     @property
-    def places(self) -> tuple[Place, ...]:
-        """Where the supervisors run, in rank order."""
-        counts = self.slots if self.is_per_task else (1,) * len(self.hosts)
-        return tuple(
-            Place(host, local) for host, count in zip(self.hosts, counts, strict=True) for local in range(count)
-        )
+    def agents(self) -> tuple[int, ...]:
+        """How many agents each host gets."""
+        return self.slots if self.is_per_task else (1,) * len(self.hosts)
 
-    def supervisors(self, host: str) -> int:
-        """Return how many supervisors a host gets."""
-        return self.slots[self.hosts.index(host)] if self.is_per_task else 1
+    @property
+    def places(self) -> tuple[Place, ...]:
+        """Where the agents run, in rank order."""
+        return places_on(self.hosts, self.agents)
 
 
 class Launch(NamedTuple):

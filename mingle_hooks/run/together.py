@@ -16,10 +16,10 @@ from mingle_hooks.net import ports
 from mingle_hooks.rendezvous.request import MemberSpec
 from mingle_hooks.rendezvous.wire import Secret
 from mingle_hooks.run.agent import Options
-from mingle_hooks.run.events import Plan
+from mingle_hooks.run.attempt import Plan
+from mingle_hooks.run.hub import Agreed
 from mingle_hooks.run.messages import AT, KEY
-from mingle_hooks.run.planning import Agreed, Request, options_text
-from mingle_hooks.run.runner import run_command
+from mingle_hooks.run.runner import Request, run_command, status_keys
 from mingle_hooks.run.starters import TABLE, Allocation, Starter
 from mingle_hooks.world import View
 
@@ -61,7 +61,7 @@ def together(command: tuple[str, ...], spec: MemberSpec, view: View, words: tupl
             log_dir=None,
             progress=None,
             id=spec.attempt.id,
-            keys=options_text(spec.facts, settings, spec.user_environ, None),
+            keys=status_keys(spec.facts, settings, spec.user_environ, None),
             agreed=agreed,
             iface=settings.iface,
             port_range=settings.port_range,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from mingle_hooks.run.runner import Fruitless
+from mingle_hooks.run.runner import Requeues
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -61,7 +61,7 @@ def test_a_new_job_in_place_of_the_same_one_counts_as_that(tmp_path: Path, sched
     starter, environ = SimpleNamespace(name=scheduler), {"XDG_STATE_HOME": str(tmp_path)}
     for number in range(4):
         request: Any = SimpleNamespace(starter=starter, id=str(number), command=("train",))
-        last = Fruitless(request, environ).may_go_on()
+        last = Requeues(request, environ).may_go_on()
     assert last == may
 
 

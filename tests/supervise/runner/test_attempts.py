@@ -7,36 +7,31 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from mingle_hooks.run import attempt as choice
-from mingle_hooks.run.events import (
+from mingle_hooks.run import messages
+from mingle_hooks.run.attempt import Plan, rank_hosts
+from mingle_hooks.run.machine import (
     Action,
+    Alive,
     Begin,
-    Clean,
-    CommandEnded,
-    Deliver,
     Drop,
-    Dump,
     Event,
     Exit,
-    Formed,
-    Heard,
     Joined,
     Launch,
     Lost,
+    Machine,
     Noticed,
-    Plan,
     Quiet,
     ReaderGone,
-    Stacks,
+    Received,
+    Report,
+    Send,
     StarterEnded,
-    Stop,
     Sweep,
     Swept,
-    Tell,
     Time,
 )
-from mingle_hooks.run.machine import Machine
-from mingle_hooks.run.messages import Ended
+from mingle_hooks.run.messages import Dump, End, Signal
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -71,7 +66,7 @@ class Run:
         while (due := self.machine.due) is not None and due <= end:
             self.now = max(due, self.now)
             new = self.take(Time())
-            if any(isinstance(action, kinds) for action in new):
+            if any(isinstance(its.message if isinstance(its, Send) else its, kinds) for its in new):
                 return new
         raise AssertionError(f"no {kinds} within {most_s} s")
 
@@ -83,9 +78,13 @@ class Run:
         """Return all actions of a kind."""
         return [action for action in self.actions if isinstance(action, kind)]
 
+    def sent(self, kind: type) -> list[Send]:
+        """Return all messages of a kind, with their places."""
+        return sent(self.actions, kind)
+
     def told(self, name: str) -> list[dict[str, Any]]:
         """Return what people were told of one name."""
-        return [dict(its.fields) for its in self.of(Tell) if its.name == name]
+        return [dict(its.fields) for its in self.of(Report) if its.name == name]
 
     def status(self) -> int:
         """Return the status of the run, which is over."""
@@ -93,15 +92,30 @@ class Run:
         return int(last.status)
 
 
-def ended(place: int, status: int = 0, attempt: int = 0, **fields: Any) -> CommandEnded:
+def sent(actions: list[Action], kind: type) -> list[Send]:
+    """Return the messages of a kind, with their places."""
+    return [action for action in actions if isinstance(action, Send) and isinstance(action.message, kind)]
+
+
+def ended(place: int, status: int = 0, attempt: int = 0, **fields: Any) -> Received:
     """Return the end of a place's COMMAND."""
     its = {"signal": None, "formed": True, "is_oom": False, "tail": "", **fields}
-    return CommandEnded(place, Ended(attempt, status, **its))
+    return Received(place, messages.Ended(attempt, status, **its))
+
+
+def clean(place: int, attempt: int = 0) -> Received:
+    """Return that nothing of an attempt is left at a place."""
+    return Received(place, messages.Clean(attempt, 0))
+
+
+def formed(place: int, attempt: int = 0, nodes: int = 3, spent: tuple[int, ...] = ()) -> Received:
+    """Return that a place's world has formed."""
+    return Received(place, messages.Formed(attempt, nodes, "10.0.0.1", 4711, spent))
 
 
 def over(places: Iterable[int], attempt: int = 0, status: int = 0) -> list[Event]:
     """Return the ends of places."""
-    return [event for place in places for event in (ended(place, status, attempt), Clean(place, attempt))]
+    return [event for place in places for event in (ended(place, status, attempt), clean(place, attempt))]
 
 
 def test_clean_on_all_is_clean() -> None:
@@ -109,13 +123,13 @@ def test_clean_on_all_is_clean() -> None:
     assert [action for action in run.begin() if isinstance(action, Begin)] == [
         Begin(place, 0, place, ("a", "b", "c"), (1, 1, 1)) for place in range(3)
     ]
-    run.take(*(Formed(place, 0, 3, "10.0.0.1", 4711) for place in range(3)))
+    run.take(*(formed(place) for place in range(3)))
     assert run.told("formed") == [
         {"nodes": 3, "addr": "10.0.0.1", "port": 4711, "hosts": ["a", "b", "c"], "attempt": 0}
     ]
     run.take(*over([2, 0, 1]))
     assert run.status() == 0
-    assert not run.of(Stop)
+    assert not run.sent(End)
 
 
 def test_who_kept_the_others_waiting_is_told() -> None:
@@ -123,7 +137,7 @@ def test_who_kept_the_others_waiting_is_told() -> None:
     run = Run(plan())
     run.begin()
     for place, began_s in ((0, 0.3), (1, 0.1), (2, 2.4)):
-        run.take(Formed(place, 0, 3, "10.0.0.1", 4711, (100, 0, 120, round(2600 - began_s * 1000))))
+        run.take(formed(place, spent=(100, 0, 120, round(2600 - began_s * 1000))))
     (told,) = run.told("formed")
     assert told["last"] == {
         "host": "c",
@@ -142,11 +156,11 @@ def test_the_first_failure_gives_the_status_and_is_told_once() -> None:
     run = Run(plan(grace_s=7))
     run.begin()
     new = run.take(ended(1, 3, tail="Traceback\nValueError"), after_s=12)
-    assert [action for action in new if isinstance(action, Stop)] == [Stop(place, 0, 7) for place in range(3)]
+    assert sent(new, End) == [Send(place, End(0, 7000)) for place in range(3)]
     (told,) = run.told("failed")
     assert (told["host"], told["rank"], told["status"], told["after_s"]) == ("b", 1, 3, 12)
     assert told["tail"] == "Traceback\nValueError"
-    run.take(Clean(1, 0), *over([0, 2], status=143))
+    run.take(clean(1, 0), *over([0, 2], status=143))
     assert run.status() == 3
     assert len(run.told("failed")) == 1
 
@@ -167,7 +181,7 @@ def test_the_first_failure_gives_the_status_and_is_told_once() -> None:
 def test_each_cause_has_its_status(event: Event, status: int) -> None:
     run = Run(plan(2))
     run.begin()
-    run.take(event, *over([1]), Clean(0, 0), Swept("a", is_clean=True))
+    run.take(event, *over([1]), clean(0, 0), Swept("a", is_clean=True))
     assert run.status() == status
 
 
@@ -193,7 +207,7 @@ def test_a_sweep_that_reaches_nobody_is_told_and_holds_up_nothing() -> None:
 def test_a_host_that_does_not_get_clean_is_swept() -> None:
     run = Run(plan(grace_s=10))
     run.begin()
-    run.take(ended(0, 1), Clean(0, 0), *over([1], status=143))
+    run.take(ended(0, 1), clean(0, 0), *over([1], status=143))
     run.until(Sweep, most_s=15)
     assert run.of(Sweep) == [Sweep(("c",))]
     run.take(Swept("c", is_clean=True))
@@ -206,9 +220,9 @@ def test_a_host_that_was_quiet_already_is_the_cause_once_it_is_lost() -> None:
     run.begin()
     run.take(Quiet(2), after_s=3)
     run.take(ended(0, 1), after_s=5)
-    assert run.of(Stop)
+    assert run.sent(End)
     assert not run.told("failed")
-    run.take(Clean(0, 0), *over([1], status=1))
+    run.take(clean(0, 0), *over([1], status=1))
     run.take(Lost(2, 15.0), after_s=7)
     run.take(Swept("c", is_clean=False))
     assert run.status() == 75
@@ -220,14 +234,14 @@ def test_a_host_that_was_quiet_and_is_heard_is_not() -> None:
     run.begin()
     run.take(Quiet(2), ended(0, 1), after_s=3)
     assert not run.told("failed")
-    run.take(Heard(2))
+    run.take(Alive(2))
     assert [its["host"] for its in run.told("failed")] == ["a"]
 
 
 def test_a_supervisor_that_never_came_is_named() -> None:
     run = Run(plan(join_s=60))
     run.begin(0, 1)
-    run.take(StarterEnded(("c",), 1, "srun: error: c is down"))
+    run.take(StarterEnded(("c",), "srun: error: c is down"))
     assert run.status() == 75
     (told,) = run.told("failed")
     assert (told["kind"], told["host"], told["tail"]) == ("absent", "c", "srun: error: c is down")
@@ -241,10 +255,10 @@ def test_ctrl_c_reaches_each_place_once_and_a_second_ends_at_once() -> None:
     run = Run(plan(grace_s=10))
     run.begin()
     new = run.take(Noticed(None, INT))
-    assert [action for action in new if isinstance(action, Deliver)] == [Deliver(place, 1, INT) for place in range(3)]
-    assert not run.of(Stop)
+    assert sent(new, Signal) == [Send(place, Signal(1, INT)) for place in range(3)]
+    assert not run.sent(End)
     new = run.take(Noticed(None, INT), after_s=1)
-    assert [action for action in new if isinstance(action, Stop)] == [Stop(place, 0, 0.0) for place in range(3)]
+    assert sent(new, End) == [Send(place, End(0, 0)) for place in range(3)]
     run.take(*over(range(3), status=130))
     assert run.status() == 130
 
@@ -262,9 +276,9 @@ def test_who_asks_for_the_end_gives_the_status_and_the_grace_is_kept(number: int
     run.begin()
     run.take(Noticed(None, number))
     run.take(*over([0], status=1), after_s=3)
-    assert not run.of(Stop)
-    run.until(Stop, most_s=7)
-    assert {its.place for its in run.of(Stop)} == {1, 2}
+    assert not run.sent(End)
+    run.until(End, most_s=7)
+    assert {its.place for its in run.sent(End)} == {1, 2}
     run.take(*over([1, 2], status=137))
     assert run.status() == status
 
@@ -274,24 +288,24 @@ def test_a_signal_that_the_scheduler_gave_to_some_reaches_the_others_once() -> N
     run.begin()
     run.take(Noticed(0, USR1))
     run.take(Noticed(2, USR1), after_s=0.1)
-    run.until(Deliver, most_s=1)
-    assert run.of(Deliver) == [Deliver(1, 1, USR1), Deliver(3, 1, USR1)]
+    run.until(Signal, most_s=1)
+    assert run.sent(Signal) == [Send(1, Signal(1, USR1)), Send(3, Signal(1, USR1))]
     run.take(Noticed(3, USR1), after_s=0.1)
-    assert len(run.of(Deliver)) == 2
+    assert len(run.sent(Signal)) == 2
     run.take(Noticed(None, USR1), after_s=30)
-    run.until(Deliver, most_s=1)
-    assert len(run.of(Deliver)) == 6
-    assert not run.of(Stop)
+    run.until(Signal, most_s=1)
+    assert len(run.sent(Signal)) == 6
+    assert not run.sent(End)
 
 
 def test_the_warning_comes_once_and_what_ends_at_the_limit_may_be_tried_again() -> None:
     run = Run(plan(grace_s=10, warn_at_s=480, limit_at_s=600))
     run.begin()
-    run.until(Deliver, most_s=480)
+    run.until(Signal, most_s=480)
     assert run.now == 580
-    assert run.of(Deliver) == [Deliver(place, 1, USR1) for place in range(3)]
-    run.until(Deliver, most_s=110)
-    assert run.of(Deliver)[3:] == [Deliver(place, 2, TERM) for place in range(3)]
+    assert run.sent(Signal) == [Send(place, Signal(1, USR1)) for place in range(3)]
+    run.until(Signal, most_s=110)
+    assert run.sent(Signal)[3:] == [Send(place, Signal(2, TERM)) for place in range(3)]
     assert run.now == 685
     run.take(*over(range(3), status=143))
     assert run.status() == 75
@@ -304,12 +318,12 @@ def test_the_schedulers_own_warning_is_one_with_ours(number: int) -> None:
         run = Run(plan(grace_s=10, warn_at_s=480, limit_at_s=600, warn_signal=number))
         run.begin()
         if at > 480:
-            run.until(Deliver)
+            run.until(Signal)
         run.now = 100.0 + at
         run.take(Noticed(None, number))
-        run.until(Deliver, Stop)
+        run.until(Signal, End)
         assert run.now == 685  # TERM at the limit
-        assert [its[1:] for its in run.of(Deliver)] == [(1, number)] * 3 + [(2, TERM)] * 3
+        assert [its.message for its in run.sent(Signal)] == [(1, number)] * 3 + [(2, TERM)] * 3
         assert run.machine.was_warned
 
 
@@ -325,7 +339,7 @@ def test_half_of_a_short_time_is_commands() -> None:
     """Where the time is shorter than what an end may take."""
     run = Run(plan(grace_s=10, limit_at_s=12))
     run.begin()
-    run.until(Deliver)
+    run.until(Signal)
     assert run.now == 106
 
 
@@ -333,7 +347,7 @@ def test_the_limit_is_nobodys_wish_without_a_warning_either() -> None:
     """What it ends may be tried again."""
     run = Run(plan(grace_s=10, limit_at_s=600))
     run.begin()
-    run.until(Deliver, most_s=600)
+    run.until(Signal, most_s=600)
     run.take(*over(range(3), status=143))
     assert run.status() == 75
 
@@ -348,7 +362,7 @@ def test_without_a_reader_all_ends() -> None:
 def test_a_failed_attempt_is_followed_by_another_with_the_same_ranks() -> None:
     run = Run(plan(restarts=1))
     run.begin()
-    new = run.take(ended(1, 1), Clean(1, 0), *over([0, 2], status=143))
+    new = run.take(ended(1, 1), clean(1, 0), *over([0, 2], status=143))
     assert [action for action in new if isinstance(action, Begin)] == [
         Begin(place, 1, place, ("a", "b", "c"), (1, 1, 1)) for place in range(3)
     ]
@@ -363,7 +377,7 @@ def test_a_program_that_cannot_be_started_is_not_tried_again(status: int) -> Non
     """There is none of that name, or it is none; its host is as good as the others."""
     run = Run(plan(4, spares=1, restarts=3))
     run.begin()
-    run.take(ended(1, status), Clean(1, 0), *over([0, 2], status=143))
+    run.take(ended(1, status), clean(1, 0), *over([0, 2], status=143))
     assert run.status() == status
     assert {its.attempt for its in run.of(Begin)} == {0}
 
@@ -390,7 +404,7 @@ def test_without_a_spare_a_lost_supervisor_is_started_again_once_its_host_is_swe
 def test_where_it_does_not_come_again_the_first_cause_stays() -> None:
     run = Run(plan(restarts=3))
     run.begin()
-    run.take(Lost(1, None), *over([0, 2], status=143), Swept("b", is_clean=True), StarterEnded(("b",), 1, "no"))
+    run.take(Lost(1, None), *over([0, 2], status=143), Swept("b", is_clean=True), StarterEnded(("b",), "no"))
     assert run.status() == 75
     assert run.told("absent") == [{"host": "b", "attempt": 0}]
 
@@ -399,7 +413,7 @@ def test_a_host_that_failed_twice_is_not_taken_again_where_there_is_another() ->
     run = Run(plan(4, spares=1, restarts=5))
     run.begin()
     for attempt in range(2):
-        run.take(ended(1, 1, attempt, tail=str(attempt)), Clean(1, attempt), *over([0, 2], attempt, 143))
+        run.take(ended(1, 1, attempt, tail=str(attempt)), clean(1, attempt), *over([0, 2], attempt, 143))
     assert [(its.place, its.rank) for its in run.of(Begin)[-3:]] == [(0, 0), (3, 1), (2, 2)]
 
 
@@ -407,7 +421,7 @@ def test_fewer_go_on_where_fewer_are_enough_and_keep_their_ranks() -> None:
     run = Run(plan(4, restarts=1, least=2, most=4, window_s=30))
     run.begin()
     run.take(Lost(1, 15.0), *over([0, 2, 3], status=143), Swept("b", is_clean=False))
-    run.take(StarterEnded(("b",), 1, "no such node"))
+    run.take(StarterEnded(("b",), "no such node"))
     assert [(its.place, its.rank) for its in run.of(Begin)[4:]] == [(0, 0), (3, 1), (2, 2)]
 
 
@@ -428,9 +442,9 @@ def test_what_fails_in_the_same_way_is_begun_again_three_times() -> None:
         for attempt in range(10):
             if run.of(Exit):
                 break
-            run.machine.blame.progress = attempt if gets_further else None
+            run.machine.root_cause.progress = attempt if gets_further else None
             tail = f"step {attempt}\nTraceback of {attempt}\nValueError: 0x{attempt}"
-            run.take(ended(0, 1, attempt, tail=tail), Clean(0, attempt), *over([1], attempt, 143))
+            run.take(ended(0, 1, attempt, tail=tail), clean(0, attempt), *over([1], attempt, 143))
         assert run.status() == 1
         assert bool(run.told("same")) is not gets_further
         return run.machine.attempt + 1
@@ -442,7 +456,7 @@ def test_what_fails_in_the_same_way_is_begun_again_three_times() -> None:
 def test_who_asks_for_the_end_while_a_failure_is_ended_gets_it() -> None:
     run = Run(plan(2, restarts=3))
     run.begin()
-    run.take(ended(0, 1), Noticed(None, TERM), Clean(0, 0), *over([1], status=143))
+    run.take(ended(0, 1), Noticed(None, TERM), clean(0, 0), *over([1], status=143))
     assert run.status() == 143
     assert {its.attempt for its in run.of(Begin)} == {0}
 
@@ -450,14 +464,14 @@ def test_who_asks_for_the_end_while_a_failure_is_ended_gets_it() -> None:
 def test_a_mistake_is_not_begun_again() -> None:
     run = Run(plan(2, restarts=9))
     run.begin()
-    run.take(ended(0, 64, formed=False), Clean(0, 0), *over([1], status=143))
+    run.take(ended(0, 64, formed=False), clean(0, 0), *over([1], status=143))
     assert run.status() == 64
 
 
 def test_ranks_are_kept() -> None:
-    assert choice.rank_hosts((), ["a", "b", "c"], 2) == ("a", "b")
-    assert choice.rank_hosts(("a", "b", "c"), ["b", "c", "d"], 3) == ("d", "b", "c")
-    assert choice.rank_hosts(("a", "b", "c", "d"), ["b", "d"], 4) == ("d", "b")
+    assert rank_hosts((), ["a", "b", "c"], 2) == ("a", "b")
+    assert rank_hosts(("a", "b", "c"), ["b", "c", "d"], 3) == ("d", "b", "c")
+    assert rank_hosts(("a", "b", "c", "d"), ["b", "d"], 4) == ("d", "b")
 
 
 class Chaos:
@@ -492,11 +506,11 @@ class Chaos:
                     self.launch(hosts)
                 case Begin(place, attempt):
                     self.live(place, attempt)
-                case Stop(place, attempt) if self.dice.random() < 0.9:
+                case Send(place, End(attempt)) if self.dice.random() < 0.9:
                     self.later(ended(place, 143, attempt), 1)
-                    self.later(Clean(place, attempt), 12)
-                case Dump(place, attempt) if self.dice.random() < 0.9:
-                    self.later(Stacks(place, attempt, ""), 12)
+                    self.later(clean(place, attempt), 12)
+                case Send(place, Dump(attempt)) if self.dice.random() < 0.9:
+                    self.later(Received(place, messages.Stacks(attempt, "")), 12)
                 case Sweep(hosts):
                     for host in hosts:
                         if self.dice.random() < 0.7:
@@ -507,7 +521,7 @@ class Chaos:
             if self.dice.random() < 0.9:
                 self.later(Joined(place))
         if self.dice.random() < 0.3:
-            self.later(StarterEnded(hosts, 1, "ended"), 60)
+            self.later(StarterEnded(hosts, "ended"), 60)
 
     def live(self, place: int, attempt: int) -> None:
         chance = self.dice.random()
@@ -515,11 +529,11 @@ class Chaos:
             self.later(Lost(place, self.dice.choice([None, 15.0])), 100)
         if chance < 0.2:
             self.later(Quiet(place))
-        self.later(Formed(place, attempt, 1, "10.0.0.1", 4711), 5)
+        self.later(formed(place, attempt, 1), 5)
         end = ended(place, self.dice.choice([0, 0, 0, 0, 0, 1, 7]), attempt, formed=self.dice.random() < 0.95)
         self.pending.append((self.run.now + 20, end))
         if self.dice.random() < 0.97:
-            self.pending.append((self.run.now + 20 + self.dice.random(), Clean(place, attempt)))
+            self.pending.append((self.run.now + 20 + self.dice.random(), clean(place, attempt)))
         if self.dice.random() < 0.05:
             self.later(Noticed(self.dice.choice([None, place]), self.dice.choice([INT, USR1, TERM])), 30)
 
@@ -565,7 +579,7 @@ def promises(chaos: Chaos) -> None:
     failed = run.told("failed")
     asked = run.told("stopped")
     if not asked:
-        assert run.status() == (failed[-1]["status"] if failed and run.machine.blame.cause else 0)
+        assert run.status() == (failed[-1]["status"] if failed and run.machine.root_cause.cause else 0)
     seen = [(its.place, its.attempt) for its in run.of(Begin)]
     assert len(seen) == len(set(seen)), "a place was begun twice"
     for attempt in {its.attempt for its in run.of(Begin)}:
@@ -573,5 +587,5 @@ def promises(chaos: Chaos) -> None:
         (hosts,) = {its.hosts for its in its_own}
         assert chaos.plan.least <= len(hosts) <= chaos.plan.most
         assert all(hosts[its.rank] == roster.host(its.place) for its in its_own)
-    ids = [(its.place, its.id) for its in run.of(Deliver)]
+    ids = [(its.place, its.message.id) for its in run.sent(Signal)]
     assert len(ids) == len(set(ids)), "a signal came twice"

@@ -13,8 +13,8 @@ import pytest
 from mingle_hooks.errors import NetworkError
 from mingle_hooks.rendezvous.connection import Loop
 from mingle_hooks.rendezvous.wire import Secret
-from mingle_hooks.run.events import Heard, Joined, Lost, Quiet
 from mingle_hooks.run.hub import Hub, Sockets
+from mingle_hooks.run.machine import Alive, Joined, Lost, Quiet
 from mingle_hooks.run.messages import (
     JOIN,
     SUPERVISOR,
@@ -30,7 +30,7 @@ from mingle_hooks.run.starters import Place
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from mingle_hooks.run.events import Event
+    from mingle_hooks.run.machine import Event
 
 SECRET = Secret(b"s" * 32)
 
@@ -123,7 +123,7 @@ def test_any_word_is_a_sign_of_life(scene: Scene) -> None:
     scene.passes(5)
     links[1].send_output(32, b"line\n")
     scene.turn()
-    assert kinds(scene.events) == [Joined, Quiet, Heard]
+    assert kinds(scene.events) == [Joined, Quiet, Alive]
     scene.passes(14)
     assert Lost not in kinds(scene.events)
     for link in links:
@@ -156,7 +156,7 @@ def test_the_next_supervisor_of_a_place_is_heard_from_its_first_sign(scene: Scen
         scene.passes(5)
         assert kinds(scene.events) == [Joined, Lost, Joined, Quiet]
         sign(1)
-        assert kinds(scene.events)[4:] == [Heard]
+        assert kinds(scene.events)[4:] == [Alive]
         scene.passes(5)
         sign(1)  # an old one, which somebody has kept
         assert kinds(scene.events)[5:] == [Quiet]

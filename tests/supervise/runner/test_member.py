@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from mingle_hooks.run import runner as member
 from mingle_hooks.run import starters
-from mingle_hooks.run.events import Begin, Plan
-from mingle_hooks.run.planning import Request
+from mingle_hooks.run.attempt import Plan
+from mingle_hooks.run.machine import Begin
+from mingle_hooks.run.runner import Request
 from mingle_hooks.schedulers.facts import JobFacts
 from mingle_hooks.schedulers.platforms import placed_by_run as placed
 from mingle_hooks.values import to_json as dumps

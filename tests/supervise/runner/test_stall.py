@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 from supervise.runner.places import path_without
-from supervise.runner.test_attempts import Run, ended, over, plan
+from supervise.runner.test_attempts import Run, clean, ended, over, plan
+from supervise.runner.test_attempts import formed as formed_at
 
 from mingle_hooks.run import attempt as report
 from mingle_hooks.run.attempt import Cause
-from mingle_hooks.run.events import Begin, Clean, Dump, Formed, Hurry, Lost, Noticed, Show, Stacks, Stop, Time
-from mingle_hooks.run.machine import Stall
+from mingle_hooks.run.machine import Begin, Event, Hurry, Lost, Noticed, Received, Show, Stall, Time
+from mingle_hooks.run.messages import Dump, End, Stacks
 from mingle_hooks.run.status import Failure
 
 if TYPE_CHECKING:
@@ -24,9 +25,14 @@ SAID = "no rank has written anything for 2 s"
 HANGS = "import time\ndef hangs():\n    print('begun', flush=True); time.sleep(1000)\n"
 
 
-def formed(attempt: int = 0) -> list[Formed]:
+def formed(attempt: int = 0) -> list[Event]:
     """Return how a world of three forms."""
-    return [Formed(place, attempt, 3, "10.0.0.1", 4711) for place in range(3)]
+    return [formed_at(place, attempt) for place in range(3)]
+
+
+def stacks(place: int, attempt: int, text: str) -> Received:
+    """Return the stacks of a place."""
+    return Received(place, Stacks(attempt, text))
 
 
 def begun(**options: object) -> Run:
@@ -48,12 +54,12 @@ def test_all_stacks_are_asked_for_and_then_all_end() -> None:
     """The cause is told once; what ends as it aborts is not another."""
     run = stalled(grace_s=7.0)
     assert run.now == 160.0
-    assert [(its.place, its.attempt) for its in run.of(Dump)] == [(0, 0), (1, 0), (2, 0)]
-    assert not run.of(Stop)
-    run.take(Stacks(0, 0, "zero"), ended(1, 134, signal=6), Stacks(1, 0, "one"))
-    assert not run.of(Stop)
-    run.take(Stacks(2, 0, "two"))
-    assert [(its.place, its.grace_s) for its in run.of(Stop)] == [(0, 7.0), (1, 7.0), (2, 7.0)]
+    assert [(its.place, its.message.attempt) for its in run.sent(Dump)] == [(0, 0), (1, 0), (2, 0)]
+    assert not run.sent(End)
+    run.take(stacks(0, 0, "zero"), ended(1, 134, signal=6), stacks(1, 0, "one"))
+    assert not run.sent(End)
+    run.take(stacks(2, 0, "two"))
+    assert [(its.place, its.message.grace_ms) for its in run.sent(End)] == [(0, 7000), (1, 7000), (2, 7000)]
     assert run.of(Show) == [Show(0, 0, "zero"), Show(1, 1, "one"), Show(2, 2, "two")]
     run.take(*over(range(3)))
     assert run.status() == 75
@@ -67,12 +73,12 @@ def test_all_stacks_are_asked_for_and_then_all_end() -> None:
 def test_stacks_that_do_not_come_are_not_waited_for() -> None:
     """A place may be lost meanwhile, all may be clean, and another may never answer; each answers once."""
     run = stalled()
-    run.take(Stacks(0, 0, "zero"), Stacks(0, 0, "again"), Stacks(1, 7, "of another attempt"), Lost(2, 15.0))
+    run.take(stacks(0, 0, "zero"), stacks(0, 0, "again"), stacks(1, 7, "of another attempt"), Lost(2, 15.0))
     assert len(run.of(Show)) == 1
-    assert not run.of(Stop)
-    run.until(Stop, most_s=15.0)
+    assert not run.sent(End)
+    run.until(End, most_s=15.0)
     run = stalled()
-    run.take(*(Clean(place, 0) for place in range(3)), *(Stacks(place, 0, "") for place in range(3)))
+    run.take(*(clean(place, 0) for place in range(3)), *(stacks(place, 0, "") for place in range(3)))
     assert run.status() == 75
 
 
@@ -80,7 +86,7 @@ def test_stacks_that_do_not_come_are_not_waited_for() -> None:
 def test_who_asks_for_the_end_does_not_wait_for_stacks(event: Hurry | Noticed) -> None:
     run = stalled()
     run.take(event)
-    assert len(run.of(Stop)) >= 3
+    assert len(run.sent(End)) >= 3
     run.take(*over(range(3)))
     assert run.status() == 130
 
@@ -90,14 +96,14 @@ def test_an_attempt_that_stalled_is_begun_again_and_blames_no_host() -> None:
     run = begun(hosts=4, spares=1, restarts=2)
     for attempt in range(2):
         run.until(Dump)
-        run.take(*(Stacks(place, attempt, "") for place in range(3)), *over(range(3), attempt))
+        run.take(*(stacks(place, attempt, "") for place in range(3)), *over(range(3), attempt))
         assert run.of(Begin)[-1].attempt == attempt + 1
         assert run.of(Begin)[-1].hosts == ("a", "b", "c")
         run.take(Time(), after_s=500.0)  # the world forms for long
-        assert len(run.of(Dump)) == 3 * (attempt + 1)
+        assert len(run.sent(Dump)) == 3 * (attempt + 1)
         run.take(*formed(attempt + 1))
     run.until(Dump)
-    run.take(*(Stacks(place, 2, "") for place in range(3)), *over(range(3), 2))
+    run.take(*(stacks(place, 2, "") for place in range(3)), *over(range(3), 2))
     assert run.status() == 75
 
 
@@ -106,7 +112,7 @@ def test_who_was_asked_to_end_is_not_stalled() -> None:
     run = begun(grace_s=100.0)
     run.take(Noticed(None, INT))
     run.take(Time(), after_s=70.0)
-    assert not run.of(Dump)
+    assert not run.sent(Dump)
     assert run.machine.due is None or run.machine.due > run.now
 
 

@@ -15,7 +15,7 @@ from supervise.runner.places import MINGLE
 from mingle_hooks.errors import NotExecutableError, PlaceError
 from mingle_hooks.rendezvous.connection import Loop
 from mingle_hooks.run import starters
-from mingle_hooks.run.hub import MOST_SAID, Launching, Limit, Process, Processes
+from mingle_hooks.run.hub import MOST_OUTPUT, Launching, Limit, Process, Processes
 from mingle_hooks.run.starters import TABLE, Allocation, Launch
 
 if TYPE_CHECKING:
@@ -88,10 +88,10 @@ def test_what_is_given_nothing_finds_an_end(started: Started) -> None:
 
 
 def test_only_the_end_of_what_it_wrote_is_kept(started: Started) -> None:
-    started.done("sh", "-c", f"head -c {MOST_SAID * 3} /dev/zero; echo end")
-    assert len(started.ended[0][0].said) == MOST_SAID
-    assert started.ended[0][0].said.endswith(b"end\n")
-    assert len(started.said) == MOST_SAID * 3 + 4
+    started.done("sh", "-c", f"head -c {MOST_OUTPUT * 3} /dev/zero; echo end")
+    assert len(started.ended[0][0].output) == MOST_OUTPUT
+    assert started.ended[0][0].output.endswith(b"end\n")
+    assert len(started.said) == MOST_OUTPUT * 3 + 4
 
 
 def test_it_has_nothing_open_but_its_three_streams(tmp_path: Path) -> None:

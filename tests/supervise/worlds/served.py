@@ -6,13 +6,13 @@ import threading
 from typing import TYPE_CHECKING
 
 from mingle_hooks.rendezvous.connection import Loop
-from mingle_hooks.run.status import Failure, Node, Public, State, World
+from mingle_hooks.run.status import Failure, Node, Public, State, StatusServer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from mingle_hooks.run.registry import Entry
+    from mingle_hooks.run.status import Entry
 
 KEY, OTHER_KEY = b"0123456789abcdef" * 4, b"fedcba9876543210" * 4
 CAUSE = {
@@ -28,7 +28,7 @@ CAUSE = {
 }
 
 
-def state(entry: Entry, is_whole: bool = True, now: str = "running") -> State:  # noqa: FBT001, FBT002 - as World calls it
+def state(entry: Entry, is_whole: bool = True, now: str = "running") -> State:  # noqa: FBT001, FBT002 - as StatusServer calls it
     """Return what a run of two nodes could answer."""
     nodes = (Node("node1", 0, "running", 0, 1_700_000_000), Node("node2", 0, "missing", None, None))
     return State(
@@ -54,14 +54,14 @@ class Served:
 
     def __init__(self, path: Path) -> None:
         self.path, self.loop = path, Loop()
-        self.worlds: list[World] = []
+        self.worlds: list[StatusServer] = []
         self.kills: list[tuple[str, bool]] = []
         self.notes: list[str] = []
         self._calls: list[Callable[[], None]] = []
         self._is_over = False
         self._thread = threading.Thread(target=self._turn)
 
-    def world(self, name: str = "4711", run: str = "00112233aabbccdd", **its: object) -> World:
+    def world(self, name: str = "4711", run: str = "00112233aabbccdd", **its: object) -> StatusServer:
         """Make a run."""
         public = Public(
             id=name,
@@ -73,11 +73,11 @@ class Served:
             keys=(KEY,),
             directory=str(self.path),
         )._replace(**its)
-        made = World(self.loop, public, state, lambda now: self._killed(made, now), self.notes.append)
+        made = StatusServer(self.loop, public, state, lambda now: self._killed(made, now), self.notes.append)
         self.worlds.append(made)
         return made
 
-    def _killed(self, world: World, now: bool) -> None:  # noqa: FBT001 - as World calls it
+    def _killed(self, world: StatusServer, now: bool) -> None:  # noqa: FBT001 - as StatusServer calls it
         self.kills.append((world.entry.run if world.entry else "", now))
         if now:  # its process ends
             world.close(130)

@@ -28,14 +28,14 @@ from mingle_hooks.run import status as words
 from mingle_hooks.run.status import KILL, State
 
 if TYPE_CHECKING:
+    from mingle_hooks.run.status import StatusServer
     from mingle_hooks.run.status import WayToRunner as Way
-    from mingle_hooks.run.status import World
 
 HEADER = struct.Struct("!IB")
 CHALLENGE_FRAME = frame(CHALLENGE, encode({"nonce": "00" * 16}))
 
 
-def way(world: World, key: bytes = KEY) -> Way:
+def way(world: StatusServer, key: bytes = KEY) -> Way:
     """Return how to ask a run."""
     assert world.entry is not None
     found = asking.way_to_runner(world.entry, [OTHER_KEY, key])
@@ -59,7 +59,7 @@ def frames(sock: socket.socket) -> list[int]:
     return found
 
 
-def stranger(world: World) -> socket.socket:
+def stranger(world: StatusServer) -> socket.socket:
     """Return a connection to a run's door."""
     assert world.entry is not None
     sock = socket.create_connection(("127.0.0.1", world.entry.doors[0].port))
@@ -100,7 +100,7 @@ def test_with_another_key_nothing_is_shown_and_nothing_dies(served: Served) -> N
     with served:
         assert asking.ask_runs([forced]) == [None]
         ending = asking.kill_run(forced, is_now=True, limit_s=60)
-        assert (ending.has_answered, ending.is_heard, ending.status) == (False, False, None)
+        assert (ending.is_accepted, ending.status) == (False, None)
         assert asking.ask_runs([way(world)]) == [state(world.entry, is_whole=False)]
     assert served.kills == []
 
@@ -162,7 +162,7 @@ def test_a_run_ends_when_it_is_asked_to_and_says_with_which_status(served: Serve
         its = way(world)
         ending = asking.kill_run(its, is_now=True, limit_s=60)
         assert asking.ask_runs([its, way(other)]) == [None, state(other.entry, is_whole=False)]
-    assert (ending.is_heard, ending.status, ending.has_hung_up) == (True, 130, True)
+    assert (ending.is_accepted, ending.status, ending.has_hung_up) == (True, 130, True)
     assert served.kills == [("00112233aabbccdd", True)]
 
 
@@ -172,7 +172,7 @@ def test_who_waits_for_the_end_is_told_where_it_does_not_come(served: Served) ->
     with served:
         ending = asking.kill_run(way(world), is_now=False, limit_s=0.05)
         assert asking.ask_runs([way(world)]) == [state(world.entry, is_whole=False)]
-    assert (ending.is_heard, ending.status, ending.has_hung_up) == (True, None, False)
+    assert (ending.is_accepted, ending.status, ending.has_hung_up) == (True, None, False)
     assert served.kills == [("00112233aabbccdd", False)]
 
 

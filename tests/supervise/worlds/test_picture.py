@@ -2,38 +2,25 @@
 
 from __future__ import annotations
 
-from mingle_hooks.run.events import (
-    Clean,
-    CommandEnded,
-    Exit,
-    Formed,
-    Hurry,
-    Joined,
-    Lost,
-    Noticed,
-    Plan,
-    Stop,
-    Swept,
-    Tell,
-)
-from mingle_hooks.run.machine import Machine
-from mingle_hooks.run.messages import Ended
-from mingle_hooks.run.registry import Entry
-from mingle_hooks.run.registry import RunnerProcess as Process
-from mingle_hooks.run.status import Picture, State
+from supervise.runner.test_attempts import clean
+
+from mingle_hooks.run import messages
+from mingle_hooks.run.attempt import Plan
+from mingle_hooks.run.machine import Exit, Hurry, Joined, Lost, Machine, Noticed, Received, Report, Send, Swept
+from mingle_hooks.run.status import Entry, RunnerProcess, RunState, State
 
 TERM, INT = 15, 2
-ENTRY = Entry("4711", "0011", "login", (), (), Process("", 1, 1), 100, 2, "train")
+ENTRY = Entry("4711", "0011", "login", (), (), RunnerProcess("", 1, 1), 100, 2, "train")
 PLAN = Plan(hosts=("a", "b"), slots=(1, 1), least=2, most=2, restarts=1)
 
 
 class Run:
-    """A state machine with its picture, at a time that a test sets."""
+    """A state machine with its status, at a time that a test sets."""
 
     def __init__(self, plan: Plan = PLAN) -> None:
         self.now = 100.0
         self.machine = Machine(plan)
-        self.picture = Picture(self.machine, lambda: self.now)
+        self.state = RunState(self.machine, lambda: self.now)
         self.actions: list[object] = []
         self._told(self.machine.begin(self.now))
 
@@ -42,19 +29,19 @@ class Run:
         for event in events:
             self.now += 1
             actions = self.machine.take(event, self.now)  # type: ignore[arg-type]
-            self.picture.took(event)  # type: ignore[arg-type]
+            self.state.take(event)  # type: ignore[arg-type]
             self._told(actions)
         return self.look()
 
     def look(self) -> State:
         """Return what it looks like now, as it travels."""
-        return State.parse(self.picture.state(ENTRY, is_whole=True).body())
+        return State.parse(self.state.state(ENTRY, is_whole=True).body())
 
     def _told(self, actions: list[object]) -> None:
         self.actions += actions
         for action in actions:
-            if isinstance(action, Tell):
-                self.picture.told(action.name, action.fields)
+            if isinstance(action, Report):
+                self.state.report(action.name, action.fields)
 
 
 def nodes(state: State) -> list[tuple[object, ...]]:
@@ -62,14 +49,14 @@ def nodes(state: State) -> list[tuple[object, ...]]:
     return [(node.host, node.state, node.rank, node.since) for node in state.nodes]
 
 
-def formed(place: int, attempt: int = 0) -> Formed:
-    """Return the word that a place's world has formed."""
-    return Formed(place, attempt, 2, "a", 20000)
+def formed(place: int, attempt: int = 0) -> Received:
+    """Return that a place's world has formed."""
+    return Received(place, messages.Formed(attempt, 2, "a", 20000))
 
 
-def ended(place: int, status: int, attempt: int = 0) -> CommandEnded:
+def ended(place: int, status: int, attempt: int = 0) -> Received:
     """Return the end of a place's COMMAND."""
-    return CommandEnded(place, Ended(attempt, status, None, formed=True, is_oom=False, tail="why\n"))
+    return Received(place, messages.Ended(attempt, status, None, formed=True, is_oom=False, tail="why\n"))
 
 
 def test_each_phase_has_its_name_and_each_node_its_state() -> None:
@@ -95,7 +82,7 @@ def test_each_phase_has_its_name_and_each_node_its_state() -> None:
         7,
         "why\n",
     )
-    state = run.take(Clean(0, 0), Clean(1, 0))
+    state = run.take(clean(0, 0), clean(1, 0))
     assert (state.state, state.attempt) == ("forming", 1)
     assert state.failure is not None  # it stays the last one
 
@@ -106,7 +93,7 @@ def test_a_lost_node_is_missing_until_it_comes_again() -> None:
     state = run.take(Joined(0), Joined(1), formed(0), formed(1), Lost(1, 15.0))
     assert (state.state, state.here) == ("ending", 1)
     assert nodes(state)[1][:2] == ("b", "lost")
-    run.take(Clean(0, 0))
+    run.take(clean(0, 0))
     assert run.machine.phase == "sweeping"
     state = run.take(Swept("b", is_clean=True))
     assert (state.state, state.attempt) == ("waiting to restart", 0)
@@ -124,7 +111,11 @@ def test_many_places_are_told_within_what_an_answer_may_be() -> None:
 
 def stops(run: Run) -> list[tuple[int, float]]:
     """Return the ends that were asked for, and their graces."""
-    return [(action.place, action.grace_s) for action in run.actions if isinstance(action, Stop)]
+    return [
+        (action.place, action.message.grace_ms / 1000)
+        for action in run.actions
+        if isinstance(action, Send) and isinstance(action.message, messages.End)
+    ]
 
 
 def test_the_end_at_once_comes_whoever_has_asked_for_the_end_before() -> None:
@@ -135,7 +126,7 @@ def test_the_end_at_once_comes_whoever_has_asked_for_the_end_before() -> None:
         assert stops(run) == []
         run.take(Hurry(), Hurry(), Hurry())
         assert stops(run) == [(0, 0.0), (1, 0.0)]
-        run.take(Clean(0, 0), Clean(1, 0))
+        run.take(clean(0, 0), clean(1, 0))
         assert [action for action in run.actions if isinstance(action, Exit)] == [Exit(status)]
 
 

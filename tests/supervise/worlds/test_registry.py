@@ -13,11 +13,8 @@ from supervise.worlds.served import KEY, OTHER_KEY, Served
 
 from mingle_hooks import values as jsontext
 from mingle_hooks.errors import PlaceError, SettingsError, UsageError
-from mingle_hooks.run import registry
-from mingle_hooks.run.registry import Entry
-from mingle_hooks.run.registry import RegisteredDoor as Door
-from mingle_hooks.run.registry import RunnerProcess as Process
-from mingle_hooks.run.status import Runs, in_time
+from mingle_hooks.run import status as registry
+from mingle_hooks.run.status import Entry, Listener, RunnerProcess, Runs, in_time
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -27,8 +24,8 @@ ENTRY = Entry(
     run="0011",
     host="node1",
     addresses=("127.0.0.1", "fd00::1"),
-    doors=(Door("00" * 8, 1),),
-    process=Process("elsewhere", 1, 1),
+    doors=(Listener("00" * 8, 1),),
+    process=RunnerProcess("elsewhere", 1, 1),
     began=1_700_000_000,
     wanted=2,
     command="torchrun train.py",
@@ -42,11 +39,11 @@ def path(tmp_path: Path) -> str:
     return found
 
 
-def dead() -> Process:
+def dead() -> RunnerProcess:
     """Return a process of this machine that has ended."""
     done = subprocess.Popen([sys.executable, "-c", ""])
     done.wait()
-    return Process(registry.runs_here(), done.pid, 1)
+    return RunnerProcess(registry.runs_here(), done.pid, 1)
 
 
 def runs(tmp_path: Path, notes: list[str], key: bytes = KEY) -> Runs:
@@ -169,7 +166,7 @@ def test_what_a_killed_runner_left_is_removed_where_that_is_certain(tmp_path: Pa
     for world in (here, there):
         world._shut()  # it was killed
     registry.write_entry(path(tmp_path), here.entry._replace(process=dead()))
-    registry.write_entry(path(tmp_path), there.entry._replace(process=Process("elsewhere", 1, 1)))
+    registry.write_entry(path(tmp_path), there.entry._replace(process=RunnerProcess("elsewhere", 1, 1)))
     known = runs(tmp_path, [])
     ways = known.ways()
     assert [way.entry.id for way in ways] == ["9"]
@@ -179,11 +176,11 @@ def test_what_a_killed_runner_left_is_removed_where_that_is_certain(tmp_path: Pa
 
 def test_a_pid_that_another_process_has_by_now_is_no_runner() -> None:
     """It began at another time."""
-    own = registry.own_process()
-    assert not registry.process_is_gone(own)
-    assert registry.process_is_gone(own._replace(start=own.start - 1))
-    assert not registry.process_is_gone(own._replace(start=0))
-    assert not registry.process_is_gone(own._replace(machine="elsewhere", pid=dead().pid))
+    own = RunnerProcess.own()
+    assert not own.has_ended
+    assert own._replace(start=own.start - 1).has_ended
+    assert not own._replace(start=0).has_ended
+    assert not own._replace(machine="elsewhere", pid=dead().pid).has_ended
 
 
 def test_a_run_that_ends_while_it_is_asked_is_not_shown(tmp_path: Path, served: Served) -> None:

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 import pytest
 from supervise.worlds.served import KEY, OTHER_KEY, Served
 
-from mingle_hooks.run import registry
-from mingle_hooks.run.registry import RunnerProcess as Process
+from mingle_hooks.run import status as registry
+from mingle_hooks.run.status import RunnerProcess as Process
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
