@@ -6,19 +6,16 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
+from cluster.hosts import Hosts
 
 import mingle_hooks
 from mingle_hooks import api, errors
 from mingle_hooks.settings import TABLE
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from cluster.hosts import Hosts
 
 ROOT = Path(__file__).parent.parent
 PAGE = (ROOT / "docs" / "api.md").read_text()

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -16,10 +17,6 @@ from mingle_hooks.schedulers import hostlist, pbs
 from mingle_hooks.schedulers.facts import Variables
 from mingle_hooks.scripts import fields
 from mingle_hooks.scripts import fields as quantities
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 HOSTS: dict[str, Callable[[str], object]] = {
     "host list": hostlist.check_host,

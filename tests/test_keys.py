@@ -7,7 +7,8 @@ import os
 import stat
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from needs import only_with
@@ -17,10 +18,6 @@ from mingle_hooks.keys import PUBLIC, Key, find, fresh, held, on_network
 from mingle_hooks.schedulers.detect import detect
 from mingle_hooks.schedulers.facts import JobFacts
 from mingle_hooks.settings import load
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 ROOT_ONLY = only_with("root")
 TEXT = "00112233445566778899aabbccddeeff" * 2

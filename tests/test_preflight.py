@@ -5,18 +5,14 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 import pytest
 
 from mingle_hooks import preflight
 from mingle_hooks.job import member_spec
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
-
-    from mingle_hooks.rendezvous.messages import Failure
+from mingle_hooks.rendezvous.messages import Failure
 
 # Scripts, in a directory of PATH.
 FILES = {

@@ -7,9 +7,10 @@ import re
 import shlex
 import subprocess
 import sys
+from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import fastjsonschema  # type: ignore[import-untyped]
 import pytest
@@ -22,9 +23,6 @@ from mingle_hooks.scripts.job import describe
 from mingle_hooks.scripts.script import render_script as render
 from mingle_hooks.settings import TABLE as SETTINGS
 from mingle_hooks.settings import load
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 ROOT = Path(__file__).parent.parent
 SCRIPTS = sorted(path for name in ("slurm", "pbs") for path in (ROOT / "examples" / name).glob("*.sh"))

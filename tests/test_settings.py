@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from needs import only_with
@@ -12,9 +12,6 @@ from mingle_hooks.api import join
 from mingle_hooks.errors import SettingsError, UsageError
 from mingle_hooks.settings import NO_SETTINGS, SECTIONS, TABLE, Settings, load
 from mingle_hooks.values import FIELDS
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 class Place:

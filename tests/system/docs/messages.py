@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from collections.abc import Mapping
+from typing import NamedTuple
 
 TROUBLE, PINNED = "troubleshooting.md", "schedulers/given-ranks.md"
 LINE = "mingle exec torchrun train.py"

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 from documents import ROOT
 
@@ -19,10 +17,7 @@ from mingle_hooks.rendezvous import multicast as beacon
 from mingle_hooks.rendezvous import multicast as questions
 from mingle_hooks.rendezvous import roster as choice
 from mingle_hooks.run import status as door
-from mingle_hooks.settings import load
-
-if TYPE_CHECKING:
-    from mingle_hooks.settings import Settings
+from mingle_hooks.settings import Settings, load
 
 DEFAULTS: Settings = load({}, {}, system_file="/none")
 DATAGRAMS = [budget[0] + 60 * budget[1] for budget in (backend.BEACONS, backend.ANSWERS, backend.QUESTIONS)]

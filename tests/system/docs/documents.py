@@ -8,7 +8,7 @@ from pathlib import Path
 from textwrap import dedent
 from typing import NamedTuple
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 DOCS = ROOT / "docs"
 # frameworks.md is made by what runs it.
 PAGES = sorted(str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md") if page.name != "frameworks.md")

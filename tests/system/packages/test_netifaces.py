@@ -5,17 +5,14 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 from building import ROOT, once
+from cluster.hosts import Hosts
 from needs import need, skip_for_want_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from cluster.hosts import Hosts
 
 ORIGINAL = "netifaces==0.11.0"
 OURS = ROOT / "packaging/netifaces"

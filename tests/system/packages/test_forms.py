@@ -7,18 +7,14 @@ import os
 import re
 import shutil
 import subprocess
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import pytest
 from building import DEB, OFFLINE, RPM, ZIP
-from cluster.hosts import missing
+from cluster.hosts import Hosts, missing
 from needs import need, skip_for_want_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from cluster.hosts import Hosts
 
 # What a Debian has before anything else, and Python.
 PACKAGES = "base-files base-passwd bash coreutils dash dpkg grep gzip sed tar util-linux python3 python3-venv"
@@ -113,7 +109,7 @@ def unpacked(place: Path) -> Path:
     for directory in ("in", "opt", "var/lib/dpkg/info", "var/lib/dpkg/updates", "var/lib/dpkg/triggers"):
         (root / directory).mkdir(parents=True, exist_ok=True)
     (root / "var/lib/dpkg/status").touch()
-    shutil.copy(Path(__file__).parents[1] / "world/reduce.py", root / "opt")
+    shutil.copy(Path(__file__).parents[2] / "world/reduce.py", root / "opt")
     return root
 
 

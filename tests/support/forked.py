@@ -6,17 +6,13 @@ import json
 import os
 import subprocess
 import tempfile
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from types import TracebackType
+from typing import Any
 
-from cluster.host import clean_env
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from types import TracebackType
-
-    from cluster.host import Host
-    from typing_extensions import Self
+from cluster.host import Host, clean_env
+from typing_extensions import Self
 
 # Standard input is its orders, standard output its answers; a fork has neither. A list of orders is for forks that run
 # at the same time, and is answered when the last of them has ended.

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import re
 import subprocess
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from documents import DOCS, PAGES, ROOT, Block, blocks, find
 from lines import RUN
 from messages import SHOWN
 from needs import only_with
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 # (page, mark of its block) -> why it is not run here. Its syntax is checked all the same.
 NOT_RUN = {

@@ -5,14 +5,11 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+from collections.abc import Callable
 from importlib.util import find_spec
-from typing import TYPE_CHECKING
 
 import pytest
 from cluster.hosts import has_ipv6, makes_namespaces
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 # A skip whose reason begins so is counted in the block at the end of the run.
 FOR_WANT_OF = "for want of "

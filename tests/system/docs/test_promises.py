@@ -46,9 +46,9 @@ def test_a_promise_without_a_test_is_found() -> None:
     """So is a test that does not exist."""
     page = "# A\n\nIt **never** [waits](x.md). One `stops`.\n\n| no | row |\n"
     assert sentences(page) == ["It never waits.", "One stops."]
-    assert not is_there("tests/docs/test_none.py::test_a")
-    assert not is_there("tests/docs/test_promises.py::test_b")
-    assert is_there("tests/docs/test_promises.py::test_a_promise_without_a_test_is_found")
+    assert not is_there("tests/system/docs/test_none.py::test_a")
+    assert not is_there("tests/system/docs/test_promises.py::test_b")
+    assert is_there("tests/system/docs/test_promises.py::test_a_promise_without_a_test_is_found")
 
 
 def test_no_time_of_day_decides_anything_in_a_rendezvous() -> None:

@@ -13,7 +13,7 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-TABLE = ROOT / "tests" / "docs" / "promises.toml"
+TABLE = ROOT / "tests" / "system" / "docs" / "promises.toml"
 # A sentence with one of these words promises something.
 MARKERS = re.compile(
     r"\b(?:no|never|always|every|each|all|only|nobody|nothing|n?either|cannot|the same|refuse[sd]?"

@@ -9,17 +9,14 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+import pytest
 
 import mingle_hooks
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    import pytest
-
-ROOT = Path(__file__).parent.parent.parent
+ROOT = Path(__file__).parents[3]
 ZIP = "mingle.pyz"
 VERSION = mingle_hooks.__version__
 OFFLINE = f"mingle-hooks-{VERSION}-offline.tar"

@@ -98,7 +98,7 @@ PLACES, MISSING = (TROUBLE, "torchrun --no-python"), (TROUBLE, "|| echo exit 1")
 EXPLAIN, EXPLAINED = (TROUBLE, "srun mingle exec --explain"), (TROUBLE, "IGNORED")
 OWN = [PBS_SCRIPT, OAR_SCRIPT, PLAIN_KEY, PLAIN_SSH, LINT, LIGHTNING, ADDRESS, PLACES, MISSING, EXPLAIN, EXPLAINED]
 OWN += [EVALUATED]
-# tests/docs/test_tutorial.py runs these, one after the other.
+# tests/system/docs/test_tutorial.py runs these, one after the other.
 TUTORIAL: list[Where] = [
     ("tutorial.md", mark)
     for mark in ("--id laptop", "--id alone", "#SBATCH", "sbatch job.sh", "srun -N2", "mingle check", "qsub")

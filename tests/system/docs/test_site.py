@@ -9,14 +9,12 @@ import shutil
 import subprocess
 import sys
 from html.parser import HTMLParser
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from documents import DOCS, ROOT
 from needs import only_with
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 pytestmark = only_with("mkdocs", "material")
 

@@ -33,20 +33,16 @@ LONG = {"test_time_limit_on_slurm", "test_port_hold"}
 # What `make quick` leaves out: test hosts and schedulers, and what takes minutes.
 SLOW_FIXTURES = {"any_pbs", "fresh_slurm", "hosts", "real_pbs", "real_pbs_session", "slurm", "slurm_session"}
 SLOW_FOLDERS = {
-    "cluster",
-    "docs",
     "examples",
     "frameworks",
     "model",
     "on_hosts",
     "on_slurm",
-    "packages",
-    "setup",
     "simulator",
     "system",
     "world",
 }
-SLOW_FILES = {"test_benchmarks", "test_needs", "test_readme", "test_structure"}
+SLOW_FILES = {"test_benchmarks", "test_readme", "test_structure"}
 
 
 def is_slow(nodeid: str, fixtures: Iterable[str]) -> bool:

@@ -14,7 +14,7 @@ from needs import need
 from mingle_hooks import settings
 from mingle_hooks.cli.hooks import hooks
 
-ROLE = Path(__file__).parents[2] / "packaging/ansible"
+ROLE = Path(__file__).parents[3] / "packaging/ansible"
 KEY = "0123456789abcdef" * 4
 
 

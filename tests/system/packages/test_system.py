@@ -12,8 +12,7 @@ import sys
 import tarfile
 from dataclasses import dataclass
 from functools import cache
-from pathlib import PurePath
-from typing import TYPE_CHECKING
+from pathlib import Path, PurePath
 
 import pytest
 from building import DEB, EPOCH, ROOT, RPM, ZIP, build_system, digests, said
@@ -21,9 +20,6 @@ from needs import lacking, need, skip_for_want_of
 
 import mingle_hooks
 from mingle_hooks import settings
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 DOC = "usr/share/doc/mingle-hooks"
 SYSTEM_PYTHON = "/usr/bin/python3"

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
+from cluster.hosts import Hosts
+from cluster.slurm import SlurmCluster
 from documents import BIN, ROOT, find, says
 from light import BIN as LIGHT_BIN
 from light import VENV
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from cluster.hosts import Hosts
-    from cluster.slurm import SlurmCluster
 
 PAGE = "tutorial.md"
 # Which nodes a job gets, their addresses, ports, sizes and times.

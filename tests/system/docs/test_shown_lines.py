@@ -7,22 +7,18 @@ import os
 import re
 import shlex
 import shutil
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from pathlib import Path
 
 import lines
 import pytest
+from cluster.hosts import Hosts
+from cluster.slurm import SlurmCluster
 from documents import BIN, KEYED, Block, find, says, standins, world, worlds
 from light import BIN as LIGHT_BIN
 from light import TRAIN
 from lines import ALLOCATED, BATCH, TEMPLATES, TOLD
 from needs import need
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from cluster.hosts import Hosts
-    from cluster.slurm import SlurmCluster
 
 
 @pytest.mark.parametrize("where", ALLOCATED, ids=" ".join)

@@ -10,23 +10,20 @@ import subprocess
 import sys
 import tarfile
 import zipfile
+from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from building import OFFLINE, ROOT, ZIP, build, digests, said
+from cluster.hosts import Hosts
+from cluster.slurm import SlurmCluster
 from cluster.ssh import ssh
+from forked import Forked
 from needs import need, skip_for_want_of
 
 import mingle_hooks
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from cluster.hosts import Hosts
-    from cluster.slurm import SlurmCluster
-    from forked import Forked
 
 THIS = f"{sys.version_info.major}.{sys.version_info.minor}"
 NAME = f"mingle_hooks-{mingle_hooks.__version__}"

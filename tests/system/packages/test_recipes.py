@@ -16,7 +16,7 @@ from needs import skip_for_want_of
 
 import mingle_hooks
 
-ROOT = Path(__file__).parent.parent.parent
+ROOT = Path(__file__).parents[3]
 PACKAGING = ROOT / "packaging"
 VERSION = mingle_hooks.__version__
 PROJECT = (ROOT / "pyproject.toml").read_text()

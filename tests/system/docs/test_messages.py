@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import count
-from typing import TYPE_CHECKING, TypeVar
+from pathlib import Path
+from subprocess import CompletedProcess
+from typing import TypeVar
 
 import messages
 import needs
 import pytest
+from cluster.host import Host
+from cluster.hosts import Hosts
+from cluster.slurm import SlurmCluster
 from documents import BIN, DOCS, KEYED, find, says, shown, standins
 from messages import ALSO_SHOWN, IN_SHELL, IN_STEP, IN_TASKS, MISTAKES, ON_HOSTS, Case
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from pathlib import Path
-    from subprocess import CompletedProcess
-
-    from cluster.host import Host
-    from cluster.hosts import Hosts
-    from cluster.slurm import SlurmCluster
 
 Run = TypeVar("Run")
 
