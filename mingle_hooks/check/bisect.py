@@ -209,7 +209,7 @@ class Trials:
         self._count += 1
         child = os.fork()
         if not child:
-            _become(request._replace(plan=plan, is_quiet=True))
+            _become(request._replace(plan=plan, settings=request.settings._replace(quiet=True)))
         status = _wait(child)
         how = "passed" if not status else f"failed with status {status}"
         self._note(f"run {self._count} on {fold(hosts)}: {how} after {time.monotonic() - began:.1f} s")

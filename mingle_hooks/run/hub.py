@@ -32,7 +32,7 @@ from mingle_hooks.run.messages import (
     Welcome,
     open_listeners,
 )
-from mingle_hooks.run.processes import Descriptor
+from mingle_hooks.run.processes import Descriptor, spawn
 from mingle_hooks.run.starters import Allocation, Launch, Place, Starter
 from mingle_hooks.schedulers.hostlist import fold
 
@@ -342,24 +342,19 @@ _IGNORED_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
 
 
 class Process:
-    """A process; `output` is the end of its output, `status` as a shell has it, once it has ended.
-
-    `subprocess` would take 8 ms more to load, for which all hosts wait.
-    """
+    """A process; `output` is the end of its output, `status` as a shell has it, once it has ended."""
 
     def __init__(self, launch: Launch, environ: Mapping[str, str]) -> None:
         self.hosts, self.output = launch.hosts, b""
         self.status: int | None = None
-        reading, writing = os.pipe2(os.O_CLOEXEC)
-        try:
-            self.pid = _spawn(launch, environ, writing)
-        except BaseException:
-            os.close(reading)
-            raise
+        if not hasattr(os, "posix_spawnp"):  # PyPy's
+            raise NotExecutableError("CPython for this command", sys.implementation.name, "mingle exec on each node")
+        stdin = os.open(os.devnull, os.O_RDONLY) if launch.stdin is None else _file_of(launch.stdin)
+        self.pipe: Descriptor | None
+        try:  # in a session of its own: Ctrl-C goes to the runner alone
+            self.pid, self.pipe = spawn(launch.argv, environ, stdin, setsid=True, setsigdef=_IGNORED_BY_PYTHON)
         finally:
-            os.close(writing)
-        os.set_blocking(reading, False)
-        self.pipe: Descriptor | None = Descriptor(reading)
+            os.close(stdin)
 
     def kill(self, number: int) -> None:
         """Signal it and its children on this host, unless it has ended."""
@@ -378,24 +373,6 @@ class Process:
                 code = os.waitstatus_to_exitcode(status)
                 self.status = code if code >= 0 else 128 - code
         return self.status
-
-
-def _spawn(launch: Launch, environ: Mapping[str, str], output: int) -> int:
-    """Start a program in a session of its own: Ctrl-C goes to the runner alone. Raises OSError if that fails."""
-    if not hasattr(os, "posix_spawnp"):  # PyPy's
-        raise NotExecutableError("CPython for this command", sys.implementation.name, "mingle exec on each node")
-    stdin = os.open(os.devnull, os.O_RDONLY) if launch.stdin is None else _file_of(launch.stdin)
-    try:
-        return os.posix_spawnp(
-            launch.argv[0],
-            launch.argv,
-            environ,
-            file_actions=[(os.POSIX_SPAWN_DUP2, *way) for way in ((stdin, 0), (output, 1), (output, _STDERR))],
-            setsid=True,
-            setsigdef=_IGNORED_BY_PYTHON,
-        )
-    finally:
-        os.close(stdin)
 
 
 def _file_of(data: bytes) -> int:
@@ -552,8 +529,8 @@ class Agreed(NamedTuple):
 class Launching:
     """Starts one of our programs on hosts of a job, until close().
 
-    `on_output(data)` gets the starters' output, `on_end(hosts, status, output)` each starter's end. They are called by
-    the loop only, and may be set once something has been started.
+    `on_output(data)` gets the starters' output, `on_end(hosts, status, output)` each starter's end; only the loop calls
+    them.
     """
 
     def __init__(
@@ -577,7 +554,6 @@ class Launching:
         self.run, self.secret = agreed.run, Secret(agreed.key)
         self.on_output: Callable[[bytes], None] = lambda _output: None
         self.on_end: Callable[[tuple[str, ...], int, str], None] = lambda _hosts, _status, _output: None
-        self._ahead: tuple[str, ...] | None = None
         self._environ_file: str | None = None
         self._limit = Limit(len(job.places))
         is_local = starter.name == "local"
@@ -590,16 +566,8 @@ class Launching:
         self.environ |= environ or {}
         self.processes = Processes(loop, self.environ, self._take_output, self._limit)
 
-    def start_ahead(self, hosts: tuple[str, ...]) -> None:
-        """Start the program on hosts for which start() comes next. Raises what that raises."""
-        self.start(hosts)
-        self._ahead = hosts
-
     def start(self, hosts: tuple[str, ...]) -> None:
         """Start the program on these hosts. Raises what the starter raises, and PlaceError for its file."""
-        ahead, self._ahead = self._ahead, None
-        if hosts == ahead:
-            return
         self._environ_file = self._environ_file or starters.environ_file(self._starter, self.environ)
         for launch in starters.supervisors(
             self._starter, self._job, hosts, self._program, self.environ, self._environ_file

@@ -17,32 +17,11 @@ from mingle_hooks.export import launchers
 from mingle_hooks.export.variables import own
 from mingle_hooks.files import own_program_argv
 from mingle_hooks.net.addresses import hostname, interfaces, usable
-from mingle_hooks.net.ports import DEFAULT_RANGE
 from mingle_hooks.rendezvous.connection import READ, Loop, Timer
-from mingle_hooks.run import attempt, hub, messages, starters
+from mingle_hooks.run import attempt, hub, machine, messages, starters
 from mingle_hooks.run.attempt import INFRASTRUCTURE, SIGNALLED, Plan
 from mingle_hooks.run.hub import Agreed, Hub, Launching, Process
-from mingle_hooks.run.machine import (
-    Action,
-    Begin,
-    Drop,
-    Event,
-    Exit,
-    Hurry,
-    Launch,
-    Lost,
-    Machine,
-    Noticed,
-    ReaderGone,
-    Received,
-    Report,
-    Send,
-    Show,
-    StarterEnded,
-    Sweep,
-    Swept,
-    Time,
-)
+from mingle_hooks.run.machine import Begin, Event, Machine
 from mingle_hooks.run.messages import DRAINED, DUMP, END, SIGNAL, START, Start
 from mingle_hooks.run.output import Logs, Output
 from mingle_hooks.run.processes import Descriptor
@@ -51,31 +30,6 @@ from mingle_hooks.run.status import LONGEST_COMMAND, Public, RunState, StatusSer
 from mingle_hooks.schedulers.detect import detect
 from mingle_hooks.schedulers.facts import MOST_NODES, JobFacts
 from mingle_hooks.settings import Settings, load
-
-
-class Request(NamedTuple):
-    """One run: the plan, and what the state machine needs not know."""
-
-    plan: Plan
-    starter: Starter
-    job: Allocation
-    command: tuple[str, ...]
-    options: tuple[str, ...]  # for `mingle exec`
-    is_per_task: bool
-    silence_s: float
-    key: str | None  # of the members, if they would not find one by themselves
-    is_labelled: bool
-    is_quiet: bool
-    log_dir: str | None
-    progress: str | None  # a file that changes as the program advances
-    again: str | None = None  # a line for sh
-    is_of_job: bool = False  # COMMAND, such as mpirun, is started once, here, and reaches the hosts by itself
-    port_range: range = DEFAULT_RANGE  # where agents reach the runner
-    iface: tuple[object, ...] = ()  # networks to be reached by, the preferred first
-    id: str | None = None  # of the job, or of the world if a person named it
-    agreed: Agreed | None = None
-    keys: tuple[bytes, ...] = ()  # with which `mingle ls`, `show` and `kill` reach it
-
 
 MOST_RESTARTS = 1000
 _WARNINGS = ("USR1", "USR2", "HUP", "INT", "TERM", "QUIT")
@@ -102,6 +56,24 @@ class Options(NamedTuple):
     no_label: bool = False
 
 
+class Request(NamedTuple):
+    """One run: the plan, and what the state machine needs not know."""
+
+    plan: Plan
+    starter: Starter
+    job: Allocation
+    command: tuple[str, ...]
+    exec_options: tuple[str, ...]  # for `mingle exec`
+    settings: Settings
+    options: Options = Options()
+    silence_s: float = 15.0  # without a heartbeat
+    key: str | None = None  # of the members, if they would not find one by themselves
+    is_of_job: bool = False  # COMMAND, such as mpirun, is started once, here, and reaches the hosts by itself
+    id: str | None = None  # of the job, or of the world if a person named it
+    agreed: Agreed | None = None
+    keys: tuple[bytes, ...] = ()  # with which `mingle ls`, `show` and `kill` reach it
+
+
 def plan_request(
     command: tuple[str, ...], options: Options, settings: Mapping[str, object], exec_options: tuple[str, ...]
 ) -> Request:
@@ -109,15 +81,15 @@ def plan_request(
     users = own(os.environ)
     loaded = load(users, settings)
     facts = facts_of(users, loaded, options.hosts)
-    is_per_task = loaded.scope == "task"
     launcher, end = (None if "--verbatim" in exec_options else launchers.find(command)) or (None, 0)
     is_of_job = launcher is not None and launcher.starts == "job"
     _check_alone(command, options, loaded, facts)
     if launcher is not None and is_of_job and not loaded.alone:
         launchers.check_processes(launcher.name, command[end:], facts.nodes)
-    starter, job = (
-        _here() if is_of_job or loaded.alone else plan_hosts(facts, users, options.hosts, is_per_task=is_per_task)
-    )
+    if is_of_job or loaded.alone:
+        starter, job = _here()
+    else:
+        starter, job = plan_hosts(facts, users, options.hosts, is_per_task=loaded.scope == "task")
     if options.start_option:
         job = starters.with_options(starter, job, options.start_option)
     needs_key = "MINGLE_KEY" not in users and loaded.key_file is None and not loaded.insecure
@@ -127,20 +99,14 @@ def plan_request(
         starter=starter,
         job=job,
         command=command,
-        options=(*exec_options, "--verbatim") if is_of_job else exec_options,
-        is_per_task=is_per_task,
+        exec_options=(*exec_options, "--verbatim") if is_of_job else exec_options,
+        settings=loaded,
+        options=options,
         silence_s=option_seconds(options.silence, "--silence", 15.0),
         key=key,
+        is_of_job=is_of_job,
         id=loaded.id or facts.job_id,
         keys=status_keys(facts, loaded, users, key),
-        is_labelled=not options.no_label,
-        is_quiet=loaded.quiet,
-        log_dir=options.log_dir,
-        progress=options.progress,
-        again=options.again,
-        is_of_job=is_of_job,
-        iface=loaded.iface,
-        port_range=loaded.port_range,
     )
 
 
@@ -298,7 +264,7 @@ def member_start(request: Request, begin: Begin, run_id: str) -> Start:
     return Start(
         attempt=begin.attempt,
         facts={} if request.is_of_job else member_facts(request, begin, run_id),
-        options=request.options,
+        options=request.exec_options,
         command=request.command,
         environ={} if request.key is None else {"MINGLE_KEY": request.key},
         directory=member_directory(),
@@ -319,10 +285,10 @@ def member_directory() -> str:
 
 def member_label(request: Request, begin: Begin, member: int) -> str:
     """Return the prefix of each line of a member's output; none if it is the only member."""
-    if not request.is_labelled or sum(begin.slots) == 1:
+    if request.options.no_label or sum(begin.slots) == 1:
         return ""
     host = request.plan.places[begin.place].host
-    return f"{member} {host}: " if request.is_per_task else f"{host}: "
+    return f"{member} {host}: " if request.job.is_per_task else f"{host}: "
 
 
 def progress_mark(path: str | None) -> object:
@@ -350,12 +316,12 @@ class Runner:
         self._loop, self._request, self._launching = loop, request, launching
         self.is_over, self.status = False, 0
         self._id, self._processes = launching.run, launching.processes
-        self._output = Output(loop, lambda: self._soon(ReaderGone()), self._hold)
-        self._logs = Logs(request.log_dir, self._warn) if request.log_dir else None
+        self._output = Output(loop, lambda: self._soon(machine.ReaderGone()), self._hold)
+        self._logs = Logs(request.options.log_dir, self._warn) if request.options.log_dir else None
         places, sockets = request.plan.places, launching.sockets
         self._hub = Hub(loop, sockets, launching.secret, places, request.silence_s, self._take, self._wrote)
         launching.on_output = self._show_output
-        launching.on_end = lambda hosts, _status, output: self._take(StarterEnded(hosts, output))
+        launching.on_end = lambda hosts, _status, output: self._take(machine.StarterEnded(hosts, output))
         self._machine = Machine(request.plan)
         self._state = RunState(self._machine)
         self._server: StatusServer | None = None
@@ -399,8 +365,9 @@ class Runner:
     # Events.
 
     def _take(self, event: Event) -> None:
-        if isinstance(event, Lost) or (isinstance(event, Received) and isinstance(event.message, messages.Ended)):
-            self._machine.root_cause.progress = progress_mark(self._request.progress)
+        has_ended = isinstance(event, machine.Received) and isinstance(event.message, messages.Ended)
+        if has_ended or isinstance(event, machine.Lost):
+            self._machine.root_cause.progress = progress_mark(self._request.options.progress)
         actions = self._machine.take(event, self._loop.clock())
         self._state.take(event)
         self._act(actions)
@@ -411,14 +378,14 @@ class Runner:
 
     def _kill(self, is_now: bool) -> None:  # noqa: FBT001 - a callback
         self._warn("`mingle kill` was called")
-        self._soon(Hurry() if is_now else Noticed(None, attempt.TERM))
+        self._soon(machine.Hurry() if is_now else machine.Noticed(None, attempt.TERM))
 
     def _signalled(self, reading: int) -> None:
         for number in os.read(reading, 4096):
             if number == signal.SIGCHLD:
                 self._processes.poll()
             else:
-                self._take(Noticed(None, number))
+                self._take(machine.Noticed(None, number))
 
     def _wrote(self, place: int, kind: int, data: bytes) -> None:
         if kind == DRAINED:
@@ -434,7 +401,7 @@ class Runner:
         """Stop reading output, or go on."""
         self._hub.hold(wanted=wanted)
         self._machine.stall.hold(self._loop.clock(), is_held=wanted)
-        self._soon(Time())
+        self._soon(machine.Time())
 
     def _show_output(self, data: bytes) -> None:
         """Show a starter's output, unless it is about our own end."""
@@ -443,7 +410,7 @@ class Runner:
 
     # Actions.
 
-    def _act(self, actions: list[Action]) -> None:
+    def _act(self, actions: list[machine.Action]) -> None:
         if self._sweepers and self._machine.phase != "sweeping":  # one that is late would meet the next attempt
             for process in self._sweepers:
                 process.kill(signal.SIGTERM)
@@ -456,34 +423,39 @@ class Runner:
             self._timer.cancel()
         due = self._machine.due
         if due is not None:
-            self._timer = self._loop.after(max(due - self._loop.clock(), 0.0), lambda: self._take(Time()))
+            self._timer = self._loop.after(max(due - self._loop.clock(), 0.0), lambda: self._take(machine.Time()))
 
-    def _do(self, action: Action) -> None:  # noqa: C901 - a branch for each action
+    def _do(self, action: machine.Action) -> None:  # noqa: C901 - a branch for each action
         match action:
-            case Launch(hosts):
-                try:
-                    self._launching.start(hosts)
-                except PlaceError as wrong:
-                    self._launching.cannot(hosts, str(wrong))
+            case machine.Launch(hosts):
+                self._launch(hosts)
             case Begin():
                 self._begin(action)
-            case Send(place, message):
+            case machine.Send(place, message):
                 self._hub.send(place, _KINDS[type(message)], message.body())
-            case Show(place, rank, stacks):
+            case machine.Show(place, rank, stacks):
                 text = attempt.stacks_text(self._request.plan.places[place].host, rank, stacks)
                 self._output.say(text)
                 if self._logs is not None:
                     self._logs.take(place, text.encode(errors="backslashreplace"))
-            case Drop(place):
+            case machine.Drop(place):
                 self._hub.drop(place)
                 self._drained[place] = self._begun[place]
-            case Sweep(hosts):
+            case machine.Sweep(hosts):
                 for host in hosts:
                     self._sweep(host)
-            case Report(name, fields):
+            case machine.Report(name, fields):
                 self._report(name, fields)
-            case Exit(status, at_once):
+            case machine.Exit(status, at_once):
                 self._exit(status, at_once=at_once)
+
+    def _launch(self, hosts: tuple[str, ...]) -> None:
+        try:
+            self._launching.start(hosts)
+        except PlaceError as wrong:
+            if self._machine.attempt < 0:  # nothing runs yet
+                raise
+            self._launching.cannot(hosts, str(wrong))
 
     def _begin(self, action: Begin) -> None:
         request, place = self._request, action.place
@@ -498,13 +470,13 @@ class Runner:
     def _sweep(self, host: str) -> None:
         launches = self._sweeping(host)
         if not launches:  # nothing can be started there
-            self._soon(Swept(host, is_clean=False))
+            self._soon(machine.Swept(host, is_clean=False))
         for launch in launches:
             try:  # with our own environment, or a sweep would find itself
                 self._sweepers.append(self._processes.start(launch, self._swept, os.environ))
             except OSError as wrong:
                 self._warn(f"{launch.argv[0]}: {wrong.strerror}")
-                self._soon(Swept(host, is_clean=False))
+                self._soon(machine.Swept(host, is_clean=False))
 
     def _sweeping(self, host: str) -> tuple[starters.Launch, ...]:
         """Return what sweeps a host; on this one it leaves the starters of the other hosts alone."""
@@ -517,12 +489,12 @@ class Runner:
 
     def _swept(self, process: Process, status: int) -> None:
         for host in process.hosts:
-            self._take(Swept(host, is_clean=status == 0))
+            self._take(machine.Swept(host, is_clean=status == 0))
 
     def _report(self, name: str, fields: Mapping[str, object]) -> None:
         self._state.report(name, fields)
         text = attempt.event_text(name, fields)
-        if text is not None and not (self._request.is_quiet and name not in _NOTED):
+        if text is not None and not (self._request.settings.quiet and name not in _NOTED):
             self._output.say(text)
         if self._logs is not None:
             if text is not None and name in _NOTED:
@@ -589,7 +561,7 @@ class Runner:
 def _status_addresses(request: Request) -> tuple[str, ...]:
     """Return where other hosts reach the status listeners."""
     try:
-        return tuple(address.host for address in usable(interfaces(), prefer=request.iface))  # type: ignore[arg-type]
+        return tuple(address.host for address in usable(interfaces(), prefer=request.settings.iface))
     except NetworkError:  # a machine without a network can still reach itself
         return ()
 
@@ -607,13 +579,12 @@ def run_command(request: Request) -> int:
             request.starter,
             request.job,
             "agent",
-            iface=request.iface,
-            port_range=request.port_range,
+            iface=request.settings.iface,
+            port_range=request.settings.port_range,
             agreed=request.agreed,
         )
         try:
             signals = hub.listen_for_signals()
-            launching.start_ahead(request.plan.hosts)
             runner = Runner(loop, request, launching)
             try:
                 runner.begin(signals)
@@ -622,7 +593,7 @@ def run_command(request: Request) -> int:
                 runner.close()
         finally:
             launching.close()
-    return _again(request, runner) if request.again else runner.status
+    return _again(request, runner) if request.options.again else runner.status
 
 
 def _again(request: Request, runner: Runner) -> int:
@@ -643,7 +614,7 @@ def _again(request: Request, runner: Runner) -> int:
         )
     import subprocess
 
-    status = subprocess.run(["/bin/sh", "-c", str(request.again)], check=False).returncode  # noqa: S603 - the user's own
+    status = subprocess.run(["/bin/sh", "-c", str(request.options.again)], check=False).returncode  # noqa: S603 - the user's own
     return max(status, 0) or INFRASTRUCTURE
 
 

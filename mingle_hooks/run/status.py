@@ -22,6 +22,7 @@ from mingle_hooks.rendezvous.wire import Body, Secret, WireError, address, integ
 from mingle_hooks.run.attempt import Cause
 from mingle_hooks.run.machine import Event, Joined, Machine
 from mingle_hooks.run.messages import MOST_ATTEMPT, MOST_SIGNAL, MOST_TAIL, Link, open_listeners
+from mingle_hooks.run.processes import stat_fields
 from mingle_hooks.schedulers.facts import LONGEST_ID, MOST_NODES, MOST_SLOTS
 from mingle_hooks.values import nearest
 
@@ -66,13 +67,9 @@ def runs_here() -> str:
 
 
 def _start(pid: int) -> int | None:
-    """Return when a process began, in ticks since the machine did; None where there is none, or it is a zombie."""
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            words = file.read().rpartition(b")")[2].split()
-    except OSError:
-        return None
-    return None if words[0] in (b"Z", b"X") else int(words[19])
+    """Return when a process began, in ticks since the boot; None if it has ended."""
+    fields = stat_fields(pid)
+    return None if not fields or fields[0] in (b"Z", b"X") else int(fields[19])
 
 
 class Listener(NamedTuple):

@@ -26,7 +26,6 @@ from mingle_hooks.world import View
 # The runner takes the first that is free of so many ports; supervisors dial all of them.
 PORTS = 8
 _ID_BYTES = 8
-SILENCE_S = 15.0
 # Somebody else starts each host's `mingle exec --together`; from here no program can be started there.
 STARTER = Starter(
     "given",
@@ -45,26 +44,17 @@ def together(command: tuple[str, ...], spec: MemberSpec, view: View, words: tupl
     hosts, agreed = names(view), _agreed(spec, view)
     if view.place.node_rank:
         _supervise(view, hosts[view.place.node_rank], agreed)
-    settings = spec.settings
     return run_command(
         Request(
             plan=_plan(spec, hosts),
             starter=STARTER,
             job=Allocation(STARTER.name, hosts, (1,) * len(hosts), own=hosts[0]),
             command=command,
-            options=words,
-            is_per_task=False,
-            silence_s=SILENCE_S,
-            key=None,
-            is_labelled=True,
-            is_quiet=settings.quiet,
-            log_dir=None,
-            progress=None,
+            exec_options=words,
+            settings=spec.settings,
             id=spec.attempt.id,
-            keys=status_keys(spec.facts, settings, spec.user_environ, None),
+            keys=status_keys(spec.facts, spec.settings, spec.user_environ, None),
             agreed=agreed,
-            iface=settings.iface,
-            port_range=settings.port_range,
         )
     )
 

@@ -6,9 +6,10 @@ from mingle_hooks.run import runner as member
 from mingle_hooks.run import starters
 from mingle_hooks.run.attempt import Plan
 from mingle_hooks.run.machine import Begin
-from mingle_hooks.run.runner import Request
+from mingle_hooks.run.runner import Options, Request
 from mingle_hooks.schedulers.facts import JobFacts
 from mingle_hooks.schedulers.platforms import placed_by_run as placed
+from mingle_hooks.settings import load
 from mingle_hooks.values import to_json as dumps
 
 
@@ -18,20 +19,7 @@ def request(*, slots: int = 1, job_id: str | None = None) -> Request:
     job = starters.Allocation("ssh", hosts, each, job_id=job_id, is_per_task=slots > 1)
     starter = next(its for its in starters.TABLE if its.name == "ssh")
     plan = Plan(hosts, each, least=2, most=3)
-    return Request(
-        plan=plan,
-        starter=starter,
-        job=job,
-        command=("true",),
-        options=(),
-        is_per_task=slots > 1,
-        silence_s=15.0,
-        key=None,
-        is_labelled=True,
-        is_quiet=False,
-        log_dir=None,
-        progress=None,
-    )
+    return Request(plan, starter, job, ("true",), (), load({}, {}))
 
 
 def test_each_attempt_is_a_step_of_its_own() -> None:
@@ -55,7 +43,10 @@ def test_a_label_tells_host_and_task_and_one_member_has_none() -> None:
     assert member.member_label(request(), Begin(2, 0, 1, ("a", "c"), (1, 1)), 1) == "c: "
     assert member.member_label(request(slots=2), Begin(5, 0, 1, ("a", "c"), (2, 2)), 3) == "3 c: "
     assert member.member_label(request(), Begin(0, 0, 0, ("a",), (1,)), 0) == ""
-    assert member.member_label(request()._replace(is_labelled=False), Begin(2, 0, 1, ("a", "c"), (1, 1)), 1) == ""
+    assert (
+        member.member_label(request()._replace(options=Options(no_label=True)), Begin(2, 0, 1, ("a", "c"), (1, 1)), 1)
+        == ""
+    )
 
 
 def test_the_directory_is_the_callers_way_there() -> None:

@@ -158,22 +158,6 @@ def launching(loop: Loop) -> Launching:
     return Launching(loop, TABLE[0], job, "/nowhere.py", port_range=range(20000, 30000))
 
 
-def test_what_was_started_ahead_is_not_started_again() -> None:
-    with Loop() as loop:
-        made = launching(loop)
-        try:
-            made.start_ahead(("node1",))
-            assert len(made.processes.running) == 1
-            made.start(("node1",))
-            assert len(made.processes.running) == 1
-            made.start(("node1",))
-            assert len(made.processes.running) == 2
-        finally:
-            made.close()
-            for process in made.processes.running:
-                process.wait()
-
-
 def test_without_a_place_for_its_file_nothing_is_started(monkeypatch: pytest.MonkeyPatch) -> None:
     """And whoever asks is told, as for any other place that cannot be written to."""
 
@@ -185,7 +169,7 @@ def test_without_a_place_for_its_file_nothing_is_started(monkeypatch: pytest.Mon
         made = launching(loop)
         try:
             with pytest.raises(PlaceError):
-                made.start_ahead(("node1",))
+                made.start(("node1",))
             assert made.processes.running == ()
         finally:
             made.close()
@@ -195,12 +179,12 @@ def test_without_a_place_for_its_file_nothing_is_started(monkeypatch: pytest.Mon
 EARLY = """
 import os, signal, sys
 from mingle_hooks.run import hub as launching
-start = launching.Launching.start_ahead
-def start_ahead(self, hosts):
+start = launching.Launching.start
+def start_and(self, hosts):
     start(self, hosts)
     (process,) = self.processes.running
     {happens}
-launching.Launching.start_ahead = start_ahead
+launching.Launching.start = start_and
 sys.argv = ["mingle", "run", "--timeout", "600", *{words}]
 from mingle_hooks.cli.main import main
 main()
