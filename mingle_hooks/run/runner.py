@@ -11,11 +11,12 @@ from collections.abc import Callable, Iterator, Mapping
 from hashlib import sha256
 from typing import NamedTuple, TypeVar
 
-from mingle_hooks import keys, preflight, values
+from mingle_hooks import keys, values
 from mingle_hooks.errors import FactsError, MissingError, NetworkError, PlaceError, SecretError, UsageError, printable
 from mingle_hooks.export import launchers
 from mingle_hooks.export.variables import own
 from mingle_hooks.files import own_program_argv
+from mingle_hooks.job import check_runner
 from mingle_hooks.net.addresses import hostname, interfaces, usable
 from mingle_hooks.rendezvous.connection import READ, Loop, Timer
 from mingle_hooks.run import attempt, hub, machine, messages, starters
@@ -572,7 +573,7 @@ def run_command(request: Request) -> int:
     Raises what opening ports, files and directories raises, PlaceError without an output or a working directory,
     UsageError, and MissingError if --again is not to queue the job once more.
     """
-    preflight.check_runner()
+    check_runner()
     with Loop() as loop:
         launching = Launching(
             loop,

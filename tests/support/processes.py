@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import PurePath
 
 # Tests in these folders use the ports of this machine.
-ON_THIS_MACHINE = {"cli", "export", "fabric", "net", "rendezvous"}
+ON_THIS_MACHINE = {"cli", "export", "net", "rendezvous"}
 # Tests of one file that share what cannot be there twice.
 TOGETHER = {
     # What stands in for LSF and Grid Engine gives the same job ids, by which a job script tells its processes.

@@ -105,7 +105,7 @@ TUTORIAL: list[Where] = [
 ]
 DRAWING = ("how-it-works.md", "RENDEZVOUS")  # no command
 
-# Python, which tests/test_api.py runs.
+# Python, which tests/unit/test_api.py runs.
 API: list[Where] = [("api.md", mark) for mark in ("mingle_hooks.variables", "MissingError", "mingle_hooks.render")]
 
 RUN: list[Where] = [*ALLOCATED, *BATCH, *TEMPLATES, *TOLD, *OWN, *API, *TUTORIAL, DRAWING]
