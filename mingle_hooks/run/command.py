@@ -15,22 +15,7 @@ from mingle_hooks.files import close_descriptors_except
 from mingle_hooks.rendezvous.connection import READ, Loop, Timer
 from mingle_hooks.rendezvous.wire import Body
 from mingle_hooks.run import messages, processes
-from mingle_hooks.run.messages import (
-    CLEAN,
-    DRAINED,
-    ENDED,
-    ERR,
-    MOST_STACKS,
-    MOST_TAIL,
-    OUT,
-    STACKS,
-    Clean,
-    Ended,
-    Formed,
-    Link,
-    Stacks,
-    Start,
-)
+from mingle_hooks.run.messages import MOST_STACKS, MOST_TAIL, Link, Start
 from mingle_hooks.run.processes import Descriptor, Reaped, Tree
 
 FORMED, ATTEMPT, FACTS = "MINGLE_RUN_FORMED", "MINGLE_ATTEMPT", "MINGLE_RUN"
@@ -171,7 +156,7 @@ class Relay:
 
     def __init__(self, loop: Loop, link: Link, stdout: int, stderr: int, on_end: Callable[[], None]) -> None:
         self._loop, self._link, self._on_end = loop, link, on_end
-        self._pipes = [Pipe(stdout, OUT), Pipe(stderr, ERR)]
+        self._pipes = [Pipe(stdout, messages.OUT), Pipe(stderr, messages.ERR)]
         self.is_paused = False  # the runner has to read first
         self._tail = b""
         self._sent_at = 0.0
@@ -243,7 +228,7 @@ class Relay:
         pipe.close()
         self._pipes.remove(pipe)
         if not self._pipes:
-            self._link.send_output(DRAINED, b"")
+            self._link.send_output(messages.DRAINED, b"")
             self._on_end()
 
 
@@ -399,7 +384,10 @@ class Attempt:
         if self._stacks is None:
             report = self._report
             self._stacks = StackReader(
-                self._loop, self._own, within_s, lambda text: report(STACKS, Stacks(self.number, text).body())
+                self._loop,
+                self._own,
+                within_s,
+                lambda text: report(messages.STACKS, messages.Stacks(self.number, text).body()),
             )
 
     def _take_world(self) -> None:
@@ -415,7 +403,7 @@ class Attempt:
             world = values.from_json(data)
             self._formed = True
             where, spent = (world["addr"], world["port"]), tuple(world["spent"])
-            self._report(messages.FORMED, Formed(self.number, world["nodes"], *where, spent).body())
+            self._report(messages.FORMED, messages.Formed(self.number, world["nodes"], *where, spent).body())
 
     def _close_world(self) -> None:
         """Read no more: a process that still holds the pipe has left it open."""
@@ -432,8 +420,8 @@ class Attempt:
         self._relay.catch_up()
         status = child.status if child.signal is None else 128 + child.signal
         is_oom = self._memory.has_grown()
-        ended = Ended(self.number, status, child.signal, self._formed, is_oom, self._relay.tail)
-        self._report(ENDED, ended.body())
+        ended = messages.Ended(self.number, status, child.signal, self._formed, is_oom, self._relay.tail)
+        self._report(messages.ENDED, ended.body())
         if not self.tree.is_ending:  # else what is left has the grace that the runner gave
             self.tree.end(_LEFTOVER_GRACE_S)
 
@@ -441,7 +429,7 @@ class Attempt:
         if self.is_clean:
             return
         self.is_clean = True
-        self._report(CLEAN, Clean(self.number, self.tree.killed).body())
+        self._report(messages.CLEAN, messages.Clean(self.number, self.tree.killed).body())
         if not self.is_drained:
             self._drain = self._loop.after(_DRAIN_S, self._overdue)
 

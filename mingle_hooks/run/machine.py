@@ -10,24 +10,8 @@ from typing import Any, Literal, NamedTuple
 
 from mingle_hooks.rendezvous import timeline
 from mingle_hooks.rendezvous.messages import Spent
-from mingle_hooks.run import messages
-from mingle_hooks.run.attempt import (
-    ENDS,
-    INFRASTRUCTURE,
-    INT,
-    PIPE,
-    SIGNALLED,
-    TERM,
-    Cause,
-    Deliveries,
-    Plan,
-    RootCause,
-    Roster,
-    Stopping,
-    cause_of_end,
-    is_past,
-    rank_hosts,
-)
+from mingle_hooks.run import attempt, messages
+from mingle_hooks.run.attempt import Cause, Plan
 
 # Events. A place is named by its number.
 
@@ -218,18 +202,18 @@ class Machine:
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
-        self.roster = Roster(plan)
-        self.root_cause = RootCause(self.roster)
+        self.roster = attempt.Roster(plan)
+        self.root_cause = attempt.RootCause(self.roster)
         self.phase: Phase = "gathering"
         self.attempt = -1
         self._order: tuple[str, ...] = ()  # the last attempt's hosts, by rank
-        self._ranks: dict[int, int] = {}  # place -> rank among the attempt's places
+        self.ranks: dict[int, int] = {}  # place -> rank among the attempt's places
         self._formed: dict[int, tuple[float, tuple[int, ...]]] = {}  # place -> when, and the member's phases
         self.had_world = False  # in any attempt
-        self._stopping = Stopping(plan)
+        self._stopping = attempt.Stopping(plan)
         self.stall = Stall(plan.stall_s)
         self._dumping: set[int] = set()  # places whose stacks are awaited
-        self._deliveries = Deliveries(reaches=plan.signals_reach_command)
+        self._deliveries = attempt.Deliveries(reaches=plan.signals_reach_command)
         self._began = 0.0  # the attempt; before the first, the run
         self._until: float | None = None  # when the phase is over in any case
         self._settle: float | None = None  # when an attempt begins without the hosts that may still come
@@ -255,11 +239,7 @@ class Machine:
 
     def has_formed(self, place: int | None = None) -> bool:
         """Tell whether the attempt's world has formed, at one place or at all."""
-        return len(self._formed) == len(self._ranks) if place is None else place in self._formed
-
-    def rank(self, place: int) -> int | None:
-        """Return a place's rank in the attempt."""
-        return self._ranks.get(place)
+        return len(self._formed) == len(self.ranks) if place is None else place in self._formed
 
     def begin(self, now: float) -> list[Action]:
         """Begin the run."""
@@ -270,7 +250,7 @@ class Machine:
     def take(self, event: Event, now: float) -> list[Action]:  # noqa: C901, PLR0912 - a branch for each event
         """Take an event; return the actions it leads to."""
         if self.phase == "over":  # only the rest of its output is awaited
-            is_own = isinstance(event, Noticed) and event.place is None and event.number in ENDS
+            is_own = isinstance(event, Noticed) and event.place is None and event.number in attempt.ENDS
             return [Exit(self._status(), at_once=True)] if is_own or isinstance(event, Hurry) else []
         match event:
             case Received(place, message):
@@ -292,11 +272,11 @@ class Machine:
             case Swept(host, is_clean):
                 self._swept(host, is_clean=is_clean, now=now)
             case Hurry():  # however often it comes, and whatever stopped the run before
-                self._stop(INT, now)
+                self._stop(attempt.INT, now)
                 if not self._stopping.is_hurried:
                     self._hurry(now)
             case ReaderGone():
-                self._stop(TERM, now, SIGNALLED + PIPE, why="its output is no longer read")
+                self._stop(attempt.TERM, now, attempt.SIGNALLED + attempt.PIPE, why="its output is no longer read")
         self._do_what_is_due(now)
         return self._taken()
 
@@ -307,7 +287,7 @@ class Machine:
             return
         elif isinstance(message, messages.Stacks):
             if self.phase == "dumping" and place in self._dumping:
-                self._do(Show(place, self._ranks[place], message.text))
+                self._do(Show(place, self.ranks[place], message.text))
                 self._dumped(place, now)
         elif self.roster.state[place] != "busy":
             return
@@ -376,14 +356,14 @@ class Machine:
 
     def _start(self, here: list[str], now: float) -> None:
         self.attempt += 1
-        self._order = rank_hosts(self._order, here, self.plan.most)
+        self._order = attempt.rank_hosts(self._order, here, self.plan.most)
         self.phase, self._until, self._settle, self._began = "running", None, None, now
         self.root_cause.reset()
         self._formed.clear()
         self.stall.end()
         self.roster.ended.clear()
         slots = tuple(len(self.roster.at([host])) for host in self._order)
-        self._ranks = {place: rank for rank, place in enumerate(self.roster.at(self._order))}
+        self.ranks = {place: rank for rank, place in enumerate(self.roster.at(self._order))}
         for rank, host in enumerate(self._order):
             for place in self.roster.at([host]):
                 self.roster.state[place] = "busy"
@@ -401,7 +381,7 @@ class Machine:
     def _last_ready(self) -> dict[str, Any]:
         """Return which member the others waited for, and why; nothing where they waited for none, or none tells."""
         found = []
-        for place in sorted(self._formed, key=self._ranks.__getitem__):
+        for place in sorted(self._formed, key=self.ranks.__getitem__):
             formed, phases = self._formed[place]
             if phases:
                 spent = Spent(*phases)
@@ -415,7 +395,7 @@ class Machine:
         self.roster.ended.add(place)
         self._report("ended", place, status=ended.status, signal=ended.signal)
         if self.phase == "running" and self._stopping.request is None and (ended.status or ended.signal is not None):
-            cause = cause_of_end(ended, self.roster.host(place), self._ranks[place], now - self._began)
+            cause = attempt.cause_of_end(ended, self.roster.host(place), self.ranks[place], now - self._began)
             self.root_cause.alive(place)
             self.root_cause.suspect(self.roster.busy())
             self._failed(cause, now)
@@ -432,7 +412,7 @@ class Machine:
         if was_busy:
             kind: Literal["gone", "silent"] = "gone" if event.silent_s is None else "silent"
             host, after_s = self.roster.host(place), now - self._began
-            cause = Cause(kind, host, self._ranks[place], after_s, silent_s=event.silent_s)
+            cause = Cause(kind, host, self.ranks[place], after_s, silent_s=event.silent_s)
             if self.phase == "running" and self._stopping.request is None:
                 self._failed(cause, now)
             elif was_suspect and self.phase == "ending":  # it was the first, though another was noticed before
@@ -467,9 +447,9 @@ class Machine:
         is_warning = self._stopping.is_warning(number, now)
         is_new = self._deliveries.notice(number, place, now)
         request = self._stopping.request
-        if number == INT and place is None and request is not None and request.number == INT:
+        if number == attempt.INT and place is None and request is not None and request.number == attempt.INT:
             self._hurry(now)
-        elif number in ENDS and not is_warning:
+        elif number in attempt.ENDS and not is_warning:
             self._stop(number, now)
         elif is_new:
             self._report("signal", place, number=number)
@@ -491,7 +471,7 @@ class Machine:
         """End at once what still runs, after a second Ctrl-C; exit without waiting after a third."""
         if self._stopping.is_hurried:
             self.phase = "over"
-            self._do(Exit(SIGNALLED + INT, at_once=True))
+            self._do(Exit(attempt.SIGNALLED + attempt.INT, at_once=True))
         elif self.phase in ("running", "dumping", "ending"):
             self._end(AT_ONCE_S, now)
         self._stopping.is_hurried = True
@@ -531,7 +511,7 @@ class Machine:
         """Give up the places that are not clean."""
         for place in self.roster.busy():
             if (since := self.root_cause.suspects.pop(place, None)) is not None:
-                host, rank = self.roster.host(place), self._ranks[place]
+                host, rank = self.roster.host(place), self.ranks[place]
                 self.root_cause.set(Cause("silent", host, rank, now - self._began, silent_s=now - since))
             self.roster.state[place] = "lost"
             self._do(Drop(place))
@@ -576,19 +556,19 @@ class Machine:
             self._report("warned", number=self.plan.warn_signal)
             self._deliveries.notice(self.plan.warn_signal, None, now)
         if self._stopping.is_limit_due(now):
-            self._stop(TERM, now, INFRASTRUCTURE, why="its time limit is near")
+            self._stop(attempt.TERM, now, attempt.INFRASTRUCTURE, why="its time limit is near")
         self._deliver(now)
-        if is_past(self._stall_due(), now):
+        if attempt.is_past(self._stall_due(), now):
             self._dump(now)
-        if is_past(self._stopping.by, now):
+        if attempt.is_past(self._stopping.by, now):
             request, self._stopping.by = self._stopping.request, None
             if self.phase == "running":
-                self._end(SHORT_GRACE_S if request is not None and request.number == INT else AT_ONCE_S, now)
-        if is_past(self._settle, now):
+                self._end(SHORT_GRACE_S if request is not None and request.number == attempt.INT else AT_ONCE_S, now)
+        if attempt.is_past(self._settle, now):
             self._settle = None
             if self.phase == "gathering" and len(here := self.roster.here()) >= self.plan.least:
                 self._start(here, now)
-        if is_past(self._until, now):
+        if attempt.is_past(self._until, now):
             self._is_late(now)
         self._report_cause()
 
@@ -623,7 +603,7 @@ class Machine:
     def _report(self, name: str, place: int | None = None, **fields: object) -> None:
         if place is not None:
             host, local = self.roster.places[place]
-            fields = {"host": host, "local": local, "rank": self._ranks.get(place), **fields}
+            fields = {"host": host, "local": local, "rank": self.ranks.get(place), **fields}
         if self.attempt >= 0 and "attempt" not in fields:
             fields["attempt"] = self.attempt
         self._do(Report(name, fields))

@@ -27,7 +27,7 @@ from mingle_hooks.run.messages import DRAINED, DUMP, END, SIGNAL, START, Start
 from mingle_hooks.run.output import Logs, Output
 from mingle_hooks.run.processes import Descriptor
 from mingle_hooks.run.starters import Allocation, Starter
-from mingle_hooks.run.status import LONGEST_COMMAND, Public, RunState, StatusServer, registry_directory
+from mingle_hooks.run.status import LONGEST_COMMAND, Entry, RunnerProcess, RunState, StatusServer, registry_directory
 from mingle_hooks.schedulers.detect import detect
 from mingle_hooks.schedulers.facts import MOST_NODES, JobFacts
 from mingle_hooks.settings import Settings, load
@@ -323,8 +323,8 @@ class Runner:
         self._hub = Hub(loop, sockets, launching.secret, places, request.silence_s, self._take, self._wrote)
         launching.on_output = self._show_output
         launching.on_end = lambda hosts, _status, output: self._take(machine.StarterEnded(hosts, output))
-        self._machine = Machine(request.plan)
-        self._state = RunState(self._machine)
+        self.machine = Machine(request.plan)
+        self._state = RunState(self.machine)
         self._server: StatusServer | None = None
         self._timer: Timer | None = None
         self._sweepers: list[Process] = []
@@ -334,29 +334,22 @@ class Runner:
     def begin(self, signals: int) -> None:
         """Read signals from a pipe, and start the agents."""
         self._loop.watch(Descriptor(signals), READ, lambda _events: self._signalled(signals))
-        self._act(self._machine.begin(self._loop.clock()))
+        self._act(self.machine.begin(self._loop.clock()))
         request = self._request
-        public = Public(
+        entry = Entry(
             id=request.id or self._id,
             run=self._id,
             host=hostname(),
             addresses=_status_addresses(request) if request.keys else (),
+            doors=(),
+            process=RunnerProcess.own(),
+            began=int(time.time()),
             wanted=request.plan.most,
             command=printable(shlex.join(request.command), LONGEST_COMMAND),
-            keys=request.keys,
-            directory=registry_directory(os.environ),
         )
-        self._server = StatusServer(self._loop, public, self._state.state, self._kill, self._warn)
-
-    @property
-    def was_warned(self) -> bool:
-        """Whether COMMAND was warned of the time limit."""
-        return self._machine.was_warned
-
-    @property
-    def had_world(self) -> bool:
-        """Whether a world has formed, in any attempt."""
-        return self._machine.had_world
+        self._server = StatusServer(
+            self._loop, entry, request.keys, registry_directory(os.environ), self._state.state, self._kill, self._warn
+        )
 
     def close(self) -> None:
         """Answer no more requests for its status."""
@@ -368,8 +361,8 @@ class Runner:
     def _take(self, event: Event) -> None:
         has_ended = isinstance(event, machine.Received) and isinstance(event.message, messages.Ended)
         if has_ended or isinstance(event, machine.Lost):
-            self._machine.root_cause.progress = progress_mark(self._request.options.progress)
-        actions = self._machine.take(event, self._loop.clock())
+            self.machine.root_cause.progress = progress_mark(self._request.options.progress)
+        actions = self.machine.take(event, self._loop.clock())
         self._state.take(event)
         self._act(actions)
 
@@ -393,7 +386,7 @@ class Runner:
             self._drained[place] += 1
             self._output.end(place)
             return
-        self._machine.stall.wrote(self._loop.clock())
+        self.machine.stall.wrote(self._loop.clock())
         self._output.take(place, kind, data)
         if self._logs is not None:
             self._logs.take(place, data)
@@ -401,28 +394,28 @@ class Runner:
     def _hold(self, wanted: bool) -> None:  # noqa: FBT001 - a callback
         """Stop reading output, or go on."""
         self._hub.hold(wanted=wanted)
-        self._machine.stall.hold(self._loop.clock(), is_held=wanted)
+        self.machine.stall.hold(self._loop.clock(), is_held=wanted)
         self._soon(machine.Time())
 
     def _show_output(self, data: bytes) -> None:
         """Show a starter's output, unless it is about our own end."""
-        if not self._machine.is_ending:
+        if not self.machine.is_ending:
             self._output.say(data.decode(errors="replace"))
 
     # Actions.
 
     def _act(self, actions: list[machine.Action]) -> None:
-        if self._sweepers and self._machine.phase != "sweeping":  # one that is late would meet the next attempt
+        if self._sweepers and self.machine.phase != "sweeping":  # one that is late would meet the next attempt
             for process in self._sweepers:
                 process.kill(signal.SIGTERM)
             self._sweepers.clear()
         for action in actions:
             self._do(action)
-        if not self._machine.roster.awaited():
+        if not self.machine.roster.awaited():
             self._launching.forget_file()
         if self._timer is not None:
             self._timer.cancel()
-        due = self._machine.due
+        due = self.machine.due
         if due is not None:
             self._timer = self._loop.after(max(due - self._loop.clock(), 0.0), lambda: self._take(machine.Time()))
 
@@ -454,7 +447,7 @@ class Runner:
         try:
             self._launching.start(hosts)
         except PlaceError as wrong:
-            if self._machine.attempt < 0:  # nothing runs yet
+            if self.machine.attempt < 0:  # nothing runs yet
                 raise
             self._launching.cannot(hosts, str(wrong))
 
@@ -603,12 +596,14 @@ def _again(request: Request, runner: Runner) -> int:
     Raises MissingError after too many runs in a row without a world.
     """
     requeues = Requeues(request, os.environ)
-    if runner.had_world:
+    if runner.machine.had_world:
         requeues.reset()
-    is_cut_short = runner.was_warned and runner.status != SIGNALLED + signal.SIGINT  # and not stopped by a person
+    is_cut_short = (
+        runner.machine.was_warned and runner.status != SIGNALLED + signal.SIGINT
+    )  # and not stopped by a person
     if runner.status != INFRASTRUCTURE and not is_cut_short:
         return runner.status
-    if not runner.had_world and not requeues.may_go_on():
+    if not runner.machine.had_world and not requeues.may_go_on():
         requeues.reset()  # a person who queues it from now on has seen why it ended
         raise MissingError(
             "a world", f"none, {MOST + 1} times in a row: the job is not requeued", "what mingle printed above"

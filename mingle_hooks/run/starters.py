@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from typing import NamedTuple
 
 from mingle_hooks.errors import FactsError, PlaceError, UsageError, reason
@@ -147,12 +148,8 @@ def _hosts_of_job(facts: JobFacts, environ: Mapping[str, str]) -> tuple[str, ...
     if facts.task_rank is not None:
         raise FactsError(_SCRIPT, f"its task {facts.task_rank}", _INSTEAD)
     if not facts.hosts:
-        expected, seen, remedy = facts.without_nodes or (
-            "the job's hosts",
-            "no list of them here",
-            "--hosts node1,node2",
-        )
-        raise FactsError(expected, seen, remedy)
+        without = ("the job's hosts", "no list of them here", "--hosts node1,node2")
+        raise FactsError(*(facts.without_nodes or without))
     # Scripts run on the first host, and PBS says so of its own: there may be tasks, too.
     is_task = facts.node_rank != 0 or bool(environ.get("PBS_TASKNUM"))
     if len(facts.hosts) > 1 and not facts.is_batch and facts.node_rank is not None and is_task:
@@ -237,23 +234,20 @@ def write_environ(environ: Mapping[str, str], within: tuple[str, ...]) -> str:
 def _write(path: str, data: bytes) -> None:
     descriptor = os.open(path, _FLAGS, 0o600)
     try:
-        os.fchmod(descriptor, 0o600)  # whatever the umask
-        with open(descriptor, "wb", closefd=False) as file:
+        with open(descriptor, "wb") as file:
+            os.fchmod(file.fileno(), 0o600)  # whatever the umask
             file.write(data)
-        os.fsync(descriptor)  # before another host reads it; and NFS tells of a full disk only here
+            file.flush()
+            os.fsync(file.fileno())  # before another host reads it; and NFS reports a full disk only here
     except BaseException:
         remove_environ(path)
         raise
-    finally:
-        os.close(descriptor)
 
 
 def remove_environ(path: str) -> None:
     """Remove the file, if it is still there."""
-    try:
+    with suppress(OSError):
         os.unlink(path)
-    except OSError:  # somebody else has removed it, or the directory is gone
-        return
 
 
 # Sites differ in whether a shell on the host reads words once more: these are the same either way.
@@ -687,28 +681,18 @@ def supervisors(
     """
     if starter.is_at_once:
         return starter.start(job, hosts, program)
-    made: list[Launch] = []
-    wanted = set(hosts)
-    for place in job.places:
-        if place.host in wanted:
-            made += _supervisor(starter, job, place, program, environ, file)
-    return tuple(made)
-
-
-def _supervisor(
-    starter: Starter,
-    job: Allocation,
-    place: Place,
-    program: tuple[str, ...],
-    environ: Mapping[str, str],
-    file: str | None,
-) -> tuple[Launch, ...]:
-    words = (*program, "--host", place.host, "--local", str(place.local))
-    if place.host == job.own:
-        return (Launch(words, (place.host,)),)
-    keeps = [word for prefix in starter.keeps for word in ("--keep", prefix)]
-    if starter.takes_stdin:
-        made = starter.launches(job, (place.host,), (*words, "--stdin", *keeps))
-        return tuple(launch._replace(stdin=packed(environ)) for launch in made)
-    carried = ("--environ", file, *keeps) if file else ()
-    return starter.launches(job, (place.host,), (*words, *carried))
+    launches: list[Launch] = []
+    wanted, keeps = set(hosts), [word for prefix in starter.keeps for word in ("--keep", prefix)]
+    for host, local in job.places:
+        if host not in wanted:
+            continue
+        words = (*program, "--host", host, "--local", str(local))
+        if host == job.own:
+            launches.append(Launch(words, (host,)))
+        elif starter.takes_stdin:
+            found = starter.launches(job, (host,), (*words, "--stdin", *keeps))
+            launches += [launch._replace(stdin=packed(environ)) for launch in found]
+        else:
+            carried = ("--environ", file, *keeps) if file else ()
+            launches += starter.launches(job, (host,), (*words, *carried))
+    return tuple(launches)

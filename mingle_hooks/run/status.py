@@ -615,25 +615,23 @@ def in_time(call: Callable[[], None], limit_s: float) -> bool:
     It is for calls that may hang, as those on a home do whose server is away.
     """
     wrong: list[MingleError] = []
-    is_done = threading.Lock()
-    is_done.acquire()
 
     def run() -> None:
         try:
             call()
         except MingleError as error:
             wrong.append(error)
-        finally:
-            is_done.release()
 
+    thread = threading.Thread(target=run, daemon=True)
     try:
-        threading.Thread(target=run, daemon=True).start()
+        thread.start()
     except RuntimeError:  # no thread is left: then it may take its time
         run()
-    returned = is_done.acquire(timeout=limit_s)
+    else:
+        thread.join(limit_s)
     if wrong:
         raise wrong[0]
-    return returned
+    return not thread.is_alive()
 
 
 # So long a home that does not answer delays the beginning and the end of a run.
@@ -642,29 +640,19 @@ _BEGIN_S, _END_S = 0.25, 1.0
 _MOST_WAITING = 64
 
 
-class Public(NamedTuple):
-    """What a run shows to those who hold one of the keys; nothing without a key, or a home."""
-
-    id: str
-    run: str
-    host: str
-    addresses: tuple[str, ...]
-    wanted: int
-    command: str
-    keys: Sequence[bytes]
-    directory: str | None
-
-
 class StatusServer:
-    """Answers for a run, until close(). `state(entry, whole)` is its status; `on_kill(now)` is to end it.
+    """Answers for a run to those who hold one of the keys, until close(); to nobody without a key, or a home.
 
-    `note(text)` gets a line on what keeps it from being seen, which is no reason not to run.
+    `state(entry, whole)` is its status; `on_kill(now)` is to end it; `note(text)` gets a line on what keeps it from
+    being seen, which is no reason not to run.
     """
 
     def __init__(
         self,
         loop: Loop,
-        public: Public,
+        entry: Entry,
+        keys: Sequence[bytes],
+        directory: str | None,
         state: Callable[[Entry, bool], State],
         on_kill: Callable[[bool], None],
         note: Callable[[str], None],
@@ -672,23 +660,13 @@ class StatusServer:
         self._loop, self._state, self._on_kill = loop, state, on_kill
         self._listeners: list[StatusListener] = []
         self.waiting: list[Link] = []
-        self._path = path = public.directory or ""
+        self._path = path = directory or ""
         self.entry: Entry | None = None
-        if not path or not public.keys:
+        if not path or not keys:
             return
         try:
-            doors = tuple(self._listen(key, public.run) for key in public.keys[:MOST_LISTENERS])
-            entry = Entry(
-                id=public.id,
-                run=public.run,
-                host=public.host,
-                addresses=public.addresses[:MOST_ADDRESSES],
-                doors=doors,
-                process=RunnerProcess.own(),
-                began=int(time.time()),
-                wanted=public.wanted,
-                command=public.command,
-            )
+            doors = tuple(self._listen(key, entry.run) for key in keys[:MOST_LISTENERS])
+            entry = entry._replace(doors=doors, addresses=entry.addresses[:MOST_ADDRESSES])
             if not in_time(lambda: write_entry(path, entry), _BEGIN_S):
                 note(f"`mingle ls` does not show this run yet: {path} is slow")
             self.entry = entry
@@ -792,5 +770,5 @@ class RunState:
             return Node(host, local, "missing", None, None)
         if state == "busy":
             named = "ended" if place in roster.ended else "running" if machine.has_formed(place) else "forming"
-            return Node(host, local, named, machine.rank(place), self._joined.get(place))
+            return Node(host, local, named, machine.ranks.get(place), self._joined.get(place))
         return Node(host, local, "lost" if state == "lost" else "waiting", None, self._joined.get(place))

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 from mingle_hooks.rendezvous.connection import Loop
-from mingle_hooks.run.status import Entry, Failure, Node, Public, State, StatusServer
+from mingle_hooks.run.status import Entry, Failure, Node, RunnerProcess, State, StatusServer
 
 KEY, OTHER_KEY = b"0123456789abcdef" * 4, b"fedcba9876543210" * 4
 CAUSE = {
@@ -58,17 +59,18 @@ class Served:
 
     def world(self, name: str = "4711", run: str = "00112233aabbccdd", **its: object) -> StatusServer:
         """Make a run."""
-        public = Public(
-            id=name,
-            run=run,
-            host="node1",
-            addresses=("127.0.0.1",),
-            wanted=2,
-            command="torchrun train.py",
-            keys=(KEY,),
-            directory=str(self.path),
-        )._replace(**its)
-        made = StatusServer(self.loop, public, state, lambda now: self._killed(made, now), self.notes.append)
+        began = int(time.time())
+        entry = Entry(name, run, "node1", ("127.0.0.1",), (), RunnerProcess.own(), began, 2, "torchrun train.py")
+        where = {"keys": (KEY,), "directory": str(self.path), **its}
+        made = StatusServer(
+            self.loop,
+            entry,
+            where["keys"],
+            where["directory"],
+            state,
+            lambda now: self._killed(made, now),
+            self.notes.append,
+        )
         self.worlds.append(made)
         return made
 
