@@ -15,31 +15,16 @@ from typing import Any
 from running import running
 
 MINGLE = Path(sys.executable).parent / "mingle"
-# A host of the name `down` cannot be reached. With SWEEPS_ONE a sweep ends what is on that host alone, as all of
-# them are this machine; with SWEEP_HANGS none ends. GROUP_OF_HOST is a host's control group.
+# A host of the name `down` cannot be reached. With SWEEP_HANGS no sweep ends.
 SSH = """\
 #!/bin/sh
 while case $1 in -*) ;; *) false ;; esac; do
     case $1 in -o) shift 2 ;; *) shift ;; esac
 done
 [ "$1" != down ] || { echo "ssh: connect to host down port 22: No route to host" >&2; exit 255; }
-host=$1
 shift
-export SSH_HOST_HERE="$host"
-eval "group=\\$GROUP_OF_$host"
-[ -z "$group" ] || echo $$ >"$group/cgroup.procs"
 case $* in
-*/"start.py sweep "*)
-    [ -z "$SWEEP_HANGS" ] || exec sleep 4711
-    [ -z "$SWEEPS_ONE" ] || {
-        for environ in $(grep -lszx "MARK=$MARK" /proc/[0-9]*/environ); do
-            process=${environ%/environ}
-            ! grep -qszx "SSH_HOST_HERE=$host" "$environ" || ! grep -qszx "MARK=$MARK" "$environ" ||
-                kill -9 "${process##*/}"
-        done
-        exit 0
-    }
-    ;;
+*/"start.py sweep "*) [ -z "$SWEEP_HANGS" ] || exec sleep 4711 ;;
 esac
 exec sh -c "$*"
 """

@@ -9,10 +9,8 @@ import resource
 import signal
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
-from memory_group import EATS, Group
 from places import MINGLE, Places, path_without
 
 # COMMAND that says it has begun, and goes on.
@@ -133,18 +131,6 @@ def test_a_sweep_that_hangs_is_ended_before_the_next_attempt(places: Places) -> 
     assert "node2 cannot be reached" in err
 
 
-def test_without_a_spare_a_supervisor_that_was_killed_is_started_again(two: Places) -> None:
-    two.environ["SWEEPS_ONE"] = "1"
-    command = f"echo $MINGLE_ATTEMPT $RANK $WORLD_SIZE; [ $MINGLE_ATTEMPT = 1 ] || {{ {STAY}; }}"
-    run = two.start("--restarts", "1", "sh", "-c", command)
-    begun(two, 0, 1)
-    for pid in two.supervisors("node1"):
-        os.kill(pid, signal.SIGKILL)
-    status, out, err = two.end(run)
-    assert status == 0, err
-    assert {line for line in out.splitlines() if ": 1 " in line} == {f"node{rank + 1}: 1 {rank} 2" for rank in range(2)}
-
-
 def test_one_host_needs_no_network_and_no_label(places: Places) -> None:
     assert places.done("sh", "-c", "echo $RANK $WORLD_SIZE", hosts="") == (0, "0 1\n", "")
 
@@ -236,11 +222,6 @@ def test_a_full_disk_below_the_logs_is_said_once_and_hangs_nothing(places: Place
     assert err == "mingle run: no more logs are written below logs: No space left on device\n"
 
 
-def test_fewer_hosts_are_enough_where_that_was_said(places: Places) -> None:
-    status, out, _ = places.done("--nodes", "2:3", "sh", "-c", "echo $WORLD_SIZE", hosts="node1,down,node3")
-    assert (status, sorted(out.splitlines())) == (0, ["node1: 2", "node3: 2"])
-
-
 WARNED = ("--limit", "30", "--warn", "28.5", "--warn-signal", "USR2", "--grace", "1")
 SAVES = "trap 'exit 0' USR2; while :; do sleep 0.02; done"
 
@@ -264,7 +245,6 @@ def test_it_is_run_where_trying_again_makes_sense(
 
 
 def test_a_job_that_never_has_a_world_is_not_queued_for_ever(places: Places) -> None:
-    """A world in between counts anew; so does the person who queues it once more."""
 
     def run(hosts: str) -> tuple[int, bool, bool]:
         status, out, err = places.done("--again", "echo again", "sh", "-c", "exit 75", hosts=hosts)
@@ -332,18 +312,3 @@ def test_a_reader_that_does_not_read_is_no_stall(places: Places) -> None:
     places.until((places.place / "late").exists, "nobody waits")
     status, _, err = places.end(run)
     assert (status, "has written anything" in err) == (7, False)
-
-
-COMMAND = f"""\
-[ "$NODE_RANK" = 1 ] || exec sleep 1000
-echo eating
-exec "{sys.executable}" eats.py
-"""
-
-
-def test_all_hear_that_the_kernel_killed_for_want_of_memory(places: Places, group: Group, tmp_path: Path) -> None:
-    (tmp_path / "eats.py").write_text(EATS)
-    places.environ["GROUP_OF_node2"] = str(group.place)
-    status, out, err = places.done("sh", "-c", COMMAND)
-    assert (status, out) == (137, "node2: eating\n")
-    assert re.search(r"node2 \(rank 1\): killed by SIGKILL after \d+ s: out of memory", err), err

@@ -129,13 +129,6 @@ def test_kill_waits_for_the_end_and_says_with_which_status(two: Served) -> None:
     assert "expected the id of a run; saw 4711; try 4712" in again.stderr
 
 
-def test_kill_says_where_it_does_not_end_in_time(two: Served) -> None:
-    done = mingle(two, "kill", "4711", "--timeout", "1")
-    assert (done.returncode, done.stdout) == (69, "")
-    assert "try `mingle kill --now 4711`" in done.stderr
-    assert two.kills == [("00112233aabbccdd", False)]
-
-
 def test_with_another_key_or_none_nothing_is_shown_and_nothing_dies(two: Served) -> None:
     for key in (OTHER_KEY, None):
         for words in (("ls",), ("show", "4711"), ("kill", "4711"), ("kill", "--now", "00112233aabbccdd")):
@@ -290,6 +283,7 @@ def test_a_command_that_does_not_end_is_ended_at_once_with_now(user: User) -> No
     (row,) = user.listed()
     early = user.mingle("kill", "--timeout", "1", row["id"])
     assert (early.returncode, child.poll()) == (69, None)
+    assert f"try `mingle kill --now {row['id']}`" in early.stderr
     assert [its["id"] for its in user.listed()] == [row["id"]]
     done = user.mingle("kill", "--now", row["id"])
     assert (done.returncode, done.stdout) == (0, f"run {row['id']} has ended with status 143\n")

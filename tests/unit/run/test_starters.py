@@ -449,14 +449,6 @@ def test_a_sweep_is_started_once_a_host_and_nothing_is_secret(starter: starters.
     assert all("1d0f" in launch.argv[-1] and "--host" not in launch.argv for launch in launches)
 
 
-def test_hosts_that_are_left_out_are_not_started() -> None:
-    environ = recorded("openpbs-23.06.06/job.0.ctl")
-    facts = detect(environ, "node1")
-    job = starters.allocation(facts, environ)
-    launches = starters.supervisors(starters.find(facts, environ), job, ("node3",), PROGRAM, SECRET, "/f")
-    assert [launch.hosts for launch in launches] == [("node3",)]
-
-
 def test_octets_are_handed_on_as_they_are() -> None:
     assert starters.packed({"A": "x=y", "B": "\udcfe"}) == b"A=x=y\0B=\xfe\0"
 
