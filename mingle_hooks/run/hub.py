@@ -1,4 +1,4 @@
-"""The runner's supervisors: who is connected, and who is alive."""
+"""The hub of a run: the agents that are connected and alive, and the starters of agents."""
 
 from __future__ import annotations
 
@@ -36,12 +36,10 @@ from mingle_hooks.run.processes import Descriptor, spawn
 from mingle_hooks.run.starters import Allocation, Launch, Place, Starter
 from mingle_hooks.schedulers.hostlist import fold
 
-# Where supervisors reach the runner: a TCP port, and a UDP port of the same number for signs of life.
-
 Address = tuple[object, ...]
 
 _TRIES = 64
-# More than a few supervisors get their signs in so many parts of a second.
+# More than a few agents get their heartbeats in so many parts of a second.
 _FEW, _PARTS = 64, 10
 # struct in_pktinfo is interface, source, destination; struct in6_pktinfo is address, interface.
 _V4, _V6 = struct.Struct("@I4s4s"), struct.Struct("@16sI")
@@ -49,7 +47,7 @@ _IP_PKTINFO = getattr(socket, "IP_PKTINFO", 8)
 
 
 class Sockets:
-    """Listeners and datagram sockets of one port, in all families that this host has, or on loopback alone.
+    """The runner's TCP and UDP sockets of one port, in all families that this host has, or on loopback alone.
 
     The port is one of those `chosen`, else of the range, which a site's firewall may let through; on loopback it is the
     kernel's choice.
@@ -102,12 +100,12 @@ class Pulses:
         self._beat()
 
     def forget(self, number: int) -> None:
-        """Forget a supervisor; the next of that number counts anew."""
+        """Forget an agent; the next of that number counts anew."""
         self._latest.pop(number, None)
         self._ways.pop(number, None)
 
     def ask(self, number: int) -> None:
-        """Send a supervisor that is quiet a sign, which it may answer."""
+        """Send a heartbeat to an agent that is quiet, which it may answer."""
         if number in self._ways:
             self._give(number)
 
@@ -152,7 +150,7 @@ class Pulses:
 
 
 def _from(extra: list[tuple[int, int, bytes]]) -> list[tuple[int, int, bytes]]:
-    """Return what makes an answer come from the address that was asked."""
+    """Return what makes an answer come from the address that a heartbeat was sent to."""
     for level, kind, data in extra:
         if level == socket.IPPROTO_IP and kind == _IP_PKTINFO and len(data) == _V4.size:
             _, local, _ = _V4.unpack(data)
@@ -162,7 +160,7 @@ def _from(extra: list[tuple[int, int, bytes]]) -> list[tuple[int, int, bytes]]:
     return []
 
 
-# Who has not said within this time, in seconds, who it is, is no supervisor; and so many may be here at once.
+# A caller that has sent no JOIN within this time, in seconds, is no agent; and so many may be here at once.
 STRANGER_S, MOST_STRANGERS = 10.0, 4096
 # Signs are looked for so often in the silence that is allowed, and at least each second; and once a silence has lasted
 # as long as it may, though not for each of a thousand hosts that a switch has lost.
@@ -178,8 +176,8 @@ _MESSAGES: Mapping[int, type[AgentMessage]] = {
 }
 
 
-class Supervisor:
-    """One that is here: its two connections, and when it was last heard of."""
+class Agent:
+    """One that is here: its two connections, and when it last sent something."""
 
     __slots__ = ("control", "heard_at", "is_joined", "is_quiet", "output")
 
@@ -190,7 +188,7 @@ class Supervisor:
 
 
 class Hub:
-    """`on_event(event)` gets what supervisors say and what becomes of them, `on_output(place, kind, data)` output."""
+    """The agents that are here; `on_event(event)` gets their messages, `on_output(place, kind, data)` their output."""
 
     def __init__(
         self,
@@ -207,7 +205,7 @@ class Hub:
         self._numbers = {place: number for number, place in enumerate(places)}
         self._strangers: dict[Link, float] = {}  # oldest first
         self._is_held = False
-        self.here: dict[int, Supervisor] = {}
+        self.here: dict[int, Agent] = {}
         self.pulses = Pulses(loop, sockets.datagrams, secret, self._sign, messages.heartbeat_interval_s(silence_s))
         Callers(loop, sockets.listeners, self._greet, self._make_room)
         self._look_s = min(silence_s / _LOOKS, _LONGEST_LOOK_S)
@@ -215,27 +213,27 @@ class Hub:
         self._look()
 
     def send(self, place: int, kind: int, body: Body) -> None:
-        """Tell a supervisor something, if it is here."""
+        """Send a message to an agent, if it is here."""
         if place in self.here:
             self.here[place].control.send(kind, body)
 
     def hold(self, *, wanted: bool) -> None:
         """Stop reading output, or go on."""
         self._is_held = wanted
-        for its in self.here.values():
-            if its.output is not None:
-                its.output.listen(wanted=not wanted)
+        for agent in self.here.values():
+            if agent.output is not None:
+                agent.output.listen(wanted=not wanted)
 
     def drop(self, place: int) -> None:
-        """Have done with a supervisor; another may come in its place."""
-        its = self.here.pop(place, None)
+        """Forget an agent; another may come in its place."""
+        agent = self.here.pop(place, None)
         self.pulses.forget(place)
-        for link in (its.control, its.output) if its is not None else ():
+        for link in (agent.control, agent.output) if agent is not None else ():
             if link is not None:
                 link.close()
 
     def dismiss(self, status: int) -> None:
-        """Let all supervisors go; nothing of them counts any more."""
+        """Have all agents exit; nothing of them counts any more."""
         for place in self.here:
             self.send(place, LEAVE, Leave(status).body())
 
@@ -247,7 +245,7 @@ class Hub:
             self._turn_away(next(iter(self._strangers)))
 
     def _make_room(self) -> bool:
-        """Let the stranger go who has said nothing for longest, if there is one."""
+        """Drop the stranger that has been here for longest, if there is one."""
         for link in self._strangers:
             self._turn_away(link)
             return True
@@ -259,26 +257,26 @@ class Hub:
 
     def _forget(self, link: Link) -> None:
         self._strangers.pop(link, None)
-        for place, its in [*self.here.items()]:
-            if link in (its.control, its.output):
+        for place, agent in [*self.here.items()]:
+            if link in (agent.control, agent.output):
                 self._lost(place, None)
 
     def _introduced(self, link: Link, kind: int, body: Body) -> None:
-        """Take in who holds the key. Raises WireError for one who has no place here."""
+        """Take in an agent, which holds the key. Raises WireError for one that has no place here."""
         self._strangers.pop(link, None)
         join = Join.parse(body)
         place = self._numbers.get(Place(join.host, join.local))
         if kind != JOIN or place is None:
             raise WireError("no place")
-        its = self.here.get(place)
-        if join.is_output and its is not None and its.output is None:
-            its.output, its.is_joined = link, True
+        agent = self.here.get(place)
+        if join.is_output and agent is not None and agent.output is None:
+            agent.output, agent.is_joined = link, True
             link.on_output = lambda kind, data: self._wrote(place, kind, data)
             link.listen(wanted=not self._is_held)
             self._on_event(Joined(place))
-        elif not join.is_output and its is None:
-            self.here[place] = Supervisor(link, self._loop.clock())
-            link.on_message = lambda kind, body: self._said(place, kind, body)
+        elif not join.is_output and agent is None:
+            self.here[place] = Agent(link, self._loop.clock())
+            link.on_message = lambda kind, body: self._take(place, kind, body)
             welcome = Welcome(place, self._sockets.port, int(self._silence_s * 1000))
             link.send(WELCOME, welcome.body())
         else:
@@ -288,18 +286,18 @@ class Hub:
         self._sign(place)
         self._on_output(place, kind, data)
 
-    def _said(self, place: int, kind: int, body: Body) -> None:
+    def _take(self, place: int, kind: int, body: Body) -> None:
         self._sign(place)
         if kind not in _MESSAGES:
             raise WireError("not an agent's message")
         self._on_event(Received(place, _MESSAGES[kind].parse(body)))
 
     def _sign(self, place: int) -> None:
-        its = self.here.get(place)
-        if its is not None:
-            its.heard_at = self._loop.clock()
-            if its.is_quiet:
-                its.is_quiet = False
+        agent = self.here.get(place)
+        if agent is not None:
+            agent.heard_at = self._loop.clock()
+            if agent.is_quiet:
+                agent.is_quiet = False
                 self._on_event(Alive(place))
 
     def _lost(self, place: int, silent_s: float | None) -> None:
@@ -314,17 +312,17 @@ class Hub:
         late_s = max(now - self._looked_at - 2 * self._look_s, 0.0)
         self._looked_at = now
         next_s = self._look_s
-        for place, its in [*self.here.items()]:
-            its.heard_at += late_s
-            silent_s = now - its.heard_at
+        for place, agent in [*self.here.items()]:
+            agent.heard_at += late_s
+            silent_s = now - agent.heard_at
             if silent_s >= self._silence_s:
                 self._lost(place, silent_s)
                 continue
             next_s = min(next_s, self._silence_s - silent_s)
             if silent_s > min(messages.ASK_S, self._silence_s / 2):
                 self.pulses.ask(place)
-                if not its.is_quiet:
-                    its.is_quiet = True
+                if not agent.is_quiet:
+                    agent.is_quiet = True
                     self._on_event(Quiet(place))
         for link, since in [*self._strangers.items()]:
             if now - since > STRANGER_S:
@@ -569,7 +567,7 @@ class Launching:
     def start(self, hosts: tuple[str, ...]) -> None:
         """Start the program on these hosts. Raises what the starter raises, and PlaceError for its file."""
         self._environ_file = self._environ_file or starters.environ_file(self._starter, self.environ)
-        for launch in starters.supervisors(
+        for launch in starters.agent_launches(
             self._starter, self._job, hosts, self._program, self.environ, self._environ_file
         ):
             try:

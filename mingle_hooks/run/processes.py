@@ -186,7 +186,7 @@ class Tree:
         if self._kill is None:
             found = descendants()
             send_signal(found, signal.SIGTERM)
-            send_signal(found, signal.SIGCONT)  # one that is stopped hears nothing
+            send_signal(found, signal.SIGCONT)  # one that is stopped gets no other signal
         elif kill_at < self._kill_at:
             self._kill.cancel()
         else:

@@ -1,4 +1,4 @@
-"""`mingle run`: what it is asked for, the runner that does what the state machine says, and the line of --again."""
+"""`mingle run`: its request, the runner that does what the state machine says, and the line of --again."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ class RunnerProcess(NamedTuple):
 
     @property
     def has_ended(self) -> bool:
-        """Whether it has certainly ended: it was of this machine, where its pid is free, or another process's."""
+        """Whether it has certainly ended: it was of this machine, where its pid is free, or another process has it."""
         return self.machine == runs_here() and self.start > 0 and _start(self.pid) != self.start
 
 
@@ -495,7 +495,7 @@ _TRIES = 16
 
 
 class StatusListener:
-    """`on_question(link, kind, body)` gets what those ask who hold the key, and may raise WireError.
+    """A port for requests: `on_question(link, kind, body)` gets those of holders of the key, and may raise WireError.
 
     Raises NetworkError where no port can be opened.
     """
@@ -510,7 +510,7 @@ class StatusListener:
         self._door = Callers(loop, listeners, self._take_in)
 
     def close(self) -> None:
-        """Close all. What has been said is still delivered."""
+        """Close all. What has been sent is still delivered."""
         self._door.close()
         for link in self._callers:
             link.close()
@@ -528,7 +528,7 @@ class StatusListener:
             self._sweep()
 
     def _sweep(self) -> None:
-        """Turn those away who have been here for too long, and look again when the next will have been."""
+        """Drop callers that have been here for too long, and look again when the next will have been."""
         now = self._loop.clock()
         for link in [link for link, since in self._callers.items() if since <= now - CALLER_S]:
             self._turn_away(link)
@@ -536,7 +536,7 @@ class StatusListener:
         self._sweeper = None if oldest is None else self._loop.after(oldest + CALLER_S - now, self._sweep)
 
     def keep(self, link: Link) -> None:
-        """Leave a caller who has proved to hold the key to its owner: it may wait for the end."""
+        """Keep a caller that holds the key: it may wait for the end."""
         self._forget(link)
 
     def _forget(self, link: Link) -> None:

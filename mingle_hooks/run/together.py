@@ -1,7 +1,7 @@
 """`mingle exec --together`: the members of a world, whoever started them, run COMMAND as one.
 
-Rank 0's process is the runner, and starts its own host's supervisor; each other's becomes its host's. Key, port and
-the run's id follow from the world and the members' key, so that nobody has to be told.
+Rank 0's process is the runner, and starts its own host's agent; each other member becomes its host's agent. All
+derive the run's key, ports and id from the world and the members' key.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from mingle_hooks.run.runner import Request, run_command, status_keys
 from mingle_hooks.run.starters import TABLE, Allocation, Starter
 from mingle_hooks.world import View
 
-# The runner takes the first that is free of so many ports; supervisors dial all of them.
+# The runner takes the first that is free of so many ports; agents dial all of them.
 PORTS = 8
 _ID_BYTES = 8
 # Somebody else starts each host's `mingle exec --together`; from here no program can be started there.
@@ -37,7 +37,7 @@ STARTER = Starter(
 
 
 def together(command: tuple[str, ...], spec: MemberSpec, view: View, words: tuple[str, ...]) -> int:
-    """Return rank 0's exit status once all have ended; the other members become supervisors.
+    """Return rank 0's exit status once all have ended; the other members become agents.
 
     `words` are the options of the members' own `mingle exec`. Raises what a run raises.
     """
@@ -90,7 +90,7 @@ def names(view: View) -> tuple[str, ...]:
 
 
 def _agreed(spec: MemberSpec, view: View) -> Agreed:
-    """Return what each member works out alike."""
+    """Return what all members compute alike."""
     key = keys.find(spec.facts, spec.settings, spec.user_environ)
     secret = Secret.derive(key.material, spec.attempt)
     of_world = view.world.digest.encode()
@@ -103,7 +103,7 @@ def _agreed(spec: MemberSpec, view: View) -> Agreed:
 
 
 def _supervise(view: View, name: str, agreed: Agreed) -> NoReturn:
-    """Become this host's supervisor."""
+    """Become this host's agent."""
     address = view.world.roster[0].address
     environ = {
         **os.environ,

@@ -34,7 +34,7 @@ def main() -> int:
     program = (sys.executable, "-I", PROBE, out)
     os.write(1, f"{' '.join([starter.name, *hosts])}\n".encode())
     try:
-        made = starters.supervisors(starter, job, hosts, program, environ, file)
+        made = starters.agent_launches(starter, job, hosts, program, environ, file)
         started = [
             subprocess.Popen(
                 launch.argv,

@@ -262,7 +262,7 @@ def made(environ: dict[str, str], program: tuple[str, ...] = PROGRAM, **changes:
     facts = detect(environ, "node1")
     starter = starters.find(facts, environ)
     job = starters.allocation(facts, environ)._replace(**changes)
-    return starters.supervisors(starter, job, job.hosts, program, SECRET, "/home/me/.mingle.1")
+    return starters.agent_launches(starter, job, job.hosts, program, SECRET, "/home/me/.mingle.1")
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -409,7 +409,7 @@ def test_words_that_a_shell_may_read_otherwise_are_refused(tmp_path: Path, sched
 def test_login_shells_read_one_quoted_line(scheduler: str, count: int) -> None:
     starter = next(its for its in starters.TABLE if its.name == scheduler)
     job = Allocation(scheduler, ("node2",), (count,), is_per_task=scheduler == "oar")
-    launches = starters.supervisors(starter, job, job.hosts, PROGRAM, {"A": "b\nc", "K": "", "B": "\udcff"})
+    launches = starters.agent_launches(starter, job, job.hosts, PROGRAM, {"A": "b\nc", "K": "", "B": "\udcff"})
     assert len(launches) == count
     *head, line = launches[-1].argv
     assert head[-1] == "node2"
@@ -431,7 +431,7 @@ def test_ssh_asks_nobody_and_leaves_no_master() -> None:
 def test_flux_names_a_host_by_its_rank() -> None:
     starter = next(its for its in starters.TABLE if its.name == "flux")
     job = Allocation("flux", ("a", "b", "c"), (1, 1, 1))
-    launches = starters.supervisors(starter, job, ("a", "c"), PROGRAM, SECRET)
+    launches = starters.agent_launches(starter, job, ("a", "c"), PROGRAM, SECRET)
     places = [("--host", "a", "--local", "0"), ("--host", "c", "--local", "0")]
     heads = [("flux", "exec", "--noinput", f"--rank={rank}") for rank in (0, 2)]
     assert [launch.argv for launch in launches] == [(*h, *PROGRAM, *p) for h, p in zip(heads, places, strict=True)]
@@ -443,7 +443,7 @@ def test_a_sweep_is_started_once_a_host_and_nothing_is_secret(starter: starters.
     program = (*PLAIN, "1d0f")
     launches = starter.launches(job, ("b", "a"), program)
     assert sorted(host for launch in launches for host in launch.hosts) == ["a", "b"]
-    for launch in (*launches, *starters.supervisors(starter, job, job.hosts, PLAIN, SECRET, "/f")):
+    for launch in (*launches, *starters.agent_launches(starter, job, job.hosts, PLAIN, SECRET, "/f")):
         assert "5ec4e7" not in " ".join(launch.argv)
     assert not [word for launch in launches for word in launch.argv if word.startswith("--ntasks=") and word[9:] != "2"]
     assert all("1d0f" in launch.argv[-1] and "--host" not in launch.argv for launch in launches)
