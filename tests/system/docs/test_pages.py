@@ -18,7 +18,7 @@ NOT_RUN = {
     ("lint.md", "strict = ["): "tests/unit/test_settings.py reads them",
     ("check.md", "HOST   STATE  ADDRESS"): "tests/unit/check makes it",
     ("check.md", "run 1 on node[1-4]"): "how long a run takes differs; tests/system/check has such lines",
-    ("run.md", "uncorrectable ECC error"): "no GPU fails here; tests/supervise has the message",
+    ("run.md", "uncorrectable ECC error"): "no GPU fails here; tests/unit/run has the message",
     ("schedulers/slurm.md", "apptainer exec"): "neither Apptainer nor pyxis is here; tests/render has their stand-ins",
     ("schedulers/kubernetes.md", "kubectl apply"): "there is no Kubernetes here",
     ("schedulers/oar.md", "oarsub -l nodes=4 ./job.sh"): "there is no OAR here; the script itself is run",
