@@ -12,7 +12,7 @@ from subprocess import CompletedProcess, Popen
 from typing import Any
 
 from cluster.host import Host
-from forked import Forked
+from support.forked import Forked
 
 KEY = "00112233445566778899aabbccddeeff" * 2
 KEYED = {"MINGLE_KEY": KEY}
