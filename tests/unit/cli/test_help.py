@@ -13,9 +13,20 @@ from typing import TYPE_CHECKING
 import click
 import pytest
 
-from mingle_hooks.cli.commands import COMMANDS, mingle
-from mingle_hooks.cli.help import ALL as ALL_OPTIONS
-from mingle_hooks.cli.help import CALL_FLAGS, CHECK, FIELD_GROUPS, FIELD_VALUES, GROUPS, RUN, SETTINGS, Grouped, grouped
+from mingle_hooks.cli.commands import ALL as ALL_OPTIONS
+from mingle_hooks.cli.commands import (
+    CALL_FLAGS,
+    CHECK,
+    COMMANDS,
+    FIELD_GROUPS,
+    FIELD_VALUES,
+    GROUPS,
+    RUN,
+    SETTINGS,
+    Grouped,
+    grouped,
+    mingle,
+)
 from mingle_hooks.cli.plain import FLAGS
 from mingle_hooks.export.frameworks import FRAMEWORKS
 from mingle_hooks.scripts.fields import FIELDS
