@@ -86,7 +86,7 @@ def _host_formats() -> Iterable[str]:
 
 
 def _launchers() -> Iterable[str]:
-    from mingle_hooks.scripts.command import LAUNCHERS
+    from mingle_hooks.scripts.job import LAUNCHERS
 
     return LAUNCHERS
 

@@ -29,7 +29,7 @@ from mingle_hooks.cli.commands import (
 )
 from mingle_hooks.cli.plain import FLAGS
 from mingle_hooks.export.frameworks import FRAMEWORKS
-from mingle_hooks.scripts.fields import FIELDS
+from mingle_hooks.scripts.job import FIELDS
 from mingle_hooks.settings import BACKENDS, TABLE
 
 if TYPE_CHECKING:
