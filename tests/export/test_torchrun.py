@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 # Without torch, whose import takes 1.5 s of a processor: what torchrun makes of the variables is tried. The real one
-# trains so, over IPv6 too, in world/test_unchanged_scripts.py.
+# trains so, over IPv6 too, in system/launchers/test_eval_in_job_scripts.py.
 TORCHRUN = str(BIN / "torchrun")
 TELL = """
 import os

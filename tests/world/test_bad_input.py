@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 from cluster.hosts import Hosts, missing
-from members import KEYED
 from needs import skip_for_want_of
+from support.members import KEYED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING
 
 import pytest
-from members import KEYED
+from support.members import KEYED
 
 if TYPE_CHECKING:
     from collections.abc import Callable

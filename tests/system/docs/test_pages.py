@@ -14,7 +14,7 @@ from needs import only_with
 
 # (page, mark of its block) -> why it is not run here. Its syntax is checked all the same.
 NOT_RUN = {
-    ("lint.md", "no active RDMA port"): "tests/unit/check and tests/world/test_odd_node.py make each of these",
+    ("lint.md", "no active RDMA port"): "tests/unit/check and tests/system/failures make each of these",
     ("lint.md", "strict = ["): "tests/unit/test_settings.py reads them",
     ("check.md", "HOST   STATE  ADDRESS"): "tests/unit/check makes it",
     ("check.md", "run 1 on node[1-4]"): "how long a run takes differs; tests/system/check has such lines",
