@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+from frameworks.reads import FOR_USER_CODE, OWN, READS
 
 from mingle_hooks.errors import NetworkError, UsageError
 from mingle_hooks.export.frameworks import (
@@ -41,6 +42,120 @@ def settings(name: str, view: View = NODE_VIEW) -> dict[str, str]:
     return framework(name).settings(view)
 
 
+STATIC = {
+    "PET_NNODES": "2",
+    "PET_NPROC_PER_NODE": "4",
+    "PET_NODE_RANK": "1",
+    "PET_MASTER_ADDR": "10.0.0.1",
+    "PET_MASTER_PORT": "29500",
+    "PET_RDZV_BACKEND": "static",
+    "PET_RDZV_ID": "0123456789abcdef",
+}
+C10D = {
+    "PET_NNODES": "2",
+    "PET_NPROC_PER_NODE": "4",
+    "PET_RDZV_BACKEND": "c10d",
+    "PET_RDZV_ID": "0123456789abcdef",
+    "PET_RDZV_ENDPOINT": "10.0.0.1:29500",
+}
+RESTARTS = {"PET_MAX_RESTARTS": "3", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
+# Of several nodes' batch shell: each node opens a store and uses the endpoint's, and no node rank is among it.
+OF_BATCH = NO_RANK | C10D | {"PET_RDZV_CONF": "is_host=1,join_timeout=300,read_timeout=300"}
+ELASTIC = C10D | RESTARTS | {"PET_NODE_RANK": "1", "PET_RDZV_CONF": "is_host=0", "PET_LOCAL_ADDR": "10.0.0.2"}
+JAX = {
+    "JAX_COORDINATOR_ADDRESS": "10.0.0.1:29500",
+    "JAX_NUM_PROCESSES": "6",
+    "JAX_PROCESS_ID": "5",
+    "OMPI_MCA_orte_hnp_uri": "0.0;tcp://10.0.0.1:29500",
+    "OMPI_COMM_WORLD_SIZE": "6",
+    "OMPI_COMM_WORLD_RANK": "5",
+    "OMPI_COMM_WORLD_LOCAL_RANK": "3",
+}
+JAX6 = {
+    "JAX_COORDINATOR_ADDRESS": "[fd00::1]:29500",
+    "JAX_NUM_PROCESSES": "2",
+    "JAX_PROCESS_ID": "1",
+    "JAX_LOCAL_DEVICE_IDS": "0,1,2,3",
+    "OMPI_MCA_orte_hnp_uri": "0.0;tcp6://[fd00::1]:29500",
+    "OMPI_COMM_WORLD_SIZE": "2",
+    "OMPI_COMM_WORLD_RANK": "1",
+}
+XGBOOST = {
+    "DMLC_TRACKER_URI": "10.0.0.1",
+    "DMLC_TRACKER_PORT": "29501",
+    "DMLC_TASK_ID": "5",
+    "DMLC_NUM_WORKER": "6",
+}
+GPUS = NODE_VIEW._replace(is_cpu_only=False)
+BY_C10D = NODE_VIEW._replace(user_environ={"PET_RDZV_BACKEND": "c10d"})
+OF_STEP = NODE_VIEW._replace(user_environ={"SLURM_JOB_ID": "7", "SLURM_STEP_ID": "0"})
+
+
+@pytest.mark.parametrize(
+    ("name", "view", "exported"),
+    [
+        ("torchrun", NODE_VIEW, STATIC),
+        ("torchrun", IPV6_VIEW, STATIC | {"PET_MASTER_ADDR": "fd00::1"}),
+        ("torchrun", BY_C10D, ELASTIC),  # as the user chose that backend
+        ("torchrun", BATCH_VIEW, OF_BATCH),
+        ("torchrun", BATCH_VIEW._replace(world=WORLD6), OF_BATCH | {"PET_RDZV_ENDPOINT": "[fd00::1]:29500"}),
+        # Where not all nodes' slots are known torchrun starts its own default.
+        (
+            "torchrun",
+            BATCH_VIEW._replace(batch=Batch(300, "")),
+            {name: value for name, value in OF_BATCH.items() if name != "PET_NPROC_PER_NODE"},
+        ),
+        ("torchrun-elastic", NODE_VIEW, ELASTIC),
+        (
+            "torchrun-elastic",
+            IPV6_VIEW._replace(place=Assignment(0, 2, 0)),
+            C10D
+            | RESTARTS
+            | {
+                "PET_NPROC_PER_NODE": "2",
+                "PET_NODE_RANK": "0",
+                "PET_RDZV_ENDPOINT": "[fd00::1]:29500",
+                "PET_RDZV_CONF": "is_host=1",
+            },
+        ),
+        ("torchrun-elastic", BATCH_VIEW, OF_BATCH | RESTARTS),
+        ("jax", IPV6_VIEW, JAX6),
+        ("jax", TASK_VIEW, JAX),
+        ("mpi", NODE_VIEW, {}),
+        ("mpi", OF_STEP, {"SLURM_OVERLAP": "1"}),  # else its daemons, started by srun, wait for the step's CPUs
+        ("mpi", NODE_VIEW._replace(is_named=False), {"HYDRA_IFACE": "ib0"}),
+        ("nccl", NODE_VIEW, {"NCCL_SOCKET_IFNAME": "=ib0", "NCCL_SOCKET_FAMILY": "AF_INET"}),
+        ("nccl", IPV6_VIEW, {"NCCL_SOCKET_IFNAME": "=ib0", "NCCL_SOCKET_FAMILY": "AF_INET6"}),
+        ("gloo", NODE_VIEW, {"GLOO_SOCKET_IFNAME": "ib0", "TP_SOCKET_IFNAME": "ib0"}),
+        ("ucx", NODE_VIEW, {"UCX_NET_DEVICES": "mlx5_0:1,mlx5_1:1,ib0"}),
+        ("ucx", NODE_VIEW._replace(hcas=()), {"UCX_NET_DEVICES": "ib0"}),
+        ("ucx", NODE_VIEW._replace(hcas=None), {}),
+        ("ray", IPV6_VIEW, {"RAY_ADDRESS": "[fd00::1]:29500"}),
+        ("xgboost", TASK_VIEW, XGBOOST),
+        ("cpu", NODE_VIEW, {"ACCELERATE_USE_CPU": "true"}),
+        ("accelerate", NODE_VIEW, {"ACCELERATE_USE_CPU": "true"}),
+        ("cpu", GPUS, {}),
+        ("process", NODE_VIEW, {"ACCELERATE_USE_CPU": "true"}),
+        ("process", GPUS, {}),
+        ("lightning", NODE_VIEW, {}),
+        ("swift", NODE_VIEW, {"NPROC_PER_NODE": "4"}),
+        ("llamafactory", NODE_VIEW, {"FORCE_TORCHRUN": "1", "NPROC_PER_NODE": "4"}),
+        ("composer", NODE_VIEW, {"BASE_RANK": "2"}),
+        ("vllm", NODE_VIEW, {"VLLM_HOST_IP": "10.0.0.2"}),
+        ("sglang", IPV6_VIEW, {"SGLANG_HOST_IP": "fd00::2"}),
+    ],
+)
+def test_a_framework_gets_the_whole_set_that_it_reads(name: str, view: View, exported: dict[str, str]) -> None:
+    """For this node or task, with IPv6 addresses as the framework splits them."""
+    assert settings(name, view) == exported
+
+
+def test_of_every_exported_name_it_is_known_where_it_is_read() -> None:
+    """A name that no framework reads is no help, and none of the table is left over."""
+    names = {name for row in FRAMEWORKS.values() for name in row.names if not name.startswith(OWN)}
+    assert names == {*READS, *FOR_USER_CODE}
+
+
 @pytest.mark.parametrize("name", list(FRAMEWORKS))
 @pytest.mark.parametrize("view", [NODE_VIEW, TASK_VIEW, IPV6_VIEW], ids=["node", "task", "ipv6"])
 def test_a_framework_exports_all_that_its_table_row_says_and_nothing_else(name: str, view: View) -> None:
@@ -68,28 +183,6 @@ def test_a_torchrun_that_would_train_alone_is_made_to_end(batch: Batch | None, e
     bare = NODE_VIEW._replace(place=Assignment(None, 4, None), batch=batch, user_environ=environ)
     words = settings("torchrun", bare) == settings("torchrun-elastic", bare) == ENDS
     assert words == (batch is None or bool(environ))
-
-
-def test_a_batch_shells_torchrun_gets_what_holds_on_every_node() -> None:
-    """Every node opens a store and uses the endpoint's, and no node rank is among it."""
-    expected = NO_RANK | {
-        "PET_NNODES": "2",
-        "PET_NPROC_PER_NODE": "4",
-        "PET_RDZV_BACKEND": "c10d",
-        "PET_RDZV_ID": "0123456789abcdef",
-        "PET_RDZV_ENDPOINT": "10.0.0.1:29500",
-        "PET_RDZV_CONF": "is_host=1,join_timeout=300,read_timeout=300",
-    }
-    assert settings("torchrun", BATCH_VIEW) == expected
-    restarts = {"PET_MAX_RESTARTS": "3", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
-    assert settings("torchrun-elastic", BATCH_VIEW) == expected | restarts
-    assert settings("torchrun", BATCH_VIEW._replace(world=WORLD6))["PET_RDZV_ENDPOINT"] == "[fd00::1]:29500"
-
-
-def test_a_batch_shell_that_does_not_know_the_slots_of_all_nodes_leaves_them_to_torchrun() -> None:
-    """Its own default is one process."""
-    view = BATCH_VIEW._replace(batch=Batch(300, ""))
-    assert "PET_NPROC_PER_NODE" not in settings("torchrun", view)
 
 
 def test_everybody_gets_torchruns_set_and_the_interface_for_gloo() -> None:
@@ -132,84 +225,21 @@ def test_an_unknown_framework_is_refused_with_the_nearest_known_one(wrong: str, 
         variables(NODE_VIEW, [wrong])
 
 
-def test_torchrun_gets_the_full_static_set() -> None:
-    """Slots are this node's own."""
-    assert settings("torchrun") == {
-        "PET_NNODES": "2",
-        "PET_NPROC_PER_NODE": "4",
-        "PET_NODE_RANK": "1",
-        "PET_MASTER_ADDR": "10.0.0.1",
-        "PET_MASTER_PORT": "29500",
-        "PET_RDZV_BACKEND": "static",
-        "PET_RDZV_ID": "0123456789abcdef",
-    }
-    assert settings("torchrun", IPV6_VIEW)["PET_MASTER_ADDR"] == "fd00::1"
-
-
-def test_torchrun_elastic_says_who_is_host() -> None:
-    """Only rank 0 is."""
-    assert settings("torchrun-elastic") == {
-        "PET_NNODES": "2",
-        "PET_NPROC_PER_NODE": "4",
-        "PET_NODE_RANK": "1",
-        "PET_RDZV_BACKEND": "c10d",
-        "PET_RDZV_ID": "0123456789abcdef",
-        "PET_RDZV_ENDPOINT": "10.0.0.1:29500",
-        "PET_RDZV_CONF": "is_host=0",
-        "PET_LOCAL_ADDR": "10.0.0.2",
-        "PET_MAX_RESTARTS": "3",
-        "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
-    }
-    first = IPV6_VIEW._replace(place=Assignment(0, 2, 0))
-    assert settings("torchrun-elastic", first)["PET_RDZV_CONF"] == "is_host=1"
-    assert settings("torchrun-elastic", first)["PET_RDZV_ENDPOINT"] == "[fd00::1]:29500"
-
-
-def test_torchrun_follows_the_user_s_choice_of_backend() -> None:
-    """With PET_RDZV_BACKEND=c10d from the user, the set is c10d's."""
-    view = NODE_VIEW._replace(user_environ={"PET_RDZV_BACKEND": "c10d"})
-    assert settings("torchrun", view) == settings("torchrun-elastic", view)
-
-
-def test_jax_counts_processes_by_scope_and_brackets_ipv6() -> None:
-    """One process for each node with all its devices, or one for each task."""
-    assert settings("jax", IPV6_VIEW) == {
-        "JAX_COORDINATOR_ADDRESS": "[fd00::1]:29500",
-        "JAX_NUM_PROCESSES": "2",
-        "JAX_PROCESS_ID": "1",
-        "JAX_LOCAL_DEVICE_IDS": "0,1,2,3",
-        "OMPI_MCA_orte_hnp_uri": "0.0;tcp6://[fd00::1]:29500",
-        "OMPI_COMM_WORLD_SIZE": "2",
-        "OMPI_COMM_WORLD_RANK": "1",
-    }
-    assert settings("jax", TASK_VIEW) == {
-        "JAX_COORDINATOR_ADDRESS": "10.0.0.1:29500",
-        "JAX_NUM_PROCESSES": "6",
-        "JAX_PROCESS_ID": "5",
-        "OMPI_MCA_orte_hnp_uri": "0.0;tcp://10.0.0.1:29500",
-        "OMPI_COMM_WORLD_SIZE": "6",
-        "OMPI_COMM_WORLD_RANK": "5",
-        "OMPI_COMM_WORLD_LOCAL_RANK": "3",
-    }
+OF_SLURM = ("SLURM_JOB_ID", "SLURM_STEP_NODELIST", "SLURM_NTASKS", "SLURM_PROCID", "SLURM_LOCALID")
 
 
 @pytest.mark.parametrize(
-    "own",
+    ("own", "is_found"),
     [
-        {"OMPI_MCA_orte_hnp_uri": "7.0;tcp://10.9.9.9:1"},
-        dict.fromkeys(("SLURM_JOB_ID", "SLURM_STEP_NODELIST", "SLURM_NTASKS", "SLURM_PROCID", "SLURM_LOCALID"), "1"),
+        ({"OMPI_MCA_orte_hnp_uri": "7.0;tcp://10.9.9.9:1"}, True),
+        (dict.fromkeys(OF_SLURM, "1"), True),
+        (dict.fromkeys(OF_SLURM[:-1], "1"), False),
     ],
-    ids=["Open MPI", "Slurm"],
+    ids=["Open MPI", "Slurm", "a part of Slurm's variables, as in a shell of ssh"],
 )
-def test_jax_is_left_to_the_cluster_that_it_finds_by_itself(own: dict[str, str]) -> None:
+def test_jax_is_left_to_the_cluster_that_it_finds_by_itself(own: dict[str, str], *, is_found: bool) -> None:
     """A real one is never covered by ours."""
-    assert not [name for name in settings("jax", NODE_VIEW._replace(user_environ=own)) if name.startswith("OMPI")]
-
-
-def test_jax_is_left_to_the_cluster_where_it_finds_all_of_it() -> None:
-    """By half of Slurm's variables, as in a shell of ssh, it finds none."""
-    own = dict.fromkeys(("SLURM_JOB_ID", "SLURM_STEP_NODELIST", "SLURM_NTASKS", "SLURM_PROCID"), "1")
-    assert "OMPI_COMM_WORLD_RANK" in settings("jax", NODE_VIEW._replace(user_environ=own))
+    assert ("OMPI_COMM_WORLD_RANK" in settings("jax", NODE_VIEW._replace(user_environ=own))) is not is_found
 
 
 def test_what_jax_takes_for_open_mpi_is_no_launcher_to_a_later_mingle() -> None:
@@ -248,33 +278,6 @@ def test_host_lists_name_each_host_once() -> None:
     assert settings("horovod", view) == {"MINGLE_HOSTS": "n1:5,n2:4"}
 
 
-def test_hydra_is_told_its_interface_only_where_its_hosts_name_leads_nowhere() -> None:
-    """Its daemons connect to the name otherwise, and all nodes get rank 0's interface by it."""
-    assert "HYDRA_IFACE" not in settings("mpi")
-    assert settings("mpi", NODE_VIEW._replace(is_named=False)) == {"HYDRA_IFACE": "ib0"}
-
-
-def test_networks_are_named_as_each_library_wants_them() -> None:
-    """NCCL takes an exact name, Gloo a bare one, UCX devices."""
-    assert settings("nccl") == {"NCCL_SOCKET_IFNAME": "=ib0", "NCCL_SOCKET_FAMILY": "AF_INET"}
-    assert settings("nccl", IPV6_VIEW)["NCCL_SOCKET_FAMILY"] == "AF_INET6"
-    assert settings("gloo") == {"GLOO_SOCKET_IFNAME": "ib0", "TP_SOCKET_IFNAME": "ib0"}
-    assert settings("ucx") == {"UCX_NET_DEVICES": "mlx5_0:1,mlx5_1:1,ib0"}
-    assert settings("ucx", NODE_VIEW._replace(hcas=())) == {"UCX_NET_DEVICES": "ib0"}
-    assert settings("ucx", NODE_VIEW._replace(hcas=None)) == {}
-
-
-def test_ray_and_xgboost_meet_at_rank_0() -> None:
-    """Rank 0's address and port, the same on all nodes."""
-    assert settings("ray", IPV6_VIEW) == {"RAY_ADDRESS": "[fd00::1]:29500"}
-    assert settings("xgboost", TASK_VIEW) == {
-        "DMLC_TRACKER_URI": "10.0.0.1",
-        "DMLC_TRACKER_PORT": "29501",
-        "DMLC_TASK_ID": "5",
-        "DMLC_NUM_WORKER": "6",
-    }
-
-
 def test_accelerate_gets_a_config_file_for_this_node() -> None:
     """It divides num_processes by num_machines, so nodes may differ."""
     (file,) = files(NODE_VIEW, ["accelerate"])
@@ -298,8 +301,6 @@ def test_a_process_that_knows_its_rank_is_one_of_torchrun_s_to_lightning() -> No
     """By LOCAL_RANK alone Lightning would wait for processes that nobody starts."""
     names = {variable.name for variable in variables(TASK_VIEW, ["process"])}
     assert {"RANK", "LOCAL_RANK", "GROUP_RANK", "TORCHELASTIC_RUN_ID"} <= names
-    assert settings("process") == {"ACCELERATE_USE_CPU": "true"}
-    assert settings("process", NODE_VIEW._replace(is_cpu_only=False)) == {}
 
 
 def test_lightning_in_a_step_of_slurm_starts_the_node_s_processes_itself() -> None:
@@ -308,26 +309,6 @@ def test_lightning_in_a_step_of_slurm_starts_the_node_s_processes_itself() -> No
     found = {variable.name: variable for variable in variables(view, ["lightning"])}
     assert (found["SLURM_JOB_NAME"].value, found["SLURM_JOB_NAME"].lost) == ("interactive", "train from the scheduler")
     assert "SLURM_JOB_NAME" in found["MINGLE_EXPORTS"].value
-    assert settings("lightning", NODE_VIEW) == {}
-
-
-def test_accelerate_is_told_to_use_the_cpu_where_there_is_nothing_else() -> None:
-    """Without a device that it knows it would train each process alone, and say nothing."""
-    assert settings("cpu") == settings("accelerate") == {"ACCELERATE_USE_CPU": "true"}
-    assert settings("cpu", NODE_VIEW._replace(is_cpu_only=False)) == {}
-
-
-def test_launchers_that_start_torchrun_themselves_get_this_node_s_processes() -> None:
-    """ms-swift and LLaMA-Factory hand them on; Composer wants to know where they begin."""
-    assert settings("swift") == {"NPROC_PER_NODE": "4"}
-    assert settings("llamafactory") == {"FORCE_TORCHRUN": "1", "NPROC_PER_NODE": "4"}
-    assert settings("composer") == {"BASE_RANK": "2"}
-
-
-def test_servers_get_this_node_s_own_address() -> None:
-    """On the world's network, not the one that the default route takes."""
-    assert settings("vllm") == {"VLLM_HOST_IP": "10.0.0.2"}
-    assert settings("sglang", IPV6_VIEW) == {"SGLANG_HOST_IP": "fd00::2"}
 
 
 def test_mlx_gets_its_ring() -> None:
@@ -335,13 +316,6 @@ def test_mlx_gets_its_ring() -> None:
     (file,) = files(NODE_VIEW, ["mlx"])
     assert (settings("mlx"), file.variables) == ({"MLX_RANK": "1"}, ("MLX_HOSTFILE",))
     assert json.loads(file.text) == [["10.0.0.1:29500"], ["10.0.0.2:29500"]]
-
-
-def test_mpirun_in_a_step_of_slurm_shares_the_step_s_cpus() -> None:
-    """Its daemons come by srun, which would wait for them until the job ends."""
-    view = NODE_VIEW._replace(user_environ={"SLURM_JOB_ID": "7", "SLURM_STEP_ID": "0"})
-    assert settings("mpi", view) == {"SLURM_OVERLAP": "1"}
-    assert settings("mpi") == {}
 
 
 @pytest.mark.parametrize("name", ["NCCL_SOCKET_IFNAME", "NCCL_SOCKET_FAMILY"])

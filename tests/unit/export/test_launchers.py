@@ -1,18 +1,17 @@
-"""What `mingle exec` adds to a launcher's command line."""
+"""Launchers: recognised by the words of a command, completed, and refused where an option leaves the world."""
 
 from __future__ import annotations
 
 import shlex
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from mingle_hooks.errors import UsageError
 from mingle_hooks.export import launchers
+from mingle_hooks.export.launchers import find, recognise
+from mingle_hooks.job import member_spec
 from mingle_hooks.world import Assignment, Member, View, World
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 SEATS = (Member(0, "n1", "10.0.0.1", 2), Member(1, "n2", "10.0.0.2", 4))
 WORLD = World("job7", 2, 6, "10.0.0.1", 29_500, "0123456789abcdef", SEATS)
@@ -128,3 +127,100 @@ def test_an_option_that_takes_a_node_out_of_the_world_is_refused(line: str) -> N
 def test_a_place_that_is_not_known_is_not_told(line: str) -> None:
     """As in a batch script."""
     assert completed(line, SECOND._replace(place=Assignment(None, 4, None))) == line
+
+
+@pytest.mark.parametrize(
+    ("line", "name", "words"),
+    [
+        ("torchrun train.py", "torchrun", 1),
+        ("/opt/venv/bin/torchrun train.py", "torchrun", 1),
+        ("python -m torch.distributed.run train.py", "torchrun", 3),
+        ("python3.11 -u -X dev -m torch.distributed.launch train.py", "torchrun", 6),
+        ("accelerate launch train.py", "accelerate", 2),
+        ("accelerate-launch train.py", "accelerate", 1),
+        ("python -m accelerate.commands.launch train.py", "accelerate", 3),
+        ("python -m accelerate.commands.accelerate_cli launch train.py", "accelerate", 4),
+        ("deepspeed train.py", "deepspeed", 1),
+        ("composer train.py", "composer", 1),
+        ("llamafactory-cli train config.yaml", "llamafactory", 2),
+        ("swift sft --model x", "swift", 2),
+        ("ray start --block", "ray", 2),
+        ("ray symmetric-run -- python train.py", "ray", 2),
+        ("horovodrun python train.py", "horovodrun", 1),
+        ("mpiexec.hydra ./train", "mpirun", 1),
+        ("srun ./train", "srun", 1),
+        ("apptainer exec --nv --bind=/data a.sif accelerate launch train.py", "accelerate", 7),
+        ("/usr/bin/singularity exec a.sif python -m torch.distributed.run train.py", "torchrun", 6),
+    ],
+)
+def test_a_launcher_is_known_by_its_own_name_or_its_module_s(line: str, name: str, words: int) -> None:
+    """Whatever path and options of Python stand before it."""
+    launcher = find(shlex.split(line))
+    assert launcher is not None
+    assert (launcher[0].name, launcher[1]) == (name, words)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "python train.py",
+        "python torchrun",
+        "python -m torch.distributed.runner train.py",
+        "python -X -m torch.distributed.run",
+        "python -m",
+        "python",
+        "accelerate config",
+        "accelerate",
+        "ray stop",
+        "bash -c torchrun",
+        "my-torchrun train.py",
+        "apptainer exec a.sif python train.py",
+        "apptainer exec torchrun",
+        "apptainer run a.sif torchrun train.py",
+    ],
+)
+def test_any_other_program_is_none(line: str) -> None:
+    """A launcher's name as an argument makes none."""
+    assert recognise(shlex.split(line)) is None
+
+
+JOB = {"id": "a", "nodes": "2", "rank": "1"}
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "torchrun --standalone train.py",
+        "torchrun --nnodes=1 --nproc_per_node=8 train.py",
+        "torchrun --nproc-per-node 8 --nnodes 1 train.py",
+        "torchrun --nnodes 3:4 train.py",
+        "torchrun --nnodes=x train.py",
+        "torchrun --node_rank=0 train.py",
+        "torchrun --master_addr localhost train.py",
+        "torchrun --rdzv-endpoint=127.0.0.1:29500 train.py",
+        "python3 -m torch.distributed.run --standalone train.py",
+        "/opt/bin/torchrun --no-python --standalone program",
+    ],
+)
+def test_an_option_that_takes_torchrun_out_of_the_world_is_refused(words: str) -> None:
+    """It would train once on every node, and end with 0."""
+    with pytest.raises(UsageError, match=r"in the world of 2 nodes; saw --.* train alone"):
+        launchers.check_command(words.split(), member_spec({}, JOB))
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "torchrun train.py --standalone --nnodes 1",
+        "torchrun -m pkg.train --standalone",
+        "torchrun --nproc-per-node 8 --max-restarts=3 train.py",
+        "torchrun --nnodes=1:2 --nproc-per-node=gpu train.py",
+        "torchrun --nnodes 2 --node-rank 1 --master-addr node1 train.py",
+        "torchrun",
+        "torchrun --nproc-per-node",
+        "python3 train.py --standalone",
+    ],
+)
+def test_other_options_and_the_scripts_own_are_left_alone(words: str) -> None:
+    """What stands behind the script is the script's."""
+    launchers.check_command(words.split(), member_spec({}, JOB))

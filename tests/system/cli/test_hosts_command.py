@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-import pytest
 from support.members import KEYED
 
 if TYPE_CHECKING:
@@ -81,44 +80,3 @@ def test_containers_without_names_get_and_lose_them(hosts: Callable[..., Hosts])
     assert [host.run(["cat", "/etc/hosts"]).stdout for host in three] == before
     refused = three[0].run(["mingle", "hosts", "--hosts", "n1", "--write-etc"])
     assert (refused.returncode, refused.stdout) == (64, "")
-
-
-@pytest.mark.parametrize(
-    ("words", "code", "said"),
-    [
-        (("--hosts", "n[1-2]", "--slots", "2"), 0, "n1 slots=2\nn2 slots=2\n"),
-        (("--hosts", "n1", "--format", "json"), 0, '[{"rank":0,"host":"n1","address":null,"slots":1}]\n'),
-        (("--id", "a", "--nodes", "1", "--slots", "2", "--format", "nodefile"), 0, "node1\nnode1\n"),
-        (("--id", "a", "--nodes", "1", "--format", "etc"), 0, ""),
-        (("--hosts", "n1", "--format", "etc"), 64, "a format without addresses"),
-        (("--hosts", "n1,n1"), 64, "n1 more than once"),
-        (("--hosts", "n1", "--slots", "gpus"), 64, "which each host counts for itself"),
-        (("--remove-etc",), 64, "--id NAME"),
-    ],
-)
-def test_hosts_that_a_person_names(
-    one: Callable[[tuple[str, ...]], tuple[int, str]], words: tuple[str, ...], code: int, said: str
-) -> None:
-    """Nobody is asked, and what cannot be known that way is refused."""
-    status, text = one(words)
-    assert status == code
-    assert (text == said) if not code else (said in text)
-
-
-@pytest.fixture
-def one(
-    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> Callable[[tuple[str, ...]], tuple[int, str]]:
-    """Give what runs `mingle hosts` here, outside of any job: its status, and what it wrote."""
-    import socket
-
-    from mingle_hooks.cli.main import run
-
-    monkeypatch.setattr(socket, "gethostname", lambda: "node1")
-
-    def call(words: tuple[str, ...]) -> tuple[int, str]:
-        code = run(["hosts", *words])
-        out, err = capfd.readouterr()
-        return code, err if code else out
-
-    return call

@@ -1,18 +1,16 @@
-"""Who is in the world, as the scheduler tells it to a job's script."""
+"""`mingle hosts` where the scheduler, or a person, names them."""
 
 from __future__ import annotations
 
 import socket
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import pytest
 
+from mingle_hooks.cli.main import run
 from mingle_hooks.errors import UsageError
 from mingle_hooks.job import member_spec
-from mingle_hooks.joining import members_of
-
-if TYPE_CHECKING:
-    from mingle_hooks.joining import Listing
+from mingle_hooks.joining import Listing, members_of
 
 SCRIPT = {
     "SLURM_JOB_ID": "7",
@@ -56,3 +54,40 @@ def test_what_the_scheduler_does_not_tell_is_not_guessed(told: dict[str, str], m
     monkeypatch.setattr(socket, "gethostname", lambda: "login1")
     with pytest.raises(UsageError, match="--slots N, if all hosts have the same number"):
         listed({**SCRIPT, **told})
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (("--hosts", "n[1-2]", "--slots", "2"), 0, "n1 slots=2\nn2 slots=2\n"),
+        (("--hosts", "n1", "--format", "json"), 0, '[{"rank":0,"host":"n1","address":null,"slots":1}]\n'),
+        (("--id", "a", "--nodes", "1", "--slots", "2", "--format", "nodefile"), 0, "node1\nnode1\n"),
+        (("--id", "a", "--nodes", "1", "--format", "etc"), 0, ""),
+        (("--hosts", "n1", "--format", "etc"), 64, "a format without addresses"),
+        (("--hosts", "n1,n1"), 64, "n1 more than once"),
+        (("--hosts", "n1", "--slots", "gpus"), 64, "which each host counts for itself"),
+        (("--remove-etc",), 64, "--id NAME"),
+    ],
+)
+def test_hosts_that_a_person_names(
+    one: Callable[[tuple[str, ...]], tuple[int, str]], words: tuple[str, ...], code: int, said: str
+) -> None:
+    """Nobody is asked, and what cannot be known that way is refused."""
+    status, text = one(words)
+    assert status == code
+    assert (text == said) if not code else (said in text)
+
+
+@pytest.fixture
+def one(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Callable[[tuple[str, ...]], tuple[int, str]]:
+    """Give what runs `mingle hosts` here, outside of any job: its status, and what it wrote."""
+    monkeypatch.setattr(socket, "gethostname", lambda: "node1")
+
+    def call(words: tuple[str, ...]) -> tuple[int, str]:
+        code = run(["hosts", *words])
+        out, err = capfd.readouterr()
+        return code, err if code else out
+
+    return call
