@@ -13,7 +13,7 @@ import pytest
 from cluster.host import USERS
 from cluster.pbs import PbsStandIn
 from cluster.ssh import ssh
-from render.remote_stand_ins import RemoteStandIn
+from support.remote_stand_ins import RemoteStandIn
 
 if TYPE_CHECKING:
     from collections.abc import Callable
