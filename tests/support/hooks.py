@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from cluster.hosts import Host
-from needs import need
+from support.needs import need
 
 from mingle_hooks.hooks.apply import TARGETS, hook, target
 from mingle_hooks.hooks.files import Chain, Site

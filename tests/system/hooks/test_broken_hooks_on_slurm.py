@@ -49,7 +49,7 @@ done
 if [ $try != full ]; then echo "{0} can be written: $seen; $(df -k {0}; ls -ls {0})" >&2; exit 1; fi
 """
 EMPTY = "rm -f {0}/filler {0}/proof; mount -o remount,size=50% {0}\n"
-SMALL = ("/tmp", "/var/tmp", "/dev/shm")  # noqa: S108 -- of the test hosts
+SMALL = ("/tmp", "/var/tmp", "/dev/shm")
 # "bind" makes it this host's affair: without it, the machine's own root file system would be read-only.
 FLAGS = "for place in / /etc /tmp /dev/shm /var/tmp; do mount -o remount,bind,{} $place; done\n"
 

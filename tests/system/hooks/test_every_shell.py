@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 from cluster.hosts import Host, Hosts
-from needs import need
 from support.hooks import JOB, SHELLS, SITE_KEY, environ, key_of, recorded, run_hook, shell, with_hooks
+from support.needs import need
 
 from mingle_hooks.hooks.apply import hook
 from mingle_hooks.hooks.files import Site

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from cluster.host import Host
 from cluster.real_pbs import RealPbs
-from needs import need
+from support.needs import need
 
 PLACE = "/run/pbs/mom_priv/hooks"
 MINGLE_HOOKS = ["mingle", "hooks"]

@@ -14,7 +14,7 @@ from cluster.slurm import SlurmCluster
 from hooked_slurm import MINGLE_HOOKS, SHOW, SITE_KEY, TRAIN, all_idle, installed, nothing_left, shown, uninstalled
 from light import BIN
 from light import TRAIN as LIGHT
-from needs import need
+from support.needs import need
 
 
 def test_one_task_per_node_gets_what_torchrun_reads(hooked: SlurmCluster) -> None:

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from needs import only_with
 from support.hooks import SITE_KEY, key_of, recorded
+from support.needs import only_with
 from unit.hooks.test_pbs import LAUNCHES, event_of, python, run
 
 from mingle_hooks.hooks.files import Site

@@ -20,7 +20,7 @@ from cluster.host import Host
 from cluster.hosts import Hosts
 from cluster.slurm import CONF, SlurmCluster
 from cluster.slurm import conf as conf_text
-from needs import skip_for_want_of
+from support.needs import skip_for_want_of
 
 from mingle_hooks.schedulers.hostlist import expand
 

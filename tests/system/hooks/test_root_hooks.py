@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 from cluster.host import Host
 from cluster.hosts import Hosts
-from needs import need
 from support.hooks import (
     HOOKS,
     JOB,
@@ -28,6 +27,7 @@ from support.hooks import (
     shell,
     with_hooks,
 )
+from support.needs import need
 
 from mingle_hooks.hooks.apply import hook
 from mingle_hooks.hooks.files import Chain, Site

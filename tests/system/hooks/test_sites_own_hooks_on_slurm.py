@@ -13,7 +13,7 @@ import pytest
 from cluster.hosts import Hosts
 from cluster.slurm import SlurmCluster, missing
 from hooked_slurm import MINGLE_HOOKS, SITE_KEY, all_idle, installed, uninstalled
-from needs import need, skip_for_want_of
+from support.needs import need, skip_for_want_of
 
 from mingle_hooks.hooks.apply import hook
 from mingle_hooks.hooks.files import Site

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 import pytest
-from needs import only_with
+from support.needs import only_with
 
 from mingle_hooks.hooks import pbs
 from mingle_hooks.hooks.apply import target
@@ -23,7 +23,7 @@ from mingle_hooks.hooks.verify import INSTALLED, write_hooks
 
 _ACCEPTS = """case "$("$@")" in *'"ended": ["accept"]'*) ;; *) exit 1 ;; esac"""
 _UNSHARE = ("unshare", "--mount", "--propagation", "private", "--pid", "--fork", "--mount-proc", "--kill-child")
-_OTHERS = ("/run", "/tmp", "/var/tmp", "/dev/shm")  # noqa: S108 - each is a new one, to see what a hook writes there
+_OTHERS = ("/run", "/tmp", "/var/tmp", "/dev/shm")
 _PATH = "/usr/sbin:/usr/bin:/sbin:/bin"  # where the hooks look for programs
 # What a hook runs; mount comes last, as it is needed to spoil the others.
 TOOLS = (

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-import usual_programs
 from cluster.slurm import SlurmCluster
+from support import usual_programs
 
 TABLE = Path(__file__).parents[2] / "data" / "usual_jobs.txt"
 PROGRAMS = ("torchrun", "accelerate", "deepspeed", "lightning", "mpirun", "orted", "spawn", "trainer", "env_init")

@@ -19,7 +19,7 @@ from cluster.real_pbs import RealPbs
 from cluster.slurm import SlurmCluster
 from light import TRAIN as LIGHT
 from light import VENV
-from needs import need
+from support.needs import need
 from support.remote_stand_ins import RemoteStandIn
 
 from mingle_hooks.scripts.script import describe

@@ -15,7 +15,7 @@ import pytest
 from cluster.host import Host
 from cluster.hosts import Hosts
 from light import TRAIN
-from needs import need, only_with
+from support.needs import need, only_with
 
 EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
 KEY = "00112233445566778899aabbccddeeff" * 2

@@ -18,7 +18,7 @@ from cluster import slurm as cluster_slurm
 from cluster.hosts import Hosts
 from cluster.slurm import SlurmCluster
 from light import TRAIN as LIGHT
-from needs import need, skip_for_want_of
+from support.needs import need, skip_for_want_of
 
 from mingle_hooks.errors import UsageError
 from mingle_hooks.scripts.directives import TABLE as SCHEDULERS

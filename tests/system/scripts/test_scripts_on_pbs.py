@@ -15,8 +15,8 @@ from cluster.pbs import PbsStandIn
 from cluster.real_pbs import RealPbs
 from light import BIN
 from light import TRAIN as LIGHT
-from needs import need
 from support.directives import VALUES, script_with, words_for
+from support.needs import need
 
 from mingle_hooks.scripts.script import describe
 from mingle_hooks.scripts.script import render_script as render

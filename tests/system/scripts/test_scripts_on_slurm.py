@@ -18,9 +18,9 @@ import pytest
 from cluster.slurm import SlurmCluster
 from light import BIN
 from light import TRAIN as LIGHT
-from needs import need
 from support.directives import CARRIED, VALUES, script_with
 from support.nasty import NASTIER, NASTY, TELL
+from support.needs import need
 
 from mingle_hooks.scripts.script import describe
 from mingle_hooks.scripts.script import render_script as render

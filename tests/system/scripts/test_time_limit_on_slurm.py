@@ -13,7 +13,7 @@ from typing import Any
 
 from cluster.slurm import SlurmCluster
 from light import TRAIN as LIGHT
-from needs import need
+from support.needs import need
 
 from mingle_hooks.scripts.script import describe
 from mingle_hooks.scripts.script import render_script as render

@@ -13,8 +13,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from needs import only_with
 from support.hooks_image import MOM, NAMES, NO_CHAIN, OURS, SPOILERS, at, call, conf, image, key, program, tree
+from support.needs import only_with
 
 from mingle_hooks.errors import ConflictError, FactsError, PlaceError, SettingsError, UsageError
 from mingle_hooks.hooks import files

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from needs import skip_for_want_of
 from support.hooks import FULL, SITES, recorded
+from support.needs import skip_for_want_of
 
 from mingle_hooks.cli.hooks import hooks
 from mingle_hooks.export.variables import own

@@ -14,9 +14,9 @@ from pathlib import Path
 from unittest.mock import patch
 
 import pytest
-import usual_programs
-from needs import only_with
+from support import usual_programs
 from support.hooks import FULL, HOOKS, OBSERVE, SHELLS, SITES, environ, exported, recorded, shell, written
+from support.needs import only_with
 
 from mingle_hooks.hooks.apply import hook
 from mingle_hooks.hooks.files import Chain, Site

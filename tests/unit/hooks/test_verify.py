@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
-from needs import only_with
 from support.hooks_image import MOM, NO_CHAIN, OURS, SPOILERS, at, call, conf, image, key, program
+from support.needs import only_with
 
 import mingle_hooks
 from mingle_hooks.cli import main

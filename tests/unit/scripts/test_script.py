@@ -12,10 +12,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from forked import Forked
-from needs import need
 from support import nasty
+from support.forked import Forked
 from support.nasty import TELL
+from support.needs import need
 
 from mingle_hooks.errors import PlaceError, UsageError
 from mingle_hooks.scripts import script as search

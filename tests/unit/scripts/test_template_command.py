@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from forked import Forked
+from support.forked import Forked
 
 from mingle_hooks.scripts.script import describe
 from mingle_hooks.scripts.script import render_script as render
