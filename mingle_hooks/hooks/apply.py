@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple
 from mingle_hooks.errors import FactsError, UsageError
 from mingle_hooks.hooks import files, pbs, slurm
 from mingle_hooks.hooks.files import Entry, Found, Manifest, Site, checksum
-from mingle_hooks.hooks.plan import Hook, Plan, Target, Where, hooks_by_name, is_ours, restored
+from mingle_hooks.hooks.plan import Hook, Plan, Target, Where, is_ours, restored
 from mingle_hooks.values import nearest
 
 # The schedulers that hooks can be installed for, by the name that people type: a new one is a row here.
@@ -31,7 +31,11 @@ def target(scheduler: str) -> Target:
 
 def hook(scheduler: str, name: str) -> Hook:
     """Return one hook. Raises UsageError."""
-    return hooks_by_name(target(scheduler).hooks, name)
+    hooks = target(scheduler).hooks
+    if name not in hooks:
+        near = f"mingle hooks render {scheduler} {nearest(name, hooks)}"
+        raise UsageError(f"one of {', '.join(hooks)}", repr(name), near)
+    return hooks[name]
 
 
 def apply(plan: Plan) -> None:
@@ -114,7 +118,7 @@ def uninstall(root: str, scheduler: str, found: tuple[Removal, ...]) -> None:
         path, copy = files.strip_root(root, entry.path), files.strip_root(root, entry.kept) if entry.kept else ""
         kept = files.look_at(copy, links=True) if copy else None
         if what == "restore" and kept is not None:
-            files.put_file(path, restored(kept))
+            files.put_files([(path, restored(kept))])
         elif what == "remove":
             files.remove_file(path)
         elif what == "stub":

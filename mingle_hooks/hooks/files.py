@@ -48,11 +48,6 @@ class Found(NamedTuple):
     gid: int = -1  # any
     is_link: bool = False
 
-    @property
-    def text(self) -> str:
-        """Return the content for people and patterns; writing takes the octets."""
-        return self.data.decode(errors="surrogateescape")
-
 
 def owner_of() -> int:
     """Return the user who shall own installed files: root, or in a test or an image's build the caller."""
@@ -125,13 +120,8 @@ def look_at(path: str, *, links: bool = False) -> Found | None:
 
 
 def write_whole(path: str, data: bytes, mode: int) -> None:
-    """Write a file of ours, as put() does. Raises PlaceError."""
-    put_file(path, Found(data, mode, owner_of()))
-
-
-def put_file(path: str, found: Found) -> None:
-    """Write one file, as put_files() does. Raises PlaceError."""
-    put_files([(path, found)])
+    """Write a file of ours, as put_files() does. Raises PlaceError."""
+    put_files([(path, Found(data, mode, owner_of()))])
 
 
 def put_files(wanted: Sequence[tuple[str, Found]]) -> None:
@@ -245,18 +235,13 @@ def installation_lock(root: str) -> Iterator[None]:
     except OSError as wrong:
         raise PlaceError("a lock", f"{root or LOCK_PATH}: {wrong.strerror}", "running it as root") from None
     try:
-        _lock(descriptor, root or LOCK_PATH)
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         yield
+    except BlockingIOError:
+        seen = f"another that is at work ({root or LOCK_PATH} is locked)"
+        raise PlaceError("one mingle hooks install or uninstall at a time", seen, "again when that ends") from None
     finally:
         os.close(descriptor)
-
-
-def _lock(descriptor: int, path: str) -> None:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        seen = f"another that is at work ({path} is locked)"
-        raise PlaceError("one mingle hooks install or uninstall at a time", seen, "again when that ends") from None
 
 
 # What a hook's own first lines say: who made it, which program it runs afterwards, and a checksum of the rest.
@@ -405,8 +390,8 @@ def _hooks(root: str) -> Iterator[Entry]:
 # As RUN_ROOT, the same everywhere, so that an admin who comes to a strange cluster knows where to look.
 KILL_SWITCH = "/etc/mingle/disabled"
 
-# Slurm's hooks that a site may have of its own.
-CHAINED = ("prolog", "epilog", "taskprolog")
+# slurm.conf's keys of the hooks that a site may have of its own, and the names of these in the settings.
+KEYS = {"Prolog": "prolog", "Epilog": "epilog", "TaskProlog": "taskprolog"}
 # The kernel's IFNAMSIZ is 16 with the closing NUL.
 _INTERFACE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@-]{0,14}")
 _WORD = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
@@ -446,13 +431,14 @@ class Site:
             _check("iface", _INTERFACE, name)
         if self.opt_in is not None:
             _check("hooks.opt_in", _WORD, self.opt_in)
-        for key in CHAINED:
+        for key in KEYS.values():
             if self.chain(key) not in {None, NONE}:
                 _check(f"hooks.{key}", _PATH, str(self.chain(key)))
 
     def chain(self, key: str) -> str | None:
-        """Return the site's own program for one of CHAINED."""
-        return {"prolog": self.prolog, "epilog": self.epilog, "taskprolog": self.taskprolog}[key]
+        """Return the site's own program for one of the values of KEYS."""
+        program: str | None = getattr(self, key)
+        return program
 
     @property
     def port_stride(self) -> int:
@@ -479,7 +465,7 @@ def read_site(settings: Settings) -> Site:
         host_suffix=settings.host_suffix,
         port_range=settings.port_range,
         containers=table["containers"],
-        **{key: table[key] for key in CHAINED},
+        **{key: table[key] for key in KEYS.values()},
     )
 
 
@@ -508,12 +494,7 @@ NO_CHAIN = Chain()
 
 
 def render_hook(
-    hook: Hook,
-    site: Site,
-    chain: Chain = NO_CHAIN,
-    *,
-    state_directory: str = RUN_ROOT,
-    kill_switch: str = KILL_SWITCH,
+    hook: Hook, site: Site, chain: Chain = NO_CHAIN, *, state_directory: str = RUN_ROOT, kill_switch: str = KILL_SWITCH
 ) -> str:
     """Return the whole file; the same arguments always give the same text.
 

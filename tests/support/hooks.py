@@ -21,7 +21,7 @@ from mingle_hooks.hooks.files import Chain, Site
 from mingle_hooks.hooks.files import render_hook as render
 
 RECORDED = Path(__file__).parent.parent / "data" / "recorded"
-HOOKS = tuple(its for scheduler in TARGETS for its in target(scheduler).hooks)
+HOOKS = tuple(its for scheduler in TARGETS for its in target(scheduler).hooks.values())
 SHELLS = {
     "dash": ["dash"],
     "bash": ["bash"],

@@ -50,7 +50,7 @@ def main() -> None:
     from mingle_hooks.hooks.files import Site
 
     for scheduler in targets.TARGETS:
-        for hook in targets.target(scheduler).hooks:
+        for hook in targets.target(scheduler).hooks.values():
             text.render_hook(hook, Site())  # and has read the templates
 
     gc.disable()  # as mingle itself does

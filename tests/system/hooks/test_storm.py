@@ -18,7 +18,7 @@ from support.needs import only_with
 from mingle_hooks.hooks import pbs
 from mingle_hooks.hooks.apply import target
 from mingle_hooks.hooks.files import Site
-from mingle_hooks.hooks.plan import EVIL, TRIAL_S, Target, Trial, hooks_by_name
+from mingle_hooks.hooks.plan import EVIL, TRIAL_S, Target, Trial
 from mingle_hooks.hooks.verify import INSTALLED, write_hooks
 
 _ACCEPTS = """case "$("$@")" in *'"ended": ["accept"]'*) ;; *) exit 1 ;; esac"""
@@ -148,16 +148,16 @@ def storm(scheduler: str, site: Site, runs: int, seed: int) -> Iterator[Trial]:
 
 
 def _run(place: str, site: Site, its: Target, chosen: random.Random) -> Trial:
-    programs = [hook.name for hook in its.hooks if hook in pbs.PBS_HOOKS[:1]]
+    programs = ["launch"] if its is pbs.TARGET else []
     name = chosen.choice([*its.scripts, *programs])
     before: list[str] = []
     if name in programs:
         argv = launch_command(place, site, f"{place}/run/state", lambda text: _spoilt(text, chosen), chosen)
     else:
-        hook = hooks_by_name(its.hooks, name)
+        hook = its.hooks[name]
         _, arguments, environ = chosen.choice(list(its.runs(name)))
         if hook.after and chosen.random() < _AFTER:
-            start = write_hooks(place, site, hooks_by_name(its.hooks, hook.after), f"{place}/run/state")
+            start = write_hooks(place, site, its.hooks[hook.after], f"{place}/run/state")
             before = _command(environ, start, *arguments)
         changed = {each: _spoilt(value, chosen) for each, value in environ.items()}
         changed |= {each: chosen.choice(_VALUES) for each in chosen.sample(_NAMES, chosen.randrange(4))}

@@ -18,6 +18,7 @@ from support.needs import skip_for_want_of
 
 from mingle_hooks.cli.hooks import hooks
 from mingle_hooks.export.variables import own
+from mingle_hooks.files import shipped_text
 from mingle_hooks.hooks import pbs
 from mingle_hooks.hooks.apply import hook
 from mingle_hooks.hooks.files import KILL_SWITCH, Site
@@ -56,7 +57,7 @@ def run_all(
     paths = [directory / f"event.{number}.json" for number in range(len(events))]
     for path, event in zip(paths, events, strict=True):
         path.write_text(json.dumps(event))
-    argv = [python or sys.executable, "-c", pbs.STAND_IN, directory / "mingle.py", *paths]
+    argv = [python or sys.executable, "-c", shipped_text(pbs.STAND_IN), directory / "mingle.py", *paths]
     done = subprocess.run(argv, capture_output=True, text=True, timeout=30, check=False, env={"PATH": "/usr/bin:/bin"})
     assert (done.returncode, done.stderr) == (0, "")
     found: list[dict[str, Any]] = [json.loads(line) for line in done.stdout.splitlines()]
