@@ -99,13 +99,13 @@ def _unlisted(where: Where, scheduler: str, site: Site, old: Manifest) -> Iterat
             raise
         return
     for file in plan.files:
-        its, entry = file.standing, file.entry
+        standing, entry = file.standing, file.entry
         begun = [
             os.path.lexists(files.strip_root(where.root, files.unfinished_files(path))) if path else False
-            for path in (entry.path, its.kept)
+            for path in (entry.path, standing.kept)
         ]
-        is_kept = its.kept and not its.copy
-        if entry.path not in old.entries and (is_kept or any(begun) or its.whose in {"ours", "edited"}):
+        is_kept = standing.kept and not standing.copy
+        if entry.path not in old.entries and (is_kept or any(begun) or standing.whose in {"ours", "edited"}):
             yield entry
 
 
@@ -128,7 +128,9 @@ def uninstall(root: str, scheduler: str, found: tuple[Removal, ...]) -> None:
     _remove_unfinished(root, scheduler, tuple(removal.entry for removal in found))
     old = files.read_manifest(root)
     rest = {path: entry for path, entry in old.entries.items() if entry.scheduler != scheduler}
-    rest |= {its.path: its._replace(sha256=checksum(stub.encode())) for its, what, stub in found if what == "stub"}
+    rest |= {
+        entry.path: entry._replace(sha256=checksum(stub.encode())) for entry, what, stub in found if what == "stub"
+    }
     if not rest:
         files.remove_file(files.strip_root(root, files.MANIFEST_PATH))
     elif old != (left := Manifest(rest)):
@@ -158,18 +160,18 @@ def _remove_unfinished(root: str, scheduler: str, entries: tuple[Entry, ...]) ->
         for path in filter(None, (entry.path, entry.kept)):
             files.remove_file(files.strip_root(root, files.unfinished_files(path)))
     for place in _places(scheduler):
-        its = files.below_root(root, place)
-        for name in os.listdir(its) if os.path.isdir(its) else ():
+        directory = files.below_root(root, place)
+        for name in os.listdir(directory) if os.path.isdir(directory) else ():
             if name.startswith(files.TEMPORARY):
-                files.remove_file(f"{its}/{name}")
+                files.remove_file(f"{directory}/{name}")
 
 
 def _remove_empty(root: str, scheduler: str) -> None:
     """Remove the directories that installing made, as far as nothing is left in them."""
     for place in (*_places(scheduler), "/etc/mingle"):
-        its = files.strip_root(root, place)
-        if not os.path.islink(its) and os.path.isdir(its) and not os.listdir(its):
-            os.rmdir(its)
+        directory = files.strip_root(root, place)
+        if not os.path.islink(directory) and os.path.isdir(directory) and not os.listdir(directory):
+            os.rmdir(directory)
 
 
 def _places(scheduler: str) -> tuple[str, ...]:

@@ -67,8 +67,8 @@ def pbs_trials(place: str, site: Site) -> Iterator[Trial]:
         done = subprocess.run(argv, env={}, capture_output=True, text=True, timeout=TRIAL_S, check=True)
         taken = (time.perf_counter() - started) * 1000
         seen = json.loads(done.stdout)
-        said = tuple(f"{key}={value}" for key, value in seen["added"].items()) or tuple(seen["log"])
-        yield Trial("launch", label, 0 if seen["ended"] == ["accept"] else 1, taken, said)
+        shown = tuple(f"{key}={value}" for key, value in seen["added"].items()) or tuple(seen["log"])
+        yield Trial("launch", label, 0 if seen["ended"] == ["accept"] else 1, taken, shown)
 
 
 def write_launch(place: str, site: Site, state: str) -> None:
@@ -126,9 +126,9 @@ def plan_pbs(site: Site, where: Where) -> Plan:
 def with_chain(site: Site, root: str, old: Manifest, hook: Hook, place: str, names: Collection[str] = SCRIPTS) -> File:
     """Return one of a node's classic scripts; one that the site has already is kept and called. Raises PlaceError."""
     path = f"{place}/{hook.name}"
-    its = what_stands(root, old, hook, path, names)
-    text = render_hook(hook, site, Chain(its.kept))
-    return plan_file(root, old, hook, path, text, mode=PROGRAM, chain=its.kept, standing=its)
+    before = what_stands(root, old, hook, path, names)
+    text = render_hook(hook, site, Chain(before.kept))
+    return plan_file(root, old, hook, path, text, mode=PROGRAM, chain=before.kept, standing=before)
 
 
 def _commands() -> tuple[Line, ...]:

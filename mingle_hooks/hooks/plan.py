@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple
 from mingle_hooks import values
 from mingle_hooks.files import RUN_ROOT
 from mingle_hooks.hooks import files
-from mingle_hooks.hooks.files import Entry, Found, Manifest, Site, checksum, read_made
+from mingle_hooks.hooks.files import Entry, Found, Manifest, Site, checksum, read_header
 
 # Whose file stands where a hook is to be, and where a copy of it goes before the hook takes its place.
 #
@@ -70,10 +70,10 @@ def _whose(now: Found | None, path: str, entry: Entry | None) -> Whose:
         return "nobody"
     if not now.is_link and entry and checksum(now.data) == entry.sha256:
         return "ours"
-    said = None if now.is_link else read_made(now.data)
-    if said is not None and said.is_whole:
+    header = None if now.is_link else read_header(now.data)
+    if header is not None and header.is_whole:
         return "ours"
-    return "edited" if said is not None or path.startswith(f"{files.MANIFEST_DIRECTORY}/") else "site"
+    return "edited" if header is not None or path.startswith(f"{files.MANIFEST_DIRECTORY}/") else "site"
 
 
 def is_ours(now: Found, entry: Entry) -> bool:
@@ -191,17 +191,17 @@ def plan_file(
 
     Raises PlaceError.
     """
-    its, data = standing or what_stands(root, old, hook, path), text.encode()
+    before, data = standing or what_stands(root, old, hook, path), text.encode()
     entry = Entry(
-        hook.scheduler, hook.name, path, checksum(data), mode, chain, its.kept, its.kept_sha256, hook.is_users
+        hook.scheduler, hook.name, path, checksum(data), mode, chain, before.kept, before.kept_sha256, hook.is_users
     )
-    now = its.now
+    now = before.now
     if now is not None and not now.is_link and now.data == data:  # nothing is lost
-        its = its._replace(whose="ours", copy=None)
+        before = before._replace(whose="ours", copy=None)
     is_right = (
-        now is not None and its.whose == "ours" and (now.data, now.mode, now.uid) == (data, mode, files.owner_of())
+        now is not None and before.whose == "ours" and (now.data, now.mode, now.uid) == (data, mode, files.owner_of())
     )
-    return File(entry, text, its, is_right)
+    return File(entry, text, before, is_right)
 
 
 def join_plans(
@@ -353,10 +353,10 @@ def _file(root: str, entry: Entry, again: str) -> Iterator[Finding]:
 
 
 def _changed(path: str, now: Found, again: str) -> tuple[str, str]:
-    said = read_made(now.data)
-    if said is not None and said.is_whole:
-        return f"comes from another installation than the manifest (mingle-hooks {said.version})", again
-    if said is None and not path.startswith(f"{files.MANIFEST_DIRECTORY}/"):
+    header = read_header(now.data)
+    if header is not None and header.is_whole:
+        return f"comes from another installation than the manifest (mingle-hooks {header.version})", again
+    if header is None and not path.startswith(f"{files.MANIFEST_DIRECTORY}/"):
         return "is a foreign file", f"{again}, which keeps it"
     return "was edited by hand", f"{again}, which keeps the edited one in {files.KEPT}"
 
@@ -410,9 +410,9 @@ def _above(root: str, paths: list[str]) -> Iterator[tuple[str, os.stat_result]]:
 
 def site_key(root: str, path: str) -> Iterator[Finding]:
     """Find what keeps the site's key from being used. Raises PlaceError."""
-    its = files.strip_root(root, path)
+    place = files.strip_root(root, path)
     try:
-        found = os.lstat(its)
+        found = os.lstat(place)
     except FileNotFoundError:
         yield Finding(path, "is missing, so jobs get no key", "putting it there, the same on all nodes (mingle key)")
         return
@@ -423,7 +423,7 @@ def site_key(root: str, path: str) -> Iterator[Finding]:
     if not stat.S_ISREG(found.st_mode) or not private:
         yield Finding(path, "is not a regular file of root's with mode 0400", f"chown 0 {path}; chmod 0400 {path}")
         return
-    now = files.look_at(its)
+    now = files.look_at(place)
     key = now.data.removesuffix(b"\n") if now else b""
     if len(key) not in _KEY_DIGITS or key.strip(b"0123456789abcdef"):
         yield Finding(path, "does not hold 64 to 128 lower-case hex digits", f"mingle key > {path}")

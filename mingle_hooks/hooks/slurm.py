@@ -179,8 +179,8 @@ def slurm_version(where: Where) -> tuple[int, int] | None:
 
 def slurm_nodes(where: Where) -> tuple[str, ...]:
     """Return the nodes that the controller knows; none where it does not answer."""
-    said = "" if where.root else _output_of(where.slurm_conf, "sinfo", "--noheader", "--Node", "--format=%N")
-    return tuple(sorted(set(said.split())))
+    output = "" if where.root else _output_of(where.slurm_conf, "sinfo", "--noheader", "--Node", "--format=%N")
+    return tuple(sorted(set(output.split())))
 
 
 def parse_config(text: str) -> SlurmConf:
@@ -193,7 +193,7 @@ def parse_config(text: str) -> SlurmConf:
 
 
 @functools.cache  # a command asks once, however often its parts want to know
-def _output_of(conf: str | None, program: str, *words: str) -> str:
+def _output_of(conf: str | None, program: str, *arguments: str) -> str:
     """Return what a program of Slurm's prints; nothing where it fails or takes too long."""
     path = _program_path(program)
     if not path:
@@ -201,7 +201,12 @@ def _output_of(conf: str | None, program: str, *words: str) -> str:
     environ = {**os.environ, **({"SLURM_CONF": conf} if conf else {})}
     try:
         done = subprocess.run(
-            [path, *words], env=environ, stdin=subprocess.DEVNULL, capture_output=True, timeout=_COMMAND_S, check=True
+            [path, *arguments],
+            env=environ,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=_COMMAND_S,
+            check=True,
         )
     except (OSError, subprocess.SubprocessError):
         return ""
@@ -388,15 +393,15 @@ def _own_program(
     here before. Raises FactsError where none of these can tell, and where two contradict each other.
     """
     name = KEYS[key]
-    said = site.chain(name)
+    setting = site.chain(name)
     named = conf.one(key) if conf else ""
     theirs = "" if named in ours or files.is_glob(named) else named
-    if said is not None:
-        program = "" if said == NONE else said
+    if setting is not None:
+        program = "" if setting == NONE else setting
         if theirs and theirs != program:
             raise FactsError(
                 f"one {key} of the site's own in {SYSTEM_FILE} and {conf.path if conf else ''}",
-                f"{name} = {said} and {key}={theirs}",
+                f"{name} = {setting} and {key}={theirs}",
                 f'{name} = "{theirs}" in [hooks], or another {key} in slurm.conf',
             )
         return _Own(_not_ours(key, program, ours))
@@ -435,12 +440,12 @@ def chain_findings(root: str, chains: Mapping[str, str]) -> Iterator[Finding]:
         if program := chains.get(name):
             yield from _program(root, program, bit, f"another {name} in [hooks] of {SYSTEM_FILE}")
         place = f"{DROP_INS}/{name}.d"
-        its = files.below_root(root, place)
-        if not os.path.isdir(its):
+        directory = files.below_root(root, place)
+        if not os.path.isdir(directory):
             continue
-        if os.stat(its).st_mode & files.OTHERS_WRITE:
+        if os.stat(directory).st_mode & files.OTHERS_WRITE:
             yield Finding(place, "can be written by others", f"chmod go-w {place}")
-        for entry in sorted(os.listdir(its)):
+        for entry in sorted(os.listdir(directory)):
             if not entry.startswith("."):  # as a shell's *
                 yield from _program(root, f"{place}/{entry}", bit, f"moving it out of {place}")
 
@@ -577,23 +582,23 @@ def plan_slurm(site: Site, where: Where) -> Plan:
         found.append(file)
         lines.append(line)
         more.append(missing)
-    its = containers(site, where, conf or NO_CONF)
+    ways = containers(site, where, conf or NO_CONF)
     task_files, task_line, missing = _task_hooks(site, where, conf, old)
     # What the settings should say before slurm.conf names the files, as a new node has nothing else to go by.
     cause = f"a node that is new or reimaged cannot know this: add to [hooks] of {SYSTEM_FILE}, on every node"
     notes = (*_notes(site, root), *(f"{cause}: {line}" for line in (*more, missing) if line))
-    lines += [*([task_line] if its.has_task_prolog else []), _flags(conf or NO_CONF)]
-    found += [*task_files, *_container_files(site, root, old, its)]
+    lines += [*([task_line] if ways.has_task_prolog else []), _flags(conf or NO_CONF)]
+    found += [*task_files, *_container_files(site, root, old, ways)]
     return join_plans("slurm", root, old, tuple(found), (conf or NO_CONF).path, tuple(lines), notes)
 
 
-def _container_files(site: Site, root: str, old: Manifest, its: Containers) -> Iterator[File]:
+def _container_files(site: Site, root: str, old: Manifest, chosen: Containers) -> Iterator[File]:
     ways = {"mount": ("enroot-mounts", "mounts.d/50-mingle.fstab", 0o644)}
     ways["hook"] = "enroot-hook", "hooks.d/50-mingle.sh", 0o755
-    if its.way in ways:
-        name, path, mode = ways[its.way]
+    if chosen.way in ways:
+        name, path, mode = ways[chosen.way]
         hook = SLURM_HOOKS[name]
-        yield plan_file(root, old, hook, f"{its.enroot}/{path}", render_hook(hook, site), mode=mode)
+        yield plan_file(root, old, hook, f"{chosen.enroot}/{path}", render_hook(hook, site), mode=mode)
 
 
 def _root_hook(site: Site, where: Where, conf: SlurmConf | None, old: Manifest, key: str) -> tuple[File, Line, str]:

@@ -158,16 +158,6 @@ def test_an_unchanged_torch_script_trains(hooked: RealPbs, tmp_path: Path) -> No
     assert found == ["rank 0 of 2 sum 3", "rank 1 of 2 sum 3"], hooked.output(job)
 
 
-def test_what_the_user_set_stays(hooked: RealPbs) -> None:
-    """A user's own address and port reach every task, and torchrun is given the same."""
-    own = "MASTER_ADDR=10.77.0.2,MASTER_PORT=4242"
-    seen = shown(hooked, hooked.submit(EVERYWHERE, "-v", own, cwd="/home/alice"))
-    assert {(s["MASTER_ADDR"], s["MASTER_PORT"]) for s in seen} == {("10.77.0.2", "4242")}
-    assert {(s["PET_MASTER_ADDR"], s["PET_MASTER_PORT"]) for s in seen[1:]} == {("10.77.0.2", "4242")}
-    assert len({s["MINGLE_ID"] for s in seen}) == 1
-    assert seen[0]["MINGLE_ID"]
-
-
 @pytest.mark.parametrize("own", [{}, {"MASTER_ADDR": "10.77.0.1", "MASTER_PORT": "4242"}], ids=["no address", "own"])
 def test_mingle_env_makes_one_world_of_a_hooked_job(hooked: RealPbs, tmp_path: Path, own: dict[str, str]) -> None:
     """What the hook worked out is replaced by the world that formed, and the user's own address is kept."""
@@ -216,63 +206,6 @@ def test_the_users_environment_goes_through_the_hook_unchanged(swept: RealPbs) -
     assert found[0] == found[1]
     assert len(found[0]) == 7
     assert found[0][0]["COMMA"] == KEPT["COMMA"]
-
-
-def test_a_rerun_has_another_name(hooked: RealPbs, tmp_path: Path) -> None:
-    """A job that an operator puts back into the queue does not meet its own past."""
-    script = f"{EVERYWHERE}\ntrap exit TERM; [ -e {tmp_path}/again ] || {{ sleep 300 & wait; }}\n"
-    job = hooked.submit(script, "-r", "y", cwd="/home/alice")
-    hooked.until(lambda: len(seen_by(hooked, job)) == 7, "first run")
-    first = seen_by(hooked, job)
-    (tmp_path / "again").touch()
-    hooked.run("bin/qrerun", job, check=True)
-    seen = shown(hooked, job)[-7:]
-    assert ({each["MINGLE_ID"] for each in first}, {each["MINGLE_ID"] for each in seen}) == ({job}, {f"{job}.r1"})
-
-
-def test_two_jobs_at_once_have_two_ports(hooked: RealPbs) -> None:
-    """Two jobs on the same hosts share the address and not the port."""
-    jobs = [hooked.submit(EVERYWHERE, cwd="/home/alice") for _ in range(2)]
-    seen = [each for job in jobs for each in shown(hooked, job)]
-    assert len(seen) == 14
-    assert {each["MASTER_ADDR"] for each in seen} == {"node1"}
-    assert len({each["MASTER_PORT"] for each in seen}) == 2
-
-
-def test_arrays_have_a_port_for_each_job(hooked: RealPbs) -> None:
-    """The jobs of an array, of two hosts each, differ in their ports."""
-    job = hooked.submit(
-        EVERYWHERE, "-J", "4-5", "-r", "y", "-o", "/dev/null", "-j", "oe", cwd="/home/alice", output=False
-    )
-    hooked.wait_state(job, "F")
-    seen = [seen_by(hooked, job.replace("[]", f"[{index}]")) for index in (4, 5)]
-    assert [len(each) for each in seen] == [7, 7]
-    ports = [{its["MASTER_PORT"] for its in each} for each in seen]
-    assert [len(each) for each in ports] == [1, 1]
-    assert ports[0] != ports[1]
-
-
-QSUB = f"""#!/bin/bash
-{TWO_HOSTS}
-unset PBS_NODEFILE
-echo 'python3 {SHOW}' | qsub -V -l select=1:ncpus=1 >/home/alice/inner
-"""
-
-
-def test_what_another_jobs_hook_exported_is_unset(hooked: RealPbs) -> None:
-    """`qsub -V` in a job of two hosts brings its variables along into a job of one host, which has none."""
-    outer = hooked.submit(QSUB, cwd="/home/alice")
-    assert hooked.wait(outer) == 0, hooked.output(outer)
-    inner = hooked.controller.outside("/home/alice/inner").read_text().strip()
-    (seen,) = shown(hooked, inner)
-    assert [name for name, value in seen.items() if value is not None] == ["HOST"]
-
-
-def test_the_kill_switch_takes_all_variables_away(hooked: RealPbs) -> None:
-    """Jobs run as if there were no hook."""
-    hooked.controller.write("/etc/mingle/disabled", "")
-    seen = shown(hooked, hooked.submit(EVERYWHERE, cwd="/home/alice"))
-    assert [(each["MASTER_ADDR"], each["MINGLE_ID"]) for each in seen] == [(None, None)] * 7
 
 
 def test_a_link_for_a_directory_leads_nowhere(hooked: RealPbs) -> None:

@@ -70,30 +70,6 @@ def test_a_step_on_part_of_a_job_has_its_own_world(hooked: SlurmCluster) -> None
     assert len({part[0]["MASTER_PORT"], whole[0]["MASTER_PORT"]}) == 2
 
 
-def test_what_the_user_set_stays(hooked: SlurmCluster) -> None:
-    """A user's own MASTER_ADDR and MASTER_PORT reach every task, and torchrun is given the same."""
-    env = {"MASTER_ADDR": "10.77.0.2", "MASTER_PORT": "4242"}
-    seen = shown(hooked.srun("-N2", "python", SHOW, user="alice", env=env))
-    assert {(s["MASTER_ADDR"], s["MASTER_PORT"]) for s in seen} == {("10.77.0.2", "4242")}
-    assert {(s["PET_MASTER_ADDR"], s["PET_MASTER_PORT"]) for s in seen} == {("10.77.0.2", "4242")}
-    assert len({s["MINGLE_ID"] for s in seen}) == 1
-
-
-def test_two_jobs_at_once_have_two_ports(hooked: SlurmCluster) -> None:
-    """Two jobs on the same nodes share the address and not the port."""
-    script = f"srun -N4 --overlap python {SHOW}; sleep 1"
-    jobs = [hooked.submit(script, "-N4", "-n4", "-o", f"/home/alice/two.{i}", user="alice") for i in range(2)]
-    assert [hooked.wait(job) for job in jobs] == ["COMPLETED"] * 2
-    seen = [
-        json.loads(line)
-        for i in range(2)
-        for line in hooked.controller.outside(f"/home/alice/two.{i}").read_text().splitlines()
-    ]
-    assert len(seen) == 8
-    assert {s["MASTER_ADDR"] for s in seen} == {"node1"}
-    assert len({s["MASTER_PORT"] for s in seen}) == 2
-
-
 def test_a_heterogeneous_job_gets_its_key_and_no_variables(hooked: SlurmCluster) -> None:
     """Slurm sorts such a step's host list by name, and nothing tells all of its groups."""
     argv = ["salloc", "-N1", "-w", "node4", ":", "-N2", "-w", "node2,node3"]
@@ -105,17 +81,6 @@ def test_a_heterogeneous_job_gets_its_key_and_no_variables(hooked: SlurmCluster)
     keys = [line for line in done.stdout.splitlines() if not line.startswith("{")]
     assert len(keys) == 3
     assert len(set(keys)) == 1
-
-
-def test_arrays_have_a_port_for_each_task(hooked: SlurmCluster) -> None:
-    """The jobs of an array differ in their ports."""
-    script = f"srun -N2 python {SHOW}"
-    job = hooked.submit(script, "--array=1-2", "-N2", "-n2", "-o", "/home/alice/array.%a", user="alice")
-    assert hooked.wait(job) == "COMPLETED"
-    texts = [hooked.controller.outside(f"/home/alice/array.{i}").read_text() for i in (1, 2)]
-    ports = [{json.loads(line)["MASTER_PORT"] for line in text.splitlines()} for text in texts]
-    assert [len(each) for each in ports] == [1, 1]
-    assert ports[0] != ports[1]
 
 
 @pytest.mark.parametrize(("title", "address"), [("seen", "node3"), ("hidden", None)])
@@ -359,14 +324,6 @@ def test_hundreds_of_hooks_at_once(fresh_slurm: Callable[..., SlurmCluster]) -> 
     nothing_left(slurm)
 
 
-def test_many_jobs_at_once_leave_every_node_idle(hooked: SlurmCluster) -> None:
-    """Twenty jobs through four nodes, with steps, and hooks for each: all end well, and nothing is left."""
-    script = "srun --overlap -n2 /bin/sh -c '[ -n \"$MASTER_ADDR\" ]'"
-    job = hooked.submit(script, "--array=1-20", "-N1", "-n2", "-o", "/dev/null", user="alice")
-    assert hooked.wait(job, timeout=120) == "COMPLETED"
-    nothing_left(hooked)
-
-
 SLOW, MARK = "/etc/slurm/slow", "/run/in.prolog"
 
 
@@ -493,37 +450,3 @@ def test_hostile_text_of_a_user_runs_nowhere(hooked: SlurmCluster) -> None:
     assert done.stdout.split() == ["node1"] * 4
     all_idle(hooked)
     assert not any(each.outside("/run/lock/owned").exists() for each in hooked.hosts)
-
-
-def test_bobs_job_on_the_same_nodes_gets_at_nothing_of_alices(hooked: SlurmCluster) -> None:
-    """While both run, bob can neither read alice's key nor put anything in its place, or in a later job's."""
-    job = hooked.submit("sleep 60", "-N4", "-n4", "-o", "/dev/null", user="alice")
-    hooked.wait_state(job, "RUNNING")
-    tries = f"""
-        cd /run/mingle || exit 9
-        for try in "cat {job}/key" "ls {job}" "ln -s /etc/passwd {job}/x" "mv {job} y" "rm -rf {job}" \
-            "cat {job}.stamp" "mkdir 99999" "ln -s /tmp 99999" "touch .old.{job}.1" "cat /etc/mingle/key"; do
-          ! $try || echo "could: $try"
-        done
-        cat $SLURM_JOB_ID/key"""
-    done = hooked.srun("-N4", "-n4", "/bin/sh", "-c", tries, user="bob")
-    assert "could" not in done.stdout
-    assert len(set(done.stdout.split())) == 1  # his own key, the same on all nodes
-    alices = hooked.controller.outside(f"/run/mingle/{job}/key").read_text().strip()
-    assert alices != done.stdout.split()[0]
-    hooked.cancel_all()
-    nothing_left(hooked)
-
-
-def test_what_a_user_plants_in_a_job_reaches_nobody_when_it_ends(hooked: SlurmCluster) -> None:
-    """Links, special files and a forged list of processes in the job's directory: all is gone, and nothing else is."""
-    hooked.controller.run(["sh", "-c", "echo precious >/etc/precious; chmod 0600 /etc/precious"], check=True)
-    plant = """
-        cd /run/mingle/$SLURM_JOB_ID && rm key && ln -s /etc/precious key && ln -s /etc deep && mkfifo fifo &&
-        printf '%s\\n' '1 1' '-1 1' "$PPID 0" >processes && mkdir -p a/b && ln -s /etc/precious a/b/c && chmod 0 a"""
-    done = hooked.srun("-N4", "-n4", "/bin/sh", "-c", plant, user="alice")
-    assert done.returncode == 0, done.stderr
-    nothing_left(hooked)
-    precious = hooked.controller.outside("/etc/precious")
-    assert (precious.read_text(), precious.stat().st_uid, precious.stat().st_mode & 0o777) == ("precious\n", 0, 0o600)
-    hooked.controller.run(["rm", "/etc/precious"], check=True)

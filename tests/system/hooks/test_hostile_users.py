@@ -179,16 +179,6 @@ def test_hard_links_are_undone_and_not_followed(host: Host, target: Callable[[],
     assert host.outside("/run/target/file").stat().st_nlink == 1
 
 
-def test_bob_plants_nothing_where_root_will_write(host: Host) -> None:
-    """The names that root's hooks use next to a job's directory are out of others' reach, before and after."""
-    run_hook(host, "slurm/prolog")
-    for name in ("8", "8.stamp", ".old.7.1", "7.stamp", "7/key"):
-        for attempt in ("ln -sf /run/target/file", "ln -f /etc/hostname", "cp /etc/hostname", "mkfifo", "mkdir"):
-            words = attempt.split()
-            assert host.run([*words, f"/run/mingle/{name}"], user="bob").returncode != 0, (attempt, name)
-    assert host.outside("/run/mingle/7/key").read_text() == key_of("7") + "\n"
-
-
 @pytest.mark.parametrize(("mode", "owner"), [("0777", "root"), ("1777", "root"), ("0755", "bob")])
 def test_root_writes_nothing_into_a_directory_that_others_can_write_to(host: Host, mode: str, owner: str) -> None:
     """The site, or whoever was there before the first job, may have made it so."""

@@ -57,15 +57,6 @@ def test_a_sites_task_prologs_run_after_ours(site: SlurmCluster) -> None:
     all_idle(site)
 
 
-def test_a_task_prolog_of_the_sites_that_fails_cancels_the_task(site: SlurmCluster) -> None:
-    """As without ours: its status is Slurm's business."""
-    own = written(site, "site.task", "#!/bin/sh\nexit 7\n")
-    installed(site, before=(f"TaskProlog={own}",))
-    done = site.srun("-N1", *SHOW, user="alice")
-    assert (done.returncode != 0, done.stdout) == (True, "")
-    all_idle(site)
-
-
 @pytest.mark.parametrize("way", ["one program", "a directory"])
 def test_a_sites_prolog_and_epilog_run_beside_ours(site: SlurmCluster, way: str) -> None:
     """Once a node each, with the environment of Slurm's, after ours or in the same directory."""
@@ -95,24 +86,6 @@ def test_a_prolog_of_the_sites_that_fails_drains_as_before(site: SlurmCluster) -
     site.controller.run(["scancel", job], check=True)
     assert site.srun("-N3", "-x", "node2", *SHOW, user="alice").stdout.count("node1") == 3
     assert {name for name, state in site.sinfo().items() if state.startswith("drain")} == {"node2"}
-
-
-def test_a_sites_hook_that_is_gone_counts_as_without_ours(site: SlurmCluster) -> None:
-    """A Prolog that cannot be run drains the node, a TaskProlog fails the task, and verify tells of both before."""
-    host = site.controller
-    paths = {key: written(site, f"site.{key}", "#!/bin/sh\n") for key in ("prolog", "task")}
-    installed(site, before=(f"Prolog={paths['prolog']}", f"TaskProlog={paths['task']}"))
-    assert host.run([*MINGLE_HOOKS, "verify", "slurm"]).returncode == 0
-    host.run(["rm", paths["task"]], check=True)
-    assert site.srun("-N1", "true", user="alice").returncode != 0
-    all_idle(site)
-    host.run(["chmod", "0644", paths["prolog"]], check=True)
-    said = host.run([*MINGLE_HOOKS, "verify", "slurm"])
-    bad = {line.split()[1] for line in said.stdout.splitlines() if line.startswith("BAD")}
-    assert (said.returncode, bad) == (1, {f"{path}:" for path in paths.values()})
-    job = site.submit("true", "-N1", "-w", "node2", "-o", "/dev/null", user="alice")
-    site.until(lambda: site.sinfo()["node2"].startswith("drain"), "a drained node2")
-    host.run(["scancel", job], check=True)
 
 
 def test_uninstalling_before_slurm_reads_its_configuration_drains_nothing(site: SlurmCluster) -> None:

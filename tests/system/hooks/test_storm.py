@@ -115,7 +115,6 @@ def _is_itself(path: str) -> bool:
     return os.path.basename(os.path.realpath(path)) == os.path.basename(path)
 
 
-MOST_MS = 6000.0  # the longest that a hook may take
 # A program that hangs costs seconds. Where `timeout` itself hangs, nothing is left to bound anything.
 _HANGS, _UNBOUNDED = 0.001, "timeout"
 _BROKEN, _CHANGED, _AFTER = 0.06, 0.2, 0.8  # of programs, of values, of ends that follow a start

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 import random
 import re
 import shutil
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -21,8 +19,7 @@ from light import TRAIN as LIGHT
 from support.needs import need, skip_for_want_of
 
 from mingle_hooks.errors import UsageError
-from mingle_hooks.scripts.directives import TABLE as SCHEDULERS
-from mingle_hooks.scripts.job import FIELDS, LAUNCHERS, SAME
+from mingle_hooks.scripts.job import LAUNCHERS, SAME
 from mingle_hooks.scripts.script import describe
 from mingle_hooks.scripts.script import render_script as render
 
@@ -94,8 +91,7 @@ SEED, SCRIPTS = 4, 600  # so many that every two values of two options meet in o
 Drawn = list[tuple[dict[str, Any], str]]
 
 
-@functools.cache
-def drawn(scheduler: str) -> Drawn:
+def drawn() -> Drawn:
     """Return descriptions with values drawn for all options, and their scripts: the same in every run.
 
     An option that is refused, by its name, is left out. Of the scripts, those stay in which two values meet that have
@@ -105,7 +101,7 @@ def drawn(scheduler: str) -> Drawn:
     made = []
     for _ in range(SCRIPTS):
         options = {name: draw.choice(values) for name, values in VALUES.items()}
-        while isinstance(text := rendered(scheduler, options), UsageError):
+        while isinstance(text := rendered(options), UsageError):
             named = [name for name in VALUES if re.search(rf"--{name}\b(?!-)", str(text)) and options[name]]
             # "One group of nodes" is said of --nodes, whichever option has two values.
             grouped = [name for name, value in options.items() if "+" in str(value)]
@@ -125,32 +121,12 @@ def _new_pairs(made: Drawn) -> Iterator[bool]:
         yield len(met) > before
 
 
-def rendered(scheduler: str, options: dict[str, Any]) -> str | UsageError:
+def rendered(options: dict[str, Any]) -> str | UsageError:
     """Return the script, or why there is none."""
     try:
-        return render(scheduler, describe(options, ["train.py", "it's", "$x"]))
+        return render("slurm", describe(options, ["train.py", "it's", "$x"]))
     except UsageError as refused:
         return refused
-
-
-def test_every_two_values_are_in_the_sample() -> None:
-    """The sample leaves out no option, and no pair of values but those that exclude each other."""
-    assert VALUES.keys() == FIELDS.keys()
-    sample = [options for options, _ in drawn("slurm")]
-    for (one, values), (other, others) in itertools.combinations(VALUES.items(), 2):
-        met = {(str(options[one]), str(options[other])) for options in sample}
-        for pair in itertools.product(values, others):
-            options = dict(zip((one, other), pair, strict=True))
-            assert (str(pair[0]), str(pair[1])) in met or isinstance(rendered("slurm", options), UsageError), options
-
-
-@pytest.mark.parametrize("scheduler", [its.name for its in SCHEDULERS])
-def test_bash_parses_the_sample(scheduler: str) -> None:
-    """Whatever is combined with what, bash can read the script."""
-    # One bash for all: each stands in a function of its own, and the last line tells that it got there.
-    joined = "".join(f"f{n}() {{\n{text}\n}}\n" for n, (_, text) in enumerate(drawn(scheduler)))
-    done = subprocess.run(["bash"], input=joined + "echo end", capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "end\n", "")
 
 
 class WithGpus(SlurmCluster):
@@ -193,7 +169,7 @@ def test_sbatch_takes_the_sample(hosts: Callable[..., Hosts], tmp_path: Path) ->
     """The real sbatch --test-only says of each script when its job would start."""
     skip_for_want_of(cluster_slurm.missing())
     described = {}
-    for number, (options, text) in enumerate(drawn("slurm")):
+    for number, (options, text) in enumerate(drawn()):
         described[f"{number}.sh"] = options
         (tmp_path / f"{number}.sh").write_text(text)
     loop = (

@@ -12,8 +12,6 @@ from typing import Any
 
 import pytest
 from cluster.hosts import Hosts
-from light import BIN
-from light import TRAIN as LIGHT
 from support.nasty import NASTY, TELL
 from support.remote_stand_ins import RemoteStandIn
 
@@ -41,17 +39,6 @@ def run(
     script = render(scheduler, describe({"setup": [SETUP], "ntasks-per-node": "2"} | options, command))
     with RemoteStandIn(scheduler, hosts, place, 2) as its:
         return its.run(script, cancel_at=cancel_at)
-
-
-@pytest.mark.parametrize("scheduler", ["lsf"])  # what torchrun does is the same everywhere
-def test_torchrun_trains_on_all_hosts(hosts: Hosted, tmp_path: Path, scheduler: str) -> None:
-    """One torchrun on each of two hosts, two processes each, with the host's name before each line."""
-    options = {"nodes": "2", "launcher": "torchrun", "setup": [SETUP, f"PATH={BIN}:$PATH"]}
-    status, text = run(scheduler, hosts(2), tmp_path, options, "train.py", train=LIGHT)
-    assert status == 0, text
-    ranks = re.findall(r"^(\w+): rank (\d) of 4 begins", text, re.MULTILINE)
-    assert sorted(ranks) == [("node1", "0"), ("node1", "1"), ("node2", "2"), ("node2", "3")]
-    assert "mingle run: node[1-2] are one world, rank 0 at " in text
 
 
 @each
@@ -99,24 +86,7 @@ def test_every_value_arrives(hosts: Hosted, tmp_path: Path, scheduler: str) -> N
     assert not list(tmp_path.rglob(".mingle.*"))
 
 
-@each
-def test_a_missing_mingle_is_said(hosts: Hosted, tmp_path: Path, scheduler: str) -> None:
-    """Without mingle on PATH the script says so, with its host, and fails with 69."""
-    options = {"nodes": "2", "launcher": "plain", "setup": ["PATH=/usr/bin:/bin"]}
-    status, text = run(scheduler, hosts(2), tmp_path, options, "true")
-    assert (status, text.count("node1: no mingle on PATH")) == (69, 1)
-
-
 LONG = ("train.py", "--steps", "100000", "--pause", "0.1", "--backend", "sockets")
-
-
-@pytest.mark.parametrize("scheduler", ["lsf"])
-def test_the_warning_reaches_the_training(hosts: Hosted, tmp_path: Path, scheduler: str) -> None:
-    """Before the time limit the training on all hosts gets USR1, saves, and the job ends well."""
-    options = {"nodes": "2", "launcher": "process", "time": "64s", "signal": "USR1@60"}
-    status, text = run(scheduler, hosts(2), tmp_path, options, *LONG)
-    assert status == 0, text
-    assert json.loads((tmp_path / "checkpoint.json").read_text())[0] > 0
 
 
 @each

@@ -16,6 +16,7 @@ from cluster.real_pbs import RealPbs
 from light import BIN
 from light import TRAIN as LIGHT
 from support.directives import VALUES, script_with, words_for
+from support.nasty import NASTY, TELL
 from support.needs import need
 
 from mingle_hooks.scripts.script import describe
@@ -92,29 +93,12 @@ def test_every_value_arrives(pbs: Start) -> None:
     its = pbs(2)
     place = its.place / "-d 'q' \"é\" $(touch pwned);"
     place.mkdir()
-    nasty = [
-        "a b",
-        "it's",
-        'say "hi"',
-        "$HOME",
-        "$(touch pwned)",
-        "`x`",
-        "a;b",
-        "a\nb",
-        "-x",
-        "é 漢",
-        "\\",
-        "*",
-        "",
-        "{# }",
-    ]
-    tell = "import json, os, sys; print(json.dumps([sys.argv[1:], os.environ['NASTY'], os.getcwd()]))"
-    options = {"nodes": "2", "launcher": "plain", "chdir": str(place), "env": ["NASTY=" + "\n".join(nasty)]}
-    job = submit(its, options, "python3", "-c", tell, *nasty)
+    options = {"nodes": "2", "launcher": "plain", "chdir": str(place), "env": ["NASTY=" + "\n".join(NASTY)]}
+    job = submit(its, options, "python3", "-c", TELL, *NASTY)
     assert its.wait(job) == 0, its.output(job)
     told = re.findall(r"^(node\d): (\[.*\])$", its.output(job), re.MULTILINE)
     assert sorted(host for host, _ in told) == ["node1", "node2"]
-    assert [json.loads(text) for _, text in told] == [[nasty, "\n".join(nasty), str(place)]] * 2
+    assert [json.loads(text) for _, text in told] == [[[*NASTY], "\n".join(NASTY), str(place)]] * 2
     assert not list(its.place.rglob("pwned"))
 
 
@@ -171,16 +155,6 @@ def test_the_time_limit_is_told_to_every_host(pbs: Start) -> None:
     job = submit(its, {"nodes": "2", "launcher": "plain", "time": "20s"}, "bash", "-c", SAVE)
     assert its.wait(job) == TRY_AGAIN, its.output(job)
     assert sorted(file.name for file in its.place.glob("saved.*")) == ["saved.0", "saved.1"]
-
-
-def test_the_warning_reaches_the_training(pbs: Start) -> None:
-    """Before the time limit, however long the set-up took, all hosts get USR1, save, and the job ends well."""
-    its = pbs(2)
-    options = {"nodes": "2", "launcher": "process", "time": "1h", "signal": "USR1@60"}
-    options["setup"] = [SETUP, "SECONDS=$((SECONDS + 3536))"]
-    job = submit(its, options, *LONG)
-    assert its.wait(job) == 0, its.output(job)
-    assert json.loads((its.place / "checkpoint.json").read_text())[0] > 0
 
 
 def test_a_job_to_be_requeued_is_submitted_again_and_resumes(pbs: Start) -> None:

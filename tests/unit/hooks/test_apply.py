@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import fcntl
-import hashlib
 import json
 import os
 import stat
@@ -13,14 +12,12 @@ import sys
 from pathlib import Path
 
 import pytest
-from support.hooks_image import MOM, NAMES, NO_CHAIN, OURS, SPOILERS, at, call, conf, image, key, program, tree
+from support.hooks_image import MOM, NO_CHAIN, OURS, at, call, conf, image, key, program, tree
 from support.needs import only_with
 
 from mingle_hooks.errors import ConflictError, FactsError, PlaceError, SettingsError, UsageError
 from mingle_hooks.hooks import files
-from mingle_hooks.hooks.apply import hook
 from mingle_hooks.hooks.files import Site
-from mingle_hooks.hooks.files import render_hook as render
 from mingle_hooks.hooks.slurm import find_slurm_conf as find
 
 
@@ -81,16 +78,6 @@ def test_lines_that_are_there_are_said_to_be(root: Path) -> None:
     program(root, "/etc/mingle/mingle.toml", NO_CHAIN)
     there = [line for line in call(root, "install", "slurm", "--yes").stdout.splitlines() if "already there" in line]
     assert [line.split("=")[0] for line in there] == ["Prolog", "TaskProlog", "PrologFlags"]
-
-
-def test_verify_is_content_with_what_install_asked_for(root: Path) -> None:
-    """After installing and adding the lines and the key there is no deviation; without one of them there is."""
-    lines = call(root, "install", "slurm", "--yes").stdout.splitlines()[-4:]
-    key(root)
-    assert call(root, "verify", "slurm").exit_code == 1
-    conf(root, *lines)
-    done = call(root, "verify", "slurm")
-    assert (done.exit_code, done.stdout.splitlines()[-1]) == (0, "ok")
 
 
 def test_a_single_hook_of_the_sites_is_called(root: Path) -> None:
@@ -172,19 +159,6 @@ def test_a_file_that_somebody_changed_is_left(root: Path) -> None:
     assert path.read_text() == "#!/bin/sh\necho mine\n"
 
 
-def test_a_classic_prologue_of_the_sites_is_kept_and_called(root: Path) -> None:
-    """PBS and Torque know one place for it, so the site's is copied, called, and put back."""
-    path = program(root, "/var/spool/pbs/mom_priv/prologue", "#!/bin/sh\nexit 7\n")
-    path.chmod(0o500)
-    call(root, "install", "pbs", "--yes")
-    kept = root / "var/spool/pbs/mom_priv/prologue.before-mingle"
-    assert (kept.read_text(), stat.S_IMODE(kept.stat().st_mode)) == ("#!/bin/sh\nexit 7\n", 0o500)
-    assert "/var/spool/pbs/mom_priv/prologue.before-mingle" in path.read_text()
-    before = tree(root)
-    call(root, "install", "pbs", "--yes")
-    assert tree(root) == before
-
-
 def test_pbs_commands_begin_with_the_backup_and_end_with_enabling(root: Path) -> None:
     """The hook acts only when all of it is in place."""
     lines = [line for line in call(root, "install", "pbs", "--yes").stdout.splitlines() if "qmgr -c" in line]
@@ -197,20 +171,6 @@ def test_a_shadowed_prologue_is_told(root: Path) -> None:
     """An execjob_prologue hook keeps pbs_mom from running the classic one."""
     program(root, "/var/spool/pbs/mom_priv/hooks/other.HK", "event=execjob_prologue\nenabled=true\n")
     assert "hook other has the event execjob_prologue" in call(root, "install", "pbs", "--yes").stderr
-
-
-@pytest.mark.parametrize("how", SPOILERS)
-def test_verify_tells_every_deviation(root: Path, how: str) -> None:
-    """Content, owner, mode, a missing file, a parent that others write: each has a line with the mend."""
-    conf(root, *call(root, "install", "slurm", "--yes").stdout.splitlines()[-4:])
-    key(root)
-    assert call(root, "verify", "slurm").exit_code == 0
-    SPOILERS[how](root / OURS.lstrip("/") / "prolog")
-    done = call(root, "verify", "slurm")
-    bad = [line for line in done.stdout.splitlines() if line.startswith("BAD")]
-    assert done.exit_code == 1
-    assert bad
-    assert all("fix: " in line for line in bad)
 
 
 @pytest.mark.parametrize(
@@ -227,16 +187,6 @@ def test_verify_tells_what_would_drain_nodes(root: Path, lines: tuple[str, ...],
     program(root, "/etc/slurm/epilog.d/README").chmod(0o644)
     conf(root, *call(root, "install", "slurm", "--yes").stdout.splitlines()[-4:], *lines)
     assert what in call(root, "verify", "slurm").stdout
-
-
-@pytest.mark.parametrize(("text", "mode"), [("ab" * 32, 0o644), ("ab" * 8, 0o400), ("XY" * 32, 0o400), ("", 0o400)])
-def test_verify_tells_of_an_unfit_key(root: Path, text: str, mode: int) -> None:
-    """A key that others read, or that is too short or no hex, gives jobs no key."""
-    conf(root, *call(root, "install", "slurm", "--yes").stdout.splitlines()[-4:])
-    key(root, text, mode)
-    assert "BAD  /etc/mingle/key" in call(root, "verify", "slurm").stdout
-    key(root)
-    assert call(root, "verify", "slurm").exit_code == 0
 
 
 def test_users_can_reach_the_taskprolog_whatever_the_umask(root: Path) -> None:
@@ -268,14 +218,6 @@ def test_rendering_is_what_installing_writes(root: Path) -> None:
     assert call(root, "render", "slurm", "--diff").stdout == ""
     path.write_text(path.read_text().replace("exit 0", "exit 1"))
     assert "-exit 1" in call(root, "render", "slurm", "--diff").stdout
-
-
-def test_the_manifest_names_every_file_with_its_checksum(root: Path) -> None:
-    """What was installed can be told from the manifest alone."""
-    call(root, "install", "slurm", "--yes")
-    entries = json.loads((root / files.MANIFEST_PATH.lstrip("/")).read_text())["files"]
-    assert [entry["path"] for entry in entries] == [f"{OURS}/{name}" for name in NAMES]
-    assert all(len(entry["sha256"]) == 64 for entry in entries)
 
 
 @pytest.mark.parametrize(
@@ -661,14 +603,6 @@ def test_the_classic_scripts_are_root_s_alone(tmp_path: Path, scheduler: str, na
     call(tmp_path, "install", scheduler, "--yes")
     assert sorted(path.name for path in place.iterdir()) == names
     assert {stat.S_IMODE(path.stat().st_mode) for path in place.iterdir()} == {0o700}
-
-
-@pytest.mark.parametrize("name", ["prolog", "taskprolog", "launch"])
-def test_a_hook_says_the_checksum_of_its_other_lines(name: str) -> None:
-    """By which a person, or a tool of the site's, sees that nobody has changed it."""
-    text = render(hook("pbs" if name == "launch" else "slurm", name), Site())
-    (line,) = (line for line in text.splitlines(keepends=True) if "sha256 of the other lines: " in line)
-    assert line.split()[-1] == hashlib.sha256(text.replace(line, "", 1).encode()).hexdigest()
 
 
 @pytest.fixture

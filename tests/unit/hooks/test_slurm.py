@@ -366,7 +366,7 @@ def test_a_task_prolog_that_containers_cannot_run_is_refused(pyxis: Path, versio
 
 def test_doctor_tells_beforehand_that_install_would_refuse(pyxis: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With what to choose instead; it is a note, as nothing is wrong while nothing is installed."""
-    monkeypatch.setattr(verify, "_daemon_version", lambda its: "slurm 26.05" if its.program == "slurmd" else "")
+    monkeypatch.setattr(verify, "_daemon_version", lambda row: "slurm 26.05" if row.program == "slurmd" else "")
     done = call(pyxis, "doctor", "--slurm-version", "26.05")
     (line,) = (line for line in done.stdout.splitlines() if "has no hooks installed" in line)
     assert (done.exit_code, line.startswith("note slurm:")) == (0, True)

@@ -117,6 +117,9 @@ def test_one_task_on_each_node_gets_what_torchrun_reads_and_no_ranks(script: Pat
     assert not found.keys() & RANKS
     assert found.keys() >= PET
     assert found["PET_NODE_RANK"] == found["NODE_RANK"] == "2"
+    # `torchrun --standalone` takes it too: a range that begins with 1 is whole with one node. The static rendezvous of
+    # the others takes its end (torch, static_tcp_rendezvous.py: world_size = max_nodes).
+    assert found["PET_NNODES"] == "1:4"
     assert found["PET_MASTER_PORT"] == found["MASTER_PORT"]
 
 
@@ -141,14 +144,6 @@ def test_several_tasks_on_one_node_get_ranks_and_no_torchrun(script: Path) -> No
         "MASTER_ADDR": "127.0.0.1", "NNODES": "1", "NODE_RANK": "0", "RANK": "3", "WORLD_SIZE": "4",
     }  # fmt: skip
     assert not found.keys() & PET
-
-
-def test_standalone_can_start_alone(script: Path) -> None:
-    """`torchrun --standalone` takes PET_NNODES too: a range that begins with 1 is whole with one node.
-
-    The static rendezvous of the others takes its end (torch, static_tcp_rendezvous.py: world_size = max_nodes).
-    """
-    assert exported(script, ONE_EACH, SH)["PET_NNODES"] == "1:4"
 
 
 @pytest.mark.parametrize(

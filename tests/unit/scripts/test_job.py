@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mingle_hooks.errors import UsageError
-from mingle_hooks.scripts.job import FIELDS, Gpus, as_hms, as_size, mebibytes_of, seconds_of
+from mingle_hooks.scripts.job import Gpus, as_hms, as_size, mebibytes_of, seconds_of
 from mingle_hooks.scripts.script import describe
 from mingle_hooks.scripts.script import render_script as render
 
@@ -160,11 +160,6 @@ def test_a_missing_file_is_said() -> None:
 def test_programs_and_modules_are_handed_to_the_launcher(launcher: str, command: list[str], text: str) -> None:
     """What is not a script of Python's is said to the launcher in its own words."""
     assert text in render("slurm", describe({"launcher": launcher}, command))
-
-
-def test_every_field_is_documented() -> None:
-    """Each field has a line of help."""
-    assert all(field.help for field in FIELDS.values())
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ import re
 import shlex
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -206,15 +207,18 @@ def golden(scheduler: str, launcher: str) -> str:
     return render(scheduler, job)
 
 
-def checked(script: str, exclude: str = "1091") -> None:
+def checked(*scripts: str, exclude: str = "1091") -> None:
     """Fail on anything that bash cannot parse or that shellcheck has to say."""
-    parsed = subprocess.run(["bash", "-n"], input=script, capture_output=True, text=True, check=False)
-    assert (parsed.returncode, parsed.stderr) == (0, ""), script
     need("shellcheck")
-    # 1091: the user's own venv is not here to be read.
-    command = ["shellcheck", "--shell=bash", f"--exclude={exclude}", "--format=gcc", "-"]
-    done = subprocess.run(command, input=script, capture_output=True, text=True, check=False)
-    assert done.stdout == "", script
+    with tempfile.TemporaryDirectory() as place:
+        paths = [Path(place, f"{number}.sh") for number in range(len(scripts))]
+        for path, script in zip(paths, scripts, strict=True):
+            path.write_text(script)
+            parsed = subprocess.run(["bash", "-n", path], capture_output=True, text=True, check=False)
+            assert (parsed.returncode, parsed.stderr) == (0, ""), script
+        # 1091: the user's own venv is not here to be read.
+        command = ["shellcheck", "--shell=bash", f"--exclude={exclude}", "--format=gcc", *paths]
+        assert subprocess.run(command, capture_output=True, text=True, check=False).stdout == ""
 
 
 @pytest.mark.parametrize(("scheduler", "launcher"), NAMES)
@@ -223,17 +227,13 @@ def test_a_script_is_what_was_reviewed(scheduler: str, launcher: str) -> None:
     assert golden(scheduler, launcher) == (GOLDEN / f"{scheduler}.{launcher}.sh").read_text()
 
 
-@pytest.mark.parametrize(("scheduler", "launcher"), NAMES)
-def test_a_script_is_clean(scheduler: str, launcher: str) -> None:
-    """Bash parses each script and shellcheck has nothing to say."""
-    checked(golden(scheduler, launcher))
-
-
-@pytest.mark.parametrize(("scheduler", "launcher"), NAMES)
-def test_a_script_with_everything_is_clean(scheduler: str, launcher: str) -> None:
-    """Shellcheck has nothing to say of a script in which every option is used."""
-    script = render(scheduler, describe(SHAPES | {"launcher": launcher}, ["train.py", "it's", "a\nb", "$(x)"]))
-    checked(script, "2016")  # 2016: "$(x)" in single quotes is the user's own text
+@pytest.mark.parametrize("scheduler", [s.name for s in SCHEDULERS])
+def test_a_script_is_clean(scheduler: str) -> None:
+    """Bash parses each launcher's script, also one in which every option is used, and shellcheck has nothing to say."""
+    checked(*(golden(scheduler, launcher) for launcher in LAUNCHERS))
+    command = ["train.py", "it's", "a\nb", "$(x)"]
+    scripts = [render(scheduler, describe(SHAPES | {"launcher": launcher}, command)) for launcher in LAUNCHERS]
+    checked(*scripts, exclude="2016")  # 2016: "$(x)" in single quotes is the user's own text
 
 
 @pytest.mark.parametrize("scheduler", [s.name for s in SCHEDULERS])
@@ -268,13 +268,6 @@ def test_a_value_may_be_as_long_as_slurm_takes_it(field: str, longest: int) -> N
         render("slurm", describe({field: "x" * (longest + 1)}, ["train.py"]))
 
 
-def test_what_mingle_sets_is_refused_as_a_variable() -> None:
-    """A --env that is set again for each process does not arrive, so it is an error."""
-    for name in ("MINGLE_KEY", "RANK", "LOCAL_RANK", "GROUP_RANK"):
-        with pytest.raises(UsageError, match=f"-- env {name}="):
-            describe({"env": [f"{name}=1"]}, ["train.py"])
-
-
 @pytest.mark.parametrize("scheduler", [its.name for its in SCHEDULERS])
 def test_a_script_is_its_directives_the_environment_and_one_line(scheduler: str) -> None:
     """Nothing else is shell: the same body for every scheduler, but for the directory."""
@@ -306,11 +299,6 @@ def test_a_script_says_when_to_warn_by_what_and_how_it_is_queued_again(scheduler
     text = render(scheduler, describe({"requeue": True, "time": "60", "signal": "TERM@60"}, ["train.py"]))
     limit = '"$((3600 - SECONDS))"'
     assert f" --warn-signal TERM --warn 60 --limit {limit} --again {again} -- \\\n" in text
-
-
-def test_the_training_command_is_the_same_text_everywhere() -> None:
-    """Every scheduler and launcher has the command of the user as it stands."""
-    assert {"train.py --lr 1e-3" in golden(*its) for its in NAMES} == {True}
 
 
 def test_groups_of_nodes_become_a_heterogeneous_job() -> None:
@@ -413,7 +401,22 @@ OF_BASH = (
         *(("module", value) for value in ("", "\x7f")),
         *(("chdir", value) for value in ("", "\x7f")),
         *(("setup", value) for value in ("", "a\nb", "#SBATCH -n 9", " # x", "\x1b")),
-        *(("env", value) for value in ("A=\x7f", "=1", "-x=1", "é=1", "A\nB=1", "UID=3", "BASHOPTS=x", "MINGLE_KEY=x")),
+        *(
+            ("env", value)
+            for value in (
+                "A=\x7f",
+                "=1",
+                "-x=1",
+                "é=1",
+                "A\nB=1",
+                "UID=3",
+                "BASHOPTS=x",
+                "MINGLE_KEY=x",
+                "RANK=1",
+                "LOCAL_RANK=1",
+                "GROUP_RANK=1",
+            )
+        ),
         *(("directive", value) for value in ("", "a\nb", "a\\", "\x1b")),
         *(("signal", value) for value in ("", "KILL", "USR1@x", "USR1\n@3", "USR1@0", "é")),
         *(("for", value) for value in ("", "-x", "jax torch", "jäx", "a\nb", "$x")),
