@@ -19,7 +19,7 @@ NOT_RUN = {
     ("check.md", "HOST   STATE  ADDRESS"): "tests/unit/check makes it",
     ("check.md", "run 1 on node[1-4]"): "how long a run takes differs; tests/system/check has such lines",
     ("run.md", "uncorrectable ECC error"): "no GPU fails here; tests/unit/run has the message",
-    ("schedulers/slurm.md", "apptainer exec"): "neither Apptainer nor pyxis is here; tests/render has their stand-ins",
+    ("schedulers/slurm.md", "apptainer exec"): "no Apptainer or pyxis is here; tests/system/scripts has stand-ins",
     ("schedulers/kubernetes.md", "kubectl apply"): "there is no Kubernetes here",
     ("schedulers/oar.md", "oarsub -l nodes=4 ./job.sh"): "there is no OAR here; the script itself is run",
     ("schedulers/flux.md", "#flux: -N4"): "there is no Flux here; its one line is run with Flux's variables",

@@ -16,7 +16,7 @@ from cluster.host import USERS
 from cluster.hosts import Hosts
 from cluster.pbs import PbsStandIn
 from cluster.ssh import ssh
-from render.remote_stand_ins import RemoteStandIn
+from support.remote_stand_ins import RemoteStandIn
 
 Hosted = Callable[..., Hosts]
 
