@@ -7,7 +7,7 @@ import stat
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from mingle_hooks.errors import MingleError, NetworkError, PlaceError, reason
+from mingle_hooks.errors import LIMITS, MingleError, NetworkError, PlaceError, reason
 from mingle_hooks.rendezvous import multicast, wire
 from mingle_hooks.rendezvous.backend import Advertisement, Backend, Context
 from mingle_hooks.rendezvous.connection import Endpoint, Lookup, Timer
@@ -370,10 +370,14 @@ class Discovery:
     def _check(self) -> None:
         """Raise NetworkError where no backend is left, nor any that is still to be opened."""
         if not self._backends and not self._later:
+            short = self._context.loop.shortage
             raise NetworkError(
                 "a discovery backend that works here",
-                "; ".join(self.faults()) or f"none (of {', '.join(self._wanted) or 'none'})",
-                "--master HOST, or --directory with a directory that all members share",
+                "; ".join([*self.faults(), *([short.seen] if short else [])])
+                or f"none (of {', '.join(self._wanted) or 'none'})",
+                LIMITS[short.kind][1]
+                if short
+                else "--master HOST, or --directory with a directory that all members share",
             )
 
     def _open(self, name: str) -> None:
