@@ -108,7 +108,7 @@ def copied(root: Path) -> Path:
     for directory in ("in", "opt", "var/lib/dpkg/info", "var/lib/dpkg/updates", "var/lib/dpkg/triggers"):
         (root / directory).mkdir(parents=True, exist_ok=True)
     (root / "var/lib/dpkg/status").touch()
-    shutil.copy(Path(__file__).parents[2] / "world/reduce.py", root / "opt")
+    shutil.copy(Path(__file__).parents[2] / "support/programs/reduce.py", root / "opt")
     return root
 
 
