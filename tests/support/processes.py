@@ -51,7 +51,6 @@ SLOW_FILES = {
     "test_benchmarks",
     "test_power_cuts",
     "test_readme",
-    "test_real_runs",
     "test_sbatch_accepts",
     "test_structure",
 }
