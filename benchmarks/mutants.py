@@ -34,7 +34,7 @@ ROOT = Path(__file__).resolve().parents[1]
 HOME = ROOT / "build" / "mutants"
 RECORD = HOME / "record.json"
 # How much of the time of all quick tests a mutant's tests may take: those that notice a mutant do so early.
-SHARE = 0.04
+SHARE = 0.05
 # A mutant may make a test wait for ever: that counts as noticed.
 TEST_LIMIT_S = 15
 LIMIT_S = 90

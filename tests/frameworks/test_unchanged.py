@@ -38,23 +38,3 @@ def test_it_trains_on_bare_hosts_over_the_second_network(
 def test_it_trains_under_slurm(slurm: SlurmCluster) -> None:
     """`srun mingle exec …`, as it stands in the table."""
     assert runs.under_slurm(wanted("JAX"), slurm, "eth0", ALIKE) == ""
-
-
-WHOLE = "TRAINED rank=0 size=2\nTRAINED rank=1 size=2\n"
-
-
-@pytest.mark.parametrize(
-    ("seen", "says"),
-    [
-        (runs.Seen([0, 0], WHOLE, ""), ""),
-        (runs.Seen([0, 0], "TRAINED rank=0 size=1\nTRAINED rank=0 size=1\n", ""), "2 of 2 trained"),
-        (runs.Seen([0, 0], "TRAINED rank=0 size=2\n", ""), "1 of 2 trained"),
-        (runs.Seen([0, 1], WHOLE, "Error"), "exit status 0, 1"),
-        (runs.Seen([0, -6], WHOLE, runs.OF_TORCH), runs.OF_TORCH),
-        (runs.Seen([0, -6], "", runs.OF_TORCH), "exit status 0, -6"),
-    ],
-)
-def test_only_one_whole_world_counts_as_trained(seen: runs.Seen, says: str) -> None:
-    """Not N worlds of one, each of which ends well."""
-    assert seen.verdict(2).startswith(says)
-    assert bool(seen.verdict(2)) is bool(says)

@@ -24,8 +24,17 @@ TOGETHER = {
     "test_power_cuts": "power cuts",  # each installation is cut once
 }
 
-# Files of tests that wait for half a minute and more: begun last, they would be waited for alone.
-LONG = {"test_time_limit_on_slurm", "test_port_hold"}
+# Files of tests that wait or compute for half a minute and more: begun last, they would be waited for alone.
+LONG = {
+    "test_forms",
+    "test_installing",
+    "test_model",
+    "test_port_hold",
+    "test_power_cuts",
+    "test_sbatch_accepts",
+    "test_simulator",
+    "test_time_limit_on_slurm",
+}
 
 
 # What `make quick` leaves out: test hosts and schedulers, and what takes minutes.
@@ -38,7 +47,13 @@ SLOW_FOLDERS = {
     "system",
     "world",
 }
-SLOW_FILES = {"test_benchmarks", "test_readme", "test_structure"}
+SLOW_FILES = {
+    "test_benchmarks",
+    "test_power_cuts",
+    "test_readme",
+    "test_sbatch_accepts",
+    "test_structure",
+}
 
 
 def is_slow(nodeid: str, fixtures: Iterable[str]) -> bool:

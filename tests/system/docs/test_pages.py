@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from documents import DOCS, PAGES, ROOT, Block, blocks, find
+from documents import DOCS, PAGES, ROOT, blocks, find
 from lines import RUN
 from messages import SHOWN
 from needs import only_with
@@ -74,16 +74,3 @@ def test_every_link_leads_to_a_file_or_heading_that_exists(page: str) -> None:
         assert target.exists(), link
         assert target.is_relative_to(ROOT), link
         assert not anchor or anchor in headings(target), link
-
-
-def test_an_anchor_is_made_as_github_does() -> None:
-    """In small letters, blanks as hyphens, without what is no word."""
-    assert "when-it-fails" in headings(ROOT / "README.md")
-    assert "how-to-read---explain" in headings(DOCS / "troubleshooting.md")
-
-
-def test_a_block_below_a_list_is_found_too() -> None:
-    """Its indentation is no part of it."""
-    assert Block(
-        "schedulers/flux.md", "bash", 'flux run -N4 -n4 mingle exec --directory "$HOME" torchrun train.py\n'
-    ) in blocks("schedulers/flux.md")

@@ -42,15 +42,6 @@ def test_every_promise_has_a_test_that_exists() -> None:
     assert [(row.text, name) for row in rows for name in row.tests if not is_there(name)] == []
 
 
-def test_a_promise_without_a_test_is_found() -> None:
-    """So is a test that does not exist."""
-    page = "# A\n\nIt **never** [waits](x.md). One `stops`.\n\n| no | row |\n"
-    assert sentences(page) == ["It never waits.", "One stops."]
-    assert not is_there("tests/system/docs/test_none.py::test_a")
-    assert not is_there("tests/system/docs/test_promises.py::test_b")
-    assert is_there("tests/system/docs/test_promises.py::test_a_promise_without_a_test_is_found")
-
-
 def test_no_time_of_day_decides_anything_in_a_rendezvous() -> None:
     """One is compared with the age of a file, after thirty days; a run logs and shows it, and a job's end is one.
 

@@ -19,33 +19,36 @@ from needs import only_with
 pytestmark = only_with("mkdocs", "material")
 
 
-def build(source: Path, place: Path) -> subprocess.CompletedProcess[str]:
-    """Build it as `make site` does."""
-    words = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(place)]
-    env = {"PATH": os.environ["PATH"], "NO_MKDOCS_2_WARNING": "1", "REPOSITORY": "https://forge.example/blob/main"}
-    return subprocess.run(words, cwd=source, env=env, capture_output=True, text=True, check=False)
+PLANTED = "\n[one](none.md), [other](run.md#none)\n"
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Give the site."""
+def built(tmp_path_factory: pytest.TempPathFactory) -> subprocess.CompletedProcess[str]:
+    """Build it as `make site` does, with two links that lead nowhere; mkdocs writes all pages before it fails."""
     place = tmp_path_factory.mktemp("site")
-    done = build(ROOT, place)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return place
-
-
-def test_a_link_that_leads_nowhere_fails(tmp_path: Path) -> None:
-    """To a page, or to a heading."""
     for name in ("docs", "packaging"):
-        shutil.copytree(ROOT / name, tmp_path / name)
+        shutil.copytree(ROOT / name, place / name)
     for name in ("mkdocs.yml", "README.md"):
-        shutil.copy(ROOT / name, tmp_path)
-    with (tmp_path / "docs/faq.md").open("a") as page:
-        page.write("\n[one](none.md), [other](run.md#none)\n")
-    done = build(tmp_path, tmp_path / "site")
-    assert done.returncode != 0
-    assert [name in done.stderr for name in ("'none.md'", "'run.md#none'")] == [True, True]
+        shutil.copy(ROOT / name, place)
+    with (place / "docs/faq.md").open("a") as page:
+        page.write(PLANTED)
+    words = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", "site"]
+    env = {"PATH": os.environ["PATH"], "NO_MKDOCS_2_WARNING": "1", "REPOSITORY": "https://forge.example/blob/main"}
+    done = subprocess.run(words, cwd=place, env=env, capture_output=True, text=True, check=False)
+    return subprocess.CompletedProcess([str(place)], done.returncode, done.stdout, done.stderr)
+
+
+@pytest.fixture(scope="module")
+def site(built: subprocess.CompletedProcess[str]) -> Path:
+    """Give the site."""
+    return Path(built.args[0]) / "site"
+
+
+def test_a_link_that_leads_nowhere_fails_and_nothing_else_is_wrong(built: subprocess.CompletedProcess[str]) -> None:
+    """To a page, or to a heading."""
+    assert "Aborted with 2 warnings in strict mode" in built.stdout
+    assert [name in built.stderr for name in ("'none.md'", "'run.md#none'")] == [True, True]
+    assert built.returncode != 0
 
 
 def pages_with(site: Path, words: str) -> set[str]:
