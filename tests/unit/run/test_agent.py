@@ -245,7 +245,7 @@ def test_it_starts_a_command_and_reports_its_end(runner: Runner) -> None:
     assert runner.leave(3) == 3
 
 
-def test_attempts_follow_each_other_and_each_end_is_told_as_it_was(runner: Runner) -> None:
+def test_the_end_of_each_attempt_is_reported(runner: Runner) -> None:
     runner.supervise()
     seen = {}
     for script in ("exit 0", "exit 255", "kill -9 $$", "kill -TERM $$", "kill -USR1 $$"):
@@ -275,7 +275,7 @@ def ended_of(said: dict[str, object]) -> tuple[object, ...]:
     return said["status"], said["signal"], said["formed"]
 
 
-def test_a_host_without_a_process_or_descriptor_left_tells_so(runner: Runner) -> None:
+def test_a_host_without_descriptors_reports_that(runner: Runner) -> None:
     runner.supervise()
     assert runner.attempt("true")["status"] == 0  # by now it has loaded all that it ever loads
     usual = resource.prlimit(runner.supervisor, resource.RLIMIT_NOFILE)
@@ -338,7 +338,7 @@ def test_modules_in_the_users_directory_are_not_mingles(runner: Runner, tmp_path
     assert runner.attempt("true", environ={"PYTHONPATH": str(tmp_path)})["status"] == 0
 
 
-def test_a_command_whose_world_forms_has_none_of_the_supervisors_connections(runner: Runner) -> None:
+def test_a_command_whose_world_forms_has_none_of_the_agents_connections(runner: Runner) -> None:
     runner.supervise()
     facts = {"nodes": 2, "node_rank": 0, "hosts": ["localhost", "missing"], "job_id": runner.run_id}
     runner.start("true", facts=facts, options=("--timeout", "600", "--quiet", "--via", "hosts"))
@@ -389,7 +389,7 @@ def test_a_signal_is_passed_on_once_an_id_and_only_to_those_that_catch_it(runner
     assert bytes(runner.output) == b"ready\ncaught 10\ncaught 12\n"
 
 
-def test_what_reaches_the_supervisor_or_its_warden_is_told_and_ends_nothing(runner: Runner) -> None:
+def test_signals_to_the_agent_or_its_warden_reach_the_runner_and_end_nothing(runner: Runner) -> None:
     runner.supervise()
     runner.start("sleep", "1000")
     runner.wait_for(messages.FORMED)
@@ -535,7 +535,7 @@ def test_the_starter_names_the_place_or_else_slurm_does(
     assert (task.host, task.local) == place
 
 
-def test_it_leaves_when_told_with_nothing_left_behind(runner: Runner) -> None:
+def test_leave_ends_all_that_runs(runner: Runner) -> None:
     runner.supervise()
     runner.start("sh", "-c", "trap '' TERM; echo there; while :; do sleep 1000; done")
     runner.until(lambda: runner.output)

@@ -30,7 +30,7 @@ def test_a_long_line_comes_in_pieces_and_any_octets_come_as_they_are(runner: Run
     assert len(ended["tail"]) <= MOST_TAIL
 
 
-def test_the_last_lines_of_both_streams_are_told_with_the_end(runner: Runner) -> None:
+def test_the_last_lines_of_both_streams_come_with_the_end(runner: Runner) -> None:
     os.mkfifo(runner.directory / "go")
     runner.supervise()
     runner.start("sh", "-c", "seq 100000; printf 'no line yet'; read go < go; echo 'and: \N{BROKEN HEART}' >&2; exit 1")
@@ -64,7 +64,7 @@ def test_output_of_what_outlives_the_command_comes_until_it_has_ended(runner: Ru
     assert bytes(runner.output) == b"saved\n"
 
 
-def test_who_holds_the_pipe_without_being_a_descendant_holds_nothing_up(runner: Runner) -> None:
+def test_a_process_that_holds_the_pipe_and_is_no_descendant_delays_nothing(runner: Runner) -> None:
     runner.supervise()
     runner.start("sh", "-c", "echo $$; read line < go")
     os.mkfifo(runner.directory / "go")
@@ -77,7 +77,7 @@ def test_who_holds_the_pipe_without_being_a_descendant_holds_nothing_up(runner: 
     assert runner.output.endswith(b"\ntorn")
 
 
-def test_a_runner_that_does_not_read_holds_the_writer_and_no_word(runner: Runner) -> None:
+def test_a_runner_that_does_not_read_blocks_the_writer_and_no_message(runner: Runner) -> None:
     runner.supervise()
     assert runner.stream is not None
     runner.stream.listen(wanted=False)
@@ -104,7 +104,7 @@ def is_stuck(pid: int) -> bool:
     return any("pipe_write" in Path(f"/proc/{child}/wchan").read_text() for child in children)
 
 
-def test_a_command_that_ends_while_nobody_reads_is_told_with_its_last_lines(runner: Runner) -> None:
+def test_the_end_of_a_command_is_reported_while_nobody_reads(runner: Runner) -> None:
     runner.supervise()
     assert runner.stream is not None
     runner.stream.listen(wanted=False)
@@ -183,7 +183,7 @@ def dumped(runner: Runner, within_s: float = 10.0) -> str:
     return str(Stacks.parse(runner.wait_for(STACKS)).text)
 
 
-def test_py_spy_tells_them_and_the_program_goes_on(runner: Runner) -> None:
+def test_py_spy_gives_the_stacks_and_the_program_goes_on(runner: Runner) -> None:
     supervised(runner, "works", PYTHONFAULTHANDLER="1")
     said = dumped(runner)
     assert said.splitlines()[1].endswith('(idle): "MainThread"')
@@ -196,7 +196,7 @@ def test_py_spy_tells_them_and_the_program_goes_on(runner: Runner) -> None:
 
 
 @pytest.mark.parametrize("how", ["", "refused", "hangs"])
-def test_faulthandler_tells_them_where_py_spy_does_not(runner: Runner, how: str) -> None:
+def test_faulthandler_gives_the_stacks_if_py_spy_does_not(runner: Runner, how: str) -> None:
     supervised(runner, how, PYTHONFAULTHANDLER="1")
     assert dumped(runner, stacks.WRITE_S + 0.1).endswith("what faulthandler wrote at SIGABRT is in its output")
     assert runner.wait_for(ENDED)["signal"] == signal.SIGABRT
@@ -208,7 +208,7 @@ def test_faulthandler_tells_them_where_py_spy_does_not(runner: Runner, how: str)
 @pytest.mark.parametrize(
     ("how", "why"), [("", "py-spy is not on PATH"), ("refused", "Error: Permission Denied")], ids=["neither", "refused"]
 )
-def test_who_has_neither_is_told_and_gets_no_signal(runner: Runner, how: str, why: str) -> None:
+def test_without_both_there_are_no_stacks_and_no_signal(runner: Runner, how: str, why: str) -> None:
     supervised(runner, how)
     said = dumped(runner)
     assert said.endswith(f": no stack ({why}, and PYTHONFAULTHANDLER=1 is not set)")
@@ -217,7 +217,7 @@ def test_who_has_neither_is_told_and_gets_no_signal(runner: Runner, how: str, wh
     runner.wait_for(CLEAN)
 
 
-def test_what_is_told_is_bounded(runner: Runner) -> None:
+def test_the_stacks_are_bounded(runner: Runner) -> None:
     supervised(runner, "long")
     assert 0 <= MOST_STACKS - len(dumped(runner)) < len("Thread 1 (idle)\n")
     with pytest.raises(WireError):
@@ -226,7 +226,7 @@ def test_what_is_told_is_bounded(runner: Runner) -> None:
     runner.wait_for(CLEAN)
 
 
-def test_a_line_that_grows_is_told_before_it_ends(runner: Runner) -> None:
+def test_a_line_that_grows_is_reported_before_it_ends(runner: Runner) -> None:
     runner.supervise()
     runner.attempt("printf", "bar")
     assert [data for _, data in runner.frames] == [b"", b"bar"]

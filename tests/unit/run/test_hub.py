@@ -87,7 +87,7 @@ def scene() -> Iterator[Scene]:
         made.sockets.close()
 
 
-def test_a_supervisor_is_here_with_both_connections_and_lost_once_it_is_silent(scene: Scene) -> None:
+def test_an_agent_is_here_with_both_connections_and_lost_once_it_is_silent(scene: Scene) -> None:
     control = scene.join()
     assert scene.events == []
     output = scene.join(output=True)
@@ -114,7 +114,7 @@ def test_a_silence_is_over_in_its_time_and_not_at_the_next_look(scene: Scene) ->
         link.close()
 
 
-def test_any_word_is_a_sign_of_life(scene: Scene) -> None:
+def test_output_counts_as_a_heartbeat(scene: Scene) -> None:
     links = [scene.join(), scene.join(output=True)]
     scene.passes(5)
     links[1].send_output(32, b"line\n")
@@ -135,7 +135,7 @@ def test_a_stop_of_the_runner_is_nobodys_silence(scene: Scene) -> None:
         link.close()
 
 
-def test_the_next_supervisor_of_a_place_is_heard_from_its_first_sign(scene: Scene) -> None:
+def test_the_next_agent_of_a_place_counts_its_heartbeats_anew_and_a_replayed_one_does_not_count(scene: Scene) -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         sock.connect(("127.0.0.1", scene.sockets.port))
 
@@ -167,7 +167,7 @@ def test_its_connections_end_is_its_own(scene: Scene) -> None:
     links[1].close()
 
 
-def test_who_has_no_place_or_no_key_or_comes_twice_is_turned_away(scene: Scene) -> None:
+def test_a_caller_without_place_or_key_or_that_comes_twice_is_dropped(scene: Scene) -> None:
     scene.join("b")
     assert scene.ended
     other = scene.link(Secret(b"t" * 32))
@@ -182,7 +182,7 @@ def test_who_has_no_place_or_no_key_or_comes_twice_is_turned_away(scene: Scene) 
     first.close()
 
 
-def test_a_supervisor_is_told_its_number_and_where_to_send_signs(scene: Scene) -> None:
+def test_welcome_has_the_number_and_the_port_for_heartbeats(scene: Scene) -> None:
     link = scene.link()
     said: list[tuple[int, dict[str, object]]] = []
     link.on_message = lambda kind, body: said.append((kind, body))
@@ -193,7 +193,7 @@ def test_a_supervisor_is_told_its_number_and_where_to_send_signs(scene: Scene) -
     link.close()
 
 
-def test_supervisors_are_awaited_on_a_port_of_the_range() -> None:
+def test_the_sockets_are_on_a_port_of_the_range() -> None:
     chosen = range(17987, 17989)
     first = Sockets(is_local=False, port_range=chosen)
     second = Sockets(is_local=False, port_range=chosen)
@@ -207,7 +207,7 @@ def test_supervisors_are_awaited_on_a_port_of_the_range() -> None:
         second.close()
 
 
-def test_a_runner_out_of_descriptors_lets_supervisors_wait_until_there_is_room(scene: Scene) -> None:
+def test_agents_wait_while_the_runner_is_out_of_descriptors(scene: Scene) -> None:
     link, limits = scene.link(), resource.getrlimit(resource.RLIMIT_NOFILE)
     held: list[int] = []
     try:
@@ -342,7 +342,7 @@ def test_it_has_the_users_limit_of_open_files() -> None:
     assert resource.getrlimit(resource.RLIMIT_NOFILE) == (soft, hard)
 
 
-def test_a_program_that_is_not_there_is_the_callers_to_tell(started: Started) -> None:
+def test_a_program_that_is_not_there_is_the_callers_error(started: Started) -> None:
     before = len(os.listdir("/proc/self/fd"))
     with pytest.raises(FileNotFoundError):
         started.start("no-such-program")

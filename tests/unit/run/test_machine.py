@@ -135,7 +135,7 @@ def test_clean_on_all_is_clean() -> None:
     assert not run.sent(End)
 
 
-def test_who_kept_the_others_waiting_is_told() -> None:
+def test_the_last_member_to_be_ready_is_reported() -> None:
     run = Run(plan())
     run.begin()
     for place, began_s in ((0, 0.3), (1, 0.1), (2, 2.4)):
@@ -153,7 +153,7 @@ def test_who_kept_the_others_waiting_is_told() -> None:
     assert run.told("started")[0]["spent_ms"] == [100, 0, 120, 2300]
 
 
-def test_the_first_failure_gives_the_status_and_is_told_once() -> None:
+def test_the_first_failure_gives_the_status_and_is_reported_once() -> None:
     run = Run(plan(grace_s=7))
     run.begin()
     new = run.take(ended(1, 3, tail="Traceback\nValueError"), after_s=12)
@@ -197,7 +197,7 @@ def test_a_host_that_is_lost_is_swept_before_the_end() -> None:
     assert run.status() == 75
 
 
-def test_a_sweep_that_reaches_nobody_is_told_and_holds_up_nothing() -> None:
+def test_a_sweep_that_fails_is_reported_and_delays_nothing() -> None:
     run = Run(plan())
     run.begin()
     run.take(Lost(2, 15.0), *over([0, 1], status=143))
@@ -229,7 +229,7 @@ def test_a_host_that_was_quiet_already_is_the_cause_once_it_is_lost() -> None:
     assert [its["host"] for its in run.told("failed")] == ["c"]
 
 
-def test_a_host_that_was_quiet_and_is_heard_is_not() -> None:
+def test_a_host_that_was_quiet_and_is_alive_is_not_the_cause() -> None:
     run = Run(plan())
     run.begin()
     run.take(Quiet(2), ended(0, 1), after_s=3)
@@ -238,7 +238,7 @@ def test_a_host_that_was_quiet_and_is_heard_is_not() -> None:
     assert [its["host"] for its in run.told("failed")] == ["a"]
 
 
-def test_a_supervisor_that_never_came_is_named() -> None:
+def test_an_agent_that_never_comes_is_named() -> None:
     run = Run(plan(join_s=60))
     run.begin(0, 1)
     run.take(StarterEnded(("c",), "srun: error: c is down"))
@@ -271,7 +271,7 @@ def test_a_third_ctrl_c_leaves_at_once() -> None:
 
 
 @pytest.mark.parametrize(("number", "status"), [(INT, 130), (TERM, 143), (1, 129)])
-def test_who_asks_for_the_end_gives_the_status_and_the_grace_is_kept(number: int, status: int) -> None:
+def test_a_request_to_stop_gives_the_status_after_the_grace(number: int, status: int) -> None:
     run = Run(plan(grace_s=10, restarts=5))
     run.begin()
     run.take(Noticed(None, number))
@@ -312,7 +312,7 @@ def test_the_warning_comes_once_and_what_ends_at_the_limit_may_be_tried_again() 
 
 
 @pytest.mark.parametrize("number", [USR1, HUP, TERM])
-def test_the_schedulers_own_warning_is_one_with_ours(number: int) -> None:
+def test_the_schedulers_own_warning_and_ours_are_one(number: int) -> None:
     for at in (450, 480, 490):
         run = Run(plan(grace_s=10, warn_at_s=480, limit_at_s=600, warn_signal=number))
         run.begin()
@@ -333,7 +333,7 @@ def test_a_signal_that_ends_is_no_warning_at_another_time() -> None:
     assert run.status() == 143
 
 
-def test_half_of_a_short_time_is_commands() -> None:
+def test_command_has_half_of_a_short_time() -> None:
     run = Run(plan(grace_s=10, limit_at_s=12))
     run.begin()
     run.until(Signal)
@@ -378,7 +378,7 @@ def test_a_spare_takes_the_rank_of_the_lost_one() -> None:
     assert [(its.place, its.rank) for its in new if isinstance(its, Begin)] == [(0, 0), (3, 1), (2, 2)]
 
 
-def test_without_a_spare_a_lost_supervisor_is_started_again_once_its_host_is_swept() -> None:
+def test_without_a_spare_a_lost_agent_is_started_again_once_its_host_is_swept() -> None:
     run = Run(plan(restarts=1))
     run.begin()
     new = run.take(Lost(1, None), *over([0, 2], status=143))
@@ -389,7 +389,7 @@ def test_without_a_spare_a_lost_supervisor_is_started_again_once_its_host_is_swe
     assert [(its.place, its.rank) for its in new if isinstance(its, Begin)] == [(0, 0), (1, 1), (2, 2)]
 
 
-def test_where_it_does_not_come_again_the_first_cause_stays() -> None:
+def test_the_first_cause_stays_if_an_agent_does_not_come_again() -> None:
     run = Run(plan(restarts=3))
     run.begin()
     run.take(Lost(1, None), *over([0, 2], status=143), Swept("b", is_clean=True), StarterEnded(("b",), "no"))
@@ -421,7 +421,7 @@ def test_the_window_is_kept() -> None:
     assert [its.hosts for its in run.of(Begin)] == [("a", "d")] * 2
 
 
-def test_what_fails_in_the_same_way_is_begun_again_three_times() -> None:
+def test_the_same_failure_is_restarted_three_times() -> None:
     """Numbers in an error differ; a program that gets further is begun again as often as was asked."""
 
     def attempts(*, gets_further: bool) -> int:
@@ -441,7 +441,7 @@ def test_what_fails_in_the_same_way_is_begun_again_three_times() -> None:
     assert attempts(gets_further=True) == 10
 
 
-def test_who_asks_for_the_end_while_a_failure_is_ended_gets_it() -> None:
+def test_a_request_to_stop_during_a_failure_gives_the_status() -> None:
     run = Run(plan(2, restarts=3))
     run.begin()
     run.take(ended(0, 1), Noticed(None, TERM), clean(0, 0), *over([1], status=143))
@@ -628,7 +628,7 @@ def test_stacks_that_do_not_come_are_not_waited_for() -> None:
 
 
 @pytest.mark.parametrize("event", [Hurry(), Noticed(None, INT)], ids=["hurry", "Ctrl-C"])
-def test_who_asks_for_the_end_does_not_wait_for_stacks(event: Hurry | Noticed) -> None:
+def test_a_request_to_stop_does_not_wait_for_stacks(event: Hurry | Noticed) -> None:
     run = stalled()
     run.take(event)
     assert len(run.sent(End)) >= 3
@@ -636,7 +636,7 @@ def test_who_asks_for_the_end_does_not_wait_for_stacks(event: Hurry | Noticed) -
     assert run.status() == 130
 
 
-def test_an_attempt_that_stalled_is_begun_again_and_blames_no_host() -> None:
+def test_a_stall_is_restarted_and_counts_against_no_host() -> None:
     run = begun(hosts=4, spares=1, restarts=2)
     for attempt in range(2):
         run.until(Dump)
@@ -651,7 +651,7 @@ def test_an_attempt_that_stalled_is_begun_again_and_blames_no_host() -> None:
     assert run.status() == 75
 
 
-def test_who_was_asked_to_end_is_not_stalled() -> None:
+def test_a_run_that_stops_is_not_stalled() -> None:
     """Saving may take its time; nor is there anything to do at the old moment."""
     run = begun(grace_s=100.0)
     run.take(Noticed(None, INT))
@@ -660,14 +660,14 @@ def test_who_was_asked_to_end_is_not_stalled() -> None:
     assert run.machine.due is None or run.machine.due > run.now
 
 
-def test_without_the_option_nobody_is_stalled() -> None:
+def test_without_the_option_there_is_no_stall() -> None:
     run = Run(plan())
     run.begin()
     run.take(*all_formed())
     assert run.machine.due is None
 
 
-def test_the_clock() -> None:
+def test_the_clock_of_a_stall() -> None:
     stall = Stall(10.0)
     stall.wrote(5.0)
     assert stall.due is None

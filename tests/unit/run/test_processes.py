@@ -95,7 +95,7 @@ def test_what_a_command_leaves_behind_is_ended(runner: Runner) -> None:
 
 
 @pytest.mark.parametrize("who", ["warden", "supervisor"])
-def test_a_killed_warden_or_supervisor_leaves_nothing(runner: Runner, who: str) -> None:
+def test_a_killed_warden_or_agent_leaves_nothing(runner: Runner, who: str) -> None:
     runner.supervise()
     runner.start("sh", "-c", STUBBORN["in a session of its own"])
     runner.until(lambda: b"there" in runner.output)
@@ -188,7 +188,7 @@ def test_all_processes_of_a_run_are_killed_and_no_others(begin: Callable[..., su
     assert other.poll() is None
 
 
-def test_what_is_excepted_is_left_with_all_below_it(begin: Callable[..., subprocess.Popen[bytes]]) -> None:
+def test_a_spared_process_is_left_with_all_below_it(begin: Callable[..., subprocess.Popen[bytes]]) -> None:
     own, spared = begin(OUTER), begin(OUTER, "sleep 1000 & echo there; wait")
     done = sweep(OUTER, "--except", str(spared.pid), "--except", str(os.getpid() + 10**7))
     assert done == (0, f"{SAYS}1 processes of run {OUTER} ended, 0 left\n")
@@ -203,7 +203,7 @@ def test_those_without_an_environment_are_found_by_their_parents(begin: Callable
     assert sweep(OUTER) == (0, f"{SAYS}2 processes of run {OUTER} ended, 0 left\n")
 
 
-def test_a_stopped_supervisor_is_swept_with_all_that_is_its(runner: Runner) -> None:
+def test_a_stopped_agent_is_swept_with_all_that_it_started(runner: Runner) -> None:
     runner.supervise()
     runner.start("setsid", "sleep", "1000")
     runner.wait_for(messages.FORMED)
