@@ -15,8 +15,8 @@ import pytest
 from needs import need
 
 from mingle_hooks.cli.commands import COMMANDS
-from mingle_hooks.cli.completion import SHELLS as SPOKEN
-from mingle_hooks.cli.help import matching as matches
+from mingle_hooks.cli.commands import COMPLETERS as SPOKEN
+from mingle_hooks.cli.commands import matching as matches
 from mingle_hooks.export.frameworks import FRAMEWORKS
 from mingle_hooks.export.hostfiles import FORMATS
 from mingle_hooks.export.shells import SHELLS
