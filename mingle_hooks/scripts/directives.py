@@ -97,7 +97,7 @@ def refuse_unless_letters(job: Job, known: Mapping[str, str]) -> str:
 _FILENAME = re.compile("%(?:%|([0-9]*)([AabJjNnstux]))")
 
 
-def _translated(field: str, path: str, words: Mapping[str, str]) -> str:
+def _translated(field: str, path: str, patterns: Mapping[str, str]) -> str:
     """Return the path with what `words` says for each pattern's letter, and % for %%.
 
     Raises UsageError for another letter or a number of digits, which only Slurm has.
@@ -107,20 +107,22 @@ def _translated(field: str, path: str, words: Mapping[str, str]) -> str:
         digits, letter = match.groups()
         if letter is None:
             return "%"
-        if digits or letter not in words:
-            raise refused(field, path, f"a path without Slurm's {match[0]}", f"--{field} {_translatable(path, words)}")
-        return words[letter]
+        if digits or letter not in patterns:
+            raise refused(
+                field, path, f"a path without Slurm's {match[0]}", f"--{field} {_translatable(path, patterns)}"
+            )
+        return patterns[letter]
 
     return _FILENAME.sub(word, path)
 
 
-def _translatable(path: str, words: Mapping[str, str]) -> str:
+def _translatable(path: str, patterns: Mapping[str, str]) -> str:
     """Return a path that can be translated: with the job's number, or a directory."""
-    if "j" not in words:
+    if "j" not in patterns:
         directory = path.partition("%")[0].rpartition("/")
         return f"{directory[0]}{directory[1] or './'}, a directory (with the /), where the file is named after the job"
     return _FILENAME.sub(
-        lambda match: match[0] if match[2] is None else f"%{match[2] if match[2] in words else 'j'}", path
+        lambda match: match[0] if match[2] is None else f"%{match[2] if match[2] in patterns else 'j'}", path
     )
 
 
@@ -156,7 +158,10 @@ def _slurm_group(job: Job, group: Group) -> list[Directive]:
         _slurm_option("constraint", group.constraint),
         _slurm_option("partition", job.partition),
     ]
-    return [*(its for its in found if its.text), *([Directive("--exclusive", "exclusive")] if job.exclusive else [])]
+    return [
+        *(option for option in found if option.text),
+        *([Directive("--exclusive", "exclusive")] if job.exclusive else []),
+    ]
 
 
 def _slurm_whole(job: Job) -> list[Directive]:
@@ -176,7 +181,7 @@ def _slurm_whole(job: Job) -> list[Directive]:
     ]
     if job.requeue:
         found += [Directive("--requeue", "requeue"), Directive("--open-mode=append", "requeue")]
-    return [its for its in found if its.text]
+    return [option for option in found if option.text]
 
 
 def _slurm_option(name: str, value: object) -> Directive:
@@ -259,7 +264,7 @@ def _pbs_dependency(on_jobs: str, on_counts: str) -> re.Pattern[str]:
     return re.compile(f"{one}(?:,{one})*", re.ASCII)
 
 
-def _pbs_closing(job: Job, words: Mapping[str, str], dependencies: re.Pattern[str]) -> tuple[Directive, ...]:
+def _pbs_closing(job: Job, patterns: Mapping[str, str], dependencies: re.Pattern[str]) -> tuple[Directive, ...]:
     """Return what PBS and Torque have in common; `words` are for Slurm's patterns in a path. Raises UsageError."""
     if job.requeue and job.array:
         can = "without --array: the script is submitted again, and that is all of the array"
@@ -270,9 +275,9 @@ def _pbs_closing(job: Job, words: Mapping[str, str], dependencies: re.Pattern[st
     depend = matching("dependency", job.dependency, dependencies, "afterok:123.server", "afterok:123.server")
     return (
         *_pbs_option("-A ", "account", job.account),
-        *_pbs_option("-o ", "output", job.output and _pbs_path("output", job.output, words)),
+        *_pbs_option("-o ", "output", job.output and _pbs_path("output", job.output, patterns)),
         *(
-            _pbs_option("-e ", "error", _pbs_path("error", job.error, words))
+            _pbs_option("-e ", "error", _pbs_path("error", job.error, patterns))
             if job.error
             else (Directive("-j oe", "default"),)
         ),
@@ -305,9 +310,9 @@ def _pbs_queue(job: Job) -> tuple[str, str]:
     return field, matching(field, name, _PBS_QUEUE, "the name of a queue, as a reservation has one too")
 
 
-def _pbs_path(field: str, path: str, words: Mapping[str, str]) -> str:
+def _pbs_path(field: str, path: str, patterns: Mapping[str, str]) -> str:
     can, nearest = "a path in ASCII, with a colon after HOST or a / only", re.sub("[^!-9;-~]", "_", path)
-    found = _translated(field, matching(field, path, _PBS_PATH, can, nearest), words)
+    found = _translated(field, matching(field, path, _PBS_PATH, can, nearest), patterns)
     if found.count(_PBS_INDEX) > 1:
         works = f"--{field} {path.partition('%a')[0]}%a"
         raise refused(field, path, "a path with one %a, because PBS inserts the index once", works)
@@ -540,7 +545,9 @@ def _lsf_queues(value: str) -> str:
 
 
 def _lsf_addresses(value: str) -> str:
-    addresses = [matching("mail-user", its, _LSF_MAIL_USER, "addresses", "me@example.org") for its in value.split(",")]
+    addresses = [
+        matching("mail-user", address, _LSF_MAIL_USER, "addresses", "me@example.org") for address in value.split(",")
+    ]
     if len(" ".join(addresses)) > _LSF_LONGEST_ADDRESSES:
         raise refused("mail-user", value, f"at most {_LSF_LONGEST_ADDRESSES} characters", "fewer addresses")
     return " ".join(addresses)
@@ -595,10 +602,10 @@ def _sge(job: Job) -> tuple[Directive, ...]:
     if job.qos:
         can = "nothing, because Grid Engine has none"
         raise refused("qos", job.qos, can, "leaving --qos out; a queue is --partition")
-    return (*_sge_asked(job), *_sge_whole(job))
+    return (*_sge_requested(job), *_sge_whole(job))
 
 
-def _sge_asked(job: Job) -> tuple[Directive, ...]:
+def _sge_requested(job: Job) -> tuple[Directive, ...]:
     """Return what the job needs of its nodes."""
     group = job.groups[0]
     if group.gpus and group.gpus.type:
@@ -710,16 +717,16 @@ _OF_NODE = {"gpus": "gpus-per-node", "cpus": "cpus-per-task", "mem": "mem", "con
 
 def directives(scheduler: Scheduler, job: Job) -> tuple[Directive, ...]:
     """Return the job's directives in order. Raises UsageError that names a field that they cannot carry."""
-    made = scheduler.directives(job)
-    carried = {field for directive in made for field in (directive.field, *directive.also)}
-    for field, value in _asked(job):
+    found = scheduler.directives(job)
+    carried = {field for directive in found for field in (directive.field, *directive.also)}
+    for field, value in _requested(job):
         if field not in carried:
             can = f"nothing, because scripts for {scheduler.help} have no directive for it"
             raise refused(field, value, can, f"leaving it out, or a --directive of {scheduler.help}'s own")
-    return (*made, *(Directive(free(text), "directive") for text in job.directive))
+    return (*found, *(Directive(free(text), "directive") for text in job.directive))
 
 
-def _asked(job: Job) -> Iterator[tuple[str, object]]:
+def _requested(job: Job) -> Iterator[tuple[str, object]]:
     """Yield each field that somebody has to carry, with its value."""
     for attribute in _OF_JOB:
         if value := getattr(job, attribute):

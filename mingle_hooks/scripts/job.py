@@ -204,13 +204,13 @@ def signal_field(value: object) -> tuple[str, int | None]:
 
 def variable_field(value: object) -> tuple[str, str]:
     """Read NAME=VALUE."""
-    name, equals, its = str(value).partition("=")
-    if not equals or not _VARIABLE.fullmatch(name) or len(its) > 32 * LONGEST_TEXT:
+    name, equals, text = str(value).partition("=")
+    if not equals or not _VARIABLE.fullmatch(name) or len(text) > 32 * LONGEST_TEXT:
         raise UsageError("NAME=VALUE", repr(value), "OMP_NUM_THREADS=8")
     if _BASHS.fullmatch(name) or _SCRIPTS.fullmatch(name):
         only = f"-- env {name}=… python3 train.py, which sets it for the training only"
         raise UsageError("a variable that neither bash nor the script sets", repr(name), only)
-    return name, carried_text(its)
+    return name, carried_text(text)
 
 
 class Field(NamedTuple):
@@ -585,16 +585,16 @@ def _words(value: object, path: str) -> list[object]:
     return value if isinstance(value, list) else [value]
 
 
-def _read(its: Field, value: object, where: str) -> Any:
+def _read(field: Field, value: object, where: str) -> Any:
     try:
-        if its.name == "env" and isinstance(value, dict):
+        if field.name == "env" and isinstance(value, dict):
             value = [f"{name}={_as_text(text)}" for name, text in value.items()]
-        if its.kind == "each":
+        if field.kind == "each":
             parts = value if isinstance(value, list) else value.split("+") if isinstance(value, str) else [value]
-            return tuple(its.read(part) for part in _bounded(parts, MOST_GROUPS))
-        if its.kind == "many":
-            return tuple(its.read(part) for part in _bounded(value, MOST_ENTRIES))
-        return its.read(value)
+            return tuple(field.read(part) for part in _bounded(parts, MOST_GROUPS))
+        if field.kind == "many":
+            return tuple(field.read(part) for part in _bounded(value, MOST_ENTRIES))
+        return field.read(value)
     except UsageError as wrong:
         raise UsageError(wrong.expected, f"{where}: {wrong.seen}", wrong.remedy) from None
 

@@ -297,7 +297,7 @@ _CARRIED = re.compile(r"\bdeclare -f\b")
 _STEP = re.compile(r"\bsrun\b((?:\s+-\S+(?:[ \t]+[^\s-]\S*)?)*)")
 
 
-class TasksAsked(NamedTuple):
+class Requested(NamedTuple):
     """What the directives ask for: nodes, and tasks on all of them, None where they say nothing, and in which line."""
 
     nodes: int
@@ -305,18 +305,18 @@ class TasksAsked(NamedTuple):
     line: int = 0
 
 
-def tasks_asked(directives: Iterable[Line]) -> TasksAsked:
+def requested_tasks(directives: Iterable[Line]) -> Requested:
     """Return what a script's directives ask for."""
     nodes, each, tasks, place = 0, None, None, 0
     for line in directives:
         nodes = nodes or _nodes(line.text)
         if line.text.startswith("#SBATCH"):
-            its_each, its_all = _count(_EACH, line.text), _count(_ALL, line.text)
-            place = line.number if its_each or its_all else place
-            each, tasks = its_each or each, its_all or tasks
+            line_each, line_all = _count(_EACH, line.text), _count(_ALL, line.text)
+            place = line.number if line_each or line_all else place
+            each, tasks = line_each or each, line_all or tasks
     if not nodes:
         nodes = -(-tasks // each) if each and tasks else 1
-    return TasksAsked(nodes, tasks or (each and each * nodes), place)
+    return Requested(nodes, tasks or (each and each * nodes), place)
 
 
 def launches_inside(lines: Iterable[Line]) -> bool:
@@ -324,7 +324,7 @@ def launches_inside(lines: Iterable[Line]) -> bool:
     return any(line.is_inside and _LAUNCHER.search(line.text) for line in lines)
 
 
-def steps_that_do_not_fit(job: TasksAsked, line: Line, *, is_inside: bool) -> Iterator[tuple[int, int, str, str]]:
+def steps_that_do_not_fit(job: Requested, line: Line, *, is_inside: bool) -> Iterator[tuple[int, int, str, str]]:
     """Say which steps start other tasks than is meant: place in the line, or number of the directive, mistake, mend.
 
     `is_inside` tells that the launcher is in a function, which a step gets by `declare -f`.
@@ -332,7 +332,7 @@ def steps_that_do_not_fit(job: TasksAsked, line: Line, *, is_inside: bool) -> It
     Seen with Slurm 22.05: --ntasks-per-node of srun counts for nothing where the directives say how many tasks.
     """
     steps = list(_STEP.finditer(line.text))
-    for step, end in zip(steps, [*(its.start() for its in steps[1:]), len(line.text)], strict=False):
+    for step, end in zip(steps, [*(step_match.start() for step_match in steps[1:]), len(line.text)], strict=False):
         own = step[1]
         each, tasks = _count(_EACH, own), _count(_ALL, own)
         nodes = _count(_SLURMS, own) or job.nodes
@@ -409,9 +409,9 @@ def read_script(path: str) -> str:
 def lint_script(text: str) -> list[Finding]:
     """Return the mistakes in a script's text, by line, in a time that grows as the text does."""
     directives, lines = split_lines(text)
-    job = tasks_asked(directives)
+    job = requested_tasks(directives)
     patterns = (*ANYWHERE, *(ON_SEVERAL_NODES if job.nodes > 1 else ()))
-    found = {its for line in lines for its in _of_patterns(line, patterns)}
+    found = {finding for line in lines for finding in _of_patterns(line, patterns)}
     if job.nodes > 1:
         found |= {*_alone(lines), *_of_batch(lines), *_steps(job, lines)}
     return sorted(found)
@@ -420,11 +420,11 @@ def lint_script(text: str) -> list[Finding]:
 def _of_patterns(line: Line, patterns: Iterable[Pattern]) -> Iterator[Finding]:
     """Say what each pattern finds; where two overlap, the first."""
     taken: set[int] = set()
-    for its in patterns:
-        for number, match in _placed(line, its.looks):
+    for pattern in patterns:
+        for number, match in _placed(line, pattern.looks):
             place = range(match.start(), match.end())
             if taken.isdisjoint(place):
-                yield Finding(number, its.mistake, its.mend)
+                yield Finding(number, pattern.mistake, pattern.mend)
             taken.update(place)
 
 
@@ -465,7 +465,7 @@ def _of_batch(lines: list[Line]) -> Iterator[Finding]:
             yield Finding(line.number + line.text.count("\n", 0, line.early[0]), mistake, mend)
 
 
-def _steps(job: TasksAsked, lines: list[Line]) -> Iterator[Finding]:
+def _steps(job: Requested, lines: list[Line]) -> Iterator[Finding]:
     is_inside = launches_inside(lines)
     for line in lines:
         for at, place, mistake, mend in steps_that_do_not_fit(job, line, is_inside=is_inside):

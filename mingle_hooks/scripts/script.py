@@ -136,9 +136,9 @@ def read_command(typed: Argv, given: str | None, default: str) -> Command:
 
 def check_nodes(command: Command, nodes: int) -> None:
     """Raise UsageError where the launcher's own options would leave the world of a job with so many nodes."""
-    for word, following in _option_pairs(command.program) if command.starter and nodes > 1 else ():
+    for word, next_word in _option_pairs(command.program) if command.starter and nodes > 1 else ():
         name, equals, value = word.partition("=")
-        value = value if equals else following
+        value = value if equals else next_word
         if launchers.leaves(name, value, nodes, rank=None):
             seen = f"{word if equals or name == '--standalone' else f'{name} {value}'}, as on a single node"
             raise UsageError(f"a launcher for {nodes} nodes", seen, f"it without {name}, which the script sets")
@@ -176,7 +176,8 @@ def _job_options(words: Argv) -> tuple[Argv, Argv]:
     while place < len(words):
         long, equals, _ = words[place].partition("=")
         field = next(
-            (its for its in FIELDS.values() if long == its.option or (its.short and its.short == long[:2])), None
+            (known for known in FIELDS.values() if long == known.option or (known.short and known.short == long[:2])),
+            None,
         )
         if field is None:
             break
@@ -266,7 +267,7 @@ def _wrapped_launcher(words: Argv) -> launchers.Launcher | None:
         return None
     parts = [part.strip("\"';()&|") for word in words[1:_WRAPPED_MOST] for part in word.split()][:_WRAPPED_MOST]
     found = (launchers.recognise(parts[at : at + 3]) for at in range(len(parts)))
-    return next((its for its in found if its and its.starts == "node"), None)
+    return next((launcher for launcher in found if launcher and launcher.starts == "node"), None)
 
 
 def _frameworks(found: launchers.Launcher) -> Argv:
@@ -295,19 +296,19 @@ def describe(
     of_file = values.pop("command", ())
     typed = _checked(tuple(command) or tuple(of_file))
     groups = read_groups(values)
-    its = read_command(typed, values.pop("launcher", None), default_launcher)
-    if its.starter and its.launcher.starts == "node":
+    parsed = read_command(typed, values.pop("launcher", None), default_launcher)
+    if parsed.starter and parsed.launcher.starts == "node":
         groups = tuple(_started_once(group) for group in groups)
-    check_nodes(its, sum(group.nodes for group in groups))
+    check_nodes(parsed, sum(group.nodes for group in groups))
     frameworks = tuple(name for names in values.pop("for", ()) for name in names.split(","))
     return Job(
-        command=its.program,
-        launcher=its.launcher,
-        starter=its.starter,
+        command=parsed.program,
+        launcher=parsed.launcher,
+        starter=parsed.starter,
         groups=groups,
-        job_name=values.pop("job-name", None) or _name(its),
+        job_name=values.pop("job-name", None) or _name(parsed),
         signal=limit_warning(values.pop("signal", None), values.get("time")),
-        frameworks=(*its.frameworks, *frameworks),
+        frameworks=(*parsed.frameworks, *frameworks),
         sources=sources,
         **{FIELDS[name].attribute: value for name, value in values.items()},
     )
@@ -435,20 +436,20 @@ def render_script(
     shell that make the environment what it is here, `mingle` the words that start mingle there. The same arguments
     always give the same text. Raises UsageError for what the scheduler cannot carry, or for a template.
     """
-    its = scheduler(name)
-    found = directives(its, job)
-    command = [*made_by] or ["mingle", "template", its.name]
+    row = scheduler(name)
+    found = directives(row, job)
+    command = [*made_by] or ["mingle", "template", row.name]
     try:
         # A site's or a user's own for one scheduler, or for all of them.
-        template = _environment(places).select_template([its.name + SUFFIX, "script" + SUFFIX])
+        template = _environment(places).select_template([row.name + SUFFIX, "script" + SUFFIX])
         return template.render(
             job=job,
-            scheduler=its,
+            scheduler=row,
             directives=found,
             explain=explain,
             made_by=f"{quote_words(command)} (mingle-hooks {__version__})",
-            options=_options(its, job),
-            program=(*_container(its, job), *_program(its, job)),
+            options=_options(row, job),
+            program=(*_container(row, job), *_program(row, job)),
             environment=tuple(environment),
             note=script_note(job),
             mingle=tuple(mingle),
@@ -466,16 +467,16 @@ def script_note(job: Job) -> str:
     return f"{job.launcher.name} starts {job.command[0]}; with --launcher process each task is one {job.command[0]}"
 
 
-def _options(its: Scheduler, job: Job) -> tuple[str, ...]:
+def _options(row: Scheduler, job: Job) -> tuple[str, ...]:
     """Return the options of `mingle run`. Raises UsageError."""
     if job.launcher.starts == "job":
-        return (*_start_options(its, job), *_warning(job))
+        return (*_start_options(row, job), *_warning(job))
     frameworks = dict.fromkeys([*job.launcher.frameworks, *NETWORKS, *job.frameworks])
     scope = ("--scope", "task") if job.launcher.starts == "task" else ()
-    return (*scope, "--for", ",".join(frameworks), *_slots(its, job), *_start_options(its, job), *_warning(job))
+    return (*scope, "--for", ",".join(frameworks), *_slots(row, job), *_start_options(row, job), *_warning(job))
 
 
-def _slots(its: Scheduler, job: Job) -> tuple[str, ...]:
+def _slots(row: Scheduler, job: Job) -> tuple[str, ...]:
     """Return how many processes a launcher starts on a node. Raises UsageError."""
     if job.launcher.starts == "task":
         return ()
@@ -483,7 +484,7 @@ def _slots(its: Scheduler, job: Job) -> tuple[str, ...]:
         return ("--slots", str(job.ntasks))
     if all(group.gpus and group.gpus.number == group.ntasks for group in job.groups):
         return ("--slots", "gpus")
-    if its.runs_tasks:
+    if row.runs_tasks:
         counts = "+".join(str(group.ntasks) for group in job.groups)
         can = "the number of GPUs, or with --launcher process, where groups differ"
         raise refused("ntasks-per-node", counts, can, "--launcher process")
@@ -499,33 +500,33 @@ def _warning(job: Job) -> tuple[str, ...]:
     return (*signal, *(("--warn", str(job.signal.before_s)) if job.time else ()))
 
 
-def _start_options(its: Scheduler, job: Job) -> tuple[str, ...]:
+def _start_options(row: Scheduler, job: Job) -> tuple[str, ...]:
     """Return what the scheduler's own starter needs beyond what `mingle run` says to it."""
-    if not job.container or not _is_pyxis(job.container) or not its.runs_pyxis:
+    if not job.container or not _is_pyxis(job.container) or not row.runs_pyxis:
         return ()
     mounts = ",".join(bind if ":" in bind else f"{bind}:{bind}" for bind in _binds(job))  # pyxis wants both
     found = [f"--container-image={job.container}", *([f"--container-mounts={mounts}"] if mounts else [])]
     return tuple(f"--start-option={option}" for option in found)
 
 
-def _program(its: Scheduler, job: Job) -> tuple[str, ...]:
+def _program(row: Scheduler, job: Job) -> tuple[str, ...]:
     """Return the words that `mingle run` starts."""
     command = job.command if job.starter else program(job.command, job.launcher)
     if job.launcher.starts != "job":
         return (*job.launcher.argv(job.starter, job.max_restarts), *command)
     # mpirun reaches the other hosts itself, and hands on no more than it is told to, but for Slurm's srun.
-    names = ("MINGLE_KEY", *(() if its.runs_tasks else ("PATH", "LD_LIBRARY_PATH", *(name for name, _ in job.env))))
+    names = ("MINGLE_KEY", *(() if row.runs_tasks else ("PATH", "LD_LIBRARY_PATH", *(name for name, _ in job.env))))
     frameworks = ",".join(dict.fromkeys([*NETWORKS, *job.frameworks]))
     carried = (word for name in names for word in ("-x", name))
     return ("mpirun", "--tag-output", *carried, "mingle", "exec", "--scope", "task", "--for", frameworks, *command)
 
 
-def _container(its: Scheduler, job: Job) -> tuple[str, ...]:
+def _container(row: Scheduler, job: Job) -> tuple[str, ...]:
     """Return what runs a command in the container, as words in front of it. Raises UsageError."""
     if not job.container:
         return ()
     if _is_pyxis(job.container):
-        if not its.runs_pyxis:
+        if not row.runs_pyxis:
             works = f"docker://{job.container.replace('#', '/', 1)}" if "#" in job.container else "image.sif"
             raise refused(
                 "container", job.container, "an image for Apptainer, as pyxis is Slurm's", f"--container {works}"

@@ -404,17 +404,8 @@ OF_BASH = (
         *(
             ("env", value)
             for value in (
-                "A=\x7f",
-                "=1",
-                "-x=1",
-                "é=1",
-                "A\nB=1",
-                "UID=3",
-                "BASHOPTS=x",
-                "MINGLE_KEY=x",
-                "RANK=1",
-                "LOCAL_RANK=1",
-                "GROUP_RANK=1",
+                "A=\x7f", "=1", "-x=1", "é=1", "A\nB=1", "UID=3", "BASHOPTS=x", "MINGLE_KEY=x", "RANK=1",
+                "LOCAL_RANK=1", "GROUP_RANK=1",
             )
         ),
         *(("directive", value) for value in ("", "a\nb", "a\\", "\x1b")),
@@ -426,7 +417,7 @@ OF_BASH = (
         *(("time", value) for value in ("-1", "1:2:3:4", "१", "1\n2", "$x")),
         *(("mem", value) for value in ("-1", "१", "1X", "$x")),
     ],
-)
+)  # fmt: skip
 def test_a_value_that_no_place_carries_is_refused_by_name(field: str, value: str) -> None:
     """What would be changed on its way, on any scheduler, is an error that names the field."""
     many = field in ("bind", "module", "setup", "env", "directive", "for")
