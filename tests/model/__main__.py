@@ -10,8 +10,8 @@ import sys
 import time
 
 from model.explore import explore
+from model.protocol import Budget
 from model.sizes import LARGE, SMALL, start
-from model.worlds import Budget
 
 
 def main() -> int:

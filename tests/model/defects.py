@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from model.moves import beginning, moves
-from model.worlds import Budget, State, Terms
+from model.protocol import Budget, State, Terms, beginning, moves
 
 # what is wrong -> what may go wrong besides, and what is said of the states that it leads to
 DEFECTS: dict[str, tuple[Budget, str]] = {

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from model.moves import moves
+from model.protocol import State, moves
 from model.rules import broken, is_documented_split
-from model.worlds import State
 
 
 class Explored(NamedTuple):

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from mingle_hooks.rendezvous import wire
-from model import leaders, members
-from model.moves import begin, crash
-from model.worlds import (
+from model import protocol
+from model.protocol import (
     END,
     IN,
     LEFT,
@@ -19,6 +18,8 @@ from model.worlds import (
     RefusedError,
     State,
     Terms,
+    begin,
+    crash,
     is_running,
     require,
 )
@@ -77,7 +78,7 @@ class Following:
                 leader = self.state.processes[bound]
                 is_said = leader.leads == "formed" and leader.phase == IN and member in leader.members
                 require(not (is_said and self._calm), f"the word did not come to {member}, and nothing was wrong")
-                self.state = (members.cut if is_said else members.lapse)(self.state, member)
+                self.state = (protocol.cut if is_said else protocol.lapse)(self.state, member)
 
     # What processes do.
 
@@ -104,11 +105,11 @@ class Following:
             me = self.state.processes[index]
             require(has_world == bool(me.got), f"it ended with {'' if has_world else 'no '}world")
             if me.leads == "formed" and nobody_waits:  # it waits no longer than a member that the word cannot reach
-                for other in members.awaiting(self.state, index):
+                for other in protocol.awaiting(self.state, index):
                     require(not self._calm, "a member has not got the word, and nothing was wrong")
-                    self.state = members.cut(self.state, other)
+                    self.state = protocol.cut(self.state, other)
             is_over = me.phase not in (ON, IN) or (me.phase == IN and me.leads != "formed")
-            return self.state if is_over else members.leave(self.state, index)
+            return self.state if is_over else protocol.leave(self.state, index)
 
         self.step(f"{index} ends", end)
 
@@ -118,7 +119,7 @@ class Following:
         self._leaders[key] = self._indices[leader]
         self.step(
             f"{self._indices[member]} finds {self._leaders[key]}",
-            lambda: members.find(self.state, self._indices[member], self._leaders[key], precedence, self._names[key]),
+            lambda: protocol.find(self.state, self._indices[member], self._leaders[key], precedence, self._names[key]),
         )
 
     def promised(self, member: bytes, is_over: Callable[[], bool]) -> None:
@@ -127,19 +128,24 @@ class Following:
 
     def gave_up(self, key: bytes) -> None:
         """Note that a member tells its leader that it will not wait."""
-        self.step("a member gives up", lambda: members.give_up(self.state, self.connection(key).member))
+        self.step("a member gives up", lambda: protocol.give_up(self.state, self.connection(key).member))
 
     def told_failure(self, key: bytes) -> None:
         """Note that a member tells its leader why there can be no world."""
         name = self._names.get(key)
         if found := next((c for c in self.state.connections if c.name == name and c.m_open), None):  # else to nobody
-            self.step("a member tells of a failure", lambda: members.tell_failure(self.state, found.member))
+            self.step("a member tells of a failure", lambda: protocol.tell_failure(self.state, found.member))
 
     # What leaders do.
 
     def led(self, member: bytes, what: str) -> None:
         """Note that a leader closes, says the word, fails, or stands again."""
-        acts = {"closes": leaders.close, "commits": leaders.commit, "fails": leaders.fail, "resumes": members.resume}
+        acts = {
+            "closes": protocol.close,
+            "commits": protocol.commit,
+            "fails": protocol.fail,
+            "resumes": protocol.resume,
+        }
         index = self._indices[member]
 
         def act() -> State:
@@ -155,8 +161,8 @@ class Following:
         def tell() -> State:
             connection = self.connection(key)
             if kind == wire.HOLD:
-                return leaders.hold(self.state, connection)
-            return leaders.progress(self.state, connection) if connection.promise != SILENT else self.state
+                return protocol.hold(self.state, connection)
+            return protocol.progress(self.state, connection) if connection.promise != SILENT else self.state
 
         if kind in (wire.HOLD, wire.PROGRESS):
             self.step(f"a leader says {NAMES[kind]}", tell)
@@ -173,7 +179,7 @@ class Following:
                     return self.state
                 connection = self.connection(key)
                 require(connection.up[:1] and connection.up[0][:2] == frame, f"the model has {connection.up} there")
-                return leaders.hear(self.state, connection)
+                return protocol.leader_hears(self.state, connection)
 
             self.step(f"a leader hears {frame}", hear)
 
@@ -187,7 +193,7 @@ class Following:
             connection = self.connection(key)
             is_last = frame[0] in ("MOVED", "FAILED") and connection.down == (END,)
             if connection.down[:1] == (frame,) or (is_last and self._is_ending(key)):
-                return members.hear(self.state, connection)
+                return protocol.member_hears(self.state, connection)
             me = self.state.processes[connection.member]
             is_free = me.bound == NOBODY and not me.answer
             require(frame[0] in SMALL_TALK and is_free, f"the model has {connection.down} there")
@@ -207,12 +213,12 @@ class Following:
 
         def hear() -> State:
             its = self.connection(key)  # as it is now: a promise may be over since
-            broken = leaders.break_off(self.state, its, side) if getattr(its, side) != (END,) else self.state
+            broken = protocol.break_off(self.state, its, side) if getattr(its, side) != (END,) else self.state
             self.state = broken
             try:
                 now = self.connection(key)
             except RefusedError:  # nobody minds
                 return broken
-            return leaders.hear(broken, now) if side == "up" else members.hear(broken, now)
+            return protocol.leader_hears(broken, now) if side == "up" else protocol.member_hears(broken, now)
 
         self.step("a connection is lost", hear)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from model.worlds import CRASHED, LEFT, State
+from model.protocol import CRASHED, LEFT, State
 
 
 def broken(state: State) -> str:

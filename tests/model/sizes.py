@@ -5,8 +5,7 @@ Where one leads, it does so by right, and ranks are given.
 
 from __future__ import annotations
 
-from model.moves import beginning
-from model.worlds import Budget, State, Terms
+from model.protocol import Budget, State, Terms, beginning
 
 # In seconds, by the tests.
 SMALL = [

@@ -9,9 +9,8 @@ import pytest
 
 from model.defects import DEFECTS, with_defect
 from model.explore import explore, without_word
-from model.moves import beginning
+from model.protocol import Budget, Terms, beginning
 from model.sizes import SMALL, start
-from model.worlds import Budget, Terms
 
 
 @pytest.mark.parametrize(("size", "candidates", "budget"), SMALL)

@@ -17,8 +17,7 @@ from mingle_hooks.hooks.plan import Where
 from mingle_hooks.hooks.verify import preview_job
 from mingle_hooks.schedulers import hostlist, pbs
 from mingle_hooks.schedulers.facts import Variables
-from mingle_hooks.scripts import job as fields
-from mingle_hooks.scripts import job as quantities
+from mingle_hooks.scripts import job
 from mingle_hooks.values import nearest
 
 # What has one home: whoever reads a host's name, a number or a duration reads it as everybody else does.
@@ -64,13 +63,13 @@ def test_the_task_prolog_reads_a_hosts_name_as_we_do() -> None:
 @pytest.mark.parametrize(("text", "expected"), [("1h30m", 5400), ("2d", 172_800), ("1.5h", 5400), ("90s", 90)])
 def test_a_duration_with_units_is_the_same_for_settings_and_job_scripts(text: str, expected: int) -> None:
     """Without a unit it is seconds for the one and minutes, as in sbatch, for the other."""
-    assert values.seconds(text) == quantities.seconds_of(text) == expected
+    assert values.seconds(text) == job.seconds_of(text) == expected
 
 
 @pytest.mark.parametrize("text", ["7", " 7 ", "+7", "7.0", "\u0667", "7_0", "", "99999999999"])
 def test_a_whole_number_is_one_everywhere(text: str) -> None:
     """In decimal digits of ASCII, few enough to be counted."""
-    assert is_read(values.nodes, text) == is_read(fields.count_field, text)
+    assert is_read(values.nodes, text) == is_read(job.count_field, text)
 
 
 @pytest.mark.parametrize("line", ["PBS_HOME=/opt/x", "PBS_HOME = /opt/x ", "PBS_HOME='/opt/x'", '  PBS_HOME="/opt/x"'])
