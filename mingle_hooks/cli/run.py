@@ -29,10 +29,9 @@ from mingle_hooks.cli.commands import (
 from mingle_hooks.cli.plain import write_stderr, write_stdout
 from mingle_hooks.errors import FactsError, MissingError, PlaceError, UsageError, printable
 from mingle_hooks.export.variables import own
-from mingle_hooks.run import attempt, planning, status
-from mingle_hooks.run.planning import Options, Request
-from mingle_hooks.run.registry import Entry
-from mingle_hooks.run.status import Failure, Runs, Seen, State
+from mingle_hooks.run import attempt, runner, status
+from mingle_hooks.run.runner import Options, Request
+from mingle_hooks.run.status import Entry, Failure, Runs, Seen, State
 from mingle_hooks.schedulers.detect import detect
 from mingle_hooks.schedulers.facts import JobFacts
 from mingle_hooks.schedulers.hostlist import fold
@@ -51,11 +50,11 @@ _WITHOUT = ("nodes", "rank", "no_wait", "together", *ONLY_PRINTED)
 
 
 def _request(command: tuple[str, ...], given: Mapping[str, object]) -> Request:
-    """Return what these options ask for, by name. Raises what `planning.request` raises."""
+    """Return what these options ask for, by name. Raises what `plan_request` raises."""
     own = {name: value for name, value in given.items() if name in Options._fields}
     members = {name: value for name, value in given.items() if name not in own}
     settings = {name: value for name, value in members.items() if name not in ("explain", "verbatim", "keep_key")}
-    return planning.plan_request(command, Options(**own), settings, plain.run_words(members))  # type: ignore[arg-type]
+    return runner.plan_request(command, Options(**own), settings, plain.run_words(members))  # type: ignore[arg-type]
 
 
 @click.command(
@@ -71,9 +70,7 @@ def run(*, command: tuple[str, ...], **options: Any) -> int:
     status is that of the first failure, or 75 if a host or the network failed.
     Put options of mingle before COMMAND.
     """
-    from mingle_hooks.run.runner import run_command
-
-    return run_command(_request(command, options))
+    return runner.run_command(_request(command, options))
 
 
 # `mingle check`: the odd node, by name, before the first step.
@@ -419,7 +416,7 @@ def kill(*, name: str, is_now: bool, timeout: str, key_file: str | None) -> None
         write_stdout(f"run {entry.id} has ended with status {ending.status}\n")
     elif known.is_gone(entry):
         write_stdout(f"run {entry.id} has ended\n")
-    elif ending.is_heard and not ending.has_hung_up:
+    elif ending.is_accepted and not ending.has_hung_up:
         raise MissingError(
             f"the end of run {entry.id} within {limit_s:g} s",
             f"processes still running on {entry.host} or its other nodes",

@@ -49,7 +49,7 @@ WORDS = {
     "mingle template ": {*SCHEDULERS, "list", "show", "eject"},
     "mingle template slurm --launcher ": {*LAUNCHERS},
     "mingle hooks render ": {"slurm", "pbs", "torque"},
-    "mingle hooks render pbs ": {hook.name for hook in target("pbs").hooks},
+    "mingle hooks render pbs ": {*target("pbs").hooks},
     "mingle completion ": {*SPOKEN},
 }
 # What is typed -> the one thing that a Tab makes of it.

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import shlex
+import socket
 from pathlib import Path
 
 import pytest
 
 from mingle_hooks.errors import UsageError
 from mingle_hooks.export import launchers
-from mingle_hooks.export.launchers import find, recognise
+from mingle_hooks.export.launchers import find, is_first_host, recognise
 from mingle_hooks.job import member_spec
+from mingle_hooks.schedulers.facts import JobFacts
 from mingle_hooks.world import Assignment, Member, View, World
 
 SEATS = (Member(0, "n1", "10.0.0.1", 2), Member(1, "n2", "10.0.0.2", 4))
@@ -216,3 +218,24 @@ def test_an_option_that_takes_torchrun_out_of_the_world_is_refused(words: str) -
 def test_other_options_and_the_scripts_own_are_left_alone(words: str) -> None:
     """What stands behind the script is the script's."""
     launchers.check_command(words.split(), member_spec({}, JOB))
+
+
+@pytest.mark.parametrize(
+    ("name", "host", "hosts", "is_first"),
+    [
+        ("node1", None, ("node1", "node2"), True),
+        ("node1.cluster", None, ("node1",), True),
+        ("node1", None, ("node1.cluster",), True),
+        ("login", None, ("node1",), False),
+        ("login", "node1", ("node1",), True),
+        ("node1", "node2", ("node1", "node2"), False),
+        ("node1", "node1.other", ("node1.cluster",), False),
+        ("node1", None, (), False),
+    ],
+)
+def test_the_first_host_is_the_one_that_the_scheduler_or_else_its_short_name_tells(
+    name: str, host: str | None, hosts: tuple[str, ...], *, is_first: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A shell of salloc may be on a login host."""
+    monkeypatch.setattr(socket, "gethostname", lambda: name)
+    assert is_first_host(JobFacts("slurm", host=host, hosts=hosts)) is is_first
