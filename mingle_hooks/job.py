@@ -132,9 +132,7 @@ def _nodes(settings: Settings, facts: JobFacts, users: Mapping[str, str]) -> tup
         nodes, source = facts.nodes, facts.sources.get("nodes", facts.scheduler)
     elif facts.nodes is not None and nodes > facts.nodes:
         raise UsageError(
-            f"at most {facts.nodes} nodes, as {facts.scheduler} says",
-            f"{nodes} ({source})",
-            "a smaller --nodes",
+            f"at most {facts.nodes} nodes, as {facts.scheduler} says", f"{nodes} ({source})", "a smaller --nodes"
         )
     if nodes is None and facts.without_nodes:
         raise UsageError(*facts.without_nodes)
@@ -184,11 +182,7 @@ def _slots(settings: Settings, facts: JobFacts, users: Mapping[str, str]) -> tup
         return asked, "--slots"
     if asked is None and users.get("LOCAL_WORLD_SIZE"):
         return _number(users, "LOCAL_WORLD_SIZE", least=1, most=MOST_SLOTS), "LOCAL_WORLD_SIZE"
-    counts: dict[Counted, int | None] = {
-        "gpus": _gpus(facts, users),
-        "tasks": facts.local_count,
-        "cpus": facts.cpus,
-    }
+    counts: dict[Counted, int | None] = {"gpus": _gpus(facts, users), "tasks": facts.local_count, "cpus": facts.cpus}
     if asked is not None:
         count = counts[asked]
         if not count:

@@ -272,9 +272,7 @@ def single_member_answer(spec: MemberSpec, held: list[socket.socket] | None) -> 
     size = str(spec.slots)
     if spec.pinned.get("WORLD_SIZE", size) != size:
         raise UsageError(
-            f"WORLD_SIZE={spec.pinned['WORLD_SIZE']}, as exported",
-            f"{size} slots",
-            "unset WORLD_SIZE, or --slots N",
+            f"WORLD_SIZE={spec.pinned['WORLD_SIZE']}, as exported", f"{size} slots", "unset WORLD_SIZE, or --slots N"
         )
     address = spec.pinned.get("MASTER_ADDR", LOOPBACK)
     port = _named_port(spec) or _kept_port(spec, LOOPBACK, os.urandom(16), held)

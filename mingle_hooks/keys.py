@@ -38,12 +38,7 @@ _NETWORK_FS = (
     *("nfs", "nfs4", "lustre", "gpfs", "beegfs", "ceph", "wekafs", "panfs", "pvfs2", "orangefs", "afs", "auristorfs"),
     *("9p", "virtiofs", "cifs", "smb3", "glusterfs", "ocfs2", "gfs2"),
 )
-_LOCAL_FUSE = (
-    "fuse.fuse-overlayfs",
-    "fuse.overlayfs",
-    "fuse.lxcfs",
-    "fuse.portal",
-)  # containers' and desktops'
+_LOCAL_FUSE = ("fuse.fuse-overlayfs", "fuse.overlayfs", "fuse.lxcfs", "fuse.portal")  # containers' and desktops'
 # What proc(5) writes for these in a path; its own backslash comes last.
 _ESCAPES = (("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\043", "#"), ("\\134", "\\"))
 # As the Prolog checks it: what else a job is called has no directory there.
@@ -120,9 +115,7 @@ def _pinned(settings: Settings, environ: Mapping[str, str]) -> Key | None:
     key = _read(settings.key_file)
     if key is None:
         raise SecretError(
-            "a key file",
-            f"no {settings.key_file} ({settings.source('key_file')})",
-            _remedy(settings.key_file),
+            "a key file", f"no {settings.key_file} ({settings.source('key_file')})", _remedy(settings.key_file)
         )
     return key
 
@@ -206,11 +199,7 @@ def _read(path: str, *, within: int | None = None) -> Key | None:
     """
     try:
         data = contents(
-            path,
-            most_bytes=LONGEST,
-            refused_mode=stat.S_IRWXG | stat.S_IRWXO,
-            owners=(0, os.getuid()),
-            within=within,
+            path, most_bytes=LONGEST, refused_mode=stat.S_IRWXG | stat.S_IRWXO, owners=(0, os.getuid()), within=within
         )
     except FileNotFoundError:
         return None

@@ -53,36 +53,15 @@ class Shown(NamedTuple):
     added: Callable[[], Iterable[str]] = tuple  # by other packages: for completion only, as to look for them takes long
 
 
-def _ways() -> Iterable[str]:
-    return BACKENDS
-
-
-def _shells() -> Iterable[str]:
-
-    return SHELLS
-
-
 def _frameworks() -> Iterable[str]:
-
     return (*FRAMEWORKS, NONE)
 
 
 def _added_frameworks() -> Iterable[str]:
-
     try:
         return plugins.names(plugins.FRAMEWORKS)
     except MingleError:  # what is installed cannot be read: our own names are offered all the same
         return ()
-
-
-def _orders() -> Iterable[str]:
-
-    return (SCHEDULER, *SOURCES)
-
-
-def _host_formats() -> Iterable[str]:
-
-    return FORMATS
 
 
 def _launchers() -> Iterable[str]:
@@ -104,11 +83,13 @@ SETTINGS = {
     "alone": Shown(WORLD),
     "slots": Shown(WORLD, "N|gpus|tasks|cpus", values=lambda: values.COUNTED),
     "scope": Shown(WORLD, "node|task", values=lambda: ("node", "task"), default="node"),
-    "order": Shown(WORLD, "scheduler|topology|…", values=_orders, default="scheduler", lists=True),
+    "order": Shown(
+        WORLD, "scheduler|topology|…", values=lambda: (SCHEDULER, *SOURCES), default="scheduler", lists=True
+    ),
     "bind": Shown(WORLD, "gpu|none", values=lambda: ("gpu", "none"), default="none"),
     "rank": Shown(OTHERS, "N"),
     "master": Shown(OTHERS, "HOST[:PORT]"),
-    "via": Shown(OTHERS, "WAY,…", "list", _ways, lists=True),
+    "via": Shown(OTHERS, "WAY,…", "list", lambda: BACKENDS, lists=True),
     "directory": Shown(OTHERS, "DIR", "dir"),
     "timeout": Shown(OTHERS, "90s|5m|1h", values=lambda: ("90s", "5m", "30m", "1h"), default="5m"),
     "no_wait": Shown(OTHERS),
@@ -119,7 +100,7 @@ SETTINGS = {
     "strict": Shown(WORLD),
     "no_strict": Shown(WORLD),
     "frameworks": Shown(OUTPUT, "F,…", "list", _frameworks, lists=True, added=_added_frameworks),
-    "shell": Shown(OUTPUT, "sh|csh|fish|…", values=_shells, default="sh", lists=True),
+    "shell": Shown(OUTPUT, "sh|csh|fish|…", values=lambda: SHELLS, default="sh", lists=True),
     "on_failure": Shown(OUTPUT, "exit|status", values=lambda: ("exit", "status"), default="exit"),
     "together": Shown(WORLD),
     "verbatim": Shown(WORLD),
@@ -174,7 +155,7 @@ RUN = {
     "log_dir": Shown(END, "DIR", "dir", help="Write one log file per member and events.jsonl to this directory."),
 }
 # Of `mingle hosts`.
-HOSTS_FORMAT = Shown(OUTPUT, "F", values=_host_formats, default="mpi", lists=True)
+HOSTS_FORMAT = Shown(OUTPUT, "F", values=lambda: FORMATS, default="mpi", lists=True)
 # Of `mingle check`.
 CHECK = {
     "hosts": Shown(CHECKED, "NAME,…", help="Check these hosts, by ssh. [default: all hosts of the job]"),

@@ -5,9 +5,9 @@ from __future__ import annotations
 import difflib
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from typing import TextIO
+from typing import Any, TextIO
 
 import click
 
@@ -40,6 +40,11 @@ root_option = click.option("--root", default="", metavar="DIR", help="Work below
 conf_option = click.option("--slurm-conf", metavar="PATH", help="Path of slurm.conf (below --root).")
 version_option = click.option("--slurm-version", metavar="X.Y", help="The version of Slurm, such as 23.11.")
 home_option = click.option("--pbs-home", metavar="DIR", help="PBS_HOME; otherwise taken from /etc/pbs.conf.")
+
+
+def _placed(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command all four."""
+    return root_option(conf_option(version_option(home_option(command))))
 
 
 def settled_place(places: Mapping[str, str | None], *, observe: bool = False) -> Site:
@@ -177,10 +182,7 @@ def hooks() -> None:
 @click.argument("name", required=False, shell_complete=_names)
 @click.option("--diff", is_flag=True, help="Show the difference from what is installed.")
 @click.option("--observe", is_flag=True, help="Render hooks that only log what they would set.")
-@root_option
-@conf_option
-@version_option
-@home_option
+@_placed
 def render_command(scheduler: str, name: str | None, *, diff: bool, observe: bool, **places: str | None) -> None:
     """Print the hooks as `install` would write them."""
     if name is not None and not diff:
@@ -202,10 +204,7 @@ def render_command(scheduler: str, name: str | None, *, diff: bool, observe: boo
 @click.option("--diff", is_flag=True, help="Show the changes in each file.")
 @_json
 @_detailed
-@root_option
-@conf_option
-@version_option
-@home_option
+@_placed
 def install_command(
     scheduler: str,
     *,
@@ -245,10 +244,7 @@ def install_command(
     "--quiet", is_flag=True, help="For node health checks: check files and key only, print nothing if all is well."
 )
 @_json
-@root_option
-@conf_option
-@version_option
-@home_option
+@_placed
 def verify_command(scheduler: str, *, quiet: bool, as_json: bool, **places: str | None) -> None:
     """Compare the node with what was installed; exit with 1 if anything differs."""
     where, its = located_hooks(places), settled_place(places)
@@ -336,10 +332,7 @@ def simulate_command(scheduler: str, root: str) -> None:
 
 
 @hooks.command("doctor")
-@root_option
-@conf_option
-@version_option
-@home_option
+@_placed
 def doctor_command(**places: str | None) -> None:
     """Show what is installed, what is wrong, and what a job on this host would get."""
     where, site = located_hooks(places), settled_place(places)

@@ -35,6 +35,9 @@ class _Script(Grouped):
         return super().parse_args(ctx, args)
 
 
+_template_dir = click.option("--template-dir", multiple=True, metavar="DIR", help="Directory with your own templates.")
+
+
 @click.group(cls=Group, invoke_without_command=True)
 @click.option("--lint", metavar="FILE", help="Report the mistakes in an existing job script.")
 @click.pass_context
@@ -63,7 +66,7 @@ def _lint(path: str) -> None:
 
 
 @template.command("list")
-@click.option("--template-dir", multiple=True, metavar="DIR", help="Directory with your own templates.")
+@_template_dir
 def list_(template_dir: tuple[str, ...]) -> None:
     """List schedulers, launchers, and the path of each template."""
     from mingle_hooks.scripts import script
@@ -81,7 +84,7 @@ def list_(template_dir: tuple[str, ...]) -> None:
 
 @template.command()
 @click.argument("name")
-@click.option("--template-dir", multiple=True, metavar="DIR", help="Directory with your own templates.")
+@_template_dir
 def show(name: str, template_dir: tuple[str, ...]) -> None:
     """Print the source of a template."""
     from mingle_hooks.scripts import script
@@ -92,7 +95,7 @@ def show(name: str, template_dir: tuple[str, ...]) -> None:
 @template.command()
 @click.argument("name")
 @click.option("--to", metavar="DIR", help="Target directory; by default ~/.config/mingle/templates.")
-@click.option("--template-dir", multiple=True, metavar="DIR", help="Directory with your own templates.")
+@_template_dir
 def eject(name: str, to: str | None, template_dir: tuple[str, ...]) -> None:
     """Copy a template to your own directory, to change it there."""
     from mingle_hooks.scripts import script
@@ -215,56 +218,31 @@ _DOCS_EXAMPLES = """\
 mingle docs                   # list the pages
 mingle docs tutorial | less   # laptop, Slurm and PBS in five minutes
 mingle docs pbs               # jobs under PBS"""
-# What people look for -> the page that has it. The first is offered where no name is near.
-SUBJECTS = {
-    "help": "faq",
-    "accelerate": "frameworks",
-    "check-in": "how-it-works",
-    "deepspeed": "frameworks",
-    "drain": "admin",
-    "epilog": "admin",
-    "error": "troubleshooting",
-    "errors": "troubleshooting",
-    "gloo": "networks",
-    "gloo-socket-ifname": "networks",
-    "grid-engine": "schedulers/sge",
-    "hooks": "admin",
-    "ib": "networks",
-    "infiniband": "networks",
-    "install": "admin",
-    "jax": "frameworks",
-    "k8s": "schedulers/kubernetes",
-    "key": "security",
-    "keys": "security",
-    "kubeflow": "schedulers/given-ranks",
-    "lightning": "frameworks",
-    "mpirun": "schedulers/mpi",
-    "nccl": "networks",
-    "nccl-socket-ifname": "networks",
-    "network": "networks",
-    "nodes-differ": "lint",
-    "openpbs": "schedulers/pbs",
-    "pals": "schedulers/mpi",
-    "pbspro": "schedulers/pbs",
-    "plugins": "extending",
-    "prolog": "admin",
-    "python": "api",
-    "pytorch": "frameworks",
-    "questions": "faq",
-    "ray": "frameworks",
-    "restart": "run",
-    "sbatch": "schedulers/slurm",
-    "scontrol": "why-not",
-    "srun": "schedulers/slurm",
-    "ssh": "schedulers/plain-hosts",
-    "start": "tutorial",
-    "submitit": "why-not",
-    "toolkit": "schedulers/given-ranks",
-    "topology": "hosts",
-    "torchrun": "frameworks",
-    "uge": "schedulers/sge",
-    "vessl": "schedulers/given-ranks",
+# A page -> what people look for that it has. The first is offered where no name is near.
+_SUBJECTS = {
+    "faq": "help questions",
+    "frameworks": "accelerate deepspeed jax lightning pytorch ray torchrun",
+    "how-it-works": "check-in",
+    "admin": "drain epilog hooks install prolog",
+    "troubleshooting": "error errors",
+    "networks": "gloo gloo-socket-ifname ib infiniband nccl nccl-socket-ifname network",
+    "schedulers/sge": "grid-engine uge",
+    "schedulers/kubernetes": "k8s",
+    "security": "key keys",
+    "schedulers/given-ranks": "kubeflow toolkit vessl",
+    "schedulers/mpi": "mpirun pals",
+    "lint": "nodes-differ",
+    "schedulers/pbs": "openpbs pbspro",
+    "extending": "plugins",
+    "api": "python",
+    "run": "restart",
+    "schedulers/slurm": "sbatch srun",
+    "why-not": "scontrol submitit",
+    "schedulers/plain-hosts": "ssh",
+    "tutorial": "start",
+    "hosts": "topology",
 }
+SUBJECTS = {name: page for page, names in _SUBJECTS.items() for name in names.split()}
 
 
 def pages() -> tuple[str, ...]:

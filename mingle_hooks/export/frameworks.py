@@ -497,20 +497,13 @@ FRAMEWORKS = {
     "deepspeed": Framework(_nothing, ("MINGLE_HOSTFILE",), _NAMED_HOSTS, files=_deepspeed_files),
     "mpi": Framework(
         _mpi,
-        (
-            "MINGLE_HOSTFILE",
-            *_OPEN_MPI,
-            *_HYDRA,
-            "HYDRA_IFACE",
-            "SLURM_OVERLAP",
-        ),
+        ("MINGLE_HOSTFILE", *_OPEN_MPI, *_HYDRA, "HYDRA_IFACE", "SLURM_OVERLAP"),
         _NAMED_HOSTS | _NETWORK,
         files=_mpi_files,
     ),
     "horovod": Framework(_horovod, ("MINGLE_HOSTS",), _NAMED_HOSTS),
     "jax": Framework(
-        _jax,
-        ("JAX_COORDINATOR_ADDRESS", "JAX_NUM_PROCESSES", "JAX_PROCESS_ID", "JAX_LOCAL_DEVICE_IDS", *_OMPI),
+        _jax, ("JAX_COORDINATOR_ADDRESS", "JAX_NUM_PROCESSES", "JAX_PROCESS_ID", "JAX_LOCAL_DEVICE_IDS", *_OMPI)
     ),
     "tensorflow": Framework(_tensorflow, ("TF_CONFIG",), _HOSTS),
     "ray": Framework(_ray, ("RAY_ADDRESS",)),

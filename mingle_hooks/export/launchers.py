@@ -330,13 +330,7 @@ TABLE = (
     Launcher(
         "horovodrun", ("horovodrun",), ("horovod.runner.launch",), "job", _horovod, ("horovod",), instead="mpirun"
     ),
-    Launcher(
-        "mpirun",
-        ("mpirun", "mpiexec", "mpiexec.hydra", "orterun", "prterun"),
-        (),
-        "job",
-        frameworks=("mpi",),
-    ),
+    Launcher("mpirun", ("mpirun", "mpiexec", "mpiexec.hydra", "orterun", "prterun"), (), "job", frameworks=("mpi",)),
     Launcher("srun", ("srun",), (), "task"),
 )
 

@@ -111,11 +111,7 @@ def _of_plugin(environ: Mapping[str, str]) -> JobFacts | None:
     return None
 
 
-def _are_facts(found: object) -> bool:
-    return found is None or isinstance(found, JobFacts)
-
-
-_RETURNS = {"facts": ("JobFacts or None", _are_facts)}
+_RETURNS = {"facts": ("JobFacts or None", lambda found: found is None or isinstance(found, JobFacts))}
 
 
 def _no_job() -> JobFacts:

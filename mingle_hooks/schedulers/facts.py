@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import socket
 import time
 from collections.abc import Mapping
@@ -22,11 +23,7 @@ MOST_SLOTS = 4096
 MOST_LEADER_HOSTS = 64
 
 # Where no platform tells it: what JobFacts.without_nodes holds.
-COUNT_MEMBERS = (
-    "the number of members",
-    "none",
-    "--nodes N, MINGLE_NODES or NNODES; or --alone for this node only",
-)
+COUNT_MEMBERS = ("the number of members", "none", "--nodes N, MINGLE_NODES or NNODES; or --alone for this node only")
 
 
 class _Fields(NamedTuple):
@@ -268,13 +265,8 @@ def levels(where: str, header: str, names: tuple[str, ...]) -> tuple[str, ...]:
         found = values.from_json(_get(where, header))
     except (OSError, ValueError, RecursionError):
         return ()
-    levels_told = [found.get(name) if isinstance(found, dict) else None for name in names]
-    told: list[str] = []
-    for value in levels_told:
-        if not isinstance(value, str) or not value:
-            break
-        told.append(value)
-    return tuple(told)
+    known: list[Any] = [found.get(name) if isinstance(found, dict) else None for name in names]
+    return tuple(itertools.takewhile(lambda value: isinstance(value, str) and value, known))
 
 
 def _get(where: str, header: str) -> bytes:

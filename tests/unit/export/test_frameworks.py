@@ -80,12 +80,7 @@ JAX6 = {
     "OMPI_COMM_WORLD_SIZE": "2",
     "OMPI_COMM_WORLD_RANK": "1",
 }
-XGBOOST = {
-    "DMLC_TRACKER_URI": "10.0.0.1",
-    "DMLC_TRACKER_PORT": "29501",
-    "DMLC_TASK_ID": "5",
-    "DMLC_NUM_WORKER": "6",
-}
+XGBOOST = {"DMLC_TRACKER_URI": "10.0.0.1", "DMLC_TRACKER_PORT": "29501", "DMLC_TASK_ID": "5", "DMLC_NUM_WORKER": "6"}
 GPUS = NODE_VIEW._replace(is_cpu_only=False)
 BY_C10D = NODE_VIEW._replace(user_environ={"PET_RDZV_BACKEND": "c10d"})
 OF_STEP = NODE_VIEW._replace(user_environ={"SLURM_JOB_ID": "7", "SLURM_STEP_ID": "0"})
@@ -283,11 +278,7 @@ def test_accelerate_gets_a_config_file_for_this_node() -> None:
     (file,) = files(NODE_VIEW, ["accelerate"])
     config = json.loads(file.text)
     assert config["num_processes"] // config["num_machines"] == NODE.slots
-    assert (config["machine_rank"], config["main_process_ip"], config["main_process_port"]) == (
-        1,
-        "10.0.0.1",
-        29_500,
-    )
+    assert (config["machine_rank"], config["main_process_ip"], config["main_process_port"]) == (1, "10.0.0.1", 29_500)
 
 
 def test_lightning_is_content_with_node_rank_and_no_local_rank() -> None:

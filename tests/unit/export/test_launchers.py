@@ -60,16 +60,8 @@ def completed(line: str, view: View = SECOND) -> str:
             SECOND,
             "ray symmetric-run --address 10.0.0.1:29500 --min-nodes 2 --num-cpus=4 -- python t.py",
         ),
-        (
-            "ray start --block",
-            FIRST,
-            "ray start --head --port 29500 --node-ip-address 10.0.0.1 --block",
-        ),
-        (
-            "ray start --block",
-            SECOND,
-            "ray start --address 10.0.0.1:29500 --node-ip-address 10.0.0.2 --block",
-        ),
+        ("ray start --block", FIRST, "ray start --head --port 29500 --node-ip-address 10.0.0.1 --block"),
+        ("ray start --block", SECOND, "ray start --address 10.0.0.1:29500 --node-ip-address 10.0.0.2 --block"),
         ("ray start --address=x:1", SECOND, "ray start --address=x:1"),
         ("horovodrun python t.py", FIRST, "horovodrun -np 6 -H n1:2,n2:4 python t.py"),
         ("horovodrun --verbose -np 2 -H a:2 python t.py", FIRST, "horovodrun --verbose -np 2 -H a:2 python t.py"),

@@ -65,12 +65,7 @@ def run(
     (directory / "text").write_bytes(os.fsencode(text))
     clean = {"PATH": os.environ["PATH"], "HOME": str(directory), "XDG_CONFIG_HOME": str(directory), **environ}
     return subprocess.run(
-        [*real(command), "-c", script],
-        cwd=directory,
-        env=clean,
-        capture_output=True,
-        check=False,
-        timeout=60,
+        [*real(command), "-c", script], cwd=directory, env=clean, capture_output=True, check=False, timeout=60
     )
 
 

@@ -114,12 +114,7 @@ def test_what_the_user_changed_since_a_hook_exported_it_is_the_user_s() -> None:
 
 def test_the_other_marks_are_never_the_user_s() -> None:
     """They are taken out even where MINGLE_EXPORTS does not list them."""
-    environ = {
-        "MINGLE_ID": "a",
-        "MINGLE_WORLD": "0",
-        "MINGLE_RANK_OFFSET": "0",
-        "MINGLE_EXPORTS": "MINGLE_ID",
-    }
+    environ = {"MINGLE_ID": "a", "MINGLE_WORLD": "0", "MINGLE_RANK_OFFSET": "0", "MINGLE_EXPORTS": "MINGLE_ID"}
     assert own(environ) == {}
     assert earlier({"MINGLE_ID": "a", "MINGLE_EXPORTS": "MINGLE_ID MASTER_ADDR"}) == ("MINGLE_ID", "MINGLE_EXPORTS")
 
