@@ -310,10 +310,7 @@ def test_blame_takes_the_fewest_causes() -> None:
     assert [(its.direction, its.hosts) for its in found] == [("in", ("a",)), ("pair", ("c", "d"))]
     assert [(its.direction, its.hosts) for its in find_causes(ways("ef"), tested)] == [("way", ("e", "f"))]
     two = {way for way in tested if "a" in way or "f" in way}
-    assert [(its.direction, its.hosts) for its in find_causes(two, tested)] == [
-        ("both", ("a",)),
-        ("both", ("f",)),
-    ]
+    assert [(its.direction, its.hosts) for its in find_causes(two, tested)] == [("both", ("a",)), ("both", ("f",))]
     assert [its.direction for its in find_causes(tested, tested)] == ["all"]
     assert find_causes((), tested) == ()
     three = [(a, b) for a in "abc" for b in "abc" if a != b]
