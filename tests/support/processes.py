@@ -36,7 +36,6 @@ SLOW_FOLDERS = {
     "on_hosts",
     "simulator",
     "system",
-    "world",
 }
 SLOW_FILES = {"test_benchmarks", "test_readme", "test_structure"}
 
