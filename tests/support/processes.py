@@ -45,7 +45,6 @@ SLOW_FOLDERS = {
     "on_hosts",
     "simulator",
     "system",
-    "world",
 }
 SLOW_FILES = {
     "test_benchmarks",

@@ -111,11 +111,11 @@ def test_torchrun_gets_c10d_only_where_names_lead_to_the_other_nodes(four: Hosts
     ("env", "options", "processes", "local_rank"),
     [
         ({}, (), "1", "0"),
-        ({"CUDA_VISIBLE_DEVICES": "0,1"}, (), "gpu", None),
+        ({"CUDA_VISIBLE_DEVICES": "0,1"}, (), "gpu", "0"),
         ({"SLURM_NTASKS": "3", "SLURM_TASKS_PER_NODE": "2,1"}, (), None, None),
         ({"SLURM_NTASKS": "4", "SLURM_TASKS_PER_NODE": "2(x2)"}, (), "2", None),
-        ({"PET_NPROC_PER_NODE": "3"}, (), "3", None),
-        ({}, ("--for", "lightning"), None, None),
+        ({"PET_NPROC_PER_NODE": "3"}, (), "3", "0"),
+        ({}, ("--for", "lightning"), "1", None),
     ],
     ids=["one task", "GPUs", "uneven tasks", "two tasks", "the user's", "Lightning"],
 )
@@ -129,7 +129,7 @@ def test_processes_and_local_rank_are_set_only_where_they_hold_on_every_node(
         local_rank,
         None,
     )
-    assert found.get("PET_NNODES") == (None if options else "2")
+    assert found["PET_NNODES"] == "2"
 
 
 WHOLE = ["rank 0 of 2", "rank 1 of 2"]

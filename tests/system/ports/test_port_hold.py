@@ -53,7 +53,7 @@ def test_the_port_is_kept_from_a_plain_bind_after_every_world(four: Hosts) -> No
     ("options", "holds", "worlds", "free"),
     [
         ((), ("off", "off"), SOME, SOME),
-        (("--master", "node1:23456"), ("off", "off"), SOME, SOME),
+        (("--master", "node1:23457"), ("off", "off"), SOME, SOME),
         ((), ("on", "off"), FEW, 0),
         ((), ("off", "on"), FEW, FEW),
     ],
