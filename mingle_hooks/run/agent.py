@@ -16,10 +16,10 @@ from mingle_hooks.errors import MingleError, NetworkError, UsageError
 from mingle_hooks.files import UnfitError, contents, own_program_argv
 from mingle_hooks.net.addresses import hostname
 from mingle_hooks.rendezvous.connection import READ, Loop, Timer, dial
-from mingle_hooks.rendezvous.wire import Body, Secret, WireError
+from mingle_hooks.rendezvous.wire import Body, Secret, WireError, parse
 from mingle_hooks.run import messages, processes
 from mingle_hooks.run.command import Attempt
-from mingle_hooks.run.messages import AT, JOIN, KEY, RUNNER, SUPERVISOR, WELCOME, Join, Link, Welcome
+from mingle_hooks.run.messages import AT, JOIN, KEY, RUNNER, SUPERVISOR, WELCOME, Join, Link, Message, Welcome
 from mingle_hooks.run.processes import Descriptor
 
 NO_RUNNER = 75  # EX_TEMPFAIL: trying again makes sense
@@ -168,7 +168,7 @@ class Approach:
         if not self._greeted:
             return
         first = self._greeted[0]
-        self._links[first].send(JOIN, self._join.body())
+        self._links[first].send(JOIN, self._join)
         self._loop.after(_PATIENCE_S, lambda: self._overdue(first))
 
     def _overdue(self, where: Where) -> None:
@@ -190,7 +190,7 @@ class Approach:
     def _said(self, where: Where, kind: int, body: Body) -> None:
         if kind != WELCOME or self.is_over:
             return
-        welcome, link = Welcome.parse(body), self._links[where]
+        welcome, link = parse(Welcome, body), self._links[where]
         self.close(but=link)
         self._on_welcome(where, link, welcome)
 
@@ -298,10 +298,10 @@ class Runner:
         """Whether it has said who this is."""
         return self._control is not None
 
-    def send(self, kind: int, body: Body) -> None:
+    def send(self, kind: int, message: Message) -> None:
         """Tell it something."""
         if self._control is not None:
-            self._control.send(kind, body)
+            self._control.send(kind, message)
 
     def close(self) -> None:
         """Say no more; what the kernel has taken still arrives."""
@@ -329,7 +329,7 @@ class Runner:
 
     def _open(self) -> None:
         if self.output is not None:
-            self.output.send(JOIN, self._join._replace(is_output=True).body())
+            self.output.send(JOIN, self._join._replace(is_output=True))
         self._is_open = True
         early, self._early = self._early, []
         for kind, body in early:
@@ -424,7 +424,7 @@ class Supervisor:
             return
         self._noticed[number] = now
         if self._runner.is_found:
-            self._runner.send(messages.NOTICED, messages.Noticed(number).body())
+            self._runner.send(messages.NOTICED, messages.Noticed(number))
         else:
             self._runner.close()
             self._lost("stopped before a runner was found")
@@ -432,15 +432,15 @@ class Supervisor:
     def _said(self, kind: int, body: Body) -> None:
         """Obey. Raises WireError."""
         if kind == messages.START:
-            self._start(messages.Start.parse(body))
+            self._start(parse(messages.Start, body))
         elif kind == messages.SIGNAL:
-            self._pass_on(messages.Signal.parse(body))
+            self._pass_on(parse(messages.Signal, body))
         elif kind == messages.DUMP:
-            self._dump(messages.Dump.parse(body))
+            self._dump(parse(messages.Dump, body))
         elif kind == messages.END:
-            self._end(messages.End.parse(body))
+            self._end(parse(messages.End, body))
         elif kind == messages.LEAVE:
-            self._leaving = messages.Leave.parse(body).status
+            self._leaving = parse(messages.Leave, body).status
             if self._attempt is not None:
                 self._attempt.tree.end(0.0)
             self._leave()
@@ -461,8 +461,8 @@ class Supervisor:
             tail = f"mingle run: cannot start: {wrong.strerror}\n"
             status = NetworkError.exit_code
             ended = messages.Ended(start.attempt, status, None, formed=False, is_oom=False, tail=tail)
-            self._runner.send(messages.ENDED, ended.body())
-            self._runner.send(messages.CLEAN, messages.Clean(start.attempt, 0).body())
+            self._runner.send(messages.ENDED, ended)
+            self._runner.send(messages.CLEAN, messages.Clean(start.attempt, 0))
             output.send_output(messages.DRAINED)
 
     def _pass_on(self, said: messages.Signal) -> None:

@@ -13,7 +13,6 @@ from typing import NamedTuple
 from mingle_hooks import values
 from mingle_hooks.files import close_descriptors_except
 from mingle_hooks.rendezvous.connection import READ, Loop, Timer
-from mingle_hooks.rendezvous.wire import Body
 from mingle_hooks.run import messages, processes
 from mingle_hooks.run.messages import (
     CLEAN,
@@ -28,6 +27,7 @@ from mingle_hooks.run.messages import (
     Ended,
     Formed,
     Link,
+    Message,
     Stacks,
     Start,
 )
@@ -407,7 +407,7 @@ class Attempt:
     """COMMAND, its output and its end; `report(kind, body)` tells the runner."""
 
     def __init__(
-        self, loop: Loop, start: Start, own: Mapping[str, str], output: Link, report: Callable[[int, Body], None]
+        self, loop: Loop, start: Start, own: Mapping[str, str], output: Link, report: Callable[[int, Message], None]
     ) -> None:
         self._loop, self._report, self.number = loop, report, start.attempt
         self._memory = processes.OomCounter.here()
@@ -434,7 +434,7 @@ class Attempt:
             self._stacks = StackReader(self._loop, self._own, within_s, self._dumped)
 
     def _dumped(self, text: str) -> None:
-        self._report(STACKS, Stacks(self.number, text).body())
+        self._report(STACKS, Stacks(self.number, text[:MOST_STACKS]))
 
     def _told(self) -> None:
         """Read what `mingle exec` says of the world, or that it has ended without a word."""
@@ -449,7 +449,7 @@ class Attempt:
             world = values.from_json(data)
             self._formed = True
             where, spent = (world["addr"], world["port"]), tuple(world["spent"])
-            self._report(messages.FORMED, Formed(self.number, world["nodes"], *where, spent).body())
+            self._report(messages.FORMED, Formed(self.number, world["nodes"], *where, spent))
 
     def _hush(self) -> None:
         """Hear no more of the world; who still holds the pipe has left it open."""
@@ -466,8 +466,7 @@ class Attempt:
         self._relay.catch_up()
         status = child.status if child.signal is None else 128 + child.signal
         is_oom = self._memory.has_grown()
-        said = Ended(self.number, status, child.signal, self._formed, is_oom, self._relay.tail)
-        self._report(ENDED, said.body())
+        self._report(ENDED, Ended(self.number, status, child.signal, self._formed, is_oom, self._relay.tail))
         if not self.tree.is_ending:  # else what is left has the grace that the runner gave
             self.tree.end(_LEFTOVER_GRACE_S)
 
@@ -475,7 +474,7 @@ class Attempt:
         if self.is_clean:
             return
         self.is_clean = True
-        self._report(CLEAN, Clean(self.number, self.tree.killed).body())
+        self._report(CLEAN, Clean(self.number, self.tree.killed))
         if not self.is_drained:
             self._drain = self._loop.after(_DRAIN_S, self._overdue)
 

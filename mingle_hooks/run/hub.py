@@ -16,7 +16,7 @@ from mingle_hooks.files import own_program_argv
 from mingle_hooks.net import ports
 from mingle_hooks.net.addresses import interfaces, usable
 from mingle_hooks.rendezvous.connection import READ, Callers, Loop
-from mingle_hooks.rendezvous.wire import Body, Secret, WireError
+from mingle_hooks.rendezvous.wire import Body, Secret, WireError, parse
 from mingle_hooks.run import messages, starters
 from mingle_hooks.run.events import Clean, CommandEnded, Event, Formed, Heard, Joined, Lost, Noticed, Quiet, Stacks
 from mingle_hooks.run.messages import (
@@ -33,6 +33,7 @@ from mingle_hooks.run.messages import (
     Join,
     Leave,
     Link,
+    Message,
     Welcome,
     open_listeners,
 )
@@ -210,10 +211,10 @@ class Hub:
         self._looked_at = loop.clock()
         self._look()
 
-    def send(self, place: int, kind: int, body: Body) -> None:
+    def send(self, place: int, kind: int, message: Message) -> None:
         """Tell a supervisor something, if it is here."""
         if place in self.here:
-            self.here[place].control.send(kind, body)
+            self.here[place].control.send(kind, message)
 
     def hold(self, *, wanted: bool) -> None:
         """Stop reading output, or go on."""
@@ -233,7 +234,7 @@ class Hub:
     def dismiss(self, status: int) -> None:
         """Let all supervisors go; nothing of them counts any more."""
         for place in self.here:
-            self.send(place, LEAVE, Leave(status).body())
+            self.send(place, LEAVE, Leave(status))
 
     def _greet(self, sock: socket.socket, _where: str) -> None:
         link = Link(self._loop, sock, self._secret, is_runner=True, on_end=lambda _reason: self._forget(link))
@@ -262,7 +263,7 @@ class Hub:
     def _introduced(self, link: Link, kind: int, body: Body) -> None:
         """Take in who holds the key. Raises WireError for one who has no place here."""
         self._strangers.pop(link, None)
-        join = Join.parse(body)
+        join = parse(Join, body)
         place = self._numbers.get(Place(join.host, join.local))
         if kind != JOIN or place is None:
             raise WireError("no place")
@@ -276,7 +277,7 @@ class Hub:
             self.here[place] = Supervisor(link, self._loop.clock())
             link.on_message = lambda kind, body: self._said(place, kind, body)
             welcome = Welcome(place, self._sockets.port, int(self._silence_s * 1000))
-            link.send(WELCOME, welcome.body())
+            link.send(WELCOME, welcome)
         else:
             raise WireError("a second one")
 
@@ -288,15 +289,15 @@ class Hub:
         self._sign(place)
         event: Event
         if kind == FORMED:
-            event = Formed(place, *messages.Formed.parse(body))
+            event = Formed(place, *parse(messages.Formed, body))
         elif kind == ENDED:
-            event = CommandEnded(place, messages.Ended.parse(body))
+            event = CommandEnded(place, parse(messages.Ended, body))
         elif kind == CLEAN:
-            event = Clean(place, messages.Clean.parse(body).attempt)
+            event = Clean(place, parse(messages.Clean, body).attempt)
         elif kind == NOTICED:
-            event = Noticed(place, messages.Noticed.parse(body).signal)
+            event = Noticed(place, parse(messages.Noticed, body).signal)
         elif kind == STACKS:
-            event = Stacks(place, *messages.Stacks.parse(body))
+            event = Stacks(place, *parse(messages.Stacks, body))
         else:
             raise WireError("not a supervisor's message")
         self._on_event(event)

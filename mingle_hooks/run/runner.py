@@ -332,16 +332,16 @@ class Runner:
         self._output.begin(place, member_label(request, action, rank), rank)
         if self._logs is not None:
             self._logs.begin(place, f"rank{rank}-{request.plan.places[place].host}.log")
-        self._hub.send(place, START, start.body())
+        self._hub.send(place, START, start)
 
     def _stop(self, action: Stop) -> None:
-        self._hub.send(action.place, END, messages.End(action.attempt, int(action.grace_s * 1000)).body())
+        self._hub.send(action.place, END, messages.End(action.attempt, int(action.grace_s * 1000)))
 
     def _deliver(self, action: Deliver) -> None:
-        self._hub.send(action.place, SIGNAL, messages.Signal(action.id, action.number).body())
+        self._hub.send(action.place, SIGNAL, messages.Signal(action.id, action.number))
 
     def _dump(self, action: Dump) -> None:
-        self._hub.send(action.place, DUMP, messages.Dump(action.attempt, int(action.within_s * 1000)).body())
+        self._hub.send(action.place, DUMP, messages.Dump(action.attempt, int(action.within_s * 1000)))
 
     def _show(self, action: Show) -> None:
         text = attempt.stacks_text(self._request.plan.places[action.place].host, action.rank, action.text)

@@ -12,7 +12,7 @@ from gathering import Room, join_request
 from mingle_hooks.rendezvous import timeline as comparison
 from mingle_hooks.rendezvous.messages import LONGEST_FINGERPRINT, JoinRequest
 from mingle_hooks.rendezvous.roster import AdvertisedAddress
-from mingle_hooks.rendezvous.wire import WireError
+from mingle_hooks.rendezvous.wire import WireError, parse
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -44,11 +44,11 @@ def lines(room: Room) -> list[str]:
 def test_what_is_said_comes_back_and_equal_texts_are_one_object() -> None:
     """A leader of thousands keeps one text; a member without one says nothing of its clock either."""
     me = join_request(fingerprint=TEXT, addresses="10.0.0.1=25G")
-    assert JoinRequest.parse(me.body(17)) == me._replace(clock_ms=17)
-    one, other = (JoinRequest.parse(me.body(17) | {"fingerprint": "".join([*TEXT])}) for _ in range(2))
+    assert parse(JoinRequest, me.body(17)) == me._replace(clock_ms=17)
+    one, other = (parse(JoinRequest, me.body(17) | {"fingerprint": "".join([*TEXT])}) for _ in range(2))
     assert one.fingerprint is other.fingerprint
     assert not {"fingerprint", "addresses", "clock_ms"} & join_request().body(17).keys()
-    assert JoinRequest.parse(join_request().body()).fingerprint == ""
+    assert parse(JoinRequest, join_request().body()).fingerprint == ""
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def test_what_is_said_comes_back_and_equal_texts_are_one_object() -> None:
 )
 def test_what_no_member_says_is_refused(wrong: dict[str, object]) -> None:
     with pytest.raises(WireError):
-        JoinRequest.parse(join_request(fingerprint=TEXT).body(1) | wrong)
+        parse(JoinRequest, join_request(fingerprint=TEXT).body(1) | wrong)
 
 
 def test_members_that_are_alike_are_worth_no_word(room: Room) -> None:

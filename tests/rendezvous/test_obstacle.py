@@ -11,7 +11,7 @@ from mingle_hooks.errors import by_exit_code
 from mingle_hooks.rendezvous import wire
 from mingle_hooks.rendezvous.messages import LONGEST_PART, OBSTACLES, Failure, JoinRequest
 from mingle_hooks.rendezvous.roster import LONGEST_HOSTS, Roster
-from mingle_hooks.rendezvous.wire import WireError, decode, encode
+from mingle_hooks.rendezvous.wire import WireError, decode, encode, parse
 
 if TYPE_CHECKING:
     from mingle_hooks.rendezvous.messages import Kind
@@ -28,7 +28,7 @@ def unable(host: str, seen: str = GONE, **parts: Any) -> JoinRequest:
 def test_it_travels_and_is_the_same_error_everywhere(kind: Kind) -> None:
     """With the status that a shell would have given on that node alone."""
     said = join_request(host="node1", obstacle=Failure(kind, ("node1", GONE)))
-    assert JoinRequest.parse(decode(encode(said.body()))) == said
+    assert parse(JoinRequest, decode(encode(said.body()))) == said
     assert said.obstacle is not None
     error = said.obstacle.error()
     assert error.seen == f"node1: {GONE}"
@@ -51,13 +51,13 @@ def test_it_travels_and_is_the_same_error_everywhere(kind: Kind) -> None:
 )
 def test_anything_else_is_no_check_in(wrong: object) -> None:
     with pytest.raises(WireError):
-        JoinRequest.parse({**join_request().body(), "obstacle": wrong})
+        parse(JoinRequest, {**join_request().body(), "obstacle": wrong})
 
 
 def test_a_member_speaks_for_its_own_host_only() -> None:
     """What it says of another's is taken for its own."""
     body = join_request(host="node1").body() | {"obstacle": Failure("command", ("node9", GONE)).body()}
-    assert JoinRequest.parse(body).obstacle == Failure("command", ("node1", GONE))
+    assert parse(JoinRequest, body).obstacle == Failure("command", ("node1", GONE))
 
 
 def test_the_longest_check_in_fits() -> None:

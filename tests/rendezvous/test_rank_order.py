@@ -10,7 +10,7 @@ from gathering import join_request
 from mingle_hooks.rendezvous.messages import JoinRequest
 from mingle_hooks.rendezvous.roster import Roster, crossings
 from mingle_hooks.rendezvous.roster import order_by_switch as by_switch
-from mingle_hooks.rendezvous.wire import WireError, decode, encode
+from mingle_hooks.rendezvous.wire import WireError, decode, encode, parse
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def test_switches_travel_with_the_check_in_where_there_are_some() -> None:
     """A member of yesterday says nothing of them, and is understood."""
     for switches in ("", "spine/leaf1"):
         said = join_request(topology=switches)
-        assert JoinRequest.parse(decode(encode(said.body()))) == said
+        assert parse(JoinRequest, decode(encode(said.body()))) == said
     assert "topology" not in join_request().body()
 
 
@@ -75,4 +75,4 @@ def test_switches_travel_with_the_check_in_where_there_are_some() -> None:
 def test_other_switches_are_refused(switches: object) -> None:
     """They are shown to people."""
     with pytest.raises(WireError, match="topology"):
-        JoinRequest.parse({**join_request().body(), "topology": switches})
+        parse(JoinRequest, {**join_request().body(), "topology": switches})

@@ -13,7 +13,7 @@ from mingle_hooks.rendezvous.connection import Lookup, Loop
 from mingle_hooks.rendezvous.messages import JoinRequest, Spent, Stopwatch, process_age_s
 from mingle_hooks.rendezvous.timeline import phases
 from mingle_hooks.rendezvous.timeline import timeline_lines as lines
-from mingle_hooks.rendezvous.wire import WireError, decode, encode
+from mingle_hooks.rendezvous.wire import WireError, decode, encode, parse
 
 RANK_0 = ("node1", 100.0, Spent(100, 0, 100))
 CAUSES = (
@@ -72,11 +72,11 @@ def test_nobody_is_blamed_where_all_come_together_or_tell_nothing() -> None:
 def test_what_a_member_spent_travels_and_is_bounded() -> None:
     """Three numbers of milliseconds, and nothing else."""
     said = join_request(spent=Spent(1, 2, 3, 4))
-    assert JoinRequest.parse(decode(encode(said.body()))) == said
+    assert parse(JoinRequest, decode(encode(said.body()))) == said
     assert "spent" not in join_request().body()
     for wrong in ([1, 2, 3], [1, 2, 3, -1], [1, 2, 3, 1 << 40], [1, 2, 3, True], [1, 2, 3, 4.5], "1234", None):
         with pytest.raises(WireError, match="spent"):
-            JoinRequest.parse({**join_request().body(), "spent": wrong})
+            parse(JoinRequest, {**join_request().body(), "spent": wrong})
 
 
 def test_a_stopwatch_runs_since_the_process_began() -> None:

@@ -10,7 +10,7 @@ from fake_runner import NUMBER
 
 from mingle_hooks.errors import UsageError
 from mingle_hooks.rendezvous.connection import READ, Loop
-from mingle_hooks.rendezvous.wire import Secret
+from mingle_hooks.rendezvous.wire import Secret, body_of
 from mingle_hooks.run import messages
 from mingle_hooks.run.agent import Approach
 from mingle_hooks.run.agent import parse_addresses as addresses
@@ -45,7 +45,7 @@ class Door:
         def said(_kind: int, body: dict[str, object]) -> None:
             self.joins.append(body)
             if self._speaks:
-                link.send(messages.WELCOME, messages.Welcome(NUMBER, 1, 15000).body())
+                link.send(messages.WELCOME, messages.Welcome(NUMBER, 1, 15000))
 
         link.on_message = said
         self.links.append(link)
@@ -115,7 +115,7 @@ def test_the_address_that_answers_is_taken(made: Found) -> None:
     made.approach(refused.where, ("127.0.0.1", 9), right.where, ("fe80::1%9999", 5))
     until(made, lambda: made.found)
     assert [(where, welcome.number) for where, _, welcome in made.found] == [(right.where, NUMBER)]
-    assert right.joins == [JOIN.body()]
+    assert right.joins == [body_of(JOIN)]
 
 
 def test_another_key_or_silence_is_nobody(made: Found) -> None:

@@ -173,10 +173,10 @@ def test_a_signal_is_passed_on_once_an_id_and_only_to_those_that_catch_it(runner
     runner.start("sh", "-c", 'sleep 1000 & python3 -c "$0" & wait', catches)
     runner.until(lambda: b"ready" in runner.output)
     for number, which in ((1, signal.SIGUSR1), (1, signal.SIGUSR1), (2, signal.SIGUSR2)):
-        runner.say(messages.SIGNAL, messages.Signal(number, which).body())
+        runner.say(messages.SIGNAL, messages.Signal(number, which))
         runner.until(lambda which=which: b"caught %d\n" % which in runner.output)  # type: ignore[misc]
     assert runner.all_of(messages.ENDED) == []
-    runner.say(messages.SIGNAL, messages.Signal(3, signal.SIGTERM).body())
+    runner.say(messages.SIGNAL, messages.Signal(3, signal.SIGTERM))
     ended = runner.wait_for(messages.ENDED)
     assert runner.wait_for(messages.CLEAN)["killed"] == 0
     assert ended["signal"] == signal.SIGTERM
@@ -258,7 +258,7 @@ def test_a_silent_runner_is_lost(tmp_path: Path, *, frozen: bool) -> None:
 
 def is_told(runner: Runner) -> bool:
     """Say something that changes nothing."""
-    runner.say(messages.SIGNAL, messages.Signal(0, signal.SIGWINCH).body())
+    runner.say(messages.SIGNAL, messages.Signal(0, signal.SIGWINCH))
     return True
 
 

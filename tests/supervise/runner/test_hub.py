@@ -65,7 +65,7 @@ class Scene:
         """Connect, and say who this is."""
         link = self.link()
         self.turn()
-        link.send(JOIN, Join(host, 0, 1, is_output=output).body())
+        link.send(JOIN, Join(host, 0, 1, is_output=output))
         self.turn()
         return link
 
@@ -177,7 +177,7 @@ def test_who_has_no_place_or_no_key_or_comes_twice_is_turned_away(scene: Scene) 
     assert scene.ended
     other = scene.link(Secret(b"t" * 32))
     scene.turn()
-    other.send(JOIN, Join("a", 0, 1, is_output=False).body())
+    other.send(JOIN, Join("a", 0, 1, is_output=False))
     scene.turn()
     assert scene.ended
     first = scene.join()
@@ -192,7 +192,7 @@ def test_a_supervisor_is_told_its_number_and_where_to_send_signs(scene: Scene) -
     said: list[tuple[int, dict[str, object]]] = []
     link.on_message = lambda kind, body: said.append((kind, body))
     scene.turn()
-    link.send(JOIN, Join("a", 0, 1, is_output=False).body())
+    link.send(JOIN, Join("a", 0, 1, is_output=False))
     scene.turn()
     assert said == [(WELCOME, {"number": 0, "port": scene.sockets.port, "silence": 15000})]
     link.close()
@@ -230,7 +230,7 @@ def test_a_runner_out_of_descriptors_lets_supervisors_wait_until_there_is_room(s
         resource.setrlimit(resource.RLIMIT_NOFILE, limits)
     scene.passes(1)
     scene.turn()
-    link.send(JOIN, Join("a", 0, 1, is_output=False).body())
+    link.send(JOIN, Join("a", 0, 1, is_output=False))
     scene.turn()
     assert [*scene.hub.here] == [0]
     link.close()
