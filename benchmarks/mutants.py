@@ -1,8 +1,9 @@
 """`make mutants SAMPLE=30 SEED=1`: break the package in one place at a time, and count what the quick tests notice.
 
-Each mutant changes one operator, number or truth value, or drops one call. The quick tests that import its module run
-against it, until the first one fails. Prints the score and what survived; a survivor is a test to write, or a change
-that makes no difference.
+A mutant changes one operator, number, truth value or name of a variable, or drops one statement, in a copy of the
+package in build/mutants. The quick tests that ran the changed block run against it, the fastest first, until one fails.
+Which tests run which block is recorded once, and again for each test file that changes. Prints the score, by room, and
+what survived: a survivor is a test to write, or a change that makes no difference.
 """
 
 from __future__ import annotations
@@ -10,20 +11,34 @@ from __future__ import annotations
 import argparse
 import ast
 import copy
-import functools
+import hashlib
+import json
 import os
 import random
 import shutil
+import signal
+import site
+import statistics
 import subprocess
 import sys
-import tempfile
+import time
+import venv
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-ROOT = Path(__file__).parents[1]
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+HOME = ROOT / "build" / "mutants"
+RECORD = HOME / "record.json"
+# What a mutant's tests usually take, together: those that notice a mutant do so early.
+TESTS_S = 12.0
 # A mutant may make a test wait for ever: that counts as noticed.
-LIMIT_S = 120
-OPERATORS: dict[type[ast.AST], type[ast.AST]] = {
+TEST_LIMIT_S = 15
+LIMIT_S = 90
+SWAPPED: dict[type[ast.AST], type[ast.AST]] = {
     ast.Lt: ast.LtE,
     ast.LtE: ast.Lt,
     ast.Gt: ast.GtE,
@@ -38,14 +53,58 @@ OPERATORS: dict[type[ast.AST], type[ast.AST]] = {
     ast.Or: ast.And,
     ast.Add: ast.Sub,
     ast.Sub: ast.Add,
+    ast.Mult: ast.FloorDiv,
+    ast.BitOr: ast.BitAnd,
+    ast.BitAnd: ast.BitOr,
+    ast.Break: ast.Continue,
+    ast.Continue: ast.Break,
 }
+NAMES = {"min": "max", "max": "min", "any": "all", "all": "any"}
+# A measure that its name gives the unit of: one more or less is no defect.
+UNITS = ("_S", "_MS", "_US", "_BYTES", "_KIB", "_MIB", "_CHARACTERS", "_LINES")
+# What each process with the package notes in a file of its own: the name of a test, and the blocks that it runs.
+SEEN = f"""
+from os import O_APPEND, O_CREAT, O_WRONLY, close, environ, getpid, open, write
+from os.path import exists
+_at, _test, _known = 0, "", set()
+def _outer():
+    process = getpid()
+    while process > 1:
+        with __builtins__["open"](f"/proc/{{process}}/stat") as file:
+            process = int(file.read().rpartition(")")[2].split()[1])
+        if exists(f"{HOME}/tests/{{process}}"):
+            with __builtins__["open"](f"{HOME}/tests/{{process}}") as file:
+                return file.read()
+    return ""
+def _write(line):
+    try:
+        file = open(f"{HOME}/seen/{{getpid()}}", O_APPEND | O_CREAT | O_WRONLY, 0o666)
+        write(file, line.encode())
+        close(file)
+    except OSError:
+        return
+def seen(block):
+    global _at, _test, _known
+    if getpid() != _at:
+        _at, _test = getpid(), "?"
+    test = environ.get("PYTEST_CURRENT_TEST")
+    if test is None and _test == "?":
+        test = _outer()
+    if test is not None and test != _test:
+        _test, _known = test, set()
+        _write(f"\\n{{test}}\\n")
+    if block not in _known:
+        _known.add(block)
+        _write(f"{{block}} ")
+"""
 
 
 class Mutant(NamedTuple):
-    """A module of the package, and which of its nodes, in the order of ast.walk, is changed."""
+    """A module of the package, which of its nodes, in the order of ast.walk, is changed, and the block that runs it."""
 
     path: Path
     node: int
+    block: str
 
     def text(self) -> tuple[str, str]:
         """Return the module's text with the change, and the change as people read it."""
@@ -63,11 +122,24 @@ def _operator(node: ast.AST) -> ast.AST | None:
     return node.op if isinstance(node, ast.BoolOp | ast.BinOp | ast.AugAssign) else None
 
 
+def _is_round(number: int) -> bool:
+    """Tell whether a number is a size or another measure, which one more does no harm: 300, or 4096."""
+    return number >= 64 and (number % 100 == 0 or number & (number - 1) == 0)
+
+
 def _is_site(node: ast.AST) -> bool:
     if isinstance(node, ast.Constant):
-        return isinstance(node.value, bool | int)
-    is_call = isinstance(node, ast.Expr) and isinstance(node.value, ast.Call)
-    return is_call or type(_operator(node)) in OPERATORS
+        return isinstance(node.value, bool) or (isinstance(node.value, int) and not _is_round(node.value))
+    if isinstance(node, ast.Expr):
+        return isinstance(node.value, ast.Call)
+    if isinstance(node, ast.BinOp) and (_is_text(node.left) or _is_text(node.right)):
+        return False
+    is_name = isinstance(node, ast.Name) and node.id in NAMES
+    is_not = isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not)
+    is_raise = isinstance(node, ast.Raise) and node.exc is not None
+    return (
+        is_name or is_not or is_raise or isinstance(node, ast.Break | ast.Continue) or type(_operator(node)) in SWAPPED
+    )
 
 
 def _change(node: ast.AST) -> None:
@@ -76,41 +148,247 @@ def _change(node: ast.AST) -> None:
     elif isinstance(node, ast.Expr):
         node.value = ast.Constant(None)
     elif isinstance(node, ast.Compare):
-        node.ops = [OPERATORS[type(node.ops[0])]()]  # type: ignore[list-item]
+        node.ops = [SWAPPED[type(node.ops[0])]()]  # type: ignore[list-item]
+    elif isinstance(node, ast.Name):
+        node.id = NAMES[node.id]
+    elif isinstance(node, ast.UnaryOp):  # `not` becomes bool()
+        node.__class__ = ast.Call  # type: ignore[assignment]
+        node.func, node.args, node.keywords = ast.Name("bool"), [node.operand], []  # type: ignore[attr-defined]
+    elif isinstance(node, ast.Raise):
+        node.__class__ = ast.Pass  # type: ignore[assignment]
+    elif isinstance(node, ast.Break | ast.Continue):
+        node.__class__ = SWAPPED[type(node)]  # type: ignore[assignment]
     else:
-        node.op = OPERATORS[type(node.op)]()  # type: ignore[attr-defined]
+        node.op = SWAPPED[type(node.op)]()  # type: ignore[attr-defined]
+
+
+def _makes_no_difference(node: ast.AST) -> list[ast.AST]:
+    """Return the parts of a node in which a change is of wording, of types, or of a measure."""
+    if isinstance(node, ast.arg):
+        return [node.annotation] if node.annotation else []
+    if isinstance(node, ast.FunctionDef | ast.ClassDef):
+        return [*node.decorator_list, *([node.returns] if isinstance(node, ast.FunctionDef) and node.returns else [])]
+    if isinstance(node, ast.AnnAssign):
+        return [node.annotation]
+    if isinstance(node, ast.Raise):  # its message; the statement itself may be dropped
+        return [node.exc] if node.exc else []
+    if isinstance(node, ast.IfExp) and all(_is_text(part) for part in (node.body, node.orelse)):
+        return [node]
+    is_measure = isinstance(node, ast.Assign) and ast.unparse(node.targets[0]).endswith(UNITS)
+    return [node] if is_measure or isinstance(node, ast.JoinedStr) else []
+
+
+def _is_text(node: ast.AST) -> bool:
+    return isinstance(node, ast.JoinedStr) or (isinstance(node, ast.Constant) and isinstance(node.value, str | bytes))
+
+
+def _blocks(node: ast.AST, name: str, count: Counter[str], *, is_inside: bool) -> Iterator[tuple[str, list[ast.stmt]]]:
+    """Yield each list of statements in functions, the outer one first, by its function's name and its number there."""
+    for child in ast.iter_child_nodes(node):
+        is_function = isinstance(child, ast.FunctionDef)
+        is_inner = is_function or (is_inside and not isinstance(child, ast.ClassDef))
+        inner = f"{name}.{child.name}" if isinstance(child, ast.FunctionDef | ast.ClassDef) else name
+        for field in ("body", "orelse", "finalbody"):
+            statements = getattr(child, field, None)
+            if is_inner and isinstance(statements, list) and statements:
+                count[inner] += 1
+                yield f"{inner}#{count[inner]}", statements
+        yield from _blocks(child, inner, count, is_inside=is_inner)
 
 
 def sites() -> list[Mutant]:
     """Return all mutants that there are."""
-    paths = sorted((ROOT / "mingle_hooks").rglob("*.py"))
-    return [
-        Mutant(path.relative_to(ROOT), index)
-        for path in paths
-        for index, node in enumerate(ast.walk(ast.parse(path.read_text())))
-        if _is_site(node)
-    ]
+    found = []
+    for path in sorted((ROOT / "mingle_hooks").rglob("*.py")):
+        tree, inside = ast.parse(path.read_text()), path.relative_to(ROOT)
+        owner: dict[ast.AST, str] = {}
+        for name, statements in _blocks(tree, f"{inside}:", Counter(), is_inside=False):  # an inner one comes later
+            for statement in statements:
+                owner |= dict.fromkeys(ast.walk(statement), name)
+        skipped = {n for node in ast.walk(tree) for part in _makes_no_difference(node) for n in ast.walk(part)}
+        found += [
+            Mutant(inside, index, owner.get(node, f"{inside}:"))
+            for index, node in enumerate(ast.walk(tree))
+            if node not in skipped and _is_site(node)
+        ]
+    return found
 
 
-def tests_of(path: Path) -> tuple[str, ...]:
-    """Return the test files that name a module, else those that name its folder."""
-    parts = path.with_suffix("").parts
-    for name in (".".join(parts), f"{'.'.join(parts[:-1])} import {parts[-1]}", ".".join(parts[:-1])):
-        if found := [str(test) for test in sorted((ROOT / "tests").rglob("test_*.py")) if name in test.read_text()]:
-            return tuple(found)
-    return ()
+def _instrument(package: Path) -> list[str]:
+    """Have each block of a copy of the package report that it runs, by its number in the list that is returned."""
+    names: list[str] = []
+    for path in sorted(package.rglob("*.py")):
+        text = path.read_text()
+        tree = ast.parse(text)
+        inside = path.relative_to(package.parent)
+        for name, statements in list(_blocks(tree, f"{inside}:", Counter(), is_inside=False)):
+            doc = int(isinstance(statements[0], ast.Expr) and isinstance(statements[0].value, ast.Constant))
+            statements.insert(doc, ast.parse(f"__import__('mutants_seen').seen({len(names)})").body[0])
+            names.append(name)
+        path.write_text(ast.unparse(ast.fix_missing_locations(tree)))
+    return names
 
 
-def passes(place: Path, tests: tuple[str, ...]) -> bool:
-    """Tell whether the quick ones of these tests pass with the package that is in a folder."""
-    words = ["-x", "-q", "--quick", "-p", "no:randomly", "-p", "no:cacheprovider", f"--timeout={LIMIT_S // 4}"]
-    environ = os.environ | {"PYTHONPATH": str(place), "PYTHONDONTWRITEBYTECODE": "1"}
-    line = [str(Path(sys.executable).with_name("pytest")), *words, *tests]  # as `python -m` would prefer this folder
+def _site_packages() -> Path:
+    return next((HOME / "lib").glob("python*")) / "site-packages"
+
+
+def make_environment() -> None:
+    """Make an environment whose Python finds our copy of the package first, whatever variables a test gives it."""
+    shutil.rmtree(HOME / "bin", ignore_errors=True)
+    venv.EnvBuilder(symlinks=True).create(HOME)
+    outer = Path(sys.executable).parent
+    lines = "".join(f"import site; site.addsitedir({place!r})\n" for place in site.getsitepackages())
+    (_site_packages() / "outer.pth").write_text(lines)
+    for script in outer.iterdir():
+        if not (HOME / "bin" / script.name).exists() and (text := script.read_bytes()).startswith(b"#!"):
+            (HOME / "bin" / script.name).write_bytes(text.replace(bytes(outer), bytes(HOME / "bin")))
+            (HOME / "bin" / script.name).chmod(0o755)
+    copy_package()
+
+
+def copy_package() -> Path:
+    """Copy the package as a wheel has it, and return where it is."""
+    package = _site_packages() / "mingle_hooks"
+    shutil.rmtree(package, ignore_errors=True)
+    for part, inside in (("mingle_hooks", ""), ("templates", "mingle_hooks"), ("docs", "mingle_hooks")):
+        ignored = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(ROOT / part, package.parent / inside / part, ignore=ignored, dirs_exist_ok=True)
+    return package
+
+
+class Durations:
+    """A plugin of pytest: what each test takes, in seconds, and which fail without a mutant."""
+
+    def __init__(self) -> None:
+        self.seconds: defaultdict[str, float] = defaultdict(float)
+        self.failed: set[str] = set()
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Add up what setup, call and teardown take."""
+        self.seconds[report.nodeid] += report.duration
+        if not report.passed:
+            self.failed.add(report.nodeid)
+
+
+class Chosen:
+    """A plugin of pytest: only these tests, in this order."""
+
+    def __init__(self, tests: Sequence[str]) -> None:
+        self.place = {test: number for number, test in enumerate(tests)}
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        """Leave out the others."""
+        items[:] = sorted((i for i in items if i.nodeid in self.place), key=lambda item: self.place[item.nodeid])
+
+
+class Record:
+    """Which of the quick tests run each block, by test file: its digest, and for each test seconds and blocks."""
+
+    def __init__(self) -> None:
+        known = json.loads(RECORD.read_text()) if RECORD.exists() else {}
+        digests = {
+            str(path.relative_to(ROOT)): hashlib.sha256(path.read_bytes()).hexdigest()
+            for path in sorted((ROOT / "tests").rglob("test_*.py"))
+        }
+        self.files = {name: kept for name, kept in known.items() if kept[0] == digests.get(name)}
+        if missing := [name for name in digests if name not in self.files]:
+            print(f"recording which blocks the quick tests of {len(missing)} files run", flush=True)
+            found = self._run(missing)
+            self.files |= {name: (digests[name], found[name]) for name in missing}
+            RECORD.write_text(json.dumps(self.files))
+        self.seconds: dict[str, float] = {}
+        self.tests: defaultdict[str, set[str]] = defaultdict(set)
+        for _, tests in self.files.values():
+            for test, (seconds, blocks) in tests.items():
+                self.seconds[test] = seconds
+                for block in blocks:
+                    for name in (block, block.partition("#")[0], block.partition(":")[0] + ":"):
+                        self.tests[name].add(test)
+
+    def _run(self, files: list[str]) -> defaultdict[str, dict[str, tuple[float, list[str]]]]:
+        for name in ("seen", "tests"):
+            shutil.rmtree(HOME / name, ignore_errors=True)
+            (HOME / name).mkdir()
+            (HOME / name).chmod(0o1777)
+        (_site_packages() / "mutants_seen.py").write_text(SEEN)
+        names = _instrument(copy_package())
+        durations = Durations()
+        words = ["--quick", "-q", "-n2", "-p", "no:randomly", "-p", "no:rerunfailures", "-p", "mutants_worker"]
+        worker = "import os\ndef pytest_runtest_setup(item):\n"
+        worker += f"    with open(f'{HOME}/tests/{{os.getpid()}}', 'w') as file: file.write(item.nodeid + ' (')\n"
+        (_site_packages() / "mutants_worker.py").write_text(worker)
+        _in_fork([*words, *files], durations, HOME / "recording.txt", 3600)
+        copy_package()
+        seen: defaultdict[str, set[str]] = defaultdict(set)
+        for path in (HOME / "seen").iterdir():
+            test = ""
+            for line in path.read_text().splitlines():
+                if line and not line[0].isdigit():
+                    test = line.rpartition(" (")[0]
+                elif test:
+                    seen[test] |= {names[int(number)] for number in line.split()}
+        told = json.loads((HOME / "durations.json").read_text())
+        found: defaultdict[str, dict[str, tuple[float, list[str]]]] = defaultdict(dict)
+        for test, seconds in told["seconds"].items():
+            if test not in told["failed"]:
+                found[test.partition("::")[0]][test] = (round(seconds, 4), sorted(seen[test]))
+        return found
+
+    def of(self, mutant: Mutant) -> list[str]:
+        """Return the tests that run a mutant's block: the fastest first, as many as usually take so long."""
+        block, function, module = mutant.block, mutant.block.partition("#")[0], f"{mutant.path}:"
+        tests = next((self.tests[name] for name in (block, function, module) if name in self.tests), set[str]())
+        chosen, total = [], 0.0
+        for test in sorted(tests, key=lambda test: (self.seconds[test], test)):
+            total += self.seconds[test]
+            if total > TESTS_S:
+                break
+            chosen.append(test)
+        return chosen
+
+
+def _in_fork(words: Sequence[str], plugin: Durations | Chosen, output: Path, limit_s: float) -> int | None:
+    """Run pytest in a fork of this process, which has loaded it, and return its status; None: it took too long."""
+    pid = os.fork()
+    if pid == 0:
+        os.setsid()
+        os.dup2(os.open(output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666), 1)
+        os.dup2(1, 2)
+        status = int(pytest.main(list(words), plugins=[plugin]))
+        if isinstance(plugin, Durations):
+            told = {"seconds": plugin.seconds, "failed": sorted(plugin.failed)}
+            (HOME / "durations.json").write_text(json.dumps(told))
+        sys.stdout.flush()
+        os._exit(status)
+    deadline = time.monotonic() + limit_s
     try:
-        done = subprocess.run(line, cwd=ROOT, env=environ, capture_output=True, timeout=LIMIT_S, check=False)
-    except subprocess.TimeoutExpired:
-        return False
-    return done.returncode in (0, 5)  # 5: no quick test
+        while time.monotonic() < deadline:
+            done, status = os.waitpid(pid, os.WNOHANG)
+            if done:
+                return os.waitstatus_to_exitcode(status)
+            time.sleep(0.02)
+        return None
+    finally:
+        try:
+            os.killpg(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+
+
+def run(mutant: Mutant, record: Record) -> tuple[str, str]:
+    """Return how a mutant ended, and what it is."""
+    tests, (text, what) = record.of(mutant), mutant.text()
+    if not tests:
+        return "survived, as no quick test runs it", what
+    changed = _site_packages() / mutant.path
+    changed.write_text(text)
+    words = ["-x", "-q", "-p", "no:randomly", "-p", "no:cacheprovider", "-p", "no:rerunfailures", "-p", "no:xdist"]
+    words += [f"--timeout={TEST_LIMIT_S}", *dict.fromkeys(test.partition("::")[0] for test in tests)]
+    status = _in_fork(words, Chosen(tests), HOME / "output.txt", LIMIT_S)
+    shutil.copy(ROOT / mutant.path, changed)
+    return "survived" if status in (0, 5) else "caught", what
 
 
 def main() -> None:
@@ -120,32 +398,29 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=random.randrange(10**6))
     parser.add_argument("--only", default="", help="part of the paths to change, such as cli/")
     given = parser.parse_args()
+    if Path(sys.prefix) != HOME:
+        make_environment()
+        line = [str(HOME / "bin/python"), str(Path(__file__)), *sys.argv[1:], "--seed", str(given.seed)]
+        raise SystemExit(subprocess.call(line, cwd=ROOT, env=os.environ | {"PYTHONDONTWRITEBYTECODE": "1"}))
+    sys.path.remove(str(Path(__file__).parent))
+    record = Record()
     known = [mutant for mutant in sites() if given.only in str(mutant.path)]
     chosen = random.Random(given.seed).sample(known, min(given.sample, len(known)))
     print(f"{len(chosen)} of {len(known)} mutants, --seed {given.seed}", flush=True)
-    survivors, tried = [], 0
-    usual = functools.cache(passes)
-    with tempfile.TemporaryDirectory() as name:
-        place = Path(name)
-        for part, inside in (
-            ("mingle_hooks", ""),
-            ("templates", "mingle_hooks"),
-            ("docs", "mingle_hooks"),
-        ):  # a wheel's
-            shutil.copytree(ROOT / part, place / inside / part, ignore=shutil.ignore_patterns("__pycache__"))
-        for mutant in chosen:
-            tests, (text, what) = tests_of(mutant.path), mutant.text()
-            if not usual(place, tests):
-                print(f"left out, as its tests fail without it: {what}", flush=True)
-                continue
-            (place / mutant.path).write_text(text)
-            tried += 1
-            if passes(place, tests):
-                survivors.append(what)
-                print(f"survived: {what}", flush=True)
-            shutil.copy(ROOT / mutant.path, place / mutant.path)
-    caught = tried - len(survivors)
-    print(f"caught {caught} of {tried} mutants: {100 * caught // max(tried, 1)} %")
+    rooms: defaultdict[str, Counter[str]] = defaultdict(Counter)
+    seconds = []
+    for mutant in chosen:
+        begun = time.monotonic()
+        end, what = run(mutant, record)
+        seconds.append(time.monotonic() - begun)
+        rooms[mutant.path.parts[1] if len(mutant.path.parts) > 2 else "root"][end.split(",")[0]] += 1
+        if end != "caught":
+            print(f"{end}: {what}", flush=True)
+    for room, ends in sorted(rooms.items()):
+        print(f"{room:12} caught {ends['caught']} of {ends.total()}")
+    caught = sum(ends["caught"] for ends in rooms.values())
+    took = f"{statistics.median(seconds):.1f} s each in the median"
+    print(f"caught {caught} of {len(chosen)} mutants: {100 * caught // max(len(chosen), 1)} %, {took}")
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ import sys
 import time
 from pathlib import Path
 
-from mingle_hooks.scripts.job import describe
+from mingle_hooks.scripts.script import describe
 from mingle_hooks.scripts.script import render_script as render
 
 MINGLE = str(Path(sys.executable).parent / "mingle")

@@ -52,8 +52,9 @@ class MingleError(Exception):
     """What was expected, what was seen instead, and what to try: one line for a person."""
 
     exit_code = 70
-    # Whether rank 0 prints this very text too, and whether this process has printed it already.
-    is_of_rank_0 = is_printed = False
+    # Whether rank 0 prints this very text too, whether the arguments alone are wrong, so that every process with the
+    # same ones fails alike, and whether this process has printed it already.
+    is_of_rank_0 = is_of_arguments = is_printed = False
 
     def __init__(self, expected: str, seen: str, remedy: str) -> None:
         self.expected = printable(expected)

@@ -25,8 +25,7 @@ from mingle_hooks.rendezvous.local_tasks import LocalPeers, directory_names, fol
 from mingle_hooks.rendezvous.messages import Answer, Failure, process_age_s
 from mingle_hooks.rendezvous.request import MemberSpec, Observer, Request
 from mingle_hooks.rendezvous.wire import MASTER_PORTS, Material, Secret
-from mingle_hooks.schedulers import topology
-from mingle_hooks.schedulers.facts import MOST_NODES, JobFacts
+from mingle_hooks.schedulers.facts import MOST_NODES, JobFacts, switches_above
 from mingle_hooks.settings import BACKENDS, Settings
 from mingle_hooks.values import number
 from mingle_hooks.world import Assignment, Batch, Member, View, World, endpoint
@@ -174,7 +173,7 @@ def _switches(spec: MemberSpec) -> str:
     if spec.settings.order == "scheduler":
         return ""
 
-    return topology.above(spec.settings.order, spec.user_environ)
+    return switches_above(spec.settings.order, spec.user_environ)
 
 
 def _teller(spec: MemberSpec, command: tuple[str, ...]) -> Callable[[], tuple[str, str]]:

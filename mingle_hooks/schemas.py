@@ -11,8 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from mingle_hooks import values
-from mingle_hooks.scripts import fields
-from mingle_hooks.scripts.job import MOST_GROUPS
+from mingle_hooks.scripts import job as fields
 from mingle_hooks.settings import TABLE, backends
 from mingle_hooks.values import LONGEST_ID, MOST_NODES
 
@@ -32,7 +31,7 @@ def job() -> Schema:
     """Return the schema of a job file: of `mingle template --spec`, and of `mingle_hooks.render`."""
     words = {"anyOf": [_TEXT, {"type": "array", "items": _TEXT, "minItems": 1}]}
     found: Schema = {"command": {**words, "description": "the training command: its words, as a list"}}
-    found |= {field.name: _field(field) for field in fields.TABLE}
+    found |= {field.name: _field(field) for field in fields.FIELDS.values()}
     # An underscore may stand for a hyphen.
     also = {f"^{name.replace('-', '[-_]')}$": its for name, its in found.items() if "-" in name}
     return _object("A job of mingle-hooks", found) | {"patternProperties": also}
@@ -62,7 +61,7 @@ def _field(field: fields.Field) -> Schema:
     kinds = [one]
     if field.kind == "each":  # one value for each group of nodes
         groups = {"type": "string", "pattern": r"^[^+]+(\+[^+]+)+$"}
-        kinds += [groups, {**several, "maxItems": MOST_GROUPS}]
+        kinds += [groups, {**several, "maxItems": fields.MOST_GROUPS}]
     elif field.kind == "many":
         kinds.append({**several, "maxItems": fields.MOST_ENTRIES})
     if field.name == "env":
@@ -130,7 +129,7 @@ _READERS: dict[Callable[..., object], Schema | Callable[..., Schema]] = {
     fields.gres_field: {"type": "string", "pattern": r"^(gres[/:])?(gres[/:])?gpu(:[^,:]+){0,2}$"},
     fields.flag_field: _FLAG,
     fields.matching_field: _matching,
-    fields.array_field: _matching,
+    fields.array_field: _matching(fields.ARRAY, "0-9%2"),
     fields.mail_field: {"type": "string", "pattern": rf"^\s*{_MAIL}\s*(,\s*{_MAIL}\s*)*$"},
     fields.signal_field: {"type": "string", "pattern": f"^([RBrb]{{1,2}}:)?([Ss][Ii][Gg])?{_SIGNAL}(@[0-9]{{1,5}})?$"},
     fields.variable_field: {"type": "string", "pattern": "^[A-Za-z_][A-Za-z0-9_]{0,254}="},

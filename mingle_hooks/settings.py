@@ -249,7 +249,9 @@ def _value(setting: Setting, value: object, source: str) -> Any:
     except UsageError as wrong:
         kind = UsageError if source == setting.option else SettingsError
         where = f"{setting.key} in {source}" if "/" in source else source
-        raise kind(wrong.expected, f"{wrong.seen} ({where})", wrong.remedy) from None
+        error = kind(wrong.expected, f"{wrong.seen} ({where})", wrong.remedy)
+        error.is_of_arguments = kind is UsageError
+        raise error from None
 
 
 def _from_options(options: Mapping[str, object]) -> Iterator[tuple[Setting, object, str]]:

@@ -11,9 +11,10 @@ import sys
 import threading
 import time
 from collections import Counter
+from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from cluster import hosts as cluster_hosts
@@ -26,9 +27,6 @@ from cluster.slurm import SlurmCluster
 from forked import Forked
 from needs import FOR_WANT_OF, need, skip_for_want_of
 from processes import is_long, is_slow, process_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterator
 
 
 @pytest.hookimpl(trylast=True)

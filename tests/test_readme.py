@@ -7,10 +7,13 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
+from cluster.hosts import Hosts
+from cluster.slurm import SlurmCluster
 from light import BIN as LIGHT_BIN
 from light import TRAIN as LIGHT
 from light import VENV
@@ -20,12 +23,6 @@ from mingle_hooks import errors
 from mingle_hooks.export.frameworks import FRAMEWORKS
 from mingle_hooks.export.shells import SHELLS
 from mingle_hooks.settings import load
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from cluster.hosts import Hosts
-    from cluster.slurm import SlurmCluster
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()

@@ -14,12 +14,11 @@ from types import TracebackType
 from typing import NamedTuple, TextIO
 
 from mingle_hooks import files as files_files
-from mingle_hooks import preflight
 from mingle_hooks.cli.plain import run_words, write_stderr, write_stdout
 from mingle_hooks.errors import LONGEST, MingleError, NotExecutableError, NotFoundError, PlaceError, printable
 from mingle_hooks.export import launchers, shells, variables
 from mingle_hooks.export.variables import Variable
-from mingle_hooks.job import member_spec
+from mingle_hooks.job import member_spec, obstacle_to
 from mingle_hooks.joining import join
 from mingle_hooks.rendezvous.messages import Failure
 from mingle_hooks.rendezvous.request import MemberSpec, Progress
@@ -124,7 +123,7 @@ def print_variables(options: Mapping[str, object], *, explain: bool, no_wait: bo
     if "shell" not in spec.settings.sources:
         shells.check_reader()
     with _Held() as held:
-        view, story = _joined(spec, preflight.obstacle((), spec), held, explain=explain, no_wait=no_wait)
+        view, story = _joined(spec, obstacle_to((), spec), held, explain=explain, no_wait=no_wait)
         found = _found(spec, view)
         if explain:
             _tell(spec, view, found, story)
@@ -151,7 +150,7 @@ def become_command(command: tuple[str, ...], options: Mapping[str, object], how:
     if spec.nodes != 1:
         launchers.check_command(command, spec, verbatim=how.verbatim)
     spec = spec if how.verbatim else launchers.asking(command, spec)
-    obstacle = preflight.obstacle(command, spec, verbatim=how.verbatim)
+    obstacle = obstacle_to(command, spec, verbatim=how.verbatim)
     with _Held() as held:  # until execve(2), which closes them
         view, story = _joined(spec, obstacle, held, explain=how.explain, no_wait=how.no_wait, command=command)
         view = view if how.verbatim else launchers.placed(command, spec, view)
@@ -187,7 +186,7 @@ def run_together(command: tuple[str, ...], options: Mapping[str, object], how: H
     launchers.check_command(command, spec, verbatim=how.verbatim)
     launcher = None if how.verbatim else launchers.recognise(command)
     together.check(spec, launcher and launcher.starts, no_wait=how.no_wait)
-    obstacle = preflight.obstacle(command, spec, verbatim=how.verbatim)
+    obstacle = obstacle_to(command, spec, verbatim=how.verbatim)
     with Waiting(sys.stderr, quiet=spec.settings.quiet) as observer:
         # The run's own members are compared.
         view = join(spec, observer, wants_roster=True, command=None, obstacle=obstacle)

@@ -178,7 +178,9 @@ def run_click(arguments: list[str]) -> int:
     try:
         code = mingle.main(arguments, prog_name="mingle", standalone_mode=False)
     except click.ClickException as error:
-        raise complaint(error, arguments, COMMANDS) from None
+        mistake = complaint(error, arguments, COMMANDS)
+        mistake.is_of_arguments = True
+        raise mistake from None
     except click.exceptions.Exit as error:
         return error.exit_code
     except click.Abort:

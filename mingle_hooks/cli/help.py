@@ -18,7 +18,7 @@ from mingle_hooks.errors import MingleError
 from mingle_hooks.export.frameworks import FRAMEWORKS, NONE
 from mingle_hooks.export.hostfiles import FORMATS
 from mingle_hooks.export.shells import SHELLS
-from mingle_hooks.schedulers.topology import SCHEDULER, SOURCES
+from mingle_hooks.schedulers.facts import SCHEDULER, SOURCES
 from mingle_hooks.settings import BACKENDS, TABLE
 
 Kind = Literal["plain", "list", "file", "dir"]
@@ -75,7 +75,7 @@ def _host_formats() -> Iterable[str]:
 
 
 def _launchers() -> Iterable[str]:
-    from mingle_hooks.scripts.command import LAUNCHERS
+    from mingle_hooks.scripts.job import LAUNCHERS
 
     return LAUNCHERS
 

@@ -9,7 +9,15 @@ import sys
 from types import FrameType
 from typing import NoReturn
 
-from mingle_hooks.cli.plain import UNHEALTHY, is_of_step, read_call, read_health_check, write_stderr, write_stdout
+from mingle_hooks.cli.plain import (
+    UNHEALTHY,
+    is_of_step,
+    read_call,
+    read_health_check,
+    repeats_task_0,
+    write_stderr,
+    write_stdout,
+)
 from mingle_hooks.errors import LONGEST, MingleError, UsageError, limit, printable
 from mingle_hooks.export import shells
 from mingle_hooks.export.variables import leftovers
@@ -75,7 +83,8 @@ def run(arguments: list[str]) -> int:
 
 def _is_printed(error: MingleError) -> bool:
     """Tell whether this line is in the job's output already: one line for all nodes that end for the same reason."""
-    return error.is_printed or (error.is_of_rank_0 and is_of_step())
+    is_elsewhere = (error.is_of_rank_0 and is_of_step()) or (error.is_of_arguments and repeats_task_0())
+    return error.is_printed or is_elsewhere
 
 
 def _run(arguments: list[str]) -> int:

@@ -144,6 +144,27 @@ def is_of_step() -> bool:
     return "SLURM_STEP_ID" in os.environ and "SLURM_LOCALID" in os.environ and stat.S_ISFIFO(os.fstat(2).st_mode)
 
 
+# What bash's variable `_` holds where no bash of the task's own started this process.
+_STARTERS = ("", "srun", "salloc", "sbatch")
+
+
+def repeats_task_0() -> bool:
+    """Tell whether srun gave the same words to task 0 of this step, which prints what is wrong with them.
+
+    Where slurmstepd did not start this very process, a script may have had other words for each task; `_` shows that
+    `bash -c` became this process. Each component of a heterogeneous job has a command of its own. What leaves no
+    trace is `srun --multi-prog`, and `exec` in a script.
+    """
+    if os.environ.get("SLURM_PROCID", "0") == "0" or "SLURM_HET_SIZE" in os.environ or not is_of_step():
+        return False
+    try:
+        with open(f"/proc/{os.getppid()}/comm") as parent:
+            is_direct = parent.read() == "slurmstepd\n"
+    except OSError:  # hidden, as in a container
+        return False
+    return is_direct and os.path.basename(os.environ.get("_", "")) in _STARTERS
+
+
 # Standard output: all of a text, or an error, and nothing of it left in a file.
 
 

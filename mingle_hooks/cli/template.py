@@ -16,7 +16,7 @@ from mingle_hooks.errors import UsageError, printable
 from mingle_hooks.files import config_directory
 from mingle_hooks.scripts import directives
 from mingle_hooks.scripts.directives import SCHEDULERS
-from mingle_hooks.scripts.fields import TABLE, Field
+from mingle_hooks.scripts.job import FIELDS, LAUNCHERS, Field
 
 _COMMON = (
     *("nodes_", "gpus_per_node_", "ntasks_per_node_", "cpus_per_task_", "mem_", "time_", "partition_", "account_"),
@@ -65,13 +65,13 @@ def _lint(path: str) -> None:
 @click.option("--template-dir", multiple=True, metavar="DIR", help="Directory with your own templates.")
 def list_(template_dir: tuple[str, ...]) -> None:
     """List schedulers, launchers, and the path of each template."""
-    from mingle_hooks.scripts import command, script
+    from mingle_hooks.scripts import script
 
     click.echo("schedulers:")
     for scheduler in directives.TABLE:
         click.echo(f"  {scheduler.name:18} {scheduler.help}; mingle template {scheduler.name} … | {scheduler.submit}")
     click.echo("launchers:")
-    for launcher in command.TABLE:
+    for launcher in LAUNCHERS.values():
         click.echo(f"  {launcher.name:18} {launcher.help}")
     click.echo("templates:")
     for name, place in script.template_names(_places(template_dir)).items():
@@ -138,10 +138,10 @@ def _print(
     command: tuple[str, ...],
     **options: object,
 ) -> None:
-    from mingle_hooks.scripts import job, script
+    from mingle_hooks.scripts import script
 
-    described = job.describe(
-        {field.name: options[field.attribute + "_"] for field in TABLE},
+    described = script.describe(
+        {field.name: options[field.attribute + "_"] for field in FIELDS.values()},
         command,
         spec=spec,
         default_launcher=settings.load(os.environ, {}).section("template")["launcher"],
@@ -177,7 +177,7 @@ def _command(name: str) -> click.Command:
         common=_COMMON,
         params=[
             click.Argument(["command"], nargs=-1, type=click.UNPROCESSED, metavar="-- COMMAND", shell_complete=_file),
-            *(_option(field) for field in TABLE),
+            *(_option(field) for field in FIELDS.values()),
             click.Option(["--spec"], metavar="FILE", help="job description in TOML; options win over it"),
             click.Option(["--template-dir"], multiple=True, metavar="DIR", help="directory with your own templates"),
             click.Option(["--explain"], is_flag=True, help="add the source of each directive as a comment"),

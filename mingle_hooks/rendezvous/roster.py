@@ -11,8 +11,8 @@ from mingle_hooks.errors import Shortage, printable
 from mingle_hooks.rendezvous import wire
 from mingle_hooks.rendezvous.connection import Loop, Timer
 from mingle_hooks.rendezvous.messages import Failure, JoinRequest, Kind
+from mingle_hooks.schedulers.facts import SEPARATOR
 from mingle_hooks.schedulers.hostlist import fold
-from mingle_hooks.schedulers.topology import SEPARATOR
 from mingle_hooks.world import Member
 
 # Missing ranks that a message names; gaps between them would make it long.

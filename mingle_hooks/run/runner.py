@@ -8,9 +8,9 @@ from collections.abc import Callable, Mapping
 from hashlib import sha256
 from typing import Any
 
-from mingle_hooks import preflight
 from mingle_hooks.errors import MissingError, PlaceError
 from mingle_hooks.files import own_program_argv
+from mingle_hooks.job import check_runner
 from mingle_hooks.rendezvous.connection import READ, Loop, Timer
 from mingle_hooks.run import attempt, hub, messages, starters
 from mingle_hooks.run.attempt import INFRASTRUCTURE, SIGNALLED
@@ -416,7 +416,7 @@ def run_command(request: Request) -> int:
     Raises what opening ports, files and directories raises, PlaceError without an output or a working directory,
     UsageError, and MissingError where --again has had enough.
     """
-    preflight.check_runner()
+    check_runner()
     with Loop() as loop:
         launching = Launching(
             loop,

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from mingle_hooks import plugins
 from mingle_hooks.errors import FactsError
-from mingle_hooks.schedulers import batch, pbs, platforms, slurm
+from mingle_hooks.schedulers import pbs, platforms, slurm
 from mingle_hooks.schedulers.facts import MOST_LEADER_HOSTS, JobFacts
 
 
@@ -40,7 +40,7 @@ LAUNCHERS = (
     Adapter(platforms.mpi, ("MV2_COMM_WORLD_RANK", "JSM_NAMESPACE_RANK", "PMI_RANK")),
 )
 MANAGERS = (
-    Adapter(batch.flux, ("FLUX_JOB_ID",), ("FLUX_TASK_RANK", "FLUX_TASK_LOCAL_ID")),
+    Adapter(platforms.flux, ("FLUX_JOB_ID",), ("FLUX_TASK_RANK", "FLUX_TASK_LOCAL_ID")),
     Adapter(
         slurm.facts,
         ("SLURM_JOB_ID", "SLURM_JOBID"),
@@ -48,9 +48,9 @@ MANAGERS = (
     ),
     Adapter(pbs.torque, ("PBS_NUM_NODES", "PBS_VNODENUM", "PBS_NP"), ("PBS_NODENUM", "PBS_TASKNUM")),
     Adapter(pbs.facts, ("PBS_JOBID",), ("PBS_NODENUM", "PBS_TASKNUM")),
-    Adapter(batch.lsf, ("LSB_JOBID",)),
-    Adapter(batch.oar, ("OAR_JOB_ID", "OAR_JOBID")),
-    Adapter(batch.sge, ("PE_HOSTFILE", "SGE_TASK_ID")),
+    Adapter(platforms.lsf, ("LSB_JOBID",)),
+    Adapter(platforms.oar, ("OAR_JOB_ID", "OAR_JOBID")),
+    Adapter(platforms.sge, ("PE_HOSTFILE", "SGE_TASK_ID")),
 )
 PLATFORMS = (
     Adapter(platforms.given, ("MASTER_ADDR",)),

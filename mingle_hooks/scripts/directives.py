@@ -8,8 +8,7 @@ from itertools import accumulate
 from typing import NamedTuple
 
 from mingle_hooks.errors import UsageError
-from mingle_hooks.scripts.fields import Gpus, as_hms, as_size
-from mingle_hooks.scripts.job import Group, Job
+from mingle_hooks.scripts.job import Gpus, Group, Job, as_hms, as_size
 from mingle_hooks.values import nearest
 
 

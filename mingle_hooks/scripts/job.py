@@ -1,33 +1,305 @@
-"""A job description: made from options and a TOML file, checked here, and the same for all schedulers."""
+"""A job description: its fields and launchers, read from options and a TOML file, the same for all schedulers."""
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from functools import partial
+from typing import Any, Literal, NamedTuple
 
 from mingle_hooks.errors import UsageError
+from mingle_hooks.export.launchers import Starts
 from mingle_hooks.files import toml
 from mingle_hooks.schedulers.facts import MOST_NODES
-from mingle_hooks.scripts import command as command_command
-from mingle_hooks.scripts.command import Launcher
-from mingle_hooks.scripts.fields import FIELDS, MOST_ENTRIES, NOT_CARRIED, TABLE, Field, Gpus, Signal, count_field
-from mingle_hooks.values import nearest
+from mingle_hooks.values import duration, nearest, whole
 
-# What is said of a whole job (--ntasks, --gpus) or in Slurm's words (--gres), as values for each node.
+# Times and sizes in every usual spelling, and as each scheduler writes them.
+
+_DAY_S = 86_400
+# Ten years: beyond any scheduler's longest job, and within the 32-bit minutes that Slurm counts in.
+_LONGEST_S = 3650 * 86_400
+# sbatch(1): minutes, minutes:seconds, hours:minutes:seconds, days-hours[:minutes[:seconds]].
+_CLOCK = re.compile(r"(?:(?P<days>[0-9]{1,5})-)?(?P<clock>[0-9]{1,9}(?::[0-9]{1,9}){0,2})")
+# Schedulers count in powers of two, whatever the letter case and with or without the "i" and "B".
+_SIZE = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,6})?)\s*(?:([kmgtp])(?:i?b)?)?", re.IGNORECASE)
+_KIB = {"k": 1, "m": 1024, "g": 1024**2, "t": 1024**3, "p": 1024**4}
+_MOST_MIB = 1 << 40  # an exbibyte
+
+
+def seconds_of(value: object) -> int:
+    """Read a duration: what sbatch reads (90, 5:00, 1:00:00, 1-12, 1-12:00:00), or 90s, 30m, 1h30m, 1.5h, 2d.
+
+    A number without a unit is minutes, as in sbatch. Returns seconds, rounded up. Raises UsageError.
+    """
+    text = str(value).strip().lower()
+    found = 0.0
+    if isinstance(value, (str, int)) and not isinstance(value, bool):
+        found = _clock(text) if _CLOCK.fullmatch(text) else duration(text)
+    if not 0 < found <= _LONGEST_S:
+        raise UsageError("a duration", repr(value), "90 (minutes), 1:30:00, 1-12:00:00, 30m, 1.5h or 2d")
+    return -int(-found // 1)
+
+
+def _clock(text: str) -> float:
+    days, _, clock = text.rpartition("-")
+    parts = [int(part) for part in clock.split(":")]
+    # After days come hours; alone, a number is minutes.
+    units: tuple[int, ...] = (3600, 60, 1) if days else ((60,), (60, 1), (3600, 60, 1))[len(parts) - 1]
+    return int(days or 0) * _DAY_S + sum(part * unit for part, unit in zip(parts, units, strict=False))
+
+
+def as_hms(duration_s: int) -> str:
+    """Write seconds as HH:MM:SS, which every scheduler reads the same."""
+    return f"{duration_s // 3600:02}:{duration_s // 60 % 60:02}:{duration_s % 60:02}"
+
+
+def mebibytes_of(value: object) -> int:
+    """Read a size: 4096 (MiB, as in sbatch), 16G, 16gb, 16 GiB, 1.5T. Returns MiB, rounded up. Raises UsageError."""
+    match = _SIZE.fullmatch(str(value).strip()) if isinstance(value, (str, int)) else None
+    found = float(match[1]) * _KIB[(match[2] or "m").lower()] / 1024 if match else 0
+    if not 0 < found <= _MOST_MIB:
+        raise UsageError("a size of memory", repr(value), "4096 (MiB), 16G, 16gb or 1.5T")
+    return -int(-found // 1)
+
+
+def as_size(mib: int, units: tuple[str, str]) -> str:
+    """Write MiB in the scheduler's units for mebi and gibi, the larger where it comes out whole."""
+    return f"{mib}{units[0]}" if mib % 1024 else f"{mib // 1024}{units[1]}"
+
+
+# The readers of the fields: each takes what was typed or what TOML holds, and returns the value or raises UsageError.
+
+Kind = Literal["once", "each", "many", "flag"]
+
+# A literal DEL or \001 is bash's own mark inside $'…' in `declare -f`; older ones double or drop it.
+NOT_CARRIED = frozenset("\0\x01\x7f")
+LONGEST_TEXT = 4096  # PATH_MAX; names and options are shorter
+MOST_ENTRIES = 1024  # more modules, variables or set-up lines than anybody has
+MOST_PER_NODE = 4096  # GPUs or CPUs of one node, by a wide margin
+_MOST_TASKS = MOST_NODES * MOST_PER_NODE
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,254}", re.ASCII)
+# Names that bash keeps for itself, so that a value given to them does not arrive; and those that the scripts set.
+_BASHS = re.compile(
+    "BASH(?!_ENV$).*|COMP_WORDBREAKS|DIRSTACK|EPOCH(?:REALTIME|SECONDS)|E?UID|FUNCNAME|GROUPS|HISTCMD|IFS|LINENO"
+    "|(?:OLD)?PWD|OPTERR|OPTIND|PIPESTATUS|POSIXLY_CORRECT|PPID|PS4|S?RANDOM|SECONDS|SHELLOPTS|SHLVL|_"
+)
+_SCRIPTS = re.compile("MINGLE_KEY|MINGLE_RUN.*|MINGLE_ATTEMPT|(?:LOCAL_|GROUP_)?RANK")
+_RANGE = r"\d{1,9}(?:-\d{1,9}(?::0{0,8}[1-9]\d{0,8})?)?"
+ARRAY = re.compile(rf"{_RANGE}(?:,{_RANGE})*(?:%\d{{1,9}})?", re.ASCII)
+SIGNALS = ("USR1", "USR2", "TERM", "INT", "HUP")
+# What sbatch calls them; PBS knows three.
+MAIL = ("NONE", "BEGIN", "END", "FAIL", "REQUEUE", "TIME_LIMIT", "ALL")
+
+
+class Gpus(NamedTuple):
+    """GPUs on a node; the type is empty where any will do."""
+
+    number: int
+    type: str = ""
+
+    def __str__(self) -> str:
+        """Write them as sbatch does."""
+        return f"{self.type}:{self.number}" if self.type else str(self.number)
+
+
+class Signal(NamedTuple):
+    """The warning before the time limit."""
+
+    name: str  # without SIG
+    before_s: int
+
+
+def text_field(value: object) -> str:
+    """Read text. What its place cannot carry is refused there, by this field's name."""
+    if not isinstance(value, str) or not 1 <= len(value) <= LONGEST_TEXT:
+        raise UsageError(f"1 to {LONGEST_TEXT} characters of text", repr(value), "another text")
+    return carried_text(value)
+
+
+def carried_text(value: str) -> str:
+    """Return text that a shell can carry."""
+    if NOT_CARRIED.intersection(value):
+        raise UsageError("text without NUL, SOH and DEL", repr(value), "leaving out the control characters")
+    return value
+
+
+def line_field(value: object) -> str:
+    """Read one line of shell. A comment could be taken for a directive, and does nothing else."""
+    given = text_field(value)
+    if given.lstrip().startswith("#"):
+        raise UsageError("a shell command", f"the comment {given!r}", "leaving it out")
+    if not given.replace("\t", " ").isprintable():
+        raise UsageError("one printable line of shell", repr(given), "a line for each, or a script that the line calls")
+    return given
+
+
+def directory_field(value: object) -> str:
+    """Read a path to change to. With ./ in front, `cd` neither takes - for the last one nor looks in CDPATH."""
+    path = text_field(value)
+    return path if path.split("/", 1)[0] in ("", ".", "..") else f"./{path}"
+
+
+def count_field(value: object, *, least: int = 1, most: int = MOST_PER_NODE) -> int:
+    """Read a whole number."""
+    return whole(value, least=least, most=most)
+
+
+def gpus_field(value: object, *, most: int = MOST_PER_NODE) -> Gpus:
+    """Read [TYPE:]COUNT."""
+    kind, _, number = str(value).rpartition(":")
+    if not re.fullmatch(r"([A-Za-z0-9_][A-Za-z0-9_.-]{0,63})?", kind):
+        raise UsageError("[TYPE:]COUNT", repr(value), "4 or a100:4")
+    return Gpus(count_field(number, most=most), kind)
+
+
+def gres_field(value: object) -> Gpus:
+    """Read gpu[:TYPE][:COUNT], which is the one generic resource that a script knows of."""
+    kind, *rest = str(value).removeprefix("gres/").removeprefix("gres:").split(":")
+    number = rest.pop() if rest and rest[-1].isdecimal() else "1"
+    if kind != "gpu" or "" in rest or "," in str(value):
+        raise UsageError("gpu[:TYPE][:COUNT]", repr(value), "gpu:4; other resources by --directive '--gres=…'")
+    return gpus_field(":".join([*rest, number]))
+
+
+def flag_field(value: object) -> bool:
+    """Read true or false."""
+    if not isinstance(value, bool):
+        raise UsageError("true or false", repr(value), "true")
+    return value
+
+
+def matching_field(value: object, *, pattern: re.Pattern[str], like: str) -> str:
+    """Read text of one form."""
+    if not isinstance(value, str) or len(value) > LONGEST_TEXT or not pattern.fullmatch(value):
+        raise UsageError(f"a value such as {like}", repr(value), like)
+    return value
+
+
+def array_field(value: object) -> str:
+    """Read ranges of an array, of which none runs backwards."""
+    ranges = matching_field(value, pattern=ARRAY, like="0-9%2")
+    for first, last in re.findall("([0-9]+)-([0-9]+)", ranges):
+        if int(first) > int(last):
+            raise UsageError("ascending ranges FIRST-LAST", repr(value), f"{last}-{first}")
+    return ranges
+
+
+def mail_field(value: object) -> tuple[str, ...]:
+    """Read sbatch's list of events."""
+    names = tuple(name.strip().upper() for name in str(value).split(","))
+    wrong = [name for name in names if name not in MAIL]
+    if wrong:
+        raise UsageError(f"events out of {', '.join(MAIL)}", repr(value), "END,FAIL")
+    return names
+
+
+def signal_field(value: object) -> tuple[str, int | None]:
+    """Read SIGNAL[@SECONDS], as sbatch does; the letter in front of a colon is ours to choose."""
+    match = re.fullmatch(r"(?:[RB]{1,2}:)?(?:SIG)?([A-Z0-9]+)(?:@([0-9]{1,5}))?", str(value).upper())
+    if not match or match[1] not in SIGNALS:
+        raise UsageError(f"one of {', '.join(SIGNALS)} and seconds", repr(value), "USR1@120")
+    return match[1], count_field(match[2], most=65_535) if match[2] else None
+
+
+def variable_field(value: object) -> tuple[str, str]:
+    """Read NAME=VALUE."""
+    name, equals, its = str(value).partition("=")
+    if not equals or not _VARIABLE.fullmatch(name) or len(its) > 32 * LONGEST_TEXT:
+        raise UsageError("NAME=VALUE", repr(value), "OMP_NUM_THREADS=8")
+    if _BASHS.fullmatch(name) or _SCRIPTS.fullmatch(name):
+        only = f"-- env {name}=… python3 train.py, which sets it for the training only"
+        raise UsageError("a variable that neither bash nor the script sets", repr(name), only)
+    return name, carried_text(its)
+
+
+class Field(NamedTuple):
+    """One field. `kind` tells how it is given: once, each (A+B: one for each group of nodes), many, or flag.
+
+    `short` is sbatch's letter for it, "" for none.
+    """
+
+    name: str
+    read: Callable[[Any], Any]
+    kind: Kind
+    metavar: str
+    help: str
+    short: str = ""
+
+    @property
+    def option(self) -> str:
+        """The option's long name."""
+        return f"--{self.name}"
+
+    @property
+    def attribute(self) -> str:
+        """The name in Python."""
+        return self.name.replace("-", "_")
+
+
+_NODES = partial(count_field, most=MOST_NODES)
+_RESTARTS = partial(count_field, least=0, most=1000)
+_ADDRESS = partial(
+    matching_field, pattern=re.compile(r"[^\s,;\x00]{1,255}(,[^\s,;\x00]{1,255})*"), like="me@example.org"
+)
+_FRAMEWORK = partial(matching_field, pattern=re.compile(r"[a-z][a-z-]{0,30}(,[a-z][a-z-]{0,30})*"), like="jax,ucx")
+
+# Names are sbatch's long options where it has one. The command line, the TOML file and the help are made from these.
+FIELDS = {
+    field.name: field
+    for field in (
+        Field("job-name", text_field, "once", "NAME", "job name; by default the script's name", "-J"),
+        Field("nodes", _NODES, "each", "N", "number of nodes; 1+2 asks for two groups of nodes", "-N"),
+        Field("gpus-per-node", gpus_field, "each", "[TYPE:]N", "GPUs per node; 8+4 for two groups"),
+        Field("ntasks-per-node", count_field, "each", "N", "training processes per node; by default one per GPU"),
+        Field("ntasks", partial(count_field, most=_MOST_TASKS), "once", "N", "training processes on all nodes", "-n"),
+        Field("gpus", partial(gpus_field, most=_MOST_TASKS), "once", "[TYPE:]N", "GPUs on all nodes together", "-G"),
+        Field("gres", gres_field, "each", "gpu[:TYPE]:N", "GPUs per node, in Slurm's form"),
+        Field("cpus-per-task", count_field, "each", "N", "CPUs per training process", "-c"),
+        Field("mem", mebibytes_of, "each", "SIZE", "memory per node: 64G, 65536 (MiB)"),
+        Field("constraint", text_field, "each", "FEATURE", "features that nodes must have; NAME=VALUE for PBS", "-C"),
+        Field("time", seconds_of, "once", "TIME", "time limit: 90 (minutes), 5:00, 4:00:00, 1-12, 1h30m", "-t"),
+        Field("partition", text_field, "once", "NAME", "partition or queue", "-p"),
+        Field("account", text_field, "once", "NAME", "account to charge", "-A"),
+        Field("qos", text_field, "once", "NAME", "quality of service", "-q"),
+        Field("reservation", text_field, "once", "NAME", "reservation to run in"),
+        Field("exclusive", flag_field, "flag", "", "do not share nodes with other jobs"),
+        Field("output", text_field, "once", "PATH", "file for the output", "-o"),
+        Field("error", text_field, "once", "PATH", "file for error messages; by default the output's", "-e"),
+        Field("mail-user", _ADDRESS, "once", "ADDRESS", "address for mail"),
+        Field("mail-type", mail_field, "once", "EVENT,…", "when to send mail: BEGIN, END, FAIL, ALL"),
+        Field("array", array_field, "once", "RANGE", "job array: 0-9, 0-9:2, 0-99%4", "-a"),
+        Field("dependency", text_field, "once", "LIST", "jobs to wait for: afterok:123", "-d"),
+        Field("signal", signal_field, "once", "SIGNAL@S", "warning before the time limit; by default USR1@120"),
+        Field("requeue", flag_field, "flag", "", "requeue the job after the warning, to continue from a checkpoint"),
+        Field("chdir", directory_field, "once", "PATH", "working directory; by default that of the submission", "-D"),
+        Field("module", text_field, "many", "NAME", "module to load"),
+        Field("env", variable_field, "many", "NAME=VALUE", "variable to export"),
+        Field("setup", line_field, "many", "COMMAND", "shell line to run before training, such as activating a venv"),
+        Field("no-environment", flag_field, "flag", "", "do not use the active environment and this mingle"),
+        Field("container", text_field, "once", "IMAGE", "container image: image.sif, docker://… (Apptainer), x.sqsh"),
+        Field("bind", text_field, "many", "SRC[:DST]", "path to mount in the container"),
+        Field("launcher", text_field, "once", "NAME", "what starts the processes; see `mingle template list`"),
+        Field("max-restarts", _RESTARTS, "once", "N", "restarts of torchrun-elastic; 3 by default"),
+        Field("for", _FRAMEWORK, "many", "F,…", "further frameworks whose variables to set, such as jax"),
+        Field("directive", text_field, "many", "TEXT", "a directive of the scheduler, copied as is"),
+    )
+}
+
+
+# Totals of a whole job (--ntasks, --gpus), and Slurm's --gres, as values for each node.
 
 Each = dict[str, tuple[Any, ...]]
-# The whole's field -> the field that says the same of one node.
+# The field of the whole job -> the field of one node.
 _EACH = {"ntasks": "ntasks-per-node", "gpus": "gpus-per-node"}
 SAME = {**_EACH, "gres": "gpus-per-node"}
 
 
-def totals_by_node(each: Mapping[str, tuple[Any, ...]], totals: Mapping[str, Any]) -> Each:
-    """Return the values for each group of nodes, with what the totals say of them.
+def _with_totals(each: Mapping[str, tuple[Any, ...]], totals: Mapping[str, Any]) -> Each:
+    """Return the values for each group of nodes, with those that follow from the totals.
 
-    A total is shared evenly by all nodes, or with a number for each node tells how many nodes there are. Raises
-    UsageError that names the total where it does not come out even.
+    All nodes share a total evenly; together with a number for each node it gives the number of nodes. Raises
+    UsageError, which names the total, where it does not divide evenly.
     """
     found = dict(each)
     if "gres" in totals and found.setdefault("gpus-per-node", totals["gres"]) != totals["gres"]:
@@ -46,19 +318,19 @@ def _shared(found: Each, total: str, value: Gpus | int, name: str) -> Each:
         nodes = number // _number(here[0])
         if nodes * _number(here[0]) != number:
             raise _uneven(total, number, _number(here[0]), f"{here[0]} on each node")
-        return {"nodes": (_bounded_totals(nodes, total, MOST_NODES),)}
+        return {"nodes": (_bounded_total(nodes, total, MOST_NODES),)}
     length = max((len(values) for values in found.values()), default=1)
     counts = _long(found.get("nodes", (1,)), length)
     nodes = sum(counts)
     if here:
-        said = sum(many * _number(its) for many, its in zip(counts, _long(here, length), strict=False))
-        if said != number:
+        added = sum(count * _number(value) for count, value in zip(counts, _long(here, length), strict=False))
+        if added != number:
             remedy = f"leaving --{total} out"
-            raise UsageError(f"--{total} {said}, as --{name} says", f"--{total} {number}", remedy)
+            raise UsageError(f"--{total} {added}, as --{name} says", f"--{total} {number}", remedy)
         return {}
     if number % nodes:
         raise _uneven(total, number, nodes, f"{nodes} nodes")
-    share = _bounded_totals(number // nodes, total)
+    share = _bounded_total(number // nodes, total)
     return {name: (Gpus(share, value.type) if isinstance(value, Gpus) else share,)}
 
 
@@ -70,9 +342,9 @@ def _long(values: tuple[Any, ...], length: int) -> tuple[Any, ...]:
     return values * length if len(values) == 1 else values
 
 
-def _bounded_totals(number: int, total: str, most: int | None = None) -> int:
+def _bounded_total(number: int, total: str, most: int = MOST_PER_NODE) -> int:
     try:
-        return count_field(number) if most is None else count_field(number, most=most)
+        return count_field(number, most=most)
     except UsageError as wrong:
         raise UsageError(f"--{total} that is, for each node, {wrong.expected}", wrong.seen, "more --nodes") from None
 
@@ -87,9 +359,73 @@ def _text(values: tuple[Any, ...]) -> str:
     return "+".join(str(value) for value in values)
 
 
-def total_sources(given: Mapping[str, str]) -> dict[str, str]:
-    """Return where each field comes from, with those that were made of others."""
-    return {each: given[total] for total, each in SAME.items() if total in given} | dict(given)
+# The launchers: what starts the training processes. Each is one line here.
+
+
+class Launcher(NamedTuple):
+    """A launcher, and where it has to be started.
+
+    `starts` is "node" for one that starts the node's processes itself, "task" for none, where every process
+    is the scheduler's, and "job" for one that reaches all nodes itself.
+    """
+
+    name: str
+    starts: Starts
+    frameworks: tuple[str, ...]
+    help: str
+    no_python: tuple[str, ...] = ()  # the options by which it takes a program that is no Python script, as it is
+    module: str = "-m"  # the option by which it takes a module's name
+    starter: tuple[str, ...] = ()  # the words that start it, where the user has typed none
+    restarts: str = ""  # the option that tells it how often it may start a process again
+
+    def argv(self, typed: tuple[str, ...], max_restarts: int) -> tuple[str, ...]:
+        """Return the words in front of the program; those that the user typed come before our own."""
+        return (*(typed or self.starter), *((f"{self.restarts}={max_restarts}",) if self.restarts else ()))
+
+
+# The names of frameworks are those of `mingle env --for`.
+LAUNCHERS = {
+    launcher.name: launcher
+    for launcher in (
+        Launcher(
+            "torchrun",
+            "node",
+            ("torchrun",),
+            "torchrun, static: a failed process ends the job",
+            ("--no-python",),
+            starter=("torchrun",),
+        ),
+        Launcher(
+            "torchrun-elastic",
+            "node",
+            ("torchrun-elastic",),
+            "torchrun, c10d: restarts up to --max-restarts times",
+            ("--no-python",),
+            starter=("torchrun",),
+            restarts="--max-restarts",
+        ),
+        Launcher("accelerate", "node", (), "accelerate launch", ("--no_python",), "--module", ("accelerate", "launch")),
+        Launcher(
+            "deepspeed",
+            "node",
+            ("deepspeed",),
+            "deepspeed with a hostfile, without ssh",
+            ("--no_local_rank", "--no_python"),  # it would put --local_rank=N before the program's own arguments
+            "--module",
+            ("deepspeed",),
+        ),
+        Launcher("mpirun", "job", (), "Open MPI's mpirun, one process per slot"),
+        Launcher(
+            "ray",
+            "node",
+            ("ray",),
+            "a Ray head on the first node, workers on the others; the command is the driver",
+            starter=("ray", "symmetric-run", "--"),
+        ),
+        Launcher("process", "task", (), "one process per task, with RANK and LOCAL_RANK"),
+        Launcher("plain", "node", (), "the command once on every node, with NODE_RANK"),
+    )
+}
 
 
 _LARGEST_SPEC_BYTES = 1 << 20  # a description is a screenful
@@ -170,67 +506,34 @@ class Job:
         return self.sources.get(name, DEFAULT)
 
 
-def describe(
-    options: Mapping[str, object],
-    command: Iterable[str] = (),
-    *,
-    spec: str | Mapping[str, object] | None = None,
-    default_launcher: str = "torchrun",
-) -> Job:
-    """Return the job of these options, by field name, and of `spec`: the path of a TOML file, or what one holds.
+def read_fields(
+    options: Mapping[str, object], spec: str | Mapping[str, object] | None
+) -> tuple[dict[str, Any], dict[str, str]]:
+    """Return the fields of a TOML file, or of a mapping, and of the options, which win; and the source of each.
 
-    Options win. An option that was not given is None, False or empty. The file may hold the command too, as a list.
-    Raises UsageError that names the field.
+    The file's command is among the fields. Raises UsageError that names the field.
     """
-    pinned, sources = _from_file(spec) if isinstance(spec, str) else _from_tree(spec or {}, "the job")
-    words = tuple(command) or tuple(pinned.pop("command", ()))
-    pinned.pop("command", None)
+    values, sources = _from_tree(_parsed(spec), spec) if isinstance(spec, str) else _from_tree(spec or {}, "the job")
     for name, value in options.items():
         if value not in (None, False, (), []):
-            pinned[name] = _read(FIELDS[name], value, FIELDS[name].option)
+            values[name] = _read(FIELDS[name], value, FIELDS[name].option)
             sources[name] = FIELDS[name].option
-    return _job(pinned, _command(words), sources, default_launcher)
+    # Also of those that follow from a total.
+    return values, {each: sources[total] for total, each in SAME.items() if total in sources} | sources
 
 
-def _job(pinned: dict[str, Any], words: tuple[str, ...], sources: dict[str, str], default_launcher: str) -> Job:
-    each = {name: pinned.pop(name) for name, its in FIELDS.items() if its.kind == "each" and name in pinned}
-    whole = {name: its.pop(name) for name in SAME for its in (pinned, each) if name in its}
-    each = totals_by_node(each, whole)
-    command = command_command.read_command(words, pinned.pop("launcher", None), default_launcher)
-    groups = _groups(each)
-    if command.starter and command.launcher.starts == "node":
-        groups = tuple(_started_once(group) for group in groups)
-    command_command.check_nodes(command, sum(group.nodes for group in groups))
-    frameworks = tuple(name for names in pinned.pop("for", ()) for name in names.split(","))
-    return Job(
-        command=command.program,
-        launcher=command.launcher,
-        starter=command.starter,
-        groups=groups,
-        job_name=pinned.pop("job-name", None) or _name(command),
-        signal=_warning(pinned.pop("signal", None), pinned.get("time")),
-        frameworks=(*command.frameworks, *frameworks),
-        sources=total_sources(sources),
-        **{FIELDS[name].attribute: value for name, value in pinned.items()},
-    )
+def read_groups(values: dict[str, Any]) -> tuple[Group, ...]:
+    """Take what describes nodes out of the fields, and return the groups of nodes. Raises UsageError."""
+    each = {name: values.pop(name) for name, field in FIELDS.items() if field.kind == "each" and name in values}
+    totals = {name: given.pop(name) for name in SAME for given in (values, each) if name in given}
+    return _groups(_with_totals(each, totals))
 
 
-def _started_once(group: Group) -> Group:
-    """Return the group with a process for each GPU where the user, who typed the launcher, counts that as one task."""
-    if group.ntasks != 1 or not group.gpus or group.gpus.number == 1:
-        return group
-    share, rest = divmod(group.cpus or 0, group.gpus.number)
-    if rest:
-        works = f"--cpus-per-task {(share + 1) * group.gpus.number}"
-        raise UsageError(f"--cpus-per-task that {group.gpus.number} GPUs share evenly", str(group.cpus), works)
-    return dataclasses.replace(group, ntasks=group.gpus.number, cpus=share or None)
-
-
-def _warning(pinned: tuple[str, int | None] | None, limit_s: int | None) -> Signal:
+def limit_warning(given: tuple[str, int | None] | None, limit_s: int | None) -> Signal:
     """Return the warning before the time limit. One at the start would end the job before it has done anything."""
-    name, before_s = pinned or ("USR1", None)
+    name, before_s = given or ("USR1", None)
     if before_s is None:
-        usual_s = _SBATCHS_WARNING_S if pinned else _WARNING_S
+        usual_s = _SBATCHS_WARNING_S if given else _WARNING_S
         return Signal(name, min(usual_s, -(-limit_s // 2)) if limit_s else usual_s)
     if limit_s and before_s >= limit_s:
         seen = f"{before_s} s before a limit of {limit_s} s"
@@ -260,31 +563,6 @@ def _groups(each: Mapping[str, tuple[Any, ...]]) -> tuple[Group, ...]:
         )
         for i in range(length)
     )
-
-
-def _command(words: tuple[object, ...]) -> tuple[str, ...]:
-    texts = tuple(word for word in words if isinstance(word, str) and not NOT_CARRIED.intersection(word))
-    if not texts or len(texts) != len(words):
-        raise UsageError("a training command", repr(words) if words else "none", "-- train.py --lr 1e-3 at the end")
-    if not texts[0] or (texts[0].startswith("-") and texts[0] != "-m") or texts == ("-m",):
-        raise UsageError("a script, a program or -m MODULE", repr(texts[0]), "-- train.py")
-    return texts
-
-
-def _name(command: command_command.Command) -> str:
-    """Return a name that every scheduler takes: letters, digits, - and _, at most 15 of them (classic PBS)."""
-    words = command.program
-    scripts = (word for word in words if word.endswith(".py"))
-    modules = (words[at + 1] for at in range(len(words) - 1) if words[at] == "-m")
-    programs = (word for word in (words[0], *command.starter[-1:]) if not word.startswith("-"))
-    first = next((name for names in (scripts, modules, programs) for name in names), "job")
-    base = first.rsplit("/", 1)[-1].removesuffix(".py")
-    kept = "".join(c if c.isascii() and (c.isalnum() or c in "-_") else "_" for c in base)[:15]
-    return kept if kept[:1].isalpha() else f"job{kept}"[:15]
-
-
-def _from_file(path: str) -> tuple[dict[str, Any], dict[str, str]]:
-    return _from_tree(_parsed(path), path)
 
 
 def _from_tree(tree: Mapping[str, object], path: str) -> tuple[dict[str, Any], dict[str, str]]:
@@ -350,5 +628,5 @@ def _parsed(path: str) -> dict[str, Any]:
 
 
 def _unknown(key: str, path: str) -> UsageError:
-    near = nearest(key, ["command", *(its.name for its in TABLE)])
+    near = nearest(key, ["command", *FIELDS])
     return UsageError("a field of a job", f"{key} in {path}", f"{near}, which is the nearest")

@@ -1,29 +1,348 @@
-"""A job's script: the template filled in. Templates are compiled once for each search path."""
+"""A job's script: the command that it starts, and the template filled in."""
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import os
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import jinja2
 
-import mingle_hooks
-from mingle_hooks import files, settings
+from mingle_hooks import __version__, files, settings
 from mingle_hooks.errors import PlaceError, UsageError
+from mingle_hooks.export import launchers
+from mingle_hooks.export.frameworks import FRAMEWORKS
 from mingle_hooks.files import config_directory, template_environment, template_loader
-from mingle_hooks.scripts import fields
-from mingle_hooks.scripts import job as job_job
-from mingle_hooks.scripts.command import program
 from mingle_hooks.scripts.directives import Scheduler, directives, refused, scheduler
-from mingle_hooks.scripts.fields import quote_word
-from mingle_hooks.scripts.job import DEFAULT, Job
+from mingle_hooks.scripts.job import (
+    DEFAULT,
+    FIELDS,
+    LAUNCHERS,
+    NOT_CARRIED,
+    Group,
+    Job,
+    Launcher,
+    limit_warning,
+    read_fields,
+    read_groups,
+)
+from mingle_hooks.values import nearest
 
-if TYPE_CHECKING:
-    from mingle_hooks.scripts.lint import Line
+# Values as text for their place: a word of bash, or a comment. Each scheduler has its own for its directives.
+#
+# The result is always one line without control characters, so it cannot end a comment, a directive or a
+# function, and it can be read. bash's `$'…'` carries what has to be written as an escape.
+
+_PLAIN = re.compile(r"[A-Za-z0-9_@%+=:,./-]+", re.ASCII)
+# `a=b` as the first word of a command would be an assignment; as an argument it is not, and is quoted too.
+_ESCAPES = {"\n": "\\n", "\t": "\\t", "\r": "\\r", "\\": "\\\\", "'": "\\'"}
+
+
+def quote_word(value: object) -> str:
+    """Return `value` as one word of bash in which nothing is special. Raises UsageError for NUL, SOH and DEL."""
+    text = str(value)
+    if _PLAIN.fullmatch(text) and "=" not in text:
+        return text
+    if NOT_CARRIED.intersection(text):
+        raise UsageError("text that a shell can carry", repr(text), "leaving out the control characters")
+    if text.isprintable():
+        return "'" + text.replace("'", "'\\''") + "'"
+    return "$'" + "".join(_escaped(char) for char in text) + "'"
+
+
+def _escaped(char: str) -> str:
+    if char in _ESCAPES:
+        return _ESCAPES[char]
+    if char.isprintable():
+        return char
+    # surrogateescape: what was not UTF-8 on the command line goes back to the byte that it was
+    return "".join(f"\\{byte:03o}" for byte in char.encode("utf-8", "surrogateescape"))
+
+
+def quote_words(values: Iterable[object]) -> str:
+    """Return a command line. `=` is special in the first word only, and --lr=3 reads better without quotes.
+
+    Raises UsageError.
+    """
+    first, *rest = values
+    return " ".join([quote_word(first), *(quote_argument(value) for value in rest)])
+
+
+def quote_argument(value: object) -> str:
+    """Return one word that is not the first of a command. Raises UsageError."""
+    text = str(value)
+    return text if _PLAIN.fullmatch(text) else quote_word(text)
+
+
+def launcher(name: str) -> Launcher:
+    """Return the launcher of this name; UsageError, with the nearest known name, for another."""
+    if name in LAUNCHERS:
+        return LAUNCHERS[name]
+    raise UsageError(f"a launcher out of {', '.join(LAUNCHERS)}", name, f"--launcher {nearest(name, LAUNCHERS)}")
+
+
+def program(command: tuple[str, ...], launcher: Launcher) -> tuple[str, ...]:
+    """Return the words that follow the launcher: `train.py …`, `-m pkg …` or any other program with its arguments.
+
+    A script or a module is Python's: launchers take it as it is, and for the others Python is named.
+    """
+    first = command[0]
+    takes_python = bool(launcher.no_python)
+    if first == "-m":
+        return ((launcher.module,) if takes_python else ("python3", "-m")) + command[1:]
+    if first.endswith(".py") and not first.startswith("-"):
+        return command if takes_python else ("python3", *command)
+    return (*launcher.no_python, *command) if takes_python else command
+
+
+Argv = tuple[str, ...]
+
+_C10D = {"c10d", "--rdzv-backend=c10d", "--rdzv_backend=c10d"}
+_WRAPPED_MOST = 4096  # words of a command that are searched for a launcher
+
+
+class Command(NamedTuple):
+    """What a script starts: `starter` are the user's own words for the launcher, none where the script has its own."""
+
+    launcher: Launcher
+    starter: Argv
+    program: Argv
+    frameworks: Argv = ()  # what the command reads besides what its launcher tells
+
+
+def read_command(typed: Argv, given: str | None, default: str) -> Command:
+    """Return the command of these words; `given` is --launcher, `default` what holds without it.
+
+    Raises UsageError for a launcher in a place where it would train alone, with the line that works.
+    """
+    words, has_srun = _without_prefixes(typed)
+    found = launchers.recognise(_without_python(words))
+    chosen = launcher(given) if given else None
+    if chosen and has_srun and chosen.starts == "job":
+        raise UsageError("one launcher", f"--launcher {given} and srun", f"leaving --launcher out, or {_line(words)}")
+    if found:
+        return _typed_launcher(words, found, chosen)
+    inside = _wrapped_launcher(words)
+    if inside and chosen is None:
+        works = f"--launcher plain {_line(words)}, which starts the line once on every node as it is"
+        raise UsageError("a launcher in front", f"{inside.name} within {quote_words(words)}", works)
+    frameworks = _frameworks(inside) if inside and chosen and chosen.name == "plain" else ()
+    return Command(chosen or launcher("process" if has_srun else default), (), words, frameworks)
+
+
+def check_nodes(command: Command, nodes: int) -> None:
+    """Raise UsageError where the launcher's own options would leave the world of a job with so many nodes."""
+    for word, following in _option_pairs(command.program) if command.starter and nodes > 1 else ():
+        name, equals, value = word.partition("=")
+        value = value if equals else following
+        if launchers.leaves(name, value, nodes, rank=None):
+            seen = f"{word if equals or name == '--standalone' else f'{name} {value}'}, as on a single node"
+            raise UsageError(f"a launcher for {nodes} nodes", seen, f"it without {name}, which the script sets")
+
+
+def _without_prefixes(typed: Argv) -> tuple[Argv, bool]:
+    """Return the words behind `srun` and `mingle exec`, and whether there was an srun."""
+    words, has_srun = typed, False
+    while words:
+        names = [os.path.basename(word) for word in words[:2]]
+        length = 1 if names[0] == "srun" else 2 if names == ["mingle", "exec"] else 0
+        if not length:
+            return words, has_srun
+        has_srun = has_srun or length == 1
+        rest = words[length:]
+        words = rest[1:] if rest[:1] == ("--",) else rest
+        if words is rest and rest and rest[0].startswith("-"):
+            raise _options_refused(" ".join(names[:length]), rest)
+    raise UsageError("a training command", quote_words(typed), f"{quote_words([*typed, 'train.py'])}")
+
+
+def _options_refused(prefix: str, words: Argv) -> UsageError:
+    """Return the error for options of what the script starts by itself, with the line that works where it is known."""
+    options, rest = _job_options(words)
+    if prefix == "srun" and rest and not rest[0].startswith("-"):
+        works = f"{quote_words(options)} {_line(('srun', *rest))}"
+    else:
+        works = "the command alone behind --, and options of `mingle template` for what they ask"
+    return UsageError(f"{prefix} without options of its own", quote_words((prefix, *words)), works)
+
+
+def _job_options(words: Argv) -> tuple[Argv, Argv]:
+    """Return the options in front that are fields of a job too, with their values, and the rest."""
+    place = 0
+    while place < len(words):
+        long, equals, _ = words[place].partition("=")
+        field = next(
+            (its for its in FIELDS.values() if long == its.option or (its.short and its.short == long[:2])), None
+        )
+        if field is None:
+            break
+        alone = bool(equals) or field.kind == "flag" or long not in (field.option, field.short)
+        place += 1 if alone else 2
+    return words[:place], words[place:]
+
+
+def _without_python(words: Argv) -> Argv:
+    """Return the words from the program's name on: behind `env NAME=VALUE`, and without Python's own options."""
+    if words[0] == "-m":
+        return ("python3", *words)
+    words = words[launchers.assignments(words) :] or words
+    if not os.path.basename(words[0]).startswith("python"):
+        return words
+    at = 1
+    while at < len(words) and words[at].startswith("-") and words[at] not in ("-m", "-c"):
+        at += 2 if words[at] in ("-W", "-X") else 1
+    behind = words[at:]
+    return (words[0], *behind) if behind[:1] == ("-m",) else behind or words
+
+
+def _typed_launcher(words: Argv, found: launchers.Launcher, chosen: Launcher | None) -> Command:
+    starter, rest = _split_launcher(words, found)
+    if not rest:
+        raise UsageError("a training command", quote_words(words), f"-- {quote_words([*words, 'train.py'])}")
+    own = found.in_scripts or ((found.name,) if found.name in LAUNCHERS else ())
+    is_plain = chosen.name == "plain" if chosen else not (own or found.instead)
+    if is_plain and found.starts == "node":
+        return Command(LAUNCHERS["plain"], (), words, _frameworks(found))
+    if found.instead:
+        works = f"--launcher {found.instead} {_line(_program_within(rest) or ('train.py',))}"
+        raise UsageError("the training command", quote_words(words), works)
+    fitting = own or ("plain",)
+    if chosen and chosen.name not in fitting:
+        works = f"leaving --launcher out, or {_line(_program_within(rest) or rest)}"
+        raise UsageError(f"a --launcher that starts {found.name}", f"--launcher {chosen.name}", works)
+    if found.starts == "job":
+        return _under_mpirun(rest, LAUNCHERS[fitting[0]])
+    elastic = len(fitting) > 1 and any(word in _C10D for pair in _option_pairs(rest) for word in pair)
+    return Command(chosen or LAUNCHERS[fitting[elastic]], starter, rest)
+
+
+def _under_mpirun(rest: Argv, by: Launcher) -> Command:
+    """Return the command that mpirun starts; its options are MPI's own, and the script has what it needs."""
+    if rest[0].startswith("-"):
+        number, program = rest[1:2], rest[2:]
+        works = f"--launcher {by.name} and the program behind --, with --ntasks for the number of processes"
+        if rest[0] in ("-n", "-np", "--n", "--np") and program and not program[0].startswith("-"):
+            works = f"-n {quote_words(number)} --launcher {by.name} {_line(program)}"
+        raise UsageError(f"{by.name} without options of its own", quote_words((by.name, *rest)), works)
+    nested = launchers.recognise(_without_python(rest)) or _wrapped_launcher(rest)
+    if nested:
+        raise UsageError("one launcher", f"{by.name} and {nested.name}", _line(rest))
+    return Command(by, (), rest)
+
+
+def _split_launcher(words: Argv, found: launchers.Launcher) -> tuple[Argv, Argv]:
+    """Return the words that are the launcher's name, and the rest."""
+    ends = (
+        end
+        for end in range(launchers.assignments(words) + 1, len(words) + 1)
+        if launchers.recognise(_without_python(words[:end])) == found
+    )
+    end = next(ends, len(words))
+    return (("python3",) if words[0] == "-m" else ()) + words[:end], words[end:]
+
+
+def _option_pairs(rest: Argv) -> Iterator[tuple[str, str]]:
+    """Return each word before the program, with the one that follows it."""
+    for place, word in enumerate(rest):
+        if word.endswith(".py") or word in ("-m", "--module"):
+            return
+        yield word, rest[place + 1] if place + 1 < len(rest) else ""
+
+
+def _program_within(rest: Argv) -> Argv:
+    """Return the program within a launcher's words, from the script or the -m on; none where it is not known."""
+    if not rest[0].startswith("-"):
+        return rest
+    return next((rest[at:] for at, word in enumerate(rest) if word.endswith(".py") or word == "-m"), ())
+
+
+def _wrapped_launcher(words: Argv) -> launchers.Launcher | None:
+    """Return a launcher that another program starts: numactl, a shell, a profiler. A script's arguments are its own."""
+    if words[0] == "-m" or words[0].endswith(".py") or os.path.basename(words[0]).startswith("python"):
+        return None
+    parts = [part.strip("\"';()&|") for word in words[1:_WRAPPED_MOST] for part in word.split()][:_WRAPPED_MOST]
+    found = (launchers.recognise(parts[at : at + 3]) for at in range(len(parts)))
+    return next((its for its in found if its and its.starts == "node"), None)
+
+
+def _frameworks(found: launchers.Launcher) -> Argv:
+    if found.starts != "node":
+        return ()
+    return (found.name,) if found.name in FRAMEWORKS else found.frameworks
+
+
+def _line(words: Argv) -> str:
+    return f"-- {quote_words(words)}"
+
+
+def describe(
+    options: Mapping[str, object],
+    command: Iterable[str] = (),
+    *,
+    spec: str | Mapping[str, object] | None = None,
+    default_launcher: str = "torchrun",
+) -> Job:
+    """Return the job of these options, by field name, and of `spec`: the path of a TOML file, or what one holds.
+
+    Options win. An option that was not given is None, False or empty. The file may hold the command too, as a list.
+    Raises UsageError that names the field.
+    """
+    values, sources = read_fields(options, spec)
+    of_file = values.pop("command", ())
+    typed = _checked(tuple(command) or tuple(of_file))
+    groups = read_groups(values)
+    its = read_command(typed, values.pop("launcher", None), default_launcher)
+    if its.starter and its.launcher.starts == "node":
+        groups = tuple(_started_once(group) for group in groups)
+    check_nodes(its, sum(group.nodes for group in groups))
+    frameworks = tuple(name for names in values.pop("for", ()) for name in names.split(","))
+    return Job(
+        command=its.program,
+        launcher=its.launcher,
+        starter=its.starter,
+        groups=groups,
+        job_name=values.pop("job-name", None) or _name(its),
+        signal=limit_warning(values.pop("signal", None), values.get("time")),
+        frameworks=(*its.frameworks, *frameworks),
+        sources=sources,
+        **{FIELDS[name].attribute: value for name, value in values.items()},
+    )
+
+
+def _started_once(group: Group) -> Group:
+    """Return the group with a process for each GPU where the user, who typed the launcher, counts that as one task."""
+    if group.ntasks != 1 or not group.gpus or group.gpus.number == 1:
+        return group
+    share, rest = divmod(group.cpus or 0, group.gpus.number)
+    if rest:
+        works = f"--cpus-per-task {(share + 1) * group.gpus.number}"
+        raise UsageError(f"--cpus-per-task that {group.gpus.number} GPUs share evenly", str(group.cpus), works)
+    return dataclasses.replace(group, ntasks=group.gpus.number, cpus=share or None)
+
+
+def _checked(words: tuple[object, ...]) -> tuple[str, ...]:
+    texts = tuple(word for word in words if isinstance(word, str) and not NOT_CARRIED.intersection(word))
+    if not texts or len(texts) != len(words):
+        raise UsageError("a training command", repr(words) if words else "none", "-- train.py --lr 1e-3 at the end")
+    if not texts[0] or (texts[0].startswith("-") and texts[0] != "-m") or texts == ("-m",):
+        raise UsageError("a script, a program or -m MODULE", repr(texts[0]), "-- train.py")
+    return texts
+
+
+def _name(command: Command) -> str:
+    """Return a name that every scheduler takes: letters, digits, - and _, at most 15 of them (classic PBS)."""
+    words = command.program
+    scripts = (word for word in words if word.endswith(".py"))
+    modules = (words[at + 1] for at in range(len(words) - 1) if words[at] == "-m")
+    programs = (word for word in (words[0], *command.starter[-1:]) if not word.startswith("-"))
+    first = next((name for names in (scripts, modules, programs) for name in names), "job")
+    base = first.rsplit("/", 1)[-1].removesuffix(".py")
+    kept = "".join(c if c.isascii() and (c.isalnum() or c in "-_") else "_" for c in base)[:15]
+    return kept if kept[:1].isalpha() else f"job{kept}"[:15]
 
 
 # Where templates are found: directories in order, the first that has the file.
@@ -57,18 +376,13 @@ def template_names(places: Iterable[str]) -> dict[str, str]:
     """
     found: dict[str, str] = {}
     for place in places:
-        for name in _inside(place):
-            found.setdefault(name, place)
+        for directory, _, names in os.walk(place):
+            for file in names:
+                if file.endswith(SUFFIX):
+                    found.setdefault(os.path.relpath(f"{directory}/{file}", place).removesuffix(SUFFIX), place)
     for file in files.shipped_names(BUILT_IN):
         found.setdefault(file.removesuffix(SUFFIX), str(files.shipped_path(BUILT_IN)))
     return dict(sorted(found.items()))
-
-
-def _inside(place: str) -> Iterator[str]:
-    for directory, _, names in os.walk(place):
-        for file in names:
-            if file.endswith(SUFFIX):
-                yield os.path.relpath(f"{directory}/{file}", place).removesuffix(SUFFIX)
 
 
 def template_text(name: str, places: Iterable[str]) -> str:
@@ -132,7 +446,7 @@ def render_script(
             scheduler=its,
             directives=found,
             explain=explain,
-            made_by=f"{fields.quote_words(command)} (mingle-hooks {mingle_hooks.__version__})",
+            made_by=f"{quote_words(command)} (mingle-hooks {__version__})",
             options=_options(its, job),
             program=(*_container(its, job), *_program(its, job)),
             environment=tuple(environment),
@@ -198,7 +512,7 @@ def _program(its: Scheduler, job: Job) -> tuple[str, ...]:
     """Return the words that `mingle run` starts."""
     command = job.command if job.starter else program(job.command, job.launcher)
     if job.launcher.starts != "job":
-        return (*job.launcher.words(job.starter, job.max_restarts), *command)
+        return (*job.launcher.argv(job.starter, job.max_restarts), *command)
     # mpirun reaches the other hosts itself, and hands on no more than it is told to, but for Slurm's srun.
     names = ("MINGLE_KEY", *(() if its.runs_tasks else ("PATH", "LD_LIBRARY_PATH", *(name for name, _ in job.env))))
     frameworks = ",".join(dict.fromkeys([*NETWORKS, *job.frameworks]))
@@ -240,12 +554,12 @@ def _environment(places: tuple[str, ...]) -> jinja2.Environment:
     own = template_loader("job")
     # Under "built-in/" too, so that a template can extend the one that it takes the place of.
     loader = jinja2.ChoiceLoader([jinja2.FileSystemLoader(places), own, jinja2.PrefixLoader({"built-in": own})])
-    filters = {"sh": fields.quote_word, "arg": fields.quote_argument, "args": _arguments}
+    filters = {"sh": quote_word, "arg": quote_argument, "args": _arguments}
     return template_environment(loader, filters)
 
 
 def _arguments(values: Iterable[str]) -> str:
-    return " ".join(fields.quote_argument(value) for value in values)
+    return " ".join(quote_argument(value) for value in values)
 
 
 def _template_error(wrong: jinja2.TemplateError) -> UsageError:
@@ -257,85 +571,6 @@ def _template_error(wrong: jinja2.TemplateError) -> UsageError:
         place = f"{file}:{step.tb_lineno}" if file.endswith(SUFFIX) else place
         step = step.tb_next
     return UsageError("a valid template", f"{place}: {wrong.message}", "correcting that line")
-
-
-# How many nodes and tasks a job script asks for, and steps of srun that do not fit them.
-
-# Those that start a node's processes themselves, so that Slurm has to start one on each node.
-_LAUNCHER = re.compile(r"\b(?:torchrun|torch\.distributed\.(?:run|launch)|accelerate\s{1,8}launch)\b")
-_SLURMS = re.compile(r"(?:--nodes[= ]|(?<!\S)-N\s{0,8})(\d{1,9})(?:-(\d{1,9}))?")
-_TORQUES = re.compile(r"-l\s{1,8}nodes=(\d{1,9})")
-_CHUNKS = re.compile(r"select=(\S+)")
-_EACH = re.compile(r"--ntasks-per-node[= ](\d{1,9})")
-_ALL = re.compile(r"(?:--ntasks[= ]|(?<!\S)-n\s{0,8})(\d{1,9})")
-_CARRIED = re.compile(r"\bdeclare -f\b")
-_STEP = re.compile(r"\bsrun\b((?:\s+-\S+(?:[ \t]+[^\s-]\S*)?)*)")
-
-
-class TasksAsked(NamedTuple):
-    """What the directives ask for: nodes, and tasks on all of them, None where they say nothing, and in which line."""
-
-    nodes: int
-    tasks: int | None = None
-    line: int = 0
-
-
-def tasks_asked(directives: Iterable[Line]) -> TasksAsked:
-    """Return what a script's directives ask for."""
-    nodes, each, tasks, place = 0, None, None, 0
-    for line in directives:
-        nodes = nodes or _nodes(line.text)
-        if line.text.startswith("#SBATCH"):
-            its_each, its_all = _count(_EACH, line.text), _count(_ALL, line.text)
-            place = line.number if its_each or its_all else place
-            each, tasks = its_each or each, its_all or tasks
-    if not nodes:
-        nodes = -(-tasks // each) if each and tasks else 1
-    return TasksAsked(nodes, tasks or (each and each * nodes), place)
-
-
-def launches_inside(lines: Iterable[Line]) -> bool:
-    """Tell whether a function starts a launcher."""
-    return any(line.is_inside and _LAUNCHER.search(line.text) for line in lines)
-
-
-def steps_that_do_not_fit(job: TasksAsked, line: Line, *, is_inside: bool) -> Iterator[tuple[int, int, str, str]]:
-    """Say which steps start other tasks than is meant: place in the line, or number of the directive, mistake, mend.
-
-    `is_inside` tells that the launcher is in a function, which a step gets by `declare -f`.
-
-    Seen with Slurm 22.05: --ntasks-per-node of srun counts for nothing where the directives say how many tasks.
-    """
-    steps = list(_STEP.finditer(line.text))
-    for step, end in zip(steps, [*(its.start() for its in steps[1:]), len(line.text)], strict=False):
-        own = step[1]
-        each, tasks = _count(_EACH, own), _count(_ALL, own)
-        nodes = _count(_SLURMS, own) or job.nodes
-        if each and not tasks and job.tasks and job.tasks != each * nodes:
-            mend = f"--ntasks={each * nodes} beside it, and no fewer in #SBATCH"
-            yield step.start(), 0, f"--ntasks-per-node={each} of srun, which starts the {job.tasks} of #SBATCH", mend
-        elif (is_inside and _CARRIED.search(line.text, step.start(), end)) or _LAUNCHER.search(
-            line.text, step.start(), end
-        ):
-            started = tasks or job.tasks or (each or 1) * nodes
-            if started > nodes:
-                place = 0 if tasks or not job.tasks else job.line
-                mistake = "more than one task for each node, with a launcher that starts the others"
-                yield step.start(), place, mistake, "--ntasks-per-node=1, and the launcher's own --nproc-per-node"
-
-
-def _nodes(text: str) -> int:
-    """Return the number of nodes that a directive asks for, 0 where it says nothing of them."""
-    if match := _CHUNKS.search(text):
-        counts = [re.match(r"\d*", chunk) for chunk in match[1].split("+")]
-        return sum(int(count[0][:9] or 1) for count in counts if count)
-    match = _SLURMS.search(text) if text.startswith("#SBATCH") else None
-    return max(int(group) for group in match.groups() if group) if match else _count(_TORQUES, text) or 0
-
-
-def _count(pattern: re.Pattern[str], text: str) -> int | None:
-    match = pattern.search(text)
-    return int(match[1]) if match else None
 
 
 # The environment in which a script is made, as lines of shell that make it again where the job runs.
@@ -411,7 +646,7 @@ def render(
     Raises UsageError that names the field, and SettingsError for a file or a variable that cannot be used.
     """
     template = settings.load(os.environ, {}).section("template")
-    described = job_job.describe({}, spec=job, default_launcher=template["launcher"])
+    described = describe({}, spec=job, default_launcher=template["launcher"])
     places = template_path(_listed(template_directories) or template["directories"], os.environ)
     return render_script(scheduler, described, places=places, explain=explain)
 

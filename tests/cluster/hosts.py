@@ -13,9 +13,13 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from types import TracebackType
+from typing import Any
+
+from typing_extensions import Self
 
 from cluster import holder, network
 from cluster.host import (
@@ -31,12 +35,6 @@ from cluster.host import (
     is_ending,
 )
 from cluster.paths import needed_paths, outermost, reachable
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-    from types import TracebackType
-
-    from typing_extensions import Self
 
 TOOLS = ("ip", "nft", "unshare", "nsenter", "setpriv")
 # Sixteen hosts are ready within 2 s on two busy cores.

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Mapping
+from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
+from cluster.hosts import Hosts
 from cluster.machines import carrier, plug, recorded, shifted
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
-    from cluster.hosts import Hosts
 
 Machine = dict[str, Any]
 

@@ -5,16 +5,13 @@ from __future__ import annotations
 import ipaddress
 import json
 import struct
+from collections.abc import Iterable, Sequence
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from cluster.hosts import Hosts
 from mingle_hooks.net.addresses import Interface, describe
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from cluster.hosts import Hosts
 
 # From one host to the next, as machines have up to twelve addresses of one network.
 APART = 16

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from cluster.hosts import Hosts
 from cluster.layouts import HOSTS, LOCALHOST
-
-if TYPE_CHECKING:
-    from cluster.hosts import Hosts
 
 RESOLVABLE, DEBIAN, NONE = NAMES = ("names", "127.0.1.1", "no names")
 

@@ -22,22 +22,18 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from types import TracebackType
+from typing import Any
 
-from cluster.host import USERS
+from typing_extensions import Self
+
+from cluster.host import USERS, Host
+from cluster.hosts import Hosts
 from cluster.pbs_programs import PROGRAMS
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from types import TracebackType
-
-    from typing_extensions import Self
-
-    from cluster.host import Host
-    from cluster.hosts import Hosts
 
 RECORDED = Path(__file__).resolve().parents[1] / "data" / "recorded" / "openpbs-23.06.06"
 KILL_DELAY_S = 5.0  # half of PBS's own default, as every test of qdel waits for it

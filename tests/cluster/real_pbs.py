@@ -15,19 +15,15 @@ import shutil
 import signal
 import subprocess
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from types import TracebackType
+from typing import Any
 
-from cluster.host import COMMAND_S, kill_group
+from typing_extensions import Self
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from types import TracebackType
-
-    from typing_extensions import Self
-
-    from cluster.host import Host
-    from cluster.hosts import Hosts
+from cluster.host import COMMAND_S, Host, kill_group
+from cluster.hosts import Hosts
 
 CONF = "/etc/pbs.conf"
 HOME = "/run/pbs"  # each host has a /run of its own

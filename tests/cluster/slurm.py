@@ -10,19 +10,15 @@ import shutil
 import signal
 import subprocess
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any
 
-from cluster.host import COMMAND_S
+from typing_extensions import Self
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-    from pathlib import Path
-    from types import TracebackType
-
-    from typing_extensions import Self
-
-    from cluster.host import Host
-    from cluster.hosts import Hosts
+from cluster.host import COMMAND_S, Host
+from cluster.hosts import Hosts
 
 PROGRAMS = ("slurmctld", "slurmd", "sbatch", "srun", "sinfo", "munged")
 # Four hosts are idle 1 to 5 s after the start on two cores; a busy machine may need much longer.

@@ -13,12 +13,12 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING
 
 from cluster import hosts as cluster_hosts
 from cluster import names as cluster_names
@@ -32,9 +32,6 @@ from frameworks.page import Place
 from frameworks.parsers import wrong
 from frameworks.rows import ALIKE, NODES, REJOIN, ROWS, Row
 from frameworks.ssh import serve
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 PAGE = Path(__file__).parents[2] / "docs" / "frameworks.md"
 AT_ONCE = 3

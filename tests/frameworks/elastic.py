@@ -8,13 +8,11 @@ import subprocess
 import sys
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING
+
+from cluster.hosts import Hosts
 
 from frameworks.rows import ALIKE, REJOIN
 from frameworks.runs import ENV, KEY, LATE, Seen, daemons, tried
-
-if TYPE_CHECKING:
-    from cluster.hosts import Hosts
 
 # By then all three have taken steps together.
 WELL_UNDER_WAY = "STEP 5"

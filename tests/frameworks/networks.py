@@ -12,23 +12,19 @@ import re
 import shlex
 import sys
 import time
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from cluster.host import Host
 from cluster.hosts import Hosts, missing
-from cluster.layouts import HOSTS, LAYOUTS
+from cluster.layouts import HOSTS, LAYOUTS, Layout
 
 from frameworks.rows import SCRIPTS
 from frameworks.runs import KEY, Seen, end_all, ended, together, tried
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from cluster.host import Host
-    from cluster.layouts import Layout
 
 PAGE = Path(__file__).parents[2] / "docs" / "networks.md"
 HEAD = ("| network | trains over |", "|---|---|")

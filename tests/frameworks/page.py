@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from cluster.names import RESOLVABLE
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from frameworks.rows import Row
+from frameworks.rows import Row
 
 TEXT = Path(__file__).with_name("frameworks.md")
 

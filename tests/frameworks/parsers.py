@@ -6,15 +6,13 @@ import json
 import os
 import subprocess
 import sys
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
 
 from frameworks.reads import READS, found
 from mingle_hooks.export.variables import files, variables
 from mingle_hooks.world import Assignment, Member, View, World
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 ROSTER = (Member(0, "n1", "10.0.0.1", 2), Member(1, "n2", "10.0.0.2", 4))
 WORLD = World("job7", 2, 6, "10.0.0.1", 29_500, "0123456789abcdef", ROSTER)

@@ -6,10 +6,8 @@
 from __future__ import annotations
 
 from importlib.metadata import PackageNotFoundError, distribution
-from typing import TYPE_CHECKING, NamedTuple
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from pathlib import Path
+from typing import NamedTuple
 
 
 class Read(NamedTuple):

@@ -8,18 +8,16 @@ import shlex
 import signal
 import subprocess
 import sys
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+from cluster.host import Host
+from cluster.hosts import Hosts
+from cluster.slurm import SlurmCluster
 
-    from cluster.host import Host
-    from cluster.hosts import Hosts
-    from cluster.slurm import SlurmCluster
-
-    from frameworks.rows import Row
+from frameworks.rows import Row
 
 KEY = {"MINGLE_KEY": "00112233445566778899aabbccddeeff" * 2}
 # One core each is enough, and tensorflow's and ray's own messages hide what matters.

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from cluster.hosts import Hosts
+from cluster.hosts import Hosts
 
 SSHD = "/usr/sbin/sshd"
 KEYS = """mkdir -p -m 700 ~/.ssh && cd ~/.ssh || exit

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
+from cluster.hosts import Hosts
 from cluster.layouts import BY_NAME, LAYOUTS
 from needs import only_with
 
 from frameworks.networks import ALONE, EACH_TASK, HEAD, PAGE, Trained, busiest, replaced, table, train
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from cluster.hosts import Hosts
 
 # Importing torch takes 1.5 s of a processor, in each process: `make frameworks` tries all of them, torchrun too.
 TRIED = "127.0.1.1 for each node's own name, others unknown"

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import pytest
+from cluster.hosts import Hosts
+from cluster.slurm import SlurmCluster
 from needs import need
 
 from frameworks import runs
 from frameworks.rows import ROWS, Row
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from cluster.hosts import Hosts
-    from cluster.slurm import SlurmCluster
 
 # `make frameworks` takes three hosts: importing torch takes 1.4 s of a processor, in each of these processes.
 ALIKE = (1, 1)

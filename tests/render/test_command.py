@@ -7,7 +7,7 @@ import shlex
 import pytest
 
 from mingle_hooks.errors import UsageError
-from mingle_hooks.scripts.job import describe
+from mingle_hooks.scripts.script import describe
 from mingle_hooks.scripts.script import render_script as render
 
 

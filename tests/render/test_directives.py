@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mingle_hooks.errors import UsageError
-from mingle_hooks.scripts.job import describe
+from mingle_hooks.scripts.script import describe
 from mingle_hooks.scripts.script import render_script as render
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from test_scripts import checked
 
 from mingle_hooks.errors import UsageError
 from mingle_hooks.scripts.directives import TABLE as SCHEDULERS
-from mingle_hooks.scripts.job import describe
+from mingle_hooks.scripts.script import describe
 from mingle_hooks.scripts.script import environment_lines as lines
 from mingle_hooks.scripts.script import render_script as render
 

@@ -18,7 +18,7 @@ from light import VENV
 from needs import need
 from remote_stand_ins import RemoteStandIn
 
-from mingle_hooks.scripts.job import describe
+from mingle_hooks.scripts.script import describe
 from mingle_hooks.scripts.script import environment_lines as lines
 from mingle_hooks.scripts.script import render_script as render
 

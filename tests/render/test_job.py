@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from mingle_hooks.errors import UsageError
-from mingle_hooks.scripts.fields import TABLE, Gpus
-from mingle_hooks.scripts.job import describe
+from mingle_hooks.scripts.job import FIELDS, Gpus
+from mingle_hooks.scripts.script import describe
 from mingle_hooks.scripts.script import render_script as render
 
 if TYPE_CHECKING:
@@ -187,4 +187,4 @@ def test_programs_and_modules_are_handed_to_the_launcher(launcher: str, command:
 
 def test_every_field_is_documented() -> None:
     """Each field has a line of help."""
-    assert all(field.help for field in TABLE)
+    assert all(field.help for field in FIELDS.values())

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from mingle_hooks.scripts.command import LAUNCHERS
 from mingle_hooks.scripts.directives import TABLE as SCHEDULERS
-from mingle_hooks.scripts.job import describe
+from mingle_hooks.scripts.job import LAUNCHERS
 from mingle_hooks.scripts.lint import LARGEST_BYTES
 from mingle_hooks.scripts.lint import lint_script as lint
+from mingle_hooks.scripts.script import describe
 from mingle_hooks.scripts.script import render_script as render
 
 HERE = Path(__file__).resolve()

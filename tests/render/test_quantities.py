@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mingle_hooks.errors import UsageError
-from mingle_hooks.scripts.fields import as_hms as hms
-from mingle_hooks.scripts.fields import as_size as size
-from mingle_hooks.scripts.fields import mebibytes_of as mebibytes
-from mingle_hooks.scripts.fields import seconds_of as seconds
+from mingle_hooks.scripts.job import as_hms as hms
+from mingle_hooks.scripts.job import as_size as size
+from mingle_hooks.scripts.job import mebibytes_of as mebibytes
+from mingle_hooks.scripts.job import seconds_of as seconds
 
 DAY = 86_400
 

@@ -14,12 +14,12 @@ import pytest
 from nasty import TELL
 
 from mingle_hooks.errors import UsageError
-from mingle_hooks.scripts.command import LAUNCHERS
 from mingle_hooks.scripts.directives import TABLE as SCHEDULERS
-from mingle_hooks.scripts.fields import quote_argument as argument
-from mingle_hooks.scripts.fields import quote_word as word
-from mingle_hooks.scripts.fields import quote_words as words
-from mingle_hooks.scripts.job import describe
+from mingle_hooks.scripts.job import LAUNCHERS
+from mingle_hooks.scripts.script import describe
+from mingle_hooks.scripts.script import quote_argument as argument
+from mingle_hooks.scripts.script import quote_word as word
+from mingle_hooks.scripts.script import quote_words as words
 from mingle_hooks.scripts.script import render_script as render
 
 if TYPE_CHECKING:

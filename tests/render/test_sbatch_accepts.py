@@ -19,10 +19,9 @@ from light import TRAIN as LIGHT
 from needs import need, skip_for_want_of
 
 from mingle_hooks.errors import UsageError
-from mingle_hooks.scripts.command import LAUNCHERS
 from mingle_hooks.scripts.directives import TABLE as SCHEDULERS
-from mingle_hooks.scripts.fields import FIELDS
-from mingle_hooks.scripts.job import SAME, describe
+from mingle_hooks.scripts.job import FIELDS, LAUNCHERS, SAME
+from mingle_hooks.scripts.script import describe
 from mingle_hooks.scripts.script import render_script as render
 
 if TYPE_CHECKING:

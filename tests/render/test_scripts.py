@@ -10,13 +10,13 @@ import pytest
 from needs import need
 
 from mingle_hooks.errors import UsageError
-from mingle_hooks.scripts.command import TABLE as LAUNCHERS
 from mingle_hooks.scripts.directives import TABLE as SCHEDULERS
-from mingle_hooks.scripts.job import describe
+from mingle_hooks.scripts.job import LAUNCHERS
+from mingle_hooks.scripts.script import describe
 from mingle_hooks.scripts.script import render_script as render
 
 GOLDEN = Path(__file__).parent / "golden"
-NAMES = [(s.name, launcher.name) for s in SCHEDULERS for launcher in LAUNCHERS]
+NAMES = [(s.name, launcher) for s in SCHEDULERS for launcher in LAUNCHERS]
 OPTIONS = {
     "nodes": "2",
     "gpus-per-node": "4",
@@ -78,7 +78,7 @@ def test_a_script_with_everything_is_clean(scheduler: str, launcher: str) -> Non
 def test_every_combination_parses(scheduler: str) -> None:
     """Any combination of options renders to a script that bash parses, for every launcher."""
     scripts = []
-    every = itertools.product([its.name for its in LAUNCHERS], *([False, True] for _ in SHAPES))
+    every = itertools.product(LAUNCHERS, *([False, True] for _ in SHAPES))
     # Every third: among these are still each launcher with every four options on and off.
     for launcher, *chosen in itertools.islice(every, 0, None, 3):
         options = {name: value for (name, value), on in zip(SHAPES.items(), chosen, strict=True) if on}
@@ -116,10 +116,10 @@ def test_what_mingle_sets_is_refused_as_a_variable() -> None:
 @pytest.mark.parametrize("scheduler", [its.name for its in SCHEDULERS])
 def test_a_script_is_its_directives_the_environment_and_one_line(scheduler: str) -> None:
     """Nothing else is shell: the same body for every scheduler, but for the directory."""
-    bodies = [golden(scheduler, launcher.name).partition("\n\n")[2].splitlines() for launcher in LAUNCHERS]
+    bodies = [golden(scheduler, launcher).partition("\n\n")[2].splitlines() for launcher in LAUNCHERS]
     assert all(len(body) <= 15 for body in bodies)
     at = [line for line in bodies[0] if not line.startswith("cd ")]
-    assert at == golden("slurm", LAUNCHERS[0].name).partition("\n\n")[2].splitlines()
+    assert at == golden("slurm", next(iter(LAUNCHERS))).partition("\n\n")[2].splitlines()
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from light import TRAIN as LIGHT
 from nasty import NASTY, TELL
 from remote_stand_ins import RemoteStandIn
 
-from mingle_hooks.scripts.job import describe
+from mingle_hooks.scripts.script import describe
 from mingle_hooks.scripts.script import render_script as render
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from light import BIN
 from light import TRAIN as LIGHT
 from needs import need
 
-from mingle_hooks.scripts.job import describe
+from mingle_hooks.scripts.script import describe
 from mingle_hooks.scripts.script import render_script as render
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ import pytest
 
 from mingle_hooks.errors import PlaceError, UsageError
 from mingle_hooks.scripts import script as search
-from mingle_hooks.scripts.job import describe
+from mingle_hooks.scripts.script import describe
 from mingle_hooks.scripts.script import render_script as render
 
 if TYPE_CHECKING:

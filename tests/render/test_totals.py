@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from mingle_hooks.errors import UsageError
-from mingle_hooks.scripts.job import describe
+from mingle_hooks.scripts.script import describe
 from mingle_hooks.scripts.script import render_script as render
 
 

@@ -9,7 +9,7 @@ import pytest
 from directive_words import lines
 
 from mingle_hooks.errors import UsageError
-from mingle_hooks.scripts.job import describe
+from mingle_hooks.scripts.script import describe
 from mingle_hooks.scripts.script import render_script as render
 
 if TYPE_CHECKING:

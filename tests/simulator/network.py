@@ -114,7 +114,6 @@ class Network:
         It finds out by asking, as its kernel does where it was told to, for so long.
         """
         other = end.peer
-        assert other is not None
         for pipe in (end.pipe, other.pipe):
             if pipe is not None:
                 pipe.lose()

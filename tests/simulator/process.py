@@ -91,7 +91,6 @@ class Process:
     @property
     def member(self) -> bytes:
         """Its identity in the world."""
-        assert self.rendezvous is not None
         return self.rendezvous._me.member
 
     def _now(self) -> float:
@@ -266,11 +265,7 @@ def simulated(rng: random.Random) -> Iterator[None]:
             lambda _prefer, _environ: (tuple(AdvertisedAddress(address) for address in addresses()), None),
         ),
         (rendezvous.discovery, "Lookup", _Lookup),
-        (
-            rendezvous.multicast,
-            "carriers",
-            lambda _nets: [_Interface(address) for address in addresses()],
-        ),
+        (rendezvous.multicast, "carriers", lambda _nets: [_Interface(address) for address in addresses()]),
         (rendezvous.multicast, "Link", _link),
     ]
     kept = [(owner, name, getattr(owner, name)) for owner, name, _ in replaced]

@@ -104,7 +104,6 @@ def _places(inside: list[Process]) -> list[str]:
     rows.sort(key=lambda row: row[:3])
     found = [f"rank {a[0]} twice" for a, b in pairwise(rows) if a[0] == b[0]]
     for rank, offset, slots, process in rows:
-        assert process.answer is not None
         if process.request.rank not in (None, rank):
             found.append(f"{process.name}, rank {process.request.rank}, was given rank {rank}")
         if process.request.nodes != process.answer["nodes"]:

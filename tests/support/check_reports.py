@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import combinations
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from mingle_hooks.check.report import Address, Finding, Heard, Host, Name, Pair, Report, Space
 from mingle_hooks.check.rules import judge as judged
 from mingle_hooks.check.session import shared_networks as shared
 from mingle_hooks.rendezvous.fingerprint import dump_fingerprint as dumps
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 SHM, TMP = "/dev/shm", "/tmp"  # noqa: S108 - what is looked at
 _MOST_OF_24 = 250

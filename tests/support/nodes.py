@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
 
 from mingle_hooks.net.addresses import ListedAddress as Listed
 from mingle_hooks.rendezvous.fingerprint import FingerprintRequest as Asked
 from mingle_hooks.rendezvous.fingerprint import fingerprint
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
 
 GIB = 1 << 30
 SHM, TMP = "/dev/shm", "/tmp"  # noqa: S108 - their names

@@ -8,22 +8,17 @@ from __future__ import annotations
 import resource
 import sys
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 from mingle_hooks.check.probes import Probe
-from mingle_hooks.check.report import Address
+from mingle_hooks.check.report import Address, Report
 from mingle_hooks.check.session import PROBE, Session
 from mingle_hooks.check.session import CheckRequest as Asked
 from mingle_hooks.rendezvous.connection import Loop
+from mingle_hooks.rendezvous.wire import Body
 from mingle_hooks.run import starters
 from mingle_hooks.run.agent import Task
 from mingle_hooks.run.messages import KEY
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from mingle_hooks.check.report import Report
-    from mingle_hooks.rendezvous.wire import Body
 
 _FILES_OF_A_HOST = 24
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 import pytest
+
+from mingle_hooks.schedulers import hostlist
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -54,3 +57,36 @@ def test_a_run_shows_the_reason_of_all_nodes_once(slurm: SlurmCluster) -> None:
     done = slurm.controller.run(["salloc", "-N4", "mingle", "run", "no-such-command"], user="alice", timeout=90)
     assert done.returncode == 127
     assert done.stderr.count(LACKING) == 1, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "seen"),
+    [
+        (["exec", "--nope", "true"], "saw --nope"),
+        (["exec", "--timeout", "soon", "true"], "saw 'soon' (--timeout)"),
+        (["hosts", "--format", "pbs"], "saw pbs"),
+    ],
+)
+def test_srun_shows_a_mistake_in_its_own_words_once(slurm: SlurmCluster, words: list[str], seen: str) -> None:
+    """Task 0 prints it; each task ends with the status."""
+    step = ["srun", "-N4", "--ntasks-per-node=2", "mingle", *words]
+    done = slurm.controller.run(step, user="alice", timeout=60)
+    assert len(lines(done.stderr)) == 1, done.stderr
+    assert seen in lines(done.stderr)[0]
+    failed = re.findall(r"tasks? ([0-9,-]+): Exited with exit code 64", done.stderr)
+    assert sorted(task for text in failed for task in hostlist.expand(f"[{text}]")) == list("01234567"), done.stderr
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "if [ $SLURM_PROCID = 0 ]; then mingle exec --timeout 3 true; else mingle exec --nope true; fi; exit $?",
+        'words=("--timeout 3" --nope); mingle exec ${words[SLURM_PROCID]} true',  # bash becomes mingle
+        "[ $SLURM_PROCID = 0 ] || export MINGLE_TIMEOUT=soon; exec mingle exec --timeout 3 true",
+    ],
+    ids=["option", "option, by exec", "variable"],
+)
+def test_a_mistake_that_the_first_task_does_not_make_is_shown(slurm: SlurmCluster, line: str) -> None:
+    """A script may give other words to each task, and each node has an environment of its own."""
+    done = slurm.controller.run(["srun", "-N2", "bash", "-c", line], user="alice", timeout=60)
+    assert [text for text in lines(done.stderr) if "--nope" in text or "soon" in text], done.stderr

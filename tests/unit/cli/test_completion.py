@@ -21,8 +21,8 @@ from mingle_hooks.export.frameworks import FRAMEWORKS
 from mingle_hooks.export.hostfiles import FORMATS
 from mingle_hooks.export.shells import SHELLS
 from mingle_hooks.hooks.apply import target
-from mingle_hooks.scripts.command import LAUNCHERS
 from mingle_hooks.scripts.directives import SCHEDULERS
+from mingle_hooks.scripts.job import LAUNCHERS
 from mingle_hooks.settings import BACKENDS
 
 if TYPE_CHECKING:

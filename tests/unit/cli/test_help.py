@@ -18,7 +18,7 @@ from mingle_hooks.cli.help import ALL as ALL_OPTIONS
 from mingle_hooks.cli.help import CALL_FLAGS, CHECK, FIELD_GROUPS, FIELD_VALUES, GROUPS, RUN, SETTINGS, Grouped, grouped
 from mingle_hooks.cli.plain import FLAGS
 from mingle_hooks.export.frameworks import FRAMEWORKS
-from mingle_hooks.scripts.fields import FIELDS
+from mingle_hooks.scripts.job import FIELDS
 from mingle_hooks.settings import BACKENDS, TABLE
 
 if TYPE_CHECKING:

@@ -1,0 +1,69 @@
+"""Which tests have to run in one process, one after the other, where tests run in several, and which begin first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import PurePath
+
+# Tests in these folders use the ports of this machine.
+ON_THIS_MACHINE = {"cli", "export", "net", "rendezvous"}
+# Tests of one file that share what cannot be there twice.
+TOGETHER = {
+    # What stands in for LSF and Grid Engine gives the same job ids, by which a job script tells its processes.
+    "test_scripts_by_remote_start": "stand-ins",
+    "test_first_try": "stand-ins",
+    "test_shown_lines": "stand-ins",
+    "test_starters_remote": "stand-ins",
+    "test_all_end_together": "eight hosts",
+    "test_life_on_slurm": "life",  # its Slurm is started once
+    "test_installing": "installing",  # its installations take 12 s each
+    "test_template_command": "forks",  # of one process that has loaded all of mingle
+    "test_examples": "forks",
+    "test_site": "site",  # it is built once
+    "test_structure": "structure",  # it reads every module once
+    "test_simulate": "simulate",  # each scheduler's hooks are simulated once
+    "test_sbatch_accepts": "sample",  # it is drawn once
+    "test_power_cuts": "power cuts",  # each installation is cut once
+}
+
+# Files of tests that wait for half a minute and more: begun last, they would be waited for alone.
+LONG = {"test_time_limit_on_slurm", "test_port_hold"}
+
+
+# What `make quick` leaves out: test hosts and schedulers, and what takes minutes.
+SLOW_FIXTURES = {"any_pbs", "fresh_slurm", "hosts", "real_pbs", "real_pbs_session", "slurm", "slurm_session"}
+SLOW_FOLDERS = {
+    "examples",
+    "frameworks",
+    "model",
+    "on_hosts",
+    "on_slurm",
+    "simulator",
+    "system",
+    "world",
+}
+SLOW_FILES = {"test_benchmarks", "test_readme", "test_structure"}
+
+
+def is_slow(nodeid: str, fixtures: Iterable[str]) -> bool:
+    """Tell whether `make quick` leaves a test out."""
+    path = PurePath(nodeid.partition("::")[0])
+    is_outside = path.stem in SLOW_FILES or not SLOW_FOLDERS.isdisjoint(path.parts)
+    return is_outside or not SLOW_FIXTURES.isdisjoint(fixtures)
+
+
+def is_long(nodeid: str) -> bool:
+    """Tell whether a test is to be among the first that begin."""
+    return PurePath(nodeid.partition("::")[0]).stem in LONG
+
+
+def process_of(nodeid: str) -> str:
+    """Return a name that the tests share which must not run at the same time; for the others, their own."""
+    path = PurePath(nodeid.partition("::")[0])
+    if path.parent.name in ON_THIS_MACHINE:
+        return "this machine"
+    if path.parent.name == "packages":  # they are made once for all of its tests
+        return "packages"
+    if "[real" in nodeid:  # one OpenPBS is started
+        return "real PBS"
+    return TOGETHER.get(path.stem, nodeid)

@@ -1,0 +1,20 @@
+"""The recorded environments of real clusters, for the tests of the schedulers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+FOLDER = Path(__file__).parent.parent / "data" / "recorded"
+SLURM_VERSIONS = ("slurm-22.05.8", "slurm-26.05.3")
+OPENPBS = "openpbs-23.06.06"
+
+
+def environ(cluster: str, name: str) -> dict[str, str]:
+    """Return a recorded environment as a dictionary."""
+    pairs = (line.split("=", 1) for line in (FOLDER / cluster / name).read_text().splitlines())
+    return {name: value for name, value in pairs}  # noqa: C416 - dict() has no types here
+
+
+def names(cluster: str, *kinds: str) -> list[str]:
+    """Return the names of all recordings of some kinds, such as task and batch."""
+    return sorted(path.name for path in (FOLDER / cluster).iterdir() if path.name.split(".")[0] in kinds)

@@ -1,0 +1,318 @@
+"""docs/extending.md: each file and line as the page shows it, in a copy of the package, and then used."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from documents import DOCS, ROOT
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+
+PAGE = (DOCS / "extending.md").read_text()
+FILES = re.findall(r"^`([\w./-]+)`:\n\n```\w+\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+FUNCTIONS = re.findall(r"^In `([\w./-]+)`[^\n]*:\n\n```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+CHANGES = re.findall(r"^In `([\w./-]+)`[^\n]*:\n\n```diff\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+OF_PLUGIN = ("mingle_acme/", "pyproject.toml")
+
+
+class Copy:
+    """A copy of the package with all rows of the page, and a plugin beside it."""
+
+    def __init__(self, place: Path) -> None:
+        self.place = place
+        for folder in ("mingle_hooks", "templates"):
+            shutil.copytree(ROOT / folder, place / folder, ignore=shutil.ignore_patterns("__pycache__"))
+        for path, text in FILES:
+            (place / path).parent.mkdir(exist_ok=True)
+            (place / path).write_text(text)
+        for path, change in CHANGES:
+            before = "".join(f"{line[1:]}\n" for line in change.splitlines() if not line.startswith("+"))
+            after = "".join(f"{line[1:]}\n" for line in change.splitlines())
+            table = (place / path).read_text()
+            assert table.count(f"\n{before}") == 1, (path, before)
+            (place / path).write_text(table.replace(f"\n{before}", f"\n{after}"))
+        for path, text in FUNCTIONS:  # above the file's table, or at its end where the table is in another file
+            known = (place / path).read_text()
+            before = next((f"\n{change.splitlines()[0][1:]}\n" for where, change in CHANGES if where == path), None)
+            at = len(known) if before is None else known.index(before) + 1
+            (place / path).write_text(f"{known[:at]}\n\n{text}\n\n{known[at:]}")
+        self.installed()
+
+    def installed(self) -> None:
+        """Write what pip would of the plugin's own metadata."""
+        project = tomllib.loads((self.place / "pyproject.toml").read_text())["project"]
+        info = self.place / f"{project['name'].replace('-', '_')}-{project['version']}.dist-info"
+        info.mkdir(exist_ok=True)
+        (info / "METADATA").write_text(
+            f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {project['version']}\n"
+        )
+        groups = project["entry-points"].items()
+        (info / "entry_points.txt").write_text(
+            "".join(f"[{group}]\n" + "".join(f"{n} = {m}\n" for n, m in points.items()) for group, points in groups)
+        )
+
+    def start(self, *words: str, **environ: str) -> subprocess.Popen[str]:
+        """Start its mingle, in an environment that holds nothing else."""
+        given = {"PATH": f"{self.place}/bin:{os.environ['PATH']}", "HOME": str(self.place / "home"), **environ}
+        command = [sys.executable, "-m", "mingle_hooks", *words]
+        return subprocess.Popen(
+            command, cwd=self.place, env=given, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
+
+    def said(self, *words: str, **environ: str) -> str:
+        """Return what its mingle says."""
+        return ended(self.start(*words, **environ))
+
+    def refused(self, *words: str, **environ: str) -> tuple[int, str]:
+        """Return the status and the one line on stderr of its mingle that fails."""
+        process = self.start(*words, **environ)
+        _, error = process.communicate(timeout=120)
+        assert error.count("\n") == 1, error
+        return process.returncode, error
+
+
+def ended(process: subprocess.Popen[str]) -> str:
+    """Return what a process said that ends well."""
+    out, error = process.communicate(timeout=120)
+    assert process.returncode == 0, error
+    return out
+
+
+def met(members: list[subprocess.Popen[str]]) -> list[dict[str, str]]:
+    """Return the variables of members that meet; all have ended, whatever became of one."""
+    said = [member.communicate(timeout=120) for member in members]
+    assert [member.returncode for member in members] == [0] * len(members), said
+    return [json.loads(out) for out, _ in said]
+
+
+@pytest.fixture
+def copy(tmp_path: Path) -> Copy:
+    """Give a copy with all that the page shows."""
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "home").mkdir()
+    for name in ("fleetrun", "acmerun"):
+        (tmp_path / "bin" / name).write_text('#!/bin/sh\necho "$0" "$@"\n')
+        (tmp_path / "bin" / name).chmod(0o755)
+    return Copy(tmp_path)
+
+
+def test_each_kind_of_row_is_one_place_to_edit() -> None:
+    """A table with at most one function in its file; a launcher of scripts and a scheduler's directives need none."""
+    assert len(CHANGES) == len({path for path, _ in CHANGES}) == 10
+    assert len(FUNCTIONS) == 5
+    assert all(path.startswith(OF_PLUGIN) for path, _ in FILES)
+
+
+def test_a_new_schedulers_members_meet_with_a_key_of_their_home(copy: Copy) -> None:
+    """Nothing but its variables: id, number and hosts come from the adapter, the key is made in the home."""
+    (copy.place / "nodes").write_text("localhost\nelsewhere\n")
+    environ = {"COBALT_JOBID": "12", "COBALT_NODEFILE": str(copy.place / "nodes")}
+    words = ("env", "--shell", "json", "--timeout", "60", "--via", "hosts", "--rank")
+    members = [copy.start(*words, str(rank), **environ) for rank in range(2)]
+    worlds = met(members)
+    assert [(world["MINGLE_ID"], world["NNODES"], world["NODE_RANK"]) for world in worlds] == [
+        ("12", "2", "0"),
+        ("12", "2", "1"),
+    ]
+    assert worlds[0]["MINGLE_WORLD"] == worlds[1]["MINGLE_WORLD"]
+
+
+def test_scripts_for_it_are_made(copy: Copy) -> None:
+    """With its directives, for a launcher that is new too."""
+    script = copy.said(
+        "template",
+        "cobalt",
+        "--nodes",
+        "2",
+        "--time",
+        "90",
+        "--account",
+        "physics",
+        "--launcher",
+        "paddle",
+        "--",
+        "train.py",
+    )
+    assert "\n#COBALT -n 2\n#COBALT -t 90\n#COBALT -A physics\n" in script
+    assert "  python3 -m paddle.distributed.launch python3 train.py\n" in script
+    subprocess.run(["bash", "-n"], input=script, text=True, check=True)
+    assert "cobalt" in copy.said("template", "list")
+    typed = copy.said("template", "cobalt", "--ntasks-per-node", "2", "--", "fleetrun", "--log_dir", "logs", "train.py")
+    assert "mingle run --for paddle,nccl,gloo --slots 2 -- \\\n  fleetrun --log_dir logs train.py\n" in typed
+
+
+def test_its_starter_starts_a_run_on_all_hosts(copy: Copy) -> None:
+    """By ssh, whose part is played by a shell here; the environment comes by stdin."""
+    (copy.place / "bin/ssh").write_text('#!/bin/sh\nfor line; do :; done\nexec sh -c "$line"\n')
+    (copy.place / "bin/ssh").chmod(0o755)
+    (copy.place / "nodes").write_text("localhost\nelsewhere\n")
+    job = {"COBALT_JOBID": "12", "COBALT_NODEFILE": str(copy.place / "nodes"), "X": "it's"}
+    said = copy.said("run", "--timeout", "60", "sh", "-c", 'echo "$COBALT_JOBID $NODE_RANK/$NNODES $X"', **job)
+    assert sorted(said.splitlines()) == ["elsewhere: 12 1/2 it's", "localhost: 12 0/2 it's"]
+
+
+@pytest.mark.parametrize(
+    ("option", "why"),
+    [
+        (("--output", "out"), "have no directive for it"),
+        (("--requeue",), "have no directive for it; saw --requeue;"),
+        (("--account", "a b"), "the name of a project"),
+        (("--mem", "8G"), "have no directive for it"),
+        (("--gpus-per-node", "4"), "have no directive for it"),
+        (("--cpus-per-task", "8"), "have no directive for it"),
+        (("--constraint", "a100"), "have no directive for it"),
+        (("--ntasks-per-node", "3", "--launcher", "process"), "have no directive for it"),
+    ],
+)
+def test_what_its_directives_do_not_carry_is_refused(copy: Copy, option: tuple[str, ...], why: str) -> None:
+    """By its name, as to drop it without a word would be to run another job than the user asked for."""
+    status, error = copy.refused("template", "cobalt", *option, "--", "train.py")
+    assert status == 64
+    assert f"expected {option[0]} as" in error
+    assert why in error
+
+
+def test_a_new_shell_is_spoken(copy: Copy) -> None:
+    """For a world and for none, and it is known to help and completion."""
+    assert "\n$env:MINGLE_ID = 'it''s'\n" in copy.said("env", "--id", "it's", "--nodes", "1", "--shell", "pwsh")
+    assert "pwsh" in copy.said("env", "--help", "--all")
+    assert "pwsh" in copy.said(_MINGLE_COMPLETE="bash_complete", COMP_WORDS="mingle env --shell p", COMP_CWORD="3")
+    failed = copy.start("env", "--id", "a", "--nodes", "0", "--shell", "pwsh")
+    assert failed.communicate(timeout=120)[0].endswith("\nexit 64\n")
+
+
+def test_a_new_framework_gets_its_variables(copy: Copy) -> None:
+    """And what an earlier mingle exported for it is replaced."""
+    world = json.loads(copy.said("env", "--id", "a", "--nodes", "1", "--shell", "json", "--for", "paddle"))
+    assert (world["PADDLE_NNODES"], world["PADDLE_RANK"]) == ("1", "0")
+    assert world["PADDLE_MASTER"] == f"{world['MASTER_ADDR']}:{world['MASTER_PORT']}"
+
+
+def test_a_new_launcher_is_completed(copy: Copy) -> None:
+    """Before the user's own words."""
+    line = copy.said("exec", "--id", "a", "--nodes", "1", "fleetrun", "train.py", "--lr", "1")
+    assert re.fullmatch(r"\S+/fleetrun --master 127\.0\.0\.1:\d+ --nnodes 1 --rank 0 train\.py --lr 1\n", line)
+
+
+def test_a_new_hook_target_has_all_commands(copy: Copy) -> None:
+    """Rendered, planned as its own, installed, verified, tried out, looked at and removed."""
+    root = copy.place / "root"
+    (root / "opt/moab/etc").mkdir(parents=True)
+    below = ("--root", str(root))
+    for name in ("prologue", "epilogue"):
+        said = copy.said("hooks", "render", "moab", name)
+        assert f"Made by: mingle hooks render moab {name}" in said
+        assert f"\n# Moab {name}: runs as root" in said
+    assert "/opt/moab/etc/prologue" in copy.said("hooks", "install", "moab", "--yes", *below)
+    (root / "etc/mingle/key").write_text("ab" * 32)
+    (root / "etc/mingle/key").chmod(0o400)
+    assert copy.said("hooks", "verify", "moab", *below) == "ok\n"
+    assert "none failed" in copy.said("hooks", "simulate", "moab")
+    assert re.search(r"^note moab: +is not on this host$", copy.said("hooks", "doctor", *below), re.MULTILINE)
+    assert "/opt/moab/etc/prologue" in copy.said("hooks", "uninstall", "moab", "--yes", *below)
+    assert not (root / "opt/moab/etc/prologue").exists()
+
+
+def test_members_meet_by_a_new_way(copy: Copy) -> None:
+    """By it alone."""
+    words = ("env", "--id", "localhost", "--nodes", "2", "--via", "alias", "--shell", "json", "--timeout", "60")
+    key = {"MINGLE_KEY": "0123456789abcdef" * 4}
+    members = [copy.start(*words, "--iface", "lo", "--rank", str(rank), **key) for rank in range(2)]
+    first, second = met(members)
+    assert first["MINGLE_WORLD"] == second["MINGLE_WORLD"]
+
+
+def test_a_plugins_rows_are_used_where_none_of_ours_fits(copy: Copy) -> None:
+    """Scheduler, framework and launcher of another package."""
+    job = {"ACME_JOB": "j7", "ACME_NODES": "1", "ACME_NODE": "0"}
+    world = json.loads(copy.said("env", "--shell", "json", "--for", "acme", **job))
+    assert world["MINGLE_ID"] == "j7"
+    assert world["ACME_ENDPOINT"] == f"{world['MASTER_ADDR']}:{world['MASTER_PORT']}"
+    assert re.search(r"acmerun --endpoint 127\.0\.0\.1:\d+ x\.py$", copy.said("exec", "acmerun", "x.py", **job).strip())
+    again = json.loads(copy.said("env", "--shell", "json", "--for", "acme", "--id", "b", "--nodes", "1", **world))
+    assert again["ACME_ENDPOINT"] == f"{again['MASTER_ADDR']}:{again['MASTER_PORT']}"
+
+
+@pytest.mark.parametrize("command", [("run", "true"), ("check",)], ids=["run", "check"])
+def test_a_plugins_job_of_several_nodes_is_not_taken_for_this_node_alone(copy: Copy, command: tuple[str, ...]) -> None:
+    """Nothing here can start programs on its other nodes; one node's job needs none of that."""
+    job = {"ACME_JOB": "j7", "ACME_NODE": "0"}
+    status, error = copy.refused(*command, **job, ACME_NODES="2")
+    assert (status, "a process that acme started" in error, "mingle exec" in error) == (65, True, True)
+    copy.said(*command, **job, ACME_NODES="1")
+
+
+@pytest.mark.parametrize("typed", ["env --for ac", "exec --for jax,ac", "template slurm --for ac"])
+def test_a_plugins_framework_is_offered_by_completion(copy: Copy, typed: str) -> None:
+    """Beside our own, which help alone names; what cannot be read of other packages is left out."""
+    asked = {"_MINGLE_COMPLETE": "bash_complete", "COMP_WORDS": f"mingle {typed}"}
+    asked["COMP_CWORD"] = str(len(typed.split()))
+    before = "jax," if "jax" in typed else ""
+    assert f"plain,{before}acme\n" in copy.said(**asked)
+    assert "acme" not in copy.said("env", "--help")
+    (copy.place / "mingle_acme-1.0.dist-info" / "entry_points.txt").write_text("[mingle.frameworks]\nacme")
+    asked["COMP_WORDS"] = asked["COMP_WORDS"].replace("ac", "acc")
+    assert f"plain,{before}accelerate\n" in copy.said(**asked)
+
+
+ADAPTER = "import mingle_hooks.schedulers.detect\nADAPTER = mingle_hooks.schedulers.detect.Adapter"
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "words", "code"),
+    [
+        ("scheduler", "import no_such_module\n", ("env",), 65),
+        ("scheduler", f"{ADAPTER}(lambda _: 1 / 0, ('PATH',))\n", ("env",), 65),
+        ("scheduler", f"{ADAPTER}(lambda _: {{}}, ('PATH',))\n", ("env",), 65),
+        ("framework", "raise KeyError('x')\n", ("env", "--id", "a", "--nodes", "1", "--for", "acme"), 64),
+        ("framework", "FRAMEWORK = 1\n", ("env", "--id", "a", "--nodes", "1", "--for", "acme"), 64),
+        ("launcher", "LAUNCHER = None\n", ("exec", "--id", "a", "--nodes", "1", "acmerun"), 64),
+        ("launcher", "options = (\n", ("exec", "--id", "a", "--nodes", "1", "acmerun"), 64),
+    ],
+)
+def test_a_broken_plugin_is_told_in_one_line(
+    copy: Copy, file: str, text: str, words: tuple[str, ...], code: int
+) -> None:
+    """With the package's name, and never as a traceback."""
+    (copy.place / "mingle_acme" / f"{file}.py").write_text(text)
+    status, error = copy.refused(*words)
+    assert status == code
+    assert "mingle-acme" in error
+    assert "Traceback" not in error
+
+
+def test_no_plugin_is_looked_for_where_a_row_of_ours_fits(copy: Copy) -> None:
+    """Start-up is every node's of every job."""
+    code = (
+        "import sys; from mingle_hooks.job import member_spec; from mingle_hooks.export import launchers;"
+        "member_spec({'SLURM_JOB_ID': '1', 'SLURM_JOB_NUM_NODES': '1'}, {'frameworks': 'jax'});"
+        "member_spec({}, {'id': 'a', 'nodes': '2'}); launchers.find(['torchrun']); launchers.find(['python3', 'x.py']);"
+        "print('importlib.metadata' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=copy.place, capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"
+
+
+def test_without_a_plugin_nothing_is_loaded_to_find_one(copy: Copy) -> None:
+    """`mingle run` outside of a job asks for schedulers, and would be half as large again."""
+    code = "import sys; from mingle_hooks.plugins import names; found = names(sys.argv[1]);"
+    code += "print(found, 'importlib.metadata' in sys.modules)"
+
+    def seen(group: str) -> str:
+        words = [sys.executable, "-S", "-c", code, group]
+        return subprocess.run(words, cwd=copy.place, capture_output=True, text=True, check=True).stdout
+
+    assert seen("mingle.schedulers") == "('acme',) True\n"
+    (copy.place / "mingle_acme-1.0.dist-info" / "entry_points.txt").write_text("[others]\nacme = a:b\n")
+    assert seen("mingle.schedulers") == "() False\n"

@@ -1,0 +1,89 @@
+"""The pages of docs/: every block is run or told why not, every script is sound, every link leads somewhere."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+from documents import DOCS, PAGES, ROOT, Block, blocks, find
+from lines import RUN
+from messages import SHOWN
+from needs import only_with
+
+# (page, mark of its block) -> why it is not run here. Its syntax is checked all the same.
+NOT_RUN = {
+    ("lint.md", "no active RDMA port"): "tests/unit/check and tests/world/test_odd_node.py make each of these",
+    ("lint.md", "strict = ["): "tests/unit/test_settings.py reads them",
+    ("check.md", "HOST   STATE  ADDRESS"): "tests/unit/check makes it",
+    ("check.md", "run 1 on node[1-4]"): "how long a run takes differs; tests/system/check has such lines",
+    ("run.md", "uncorrectable ECC error"): "no GPU fails here; tests/supervise has the message",
+    ("schedulers/slurm.md", "apptainer exec"): "neither Apptainer nor pyxis is here; tests/render has their stand-ins",
+    ("schedulers/kubernetes.md", "kubectl apply"): "there is no Kubernetes here",
+    ("schedulers/oar.md", "oarsub -l nodes=4 ./job.sh"): "there is no OAR here; the script itself is run",
+    ("schedulers/flux.md", "#flux: -N4"): "there is no Flux here; its one line is run with Flux's variables",
+    ("schedulers/mpi.md", "--hostfile hosts"): "mpirun reaches other hosts by ssh, which is not here",
+    ("from-recipes.md", "MASTER_PORT=29500"): "this is the recipe to leave",
+}
+EXTENDING = "extending.md"  # all of it is run by test_extending.py
+
+
+def test_every_block_is_run_or_it_is_told_why_not() -> None:
+    """None is forgotten, and none that is named is gone."""
+    named = [find(*where) for where in (*RUN, *SHOWN, *NOT_RUN)]
+    every = [block for page in PAGES if page != EXTENDING for block in blocks(page)]
+    assert sorted(set(named)) == sorted(every)
+    assert len(named) == len(set(named))
+
+
+@only_with("shellcheck")
+@pytest.mark.parametrize("page", [page for page in PAGES if any(b.language == "bash" for b in blocks(page))])
+def test_every_script_is_sound(page: str, tmp_path: Path) -> None:
+    """For bash itself, and for shellcheck; the recipes to leave are not."""
+    left = {find(*where) for where, why in NOT_RUN.items() if why == "this is the recipe to leave"}
+    for number, block in enumerate(b for b in blocks(page) if b.language == "bash" and b not in left):
+        script = tmp_path / f"{number}.sh"
+        script.write_text(block.text)
+        subprocess.run(["bash", "-n", script], check=True)
+        # In quotes on purpose: for the shell on the node. A line that stands alone takes its variables from a script.
+        ignored = "--exclude=SC2016,SC2154,SC2029"
+        done = subprocess.run(
+            ["shellcheck", "--shell=bash", ignored, script], capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stdout
+
+
+def headings(page: Path) -> set[str]:
+    """Return the anchors of a page's headings, as GitHub makes them."""
+    found = re.findall(
+        r"^#+ +(.*)$", re.sub(r"^ *```.*?^ *```$", "", page.read_text(), flags=re.DOTALL | re.MULTILINE), re.MULTILINE
+    )
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in found}
+
+
+@pytest.mark.parametrize("page", ["../README.md", "../SECURITY.md", *PAGES])
+def test_every_link_leads_to_a_file_or_heading_that_exists(page: str) -> None:
+    """Within the repository; other sites are not asked."""
+    here = (DOCS / page).resolve()
+    for link in re.findall(r"\[[^\]]*\]\(([^)\s]+)\)", here.read_text()):
+        if "://" in link:
+            continue
+        path, _, anchor = link.partition("#")
+        target = (here.parent / path).resolve() if path else here
+        assert target.exists(), link
+        assert target.is_relative_to(ROOT), link
+        assert not anchor or anchor in headings(target), link
+
+
+def test_an_anchor_is_made_as_github_does() -> None:
+    """In small letters, blanks as hyphens, without what is no word."""
+    assert "when-it-fails" in headings(ROOT / "README.md")
+    assert "how-to-read---explain" in headings(DOCS / "troubleshooting.md")
+
+
+def test_a_block_below_a_list_is_found_too() -> None:
+    """Its indentation is no part of it."""
+    assert Block(
+        "schedulers/flux.md", "bash", 'flux run -N4 -n4 mingle exec --directory "$HOME" torchrun train.py\n'
+    ) in blocks("schedulers/flux.md")

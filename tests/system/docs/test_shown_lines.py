@@ -1,0 +1,200 @@
+"""Every command of docs/ is run as it stands: in a shell of salloc, a batch script, a stand-in, on plain hosts."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import lines
+import pytest
+from cluster.hosts import Hosts
+from cluster.slurm import SlurmCluster
+from documents import BIN, KEYED, Block, find, says, standins, world, worlds
+from light import BIN as LIGHT_BIN
+from light import TRAIN
+from lines import ALLOCATED, BATCH, TEMPLATES, TOLD
+from needs import need
+
+
+@pytest.mark.parametrize("where", ALLOCATED, ids=" ".join)
+def test_a_line_in_a_shell_of_salloc_makes_one_world(slurm: SlurmCluster, tmp_path: Path, where: lines.Where) -> None:
+    """A user who is not root, with no key yet; mpirun is the real one."""
+    text, case = find(*where).text, ALLOCATED[where]
+    if text.startswith("mpirun"):
+        need("mpirun")
+    path = f"{standins(tmp_path)}:/usr/bin:/bin"
+    words = ["salloc", *case.options.split(), "bash", "-c", f"{text.strip()}{case.then}"]
+    done = slurm.controller.run(words, user="alice", cwd=tmp_path, env={"PATH": path})
+    assert (done.returncode, worlds(done.stdout)) == (0, world(case.size)), done
+
+
+@pytest.mark.parametrize("where", BATCH, ids=" ".join)
+def test_a_batch_script_makes_one_world(slurm: SlurmCluster, tmp_path: Path, where: lines.Where) -> None:
+    """The script as it stands."""
+    env = {"PATH": f"{standins(tmp_path)}:/usr/bin:/bin"}
+    job = slurm.submit(find(*where).text, f"--output={tmp_path}/out", user="alice", cwd=str(tmp_path), env=env)
+    state, output = slurm.wait(job), (tmp_path / "out").read_text()
+    assert (state, worlds(output)) == ("COMPLETED", world(BATCH[where])), output
+
+
+def test_the_lines_for_a_script_that_starts_torchrun_itself_make_one_world(slurm: SlurmCluster, tmp_path: Path) -> None:
+    """In the batch script, with a torchrun that meets the others by PET_*."""
+    (tmp_path / "train.py").write_text(TRAIN.read_text())
+    env = {"PATH": f"{LIGHT_BIN}:{BIN}:/usr/bin:/bin"}
+    script, output = find(*lines.EVALUATED).text, f"--output={tmp_path}/out"
+    job = slurm.submit(script, "-N2", "-n2", output, user="alice", cwd=str(tmp_path), env=env)
+    state, text = slurm.wait(job), (tmp_path / "out").read_text()
+    assert (state, text.count("SIZE=2")) == ("COMPLETED", 2), text
+
+
+def test_the_line_that_shows_the_place_of_each_process_shows_it(slurm: SlurmCluster) -> None:
+    """The real torchrun, once."""
+    need("torch")
+    done = slurm.controller.run(["salloc", "-N2", "bash", "-c", find(*lines.PLACES).text], user="alice", timeout=120)
+    assert sorted(re.findall(r"rank \d of \d", done.stdout)) == ["rank 0 of 2", "rank 1 of 2"], done
+
+
+def test_the_script_that_must_know_the_address_knows_it(slurm: SlurmCluster) -> None:
+    """In a shell on each node."""
+    done = slurm.controller.run(["salloc", "-N2", "bash", "-c", find(*lines.ADDRESS).text], user="alice")
+    assert sorted(re.findall(r"node \d of 2, rank 0 at 10\.7[78]\.0\.\d:2\d{4}", done.stdout)), done
+    assert len(done.stdout.splitlines()) == 2
+
+
+def test_the_line_for_lightning_sets_no_local_rank(slurm: SlurmCluster, tmp_path: Path) -> None:
+    """Lightning starts the two processes of a node; `make frameworks` runs it."""
+    (standins(tmp_path) / "python").write_text("#!/bin/sh\necho $NODE_RANK/$WORLD_SIZE ${LOCAL_RANK-none}\n")
+    env = {"PATH": f"{tmp_path}/bin:/usr/bin:/bin"}
+    words = ["salloc", "-N2", "bash", "-c", find(*lines.LIGHTNING).text]
+    done = slurm.controller.run(words, user="alice", cwd=tmp_path, env=env)
+    assert sorted(done.stdout.splitlines()) == ["0/4 none", "1/4 none"], done
+
+
+def test_explain_says_what_is_shown(slurm: SlurmCluster, tmp_path: Path) -> None:
+    """Line by line, as the two nodes' lines may mix."""
+    env = {"PATH": f"{standins(tmp_path)}:/usr/bin:/bin", "MASTER_PORT": "23456"}
+    words = ["salloc", "-N2", "-w", "node1,node2", "bash", "-c", find(*lines.EXPLAIN).text]
+    done = slurm.controller.run(words, user="alice", cwd=tmp_path, env=env)
+    shown = [line for line in find(*lines.EXPLAINED).text.splitlines() if line != "…"]
+    assert [line for line in shown if not says(done.stderr, line)] == [], done.stderr
+
+
+def test_a_missing_mingle_ends_a_script(hosts: Callable[..., Hosts]) -> None:
+    """Nothing after the line is run."""
+    script = find(*lines.MISSING).text + "echo went on"
+    done = hosts(1)[0].run(["bash", "-c", script], env={"PATH": "/usr/bin:/bin"})
+    assert (done.returncode, done.stdout) == (1, "")
+
+
+@pytest.mark.parametrize("where", TEMPLATES, ids=" ".join)
+def test_a_line_with_mingle_template_makes_a_script(
+    hosts: Callable[..., Hosts], tmp_path: Path, where: lines.Where
+) -> None:
+    """What qsub and others get is a script that bash can read; tests/render runs such scripts."""
+    line, submit = find(*where).text.strip().rsplit(" | ", 1)
+    assert submit in ("sbatch", "qsub", "bsub")
+    script = f"set -o pipefail; {line} >{tmp_path}/script && bash -n {tmp_path}/script && cat {tmp_path}/script"
+    done = hosts(1)[0].run(["bash", "-c", script], user="alice")
+    assert done.returncode == 0, done.stderr
+    assert "\n  torchrun train.py\n" in done.stdout
+
+
+def test_the_recipe_to_leave_is_found_by_lint(hosts: Callable[..., Hosts], tmp_path: Path) -> None:
+    """As job.sh."""
+    (tmp_path / "job.sh").write_text(find(*lines.RECIPE).text)
+    done = hosts(1)[0].run(["bash", "-c", find(*lines.LINT).text], cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (1, "")
+    assert "job.sh:5: a fixed MASTER_PORT" in done.stdout
+
+
+def command(block: Block, start: str) -> str:
+    """Return what a scheduler would run on each host: the line without the scheduler's own words."""
+    if block.language == "yaml":
+        (words,) = re.findall(r"command: (\[.*\])", block.text)
+        return shlex.join(json.loads(words))
+    line = block.text.strip()
+    return line[line.index(start) :].rstrip('"') if start == "mingle exec" else line[line.index(start) :]
+
+
+def test_a_line_with_the_variables_of_its_scheduler_makes_one_world(
+    hosts: Callable[..., Hosts], tmp_path: Path
+) -> None:
+    """The schedulers that are not here: their variables are, on as many hosts as the line is for."""
+    four, path = hosts(4), f"{standins(tmp_path)}:/usr/bin:/bin"
+    for host in four:
+        host.run(["bash", "-c", "echo 10.77.0.1 train-0.train train-workers-0-0.train >>/etc/hosts"], check=True)
+    for where, told in TOLD.items():
+        line = command(find(*where), told.start).replace("/scratch/shared", str(tmp_path))
+
+        def told_to(number: int, told: lines.Told = told) -> dict[str, str]:
+            values = {"i": str(number), "n": str(told.count)}
+            return {name: value.format(**values) for name, value in told.environ.items()}
+
+        done = four.run_all(
+            lambda host, line=line, told=told: ["bash", "-c", line if host.number <= told.count else "true"],
+            env=lambda host: {**KEYED, "PATH": path, **told_to(host.number - 1)},
+            user="alice",
+            cwd=tmp_path,
+        )
+        said = "".join(one.stdout for one in done)
+        assert worlds(said) == world(told.count), (where, line, done)
+
+
+def pbs_script(path: str) -> str:
+    """Return the script of the page, with its comment about PATH followed."""
+    script = find(*lines.PBS_SCRIPT).text
+    assert "# Activate your environment here" in script
+    return re.sub(r"# Activate your environment here.*", f"PATH={path}:$PATH", script)
+
+
+def test_the_pbs_script_trains_and_ends_well(hosts: Callable[..., Hosts], tmp_path: Path) -> None:
+    """Under the stand-in; render/test_scripts_on_pbs.py has the real torchrun there."""
+    from cluster.pbs import PbsStandIn  # after the skip
+
+    shutil.copy(TRAIN, tmp_path)
+    with PbsStandIn(hosts(4), tmp_path, 4) as pbs:
+        job = pbs.submit(pbs_script(f"{LIGHT_BIN}:{BIN}"), cwd=str(tmp_path))
+        assert pbs.wait(job, 120) == 0, pbs.output(job)
+        assert re.findall(r"SIZE=(\d)", pbs.output(job)) == ["4"] * 4
+
+
+@pytest.mark.parametrize("fails", ["[ $NODE_RANK != 2 ] || exit 7; exec sleep 100", "exit 7"], ids=["one", "all"])
+def test_the_pbs_script_ends_with_the_status_of_the_host_that_fails(
+    hosts: Callable[..., Hosts], tmp_path: Path, fails: str
+) -> None:
+    """A bare `wait` would end with 0; the others are ended by PBS."""
+    from cluster.pbs import PbsStandIn
+
+    with PbsStandIn(hosts(4), tmp_path, 4) as pbs:
+        standins(tmp_path)
+        (tmp_path / "bin" / "torchrun").write_text(f"#!/bin/bash\n{fails}\n")
+        job = pbs.submit(pbs_script(f"{tmp_path}/bin"), cwd=str(tmp_path))
+        assert pbs.wait(job) == 7, pbs.output(job)
+
+
+@pytest.mark.parametrize(
+    ("where", "kind", "fails"),
+    [(lines.OAR_SCRIPT, "oar", False), (lines.OAR_SCRIPT, "oar", True), (lines.PLAIN_SSH, "ssh", False)],
+)
+def test_a_loop_over_hosts_makes_one_world_and_tells_of_a_failure(
+    hosts: Callable[..., Hosts], tmp_path: Path, where: lines.Where, kind: str, *, fails: bool
+) -> None:
+    """By a stand-in for oarsh and ssh, which starts a shell on the host with nothing of the caller's environment."""
+    from render import remote_stand_ins
+
+    oar = remote_stand_ins.Kind("oarsh", [], {"OAR_JOB_ID": "7", "OAR_NODEFILE": "{file}"}, {})
+    remote_stand_ins.KINDS |= {"oar": oar, "ssh": remote_stand_ins.Kind("ssh", [], {}, {})}
+    four = hosts(4)
+    four[0].run(["bash", "-ec", find(*lines.PLAIN_KEY).text], user="alice", check=True)
+    standins(tmp_path)
+    if fails:
+        (tmp_path / "bin" / "torchrun").write_text("#!/bin/bash\n[ $NODE_RANK != 2 ] || exit 7; exec sleep 100\n")
+    with remote_stand_ins.RemoteStandIn(kind, four, tmp_path, 1) as remote:
+        status, output = remote.run(f"export PWD\ncd {tmp_path} || exit\n{find(*where).text}")
+    assert (status, worlds(output)) == ((7, []) if fails else (0, world(4))), output
+    assert os.path.exists(tmp_path / "script")

@@ -1,0 +1,213 @@
+"""What `make packages` makes: the same each time, whole, and used where there is no checkout."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import zipfile
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+from building import OFFLINE, ROOT, ZIP, build, digests, said
+from cluster.hosts import Hosts
+from cluster.slurm import SlurmCluster
+from cluster.ssh import ssh
+from forked import Forked
+from needs import need, skip_for_want_of
+
+import mingle_hooks
+
+THIS = f"{sys.version_info.major}.{sys.version_info.minor}"
+NAME = f"mingle_hooks-{mingle_hooks.__version__}"
+WHEEL, SDIST = f"{NAME}-py3-none-any.whl", f"{NAME}.tar.gz"
+KEYED = {"MINGLE_KEY": "00112233445566778899aabbccddeeff" * 2}
+# What each has to print as the installed mingle does.
+SAME = [
+    "--version",
+    "template pbs --no-environment --nodes 2 -- train.py",
+    "template show script",
+    "hooks render slurm prolog",
+    "docs admin",
+    "schema job",
+]
+
+
+@pytest.fixture(scope="module")
+def clean(made: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Install the wheel where nothing of this checkout is, beside what it needs to start; without multicast_expert."""
+    place = tmp_path_factory.mktemp("clean")
+    place.chmod(0o755)
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", place / "venv"], check=True)
+    pip = [sys.executable, "-m", "pip", "--python", place / "venv/bin/python", "install", "--no-index", "--no-deps"]
+    subprocess.run([*pip, "--quiet", made / WHEEL], check=True)
+    (site,) = (place / "venv").glob("lib/python*/site-packages")
+    for name in ("click", "jinja2", "markupsafe", "ifaddr"):
+        spec = find_spec(name)
+        assert spec
+        assert spec.origin
+        (site / name).symlink_to(Path(spec.origin).parent)
+    return place / "venv"
+
+
+def test_the_same_sources_make_the_same_octets(made: Path, tmp_path: Path) -> None:
+    """Also from the sdist, which so holds all that is needed."""
+    subprocess.run(["tar", "-xzf", made / SDIST, "-C", tmp_path], check=True)
+    again = build(tmp_path / NAME, tmp_path / "dist")
+    assert digests(again) == digests(made)
+    assert set(digests(made)) == {WHEEL, SDIST, ZIP, OFFLINE}
+
+
+def test_what_is_in_them(made: Path) -> None:
+    """Every page but the manual's in the wheel, where man looks for it; in the sdist the tests and documents too."""
+    inside = set(zipfile.ZipFile(made / WHEEL).namelist())
+    pages = {str(path.relative_to(ROOT)) for path in (ROOT / "docs").rglob("*.md")}
+    assert {name.removeprefix("mingle_hooks/") for name in inside if name.startswith("mingle_hooks/docs/")} == pages
+    assert f"{NAME}.data/data/share/man/man1/mingle-env.1" in inside
+    assert "mingle_hooks/py.typed" in inside
+    with tarfile.open(made / SDIST) as packed:
+        sources = {name.partition("/")[2] for name in packed.getnames()}
+    kept = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=False).stdout.split("\n")
+    left = {name for name in kept if name and not name.startswith(".") and (ROOT / name).exists()} - sources
+    assert left == set()
+
+
+def test_the_readme_has_no_link_that_leads_nowhere_from_an_index(made: Path) -> None:
+    """Where nobody has told the repository's address, the package names none."""
+    metadata = zipfile.ZipFile(made / WHEEL).read(f"{NAME}.dist-info/METADATA").decode()
+    assert "\nProject-URL" not in metadata
+    readme = metadata.partition("\n\n")[2]
+    assert "## Install" in readme
+    assert re.findall(r"\]\((?!https?:)[^)\s]+\)", readme) == []
+
+
+def test_the_links_of_the_readme_lead_into_the_repository_that_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each to a file that is there, of the version that is built."""
+    need("hatchling")
+    source = "https://forge.example/mingle"
+    monkeypatch.setenv("MINGLE_SOURCE_URL", f"{source}/")
+    monkeypatch.syspath_prepend(ROOT)
+    metadata: dict[str, Any] = {}
+    importlib.import_module("hatch_build").CustomMetadataHook(str(ROOT), {}).update(metadata)
+    assert metadata["urls"]["Source"] == source
+    links = re.findall(r"\]\(([^)\s]+)\)", metadata["readme"]["text"])
+    assert len(links) > 10
+    base = f"{source}/blob/v{mingle_hooks.__version__}/"
+    for link in (link for link in links if link.startswith(source)):
+        assert (ROOT / link.removeprefix(base).partition("#")[0]).exists(), link
+
+
+def test_an_index_takes_them(made: Path) -> None:
+    """Twine refuses a metadata version that it does not know, and newer hatchling writes a newer one."""
+    metadata = zipfile.ZipFile(made / WHEEL).read(f"{NAME}.dist-info/METADATA").decode()
+    with tarfile.open(made / SDIST) as packed:
+        file = packed.extractfile(f"{NAME}/PKG-INFO")
+        assert file
+        also = file.read().decode()
+    for text in (metadata, also):
+        assert text.startswith("Metadata-Version: 2.4\n")
+
+
+def test_netifaces_is_no_part_of_the_wheel(made: Path) -> None:
+    """Whoever has one keeps it."""
+    metadata = zipfile.ZipFile(made / WHEEL).read(f"{NAME}.dist-info/METADATA").decode()
+    assert re.findall("^Requires-Dist: netifaces.*$", metadata, re.MULTILINE) == []
+    assert [name for name in zipfile.ZipFile(made / WHEEL).namelist() if "netifaces" in name] == []
+
+
+@pytest.mark.parametrize("words", SAME)
+def test_wheel_and_zip_do_what_the_checkout_does(
+    made: Path, clean: Path, forked: Forked, tmp_path: Path, words: str
+) -> None:
+    """Templates, pages and schemas are found in both."""
+    here = forked.run(*words.split(), env={"PATH": "/usr/bin:/bin", "HOME": str(tmp_path)}, cwd=tmp_path).stdout
+    assert here
+    assert said(clean / "bin/mingle", *words.split(), cwd=tmp_path) == here
+    assert said(sys.executable, "-IS", made / ZIP, *words.split(), cwd=tmp_path) == here
+
+
+def test_a_template_in_a_zip_file_is_listed_ejected_and_extended(made: Path, tmp_path: Path) -> None:
+    """With the place that it comes from."""
+    mingle = [sys.executable, "-IS", made / ZIP]
+    assert f"{ZIP}/mingle_hooks/templates/job" in said(*mingle, "template", "list", cwd=tmp_path)
+    said(*mingle, "template", "eject", "script", "--to", str(tmp_path / "own"), cwd=tmp_path)
+    own = tmp_path / "own" / "script.sh.j2"
+    own.write_text('{% include "built-in/script.sh.j2" %}\n# and ours\n')
+    words = f"template slurm --no-environment --template-dir {own.parent} -- train.py".split()
+    assert said(*mingle, *words, cwd=tmp_path).endswith("\n# and ours\n")
+
+
+def test_a_host_that_does_not_see_the_zip_is_named(made: Path, hosts: Callable[..., Hosts], tmp_path: Path) -> None:
+    """In one line, with the file, by run and by check."""
+    both = hosts(2)
+    shutil.copy(made / ZIP, both[0].outside("/tmp/mingle.pyz"))
+    environ = {"PATH": f"{ssh(both, tmp_path)}:/usr/bin:/bin"}
+    why = "expected mingle's file /tmp/mingle.pyz on every host; saw no such file on node2; try a copy of it there"
+    argv = [sys.executable, "/tmp/mingle.pyz", "run", "--hosts", "node1,node2", "true"]
+    run = both[0].run(argv, env=environ, cwd="/tmp")
+    assert (run.returncode, run.stdout) == (75, "")
+    assert run.stderr.startswith(f"mingle run: {why}")
+    assert run.stderr.splitlines()[1:] == ["mingle run: node2: its supervisor could not be started"]
+    argv[2:] = ["check", "--timeout", "60s", "--hosts", "node1,node2"]
+    check = both[0].run(argv, env=environ, cwd="/tmp")
+    assert check.returncode == 69
+    assert f"BAD  node2: did not start: {why}" in check.stdout
+
+
+def test_a_job_s_node_that_does_not_see_the_zip_ends_the_run(made: Path, slurm: SlurmCluster, tmp_path: Path) -> None:
+    """At once, though srun goes on for the nodes that do see it."""
+    shutil.copy(made / ZIP, slurm.hosts[0].outside("/tmp/mingle.pyz"))
+    job = slurm.submit(
+        f"#!/bin/sh\n{sys.executable} /tmp/mingle.pyz run true\n", "--nodes=3", f"--output={tmp_path}/out", cwd="/tmp"
+    )
+    assert slurm.wait(job, timeout=60) == "FAILED"
+    said = (tmp_path / "out").read_text()
+    assert said.count("expected mingle's file /tmp/mingle.pyz on every host") == 1
+    assert "saw no such file on some of node[1-3]" in said
+
+
+@pytest.mark.parametrize("version", [*sorted({"3.10", "3.13"} - {THIS}), "pypy"])
+def test_the_zip_runs_with_other_pythons(made: Path, tmp_path: Path, version: str) -> None:
+    """They take the sources in it, and two members meet and become their command."""
+    python = other(version)
+    assert said(python, made / ZIP, *SAME[1].split(), cwd=tmp_path).startswith("#!/bin/bash\n")
+    assert "NNODES='1'" in said(python, made / ZIP, "env", "--id", "a", "--nodes", "1", cwd=tmp_path)
+    meeting = f"exec --id a --nodes 2 --via directory --directory {tmp_path}".split()
+    words = [*meeting, "sh", "-c", "echo $NNODES $MASTER_PORT"]
+    environ = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), **KEYED}
+    both = [subprocess.Popen([python, made / ZIP, *words], env=environ, stdout=-1, stderr=-1, text=True) for _ in "ab"]
+    (first, its_errors), (second, _) = [member.communicate() for member in both]
+    assert re.fullmatch(r"2 \d{5}\n", first), its_errors
+    assert second == first
+
+
+def other(version: str) -> str | Path:
+    """Return another Python of this machine."""
+    pyenv = Path(os.environ.get("PYENV_ROOT", str(Path.home() / ".pyenv")))
+    if found := sorted(pyenv.glob(f"versions/{version}*/bin/python3")):
+        return found[-1]
+    python = shutil.which("pypy3" if version == "pypy" else f"python{version}")
+    enough = "import sys; sys.exit(sys.version_info < (3, 10))"
+    if python is None or subprocess.run([python, "-c", enough], check=False).returncode != 0:
+        skip_for_want_of([f"Python {version}" if version != "pypy" else "PyPy 3.10"])
+    return python
+
+
+def test_wheel_and_zip_meet_without_multicast(
+    made: Path, clean: Path, hosts: Callable[..., Hosts], tmp_path: Path
+) -> None:
+    """One host has either, and a directory that both see; neither is troubled by what it lacks."""
+    both = hosts(2, share=[made, clean])
+    words = f"env --id a --nodes 2 --shell json --directory {tmp_path}"
+    mingle = {both[0].name: f"{clean}/bin/mingle", both[1].name: f"{sys.executable} -IS {made / ZIP}"}
+    done = both.run_all(lambda host: f"{mingle[host.name]} {words}".split(), env=KEYED)
+    assert [one.returncode for one in done] == [0, 0], done
+    worlds = {re.findall(r'"MINGLE_WORLD": *"(\w+)"', one.stdout)[0] for one in done}
+    assert len(worlds) == 1

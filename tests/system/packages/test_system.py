@@ -1,0 +1,264 @@
+"""The packages of distributions: the same each time, what is in them, and what installing and removing them does."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import io
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path, PurePath
+
+import pytest
+from building import DEB, EPOCH, ROOT, RPM, ZIP, build_system, digests, said
+from needs import lacking, need, skip_for_want_of
+
+import mingle_hooks
+from mingle_hooks import settings
+
+DOC = "usr/share/doc/mingle-hooks"
+SYSTEM_PYTHON = "/usr/bin/python3"
+MANIFEST = "etc/mingle/hooks/manifest.json"
+# Where each has its zsh completion, and what is in one alone.
+OWN = {
+    DEB: {"usr/share/zsh/vendor-completions/_mingle", f"{DOC}/changelog.Debian.gz"},
+    RPM: {"usr/share/zsh/site-functions/_mingle"},
+}
+TOOLS = {DEB: ("dpkg-deb", "dpkg"), RPM: ("rpmbuild", "rpm", "rpm2archive")}
+# What has its maker's licence in the program.
+HELD = {"click", "jinja2", "markupsafe", "ifaddr", "multicast_expert", "netifaces", "tomli", "typing_extensions"}
+RUNS = {
+    "--version": f"mingle {mingle_hooks.__version__}\n",
+    "hooks render slurm prolog": "#!/bin/sh\n",
+    "template slurm --no-environment -- true": "#!/bin/bash\n# Made by: mingle template slurm",
+}
+
+
+@dataclass(frozen=True)
+class Held:
+    """One file of a package."""
+
+    data: bytes
+    mode: int
+    owner: tuple[str, str]
+
+
+@cache
+def held(package: Path) -> dict[str, Held]:
+    """Return what is in a package, by path; no directory is listed that a distribution has itself."""
+    need(*TOOLS[package.name])
+    unpack = ["dpkg-deb", "--fsys-tarfile", package] if package.name == DEB else ["rpm2archive", "-n", "-"]
+    source = package.read_bytes() if package.name == RPM else b""
+    packed = subprocess.run(unpack, input=source, capture_output=True, check=True).stdout
+    found = {}
+    with tarfile.open(fileobj=io.BytesIO(packed)) as files:
+        for member in files:
+            assert member.isfile() or member.isdir(), member
+            if member.isdir():
+                assert member.mode == 0o755, member
+                continue
+            data = files.extractfile(member)
+            assert data
+            name = member.name.removeprefix("./").lstrip("/")
+            found[name] = Held(data.read(), member.mode & 0o7777, (member.uname, member.gname))
+    return found
+
+
+both = pytest.mark.parametrize("name", [DEB, RPM])
+
+
+def test_the_same_sources_make_the_same_octets(system: Path, made: Path, tmp_path: Path) -> None:
+    """Whatever the umask, the place and the time zone."""
+    build_system(tmp_path, made / ZIP, umask="077")
+    again = digests(tmp_path)
+    assert again == digests(system)
+    skip_for_want_of([tool for name, tools in TOOLS.items() if name not in again for tool in lacking(*tools)])
+
+
+def test_what_cannot_be_made_is_told(made: Path, tmp_path: Path) -> None:
+    """And the rest is made."""
+    said = build_system(tmp_path, made / ZIP, path="/nonexistent")
+    assert [line.rpartition(", ")[2] for line in said.splitlines()] == [
+        "for want of dpkg-deb: .deb",
+        "for want of rpmbuild: .rpm",
+    ]
+
+
+@both
+def test_what_is_in_it(system: Path, name: str) -> None:
+    """One program, its pages, completion and what an admin reads: root's, written by no other, nothing elsewhere."""
+    files = held(system / name)
+    pages = {f"usr/share/man/man1/{page.name}.gz" for page in (ROOT / "docs/man").iterdir()}
+    docs = {f"{DOC}/{page.relative_to(ROOT)}" for page in [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]}
+    assert set(files) == {
+        "usr/bin/mingle",
+        "usr/share/bash-completion/completions/mingle",
+        "usr/share/fish/vendor_completions.d/mingle.fish",
+        f"{DOC}/changelog.gz",
+        f"{DOC}/copyright",
+        f"{DOC}/examples/mingle.toml",
+        f"{DOC}/examples/ansible/defaults/main.yml",
+        f"{DOC}/examples/ansible/tasks/main.yml",
+        *pages,
+        *docs,
+        *OWN[name],
+    }
+    assert {its.owner for its in files.values()} == {("root", "root")}
+    assert {path for path, its in files.items() if its.mode != 0o644} == {"usr/bin/mingle"}
+    assert files["usr/bin/mingle"].mode == 0o755
+    assert files["usr/bin/mingle"].data.startswith(b"#!/usr/bin/python3 -I\nPK")
+    assert gzip.decompress(files[min(pages)].data).startswith(b'.\\" Made from the help')
+    text = files[f"{DOC}/copyright"].data.decode()
+    assert (ROOT / "LICENSE").read_text() in text
+    assert {word.lower() for word in re.findall("contains ([^ ]+) ", text)} == HELD
+    assert re.findall("^Licence: *$", text, re.MULTILINE) == []
+
+
+def test_both_have_the_same_files(system: Path) -> None:
+    """But for what each distribution wants of its own."""
+    need(*TOOLS[DEB], *TOOLS[RPM])
+    deb, rpm = held(system / DEB), held(system / RPM)
+    assert {path: its for path, its in deb.items() if path not in OWN[DEB]} == {
+        path: its for path, its in rpm.items() if path not in OWN[RPM]
+    }
+
+
+@pytest.mark.parametrize(("words", "begins"), RUNS.items())
+def test_the_program_runs_with_the_system_s_python(system: Path, tmp_path: Path, words: str, begins: str) -> None:
+    """Whatever a user's variables say of another Python."""
+    asked = [SYSTEM_PYTHON, "-c", "import sys; print(sys.version_info >= (3, 10))"]
+    if not shutil.which(SYSTEM_PYTHON) or said(*asked, cwd=tmp_path) != "True\n":
+        skip_for_want_of([f"{SYSTEM_PYTHON} 3.10"])
+    program = tmp_path / "mingle"
+    program.write_bytes(held(system / DEB)["usr/bin/mingle"].data)
+    program.chmod(0o755)
+    environ = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "PYTHONHOME": "/none", "PYTHONPATH": "/none"}
+    done = subprocess.run([program, *words.split()], env=environ, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith(begins)
+
+
+def test_the_deb_s_fields(system: Path) -> None:
+    """Those that Debian wants, with the checksums of all files."""
+    files = held(system / DEB)
+    told = said("dpkg-deb", "--field", system / DEB, cwd=system)
+    fields = dict(re.findall(r"^([A-Z][A-Za-z-]+): (.*)$", told, re.MULTILINE))
+    assert set(fields) == {"Package", "Version", "Section", "Priority", "Architecture", "Maintainer", "Installed-Size",
+                           "Depends", "Description"}  # fmt: skip
+    assert fields["Architecture"] == "all"
+    assert fields["Depends"] == "python3 (>= 3.10)"
+    assert fields["Description"][0].islower()
+    assert not fields["Description"].endswith(".")
+    assert max(map(len, told.splitlines())) <= 80
+    assert "removing it removes none of them" in told
+    subprocess.run(["dpkg-deb", "--control", system / DEB, system / "DEBIAN"], check=True)
+    assert {path.name for path in (system / "DEBIAN").iterdir()} == {"control", "md5sums", "prerm"}
+    sums = {path: hashlib.md5(its.data).hexdigest() for path, its in files.items()}  # noqa: S324 - dpkg's choice
+    lines = (system / "DEBIAN/md5sums").read_text().splitlines()
+    shutil.rmtree(system / "DEBIAN")
+    assert {line.partition("  ")[2]: line.partition("  ")[0] for line in lines} == sums
+
+
+@pytest.mark.parametrize("maintainer", ["", "A. Packager <packages@site.example>"])
+def test_the_deb_names_the_maintainer_that_is_told(made: Path, tmp_path: Path, maintainer: str) -> None:
+    """Without one it has no address, and dpkg and its reader of changelogs accept both without a warning."""
+    need(*TOOLS[DEB], "dpkg-parsechangelog")
+    deb = tmp_path / DEB
+    build_system(tmp_path, made / ZIP, maintainer=maintainer)
+    field = said("dpkg-deb", "--field", deb, "Maintainer", cwd=tmp_path)
+    log = tmp_path / "changelog"
+    log.write_bytes(gzip.decompress(held(deb)[f"{DOC}/changelog.Debian.gz"].data))
+    signed = said("dpkg-parsechangelog", "-l", log, "-S", "Maintainer", cwd=tmp_path)
+    assert field == f"{maintainer or 'mingle-hooks maintainers'}\n"
+    assert signed == f"{maintainer or 'mingle-hooks maintainers <>'}\n"
+
+
+def test_installing_and_removing_the_deb(system: Path, tmp_path: Path) -> None:
+    """By dpkg itself: nothing is run but the warning that installed hooks stay, and they do."""
+    need(*TOOLS[DEB])
+    dpkg = ["dpkg", f"--root={tmp_path}", "--force-not-root,script-chrootless,depends,bad-path"]
+    for directory in ("info", "updates", "triggers"):
+        (tmp_path / "var/lib/dpkg" / directory).mkdir(parents=True)
+    (tmp_path / "var/lib/dpkg/status").touch()
+    manifest = tmp_path / MANIFEST
+    manifest.parent.mkdir(parents=True)
+    told = {}
+    for stays in (True, False):
+        subprocess.run([*dpkg, "--install", system / DEB], capture_output=True, check=True)
+        assert (tmp_path / "usr/bin/mingle").stat().st_mode & 0o7777 == 0o755
+        assert not manifest.exists()
+        if stays:
+            manifest.write_text("{}")
+        done = subprocess.run([*dpkg, "--purge", "mingle-hooks"], capture_output=True, text=True, check=True)
+        told[stays] = done.stderr
+        assert manifest.exists() is stays
+        manifest.unlink(missing_ok=True)
+    assert not (tmp_path / "usr").exists()
+    assert "mingle-hooks: the hooks in /etc/mingle stay" in told[True]
+    assert "mingle-hooks:" not in told[False].replace("removing mingle-hooks", "")
+
+
+def test_an_upgrade_warns_of_nothing(system: Path, tmp_path: Path) -> None:
+    """Only what goes for good is worth a word; both kinds of package say so by their first argument."""
+    need(*TOOLS[DEB])
+    manifest = tmp_path / MANIFEST
+    manifest.parent.mkdir(parents=True)
+    manifest.touch()
+    subprocess.run(["dpkg-deb", "--control", system / DEB, tmp_path / "DEBIAN"], check=True)
+    for word, warned in {"remove": True, "0": True, "upgrade": False, "1": False, "deconfigure": False}.items():
+        environ = {"PATH": "/nonexistent", "DPKG_ROOT": str(tmp_path)}
+        done = subprocess.run(
+            ["/bin/sh", tmp_path / "DEBIAN/prerm", word], env=environ, capture_output=True, check=True
+        )
+        assert bool(done.stderr) is warned, word
+
+
+def test_the_rpm_s_fields(system: Path) -> None:
+    """What it requires, its licences, and the one script that it has."""
+    held(system / RPM)
+    query = "%{ARCH} %{LICENSE} %{BUILDHOST} %{BUILDTIME}\\n"
+    rpm = ["rpm", "--dbpath", system.parent / "rpmdb", "-qp"]
+    assert said(*rpm, "--queryformat", query, system / RPM, cwd=system) == (
+        f"noarch Apache-2.0 AND BSD-3-Clause AND MIT AND PSF-2.0 localhost {EPOCH['SOURCE_DATE_EPOCH']}\n"
+    )
+    needed = said(*rpm, "--requires", system / RPM, cwd=system).splitlines()
+    assert [line for line in needed if not line.startswith("rpmlib(")] == [
+        "/bin/sh",
+        "python3 >= 3.10",
+    ]
+    assert said(*rpm, "--provides", system / RPM, cwd=system) == f"mingle-hooks = {mingle_hooks.__version__}-1\n"
+    scripts = said(*rpm, "--scripts", "--triggers", system / RPM, cwd=system)
+    assert re.findall(r"^(\w+) (?:scriptlet|program)", scripts, re.MULTILINE) == ["preuninstall"]
+    assert "removing it removes none of them" in said(*rpm, "-i", system / RPM, cwd=system).replace("\n", " ")
+    assert said(*rpm, "--configfiles", system / RPM, cwd=system) == ""
+
+
+def test_removing_the_rpm_leaves_no_directory(system: Path) -> None:
+    """Those below its own place in /usr/share/doc are its, and no other is."""
+    files = held(system / RPM)
+    listed = said("rpm", "--dbpath", system.parent / "rpmdb", "-qpl", system / RPM, cwd=system).split()
+    doc = {str(parent) for path in files for parent in PurePath(f"/{path}").parents if f"/{DOC}" in str(parent)}
+    assert {path for path in listed if path.lstrip("/") not in files} == doc
+
+
+def test_another_python_is_needed_and_named(tmp_path: Path) -> None:
+    """Where python3 is too old, by the name of its package, which is that of its program."""
+    asked = "deb.depends(its), rpm.requires(its), tree.SHEBANG.format(its)"
+    script = f"import sys; sys.path.insert(0, {str(ROOT / 'packaging')!r}); its = 'python3.11'; import deb, rpm, tree; "
+    told = said(sys.executable, "-Bc", f"{script}print({asked})", cwd=tmp_path)
+    assert told.split() == ["python3.11", "python3.11", "#!/usr/bin/python3.11", "-I"]
+
+
+def test_the_example_of_settings_is_one(tmp_path: Path) -> None:
+    """With every line that it has commented out."""
+    text = (ROOT / "packaging/mingle.toml").read_text()
+    path = tmp_path / "mingle.toml"
+    path.write_text(re.sub(r"^#(?! )", "", text, flags=re.MULTILINE))
+    assert settings.load({}, {}, system_file=str(path)).section("hooks")["opt_in"] == "mingle"
+    path.write_text(text)
+    settings.load({}, {}, system_file=str(path))

@@ -1,0 +1,130 @@
+"""Tasks of pbsdsh and pbs_tmrsh in a user's own script, under the stand-in and under a real PBS."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from cluster.pbs import PbsStandIn
+    from cluster.real_pbs import RealPbs
+
+    Pbs = PbsStandIn | RealPbs
+    Start = Callable[..., Pbs]
+
+PATH = f"PATH={Path(sys.executable).parent}:/usr/bin:/bin; export PATH"
+NAMES = (
+    *("PBS_NODENUM", "PBS_TASKNUM", "PBS_NODEFILE", "PBS_JOBCOOKIE", "OWN", "NODE_RANK", "NNODES", "LOCAL_WORLD_SIZE"),
+    *("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "MINGLE_WORLD"),
+)
+SHOW = f"""
+import json, os
+line = json.dumps({{"HOST": os.uname().nodename, **{{n: os.environ.get(n) for n in {NAMES!r}}}}})
+# Not to standard output: pbs_demux copies 256 octets at a time, and so cuts the lines of one task by another's.
+with open(os.path.dirname(__file__) + "/shown", "a") as file:
+    file.write(line + "\\n")
+"""
+
+
+def lines(pbs: Pbs, body: str, *, hosts: int, slots: int = 1) -> list[str]:
+    """Run a script with so many hosts and slots on each, in which `show` is a program, and return its output."""
+    (pbs.place / "show.py").write_text(SHOW)
+    head = f"#!/bin/bash\n#PBS -l select={hosts}:ncpus={slots}:mpiprocs={slots}\n#PBS -l place=scatter\n"
+    text = body.replace("show", f"python3 {pbs.place}/show.py").replace("PREPARE", PATH)
+    job = pbs.submit(f"{head}\nexport OWN=1\n{text}\n", cwd=str(pbs.place))
+    assert pbs.wait(job) == 0, pbs.output(job)
+    return pbs.output(job).splitlines()
+
+
+def shown(pbs: Pbs, body: str, *, hosts: int, slots: int = 1) -> list[dict[str, str | None]]:
+    """Return what `show` saw, by host and task."""
+    lines(pbs, body, hosts=hosts, slots=slots)
+    tasks = [json.loads(line) for line in (pbs.place / "shown").read_text().splitlines()]
+    return sorted(tasks, key=lambda each: (each["HOST"], each["PBS_TASKNUM"]))
+
+
+def is_one_world(tasks: list[dict[str, str | None]]) -> None:
+    """Fail unless all name the same world, and each its own host's rank."""
+    for name in ("NNODES", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "MINGLE_WORLD"):
+        assert len({each[name] for each in tasks}) == 1, (name, tasks)
+    assert all(each["MINGLE_WORLD"] and each["NODE_RANK"] == each["PBS_NODENUM"] for each in tasks), tasks
+
+
+def test_pbsdsh_starts_a_task_for_each_line_of_the_node_file(any_pbs: Start) -> None:
+    """Two slots on each of two hosts make four tasks, with numbers in hexadecimal and nothing of their caller's."""
+    tasks = shown(any_pbs(2, slots=2), "show\npbsdsh -- bash -c '. /etc/profile; show'", hosts=2, slots=2)
+    script = next(each for each in tasks if each["PBS_TASKNUM"] == "1")
+    tasks.remove(script)
+    assert [(each["HOST"], each["PBS_NODENUM"]) for each in tasks] == [("node1", "0")] * 2 + [("node2", "1")] * 2
+    assert [each["PBS_TASKNUM"] for each in tasks] == ["00000002", "00000003", "20000001", "20000002"]
+    assert [each["PBS_NODEFILE"] for each in tasks] == [None, None, *[script["PBS_NODEFILE"]] * 2]
+    assert {each["PBS_JOBCOOKIE"] for each in tasks} == {script["PBS_JOBCOOKIE"]}
+    assert (script["OWN"], {each["OWN"] for each in tasks}) == ("1", {None})
+
+
+def test_pbsdsh_tells_of_a_failure_and_ends_well(any_pbs: Start) -> None:
+    """So no script can rely on its status: it names the task, by its line in the node file."""
+    said = lines(any_pbs(2), "pbsdsh -- bash -c 'exit $((PBS_NODENUM * 3))'; echo ended $?", hosts=2)
+    assert [line for line in said if line] == ["pbsdsh: task 0x00000001 exit status 3", "ended 0"]
+
+
+def test_pbs_tmrsh_needs_the_node_file(any_pbs: Start) -> None:
+    """A task on the first host cannot start others, and no host outside of the job can be named."""
+    body = "pbs_tmrsh node1 bash -lc 'pbs_tmrsh node2 true; echo ended $?'; pbs_tmrsh node9 true; echo ended $?"
+    assert [line for line in lines(any_pbs(2), body, hosts=2) if "ended" in line] == ["ended 255"] * 2
+
+
+@pytest.mark.parametrize("each", ['eval "$(mingle env)"; show', "exec mingle exec -- show"], ids=["env", "exec"])
+@pytest.mark.parametrize("start", ["pbsdsh -- ", "pbsdsh -n 2 -- X & pbsdsh -c 2 -- "], ids=["all", "in parts"])
+def test_tasks_of_pbsdsh_are_one_world(any_pbs: Start, start: str, each: str) -> None:
+    """With one line for each host, `pbsdsh -- bash -lc 'eval "$(mingle env)"; …'` is all that a script needs."""
+    task = f"bash -c 'PREPARE; {each}'"
+    tasks = shown(any_pbs(3), f"{start.replace('X', task)}{task}; wait", hosts=3)
+    assert [each["HOST"] for each in tasks] == ["node1", "node2", "node3"]
+    is_one_world(tasks)
+    assert {each["WORLD_SIZE"] for each in tasks} == {"3"}
+
+
+def test_slots_count_where_one_task_on_each_host_asks(any_pbs: Start) -> None:
+    """pbs_tmrsh starts one on a host, and the node file tells how many processes it is for."""
+    task = "bash -c 'PREPARE; eval \"$(mingle env --scope node)\"; show'"
+    body = f"for host in node1 node2; do pbs_tmrsh $host {task} & done; wait"
+    tasks = shown(any_pbs(2, slots=2), body, hosts=2, slots=2)
+    is_one_world(tasks)
+    assert [(each["HOST"], each["LOCAL_WORLD_SIZE"], each["WORLD_SIZE"]) for each in tasks] == [
+        ("node1", "2", "4"),
+        ("node2", "2", "4"),
+    ]
+
+
+@pytest.mark.parametrize("each", ['eval "$(mingle env --scope task)"; show', "exec mingle exec --scope task -- show"])
+def test_a_task_for_each_slot_has_its_rank(any_pbs: Start, each: str) -> None:
+    """With several lines for each host, --scope task makes one world of all, also when started once more."""
+    start = f"pbsdsh -- bash -c 'PREPARE; {each}'"
+    tasks = shown(any_pbs(2, slots=2), f"{start}\npbs_tmrsh node1 true\n{start}", hosts=2, slots=2)
+    assert len(tasks) == 8
+    for world in {str(each["MINGLE_WORLD"]) for each in tasks}:
+        members = [each for each in tasks if each["MINGLE_WORLD"] == world]
+        is_one_world(members)
+        assert sorted((str(its["RANK"]), its["LOCAL_RANK"], its["HOST"]) for its in members) == [
+            ("0", "0", "node1"),
+            ("1", "1", "node1"),
+            ("2", "0", "node2"),
+            ("3", "1", "node2"),
+        ]
+    assert len({each["MINGLE_WORLD"] for each in tasks}) == 2
+
+
+def test_several_tasks_on_a_host_that_do_not_say_so_get_no_world(any_pbs: Start) -> None:
+    """Each would take itself for its host, which makes two worlds, one after the other or at once: so none."""
+    task = "bash -c 'PREPARE; eval \"$(mingle env --timeout 20)\" && show'"
+    pbs = any_pbs(2, slots=2)
+    said = "\n".join(lines(pbs, f"pbsdsh -- {task} 2>&1", hosts=2, slots=2))
+    assert not (pbs.place / "shown").exists(), said
+    assert said.count("expected one slot on each host, or --scope; saw 2 slots (pbs)") == 4, said

@@ -1,0 +1,211 @@
+"""What other tests rely on: the faults of test hosts are real, nothing is left behind, and every skip is counted."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from cluster import holder
+from cluster.host import INTERRUPTIBLE
+from cluster.hosts import Hosts
+from cluster.paths import PROJECT
+from cluster.slurm import SlurmCluster
+
+TESTS = PROJECT / "tests"
+# Joins a group, says that it listens, and prints how many datagrams come until "end", at most in `seconds`.
+LISTEN = """
+import socket, struct, sys
+group, seconds = sys.argv[1], float(sys.argv[2])
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+s.bind(("", 5000))
+s.setsockopt(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP, struct.pack("=4s4si", socket.inet_aton(group), bytes(4), 0))
+s.settimeout(seconds)
+print("listening", flush=True)
+count = 0
+try:
+    while s.recv(100) != b"end":
+        count += 1
+except TimeoutError:
+    pass
+print(count)
+"""
+SEND = """
+import socket, sys, time
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+for word, count in ((b"hello", int(sys.argv[2])), (b"end", 20)):
+    for _ in range(count):
+        s.sendto(word, (sys.argv[1], 5000))
+        time.sleep(0.0005)
+"""
+CONNECT = "import socket, sys; socket.create_connection((sys.argv[1], int(sys.argv[2])), timeout=1)"
+
+
+def received(hosts: Hosts, count: int = 1, wait_s: float = 10) -> int:
+    """Return how many of `count` multicast datagrams from the first host reach the second one."""
+    group = "239.255.1.2"
+    for host in hosts:
+        host.run(["ip", "route", "replace", "239.0.0.0/8", "dev", "eth0"])
+    listener = hosts[1].popen([sys.executable, "-c", LISTEN, group, str(wait_s)])
+    assert listener.stdout is not None
+    assert listener.stdout.readline() == "listening\n"
+    hosts[0].run([sys.executable, "-c", SEND, group, str(count)], check=True)
+    return int(listener.communicate(timeout=wait_s + 10)[0])
+
+
+def connect(hosts: Hosts, one: int, other: int, port: int = 5001) -> str:
+    """Return the error of a connection to a port where nobody listens."""
+    done = hosts[one].run([sys.executable, "-c", CONNECT, hosts[other].addr(), str(port)])
+    return done.stderr.splitlines()[-1].partition(":")[0]
+
+
+def test_dropped_multicast_comes_again_when_the_firewall_is_cleared(hosts: Callable[..., Hosts]) -> None:
+    """Connections go on meanwhile."""
+    two = hosts(2)
+    two.drop_multicast()
+    assert received(two, wait_s=0.5) == 0
+    assert connect(two, 0, 1) == "ConnectionRefusedError"
+    two.clear_firewall()
+    assert received(two) == 1
+
+
+@pytest.mark.parametrize("where", ["network", "host"])
+def test_a_loss_of_30_percent_loses_that_many(hosts: Callable[..., Hosts], where: str) -> None:
+    """Of 1,000 datagrams 600 to 800 arrive: seven standard deviations."""
+    two = hosts(2)
+    (two if where == "network" else two[0]).lose(0.3)
+    assert 600 < received(two, 1000) < 800
+
+
+def test_cut_hosts_and_blocked_ports_are_silent(hosts: Callable[..., Hosts]) -> None:
+    """To those that are cut off; others refuse a connection at once, as an open host does."""
+    three = hosts(3)
+    three.cut(three[0], three[1])
+    three[2].block_port(5002)
+    silent, refused = "TimeoutError", "ConnectionRefusedError"
+    assert [connect(three, 0, 1), connect(three, 1, 0), connect(three, 0, 2, 5002)] == [silent] * 3
+    assert [connect(three, 0, 2), connect(three, 2, 1)] == [refused] * 2
+
+
+def test_a_host_has_its_own_temporary_files_and_not_this_environment(
+    hosts: Callable[..., Hosts], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All hosts share /etc, which is not the machine's, and has nothing of the machine's Slurm."""
+    monkeypatch.setenv("SLURM_JOB_ID", "1")
+    two = hosts(2)
+    assert "SLURM" not in two[0].run(["env"]).stdout
+    two[0].run(["sh", "-c", "for d in /tmp /run /dev/shm /etc; do echo x >$d/mingle-was-here; done"], check=True)
+    assert two[0].files() == {"/tmp/mingle-was-here", "/run/mingle-was-here", "/dev/shm/mingle-was-here"}
+    assert two[1].files() == set()
+    assert two[1].run(["cat", "/etc/mingle-was-here"]).stdout == "x\n"
+    assert not Path("/etc/mingle-was-here").exists()
+    assert two[0].run(["ls", "/etc/slurm"]).stdout == ""
+
+
+OWNER = """
+import time
+from cluster.hosts import Hosts
+hosts = Hosts(2).__enter__()
+hosts[0].popen(["sh", "-c", "trap '' HUP TERM INT; setsid sleep 1000 & wait"])
+while len(hosts.processes()) < 2:
+    time.sleep(0.01)
+print(hosts.tag, flush=True)
+time.sleep(1000)
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+def test_no_process_is_left_when_the_owner_of_hosts_is_killed(
+    hosts: Callable[..., Hosts], number: signal.Signals
+) -> None:
+    """Not even one that ignores signals."""
+    hosts(1)  # skips where there can be none
+    argv = [*INTERRUPTIBLE, sys.executable, "-c", OWNER]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, cwd=TESTS) as owner:
+        assert owner.stdout is not None
+        tag = owner.stdout.readline().strip()
+        owner.send_signal(number)
+    deadline = time.monotonic() + 20
+    while tag in holder.tagged().values():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def test_make_cluster_runs_what_comes_on_a_pipe(slurm: SlurmCluster) -> None:
+    """As alice on the first host, with the status of her shell, and leaves nothing behind."""
+    assert slurm.sinfo()
+    argv = [sys.executable, "-m", "cluster"]
+    with subprocess.Popen(argv, stdin=-1, stdout=-1, stderr=-1, text=True, cwd=TESTS) as process:
+        out, err = process.communicate("srun -N4 hostname | sort\nid -un\nls\nexit 3\n", timeout=120)
+    assert out.split() == ["node1", "node2", "node3", "node4", "alice", "train.py"]
+    assert process.returncode == 3
+    assert "You are alice on node1" in err
+    assert [tag for tag in holder.tagged().values() if tag.split(":")[1] == str(process.pid)] == []
+    unknown = subprocess.run([*argv, "mallory"], capture_output=True, text=True, check=False, cwd=TESTS)
+    assert (unknown.returncode, "'mallory'" in unknown.stderr) == (64, True)
+
+
+def run_pytest(directory: Path, body: str, *before: str) -> tuple[int, str]:
+    """Run one test file under this project's conftest and settings; return its status and output."""
+    (directory / "test_it.py").write_text(body)
+    argv = [*before, sys.executable, "-m", "pytest", "-q", "--reruns=1", "-c", str(PROJECT / "pyproject.toml")]
+    argv += ["--rootdir", str(directory), "-p", "no:cacheprovider", "-p", "no:randomly", "-p", "no:hypothesispytest"]
+    env = os.environ | {"PYTHONPATH": f"{TESTS}:{TESTS}/support"}
+    done = subprocess.run(
+        [*argv, "-p", "conftest", "test_it.py"], stdout=-1, text=True, check=False, cwd=directory, env=env
+    )
+    return done.returncode, done.stdout
+
+
+LEAVES = """
+import os, socket, threading
+def test_0(): threading.Timer(3, print).start()
+def test_1(): os.posix_spawn('/bin/sleep', ['sleep', '3'], {})
+def test_2(): globals()['s'] = socket.socket()
+def test_3(): pass
+"""
+
+
+def test_a_test_that_leaves_something_behind_fails(tmp_path: Path) -> None:
+    """A thread, a process or a socket."""
+    status, output = run_pytest(tmp_path, LEAVES)
+    for kind in ("left threads behind", "left child processes behind", "left sockets open"):
+        assert f"AssertionError: the test {kind}: " in output
+    assert status == 1
+
+
+def test_skips_and_second_runs_are_named_at_the_end(tmp_path: Path) -> None:
+    """With what is lacking, and with what failed."""
+    body = "import needs\nruns = []\nmoonless = needs.only_with('a-moon')\n"
+    body += "def test_one(): needs.need('sh', 'a-moon')\n@moonless\ndef test_two(): pass\n"
+    body += "def test_late():\n    runs.append(1)\n    assert len(runs) == 2, 'too late'\n"
+    status, output = run_pytest(tmp_path, body)
+    assert "SKIPPED FOR WANT OF: a-moon (2 tests)" in output
+    assert "RUN AGAIN: test_it.py::test_late" in output
+    assert "AssertionError: too late" in output
+    assert status == 0
+
+
+def test_in_the_background_programs_can_be_interrupted_all_the_same(tmp_path: Path) -> None:
+    """As in `nohup make test &`, which ignores signals, and hands on what it ignores."""
+    body = "import subprocess\ndef test():\n"
+    body += "    for name in ('INT', 'HUP', 'QUIT'):\n"
+    body += "        assert subprocess.run(['sh', '-c', f'kill -{name} $$; echo on'], stdout=-1).stdout == b''\n"
+    status, output = run_pytest(tmp_path, body, "env", "--ignore-signal=INT,HUP,QUIT")
+    assert status == 0, output
+
+
+def test_only_needs_skips_tests() -> None:
+    """Any other skip would not be counted at the end of a run."""
+    skips = ("pytest.skip(", "mark.skip", "importorskip(", ".skipTest(", "unittest.skip")
+    texts = {
+        path: path.read_text()
+        for path in TESTS.rglob("*.py")
+        if path not in (TESTS / "support/needs.py", Path(__file__))
+    }
+    assert [path for path, text in texts.items() if any(way in text for way in skips)] == []

@@ -1,0 +1,546 @@
+"""Interfaces and their addresses, on made-up and known machines, and the host and machine names."""
+
+from __future__ import annotations
+
+import json
+import os
+import pwd
+import re
+import socket
+import subprocess
+import sys
+import uuid
+from collections.abc import Iterator
+from ipaddress import ip_interface
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cluster.machines import carrier, grow, recorded, route, route6, seen, tables
+from hypothesis import example, given
+from hypothesis import strategies as st
+from needs import need, only_with
+
+from mingle_hooks.errors import NetworkError, UsageError
+from mingle_hooks.net.addresses import (
+    Interface,
+    NcclSetting,
+    default_interface,
+    hostname,
+    interface_of,
+    interfaces,
+    is_hostname,
+    is_nccl_interface,
+    machine_id,
+    nccl_ifname,
+    nccl_settings,
+    preference,
+    usable,
+)
+
+# The ranking runs on made-up interfaces, the listing on this host's own.
+
+
+def make(name: str, *addresses: str, kind: str = "ethernet", speed: int | None = None, **more: object) -> Interface:
+    index = int(more.get("index", 5))  # type: ignore[call-overload]
+    return Interface(name, index, kind, speed, bool(more.get("up", True)), tuple(map(ip_interface, addresses)))
+
+
+LO = make("lo", "127.0.0.1/8", "::1/128", kind="loopback", index=1)
+ETH0 = make("eth0", "10.77.0.1/24", "fd00:77::1/64", "fe80::1/64", speed=1000, index=2)
+ETH1 = make("eth1", "10.79.0.1/24", speed=25_000, index=3)
+IB0 = make("ib0", "10.78.0.1/24", kind="infiniband", speed=100, index=4)
+DOCKER = make("docker0", "172.17.0.1/16", kind="virtual", index=6)
+ALL = (LO, ETH0, ETH1, IB0, DOCKER)
+
+
+def hosts(*interfaces: Interface, **options: object) -> list[str]:
+    return [candidate.host for candidate in usable(interfaces, **options)]  # type: ignore[arg-type]
+
+
+def test_infiniband_comes_first_then_speed_then_ipv4() -> None:
+    assert hosts(*ALL) == ["10.78.0.1", "10.79.0.1", "10.77.0.1", "fd00:77::1"]
+
+
+def test_of_equal_interfaces_the_lower_index_comes_first() -> None:
+    assert hosts(make("b", "10.0.0.2/8", index=9), make("a", "10.0.0.1/8", index=8)) == ["10.0.0.1", "10.0.0.2"]
+
+
+def test_an_unknown_speed_comes_last() -> None:
+    assert hosts(make("wg0", "10.9.0.1/24", index=1), ETH0)[-1] == "10.9.0.1"
+
+
+def test_preferences_are_the_only_ones_that_count_and_set_the_order() -> None:
+    prefer = [preference("10.77.0.0/16"), preference("ib0")]
+    assert hosts(*ALL, prefer=prefer) == ["10.77.0.1", "10.78.0.1"]
+
+
+def test_an_ipv6_network_can_be_preferred() -> None:
+    assert hosts(*ALL, prefer=[preference("fd00::/8")]) == ["fd00:77::1"]
+
+
+def test_a_bridge_for_guests_counts_only_when_it_is_named() -> None:
+    assert hosts(DOCKER, prefer=[preference("docker0")]) == ["172.17.0.1"]
+    assert hosts(DOCKER, prefer=[preference("172.17.0.0/16")]) == ["172.17.0.1"]
+
+
+@pytest.mark.parametrize(
+    ("address", "reason"),
+    [
+        ("127.0.0.1/8", "loopback"),
+        ("::1/128", "loopback"),
+        ("169.254.3.4/16", "link-local"),
+        ("fe80::1/64", "link-local"),
+        ("224.0.0.1/32", "not a host's address"),
+        ("0.0.0.0/0", "not a host's address"),
+    ],
+)
+def test_what_others_cannot_reach_never_counts_even_when_named(address: str, reason: str) -> None:
+    with pytest.raises(NetworkError) as caught:
+        usable([make("eth0", address)], prefer=[preference("eth0")])
+    assert reason in caught.value.seen
+
+
+def test_the_error_tells_why_each_interface_was_left_out() -> None:
+    down = make("eth7", "10.7.0.1/24", up=False)
+    with pytest.raises(NetworkError) as caught:
+        usable([LO, DOCKER, down, make("eth8")])
+    assert caught.value.seen == (
+        "lo 127.0.0.1, lo ::1 (loopback), docker0 172.17.0.1 (virtual), eth7 10.7.0.1 (down), eth8 (no address)"
+    )
+
+
+def test_the_error_names_the_networks_that_were_asked_for() -> None:
+    with pytest.raises(NetworkError) as caught:
+        usable(ALL, prefer=[preference("ib9"), preference("10.1.0.0/16")])
+    assert "ib9 or 10.1.0.0/16" in caught.value.expected
+
+
+def test_of_many_addresses_a_few_are_told_and_why_not() -> None:
+    many = [make(f"eth{i}", f"10.1.{i}.1/24") for i in range(30)]
+    with pytest.raises(NetworkError) as caught:
+        usable(many, prefer=[preference("ib0")])
+    assert caught.value.seen.startswith("eth0 10.1.0.1, eth1 10.1.1.1, ")
+    assert caught.value.seen.endswith("eth5 10.1.5.1 and 24 more (not on a requested network)")
+
+
+def test_no_interface_at_all_is_said() -> None:
+    with pytest.raises(NetworkError, match="no network interface"):
+        usable([])
+
+
+@pytest.mark.parametrize("text", ["ib0", "enp0s31f6", "bond0.100", "10.0.0.0/8", "10.0.0.5/8", "10.0.0.5", "fd00::/8"])
+def test_names_and_networks_are_preferences(text: str) -> None:
+    assert preference(text).text == text
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", " ", "^lo", "=ib0", "a/b", "-x", "a b", "x" * 16, "10.0.0.0/33", "1.2.3", "$(id)", "ib0\n", "ib0;id", "ü0"],
+)
+def test_other_text_is_no_preference(text: str) -> None:
+    with pytest.raises(UsageError):
+        preference(text)
+
+
+def tree(root: Path, name: str, **attributes: str) -> str:
+    folder = root / "sys/class/net" / name
+    folder.mkdir(parents=True)
+    for attribute, value in attributes.items():
+        (folder / attribute).write_text(value + "\n")
+    return str(root)
+
+
+@pytest.mark.parametrize(
+    ("attributes", "expected"),
+    [
+        ({"type": "32", "speed": "100000", "operstate": "up"}, ("infiniband", 100_000, True)),
+        ({"type": "772", "operstate": "unknown"}, ("loopback", None, True)),
+        ({"type": "1", "speed": "-1", "operstate": "down"}, ("ethernet", None, False)),
+        ({"type": "1", "speed": "4294967295", "operstate": "up"}, ("ethernet", None, True)),
+        ({"type": "768", "operstate": "unknown"}, ("virtual", None, True)),
+    ],
+)
+def test_kind_speed_and_state_come_from_sysfs(
+    tmp_path: Path, attributes: dict[str, str], expected: tuple[str, int | None, bool]
+) -> None:
+    (lo,) = [found for found in interfaces(tree(tmp_path, "lo", **attributes)) if found.name == "lo"]
+    assert (lo.kind, lo.speed_mbps, lo.up) == expected
+
+
+def test_loopback_of_this_host_is_listed_with_its_address() -> None:
+    (lo,) = [found for found in interfaces() if found.name == "lo"]
+    assert lo.kind == "loopback"
+    assert ip_interface("127.0.0.1/8") in lo.addresses
+
+
+def test_without_sysfs_an_interface_with_an_address_counts_as_up(tmp_path: Path) -> None:
+    (lo,) = [found for found in interfaces(str(tmp_path)) if found.name == "lo"]
+    assert (lo.kind, lo.up) == ("loopback", True)
+
+
+def test_the_interface_of_a_local_address_is_found() -> None:
+    assert interface_of("127.0.0.1") == "lo"
+
+
+def test_an_address_of_nobody_has_no_interface() -> None:
+    assert interface_of("192.0.2.254") is None
+
+
+@pytest.fixture
+def namespace() -> Iterator[str]:
+    """Yield a network namespace of this test's own, gone afterwards."""
+    need("root", "ip", "namespaces")
+    name = f"mingle-{uuid.uuid4().hex[:8]}"
+    subprocess.run(["ip", "netns", "add", name], check=True)
+    try:
+        yield name
+    finally:
+        subprocess.run(["ip", "netns", "delete", name], check=True)
+
+
+PROBE = """
+import json
+from mingle_hooks.net.addresses import interfaces, interface_of as name_of, usable
+names = [(i.name, i.kind, i.up) for i in interfaces()]
+print(json.dumps([names, [c.host for c in usable(interfaces())], name_of("10.5.0.2"), name_of("fd05::1")]))
+"""
+
+
+def test_a_real_namespace_is_read_as_it_is(namespace: str) -> None:
+    """A veth called eth0 is a network, docker's bridge is none; second and IPv6 addresses are found too."""
+    script = (
+        "ip link set lo up; ip link add eth0 type veth peer name veth9;"
+        "ip link set eth0 up; ip link set veth9 up;"
+        "ip address add 10.5.0.1/24 dev eth0; ip address add 10.5.0.2/24 dev eth0 label eth0:two;"
+        "ip -6 address add fd05::1/64 dev eth0 nodad;"
+        "ip link add docker0 type veth peer name peer0; ip link set docker0 up; ip link set peer0 up;"
+        "ip address add 172.17.0.1/16 dev docker0"
+    )
+    enter = ["ip", "netns", "exec", namespace]
+    subprocess.run([*enter, "sh", "-ec", script], check=True)
+    done = subprocess.run([*enter, sys.executable, "-c", PROBE], check=True, stdout=subprocess.PIPE)
+    names, hosts, second, six = json.loads(done.stdout)
+    assert ["eth0", "ethernet", True] in names
+    assert ["docker0", "virtual", True] in names
+    assert ["veth9", "virtual", True] in names
+    assert hosts == ["10.5.0.1", "10.5.0.2", "fd05::1"]
+    assert (second, six) == ("eth0", "eth0")
+
+
+# Which interface the world is on, on known machines and on made-up ones, from trees of /sys and /proc.
+
+
+MACHINES = recorded()
+LOOPBACK = carrier("lo", "127.0.0.1/8", kind="loopback")
+# Its InfiniBand has addresses too, and nothing on the machine says that its owner wants Ethernet: NCCL alone takes ib0.
+AZURE = "Azure ND H100 v5"
+
+
+def rail(number: int, network: str = "192.168.{}.5/24", speed: int = 400_000) -> dict[str, Any]:
+    return carrier(f"gpu{number}rdma0", network.format(number), speed=speed)
+
+
+RAILS = [rail(number) for number in range(8)]
+MADE_UP = {
+    "OCI: a NIC of the machine, and sixteen rails": (
+        [
+            LOOPBACK,
+            # Oracle's images put all of them into one network (/etc/oci-hpc/rdma-network.conf, 255.255.0.0).
+            *(carrier(f"rdma{n}", f"192.168.{n}.7/16", speed=100_000) for n in range(16)),
+            carrier("eth0", "10.0.0.7/24", speed=50_000),
+        ],
+        "eth0",
+    ),
+    "MI300X: 1 Gb/s for the host, and eight rails": (
+        [LOOPBACK, carrier("eno0", "10.4.0.7/22", speed=1_000), *RAILS],
+        "eno0",
+    ),
+    "a host whose other network has no known speed": ([LOOPBACK, carrier("ens3", "10.0.0.7/24"), *RAILS], "ens3"),
+    "a host whose other network has IPv6 only": (
+        [LOOPBACK, carrier("eno0", "fd00::7/64", speed=1_000), *RAILS],
+        "eno0",
+    ),
+    "rails, and docker's bridge": (
+        [LOOPBACK, *RAILS, carrier("docker0", "172.17.0.1/16", kind="virtual")],
+        "gpu0rdma0",
+    ),
+    "three with RDMA are no rails": ([LOOPBACK, carrier("eno0", "10.4.0.7/22", speed=1_000), *RAILS[:3]], "gpu0rdma0"),
+    "four of one network are no rails": (
+        [LOOPBACK, carrier("eno0", "10.4.0.7/22", speed=1_000), *(rail(n, "192.168.0.{}/24") for n in range(4))],
+        "gpu0rdma0",
+    ),
+    "four of two speeds are no rails": (
+        [
+            LOOPBACK,
+            carrier("eno0", "10.4.0.7/22", speed=1_000),
+            *RAILS[:2],
+            rail(2, speed=100_000),
+            rail(3, speed=100_000),
+        ],
+        "gpu0rdma0",
+    ),
+}
+
+
+def first(root: Path, interfaces: list[dict[str, Any]], **options: Any) -> str:
+    return usable(seen(root, interfaces), root=str(root), **options)[0].interface.name
+
+
+@pytest.mark.parametrize("name", [name for name in MACHINES if name != AZURE])
+def test_on_a_known_machine_the_world_is_on_the_network_that_its_site_wants(name: str, tmp_path: Path) -> None:
+    """As networks.json has it of the maker's and the users' documentation."""
+    its = MACHINES[name]
+    grow(tmp_path, its["interfaces"], its["rdma"], its["default_route"])
+    assert first(tmp_path, its["interfaces"]) in its["wanted"]
+
+
+def test_azures_infiniband_comes_first_unless_its_own_file_says_otherwise(tmp_path: Path) -> None:
+    """Azure's images for these machines have NCCL_SOCKET_IFNAME=eth0 in /etc/nccl.conf."""
+    its = MACHINES[AZURE]
+    grow(tmp_path, its["interfaces"], its["rdma"], its["default_route"])
+    assert first(tmp_path, its["interfaces"]) == "ib0"
+    (tmp_path / "etc").mkdir()
+    (tmp_path / "etc/nccl.conf").write_text("NCCL_IB_PCI_RELAXED_ORDERING=1\nNCCL_SOCKET_IFNAME=eth0\n")
+    assert first(tmp_path, its["interfaces"], environ={}) == "eth0"
+    assert first(tmp_path, its["interfaces"], environ={"NCCL_SOCKET_IFNAME": "=ib3"}) == "ib3"
+
+
+@pytest.mark.parametrize("name", MADE_UP)
+def test_rails_come_last_where_anything_else_is_usable(name: str, tmp_path: Path) -> None:
+    """At least four Ethernet interfaces of one speed, each with an RDMA device and a network of its own; or eight."""
+    interfaces, wanted = MADE_UP[name]
+    grow(tmp_path, interfaces, [its["name"] for its in interfaces if "rdma" in its["name"]])
+    assert first(tmp_path, interfaces) == wanted
+
+
+def test_four_fast_interfaces_without_rdma_are_no_rails(tmp_path: Path) -> None:
+    """Each on a network of its own, and one of them with an RDMA device."""
+    interfaces = [LOOPBACK, carrier("eno0", "10.4.0.7/22", speed=1_000), *RAILS]
+    grow(tmp_path, interfaces, ["gpu0rdma0"])
+    assert first(tmp_path, interfaces) == "gpu0rdma0"
+
+
+def test_a_rail_that_is_asked_for_is_taken(tmp_path: Path) -> None:
+    """--iface is the user's word."""
+    interfaces = [LOOPBACK, carrier("eno0", "10.4.0.7/22", speed=1_000), *RAILS]
+    grow(tmp_path, interfaces, [its["name"] for its in RAILS])
+    assert first(tmp_path, interfaces, prefer=[preference("gpu3rdma0")]) == "gpu3rdma0"
+
+
+def test_it_is_told_what_a_rail_is_and_what_was_named(tmp_path: Path) -> None:
+    """For --explain."""
+    interfaces = [LOOPBACK, carrier("eno0", "10.4.0.7/22", speed=1_000), *RAILS[:4]]
+    grow(tmp_path, interfaces, [its["name"] for its in RAILS])
+    found = usable(seen(tmp_path, interfaces), environ={"NCCL_SOCKET_IFNAME": "eno"})
+    assert [its.why for its in found] == ["set for NCCL by the environment", *["an RDMA rail"] * 4]
+
+
+def test_with_one_usable_interface_nothing_more_is_looked_up(tmp_path: Path) -> None:
+    """Most machines have one, and the whole job waits for rank 0."""
+    interfaces = [
+        LOOPBACK,
+        carrier("eth0", "10.0.0.7/24", "fd00::7/64"),
+        carrier("docker0", "172.17.0.1/16", kind="virtual"),
+    ]
+    grow(tmp_path, interfaces, ["eth0"], "eth0")
+    assert [(its.has_rdma, its.is_default) for its in seen(tmp_path, interfaces)] == [(False, False)] * 3
+
+
+TWO = [
+    LOOPBACK,
+    carrier("eth0", "10.0.0.7/24", "fd00::7/64", speed=1_000),
+    carrier("eth1", "10.1.0.7/24", "fd01::7/64", speed=1_000),
+]
+
+
+@pytest.mark.parametrize(
+    ("ipv4", "ipv6", "wanted"),
+    [
+        ("", "", "eth0"),
+        (route("eth1"), "", "eth1"),
+        (route("eth0", metric=100) + route("eth1", metric=50), "", "eth1"),
+        (route("eth0", metric=50) + route("eth1", metric=50), "", "eth0"),
+        (route("eth1", to="10.1.0.0/24"), "", "eth0"),
+        (route("eth1", to="0.0.0.0/1"), "", "eth0"),
+        (route("eth1", flags=2), "", "eth0"),
+        (route("eth1", flags=0x203), "", "eth0"),
+        ("", route6("eth1"), "eth1"),
+        ("", route6("eth0", metric=2048) + route6("eth1", metric=1024), "eth1"),
+        ("", route6("lo", flags=0x200203) + route6("eth1"), "eth1"),
+        ("", route6("eth1", to="fd01::/64"), "eth0"),
+        (route("eth0"), route6("eth1"), "eth0"),
+        ("eth1 half a line\n", "neither is this\n", "eth0"),
+    ],
+)
+def test_of_one_speed_the_default_routes_interface_comes_first(
+    ipv4: str, ipv6: str, wanted: str, tmp_path: Path
+) -> None:
+    """By the kernel's tables, IPv4's before IPv6's."""
+    grow(tmp_path, TWO)
+    tables(tmp_path, ipv4, ipv6)
+    found = usable(seen(tmp_path, TWO))
+    assert found[0].interface.name == wanted
+    assert [its.address.version for its in found] == [4, 4, 6, 6]
+
+
+def test_a_faster_interface_comes_before_the_default_routes(tmp_path: Path) -> None:
+    """The default route is often that of a slow network for the machines' keepers."""
+    interfaces = [LOOPBACK, carrier("eno1", "10.0.0.7/24", speed=1_000), carrier("eth9", "10.1.0.7/24", speed=25_000)]
+    grow(tmp_path, interfaces, default="eno1")
+    assert first(tmp_path, interfaces) == "eth9"
+
+
+def test_without_tables_there_is_no_default_route(tmp_path: Path) -> None:
+    assert default_interface(str(tmp_path)) is None
+
+
+HOSTNAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,252}")
+
+PRINT = [sys.executable, "-c", "from mingle_hooks.net.addresses import machine_id as identity; print(identity())"]
+
+
+def test_processes_on_one_machine_have_the_same_identity() -> None:
+    assert subprocess.run(PRINT, check=True, text=True, stdout=subprocess.PIPE).stdout.strip() == machine_id()
+
+
+def test_the_identity_is_16_hex_digits() -> None:
+    assert len(machine_id()) == 16
+    assert int(machine_id(), 16) >= 0
+
+
+@only_with("root", "namespaces")
+def test_another_network_namespace_is_another_machine() -> None:
+    other = subprocess.run(["unshare", "--net", *PRINT], check=True, text=True, stdout=subprocess.PIPE).stdout.strip()
+    assert other != machine_id()
+
+
+@given(st.text(alphabet="aZ09_.-$ \n`é²", max_size=6) | st.text(alphabet="a.", min_size=250, max_size=256))
+@example("node1")
+@example("")
+@example("-a")
+@example("a\n")
+def test_a_hosts_name_is_of_letters_digits_and_little_else(text: str) -> None:
+    """As the expression says, which would take longer to compile than all checks."""
+    assert is_hostname(text) == bool(HOSTNAME.fullmatch(text))
+
+
+@given(st.text(alphabet="aZ09_.-$ é²", max_size=6))
+@example(socket.gethostname())
+@example("")
+@example("-a.b")
+def test_whatever_a_host_is_called_others_take_its_name(name: str) -> None:
+    """What does not belong into a name is an underscore there."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(socket, "gethostname", lambda: name)
+        assert hostname() == (re.sub(r"[^A-Za-z0-9_.-]|^[.-]", "_", name) or "unnamed")
+        assert is_hostname(hostname())
+
+
+# NCCL's files as NCCL 2.30 reads them, and its list of interfaces.
+
+
+HOME = pwd.getpwuid(os.getuid()).pw_dir
+
+
+def site(root: Path, text: str) -> str:
+    """Write /etc/nccl.conf below this root."""
+    (root / "etc").mkdir(exist_ok=True)
+    (root / "etc/nccl.conf").write_text(text)
+    return str(root / "etc/nccl.conf")
+
+
+def own(root: Path, text: str) -> dict[str, str]:
+    """Write a user's file, and return the environment that names it."""
+    (root / "own.conf").write_text(text)
+    return {"NCCL_CONF_FILE": str(root / "own.conf")}
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("NCCL_X=1\n", "1"),
+        ("NCCL_X=1", "1"),
+        ("# a comment\nNCCL_X=1\n", "1"),
+        ("NCCL_X=\n", ""),
+        ("NCCL_X=a=b # c \n", "a=b # c "),
+        ("NCCL_X=1\r\n", "1\r"),
+        ("NCCL_X=1\nNCCL_X=2\n", "1"),
+        ("NCCL_X=" + "a" * 2000 + "\n", "a" * 1023),
+        ("#NCCL_X=1\n", None),
+        (" NCCL_X=1\n", None),
+        ("NCCL_X =1\n", None),
+        ("export NCCL_X=1\n", None),
+        ("NCCL_X\n", None),
+        ("", None),
+    ],
+)
+def test_a_line_is_taken_as_nccl_takes_it(text: str, value: str | None, tmp_path: Path) -> None:
+    """Nothing is stripped, and of two lines the first counts."""
+    site(tmp_path, text)
+    found = nccl_settings({"NCCL_CONF_FILE": "/nowhere"}, str(tmp_path)).get("NCCL_X")
+    assert (found.value if found else None) == value
+
+
+def test_the_users_file_comes_before_the_sites_and_the_environment_before_both(tmp_path: Path) -> None:
+    """setenv(3) without overwriting, in this order; an empty variable is one too."""
+    path = site(tmp_path, "NCCL_A=site\nNCCL_B=site\nNCCL_C=site\nNCCL_D=site\n")
+    environ = {**own(tmp_path, "NCCL_A=own\nNCCL_B=own\n"), "NCCL_A": "mine", "NCCL_D": ""}
+    assert nccl_settings(environ, str(tmp_path)) == {
+        "NCCL_B": NcclSetting("own", environ["NCCL_CONF_FILE"]),
+        "NCCL_C": NcclSetting("site", path),
+    }
+
+
+def test_the_home_is_that_of_the_account_whatever_home_says(tmp_path: Path) -> None:
+    """NCCL asks getpwuid(3); and not at all where NCCL_CONF_FILE names another file."""
+    (tmp_path / ".nccl.conf").write_text("NCCL_X=1\n")
+    if str(tmp_path) != HOME:
+        assert "NCCL_X" not in nccl_settings({"HOME": str(tmp_path)}, str(tmp_path))
+
+
+def test_without_files_nothing_is_set(tmp_path: Path) -> None:
+    """A file that cannot be read is none, and one that is no text is read all the same."""
+    environ = {"NCCL_CONF_FILE": str(tmp_path)}
+    assert nccl_settings(environ, str(tmp_path)) == {}
+    (tmp_path / "etc").mkdir()
+    (tmp_path / "etc/nccl.conf").write_bytes(b"\xff\0=\xfe\nNCCL_X=1\n")
+    assert nccl_settings(environ, str(tmp_path))["NCCL_X"].value == "1"
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("eth", ["eth0", "eth1", "eth10"]),
+        ("eth1", ["eth1", "eth10"]),
+        ("=eth1", ["eth1"]),
+        ("=eth1,ib0", ["eth1", "ib0"]),
+        ("eth1:1,ib", ["eth1", "eth10", "ib0"]),
+        ("^eth", ["ib0"]),
+        ("^=eth1", ["eth0", "eth10", "ib0"]),
+        ("^docker,lo", ["eth0", "eth1", "eth10", "ib0"]),
+        (",ib0,", ["ib0"]),
+        ("bond0", []),
+    ],
+)
+def test_a_list_of_interfaces_is_nccls(text: str, names: list[str]) -> None:
+    """Beginnings of names, `=` for whole ones, `^` for all others."""
+    assert [name for name in ("eth0", "eth1", "eth10", "ib0") if is_nccl_interface(text, name)] == names
+
+
+def test_what_nccl_is_told_comes_from_the_environment_or_a_file(tmp_path: Path) -> None:
+    """One character is nothing to NCCL; an empty variable hides the file."""
+    path = site(tmp_path, "NCCL_SOCKET_IFNAME=eth0\n")
+    none = {"NCCL_CONF_FILE": "/nowhere"}
+    assert nccl_ifname(none, str(tmp_path)) == NcclSetting("eth0", path)
+    assert nccl_ifname({**none, "NCCL_SOCKET_IFNAME": "ib"}, str(tmp_path)) == NcclSetting("ib", "the environment")
+    assert nccl_ifname({**none, "NCCL_SOCKET_IFNAME": ""}, str(tmp_path)) is None
+    assert nccl_ifname({**none, "NCCL_SOCKET_IFNAME": "e"}, str(tmp_path)) is None
+    assert nccl_ifname(none, str(tmp_path / "other")) is None
+
+
+@pytest.mark.parametrize("name", ["pipe", "none", "", "a\0b", "large"])
+def test_a_file_that_is_none_says_nothing_and_nobody_waits_for_it(tmp_path: Path, name: str) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "large").write_text("NCCL_X=1\n" + "#" * (1 << 17))
+    assert "NCCL_X" not in nccl_settings({"NCCL_CONF_FILE": str(tmp_path / "x")[:-1] + name}, str(tmp_path))

@@ -1,0 +1,383 @@
+"""The poller, the loop with its timers, and connections that hand over whole frames."""
+
+from __future__ import annotations
+
+import select
+import socket
+import struct
+import time
+import tracemalloc
+from collections.abc import Callable, Iterator
+from types import TracebackType
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.gathering import PATIENCE_S, Clock
+
+from mingle_hooks.rendezvous import connection
+from mingle_hooks.rendezvous import connection as module
+from mingle_hooks.rendezvous.connection import READ, WRITE, Connection, Loop, Poller, boottime, dial
+from mingle_hooks.rendezvous.wire import HEADER, MOST_LEADER_BYTES, WireError, frame
+
+# The poller's promises, by epoll(7) and by poll(2).
+
+
+@pytest.fixture(params=["epoll", "poll"])
+def poller(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Poller]:
+    """Give a poller of each kind."""
+    if request.param == "poll":
+        monkeypatch.delattr(select, "epoll")
+    made = Poller()
+    yield made
+    made.close()
+
+
+def call(_events: int) -> None:
+    """Do nothing; it is only compared."""
+
+
+def test_what_is_ready_is_told_with_its_call(poller: Poller) -> None:
+    """An empty socket can be written, one with data read, and nothing else is told."""
+    one, other = socket.socketpair()
+    with one, other:
+        poller.watch(one, READ | WRITE, call)
+        poller.watch(other, READ, call)
+        assert poller.ready(0.0) == [(one.fileno(), WRITE)]
+        other.send(b"a")
+        assert poller.ready(0.0) == [(one.fileno(), READ | WRITE)]
+        poller.rewatch(one, READ, call)
+        assert poller.ready(0.0) == [(one.fileno(), READ)]
+        poller.unwatch(one)
+        assert poller.ready(0.0) == []
+        poller.unwatch(one)
+        assert list(poller.watched) == [other.fileno()]
+
+
+def test_the_other_sides_end_is_ready_for_both(poller: Poller) -> None:
+    """Whatever a connection waits for, it learns of its end."""
+    one, other = socket.socketpair()
+    with one:
+        poller.watch(one, READ, call)
+        other.close()
+        assert poller.ready(0.0) == [(one.fileno(), READ | WRITE)]
+
+
+@pytest.mark.parametrize("wait_s", [0.0, 0.02])
+def test_a_wait_lasts_as_long_as_it_was_asked_to(poller: Poller, wait_s: float) -> None:
+    """Never shorter: a timer would be asked for in circles."""
+    began = time.monotonic()
+    assert poller.ready(wait_s) == []
+    assert time.monotonic() - began >= wait_s
+
+
+# Timers ring in order, and sockets are served.
+
+
+def test_timers_ring_in_the_order_of_their_time_and_cancelled_ones_do_not() -> None:
+    """Two of the same time ring in the order they were set."""
+    clock, rung = Clock(), []
+    with Loop(clock) as loop:
+        loop.after(2.0, lambda: rung.append("late"))
+        loop.after(1.0, lambda: rung.append("never")).cancel()
+        loop.after(1.0, lambda: rung.append("soon"))
+        clock.ahead = 3.0
+        loop.run(lambda: len(rung) >= 2)
+    assert rung == ["soon", "late"]
+
+
+def test_a_timer_may_set_another_and_cancelling_it_afterwards_is_harmless() -> None:
+    """As repeated actions do."""
+    rung: list[int] = []
+    with Loop() as loop:
+        timer = loop.after(0.0, lambda: loop.after(0.0, lambda: rung.append(1)))
+        loop.run(lambda: bool(rung))
+        timer.cancel()
+    assert rung == [1]
+
+
+def test_a_socket_is_served_until_it_is_unwatched() -> None:
+    """Its callback gets the events."""
+    one, other = socket.socketpair()
+    heard: list[bytes] = []
+    with one, other, Loop() as loop:
+        loop.watch(one, READ, lambda _events: heard.append(one.recv(1)))
+        other.send(b"ab")
+        loop.run(lambda: len(heard) == 2)
+        loop.unwatch(one)
+        other.send(b"c")
+        over: list[int] = []
+        loop.after(0.0, lambda: over.append(1))
+        loop.run(lambda: bool(over))
+    assert heard == [b"a", b"b"]
+
+
+def test_what_was_due_comes_before_what_was_said_meanwhile() -> None:
+    """Who was stopped until after its deadline takes no word that came before it went on."""
+    one, other = socket.socketpair()
+    clock, seen = Clock(), []
+    with one, other, Loop(clock) as loop:
+        loop.watch(one, READ, lambda _events: seen.append(one.recv(1).decode()))
+        loop.after(5.0, lambda: seen.append("deadline"))
+        other.send(b"w")
+        clock.ahead = 10.0
+        loop.run(lambda: len(seen) > 1)
+    assert seen == ["deadline", "w"]
+
+
+def test_promises_and_deadlines_go_by_the_clock_that_a_suspended_host_does_not_stop() -> None:
+    """CLOCK_BOOTTIME, on Linux."""
+    before = time.clock_gettime(time.CLOCK_BOOTTIME)
+    assert before <= boottime() <= time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+def _refuses(_clock: int) -> float:
+    raise OSError(22, "Invalid argument")
+
+
+@pytest.mark.parametrize("lacks", ["the name", "the clock"])
+def test_a_system_without_that_clock_has_the_monotonic_one(lacks: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other systems do not name it, and a sandbox may refuse it."""
+    if lacks == "the name":
+        monkeypatch.delattr(time, "CLOCK_BOOTTIME")
+    else:
+        monkeypatch.setattr(time, "clock_gettime", _refuses)
+    assert connection._steadiest() == time.CLOCK_MONOTONIC
+
+
+def test_a_delay_varies_by_a_fifth() -> None:
+    """So that members do not act in step."""
+    with Loop() as loop:
+        assert all(0.8 <= loop.about(1.0) <= 1.2 for _ in range(100))
+        assert len({loop.about(1.0) for _ in range(20)}) > 1
+
+
+# A channel hands over whole frames, whatever the pieces, and ends once.
+
+
+class Ends:
+    """A channel, the plain socket at its other end, and what the channel said."""
+
+    def __init__(self) -> None:
+        mine, self.other = socket.socketpair()
+        mine.settimeout(0)
+        self.other.settimeout(PATIENCE_S)
+        self.loop = Loop()
+        self.frames: list[tuple[int, bytes]] = []
+        self.ends: list[str] = []
+        self.connection = Connection(self.loop, mine, lambda *frame: self.frames.append(frame), self.ends.append)
+
+    def __enter__(self) -> Ends:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.connection.close()
+        self.other.close()
+        self.loop.__exit__(None, None, None)
+
+    def until(self, happens: Callable[[], object]) -> None:
+        """Serve until something happens."""
+        deadline = time.monotonic() + PATIENCE_S
+        self.loop.run(lambda: bool(happens()) or time.monotonic() > deadline)
+        assert happens()
+
+
+def test_a_frame_that_stops_half_way_ends_the_connection() -> None:
+    """A length that was changed on the way asks for bytes that nobody sends. Each byte that comes restarts the wait."""
+    with Ends() as ends:
+        ends.connection.stalled_s = 0.2
+        for byte in frame(1, b"one")[:-1]:
+            ends.other.send(bytes([byte]))
+            ends.loop.turn(0.1)
+        assert (ends.frames, ends.ends) == ([], [])
+        ends.until(lambda: ends.ends)
+        assert ends.ends == ["the rest of a frame has not come"]
+
+
+def test_a_connection_between_two_frames_waits_for_ever() -> None:
+    """Nor does one end whose owner set no bound."""
+    with Ends() as bounded, Ends() as unbounded:
+        bounded.connection.stalled_s = 0.05
+        bounded.other.send(frame(1, b"one"))
+        unbounded.other.send(frame(1, b"one")[:-1])
+        for ends in (bounded, unbounded):
+            until = time.monotonic() + 0.2
+            ends.loop.after(0.2, lambda: None)
+            ends.loop.run(lambda until=until: time.monotonic() > until)
+            assert ends.ends == []
+
+
+def test_frames_arrive_whole_in_whatever_pieces_their_bytes_come() -> None:
+    """Byte by byte, and several at once."""
+    with Ends() as ends:
+        data = frame(1, b"one") + frame(2, b"") + frame(3, b"three")
+        for byte in data:
+            ends.other.send(bytes([byte]))
+            ends.loop.turn(PATIENCE_S)
+        ends.other.send(data)
+        ends.until(lambda: len(ends.frames) == 6)
+        assert ends.frames == [(1, b"one"), (2, b""), (3, b"three")] * 2
+        assert ends.ends == []
+
+
+@given(st.lists(st.binary(max_size=3000), max_size=8))
+@settings(deadline=None)
+def test_any_bytes_give_frames_or_the_end_and_never_more_memory_than_a_frame(pieces: list[bytes]) -> None:
+    """Nothing raises."""
+    with Ends() as ends:
+        for piece in pieces:
+            ends.other.sendall(piece)
+        ends.other.close()
+        ends.until(lambda: ends.ends)
+        assert len(ends.ends) == 1
+        assert all(len(payload) <= ends.connection.most_bytes for _, payload in ends.frames)
+        assert len(ends.connection._in) <= HEADER.size + ends.connection.most_bytes or "more than" in ends.ends[0]
+
+
+def test_a_frame_that_is_too_large_ends_it_before_it_has_come() -> None:
+    """The length alone is enough, and a proved peer may send more."""
+    with Ends() as ends:
+        ends.other.send(struct.pack("!IB", 1025, 1))
+        ends.until(lambda: ends.ends)
+        assert ends.connection.closed
+    with Ends() as ends:
+        ends.connection.most_bytes = MOST_LEADER_BYTES
+        ends.other.send(struct.pack("!IB", 1025, 1) + bytes(1025))
+        ends.until(lambda: ends.frames)
+
+
+def test_a_slow_reader_gets_everything_in_order() -> None:
+    """What the kernel does not take waits, and goes out as there is room."""
+    with Ends() as ends:
+        sent = [bytes([number]) * 400_000 for number in range(10)]
+        for data in sent:
+            ends.connection.send(data)
+        got = bytearray()
+        ends.other.settimeout(0)
+
+        def read() -> bool:
+            try:
+                while True:
+                    got.extend(ends.other.recv(50_000))
+            except BlockingIOError:
+                return len(got) == 4_000_000
+
+        ends.until(read)
+        assert bytes(got) == b"".join(sent)
+
+
+def test_a_peer_that_never_reads_is_dropped_and_what_waits_for_it_is_bounded() -> None:
+    """Not out of send(), but soon after."""
+    with Ends() as ends:
+        while ends.connection.waiting_bytes <= module.MOST_WAITING_BYTES:
+            ends.connection.send(bytes(4_000_000))
+        assert ends.ends == []
+        ends.until(lambda: ends.ends)
+        assert ends.ends == ["it does not read"]
+
+
+def test_it_tells_when_less_is_waiting() -> None:
+    """So that who has more to say need not look."""
+    with Ends() as ends:
+        rooms: list[int] = []
+        ends.connection.on_room = lambda: rooms.append(ends.connection.waiting_bytes)
+        while ends.connection.waiting_bytes < 1_000_000:
+            ends.connection.send(b"x" * 100_000)
+        assert rooms == []
+        ends.other.settimeout(0)
+
+        def is_read() -> bool:
+            try:
+                return not ends.other.recv(1_000_000)
+            except BlockingIOError:
+                return ends.connection.waiting_bytes == 0
+
+        ends.until(is_read)
+        assert rooms == sorted(rooms, reverse=True)
+        assert rooms[-1] == 0
+
+
+def test_what_waits_for_many_is_held_once() -> None:
+    """The roster of thousands goes to each of them, and some read slowly."""
+    data = bytes(8_000_000)
+    with Ends() as one, Ends() as other:
+        tracemalloc.start()
+        for ends in (one, other):
+            ends.connection.send(data)
+        held, _ = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert one.connection.waiting_bytes > 1_000_000 < other.connection.waiting_bytes
+        assert held < 100_000
+
+
+def test_sending_to_one_that_has_gone_ends_it_later_after_its_last_words() -> None:
+    """Who sends to many does not expect that they change meanwhile."""
+    with Ends() as ends:
+        ends.other.send(frame(9, b"farewell"))
+        ends.other.close()
+        ends.connection.send(b"x" * 10)
+        ends.connection.send(b"x" * 10)
+        assert ends.ends == []
+        ends.until(lambda: ends.ends)
+        assert ends.frames == [(9, b"farewell")]
+        assert len(ends.ends) == 1
+
+
+def test_a_reset_is_an_end_like_any_other() -> None:
+    """As when a process is killed with data unread."""
+    with socket.create_server(("127.0.0.1", 0)) as server, Loop() as loop:
+        sock = dial("127.0.0.1", server.getsockname()[1])
+        ends: list[str] = []
+        connection = Connection(loop, sock, lambda *_frame: None, ends.append)
+        accepted, _ = server.accept()
+        accepted.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        accepted.close()
+        loop.run(lambda: bool(ends))
+        assert connection.closed
+        connection.send(b"nobody hears this")
+        with pytest.raises(OSError, match=r"."):
+            connection.own_address()
+
+
+def test_a_connection_that_is_refused_ends_once() -> None:
+    """At once on loopback, later elsewhere."""
+    with socket.socket() as free, Loop() as loop:
+        free.bind(("127.0.0.1", 0))
+        ends: list[str] = []
+        connection = Connection(loop, dial("127.0.0.1", free.getsockname()[1]), lambda *_frame: None, ends.append)
+        connection.send(b"hello")
+        loop.run(lambda: bool(ends))
+        assert len(ends) == 1
+        assert connection.closed
+
+
+def test_after_close_nothing_comes_any_more() -> None:
+    """Not even what was already on its way in the same round."""
+    with Ends() as ends:
+        ends.connection.send(bytes(1_000_000))
+        ends.other.send(frame(1, b""))
+        ends.connection.close()
+        ends.connection._ready(3)
+        assert (ends.frames, ends.ends) == ([], [])
+
+
+def test_a_frame_that_its_reader_refuses_is_the_last_one() -> None:
+    """WireError ends the connection, no more."""
+    with Ends() as ends:
+
+        def refuse(_kind: int, _payload: bytes) -> None:
+            raise WireError("no")
+
+        ends.connection.on_frame = refuse
+        ends.other.send(frame(1, b"") * 3)
+        ends.until(lambda: ends.ends)
+        assert ends.ends == ["no"]
+
+
+@pytest.mark.parametrize("address", ["localhost", "dead", "", "1.2.3", "::x", "\0"])
+def test_only_addresses_are_dialled(address: str) -> None:
+    """A name would make connect() wait for a name server."""
+    with pytest.raises((OSError, ValueError)):
+        dial(address, 1)

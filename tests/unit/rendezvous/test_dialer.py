@@ -1,0 +1,184 @@
+"""Leads are dialled, and only a leader that proves itself, where it says it is, is handed over."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from support.gathering import ATTEMPT, KEY, OTHER, SECRET, Room, relay
+
+from mingle_hooks.rendezvous import wire
+from mingle_hooks.rendezvous.connection import Endpoint
+from mingle_hooks.rendezvous.dialer import FAIR_S, LOOK, MOST_CALLS, Dialer, ProvenLeader, Search
+from mingle_hooks.rendezvous.request import Request
+
+# Leads are dialled, and only a leader that proves itself, where it says it is, is handed over.
+
+
+@contextmanager
+def deaf(count: int) -> Iterator[list[socket.socket]]:
+    """Give listeners that accept nothing."""
+    servers = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    try:
+        yield servers
+    finally:
+        for server in servers:
+            server.close()
+
+
+def test_a_leader_that_proves_itself_is_found() -> None:
+    """And it is asked to check in."""
+    with Room(2) as room:
+        member = room.member(rank=1).come()
+        room.until(lambda: member.state == "waiting")
+        assert member.membership.proven.leader == room.me.member
+        assert member.membership.proven.ticket == 0
+
+
+def test_a_member_with_another_key_learns_so_and_the_leader_hears_of_it() -> None:
+    """Neither takes the other for a member."""
+    with Room(2) as room:
+        member = room.member(OTHER, rank=1).come()
+        room.until(lambda: member.mismatches and room.leader.rejected.list())
+        assert member.mismatches == [("127.0.0.1", room.me.host, wire.KEY)]
+        assert room.leader.rejected.list() == [f"127.0.0.1 ({member.me.host})"]
+        assert member.state == ""
+        assert len(room.leader.roster) == 1
+
+
+def test_a_relay_is_found_out_before_anything_depends_on_it() -> None:
+    """Who hands on a leader's words without the key could stop doing so at the worst time."""
+    with Room(2) as room, relay(room.port) as port:
+        member = room.member(rank=1).come(port)
+        room.until(lambda: member.relays)
+        assert member.relays == [Endpoint("127.0.0.1", port, "test"), Endpoint("127.0.0.1", room.port, "test")]
+        assert (member.state, member.mismatches) == ("", [])
+        assert len(room.leader.roster) == 1
+
+
+def test_many_leads_that_do_not_answer_do_not_keep_the_one_that_does_from_its_turn() -> None:
+    """A beacon of yesterday, sent again and again, costs connections and nothing else."""
+    with Room(2) as room, deaf(MOST_CALLS) as servers:
+        member = room.member(rank=1)
+        for server in servers:
+            member.dialer.dial(Endpoint("127.0.0.1", server.getsockname()[1], "test"))
+        member.come()
+        assert len(member.dialer._calls) == MOST_CALLS
+        assert ("127.0.0.1", room.port) not in member.dialer._calls
+        room.skip(FAIR_S)
+        member.come()
+        room.until(lambda: member.state == "waiting")
+
+
+def test_a_lead_is_dialled_once_at_a_time_and_rests_when_it_did_not_answer() -> None:
+    """So that others get their turn."""
+    with Room(2) as room, deaf(1) as (server,):
+        member, port = room.member(), server.getsockname()[1]
+        for _ in range(3):
+            member.come(port)
+        assert len(member.dialer._calls) == 1
+        room.skip(6.0)
+        room.until(lambda: not member.dialer._calls)
+        member.come(port)
+        assert not member.dialer._calls
+        room.skip(2.0)
+        member.come(port)
+        assert len(member.dialer._calls) == 1
+
+
+def test_a_lead_that_cannot_be_dialled_is_nothing() -> None:
+    """Its backend will name it again."""
+    with Room(2) as room:
+        dialer = Dialer(
+            room.loop, ATTEMPT, SECRET, lambda _leader_proven: None, lambda *_who: None, lambda _a, _b: None
+        )
+        for address in ("240.0.0.1", "::ffff:0:0", "ff02::1", "0.0.0.1"):
+            dialer.dial(Endpoint(address, 1, "test"))
+        dialer.close()
+        assert not dialer._calls
+
+
+def test_whatever_a_stranger_answers_only_ends_the_call() -> None:
+    """Garbage, wrong frames, a challenge without proof, silence."""
+    challenge = {"nonce": "00" * 16, "leader": "00" * 16, "ticket": 0, "host": "h", "proof": "00" * 32}
+    refused = {"why": "key", "host": "r", "at": "127.0.0.1 1"}
+    answers = [
+        b"HTTP/1.0 400 Bad Request\r\n\r\n",
+        wire.frame(wire.VERIFIED, b"{}"),
+        wire.frame(wire.CHALLENGE, b"{}"),
+        wire.frame(wire.CHALLENGE, b"[" * 1000),
+        wire.frame(wire.CHALLENGE, wire.encode({**challenge, "ticket": -1})),
+        wire.frame(wire.CHALLENGE, wire.encode({**challenge, "host": "\x1b[2J"})),
+        wire.frame(wire.CHALLENGE, wire.encode(challenge)),
+        wire.frame(wire.REFUSED, b"{}"),
+        wire.frame(wire.REFUSED, wire.encode({**refused, "why": "$(id)"})),
+        wire.frame(wire.REFUSED, wire.encode({**refused, "host": "\x1b[2J"})),
+        wire.frame(wire.REFUSED, wire.encode({**refused, "why": "relay", "at": "node1 80"})),
+        wire.frame(wire.REFUSED, wire.encode({**refused, "why": "relay", "at": "127.0.0.1 99999"})),
+        wire.frame(wire.REFUSED, wire.encode(refused)),
+        b"",
+    ]
+    with Room(2) as room, deaf(1) as (server,):
+        member = room.member()
+        for answer in answers:
+            room.skip(10.0)
+            member.come(server.getsockname()[1])
+            accepted, _ = server.accept()
+            with accepted:
+                accepted.sendall(answer)
+            room.until(lambda: not member.dialer._calls)
+        assert member.state == ""
+        assert member.mismatches == [("127.0.0.1", "h", wire.KEY), ("127.0.0.1", "r", wire.KEY)]
+        assert member.relays == []
+
+
+# Where one member looks for a leader, and what it says where it has found none.
+
+
+def search(room: Room, found: list[ProvenLeader], notes: list[str], **parts: Any) -> Search:
+    """Return a member's search in a room."""
+    request = Request(ATTEMPT, key=KEY, host="node1", machine="here", slots=1, timeout_s=15.0, **parts)
+    return Search(room.loop, request, SECRET, notes.append, found.append, lambda: None, lambda: None)
+
+
+def test_who_hands_on_what_the_leader_says_is_gone_round() -> None:
+    """The leader says where it is itself; a person is told who stands between."""
+    found: list[ProvenLeader] = []
+    notes: list[str] = []
+    with Room(2) as room, relay(room.port) as port:
+        looking = search(room, found, notes)
+        looking.dial(Endpoint("127.0.0.1", port, "test"))
+        room.until(lambda: found)
+        assert [proven.endpoint.port for proven in found] == [room.port]
+        assert len(notes) == 1
+        assert "only relays" in notes[0]
+        found[0].connection.close()
+        looking.close()
+
+
+def test_where_rank_0_is_expected_is_said() -> None:
+    """By the name that the scheduler gives it."""
+    with Room(2) as room:
+        looking = search(room, [], [], leader_hosts=("node7",))
+        assert looking.nobody(9).expected == "rank 0 (node7) within 9 s"
+        looking.close()
+
+
+@pytest.mark.parametrize(
+    ("parts", "remedy"),
+    [
+        ({"pinned": {"MASTER_ADDR": "10.0.0.1"}}, "unset MASTER_ADDR if another job left it"),
+        ({"rank": 1, "rank_source": "NODE_RANK"}, "unset NODE_RANK if another job left it"),
+        ({"rank": 1}, LOOK),
+    ],
+)
+def test_a_leftover_by_which_rank_0_was_looked_for_is_named(parts: dict[str, Any], remedy: str) -> None:
+    """It is likelier than a firewall, which is named with it."""
+    with Room(2) as room:
+        looking = search(room, [], [], **parts)
+        assert looking.nobody(9).remedy.startswith(remedy)
+        assert looking.nobody(9).remedy.endswith(LOOK)
+        looking.close()

@@ -1,0 +1,460 @@
+"""The discovery backends, each alone and together."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from support.gathering import ATTEMPT, OTHER, PATIENCE_S, SECRET, Clock, join_request
+
+from mingle_hooks.errors import NetworkError, PlaceError
+from mingle_hooks.rendezvous import discovery
+from mingle_hooks.rendezvous.backend import MOST_SHOWN, Advertisement, Context, OneWay
+from mingle_hooks.rendezvous.connection import Endpoint, Loop, is_local, resolve
+from mingle_hooks.rendezvous.discovery import BACKENDS, MOST_FILES, DirectoryBackend, Discovery, directory_backend
+from mingle_hooks.rendezvous.roster import Entry
+from mingle_hooks.rendezvous.wire import Secret
+from mingle_hooks.settings import BACKENDS as NAMES
+
+# A backend that cannot be opened, or fails later, is a reason told at the end, and the others go on.
+
+
+NOTICE = Advertisement(b"L" * 16, 5, ("10.0.0.1",), (20_001,))
+
+
+class Dialer:
+    """A member that looks, or announces itself, by some backends; the package of multicast may be broken."""
+
+    def __init__(
+        self, *, advertisement: Advertisement | None = None, directory: Path | None = None, hosts: tuple[str, ...] = ()
+    ) -> None:
+        self.loop, self.notes = Loop(), list[str]()
+        context = Context(
+            self.loop,
+            ATTEMPT,
+            SECRET,
+            dial=lambda _endpoint: None,
+            reject=self.notes.append,
+            note=self.notes.append,
+            leader_hosts=hosts,
+            ports=(20_001,),
+            directory=None if directory is None else str(directory),
+        )
+        self.discovery = Discovery(context, lambda: True, lambda: advertisement, lambda: False)
+
+    def wait(self, seconds: float) -> None:
+        """Let time pass."""
+        over: list[int] = []
+        self.loop.after(seconds, lambda: over.append(1))
+        self.loop.run(lambda: bool(over))
+
+
+def test_each_backend_that_settings_take_has_its_row() -> None:
+    """In the same order; settings cannot ask the rows, which are above them."""
+    assert tuple(BACKENDS) == NAMES
+
+
+def multicast_modules() -> list[str]:
+    """Name the modules of multicast that are loaded."""
+    return [name for name in sys.modules if name.startswith(("multicast_expert", "netifaces"))]
+
+
+@pytest.fixture(params=["import netifaces_is_missing", "raise OSError('broken')", "1 / 0", "def"])
+def broken(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """Put a netifaces that cannot be imported before the real one; return what Python says of it."""
+    (tmp_path / "netifaces.py").write_text(request.param + "\n")
+    before = {name: sys.modules.pop(name) for name in multicast_modules()}
+    sys.path.insert(0, str(tmp_path))
+    yield {"i": "No module named", "r": "broken", "1": "ZeroDivisionError", "d": "SyntaxError"}[request.param[0]]
+    sys.path.remove(str(tmp_path))
+    for name in multicast_modules():
+        del sys.modules[name]
+    sys.modules.update(before)
+
+
+def test_a_package_that_is_missing_or_broken_is_a_reason_and_other_ways_go_on(broken: str) -> None:
+    """The search by name goes on, and the message has both."""
+    search = Dialer(hosts=("127.0.0.1",))
+    with search.loop:
+        search.discovery.open(["hosts", "multicast"])
+        search.wait(0.3)
+        told = search.discovery.tried()
+        search.discovery.close()
+    assert told.startswith("hosts: 127.0.0.1 ports 20001; no multicast: ")
+    assert broken in told
+    assert search.notes == []
+
+
+def test_where_no_way_can_be_opened_each_reason_is_the_error(broken: str, tmp_path: Path) -> None:
+    """71, at once."""
+    search = Dialer(directory=tmp_path / "none")
+    with search.loop, pytest.raises(NetworkError) as caught:
+        search.discovery.open(["directory", "multicast"])
+    assert "no directory: " in caught.value.seen
+    assert str(tmp_path / "none") in caught.value.seen
+    assert "no multicast: " in caught.value.seen
+    assert broken in caught.value.seen
+
+
+def test_a_directory_that_cannot_be_used_is_a_reason_too(tmp_path: Path) -> None:
+    """It may be that only this node has not mounted it."""
+    search = Dialer(directory=tmp_path / "none", hosts=("127.0.0.1",))
+    with search.loop:
+        search.discovery.open(["hosts", "directory"])
+        told = search.discovery.tried()
+        search.discovery.close()
+    assert told.startswith("hosts: ")
+    assert "no directory: expected a shared directory" in told
+    assert str(tmp_path / "none") in told
+    assert search.notes == []
+
+
+def test_a_directory_that_goes_while_it_is_used_leaves_the_other_ways(tmp_path: Path) -> None:
+    """A leader that cannot write its file any more is still found by name."""
+    place = tmp_path / "shared"
+    place.mkdir()
+    search = Dialer(advertisement=NOTICE, directory=place, hosts=("127.0.0.1",))
+    with search.loop:
+        search.discovery.open(["hosts", "directory"])
+        (leaf,) = os.listdir(place)
+        os.unlink(place / leaf)
+        place.rmdir()
+        search.discovery.seek()
+        told = search.discovery.tried()
+        search.discovery.close()
+    assert told.startswith("hosts: ")
+    assert "no directory: " in told
+
+
+def test_the_last_way_that_fails_is_an_error(tmp_path: Path) -> None:
+    """Nobody could find this leader, and it does not wait for them."""
+    place = tmp_path / "shared"
+    place.mkdir()
+    search = Dialer(advertisement=NOTICE, directory=place)
+    with search.loop:
+        search.discovery.open(["directory"])
+        (leaf,) = os.listdir(place)
+        os.unlink(place / leaf)
+        place.rmdir()
+        with pytest.raises(NetworkError, match="no directory"):
+            search.discovery.seek()
+        search.discovery.close()
+
+
+def test_a_directory_that_cannot_be_read_for_a_while_is_a_reason_until_it_can(tmp_path: Path) -> None:
+    """A file server that is away comes back, and the way with it."""
+    place = tmp_path / "shared"
+    place.mkdir()
+    search = Dialer(directory=place)
+    with search.loop:
+        search.discovery.open(["directory"])
+        place.rmdir()
+        search.discovery.seek()
+        gone = search.discovery.tried()
+        place.mkdir()
+        search.discovery.seek()
+        back = search.discovery.tried()
+        search.discovery.close()
+    assert gone == f"directory: {place}; directory: No such file or directory: {place}"
+    assert back == f"directory: {place}"
+
+
+# The scheduler's first host is tried at the job's own ports, again and again.
+
+
+def context(loop: Loop, found: list[Endpoint], **parts: object) -> Context:
+    """Return what the way works with."""
+    some = {"loop": loop, "attempt": ATTEMPT, "secret": SECRET, "dial": found.append, "ports": (20_001, 20_002)}
+    return Context(**{**some, "reject": print, "note": print, **parts})  # type: ignore[arg-type]
+
+
+def settle(loop: Loop, found: list[Endpoint], count: int) -> None:
+    """Serve until so many leads are there."""
+    deadline = time.monotonic() + PATIENCE_S
+    loop.run(lambda: len(found) >= count or time.monotonic() > deadline)
+    assert len(found) >= count
+
+
+def test_every_port_of_every_address_is_named_again_and_again() -> None:
+    """Until it is told to stop."""
+    found: list[Endpoint] = []
+    with Loop() as loop:
+        backend = discovery.hosts_backend(context(loop, found, leader_hosts=("127.0.0.1",)))
+        backend.search(wanted=True)
+        settle(loop, found, 6)
+        backend.search(wanted=False)
+        count = len(found)
+        done: list[int] = []
+        loop.after(0.1, lambda: done.append(1))
+        loop.run(lambda: bool(done))
+        assert len(found) == count
+        backend.close()
+    assert {(endpoint.address, endpoint.port, endpoint.backend) for endpoint in found} == {
+        ("127.0.0.1", 20_001, "hosts"),
+        ("127.0.0.1", 20_002, "hosts"),
+    }
+
+
+def test_a_name_that_nobody_knows_holds_up_no_other_and_is_reported() -> None:
+    """Each is looked up by itself."""
+    found: list[Endpoint] = []
+    with Loop(Clock()) as loop:
+        names = ("no-such-host.invalid", "bad..name", "-", "x" * 300, "\u00fc", "127.0.0.1")
+        backend = discovery.hosts_backend(context(loop, found, leader_hosts=names))
+        backend.search(wanted=True)
+        settle(loop, found, 2)
+        deadline = time.monotonic() + PATIENCE_S
+        loop.run(lambda: len(backend._addresses) == len(names) or time.monotonic() > deadline)
+        assert "no-such-host.invalid" in backend.tried()
+        assert "not known" in backend.tried()
+        backend.close()
+    assert {endpoint.address for endpoint in found} == {"127.0.0.1"}
+
+
+def test_a_name_that_was_not_known_is_looked_up_again() -> None:
+    """It may have been registered only now."""
+    clock, name = Clock(), "no-such-host.invalid"
+    with Loop(clock) as loop:
+        backend = discovery.hosts_backend(context(loop, [], leader_hosts=(name,)))
+        backend.search(wanted=True)
+        deadline = time.monotonic() + PATIENCE_S
+        loop.run(lambda: name in backend._addresses or time.monotonic() > deadline)
+        assert (backend._addresses, backend._lookups) == ({name: []}, {})
+        clock.ahead += discovery.LOOK_UP_AGAIN_S
+        loop.run(lambda: name in backend._lookups or time.monotonic() > deadline)
+        assert name in backend._lookups
+        backend.close()
+
+
+def test_the_name_on_the_fast_network_is_tried_first() -> None:
+    """And the host's own name too, as not every host need have another."""
+    with Loop() as loop:
+        backend = discovery.hosts_backend(context(loop, [], leader_hosts=("node1",), host_suffix="-ib"))
+        assert backend.tried().startswith("node1-ib, node1 ports ")
+        backend.close()
+
+
+def test_closing_does_not_wait_for_a_name_server() -> None:
+    """A look-up that has begun is left to end by itself."""
+    found: list[Endpoint] = []
+    with Loop() as loop:
+        backend = discovery.hosts_backend(context(loop, found, leader_hosts=("127.0.0.1", "localhost")))
+        backend.search(wanted=True)
+        backend.close()
+        assert not loop.poller.watched
+
+
+def test_master_means_its_own_port_or_the_jobs() -> None:
+    """As --master HOST[:PORT] says."""
+    for port, expected in ((7000, {7000}), (None, {20_001, 20_002})):
+        found: list[Endpoint] = []
+        with Loop() as loop:
+            backend = discovery.master_backend(context(loop, found, master=("127.0.0.1", port)))
+            backend.search(wanted=True)
+            settle(loop, found, 2)
+            backend.close()
+        assert {endpoint.port for endpoint in found} == expected
+        assert {endpoint.backend for endpoint in found} == {"master"}
+    with Loop() as loop:
+        assert discovery.master_backend(context(loop, [])) is None
+        assert discovery.hosts_backend(context(loop, [])) is None
+
+
+def test_an_address_is_local_when_a_socket_can_be_bound_to_it() -> None:
+    """Names are looked up before; text that is no address is not."""
+    assert is_local("127.0.0.1")
+    assert is_local("127.0.1.1") or sys.platform != "linux"
+    assert not is_local("192.0.2.1")
+    assert not is_local("2001:db8::1")
+    assert not is_local("nonsense")
+
+
+def test_a_name_resolves_or_has_no_addresses() -> None:
+    """Nothing raises, whatever the name."""
+    assert resolve("127.0.0.1", 5.0) == ["127.0.0.1"]
+    assert resolve("\0", 5.0) == []
+    assert resolve("a" * 10_000, 5.0) == []
+
+
+# A leader's file in a shared directory: read strictly, and gone in the end.
+
+
+ADVERTISED = Advertisement(b"L" * 16, 5, ("10.0.0.1", "fd00::1"), (20_001, 20_002))
+LEADS = {(a, p) for a in ADVERTISED.addresses for p in ADVERTISED.ports}
+
+
+class Place:
+    """A directory, one member's backend for it, and what came of that."""
+
+    def __init__(self, directory: Path, secret: Secret = SECRET) -> None:
+        self.found: list[Endpoint] = []
+        self.rejected: list[str] = []
+        self.notes: list[str] = []
+        context = Context(
+            Loop(Clock()),
+            ATTEMPT,
+            secret,
+            self.found.append,
+            self.rejected.append,
+            self.notes.append,
+            directory=str(directory),
+        )
+        opened = directory_backend(context)
+        assert isinstance(opened, DirectoryBackend)
+        self.backend, self.loop = opened, context.loop
+
+    def look(self) -> set[tuple[str, int]]:
+        """Look once, and return the leads."""
+        self.backend.search(wanted=True)
+        self.backend.search(wanted=False)
+        return {(endpoint.address, endpoint.port) for endpoint in self.found}
+
+    def close(self) -> None:
+        """End it."""
+        self.backend.close()
+        self.loop.__exit__(None, None, None)
+
+
+def test_what_one_announces_another_finds_and_nothing_stays(tmp_path: Path) -> None:
+    """The file is private, whole from the first moment, and removed."""
+    leader, member = Place(tmp_path), Place(tmp_path)
+    leader.backend.announce(ADVERTISED)
+    assert member.look() == LEADS
+    assert leader.look() == set()
+    assert [os.stat(tmp_path / name).st_mode & 0o777 for name in os.listdir(tmp_path)] == [0o600]
+    leader.backend.announce(None)
+    assert os.listdir(tmp_path) == []
+    leader.backend.announce(ADVERTISED)
+    leader.close()
+    member.close()
+    assert os.listdir(tmp_path) == []
+    assert leader.notes + member.notes + leader.rejected + member.rejected == []
+
+
+def test_a_leader_with_another_key_is_reported_once_and_not_dialled(tmp_path: Path) -> None:
+    """Its file cannot be ours."""
+    leader, member = Place(tmp_path, OTHER), Place(tmp_path)
+    leader.backend.announce(ADVERTISED)
+    assert member.look() == member.look() == set()
+    assert len(member.rejected) == 1
+    assert len(member.rejected[0]) <= 64
+    leader.close()
+    member.close()
+
+
+@pytest.mark.parametrize("what", ["empty", "garbage", "huge", "link", "fifo", "directory", "other's words", "device"])
+def test_whatever_lies_there_under_a_leaders_name_is_not_believed(tmp_path: Path, what: str) -> None:
+    """And it neither blocks nor breaks the search."""
+    leader, member = Place(tmp_path), Place(tmp_path)
+    leader.backend.announce(ADVERTISED)
+    (name,) = os.listdir(tmp_path)
+    path, words = tmp_path / name, (tmp_path / name).read_bytes()
+    path.unlink()
+    if what == "empty":
+        path.touch()
+    elif what == "garbage":
+        path.write_bytes(bytes(range(256)))
+    elif what == "huge":
+        path.write_bytes(words + bytes(10_000_000))
+    elif what == "link":
+        (tmp_path / "elsewhere").write_bytes(words)
+        path.symlink_to(tmp_path / "elsewhere")
+    elif what == "fifo":
+        os.mkfifo(path)
+    elif what == "directory":
+        path.mkdir()
+    elif what == "device":
+        path.symlink_to("/dev/zero")
+    else:
+        path.write_bytes(words.replace(b"20001", b"20009"))
+    assert member.look() == set()
+    if path.is_dir():
+        path.rmdir()
+    leader.close()
+    member.close()
+
+
+def test_names_that_others_make_up_cannot_crowd_out_a_leader(tmp_path: Path) -> None:
+    """Whoever may write into the directory without the key."""
+    tag = ATTEMPT.tag.hex()
+    for number in range(2 * MOST_FILES):
+        (tmp_path / f"{tag}-{number:032x}-{'0' * 16}.mingle").touch()
+    (tmp_path / f"{tag}-.mingle").mkdir()
+    (tmp_path / f"{tag}-----.mingle").touch()
+    with open(os.path.join(os.fsencode(tmp_path), tag.encode() + b"-\xff\n\x1b[2J.mingle"), "wb"):
+        pass
+    leader, member = Place(tmp_path), Place(tmp_path)
+    leader.backend.announce(ADVERTISED)
+    assert member.look() == LEADS
+    assert len(member.rejected) == 1
+    leader.close()
+    member.close()
+
+
+def test_a_directory_that_goes_away_meanwhile_is_no_leader_found(tmp_path: Path) -> None:
+    """The file server may be away for a moment; the deadline bounds it."""
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    member = Place(shared)
+    shared.rmdir()
+    assert member.look() == set()
+    with pytest.raises(PlaceError, match="No such file"):
+        member.backend.announce(ADVERTISED)
+    member.close()
+
+
+@pytest.mark.parametrize("name", ["missing", "file"])
+def test_what_is_no_directory_is_refused_at_once(tmp_path: Path, name: str) -> None:
+    """With the path, and what to do."""
+    (tmp_path / "file").touch()
+    with pytest.raises(PlaceError, match=name):
+        Place(tmp_path / name)
+
+
+# Who is heard by multicast and does not seem to hear us.
+
+
+LEADER, MEMBER = b"L" * 16, b"M" * 16
+
+
+def test_a_leader_that_was_asked_twice_in_vain_does_not_hear_us() -> None:
+    """Once may be a loss, and one that has answered hears us."""
+    ears = OneWay()
+    ears.heard(LEADER, ("10.0.0.1", "10.1.0.1"))
+    ears.questioned(LEADER)
+    assert ears.told() == []
+    ears.questioned(LEADER)
+    assert ears.told() == ["multicast from 10.0.0.1 arrives here, but ours does not arrive there"]
+    ears.answered(LEADER)
+    assert ears.told() == []
+
+
+def test_a_member_that_asks_and_does_not_come_is_told_by_the_address_that_says_most() -> None:
+    """A link-local one is told only where there is no other."""
+    ears = OneWay()
+    for address in ("fe80::1", "10.0.0.2", "10.1.0.2", "fe80::1"):
+        ears.asked(MEMBER, address)
+    assert [said.partition(",")[0] for said in ears.told()] == ["multicast from 10.0.0.2 arrives here"]
+    assert "ours does not arrive there, or its TCP connections do not arrive here" in ears.told()[0]
+
+
+def test_a_member_that_is_in_is_not_told_of_whatever_its_address() -> None:
+    """Nor one that was started again under another name."""
+    ears = OneWay()
+    ears.asked(MEMBER, "fe80::1")
+    ears.asked(b"N" * 16, "10.0.0.3")
+    its = Entry(join_request(member=MEMBER), "10.9.0.2")
+    its.addresses = "10.0.0.3=100G,mtu9000"
+    assert ears.told([its]) == []
+
+
+def test_a_message_names_only_so_many() -> None:
+    """However many ask."""
+    ears = OneWay()
+    for number in range(MOST_SHOWN + 1):
+        ears.asked(bytes([number]) * 16, f"10.0.0.{number}")
+    assert ears.told()[0].startswith("multicast from 10.0.0.0, 10.0.0.1, 10.0.0.2, 10.0.0.3 and more arrives")

@@ -1,0 +1,202 @@
+"""The member proves first: what a leader says to whom, and what it never says."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterator
+
+import pytest
+from support.gathering import ATTEMPT, KEY, OTHER, SECRET, Room, heard, hello, talk
+
+from mingle_hooks.rendezvous import wire
+from mingle_hooks.rendezvous.connection import Endpoint
+from mingle_hooks.rendezvous.wire import PROTOCOL_VERSION, Attempt, Secret, run_material
+
+COOKIES = ("36A8E3141C32183E0A696B100289B68F", "4D22081A015894294FF4862A4EA003F8")
+FIRST, SECOND = (Secret.derive(KEY, ATTEMPT._replace(run=run_material(cookie))) for cookie in COOKIES)
+# A later version may say anything else in HELLO.
+LATER = wire.frame(
+    wire.HELLO, wire.encode({"tag": ATTEMPT.tag.hex(), "version": PROTOCOL_VERSION + 1, "host": "node9", "more": "x"})
+)
+EARLIER = wire.frame(wire.HELLO, wire.encode({"tag": ATTEMPT.tag.hex(), "nonce": "00" * 16}))
+
+
+@pytest.fixture
+def room() -> Iterator[Room]:
+    """Give a leader of a world of two."""
+    with Room(2) as found:
+        yield found
+
+
+def answers(room: Room, data: bytes, port: int | None = None) -> list[tuple[int, wire.Body]]:
+    """Return all that the leader says to a connection that says this."""
+    with talk(port or room.port) as sock:
+        sock.sendall(data)
+        sock.shutdown(socket.SHUT_WR)
+        room.until(lambda: room.leader.acceptor.connected)
+        room.until(lambda: not room.leader.acceptor.connected)
+        said = []
+        while sock.recv(1, socket.MSG_PEEK):
+            said.append(heard(sock))
+        return said
+
+
+def refusal(room: Room, why: str) -> list[tuple[int, wire.Body]]:
+    """Return the refusal of this leader, in which all is public."""
+    return [(wire.REFUSED, {"why": why, "host": room.me.host, "at": f"127.0.0.1 {room.port}"})]
+
+
+@pytest.mark.parametrize("spoilt", ["proof", "nonce", "at", "all"])
+def test_who_proves_nothing_hears_nothing_that_depends_on_the_key(room: Room, spoilt: str) -> None:
+    """A guess can be tested against none of it: two leaders with different keys would say the same."""
+    elsewhere, nothing = SECRET.mac(b"hello", b"n" * 16, b"127.0.0.1 1").hex(), "00" * 32
+    wrong = {
+        "proof": hello(room.port, proof=nothing, door=nothing),
+        "nonce": hello(room.port, b"m" * 16, door=nothing, proof=elsewhere),
+        "at": hello(room.port, door=nothing, proof=elsewhere),
+        "all": hello(room.port, secret=OTHER),
+    }[spoilt]
+    assert answers(room, wrong) == refusal(room, wire.KEY)
+    assert room.leader.rejected.list() == ["127.0.0.1 (node9)"]
+
+
+def test_a_greeting_without_a_proof_gets_no_challenge(room: Room) -> None:
+    """Seen: the leader proved the key to anyone who said HELLO."""
+    assert answers(room, EARLIER) == refusal(room, wire.VERSION)
+    body = {"tag": ATTEMPT.tag.hex(), "version": PROTOCOL_VERSION, "nonce": "00" * 16}
+    assert answers(room, wire.frame(wire.HELLO, wire.encode(body))) == []
+
+
+def test_a_greeting_to_another_world_gets_no_answer(room: Room) -> None:
+    """Its members share nothing with this one, or the key; the port is all that they have in common."""
+    assert answers(room, hello(room.port, tag=Attempt("another").tag.hex())) == []
+
+
+def test_a_greeting_is_answered_once(room: Room) -> None:
+    """Who has heard it on the wire and says it again proves nothing."""
+    assert [kind for kind, _ in answers(room, hello(room.port))] == [wire.CHALLENGE]
+    assert answers(room, hello(room.port)) == []
+    assert [kind for kind, _ in answers(room, hello(room.port, b"m" * 16))] == [wire.CHALLENGE]
+
+
+def test_a_greeting_is_of_use_only_where_the_member_dialled(room: Room) -> None:
+    """A stranger whom a member dials cannot have the leader answer it."""
+    with socket.create_server(("127.0.0.1", 0)) as stranger:
+        port = stranger.getsockname()[1]
+        member = room.member(rank=1).come(port)
+        accepted, _ = stranger.accept()
+        with accepted:
+            room.until(lambda: accepted.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT))
+            said = accepted.recv(4096)
+        assert answers(room, said) == refusal(room, wire.RELAY)
+        assert member.state == ""
+        assert not any(seen.list() for seen in room.leader.refused.values())
+
+
+def test_a_probe_is_answered_once_and_only_where_the_member_dialled(room: Room) -> None:
+    """VERIFY proves the key, the leader and the place."""
+    nonce, port = b"n" * 16, room.listeners.master
+
+    def verify(at: str) -> bytes:
+        proof = SECRET.mac(b"verify", nonce, room.me.member, at.encode())
+        body = {"tag": ATTEMPT.tag.hex(), "nonce": nonce.hex(), "proof": proof.hex()}
+        return wire.frame(wire.VERIFY, wire.encode(body))
+
+    assert answers(room, verify(f"127.0.0.1 {port + 1}"), port) == []
+    assert [kind for kind, _ in answers(room, verify(f"127.0.0.1 {port}"), port)] == [wire.VERIFIED]
+    assert answers(room, verify(f"127.0.0.1 {port}"), port) == []
+
+
+def test_a_member_is_not_known_by_its_proof_alone(room: Room) -> None:
+    """The leader learns of a member by its check-in, which is over the leader's own nonce too."""
+    answers(room, hello(room.port))
+    answers(room, hello(room.port, b"m" * 16) + wire.frame(wire.CHECKIN, bytes(40)))
+    assert len(room.leader.roster) == 1
+
+
+def leader_of(room: Room, secret: Secret) -> None:
+    """Give the leader another run of the same job."""
+    room.leader._secret = secret
+
+
+def test_two_runs_of_one_job_never_meet_and_are_told_so(room: Room) -> None:
+    """They differ in PBS_JOBCOOKIE only."""
+    leader_of(room, FIRST)
+    member = room.member(SECOND, rank=1).come()
+    room.until(lambda: member.mismatches)
+    assert member.mismatches == [("127.0.0.1", room.me.host, wire.RUN)]
+    assert room.leader.refused[wire.RUN].list() == [f"127.0.0.1 ({member.me.host})"]
+    assert (member.state, room.leader.rejected.list()) == ("", [])
+
+
+@pytest.mark.parametrize(("leads", "comes"), [(FIRST, SECRET), (SECRET, FIRST)], ids=["leader", "member"])
+def test_a_shell_without_the_cookie_is_told_so(room: Room, leads: Secret, comes: Secret) -> None:
+    """It cannot tell which run it belongs to."""
+    leader_of(room, leads)
+    member = room.member(comes, rank=1).come()
+    room.until(lambda: member.mismatches)
+    assert member.mismatches == [("127.0.0.1", room.me.host, wire.RUN)]
+
+
+def test_members_of_the_same_run_meet(room: Room) -> None:
+    """As do those that all have no cookie, in every other test."""
+    leader_of(room, FIRST)
+    member = room.member(FIRST, rank=1).come()
+    room.until(lambda: member.state == "waiting")
+
+
+def test_a_stranger_with_the_cookie_is_another_key(room: Room) -> None:
+    """The cookie is salt: who knows it knows nothing of the key."""
+    leader_of(room, FIRST)
+    for material in (COOKIES[0].encode(), run_material(COOKIES[0]), b""):
+        attempt = ATTEMPT._replace(run=run_material(COOKIES[0]))
+        member = room.member(Secret.derive(type(KEY)(material), attempt), rank=1).come()
+        room.until(lambda member=member: member.mismatches)
+        assert member.mismatches == [("127.0.0.1", room.me.host, wire.KEY)]
+    assert len(room.leader.roster) == 1
+
+
+def test_the_run_stands_in_no_name_and_is_not_shown() -> None:
+    """Names are public, and PBS starts tasks for whoever knows the cookie."""
+    attempt = Attempt("7.ctl", run=run_material(COOKIES[0]))
+    bare = Attempt("7.ctl")
+    assert (attempt.name, attempt.tag, attempt.group4, attempt.seed(b"x")) == (
+        bare.name,
+        bare.tag,
+        bare.group4,
+        bare.seed(b"x"),
+    )
+    assert run_material(COOKIES[0]).hex() not in repr(attempt)
+    assert run_material(None) == b""
+    assert run_material(COOKIES[0]) != run_material(COOKIES[1])
+
+
+@pytest.mark.parametrize("said", [EARLIER, LATER], ids=["earlier", "later"])
+def test_another_version_is_told_so_and_the_leader_knows(room: Room, said: bytes) -> None:
+    """Whatever else it says in its greeting."""
+    assert answers(room, said) == refusal(room, wire.VERSION)
+    assert room.leader.refused[wire.VERSION].list()
+    room.leader.give_up(9)
+    assert room.leader.failure.kind == "versions"
+    assert "same version of mingle on every member" in str(room.leader.failure.error())
+
+
+def test_a_member_that_meets_another_version_knows(room: Room) -> None:
+    """It is told why, and does not come back at once."""
+
+    def refuse() -> None:
+        accepted, _ = server.accept()
+        with accepted:
+            accepted.recv(4096)
+            reply = {"why": wire.VERSION, "host": "node7", "more": 1}
+            accepted.sendall(wire.frame(wire.REFUSED, wire.encode(reply)))
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        thread = threading.Thread(target=refuse)
+        thread.start()
+        member = room.member(rank=1)
+        member.dialer.dial(Endpoint("127.0.0.1", server.getsockname()[1], "test"))
+        room.until(lambda: member.mismatches)
+        thread.join()
+    assert member.mismatches == [("127.0.0.1", "node7", wire.VERSION)]

@@ -1,0 +1,959 @@
+"""Whole worlds of a leader and its members, over real sockets in one process."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import random
+import resource
+import socket
+import struct
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.gathering import (
+    ATTEMPT,
+    PATIENCE_S,
+    SECRET,
+    Clock,
+    InRoom,
+    Member,
+    Room,
+    heard,
+    hello,
+    join_request,
+    probed,
+    talk,
+)
+
+from mingle_hooks.rendezvous import wire
+from mingle_hooks.rendezvous.connection import GONE_S, Loop
+from mingle_hooks.rendezvous.leader import NEEDS_ALL_S, STRANGER_S, Answers, Place, Session
+from mingle_hooks.rendezvous.member import PROBE_NEXT_S, Probe
+from mingle_hooks.rendezvous.messages import LAST_WORD_S, LEASE_S, RENEW_S, Failure, Leases
+from mingle_hooks.rendezvous.roster import SETTLE_S, AdvertisedAddress, Roster
+
+# Whole worlds of a leader and its members, over real sockets in one process.
+
+
+LOOPBACK, SECOND, THIRD = AdvertisedAddress("127.0.0.1"), AdvertisedAddress("127.0.0.2"), AdvertisedAddress("127.0.0.3")
+# Nobody listens on this address of loopback's network, for the leader of these tests is at IPv4 and IPv6's any;
+# it answers there, so an address that cannot be reached has to be one of no interface (RFC 5737).
+NOWHERE = AdvertisedAddress("192.0.2.1")
+
+
+def all_in(room: Room, state: str) -> bool:
+    """Whether every member is in a state."""
+    return all(member.state == state for member in room.members)
+
+
+def session(sock: socket.socket) -> wire.Sealer:
+    """Return the session of a connection on which HELLO with 16 n was said."""
+    _, challenge = heard(sock)
+    return wire.Sealer(SECRET, b"n" * 16, bytes.fromhex(challenge["nonce"]), b"member", b"leader")
+
+
+@pytest.mark.parametrize("count", [2, 3, 16, 64])
+def test_a_world_forms_whole_whatever_the_order_of_arrival(count: int) -> None:
+    """Each gets its rank, all get the same digest."""
+    seed = random.randrange(2**32)
+    print(f"seed {seed}")  # noqa: T201 - to repeat a failure
+    order = list(range(1, count))
+    random.Random(seed).shuffle(order)
+    with Room(count) as room:
+        for rank in order:
+            room.member(rank=rank, host=f"node{rank}", slots=rank, wants_roster=rank == 1)
+        for member in room.members:
+            member.come()
+        room.until(lambda: room.leader.everybody_done and all_in(room, "formed"))
+        answers = {m.answer["rank"]: m.answer for m in room.members}
+        assert sorted(answers) == list(range(1, count))
+        assert {a["digest"] for a in answers.values()} == {room.leader.answer["digest"]}
+        assert {(a["addr"], a["port"], a["nodes"]) for a in answers.values()} == {
+            ("127.0.0.1", room.listeners.master, count)
+        }
+        size = 1 + sum(range(1, count))
+        assert {a["size"] for a in answers.values()} == {size}
+        assert [answers[rank]["offset"] for rank in range(1, count)] == [1 + sum(range(1, r)) for r in range(1, count)]
+        assert [rank for rank, a in answers.items() if "roster" in a] == [1]
+        assert [row[0] for row in answers[1]["roster"]] == list(range(count))
+        assert room.leader.unconfirmed == []
+
+
+def test_a_leader_that_is_all_there_is_forms_its_world() -> None:
+    """One member needs nobody."""
+    with Room(1) as room:
+        room.until(lambda: room.leader.everybody_done)
+
+
+def test_nobody_has_the_world_before_all_are_ready() -> None:
+    """With one missing, the others wait."""
+    with Room(4) as room:
+        early = [room.member(rank=rank).come() for rank in (1, 2)]
+        room.until(lambda: len(room.leader.roster) == 3)
+        room.skip(60.0)
+        room.until(lambda: all(m.membership is not None and m.membership.progress for m in early))
+        assert room.leader.state == "gathering"
+        assert {m.state for m in early} == {"waiting"}
+        progress = early[0].membership.progress if early[0].membership else None
+        assert (progress.inside, progress.nodes, progress.missing) == (3, 4, "rank 3")
+        room.member(rank=3).come()
+        room.until(lambda: all_in(room, "formed"))
+
+
+def test_a_member_that_leaves_before_the_word_takes_the_world_back_to_gathering() -> None:
+    """Nobody has printed; it comes again, and the world forms under a new epoch."""
+    with Room(3) as room:
+        first, second = (room.member(rank=rank).come() for rank in (1, 2))
+        room.until(lambda: room.leader.state == "closing")
+        second.leave()
+        room.until(lambda: room.leader.state == "gathering")
+        assert first.state != "formed"
+        # Told that it gathers again, the other one knows that its answer is void.
+        room.skip(10.0)
+        room.until(lambda: first.state == "waiting")
+        assert first.membership.answer is None
+        second.come()
+        room.until(lambda: all_in(room, "formed"))
+        assert first.answer["epoch"] == second.answer["epoch"] > 1
+
+
+def test_members_that_come_and_go_at_random_form_one_world_in_the_end() -> None:
+    """Whoever leaves, and whenever."""
+    seed = random.randrange(2**32)
+    print(f"seed {seed}")  # noqa: T201 - to repeat a failure
+    chance = random.Random(seed)
+    with Room(6) as room:
+        for rank in range(1, 6):
+            room.member(rank=rank).come()
+        for _ in range(60):
+            for _ in range(chance.randrange(6)):
+                room.turn()
+            if room.leader.state == "formed":
+                break
+            member = chance.choice(room.members)
+            if member.membership is not None and chance.random() < 0.7:
+                member.leave()
+            elif member.membership is None:
+                member.come()
+        for member in room.members:
+            if member.membership is None:
+                member.come()
+        room.until(lambda: all_in(room, "formed"))
+        assert len({m.answer["digest"] for m in room.members}) == 1
+
+
+def test_a_member_whose_connection_broke_replaces_itself() -> None:
+    """The same member over a new connection, with the old one still open."""
+    with Room(3) as room:
+        member = room.member(rank=1).come()
+        room.until(lambda: member.state == "waiting" and len(room.leader.roster) == 2)
+        again = Member(room, member.me)
+        room.members.append(again)
+        again.come()
+        room.until(lambda: member.state == "lost")
+        assert len(room.leader.roster) == 2
+        room.members.remove(member)
+        room.member(rank=2).come()
+        room.until(lambda: all_in(room, "formed"))
+
+
+def test_the_word_that_got_lost_is_said_again() -> None:
+    """A member that asks again after COMMIT gets the same answer."""
+    with Room(3) as room:
+        first, second = (room.member(rank=rank).come() for rank in (1, 2))
+        room.until(lambda: first.state == "ready" or second.state == "ready")
+        room.until(lambda: room.leader.state == "formed")
+        digest = first.answer["digest"]
+        second.leave()
+        second.come()
+        room.until(lambda: second.state == "formed")
+        assert second.answer["digest"] == digest
+        late = room.member(rank=2, host="late").come()
+        room.until(lambda: late.state == "failed")
+
+
+def test_who_has_the_word_reaches_no_leader_at_the_worlds_port() -> None:
+    """Seen: a member's program was so fast that mingle's own listener took its call, and reset it."""
+    with Room(2) as room:
+        member = room.member(rank=1).come()
+        talk(room.terms.port).close()
+        room.until(lambda: member.state == "formed")
+        with pytest.raises(ConnectionRefusedError):
+            talk(room.terms.port)
+        talk(room.port).close()  # who lost the word may still ask for it
+
+
+@pytest.mark.parametrize(
+    ("parts", "kind"), [({"rank": 1}, "rank"), ({"rank": 3}, "beyond"), ({"nodes": 4}, "nodes"), ({}, "ok")]
+)
+def test_a_contradiction_fails_everybody_with_the_same_words_now_and_later(parts: dict[str, int], kind: str) -> None:
+    """Those who are in, the one who contradicts, and who comes afterwards."""
+    with Room(3) as room:
+        room.member(rank=1).come()
+        room.until(lambda: len(room.leader.roster) == 2)
+        room.member(**parts).come()
+        if kind == "ok":
+            room.until(lambda: all_in(room, "formed"))
+            return
+        room.until(lambda: all_in(room, "failed"))
+        late = room.member(rank=2).come()
+        room.until(lambda: late.state == "failed" and not room.leader.acceptor.has_members)
+        assert room.leader.failure.kind == kind
+        said = {str(m.membership.failure.error()) for m in room.members if m.membership and m.membership.failure}
+        assert said == {str(room.leader.failure.error())}
+        # A leader by right whose world has failed is no rival of the next try's.
+        assert room.leader.ticket == 1
+
+
+@pytest.mark.parametrize("wanting", [(), (0,), (1,), (0, 2)])
+def test_those_who_ask_for_the_roster_have_all_of_it(wanting: tuple[int, ...]) -> None:
+    """The leader too, and nobody else."""
+    with Room(3, wants_roster=0 in wanting) as room:
+        for rank in (1, 2):
+            room.member(rank=rank, wants_roster=rank in wanting).come()
+        room.until(lambda: all_in(room, "formed"))
+        assert room.leader.answer is not None
+        answers = [room.leader.answer, *(member.answer for member in room.members)]
+        assert [answer["rank"] for answer in answers if "roster" in answer] == list(wanting)
+        for answer in (answers[rank] for rank in wanting):
+            assert [row[0] for row in answer["roster"]] == [0, 1, 2]
+            assert answer["digest"] == answers[0]["digest"]
+
+
+def test_a_leader_that_listens_first_hears_of_one_too_many() -> None:
+    """All N are in, and no world is formed yet: whoever comes meanwhile is a contradiction for all."""
+    with Room(2) as room:
+        room.leader.choice.listen_for(30.0)
+        member = room.member().come()
+        room.until(lambda: room.leader.roster.complete and room.leader.roster.reached_by_all(0))
+        assert room.leader.state == "gathering"
+        room.member().come()
+        room.until(lambda: all_in(room, "failed"))
+        assert room.leader.failure.kind == "full"
+        assert member.state == "failed"
+
+
+def test_a_leader_that_has_listened_forms_the_world() -> None:
+    """Nobody else came."""
+    with Room(2) as room:
+        room.leader.choice.listen_for(30.0)
+        room.member().come()
+        room.until(lambda: room.leader.roster.complete and room.leader.roster.reached_by_all(0))
+        room.skip(31.0)
+        room.until(lambda: all_in(room, "formed"))
+
+
+def test_a_failure_says_how_old_it_is() -> None:
+    """A member that began later knows by that, that it was another run that failed."""
+    with Room(2) as room:
+        room.leader.fail(Failure("full", ("2", "node9")))
+        room.skip(7.0)
+        late = room.member(rank=1).come()
+        room.until(lambda: late.state == "failed")
+        assert 7.0 <= late.membership.failed_ago_s < 7.0 + PATIENCE_S
+
+
+@pytest.mark.parametrize(("age_ms", "state"), [(5_000, "failed"), (60_000, "gathering"), (None, "failed")])
+def test_a_leader_fails_with_others_but_not_with_an_earlier_run(age_ms: int | None, state: str) -> None:
+    """A failure that is older than the leader itself is none of its own; one that says no age is new."""
+    with Room(3) as room:
+        room.skip(30.0)
+        member = room.member(rank=1).come()
+        room.until(lambda: len(room.leader.roster) == 2)
+        age = {} if age_ms is None else {"age_ms": age_ms}
+        member.membership._tell(wire.FAILED, {"kind": "full", "parts": ["2", "node9"], **age})
+        room.until(lambda: room.leader.state == state)
+        room.turn()
+        assert room.leader.state == state
+
+
+def test_failing_while_a_member_has_just_been_killed_fails_the_others_all_the_same() -> None:
+    """The dead one is found dead while all are being told."""
+    with Room(5) as room:
+        for rank in (1, 2, 3):
+            room.member(rank=rank).come()
+        room.until(lambda: len(room.leader.roster) == 4)
+        for member in room.members[:2]:  # gone, with a reset, and the leader has not looked yet
+            sock = member.membership.proven.connection._sock
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            member.leave()
+        room.leader.give_up(7)
+        room.until(lambda: room.members[2].state == "failed" and not room.leader.acceptor.has_members)
+        assert room.leader.failure.kind == "missing"
+
+
+def test_giving_up_says_how_many_were_in_who_was_missing_and_who_was_refused() -> None:
+    """To everybody."""
+    with Room(4) as room:
+        member = room.member(rank=2).come()
+        room.until(lambda: len(room.leader.roster) == 2)
+        room.leader.reject("10.9.8.7")
+        member.membership.give_up(12)
+        room.until(lambda: member.state == "failed")
+        text = str(member.membership.failure.error() if member.membership.failure else "")
+        assert "4 members with the same key within 12 s" in text
+        assert "saw 2, missing rank [1,3], and another key at 10.9.8.7" in text
+
+
+def test_giving_up_while_the_world_closes_names_who_has_not_confirmed_to_everybody() -> None:
+    """The member that was stopped before its READY hears it too, when it goes on."""
+    with Room(4) as room:
+        members = [room.member(rank=rank, host=f"node{rank}").come() for rank in (1, 2, 3)]
+        room.until(lambda: all(member.membership is not None for member in members))
+        stopped = members[2].membership
+        stopped._promise = lambda _epoch: None  # type: ignore[method-assign]
+        room.until(lambda: room.leader._closing is not None and len(room.leader._closing.leases) == 2)
+        room.leader.give_up(60)
+        room.until(lambda: all(member.state == "failed" for member in members))
+        texts = {str(m.membership.failure.error()) for m in members if m.membership and m.membership.failure}
+        assert len(texts) == 1
+        assert "3 of 4 confirmed, missing node3;" in texts.pop()
+
+
+def test_a_connection_whose_other_end_is_gone_is_noticed_at_both_ends() -> None:
+    """By the kernel, also where nobody says so; but a leader's does not drop what is under way, as the word may be."""
+    with Room(2) as room:
+        member = room.member(rank=1).come()
+        room.until(lambda: member.membership is not None and room.leader._sessions)
+        (session,) = room.leader._sessions.values()
+        theirs, ours = member.membership.proven.connection._sock, session.connection._sock
+        for sock in (theirs, ours):
+            assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+            probes = (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT)
+            idle_s, each_s, count = (sock.getsockopt(socket.IPPROTO_TCP, name) for name in probes)
+            assert idle_s + each_s * count == GONE_S < LEASE_S
+        timeouts = [sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) for sock in (theirs, ours)]
+        assert timeouts == [GONE_S * 1000, 0]
+
+
+def test_the_best_address_that_all_reach_is_taken_after_a_while() -> None:
+    """One that somebody does not reach is waited for, but not for ever."""
+    with Room(3, advertised=(NOWHERE, LOOPBACK)) as room:
+        for rank in (1, 2):
+            room.member(rank=rank).come()
+        room.until(lambda: room.leader.roster.reached_by_all(1) and room.leader.roster.complete)
+        assert room.leader.state == "gathering"
+        room.skip(SETTLE_S)
+        room.until(lambda: all_in(room, "formed"))
+        assert room.members[0].answer["addr"] == "127.0.0.1"
+
+
+def reached(room: Room, member: Member) -> list[int]:
+    """Return which of the leader's addresses a member has reached, in this order."""
+    return list(room.leader.roster.entry(member.me.member).reached)
+
+
+def wait_long(room: Room) -> None:
+    """Let much more time pass than a member lets pass from one address to the next, and each see what that brings."""
+    for _ in range(8):
+        room.skip(PROBE_NEXT_S)
+        room.turn()
+        room.turn()
+
+
+def test_the_best_address_is_tried_first_and_alone() -> None:
+    """Who has reached it tries no other, however long the others take, and a world whose members all do needs none."""
+    with Room(3, advertised=(LOOPBACK, SECOND)) as room:
+        room.clock.stop()
+        early = room.member(rank=1).come()
+        room.until(lambda: len(room.leader.roster) == 2 and reached(room, early) == [0])
+        wait_long(room)
+        assert reached(room, early) == [0]
+        late = room.member(rank=2).come()
+        room.until(lambda: all_in(room, "formed"))
+        assert [reached(room, member) for member in (early, late)] == [[0], [0]]
+
+
+@pytest.mark.parametrize(
+    ("best", "tried"),
+    [(NOWHERE, [1]), (LOOPBACK._replace(loopback=True), [0, 1])],
+    ids=["it does not answer", "it is loopback, and others may be elsewhere"],
+)
+def test_the_next_address_is_tried_where_the_best_is_none_for_all(best: AdvertisedAddress, tried: list[int]) -> None:
+    """Soon, and no address after that one."""
+    with Room(3, advertised=(best, SECOND, THIRD)) as room:
+        room.clock.stop()
+        early = room.member(rank=1).come()
+        room.until(lambda: early.membership is not None and early.membership._probes)
+        room.until(lambda: reached(room, early) == tried[:-1])
+        room.skip(PROBE_NEXT_S)
+        room.until(lambda: reached(room, early) == tried)
+        wait_long(room)
+        assert reached(room, early) == tried
+
+
+def test_the_other_addresses_are_tried_once_all_are_in_and_one_does_not_reach_the_best() -> None:
+    """Whoever has held them back hears it in time, and the world forms on one of them no later than ever."""
+    with Room(3, advertised=(LOOPBACK, SECOND, THIRD)) as room:
+        room.clock.stop()
+        early = room.member(rank=1).come()
+        room.until(lambda: len(room.leader.roster) == 2 and reached(room, early) == [0])
+        late = room.member(rank=2)
+        late.out_of_reach = frozenset([0, 1])
+        late.come()
+        room.until(lambda: late.membership is not None and late.membership._probes)
+        assert reached(room, early) == [0]
+        room.skip(NEEDS_ALL_S + 0.01)
+        room.until(lambda: reached(room, early) == [0, 1])
+        wait_long(room)
+        room.until(lambda: (reached(room, early), reached(room, late)) == ([0, 1, 2], [2]))
+        assert room.leader.state == "gathering"
+        room.skip(SETTLE_S)
+        room.until(lambda: all_in(room, "formed"))
+        assert early.answer["addr"] == THIRD.address
+
+
+def test_no_other_address_is_tried_where_the_leader_is_there_and_only_slow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has thousands of connections, and each member that tried another address as well would keep it slow."""
+    monkeypatch.setattr(Session, "_verify", lambda *_: None)
+    with Room(3, advertised=(LOOPBACK, SECOND)) as room:
+        room.clock.stop()
+        early = room.member(rank=1).come()
+        room.until(lambda: early.membership is not None and early.membership._probes)
+        best, second = early.membership._probes if early.membership is not None else []
+        room.until(lambda: best.connected)
+        wait_long(room)
+        assert not second.connected
+        room.member(rank=2).come()
+        room.until(lambda: room.leader.roster.complete)
+        room.skip(NEEDS_ALL_S + 0.01)
+        room.until(lambda: early.membership is not None and early.membership._needs_all)
+        wait_long(room)
+        room.until(lambda: second.connected)
+
+
+def test_all_are_not_told_that_they_are_in_while_one_after_the_other_reaches_the_best_address() -> None:
+    """They would try the others for nothing."""
+    with Room(3, advertised=(LOOPBACK, SECOND)) as room:
+        room.clock.stop()
+        early, late = room.member(rank=1), room.member(rank=2)
+        late.out_of_reach = frozenset([0, 1])
+        for member in (early, late):
+            member.come()
+        room.until(lambda: room.leader.roster.complete and reached(room, early) == [0])
+        room.until(lambda: late.membership is not None and late.membership._probes)
+        for _ in range(8):
+            room.skip(NEEDS_ALL_S / 2)
+            room.leader.reached(late.me.member, 1, "127.0.0.1")
+            room.turn()
+        assert reached(room, early) == [0]
+
+
+def test_the_other_addresses_are_tried_anew_for_a_member_that_has_come_back() -> None:
+    """The clock of the last one begins again when all are in again."""
+    with Room(3, advertised=(LOOPBACK, SECOND)) as room:
+        early, late = room.member(rank=1), room.member(rank=2)
+        late.out_of_reach = frozenset([0])
+        early.come()
+        late.come()
+        room.until(lambda: room.leader.roster.complete)
+        early.leave()
+        room.until(lambda: len(room.leader.roster) == 2)
+        early.come()
+        room.until(lambda: all_in(room, "formed"))
+        assert early.answer["addr"] == SECOND.address
+
+
+def test_an_address_that_does_not_answer_is_tried_less_and_less_often() -> None:
+    """Where the leader is merely slow, as thousands have come at once, those who try again would keep it so."""
+    clock = Clock()
+    clock.stop()
+    with Loop(clock) as loop, socket.create_server(("127.0.0.1", 0)) as silent:
+        silent.settimeout(0)
+        probe = Probe(loop, ATTEMPT, SECRET, b"l" * 16, *silent.getsockname(), lambda _probe: None)
+        probe.start()
+        for pause_s in (2.0, 4.0, 8.0, 16.0, 16.0):
+            silent.accept()[0].close()
+            clock.ahead += pause_s - 0.1
+            loop.turn(0.0)
+            with pytest.raises(BlockingIOError):
+                silent.accept()
+            clock.ahead += 0.1
+            loop.turn(0.0)
+        probe.close()
+
+
+def test_loopback_is_not_waited_for_by_members_of_several_machines() -> None:
+    """The next address is the best that may serve them."""
+    with Room(2, advertised=(LOOPBACK._replace(loopback=True), SECOND)) as room:
+        room.clock.stop()
+        far = room.member(rank=1, machine="there").come()
+        room.until(lambda: far.state == "formed")
+        assert far.answer["addr"] == SECOND.address
+
+
+GIVES_UP = """
+import sys
+from support.gathering import Room
+with Room(2) as room:
+    before = set(sys.modules)
+    room.leader.give_up(1)
+    print(room.leader.failure.kind, *set(sys.modules) - before)
+"""
+
+
+def test_a_leader_that_gives_up_loads_nothing() -> None:
+    """It may be out of descriptors, of which a module to be loaded takes one. Seen: ended with 71, nobody told."""
+    here = Path(__file__).parents[2]
+    done = subprocess.run([sys.executable, "-c", GIVES_UP], cwd=here, capture_output=True, text=True, check=False)
+    assert (done.stdout, done.stderr) == ("missing\n", "")
+
+
+def test_loopback_is_only_for_members_of_one_machine() -> None:
+    """Elsewhere it is somebody else's."""
+    with Room(3, advertised=(AdvertisedAddress("127.0.0.1", loopback=True),)) as room:
+        room.member(rank=1).come()
+        far = room.member(rank=2, machine="there").come()
+        room.until(lambda: room.leader.roster.complete)
+        room.skip(SETTLE_S)
+        room.skip(60.0)
+        room.until(lambda: far.membership is not None and far.membership.progress)
+        assert room.leader.state == "gathering"
+        room.leader.give_up(60)
+        assert room.leader.failure.kind == "network"
+
+
+def test_a_size_that_somebody_exported_must_be_the_sum() -> None:
+    """WORLD_SIZE=5 with two members of one slot is refused for all."""
+    with Room(2) as room:
+        member = room.member(rank=1, pinned={"WORLD_SIZE": "5"}).come()
+        room.until(lambda: member.state == "failed")
+        assert room.leader.failure.parts == ("5", "2")
+
+
+def test_a_withdrawn_leader_sends_its_members_on_and_may_stand_again() -> None:
+    """MOVED to the better candidate; nobody stays."""
+    with Room(3) as room:
+        member = room.member(rank=1).come()
+        room.until(lambda: len(room.leader.roster) == 2)
+        room.leader.withdraw([["10.0.0.7", 20_007]])
+        late = room.member(rank=2).come()
+        room.until(lambda: (member.state, late.state) == ("moved", "moved"))
+        assert member.membership.moved_to == [("10.0.0.7", 20_007)]
+        room.until(lambda: len(room.leader.roster) == 1 and not room.leader.acceptor.has_members)
+        room.leader.resume()
+        for who in room.members:
+            who.leave()
+            room.skip(2.0)
+            who.come()
+        room.until(lambda: all_in(room, "formed"))
+
+
+def test_a_failed_leader_does_not_stand_again() -> None:
+    """It stays failed."""
+    with Room(3) as room:
+        room.leader.give_up(1)
+        room.leader.resume()
+        assert room.leader.state == "failed"
+
+
+# Strangers.
+
+
+def test_strangers_that_hold_connections_neither_stay_nor_keep_members_out() -> None:
+    """The oldest goes when there are too many, and each after a while."""
+    with Room(2, most=10) as room:
+        held = [talk(room.port) for _ in range(40)]
+        try:
+            room.until(lambda: len(room.leader.acceptor.connected) >= 10)
+            member = room.member(rank=1).come()
+            room.until(lambda: member.state == "formed")
+            assert len(room.leader.acceptor.strangers) <= 10
+        finally:
+            for sock in held:
+                sock.close()
+
+
+def test_a_member_that_says_nothing_is_not_dropped() -> None:
+    """It has said who it is, and now waits."""
+    with Room(3) as room:
+        member = room.member(rank=1).come()
+        room.until(lambda: member.state == "waiting" and len(room.leader.roster) == 2)
+        room.skip(STRANGER_S + 1.0)
+        room.turn()
+        room.turn()
+        assert (member.state, len(room.leader.roster)) == ("waiting", 2)
+
+
+def test_a_stranger_that_says_nothing_is_dropped_after_a_while() -> None:
+    """Also one that began well."""
+    with Room(2) as room, talk(room.port) as silent, talk(room.port) as begun, talk(room.port) as slow:
+        begun.sendall(hello(room.port))
+        slow.sendall(hello(room.port)[:7])
+        room.until(lambda: len(room.leader.acceptor.strangers) == 3)
+        room.turn()  # what they have said is read
+        room.skip(STRANGER_S + 1.0)
+        room.until(lambda: not room.leader.acceptor.connected)
+        for sock in (silent, begun, slow):
+            while sock.recv(4096):
+                continue
+        assert room.leader.state == "gathering"
+        assert room.leader.rejected.list() == []
+
+
+@given(st.lists(st.binary(max_size=200), max_size=4), st.integers(0, 3))
+@settings(deadline=None, max_examples=60)
+def test_whatever_strangers_say_only_ends_their_connection(pieces: list[bytes], beginning: int) -> None:
+    """Before and after a greeting; nothing raises, and nobody gets in."""
+    nothing = wire.frame(wire.REFUSED, b"{}"), wire.frame(wire.CHECKIN, bytes(40))
+    with Room(2) as room:
+        with talk(room.port) as sock:
+            sock.sendall(
+                (b"", hello(room.port), hello(room.port) + nothing[0], hello(room.port) + nothing[1])[beginning]
+            )
+            try:
+                for piece in pieces:
+                    sock.sendall(piece)
+            except ConnectionError:
+                pass
+        room.until(lambda: not room.leader.acceptor.connected)
+        assert len(room.leader.roster) == 1
+        assert room.leader.state == "gathering"
+
+
+@pytest.mark.parametrize(
+    "frames",
+    [
+        [(wire.READY, {"epoch": 1, "lease_ms": 30_000})],
+        [(wire.DONE, {})],
+        [(wire.REACHED, {"offer": 0, "own": "127.0.0.1"})],
+        [(wire.CHECKIN, {"host": "$(reboot)"})],
+        [(wire.CHECKIN, {"rank": 10**9})],
+        [(wire.CHECKIN, {"slots": 0})],
+        [(wire.CHECKIN, {"given": {"PATH": "/"}})],
+        [(wire.CHECKIN, "whole"), (wire.CHECKIN, "whole")],
+        [(wire.CHECKIN, "whole"), (wire.READY, {"epoch": 0, "lease_ms": 1})],
+        [(wire.CHECKIN, "whole"), (wire.READY, {"epoch": float("nan")})],
+        [(wire.CHECKIN, "whole"), (wire.REACHED, {"offer": -1, "own": "127.0.0.1"})],
+        [(wire.CHECKIN, "whole"), (wire.REACHED, {"offer": 0, "own": "`reboot`"})],
+        [(wire.CHECKIN, "whole"), (wire.FAILED, {"kind": "task", "parts": ["$(reboot)\n"] * 4})],
+        [(wire.CHECKIN, "whole"), (wire.FAILED, {"kind": "none", "parts": []})],
+        [(wire.CHECKIN, "whole"), (99, {})],
+        [(wire.CHECKIN, "leader")],
+    ],
+)
+def test_a_member_that_says_what_it_should_not_is_out_and_the_world_still_forms(
+    frames: list[tuple[int, object]],
+) -> None:
+    """Whatever the order and the values of its frames."""
+    with Room(2) as room:
+        whole = room.member(rank=1).me.body()
+        room.members.clear()
+        with talk(room.port) as sock:
+            sock.sendall(hello(room.port))
+            room.until(lambda: room.leader.acceptor.strangers)
+            room.until(lambda: any(v._sealer for v in room.leader.acceptor.strangers))
+            talking = session(sock)
+            for kind, said in frames:
+                body = {"whole": whole, "leader": {**whole, "member": room.me.member.hex()}}.get(str(said), said)
+                if isinstance(body, dict) and kind == wire.CHECKIN and said != "leader":
+                    body = {**whole, **body}
+                sock.sendall(talking.seal(kind, json.dumps(body).encode()))
+            room.until(lambda: not room.leader.acceptor.connected)
+        assert len(room.leader.roster) == 1
+        member = room.member(rank=1).come()
+        room.until(lambda: member.state == "formed")
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [(wire.READY, {"epoch": 1, "lease_ms": 30_000}), (wire.DONE, {}), (wire.REACHED, {"offer": 200, "own": "::1"})],
+)
+def test_a_member_that_is_ahead_of_itself_changes_nothing(frame: tuple[int, wire.Body]) -> None:
+    """READY and DONE before there is an answer, and an address that was never offered."""
+    with Room(3) as room:
+        whole = room.member(rank=2).me
+        with talk(room.port) as sock:
+            sock.sendall(hello(room.port))
+            room.until(lambda: any(v._sealer for v in room.leader.acceptor.strangers))
+            talking = session(sock)
+            sock.sendall(talking.seal(wire.CHECKIN, wire.encode(whole.body())))
+            sock.sendall(talking.seal(*frame[:1], wire.encode(frame[1])))
+            room.until(lambda: len(room.leader.roster) == 2)
+            other = room.members[0] = room.member(rank=1).come()
+            room.until(lambda: len(room.leader.roster) == 3)
+            assert room.leader.state == "gathering"
+        room.until(lambda: len(room.leader.roster) == 2)
+        Member(room, whole)
+        room.members = [other, room.member(rank=2).come()]
+        room.until(lambda: all_in(room, "formed") and room.leader.everybody_done)
+
+
+def test_a_rival_is_believed_only_from_a_holder_of_the_key_and_only_about_another() -> None:
+    """Two leaders by right fail both worlds."""
+    with Room(2) as room:
+        member = room.member(rank=1).come()
+        room.until(lambda: member.state == "waiting" and len(room.leader.roster) == 2)
+        member.membership.accuse("node0", room.me.member)
+        member.membership.accuse("x" * 1000, os.urandom(16))
+        room.until(lambda: room.leader.state in ("failed", "formed"))
+        assert room.leader.failure is None or room.leader.failure.kind == "leaders"
+
+
+def test_an_address_counts_as_reached_once_the_leader_has_closed() -> None:
+    """A member that closed first would take the port's TIME_WAIT to its own host, and leave the port to others."""
+    with probed() as (room, member, asked):
+        with asked:
+            _, body = heard(asked)
+            proof = SECRET.mac(b"verified", bytes.fromhex(body["nonce"]))
+            asked.sendall(wire.frame(wire.VERIFIED, wire.encode({"proof": proof.hex()})))
+            (probe,) = member.membership._probes
+            room.until(lambda: probe.own_address)
+            for _ in range(10):
+                room.turn()
+            assert room.leader.state == "gathering"
+        room.until(lambda: member.state == "formed")
+
+
+def test_a_probe_of_another_world_gets_no_answer() -> None:
+    """Only members of this leader learn that it is here."""
+    with Room(2) as room, talk(room.listeners.master) as sock:
+        body = {"tag": ATTEMPT.tag.hex(), "nonce": "00" * 16, "proof": "00" * 32}
+        sock.sendall(wire.frame(wire.VERIFY, wire.encode(body)))
+        room.until(lambda: room.leader.acceptor.connected)
+        room.until(lambda: not room.leader.acceptor.connected)
+        assert sock.recv(100) == b""
+
+
+def test_a_leader_out_of_descriptors_lets_callers_wait_until_there_is_room() -> None:
+    """It neither turns in circles nor forgets them, and knows which limit it met."""
+    with Room(2) as room:
+        member = room.member().come()
+        limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+        held: list[int] = []
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (256, limits[1]))
+            with contextlib.suppress(OSError):
+                while True:
+                    held.append(os.open(os.devnull, os.O_RDONLY))
+            room.until(lambda: room.loop.shortage)
+            watched = room.loop.poller.watched
+            assert [listener for listener in room.listeners.sockets if listener.fileno() not in watched]
+        finally:
+            for descriptor in held:
+                os.close(descriptor)
+            resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+        room.until(lambda: member.state == "formed")
+        assert room.loop.shortage == ("files", "all 256 file descriptors that `ulimit -n` allows are in use")
+
+
+# A leader says the last word only while every member still waits for it.
+
+
+class Now:
+    """A clock that is set by hand."""
+
+    def __init__(self) -> None:
+        self.time = 100.0
+
+    def __call__(self) -> float:
+        return self.time
+
+
+def test_a_lease_begins_when_it_is_asked_for() -> None:
+    """However late the promise arrives: the member may have given it at once."""
+    now = Now()
+    leases = Leases(now)
+    assert leases.ask(b"a")
+    now.time += 20.0
+    leases.promised(b"a", LEASE_S)
+    assert len(leases) == 1
+    assert leases.left_s() == LEASE_S - 20.0
+    assert leases.ending(LEASE_S - 20.0) == []
+    assert leases.ending(LEASE_S - 19.0) == [b"a"]
+
+
+def test_who_owes_an_answer_is_not_asked_again() -> None:
+    """Its answer to the first question would be taken for one to the second."""
+    leases = Leases(Now())
+    assert [leases.ask(b"a"), leases.ask(b"a"), leases.ask(b"b")] == [True, False, True]
+    leases.promised(b"a", LEASE_S)
+    assert leases.ask(b"a")
+
+
+def test_a_promise_that_nobody_asked_for_is_none() -> None:
+    """A second answer to one question would lengthen it."""
+    now = Now()
+    leases = Leases(now)
+    leases.promised(b"a", LEASE_S)
+    assert len(leases) == 0
+    leases.ask(b"a")
+    leases.promised(b"a", LEASE_S)
+    now.time += 10.0
+    leases.promised(b"a", LEASE_S)
+    assert leases.left_s() == LEASE_S - 10.0
+
+
+@pytest.mark.parametrize("late_s", [LEASE_S - LAST_WORD_S + 1.0, LEASE_S + 10.0])
+def test_a_leader_that_was_stopped_asks_again_before_it_says_the_word(late_s: float) -> None:
+    """It reads a promise that was given long ago: its member may have left."""
+    with Room(2) as room:
+        member = room.member().come()
+        room.until(lambda: member.state == "ready")
+        leases = room.leader._closing.leases
+        leases._asked.update(dict.fromkeys(leases._asked, room.clock() - late_s))
+        room.until(lambda: len(leases))
+        assert room.leader.state == "closing"
+        room.until(lambda: member.state == "formed")  # it was there, and has promised again
+
+
+def test_a_leader_does_not_say_the_word_to_who_is_about_to_leave(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A member whose time is almost over gives up, and the world with it; nor is it asked for more."""
+    asked: list[int] = []
+    monkeypatch.setattr(InRoom, "_hold", lambda _self, epoch: asked.append(epoch))
+    with Room(2) as room:
+        member = room.member()
+        member.patience_s = 4.0  # two lost packets take longer
+        member.come()
+        room.until(lambda: member.state == "ready")
+        for _ in range(10):
+            room.turn()
+        assert (room.leader.state, asked) == ("closing", [])
+
+
+def test_leases_are_renewed_while_others_are_awaited() -> None:
+    """A member that waits for a slow one has not left when that one is ready."""
+    with Room(3) as room:
+        quick, slow = room.member(rank=1).come(), room.member(rank=2).come()
+        room.until(lambda: slow.membership)
+        membership = slow.membership
+        held: list[int] = []
+        membership._promise = held.append  # type: ignore[method-assign]
+        room.until(lambda: held and len(room.leader._closing.leases) == 1)
+        for _ in range(5):
+            room.skip(RENEW_S)
+            room.until(lambda: room.leader.awaited_s > LEASE_S - RENEW_S)
+        assert (quick.state, room.leader.state) == ("ready", "closing")
+        del membership._promise  # its own is seen again
+        membership._promise(held[0])
+        room.until(lambda: quick.state == slow.state == "formed")
+
+
+# A leader and others that lead as well, and who comes back to it or comes too late.
+
+
+def test_a_leader_is_not_its_own_rival() -> None:
+    """A member that has met it by two addresses may say so; the world forms."""
+    with Room(3) as room:
+        first = room.member(rank=1).come()
+        room.until(lambda: first.state == "waiting")
+        first.membership.accuse("node0", room.me.member)
+        second = room.member(rank=2).come()
+        room.until(lambda: first.state == second.state == "formed")
+
+
+def test_two_leaders_are_told_alike_by_both() -> None:
+    """Each names the two hosts in the same order, so that everybody reads the same words."""
+    said = set()
+    for other in ("node00", "node9"):
+        with Room(2) as room:
+            room.leader.me = room.me._replace(host="node00" if other == "node9" else "node9")
+            room.leader.met_rival(other)
+            assert room.leader.failure is not None
+            said.add(room.leader.failure)
+    assert len(said) == 1
+
+
+def test_a_leader_that_was_elected_has_no_rivals() -> None:
+    """Of two candidates the better one leads, and the other one's members go over to it."""
+    with Room(2) as room:
+        room.leader.terms = room.terms._replace(ticket=7)
+        room.leader.met_rival("node9")
+        assert room.leader.state == "gathering"
+
+
+def test_who_was_one_too_many_is_waited_for_like_a_member() -> None:
+    """Where the failure is of another kind there are as many to be told as the world has nodes."""
+    for kind, parts, is_told in (("full", ("2", "node9"), False), ("size", ("8", "4"), True)):
+        with Room(2) as room:
+            room.leader.choice.listen_for(30.0)
+            first = room.member(rank=1).come()
+            room.until(lambda first=first: first.state == "waiting")
+            room.leader.fail(Failure(kind, parts))
+            room.until(lambda first=first: first.state == "failed")
+            assert room.leader.everybody_told is is_told
+            room.member().come()
+            room.until(lambda room=room: room.leader.everybody_told)
+
+
+def test_a_connection_that_was_replaced_does_not_take_its_member_along() -> None:
+    """The end of the one that a member has given up may be noticed after the member is back."""
+    with Room(3) as room:
+        member = room.member(rank=1).come()
+        room.until(lambda: len(room.leader.roster) == 2)
+        earlier = room.leader._sessions[member.me.member]
+        member.leave()
+        member.come()
+        room.until(lambda: room.leader._sessions.get(member.me.member) not in (None, earlier))
+        room.leader.lost(earlier)
+        assert len(room.leader.roster) == 2
+
+
+def test_two_worlds_at_the_same_place_are_not_the_same() -> None:
+    """One after the other, at the same address and port with the same hosts: the digest tells them apart."""
+    digests = set()
+    for _ in range(2):
+        me = join_request(rank=0, nodes=1)
+        place = Place(b"a-test", me.member, 1, "10.0.0.1", "10.0.0.1", 20_000)
+        answer = Answers(place, Roster(me).members(None)).of(me.member)
+        digests.add(answer["digest"])
+    assert len(digests) == 2
+
+
+# What was said of an answer that has been taken back counts for nothing: READY, COMMIT and HOLD name theirs.
+
+
+@contextlib.contextmanager
+def slow_member(room: Room, rank: int) -> Iterator[Callable[[int, wire.Body], None]]:
+    """Let a member check in that has reached the leader and promises nothing; give what it says from then on."""
+    with talk(room.port) as sock:
+        sock.sendall(hello(room.port))
+        room.until(lambda: any(its._sealer for its in room.leader.acceptor.strangers))
+        _, challenge = heard(sock)
+        talking = wire.Sealer(SECRET, b"n" * 16, bytes.fromhex(challenge["nonce"]), b"member", b"leader")
+
+        def say(kind: int, body: wire.Body) -> None:
+            sock.sendall(talking.seal(kind, wire.encode(body)))
+
+        say(wire.CHECKIN, join_request(rank=rank).body())
+        say(wire.REACHED, {"offer": 0, "own": "127.0.0.1"})
+        yield say
+
+
+def test_a_promise_for_an_earlier_answer_is_none_for_this_one() -> None:
+    """It was under way while another member left and came back; the answer that it is for is void."""
+    with Room(3) as room, slow_member(room, 2) as say:
+        first = room.member(rank=1).come()
+        room.until(lambda: first.state == "ready")
+        earlier = first.answer["epoch"]
+        first.leave()
+        room.until(lambda: room.leader.state == "gathering")
+        first.come()
+        room.until(lambda: first.state == "ready" and room.leader._closing is not None)
+        closing = room.leader._closing
+        room.until(lambda: len(closing.leases) == 1)
+        say(wire.READY, {"epoch": earlier, "lease_ms": 30_000})
+        for _ in range(20):
+            room.turn()
+        assert (room.leader.state, first.state) == ("closing", "ready")
+        say(wire.READY, {"epoch": earlier + 1, "lease_ms": 30_000})
+        room.until(lambda: first.state == "formed")
+
+
+@pytest.mark.parametrize("kind", [wire.COMMIT, wire.HOLD], ids=["the word", "another lease"])
+def test_a_word_about_an_earlier_answer_is_not_obeyed(kind: int) -> None:
+    """A leader that says it is none: its member has no world, and promises nothing."""
+    with Room(3) as room, slow_member(room, 2):
+        first = room.member(rank=1).come()
+        room.until(lambda: first.state == "ready")
+        ends = first.membership.lease_ends
+        room.leader._sessions[first.me.member].tell(kind, {"epoch": first.answer["epoch"] + 1})
+        room.until(lambda: first.state == "failed")
+        assert (first.membership.failure.kind, first.membership.lease_ends) == ("protocol", ends)

@@ -1,0 +1,353 @@
+"""What members and leaders say to each other: requests, answers, failures, deadlines."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.gathering import Clock, join_request
+
+from mingle_hooks.errors import ConflictError, MingleError, MissingError, by_exit_code
+from mingle_hooks.rendezvous import messages, wire
+from mingle_hooks.rendezvous.connection import Loop
+from mingle_hooks.rendezvous.messages import (
+    _KINDS,
+    CLOSING_S,
+    LONGEST_PART,
+    MOST_PARTS,
+    OBSTACLES,
+    Deadline,
+    Failure,
+    JoinRequest,
+    Kind,
+    Outcome,
+)
+from mingle_hooks.rendezvous.roster import LONGEST_HOSTS, Roster
+from mingle_hooks.rendezvous.wire import MOST_LEADER_BYTES, WireError, decode, encode
+
+# What a leader answers is read strictly: it ends up in shells, files and frameworks of every member.
+
+
+ROWS: list[list[Any]] = [[0, "node1", "10.0.0.1", 2], [1, "_n2.site", "fd00::2", 4]]
+ANSWER: dict[str, Any] = {
+    "epoch": 1,
+    "nodes": 2,
+    "size": 6,
+    "addr": "10.0.0.1",
+    "port": 23_000,
+    "digest": "0123456789abcdef",
+    "rank": 1,
+    "offset": 2,
+    "own": "10.0.0.2",
+    "roster": ROWS,
+}
+
+
+def changed(place: int, row: int, value: object) -> list[list[Any]]:
+    """Return the roster with another value in a row."""
+    return [[*its[:place], value, *its[place + 1 :]] if rank == row else its for rank, its in enumerate(ROWS)]
+
+
+def test_an_answer_is_read_as_it_is() -> None:
+    """And what does not belong there is left out."""
+    assert messages.parse_answer({**ANSWER, "more": "$(reboot)"}) == ANSWER
+    assert "roster" not in messages.parse_answer({name: value for name, value in ANSWER.items() if name != "roster"})
+
+
+@pytest.mark.parametrize(
+    "host", ["a;b", "$(reboot)", "`id`", "a b", "-oProxyCommand=x", ".a", "", "a\nb", "a" * 254, 7]
+)
+@pytest.mark.parametrize("row", [0, 1])
+def test_a_roster_s_host_is_a_host_s_name(row: int, host: object) -> None:
+    """It becomes a word of a hostfile, and of `ssh` for some launchers."""
+    with pytest.raises(WireError, match=r"roster|host"):
+        messages.parse_answer({**ANSWER, "roster": changed(1, row, host)})
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [],
+        ROWS[:1],
+        [*ROWS, [2, "node3", "10.0.0.3", 1]],
+        [ROWS[1], ROWS[0]],
+        [ROWS[0], ROWS[0]],
+        [ROWS[0], ROWS[1][:3]],
+        [ROWS[0], [*ROWS[1], 1]],
+        changed(2, 1, "node2"),
+        changed(3, 1, 0),
+        changed(0, 1, "1"),
+        {"0": ROWS[0], "1": ROWS[1]},
+        "0123456789abcdef",
+        None,
+    ],
+)
+def test_a_roster_has_a_row_for_each_node(rows: object) -> None:
+    """In rank order, each with a rank, a host, an address and slots."""
+    with pytest.raises(WireError):
+        messages.parse_answer({**ANSWER, "roster": rows})
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        *({"addr": addr} for addr in ("a;b", "$(id)", "a b", "-x", "", "a" * 254, 7, None)),
+        *({"nodes": nodes} for nodes in (0, 65_537, True, "2")),
+        *({"size": size} for size in (1, 2 * 4096 + 1, 6.0)),
+        *({"rank": rank} for rank in (-1, 2, "1")),
+        *({"offset": offset} for offset in (-1, 6)),
+        *({"port": port} for port in (0, 65_536)),
+        *({"epoch": epoch} for epoch in (0, 2**31 + 1)),
+        *({"digest": digest} for digest in ("0123", "x" * 16)),
+        {"own": "node2"},
+    ],
+    ids=str,
+)
+def test_what_is_no_part_of_an_answer_is_refused(change: dict[str, Any]) -> None:
+    """Each number within the bounds that the others set for it."""
+    with pytest.raises(WireError):
+        messages.parse_answer({**ANSWER, **change})
+
+
+# The roster is packed once, and only what the answer tells is unpacked.
+
+
+ROWS = [[rank, f"node{rank:05}", f"10.1.{rank // 256}.{rank % 256}", 8] for rank in range(16_384)]
+
+
+def test_what_is_packed_is_unpacked() -> None:
+    """Also the largest world's, in less than two megabytes."""
+    packed = messages.pack_roster(json.dumps(ROWS).encode())
+    assert len(packed) < 2_000_000
+    assert messages.unpack_roster(packed) == ROWS
+
+
+def test_another_roster_than_the_answers_is_refused() -> None:
+    """Whoever can write into the connection has no key."""
+    packed, other = (messages.pack_roster(json.dumps(ROWS[:count]).encode()) for count in (3, 2))
+    with pytest.raises(WireError, match="not the one"):
+        messages.check_roster(other, messages.roster_digest(packed))
+
+
+@pytest.mark.parametrize("text", [b"", b"[[1", b"{", b'"' + b"a" * 30])
+def test_a_leader_that_packs_something_else_is_refused(text: bytes) -> None:
+    """It holds the key, and lies."""
+    for packed in (zlib.compress(text), text, zlib.compress(text)[:-3]):
+        with pytest.raises(WireError):
+            messages.unpack_roster(packed)
+
+
+def test_a_roster_that_would_fill_the_memory_is_refused() -> None:
+    """A thousandth of it travels."""
+    packed = zlib.compress(b" " * (MOST_LEADER_BYTES + 1))
+    with pytest.raises(WireError, match="more than"):
+        messages.unpack_roster(packed)
+
+
+@given(st.binary(max_size=200))
+def test_whatever_is_unpacked_ends_in_a_value_or_a_refusal(packed: bytes) -> None:
+    """Nothing else comes out."""
+    try:
+        messages.unpack_roster(packed)
+    except WireError:
+        return
+
+
+# A failure says the same on every member.
+
+
+KINDS = sorted(_KINDS)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@settings(max_examples=25)  # of each of the kinds, which read their parts alike
+@given(parts=st.lists(st.text(max_size=2 * LONGEST_PART), min_size=MOST_PARTS, max_size=MOST_PARTS))
+def test_every_kind_travels_and_says_the_same_there(kind: str, parts: list[str]) -> None:
+    """Whatever its parts are: hostile text in them never makes it unreadable, nor a second line."""
+    failure = Failure(kind, tuple(parts))
+    there = Failure.parse(decode(encode(failure.body())))
+    assert str(there.error()) == str(failure.error())
+    assert str(there.error()).isprintable()
+    assert type(there.error()) is _KINDS[kind][0]
+    assert isinstance(there.error(), MingleError)
+
+
+def test_braces_in_a_part_are_only_text() -> None:
+    """Nothing in a part is looked up."""
+    failure = Failure("rank", ("{0.__class__}", "{1}", "{9}"))
+    assert "{0.__class__}" in str(failure.error())
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {},
+        {"kind": "nonsense", "parts": []},
+        {"kind": "rank", "parts": ["1"]},
+        {"kind": "rank", "parts": "123"},
+        {"kind": "rank", "parts": ["1"] * (MOST_PARTS + 1)},
+        {"kind": "rank", "parts": ["1", "2", 3]},
+        {"kind": "rank", "parts": ["1", "2", "\x1b[2J"]},
+        {"kind": "rank", "parts": ["1", "2", "x" * (LONGEST_PART + 1)]},
+        {"kind": ["rank"], "parts": ["1", "2", "3"]},
+    ],
+)
+def test_what_is_no_failure_is_refused(body: dict[str, object]) -> None:
+    """WireError, and nothing else."""
+    with pytest.raises(WireError):
+        Failure.parse(body)
+
+
+# A member that cannot start the command says so when it checks in, and the leader tells all once all are in.
+
+
+GONE = "train: No such file or directory"
+
+
+def unable(host: str, seen: str = GONE, **parts: Any) -> JoinRequest:
+    """Return the check-in of a member that cannot start the command."""
+    return join_request(host=host, obstacle=Failure("command", (host, seen)), **parts)
+
+
+@pytest.mark.parametrize("kind", OBSTACLES)
+def test_it_travels_and_is_the_same_error_everywhere(kind: Kind) -> None:
+    """With the status that a shell would have given on that node alone."""
+    said = join_request(host="node1", obstacle=Failure(kind, ("node1", GONE)))
+    assert JoinRequest.parse(decode(encode(said.body()))) == said
+    error = said.obstacle.error()
+    assert error.seen == f"node1: {GONE}"
+    assert by_exit_code(error.exit_code) is type(error)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        None,
+        "command",
+        {"kind": "command"},
+        {"kind": "command", "parts": []},
+        {"kind": "command", "parts": ["node1"]},
+        {"kind": "command", "parts": ["node1", 7]},
+        {"kind": "command", "parts": ["node1", "x" * (LONGEST_PART + 1)]},
+        {"kind": "rank", "parts": ["0", "node1", "node2"]},
+        {"kind": "none", "parts": ["node1", GONE]},
+    ],
+)
+def test_anything_else_is_no_check_in(wrong: object) -> None:
+    with pytest.raises(WireError):
+        JoinRequest.parse({**join_request().body(), "obstacle": wrong})
+
+
+def test_a_member_speaks_for_its_own_host_only() -> None:
+    """What it says of another's is taken for its own."""
+    body = join_request(host="node1").body() | {"obstacle": Failure("command", ("node9", GONE)).body()}
+    assert JoinRequest.parse(body).obstacle == Failure("command", ("node1", GONE))
+
+
+def test_the_longest_check_in_fits() -> None:
+    """Every text as long as may be, and of letters for which JSON writes twelve."""
+    wide = "\U0001d538"
+    said = join_request(host="n" * 253, obstacle=Failure("command", ("n" * 253, wide * LONGEST_PART)))
+    said = said._replace(topology="t" * 255, fingerprint="f" * 1024, addresses="a" * 1024, clock_ms=0)
+    assert len(wire.encode(said.body(1))) < wire.MOST_MEMBER_BYTES - 512
+
+
+def test_it_is_told_once_all_are_in_with_all_hosts_that_it_is_on() -> None:
+    """The first rank's where they differ; it may be the leader's own."""
+    roster = Roster(unable("node1", "another", rank=0, nodes=4))
+    assert roster.obstacle() is None
+    for member in (unable("node4", rank=3), join_request(host="node3", rank=2)):
+        assert roster.add(member, "10.0.0.9") is None
+        assert roster.obstacle() is None
+    last = unable("node2", rank=1)
+    assert roster.add(last, "10.0.0.9") is None
+    assert roster.obstacle() == Failure("command", ("node1", "another"))
+    roster.remove(last.member)
+    assert roster.obstacle() is None
+    same = Roster(join_request(host="node1", rank=0, nodes=3))
+    for rank in (2, 1):
+        same.add(unable(f"node{rank + 1}", rank=rank), "10.0.0.9")
+    assert same.obstacle() == Failure("command", ("node[2-3]", GONE))
+
+
+@pytest.mark.parametrize(
+    ("kinds", "told"),
+    [
+        (("unwritable", None, "unwritable"), ("unwritable", "node[1,3]")),
+        (("unwritable", "unwritable", "unwritable"), None),
+        (("unwritable", "command", None), ("command", "node2")),
+        (("unwritable", "unwritable", "command"), ("command", "node3")),
+    ],
+)
+def test_a_directory_that_cannot_be_written_counts_where_others_can(
+    kinds: tuple[Kind | None, ...], told: tuple[Kind, str] | None
+) -> None:
+    """And less than what keeps a member from starting the command."""
+    hosts = [f"node{number}" for number in range(1, 4)]
+    first, *others = (
+        join_request(host=host, rank=rank, nodes=3, obstacle=Failure(kind, (host, GONE)) if kind else None)
+        for rank, (host, kind) in enumerate(zip(hosts, kinds, strict=True))
+    )
+    roster = Roster(first)
+    for member in others:
+        roster.add(member, "10.0.0.9")
+    assert roster.obstacle() == (told and Failure(told[0], (told[1], GONE)))
+
+
+def test_many_hosts_leave_room_for_what_they_lack() -> None:
+    roster = Roster(join_request(host="node1", rank=0, nodes=100))
+    for rank in range(1, 100):
+        roster.add(unable(f"host-{rank}-{'x' * rank}", rank=rank), "10.0.0.9")
+    found = roster.obstacle()
+    assert len(found.parts[0]) == LONGEST_HOSTS
+    assert GONE in found.error().seen
+
+
+# How a rendezvous ends for one member: once, and by when.
+
+
+FIRST, SECOND = MissingError("rank 0", "nobody", "a look"), ConflictError("3 hosts", "2", "a look")
+
+
+def test_the_first_error_stands() -> None:
+    """What comes of it, while the others are being told, is no news."""
+    with Loop(Clock()) as loop:
+        outcome = Outcome(loop)
+        outcome.fail(FIRST, linger_s=5.0)
+        outcome.fail(SECOND)
+    with pytest.raises(MissingError):
+        outcome.result()
+
+
+def test_it_is_over_when_the_others_were_told() -> None:
+    """Or when they have had the time for it; without others, at once."""
+    clock = Clock()
+    clock.stop()
+    with Loop(clock) as loop:
+        outcome = Outcome(loop)
+        outcome.fail(FIRST, linger_s=5.0)
+        clock.ahead = 4.9
+        loop.turn(0.0)
+        assert (outcome.is_known, outcome.is_over) == (True, False)
+        clock.ahead = 5.1
+        loop.turn(0.0)
+        assert outcome.is_over
+        alone = Outcome(loop)
+        alone.fail(FIRST)
+        assert alone.is_over
+
+
+def test_a_deadline_counts_from_its_beginning() -> None:
+    """By the loop's clock; a world that closes when it comes has a little more."""
+    clock = Clock()
+    clock.stop()
+    with Loop(clock) as loop:
+        deadline = Deadline(loop, 10.0)
+        clock.ahead = 4.0
+        assert deadline.waited_s() == 4
+        assert deadline.left_s() == pytest.approx(6.0 + CLOSING_S)
+        assert (deadline.is_before(3.9), deadline.is_before(4.1)) == (False, True)

@@ -1,0 +1,698 @@
+"""Beacons and questions: few datagrams whatever N, and nobody without the key changes who is found."""
+
+from __future__ import annotations
+
+import os
+import random
+import socket
+import subprocess
+import sys
+from contextlib import closing
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from multicast_expert import IfaceInfo
+from support.gathering import ATTEMPT, OTHER, SECRET, Clock
+
+from mingle_hooks.net.addresses import ListedAddress, list_addresses
+from mingle_hooks.rendezvous import multicast
+from mingle_hooks.rendezvous.backend import Advertisement, Context
+from mingle_hooks.rendezvous.connection import Endpoint, Loop
+from mingle_hooks.rendezvous.multicast import (
+    AGAIN_S,
+    ANSWERS,
+    BEACON,
+    CAUSED,
+    GAP_S,
+    MEMBERS_OF_AN_ANSWER,
+    MOST_DOUBTS,
+    MOST_HEARD,
+    MOST_HOLDS,
+    MOST_INTERFACES,
+    MOST_NONCES,
+    MOST_OPEN,
+    MOST_REMEMBERED,
+    MOST_WAITING,
+    NONCE_BYTES,
+    OPEN_S,
+    QUESTION,
+    QUESTIONS,
+    Beacon,
+    Budget,
+    MulticastBackend,
+    Questions,
+    Replies,
+    _infos,
+    choose_carriers,
+    pack_beacon,
+    unpack_beacon,
+)
+from mingle_hooks.rendezvous.wire import Attempt, Secret
+
+# Datagrams are read strictly, for anybody can send them.
+
+
+WHOLE = Beacon(BEACON, ATTEMPT.tag, b"L" * 16, 2**63, 20_000, ("10.0.0.1", "fd00::1", "255.255.255.255"))
+
+
+ASKING = Beacon(QUESTION, ATTEMPT.tag, bytes(16), nonces=(b"12345678",))
+
+
+@pytest.mark.parametrize("packet", [WHOLE, ASKING, WHOLE._replace(nonces=(b"12345678", b"23456789"))])
+def test_what_is_packed_is_unpacked(packet: Beacon) -> None:
+    """A packet arrives as it was sent, IPv4 addresses as such."""
+    assert unpack_beacon(pack_beacon(packet, SECRET), ATTEMPT.tag, SECRET) == packet
+
+
+def test_no_packet_is_larger_than_what_is_read() -> None:
+    """Only so many addresses and nonces are sent, which fit into the smallest MTU of IPv6 with its headers."""
+    packet = WHOLE._replace(addresses=("fd00::1",) * 20, nonces=(b"12345678",) * 200)
+    data = pack_beacon(packet, SECRET)
+    assert len(data) == multicast.MOST_BYTES <= 1280 - 40 - 8
+    found = unpack_beacon(data, ATTEMPT.tag, SECRET)
+    assert found.addresses == ("fd00::1",) * multicast.MOST_ADDRESSES
+    assert found.nonces == (b"12345678",) * multicast.MOST_NONCES
+
+
+def test_a_beacon_that_answers_nobody_is_laid_out_as_in_every_version() -> None:
+    """Members of another version find its port in it, dial, and are told that the versions differ."""
+    data = pack_beacon(Beacon(BEACON, b"the tag!", b"L" * 16, 7, 20_000, ("10.0.0.1",)), SECRET)
+    head = b"MNGL\x01\x01the tag!" + b"L" * 16 + bytes(7) + b"\x07\x4e\x20\x01"
+    assert data[:-16] == head + bytes(10) + b"\xff\xff\x0a\x00\x00\x01"
+    foreign = unpack_beacon(data[:-16] + bytes(16), b"the tag!", OTHER)
+    assert (foreign.kind, foreign.port, foreign.genuine) == (BEACON, 20_000, False)
+
+
+def test_half_a_nonce_is_none() -> None:
+    """Though the key fits: no member says so."""
+    whole = pack_beacon(ASKING, SECRET)[: -multicast.MAC_BYTES]
+    for more, is_whole in ((b"", True), (b"x", False), (b"x" * 8, True)):
+        data = whole + more + SECRET.mac(b"beacon", whole + more)[: multicast.MAC_BYTES]
+        assert (unpack_beacon(data, ATTEMPT.tag, SECRET) is not None) is is_whole
+
+
+def test_a_packet_of_another_world_is_nothing() -> None:
+    """Several worlds may share a group and a port."""
+    assert unpack_beacon(pack_beacon(WHOLE, SECRET), Attempt("another").tag, SECRET) is None
+
+
+def test_a_packet_under_another_key_is_not_genuine() -> None:
+    """It is told from none, so that somebody can say so."""
+    found = unpack_beacon(pack_beacon(WHOLE, OTHER), ATTEMPT.tag, SECRET)
+    assert found == WHOLE._replace(genuine=False)
+
+
+def test_no_changed_bit_and_no_missing_byte_stays_genuine() -> None:
+    """The proof covers every byte."""
+    data = pack_beacon(WHOLE._replace(nonces=(b"12345678",)), SECRET)
+    for at in range(len(data)):
+        changed = bytearray(data)
+        changed[at] ^= 1 << random.Random(at).randrange(8)
+        for hostile in (bytes(changed), data[:at], data + data[:at] if at else data[:1]):
+            found = unpack_beacon(hostile, ATTEMPT.tag, SECRET)
+            assert found is None or not found.genuine
+
+
+@given(data=st.binary(max_size=multicast.MOST_BYTES + 1), begins=st.booleans())
+def test_any_bytes_are_a_packet_that_is_not_genuine_or_nothing(data: bytes, *, begins: bool) -> None:
+    """No datagram raises."""
+    head = multicast.MAGIC + bytes([BEACON]) + ATTEMPT.tag if begins else b""
+    found = unpack_beacon(head + data, ATTEMPT.tag, SECRET)
+    assert found is None or not found.genuine
+
+
+# A budget bounds any span of time.
+
+
+@given(st.integers(1, 20), st.floats(0, 5), st.lists(st.floats(0, 10), max_size=200))
+def test_no_more_is_spent_than_the_burst_and_the_rate_allow(burst: int, rate: float, pauses: list[float]) -> None:
+    """Whatever the pauses, spending is bounded by burst + rate * time."""
+    now = 0.0
+    budget = Budget(burst, rate, lambda: now)
+    spent = 0
+    for pause in pauses:
+        now += pause
+        spent += budget.spend()
+        assert spent <= burst + rate * now + 1e-6
+
+
+def test_what_is_not_spent_is_not_saved_beyond_the_burst() -> None:
+    """After an hour of silence there is one burst."""
+    now = 0.0
+    budget = Budget(3, 1.0, lambda: now)
+    now = 3600.0
+    assert [budget.spend() for _ in range(5)] == [True, True, True, False, False]
+    now += 1.0
+    assert [budget.spend() for _ in range(2)] == [True, False]
+
+
+# Nonces are open for a while, and a beacon makes a member ask only so often.
+
+
+NODE = b"L" * 16
+
+
+class Still(Clock):
+    """A clock that a test moves by hand."""
+
+    def __call__(self) -> float:
+        return self.ahead
+
+
+def answer(*nonces: bytes) -> Beacon:
+    """Return a beacon that answers these questions."""
+    return Beacon(BEACON, ATTEMPT.tag, NODE, nonces=nonces)
+
+
+def test_only_an_open_nonce_of_ours_is_answered() -> None:
+    """For a few seconds, and by any number of leaders."""
+    clock = Still()
+    its = Questions(clock)
+    first = its.ask()
+    assert its.is_answered(answer(b"another!", first))
+    assert its.is_answered(answer(first))
+    assert not its.is_answered(answer(b"another!"))
+    assert not its.is_answered(answer())
+    clock.ahead = 10.0
+    assert not its.is_answered(answer(first))
+
+
+def test_so_many_nonces_are_open_at_most() -> None:
+    """The oldest goes."""
+    its = Questions(Still())
+    asked = [its.ask() for _ in range(MOST_OPEN + 1)]
+    assert [its.is_answered(answer(nonce)) for nonce in asked] == [False] + [True] * MOST_OPEN
+
+
+def test_a_leader_that_does_not_answer_is_asked_less_and_less_often() -> None:
+    """It may be one that is long gone."""
+    clock = Still()
+    its = Questions(clock)
+    assert its.wait_s(NODE) == 0.0
+    for again_s in (*AGAIN_S, AGAIN_S[-1]):
+        its.ask()
+        clock.ahead += again_s - 0.01
+        assert its.wait_s(NODE) is None
+        clock.ahead += 0.02
+        assert its.wait_s(NODE) == 0.0
+
+
+def test_another_leader_is_asked_soon_after_the_last_question() -> None:
+    """So that many have one question, and each of them has one."""
+    its = Questions(Still())
+    assert its.wait_s(NODE) == 0.0
+    its.ask()
+    assert its.wait_s(b"M" * 16) == GAP_S
+
+
+def test_a_leader_that_was_lost_is_asked_at_once() -> None:
+    """It had answered; one that never did is still no news."""
+    clock = Still()
+    its = Questions(clock)
+    assert its.is_answered(answer(its.ask()))
+    clock.ahead += GAP_S
+    assert its.wait_s(NODE) is None
+    its.begin()
+    assert its.wait_s(NODE) == 0.0
+    its.ask()
+    its.begin()
+    assert its.wait_s(NODE) is None
+
+
+def test_however_many_leaders_are_heard_there_are_few_questions_and_little_is_remembered() -> None:
+    """Somebody may send the beacons of a thousand."""
+    its = Questions(Still())
+    asked = 0
+    for number in range(10 * MOST_HEARD):
+        if its.wait_s(number.to_bytes(16, "big")) is not None and its.may_ask():
+            its.ask()
+            asked += 1
+    assert asked == CAUSED[0]
+    assert len(its._heard) <= MOST_HEARD
+
+
+# Each question is answered by two beacons, many by one, and what is remembered has a bound.
+
+
+def nonces(count: int) -> list[bytes]:
+    """Return so many nonces."""
+    return [number.to_bytes(8, "big") for number in range(count)]
+
+
+def test_a_question_is_taken_twice_on_the_link_where_it_came_first() -> None:
+    """However often, and over however many links, it is sent again."""
+    its = Replies()
+    assert its.add("eth0", [b"a"])
+    assert not its.add("ib0", [b"a"])
+    assert not its.add("eth0", [])
+    assert its.links() == ["eth0"]
+    assert its.take("ib0") == ()
+    assert [its.take("eth0") for _ in range(3)] == [(b"a",), (b"a",), ()]
+    assert not its.add("eth0", [b"a"])
+    assert its.links() == []
+
+
+def test_a_beacon_takes_as_many_as_it_has_room_for_the_newest_first() -> None:
+    """Who asked long ago no longer waits for this answer."""
+    its, asked = Replies(), nonces(MOST_NONCES + 1)
+    for nonce in asked:
+        its.add("eth0", [nonce])
+    assert its.take("eth0") == tuple(reversed(asked[1:]))
+    assert its.take("eth0") == (asked[0], *reversed(asked[2:]))
+
+
+def test_only_so_much_is_remembered() -> None:
+    """The oldest goes."""
+    its, asked = Replies(), nonces(MOST_REMEMBERED + 1)
+    for nonce in asked:
+        its.add("eth0", [nonce])
+    waiting: dict[bytes, None] = {}
+    while taken := its.take("eth0"):
+        waiting |= dict.fromkeys(taken)
+    assert list(waiting) == asked[: -MOST_WAITING - 1 : -1]
+    assert its.add("eth0", asked[:1])
+    assert not its.add("eth0", asked[-1:])
+
+
+# Which interfaces carry beacons, of those that are listed.
+
+
+LO = [ListedAddress("lo", 1, "127.0.0.1", 8), ListedAddress("lo", 1, "::1", 128)]
+ETH = [
+    ListedAddress("eth0", 2, "10.0.0.1", 24),
+    ListedAddress("eth0", 2, "10.0.9.1", 24),
+    ListedAddress("eth0", 2, "fe80::1", 64),
+]
+IB = [ListedAddress("ib0", 3, "fd00::1", 64)]
+DOCKER = [ListedAddress("docker0", 4, "172.17.0.1", 16)]
+
+
+def names(found: list[IfaceInfo]) -> list[str]:
+    """Return their names."""
+    return [info.machine_name for info in found]
+
+
+def test_an_interface_has_all_of_its_addresses_under_one_name() -> None:
+    """In the order in which they were listed, the interfaces by index."""
+    eth, ib = _infos([*IB, *ETH])
+    assert (eth.machine_name, eth.index, [str(a) for a in eth.ip4_addrs]) == ("eth0", 2, ["10.0.0.1/24", "10.0.9.1/24"])
+    assert ([str(a) for a in eth.ip6_addrs], [str(a) for a in ib.ip6_addrs]) == (["fe80::1/64"], ["fd00::1/64"])
+
+
+@pytest.mark.parametrize(
+    ("listed", "nets", "expected"),
+    [
+        ([*LO, *ETH, *IB, *DOCKER], (), ["eth0", "ib0"]),
+        ([*LO, *ETH, *IB, *DOCKER], ("ib0",), ["ib0"]),
+        ([*LO, *ETH, *IB, *DOCKER], ("10.0.9.0/24",), ["eth0"]),
+        ([*LO, *ETH, *IB, *DOCKER], ("docker0",), ["docker0"]),
+        ([*LO[:1], *ETH], (), ["eth0"]),
+        ([*LO[:1], *DOCKER], (), ["lo"]),
+        ([*LO, *ETH], ("nosuch0",), []),
+        ([], (), []),
+    ],
+)
+def test_real_ones_come_before_loopback_and_what_was_asked_for_before_all(
+    listed: list[ListedAddress], nets: tuple[str, ...], expected: list[str]
+) -> None:
+    """What is made for guests counts only where it is named; loopback where nothing else is, also without IPv6."""
+    assert names(choose_carriers(_infos(listed), nets)) == expected
+
+
+def test_few_of_many_are_used() -> None:
+    """The kernel joins a socket to 20 groups at most."""
+    many = [ListedAddress(f"eth{number}", number, f"10.0.{number}.1", 24) for number in range(2, 30)]
+    assert names(choose_carriers(_infos(many), ())) == [f"eth{number}" for number in range(2, 2 + MOST_INTERFACES)]
+
+
+def test_the_list_has_this_hosts_loopback() -> None:
+    """With its index and prefix."""
+    assert ListedAddress("lo", 1, "127.0.0.1", 8) in list_addresses()
+
+
+# multicast_expert is loaded without asyncio, which takes as long as all else of it.
+
+
+USES = """
+import sys
+from mingle_hooks.rendezvous.multicast import carriers
+carriers([])
+print("asyncio" in sys.modules)
+import multicast_expert
+print(hasattr(multicast_expert, "AsyncMcastRxSocket"), "asyncio" in sys.modules)
+print(hasattr(multicast_expert, "McastRxSocket"), hasattr(multicast_expert, "nosuch"))
+"""
+
+
+def test_only_who_asks_for_a_socket_of_asyncio_loads_it() -> None:
+    """As in a program that has used `mingle_hooks` and then uses multicast_expert; before Python 3.11 it has none."""
+    done = subprocess.run([sys.executable, "-c", USES], capture_output=True, text=True, check=True)
+    has = sys.version_info >= (3, 11)
+    assert done.stdout.splitlines() == ["False", f"{has} {has}", "True False"]
+
+
+# Few datagrams, whatever N and however many interfaces; and nobody without the key changes who is found.
+
+
+NOTICE = Advertisement(b"L" * 16, 0, ("10.0.0.1", "10.0.1.1"), (20_001,))
+BETTER = Beacon(BEACON, ATTEMPT.tag, b"B" * 16, 1, 20_002, ("10.0.0.2",))
+REAL = Beacon(BEACON, ATTEMPT.tag, b"R" * 16, 0, 20_003, ("10.0.0.3",))
+# Leaders of earlier tries of the same world: all that they said is under its key.
+EARLIER = [BETTER._replace(leader=os.urandom(16), ticket=0, addresses=(f"10.9.0.{host}",)) for host in range(1, 201)]
+
+
+def asking() -> Beacon:
+    """Return a question of a member that is no candidate."""
+    return Beacon(QUESTION, ATTEMPT.tag, bytes(16), nonces=(os.urandom(NONCE_BYTES),))
+
+
+class Link:
+    """An interface that counts what is sent."""
+
+    def __init__(self, sent: list[bytes]) -> None:
+        self.sent, self.label, self.info = sent, "group on eth0", SimpleNamespace(machine_name="eth0", index=2)
+
+    def send(self, data: bytes) -> None:
+        """Count."""
+        self.sent.append(data)
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+class Ear:
+    """A backend over made-up links and a made-up clock."""
+
+    def __init__(self, links: int, joined: Beacon | None = None, nodes: int | None = None) -> None:
+        self.now = 1000.0
+        self.loop = Loop(lambda: self.now)
+        self.sent: list[bytes] = []
+        self.found: list[Endpoint] = []
+        self.rejected: list[str] = []
+        context = Context(self.loop, ATTEMPT, SECRET, self.found.append, self.rejected.append, self.rejected.append)
+        precedence = None if joined is None else joined.precedence
+        self.backend = MulticastBackend(context._replace(nodes=nodes, joined=lambda: precedence), [])
+        many: Any = [Link(self.sent) for _ in range(links)]
+        self.backend.links = many
+
+    def hear(self, packet: Beacon, secret: Secret = SECRET, source: str = "127.0.0.1") -> None:
+        """Let a datagram arrive."""
+        here = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        with here, socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as there:
+            here.bind(("127.0.0.1", 0))
+            there.bind((source, 0))
+            there.sendto(pack_beacon(packet, secret), here.getsockname())
+            self.backend.received(self.backend.links[0], here)
+
+    def minute(self, each_s: float, happens: Any) -> None:
+        """Let a minute pass, with something that happens every so many seconds."""
+        self.wait(60.0, each_s, happens)
+
+    def wait(self, seconds: float, each_s: float = 1.0, happens: Any = None) -> None:
+        """Let some time pass."""
+        end, following = self.now + seconds, self.now
+        while self.now < end:
+            due = self.loop._timers[0][0] if self.loop._timers else end
+            self.now = max(self.now, min(due, following, end))
+            if self.now >= following:
+                following += each_s
+                if happens is not None:
+                    happens()
+            self.loop._ring()
+
+    def said(self, kind: int) -> list[Beacon]:
+        """Return what was sent of one kind, and forget it all."""
+        packets = [multicast.unpack_beacon(data, ATTEMPT.tag, SECRET) for data in self.sent]
+        self.sent.clear()
+        return [packet for packet in packets if packet is not None and packet.kind == kind]
+
+    def answered(self, packet: Beacon) -> Beacon:
+        """Return the answer of this packet's leader to the last question, which there has to be."""
+        return packet._replace(nonces=self.said(QUESTION)[-1].nonces)
+
+    def close(self) -> None:
+        """End it."""
+        self.backend.close()
+        self.loop.__exit__(None, None, None)
+
+
+@pytest.mark.parametrize("links", [1, 2, 8])
+def test_a_leader_sends_at_most_100_datagrams_a_minute_whoever_asks(links: int) -> None:
+    """Beacons on all links and answers to a hundred questions a second."""
+    with closing(Ear(links)) as ear:
+        ear.backend.announce(NOTICE)
+        ear.backend.search(wanted=False)
+        ear.minute(0.1, lambda: ear.hear(asking()))
+        assert 60 <= len(ear.sent) <= 100
+        before = len(ear.sent)
+        ear.minute(0.1, lambda: ear.hear(asking()))
+        assert len(ear.sent) - before <= 100
+
+
+def test_a_leader_that_nobody_asks_is_heard_every_second() -> None:
+    """Often at first, and never more seldom: it may be the only beacon that gets through."""
+    with closing(Ear(1)) as ear:
+        ear.backend.announce(NOTICE)
+        ear.wait(1.0)
+        assert len(ear.said(BEACON)) >= 3
+        ear.minute(1.0, None)
+        assert 50 <= len(ear.said(BEACON)) <= 75
+
+
+@pytest.mark.parametrize("links", [1, 2, 8])
+def test_a_candidate_sends_at_most_100_datagrams_a_minute(links: int) -> None:
+    """It asks, answers and announces itself, and may be interrupted any number of times."""
+    with closing(Ear(links)) as ear:
+        ear.backend.announce(NOTICE._replace(ticket=2**62))
+        ear.backend.search(wanted=True)
+
+        def again() -> None:
+            ear.hear(asking())
+            ear.hear(BETTER)
+            ear.backend.announce(None)
+            ear.backend.announce(NOTICE._replace(ticket=2**62))
+            ear.backend.search(wanted=True)
+
+        ear.minute(0.5, again)
+        assert len(ear.sent) <= 100
+
+
+@pytest.mark.parametrize("links", [1, 2, 8])
+def test_a_waiting_member_sends_at_most_5_datagrams_a_minute(links: int) -> None:
+    """Also one that loses its leader again and again."""
+    with closing(Ear(links)) as ear:
+        ear.backend.search(wanted=True)
+        ear.minute(1.0, lambda: ear.backend.search(wanted=True))
+        assert 1 <= len(ear.sent) <= 5
+
+
+def test_an_answer_leads_only_to_addresses_that_its_leader_signed() -> None:
+    """Anybody can send it again, from any address."""
+    with closing(Ear(1)) as ear:
+        ear.backend.search(wanted=True)
+        answer = ear.answered(BETTER)
+        for host in range(1, 100):
+            ear.hear(answer, source=f"127.0.0.{host}")
+        assert {(endpoint.address, endpoint.port) for endpoint in ear.found} == {("10.0.0.2", 20_002)}
+        assert ear.rejected == []
+
+
+def test_200_recorded_beacons_cost_few_questions_and_no_connection_and_the_real_leader_is_asked_at_once() -> None:
+    """Seen: a connection to each, and 11 s until it was the real leader's turn."""
+    with closing(Ear(1)) as ear:
+        ear.backend.search(wanted=True)
+        ear.wait(1.0)
+        ear.said(QUESTION)
+        for packet in EARLIER:
+            ear.hear(packet)
+        ear.wait(1.0)
+        assert 1 <= len(ear.said(QUESTION)) <= 4
+        ear.hear(REAL)
+        ear.wait(0.02)
+        answer = ear.answered(REAL)
+        assert ear.found == []
+        ear.hear(answer)
+        assert [(endpoint.address, endpoint.port) for endpoint in ear.found] == [("10.0.0.3", 20_003)]
+
+
+@pytest.mark.parametrize("count", [1, 200], ids=["of one leader", "of 200 leaders"])
+def test_beacons_that_are_repeated_for_a_minute_never_keep_the_real_leader_from_being_asked(count: int) -> None:
+    """A question is for all who hear it, whichever beacon caused it; and there are only so many."""
+    turn = iter(range(10_000))
+    with closing(Ear(2)) as ear:
+        ear.backend.search(wanted=True)
+        ear.minute(0.05, lambda: ear.hear(EARLIER[next(turn) % count]))
+        burst, per_second = CAUSED
+        assert len(ear.said(QUESTION)) <= burst + 60 * per_second + sum(QUESTIONS[:1]) + 2
+        ear.hear(REAL)
+        ear.wait(2.1, 0.05, lambda: ear.hear(EARLIER[next(turn) % count]))
+        assert ear.found == []
+        ear.hear(ear.answered(REAL))
+        assert [endpoint.address for endpoint in ear.found] == ["10.0.0.3"]
+
+
+def test_a_leader_whose_answer_is_lost_is_asked_again() -> None:
+    """By its next beacons, less and less often."""
+    with closing(Ear(1)) as ear:
+        ear.backend.search(wanted=True)
+        ear.wait(0.2)
+        ear.said(QUESTION)
+        ear.wait(3.0, 0.1, lambda: ear.hear(REAL))
+        assert 5 <= len(ear.said(QUESTION)) <= CAUSED[0]
+        ear.minute(1.0, lambda: ear.hear(REAL))
+        assert len(ear.said(QUESTION)) <= 10
+
+
+def test_a_leader_that_was_heard_once_is_asked_three_times_unless_it_answers() -> None:
+    """Its next beacon may be lost as well."""
+    for answers in (False, True):
+        with closing(Ear(1)) as ear:
+            ear.backend.search(wanted=True)
+            ear.wait(0.2)
+            ear.said(QUESTION)
+            ear.hear(REAL)
+            ear.wait(0.05)
+            answer = ear.answered(REAL)
+            if answers:
+                ear.hear(answer)
+            ear.wait(0.9)
+            assert len(ear.said(QUESTION)) == (0 if answers else 2)
+
+
+def test_beacons_over_all_links_have_one_question_on_the_link_of_the_first() -> None:
+    """They come within milliseconds, and each leader is on all of them."""
+    with closing(Ear(4)) as ear:
+        ear.backend.search(wanted=True)
+        ear.wait(0.2)
+        ear.said(QUESTION)
+        for _ in range(4):
+            ear.hear(REAL)
+        ear.wait(0.05)
+        assert len(ear.said(QUESTION)) == 1
+
+
+def test_a_recorded_answer_is_one_more_beacon() -> None:
+    """To a question of another member, or one of ours that is no longer open."""
+    with closing(Ear(1)) as ear:
+        ear.backend.search(wanted=True)
+        late = ear.answered(BETTER)
+        ear.wait(OPEN_S)
+        for packet in (late, BETTER._replace(nonces=asking().nonces), REAL._replace(nonces=asking().nonces)):
+            ear.said(QUESTION)
+            ear.hear(packet)
+            ear.wait(1.0)
+        assert ear.found == []
+
+
+def test_several_leaders_may_answer_one_question() -> None:
+    """Candidates do, and the best of them wins."""
+    with closing(Ear(1)) as ear:
+        ear.backend.search(wanted=True)
+        (question,) = ear.said(QUESTION)
+        ear.hear(BETTER._replace(nonces=question.nonces))
+        ear.hear(REAL._replace(nonces=(*asking().nonces, *question.nonces)))
+        assert [endpoint.address for endpoint in ear.found] == ["10.0.0.2", "10.0.0.3"]
+
+
+def test_a_recorded_question_is_answered_by_two_beacons_and_many_do_not_keep_a_new_one_from_its_answer() -> None:
+    """When the budget of answers is spent, the next beacon of that link is one."""
+    with closing(Ear(1)) as ear:
+        ear.backend.announce(NOTICE)
+        recorded = [asking() for _ in range(2000)]
+        ear.wait(10.0, 0.01, lambda: ear.hear(recorded[0]))
+        answers = [packet.nonces for packet in ear.said(BEACON) if packet.nonces]
+        assert answers == [recorded[0].nonces] * 2
+        for packet in recorded * 2:
+            ear.hear(packet)
+            ear.loop._ring()
+        new = asking()
+        ear.hear(new)
+        ear.wait(1.3, 0.02, lambda: ear.hear(recorded[1]))
+        said = ear.said(BEACON)
+        assert new.nonces[0] in [nonce for packet in said for nonce in packet.nonces]
+        assert len(said) <= ANSWERS[0] + 3
+
+
+def test_a_thousand_members_that_ask_at_once_are_all_answered_by_few_beacons() -> None:
+    """Each beacon answers all who have asked since the last one."""
+    with closing(Ear(1, nodes=1000)) as ear:
+        ear.backend.announce(NOTICE)
+        questions = [asking() for _ in range(1000)]
+        left = iter(questions)
+        ear.wait(0.05, 50e-6, lambda: ear.hear(next(left)) if left.__length_hint__() else None)
+        ear.wait(0.05)
+        said = ear.said(BEACON)
+        assert {nonce for packet in said for nonce in packet.nonces} == {q.nonces[0] for q in questions}
+        assert len(said) <= ANSWERS[0] + 1000 // MEMBERS_OF_AN_ANSWER + 1
+        assert max(len(packet.nonces) for packet in said) <= MOST_NONCES
+
+
+def test_a_member_that_has_a_leader_asks_only_about_one_that_would_matter() -> None:
+    """Its own leader's beacons are no news, and neither are those of a worse candidate; a rival by right is."""
+    with closing(Ear(1, joined=REAL)) as ear:
+        ear.backend.search(wanted=False)
+        ear.minute(1.0, lambda: [ear.hear(packet) for packet in (REAL, BETTER)])
+        assert ear.sent == []
+        rival = REAL._replace(leader=b"S" * 16, addresses=("10.0.0.4",))
+        ear.hear(rival)
+        ear.wait(0.1)
+        ear.hear(ear.answered(rival))
+        assert [endpoint.address for endpoint in ear.found] == ["10.0.0.4"]
+
+
+def test_a_candidate_asks_a_better_one_and_answers_a_worse_one() -> None:
+    """A candidate's question tells all that its beacon would, and may be as old."""
+    with closing(Ear(1)) as ear:
+        ear.backend.announce(NOTICE._replace(ticket=5))
+        ear.hear(BETTER._replace(kind=QUESTION, nonces=asking().nonces))
+        ear.wait(0.1)
+        ear.hear(ear.answered(BETTER))
+        assert [endpoint.address for endpoint in ear.found] == ["10.0.0.2"]
+        worse = BETTER._replace(kind=QUESTION, ticket=6, nonces=asking().nonces)
+        ear.hear(worse)
+        ear.wait(0.1)
+        assert [packet.nonces for packet in ear.said(BEACON)] == [worse.nonces]
+
+
+def test_a_beacon_under_another_key_is_reported_and_looked_into_a_few_times_only() -> None:
+    """So that a member with the wrong key is told so by the leader itself."""
+    with closing(Ear(1)) as ear:
+        for host in range(1, 100):
+            ear.hear(BETTER, OTHER, source=f"127.0.0.{host}")
+        assert len(ear.found) == MOST_DOUBTS
+        assert ear.rejected[0] == "127.0.0.1"
+        assert ear.sent == []
+
+
+def test_a_better_beacon_that_is_repeated_cannot_silence_a_candidate_for_good() -> None:
+    """It holds back only so often."""
+    with closing(Ear(1)) as ear:
+        ear.backend.announce(NOTICE._replace(ticket=2**62))
+        ear.minute(0.05, lambda: ear.hear(BETTER))
+        assert len(ear.sent) >= 60 - 2 * MOST_HOLDS
+
+
+def test_a_leader_ignores_its_own_words() -> None:
+    """Multicast comes back to its host: its beacons, and its questions too."""
+    with closing(Ear(1)) as ear:
+        ear.backend.announce(NOTICE._replace(ticket=5))
+        ear.backend.search(wanted=True)
+        (asked,) = ear.sent
+        packet = multicast.unpack_beacon(asked, ATTEMPT.tag, SECRET)
+        assert packet.kind == QUESTION
+        ear.hear(packet)
+        ear.hear(packet._replace(kind=BEACON))
+        assert (len(ear.sent), ear.found) == (1, [])
+        ear.wait(0.1)
+        assert [said.nonces for said in ear.said(BEACON) if said.nonces] == []
+
+
+def test_an_empty_socket_is_nothing_heard() -> None:
+    """Another reader may have been faster, or an error of an earlier send comes first."""
+    with closing(Ear(1)) as ear, socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as empty:
+        empty.settimeout(0)
+        ear.backend.received(ear.backend.links[0], empty)
+        assert ear.found == []

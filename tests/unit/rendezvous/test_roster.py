@@ -1,0 +1,509 @@
+"""Which member has which rank, what contradicts, who is missing, and which address is chosen."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from support.gathering import Clock, join_request
+
+from mingle_hooks.errors import Shortage
+from mingle_hooks.rendezvous import roster as shortfall
+from mingle_hooks.rendezvous import wire
+from mingle_hooks.rendezvous.connection import Loop
+from mingle_hooks.rendezvous.messages import JoinRequest
+from mingle_hooks.rendezvous.roster import (
+    ASKED_S,
+    LONGEST_LABEL,
+    MOST_ADDRESSES,
+    SETTLE_S,
+    AddressChoice,
+    AdvertisedAddress,
+    RejectedPeers,
+    Roster,
+    Terms,
+    crossings,
+    order_by_switch,
+    peer_label,
+)
+from mingle_hooks.rendezvous.wire import WireError, decode, encode
+
+# Who has which rank, who contradicts whom, who is missing.
+
+
+OWN = "10.0.0.9"
+
+
+def ranks(roster: Roster) -> dict[str, int]:
+    """Return host -> rank."""
+    return {row.host: row.node_rank for _, row in roster.members(None)}
+
+
+def test_ranks_that_are_given_are_kept_in_any_order_of_arrival() -> None:
+    """The roster is in rank order."""
+    roster = Roster(join_request(host="n0", rank=0, nodes=3))
+    assert roster.add(join_request(host="n2", rank=2), OWN) is None
+    assert not roster.complete
+    assert roster.add(join_request(host="n1", rank=1), OWN) is None
+    assert roster.complete
+    assert list(ranks(roster).items()) == [("n0", 0), ("n1", 1), ("n2", 2)]
+
+
+def test_without_ranks_the_leader_is_0_and_the_others_follow_by_name() -> None:
+    """node2 comes before node10."""
+    roster = Roster(join_request(host="node7", nodes=4))
+    for host in ("node10", "node2", "ctl"):
+        assert roster.add(join_request(host=host), OWN) is None
+    assert ranks(roster) == {"node7": 0, "node2": 2, "node10": 3, "ctl": 1} or ranks(roster)["node7"] == 0
+    assert ranks(roster)["node2"] < ranks(roster)["node10"]
+    assert sorted(ranks(roster).values()) == [0, 1, 2, 3]
+
+
+def test_those_without_a_rank_take_what_is_left() -> None:
+    """Given ranks win."""
+    roster = Roster(join_request(host="n0", rank=0, nodes=4))
+    for host, rank in (("a", None), ("b", 1), ("c", None)):
+        assert roster.add(join_request(host=host, rank=rank), OWN) is None
+    assert ranks(roster) == {"n0": 0, "b": 1, "a": 2, "c": 3}
+
+
+def test_any_order_of_arrival_gives_the_same_ranks() -> None:
+    """Ranks depend on who came, not on when."""
+    seed = random.randrange(2**32)
+    print(f"seed {seed}")  # noqa: T201 - to repeat a failure
+    members = [join_request(host=f"n{i}") for i in range(1, 12)]
+    me, found = join_request(host="n0", nodes=12), set()
+    for turn in range(5):
+        random.Random(seed + turn).shuffle(members)
+        roster = Roster(me)
+        for member in members:
+            assert roster.add(member, OWN) is None
+        found.add(tuple(ranks(roster).items()))
+    assert len(found) == 1
+
+
+@pytest.mark.parametrize(
+    ("me", "others", "kind", "parts"),
+    [
+        ({"rank": 0, "nodes": 4}, [{"rank": 1}, {"rank": 1, "host": "twin"}], "rank", ("1", "twin")),
+        ({"rank": 0, "nodes": 2}, [{"rank": 2}], "beyond", ("2",)),
+        ({"rank": 0}, [{"rank": 5}, {"nodes": 3}], "beyond", ("3", "5")),
+        ({"rank": 0, "nodes": 2}, [{"nodes": 3}], "nodes", ("2", "3")),
+        ({"rank": 0, "nodes": 2}, [{}, {"host": "third"}], "full", ("2", "third")),
+        ({"rank": 0, "nodes": 2}, [{"pinned": {"MASTER_PORT": "1234"}}], "given", ("MASTER_PORT", "not exported")),
+        (
+            {"rank": 0, "nodes": 2, "pinned": {"MASTER_ADDR": "a"}},
+            [{"pinned": {"MASTER_ADDR": "b"}}],
+            "given",
+            ("MASTER_ADDR", "a on", "b on"),
+        ),
+        (
+            {"rank": 0, "nodes": 3},
+            [{"pinned": {"WORLD_SIZE": "8"}}, {"pinned": {"WORLD_SIZE": "9"}}],
+            "given",
+            ("WORLD_SIZE", "8 on", "9 on"),
+        ),
+    ],
+)
+def test_a_contradiction_names_what_and_who(
+    me: dict[str, object], others: list[dict[str, object]], kind: str, parts: tuple[str, ...]
+) -> None:
+    """The last of the others is the one that cannot be taken."""
+    roster = Roster(join_request(**me))
+    *fine, last = others
+    for other in fine:
+        assert roster.add(join_request(**other), OWN) is None
+    before = len(roster)
+    failure = roster.add(join_request(**last), OWN)
+    assert failure.kind == kind
+    assert all(any(part in whole for whole in failure.parts) for part in parts)
+    assert len(roster) == before
+    assert str(failure.error())
+
+
+def test_once_more_changes_nothing() -> None:
+    """A check-in that comes twice is one member."""
+    roster, member = Roster(join_request(rank=0, nodes=3)), join_request(rank=1)
+    assert roster.add(member, OWN) is None
+    assert roster.add(member, OWN) is None
+    assert len(roster) == 2
+
+
+def test_an_address_counts_once_for_each_member_that_reaches_it() -> None:
+    """Who tells it twice is not two, and all are not all but one."""
+    roster, members = Roster(join_request(rank=0, nodes=3)), [join_request(rank=rank) for rank in (1, 2)]
+    for member in members:
+        assert roster.add(member, OWN) is None
+    for _ in range(2):
+        roster.reach(members[0].member, 0, OWN)
+        assert not roster.reached_by_all(0)
+    roster.reach(members[1].member, 0, OWN)
+    assert roster.reached_by_all(0)
+
+
+def test_a_member_that_left_takes_its_rank_its_values_and_its_reach_with_it() -> None:
+    """It, or another, may come again, and say something else."""
+    roster = Roster(join_request(rank=0))
+    gone = join_request(rank=1, nodes=3, machine="there", pinned={"WORLD_SIZE": "8"})
+    assert roster.add(gone, OWN) is None
+    roster.reach(gone.member, 0, OWN)
+    assert (roster.nodes, roster.pinned("WORLD_SIZE"), roster.one_machine) == (3, "8", False)
+    assert roster.reached_by_all(0)
+    roster.remove(gone.member)
+    assert (roster.nodes, roster.pinned("WORLD_SIZE"), roster.one_machine) == (None, None, True)
+    assert roster.add(join_request(rank=1, nodes=2, pinned={"WORLD_SIZE": "9"}), OWN) is None
+    assert (roster.nodes, roster.pinned("WORLD_SIZE")) == (2, "9")
+    assert not roster.reached_by_all(0)
+
+
+def test_what_two_said_stays_when_the_first_of_them_leaves() -> None:
+    """N is known as long as one member that said it is in."""
+    roster, first = Roster(join_request(rank=0)), join_request(nodes=3)
+    assert roster.add(first, OWN) is None
+    assert roster.add(join_request(nodes=3), OWN) is None
+    roster.remove(first.member)
+    assert roster.nodes == 3
+
+
+@pytest.mark.parametrize(
+    ("me", "hosts", "others", "text"),
+    [
+        ({"rank": 0}, (), [], "any member that knows the number of nodes (--nodes)"),
+        ({"rank": 0, "nodes": 4}, ("a1", "a2", "a3", "b"), [{"rank": 2}], "a2,b"),
+        ({"rank": 0, "nodes": 4}, (), [{"rank": 2}], "rank [1,3]"),
+        ({"nodes": 4}, (), [{}], "2 more"),
+        ({"rank": 0, "nodes": 2}, (), [{"rank": 1}], "an address that all can reach"),
+    ],
+)
+def test_who_is_missing_is_said_as_well_as_it_is_known(
+    me: dict[str, object], hosts: tuple[str, ...], others: list[dict[str, object]], text: str
+) -> None:
+    """Hosts where the scheduler names them, else ranks, else how many."""
+    roster = Roster(join_request(**me), hosts)
+    for other in others:
+        assert roster.add(join_request(**other), OWN) is None
+    assert set(roster.missing().split(",")) == set(text.split(","))
+
+
+def test_a_great_many_missing_ranks_stay_one_short_text() -> None:
+    """A message is for a person."""
+    assert len(Roster(join_request(rank=0, nodes=65_536)).missing()) < 100
+
+
+def test_offers_that_not_all_reach_say_who_does_not() -> None:
+    """For the failure that no address is good for all."""
+    me = join_request(rank=0, nodes=3, host="n0")
+    roster = Roster(me)
+    roster.entry(me.member).reached = {0: "10.0.0.1"}
+    for rank in (1, 2):
+        assert roster.add(join_request(rank=rank, host=f"n{rank}"), OWN) is None
+    assert roster.short_of(["10.0.0.1"]) == "10.0.0.1 not reached by n[1-2]"
+    for entry in roster.entries():
+        entry.reached = {0: "10.0.0.1"}
+    assert roster.short_of(["10.0.0.1"]) == "10.0.0.1 reached too late"
+
+
+# Ranks by switch.
+
+
+@pytest.mark.parametrize(
+    ("paths", "places"),
+    [
+        (["a", "b", "a", "b"], [0, 2, 1, 3]),
+        (["b", "a", "b", "a"], [0, 2, 1, 3]),
+        (["s1/a", "s2/c", "s1/b", "s2/d", "s1/a", "s2/c"], [0, 4, 2, 1, 5, 3]),
+        (["a", "", "a", ""], [0, 2, 1, 3]),
+        (["", "a", "", "a"], [0, 2, 1, 3]),
+        (["a/b", "a", "c", "a/b"], [0, 1, 3, 2]),
+        (["", "", ""], [0, 1, 2]),
+        (["a", "a", "b"], [0, 1, 2]),
+        (["a"], [0]),
+        ([], []),
+    ],
+)
+def test_who_is_below_one_switch_has_neighbouring_ranks(paths: list[str], places: list[int]) -> None:
+    """At each level; the first stays, and what is in order stays as it is."""
+    assert order_by_switch(paths) == places
+
+
+def test_no_order_has_fewer_crossings() -> None:
+    """As many as there are switches at the bottom, less one; whatever the usual order is."""
+    seed = random.randrange(2**32)
+    print(f"seed {seed}")  # noqa: T201 - to repeat a failure
+    chance = random.Random(seed)
+    for _ in range(50):
+        paths = [f"{chance.randrange(3)}/{chance.randrange(4)}" for _ in range(chance.randrange(1, 40))]
+        places = order_by_switch(paths)
+        assert sorted(places) == list(range(len(paths)))
+        assert places[0] == 0
+        assert crossings([paths[place] for place in places]) == len(set(paths)) - 1
+        tops = [paths[place].partition("/")[0] for place in places]
+        assert crossings(tops) == len(set(tops)) - 1
+
+
+def test_a_leader_that_is_asked_to_gives_ranks_by_switch() -> None:
+    """Claimed ranks are where it begins, and each member keeps its slots; another leader leaves them."""
+    members = [join_request(host=f"n{rank}", rank=rank, slots=rank + 1, topology="ab"[rank % 2]) for rank in (1, 2, 3)]
+    for is_asked, order in (True, "n0 n2 n1 n3"), (False, "n0 n1 n2 n3"):
+        me = join_request(host="n0", rank=0, nodes=4, topology="a")
+        roster = Roster(me, by_switch=is_asked)
+        for member in members:
+            assert roster.add(member, "10.0.0.9") is None
+        rows = [row for _, row in roster.members(None)]
+        assert [row.host for row in rows] == order.split()
+        assert [row.node_rank for row in rows] == [0, 1, 2, 3]
+        assert [row.slots for row in rows] == [int(row.host[1:]) + 1 for row in rows]
+        assert [entry.join_request.host for entry in roster.in_usual_order()] == ["n0", "n1", "n2", "n3"]
+
+
+def test_switches_travel_with_the_check_in_where_there_are_some() -> None:
+    """A member of yesterday says nothing of them, and is understood."""
+    for switches in ("", "spine/leaf1"):
+        said = join_request(topology=switches)
+        assert JoinRequest.parse(decode(encode(said.body()))) == said
+    assert "topology" not in join_request().body()
+
+
+@pytest.mark.parametrize("switches", ["a" * 256, "a\nb", 7, None])
+def test_other_switches_are_refused(switches: object) -> None:
+    """They are shown to people."""
+    with pytest.raises(WireError, match="topology"):
+        JoinRequest.parse({**join_request().body(), "topology": switches})
+
+
+# What a leader offers to whom.
+
+
+ON_LOOPBACK = AdvertisedAddress("127.0.0.1", loopback=True)
+
+
+def test_loopback_is_offered_within_the_machine_only() -> None:
+    """Elsewhere it would be somebody else's; the others keep their index."""
+    terms = Terms((ON_LOOPBACK, AdvertisedAddress("10.0.0.1")), 20_000, 0)
+    assert terms.offers(same_machine=True) == [[0, "127.0.0.1"], [1, "10.0.0.1"]]
+    assert terms.offers(same_machine=False) == [[1, "10.0.0.1"]]
+    assert not terms.is_loopback
+    assert Terms((ON_LOOPBACK,), 20_000, 0).is_loopback
+
+
+# A rejected peer is noted once, and their number is bounded.
+
+
+def test_an_address_is_news_once_and_only_so_many_are_kept() -> None:
+    """In the order of their first try."""
+    rejected = RejectedPeers()
+    assert rejected.add("10.0.0.1")
+    assert not rejected.add("10.0.0.1")
+    for number in range(100):
+        rejected.add(f"10.0.1.{number}")
+    assert rejected.list()[:2] == ["10.0.0.1", "10.0.1.0"]
+    assert len(rejected.list()) == MOST_ADDRESSES
+
+
+def test_a_host_that_comes_by_several_addresses_is_told_once() -> None:
+    """By its first address and the name that it gives itself, which comes with its second try here."""
+    rejected = RejectedPeers()
+    assert rejected.add("10.0.0.1")
+    assert rejected.add("10.0.0.1", "node2")
+    assert not rejected.add("10.0.0.1")
+    assert not rejected.add("10.0.0.1", "node3")
+    rejected.add("fd77::2", "node2")
+    rejected.add("10.0.0.9")
+    assert rejected.list() == ["10.0.0.1 (node2)", "10.0.0.9"]
+
+
+@pytest.mark.parametrize("name", ["", "a\x1b[2J", "node1) and (node2", "n\u0430me", "x" * 300])
+def test_a_name_that_a_stranger_gives_itself_is_a_host_name_or_left_out(name: str) -> None:
+    """What is told of it fits into a leader's frame."""
+    shown = peer_label("10.0.0.1", name)
+    assert shown.startswith("10.0.0.1")
+    assert len(shown) <= LONGEST_LABEL
+    assert shown == "10.0.0.1" or set(shown.removeprefix("10.0.0.1 (")) <= {"x", "…"}
+
+
+# When a leader's world may close, and on which of its addresses: no sockets, and a clock of the test's own.
+
+
+BEST, SECOND = AdvertisedAddress("10.0.0.1"), AdvertisedAddress("10.1.0.1")
+LOOPBACK = AdvertisedAddress("127.0.0.1", loopback=True)
+
+
+class Leading:
+    """A leader of two that only gathers and chooses."""
+
+    def __init__(self, loop: Loop, clock: Clock, advertised: tuple[AdvertisedAddress, ...]) -> None:
+        self.loop, self.clock = loop, clock
+        self.roster = Roster(join_request(rank=0, nodes=2))
+        self.closed: list[int] = []
+        self.gathers = True
+        terms = Terms(advertised, 29_500, 0)
+        self.choice = AddressChoice(loop, self.roster, terms, lambda: self.gathers, self.closed.append)
+
+    def comes(self, *reached: int, machine: str = "there") -> bytes:
+        """Have the other member come, and reach these addresses."""
+        other = join_request(rank=1, machine=machine)
+        self.roster.add(other, "10.0.0.2")
+        for offer in reached:
+            self.reaches(other.member, offer)
+        return other.member
+
+    def reaches(self, member: bytes, offer: int) -> None:
+        """Have a member reach one address."""
+        self.roster.reach(member, offer, "10.0.0.2")
+        self.choice.consider()
+
+    def later(self, seconds: float) -> None:
+        """Let time pass."""
+        self.clock.ahead += seconds
+        self.loop.turn(0.0)
+
+
+@pytest.fixture
+def leading(request: pytest.FixtureRequest) -> Iterator[Leading]:
+    """Return a leader that offers two addresses, or those of the parameter."""
+    clock = Clock()
+    clock.stop()
+    with Loop(clock) as loop:
+        leading = Leading(loop, clock, getattr(request, "param", (BEST, SECOND)))
+        leading.later(0.0)  # its first look, for it may be alone
+        yield leading
+
+
+def test_the_best_address_is_taken_as_soon_as_all_have_reached_it(leading: Leading) -> None:
+    """Nobody waits for worse ones."""
+    leading.comes(0)
+    assert leading.closed == [0]
+
+
+def test_the_next_best_is_taken_once_the_best_had_its_time(leading: Leading) -> None:
+    """And not a moment before."""
+    leading.comes(1)
+    leading.later(SETTLE_S - 0.01)
+    assert leading.closed == []
+    leading.later(0.02)
+    assert leading.closed == [1]
+
+
+def test_the_time_of_the_best_begins_anew_when_somebody_has_left(leading: Leading) -> None:
+    """It counts from when all are in again."""
+    member = leading.comes(1)
+    leading.later(SETTLE_S - 0.5)
+    leading.roster.remove(member)
+    leading.choice.start_over()
+    leading.comes(1)
+    leading.later(1.0)
+    assert leading.closed == []
+    leading.later(SETTLE_S)
+    assert leading.closed == [1]
+
+
+@pytest.mark.parametrize("leading", [(LOOPBACK, BEST)], indirect=True)
+@pytest.mark.parametrize(("machine", "chosen"), [("here", 0), ("there", 1)])
+def test_loopback_serves_the_members_of_one_machine_only(leading: Leading, machine: str, chosen: int) -> None:
+    """Of others it is not asked."""
+    leading.comes(0, 1, machine=machine)
+    assert leading.closed[:1] == [chosen]
+
+
+def test_nothing_is_chosen_while_others_of_the_id_can_still_be_heard(leading: Leading) -> None:
+    """Also where all are in."""
+    leading.choice.listen_for(30.0)
+    leading.comes(0)
+    leading.later(29.9)
+    assert leading.closed == []
+    leading.later(0.2)
+    assert leading.closed == [0]
+
+
+def test_nothing_is_chosen_while_another_leader_is_being_asked(leading: Leading) -> None:
+    """It is looked again soon."""
+    answers = iter([False, False, True])
+    leading.choice.ask_first(lambda: next(answers))
+    leading.comes(0)
+    assert leading.closed == []
+    leading.later(1.1 * ASKED_S)
+    assert leading.closed == []
+    leading.later(1.1 * ASKED_S)
+    assert leading.closed == [0]
+
+
+def test_a_leader_that_gathers_no_more_chooses_nothing(leading: Leading) -> None:
+    """It has failed, say."""
+    leading.gathers = False
+    leading.comes(0)
+    assert leading.closed == []
+
+
+def test_who_has_stopped_chooses_nothing(leading: Leading) -> None:
+    """No timer is left."""
+    leading.comes(1)
+    leading.choice.stop()
+    leading.later(2 * SETTLE_S)
+    assert leading.closed == []
+
+
+# What all members are told where the time is over: the likeliest cause first.
+
+
+TERMS = Terms((AdvertisedAddress("10.0.0.1"), AdvertisedAddress("10.1.0.1")), 29_500, 0)
+SHORT = Shortage("files", "64 open files are all that are allowed")
+
+
+def seen(nodes: int = 3, refused: tuple[str, ...] = (), **parts: Any) -> shortfall.SeenElsewhere:
+    """Return what a leader knows that one other member has come to; some were refused."""
+    roster = Roster(join_request(rank=0, nodes=nodes), ("node0", "node1", "node2")[:nodes])
+    roster.add(join_request(rank=1, host="node1"), "10.0.0.2")
+    peers = {why: RejectedPeers() for why in wire.REASONS}
+    for why in refused:
+        peers[why].add("10.0.0.9", f"by-{why}")
+    return shortfall.SeenElsewhere(roster, TERMS, "node0", peers, **{"shortage": None, **parts})
+
+
+def test_who_is_missing_is_named() -> None:
+    """By its host, where the scheduler names that."""
+    failure = shortfall.missing_members(seen(), 60, None)
+    assert (failure.kind, failure.parts) == ("missing", ("3", "60", "2", "node2"))
+
+
+@pytest.mark.parametrize(
+    ("silent", "told"),
+    [
+        (["node1"], "saw 1 of 2 confirmed, missing node1;"),
+        ([], "saw 2 of 2 confirmed, missing none, but some too late;"),
+    ],
+)
+def test_who_has_not_confirmed_is_named(silent: list[str], told: str) -> None:
+    """Where the world was about to form, whoever was refused before."""
+    failure = shortfall.missing_members(seen(nodes=2, refused=(wire.KEY,)), 60, silent)
+    assert told in str(failure.error())
+
+
+def test_a_leader_without_descriptors_says_so_while_its_world_closes_too() -> None:
+    """That is why nobody was heard."""
+    failure = shortfall.missing_members(seen(nodes=2, shortage=SHORT), 60, ["node1"])
+    assert failure.parts[2:] == (f"1 of 2 confirmed (on node0: {SHORT.seen})", "node1")
+
+
+def test_members_that_reach_no_address_in_common_lack_a_network() -> None:
+    """All are in; who has not reached which address is told."""
+    failure = shortfall.missing_members(seen(nodes=2), 60, None)
+    assert failure.kind == "network"
+    assert "10.0.0.1 not reached by node1" in failure.parts[1]
+
+
+def test_a_limit_that_was_met_comes_before_who_was_refused() -> None:
+    """The leader could not take them all in."""
+    failure = shortfall.missing_members(seen(refused=(wire.KEY,), shortage=SHORT), 60, None)
+    assert failure.kind == "files"
+    assert failure.parts[2] == f"2 (on node0: {SHORT.seen})"
+
+
+def test_another_version_comes_before_another_run_and_another_key() -> None:
+    """Each of them makes the next look wrong too."""
+    kinds = [
+        shortfall.missing_members(seen(refused=refused), 60, None).kind
+        for refused in ((wire.KEY, wire.RUN, wire.VERSION), (wire.KEY, wire.RUN), (wire.KEY,))
+    ]
+    assert kinds == ["versions", "runs", "keys"]

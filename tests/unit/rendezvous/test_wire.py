@@ -1,0 +1,192 @@
+"""Frames, their proofs, and what is derived from the attempt and the key."""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from support.gathering import OTHER, SECRET
+
+from mingle_hooks.rendezvous import wire
+from mingle_hooks.rendezvous.wire import (
+    Attempt,
+    Material,
+    Sealer,
+    Secret,
+    WireError,
+    check_in_ports,
+    multicast_port,
+    run_material,
+)
+
+# Frames, their bounds, and the proof in each.
+
+
+def pair() -> tuple[Sealer, Sealer]:
+    """Return the two ends of one connection."""
+    nonces = (b"m" * 16, b"l" * 16)
+    return Sealer(SECRET, *nonces, b"member", b"leader"), Sealer(SECRET, *nonces, b"leader", b"member")
+
+
+def sealed(sealer: Sealer, kind: int, body: wire.Body) -> tuple[int, bytes]:
+    """Return kind and payload of a sealed frame."""
+    data = sealer.seal(kind, wire.encode(body))
+    return data[4], data[wire.HEADER.size :]
+
+
+def test_a_frame_is_its_length_its_kind_and_its_payload() -> None:
+    """A frame is 4 bytes of length, one of kind, and the payload."""
+    assert wire.frame(7, b"abc") == b"\0\0\0\3\7abc"
+
+
+def test_what_one_side_seals_the_other_opens_in_order() -> None:
+    """Frames pass in both directions."""
+    member, leader = pair()
+    for number in range(3):
+        assert leader.open(*sealed(member, wire.READY, {"n": number})) == {"n": number}
+        assert member.open(*sealed(leader, wire.ANSWER, {"n": number})) == {"n": number}
+
+
+@pytest.mark.parametrize("sides", [(b"member", b"leader"), (b"leader", b"member")], ids=["to a leader", "to a member"])
+@pytest.mark.parametrize("harm", ["repeat", "drop", "reorder", "reflect", "kind", "bit", "mac", "key", "session"])
+def test_a_frame_that_is_not_the_next_one_of_this_connection_is_refused(harm: str, sides: tuple[bytes, bytes]) -> None:
+    """Repeated, dropped, reordered, reflected and changed frames fail their proof, whichever side hears them."""
+    nonces = (b"m" * 16, b"l" * 16)
+    speaker, hearer = Sealer(SECRET, *nonces, *sides), Sealer(SECRET, *nonces, *reversed(sides))
+    first, second = sealed(speaker, wire.READY, {"n": 1}), sealed(speaker, wire.READY, {"n": 2})
+    frames = {
+        "repeat": [first, first],
+        "drop": [second],
+        "reorder": [second, first],
+        "reflect": [sealed(hearer, wire.READY, {"n": 1})],
+        "kind": [(wire.DONE, first[1])],
+        "bit": [(first[0], first[1].replace(b'{"n":1}', b'{"n":3}'))],
+        "mac": [(first[0], bytes([first[1][0] ^ 1]) + first[1][1:])],
+        "key": [sealed(Sealer(OTHER, *nonces, *sides), wire.READY, {})],
+        "session": [sealed(Sealer(SECRET, b"m" * 16, b"k" * 16, *sides), wire.READY, {})],
+    }[harm]
+
+    def open_all() -> None:
+        for frame in frames:
+            hearer.open(*frame)
+
+    with pytest.raises(WireError, match="wrong MAC"):
+        open_all()
+
+
+@given(st.binary(max_size=300))
+def test_any_bytes_are_an_object_or_refused(payload: bytes) -> None:
+    """Decoding gives a dict or WireError, nothing else."""
+    try:
+        assert isinstance(wire.decode(payload), dict)
+    except WireError:
+        pass
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, '{"a":' * 100_000, "1" * 10_000, "[]", "NaN", "", "\ud800"])
+def test_json_that_is_deep_long_or_no_object_is_refused(text: str) -> None:
+    """Neither deep nesting nor long numbers do harm."""
+    with pytest.raises(WireError):
+        wire.decode(text.encode("utf-8", "surrogatepass"))
+
+
+@pytest.mark.parametrize("value", ["NaN", "1e3", "1.0", "true", '"1"', "null", "-1", "11", "[1]", "1" * 4000])
+def test_an_integer_is_one_and_within_its_bounds(value: str) -> None:
+    """Floats, booleans, text and numbers out of bounds are refused."""
+    with pytest.raises(WireError):
+        wire.integer(json.loads(f'{{"n": {value}}}'), "n", 0, 10)
+
+
+def test_an_integer_may_be_left_out_where_that_is_said() -> None:
+    """None stands for a number that is not known."""
+    assert wire.optional_integer({"n": None}, "n", 0, 10) is None
+    assert wire.optional_integer({}, "n", 0, 10) is None
+    assert wire.optional_integer({"n": 10}, "n", 0, 10) == 10
+
+
+@pytest.mark.parametrize("value", ["x" * 11, "a\nb", "\x1b[2J", "\u202e", "\x7f", 3, None, ["a"]])
+def test_text_is_printable_and_bounded(value: object) -> None:
+    """Control characters, direction marks and long text are refused."""
+    with pytest.raises(WireError):
+        wire.text({"t": value}, "t", 10)
+
+
+@pytest.mark.parametrize("value", ["", "ab", "abc", "zz" * 2, "ab cd", "abcdef", "\uff41\uff42\uff43\uff44"])
+def test_bytes_are_that_many_hex_digits(value: str) -> None:
+    """Anything but twice as many hex digits is refused."""
+    with pytest.raises(WireError):
+        wire.hexadecimal({"h": value}, "h", 2)
+
+
+@pytest.mark.parametrize("value", ["10.0.0.1", "::1", "fd00::7", "fe80::1%3"])
+def test_an_address_is_read_as_it_is(value: str) -> None:
+    """IPv4, IPv6, and link-local addresses with the number of a zone."""
+    assert wire.address({"a": value}, "a") == value
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["node1", "dead", "1.2.3", "127.1", "fe80::1%eth0", "fe80::1%", "fe80::1%9999999999", "::1;reboot", "", "0"],
+)
+def test_what_is_no_address_is_refused(value: str) -> None:
+    """Names would make connect() ask the resolver."""
+    with pytest.raises(WireError):
+        wire.address({"a": value}, "a")
+    with pytest.raises(WireError):
+        wire.address({"a": None}, "a")
+
+
+# Names, tags, groups and keys follow from id, step and restarts, and from nothing else.
+
+
+ATTEMPTS = st.builds(Attempt, st.text(max_size=8), st.text("0123.", max_size=4), st.integers(0, 20))
+
+
+@given(ATTEMPTS, ATTEMPTS)
+def test_no_two_attempts_are_alike(one: Attempt, other: Attempt) -> None:
+    """What stands in one part cannot be taken for another part."""
+    assume(one != other)
+    assert one.name != other.name
+    assert one.tag != other.tag
+    material = Material(b"k" * 32)
+    assert Secret.derive(material, one).mac(b"x") != Secret.derive(material, other).mac(b"x")
+
+
+@given(ATTEMPTS)
+def test_groups_are_multicast_and_ports_are_in_range(attempt: Attempt) -> None:
+    """239.255.0.0/16 (RFC 2365), ff12::/16, and ports from the range that was asked for."""
+    assert ipaddress.ip_address(attempt.group4) in ipaddress.ip_network("239.255.0.0/16")
+    assert ipaddress.ip_address(attempt.group6) in ipaddress.ip_network("ff12::/16")
+    assert str(ipaddress.ip_address(attempt.group6)) == attempt.group6
+    some = range(30_000, 30_010)
+    groups = check_in_ports(attempt, Secret.derive(Material(b"k" * 32), attempt), some)
+    assert [len(set(group)) for group in groups] == [2, 2]
+    assert all(port in some for group in groups for port in group)
+    assert 1024 <= multicast_port(attempt) < 65536
+
+
+def test_a_mac_tells_its_parts_apart() -> None:
+    """Moving a byte from one part to the next changes it."""
+    secret = Secret.derive(Material(b"k" * 32), Attempt("a"))
+    assert secret.mac(b"p", b"ab", b"c") != secret.mac(b"p", b"a", b"bc")
+    assert secret.agrees(secret.mac(b"p", b"a"), b"p", b"a")
+    assert not secret.agrees(secret.mac(b"p", b"a"), b"q", b"a")
+    assert not secret.agrees(b"", b"p", b"a")
+
+
+def test_the_worlds_port_follows_from_the_key_and_is_the_same_in_all_runs_of_a_job() -> None:
+    """Tasks that a shell of ssh starts have no PBS_JOBCOOKIE, and --no-wait gives all nodes the same port."""
+    one, another = Material(b"k" * 32), Material(b"l" * 32)
+    first, second = Attempt("a", run=run_material("one")), Attempt("a", run=run_material("two"))
+    assert Secret.derive(one, first).master_seed == Secret.derive(one, second).master_seed
+    assert Secret.derive(one, first).master_seed == Secret.derive(one, Attempt("a")).master_seed
+    assert Secret.derive(one, first).master_seed != Secret.derive(another, first).master_seed
+    assert Secret.derive(one, first).master_seed != Secret.derive(one, Attempt("b")).master_seed
+
+
+def test_a_key_is_not_shown() -> None:
+    """Neither in a trace nor in a message."""
+    assert "kkk" not in repr(Material(b"kkk")) + repr(Secret(b"kkk")) + f"{Material(b'kkk')!r}"

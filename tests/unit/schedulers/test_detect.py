@@ -1,0 +1,332 @@
+"""Which scheduler an environment is from, and what it says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+from support.recorded import FOLDER, OPENPBS, SLURM_VERSIONS, environ
+
+from mingle_hooks.errors import FactsError, MingleError
+from mingle_hooks.schedulers import detect as table
+from mingle_hooks.schedulers import hostlist
+from mingle_hooks.schedulers.detect import detect
+from mingle_hooks.schedulers.facts import JobFacts
+
+STEP = environ(SLURM_VERSIONS[0], "task.1.0.2")
+BATCH = environ(SLURM_VERSIONS[0], "batch.1")
+
+
+def ompi(rank: int, size: int, local_rank: int, local_size: int) -> dict[str, str]:
+    """Return what Open MPI's mpirun sets."""
+    names = ("RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE")
+    values = (rank, size, local_rank, local_size)
+    variables = {f"OMPI_COMM_WORLD_{name}": str(value) for name, value in zip(names, values, strict=True)}
+    return {**variables, "PMIX_NAMESPACE": "prterun-node1-42@1"}
+
+
+# Environments that documentation describes, and some of the facts that follow.
+DOCUMENTED: dict[str, tuple[dict[str, str], dict[str, object]]] = {
+    "nothing": ({}, {"scheduler": "none", "job_id": None, "nodes": None, "is_batch": False}),
+    "lsf": (
+        {"LSB_JOBID": "77", "LSB_JOBINDEX": "0", "LSB_MCPU_HOSTS": "h1 4 h2 2 "},
+        {"scheduler": "lsf", "job_id": "77", "hosts": ("h1", "h2"), "tasks_per_node": (4, 2), "task_count": 6},
+    ),
+    "lsf array": (
+        {"LSB_JOBID": "77", "LSB_JOBINDEX": "3", "LSB_HOSTS": "h1 h1 h2"},
+        {"job_id": "77[3]", "hosts": ("h1", "h2"), "tasks_per_node": (2, 1)},
+    ),
+    "jsrun in lsf": (
+        {
+            "LSB_JOBID": "77",
+            "LSB_MCPU_HOSTS": "h1 4 h2 4",
+            "JSM_NAMESPACE_RANK": "5",
+            "JSM_NAMESPACE_SIZE": "8",
+            "JSM_NAMESPACE_LOCAL_RANK": "1",
+            "JSM_NAMESPACE_LOCAL_SIZE": "4",
+        },
+        {"scheduler": "lsf+mpi", "job_id": "77", "nodes": 2, "node_rank": 1, "hosts": ("h1", "h2")},
+    ),
+    "sge without a parallel environment": (
+        {"JOB_ID": "9", "SGE_TASK_ID": "undefined", "NSLOTS": "1", "NHOSTS": "1"},
+        {"scheduler": "sge", "job_id": "9", "nodes": 1, "node_rank": 0},
+    ),
+    "sge array": ({"JOB_ID": "9", "SGE_TASK_ID": "4"}, {"job_id": "9.4"}),
+    "sge sister": (
+        {"JOB_ID": "9", "SGE_TASK_ID": "undefined", "NHOSTS": "3", "PE_HOSTFILE": "/nonexistent/pe_hostfile"},
+        {"nodes": 3, "hosts": (), "node_rank": None},
+    ),
+    "job id alone": ({"JOB_ID": "9"}, {"scheduler": "none"}),
+    "flux": (
+        {
+            "FLUX_JOB_ID": "\u0192abc1",
+            "FLUX_JOB_SIZE": "8",
+            "FLUX_JOB_NNODES": "2",
+            "FLUX_TASK_RANK": "5",
+            "FLUX_TASK_LOCAL_ID": "1",
+            "PMI_RANK": "5",
+            "PMI_SIZE": "8",
+        },
+        {"scheduler": "flux", "job_id": "fabc1", "nodes": 2, "node_rank": 1, "task_rank": 5, "local_rank": 1},
+    ),
+    "indexed job": (
+        {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "JOB_COMPLETION_INDEX": "2", "HOSTNAME": "train-2"},
+        {"scheduler": "kubernetes", "node_rank": 2, "job_id": "train", "nodes": None},
+    ),
+    "a pod whose host name ends in another number": (
+        {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "JOB_COMPLETION_INDEX": "2", "HOSTNAME": "train-3"},
+        {"scheduler": "kubernetes", "node_rank": 2, "job_id": None},
+    ),
+    "pod": ({"KUBERNETES_SERVICE_HOST": "10.0.0.1", "HOSTNAME": "x"}, {"scheduler": "kubernetes", "job_id": None}),
+    "vessl": (
+        {"MASTER_ADDR": "10.0.0.7", "NODE_RANK": "1", "NUM_NODES": "2", "GPUS_PER_NODE": "8"},
+        {"scheduler": "given", "node_rank": 1, "nodes": 2, "gpus": 8, "leader_hosts": ("10.0.0.7",)},
+    ),
+    "replica": (
+        {"MASTER_ADDR": "job-0", "MASTER_PORT": "8000", "RANK": "1", "WORLD_SIZE": "4", "KUBERNETES_SERVICE_HOST": "x"},
+        {"scheduler": "given", "node_rank": 1, "nodes": 4, "task_rank": None},
+    ),
+    "torchrun's worker": (
+        {
+            "MASTER_ADDR": "fd00::1",
+            "RANK": "3",
+            "WORLD_SIZE": "4",
+            "LOCAL_RANK": "1",
+            "LOCAL_WORLD_SIZE": "2",
+            "GROUP_RANK": "1",
+            "GROUP_WORLD_SIZE": "2",
+        },
+        {"node_rank": 1, "nodes": 2, "task_rank": 3, "task_count": 4, "local_rank": 1, "local_count": 2},
+    ),
+    "an earlier mingle's": (
+        {"MASTER_ADDR": "10.0.0.7", "NODE_RANK": "1", "NNODES": "2", "MINGLE_ID": "7"},
+        {"scheduler": "none", "node_rank": None},
+    ),
+    "mpirun alone": (
+        ompi(3, 4, 1, 2),
+        {
+            "scheduler": "mpi",
+            "job_id": None,
+            "step": "prterun-node1-42@1",
+            "nodes": 2,
+            "node_rank": 1,
+            "task_rank": 3,
+            "task_count": 4,
+            "local_rank": 1,
+            "local_count": 2,
+        },
+    ),
+    "mpirun, nodes of different size": (ompi(3, 5, 1, 2), {"nodes": None, "task_rank": 3}),
+    "mpirun in a slurm script": (
+        {**BATCH, **ompi(3, 6, 1, 2)},
+        {
+            "scheduler": "slurm+mpi",
+            "job_id": "1",
+            "step": "prterun-node1-42@1",
+            "nodes": 3,
+            "node_rank": 1,
+            "hosts": ("node1", "node2", "node3"),
+            "is_batch": False,
+        },
+    ),
+    "mpirun's daemon in a slurm step": (
+        {
+            **STEP,
+            "SLURM_STEP_NODELIST": "node[2-3]",
+            "SLURM_STEP_NUM_NODES": "2",
+            "SLURM_TASKS_PER_NODE": "1(x2)",
+            "SLURM_NODEID": "0",
+            "SLURM_PROCID": "0",
+            "SLURM_STEP_NUM_TASKS": "2",
+            "SLURM_NTASKS": "2",
+            "SLURM_STEP_TASKS_PER_NODE": "1(x2)",
+            **ompi(3, 6, 1, 2),
+        },
+        {
+            "scheduler": "slurm+mpi",
+            "job_id": "1",
+            "step": "prterun-node1-42@1",
+            "nodes": 3,
+            "node_rank": 1,
+            "hosts": ("node1", "node2", "node3"),
+            "is_batch": False,
+        },
+    ),
+    "mpirun on part of a slurm job": (
+        {**BATCH, **ompi(1, 2, 0, 1)},
+        {"nodes": 2, "node_rank": 1, "hosts": (), "leader_hosts": ("node1", "node2", "node3")},
+    ),
+    "srun --mpi=pmi2": (
+        {**STEP, "PMI_RANK": STEP["SLURM_PROCID"], "PMI_SIZE": "6"},
+        {"scheduler": "slurm", "step": "0", "node_rank": 1, "nodes": 3},
+    ),
+    "hydra in a slurm script": (
+        {**BATCH, "PMI_RANK": "4", "PMI_SIZE": "6", "MPI_LOCALRANKID": "0", "MPI_LOCALNRANKS": "2"},
+        {"scheduler": "slurm+mpi", "node_rank": 2, "nodes": 3, "job_id": "1"},
+    ),
+    "slurm in a pod": ({**STEP, "KUBERNETES_SERVICE_HOST": "10.0.0.1"}, {"scheduler": "slurm"}),
+    "slurm and what the user exported": (
+        {**STEP, "MASTER_ADDR": "h", "NODE_RANK": "0"},
+        {"scheduler": "slurm", "node_rank": 1},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", DOCUMENTED)
+def test_the_innermost_scheduler_wins(name: str) -> None:
+    """Each documented environment gives the facts that its documentation promises."""
+    variables, expected = DOCUMENTED[name]
+    found = detect(variables)
+    assert {fact: getattr(found, fact) for fact in expected} == expected
+
+
+def test_pals_in_pbs_has_the_jobs_id_and_its_own_places(tmp_path: Path) -> None:
+    """Its mpiexec hands the job script's variables to all tasks, so PBS_NODENUM is not theirs."""
+    (tmp_path / "nodes").write_text((FOLDER / OPENPBS / "nodefile.0.ctl").read_text())
+    variables = {
+        **environ(OPENPBS, "job.0.ctl"),
+        "PBS_NODEFILE": str(tmp_path / "nodes"),
+        "PALS_RANKID": "5",
+        "PALS_NODEID": "2",
+        "PALS_LOCAL_RANKID": "1",
+        "PALS_APID": "a-b-c",
+        "PALS_LOCAL_SIZE": "2",
+        "PMI_RANK": "5",
+        "PMI_SIZE": "6",
+    }
+    found = detect(variables)
+    assert (found.scheduler, found.job_id, found.step, found.is_batch) == ("pbs+pals", "0.ctl", "a-b-c", False)
+    assert (found.nodes, found.node_rank, found.task_rank, found.local_count) == (3, 2, 5, 2)
+    assert (found.hosts, found.cookie) == (("node1", "node2", "node3"), variables["PBS_JOBCOOKIE"])
+
+
+@pytest.mark.parametrize("name", ["OAR_NODEFILE", "OAR_NODE_FILE", "OAR_FILE_NODES"])
+def test_oar_lists_a_host_for_each_core(name: str, tmp_path: Path) -> None:
+    """OAR's node file has three names."""
+    (tmp_path / "nodes").write_text("n1\nn1\nn2\nn2\n")
+    found = detect({"OAR_JOB_ID": "5", name: str(tmp_path / "nodes")})
+    assert (found.scheduler, found.job_id, found.hosts, found.nodes) == ("oar", "5", ("n1", "n2"), 2)
+
+
+def test_grid_engine_lists_hosts_with_their_slots(tmp_path: Path) -> None:
+    """PE_HOSTFILE gives hosts and slots, and NHOSTS must agree with it."""
+    (tmp_path / "pe").write_text("n1 4 all.q@n1 UNDEFINED\nn2 2 all.q@n2 UNDEFINED\n")
+    variables = {"JOB_ID": "5", "SGE_TASK_ID": "undefined", "NSLOTS": "6", "PE_HOSTFILE": str(tmp_path / "pe")}
+    found = detect({**variables, "NHOSTS": "2"})
+    assert (found.nodes, found.hosts, found.tasks_per_node, found.task_count) == (2, ("n1", "n2"), (4, 2), 6)
+    with pytest.raises(FactsError):
+        detect({**variables, "NHOSTS": "3"})
+
+
+def test_lsf_may_name_a_host_file(tmp_path: Path) -> None:
+    """LSB_DJOB_HOSTFILE has a line for each slot."""
+    (tmp_path / "hosts").write_text("h2\nh2\nh1\n")
+    found = detect({"LSB_JOBID": "5", "LSB_DJOB_HOSTFILE": str(tmp_path / "hosts")})
+    assert (found.hosts, found.tasks_per_node) == (("h2", "h1"), (2, 1))
+
+
+@pytest.mark.parametrize("listed", ["h1", "h1 4 h2", "h1 x", "h1 0", "h1 4 h2 -1", "h1 4 -x 2"])
+def test_lsf_names_a_number_for_each_host(listed: str) -> None:
+    """A list that was cut off, or is none, is refused rather than guessed at."""
+    with pytest.raises(FactsError):
+        detect({"LSB_JOBID": "5", "LSB_MCPU_HOSTS": listed})
+
+
+def test_a_launcher_in_a_requeued_job_has_the_jobs_restarts() -> None:
+    """Else the members of two runs of one job could meet."""
+    found = detect({"SLURM_JOB_ID": "7", "SLURM_RESTART_COUNT": "3", "SLURM_JOB_NUM_NODES": "2", **ompi(0, 2, 0, 1)})
+    assert (found.job_id, found.restarts) == ("7", 3)
+
+
+@pytest.mark.parametrize(
+    ("hostname", "node_rank"), [("h2", 1), ("h2.example.com", 1), ("h1", 0), ("h3", None), ("", None), (None, None)]
+)
+def test_hosts_without_numbers_are_found_by_name(hostname: str | None, node_rank: int | None) -> None:
+    """Where the scheduler only lists hosts, this host's place in the list is its rank."""
+    found = detect({"LSB_JOBID": "5", "LSB_MCPU_HOSTS": "h1.cluster 1 h2.cluster 1"}, hostname)
+    assert found.node_rank == node_rank
+
+
+def test_a_name_that_two_hosts_share_is_no_place() -> None:
+    """Two hosts with the same short name are told apart by the whole name only."""
+    variables = {"LSB_JOBID": "5", "LSB_MCPU_HOSTS": "h.a 1 h.b 1"}
+    assert detect(variables, "h").node_rank is None
+    assert detect(variables, "h.b").node_rank == 1
+
+
+def test_a_batch_script_is_given_no_place_by_its_name() -> None:
+    """It runs on the first host and is no member."""
+    assert detect(BATCH, "node1").node_rank is None
+
+
+@pytest.mark.parametrize(("nodes", "local"), [(1, 1), (1, 4), (3, 2), (4, 1), (2, 8)])
+def test_tasks_that_fill_node_after_node_find_their_places(nodes: int, local: int) -> None:
+    """Each task of a uniform run comes to the number of nodes and to its own node."""
+    for rank in range(nodes * local):
+        assert hostlist.nodes_by_block(nodes * local, local) == nodes
+        assert hostlist.node_rank_by_block(rank, rank % local, local) == rank // local
+
+
+def test_tasks_that_are_dealt_out_are_not_given_a_wrong_first_node() -> None:
+    """Whatever the mapping, only the node of task 0 is node 0."""
+    nodes, local = 3, 2
+    dealt = {rank: hostlist.node_rank_by_block(rank, rank // nodes, local) for rank in range(nodes * local)}
+    assert [rank for rank, node in dealt.items() if node == 0] == [0]
+
+
+def test_no_adapter_finds_a_job_in_an_empty_environment() -> None:
+    """Each is called only where one of its marks is set, and looks by itself too."""
+    for adapter in (*table.LAUNCHERS, *table.MANAGERS, *table.PLATFORMS):
+        assert adapter.facts({}) is None
+
+
+NAMES = sorted(
+    {name for variables, _ in DOCUMENTED.values() for name in variables if not name.endswith(("USER", "DIR"))}
+    | set(environ(SLURM_VERSIONS[1], "batch.5"))
+    | set(environ(OPENPBS, "tmrsh.0.ctl.node2"))
+    | {"SLURM_HET_SIZE", "SLURM_RESTART_COUNT", "SLURM_GPUS_ON_NODE", "SLURM_STEP_GPUS", "SLURM_DISTRIBUTION"}
+    | {"PBS_NUM_NODES", "PBS_NUM_PPN", "PBS_NP", "PBS_VNODENUM", "PBS_GPUFILE", "PBS_ENVIRONMENT"}
+    | {"LSB_HOSTS", "LSB_DJOB_HOSTFILE", "PE_HOSTFILE", "OAR_JOB_ID", "OAR_NODEFILE", "MV2_COMM_WORLD_RANK"}
+)
+HOSTILE = [
+    *("", " ", "0", "1", "2", "-1", "00", "1.5", "1e3", "0x10", "+1", "\u0663", "9" * 10, "9" * 5000, "4294967295"),
+    *("$(touch /tmp/x)", "`id`", "';id;'", '"', "\\", "\n", "1\n", "\0", "\x1b[2J", "\ud800", "\u202e", "*", "~"),
+    *("node[1-3]", "node[1-999999999]", "node[1", "n1", "2(x3),1", "2(x99999999)", "h1 4 h2 4", "h1 x", "-x"),
+    *("/dev/zero", "/nonexistent", "/proc/self/mem", "/proc/self/environ", "/", ".", "1.ctl", "2[4].ctl", "../1"),
+]
+VALUES = st.sampled_from(HOSTILE) | st.text(max_size=20) | st.integers(0, 4).map(str)
+ENVIRONS = st.dictionaries(st.sampled_from(NAMES), VALUES, max_size=12)
+STARTS = st.sampled_from([variables for variables, _ in DOCUMENTED.values()])
+
+
+@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(start=STARTS, more=ENVIRONS, hostname=st.none() | st.text(max_size=10))
+@example(start={"JOB_ID": "9", "NHOSTS": "1"}, more={"PE_HOSTFILE": "/no\0where"}, hostname=None)
+@example(start={"PBS_JOBID": "9", "PBS_NP": "2"}, more={"PBS_NODENUM": "1", "PBS_NODEFILE": "\ud800"}, hostname=None)
+def test_any_environment_gives_facts_or_an_error_of_ours(
+    start: dict[str, str], more: dict[str, str], hostname: str | None
+) -> None:
+    """Hostile variables, alone or over good ones, never crash: they are facts, or an error with a remedy."""
+    try:
+        found = detect({**start, **more}, hostname)
+    except MingleError as error:
+        message = str(error)
+    else:
+        assert isinstance(found, JobFacts)
+        message = " ".join(found.hosts)
+    assert message.isprintable()
+
+
+@pytest.mark.parametrize("value", HOSTILE, ids=ascii)
+@pytest.mark.parametrize("start", [STEP, BATCH, DOCUMENTED["flux"][0], DOCUMENTED["mpirun in a slurm script"][0]])
+def test_a_hostile_value_in_any_one_variable_is_an_error_or_has_no_effect(start: dict[str, str], value: str) -> None:
+    """No variable of a job can be filled with anything that gets into a fact unparsed."""
+    for name in start:
+        try:
+            found = detect({**start, name: value})
+        except FactsError:
+            continue
+        texts = (found.job_id or "", found.step, *found.hosts, *found.leader_hosts)
+        assert not any(set(text) & set("$`'\"\\;\n\0\x1b*~ ") for text in texts)

@@ -1,0 +1,336 @@
+"""Host lists, node files and counts as schedulers write them."""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from needs import need
+
+from mingle_hooks.errors import FactsError
+from mingle_hooks.schedulers import hostlist
+from mingle_hooks.schedulers.facts import MOST_NODES
+from mingle_hooks.schedulers.hostlist import LONGEST_HOST, LONGEST_TEXT, _pair, check_host, expand, expand_counts, fold
+
+Expand = Callable[[str], tuple[str, ...]]
+LISTS = {
+    "node1": ["node1"],
+    "node[1-3,7]": ["node1", "node2", "node3", "node7"],
+    "node[1,3-4]": ["node1", "node3", "node4"],
+    "rack[1-2]n[01-02]": ["rack1n01", "rack1n02", "rack2n01", "rack2n02"],
+    "node[05-07]-ib": ["node05-ib", "node06-ib", "node07-ib"],
+    "gpu-a[3],gpu-b[1-2]": ["gpu-a3", "gpu-b1", "gpu-b2"],
+    "n[08-11]": ["n08", "n09", "n10", "n11"],
+    "n[9-011]": ["n9", "n10", "n11"],
+    "n[001,2]": ["n001", "n2"],
+    "n[5,3,3]": ["n5", "n3", "n3"],
+    "[1-3]": ["1", "2", "3"],
+    "  a\t,, b,\n": ["a", "b"],
+    "tux[1-2][1-2][1-2]": [f"tux{n}" for n in (111, 112, 211, 212, 121, 122, 221, 222)],
+    "r[1-2]n[3-4]c[5-6]": [f"r{r}n{n}c{c}" for n in (3, 4) for r in (1, 2) for c in (5, 6)],
+    "host_1.example.com": ["host_1.example.com"],
+}
+
+
+@pytest.mark.parametrize("text", LISTS)
+def test_expands_what_slurm_writes(text: str) -> None:
+    """Brackets, padding, suffixes, single hosts and separators mean what they mean to Slurm."""
+    assert expand(text) == tuple(LISTS[text])
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("n[1-2", "n1]", "n[1-2]]", "[", "]", "n[[1]]", "n[1[2-3]]", "a[1],b[2", "n[1]]["),
+        *(
+            "n[]",
+            "n[1,]",
+            "n[,1]",
+            "n[1-]",
+            "n[-1]",
+            "n[1--2]",
+            "n[3-1]",
+            "n[10-9]",
+            "n[1-9],a[3-1]",
+            "n[ 1]",
+            "n[1x2]",
+        ),
+        *("", " ", ",,,", "-x", "--help", ".x", "n[a-b]", "a+b", "a/b", "a:1", "a;b", "a=b", "(null)"),
+        *("n\0", "n\x1b[1]", "n\r", "n\u00a01", "n[\u0663]", "n\u0663", "h\u00f6st", "$(id)", "`id`", "a'b", 'a"b'),
+    ],
+)
+def test_refuses_what_names_no_hosts(text: str) -> None:
+    """Brackets that do not match, empty or reversed ranges and other characters are errors of the facts."""
+    with pytest.raises(FactsError):
+        expand(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "n[0-999999999]",
+        "n[1-" + "9" * 30 + "]",
+        "n[1-65536],m",
+        "n[1-40000],m[1-40000]",
+        "n" + "[0-9]" * 30,
+        "n" + "[0-9]" * 20_000,
+        "n[0-9]" * 20_000,
+        "n[" + "9" * 100_000 + "]",
+        "x" * 1_000_000,
+        "[" * 1_000_000,
+        "[1," * 40_000,
+        "x" * (LONGEST_HOST + 1),
+        "x" * LONGEST_HOST + "[1-2]",
+        "x" * 100_000 + "[1-60000]",
+        "n" + "[1]" * 40_000,
+    ],
+    ids=lambda text: f"{text[:12]}...{len(text)}",
+)
+def test_refuses_more_hosts_than_there_can_be_before_it_makes_them(text: str) -> None:
+    """A billion hosts, ranges beyond all machines and megabytes of text are refused."""
+    with pytest.raises(FactsError):
+        expand(text)
+
+
+def test_expands_as_many_hosts_as_it_may() -> None:
+    """The largest list that is allowed is complete, and one host more is refused."""
+    assert len(expand(f"n[1-{MOST_NODES}]")) == MOST_NODES
+    assert expand("n[1-3]", most=3) == ("n1", "n2", "n3")
+    with pytest.raises(FactsError):
+        expand("n[1-4]", most=3)
+
+
+def test_says_what_is_wrong_in_one_line_without_repeating_all_of_it() -> None:
+    """The message for a megabyte of text fits a terminal."""
+    with pytest.raises(FactsError) as caught:
+        expand("[" * LONGEST_TEXT)
+    assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 1000
+
+
+def test_a_checked_host_is_returned_as_it_is() -> None:
+    """`check` lets host names through and nothing else."""
+    assert check_host("node1-ib.example.com") == "node1-ib.example.com"
+    with pytest.raises(FactsError):
+        check_host("node1;id")
+
+
+FOLDED = {
+    "node[1-3,7]": ["node7", "node1", "node3", "node2"],
+    "node[2-3,7]": ["node2", "node3", "node7", "node7"],
+    "n[9-11]": ["n10", "n9", "n11"],
+    "n[08-11]": ["n08", "n09", "n10", "n11"],
+    "n[1,01]": ["n01", "n1"],
+    "rack1n[01-02],rack2n01": ["rack1n02", "rack1n01", "rack2n01"],
+    "node[5-6]-ib": ["node5-ib", "node6-ib"],
+    "n1,ctl": ["ctl", "n1"],
+    "": [],
+}
+
+
+@pytest.mark.parametrize("folded", FOLDED)
+def test_folds_hosts_for_messages(folded: str) -> None:
+    """Runs of numbers are ranges, in numeric order, each host once, padding kept."""
+    assert fold(FOLDED[folded]) == folded
+
+
+def _random_list(random_: random.Random) -> str:
+    """Return a list as scontrol 22.05 accepts it: there, nothing may follow an element's last bracket."""
+
+    def number() -> str:
+        return f"{random_.randrange(130):0{random_.randrange(1, 5)}d}"
+
+    def interval() -> str:
+        first = number()
+        return first if random_.random() < 0.4 else f"{first}-{int(first) + random_.randrange(5)}"
+
+    def bracket() -> str:
+        return f"[{','.join(interval() for _ in range(random_.randrange(1, 3)))}]"
+
+    def element() -> str:
+        text = random_.choice(["n", "gpu-a", "rack", "a.b", "n_", "x7", "node0"])
+        for _ in range(random_.randrange(3)):
+            text += bracket() + random_.choice(["", "-", "n", ".x", "0"])
+        return text if text[-1] != "]" and "[" not in text else text + bracket()
+
+    # Newlines are left out: scontrol 22.05 then gives some hosts several times.
+    separators = [",", ", ", ",,", " ", "\t"]
+    return "".join(element() + random_.choice(separators) for _ in range(random_.randrange(1, 4)))
+
+
+@pytest.fixture
+def scontrol(tmp_path: Path) -> Expand:
+    """Call the real `scontrol show hostnames`, which needs a configuration but no controller."""
+    need("scontrol")
+    configuration = tmp_path / "slurm.conf"
+    configuration.write_text(
+        "ClusterName=x\nSlurmctldHost=localhost\nNodeName=node[1-4] CPUs=1\nPartitionName=p Nodes=ALL\n"
+    )
+
+    def hostnames(text: str) -> tuple[str, ...]:
+        environ = {**os.environ, "SLURM_CONF": str(configuration)}
+        command = ["scontrol", "show", "hostnames", text]
+        done = subprocess.run(command, env=environ, capture_output=True, text=True, check=True, timeout=60)
+        return tuple(done.stdout.split())
+
+    return hostnames
+
+
+def test_agrees_with_scontrol_on_generated_lists(scontrol: Expand) -> None:
+    """Lists made at random expand to the same hosts in the same order as `scontrol show hostnames` gives."""
+    seed = random.SystemRandom().randrange(2**32)
+    print("seed", seed)  # noqa: T201 - shown when the test fails
+    random_ = random.Random(seed)
+    for _ in range(150):
+        text = _random_list(random_)
+        assert expand(text) == scontrol(text), repr(text)
+
+
+@pytest.mark.parametrize("text", [text for text in LISTS if "-ib" not in text])
+def test_agrees_with_scontrol_on_the_known_lists(scontrol: Expand, text: str) -> None:
+    """The expectations of this file are scontrol's own."""
+    assert scontrol(text) == tuple(LISTS[text])
+
+
+def test_scontrol_reads_a_folded_list_back(scontrol: Expand) -> None:
+    """What `fold` prints can be given to Slurm's commands."""
+    hosts = sorted({f"n{number:02d}" for number in range(0, 300, 7)})
+    assert sorted(scontrol(fold(hosts))) == hosts
+
+
+def test_expand_reads_a_folded_list_back() -> None:
+    """Folding loses no host and invents none."""
+    random_ = random.Random(2)
+    for _ in range(200):
+        hosts = set(expand(_random_list(random_)))
+        assert set(expand(fold(sorted(hosts)))) == hosts
+
+
+COUNT = re.compile(r"([0-9]{1,7})(?:\(x([0-9]{1,7})\))?")
+
+
+@pytest.mark.parametrize(
+    ("text", "counts"), [("2", (2,)), ("2(x3),1", (2, 2, 2, 1)), ("1,2(x2),4", (1, 2, 2, 4)), ("8(x1)", (8,))]
+)
+def test_expands_counts_for_each_node(text: str, counts: tuple[int, ...]) -> None:
+    """`2(x3),1` is two tasks on each of three nodes, and one on the fourth."""
+    assert expand_counts(text) == counts
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", ",", "2,", "x", "-1", "2(x", "2(x3", "2(x0)", "2(3)", "2 (x3)", "+2", "\u0662", "$(id)", "2\n"),
+        *("1(x65537)", "1(x9999999)", "9" * 100_000, "1," * 100_000, "1(x60000),1(x60000)"),
+    ],
+    ids=lambda text: repr(text[:12]),
+)
+def test_refuses_anything_else(text: str) -> None:
+    """Other text, and counts for more nodes than there can be, are errors of the facts."""
+    with pytest.raises(FactsError):
+        expand_counts(text)
+
+
+@given(st.text(alphabet="0127(x)² ", max_size=8) | st.from_regex(COUNT, fullmatch=True))
+@example("2(x3)")
+@example("2(x3")
+@example("2(x)")
+@example("12345678")
+def test_a_count_is_one_with_or_without_a_number_of_nodes(part: str) -> None:
+    """As the expression says."""
+    match = COUNT.fullmatch(part)
+    assert _pair(part) == ((int(match[1]), int(match[2] or 1)) if match else None)
+
+
+Write = Callable[[bytes], str]
+Read = Callable[[str], hostlist.Slots]
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Write:
+    """Write a node file and return its path."""
+
+    def write(content: bytes) -> str:
+        path = tmp_path / "nodefile"
+        path.write_bytes(content)
+        return str(path)
+
+    return write
+
+
+def test_repeated_hosts_are_slots_in_the_order_of_first_mention(write: Write) -> None:
+    """Each line is a slot; hosts keep the file's order, which is that of their numbers."""
+    slots = hostlist.read_nodefile(write(b"node2\nnode1\nnode2\n\n node1 \r\nnode3"))
+    assert list(slots.items()) == [("node2", 2), ("node1", 2), ("node3", 1)]
+
+
+def test_grid_engine_writes_slots_beside_the_host(write: Write) -> None:
+    """A host with slots in two queues has two lines, and fields after the slots do not matter."""
+    path = write(b"n1 4 all.q@n1 UNDEFINED\nn2 2 all.q@n2 <NULL>\nn1 1 other.q@n1 0,1\n")
+    assert list(hostlist.read_pe_hostfile(path).items()) == [("n1", 5), ("n2", 2)]
+
+
+@pytest.mark.parametrize("read", [hostlist.read_nodefile, hostlist.read_pe_hostfile])
+@pytest.mark.parametrize(
+    "content",
+    [
+        *(b"", b"\n \n", b"$(id) 1\n", b"n1;n2 1\n", b"-x 1\n", b"\x00\xff\xfe 1\n", "n\u0663 1\n".encode()),
+        *(b"n1\x1b[2J 1\n", b"x" * 254 + b" 1\n", bytes(range(256)) * 9, b"x y z\nx y z\n"),
+    ],
+)
+def test_refuses_garbage_and_names_the_file(read: Read, content: bytes, write: Write) -> None:
+    """A file that is empty or holds anything but hosts is an error of the facts that says which file."""
+    path = write(content)
+    with pytest.raises(FactsError, match="nodefile"):
+        read(path)
+
+
+@pytest.mark.parametrize(
+    "content", [b"n1\n", b"n1 x q\n", b"n1 -1 q\n", b"n1 0 q\n", b"n1 99999999 q\n", b"n1 \xd9\xa3"]
+)
+def test_refuses_slots_that_are_no_number(content: bytes, write: Write) -> None:
+    """Grid Engine's slots are a number, and there is at least one."""
+    with pytest.raises(FactsError):
+        hostlist.read_pe_hostfile(write(content))
+
+
+def test_refuses_what_is_no_readable_file(tmp_path: Path) -> None:
+    """A missing file, a directory, a named pipe, a device and an impossible path end at once."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    for path in (tmp_path / "missing", tmp_path, pipe, "/dev/zero", "nul\0", "", "\ud800"):
+        with pytest.raises(FactsError):
+            hostlist.read_nodefile(str(path))
+
+
+def test_refuses_a_file_that_is_too_large(tmp_path: Path) -> None:
+    """More bytes than any node file has are not read."""
+    path = tmp_path / "sparse"
+    with path.open("wb") as file:
+        file.truncate(1 << 40)
+    with pytest.raises(FactsError, match="bytes"):
+        hostlist.read_nodefile(str(path))
+
+
+def test_refuses_too_many_hosts(write: Write) -> None:
+    """One host more than there can be is refused; as many are read."""
+    most = b"".join(b"n%d\n" % number for number in range(65_536))
+    assert len(hostlist.read_nodefile(write(most))) == 65_536
+    with pytest.raises(FactsError, match="hosts"):
+        hostlist.read_nodefile(write(most + b"other\n"))
+
+
+def test_refused_files_are_closed(tmp_path: Path) -> None:
+    """Refusing a directory or a pipe leaves no file open."""
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    for _ in range(20):
+        with pytest.raises(FactsError):
+            hostlist.read_nodefile(str(tmp_path))
+    assert len(list(Path("/proc/self/fd").iterdir())) == before

@@ -1,0 +1,223 @@
+"""PBS: recorded jobs, and variables that contradict each other."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+from support.recorded import FOLDER, OPENPBS, environ, names
+
+from mingle_hooks.errors import FactsError
+from mingle_hooks.schedulers import pbs
+from mingle_hooks.schedulers.facts import JobFacts
+
+# What the members of each recorded job are told: hosts, and slots on each.
+JOBS = {
+    "0.ctl": (("node1", "node2", "node3"), (2, 2, 2)),
+    "1.ctl": (("node1",), (3,)),
+    "2[4].ctl": (("node1", "node2"), (1, 1)),
+    "2[5].ctl": (("node1", "node2"), (1, 1)),
+    "3.ctl": (("node1", "node2"), (1, 1)),
+}
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """Make a PBS_HOME with the recorded node files, and a pbs.conf that names it."""
+    (tmp_path / "aux").mkdir()
+    for name in names(OPENPBS, "nodefile"):
+        (tmp_path / "aux" / name.removeprefix("nodefile.")).write_text((FOLDER / OPENPBS / name).read_text())
+    (tmp_path / "pbs.conf").write_text(f"PBS_SERVER=ctl\nPBS_HOME={tmp_path}\nPBS_EXEC=/opt/pbs\n")
+    return tmp_path
+
+
+def told(variables: Mapping[str, str], home: Path) -> JobFacts:
+    """Return the facts of a recorded process on a host whose PBS_HOME is elsewhere."""
+    moved = {name: value.replace("/var/spool/pbs", str(home)) for name, value in variables.items()}
+    facts = pbs.facts(moved, str(home / "pbs.conf"))
+    assert facts is not None
+    return facts
+
+
+def members(job: str, home: Path) -> dict[str, JobFacts]:
+    """Return the facts of a job's recorded tasks by name."""
+    chosen = [name for name in names(OPENPBS, "tm", "tmrsh") if name.split(".", 1)[1].startswith(f"{job}.")]
+    return {name: told(environ(OPENPBS, name), home) for name in chosen}
+
+
+def test_every_recorded_task_and_script_is_used(home: Path) -> None:
+    """No recording of a program is left out of these tests."""
+    used = {name for job in JOBS for name in members(job, home)}
+    assert used == set(names(OPENPBS, "tm", "tmrsh"))
+    assert {f"job.{job}" for job in JOBS} == set(names(OPENPBS, "job"))
+
+
+@pytest.mark.parametrize("job", JOBS)
+def test_the_tasks_of_a_job_agree_and_each_knows_its_host(job: str, home: Path) -> None:
+    """Tasks of pbsdsh and pbs_tmrsh agree on the job, and rank by their hosts' places in the node file."""
+    hosts, slots = JOBS[job]
+    tasks = members(job, home)
+    assert {task.node_rank for task in tasks.values()} == set(range(len(hosts)))
+    for name, task in tasks.items():
+        assert (task.job_id, task.step, task.restarts) == (job, "", 0)
+        assert (task.nodes, task.hosts, task.leader_hosts) == (len(hosts), hosts, hosts[:1])
+        assert task.node_rank is not None
+        assert f".{hosts[task.node_rank]}" in name
+        assert (task.tasks_per_node, task.task_count) == (slots, sum(slots))
+        assert task.local_count == slots[task.node_rank]
+        assert (task.task_rank, task.local_rank, task.is_batch) == (None, None, False)
+        assert task.cpus == int(environ(OPENPBS, name)["NCPUS"])
+
+
+@pytest.mark.parametrize("job", JOBS)
+def test_the_job_script_takes_part_only_where_it_is_alone(job: str, home: Path) -> None:
+    """Its sisters run only what it starts, so the script of several hosts must not wait for them."""
+    hosts, slots = JOBS[job]
+    script = told(environ(OPENPBS, f"job.{job}"), home)
+    assert (script.job_id, script.hosts, script.tasks_per_node) == (job, hosts, slots)
+    assert script.local_count == slots[0]
+    assert script.is_batch == (len(hosts) > 1)
+    assert script.node_rank == (None if script.is_batch else 0)
+
+
+@pytest.mark.parametrize("job", JOBS)
+def test_the_cookie_is_the_jobs_alone_and_never_shown(job: str, home: Path) -> None:
+    """All processes of a job hold the same key material; it is not in what is printed of the facts."""
+    script = told(environ(OPENPBS, f"job.{job}"), home)
+    assert {script.cookie} == {task.cookie for task in members(job, home).values()}
+    assert script.cookie
+    assert script.cookie not in repr(script)
+
+
+def test_jobs_have_different_cookies(home: Path) -> None:
+    """Elements of an array do not share theirs."""
+    assert len({told(environ(OPENPBS, f"job.{job}"), home).cookie for job in JOBS}) == len(JOBS)
+
+
+FIRST = "tmrsh.0.ctl.node1"
+SISTER = "tmrsh.0.ctl.node2"
+
+
+def test_a_task_on_the_first_host_finds_the_node_file_that_it_was_not_told(home: Path) -> None:
+    """PBS keeps the file in PBS_HOME/aux, and the source says so."""
+    variables = environ(OPENPBS, FIRST)
+    assert "PBS_NODEFILE" not in variables
+    assert told(variables, home).sources["hosts"] == f"{home}/aux/0.ctl"
+
+
+def test_a_task_on_the_first_host_without_the_node_file_still_leads(home: Path) -> None:
+    """Where the file cannot be read, the number of nodes is left open."""
+    (home / "aux" / "0.ctl").unlink()
+    task = told(environ(OPENPBS, FIRST), home)
+    assert (task.nodes, task.node_rank, task.hosts, task.is_batch) == (None, 0, (), False)
+
+
+def test_without_configuration_the_usual_home_is_searched(tmp_path: Path) -> None:
+    """A host without pbs.conf, or one without PBS_HOME in it, is no error."""
+    (tmp_path / "pbs.conf").write_text("PBS_SERVER=ctl\n")
+    for configuration in ("pbs.conf", "missing"):
+        facts = pbs.facts({"PBS_JOBID": "987654321.x", "PBS_NODENUM": "0"}, str(tmp_path / configuration))
+        assert facts.nodes is None
+
+
+@pytest.mark.parametrize("content", [None, b"", b"\0\xff", b"n1\n$(id)\n"])
+def test_a_node_file_that_was_named_must_be_good(content: bytes | None, home: Path) -> None:
+    """A missing, empty or garbled PBS_NODEFILE is an error that names it."""
+    path = home / "aux" / "0.ctl"
+    path.unlink()
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(FactsError, match=r"0\.ctl"):
+        told(environ(OPENPBS, SISTER), home)
+
+
+@pytest.mark.parametrize(
+    "variables",
+    [
+        *({"PBS_JOBID": text} for text in ("../../etc/passwd", "1/../2", "x", "1;id", "1\n", "1[", "\u0661.ctl")),
+        *({"PBS_NODENUM": text} for text in ("3", "-1", "0x1", "\u0661", "9" * 30)),
+        {"PBS_JOBCOOKIE": "short"},
+        {"PBS_JOBCOOKIE": "A" * 300},
+        {"NCPUS": "none"},
+    ],
+)
+def test_garbled_variables_are_errors(variables: dict[str, str], home: Path) -> None:
+    """A job id cannot leave the folder of node files, and numbers are numbers."""
+    with pytest.raises(FactsError):
+        told({**environ(OPENPBS, SISTER), **variables}, home)
+
+
+def test_a_garbled_cookie_is_not_shown(home: Path) -> None:
+    """The message does not hold what may be most of a key."""
+    with pytest.raises(FactsError) as caught:
+        told({**environ(OPENPBS, SISTER), "PBS_JOBCOOKIE": "secret!" * 9}, home)
+    assert "secret!" not in str(caught.value)
+
+
+TORQUE = {"PBS_JOBID": "12.server", "PBS_NUM_NODES": "2", "PBS_NUM_PPN": "4", "PBS_NP": "8", "PBS_JOBCOOKIE": "C" * 32}
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> dict[str, str]:
+    """Write Torque's node file and GPU file."""
+    (tmp_path / "nodes").write_text("n1\n" * 4 + "n2\n" * 4)
+    (tmp_path / "gpus").write_text("n1-gpu0\nn1-gpu1\nn2-gpu0\n")
+    return {"PBS_NODEFILE": str(tmp_path / "nodes"), "PBS_GPUFILE": str(tmp_path / "gpus")}
+
+
+def test_torque_tasks_know_hosts_and_gpus(files: dict[str, str]) -> None:
+    """Tasks of pbsdsh have a node number, and GPUs are counted per host."""
+    first = pbs.torque({**TORQUE, **files, "PBS_NODENUM": "0", "PBS_TASKNUM": "2"})
+    last = pbs.torque({**TORQUE, **files, "PBS_NODENUM": "1", "PBS_TASKNUM": "3"})
+    assert (first.nodes, first.node_rank, first.gpus, first.is_batch) == (2, 0, 2, False)
+    assert (last.nodes, last.node_rank, last.gpus, last.hosts) == (2, 1, 1, ("n1", "n2"))
+    assert (last.job_id, last.local_count, last.task_count) == ("12.server", 4, 8)
+
+
+def test_torque_scripts_of_several_hosts_do_not_take_part(files: dict[str, str]) -> None:
+    """Task 1 on node 0 is the job script."""
+    script = pbs.torque({**TORQUE, **files, "PBS_NODENUM": "0", "PBS_TASKNUM": "1"})
+    assert (script.is_batch, script.node_rank, script.gpus) == (True, None, 2)
+
+
+def test_torque_sisters_may_lack_the_node_file(tmp_path: Path) -> None:
+    """There the variables count the nodes; on the first host the file must be there."""
+    gone = {**TORQUE, "PBS_NODEFILE": str(tmp_path / "gone")}
+    sister = pbs.torque({**gone, "PBS_NODENUM": "1"})
+    assert (sister.nodes, sister.node_rank, sister.hosts) == (2, 1, ())
+    with pytest.raises(FactsError, match="gone"):
+        pbs.torque({**gone, "PBS_NODENUM": "0"})
+
+
+def test_pbs_is_not_torque() -> None:
+    """None of Torque's own variables means that it is another PBS."""
+    assert pbs.torque({"PBS_JOBID": "1.ctl", "PBS_NODENUM": "0"}) is None
+    assert pbs.facts({"PBS_NODENUM": "0"}) is None
+
+
+@pytest.mark.parametrize("job", JOBS)
+def test_tasks_of_one_pbsdsh_have_all_places_on_their_host(job: str, home: Path) -> None:
+    """The recorded numbers of pbsdsh's tasks give each slot once; the script has none."""
+    places_of: dict[int | None, list[int | None]] = {}
+    for name in names(OPENPBS, "tm"):
+        if name.startswith(f"tm.{job}."):
+            task = told(environ(OPENPBS, name), home)
+            places_of.setdefault(task.node_rank, []).append(task.slot)
+    slots = JOBS[job][1]
+    assert {rank: sorted(map(str, places)) for rank, places in places_of.items()} == {
+        rank: [str(place) for place in range(count)] for rank, count in enumerate(slots)
+    }
+    assert told(environ(OPENPBS, f"job.{job}"), home).slot is None
+
+
+@pytest.mark.parametrize("job", JOBS)
+def test_tasks_of_a_second_pbsdsh_have_the_same_places(job: str, home: Path) -> None:
+    """Their numbers go on where those of the first one end."""
+    for name in names(OPENPBS, "tm"):
+        if name.startswith(f"tm.{job}."):
+            first = told(environ(OPENPBS, name), home)
+            assert first.local_count is not None
+            number = int(environ(OPENPBS, name)["PBS_TASKNUM"], 16) + first.local_count
+            second = told({**environ(OPENPBS, name), "PBS_TASKNUM": f"{number:08X}"}, home)
+            assert second.slot == first.slot

@@ -1,0 +1,271 @@
+"""Slurm: recorded jobs, and variables that contradict each other."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+from cluster.slurm import SlurmCluster
+from support.recorded import SLURM_VERSIONS, environ, names
+
+from mingle_hooks.errors import FactsError
+from mingle_hooks.schedulers import slurm
+from mingle_hooks.schedulers.facts import JobFacts
+
+NODES = ("node1", "node2", "node3")
+# JOB.STEP -> what all of its tasks are told: step, hosts, tasks on each node.
+STEPS = {
+    "1.0": ("0", NODES, (2, 2, 2)),
+    "1.1": ("1", ("node2", "node3"), (1, 1)),
+    "2.0": ("0", ("node1", "node2"), (2, 1)),
+    "3.0": ("0", ("node1", "node2"), (2, 1)),
+    "5.0": ("0@node1", ("node1",), (1,)),
+}
+# Recording -> job, restarts, hosts, tasks on each node.
+SCRIPTS = {
+    "batch.1": ("1", 0, NODES, (2, 2, 2)),
+    "batch.2": ("2", 0, NODES[:2], (2, 1)),
+    "batch.3": ("3", 0, NODES[:2], (2, 1)),
+    "batch.5": ("5", 0, NODES, ()),
+    "requeue.4.none": ("4", 0, NODES[:2], (1, 1)),
+    "requeue.4.1": ("4", 1, NODES[:2], (1, 1)),
+}
+
+
+def told(variables: Mapping[str, str]) -> JobFacts:
+    """Return the facts of a job, which these variables are of."""
+    found = slurm.facts(variables)
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize("version", SLURM_VERSIONS)
+def test_every_recording_has_an_expectation(version: str) -> None:
+    """No recorded task or batch script is left out of these tests."""
+    tasks = {name.split(".", 1)[1].rpartition(".")[0] for name in names(version, "task")}
+    assert tasks == set(STEPS)
+    assert set(names(version, "batch", "requeue")) == set(SCRIPTS)
+
+
+@pytest.mark.parametrize("version", SLURM_VERSIONS)
+@pytest.mark.parametrize("job_step", STEPS)
+def test_the_tasks_of_a_step_agree_and_each_knows_its_place(version: str, job_step: str) -> None:
+    """All tasks of srun have the step's nodes in common, and their ranks are each there once."""
+    step, hosts, per_node = STEPS[job_step]
+    recordings = [environ(version, name) for name in names(version, "task") if f"task.{job_step}." in name]
+    tasks = [told(variables) for variables in recordings]
+    for task, variables in zip(tasks, recordings, strict=True):
+        shared = (task.job_id, task.step, task.restarts, task.nodes, task.hosts, task.tasks_per_node)
+        assert shared == (job_step[0], step, 0, len(hosts), hosts, per_node)
+        assert task.leader_hosts == hosts[:1]
+        assert task.node_rank == hosts.index(variables["SLURMD_NODENAME"])
+        assert (task.task_count, task.local_count) == (sum(per_node), per_node[task.node_rank])
+        assert (task.cpus, task.gpus, task.is_batch) == (int(variables["SLURM_CPUS_ON_NODE"]), None, False)
+    places = [(node, local) for node, count in enumerate(per_node) for local in range(count)]
+    assert sorted((task.node_rank, task.local_rank) for task in tasks) == places
+    assert sorted(task.task_rank for task in tasks if task.task_rank is not None) == list(range(len(tasks)))
+
+
+@pytest.mark.parametrize("version", SLURM_VERSIONS)
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_a_batch_script_knows_its_job_and_has_no_place_in_it(version: str, name: str) -> None:
+    """With several nodes the script is outside of them; a requeued job counts its restarts."""
+    job_id, restarts, hosts, per_node = SCRIPTS[name]
+    script = told(environ(version, name))
+    assert (script.job_id, script.step, script.restarts) == (job_id, "", restarts)
+    assert (script.nodes, script.hosts, script.leader_hosts) == (len(hosts), hosts, hosts[:1])
+    assert script.tasks_per_node == per_node
+    assert (script.is_batch, script.node_rank, script.task_rank, script.local_rank) == (True, None, None, None)
+
+
+TASK = environ(SLURM_VERSIONS[0], "task.1.0.2")
+SCRIPT = environ(SLURM_VERSIONS[0], "batch.1")
+HET = environ(SLURM_VERSIONS[0], "task.5.0.0")
+
+
+def test_outside_of_slurm_there_are_no_facts() -> None:
+    """Without a job id it is not Slurm's process, whatever else is set."""
+    assert slurm.facts({"SLURM_CONF": "/etc/slurm/slurm.conf", "SLURM_PROCID": "0"}) is None
+
+
+def test_a_script_on_one_node_is_its_only_member() -> None:
+    """The batch script of a job with one node is rank 0 of one."""
+    script = told({**SCRIPT, "SLURM_JOB_NODELIST": "node7", "SLURM_JOB_NUM_NODES": "1", "SLURM_NTASKS": "2"})
+    assert (script.nodes, script.node_rank, script.is_batch, script.hosts) == (1, 0, False, ("node7",))
+
+
+@pytest.mark.parametrize("step", ["-5", "-6", "4294967291", "4294967290"])
+def test_special_steps_are_no_steps(step: str) -> None:
+    """The batch script and salloc's shell have step ids too, and are outside of their nodes."""
+    shell = told({**TASK, "SLURM_STEP_ID": step, "SLURM_STEP_NODELIST": "node1", "SLURM_NNODES": "1"})
+    assert (shell.step, shell.nodes, shell.node_rank, shell.is_batch) == ("", 3, None, True)
+
+
+def test_a_step_left_over_from_the_submitting_job_is_ignored() -> None:
+    """Called in a task of another job, sbatch hands that step's variables on: they name other hosts."""
+    old = {name: value for name, value in TASK.items() if name.startswith("SLURM_STEP")}
+    script = told({**old, "SLURM_STEP_NODELIST": "other[1-3]", **SCRIPT})
+    assert (script.step, script.hosts, script.is_batch) == ("", NODES, True)
+
+
+def test_components_left_over_from_the_submitting_job_are_ignored() -> None:
+    """A job submitted by a heterogeneous one is not heterogeneous: no component has its id."""
+    old = {name: value for name, value in HET.items() if "HET" in name}
+    assert told({**old, **TASK}) == told(TASK)
+
+
+def test_the_ranks_of_a_step_over_components_follow_the_components() -> None:
+    """The host list of such a step is sorted, but srun numbers the nodes component by component."""
+    variables = {
+        **HET,
+        "SLURM_JOB_NODELIST_HET_GROUP_0": "node3",
+        "SLURM_JOB_NODELIST_HET_GROUP_1": "node[1-2]",
+        "SLURM_JOB_NODELIST": "node[1-3]",
+        "SLURM_STEP_NODELIST": "node[1-3]",
+        "SLURM_STEP_NUM_NODES": "3",
+        "SLURM_STEP_NUM_TASKS": "4",
+        "SLURM_STEP_TASKS_PER_NODE": "1(x2),2",
+    }
+    first = told({**variables, "SLURMD_NODENAME": "node3", "SLURM_NODEID": "0"})
+    assert (first.hosts, first.tasks_per_node, first.local_count) == (("node3", "node1", "node2"), (2, 1, 1), 2)
+    last = told({**variables, "SLURMD_NODENAME": "node2", "SLURM_NODEID": "2", "SLURM_PROCID": "3"})
+    assert (last.hosts, last.leader_hosts, last.step) == (first.hosts, ("node3",), first.step)
+
+
+def test_components_that_share_a_host_are_members_each() -> None:
+    """Where a host is in two components its order is not known, and rank 0 may be on any."""
+    step = told(
+        {
+            **HET,
+            "SLURM_JOB_NODELIST_HET_GROUP_1": "node[1-2]",
+            "SLURM_STEP_NODELIST": "node1,node[1-2]",
+            "SLURM_STEP_NUM_NODES": "3",
+            "SLURM_STEP_NUM_TASKS": "3",
+            "SLURM_STEP_TASKS_PER_NODE": "1(x3)",
+            "SLURM_NODEID": "2",
+            "SLURMD_NODENAME": "node2",
+        }
+    )
+    assert (step.nodes, step.node_rank, step.hosts, step.leader_hosts) == (3, 2, (), ("node1", "node2"))
+
+
+def test_steps_in_different_components_are_different_worlds() -> None:
+    """Both have the first component's job id and the step id 0, and must not meet."""
+    other = {**HET, "SLURM_JOB_NODELIST": "node[2-3]", "SLURM_STEP_NODELIST": "node[2-3]"}
+    counts = {"SLURM_STEP_NUM_NODES": "2", "SLURM_STEP_NUM_TASKS": "2", "SLURM_STEP_TASKS_PER_NODE": "1(x2)"}
+    second = told({**other, **counts, "SLURMD_NODENAME": "node2", "SLURM_JOB_ID": "6"})
+    assert (second.job_id, second.step) == ("5", "0@node2")
+    assert told(HET).step == "0@node1"
+
+
+def test_with_one_task_on_each_node_an_arbitrary_distribution_ranks_nodes_as_tasks() -> None:
+    """NODEID follows the sorted list, PROCID the file of hosts; JAX and MPI go by PROCID."""
+    by_hand = {**TASK, "SLURM_DISTRIBUTION": "arbitrary", "SLURM_STEP_TASKS_PER_NODE": f"1(x{len(NODES)})"}
+    tasks = {"SLURM_STEP_NUM_TASKS": str(len(NODES)), "SLURM_NODEID": "0", "SLURM_PROCID": "2", "SLURM_LOCALID": "0"}
+    found = told({**by_hand, **tasks})
+    assert (found.node_rank, found.hosts, found.leader_hosts) == (2, (), NODES)
+    assert found.sources["node_rank"] == "SLURM_PROCID"
+
+
+def test_an_arbitrary_distribution_may_put_rank_0_on_any_host() -> None:
+    """With `-m arbitrary` all hosts are asked, and no more than 64 of them."""
+    assert told({**TASK, "SLURM_DISTRIBUTION": "arbitrary"}).leader_hosts == NODES
+    large = {
+        **TASK,
+        "SLURM_DISTRIBUTION": "arbitrary",
+        "SLURM_JOB_NODELIST": "node[1-500]",
+        "SLURM_STEP_NODELIST": "node[1-500]",
+        "SLURM_STEP_NUM_NODES": "500",
+        "SLURM_STEP_NUM_TASKS": "500",
+        "SLURM_STEP_TASKS_PER_NODE": "1(x500)",
+    }
+    assert len(told(large).leader_hosts) == 64
+
+
+def test_a_list_that_is_not_in_rank_order_is_not_taken_for_one() -> None:
+    """Where this node's own name contradicts its number, rank 0 may be on any host."""
+    step = told({**TASK, "SLURMD_NODENAME": "node3"})
+    assert (step.hosts, step.tasks_per_node, step.leader_hosts, step.nodes) == ((), (), NODES, 3)
+
+
+@pytest.mark.parametrize(
+    ("variables", "gpus"),
+    [
+        ({"SLURM_GPUS_ON_NODE": "4", "SLURM_STEP_GPUS": "0"}, 4),
+        ({"SLURM_GPUS_ON_NODE": "0"}, 0),
+        ({"SLURM_STEP_GPUS": "0,2-3", "SLURM_JOB_GPUS": "0-7"}, 3),
+        ({"SLURM_JOB_GPUS": "0-7"}, 8),
+    ],
+)
+def test_gpus_are_counted(variables: dict[str, str], gpus: int) -> None:
+    """Slurm's own count comes before its lists, the step's before the job's."""
+    assert told({**TASK, **variables}).gpus == gpus
+
+
+@pytest.mark.parametrize(
+    "variables",
+    [
+        {"SLURM_NODEID": "3"},
+        {"SLURM_PROCID": "6"},
+        {"SLURM_LOCALID": "2"},
+        {"SLURM_STEP_NUM_NODES": "2"},
+        {"SLURM_STEP_NUM_TASKS": "5"},
+        {"SLURM_STEP_TASKS_PER_NODE": "2(x4)"},
+        {"SLURM_STEP_NODELIST": "node[1-2]"},
+    ],
+)
+def test_contradictions_are_errors(variables: dict[str, str]) -> None:
+    """A rank beyond its count, and counts that differ, are refused."""
+    with pytest.raises(FactsError):
+        slurm.facts({**TASK, **variables})
+
+
+@pytest.mark.parametrize("hosts", [("n1",), ("n1", "n2", "n3")])
+def test_facts_have_as_many_hosts_as_nodes(hosts: tuple[str, ...]) -> None:
+    """Whichever is left over from another job; none is not known."""
+    with pytest.raises(FactsError, match="2 hosts"):
+        JobFacts("slurm", nodes=2, hosts=hosts)
+    assert JobFacts("slurm", nodes=2).hosts == ()
+
+
+def test_sources_name_the_variables() -> None:
+    """`--explain` can tell which variable gave which fact."""
+    sources = told(TASK).sources
+    assert (sources["job_id"], sources["hosts"]) == ("SLURM_JOB_ID", "SLURM_STEP_NODELIST")
+    assert (sources["nodes"], sources["node_rank"]) == ("SLURM_STEP_NUM_NODES", "SLURM_NODEID")
+    assert told(SCRIPT).sources["hosts"] == "SLURM_JOB_NODELIST"
+
+
+def read_all(folder: Path) -> list[JobFacts]:
+    """Return the facts of the tasks that wrote their environments into a folder."""
+    texts = [path.read_text() for path in folder.iterdir()]
+    return [told(dict(pair.split("=", 1) for pair in text.split("\0") if pair)) for text in texts]  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("options", ["-N4 -n6", "-N2 -n2 -r2", "-N3 -m cyclic -n5", "-N4 -m plane=2 -n6"])
+def test_the_tasks_of_a_real_step_agree(slurm: SlurmCluster, tmp_path: Path, options: str) -> None:
+    """On a real Slurm every task of a step has the same facts in common, and rank 0 is on the first host."""
+    seen = tmp_path / "seen"
+    seen.mkdir(mode=0o777)
+    script = f"srun {options} sh -c 'cat /proc/self/environ >{seen}/$SLURM_PROCID'"
+    assert slurm.wait(slurm.submit(script, "-N4", "-n8")) == "COMPLETED"
+    tasks = read_all(seen)
+    assert len({(task.job_id, task.step, task.nodes, task.hosts, task.tasks_per_node) for task in tasks}) == 1
+    assert {task.node_rank for task in tasks} == set(range(tasks[0].nodes or 0))
+    assert [task.node_rank for task in tasks if task.task_rank == 0] == [0]
+    assert len(tasks[0].hosts) == tasks[0].nodes
+
+
+def test_the_tasks_of_a_real_step_over_components_agree(slurm: SlurmCluster, tmp_path: Path) -> None:
+    """`srun --het-group=0,1` is one world, whose ranks follow the components and not the sorted host list."""
+    seen = tmp_path / "seen"
+    seen.mkdir(mode=0o777)
+    script = (
+        "#SBATCH -N1 -w node3\n#SBATCH hetjob\n#SBATCH -N2 -w node1,node2\n"
+        f"srun --het-group=0,1 sh -c 'cat /proc/self/environ >{seen}/$SLURM_PROCID'"
+    )
+    assert slurm.wait(slurm.submit(script)) == "COMPLETED"
+    tasks = read_all(seen)
+    assert {(task.step, task.nodes, task.hosts) for task in tasks} == {("0@node1", 3, ("node3", "node1", "node2"))}
+    assert sorted((task.node_rank, task.task_rank) for task in tasks) == [(0, 0), (1, 1), (2, 2)]

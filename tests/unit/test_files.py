@@ -1,0 +1,116 @@
+"""Directories and files that the tasks of one job share on a node."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from mingle_hooks import files
+from mingle_hooks.errors import PlaceError
+
+
+def private(path: Path) -> Path:
+    path.mkdir(mode=0o700)
+    return path
+
+
+def test_the_prologs_directory_comes_first_then_the_sessions_then_tmp(tmp_path: Path) -> None:
+    """Each only where it is this user's alone."""
+    root, session = tmp_path / "run", tmp_path / "session"
+    environ = {"XDG_RUNTIME_DIR": str(session)}
+    assert files.private_path(environ, "7", "n", str(root)) == f"/tmp/mingle-{os.getuid()}-n"  # noqa: S108
+    private(session)
+    assert files.private_path(environ, "7", "n", str(root)) == f"{session}/mingle-n"
+    root.mkdir()
+    private(root / "7")
+    assert files.private_path(environ, "7", "n", str(root)) == f"{root}/7/n"
+    (root / "7").chmod(0o755)
+    assert files.private_path(environ, "7", "n", str(root)) == f"{session}/mingle-n"
+
+
+@pytest.mark.parametrize("full", [{"f_bavail": 255}, {"f_favail": 15}])
+def test_a_jobs_directory_that_is_full_is_left_for_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, full: dict[str, int]
+) -> None:
+    """Whoever filled it, with octets or with names, the members still meet."""
+    (tmp_path / "run").mkdir()
+    private(tmp_path / "run" / "7")
+    room = {"f_bavail": 256, "f_frsize": 4096, "f_favail": 16, "f_files": 1024}
+    for found, where in ((room, f"{tmp_path}/run/7/n"), (room | full, f"/tmp/mingle-{os.getuid()}-n")):  # noqa: S108
+        monkeypatch.setattr(os, "statvfs", lambda _, found=found: SimpleNamespace(**found))
+        assert files.private_path({}, "7", "n", f"{tmp_path}/run") == where
+
+
+def test_a_job_id_leads_nowhere_else(tmp_path: Path) -> None:
+    """An id with a slash names no directory."""
+    private(tmp_path / "up")
+    (tmp_path / "run").mkdir()
+    assert str(tmp_path) not in files.private_path({}, "../up", "n", str(tmp_path / "run"))
+
+
+def test_make_takes_a_private_directory_and_no_other(tmp_path: Path) -> None:
+    """Not one that others can enter, and no link to a private one."""
+    files.make_private(str(tmp_path / "new"))
+    files.make_private(str(tmp_path / "new"))
+    assert (tmp_path / "new").stat().st_mode & 0o777 == 0o700
+    (tmp_path / "open").mkdir(mode=0o755)
+    (tmp_path / "link").symlink_to("new")
+    for name in ("open", "link"):
+        with pytest.raises(PlaceError):
+            files.make_private(str(tmp_path / name))
+
+
+@pytest.mark.parametrize("mode", [0o750, 0o710, 0o701, 0o704, 0o720, 0o500])
+def test_a_directory_that_a_group_can_enter_is_not_private(tmp_path: Path, mode: int) -> None:
+    """Nor one that others can, or that its owner cannot write, where that is not root."""
+    private(tmp_path / "own").chmod(mode)
+    assert files.is_private(str(tmp_path / "own")) is (mode == 0o500 and os.geteuid() == 0)
+    (tmp_path / "own").chmod(0o700)
+    assert files.is_private(str(tmp_path / "own"))
+
+
+def test_a_name_that_is_taken_is_told_from_one_that_is_free(tmp_path: Path) -> None:
+    """A link that leads nowhere takes it too."""
+    private(tmp_path / "own")
+    (tmp_path / "open").mkdir(mode=0o755)
+    (tmp_path / "file").touch()
+    (tmp_path / "link").symlink_to("nowhere")
+    for name in ("own", "free"):
+        assert not files.is_taken_by_others(str(tmp_path / name))
+        assert files.try_make_private(str(tmp_path / name))
+    for name in ("open", "file", "link"):
+        assert files.is_taken_by_others(str(tmp_path / name))
+        assert not files.try_make_private(str(tmp_path / name))
+
+
+def test_a_directory_goes_with_its_files(tmp_path: Path) -> None:
+    """And one that is not there, or holds what is no file, does no harm."""
+    (private(tmp_path / "own") / "file").touch()
+    (tmp_path / "own" / "link").symlink_to(tmp_path)
+    files.remove_private(str(tmp_path / "own"))
+    files.remove_private(str(tmp_path / "own"))
+    private(private(tmp_path / "kept") / "inside")
+    files.remove_private(str(tmp_path / "kept"))
+    assert [path.name for path in tmp_path.iterdir()] == ["kept"]
+
+
+def test_a_process_is_recorded_with_its_start_time(tmp_path: Path) -> None:
+    """As the Epilog reads it; where there is no Prolog's directory nothing is written."""
+    files.record_process("7", str(tmp_path))
+    assert not list(tmp_path.iterdir())
+    private(tmp_path / "7")
+    files.record_process("7", str(tmp_path))
+    files.record_process("7", str(tmp_path))
+    start = Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19]
+    assert (tmp_path / "7" / "processes").read_text() == f"{os.getpid()} {start}\n" * 2
+
+
+def test_no_link_is_followed_for_the_record(tmp_path: Path) -> None:
+    """Whatever stands in the way, nothing outside is written and the job goes on."""
+    private(tmp_path / "7")
+    (tmp_path / "7" / "processes").symlink_to(tmp_path / "elsewhere")
+    files.record_process("7", str(tmp_path))
+    assert not (tmp_path / "elsewhere").exists()

@@ -1,0 +1,161 @@
+"""What one call asks for, worked out of an environment and options alone."""
+
+from __future__ import annotations
+
+import pytest
+from slurm_step import STEP
+from support.recorded import FOLDER, OPENPBS, SLURM_VERSIONS, environ
+
+from mingle_hooks.errors import FactsError, MingleError, UsageError
+from mingle_hooks.job import member_spec
+from mingle_hooks.rendezvous.request import MemberSpec
+
+EMPTY = {"HOME": "/nowhere"}
+# A step of two nodes with a task each, as Slurm tells it to the second one.
+SLURM = {**EMPTY, **STEP, "SLURM_NODEID": "1", "SLURM_PROCID": "1"}
+SEVERAL = {**SLURM, "SLURM_STEP_NUM_TASKS": "4", "SLURM_STEP_TASKS_PER_NODE": "2(x2)", "SLURM_PROCID": "2"}
+# One of four nodes of a step, and one of a job whose script is at work.
+OF_FOUR = {
+    **SLURM,
+    "SLURM_JOB_NODELIST": "node[1-4]",
+    "SLURM_STEP_NODELIST": "node[1-4]",
+    "SLURM_STEP_NUM_NODES": "4",
+    "SLURM_STEP_NUM_TASKS": "4",
+    "SLURM_STEP_TASKS_PER_NODE": "1(x4)",
+}
+IN_SCRIPT = {**EMPTY, "SLURM_JOB_ID": "5", "SLURM_JOB_NODELIST": "node[1-4]"}
+ONE_OF_MPI = {"OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_SIZE": "1", "OMPI_COMM_WORLD_LOCAL_SIZE": "1"}
+PBS = {**environ(OPENPBS, "tm.0.ctl.node2.20000001"), **EMPTY, "PBS_NODEFILE": str(FOLDER / OPENPBS / "nodefile.0.ctl")}
+
+
+def asked(variables: dict[str, str] | None = None, **options: object) -> MemberSpec:
+    """Return what a call asks for a world of two, without a scheduler unless variables tell of one."""
+    return member_spec({**EMPTY, **(variables or {})}, {"id": "a", "nodes": "2", **options})
+
+
+@pytest.mark.parametrize("version", SLURM_VERSIONS)
+def test_a_recorded_task_asks_for_its_own_place(version: str) -> None:
+    """All of it comes from the scheduler, step and restarts too."""
+    spec = member_spec({**environ(version, "task.1.1.1"), **EMPTY}, {})
+    assert (spec.attempt.id, spec.attempt.step, spec.attempt.restarts) == ("1", "1", 0)
+    assert (spec.nodes, spec.nodes_source) == (2, "SLURM_STEP_NUM_NODES")
+    assert (spec.rank, spec.rank_source) == (1, "SLURM_NODEID")
+    assert (spec.slots, spec.slots_from, spec.pinned) == (1, "tasks", {})
+
+
+@pytest.mark.parametrize(
+    ("variables", "options", "told"),
+    [
+        ({}, {"rank": "2"}, "a node rank from 0 to 1; saw 2 (--rank)"),
+        ({"NODE_RANK": "2"}, {}, "a node rank from 0 to 1; saw 2 (NODE_RANK)"),
+        (SLURM, {"nodes": "3"}, "at most 2 nodes, as slurm says; saw 3 (--nodes)"),
+        ({}, {"scope": "task"}, "a task's number on its node from the scheduler"),
+        (SEVERAL, {"nodes": None}, "one task on each node; saw 2 (slurm)"),
+        (PBS, {"nodes": None}, "one slot on each host, or --scope; saw 2 slots (pbs)"),
+        ({**SLURM, "NNODES": "1"}, {"nodes": None}, "2 nodes, as slurm says; saw NNODES=1, as exported"),
+        ({"NNODES": "0"}, {"nodes": None}, "a number from 1 to 65536 in NNODES"),
+        ({}, {"nodes": None}, "a job, or --nodes N; saw no job here"),
+        ({}, {"id": None}, "an id that all members share; saw no job here"),
+        ({"MASTER_PORT": "0"}, {}, "a number from 1 to 65535 in MASTER_PORT"),
+        ({"WORLD_SIZE": "0"}, {}, "a number from 1 to 99999999 in WORLD_SIZE"),
+        ({"LOCAL_WORLD_SIZE": "0"}, {}, "a number from 1 to 4096 in LOCAL_WORLD_SIZE"),
+        ({"MASTER_ADDR": "a;b"}, {}, "a host name or an address in MASTER_ADDR; saw a;b"),
+        (OF_FOUR, {}, "all 4 nodes of the job (slurm); saw 2 (--nodes); try leaving out --nodes"),
+        (OF_FOUR, {"nodes": "1"}, "saw 1 (--nodes); try leaving out --nodes, or --alone to train on this node only"),
+        ({**OF_FOUR, "MINGLE_NODES": "1"}, {"nodes": None}, "saw 1 (MINGLE_NODES); try unset MINGLE_NODES, or --alone"),
+        (IN_SCRIPT, {"nodes": "1"}, "all 4 nodes of the job (slurm); saw 1 (--nodes)"),
+        (PBS, {"nodes": "1", "scope": "node"}, "all 3 nodes of the job (pbs); saw 1 (--nodes)"),
+        ({**IN_SCRIPT, **ONE_OF_MPI}, {"nodes": None}, "all 4 nodes of the job (slurm+mpi); saw 1 (OMPI_COMM"),
+        ({"NNODES": "1"}, {"nodes": None}, "a job, or --nodes N; saw NNODES=1 alone"),
+        ({}, {"alone": True}, "one node, for --alone; saw 2 (--nodes)"),
+        ({}, {"slots": "cpus"}, "a count of cpus on this node; saw none"),
+    ],
+)
+def test_what_cannot_be_is_refused(variables: dict[str, str], options: dict[str, object], told: str) -> None:
+    """With what was expected, and where the other value comes from."""
+    with pytest.raises(MingleError) as caught:
+        asked(variables, **options)
+    assert told in str(caught.value)
+    assert isinstance(caught.value, UsageError)
+
+
+@pytest.mark.parametrize(
+    ("variables", "options", "nodes"),
+    [
+        (IN_SCRIPT, {}, 2),  # for a step of two nodes that the script starts
+        (PBS, {"scope": "node"}, 2),  # started on two of the hosts
+        (OF_FOUR, {"rank": "0"}, 2),  # two worlds in one step, made by hand
+        ({**IN_SCRIPT, **ONE_OF_MPI, "MINGLE_RUN": '{"nodes": 1, "node_rank": 0}'}, {"nodes": None}, 1),
+    ],
+)
+def test_fewer_nodes_than_the_jobs_are_a_world_where_not_all_have_to_take_part(
+    variables: dict[str, str], options: dict[str, object], nodes: int
+) -> None:
+    """Nobody is left out by mistake."""
+    assert asked(variables, **options).nodes == nodes
+
+
+@pytest.mark.parametrize("variables", [{}, SLURM, OF_FOUR, IN_SCRIPT, PBS, {**IN_SCRIPT, **ONE_OF_MPI}])
+def test_a_node_that_is_alone_on_purpose_is_the_first_of_one(variables: dict[str, str]) -> None:
+    """Whatever the job has, and without an id where nothing else tells one."""
+    spec = asked(variables, id=None, nodes=None, alone=True, scope="node")
+    assert (spec.nodes, spec.rank, spec.facts.is_batch, spec.facts.hosts) == (1, 0, False, ())
+    assert spec.attempt.id == (spec.facts.job_id or "alone")
+
+
+@pytest.mark.parametrize(
+    ("environ", "is_given"),
+    [
+        ({"MASTER_ADDR": "localhost"}, False),
+        ({"MASTER_ADDR": "node1"}, True),
+        ({"MASTER_ADDR": "localhost", "WORLD_SIZE": "2"}, True),
+        ({"MASTER_ADDR": "localhost", "KUBERNETES_SERVICE_HOST": "10.0.0.1"}, True),
+    ],
+)
+def test_a_world_of_one_on_loopback_was_not_given_by_a_platform(environ: dict[str, str], *, is_given: bool) -> None:
+    """It is left over from a trial; in a pod it is the operator's for a job of one replica."""
+    spec = asked({"RANK": "0", "WORLD_SIZE": "1", **environ}, alone=True, nodes=None)
+    assert (spec.facts.scheduler == "given") == is_given
+
+
+def test_a_node_rank_that_contradicts_the_scheduler_is_told_to_the_leader() -> None:
+    """Which then tells it to all members; one that says the same is nothing new, nor is one where nobody knows."""
+    spec = asked({**SLURM, "NODE_RANK": "0"}, nodes=None)
+    assert (spec.rank, spec.rank_source, spec.pinned) == (1, "SLURM_NODEID", {"NODE_RANK": "0"})
+    assert asked({**SLURM, "NODE_RANK": "1"}, nodes=None).pinned == {}
+    spec = asked({"NODE_RANK": "1"})
+    assert (spec.rank, spec.rank_source, spec.pinned) == (1, "NODE_RANK", {})
+    spec = asked({"NODE_RANK": "1"}, rank="0")
+    assert (spec.rank, spec.rank_source, spec.pinned) == (0, "--rank", {})
+
+
+def test_slots_are_counted_in_this_order() -> None:
+    """--slots, LOCAL_WORLD_SIZE, the GPUs that can be seen, the scheduler's tasks, and else one."""
+    everything = {**SEVERAL, "CUDA_VISIBLE_DEVICES": "0,1,2", "LOCAL_WORLD_SIZE": "5", "SLURM_CPUS_ON_NODE": "8"}
+
+    def slots(*without: str, **options: object) -> tuple[int, str]:
+        known = {name: value for name, value in everything.items() if name not in without}
+        spec = asked(known, nodes=None, scope="node", **options)
+        return spec.slots, spec.slots_from
+
+    assert slots(slots="7") == (7, "--slots")
+    assert slots(slots="cpus") == (8, "cpus")
+    assert slots() == (5, "LOCAL_WORLD_SIZE")
+    assert slots("LOCAL_WORLD_SIZE") == (3, "gpus")
+    assert slots("LOCAL_WORLD_SIZE", slots="tasks") == (2, "tasks")
+    spec = asked({"CUDA_VISIBLE_DEVICES": ""})
+    assert (spec.slots, spec.slots_from) == (1, "default")
+
+
+def test_what_the_user_exported_of_the_world_is_pinned() -> None:
+    """As numbers are written, and without what an earlier mingle left."""
+    spec = asked({"MASTER_ADDR": "node1", "MASTER_PORT": "023456", "WORLD_SIZE": "8"})
+    assert spec.pinned == {"MASTER_ADDR": "node1", "MASTER_PORT": "23456", "WORLD_SIZE": "8"}
+    left = {"MINGLE_ID": "b", "MINGLE_EXPORTS": "MASTER_ADDR MINGLE_ID", "MASTER_ADDR": "node1"}
+    assert asked(left).pinned == {}
+
+
+def test_a_scheduler_that_contradicts_itself_is_no_mistake_of_the_users() -> None:
+    """It has a code of its own."""
+    with pytest.raises(FactsError):
+        asked({**SLURM, "SLURM_NODEID": "2"}, nodes=None)

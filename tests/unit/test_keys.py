@@ -1,0 +1,472 @@
+"""Keys are real files, raced for by real processes."""
+
+from __future__ import annotations
+
+import base64
+import os
+import stat
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from needs import only_with
+
+from mingle_hooks.errors import SecretError
+from mingle_hooks.keys import PUBLIC, Key, find, fresh, held, on_network
+from mingle_hooks.schedulers.detect import detect
+from mingle_hooks.schedulers.facts import JobFacts
+from mingle_hooks.settings import load
+
+ROOT_ONLY = only_with("root")
+TEXT = "00112233445566778899aabbccddeeff" * 2
+PINNED, OTHER, VARIABLE, PROLOGS, HOMES = (f"{digit}123456789abcdef" * 4 for digit in "89abc")
+COOKIE = "36A8E3141C32183E0A696B100289B68F"
+NO_JOB = detect({})
+
+
+class Place:
+    """A home, a /run/mingle and a mount table of this test's own."""
+
+    def __init__(self, root: Path) -> None:
+        self.home, self.run, self.mounts = root / "home", root / "run", root / "mountinfo"
+        self.home.mkdir()
+        self.run.mkdir()
+        self.mounts.write_text("1 0 8:1 / / rw - ext4 /dev/sda rw\n")
+        self.of_home = self.home / ".config" / "mingle" / "key"
+
+    def put(self, path: Path, text: str = TEXT, mode: int = 0o600) -> Path:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text + "\n")
+        path.chmod(mode)
+        return path
+
+    def put_for_job(self, job: str, text: str = PROLOGS) -> Path:
+        path = self.put(self.run / job / "key", text, 0o400)
+        path.parent.chmod(0o700)
+        return path
+
+    def find(self, facts: JobFacts | None = None, environ: dict[str, str] | None = None, **options: object) -> Key:
+        environ = {"HOME": str(self.home), **(environ or {})}
+        settings = load(environ, options, system_file=f"{self.home}/absent")
+        return find(facts or NO_JOB, settings, environ, run_root=str(self.run), mountinfo=str(self.mounts))
+
+    def held(
+        self,
+        facts: JobFacts | None = None,
+        environ: dict[str, str] | None = None,
+        *,
+        is_new: bool = False,
+        **options: object,
+    ) -> list[bytes]:
+        environ = {"HOME": str(self.home), **(environ or {})}
+        settings = load(environ, options, system_file=f"{self.home}/absent")
+        its = {"run_root": str(self.run), "mountinfo": str(self.mounts)}
+        return [key.material for key in held(facts or NO_JOB, settings, environ, is_new=is_new, **its)]
+
+    def refusal(self, *args: object, **options: object) -> SecretError:
+        with pytest.raises(SecretError) as caught:
+            self.find(*args, **options)  # type: ignore[arg-type]
+        assert TEXT not in str(caught.value)
+        return caught.value
+
+
+def started(act: Callable[[], bytes]) -> Callable[[], bytes]:
+    """Run act in a process of its own; return what waits for it and gives its answer."""
+    answers_in, answers_out = os.pipe()
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            os.write(answers_out, act())
+            status = 0
+        finally:
+            os._exit(status)
+    os.close(answers_out)
+
+    def report() -> bytes:
+        with open(answers_in, "rb") as file:
+            answer = file.read()
+        assert os.waitpid(child, 0)[1] == 0
+        return answer
+
+    return report
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    """Return places without any key."""
+    return Place(tmp_path)
+
+
+def test_the_first_key_that_applies_is_used(place: Place) -> None:
+    """Insecure, option, MINGLE_KEY, key file by variable, the job's, the home's."""
+    pinned = place.put(place.home / "given", PINNED)
+    other = place.put(place.home / "other", OTHER)
+    place.put_for_job("7.ctl")
+    place.put(place.of_home, HOMES)
+    pbs = JobFacts("pbs", job_id="7.ctl", cookie=COOKIE)
+    environ = {"MINGLE_KEY": VARIABLE, "MINGLE_KEY_FILE": str(other)}
+    only_file = {"MINGLE_KEY_FILE": str(other)}
+    assert place.find(pbs, environ, key_file=str(pinned), insecure=True).material == PUBLIC
+    assert place.find(pbs, environ, key_file=str(pinned)).material == PINNED.encode()
+    assert place.find(pbs, environ).material == VARIABLE.encode()
+    assert place.find(pbs, only_file).material == OTHER.encode()
+    assert place.find(pbs).material == PROLOGS.encode()
+    assert place.find(JobFacts("pbs", job_id="8.ctl", cookie=COOKIE)).material == HOMES.encode()
+
+
+def test_who_asks_has_all_keys_of_the_user_and_what_was_given_stands_alone(place: Place) -> None:
+    """The one that everybody knows is none of them, and none is made."""
+    job = detect({"SLURM_JOB_ID": "5", "SLURM_NNODES": "1", "SLURM_NODELIST": "a"})
+    assert place.held(job) == place.held(insecure=True) == []
+    place.put(place.of_home, HOMES)
+    place.put_for_job("5")
+    assert place.held() == place.held(insecure=True) == [HOMES.encode()]
+    assert place.held(job) == [PROLOGS.encode(), HOMES.encode()]
+    assert place.held(job, {"MINGLE_KEY": PINNED}) == [PINNED.encode()]
+    place.of_home.chmod(0o644)
+    with pytest.raises(SecretError, match="a private key"):
+        place.held()
+
+
+def test_a_run_that_may_be_asked_makes_the_key_in_the_home_where_a_member_would(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not on a plain machine; and a home that cannot be written to is no failure."""
+    job = detect({"SLURM_JOB_ID": "5", "SLURM_NNODES": "1", "SLURM_NODELIST": "a"})
+    assert place.held(is_new=True) == []
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "link", lambda *_paths: os.open("/no/such/file", os.O_RDONLY))
+        assert place.held(job, is_new=True) == []
+    made = place.held(job, is_new=True)
+    assert [place.of_home.read_bytes().strip()] == made == place.held(job)
+
+
+@pytest.mark.parametrize("scheduler", ["pbs", "torque", "pbs+mpi"])
+def test_no_key_is_made_of_the_cookie(place: Place, scheduler: str) -> None:
+    """Seen: found in half a second from one answer, as all cookies of a server follow from when it started."""
+    found = place.find(JobFacts(scheduler, job_id="7.ctl", cookie=COOKIE))
+    assert found.source == str(place.of_home)  # of the home that all nodes share, made on first use
+    for form in (COOKIE.encode(), COOKIE.lower().encode(), bytes.fromhex(COOKIE)):
+        assert form not in found.material
+    place.of_home.unlink()
+    again = place.find(JobFacts(scheduler, job_id="7.ctl", cookie=COOKIE))
+    assert again.material != found.material
+
+
+def test_pbs_without_a_home_or_a_job_key_refuses_and_says_what_to_do(place: Place) -> None:
+    """The cookie is there, and no key."""
+    settings = load({}, {}, system_file=f"{place.home}/absent")
+    facts = JobFacts("pbs", job_id="7.ctl", cookie=COOKIE)
+    with pytest.raises(SecretError, match="none given") as caught:
+        find(facts, settings, {}, run_root=str(place.run), mountinfo=str(place.mounts))
+    assert "MINGLE_KEY" in caught.value.remedy
+
+
+def test_a_key_tells_where_it_is_from_and_never_what_it_is(place: Place) -> None:
+    key = place.find(environ={"MINGLE_KEY": TEXT})
+    assert key.source == "MINGLE_KEY"
+    assert TEXT not in repr(key)
+    assert place.find(key_file=str(place.put(place.home / "k"))).source == f"{place.home}/k"
+
+
+def test_a_fresh_key_is_64_hex_digits_and_new_each_time() -> None:
+    assert len(bytes.fromhex(fresh())) == 32
+    assert fresh() != fresh()
+
+
+def test_white_space_around_a_key_does_not_count(place: Place) -> None:
+    place.put(place.of_home, f"  {TEXT} \r\n")
+    assert place.find().material == TEXT.encode()
+
+
+@pytest.mark.parametrize("mode", [0o640, 0o604, 0o620, 0o602, 0o610, 0o777])
+def test_a_key_that_others_may_touch_is_refused(place: Place, mode: int) -> None:
+    path = place.put(place.home / "k", mode=mode)
+    refusal = place.refusal(key_file=str(path))
+    assert f"{path} with mode {mode:04o}" in refusal.seen
+    assert f"chmod {mode & 0o700:04o} {path}" in refusal.remedy
+
+
+@ROOT_ONLY
+def test_a_key_of_another_user_is_refused(place: Place) -> None:
+    path = place.put(place.home / "k")
+    os.chown(path, 12_345, -1)
+    assert "owned by uid 12345" in place.refusal(key_file=str(path)).seen
+
+
+@ROOT_ONLY
+def test_a_key_that_cannot_be_read_is_refused(place: Place) -> None:
+    path = place.put(place.home / "k")
+    settings = load({}, {"key_file": str(path)}, system_file=f"{place.home}/absent")
+
+    def as_another_user() -> bytes:
+        os.setuid(65_534)
+        with pytest.raises(SecretError) as caught:
+            find(NO_JOB, settings, {}, mountinfo=str(place.mounts))
+        return caught.value.seen.encode()
+
+    assert b"Permission denied" in started(as_another_user)()
+
+
+TYPED = {
+    "nothing": "",
+    "a word": "short",
+    "a phrase": "another key that nobody else has, at least 32",
+    "a phrase in one word": "correcthorsebatterystaplecorrecthorsebatterystaple",
+    "a phrase in capitals": "CORRECTHORSEBATTERYSTAPLECORRECTHORSEBATTERYSTAPLE",
+    "a phrase in another language": "правильная лошадь батарея скоба",
+    "half a key": "00112233445566778899aabbccddeeff",
+    "one digit less": TEXT[1:],
+    "one letter, again and again": "a" * 64,
+    "digits and more": TEXT + "!",
+    "two keys": f"{TEXT}\n{TEXT}",
+    "base64 of 31 octets": base64.b64encode(bytes(range(7, 38))).decode(),
+}
+
+
+@pytest.mark.parametrize("text", TYPED.values(), ids=TYPED)
+def test_a_key_that_a_person_typed_is_refused(place: Place, text: str) -> None:
+    """Nothing stretches it, and what is heard of the world is enough to test guesses against."""
+    place.put(place.of_home, text)
+    for refusal, source in (
+        (place.refusal(), str(place.of_home)),
+        (place.refusal(None, {"MINGLE_KEY": text}), "MINGLE_KEY"),
+    ):
+        assert source in refusal.seen
+        assert "`mingle key`" in refusal.remedy
+        assert not text or text not in str(refusal)
+
+
+@pytest.mark.parametrize("how", ["mingle key", "capitals", "openssl", "base64", "urlsafe", "48 octets"])
+def test_32_random_octets_from_elsewhere_are_a_key(place: Place, how: str) -> None:
+    """In hexadecimal digits or base64, or as they are in a file; every one of a thousand."""
+    for _ in range(1000):
+        octets = os.urandom(48 if how == "48 octets" else 32)
+        text = {
+            "mingle key": fresh(),
+            "capitals": octets.hex().upper(),
+            "openssl": base64.b64encode(octets).decode(),
+            "base64": base64.b64encode(octets).decode().rstrip("="),
+            "urlsafe": base64.urlsafe_b64encode(octets).decode(),
+            "48 octets": base64.b64encode(octets).decode(),
+        }[how]
+        assert place.find(environ={"MINGLE_KEY": text}).material == text.encode()
+
+
+def test_a_key_that_is_too_long_is_refused(place: Place) -> None:
+    """A file that is none, perhaps."""
+    place.put(place.of_home, TEXT * 100)
+    assert str(place.of_home) in place.refusal().seen
+    assert "MINGLE_KEY" in place.refusal(None, {"MINGLE_KEY": TEXT * 100}).seen
+
+
+def test_raw_octets_in_a_file_are_a_key(place: Place) -> None:
+    """As /dev/urandom gives them, also where they begin or end with what looks like white space."""
+    place.of_home.parent.mkdir(parents=True)
+    for octets in (b"\n" + b"\xff" * 30 + b"\n", bytes(range(130, 162))):
+        place.of_home.write_bytes(octets)
+        place.of_home.chmod(0o600)
+        assert place.find().material == octets
+
+
+def test_a_missing_key_file_that_was_given_is_an_error_and_no_other_key_is_tried(place: Place) -> None:
+    place.put(place.of_home)
+    assert f"no {place.home}/absent (--key-file)" in place.refusal(key_file=f"{place.home}/absent").seen
+
+
+def test_a_fifo_is_refused_at_once(place: Place) -> None:
+    os.mkfifo(place.home / "fifo", 0o600)
+    assert "not one" in place.refusal(key_file=f"{place.home}/fifo").seen
+
+
+def test_a_directory_is_refused(place: Place) -> None:
+    assert "not one" in place.refusal(key_file=str(place.run)).seen
+
+
+def test_a_link_to_a_private_file_is_followed_as_dotfiles_often_are_links(place: Place) -> None:
+    place.of_home.parent.mkdir(parents=True)
+    place.of_home.symlink_to(place.put(place.home / "dotfiles" / "key"))
+    assert place.find().material == TEXT.encode()
+
+
+def test_a_link_to_a_file_that_others_may_read_is_refused(place: Place) -> None:
+    (place.home / "link").symlink_to(place.put(place.home / "k", mode=0o644))
+    assert "mode 0644" in place.refusal(key_file=f"{place.home}/link").seen
+
+
+@pytest.mark.parametrize("job", ["12", "12_4", "2[4].ctl", "12.node-1.site"])
+def test_the_prologs_key_is_found_by_the_jobs_id(place: Place, job: str) -> None:
+    place.put_for_job(job)
+    assert place.find(JobFacts("slurm", job_id=job)).source == f"{place.run}/{job}/key"
+
+
+@pytest.mark.parametrize("job", ["..", ".", "", "a/b", "../run/7", "7\n", "$(id)", "x" * 256, "-7"])
+def test_a_hostile_job_id_leads_to_no_directory(place: Place, job: str) -> None:
+    place.put(place.run / "key")
+    place.put(place.run.parent / "key")
+    place.put_for_job("7")
+    assert "none given" in place.refusal(NO_JOB._replace(job_id=job)).seen
+
+
+def test_a_job_directory_that_is_a_link_is_refused(place: Place) -> None:
+    place.put_for_job("7")
+    (place.run / "8").symlink_to(place.run / "7")
+    assert str(place.run / "8") in place.refusal(JobFacts("slurm", job_id="8")).seen
+
+
+def test_a_key_in_the_jobs_directory_that_is_a_link_is_refused(place: Place) -> None:
+    key = place.put_for_job("7")
+    (place.run / "8").mkdir(mode=0o700)
+    (place.run / "8" / "key").symlink_to(key)
+    assert str(place.run / "8" / "key") in place.refusal(JobFacts("slurm", job_id="8")).seen
+
+
+@pytest.mark.parametrize("mode", [0o720, 0o702, 0o733])
+def test_a_job_directory_that_others_may_write_is_refused(place: Place, mode: int) -> None:
+    place.put_for_job("7").parent.chmod(mode)
+    assert f"mode {mode:04o}" in place.refusal(JobFacts("slurm", job_id="7")).seen
+
+
+@ROOT_ONLY
+def test_a_job_directory_of_another_user_is_refused(place: Place) -> None:
+    os.chown(place.put_for_job("7").parent, 12_345, -1)
+    assert "owned by uid 12345" in place.refusal(JobFacts("slurm", job_id="7")).seen
+
+
+def test_a_plain_machine_without_a_key_is_told_one_command(place: Place) -> None:
+    refusal = place.refusal()
+    assert f"mingle key > {place.of_home}" in refusal.remedy
+    assert "--insecure" in refusal.remedy
+    assert not place.of_home.parent.exists()
+
+
+def test_the_command_that_the_error_tells_makes_a_key_that_is_taken(place: Place, tmp_path: Path) -> None:
+    (tmp_path / "mingle").write_text(f"#!/bin/sh\necho {TEXT}\n")
+    (tmp_path / "mingle").chmod(0o755)
+    command = place.refusal().remedy.split("`")[1]
+    assert os.system(f"PATH={tmp_path}:$PATH; {command}") == 0  # noqa: S605 - the very text that a user pastes
+    assert place.find().material == TEXT.encode()
+
+
+def test_a_pod_makes_no_key_as_its_home_is_its_own(place: Place) -> None:
+    place.refusal(JobFacts("kubernetes", shares_homes=False))
+    assert not place.of_home.exists()
+
+
+def test_without_a_home_there_is_no_key_to_make(place: Place) -> None:
+    settings = load({}, {}, system_file=f"{place.home}/absent")
+    with pytest.raises(SecretError, match="none given"):
+        find(JobFacts("slurm"), settings, {}, run_root=str(place.run), mountinfo=str(place.mounts))
+
+
+def test_under_a_batch_system_the_first_use_makes_a_private_key(place: Place) -> None:
+    made = place.find(JobFacts("slurm"))
+    assert len(bytes.fromhex(made.material.decode())) == 32
+    assert stat.S_IMODE(place.of_home.stat().st_mode) == 0o600
+    assert stat.S_IMODE(place.of_home.parent.stat().st_mode) == 0o700
+    assert place.find().material == made.material
+
+
+def test_mpirun_in_a_batch_systems_job_makes_a_key_too(place: Place) -> None:
+    """Seen: no key there, though srun makes one."""
+    assert place.find(JobFacts("slurm+mpi")).source == str(place.of_home)
+
+
+def test_on_a_network_file_system_the_first_use_makes_a_key(place: Place) -> None:
+    place.mounts.write_text(f"1 0 0:1 / / rw - ext4 a rw\n2 1 0:2 / {place.home} rw shared:1 - nfs4 fs:/home rw\n")
+    assert place.find().source == str(place.of_home)
+
+
+def test_a_key_that_is_there_is_never_replaced(place: Place) -> None:
+    place.put(place.of_home, "bad", 0o600)
+    place.refusal(JobFacts("slurm"))
+    assert place.of_home.read_text() == "bad\n"
+
+
+def test_a_home_that_cannot_hold_a_key_is_an_error_and_leaves_nothing(place: Place) -> None:
+    (place.home / ".config").write_text("a file")
+    assert f"{place.home}/.config/mingle" in str(place.refusal(JobFacts("slurm")))
+    assert os.listdir(place.home) == [".config"]
+
+
+RACE = """
+import os, sys
+from mingle_hooks.keys import find
+from mingle_hooks.schedulers.facts import JobFacts
+from mingle_hooks.settings import load
+home, run, mounts = sys.argv[1:]
+settings = load({"HOME": home}, {}, system_file=f"{home}/absent")
+gate, opener = os.pipe()
+for _ in range(50):
+    if not os.fork():
+        os.close(opener)
+        os.read(gate, 1)
+        key = find(JobFacts("slurm"), settings, {"HOME": home}, run_root=run, mountinfo=mounts)
+        os.write(1, key.material.hex().encode() + b"\\n")
+        os._exit(0)
+os.close(opener)
+sys.exit(any([os.wait()[1] for _ in range(50)]))
+"""
+
+
+def test_fifty_processes_that_make_the_key_at_once_agree_on_one(place: Place) -> None:
+    """They wait at a gate (a pipe that closes), so that they all start together."""
+    # Forks of a small process: one of this one, with all tests in it, costs many times as much.
+    argv = [sys.executable, "-c", RACE, place.home, place.run, place.mounts]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=True)
+    keys = done.stdout.split()
+    assert len(keys) == 50
+    assert set(keys) == {place.find().material.hex()}
+    assert os.listdir(place.of_home.parent) == ["key"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "shared"),
+    [
+        ("nfs", True),
+        ("nfs4", True),
+        ("lustre", True),
+        ("gpfs", True),
+        ("fuse.sshfs", True),
+        ("fuse.fuse-overlayfs", False),
+        ("ext4", False),
+        ("overlay", False),
+        ("nfsd", False),
+    ],
+)
+def test_the_kind_of_the_deepest_mount_tells_whether_it_is_shared(tmp_path: Path, kind: str, *, shared: bool) -> None:
+    table = tmp_path / "mountinfo"
+    table.write_text(
+        "1 0 0:1 / / rw - tmpfs none rw\n"
+        f"2 1 0:2 / {tmp_path} rw master:1 - {kind} server:/x rw\n"
+        f"3 1 0:3 / {tmp_path}x rw - xfs none rw\n"
+    )
+    assert on_network(f"{tmp_path}/a/b", str(table)) is shared
+
+
+def test_a_place_whose_name_only_begins_like_a_mount_is_elsewhere(tmp_path: Path) -> None:
+    table = tmp_path / "mountinfo"
+    table.write_text(f"1 0 0:1 / / rw - ext4 none rw\n2 1 0:2 / {tmp_path}/home rw - nfs server:/x rw\n")
+    assert on_network(f"{tmp_path}/home/alice", str(table))
+    assert not on_network(f"{tmp_path}/home2/alice", str(table))
+
+
+def test_a_later_mount_on_the_same_place_is_on_top(tmp_path: Path) -> None:
+    table = tmp_path / "mountinfo"
+    table.write_text(f"1 0 0:1 / {tmp_path} rw - autofs auto rw\n2 0 0:1 / {tmp_path} rw - nfs4 server:/x rw\n")
+    assert on_network(str(tmp_path), str(table))
+
+
+def test_a_mount_point_with_a_space_is_understood(tmp_path: Path) -> None:
+    table = tmp_path / "mountinfo"
+    escaped = f"{tmp_path}/my\\040home"
+    table.write_text(f"1 0 0:1 / / rw - ext4 a rw\n2 0 0:1 / {escaped} rw - lustre x rw\n")
+    (tmp_path / "my home").mkdir()
+    assert on_network(f"{tmp_path}/my home", str(table))
+
+
+def test_without_a_mount_table_nothing_is_shared(tmp_path: Path) -> None:
+    assert not on_network(str(tmp_path), str(tmp_path / "absent"))

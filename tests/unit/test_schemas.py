@@ -1,0 +1,224 @@
+"""The JSON schemas: what is right passes, what people mistype is refused by the schema and by the reader alike."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Mapping
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import fastjsonschema
+import pytest
+
+from mingle_hooks import schemas
+from mingle_hooks.cli.template import template
+from mingle_hooks.errors import MingleError
+from mingle_hooks.scripts.job import FIELDS
+from mingle_hooks.scripts.script import describe, render_script
+from mingle_hooks.settings import TABLE as SETTINGS
+from mingle_hooks.settings import load
+
+ROOT = Path(__file__).parents[2]
+SCRIPTS = sorted(path for name in ("slurm", "pbs") for path in (ROOT / "examples" / name).glob("*.sh"))
+JOB, MINGLE = fastjsonschema.compile(schemas.job()), fastjsonschema.compile(schemas.settings())
+COMMAND = {"command": ["train.py"]}
+SITE = """
+iface = ["ib0", "10.2.0.0/16"]
+via = "multicast,directory"
+port_range = "20000-24999"
+port_hold = "Off"
+strict = ["driver", "rdma"]
+rdma = true
+timeout = 90.5
+for = ["torchrun", "nccl,gloo"]
+scope = "task"
+slots = "gpus"
+key_file = "~/key"
+host_suffix = "-ib"
+quiet = true
+[multicast]
+ttl = "2"
+[template]
+directories = ["/a", "~/b"]
+launcher = "plain"
+[hooks]
+observe = "yes"
+hosts = "node1,node2"
+partitions = []
+opt_in = "mingle"
+"""
+# What both refuse, one each: fields of a job, then settings.
+WRONG_JOBS: list[dict[str, Any]] = [
+    {"nodez": 2},
+    {"nodes": 0},
+    {"nodes": 2.5},
+    {"nodes": True},
+    {"nodes": "two"},
+    {"nodes": []},
+    {"ntasks": [1, 2]},
+    {"gpus-per-node": "a100:"},
+    {"gpus-per-node": -1},
+    {"gres": "fpga:2"},
+    {"mem": "much"},
+    {"mem": 0},
+    {"time": ""},
+    {"time": -5},
+    {"job-name": 7},
+    {"job-name": ""},
+    {"job-name": "x" * 4097},
+    {"exclusive": "yes"},
+    {"requeue": 1},
+    {"mail-type": "END,SOMETIMES"},
+    {"mail-user": "a b"},
+    {"array": "1..9"},
+    {"signal": "KILL@60"},
+    {"max-restarts": 1001},
+    {"for": "Torch"},
+    {"env": "2X=1"},
+    {"env": {"X": 1.5}},
+    {"env": {}},
+    {"module": []},
+    {"module": [7]},
+    {"setup": "# nothing"},
+    {"command": []},
+    {"command": [7]},
+    {"command": ["train.py", ""], "directive": {}},
+]
+WRONG_SETTINGS: list[dict[str, Any]] = [
+    {"timout": 5},
+    {"timeout": 0},
+    {"timeout": "soon"},
+    {"timeout": True},
+    {"scope": "host"},
+    {"shell": "my shell"},
+    {"for": 7},
+    {"for": ["a/b"]},
+    {"iface": [1]},
+    {"port_range": 20000},
+    {"port_range": "20000"},
+    {"port_hold": "sometimes"},
+    {"strict": 7},
+    {"rdma": 7},
+    {"slots": "threads"},
+    {"slots": 0},
+    {"key_file": "key"},
+    {"directory": 7},
+    {"host_suffix": "_ib"},
+    {"multicast": {"ttl": 33}},
+    {"multicast": 3},
+    {"multicast": {"hops": 3}},
+    {"template": {"directories": ["a"]}},
+    {"hooks": {"observe": 2}},
+    {"insecure": True},
+    {"id": "a"},
+]
+
+
+def toml(tree: Mapping[str, Any]) -> str:
+    """Write a tree as TOML, whose values are JSON's but for tables."""
+    flat = [f"{key} = {json.dumps(value)}" for key, value in tree.items() if not isinstance(value, dict)]
+    tables = [f"[{key}]\n{toml(value)}" for key, value in tree.items() if isinstance(value, dict)]
+    return "\n".join([*flat, *tables])
+
+
+def described(script: str) -> dict[str, Any]:
+    """Return the job file for the command in a script's second line."""
+    command = re.findall(r"^# Made by: (.*) \(mingle-hooks ", script, re.MULTILINE)[0]
+    scheduler, *words = shlex.split(command)[2:]
+    click_command = template.commands[scheduler]
+    given = click_command.make_context(scheduler, words).params
+    job = {field.name: given[field.attribute + "_"] for field in FIELDS.values() if given.get(field.attribute + "_")}
+    return {**job, "command": list(given["command"])}
+
+
+@pytest.mark.parametrize("path", SCRIPTS, ids=lambda p: f"{p.parent.name}-{p.stem}")
+def test_every_example_is_a_job_file_too(path: Path) -> None:
+    """It passes, also as TOML, and makes the same script."""
+    job = json.loads(json.dumps(described(path.read_text())))
+    JOB(job)
+    text = render_script(path.parent.name, describe({}, spec=job))
+    assert text.splitlines()[2:] == path.read_text().splitlines()[2:]
+
+
+@pytest.mark.parametrize("wrong", WRONG_JOBS, ids=str)
+def test_a_job_that_is_refused_is_refused_by_both(wrong: dict[str, Any]) -> None:
+    """The schema is no looser than people's mistakes."""
+    job = {**COMMAND, **wrong}
+    with pytest.raises(MingleError):
+        describe({}, spec=job)
+    with pytest.raises(fastjsonschema.JsonSchemaException):
+        JOB(job)
+
+
+@pytest.mark.parametrize(
+    "right",
+    [
+        {"nodes": "2", "gpus_per_node": "a100:4", "ntasks_per_node": "4"},
+        {"nodes": "1+2", "gpus-per-node": [8, 4], "cpus-per-task": 2},
+        {"gres": "gpu:a100:2", "mem": "64 GiB", "time": "1-12"},
+        {"mem": 4096, "time": 90, "signal": "B:usr1@60", "mail-type": "end, FAIL", "mail-user": "a@b,c@d"},
+        {"env": {"A": "1", "B": 2}, "module": "cuda", "setup": [". venv/bin/activate", "ulimit -l unlimited"]},
+        {"env": ["A=1"], "array": "0-9:2,11%4", "for": ["jax,ucx", "nccl"], "exclusive": False},
+        {"command": "train.py"},
+        # The golden scripts' job.
+        {
+            "nodes": "2",
+            "gpus-per-node": "4",
+            "cpus-per-task": "8",
+            "mem": "64G",
+            "time": "4:00:00",
+            "account": "physics",
+            "module": ["cuda/12.4"],
+            "setup": [". venv/bin/activate"],
+            "launcher": "ray",
+        },
+    ],
+    ids=str,
+)
+def test_a_job_that_is_taken_passes(right: dict[str, Any]) -> None:
+    """The schema is no stricter than the reader, however it is spelt."""
+    describe({}, spec={**COMMAND, **right})
+    JOB({**COMMAND, **right})
+
+
+@pytest.mark.parametrize("wrong", WRONG_SETTINGS, ids=str)
+def test_settings_that_are_refused_are_refused_by_both(tmp_path: Path, wrong: dict[str, Any]) -> None:
+    """As a site's file."""
+    (tmp_path / "mingle.toml").write_text(toml(wrong))
+    with pytest.raises(MingleError):
+        load({}, {}, system_file=str(tmp_path / "mingle.toml"))
+    with pytest.raises(fastjsonschema.JsonSchemaException):
+        MINGLE(wrong)
+
+
+def test_settings_that_are_taken_pass(tmp_path: Path) -> None:
+    """The README's, the admin's guide's, and a file with every kind of value."""
+    tomllib = import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
+    (readme,) = re.findall(r"```toml\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    for text in (SITE, readme):
+        (tmp_path / "mingle.toml").write_text(text)
+        load({}, {}, system_file=str(tmp_path / "mingle.toml"))
+        MINGLE(tomllib.loads(text))
+
+
+def test_every_field_and_setting_is_described() -> None:
+    """With the help that the command line gives."""
+    assert {name for name, its in schemas.job()["properties"].items() if its["description"]} == {*FIELDS, "command"}
+    told = schemas.settings()["properties"]
+    for setting in SETTINGS:
+        if setting.key:
+            table, _, key = setting.key.rpartition(".")
+            assert (told[table]["properties"] if table else told)[key]["description"] == setting.help
+
+
+@pytest.mark.parametrize("name", ["job", "settings"])
+def test_the_command_prints_it(name: str) -> None:
+    """As JSON, and nothing else."""
+    mingle = Path(sys.executable).with_name("mingle")
+    done = subprocess.run([mingle, "schema", name], capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout) == json.loads(json.dumps(getattr(schemas, name)()))

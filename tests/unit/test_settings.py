@@ -1,0 +1,412 @@
+"""Settings are read from real files in a temporary home."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from needs import only_with
+
+from mingle_hooks.api import join
+from mingle_hooks.errors import SettingsError, UsageError
+from mingle_hooks.settings import NO_SETTINGS, SECTIONS, TABLE, Settings, load
+from mingle_hooks.values import FIELDS
+
+
+class Place:
+    """A site's file and a user's file that a test may write."""
+
+    def __init__(self, root: Path) -> None:
+        self.home = root / "home"
+        self.site = root / "etc" / "mingle.toml"
+        self.user = self.home / ".config" / "mingle" / "mingle.toml"
+        self.site.parent.mkdir()
+        self.user.parent.mkdir(parents=True)
+
+    def write(self, path: Path, text: str | bytes) -> None:
+        path.write_bytes(text if isinstance(text, bytes) else text.encode())
+        path.chmod(0o644)
+
+    def load(self, environ: dict[str, str] | None = None, **options: object) -> Settings:
+        return load({"HOME": str(self.home), **(environ or {})}, options, system_file=str(self.site))
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    """Return empty places for settings."""
+    return Place(tmp_path)
+
+
+def test_without_files_variables_and_options_all_is_default(place: Place) -> None:
+    settings = place.load()
+    assert (settings.timeout, settings.scope, settings.shell, settings.id) == (300.0, "node", "sh", None)
+    assert settings.source("timeout") == "default"
+
+
+def test_the_later_of_defaults_site_user_variable_and_option_wins(place: Place) -> None:
+    place.write(place.site, "timeout = 10")
+    assert (place.load().timeout, place.load().source("timeout")) == (10.0, str(place.site))
+    place.write(place.user, 'timeout = "20s"')
+    assert (place.load().timeout, place.load().source("timeout")) == (20.0, str(place.user))
+    environ = {"MINGLE_TIMEOUT": "30"}
+    assert (place.load(environ).timeout, place.load(environ).source("timeout")) == (30.0, "MINGLE_TIMEOUT")
+    last = place.load(environ, timeout="1m")
+    assert (last.timeout, last.source("timeout")) == (60.0, "--timeout")
+
+
+def test_settings_are_merged_key_by_key(place: Place) -> None:
+    place.write(place.site, 'iface = ["ib0", "10.0.0.0/8"]\nquiet = true\n[multicast]\nttl = 4')
+    place.write(place.user, "quiet = false")
+    settings = place.load()
+    assert ([p.text for p in settings.iface], settings.quiet) == (["ib0", "10.0.0.0/8"], False)
+    assert settings.multicast_ttl == 4
+
+
+def test_the_users_file_is_looked_for_where_xdg_says(place: Place, tmp_path: Path) -> None:
+    (tmp_path / "xdg" / "mingle").mkdir(parents=True)
+    place.write(tmp_path / "xdg" / "mingle" / "mingle.toml", "timeout = 7")
+    assert place.load({"XDG_CONFIG_HOME": str(tmp_path / "xdg")}).timeout == 7
+    place.write(place.user, "timeout = 9")
+    assert place.load({"XDG_CONFIG_HOME": "relative"}).timeout == 9
+
+
+def test_without_a_home_the_users_file_is_left_out(place: Place) -> None:
+    place.write(place.user, "timeout = 7")
+    assert load({}, {}, system_file=str(place.site)).timeout == 300
+
+
+def test_options_that_were_not_given_say_nothing(place: Place) -> None:
+    assert place.load({"MINGLE_VIA": "multicast"}, via=(), timeout=None).via == ("multicast",)
+
+
+def test_lists_keep_their_order_however_they_are_written(place: Place) -> None:
+    assert place.load(frameworks=("a", "b,c")).frameworks == ("a", "b", "c")
+    assert place.load({"MINGLE_FOR": "a, b ,c"}).frameworks == ("a", "b", "c")
+    assert place.load({"MINGLE_VIA": "multicast, hosts"}).via == ("multicast", "hosts")
+
+
+def test_sections_of_other_commands_come_with_their_defaults(place: Place) -> None:
+    place.write(place.site, '[hooks]\ncluster = "alpha"\nobserve = true')
+    hooks = place.load().section("hooks")
+    assert (hooks["cluster"], hooks["observe"], hooks["key_file"]) == ("alpha", True, "/etc/mingle/key")
+    assert place.load({"MINGLE_TEMPLATES": "/a:/b"}).section("template")["directories"] == ("/a", "/b")
+
+
+def test_a_name_given_by_the_user_is_the_id(place: Place) -> None:
+    assert place.load({"MINGLE_ID": "mine"}).id == "mine"
+
+
+def test_an_id_that_an_earlier_mingle_left_is_not_the_users(place: Place) -> None:
+    assert place.load({"MINGLE_ID": "old", "MINGLE_WORLD": "0123456789abcdef"}).id is None
+
+
+def test_what_an_earlier_mingle_exported_is_not_the_users(place: Place) -> None:
+    left = {"MINGLE_EXPORTS": "MASTER_ADDR MINGLE_ID MINGLE_HOSTFILE", "MINGLE_ID": "old", "MINGLE_HOSTFILE": "/x"}
+    assert place.load(left) == place.load()
+
+
+def test_what_mingle_leaves_in_the_environment_is_no_unknown_variable(place: Place) -> None:
+    assert place.load(dict.fromkeys(NO_SETTINGS, "x")) == place.load()
+
+
+@pytest.mark.parametrize("name", ["key_file", "directory"])
+def test_a_relative_path_of_an_option_is_relative_to_where_it_was_typed(
+    place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """A variable or a file reaches other directories and hosts: there only absolute paths are read."""
+    monkeypatch.chdir(tmp_path)
+    assert getattr(place.load({}, **{name: "a/../key"}), name) == f"{tmp_path}/key"
+    with pytest.raises(SettingsError, match="absolute path"):
+        place.load({f"MINGLE_{name.upper()}": "key"})
+
+
+def test_an_empty_variable_is_not_set(place: Place) -> None:
+    assert place.load({"MINGLE_NODES": ""}).source("nodes") == "default"
+
+
+ACCEPTED = [
+    ("id", "a b/ü", "a b/ü"),
+    ("nodes", "65536", 65_536),
+    ("rank", "0", 0),
+    ("master", "node1", ("node1", None)),
+    ("master", "node1.site:80", ("node1.site", 80)),
+    ("master", "[fd00::1]:29500", ("fd00::1", 29_500)),
+    ("master", "fd00::1", ("fd00::1", None)),
+    ("master", "10.0.0.1:29500", ("10.0.0.1", 29_500)),
+    ("timeout", "1", 1.0),
+    ("timeout", "1.5m", 90.0),
+    ("timeout", "24h", 86_400.0),
+    ("timeout", "1h30m", 5400.0),
+    ("timeout", "2d", 172_800.0),
+    ("slots", "gpus", "gpus"),
+    ("slots", "4", 4),
+    ("port_range", "2000-2010", range(2000, 2011)),
+    ("port_hold", "off", False),
+    ("port_hold", "on", True),
+    ("strict", ["driver", "rdma"], ("driver", "rdma")),
+    ("strict", "driver,rdma", ("driver", "rdma")),
+    ("strict", True, FIELDS),
+    ("strict", "off", ()),
+    ("rdma", True, True),
+    ("host_suffix", ".hsn.cm.site", ".hsn.cm.site"),
+    ("insecure", True, True),
+    ("quiet", "yes", True),
+    ("key_file", "/a/key", "/a/key"),
+]
+
+
+@pytest.mark.parametrize(("name", "given", "value"), ACCEPTED)
+def test_values_are_parsed_into_types(place: Place, name: str, given: object, value: object) -> None:
+    assert getattr(place.load(**{name: given}), name) == value
+
+
+REFUSED = [
+    ("id", "a\nb"),
+    ("id", "x" * 256),
+    ("id", "a\x1b[0m"),
+    ("id", b"\xff".decode(errors="surrogateescape")),
+    ("nodes", "0"),
+    ("nodes", "65537"),
+    ("nodes", "three"),
+    ("nodes", "1e3"),
+    ("nodes", "9" * 400),
+    ("rank", "-1"),
+    ("rank", "\u0661"),
+    ("master", ""),
+    ("master", "node1:0"),
+    ("master", "node1:65536"),
+    ("master", "$(id)"),
+    ("master", "[fe80::1%eth0]:1"),
+    ("master", "a:b:c"),
+    ("scope", "nodes"),
+    ("shell", "sh;id"),
+    ("via", "a,,b"),
+    ("via", ",".join(["a"] * 65)),
+    ("frameworks", "$(id)"),
+    ("iface", "^lo"),
+    ("port_range", "1-2"),
+    ("port_hold", "maybe"),
+    ("strict", "colour"),
+    ("timeout", "0"),
+    ("timeout", "169h"),
+    ("timeout", "nan"),
+    ("timeout", "5 minutes"),
+    ("slots", "gpu"),
+    ("slots", "0"),
+    ("key_file", ""),
+    ("directory", "a\nb"),
+    ("host_suffix", "-ib;id"),
+    ("quiet", "maybe"),
+]
+
+
+@pytest.mark.parametrize(("name", "given"), REFUSED)
+def test_an_option_out_of_bounds_is_a_usage_error_that_names_it(place: Place, name: str, given: str) -> None:
+    option = next(setting.option for setting in TABLE if setting.name == name)
+    with pytest.raises(UsageError) as caught:
+        place.load(**{name: given})
+    assert option in caught.value.seen or len(given) > 300
+    assert str(caught.value).isprintable()
+
+
+def test_a_list_and_a_search_path_have_so_many_entries_at_most(place: Place) -> None:
+    """What is longer is no list that anybody has typed."""
+    assert len(place.load(iface=",".join(["eth0"] * 64)).iface) == 64
+    with pytest.raises(UsageError, match="at most 64 entries"):
+        place.load(iface=",".join(["eth0"] * 65))
+    found = place.load({"MINGLE_TEMPLATES": ":".join(["/a"] * 64)})
+    assert len(found.section("template")["directories"]) == 64
+    with pytest.raises(SettingsError, match="at most 64 directories"):
+        place.load({"MINGLE_TEMPLATES": ":".join(["/a"] * 65)})
+
+
+@pytest.mark.parametrize("given", ["", " ", "\t "])
+def test_an_empty_id_is_refused_with_a_guess_why(place: Place, given: str) -> None:
+    with pytest.raises(UsageError, match=r"an id that is not empty; saw an empty one \(is \$JOB set\?\)"):
+        place.load(id=given)
+
+
+@pytest.mark.parametrize(
+    "given", [given for given in REFUSED if given[1] and given[0] in ("nodes", "timeout", "iface")]
+)
+def test_the_same_in_a_variable_is_a_settings_error_that_names_it(place: Place, given: tuple[str, str]) -> None:
+    variable = f"MINGLE_{given[0].upper()}"
+    with pytest.raises(SettingsError) as caught:
+        place.load({variable: given[1]})
+    assert variable in caught.value.seen or len(given[1]) > 300
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "timeout = true",
+        "timeout = []",
+        "timeout = nan",
+        "timeout = inf",
+        "timeout = 0x" + "f" * 5000,
+        "via = [1]",
+        "via = {}",
+        'quiet = "perhaps"',
+        "quiet = 7",
+        "port_range = 20000",
+        "port_hold = 2",
+        'key_file = "relative"',
+        "iface = 1",
+        "shell = 1979-05-27",
+        "multicast = 3",
+        "multicast.ttl = true",
+        "hooks = []",
+    ],
+)
+def test_a_wrong_type_in_a_file_is_an_error_that_names_key_and_file(place: Place, line: str) -> None:
+    place.write(place.site, line)
+    with pytest.raises(SettingsError) as caught:
+        place.load()
+    assert f"{line.partition(' ')[0]} in {place.site}" in caught.value.seen
+
+
+@pytest.mark.parametrize(
+    ("text", "key", "near"),
+    [
+        ("timeuot = 3", "timeuot", "timeout"),
+        ("[multicast]\nttll = 3", "multicast.ttll", "multicast.ttl"),
+        ("[hooks]\nobserved = true", "hooks.observed", "hooks.observe"),
+        ("[hook]\nobserve = true", "hook", "hooks"),
+        ('id = "job"', "id", ""),
+        ("insecure = true", "insecure", ""),
+    ],
+)
+def test_an_unknown_key_is_named_with_its_file_and_the_nearest(place: Place, text: str, key: str, near: str) -> None:
+    place.write(place.site, text)
+    with pytest.raises(SettingsError) as caught:
+        place.load()
+    assert caught.value.seen == f"{key} in {place.site}"
+    assert near in caught.value.remedy
+
+
+def test_root_s_hooks_are_set_up_in_the_sites_file_only(place: Place) -> None:
+    place.write(place.user, "[hooks]\nobserve = true")
+    with pytest.raises(SettingsError, match=r"hooks\.observe"):
+        place.load()
+
+
+def test_an_unknown_variable_is_named_with_the_nearest(place: Place) -> None:
+    with pytest.raises(SettingsError, match=r"MINGLE_TIMEOT in the environment; try MINGLE_TIMEOUT"):
+        place.load({"MINGLE_TIMEOT": "3"})
+
+
+@pytest.mark.parametrize("data", ["timeout =", b"\xff\xfe", "a = 1\na = 2", "a = " + "[" * 100_000])
+def test_what_is_not_toml_is_an_error_that_names_the_file(place: Place, data: str | bytes) -> None:
+    place.write(place.user, data)
+    with pytest.raises(SettingsError, match="a TOML file") as caught:
+        place.load()
+    assert str(place.user) in caught.value.seen
+
+
+def test_a_file_larger_than_a_mebibyte_is_refused(place: Place) -> None:
+    place.write(place.user, "#" * (1 << 20))
+    place.load()
+    place.write(place.user, "#" * ((1 << 20) + 1))
+    with pytest.raises(SettingsError, match="at most 1048576 bytes"):
+        place.load()
+
+
+@pytest.mark.parametrize("mode", [0o664, 0o646])
+def test_a_file_that_others_can_write_is_refused(place: Place, mode: int) -> None:
+    for path in (place.site, place.user):
+        place.write(path, "timeout = 3")
+        path.chmod(mode)
+        with pytest.raises(SettingsError, match=f"chmod 0644 {path}"):
+            place.load()
+        path.unlink()
+
+
+@only_with("root")
+def test_a_users_file_of_somebody_else_is_refused(place: Place) -> None:
+    place.write(place.user, "timeout = 3")
+    os.chown(place.user, 12_345, -1)
+    with pytest.raises(SettingsError, match="owned by uid 12345"):
+        place.load()
+
+
+@only_with("root")
+def test_the_sites_file_may_be_anybodys_as_containers_map_owners(place: Place) -> None:
+    place.write(place.site, "timeout = 3")
+    os.chown(place.site, 65_534, -1)
+    assert place.load().timeout == 3
+
+
+def test_a_fifo_in_place_of_the_file_is_refused_at_once(place: Place) -> None:
+    os.mkfifo(place.user, 0o600)
+    with pytest.raises(SettingsError, match="a regular file"):
+        place.load()
+
+
+def test_a_directory_in_place_of_the_file_is_refused(place: Place) -> None:
+    place.user.mkdir()
+    with pytest.raises(SettingsError, match="a regular file"):
+        place.load()
+
+
+def test_a_link_that_leads_in_a_circle_is_unreadable(place: Place) -> None:
+    place.user.symlink_to(place.user)
+    with pytest.raises(SettingsError, match="a readable settings file"):
+        place.load()
+
+
+def test_every_setting_of_the_table_is_a_field_or_in_a_section() -> None:
+    fields = list(Settings._fields)
+    assert [setting.name for setting in TABLE if "." not in setting.name] == fields[: fields.index("sections")]
+    assert {setting.name.partition(".")[0] for setting in TABLE if "." in setting.name} == set(SECTIONS)
+
+
+@pytest.mark.parametrize("column", ["name", "key", "variable", "option"])
+def test_no_two_settings_share_a_name(column: str) -> None:
+    used = [getattr(setting, column) for setting in TABLE if getattr(setting, column)]
+    assert sorted(used) == sorted(set(used))
+
+
+def test_names_of_a_later_version_are_left_out_and_told(place: Place) -> None:
+    """After a roll back the newer file is still there: whoever knows less of it goes on with what is known."""
+    place.write(place.site, 'version = 2\nnews = 1\ntimeout = 7\n[hooks]\nmore = "x"\n[table]\nx = 1\n')
+    place.write(place.user, 'iface = "ib0"\n')
+    settings = place.load()
+    assert (settings.timeout, [name.text for name in settings.iface], settings.version) == (7.0, ["ib0"], 2)
+    assert settings.left_out == tuple(f"{name} in {place.site}" for name in ("news", "hooks.more", "table"))
+
+
+@pytest.mark.parametrize("head", ["", "version = 1\n"])
+def test_names_that_no_version_explains_are_errors(place: Place, head: str) -> None:
+    """They are mistyped; and one file's version is not the other's."""
+    place.write(place.site, f"{head}tiemout = 7")
+    with pytest.raises(SettingsError, match="tiemout"):
+        place.load()
+    place.write(place.site, "version = 2")
+    place.write(place.user, f"{head}tiemout = 7")
+    with pytest.raises(SettingsError, match="tiemout"):
+        place.load()
+
+
+@pytest.mark.parametrize("version", ["0", '"new"', "true", "1.5", "[2]", "1000"])
+def test_a_version_is_a_number(place: Place, version: str) -> None:
+    """A wrong one explains nothing."""
+    place.write(place.site, f"version = {version}\nnews = 1")
+    with pytest.raises(SettingsError, match="version in"):
+        place.load()
+
+
+def test_what_a_file_of_a_later_version_says_wrongly_is_an_error(place: Place) -> None:
+    """Of the names that are known."""
+    place.write(place.site, 'version = 2\ntimeout = "soon"')
+    with pytest.raises(SettingsError, match="timeout in"):
+        place.load()
+
+
+def test_a_member_is_told_what_is_left_out(place: Place) -> None:
+    """In one line for each name; and the world forms."""
+    place.write(place.user, "version = 2\nnews = 1")
+    told: list[str] = []
+    view = join(id="a", nodes=1, environ={"HOME": str(place.home)}, note=told.append)
+    assert view.world.digest
+    assert told[0] == f"ignored news in {place.user}, which only a later mingle knows"

@@ -1,0 +1,149 @@
+"""Numbers, names, ranges and JSON are read the same way everywhere."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mingle_hooks import values
+from mingle_hooks.errors import MingleError, UsageError
+from mingle_hooks.hooks.files import Site
+from mingle_hooks.hooks.pbs import plan_pbs
+from mingle_hooks.hooks.plan import Where
+from mingle_hooks.hooks.verify import preview_job
+from mingle_hooks.schedulers import hostlist, pbs
+from mingle_hooks.schedulers.facts import Variables
+from mingle_hooks.scripts import job as fields
+from mingle_hooks.scripts import job as quantities
+from mingle_hooks.values import nearest
+
+# What has one home: whoever reads a host's name, a number or a duration reads it as everybody else does.
+
+
+HOSTS: dict[str, Callable[[str], object]] = {
+    "host list": hostlist.check_host,
+    "scheduler's variable": lambda name: Variables({"HOST": name}).host("host", "HOST"),
+    "MASTER_ADDR": lambda name: Variables({"MASTER_ADDR": name}).host("host", "MASTER_ADDR", address=True),
+    "settings": values.hosts,
+    "--master": values.endpoint,
+    "hooks": lambda name: Site(hosts=(name,)),
+}
+
+
+def is_read(read: Callable[[str], object], text: str) -> bool:
+    """Tell whether a text is taken."""
+    try:
+        read(text)
+    except MingleError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("name", ["n1", "_n1", "N-1.site", "1n", "a" * 253])
+def test_a_hosts_name_is_one_everywhere(name: str) -> None:
+    """An underscore in front too, as Windows' machines and some sites have it."""
+    assert [place for place, read in HOSTS.items() if not is_read(read, name)] == []
+
+
+@pytest.mark.parametrize("name", ["-n1", ".n1", "n 1", "n$1", "n\tm", "a" * 254, "\u00e9"])
+def test_what_is_no_hosts_name_is_none_anywhere(name: str) -> None:
+    """A dash in front could become an option."""
+    assert [place for place, read in HOSTS.items() if is_read(read, name)] == []
+
+
+def test_the_task_prolog_reads_a_hosts_name_as_we_do() -> None:
+    """It is a script, and no grammar of Python's reaches it."""
+    assert "export MASTER_ADDR=_n1" in preview_job(Site(), "_n1")
+    assert preview_job(Site(), "-n1") == preview_job(Site(), ".n1") == ()
+
+
+@pytest.mark.parametrize(("text", "expected"), [("1h30m", 5400), ("2d", 172_800), ("1.5h", 5400), ("90s", 90)])
+def test_a_duration_with_units_is_the_same_for_settings_and_job_scripts(text: str, expected: int) -> None:
+    """Without a unit it is seconds for the one and minutes, as in sbatch, for the other."""
+    assert values.seconds(text) == quantities.seconds_of(text) == expected
+
+
+@pytest.mark.parametrize("text", ["7", " 7 ", "+7", "7.0", "\u0667", "7_0", "", "99999999999"])
+def test_a_whole_number_is_one_everywhere(text: str) -> None:
+    """In decimal digits of ASCII, few enough to be counted."""
+    assert is_read(values.nodes, text) == is_read(fields.count_field, text)
+
+
+@pytest.mark.parametrize("line", ["PBS_HOME=/opt/x", "PBS_HOME = /opt/x ", "PBS_HOME='/opt/x'", '  PBS_HOME="/opt/x"'])
+def test_the_home_of_pbs_is_the_same_for_a_task_and_for_the_hooks(tmp_path: Path, line: str) -> None:
+    """However pbs.conf is written."""
+    (tmp_path / "etc").mkdir()
+    (tmp_path / "opt/x/mom_priv").mkdir(parents=True)
+    (tmp_path / "etc/pbs.conf").write_text(f"PBS_SERVER=ctl\n{line}\n")
+    assert pbs.home(str(tmp_path / "etc/pbs.conf")) == "/opt/x"
+    paths = [file.entry.path for file in plan_pbs(Site(), Where(str(tmp_path))).files]
+    assert "/opt/x/mom_priv/prologue" in paths
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"), [("1024-65535", range(1024, 65_536)), (" 2000-2000 ", range(2000, 2001))]
+)
+def test_a_port_range_includes_both_ends(text: str, expected: range) -> None:
+    assert values.ports(text) == expected
+
+
+@pytest.mark.parametrize(
+    "text", ["", "2000", "2001-2000", "1023-2000", "2000-65536", "-1-5", "a-b", "2000-2001-2002", "٢٠٠٠-٢٠٠١"]
+)
+def test_other_text_is_no_port_range(text: str) -> None:
+    with pytest.raises(UsageError, match="1024 <= A <= B <= 65535"):
+        values.ports(text)
+
+
+# JSON that two readers could take for different things is refused.
+
+
+@pytest.mark.parametrize("text", ["", "NaN", "[Infinity]", "1 2", "{", "\xff", '{"a"}', "[" * 100_000])
+def test_what_is_not_json_is_refused(text: str) -> None:
+    with pytest.raises((ValueError, RecursionError)):
+        values.from_json(text.encode("latin-1"))
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), {1, 2}, b"octets"])
+def test_what_has_no_json_is_refused(value: object) -> None:
+    with pytest.raises((ValueError, TypeError)):
+        values.to_json(value)
+
+
+def test_what_is_written_is_compact_ascii_and_reads_back() -> None:
+    value = {"host": "nöde", "ranks": [0, 1], "none": None}
+    text = values.to_json(value)
+    assert text == '{"host":"n\\u00f6de","ranks":[0,1],"none":null}'
+    assert values.from_json(text.encode()) == value
+
+
+# A mistyped word leads to the one that was meant.
+
+
+@pytest.mark.parametrize(
+    ("word", "known", "meant"),
+    [
+        ("evn", ("env", "exec", "key"), "env"),
+        ("EXEC", ("env", "exec", "key"), "exec"),
+        ("MINGLE_TIMEOT", ("MINGLE_ID", "MINGLE_TIMEOUT"), "MINGLE_TIMEOUT"),
+        ("process", ("node", "task"), "task"),
+        ("process", ("torchrun", "process"), "process"),
+        ("all", ("gpus", "tasks", "cpus"), "gpus"),
+        ("pytorch", ("ray", "torchrun"), "torchrun"),
+        ("powershell", ("sh", "csh", "fish"), "sh"),
+        (7, ("a", "b"), "a"),
+    ],
+)
+def test_the_nearest_is_the_one_that_is_meant(word: object, known: tuple[str, ...], meant: str) -> None:
+    """By its letters, by what it means, or else the first."""
+    assert nearest(word, known) == meant
+
+
+@given(word=st.text())
+def test_whatever_was_typed_something_known_is_named(word: str) -> None:
+    """Nothing else can come out."""
+    assert nearest(word, ("node", "task")) in ("node", "task")
