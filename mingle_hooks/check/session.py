@@ -7,7 +7,6 @@ import socket
 import struct
 import time
 from collections.abc import Callable, Mapping, Sequence
-from hmac import compare_digest
 from typing import Annotated, NamedTuple
 
 from mingle_hooks.check.report import (
@@ -31,7 +30,7 @@ from mingle_hooks.errors import printable
 from mingle_hooks.export.variables import own
 from mingle_hooks.net.addresses import is_hostname
 from mingle_hooks.net.ports import DEFAULT_RANGE
-from mingle_hooks.rendezvous.connection import READ, Loop
+from mingle_hooks.rendezvous.connection import Callers, Loop
 from mingle_hooks.rendezvous.fingerprint import LONGEST
 from mingle_hooks.rendezvous.wire import Body, Key, Most, Secret, WireError, integer, parse, printable_text, within
 from mingle_hooks.run.hub import Launching, Sockets
@@ -218,18 +217,15 @@ class Packet(NamedTuple):
 
 def pack_packet(secret: Secret, packet: Packet) -> bytes:
     """Return the datagram."""
-    head = _HEAD.pack(_MAGIC, *packet)
-    return head + secret.mac(b"check", head)[:_MAC_BYTES]
+    return secret.sealed(_HEAD.pack(_MAGIC, *packet), _MAC_BYTES, b"check")
 
 
 def unpack_packet(secret: Secret, data: bytes) -> Packet | None:
     """Return what a datagram says; None where it is none of ours."""
     if len(data) < BYTES or not data.startswith(_MAGIC):
         return None
-    head = data[: _HEAD.size]
-    if not compare_digest(data[_HEAD.size : BYTES], secret.mac(b"check", head)[:_MAC_BYTES]):
-        return None
-    return Packet(*_HEAD.unpack(head)[1:])
+    head = secret.opened(data[:BYTES], _MAC_BYTES, b"check")
+    return None if head is None else Packet(*_HEAD.unpack(head)[1:])
 
 
 def padding(where: str, size: int) -> int:
@@ -271,7 +267,6 @@ def check_request(
 
 # Where probes report: who has come with the check's key, and what each says.
 
-_ACCEPT_AT_ONCE = 256
 # Callers that have not said who they are; hosts are a few thousand at most.
 _MOST_STRANGERS = 8192
 _SILENCE_MS = 60_000  # a probe gives no signs of life, and expects none
@@ -288,8 +283,7 @@ class ProbeListener:
         self.facts: dict[int, Body] = {}
         self.answers: dict[int, list[Body]] = {}
         self.gone: dict[int, str] = {}
-        for listener in sockets.listeners:
-            loop.watch(listener, READ, lambda _events, listener=listener: self._accept(listener))  # type: ignore[misc]
+        Callers(loop, sockets.listeners, self._greet)
 
     def send(self, number: int, kind: int, message: Message) -> None:
         """Tell a probe something, if it is here."""
@@ -306,26 +300,14 @@ class ProbeListener:
         for link in (*self._strangers, *self._here.values()):
             link.close()
 
-    def _accept(self, listener: socket.socket) -> None:
-        for _ in range(_ACCEPT_AT_ONCE):
-            try:
-                sock, _ = listener.accept()
-            except OSError as error:  # none is left, or the caller's own trouble, or no descriptor is free
-                if not isinstance(error, BlockingIOError):
-                    self._loop.missed(error)
-                return
-            sock.settimeout(0)
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            self._greet(sock)
-            if len(self._strangers) > _MOST_STRANGERS:
-                oldest = next(iter(self._strangers))
-                del self._strangers[oldest]
-                oldest.close()
-
-    def _greet(self, sock: socket.socket) -> None:
+    def _greet(self, sock: socket.socket, _where: str) -> None:
         link = Link(self._loop, sock, self._secret, is_runner=True, on_end=lambda why: self._forget(link, why))
         link.on_message = lambda kind, body: self._introduced(link, kind, body)
         self._strangers[link] = None
+        if len(self._strangers) > _MOST_STRANGERS:
+            oldest = next(iter(self._strangers))
+            del self._strangers[oldest]
+            oldest.close()
 
     def _forget(self, link: Link, why: str) -> None:
         self._strangers.pop(link, None)

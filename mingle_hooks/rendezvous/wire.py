@@ -446,6 +446,15 @@ class Secret:
         """Tell, in constant time, whether mac is this key's over parts."""
         return compare_digest(mac, self.mac(purpose, *parts))
 
+    def sealed(self, data: bytes, mac_bytes: int, *purpose: bytes) -> bytes:
+        """Return a datagram that only holders of the key can make: data, and so much of its MAC."""
+        return data + self.mac(*purpose, data)[:mac_bytes]
+
+    def opened(self, datagram: bytes, mac_bytes: int, *purpose: bytes) -> bytes | None:
+        """Return the data of a datagram; None where its MAC is wrong."""
+        data, mac = datagram[:-mac_bytes], datagram[-mac_bytes:]
+        return data if compare_digest(mac, self.mac(*purpose, data)[:mac_bytes]) else None
+
 
 def check_in_ports(attempt: Attempt, secret: Secret, port_range: range) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Return the ports that members try: those that everybody can work out, and those that the key tells."""

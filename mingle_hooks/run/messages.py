@@ -26,7 +26,6 @@ import os
 import socket
 import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from hmac import compare_digest
 from typing import Annotated, Any, NamedTuple
 
 from mingle_hooks import values
@@ -283,16 +282,15 @@ def heartbeat_interval_s(silence_s: float) -> float:
 
 def pack_heartbeat(secret: Secret, tag: bytes, side: bytes, sign: Heartbeat) -> bytes:
     """Return a datagram of one side (link.RUNNER or link.SUPERVISOR)."""
-    fields = _FIELDS.pack(tag, *sign)
-    return fields + secret.mac(b"life", side, fields)[:_MAC_BYTES]
+    return secret.sealed(_FIELDS.pack(tag, *sign), _MAC_BYTES, b"life", side)
 
 
 def unpack_heartbeat(secret: Secret, tag: bytes, side: bytes, data: bytes) -> Heartbeat | None:
     """Return what one side said; None for what it did not."""
     if len(data) != BYTES or not data.startswith(tag):
         return None
-    fields, mac = data[: _FIELDS.size], data[_FIELDS.size :]
-    if not compare_digest(mac, secret.mac(b"life", side, fields)[:_MAC_BYTES]):
+    fields = secret.opened(data, _MAC_BYTES, b"life", side)
+    if fields is None:
         return None
     _, number, sequence = _FIELDS.unpack(fields)
     return Heartbeat(number, sequence)
