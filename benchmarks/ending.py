@@ -14,17 +14,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
+sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "support"))
 
+import runs_on_hosts as losses
 from cluster.host import namespace
 from cluster.hosts import Hosts
 from cluster.slurm import SlurmCluster
-from supervise.on_hosts import losses
-from supervise.on_hosts.runs import OF_COMMAND, OF_RUN, RUNNER, STUBBORN, TRAINING, Bare, UnderSlurm, begin
+from runs_on_hosts import OF_COMMAND, OF_RUN, RUNNER, STUBBORN, TRAINING, Bare, Runs, UnderSlurm, begin
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-
-    from supervise.on_hosts.runs import Runs
 
 HOSTS, TURNS, GRACE_S = 8, 3, 3.0
 # What tells itself, and what only a silence tells: --silence as it is where nobody says otherwise.

@@ -33,8 +33,8 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 HOME = ROOT / "build" / "mutants"
 RECORD = HOME / "record.json"
-# What a mutant's tests usually take, together: those that notice a mutant do so early.
-TESTS_S = 12.0
+# How much of the time of all quick tests a mutant's tests may take: those that notice a mutant do so early.
+SHARE = 0.04
 # A mutant may make a test wait for ever: that counts as noticed.
 TEST_LIMIT_S = 15
 LIMIT_S = 90
@@ -337,13 +337,14 @@ class Record:
         return found
 
     def of(self, mutant: Mutant) -> list[str]:
-        """Return the tests that run a mutant's block: the fastest first, as many as usually take so long."""
+        """Return the tests that run a mutant's block: those of its module first, then the fastest, up to a limit."""
         block, function, module = mutant.block, mutant.block.partition("#")[0], f"{mutant.path}:"
         tests = next((self.tests[name] for name in (block, function, module) if name in self.tests), set[str]())
-        chosen, total = [], 0.0
-        for test in sorted(tests, key=lambda test: (self.seconds[test], test)):
-            total += self.seconds[test]
-            if total > TESTS_S:
+        unit, left = f"/test_{mutant.path.stem}.py::", SHARE * sum(self.seconds.values())
+        chosen = []
+        for test in sorted(tests, key=lambda test: (unit not in test, self.seconds[test], test)):
+            left -= self.seconds[test]
+            if left < 0:
                 break
             chosen.append(test)
         return chosen

@@ -7,20 +7,19 @@ out from the id has nothing to go by; whoever scans for listening ports knows th
 from __future__ import annotations
 
 import sys
-from importlib import import_module
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 
 from cluster.hosts import Hosts
+from support.theft import race
 
 WORLDS = 1000
 
 
 def figures(worlds: int = WORLDS) -> dict[str, dict[str, int]]:
     """Return the worlds, the other user's binds, and how many ports it got when, for each way to learn the port."""
-    sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "world"))
-    race, found = import_module("theft").race, {}
+    found = {}
     with Hosts(2) as two:
         for way in ("id", "scan"):
             its = race(two, way, worlds)._asdict()

@@ -18,8 +18,8 @@ from mingle_hooks.rendezvous.connection import READ, Loop
 from mingle_hooks.rendezvous.wire import Secret
 from mingle_hooks.run import messages
 from mingle_hooks.run import messages as life
-from mingle_hooks.run.events import Joined, Lost
 from mingle_hooks.run.hub import Hub, Sockets
+from mingle_hooks.run.machine import Joined, Lost
 from mingle_hooks.run.messages import RUNNER, SUPERVISOR, Link
 from mingle_hooks.run.starters import Place
 

@@ -12,8 +12,7 @@ import sys
 import click
 
 from mingle_hooks import errors
-from mingle_hooks.cli.commands import mingle
-from mingle_hooks.cli.help import SETTINGS, Grouped, grouped
+from mingle_hooks.cli.commands import SETTINGS, Grouped, grouped, mingle
 from mingle_hooks.settings import SYSTEM_FILE, TABLE
 
 _CALLS = (

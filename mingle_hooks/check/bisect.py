@@ -10,8 +10,8 @@ from typing import Literal, NamedTuple
 
 from mingle_hooks.check.report import Finding
 from mingle_hooks.errors import UsageError, printable
-from mingle_hooks.run import planning, runner
-from mingle_hooks.run.planning import Request
+from mingle_hooks.run import runner
+from mingle_hooks.run.runner import Request
 from mingle_hooks.schedulers.hostlist import fold
 
 # Which host, or which two together, make a command fail: found by running it on ever fewer of them.
@@ -185,7 +185,7 @@ class Trials:
         note: Callable[[str], None],
     ) -> Trials:
         """Return what runs a command. Raises UsageError and FactsError."""
-        request = planning.plan_request(command, planning.Options(hosts=hosts, limit=limit), settings, ())
+        request = runner.plan_request(command, runner.Options(hosts=hosts, limit=limit), settings, ())
         if request.is_of_job:
             raise UsageError(
                 "a command that mingle starts on each host",
@@ -209,7 +209,7 @@ class Trials:
         self._count += 1
         child = os.fork()
         if not child:
-            _become(request._replace(plan=plan, is_quiet=True))
+            _become(request._replace(plan=plan, settings=request.settings._replace(quiet=True)))
         status = _wait(child)
         how = "passed" if not status else f"failed with status {status}"
         self._note(f"run {self._count} on {fold(hosts)}: {how} after {time.monotonic() - began:.1f} s")

@@ -25,30 +25,6 @@ from mingle_hooks.check.report import (
 from mingle_hooks.rendezvous.compare import KINDS, MAJORITY, Compared, compare_members
 from mingle_hooks.schedulers.hostlist import fold
 
-# Who differs from three quarters of the others.
-
-
-class Split(NamedTuple):
-    """What most say, and each other value with who says it."""
-
-    usual: str
-    agreed: int
-    odd: dict[str, tuple[str, ...]]
-
-
-def split_majority(said: Mapping[str, str]) -> Split | None:
-    """Return how hosts differ in one thing; None where they agree. `usual` is "" where there is no majority."""
-    groups: dict[str, tuple[str, ...]] = {}
-    for host, value in said.items():
-        groups[value] = (*groups.get(value, ()), host)
-    if len(groups) < 2:  # noqa: PLR2004 - they agree
-        return None
-    ((usual, count),) = Counter({value: len(hosts) for value, hosts in groups.items()}).most_common(1)
-    if count < len(said) * MAJORITY:
-        return Split("", 0, groups)
-    return Split(usual, count, {value: hosts for value, hosts in groups.items() if value != usual})
-
-
 # Which networks hosts share.
 
 # Each host's best address, where they share no network but routers lie between them, or each has a network of its own.
@@ -155,20 +131,24 @@ def odd_hosts(report: Report) -> Iterator[Finding]:
             yield Finding("node", hosts, found.text, found.hosts, found.field == KINDS, remedy)
 
 
-def different_nodes(what: str, said: Mapping[str, str], kind: str) -> Iterator[Finding]:
-    """Make findings of how hosts differ in one thing."""
-    found = split_majority(said)
-    if found is None:
+def different_nodes(what: str, values: Mapping[str, str]) -> Iterator[Finding]:
+    """Name the hosts that differ in one thing from three quarters of the others; all, where there is no majority."""
+    groups: dict[str, list[str]] = {}
+    for host, value in values.items():
+        groups.setdefault(value, []).append(host)
+    if len(groups) <= 1:
         return
-    if not found.usual:
-        parts = "; ".join(f"{fold(hosts)} {value}" for value, hosts in found.odd.items())
-        hosts = tuple(said)
-        yield Finding("network" if kind == "network" else "node", hosts, f"no majority for {what}: {parts}")
+    usual = max(groups, key=lambda value: len(groups[value]))
+    agreed = len(groups[usual])
+    if agreed < len(values) * MAJORITY:
+        parts = "; ".join(f"{fold(hosts)} {value}" for value, hosts in groups.items())
+        yield Finding("network", tuple(values), f"no majority for {what}: {parts}")
         return
-    rest = "the other" if found.agreed == 1 else f"{found.agreed} others"
-    for value, hosts in found.odd.items():
-        text = f"{fold(hosts)}: {what} {value}, {rest} {found.usual}"
-        yield Finding("network" if kind == "network" else "node", hosts, text, hosts)
+    rest = "the other" if agreed == 1 else f"{agreed} others"
+    for value, hosts in groups.items():
+        if value != usual:
+            text = f"{fold(hosts)}: {what} {value}, {rest} {usual}"
+            yield Finding("network", tuple(hosts), text, tuple(hosts))
 
 
 # Rules about addresses: two hosts with one, bridges for guests, and who is off a network.
@@ -215,14 +195,14 @@ def different_speeds(report: Report) -> Iterator[Finding]:
 
 
 def _alike(report: Report, what: str, field: str) -> Iterator[Finding]:
-    hosts = {host.name: {its.address: its for its in host.addresses} for host in report.here}
+    hosts = {host.name: {end.address: end for end in host.addresses} for host in report.here}
     for network in report.networks:
         if network.name == ROUTED:
             continue
-        ways = zip(network.hosts, network.addresses, strict=True)
-        said = {host: getattr(hosts[host][address], field) for host, address in ways}
-        known = {host: str(value) for host, value in said.items() if value is not None}
-        yield from different_nodes(f"{what} on {network.name}", known, "network")
+        ends = zip(network.hosts, network.addresses, strict=True)
+        values = {host: getattr(hosts[host][address], field) for host, address in ends}
+        known = {host: str(value) for host, value in values.items() if value is not None}
+        yield from different_nodes(f"{what} on {network.name}", known)
 
 
 # The rule about bandwidth: who is slower than a third of what is usual, with all that it was tried with.
@@ -368,44 +348,43 @@ class Cause(NamedTuple):
     hosts: tuple[str, ...]
     ways: frozenset[Way]  # those that it explains
 
+    @property
+    def named(self) -> tuple[str, ...]:
+        """The hosts to name: none, where it is all of them."""
+        return () if self.direction == "all" else self.hosts
+
+    def text(self, texts: Mapping[str, str], network: str, detail: str = "") -> str:
+        """Return the text of its direction, of hosts a and b, network n and a detail d."""
+        return texts[self.direction].format(**dict(zip("ab", self.named, strict=False)), n=network, d=detail)
+
 
 def find_causes(bad: Iterable[Way], tested: Collection[Way]) -> tuple[Cause, ...]:
     """Return the fewest causes that explain all ways that are bad, those that explain most first."""
     left, hosts = set(bad), list(dict.fromkeys(host for way in tested for host in way))
     if len(hosts) > 2 and len(left) > len(set(tested)) * _MOST_OF_HOSTS:  # noqa: PLR2004 - more than one pair
         return (Cause("all", tuple(hosts), frozenset(left)),)
-    totals: tuple[dict[str, int], dict[str, int]] = _counts(tested)
+    out, into = Counter(one for one, _ in tested), Counter(other for _, other in tested)
     found = []
     while left:
-        most = max((_of_host(host, left, totals) for host in hosts), key=lambda cause: len(cause.ways))
+        most = max((_of_host(host, left, out[host], into[host]) for host in hosts), key=lambda cause: len(cause.ways))
         if not most.ways:
             break
         found.append(most)
         left -= most.ways
-    return (*found, *_pairs_blame(left))
+    return (*found, *_of_pairs(left))
 
 
-def _counts(ways: Iterable[Way]) -> tuple[dict[str, int], dict[str, int]]:
-    """Return how many ways go out of each host, and into it."""
-    out: dict[str, int] = {}
-    into: dict[str, int] = {}
-    for one, other in ways:
-        out[one] = out.get(one, 0) + 1
-        into[other] = into.get(other, 0) + 1
-    return out, into
-
-
-def _of_host(host: str, bad: set[Way], totals: tuple[dict[str, int], dict[str, int]]) -> Cause:
+def _of_host(host: str, bad: set[Way], count_out: int, count_in: int) -> Cause:
     """Return what a host itself explains, nothing where too few of its ways are bad."""
-    out = {way for way in bad if way[0] == host}
-    into = {way for way in bad if way[1] == host}
-    is_out = len(out) >= max(_LEAST_OF_A_HOST, totals[0].get(host, 0) / 2)
-    is_in = len(into) >= max(_LEAST_OF_A_HOST, totals[1].get(host, 0) / 2)
+    out = frozenset(way for way in bad if way[0] == host)
+    into = frozenset(way for way in bad if way[1] == host)
+    is_out = len(out) >= max(_LEAST_OF_A_HOST, count_out / 2)
+    is_in = len(into) >= max(_LEAST_OF_A_HOST, count_in / 2)
     direction: Direction = "both" if is_out and is_in else "out" if is_out else "in"
-    return Cause(direction, (host,), frozenset((out if is_out else set()) | (into if is_in else set())))
+    return Cause(direction, (host,), (out if is_out else frozenset()) | (into if is_in else frozenset()))
 
 
-def _pairs_blame(bad: set[Way]) -> list[Cause]:
+def _of_pairs(bad: set[Way]) -> list[Cause]:
     found = []
     for one, other in sorted(bad):
         if (other, one) not in bad:
@@ -433,7 +412,7 @@ def unreachable(report: Report) -> Iterator[Finding]:
         tested = [way for pair in pairs for way in _ways(pair)]
         bad = [way for pair in pairs if is_cut(pair) for way in _ways(pair)]
         for cause in find_causes(bad, tested):
-            yield _told(cause, _CUT, name, f"{len(cause.ways) // 2}")
+            yield _finding(cause, _CUT, name, f"{len(cause.ways) // 2}")
 
 
 def is_cut(pair: Pair) -> bool:
@@ -450,7 +429,7 @@ def closed_ports(report: Report) -> Iterator[Finding]:
                 said = zip(_ways(pair), (pair.open_there, pair.open_back), strict=True)
                 tried |= {way: why for way, why in said if why is not None}
         for cause in find_causes([way for way, why in tried.items() if why], tried):
-            yield _told(cause, _CLOSED, name, tried[min(cause.ways)])
+            yield _finding(cause, _CLOSED, name, tried[min(cause.ways)])
 
 
 def lost_datagrams(report: Report) -> Iterator[Finding]:
@@ -462,12 +441,12 @@ def lost_datagrams(report: Report) -> Iterator[Finding]:
         counted: dict[Way, tuple[int, int]] = {}
         for pair in pairs:
             if pair.sent and pair.sent_back and not is_cut(pair):
-                counted |= zip(_ways(pair), ((pair.sent, pair.there), (pair.sent_back, pair.back)), strict=True)
+                counted |= _datagrams(pair)
         left, everything = dict(counted), _Loss.of(counted.values())
         for cause in find_causes([way for way, its in counted.items() if _is_lossy(*its)], counted):
             loss = _Loss.of(counted[way] for way in cause.ways)
             if cause.direction != "all" and loss.chance(everything) < _LEAST_CHANCE / len(counted):
-                yield _told(cause, _LOST, name, f"{100 * loss.share:.0f} %")
+                yield _finding(cause, _LOST, name, f"{100 * loss.share:.0f} %")
                 left = {way: its for way, its in left.items() if way not in cause.ways}
         if any(_is_lossy(*its) for its in left.values()):
             share = _Loss.of(left.values()).share
@@ -514,16 +493,15 @@ def unsound(report: Report, network: str) -> set[Way]:
     """Return the ways on a network where datagrams are lost, or nobody knows: what else is lost there is not new."""
     unknown = {way for pair in report.unknown if pair.network == network for way in _ways(pair)}
     pairs = [pair for pair in report.pairs if pair.network == network]
-    there = {(pair.one, pair.other) for pair in pairs if is_cut(pair) or _is_lossy(pair.sent, pair.there)}
-    return (
-        unknown
-        | there
-        | {(pair.other, pair.one) for pair in pairs if is_cut(pair) or _is_lossy(pair.sent_back, pair.back)}
-    )
+    return unknown | {
+        way for pair in pairs for way, counts in _datagrams(pair).items() if is_cut(pair) or _is_lossy(*counts)
+    }
 
 
-def _loses(pair: Pair) -> bool:
-    return _is_lossy(pair.sent, pair.there) or _is_lossy(pair.sent_back, pair.back)
+def _datagrams(pair: Pair) -> dict[Way, tuple[int, int]]:
+    """Return how many datagrams were sent each way, and how many of them arrived."""
+    there, back = _ways(pair)
+    return {there: (pair.sent, pair.there), back: (pair.sent_back, pair.back)}
 
 
 def _is_lossy(sent: int, came: int) -> bool:
@@ -558,15 +536,18 @@ def small_packets(report: Report) -> Iterator[Finding]:
         for host, address in zip(its.hosts, its.addresses, strict=True)
     }
     for name, pairs in _by_network(report).items():
-        known = [pair for pair in pairs if pair.mtu is not None and not _loses(pair)]
+        known = [
+            pair
+            for pair in pairs
+            if pair.mtu is not None and not any(_is_lossy(*counts) for counts in _datagrams(pair).values())
+        ]
         bad: dict[Way, int] = {}
         for pair in known:
-            ends = [mtus.get(at.get((name, host), "")) for host in (pair.one, pair.other)]
-            both = [mtu for mtu in ends if mtu is not None]
-            if len(both) == len(ends) and pair.mtu is not None and pair.mtu < min(both):
+            one, other = (mtus.get(at.get((name, host), "")) for host in (pair.one, pair.other))
+            if one is not None and other is not None and pair.mtu is not None and pair.mtu < min(one, other):
                 bad |= dict.fromkeys(_ways(pair), pair.mtu)
         for cause in find_causes(bad, [way for pair in known for way in _ways(pair)]):
-            yield _told(cause, _SMALL, name, str(min(bad[way] for way in cause.ways)))
+            yield _finding(cause, _SMALL, name, str(min(bad[way] for way in cause.ways)))
 
 
 def slow_round_trips(report: Report) -> Iterator[Finding]:
@@ -597,7 +578,7 @@ def _ways(pair: Pair) -> tuple[Way, Way]:
     return (pair.one, pair.other), (pair.other, pair.one)
 
 
-# Direction of a cause -> what is said, of host a (and b), network n and a detail d.
+# Direction of a cause -> its text.
 _CUT = {
     "both": "{a}: does not reach {d} of the others on {n}",
     "pair": "{a} and {b}: do not reach each other on {n}",
@@ -626,16 +607,14 @@ _SMALL = {
 }
 
 
-def _told(cause: Cause, texts: dict[str, str], network: str, detail: str) -> Finding:
-    """Make the finding of a cause; of a pair one has to go."""
-    hosts = () if cause.direction == "all" else cause.hosts
-    names = dict(zip("ab", hosts, strict=False))
-    return Finding("network", hosts, texts[cause.direction].format(**names, n=network, d=detail), hosts[-1:])
+def _finding(cause: Cause, texts: dict[str, str], network: str, detail: str) -> Finding:
+    """Return the finding of a cause; of a pair one has to go."""
+    return Finding("network", cause.named, cause.text(texts, network, detail), cause.named[-1:])
 
 
 # The rule about multicast: who hears nothing, and who is not heard. A network without any is no fault.
 
-_TEXTS_multicast = {
+_MULTICAST = {
     "in": "{a}: receives no multicast on {n}",
     "out": "{a}: others do not receive its multicast on {n}",
     "both": "{a}: no multicast between it and the others on {n}",
@@ -667,16 +646,15 @@ def deaf_to_multicast(report: Report) -> Iterator[Finding]:
 def _on(name: str, heard: dict[str, Heard], tested: Collection[Way]) -> Iterator[Finding]:
     bad: list[Way] = [(sender, host) for sender, host in tested if sender not in heard[host].hosts]
     for cause in find_causes(bad, tested):
-        hosts = () if cause.direction == "all" else cause.hosts
-        fault = next((f" ({heard[host].fault})" for host in hosts if heard[host].fault), "")
-        text = _TEXTS_multicast[cause.direction].format(**dict(zip("ab", hosts, strict=False)), n=name) + fault
-        yield Finding("network", hosts, text, is_note=cause.direction == "all" or len(heard) == 2)  # noqa: PLR2004
+        fault = next((f" ({heard[host].fault})" for host in cause.named if heard[host].fault), "")
+        is_note = cause.direction == "all" or len(heard) == 2  # noqa: PLR2004 - of two nobody is the odd one
+        yield Finding("network", cause.named, cause.text(_MULTICAST, name) + fault, is_note=is_note)
 
 
 # Rules about names: what each host's name is to itself, and to the others.
 
 _LOOPBACK = ("127.", "::1")
-_TEXTS_names = {
+_NAMES = {
     "in": "{a}: its name {d} others",
     "out": "{a}: others' names {d} it",
     "both": "{a}: its name and others' names {d} each other",
@@ -717,12 +695,10 @@ def others_names(report: Report) -> Iterator[Finding]:
     for is_silent in (False, True):
         bad = [way for way, its in tested.items() if (its is None if is_silent else its == ())]
         for cause in find_causes(bad, tested):
-            hosts = () if cause.direction == "all" else cause.hosts
-            names = dict(zip("ab", hosts, strict=False))
-            text = _TEXTS_names[cause.direction].format(**names, d=_SILENT if is_silent else _UNKNOWN)
+            text = cause.text(_NAMES, "", _SILENT if is_silent else _UNKNOWN)
             if cause.direction in ("in", "way"):
                 text = text.replace("its name are", "its name is").replace("its name get", "its name gets")
-            yield Finding("node", hosts, text)
+            yield Finding("node", cause.named, text)
     for host in report.here:
         yield from _elsewhere(host, {way[0]: its for way, its in tested.items() if way[1] == host.name and its})
 

@@ -35,7 +35,7 @@ from mingle_hooks.rendezvous.fingerprint import LONGEST
 from mingle_hooks.rendezvous.wire import Body, Key, Most, Secret, WireError, integer, parse, printable_text, within
 from mingle_hooks.run.hub import Launching, Sockets
 from mingle_hooks.run.messages import JOIN, LEAVE, WELCOME, Join, Leave, Link, Message, Welcome
-from mingle_hooks.run.planning import facts_of, option_seconds, plan_hosts
+from mingle_hooks.run.runner import facts_of, option_seconds, plan_hosts
 from mingle_hooks.run.starters import Allocation, Starter
 from mingle_hooks.settings import load
 
@@ -595,11 +595,17 @@ class Session:
     def __init__(self, loop: Loop, request: CheckRequest) -> None:
         self._loop, self._request, self._began = loop, request, loop.clock()
         self._started = self._began
-        told = {PORTS: f"{request.port_range.start}-{request.port_range.stop - 1}"}
+        environ = {PORTS: f"{request.port_range.start}-{request.port_range.stop - 1}"}
         if request.iface:
-            told[IFACE] = ",".join(wish.text for wish in request.iface)  # type: ignore[attr-defined]
+            environ[IFACE] = ",".join(wish.text for wish in request.iface)  # type: ignore[attr-defined]
         self._launching = Launching(
-            loop, request.starter, request.job, "probe", iface=request.iface, port_range=request.port_range, told=told
+            loop,
+            request.starter,
+            request.job,
+            "probe",
+            iface=request.iface,
+            port_range=request.port_range,
+            environ=environ,
         )
         self._launching.on_end = self._starter_ended
         self._processes = self._launching.processes

@@ -1,4 +1,8 @@
-"""The click group `mingle`: its commands, and click's complaints in our words."""
+"""The click group `mingle`: its commands, their options and help, completion, and click's complaints in our words.
+
+What a setting means stands in the tables of settings and of job fields; how help, completion and man pages show it
+stands here, as only a person needs it, so that no node has to load it.
+"""
 
 from __future__ import annotations
 
@@ -6,20 +10,479 @@ import io
 import os
 import shutil
 import sys
-from collections.abc import Callable, Container
+from collections.abc import Callable, Collection, Container, Iterable, Sequence
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import click
-from click.shell_completion import CompletionItem
+from click.shell_completion import CompletionItem, ShellComplete, add_completion_class, shell_complete, split_arg_string
 
-from mingle_hooks import __version__
-from mingle_hooks.cli.plain import COMPLETE, send_stderr, send_stdout
-from mingle_hooks.errors import UsageError
-from mingle_hooks.values import nearest
+from mingle_hooks import __version__, files, plugins, values
+from mingle_hooks.cli import plain
+from mingle_hooks.cli.plain import COMPLETE, FLAGS, send_stderr, send_stdout, write_stdout
+from mingle_hooks.errors import MingleError, UsageError
+from mingle_hooks.export.frameworks import FRAMEWORKS, NONE
+from mingle_hooks.export.hostfiles import FORMATS
+from mingle_hooks.export.shells import SHELLS
+from mingle_hooks.schedulers.facts import SCHEDULER, SOURCES
+from mingle_hooks.settings import BACKENDS, TABLE
+from mingle_hooks.values import nearest, number
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
+
+Kind = Literal["plain", "list", "file", "dir"]
+
+WORLD, OTHERS, NETWORK, OUTPUT, KEYS = "The world", "Finding the others", "Network", "Output", "Keys"
+HOSTS, END, CHECKED = "Hosts and attempts", "Ending and output", "What is checked"
+JOB, NODES, TRAINING, MAIL = "The job", "Nodes", "The training", "Output and mail"
+# The headings in their order; what has none comes last, as click does it.
+GROUPS = (HOSTS, END, CHECKED, WORLD, OTHERS, NETWORK, OUTPUT, KEYS, NODES, TRAINING, JOB, MAIL)
+
+
+class Shown(NamedTuple):
+    """How one option is shown. `kind` is how its value is completed: plain, list (a,b), file or dir."""
+
+    group: str
+    metavar: str = ""  # none for a flag
+    kind: Kind = "plain"
+    values: Callable[[], Iterable[str]] = tuple
+    default: str = ""  # where the text does not tell it
+    lists: bool = False  # whether the text is to name all values
+    help: str = ""  # for what is no setting
+    added: Callable[[], Iterable[str]] = tuple  # by other packages: for completion only, as to look for them takes long
+
+
+def _ways() -> Iterable[str]:
+    return BACKENDS
+
+
+def _shells() -> Iterable[str]:
+
+    return SHELLS
+
+
+def _frameworks() -> Iterable[str]:
+
+    return (*FRAMEWORKS, NONE)
+
+
+def _added_frameworks() -> Iterable[str]:
+
+    try:
+        return plugins.names(plugins.FRAMEWORKS)
+    except MingleError:  # what is installed cannot be read: our own names are offered all the same
+        return ()
+
+
+def _orders() -> Iterable[str]:
+
+    return (SCHEDULER, *SOURCES)
+
+
+def _host_formats() -> Iterable[str]:
+
+    return FORMATS
+
+
+def _launchers() -> Iterable[str]:
+    from mingle_hooks.scripts.job import LAUNCHERS
+
+    return LAUNCHERS
+
+
+def _interfaces() -> Iterable[str]:
+    from mingle_hooks.net.addresses import interfaces
+
+    return dict.fromkeys(found.name for found in interfaces())
+
+
+# Settings that are options, and the flags of `mingle env`, by name.
+SETTINGS = {
+    "id": Shown(WORLD, "NAME"),
+    "nodes": Shown(WORLD, "N"),
+    "alone": Shown(WORLD),
+    "slots": Shown(WORLD, "N|gpus|tasks|cpus", values=lambda: values.COUNTED),
+    "scope": Shown(WORLD, "node|task", values=lambda: ("node", "task"), default="node"),
+    "order": Shown(WORLD, "scheduler|topology|…", values=_orders, default="scheduler", lists=True),
+    "bind": Shown(WORLD, "gpu|none", values=lambda: ("gpu", "none"), default="none"),
+    "rank": Shown(OTHERS, "N"),
+    "master": Shown(OTHERS, "HOST[:PORT]"),
+    "via": Shown(OTHERS, "WAY,…", "list", _ways, lists=True),
+    "directory": Shown(OTHERS, "DIR", "dir"),
+    "timeout": Shown(OTHERS, "90s|5m|1h", values=lambda: ("90s", "5m", "30m", "1h"), default="5m"),
+    "no_wait": Shown(OTHERS),
+    "iface": Shown(NETWORK, "NAME|CIDR,…", "list", _interfaces),
+    "host_suffix": Shown(NETWORK, "SUFFIX"),
+    "port_range": Shown(NETWORK, "A-B", default="20000-24999"),
+    "port_hold": Shown(NETWORK, "on|off", values=lambda: ("on", "off"), default="on"),
+    "strict": Shown(WORLD),
+    "no_strict": Shown(WORLD),
+    "frameworks": Shown(OUTPUT, "F,…", "list", _frameworks, lists=True, added=_added_frameworks),
+    "shell": Shown(OUTPUT, "sh|csh|fish|…", values=_shells, default="sh", lists=True),
+    "on_failure": Shown(OUTPUT, "exit|status", values=lambda: ("exit", "status"), default="exit"),
+    "together": Shown(WORLD),
+    "verbatim": Shown(WORLD),
+    "explain": Shown(OUTPUT),
+    "quiet": Shown(OUTPUT),
+    "key_file": Shown(KEYS, "FILE", "file"),
+    "keep_key": Shown(KEYS),
+    "insecure": Shown(KEYS),
+}
+# The options that only `mingle run` has, by name.
+RUN = {
+    "hosts": Shown(HOSTS, "NAME,…", help="Run on these hosts, by ssh. [default: all hosts of the job]"),
+    "nodes": Shown(HOSTS, "N|A:B", help="Number of hosts that train; A:B waits for at least A and takes up to B."),
+    "spares": Shown(HOSTS, "N", default="0", help="Number of extra hosts that replace lost ones."),
+    "window": Shown(HOSTS, "SECONDS", default="30", help="With --nodes A:B, how long to wait for more than A hosts."),
+    "restarts": Shown(HOSTS, "N", default="0", help="How often to restart after a failure."),
+    "progress": Shown(
+        HOSTS,
+        "FILE",
+        "file",
+        help="A file that changes as training advances, such as a checkpoint. If the same failure occurs three more"
+        " times without a change, mingle stops restarting.",
+    ),
+    "grace": Shown(END, "SECONDS", help="Time between SIGTERM and SIGKILL. [default: 2 s less than the scheduler's]"),
+    "silence": Shown(END, "SECONDS", default="15", help="A host that sends no heartbeat for this long is lost."),
+    "stall": Shown(
+        END,
+        "30m|2h",
+        help="If no rank writes anything for this long, print the stacks of all Python processes and end with 75.",
+    ),
+    "limit": Shown(
+        END, "90m|4h", help="End after this time, with status 75. [default: the scheduler's limit, if --warn is given]"
+    ),
+    "warn": Shown(END, "SECONDS", help="Warn COMMAND this long before the limit."),
+    "warn_signal": Shown(
+        END,
+        "NAME",
+        values=lambda: ("USR1", "USR2", "HUP", "INT", "TERM", "QUIT"),
+        default="USR1",
+        help="The signal of the warning; it goes to the processes that handle it.",
+    ),
+    "again": Shown(
+        END,
+        "LINE",
+        help="A shell line to run at the end if another try makes sense: after status 75 or a warning, unless four"
+        " runs in a row formed no world.",
+    ),
+    "start_option": Shown(
+        HOSTS, "OPTION", help="An option for the scheduler's starter (srun), such as --container-image=IMAGE."
+    ),
+    "no_label": Shown(END, help="Do not prefix output lines with the host."),
+    "log_dir": Shown(END, "DIR", "dir", help="Write one log file per member and events.jsonl to this directory."),
+}
+# Of `mingle hosts`.
+HOSTS_FORMAT = Shown(OUTPUT, "F", values=_host_formats, default="mpi", lists=True)
+# Of `mingle check`.
+CHECK = {
+    "hosts": Shown(CHECKED, "NAME,…", help="Check these hosts, by ssh. [default: all hosts of the job]"),
+    "bandwidth": Shown(CHECKED, help="Also measure bandwidth between hosts; takes about 3 s more."),
+    "start": Shown(CHECKED, "SECONDS", default="60s", help="Time limit for the start of a probe on each host."),
+    "timeout": Shown(
+        CHECKED, "SECONDS", help="Time limit of the check after that. [default: 5 s for up to 16 hosts, 15 s for 256]"
+    ),
+    "command": Shown(
+        CHECKED, "COMMAND", help="Then run this command on ever fewer hosts, to find the one or two that make it fail."
+    ),
+    "limit": Shown(CHECKED, "90s|10m", default="10m", help="A run of the command that takes longer counts as failed."),
+    "html": Shown(OUTPUT, "FILE", "file", help="Write the result as a single HTML page."),
+    "exclude": Shown(OUTPUT, help="Print only the hosts to leave out, in the form of sbatch --exclude."),
+    "force": Shown(OUTPUT, help="Let --exclude name more than a quarter of the hosts."),
+    "json": Shown(OUTPUT, help="Print JSON."),
+}
+# Of `mingle kill`.
+KILL_TIMEOUT = Shown(END, "SECONDS", default="60s")
+# Asks for every option, after --help.
+ALL = "--all"
+# The options that `mingle env` and `mingle exec` show first.
+COMMON = ("id", "nodes", "alone", "rank", "slots", "scope", "master", "timeout", "iface", "frameworks")
+# `mingle exec` prints nothing, so these two mean nothing to it.
+ONLY_PRINTED = ("shell", "on_failure")
+
+# Fields of a job description, by name; how each is given stands in its own table.
+FIELDS = {
+    NODES: "nodes gpus-per-node ntasks-per-node ntasks gpus gres cpus-per-task mem constraint exclusive",
+    TRAINING: "launcher for max-restarts requeue module env setup no-environment container bind chdir",
+    JOB: "job-name time signal partition account qos reservation array dependency directive",
+    MAIL: "output error mail-user mail-type",
+}
+FIELD_GROUPS = {name: group for group, names in FIELDS.items() for name in names.split()}
+FIELD_VALUES: dict[str, tuple[Kind, Callable[[], Iterable[str]]]] = {
+    "launcher": ("plain", _launchers),
+    "for": ("list", lambda: (*_frameworks(), *_added_frameworks())),
+    "mail-type": ("list", lambda: ("BEGIN", "END", "FAIL", "ALL")),
+    "signal": ("plain", lambda: ("USR1@120", "TERM@120", "INT@120", "USR2@120", "HUP@120")),
+    "container": ("file", tuple),
+    "output": ("file", tuple),
+    "error": ("file", tuple),
+    "chdir": ("dir", tuple),
+    "bind": ("dir", tuple),
+}
+
+
+def matching(incomplete: str, known: Iterable[str], *, is_list: bool = False) -> list[CompletionItem[str]]:
+    """Return what a word may become: one of the known, or one more after those that are listed already."""
+    before, comma, last = incomplete.rpartition(",") if is_list else ("", "", incomplete)
+    listed = before.split(",")
+    return [CompletionItem(f"{before}{comma}{name}") for name in known if name.startswith(last) and name not in listed]
+
+
+class Option(click.Option):
+    """An option that knows its group and its values. `brief` is its help without the list of values."""
+
+    def __init__(self, *args: Any, shown: Shown, **kwargs: Any) -> None:
+        if shown.metavar:
+            kwargs["metavar"] = shown.metavar
+        super().__init__(*args, **kwargs)
+        self.shown = shown
+        default = f" [default: {shown.default}]" if shown.default else ""
+        self.brief = f"{self.help or ''}{default}"
+        if shown.lists:
+            many = "One or more" if shown.kind == "list" else "One"
+            self.help = f"{self.help or ''} {many} of {', '.join(shown.values())}."
+        self.help = f"{self.help or ''}{default}"
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem[str]]:
+        """Return the values that begin so; for a path, leave it to the shell."""
+        if self.shown.kind in ("file", "dir"):
+            return [CompletionItem(incomplete, type=self.shown.kind)]
+        if self.is_flag:
+            return super().shell_complete(ctx, incomplete)
+        known = (*self.shown.values(), *self.shown.added())
+        return matching(incomplete, known, is_list=self.shown.kind == "list")
+
+
+class Grouped(click.Command):
+    """A command with examples, whose --help shows the `common` options, and --help --all every option in groups.
+
+    A command that names no common options always shows all of them.
+    """
+
+    def __init__(self, *args: Any, examples: str = "", common: Sequence[str] = (), **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.examples, self.common = examples, common
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Note whether all options are asked for."""
+        return super().parse_args(ctx, help_words(ctx, args))
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the examples, then the options."""
+        if self.examples:
+            with formatter.section("Examples"):
+                formatter.write("".join(f"  {line}\n" for line in self.examples.splitlines()))
+        if self.common and ALL not in ctx.meta:
+            self._format_common(ctx, formatter)
+            return
+        for group, params in grouped(self, ctx):
+            rows = [row for row in (param.get_help_record(ctx) for param in params) if row is not None]
+            if rows:
+                with formatter.section(group):
+                    formatter.write_dl(rows)
+
+    def _format_common(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        known = {param.name: param for param in self.get_params(ctx)}
+        rows = []
+        for name in self.common:
+            param = known[name]
+            record = param.get_help_record(ctx)
+            if record is not None:
+                rows.append((record[0], param.brief) if isinstance(param, Option) else record)
+        rows.append(("-h, --help [--all]", "Show this help, or with --all every option."))
+        with formatter.section("Options"):
+            formatter.write_dl(rows)
+
+
+def help_words(ctx: click.Context, args: list[str]) -> list[str]:
+    """Return the words of a command line, and note whether they are `--help --all`, in any order and nothing else."""
+    if ALL not in args or not set() < {*args} - {ALL} <= {*ctx.help_option_names}:
+        return args
+    ctx.meta[ALL] = True
+    return [*ctx.help_option_names[-1:]]
+
+
+def grouped(command: click.Command, ctx: click.Context) -> list[tuple[str, list[click.Option]]]:
+    """Return a command's options that are shown, under their headings; those without one under "Options"."""
+    found: dict[str, list[click.Option]] = {group: [] for group in (*GROUPS, "Options")}
+    for param in command.get_params(ctx):
+        if isinstance(param, click.Option) and not param.hidden:
+            found[param.shown.group if isinstance(param, Option) else "Options"].append(param)
+    return [(group, params) for group, params in found.items() if params]
+
+
+# The options of `mingle env` and `mingle exec` for click, made from the one table of settings.
+
+# Flags that are no settings, as they belong to one call -> what each does.
+CALL_FLAGS = {
+    "no_wait": "Print what the scheduler's variables say, without contacting the other members.",
+    "together": "Stay, and end COMMAND on all nodes if it fails on one, as `mingle run` does.",
+    "verbatim": "Do not add options to the command line of launchers.",
+    "keep_key": "Keep MINGLE_KEY in COMMAND's environment, for a mingle that COMMAND starts.",
+    "no_strict": "Form a world even if nodes differ, whatever the settings say.",
+    "explain": "Print the source of each value to stderr.",
+}
+
+
+def settings_options(
+    command: Callable[..., Any],
+    hidden: Collection[str] = (),
+    without: Collection[str] = (),
+    only: Collection[str] = tuple(SETTINGS),
+) -> Callable[..., Any]:
+    """Give a command one option for each setting that has one, in the order of the groups.
+
+    Some are `hidden` from its help, some it does not take at all; or it takes `only` these.
+    """
+    options = {setting.name: setting.option for setting in TABLE if setting.option}
+    texts = {setting.name: setting.help[0].upper() + setting.help[1:] + "." for setting in TABLE}
+    options |= {name: option for option, name in FLAGS.items()}
+    for name in sorted(options.keys() & set(only) - set(without), key=[*SETTINGS].index, reverse=True):
+        kind: dict[str, Any] = {"is_flag": True, "default": None} if options[name] in FLAGS else {}
+        if name in CALL_FLAGS:
+            kind["default"] = False
+        text = (texts | CALL_FLAGS)[name]
+        command = click.option(
+            options[name], name, cls=Option, shown=SETTINGS[name], help=text, hidden=name in hidden, **kind
+        )(command)
+    return command
+
+
+def own_options(command: Callable[..., Any], table: dict[str, Shown], **more: dict[str, Any]) -> Callable[..., Any]:
+    """Give a command the options of a table; `more` is what click needs to know of some of them."""
+    for name, shown in reversed(table.items()):
+        kind: dict[str, Any] = {} if shown.metavar else {"is_flag": True, "default": False}
+        option = f"--{name.replace('_', '-')}"
+        kind |= more.get(name, {})
+        command = click.option(option, name, cls=Option, shown=shown, help=shown.help, **kind)(command)
+    return command
+
+
+# `mingle completion`: what makes bash, zsh and fish complete mingle; and the answers to their questions.
+#
+# The shells ask by calling mingle with _MINGLE_COMPLETE set, as click has it. After the options of `mingle exec` and
+# `mingle run` the words are another command's: there the answer is the place of that command, and the shell completes
+# it as its own.
+
+_MOST_WORDS = 1 << 20  # of a command line
+
+
+class _Completer(ShellComplete):
+    """What is the same for all three shells."""
+
+    def get_completion_args(self) -> tuple[list[str], str]:
+        """Return the whole words before the cursor, without mingle itself, and the one at it."""
+        words = split_arg_string(os.environ.get("COMP_WORDS", ""))
+        current = self.current(words)
+        self._current, self._places = current, _joined(words[1:current])
+        incomplete = words[current] if current < len(words) else ""
+        if incomplete == "=":  # bash: the end of `--for=`, which stands among the words before
+            incomplete = ""
+        return [word for word, _ in self._places], incomplete
+
+    def current(self, words: list[str]) -> int:
+        """Return the place of the word at the cursor."""
+        told = number(os.environ.get("COMP_CWORD", ""), most=_MOST_WORDS)
+        return len(words) if told is None else told
+
+    def get_completions(self, args: list[str], incomplete: str) -> list[CompletionItem[str]]:
+        """Return what the word at the cursor may become."""
+        found = _starting(args)
+        if found is not None and (found[1] or not incomplete.startswith("-")):
+            words = found[1][1:] if found[1][:1] == ("--",) else found[1]
+            at = self._places[len(args) - len(words)][1] + 1 if words else self._current
+            return [CompletionItem(str(at), type="command")]
+        option, is_joined, begun = incomplete.partition("=")
+        if not (is_joined and option.startswith("--")):
+            return super().get_completions(args, incomplete)
+        items = super().get_completions([*args, option], begun)
+        return [CompletionItem(f"{option}={item.value}", item.type, item.help) for item in items]
+
+    def source(self) -> str:
+        """Return the script that makes the shell complete mingle."""
+        return files.shipped_text(f"templates/completion/{self.name}") % self.source_vars()
+
+    def format_completion(self, item: CompletionItem[str]) -> str:
+        """Return one line, as bash reads it."""
+        return f"{item.type},{item.value}"
+
+
+def _starting(args: list[str]) -> tuple[dict[str, object], tuple[str, ...]] | None:
+    """Return the options before COMMAND and its words, of a command that takes one; None of others."""
+    if args[:1] == ["run"]:
+        own = {f"--{name.replace('_', '-')}": name for name in RUN}
+        flags = {option: name for option, name in own.items() if not RUN[name].metavar}
+        texts = {option: name for option, name in own.items() if RUN[name].metavar}
+        return plain.split_call(args[1:], {**plain.FLAGS, **flags}, {**plain.OPTIONS, **texts})
+    return plain.split_call(args[1:]) if args[:1] == ["exec"] else None
+
+
+def _joined(words: list[str]) -> list[tuple[str, int]]:
+    """Return each word with its place, `--name`, `=` and `value`, as bash has them, as one."""
+    found: list[tuple[str, int]] = []
+    for place, word in enumerate(words):
+        if word == "=" and found and found[-1][0].startswith("--"):
+            found[-1] = (f"{found[-1][0]}=", found[-1][1])
+        elif found and words[place - 1] == "=" and found[-1][0].endswith("="):
+            found[-1] = (found[-1][0] + word, found[-1][1])
+        else:
+            found.append((word, place))
+    if found and found[-1][0].endswith("=") and words[-1] == "=":  # its value is what is being typed
+        found[-1] = (found[-1][0][:-1], found[-1][1])
+    return found
+
+
+class _Bash(_Completer):
+    name = "bash"
+
+
+class _Zsh(_Completer):
+    name = "zsh"
+
+    def format_completion(self, item: CompletionItem[str]) -> str:
+        """Return three lines: the type, the value, and what it is or _."""
+        return f"{item.type}\n{item.value}\n{' '.join((item.help or '_').split())}"
+
+
+class _Fish(_Completer):
+    name = "fish"
+
+    def current(self, words: list[str]) -> int:
+        """Return the place of the word at the cursor, which COMP_CWORD holds itself."""
+        return len(words) - bool(os.environ.get("COMP_CWORD"))
+
+    def format_completion(self, item: CompletionItem[str]) -> str:
+        """Return one line, with what it is after a tab."""
+        told = "\t" + " ".join(item.help.split()) if item.help else ""
+        return f"{item.type},{item.value}{told}"
+
+
+COMPLETERS = {its.name: its for its in (_Bash, _Zsh, _Fish)}
+_COMPLETION_EXAMPLES = """\
+bash: echo 'eval "$(mingle completion bash)"' >> ~/.bashrc
+zsh: echo 'eval "$(mingle completion zsh)"' >> ~/.zshrc # after compinit
+fish: mingle completion fish > ~/.config/fish/completions/mingle.fish"""
+
+
+def respond(cli: click.Command, asked: str) -> int:
+    """Answer a shell's question, such as bash_complete; return the exit code. Raises UsageError."""
+    for its in COMPLETERS.values():
+        add_completion_class(its)
+    if asked.partition("_")[0] not in COMPLETERS:
+        raise UsageError(f"{COMPLETE} such as bash_complete", asked, "`mingle completion bash`")
+    return shell_complete(cli, {}, "mingle", COMPLETE, asked)
+
+
+@click.command(cls=Grouped, examples=_COMPLETION_EXAMPLES)
+@click.argument("shell", type=click.Choice([*COMPLETERS]))
+def completion(shell: str) -> None:
+    """Print the completion script for a shell."""
+    context = click.get_current_context().find_root()
+    write_stdout(COMPLETERS[shell](context.command, {}, "mingle", COMPLETE).source())
+
+
+# The groups of commands.
 
 
 class Group(click.Group):
@@ -105,17 +568,17 @@ COMMANDS = {
     "env": ("mingle_hooks.cli.env", "Print the variables of this node for eval."),
     "exec": ("mingle_hooks.cli.env", "Set the variables, then become COMMAND."),
     "run": ("mingle_hooks.cli.run", "Run COMMAND on all hosts of the job as one."),
-    "check": ("mingle_hooks.cli.check", "Find hosts that differ or cannot reach the others."),
+    "check": ("mingle_hooks.cli.run", "Find hosts that differ or cannot reach the others."),
     "ls": ("mingle_hooks.cli.run", "List your runs."),
     "show": ("mingle_hooks.cli.run", "Show one run: its nodes, who is missing, and its last failure."),
     "kill": ("mingle_hooks.cli.run", "End a run on all of its nodes and wait until it has ended."),
     "hosts": ("mingle_hooks.cli.env", "Print the hosts of the world, for MPI and other programs."),
-    "key": ("mingle_hooks.cli.docs", "Print a new key for the members of a world."),
+    "key": ("mingle_hooks.cli.template", "Print a new key for the members of a world."),
     "template": ("mingle_hooks.cli.template", "Write a job script from a job description."),
     "hooks": ("mingle_hooks.cli.hooks", "Install the hooks of a cluster: prolog, epilog, task prolog."),
     "schema": ("mingle_hooks.cli.template", "Print the JSON schema of a job file or of mingle.toml."),
-    "docs": ("mingle_hooks.cli.docs", "Print a page of the documentation."),
-    "completion": ("mingle_hooks.cli.completion", "Print the completion script for bash, zsh or fish."),
+    "docs": ("mingle_hooks.cli.template", "Print a page of the documentation."),
+    "completion": ("mingle_hooks.cli.commands", "Print the completion script for bash, zsh or fish."),
 }
 # Shown by `mingle --help --all` only.
 RARE = {"schema"}
@@ -139,13 +602,9 @@ class _Commands(Group):
         return [*found, *click.Command.shell_complete(self, ctx, incomplete)]
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        from mingle_hooks.cli.help import help_words
-
         return super().parse_args(ctx, help_words(ctx, args))
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        from mingle_hooks.cli.help import ALL
-
         rows = [row for param in self.get_params(ctx) if (row := param.get_help_record(ctx)) is not None]
         if ALL not in ctx.meta:
             rows[-1] = ("-h, --help [--all]", "Show this help, or with --all every command.")
@@ -172,8 +631,6 @@ def run_click(arguments: list[str]) -> int:
     """Return the exit code of a command line; UsageError for one that click cannot read."""
     replace_streams()
     if (asked := os.environ.get(COMPLETE)) is not None:
-        from mingle_hooks.cli.completion import respond
-
         return respond(mingle, asked)
     try:
         code = mingle.main(arguments, prog_name="mingle", standalone_mode=False)

@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from mingle_hooks.cli.answer import How, Waiting, become_command, print_variables, run_together
-from mingle_hooks.cli.help import COMMON, HOSTS_FORMAT, ONLY_PRINTED, RUN, Grouped, Option, settings_options
+from mingle_hooks.cli.commands import COMMON, HOSTS_FORMAT, ONLY_PRINTED, RUN, Grouped, Option, settings_options
 from mingle_hooks.cli.plain import ONLY_STARTED, write_stdout
 from mingle_hooks.errors import UsageError
 from mingle_hooks.export import hostfiles

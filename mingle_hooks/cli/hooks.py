@@ -15,15 +15,18 @@ from mingle_hooks import settings
 from mingle_hooks.cli.commands import Group
 from mingle_hooks.cli.plain import UNHEALTHY
 from mingle_hooks.errors import SettingsError, UsageError, printable
-from mingle_hooks.hooks import files, rollout, slurm
+from mingle_hooks.hooks import files, slurm
 from mingle_hooks.hooks.apply import TARGETS, Removal, apply, hook, removals, target, uninstall
 from mingle_hooks.hooks.files import Site, installation_lock, read_site, render_hook
 from mingle_hooks.hooks.plan import Finding, Plan, Where, check_health, is_closed_to_others
 from mingle_hooks.hooks.verify import (
+    ORDER,
+    compare_reports,
     doctor,
     installed_json,
     preview_job,
     removed_json,
+    report_line,
     simulate,
     verified_json,
     verify,
@@ -79,7 +82,7 @@ _MOST_CHARACTERS = 64 << 20  # reports of 60,000 nodes
 @conf_option
 def report_command(scheduler: str, **places: str | None) -> None:  # noqa: ARG001 -- there is one
     """Print a one-line report of this node, for `mingle hooks rollout --check`."""
-    click.echo(rollout.report_line(settled_place(places), located_hooks(places)))
+    click.echo(report_line(settled_place(places), located_hooks(places)))
 
 
 @click.command("rollout")
@@ -89,12 +92,12 @@ def report_command(scheduler: str, **places: str | None) -> None:  # noqa: ARG00
 def rollout_command(*, check: bool, nodes: str | None, reports: TextIO) -> None:
     """Print the steps of a rollout, or check that slurm.conf may name the hooks on all nodes."""
     if not check:
-        click.echo(rollout.ORDER, nl=False)
+        click.echo(ORDER, nl=False)
         return
     wanted = expand(nodes) if nodes else slurm.slurm_nodes(Where())
     if not wanted:
         raise UsageError("the nodes that must report", "no answer from sinfo", "--nodes node[1-100]")
-    found = rollout.compare_reports(reports.read(_MOST_CHARACTERS), wanted)
+    found = compare_reports(reports.read(_MOST_CHARACTERS), wanted)
     for finding in found:
         click.echo(f"BAD  {finding.where}: {printable(finding.what)}; fix: {finding.mend}")
     if found:
@@ -161,7 +164,7 @@ _detailed = click.option("--detailed-exitcode", is_flag=True, help="Exit with 2 
 
 def _names(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
     """Return a scheduler's hooks, for completion."""
-    return [its.name for its in target(ctx.params["scheduler"]).hooks if its.name.startswith(incomplete)]
+    return [name for name in target(ctx.params["scheduler"]).hooks if name.startswith(incomplete)]
 
 
 @click.group(cls=Group)

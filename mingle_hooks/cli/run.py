@@ -1,12 +1,13 @@
-"""`mingle run`, and `mingle ls`, `show` and `kill` for the runs of this user."""
+"""`mingle run`; `mingle check`; and `mingle ls`, `show` and `kill` for the runs of this user."""
 
 from __future__ import annotations
 
 import os
+import shlex
 import socket
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -14,16 +15,26 @@ import click
 
 from mingle_hooks import keys, values
 from mingle_hooks.cli import plain
-from mingle_hooks.cli.help import KILL_TIMEOUT, ONLY_PRINTED, RUN, SETTINGS, Grouped, Option, settings_options
-from mingle_hooks.cli.plain import write_stdout
-from mingle_hooks.errors import FactsError, MissingError, UsageError, printable
+from mingle_hooks.cli.commands import (
+    CHECK,
+    KILL_TIMEOUT,
+    ONLY_PRINTED,
+    RUN,
+    SETTINGS,
+    Grouped,
+    Option,
+    own_options,
+    settings_options,
+)
+from mingle_hooks.cli.plain import write_stderr, write_stdout
+from mingle_hooks.errors import FactsError, MissingError, PlaceError, UsageError, printable
 from mingle_hooks.export.variables import own
-from mingle_hooks.run import attempt, planning, status
-from mingle_hooks.run.planning import Options, Request
-from mingle_hooks.run.registry import Entry
-from mingle_hooks.run.status import Failure, Runs, Seen, State
+from mingle_hooks.run import attempt, runner, status
+from mingle_hooks.run.runner import Options, Request
+from mingle_hooks.run.status import Entry, Failure, Runs, Seen, State
 from mingle_hooks.schedulers.detect import detect
 from mingle_hooks.schedulers.facts import JobFacts
+from mingle_hooks.schedulers.hostlist import fold
 from mingle_hooks.settings import load
 
 EXAMPLES = """\
@@ -31,71 +42,25 @@ mingle run torchrun train.py               # last line of a job script
 mingle run --restarts 3 torchrun train.py  # restart after failures
 mingle run --hosts a,b torchrun train.py   # without a scheduler, by ssh"""
 _COMMON = (
-    "hosts",
-    "nodes",
-    "spares",
-    "restarts",
-    "stall",
-    "limit",
-    "warn",
-    "log_dir",
-    "no_label",
-    "slots",
-    "scope",
-    "timeout",
-    "alone",
+    *("hosts", "nodes", "spares", "restarts", "stall", "limit", "warn", "log_dir", "no_label"),
+    *("slots", "scope", "timeout", "alone"),
 )
 # What the run itself says to each member, and what is only printed.
 _WITHOUT = ("nodes", "rank", "no_wait", "together", *ONLY_PRINTED)
-_TEXTS = {
-    "hosts": "Run on these hosts, by ssh. [default: all hosts of the job]",
-    "nodes": "Number of hosts that train; A:B waits for at least A and takes up to B.",
-    "spares": "Number of extra hosts that replace lost ones.",
-    "window": "With --nodes A:B, how long to wait for more than A hosts.",
-    "restarts": "How often to restart after a failure.",
-    "progress": "A file that changes as training advances, such as a checkpoint. If the same failure occurs three more"
-    " times without a change, mingle stops restarting.",
-    "grace": "Time between SIGTERM and SIGKILL. [default: 2 s less than the scheduler's]",
-    "silence": "A host that sends no heartbeat for this long is lost.",
-    "stall": "If no rank writes anything for this long, print the stacks of all Python processes and end with 75.",
-    "limit": "End after this time, with status 75. [default: the scheduler's limit, if --warn is given]",
-    "warn": "Warn COMMAND this long before the limit.",
-    "warn_signal": "The signal of the warning; it goes to the processes that handle it.",
-    "again": "A shell line to run at the end if another try makes sense: after status 75 or a warning, unless four"
-    " runs in a row formed no world.",
-    "start_option": "An option for the scheduler's starter (srun), such as --container-image=IMAGE.",
-    "no_label": "Do not prefix output lines with the host.",
-    "log_dir": "Write one log file per member and events.jsonl to this directory.",
-}
-
-
-def _run_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command the options that only it has."""
-    for name in reversed([*_TEXTS]):
-        kind: dict[str, Any] = {} if RUN[name].metavar else {"is_flag": True, "default": False}
-        kind |= {"default": "USR1"} if name == "warn_signal" else {}
-        kind |= {"multiple": True} if name == "start_option" else {}
-        option = f"--{name.replace('_', '-')}"
-        command = click.option(option, name, cls=Option, shown=RUN[name], help=_TEXTS[name], **kind)(command)
-    return command
 
 
 def _request(command: tuple[str, ...], given: Mapping[str, object]) -> Request:
-    """Return what these options ask for, by name. Raises what `planning.request` raises."""
+    """Return what these options ask for, by name. Raises what `plan_request` raises."""
     own = {name: value for name, value in given.items() if name in Options._fields}
     members = {name: value for name, value in given.items() if name not in own}
     settings = {name: value for name, value in members.items() if name not in ("explain", "verbatim", "keep_key")}
-    return planning.plan_request(command, Options(**own), settings, plain.run_words(members))  # type: ignore[arg-type]
+    return runner.plan_request(command, Options(**own), settings, plain.run_words(members))  # type: ignore[arg-type]
 
 
 @click.command(
-    name="run",
-    cls=Grouped,
-    examples=EXAMPLES,
-    common=_COMMON,
-    context_settings={"allow_interspersed_args": False},
+    name="run", cls=Grouped, examples=EXAMPLES, common=_COMMON, context_settings={"allow_interspersed_args": False}
 )
-@_run_options
+@partial(own_options, table=RUN, warn_signal={"default": "USR1"}, start_option={"multiple": True})
 @partial(settings_options, without=_WITHOUT)
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED, metavar="COMMAND [ARG]...")
 def run(*, command: tuple[str, ...], **options: Any) -> int:
@@ -105,9 +70,82 @@ def run(*, command: tuple[str, ...], **options: Any) -> int:
     status is that of the first failure, or 75 if a host or the network failed.
     Put options of mingle before COMMAND.
     """
-    from mingle_hooks.run.runner import run_command
+    return runner.run_command(_request(command, options))
 
-    return run_command(_request(command, options))
+
+# `mingle check`: the odd node, by name, before the first step.
+
+_CHECK_EXAMPLES = """\
+mingle check                               # in a job
+mingle check --hosts a,b,c --bandwidth     # without a scheduler, by ssh
+mingle check --html check.html             # also write a page
+mingle check --command "all_reduce_bench"  # find the failing host
+sbatch --exclude="$(mingle check --exclude --hosts node[1-16])" job.sh"""
+
+
+@click.command(name="check", cls=Grouped, examples=_CHECK_EXAMPLES)
+@partial(own_options, table=CHECK, limit={"default": "10m"})
+@partial(settings_options, only=("iface", "port_range"))
+def check(
+    *,
+    hosts: str | None,
+    start: str | None,
+    timeout: str | None,
+    command: str | None,
+    limit: str,
+    html: str | None,
+    bandwidth: bool,
+    exclude: bool,
+    force: bool,
+    json: bool,
+    **settings: Any,
+) -> int:
+    """Find hosts that differ or cannot reach the others.
+
+    Each host reports its hardware and software and probes the others on every
+    network that they share. The exit status is 0 if all is well, 69 if a host
+    is missing, 71 for a problem between hosts or one that no host is to blame
+    for, 76 for a problem on a host that --exclude names.
+    """
+    # Only this command needs the room, which takes 20 ms to import.
+    from mingle_hooks.check.bisect import Trials
+    from mingle_hooks.check.report import report_page, table_lines, with_finding
+    from mingle_hooks.check.session import check_request, run_check
+
+    trials = None
+    if command is not None:
+        trials = Trials.of(
+            _split_command(command), settings, hosts, limit, lambda line: write_stderr(f"mingle check: {line}\n")
+        )
+    found = run_check(check_request(settings, hosts, timeout, start, is_bandwidth=bandwidth))
+    found = found._replace(is_forced=force)
+    if trials is not None and found.here:
+        found = with_finding(found, trials.findings(tuple(host.name for host in found.here)))
+    if exclude:
+        write_stdout(f"{fold(found.exclude)}\n" if found.exclude else "")
+    elif json:
+        print_json(found.to_json())
+    else:
+        _print(table_lines(found))
+    if html is not None:
+        try:
+            with open(html, "w", encoding="utf-8") as file:
+                file.write(report_page(found))
+        except OSError as error:
+            raise PlaceError("to write the page", f"{html}: {error.strerror}", "another --html") from None
+    return found.status
+
+
+def _split_command(command: str) -> tuple[str, ...]:
+    try:
+        words = tuple(shlex.split(command))
+    except ValueError as wrong:
+        raise UsageError(
+            "a command as a shell reads it", f"{command} ({wrong})", "--command 'all_reduce_bench -n 8'"
+        ) from None
+    if not words:
+        raise UsageError("a command", "none (--command)", "--command all_reduce_bench")
+    return words
 
 
 # `mingle ls`, `show` and `kill`: whose runs are meant, and how they are shown to people and programs.
@@ -378,7 +416,7 @@ def kill(*, name: str, is_now: bool, timeout: str, key_file: str | None) -> None
         write_stdout(f"run {entry.id} has ended with status {ending.status}\n")
     elif known.is_gone(entry):
         write_stdout(f"run {entry.id} has ended\n")
-    elif ending.is_heard and not ending.has_hung_up:
+    elif ending.is_accepted and not ending.has_hung_up:
         raise MissingError(
             f"the end of run {entry.id} within {limit_s:g} s",
             f"processes still running on {entry.host} or its other nodes",

@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple
 from mingle_hooks.errors import FactsError, UsageError
 from mingle_hooks.hooks import files, pbs, slurm
 from mingle_hooks.hooks.files import Entry, Found, Manifest, Site, checksum
-from mingle_hooks.hooks.plan import Hook, Plan, Target, Where, hooks_by_name, is_ours, restored
+from mingle_hooks.hooks.plan import Hook, Plan, Target, Where, is_ours, restored
 from mingle_hooks.values import nearest
 
 # The schedulers that hooks can be installed for, by the name that people type: a new one is a row here.
@@ -31,7 +31,11 @@ def target(scheduler: str) -> Target:
 
 def hook(scheduler: str, name: str) -> Hook:
     """Return one hook. Raises UsageError."""
-    return hooks_by_name(target(scheduler).hooks, name)
+    hooks = target(scheduler).hooks
+    if name not in hooks:
+        near = f"mingle hooks render {scheduler} {nearest(name, hooks)}"
+        raise UsageError(f"one of {', '.join(hooks)}", repr(name), near)
+    return hooks[name]
 
 
 def apply(plan: Plan) -> None:
@@ -95,13 +99,13 @@ def _unlisted(where: Where, scheduler: str, site: Site, old: Manifest) -> Iterat
             raise
         return
     for file in plan.files:
-        its, entry = file.standing, file.entry
+        standing, entry = file.standing, file.entry
         begun = [
             os.path.lexists(files.strip_root(where.root, files.unfinished_files(path))) if path else False
-            for path in (entry.path, its.kept)
+            for path in (entry.path, standing.kept)
         ]
-        is_kept = its.kept and not its.copy
-        if entry.path not in old.entries and (is_kept or any(begun) or its.whose in {"ours", "edited"}):
+        is_kept = standing.kept and not standing.copy
+        if entry.path not in old.entries and (is_kept or any(begun) or standing.whose in {"ours", "edited"}):
             yield entry
 
 
@@ -114,7 +118,7 @@ def uninstall(root: str, scheduler: str, found: tuple[Removal, ...]) -> None:
         path, copy = files.strip_root(root, entry.path), files.strip_root(root, entry.kept) if entry.kept else ""
         kept = files.look_at(copy, links=True) if copy else None
         if what == "restore" and kept is not None:
-            files.put_file(path, restored(kept))
+            files.put_files([(path, restored(kept))])
         elif what == "remove":
             files.remove_file(path)
         elif what == "stub":
@@ -124,7 +128,9 @@ def uninstall(root: str, scheduler: str, found: tuple[Removal, ...]) -> None:
     _remove_unfinished(root, scheduler, tuple(removal.entry for removal in found))
     old = files.read_manifest(root)
     rest = {path: entry for path, entry in old.entries.items() if entry.scheduler != scheduler}
-    rest |= {its.path: its._replace(sha256=checksum(stub.encode())) for its, what, stub in found if what == "stub"}
+    rest |= {
+        entry.path: entry._replace(sha256=checksum(stub.encode())) for entry, what, stub in found if what == "stub"
+    }
     if not rest:
         files.remove_file(files.strip_root(root, files.MANIFEST_PATH))
     elif old != (left := Manifest(rest)):
@@ -154,18 +160,18 @@ def _remove_unfinished(root: str, scheduler: str, entries: tuple[Entry, ...]) ->
         for path in filter(None, (entry.path, entry.kept)):
             files.remove_file(files.strip_root(root, files.unfinished_files(path)))
     for place in _places(scheduler):
-        its = files.below_root(root, place)
-        for name in os.listdir(its) if os.path.isdir(its) else ():
+        directory = files.below_root(root, place)
+        for name in os.listdir(directory) if os.path.isdir(directory) else ():
             if name.startswith(files.TEMPORARY):
-                files.remove_file(f"{its}/{name}")
+                files.remove_file(f"{directory}/{name}")
 
 
 def _remove_empty(root: str, scheduler: str) -> None:
     """Remove the directories that installing made, as far as nothing is left in them."""
     for place in (*_places(scheduler), "/etc/mingle"):
-        its = files.strip_root(root, place)
-        if not os.path.islink(its) and os.path.isdir(its) and not os.listdir(its):
-            os.rmdir(its)
+        directory = files.strip_root(root, place)
+        if not os.path.islink(directory) and os.path.isdir(directory) and not os.listdir(directory):
+            os.rmdir(directory)
 
 
 def _places(scheduler: str) -> tuple[str, ...]:

@@ -48,11 +48,6 @@ class Found(NamedTuple):
     gid: int = -1  # any
     is_link: bool = False
 
-    @property
-    def text(self) -> str:
-        """Return the content for people and patterns; writing takes the octets."""
-        return self.data.decode(errors="surrogateescape")
-
 
 def owner_of() -> int:
     """Return the user who shall own installed files: root, or in a test or an image's build the caller."""
@@ -90,8 +85,8 @@ def below_root(root: str, path: str) -> str:
 
 def can_be_run(root: str, path: str) -> bool:
     """Tell whether a path leads to a program that its owner may run. Raises PlaceError."""
-    its = below_root(root, path)
-    return os.path.isfile(its) and bool(os.stat(its).st_mode & stat.S_IXUSR)
+    program = below_root(root, path)
+    return os.path.isfile(program) and bool(os.stat(program).st_mode & stat.S_IXUSR)
 
 
 def is_glob(path: str) -> bool:
@@ -111,13 +106,13 @@ def look_at(path: str, *, links: bool = False) -> Found | None:
     """Return the file, None where there is none. Raises PlaceError for anything but a regular file, or a link."""
     try:
         found = os.lstat(path)
-        its = stat.S_IMODE(found.st_mode), found.st_uid, found.st_gid
+        owned = stat.S_IMODE(found.st_mode), found.st_uid, found.st_gid
         if links and stat.S_ISLNK(found.st_mode):
-            return Found(os.fsencode(os.readlink(path)), *its, is_link=True)
+            return Found(os.fsencode(os.readlink(path)), *owned, is_link=True)
         if not stat.S_ISREG(found.st_mode):
             raise PlaceError("a regular file", f"{path}, which is another kind of file", "moving it away")
         with open(path, "rb") as file:
-            return Found(file.read(), *its)
+            return Found(file.read(), *owned)
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as wrong:
@@ -125,13 +120,8 @@ def look_at(path: str, *, links: bool = False) -> Found | None:
 
 
 def write_whole(path: str, data: bytes, mode: int) -> None:
-    """Write a file of ours, as put() does. Raises PlaceError."""
-    put_file(path, Found(data, mode, owner_of()))
-
-
-def put_file(path: str, found: Found) -> None:
-    """Write one file, as put_files() does. Raises PlaceError."""
-    put_files([(path, found)])
+    """Write a file of ours, as put_files() does. Raises PlaceError."""
+    put_files([(path, Found(data, mode, owner_of()))])
 
 
 def put_files(wanted: Sequence[tuple[str, Found]]) -> None:
@@ -245,18 +235,13 @@ def installation_lock(root: str) -> Iterator[None]:
     except OSError as wrong:
         raise PlaceError("a lock", f"{root or LOCK_PATH}: {wrong.strerror}", "running it as root") from None
     try:
-        _lock(descriptor, root or LOCK_PATH)
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         yield
+    except BlockingIOError:
+        seen = f"another that is at work ({root or LOCK_PATH} is locked)"
+        raise PlaceError("one mingle hooks install or uninstall at a time", seen, "again when that ends") from None
     finally:
         os.close(descriptor)
-
-
-def _lock(descriptor: int, path: str) -> None:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        seen = f"another that is at work ({path} is locked)"
-        raise PlaceError("one mingle hooks install or uninstall at a time", seen, "again when that ends") from None
 
 
 # What a hook's own first lines say: who made it, which program it runs afterwards, and a checksum of the rest.
@@ -267,7 +252,7 @@ _SUM = "sha256 of the other lines: "
 _HEADER_LINES = 10  # after these nobody looks for them
 
 
-class Made(NamedTuple):
+class Header(NamedTuple):
     """A file that mingle made, whatever somebody did to it since."""
 
     scheduler: str
@@ -277,7 +262,7 @@ class Made(NamedTuple):
     is_whole: bool  # the checksum is that of the other lines
 
 
-def made_header(scheduler: str, name: str, chain: str) -> str:
+def header_lines(scheduler: str, name: str, chain: str) -> str:
     """Return the lines with a place for the checksum, which stamped() fills in."""
     lines = [
         f"{_MAKER}{scheduler} {name} (mingle-hooks {__version__}).",
@@ -294,20 +279,20 @@ def with_checksum(text: str) -> str:
     return text.replace(line, f"# {_SUM}{checksum(text.replace(line, '', 1).encode())}\n", 1)
 
 
-def read_made(data: bytes) -> Made | None:
+def read_header(data: bytes) -> Header | None:
     """Return what a file says of itself; None where mingle did not make it."""
-    said: dict[str, str] = {}
+    fields: dict[str, str] = {}
     lines = data.split(b"\n", _HEADER_LINES)[:_HEADER_LINES]
     for line in lines:
         for word in (_MAKER, _CHAIN, _SUM):
             if (start := line.find(word.encode())) >= 0:
-                said[word] = line[start + len(word) :].decode(errors="replace")
-    maker = said.get(_MAKER, "").rstrip(").").split()
+                fields[word] = line[start + len(word) :].decode(errors="replace")
+    maker = fields.get(_MAKER, "").rstrip(").").split()
     if len(maker) != 4:  # noqa: PLR2004 - slurm prolog (mingle-hooks 1.2
         return None
     line = next((line for line in lines if _SUM.encode() in line), b"")
-    is_whole = said.get(_SUM) == checksum(data.replace(line + b"\n", b"", 1))
-    return Made(maker[0], maker[1], maker[3], said.get(_CHAIN, ""), is_whole)
+    is_whole = fields.get(_SUM) == checksum(data.replace(line + b"\n", b"", 1))
+    return Header(maker[0], maker[1], maker[3], fields.get(_CHAIN, ""), is_whole)
 
 
 def checksum(data: bytes) -> str:
@@ -393,11 +378,11 @@ def _hooks(root: str) -> Iterator[Entry]:
     for name in sorted(os.listdir(place)) if os.path.isdir(place) else ():
         directory = f"{place}/{name}"
         for file in sorted(os.listdir(directory)) if os.path.isdir(directory) and not os.path.islink(directory) else ():
-            its = look_at(f"{directory}/{file}", links=True)
-            said = read_made(its.data) if its is not None else None
-            if its is not None and said is not None and said.scheduler == name:
-                sha256 = checksum(its.data) if said.is_whole else ""
-                yield Entry(name, said.name, f"{MANIFEST_DIRECTORY}/{name}/{file}", sha256, its.mode, said.chain)
+            found = look_at(f"{directory}/{file}", links=True)
+            header = read_header(found.data) if found is not None else None
+            if found is not None and header is not None and header.scheduler == name:
+                sha256 = checksum(found.data) if header.is_whole else ""
+                yield Entry(name, header.name, f"{MANIFEST_DIRECTORY}/{name}/{file}", sha256, found.mode, header.chain)
 
 
 # What the site decided about its hooks, checked for the places where it will stand in a script.
@@ -405,8 +390,8 @@ def _hooks(root: str) -> Iterator[Entry]:
 # As RUN_ROOT, the same everywhere, so that an admin who comes to a strange cluster knows where to look.
 KILL_SWITCH = "/etc/mingle/disabled"
 
-# Slurm's hooks that a site may have of its own.
-CHAINED = ("prolog", "epilog", "taskprolog")
+# slurm.conf's keys of the hooks that a site may have of its own, and the names of these in the settings.
+KEYS = {"Prolog": "prolog", "Epilog": "epilog", "TaskProlog": "taskprolog"}
 # The kernel's IFNAMSIZ is 16 with the closing NUL.
 _INTERFACE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@-]{0,14}")
 _WORD = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
@@ -446,13 +431,14 @@ class Site:
             _check("iface", _INTERFACE, name)
         if self.opt_in is not None:
             _check("hooks.opt_in", _WORD, self.opt_in)
-        for key in CHAINED:
+        for key in KEYS.values():
             if self.chain(key) not in {None, NONE}:
                 _check(f"hooks.{key}", _PATH, str(self.chain(key)))
 
     def chain(self, key: str) -> str | None:
-        """Return the site's own program for one of CHAINED."""
-        return {"prolog": self.prolog, "epilog": self.epilog, "taskprolog": self.taskprolog}[key]
+        """Return the site's own program for one of the values of KEYS."""
+        program: str | None = getattr(self, key)
+        return program
 
     @property
     def port_stride(self) -> int:
@@ -479,7 +465,7 @@ def read_site(settings: Settings) -> Site:
         host_suffix=settings.host_suffix,
         port_range=settings.port_range,
         containers=table["containers"],
-        **{key: table[key] for key in CHAINED},
+        **{key: table[key] for key in KEYS.values()},
     )
 
 
@@ -508,12 +494,7 @@ NO_CHAIN = Chain()
 
 
 def render_hook(
-    hook: Hook,
-    site: Site,
-    chain: Chain = NO_CHAIN,
-    *,
-    state_directory: str = RUN_ROOT,
-    kill_switch: str = KILL_SWITCH,
+    hook: Hook, site: Site, chain: Chain = NO_CHAIN, *, state_directory: str = RUN_ROOT, kill_switch: str = KILL_SWITCH
 ) -> str:
     """Return the whole file; the same arguments always give the same text.
 
@@ -523,7 +504,7 @@ def render_hook(
         _environment()
         .get_template(hook.template)
         .render(
-            header=made_header(hook.scheduler, hook.name, chain.program),
+            header=header_lines(hook.scheduler, hook.name, chain.program),
             hook=hook,
             site=site,
             chain=chain.program,

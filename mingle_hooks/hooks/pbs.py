@@ -24,83 +24,38 @@ from mingle_hooks.hooks.plan import (
     Target,
     Trial,
     Where,
-    hooks_by_name,
     join_plans,
     plan_file,
     what_stands,
 )
 from mingle_hooks.schedulers.pbs import CONFIGURATION, home
 
-# A stand-in for the `pbs` module of pbs_python, to run a hook for execjob_launch or execjob_end anywhere.
-
-# Run as `python -c PROGRAM HOOK EVENT...`: prints for each event how the hook ended, what it logged, added and took
-# away, as a line of JSON. For every Python that PBS may bring, from 2.7 on. `spoil` is code that goes first.
-STAND_IN = r"""
-import json, sys, types
-code = compile(open(sys.argv[1]).read(), sys.argv[1], "exec")
-class Thing(object):
-    pass
-class Env(dict):  # PBS_ENV behaves like a dictionary of strings
-    pass
-def accept(text=""):
-    ended.append("accept")
-    raise SystemExit(0)
-def reject(text=""):
-    ended.append("reject")
-    raise SystemExit(1)
-for path in sys.argv[2:]:
-    given = json.load(open(path))
-    log, ended = [], []
-    event, job = Thing(), Thing()
-    for name, value in given["job"].items():
-        setattr(job, name, value)
-    event.job, event.env, event.type = job, Env(given["env"]), given.get("type", "execjob_launch")
-    event.accept, event.reject = accept, reject
-    pbs = types.ModuleType("pbs")
-    pbs.event = lambda: event
-    pbs.EXECJOB_LAUNCH, pbs.EXECJOB_END = "execjob_launch", "execjob_end"
-    pbs.logjobmsg = lambda job_id, text: log.append(text)
-    exec(given.get("spoil", ""))
-    sys.modules["pbs"] = pbs
-    try:
-        exec(code, {"__name__": "__main__"})
-    except SystemExit:
-        pass
-    added = dict((name, value) for name, value in event.env.items() if given["env"].get(name) != value)
-    gone = sorted(set(given["env"]) - set(event.env.keys()))
-    print(json.dumps({"ended": ended, "log": log, "added": added, "gone": gone}))
-"""
+# The program with a stand-in for the `pbs` module of pbs_python, which runs a hook anywhere.
+STAND_IN = "templates/hooks/pbs/stand-in.py.j2"
 
 
-def stand_in_event(text: str) -> dict[str, Any]:
+def stand_in_event(text: str) -> dict[str, dict[str, Any]]:
     """Return a recorded event: what `pbs.event()` gave, as `NAME=value` and `env NAME=value` lines."""
-    job: dict[str, Any] = {
-        "id": None,
-        "euser": None,
-        "run_count": None,
-        "exec_host": None,
-        "exec_host2": None,
-        "exec_vnode": None,
-    }
+    job: dict[str, Any] = dict.fromkeys(("id", "euser", "run_count", "exec_host", "exec_host2", "exec_vnode"))
     environ = {}
-    for line in text.splitlines():
-        name, _, value = line.partition("=")
+    for name, _, value in (line.partition("=") for line in text.splitlines()):
         if name.startswith("env "):
             environ[name[4:]] = value
-        elif name == "run_count":
-            job[name] = int(value)
-        elif name.removeprefix("job.") in job:
-            job[name.removeprefix("job.")] = None if value == "None" else value
+        elif (attribute := name.removeprefix("job.")) in job and value != "None":
+            job[attribute] = int(value) if attribute == "run_count" else value
     return {"job": job, "env": environ}
 
 
 # OpenPBS' hooks, and trying the one that its own Python runs.
 
-PBS_HOOKS = (
-    Hook("pbs", "launch", "pbs/launch.py.j2", "every task, root, before it; and when a job ends"),
-    Hook("pbs", "prologue", "pbs/prologue.sh.j2", "first node, root, before a job"),
-    Hook("pbs", "epilogue", "_epilogue.sh.j2", "first node, root, when a job ends", after="prologue"),
-)
+PBS_HOOKS = {
+    hook.name: hook
+    for hook in (
+        Hook("pbs", "launch", "pbs/launch.py.j2", "every task, root, before it; and when a job ends"),
+        Hook("pbs", "prologue", "pbs/prologue.sh.j2", "first node, root, before a job"),
+        Hook("pbs", "epilogue", "_epilogue.sh.j2", "first node, root, when a job ends", after="prologue"),
+    )
+}
 
 
 def pbs_trials(place: str, site: Site) -> Iterator[Trial]:
@@ -112,13 +67,13 @@ def pbs_trials(place: str, site: Site) -> Iterator[Trial]:
         done = subprocess.run(argv, env={}, capture_output=True, text=True, timeout=TRIAL_S, check=True)
         taken = (time.perf_counter() - started) * 1000
         seen = json.loads(done.stdout)
-        said = tuple(f"{key}={value}" for key, value in seen["added"].items()) or tuple(seen["log"])
-        yield Trial("launch", label, 0 if seen["ended"] == ["accept"] else 1, taken, said)
+        shown = tuple(f"{key}={value}" for key, value in seen["added"].items()) or tuple(seen["log"])
+        yield Trial("launch", label, 0 if seen["ended"] == ["accept"] else 1, taken, shown)
 
 
 def write_launch(place: str, site: Site, state: str) -> None:
     """Write the launch hook into a directory."""
-    hook = render_hook(hooks_by_name(PBS_HOOKS, "launch"), site, state_directory=state, kill_switch=f"{place}/disabled")
+    hook = render_hook(PBS_HOOKS["launch"], site, state_directory=state, kill_switch=f"{place}/disabled")
     with open(f"{place}/mingle.py", "w", encoding="utf-8") as text:
         text.write(hook)
 
@@ -128,12 +83,12 @@ def launch_argv(place: str, event: Mapping[str, object]) -> list[str]:
     with open(f"{place}/event.json", "w", encoding="utf-8") as text:
         json.dump(event, text)
     # Not the one of a virtual environment, which the user of a hook may be unable to reach.
-    return [os.path.realpath(sys.executable), "-c", STAND_IN, f"{place}/mingle.py", f"{place}/event.json"]
+    return [os.path.realpath(sys.executable), "-c", shipped_text(STAND_IN), f"{place}/mingle.py", f"{place}/event.json"]
 
 
-def launch_events() -> Iterator[tuple[str, dict[str, dict[str, object]]]]:
+def launch_events() -> Iterator[tuple[str, dict[str, dict[str, Any]]]]:
     """Yield recorded and hostile events, each with a label."""
-    event: dict[str, dict[str, object]] = {}
+    event: dict[str, dict[str, Any]] = {}
     for file in (file for file in shipped_names(ENVIRONMENTS) if file.endswith(".launch")):
         event = stand_in_event(shipped_text(f"{ENVIRONMENTS}/{file}"))
         yield file.removesuffix(".launch"), dict(event)
@@ -159,27 +114,21 @@ def plan_pbs(site: Site, where: Where) -> Plan:
     root = where.root
     old = files.read_manifest(root)
     place = f"{where.pbs_home or home(files.below_root(root, CONFIGURATION))}/mom_priv"
-    launch = hooks_by_name(PBS_HOOKS, "launch")
+    launch = PBS_HOOKS["launch"]
     found = [plan_file(root, old, launch, f"{PBS_DIRECTORY}/mingle.py", render_hook(launch, site), mode=0o644)]
     if os.path.isdir(files.below_root(root, place)):
-        found += [with_chain(site, root, old, hook, place) for hook in PBS_HOOKS if hook.name in SCRIPTS]
+        found += [with_chain(site, root, old, hook, place) for hook in map(PBS_HOOKS.__getitem__, SCRIPTS)]
     return join_plans(
-        "pbs",
-        root,
-        old,
-        tuple(found),
-        "commands for the host of the PBS server",
-        _commands(),
-        _notes(root, place),
+        "pbs", root, old, tuple(found), "commands for the host of the PBS server", _commands(), _notes(root, place)
     )
 
 
 def with_chain(site: Site, root: str, old: Manifest, hook: Hook, place: str, names: Collection[str] = SCRIPTS) -> File:
     """Return one of a node's classic scripts; one that the site has already is kept and called. Raises PlaceError."""
     path = f"{place}/{hook.name}"
-    its = what_stands(root, old, hook, path, names)
-    text = render_hook(hook, site, Chain(its.kept))
-    return plan_file(root, old, hook, path, text, mode=PROGRAM, chain=its.kept, standing=its)
+    before = what_stands(root, old, hook, path, names)
+    text = render_hook(hook, site, Chain(before.kept))
+    return plan_file(root, old, hook, path, text, mode=PROGRAM, chain=before.kept, standing=before)
 
 
 def _commands() -> tuple[Line, ...]:
@@ -210,9 +159,11 @@ def _notes(root: str, place: str) -> tuple[str, ...]:
     directory = files.below_root(root, f"{place}/hooks")
     for name in sorted(os.listdir(directory)) if os.path.isdir(directory) else ():
         now = files.look_at(f"{directory}/{name}") if name.endswith(".HK") else None
-        for event, script in (("execjob_prologue", "prologue"), ("execjob_epilogue", "epilogue")):
-            if now and event in now.text and "enabled=false" not in now.text.lower():
-                notes.append(f"hook {name[:-3]} has the event {event}: pbs_mom does not run {place}/{script} then")
+        for event, script in ((b"execjob_prologue", "prologue"), (b"execjob_epilogue", "epilogue")):
+            if now and event in now.data and b"enabled=false" not in now.data.lower():
+                notes.append(
+                    f"hook {name[:-3]} has the event {event.decode()}: pbs_mom does not run {place}/{script} then"
+                )
     return tuple(notes)
 
 
@@ -235,16 +186,19 @@ def classic_target(
 
     They lie in a directory of its home, which --pbs-home replaces. No configuration has to name them.
     """
-    hooks = []
-    for name, template, when in (
-        ("prologue", "torque/prologue.sh.j2", "before a job"),
-        ("epilogue", "_epilogue.sh.j2", "when a job ends"),
-    ):
-        for suffix in suffixes:
-            where = f"{'the other nodes' if suffix else 'first node'}, root, {when}"
-            after = f"prologue{suffix}" if name == "epilogue" else ""
-            hooks.append(Hook(scheduler, name + suffix, template, where, after))
-    scripts = tuple(hook.name for hook in hooks)
+    kinds = ("prologue", "torque/prologue.sh.j2", "before a job"), ("epilogue", "_epilogue.sh.j2", "when a job ends")
+    hooks = {
+        name + suffix: Hook(
+            scheduler,
+            name + suffix,
+            template,
+            f"{'the other nodes' if suffix else 'first node'}, root, {when}",
+            f"prologue{suffix}" if name == "epilogue" else "",
+        )
+        for name, template, when in kinds
+        for suffix in suffixes
+    }
+    scripts = tuple(hooks)
 
     def plan(site: Site, where: Where) -> Plan:
         """Return what to write below the root. Raises FactsError and PlaceError."""
@@ -253,7 +207,7 @@ def classic_target(
             expected = "pbs_mom's own directory"
             raise FactsError(expected, f"no {root}{place}", "--pbs-home DIR, on a node of the cluster")
         old = files.read_manifest(root)
-        found = tuple(with_chain(site, root, old, hook, place, scripts) for hook in hooks)
+        found = tuple(with_chain(site, root, old, hook, place, scripts) for hook in hooks.values())
         return join_plans(scheduler, root, old, found, "nothing to add", ())
 
-    return Target(tuple(hooks), plan, program=program, version_option=version_option, scripts=scripts)
+    return Target(hooks, plan, program=program, version_option=version_option, scripts=scripts)

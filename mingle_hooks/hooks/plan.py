@@ -7,19 +7,12 @@ import re
 import stat
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from mingle_hooks import values
-from mingle_hooks.errors import FactsError, UsageError
 from mingle_hooks.files import RUN_ROOT
 from mingle_hooks.hooks import files
-from mingle_hooks.hooks.files import DROP_INS, Entry, Found, Manifest, Site, checksum, read_made
-from mingle_hooks.settings import SYSTEM_FILE
-from mingle_hooks.values import NONE, nearest
-
-if TYPE_CHECKING:
-    from mingle_hooks.hooks.slurm import SlurmConf
-
+from mingle_hooks.hooks.files import Entry, Found, Manifest, Site, checksum, read_header
 
 # Whose file stands where a hook is to be, and where a copy of it goes before the hook takes its place.
 #
@@ -77,10 +70,10 @@ def _whose(now: Found | None, path: str, entry: Entry | None) -> Whose:
         return "nobody"
     if not now.is_link and entry and checksum(now.data) == entry.sha256:
         return "ours"
-    said = None if now.is_link else read_made(now.data)
-    if said is not None and said.is_whole:
+    header = None if now.is_link else read_header(now.data)
+    if header is not None and header.is_whole:
         return "ours"
-    return "edited" if said is not None or path.startswith(f"{files.MANIFEST_DIRECTORY}/") else "site"
+    return "edited" if header is not None or path.startswith(f"{files.MANIFEST_DIRECTORY}/") else "site"
 
 
 def is_ours(now: Found, entry: Entry) -> bool:
@@ -198,17 +191,17 @@ def plan_file(
 
     Raises PlaceError.
     """
-    its, data = standing or what_stands(root, old, hook, path), text.encode()
+    before, data = standing or what_stands(root, old, hook, path), text.encode()
     entry = Entry(
-        hook.scheduler, hook.name, path, checksum(data), mode, chain, its.kept, its.kept_sha256, hook.is_users
+        hook.scheduler, hook.name, path, checksum(data), mode, chain, before.kept, before.kept_sha256, hook.is_users
     )
-    now = its.now
+    now = before.now
     if now is not None and not now.is_link and now.data == data:  # nothing is lost
-        its = its._replace(whose="ours", copy=None)
+        before = before._replace(whose="ours", copy=None)
     is_right = (
-        now is not None and its.whose == "ours" and (now.data, now.mode, now.uid) == (data, mode, files.owner_of())
+        now is not None and before.whose == "ours" and (now.data, now.mode, now.uid) == (data, mode, files.owner_of())
     )
-    return File(entry, text, its, is_right)
+    return File(entry, text, before, is_right)
 
 
 def join_plans(
@@ -229,6 +222,20 @@ def join_plans(
 # What a scheduler's hooks are: the files, and all that installing, checking and trying them out asks of it.
 
 Run = tuple[str, tuple[str, ...], Mapping[str, str]]  # a label, the hook's arguments, its environment
+
+# The hooks bound themselves at 12 s; this is for a machine that is itself in trouble.
+TRIAL_S = 30.0
+
+
+class Trial(NamedTuple):
+    """One run of one hook."""
+
+    hook: str
+    environment: str
+    status: int
+    milliseconds: float
+    said: tuple[str, ...]  # what the job would get, line by line, or what the hook put into its directory
+
 
 # What pbs_mom gives a classic prologue and epilogue beside the job and the user, and what a hostile user could be.
 EVIL = "$(touch /tmp/mingle-simulate-owned);`id`'\"\nexport LD_PRELOAD=/tmp/evil.so\n\x1b[2J"
@@ -285,7 +292,7 @@ class Target(NamedTuple):
     `scripts` are run in their order, each as `runs` says, and `trials` are what else is tried.
     """
 
-    hooks: tuple[Hook, ...]
+    hooks: Mapping[str, Hook]
     plan: Callable[[Site, Where], Plan]
     program: str
     scripts: tuple[str, ...]
@@ -296,16 +303,6 @@ class Target(NamedTuple):
     findings: Callable[[Plan, Where], Iterable[Finding]] = _nothing
     refuse: Callable[[Where, tuple[Entry, ...]], object] = _nothing
     stubs: Callable[[Where, tuple[Entry, ...]], Mapping[str, str]] = _none
-
-
-def hooks_by_name(found: Iterable[Hook], name: str) -> Hook:
-    """Return the hook of that name. Raises UsageError."""
-    hooks = {hook.name: hook for hook in found}
-    if name not in hooks:
-        scheduler = next(iter(hooks.values())).scheduler
-        near = f"mingle hooks render {scheduler} {nearest(name, hooks)}"
-        raise UsageError(f"one of {', '.join(hooks)}", repr(name), near)
-    return hooks[name]
 
 
 # Is what was installed still there, as it was? By the manifest's checksums alone, so that a health check is quick.
@@ -356,10 +353,10 @@ def _file(root: str, entry: Entry, again: str) -> Iterator[Finding]:
 
 
 def _changed(path: str, now: Found, again: str) -> tuple[str, str]:
-    said = read_made(now.data)
-    if said is not None and said.is_whole:
-        return f"comes from another installation than the manifest (mingle-hooks {said.version})", again
-    if said is None and not path.startswith(f"{files.MANIFEST_DIRECTORY}/"):
+    header = read_header(now.data)
+    if header is not None and header.is_whole:
+        return f"comes from another installation than the manifest (mingle-hooks {header.version})", again
+    if header is None and not path.startswith(f"{files.MANIFEST_DIRECTORY}/"):
         return "is a foreign file", f"{again}, which keeps it"
     return "was edited by hand", f"{again}, which keeps the edited one in {files.KEPT}"
 
@@ -413,9 +410,9 @@ def _above(root: str, paths: list[str]) -> Iterator[tuple[str, os.stat_result]]:
 
 def site_key(root: str, path: str) -> Iterator[Finding]:
     """Find what keeps the site's key from being used. Raises PlaceError."""
-    its = files.strip_root(root, path)
+    place = files.strip_root(root, path)
     try:
-        found = os.lstat(its)
+        found = os.lstat(place)
     except FileNotFoundError:
         yield Finding(path, "is missing, so jobs get no key", "putting it there, the same on all nodes (mingle key)")
         return
@@ -426,7 +423,7 @@ def site_key(root: str, path: str) -> Iterator[Finding]:
     if not stat.S_ISREG(found.st_mode) or not private:
         yield Finding(path, "is not a regular file of root's with mode 0400", f"chown 0 {path}; chmod 0400 {path}")
         return
-    now = files.look_at(its)
+    now = files.look_at(place)
     key = now.data.removesuffix(b"\n") if now else b""
     if len(key) not in _KEY_DIGITS or key.strip(b"0123456789abcdef"):
         yield Finding(path, "does not hold 64 to 128 lower-case hex digits", f"mingle key > {path}")
@@ -439,111 +436,3 @@ def _state(root: str) -> Iterator[Finding]:
         if (found.st_uid, found.st_mode) != (files.owner_of(), stat.S_IFDIR | 0o755):
             mend = f"rm -r {RUN_ROOT}; the next Prolog makes it"
             yield Finding(RUN_ROOT, "is not a directory of root's with mode 0755", mend)
-
-
-# The site's own programs that ours call: which they are, and whether they can be run.
-
-# slurm.conf's keys, and the names that these hooks have in the settings.
-KEYS = {"Prolog": "prolog", "Epilog": "epilog", "TaskProlog": "taskprolog"}
-
-
-class Own(NamedTuple):
-    """The site's own program for one key, empty for none; `line` is what the settings should say and do not."""
-
-    program: str
-    line: str = ""
-
-
-def sites_programs(
-    site: Site, where: Where, conf: SlurmConf | None, old: Manifest, key: str, ours: tuple[str, ...]
-) -> Own:
-    """Return the site's own program for a key, where `ours` are the paths of ours, first the one that may call it.
-
-    The settings say it, the same on every node; else slurm.conf, while it names the site's; else what was installed
-    here before. Raises FactsError where none of these can tell, and where two contradict each other.
-    """
-    name = KEYS[key]
-    said = site.chain(name)
-    named = conf.one(key) if conf else ""
-    theirs = "" if named in ours or files.is_glob(named) else named
-    if said is not None:
-        program = "" if said == NONE else said
-        if theirs and theirs != program:
-            raise FactsError(
-                f"one {key} of the site's own in {SYSTEM_FILE} and {conf.path if conf else ''}",
-                f"{name} = {said} and {key}={theirs}",
-                f'{name} = "{theirs}" in [hooks], or another {key} in slurm.conf',
-            )
-        return Own(_not_ours(key, program, ours))
-    if theirs:
-        return Own(_not_ours(key, _absolute(key, theirs), ours), f'{name} = "{theirs}"')
-    known = [old.entries[path].chain for path in ours if path in old.entries]
-    if not known and (conf is None or named == ours[0]) and not where.is_shown:
-        raise FactsError(
-            f"the site's own {key}, which mingle's calls at its end",
-            f"{key}={named}, and no setting in {SYSTEM_FILE}" if conf else "neither slurm.conf nor a controller",
-            f'{name} = "/the/path", or {name} = "none", in [hooks] of {SYSTEM_FILE}, the same on every node',
-        )
-    program = "".join(known[:1])
-    return Own(program, f'{name} = "{program or NONE}"')
-
-
-def _not_ours(key: str, program: str, ours: tuple[str, ...]) -> str:
-    if program in ours:
-        raise FactsError(f"a {key} of the site's own", f"mingle's, {program}", f'{KEYS[key]} = "none" in [hooks]')
-    return program
-
-
-def _absolute(key: str, path: str) -> str:
-    if not re.fullmatch(r"/[A-Za-z0-9_./+@-]+", path):
-        raise FactsError("an absolute, plain path", f"{key}={path}", f"the whole path in {key}=")
-    return path
-
-
-def chain_findings(root: str, chains: Mapping[str, str]) -> Iterator[Finding]:
-    """Find what of the site's own cannot be run: as without ours, Slurm then drains the node or fails every task.
-
-    `chains` has the program for each name in KEYS that has one.
-    """
-    for name in KEYS.values():
-        bit = stat.S_IXOTH if name == "taskprolog" else stat.S_IXUSR
-        if program := chains.get(name):
-            yield from _program(root, program, bit, f"another {name} in [hooks] of {SYSTEM_FILE}")
-        place = f"{DROP_INS}/{name}.d"
-        its = files.below_root(root, place)
-        if not os.path.isdir(its):
-            continue
-        if os.stat(its).st_mode & files.OTHERS_WRITE:
-            yield Finding(place, "can be written by others", f"chmod go-w {place}")
-        for entry in sorted(os.listdir(its)):
-            if not entry.startswith("."):  # as a shell's *
-                yield from _program(root, f"{place}/{entry}", bit, f"moving it out of {place}")
-
-
-def _program(root: str, path: str, bit: int, mend: str) -> Iterator[Finding]:
-    what = "cannot be run, which " + ("fails every task" if bit == stat.S_IXOTH else "drains the node")
-    try:
-        found = os.stat(files.below_root(root, path))
-    except OSError as wrong:
-        yield Finding(path, f"{what}: {wrong.strerror}", f"putting it there, or {mend}")
-        return
-    if not stat.S_ISREG(found.st_mode) or not found.st_mode & bit:
-        yield Finding(path, what, f"chmod a+rx {path}, or {mend}")
-    elif found.st_mode & files.OTHERS_WRITE or found.st_uid not in {0, files.owner_of()}:
-        yield Finding(path, "can be changed by others than root", f"chown 0 {path}; chmod go-w {path}")
-
-
-# One run of one hook, tried out.
-
-# The hooks bound themselves at 12 s; this is for a machine that is itself in trouble.
-TRIAL_S = 30.0
-
-
-class Trial(NamedTuple):
-    """One run of one hook."""
-
-    hook: str
-    environment: str
-    status: int
-    milliseconds: float
-    said: tuple[str, ...]  # what the job would get, line by line, or what the hook put into its directory

@@ -9,6 +9,7 @@ import glob
 import os
 import re
 import shutil
+import stat
 import subprocess
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -17,10 +18,9 @@ from typing import NamedTuple
 from mingle_hooks.errors import ConflictError, FactsError, UsageError
 from mingle_hooks.files import ENVIRONMENTS, shipped_names, shipped_text
 from mingle_hooks.hooks import files
-from mingle_hooks.hooks.files import DROP_INS, Chain, Entry, Manifest, Site, below_root, is_glob, render_hook
+from mingle_hooks.hooks.files import DROP_INS, KEYS, Chain, Entry, Manifest, Site, below_root, is_glob, render_hook
 from mingle_hooks.hooks.plan import (
     EVIL,
-    KEYS,
     File,
     Finding,
     Hook,
@@ -29,14 +29,11 @@ from mingle_hooks.hooks.plan import (
     Run,
     Target,
     Where,
-    chain_findings,
-    hooks_by_name,
     join_plans,
     plan_file,
-    sites_programs,
 )
 from mingle_hooks.settings import SYSTEM_FILE
-from mingle_hooks.values import number
+from mingle_hooks.values import NONE, number
 
 # How slurmd was started, or will be: which configuration it reads depends on it.
 
@@ -47,32 +44,23 @@ _MOST_BYTES_OF_UNIT = 1 << 16
 
 
 def slurmd_option(root: str, name: str) -> str:
-    """Return the value of an option of slurmd's; empty where it has none. Of two, the last counts."""
-    found = ""
-    words = [*words_of_unit(root), *([] if root else words_of_process())]
-    for index, word in enumerate(words):
-        if word == name:
-            found = "".join(words[index + 1 : index + 2])
-        elif word.startswith(f"{name}=") or (len(name) == len("-f") and word.startswith(name)):
-            found = word[len(name) :].removeprefix("=")
-    return found
+    """Return the value of an option of slurmd's; empty where it has none. Of two, the last counts.
 
-
-def words_of_unit(root: str) -> list[str]:
-    """Return what the unit's environment file gives to slurmd."""
-    words = []
-    for path in _FILES:
-        for value in _ASSIGNED.findall(_text(files.below_root(root, path))):
-            words += value.strip().strip("\"'").split()
-    return words
-
-
-def words_of_process() -> list[str]:
-    """Return the command line of the slurmd that runs on this host."""
-    for path in sorted(glob.glob("/proc/[0-9]*/comm")):
+    Options are in the environment file of its unit, and on this host in the command line of the slurmd that runs.
+    """
+    texts = [text for path in _FILES for text in _ASSIGNED.findall(_text(files.below_root(root, path)))]
+    given = [option for text in texts for option in text.strip().strip("\"'").split()]
+    for path in () if root else sorted(glob.glob("/proc/[0-9]*/comm")):
         if _text(path) == "slurmd\n":
-            return _text(path.removesuffix("comm") + "cmdline").split("\0")
-    return []
+            given += _text(path.removesuffix("comm") + "cmdline").split("\0")
+            break
+    found = ""
+    for index, option in enumerate(given):
+        if option == name:
+            found = "".join(given[index + 1 : index + 2])
+        elif option.startswith(f"{name}=") or (len(name) == len("-f") and option.startswith(name)):
+            found = option[len(name) :].removeprefix("=")
+    return found
 
 
 def _text(path: str) -> str:
@@ -107,30 +95,25 @@ class SlurmConf:
         """Return the last value of a key, or an empty text."""
         return "".join(self.all(key)[-1:])
 
+    def pairs(self, keys: Iterable[str]) -> list[tuple[str, str]]:
+        """Return these keys, each with each of its values."""
+        return [(key, value) for key in keys for value in self.all(key)]
+
 
 def find_slurm_conf(root: str, path: str | None = None) -> SlurmConf | None:
     """Read slurm.conf at `path`, or where Slurm looks for it, below root. None where there is none at all.
 
     Raises FactsError where it cannot be read.
     """
-    named = path or _named(root)
-    for place in (named,) if named else _places(root):
+    named = path or ("" if root else os.environ.get("SLURM_CONF", "")) or slurmd_option(root, "-f")
+    # slurmd with --conf-server reads no file of the node's own.
+    places = (CONFIGLESS,) if slurmd_option(root, "--conf-server") else PLACES
+    for place in (named,) if named else places:
         if named or os.path.exists(files.below_root(root, place)):
             values: dict[str, list[str]] = {}
             _read(root, place, values, 0)
             return SlurmConf(place, {key: tuple(found) for key, found in values.items()})
     return None
-
-
-def _named(root: str) -> str:
-    """Return the file that slurmd, or SLURM_CONF on this host, names; empty where none does."""
-    of_this_host = "" if root else os.environ.get("SLURM_CONF", "")
-    return of_this_host or slurmd_option(root, "-f")
-
-
-def _places(root: str) -> tuple[str, ...]:
-    """Return where to look; slurmd with --conf-server reads no file of the node's own."""
-    return (CONFIGLESS,) if slurmd_option(root, "--conf-server") else PLACES
 
 
 def _read(root: str, path: str, values: dict[str, list[str]], depth: int) -> None:
@@ -184,11 +167,6 @@ def running_known(where: Where) -> SlurmConf | None:
     return find_slurm_conf(where.root, where.slurm_conf) or running_config(where)
 
 
-def can_ask_slurm() -> bool:
-    """Tell whether this host has what asks a controller."""
-    return bool(_program_path("scontrol"))
-
-
 def slurm_version(where: Where) -> tuple[int, int] | None:
     """Return Slurm's version: as it was told, or as this host's programs say below no root."""
     if where.slurm_version is not None or where.root:
@@ -201,8 +179,8 @@ def slurm_version(where: Where) -> tuple[int, int] | None:
 
 def slurm_nodes(where: Where) -> tuple[str, ...]:
     """Return the nodes that the controller knows; none where it does not answer."""
-    said = "" if where.root else _output_of(where.slurm_conf, "sinfo", "--noheader", "--Node", "--format=%N")
-    return tuple(sorted(set(said.split())))
+    output = "" if where.root else _output_of(where.slurm_conf, "sinfo", "--noheader", "--Node", "--format=%N")
+    return tuple(sorted(set(output.split())))
 
 
 def parse_config(text: str) -> SlurmConf:
@@ -215,7 +193,7 @@ def parse_config(text: str) -> SlurmConf:
 
 
 @functools.cache  # a command asks once, however often its parts want to know
-def _output_of(conf: str | None, program: str, *words: str) -> str:
+def _output_of(conf: str | None, program: str, *arguments: str) -> str:
     """Return what a program of Slurm's prints; nothing where it fails or takes too long."""
     path = _program_path(program)
     if not path:
@@ -223,7 +201,12 @@ def _output_of(conf: str | None, program: str, *words: str) -> str:
     environ = {**os.environ, **({"SLURM_CONF": conf} if conf else {})}
     try:
         done = subprocess.run(
-            [path, *words], env=environ, stdin=subprocess.DEVNULL, capture_output=True, timeout=_COMMAND_S, check=True
+            [path, *arguments],
+            env=environ,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=_COMMAND_S,
+            check=True,
         )
     except (OSError, subprocess.SubprocessError):
         return ""
@@ -242,23 +225,9 @@ TASK_PROLOGS = "/etc/slurm/task_prolog.d"
 _HOSTILE = {
     "no variables at all": None,
     "a hostile job id": {"SLURM_JOB_ID": "7/../../etc;" + EVIL},
-    "hostile host lists": {
-        "SLURM_JOB_NODELIST": EVIL,
-        "SLURM_STEP_NODELIST": "n[1-$(id)]",
-        "SLURM_NODELIST": EVIL,
-    },
-    "hostile numbers": {
-        "SLURM_PROCID": "a[$(id)]",
-        "SLURM_NODEID": "08",
-        "SLURM_JOB_UID": "-1",
-        "SLURM_NNODES": EVIL,
-    },
-    "hostile texts": {
-        "SLURM_JOB_COMMENT": EVIL,
-        "SLURM_JOB_NAME": EVIL,
-        "MASTER_ADDR": EVIL,
-        "IFS": "0123456789",
-    },
+    "hostile host lists": {"SLURM_JOB_NODELIST": EVIL, "SLURM_STEP_NODELIST": "n[1-$(id)]", "SLURM_NODELIST": EVIL},
+    "hostile numbers": {"SLURM_PROCID": "a[$(id)]", "SLURM_NODEID": "08", "SLURM_JOB_UID": "-1", "SLURM_NNODES": EVIL},
+    "hostile texts": {"SLURM_JOB_COMMENT": EVIL, "SLURM_JOB_NAME": EVIL, "MASTER_ADDR": EVIL, "IFS": "0123456789"},
 }
 
 
@@ -277,17 +246,29 @@ def chained_programs(entries: Iterable[Entry]) -> dict[str, str]:
     return {entry.name.removesuffix("-all"): entry.chain for entry in entries if entry.chain}
 
 
-def refuse_install(where: Where, entries: tuple[Entry, ...]) -> None:
+def refuse_removal(where: Where, entries: tuple[Entry, ...]) -> None:
     """Raise ConflictError while slurm.conf runs one of the files; FactsError where none can be read."""
     conf = running_known(where)
-    if conf is not None:
-        _refuse_if_used(where.root, conf, entries)
-    elif entries:
+    if not entries:
+        return
+    if conf is None:
         raise FactsError(
             "a slurm.conf, or a controller that answers, to check that Slurm no longer runs mingle's files",
             "neither",
             "--slurm-conf with a copy of slurm.conf as it is on the controller",
         )
+    paths = {entry.path: entry for entry in entries}
+    again = "then scontrol reconfigure, then this command again"
+    for key, value in conf.pairs(KEYS):
+        if value in paths:
+            own = paths[value].chain
+            seen, instead = f"{key}={value}", f"{key}={own}" if own else f"no {key} line"
+            raise ConflictError(
+                f"a {conf.path} that does not name the files to remove", seen, f"{instead} instead, {again}"
+            )
+        if _would_be_empty(where.root, value, set(paths)):
+            expected = f"programs that {key}={value} still matches afterwards (or it drains every node)"
+            raise ConflictError(expected, "only mingle's", f"no {key} line in {conf.path}, {again}")
 
 
 def task_prologs(root: str) -> str:
@@ -306,7 +287,7 @@ def stub_files(where: Where, entries: tuple[Entry, ...]) -> dict[str, str]:
     ours = {entry.path for entry in entries}
     return {
         entry.path: render_hook(
-            hooks_by_name(SLURM_HOOKS, entry.name)._replace(template="slurm/stub.sh.j2"),
+            SLURM_HOOKS[entry.name]._replace(template="slurm/stub.sh.j2"),
             Site(),
             Chain(entry.chain, task_prologs(where.root)),
         )
@@ -318,11 +299,11 @@ def stub_files(where: Where, entries: tuple[Entry, ...]) -> dict[str, str]:
 
 def _is_silent(where: Where) -> bool:
     """Tell whether there should be a controller, though none has answered."""
-    return not where.root and can_ask_slurm()
+    return not where.root and bool(_program_path("scontrol"))
 
 
 def _is_run(root: str, conf: SlurmConf, path: str, ours: set[str]) -> bool:
-    values = [value for key in KEYS for value in conf.all(key)]
+    values = [value for _, value in conf.pairs(KEYS)]
     emptied = [value for value in values if _would_be_empty(root, value, ours)]
     return path in values or any(fnmatch.fnmatch(path, value) for value in emptied)
 
@@ -368,15 +349,14 @@ def _stale(conf: SlurmConf, now: SlurmConf) -> Iterator[Finding]:
 
 def _globs(root: str, conf: SlurmConf) -> Iterator[Finding]:
     """Find what makes slurmd drain a node: a glob that matches nothing, or something that cannot be run."""
-    for key in ("Prolog", "Epilog"):
-        for value in conf.all(key):
-            found = files.glob_matches(root, value) if files.is_glob(value) else [value]
-            if not found:
-                yield Finding(f"{key}={value}", "matches no file, which drains every node", f"no {key} line")
-            for path in found:
-                if not files.can_be_run(root, path):
-                    what = "cannot be run, which drains every node"
-                    yield Finding(path, what, f"moving it out of {key}={value}, or chmod +x")
+    for key, value in conf.pairs(("Prolog", "Epilog")):
+        found = files.glob_matches(root, value) if files.is_glob(value) else [value]
+        if not found:
+            yield Finding(f"{key}={value}", "matches no file, which drains every node", f"no {key} line")
+        for path in found:
+            if not files.can_be_run(root, path):
+                mend = f"moving it out of {key}={value}, or chmod +x"
+                yield Finding(path, "cannot be run, which drains every node", mend)
 
 
 def _timeouts(conf: SlurmConf) -> Iterator[Finding]:
@@ -387,31 +367,100 @@ def _timeouts(conf: SlurmConf) -> Iterator[Finding]:
             yield Finding(f"{conf.path}", f"has {key}={value} (s)", f"{key}=60, or no such line")
 
 
-def _refuse_if_used(root: str, conf: SlurmConf, entries: tuple[Entry, ...]) -> None:
-    paths = {entry.path: entry for entry in entries}
-    for key in KEYS:
-        for value in conf.all(key):
-            if value in paths:
-                own = paths[value].chain
-                instead = f"{key}={own}" if own else f"no {key} line"
-                raise ConflictError(
-                    f"a {conf.path} that does not name the files to remove",
-                    f"{key}={value}",
-                    f"{instead} instead, then scontrol reconfigure, then this command again",
-                )
-            if _would_be_empty(root, value, set(paths)):
-                raise ConflictError(
-                    f"programs that {key}={value} still matches afterwards (or it drains every node)",
-                    "only mingle's",
-                    f"no {key} line in {conf.path}, then scontrol reconfigure, then this command again",
-                )
-
-
 def _would_be_empty(root: str, value: str, ours: set[str]) -> bool:
     if not files.is_glob(value):
         return False
     found = set(files.glob_matches(root, value))
     return bool(found & ours) and found <= ours
+
+
+# The site's own programs that ours call: which they are, and whether they can be run.
+
+
+class _Own(NamedTuple):
+    """The site's own program for one key, empty for none; `line` is what the settings should say and do not."""
+
+    program: str
+    line: str = ""
+
+
+def _own_program(
+    site: Site, where: Where, conf: SlurmConf | None, old: Manifest, key: str, ours: tuple[str, ...]
+) -> _Own:
+    """Return the site's own program for a key, where `ours` are the paths of ours, first the one that may call it.
+
+    The settings say it, the same on every node; else slurm.conf, while it names the site's; else what was installed
+    here before. Raises FactsError where none of these can tell, and where two contradict each other.
+    """
+    name = KEYS[key]
+    setting = site.chain(name)
+    named = conf.one(key) if conf else ""
+    theirs = "" if named in ours or files.is_glob(named) else named
+    if setting is not None:
+        program = "" if setting == NONE else setting
+        if theirs and theirs != program:
+            raise FactsError(
+                f"one {key} of the site's own in {SYSTEM_FILE} and {conf.path if conf else ''}",
+                f"{name} = {setting} and {key}={theirs}",
+                f'{name} = "{theirs}" in [hooks], or another {key} in slurm.conf',
+            )
+        return _Own(_not_ours(key, program, ours))
+    if theirs:
+        return _Own(_not_ours(key, _absolute(key, theirs), ours), f'{name} = "{theirs}"')
+    known = [old.entries[path].chain for path in ours if path in old.entries]
+    if not known and (conf is None or named == ours[0]) and not where.is_shown:
+        raise FactsError(
+            f"the site's own {key}, which mingle's calls at its end",
+            f"{key}={named}, and no setting in {SYSTEM_FILE}" if conf else "neither slurm.conf nor a controller",
+            f'{name} = "/the/path", or {name} = "none", in [hooks] of {SYSTEM_FILE}, the same on every node',
+        )
+    program = "".join(known[:1])
+    return _Own(program, f'{name} = "{program or NONE}"')
+
+
+def _not_ours(key: str, program: str, ours: tuple[str, ...]) -> str:
+    if program in ours:
+        raise FactsError(f"a {key} of the site's own", f"mingle's, {program}", f'{KEYS[key]} = "none" in [hooks]')
+    return program
+
+
+def _absolute(key: str, path: str) -> str:
+    if not re.fullmatch(r"/[A-Za-z0-9_./+@-]+", path):
+        raise FactsError("an absolute, plain path", f"{key}={path}", f"the whole path in {key}=")
+    return path
+
+
+def chain_findings(root: str, chains: Mapping[str, str]) -> Iterator[Finding]:
+    """Find what of the site's own cannot be run: as without ours, Slurm then drains the node or fails every task.
+
+    `chains` has the program for each name in KEYS that has one.
+    """
+    for name in KEYS.values():
+        bit = stat.S_IXOTH if name == "taskprolog" else stat.S_IXUSR
+        if program := chains.get(name):
+            yield from _program(root, program, bit, f"another {name} in [hooks] of {SYSTEM_FILE}")
+        place = f"{DROP_INS}/{name}.d"
+        directory = files.below_root(root, place)
+        if not os.path.isdir(directory):
+            continue
+        if os.stat(directory).st_mode & files.OTHERS_WRITE:
+            yield Finding(place, "can be written by others", f"chmod go-w {place}")
+        for entry in sorted(os.listdir(directory)):
+            if not entry.startswith("."):  # as a shell's *
+                yield from _program(root, f"{place}/{entry}", bit, f"moving it out of {place}")
+
+
+def _program(root: str, path: str, bit: int, mend: str) -> Iterator[Finding]:
+    what = "cannot be run, which " + ("fails every task" if bit == stat.S_IXOTH else "drains the node")
+    try:
+        found = os.stat(files.below_root(root, path))
+    except OSError as wrong:
+        yield Finding(path, f"{what}: {wrong.strerror}", f"putting it there, or {mend}")
+        return
+    if not stat.S_ISREG(found.st_mode) or not found.st_mode & bit:
+        yield Finding(path, what, f"chmod a+rx {path}, or {mend}")
+    elif found.st_mode & files.OTHERS_WRITE or found.st_uid not in {0, files.owner_of()}:
+        yield Finding(path, "can be changed by others than root", f"chown 0 {path}; chmod go-w {path}")
 
 
 # Sites with pyxis: Slurm runs TaskProlog inside the container there, which has none of the host's files of itself.
@@ -490,16 +539,23 @@ def _plugstack_lines(root: str, path: str, depth: int) -> Iterator[str]:
                 yield from _plugstack_lines(root, found, depth + 1)
 
 
-SLURM_HOOKS = (
-    Hook("slurm", "prolog", "slurm/prolog.sh.j2", "every node, root, before a job's first task there"),
-    Hook("slurm", "epilog", "slurm/epilog.sh.j2", "every node, root, when a job ends", after="prolog"),
-    Hook("slurm", "taskprolog", "slurm/taskprolog.sh.j2", "every task, the job's user, before it", is_users=True),
-    Hook(
-        "slurm", "taskprolog-all", "slurm/taskprolog-all.sh.j2", "runs taskprolog, then the site's own", is_users=True
-    ),
-    Hook("slurm", "enroot-mounts", "slurm/enroot-mounts.fstab.j2", "enroot, for every container"),
-    Hook("slurm", "enroot-hook", "slurm/enroot-hook.sh.j2", "enroot, the job's user, before a container"),
-)
+SLURM_HOOKS = {
+    hook.name: hook
+    for hook in (
+        Hook("slurm", "prolog", "slurm/prolog.sh.j2", "every node, root, before a job's first task there"),
+        Hook("slurm", "epilog", "slurm/epilog.sh.j2", "every node, root, when a job ends", after="prolog"),
+        Hook("slurm", "taskprolog", "slurm/taskprolog.sh.j2", "every task, the job's user, before it", is_users=True),
+        Hook(
+            "slurm",
+            "taskprolog-all",
+            "slurm/taskprolog-all.sh.j2",
+            "runs taskprolog, then the site's own",
+            is_users=True,
+        ),
+        Hook("slurm", "enroot-mounts", "slurm/enroot-mounts.fstab.j2", "enroot, for every container"),
+        Hook("slurm", "enroot-hook", "slurm/enroot-hook.sh.j2", "enroot, the job's user, before a container"),
+    )
+}
 SLURM_DIRECTORY = f"{files.MANIFEST_DIRECTORY}/slurm"
 OLDEST = (22, 5)
 NO_CONF = SlurmConf(PLACES[0])
@@ -526,50 +582,40 @@ def plan_slurm(site: Site, where: Where) -> Plan:
         found.append(file)
         lines.append(line)
         more.append(missing)
-    its = containers(site, where, conf or NO_CONF)
-    task_files, line, missing = _task_hooks(site, where, conf, old)
-    notes = (*_notes(site, root), *_to_settle([*more, missing]))
-    lines += [*([line] if its.has_task_prolog else []), _flags(conf or NO_CONF)]
-    found += [*task_files, *_container_files(site, root, old, its)]
+    ways = containers(site, where, conf or NO_CONF)
+    task_files, task_line, missing = _task_hooks(site, where, conf, old)
+    # What the settings should say before slurm.conf names the files, as a new node has nothing else to go by.
+    cause = f"a node that is new or reimaged cannot know this: add to [hooks] of {SYSTEM_FILE}, on every node"
+    notes = (*_notes(site, root), *(f"{cause}: {line}" for line in (*more, missing) if line))
+    lines += [*([task_line] if ways.has_task_prolog else []), _flags(conf or NO_CONF)]
+    found += [*task_files, *_container_files(site, root, old, ways)]
     return join_plans("slurm", root, old, tuple(found), (conf or NO_CONF).path, tuple(lines), notes)
 
 
-def _container_files(site: Site, root: str, old: Manifest, its: Containers) -> Iterator[File]:
-    if its.way == "mount":
-        found = hooks_by_name(SLURM_HOOKS, "enroot-mounts")
-        yield plan_file(
-            root, old, found, f"{its.enroot}/mounts.d/50-mingle.fstab", render_hook(found, site), mode=0o644
-        )
-    elif its.way == "hook":
-        found = hooks_by_name(SLURM_HOOKS, "enroot-hook")
-        yield plan_file(root, old, found, f"{its.enroot}/hooks.d/50-mingle.sh", render_hook(found, site))
-
-
-def _to_settle(lines: list[str]) -> Iterator[str]:
-    """Tell what the settings should say before slurm.conf names the files, as a new node has nothing else to go by."""
-    for line in filter(None, lines):
-        yield f"a node that is new or reimaged cannot know this: add to [hooks] of {SYSTEM_FILE}, on every node: {line}"
+def _container_files(site: Site, root: str, old: Manifest, chosen: Containers) -> Iterator[File]:
+    ways = {"mount": ("enroot-mounts", "mounts.d/50-mingle.fstab", 0o644)}
+    ways["hook"] = "enroot-hook", "hooks.d/50-mingle.sh", 0o755
+    if chosen.way in ways:
+        name, path, mode = ways[chosen.way]
+        hook = SLURM_HOOKS[name]
+        yield plan_file(root, old, hook, f"{chosen.enroot}/{path}", render_hook(hook, site), mode=mode)
 
 
 def _root_hook(site: Site, where: Where, conf: SlurmConf | None, old: Manifest, key: str) -> tuple[File, Line, str]:
     """Return the file, its line of slurm.conf, and what the settings should say."""
     name, root = KEYS[key], where.root
-    found, path = hooks_by_name(SLURM_HOOKS, name), f"{SLURM_DIRECTORY}/{name}"
+    found, path = SLURM_HOOKS[name], f"{SLURM_DIRECTORY}/{name}"
     values = conf.all(key) if conf else ()
     others = [value for value in values if value != path]
     if len(others) > 1:
         remedy = f"one line {key}=, with a glob such as /etc/slurm/{name}.d/* for several programs"
         raise FactsError(f"at most one {key} line in {conf.path if conf else ''}", ", ".join(others), remedy)
-    own = sites_programs(site, where, conf, old, key, (path,))
+    own = _own_program(site, where, conf, old, key, (path,))
+    text = render_hook(found, site, Chain(own.program))
     if others and is_glob(others[0]):
-        text = render_hook(found, site, Chain(own.program))
-        place = _place_in(others[0])
-        return (
-            plan_file(root, old, found, place, text, chain=own.program),
-            Line(f"{key}={others[0]}", is_there=True),
-            "",
-        )
-    file = plan_file(root, old, found, path, render_hook(found, site, Chain(own.program)), chain=own.program)
+        file = plan_file(root, old, found, _place_in(others[0]), text, chain=own.program)
+        return file, Line(f"{key}={others[0]}", is_there=True), ""
+    file = plan_file(root, old, found, path, text, chain=own.program)
     return file, Line(f"{key}={path}", is_there=path in values[-1:] and not others), own.line
 
 
@@ -584,10 +630,10 @@ def _place_in(glob: str) -> str:
 
 def _task_hooks(site: Site, where: Where, conf: SlurmConf | None, old: Manifest) -> tuple[tuple[File, ...], Line, str]:
     """Return the TaskProlog and the wrapper that runs the site's own after it, which is there on every node."""
-    single, both = hooks_by_name(SLURM_HOOKS, "taskprolog"), hooks_by_name(SLURM_HOOKS, "taskprolog-all")
+    single, both = SLURM_HOOKS["taskprolog"], SLURM_HOOKS["taskprolog-all"]
     alone, path = f"{SLURM_DIRECTORY}/{single.name}", f"{SLURM_DIRECTORY}/{both.name}"
     now = conf.one("TaskProlog") if conf else ""
-    own = sites_programs(site, where, conf, old, "TaskProlog", (path, alone))
+    own = _own_program(site, where, conf, old, "TaskProlog", (path, alone))
     directory = task_prologs(where.root)
     root, text = where.root, render_hook(both, site, Chain(own.program, directory))
     both_files = (
@@ -629,6 +675,6 @@ TARGET = Target(
     scripts=("prolog", "taskprolog", "epilog"),
     runs=hook_runs,
     findings=slurm_findings,
-    refuse=refuse_install,
+    refuse=refuse_removal,
     stubs=stub_files,
 )

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import hmac
 import json
 import os
+import re
 import shutil
+import stat
 import subprocess
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 from mingle_hooks import __version__
-from mingle_hooks.errors import MingleError
+from mingle_hooks.errors import MingleError, PlaceError, UsageError
 from mingle_hooks.files import RUN_ROOT
-from mingle_hooks.hooks import files
+from mingle_hooks.hooks import files, slurm
 from mingle_hooks.hooks.apply import TARGETS, Removal, hook, target
-from mingle_hooks.hooks.files import KILL_SWITCH, Manifest, Site, checksum, read_made, render_hook
+from mingle_hooks.hooks.files import KEYS, KILL_SWITCH, Manifest, Site, checksum, read_header, render_hook
 from mingle_hooks.hooks.plan import (
     TRIAL_S,
     File,
@@ -26,9 +31,12 @@ from mingle_hooks.hooks.plan import (
     Trial,
     Where,
     check_health,
-    hooks_by_name,
+    site_key,
 )
 from mingle_hooks.net.addresses import is_hostname
+from mingle_hooks.schedulers.hostlist import fold
+from mingle_hooks.settings import SYSTEM_FILE
+from mingle_hooks.values import NONE
 
 
 def verify(plan: Plan, site: Site, where: Where) -> tuple[Finding, ...]:
@@ -39,9 +47,11 @@ def verify(plan: Plan, site: Site, where: Where) -> tuple[Finding, ...]:
     installed = files.read_manifest(plan.root)
     found = list(target(plan.scheduler).findings(plan, where))
     # The scheduler's part knows more of the site's own programs.
-    known = {its.where for its in found} & {entry.chain for entry in installed.of(plan.scheduler)}
+    known = {finding.where for finding in found} & {entry.chain for entry in installed.of(plan.scheduler)}
     found[:0] = [
-        its for its in check_health(plan.root, installed, plan.scheduler, site.key_file) if its.where not in known
+        finding
+        for finding in check_health(plan.root, installed, plan.scheduler, site.key_file)
+        if finding.where not in known
     ]
     found += _plan(plan, installed)
     if os.path.lexists(files.strip_root(plan.root, KILL_SWITCH)):
@@ -78,8 +88,8 @@ def _older(file: File) -> str:
 
 def _version(file: File) -> str:
     now = file.standing.now
-    said = read_made(now.data) if now is not None and not now.is_link else None
-    return said.version if said else ""
+    header = read_header(now.data) if now is not None and not now.is_link else None
+    return header.version if header else ""
 
 
 # What is installed on this host, what is in its way, and what a job here would get.
@@ -87,7 +97,7 @@ def _version(file: File) -> str:
 # Others that set the same variables; where they are and what to do.
 _RIVALS = {
     "/etc/enroot/hooks.d/50-slurm-pytorch.sh": "sets MASTER_ADDR, MASTER_PORT, WORLD_SIZE and RANK in containers "
-    "where they are unset; with these hooks they are set already",
+    "where they are unset; with these hooks they are set already"
 }
 _COMMAND_S = 5.0
 _NEEDED = ("timeout", "stat", "mkdir", "mv", "rm", "chown", "chmod", "sha256sum", "logger", "chroot", "id")
@@ -98,8 +108,8 @@ def doctor(site: Site, where: Where) -> Iterator[Finding]:
     yield Finding("mingle-hooks", __version__, "", note=True)
     installed = files.read_manifest(where.root)
     for scheduler in TARGETS:
-        its = target(scheduler)
-        version = _daemon_version(its)
+        row = target(scheduler)
+        version = _daemon_version(row)
         if not version and not installed.of(scheduler):
             continue
         yield Finding(scheduler, version or "is not on this host", "", note=True)
@@ -107,15 +117,13 @@ def doctor(site: Site, where: Where) -> Iterator[Finding]:
             yield _not_yet(scheduler, site, where)
             continue
         try:
-            yield from verify(its.plan(site, where), site, where)
+            yield from verify(row.plan(site, where), site, where)
         except MingleError as wrong:
             yield Finding(scheduler, f"cannot be checked: saw {wrong.seen}", wrong.remedy)
     for name in _NEEDED:
         if shutil.which(name, path="/usr/sbin:/usr/bin:/sbin:/bin") is None:
             yield Finding(
-                name,
-                "is not on this host, and root's hooks need it",
-                f"installing {name} (coreutils, util-linux)",
+                name, "is not on this host, and root's hooks need it", f"installing {name} (coreutils, util-linux)"
             )
     for path, what in _RIVALS.items():
         if os.path.exists(files.below_root(where.root, path)):
@@ -165,14 +173,14 @@ def why_nothing(site: Site, host: str, root: str = "") -> Iterator[str]:
         yield f"hooks.opt_in: only jobs with {site.opt_in} in their comment"
 
 
-def _daemon_version(its: Target) -> str:
+def _daemon_version(row: Target) -> str:
     """Return what a scheduler's daemon says of itself; empty where it is not on this host."""
-    path = shutil.which(its.program, path="/usr/sbin:/usr/bin:/sbin:/bin:/usr/local/sbin:/opt/pbs/sbin:/opt/slurm/sbin")
+    path = shutil.which(row.program, path="/usr/sbin:/usr/bin:/sbin:/bin:/usr/local/sbin:/opt/pbs/sbin:/opt/slurm/sbin")
     if path is None:
         return ""
     try:
         done = subprocess.run(
-            [path, its.version_option], capture_output=True, text=True, timeout=_COMMAND_S, check=False
+            [path, row.version_option], capture_output=True, text=True, timeout=_COMMAND_S, check=False
         )
     except (OSError, subprocess.TimeoutExpired) as wrong:
         return f"{path} does not answer ({type(wrong).__name__})"
@@ -230,32 +238,32 @@ def simulate(scheduler: str, site: Site) -> Iterator[Trial]:
     """
     with tempfile.TemporaryDirectory(prefix="mingle-simulate.") as place:
         os.chmod(place, INSTALLED)
-        its = target(scheduler)
+        tried = target(scheduler)
         try:
-            yield from its.trials(place, site)
-            for name in its.scripts:
-                yield from _try_script(place, site, its, hooks_by_name(its.hooks, name))
+            yield from tried.trials(place, site)
+            for name in tried.scripts:
+                yield from _try_script(place, site, tried, tried.hooks[name])
         finally:
             _clear(f"{place}/state")
 
 
-def _try_script(place: str, site: Site, its: Target, hook: Hook) -> Iterator[Trial]:
+def _try_script(place: str, site: Site, tried: Target, hook: Hook) -> Iterator[Trial]:
     """Try one script: each time a job's start begins with nothing, and its end with what a start has made."""
     state = f"{place}/state"
     script = write_hooks(place, site, hook, state)
-    before = write_hooks(place, site, hooks_by_name(its.hooks, hook.after), state) if hook.after else ""
-    for label, arguments, environ in its.runs(hook.name):
+    before = write_hooks(place, site, tried.hooks[hook.after], state) if hook.after else ""
+    for label, arguments, environ in tried.runs(hook.name):
         _clear(state)
         if hook.after:
             # The same job's start; where that makes nothing, another's, which must then stay.
-            for _, others, variables in ((label, arguments, environ), next(its.runs(hook.after))):
+            for _, others, variables in ((label, arguments, environ), next(tried.runs(hook.after))):
                 if not os.path.isdir(state):
                     _run([before, *others], variables)
         started = time.perf_counter()
         done = _run([script, *arguments], environ)
         taken = (time.perf_counter() - started) * 1000
-        said = tuple(done.stdout.splitlines()) if hook.is_users else _made(state)
-        yield Trial(hook.name, label, done.returncode, taken, said)
+        shown = tuple(done.stdout.splitlines()) if hook.is_users else _made(state)
+        yield Trial(hook.name, label, done.returncode, taken, shown)
 
 
 def write_hooks(place: str, site: Site, hook: Hook, state: str) -> str:
@@ -294,3 +302,184 @@ def _made(state: str) -> tuple[str, ...]:
             shown = RUN_ROOT + path.removeprefix(state)
             found.append(f"{shown} uid {status.st_uid} mode {status.st_mode & 0o7777:04o}")
     return tuple(sorted(found))
+
+
+# What a node has of Slurm's hooks, as one line to compare with other nodes' before slurm.conf names the files.
+
+UNKNOWN, MISSING, UNFIT = "unknown", "missing", "unfit"
+_REPORTED_KEYS = (*KEYS, "PrologFlags")
+_PURPOSE = b"mingle-hooks: a fingerprint, for comparing"
+_DIGITS = 16  # 64 bits tell keys apart, and tell nothing of a key that is beyond guessing
+
+
+def report_line(site: Site, where: Where) -> str:
+    """Return the report as JSON in one line. It asks no controller, as all nodes make theirs at the same time.
+
+    Raises FactsError for a manifest or a slurm.conf that cannot be read.
+    """
+    entries = files.read_manifest(where.root).of("slurm")
+    conf = slurm.find_slurm_conf(where.root, where.slurm_conf)
+    sums = {entry.path: _sum(files.strip_root(where.root, entry.path)) for entry in entries}
+    known = {
+        "version": __version__,
+        "hooks": sums,
+        "chain": {name: site.chain(name) or UNKNOWN for name in KEYS.values()},
+        "key": hooks_fingerprint(where.root, site.key_file),
+        "slurm.conf": {key: list(conf.all(key)) for key in _REPORTED_KEYS if conf.all(key)} if conf else {},
+        "off": os.path.lexists(files.strip_root(where.root, KILL_SWITCH)),
+        "problems": sorted(_problems(where.root, entries, sums)),
+    }
+    return json.dumps(known, sort_keys=True)
+
+
+def hooks_fingerprint(root: str, path: str) -> str:
+    """Return what tells a site's key from another one, and nothing of the key itself."""
+    place = files.strip_root(root, path)
+    if not os.path.lexists(place):
+        return NONE
+    try:
+        if any(site_key(root, path)):
+            return UNFIT
+        with open(place, "rb") as file:
+            key = file.read()
+    except (OSError, PlaceError):
+        return UNFIT
+    return hmac.new(key.strip(), _PURPOSE, "sha256").hexdigest()[:_DIGITS]
+
+
+def _sum(path: str) -> str:
+    """Return the checksum of a file as it is on disk."""
+    try:
+        if not stat.S_ISREG(os.lstat(path).st_mode):
+            return UNFIT
+        with open(path, "rb") as file:
+            return checksum(file.read())
+    except OSError:
+        return MISSING
+
+
+def _problems(root: str, entries: tuple[files.Entry, ...], sums: Mapping[str, str]) -> list[str]:
+    """Return what keeps Slurm from running the files here, or lets others change them."""
+    found = []
+    for entry in entries:
+        try:
+            now = os.lstat(files.strip_root(root, entry.path))
+        except OSError:
+            continue  # the missing checksum says so
+        if (now.st_uid, stat.S_IMODE(now.st_mode)) != (files.owner_of(), entry.mode):
+            found.append(f"{entry.path} has uid {now.st_uid} and mode {stat.S_IMODE(now.st_mode):04o}")
+        if sums[entry.path] not in {entry.sha256, MISSING}:
+            found.append(f"{entry.path} is not as it was installed")
+    try:
+        found += [
+            f"{finding.where} {finding.what}" for finding in slurm.chain_findings(root, slurm.chained_programs(entries))
+        ]
+    except (OSError, MingleError) as wrong:
+        found.append(f"the site's own hooks cannot be looked at: {wrong}")
+    return found
+
+
+# The comparison of all nodes' reports.
+
+ORDER = f"""\
+1. Copy the same key and {SYSTEM_FILE} to every node. Its [hooks] must name the site's own prolog,
+   epilog and taskprolog, or "none".
+2. clush -a mingle hooks install slurm --yes
+3. clush -a mingle hooks report slurm | mingle hooks rollout --check
+4. If that exits with 0: add the lines that install printed to slurm.conf, then scontrol reconfigure.
+5. clush -a mingle hooks verify slurm
+To go back: remove the lines from slurm.conf, scontrol reconfigure, then clush -a mingle hooks uninstall slurm --yes
+"""
+_INSTALL = "mingle hooks install slurm --yes there"
+# What clush and pdsh print: the node's name before each line; and what they say themselves of a node.
+_LINE = re.compile(r"(?:(?:clush|pdsh@[^:\s]+): )?(?P<node>[A-Za-z0-9_.-]+): (?P<answer>.*)")
+_SHORT = 12  # characters of a checksum
+_MOST_SHOWN = 80
+
+
+def compare_reports(text: str, nodes: Iterable[str]) -> tuple[Finding, ...]:
+    """Return what has to be mended before slurm.conf may name the files, each with its nodes.
+
+    `text` has a line "NODE: REPORT" for each. Raises UsageError where there is not one.
+    """
+    reports, answers = _read(text)
+    if not reports:
+        raise UsageError(
+            "reports of nodes, as lines such as node1: {...}",
+            "none" if not answers else f"{min(answers)}: {answers[min(answers)][:_MOST_SHOWN]}",
+            "clush -a mingle hooks report slurm | mingle hooks rollout --check",
+        )
+    short = {name.partition(".")[0] for name in reports}
+    found: dict[tuple[str, str], list[str]] = {}
+    for node in sorted({*nodes, *answers}):
+        if node not in reports and node.partition(".")[0] not in short:
+            why = f": {answers[node][:_MOST_SHOWN]}" if node in answers else ""
+            found.setdefault((f"no report{why}", _INSTALL), []).append(node)
+    for node, what, mend in (*_different(reports), *_wrong(reports)):
+        found.setdefault((what, mend), []).append(node)
+    return tuple(Finding(fold(affected), what, mend) for (what, mend), affected in found.items())
+
+
+def _read(text: str) -> tuple[dict[str, dict[str, str]], dict[str, str]]:
+    """Return each node's report, and what those said that gave none."""
+    reports: dict[str, dict[str, str]] = {}
+    answers: dict[str, str] = {}
+    for match in filter(None, map(_LINE.fullmatch, text.splitlines())):
+        try:
+            tree = json.loads(match["answer"])
+        except (ValueError, RecursionError):
+            tree = None
+        if isinstance(tree, dict) and "hooks" in tree:
+            reports[match["node"]] = dict(_flat(tree))
+        else:
+            answers.setdefault(match["node"], match["answer"])
+    return reports, {node: answer for node, answer in answers.items() if node not in reports}
+
+
+def _flat(tree: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    for key, value in tree.items():
+        if isinstance(value, dict):
+            yield key, "some" if value else NONE
+            yield from ((f"{key} {inner}", json.dumps(deep).strip('"')) for inner, deep in value.items())
+        else:
+            yield key, value if isinstance(value, str) else json.dumps(value)
+
+
+def _different(reports: dict[str, dict[str, str]]) -> Iterator[tuple[str, str, str]]:
+    """Yield node, what is different there from most others, and the mend."""
+    for key in sorted({key for report in reports.values() for key in report if key != "problems"}):
+        values = Counter(report.get(key, MISSING) for report in reports.values())
+        (usual, count), *others = values.most_common()
+        if not others:
+            continue
+        for node, report in reports.items():
+            if (value := report.get(key, MISSING)) != usual:
+                yield node, f"{key} is {value[:_SHORT]}, and {usual[:_SHORT]} on {count} others", _mend(key)
+
+
+def _mend(key: str) -> str:
+    if key == "key":
+        return "the same key there"
+    if key.startswith("chain"):
+        return f"the same {SYSTEM_FILE} there, then {_INSTALL}"
+    if key.startswith("slurm.conf"):
+        return "the same slurm.conf there"
+    return f"the same mingle and {SYSTEM_FILE} there, then {_INSTALL}"
+
+
+def _wrong(reports: dict[str, dict[str, str]]) -> Iterator[tuple[str, str, str]]:
+    """Yield node, what is wrong there though all may have it alike, and the mend."""
+    for node, report in reports.items():
+        if report.get("hooks") != "some":
+            yield node, "no hooks are installed", _INSTALL
+        if report.get("key") == UNFIT:
+            yield node, "the key is not a file of root's, mode 0400, with 64 to 128 hex digits", "the same key there"
+        for key, value in report.items():
+            if key.startswith("hooks ") and value in {MISSING, UNFIT}:
+                yield node, f"{key.removeprefix('hooks ')} is {value}", _INSTALL
+            if key.startswith("chain ") and value == UNKNOWN:
+                name = key.removeprefix("chain ")
+                mend = f'{name} = "/the/path", or {name} = "none", in [hooks] of {SYSTEM_FILE}'
+                yield node, f"{SYSTEM_FILE} does not name the site's own {name}", mend
+        for problem in json.loads(report.get("problems", "[]")):
+            yield node, str(problem), "mingle hooks verify slurm there"

@@ -1,6 +1,6 @@
-"""A host's supervisor, and the warden above it: where either of the two is killed, the other ends all that is left.
+"""A host's agent, and the warden above it: if either of the two is killed, the other ends all that is left.
 
-Both are subreapers. A pipe from the warden tells the supervisor of each signal, and by its end of the warden's.
+Both are subreapers. The warden writes each of its signals to a pipe, whose end tells the agent that it was killed.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ import signal
 import socket
 import stat
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from contextlib import suppress
+from typing import Any, NamedTuple
 
 from mingle_hooks.errors import MingleError, NetworkError, UsageError
 from mingle_hooks.files import UnfitError, contents, own_program_argv
@@ -28,11 +29,9 @@ _KEY_DIGITS = 64
 
 Where = tuple[str, int]
 
-# What a starter says to a supervisor: on its command line, and what nobody else may see in its environment.
-
 
 class Options(NamedTuple):
-    """Which place this is, and where the environment comes from."""
+    """A starter's options: which place this is, and where the environment comes from."""
 
     host: str = ""
     local: str = ""
@@ -42,22 +41,19 @@ class Options(NamedTuple):
 
     @classmethod
     def parse(cls, arguments: Sequence[str]) -> Options:
-        """Return what stands there. Raises UsageError for what no starter writes."""
-        words, found = iter(arguments), cls()
+        """Return the options on a command line. Raises UsageError for one that no starter writes."""
+        words = iter(arguments)
+        found: dict[str, Any] = {}
         for word in words:
             if word == "--stdin":
-                found = found._replace(is_stdin=True)
+                found["is_stdin"] = True
             elif word == "--keep":
-                found = found._replace(keep=(*found.keep, next(words, "")))
-            elif word == "--host":
-                found = found._replace(host=next(words, ""))
-            elif word == "--local":
-                found = found._replace(local=next(words, ""))
-            elif word == "--environ":
-                found = found._replace(environ=next(words, ""))
+                found["keep"] = (*found.get("keep", ()), next(words, ""))
+            elif word in ("--host", "--local", "--environ"):
+                found[word[2:]] = next(words, "")
             else:
                 raise _bad("an option of a supervisor's", word)
-        return found
+        return cls(**found)
 
     def words(self) -> tuple[str, ...]:
         """Return the place alone, as a command line."""
@@ -66,7 +62,7 @@ class Options(NamedTuple):
 
 
 class Task(NamedTuple):
-    """Whom a supervisor looks for, and who it is."""
+    """The key and the addresses of the runner, and which place this is."""
 
     key: bytes
     places: tuple[Where, ...]
@@ -75,7 +71,7 @@ class Task(NamedTuple):
 
     @classmethod
     def find(cls, options: Options, environ: Mapping[str, str]) -> Task:
-        """Return a supervisor's task; it is where Slurm says where the starter did not. Raises UsageError."""
+        """Return an agent's task; Slurm names the place unless the starter does. Raises UsageError."""
         digits, local = environ.get(KEY, ""), options.local or environ.get("SLURM_LOCALID") or "0"
         try:
             key = bytes.fromhex(digits)
@@ -85,14 +81,12 @@ class Task(NamedTuple):
             raise _bad("a run's key", f"none in {KEY}")
         if not local.isdecimal():
             raise _bad("a number", f"{local} (--local)")
-        host = options.host or environ.get("SLURMD_NODENAME", "")
-        if not host:
-            host = hostname()
+        host = options.host or environ.get("SLURMD_NODENAME") or hostname()
         return cls(key, parse_addresses(environ.get(AT, "")), host, int(local))
 
 
 def parse_addresses(text: str) -> tuple[Where, ...]:
-    """Return what MINGLE_RUN_AT names: "10.77.0.1 4711,fd77::1 4711". Raises UsageError."""
+    """Return the addresses in MINGLE_RUN_AT: "10.77.0.1 4711,fd77::1 4711". Raises UsageError."""
     found = []
     for place in text.split(","):
         address, _, port = place.partition(" ")
@@ -106,18 +100,17 @@ def _bad(expected: str, seen: str) -> UsageError:
     return UsageError(expected, seen, "`mingle run`, which starts this program")
 
 
-# The way to the runner: all of its addresses at once, until one has proved that it holds the run's key.
-
 # Dial again after so long, in seconds, where it was refused.
 _AGAIN_S = 0.5
-# One that has greeted and says nothing more is not waited for longer, where another has greeted.
-_PATIENCE_S = 3.0
+# Wait so long for a runner that has greeted and sends nothing more, if another has greeted.
+_GREETED_S = 3.0
 
 
 class Approach:
-    """Dials; `on_welcome(where, link, welcome)` comes once, with the control connection, `on_end(reason)` with its end.
+    """Dials all of the runner's addresses at once, until one has proved that it holds the run's key.
 
-    Whoever gets the link sets its `on_message`.
+    `on_welcome(where, link, welcome)` comes once, with the control connection, and sets the link's `on_message`;
+    `on_end(reason)` comes with its end.
     """
 
     def __init__(
@@ -132,7 +125,7 @@ class Approach:
         self._loop, self._secret, self._join = loop, secret, join
         self._on_welcome, self._on_end = on_welcome, on_end
         self._links: dict[Where, Link] = {}
-        self._greeted: list[Where] = []  # in order; the first has been told who this is
+        self._greeted: list[Where] = []  # in order; the first has been sent JOIN
         self.is_over = False
         for where in places:
             self._dial(where)
@@ -155,7 +148,7 @@ class Approach:
             return
         link = Link(self._loop, sock, self._secret, is_runner=False, on_end=lambda reason: self._lost(where, reason))
         link.on_proved = lambda: self._proved(where)
-        link.on_message = lambda kind, body: self._said(where, kind, body)
+        link.on_message = lambda kind, body: self._take(where, kind, body)
         self._links[where] = link
 
     def _proved(self, where: Where) -> None:
@@ -164,12 +157,12 @@ class Approach:
             self._introduce()
 
     def _introduce(self) -> None:
-        """Tell the first that greeted who this is."""
+        """Send JOIN to the first that greeted."""
         if not self._greeted:
             return
         first = self._greeted[0]
         self._links[first].send(JOIN, self._join)
-        self._loop.after(_PATIENCE_S, lambda: self._overdue(first))
+        self._loop.after(_GREETED_S, lambda: self._overdue(first))
 
     def _overdue(self, where: Where) -> None:
         if not self.is_over and self._greeted[:1] == [where] and len(self._greeted) > 1:
@@ -187,7 +180,7 @@ class Approach:
         if was_first:
             self._introduce()
 
-    def _said(self, where: Where, kind: int, body: Body) -> None:
+    def _take(self, where: Where, kind: int, body: Body) -> None:
         if kind != WELCOME or self.is_over:
             return
         welcome, link = parse(Welcome, body), self._links[where]
@@ -195,13 +188,10 @@ class Approach:
         self._on_welcome(where, link, welcome)
 
 
-# Signs of life, both ways: one datagram a second, and how long ago the runner's last word was.
-
-
 class Pulse:
-    """Sends signs, and calls `on_silence()` once when the runner was silent for too long.
+    """Sends heartbeats, one a second, and calls `on_silence()` once when the runner was silent for too long.
 
-    The runner's signs are read when the next sign is due: one wake-up a second.
+    The runner's heartbeats are read when the next one is due: one wake-up a second.
     """
 
     def __init__(
@@ -221,11 +211,11 @@ class Pulse:
         self._beat()
 
     def heard(self) -> None:
-        """Take note of any word of the runner."""
+        """Take note of a heartbeat, or a message, of the runner."""
         self._heard_at = self._loop.clock()
 
     def close(self) -> None:
-        """Say and expect no more."""
+        """Send and expect no more."""
         if self._timer is not None:
             self._timer.cancel()
         self._sock.close()
@@ -265,14 +255,15 @@ class Pulse:
                 self.heard()
 
 
-# The runner, as a supervisor sees it: two connections and signs of life, which are lost together.
-
-# A runner that does not answer for so long is none, in seconds.
+# Look for the runner for so long, in seconds.
 _APPROACH_S = 30.0
 
 
 class Runner:
-    """`on_message(kind, body)` gets its words, none before output can be sent; `on_lost(reason)` comes once."""
+    """The runner, as an agent sees it: two connections and heartbeats, which are lost together.
+
+    `on_message(kind, body)` gets its messages, none before output can be sent; `on_lost(reason)` comes once.
+    """
 
     def __init__(
         self,
@@ -285,7 +276,7 @@ class Runner:
     ) -> None:
         self._loop, self._secret, self._join = loop, secret, join
         self._on_message, self._on_lost = on_message, on_lost
-        self._early: list[tuple[int, Body]] = []  # said before there was a way for output
+        self._early: list[tuple[int, Body]] = []  # messages that came before output could be sent
         self._control: Link | None = None
         self._pulse: Pulse | None = None
         self._is_lost = self._is_open = False
@@ -295,16 +286,16 @@ class Runner:
 
     @property
     def is_found(self) -> bool:
-        """Whether it has said who this is."""
+        """Whether it has answered."""
         return self._control is not None
 
     def send(self, kind: int, message: Message) -> None:
-        """Tell it something."""
+        """Send it a message."""
         if self._control is not None:
             self._control.send(kind, message)
 
     def close(self) -> None:
-        """Say no more; what the kernel has taken still arrives."""
+        """Send no more; what the kernel has taken still arrives."""
         self._is_lost = True
         self._approach.close()
         for part in (self._control, self.output, self._pulse):
@@ -352,32 +343,25 @@ class Runner:
             self._on_lost(reason)
 
 
-# The supervisor: it obeys the runner, tells what becomes of COMMAND, and ends all where the runner is lost.
-
 # Without a runner, COMMAND has so long after TERM, in seconds.
 _LOST_GRACE_S = 2.0
-# A signal that comes to the warden and to the supervisor within this time is one.
+# A signal that comes to the warden and to the agent within this time is one.
 _SAME_S = 1.0
 
 
 def run_agent(task: Task, warden: int) -> int:
-    """Return the exit status that the runner says, or NO_RUNNER."""
+    """Return the exit status that the runner sends, or NO_RUNNER."""
     with Loop() as loop:
-        supervisor = Supervisor(loop, task, warden)
-        loop.run(lambda: supervisor.status is not None)
-    return NO_RUNNER if supervisor.status is None else supervisor.status
+        agent = Agent(loop, task, warden)
+        loop.run(lambda: agent.status is not None)
+    return NO_RUNNER if agent.status is None else agent.status
 
 
-def say_on_stderr(text: str) -> None:
-    """Write a line where the scheduler takes it, if anybody reads it."""
-    try:
-        os.write(_STDERR, f"mingle run: {hostname()}: {text}\n".encode())
-    except OSError:
-        pass
+class Agent:
+    """One host's part of a run: obeys the runner, reports on COMMAND, and ends all if the runner is lost.
 
-
-class Supervisor:
-    """One host's part of a run; `status` is its exit status once all is done."""
+    `status` is its exit status once all is done.
+    """
 
     def __init__(self, loop: Loop, task: Task, warden: int) -> None:
         self._loop, self._own = loop, dict(os.environ)
@@ -388,21 +372,21 @@ class Supervisor:
         self._noticed: dict[int, float] = {}
         self._listen(warden)
         join = messages.Join(task.host, task.local, os.getpid(), is_output=False)
-        self._runner = Runner(loop, Secret(task.key), task.places, join, self._said, self._lost)
+        self._runner = Runner(loop, Secret(task.key), task.places, join, self._obey, self._lost)
 
     def _listen(self, warden: int) -> None:
-        """Hear the signals that come here or to the warden, and the warden's end."""
+        """Watch for signals to this process or to the warden, and for the warden's end."""
         reading, writing = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         processes.write_signals_to(writing)
         processes.release_signals()
         for end in (Descriptor(reading), Descriptor(warden)):
-            self._loop.watch(end, READ, lambda _events, end=end: self._hear(end))  # type: ignore[misc]
+            self._loop.watch(end, READ, lambda _events, end=end: self._signalled(end))  # type: ignore[misc]
 
-    def _hear(self, end: Descriptor) -> None:
+    def _signalled(self, end: Descriptor) -> None:
         numbers = os.read(end.fileno(), 4096)
         if not numbers:
             self._loop.unwatch(end)
-            self._runner.close()  # what COMMAND dies of from here on is not its own failure
+            self._runner.close()  # from here on, COMMAND's end is not its own failure
             self._lost("the warden is gone")
         for number in dict.fromkeys(numbers):
             if number == signal.SIGCHLD:
@@ -418,7 +402,7 @@ class Supervisor:
         self._leave()
 
     def _notice(self, number: int) -> None:
-        """Tell the runner, which decides what it means."""
+        """Send a signal to the runner, which decides what it means."""
         now = self._loop.clock()
         if now - self._noticed.get(number, -_SAME_S) < _SAME_S:
             return
@@ -429,16 +413,23 @@ class Supervisor:
             self._runner.close()
             self._lost("stopped before a runner was found")
 
-    def _said(self, kind: int, body: Body) -> None:
-        """Obey. Raises WireError."""
+    def _obey(self, kind: int, body: Body) -> None:
+        """Do what a message of the runner says. Raises WireError."""
         if kind == messages.START:
             self._start(parse(messages.Start, body))
         elif kind == messages.SIGNAL:
-            self._pass_on(parse(messages.Signal, body))
+            signalled = parse(messages.Signal, body)
+            if self._attempt is not None and signalled.id not in self._passed_on:
+                self._passed_on.add(signalled.id)
+                self._attempt.tree.signal(signalled.signal)
         elif kind == messages.DUMP:
-            self._dump(parse(messages.Dump, body))
+            dump = parse(messages.Dump, body)
+            if self._attempt is not None and self._attempt.number == dump.attempt:
+                self._attempt.dump(dump.within_ms / 1000)
         elif kind == messages.END:
-            self._end(parse(messages.End, body))
+            end = parse(messages.End, body)
+            if self._attempt is not None and self._attempt.number == end.attempt:
+                self._attempt.tree.end(end.grace_ms / 1000)
         elif kind == messages.LEAVE:
             self._leaving = parse(messages.Leave, body).status
             if self._attempt is not None:
@@ -458,31 +449,18 @@ class Supervisor:
         except OSError as wrong:  # no descriptor, process or memory is left
             processes.kill_all()  # where it had begun
             self._attempt = None
-            tail = f"mingle run: cannot start: {wrong.strerror}\n"
-            status = NetworkError.exit_code
+            tail, status = f"mingle run: cannot start: {wrong.strerror}\n", NetworkError.exit_code
             ended = messages.Ended(start.attempt, status, None, formed=False, is_oom=False, tail=tail)
             self._runner.send(messages.ENDED, ended)
             self._runner.send(messages.CLEAN, messages.Clean(start.attempt, 0))
             output.send_output(messages.DRAINED)
 
-    def _pass_on(self, said: messages.Signal) -> None:
-        if self._attempt is not None and said.id not in self._passed_on:
-            self._passed_on.add(said.id)
-            self._attempt.tree.signal(said.signal)
-
-    def _dump(self, said: messages.Dump) -> None:
-        if self._attempt is not None and self._attempt.number == said.attempt:
-            self._attempt.dump(said.within_ms / 1000)
-
-    def _end(self, said: messages.End) -> None:
-        if self._attempt is not None and self._attempt.number == said.attempt:
-            self._attempt.tree.end(said.grace_ms / 1000)
-
     def _lost(self, reason: str) -> None:
         """End all without a runner."""
         if self._leaving is None:
             self._leaving = NO_RUNNER
-            say_on_stderr(f"the runner is lost: {reason}")
+            with suppress(OSError):  # nobody may read it
+                os.write(_STDERR, f"mingle run: {hostname()}: the runner is lost: {reason}\n".encode())
         if self._attempt is not None:
             self._attempt.tree.end(_LOST_GRACE_S)
         self._leave()
@@ -496,16 +474,15 @@ class Supervisor:
             self._runner.close()
 
 
-# The caller's environment, where a scheduler hands on nothing: from a private file, or from standard input.
-
+# The caller's environment, if the scheduler hands none on: from a private file, or from standard input.
 MOST_BYTES = 16 * 1024 * 1024
 _STDIN = 0
 
 
 def take_environ(program: str, options: Options) -> None:
-    """Become the same program with that environment, which the kernel then shows as its own: a sweep finds it by that.
+    """Become the same program with that environment, by which a sweep finds it in /proc.
 
-    Raises UsageError where the file is not this user's alone.
+    Raises UsageError if another user can read or write the file.
     """
     environ = merge_environ(os.environ, _read(options), options.keep)
     argv = [*own_program_argv(program), *options.words()]
@@ -513,7 +490,7 @@ def take_environ(program: str, options: Options) -> None:
 
 
 def merge_environ(own: Mapping[str, str], data: bytes, keep: tuple[str, ...]) -> dict[str, str]:
-    """Return the variables of a file; of those with one of these prefixes this host's own, where it has them."""
+    """Return the variables of a file, but this host's own where they have one of these prefixes."""
     pairs = (entry.partition("=") for entry in os.fsdecode(data).split("\0"))
     given = {name: value for name, equals, value in pairs if name and equals}
     return {**given, **{name: value for name, value in own.items() if name.startswith(keep)}}
@@ -533,7 +510,7 @@ def _read(options: Options) -> bytes:
 
 
 def run_warden(arguments: Sequence[str]) -> int:
-    """Return the exit status of a supervisor, with nothing of it left."""
+    """Return the exit status of an agent, once nothing of it is left."""
     _fill_standard_descriptors()
     try:
         options = Options.parse(arguments)
@@ -543,37 +520,26 @@ def run_warden(arguments: Sequence[str]) -> int:
     except MingleError as wrong:
         os.write(_STDERR, f"mingle run: {wrong}\n".encode())
         return wrong.exit_code
-    return _begin(task)
-
-
-def _begin(task: Task) -> int:
-    """Fork the supervisor: it has a small parent, and what it loads is its own."""
     reading, writing = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
     processes.adopt_orphans()
     processes.hold_signals()
-    child = os.fork()
+    child = os.fork()  # so the agent has a small parent
     if not child:
         os.close(writing)
-        return _supervise(task, reading)
-    return _guard(child, writing)  # the other end stays open: a signal after the supervisor's end breaks no pipe
-
-
-def _guard(child: int, pipe: int) -> int:
-    """Wait for the supervisor, and end what it left."""
-    processes.write_signals_to(pipe)
+        return _run_child(task, reading)
+    processes.write_signals_to(writing)  # `reading` stays open: a signal after the agent's end breaks no pipe
     processes.release_signals()
     _, status = os.waitpid(child, 0)
     processes.kill_all()
     return max(os.waitstatus_to_exitcode(status), 0) if os.WIFEXITED(status) else NO_RUNNER
 
 
-def _supervise(task: Task, warden: int) -> int:
-
-    os.setsid()  # PBS, at a job's end, kills the whole session that it began: one of the two has to see that
+def _run_child(task: Task, warden: int) -> int:
+    os.setsid()  # at a job's end, PBS kills the whole session that it began: one of the two has to see that
     processes.adopt_orphans()
     try:
         return run_agent(task, warden)
-    except Exception:  # noqa: BLE001 - a bug: what runs must end, and the report needs the trace
+    except Exception:  # noqa: BLE001 - a bug: all that runs must end, and the report needs the trace
         import traceback
 
         os.write(_STDERR, f"mingle run: {traceback.format_exc()}".encode())
@@ -581,7 +547,7 @@ def _supervise(task: Task, warden: int) -> int:
 
 
 def _fill_standard_descriptors() -> None:
-    """Put something in the place of a standard stream that is closed, so that no pipe of ours gets its number."""
+    """Open /dev/null in place of a closed standard stream, or a pipe of ours would get its number."""
     while (descriptor := os.open(os.devnull, os.O_RDWR)) <= _STDERR:
         pass
     os.close(descriptor)

@@ -1,8 +1,9 @@
-"""Which failure of an attempt was the first, and whether it is the same again and again."""
+"""What a run decides about each attempt: its hosts and ranks, its end, the signals it gets, and its root cause."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+import signal
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Literal, NamedTuple
 
 from mingle_hooks.errors import (
@@ -15,51 +16,61 @@ from mingle_hooks.errors import (
     UsageError,
     printable,
 )
-from mingle_hooks.run.events import Plan
 from mingle_hooks.run.messages import Ended
+from mingle_hooks.run.starters import Place, places_on
 from mingle_hooks.schedulers import hostlist
 
-# Which hosts take part in an attempt, and with which ranks: old ranks are kept as far as there is one.
+
+class Plan(NamedTuple):
+    """What a run does; hosts in the order of their ranks, times in seconds from its beginning."""
+
+    hosts: tuple[str, ...]
+    slots: tuple[int, ...]  # places on each of these
+    least: int  # hosts that an attempt needs
+    most: int  # and takes
+    restarts: int = 0
+    grace_s: float = 10.0
+    join_s: float = 300.0
+    window_s: float = 30.0
+    warn_at_s: float | None = None
+    limit_at_s: float | None = None
+    stall_s: float | None = None  # a stall: no member writes for so long
+    warn_signal: int = 10
+    signals_reach_command: bool = False  # a signal of the scheduler reaches COMMAND as well as its agent
+
+    @property
+    def places(self) -> tuple[Place, ...]:
+        """Return all places, host by host."""
+        return places_on(self.hosts, self.slots)
+
+
+# Hosts and ranks.
 
 
 def rank_hosts(before: Sequence[str], here: Sequence[str], most: int) -> tuple[str, ...]:
     """Return at most `most` of the hosts that are here, in the order of their ranks.
 
-    A host of the last attempt keeps its rank where the world is large enough for it; a gap goes to one whose rank no
-    longer exists, then to those that waited, in their order.
+    A host of the last attempt keeps its rank if the world is large enough for it. A free rank goes to a host whose own
+    rank no longer exists, then to those that waited, in their order.
     """
     count = min(most, len(here))
     there = set(here)
-    kept = {rank: host for rank, host in enumerate(before[:count]) if host in there}
+    same = {rank: host for rank, host in enumerate(before[:count]) if host in there}
     moved = [host for host in before[count:] if host in there]
     rest = iter([*moved, *(host for host in here if host not in set(before))])
-    return tuple(kept[rank] if rank in kept else next(rest) for rank in range(count))
+    return tuple(same[rank] if rank in same else next(rest) for rank in range(count))
 
-
-def is_chosen_now(hosts: Sequence[str], here: Collection[str], most: int) -> bool:
-    """Tell whether the first `most` hosts are all here, so that nobody who may come would have a rank instead."""
-    return len(here) >= most and all(host in here for host in hosts[:most])
-
-
-# Who is there: the state of each place, and what is held against each host.
 
 # away: not launched, or given up; called: launched; idle: here, without COMMAND; busy: COMMAND, or something of it,
-# runs; lost: what it started may run on.
+# runs; lost: what it started may still run.
 State = Literal["away", "called", "idle", "busy", "lost"]
 
-# A host whose failure ended so many attempts is not taken again where there is another.
+# A host whose failure ended so many attempts is replaced, if there is another.
 MOST_FAILURES = 2
 
 
-class Absence(NamedTuple):
-    """How a starter ended whose supervisors never came."""
-
-    status: int
-    said: str
-
-
 class Roster:
-    """The places of a plan by number, and their hosts."""
+    """The places of a plan by number, the state of each, and the failures of each host."""
 
     def __init__(self, plan: Plan) -> None:
         self.places = plan.places
@@ -68,7 +79,7 @@ class Roster:
         self.state: list[State] = ["away"] * len(self.places)
         self.ended: set[int] = set()  # busy places whose COMMAND has ended
         self.failures = dict.fromkeys(plan.hosts, 0)
-        self.absences: dict[str, Absence] = {}
+        self.absences: dict[str, str] = {}  # host -> the last output of the starter whose agents never came
         self._at: dict[str, list[int]] = {host: [] for host in plan.hosts}
         for number, place in enumerate(self.places):
             self._at[place.host].append(number)
@@ -81,48 +92,49 @@ class Roster:
         """Return the places on these hosts, in their order."""
         return [place for host in hosts for place in self._at[host]]
 
-    def called(self, hosts: Iterable[str]) -> None:
-        """Note that supervisors have been started on these hosts."""
+    def call(self, hosts: Iterable[str]) -> None:
+        """Note that agents have been started on these hosts."""
         for place in self.at(hosts):
             self.state[place] = "called"
             self.absences.pop(self.host(place), None)
 
     def is_wanted(self, host: str) -> bool:
-        """Tell whether a host may be taken."""
+        """Tell whether an attempt may take a host."""
         return not self._has_spares or self.failures[host] < MOST_FAILURES
 
     def here(self) -> list[str]:
         """Return the hosts that can take part now."""
+        return self._wanted("idle")
+
+    def callable(self) -> list[str]:
+        """Return the hosts that may be called again: they have no agent, and are wanted."""
+        return self._wanted("away")
+
+    def _wanted(self, state: State) -> list[str]:
+        """Return the hosts that an attempt may take, and all of whose places are in a state."""
         return [
             host
             for host in self._hosts
-            if self.is_wanted(host) and all(self.state[place] == "idle" for place in self._at[host])
+            if self.is_wanted(host) and all(self.state[place] == state for place in self._at[host])
         ]
 
     def awaited(self) -> list[str]:
-        """Return the hosts whose supervisors are on their way."""
+        """Return the hosts whose agents are on their way."""
         return [host for host in self._hosts if any(self.state[place] == "called" for place in self._at[host])]
-
-    def callable(self) -> list[str]:
-        """Return the hosts that may be called again: nobody is there, and not for what they did."""
-        return [
-            host
-            for host in self._hosts
-            if self.is_wanted(host) and all(self.state[place] == "away" for place in self._at[host])
-        ]
 
     def busy(self) -> list[int]:
         """Return the places that have something of an attempt."""
         return [place for place, state in enumerate(self.state) if state == "busy"]
 
     def lost_hosts(self) -> tuple[str, ...]:
-        """Return the hosts where something of this run may be left that no supervisor ends."""
+        """Return the hosts where something of this run may be left that no agent ends."""
         return tuple(dict.fromkeys(self.host(place) for place, state in enumerate(self.state) if state == "lost"))
 
     def is_complete(self, most: int) -> bool:
-        """Tell whether those that are to train are here, and none of them may still come."""
+        """Tell whether those that are to train are here, and no host that may still come would have a rank instead."""
         here = self.here()
-        return bool(here) and (not self.awaited() or is_chosen_now(self._hosts, here, most))
+        is_chosen = len(here) >= most and all(host in here for host in self._hosts[:most])
+        return bool(here) and (is_chosen or not self.awaited())
 
 
 # What ends a run from outside: a person, the scheduler, or the time limit.
@@ -135,20 +147,20 @@ BEFORE_LIMIT_S = 5.0
 NEAR_S = 60.0
 
 
-class Asked(NamedTuple):
-    """The first that asked for the end: the signal that COMMAND gets, and the status of the run."""
+class StopRequest(NamedTuple):
+    """The signal that COMMAND gets, and the status of the run."""
 
     number: int
     status: int
 
 
 class Stopping:
-    """Holds who asked for the end, and when what is due."""
+    """Holds the first request to stop, and when the warning, the limit and the end of the grace are due."""
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
         self.began = 0.0
-        self.asked: Asked | None = None
+        self.request: StopRequest | None = None
         self.by: float | None = None  # COMMAND may end by itself until then
         self.is_hurried = False
         self.was_warned = self._by_clock = self._limited = False
@@ -159,24 +171,23 @@ class Stopping:
         times = (self.by, self._warn_at(), self._limit_at())
         return min((time for time in times if time is not None), default=None)
 
-    def ask(self, number: int, status: int | None = None) -> bool:
-        """Take note of who wants the end; tell whether that is the first. After the warning TERM means the limit."""
-        if self.asked is not None:
+    def stop(self, number: int, status: int | None = None) -> bool:
+        """Record a request to stop; tell whether it is the first. After the warning TERM means the limit."""
+        if self.request is not None:
             return False
         usual = INFRASTRUCTURE if self.was_warned and number == TERM else SIGNALLED + number
-        self.asked = Asked(number, usual if status is None else status)
+        self.request = StopRequest(number, usual if status is None else status)
         return True
 
     def is_warning_due(self, now: float) -> bool:
         """Tell once when the warning is due."""
-        at = self._warn_at()
-        if at is None or now < at:
+        if not is_past(self._warn_at(), now):
             return False
         self.was_warned = self._by_clock = True
         return True
 
     def is_warning(self, number: int, now: float) -> bool:
-        """Tell whether a signal is the warning; one that asks for the end otherwise is it about that time only."""
+        """Tell whether a signal is the warning; one that otherwise ends the run is, only about the warning's time."""
         is_warning = number == self._plan.warn_signal and (number not in ENDS or self._is_near(now))
         self.was_warned |= is_warning
         return is_warning
@@ -191,8 +202,7 @@ class Stopping:
 
     def is_limit_due(self, now: float) -> bool:
         """Tell once when the time has come to end."""
-        at = self._limit_at()
-        if at is None or now < at:
+        if not is_past(self._limit_at(), now):
             return False
         self._limited = True
         return True
@@ -208,11 +218,16 @@ class Stopping:
         return self.began + max(at - self._plan.grace_s - BEFORE_LIMIT_S, at / 2)  # of a short time half is COMMAND's
 
 
-# Each signal reaches COMMAND once, wherever and however often it was noticed.
+def is_past(at: float | None, now: float) -> bool:
+    """Tell whether a time has come; None never does."""
+    return at is not None and now >= at
+
+
+# Each signal reaches COMMAND once, wherever and however often it is noticed.
 
 # The same signal within this many seconds is the same one: a scheduler sends it to all hosts, not quite at once.
 SAME_S = 2.0
-# Wait this long for those that got it from the scheduler too, before the others are told.
+# Wait this long for the hosts that got it from the scheduler too, before it goes to the others.
 GATHER_S = 0.25
 
 
@@ -220,12 +235,12 @@ class _Delivery(NamedTuple):
     id: int
     at: float
     due: float
-    reached: frozenset[int]  # places that need not be told, as the scheduler has told COMMAND there
+    reached: frozenset[int]  # places where the scheduler has signalled COMMAND
     is_sent: bool = False
 
 
 class Deliveries:
-    """Signals on their way, by number. `reaches` tells whether a supervisor's signal has reached COMMAND too."""
+    """Signals on their way, by number. `reaches`: the scheduler signals COMMAND as well as its agent."""
 
     def __init__(self, *, reaches: bool) -> None:
         self._reaches = reaches
@@ -235,7 +250,7 @@ class Deliveries:
     @property
     def due(self) -> float | None:
         """Return when the next one is to be sent; None where none waits."""
-        return min((its.due for its in self._latest.values() if not its.is_sent), default=None)
+        return min((delivery.due for delivery in self._latest.values() if not delivery.is_sent), default=None)
 
     def notice(self, number: int, place: int | None, now: float) -> bool:
         """Take note of a signal; tell whether it is a new one."""
@@ -251,85 +266,77 @@ class Deliveries:
 
     def ready(self, now: float) -> list[tuple[int, int, frozenset[int]]]:
         """Return what is due as id, signal, and the places that have it already."""
-        found = []
-        for number, its in self._latest.items():
-            if not its.is_sent and its.due <= now:
-                self._latest[number] = its._replace(is_sent=True)
-                found.append((its.id, number, its.reached))
-        return found
+        due = [(number, one) for number, one in self._latest.items() if not one.is_sent and one.due <= now]
+        self._latest |= {number: one._replace(is_sent=True) for number, one in due}
+        return [(one.id, number, one.reached) for number, one in due]
 
 
-# What was begun again so often, and failed in the same way each time, is not begun once more.
+# After so many restarts that failed in the same way there is no other.
 MOST_SAME_RESTARTS = 3
 
 
-class Blame:
-    """Holds the cause, and the places that were quiet when it came: one that turns out to be lost was the first."""
+class RootCause:
+    """The cause of an attempt's end, and the places that were quiet when it came: if one is lost, that came first."""
 
     def __init__(self, roster: Roster) -> None:
         self._roster = roster
         self.cause: Cause | None = None
-        self.progress: object = None  # what the program gets further by, as whoever runs this sees it
+        self.progress: object = None  # changes as the program advances
         self._quiet: dict[int, float] = {}  # place -> since when
         self.suspects: dict[int, float] = {}
-        self._is_told = True
-        self._seen: object = None
+        self._is_reported = True
+        self._last: object = None
         self._same = 0
 
-    def forget(self) -> None:
-        """Begin an attempt, of which nothing is known yet."""
-        self.cause, self._is_told = None, True
+    def reset(self) -> None:
+        """Begin an attempt, which has no cause yet."""
+        self.cause, self._is_reported = None, True
         self.suspects.clear()
 
     def quiet(self, place: int, since: float) -> None:
-        """Take note that a place gives no signs."""
+        """Take note that a place sends no heartbeats."""
         self._quiet[place] = since
 
-    def heard(self, place: int) -> None:
-        """Take note of a sign."""
+    def alive(self, place: int) -> None:
+        """Take note of a heartbeat or a message."""
         self._quiet.pop(place, None)
         self.suspects.pop(place, None)
 
     def suspect(self, places: Iterable[int]) -> None:
-        """Wait with the word on the cause for those of the places that are quiet now."""
+        """Report the cause only once it is known whether those of the places that are quiet now are lost."""
         self.suspects = {place: self._quiet[place] for place in places if place in self._quiet}
 
-    def on(self, cause: Cause) -> None:
-        """Make this the cause, in the place of the one before."""
+    def set(self, cause: Cause) -> None:
+        """Make this the cause, in place of the one before."""
         if self.cause is not None and self.cause.is_of_host:
             self._roster.failures[self.cause.host] -= 1
-        self.cause, self._is_told = cause, False
+        self.cause, self._is_reported = cause, False
         if cause.is_of_host:
             self._roster.failures[cause.host] += 1
 
-    def to_tell(self) -> Cause | None:
+    def to_report(self) -> Cause | None:
         """Return the cause once it is certain, and only once."""
-        if self._is_told or self.suspects:
+        if self._is_reported or self.suspects:
             return None
-        self._is_told = True
+        self._is_reported = True
         return self.cause
 
     def is_same_again(self) -> bool:
-        """Count the cause; tell whether beginning again has not got the program further for too long."""
-        seen = None if self.cause is None or self.cause.likeness is None else (self.cause.likeness, self.progress)
-        self._same = self._same + 1 if seen is not None and seen == self._seen else 0
-        self._seen = seen
+        """Count the cause; tell whether too many restarts in a row have failed alike without progress."""
+        last = None if self.cause is None or self.cause.likeness is None else (self.cause.likeness, self.progress)
+        self._same = self._same + 1 if last is not None and last == self._last else 0
+        self._last = last
         return self._same >= MOST_SAME_RESTARTS
 
 
-# Why an attempt ended: the first failure of a member, before what followed from it.
-
-
-# Why an attempt failed: the status that tells it, and whether trying again makes sense.
-
-# ended: COMMAND did; unformed: it never began; silent, gone: its supervisor; absent: a supervisor never came;
-# stalled: nobody wrote.
+# ended: COMMAND did; unformed: it never began; silent, gone: its agent; absent: an agent never came;
+# stalled: no member wrote.
 Kind = Literal["ended", "unformed", "silent", "gone", "absent", "stalled"]
 
 # EX_TEMPFAIL of sysexits.h: the infrastructure failed, and trying again makes sense.
 INFRASTRUCTURE = 75
 SIGNALLED = 128
-# What `mingle exec` says before COMMAND begins, and says again however often it is asked; 126, 127: no such program.
+# Statuses of `mingle exec` before COMMAND begins that another try does not change; 126, 127: no such program.
 _MISTAKES = {
     error.exit_code
     for error in (MingleError, UsageError, FactsError, PlaceError, ConflictError, SecretError, SettingsError)
@@ -358,19 +365,19 @@ class Cause(NamedTuple):
 
     @property
     def is_of_host(self) -> bool:
-        """Whether it counts against its host."""
+        """Whether it counts as a failure of its host."""
         return self.may_help and self.kind != "stalled"
 
     @property
     def likeness(self) -> tuple[object, ...] | None:
-        """Return what two failures of the program share that are the same; None where it was not the program."""
+        """Return what is equal for two failures that are the same; None where it was not the program."""
         if self.kind != "ended":
             return None
         return (self.status, self.signal, self.is_oom, _error_lines(self.tail))
 
 
 def cause_of_end(ended: Ended, host: str, rank: int, after_s: float) -> Cause:
-    """Return the cause that a COMMAND's end is."""
+    """Return the cause for the end of a COMMAND."""
     status = SIGNALLED + ended.signal if ended.signal is not None else ended.status
     if not ended.formed:
         status = status if status in _MISTAKES else INFRASTRUCTURE
@@ -388,23 +395,20 @@ def _error_lines(tail: str) -> tuple[str, ...]:
 
 Fields = Mapping[str, object]
 
-# Of what the first failing member wrote.
+# Of the output of the first member that failed.
 MOST_LINES, LONGEST_LINE = 20, 400
 
 
 def event_text(name: str, fields: Fields) -> str | None:
-    """Return what is said of an event; None for one that only the log takes."""
-    said = _SAID.get(name)
-    found = None if said is None else said(fields)
+    """Return the line about an event; None for one that only the log has."""
+    found = _TEXTS[name](fields) if name in _TEXTS else None
     return None if found is None else f"mingle run: {found}\n"
 
 
 def signal_name(number: object) -> str:
     """Return a signal's name."""
-    from signal import Signals
-
     try:
-        return Signals(int(str(number))).name
+        return signal.Signals(int(str(number))).name
     except ValueError:
         return f"signal {number}"
 
@@ -423,7 +427,7 @@ def _duration(time_s: float) -> str:
 
 
 def stacks_text(host: str, rank: int, text: str) -> str:
-    """Return what a member's stacks are, with nothing in them that a terminal would obey."""
+    """Return a member's stacks as text, without control characters that a terminal would obey."""
     lines = [f"  {printable(line, LONGEST_LINE)}\n" for line in text.splitlines()]
     return f"mingle run: {host} (rank {rank}): its stacks:\n{''.join(lines)}"
 
@@ -434,7 +438,7 @@ def _what(cause: Cause) -> str:
         return f"no sign of life for {cause.silent_s or 0:.0f} s"
     if cause.kind == "gone":
         return f"its supervisor was killed or lost its connection {after}"
-    if cause.kind == "absent":  # with the last words of what was to start it, where that has ended
+    if cause.kind == "absent":  # with the starter's last output, where that has ended
         how = "could not be started" if cause.tail else f"did not start within {cause.after_s:.0f} s"
         return f"its supervisor {how}"
     if cause.kind == "unformed":
@@ -447,7 +451,7 @@ def _what(cause: Cause) -> str:
 
 def _lines(cause: Cause) -> str:
     lines = [line for line in cause.tail.splitlines() if line.strip()]
-    if not lines or cause.kind == "absent":  # what a starter said has been shown
+    if not lines or cause.kind == "absent":  # a starter's output has been shown
         return ""
     return "; its last lines:\n" + "\n".join(f"  {printable(line, LONGEST_LINE)}" for line in lines[-MOST_LINES:])
 
@@ -468,7 +472,7 @@ def _formed(fields: Fields) -> str | None:
     return f"{hostlist.fold(hosts)} are one world, {where}" if len(hosts) > 1 else None
 
 
-_SAID: dict[str, Callable[[Fields], str | None]] = {
+_TEXTS: dict[str, Callable[[Fields], str | None]] = {
     "formed": _formed,
     "failed": _failed,
     "lost": _lost,

@@ -1,67 +1,155 @@
-"""A run as a state machine: what happens goes in, what is to be done comes out.
+"""A run as a state machine: events go in, actions come out.
 
-It has no sockets and no clock; whoever runs it hands over each event with its time, and Time once `due` has come.
+It has no sockets and no clock: the caller passes each event with its time, and Time once `due` has come.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Literal
+from collections.abc import Mapping
+from typing import Any, Literal, NamedTuple
 
 from mingle_hooks.rendezvous import timeline
 from mingle_hooks.rendezvous.messages import Spent
-from mingle_hooks.run import attempt
-from mingle_hooks.run.attempt import (
-    ENDS,
-    INFRASTRUCTURE,
-    INT,
-    PIPE,
-    SIGNALLED,
-    TERM,
-    Absence,
-    Blame,
-    Cause,
-    Deliveries,
-    Kind,
-    Roster,
-    Stopping,
-    cause_of_end,
-)
-from mingle_hooks.run.events import (
-    Action,
-    Begin,
-    Clean,
-    CommandEnded,
-    Deliver,
-    Drop,
-    Dump,
-    Event,
-    Exit,
-    Formed,
-    Heard,
-    Hurry,
-    Joined,
-    Launch,
-    Lost,
-    Noticed,
-    Plan,
-    Quiet,
-    ReaderGone,
-    Show,
-    Stacks,
-    StarterEnded,
-    Stop,
-    Sweep,
-    Swept,
-    Tell,
-    Time,
-)
+from mingle_hooks.run import attempt, messages
+from mingle_hooks.run.attempt import Cause, Plan
 
-# Since when nobody has written: the clock of --stall, which stands still where nobody could know.
+# Events. A place is named by its number.
+
+AgentMessage = messages.Formed | messages.Ended | messages.Clean | messages.Noticed | messages.Stacks
+
+
+class Joined(NamedTuple):
+    """An agent has connected."""
+
+    place: int
+
+
+class Received(NamedTuple):
+    """A message of the agent at a place."""
+
+    place: int
+    message: AgentMessage
+
+
+class Noticed(NamedTuple):
+    """A signal reached the agent at a place, or with None the runner itself."""
+
+    place: int | None
+    number: int
+
+
+class Quiet(NamedTuple):
+    """A place has sent no heartbeat for some seconds; it may be lost since its last one."""
+
+    place: int
+
+
+class Alive(NamedTuple):
+    """A place that was quiet sends heartbeats again."""
+
+    place: int
+
+
+class Lost(NamedTuple):
+    """An agent is lost: silent for so many seconds, or with None its connection ended."""
+
+    place: int
+    silent_s: float | None
+
+
+class StarterEnded(NamedTuple):
+    """The starter of the agents on these hosts has ended, with this last output."""
+
+    hosts: tuple[str, ...]
+    output: str
+
+
+class Swept(NamedTuple):
+    """A host has been swept, or could not be reached."""
+
+    host: str
+    is_clean: bool
+
+
+class Hurry(NamedTuple):
+    """A request to end at once."""
+
+
+class ReaderGone(NamedTuple):
+    """Nobody reads the run's output any more."""
+
+
+class Time(NamedTuple):
+    """The time that `due` names has come."""
+
+
+Event = Joined | Received | Noticed | Quiet | Alive | Lost | StarterEnded | Swept | Hurry | ReaderGone | Time
+
+# Actions.
+
+
+class Launch(NamedTuple):
+    """Start agents on these hosts."""
+
+    hosts: tuple[str, ...]
+
+
+class Begin(NamedTuple):
+    """Start COMMAND at a place, as this member of an attempt's world."""
+
+    place: int
+    attempt: int
+    rank: int  # among the attempt's hosts
+    hosts: tuple[str, ...]  # of the attempt, in the order of their ranks
+    slots: tuple[int, ...]  # places on each of these
+
+
+class Send(NamedTuple):
+    """Send a message to the agent at a place."""
+
+    place: int
+    message: messages.End | messages.Signal | messages.Dump
+
+
+class Show(NamedTuple):
+    """Show the stacks of a place."""
+
+    place: int
+    rank: int
+    text: str
+
+
+class Drop(NamedTuple):
+    """Forget the agent at a place, which is lost."""
+
+    place: int
+
+
+class Sweep(NamedTuple):
+    """End what is left of this run on these hosts."""
+
+    hosts: tuple[str, ...]
+
+
+class Report(NamedTuple):
+    """An event for people, or for events.jsonl."""
+
+    name: str
+    fields: Mapping[str, object]
+
+
+class Exit(NamedTuple):
+    """The run is over: dismiss the agents and exit with this status; `at_once` without waiting for them."""
+
+    status: int
+    at_once: bool = False
+
+
+Action = Launch | Begin | Send | Show | Drop | Sweep | Report | Exit
 
 
 class Stall:
-    """Counts from the moment at which an attempt's world has formed, and anew from each word of a member's."""
+    """The clock of --stall: since when no member has written, from the moment at which a world has formed."""
 
     def __init__(self, after_s: float | None) -> None:
         self._after_s = after_s
@@ -94,64 +182,142 @@ class Stall:
         self.wrote(now)
 
 
-# The phases of a run: what begins each, what it waits for, and for how long.
-#
-# ::
-#
-#     gathering ──▶ running ──▶ ending ──▶ sweeping ──▶ gathering, for another attempt
-#         │            │  ╰▶ dumping ─▲         │
-#         └────────────┴───────────────────────┴──────▶ over
-
+# gathering ──▶ running ──▶ ending ──▶ sweeping ──▶ gathering, for another attempt
+#     │            │  ╰▶ dumping ─▲         │
+#     └────────────┴────────────────────────┴──────▶ over
 Phase = Literal["gathering", "running", "dumping", "ending", "sweeping", "over"]
 
-# Beyond the grace, a host that is not clean is swept after this long; and a sweep may take so long.
+# This long after the grace, a host that is not clean is swept; and a sweep may take so long.
 CLEAN_S, SWEEP_S = 5.0, 10.0
-# Stacks may take so long there, and are waited for so long here.
+# An agent has so long to take stacks, and the runner waits for them so long.
 DUMP_S, STACKS_S = 10.0, 15.0
 # With enough hosts here, wait this long for those that would have lower ranks.
 ORDER_S = 2.0
+# The grace of COMMAND after a second Ctrl-C, and after a first that did not end it.
+AT_ONCE_S, SHORT_GRACE_S = 0.0, 2.0
 
 
-class Phases:
-    """One run, but for what happens to it."""
+class Machine:
+    """One run: call `begin` once, then `take` for each event."""
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
-        self.roster = Roster(plan)
-        self.blame = Blame(self.roster)
+        self.roster = attempt.Roster(plan)
+        self.root_cause = attempt.RootCause(self.roster)
         self.phase: Phase = "gathering"
         self.attempt = -1
         self._order: tuple[str, ...] = ()  # the last attempt's hosts, by rank
-        self._ranks: dict[int, int] = {}  # place -> rank among the attempt's places
-        self._formed: set[int] = set()
+        self.ranks: dict[int, int] = {}  # place -> rank among the attempt's places
+        self._formed: dict[int, tuple[float, tuple[int, ...]]] = {}  # place -> when, and the member's phases
         self.had_world = False  # in any attempt
-        self._started: dict[int, tuple[float, tuple[int, ...]]] = {}  # place -> when, and what its member spent
-        self._stopping = Stopping(plan)
+        self._stopping = attempt.Stopping(plan)
         self.stall = Stall(plan.stall_s)
         self._dumping: set[int] = set()  # places whose stacks are awaited
-        self._deliveries = Deliveries(reaches=plan.signals_reach_command)
+        self._deliveries = attempt.Deliveries(reaches=plan.signals_reach_command)
         self._began = 0.0  # the attempt; before the first, the run
         self._until: float | None = None  # when the phase is over in any case
-        self._settle: float | None = None  # when an attempt begins without those who may still come
+        self._settle: float | None = None  # when an attempt begins without the hosts that may still come
         self._actions: list[Action] = []
+
+    @property
+    def due(self) -> float | None:
+        """Return when Time has to come at the latest."""
+        if self.phase == "over":
+            return None
+        times = (self._until, self._settle, self._deliveries.due, self._stopping.due, self._stall_due())
+        return min((time for time in times if time is not None), default=None)
+
+    @property
+    def was_warned(self) -> bool:
+        """Whether we or the scheduler have warned COMMAND of the time limit."""
+        return self._stopping.was_warned
+
+    @property
+    def is_ending(self) -> bool:
+        """Whether the attempt is ending, or a request to stop has come."""
+        return self.phase not in ("gathering", "running") or self._stopping.request is not None
 
     def has_formed(self, place: int | None = None) -> bool:
         """Tell whether the attempt's world has formed, at one place or at all."""
-        return len(self._formed) == len(self._ranks) if place is None else place in self._formed
+        return len(self._formed) == len(self.ranks) if place is None else place in self._formed
 
-    def rank(self, place: int) -> int | None:
-        """Return a place's rank in the attempt."""
-        return self._ranks.get(place)
+    def begin(self, now: float) -> list[Action]:
+        """Begin the run."""
+        self._began = self._stopping.began = now
+        self._call(self.plan.hosts, now)
+        return self._taken()
+
+    def take(self, event: Event, now: float) -> list[Action]:  # noqa: C901, PLR0912 - a branch for each event
+        """Take an event; return the actions it leads to."""
+        if self.phase == "over":  # only the rest of its output is awaited
+            is_own = isinstance(event, Noticed) and event.place is None and event.number in attempt.ENDS
+            return [Exit(self._status(), at_once=True)] if is_own or isinstance(event, Hurry) else []
+        match event:
+            case Received(place, message):
+                self._received(place, message, now)
+            case Joined(place):
+                if self.roster.state[place] == "called":
+                    self.roster.state[place] = "idle"
+                    self._gathered(now)
+            case Noticed(place, number):
+                self._noticed(place, number, now)
+            case Quiet(place):
+                self.root_cause.quiet(place, now)
+            case Alive(place):
+                self.root_cause.alive(place)
+            case Lost():
+                self._lost(event, now)
+            case StarterEnded(hosts, output):
+                self._starter_ended(hosts, output, now)
+            case Swept(host, is_clean):
+                self._swept(host, is_clean=is_clean, now=now)
+            case Hurry():  # however often it comes, and whatever stopped the run before
+                self._stop(attempt.INT, now)
+                if not self._stopping.is_hurried:
+                    self._hurry(now)
+            case ReaderGone():
+                self._stop(attempt.TERM, now, attempt.SIGNALLED + attempt.PIPE, why="its output is no longer read")
+        self._do_what_is_due(now)
+        return self._taken()
+
+    def _received(self, place: int, message: AgentMessage, now: float) -> None:
+        if isinstance(message, messages.Noticed):
+            self._noticed(place, message.signal, now)
+        elif message.attempt != self.attempt:
+            return
+        elif isinstance(message, messages.Stacks):
+            if self.phase == "dumping" and place in self._dumping:
+                self._do(Show(place, self.ranks[place], message.text))
+                self._dumped(place, now)
+        elif self.roster.state[place] != "busy":
+            return
+        elif isinstance(message, messages.Formed):
+            self._formed_at(place, message, now)
+        elif isinstance(message, messages.Ended):
+            self._command_ended(place, message, now)
+        else:
+            self.roster.state[place] = "idle"
+            self.root_cause.alive(place)
+            self._cleaned(now)
+
+    # Gathering.
 
     def _call(self, hosts: tuple[str, ...], now: float) -> None:
         self.phase, self._until, self._settle = "gathering", now + self.plan.join_s, None
-        self._tell("forming", attempt=self.attempt + 1, hosts=list(hosts))
+        self._report("forming", attempt=self.attempt + 1, hosts=list(hosts))
         if hosts:
-            self.roster.called(hosts)
+            self.roster.call(hosts)
             self._do(Launch(hosts))
 
+    def _starter_ended(self, hosts: tuple[str, ...], output: str, now: float) -> None:
+        for place in self.roster.at(hosts):
+            if self.roster.state[place] == "called":
+                self.roster.state[place] = "away"
+                self.roster.absences[self.roster.host(place)] = output
+        self._gathered(now)
+
     def _gathered(self, now: float) -> None:
-        """Begin an attempt where those that are to train are here, or nobody else is awaited."""
+        """Begin an attempt if those that are to train are here, or no other host is awaited."""
         if self.phase != "gathering":
             return
         here, plan = self.roster.here(), self.plan
@@ -164,56 +330,161 @@ class Phases:
         elif len(here) >= plan.most and self._settle is not None:
             self._settle = min(self._settle, now + ORDER_S)
 
+    def _gathered_late(self, now: float) -> None:
+        """Begin with the hosts that are here, if they are enough; the others are given up."""
+        here = self.roster.here()
+        if len(here) >= self.plan.least:
+            self._start(here, now)
+            return
+        for place in self.roster.at(self.roster.awaited()):
+            if self.roster.state[place] == "called":
+                self.roster.state[place] = "away"
+        self._absent(now)
+
     def _absent(self, now: float) -> None:
-        """Say who never came; the run is over."""
-        missing = [host for host in self.plan.hosts if host not in self.roster.here() and self.roster.is_wanted(host)]
-        host = next((host for host in missing if host in self.roster.absences), (missing or [*self.plan.hosts])[0])
-        absence = self.roster.absences.get(host)
-        said = "" if absence is None else absence.said
-        if self.blame.cause is None:
-            self.blame.on(Cause("absent", host, None, now - self._began, tail=said))
+        """End the run because a host never came."""
+        here, absences = self.roster.here(), self.roster.absences
+        missing = [host for host in self.plan.hosts if host not in here and self.roster.is_wanted(host)]
+        host = next((host for host in missing if host in absences), (missing or [*self.plan.hosts])[0])
+        if self.root_cause.cause is None:
+            self.root_cause.set(Cause("absent", host, None, now - self._began, tail=absences.get(host, "")))
         else:
-            self._tell("absent", host=host)
+            self._report("absent", host=host)
         self._over(self._status())
+
+    # Running.
 
     def _start(self, here: list[str], now: float) -> None:
         self.attempt += 1
         self._order = attempt.rank_hosts(self._order, here, self.plan.most)
         self.phase, self._until, self._settle, self._began = "running", None, None, now
-        self.blame.forget()
+        self.root_cause.reset()
         self._formed.clear()
-        self._started.clear()
         self.stall.end()
         self.roster.ended.clear()
         slots = tuple(len(self.roster.at([host])) for host in self._order)
-        self._ranks = {place: rank for rank, place in enumerate(self.roster.at(self._order))}
+        self.ranks = {place: rank for rank, place in enumerate(self.roster.at(self._order))}
         for rank, host in enumerate(self._order):
             for place in self.roster.at([host]):
                 self.roster.state[place] = "busy"
                 self._do(Begin(place, self.attempt, rank, self._order, slots))
 
+    def _formed_at(self, place: int, formed: messages.Formed, now: float) -> None:
+        self._formed[place] = now, formed.spent
+        self._report("started", place, spent_ms=list(formed.spent))
+        if self.has_formed():
+            self.had_world = True
+            self.stall.begin(now)
+            where = {"addr": formed.addr, "port": formed.port, "hosts": list(self._order)}
+            self._report("formed", None, nodes=formed.nodes, **where, **self._last_ready())
+
+    def _last_ready(self) -> dict[str, Any]:
+        """Return which member the others waited for, and why; nothing where they waited for none, or none tells."""
+        found = []
+        for place in sorted(self._formed, key=self.ranks.__getitem__):
+            formed, phases = self._formed[place]
+            if phases:
+                spent = Spent(*phases)
+                found.append((self.roster.host(place), formed - (spent.formed_ms - spent.in_ms) / 1000, spent))
+        last = timeline.last_to_arrive(timeline.phases(found))
+        return {} if last is None else {"last": last}
+
+    def _command_ended(self, place: int, ended: messages.Ended, now: float) -> None:
+        if place in self.roster.ended:
+            return
+        self.roster.ended.add(place)
+        self._report("ended", place, status=ended.status, signal=ended.signal)
+        if self.phase == "running" and self._stopping.request is None and (ended.status or ended.signal is not None):
+            cause = attempt.cause_of_end(ended, self.roster.host(place), self.ranks[place], now - self._began)
+            self.root_cause.alive(place)
+            self.root_cause.suspect(self.roster.busy())
+            self._failed(cause, now)
+
+    def _lost(self, event: Lost, now: float) -> None:
+        place, state = event.place, self.roster.state[event.place]
+        if state in ("away", "lost"):
+            return
+        was_busy, was_suspect = state == "busy", event.place in self.root_cause.suspects
+        self.root_cause.alive(place)
+        self.roster.state[place] = "lost" if was_busy else "away"
+        self._do(Drop(place))
+        self._report("lost", place, silent_s=event.silent_s)
+        if was_busy:
+            kind: Literal["gone", "silent"] = "gone" if event.silent_s is None else "silent"
+            host, after_s = self.roster.host(place), now - self._began
+            cause = Cause(kind, host, self.ranks[place], after_s, silent_s=event.silent_s)
+            if self.phase == "running" and self._stopping.request is None:
+                self._failed(cause, now)
+            elif was_suspect and self.phase == "ending":  # it was the first, though another was noticed before
+                self.root_cause.set(cause)
+        self._dumped(place, now)
+        self._cleaned(now)
+        self._gathered(now)
+
+    def _failed(self, cause: Cause, now: float) -> None:
+        self.root_cause.set(cause)
+        if self.phase == "running":
+            self._end(self.plan.grace_s, now)
+
     def _dump(self, now: float) -> None:
-        """Say that nobody has written for too long, and ask for all stacks before the end."""
-        self.blame.on(Cause("stalled", self._order[0], None, now - self._began, silent_s=self.plan.stall_s))
+        """Report a stall, and get all stacks before the end."""
+        self.root_cause.set(Cause("stalled", self._order[0], None, now - self._began, silent_s=self.plan.stall_s))
         self.phase, self._until, self._stopping.by = "dumping", now + STACKS_S, None
         self._dumping = {*self.roster.busy()}
-        for place in self.roster.busy():
-            self._do(Dump(place, self.attempt, DUMP_S))
+        self._send_busy(messages.Dump(self.attempt, int(DUMP_S * 1000)))
 
     def _dumped(self, place: int, now: float) -> None:
-        """Wait for no more stacks from there; the end begins when all are known."""
+        """Wait for no more stacks from a place; the end begins when all are known."""
         self._dumping.discard(place)
         if self.phase == "dumping" and not self._dumping:
             self._end(self.plan.grace_s, now)
 
+    # Signals, and requests to stop.
+
+    def _noticed(self, place: int | None, number: int, now: float) -> None:
+        if self._stopping.is_repeated(number, now):
+            return
+        is_warning = self._stopping.is_warning(number, now)
+        is_new = self._deliveries.notice(number, place, now)
+        request = self._stopping.request
+        if number == attempt.INT and place is None and request is not None and request.number == attempt.INT:
+            self._hurry(now)
+        elif number in attempt.ENDS and not is_warning:
+            self._stop(number, now)
+        elif is_new:
+            self._report("signal", place, number=number)
+
+    def _stop(self, number: int, now: float, status: int | None = None, why: str = "") -> None:
+        """Stop on request: COMMAND gets the signal, and has the grace to end by itself."""
+        if not self._stopping.stop(number, status):
+            return
+        self._report("stopped", number=number, why=why, grace_s=self.plan.grace_s)
+        if self.phase == "gathering":
+            self._over(self._status())
+        elif self.phase == "running":
+            self._stopping.by = now + self.plan.grace_s
+            self._deliveries.notice(number, None, now)
+        elif self.phase == "dumping":
+            self._end(self.plan.grace_s, now)
+
+    def _hurry(self, now: float) -> None:
+        """End at once what still runs, after a second Ctrl-C; exit without waiting after a third."""
+        if self._stopping.is_hurried:
+            self.phase = "over"
+            self._do(Exit(attempt.SIGNALLED + attempt.INT, at_once=True))
+        elif self.phase in ("running", "dumping", "ending"):
+            self._end(AT_ONCE_S, now)
+        self._stopping.is_hurried = True
+
+    # The end of an attempt, and of the run.
+
     def _end(self, grace_s: float, now: float) -> None:
         self.phase, self._until, self._stopping.by = "ending", now + grace_s + CLEAN_S, None
-        for place in self.roster.busy():
-            self._do(Stop(place, self.attempt, grace_s))
+        self._send_busy(messages.End(self.attempt, int(grace_s * 1000)))
         self._cleaned(now)
 
     def _cleaned(self, now: float) -> None:
-        """Go on where nothing of the attempt is left that a supervisor could end."""
+        """Go on once nothing of the attempt is left that an agent could end."""
         if self.phase in ("running", "ending") and not self.roster.busy():
             self._sweep(now)
 
@@ -225,66 +496,6 @@ class Phases:
         else:
             self._decide(now)
 
-    def _decide(self, now: float) -> None:
-        """End the run, or begin again."""
-        self.blame.suspects.clear()
-        self._say_cause()
-        if self._stopping.asked is not None or self.blame.cause is None or not self._again(self.blame.cause):
-            self._over(self._status())
-            return
-        self._tell("again", attempt=self.attempt + 1)
-        wanted = self.plan.most - len(self.roster.here())
-        self._call(tuple(self.roster.callable()[: max(wanted, 0)]), now)
-        self._gathered(now)
-
-    def _again(self, cause: Cause) -> bool:
-        is_same = self.blame.is_same_again()
-        if self.attempt >= self.plan.restarts or not cause.may_help:
-            return False
-        if is_same:
-            self._tell("same")
-        return not is_same
-
-    def _status(self) -> int:
-        if self._stopping.asked is not None:
-            return self._stopping.asked.status
-        return 0 if self.blame.cause is None else self.blame.cause.status
-
-    def _over(self, status: int) -> None:
-        self._say_cause()
-        self.phase = "over"
-        self._tell("over", status=status)
-        self._do(Exit(status))
-
-    def _is_late(self, now: float) -> None:
-        """Go on where the phase has lasted as long as it may."""
-        if self.phase == "gathering":
-            self._start_late(now)
-        elif self.phase == "dumping":
-            self._end(self.plan.grace_s, now)
-        elif self.phase == "ending":
-            for place in self.roster.busy():
-                if (since := self.blame.suspects.pop(place, None)) is not None:
-                    host, rank = self.roster.host(place), self._ranks[place]
-                    self.blame.on(Cause("silent", host, rank, now - self._began, silent_s=now - since))
-                self.roster.state[place] = "lost"
-                self._do(Drop(place))
-            self._sweep(now)
-        elif self.phase == "sweeping":
-            for host in self.roster.lost_hosts():
-                self._swept(host, is_clean=False, now=now)
-
-    def _start_late(self, now: float) -> None:
-        """Begin with those that are here, where they are enough; the others are given up."""
-        here = self.roster.here()
-        for place in self.roster.at(self.roster.awaited()):
-            if len(here) < self.plan.least and self.roster.state[place] == "called":
-                self.roster.state[place] = "away"
-        if len(here) >= self.plan.least:
-            self._start(here, now)
-        else:
-            self._absent(now)
-
     def _swept(self, host: str, *, is_clean: bool, now: float) -> None:
         if self.phase != "sweeping":
             return
@@ -292,28 +503,114 @@ class Phases:
             if self.roster.state[place] == "lost":
                 self.roster.state[place] = "away"
         if not is_clean:
-            self._tell("unreached", host=host)
+            self._report("unreached", host=host)
         if not self.roster.lost_hosts():
             self._decide(now)
 
-    def _failed(self, cause: Cause, now: float) -> None:
-        self.blame.on(cause)
-        if self.phase == "running":
+    def _ended_late(self, now: float) -> None:
+        """Give up the places that are not clean."""
+        for place in self.roster.busy():
+            if (since := self.root_cause.suspects.pop(place, None)) is not None:
+                host, rank = self.roster.host(place), self.ranks[place]
+                self.root_cause.set(Cause("silent", host, rank, now - self._began, silent_s=now - since))
+            self.roster.state[place] = "lost"
+            self._do(Drop(place))
+        self._sweep(now)
+
+    def _decide(self, now: float) -> None:
+        """End the run, or restart."""
+        self.root_cause.suspects.clear()
+        self._report_cause()
+        cause = self.root_cause.cause
+        if self._stopping.request is not None or cause is None or not self._may_restart(cause):
+            self._over(self._status())
+            return
+        self._report("again", attempt=self.attempt + 1)
+        wanted = self.plan.most - len(self.roster.here())
+        self._call(tuple(self.roster.callable()[: max(wanted, 0)]), now)
+        self._gathered(now)
+
+    def _may_restart(self, cause: Cause) -> bool:
+        is_same = self.root_cause.is_same_again()
+        if self.attempt >= self.plan.restarts or not cause.may_help:
+            return False
+        if is_same:
+            self._report("same")
+        return not is_same
+
+    def _status(self) -> int:
+        if self._stopping.request is not None:
+            return self._stopping.request.status
+        return 0 if self.root_cause.cause is None else self.root_cause.cause.status
+
+    def _over(self, status: int) -> None:
+        self._report_cause()
+        self.phase = "over"
+        self._report("over", status=status)
+        self._do(Exit(status))
+
+    # Time.
+
+    def _do_what_is_due(self, now: float) -> None:
+        if self._stopping.is_warning_due(now):
+            self._report("warned", number=self.plan.warn_signal)
+            self._deliveries.notice(self.plan.warn_signal, None, now)
+        if self._stopping.is_limit_due(now):
+            self._stop(attempt.TERM, now, attempt.INFRASTRUCTURE, why="its time limit is near")
+        self._deliver(now)
+        if attempt.is_past(self._stall_due(), now):
+            self._dump(now)
+        if attempt.is_past(self._stopping.by, now):
+            request, self._stopping.by = self._stopping.request, None
+            if self.phase == "running":
+                self._end(SHORT_GRACE_S if request is not None and request.number == attempt.INT else AT_ONCE_S, now)
+        if attempt.is_past(self._settle, now):
+            self._settle = None
+            if self.phase == "gathering" and len(here := self.roster.here()) >= self.plan.least:
+                self._start(here, now)
+        if attempt.is_past(self._until, now):
+            self._is_late(now)
+        self._report_cause()
+
+    def _is_late(self, now: float) -> None:
+        """Go on when a phase has lasted as long as it may."""
+        if self.phase == "gathering":
+            self._gathered_late(now)
+        elif self.phase == "dumping":
             self._end(self.plan.grace_s, now)
+        elif self.phase == "ending":
+            self._ended_late(now)
+        elif self.phase == "sweeping":
+            for host in self.roster.lost_hosts():
+                self._swept(host, is_clean=False, now=now)
 
-    def _say_cause(self) -> None:
-        cause = self.blame.to_tell()
+    def _stall_due(self) -> float | None:
+        return self.stall.due if self.phase == "running" and self._stopping.request is None else None
+
+    def _deliver(self, now: float) -> None:
+        for number, signal, reached in self._deliveries.ready(now):
+            for place in self.roster.busy() if self.phase == "running" else ():
+                if place not in reached and place not in self.roster.ended:
+                    self._do(Send(place, messages.Signal(number, signal)))
+
+    # What the caller is to do.
+
+    def _report_cause(self) -> None:
+        cause = self.root_cause.to_report()
         if cause is not None:
-            self._tell("failed", **cause._asdict())
+            self._report("failed", **cause._asdict())
 
-    def _tell(self, name: str, **fields: object) -> None:
-        its_place = fields.pop("place", None)
-        if isinstance(its_place, int):
-            place = self.roster.places[its_place]
-            fields = {"host": place.host, "local": place.local, "rank": self._ranks.get(its_place), **fields}
+    def _report(self, name: str, place: int | None = None, **fields: object) -> None:
+        if place is not None:
+            host, local = self.roster.places[place]
+            fields = {"host": host, "local": local, "rank": self.ranks.get(place), **fields}
         if self.attempt >= 0 and "attempt" not in fields:
             fields["attempt"] = self.attempt
-        self._do(Tell(name, fields))
+        self._do(Report(name, fields))
+
+    def _send_busy(self, message: messages.End | messages.Dump) -> None:
+        for place in self.roster.busy():
+            self._do(Send(place, message))
 
     def _do(self, action: Action) -> None:
         self._actions.append(action)
@@ -321,237 +618,3 @@ class Phases:
     def _taken(self) -> list[Action]:
         actions, self._actions = self._actions, []
         return actions
-
-
-# What COMMAND has after a second Ctrl-C, and what after a first that it did not heed.
-AT_ONCE_S, SHORT_GRACE_S = 0.0, 2.0
-
-
-class Machine(Phases):
-    """One run. `take` is all that there is to call, after `begin`."""
-
-    def __init__(self, plan: Plan) -> None:
-        super().__init__(plan)
-        self._takes: dict[type, Callable[[Any, float], None]] = {
-            Joined: self._joined,
-            Formed: self._formed_at,
-            CommandEnded: self._command_ended,
-            Clean: self._clean,
-            Quiet: self._quiet,
-            Heard: self._heard,
-            Lost: self._lost,
-            Stacks: self._stacks,
-            StarterEnded: self._starter_ended,
-            Swept: self._is_swept,
-            Noticed: self._noticed,
-            Hurry: self._at_once,
-            ReaderGone: self._reader_gone,
-            Time: self._time,
-        }
-
-    @property
-    def due(self) -> float | None:
-        """Return when Time has to come at the latest."""
-        if self.phase == "over":
-            return None
-        times = (self._until, self._settle, self._deliveries.due, self._stopping.due, self._stall_due())
-        return min((time for time in times if time is not None), default=None)
-
-    @property
-    def was_warned(self) -> bool:
-        """Whether COMMAND was told that its time is nearly over, by us or by the scheduler."""
-        return self._stopping.was_warned
-
-    @property
-    def is_ending(self) -> bool:
-        """Whether what runs is told to end, or has been."""
-        return self.phase not in ("gathering", "running") or self._stopping.asked is not None
-
-    def begin(self, now: float) -> list[Action]:
-        """Begin the run."""
-        self._began = self._stopping.began = now
-        self._call(self.plan.hosts, now)
-        return self._taken()
-
-    def take(self, event: Event, now: float) -> list[Action]:
-        """Take an event in; return what is to be done."""
-        if self.phase == "over":  # and only what is left of its output is awaited
-            is_own = isinstance(event, Noticed) and event.place is None and event.number in ENDS
-            return [Exit(self._status(), at_once=True)] if is_own or isinstance(event, Hurry) else []
-        self._takes[type(event)](event, now)
-        self._passed(now)
-        return self._taken()
-
-    def _joined(self, event: Joined, now: float) -> None:
-        if self.roster.state[event.place] == "called":
-            self.roster.state[event.place] = "idle"
-            self._gathered(now)
-
-    def _starter_ended(self, event: StarterEnded, now: float) -> None:
-        for place in self.roster.at(event.hosts):
-            if self.roster.state[place] == "called":
-                self.roster.state[place] = "away"
-                self.roster.absences[self.roster.host(place)] = Absence(event.status, event.said)
-        self._gathered(now)
-
-    def _formed_at(self, event: Formed, now: float) -> None:
-        if event.attempt == self.attempt and self.roster.state[event.place] == "busy":
-            self._formed.add(event.place)
-            self._started[event.place] = now, event.spent
-            self._tell("started", place=event.place, spent_ms=list(event.spent))
-            if len(self._formed) == len(self._ranks):
-                self.had_world = True
-                self.stall.begin(now)
-                where = {"addr": event.addr, "port": event.port, "hosts": list(self._order)}
-                self._tell("formed", nodes=event.nodes, **where, **self._last_ready())
-
-    def _last_ready(self) -> dict[str, Any]:
-        """Return who kept the others waiting, and with what; nothing where it was nobody, or they do not tell."""
-        told = []
-        for place in sorted(self._started, key=self._ranks.__getitem__):
-            formed, spent = self._started[place]
-            if spent:
-                its = Spent(*spent)
-                told.append((self.roster.host(place), formed - (its.formed_ms - its.in_ms) / 1000, its))
-        found = timeline.last_to_arrive(timeline.phases(told))
-        return {} if found is None else {"last": found}
-
-    def _command_ended(self, event: CommandEnded, now: float) -> None:
-        place, ended = event
-        if ended.attempt != self.attempt or self.roster.state[place] != "busy" or place in self.roster.ended:
-            return
-        self.roster.ended.add(place)
-        self._tell("ended", place=place, status=ended.status, signal=ended.signal)
-        if self.phase == "running" and self._stopping.asked is None and (ended.status or ended.signal is not None):
-            cause = cause_of_end(ended, self.roster.host(place), self._ranks[place], now - self._began)
-            self.blame.heard(place)
-            self.blame.suspect(self.roster.busy())
-            self._failed(cause, now)
-
-    def _clean(self, event: Clean, now: float) -> None:
-        place, attempt = event
-        if attempt == self.attempt and self.roster.state[place] == "busy":
-            self.roster.state[place] = "idle"
-            self.blame.heard(place)
-            self._cleaned(now)
-
-    def _lost(self, event: Lost, now: float) -> None:
-        place, state = event.place, self.roster.state[event.place]
-        if state in ("away", "lost"):
-            return
-        was_at_work, since = state == "busy", self.blame.suspects.get(place)
-        self.blame.heard(place)
-        self.roster.state[place] = "lost" if was_at_work else "away"
-        self._do(Drop(place))
-        self._tell("lost", place=place, silent_s=event.silent_s)
-        if was_at_work:
-            self._lost_at_work(event, since, now)
-        self._dumped(event.place, now)
-        self._cleaned(now)
-        self._gathered(now)
-
-    def _lost_at_work(self, event: Lost, since: float | None, now: float) -> None:
-        kind: Kind = "gone" if event.silent_s is None else "silent"
-        host, after = self.roster.host(event.place), now - self._began
-        cause = Cause(kind, host, self._ranks[event.place], after, silent_s=event.silent_s)
-        if self.phase == "running" and self._stopping.asked is None:
-            self._failed(cause, now)
-        elif since is not None and self.phase == "ending":  # it was the first, though another was noticed before
-            self.blame.on(cause)
-
-    def _stacks(self, event: Stacks, now: float) -> None:
-        if self.phase == "dumping" and event.attempt == self.attempt and event.place in self._dumping:
-            self._do(Show(event.place, self._ranks[event.place], event.text))
-            self._dumped(event.place, now)
-
-    def _quiet(self, event: Quiet, now: float) -> None:
-        self.blame.quiet(event.place, now)
-
-    def _heard(self, event: Heard, _now: float) -> None:
-        self.blame.heard(event.place)
-
-    def _is_swept(self, event: Swept, now: float) -> None:
-        self._swept(event.host, is_clean=event.is_clean, now=now)
-
-    def _at_once(self, _event: Hurry, now: float) -> None:
-        """End as after a second Ctrl-C, however often it is asked, and whoever has asked for the end before."""
-        self._stop(INT, now)
-        if not self._stopping.is_hurried:
-            self._hurry(now)
-
-    def _reader_gone(self, _event: ReaderGone, now: float) -> None:
-        self._stop(TERM, now, SIGNALLED + PIPE, why="its output is no longer read")
-
-    def _time(self, _event: Time, now: float) -> None:
-        """Do nothing but what is due."""
-
-    def _noticed(self, event: Noticed, now: float) -> None:
-        place, number = event
-        if self._stopping.is_repeated(number, now):
-            return
-        is_warning = self._stopping.is_warning(number, now)
-        is_new = self._deliveries.notice(number, place, now)
-        asked = self._stopping.asked
-        if number == INT and place is None and asked is not None and asked.number == INT:
-            self._hurry(now)
-        elif number in ENDS and not is_warning:
-            self._stop(number, now)
-        elif is_new:
-            self._tell("signal", number=number, place=place)
-
-    def _stop(self, number: int, now: float, status: int | None = None, why: str = "") -> None:
-        """End because it was asked for: COMMAND hears it, and has the grace to end by itself."""
-        if not self._stopping.ask(number, status):
-            return
-        self._tell("stopped", number=number, why=why, grace_s=self.plan.grace_s)
-        if self.phase == "gathering":
-            self._over(self._status())
-        elif self.phase == "running":
-            self._stopping.by = now + self.plan.grace_s
-            self._deliveries.notice(number, None, now)
-        elif self.phase == "dumping":
-            self._end(self.plan.grace_s, now)
-
-    def _hurry(self, now: float) -> None:
-        """End at once what still runs, after a second Ctrl-C; after a third, go."""
-        if self._stopping.is_hurried:
-            self.phase = "over"
-            self._do(Exit(SIGNALLED + INT, at_once=True))
-        elif self.phase in ("running", "dumping", "ending"):
-            self._end(AT_ONCE_S, now)
-        self._stopping.is_hurried = True
-
-    def _passed(self, now: float) -> None:
-        """Do what is due."""
-        if self._stopping.is_warning_due(now):
-            self._tell("warned", number=self.plan.warn_signal)
-            self._deliveries.notice(self.plan.warn_signal, None, now)
-        if self._stopping.is_limit_due(now):
-            self._stop(TERM, now, INFRASTRUCTURE, why="its time limit is near")
-        self._deliver(now)
-        if _is_past(self._stall_due(), now):
-            self._dump(now)
-        if _is_past(self._stopping.by, now):
-            asked, self._stopping.by = self._stopping.asked, None
-            if self.phase == "running":
-                self._end(SHORT_GRACE_S if asked is not None and asked.number == INT else AT_ONCE_S, now)
-        if _is_past(self._settle, now):
-            self._settle = None
-            if self.phase == "gathering" and len(here := self.roster.here()) >= self.plan.least:
-                self._start(here, now)
-        if _is_past(self._until, now):
-            self._is_late(now)
-        self._say_cause()
-
-    def _stall_due(self) -> float | None:
-        return self.stall.due if self.phase == "running" and self._stopping.asked is None else None
-
-    def _deliver(self, now: float) -> None:
-        for number, signal, reached in self._deliveries.ready(now):
-            for place in self.roster.busy() if self.phase == "running" else ():
-                if place not in reached and place not in self.roster.ended:
-                    self._do(Deliver(place, number, signal))
-
-
-def _is_past(at: float | None, now: float) -> bool:
-    return at is not None and now >= at

@@ -1,14 +1,14 @@
-"""COMMAND's output and the runner's own words, on the runner's stdout and stderr.
+"""COMMAND's output and the runner's messages, on the runner's stdout and stderr, and in the files of --log-dir.
 
-A reader that stops reading holds up nothing but output: writes do not block, and what waits is bounded, as the
-supervisors are not read from while much of it does.
+A reader that stops reading holds up nothing but output: writes do not block, and what waits is bounded, as the runner
+reads nothing from agents while much of it waits.
 """
 
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
+import select
 import socket
 import stat
 import sys
@@ -19,11 +19,7 @@ from mingle_hooks import values
 from mingle_hooks.errors import PlaceError
 from mingle_hooks.rendezvous.connection import WRITE, Loop
 from mingle_hooks.run.messages import ERR, OUT
-from mingle_hooks.run.processes import Descriptor
-
-# One of the runner's own streams, written without blocking wherever its other end can hold one up.
-
-_PIPE_BYTES = 1 << 20
+from mingle_hooks.run.processes import Descriptor, widen_pipe
 
 
 def is_same_file(first: int, second: int) -> bool:
@@ -35,14 +31,14 @@ def is_same_file(first: int, second: int) -> bool:
 
 
 def set_unblocked(descriptor: int) -> int | None:
-    """Return a descriptor of the same pipe or terminal that does not block, None for what is never full.
+    """Return a descriptor of the same pipe, terminal or socket that does not block, None for what is never full.
 
     It is opened anew: a stream's own flags belong to all who have it, the user's shell included.
     """
     try:
         mode = os.fstat(descriptor).st_mode
         if stat.S_ISFIFO(mode) or os.isatty(descriptor):
-            _widen(descriptor)
+            widen_pipe(descriptor)
             flags = os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
             return os.open(f"/proc/self/fd/{descriptor}", flags)
         return os.dup(descriptor) if stat.S_ISSOCK(mode) else None
@@ -50,19 +46,11 @@ def set_unblocked(descriptor: int) -> int | None:
         return None
 
 
-def _widen(descriptor: int) -> None:
-    """Make a pipe as large as any user may: writes are then few."""
-    try:
-        fcntl.fcntl(descriptor, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
-    except (AttributeError, OSError):  # no pipe; Python 3.10's first; or this user has too many large ones
-        pass
-
-
 class Writer:
-    """Takes all that it is given.
+    """One of the runner's own streams, written without blocking.
 
-    `on_gone()` comes where nobody reads, `on_fault(descriptor, reason)` once where something cannot be written,
-    `on_room()` when some of what waits has been taken.
+    `on_gone()` comes if nobody reads, `on_fault(descriptor, reason)` once if something cannot be written, `on_room()`
+    when some of what waits has been taken.
     """
 
     def __init__(
@@ -111,8 +99,6 @@ class Writer:
             except BlockingIOError:
                 if self._waits:
                     return data
-                import select
-
                 select.select([], [self._descriptor], [])  # somebody else made it so
                 continue
             except OSError as error:
@@ -154,8 +140,8 @@ STDOUT, STDERR = 1, 2
 MOST_WAITING, FEW_WAITING = 4 << 20, 1 << 20
 # The end of a line that is longer than this is not waited for.
 LONGEST_LINE = 1 << 20
-# Larger than what is got and freed for one frame.
-_KEPT_BYTES = 2 << 20
+# Larger than what is allocated and freed for one frame.
+_LARGE_BYTES = 2 << 20
 # Colours of a terminal that can be read on dark and on light.
 _COLOURS = (36, 33, 32, 35, 34, 31)
 
@@ -163,18 +149,18 @@ _COLOURS = (36, 33, 32, 35, 34, 31)
 def label_lines(label: bytes, lines: bytes) -> tuple[bytes | memoryview, ...]:
     """Return whole lines with a label in front of each, in parts: to join them costs more than all the rest.
 
-    The last may have no end yet, and then gets one.
+    The last line gets an end, if it has none.
     """
     found = lines.replace(b"\n", b"\n" + label)
     return (label, memoryview(found)[: -len(label)]) if lines.endswith(b"\n") else (label, found, b"\n")
 
 
 def _keep_memory() -> None:
-    """Free something large: from then on glibc keeps what is freed, which the kernel would have to clear each time.
+    """Free a large block: from then on glibc keeps freed memory, which the kernel would have to clear each time.
 
-    malloc(3), M_TRIM_THRESHOLD: twice the largest block of its own that was freed. It saves a quarter of all.
+    M_TRIM_THRESHOLD of malloc(3) becomes twice the largest block that was freed. It saves a quarter of all time.
     """
-    bytes(_KEPT_BYTES)
+    bytes(_LARGE_BYTES)
 
 
 class _Stream:
@@ -203,9 +189,9 @@ class _Stream:
 
 
 class Output:
-    """Writes what members say. `on_gone()` comes once where nobody reads stdout; `hold(bool)` stops and frees members.
+    """Writes members' output, without a label as it is.
 
-    Without a label output is passed on as it is.
+    `on_gone()` comes once if nobody reads stdout; `hold(bool)` stops and resumes the reading of output.
     """
 
     def __init__(self, loop: Loop, on_gone: Callable[[], None], hold: Callable[[bool], None]) -> None:
@@ -228,7 +214,7 @@ class Output:
         return self._out.taken_bytes + self._err.taken_bytes
 
     def begin(self, place: int, label: str, colour: int) -> None:
-        """Give a place the label of its member; an empty one is none."""
+        """Give a place the label of its member, which may be empty."""
         self.end(place)
         for kind, descriptor in ((OUT, STDOUT), (ERR, STDERR)):
             shown = label
@@ -237,24 +223,24 @@ class Output:
             self._streams[place, kind] = _Stream(kind, shown.encode())
 
     def take(self, place: int, kind: int, data: bytes) -> None:
-        """Write what a member wrote."""
+        """Write a member's output."""
         stream = self._streams.get((place, kind))
         if stream is not None:
             self._write(kind, stream.take(data))
 
     def end(self, place: int) -> None:
-        """Write what is left of a member's last lines."""
+        """Write the rest of a member's last lines."""
         for kind in (OUT, ERR):
             stream = self._streams.get((place, kind))
             if stream is not None and stream.rest:
                 self._write(kind, stream.end())
 
     def say(self, text: str) -> None:
-        """Write the runner's own words."""
+        """Write a message of the runner's own."""
         self._err.write(text.encode(sys.stderr.encoding or "utf-8", "backslashreplace"))
 
     def give_up(self) -> int:
-        """Forget what waits for readers; return how much it was."""
+        """Drop what waits for readers; return how much it was."""
         waiting = self.waiting_bytes
         for writer in (self._out, self._err):
             writer.forget()
@@ -273,19 +259,20 @@ class Output:
             self._hold(False)  # noqa: FBT003 - a callback
 
     def _fault(self, descriptor: int, reason: str) -> None:
-        """Say once that what is written there is lost, where there is another place to say it."""
+        """Report on stderr, if that is another place, that output is lost."""
         if descriptor == STDOUT and self._err is not self._out:
             self.say(f"mingle run: its output cannot be written ({reason}) and is lost\n")
 
-
-# --log-dir: what each member wrote, in a file of its own, and what became of the run, in events.jsonl.
 
 EVENTS = "events.jsonl"
 _FLAGS = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
 
 
 class Logs:
-    """Files in one directory; `on_fault(text)` comes once where one cannot be written, and then nothing more is."""
+    """--log-dir: each member's output in a file of its own, and the run's events in events.jsonl.
+
+    `on_fault(text)` comes once if one cannot be written; then nothing more is.
+    """
 
     def __init__(self, directory: str, on_fault: Callable[[str], None]) -> None:
         self._directory, self._on_fault = directory, on_fault
@@ -306,7 +293,7 @@ class Logs:
             self._fail(error)
 
     def take(self, place: int, data: bytes) -> None:
-        """Write what a member wrote, as it is."""
+        """Write a member's output as it is."""
         if place in self._members:
             self._write(self._members[place], data)
 
@@ -316,7 +303,7 @@ class Logs:
             os.close(descriptor)
 
     def note(self, text: str) -> None:
-        """Write the runner's word into every member's file."""
+        """Write a message of the runner into every member's file."""
         for descriptor in self._members.values():
             self._write(descriptor, text.encode(errors="backslashreplace"))
 

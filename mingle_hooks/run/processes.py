@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import os
 import signal
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import FrameType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from mingle_hooks.rendezvous.connection import Loop, Timer
 
@@ -21,12 +22,13 @@ class Reaped(NamedTuple):
     signal: int | None
 
 
+PIPE_BYTES = 1 << 20  # what any user may have
 # Not every kernel has these files.
 LISTS_CHILDREN = os.path.exists(f"/proc/self/task/{os.getpid()}/children")
 
 
 def children(pid: int) -> list[int]:
-    """Return the children of all threads of a process; none where it is gone."""
+    """Return the children of all threads of a process; none if it has ended."""
     if not LISTS_CHILDREN:
         return [other for other in all_processes() if parent(other) == pid]
     found = []
@@ -40,21 +42,29 @@ def children(pid: int) -> list[int]:
 
 
 def all_processes() -> list[int]:
-    """Return all processes that can be seen."""
+    """Return all processes of this pid namespace."""
     return [int(name) for name in os.listdir("/proc") if name.isdecimal()]
 
 
-def parent(pid: int) -> int:
-    """Return who started a process, or has adopted it; 0 where nobody did, or it is gone."""
+def stat_fields(pid: int) -> list[bytes]:
+    """Return the fields of /proc/PID/stat behind the program's name; none if there is no such process.
+
+    proc(5): 0 is the state, 1 the parent, 19 the beginning in ticks since the boot.
+    """
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
-            return int(file.read().rpartition(b")")[2].split()[1])
+            return file.read().rpartition(b")")[2].split()
     except OSError:
-        return 0
+        return []
+
+
+def parent(pid: int) -> int:
+    """Return a process's parent; 0 if it has none, or has ended."""
+    return int((stat_fields(pid) or (b"", b"0"))[1])
 
 
 def descendants(root: int | None = None) -> list[int]:
-    """Return all processes below one, parents first; below this one where none is named."""
+    """Return all processes below one, by default this one, parents first."""
     found = children(os.getpid() if root is None else root)
     for pid in found:  # it grows meanwhile
         found += children(pid)
@@ -70,6 +80,31 @@ def send_signal(pids: list[int], number: int) -> None:
             pass
 
 
+def widen_pipe(descriptor: int) -> None:
+    """Make a pipe as large as any user may: reads and writes are then few."""
+    try:
+        fcntl.fcntl(descriptor, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
+    except (AttributeError, OSError):  # no pipe; Python 3.10's first; or this user has too many large ones
+        pass
+
+
+def spawn(argv: tuple[str, ...], environ: Mapping[str, str], stdin: int, **options: Any) -> tuple[int, Descriptor]:
+    """Start a program by its path or by PATH; return its pid and a pipe with its output. Raises OSError if that fails.
+
+    `options` are those of posix_spawn(3). `subprocess` would take 8 ms more to load, for which all hosts wait.
+    """
+    reading, writing = os.pipe2(os.O_CLOEXEC)
+    actions = [(os.POSIX_SPAWN_DUP2, *way) for way in ((stdin, 0), (writing, 1), (writing, 2))]
+    try:
+        os.set_blocking(reading, False)
+        return os.posix_spawnp(argv[0], argv, environ, file_actions=actions, **options), Descriptor(reading)
+    except BaseException:
+        os.close(reading)
+        raise
+    finally:
+        os.close(writing)
+
+
 def catches_signal(pid: int, number: int) -> bool:
     """Tell whether a process has a handler for a signal."""
     try:
@@ -83,12 +118,8 @@ def catches_signal(pid: int, number: int) -> bool:
 
 
 def is_running(pid: int) -> bool:
-    """Tell whether a process is there and not over; one that nobody has waited for yet is."""
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            return file.read().rpartition(b")")[2].split()[0] not in (b"Z", b"X")
-    except OSError:
-        return False
+    """Tell whether a process runs; a zombie does not."""
+    return (stat_fields(pid) or [b"X"])[0] not in (b"Z", b"X")
 
 
 def is_python(pid: int) -> bool:
@@ -114,9 +145,7 @@ def reap() -> tuple[list[Reaped], bool]:
 
 
 def kill_all() -> None:
-    """Kill all descendants, and wait for their end; those of them that fork meanwhile, too."""
-    import time
-
+    """Kill all descendants, also those forked meanwhile, and wait for their end."""
     pause_s = 0.002
     while not reap()[1]:
         send_signal(descendants(), signal.SIGKILL)
@@ -124,15 +153,13 @@ def kill_all() -> None:
         pause_s = min(2 * pause_s, 0.1)
 
 
-# The end of all descendants: TERM, a grace, and KILL until the kernel says that no child is left.
-
-# After KILL, in seconds: at first soon, for those that were forked meanwhile; then patiently, for those that the
+# KILL is repeated after so long: at first soon, for processes forked meanwhile; then less often, for those that the
 # kernel holds.
-_AGAIN_S_tree, _AGAIN_AT_MOST_S = 0.005, 1.0
+_KILL_AGAIN_S, _KILL_AGAIN_AT_MOST_S = 0.005, 1.0
 
 
 class Tree:
-    """All that runs below this process, which adopts orphans.
+    """All that runs below this process, which adopts orphans, until no child is left.
 
     `on_ended(reaped)` comes for each child, `on_empty()` whenever none is left.
     """
@@ -150,26 +177,26 @@ class Tree:
 
     @property
     def killed(self) -> int:
-        """How many had to be killed since the last time that none was left."""
+        """How many were killed since the last time that none was left."""
         return len(self._killed)
 
     def end(self, grace_s: float) -> None:
-        """TERM to all, once; KILL after the grace, the shortest that was asked for."""
+        """Send TERM to all, once, and KILL after the grace; a shorter one replaces a longer one."""
         kill_at = self._loop.clock() + grace_s
         if self._kill is None:
             found = descendants()
             send_signal(found, signal.SIGTERM)
-            send_signal(found, signal.SIGCONT)  # one that is stopped hears nothing
+            send_signal(found, signal.SIGCONT)  # one that is stopped gets no other signal
         elif kill_at < self._kill_at:
             self._kill.cancel()
         else:
             return
         self._kill_at = kill_at
-        self._kill = self._loop.after(grace_s, lambda: self._kill_all(_AGAIN_S_tree))
+        self._kill = self._loop.after(grace_s, lambda: self._kill_all(_KILL_AGAIN_S))
         self.reap()
 
     def signal(self, number: int) -> None:
-        """Pass a signal on to those that catch it; TERM to all."""
+        """Send a signal to the processes that catch it; TERM to all."""
         found = descendants()
         if number != signal.SIGTERM:
             found = [pid for pid in found if catches_signal(pid, number)]
@@ -192,33 +219,32 @@ class Tree:
         self._killed.update(found)
         send_signal(found, signal.SIGKILL)
         self._kill_at = self._loop.clock()
-        self._kill = self._loop.after(again_s, lambda: self._kill_all(min(2 * again_s, _AGAIN_AT_MOST_S)))
+        self._kill = self._loop.after(again_s, lambda: self._kill_all(min(2 * again_s, _KILL_AGAIN_AT_MOST_S)))
         self.reap()
 
 
-# Ending a run's processes without their supervisor: those of this user that have the run's id in their environment.
-
+# A sweep ends a run's processes without their agent.
 _LONGEST_S = 5.0
-_AGAIN_S_sweeping = 0.02
+_SWEEP_AGAIN_S = 0.02
 _VARIABLE = b"MINGLE_RUN_ID="
 
 
 def run_sweep(arguments: Sequence[str]) -> int:
-    """End a run's processes on a host whose supervisor is silent, or has left some; return 0 where none is left.
+    """End a run's processes on a host whose agent is silent, or has left some; return 0 if none is left.
 
-    The arguments are the run's id, and `--except PID` for what is spared.
+    The arguments are the run's id, and `--except PID` for each process that is spared.
     """
     run_id, spared = arguments[0], [int(word) for word in arguments[1:] if word != "--except"]
     ended, left = sweep_run(run_id, spared)
-    said = f"mingle run: {os.uname().nodename}: {ended} processes of run {run_id} ended, {left} left"
-    print(said, flush=True)  # noqa: T201 - a program's answer, which PBS puts among the job's output
+    line = f"mingle run: {os.uname().nodename}: {ended} processes of run {run_id} ended, {left} left"
+    print(line, flush=True)  # noqa: T201 - a program's answer, which PBS puts among the job's output
     return 1 if left else 0
 
 
 def sweep_run(run_id: str, spared: Sequence[int]) -> tuple[int, int]:
-    """Kill until none is left, for 5 s at most; return how many there were, and how many are left.
+    """Kill a run's processes, for 5 s at most; return how many there were, and how many are left.
 
-    This process, those above it, and `spared` with all below them are left alone: they may be the runner's own.
+    This process, its ancestors, and `spared` with all below them are left alone: they may be the runner's own.
     """
     above = [os.getpid()]
     while above[-1] > 1:
@@ -226,18 +252,18 @@ def sweep_run(run_id: str, spared: Sequence[int]) -> tuple[int, int]:
     ended: set[int] = set()
     deadline = time.monotonic() + _LONGEST_S
     while True:
-        kept = {*above, *spared, *(pid for root in spared for pid in descendants(root))}
-        found = set(processes_of_run(run_id)) - kept
-        found |= {pid for root in found for pid in descendants(root)} - kept
+        others = {*above, *spared, *(pid for root in spared for pid in descendants(root))}
+        found = set(processes_of_run(run_id)) - others
+        found |= {pid for root in found for pid in descendants(root)} - others
         if not found or time.monotonic() > deadline:
             return len(ended | found), len(found)
         ended |= found
         send_signal([*found], signal.SIGKILL)
-        time.sleep(_AGAIN_S_sweeping)
+        time.sleep(_SWEEP_AGAIN_S)
 
 
 def processes_of_run(run_id: str) -> list[int]:
-    """Return this user's processes whose environment has the run's id, alone or behind those of runs around it."""
+    """Return this user's processes whose environment has the run's id, alone or behind those of outer runs."""
     return [pid for pid in all_processes() if _is_member(f"/proc/{pid}", run_id.encode())]
 
 
@@ -253,8 +279,6 @@ def _is_member(path: str, run_id: bytes) -> bool:
     return any(run_id in listed for listed in ids)
 
 
-# The one system call for which Python has no name.
-
 _SET_CHILD_SUBREAPER = 36  # prctl(2)
 
 
@@ -266,16 +290,14 @@ def adopt_orphans() -> bool:
     return status == 0
 
 
-# Whether the kernel has killed for want of memory: what it counts in this process's control group.
-
 _GROUPS = "/proc/self/cgroup"
 _MOUNT = "/sys/fs/cgroup"
 
 
 def oom_files(groups: str, mount: str = _MOUNT) -> list[str]:
-    """Return where the count may stand, by the text of /proc/self/cgroup.
+    """Return the files that may have the kernel's count of OOM kills, by the text of /proc/self/cgroup.
 
-    In a container, the path may be the host's; its own group is then what is mounted.
+    In a container, the path may be the host's; the mounted group is then its own.
     """
     found = []
     for line in groups.splitlines():
@@ -290,7 +312,7 @@ def oom_files(groups: str, mount: str = _MOUNT) -> list[str]:
 
 
 def count_oom_kills(path: str) -> int | None:
-    """Return how many processes were killed, None where the kernel does not say."""
+    """Return how many processes the kernel has killed for want of memory, None if the file does not say."""
     try:
         with open(path, "rb") as file:
             for line in file:
@@ -302,34 +324,32 @@ def count_oom_kills(path: str) -> int | None:
 
 
 class OomCounter(NamedTuple):
-    """A count as it was; one that cannot be read never grows."""
+    """The kernel's count of OOM kills in this process's control group; one that cannot be read never grows."""
 
     path: str
     before: int
 
     @classmethod
     def here(cls, groups: str = _GROUPS, mount: str = _MOUNT) -> OomCounter:
-        """Return this process's."""
+        """Return this process's count, as it is now."""
         try:
             with open(groups, encoding="utf-8", errors="surrogateescape") as file:
                 text = file.read()
         except OSError:
             text = ""
         for path in oom_files(text, mount):
-            before = count_oom_kills(path)
-            if before is not None:
+            if (before := count_oom_kills(path)) is not None:
                 return cls(path, before)
         return cls("", 0)
 
     def has_grown(self) -> bool:
-        """Tell whether somebody was killed since."""
+        """Tell whether a process was killed since."""
         return (count_oom_kills(self.path) or 0) > self.before
 
 
-# Signals become bytes in a pipe: a loop reads them there, and nothing dies of one.
-
+# Signals become bytes in a pipe, which a loop reads: none ends the process.
 _FAULTS = ("SIGSEGV", "SIGBUS", "SIGFPE", "SIGILL", "SIGABRT", "SIGSYS", "SIGTRAP")
-# What stops or goes on, or does nothing unless it is asked for; Python ignores the last two.
+# These stop or continue a process, or do nothing by default; Python ignores the last two.
 _OTHERS = ("SIGTSTP", "SIGTTIN", "SIGTTOU", "SIGCONT", "SIGURG", "SIGWINCH", "SIGPIPE", "SIGXFSZ")
 _NEVER = {signal.SIGKILL, signal.SIGSTOP, *(getattr(signal, name) for name in (*_FAULTS, *_OTHERS))}
 
@@ -369,11 +389,8 @@ def forget_signals() -> None:
             signal.signal(number, signal.SIG_DFL)
 
 
-# A pipe's end, as a loop watches it.
-
-
 class Descriptor:
-    """Holds its number, and closes it."""
+    """A pipe's end, as a loop watches it."""
 
     __slots__ = ("_number",)
 

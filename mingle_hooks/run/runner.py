@@ -1,136 +1,242 @@
-"""The runner of `mingle run`: it hands what happens to the state machine, and does what that asks for."""
+"""`mingle run`: its request, the runner that does what the state machine says, and the line of --again."""
 
 from __future__ import annotations
 
 import os
+import shlex
 import signal
-from collections.abc import Callable, Mapping
+import socket
+import time
+from collections.abc import Callable, Iterator, Mapping
 from hashlib import sha256
-from typing import Any
+from typing import NamedTuple, TypeVar
 
-from mingle_hooks.errors import MissingError, PlaceError
+from mingle_hooks import keys, values
+from mingle_hooks.errors import FactsError, MissingError, NetworkError, PlaceError, SecretError, UsageError, printable
+from mingle_hooks.export import launchers
+from mingle_hooks.export.variables import own
 from mingle_hooks.files import own_program_argv
 from mingle_hooks.job import check_runner
+from mingle_hooks.net.addresses import hostname, interfaces, usable
 from mingle_hooks.rendezvous.connection import READ, Loop, Timer
-from mingle_hooks.run import attempt, hub, messages, starters
-from mingle_hooks.run.attempt import INFRASTRUCTURE, SIGNALLED
-from mingle_hooks.run.events import (
-    Begin,
-    CommandEnded,
-    Deliver,
-    Drop,
-    Dump,
-    Event,
-    Exit,
-    Launch,
-    Lost,
-    Noticed,
-    ReaderGone,
-    Show,
-    StarterEnded,
-    Stop,
-    Sweep,
-    Swept,
-    Tell,
-    Time,
-)
-from mingle_hooks.run.hub import Hub, Launching, Process, Processes
-from mingle_hooks.run.machine import Machine
+from mingle_hooks.run import attempt, hub, machine, messages, starters
+from mingle_hooks.run.attempt import INFRASTRUCTURE, SIGNALLED, Plan
+from mingle_hooks.run.hub import Agreed, Hub, Launching, Process
+from mingle_hooks.run.machine import Begin, Event, Machine
 from mingle_hooks.run.messages import DRAINED, DUMP, END, SIGNAL, START, Start
 from mingle_hooks.run.output import Logs, Output
-from mingle_hooks.run.planning import Request
 from mingle_hooks.run.processes import Descriptor
-from mingle_hooks.run.registry import registry_directory
-from mingle_hooks.run.status import Shown
+from mingle_hooks.run.starters import Allocation, Starter
+from mingle_hooks.run.status import LONGEST_COMMAND, Entry, RunnerProcess, RunState, StatusServer, registry_directory
+from mingle_hooks.schedulers.detect import detect
+from mingle_hooks.schedulers.facts import MOST_NODES, JobFacts
+from mingle_hooks.settings import Settings, load
 
-# The end of a run: all output is in, the supervisors leave, what started them ends, readers take the rest.
-
-_LOOK_S = 0.005
-# Without any progress, output is waited for so long; then those that are here; then what started them, which may wait
-# for hosts that are lost; then that, once it was told to end.
-DRAIN_S, LEAVE_S, ALONE_S, END_S = 5.0, 5.0, 2.0, 1.0
-
-
-class Finish:
-    """Goes from step to step, each as long as it makes progress; then `on_over()` comes."""
-
-    def __init__(
-        self,
-        loop: Loop,
-        hub: Hub,
-        output: Output,
-        processes: Processes,
-        is_drained: Callable[[], bool],
-        on_over: Callable[[], None],
-    ) -> None:
-        self._loop, self._hub, self._output, self._processes = loop, hub, output, processes
-        self._is_drained, self._on_over = is_drained, on_over
-        self._status, self._reader_s = 0, 0.0
-        self._since, self._seen = 0.0, -1
-
-    def begin(self, status: int, reader_s: float) -> None:
-        """Begin with the output; a reader that takes nothing for `reader_s` is given up."""
-        self._status, self._reader_s = status, reader_s
-        self._output.is_last = True
-        self._hub.hold(wanted=False)
-        self._enter(self._draining)
-
-    def _enter(self, step: Callable[[], None]) -> None:
-        self._since = self._loop.clock()
-        step()
-
-    def _later(self, step: Callable[[], None]) -> None:
-        self._loop.after(_LOOK_S, step)
-
-    def _is_over(self, progress: int, longest_s: float) -> bool:
-        """Tell whether nothing has changed for too long."""
-        now = self._loop.clock()
-        if progress != self._seen:
-            self._seen, self._since = progress, now
-        return now - self._since > longest_s
-
-    def _draining(self) -> None:
-        came = self._output.taken_bytes + self._output.waiting_bytes
-        if self._is_drained() or self._is_over(came, DRAIN_S):
-            self._hub.dismiss(self._status)
-            self._enter(self._leaving)
-        else:
-            self._later(self._draining)
-
-    def _leaving(self) -> None:
-        here = len(self._hub.here)
-        if self._processes.running and not self._is_over(here, LEAVE_S if here else ALONE_S):
-            self._later(self._leaving)
-            return
-        self._processes.kill(at_once=False)
-        self._enter(self._ending)
-
-    def _ending(self) -> None:
-        if self._processes.running and not self._is_over(len(self._processes.running), END_S):
-            self._later(self._ending)
-            return
-        self._processes.kill(at_once=True)
-        self._enter(self._reading)
-
-    def _reading(self) -> None:
-        if not self._output.waiting_bytes:
-            self._on_over()
-        elif self._is_over(self._output.taken_bytes, self._reader_s):
-            left = self._output.give_up()
-            self._output.say(f"mingle run: {left} bytes of output are lost: not read for {self._reader_s:.0f} s\n")
-            self._output.give_up()
-            self._on_over()
-        else:
-            self._later(self._reading)
+MOST_RESTARTS = 1000
+_WARNINGS = ("USR1", "USR2", "HUP", "INT", "TERM", "QUIT")
 
 
-# What one member of an attempt is told: its place in the world, and how to start COMMAND.
+class Options(NamedTuple):
+    """The options that only `mingle run` has, as they were typed."""
+
+    hosts: str | None = None
+    nodes: str | None = None
+    spares: str | None = None
+    restarts: str | None = None
+    window: str | None = None
+    grace: str | None = None
+    silence: str | None = None
+    stall: str | None = None
+    limit: str | None = None
+    warn: str | None = None
+    warn_signal: str = "USR1"
+    progress: str | None = None
+    log_dir: str | None = None
+    again: str | None = None
+    start_option: tuple[str, ...] = ()
+    no_label: bool = False
+
+
+class Request(NamedTuple):
+    """One run: the plan, and what the state machine needs not know."""
+
+    plan: Plan
+    starter: Starter
+    job: Allocation
+    command: tuple[str, ...]
+    exec_options: tuple[str, ...]  # for `mingle exec`
+    settings: Settings
+    options: Options = Options()
+    silence_s: float = 15.0  # without a heartbeat
+    key: str | None = None  # of the members, if they would not find one by themselves
+    is_of_job: bool = False  # COMMAND, such as mpirun, is started once, here, and reaches the hosts by itself
+    id: str | None = None  # of the job, or of the world if a person named it
+    agreed: Agreed | None = None
+    keys: tuple[bytes, ...] = ()  # with which `mingle ls`, `show` and `kill` reach it
+
+
+def plan_request(
+    command: tuple[str, ...], options: Options, settings: Mapping[str, object], exec_options: tuple[str, ...]
+) -> Request:
+    """Return what this call asks for; `exec_options` are those of `mingle exec`. Raises UsageError and FactsError."""
+    users = own(os.environ)
+    loaded = load(users, settings)
+    facts = facts_of(users, loaded, options.hosts)
+    launcher, end = (None if "--verbatim" in exec_options else launchers.find(command)) or (None, 0)
+    is_of_job = launcher is not None and launcher.starts == "job"
+    _check_alone(command, options, loaded, facts)
+    if launcher is not None and is_of_job and not loaded.alone:
+        launchers.check_processes(launcher.name, command[end:], facts.nodes)
+    if is_of_job or loaded.alone:
+        starter, job = _here()
+    else:
+        starter, job = plan_hosts(facts, users, options.hosts, is_per_task=loaded.scope == "task")
+    if options.start_option:
+        job = starters.with_options(starter, job, options.start_option)
+    needs_key = "MINGLE_KEY" not in users and loaded.key_file is None and not loaded.insecure
+    key = keys.fresh() if needs_key else None
+    return Request(
+        plan=_plan(options, loaded, starter, job),
+        starter=starter,
+        job=job,
+        command=command,
+        exec_options=(*exec_options, "--verbatim") if is_of_job else exec_options,
+        settings=loaded,
+        options=options,
+        silence_s=option_seconds(options.silence, "--silence", 15.0),
+        key=key,
+        is_of_job=is_of_job,
+        id=loaded.id or facts.job_id,
+        keys=status_keys(facts, loaded, users, key),
+    )
+
+
+def _check_alone(command: tuple[str, ...], options: Options, loaded: Settings, facts: JobFacts) -> None:
+    """Refuse to train on this host alone without --alone, and name the line that works. Raises UsageError."""
+    if loaded.alone:
+        if options.hosts or options.nodes not in (None, "1") or options.spares:
+            raise UsageError("only this host with --alone", "--hosts, --nodes or --spares", "one of the two")
+    elif facts.scheduler == "none" and not (options.hosts or options.nodes or os.environ.get("MINGLE_RUN")):
+        raise UsageError("a job, or hosts, to train on", "no job here", launchers.anywhere(command, os.environ))
+
+
+def facts_of(environ: Mapping[str, str], loaded: Settings, hosts: str | None) -> JobFacts:
+    """Return the scheduler's facts of the whole job, also in a command of a run. Raises FactsError.
+
+    As for `mingle env`, plugins add their facts unless an option names the hosts or the world's id.
+    """
+    outside = {name: value for name, value in environ.items() if name != "MINGLE_RUN"}
+    return detect(outside, socket.gethostname(), asks_plugins=hosts is None and loaded.id is None)
+
+
+def status_keys(facts: JobFacts, loaded: Settings, environ: Mapping[str, str], key: str | None) -> tuple[bytes, ...]:
+    """Return the keys of the status listeners: the user's own, and with these the run's `key`, which COMMAND has."""
+    try:
+        held = tuple(found.material for found in keys.held(facts, loaded, environ, is_new=True))
+    except SecretError:  # `mingle ls` and the others report it
+        return ()
+    return (*held, key.encode()) if held and key is not None else held
+
+
+def plan_hosts(
+    facts: JobFacts, environ: Mapping[str, str], hosts: str | None, *, is_per_task: bool = False
+) -> tuple[Starter, Allocation]:
+    """Return the starter of the agents, and their hosts; without a job and hosts, this host alone.
+
+    Raises FactsError and UsageError.
+    """
+    if hosts is None and (starters.is_alone(facts) or os.environ.get("MINGLE_RUN")):
+        inside = detect(os.environ, socket.gethostname())
+        if inside.nodes is not None and inside.nodes > 1:
+            raise FactsError(
+                "the job's script, or --hosts",
+                f"a command of a run on {inside.nodes} nodes",
+                "`mingle exec COMMAND` in its place",
+            )
+        return _here()
+    starter = starters.find(facts, environ, hosts)
+    return starter, starters.allocation(facts, environ, hosts, is_per_task=is_per_task)
+
+
+def _here() -> tuple[Starter, Allocation]:
+    """Return the starter of one agent on this host."""
+    name = hostname()
+    return starters.TABLE[0], Allocation("local", (name,), (1,), own=name)
+
+
+def _counts(options: Options, hosts: int) -> tuple[int, int]:
+    """Return how many hosts an attempt needs, and takes at most. Raises UsageError."""
+    spares = 0 if options.spares is None else _whole(options.spares, "--spares", 0, MOST_NODES)
+    text = options.nodes or os.environ.get("MINGLE_NODES") or ""
+    least, colon, most = text.partition(":")
+    there = max(hosts - spares, 0)
+    high = _whole(most if colon else least, "--nodes", 1, MOST_NODES) if text else there
+    low = _whole(least, "--nodes", 1, MOST_NODES) if text else there
+    if not 1 <= low <= high or low > there:
+        seen = f"{hosts} of them" + (f", {spares} of these spares" if spares else "")
+        wanted = f"{low} hosts that train" if low else "a host that trains"
+        raise UsageError(wanted, seen, "a smaller --nodes or --spares, or more hosts")
+    if high == 1 < there:
+        source = "--nodes" if options.nodes else "MINGLE_NODES"
+        without = "no --nodes" if options.nodes else "unset MINGLE_NODES"
+        remedy = f"{without}, --spares {hosts - 1}, or --alone to train on this host only"
+        raise UsageError(f"a run on all {hosts} hosts", f"1 ({source})", remedy)
+    return low, min(high, there)
+
+
+def _plan(options: Options, loaded: Settings, starter: Starter, job: Allocation) -> Plan:
+    least, most = _counts(options, len(job.hosts))
+    limit = None if options.limit is None else option_seconds(options.limit, "--limit", 0.0)
+    warn = None if options.warn is None else option_seconds(options.warn, "--warn", 0.0)
+    if limit is None and warn is not None:
+        if job.end is None:
+            raise UsageError("a time limit to warn about", "none from the scheduler", "--limit 4h")
+        limit = job.end - time.time()
+    name = options.warn_signal.upper().removeprefix("SIG")
+    if name not in _WARNINGS:
+        raise UsageError(f"a signal out of {', '.join(_WARNINGS)}", options.warn_signal, "--warn-signal USR1")
+    return Plan(
+        hosts=job.hosts,
+        slots=job.agents,
+        least=least,
+        most=most,
+        restarts=0 if options.restarts is None else _whole(options.restarts, "--restarts", 0, MOST_RESTARTS),
+        grace_s=option_seconds(options.grace, "--grace", job.grace_s),
+        join_s=loaded.timeout,
+        window_s=option_seconds(options.window, "--window", 30.0),
+        warn_at_s=None if limit is None or warn is None else max(limit - warn, 0.0),
+        limit_at_s=limit,
+        stall_s=None if options.stall is None else option_seconds(options.stall, "--stall", 0.0),
+        warn_signal=int(getattr(signal, f"SIG{name}")),
+        signals_reach_command=starter.signals_reach_command,
+    )
+
+
+def option_seconds(text: str | None, option: str, default: float) -> float:
+    """Return an option's time in seconds. Raises UsageError, which names the option."""
+    return default if text is None else _parsed(values.seconds, text, option)
+
+
+def _whole(text: str, option: str, least: int, most: int) -> int:
+    return _parsed(lambda text: values.whole(text, least=least, most=most), text, option)
+
+
+_Value = TypeVar("_Value", int, float)
+
+
+def _parsed(parse: Callable[[str], _Value], text: str, option: str) -> _Value:
+    try:
+        return parse(text)
+    except UsageError as wrong:
+        raise UsageError(wrong.expected, f"{wrong.seen} ({option})", wrong.remedy) from None
+
+
+# One member of an attempt: its place in the world, and how to start COMMAND.
 
 
 def member_facts(request: Request, begin: Begin, run_id: str) -> dict[str, object]:
-    """Return what MINGLE_RUN says: each attempt is a step of its own, so that its world meets no earlier one's."""
+    """Return the value of MINGLE_RUN: each attempt is a step of its own, so its world never meets an earlier one."""
     place = request.plan.places[begin.place]
-    local_count = begin.slots[begin.rank]
     found: dict[str, object] = {
         "step": f"run.{run_id}.{begin.attempt}",
         "nodes": len(begin.hosts),
@@ -139,9 +245,9 @@ def member_facts(request: Request, begin: Begin, run_id: str) -> dict[str, objec
         "task_rank": member_rank(request, begin),
         "task_count": sum(begin.slots),
         "local_rank": place.local,
-        "local_count": local_count,
+        "local_count": begin.slots[begin.rank],
     }
-    if request.agreed is not None:  # their names may be no names to others: the scheduler's hosts are asked, if any
+    if request.agreed is not None:  # others may not know these names: members take the scheduler's hosts, if any
         del found["hosts"]
         return found
     return found if request.job.job_id else {**found, "job_id": run_id}
@@ -153,13 +259,13 @@ def member_rank(request: Request, begin: Begin) -> int:
 
 
 def member_start(request: Request, begin: Begin, run_id: str) -> Start:
-    """Return what a supervisor is sent."""
+    """Return the message that starts COMMAND."""
     umask = os.umask(0o077)
     os.umask(umask)
     return Start(
         attempt=begin.attempt,
         facts={} if request.is_of_job else member_facts(request, begin, run_id),
-        options=request.options,
+        options=request.exec_options,
         command=request.command,
         environ={} if request.key is None else {"MINGLE_KEY": request.key},
         directory=member_directory(),
@@ -168,38 +274,40 @@ def member_start(request: Request, begin: Begin, run_id: str) -> Start:
 
 
 def member_directory() -> str:
-    """Return where COMMAND is to run: the caller's way there, as on another host a link may lead elsewhere."""
-    said = os.environ.get("PWD", "")
+    """Return COMMAND's working directory by the caller's path: on another host a link may lead elsewhere."""
+    path = os.environ.get("PWD", "")
     try:
-        if said.startswith("/") and os.path.samefile(said, "."):
-            return said
+        if path.startswith("/") and os.path.samefile(path, "."):
+            return path
         return os.getcwd()
     except OSError:  # it has been removed
         return "/"
 
 
 def member_label(request: Request, begin: Begin, member: int) -> str:
-    """Return what stands before each line of a member's; nothing where it is the only one."""
-    if not request.is_labelled or sum(begin.slots) == 1:
+    """Return the prefix of each line of a member's output; none if it is the only member."""
+    if request.options.no_label or sum(begin.slots) == 1:
         return ""
     host = request.plan.places[begin.place].host
-    return f"{member} {host}: " if request.is_per_task else f"{host}: "
-
-
-# --progress FILE: whether the program has got further.
+    return f"{member} {host}: " if request.job.is_per_task else f"{host}: "
 
 
 def progress_mark(path: str | None) -> object:
-    """Return what is another thing each time that the file has changed; None where there is none."""
+    """Return a value that is another each time that the file of --progress has changed; None without a file."""
     try:
-        its = os.stat(path or "")
+        found = os.stat(path or "")
     except OSError:
         return None
-    return its.st_mtime_ns, its.st_size, its.st_ino
+    return found.st_mtime_ns, found.st_size, found.st_ino
 
 
-# Told to all members' files, too.
+# Events that are noted in all members' log files, too.
 _NOTED = ("failed", "stopped", "again")
+_KINDS = {messages.End: END, messages.Signal: SIGNAL, messages.Dump: DUMP}
+_LOOK_S = 0.005
+# At the end, without any progress, the runner waits so long for output; then for agents; then for starters, which may
+# wait for hosts that are lost; then for starters that it has told to end.
+DRAIN_S, LEAVE_S, ALONE_S, END_S = 5.0, 5.0, 2.0, 1.0
 
 
 class Runner:
@@ -209,95 +317,76 @@ class Runner:
         self._loop, self._request, self._launching = loop, request, launching
         self.is_over, self.status = False, 0
         self._id, self._processes = launching.run, launching.processes
-        self._output = Output(loop, lambda: self._soon(ReaderGone()), self._hold)
-        self._logs = Logs(request.log_dir, self._warn) if request.log_dir else None
+        self._output = Output(loop, lambda: self._soon(machine.ReaderGone()), self._hold)
+        self._logs = Logs(request.options.log_dir, self._warn) if request.options.log_dir else None
         places, sockets = request.plan.places, launching.sockets
         self._hub = Hub(loop, sockets, launching.secret, places, request.silence_s, self._take, self._wrote)
-        launching.on_said, launching.on_end = self._said, self._starter_ended
-        self._machine = Machine(request.plan)
-        self._finish = Finish(loop, self._hub, self._output, self._processes, self._is_drained, self._end)
-        self._shown: Shown | None = None
+        launching.on_output = self._show_output
+        launching.on_end = lambda hosts, _status, output: self._take(machine.StarterEnded(hosts, output))
+        self.machine = Machine(request.plan)
+        self._state = RunState(self.machine)
+        self._server: StatusServer | None = None
         self._timer: Timer | None = None
         self._sweepers: list[Process] = []
         self._begun = [0] * len(places)
         self._drained = [0] * len(places)
-        self._does: dict[type, Callable[[Any], None]] = {
-            Launch: self._launch,
-            Begin: self._begin,
-            Stop: self._stop,
-            Deliver: self._deliver,
-            Dump: self._dump,
-            Show: self._show,
-            Drop: self._drop,
-            Sweep: self._sweep,
-            Tell: self._tell,
-            Exit: self._exit,
-        }
 
     def begin(self, signals: int) -> None:
-        """Hear the signals that come by a pipe, and start the supervisors."""
+        """Read signals from a pipe, and start the agents."""
         self._loop.watch(Descriptor(signals), READ, lambda _events: self._signalled(signals))
-        self._act(self._machine.begin(self._loop.clock()))
-
-        self._shown = Shown(self._loop, self._request, self._id, self._machine, self._soon, self._warn)
-
-    @property
-    def was_warned(self) -> bool:
-        """Whether COMMAND was told that its time is nearly over."""
-        return self._machine.was_warned
-
-    @property
-    def had_world(self) -> bool:
-        """Whether a world has formed, in any attempt."""
-        return self._machine.had_world
+        self._act(self.machine.begin(self._loop.clock()))
+        request = self._request
+        entry = Entry(
+            id=request.id or self._id,
+            run=self._id,
+            host=hostname(),
+            addresses=_status_addresses(request) if request.keys else (),
+            doors=(),
+            process=RunnerProcess.own(),
+            began=int(time.time()),
+            wanted=request.plan.most,
+            command=printable(shlex.join(request.command), LONGEST_COMMAND),
+        )
+        self._server = StatusServer(
+            self._loop, entry, request.keys, registry_directory(os.environ), self._state.state, self._kill, self._warn
+        )
 
     def close(self) -> None:
-        """Show no more of it."""
-        if self._shown is not None:
-            self._shown.close(self.status if self.is_over else None)
+        """Answer no more requests for its status."""
+        if self._server is not None:
+            self._server.close(self.status if self.is_over else None)
 
-    # --- What happens.
+    # Events.
 
     def _take(self, event: Event) -> None:
-        if isinstance(event, CommandEnded | Lost):
-            self._machine.blame.progress = progress_mark(self._request.progress)
-        actions = self._machine.take(event, self._loop.clock())
-        if self._shown is not None:
-            self._shown.took(event)
+        has_ended = isinstance(event, machine.Received) and isinstance(event.message, messages.Ended)
+        if has_ended or isinstance(event, machine.Lost):
+            self.machine.root_cause.progress = progress_mark(self._request.options.progress)
+        actions = self.machine.take(event, self._loop.clock())
+        self._state.take(event)
         self._act(actions)
 
     def _soon(self, event: Event) -> None:
-        """Hand over what comes while something is being done."""
+        """Take an event that comes in the middle of an action."""
         self._loop.after(0.0, lambda: self._take(event))
 
-    def _act(self, actions: list[Any]) -> None:
-        if self._sweepers and self._machine.phase != "sweeping":  # one that is late would meet the next attempt
-            for process in self._sweepers:
-                process.kill(signal.SIGTERM)
-            self._sweepers.clear()
-        for action in actions:
-            self._does[type(action)](action)
-        if not self._machine.roster.awaited():
-            self._launching.forget_file()
-        if self._timer is not None:
-            self._timer.cancel()
-        due = self._machine.due
-        if due is not None:
-            self._timer = self._loop.after(max(due - self._loop.clock(), 0.0), lambda: self._take(Time()))
+    def _kill(self, is_now: bool) -> None:  # noqa: FBT001 - a callback
+        self._warn("`mingle kill` was called")
+        self._soon(machine.Hurry() if is_now else machine.Noticed(None, attempt.TERM))
 
     def _signalled(self, reading: int) -> None:
         for number in os.read(reading, 4096):
             if number == signal.SIGCHLD:
                 self._processes.poll()
             else:
-                self._take(Noticed(None, number))
+                self._take(machine.Noticed(None, number))
 
     def _wrote(self, place: int, kind: int, data: bytes) -> None:
         if kind == DRAINED:
             self._drained[place] += 1
             self._output.end(place)
             return
-        self._machine.stall.wrote(self._loop.clock())
+        self.machine.stall.wrote(self._loop.clock())
         self._output.take(place, kind, data)
         if self._logs is not None:
             self._logs.take(place, data)
@@ -305,24 +394,62 @@ class Runner:
     def _hold(self, wanted: bool) -> None:  # noqa: FBT001 - a callback
         """Stop reading output, or go on."""
         self._hub.hold(wanted=wanted)
-        self._machine.stall.hold(self._loop.clock(), is_held=wanted)
-        self._soon(Time())
+        self.machine.stall.hold(self._loop.clock(), is_held=wanted)
+        self._soon(machine.Time())
 
-    def _said(self, data: bytes) -> None:
-        """Show what a starter says, as long as it is not about our own end."""
-        if not self._machine.is_ending:
+    def _show_output(self, data: bytes) -> None:
+        """Show a starter's output, unless it is about our own end."""
+        if not self.machine.is_ending:
             self._output.say(data.decode(errors="replace"))
 
-    # --- What is to be done.
+    # Actions.
 
-    def _launch(self, action: Launch) -> None:
+    def _act(self, actions: list[machine.Action]) -> None:
+        if self._sweepers and self.machine.phase != "sweeping":  # one that is late would meet the next attempt
+            for process in self._sweepers:
+                process.kill(signal.SIGTERM)
+            self._sweepers.clear()
+        for action in actions:
+            self._do(action)
+        if not self.machine.roster.awaited():
+            self._launching.forget_file()
+        if self._timer is not None:
+            self._timer.cancel()
+        due = self.machine.due
+        if due is not None:
+            self._timer = self._loop.after(max(due - self._loop.clock(), 0.0), lambda: self._take(machine.Time()))
+
+    def _do(self, action: machine.Action) -> None:  # noqa: C901 - a branch for each action
+        match action:
+            case machine.Launch(hosts):
+                self._launch(hosts)
+            case Begin():
+                self._begin(action)
+            case machine.Send(place, message):
+                self._hub.send(place, _KINDS[type(message)], message)
+            case machine.Show(place, rank, stacks):
+                text = attempt.stacks_text(self._request.plan.places[place].host, rank, stacks)
+                self._output.say(text)
+                if self._logs is not None:
+                    self._logs.take(place, text.encode(errors="backslashreplace"))
+            case machine.Drop(place):
+                self._hub.drop(place)
+                self._drained[place] = self._begun[place]
+            case machine.Sweep(hosts):
+                for host in hosts:
+                    self._sweep(host)
+            case machine.Report(name, fields):
+                self._report(name, fields)
+            case machine.Exit(status, at_once):
+                self._exit(status, at_once=at_once)
+
+    def _launch(self, hosts: tuple[str, ...]) -> None:
         try:
-            self._launching.start(action.hosts)
+            self._launching.start(hosts)
         except PlaceError as wrong:
-            self._launching.cannot(action.hosts, str(wrong))
-
-    def _starter_ended(self, hosts: tuple[str, ...], status: int, said: str) -> None:
-        self._take(StarterEnded(hosts, status, said))
+            if self.machine.attempt < 0:  # nothing runs yet
+                raise
+            self._launching.cannot(hosts, str(wrong))
 
     def _begin(self, action: Begin) -> None:
         request, place = self._request, action.place
@@ -334,87 +461,110 @@ class Runner:
             self._logs.begin(place, f"rank{rank}-{request.plan.places[place].host}.log")
         self._hub.send(place, START, start)
 
-    def _stop(self, action: Stop) -> None:
-        self._hub.send(action.place, END, messages.End(action.attempt, int(action.grace_s * 1000)))
-
-    def _deliver(self, action: Deliver) -> None:
-        self._hub.send(action.place, SIGNAL, messages.Signal(action.id, action.number))
-
-    def _dump(self, action: Dump) -> None:
-        self._hub.send(action.place, DUMP, messages.Dump(action.attempt, int(action.within_s * 1000)))
-
-    def _show(self, action: Show) -> None:
-        text = attempt.stacks_text(self._request.plan.places[action.place].host, action.rank, action.text)
-        self._output.say(text)
-        if self._logs is not None:
-            self._logs.take(action.place, text.encode(errors="backslashreplace"))
-
-    def _drop(self, action: Drop) -> None:
-        self._hub.drop(action.place)
-        self._drained[action.place] = self._begun[action.place]
-
-    def _sweep(self, action: Sweep) -> None:
-        for host in action.hosts:
-            launches = self._sweeping(host)
-            if not launches:  # nothing can be started there
-                self._soon(Swept(host, is_clean=False))
-            for launch in launches:
-                try:  # with our own environment: no sweep is to find this one
-                    self._sweepers.append(self._processes.start(launch, self._swept, os.environ))
-                except OSError as wrong:
-                    self._warn(f"{launch.argv[0]}: {wrong.strerror}")
-                    self._soon(Swept(host, is_clean=False))
+    def _sweep(self, host: str) -> None:
+        launches = self._sweeping(host)
+        if not launches:  # nothing can be started there
+            self._soon(machine.Swept(host, is_clean=False))
+        for launch in launches:
+            try:  # with our own environment, or a sweep would find itself
+                self._sweepers.append(self._processes.start(launch, self._swept, os.environ))
+            except OSError as wrong:
+                self._warn(f"{launch.argv[0]}: {wrong.strerror}")
+                self._soon(machine.Swept(host, is_clean=False))
 
     def _sweeping(self, host: str) -> tuple[starters.Launch, ...]:
-        """Return what sweeps a host; on this one it spares what starts the others."""
+        """Return what sweeps a host; on this one it leaves the starters of the other hosts alone."""
         request, program = self._request, (*own_program_argv("sweep"), self._id)
         if host != request.job.own:
             return request.starter.launches(request.job, (host,), program)
-        others = [its.pid for its in self._processes.running if its.hosts != (host,)]
+        others = [process.pid for process in self._processes.running if process.hosts != (host,)]
         spared = [word for pid in others for word in ("--except", str(pid))]
         return (starters.Launch((*program, *spared), (host,)),)
 
     def _swept(self, process: Process, status: int) -> None:
         for host in process.hosts:
-            self._take(Swept(host, is_clean=status == 0))
+            self._take(machine.Swept(host, is_clean=status == 0))
 
-    def _tell(self, action: Tell) -> None:
-        if self._shown is not None:
-            self._shown.told(action.name, action.fields)
-        text = attempt.event_text(action.name, action.fields)
-        if text is not None and not (self._request.is_quiet and action.name not in _NOTED):
+    def _report(self, name: str, fields: Mapping[str, object]) -> None:
+        self._state.report(name, fields)
+        text = attempt.event_text(name, fields)
+        if text is not None and not (self._request.settings.quiet and name not in _NOTED):
             self._output.say(text)
         if self._logs is not None:
-            if text is not None and action.name in _NOTED:
+            if text is not None and name in _NOTED:
                 self._logs.note(text)
-            self._logs.event(action.name, action.fields)
+            self._logs.event(name, fields)
 
     def _warn(self, text: str) -> None:
         self._output.say(f"mingle run: {text}\n")
 
-    def _exit(self, action: Exit) -> None:
-        self.status = action.status
-        if action.at_once:
-            self._hub.dismiss(action.status)
-            self._end()
+    # The end.
+
+    def _exit(self, status: int, *, at_once: bool) -> None:
+        self.status = status
+        if at_once:
+            self._hub.dismiss(status)
+            self.is_over = True
         else:
-            self._finish.begin(action.status, self._request.silence_s)
+            self._output.is_last = True
+            self._hub.hold(wanted=False)
+            self._go_on(self._finish(status))
+
+    def _go_on(self, steps: Iterator[None]) -> None:
+        try:
+            next(steps)
+        except StopIteration:
+            self.is_over = True
+        else:
+            self._loop.after(_LOOK_S, lambda: self._go_on(steps))
+
+    def _finish(self, status: int) -> Iterator[None]:
+        """Take the last output, dismiss the agents, end their starters, and let the reader take the rest."""
+        output, here, processes = self._output, self._hub.here, self._processes
+        yield from self._while(
+            lambda: not self._is_drained(), lambda: output.taken_bytes + output.waiting_bytes, lambda: DRAIN_S
+        )
+        self._hub.dismiss(status)
+        yield from self._while(lambda: bool(processes.running), lambda: len(here), lambda: LEAVE_S if here else ALONE_S)
+        processes.kill(at_once=False)
+        yield from self._while(lambda: bool(processes.running), lambda: len(processes.running), lambda: END_S)
+        processes.kill(at_once=True)
+        reader_s = self._request.silence_s
+        yield from self._while(lambda: output.waiting_bytes > 0, lambda: output.taken_bytes, lambda: reader_s)
+        if output.waiting_bytes:
+            self._warn(f"{output.give_up()} bytes of output are lost: not read for {reader_s:.0f} s")
+            output.give_up()
+
+    def _while(
+        self, is_needed: Callable[[], bool], progress: Callable[[], int], longest_s: Callable[[], float]
+    ) -> Iterator[None]:
+        """Yield as long as it is needed, and there was progress within so many seconds."""
+        since, seen = self._loop.clock(), progress()
+        while is_needed():
+            now, latest = self._loop.clock(), progress()
+            if latest != seen:
+                since, seen = now, latest
+            if now - since > longest_s():
+                return
+            yield
 
     def _is_drained(self) -> bool:
         return all(self._drained[place] >= self._begun[place] for place in self._hub.here)
 
-    def _end(self) -> None:
-        self.is_over = True
 
-
-# One `mingle run` from its beginning to its exit status, and what queues it again.
+def _status_addresses(request: Request) -> tuple[str, ...]:
+    """Return where other hosts reach the status listeners."""
+    try:
+        return tuple(address.host for address in usable(interfaces(), prefer=request.settings.iface))
+    except NetworkError:  # a machine without a network can still reach itself
+        return ()
 
 
 def run_command(request: Request) -> int:
     """Return the exit status of a run.
 
     Raises what opening ports, files and directories raises, PlaceError without an output or a working directory,
-    UsageError, and MissingError where --again has had enough.
+    UsageError, and MissingError if --again is not to queue the job once more.
     """
     check_runner()
     with Loop() as loop:
@@ -423,63 +573,58 @@ def run_command(request: Request) -> int:
             request.starter,
             request.job,
             "agent",
-            iface=request.iface,
-            port_range=request.port_range,
+            iface=request.settings.iface,
+            port_range=request.settings.port_range,
             agreed=request.agreed,
         )
         try:
-            heard = hub.listen_for_signals()
-            launching.start_ahead(request.plan.hosts)
-            runner = _ran(loop, request, launching, heard)
+            signals = hub.listen_for_signals()
+            runner = Runner(loop, request, launching)
+            try:
+                runner.begin(signals)
+                loop.run(lambda: runner.is_over)
+            finally:
+                runner.close()
         finally:
             launching.close()
-    return _again(request, runner) if request.again else runner.status
-
-
-def _ran(loop: Loop, request: Request, launching: Launching, heard: int) -> Runner:
-    """Return a runner whose run is over."""
-    runner = Runner(loop, request, launching)
-    try:
-        runner.begin(heard)
-        loop.run(lambda: runner.is_over)
-    finally:
-        runner.close()
-    return runner
+    return _again(request, runner) if request.options.again else runner.status
 
 
 def _again(request: Request, runner: Runner) -> int:
-    """Run the line that queues the job again, where that makes sense; its own status, if it has one, is the job's.
+    """Run the line that queues the job again, if that makes sense; its own status, unless 0, is the job's.
 
-    Raises MissingError where it has been queued again too often without a world.
+    Raises MissingError after too many runs in a row without a world.
     """
-    fruitless = Fruitless(request, os.environ)
-    if runner.had_world:
-        fruitless.forget()
-    is_cut_short = runner.was_warned and runner.status != SIGNALLED + signal.SIGINT  # and not stopped by a person
+    requeues = Requeues(request, os.environ)
+    if runner.machine.had_world:
+        requeues.reset()
+    is_cut_short = (
+        runner.machine.was_warned and runner.status != SIGNALLED + signal.SIGINT
+    )  # and not stopped by a person
     if runner.status != INFRASTRUCTURE and not is_cut_short:
         return runner.status
-    if not runner.had_world and not fruitless.may_go_on():
-        fruitless.forget()  # whoever queues it now has seen why it ended
+    if not runner.machine.had_world and not requeues.may_go_on():
+        requeues.reset()  # a person who queues it from now on has seen why it ended
         raise MissingError(
             "a world", f"none, {MOST + 1} times in a row: the job is not requeued", "what mingle printed above"
         )
     import subprocess
 
-    status = subprocess.run(["/bin/sh", "-c", str(request.again)], check=False).returncode  # noqa: S603 - the user's own
+    status = subprocess.run(["/bin/sh", "-c", str(request.options.again)], check=False).returncode  # noqa: S603 - the user's own
     return max(status, 0) or INFRASTRUCTURE
 
 
-# How often in a row a job was queued again without a world: what lasts, such as a firewall, would queue it for ever.
-#
-# A file for each job in the user's state directory has an octet for each time. Hosts that do not share it count alone.
-
+# So often in a row a job is queued again without a world: a lasting fault, such as a firewall, would do so for ever.
 MOST = 3
-# What queues a new job, of another id, in place of the same one.
+# Here a job is queued again as a new one, of another id.
 _NEW_JOBS = ("pbs", "torque")
 
 
-class Fruitless:
-    """The runs of one job that had no world."""
+class Requeues:
+    """Counts the runs of one job that had no world: a file in the user's state directory has a byte for each.
+
+    Hosts that do not share that directory count alone.
+    """
 
     def __init__(self, request: Request, environ: Mapping[str, str]) -> None:
         job = "" if request.starter.name in _NEW_JOBS else request.id or ""
@@ -490,7 +635,7 @@ class Fruitless:
         self._path = None if runs is None else f"{os.path.dirname(runs)}/again/{name[:32]}"
 
     def may_go_on(self) -> bool:
-        """Count one more; tell whether the job may be queued again, which it may where nothing can be counted."""
+        """Count one more; tell whether the job may be queued again, which it may if nothing can be counted."""
         if self._path is None:
             return True
         try:
@@ -501,7 +646,7 @@ class Fruitless:
         except OSError:
             return True
 
-    def forget(self) -> None:
+    def reset(self) -> None:
         """Begin to count anew."""
         try:
             os.unlink(self._path or "")

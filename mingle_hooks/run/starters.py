@@ -1,6 +1,6 @@
 """Starters: how each scheduler starts a program on the hosts of a job, a row each in the table at the end.
 
-Also which hosts a run has, and the environment of its supervisors: octets, and a file that only this user can read,
+Also which hosts a run has, and the environment of its agents: octets, and a file that only this user can read,
 for what hands on none.
 """
 
@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from typing import NamedTuple
 
 from mingle_hooks.errors import FactsError, PlaceError, UsageError, reason
@@ -19,21 +20,26 @@ from mingle_hooks.schedulers.facts import JobFacts
 from mingle_hooks.schedulers.slurm import MOST_COMPONENTS, MOST_GPUS
 from mingle_hooks.values import number
 
-# What a grace is shorter than the scheduler's own wait, so that what has to be said of an end still is.
+# A grace is so much shorter than the scheduler's own wait, which leaves time to report the end.
 _MARGIN_S = 2.0
-# Where nobody but the run itself ends what does not end by TERM.
+# For a run that nobody else ends.
 KILL_WAIT_S = 30.0
 
 
 class Place(NamedTuple):
-    """Where one supervisor runs: a host, and its number among those there."""
+    """Where one agent runs: a host, and its number among those there."""
 
     host: str
     local: int
 
 
+def places_on(hosts: Iterable[str], counts: Iterable[int]) -> tuple[Place, ...]:
+    """Return so many places on each of these hosts, host by host."""
+    return tuple(Place(host, local) for host, count in zip(hosts, counts, strict=True) for local in range(count))
+
+
 class Allocation(NamedTuple):
-    """The hosts of a run in rank order, with their slots; `is_per_task` where each slot gets a supervisor.
+    """The hosts of a run in rank order, with their slots; with `is_per_task` each slot gets an agent.
 
     `end` is when the scheduler ends the job, in seconds since 1970; `kill_wait_s` how long it waits between TERM and
     KILL; `own` this host's name among `hosts`; `environ` those variables that the scheduler's starter reads, none
@@ -58,16 +64,14 @@ class Allocation(NamedTuple):
         return max(self.kill_wait_s - _MARGIN_S, self.kill_wait_s / 2)
 
     @property
-    def places(self) -> tuple[Place, ...]:
-        """Where the supervisors run, in rank order."""
-        counts = self.slots if self.is_per_task else (1,) * len(self.hosts)
-        return tuple(
-            Place(host, local) for host, count in zip(self.hosts, counts, strict=True) for local in range(count)
-        )
+    def agents(self) -> tuple[int, ...]:
+        """How many agents each host gets."""
+        return self.slots if self.is_per_task else (1,) * len(self.hosts)
 
-    def supervisors(self, host: str) -> int:
-        """Return how many supervisors a host gets."""
-        return self.slots[self.hosts.index(host)] if self.is_per_task else 1
+    @property
+    def places(self) -> tuple[Place, ...]:
+        """Where the agents run, in rank order."""
+        return places_on(self.hosts, self.agents)
 
 
 class Launch(NamedTuple):
@@ -90,18 +94,18 @@ class Starter(NamedTuple):
 
     `kill_wait_s` is how long the scheduler waits between TERM and KILL, where nothing else tells; `keeps` are prefixes
     of the variables that are each host's own, where they do not travel by themselves; `reads` those of the variables,
-    none secret, that the starter needs to know; `completed` adds what the scheduler tells beyond its facts.
+    none secret, that the starter needs to know; `completed` adds what the scheduler knows beyond its facts.
     """
 
     name: str
     help: str
     start: Launches
     kill_wait_s: float
-    carries_environment: bool = False  # what it starts has the environment of who starts it
-    takes_stdin: bool = False  # what it starts reads the stdin of who starts it; else the environment travels by a file
-    # One call starts it on all hosts, and what it starts finds its own place: SLURMD_NODENAME, SLURM_LOCALID.
+    carries_environment: bool = False  # a program that it starts has its own environment
+    takes_stdin: bool = False  # a program reads its stdin; else the environment travels by a file
+    # One call starts it on all hosts, and each finds its own place: SLURMD_NODENAME, SLURM_LOCALID.
     is_at_once: bool = False
-    signals_reach_command: bool = False  # the scheduler's signals reach COMMAND's processes, not the supervisor alone
+    signals_reach_command: bool = False  # the scheduler's signals reach COMMAND's processes, not the agent alone
     takes_options: bool = False  # it knows `Allocation.options`
     keeps: tuple[str, ...] = ()
     reads: tuple[str, ...] = ()
@@ -109,15 +113,14 @@ class Starter(NamedTuple):
 
     @property
     def needs_file(self) -> bool:
-        """Whether what it starts gets its environment from a file."""
+        """Whether a program gets its environment from a file."""
         return not self.carries_environment and not self.takes_stdin
 
     def launches(self, job: Allocation, hosts: tuple[str, ...], program: tuple[str, ...]) -> tuple[Launch, ...]:
-        """Return what starts a program once on each of these hosts, with no words or variables but its own."""
+        """Return what starts a program once on each of these hosts, with no arguments or variables but its own."""
         return self.start(job._replace(is_per_task=False), hosts, program)
 
 
-# Which hosts a run has: those of the job whose script this is, or those that a person names.
 _SCRIPT = "the job's script, or its interactive shell"
 _INSTEAD = "`mingle exec COMMAND` in its place, or `mingle run` in the job's script, with nothing in front of it"
 _ON_EACH = "`mingle exec COMMAND` on each of its hosts, or --hosts node1,node2"
@@ -136,7 +139,7 @@ def listed(text: str) -> tuple[str, ...]:
 
 
 def _hosts_of_job(facts: JobFacts, environ: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the hosts of the job whose script this is. Raises FactsError where there is none, or this is a task."""
+    """Return the hosts of the job whose script this is. Raises FactsError if there is none, or this is a task."""
     if facts.scheduler not in _BY_NAME:
         raise _no_starter(facts)
     if facts.step:
@@ -144,13 +147,9 @@ def _hosts_of_job(facts: JobFacts, environ: Mapping[str, str]) -> tuple[str, ...
     if facts.task_rank is not None:
         raise FactsError(_SCRIPT, f"its task {facts.task_rank}", _INSTEAD)
     if not facts.hosts:
-        expected, seen, remedy = facts.without_nodes or (
-            "the job's hosts",
-            "no list of them here",
-            "--hosts node1,node2",
-        )
-        raise FactsError(expected, seen, remedy)
-    # Scripts run on the first host, and PBS says so of its own: there may be tasks, too.
+        without = ("the job's hosts", "no list of them here", "--hosts node1,node2")
+        raise FactsError(*(facts.without_nodes or without))
+    # Scripts run on the first host, where there may be tasks, too: PBS marks its own.
     is_task = facts.node_rank != 0 or bool(environ.get("PBS_TASKNUM"))
     if len(facts.hosts) > 1 and not facts.is_batch and facts.node_rank is not None and is_task:
         raise FactsError(_SCRIPT, f"a task on host {facts.node_rank + 1} of {len(facts.hosts)}", _INSTEAD)
@@ -171,14 +170,14 @@ def _no_starter(facts: JobFacts) -> FactsError:
 
 
 def _own_of(facts: JobFacts) -> str | None:
-    """Return which host of the job this is, None where it is not known to be one."""
+    """Return which host of the job this is, None if it is not known to be one."""
     if facts.host is None and facts.node_rank is not None and facts.hosts:
         return facts.hosts[facts.node_rank]
     return facts.host if facts.host in facts.hosts else None
 
 
 def _own_among(hosts: tuple[str, ...]) -> str | None:
-    """Return by which of its names a person named this host."""
+    """Return the one of these hosts that names this host."""
     name = hostname()
     return next((host for host in hosts if host in ("localhost", name, name.split(".")[0])), None)
 
@@ -195,7 +194,7 @@ def packed(environ: Mapping[str, str]) -> bytes:
 
 
 def directories(environ: Mapping[str, str]) -> tuple[str, ...]:
-    """Return where all hosts may see a file, best first: here or at home.
+    """Return directories that all hosts may share, best first: the working directory and the home.
 
     A network file system comes first, then a path that any shell reads as it is.
     """
@@ -234,23 +233,20 @@ def write_environ(environ: Mapping[str, str], within: tuple[str, ...]) -> str:
 def _write(path: str, data: bytes) -> None:
     descriptor = os.open(path, _FLAGS, 0o600)
     try:
-        os.fchmod(descriptor, 0o600)  # whatever the umask
-        with open(descriptor, "wb", closefd=False) as file:
+        with open(descriptor, "wb") as file:
+            os.fchmod(file.fileno(), 0o600)  # whatever the umask
             file.write(data)
-        os.fsync(descriptor)  # before another host reads it; and NFS tells of a full disk only here
+            file.flush()
+            os.fsync(file.fileno())  # before another host reads it; and NFS reports a full disk only here
     except BaseException:
         remove_environ(path)
         raise
-    finally:
-        os.close(descriptor)
 
 
 def remove_environ(path: str) -> None:
     """Remove the file, if it is still there."""
-    try:
+    with suppress(OSError):
         os.unlink(path)
-    except OSError:  # somebody else has removed it, or the directory is gone
-        return
 
 
 # Sites differ in whether a shell on the host reads words once more: these are the same either way.
@@ -332,8 +328,8 @@ def _flux_hosts(job: Allocation) -> Allocation:
 
 
 # Slurm: one srun for all hosts, beside whatever else runs in the job. srun reads the variables of the batch script as
-# options of its own, made for the job's tasks: they would give a supervisor the processors, GPUs and memory of one
-# task. So those that a supervisor needs otherwise are options here, and those that no option can undo are kept from
+# options of its own, made for the job's tasks: they would give an agent the processors, GPUs and memory of one
+# task. So those that an agent needs otherwise are options here, and those that no option can undo are kept from
 # srun, and given back to the program.
 # Source: srun(1); env_vars in src/srun/opt.c, the checks in src/common/slurm_opt.c and _copy_job_tres_to_step() of
 # slurmctld, of Slurm 22.05.8 and 26.05.3.
@@ -373,28 +369,28 @@ _SLURM_READS = (
 
 
 def slurm(job: Allocation, hosts: tuple[str, ...], program: tuple[str, ...]) -> tuple[Launch, ...]:
-    """Return one srun for all hosts that are alike: in one component, with as many supervisors and GPUs.
+    """Return one srun for all hosts that are alike: in one component, with as many agents and GPUs.
 
     Raises UsageError where a host is none of the job's, or nobody knows how many GPUs each has.
     """
     alike: dict[tuple[int | None, int, int | None], list[str]] = {}
     slots = dict(zip(job.hosts, job.slots, strict=True))
-    components = {host: its for its, names in reversed(_components(job.environ).items()) for host in names}
+    components = {host: number for number, names in reversed(_components(job.environ).items()) for host in names}
     for host in hosts:
         if host not in slots:
             raise UsageError("a host of the job", host, "leaving it out")
         each = slots[host] if job.is_per_task else 1
         alike.setdefault((components.get(host), each, _gpus(job, slots[host])), []).append(host)
     return tuple(
-        Launch((*_srun(job, its, component, each, gpus), *program), tuple(its))
-        for (component, each, gpus), its in alike.items()
+        Launch((*_srun(job, some, component, each, gpus), *program), tuple(some))
+        for (component, each, gpus), some in alike.items()
     )
 
 
 def _srun(job: Allocation, hosts: list[str], component: int | None, each: int, gpus: int | None) -> tuple[str, ...]:
-    kept = _NEVER if job.is_per_task else (*_NEVER, *_OF_A_TASK)
-    given_back = [f"{name}={job.environ[name]}" for name in kept if name in job.environ]
-    without = [word for name in kept if name in job.environ for word in ("-u", name)]
+    hidden = _NEVER if job.is_per_task else (*_NEVER, *_OF_A_TASK)
+    given_back = [f"{name}={job.environ[name]}" for name in hidden if name in job.environ]
+    without = [word for name in hidden if name in job.environ for word in ("-u", name)]
     count = len(hosts)
     options = [
         *(() if component is None else (f"--het-group={component}",)),
@@ -421,7 +417,7 @@ def _unbound(environ: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def _gpus(job: Allocation, slots: int) -> int | None:
-    """Return how many GPUs a host's supervisor is to ask for; None where it gets the job's own without asking.
+    """Return how many GPUs a host's agent is to ask for; None if it gets the job's own without asking.
 
     A step that asks for none gets what the job asked for, by task, host or in all. By task that is one task's, and
     in all it may be one for the first host and the rest for the others, or more than a part of the hosts have.
@@ -429,17 +425,17 @@ def _gpus(job: Allocation, slots: int) -> int | None:
     if job.is_per_task:
         return None
     tres = (job.environ.get("SLURM_TRES_PER_TASK") or "").replace("=", ":").replace("/", ":").split(",")
-    by_tres = ",".join(its.removeprefix("gres:gpu:") for its in tres if its.startswith("gres:gpu"))
+    by_tres = ",".join(part.removeprefix("gres:gpu:") for part in tres if part.startswith("gres:gpu"))
     if per_task := _total(job.environ.get("SLURM_GPUS_PER_TASK") or by_tres):
         return per_task * slots
-    asked = _total(job.environ.get("SLURM_GPUS") or "")
-    if not asked:
+    total = _total(job.environ.get("SLURM_GPUS") or "")
+    if not total:
         return None
-    here = number(job.environ.get("SLURM_GPUS_ON_NODE") or str(asked // len(job.hosts)), most=MOST_GPUS)
-    if here is None or here * len(job.hosts) != asked:
+    here = number(job.environ.get("SLURM_GPUS_ON_NODE") or str(total // len(job.hosts)), most=MOST_GPUS)
+    if here is None or here * len(job.hosts) != total:
         raise UsageError(
             "as many GPUs on each host",
-            f"--gpus={asked} with {here} on one of {len(job.hosts)} hosts",
+            f"--gpus={total} with {here} on one of {len(job.hosts)} hosts",
             "--gpus-per-node in the job's directives",
         )
     return here
@@ -452,7 +448,7 @@ def _total(text: str) -> int:
 
 
 def _slurm_completed(job: Allocation) -> Allocation:
-    """Return the allocation with what Slurm says beyond its facts. Raises FactsError."""
+    """Return the allocation with what Slurm knows beyond its facts. Raises FactsError."""
     slots = _component_slots(job.environ) or _slots_in_order(job)
     end = number(job.environ.get("SLURM_JOB_END_TIME") or "", least=1, most=2**32)
     wait = number(_slurm_setting(job.environ, "KillWait") or "", most=10**6)
@@ -462,15 +458,15 @@ def _slurm_completed(job: Allocation) -> Allocation:
 
 def _slots_in_order(job: Allocation) -> dict[str, int]:
     """Return the job's hosts in rank order with their slots: those of the user's own list, if there is one."""
-    told = dict(zip(job.hosts, job.slots, strict=True))
+    usual = dict(zip(job.hosts, job.slots, strict=True))
     path = job.environ.get("SLURM_HOSTFILE")
     if job.environ.get("SLURM_DISTRIBUTION") != "arbitrary" or not path or not hostlist.is_readable(path):
-        return told
+        return usual
     try:
         own = hostlist.read_nodefile(path)
     except FactsError:  # ranges and other words that only srun reads
-        return told
-    return own if own.keys() == told.keys() else told
+        return usual
+    return own if own.keys() == usual.keys() else usual
 
 
 def _component_slots(environ: Mapping[str, str]) -> dict[str, int]:
@@ -478,8 +474,8 @@ def _component_slots(environ: Mapping[str, str]) -> dict[str, int]:
     slots: dict[str, int] = {}
     for component, hosts in _components(environ).items():
         per_node = hostlist.expand_counts(environ.get(f"SLURM_TASKS_PER_NODE_HET_GROUP_{component}") or "1")
-        its = per_node if len(per_node) == len(hosts) else (1,) * len(hosts)
-        for host, count in zip(hosts, its, strict=True):
+        counts = per_node if len(per_node) == len(hosts) else (1,) * len(hosts)
+        for host, count in zip(hosts, counts, strict=True):
             slots.setdefault(host, count)
     return slots
 
@@ -501,7 +497,7 @@ def _slurm_setting(environ: Mapping[str, str], name: str) -> str | None:
         except OSError:
             continue
         pairs = [line.partition("#")[0].partition("=") for line in lines]
-        return next((its.strip() for key, _, its in reversed(pairs) if key.strip().lower() == name.lower()), None)
+        return next((value.strip() for key, _, value in reversed(pairs) if key.strip().lower() == name.lower()), None)
     return None
 
 
@@ -540,7 +536,7 @@ TABLE = (
         reads=_SLURM_READS,
         completed=_slurm_completed,
     ),
-    # It takes words as they are. Source: pbsdsh(1) of Torque: -h names a host, -o leaves the output to who started it.
+    # It takes words as they are. Source: pbsdsh(1) of Torque: -h names a host, -o hands the output to its caller.
     Starter(
         "torque",
         "pbsdsh",
@@ -599,7 +595,7 @@ TABLE = (
         "ssh",
         "ssh, for --hosts",
         _each(lambda host, program: (*_SSH, host, _remote_line(program))),
-        kill_wait_s=30.0,  # nobody else's: that of a supervisor
+        kill_wait_s=30.0,  # nobody else waits
         takes_stdin=True,
         # What the login on the other host makes: a user may have another name there.
         keeps=(
@@ -666,11 +662,11 @@ def with_options(starter: Starter, job: Allocation, options: tuple[str, ...]) ->
 
 
 def environ_file(starter: Starter, environ: Mapping[str, str]) -> str | None:
-    """Write the file of the environment, where the starter needs one; who calls this removes it. Raises PlaceError."""
+    """Write the file of the environment, if the starter needs one; the caller removes it. Raises PlaceError."""
     return write_environ(environ, directories(environ)) if starter.needs_file else None
 
 
-def supervisors(
+def agent_launches(
     starter: Starter,
     job: Allocation,
     hosts: tuple[str, ...],
@@ -678,34 +674,24 @@ def supervisors(
     environ: Mapping[str, str],
     file: str | None = None,
 ) -> tuple[Launch, ...]:
-    """Return what starts a supervisor on all places of these hosts; `environ` is what each is to have.
+    """Return what starts an agent on all places of these hosts, each with `environ`.
 
     The processes here get that environment, too. `file` is what `environ_file` returned.
     """
     if starter.is_at_once:
         return starter.start(job, hosts, program)
-    made: list[Launch] = []
-    wanted = set(hosts)
-    for place in job.places:
-        if place.host in wanted:
-            made += _supervisor(starter, job, place, program, environ, file)
-    return tuple(made)
-
-
-def _supervisor(
-    starter: Starter,
-    job: Allocation,
-    place: Place,
-    program: tuple[str, ...],
-    environ: Mapping[str, str],
-    file: str | None,
-) -> tuple[Launch, ...]:
-    words = (*program, "--host", place.host, "--local", str(place.local))
-    if place.host == job.own:
-        return (Launch(words, (place.host,)),)
-    keeps = [word for prefix in starter.keeps for word in ("--keep", prefix)]
-    if starter.takes_stdin:
-        made = starter.launches(job, (place.host,), (*words, "--stdin", *keeps))
-        return tuple(launch._replace(stdin=packed(environ)) for launch in made)
-    carried = ("--environ", file, *keeps) if file else ()
-    return starter.launches(job, (place.host,), (*words, *carried))
+    launches: list[Launch] = []
+    wanted, keeps = set(hosts), [word for prefix in starter.keeps for word in ("--keep", prefix)]
+    for host, local in job.places:
+        if host not in wanted:
+            continue
+        words = (*program, "--host", host, "--local", str(local))
+        if host == job.own:
+            launches.append(Launch(words, (host,)))
+        elif starter.takes_stdin:
+            found = starter.launches(job, (host,), (*words, "--stdin", *keeps))
+            launches += [launch._replace(stdin=packed(environ)) for launch in found]
+        else:
+            carried = ("--environ", file, *keeps) if file else ()
+            launches += starter.launches(job, (host,), (*words, *carried))
+    return tuple(launches)

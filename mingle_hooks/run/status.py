@@ -1,58 +1,233 @@
-"""What a run shows of itself to `mingle ls` and `mingle show`, and how `mingle kill` ends it."""
+"""The status of runs: a list of them in the user's home, and what `mingle ls`, `show` and `kill` send to a runner."""
 
 from __future__ import annotations
 
 import os
-import shlex
 import socket
+import stat
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from hashlib import sha256
 from typing import Any, NamedTuple
 
-from mingle_hooks.errors import MingleError, NetworkError, SettingsError, UsageError, printable, reason
-from mingle_hooks.net.addresses import hostname, interfaces, usable
+from mingle_hooks import values
+from mingle_hooks.errors import MingleError, NetworkError, PlaceError, SettingsError, UsageError, reason
+from mingle_hooks.files import UnfitError, contents
+from mingle_hooks.net import addresses
+from mingle_hooks.net.addresses import is_hostname_or_address
 from mingle_hooks.rendezvous.connection import Callers, Loop, Timer, dial
-from mingle_hooks.rendezvous.wire import Body, Secret, WireError, integer, optional_integer, text
-from mingle_hooks.run.attempt import TERM, Cause
-from mingle_hooks.run.events import Event, Hurry, Joined, Noticed
-from mingle_hooks.run.machine import Phases
+from mingle_hooks.rendezvous.wire import Body, Secret, WireError, address, integer, optional_integer, text
+from mingle_hooks.run.attempt import Cause
+from mingle_hooks.run.machine import Event, Joined, Machine
 from mingle_hooks.run.messages import MOST_ATTEMPT, MOST_SIGNAL, MOST_TAIL, Link, open_listeners
-from mingle_hooks.run.planning import Request
-from mingle_hooks.run.registry import (
-    LONGEST_COMMAND,
-    MOST_ADDRESSES,
-    MOST_DOORS,
-    MOST_SECONDS,
-    Entry,
-    RegisteredDoor,
-    entry_is_there,
-    own_process,
-    parse_status_host,
-    process_is_gone,
-    read_entries,
-    registry_directory,
-    remove_entry,
-    runs_here,
-    write_entry,
-)
+from mingle_hooks.run.processes import stat_fields
 from mingle_hooks.schedulers.facts import LONGEST_ID, MOST_NODES, MOST_SLOTS
 from mingle_hooks.values import nearest
 
-# What is asked of a runner, and what it answers: each message parsed into a bounded type.
+LONGEST_COMMAND = 200
+MOST_SECONDS = 1 << 40
+MOST_ADDRESSES, MOST_LISTENERS = 16, 4
+_ENDING = ".json"
+_MOST_BYTES = 8 * 1024
+_MOST_RUNS = 10_000
+_OTHERS = stat.S_IRWXG | stat.S_IRWXO
+
+
+# The list of the user's runs: one small file each, in a directory that all of the user's hosts see. None holds a key.
+class RunnerProcess(NamedTuple):
+    """A machine, as one boot and one pid namespace of it; a pid; when that process began (0: not known).
+
+    It tells a runner that was killed from one that is out of reach.
+    """
+
+    machine: str
+    pid: int
+    start: int
+
+    @classmethod
+    def own(cls) -> RunnerProcess:
+        """Return this process."""
+        return cls(runs_here(), os.getpid(), _start(os.getpid()) or 0)
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether it has certainly ended: it was of this machine, where its pid is free, or another process has it."""
+        return self.machine == runs_here() and self.start > 0 and _start(self.pid) != self.start
+
+
+def runs_here() -> str:
+    """Return 16 hex digits that two processes share if they see the same processes, and the same network."""
+    try:
+        pids = os.stat("/proc/self/ns/pid").st_ino
+    except OSError:  # not Linux
+        pids = 0
+    return sha256(f"{addresses.machine_id()} {pids}".encode()).hexdigest()[:16]
+
+
+def _start(pid: int) -> int | None:
+    """Return when a process began, in ticks since the boot; None if it has ended."""
+    fields = stat_fields(pid)
+    return None if not fields or fields[0] in (b"Z", b"X") else int(fields[19])
+
+
+class Listener(NamedTuple):
+    """A port where a run answers to those that hold one key; `tag` tells them which (status_tag)."""
+
+    tag: str
+    port: int
+
+
+class Entry(NamedTuple):
+    """One run, as its runner wrote it at the beginning."""
+
+    id: str
+    run: str
+    host: str
+    addresses: tuple[str, ...]
+    doors: tuple[Listener, ...]  # as older versions, and files, name them
+    process: RunnerProcess
+    began: int  # in seconds since 1970
+    wanted: int
+    command: str
+
+    def body(self) -> Body:
+        """Return what is written."""
+        rows = {"doors": [[*door] for door in self.doors], "process": [*self.process]}
+        return {**self._asdict(), "addresses": [*self.addresses], **rows}
+
+    @classmethod
+    def parse(cls, body: Body) -> Entry:
+        """Return what was written. Raises WireError."""
+        machine, pid, start = _row(body.get("process"), 3)
+        doors = [_row(row, 2) for row in _list(body, "doors", MOST_LISTENERS)]
+        return cls(
+            text(body, "id", LONGEST_ID),
+            text(body, "run", LONGEST_ID),
+            parse_status_host(body, "host"),
+            tuple(address({"address": each}, "address") for each in _list(body, "addresses", MOST_ADDRESSES)),
+            tuple(Listener(text({"tag": t}, "tag", 64), integer({"port": p}, "port", 1, 65535)) for t, p in doors),
+            RunnerProcess(
+                text({"machine": machine}, "machine", 64),
+                integer({"pid": pid}, "pid", 1, (1 << 31) - 1),
+                integer({"start": start}, "start", 0, MOST_SECONDS),
+            ),
+            integer(body, "began", 0, MOST_SECONDS),
+            integer(body, "wanted", 1, 1 << 16),
+            text(body, "command", LONGEST_COMMAND),
+        )
+
+
+def registry_directory(environ: Mapping[str, str]) -> str | None:
+    """Return the directory of the user's runs (XDG base directories), None if no home is known."""
+    state, home = environ.get("XDG_STATE_HOME", ""), environ.get("HOME", "")
+    if os.path.isabs(state):  # the standard has relative ones ignored
+        return f"{state}/mingle/runs"
+    return f"{home}/.local/state/mingle/runs" if os.path.isabs(home) else None
+
+
+def write_entry(path: str, entry: Entry) -> None:
+    """Write an entry, whole. Raises PlaceError."""
+    draft = f"{path}/.{entry.run}"
+    try:
+        os.makedirs(path, mode=0o700, exist_ok=True)
+        _check(os.stat(path), path)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        descriptor = os.open(draft, flags, 0o600)
+        try:
+            with open(descriptor, "wb") as file:
+                file.write(values.to_json(entry.body()).encode())  # NFS tells of a full disk when it is closed
+            os.rename(draft, f"{path}/{entry.run}{_ENDING}")
+        except BaseException:
+            os.unlink(draft)
+            raise
+    except (OSError, SettingsError) as error:
+        raise PlaceError(f"to record this run in {path}", reason(error), "XDG_STATE_HOME") from None
+
+
+def remove_entry(path: str, run: str) -> None:
+    """Remove an entry, if it is there."""
+    with suppress(OSError):
+        os.unlink(f"{path}/{run}{_ENDING}")
+
+
+def read_entries(path: str, note: Callable[[str], None]) -> list[Entry]:
+    """Return all entries, the oldest first; `note` gets what is wrong with each that is left out.
+
+    Raises SettingsError if another user may write there.
+    """
+    try:
+        opened = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise SettingsError("a directory of this user's runs", f"{path}: {error.strerror}", "XDG_STATE_HOME") from None
+    try:
+        _check(os.fstat(opened), path)
+        names = sorted(name for name in os.listdir(opened) if name.endswith(_ENDING) and name[0] != ".")
+        found = [_read(path, name, opened, note) for name in names[:_MOST_RUNS]]
+    finally:
+        os.close(opened)
+    return sorted((entry for entry in found if entry is not None), key=lambda entry: (entry.began, entry.run))
+
+
+def _read(path: str, name: str, within: int, note: Callable[[str], None]) -> Entry | None:
+    where = f"{path}/{name}"
+    try:
+        data = contents(where, most_bytes=_MOST_BYTES, refused_mode=_OTHERS, owners=(os.getuid(),), within=within)
+        body = values.from_json(data)
+        return Entry.parse({**body, "run": name.removesuffix(_ENDING)} if isinstance(body, dict) else {})
+    except FileNotFoundError:  # it has just ended
+        return None
+    except UnfitError as wrong:
+        note(f"left out: {wrong.seen}; expected {wrong.expected}")
+    except (OSError, ValueError, RecursionError, WireError) as error:
+        note(f"left out: {where}, not a run's file: {reason(error)}")
+    return None
+
+
+def _check(found: os.stat_result, path: str) -> None:
+    """Refuse a directory in which another user could put a forged entry. Raises SettingsError."""
+    if found.st_uid != os.getuid() or found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        seen = f"{path} of uid {found.st_uid} with mode {stat.S_IMODE(found.st_mode):04o}"
+        raise SettingsError("a directory that only this user can write", seen, f"chmod 700 {path}")
+
+
+def parse_status_host(body: Body, name: str) -> str:
+    """Return body[name], a host as in --hosts. Raises WireError."""
+    found = text(body, name, 253)
+    if not is_hostname_or_address(found):
+        raise WireError(f"{name}: not a host")
+    return found
+
+
+def _list(body: Body, name: str, most: int) -> list[Any]:
+    found = body.get(name)
+    if not isinstance(found, list) or len(found) > most:
+        raise WireError(f"{name}: not a list of at most {most}")
+    return found
+
+
+def _row(row: object, count: int) -> list[Any]:
+    if not isinstance(row, list) or len(row) != count:
+        raise WireError(f"not a row of {count}")
+    return row
+
+
+# Messages between one of these commands and a runner.
 #
 # ::
 #
-#     asker                                     runner
-#       ASK    what it is like now           →
-#                                            ←  STATE   how it does
-#       KILL   end                           →
-#                                            ←  ENDING  it will
-#                                            ←  GONE    with which status; then nobody is there any more
+#     command                                   runner
+#       ASK    {"whole": …}                  →
+#                                            ←  STATE   its status; with "whole" that of each node, too
+#       KILL   {"now": …}                    →
+#                                            ←  ENDING  it will end
+#                                            ←  GONE    {"status": …}; only its own process is left
 #
-# The two prove to each other that they hold one of the user's keys, as a supervisor and its runner do.
+# The two prove to each other that they hold one of the user's keys, as an agent and its runner do.
 
-# Kinds of frames, after those of messages.py.
 ASK, STATE, KILL, ENDING, GONE = range(48, 53)
 
 STATES = ("gathering", "forming", "running", "ending", "waiting to restart")
@@ -63,62 +238,17 @@ _KINDS = ("ended", "unformed", "silent", "gone", "absent", "stalled")
 
 
 def status_secret(material: bytes, run_id: str) -> Secret:
-    """Return the secret of questions to one run: of no use for another, nor for a world or a supervisor."""
+    """Return the secret of one run's status: of no use for another run, a world or an agent."""
     return Secret(Secret(material).mac(b"questions", run_id.encode()))
 
 
-def status_tag(its: Secret) -> str:
-    """Return what tells which key a secret is of, to those who hold it, and nothing to others."""
-    return its.mac(b"which")[:_TAG_BYTES].hex()
-
-
-class Ask(NamedTuple):
-    """What is it like? With `is_whole` each node is told, too."""
-
-    is_whole: bool
-
-    def body(self) -> Body:
-        """Return what travels."""
-        return {"whole": self.is_whole}
-
-    @classmethod
-    def parse(cls, body: Body) -> Ask:
-        """Return what came."""
-        return cls(body.get("whole") is True)
-
-
-class Kill(NamedTuple):
-    """End, as for TERM; `is_now` as for a second Ctrl-C."""
-
-    is_now: bool
-
-    def body(self) -> Body:
-        """Return what travels."""
-        return {"now": self.is_now}
-
-    @classmethod
-    def parse(cls, body: Body) -> Kill:
-        """Return what came."""
-        return cls(body.get("now") is True)
-
-
-class Gone(NamedTuple):
-    """Nothing of the run is left but the process that says so, which exits with this status."""
-
-    status: int
-
-    def body(self) -> Body:
-        """Return what travels."""
-        return dict(self._asdict())
-
-    @classmethod
-    def parse(cls, body: Body) -> Gone:
-        """Return what came. Raises WireError."""
-        return cls(integer(body, "status", 0, 255))
+def status_tag(secret: Secret) -> str:
+    """Return what tells which key a secret is of to those who hold it, and nothing to others."""
+    return secret.mac(b"which")[:_TAG_BYTES].hex()
 
 
 class Node(NamedTuple):
-    """One place of a run: a host, its number among those there, and since when it is here, in seconds since 1970."""
+    """One place of a run: its host, its number there, and since when its agent is here, in seconds since 1970."""
 
     host: str
     local: int
@@ -129,9 +259,7 @@ class Node(NamedTuple):
     @classmethod
     def parse(cls, row: object) -> Node:
         """Return what came. Raises WireError."""
-        if not isinstance(row, list) or len(row) != len(cls._fields):
-            raise WireError("a node: not a row")
-        body = dict(zip(cls._fields, row, strict=True))
+        body = dict(zip(cls._fields, _row(row, len(cls._fields)), strict=True))
         return cls(
             parse_status_host(body, "host"),
             integer(body, "local", 0, MOST_SLOTS - 1),
@@ -175,7 +303,7 @@ def _cause(body: Body) -> dict[str, Any]:
 
 
 class State(NamedTuple):
-    """How a run does: `here` of `wanted` hosts; times are seconds since 1970."""
+    """The status of a run: `here` of `wanted` hosts; times are seconds since 1970."""
 
     id: str
     run: str
@@ -185,7 +313,7 @@ class State(NamedTuple):
     attempt: int | None  # none has begun where it is None
     restarts: int
     began: int
-    since: int  # it is in this state
+    since: int  # since when it is in this state
     host: str
     pid: int
     command: str
@@ -200,9 +328,6 @@ class State(NamedTuple):
     @classmethod
     def parse(cls, body: Body) -> State:
         """Return what came. Raises WireError."""
-        nodes = body.get("nodes")
-        if not isinstance(nodes, list) or len(nodes) > MOST_NODES:
-            raise WireError("nodes: not rows")
         return cls(
             text(body, "id", LONGEST_ID),
             text(body, "run", LONGEST_ID),
@@ -216,7 +341,7 @@ class State(NamedTuple):
             parse_status_host(body, "host"),
             integer(body, "pid", 1, (1 << 31) - 1),
             text(body, "command", LONGEST_COMMAND),
-            tuple(Node.parse(row) for row in nodes),
+            tuple(Node.parse(row) for row in _list(body, "nodes", MOST_NODES)),
             None if body.get("failure") is None else Failure.parse(body["failure"]),
         )
 
@@ -236,8 +361,6 @@ def parse_seconds(body: Body, name: str) -> float:
     return float(found)
 
 
-# Asking many runs at once, each for a short time.
-
 # Each run has so long for its answer.
 ANSWER_S = 2.0
 # So many runs are asked at once: each has several addresses, and each connection takes a descriptor.
@@ -245,7 +368,7 @@ _AT_ONCE = 128
 
 
 class WayToRunner(NamedTuple):
-    """How a run is asked: where it is written down, and the port and the secret that belong to one of our keys."""
+    """How to reach a run: its entry, and the port and the secret that belong to one of our keys."""
 
     entry: Entry
     port: int
@@ -253,7 +376,7 @@ class WayToRunner(NamedTuple):
 
 
 def way_to_runner(entry: Entry, keys: Sequence[bytes]) -> WayToRunner | None:
-    """Return how to ask a run; None where it answers to none of these keys."""
+    """Return how to reach a run; None if it answers to none of these keys."""
     ports = dict(entry.doors)
     for key in keys:
         secret = status_secret(key, entry.run)
@@ -263,35 +386,34 @@ def way_to_runner(entry: Entry, keys: Sequence[bytes]) -> WayToRunner | None:
 
 
 class Question:
-    """What one run is asked, over all of its addresses; the first that answers counts."""
+    """A request for one run's status, over all of its addresses; the first answer counts."""
 
-    def __init__(self, loop: Loop, its: WayToRunner, *, is_whole: bool) -> None:
-        self._its, self._is_whole = its, is_whole
+    def __init__(self, loop: Loop, way: WayToRunner, *, is_whole: bool) -> None:
+        self._run, self._is_whole = way.entry.run, is_whole
         self._links: list[Link] = []
         self.state: State | None = None
         self.link: Link | None = None  # over which it answered
-        entry = its.entry
-        is_here = entry.process.machine == runs_here()
-        for host in ("127.0.0.1",) if is_here else entry.addresses:
+        is_here = way.entry.process.machine == runs_here()
+        for host in ("127.0.0.1",) if is_here else way.entry.addresses:
             try:
-                sock = dial(host, its.port)
+                sock = dial(host, way.port)
             except OSError:  # no way there
                 continue
-            self._open(loop, sock)
+            self._open(Link(loop, sock, way.secret, is_runner=False, on_end=lambda _reason: None))
 
     @property
     def is_over(self) -> bool:
         """Whether no more answer can come."""
         return self.state is not None or all(link.closed for link in self._links)
 
-    def close(self) -> None:
-        """Let go of all connections."""
+    def close(self, but: Link | None = None) -> None:
+        """Close all connections, but for one."""
         for link in self._links:
-            link.close()
+            if link is not but:
+                link.close()
 
-    def _open(self, loop: Loop, sock: object) -> None:
-        link = Link(loop, sock, self._its.secret, is_runner=False, on_end=lambda _reason: None)  # type: ignore[arg-type]
-        link.on_proved = lambda: link.send(ASK, Ask(self._is_whole).body())
+    def _open(self, link: Link) -> None:
+        link.on_proved = lambda: link.send(ASK, {"whole": self._is_whole})
         link.on_message = lambda kind, body: self._answered(link, kind, body)
         self._links.append(link)
 
@@ -299,16 +421,14 @@ class Question:
         if kind != STATE or self.state is not None:
             raise WireError("no answer")
         state = State.parse(body)
-        if state.run != self._its.entry.run:
+        if state.run != self._run:
             raise WireError("another run's answer")
         self.state, self.link = state, link
-        for other in self._links:
-            if other is not link:
-                other.close()
+        self.close(but=link)
 
 
 def ask_runs(ways: Sequence[WayToRunner], *, is_whole: bool = False, limit_s: float = ANSWER_S) -> list[State | None]:
-    """Return what each run answers, in order; None where none does in time."""
+    """Return what each run answers, in order; None where it does not answer in time."""
     found: list[State | None] = []
     with Loop() as loop:
         for first in range(0, len(ways), _AT_ONCE):
@@ -317,7 +437,7 @@ def ask_runs(ways: Sequence[WayToRunner], *, is_whole: bool = False, limit_s: fl
 
 
 def _ask(loop: Loop, ways: Sequence[WayToRunner], limit_s: float, *, is_whole: bool) -> list[State | None]:
-    questions = [Question(loop, its, is_whole=is_whole) for its in ways]
+    questions = [Question(loop, way, is_whole=is_whole) for way in ways]
     try:
         _wait(loop, lambda: all(question.is_over for question in questions), limit_s)
     finally:
@@ -334,45 +454,40 @@ def _wait(loop: Loop, is_over: Callable[[], bool], limit_s: float) -> None:
 
 
 class Ending(NamedTuple):
-    """What became of an attempt to end a run."""
+    """The result of a request to end a run."""
 
-    has_answered: bool
-    is_heard: bool  # it has said that it will end
-    status: int | None  # with which it ended, where it said so
+    is_accepted: bool  # it has answered that it will end
+    status: int | None  # with which it ended, if it sent that
     has_hung_up: bool  # its process has ended, or the network
 
 
-def kill_run(its: WayToRunner, *, is_now: bool, limit_s: float, answer_s: float = ANSWER_S) -> Ending:
-    """Ask a run to end, and wait until it has, for at most limit_s."""
-    said: list[int] = []
-    status: list[int] = []
+def kill_run(way: WayToRunner, *, is_now: bool, limit_s: float, answer_s: float = ANSWER_S) -> Ending:
+    """Tell a run to end, as for TERM, or with `is_now` as for a second Ctrl-C; wait for its end, at most limit_s."""
+    kinds: set[int] = set()
+    status: int | None = None
 
     def take(kind: int, body: Body) -> None:
+        nonlocal status
         if kind not in (ENDING, GONE):
             raise WireError("no answer")
-        said.append(kind)
+        kinds.add(kind)
         if kind == GONE:
-            status.append(Gone.parse(body).status)
+            status = integer(body, "status", 0, 255)
 
     with Loop() as loop:
-        question = Question(loop, its, is_whole=False)
+        question = Question(loop, way, is_whole=False)
         try:
             _wait(loop, lambda: question.is_over, answer_s)
             link = question.link
             if link is None:
-                return Ending(has_answered=False, is_heard=False, status=None, has_hung_up=False)
+                return Ending(is_accepted=False, status=None, has_hung_up=False)
             link.on_message = take
-            link.send(KILL, Kill(is_now).body())
+            link.send(KILL, {"now": is_now})
             _wait(loop, lambda: link.closed, limit_s)
-            return Ending(True, bool(said), status[0] if status else None, link.closed)  # noqa: FBT003 - named above
+            return Ending(bool(kinds), status, link.closed)
         finally:
             question.close()
 
-
-# Where a runner is asked: a port for those who hold one key of its user's.
-#
-# Strangers cost it next to nothing: they are few at a time, and each has a few seconds. Nothing is said to them but a
-# random number.
 
 # So many callers at once, each for so long, unless it waits for the end; with one more the first of them goes.
 MOST_CALLERS, CALLER_S = 64, 10.0
@@ -380,7 +495,7 @@ _TRIES = 16
 
 
 class StatusListener:
-    """`on_question(link, kind, body)` gets what those ask who hold the key, and may raise WireError.
+    """A port for requests: `on_question(link, kind, body)` gets those of holders of the key, and may raise WireError.
 
     Raises NetworkError where no port can be opened.
     """
@@ -395,7 +510,7 @@ class StatusListener:
         self._door = Callers(loop, listeners, self._take_in)
 
     def close(self) -> None:
-        """Close all. What has been said is still delivered."""
+        """Close all. What has been sent is still delivered."""
         self._door.close()
         for link in self._callers:
             link.close()
@@ -413,7 +528,7 @@ class StatusListener:
             self._sweep()
 
     def _sweep(self) -> None:
-        """Turn those away who have been here for too long, and look again when the next will have been."""
+        """Drop callers that have been here for too long, and look again when the next will have been."""
         now = self._loop.clock()
         for link in [link for link, since in self._callers.items() if since <= now - CALLER_S]:
             self._turn_away(link)
@@ -421,7 +536,7 @@ class StatusListener:
         self._sweeper = None if oldest is None else self._loop.after(oldest + CALLER_S - now, self._sweep)
 
     def keep(self, link: Link) -> None:
-        """Leave a caller who has proved to hold the key to its owner: it may wait for the end."""
+        """Keep a caller that holds the key: it may wait for the end."""
         self._forget(link)
 
     def _forget(self, link: Link) -> None:
@@ -433,21 +548,19 @@ class StatusListener:
             link.close()
 
 
-# The runs of this user that hold one of the user's keys, and how they do.
-
 # Of several runs that are meant, so many are named.
 _MOST_NAMED = 10
 
 
 class Seen(NamedTuple):
-    """A run, and how it does; None where it does not answer."""
+    """A run and its status; None where it does not answer."""
 
     entry: Entry
     state: State | None
 
 
 class Runs:
-    """Those written down in the user's directory. `note` gets a line on what is left out. Raises SettingsError."""
+    """The user's runs. `note` gets a line on what is left out. Raises SettingsError without a home."""
 
     def __init__(self, environ: Mapping[str, str], keys: Sequence[bytes], note: Callable[[str], None]) -> None:
         path = registry_directory(environ)
@@ -456,7 +569,7 @@ class Runs:
         self.path, self._keys, self._note = path, keys, note
 
     def ways(self) -> list[WayToRunner]:
-        """Return how to ask each that is there; those of which certainly nothing is left are forgotten."""
+        """Return how to reach each run; the entries of those that have certainly ended are removed."""
         found, others = [], 0
         for entry in read_entries(self.path, self._note):
             way = way_to_runner(entry, self._keys)
@@ -470,20 +583,20 @@ class Runs:
         return found
 
     def is_gone(self, entry: Entry) -> bool:
-        """Tell whether a run has certainly ended; what a killed runner left in the directory is removed then."""
-        if process_is_gone(entry.process):
+        """Tell whether a run has certainly ended; the entry of a runner that was killed is removed then."""
+        if entry.process.has_ended:
             remove_entry(self.path, entry.run)
             return True
-        return not entry_is_there(self.path, entry.run)
+        return not os.path.lexists(f"{self.path}/{entry.run}{_ENDING}")
 
     def look(self, ways: Sequence[WayToRunner], *, is_whole: bool = False) -> list[Seen]:
-        """Return how each run does, but for those that have ended meanwhile."""
+        """Return the status of each run, but for those that have ended meanwhile."""
         states = ask_runs(ways, is_whole=is_whole)
         pairs = [Seen(way.entry, state) for way, state in zip(ways, states, strict=True)]
         return [seen for seen in pairs if seen.state is not None or not self.is_gone(seen.entry)]
 
     def one(self, name: str) -> WayToRunner:
-        """Return the run that is meant by the job's id, the run's own, or the beginning of one. Raises UsageError."""
+        """Return the run of this id, the job's or the run's own, or of its beginning. Raises UsageError."""
         ways = self.ways()
         found = [way for way in ways if name in (way.entry.id, way.entry.run)]
         found = found or [way for way in ways if way.entry.id.startswith(name) or way.entry.run.startswith(name)]
@@ -496,173 +609,140 @@ class Runs:
         raise UsageError("the id of a run", name, nearest(name, known) if known else "`mingle ls` on another host")
 
 
-# A call that may hang, such as one to a home whose server is away, and must not hold anything up.
-
-
 def in_time(call: Callable[[], None], limit_s: float) -> bool:
-    """Tell whether a call has returned within limit_s; else it goes on by itself. Raises the MingleError it raises."""
+    """Tell whether a call has returned within limit_s; else it goes on in a thread. Raises the MingleError it raises.
+
+    It is for calls that may hang, as those on a home do whose server is away.
+    """
     wrong: list[MingleError] = []
-    is_done = threading.Lock()
-    is_done.acquire()
 
     def run() -> None:
         try:
             call()
         except MingleError as error:
             wrong.append(error)
-        finally:
-            is_done.release()
 
+    thread = threading.Thread(target=run, daemon=True)
     try:
-        threading.Thread(target=run, daemon=True).start()
+        thread.start()
     except RuntimeError:  # no thread is left: then it may take its time
         run()
-    returned = is_done.acquire(timeout=limit_s)
+    else:
+        thread.join(limit_s)
     if wrong:
         raise wrong[0]
-    return returned
+    return not thread.is_alive()
 
 
-# What a runner owns so that `mingle ls`, `show` and `kill` find its run: an entry in the registry, and its doors.
-
-# A home that does not answer holds nothing up for longer.
+# So long a home that does not answer delays the beginning and the end of a run.
 _BEGIN_S, _END_S = 0.25, 1.0
-# So many wait for the end, at most.
+# So many may wait for the end.
 _MOST_WAITING = 64
 
 
-class Public(NamedTuple):
-    """What a run shows of itself. Without a key, or a home, it shows nothing."""
+class StatusServer:
+    """Answers for a run to those who hold one of the keys, until close(); to nobody without a key, or a home.
 
-    id: str
-    run: str
-    host: str
-    addresses: tuple[str, ...]
-    wanted: int
-    command: str
-    keys: Sequence[bytes]
-    directory: str | None
-
-
-class World:
-    """A run as others see it, until close(). `state(entry, whole)` tells how it does; `on_kill(now)` is to end it.
-
-    `note(text)` gets in one line what keeps it from being seen, which is no reason not to run.
+    `state(entry, whole)` is its status; `on_kill(now)` is to end it; `note(text)` gets a line on what keeps it from
+    being seen, which is no reason not to run.
     """
 
     def __init__(
         self,
         loop: Loop,
-        public: Public,
+        entry: Entry,
+        keys: Sequence[bytes],
+        directory: str | None,
         state: Callable[[Entry, bool], State],
         on_kill: Callable[[bool], None],
         note: Callable[[str], None],
     ) -> None:
-        self._state, self._on_kill = state, on_kill
-        self._doors: list[StatusListener] = []
+        self._loop, self._state, self._on_kill = loop, state, on_kill
+        self._listeners: list[StatusListener] = []
         self.waiting: list[Link] = []
-        self._path = public.directory
+        self._path = path = directory or ""
         self.entry: Entry | None = None
-        if public.directory is None or not public.keys:
+        if not path or not keys:
             return
         try:
-            doors = [self._door(loop, key, public.run) for key in public.keys[:MOST_DOORS]]
-            entry = _entry(public, tuple(doors))
-            if not in_time(lambda: write_entry(str(public.directory), entry), _BEGIN_S):
-                note(f"`mingle ls` does not show this run yet: {public.directory} is slow")
+            doors = tuple(self._listen(key, entry.run) for key in keys[:MOST_LISTENERS])
+            entry = entry._replace(doors=doors, addresses=entry.addresses[:MOST_ADDRESSES])
+            if not in_time(lambda: write_entry(path, entry), _BEGIN_S):
+                note(f"`mingle ls` does not show this run yet: {path} is slow")
             self.entry = entry
         except (MingleError, OSError) as error:
             note(f"`mingle ls` does not show this run: {reason(error)}")
             self._shut()
 
     def close(self, status: int | None) -> None:
-        """Have done: nothing of the run is left but this process, and its status, where it has one."""
+        """Remove the entry, and send the run's status, if it has one: only this process is left of the run."""
         if self.entry is not None:
-            run, path = self.entry.run, str(self._path)
-            in_time(lambda: remove_entry(path, run), _END_S)
-            self.entry = None
+            run, self.entry = self.entry.run, None
+            in_time(lambda: remove_entry(self._path, run), _END_S)
         if status is not None:
-            for link in self.waiting:  # it ends with this process: by that they see that it has
-                link.send(GONE, Gone(status).body())
+            for link in self.waiting:  # each ends with this process, which shows that it has ended
+                link.send(GONE, {"status": status})
         self._shut()
 
     def _shut(self) -> None:
-        for door in self._doors:
-            door.close()
-        self._doors = []
+        for listener in self._listeners:
+            listener.close()
+        self._listeners = []
 
-    def _door(self, loop: Loop, key: bytes, run: str) -> RegisteredDoor:
+    def _listen(self, key: bytes, run: str) -> Listener:
         secret = status_secret(key, run)
-        door = StatusListener(loop, secret, lambda link, kind, body: self._asked(door, link, kind, body))
-        self._doors.append(door)
-        return RegisteredDoor(status_tag(secret), door.port)
+        listener = StatusListener(self._loop, secret, lambda link, kind, body: self._take(listener, link, kind, body))
+        self._listeners.append(listener)
+        return Listener(status_tag(secret), listener.port)
 
-    def _asked(self, door: StatusListener, link: Link, kind: int, body: Body) -> None:
+    def _take(self, listener: StatusListener, link: Link, kind: int, body: Body) -> None:
         if self.entry is None:
             return
         if kind == ASK:
-            link.send(STATE, self._state(self.entry, Ask.parse(body).is_whole).body())
+            link.send(STATE, self._state(self.entry, body.get("whole") is True).body())
         elif kind == KILL:
-            door.keep(link)
-            self.waiting = [its for its in self.waiting if not its.closed and its is not link][-_MOST_WAITING + 1 :]
-            self.waiting.append(link)
+            listener.keep(link)
+            self.waiting = [each for each in self.waiting if not each.closed and each is not link]
+            self.waiting = [*self.waiting[-_MOST_WAITING + 1 :], link]
             link.send(ENDING, {})
-            self._on_kill(Kill.parse(body).is_now)
+            self._on_kill(body.get("now") is True)
         else:
             raise WireError("no question")
 
 
-def _entry(public: Public, doors: tuple[RegisteredDoor, ...]) -> Entry:
-    return Entry(
-        id=public.id,
-        run=public.run,
-        host=public.host,
-        addresses=public.addresses[:MOST_ADDRESSES],
-        doors=doors,
-        process=own_process(),
-        began=int(time.time()),
-        wanted=public.wanted,
-        command=public.command,
-    )
+class RunState:
+    """The state machine's status, and since when it is so; call `take` after each event, `report` for each report."""
 
-
-# What a run looks like to who asks: the state machine's, with the times at which it became so.
-
-_HERE = ("idle", "busy")
-
-
-class Picture:
-    """`took` is called after each event that the machine took, `told` with what it tells."""
-
-    def __init__(self, machine: Phases, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, machine: Machine, clock: Callable[[], float] = time.time) -> None:
         self._machine, self._clock = machine, clock
         self._state, self._since = self._named(), int(clock())
-        self._joined: dict[int, int] = {}  # place -> since when it is here
+        self._joined: dict[int, int] = {}  # place -> since when its agent is here
         self._failure: Failure | None = None
 
-    def took(self, event: Event) -> None:
+    def take(self, event: Event) -> None:
         """Take note of what has changed."""
         if isinstance(event, Joined):
             self._joined[event.place] = int(self._clock())
         if (named := self._named()) != self._state:
             self._state, self._since = named, int(self._clock())
 
-    def told(self, name: str, fields: Mapping[str, object]) -> None:
+    def report(self, name: str, fields: Mapping[str, object]) -> None:
         """Take note of a failure."""
         if name == "failed":
-            attempt, cause = fields.get("attempt"), {its: fields[its] for its in Cause._fields}
+            attempt, cause = fields.get("attempt"), {field: fields[field] for field in Cause._fields}
             cause["tail"] = str(cause["tail"])[-MOST_TAIL:]
             self._failure = Failure(attempt if isinstance(attempt, int) else None, int(self._clock()), cause)
 
-    def state(self, entry: Entry, *, is_whole: bool) -> State:
-        """Return what is answered; with `is_whole` each node too, and the last failure."""
+    def state(self, entry: Entry, is_whole: bool) -> State:  # noqa: FBT001 - a callback
+        """Return the status; with `is_whole` each node too, and the last failure."""
         machine = self._machine
         roster = machine.roster
+        here = [all(roster.state[place] in ("idle", "busy") for place in roster.at([h])) for h in machine.plan.hosts]
         return State(
             id=entry.id,
             run=entry.run,
             state=self._state,
-            here=sum(all(roster.state[place] in _HERE for place in roster.at([host])) for host in machine.plan.hosts),
+            here=sum(here),
             wanted=machine.plan.most,
             attempt=machine.attempt if machine.attempt >= 0 else None,
             restarts=machine.plan.restarts,
@@ -684,67 +764,11 @@ class Picture:
         return "ending"
 
     def _node(self, place: int) -> Node:
-        machine = self._machine
-        (host, local), its = machine.roster.places[place], machine.roster.state[place]
-        if its in ("away", "called"):
+        machine, roster = self._machine, self._machine.roster
+        (host, local), state = roster.places[place], roster.state[place]
+        if state in ("away", "called"):
             return Node(host, local, "missing", None, None)
-        if its == "busy":
-            is_over, has_formed = place in machine.roster.ended, machine.has_formed(place)
-            state = "ended" if is_over else "running" if has_formed else "forming"
-        else:
-            state = "lost" if its == "lost" else "waiting"
-        rank = machine.rank(place) if its == "busy" else None
-        return Node(host, local, state, rank, self._joined.get(place))
-
-
-class Shown:
-    """One run as others see it, until close(); `on_event(event)` is to end it, and comes out of the loop."""
-
-    def __init__(
-        self,
-        loop: Loop,
-        request: Request,
-        run: str,
-        machine: Phases,
-        on_event: Callable[[Event], None],
-        note: Callable[[str], None],
-    ) -> None:
-        self._picture = Picture(machine)
-        public = Public(
-            id=request.id or run,
-            run=run,
-            host=hostname(),
-            addresses=_addresses(request) if request.keys else (),
-            wanted=machine.plan.most,
-            command=printable(shlex.join(request.command), LONGEST_COMMAND),
-            keys=request.keys,
-            directory=registry_directory(os.environ),
-        )
-
-        def kill(is_now: bool) -> None:  # noqa: FBT001 - a callback
-            note("`mingle kill` was called")
-            on_event(Hurry() if is_now else Noticed(None, TERM))
-
-        self._world = World(
-            loop, public, lambda entry, is_whole: self._picture.state(entry, is_whole=is_whole), kill, note
-        )
-
-    def took(self, event: Event) -> None:
-        """Take note of what has happened."""
-        self._picture.took(event)
-
-    def told(self, name: str, fields: Mapping[str, object]) -> None:
-        """Take note of what is told of it."""
-        self._picture.told(name, fields)
-
-    def close(self, status: int | None) -> None:
-        """Be seen no more; the status is told to those who asked for the end."""
-        self._world.close(status)
-
-
-def _addresses(request: Request) -> tuple[str, ...]:
-    """Return where other hosts can ask."""
-    try:
-        return tuple(its.host for its in usable(interfaces(), prefer=request.iface))  # type: ignore[arg-type]
-    except NetworkError:  # a machine without a network, which can ask itself
-        return ()
+        if state == "busy":
+            named = "ended" if place in roster.ended else "running" if machine.has_formed(place) else "forming"
+            return Node(host, local, named, machine.ranks.get(place), self._joined.get(place))
+        return Node(host, local, "lost" if state == "lost" else "waiting", None, self._joined.get(place))

@@ -1,7 +1,7 @@
 """`mingle exec --together`: the members of a world, whoever started them, run COMMAND as one.
 
-Rank 0's process is the runner, and starts its own host's supervisor; each other's becomes its host's. Key, port and
-the run's id follow from the world and the members' key, so that nobody has to be told.
+Rank 0's process is the runner, and starts its own host's agent; each other member becomes its host's agent. All
+derive the run's key, ports and id from the world and the members' key.
 """
 
 from __future__ import annotations
@@ -16,17 +16,16 @@ from mingle_hooks.net import ports
 from mingle_hooks.rendezvous.request import MemberSpec
 from mingle_hooks.rendezvous.wire import Secret
 from mingle_hooks.run.agent import Options
-from mingle_hooks.run.events import Plan
+from mingle_hooks.run.attempt import Plan
+from mingle_hooks.run.hub import Agreed
 from mingle_hooks.run.messages import AT, KEY
-from mingle_hooks.run.planning import Agreed, Request, options_text
-from mingle_hooks.run.runner import run_command
+from mingle_hooks.run.runner import Request, run_command, status_keys
 from mingle_hooks.run.starters import TABLE, Allocation, Starter
 from mingle_hooks.world import View
 
-# The runner takes the first that is free of so many ports; supervisors dial all of them.
+# The runner takes the first that is free of so many ports; agents dial all of them.
 PORTS = 8
 _ID_BYTES = 8
-SILENCE_S = 15.0
 # Somebody else starts each host's `mingle exec --together`; from here no program can be started there.
 STARTER = Starter(
     "given",
@@ -38,33 +37,24 @@ STARTER = Starter(
 
 
 def together(command: tuple[str, ...], spec: MemberSpec, view: View, words: tuple[str, ...]) -> int:
-    """Return rank 0's exit status once all have ended; the other members become supervisors.
+    """Return rank 0's exit status once all have ended; the other members become agents.
 
     `words` are the options of the members' own `mingle exec`. Raises what a run raises.
     """
     hosts, agreed = names(view), _agreed(spec, view)
     if view.place.node_rank:
         _supervise(view, hosts[view.place.node_rank], agreed)
-    settings = spec.settings
     return run_command(
         Request(
             plan=_plan(spec, hosts),
             starter=STARTER,
             job=Allocation(STARTER.name, hosts, (1,) * len(hosts), own=hosts[0]),
             command=command,
-            options=words,
-            is_per_task=False,
-            silence_s=SILENCE_S,
-            key=None,
-            is_labelled=True,
-            is_quiet=settings.quiet,
-            log_dir=None,
-            progress=None,
+            exec_options=words,
+            settings=spec.settings,
             id=spec.attempt.id,
-            keys=options_text(spec.facts, settings, spec.user_environ, None),
+            keys=status_keys(spec.facts, spec.settings, spec.user_environ, None),
             agreed=agreed,
-            iface=settings.iface,
-            port_range=settings.port_range,
         )
     )
 
@@ -100,7 +90,7 @@ def names(view: View) -> tuple[str, ...]:
 
 
 def _agreed(spec: MemberSpec, view: View) -> Agreed:
-    """Return what each member works out alike."""
+    """Return what all members compute alike."""
     key = keys.find(spec.facts, spec.settings, spec.user_environ)
     secret = Secret.derive(key.material, spec.attempt)
     of_world = view.world.digest.encode()
@@ -113,7 +103,7 @@ def _agreed(spec: MemberSpec, view: View) -> Agreed:
 
 
 def _supervise(view: View, name: str, agreed: Agreed) -> NoReturn:
-    """Become this host's supervisor."""
+    """Become this host's agent."""
     address = view.world.roster[0].address
     environ = {
         **os.environ,

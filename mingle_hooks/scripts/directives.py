@@ -489,15 +489,9 @@ def _lsf_warning(job: Job) -> str:
 def _lsf_texts(job: Job) -> list[tuple[str, str]]:
     options = {
         "partition": ("-q", job.partition and _lsf_queues(job.partition)),
-        "account": (
-            "-P",
-            matching("account", job.account, _LSF_PROJECT, "at most 511 characters"),
-        ),
+        "account": ("-P", matching("account", job.account, _LSF_PROJECT, "at most 511 characters")),
         "qos": ("-sla", matching("qos", job.qos, _LSF_WORD, "one word")),
-        "reservation": (
-            "-U",
-            matching("reservation", job.reservation, _LSF_WORD, "one word"),
-        ),
+        "reservation": ("-U", matching("reservation", job.reservation, _LSF_WORD, "one word")),
         "output": ("-o", job.output and _lsf_path("output", job.output, job.job_name)),
         "error": ("-e", job.error and _lsf_path("error", job.error, job.job_name)),
         "mail-user": ("-u", job.mail_user and _lsf_addresses(job.mail_user)),
@@ -638,11 +632,7 @@ def _sge_whole(job: Job) -> tuple[Directive, ...]:
     mail_user = matching("mail-user", job.mail_user, _SGE_MAIL_USERS, "addresses", "me@example.org")
     return (
         *_sge_option("-q", "partition", matching("partition", job.partition, _SGE_QUEUES, can)),
-        *_sge_option(
-            "-P",
-            "account",
-            matching("account", job.account, _SGE_OBJECT, "the name of a project"),
-        ),
+        *_sge_option("-P", "account", matching("account", job.account, _SGE_OBJECT, "the name of a project")),
         *_sge_option("-ar", "reservation", reservation),
         *_sge_option("-t", "array", ranges),
         *_sge_option("-tc", "array", most),

@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from model.moves import beginning, moves
-from model.worlds import Budget, Terms
-
-if TYPE_CHECKING:
-    from model.worlds import State
+from model.worlds import Budget, State, Terms
 
 # what is wrong -> what may go wrong besides, and what is said of the states that it leads to
 DEFECTS: dict[str, tuple[Budget, str]] = {

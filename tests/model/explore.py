@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from model.moves import moves
 from model.rules import broken, is_documented_split
-
-if TYPE_CHECKING:
-    from model.worlds import State
+from model.worlds import State
 
 
 class Explored(NamedTuple):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from mingle_hooks.rendezvous import wire
 from model import leaders, members
@@ -22,9 +22,6 @@ from model.worlds import (
     is_running,
     require,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 # Frames as the model names them; of these, those that it leaves out where they free nobody, and those with an epoch.
 KINDS = ("WELCOME", "PROGRESS", "ANSWER", "HOLD", "COMMIT", "FAILED", "MOVED", "READY", "GAVE_UP")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
 
 from model import leaders, members
 from model.worlds import (
@@ -25,9 +25,6 @@ from model.worlds import (
     spend,
     swap,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 
 def beginning(terms: Terms, candidates: int, budget: Budget, slots: tuple[int, ...] = ()) -> State:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from simulator.process import Process
 from simulator.schedules import Schedule
@@ -14,9 +15,6 @@ from mingle_hooks.rendezvous.leader import Leader, Session
 from mingle_hooks.rendezvous.member import Membership
 from mingle_hooks.rendezvous.rendezvous import Rendezvous
 from model.following import Following
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 # A float's last digits.
 EPSILON_S = 1e-6

@@ -14,6 +14,7 @@ packages='
     man-db groff-base
     environment-modules
     rpm
+    python3-venv
 '
 
 # Prints the package that this Python lacks to make an environment. Debian's is of no use to another one.

@@ -5,20 +5,10 @@ from __future__ import annotations
 import builtins
 import contextlib
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from typing import Any
 
-from mingle_hooks.rendezvous import connection as loop
-from mingle_hooks.rendezvous import dialer, leader, roster, wire
-from mingle_hooks.rendezvous import dialer as search
-from mingle_hooks.rendezvous import leader as acceptor
-from mingle_hooks.rendezvous import leader as closing
-from mingle_hooks.rendezvous import member as following
-from mingle_hooks.rendezvous import member as membership
-from mingle_hooks.rendezvous import messages as leases
-from mingle_hooks.rendezvous import wire as attempt
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+from mingle_hooks.rendezvous import connection, dialer, leader, member, messages, roster, wire
 
 
 def _too_early(self: Any, member: bytes, lease_s: float, members: int) -> bool:
@@ -28,7 +18,7 @@ def _too_early(self: Any, member: bytes, lease_s: float, members: int) -> bool:
 
 def _unlooked(self: Any, member: bytes, lease_s: float, members: int) -> bool:
     self.leases.promised(member, lease_s)
-    return lease_s > leases.LAST_WORD_S and len(self.leases) == members
+    return lease_s > messages.LAST_WORD_S and len(self.leases) == members
 
 
 def _say_once(_self: Any, session: Any, _checkin: Any) -> None:
@@ -51,6 +41,10 @@ def _close_unsorted(self: Any, offer: int) -> None:
         roster.sorted = builtins.sorted  # type: ignore[attr-defined]
 
 
+def _has_formed(self: Any) -> bool:
+    return self.state == "formed"
+
+
 def _yes(_one: bytes, _other: bytes) -> bool:
     return True
 
@@ -69,59 +63,35 @@ def _believes(side: bytes) -> Callable[..., wire.Body]:
     return opened
 
 
-# what is wrong -> each place, and what stands there instead
-DEFECTS: dict[str, list[tuple[object, str, Any]]] = {
-    "a lease is not looked at": [(leases.Leases, "ending", lambda _self, _within_s: [])],
-    "leases are not looked at again after a late turn": [(closing.Closing, "may_commit", _unlooked)],
-    "a lease begins when its promise arrives": [(leases.Leases, "promised", _from_now)],
-    "any MAC will do": [(attempt, "compare_digest", _yes), (wire, "compare_digest", _yes)],
-    "a sorted() is dropped": [(leader.Leader, "_close", _close_unsorted)],
-    "a member breaks its promise": [(following.Following, "bound_to", lambda _self: None)],
-    "the last word is said once": [(leader.Leader, "_again", _say_once)],
-    "the word goes out a promise too early": [(closing.Closing, "may_commit", _too_early)],
-    "a leader leaves with its own answer": [
-        (leader.Leader, "everybody_done", property(lambda self: self.state == "formed"))
-    ],
-    "a rank is not compared": [(roster.Roster, "_no_room", lambda _self, _entry: None)],
-    "a lost leader is not noticed": [(membership.Membership, "_ended", lambda _self, _reason: None)],
-    "numbers of nodes are not compared": [(roster.Roster, "_contradiction", lambda self, entry: self._no_room(entry))],
-    "a leader does not look who else is announced": [(search.Search, "is_alone", lambda _self: True)],
-    "leases and deadlines stand still with a suspended host": [(loop, "CLOCK", time.CLOCK_MONOTONIC)],
-    "leases and deadlines go by the time of day": [(loop, "CLOCK", time.CLOCK_REALTIME)],
-    "a member does not check its leader's MAC": [(wire.Sealer, "open", _believes(b"leader"))],
-    "a leader does not check its members' MACs": [(wire.Sealer, "open", _believes(b"member"))],
-    "a half-open connection is not noticed": [(module, "notice_loss", _unnoticed) for module in (acceptor, dialer)],
-    "a probe is left open": [(membership.Membership, "close", lambda self: self.proven.connection.close())],
-}
-
-# The first schedule that finds each: where that has moved, all are tried again.
-FOUND_BY = {
-    "a lease is not looked at": 71,
-    "leases are not looked at again after a late turn": 71,
-    "a lease begins when its promise arrives": 71,
-    "any MAC will do": 33,
-    "a sorted() is dropped": 3,
-    "a member breaks its promise": 89,
-    "the last word is said once": 9,
-    "the word goes out a promise too early": 34,
-    "a leader leaves with its own answer": 63,
-    "a rank is not compared": 87,
-    "a lost leader is not noticed": 3,
-    "numbers of nodes are not compared": 4,
-    "a leader does not look who else is announced": 802,
-    "leases and deadlines stand still with a suspended host": 41,
-    "leases and deadlines go by the time of day": 27,
-    "a member does not check its leader's MAC": 767,
-    "a leader does not check its members' MACs": 3080,
-    "a half-open connection is not noticed": 67,
-    "a probe is left open": 8,
+# what is wrong -> the first schedule that finds it (where that has moved, all are tried again), each place, and what
+# stands there instead
+DEFECTS: dict[str, tuple[int, list[tuple[object, str, Any]]]] = {
+    "a lease is not looked at": (71, [(messages.Leases, "ending", lambda _self, _within_s: [])]),
+    "leases are not looked at again after a late turn": (71, [(leader.Closing, "may_commit", _unlooked)]),
+    "a lease begins when its promise arrives": (71, [(messages.Leases, "promised", _from_now)]),
+    "any MAC will do": (33, [(wire, "compare_digest", _yes)]),
+    "a sorted() is dropped": (3, [(leader.Leader, "_close", _close_unsorted)]),
+    "a member breaks its promise": (89, [(member.Following, "bound_to", lambda _self: None)]),
+    "the last word is said once": (9, [(leader.Leader, "_again", _say_once)]),
+    "the word goes out a promise too early": (34, [(leader.Closing, "may_commit", _too_early)]),
+    "a leader leaves with its own answer": (63, [(leader.Leader, "everybody_done", property(_has_formed))]),
+    "a rank is not compared": (87, [(roster.Roster, "_no_room", lambda _self, _entry: None)]),
+    "a lost leader is not noticed": (3, [(member.Membership, "_ended", lambda _self, _reason: None)]),
+    "numbers of nodes are not compared": (4, [(roster.Roster, "_contradiction", roster.Roster._no_room)]),
+    "a leader does not look who else is announced": (802, [(dialer.Search, "is_alone", lambda _self: True)]),
+    "leases and deadlines stand still with a suspended host": (41, [(connection, "CLOCK", time.CLOCK_MONOTONIC)]),
+    "leases and deadlines go by the time of day": (27, [(connection, "CLOCK", time.CLOCK_REALTIME)]),
+    "a member does not check its leader's MAC": (767, [(wire.Sealer, "open", _believes(b"leader"))]),
+    "a leader does not check its members' MACs": (3080, [(wire.Sealer, "open", _believes(b"member"))]),
+    "a half-open connection is not noticed": (67, [(module, "notice_loss", _unnoticed) for module in (leader, dialer)]),
+    "a probe is left open": (8, [(member.Membership, "close", lambda self: self.proven.connection.close())]),
 }
 
 
 @contextlib.contextmanager
 def defect(name: str) -> Iterator[None]:
     """Put one in while the context lasts."""
-    kept = [(owner, at, vars(owner)[at], value) for owner, at, value in DEFECTS[name]]
+    kept = [(owner, at, vars(owner)[at], value) for owner, at, value in DEFECTS[name][1]]
     for owner, at, _, value in kept:
         setattr(owner, at, value)
     try:

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import errno
 import os
+import random
 import socket
 from collections import deque
+from collections.abc import Callable, Iterable
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from mingle_hooks.rendezvous.connection import GONE_S, READ, WRITE
 from mingle_hooks.rendezvous.wire import HEADER, MAC_BYTES
-
-if TYPE_CHECKING:
-    import random
-    from collections.abc import Callable, Iterable
-
-    from simulator.timeline import Timeline
+from simulator.timeline import Timeline
 
 # One way, in seconds: the usual, and the slow one of which there is one among SLOW_ONE_IN.
 LATENCY_S, SLOW_S, SLOW_ONE_IN = (0.00005, 0.002), (0.01, 0.3), 40

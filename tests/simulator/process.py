@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import os
+import random
 import socket
 import time
+from collections.abc import Callable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import mingle_hooks.rendezvous.connection
 import mingle_hooks.rendezvous.discovery
@@ -16,16 +18,10 @@ import mingle_hooks.rendezvous.multicast
 from mingle_hooks.errors import MingleError
 from mingle_hooks.rendezvous.connection import Loop
 from mingle_hooks.rendezvous.rendezvous import Rendezvous
+from mingle_hooks.rendezvous.request import Request
 from mingle_hooks.rendezvous.roster import AdvertisedAddress
-from simulator.network import SimLink, SimPoller, SimSocket
-
-if TYPE_CHECKING:
-    import random
-    from collections.abc import Callable, Iterator
-
-    from mingle_hooks.rendezvous.request import Request
-    from mingle_hooks.rendezvous.wire import Body
-    from simulator.network import Host, Network
+from mingle_hooks.rendezvous.wire import Body
+from simulator.network import Host, Network, SimLink, SimPoller, SimSocket
 
 # What a turn of the loop waits for its processor, in seconds, on a host that is not slow.
 TURN_S = 0.0005

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 from mingle_hooks.errors import MingleError
-
-if TYPE_CHECKING:
-    from simulator.process import Process
-    from simulator.schedules import Schedule
+from simulator.process import Process
+from simulator.schedules import Schedule
 
 # What the design adds to a member's own deadline, in seconds: a lease, a farewell, and the turns of a slow host.
 CLOSING_S, FAREWELL_S, TURNS_S = 30.0, 12.0, 5.0

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from contextlib import nullcontext
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from mingle_hooks.rendezvous import wire
 from mingle_hooks.rendezvous.connection import GONE_S
@@ -14,9 +15,6 @@ from mingle_hooks.rendezvous.wire import Attempt, Material
 from simulator.network import ASKS_S, Host, Network, SimSocket
 from simulator.process import Process, simulated
 from simulator.timeline import Timeline
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 FRAMES = """HELLO CHALLENGE REFUSED VERIFY VERIFIED CHECKIN WELCOME REACHED PROGRESS ANSWER READY HOLD COMMIT DONE
 FAILED GAVE_UP MOVED RIVAL"""

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 
 from mingle_hooks.rendezvous.messages import Failure
+from mingle_hooks.rendezvous.request import Request
 from simulator.rules import violations
 from simulator.schedules import Schedule
-
-if TYPE_CHECKING:
-    from mingle_hooks.rendezvous.request import Request
 
 SEEDS = 40
 

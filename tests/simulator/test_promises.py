@@ -6,7 +6,8 @@ The member is a real one, in a simulated process; the leader is played, so that 
 from __future__ import annotations
 
 import random
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
@@ -20,9 +21,6 @@ from mingle_hooks.rendezvous.wire import Attempt, Material
 from simulator.network import Host, Network
 from simulator.process import Process, Running, simulated
 from simulator.timeline import Timeline
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 TIMEOUT_S = 60.0
 WORLD = {"nodes": 2, "size": 2, "addr": "10.77.0.9", "port": 4000, "digest": "00" * 8, "rank": 1, "offset": 1}

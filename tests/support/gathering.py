@@ -22,7 +22,6 @@ from mingle_hooks.rendezvous.wire import Attempt, Material, Secret
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from types import TracebackType
 
 ATTEMPT = Attempt("a-test")
 KEY = Material(b"the key of these tests")
@@ -49,16 +48,15 @@ class Clock:
 
 def join_request(**parts: Any) -> JoinRequest:
     """Return a check-in of a member that says no more than it must."""
-    whole = {
-        "member": os.urandom(16),
-        "host": "node1",
-        "rank": None,
-        "nodes": None,
-        "slots": 1,
-        "machine": "here",
-        **parts,
-    }
-    return JoinRequest(**whole)
+    least = {"host": "node1", "rank": None, "nodes": None, "slots": 1, "machine": "here"}
+    return JoinRequest(**{"member": os.urandom(16), **least, **parts})
+
+
+def until(loop: Loop, happens: Callable[[], object]) -> None:
+    """Serve until something happens; fail when it does not."""
+    deadline = time.monotonic() + PATIENCE_S
+    loop.run(lambda: bool(happens()) or time.monotonic() > deadline)
+    assert happens()
 
 
 @contextmanager
@@ -173,9 +171,7 @@ class Room:
     def __enter__(self) -> Room:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_exception: object) -> None:
         for member in self.members:
             member.leave()
         self.leader.close()
@@ -190,11 +186,15 @@ class Room:
         self.members.append(Member(self, join_request(**parts), secret))
         return self.members[-1]
 
+    def joined(self, *secret: Secret, state: str = "waiting", **parts: Any) -> Member:
+        """Return a new member that has checked in and is in this state."""
+        before, member = len(self.leader.roster), self.member(*secret, **parts).come()
+        self.until(lambda: member.state == state and (state != "waiting" or len(self.leader.roster) > before))
+        return member
+
     def until(self, happens: Callable[[], object]) -> None:
         """Serve until something happens; fail when it does not."""
-        deadline = time.monotonic() + PATIENCE_S
-        self.loop.run(lambda: bool(happens()) or time.monotonic() > deadline)
-        assert happens()
+        until(self.loop, happens)
 
     def turn(self) -> None:
         """Serve what is ready now."""

@@ -12,7 +12,7 @@ from mingle_hooks.rendezvous.fingerprint import FingerprintRequest as Asked
 from mingle_hooks.rendezvous.fingerprint import fingerprint
 
 GIB = 1 << 30
-SHM, TMP = "/dev/shm", "/tmp"  # noqa: S108 - their names
+SHM, TMP = "/dev/shm", "/tmp"
 TORCH = ("torch-2.5.1+cu124", "nvidia_nccl_cu12-2.21.5", "nvidia_cuda_runtime_cu12-12.4.127", "numpy-2.1.0")
 COMMIT = "57f6c79e1b2c3d4e57f6c79e1b2c3d4e57f6c79e"
 

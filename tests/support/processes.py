@@ -18,11 +18,9 @@ TOGETHER = {
     "test_life_on_slurm": "life",  # its Slurm is started once
     "test_installing": "installing",  # its installations take 12 s each
     "test_template_command": "forks",  # of one process that has loaded all of mingle
-    "test_examples": "forks",
     "test_site": "site",  # it is built once
     "test_structure": "structure",  # it reads every module once
-    "test_simulate": "simulate",  # each scheduler's hooks are simulated once
-    "test_sbatch_accepts": "sample",  # it is drawn once
+    "test_verify": "simulate",  # each scheduler's hooks are simulated once
     "test_power_cuts": "power cuts",  # each installation is cut once
 }
 
@@ -33,11 +31,9 @@ LONG = {"test_time_limit_on_slurm", "test_port_hold"}
 # What `make quick` leaves out: test hosts and schedulers, and what takes minutes.
 SLOW_FIXTURES = {"any_pbs", "fresh_slurm", "hosts", "real_pbs", "real_pbs_session", "slurm", "slurm_session"}
 SLOW_FOLDERS = {
-    "examples",
     "frameworks",
     "model",
     "on_hosts",
-    "on_slurm",
     "simulator",
     "system",
     "world",

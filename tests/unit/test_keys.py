@@ -36,7 +36,8 @@ class Place:
         self.mounts.write_text("1 0 8:1 / / rw - ext4 /dev/sda rw\n")
         self.of_home = self.home / ".config" / "mingle" / "key"
 
-    def put(self, path: Path, text: str = TEXT, mode: int = 0o600) -> Path:
+    @staticmethod
+    def put(path: Path, text: str = TEXT, mode: int = 0o600) -> Path:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text + "\n")
         path.chmod(mode)
@@ -277,24 +278,24 @@ def test_a_missing_key_file_that_was_given_is_an_error_and_no_other_key_is_tried
     assert f"no {place.home}/absent (--key-file)" in place.refusal(key_file=f"{place.home}/absent").seen
 
 
-def test_a_fifo_is_refused_at_once(place: Place) -> None:
-    os.mkfifo(place.home / "fifo", 0o600)
-    assert "not one" in place.refusal(key_file=f"{place.home}/fifo").seen
-
-
-def test_a_directory_is_refused(place: Place) -> None:
-    assert "not one" in place.refusal(key_file=str(place.run)).seen
+@pytest.mark.parametrize(
+    ("make", "seen"),
+    [
+        (lambda path: os.mkfifo(path, 0o600), "not one"),
+        (lambda path: path.mkdir(), "not one"),
+        (lambda path: path.symlink_to(Place.put(path.with_name("k"), mode=0o644)), "mode 0644"),
+    ],
+    ids=["fifo", "directory", "link to a file that others may read"],
+)
+def test_what_is_no_private_file_is_refused_at_once(place: Place, make: Callable[[Path], None], seen: str) -> None:
+    make(place.home / "it")
+    assert seen in place.refusal(key_file=f"{place.home}/it").seen
 
 
 def test_a_link_to_a_private_file_is_followed_as_dotfiles_often_are_links(place: Place) -> None:
     place.of_home.parent.mkdir(parents=True)
     place.of_home.symlink_to(place.put(place.home / "dotfiles" / "key"))
     assert place.find().material == TEXT.encode()
-
-
-def test_a_link_to_a_file_that_others_may_read_is_refused(place: Place) -> None:
-    (place.home / "link").symlink_to(place.put(place.home / "k", mode=0o644))
-    assert "mode 0644" in place.refusal(key_file=f"{place.home}/link").seen
 
 
 @pytest.mark.parametrize("job", ["12", "12_4", "2[4].ctl", "12.node-1.site"])
@@ -311,17 +312,13 @@ def test_a_hostile_job_id_leads_to_no_directory(place: Place, job: str) -> None:
     assert "none given" in place.refusal(NO_JOB._replace(job_id=job)).seen
 
 
-def test_a_job_directory_that_is_a_link_is_refused(place: Place) -> None:
-    place.put_for_job("7")
-    (place.run / "8").symlink_to(place.run / "7")
-    assert str(place.run / "8") in place.refusal(JobFacts("slurm", job_id="8")).seen
-
-
 def test_a_key_in_the_jobs_directory_that_is_a_link_is_refused(place: Place) -> None:
     key = place.put_for_job("7")
     (place.run / "8").mkdir(mode=0o700)
     (place.run / "8" / "key").symlink_to(key)
     assert str(place.run / "8" / "key") in place.refusal(JobFacts("slurm", job_id="8")).seen
+    (place.run / "9").symlink_to(place.run / "7")  # so is the directory
+    assert str(place.run / "9") in place.refusal(JobFacts("slurm", job_id="9")).seen
 
 
 @pytest.mark.parametrize("mode", [0o720, 0o702, 0o733])
@@ -423,50 +420,28 @@ def test_fifty_processes_that_make_the_key_at_once_agree_on_one(place: Place) ->
     assert os.listdir(place.of_home.parent) == ["key"]
 
 
+ROOT = ("/", "ext4")
+
+
 @pytest.mark.parametrize(
-    ("kind", "shared"),
+    ("mounts", "place", "shared"),
     [
-        ("nfs", True),
-        ("nfs4", True),
-        ("lustre", True),
-        ("gpfs", True),
-        ("fuse.sshfs", True),
-        ("fuse.fuse-overlayfs", False),
-        ("ext4", False),
-        ("overlay", False),
-        ("nfsd", False),
+        *(([ROOT, ("", kind), ("x", "xfs")], "/a/b", True) for kind in ("nfs", "nfs4", "lustre", "gpfs", "fuse.sshfs")),
+        *(([ROOT, ("", kind)], "/a/b", False) for kind in ("fuse.fuse-overlayfs", "ext4", "overlay", "nfsd")),
+        ([ROOT, ("/home", "nfs")], "/home/alice", True),
+        ([ROOT, ("/home", "nfs")], "/home2/alice", False),
+        ([ROOT, ("", "autofs"), ("", "nfs4")], "", True),
+        ([ROOT, ("/my\\040home", "lustre")], "/my home", True),
+        ([], "", False),
     ],
+    ids=str,
 )
-def test_the_kind_of_the_deepest_mount_tells_whether_it_is_shared(tmp_path: Path, kind: str, *, shared: bool) -> None:
+def test_the_kind_of_the_deepest_and_latest_mount_tells_whether_it_is_shared(
+    tmp_path: Path, mounts: list[tuple[str, str]], place: str, *, shared: bool
+) -> None:
+    """As the kernel's table of mounts lists them; without one nothing is shared."""
     table = tmp_path / "mountinfo"
-    table.write_text(
-        "1 0 0:1 / / rw - tmpfs none rw\n"
-        f"2 1 0:2 / {tmp_path} rw master:1 - {kind} server:/x rw\n"
-        f"3 1 0:3 / {tmp_path}x rw - xfs none rw\n"
-    )
-    assert on_network(f"{tmp_path}/a/b", str(table)) is shared
-
-
-def test_a_place_whose_name_only_begins_like_a_mount_is_elsewhere(tmp_path: Path) -> None:
-    table = tmp_path / "mountinfo"
-    table.write_text(f"1 0 0:1 / / rw - ext4 none rw\n2 1 0:2 / {tmp_path}/home rw - nfs server:/x rw\n")
-    assert on_network(f"{tmp_path}/home/alice", str(table))
-    assert not on_network(f"{tmp_path}/home2/alice", str(table))
-
-
-def test_a_later_mount_on_the_same_place_is_on_top(tmp_path: Path) -> None:
-    table = tmp_path / "mountinfo"
-    table.write_text(f"1 0 0:1 / {tmp_path} rw - autofs auto rw\n2 0 0:1 / {tmp_path} rw - nfs4 server:/x rw\n")
-    assert on_network(str(tmp_path), str(table))
-
-
-def test_a_mount_point_with_a_space_is_understood(tmp_path: Path) -> None:
-    table = tmp_path / "mountinfo"
-    escaped = f"{tmp_path}/my\\040home"
-    table.write_text(f"1 0 0:1 / / rw - ext4 a rw\n2 0 0:1 / {escaped} rw - lustre x rw\n")
-    (tmp_path / "my home").mkdir()
-    assert on_network(f"{tmp_path}/my home", str(table))
-
-
-def test_without_a_mount_table_nothing_is_shared(tmp_path: Path) -> None:
-    assert not on_network(str(tmp_path), str(tmp_path / "absent"))
+    for at, kind in mounts:
+        with table.open("a") as file:
+            file.write(f"1 0 0:1 / {at if at == '/' else f'{tmp_path}{at}'} rw master:1 - {kind} server:/x rw\n")
+    assert on_network(f"{tmp_path}{place}", str(table)) is shared

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -93,21 +94,11 @@ def test_sections_of_other_commands_come_with_their_defaults(place: Place) -> No
     assert place.load({"MINGLE_TEMPLATES": "/a:/b"}).section("template")["directories"] == ("/a", "/b")
 
 
-def test_a_name_given_by_the_user_is_the_id(place: Place) -> None:
-    assert place.load({"MINGLE_ID": "mine"}).id == "mine"
-
-
-def test_an_id_that_an_earlier_mingle_left_is_not_the_users(place: Place) -> None:
-    assert place.load({"MINGLE_ID": "old", "MINGLE_WORLD": "0123456789abcdef"}).id is None
-
-
 def test_what_an_earlier_mingle_exported_is_not_the_users(place: Place) -> None:
     left = {"MINGLE_EXPORTS": "MASTER_ADDR MINGLE_ID MINGLE_HOSTFILE", "MINGLE_ID": "old", "MINGLE_HOSTFILE": "/x"}
-    assert place.load(left) == place.load()
-
-
-def test_what_mingle_leaves_in_the_environment_is_no_unknown_variable(place: Place) -> None:
-    assert place.load(dict.fromkeys(NO_SETTINGS, "x")) == place.load()
+    assert place.load(left) == place.load(dict.fromkeys(NO_SETTINGS, "x")) == place.load()
+    assert place.load({"MINGLE_ID": "mine"}).id == "mine"
+    assert place.load({"MINGLE_ID": "old", "MINGLE_WORLD": "0123456789abcdef"}).id is None
 
 
 @pytest.mark.parametrize("name", ["key_file", "directory"])
@@ -161,44 +152,27 @@ def test_values_are_parsed_into_types(place: Place, name: str, given: object, va
     assert getattr(place.load(**{name: given}), name) == value
 
 
-REFUSED = [
-    ("id", "a\nb"),
-    ("id", "x" * 256),
-    ("id", "a\x1b[0m"),
-    ("id", b"\xff".decode(errors="surrogateescape")),
-    ("nodes", "0"),
-    ("nodes", "65537"),
-    ("nodes", "three"),
-    ("nodes", "1e3"),
-    ("nodes", "9" * 400),
-    ("rank", "-1"),
-    ("rank", "\u0661"),
-    ("master", ""),
-    ("master", "node1:0"),
-    ("master", "node1:65536"),
-    ("master", "$(id)"),
-    ("master", "[fe80::1%eth0]:1"),
-    ("master", "a:b:c"),
-    ("scope", "nodes"),
-    ("shell", "sh;id"),
-    ("via", "a,,b"),
-    ("via", ",".join(["a"] * 65)),
-    ("frameworks", "$(id)"),
-    ("iface", "^lo"),
-    ("port_range", "1-2"),
-    ("port_hold", "maybe"),
-    ("strict", "colour"),
-    ("timeout", "0"),
-    ("timeout", "169h"),
-    ("timeout", "nan"),
-    ("timeout", "5 minutes"),
-    ("slots", "gpu"),
-    ("slots", "0"),
-    ("key_file", ""),
-    ("directory", "a\nb"),
-    ("host_suffix", "-ib;id"),
-    ("quiet", "maybe"),
-]
+NONE_OF_THEM: dict[str, tuple[str, ...]] = {
+    "id": ("a\nb", "x" * 256, "a\x1b[0m", b"\xff".decode(errors="surrogateescape")),
+    "nodes": ("0", "65537", "three", "1e3", "9" * 400),
+    "rank": ("-1", "\u0661"),
+    "master": ("", "node1:0", "node1:65536", "$(id)", "[fe80::1%eth0]:1", "a:b:c"),
+    "scope": ("nodes",),
+    "shell": ("sh;id",),
+    "via": ("a,,b", ",".join(["a"] * 65)),
+    "frameworks": ("$(id)",),
+    "iface": ("^lo",),
+    "port_range": ("1-2",),
+    "port_hold": ("maybe",),
+    "strict": ("colour",),
+    "timeout": ("0", "169h", "nan", "5 minutes"),
+    "slots": ("gpu", "0"),
+    "key_file": ("",),
+    "directory": ("a\nb",),
+    "host_suffix": ("-ib;id",),
+    "quiet": ("maybe",),
+}
+REFUSED = [(name, given) for name, texts in NONE_OF_THEM.items() for given in texts]
 
 
 @pytest.mark.parametrize(("name", "given"), REFUSED)
@@ -240,22 +214,9 @@ def test_the_same_in_a_variable_is_a_settings_error_that_names_it(place: Place, 
 @pytest.mark.parametrize(
     "line",
     [
-        "timeout = true",
-        "timeout = []",
-        "timeout = nan",
-        "timeout = inf",
-        "timeout = 0x" + "f" * 5000,
-        "via = [1]",
-        "via = {}",
-        'quiet = "perhaps"',
-        "quiet = 7",
-        "port_range = 20000",
-        "port_hold = 2",
-        'key_file = "relative"',
-        "iface = 1",
-        "shell = 1979-05-27",
-        "multicast = 3",
-        "multicast.ttl = true",
+        *(f"timeout = {value}" for value in ("true", "[]", "nan", "inf", "0x" + "f" * 5000)),
+        *("via = [1]", "via = {}", 'quiet = "perhaps"', "quiet = 7", "port_range = 20000", "port_hold = 2"),
+        *('key_file = "relative"', "iface = 1", "shell = 1979-05-27", "multicast = 3", "multicast.ttl = true"),
         "hooks = []",
     ],
 )
@@ -337,21 +298,18 @@ def test_the_sites_file_may_be_anybodys_as_containers_map_owners(place: Place) -
     assert place.load().timeout == 3
 
 
-def test_a_fifo_in_place_of_the_file_is_refused_at_once(place: Place) -> None:
-    os.mkfifo(place.user, 0o600)
-    with pytest.raises(SettingsError, match="a regular file"):
-        place.load()
-
-
-def test_a_directory_in_place_of_the_file_is_refused(place: Place) -> None:
-    place.user.mkdir()
-    with pytest.raises(SettingsError, match="a regular file"):
-        place.load()
-
-
-def test_a_link_that_leads_in_a_circle_is_unreadable(place: Place) -> None:
-    place.user.symlink_to(place.user)
-    with pytest.raises(SettingsError, match="a readable settings file"):
+@pytest.mark.parametrize(
+    ("make", "expected"),
+    [
+        (lambda path: os.mkfifo(path, 0o600), "a regular file"),
+        (lambda path: path.mkdir(), "a regular file"),
+        (lambda path: path.symlink_to(path), "a readable settings file"),
+    ],
+    ids=["fifo", "directory", "circle"],
+)
+def test_what_is_no_file_is_refused_at_once(place: Place, make: Callable[[Path], None], expected: str) -> None:
+    make(place.user)
+    with pytest.raises(SettingsError, match=expected):
         place.load()
 
 

@@ -14,12 +14,12 @@ from needs import only_with
 
 # (page, mark of its block) -> why it is not run here. Its syntax is checked all the same.
 NOT_RUN = {
-    ("lint.md", "no active RDMA port"): "tests/unit/check and tests/world/test_odd_node.py make each of these",
+    ("lint.md", "no active RDMA port"): "tests/unit/check and tests/system/failures make each of these",
     ("lint.md", "strict = ["): "tests/unit/test_settings.py reads them",
     ("check.md", "HOST   STATE  ADDRESS"): "tests/unit/check makes it",
     ("check.md", "run 1 on node[1-4]"): "how long a run takes differs; tests/system/check has such lines",
-    ("run.md", "uncorrectable ECC error"): "no GPU fails here; tests/supervise has the message",
-    ("schedulers/slurm.md", "apptainer exec"): "neither Apptainer nor pyxis is here; tests/render has their stand-ins",
+    ("run.md", "uncorrectable ECC error"): "no GPU fails here; tests/unit/run has the message",
+    ("schedulers/slurm.md", "apptainer exec"): "no Apptainer or pyxis is here; tests/system/scripts has stand-ins",
     ("schedulers/kubernetes.md", "kubectl apply"): "there is no Kubernetes here",
     ("schedulers/oar.md", "oarsub -l nodes=4 ./job.sh"): "there is no OAR here; the script itself is run",
     ("schedulers/flux.md", "#flux: -N4"): "there is no Flux here; its one line is run with Flux's variables",

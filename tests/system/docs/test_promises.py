@@ -67,6 +67,6 @@ def test_no_time_of_day_decides_anything_in_a_rendezvous() -> None:
         "session.py",
         "status.py",
         "run.py",
-        "planning.py",
+        "runner.py",
         "joining.py",
     }

@@ -95,7 +95,7 @@ def test_a_missing_mingle_ends_a_script(hosts: Callable[..., Hosts]) -> None:
 def test_a_line_with_mingle_template_makes_a_script(
     hosts: Callable[..., Hosts], tmp_path: Path, where: lines.Where
 ) -> None:
-    """What qsub and others get is a script that bash can read; tests/render runs such scripts."""
+    """What qsub and others get is a script that bash can read; tests/system/scripts runs such scripts."""
     line, submit = find(*where).text.strip().rsplit(" | ", 1)
     assert submit in ("sbatch", "qsub", "bsub")
     script = f"set -o pipefail; {line} >{tmp_path}/script && bash -n {tmp_path}/script && cat {tmp_path}/script"
@@ -153,7 +153,7 @@ def pbs_script(path: str) -> str:
 
 
 def test_the_pbs_script_trains_and_ends_well(hosts: Callable[..., Hosts], tmp_path: Path) -> None:
-    """Under the stand-in; render/test_scripts_on_pbs.py has the real torchrun there."""
+    """Under the stand-in; system/scripts/test_scripts_on_pbs.py has the real torchrun there."""
     from cluster.pbs import PbsStandIn  # after the skip
 
     shutil.copy(TRAIN, tmp_path)
@@ -185,7 +185,7 @@ def test_a_loop_over_hosts_makes_one_world_and_tells_of_a_failure(
     hosts: Callable[..., Hosts], tmp_path: Path, where: lines.Where, kind: str, *, fails: bool
 ) -> None:
     """By a stand-in for oarsh and ssh, which starts a shell on the host with nothing of the caller's environment."""
-    from render import remote_stand_ins
+    from support import remote_stand_ins
 
     oar = remote_stand_ins.Kind("oarsh", [], {"OAR_JOB_ID": "7", "OAR_NODEFILE": "{file}"}, {})
     remote_stand_ins.KINDS |= {"oar": oar, "ssh": remote_stand_ins.Kind("ssh", [], {}, {})}

@@ -9,7 +9,7 @@ import pytest
 from support.check_reports import FAST, SHM, SLOW, TMP, bad, fingerprint, notes, only, report
 
 from mingle_hooks.check.report import Address, Flow, Heard, Name, Pair, Space, table_lines, verdict_text
-from mingle_hooks.check.rules import Split, find_causes, judge, split_majority
+from mingle_hooks.check.rules import different_nodes, find_causes, judge
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -236,12 +236,13 @@ def test_without_a_majority_nobody_is_blamed() -> None:
 
 
 def test_half_of_the_hosts_are_no_majority() -> None:
-    """Three of four are one; what all say is no difference."""
-    said = {"node1": "1500", "node2": "1500", "node3": "9000", "node4": "9000"}
-    groups = {"1500": ("node1", "node2"), "9000": ("node3", "node4")}
-    assert split_majority(said) == Split("", 0, groups)
-    assert split_majority(said | {"node3": "1500"}) == Split("1500", 3, {"9000": ("node4",)})
-    assert split_majority(dict.fromkeys(said, "1500")) is None
+    """Three of four are one; what all have is no difference."""
+    values = {"node1": "1500", "node2": "1500", "node3": "9000", "node4": "9000"}
+    (found,) = different_nodes("MTU", values)
+    assert (found.text, found.exclude) == ("no majority for MTU: node[1-2] 1500; node[3-4] 9000", ())
+    (found,) = different_nodes("MTU", values | {"node3": "1500"})
+    assert (found.text, found.exclude) == ("node4: MTU 9000, 3 others 1500", ("node4",))
+    assert [*different_nodes("MTU", dict.fromkeys(values, "1500"))] == []
 
 
 def test_slow_hosts_are_told_from_their_neighbours() -> None:
@@ -309,10 +310,7 @@ def test_blame_takes_the_fewest_causes() -> None:
     assert [(its.direction, its.hosts) for its in found] == [("in", ("a",)), ("pair", ("c", "d"))]
     assert [(its.direction, its.hosts) for its in find_causes(ways("ef"), tested)] == [("way", ("e", "f"))]
     two = {way for way in tested if "a" in way or "f" in way}
-    assert [(its.direction, its.hosts) for its in find_causes(two, tested)] == [
-        ("both", ("a",)),
-        ("both", ("f",)),
-    ]
+    assert [(its.direction, its.hosts) for its in find_causes(two, tested)] == [("both", ("a",)), ("both", ("f",))]
     assert [its.direction for its in find_causes(tested, tested)] == ["all"]
     assert find_causes((), tested) == ()
     three = [(a, b) for a in "abc" for b in "abc" if a != b]

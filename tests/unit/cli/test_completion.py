@@ -15,8 +15,8 @@ import pytest
 from needs import need
 
 from mingle_hooks.cli.commands import COMMANDS
-from mingle_hooks.cli.completion import SHELLS as SPOKEN
-from mingle_hooks.cli.help import matching as matches
+from mingle_hooks.cli.commands import COMPLETERS as SPOKEN
+from mingle_hooks.cli.commands import matching as matches
 from mingle_hooks.export.frameworks import FRAMEWORKS
 from mingle_hooks.export.hostfiles import FORMATS
 from mingle_hooks.export.shells import SHELLS
@@ -49,7 +49,7 @@ WORDS = {
     "mingle template ": {*SCHEDULERS, "list", "show", "eject"},
     "mingle template slurm --launcher ": {*LAUNCHERS},
     "mingle hooks render ": {"slurm", "pbs", "torque"},
-    "mingle hooks render pbs ": {hook.name for hook in target("pbs").hooks},
+    "mingle hooks render pbs ": {*target("pbs").hooks},
     "mingle completion ": {*SPOKEN},
 }
 # What is typed -> the one thing that a Tab makes of it.

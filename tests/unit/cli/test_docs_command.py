@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from mingle_hooks.cli.docs import SUBJECTS, pages, search_names
+from mingle_hooks.cli.template import SUBJECTS, pages, search_names
 
 if TYPE_CHECKING:
     from forked import Forked

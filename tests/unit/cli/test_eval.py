@@ -31,12 +31,16 @@ def run(shell: str, script: str, *, path: str = "", **environ: str) -> subproces
 
 
 @pytest.mark.parametrize("shell", POSIX)
-@pytest.mark.parametrize("form", ['eval "$(mingle env {})"; echo trained alone', DOCUMENTED], ids=["short", "whole"])
+@pytest.mark.parametrize(
+    "form",
+    ['eval "$(mingle env {})"; echo trained alone', 'eval "$(mingle evn {})"; echo trained alone', DOCUMENTED],
+    ids=["short", "command mistyped", "whole"],
+)
 def test_a_mistyped_option_ends_the_script_with_mingles_code(shell: str, form: str) -> None:
     """Seen: `mingle env --timout 10m` and then `torchrun train.py` trained alone on each node."""
     done = run(shell, form.format("--timout 10m"), JOB="a", MASTER_ADDR="left")
     assert (done.returncode, done.stdout) == (64, "")
-    assert "--timout" in done.stderr
+    assert ("saw evn" if "evn" in form else "--timout") in done.stderr
 
 
 @pytest.mark.parametrize("shell", POSIX)

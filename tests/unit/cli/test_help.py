@@ -5,17 +5,25 @@ from __future__ import annotations
 import os
 import re
 import shlex
-import subprocess
-import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 import pytest
 
-from mingle_hooks.cli.commands import COMMANDS, mingle
-from mingle_hooks.cli.help import ALL as ALL_OPTIONS
-from mingle_hooks.cli.help import CALL_FLAGS, CHECK, FIELD_GROUPS, FIELD_VALUES, GROUPS, RUN, SETTINGS, Grouped, grouped
+from mingle_hooks.cli.commands import ALL as ALL_OPTIONS
+from mingle_hooks.cli.commands import (
+    CALL_FLAGS,
+    CHECK,
+    COMMANDS,
+    FIELD_GROUPS,
+    FIELD_VALUES,
+    GROUPS,
+    RUN,
+    SETTINGS,
+    Grouped,
+    grouped,
+    mingle,
+)
 from mingle_hooks.cli.plain import FLAGS
 from mingle_hooks.export.frameworks import FRAMEWORKS
 from mingle_hooks.scripts.job import FIELDS
@@ -23,8 +31,6 @@ from mingle_hooks.settings import BACKENDS, TABLE
 
 if TYPE_CHECKING:
     from forked import Forked
-
-BIN = Path(sys.executable).parent
 
 
 def commands(command: click.Command, context: click.Context) -> list[tuple[click.Command, click.Context]]:
@@ -158,32 +164,6 @@ def test_all_options_are_shown_for_help_alone(forked: Forked) -> None:
     assert shown(forked, "exec", ALL_OPTIONS) == shown(forked, ALL_OPTIONS, "exec")
     done = forked.run("env", "--all", env=os.environ)
     assert (done.returncode, "--all" in done.stderr) == (64, True)
-
-
-@pytest.mark.parametrize(
-    ("words", "near"),
-    [
-        (["evn"], "`mingle env`"),
-        (["evn", "--help"], "`mingle env`"),
-        (["exce", "true"], "`mingle exec`"),
-        (["hooks", "instal"], "`mingle hooks install`"),
-        (["template", "slrum"], "`mingle template slurm`"),
-    ],
-)
-def test_a_mistyped_command_is_told_the_nearest(forked: Forked, words: list[str], near: str) -> None:
-    """In one line, with all that there are."""
-    done = forked.run(*words, env=os.environ)
-    assert done.returncode == 64
-    assert re.fullmatch(r"mingle: expected a command: [^\n]+; saw [^\n]+; try [^\n]+\n", done.stderr)
-    assert done.stderr.endswith(f"; try {near}\n")
-
-
-def test_a_mistyped_command_inside_eval_ends_a_script_too() -> None:
-    """Else it would go on, and train alone."""
-    script = 'eval "$(mingle evn --nodes 2)"; echo went on'
-    environ = {**os.environ, "PATH": f"{BIN}:{os.environ['PATH']}"}
-    done = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=False, env=environ)
-    assert (done.returncode, done.stdout) == (64, "")
 
 
 def test_the_table_of_commands_is_what_the_commands_say() -> None:

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mingle_hooks.cli import plain
-from mingle_hooks.cli.help import settings_options
+from mingle_hooks.cli.commands import settings_options
 from mingle_hooks.cli.plain import ONLY_STARTED
 
 WORDS = st.sampled_from(

@@ -79,9 +79,13 @@ def test_an_ipv6_network_can_be_preferred() -> None:
     assert hosts(*ALL, prefer=[preference("fd00::/8")]) == ["fd00:77::1"]
 
 
-def test_a_bridge_for_guests_counts_only_when_it_is_named() -> None:
-    assert hosts(DOCKER, prefer=[preference("docker0")]) == ["172.17.0.1"]
-    assert hosts(DOCKER, prefer=[preference("172.17.0.0/16")]) == ["172.17.0.1"]
+@pytest.mark.parametrize("interface", [DOCKER, make("lo", "172.17.0.1/32", kind="loopback")], ids=lambda its: its.name)
+def test_a_bridge_for_guests_and_a_virtual_address_on_lo_count_only_when_named(interface: Interface) -> None:
+    assert hosts(interface, ETH0)[0] == "10.77.0.1"
+    with pytest.raises(NetworkError, match=interface.kind):
+        hosts(interface)
+    for text in (interface.name, "172.17.0.0/16"):
+        assert hosts(interface, prefer=[preference(text)]) == ["172.17.0.1"]
 
 
 @pytest.mark.parametrize(
@@ -129,7 +133,9 @@ def test_no_interface_at_all_is_said() -> None:
         usable([])
 
 
-@pytest.mark.parametrize("text", ["ib0", "enp0s31f6", "bond0.100", "10.0.0.0/8", "10.0.0.5/8", "10.0.0.5", "fd00::/8"])
+@pytest.mark.parametrize(
+    "text", ["w", "x" * 15, "ib0", "enp0s31f6", "bond0.100", "10.0.0.0/8", "10.0.0.5/8", "10.0.0.5", "fd00::/8"]
+)
 def test_names_and_networks_are_preferences(text: str) -> None:
     assert preference(text).text == text
 

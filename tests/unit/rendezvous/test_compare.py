@@ -132,9 +132,7 @@ def test_three_of_four_name_the_fourth_and_two_of_three_nobody() -> None:
 def test_below_the_majority_nobody_is_blamed() -> None:
     halves = {number: {"git": "1b2c3d4e"} for number in range(17, 33)}
     told = compare(members(32, halves))
-    assert [finding.text for finding in told] == [
-        "no majority for git: node[17-32] 1b2c3d4e; node[01-16] 57f6c79e",
-    ]
+    assert [finding.text for finding in told] == ["no majority for git: node[17-32] 1b2c3d4e; node[01-16] 57f6c79e"]
     assert not told[0].is_blamed
     assert lines(told) == [told[0].text]
 
@@ -149,10 +147,7 @@ def test_a_heterogeneous_job_is_one_line_and_nothing_more() -> None:
 def test_within_a_kind_the_odd_one_is_named() -> None:
     a100 = {"gpus": "8 A100", "driver": "550"}
     odd = dict.fromkeys(range(17, 33), a100) | {20: {"gpus": "8 A100", "driver": "535"}}
-    assert said(32, odd)[:2] == [
-        "2 kinds of node: 16 × 8 A100; 16 × 8 H100",
-        "node20: driver 535, 15 others 550",
-    ]
+    assert said(32, odd)[:2] == ["2 kinds of node: 16 × 8 A100; 16 × 8 H100", "node20: driver 535, 15 others 550"]
 
 
 def test_nodes_without_gpus_need_no_rdma() -> None:

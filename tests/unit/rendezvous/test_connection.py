@@ -8,15 +8,13 @@ import struct
 import time
 import tracemalloc
 from collections.abc import Callable, Iterator
-from types import TracebackType
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.gathering import PATIENCE_S, Clock
+from support.gathering import PATIENCE_S, Clock, until
 
 from mingle_hooks.rendezvous import connection
-from mingle_hooks.rendezvous import connection as module
 from mingle_hooks.rendezvous.connection import READ, WRITE, Connection, Loop, Poller, boottime, dial
 from mingle_hooks.rendezvous.wire import HEADER, MOST_LEADER_BYTES, WireError, frame
 
@@ -170,30 +168,32 @@ class Ends:
     def __enter__(self) -> Ends:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_exception: object) -> None:
         self.connection.close()
         self.other.close()
         self.loop.__exit__(None, None, None)
 
     def until(self, happens: Callable[[], object]) -> None:
         """Serve until something happens."""
-        deadline = time.monotonic() + PATIENCE_S
-        self.loop.run(lambda: bool(happens()) or time.monotonic() > deadline)
-        assert happens()
+        until(self.loop, happens)
 
 
-def test_a_frame_that_stops_half_way_ends_the_connection() -> None:
+@pytest.fixture
+def ends() -> Iterator[Ends]:
+    """Give both ends of a connection."""
+    with Ends() as found:
+        yield found
+
+
+def test_a_frame_that_stops_half_way_ends_the_connection(ends: Ends) -> None:
     """A length that was changed on the way asks for bytes that nobody sends. Each byte that comes restarts the wait."""
-    with Ends() as ends:
-        ends.connection.stalled_s = 0.2
-        for byte in frame(1, b"one")[:-1]:
-            ends.other.send(bytes([byte]))
-            ends.loop.turn(0.1)
-        assert (ends.frames, ends.ends) == ([], [])
-        ends.until(lambda: ends.ends)
-        assert ends.ends == ["the rest of a frame has not come"]
+    ends.connection.stalled_s = 0.2
+    for byte in frame(1, b"one")[:-1]:
+        ends.other.send(bytes([byte]))
+        ends.loop.turn(0.1)
+    assert (ends.frames, ends.ends) == ([], [])
+    ends.until(lambda: ends.ends)
+    assert ends.ends == ["the rest of a frame has not come"]
 
 
 def test_a_connection_between_two_frames_waits_for_ever() -> None:
@@ -209,17 +209,16 @@ def test_a_connection_between_two_frames_waits_for_ever() -> None:
             assert ends.ends == []
 
 
-def test_frames_arrive_whole_in_whatever_pieces_their_bytes_come() -> None:
+def test_frames_arrive_whole_in_whatever_pieces_their_bytes_come(ends: Ends) -> None:
     """Byte by byte, and several at once."""
-    with Ends() as ends:
-        data = frame(1, b"one") + frame(2, b"") + frame(3, b"three")
-        for byte in data:
-            ends.other.send(bytes([byte]))
-            ends.loop.turn(PATIENCE_S)
-        ends.other.send(data)
-        ends.until(lambda: len(ends.frames) == 6)
-        assert ends.frames == [(1, b"one"), (2, b""), (3, b"three")] * 2
-        assert ends.ends == []
+    data = frame(1, b"one") + frame(2, b"") + frame(3, b"three")
+    for byte in data:
+        ends.other.send(bytes([byte]))
+        ends.loop.turn(PATIENCE_S)
+    ends.other.send(data)
+    ends.until(lambda: len(ends.frames) == 6)
+    assert ends.frames == [(1, b"one"), (2, b""), (3, b"three")] * 2
+    assert ends.ends == []
 
 
 @given(st.lists(st.binary(max_size=3000), max_size=8))
@@ -248,55 +247,52 @@ def test_a_frame_that_is_too_large_ends_it_before_it_has_come() -> None:
         ends.until(lambda: ends.frames)
 
 
-def test_a_slow_reader_gets_everything_in_order() -> None:
+def test_a_slow_reader_gets_everything_in_order(ends: Ends) -> None:
     """What the kernel does not take waits, and goes out as there is room."""
-    with Ends() as ends:
-        sent = [bytes([number]) * 400_000 for number in range(10)]
-        for data in sent:
-            ends.connection.send(data)
-        got = bytearray()
-        ends.other.settimeout(0)
+    sent = [bytes([number]) * 400_000 for number in range(10)]
+    for data in sent:
+        ends.connection.send(data)
+    got = bytearray()
+    ends.other.settimeout(0)
 
-        def read() -> bool:
-            try:
-                while True:
-                    got.extend(ends.other.recv(50_000))
-            except BlockingIOError:
-                return len(got) == 4_000_000
+    def read() -> bool:
+        try:
+            while True:
+                got.extend(ends.other.recv(50_000))
+        except BlockingIOError:
+            return len(got) == 4_000_000
 
-        ends.until(read)
-        assert bytes(got) == b"".join(sent)
+    ends.until(read)
+    assert bytes(got) == b"".join(sent)
 
 
-def test_a_peer_that_never_reads_is_dropped_and_what_waits_for_it_is_bounded() -> None:
+def test_a_peer_that_never_reads_is_dropped_and_what_waits_for_it_is_bounded(ends: Ends) -> None:
     """Not out of send(), but soon after."""
-    with Ends() as ends:
-        while ends.connection.waiting_bytes <= module.MOST_WAITING_BYTES:
-            ends.connection.send(bytes(4_000_000))
-        assert ends.ends == []
-        ends.until(lambda: ends.ends)
-        assert ends.ends == ["it does not read"]
+    while ends.connection.waiting_bytes <= connection.MOST_WAITING_BYTES:
+        ends.connection.send(bytes(4_000_000))
+    assert ends.ends == []
+    ends.until(lambda: ends.ends)
+    assert ends.ends == ["it does not read"]
 
 
-def test_it_tells_when_less_is_waiting() -> None:
+def test_it_tells_when_less_is_waiting(ends: Ends) -> None:
     """So that who has more to say need not look."""
-    with Ends() as ends:
-        rooms: list[int] = []
-        ends.connection.on_room = lambda: rooms.append(ends.connection.waiting_bytes)
-        while ends.connection.waiting_bytes < 1_000_000:
-            ends.connection.send(b"x" * 100_000)
-        assert rooms == []
-        ends.other.settimeout(0)
+    rooms: list[int] = []
+    ends.connection.on_room = lambda: rooms.append(ends.connection.waiting_bytes)
+    while ends.connection.waiting_bytes < 1_000_000:
+        ends.connection.send(b"x" * 100_000)
+    assert rooms == []
+    ends.other.settimeout(0)
 
-        def is_read() -> bool:
-            try:
-                return not ends.other.recv(1_000_000)
-            except BlockingIOError:
-                return ends.connection.waiting_bytes == 0
+    def is_read() -> bool:
+        try:
+            return not ends.other.recv(1_000_000)
+        except BlockingIOError:
+            return ends.connection.waiting_bytes == 0
 
-        ends.until(is_read)
-        assert rooms == sorted(rooms, reverse=True)
-        assert rooms[-1] == 0
+    ends.until(is_read)
+    assert rooms == sorted(rooms, reverse=True)
+    assert rooms[-1] == 0
 
 
 def test_what_waits_for_many_is_held_once() -> None:
@@ -312,17 +308,16 @@ def test_what_waits_for_many_is_held_once() -> None:
         assert held < 100_000
 
 
-def test_sending_to_one_that_has_gone_ends_it_later_after_its_last_words() -> None:
+def test_sending_to_one_that_has_gone_ends_it_later_after_its_last_words(ends: Ends) -> None:
     """Who sends to many does not expect that they change meanwhile."""
-    with Ends() as ends:
-        ends.other.send(frame(9, b"farewell"))
-        ends.other.close()
-        ends.connection.send(b"x" * 10)
-        ends.connection.send(b"x" * 10)
-        assert ends.ends == []
-        ends.until(lambda: ends.ends)
-        assert ends.frames == [(9, b"farewell")]
-        assert len(ends.ends) == 1
+    ends.other.send(frame(9, b"farewell"))
+    ends.other.close()
+    ends.connection.send(b"x" * 10)
+    ends.connection.send(b"x" * 10)
+    assert ends.ends == []
+    ends.until(lambda: ends.ends)
+    assert ends.frames == [(9, b"farewell")]
+    assert len(ends.ends) == 1
 
 
 def test_a_reset_is_an_end_like_any_other() -> None:
@@ -353,27 +348,25 @@ def test_a_connection_that_is_refused_ends_once() -> None:
         assert connection.closed
 
 
-def test_after_close_nothing_comes_any_more() -> None:
+def test_after_close_nothing_comes_any_more(ends: Ends) -> None:
     """Not even what was already on its way in the same round."""
-    with Ends() as ends:
-        ends.connection.send(bytes(1_000_000))
-        ends.other.send(frame(1, b""))
-        ends.connection.close()
-        ends.connection._ready(3)
-        assert (ends.frames, ends.ends) == ([], [])
+    ends.connection.send(bytes(1_000_000))
+    ends.other.send(frame(1, b""))
+    ends.connection.close()
+    ends.connection._ready(3)
+    assert (ends.frames, ends.ends) == ([], [])
 
 
-def test_a_frame_that_its_reader_refuses_is_the_last_one() -> None:
+def test_a_frame_that_its_reader_refuses_is_the_last_one(ends: Ends) -> None:
     """WireError ends the connection, no more."""
-    with Ends() as ends:
 
-        def refuse(_kind: int, _payload: bytes) -> None:
-            raise WireError("no")
+    def refuse(_kind: int, _payload: bytes) -> None:
+        raise WireError("no")
 
-        ends.connection.on_frame = refuse
-        ends.other.send(frame(1, b"") * 3)
-        ends.until(lambda: ends.ends)
-        assert ends.ends == ["no"]
+    ends.connection.on_frame = refuse
+    ends.other.send(frame(1, b"") * 3)
+    ends.until(lambda: ends.ends)
+    assert ends.ends == ["no"]
 
 
 @pytest.mark.parametrize("address", ["localhost", "dead", "", "1.2.3", "::x", "\0"])

@@ -29,24 +29,21 @@ def deaf(count: int) -> Iterator[list[socket.socket]]:
             server.close()
 
 
-def test_a_leader_that_proves_itself_is_found() -> None:
+def test_a_leader_that_proves_itself_is_found(pair: Room) -> None:
     """And it is asked to check in."""
-    with Room(2) as room:
-        member = room.member(rank=1).come()
-        room.until(lambda: member.state == "waiting")
-        assert member.membership.proven.leader == room.me.member
-        assert member.membership.proven.ticket == 0
+    member = pair.joined(rank=1)
+    assert member.membership.proven.leader == pair.me.member
+    assert member.membership.proven.ticket == 0
 
 
-def test_a_member_with_another_key_learns_so_and_the_leader_hears_of_it() -> None:
+def test_a_member_with_another_key_learns_so_and_the_leader_hears_of_it(pair: Room) -> None:
     """Neither takes the other for a member."""
-    with Room(2) as room:
-        member = room.member(OTHER, rank=1).come()
-        room.until(lambda: member.mismatches and room.leader.rejected.list())
-        assert member.mismatches == [("127.0.0.1", room.me.host, wire.KEY)]
-        assert room.leader.rejected.list() == [f"127.0.0.1 ({member.me.host})"]
-        assert member.state == ""
-        assert len(room.leader.roster) == 1
+    member = pair.member(OTHER, rank=1).come()
+    pair.until(lambda: member.mismatches and pair.leader.rejected.list())
+    assert member.mismatches == [("127.0.0.1", pair.me.host, wire.KEY)]
+    assert pair.leader.rejected.list() == [f"127.0.0.1 ({member.me.host})"]
+    assert member.state == ""
+    assert len(pair.leader.roster) == 1
 
 
 def test_a_relay_is_found_out_before_anything_depends_on_it() -> None:
@@ -89,16 +86,13 @@ def test_a_lead_is_dialled_once_at_a_time_and_rests_when_it_did_not_answer() -> 
         assert len(member.dialer._calls) == 1
 
 
-def test_a_lead_that_cannot_be_dialled_is_nothing() -> None:
+def test_a_lead_that_cannot_be_dialled_is_nothing(pair: Room) -> None:
     """Its backend will name it again."""
-    with Room(2) as room:
-        dialer = Dialer(
-            room.loop, ATTEMPT, SECRET, lambda _leader_proven: None, lambda *_who: None, lambda _a, _b: None
-        )
-        for address in ("240.0.0.1", "::ffff:0:0", "ff02::1", "0.0.0.1"):
-            dialer.dial(Endpoint(address, 1, "test"))
-        dialer.close()
-        assert not dialer._calls
+    dialer = Dialer(pair.loop, ATTEMPT, SECRET, lambda _leader_proven: None, lambda *_who: None, lambda _a, _b: None)
+    for address in ("240.0.0.1", "::ffff:0:0", "ff02::1", "0.0.0.1"):
+        dialer.dial(Endpoint(address, 1, "test"))
+    dialer.close()
+    assert not dialer._calls
 
 
 def test_whatever_a_stranger_answers_only_ends_the_call() -> None:
@@ -159,12 +153,11 @@ def test_who_hands_on_what_the_leader_says_is_gone_round() -> None:
         looking.close()
 
 
-def test_where_rank_0_is_expected_is_said() -> None:
+def test_where_rank_0_is_expected_is_said(pair: Room) -> None:
     """By the name that the scheduler gives it."""
-    with Room(2) as room:
-        looking = search(room, [], [], leader_hosts=("node7",))
-        assert looking.nobody(9).expected == "rank 0 (node7) within 9 s"
-        looking.close()
+    looking = search(pair, [], [], leader_hosts=("node7",))
+    assert looking.nobody(9).expected == "rank 0 (node7) within 9 s"
+    looking.close()
 
 
 @pytest.mark.parametrize(
@@ -175,10 +168,9 @@ def test_where_rank_0_is_expected_is_said() -> None:
         ({"rank": 1}, LOOK),
     ],
 )
-def test_a_leftover_by_which_rank_0_was_looked_for_is_named(parts: dict[str, Any], remedy: str) -> None:
+def test_a_leftover_by_which_rank_0_was_looked_for_is_named(parts: dict[str, Any], remedy: str, pair: Room) -> None:
     """It is likelier than a firewall, which is named with it."""
-    with Room(2) as room:
-        looking = search(room, [], [], **parts)
-        assert looking.nobody(9).remedy.startswith(remedy)
-        assert looking.nobody(9).remedy.endswith(LOOK)
-        looking.close()
+    looking = search(pair, [], [], **parts)
+    assert looking.nobody(9).remedy.startswith(remedy)
+    assert looking.nobody(9).remedy.endswith(LOOK)
+    looking.close()

@@ -4,26 +4,24 @@ from __future__ import annotations
 
 import os
 import sys
-import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager, nullcontext
 from pathlib import Path
+from typing import Any
 
 import pytest
-from support.gathering import ATTEMPT, OTHER, PATIENCE_S, SECRET, Clock, join_request
+from support.gathering import ATTEMPT, OTHER, SECRET, Clock, join_request, until
 
 from mingle_hooks.errors import NetworkError, PlaceError
 from mingle_hooks.rendezvous import discovery
 from mingle_hooks.rendezvous.backend import MOST_SHOWN, Advertisement, Context, OneWay
 from mingle_hooks.rendezvous.connection import Endpoint, Loop, is_local, resolve
-from mingle_hooks.rendezvous.discovery import BACKENDS, MOST_FILES, DirectoryBackend, Discovery, directory_backend
+from mingle_hooks.rendezvous.discovery import BACKENDS, MOST_FILES, Discovery, directory_backend
 from mingle_hooks.rendezvous.roster import Entry
 from mingle_hooks.rendezvous.wire import Secret
 from mingle_hooks.settings import BACKENDS as NAMES
 
 # A backend that cannot be opened, or fails later, is a reason told at the end, and the others go on.
-
-
-NOTICE = Advertisement(b"L" * 16, 5, ("10.0.0.1",), (20_001,))
 
 
 class Dialer:
@@ -90,59 +88,39 @@ def test_a_package_that_is_missing_or_broken_is_a_reason_and_other_ways_go_on(br
 
 
 def test_where_no_way_can_be_opened_each_reason_is_the_error(broken: str, tmp_path: Path) -> None:
-    """71, at once."""
-    search = Dialer(directory=tmp_path / "none")
-    with search.loop, pytest.raises(NetworkError) as caught:
-        search.discovery.open(["directory", "multicast"])
-    assert "no directory: " in caught.value.seen
-    assert str(tmp_path / "none") in caught.value.seen
-    assert "no multicast: " in caught.value.seen
-    assert broken in caught.value.seen
-
-
-def test_a_directory_that_cannot_be_used_is_a_reason_too(tmp_path: Path) -> None:
-    """It may be that only this node has not mounted it."""
+    """71, at once; with another way, the directory is a reason only, for this node alone may not have mounted it."""
     search = Dialer(directory=tmp_path / "none", hosts=("127.0.0.1",))
     with search.loop:
+        with pytest.raises(NetworkError) as caught:
+            search.discovery.open(["directory", "multicast"])
         search.discovery.open(["hosts", "directory"])
-        told = search.discovery.tried()
+        tried = search.discovery.tried()
         search.discovery.close()
-    assert told.startswith("hosts: ")
-    assert "no directory: expected a shared directory" in told
-    assert str(tmp_path / "none") in told
+    assert "no multicast: " in caught.value.seen
+    assert broken in caught.value.seen
+    for text in (caught.value.seen, tried):
+        assert "no directory: expected a shared directory" in text
+        assert str(tmp_path / "none") in text
+    assert tried.startswith("hosts: ")
     assert search.notes == []
 
 
-def test_a_directory_that_goes_while_it_is_used_leaves_the_other_ways(tmp_path: Path) -> None:
-    """A leader that cannot write its file any more is still found by name."""
+@pytest.mark.parametrize("hosts", [("127.0.0.1",), ()], ids=["another way", "the last way"])
+def test_a_directory_that_goes_while_it_is_used_leaves_the_other_ways(tmp_path: Path, hosts: tuple[str, ...]) -> None:
+    """A leader that cannot write its file any more is still found by name; by no way, it does not wait for members."""
     place = tmp_path / "shared"
     place.mkdir()
-    search = Dialer(advertisement=NOTICE, directory=place, hosts=("127.0.0.1",))
+    search = Dialer(advertisement=ADVERTISED, directory=place, hosts=hosts)
     with search.loop:
-        search.discovery.open(["hosts", "directory"])
+        search.discovery.open(["hosts", "directory"] if hosts else ["directory"])
         (leaf,) = os.listdir(place)
         os.unlink(place / leaf)
         place.rmdir()
-        search.discovery.seek()
-        told = search.discovery.tried()
-        search.discovery.close()
-    assert told.startswith("hosts: ")
-    assert "no directory: " in told
-
-
-def test_the_last_way_that_fails_is_an_error(tmp_path: Path) -> None:
-    """Nobody could find this leader, and it does not wait for them."""
-    place = tmp_path / "shared"
-    place.mkdir()
-    search = Dialer(advertisement=NOTICE, directory=place)
-    with search.loop:
-        search.discovery.open(["directory"])
-        (leaf,) = os.listdir(place)
-        os.unlink(place / leaf)
-        place.rmdir()
-        with pytest.raises(NetworkError, match="no directory"):
+        with nullcontext() if hosts else pytest.raises(NetworkError, match="no directory"):
             search.discovery.seek()
+        tried = search.discovery.tried()
         search.discovery.close()
+    assert "no directory: " in tried
 
 
 def test_a_directory_that_cannot_be_read_for_a_while_is_a_reason_until_it_can(tmp_path: Path) -> None:
@@ -166,111 +144,66 @@ def test_a_directory_that_cannot_be_read_for_a_while_is_a_reason_until_it_can(tm
 # The scheduler's first host is tried at the job's own ports, again and again.
 
 
-def context(loop: Loop, found: list[Endpoint], **parts: object) -> Context:
-    """Return what the way works with."""
-    some = {"loop": loop, "attempt": ATTEMPT, "secret": SECRET, "dial": found.append, "ports": (20_001, 20_002)}
-    return Context(**{**some, "reject": print, "note": print, **parts})  # type: ignore[arg-type]
-
-
-def settle(loop: Loop, found: list[Endpoint], count: int) -> None:
-    """Serve until so many leads are there."""
-    deadline = time.monotonic() + PATIENCE_S
-    loop.run(lambda: len(found) >= count or time.monotonic() > deadline)
-    assert len(found) >= count
+@contextmanager
+def looking(make: Any = discovery.hosts_backend, clock: Clock | None = None, **parts: Any) -> Iterator[tuple[Any, ...]]:
+    """Give a loop, a backend that looks for a leader in it, and what that has found."""
+    found: list[Endpoint] = []
+    with Loop(clock or Clock()) as loop:
+        backend = make(Context(loop, ATTEMPT, SECRET, found.append, print, print, ports=(20_001, 20_002), **parts))
+        backend.search(wanted=True)
+        yield loop, backend, found
+        backend.close()
+        assert not loop.poller.watched
 
 
 def test_every_port_of_every_address_is_named_again_and_again() -> None:
     """Until it is told to stop."""
-    found: list[Endpoint] = []
-    with Loop() as loop:
-        backend = discovery.hosts_backend(context(loop, found, leader_hosts=("127.0.0.1",)))
-        backend.search(wanted=True)
-        settle(loop, found, 6)
+    with looking(leader_hosts=("127.0.0.1",)) as (loop, backend, found):
+        until(loop, lambda: len(found) >= 6)
         backend.search(wanted=False)
-        count = len(found)
-        done: list[int] = []
+        count, done = len(found), list[int]()
         loop.after(0.1, lambda: done.append(1))
-        loop.run(lambda: bool(done))
+        until(loop, lambda: done)
         assert len(found) == count
-        backend.close()
-    assert {(endpoint.address, endpoint.port, endpoint.backend) for endpoint in found} == {
-        ("127.0.0.1", 20_001, "hosts"),
-        ("127.0.0.1", 20_002, "hosts"),
-    }
+    assert set(found) == {Endpoint("127.0.0.1", port, "hosts") for port in (20_001, 20_002)}
 
 
-def test_a_name_that_nobody_knows_holds_up_no_other_and_is_reported() -> None:
-    """Each is looked up by itself."""
-    found: list[Endpoint] = []
-    with Loop(Clock()) as loop:
-        names = ("no-such-host.invalid", "bad..name", "-", "x" * 300, "\u00fc", "127.0.0.1")
-        backend = discovery.hosts_backend(context(loop, found, leader_hosts=names))
-        backend.search(wanted=True)
-        settle(loop, found, 2)
-        deadline = time.monotonic() + PATIENCE_S
-        loop.run(lambda: len(backend._addresses) == len(names) or time.monotonic() > deadline)
-        assert "no-such-host.invalid" in backend.tried()
+def test_a_name_that_nobody_knows_holds_up_no_other_and_is_looked_up_again() -> None:
+    """Each is looked up by itself, and reported; it may be registered later."""
+    clock, unknown = Clock(), "no-such-host.invalid"
+    names = (unknown, "bad..name", "-", "x" * 300, "\u00fc", "127.0.0.1")
+    with looking(clock=clock, leader_hosts=names) as (loop, backend, found):
+        until(loop, lambda: len(found) >= 2 and len(backend._addresses) == len(names))
+        assert unknown in backend.tried()
         assert "not known" in backend.tried()
-        backend.close()
-    assert {endpoint.address for endpoint in found} == {"127.0.0.1"}
-
-
-def test_a_name_that_was_not_known_is_looked_up_again() -> None:
-    """It may have been registered only now."""
-    clock, name = Clock(), "no-such-host.invalid"
-    with Loop(clock) as loop:
-        backend = discovery.hosts_backend(context(loop, [], leader_hosts=(name,)))
-        backend.search(wanted=True)
-        deadline = time.monotonic() + PATIENCE_S
-        loop.run(lambda: name in backend._addresses or time.monotonic() > deadline)
-        assert (backend._addresses, backend._lookups) == ({name: []}, {})
+        assert {endpoint.address for endpoint in found} == {"127.0.0.1"}
+        assert (backend._addresses[unknown], backend._lookups) == ([], {})
         clock.ahead += discovery.LOOK_UP_AGAIN_S
-        loop.run(lambda: name in backend._lookups or time.monotonic() > deadline)
-        assert name in backend._lookups
-        backend.close()
+        until(loop, lambda: unknown in backend._lookups)
 
 
-def test_the_name_on_the_fast_network_is_tried_first() -> None:
-    """And the host's own name too, as not every host need have another."""
-    with Loop() as loop:
-        backend = discovery.hosts_backend(context(loop, [], leader_hosts=("node1",), host_suffix="-ib"))
+def test_the_name_on_the_fast_network_is_tried_first_and_closing_waits_for_no_name_server() -> None:
+    """The host's own name too, as not every host need have another; a look-up that has begun ends by itself."""
+    with looking(leader_hosts=("node1",), host_suffix="-ib") as (_, backend, _):
         assert backend.tried().startswith("node1-ib, node1 ports ")
-        backend.close()
-
-
-def test_closing_does_not_wait_for_a_name_server() -> None:
-    """A look-up that has begun is left to end by itself."""
-    found: list[Endpoint] = []
-    with Loop() as loop:
-        backend = discovery.hosts_backend(context(loop, found, leader_hosts=("127.0.0.1", "localhost")))
-        backend.search(wanted=True)
-        backend.close()
-        assert not loop.poller.watched
 
 
 def test_master_means_its_own_port_or_the_jobs() -> None:
     """As --master HOST[:PORT] says."""
     for port, expected in ((7000, {7000}), (None, {20_001, 20_002})):
-        found: list[Endpoint] = []
-        with Loop() as loop:
-            backend = discovery.master_backend(context(loop, found, master=("127.0.0.1", port)))
-            backend.search(wanted=True)
-            settle(loop, found, 2)
-            backend.close()
+        with looking(discovery.master_backend, master=("127.0.0.1", port)) as (loop, _, found):
+            until(loop, lambda found=found: len(found) >= 2)
         assert {endpoint.port for endpoint in found} == expected
         assert {endpoint.backend for endpoint in found} == {"master"}
     with Loop() as loop:
-        assert discovery.master_backend(context(loop, [])) is None
-        assert discovery.hosts_backend(context(loop, [])) is None
+        nothing = Context(loop, ATTEMPT, SECRET, print, print, print)
+        assert discovery.master_backend(nothing) is discovery.hosts_backend(nothing) is None
 
 
 def test_an_address_is_local_when_a_socket_can_be_bound_to_it() -> None:
     """Names are looked up before; text that is no address is not."""
-    assert is_local("127.0.0.1")
-    assert is_local("127.0.1.1") or sys.platform != "linux"
-    assert not is_local("192.0.2.1")
-    assert not is_local("2001:db8::1")
-    assert not is_local("nonsense")
+    addresses = ("127.0.0.1", "127.0.1.1", "192.0.2.1", "2001:db8::1", "nonsense")
+    assert [is_local(address) for address in addresses] == [True, sys.platform == "linux", False, False, False]
 
 
 def test_a_name_resolves_or_has_no_addresses() -> None:
@@ -294,18 +227,10 @@ class Place:
         self.found: list[Endpoint] = []
         self.rejected: list[str] = []
         self.notes: list[str] = []
-        context = Context(
-            Loop(Clock()),
-            ATTEMPT,
-            secret,
-            self.found.append,
-            self.rejected.append,
-            self.notes.append,
-            directory=str(directory),
-        )
-        opened = directory_backend(context)
-        assert isinstance(opened, DirectoryBackend)
-        self.backend, self.loop = opened, context.loop
+        sinks = self.found.append, self.rejected.append, self.notes.append
+        context = Context(Loop(Clock()), ATTEMPT, secret, *sinks, directory=str(directory))
+        self.backend: Any = directory_backend(context)
+        self.loop = context.loop
 
     def look(self) -> set[tuple[str, int]]:
         """Look once, and return the leads."""
@@ -319,9 +244,16 @@ class Place:
         self.loop.__exit__(None, None, None)
 
 
-def test_what_one_announces_another_finds_and_nothing_stays(tmp_path: Path) -> None:
+@pytest.fixture
+def place() -> Iterator[Callable[..., Place]]:
+    """Make places that are closed with the test."""
+    with ExitStack() as stack:
+        yield lambda *arguments: stack.enter_context(closing(Place(*arguments)))
+
+
+def test_what_one_announces_another_finds_and_nothing_stays(place: Callable[..., Place], tmp_path: Path) -> None:
     """The file is private, whole from the first moment, and removed."""
-    leader, member = Place(tmp_path), Place(tmp_path)
+    leader, member = place(tmp_path), place(tmp_path)
     leader.backend.announce(ADVERTISED)
     assert member.look() == LEADS
     assert leader.look() == set()
@@ -329,56 +261,61 @@ def test_what_one_announces_another_finds_and_nothing_stays(tmp_path: Path) -> N
     leader.backend.announce(None)
     assert os.listdir(tmp_path) == []
     leader.backend.announce(ADVERTISED)
-    leader.close()
-    member.close()
+    leader.backend.close()
     assert os.listdir(tmp_path) == []
     assert leader.notes + member.notes + leader.rejected + member.rejected == []
 
 
-def test_a_leader_with_another_key_is_reported_once_and_not_dialled(tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_put_in_its_place_leaves_no_draft(
+    place: Callable[..., Place], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The quota may end between the two."""
+    monkeypatch.setattr(os, "replace", lambda *_paths: os.listdir(f"{tmp_path}/none"))
+    leader = place(tmp_path)
+    with pytest.raises(PlaceError):
+        leader.backend.announce(ADVERTISED)
+    leader.backend.close()
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_leader_with_another_key_is_reported_once_and_not_dialled(
+    place: Callable[..., Place], tmp_path: Path
+) -> None:
     """Its file cannot be ours."""
-    leader, member = Place(tmp_path, OTHER), Place(tmp_path)
+    leader, member = place(tmp_path, OTHER), place(tmp_path)
     leader.backend.announce(ADVERTISED)
     assert member.look() == member.look() == set()
     assert len(member.rejected) == 1
     assert len(member.rejected[0]) <= 64
-    leader.close()
-    member.close()
 
 
 @pytest.mark.parametrize("what", ["empty", "garbage", "huge", "link", "fifo", "directory", "other's words", "device"])
-def test_whatever_lies_there_under_a_leaders_name_is_not_believed(tmp_path: Path, what: str) -> None:
+def test_whatever_lies_there_under_a_leaders_name_is_not_believed(
+    place: Callable[..., Place], tmp_path: Path, what: str
+) -> None:
     """And it neither blocks nor breaks the search."""
-    leader, member = Place(tmp_path), Place(tmp_path)
+    leader, member = place(tmp_path), place(tmp_path)
     leader.backend.announce(ADVERTISED)
     (name,) = os.listdir(tmp_path)
     path, words = tmp_path / name, (tmp_path / name).read_bytes()
     path.unlink()
-    if what == "empty":
-        path.touch()
-    elif what == "garbage":
-        path.write_bytes(bytes(range(256)))
-    elif what == "huge":
-        path.write_bytes(words + bytes(10_000_000))
-    elif what == "link":
-        (tmp_path / "elsewhere").write_bytes(words)
-        path.symlink_to(tmp_path / "elsewhere")
-    elif what == "fifo":
-        os.mkfifo(path)
-    elif what == "directory":
-        path.mkdir()
-    elif what == "device":
-        path.symlink_to("/dev/zero")
-    else:
-        path.write_bytes(words.replace(b"20001", b"20009"))
+    (tmp_path / "elsewhere").write_bytes(words)
+    {
+        "empty": path.touch,
+        "garbage": lambda: path.write_bytes(bytes(range(256))),
+        "huge": lambda: path.write_bytes(words + bytes(10_000_000)),
+        "link": lambda: path.symlink_to(tmp_path / "elsewhere"),
+        "fifo": lambda: os.mkfifo(path),
+        "directory": path.mkdir,
+        "device": lambda: path.symlink_to("/dev/zero"),
+        "other's words": lambda: path.write_bytes(words.replace(b"20001", b"20009")),
+    }[what]()
     assert member.look() == set()
     if path.is_dir():
         path.rmdir()
-    leader.close()
-    member.close()
 
 
-def test_names_that_others_make_up_cannot_crowd_out_a_leader(tmp_path: Path) -> None:
+def test_names_that_others_make_up_cannot_crowd_out_a_leader(place: Callable[..., Place], tmp_path: Path) -> None:
     """Whoever may write into the directory without the key."""
     tag = ATTEMPT.tag.hex()
     for number in range(2 * MOST_FILES):
@@ -387,32 +324,29 @@ def test_names_that_others_make_up_cannot_crowd_out_a_leader(tmp_path: Path) -> 
     (tmp_path / f"{tag}-----.mingle").touch()
     with open(os.path.join(os.fsencode(tmp_path), tag.encode() + b"-\xff\n\x1b[2J.mingle"), "wb"):
         pass
-    leader, member = Place(tmp_path), Place(tmp_path)
+    leader, member = place(tmp_path), place(tmp_path)
     leader.backend.announce(ADVERTISED)
     assert member.look() == LEADS
     assert len(member.rejected) == 1
-    leader.close()
-    member.close()
 
 
-def test_a_directory_that_goes_away_meanwhile_is_no_leader_found(tmp_path: Path) -> None:
+def test_a_directory_that_goes_away_meanwhile_is_no_leader_found(place: Callable[..., Place], tmp_path: Path) -> None:
     """The file server may be away for a moment; the deadline bounds it."""
     shared = tmp_path / "shared"
     shared.mkdir()
-    member = Place(shared)
+    member = place(shared)
     shared.rmdir()
     assert member.look() == set()
     with pytest.raises(PlaceError, match="No such file"):
         member.backend.announce(ADVERTISED)
-    member.close()
 
 
 @pytest.mark.parametrize("name", ["missing", "file"])
-def test_what_is_no_directory_is_refused_at_once(tmp_path: Path, name: str) -> None:
+def test_what_is_no_directory_is_refused_at_once(place: Callable[..., Place], tmp_path: Path, name: str) -> None:
     """With the path, and what to do."""
     (tmp_path / "file").touch()
     with pytest.raises(PlaceError, match=name):
-        Place(tmp_path / name)
+        place(tmp_path / name)
 
 
 # Who is heard by multicast and does not seem to hear us.

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import resource
 import socket
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing
 
 import pytest
 from support.gathering import ATTEMPT, SECRET, Clock, join_request
@@ -18,14 +17,9 @@ from mingle_hooks.rendezvous.request import Request
 from mingle_hooks.rendezvous.wire import Material
 
 
-@contextmanager
-def listeners() -> Iterator[Listeners]:
+def listeners() -> closing[Listeners]:
     """Give listeners that are closed in the end."""
-    opened = Listeners()
-    try:
-        yield opened
-    finally:
-        opened.close()
+    return closing(Listeners())
 
 
 def free_ports(count: int) -> range:
@@ -39,16 +33,8 @@ def free_ports(count: int) -> range:
 
 def request(**parts: object) -> Request:
     """Return the request of a rank 0."""
-    whole = {
-        "attempt": ATTEMPT,
-        "key": Material(b"k" * 32),
-        "host": "h",
-        "machine": "m",
-        "slots": 1,
-        "rank": 0,
-        "nodes": 2,
-    }
-    return Request(**{**whole, **parts})  # type: ignore[arg-type]
+    rank = {"rank": 0, "nodes": 2, **parts}
+    return Request(ATTEMPT, key=Material(b"k" * 32), host="h", machine="m", slots=1, **rank)  # type: ignore[arg-type]
 
 
 def test_the_first_free_port_of_each_group_is_opened_in_both_families() -> None:
@@ -167,13 +153,9 @@ def test_who_is_there_before_the_port_is_the_worlds_is_treated_like_all_others(m
     with socket.create_server(("", 0)) as free:
         port = free.getsockname()[1]
     monkeypatch.setattr(ports.socket, "socket", Dialled)
-    opened = Listeners(hold=False)
-    try:
+    with closing(Listeners(hold=False)) as opened:
         opened.open_named(port)
-        accepted, _ = opened.sockets[0].accept()
-        with accepted:
+        with opened.sockets[0].accept()[0] as accepted:
             assert accepted.getsockopt(socket.SOL_SOCKET, socket.SO_LINGER, 8) == ports.GONE_AT_ONCE
-    finally:
-        for sock in early:
-            sock.close()
-        opened.close()
+    for sock in early:
+        sock.close()

@@ -88,10 +88,7 @@ def test_what_differs_by_nature_does_not_show(tmp_path: Path) -> None:
     for number in range(1, 33):
         node = dgx(tmp_path / str(number), number)
         node.limits(nofile=1 << 16 + number % 3, nproc=4_000_000 + 512 * number)
-        node.space = {
-            SHM: Space(4096, 2**28 + number, 2**27 - number),
-            TMP: Space(4096, 2**26, 2**25 * number),
-        }
+        node.space = {SHM: Space(4096, 2**28 + number, 2**27 - number), TMP: Space(4096, 2**26, 2**25 * number)}
         node.environ |= {
             "HOSTNAME": f"node{number}",
             "SLURM_PROCID": str(number),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import socket
 import threading
-from collections.abc import Iterator
 
 import pytest
 from support.gathering import ATTEMPT, KEY, OTHER, SECRET, Room, heard, hello, talk
@@ -23,10 +22,9 @@ EARLIER = wire.frame(wire.HELLO, wire.encode({"tag": ATTEMPT.tag.hex(), "nonce":
 
 
 @pytest.fixture
-def room() -> Iterator[Room]:
+def room(pair: Room) -> Room:
     """Give a leader of a world of two."""
-    with Room(2) as found:
-        yield found
+    return pair
 
 
 def answers(room: Room, data: bytes, port: int | None = None) -> list[tuple[int, wire.Body]]:
@@ -142,8 +140,7 @@ def test_a_shell_without_the_cookie_is_told_so(room: Room, leads: Secret, comes:
 def test_members_of_the_same_run_meet(room: Room) -> None:
     """As do those that all have no cookie, in every other test."""
     leader_of(room, FIRST)
-    member = room.member(FIRST, rank=1).come()
-    room.until(lambda: member.state == "waiting")
+    room.joined(FIRST, rank=1)
 
 
 def test_a_stranger_with_the_cookie_is_another_key(room: Room) -> None:

@@ -53,10 +53,15 @@ def all_in(room: Room, state: str) -> bool:
     return all(member.state == state for member in room.members)
 
 
-def session(sock: socket.socket) -> wire.Sealer:
-    """Return the session of a connection on which HELLO with 16 n was said."""
-    _, challenge = heard(sock)
-    return wire.Sealer(SECRET, b"n" * 16, bytes.fromhex(challenge["nonce"]), b"member", b"leader")
+@contextlib.contextmanager
+def greeted(room: Room) -> Iterator[Callable[[int, object], None]]:
+    """Connect and prove the key; give what says more."""
+    with talk(room.port) as sock:
+        sock.sendall(hello(room.port))
+        room.until(lambda: any(stranger._sealer for stranger in room.leader.acceptor.strangers))
+        _, challenge = heard(sock)
+        sealer = wire.Sealer(SECRET, b"n" * 16, bytes.fromhex(challenge["nonce"]), b"member", b"leader")
+        yield lambda kind, body: sock.sendall(sealer.seal(kind, json.dumps(body).encode()))
 
 
 @pytest.mark.parametrize("count", [2, 3, 16, 64])
@@ -86,12 +91,6 @@ def test_a_world_forms_whole_whatever_the_order_of_arrival(count: int) -> None:
         assert room.leader.unconfirmed == []
 
 
-def test_a_leader_that_is_all_there_is_forms_its_world() -> None:
-    """One member needs nobody."""
-    with Room(1) as room:
-        room.until(lambda: room.leader.everybody_done)
-
-
 def test_nobody_has_the_world_before_all_are_ready() -> None:
     """With one missing, the others wait."""
     with Room(4) as room:
@@ -107,109 +106,79 @@ def test_nobody_has_the_world_before_all_are_ready() -> None:
         room.until(lambda: all_in(room, "formed"))
 
 
-def test_a_member_that_leaves_before_the_word_takes_the_world_back_to_gathering() -> None:
+def test_a_member_that_leaves_before_the_word_takes_the_world_back_to_gathering(trio: Room) -> None:
     """Nobody has printed; it comes again, and the world forms under a new epoch."""
-    with Room(3) as room:
-        first, second = (room.member(rank=rank).come() for rank in (1, 2))
-        room.until(lambda: room.leader.state == "closing")
-        second.leave()
-        room.until(lambda: room.leader.state == "gathering")
-        assert first.state != "formed"
-        # Told that it gathers again, the other one knows that its answer is void.
-        room.skip(10.0)
-        room.until(lambda: first.state == "waiting")
-        assert first.membership.answer is None
-        second.come()
-        room.until(lambda: all_in(room, "formed"))
-        assert first.answer["epoch"] == second.answer["epoch"] > 1
+    first, second = (trio.member(rank=rank).come() for rank in (1, 2))
+    trio.until(lambda: trio.leader.state == "closing")
+    second.leave()
+    trio.until(lambda: trio.leader.state == "gathering")
+    assert first.state != "formed"
+    # Told that it gathers again, the other one knows that its answer is void.
+    trio.skip(10.0)
+    trio.until(lambda: first.state == "waiting")
+    assert first.membership.answer is None
+    second.come()
+    trio.until(lambda: all_in(trio, "formed"))
+    assert first.answer["epoch"] == second.answer["epoch"] > 1
 
 
-def test_members_that_come_and_go_at_random_form_one_world_in_the_end() -> None:
-    """Whoever leaves, and whenever."""
-    seed = random.randrange(2**32)
-    print(f"seed {seed}")  # noqa: T201 - to repeat a failure
-    chance = random.Random(seed)
-    with Room(6) as room:
-        for rank in range(1, 6):
-            room.member(rank=rank).come()
-        for _ in range(60):
-            for _ in range(chance.randrange(6)):
-                room.turn()
-            if room.leader.state == "formed":
-                break
-            member = chance.choice(room.members)
-            if member.membership is not None and chance.random() < 0.7:
-                member.leave()
-            elif member.membership is None:
-                member.come()
-        for member in room.members:
-            if member.membership is None:
-                member.come()
-        room.until(lambda: all_in(room, "formed"))
-        assert len({m.answer["digest"] for m in room.members}) == 1
-
-
-def test_a_member_whose_connection_broke_replaces_itself() -> None:
+def test_a_member_whose_connection_broke_replaces_itself(trio: Room) -> None:
     """The same member over a new connection, with the old one still open."""
-    with Room(3) as room:
-        member = room.member(rank=1).come()
-        room.until(lambda: member.state == "waiting" and len(room.leader.roster) == 2)
-        again = Member(room, member.me)
-        room.members.append(again)
-        again.come()
-        room.until(lambda: member.state == "lost")
-        assert len(room.leader.roster) == 2
-        room.members.remove(member)
-        room.member(rank=2).come()
-        room.until(lambda: all_in(room, "formed"))
+    member = trio.joined(rank=1)
+    again = Member(trio, member.me)
+    trio.members.append(again)
+    again.come()
+    trio.until(lambda: member.state == "lost")
+    assert len(trio.leader.roster) == 2
+    trio.members.remove(member)
+    trio.member(rank=2).come()
+    trio.until(lambda: all_in(trio, "formed"))
 
 
-def test_the_word_that_got_lost_is_said_again() -> None:
+def test_the_word_that_got_lost_is_said_again(trio: Room) -> None:
     """A member that asks again after COMMIT gets the same answer."""
-    with Room(3) as room:
-        first, second = (room.member(rank=rank).come() for rank in (1, 2))
-        room.until(lambda: first.state == "ready" or second.state == "ready")
-        room.until(lambda: room.leader.state == "formed")
-        digest = first.answer["digest"]
-        second.leave()
-        second.come()
-        room.until(lambda: second.state == "formed")
-        assert second.answer["digest"] == digest
-        late = room.member(rank=2, host="late").come()
-        room.until(lambda: late.state == "failed")
+    first, second = (trio.member(rank=rank).come() for rank in (1, 2))
+    trio.until(lambda: first.state == "ready" or second.state == "ready")
+    trio.until(lambda: trio.leader.state == "formed")
+    digest = first.answer["digest"]
+    second.leave()
+    second.come()
+    trio.until(lambda: second.state == "formed")
+    assert second.answer["digest"] == digest
+    trio.joined(rank=2, host="late", state="failed")
 
 
-def test_who_has_the_word_reaches_no_leader_at_the_worlds_port() -> None:
+def test_who_has_the_word_reaches_no_leader_at_the_worlds_port(pair: Room) -> None:
     """Seen: a member's program was so fast that mingle's own listener took its call, and reset it."""
-    with Room(2) as room:
-        member = room.member(rank=1).come()
-        talk(room.terms.port).close()
-        room.until(lambda: member.state == "formed")
-        with pytest.raises(ConnectionRefusedError):
-            talk(room.terms.port)
-        talk(room.port).close()  # who lost the word may still ask for it
+    member = pair.member(rank=1).come()
+    talk(pair.terms.port).close()
+    pair.until(lambda: member.state == "formed")
+    with pytest.raises(ConnectionRefusedError):
+        talk(pair.terms.port)
+    talk(pair.port).close()  # who lost the word may still ask for it
 
 
 @pytest.mark.parametrize(
     ("parts", "kind"), [({"rank": 1}, "rank"), ({"rank": 3}, "beyond"), ({"nodes": 4}, "nodes"), ({}, "ok")]
 )
-def test_a_contradiction_fails_everybody_with_the_same_words_now_and_later(parts: dict[str, int], kind: str) -> None:
+def test_a_contradiction_fails_everybody_with_the_same_words_now_and_later(
+    parts: dict[str, int], kind: str, trio: Room
+) -> None:
     """Those who are in, the one who contradicts, and who comes afterwards."""
-    with Room(3) as room:
-        room.member(rank=1).come()
-        room.until(lambda: len(room.leader.roster) == 2)
-        room.member(**parts).come()
-        if kind == "ok":
-            room.until(lambda: all_in(room, "formed"))
-            return
-        room.until(lambda: all_in(room, "failed"))
-        late = room.member(rank=2).come()
-        room.until(lambda: late.state == "failed" and not room.leader.acceptor.has_members)
-        assert room.leader.failure.kind == kind
-        said = {str(m.membership.failure.error()) for m in room.members if m.membership and m.membership.failure}
-        assert said == {str(room.leader.failure.error())}
-        # A leader by right whose world has failed is no rival of the next try's.
-        assert room.leader.ticket == 1
+    trio.member(rank=1).come()
+    trio.until(lambda: len(trio.leader.roster) == 2)
+    trio.member(**parts).come()
+    if kind == "ok":
+        trio.until(lambda: all_in(trio, "formed"))
+        return
+    trio.until(lambda: all_in(trio, "failed"))
+    late = trio.member(rank=2).come()
+    trio.until(lambda: late.state == "failed" and not trio.leader.acceptor.has_members)
+    assert trio.leader.failure.kind == kind
+    said = {str(m.membership.failure.error()) for m in trio.members if m.membership and m.membership.failure}
+    assert said == {str(trio.leader.failure.error())}
+    # A leader by right whose world has failed is no rival of the next try's.
+    assert trio.leader.ticket == 1
 
 
 @pytest.mark.parametrize("wanting", [(), (0,), (1,), (0, 2)])
@@ -227,51 +196,36 @@ def test_those_who_ask_for_the_roster_have_all_of_it(wanting: tuple[int, ...]) -
             assert answer["digest"] == answers[0]["digest"]
 
 
-def test_a_leader_that_listens_first_hears_of_one_too_many() -> None:
+def test_a_leader_that_listens_first_hears_of_one_too_many(pair: Room) -> None:
     """All N are in, and no world is formed yet: whoever comes meanwhile is a contradiction for all."""
-    with Room(2) as room:
-        room.leader.choice.listen_for(30.0)
-        member = room.member().come()
-        room.until(lambda: room.leader.roster.complete and room.leader.roster.reached_by_all(0))
-        assert room.leader.state == "gathering"
-        room.member().come()
-        room.until(lambda: all_in(room, "failed"))
-        assert room.leader.failure.kind == "full"
-        assert member.state == "failed"
+    pair.leader.choice.listen_for(30.0)
+    member = pair.member().come()
+    pair.until(lambda: pair.leader.roster.complete and pair.leader.roster.reached_by_all(0))
+    assert pair.leader.state == "gathering"
+    pair.member().come()
+    pair.until(lambda: all_in(pair, "failed"))
+    assert pair.leader.failure.kind == "full"
+    assert member.state == "failed"
 
 
-def test_a_leader_that_has_listened_forms_the_world() -> None:
-    """Nobody else came."""
-    with Room(2) as room:
-        room.leader.choice.listen_for(30.0)
-        room.member().come()
-        room.until(lambda: room.leader.roster.complete and room.leader.roster.reached_by_all(0))
-        room.skip(31.0)
-        room.until(lambda: all_in(room, "formed"))
-
-
-def test_a_failure_says_how_old_it_is() -> None:
+def test_a_failure_says_how_old_it_is(pair: Room) -> None:
     """A member that began later knows by that, that it was another run that failed."""
-    with Room(2) as room:
-        room.leader.fail(Failure("full", ("2", "node9")))
-        room.skip(7.0)
-        late = room.member(rank=1).come()
-        room.until(lambda: late.state == "failed")
-        assert 7.0 <= late.membership.failed_ago_s < 7.0 + PATIENCE_S
+    pair.leader.fail(Failure("full", ("2", "node9")))
+    pair.skip(7.0)
+    late = pair.joined(rank=1, state="failed")
+    assert 7.0 <= late.membership.failed_ago_s < 7.0 + PATIENCE_S
 
 
 @pytest.mark.parametrize(("age_ms", "state"), [(5_000, "failed"), (60_000, "gathering"), (None, "failed")])
-def test_a_leader_fails_with_others_but_not_with_an_earlier_run(age_ms: int | None, state: str) -> None:
+def test_a_leader_fails_with_others_but_not_with_an_earlier_run(age_ms: int | None, state: str, trio: Room) -> None:
     """A failure that is older than the leader itself is none of its own; one that says no age is new."""
-    with Room(3) as room:
-        room.skip(30.0)
-        member = room.member(rank=1).come()
-        room.until(lambda: len(room.leader.roster) == 2)
-        age = {} if age_ms is None else {"age_ms": age_ms}
-        member.membership._tell(wire.FAILED, {"kind": "full", "parts": ["2", "node9"], **age})
-        room.until(lambda: room.leader.state == state)
-        room.turn()
-        assert room.leader.state == state
+    trio.skip(30.0)
+    member = trio.joined(rank=1)
+    age = {} if age_ms is None else {"age_ms": age_ms}
+    member.membership._tell(wire.FAILED, {"kind": "full", "parts": ["2", "node9"], **age})
+    trio.until(lambda: trio.leader.state == state)
+    trio.turn()
+    assert trio.leader.state == state
 
 
 def test_failing_while_a_member_has_just_been_killed_fails_the_others_all_the_same() -> None:
@@ -292,8 +246,7 @@ def test_failing_while_a_member_has_just_been_killed_fails_the_others_all_the_sa
 def test_giving_up_says_how_many_were_in_who_was_missing_and_who_was_refused() -> None:
     """To everybody."""
     with Room(4) as room:
-        member = room.member(rank=2).come()
-        room.until(lambda: len(room.leader.roster) == 2)
+        member = room.joined(rank=2)
         room.leader.reject("10.9.8.7")
         member.membership.give_up(12)
         room.until(lambda: member.state == "failed")
@@ -317,32 +270,38 @@ def test_giving_up_while_the_world_closes_names_who_has_not_confirmed_to_everybo
         assert "3 of 4 confirmed, missing node3;" in texts.pop()
 
 
-def test_a_connection_whose_other_end_is_gone_is_noticed_at_both_ends() -> None:
+def test_a_connection_whose_other_end_is_gone_is_noticed_at_both_ends(pair: Room) -> None:
     """By the kernel, also where nobody says so; but a leader's does not drop what is under way, as the word may be."""
-    with Room(2) as room:
-        member = room.member(rank=1).come()
-        room.until(lambda: member.membership is not None and room.leader._sessions)
-        (session,) = room.leader._sessions.values()
-        theirs, ours = member.membership.proven.connection._sock, session.connection._sock
-        for sock in (theirs, ours):
-            assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
-            probes = (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT)
-            idle_s, each_s, count = (sock.getsockopt(socket.IPPROTO_TCP, name) for name in probes)
-            assert idle_s + each_s * count == GONE_S < LEASE_S
-        timeouts = [sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) for sock in (theirs, ours)]
-        assert timeouts == [GONE_S * 1000, 0]
+    member = pair.member(rank=1).come()
+    pair.until(lambda: member.membership is not None and pair.leader._sessions)
+    (session,) = pair.leader._sessions.values()
+    theirs, ours = member.membership.proven.connection._sock, session.connection._sock
+    for sock in (theirs, ours):
+        assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+        probes = (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT)
+        idle_s, each_s, count = (sock.getsockopt(socket.IPPROTO_TCP, name) for name in probes)
+        assert idle_s + each_s * count == GONE_S < LEASE_S
+    timeouts = [sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) for sock in (theirs, ours)]
+    assert timeouts == [GONE_S * 1000, 0]
 
 
-def test_the_best_address_that_all_reach_is_taken_after_a_while() -> None:
-    """One that somebody does not reach is waited for, but not for ever."""
-    with Room(3, advertised=(NOWHERE, LOOPBACK)) as room:
-        for rank in (1, 2):
-            room.member(rank=rank).come()
-        room.until(lambda: room.leader.roster.reached_by_all(1) and room.leader.roster.complete)
-        assert room.leader.state == "gathering"
+def test_the_best_address_gets_its_time_again_when_a_member_has_come_back() -> None:
+    """The leader counts from when all are in again."""
+    with Room(2, advertised=(NOWHERE, LOOPBACK)) as room:
+        room.clock.stop()
+        member = room.member(rank=1)
+        for waits_s in (SETTLE_S - 0.5, 1.0):
+            member.leave()
+            room.until(lambda: len(room.leader.roster) == 1)
+            member.come()
+            room.until(lambda: member.membership is not None and member.membership._probes)
+            room.skip(PROBE_NEXT_S)
+            room.until(lambda: room.leader.roster.reached_by_all(1))
+            room.skip(waits_s)
+            room.turn()
+            assert room.leader.state == "gathering"
         room.skip(SETTLE_S)
         room.until(lambda: all_in(room, "formed"))
-        assert room.members[0].answer["addr"] == "127.0.0.1"
 
 
 def reached(room: Room, member: Member) -> list[int]:
@@ -417,7 +376,7 @@ def test_no_other_address_is_tried_where_the_leader_is_there_and_only_slow(monke
         room.clock.stop()
         early = room.member(rank=1).come()
         room.until(lambda: early.membership is not None and early.membership._probes)
-        best, second = early.membership._probes if early.membership is not None else []
+        best, second = early.membership._probes
         room.until(lambda: best.connected)
         wait_long(room)
         assert not second.connected
@@ -484,8 +443,7 @@ def test_loopback_is_not_waited_for_by_members_of_several_machines() -> None:
     """The next address is the best that may serve them."""
     with Room(2, advertised=(LOOPBACK._replace(loopback=True), SECOND)) as room:
         room.clock.stop()
-        far = room.member(rank=1, machine="there").come()
-        room.until(lambda: far.state == "formed")
+        far = room.joined(rank=1, machine="there", state="formed")
         assert far.answer["addr"] == SECOND.address
 
 
@@ -520,38 +478,33 @@ def test_loopback_is_only_for_members_of_one_machine() -> None:
         assert room.leader.failure.kind == "network"
 
 
-def test_a_size_that_somebody_exported_must_be_the_sum() -> None:
+def test_a_size_that_somebody_exported_must_be_the_sum(pair: Room) -> None:
     """WORLD_SIZE=5 with two members of one slot is refused for all."""
-    with Room(2) as room:
-        member = room.member(rank=1, pinned={"WORLD_SIZE": "5"}).come()
-        room.until(lambda: member.state == "failed")
-        assert room.leader.failure.parts == ("5", "2")
+    pair.joined(rank=1, pinned={"WORLD_SIZE": "5"}, state="failed")
+    assert pair.leader.failure.parts == ("5", "2")
 
 
-def test_a_withdrawn_leader_sends_its_members_on_and_may_stand_again() -> None:
+def test_a_withdrawn_leader_sends_its_members_on_and_may_stand_again(trio: Room) -> None:
     """MOVED to the better candidate; nobody stays."""
-    with Room(3) as room:
-        member = room.member(rank=1).come()
-        room.until(lambda: len(room.leader.roster) == 2)
-        room.leader.withdraw([["10.0.0.7", 20_007]])
-        late = room.member(rank=2).come()
-        room.until(lambda: (member.state, late.state) == ("moved", "moved"))
-        assert member.membership.moved_to == [("10.0.0.7", 20_007)]
-        room.until(lambda: len(room.leader.roster) == 1 and not room.leader.acceptor.has_members)
-        room.leader.resume()
-        for who in room.members:
-            who.leave()
-            room.skip(2.0)
-            who.come()
-        room.until(lambda: all_in(room, "formed"))
+    member = trio.joined(rank=1)
+    trio.leader.withdraw([["10.0.0.7", 20_007]])
+    late = trio.member(rank=2).come()
+    trio.until(lambda: (member.state, late.state) == ("moved", "moved"))
+    assert member.membership.moved_to == [("10.0.0.7", 20_007)]
+    trio.until(lambda: len(trio.leader.roster) == 1 and not trio.leader.acceptor.has_members)
+    trio.leader.resume()
+    for who in trio.members:
+        who.leave()
+        trio.skip(2.0)
+        who.come()
+    trio.until(lambda: all_in(trio, "formed"))
 
 
-def test_a_failed_leader_does_not_stand_again() -> None:
+def test_a_failed_leader_does_not_stand_again(trio: Room) -> None:
     """It stays failed."""
-    with Room(3) as room:
-        room.leader.give_up(1)
-        room.leader.resume()
-        assert room.leader.state == "failed"
+    trio.leader.give_up(1)
+    trio.leader.resume()
+    assert trio.leader.state == "failed"
 
 
 # Strangers.
@@ -563,23 +516,20 @@ def test_strangers_that_hold_connections_neither_stay_nor_keep_members_out() -> 
         held = [talk(room.port) for _ in range(40)]
         try:
             room.until(lambda: len(room.leader.acceptor.connected) >= 10)
-            member = room.member(rank=1).come()
-            room.until(lambda: member.state == "formed")
+            room.joined(rank=1, state="formed")
             assert len(room.leader.acceptor.strangers) <= 10
         finally:
             for sock in held:
                 sock.close()
 
 
-def test_a_member_that_says_nothing_is_not_dropped() -> None:
+def test_a_member_that_says_nothing_is_not_dropped(trio: Room) -> None:
     """It has said who it is, and now waits."""
-    with Room(3) as room:
-        member = room.member(rank=1).come()
-        room.until(lambda: member.state == "waiting" and len(room.leader.roster) == 2)
-        room.skip(STRANGER_S + 1.0)
-        room.turn()
-        room.turn()
-        assert (member.state, len(room.leader.roster)) == ("waiting", 2)
+    member = trio.joined(rank=1)
+    trio.skip(STRANGER_S + 1.0)
+    trio.turn()
+    trio.turn()
+    assert (member.state, len(trio.leader.roster)) == ("waiting", 2)
 
 
 def test_a_stranger_that_says_nothing_is_dropped_after_a_while() -> None:
@@ -646,55 +596,47 @@ def test_a_member_that_says_what_it_should_not_is_out_and_the_world_still_forms(
     with Room(2) as room:
         whole = room.member(rank=1).me.body()
         room.members.clear()
-        with talk(room.port) as sock:
-            sock.sendall(hello(room.port))
-            room.until(lambda: room.leader.acceptor.strangers)
-            room.until(lambda: any(v._sealer for v in room.leader.acceptor.strangers))
-            talking = session(sock)
+        with greeted(room) as say:
             for kind, said in frames:
                 body = {"whole": whole, "leader": {**whole, "member": room.me.member.hex()}}.get(str(said), said)
                 if isinstance(body, dict) and kind == wire.CHECKIN and said != "leader":
                     body = {**whole, **body}
-                sock.sendall(talking.seal(kind, json.dumps(body).encode()))
+                say(kind, body)
             room.until(lambda: not room.leader.acceptor.connected)
         assert len(room.leader.roster) == 1
-        member = room.member(rank=1).come()
-        room.until(lambda: member.state == "formed")
+        room.joined(rank=1, state="formed")
 
 
 @pytest.mark.parametrize(
     "frame",
     [(wire.READY, {"epoch": 1, "lease_ms": 30_000}), (wire.DONE, {}), (wire.REACHED, {"offer": 200, "own": "::1"})],
 )
-def test_a_member_that_is_ahead_of_itself_changes_nothing(frame: tuple[int, wire.Body]) -> None:
+def test_a_member_that_is_ahead_of_itself_changes_nothing(frame: tuple[int, wire.Body], trio: Room) -> None:
     """READY and DONE before there is an answer, and an address that was never offered."""
-    with Room(3) as room:
-        whole = room.member(rank=2).me
-        with talk(room.port) as sock:
-            sock.sendall(hello(room.port))
-            room.until(lambda: any(v._sealer for v in room.leader.acceptor.strangers))
-            talking = session(sock)
-            sock.sendall(talking.seal(wire.CHECKIN, wire.encode(whole.body())))
-            sock.sendall(talking.seal(*frame[:1], wire.encode(frame[1])))
-            room.until(lambda: len(room.leader.roster) == 2)
-            other = room.members[0] = room.member(rank=1).come()
-            room.until(lambda: len(room.leader.roster) == 3)
-            assert room.leader.state == "gathering"
-        room.until(lambda: len(room.leader.roster) == 2)
-        Member(room, whole)
-        room.members = [other, room.member(rank=2).come()]
-        room.until(lambda: all_in(room, "formed") and room.leader.everybody_done)
+    whole = trio.member(rank=2).me
+    with greeted(trio) as say:
+        say(wire.CHECKIN, whole.body())
+        say(*frame)
+        trio.until(lambda: len(trio.leader.roster) == 2)
+        other = trio.members[0] = trio.member(rank=1).come()
+        trio.until(lambda: len(trio.leader.roster) == 3)
+        assert trio.leader.state == "gathering"
+    trio.until(lambda: len(trio.leader.roster) == 2)
+    Member(trio, whole)
+    trio.members = [other, trio.member(rank=2).come()]
+    trio.until(lambda: all_in(trio, "formed") and trio.leader.everybody_done)
 
 
-def test_a_rival_is_believed_only_from_a_holder_of_the_key_and_only_about_another() -> None:
-    """Two leaders by right fail both worlds."""
-    with Room(2) as room:
-        member = room.member(rank=1).come()
-        room.until(lambda: member.state == "waiting" and len(room.leader.roster) == 2)
-        member.membership.accuse("node0", room.me.member)
-        member.membership.accuse("x" * 1000, os.urandom(16))
-        room.until(lambda: room.leader.state in ("failed", "formed"))
-        assert room.leader.failure is None or room.leader.failure.kind == "leaders"
+def test_a_rival_is_believed_only_from_a_holder_of_the_key_and_only_about_another(trio: Room) -> None:
+    """A member that has met this one by two addresses may say so; two leaders by right fail both worlds."""
+    member = trio.joined(rank=1)
+    member.membership.accuse("node0", trio.me.member)
+    for _ in range(10):
+        trio.turn()
+    assert trio.leader.state == "gathering"
+    member.membership.accuse("x" * 1000, os.urandom(16))
+    trio.until(lambda: trio.leader.state == "failed")
+    assert trio.leader.failure.kind == "leaders"
 
 
 def test_an_address_counts_as_reached_once_the_leader_has_closed() -> None:
@@ -722,86 +664,70 @@ def test_a_probe_of_another_world_gets_no_answer() -> None:
         assert sock.recv(100) == b""
 
 
-def test_a_leader_out_of_descriptors_lets_callers_wait_until_there_is_room() -> None:
+def test_a_leader_out_of_descriptors_lets_callers_wait_until_there_is_room(pair: Room) -> None:
     """It neither turns in circles nor forgets them, and knows which limit it met."""
-    with Room(2) as room:
-        member = room.member().come()
-        limits = resource.getrlimit(resource.RLIMIT_NOFILE)
-        held: list[int] = []
-        try:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (256, limits[1]))
-            with contextlib.suppress(OSError):
-                while True:
-                    held.append(os.open(os.devnull, os.O_RDONLY))
-            room.until(lambda: room.loop.shortage)
-            watched = room.loop.poller.watched
-            assert [listener for listener in room.listeners.sockets if listener.fileno() not in watched]
-        finally:
-            for descriptor in held:
-                os.close(descriptor)
-            resource.setrlimit(resource.RLIMIT_NOFILE, limits)
-        room.until(lambda: member.state == "formed")
-        assert room.loop.shortage == ("files", "all 256 file descriptors that `ulimit -n` allows are in use")
+    member = pair.member().come()
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    held: list[int] = []
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (256, limits[1]))
+        with contextlib.suppress(OSError):
+            while True:
+                held.append(os.open(os.devnull, os.O_RDONLY))
+        pair.until(lambda: pair.loop.shortage)
+        watched = pair.loop.poller.watched
+        assert [listener for listener in pair.listeners.sockets if listener.fileno() not in watched]
+    finally:
+        for descriptor in held:
+            os.close(descriptor)
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    pair.until(lambda: member.state == "formed")
+    assert pair.loop.shortage == ("files", "all 256 file descriptors that `ulimit -n` allows are in use")
 
 
 # A leader says the last word only while every member still waits for it.
 
 
-class Now:
-    """A clock that is set by hand."""
-
-    def __init__(self) -> None:
-        self.time = 100.0
-
-    def __call__(self) -> float:
-        return self.time
-
-
 def test_a_lease_begins_when_it_is_asked_for() -> None:
     """However late the promise arrives: the member may have given it at once."""
-    now = Now()
-    leases = Leases(now)
+    clock = Clock()
+    clock.stop()
+    leases = Leases(clock)
     assert leases.ask(b"a")
-    now.time += 20.0
+    clock.ahead += 20.0
     leases.promised(b"a", LEASE_S)
-    assert len(leases) == 1
-    assert leases.left_s() == LEASE_S - 20.0
-    assert leases.ending(LEASE_S - 20.0) == []
+    assert leases.left_s() == pytest.approx(LEASE_S - 20.0)
+    assert leases.ending(LEASE_S - 20.1) == []
+    assert leases.ask(b"b")
+    leases.promised(b"b", LEASE_S)
+    assert (len(leases), leases.left_s()) == (2, pytest.approx(LEASE_S))  # until the last one ends
     assert leases.ending(LEASE_S - 19.0) == [b"a"]
 
 
-def test_who_owes_an_answer_is_not_asked_again() -> None:
-    """Its answer to the first question would be taken for one to the second."""
-    leases = Leases(Now())
+def test_who_owes_an_answer_is_not_asked_again_and_a_promise_that_nobody_asked_for_is_none() -> None:
+    """Its answer to the first question would be taken for one to the second, and a second answer would lengthen it."""
+    clock = Clock()
+    clock.stop()
+    leases = Leases(clock)
+    leases.promised(b"a", LEASE_S)
+    assert len(leases) == 0
     assert [leases.ask(b"a"), leases.ask(b"a"), leases.ask(b"b")] == [True, False, True]
     leases.promised(b"a", LEASE_S)
+    clock.ahead += 10.0
+    leases.promised(b"a", LEASE_S)
+    assert leases.left_s() == pytest.approx(LEASE_S - 10.0)
     assert leases.ask(b"a")
 
 
-def test_a_promise_that_nobody_asked_for_is_none() -> None:
-    """A second answer to one question would lengthen it."""
-    now = Now()
-    leases = Leases(now)
-    leases.promised(b"a", LEASE_S)
-    assert len(leases) == 0
-    leases.ask(b"a")
-    leases.promised(b"a", LEASE_S)
-    now.time += 10.0
-    leases.promised(b"a", LEASE_S)
-    assert leases.left_s() == LEASE_S - 10.0
-
-
 @pytest.mark.parametrize("late_s", [LEASE_S - LAST_WORD_S + 1.0, LEASE_S + 10.0])
-def test_a_leader_that_was_stopped_asks_again_before_it_says_the_word(late_s: float) -> None:
+def test_a_leader_that_was_stopped_asks_again_before_it_says_the_word(late_s: float, pair: Room) -> None:
     """It reads a promise that was given long ago: its member may have left."""
-    with Room(2) as room:
-        member = room.member().come()
-        room.until(lambda: member.state == "ready")
-        leases = room.leader._closing.leases
-        leases._asked.update(dict.fromkeys(leases._asked, room.clock() - late_s))
-        room.until(lambda: len(leases))
-        assert room.leader.state == "closing"
-        room.until(lambda: member.state == "formed")  # it was there, and has promised again
+    member = pair.joined(state="ready")
+    leases = pair.leader._closing.leases
+    leases._asked.update(dict.fromkeys(leases._asked, pair.clock() - late_s))
+    pair.until(lambda: len(leases))
+    assert pair.leader.state == "closing"
+    pair.until(lambda: member.state == "formed")  # it was there, and has promised again
 
 
 def test_a_leader_does_not_say_the_word_to_who_is_about_to_leave(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -818,35 +744,24 @@ def test_a_leader_does_not_say_the_word_to_who_is_about_to_leave(monkeypatch: py
         assert (room.leader.state, asked) == ("closing", [])
 
 
-def test_leases_are_renewed_while_others_are_awaited() -> None:
+def test_leases_are_renewed_while_others_are_awaited(trio: Room) -> None:
     """A member that waits for a slow one has not left when that one is ready."""
-    with Room(3) as room:
-        quick, slow = room.member(rank=1).come(), room.member(rank=2).come()
-        room.until(lambda: slow.membership)
-        membership = slow.membership
-        held: list[int] = []
-        membership._promise = held.append  # type: ignore[method-assign]
-        room.until(lambda: held and len(room.leader._closing.leases) == 1)
-        for _ in range(5):
-            room.skip(RENEW_S)
-            room.until(lambda: room.leader.awaited_s > LEASE_S - RENEW_S)
-        assert (quick.state, room.leader.state) == ("ready", "closing")
-        del membership._promise  # its own is seen again
-        membership._promise(held[0])
-        room.until(lambda: quick.state == slow.state == "formed")
+    quick, slow = trio.member(rank=1).come(), trio.member(rank=2).come()
+    trio.until(lambda: slow.membership)
+    membership = slow.membership
+    held: list[int] = []
+    membership._promise = held.append  # type: ignore[method-assign]
+    trio.until(lambda: held and len(trio.leader._closing.leases) == 1)
+    for _ in range(5):
+        trio.skip(RENEW_S)
+        trio.until(lambda: trio.leader.awaited_s > LEASE_S - RENEW_S)
+    assert (quick.state, trio.leader.state) == ("ready", "closing")
+    del membership._promise  # its own is seen again
+    membership._promise(held[0])
+    trio.until(lambda: quick.state == slow.state == "formed")
 
 
 # A leader and others that lead as well, and who comes back to it or comes too late.
-
-
-def test_a_leader_is_not_its_own_rival() -> None:
-    """A member that has met it by two addresses may say so; the world forms."""
-    with Room(3) as room:
-        first = room.member(rank=1).come()
-        room.until(lambda: first.state == "waiting")
-        first.membership.accuse("node0", room.me.member)
-        second = room.member(rank=2).come()
-        room.until(lambda: first.state == second.state == "formed")
 
 
 def test_two_leaders_are_told_alike_by_both() -> None:
@@ -861,12 +776,11 @@ def test_two_leaders_are_told_alike_by_both() -> None:
     assert len(said) == 1
 
 
-def test_a_leader_that_was_elected_has_no_rivals() -> None:
+def test_a_leader_that_was_elected_has_no_rivals(pair: Room) -> None:
     """Of two candidates the better one leads, and the other one's members go over to it."""
-    with Room(2) as room:
-        room.leader.terms = room.terms._replace(ticket=7)
-        room.leader.met_rival("node9")
-        assert room.leader.state == "gathering"
+    pair.leader.terms = pair.terms._replace(ticket=7)
+    pair.leader.met_rival("node9")
+    assert pair.leader.state == "gathering"
 
 
 def test_who_was_one_too_many_is_waited_for_like_a_member() -> None:
@@ -883,17 +797,15 @@ def test_who_was_one_too_many_is_waited_for_like_a_member() -> None:
             room.until(lambda room=room: room.leader.everybody_told)
 
 
-def test_a_connection_that_was_replaced_does_not_take_its_member_along() -> None:
+def test_a_connection_that_was_replaced_does_not_take_its_member_along(trio: Room) -> None:
     """The end of the one that a member has given up may be noticed after the member is back."""
-    with Room(3) as room:
-        member = room.member(rank=1).come()
-        room.until(lambda: len(room.leader.roster) == 2)
-        earlier = room.leader._sessions[member.me.member]
-        member.leave()
-        member.come()
-        room.until(lambda: room.leader._sessions.get(member.me.member) not in (None, earlier))
-        room.leader.lost(earlier)
-        assert len(room.leader.roster) == 2
+    member = trio.joined(rank=1)
+    earlier = trio.leader._sessions[member.me.member]
+    member.leave()
+    member.come()
+    trio.until(lambda: trio.leader._sessions.get(member.me.member) not in (None, earlier))
+    trio.leader.lost(earlier)
+    assert len(trio.leader.roster) == 2
 
 
 def test_two_worlds_at_the_same_place_are_not_the_same() -> None:
@@ -913,15 +825,7 @@ def test_two_worlds_at_the_same_place_are_not_the_same() -> None:
 @contextlib.contextmanager
 def slow_member(room: Room, rank: int) -> Iterator[Callable[[int, wire.Body], None]]:
     """Let a member check in that has reached the leader and promises nothing; give what it says from then on."""
-    with talk(room.port) as sock:
-        sock.sendall(hello(room.port))
-        room.until(lambda: any(its._sealer for its in room.leader.acceptor.strangers))
-        _, challenge = heard(sock)
-        talking = wire.Sealer(SECRET, b"n" * 16, bytes.fromhex(challenge["nonce"]), b"member", b"leader")
-
-        def say(kind: int, body: wire.Body) -> None:
-            sock.sendall(talking.seal(kind, wire.encode(body)))
-
+    with greeted(room) as say:
         say(wire.CHECKIN, join_request(rank=rank).body())
         say(wire.REACHED, {"offer": 0, "own": "127.0.0.1"})
         yield say
@@ -930,8 +834,7 @@ def slow_member(room: Room, rank: int) -> Iterator[Callable[[int, wire.Body], No
 def test_a_promise_for_an_earlier_answer_is_none_for_this_one() -> None:
     """It was under way while another member left and came back; the answer that it is for is void."""
     with Room(3) as room, slow_member(room, 2) as say:
-        first = room.member(rank=1).come()
-        room.until(lambda: first.state == "ready")
+        first = room.joined(rank=1, state="ready")
         earlier = first.answer["epoch"]
         first.leave()
         room.until(lambda: room.leader.state == "gathering")
@@ -951,8 +854,7 @@ def test_a_promise_for_an_earlier_answer_is_none_for_this_one() -> None:
 def test_a_word_about_an_earlier_answer_is_not_obeyed(kind: int) -> None:
     """A leader that says it is none: its member has no world, and promises nothing."""
     with Room(3) as room, slow_member(room, 2):
-        first = room.member(rank=1).come()
-        room.until(lambda: first.state == "ready")
+        first = room.joined(rank=1, state="ready")
         ends = first.membership.lease_ends
         room.leader._sessions[first.me.member].tell(kind, {"epoch": first.answer["epoch"] + 1})
         room.until(lambda: first.state == "failed")

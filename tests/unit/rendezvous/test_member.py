@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import socket
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from support.gathering import ATTEMPT, SECRET, heard, join_request, probed
@@ -10,7 +12,7 @@ from support.gathering import ATTEMPT, SECRET, heard, join_request, probed
 from mingle_hooks.rendezvous import wire
 from mingle_hooks.rendezvous.connection import Connection, Endpoint, Loop
 from mingle_hooks.rendezvous.dialer import ProvenLeader
-from mingle_hooks.rendezvous.member import Membership
+from mingle_hooks.rendezvous.member import CALL_AGAIN_S, LINGER_S, Following, Membership
 from mingle_hooks.rendezvous.wire import MOST_ADVERTISED
 
 NONCES = b"n" * 16, b"m" * 16
@@ -67,3 +69,38 @@ def test_an_address_where_somebody_else_answers_is_not_reached() -> None:
             room.turn()
         assert room.leader.roster.entry(member.me.member).reached == {}
         assert room.leader.state == "gathering"
+
+
+class Search:
+    """Records what a member has its search for a leader do."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[object, ...]] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *arguments: self.calls.append((name, *arguments))
+
+
+HERE, BETTER = Endpoint("10.0.0.1", 20_001, "test"), Endpoint("10.0.0.7", 20_007, "test")
+
+
+@pytest.mark.parametrize(
+    ("state", "calls"),
+    [
+        ("failed", [("rest", HERE, LINGER_S / 2)]),
+        ("moved", [("rest", HERE, CALL_AGAIN_S), ("dial", BETTER)]),
+        ("lost", [("rest", HERE, CALL_AGAIN_S), ("dial", BETTER)]),
+    ],
+)
+def test_a_member_lets_its_former_leader_rest_and_dials_the_better_one(state: str, calls: list[object]) -> None:
+    """A leader that failed before this member began is an earlier run's: others get their turn first."""
+    search: Any = Search()
+    looks: list[int] = []
+    some: Any = SimpleNamespace(is_before=lambda _ago_s: True)
+    with Loop() as loop:
+        following = Following(loop, some, SECRET, some, search, some, some, some, lambda: looks.append(1), bool)
+        following.membership = membership = some
+        vars(membership).update(proven=SimpleNamespace(endpoint=HERE), moved_to=[BETTER[:2]], state=state)
+        vars(membership).update(progress=None, is_free=True, failed_ago_s=60.0, failure="earlier")
+        following._changed()
+    assert (search.calls, looks, following.membership) == (calls, [1], None)

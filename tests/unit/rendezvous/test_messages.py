@@ -71,19 +71,10 @@ def test_a_roster_s_host_is_a_host_s_name(row: int, host: object) -> None:
 @pytest.mark.parametrize(
     "rows",
     [
-        [],
-        ROWS[:1],
-        [*ROWS, [2, "node3", "10.0.0.3", 1]],
-        [ROWS[1], ROWS[0]],
-        [ROWS[0], ROWS[0]],
-        [ROWS[0], ROWS[1][:3]],
-        [ROWS[0], [*ROWS[1], 1]],
-        changed(2, 1, "node2"),
-        changed(3, 1, 0),
-        changed(0, 1, "1"),
-        {"0": ROWS[0], "1": ROWS[1]},
-        "0123456789abcdef",
-        None,
+        *([], ROWS[:1], [*ROWS, [2, "node3", "10.0.0.3", 1]], [ROWS[1], ROWS[0]], [ROWS[0], ROWS[0]]),
+        *([ROWS[0], ROWS[1][:3]], [ROWS[0], [*ROWS[1], 1]]),
+        *(changed(2, 1, "node2"), changed(3, 1, 0), changed(0, 1, "1")),
+        *({"0": ROWS[0], "1": ROWS[1]}, "0123456789abcdef", None),
     ],
 )
 def test_a_roster_has_a_row_for_each_node(rows: object) -> None:
@@ -116,19 +107,19 @@ def test_what_is_no_part_of_an_answer_is_refused(change: dict[str, Any]) -> None
 # The roster is packed once, and only what the answer tells is unpacked.
 
 
-ROWS = [[rank, f"node{rank:05}", f"10.1.{rank // 256}.{rank % 256}", 8] for rank in range(16_384)]
+LARGE = [[rank, f"node{rank:05}", f"10.1.{rank // 256}.{rank % 256}", 8] for rank in range(16_384)]
 
 
 def test_what_is_packed_is_unpacked() -> None:
     """Also the largest world's, in less than two megabytes."""
-    packed = messages.pack_roster(json.dumps(ROWS).encode())
+    packed = messages.pack_roster(json.dumps(LARGE).encode())
     assert len(packed) < 2_000_000
-    assert messages.unpack_roster(packed) == ROWS
+    assert messages.unpack_roster(packed) == LARGE
 
 
 def test_another_roster_than_the_answers_is_refused() -> None:
     """Whoever can write into the connection has no key."""
-    packed, other = (messages.pack_roster(json.dumps(ROWS[:count]).encode()) for count in (3, 2))
+    packed, other = (messages.pack_roster(json.dumps(LARGE[:count]).encode()) for count in (3, 2))
     with pytest.raises(WireError, match="not the one"):
         messages.check_roster(other, messages.roster_digest(packed))
 
@@ -187,13 +178,9 @@ def test_braces_in_a_part_are_only_text() -> None:
     [
         {},
         {"kind": "nonsense", "parts": []},
-        {"kind": "rank", "parts": ["1"]},
-        {"kind": "rank", "parts": "123"},
-        {"kind": "rank", "parts": ["1"] * (MOST_PARTS + 1)},
-        {"kind": "rank", "parts": ["1", "2", 3]},
-        {"kind": "rank", "parts": ["1", "2", "\x1b[2J"]},
-        {"kind": "rank", "parts": ["1", "2", "x" * (LONGEST_PART + 1)]},
         {"kind": ["rank"], "parts": ["1", "2", "3"]},
+        *({"kind": "rank", "parts": parts} for parts in (["1"], "123", ["1"] * (MOST_PARTS + 1), ["1", "2", 3])),
+        *({"kind": "rank", "parts": ["1", "2", part]} for part in ("\x1b[2J", "x" * (LONGEST_PART + 1))),
     ],
 )
 def test_what_is_no_failure_is_refused(body: dict[str, object]) -> None:
@@ -229,9 +216,7 @@ def test_it_travels_and_is_the_same_error_everywhere(kind: Kind) -> None:
         None,
         "command",
         {"kind": "command"},
-        {"kind": "command", "parts": []},
-        {"kind": "command", "parts": ["node1"]},
-        {"kind": "command", "parts": ["node1", 7]},
+        *({"kind": "command", "parts": parts} for parts in ([], ["node1"], ["node1", 7])),
         {"kind": "command", "parts": ["node1", "x" * (LONGEST_PART + 1)]},
         {"kind": "rank", "parts": ["0", "node1", "node2"]},
         {"kind": "none", "parts": ["node1", GONE]},

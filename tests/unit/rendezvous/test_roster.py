@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections.abc import Iterator
 from typing import Any
@@ -36,52 +37,33 @@ from mingle_hooks.rendezvous.wire import WireError, decode, encode, parse
 OWN = "10.0.0.9"
 
 
-def ranks(roster: Roster) -> dict[str, int]:
-    """Return host -> rank."""
-    return {row.host: row.node_rank for _, row in roster.members(None)}
+def gathered(me: dict[str, Any], *others: dict[str, Any] | JoinRequest, hosts: tuple[str, ...] = ()) -> Roster:
+    """Return the roster of a leader to which these members have come."""
+    roster = Roster(join_request(**me), hosts)
+    for other in others:
+        assert roster.add(other if isinstance(other, JoinRequest) else join_request(**other), OWN) is None
+    return roster
 
 
-def test_ranks_that_are_given_are_kept_in_any_order_of_arrival() -> None:
-    """The roster is in rank order."""
-    roster = Roster(join_request(host="n0", rank=0, nodes=3))
-    assert roster.add(join_request(host="n2", rank=2), OWN) is None
-    assert not roster.complete
-    assert roster.add(join_request(host="n1", rank=1), OWN) is None
-    assert roster.complete
-    assert list(ranks(roster).items()) == [("n0", 0), ("n1", 1), ("n2", 2)]
-
-
-def test_without_ranks_the_leader_is_0_and_the_others_follow_by_name() -> None:
-    """node2 comes before node10."""
-    roster = Roster(join_request(host="node7", nodes=4))
-    for host in ("node10", "node2", "ctl"):
-        assert roster.add(join_request(host=host), OWN) is None
-    assert ranks(roster) == {"node7": 0, "node2": 2, "node10": 3, "ctl": 1} or ranks(roster)["node7"] == 0
-    assert ranks(roster)["node2"] < ranks(roster)["node10"]
-    assert sorted(ranks(roster).values()) == [0, 1, 2, 3]
-
-
-def test_those_without_a_rank_take_what_is_left() -> None:
-    """Given ranks win."""
-    roster = Roster(join_request(host="n0", rank=0, nodes=4))
-    for host, rank in (("a", None), ("b", 1), ("c", None)):
-        assert roster.add(join_request(host=host, rank=rank), OWN) is None
-    assert ranks(roster) == {"n0": 0, "b": 1, "a": 2, "c": 3}
-
-
-def test_any_order_of_arrival_gives_the_same_ranks() -> None:
-    """Ranks depend on who came, not on when."""
-    seed = random.randrange(2**32)
-    print(f"seed {seed}")  # noqa: T201 - to repeat a failure
-    members = [join_request(host=f"n{i}") for i in range(1, 12)]
-    me, found = join_request(host="n0", nodes=12), set()
-    for turn in range(5):
-        random.Random(seed + turn).shuffle(members)
-        roster = Roster(me)
-        for member in members:
-            assert roster.add(member, OWN) is None
-        found.add(tuple(ranks(roster).items()))
-    assert len(found) == 1
+@pytest.mark.parametrize(
+    ("leader", "others", "hosts"),
+    [
+        (("n0", 0), [("n2", 2), ("n1", 1)], ["n0", "n1", "n2"]),
+        (("node7", None), [("node10", None), ("node2", None), ("ctl", None)], ["node7", "ctl", "node2", "node10"]),
+        (("n0", 0), [("a", None), ("b", 1), ("c", None)], ["n0", "b", "a", "c"]),
+    ],
+    ids=["given", "by name", "those without a rank take what is left"],
+)
+def test_ranks_are_the_same_in_any_order_of_arrival(
+    leader: tuple[str, int | None], others: list[tuple[str, int | None]], hosts: list[str]
+) -> None:
+    """Given ones are kept, and the leader is 0; the roster is in rank order, and node2 comes before node10."""
+    for order in itertools.permutations(others):
+        me, *members = ({"host": host, "rank": rank} for host, rank in (leader, *order))
+        assert not gathered({**me, "nodes": len(hosts)}, *members[1:]).complete
+        roster = gathered({**me, "nodes": len(hosts)}, *members)
+        assert roster.complete
+        assert [(row.host, row.node_rank) for _, row in roster.members(None)] == [*zip(hosts, range(9), strict=False)]
 
 
 @pytest.mark.parametrize(
@@ -111,10 +93,8 @@ def test_a_contradiction_names_what_and_who(
     me: dict[str, object], others: list[dict[str, object]], kind: str, parts: tuple[str, ...]
 ) -> None:
     """The last of the others is the one that cannot be taken."""
-    roster = Roster(join_request(**me))
     *fine, last = others
-    for other in fine:
-        assert roster.add(join_request(**other), OWN) is None
+    roster = gathered(me, *fine)
     before = len(roster)
     failure = roster.add(join_request(**last), OWN)
     assert failure.kind == kind
@@ -125,17 +105,14 @@ def test_a_contradiction_names_what_and_who(
 
 def test_once_more_changes_nothing() -> None:
     """A check-in that comes twice is one member."""
-    roster, member = Roster(join_request(rank=0, nodes=3)), join_request(rank=1)
-    assert roster.add(member, OWN) is None
-    assert roster.add(member, OWN) is None
-    assert len(roster) == 2
+    member = join_request(rank=1)
+    assert len(gathered({"rank": 0, "nodes": 3}, member, member)) == 2
 
 
 def test_an_address_counts_once_for_each_member_that_reaches_it() -> None:
     """Who tells it twice is not two, and all are not all but one."""
-    roster, members = Roster(join_request(rank=0, nodes=3)), [join_request(rank=rank) for rank in (1, 2)]
-    for member in members:
-        assert roster.add(member, OWN) is None
+    members = [join_request(rank=rank) for rank in (1, 2)]
+    roster = gathered({"rank": 0, "nodes": 3}, *members)
     for _ in range(2):
         roster.reach(members[0].member, 0, OWN)
         assert not roster.reached_by_all(0)
@@ -145,9 +122,8 @@ def test_an_address_counts_once_for_each_member_that_reaches_it() -> None:
 
 def test_a_member_that_left_takes_its_rank_its_values_and_its_reach_with_it() -> None:
     """It, or another, may come again, and say something else."""
-    roster = Roster(join_request(rank=0))
     gone = join_request(rank=1, nodes=3, machine="there", pinned={"WORLD_SIZE": "8"})
-    assert roster.add(gone, OWN) is None
+    roster = gathered({"rank": 0}, gone)
     roster.reach(gone.member, 0, OWN)
     assert (roster.nodes, roster.pinned("WORLD_SIZE"), roster.one_machine) == (3, "8", False)
     assert roster.reached_by_all(0)
@@ -160,9 +136,8 @@ def test_a_member_that_left_takes_its_rank_its_values_and_its_reach_with_it() ->
 
 def test_what_two_said_stays_when_the_first_of_them_leaves() -> None:
     """N is known as long as one member that said it is in."""
-    roster, first = Roster(join_request(rank=0)), join_request(nodes=3)
-    assert roster.add(first, OWN) is None
-    assert roster.add(join_request(nodes=3), OWN) is None
+    first = join_request(nodes=3)
+    roster = gathered({"rank": 0}, first, {"nodes": 3})
     roster.remove(first.member)
     assert roster.nodes == 3
 
@@ -181,10 +156,7 @@ def test_who_is_missing_is_said_as_well_as_it_is_known(
     me: dict[str, object], hosts: tuple[str, ...], others: list[dict[str, object]], text: str
 ) -> None:
     """Hosts where the scheduler names them, else ranks, else how many."""
-    roster = Roster(join_request(**me), hosts)
-    for other in others:
-        assert roster.add(join_request(**other), OWN) is None
-    assert set(roster.missing().split(",")) == set(text.split(","))
+    assert set(gathered(me, *others, hosts=hosts).missing().split(",")) == set(text.split(","))
 
 
 def test_a_great_many_missing_ranks_stay_one_short_text() -> None:
@@ -194,11 +166,8 @@ def test_a_great_many_missing_ranks_stay_one_short_text() -> None:
 
 def test_offers_that_not_all_reach_say_who_does_not() -> None:
     """For the failure that no address is good for all."""
-    me = join_request(rank=0, nodes=3, host="n0")
-    roster = Roster(me)
-    roster.entry(me.member).reached = {0: "10.0.0.1"}
-    for rank in (1, 2):
-        assert roster.add(join_request(rank=rank, host=f"n{rank}"), OWN) is None
+    roster = gathered({"rank": 0, "nodes": 3}, *({"rank": rank, "host": f"n{rank}"} for rank in (1, 2)))
+    roster.entries()[0].reached = {0: "10.0.0.1"}
     assert roster.short_of(["10.0.0.1"]) == "10.0.0.1 not reached by n[1-2]"
     for entry in roster.entries():
         entry.reached = {0: "10.0.0.1"}
@@ -247,8 +216,7 @@ def test_a_leader_that_is_asked_to_gives_ranks_by_switch() -> None:
     """Claimed ranks are where it begins, and each member keeps its slots; another leader leaves them."""
     members = [join_request(host=f"n{rank}", rank=rank, slots=rank + 1, topology="ab"[rank % 2]) for rank in (1, 2, 3)]
     for is_asked, order in (True, "n0 n2 n1 n3"), (False, "n0 n1 n2 n3"):
-        me = join_request(host="n0", rank=0, nodes=4, topology="a")
-        roster = Roster(me, by_switch=is_asked)
+        roster = Roster(join_request(host="n0", rank=0, nodes=4, topology="a"), by_switch=is_asked)
         for member in members:
             assert roster.add(member, "10.0.0.9") is None
         rows = [row for _, row in roster.members(None)]
@@ -429,17 +397,13 @@ def test_nothing_is_chosen_while_another_leader_is_being_asked(leading: Leading)
     assert leading.closed == [0]
 
 
-def test_a_leader_that_gathers_no_more_chooses_nothing(leading: Leading) -> None:
-    """It has failed, say."""
-    leading.gathers = False
-    leading.comes(0)
-    assert leading.closed == []
-
-
-def test_who_has_stopped_chooses_nothing(leading: Leading) -> None:
-    """No timer is left."""
+@pytest.mark.parametrize("how", ["has failed", "has stopped"])
+def test_a_leader_that_gathers_no_more_chooses_nothing(leading: Leading, how: str) -> None:
+    """No timer is left where it has stopped."""
+    leading.gathers = how != "has failed"
     leading.comes(1)
-    leading.choice.stop()
+    if how == "has stopped":
+        leading.choice.stop()
     leading.later(2 * SETTLE_S)
     assert leading.closed == []
 

@@ -19,6 +19,11 @@ STEP = environ(SLURM_VERSIONS[0], "task.1.0.2")
 BATCH = environ(SLURM_VERSIONS[0], "batch.1")
 
 
+def env(text: str) -> dict[str, str]:
+    """Return an environment that is written as the shell's assignments, without spaces in the values."""
+    return dict(pair.split("=", 1) for pair in text.split())  # type: ignore[misc]
+
+
 def ompi(rank: int, size: int, local_rank: int, local_size: int) -> dict[str, str]:
     """Return what Open MPI's mpirun sets."""
     names = ("RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE")
@@ -27,6 +32,16 @@ def ompi(rank: int, size: int, local_rank: int, local_size: int) -> dict[str, st
     return {**variables, "PMIX_NAMESPACE": "prterun-node1-42@1"}
 
 
+# What a task of mpirun over all of a Slurm job is told.
+WHOLE_JOB = {
+    "scheduler": "slurm+mpi",
+    "job_id": "1",
+    "step": "prterun-node1-42@1",
+    "nodes": 3,
+    "node_rank": 1,
+    "hosts": ("node1", "node2", "node3"),
+    "is_batch": False,
+}
 # Environments that documentation describes, and some of the facts that follow.
 DOCUMENTED: dict[str, tuple[dict[str, str], dict[str, object]]] = {
     "nothing": ({}, {"scheduler": "none", "job_id": None, "nodes": None, "is_batch": False}),
@@ -40,12 +55,9 @@ DOCUMENTED: dict[str, tuple[dict[str, str], dict[str, object]]] = {
     ),
     "jsrun in lsf": (
         {
-            "LSB_JOBID": "77",
+            **env("LSB_JOBID=77 JSM_NAMESPACE_RANK=5 JSM_NAMESPACE_SIZE=8"),
+            **env("JSM_NAMESPACE_LOCAL_RANK=1 JSM_NAMESPACE_LOCAL_SIZE=4"),
             "LSB_MCPU_HOSTS": "h1 4 h2 4",
-            "JSM_NAMESPACE_RANK": "5",
-            "JSM_NAMESPACE_SIZE": "8",
-            "JSM_NAMESPACE_LOCAL_RANK": "1",
-            "JSM_NAMESPACE_LOCAL_SIZE": "4",
         },
         {"scheduler": "lsf+mpi", "job_id": "77", "nodes": 2, "node_rank": 1, "hosts": ("h1", "h2")},
     ),
@@ -60,15 +72,10 @@ DOCUMENTED: dict[str, tuple[dict[str, str], dict[str, object]]] = {
     ),
     "job id alone": ({"JOB_ID": "9"}, {"scheduler": "none"}),
     "flux": (
-        {
-            "FLUX_JOB_ID": "\u0192abc1",
-            "FLUX_JOB_SIZE": "8",
-            "FLUX_JOB_NNODES": "2",
-            "FLUX_TASK_RANK": "5",
-            "FLUX_TASK_LOCAL_ID": "1",
-            "PMI_RANK": "5",
-            "PMI_SIZE": "8",
-        },
+        env(
+            "FLUX_JOB_ID=\u0192abc1 FLUX_JOB_SIZE=8 FLUX_JOB_NNODES=2 FLUX_TASK_RANK=5 FLUX_TASK_LOCAL_ID=1"
+            " PMI_RANK=5 PMI_SIZE=8"
+        ),
         {"scheduler": "flux", "job_id": "fabc1", "nodes": 2, "node_rank": 1, "task_rank": 5, "local_rank": 1},
     ),
     "indexed job": (
@@ -89,15 +96,7 @@ DOCUMENTED: dict[str, tuple[dict[str, str], dict[str, object]]] = {
         {"scheduler": "given", "node_rank": 1, "nodes": 4, "task_rank": None},
     ),
     "torchrun's worker": (
-        {
-            "MASTER_ADDR": "fd00::1",
-            "RANK": "3",
-            "WORLD_SIZE": "4",
-            "LOCAL_RANK": "1",
-            "LOCAL_WORLD_SIZE": "2",
-            "GROUP_RANK": "1",
-            "GROUP_WORLD_SIZE": "2",
-        },
+        env("MASTER_ADDR=fd00::1 RANK=3 WORLD_SIZE=4 LOCAL_RANK=1 LOCAL_WORLD_SIZE=2 GROUP_RANK=1 GROUP_WORLD_SIZE=2"),
         {"node_rank": 1, "nodes": 2, "task_rank": 3, "task_count": 4, "local_rank": 1, "local_count": 2},
     ),
     "an earlier mingle's": (
@@ -121,38 +120,16 @@ DOCUMENTED: dict[str, tuple[dict[str, str], dict[str, object]]] = {
     "mpirun, nodes of different size": (ompi(3, 5, 1, 2), {"nodes": None, "task_rank": 3}),
     "mpirun in a slurm script": (
         {**BATCH, **ompi(3, 6, 1, 2)},
-        {
-            "scheduler": "slurm+mpi",
-            "job_id": "1",
-            "step": "prterun-node1-42@1",
-            "nodes": 3,
-            "node_rank": 1,
-            "hosts": ("node1", "node2", "node3"),
-            "is_batch": False,
-        },
+        WHOLE_JOB,
     ),
     "mpirun's daemon in a slurm step": (
         {
             **STEP,
-            "SLURM_STEP_NODELIST": "node[2-3]",
-            "SLURM_STEP_NUM_NODES": "2",
-            "SLURM_TASKS_PER_NODE": "1(x2)",
-            "SLURM_NODEID": "0",
-            "SLURM_PROCID": "0",
-            "SLURM_STEP_NUM_TASKS": "2",
-            "SLURM_NTASKS": "2",
-            "SLURM_STEP_TASKS_PER_NODE": "1(x2)",
+            **env("SLURM_STEP_NODELIST=node[2-3] SLURM_STEP_NUM_NODES=2 SLURM_TASKS_PER_NODE=1(x2) SLURM_NODEID=0"),
+            **env("SLURM_PROCID=0 SLURM_STEP_NUM_TASKS=2 SLURM_NTASKS=2 SLURM_STEP_TASKS_PER_NODE=1(x2)"),
             **ompi(3, 6, 1, 2),
         },
-        {
-            "scheduler": "slurm+mpi",
-            "job_id": "1",
-            "step": "prterun-node1-42@1",
-            "nodes": 3,
-            "node_rank": 1,
-            "hosts": ("node1", "node2", "node3"),
-            "is_batch": False,
-        },
+        WHOLE_JOB,
     ),
     "mpirun on part of a slurm job": (
         {**BATCH, **ompi(1, 2, 0, 1)},
@@ -188,13 +165,9 @@ def test_pals_in_pbs_has_the_jobs_id_and_its_own_places(tmp_path: Path) -> None:
     variables = {
         **environ(OPENPBS, "job.0.ctl"),
         "PBS_NODEFILE": str(tmp_path / "nodes"),
-        "PALS_RANKID": "5",
-        "PALS_NODEID": "2",
-        "PALS_LOCAL_RANKID": "1",
-        "PALS_APID": "a-b-c",
-        "PALS_LOCAL_SIZE": "2",
-        "PMI_RANK": "5",
-        "PMI_SIZE": "6",
+        **env(
+            "PALS_RANKID=5 PALS_NODEID=2 PALS_LOCAL_RANKID=1 PALS_APID=a-b-c PALS_LOCAL_SIZE=2 PMI_RANK=5 PMI_SIZE=6"
+        ),
     }
     found = detect(variables)
     assert (found.scheduler, found.job_id, found.step, found.is_batch) == ("pbs+pals", "0.ctl", "a-b-c", False)
@@ -254,11 +227,7 @@ def test_a_name_that_two_hosts_share_is_no_place() -> None:
     variables = {"LSB_JOBID": "5", "LSB_MCPU_HOSTS": "h.a 1 h.b 1"}
     assert detect(variables, "h").node_rank is None
     assert detect(variables, "h.b").node_rank == 1
-
-
-def test_a_batch_script_is_given_no_place_by_its_name() -> None:
-    """It runs on the first host and is no member."""
-    assert detect(BATCH, "node1").node_rank is None
+    assert detect(BATCH, "node1").node_rank is None  # a batch script runs on the first host and is no member
 
 
 @pytest.mark.parametrize(("nodes", "local"), [(1, 1), (1, 4), (3, 2), (4, 1), (2, 8)])

@@ -1,8 +1,20 @@
-"""Variables of a scheduler: which one is taken, and which is as good as none."""
+"""Variables of a scheduler, and the switches above a node as Slurm and the metadata services of clouds name them."""
 
 from __future__ import annotations
 
+import json
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from mingle_hooks.rendezvous.messages import LONGEST_TOPOLOGY
+from mingle_hooks.schedulers import facts
 from mingle_hooks.schedulers.facts import Variables
+
+# Variables of a scheduler: which one is taken, and which is as good as none.
 
 
 def test_the_first_that_is_set_to_something_is_taken_and_remembered() -> None:
@@ -11,3 +23,132 @@ def test_the_first_that_is_set_to_something_is_taken_and_remembered() -> None:
     assert read.number("nodes", "MISSING", "EMPTY", "SECOND", "THIRD") == 7
     assert read.sources == {"nodes": "SECOND"}
     assert read.number("rank", "MISSING", "EMPTY") is None
+
+
+# The switches above a node, as Slurm and the metadata services of clouds name them.
+
+
+def slurm(address: str, pattern: str) -> str:
+    """Return the switches that Slurm tells."""
+    environ = {"SLURM_TOPOLOGY_ADDR": address, "SLURM_TOPOLOGY_ADDR_PATTERN": pattern}
+    return facts.switches_above("topology", environ)
+
+
+@pytest.mark.parametrize(
+    ("address", "pattern", "switches"),
+    [
+        ("spine.leaf1.node2", "switch.switch.node", "spine/leaf1"),
+        ("s[1-2].leaf1.node2", "switch.switch.node", "s[1-2]/leaf1"),
+        ("b1.node1", "block.node", "b1"),
+        ("b1.node1.cluster.example", "block.node", "b1"),
+        ("node1", "node", ""),
+        ("node1.cluster.example", "node", ""),
+        ("", "", ""),
+        ("node1", "switch.node", ""),
+    ],
+)
+def test_slurm_tells_the_switches_before_the_nodes_name(address: str, pattern: str, switches: str) -> None:
+    """A tree and blocks; without a plugin there are none."""
+    assert slurm(address, pattern) == switches
+
+
+def test_a_name_that_is_long_or_odd_is_told_by_its_hash() -> None:
+    """What a member tells is bounded, and the same for the same switch."""
+    long = ".".join("ab/\n"[number % 4] * 300 for number in range(20))
+    told = slurm(f"{long}.node1", ".".join(["switch"] * 20 + ["node"]))
+    assert len(told) <= LONGEST_TOPOLOGY
+    assert told.isprintable()
+    assert len(set(told.split("/"))) == 4
+    assert told == slurm(f"{long}.node2", ".".join(["switch"] * 20 + ["node"]))
+
+
+def test_nobody_is_asked_where_the_order_is_the_schedulers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The default costs nothing."""
+    monkeypatch.setattr(facts, "METADATA", ("", 0))
+    assert (
+        facts.switches_above("scheduler", {"SLURM_TOPOLOGY_ADDR": "a.b", "SLURM_TOPOLOGY_ADDR_PATTERN": "s.node"}) == ""
+    )
+
+
+@contextmanager
+def serving(
+    monkeypatch: pytest.MonkeyPatch, *parts: bytes, wait: threading.Event | None = None
+) -> Iterator[list[bytes]]:
+    """Answer one request with these bytes on an address that stands in for the service's; yield what was asked."""
+    asked: list[bytes] = []
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        monkeypatch.setattr(facts, "METADATA", server.getsockname())
+
+        def serve() -> None:
+            connection, _ = server.accept()
+            with connection:
+                asked.append(connection.recv(4096))
+                for part in parts:
+                    connection.sendall(part)
+                if wait is not None and not wait.wait(10):
+                    asked.append(b"and waited")
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        yield asked
+        thread.join()
+
+
+def ok(body: object) -> bytes:
+    """Return a plain answer."""
+    return b"HTTP/1.0 200 OK\r\nContent-Type: application/json\r\n\r\n" + json.dumps(body).encode()
+
+
+def test_google_tells_cluster_block_and_sub_block(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the header without which it tells nothing; what a proxy's variable says does not matter."""
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
+    body = {"cluster": "c1", "block": "3e3056e23cf91a5cb4a8621b6a52c100", "subBlock": "s1", "host": "h"}
+    with serving(monkeypatch, ok(body)) as asked:
+        told = facts.switches_above("gcp", {})
+    assert told.split("/")[::2] == ["c1", "s1"]
+    assert asked[0].startswith(b"GET /computeMetadata/v1/instance/attributes/physical_host_topology HTTP/1.0\r\n")
+    assert b"\r\nMetadata-Flavor: Google\r\n" in asked[0]
+
+
+def test_oracle_tells_island_network_block_and_local_block(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its names are long."""
+    body = {
+        "customerHPCIslandId": "ocid1.hpcisland.oc1.iad." + "a" * 60,
+        "customerHostId": "ocid1.computebaremetalhost.oc1.iad." + "b" * 60,
+        "customerLocalBlock": "ocid1.computelocalblock.oc1.iad." + "c" * 60,
+        "customerNetworkBlock": "ocid1.computenetworkblock.oc1.iad." + "d" * 60,
+    }
+    with serving(monkeypatch, ok(body)[:90], ok(body)[90:]) as asked:
+        told = facts.switches_above("oci", {})
+    assert len(told.split("/")) == 3
+    assert asked[0].startswith(b"GET /opc/v2/host/rdmaTopologyData HTTP/1.0\r\n")
+    assert b"\r\nAuthorization: Bearer Oracle\r\n" in asked[0]
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"",
+        b"HTTP/1.0 404 Not Found\r\n\r\n{}",
+        b"HTTP/1.0 302 Found\r\nLocation: http://example.com\r\n\r\n" + b'{"cluster":"c"}',
+        b"HTTP/1.0 200 OK\r\n\r\nnot JSON",
+        b"HTTP/1.0 200 OK\r\n\r\n[1]",
+        ok({"cluster": 1}),
+        ok({"block": "b"}),
+        b"HTTP/1.0 200 OK\r\n\r\n" + b" " * 20_000 + b'{"cluster":"c"}',
+    ],
+)
+def test_any_other_answer_is_none(monkeypatch: pytest.MonkeyPatch, answer: bytes) -> None:
+    """It is followed nowhere, and read no further than it is long."""
+    with serving(monkeypatch, answer):
+        assert facts.switches_above("gcp", {}) == ""
+
+
+def test_who_does_not_answer_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A service that is slow, or drips, costs no more than one that is not there."""
+    monkeypatch.setattr(facts, "WITHIN_S", 0.05)
+    end = threading.Event()
+    with serving(monkeypatch, b"HTTP/1.0 200 OK\r\n", wait=end) as asked:
+        assert facts.switches_above("gcp", {}) == ""
+        end.set()
+    assert len(asked) == 1

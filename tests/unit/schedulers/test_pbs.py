@@ -197,27 +197,17 @@ def test_pbs_is_not_torque() -> None:
 
 
 @pytest.mark.parametrize("job", JOBS)
-def test_tasks_of_one_pbsdsh_have_all_places_on_their_host(job: str, home: Path) -> None:
-    """The recorded numbers of pbsdsh's tasks give each slot once; the script has none."""
-    places_of: dict[int | None, list[int | None]] = {}
-    for name in names(OPENPBS, "tm"):
-        if name.startswith(f"tm.{job}."):
-            task = told(environ(OPENPBS, name), home)
-            places_of.setdefault(task.node_rank, []).append(task.slot)
+def test_tasks_of_one_pbsdsh_have_the_places_on_their_host_in_order(job: str, home: Path) -> None:
+    """Also those of a second pbsdsh, whose numbers continue those of the first; the script has no place."""
     slots = JOBS[job][1]
-    assert {rank: sorted(map(str, places)) for rank, places in places_of.items()} == {
-        rank: [str(place) for place in range(count)] for rank, count in enumerate(slots)
-    }
+    for first in ({}, dict(enumerate(slots))):
+        places: dict[int | None, list[int | None]] = {}
+        for name in names(OPENPBS, "tm"):
+            if name.startswith(f"tm.{job}."):
+                variables = environ(OPENPBS, name)
+                rank = told(variables, home).node_rank
+                number = int(variables["PBS_TASKNUM"], 16) + first.get(rank, 0)
+                task = told({**variables, "PBS_TASKNUM": f"{number:08X}"}, home)
+                places.setdefault(rank, []).append(task.slot)
+        assert places == {rank: list(range(count)) for rank, count in enumerate(slots)}
     assert told(environ(OPENPBS, f"job.{job}"), home).slot is None
-
-
-@pytest.mark.parametrize("job", JOBS)
-def test_tasks_of_a_second_pbsdsh_have_the_same_places(job: str, home: Path) -> None:
-    """Their numbers go on where those of the first one end."""
-    for name in names(OPENPBS, "tm"):
-        if name.startswith(f"tm.{job}."):
-            first = told(environ(OPENPBS, name), home)
-            assert first.local_count is not None
-            number = int(environ(OPENPBS, name)["PBS_TASKNUM"], 16) + first.local_count
-            second = told({**environ(OPENPBS, name), "PBS_TASKNUM": f"{number:08X}"}, home)
-            assert second.slot == first.slot

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 
 import pytest
-from cluster.slurm import SlurmCluster
 from support.recorded import SLURM_VERSIONS, environ, names
 
 from mingle_hooks.errors import FactsError
@@ -79,6 +77,12 @@ def test_a_batch_script_knows_its_job_and_has_no_place_in_it(version: str, name:
     assert (script.is_batch, script.node_rank, script.task_rank, script.local_rank) == (True, None, None, None)
 
 
+def step(hosts: str, nodes: int, tasks: int, per_node: str, job_hosts: str = "") -> dict[str, str]:
+    """Return what a step over some hosts is told; they are those of the job, unless that has others."""
+    counts = {"NODELIST": hosts, "NUM_NODES": str(nodes), "NUM_TASKS": str(tasks), "TASKS_PER_NODE": per_node}
+    return {f"SLURM_STEP_{name}": value for name, value in counts.items()} | {"SLURM_JOB_NODELIST": job_hosts or hosts}
+
+
 TASK = environ(SLURM_VERSIONS[0], "task.1.0.2")
 SCRIPT = environ(SLURM_VERSIONS[0], "batch.1")
 HET = environ(SLURM_VERSIONS[0], "task.5.0.0")
@@ -121,11 +125,7 @@ def test_the_ranks_of_a_step_over_components_follow_the_components() -> None:
         **HET,
         "SLURM_JOB_NODELIST_HET_GROUP_0": "node3",
         "SLURM_JOB_NODELIST_HET_GROUP_1": "node[1-2]",
-        "SLURM_JOB_NODELIST": "node[1-3]",
-        "SLURM_STEP_NODELIST": "node[1-3]",
-        "SLURM_STEP_NUM_NODES": "3",
-        "SLURM_STEP_NUM_TASKS": "4",
-        "SLURM_STEP_TASKS_PER_NODE": "1(x2),2",
+        **step("node[1-3]", 3, 4, "1(x2),2"),
     }
     first = told({**variables, "SLURMD_NODENAME": "node3", "SLURM_NODEID": "0"})
     assert (first.hosts, first.tasks_per_node, first.local_count) == (("node3", "node1", "node2"), (2, 1, 1), 2)
@@ -135,26 +135,21 @@ def test_the_ranks_of_a_step_over_components_follow_the_components() -> None:
 
 def test_components_that_share_a_host_are_members_each() -> None:
     """Where a host is in two components its order is not known, and rank 0 may be on any."""
-    step = told(
+    shared = told(
         {
             **HET,
             "SLURM_JOB_NODELIST_HET_GROUP_1": "node[1-2]",
-            "SLURM_STEP_NODELIST": "node1,node[1-2]",
-            "SLURM_STEP_NUM_NODES": "3",
-            "SLURM_STEP_NUM_TASKS": "3",
-            "SLURM_STEP_TASKS_PER_NODE": "1(x3)",
+            **step("node1,node[1-2]", 3, 3, "1(x3)", "node[1-2]"),
             "SLURM_NODEID": "2",
             "SLURMD_NODENAME": "node2",
         }
     )
-    assert (step.nodes, step.node_rank, step.hosts, step.leader_hosts) == (3, 2, (), ("node1", "node2"))
+    assert (shared.nodes, shared.node_rank, shared.hosts, shared.leader_hosts) == (3, 2, (), ("node1", "node2"))
 
 
 def test_steps_in_different_components_are_different_worlds() -> None:
     """Both have the first component's job id and the step id 0, and must not meet."""
-    other = {**HET, "SLURM_JOB_NODELIST": "node[2-3]", "SLURM_STEP_NODELIST": "node[2-3]"}
-    counts = {"SLURM_STEP_NUM_NODES": "2", "SLURM_STEP_NUM_TASKS": "2", "SLURM_STEP_TASKS_PER_NODE": "1(x2)"}
-    second = told({**other, **counts, "SLURMD_NODENAME": "node2", "SLURM_JOB_ID": "6"})
+    second = told({**HET, **step("node[2-3]", 2, 2, "1(x2)"), "SLURMD_NODENAME": "node2", "SLURM_JOB_ID": "6"})
     assert (second.job_id, second.step) == ("5", "0@node2")
     assert told(HET).step == "0@node1"
 
@@ -171,15 +166,7 @@ def test_with_one_task_on_each_node_an_arbitrary_distribution_ranks_nodes_as_tas
 def test_an_arbitrary_distribution_may_put_rank_0_on_any_host() -> None:
     """With `-m arbitrary` all hosts are asked, and no more than 64 of them."""
     assert told({**TASK, "SLURM_DISTRIBUTION": "arbitrary"}).leader_hosts == NODES
-    large = {
-        **TASK,
-        "SLURM_DISTRIBUTION": "arbitrary",
-        "SLURM_JOB_NODELIST": "node[1-500]",
-        "SLURM_STEP_NODELIST": "node[1-500]",
-        "SLURM_STEP_NUM_NODES": "500",
-        "SLURM_STEP_NUM_TASKS": "500",
-        "SLURM_STEP_TASKS_PER_NODE": "1(x500)",
-    }
+    large = {**TASK, "SLURM_DISTRIBUTION": "arbitrary", **step("node[1-500]", 500, 500, "1(x500)")}
     assert len(told(large).leader_hosts) == 64
 
 
@@ -206,12 +193,8 @@ def test_gpus_are_counted(variables: dict[str, str], gpus: int) -> None:
 @pytest.mark.parametrize(
     "variables",
     [
-        {"SLURM_NODEID": "3"},
-        {"SLURM_PROCID": "6"},
-        {"SLURM_LOCALID": "2"},
-        {"SLURM_STEP_NUM_NODES": "2"},
-        {"SLURM_STEP_NUM_TASKS": "5"},
-        {"SLURM_STEP_TASKS_PER_NODE": "2(x4)"},
+        *({name: value} for name, value in (("SLURM_NODEID", "3"), ("SLURM_PROCID", "6"), ("SLURM_LOCALID", "2"))),
+        *({"SLURM_STEP_NUM_NODES": "2"}, {"SLURM_STEP_NUM_TASKS": "5"}, {"SLURM_STEP_TASKS_PER_NODE": "2(x4)"}),
         {"SLURM_STEP_NODELIST": "node[1-2]"},
     ],
 )
@@ -235,37 +218,3 @@ def test_sources_name_the_variables() -> None:
     assert (sources["job_id"], sources["hosts"]) == ("SLURM_JOB_ID", "SLURM_STEP_NODELIST")
     assert (sources["nodes"], sources["node_rank"]) == ("SLURM_STEP_NUM_NODES", "SLURM_NODEID")
     assert told(SCRIPT).sources["hosts"] == "SLURM_JOB_NODELIST"
-
-
-def read_all(folder: Path) -> list[JobFacts]:
-    """Return the facts of the tasks that wrote their environments into a folder."""
-    texts = [path.read_text() for path in folder.iterdir()]
-    return [told(dict(pair.split("=", 1) for pair in text.split("\0") if pair)) for text in texts]  # type: ignore[misc]
-
-
-@pytest.mark.parametrize("options", ["-N4 -n6", "-N2 -n2 -r2", "-N3 -m cyclic -n5", "-N4 -m plane=2 -n6"])
-def test_the_tasks_of_a_real_step_agree(slurm: SlurmCluster, tmp_path: Path, options: str) -> None:
-    """On a real Slurm every task of a step has the same facts in common, and rank 0 is on the first host."""
-    seen = tmp_path / "seen"
-    seen.mkdir(mode=0o777)
-    script = f"srun {options} sh -c 'cat /proc/self/environ >{seen}/$SLURM_PROCID'"
-    assert slurm.wait(slurm.submit(script, "-N4", "-n8")) == "COMPLETED"
-    tasks = read_all(seen)
-    assert len({(task.job_id, task.step, task.nodes, task.hosts, task.tasks_per_node) for task in tasks}) == 1
-    assert {task.node_rank for task in tasks} == set(range(tasks[0].nodes or 0))
-    assert [task.node_rank for task in tasks if task.task_rank == 0] == [0]
-    assert len(tasks[0].hosts) == tasks[0].nodes
-
-
-def test_the_tasks_of_a_real_step_over_components_agree(slurm: SlurmCluster, tmp_path: Path) -> None:
-    """`srun --het-group=0,1` is one world, whose ranks follow the components and not the sorted host list."""
-    seen = tmp_path / "seen"
-    seen.mkdir(mode=0o777)
-    script = (
-        "#SBATCH -N1 -w node3\n#SBATCH hetjob\n#SBATCH -N2 -w node1,node2\n"
-        f"srun --het-group=0,1 sh -c 'cat /proc/self/environ >{seen}/$SLURM_PROCID'"
-    )
-    assert slurm.wait(slurm.submit(script)) == "COMPLETED"
-    tasks = read_all(seen)
-    assert {(task.step, task.nodes, task.hosts) for task in tasks} == {("0@node1", 3, ("node3", "node1", "node2"))}
-    assert sorted((task.node_rank, task.task_rank) for task in tasks) == [(0, 0), (1, 1), (2, 2)]

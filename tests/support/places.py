@@ -1,0 +1,110 @@
+"""Hosts for `mingle run` on this machine: an ssh that starts its command here, whatever the host's name."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from running import running
+
+MINGLE = Path(sys.executable).parent / "mingle"
+# A host of the name `down` cannot be reached. With SWEEP_HANGS no sweep ends.
+SSH = """\
+#!/bin/sh
+while case $1 in -*) ;; *) false ;; esac; do
+    case $1 in -o) shift 2 ;; *) shift ;; esac
+done
+[ "$1" != down ] || { echo "ssh: connect to host down port 22: No route to host" >&2; exit 255; }
+shift
+case $* in
+*/"start.py sweep "*) [ -z "$SWEEP_HANGS" ] || exec sleep 4711 ;;
+esac
+exec sh -c "$*"
+"""
+# A bound on what hangs, not a measure.
+PATIENCE_S = 30.0
+
+
+def path_without(program: str) -> str:
+    """Return this process's PATH, but for the folders that have this program."""
+    return os.pathsep.join(at for at in os.environ["PATH"].split(os.pathsep) if not Path(at, program).exists())
+
+
+def without_world(said: str) -> str:
+    """Return what was said but for the line on each world, whose port is another each time."""
+    lines = said.splitlines(keepends=True)
+    return "".join(line for line in lines if not (line.startswith("mingle run: ") and " are one world, " in line))
+
+
+class Places:
+    """Runs of one test: all of their processes have a mark in their environment."""
+
+    def __init__(self, place: Path) -> None:
+        self.names = "node1,node2,node3"
+        self.place, self.mark = place, f"MARK={uuid.uuid4().hex}"
+        self._runs: list[subprocess.Popen[str]] = []
+        ssh = place / "bin" / "ssh"
+        ssh.parent.mkdir()
+        ssh.write_text(SSH)
+        ssh.chmod(0o755)
+        gone = ("MINGLE_", "SLURM_", "PBS_")
+        self.environ = {name: value for name, value in os.environ.items() if not name.startswith(gone)}
+        self.environ |= {"PATH": f"{ssh.parent}:{MINGLE.parent}:{os.environ['PATH']}", "HOME": str(place)}
+        self.environ["MARK"] = self.mark.partition("=")[2]
+        # No name server knows these hosts, and multicast would take each supervisor longer to load than all else.
+        meeting = place / "meeting"
+        meeting.mkdir()
+        self.environ |= {"MINGLE_VIA": "directory", "MINGLE_DIRECTORY": str(meeting)}
+
+    def start(self, *words: str, hosts: str | None = None, **options: Any) -> subprocess.Popen[str]:
+        """Start `mingle run` with these words; where the hosts are none, here alone."""
+        names = self.names if hosts is None else hosts
+        where = ("--hosts", names) if names else ("--alone",)
+        streams: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options}
+        argv = [str(MINGLE), "run", *where, *words]
+        run = subprocess.Popen(argv, cwd=self.place, env=self.environ, text=True, **streams)
+        self._runs.append(run)
+        return run
+
+    def done(self, *words: str, **options: Any) -> tuple[int, str, str]:
+        """Run it to its end; return its status, stdout and stderr."""
+        return self.end(self.start(*words, **options))
+
+    def end(self, run: subprocess.Popen[str]) -> tuple[int, str, str]:
+        """Wait for the end of a run, of which nothing may be left."""
+        out, err = run.communicate(timeout=PATIENCE_S)
+        self.until(lambda: not self.processes(), "something is left")
+        return run.returncode, out, without_world(err)
+
+    def until(self, holds: Callable[[], object], what: str) -> None:
+        """Wait until something holds."""
+        began = time.monotonic()
+        while not holds():
+            waited_s = time.monotonic() - began
+            assert waited_s < PATIENCE_S, f"{what}: {self.processes()}"
+            # Most look at all processes of the machine: what takes long is looked at less often.
+            time.sleep(0.01 + waited_s / 10)
+
+    def processes(self) -> dict[int, str]:
+        """Return the command lines of all processes of this test's runs."""
+        return running(lambda environ: self.mark.encode() in environ.split(b"\0"))
+
+    def supervisors(self, host: str) -> list[int]:
+        """Return the warden and the supervisor of a host."""
+        words = f"start.py agent --host {host} "
+        return sorted(pid for pid, line in self.processes().items() if words in line and " -I " in line)
+
+    def close(self) -> None:
+        """End what a failed test left."""
+        for run in self._runs:
+            run.kill()
+            run.communicate()
+        for pid in self.processes():
+            os.kill(pid, signal.SIGKILL)

@@ -1,0 +1,256 @@
+"""One training on all hosts by `mingle run`, under each starter; what can be lost of it; what of it is on each host."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from cluster import ssh
+from cluster.host import Host, namespace
+from cluster.hosts import Hosts
+from cluster.real_pbs import RealPbs
+from cluster.slurm import SlurmCluster
+from memory_group import EATS, Group
+
+# A bound on what hangs, not a measure.
+PATIENCE_S = 60.0
+MINGLE = Path(sys.executable).parent / "mingle"
+RUNNER = f"{MINGLE} run"
+# A training with a grandchild in a session of its own. By USR1 it fails, by USR2 it takes more memory than there is.
+TRAINING = f"""\
+trap 'exit 7' USR1
+trap 'exec "{sys.executable}" "$UP/eats.py"' USR2
+(setsid sh -c 'exec sleep 7717' &)
+sleep 7718 & sleep 7719 &
+echo $$ > "$UP/$NODE_RANK"
+wait
+"""
+# What training may be at its worst: all of it heeds no TERM.
+STUBBORN = f"trap '' TERM\n{TRAINING}"
+# What is in the command lines of COMMAND's own, a grandchild's among them; and of all of a run.
+OF_COMMAND = ("7717", "7718", "7719")
+OF_RUN = ("start.py agent", "start.py sweep", "mingle", "training.sh", "eats.py", *OF_COMMAND)
+
+
+class UnderSlurm:
+    """Runs as the batch script of a job, whose first host has the runner and rank 0."""
+
+    def __init__(self, slurm: SlurmCluster) -> None:
+        self.hosts, self._slurm = slurm.hosts, slurm
+        self.ranked: list[Host] = [*slurm.hosts]
+        self.home = self.ranked[0]
+        self.job = ""
+
+    def start(self, place: Path, *words: str) -> None:
+        line = " ".join([f"exec {MINGLE} run", *words, "sh", f"{place}/training.sh"])
+        script = f"#!/bin/sh\nexport UP={place}\n{line}\n"
+        self.job = self._slurm.submit(
+            script, f"--nodes={len(self.ranked)}", f"--output={place}/out", user="alice", cwd=str(place)
+        )
+
+    def end(self, place: Path) -> tuple[int, str]:
+        """Return the status and the output of what has ended, with all nodes as they were before."""
+        self._slurm.wait(self.job, timeout=PATIENCE_S)
+        status, _, number = self._slurm.job(self.job)["ExitCode"].partition(":")
+        self._slurm.wait_idle()
+        return int(number) + 128 if number != "0" else int(status), (place / "out").read_text()
+
+    def stop(self) -> None:
+        self._slurm.controller.run(["scancel", self.job], user="alice", check=True)
+
+    def lost(self) -> Host:
+        return self.ranked[3]
+
+    def within(self, group: Group) -> contextlib.AbstractContextManager[None]:
+        """Have what starts on the host that is lost in a control group."""
+        return daemon_within(group, self.lost(), "slurmd -D")
+
+
+class UnderPbs:
+    """Runs as the script of a job of OpenPBS, whose first host has the runner and rank 0; the server is elsewhere."""
+
+    def __init__(self, pbs: RealPbs) -> None:
+        self.hosts, self._pbs = pbs.hosts, pbs
+        self.ranked: list[Host] = [*pbs.hosts][1:]
+        self.home = self.ranked[0]
+        self.job = ""
+
+    def start(self, place: Path, *words: str) -> None:
+        self._pbs.place = place
+        line = " ".join([f"exec {MINGLE} run", *words, "sh", f"{place}/training.sh"])
+        select = "+".join(f"1:ncpus=1:host={host.name}" for host in self.ranked)
+        head = f"#!/bin/sh\n#PBS -l select={select} -l place=scatter\n"
+        self.job = self._pbs.submit(f"{head}export UP={place}\n{line}\n", cwd=str(place))
+
+    def end(self, place: Path) -> tuple[int, str]:  # noqa: ARG002
+        status = self._pbs.wait(self.job, timeout=PATIENCE_S)
+        self._pbs.wait_idle()
+        return status - 256 + 128 if status > 256 else status, self._pbs.output(self.job)
+
+    def stop(self) -> None:
+        self._pbs.run("bin/qdel", self.job, user="alice", check=True)
+
+    def lost(self) -> Host:
+        return self.ranked[2]
+
+    def within(self, group: Group) -> contextlib.AbstractContextManager[None]:
+        return daemon_within(group, self.lost(), "pbs_mom")
+
+
+class Bare:
+    """Runs from the first host on all hosts, by ssh; ranks are the other way round, so that rank 0 is elsewhere."""
+
+    def __init__(self, hosts: Hosts, place: Path, *, needs_network: bool = False) -> None:
+        self.hosts, self.home = hosts, hosts[0]
+        self.ranked: list[Host] = [*hosts][::-1]
+        self._place, self._ssh = place, ssh.ssh(hosts, place, needs_network=needs_network)
+        self._run: subprocess.Popen[str] | None = None
+
+    def start(self, place: Path, *words: str) -> None:
+        names = ",".join(host.name for host in self.ranked)
+        argv = [str(MINGLE), "run", "--hosts", names, *words, "sh", f"{place}/training.sh"]
+        with (place / "out").open("w") as file:
+            env = {"PATH": f"{self._ssh}:/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/root", "UP": str(place)}
+            self._run = self.home.popen(argv, env=env, cwd=str(place), stdout=file, stderr=subprocess.STDOUT)
+
+    def end(self, place: Path) -> tuple[int, str]:
+        assert self._run is not None
+        status = self._run.wait(timeout=PATIENCE_S)
+        return 128 - status if status < 0 else status, (place / "out").read_text()
+
+    def stop(self) -> None:
+        assert self._run is not None
+        self._run.terminate()
+
+    def lost(self) -> Host:
+        return self.ranked[0]
+
+    @contextlib.contextmanager
+    def within(self, group: Group) -> Iterator[None]:
+        ssh.group(self.hosts, self._place, {self.lost().name: group.place})
+        try:
+            yield
+        finally:
+            ssh.group(self.hosts, self._place, {})
+
+
+Runs = UnderSlurm | UnderPbs | Bare
+
+
+@contextlib.contextmanager
+def daemon_within(group: Group, host: Host, words: str) -> Iterator[None]:
+    """Have a host's daemon in a control group, and so all that it starts."""
+    daemon = of_run(host, words)
+    group.take(daemon)
+    try:
+        yield
+    finally:
+        group.let_out(daemon)
+
+
+def of_run(host: Host, *words: str) -> list[int]:
+    """Return the run's processes on a host whose command lines have one of these words."""
+    return sorted(pid for pid, line in host.processes().items() if any(word in line for word in words))
+
+
+def everything(host: Host) -> list[int]:
+    return of_run(host, *OF_RUN)
+
+
+def until_nothing_is_left(runs: Runs) -> None:
+    """Wait until nothing of the run is on any of its hosts; all are looked at in one go."""
+    found: dict[int, str] = {}
+
+    def gone() -> bool:
+        found.clear()
+        found.update(
+            (pid, line) for pid, line in runs.hosts.processes().items() if any(word in line for word in OF_RUN)
+        )
+        its = {namespace(host.pid) for host in runs.ranked}
+        return not any(namespace(pid) in its for pid in found)
+
+    until(gone, found)
+
+
+def until(holds: Callable[[], object], what: object) -> None:
+    began = time.monotonic()
+    while not holds():
+        waited_s = time.monotonic() - began
+        assert waited_s < PATIENCE_S, what
+        # Most look at all processes of the machine: what takes long is looked at less often.
+        time.sleep(0.02 + waited_s / 10)
+
+
+def begin(runs: Runs, place: Path, training: str, *words: str) -> None:
+    """Start a training, and wait until all of it is there."""
+    place.chmod(0o1777)
+    (place / "training.sh").write_text(training)
+    (place / "eats.py").write_text(EATS)
+    runs.start(place, *words)
+    ranks = [place / str(rank) for rank in range(len(runs.ranked))]
+    until(lambda: all(rank.exists() and rank.stat().st_size for rank in ranks), "the training did not begin")
+
+
+def _signal_command(runs: Runs, place: Path, number: int) -> None:
+    """Signal COMMAND's own process, not what it started."""
+    rank = runs.ranked.index(runs.lost())
+    os.kill(int((place / str(rank)).read_text()), number)
+
+
+def fail(runs: Runs, place: Path) -> str:
+    _signal_command(runs, place, signal.SIGUSR1)
+    return f"{runs.lost().name} (rank RANK): exited with status 7 after"
+
+
+def kill_command(runs: Runs, place: Path) -> str:
+    _signal_command(runs, place, signal.SIGKILL)
+    return f"{runs.lost().name} (rank RANK): killed by SIGKILL after"
+
+
+def eat_memory(runs: Runs, place: Path) -> str:
+    """Take more memory than the host has."""
+    _signal_command(runs, place, signal.SIGUSR2)
+    return f"{runs.lost().name} (rank RANK): killed by SIGKILL after"
+
+
+def kill_supervisor(runs: Runs, _place: Path) -> str:
+    host = runs.lost()
+    os.kill(of_run(host, "start.py agent")[1], signal.SIGKILL)
+    return f"{host.name} (rank RANK): its supervisor was killed or lost its connection"
+
+
+def kill_warden(runs: Runs, _place: Path) -> str:
+    host = runs.lost()
+    os.kill(of_run(host, "start.py agent")[0], signal.SIGKILL)
+    return f"{host.name} (rank RANK): its supervisor was killed or lost its connection"
+
+
+def unplug(runs: Runs, _place: Path) -> str:
+    host = runs.lost()
+    host.unplug()
+    return f"{host.name} (rank RANK): no sign of life for"
+
+
+def freeze(runs: Runs, _place: Path) -> str:
+    """Stop all that the run has on a host."""
+    host = runs.lost()
+    for pid in everything(host):
+        os.kill(pid, signal.SIGSTOP)
+    return f"{host.name} (rank RANK): no sign of life for"
+
+
+def stop(runs: Runs, _place: Path) -> str:
+    runs.stop()
+    return "ending: SIGTERM received"
+
+
+def kill_runner(runs: Runs, _place: Path) -> str:
+    """Kill the runner, which is the batch script; nobody can say why any more."""
+    os.kill(of_run(runs.home, RUNNER)[0], signal.SIGKILL)
+    return ""

@@ -1,0 +1,240 @@
+"""The commands as users type them: what they print, what they keep, and what they become."""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import TYPE_CHECKING
+
+import pytest
+from slurm_step import STEP
+from support.members import KEYED, OTHER_KEY, REDUCE, SHARED, WORLD, evaluating, failed, one_world, parsed, variables
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from cluster.hosts import Hosts
+
+TWO = ("--id", "job", "--nodes", "2")
+# What a program can see of how it was started: signals, limits, descriptors.
+STATE = 'grep "^Sig[IBC]" /proc/self/status; cat /proc/self/limits; ls /proc/self/fd'
+
+
+def test_explain_tells_on_stderr_where_each_value_comes_from(hosts: Callable[..., Hosts]) -> None:
+    """Stdout is the same with and without it."""
+    host = hosts(1)[0]
+    env = {"MASTER_PORT": "23456", "NCCL_SOCKET_IFNAME": "mine"}
+    done = host.run(evaluating("--id", "job", "--nodes", "1", "--for", "nccl", "--explain"), env=env)
+    assert variables(done)["MASTER_PORT"] == "23456"
+    assert all(line.startswith("node1: ") for line in done.stderr.splitlines())
+    rows = {line.split()[1]: line for line in done.stderr.splitlines()}
+    assert set(SHARED) < rows.keys()
+    assert "the environment" in rows["MASTER_PORT"]
+    assert "rank 0" in rows["MASTER_ADDR"]
+    assert "--nodes" in rows["NNODES"]
+    assert "your own value is kept" in rows["NCCL_SOCKET_IFNAME"]
+
+
+def test_explain_tells_why_this_address_who_did_not_reach_another_and_who_came_last(
+    hosts: Callable[..., Hosts],
+) -> None:
+    """Rank 0 knows; the others tell how they found it."""
+    three = hosts(3)
+    three[2]._add('iifname "eth0" drop')
+    asks = [*evaluating("--id", "job", "--nodes", "3", "--explain", then=":")]
+    first, second, _ = three.run_all(
+        lambda host: [*asks, "--rank", str(host.number - 1)], env=KEYED, delays=[0, 2.0, 0]
+    )
+    assert re.search(r"^node1: address 10\.77\.0\.1 \(eth0, .*not reached by node3$", first.stderr, re.MULTILINE)
+    assert re.search(r"^node1: address 10\.78\.0\.1 \(ib0, .*chosen", first.stderr, re.MULTILINE)
+    assert re.search(r"^node1: last of 3 members to check in: node2 .* \d+\.\d+ s after", first.stderr, re.MULTILINE)
+    late = r"\d+\.\d+ s"
+    ready = rf"^node1: last to be ready: node2, {late} after node[13]: {late} for a late start"
+    assert re.search(ready, first.stderr, re.MULTILINE)
+    assert re.search(r"^node1: NODE_RANK +0 +--rank$", first.stderr, re.MULTILINE)
+    assert re.search(r"^node2: MASTER_ADDR .* reached from 10\.78\.0\.2 \(ib0\)$", second.stderr, re.MULTILINE)
+    assert re.search(r"^node2: rank 0 is node1 \(10\.7[78]\.0\.1\), found by ", second.stderr, re.MULTILINE)
+
+
+def test_explain_names_nobody_for_an_address_that_was_not_needed(hosts: Callable[..., Hosts]) -> None:
+    """Who has reached a better one has not tried it, and might not have reached it either."""
+    three = hosts(3)
+    three[2]._add('iifname "ib0" drop')
+    asks = [*evaluating("--id", "job", "--nodes", "3", "--explain", then=":")]
+    first, *_ = three.run_all(lambda host: [*asks, "--rank", str(host.number - 1)], env=KEYED, delays=[0, 2.0, 0])
+    assert re.search(r"^node1: address 10\.77\.0\.1 \(eth0, .*chosen", first.stderr, re.MULTILINE)
+    assert re.search(r"^node1: address 10\.78\.0\.1 \(ib0, .*not needed: slower", first.stderr, re.MULTILINE)
+
+
+def test_no_wait_asks_nobody_and_says_the_same_on_every_node(hosts: Callable[..., Hosts]) -> None:
+    """Each node's own answer, from the scheduler's variables and the key alone, where there is one."""
+    two = hosts(2)
+    env = [{**STEP, "SLURM_NODEID": str(rank), "SLURM_PROCID": str(rank)} for rank in (0, 1)]
+    found = {}
+    for name, key in (("none", {}), ("one", KEYED), ("another", OTHER_KEY)):
+        results = [host.run(evaluating("--no-wait"), env={**its, **key}) for host, its in zip(two, env, strict=True)]
+        found[name] = one_world(results)[0]["MASTER_PORT"]
+        assert one_world(results)[0]["MASTER_ADDR"] == "node1"
+        assert [done.stderr for done in results] == ["", ""]
+    assert len(set(found.values())) == len(found), "the key has no part in the port"
+
+
+def test_one_member_needs_no_network_no_key_and_nobody(hosts: Callable[..., Hosts]) -> None:
+    """It gets loopback and a port that it can listen on."""
+    host = hosts(1)[0]
+    command = ["unshare", "--net", "bash", "-c", 'ip link set lo up; exec "$@"', "bash"]
+    world = variables(host.run([*command, *evaluating("--id", "job", "--nodes", "1", "--slots", "3", then=REDUCE)]))
+    assert (world["MASTER_ADDR"], world["NODE_RANK"], world["WORLD_SIZE"]) == ("127.0.0.1", "0", "3")
+    assert world["SUM"] == "0"
+    assert host.files() == set()
+    assert not [path for path in host.files("/root") if "mingle" in path]
+
+
+def test_exec_becomes_the_command_with_the_variables_and_nothing_else_changed(hosts: Callable[..., Hosts]) -> None:
+    """The same process id; signals, limits and open files as the caller had them."""
+    two = hosts(2)
+    argv = ["mingle", "exec", *TWO, "--", "bash", "-c", f"{STATE}; echo PID=$$; env"]
+    processes = [host.popen(argv, env=KEYED) for host in two]
+    plain = two[0].run(["bash", "-c", STATE])
+    found = []
+    for process in processes:
+        out, err = process.communicate(timeout=60)
+        assert (process.returncode, err) == (0, "")
+        assert out.startswith(plain.stdout), (out, plain.stdout)
+        found.append(parsed(out))
+        assert found[-1]["PID"] == str(process.pid)
+    assert sorted(its["NODE_RANK"] for its in found) == ["0", "1"]
+    assert found[0]["MINGLE_WORLD"] == found[1]["MINGLE_WORLD"]
+
+
+ENVIRONS = "cat /proc/$$/environ; bash -c 'cat /proc/$$/environ; exec cat /proc/self/environ'"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [("exec", *TWO), ("exec", "--together", *TWO), ("run", "--hosts", "node1")],
+    ids=["exec", "together", "run"],
+)
+def test_the_key_stands_in_no_environment_of_the_command_and_its_children(
+    hosts: Callable[..., Hosts], words: tuple[str, ...]
+) -> None:
+    """All that it starts would hand it on; `--keep-key` leaves it, and a mingle that the command starts has it."""
+    two = hosts(2)[: 1 if words[0] == "run" else 2]
+
+    def said(*more: str) -> str:
+        processes = [host.popen(["mingle", *words, *more], env=KEYED) for host in two]
+        found = [process.communicate(timeout=60) for process in processes]
+        assert [process.returncode for process in processes] == [0] * len(two), found
+        return "".join(out for out, _ in found)
+
+    without = said("bash", "-c", ENVIRONS)
+    assert without.count("MINGLE_WORLD=") == 3 * len(two)
+    assert "MINGLE_KEY" not in without
+    assert KEYED["MINGLE_KEY"] not in without
+    assert said("--keep-key", "bash", "-c", ENVIRONS).count(f"MINGLE_KEY={KEYED['MINGLE_KEY']}") == 3 * len(two)
+    inner = "bash -c 'echo $MINGLE_KEY'"
+    assert said("bash", "-c", f"mingle exec --id inner --nodes 1 {inner}; echo =$MINGLE_KEY").count(
+        f"={KEYED['MINGLE_KEY']}"
+    ) == len(two)
+
+
+def test_exec_unsets_what_an_earlier_mingle_left(hosts: Callable[..., Hosts]) -> None:
+    """A task's ranks are not the node's; what is the user's stays."""
+    left = {"RANK": "7", "LOCAL_RANK": "3", "PET_NNODES": "9", "MINGLE_WORLD": "0", "MINGLE_ID": "a"}
+    env = {**left, "MINGLE_EXPORTS": " ".join(left), "MY_RANK": "7"}
+    done = hosts(1)[0].run(["mingle", "exec", "--id", "b", "--nodes", "1", "--for", "none", "env"], env=env, check=True)
+    found = parsed(done.stdout)
+    assert not {"RANK", "LOCAL_RANK", "PET_NNODES"} & found.keys()
+    assert (found["MY_RANK"], found["MINGLE_ID"]) == ("7", "b")
+
+
+@pytest.mark.parametrize(
+    ("command", "code"),
+    [(["sh", "-c", "exit 7"], 7), (["/nosuch"], 127), (["/etc/passwd"], 126), (["sh", "-c", "kill -TERM $$"], -15)],
+    ids=["its own", "not found", "not executable", "a signal"],
+)
+def test_exec_passes_on_the_exit_status(hosts: Callable[..., Hosts], command: list[str], code: int) -> None:
+    """The command's own; 127 and 126, as in every shell, where there is none."""
+    done = hosts(1)[0].run(["mingle", "exec", "--id", "job", "--nodes", "1", "--", *command])
+    assert (done.returncode, done.stdout) == (code, "")
+    assert len(done.stderr.splitlines()) == (1 if code in (126, 127) else 0)
+
+
+def test_exec_does_not_start_the_command_when_there_is_no_world(hosts: Callable[..., Hosts]) -> None:
+    """It ends with the code of what went wrong."""
+    done = hosts(1)[0].run(["mingle", "exec", *TWO, "--timeout", "1", "--", "echo", "started"], env=KEYED)
+    failed(done, 69)
+
+
+def test_key_prints_a_fresh_key_that_members_can_use(hosts: Callable[..., Hosts]) -> None:
+    """Made once as the message says, copied, and read by --key-file on every member."""
+    two = hosts(2)
+    make = "umask 077; mkdir -p ~/.config/mingle && mingle key > ~/.config/mingle/key && cat ~/.config/mingle/key"
+    keys = [two[0].run(["bash", "-c", make], user="alice", check=True).stdout for _ in range(2)]
+    assert all(re.fullmatch(r"[0-9a-f]{64}\n", key) for key in keys)
+    assert keys[0] != keys[1]
+    one_world(two.run_all(evaluating(*TWO), user="alice"))
+
+
+def test_what_the_user_exported_alike_is_used_by_all(hosts: Callable[..., Hosts]) -> None:
+    """MASTER_ADDR, a name here, and MASTER_PORT stay as they are, and a listener there is reached."""
+    env = {**KEYED, "MASTER_ADDR": "node1-ib", "MASTER_PORT": "23456"}
+    results = hosts(2).run_all(lambda host: evaluating(*TWO, "--rank", str(host.number - 1), then=REDUCE), env=env)
+    worlds = one_world(results)
+    assert (worlds[0]["MASTER_ADDR"], worlds[0]["MASTER_PORT"]) == ("node1-ib", "23456")
+    assert [world["SUM"] for world in worlds] == ["1", "1"]
+
+
+def test_what_an_earlier_mingle_exported_is_replaced_and_unset_by_a_failure(hosts: Callable[..., Hosts]) -> None:
+    """A second eval in the same shell makes a new world; a third, which fails, leaves none of it."""
+    script = """eval "$(mingle env --id first --nodes 2 --for torchrun)"; first=$MINGLE_WORLD
+eval "$(mingle env --id second --nodes 2 --for none)"; echo FIRST=$first; env
+eval "$(mingle env --id third --nodes 2 --timeout 1 --rank $((NODE_RANK + 2)) --on-failure status)"
+echo CODE=$?; env | sed s/^/AFTER_/"""
+    found = [parsed(done.stdout) for done in hosts(2).run_all(["bash", "-c", script], env=KEYED)]
+    assert {its["MINGLE_ID"] for its in found} == {"second"}
+    assert found[0]["FIRST"] == found[1]["FIRST"] != found[0]["MINGLE_WORLD"]
+    for its in found:
+        assert "PET_NNODES" not in its
+        assert its["CODE"] == "64"
+        assert not [name for name in WORLD if f"AFTER_{name}" in its]
+
+
+@pytest.mark.parametrize("quiet", [False, True], ids=["live", "quiet"])
+def test_a_terminal_sees_one_live_line_that_is_wiped_at_the_end(hosts: Callable[..., Hosts], *, quiet: bool) -> None:
+    """How many are in and who is awaited, rewritten in place; nothing at all with --quiet."""
+    outside, inside = os.openpty()
+    host = hosts(1)[0]
+    options = ["--rank", "0", "--timeout", "3", *(["--quiet"] if quiet else [])]
+    process = host.popen(["mingle", "env", *TWO, *options], env=KEYED, stderr=inside)
+    os.close(inside)
+    shown = b""
+    with open(outside, "rb", buffering=0) as terminal:
+        try:
+            while data := terminal.read(4096):
+                shown += data
+        except OSError:  # EIO: all that had the terminal open have ended
+            pass
+    process.communicate(timeout=30)
+    live, wiped, message = shown.decode().rpartition("\r\x1b[K")
+    assert message.startswith("mingle: expected 2 members within 3 s")
+    assert bool(wiped) is not quiet
+    told = re.findall(r"\r\x1b\[Kmingle: 1 of 2 nodes checked in after [12] s; waiting for rank 1", live)
+    assert len(told) == (0 if quiet else 2)
+
+
+def test_a_log_gets_plain_lines_now_and_then(hosts: Callable[..., Hosts]) -> None:
+    """No control characters, and by far not one line a second."""
+    process = hosts(1)[0].popen(["mingle", "env", *TWO, "--rank", "0", "--timeout", "4"], env=KEYED)
+    _, err = process.communicate(timeout=30)
+    lines = err.splitlines()
+    assert lines[0] == "mingle: 1 of 2 nodes checked in after 1 s; waiting for rank 1"
+    assert len(lines) == 2
+    assert all(line.isprintable() for line in lines)
+
+
+def test_a_member_that_has_not_met_rank_0_does_not_pretend_to_know_who_is_there(hosts: Callable[..., Hosts]) -> None:
+    """It says whom it looks for, and where."""
+    env = {**KEYED, **STEP, "SLURM_NODEID": "1", "SLURM_PROCID": "1"}
+    done = hosts(1)[0].run(["mingle", "env", "--timeout", "2"], env=env)
+    assert done.stderr.splitlines()[0] == "mingle: still looking for rank 0 (node1) after 1 s"

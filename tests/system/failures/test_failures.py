@@ -1,0 +1,273 @@
+"""A world that cannot form fails on every member, says why, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import sys
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from subprocess import Popen
+
+import pytest
+from cluster.hosts import Hosts
+from forked import Forked
+from support.members import (
+    KEYED,
+    OTHER_KEY,
+    ended,
+    evaluating,
+    failed,
+    members,
+    one_world,
+    stop,
+    until_line,
+    wait_for,
+)
+
+# How the hosts' addresses begin.
+AT = r"(?:10\.7[78]\.0\.|fd7[78]::)"
+THERE = "arrives here, but ours does not arrive there"
+OR_BACK = r"arrives here, but ours does not arrive there, or its TCP connections do not arrive here"
+
+
+@pytest.mark.parametrize(
+    ("deaf", "count", "says"),
+    [
+        (0, 2, {0: None, 1: rf"multicast from {AT}1 {THERE}"}),
+        (1, 2, {0: rf"multicast from {AT}2(, {AT}2)? {OR_BACK}", 1: None}),
+        (
+            2,
+            3,
+            {0: rf"on node1: multicast from {AT}3(, {AT}3)? {OR_BACK}", 1: rf"on node1: multicast from {AT}3", 2: None},
+        ),
+    ],
+    ids=["rank 0 hears nobody", "a member hears nobody", "one of three hears nobody"],
+)
+def test_multicast_that_goes_one_way_is_named_with_its_direction(
+    four: Hosts, deaf: int, count: int, says: Mapping[int, str | None]
+) -> None:
+    """By each member that receives it; the others cannot know."""
+    some = list(four)[:count]
+    some[deaf].drop_multicast()
+    options = ("--id", "job", "--nodes", str(count), "--via", "multicast", "--timeout", "6")
+    results = members(some, lambda rank: evaluating(*options, "--rank", str(rank)))
+    for rank, says_it in says.items():
+        failed(results[rank], 69)
+        assert re.search(says_it or "missing|no answer", results[rank].stderr), results[rank].stderr
+        assert ("multicast from" in results[rank].stderr) is (says_it is not None)
+
+
+@pytest.mark.parametrize(("ranked", "missing"), [(False, "1 more"), (True, "rank 3")], ids=["no ranks", "ranks"])
+def test_a_member_that_never_comes_fails_all_others_at_the_deadline(
+    four: Hosts, tmp_path: Path, missing: str, *, ranked: bool
+) -> None:
+    """`set -e` stops every script, stderr names what is missing, and nothing is left on the hosts."""
+    options = ("--id", "job", "--nodes", "4", "--timeout", "2", "--directory", str(tmp_path))
+    results = members(
+        list(four)[:3],
+        lambda number: evaluating(*options, *(["--rank", str(number)] if ranked else []), then="echo went on"),
+    )
+    for done in results:
+        said = failed(done, 69)
+        assert f"3, missing {missing}" in said, said
+    assert list(tmp_path.iterdir()) == []
+
+
+# A member of another version than this one.
+OTHER_VERSION = """
+from mingle_hooks.rendezvous import wire as attempt
+attempt.PROTOCOL_VERSION += 1
+from mingle_hooks.cli.main import main
+main()
+"""
+
+
+def test_members_of_two_versions_that_meet_by_multicast_both_say_so(four: Hosts) -> None:
+    """Neither can prove anything to the other, but a beacon's port is found in every version."""
+    for other in range(2):
+        words = ("env", "--id", f"job {other}", "--nodes", "2", "--via", "multicast", "--timeout", "4", "--rank")
+        commands = [["mingle", *words, str(number)] for number in range(2)]
+        commands[other][:1] = [sys.executable, "-c", OTHER_VERSION]
+        for number, done in enumerate(members(list(four)[:2], commands.__getitem__)):
+            assert done.returncode == (76 if number else 69), done
+            assert "same version of mingle" in done.stderr, done
+
+
+# name -> (what each member adds, what each member exports, what all of them say). Each member adds to `--nodes 3`
+# and sits on the next host; the fourth comes late, when the others have met.
+CONFLICTS: dict[str, tuple[Sequence[str], Sequence[Mapping[str, str]], Sequence[str]]] = {
+    "one rank twice": (
+        ["--rank 0", "--rank 1", "--rank 1", "--rank 2"],
+        [{}] * 4,
+        ["rank 1 claimed by", "node2 (", "node3 ("],
+    ),
+    "two leaders": (["--rank 0", "--rank 0", "--rank 1"], [{}] * 3, ["two leaders", "node1", "node2"]),
+    "another N": (
+        ["--rank 0", "--rank 1", "--rank 2 --nodes 4"],
+        [{}] * 3,
+        ["4 from node3 (", "same number of nodes"],
+    ),
+    "another N, elected": (["", "", "--nodes 4"], [{}] * 3, ["same number of nodes", "node3"]),
+    "another port": (
+        ["--rank 0", "--rank 1", "--rank 2"],
+        [{"MASTER_PORT": "23001"}, {"MASTER_PORT": "23001"}, {"MASTER_PORT": "23002"}],
+        ["same MASTER_PORT", "23001 on node1", "23002 on node3 ("],
+    ),
+    "an address on one only": (
+        ["--rank 0", "--rank 1", "--rank 2"],
+        [{}, {}, {"MASTER_ADDR": "node1"}],
+        ["same MASTER_ADDR", "node1 on node3 ("],
+    ),
+    "a size that does not fit": (
+        ["--rank 0", "--rank 1", "--rank 2"],
+        [{"WORLD_SIZE": "7"}] * 3,
+        ["WORLD_SIZE=7", "3 slots"],
+    ),
+}
+
+
+def test_members_that_contradict_each_other_all_fail_and_say_which_and_who(four: Hosts, forked: Forked) -> None:
+    """All contradictions at once, each a world of its own on the same hosts; the late member is told too.
+
+    The members of the first are started, as users start them.
+    """
+    delays = [0, 0, 0, 1.5]
+
+    def asked(name: str, number: int) -> tuple[list[str], dict[str, str]]:
+        adds, exports, _ = CONFLICTS[name]
+        return ["--id", name, "--nodes", "3", "--timeout", "30", *adds[number].split()], {**KEYED, **exports[number]}
+
+    first, *others = CONFLICTS
+    forks = [(name, number) for name in others for number in range(len(CONFLICTS[name][0]))]
+    with ThreadPoolExecutor(1) as pool:
+        started = pool.submit(
+            members,
+            list(four)[: len(CONFLICTS[first][0])],
+            lambda number: evaluating(*asked(first, number)[0]),
+            env=lambda number: asked(first, number)[1],
+            delays=delays,
+        )
+        orders = [(four[number], *asked(name, number)) for name, number in forks]
+        results = forked.run_on(
+            [(host, ["exec", *words, "true"], env) for host, words, env in orders],
+            delays=[delays[number] for _, number in forks],
+        )
+        results = [*started.result(), *results]
+    names = [first] * len(CONFLICTS[first][0]) + [name for name, _ in forks]
+    for name, done in zip(names, results, strict=True):
+        said = failed(done, 76)
+        assert not [part for part in CONFLICTS[name][2] if part not in said], (name, said)
+
+
+def test_a_run_that_failed_does_not_spoil_the_next_one(four: Hosts) -> None:
+    """Its rank 0 is still there to tell late members why; a younger member goes on to its own run's leader."""
+    three = list(four)[:3]
+    options = ("--id", "job", "--nodes", "3", "--timeout", "20", "--via", "master", "--master", "node1")
+
+    def asks(rank: int) -> list[str]:
+        return evaluating(*options, "--rank", str(rank))
+
+    # As there may be a member of rank 2, rank 0 stays to tell it.
+    leader, *others = [three[number].popen(asks(rank), env=KEYED) for number, rank in enumerate((0, 1, 1))]
+    for done in map(ended, others):
+        assert "rank 1 claimed by" in failed(done, 76)
+    # All look on the first host, where there is only the old one at first.
+    second = members(three, asks, delays=[1, 0, 0])
+    assert "rank 1 claimed by" in failed(ended(leader), 76)
+    one_world(second)
+
+
+def test_a_member_with_another_key_is_refused_and_told_so_and_the_others_tell_its_address(four: Hosts) -> None:
+    """It exits with 77, they with 69, for without it they are three of four."""
+    results = members(
+        list(four),
+        lambda number: evaluating("--id", "job", "--nodes", "4", "--rank", str(number), "--timeout", "4"),
+        env=lambda number: OTHER_KEY if number == 3 else KEYED,
+    )
+    for done in results[:3]:
+        said = failed(done, 69)
+        assert len(re.findall(rf"{AT}4(?: \(node4\))?, which uses this id with another key", said)) == 1, said
+        *before, last = said.splitlines()
+        assert len(before) <= 2, said  # that a member was refused, and which is awaited; nothing after the deadline
+        assert re.fullmatch(rf".*; saw 3, missing rank 3, and another key at {AT}4 \(node4\); .*", last)
+        assert "--key-file or MINGLE_KEY" in last
+        assert "firewall" not in last
+    last = failed(results[3], 77).splitlines()[-1]
+    assert re.fullmatch(rf".* {AT}1 \(node1\) has for this id; saw another key here \(MINGLE_KEY\); .*", last)
+
+
+def test_two_with_different_keys_tell_of_each_other_in_one_line(four: Hosts) -> None:
+    """Without ranks too, where each of them waits for the other to come."""
+    results = members(
+        list(four)[:2],
+        evaluating("--id", "job", "--nodes", "2", "--timeout", "3"),
+        env=lambda number: OTHER_KEY if number else KEYED,
+    )
+    for done, other in zip(results, ("node2", "node1"), strict=True):
+        lines = failed(done, 77).splitlines()
+        assert len(lines) <= 3, lines  # that a member was refused, which is awaited, and why there is no world
+        assert f"({other}) has for this id; saw another key here (MINGLE_KEY); try the same --key-file" in lines[-1]
+
+
+def test_a_member_with_another_key_does_not_hinder_those_that_share_one(four: Hosts) -> None:
+    """Five start without ranks, four are needed and hold the key: they get their world."""
+    results = members(
+        [four[0], *four],
+        evaluating("--id", "job", "--nodes", "4", "--timeout", "5"),
+        env=lambda number: OTHER_KEY if number == 0 else KEYED,
+        delays=[0, 0.5, 0.5, 0.5, 0.5],
+    )
+    one_world(results[1:])
+    failed(results[0], 77)
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)], ids=["TERM", "INT"])
+def test_a_signal_while_waiting_ends_it_at_once_and_cleanly(
+    four: Hosts, tmp_path: Path, number: signal.Signals, code: int
+) -> None:
+    """The exit status is the signal's, the text makes eval fail, and the shared directory is empty again."""
+    options = ("--id", "job", "--nodes", "2", "--via", "directory", "--directory", str(tmp_path))
+    process = four[0].popen(["mingle", "env", *options], env=KEYED)
+    wait_for(lambda: list(tmp_path.glob("*.mingle")))
+    process.send_signal(number)
+    done = ended(process)
+    assert done.returncode == code, done
+    assert four[0].run(["bash", "-ec", 'eval "$1"; echo went on', "bash", done.stdout]).stdout == ""
+    assert four[0].run(["sh", "-c", 'eval "$1"', "sh", done.stdout]).returncode == code
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_leader_that_is_killed_leaves_the_others_to_their_deadline(four: Hosts, tmp_path: Path) -> None:
+    """They say where they looked, and end with 69."""
+    options = ("--id", "job", "--nodes", "4", "--directory", str(tmp_path))
+    others = [
+        four[rank].popen(evaluating(*options, "--rank", str(rank), "--timeout", "6"), env=KEYED) for rank in (1, 2)
+    ]
+    leader = four[0].popen(["mingle", "env", *options, "--rank", "0"], env=KEYED)
+    until_line(leader, "3 of 4 nodes checked in")
+    stop(leader)
+    for other in others:
+        assert "rank 0" in failed(ended(other), 69)
+
+
+def test_a_member_that_is_killed_and_started_again_still_gets_in(four: Hosts) -> None:
+    """The world waits for it, and counts it once; so it does when rank 0 itself comes back."""
+
+    def start(rank: int) -> Popen[str]:
+        options = ("--id", "job", "--nodes", "3", "--rank", str(rank), "--timeout", "30")
+        return four[rank].popen(evaluating(*options), env=KEYED)
+
+    def kill(process: Popen[str]) -> None:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+
+    first, second = start(0), start(1)
+    until_line(first, "2 of 3 nodes checked in")
+    kill(second)
+    second = start(1)
+    until_line(second, "2 of 3 nodes checked in")
+    kill(first)
+    one_world([ended(process) for process in (start(0), second, start(2))])

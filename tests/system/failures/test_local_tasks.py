@@ -1,0 +1,181 @@
+"""The tasks of a node stay together to the commit: all of them have the world, or none has."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from subprocess import CompletedProcess, Popen, TimeoutExpired
+
+import pytest
+from cluster.host import Host
+from cluster.hosts import Hosts
+from cluster.slurm import SlurmCluster
+from support.members import KEYED, ended, until_line, wait_for
+
+TASKS = 3  # on each node
+# Well above a deadline of 3 s and what is added to it, and far below what it was once exceeded by, 44 s.
+SOON_S = 25.0
+
+
+def task(host: Host, nodes: int, local_rank: int, timeout: str = "60") -> Popen[str]:
+    """Start `mingle env --scope task` as mpirun would start it on this host."""
+    env = {
+        "OMPI_COMM_WORLD_RANK": str((host.number - 1) * TASKS + local_rank),
+        "OMPI_COMM_WORLD_SIZE": str(nodes * TASKS),
+        "OMPI_COMM_WORLD_LOCAL_RANK": str(local_rank),
+        "OMPI_COMM_WORLD_LOCAL_SIZE": str(TASKS),
+    }
+    words = ["--scope", "task", "--shell", "json", "--id", "job", "--master", "node1", "--timeout", timeout]
+    return host.popen(["mingle", "env", *words], env={**KEYED, **env}, user="alice")
+
+
+def tasks(host: Host, nodes: int, timeout: str = "60", ranks: Iterable[int] = range(TASKS)) -> list[Popen[str]]:
+    """Start these tasks of a node."""
+    return [task(host, nodes, rank, timeout) for rank in ranks]
+
+
+def all_failed(processes: Iterable[Popen[str]], code: int) -> list[str]:
+    """Check that each task failed with `code` and without a world; return the last line of each."""
+    return [last_line(ended(process), code) for process in processes]
+
+
+def last_line(done: CompletedProcess[str], code: int) -> str:
+    """Return the last line of a task that failed."""
+    assert done.returncode == code, (done.returncode, done.stdout, done.stderr)
+    assert "WORLD_SIZE" not in done.stdout
+    return done.stderr.splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    ("node", "harm", "code", "says"),
+    [
+        (1, "killed", 69, ("all 3 tasks of node2", "local rank 1 gone")),
+        (0, "killed", 69, ("all 3 tasks of node1", "local rank 1 gone")),
+        (1, "again", 76, ("node2", "local rank 1 twice")),
+    ],
+    ids=["a task is killed", "a task of rank 0 is killed", "a local rank comes again"],
+)
+def test_a_task_that_fails_while_others_wait_fails_the_world_for_all(
+    four: Hosts, node: int, harm: str, code: int, says: tuple[str, ...]
+) -> None:
+    """On its own node, on the others and on one that comes late; and all give the same reason."""
+    first = [tasks(four[number], 3) for number in range(2)]
+    until_line(first[0][0], "2 of 3 nodes checked in")
+    harmed = first[node]
+    if harm == "killed":
+        victim = harmed.pop(1)
+        victim.kill()
+        victim.communicate()
+    else:
+        harmed.append(task(four[node], 3, 1))
+        harmed[-1].wait(SOON_S)
+    reasons = all_failed([*first[0], *first[1], *tasks(four[2], 3)], code)
+    assert len(set(reasons)) == 1, reasons
+    assert [part for part in says if part not in reasons[0]] == [], reasons
+
+
+def test_no_task_has_a_world_that_counts_one_that_was_killed(four: Hosts) -> None:
+    """Its local peers end at once, and the node that comes later forms no world with them."""
+    later = tasks(four[1], 2)
+    until_line(later[0], "still looking for rank 0")
+    later[2].kill()
+    assert all("local rank 2 gone" in reason for reason in all_failed(later[:2], 69))
+    assert all("missing node2" in reason or "rank 1" in reason for reason in all_failed(tasks(four[0], 2, "2"), 69))
+    later[2].communicate()
+
+
+@pytest.mark.parametrize("when", ["gathering", "checking in"])
+def test_a_first_task_that_is_stopped_keeps_the_others_no_longer_than_their_deadline(four: Hosts, when: str) -> None:
+    """And once it goes on it fails too."""
+    waiting = tasks(four[1], 2, "3", (0, 1) if when == "gathering" else range(TASKS))
+    if when == "gathering":
+        wait_for(lambda: any(path.endswith("/siblings") for path in four[1].files("/tmp")))
+    else:
+        until_line(waiting[0], "still looking for rank 0")
+    os.kill(waiting[0].pid, signal.SIGSTOP)
+    try:
+        for process in waiting[1:]:
+            process.wait(SOON_S)
+    except TimeoutExpired:
+        pytest.fail("a task waits long after its deadline")
+    finally:
+        os.kill(waiting[0].pid, signal.SIGCONT)
+    assert all("first task (local rank 0)" in reason for reason in all_failed(waiting[1:], 69))
+    all_failed(waiting[:1], 69)
+
+
+@pytest.mark.parametrize("harm", [("mkdir",), ("touch",), ("ln", "-s", "/home/alice")], ids=lambda harm: harm[0])
+def test_what_another_user_makes_of_the_name_hinders_no_next_run(
+    hosts: Callable[..., Hosts], harm: tuple[str, ...]
+) -> None:
+    """Its name is seen in /tmp, and taken before the job runs again; that costs nobody anything."""
+    (one,) = hosts(1)
+    waiting = tasks(one, 1, ranks=(0, 1))
+    names: set[str] = set()
+
+    def seen() -> bool:
+        names.update(path for path in one.files("/tmp") if path.count("/") == 2 and "mingle" in path)
+        return bool(names)
+
+    wait_for(seen)
+    waiting.append(task(one, 1, 2))
+    assert [ended(process).returncode for process in waiting] == [0] * TASKS
+    for name in names:
+        one.run([*harm, name], user="bob", check=True)
+    done = [ended(process) for process in tasks(one, 1, "20")]
+    assert [one.returncode for one in done] == [0] * TASKS, done
+    assert len({one.stdout.count("WORLD_SIZE") for one in done}) == 1
+    assert one.files("/tmp") - one.first_files == names
+
+
+# A task whose /tmp is one file system for all, with what comes after it.
+ONE_TMP = 'shared=$0; exec unshare --mount sh -c "mount --bind $shared /tmp; $SETUP" sh "$@"'
+# Seen to end with 76 everywhere: "saw local rank 1 twice".
+SHARED = {
+    "/tmp": 'exec "$@"',
+    "the runtime directory": 'XDG_RUNTIME_DIR=/tmp/run exec "$@"',
+    # As far as containers have a say in which node a task is on: a host name and a network of the task's own, the
+    # latter for those that ask the first one.
+    "containers of their own": '[ $SLURM_LOCALID = 0 ] || set -- unshare --net "$@"\n'
+    'exec unshare --uts sh -c \'hostname task$SLURM_PROCID; exec "$@"\' sh "$@"',
+}
+
+
+def one_tmp(place: Path) -> Path:
+    """Return a directory to be every node's /tmp, with a runtime directory in it."""
+    shared = place / "shared"
+    (shared / "run").mkdir(mode=0o700, parents=True)
+    shared.chmod(0o1777)
+    return shared
+
+
+@pytest.mark.parametrize("how", SHARED)
+@pytest.mark.parametrize("alone", [False, True], ids=["one world", "each node by itself"])
+def test_nodes_that_share_a_directory_do_not_take_each_others_tasks_for_their_own(
+    slurm: SlurmCluster, tmp_path: Path, how: str, *, alone: bool
+) -> None:
+    """Diskless nodes have one /tmp, and pods a common volume; the tasks of one node still find each other."""
+    shared = one_tmp(tmp_path)
+    mingle = ["mingle", "exec", "--scope", "task", "--timeout", "30", *(["--alone"] if alone else [])]
+    show = 'echo "$SLURM_PROCID is $RANK of $WORLD_SIZE, $NODE_RANK of $NNODES"'
+    line = ["-N2", "--ntasks-per-node=2", "sh", "-c", ONE_TMP, shared, *mingle, "sh", "-c", show]
+    done = slurm.srun(*line, env={**KEYED, "SETUP": SHARED[how]}, timeout=60)
+    assert done.returncode == 0, done
+    whole = [f"{rank} is {rank} of 4, {rank // 2} of 2" for rank in range(4)]
+    parts = [f"{rank} is {rank % 2} of 2, 0 of 1" for rank in range(4)]
+    assert sorted(done.stdout.splitlines()) == (parts if alone else whole)
+    assert [path for path in shared.rglob("*") if path.name != "run"] == []
+
+
+def test_hosts_that_share_a_directory_do_not_take_each_others_tasks_for_their_own(
+    hosts: Callable[..., Hosts], tmp_path: Path
+) -> None:
+    """No scheduler names these hosts: mpirun tells a task its numbers only."""
+    two, shared = hosts(2), one_tmp(tmp_path)
+    for host in two:
+        host.run(["mount", "--bind", shared, "/tmp"], check=True)
+    done = [ended(process) for process in [task for host in two for task in tasks(host, 2, "30")]]
+    assert [one.returncode for one in done] == [0] * 2 * TASKS, done
+    assert all('"WORLD_SIZE": "6"' in one.stdout for one in done)

@@ -1,0 +1,127 @@
+"""The whole of every hook on hosts where /bin/sh is another shell."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from cluster.hosts import Host, Hosts
+from support.hooks import JOB, SHELLS, SITE_KEY, environ, key_of, recorded, run_hook, shell, with_hooks
+from support.needs import need
+
+from mingle_hooks.hooks.apply import hook
+from mingle_hooks.hooks.files import Site
+from mingle_hooks.hooks.files import render_hook as render
+
+TORQUE_JOB = "12[3].server.example.org"
+TORQUE_BEFORE = (TORQUE_JOB, "alice", "alice", "my job; $(id)", "neednodes=2:ppn=4,nodes=2:ppn=4", "batch", "account x")
+TORQUE_AFTER = (*TORQUE_BEFORE[:4], "4711", TORQUE_BEFORE[4], "cput=00:00:01,mem=0kb", *TORQUE_BEFORE[5:], "271")
+TORQUE_ENV = {
+    "PBS_JOBID": TORQUE_JOB, "PBS_MSHOST": "node1", "PBS_NODENUM": "1", "PBS_NUM_NODES": "2", "PBS_NUM_PPN": "4",
+    "PBS_NP": "8", "PBS_NODEFILE": "/var/spool/torque/aux/12", "PBS_RESOURCE_NODES": "2:ppn=4", "PBS_QUEUE": "batch",
+    "PBS_O_WORKDIR": "/home/alice/$(touch /run/owned)", "PBS_TASKNUM": "1",
+}  # fmt: skip
+
+
+@pytest.fixture(params=["dash", "bash", "busybox", "ksh"])
+def host(hosts: Callable[..., Hosts], request: pytest.FixtureRequest) -> Host:
+    """Give a host with every hook, on which /bin/sh is another shell."""
+    need(request.param)
+    program = str(shutil.which(request.param))
+    found = with_hooks(hosts(1)[0])
+    # Copied first: where /bin/sh is a link to dash, dash is what is covered.
+    found.run(["cp", "-L", program, "/run/shell"], check=True)
+    found.run(["mount", "--bind", "/run/shell", "/bin/sh"], check=True)
+    return found
+
+
+def test_slurms_prolog_and_epilog_do_all_of_their_work(host: Host) -> None:
+    """Directory, key and stamp are made, a process that was left is ended, and nothing stays."""
+    run_hook(host, "slurm/prolog")
+    assert host.outside("/run/mingle/7/key").read_text() == key_of("7") + "\n"
+    process = host.popen(["sleep", "60"], user="alice")
+    start = host.run(["cat", f"/proc/{process.pid}/stat"]).stdout.rpartition(")")[2].split()[19]
+    host.write("/run/mingle/7/processes", f"{process.pid} {start}\n", user="alice")
+    run_hook(host, "slurm/prolog")  # the second of the same start changes nothing
+    run_hook(host, "slurm/epilog")
+    assert process.wait(10) != 0
+    process.communicate()
+    assert list(host.outside("/run/mingle").iterdir()) == []
+
+
+def test_slurms_taskprolog_says_the_same(host: Host) -> None:
+    """For every recorded environment each shell prints the lines that dash prints."""
+    script, paths = "/etc/mingle/hooks/slurm/taskprolog", recorded("slurm-*/taskprolog.*.node1.0")
+
+    def said(*command: str) -> dict[Path, str]:
+        calls = [["env", "-i", *map("=".join, environ(path).items()), *command, script] for path in paths]
+        lines = [f"{shlex.join(call)} </dev/null; printf '\\0%s\\0' $?" for call in calls]  # one bash runs them all
+        done = host.run(["bash", "-s"], input="\n".join(lines), user="alice", cwd="/")
+        *told, end = done.stdout.split("\0")
+        assert (told[1::2], end, done.stderr) == (["0"] * len(paths), "", "")
+        return dict(zip(paths, told[::2], strict=True))
+
+    found = said()
+    for path, text in found.items():
+        assert ("export MASTER_ADDR=" in text) is ("SLURM_HET_SIZE" not in environ(path)), path
+    host.run(["umount", "/bin/sh"], check=True)  # where that is a link to dash, dash was covered
+    assert found == said("dash")
+
+
+@pytest.mark.parametrize("part", ["", ".parallel"], ids=["the first host", "another host"])
+def test_torques_scripts_do_all_of_their_work(host: Host, part: str) -> None:
+    """With the arguments and the environment of Torque's manual: directory and key come, and go again."""
+    run_hook(host, f"torque/prologue{part}", *TORQUE_BEFORE, env=TORQUE_ENV)
+    place = host.outside(f"/run/mingle/{TORQUE_JOB}")
+    assert (place.stat().st_uid, place.stat().st_mode & 0o7777) == (61001, 0o700)
+    assert (place / "key").read_text() == key_of(TORQUE_JOB, cluster="") + "\n"
+    process = host.popen(["sleep", "60"], user="alice")
+    start = host.run(["cat", f"/proc/{process.pid}/stat"]).stdout.rpartition(")")[2].split()[19]
+    host.write(f"/run/mingle/{TORQUE_JOB}/processes", f"{process.pid} {start}\n", user="alice")
+    run_hook(host, f"torque/epilogue{part}", *TORQUE_AFTER, env=TORQUE_ENV)
+    assert process.wait(10) != 0
+    process.communicate()
+    assert list(host.outside("/run/mingle").iterdir()) == []
+    assert not host.outside("/run/owned").exists()
+
+
+def test_no_argument_list_and_no_log_line_holds_a_key_or_a_users_text(host: Host) -> None:
+    """What other users can see of the hooks' programs, and what the system log is told, are ids and words of ours."""
+    # The log is told what comes in, the others all in their arguments.
+    spy = '#!/bin/sh\nprintf \'%s\\n\' "$*" >>/run/said\n{}/run/real.{} "$@"\n'
+    for tool in ("logger", "sha256sum", "chown", "mv", "rm"):
+        where = host.run(["sh", "-c", f"command -v {tool}"], check=True).stdout.strip()
+        more = "tee -a /run/said | " if tool == "logger" else ""
+        host.run(["cp", "-L", where, f"/run/real.{tool}"], check=True)
+        host.write(f"/run/spy.{tool}", spy.format(more, tool), mode=0o755)
+        host.run(["mount", "--bind", f"/run/spy.{tool}", where], check=True)
+    hostile = {"SLURM_JOB_COMMENT": "evil comment", "SLURM_JOB_NAME": "evil name", "SLURM_JOB_WORK_DIR": "/evil"}
+    run_hook(host, "slurm/prolog", env={**JOB, **hostile})
+    run_hook(host, "slurm/epilog", env={**JOB, **hostile})
+    said = host.outside("/run/said").read_text()
+    assert "job=7 uid=61001 restart=0 result=made key=yes bounded=yes\n" in said
+    assert "job=7 uid=61001 result=cleaned\n" in said
+    for secret in (SITE_KEY, key_of("7"), "evil"):
+        assert secret not in said
+
+
+def test_the_script_within_the_script_is_clean(tmp_path: Path) -> None:
+    """What the Epilog runs as the job's user stands in quotes, where shellcheck and `sh -n` do not look."""
+    text = render(hook("slurm", "epilog"), Site())
+    inner = re.search(r"/bin/sh -c '\n(.*?)\n  ' mingle", text, re.DOTALL)
+    assert inner is not None
+    path = tmp_path / "inner"
+    path.write_text("#!/bin/sh\n" + textwrap.dedent(inner[1]) + "\n")
+    for name in SHELLS:
+        subprocess.run([*shell(name), "-n", path], check=True)
+    # rest is read for what follows on a line; word splitting is wanted.
+    argv = ["shellcheck", "--enable=all", "--shell=sh", "--exclude=SC2034,SC2086", path]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False, env={"PATH": os.environ["PATH"]})
+    assert done.stdout == ""

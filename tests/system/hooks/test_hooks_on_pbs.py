@@ -1,0 +1,319 @@
+"""The hooks on a real OpenPBS."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from cluster.host import Host
+from cluster.real_pbs import RealPbs
+from support.needs import need
+
+PLACE = "/run/pbs/mom_priv/hooks"
+MINGLE_HOOKS = ["mingle", "hooks"]
+BACKUP = "/etc/mingle/hooks/qmgr-hooks.before"
+SHOW = "/home/alice/show.py"
+OWN = "/root/own.py"
+OWN_TEXT = "import pbs\npbs.event().accept()\n"
+SHOW_TEXT = """
+import json, os
+names = ["MASTER_ADDR", "MASTER_PORT", "NNODES", "NODE_RANK", "RANK", "WORLD_SIZE", "LOCAL_RANK", "MINGLE_ID"]
+names += sorted(n for n in os.environ if n.startswith("PET_"))
+line = json.dumps({"HOST": os.uname().nodename, **{n: os.environ.get(n) for n in names}})
+# Not to standard output: pbs_demux copies 256 octets at a time, and so cuts the lines of one task by another's.
+with open("/home/alice/shown." + os.environ["PBS_JOBID"], "a") as file:
+    file.write(line + "\\n")
+"""
+TWO_HOSTS = "#PBS -l select=2:ncpus=2:mpiprocs=2\n#PBS -l place=scatter\n"
+# The job script, a task for each line of the node file, and one on each host.
+EVERYWHERE = f"""#!/bin/bash
+{TWO_HOSTS}
+python3 {SHOW}
+pbsdsh -- python3 {SHOW}
+for host in node1 node2; do pbs_tmrsh $host python3 {SHOW}; done
+"""
+
+
+def commands(pbs: RealPbs, *words: str) -> list[str]:
+    """Run mingle hooks on the server's host, and return the qmgr commands that it prints."""
+    done = pbs.controller.run([*MINGLE_HOOKS, *words], check=True)
+    return [line for line in done.stdout.splitlines() if "qmgr -c" in line]
+
+
+def carry_out(pbs: RealPbs, lines: list[str]) -> None:
+    """Run commands as an admin would, all of them or none."""
+    text = "\n".join(["set -e", f"PATH=$PATH:{pbs.exec}/bin", *lines])
+    pbs.controller.run(["sh", "-c", text], check=True)
+
+
+def hooks(pbs: RealPbs) -> str:
+    """Return all hooks as qmgr commands; without any, qmgr ends with 1 and prints nothing."""
+    return pbs.run("bin/qmgr", "-c", "print hook").stdout
+
+
+def wait_for_copies(pbs: RealPbs, name: str, *, there: bool) -> None:
+    """Wait until the hook has come to all hosts, or is gone from them: pbs_server copies it when it finds time."""
+
+    def has(host: Host) -> bool:
+        control = host.outside(f"{PLACE}/{name}.HK")
+        is_on = control.exists() and "enabled=false" not in control.read_text()
+        return is_on and host.outside(f"{PLACE}/{name}.PY").exists()
+
+    pbs.until(lambda: all(has(host) == there for host in pbs.hosts), f"copies of the hook {name}")
+
+
+def install(pbs: RealPbs) -> None:
+    """Install the hooks and wait until every host has them."""
+    carry_out(pbs, commands(pbs, "install", "pbs", "--yes"))
+    wait_for_copies(pbs, "mingle", there=True)
+
+
+def uninstall(pbs: RealPbs) -> None:
+    """Take the hooks away again."""
+    carry_out(pbs, commands(pbs, "uninstall", "pbs", "--dry-run"))
+    pbs.controller.run([*MINGLE_HOOKS, "uninstall", "pbs", "--yes"], check=True)
+    wait_for_copies(pbs, "mingle", there=False)
+
+
+# All that these tests, and what they install, put on a host.
+PUT = f"/etc/mingle /run/pbs/mom_priv/prologue /run/pbs/mom_priv/epilogue {SHOW} /home/alice/shown.* {OWN}"
+PUT += " /run/pbs/mom_priv/prologue.before-mingle /run/pbs/mom_priv/epilogue.before-mingle"
+PUT += " /home/alice/inner /run/mingle /run/elsewhere /run/own-prologue"
+
+
+@pytest.fixture
+def swept(real_pbs: RealPbs) -> Iterator[RealPbs]:
+    """Give the shared PBS, and take every hook away afterwards, whatever came of the test."""
+    yield real_pbs
+    unwell = real_pbs.unwell()  # before settle mends it
+    real_pbs.settle()
+    for name in re.findall(r"^create hook (\S+)$", hooks(real_pbs), re.MULTILINE):
+        real_pbs.qmgr(f"set hook {name} enabled=false")
+        real_pbs.qmgr(f"delete hook {name}")
+        wait_for_copies(real_pbs, name, there=False)
+    for host in real_pbs.hosts:
+        host.run(["sh", "-c", f"rm -rf {PUT}"], check=True)
+    assert not unwell
+
+
+@pytest.fixture
+def hooked(swept: RealPbs) -> RealPbs:
+    """Give the shared PBS with the hooks installed."""
+    swept.controller.write(SHOW, SHOW_TEXT)
+    install(swept)
+    return swept
+
+
+def seen_by(pbs: RealPbs, job: str) -> list[dict[str, str | None]]:
+    """Return what a job's script and its tasks saw so far, in their order."""
+    file = pbs.controller.outside(f"/home/alice/shown.{job}")
+    return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+
+
+def shown(pbs: RealPbs, job: str) -> list[dict[str, str | None]]:
+    """Wait for a job's end and return what its script and its tasks saw."""
+    assert pbs.wait(job) == 0, pbs.output(job)
+    return seen_by(pbs, job)
+
+
+def test_the_script_and_every_task_get_the_same(hooked: RealPbs) -> None:
+    """A job that never heard of the project has an address, a port and torchrun's options, the same everywhere."""
+    seen = shown(hooked, hooked.submit(EVERYWHERE, cwd="/home/alice"))
+    assert len(seen) == 1 + 4 + 2
+    assert not [name for name in seen[0] if name.startswith("PET_")]
+    assert seen[0]["NODE_RANK"] is None
+    for each in seen[1:]:
+        assert each["NODE_RANK"] == each["PET_NODE_RANK"] == str(["node1", "node2"].index(str(each["HOST"])))
+        assert (each["PET_MASTER_ADDR"], each["PET_MASTER_PORT"]) == (each["MASTER_ADDR"], each["MASTER_PORT"])
+    assert {(each["MASTER_ADDR"], each["NNODES"], each["RANK"]) for each in seen} == {("node1", "2", None)}
+    assert {each["HOST"] for each in seen} == {"node1", "node2"}
+    for name in ("MASTER_PORT", "MINGLE_ID"):
+        assert len({each[name] for each in seen}) == 1, name
+
+
+@pytest.mark.timeout(240)
+def test_an_unchanged_torch_script_trains(hooked: RealPbs, tmp_path: Path) -> None:
+    """`pbs_tmrsh HOST torchrun train.py` needs no option."""
+    need("torch")
+    train = tmp_path / "train.py"
+    train.write_text(
+        "import os, torch, torch.distributed as dist\n"
+        "dist.init_process_group('gloo')\n"
+        "total = torch.tensor([float(dist.get_rank() + 1)])\n"
+        "dist.all_reduce(total)\n"
+        "os.write(1, f'rank {dist.get_rank()} of {dist.get_world_size()} sum {total.item():.0f}\\n'.encode())\n"
+        "dist.destroy_process_group()\n"
+    )
+    torchrun = hooked.controller.run(["which", "torchrun"], check=True).stdout.strip()
+    each = f"pbs_tmrsh $host {torchrun} {train} &"
+    script = f"#!/bin/bash\n{TWO_HOSTS}\nfor host in node1 node2; do {each} done; wait"
+    job = hooked.submit(script, cwd="/home/alice")
+    assert hooked.wait(job) == 0
+    found = sorted(line for line in hooked.output(job).splitlines() if line.startswith("rank"))
+    assert found == ["rank 0 of 2 sum 3", "rank 1 of 2 sum 3"], hooked.output(job)
+
+
+@pytest.mark.parametrize("own", [{}, {"MASTER_ADDR": "10.77.0.1", "MASTER_PORT": "4242"}], ids=["no address", "own"])
+def test_mingle_env_makes_one_world_of_a_hooked_job(hooked: RealPbs, tmp_path: Path, own: dict[str, str]) -> None:
+    """What the hook worked out is replaced by the world that formed, and the user's own address is kept."""
+    task = tmp_path / "task"
+    task.write_text(
+        f'PATH={Path(sys.executable).parent}:$PATH\nv=$(mingle env --scope node) || exit\neval "$v"\npython3 {SHOW}\n'
+    )
+    each = "for host in node1 node2; do pbs_tmrsh $host bash "
+    script = f"#!/bin/bash\n{TWO_HOSTS}\n{each}{task} & done; wait"
+    options = ("-v", ",".join(f"{name}={value}" for name, value in own.items())) if own else ()
+    job = hooked.submit(script, *options, cwd="/home/alice")
+    seen = sorted(shown(hooked, job), key=lambda its: str(its["HOST"]))
+    assert hooked.output(job) == ""
+    assert [(its["HOST"], its["NODE_RANK"], its["NNODES"]) for its in seen] == [
+        ("node1", "0", "2"),
+        ("node2", "1", "2"),
+    ]
+    assert len({(its["MASTER_ADDR"], its["MASTER_PORT"]) for its in seen}) == 1
+    assert {name: seen[0][name] for name in own} == own
+    assert str(seen[0]["MASTER_ADDR"]).startswith("10.")  # found by asking or the user's, not the hook's name of a host
+    assert {its["WORLD_SIZE"] for its in seen} == {"4"}
+    for its in seen:
+        assert (its["PET_MASTER_ADDR"], its["PET_MASTER_PORT"]) == (its["MASTER_ADDR"], its["MASTER_PORT"])
+        assert (its["PET_NNODES"], its["PET_NODE_RANK"]) == ("2", its["NODE_RANK"])  # the hook's was 1:2
+
+
+# With values that PBS writes into one comma-separated text between pbs_mom and the hook.
+KEPT = {
+    "COMMA": "a,b,,c",
+    "BACKSLASH": "a\\b\\\\c",
+    "EQUALS": "a=b,C=d",
+    "TEXT": " é 漢 $HOME `id` ; ",
+    "LINES": "a\nb",
+    "EMPTY": "",
+}
+
+
+def test_the_users_environment_goes_through_the_hook_unchanged(swept: RealPbs) -> None:
+    """What `qsub -v` brings along is the same with the hook and without it (qsub itself doubles backslashes)."""
+    swept.controller.write(SHOW, SHOW_TEXT.replace("names += ", f"names = {list(KEPT)!r}\n# "))
+    found = []
+    for prepare in (lambda _: None, install):
+        prepare(swept)
+        job = swept.submit(EVERYWHERE, "-v", ",".join(KEPT), cwd="/home/alice", env=KEPT)
+        found.append(sorted(shown(swept, job), key=lambda its: str(its["HOST"])))  # tasks start side by side
+    assert found[0] == found[1]
+    assert len(found[0]) == 7
+    assert found[0][0]["COMMA"] == KEPT["COMMA"]
+
+
+def test_a_link_for_a_directory_leads_nowhere(hooked: RealPbs) -> None:
+    """Where /run/mingle is a link, the classic scripts write nothing, and jobs run."""
+    for each in hooked.hosts:
+        each.run(["sh", "-c", "mkdir /run/elsewhere; ln -s /run/elsewhere /run/mingle"], check=True)
+    seen = shown(hooked, hooked.submit(EVERYWHERE, cwd="/home/alice"))
+    assert [each["MASTER_ADDR"] for each in seen] == ["node1"] * 7
+    assert not any(list(each.outside("/run/elsewhere").iterdir()) for each in hooked.hosts)
+
+
+def test_installing_twice_changes_nothing_and_uninstalling_restores(swept: RealPbs) -> None:
+    """A site's own hook and prologue are there afterwards as they were before."""
+    host = swept.controller
+    prologue = "#!/bin/sh\ntouch /run/own-prologue\n"
+    host.write("/run/pbs/mom_priv/prologue", prologue, mode=0o700)
+    host.write(OWN, OWN_TEXT)
+    swept.qmgr("create hook own event=queuejob")
+    swept.qmgr(f"import hook own application/x-python default {OWN}")
+    before = hooks(swept)
+    install(swept)
+    once = hooks(swept)
+    backup = host.outside(BACKUP)
+    assert backup.read_text() == before
+    install(swept)
+    assert hooks(swept) == once
+    assert backup.read_text() == before
+    job = swept.submit("#!/bin/sh\nls -d /run/mingle/*; ls /run/own-prologue", cwd="/home/alice")
+    assert swept.wait(job) == 0
+    assert swept.output(job).split() == [f"/run/mingle/{job}", "/run/own-prologue"]
+    uninstall(swept)
+    assert hooks(swept) == before
+    assert host.outside("/run/pbs/mom_priv/prologue").read_text() == prologue
+    assert not host.outside("/run/pbs/mom_priv/epilogue").exists()
+
+
+def test_installing_anew_makes_the_backup_anew(swept: RealPbs) -> None:
+    """The backup is of the hooks just before mingle's own came, also where there was none."""
+    backup = swept.controller.outside(BACKUP)
+    install(swept)
+    assert backup.read_text() == ""
+    uninstall(swept)
+    swept.controller.write(OWN, OWN_TEXT)
+    swept.qmgr("create hook own event=queuejob")
+    swept.qmgr(f"import hook own application/x-python default {OWN}")
+    before = hooks(swept)
+    install(swept)
+    assert backup.read_text() == before
+
+
+@pytest.mark.parametrize("why", ["not a manager", "no server"])
+def test_without_a_backup_nothing_is_installed(swept: RealPbs, why: str) -> None:
+    """Where qmgr may not or cannot say what hooks there are, the first command fails, and an older backup stays."""
+    lines = commands(swept, "install", "pbs", "--yes")
+    swept.controller.write(BACKUP, "older\n")
+    env = {"PBS_DEFAULT": "node3"} if why == "no server" else {}
+    text = "\n".join(["set -e", f"PATH=$PATH:{swept.exec}/bin", *lines])
+    done = swept.hosts[1].run(["sh", "-c", text], env=env)  # root elsewhere is no manager
+    assert done.returncode
+    assert ("unauthorized" if why == "not a manager" else "cannot connect") in done.stderr
+    assert swept.controller.outside(BACKUP).read_text() == "older\n"
+    assert hooks(swept) == ""
+
+
+def test_the_classic_scripts_make_and_remove_the_jobs_directory(hooked: RealPbs) -> None:
+    """On the first host, for the job's user only, and gone with the job."""
+    script = "#!/bin/sh\nstat -c '%U %a' /run/mingle /run/mingle/$PBS_JOBID"
+    job = hooked.submit(script, cwd="/home/alice")
+    assert hooked.wait(job) == 0
+    assert hooked.output(job).splitlines() == ["root 755", "alice 700"]
+    assert {path.name for path in hooked.controller.outside("/run/mingle").iterdir()} <= {".lock"}
+
+
+KEYS = """#!/bin/bash
+#PBS -l select=2:ncpus=1 -l place=scatter
+for host in node1 node2; do
+  pbs_tmrsh $host sh -c 'cd /run/mingle/$PBS_JOBID && stat -c "%n %U %a" . key && cat key'
+done
+"""
+
+
+def test_every_host_of_a_job_has_its_key_and_loses_it_with_the_job(hooked: RealPbs) -> None:
+    """Made by root before the first task, from the site's key; the cookie is none."""
+    for host in hooked.hosts:
+        host.write("/etc/mingle/key", "0123456789abcdef" * 4 + "\n", mode=0o400)
+    job = hooked.submit(KEYS, cwd="/home/alice")
+    assert hooked.wait(job) == 0
+    lines = hooked.output(job).splitlines()
+    assert lines[:3] == lines[3:]
+    assert lines[:2] == [". alice 700", "key alice 400"]
+    assert re.fullmatch("[0-9a-f]{64}", lines[2])
+    places = [host.outside("/run/mingle") for host in [*hooked.hosts][:2]]
+    hooked.until(lambda: all(os.listdir(place) == [".lock"] for place in places), "the end of the directories")
+
+
+def test_a_hook_that_shadows_the_classic_scripts_is_named(hooked: RealPbs) -> None:
+    """pbs_mom runs no prologue beside a hook for the same event, and installing says so."""
+    host = hooked.controller
+    host.write(OWN, OWN_TEXT)
+    hooked.qmgr("create hook shadow event=execjob_prologue")
+    hooked.qmgr(f"import hook shadow application/x-python default {OWN}")
+    wait_for_copies(hooked, "shadow", there=True)
+    told = host.run([*MINGLE_HOOKS, "install", "pbs", "--yes"], check=True).stderr
+    job = hooked.submit("#!/bin/sh\nls -d /run/mingle/*", cwd="/home/alice")
+    hooked.wait(job)
+    hooked.qmgr("delete hook shadow")
+    wait_for_copies(hooked, "shadow", there=False)
+    assert "hook shadow has the event execjob_prologue" in told
+    assert f"/run/mingle/{job}" not in hooked.output(job).split()
+    again = host.run([*MINGLE_HOOKS, "install", "pbs", "--yes"], check=True).stderr
+    assert "shadow" not in again

@@ -1,0 +1,452 @@
+"""The hooks on a real Slurm: what jobs, shells and `mingle env` get, and failures."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import re
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+
+import pytest
+from cluster.slurm import SlurmCluster
+from hooked_slurm import MINGLE_HOOKS, SHOW, SITE_KEY, TRAIN, all_idle, installed, nothing_left, shown, uninstalled
+from light import BIN
+from light import TRAIN as LIGHT
+from support.needs import need
+
+
+def test_one_task_per_node_gets_what_torchrun_reads(hooked: SlurmCluster) -> None:
+    """A step of one task on each node has the whole set of PET_*, one address and one port."""
+    seen = shown(hooked.srun("-N4", "python", SHOW, user="alice"))
+    assert [s["PET_NODE_RANK"] for s in seen] == [s["NODE_RANK"] for s in seen] == list("0123")
+    assert {s["MASTER_ADDR"] for s in seen} == {s["PET_MASTER_ADDR"] for s in seen} == {"node1"}
+    assert len({s["MASTER_PORT"] for s in seen}) == len({s["PET_MASTER_PORT"] for s in seen}) == 1
+    assert {s["PET_NNODES"] for s in seen} == {"1:4"}
+    assert {s["RANK"] for s in seen} == {None}
+
+
+def test_several_tasks_per_node_get_ranks_and_no_torchrun(hooked: SlurmCluster) -> None:
+    """A step of two tasks on each node has every rank once, and no PET_*."""
+    seen = shown(hooked.srun("-N4", "--ntasks-per-node=2", "python", SHOW, user="alice"))
+    assert [s["RANK"] for s in seen] == [str(i) for i in range(8)]
+    assert [s["LOCAL_RANK"] for s in seen] == list("01") * 4
+    assert {s["WORLD_SIZE"] for s in seen} == {"8"}
+    assert not [name for s in seen for name in s if name.startswith("PET_")]
+
+
+@pytest.mark.timeout(240)
+def test_an_unchanged_torch_script_trains(hooked: SlurmCluster) -> None:
+    """A torch script whose user never heard of the project reduces over all nodes."""
+    need("torch")
+    done = hooked.srun("-N2", "-n3", "python", TRAIN, user="alice", timeout=200)
+    found = sorted(line for line in done.stdout.splitlines() if line.startswith("rank"))
+    assert found == [f"rank {i} of 3 sum 6" for i in range(3)], done.stderr
+
+
+@pytest.mark.timeout(240)
+def test_an_unchanged_torchrun_starts_one_world(hooked: SlurmCluster) -> None:
+    """The real torchrun, whose user says nothing to it, starts one process on each node: a script without torch."""
+    need("torch")
+    done = hooked.srun("-N2", "torchrun", LIGHT, user="alice", timeout=200)
+    assert sorted(re.findall(r"rank \d of \d begins", done.stdout)) == [f"rank {i} of 2 begins" for i in range(2)], done
+
+
+def test_a_step_on_part_of_a_job_has_its_own_world(hooked: SlurmCluster) -> None:
+    """In a batch job, the batch script has no NODE_RANK, and a relative step starts at its own first host."""
+    script = f"python {SHOW}\nsrun -N2 -n2 -r1 python {SHOW}\nsrun -N4 python {SHOW}\n"
+    job = hooked.submit(script, "-N4", "--ntasks-per-node=1", "-o", "/home/alice/out", user="alice")
+    assert hooked.wait(job) == "COMPLETED"
+    lines = hooked.controller.outside("/home/alice/out").read_text().splitlines()
+    seen = [json.loads(line) for line in lines if line.startswith("{")]  # srun tells when it has to wait
+    batch, part, whole = seen[0], seen[1:3], seen[3:]
+    assert batch["NODE_RANK"] is None
+    assert batch["RANK"] is None
+    assert (batch["MASTER_ADDR"], batch["NNODES"]) == ("node1", "4")
+    assert {(s["MASTER_ADDR"], s["NNODES"]) for s in part} == {("node2", "2")}
+    assert {(s["MASTER_ADDR"], s["NNODES"]) for s in whole} == {("node1", "4")}
+    assert sorted(s["NODE_RANK"] for s in part) == ["0", "1"]
+    assert len({part[0]["MASTER_PORT"], whole[0]["MASTER_PORT"]}) == 2
+
+
+def test_a_heterogeneous_job_gets_its_key_and_no_variables(hooked: SlurmCluster) -> None:
+    """Slurm sorts such a step's host list by name, and nothing tells all of its groups."""
+    argv = ["salloc", "-N1", "-w", "node4", ":", "-N2", "-w", "node2,node3"]
+    key = "cat /run/mingle/$SLURM_JOB_ID/key"
+    tasks = ["srun", "--het-group=0,1", "bash", "-c", f"python {SHOW}; {key}"]
+    done = hooked.controller.run([*argv, *tasks], user="alice", timeout=60)
+    seen = shown(done)
+    assert [(s["MASTER_ADDR"], s["NODE_RANK"], s["MINGLE_ID"]) for s in seen] == [(None, None, None)] * 3
+    keys = [line for line in done.stdout.splitlines() if not line.startswith("{")]
+    assert len(keys) == 3
+    assert len(set(keys)) == 1
+
+
+@pytest.mark.parametrize(("title", "address"), [("seen", "node3"), ("hidden", None)])
+def test_a_batch_job_given_in_by_a_step_is_not_taken_for_a_step(
+    hooked: SlurmCluster, title: str, address: str | None
+) -> None:
+    """Slurm 22.05 leaves the outer step's variables in such a job's environment; hidepid=2 hides slurmstepd's title."""
+    inner = f"#!/bin/sh\\npython {SHOW}\\n"
+    command = f"printf '{inner}' | sbatch --wait -N2 -n2 -w node3,node4 -o /home/alice/inner"
+    with ExitStack() as stack:
+        if title == "hidden":
+            mount = ["mount", "-t", "proc", "-o", "hidepid=2", "proc", "/proc"]
+            hooked.hosts[2].run(mount, check=True)
+            stack.callback(hooked.hosts[2].run, ["umount", "/proc"], check=True)
+        outer = ["-N2", "-n2", "-w", "node1,node2", "bash", "-c", f"[ $SLURM_PROCID = 1 ] || {command}"]
+        done = hooked.srun(*outer, user="alice")
+        hooked.wait_idle()
+    assert done.returncode == 0, done.stderr
+    seen = json.loads(hooked.controller.outside("/home/alice/inner").read_text())
+    assert (seen["MASTER_ADDR"], seen["NODE_RANK"], seen.get("PET_NNODES")) == (address, None, None)
+
+
+def test_every_node_has_the_jobs_key_and_nobody_else_reads_it(hooked: SlurmCluster) -> None:
+    """The key is HMAC-SHA-256 of the site's key, the same on all nodes, the user's alone, gone afterwards."""
+    command = "cat /run/mingle/$SLURM_JOB_ID/key; stat -c '%a %U' /run/mingle/$SLURM_JOB_ID{,/key}; ls /run/mingle"
+    done = hooked.srun("-N4", "bash", "-c", f"echo $SLURM_JOB_ID; {command}", user="alice")
+    lines = done.stdout.split("\n")
+    job, uid = lines[0], hooked.controller.run(["id", "-u", "alice"]).stdout.strip()
+    text = f"mingle job key 1|cluster|mingle|{job}|{uid}|0"
+    key = hmac.new(bytes.fromhex(SITE_KEY), text.encode(), hashlib.sha256).hexdigest()
+    assert lines.count(key) == 4
+    assert lines.count("700 alice") == lines.count("600 alice") == 4
+    hooked.wait_idle()
+    hooked.until(
+        lambda: not any(p.name for host in hooked.hosts for p in host.outside("/run/mingle").iterdir()), "empty"
+    )
+
+
+def test_a_requeued_job_has_its_variables_and_another_key(hooked: SlurmCluster) -> None:
+    """The restart count is part of the key, so an attempt never meets its own past."""
+    script = f"""
+        python {SHOW} >> /home/alice/requeued
+        cat /run/mingle/$SLURM_JOB_ID/key >> /home/alice/keys.${{SLURM_RESTART_COUNT:-0}}
+        [ -n "$SLURM_RESTART_COUNT" ] || exec sleep 60
+        """
+    job = hooked.submit(script, "-N2", "--requeue", "-o", "/dev/null", user="alice")
+    first = hooked.controller.outside("/home/alice/keys.0")
+    hooked.until(lambda: first.exists() and first.read_text().endswith("\n"), "first key")
+    # Not at once: slurmd revokes the first credential, and all that are made within the same second.
+    for argv in (["requeue", job], ["update", f"jobid={job}", "starttime=now+3"]):
+        hooked.controller.run(["scontrol", *argv], check=True)
+    assert hooked.wait(job) == "COMPLETED"
+    seen = hooked.controller.outside("/home/alice/requeued")
+    shown = [json.loads(line) for line in seen.read_text().splitlines()]
+    second = hooked.controller.outside("/home/alice/keys.1")
+    keys = [first.read_text(), second.read_text()]
+    for path in (seen, first, second):
+        path.unlink()
+    assert [(each["MASTER_ADDR"], each["NNODES"]) for each in shown] == [("node1", "2")] * 2
+    assert keys[0] != keys[1]
+    assert [len(key) for key in keys] == [65, 65]
+    all_idle(hooked)
+
+
+def test_opt_in_acts_where_the_comment_asks(hooked: SlurmCluster) -> None:
+    """With opt_in, only jobs whose comment holds the word get anything."""
+    hooked.controller.write("/etc/mingle/mingle.toml", '[hooks]\nopt_in = "please"\n')
+    hooked.controller.run([*MINGLE_HOOKS, "install", "slurm", "--yes"], check=True)
+    show = ("/bin/sh", "-c", "echo ${MASTER_ADDR-none}")
+    for comment, address in (("a please, b", "node1"), ("pleased", "none"), ("", "none")):
+        done = hooked.srun("-N2", f"--comment={comment}", *show, user="alice")
+        assert done.stdout.split() == [address] * 2
+
+
+# It stands in for the shell that a person would type in.
+SHELL = "/home/alice/shell"
+
+
+def at_a_terminal(hooked: SlurmCluster, command: str) -> list[dict[str, str | None]]:
+    """Run a command as alice at a terminal, with SHELL as her shell, and return what it and its step see."""
+    text = f"#!/bin/bash\npython {SHOW}\nsrun --overlap python {SHOW}\n"
+    hooked.controller.write(SHELL, text, mode=0o755, user="alice")
+    done = hooked.controller.run(["script", "-qec", command, "/dev/null"], user="alice", timeout=60)
+    all_idle(hooked)
+    lines = [line[line.index("{") :] for line in done.stdout.splitlines() if "{" in line]
+    assert lines, done.stdout
+    return [json.loads(line) for line in lines]
+
+
+def unset(seen: dict[str, str | None]) -> bool:
+    """Tell whether nothing but Slurm's own is set."""
+    return not [name for name, value in seen.items() if value is not None and not name.startswith("SLURM")]
+
+
+@pytest.mark.parametrize("flags", ["Alloc", "Contain"], ids=["no extern step", "an extern step"])
+def test_the_shell_of_salloc_is_a_batch_script(hooked: SlurmCluster, flags: str) -> None:
+    """A shell that salloc starts on the first node has no ranks where there are several; its steps have them."""
+    options = f'InteractiveStepOptions="--interactive --preserve-env --pty {SHELL}"'
+    installed(hooked, "LaunchParameters=use_interactive_step", options, before=(f"PrologFlags={flags}",))
+    variables = at_a_terminal(hooked, "salloc -N3")
+    shell, steps = variables[0], variables[1:]
+    assert (shell["MASTER_ADDR"], shell["NNODES"], shell["NODE_RANK"]) == ("node1", "3", None)
+    assert not [name for name in shell if name.startswith("PET_")]
+    assert sorted(str(each["PET_NODE_RANK"]) for each in steps) == ["0", "1", "2"]
+    assert len({shell["MASTER_PORT"], *(each["MASTER_PORT"] for each in steps)}) == 2
+
+
+def test_the_shell_of_salloc_on_one_node_is_left_alone(hooked: SlurmCluster) -> None:
+    """People try things out there, one process after the other or side by side."""
+    options = f'InteractiveStepOptions="--interactive --preserve-env --pty {SHELL}"'
+    installed(hooked, "LaunchParameters=use_interactive_step", options)
+    assert unset(at_a_terminal(hooked, "salloc -N1")[0])
+
+
+def test_a_shell_of_srun_is_left_alone(hooked: SlurmCluster) -> None:
+    """`srun --pty` runs a step of one task, and so does a step within it."""
+    shell, step = at_a_terminal(hooked, f"srun -N1 --pty {SHELL}")
+    assert unset(shell)
+    assert unset(step)
+
+
+@pytest.mark.parametrize("first_line", ["#!/bin/bash -l", "#!/bin/sh", "#!/usr/bin/env bash", "#!/usr/bin/env python3"])
+def test_a_batch_script_has_them_whatever_runs_it(hooked: SlurmCluster, first_line: str) -> None:
+    """A login shell, which reads /etc/profile, and any other interpreter see the variables."""
+    text = f"exec(open('{SHOW}').read())" if "python" in first_line else f"python3 {SHOW}"
+    job = hooked.submit(f"{first_line}\n{text}\n", "-N2", "-o", "/home/alice/shown", user="alice")
+    assert hooked.wait(job) == "COMPLETED"
+    seen = json.loads(hooked.controller.outside("/home/alice/shown").read_text())
+    assert (seen["MASTER_ADDR"], seen["NNODES"], seen["NODE_RANK"]) == ("node1", "2", None)
+
+
+ENV = 'v=$(mingle env) || exit; eval "$v"; '
+GPUS = {"CUDA_VISIBLE_DEVICES": "0,1,2,3"}
+
+
+def tasks_of(
+    hooked: SlurmCluster, *options: str, script: str, env: dict[str, str] | None = None
+) -> list[dict[str, str]]:
+    """Run a script in each task of a step, show what is set at its end, and return it in rank order."""
+    done = hooked.srun(*options, "bash", "-c", f"{script} python {SHOW}", user="alice", env=GPUS | (env or {}))
+    return [{name: value for name, value in each.items() if value is not None} for each in shown(done)]
+
+
+def test_mingle_env_makes_one_world_of_a_hooked_job(hooked: SlurmCluster) -> None:
+    """What the hook worked out is replaced by the world that formed, and nothing of both is mixed."""
+    tasks = tasks_of(hooked, "-N4", script=ENV)
+    assert [(each["NODE_RANK"], each["NNODES"], each["WORLD_SIZE"]) for each in tasks] == [
+        (str(rank), "4", "16") for rank in range(4)
+    ]
+    assert len({(each["MASTER_ADDR"], each["MASTER_PORT"]) for each in tasks}) == 1
+    assert tasks[0]["MASTER_ADDR"].startswith("10.")  # found by asking, not the hook's name of a host
+    assert all(each["PET_MASTER_ADDR"] == each["MASTER_ADDR"] and "RANK" not in each for each in tasks)
+    assert [each["PET_NODE_RANK"] for each in tasks] == ["0", "1", "2", "3"]
+
+
+def test_mingle_env_uses_the_key_that_the_prolog_made(hooked: SlurmCluster) -> None:
+    """With no other key in reach it works, and with the Prolog's key gone it refuses."""
+    command = "mingle env >/dev/null || echo refused $?"
+    assert hooked.srun("-N2", "bash", "-c", f"HOME=/nonexistent {command}", user="alice").stdout == ""
+    gone = f"rm /run/mingle/$SLURM_JOB_ID/key; HOME=/nonexistent {command}"
+    assert hooked.srun("-N2", "bash", "-c", gone, user="alice").stdout == "refused 77\n" * 2
+
+
+def test_tasks_have_their_ranks_from_mingle_env(hooked: SlurmCluster) -> None:
+    """In task scope all tasks of all nodes are in one world, with the ranks that the hook gave them too."""
+    tasks = tasks_of(hooked, "-N4", "--ntasks-per-node=2", script=ENV.replace("env", "env --scope task"))
+    assert [(each["RANK"], each["LOCAL_RANK"], each["WORLD_SIZE"]) for each in tasks] == [
+        (str(rank), str(rank % 2), "8") for rank in range(8)
+    ]
+    assert len({(each["MASTER_ADDR"], each["MASTER_PORT"]) for each in tasks}) == 1
+
+
+def test_mingle_exec_gives_torchruns_variables_anew(hooked: SlurmCluster) -> None:
+    """PET_* are those of the world that formed, all of them, and fit to its MASTER_ADDR."""
+    tasks = tasks_of(hooked, "-N2", script="exec mingle exec --for torchrun --")
+    assert [each["PET_NODE_RANK"] for each in tasks] == ["0", "1"]
+    assert {each["PET_NPROC_PER_NODE"] for each in tasks} == {"4"}
+    assert all(each["PET_MASTER_ADDR"] == each["MASTER_ADDR"] == tasks[0]["MASTER_ADDR"] for each in tasks)
+    assert all(each["PET_MASTER_PORT"] == each["MASTER_PORT"] for each in tasks)
+
+
+def test_what_the_user_gave_srun_stays(hooked: SlurmCluster) -> None:
+    """Hook and `mingle env` both keep the user's address and port, and the sizes are the world's, not the step's."""
+    own = {"MASTER_ADDR": "10.77.0.1", "MASTER_PORT": "4242"}
+    tasks = tasks_of(hooked, "-N2", script=ENV, env=own)
+    assert {(each["MASTER_ADDR"], each["MASTER_PORT"]) for each in tasks} == {("10.77.0.1", "4242")}
+    assert {(each["WORLD_SIZE"], each["LOCAL_WORLD_SIZE"]) for each in tasks} == {("8", "4")}
+
+
+def test_what_the_user_sets_after_the_hook_stays(hooked: SlurmCluster) -> None:
+    """A script that exports MASTER_ADDR or MINGLE_ID itself means it, although the hook had set them before."""
+    own = "export MASTER_ADDR=10.78.0.1 MASTER_PORT=4243 MINGLE_ID=mine; "
+    tasks = tasks_of(hooked, "-N2", "-w", "node1,node2", script=own + ENV)
+    assert {(each["MASTER_ADDR"], each["MASTER_PORT"]) for each in tasks} == {("10.78.0.1", "4243")}
+    assert all(each["MINGLE_ID"].startswith("mine") for each in tasks)
+
+
+def test_a_step_after_mingle_env_in_the_batch_script_has_its_own_world(hooked: SlurmCluster) -> None:
+    """`mingle env` in the batch script, then in a step on other hosts of the job: the step's world is its own."""
+    inner = f"srun -N2 -n2 -r1 bash -c '{ENV} python {SHOW}'"
+    job = hooked.submit(ENV + inner, "-N3", "-n3", "-o", "/home/alice/inner", user="alice")
+    state = hooked.wait(job)
+    text = hooked.controller.outside("/home/alice/inner").read_text()
+    assert state == "COMPLETED", text
+    tasks = [json.loads(line) for line in text.splitlines() if line.startswith("{")]
+    assert sorted(each["NODE_RANK"] for each in tasks) == ["0", "1"]
+    assert {each["NNODES"] for each in tasks} == {"2"}
+    assert len({each["MASTER_ADDR"] for each in tasks}) == 1
+
+
+def test_torchrun_in_a_step_after_mingle_env_in_the_batch_script_is_in_one_world(hooked: SlurmCluster) -> None:
+    """The hook adds no node rank to what the batch script exported, and the static form of its own to nothing."""
+    lines = [f"PATH={BIN}:$PATH", ENV, f"python {SHOW}", f"srun python {SHOW}", f"srun torchrun {LIGHT}"]
+    job = hooked.submit("\n".join(lines), "-N2", "-n2", "-o", "/home/alice/steps", user="alice")
+    state = hooked.wait(job)
+    text = hooked.controller.outside("/home/alice/steps").read_text()
+    assert (state, text.count("SIZE=2")) == ("COMPLETED", 2), text
+    batch, *tasks = [json.loads(line) for line in text.splitlines() if line.startswith("{")]
+    names = {name for name in batch if name.startswith("PET_") and batch[name]}
+    assert {*names} >= {"PET_NNODES", "PET_RDZV_BACKEND", "PET_RDZV_ENDPOINT"}
+    assert [{name for name in task if name.startswith("PET_")} for task in tasks] == [names] * 2
+    assert [{task[name] for task in tasks} for name in names] == [{batch[name]} for name in names]
+
+
+HOOKS = "/etc/mingle/hooks/slurm"
+KEY = "cat /run/mingle/$SLURM_JOB_ID/key"
+
+
+def test_hundreds_of_hooks_at_once(fresh_slurm: Callable[..., SlurmCluster]) -> None:
+    """A step of 400 tasks on 4 nodes runs as many TaskPrologs at once; 50 jobs as many Prologs and Epilogs.
+
+    Each task has its own rank, every job its key, all nodes are idle afterwards and /run/mingle is empty.
+    """
+    slurm = fresh_slurm(4, cpus=100)
+    installed(slurm)
+    done = slurm.srun("-n400", "/bin/sh", "-c", "echo $RANK", user="alice", timeout=120)
+    assert sorted(map(int, done.stdout.split())) == list(range(400)), done.stderr
+    script = f"#!/bin/sh\n{KEY} >/dev/null"
+    job = slurm.submit(script, "--array=1-50", "-N1", "-n1", "-o", "/dev/null", user="alice")
+    assert slurm.wait(job, timeout=120) == "COMPLETED"
+    nothing_left(slurm)
+
+
+SLOW, MARK = "/etc/slurm/slow", "/run/in.prolog"
+
+
+@pytest.fixture
+def slow(slurm: SlurmCluster) -> Iterator[SlurmCluster]:
+    """Give the shared Slurm with hooks and a slow Prolog of the site's, which leaves a mark when it begins."""
+    text = f"#!/bin/sh\ntouch {MARK}\nsleep 2\n"
+    with ExitStack() as last_first:
+        for host in slurm.hosts:
+            last_first.callback(host.run, ["rm", "-f", SLOW, MARK], check=True)
+        last_first.callback(uninstalled, slurm)
+        slurm.hosts.run_all(["rm", "-f", MARK])
+        slurm.controller.write(SLOW, text, mode=0o755)
+        installed(slurm, before=(f"Prolog={SLOW}",))
+        yield slurm
+
+
+def test_a_job_that_is_cancelled_in_its_prolog_leaves_nothing(slow: SlurmCluster) -> None:
+    """The Epilog comes while the site's part of the Prolog still runs, or right after it."""
+    job = slow.submit("sleep 60", "-N4", "-o", "/dev/null", user="alice")
+    slow.until(lambda: all(host.outside(MARK).exists() for host in slow.hosts), "Prologs everywhere")
+    slow.controller.run(["scancel", job], check=True)
+    assert slow.wait(job) == "CANCELLED"
+    nothing_left(slow)
+
+
+def test_a_job_that_is_requeued_at_once_drains_no_node(hooked: SlurmCluster) -> None:
+    """An admin who requeues a job and lets it start in the same second loses no node, and the Epilogs leave nothing."""
+    script = '[ -n "$SLURM_RESTART_COUNT" ] && [ -n "$MASTER_ADDR" ] || exec sleep 60'
+    job = hooked.submit(script, "-N4", "--requeue", "-o", "/dev/null", user="alice")
+    hooked.wait_state(job, "RUNNING")
+    hooked.controller.run(["scontrol", "requeue", job], check=True)
+    hooked.wait_state(job, "PENDING")
+    hooked.controller.run(["scontrol", "update", f"jobid={job}", "starttime=now"], check=True)
+    # FAILED comes from Slurm, without any hooks too: slurmd may take the new life's credential for the one revoked
+    # in that second. A job that ran without its variables would sleep, and the wait end with an error.
+    assert hooked.wait(job) in {"COMPLETED", "FAILED"}
+    nothing_left(hooked)
+
+
+@pytest.mark.parametrize("keep_run", [False, True], ids=["the node", "slurmd alone"])
+def test_a_node_that_starts_anew_takes_jobs(fresh_slurm: Callable[..., SlurmCluster], *, keep_run: bool) -> None:
+    """A node goes down with a job on it and comes back, with its job's directory or without: the job runs again."""
+    slurm = fresh_slurm(2)
+    installed(slurm)
+    script = f"[ -z \"$SLURM_RESTART_COUNT\" ] && exec sleep 600; srun /bin/sh -c '{KEY}' >/home/alice/again"
+    job = slurm.submit(script, "-N2", "--requeue", "-o", "/dev/null", user="alice")
+    slurm.wait_state(job, "RUNNING")
+    slurm.reboot(slurm.hosts[1], lost=() if keep_run else ("/run/mingle",))
+    slurm.requeue(job)
+    assert slurm.wait(job) == "COMPLETED"
+    keys = slurm.controller.outside("/home/alice/again").read_text().split()
+    assert len(keys) == 2
+    assert len(set(keys)) == 1
+    nothing_left(slurm)
+
+
+@pytest.mark.parametrize("owner", ["alice", "bob", "root"])
+def test_a_directory_of_an_earlier_life_of_the_cluster_is_replaced(hooked: SlurmCluster, owner: str) -> None:
+    """Job ids can begin anew: what a job of the same id left is not taken for this one's, whosever it was."""
+    current = int(hooked.submit("true", "-o", "/dev/null", user="alice"))
+    all_idle(hooked)
+    place = f"/run/mingle/{current + 1}"
+    uid = hooked.controller.run(["id", "-u", owner]).stdout.strip()
+    old = f"mkdir -p -m 0755 /run/mingle; mkdir -m 0700 {place}; echo old >{place}/key; chown -R {uid} {place}"
+    for host in hooked.hosts:
+        host.run(["sh", "-c", f"{old}; echo {uid} 1 >{place}.stamp"], check=True)
+    done = hooked.srun("-N4", "/bin/sh", "-c", f"echo $SLURM_JOB_ID; {KEY}", user="alice")
+    assert str(current + 1) in done.stdout
+    keys = {word for word in done.stdout.split() if word != str(current + 1)}
+    assert len(keys) == 1
+    assert len(keys.pop()) == 64
+    nothing_left(hooked)
+
+
+def test_a_hook_that_an_admin_removes_is_told_and_mended(fresh_slurm: Callable[..., SlurmCluster]) -> None:
+    """Slurm drains a node whose Epilog is gone, which no file can prevent.
+
+    The running job ends well, verify tells of it, installing again mends it, and uninstall would have refused.
+    """
+    slurm = fresh_slurm(2)
+    installed(slurm)
+    host = slurm.controller
+    job = slurm.submit("sleep 1", "-N2", "-o", "/dev/null", user="alice")
+    slurm.wait_state(job, "RUNNING")
+    assert host.run([*MINGLE_HOOKS, "uninstall", "slurm", "--yes"]).returncode == 76
+    host.run(["rm", f"{HOOKS}/epilog"], check=True)
+    told = host.run([*MINGLE_HOOKS, "verify", "slurm"])
+    assert told.returncode == 1
+    assert re.search(f"^BAD  {HOOKS}/epilog: +is missing; fix: mingle hooks install slurm$", told.stdout, re.MULTILINE)
+    assert slurm.wait(job) == "COMPLETED"
+    slurm.until(lambda: set(slurm.sinfo().values()) == {"drained"}, "drained nodes")
+    host.run([*MINGLE_HOOKS, "install", "slurm", "--yes"], check=True)
+    host.run(["scontrol", "update", "nodename=node[1-2]", "state=resume"], check=True)
+    assert host.run([*MINGLE_HOOKS, "verify", "slurm"]).returncode == 0
+    assert slurm.srun("-N2", "true", user="alice").returncode == 0
+    all_idle(slurm)
+
+
+def test_hooks_that_are_replaced_while_jobs_run_harm_none(hooked: SlurmCluster) -> None:
+    """An installation of other settings, again and again, while jobs start and end: none is lost."""
+    job = hooked.submit('[ -n "$MASTER_PORT" ]', "--array=1-30", "-N2", "-n2", "-o", "/dev/null", user="alice")
+    for first in range(20000, 20006):
+        hooked.controller.write("/etc/mingle/mingle.toml", f'port_range = "{first}-24999"\n')
+        hooked.controller.run([*MINGLE_HOOKS, "install", "slurm", "--yes"], check=True)
+    assert hooked.wait(job) == "COMPLETED"
+    nothing_left(hooked)
+
+
+HOSTILE = "$(touch /run/lock/owned);`touch /run/lock/owned`'\"\n\x1b[2J;touch /run/lock/owned #"
+
+
+def test_hostile_text_of_a_user_runs_nowhere(hooked: SlurmCluster) -> None:
+    """Comment, job name, working directory and environment go through the hooks without being run."""
+    host = hooked.controller
+    place = "/home/alice/a $(touch &)'\";`b`"
+    host.run(["mkdir", "-p", place], user="alice", check=True)
+    names = ("MINGLE_EXPORTS", "CUDA_VISIBLE_DEVICES", "SLURM_JOB_COMMENT", "SPANK_X", "IFS", "ENV", "BASH_ENV", "PS4")
+    env = dict.fromkeys(names, HOSTILE)
+    text = HOSTILE.replace("\n", " ")
+    job_options = ["--comment", text, "-J", text, "--chdir", place]
+    done = hooked.srun("-N4", *job_options, "/bin/sh", "-c", "echo $MASTER_ADDR", user="alice", env=env)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["node1"] * 4
+    all_idle(hooked)
+    assert not any(each.outside("/run/lock/owned").exists() for each in hooked.hosts)

@@ -1,0 +1,299 @@
+"""What PBS' hook does as root on each host: the job's directory and key, from its first task to its end."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import stat
+import subprocess
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.hooks import SITE_KEY, key_of, recorded
+from support.needs import only_with
+from unit.hooks.test_pbs import LAUNCHES, event_of, python, run
+
+from mingle_hooks.hooks.files import Site
+from mingle_hooks.keys import find
+from mingle_hooks.schedulers.facts import JobFacts
+from mingle_hooks.settings import load
+
+pytestmark = only_with("root", "namespaces")
+NOBODY = 65534
+ENDS = recorded("openpbs-*/hook.execjob_end.*")
+
+
+class Place:
+    """A /run/mingle and a site's key of this test's own, and one host's hook."""
+
+    def __init__(self, root: Path) -> None:
+        root.chmod(0o755)
+        self.root, self.state, self.key = root, root / "mingle", root / "key"
+        self.key.write_text(SITE_KEY + "\n")
+        self.key.chmod(0o400)
+        self.site = Site(key_file=str(self.key))
+
+    def run(self, event: dict[str, Any], name: str = "this", at: str = "", **options: Any) -> dict[str, Any]:
+        """Run the hook; `at` tells one of several runs at a time from the others."""
+        directory = self.root / f"hook{at}"
+        directory.mkdir(exist_ok=True)
+        options = {"site": self.site, "state": str(self.state), **options}
+        return run(directory, event, python=python(name), **options)
+
+    def made(self, path: str) -> tuple[int, int, str]:
+        """Return owner, mode and kind of something below the directory."""
+        found = (self.state / path).lstat()
+        return found.st_uid, stat.S_IMODE(found.st_mode), stat.filemode(found.st_mode)[0]
+
+    def names(self) -> list[str]:
+        """Return what is below the directory, but for the lock."""
+        return sorted(name for name in os.listdir(self.state) if name != ".lock") if self.state.exists() else []
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    """Give a host's."""
+    return Place(tmp_path)
+
+
+def launch(number: int = 0, **job: Any) -> dict[str, Any]:
+    """Return a recorded task of a job of nobody's, who is a user on this machine."""
+    event = event_of([path for path in LAUNCHES if ".0.ctl." in path.name][number])
+    event["job"] |= {"euser": "nobody", **job}
+    return event
+
+
+def end(**job: Any) -> dict[str, Any]:
+    """Return the recorded end of that job."""
+    event = event_of(ENDS[0])
+    event["job"] |= {"euser": "nobody", **job}
+    return {**event, "type": "execjob_end"}
+
+
+@pytest.mark.parametrize("name", ["python2.7", "python3.6", "this"])
+@pytest.mark.parametrize("path", [LAUNCHES[0], LAUNCHES[5], LAUNCHES[-1]], ids=lambda path: path.name)
+def test_every_host_makes_the_same_key_and_hands_it_to_the_jobs_user(place: Place, path: Path, name: str) -> None:
+    """As the other schedulers' hooks derive it: cluster, job, user, restarts; no Prolog of PBS' runs on sisters."""
+    event = event_of(path)
+    event["job"]["euser"] = "nobody"
+    job, restarts = event["job"]["id"], event["job"]["run_count"] - 1
+    found = place.run(event, name)
+    assert found["added"]
+    assert found["log"] == ["mingle: result=made key=yes bounded=yes"]
+    assert place.made(".") == (0, 0o755, "d")
+    assert place.made(job) == (NOBODY, 0o700, "d")
+    assert place.made(f"{job}/key") == (NOBODY, 0o400, "-")
+    assert (place.state / job / "key").read_text() == key_of(job, str(NOBODY), str(restarts), cluster="") + "\n"
+    assert place.names() == [job, f"{job}.stamp"]
+
+
+def test_mingle_env_takes_that_key(place: Place) -> None:
+    """And not the cookie, nor the home's."""
+    place.run(launch())
+    environ = {"HOME": str(place.root)}
+    os.chown(place.state / "0.ctl", 0, -1)
+    os.chown(place.state / "0.ctl" / "key", 0, -1)
+    facts = JobFacts("pbs", job_id="0.ctl", cookie="36A8E3141C32183E0A696B100289B68F")
+    found = find(facts, load(environ, {}, system_file=f"{place.root}/absent"), environ, run_root=str(place.state))
+    assert found.material.decode() == key_of("0.ctl", str(NOBODY), cluster="")
+
+
+def test_the_next_tasks_change_nothing(place: Place) -> None:
+    """What running processes have put there stays."""
+    place.run(launch())
+    (place.state / "0.ctl" / "answer").touch()
+    found = place.run(launch(1))
+    assert (found["log"], bool(found["added"])) == ([], True)
+    assert sorted(os.listdir(place.state / "0.ctl")) == ["answer", "key"]
+
+
+def test_a_rerun_has_another_key(place: Place) -> None:
+    """Also on a host where nothing removed what the first run left."""
+    place.run(launch())
+    (place.state / "0.ctl" / "answer").touch()
+    place.run(launch(run_count=2))
+    assert (place.state / "0.ctl" / "key").read_text() == key_of("0.ctl", str(NOBODY), "1", cluster="") + "\n"
+    assert os.listdir(place.state / "0.ctl") == ["key"]
+
+
+def test_the_directory_that_the_prologue_made_gets_a_key(place: Place) -> None:
+    """On the first host it is there before the job script, empty."""
+    (place.state / "0.ctl").mkdir(parents=True, mode=0o700)
+    os.chown(place.state / "0.ctl", NOBODY, -1)
+    place.run(launch())
+    assert place.made("0.ctl/key") == (NOBODY, 0o400, "-")
+    assert place.names() == ["0.ctl", "0.ctl.stamp"]
+
+
+def test_tasks_that_start_at_once_make_one_key(place: Place) -> None:
+    """Eight hooks on one host: one makes it, and nothing is left over."""
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(lambda number: place.run(launch(number % 4), at=str(number)), range(8)))
+    assert sorted(note for each in found for note in each["log"]) == ["mingle: result=made key=yes bounded=yes"]
+    assert all(each["added"] for each in found)
+    assert place.names() == ["0.ctl", "0.ctl.stamp"]
+
+
+def test_a_site_without_a_key_gets_no_directory_and_no_line_in_the_log(place: Place) -> None:
+    """For every task would be too many."""
+    place.key.unlink()
+    found = place.run(launch())
+    assert (found["log"], bool(found["added"]), place.names()) == ([], True, [])
+
+
+def test_where_it_shall_not_act_it_makes_nothing(place: Place) -> None:
+    """Kill switch and observing; MINGLE_HOOKS=off of a user is for the variables, as all tasks need the same key."""
+    switch = place.root / "disabled"
+    switch.touch()
+    assert place.run(launch(), switch=str(switch))["added"] == {}
+    place.run(launch(), site=Site(key_file=str(place.key), observe=True))
+    assert place.names() == []
+    event = launch()
+    event["env"]["MINGLE_HOOKS"] = "off"
+    assert place.run(event)["added"] == {}
+    assert place.names() == ["0.ctl", "0.ctl.stamp"]
+
+
+def spoilt_key(place: Place, how: str) -> None:
+    """Make the site's key none."""
+    place.key.chmod(0o600)
+    if how == "others may read it":
+        place.key.chmod(0o644)
+    elif how == "another user's":
+        os.chown(place.key, 12_345, -1)
+    elif how == "a link":
+        place.key.rename(place.root / "real")
+        place.key.symlink_to(place.root / "real")
+    elif how == "a FIFO":
+        place.key.unlink()
+        os.mkfifo(place.key, 0o600)
+    else:
+        place.key.write_text(how)
+
+
+@pytest.mark.parametrize(
+    "how", ["others may read it", "another user's", "a link", "a FIFO", "short", "G" * 64, "0" * 65, "\x00" * 64]
+)
+def test_a_site_key_that_is_none_costs_the_key_and_nothing_else(place: Place, how: str) -> None:
+    """One line in the job's log; the variables are there."""
+    spoilt_key(place, how)
+    found = place.run(launch())
+    assert found["added"]
+    assert len(found["log"]) == 1
+    assert "no key" in found["log"][0]
+    assert place.names() == []
+
+
+JOBS = {
+    "a user of text": {"euser": "$(id)"},
+    "no user": {"euser": None},
+    "a run count of text": {"run_count": "x"},
+    "an id that leads up": {"id": "1.../x"},
+    "an id with dots": {"id": "1..x"},
+}
+
+
+@pytest.mark.parametrize("name", ["python2.7", "this"])
+@pytest.mark.parametrize("how", JOBS)
+def test_a_job_of_garbage_gets_no_directory(place: Place, how: str, name: str) -> None:
+    """Nothing outside of it either."""
+    before = sorted(path.name for path in place.root.iterdir())
+    place.run(launch(**JOBS[how]), name)
+    assert place.names() == []
+    assert [path for path in place.root.iterdir() if path.name not in (*before, "hook", "mingle")] == []
+
+
+@pytest.mark.parametrize("what", ["directory", "job", "stamp", "lock", "others may write"])
+def test_links_lead_nowhere(place: Place, what: str) -> None:
+    """Where root writes, a link or a directory of others is refused or replaced, never followed."""
+    target = place.root / "target"
+    target.mkdir()
+    (target / "file").write_text("precious")
+    if what == "directory":
+        place.state.symlink_to(target)
+    else:
+        place.state.mkdir(mode=0o755)
+    if what == "others may write":
+        place.state.chmod(0o777)
+    link = {"job": "0.ctl", "stamp": "0.ctl.stamp", "lock": ".lock"}.get(what)
+    if link:
+        (place.state / link).symlink_to(target if what == "job" else target / "file")
+    found = place.run(launch())
+    assert found["added"]
+    assert [(path.name, path.read_text()) for path in target.iterdir()] == [("file", "precious")]
+    assert (target / "file").stat().st_uid == 0
+    if what == "job":
+        assert place.made("0.ctl/key") == (NOBODY, 0o400, "-")
+
+
+def test_a_lock_that_is_held_for_ever_costs_the_key_and_nothing_else(place: Place) -> None:
+    """As does whatever else hangs: it is in a process that is ended, and the job goes on."""
+    place.state.mkdir(mode=0o755)
+    with open(place.state / ".lock", "w", encoding="ascii") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        found = place.run(launch())
+    assert found["added"]
+    assert found["log"] == ["mingle: no key: it took more than 4 s"]
+    assert place.names() == []
+
+
+@pytest.mark.parametrize("name", ["python2.7", "python3.6", "this"])
+def test_the_end_of_the_job_removes_it_all_and_follows_no_link(place: Place, name: str) -> None:
+    """Whatever the user left in it, and what an earlier hook had no time for; twice is as once; other jobs stay."""
+    target = place.root / "target"
+    target.mkdir()
+    (target / "file").write_text("precious")
+    place.run(launch())
+    place.run(launch(id="1.ctl"))
+    assert (place.state / "0.ctl").is_mount()
+    (place.state / "0.ctl" / "deep" / "er").mkdir(parents=True)
+    (place.state / "0.ctl" / "deep" / "link").symlink_to(target)
+    (place.state / "0.ctl" / "hard").symlink_to(target / "file")
+    (place.state / "0.ctl" / "bound").mkdir()
+    subprocess.run(["mount", "--bind", target, place.state / "0.ctl" / "bound"], check=True)
+    (place.state / ".old.9.ctl.5").mkdir()
+    for _ in range(2):
+        assert place.run(end(), name)["log"] == []
+        assert place.names() == ["1.ctl", "1.ctl.stamp"]
+    assert (target / "file").read_text() == "precious"
+
+
+def test_nothing_is_removed_through_a_mount(place: Place) -> None:
+    """Where the directory could have no file system of its own, what is mounted below it keeps all of it."""
+    target = place.root / "target"
+    target.mkdir()
+    (target / "file").write_text("precious")
+    place.run(launch())
+    subprocess.run(["umount", place.state / "0.ctl"], check=True)
+    (place.state / "0.ctl" / "bound").mkdir()
+    subprocess.run(["mount", "--bind", target, place.state / "0.ctl" / "bound"], check=True)
+    for job in ("0.ctl", "1.ctl"):
+        place.run(end(id=job))
+        assert (target / "file").read_text() == "precious"
+        assert [name[:11] for name in place.names()] == [".old.0.ctl."]
+    subprocess.run(["umount", place.state / place.names()[0] / "bound"], check=True)
+    place.run(end())
+    assert place.names() == []
+
+
+def test_another_job_of_the_same_id_gets_another_directory(place: Place) -> None:
+    """As after the server was installed anew, where an end was lost: its cookie is another one."""
+    event = launch()
+    place.run(event)
+    (place.state / "0.ctl" / "answer").touch()
+    event["env"]["PBS_JOBCOOKIE"] = "0" * 32
+    assert place.run(event)["log"] == ["mingle: result=made key=yes bounded=yes"]
+    assert os.listdir(place.state / "0.ctl") == ["key"]
+
+
+def test_the_end_of_a_job_of_garbage_removes_nothing(place: Place) -> None:
+    """That of a job does, with the kill switch, too, which stops what adds."""
+    place.run(launch())
+    for job in ("..", "0.ctl/..", "", None, "*"):
+        place.run(end(id=job))
+    assert place.names() == ["0.ctl", "0.ctl.stamp"]
+    (place.root / "disabled").touch()
+    place.run(end(), switch=str(place.root / "disabled"))
+    assert place.names() == []

@@ -1,0 +1,404 @@
+"""Slurm's Prolog and Epilog, and PBS' and Torque's scripts, as root on a host of their own."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from cluster.host import Host
+from cluster.hosts import Hosts
+from support.hooks import (
+    HOOKS,
+    JOB,
+    SHELLS,
+    SITE_KEY,
+    SITES,
+    environ,
+    key_of,
+    recorded,
+    run_hook,
+    run_hooks,
+    shell,
+    with_hooks,
+)
+from support.needs import need
+
+from mingle_hooks.hooks.apply import hook
+from mingle_hooks.hooks.files import Chain, Site
+from mingle_hooks.hooks.files import render_hook as render
+
+
+@pytest.fixture
+def host(hosts: Callable[..., Hosts]) -> Host:
+    """Give a host with a /run of its own, the site's key and every hook of a plain site."""
+    return with_hooks(hosts(1)[0])
+
+
+@pytest.mark.parametrize("name", SHELLS)
+def test_the_prolog_makes_the_directory_and_the_key(host: Host, name: str) -> None:
+    """Under every shell: mode 0700 and 0600, the user's, and the key is HMAC-SHA-256 (RFC 2104)."""
+    command = [f"/bin/{word}" if word in {"bash", "dash"} else word for word in shell(name)]
+    path = "PATH=/usr/sbin:/usr/bin:/sbin:/bin"
+    host.run(["env", "-i", path, *map("=".join, JOB.items()), *command, "/etc/mingle/hooks/slurm/prolog"])
+    run_root = host.outside("/run/mingle")
+    place = run_root / "7"
+    assert (run_root.stat().st_mode & 0o7777, run_root.stat().st_uid) == (0o755, 0)
+    assert (place.stat().st_mode & 0o7777, place.stat().st_uid) == (0o700, 61001)
+    assert ((place / "key").stat().st_mode & 0o7777, (place / "key").stat().st_uid) == (0o600, 61001)
+    assert (place / "key").read_text() == key_of("7") + "\n"
+    assert sorted(path.name for path in run_root.iterdir()) == ["7", "7.stamp"]
+    host.run(["env", "-i", path, *map("=".join, JOB.items()), *command, "/etc/mingle/hooks/slurm/epilog"])
+    assert list(run_root.iterdir()) == []
+
+
+def test_recorded_jobs_come_and_go(host: Host) -> None:
+    """With every recorded environment the Prolog makes one directory, and the Epilog removes it, also twice."""
+    for path in recorded("slurm-*/prolog.*"):
+        env = {name: value for name, value in environ(path).items() if name not in {"PWD", "SHLVL", "_"}}
+        run_hook(host, "slurm/prolog", env=env)
+        job = env.get("SLURM_HET_JOB_ID", env["SLURM_JOB_ID"])
+        key = host.outside(f"/run/mingle/{job}/key").read_text()
+        assert key == key_of(job, env["SLURM_JOB_UID"], env["SLURM_JOB_RESTART_COUNT"]) + "\n", path
+        after = environ(path.with_name(path.name.replace("prolog", "epilog")))
+        for _ in range(2):
+            run_hook(host, "slurm/epilog", env={n: v for n, v in after.items() if n not in {"PWD", "SHLVL", "_"}})
+            assert list(host.outside("/run/mingle").iterdir()) == [], path
+
+
+@pytest.mark.parametrize("start", [{}, {"SLURM_JOB_START_TIME": "1795177549"}], ids=["22.05", "26.05"])
+def test_a_prolog_that_runs_twice_keeps_what_is_there(host: Host, start: dict[str, str]) -> None:
+    """What running processes have put there survives a second Prolog of the same start of the job, and only that."""
+    env, answer = {**JOB, **start}, host.outside("/run/mingle/7/answer")
+
+    def kept(**others: str) -> bool:
+        host.write("/run/mingle/7/answer", "x")
+        run_hook(host, "slurm/prolog", env={**env, **others})
+        return answer.exists()
+
+    run_hook(host, "slurm/prolog", env=env)
+    assert kept()
+    assert not kept(SLURM_JOB_RESTART_COUNT="1")
+    assert host.outside("/run/mingle/7/key").read_text() == key_of("7", restarts="1") + "\n"
+    run_hook(host, "slurm/prolog", env=env)
+    # Another job of the same id and user, after its controller was installed anew and an Epilog was lost.
+    assert not kept(SLURM_JOB_START_TIME="1795199999")
+    run_hook(host, "slurm/prolog", env=env)
+    host.run(["touch", "-d", "10 minutes ago", "/run/mingle/7.stamp"], check=True)
+    assert kept(SLURM_HET_JOB_ID="7")
+    assert kept() is bool(start)
+
+
+BAD_IDS = [
+    "",
+    "0x7",
+    "07",
+    "-7",
+    "..",
+    "7/../../etc",
+    "$(touch /run/owned)",
+    "7;touch /run/owned",
+    "7 8",
+    "7\n8",
+    "9" * 11,
+]
+
+
+def test_a_hostile_number_makes_nothing(host: Host) -> None:
+    """An id, user or count that is not a number ends the hook before it touches anything."""
+    before = host.files("/run")
+    names = ("SLURM_JOB_ID", "SLURM_JOB_UID", "SLURM_JOB_RESTART_COUNT", "SLURM_HET_JOB_ID")
+    run_hooks(
+        host,
+        (
+            (script, (), {**JOB, name: bad})
+            for name in names
+            for bad in BAD_IDS
+            if bad or name in {"SLURM_JOB_ID", "SLURM_JOB_UID"}
+            for script in ("slurm/prolog", "slurm/epilog")
+            if "COUNT" not in name or script == "slurm/prolog"
+        ),
+        "[ ! -e /run/mingle ] && [ ! -e /run/owned ]",
+    )
+    assert host.files("/run") == before
+
+
+def test_another_user_can_neither_read_nor_plant_a_key(host: Host) -> None:
+    """Bob, on the same node, gets at nothing of alice's job, nor at the place of one to come."""
+    run_hook(host, "slurm/prolog")
+    tries = ("cat /run/mingle/7/key", "ls /run/mingle/7", "echo x >/run/mingle/7/key", "mkdir /run/mingle/8",
+             "ln -s /tmp /run/mingle/8", "mv /run/mingle/7 /run/mingle/8", "rm -rf /run/mingle/7",
+             "cat /run/mingle/7.stamp", "cat /etc/mingle/key", "ln -f /etc/hostname /run/mingle/8.stamp",
+             "ln -sf /etc/hostname /run/mingle/7/key", "mkfifo /run/mingle/.old.7.1")  # fmt: skip
+    for attempt in tries:
+        assert host.run(["sh", "-c", attempt], user="bob").returncode != 0, attempt
+    assert host.outside("/run/mingle/7/key").read_text() == key_of("7") + "\n"
+
+
+def test_the_sites_key_stands_in_no_argument_list(host: Host) -> None:
+    """Every program that the Prolog starts is shown without the key, the job's or the site's."""
+    need("strace")
+    given = [f"{name}={value}" for name, value in JOB.items()]
+    traced = ["strace", "-f", "-s", "9999", "-e", "trace=execve,execveat", "-v", "-o", "/run/trace"]
+    host.run([*traced, "env", "-i", *given, "/etc/mingle/hooks/slurm/prolog"])
+    text = host.outside("/run/trace").read_text()
+    assert "sha256sum" in text
+    assert SITE_KEY not in text
+    assert key_of("7") not in text
+
+
+def leftover(host: Host, record: str) -> subprocess.Popen[str]:
+    """Start a process of alice's and record it, or a lie about it, in her job's directory."""
+    process = host.popen(["sleep", "600"], user="alice")
+    start = host.run(["cat", f"/proc/{process.pid}/stat"]).stdout.rpartition(")")[2].split()[19]
+    host.write("/run/mingle/7/processes", record.format(pid=process.pid, start=start), user="alice")
+    return process
+
+
+RECORDS = {"{pid} {start}\n": True, "x y\n\n1 1\n{pid} {start}\n": True, "{pid} 1\n": False, "{pid}\n": False}
+
+
+def test_the_epilog_ends_recorded_processes_only(host: Host) -> None:
+    """A pid whose start time is another belongs to somebody else by now."""
+    for record, ends in RECORDS.items():
+        run_hook(host, "slurm/prolog")
+        process = leftover(host, record)
+        try:
+            run_hook(host, "slurm/epilog")
+            if ends:
+                assert process.wait(60) != 0
+            assert (process.poll() is None) is not ends
+        finally:
+            process.kill()
+            process.communicate()
+
+
+def test_the_epilog_ends_no_process_of_another_user(host: Host) -> None:
+    """A user who records root's or bob's processes has only his own ended."""
+    run_hook(host, "slurm/prolog")
+    others = [host.popen(["sleep", "60"], user=user) for user in ("root", "bob")]
+    try:
+        lines = []
+        for process in others:
+            start = host.run(["cat", f"/proc/{process.pid}/stat"]).stdout.rpartition(")")[2].split()[19]
+            lines.append(f"{process.pid} {start}\n")
+        host.write("/run/mingle/7/processes", "".join(lines), user="alice")
+        run_hook(host, "slurm/epilog")
+        assert [process.poll() for process in others] == [None, None]
+    finally:
+        for process in others:
+            process.kill()
+            process.communicate()
+
+
+def test_a_system_log_that_hangs_holds_up_nothing(host: Host) -> None:
+    """With a logger that never ends, directory and key are made and removed all the same, and the hooks end."""
+    host.write("/run/logger", "#!/bin/sh\nexec sleep 600\n", mode=0o755)
+    host.run(["mount", "--bind", "/run/logger", "/usr/bin/logger"], check=True)
+    run_hook(host, "slurm/prolog")
+    assert host.outside("/run/mingle/7/key").read_text() == key_of("7") + "\n"
+    run_hook(host, "slurm/epilog")
+    assert list(host.outside("/run/mingle").iterdir()) == []
+    assert not [line for line in host.processes().values() if "sleep 600" in line]
+
+
+BREAKABLE = ("stat", "mkdir", "chown", "mv", "sha256sum", "rm", "logger", "timeout", "cat", "mount", "umount")
+BROKEN = {
+    "fails": ("#!/bin/sh\nexit 3\n", 0o755),
+    "hangs": ("#!/bin/sh\nexec sleep 600\n", 0o755),
+    "is missing": ("#!/nonexistent\n", 0o755),
+    "cannot be run": ("", 0o644),
+}
+
+
+@pytest.mark.parametrize("tool", BREAKABLE)
+def test_a_tool_that_is_broken_is_no_failure(host: Host, tool: str) -> None:
+    """Whichever program is broken, the hooks end with status 0, and the user gets a whole directory or none."""
+    where = host.run(["sh", "-c", f"command -v {tool}"], check=True).stdout.strip()
+    host.run(["cp", "/bin/mount", "/bin/umount", "/run/"], check=True)
+    for how, (text, mode) in BROKEN.items():
+        if how == "hangs" and tool != "stat":
+            continue
+        host.write("/run/broken", text, mode=mode)
+        host.run(["/run/mount", "--bind", "/run/broken", where], check=True)
+        run_hook(host, "slurm/prolog")
+        place = host.outside("/run/mingle/7")
+        # Without `timeout` or `cat` nobody waits, and slurmd may end the hook half-way: root's, until the next hook.
+        assert not place.exists() or place.stat().st_uid == 61001 or tool in {"timeout", "cat"}, how
+        if place.exists() and place.stat().st_uid == 61001:
+            assert place.stat().st_mode & 0o777 == 0o700
+            assert (place / "key").exists() is (tool != "sha256sum")
+        assert tool not in {"logger", "mount", "umount"} or (place / "key").read_text() == key_of("7") + "\n"
+        run_hook(host, "slurm/epilog")
+        host.run(["/run/umount", where], check=True)
+        run_hook(host, "slurm/epilog")
+        assert not place.exists(), how
+
+
+def test_many_hooks_in_parallel(host: Host) -> None:
+    """A hundred Prologs at once make as many directories, and as many Epilogs remove them."""
+    env = " ".join(f"{name}={value}" for name, value in JOB.items() if name != "SLURM_JOB_ID")
+    for script, left in (("prolog", 100), ("epilog", 0)):
+        command = f"seq 1000 1099 | xargs -P 100 -I@ env -i {env} SLURM_JOB_ID=@ /etc/mingle/hooks/slurm/{script}"
+        assert host.run(["sh", "-c", command], timeout=240).returncode == 0
+        assert len([p for p in host.outside("/run/mingle").iterdir() if p.is_dir()]) == left
+
+
+@pytest.mark.parametrize("scheduler", ["pbs", "torque"])
+def test_classic_scripts_come_and_go(host: Host, scheduler: str) -> None:
+    """The first host's scripts make and remove the job's directory; a job id may have brackets and a server."""
+    arguments = ("12[3].ctl", "alice", "alice")
+    run_hook(host, f"{scheduler}/prologue", *arguments, env={})
+    place = host.outside("/run/mingle/12[3].ctl")
+    assert place.stat().st_uid == 61001
+    assert (place / "key").exists() is (scheduler == "torque")
+    run_hook(host, f"{scheduler}/epilogue", *arguments, "name", "1", "cput=1", "", "workq", "", "0", env={})
+    assert list(host.outside("/run/mingle").iterdir()) == []
+
+
+def test_classic_scripts_refuse_hostile_ids(host: Host) -> None:
+    """A job id or user that is none ends the script before it touches anything."""
+    run_hooks(
+        host,
+        (
+            (script, arguments, {})
+            for bad in ("", "..", "../x", "1/2", "x", "1;id", "1 2", "$(id)", "1..2", "-1")
+            for script in ("torque/prologue", "torque/epilogue", "pbs/prologue", "pbs/epilogue")
+            for arguments in ((bad, "alice", "alice"), ("5.ctl", bad or "nobody-here", "alice"))
+        ),
+        '[ -z "$(ls /run/mingle 2>/dev/null)" ]',
+    )
+
+
+@pytest.mark.parametrize("script", ["slurm/prolog", "torque/prologue", "pbs/prologue"])
+def test_the_kill_switch_stops_what_adds_and_nothing_that_removes(host: Host, script: str) -> None:
+    """Nothing is made; what was made is still removed when the job ends."""
+    arguments = () if script.startswith("slurm") else ("7", "alice", "alice")
+    host.write("/etc/mingle/disabled", "")
+    run_hook(host, script, *arguments)
+    assert not host.outside("/run/mingle").exists()
+    host.run(["rm", "/etc/mingle/disabled"], check=True)
+    run_hook(host, script, *arguments)
+    host.write("/etc/mingle/disabled", "")
+    run_hook(host, script.replace("prolog", "epilog"), *arguments)
+    assert list(host.outside("/run/mingle").iterdir()) == []
+
+
+@pytest.fixture
+def chained(hosts: Callable[..., Hosts]) -> Host:
+    """Give a host with a Prolog that calls the site's own."""
+    found = hosts(1)[0]
+    text = render(hook("slurm", "prolog"), Site(), Chain("/etc/site prolog"))
+    found.write("/etc/mingle/hooks/slurm/prolog", text, mode=0o755)
+    return found
+
+
+@pytest.mark.parametrize("status", [0, 3])
+def test_the_sites_own_hook_runs_as_before(chained: Host, status: int) -> None:
+    """Its environment, arguments and status are what they were without ours, also with the kill switch."""
+    chained.write("/etc/site prolog", f"#!/bin/sh\necho $# $SLURM_JOB_ID ${{HOME-none}}\nexit {status}\n", mode=0o755)
+    for _ in range(2):
+        done = chained.run(["env", "-i", "SLURM_JOB_ID=7", "/etc/mingle/hooks/slurm/prolog", "a b"], cwd="/")
+        assert (done.stdout, done.returncode) == ("1 7 none\n", status)
+        chained.write("/etc/mingle/disabled", "")
+
+
+def test_a_sites_hook_that_cannot_be_run_drains_as_without_ours(chained: Host) -> None:
+    """Gone, or not executable: a health check that is skipped would be worse than a node that is drained."""
+    run_it = ["env", "-i", *map("=".join, JOB.items()), "/etc/mingle/hooks/slurm/prolog"]
+    assert chained.run(run_it).returncode == 127
+    chained.write("/etc/site prolog", "#!/bin/sh\n", mode=0o644)
+    assert chained.run(run_it).returncode == 126
+    chained.write("/etc/site prolog", "#!/nonexistent\n", mode=0o755)
+    assert chained.run(run_it).returncode == 127
+
+
+def test_programs_of_prolog_d_run_in_order_until_one_fails(chained: Host) -> None:
+    """Their status counts, and one that cannot be run is a failure; a dot-file is none; last comes the site's own."""
+    run_it = ["env", "-i", *map("=".join, JOB.items()), "/etc/mingle/hooks/slurm/prolog", "a b"]
+    chained.write("/etc/site prolog", "#!/bin/sh\necho own\n", mode=0o755)
+    for name in ("20-b", "10-a"):
+        chained.write(f"/etc/mingle/prolog.d/{name}", f"#!/bin/sh\necho {name} $# $SLURM_JOB_ID\n", mode=0o755)
+    chained.write("/etc/mingle/prolog.d/.hidden", "no program", mode=0o644)
+    done = chained.run(run_it)
+    assert (done.returncode, done.stdout.splitlines()) == (0, ["10-a 1 7", "20-b 1 7", "own"])
+    chained.write("/etc/mingle/prolog.d/15-fails", "#!/bin/sh\nexit 9\n", mode=0o755)
+    done = chained.run(run_it)
+    assert (done.returncode, done.stdout.splitlines()) == (9, ["10-a 1 7"])
+    chained.write("/etc/mingle/prolog.d/15-fails", "no program", mode=0o644)
+    assert chained.run(run_it).returncode == 126
+
+
+@pytest.mark.parametrize("kind", SITES)
+def test_every_hook_is_readable_and_clean(tmp_path: Path, kind: str) -> None:
+    """Short lines, a header that tells the command and a checksum that holds, the same text twice, shellcheck."""
+    scripts: dict[tuple[str, str], Path] = {}
+    for found in HOOKS:
+        text = render(found, *SITES[kind])
+        assert text == render(found, *SITES[kind])
+        assert max(map(len, text.splitlines())) <= 130
+        assert f"Made by: mingle hooks render {found.scheduler} {found.name} " in text
+        line = next(line for line in text.splitlines(keepends=True) if "sha256 of the other lines: " in line)
+        assert line.split()[-1] == hashlib.sha256(text.replace(line, "").encode()).hexdigest()
+        if not text.startswith("#!/bin/sh\n"):
+            continue
+        for forbidden in ("scontrol", "squeue", "sinfo", "python", "curl", "scp"):
+            assert not re.search(rf"^[^#]*\b{forbidden}\b", text, re.MULTILINE)
+        # Of scripts that differ in their names only, one is enough.
+        path = scripts.setdefault((found.template, found.scheduler), tmp_path / f"{found.scheduler}-{found.name}")
+        path.write_text(text)
+    for name in SHELLS:
+        for path in scripts.values():
+            subprocess.run([*shell(name), "-n", path], check=True)
+    done = subprocess.run(
+        ["shellcheck", "--enable=all", "--shell=sh", *scripts.values()], capture_output=True, text=True, check=False,
+        env={"PATH": os.environ["PATH"], "LANG": "C.UTF-8"},
+    )  # fmt: skip
+    assert done.stdout == ""
+
+
+ARGUMENTS = ("12[3].ctl", "alice", "alice")
+PLACE = "/run/mingle/12[3].ctl"
+HUNG = ("pbs/prologue", "torque/prologue", "pbs/epilogue", "torque/epilogue.parallel")
+GONE_S = 60.0  # what hangs does so until it is let go
+# A file system that comes back lets the program go on, and its caller with it. Deaf to what can be ignored.
+HANGS = """#!/bin/sh
+trap '' TERM HUP INT
+touch /run/began
+while [ ! -e /run/back ]; do sleep 0.1; done
+exec /run/{tool}.own "$@"
+"""
+
+
+@pytest.mark.parametrize("tool", ["id", "stat"])
+def test_nothing_goes_on_after_a_hang(hosts: Callable[..., Hosts], tool: str) -> None:
+    """With a program that hangs a script ends well, nothing of it is left, and nothing is made or removed later."""
+    some = hosts(len(HUNG))
+    with_hooks(some[0])  # in /etc, which all share: once, before any is run
+    running = [_started(host, script, tool) for host, script in zip(some, HUNG, strict=True)]
+    for host, script, process in zip(some, HUNG, running, strict=True):
+        out, err = process.communicate(timeout=GONE_S)
+        assert (process.returncode, out, err) == (0, "", ""), script
+        deadline = time.monotonic() + GONE_S
+        while (left := host.processes()) and time.monotonic() < deadline:
+            time.sleep(0.1)
+        assert not left, script
+        assert host.outside("/run/began").exists(), script
+        host.outside("/run/back").touch()
+        assert host.outside(PLACE).exists() is ("epilogue" in script), script
+
+
+def _started(host: Host, script: str, tool: str) -> subprocess.Popen[str]:
+    if "epilogue" in script:
+        host.run(["env", "-i", "/etc/mingle/hooks/torque/prologue", *ARGUMENTS], check=True)
+    assert host.outside(PLACE).exists() is ("epilogue" in script)
+    where = host.run(["sh", "-c", f"command -v {tool}"], check=True).stdout.strip()
+    host.run(["cp", where, f"/run/{tool}.own"], check=True)
+    host.write("/run/hangs", HANGS.format(tool=tool), mode=0o755)
+    host.run(["mount", "--bind", "/run/hangs", where], check=True)
+    return host.popen(["env", "-i", f"/etc/mingle/hooks/{script}", *ARGUMENTS], cwd="/")

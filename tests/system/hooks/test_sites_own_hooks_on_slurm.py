@@ -1,0 +1,227 @@
+"""The site's own hooks, containers and mounts of a job's own beside ours, on a real Slurm."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from subprocess import CompletedProcess
+
+import pytest
+from cluster.hosts import Hosts
+from cluster.slurm import SlurmCluster, missing
+from hooked_slurm import MINGLE_HOOKS, SITE_KEY, all_idle, installed, uninstalled
+from support.needs import need, skip_for_want_of
+
+from mingle_hooks.hooks.apply import hook
+from mingle_hooks.hooks.files import Site
+from mingle_hooks.hooks.files import render_hook as render
+
+SHOW = ("/bin/sh", "-c", "echo $SLURM_PROCID $MASTER_ADDR ${SITE-none} ${MORE-none}")
+LINE = '#!/bin/sh\necho "{} $SLURM_JOB_ID $SLURM_JOB_UID $# $PATH" >>/run/site.{}\nexit {}\n'
+
+
+@pytest.fixture
+def site(slurm: SlurmCluster) -> Iterator[SlurmCluster]:
+    """Give the shared Slurm, and take away afterwards what the test installed and wrote."""
+    with ExitStack() as last_first:
+        for host in slurm.hosts:
+            last_first.callback(
+                host.run, ["sh", "-c", "rm -rf /run/site.* /etc/slurm/*.d /etc/slurm/site.*"], check=True
+            )
+        last_first.callback(uninstalled, slurm)  # makes drained nodes work again
+        yield slurm
+
+
+def written(slurm: SlurmCluster, name: str, text: str) -> str:
+    """Write a program of the site's own and return its path."""
+    slurm.controller.write(f"/etc/slurm/{name}", text, mode=0o755)
+    return f"/etc/slurm/{name}"
+
+
+def test_a_sites_task_prologs_run_after_ours(site: SlurmCluster) -> None:
+    """Its TaskProlog and the programs of its task_prolog.d export too, and theirs win."""
+    written(site, "task_prolog.d/10-first", "#!/bin/sh\necho export MORE=$MASTER_ADDR.first\n")
+    written(site, "task_prolog.d/20-second", "#!/bin/sh\necho export MASTER_ADDR=theirs\necho print from the site\n")
+    written(site, "task_prolog.d/README", "not a program\n")
+    site.controller.run(["chmod", "0644", "/etc/slurm/task_prolog.d/README"], check=True)
+    own = written(site, "site.task", "#!/bin/bash\necho export SITE=site\n")
+    lines = installed(site, before=(f"TaskProlog={own}",))
+    assert "TaskProlog=/etc/mingle/hooks/slurm/taskprolog-all" in lines
+    done = site.srun("-N2", *SHOW, user="alice")
+    assert sorted(done.stdout.splitlines()) == [
+        "0 theirs site .first", "1 theirs site .first", "from the site", "from the site",
+    ]  # fmt: skip
+    all_idle(site)
+
+
+@pytest.mark.parametrize("way", ["one program", "a directory"])
+def test_a_sites_prolog_and_epilog_run_beside_ours(site: SlurmCluster, way: str) -> None:
+    """Once a node each, with the environment of Slurm's, after ours or in the same directory."""
+    names = ("site.{}", "{}") if way == "one program" else ("{}.d/50-site", "{}.d/*")
+    before = []
+    for key in ("prolog", "epilog"):
+        path = written(site, names[0].format(key), LINE.format(key, key, 0))
+        before.append(f"{key}={path if way == 'one program' else '/etc/slurm/' + names[1].format(key)}")
+    installed(site, before=tuple(line.capitalize() for line in before))
+    done = site.srun("-N4", "/bin/sh", "-c", "echo $SLURM_JOB_ID; ls /run/mingle/$SLURM_JOB_ID/key", user="alice")
+    assert done.stdout.count("/key") == 4, done.stderr
+    job = done.stdout.split()[0]
+    all_idle(site)
+    for host in site.hosts:
+        for key in ("prolog", "epilog"):
+            text = host.outside(f"/run/site.{key}").read_text().split()
+            assert text[:4] == [key, job, "61001", "0"]
+            assert text.count(key) == 1
+
+
+def test_a_prolog_of_the_sites_that_fails_drains_as_before(site: SlurmCluster) -> None:
+    """A site's health check that takes a bad node out of service still does, with ours before it."""
+    text = '#!/bin/sh\n[ "$SLURMD_NODENAME" != node2 ] || exit 3\n'
+    installed(site, before=(f"Prolog={written(site, 'site.prolog', text)}",))
+    job = site.submit("true", "-N1", "-w", "node2", "-o", "/dev/null", user="alice")
+    site.until(lambda: site.sinfo()["node2"].startswith("drain"), "a drained node2")
+    site.controller.run(["scancel", job], check=True)
+    assert site.srun("-N3", "-x", "node2", *SHOW, user="alice").stdout.count("node1") == 3
+    assert {name for name, state in site.sinfo().items() if state.startswith("drain")} == {"node2"}
+
+
+def test_uninstalling_before_slurm_reads_its_configuration_drains_nothing(site: SlurmCluster) -> None:
+    """Lines taken out without reconfigure: the site's own run on through stubs, which the second time removes."""
+    own = written(site, "site.prolog", LINE.format("prolog", "prolog", 0))
+    task = written(site, "site.task", "#!/bin/sh\necho export SITE=site\n")
+    installed(site, before=(f"Prolog={own}", f"TaskProlog={task}"))
+    host = site.controller
+    site.conf_lines = []
+    site.write_conf()
+    done = host.run([*MINGLE_HOOKS, "uninstall", "slurm", "--yes"], check=True)
+    kept = {line.split("/")[-1] for line in done.stdout.splitlines() if line.startswith("stub    ")}
+    assert kept == {"prolog", "epilog", "taskprolog-all"}
+    # Slurm 22.05 takes TaskProlog from the file for each step, and the others from what slurmd read.
+    assert site.srun("-N2", "true", user="alice").returncode == 0
+    all_idle(site)
+    assert host.outside("/run/site.prolog").exists()
+    site.reconfigure()
+    host.run([*MINGLE_HOOKS, "uninstall", "slurm", "--yes"], check=True)
+    assert not host.outside("/etc/mingle/hooks").exists()
+    site.srun("-N4", "true", user="alice")
+    all_idle(site)
+
+
+def test_the_controller_is_asked_where_no_file_tells(site: SlurmCluster) -> None:
+    """On a configless site, and where slurm.conf lies elsewhere: what the controller runs with counts."""
+    installed(site)
+    host = site.controller
+    host.run(["mv", "/etc/slurm/slurm.conf", "/etc/slurm/elsewhere.conf"], check=True)
+    try:
+        elsewhere = {"SLURM_CONF": "/etc/slurm/elsewhere.conf"}
+        done = host.run([*MINGLE_HOOKS, "uninstall", "slurm", "--yes"], env=elsewhere)
+        assert (done.returncode, "Prolog=/etc/mingle/hooks/slurm/prolog" in done.stderr) == (76, True)
+        assert host.run([*MINGLE_HOOKS, "verify", "slurm"], env=elsewhere).stdout.endswith("ok\n")
+        assert host.run([*MINGLE_HOOKS, "uninstall", "slurm", "--yes"]).returncode == 65
+    finally:
+        host.run(["mv", "/etc/slurm/elsewhere.conf", "/etc/slurm/slurm.conf"], check=True)
+
+
+def test_a_rollout_is_checked_before_slurm_conf_names_the_hooks(site: SlurmCluster) -> None:
+    """The nodes' reports, as clush prints them, against the nodes that Slurm knows: all of them, and all the same."""
+    host = site.controller
+    host.write("/etc/mingle/mingle.toml", '[hooks]\nprolog = "none"\nepilog = "none"\ntaskprolog = "none"\n')
+    host.run([*MINGLE_HOOKS, "install", "slurm", "--yes"], check=True)
+    lines = [f"{each.name}: {each.run([*MINGLE_HOOKS, 'report', 'slurm'], check=True).stdout}" for each in site.hosts]
+    check = [*MINGLE_HOOKS, "rollout", "--check"]
+    done = host.run(check, input="".join(lines), stdin=subprocess.PIPE)
+    assert (done.returncode, done.stdout) == (
+        0,
+        "ok: all reports from node[1-4] agree; you can name the hooks in slurm.conf\n",
+    )
+    done = host.run(check, input="".join(lines[:-1]), stdin=subprocess.PIPE)
+    assert (done.returncode, done.stdout.startswith("BAD  node4: no report")) == (1, True)
+
+
+SOURCE = Path(__file__).with_name("hidden.c")
+PLUGSTACK, MOUNTS = "/etc/slurm/plugstack.conf", "/etc/enroot/mounts.d/50-mingle.fstab"
+IN_CONTAINER = ("/bin/sh", "-c", "ls /etc/mingle; echo rank $NODE_RANK of $MASTER_ADDR")
+
+
+@pytest.fixture
+def pyxis(slurm: SlurmCluster, tmp_path: Path) -> Iterator[SlurmCluster]:
+    """Give the shared Slurm with a plugin that hides the host's files from tasks, and a site's enroot."""
+    need("gcc")
+    said = slurm.controller.run(["slurmd", "-V"], check=True).stdout
+    match = re.match(r"\S+ (\d+)\.(\d+)\.(\d+)", said)
+    assert match, said
+    version = int(match[1]) << 16 | int(match[2]) << 8 | int(match[3])
+    plugin = tmp_path / "spank_pyxis.so"
+    subprocess.run(["gcc", "-shared", "-fPIC", f"-DVERSION={version}", "-o", plugin, SOURCE], check=True)
+    before = slurm.controller.run(["cat", PLUGSTACK]).stdout
+    with ExitStack() as last_first:
+        last_first.callback(slurm.controller.write, PLUGSTACK, before)
+        last_first.callback(slurm.controller.run, ["rm", "-rf", "/etc/enroot"], check=True)
+        last_first.callback(uninstalled, slurm)
+        slurm.controller.run(["mkdir", "-p", "/etc/enroot/mounts.d"], check=True)
+        slurm.controller.write(PLUGSTACK, f"required {plugin}\n")
+        yield slurm
+
+
+def test_a_task_in_a_container_has_its_variables_by_the_mount(pyxis: SlurmCluster) -> None:
+    """The mount that install lays is all that the TaskProlog needs there; without it every task fails."""
+    lines = installed(pyxis)
+    assert "TaskProlog=/etc/mingle/hooks/slurm/taskprolog" in lines
+    done = pyxis.srun("-N2", *IN_CONTAINER, user="alice")
+    assert (done.returncode, done.stderr) == (0, "")
+    ranks = [line for line in sorted(done.stdout.splitlines()) if "rank" in line]
+    assert ranks == ["rank 0 of node1", "rank 1 of node1"]
+    pyxis.controller.run(["mv", MOUNTS, "/etc/enroot/elsewhere"], check=True)
+    done = pyxis.srun("-N1", *IN_CONTAINER, user="alice")
+    assert done.returncode != 0
+    assert "rank" not in done.stdout
+    pyxis.controller.run(["mv", "/etc/enroot/elsewhere", MOUNTS], check=True)
+    pyxis.controller.write("/etc/mingle/disabled", "")
+    assert pyxis.srun("-N2", *IN_CONTAINER, user="alice").stdout.count("rank of\n") == 2
+    all_idle(pyxis)
+
+
+HOOKS = "/etc/mingle/hooks/slurm"
+LINES = (
+    f"Prolog={HOOKS}/prolog",
+    f"Epilog={HOOKS}/epilog",
+    "PrologFlags=Contain,Serial",
+    "JobContainerType=job_container/tmpfs",
+)
+
+
+def tried(slurm: SlurmCluster, script: str) -> CompletedProcess[str]:
+    """Run a script as alice's job, again where Slurm itself could not begin it.
+
+    With job_container/tmpfs slurmstepd 22.05 at times ends before it says anything, on a busy machine and without any
+    hook: slurmd then cancels the job.
+    """
+    for _ in range(10):
+        done = slurm.srun("-N1", "sh", "-c", script, user="alice")
+        if "wrong with the boot" not in done.stderr:
+            break
+    return done
+
+
+def test_a_job_in_mounts_of_its_own_has_its_directory(hosts: Callable[..., Hosts]) -> None:
+    """Also where the system log is deaf, and the Prologs and Epilogs of a node come one after the other."""
+    skip_for_want_of(missing())
+    made = hosts(1)
+    host = made[0]
+    for name in ("prolog", "epilog"):
+        host.write(f"{HOOKS}/{name}", render(hook("slurm", name), Site()), mode=0o755)
+    host.write("/etc/mingle/key", SITE_KEY + "\n", mode=0o400)
+    host.write("/etc/slurm/job_container.conf", "AutoBasePath=true\nBasePath=/run/containers\n")
+    host.run(["mkdir", "/run/containers"], check=True)
+    host.write("/run/deaf", "#!/bin/sh\nexec sleep 600\n", mode=0o755)
+    host.run(["mount", "--bind", "/run/deaf", "/usr/bin/logger"], check=True)
+    script = 'wc -c <"/run/mingle/$SLURM_JOB_ID/key" && findmnt -n -o FSTYPE,SIZE "/run/mingle/$SLURM_JOB_ID"'
+    with SlurmCluster(made, conf_lines=LINES) as slurm:
+        for _ in range(2):
+            done = tried(slurm, script)
+            assert done.stdout.split() == ["65", "tmpfs", "16M"], done.stderr + slurm.logs()
+        slurm.wait_idle()
+        slurm.until(lambda: not list(host.outside("/run/mingle").iterdir()), "the Epilogs")

@@ -1,0 +1,284 @@
+"""Installed in other ways than these tests are: the lowest versions, no compiler, no metadata, a zip file."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import zipfile
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import pytest
+from forked import Forked
+from needs import skip_for_want_of
+from support.members import KEYED, REDUCE, evaluating, one_world
+
+import mingle_hooks
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from cluster.hosts import Hosts
+
+ROOT = Path(__file__).parents[3]
+PROJECT = (ROOT / "pyproject.toml").read_text()
+# The mistakes that people make, in every command; each is 64.
+MISTAKES = [
+    "",
+    "--nosuch",
+    "nosuch",
+    "env --nodez 2",
+    "env --nodes",
+    "env more",
+    "env --quiet=yes",
+    "exec",
+    "exec --nosuch -- true",
+    "key more",
+    "template",
+    "template nosuch",
+    "template slurm --nodez 2",
+    "template slurm --nodes",
+    "template show",
+    "template --lint",
+    "hooks",
+    "hooks nosuch",
+    "hooks render",
+    "hooks render nosuch",
+    "hooks install slurm --slurm-version",
+]
+HELPED = ["", "env", "exec", "key", "template", "template slurm", "template show", "hooks", "hooks render"]
+RENDERED = [
+    "template slurm --no-environment --nodes 2 --launcher accelerate -- train.py",
+    "template pbs --no-environment -- a.py",
+    "hooks render slurm prolog",
+]
+
+
+class Installation(NamedTuple):
+    """A virtual environment of its own, with this project in it."""
+
+    path: Path
+
+    @property
+    def env(self) -> dict[str, str]:
+        """The environment in which its programs come first, and no compiler is found."""
+        return {
+            "PATH": f"{self.path}/bin",
+            "HOME": str(self.path),
+            "CC": "false",
+            "PIP_DISABLE_PIP_VERSION_CHECK": "1",
+            "PIP_NO_COMPILE": "1",
+        }
+
+    def run(self, *argv: str, cwd: Path = ROOT, check: bool = False) -> subprocess.CompletedProcess[str]:
+        """Run one of its programs."""
+        argv = (f"{self.path}/bin/{argv[0]}", *argv[1:])
+        done = subprocess.run(argv, env=self.env, cwd=cwd, capture_output=True, text=True, timeout=240, check=False)
+        assert not check or done.returncode == 0, done.stdout + done.stderr
+        return done
+
+
+class Tried(NamedTuple):
+    """An installation, and what runs its `mingle` many times."""
+
+    its: Installation
+    forked: Forked
+
+
+def made(place: Path) -> Installation:
+    """Make an environment with nothing in it."""
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", place], check=True)
+    pip = place / "bin" / "pip"  # the tests' own one, for that environment, as `pip --python` would start it
+    runner = Path(str(find_spec("pip").origin)).with_name("__pip-runner__.py")  # type: ignore[union-attr]
+    pip.write_text(f'#!/bin/sh\nexec {place}/bin/python {runner} "$@"\n')
+    pip.chmod(0o755)
+    return Installation(place)
+
+
+def check_index(its: Installation) -> None:
+    """Skip, loudly, where pip finds no index: it is asked for one package once an installation has failed."""
+    fetch = ("pip", "download", "-q", "--no-deps", "--retries", "0", "-d", str(its.path / "tried"), "ifaddr==0.2.0")
+    if its.run(*fetch).returncode != 0:
+        skip_for_want_of(["a package index that pip reaches"])
+
+
+def bounds(section: str) -> list[str]:
+    """Return `name==lowest` for each requirement of a list in pyproject.toml that counts for this Python."""
+    listed = re.search(rf"^{section} = \[(.*?)\]$", PROJECT, re.MULTILINE | re.DOTALL)
+    assert listed
+    found = re.findall(r'"([a-z0-9-]+)>=([0-9.]+)(?:; (.*?))?"', listed[1])
+    assert len(found) == listed[1].count(">=")
+    return [f"{name}=={lowest}" for name, lowest, marker in found if not marker or sys.version_info < (3, 11)]
+
+
+@pytest.fixture(scope="module")
+def lowest(tmp_path_factory: pytest.TempPathFactory) -> Installation:
+    """Install the lowest versions that pyproject.toml allows, and build with the lowest that it names."""
+    its = made(tmp_path_factory.mktemp("lowest") / "venv")
+    links = ("pip", "install", "-q", "--find-links", "packaging/wheels")
+    done = its.run(*links, *bounds("dependencies"), *bounds("requires"))
+    if done.returncode != 0:
+        check_index(its)
+    assert done.returncode == 0, done.stdout + done.stderr
+    its.run(*links, "--no-build-isolation", ".", check=True)
+    return its
+
+
+@pytest.fixture(scope="module")
+def uncompiled(tmp_path_factory: pytest.TempPathFactory) -> Installation:
+    """Install as the README says, where there is no compiler."""
+    its = made(tmp_path_factory.mktemp("uncompiled") / "venv")
+    lines = re.findall(r"^```bash\n(pip install .*\n)```$", (ROOT / "README.md").read_text(), re.MULTILINE)[0]
+    bash = str(shutil.which("bash"))
+    done = subprocess.run([bash, "-ec", lines], env=its.env, cwd=ROOT, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        check_index(its)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return its
+
+
+@pytest.fixture(scope="module")
+def newest() -> Installation:
+    """Give what the tests run in."""
+    return Installation(Path(sys.executable).parent.parent)
+
+
+@pytest.fixture(scope="module")
+def tried(request: pytest.FixtureRequest) -> Iterator[Tried]:
+    """Start what runs one of these installations many times, for all tests of that one."""
+    its: Installation = request.getfixturevalue(request.param)
+    with Forked(its.path / "bin" / "python") as forked:
+        yield Tried(its, forked)
+
+
+@pytest.mark.parametrize("tried", ["lowest", "newest"], indirect=True)
+def test_every_mistake_is_told_and_is_64_with_the_lowest_versions_too(tried: Tried) -> None:
+    """Click says it in its own words, which change; mingle's code does not."""
+    for words in MISTAKES:
+        done = tried.forked.run(*words.split(), env=tried.its.env)
+        assert done.returncode == 64, (words, done)
+        assert re.match(r"mingle: expected [^\n]+\n$|Usage: ", done.stderr), (words, done)
+        # What is evaluated, or may have been meant to be (`mingle evn`), gets text that ends the script.
+        first = words.partition(" ")[0]
+        is_evaluated = first not in {"", "exec", "key", "template", "hooks"}
+        assert (done.stdout != "") is is_evaluated, (words, done)
+
+
+@pytest.mark.parametrize("tried", ["lowest", "newest", "uncompiled"], indirect=True)
+def test_help_and_version_go_to_stdout(tried: Tried) -> None:
+    """With status 0."""
+    for words in HELPED:
+        done = tried.forked.run(*words.split(), "--help", env=tried.its.env)
+        assert (done.returncode, done.stderr) == (0, ""), (words, done)
+        assert done.stdout.startswith("Usage: mingle"), (words, done)
+    assert tried.its.run("mingle", "--version").stdout == f"mingle {mingle_hooks.__version__}\n"
+
+
+@pytest.mark.parametrize("tried", ["lowest", "uncompiled"], indirect=True)
+def test_scripts_and_hooks_are_the_same(tried: Tried, forked: Forked) -> None:
+    """Whatever version of jinja2 renders them."""
+    its = tried.its
+    for words in map(str.split, RENDERED):
+        done, ours = tried.forked.run(*words, env=its.env), forked.run(*words, env=its.env)
+        assert (done.returncode, done.stdout) == (0, ours.stdout) != (0, ""), done
+    assert (
+        its.run("mingle", *RENDERED[0].split(), check=True).stdout
+        == forked.run(*RENDERED[0].split(), env=its.env).stdout
+    )
+
+
+@pytest.mark.parametrize("which", ["lowest", "uncompiled"])
+def test_two_hosts_meet_over_multicast(request: pytest.FixtureRequest, hosts: Callable[..., Hosts], which: str) -> None:
+    """The packages that carry it work together."""
+    its: Installation = request.getfixturevalue(which)
+    env = {**KEYED, "PATH": f"{its.path}/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
+    command = evaluating("--id", "job", "--nodes", "2", "--via", "multicast", then=REDUCE)
+    one_world(hosts(2, share=[its.path]).run_all(command, env=env))
+
+
+@pytest.mark.parametrize("which", ["lowest", "uncompiled"])
+def test_nothing_is_missing_or_of_a_wrong_version(request: pytest.FixtureRequest, which: str) -> None:
+    """Our netifaces is the one that was installed, and pip check is content."""
+    its: Installation = request.getfixturevalue(which)
+    assert its.run("pip", "check", check=True).stdout == "No broken requirements found.\n"
+    assert re.search(r"^netifaces +0\.11\.0\.post1$", its.run("pip", "list", check=True).stdout, re.MULTILINE)
+
+
+@pytest.fixture(scope="module")
+def tools(tmp_path_factory: pytest.TempPathFactory) -> Installation:
+    """Install pipx and uv."""
+    its = made(tmp_path_factory.mktemp("tools") / "venv")
+    if its.run("pip", "install", "-q", "pipx", "uv").returncode != 0:
+        skip_for_want_of(["a package index that pip reaches"])
+    return its
+
+
+@pytest.mark.parametrize("tool", ["pipx", "uv tool"])
+def test_the_line_for_another_installer_needs_no_compiler_either(
+    tools: Installation, tmp_path: Path, tool: str
+) -> None:
+    """As it is in README.md; nothing is missing then."""
+    (line,) = re.findall(rf"^{tool} install .*$", (ROOT / "README.md").read_text(), re.MULTILINE)
+    # What says how to reach an index, and with which certificates, counts for these tools too.
+    environ = {name: value for name, value in os.environ.items() if not name.startswith(("PIPX_", "UV_", "XDG_"))}
+    environ |= {**tools.env, "HOME": str(tmp_path), "UV_PYTHON": sys.executable, "PIPX_DEFAULT_PYTHON": sys.executable}
+    bash = str(shutil.which("bash"))
+    done = subprocess.run([bash, "-ec", line], env=environ, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    (program,) = tmp_path.glob(".local/**/mingle-hooks/bin/mingle")
+    its = Installation(program.parent.parent)
+    assert its.run("mingle", "--version").stdout == f"mingle {mingle_hooks.__version__}\n"
+    checked = tools.run("pip", "--python", str(its.path), "check", check=True)
+    assert checked.stdout == "No broken requirements found.\n"
+
+
+def test_a_netifaces_that_is_installed_stays(tmp_path: Path) -> None:
+    """Installing mingle replaces none."""
+    its = made(tmp_path / "venv")
+    (site,) = (its.path / "lib").glob("python*/site-packages")
+    info = site / "netifaces-0.11.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: netifaces\nVersion: 0.11.0\n")
+    done = its.run("pip", "install", "--dry-run", "--find-links", "packaging/wheels", *bounds("dependencies"))
+    if done.returncode != 0:
+        check_index(its)
+    would = done.stdout.rpartition("Would install")[2]
+    assert re.search("multicast.expert", would)
+    assert "netifaces" not in would
+
+
+@pytest.mark.parametrize("how", ["folder", "zip"])
+def test_help_and_version_need_no_metadata(tmp_path: Path, how: str) -> None:
+    """A folder that was copied somewhere, or a zip file of it, knows what it is."""
+    package = Path(mingle_hooks.__file__).parent
+    place = tmp_path / "copy"
+    if how == "folder":
+        shutil.copytree(package, place / "mingle_hooks")
+    else:
+        with zipfile.ZipFile(place, "w") as packed:
+            for path in package.rglob("*"):
+                packed.write(path, path.relative_to(package.parent))
+    # -S: no site-packages, so no metadata of this project either; click comes from where it is.
+    paths = [str(place), *(str(path) for path in (tmp_path / "needed",))]
+    (tmp_path / "needed").mkdir()
+    import click
+
+    os.symlink(Path(click.__file__).parent, tmp_path / "needed" / "click")
+    for words, says in [
+        ("--version", f"mingle {mingle_hooks.__version__}\n"),
+        ("--help", "Usage: mingle"),
+        ("key", ""),
+    ]:
+        done = subprocess.run(
+            [sys.executable, "-S", "-m", "mingle_hooks", words],
+            env={"PYTHONPATH": os.pathsep.join(paths)},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert (done.returncode, done.stderr) == (0, ""), done
+        assert done.stdout.startswith(says)

@@ -1,0 +1,157 @@
+"""Machines without a scheduler find one another, by every discovery backend."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cluster.hosts import Hosts
+from support.members import KEYED, REDUCE, evaluating, is_on, members, one_world, program, stop, variables
+
+from mingle_hooks.rendezvous.wire import Attempt, multicast_port
+
+FOUR = ("--id", "job 1", "--nodes", "4")
+# Two ids with the same IPv4 group and the same port.
+SAME_GROUP = ("run11897", "run16130")
+
+
+@pytest.mark.parametrize(
+    ("family", "network"),
+    [({}, "10.77.0.0/24"), ({"ipv4": False}, "fd77::/64"), ({"ipv6": False}, "10.77.0.0/24")],
+    ids=["both", "only IPv6", "only IPv4"],
+)
+def test_four_machines_that_know_nothing_of_each_other_find_one_world_by_multicast(
+    hosts: Callable[..., Hosts], family: dict[str, Any], network: str
+) -> None:
+    """Ranks 0 to 3 each once, MASTER_ADDR is rank 0's address, and a listener there is reached by all."""
+    four = hosts(4, **family)
+    results = four.run_all(evaluating(*FOUR, "--via", "multicast", then=REDUCE), env=KEYED)
+    address = one_world(results)[0]["MASTER_ADDR"]
+    leader = next(host for host, done in zip(four, results, strict=True) if variables(done)["NODE_RANK"] == "0")
+    assert address == leader.addr(ipv6=not four.ipv4)
+    assert is_on(address, network)
+    assert [done.stderr for done in results] == [""] * 4
+    assert all(host.files() == set() for host in four)
+
+
+def test_ranks_that_are_given_are_kept(four: Hosts) -> None:
+    """With --rank the leader is rank 0, whoever comes first."""
+    options = (*FOUR, "--via", "multicast", "--rank")
+    results = members(list(four), lambda number: evaluating(*options, str(3 - number), then=REDUCE))
+    assert [variables(done)["NODE_RANK"] for done in results] == ["3", "2", "1", "0"]
+    assert one_world(results)[0]["MASTER_ADDR"] == "10.77.0.4"
+
+
+@pytest.mark.parametrize("member", [0, 1], ids=["rank 0 asks", "another member asks"])
+def test_a_network_that_one_member_asks_for_is_used_though_another_is_faster(four: Hosts, member: int) -> None:
+    """Without --iface it is eth0; --iface ib0 on any member excludes that."""
+    line = ["mingle", "exec", "--id", "job", "--nodes", "3", "--via", "master", "--master", "node1"]
+    for iface, network in (((), "10.77.0.0/24"), (("--iface", "ib0"), "10.78.0.0/24")):
+        results = members(
+            list(four)[:3],
+            lambda rank, iface=iface: [  # type: ignore[misc]
+                *(*line, "--rank", str(rank), *(iface if rank == member else ()), "bash", "-ec", REDUCE)
+            ],
+        )
+        assert is_on(one_world(results)[0]["MASTER_ADDR"], network)
+
+
+@pytest.mark.parametrize(
+    ("count", "places", "slots"),
+    [(2, [0, 0, 1, 1], 1), (1, [0, 0, 0], 2), (16, list(range(16)), 1)],
+    ids=["two on each of two hosts", "three on one host", "sixteen hosts"],
+)
+def test_members_may_share_a_host_and_may_be_many(
+    hosts: Callable[..., Hosts], count: int, places: list[int], slots: int
+) -> None:
+    some = hosts(count)
+    options = ("--id", "job", "--nodes", str(len(places)), "--slots", str(slots))
+    worlds = one_world(members([some[place] for place in places], evaluating(*options, then=REDUCE)))
+    assert worlds[0]["WORLD_SIZE"] == str(slots * len(places))
+    assert [world["MINGLE_RANK_OFFSET"] for world in worlds] == [str(slots * r) for r in range(len(places))]
+
+
+def test_worlds_that_share_hosts_and_a_multicast_group_never_mix(hosts: Callable[..., Hosts]) -> None:
+    """Each hears the other's beacons."""
+    attempts = [Attempt(name) for name in SAME_GROUP]
+    assert len({(attempt.group4, multicast_port(attempt)) for attempt in attempts}) == 1
+    two = hosts(2, ipv6=False)
+    results = members(
+        [two[0], two[0], two[1], two[1]],
+        lambda number: evaluating("--id", SAME_GROUP[number % 2], "--nodes", "2", "--via", "multicast", then=REDUCE),
+    )
+    first, second = (one_world(results[number::2])[0] for number in range(2))
+    assert (first["MINGLE_ID"], second["MINGLE_ID"]) == SAME_GROUP
+    assert first["MINGLE_WORLD"] != second["MINGLE_WORLD"]
+
+
+@pytest.mark.parametrize("ranked", [False, True], ids=["no ranks", "ranks"])
+@pytest.mark.parametrize("backend", ["directory", "master", "master with port"])
+def test_each_other_backend_alone_finds_the_world(four: Hosts, tmp_path: Path, backend: str, *, ranked: bool) -> None:
+    """A shared directory, or --master with or without a port, is enough where multicast is dropped."""
+    four.drop_multicast()
+    options = {
+        "directory": ("--via", "directory", "--directory", str(tmp_path)),
+        "master": ("--via", "master", "--master", "node2"),
+        "master with port": ("--master", "node2:23456"),
+    }[backend]
+    ranks = [1, 0, 2, 3]  # rank 0 is on node2
+    results = members(
+        list(four),
+        lambda number: evaluating(*FOUR, *options, *(["--rank", str(ranks[number])] if ranked else []), then=REDUCE),
+    )
+    first = one_world(results)[0]
+    if ranked or backend != "directory":
+        assert first["MASTER_ADDR"] == "10.77.0.2"
+    if backend == "master with port":
+        assert first["MASTER_PORT"] == "23456"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_directory_may_come_from_the_environment_and_all_backends_may_be_used_at_once(
+    four: Hosts, tmp_path: Path
+) -> None:
+    """With MINGLE_DIRECTORY, --master and multicast together there is still one world."""
+    env = {**KEYED, "MINGLE_DIRECTORY": str(tmp_path), "MINGLE_ID": "job", "MINGLE_NODES": "2"}
+    one_world(members(list(four)[:2], evaluating("--master", "node1", then=REDUCE), env=lambda _: env))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_all_members_are_sent_the_same_roster_and_say_hello_once(hosts: Callable[..., Hosts]) -> None:
+    """One packed roster for all, and, where one port is named, one handshake a member, however many there are."""
+    three, others = hosts(3, ipv6=False), 12
+    tap = program(three[0], "tap.py", "HELLO", "ROSTER")
+    options = ("--id", "job", "--nodes", str(1 + others), "--via", "master", "--master", "node1:23456")
+    places = [three[0], *[three[1], three[2]] * (others // 2)]
+    one_world(members(places, lambda number: evaluating(*options, "--for", "deepspeed", "--rank", str(number))))
+    sent = [line.split() for line in stop(tap).splitlines()]
+    # Rank 0 looks for a rival, and finds itself.
+    assert [kind for kind, sender, *_ in sent if sender != three[0].addr()].count("HELLO") == others
+    assert [kind for kind, *_ in sent].count("ROSTER") == others
+    assert len({payload for kind, *_, payload in sent if kind == "ROSTER"}) == 1
+
+
+def test_rank_0_may_come_four_seconds_before_or_after_all_others(four: Hosts) -> None:
+    """By then beacons are at their longest interval. Two worlds at the same time on the same hosts."""
+
+    def argv(number: int) -> list[str]:
+        rank = ["--rank", "0"] if number % 4 == 0 else []
+        return evaluating("--id", f"job{number // 4}", "--nodes", "4", "--via", "multicast", *rank, then=REDUCE)
+
+    results = members([*four, *four], argv, delays=[0, 4, 4.3, 3.5, 4, 0, 0.2, 1])
+    for world in (results[:4], results[4:]):
+        assert one_world(world)[0]["MASTER_ADDR"] == "10.77.0.1"
+
+
+@pytest.mark.parametrize("delays", [[0, 0.4, 0.1, 1.5], [2, 0, 1, 0]], ids=["first leads", "last leads"])
+def test_without_ranks_any_order_of_arrival_gives_one_world(four: Hosts, delays: list[float]) -> None:
+    """Candidates that come in any order agree on one of them."""
+    one_world(four.run_all(evaluating(*FOUR, then=REDUCE), env=KEYED, delays=delays))
+
+
+def test_three_packets_of_ten_lost_in_both_directions_change_nothing(four: Hosts) -> None:
+    """Beacons, check-in and barrier survive a bad network."""
+    four.lose(0.3)
+    one_world(four.run_all(evaluating(*FOUR, "--timeout", "120"), env=KEYED, timeout=170))

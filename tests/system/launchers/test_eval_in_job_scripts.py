@@ -1,0 +1,237 @@
+"""`eval "$(mingle env)"` in a job script of several nodes, and what the real torchrun makes of it.
+
+test_alone.py has many more lines, with a torchrun that needs no torch.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from cluster.hosts import Hosts
+from cluster.slurm import SlurmCluster
+from needs import only_with
+from support.members import KEYED, evaluating, is_on, parsed, variables
+
+BIN = Path(sys.executable).parent
+TRAIN = """
+import os
+import torch, torch.distributed as dist
+dist.init_process_group("gloo")
+total = torch.ones(1)
+dist.all_reduce(total)
+assert total.item() == dist.get_world_size()
+os.write(1, f"rank {dist.get_rank()} of {dist.get_world_size()}\\n".encode())
+dist.destroy_process_group()
+"""
+# The same without torch, whose import in each process takes longer than the rest: torchrun itself meets by it.
+COUNTED = """
+import os
+os.write(1, f"rank {os.environ['RANK']} of {os.environ['WORLD_SIZE']}\\n".encode())
+"""
+ACCELERATED = """
+import os
+from accelerate import Accelerator
+its = Accelerator()
+os.write(1, f"rank {its.process_index} of {its.num_processes}\\n".encode())
+"""
+JAX = """
+import os
+import jax
+jax.distributed.initialize()
+os.write(1, f"rank {jax.process_index()} of {jax.process_count()}\\n".encode())
+jax.distributed.shutdown()
+"""
+# What a job script of Slurm on the first of two nodes has.
+SCRIPT = {
+    "SLURM_JOB_ID": "7",
+    "SLURM_JOB_NODELIST": "node[1-2]",
+    "SLURM_JOB_NUM_NODES": "2",
+    "SLURM_NTASKS": "2",
+    "SLURM_TASKS_PER_NODE": "1(x2)",
+    "SLURMD_NODENAME": "node1",
+    "SLURM_NODEID": "0",
+    "SLURM_PROCID": "0",
+    "SLURM_LOCALID": "0",
+}
+LOCALHOST = "127.0.0.1 localhost\n"
+OTHER = "10.77.0.2 node2\n"
+
+
+class Names(NamedTuple):
+    """What node1's /etc/hosts says, whether torchruns can reach each other by their names, and Gloo by this host's."""
+
+    text: str
+    lead: bool
+    own: bool = False
+
+
+NAMES = {
+    "every host's address": Names(f"{LOCALHOST}10.77.0.1 node1\n{OTHER}", lead=True, own=True),
+    "Debian's": Names(f"{LOCALHOST}127.0.1.1 node1\n{OTHER}", lead=True),
+    "the others only": Names(LOCALHOST + OTHER, lead=True),
+    "nobody": Names(LOCALHOST, lead=False),
+    "this host only": Names(f"{LOCALHOST}127.0.1.1 node1\n", lead=False),
+    "this host as localhost": Names(f"127.0.0.1 localhost node1\n{OTHER}", lead=False),
+    "the other as this one": Names(f"{LOCALHOST}127.0.0.1 node2\n", lead=False),
+}
+
+
+def evaluated(four: Hosts, *options: str, **env: str) -> dict[str, str]:
+    """Return what the job script on the first of two nodes gets."""
+    return parsed(four[0].run(evaluating(*options), env={**KEYED, **SCRIPT, **env}, check=True).stdout)
+
+
+@pytest.mark.parametrize("names", [pytest.param(names, id=name) for name, names in NAMES.items()])
+def test_torchrun_gets_c10d_only_where_names_lead_to_the_other_nodes(four: Hosts, names: Names) -> None:
+    """c10d's first node announces its host's name; where the others cannot look it up, they would hang.
+
+    Gloo binds to that name's address. Where it has none that others reach, all get this host's interface: without it
+    Gloo fails on every node.
+    """
+    before = four[0].outside("/etc/hosts").read_text()
+    four[0].write("/etc/hosts", names.text)
+    found = evaluated(four, "--timeout", "7")
+    four[0].write("/etc/hosts", before)
+    if names.lead:
+        assert found["PET_RDZV_ENDPOINT"] == f"{found['MASTER_ADDR']}:{found['MASTER_PORT']}"
+        assert found["PET_RDZV_CONF"] == "is_host=1,join_timeout=7,read_timeout=7"
+    else:
+        assert "mingle run torchrun train.py" in found["PET_NODE_RANK"]
+        assert "PET_RDZV_ENDPOINT" not in found
+    assert ("PET_NODE_RANK" in found) != names.lead
+    assert found.get("GLOO_SOCKET_IFNAME") == (None if names.own else "eth0")
+
+
+@pytest.mark.parametrize(
+    ("env", "options", "processes", "local_rank"),
+    [
+        ({}, (), "1", "0"),
+        ({"CUDA_VISIBLE_DEVICES": "0,1"}, (), "gpu", None),
+        ({"SLURM_NTASKS": "3", "SLURM_TASKS_PER_NODE": "2,1"}, (), None, None),
+        ({"SLURM_NTASKS": "4", "SLURM_TASKS_PER_NODE": "2(x2)"}, (), "2", None),
+        ({"PET_NPROC_PER_NODE": "3"}, (), "3", None),
+        ({}, ("--for", "lightning"), None, None),
+    ],
+    ids=["one task", "GPUs", "uneven tasks", "two tasks", "the user's", "Lightning"],
+)
+def test_processes_and_local_rank_are_set_only_where_they_hold_on_every_node(
+    four: Hosts, env: dict[str, str], options: tuple[str, ...], processes: str | None, local_rank: str | None
+) -> None:
+    """Other nodes may have other GPUs: torchrun counts them. By LOCAL_RANK accelerate would ask for its rank."""
+    found = evaluated(four, *options, **env)
+    assert (found.get("PET_NPROC_PER_NODE"), found.get("LOCAL_RANK"), found.get("RANK")) == (
+        processes,
+        local_rank,
+        None,
+    )
+    assert found.get("PET_NNODES") == (None if options else "2")
+
+
+WHOLE = ["rank 0 of 2", "rank 1 of 2"]
+PLAIN = "srun torchrun train.py"
+C10D = (
+    "srun torchrun --nnodes $SLURM_NNODES --rdzv-id $RANDOM --rdzv-backend c10d"
+    " --rdzv-endpoint $MASTER_ADDR:$MASTER_PORT counted.py"
+)
+STATIC = (
+    "srun bash -c 'torchrun --nnodes 2 --node-rank $SLURM_NODEID --master-addr $MASTER_ADDR"
+    " --master-port $MASTER_PORT counted.py'"
+)
+RANKS = "srun bash -c 'RANK=$SLURM_PROCID LOCAL_RANK=$SLURM_LOCALID python train.py'"
+# On CPUs accelerate takes no notice of its ranks unless it is told to.
+MACHINES = (
+    "ACCELERATE_USE_CPU=true srun bash -c 'accelerate launch --multi_gpu --num_machines 2 --num_processes 2"
+    " --machine_rank $SLURM_PROCID --main_process_ip $MASTER_ADDR --main_process_port $MASTER_PORT accelerated.py'"
+)
+
+
+# Slurm's names are on eth0: on ib0 torchrun itself finds no host by them.
+@only_with("torch")
+@pytest.mark.parametrize(
+    ("options", "line"),
+    [
+        ("--iface ib0", PLAIN),
+        *(("", line) for line in (C10D, STATIC, RANKS, MACHINES, "srun python train_jax.py")),
+    ],
+    ids=["plain", "c10d", "static", "ranks", "accelerate", "JAX"],
+)
+def test_a_real_program_on_every_node_is_in_one_world(
+    slurm: SlurmCluster, tmp_path: Path, options: str, line: str
+) -> None:
+    """The usual lines behind the eval."""
+    assert ran(slurm, tmp_path, options, line) == (0, WHOLE)
+
+
+@only_with("torch")
+def test_gloo_reaches_the_others_where_a_hosts_own_name_is_127_0_1_1(slurm: SlurmCluster, tmp_path: Path) -> None:
+    """As Debian's installer writes it; all-reduce is done by Gloo."""
+    names = "".join(f"10.77.0.{host.number} {host.name}\n" for host in slurm.hosts)
+    before = [host.outside("/etc/hosts").read_text() for host in slurm.hosts]
+    for host in slurm.hosts:
+        its = names.replace(f"10.77.0.{host.number} ", "127.0.1.1 ")
+        host.write("/etc/hosts", LOCALHOST + its)
+    try:
+        assert ran(slurm, tmp_path, "", PLAIN) == (0, WHOLE)
+    finally:
+        for host, text in zip(slurm.hosts, before, strict=True):
+            host.write("/etc/hosts", text)
+
+
+NO_RANK = "environment variable RANK expected, but not set"
+NO_RANK_OF_CPUS = "ValueError: .*none: start it on every node of this job: mingle run accelerate launch"
+ALONE = {
+    "torchrun train.py": "RendezvousTimeoutError",
+    "python train.py": NO_RANK,
+    "accelerate launch accelerated.py": NO_RANK,
+    "srun accelerate launch accelerated.py": NO_RANK,
+    "srun accelerate launch --cpu accelerated.py": NO_RANK_OF_CPUS,
+}
+
+
+@only_with("torch")
+@pytest.mark.parametrize("line", ALONE)
+def test_a_real_program_that_would_train_alone_ends(slurm: SlurmCluster, tmp_path: Path, line: str) -> None:
+    """A torchrun waits for the others as long as `mingle env` would; who needs a rank has none."""
+    assert ran(slurm, tmp_path, "--timeout 2", line) == (1, [])
+    said = (tmp_path / "output").read_text()
+    assert re.search("to train on all nodes, try srun in front: srun mingle exec torchrun", said)
+    assert re.search(ALONE[line], said), said
+
+
+def ran(slurm: SlurmCluster, place: Path, options: str, line: str) -> tuple[int, list[str]]:
+    """Return the status of a line in the job script of two nodes, behind its eval, and what the training said."""
+    programs = {"train.py": TRAIN, "counted.py": COUNTED, "accelerated.py": ACCELERATED, "train_jax.py": JAX}
+    for name, text in programs.items():
+        (place / name).write_text(text)
+    path = f"export PATH={BIN}:$PATH OMP_NUM_THREADS=1 JAX_PLATFORMS=cpu\n"
+    script = f'{path}eval "$(mingle env {options})"\n{line}\necho $? >status\n'
+    where = ("-N2", "--ntasks-per-node=1", f"--output={place}/output")
+    job = slurm.submit(script, *where, env=KEYED, cwd=str(place))
+    state = slurm.wait(job, timeout=120)
+    text = (place / "output").read_text()
+    assert state == "COMPLETED", text
+    return int((place / "status").read_text()), sorted(re.findall(r"rank \d of \d", text))
+
+
+@only_with("torch")
+def test_an_unchanged_script_under_plain_torchrun_reduces_over_the_second_network(
+    hosts: Callable[..., Hosts], tmp_path: Path
+) -> None:
+    """`torchrun train.py` with no flags on two hosts of IPv6 alone, whose first network carries nothing at all."""
+    both = hosts(2, ipv4=False)
+    for host in both:
+        host._add('iifname "eth0" drop')
+    (tmp_path / "train.py").write_text(TRAIN)
+    options = ("--id", "job", "--nodes", "2", "--for", "torchrun,gloo", "--iface", "ib0")
+    line = evaluating(*options, then=f"env\ntorchrun {tmp_path}/train.py")
+    results = both.run_all(line, env=KEYED, timeout=200)
+    assert sorted(rank for done in results for rank in re.findall(r"rank \d of \d", done.stdout)) == WHOLE
+    found = [variables(done) for done in results]
+    assert {member["GLOO_SOCKET_IFNAME"] for member in found} == {"ib0"}
+    assert len({member["MASTER_ADDR"] for member in found}) == 1
+    assert is_on(found[0]["MASTER_ADDR"], "fd78::/64")

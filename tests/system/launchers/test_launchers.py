@@ -1,0 +1,133 @@
+"""`mingle exec` of launchers and of plain commands, on real hosts with stand-ins for what costs seconds to start."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+import pytest
+from cluster import names
+from cluster.hosts import Hosts, missing
+from needs import skip_for_want_of
+from support.members import KEYED, parsed
+
+OF_GLOO = ("GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME")
+ONE_PROCESS = ("RANK", "LOCAL_RANK", "GROUP_RANK", "TORCHELASTIC_RUN_ID")
+
+
+@pytest.fixture(scope="module")
+def two() -> Iterator[Hosts]:
+    """Start two hosts for all tests here: the files of hosts that mingle writes for a launcher stay on them."""
+    skip_for_want_of(missing())
+    with Hosts(2) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def programs(two: Hosts) -> str:
+    """Make launchers that print their own command line and the environment."""
+    for name in ("accelerate", "deepspeed", "mpirun", "horovodrun", "torchrun"):
+        two[0].write(f"/home/programs/{name}", '#!/bin/sh\necho "LINE=${0##*/} $*"\nenv\n', mode=0o755)
+    return "/home/programs"
+
+
+def started(
+    hosts: Hosts, *words: str, path: str = "", env: Mapping[str, str] | None = None
+) -> list[tuple[dict[str, str], str]]:
+    """Return what the command saw on each host, in node rank order, and what mingle wrote to stderr there."""
+    line = ["bash", "-c", f'PATH={path}:$PATH; exec mingle exec --id job --nodes 2 --rank "$@"', "bash"]
+    results = hosts.run_all(lambda host: [*line, str(host.number - 1), *words], env={**KEYED, **(env or {})})
+    assert [done.returncode for done in results] == [0] * 2, results
+    return [(parsed(done.stdout), done.stderr) for done in results]
+
+
+def test_one_process_on_each_node_knows_its_rank(two: Hosts) -> None:
+    """With one slot on every node, or by --scope task, there is one process of a command that is no launcher."""
+    for rank, (variables, _) in enumerate(started(two, "env")):
+        assert [variables[name] for name in ONE_PROCESS] == [str(rank), "0", str(rank), variables["MINGLE_WORLD"]]
+    for rank, (variables, _) in enumerate(started(two, "--scope", "task", "--slots", "1", "env")):
+        assert [variables[name] for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE")] == [str(rank), "0", "2"]
+    done = two[0].run(["mingle", "exec", "--id", "job", "--nodes", "2", "--scope", "task", "env"], env=KEYED)
+    assert done.returncode == 64
+    assert "--slots 1 with one task on each node" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "words",
+    ["--slots 2 env", "--for lightning env", "--for none env", "--verbatim env", "torchrun train.py"],
+    ids=["several slots", "Lightning starts them", "the bare world", "verbatim", "a launcher"],
+)
+def test_nothing_else_is_taken_for_the_only_process_of_a_node(two: Hosts, programs: str, words: str) -> None:
+    """LOCAL_RANK would make Lightning wait for processes that nobody starts."""
+    for variables, _ in started(two, *words.split(), path=programs):
+        assert not [name for name in ONE_PROCESS if name in variables]
+
+
+@pytest.mark.parametrize("command", ["torchrun train.py", "accelerate launch train.py", "deepspeed train.py", "env"])
+def test_every_command_gets_the_interface_for_gloo(two: Hosts, programs: str, command: str) -> None:
+    """By itself Gloo takes the address of its host's name; what the user exported stays.
+
+    Where a host has no accelerator, or hides it, accelerate is told so.
+    """
+    hidden = {"CUDA_VISIBLE_DEVICES": ""}
+    for variables, _ in started(two, "--iface", "ib0", *command.split(), path=programs, env=hidden):
+        assert [variables[name] for name in OF_GLOO] == ["ib0", "ib0"]
+        assert variables.get("ACCELERATE_USE_CPU") == (None if "deepspeed" in command else "true")
+    exported = {"GLOO_SOCKET_IFNAME": "eth0", "CUDA_VISIBLE_DEVICES": "0"}
+    for variables, _ in started(two, "--iface", "ib0", "--slots", "1", *command.split(), path=programs, env=exported):
+        assert [variables[name] for name in OF_GLOO] == ["eth0", "ib0"]
+        assert "ACCELERATE_USE_CPU" not in variables
+
+
+@pytest.mark.parametrize("words", ["--for none env", "mpirun ./train"])
+def test_the_bare_world_and_a_launcher_of_all_nodes_name_no_interface(two: Hosts, programs: str, words: str) -> None:
+    """The other nodes may get rank 0's variables from mpirun, and have another name for the interface."""
+    (variables, _), _ = started(two, *words.split(), path=programs)
+    assert "MINGLE_WORLD" in variables
+    assert not variables.keys() & set(OF_GLOO)
+
+
+@pytest.mark.parametrize("known", [names.DEBIAN, names.NONE])
+def test_a_launcher_reaches_hosts_by_address_where_no_name_leads_to_them(
+    hosts: Callable[..., Hosts], tmp_path: Path, known: str
+) -> None:
+    """Debian's 127.0.1.1 for its own name counts as none: it is every host's."""
+    both = hosts(2)
+    names.lay(both, known)
+    (tmp_path / "mpirun").write_text("#!/bin/sh\nenv\n")
+    (tmp_path / "mpirun").chmod(0o755)
+    (first, _), _ = started(both, "--iface", "ib0", "mpirun", "./train", path=str(tmp_path))
+    hostfile = both[0].outside(first["OMPI_MCA_orte_default_hostfile"])
+    assert hostfile.read_text() == "10.78.0.1 slots=1\n10.78.0.2 slots=1\n"
+    assert both[0].outside(first["HYDRA_HOST_FILE"]).read_text() == "10.78.0.1:1\n10.78.0.2:1\n"
+
+
+def test_a_launcher_that_reads_no_variables_is_completed_and_explained(two: Hosts, programs: str) -> None:
+    """The line that is started stands on stderr; the world's file is the command's own to read."""
+    for rank, (variables, said) in enumerate(started(two, "--explain", "deepspeed", "train.py", path=programs)):
+        line, hostfile = variables["LINE"], variables["MINGLE_HOSTFILE"]
+        assert line.startswith(f"deepspeed --hostfile {hostfile} --no_ssh --node_rank {rank} ")
+        assert line.endswith(
+            f"--master_addr {variables['MASTER_ADDR']} --master_port {variables['MASTER_PORT']} train.py"
+        )
+        assert f"node{rank + 1}: becomes {line}" in said.splitlines()
+        assert two[rank].outside(hostfile).read_text() == "node1 slots=1\nnode2 slots=1\n"
+
+
+def test_verbatim_leaves_a_launcher_as_it_is(two: Hosts, programs: str) -> None:
+    """Its own options name the nodes."""
+    words = ("accelerate", "launch", "--config_file", "two.yaml", "train.py")
+    for variables, _ in started(two, "--verbatim", *words, path=programs):
+        assert variables["LINE"] == " ".join(words)
+
+
+def test_a_launcher_of_the_whole_job_starts_on_rank_0_s_node_alone(two: Hosts, programs: str) -> None:
+    """The others say so, and end well; the hosts stand in the files that Open MPI and Hydra read by themselves."""
+    (first, _), (second, said) = started(two, "--slots", "3", "mpirun", "./train", path=programs)
+    assert (first["LINE"], second) == ("mpirun ./train", {})
+    assert said == "mingle: mpirun runs on rank 0's node and reaches this node from there\n"
+    for name in ("OMPI_MCA_orte_default_hostfile", "PRTE_MCA_prte_default_hostfile"):
+        assert two[0].outside(first[name]).read_text() == "node1 slots=3\nnode2 slots=3\n"
+    assert two[0].outside(first["HYDRA_HOST_FILE"]).read_text() == "node1:3\nnode2:3\n"
+    (first, _), _ = started(two, "horovodrun", "./train", path=programs)
+    assert first["LINE"] == "horovodrun -np 2 -H node1:1,node2:1 ./train"

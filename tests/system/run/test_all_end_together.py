@@ -1,0 +1,105 @@
+"""Eight hosts, under Slurm and bare, and three of a real OpenPBS: what is lost on one of them ends all.
+
+With one cause, and nothing is left.
+"""
+
+from __future__ import annotations
+
+import re
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import runs_on_hosts as losses
+from cluster import hosts as cluster_hosts
+from cluster import slurm as cluster_slurm
+from cluster.real_pbs import RealPbs
+from memory_group import Group
+from needs import skip_for_want_of
+from runs_on_hosts import (
+    RUNNER,
+    STUBBORN,
+    Bare,
+    Runs,
+    UnderPbs,
+    UnderSlurm,
+    begin,
+    of_run,
+    until,
+    until_nothing_is_left,
+)
+
+HOSTS = 8
+SILENCE_S = 4
+OPTIONS = ("--grace", "1", "--silence", str(SILENCE_S))
+FAILED, INFRASTRUCTURE, KILLED, TERMINATED = 7, 75, 128 + signal.SIGKILL, 128 + signal.SIGTERM
+LOSSES: list[tuple[Callable[[Runs, Path], str], int]] = [
+    (losses.fail, FAILED),
+    (losses.kill_command, KILLED),
+    (losses.kill_supervisor, INFRASTRUCTURE),
+    (losses.kill_warden, INFRASTRUCTURE),
+    (losses.unplug, INFRASTRUCTURE),
+    (losses.freeze, INFRASTRUCTURE),
+    (losses.stop, TERMINATED),
+    (losses.kill_runner, KILLED),
+]
+
+
+@pytest.fixture(scope="module", params=["slurm", "bare", pytest.param("pbs", id="real-pbs")])
+def runs(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runs]:
+    """Start the hosts once, and a scheduler on them, for all losses one after the other."""
+    if request.param == "pbs":
+        yield UnderPbs(request.getfixturevalue("real_pbs_session"))
+        return
+    skip_for_want_of(cluster_hosts.missing() + (cluster_slurm.missing() if request.param == "slurm" else []))
+    place = tmp_path_factory.getbasetemp()
+    place.chmod(0o755)
+    with cluster_hosts.Hosts(HOSTS, share=[place]) as made:
+        if request.param == "bare":
+            yield Bare(made, tmp_path_factory.mktemp("ssh"))
+            return
+        with cluster_slurm.SlurmCluster(made) as slurm:
+            yield UnderSlurm(slurm)
+
+
+def lost(runs: Runs, place: Path, lose: Callable[[Runs, Path], str]) -> tuple[int, str, str]:
+    """Lose something; return the status, what was said once, and all that was said. Nothing is left."""
+    host = runs.lost()
+    said = lose(runs, place).replace("RANK", str(runs.ranked.index(host)))
+    try:
+        until(lambda: not of_run(runs.home, RUNNER), "the runner goes on")
+    finally:
+        host.clear_firewall()
+    status, text = runs.end(place)
+    assert text.count(f"mingle run: {said}") == 1 or not said, text
+    until_nothing_is_left(runs)
+    return status, said, text
+
+
+@pytest.mark.parametrize(("lose", "status"), LOSSES, ids=[lose.__name__ for lose, _ in LOSSES])
+def test_all_end_with_one_cause_and_nothing_is_left(
+    runs: Runs, tmp_path: Path, lose: Callable[[Runs, Path], str], status: int
+) -> None:
+    begin(runs, tmp_path, STUBBORN, *OPTIONS)
+    seen, _, text = lost(runs, tmp_path, lose)
+    assert seen == status, text
+
+
+def test_all_end_where_the_kernel_kills_for_want_of_memory(runs: Runs, tmp_path: Path, group: Group) -> None:
+    with runs.within(group):
+        begin(runs, tmp_path, STUBBORN, *OPTIONS)
+        seen, said, text = lost(runs, tmp_path, losses.eat_memory)
+    assert seen == KILLED, text
+    assert re.search(rf"mingle run: {re.escape(said)} \d+ s: out of memory", text), text
+
+
+def test_what_loses_the_runners_host_ends_by_itself(real_pbs: RealPbs, tmp_path: Path) -> None:
+    runs = UnderPbs(real_pbs)
+    begin(runs, tmp_path, STUBBORN, *OPTIONS)
+    runs.home.unplug()
+    try:
+        until_nothing_is_left(runs)
+    finally:
+        runs.home.clear_firewall()
+    assert runs.end(tmp_path)[0] == INFRASTRUCTURE

@@ -1,0 +1,301 @@
+"""`mingle run`, `ls` and `kill` in real jobs of Slurm, and the agents that a real srun starts."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import shlex
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import starter_driver
+from cluster.host import USERS, Host
+from cluster.slurm import SlurmCluster
+from places import without_world
+
+from mingle_hooks.schedulers import hostlist as counts
+
+BIN = Path(sys.executable).parent
+# Fewer open files than the runner wants, which srun hands on as they are.
+FILES = 512
+STAY = "touch begun$RANK.$MINGLE_ATTEMPT; exec sleep 1000"
+
+
+class Job:
+    """A batch job whose body is one line of `mingle run`."""
+
+    def __init__(self, slurm: SlurmCluster, place: Path, words: str, *options: str) -> None:
+        self.slurm, self.place = slurm, place
+        place.mkdir()
+        place.chmod(0o777)
+        script = f"ulimit -Sn {FILES}; cd {place}; PATH={BIN}:$PATH; mingle run --log-dir logs {words}; echo $? >status"
+        self.id = slurm.submit(script, f"--output={place}/log", *options, user="alice")
+
+    def begun(self, *ranks: int) -> None:
+        """Wait until COMMAND of these ranks has begun."""
+        self.slurm.until(lambda: all((self.place / f"begun{rank}.0").exists() for rank in ranks), "COMMAND begins")
+
+    def supervisors(self, host: str) -> list[int]:
+        """Return the warden and the supervisor on a host."""
+        found = []
+        for entry in Path("/proc").iterdir():
+            try:
+                line = (entry / "cmdline").read_bytes()
+                its = (entry / "environ").read_bytes().split(b"\0")
+            except OSError:
+                continue
+            mine = f"SLURM_JOB_ID={self.id}".encode() in its and f"SLURMD_NODENAME={host}".encode() in its
+            if mine and b"start.py\0agent" in line and line.split(b"\0")[1] == b"-I":
+                found.append(int(entry.name))
+        return sorted(found)
+
+    def end(self) -> tuple[int, str]:
+        """Wait for the end; return the status of `mingle run` and what the job wrote."""
+        self.slurm.wait(self.id)
+        return int((self.place / "status").read_text()), without_world((self.place / "log").read_text())
+
+    def causes(self) -> list[tuple[str, str]]:
+        """Return host and kind of each failure."""
+        lines = (self.place / "logs" / "events.jsonl").read_text().splitlines()
+        events = [json.loads(line) for line in lines]
+        return [(event["host"], event["kind"]) for event in events if event["event"] == "failed"]
+
+
+def test_a_batch_script_of_one_line(slurm: SlurmCluster, tmp_path: Path) -> None:
+    clean = Job(slurm, tmp_path / "clean", "sh -c 'echo $RANK $WORLD_SIZE $(hostname) $(ulimit -Sn)'", "-N4")
+    status, log = clean.end()
+    rows = [f"node{rank + 1}: {rank} 4 node{rank + 1} {FILES}" for rank in range(4)]
+    assert (status, sorted(log.splitlines())) == (0, rows)
+
+    tasks = Job(slurm, tmp_path / "tasks", "--scope task sh -c 'echo $RANK $LOCAL_RANK'", "-N2", "--ntasks-per-node=2")
+    status, log = tasks.end()
+    rows = [f"{rank} node{rank // 2 + 1}: {rank} {rank % 2}" for rank in range(4)]
+    assert (status, sorted(log.splitlines())) == (0, rows)
+
+    fails = Job(slurm, tmp_path / "fails", f"sh -c '[ $RANK != 2 ] || exit 7; {STAY}'", "-N4")
+    status, log = fails.end()
+    assert (status, fails.causes()) == (7, [("node3", "ended")])
+    assert "mingle run: node3 (rank 2): exited with status 7 after" in log
+    assert "srun" not in log
+
+    lost = Job(slurm, tmp_path / "lost", f"sh -c '{STAY}'", "-N4")
+    lost.begun(0, 1, 2, 3)
+    for pid in lost.supervisors("node3"):
+        os.kill(pid, signal.SIGKILL)
+    status, _ = lost.end()
+    assert (status, lost.causes()) == (75, [("node3", "gone")])
+
+    saves = 'trap "echo saved >>saved$RANK; exit 0" TERM; touch begun$RANK.0; while :; do sleep 0.05; done'
+    stopped = Job(slurm, tmp_path / "stopped", f"bash -c '{saves}'", "-N4")
+    stopped.begun(0, 1, 2, 3)
+    slurm.controller.run(["scancel", stopped.id])
+    slurm.wait(stopped.id)
+    assert [(stopped.place / f"saved{rank}").read_text() for rank in range(4)] == ["saved\n"] * 4
+    assert not slurm.strays()
+    assert set(slurm.sinfo().values()) == {"idle"}
+
+
+BIN = Path(sys.executable).parent
+FAILS = "[ $MINGLE_ATTEMPT = 1 ] || [ $RANK = 0 ] || exit 7"
+
+
+def test_a_job_is_seen_and_ended_from_any_host_by_its_user_alone(slurm: SlurmCluster, tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    home.mkdir(mode=0o700)
+    os.chown(home, USERS["alice"], USERS["alice"])
+
+    def mingle(host: Host, *words: str, user: str = "alice", **environ: str) -> subprocess.CompletedProcess[str]:
+        return host.run([BIN / "mingle", *words], user=user, env={"HOME": str(home), **environ})
+
+    def listed(host: Host) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = json.loads(mingle(host, "ls", "--json").stdout or "[]")
+        return found
+
+    stay = f"sh -c '{FAILS}; touch {tmp_path}/begun.$RANK.$MINGLE_ATTEMPT; exec sleep 1000'"
+    script = f"export HOME={home}; {BIN}/mingle run --restarts 1 {stay}; echo $? >{tmp_path}/status"
+    job = slurm.submit(script, f"--output={tmp_path}/log", "-N2", "--nodelist=node1,node2", user="alice")
+    slurm.until(lambda: all((tmp_path / f"begun.{rank}.1").exists() for rank in (0, 1)), "COMMAND begins")
+    node1, _, _, login = slurm.hosts
+    (row,) = listed(login)
+    assert (row["id"], row["state"], row["here"], row["wanted"], row["attempt"], row["host"]) == (
+        *(job, "running", 2, 2, 1),
+        "node1",
+    )
+    assert listed(node1) == [row]
+    shown = json.loads(mingle(login, "show", "--json", job).stdout)
+    assert [(node["host"], node["state"], node["rank"]) for node in shown["nodes"]] == [
+        ("node1", "running", 0),
+        ("node2", "running", 1),
+    ]
+    assert (shown["failure"]["attempt"], shown["failure"]["cause"]["host"]) == (0, "node2")
+
+    state = str(home / ".local" / "state")
+    stolen = mingle(login, "kill", job, user="bob", HOME="/home/bob", XDG_STATE_HOME=state)
+    assert (stolen.returncode, stolen.stdout) == (78, "")
+    login.refuse(node1)
+    assert [its["state"] for its in listed(login)] == ["unreachable"]
+    assert mingle(login, "kill", job).returncode == 69
+    login.clear_firewall()
+
+    done = mingle(login, "kill", job)
+    assert (done.returncode, done.stdout) == (0, f"run {job} has ended with status 143\n")
+    slurm.wait(job)
+    assert (tmp_path / "status").read_text() == "143\n"
+    assert listed(login) == listed(node1) == []
+
+
+# What srun says of its own step, or of itself.
+OF_SRUN = ("SLURM_", "SRUN_", "SLURMD_", "CUDA_VISIBLE_", "GPU_DEVICE_", "ROCR_VISIBLE_", "ZE_AFFINITY_")
+# The script's, which COMMAND may read.
+KEPT = ("SLURM_CPUS_PER_TASK", "SLURM_GPUS", "SLURM_GPUS_PER_TASK", "SLURM_NTASKS_PER_GPU", "SLURM_LABELIO")
+OF_SHELL = ("_", "SHLVL", "PWD", "OLDPWD")
+SCRIPT = """\
+umask 0027
+cd {place}/'a dir'
+export MINGLE_RUN_KEY={key} LINES='two
+lines' QUOTED="a 'b' \\"c\\" \\$d %e, \\\\f" EMPTY=
+env -0 > {place}/batch
+{python} {driver} {place}/out {words}
+"""
+
+
+def script(place: Path, *words: str) -> str:
+    for name in ("a dir", "out"):
+        (place / name).mkdir(exist_ok=True)
+        (place / name).chmod(0o777)
+    driver = starter_driver.__file__
+    return SCRIPT.format(
+        place=place, key=secrets.token_hex(24), python=sys.executable, driver=driver, words=shlex.join(words)
+    )
+
+
+def told(place: Path) -> dict[str, Any]:
+    return {path.name: json.loads(path.read_text()) for path in sorted((place / "out").iterdir())}
+
+
+def batch(place: Path) -> dict[str, str]:
+    pairs = (place / "batch").read_bytes().decode().split("\0")
+    return dict(pair.split("=", 1) for pair in pairs if pair)
+
+
+def run(
+    cluster: SlurmCluster, place: Path, *options: str, words: tuple[str, ...] = (), before: str = ""
+) -> dict[str, Any]:
+    """Return what the probes of a job with these options tell, after the checks that hold for all jobs."""
+    place.mkdir(exist_ok=True)
+    place.chmod(0o777)
+    job = cluster.submit(before + script(place, *words), f"--output={place}/log", *options, user="alice")
+    state = cluster.wait(job)
+    log = (place / "log").read_text()
+    assert state == "COMPLETED", log
+    assert "srun" not in log, log
+    found, own = told(place), batch(place)
+    for name, its in found.items():
+        assert its["hostname"] == name.partition(".")[0]
+        assert (its["cwd"], its["umask"]) == (f"{place}/a dir", 0o027)
+        assert (its["shown"], its["stdin"]) == ([], "")
+        assert variables(its["environ"]) == variables(own)
+        assert {name: its["environ"].get(name) for name in KEPT} == {name: own.get(name) for name in KEPT}
+    return found
+
+
+def variables(environ: dict[str, str]) -> dict[str, str]:
+    return {n: v for n, v in environ.items() if not n.startswith(OF_SRUN) and n not in OF_SHELL}
+
+
+JOBS = {
+    "processors": ("-N3", "--ntasks-per-node=2", "--cpus-per-task=2", "--threads-per-core=1", "--hint=nomultithread"),
+    "uneven": ("-N3", "-n4", "--mem-per-cpu=10", "--distribution=cyclic"),
+    "said": ("-N2", "-n8", "--export=ALL,SLURM_LABELIO=1,SLURM_EXACT=1,SRUN_CPUS_PER_TASK=1,SLURM_TIMELIMIT=1"),
+    "alone": ("-N1", "-n2", "--exclusive"),
+}
+
+
+def test_each_host_gets_one_with_the_scripts_environment(slurm: SlurmCluster, tmp_path: Path) -> None:
+    for number, (name, options) in enumerate(JOBS.items()):
+        found = run(slurm, tmp_path / str(number), *options)
+        hosts = [f"node{n + 1}" for n in range(int(options[0][2:]))]
+        assert [*found] == [f"{host}.0" for host in hosts], name
+        granted = counts.expand_counts(batch(tmp_path / str(number))["SLURM_JOB_CPUS_PER_NODE"])
+        assert [int(its["environ"]["SLURM_CPUS_ON_NODE"]) for its in found.values()] == [*granted], name
+
+
+def test_each_task_gets_one_with_scope_task(slurm: SlurmCluster, tmp_path: Path) -> None:
+    found = run(slurm, tmp_path / "uneven", "-N3", "-n4", words=("--per-task",))
+    per_node = counts.expand_counts(batch(tmp_path / "uneven")["SLURM_TASKS_PER_NODE"])
+    assert [*found] == [f"node{n + 1}.{local}" for n, count in enumerate(per_node) for local in range(count)]
+    found = run(slurm, tmp_path / "even", "-N2", "--ntasks-per-node=2", "-c2", words=("--per-task",))
+    assert [*found] == ["node1.0", "node1.1", "node2.0", "node2.1"]
+
+
+def test_the_users_own_order_is_that_of_the_ranks(slurm: SlurmCluster, tmp_path: Path) -> None:
+    (tmp_path / "list").write_text("node3\nnode3\nnode1\nnode2\n")
+    own = ("-m", "arbitrary", "-w", "node3,node3,node1,node2", "-n4", "-N3")
+    found = run(slurm, tmp_path / "job", *own, f"--export=ALL,SLURM_HOSTFILE={tmp_path}/list")
+    assert [*found] == ["node1.0", "node2.0", "node3.0"]
+    assert (tmp_path / "job" / "log").read_text() == "slurm node3 node1 node2\n"
+
+
+def test_every_component_of_a_heterogeneous_job_takes_part(slurm: SlurmCluster, tmp_path: Path) -> None:
+    found = run(slurm, tmp_path / "job", "-N1", ":", "-N2", "-n4")
+    assert [*found] == ["node1.0", "node2.0", "node3.0"]
+
+
+def test_a_shell_of_salloc_starts_on_all_hosts(slurm: SlurmCluster, tmp_path: Path) -> None:
+    text = script(tmp_path)
+    done = slurm.controller.run(["salloc", "-Q", "-w", "node[2-4]", "bash", "-c", text], user="alice")
+    assert done.stdout == "slurm node2 node3 node4\n", done.stderr
+    assert [*told(tmp_path)] == ["node2.0", "node3.0", "node4.0"]
+    for its in told(tmp_path).values():
+        assert variables(its["environ"]) == variables(batch(tmp_path)) | {
+            "TMPDIR": its["environ"]["TMPDIR"]
+        }  # of slurmd
+
+
+def test_the_rest_is_started_without_a_lost_host(slurm: SlurmCluster, tmp_path: Path) -> None:
+    text = script(tmp_path, "--only", "node1,node2") + "touch done\n"
+    lost = f"srun --overlap -N3 -n3 sh -c 'touch {tmp_path}/begun.$SLURM_PROCID; sleep 300' &\n"
+    wait = f"until [ -e {tmp_path}/lost ]; do sleep 0.1; done\n"
+    job = slurm.submit(lost + wait + text + "kill %1\n", f"--output={tmp_path}/log", "-N3", "--no-kill", user="alice")
+    slurm.until(lambda: len([*tmp_path.glob("begun.*")]) == 3, "step on all hosts")
+    for host in slurm.hosts[0], slurm.hosts[1]:
+        slurm.hosts.cut(host, slurm.hosts[2])
+    (tmp_path / "lost").touch()
+    slurm.until((tmp_path / "a dir" / "done").exists, "hosts that are left")
+    assert [*told(tmp_path)] == ["node1.0", "node2.0"]
+    slurm.hosts.clear_firewall()
+    slurm.wait(job)
+
+
+GPU_JOBS = {
+    "by task": ("-N2", "--ntasks-per-node=4", "--gpus-per-task=1", "--mem-per-cpu=100"),
+    "in all": ("-N2", "--gpus=8"),
+    "by GPU": ("-N2", "--gpus=8", "--ntasks-per-gpu=1"),
+    "by host": ("-N2", "--gpus-per-node=3", "--cpus-per-gpu=1", "--mem-per-gpu=100"),
+}
+
+
+def test_each_host_gets_its_gpus(fresh_slurm: Callable[..., SlurmCluster], tmp_path: Path) -> None:
+    cluster = fresh_slurm(2, cpus=8, gpus=4, conf_lines=["GresTypes=gpu", "SelectTypeParameters=CR_CPU_Memory"])
+    for number, (name, options) in enumerate(GPU_JOBS.items()):
+        found = run(cluster, tmp_path / f"job{number}", *options)
+        own = batch(tmp_path / f"job{number}")["SLURM_JOB_GPUS"]
+        assert {host: its["environ"]["SLURM_STEP_GPUS"] for host, its in found.items()} == {
+            "node1.0": own,
+            "node2.0": own,
+        }, name
+    part = run(cluster, tmp_path / "part", "-N2", "--gpus=8", words=("--only", "node2"))
+    assert [its["environ"]["SLURM_STEP_GPUS"] for its in part.values()] == ["0,1,2,3"]
+    # What an attempt before has left: it still holds all of them.
+    all_of_it = "srun --overlap --mem=0 --gpus-per-node=4 -n2"
+    holder = f"{all_of_it} sh -c 'touch {tmp_path}/$SLURM_PROCID; sleep 300' >/dev/null 2>&1 &\n"
+    wait = f"until [ -e {tmp_path}/0 ] && [ -e {tmp_path}/1 ]; do sleep 0.05; done\n"
+    beside = run(cluster, tmp_path / "beside", "-N2", "--gpus=8", before=holder + wait)
+    assert [its["environ"]["SLURM_STEP_GPUS"] for its in beside.values()] == ["0,1,2,3"] * 2
+    tasks = run(cluster, tmp_path / "tasks", *GPU_JOBS["by task"], words=("--per-task",))
+    assert [its["environ"]["CUDA_VISIBLE_DEVICES"] for its in tasks.values()] == [*"01230123"]

@@ -1,0 +1,152 @@
+"""`mingle exec --together`: hosts that somebody else starts, as a platform does, run COMMAND as one."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import signal
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from cluster.host import Host
+from cluster.hosts import Hosts
+from cluster.slurm import SlurmCluster
+
+MINGLE = str(Path(sys.executable).parent / "mingle")
+KEY = {"MINGLE_KEY": secrets.token_hex(32)}
+# A bound on what hangs, not a measure.
+PATIENCE_S = 60.0
+# What no TERM ends, with a grandchild in a session of its own.
+STUBBORN = """\
+trap '' TERM
+(setsid sh -c 'trap "" TERM; exec sleep 7747' &)
+touch "$UP/$NODE_RANK"
+while :; do sleep 7748; done
+"""
+# Rank 1 fails once all have written.
+FAILS = """\
+echo "$MINGLE_WORLD"
+touch "$UP/$NODE_RANK"
+[ $NODE_RANK = 1 ] || exec sleep 7749
+until [ -e "$UP/0" ] && [ -e "$UP/2" ]; do sleep 0.02; done
+exit 7
+"""
+WAITS = """\
+(setsid sleep 7751 &)
+touch "$UP/$NODE_RANK"
+exec sleep 7752
+"""
+
+
+class World:
+    """Three hosts without names for each other, on each of which somebody starts the same line."""
+
+    def __init__(self, hosts: Hosts, place: Path) -> None:
+        self.hosts, self._place = hosts, place
+        env = {**KEY, "UP": str(place)}
+        line = [
+            MINGLE,
+            "exec",
+            "--together",
+            "--id",
+            "a",
+            "--nodes",
+            "3",
+            "--via",
+            "multicast",
+            "sh",
+            f"{place}/command",
+        ]
+        self.members = [host.popen(line, env=env, cwd=str(place)) for host in hosts]
+
+    def up(self) -> None:
+        """Wait until COMMAND runs on all hosts."""
+        end = time.monotonic() + PATIENCE_S
+        while not all((self._place / str(rank)).exists() for rank in range(3)):
+            assert time.monotonic() < end
+            time.sleep(0.02)
+
+    def end(self) -> tuple[set[int], str]:
+        """Return the statuses of all, and what was said; nothing is left."""
+        said = [member.communicate(timeout=PATIENCE_S) for member in self.members]
+        end = time.monotonic() + PATIENCE_S
+        while self.hosts.processes():
+            assert time.monotonic() < end, self.hosts.processes()
+            time.sleep(0.02)
+        return {member.returncode for member in self.members}, "".join(out + err for out, err in said)
+
+    def of(self, words: str) -> list[tuple[Host, int]]:
+        """Return the processes with these words in their command lines, host by host."""
+        return [(host, pid) for host in self.hosts for pid, line in sorted(host.processes().items()) if words in line]
+
+
+def begin(hosts: Hosts, place: Path, command: str) -> World:
+    (place / "command").write_text(command)
+    return World(hosts, place)
+
+
+def test_all_end_with_the_first_failure(hosts: Callable[..., Hosts], tmp_path: Path) -> None:
+    """Rank 0's shows what all write, with the host in front; each tells COMMAND of the same world."""
+    world = begin(hosts(3), tmp_path, FAILS)
+    statuses, said = world.end()
+    assert statuses == {7}
+    lines = [line.partition(": ") for line in said.splitlines() if line.startswith("node")]
+    assert sorted(host for host, _, _ in lines) == ["node1", "node2", "node3"]
+    assert len({text for _, _, text in lines}) == 1
+    assert "(rank 1): exited with status 7" in said
+
+
+@pytest.mark.parametrize("whose", ["a supervisor", "the runner"])
+def test_nothing_is_left_where_mingle_itself_is_killed(hosts: Callable[..., Hosts], tmp_path: Path, whose: str) -> None:
+    world = begin(hosts(3), tmp_path, STUBBORN if whose == "the runner" else WAITS)
+    world.up()
+    victim = (world.of("exec --together") if whose == "the runner" else world.of("start.py agent"))[-1]
+    os.kill(victim[1], signal.SIGKILL)
+    statuses, said = world.end()
+    if whose == "the runner":
+        assert statuses == {75, -signal.SIGKILL}
+    else:
+        assert statuses <= {75, -signal.SIGKILL}
+        assert f"{victim[0].name} (rank " in said
+        assert "its supervisor was killed or lost its connection" in said
+
+
+def test_replicas_of_one_host_are_told_apart(hosts: Callable[..., Hosts]) -> None:
+    (host,) = hosts(1)
+    line = [MINGLE, "exec", "--together", "--id", "a", "--nodes", "2", "--via", "multicast", "sh", "-c", "echo here"]
+    members = [host.popen(line, env=KEY) for _ in range(2)]
+    said = "".join("".join(member.communicate(timeout=PATIENCE_S)) for member in members)
+    assert {member.returncode for member in members} == {0}
+    assert sorted(line for line in said.splitlines() if "here" in line) == ["node1.2: here", "node1: here"]
+
+
+def test_a_step_of_slurm_ends_as_one(slurm: SlurmCluster, tmp_path: Path) -> None:
+    script = f"srun {MINGLE} exec --together sh -c '[ $NODE_RANK != 2 ] || exit 5; exec sleep 7750'\n"
+    job = slurm.submit(script, "-N3", "--ntasks-per-node=1", f"--output={tmp_path}/out", user="alice")
+    assert slurm.wait(job) == "FAILED"
+    assert slurm.job(job)["ExitCode"] == "5:0"
+    assert "node3 (rank 2): exited with status 5" in (tmp_path / "out").read_text()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--no-wait", "true"], "--no-wait"),
+        (["mpirun", "true"], "mingle run"),
+        (["--scope", "task", "--slots", "1", "true"], "mingle run --scope task"),
+    ],
+)
+def test_what_cannot_be_run_so_is_refused(hosts: Callable[..., Hosts], words: list[str], said: str) -> None:
+    (host,) = hosts(1)
+    done = host.run([MINGLE, "exec", "--together", "--id", "a", "--nodes", "2", *words], env=KEY)
+    assert (done.returncode, done.stdout) == (64, "")
+    assert said in done.stderr
+
+
+def test_one_member_becomes_the_command(hosts: Callable[..., Hosts]) -> None:
+    (host,) = hosts(1)
+    done = host.run([MINGLE, "exec", "--together", "--id", "a", "--nodes", "1", "sh", "-c", "echo $WORLD_SIZE; exit 3"])
+    assert (done.returncode, done.stdout) == (3, "1\n")

@@ -1,0 +1,263 @@
+"""The examples for platforms: what each starts forms one world, and the manifests for Kubernetes."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from subprocess import CompletedProcess
+from typing import Any
+
+import pytest
+from cluster.host import Host
+from cluster.hosts import Hosts
+from light import TRAIN
+from support.needs import need, only_with
+
+EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
+KEY = "00112233445566778899aabbccddeeff" * 2
+PORT = "23456"
+# One process, which says the ranks that the real torchrun would give to it where every node has one.
+TORCHRUN = f"""#!/bin/sh
+export RANK="$PET_NODE_RANK" WORLD_SIZE="$PET_NNODES" MASTER_ADDR="$PET_MASTER_ADDR"
+shift
+exec python3 {TRAIN} "$@"
+"""
+
+
+def torchrun(place: Path) -> str:
+    """Put a stand-in for torchrun into a directory, and return a PATH that begins with it."""
+    programs = place / "bin"
+    programs.mkdir()
+    (programs / "torchrun").write_text(TORCHRUN)
+    (programs / "torchrun").chmod(0o755)
+    return f"{programs}:{Path(sys.executable).parent}:/usr/bin:/bin"
+
+
+def documents(name: str) -> list[dict[str, Any]]:
+    """Return the objects of a manifest."""
+    import yaml
+
+    return list(yaml.safe_load_all((EXAMPLES / "kubernetes" / name).read_text()))
+
+
+def submitted(host: Host, example: str, program: str, *arguments: str) -> list[str]:
+    """Run a script that submits, with a stand-in for the platform's program; return the words that this one gets."""
+    host.write(f"/run/{program}", '#!/bin/sh\nprintf "%s\\0" "$@"\n', mode=0o755)
+    line = f"PATH=/run:$PATH sh {EXAMPLES / example} {shlex.join(arguments)}"
+    return host.run(["sh", "-c", line], check=True).stdout.split("\0")[:-1]
+
+
+def value(words: list[str], option: str) -> str:
+    """Return the word after an option."""
+    return words[words.index(option) + 1]
+
+
+def mounted(host: Host, path: str, mode: int) -> None:
+    """Mount a Secret as kubelet does: each key is a link into a directory that another link names."""
+    place, name = path.rsplit("/", 1)
+    host.write(f"{place}/..2026_11_22/{name}", f"{KEY}\n", mode=mode)
+    for link, target in (("..data", "..2026_11_22"), (name, f"..data/{name}")):
+        found = host.outside(f"{place}/{link}")
+        if not found.is_symlink():
+            found.symlink_to(target)
+
+
+def only_port(host: Host, port: str) -> None:
+    """Let new connections in at one port only, as a Service in front of a replica does."""
+    host._add(f"tcp dport != {port} tcp flags syn / syn,ack drop")
+
+
+def rotated(its: Hosts, by: int) -> list[Host]:
+    """Return the hosts in another order: pod 0 is on another host."""
+    return [*list(its)[by:], *list(its)[:by]]
+
+
+def ranks(results: Sequence[CompletedProcess[str]]) -> list[str]:
+    """Return the rank and size that each host's training says, in the hosts' order."""
+    assert [done.returncode for done in results] == [0] * len(results), results
+    return [found for done in results for found in re.findall(r"^rank (\d of \d) begins$", done.stdout, re.MULTILINE)]
+
+
+def numbered(count: int) -> list[str]:
+    """Return what `ranks` are where host N is rank N."""
+    return [f"{rank} of {count}" for rank in range(count)]
+
+
+def places(results: Sequence[CompletedProcess[str]]) -> set[str]:
+    """Return where the trainings say that rank 0 is."""
+    return {found for done in results for found in re.findall(r"^AT=(.*)$", done.stdout, re.MULTILINE)}
+
+
+class Kubernetes:
+    """What Kubernetes does with a Job of four pods: it mounts, names and starts them."""
+
+    def __init__(self, its: Hosts, path: str, spec: dict[str, Any], job: str, subdomain: str) -> None:
+        (self.container,) = spec["template"]["spec"]["containers"]
+        (self.volume,) = spec["template"]["spec"]["volumes"]
+        self.its, self.path, self.job, self.subdomain = its, path, job, subdomain
+
+    def run(self, pods: list[Host]) -> list[CompletedProcess[str]]:
+        """Start pod 0, 1, … on these hosts; return their results in that order."""
+        env = {its["name"]: its["value"] for its in self.container["env"]}
+        names = [f"{self.job}-{index}" for index in range(len(pods))]
+        dns = "".join(f"{pod.addr()} {name}.{self.subdomain}\n" for pod, name in zip(pods, names, strict=True))
+        for pod, name in zip(pods, names, strict=True):
+            pod.write("/etc/hosts", f"127.0.0.1 localhost\n{pod.addr()} {name}\n{dns}")
+            pod.run(["hostname", name], check=True)
+            mounted(pod, env["MINGLE_KEY_FILE"], self.volume["secret"]["defaultMode"])
+        index = {pod.name: str(number) for number, pod in enumerate(pods)}
+        told = {"PATH": self.path, "KUBERNETES_SERVICE_HOST": "10.0.0.1", **env}
+        results = self.its.run_all(
+            self.container["command"],
+            env=lambda host: {
+                **told,
+                "JOB_COMPLETION_INDEX": index[host.name],
+                "HOSTNAME": f"{self.job}-{index[host.name]}",
+            },
+        )
+        by_name = dict(zip((host.name for host in self.its), results, strict=True))
+        return [by_name[pod.name] for pod in pods]
+
+
+def test_the_pods_of_a_job_and_of_a_jobset_form_one_world(hosts: Callable[..., Hosts], tmp_path: Path) -> None:
+    """Without multicast; and again after a pod was lost, on other hosts, as JobSet makes all of them again."""
+    need("yaml")
+    four, path = hosts(4, ipv6=False), torchrun(tmp_path)
+    four.drop_multicast()
+    _, job = documents("job.yaml")
+    assert ranks(Kubernetes(four, path, job["spec"], "train", "train").run(list(four))) == numbered(4)
+    (jobset,) = documents("jobset.yaml")
+    (jobs,) = jobset["spec"]["replicatedJobs"]
+    pods = Kubernetes(four, path, jobs["template"]["spec"], "train-workers-0", "train")
+    for lost in (0, 1):
+        order = rotated(four, lost)
+        results = pods.run(order)
+        assert (ranks(results), places(results)) == (numbered(4), {order[0].addr()})
+
+
+def test_a_key_that_a_pod_cannot_keep_to_itself_is_refused(hosts: Callable[..., Hosts]) -> None:
+    """As with fsGroup, which lets the group read it, and where the container is not root's."""
+    (one,) = hosts(1)
+    for mode, user, says in ((0o440, "root", "with mode 0440"), (0o400, "alice", "Permission denied")):
+        key = f"/run/secrets/{user}/key"
+        mounted(one, key, mode)
+        done = one.run(["mingle", "exec", "--id", "a", "--nodes", "2", "--key-file", key, "true"], user=user)
+        assert (done.returncode, says in done.stderr) == (77, True), done
+
+
+class Replicas:
+    """Four replicas of a platform that gives their ranks, behind a Service that lets one port of rank 0 through."""
+
+    def __init__(self, its: Hosts, path: str) -> None:
+        self.its, self.path = its, path
+        only_port(its[0], PORT)
+        its.drop_multicast()
+
+    def run(
+        self, words: list[str], told: dict[str, str], *, last: dict[str, str] | None = None
+    ) -> list[CompletedProcess[str]]:
+        """Start the command on all, as a platform that tells all of them this, and the last one also `last`."""
+        every = {"PATH": self.path, "MASTER_ADDR": "node1", "MASTER_PORT": PORT, **told}
+
+        def env(host: Host) -> dict[str, str]:
+            more = last if last and host.number == len(self.its) else {}
+            return {**every, "RANK": str(host.number - 1), **more}
+
+        return self.its.run_all(words, env=env, user="alice")
+
+
+def test_the_workers_of_vessl_form_one_world(hosts: Callable[..., Hosts], tmp_path: Path) -> None:
+    """And where VESSL's number of processes is wrong, or its port is missing, none of them starts."""
+    four = hosts(4, ipv6=False)
+    words = submitted(four[0], "vessl/submit.sh", "vessl", "exp7")
+    secret, key = value(words, "--secret").split("=")
+    told = {secret: key, "NUM_NODES": value(words, "--worker-count"), "NUM_TRAINERS": "1"}
+    command = ["sh", "-c", value(words, "--command")]
+    vessl = Replicas(four, torchrun(tmp_path))
+    assert ranks(vessl.run(command, told)) == numbered(4)
+    results = vessl.run(command, {**told, "WORLD_SIZE": "8"})
+    refused(results, 76, "expected WORLD_SIZE=8, as exported; saw 4 slots on all members")
+    refused(vessl.run(command, {**told, "MASTER_PORT": ""}), 64, "saw '' (--master)")
+
+
+def test_the_replicas_of_toolkit_form_one_world(hosts: Callable[..., Hosts], tmp_path: Path) -> None:
+    """With two processes each; and where Toolkit tells one of them another number of replicas, none starts."""
+    four = hosts(4, ipv6=False)
+    four[0].write("/home/alice/.config/mingle/key", KEY, mode=0o600, user="alice")
+    words = submitted(four[0], "toolkit/submit.sh", "eai", "exp7")
+    told = {"MINGLE_ID": "exp7", "GPUS_PER_NODE": "2", "WORLD_SIZE": value(words, "--replicas")}
+    assert {"MINGLE_ID=exp7", "GPUS_PER_NODE=8"} <= set(words)
+    command = words[words.index("--") + 1 :]
+    toolkit = Replicas(four, torchrun(tmp_path))
+    assert ranks(toolkit.run(command, told)) == numbered(4)
+    results = toolkit.run(command, told, last={"WORLD_SIZE": "5"})
+    refused(results, 76, "expected the same number of nodes from every member")
+
+
+def refused(results: Sequence[CompletedProcess[str]], code: int, says: str) -> None:
+    """Check that no host's training began, and that each says why."""
+    assert [(done.returncode, done.stdout, says in done.stderr) for done in results] == [(code, "", True)] * 4, results
+
+
+def test_the_line_for_plain_machines_forms_one_world(hosts: Callable[..., Hosts], tmp_path: Path) -> None:
+    """By multicast, and by MINGLE_MASTER without it."""
+    four, path = hosts(4), torchrun(tmp_path)
+    four[0].write("/home/alice/.config/mingle/key", KEY, mode=0o600, user="alice")
+    line = ["sh", EXAMPLES / "ssh" / "train.sh"]
+    for env in ({}, {"MINGLE_MASTER": "node1"}):
+        results = four.run_all(line, env={"PATH": path, **env}, user="alice")
+        assert sorted(ranks(results)) == numbered(4)
+        four.drop_multicast()
+
+
+@only_with("shellcheck")
+def test_the_scripts_are_sound(tmp_path: Path) -> None:
+    """For sh."""
+    scripts = [*EXAMPLES.glob("*/submit.sh"), EXAMPLES / "ssh" / "train.sh"]
+    assert len(scripts) == 3
+    subprocess.run(["shellcheck", "--shell=sh", *scripts], check=True, cwd=tmp_path)
+
+
+def text(name: str) -> str:
+    """Return a manifest."""
+    return (EXAMPLES / "kubernetes" / name).read_text()
+
+
+def spec_and_leader(name: str) -> tuple[dict[str, Any], str]:
+    """Return the Job's spec and the name by which the pods reach pod 0."""
+    *services, last = documents(name)
+    job = last["metadata"]["name"]
+    if last["kind"] == "Job":
+        (service,) = services
+        assert service["spec"]["clusterIP"] == "None"
+        assert service["spec"]["selector"] == {"job-name": job}
+        subdomain = last["spec"]["template"]["spec"]["subdomain"]
+        assert subdomain == service["metadata"]["name"]
+        return last["spec"], f"{job}-0.{subdomain}"
+    (jobs,) = last["spec"]["replicatedJobs"]
+    return jobs["template"]["spec"], f"{job}-{jobs['name']}-0-0.{job}"
+
+
+@only_with("yaml")
+@pytest.mark.parametrize("name", ["job.yaml", "jobset.yaml"])
+def test_what_belongs_together_is_the_same(name: str) -> None:
+    """The counts, pod 0's name, and the place of the key, which nobody else can read."""
+    spec, leader = spec_and_leader(name)
+    assert (spec["completionMode"], spec["backoffLimit"]) == ("Indexed", 0)
+    assert spec["parallelism"] == spec["completions"]
+    pod = spec["template"]["spec"]
+    (container,), (volume,) = pod["containers"], pod["volumes"]
+    (mount,) = container["volumeMounts"]
+    assert container["command"] == ["mingle", "exec", "torchrun", "train.py"]
+    assert {its["name"]: its["value"] for its in container["env"]} == {
+        "MINGLE_NODES": str(spec["completions"]),
+        "MINGLE_MASTER": leader,
+        "MINGLE_KEY_FILE": f"{mount['mountPath']}/key",
+    }
+    assert mount["name"] == volume["name"]
+    assert volume["secret"]["defaultMode"] == 0o400
+    assert f"create secret generic {volume['secret']['secretName']} --from-file=key=" in text(name)

@@ -1,0 +1,184 @@
+"""What the real sbatch takes: scripts of every launcher with combinations of all options, on a Slurm with GPUs."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import re
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cluster import slurm as cluster_slurm
+from cluster.hosts import Hosts
+from cluster.slurm import SlurmCluster
+from light import TRAIN as LIGHT
+from support.needs import need, skip_for_want_of
+
+from mingle_hooks.errors import UsageError
+from mingle_hooks.scripts.job import LAUNCHERS, SAME
+from mingle_hooks.scripts.script import describe
+from mingle_hooks.scripts.script import render_script as render
+
+JOB_S = 120.0
+# Devices that every machine has stand for GPUs; nobody opens them.
+GRES = (
+    "NodeName=node1 Name=gpu Type=big File=/dev/zero\n"
+    "NodeName=node1 Name=gpu Type=big File=/dev/full\n"
+    "NodeName=node[2-3] Name=gpu Type=small File=/dev/zero\n"
+)
+DIFFERENT = (
+    "NodeName=node1 CPUs=4 RealMemory=4096 Gres=gpu:big:2 State=UNKNOWN\n"
+    "NodeName=node[2-3] CPUs=4 RealMemory=4096 Gres=gpu:small:1 State=UNKNOWN"
+)
+# So much of everything that every job could start.
+ROOMY = (
+    "NodeName=node[1-6] CPUs=256 RealMemory=65536 Gres=gpu:big:3,gpu:small:3 "
+    "Features=fast,ib,rack1,rack2 State=UNKNOWN\n"
+    "PartitionName=other Nodes=ALL"
+)
+ROOMY_GRES = (
+    "Name=gpu Type=big File=/dev/zero\n"
+    "Name=gpu Type=big File=/dev/full\n"
+    "Name=gpu Type=big File=/dev/tty\n"
+    "Name=gpu Type=small File=/dev/null\n"
+    "Name=gpu Type=small File=/dev/random\n"
+    "Name=gpu Type=small File=/dev/urandom\n"
+)
+# Every option, with values of each kind that it takes; None: not given.
+VALUES: dict[str, list[Any]] = {
+    "job-name": [None, "n_1.a"],
+    "launcher": [*LAUNCHERS],
+    "nodes": [None, "1", "2", "1+2"],
+    "gpus-per-node": [None, "1", "small:1", "big:2+small:1"],
+    "ntasks-per-node": [None, "1", "2", "1+2"],
+    # Mostly none, as two that say the same of a node differently are refused.
+    "ntasks": [None, None, None, None, "2", "6"],
+    "gpus": [None, None, None, None, "6", "small:2"],
+    "gres": [None, None, None, None, "gpu:2", "gpu:small"],
+    "cpus-per-task": [None, "1", "2"],
+    "mem": [None, "500", "1G", "1.5G", "2G+1G"],
+    "constraint": [None, "fast", "fast&ib", "[rack1|rack2]", "fast+ib"],
+    "time": [None, "90", "1-12", "1h30m", "90s"],
+    "partition": [None, "other", "all,other"],
+    "account": [None, "physics"],
+    "qos": [None, "normal"],
+    "reservation": [None, "ours"],
+    "exclusive": [None, True],
+    "output": [None, "%x-%j.out", "/home/alice/a b.%A_%a"],
+    "error": [None, "e'%j"],
+    "mail-user": [None, "me@example.org,you@example.org"],
+    "mail-type": [None, "NONE", "ALL", "BEGIN,END,FAIL,REQUEUE,TIME_LIMIT"],
+    "array": [None, "3", "0-9", "0-9:3%2", "1,3,5-7"],
+    "dependency": [None, "singleton", "afterok:1,afterany:1", "after:1?singleton"],
+    "signal": [None, "TERM", "SIGUSR2@30", "B:USR1@60"],
+    "requeue": [None, True],
+    "chdir": [None, "/scratch/a b"],
+    "module": [None, ["gcc", "cuda/12.4"]],
+    "env": [None, ["GREETING=it's $HOME", "N=1"]],
+    "setup": [None, [". venv/bin/activate", "ulimit -n 4096"]],
+    "no-environment": [None, True],
+    "container": [None, "image.sif", "docker://ubuntu", "x.sqsh", "nvcr.io#nvidia/pytorch"],
+    "bind": [None, ["/a b", "/c:/d:ro"]],
+    "max-restarts": [None, "0"],
+    "for": [None, ["jax,ucx"]],
+    "directive": [None, ["--nice=100"]],
+}
+SEED, SCRIPTS = 4, 600  # so many that every two values of two options meet in one: see below
+Drawn = list[tuple[dict[str, Any], str]]
+
+
+def drawn() -> Drawn:
+    """Return descriptions with values drawn for all options, and their scripts: the same in every run.
+
+    An option that is refused, by its name, is left out. Of the scripts, those stay in which two values meet that have
+    not met before: a third of them.
+    """
+    draw = random.Random(SEED)
+    made = []
+    for _ in range(SCRIPTS):
+        options = {name: draw.choice(values) for name, values in VALUES.items()}
+        while isinstance(text := rendered(options), UsageError):
+            named = [name for name in VALUES if re.search(rf"--{name}\b(?!-)", str(text)) and options[name]]
+            # "One group of nodes" is said of --nodes, whichever option has two values.
+            grouped = [name for name, value in options.items() if "+" in str(value)]
+            # And what a total says of one node, of that.
+            made_of = [total for total, each in SAME.items() if f"--{each}" in str(text) and options[total]]
+            options[(named or made_of or grouped)[0]] = None
+        made.append((options, text))
+    return [one for one, brings in zip(made, _new_pairs(made), strict=True) if brings]
+
+
+def _new_pairs(made: Drawn) -> Iterator[bool]:
+    """Tell of each description whether two values meet in it that met in none before."""
+    met: set[object] = set()
+    for options, _ in made:
+        before = len(met)
+        met.update(itertools.combinations(((name, str(value)) for name, value in options.items()), 2))
+        yield len(met) > before
+
+
+def rendered(options: dict[str, Any]) -> str | UsageError:
+    """Return the script, or why there is none."""
+    try:
+        return render("slurm", describe(options, ["train.py", "it's", "$x"]))
+    except UsageError as refused:
+        return refused
+
+
+class WithGpus(SlurmCluster):
+    """A Slurm whose hosts have these lines in slurm.conf in place of their own, and GPUs by gres.conf: all made up."""
+
+    def __init__(self, hosts: Hosts, nodes: str, gres: str) -> None:
+        super().__init__(hosts)
+        self.nodes, self.gres = nodes, gres
+
+    def write_conf(self) -> None:
+        """Write slurm.conf and gres.conf."""
+        super().write_conf()
+        file = self.controller.outside(cluster_slurm.CONF)
+        lines = f"GresTypes=gpu\n{self.nodes}"
+        file.write_text(re.sub("^NodeName=.*", lines, file.read_text(), flags=re.MULTILINE))
+        self.controller.write("/etc/slurm/gres.conf", self.gres)
+
+
+@pytest.fixture
+def gpus(hosts: Callable[..., Hosts]) -> Iterator[SlurmCluster]:
+    """Start a Slurm of three hosts with different GPUs."""
+    skip_for_want_of(cluster_slurm.missing())
+    with WithGpus(hosts(3), DIFFERENT, GRES) as cluster:
+        yield cluster
+
+
+def test_hosts_with_different_gpus(gpus: SlurmCluster, tmp_path: Path) -> None:
+    """Each host of a heterogeneous job starts as many processes as it has GPUs, by the real torchrun: one world."""
+    need("torch")
+    options: dict[str, Any] = {"nodes": "1+2", "gpus-per-node": "big:2+small:1", "launcher": "torchrun"}
+    options |= {"output": f"{tmp_path}/out", "setup": [f"PATH={Path(sys.executable).parent}:$PATH"]}
+    shutil.copy(LIGHT, tmp_path)
+    job = gpus.submit(render("slurm", describe(options, ["train.py"])), user="alice", cwd=str(tmp_path))
+    assert gpus.wait(job, timeout=JOB_S) == "COMPLETED", (tmp_path / "out").read_text()
+    # Two processes of a host may write at once, and then share a line.
+    assert sorted(re.findall(r"rank (\d) of 4 begins", (tmp_path / "out").read_text())) == ["0", "1", "2", "3"]
+
+
+def test_sbatch_takes_the_sample(hosts: Callable[..., Hosts], tmp_path: Path) -> None:
+    """The real sbatch --test-only says of each script when its job would start."""
+    skip_for_want_of(cluster_slurm.missing())
+    described = {}
+    for number, (options, text) in enumerate(drawn()):
+        described[f"{number}.sh"] = options
+        (tmp_path / f"{number}.sh").write_text(text)
+    loop = (
+        'cd "$1"; for f in *.sh; do sbatch --test-only "$f" >$f.out 2>&1; grep -q "to start at" $f.out || echo $f; done'
+    )
+    with WithGpus(hosts(6), ROOMY, ROOMY_GRES) as slurm:
+        made = ["scontrol", "create", "reservation", "reservationname=ours", "users=alice", "nodes=ALL"]
+        slurm.controller.run([*made, "starttime=now", "duration=infinite"], check=True)
+        assert slurm.submit("sleep 1", "--hold", user="alice", cwd="/home/alice") == "1"  # which some depend on
+        done = slurm.controller.run(["bash", "-c", loop, "bash", tmp_path], user="alice", timeout=200)
+    refused = {name: (described[name], (tmp_path / f"{name}.out").read_text()) for name in done.stdout.split()}
+    assert not refused, f"seed {SEED}"

@@ -1,0 +1,278 @@
+"""Generated scripts, run by a stand-in made from what a real PBS did, and by a real one where there is one."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cluster.pbs import PbsStandIn
+from cluster.real_pbs import RealPbs
+from light import BIN
+from light import TRAIN as LIGHT
+from support.directives import VALUES, script_with, words_for
+from support.nasty import NASTY, TELL
+from support.needs import need
+
+from mingle_hooks.scripts.script import describe
+from mingle_hooks.scripts.script import render_script as render
+
+Pbs = PbsStandIn | RealPbs
+Start = Callable[..., Pbs]
+
+EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
+SETUP = f"PATH={Path(sys.executable).parent}:$PATH"
+TRY_AGAIN = 75  # its training was not at its end
+LONG = ("train.py", "--steps", "100000", "--pause", "0.1", "--backend", "sockets")
+
+
+@pytest.fixture
+def pbs(any_pbs: Start) -> Start:
+    """Start a PBS of so many hosts, with train.py in the directory of its jobs."""
+
+    def start(nodes: int, **options: Any) -> Pbs:
+        its = any_pbs(nodes, **options)
+        shutil.copy(EXAMPLES / "train.py", its.place)
+        return its
+
+    return start
+
+
+def submit(pbs: Pbs, options: dict[str, Any], *command: str) -> str:
+    """Give in a job of these options."""
+    script = render("pbs", describe({"setup": [SETUP]} | options, command))
+    return pbs.submit(script, cwd=str(pbs.place))
+
+
+def test_torchrun_trains_on_all_hosts(pbs: Start) -> None:
+    """One torchrun on each host, its output labelled, and a line about their world."""
+    its = pbs(2)
+    shutil.copy(LIGHT, its.place)
+    setup = [SETUP, f"PATH={BIN}:$PATH"]
+    job = submit(its, {"nodes": "2", "launcher": "torchrun", "setup": setup}, "train.py")
+    assert its.wait(job) == 0, its.output(job)
+    ranks = re.findall(r"^(\w+): rank (\d) of 2 begins", its.output(job), re.MULTILINE)
+    assert sorted(ranks) == [("node1", "0"), ("node2", "1")]
+    assert "mingle run: node[1-2] are one world, rank 0 at " in its.output(job)
+
+
+def test_one_process_per_slot(pbs: Start) -> None:
+    """The launcher "process" starts a process for each slot, ranks counted over all hosts."""
+    its = pbs(3, slots=2)
+    options = {"nodes": "3", "ntasks-per-node": "2", "launcher": "process"}
+    job = submit(its, options, "train.py", "--backend", "sockets")
+    assert its.wait(job) == 0, its.output(job)
+    begins = sorted(re.findall(r"^(\d node\d): rank (\d) of 6 begins", its.output(job), re.MULTILINE))
+    assert begins == [(f"{n} node{n // 2 + 1}", str(n)) for n in range(6)]
+
+
+@pytest.mark.parametrize("launcher", ["plain", "process"])
+def test_the_first_failure_ends_the_job_with_its_status(pbs: Start, launcher: str) -> None:
+    """When one host fails the others are told to stop, and the job ends with the failure's status."""
+    its = pbs(3)
+    command = """
+        trap 'echo told $NODE_RANK; kill $!; exit 9' TERM
+        >"ready.$NODE_RANK"
+        if [ "$NODE_RANK" = 1 ]; then
+          while [ "$(ls ready.* | wc -l)" -lt 3 ]; do sleep 0.1; done
+          exit 7
+        fi
+        while :; do sleep 600 & wait; done"""  # which may be told first
+    job = submit(its, {"nodes": "3", "launcher": launcher}, "bash", "-c", command)
+    assert its.wait(job) == 7, its.output(job)
+    assert sorted(re.findall(r": told (\d)$", its.output(job), re.MULTILINE)) == ["0", "2"], its.output(job)
+
+
+def test_every_value_arrives(pbs: Start) -> None:
+    """Arguments, environment and directory arrive intact in the tasks of all hosts, which get no environment."""
+    its = pbs(2)
+    place = its.place / "-d 'q' \"é\" $(touch pwned);"
+    place.mkdir()
+    options = {"nodes": "2", "launcher": "plain", "chdir": str(place), "env": ["NASTY=" + "\n".join(NASTY)]}
+    job = submit(its, options, "python3", "-c", TELL, *NASTY)
+    assert its.wait(job) == 0, its.output(job)
+    told = re.findall(r"^(node\d): (\[.*\])$", its.output(job), re.MULTILINE)
+    assert sorted(host for host, _ in told) == ["node1", "node2"]
+    assert [json.loads(text) for _, text in told] == [[[*NASTY], "\n".join(NASTY), str(place)]] * 2
+    assert not list(its.place.rglob("pwned"))
+
+
+def test_a_missing_mingle_is_said(pbs: Start) -> None:
+    """Without mingle on PATH the script says so, with its host, and fails with 69."""
+    its = pbs(2)
+    job = submit(its, {"nodes": "2", "launcher": "plain", "setup": ["PATH=/usr/bin:/bin"]}, "true")
+    assert its.wait(job) == 69
+    assert its.output(job).count("node1: no mingle on PATH") == 1
+
+
+@pytest.mark.parametrize(("launcher", "nodes"), [("process", 3), ("torchrun", 2)])
+def test_a_deleted_job_saves(pbs: Start, launcher: str, nodes: int) -> None:
+    """On qdel, which PBS tells the first host only, the training saves."""
+    if launcher == "torchrun":
+        need("torch")
+    its = pbs(nodes)
+    command = LONG if launcher == "process" else ("train.py", "--wait")
+    if launcher == "torchrun":
+        shutil.copy(LIGHT, its.place)
+    job = submit(its, {"nodes": str(nodes), "launcher": launcher}, *command)
+    its.wait_for_text(job, f"rank 0 of {nodes} begins")
+    its.delete(job)
+    assert json.loads((its.place / "checkpoint.json").read_text())[0] > 0, its.output(job)
+
+
+# Writes when nobody takes it any more, and after that a file.
+SAVE = 'trap "echo told; echo told; touch saved.$NODE_RANK; exit" TERM; echo begins; while :; do sleep 0.1; done'
+
+
+def test_every_host_hears_of_a_qdel(pbs: Start) -> None:
+    """The other hosts see it by the end of pbs_demux, and what is written then breaks no training."""
+    its = pbs(3)
+    job = submit(its, {"nodes": "3", "launcher": "plain"}, "bash", "-c", SAVE)
+    for host in ("node1", "node2", "node3"):
+        its.wait_for_text(job, f"{host}: begins")
+    its.delete(job)
+    assert sorted(file.name for file in its.place.glob("saved.*")) == ["saved.0", "saved.1", "saved.2"]
+
+
+def test_a_job_on_one_host_saves(pbs: Start) -> None:
+    """On one host the output goes to its file without pbs_demux, and is whole."""
+    its = pbs(1)
+    job = submit(its, {"nodes": "1", "launcher": "plain"}, "bash", "-c", SAVE)
+    its.wait_for_text(job, "begins")
+    its.delete(job)
+    assert (its.place / "saved.0").exists()
+    assert its.output(job).count("told") == 2, its.output(job)
+
+
+def test_the_time_limit_is_told_to_every_host(pbs: Start) -> None:
+    """A training that cares for no warning can save: mingle ends it before PBS does, which tells one host only."""
+    its = pbs(2)
+    job = submit(its, {"nodes": "2", "launcher": "plain", "time": "20s"}, "bash", "-c", SAVE)
+    assert its.wait(job) == TRY_AGAIN, its.output(job)
+    assert sorted(file.name for file in its.place.glob("saved.*")) == ["saved.0", "saved.1"]
+
+
+def test_a_job_to_be_requeued_is_submitted_again_and_resumes(pbs: Start) -> None:
+    """With --requeue the warned job saves and gives in its own script again, which goes on from there."""
+    its = pbs(2)
+    options = {"nodes": "2", "launcher": "process", "time": "64s", "signal": "USR1@60", "requeue": True}
+    job = submit(its, options, *LONG)
+    assert its.wait(job) == TRY_AGAIN, its.output(job)
+    step = json.loads((its.place / "checkpoint.json").read_text())[0]
+    second = its.next(job)
+    assert its.wait(second) == TRY_AGAIN, its.output(second)
+    assert f"rank 0 of 2 begins at step {step}" in its.output(second)
+    its.delete(its.next(second))
+
+
+def test_a_rerun_job_resumes(real_pbs: RealPbs) -> None:
+    """A job that an operator puts back saves, and goes on from there under the same id."""
+    shutil.copy(EXAMPLES / "train.py", real_pbs.place)
+    job = submit(real_pbs, {"nodes": "2", "launcher": "process", "requeue": True}, *LONG)
+    real_pbs.wait_for_text(job, "rank 0 of 2 begins at step 0")
+    real_pbs.run("bin/qrerun", job, timeout=120, check=True)
+    step = json.loads((real_pbs.place / "checkpoint.json").read_text())[0]
+    assert step > 0
+    real_pbs.wait_for_text(job, f"rank 0 of 2 begins at step {step}")
+
+
+def test_an_array_of_jobs_on_two_hosts(real_pbs: RealPbs) -> None:
+    """Each has a world of its own, and its tasks on all hosts know its index."""
+    output = f"{real_pbs.place}/out.^array_index^"
+    options = {"setup": [SETUP], "nodes": "2", "launcher": "plain", "array": "4-5", "output": output}
+    script = render("pbs", describe(options, ["sh", "-c", "echo $PBS_ARRAY_INDEX $MASTER_PORT $NODE_RANK"]))
+    real_pbs.wait_state(real_pbs.submit(script, cwd=str(real_pbs.place), output=False), "F")
+    ports = []
+    for index in "45":
+        told = re.findall(r"^(node\d): (\d) (\d+) (\d)$", (real_pbs.place / f"out.{index}").read_text(), re.MULTILINE)
+        assert sorted((host, its, rank) for host, its, _, rank in told) == [
+            ("node1", index, "0"),
+            ("node2", index, "1"),
+        ]
+        ports.append({port for _, _, port, _ in told})
+    assert [len(its) for its in ports] == [1, 1]
+    assert ports[0] != ports[1]
+
+
+ATTRIBUTES = {
+    "job-name": "Job_Name",
+    "account": "Account_Name",
+    "output": "Output_Path",
+    "error": "Error_Path",
+    "mail-user": "Mail_Users",
+}
+
+
+def held(pbs: RealPbs, script: str) -> dict[str, str]:
+    """Return what a real PBS holds of a script's job."""
+    done = pbs.run("bin/qsub", "-f", "-h", user="alice", input=script, cwd="/home/alice")
+    assert done.returncode == 0, (done.stderr, script)
+    told = pbs.run("bin/qstat", "-f", "-w", done.stdout.strip(), check=True).stdout
+    pbs.run("bin/qdel", done.stdout.strip(), check=True)
+    return dict(re.findall(r"^    (\S+) = (.*)$", told, re.MULTILINE))
+
+
+@pytest.mark.parametrize("field", ATTRIBUTES)
+def test_a_real_qsub_takes_every_value_as_it_is(real_pbs: RealPbs, field: str) -> None:
+    """What was not refused stands in the job's attribute."""
+    for value in VALUES:
+        if script := script_with("pbs", field, value):
+            attribute = held(real_pbs, script)[ATTRIBUTES[field]]
+            if field in ("output", "error"):
+                attribute = attribute.removeprefix("node1:/home/alice/")
+            if value.isascii():  # qstat shows others its own way
+                assert attribute == words_for("pbs", field, value)[1]
+
+
+def test_values_arrive_in_real_jobs(real_pbs: RealPbs, tmp_path: Path) -> None:
+    """Output goes to the file of that name, the account is the job's own, and no text is run."""
+    places = {}
+    for number, value in enumerate(VALUES):
+        if script_with("pbs", "output", value) and not {*":%/"} & {*value} and len(value) < 200 and value != "..":
+            places[value] = tmp_path / str(number)
+            places[value].mkdir()
+            places[value].chmod(0o777)
+            options = {"output": f"{places[value]}/{value}", "account": value, "setup": ['echo "$PBS_ACCOUNT"; exit']}
+            script = render("pbs", describe({"launcher": "plain", **options}, ["true"]))
+            real_pbs.submit(script, cwd="/home/alice", output=False)
+    shown = str(script_with("pbs", "account", "é ü 漢字")).replace("\n\n", '\n\necho "$PBS_ACCOUNT"; exit\n\n', 1)
+    job = real_pbs.submit(shown, cwd="/home/alice")
+    real_pbs.wait_idle()
+    assert real_pbs.output(job) == "é ü 漢字\n"
+    for value, place in places.items():
+        written = {file.name: file.read_text() for file in place.iterdir()}
+        assert written == {value: f"{value}\n"}
+    assert not list(tmp_path.rglob("pwned"))
+
+
+@pytest.mark.parametrize("array", ["0-3", "0-3%2", "0-9:2%4", "00-03"])
+def test_a_real_qsub_takes_arrays(real_pbs: RealPbs, array: str) -> None:
+    """Ranges with steps and with a most."""
+    assert held(real_pbs, render("pbs", describe({"launcher": "plain", "array": array}, ["true"])))["array"] == "True"
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {
+            "time": "1:00:00",
+            "mem": "100M",
+            "cpus-per-task": "2",
+            "exclusive": True,
+            "mail-type": "ALL",
+            "requeue": True,
+        },
+        {"nodes": "1+2", "ntasks-per-node": "2+1", "constraint": "vnode=node1+host=node2"},
+        {"nodes": "2", "partition": "workq", "dependency": "afterany:0.node1"},
+        {"partition": "workq@node1", "mail-type": "NONE", "mail-user": "a@b,c"},
+    ],
+)
+def test_a_real_qsub_takes_the_other_directives(real_pbs: RealPbs, options: dict[str, object]) -> None:
+    """Resources, places, mail and dependencies are as qsub wants them."""
+    real_pbs.submit("#!/bin/sh\n", cwd="/home/alice")
+    assert held(real_pbs, render("pbs", describe({"launcher": "plain", **options}, ["true"])))["job_state"] == "H"

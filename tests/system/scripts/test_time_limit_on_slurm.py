@@ -1,0 +1,101 @@
+"""The real time limit of a real Slurm: jobs that are warned, killed, or queued again there."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from cluster.slurm import SlurmCluster
+from light import TRAIN as LIGHT
+from support.needs import need
+
+from mingle_hooks.scripts.script import describe
+from mingle_hooks.scripts.script import render_script as render
+
+TRAIN = Path(__file__).resolve().parents[3] / "examples" / "train.py"
+SETUP = f"PATH={Path(sys.executable).parent}:$PATH"
+# Long enough that nothing but a signal ends it within the test.
+LONG = ("train.py", "--steps", "100000", "--pause", "0.1", "--backend", "sockets")
+DEAF = ("bash", "-c", 'trap "" USR1 TERM; echo begins; while :; do sleep 1; done')
+# Slurm looks at its jobs' limits every 30 s, and allows KillWait after TERM.
+LOOKS_S, KILL_WAIT_S = 30, 10
+END_S = 3 * LOOKS_S + KILL_WAIT_S
+
+
+def submit(
+    slurm: SlurmCluster, place: Path, name: str, options: dict[str, Any], *command: str, train: Path = TRAIN
+) -> str:
+    """Give in a job of two hosts and one minute as alice, in a directory of its own."""
+    own = place / name
+    own.mkdir()
+    own.chmod(0o1777)
+    shutil.copy(train, own)
+    common = {"nodes": "2", "launcher": "process", "time": "1", "chdir": str(own), "output": f"{own}/out"}
+    script = render("slurm", describe({"setup": [SETUP]} | common | options, command))
+    return slurm.submit(script, user="alice", cwd=str(place))
+
+
+def test_jobs_at_their_time_limit(fresh_slurm: Callable[..., SlurmCluster], tmp_path: Path) -> None:
+    """Each job ends as it was written to: on the warning, on TERM at the limit, by force, or to be continued.
+
+    All run at once, as each has to wait for Slurm to look at the time.
+    """
+    need("torch")
+    slurm = fresh_slurm(2, cpus=8, conf_lines=[f"KillWait={KILL_WAIT_S}"])
+    # USR1 long before the limit; so near to it that TERM comes too; never, as only TERM is handled.
+    warned = submit(slurm, tmp_path, "warned", {"signal": "USR1@30"}, *LONG)
+    # torchrun itself ignores the warning, which reaches the training below it.
+    by_torchrun = {"signal": "USR1@30", "launcher": "torchrun"}
+    launched = submit(slurm, tmp_path, "launched", by_torchrun, "train.py", "--wait", train=LIGHT)
+    again = submit(slurm, tmp_path, "again", {"signal": "USR1@30", "requeue": True}, *LONG)
+    deaf = submit(slurm, tmp_path, "deaf", {"signal": "USR1@30", "launcher": "plain"}, *DEAF)
+    told = submit(slurm, tmp_path, "told", {"signal": "HUP@1"}, *LONG)  # train.py does not handle HUP
+    for name in ("warned", "launched", "again", "told"):
+        slurm.until(lambda name=name: "rank 0 of 2 begins" in output(tmp_path, name), f"start of {name}")
+    slurm.until(lambda: "begins" in output(tmp_path, "deaf"), "start of deaf")
+    # Their minute is over now; what Slurm does then, and when it looks, is its own.
+    for job in (deaf, told):
+        over = ["scontrol", "update", f"jobid={job}", "endtime=now"]
+        # Not in the second in which it began, which Slurm refuses.
+        slurm.until(lambda over=over: slurm.controller.run(over).returncode == 0, f"the end of job {job}'s time")
+
+    assert slurm.wait(warned, timeout=END_S) == "COMPLETED", output(tmp_path, "warned")
+    assert saved(tmp_path, "warned") > 0
+    assert slurm.wait(launched, timeout=END_S) == "COMPLETED", output(tmp_path, "launched")
+    assert saved(tmp_path, "launched") > 0
+
+    slurm.until(lambda: slurm.job(again)["Restarts"] == "1", "requeue", END_S)
+    step = saved(tmp_path, "again")
+    # Slurm puts a requeued job off for two minutes.
+    deadline = time.monotonic() + END_S
+    while len(begins := re.findall(r"rank 0 of 2 begins at step (\d+)", output(tmp_path, "again"))) < 2:
+        assert time.monotonic() < deadline, output(tmp_path, "again")
+        slurm.controller.run(["scontrol", "update", f"jobid={again}", "starttime=now"])
+        time.sleep(0.5)
+    assert begins == ["0", str(step)]
+
+    # TERM comes at the limit to a training that knows no warning: it saves, and the job is known as too long.
+    assert slurm.wait(told, timeout=END_S) == "TIMEOUT", output(tmp_path, "told")
+    assert saved(tmp_path, "told") > 0
+    # What hears nothing is killed, and nothing is left of it: the fixture sees to that.
+    assert slurm.wait(deaf, timeout=END_S) == "TIMEOUT", output(tmp_path, "deaf")
+    assert "DUE TO TIME LIMIT" in output(tmp_path, "deaf")
+
+
+def output(place: Path, name: str) -> str:
+    """Return what a job has written by now."""
+    file = place / name / "out"
+    return file.read_text() if file.exists() else ""
+
+
+def saved(place: Path, name: str) -> int:
+    """Return the step of a job's checkpoint."""
+    step = json.loads((place / name / "checkpoint.json").read_text())[0]
+    assert isinstance(step, int)
+    return step

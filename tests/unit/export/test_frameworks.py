@@ -1,0 +1,341 @@
+"""Each framework's variables, as that framework reads them."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from frameworks.reads import FOR_USER_CODE, OWN, READS
+
+from mingle_hooks.errors import NetworkError, UsageError
+from mingle_hooks.export.frameworks import (
+    FRAMEWORKS,
+    HCAS,
+    IFACE,
+    NO_RANK,
+    NOT_HERE,
+    ROSTER,
+    SITE,
+    framework,
+    needs,
+    profiles,
+)
+from mingle_hooks.export.variables import files, left_to_nccl, own, variables
+from mingle_hooks.net.addresses import NcclSetting
+from mingle_hooks.schedulers.detect import detect
+from mingle_hooks.world import Assignment, Batch, Member, View, World
+
+SEATS = (Member(0, "n1", "10.0.0.1", 2), Member(1, "n2", "10.0.0.2", 4))
+WORLD = World("job7", 2, 6, "10.0.0.1", 29_500, "0123456789abcdef", SEATS)
+WORLD6 = WORLD._replace(master_addr="fd00::1", roster=(Member(0, "n1", "fd00::1", 2), Member(1, "n2", "fd00::2", 4)))
+NODE = Assignment(1, 4, 2, "10.0.0.2", "ib0")
+TASK = NODE._replace(local_rank=3, rank=5)
+NODE_VIEW = View(WORLD, NODE, "node", {}, ("mlx5_0:1", "mlx5_1:1"), is_cpu_only=True)
+TASK_VIEW = NODE_VIEW._replace(place=TASK, scope="task")
+ENDS = NO_RANK | {"PET_NODE_RANK": NOT_HERE}
+BATCH_VIEW = NODE_VIEW._replace(place=Assignment(None, None, None), batch=Batch(300, "4"))
+IPV6_VIEW = NODE_VIEW._replace(world=WORLD6, place=NODE._replace(address="fd00::2"))
+
+
+def settings(name: str, view: View = NODE_VIEW) -> dict[str, str]:
+    """Return what one framework exports."""
+    return framework(name).settings(view)
+
+
+STATIC = {
+    "PET_NNODES": "2",
+    "PET_NPROC_PER_NODE": "4",
+    "PET_NODE_RANK": "1",
+    "PET_MASTER_ADDR": "10.0.0.1",
+    "PET_MASTER_PORT": "29500",
+    "PET_RDZV_BACKEND": "static",
+    "PET_RDZV_ID": "0123456789abcdef",
+}
+C10D = {
+    "PET_NNODES": "2",
+    "PET_NPROC_PER_NODE": "4",
+    "PET_RDZV_BACKEND": "c10d",
+    "PET_RDZV_ID": "0123456789abcdef",
+    "PET_RDZV_ENDPOINT": "10.0.0.1:29500",
+}
+RESTARTS = {"PET_MAX_RESTARTS": "3", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
+# Of several nodes' batch shell: each node opens a store and uses the endpoint's, and no node rank is among it.
+OF_BATCH = NO_RANK | C10D | {"PET_RDZV_CONF": "is_host=1,join_timeout=300,read_timeout=300"}
+ELASTIC = C10D | RESTARTS | {"PET_NODE_RANK": "1", "PET_RDZV_CONF": "is_host=0", "PET_LOCAL_ADDR": "10.0.0.2"}
+JAX = {
+    "JAX_COORDINATOR_ADDRESS": "10.0.0.1:29500",
+    "JAX_NUM_PROCESSES": "6",
+    "JAX_PROCESS_ID": "5",
+    "OMPI_MCA_orte_hnp_uri": "0.0;tcp://10.0.0.1:29500",
+    "OMPI_COMM_WORLD_SIZE": "6",
+    "OMPI_COMM_WORLD_RANK": "5",
+    "OMPI_COMM_WORLD_LOCAL_RANK": "3",
+}
+JAX6 = {
+    "JAX_COORDINATOR_ADDRESS": "[fd00::1]:29500",
+    "JAX_NUM_PROCESSES": "2",
+    "JAX_PROCESS_ID": "1",
+    "JAX_LOCAL_DEVICE_IDS": "0,1,2,3",
+    "OMPI_MCA_orte_hnp_uri": "0.0;tcp6://[fd00::1]:29500",
+    "OMPI_COMM_WORLD_SIZE": "2",
+    "OMPI_COMM_WORLD_RANK": "1",
+}
+XGBOOST = {
+    "DMLC_TRACKER_URI": "10.0.0.1",
+    "DMLC_TRACKER_PORT": "29501",
+    "DMLC_TASK_ID": "5",
+    "DMLC_NUM_WORKER": "6",
+}
+GPUS = NODE_VIEW._replace(is_cpu_only=False)
+BY_C10D = NODE_VIEW._replace(user_environ={"PET_RDZV_BACKEND": "c10d"})
+OF_STEP = NODE_VIEW._replace(user_environ={"SLURM_JOB_ID": "7", "SLURM_STEP_ID": "0"})
+
+
+@pytest.mark.parametrize(
+    ("name", "view", "exported"),
+    [
+        ("torchrun", NODE_VIEW, STATIC),
+        ("torchrun", IPV6_VIEW, STATIC | {"PET_MASTER_ADDR": "fd00::1"}),
+        ("torchrun", BY_C10D, ELASTIC),  # as the user chose that backend
+        ("torchrun", BATCH_VIEW, OF_BATCH),
+        ("torchrun", BATCH_VIEW._replace(world=WORLD6), OF_BATCH | {"PET_RDZV_ENDPOINT": "[fd00::1]:29500"}),
+        # Where not all nodes' slots are known torchrun starts its own default.
+        (
+            "torchrun",
+            BATCH_VIEW._replace(batch=Batch(300, "")),
+            {name: value for name, value in OF_BATCH.items() if name != "PET_NPROC_PER_NODE"},
+        ),
+        ("torchrun-elastic", NODE_VIEW, ELASTIC),
+        (
+            "torchrun-elastic",
+            IPV6_VIEW._replace(place=Assignment(0, 2, 0)),
+            C10D
+            | RESTARTS
+            | {
+                "PET_NPROC_PER_NODE": "2",
+                "PET_NODE_RANK": "0",
+                "PET_RDZV_ENDPOINT": "[fd00::1]:29500",
+                "PET_RDZV_CONF": "is_host=1",
+            },
+        ),
+        ("torchrun-elastic", BATCH_VIEW, OF_BATCH | RESTARTS),
+        ("jax", IPV6_VIEW, JAX6),
+        ("jax", TASK_VIEW, JAX),
+        ("mpi", NODE_VIEW, {}),
+        ("mpi", OF_STEP, {"SLURM_OVERLAP": "1"}),  # else its daemons, started by srun, wait for the step's CPUs
+        ("mpi", NODE_VIEW._replace(is_named=False), {"HYDRA_IFACE": "ib0"}),
+        ("nccl", NODE_VIEW, {"NCCL_SOCKET_IFNAME": "=ib0", "NCCL_SOCKET_FAMILY": "AF_INET"}),
+        ("nccl", IPV6_VIEW, {"NCCL_SOCKET_IFNAME": "=ib0", "NCCL_SOCKET_FAMILY": "AF_INET6"}),
+        ("gloo", NODE_VIEW, {"GLOO_SOCKET_IFNAME": "ib0", "TP_SOCKET_IFNAME": "ib0"}),
+        ("ucx", NODE_VIEW, {"UCX_NET_DEVICES": "mlx5_0:1,mlx5_1:1,ib0"}),
+        ("ucx", NODE_VIEW._replace(hcas=()), {"UCX_NET_DEVICES": "ib0"}),
+        ("ucx", NODE_VIEW._replace(hcas=None), {}),
+        ("ray", IPV6_VIEW, {"RAY_ADDRESS": "[fd00::1]:29500"}),
+        ("xgboost", TASK_VIEW, XGBOOST),
+        ("cpu", NODE_VIEW, {"ACCELERATE_USE_CPU": "true"}),
+        ("accelerate", NODE_VIEW, {"ACCELERATE_USE_CPU": "true"}),
+        ("cpu", GPUS, {}),
+        ("process", NODE_VIEW, {"ACCELERATE_USE_CPU": "true"}),
+        ("process", GPUS, {}),
+        ("lightning", NODE_VIEW, {}),
+        ("swift", NODE_VIEW, {"NPROC_PER_NODE": "4"}),
+        ("llamafactory", NODE_VIEW, {"FORCE_TORCHRUN": "1", "NPROC_PER_NODE": "4"}),
+        ("composer", NODE_VIEW, {"BASE_RANK": "2"}),
+        ("vllm", NODE_VIEW, {"VLLM_HOST_IP": "10.0.0.2"}),
+        ("sglang", IPV6_VIEW, {"SGLANG_HOST_IP": "fd00::2"}),
+    ],
+)
+def test_a_framework_gets_the_whole_set_that_it_reads(name: str, view: View, exported: dict[str, str]) -> None:
+    """For this node or task, with IPv6 addresses as the framework splits them."""
+    assert settings(name, view) == exported
+
+
+def test_of_every_exported_name_it_is_known_where_it_is_read() -> None:
+    """A name that no framework reads is no help, and none of the table is left over."""
+    names = {name for row in FRAMEWORKS.values() for name in row.names if not name.startswith(OWN)}
+    assert names == {*READS, *FOR_USER_CODE}
+
+
+@pytest.mark.parametrize("name", list(FRAMEWORKS))
+@pytest.mark.parametrize("view", [NODE_VIEW, TASK_VIEW, IPV6_VIEW], ids=["node", "task", "ipv6"])
+def test_a_framework_exports_all_that_its_table_row_says_and_nothing_else(name: str, view: View) -> None:
+    """The row is what an earlier mingle is recognised by."""
+    exported = set(settings(name, view)) | {v for file in files(view, [name]) for v in file.variables}
+    assert exported <= set(framework(name).names)
+    optional = {*NO_RANK, "PET_RDZV_ENDPOINT", "PET_RDZV_CONF", "PET_LOCAL_ADDR", "JAX_LOCAL_DEVICE_IDS"}
+    optional |= {"OMPI_COMM_WORLD_LOCAL_RANK", "TORCHELASTIC_RUN_ID", "SLURM_JOB_NAME", "SLURM_OVERLAP"}
+    optional |= {"HYDRA_IFACE"}
+    assert set(framework(name).names) - exported <= optional
+
+
+@pytest.mark.parametrize("name", [name for name, row in FRAMEWORKS.items() if row.needs & {ROSTER, IFACE}])
+def test_a_framework_without_what_it_needs_exports_nothing(name: str) -> None:
+    """Half a set is never there; torchrun and accelerate get what makes them end at once."""
+    bare = NODE_VIEW._replace(world=WORLD._replace(roster=()), place=Assignment(None, 4, None))
+    assert settings(name, bare) in ({}, ENDS)
+    assert files(bare, [name]) == ()
+
+
+@pytest.mark.parametrize("environ", [{}, {"PET_RDZV_BACKEND": "static"}], ids=["", "static"])
+@pytest.mark.parametrize("batch", [None, Batch(300, "4")], ids=["no names", "names"])
+def test_a_torchrun_that_would_train_alone_is_made_to_end(batch: Batch | None, environ: dict[str, str]) -> None:
+    """It takes these words for a rank, prints them and ends with 2, where c10d is no way or not the user's."""
+    bare = NODE_VIEW._replace(place=Assignment(None, 4, None), batch=batch, user_environ=environ)
+    words = settings("torchrun", bare) == settings("torchrun-elastic", bare) == ENDS
+    assert words == (batch is None or bool(environ))
+
+
+def test_everybody_gets_torchruns_set_and_the_interface_for_gloo() -> None:
+    """`--for` adds to them; elastic replaces torchrun's set, and only `none` takes both away."""
+    assert profiles(()) == profiles(("torchrun",)) == profiles(("gloo",)) == ("torchrun", "gloo")
+    assert profiles(("nccl", "gloo", "nccl")) == ("torchrun", "gloo", "nccl")
+    assert profiles(("torchrun-elastic", "nccl")) == ("gloo", "torchrun-elastic", "nccl")
+    assert profiles(("none",)) == ()
+    assert profiles(("none", "nccl")) == ("nccl",)
+    with pytest.raises(UsageError, match="none"):
+        profiles(("non",))
+
+
+@pytest.mark.parametrize(("name", "value"), [("PET_NNODES", "1"), ("PET_NODE_RANK", "0"), ("PET_NNODES", "3:4")])
+def test_a_leftover_that_contradicts_the_world_is_refused_by_its_name(name: str, value: str) -> None:
+    """With PET_NNODES=1 torchrun would train alone on every node."""
+    views = [NODE_VIEW, BATCH_VIEW] if name == "PET_NNODES" else [NODE_VIEW]
+    for view in views:
+        with pytest.raises(UsageError, match=f"{name}={value}.*unset {name}"):
+            settings("torchrun", view._replace(user_environ={name: value}))
+
+
+@pytest.mark.parametrize("value", ["2", "1:2", "2:8"])
+def test_a_range_of_nodes_that_holds_the_world_is_the_users_to_give(value: str) -> None:
+    """It is torchrun's own form for an elastic number."""
+    assert settings("torchrun", NODE_VIEW._replace(user_environ={"PET_NNODES": value}))["PET_NNODES"] == "2"
+
+
+def test_the_caller_is_told_what_to_find_out() -> None:
+    """Nothing is asked for that no framework wants."""
+    assert needs(("torchrun", "jax", "lightning")) == frozenset()
+    assert needs(("tensorflow", "nccl")) == {ROSTER, IFACE, SITE}
+    assert needs(("ucx",)) == {IFACE, HCAS}
+
+
+@pytest.mark.parametrize(("wrong", "right"), [("pytorchrun", "torchrun"), ("TF", "--for"), ("tensorfow", "tensorflow")])
+def test_an_unknown_framework_is_refused_with_the_nearest_known_one(wrong: str, right: str) -> None:
+    """A typing mistake is told with its mend."""
+    with pytest.raises(UsageError, match=f"{wrong}.*{right}"):
+        variables(NODE_VIEW, [wrong])
+
+
+OF_SLURM = ("SLURM_JOB_ID", "SLURM_STEP_NODELIST", "SLURM_NTASKS", "SLURM_PROCID", "SLURM_LOCALID")
+
+
+@pytest.mark.parametrize(
+    ("own", "is_found"),
+    [
+        ({"OMPI_MCA_orte_hnp_uri": "7.0;tcp://10.9.9.9:1"}, True),
+        (dict.fromkeys(OF_SLURM, "1"), True),
+        (dict.fromkeys(OF_SLURM[:-1], "1"), False),
+    ],
+    ids=["Open MPI", "Slurm", "a part of Slurm's variables, as in a shell of ssh"],
+)
+def test_jax_is_left_to_the_cluster_that_it_finds_by_itself(own: dict[str, str], *, is_found: bool) -> None:
+    """A real one is never covered by ours."""
+    assert ("OMPI_COMM_WORLD_RANK" in settings("jax", NODE_VIEW._replace(user_environ=own))) is not is_found
+
+
+def test_what_jax_takes_for_open_mpi_is_no_launcher_to_a_later_mingle() -> None:
+    """It is listed as exported, and so it is not the user's."""
+    found = {variable.name: variable.value for variable in variables(TASK_VIEW, ["jax"])}
+    assert found["OMPI_COMM_WORLD_RANK"] == "5"
+    assert not [name for name in own(found) if name.startswith("OMPI")]
+    assert detect(own(found)).scheduler == "none"
+
+
+def test_tensorflow_lists_every_worker() -> None:
+    """Workers that share an address get ports of their own."""
+    workers = ["10.0.0.1:29500", "10.0.0.2:29500"]
+    expected = {"cluster": {"worker": workers}, "task": {"type": "worker", "index": 1}}
+    assert json.loads(settings("tensorflow")["TF_CONFIG"]) == expected
+    config = json.loads(settings("tensorflow", TASK_VIEW)["TF_CONFIG"])
+    assert config["task"]["index"] == 5
+    assert config["cluster"]["worker"][:3] == ["10.0.0.1:29500", "10.0.0.1:29501", "10.0.0.2:29500"]
+    config = json.loads(settings("tensorflow", IPV6_VIEW)["TF_CONFIG"])
+    assert config["cluster"]["worker"] == ["[fd00::1]:29500", "[fd00::2]:29500"]
+
+
+def test_tensorflow_refuses_a_port_past_the_last() -> None:
+    """The message says what to choose."""
+    view = TASK_VIEW._replace(world=WORLD._replace(master_port=65_535))
+    with pytest.raises(NetworkError, match=r"65536.*--port-range"):
+        settings("tensorflow", view)
+
+
+def test_host_lists_name_each_host_once() -> None:
+    """DeepSpeed refuses a host that stands there twice."""
+    seats = (*SEATS, Member(2, "n1", "10.0.0.3", 3))
+    view = NODE_VIEW._replace(world=WORLD._replace(roster=seats))
+    assert [file.text for file in files(view, ["deepspeed"])] == ["n1 slots=5\nn2 slots=4\n"]
+    assert [file.text for file in files(view, ["mpi"])] == ["n1 slots=5\nn2 slots=4\n", "n1:5\nn2:4\n"]
+    assert settings("horovod", view) == {"MINGLE_HOSTS": "n1:5,n2:4"}
+
+
+def test_accelerate_gets_a_config_file_for_this_node() -> None:
+    """It divides num_processes by num_machines, so nodes may differ."""
+    (file,) = files(NODE_VIEW, ["accelerate"])
+    config = json.loads(file.text)
+    assert config["num_processes"] // config["num_machines"] == NODE.slots
+    assert (config["machine_rank"], config["main_process_ip"], config["main_process_port"]) == (
+        1,
+        "10.0.0.1",
+        29_500,
+    )
+
+
+def test_lightning_is_content_with_node_rank_and_no_local_rank() -> None:
+    """LOCAL_RANK would make it believe that somebody else starts the processes."""
+    names = {variable.name for variable in variables(NODE_VIEW, ["lightning"])}
+    assert "NODE_RANK" in names
+    assert "LOCAL_RANK" not in names
+
+
+def test_a_process_that_knows_its_rank_is_one_of_torchrun_s_to_lightning() -> None:
+    """By LOCAL_RANK alone Lightning would wait for processes that nobody starts."""
+    names = {variable.name for variable in variables(TASK_VIEW, ["process"])}
+    assert {"RANK", "LOCAL_RANK", "GROUP_RANK", "TORCHELASTIC_RUN_ID"} <= names
+
+
+def test_lightning_in_a_step_of_slurm_starts_the_node_s_processes_itself() -> None:
+    """Slurm's own SLURM_JOB_NAME is replaced, as any other makes Lightning take the step's tasks for its processes."""
+    view = NODE_VIEW._replace(user_environ={"SLURM_JOB_ID": "7", "SLURM_JOB_NAME": "train"})
+    found = {variable.name: variable for variable in variables(view, ["lightning"])}
+    assert (found["SLURM_JOB_NAME"].value, found["SLURM_JOB_NAME"].lost) == ("interactive", "train from the scheduler")
+    assert "SLURM_JOB_NAME" in found["MINGLE_EXPORTS"].value
+
+
+def test_mlx_gets_its_ring() -> None:
+    """A list of addresses for each rank."""
+    (file,) = files(NODE_VIEW, ["mlx"])
+    assert (settings("mlx"), file.variables) == ({"MLX_RANK": "1"}, ("MLX_HOSTFILE",))
+    assert json.loads(file.text) == [["10.0.0.1:29500"], ["10.0.0.2:29500"]]
+
+
+@pytest.mark.parametrize("name", ["NCCL_SOCKET_IFNAME", "NCCL_SOCKET_FAMILY"])
+def test_what_a_file_tells_nccl_is_not_exported(name: str) -> None:
+    """A variable would silently beat /etc/nccl.conf."""
+    view = NODE_VIEW._replace(site={name: NcclSetting("eth0", "/etc/nccl.conf")}, frameworks=("nccl",))
+    assert name not in {variable.name for variable in variables(view, ["nccl", "gloo"])}
+    told = f"{name}=eth0 is set in /etc/nccl.conf; mingle exports none, as a variable would override it"
+    assert left_to_nccl(view) == [told]
+    assert left_to_nccl(view._replace(frameworks=("gloo",))) == []
+
+
+@pytest.mark.parametrize(
+    "view",
+    [
+        NODE_VIEW._replace(site={"NCCL_SOCKET_IFNAME": NcclSetting("eth0", "/etc/nccl.conf")}),
+        NODE_VIEW._replace(user_environ={"NCCL_SOCKET_IFNAME": "eth0"}),
+    ],
+    ids=["file", "variable"],
+)
+def test_who_names_nccls_interface_is_not_given_the_family_of_another(view: View) -> None:
+    """The world's may have no address of that family there."""
+    assert "NCCL_SOCKET_FAMILY" not in {variable.name for variable in variables(view, ["nccl"])}

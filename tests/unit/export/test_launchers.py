@@ -1,0 +1,249 @@
+"""Launchers: recognised by the words of a command, completed, and refused where an option leaves the world."""
+
+from __future__ import annotations
+
+import shlex
+import socket
+from pathlib import Path
+
+import pytest
+
+from mingle_hooks.errors import UsageError
+from mingle_hooks.export import launchers
+from mingle_hooks.export.launchers import find, is_first_host, recognise
+from mingle_hooks.job import member_spec
+from mingle_hooks.schedulers.facts import JobFacts
+from mingle_hooks.world import Assignment, Member, View, World
+
+SEATS = (Member(0, "n1", "10.0.0.1", 2), Member(1, "n2", "10.0.0.2", 4))
+WORLD = World("job7", 2, 6, "10.0.0.1", 29_500, "0123456789abcdef", SEATS)
+SECOND = View(WORLD, Assignment(1, 4, 2, "10.0.0.2", "ib0"), "node", {"HF_HOME": "/nowhere"})
+FIRST = SECOND._replace(place=Assignment(0, 2, 0, "10.0.0.1", "ib0"))
+ALIKE = SECOND._replace(world=WORLD._replace(size=2), place=Assignment(1, 1, 1, "10.0.0.2"))
+EXPORTED = {"MINGLE_HOSTFILE": "/run/host file", "MINGLE_HOSTS": "n1:2,n2:4"}
+MACHINES = "--num_machines 2 --num_processes 8 --machine_rank 1 --main_process_ip 10.0.0.1 --main_process_port 29500"
+RANKED = MACHINES.replace("--machine_rank 1 ", "")
+MASTER = "--master_addr 10.0.0.1 --master_port 29500"
+
+
+def completed(line: str, view: View = SECOND) -> str:
+    """Return a command as it is started."""
+    return shlex.join(launchers.completed(shlex.split(line), view, EXPORTED))
+
+
+@pytest.mark.parametrize(
+    ("line", "view", "expected"),
+    [
+        ("accelerate launch t.py -x", SECOND, f"accelerate launch {MACHINES} --same_network --multi_gpu t.py -x"),
+        (
+            "accelerate launch --use_fsdp --machine-rank=1 t.py --cpu",
+            SECOND,
+            f"accelerate launch {RANKED} --same_network --use_fsdp --machine-rank=1 t.py --cpu",
+        ),
+        (
+            "accelerate launch --cpu t.py",
+            ALIKE,
+            f"accelerate launch {MACHINES} --same_network --cpu t.py".replace("es 8", "es 2"),
+        ),
+        (
+            "deepspeed t.py --deepspeed",
+            SECOND,
+            f"deepspeed --hostfile '/run/host file' --no_ssh --node_rank 1 {MASTER} t.py --deepspeed",
+        ),
+        (
+            "deepspeed -H mine --master_port 7 --no_local_rank t.py",
+            SECOND,
+            "deepspeed --no_ssh --node_rank 1 --master_addr 10.0.0.1 -H mine --master_port 7 --no_local_rank t.py",
+        ),
+        (
+            "ray symmetric-run --num-cpus=4 -- python t.py",
+            SECOND,
+            "ray symmetric-run --address 10.0.0.1:29500 --min-nodes 2 --num-cpus=4 -- python t.py",
+        ),
+        (
+            "ray start --block",
+            FIRST,
+            "ray start --head --port 29500 --node-ip-address 10.0.0.1 --block",
+        ),
+        (
+            "ray start --block",
+            SECOND,
+            "ray start --address 10.0.0.1:29500 --node-ip-address 10.0.0.2 --block",
+        ),
+        ("ray start --address=x:1", SECOND, "ray start --address=x:1"),
+        ("horovodrun python t.py", FIRST, "horovodrun -np 6 -H n1:2,n2:4 python t.py"),
+        ("horovodrun --verbose -np 2 -H a:2 python t.py", FIRST, "horovodrun --verbose -np 2 -H a:2 python t.py"),
+        ("horovodrun --check-build -np 2 -H a:2 ./t", FIRST, "horovodrun --check-build -np 2 -H a:2 ./t"),
+        ("torchrun t.py", SECOND, "torchrun t.py"),
+        ("python t.py", SECOND, "python t.py"),
+    ],
+)
+def test_a_launcher_gets_what_it_needs_unless_the_user_said_it(line: str, view: View, expected: str) -> None:
+    """Before the user's own words, each an argument of its own; what follows the script is the script's."""
+    assert completed(line, view) == expected
+
+
+@pytest.mark.parametrize(
+    ("kind", "is_added"),
+    [("NO", True), ("MULTI_CPU", True), ("MULTI_GPU", False), ("FSDP", False), ("DEEPSPEED", False)],
+)
+@pytest.mark.parametrize("is_default", [False, True])
+def test_accelerate_s_own_file_says_what_starts_the_processes(
+    kind: str, tmp_path: Path, *, is_added: bool, is_default: bool
+) -> None:
+    """Named or the default one, in YAML or in JSON; where it names none that starts several, one is added."""
+    for number, text in enumerate((f"debug: false\ndistributed_type: '{kind}'\n", f'{{"distributed_type": "{kind}"}}')):
+        home = tmp_path / str(number)
+        file = home / "accelerate" / "default_config.yaml"
+        file.parent.mkdir(parents=True)
+        file.write_text(text)
+        view = SECOND._replace(user_environ={"HF_HOME": str(home) if is_default else "/nowhere"})
+        words = completed(
+            "accelerate launch t.py" if is_default else f"accelerate launch --config_file {file} t.py", view
+        )
+        assert ("--multi_gpu" in words) is is_added
+
+
+def test_accelerate_on_the_cpu_with_several_processes_is_refused() -> None:
+    """Its --cpu starts one on each node, whatever it is told."""
+    with pytest.raises(UsageError, match=r"6 on 2 nodes.*leaving out --cpu"):
+        completed("accelerate launch --cpu t.py")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "accelerate launch --num_machines 1 t.py",
+        "accelerate launch --machine_rank=0 t.py",
+        "deepspeed --no_ssh_check --node_rank 0 t.py",
+        "ray start --head",
+    ],
+)
+def test_an_option_that_takes_a_node_out_of_the_world_is_refused(line: str) -> None:
+    """Such a line was written for one node, and would train once on every node."""
+    with pytest.raises(UsageError, match=r"without --head|leaving that option out"):
+        completed(line)
+
+
+@pytest.mark.parametrize("line", ["accelerate launch t.py", "deepspeed t.py", "ray start", "horovodrun ./t"])
+def test_a_place_that_is_not_known_is_not_told(line: str) -> None:
+    """As in a batch script."""
+    assert completed(line, SECOND._replace(place=Assignment(None, 4, None))) == line
+
+
+@pytest.mark.parametrize(
+    ("line", "name", "words"),
+    [
+        ("torchrun train.py", "torchrun", 1),
+        ("/opt/venv/bin/torchrun train.py", "torchrun", 1),
+        ("python -m torch.distributed.run train.py", "torchrun", 3),
+        ("python3.11 -u -X dev -m torch.distributed.launch train.py", "torchrun", 6),
+        ("accelerate launch train.py", "accelerate", 2),
+        ("accelerate-launch train.py", "accelerate", 1),
+        ("python -m accelerate.commands.launch train.py", "accelerate", 3),
+        ("python -m accelerate.commands.accelerate_cli launch train.py", "accelerate", 4),
+        ("deepspeed train.py", "deepspeed", 1),
+        ("composer train.py", "composer", 1),
+        ("llamafactory-cli train config.yaml", "llamafactory", 2),
+        ("swift sft --model x", "swift", 2),
+        ("ray start --block", "ray", 2),
+        ("ray symmetric-run -- python train.py", "ray", 2),
+        ("horovodrun python train.py", "horovodrun", 1),
+        ("mpiexec.hydra ./train", "mpirun", 1),
+        ("srun ./train", "srun", 1),
+        ("apptainer exec --nv --bind=/data a.sif accelerate launch train.py", "accelerate", 7),
+        ("/usr/bin/singularity exec a.sif python -m torch.distributed.run train.py", "torchrun", 6),
+    ],
+)
+def test_a_launcher_is_known_by_its_own_name_or_its_module_s(line: str, name: str, words: int) -> None:
+    """Whatever path and options of Python stand before it."""
+    launcher = find(shlex.split(line))
+    assert launcher is not None
+    assert (launcher[0].name, launcher[1]) == (name, words)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "python train.py",
+        "python torchrun",
+        "python -m torch.distributed.runner train.py",
+        "python -X -m torch.distributed.run",
+        "python -m",
+        "python",
+        "accelerate config",
+        "accelerate",
+        "ray stop",
+        "bash -c torchrun",
+        "my-torchrun train.py",
+        "apptainer exec a.sif python train.py",
+        "apptainer exec torchrun",
+        "apptainer run a.sif torchrun train.py",
+    ],
+)
+def test_any_other_program_is_none(line: str) -> None:
+    """A launcher's name as an argument makes none."""
+    assert recognise(shlex.split(line)) is None
+
+
+JOB = {"id": "a", "nodes": "2", "rank": "1"}
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "torchrun --standalone train.py",
+        "torchrun --nnodes=1 --nproc_per_node=8 train.py",
+        "torchrun --nproc-per-node 8 --nnodes 1 train.py",
+        "torchrun --nnodes 3:4 train.py",
+        "torchrun --nnodes=x train.py",
+        "torchrun --node_rank=0 train.py",
+        "torchrun --master_addr localhost train.py",
+        "torchrun --rdzv-endpoint=127.0.0.1:29500 train.py",
+        "python3 -m torch.distributed.run --standalone train.py",
+        "/opt/bin/torchrun --no-python --standalone program",
+    ],
+)
+def test_an_option_that_takes_torchrun_out_of_the_world_is_refused(words: str) -> None:
+    """It would train once on every node, and end with 0."""
+    with pytest.raises(UsageError, match=r"in the world of 2 nodes; saw --.* train alone"):
+        launchers.check_command(words.split(), member_spec({}, JOB))
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "torchrun train.py --standalone --nnodes 1",
+        "torchrun -m pkg.train --standalone",
+        "torchrun --nproc-per-node 8 --max-restarts=3 train.py",
+        "torchrun --nnodes=1:2 --nproc-per-node=gpu train.py",
+        "torchrun --nnodes 2 --node-rank 1 --master-addr node1 train.py",
+        "torchrun",
+        "torchrun --nproc-per-node",
+        "python3 train.py --standalone",
+    ],
+)
+def test_other_options_and_the_scripts_own_are_left_alone(words: str) -> None:
+    """What stands behind the script is the script's."""
+    launchers.check_command(words.split(), member_spec({}, JOB))
+
+
+@pytest.mark.parametrize(
+    ("name", "host", "hosts", "is_first"),
+    [
+        ("node1", None, ("node1", "node2"), True),
+        ("node1.cluster", None, ("node1",), True),
+        ("node1", None, ("node1.cluster",), True),
+        ("login", None, ("node1",), False),
+        ("login", "node1", ("node1",), True),
+        ("node1", "node2", ("node1", "node2"), False),
+        ("node1", "node1.other", ("node1.cluster",), False),
+        ("node1", None, (), False),
+    ],
+)
+def test_the_first_host_is_the_one_that_the_scheduler_or_else_its_short_name_tells(
+    name: str, host: str | None, hosts: tuple[str, ...], *, is_first: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A shell of salloc may be on a login host."""
+    monkeypatch.setattr(socket, "gethostname", lambda: name)
+    assert is_first_host(JobFacts("slurm", host=host, hosts=hosts)) is is_first

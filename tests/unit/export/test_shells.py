@@ -1,0 +1,354 @@
+"""Every shell: what a value may be, what the text looks like, and what a real shell makes of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+from needs import need
+
+from mingle_hooks.errors import UsageError
+from mingle_hooks.export import shells
+from mingle_hooks.export.variables import variables
+from mingle_hooks.world import Assignment, View, World
+
+GOLDEN = Path(__file__).parent / "golden"
+POSIX = (["dash"], ["bash"], ["busybox", "sh"], ["mksh"], ["ksh93"], ["zsh", "-f"])
+CSH = (["tcsh", "-f"], ["bsd-csh", "-f"])
+FISH = ["fish", "-N"]
+NASTY = {
+    "spaces": "  a  b ",
+    "quotes": "a'b\"c''d'",
+    "only a quote": "'",
+    "command": "$(touch ran) $HOME ${HOME}",
+    "backticks": "`touch ran`",
+    "bang": "!! !a !$ a!",
+    "semicolon": "a; touch ran & touch ran | touch ran > ran",
+    "newline": "a\ntouch ran\n",
+    "tab": "\ta\tb\t",
+    "controls": "\x01\x02\x1b[31m\x7f\r\b",
+    "unicode": "é漢🎉",
+    "not utf-8": os.fsdecode(b"\xff\x80"),
+    "dash": "-n",
+    "empty": "",
+    "backslash": "a\\b\\\\ \\n \\' \\",
+    "glob": "* ? [a-z] {a,b} ~ ~root",
+    "hash": "#a # b",
+    "history": "^a^b^ %1 @",
+    "long": "x" * 3900,
+}
+WORLD = World("job 7", 2, 6, "10.0.0.1", 29_500, "0123456789abcdef")
+LINES = {
+    "node": Assignment(1, 4, 2, "10.0.0.2", "ib0"),
+    "task": Assignment(1, 4, 2, "10.0.0.2", "ib0", local_rank=3, rank=5),
+}
+
+
+def carried(shell: str, value: str) -> bool:
+    """Say whether this shell can carry the value; the others are refused, which has its own tests."""
+    return "\n" not in value or shell not in {"csh", "taskprolog"}
+
+
+def real(command: list[str]) -> list[str]:
+    """Return the command, or skip loudly where its shell is not installed."""
+    need(command[0])
+    return command
+
+
+def run(
+    command: list[str], script: str, text: str, directory: Path, **environ: str
+) -> subprocess.CompletedProcess[bytes]:
+    """Run a script in a real shell, in a directory where the file `text` holds the text."""
+    (directory / "text").write_bytes(os.fsencode(text))
+    clean = {"PATH": os.environ["PATH"], "HOME": str(directory), "XDG_CONFIG_HOME": str(directory), **environ}
+    return subprocess.run(
+        [*real(command), "-c", script],
+        cwd=directory,
+        env=clean,
+        capture_output=True,
+        check=False,
+        timeout=60,
+    )
+
+
+def environment(directory: Path) -> dict[str, str]:
+    """Return what the shell's child was given."""
+    pairs = (directory / "seen").read_bytes().split(b"\0")
+    return dict(os.fsdecode(pair).split("=", 1) for pair in pairs if pair)
+
+
+def assert_arrived(done: subprocess.CompletedProcess[bytes], directory: Path, expected: dict[str, str]) -> None:
+    """Check that the values are there, that nothing ran and that nothing was printed."""
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+    seen = environment(directory)
+    assert {name: seen.get(name) for name in expected} == expected
+    assert not (directory / "ran").exists()
+
+
+@pytest.mark.parametrize("command", POSIX, ids=lambda c: c[0])
+@pytest.mark.parametrize("options", ["", "set -e;", "set -u;", "set -eu; set -o pipefail 2>&- || :;"])
+def test_posix_shells_carry_every_value_intact_and_run_and_print_nothing(
+    command: list[str], options: str, tmp_path: Path
+) -> None:
+    """Every nasty value arrives in every POSIX shell, under every option."""
+    expected = {f"MINGLE_{i}": value for i, value in enumerate(NASTY.values())}
+    if command[0] == "dash":
+        options = options.replace("set -o pipefail 2>&- || :;", "")  # dash 0.5.12 has none, and exits over it
+    done = run(
+        command,
+        f'{options} v=$(cat text) || exit; eval "$v"; env -0 >seen',
+        shells.success("sh", expected, ["NOT_SET"]),
+        tmp_path,
+    )
+    assert_arrived(done, tmp_path, expected)
+
+
+@pytest.mark.parametrize("command", CSH, ids=lambda c: c[0])
+@pytest.mark.parametrize("way", ['eval "`cat text`"', "source text"])
+@pytest.mark.parametrize("locale", ["C", "C.UTF-8"])
+def test_csh_carries_every_value_but_newlines(command: list[str], way: str, locale: str, tmp_path: Path) -> None:
+    """Every nasty value without a newline arrives in both cshs, in both locales."""
+    expected = {f"MINGLE_{i}": v for i, v in enumerate(NASTY.values()) if carried("csh", v)}
+    text = shells.success("csh", expected, ["NOT_SET"])
+    done = run(command, f"{way}; env -0 > seen; exit $status", text, tmp_path, LANG=locale)
+    assert_arrived(done, tmp_path, expected)
+
+
+@pytest.mark.parametrize("way", ["cat text | source", "eval (cat text | string collect)"])
+def test_fish_carries_every_value(way: str, tmp_path: Path) -> None:
+    """Every nasty value arrives in fish, and the status says success though a name to unset was not set."""
+    expected = {f"MINGLE_{i}": value for i, value in enumerate(NASTY.values())}
+    text = shells.success("fish", expected, ["NOT_SET"])
+    done = run(FISH, f"{way}; or exit 9; env -0 > seen", text, tmp_path)
+    assert_arrived(done, tmp_path, expected)
+
+
+def test_json_carries_every_value_as_ascii_and_null_unsets() -> None:
+    """A program that reads the JSON gets every value back."""
+    expected = {f"MINGLE_{i}": value for i, value in enumerate(NASTY.values())}
+    text = shells.success("json", expected, ["OLD"])
+    assert text.isascii()
+    assert text.count("\n") == 1
+    assert json.loads(text) == {"OLD": None, **expected}
+
+
+def test_taskprolog_lines_are_raw() -> None:
+    """Slurm takes all after the = up to the newline."""
+    values = {"A": " a 'b' $(c) ", "B": ""}
+    assert shells.success("taskprolog", values, ["C"]) == "unset C\nexport A= a 'b' $(c) \nexport B=\n"
+
+
+@pytest.mark.parametrize("value", ["10.0.0.1", "", "a b", '{"cluster":{"worker":["a:1"]}}', "is_host=1", "=ib0", "é"])
+def test_dotenv_values_are_bare(value: str) -> None:
+    """What all readers agree on is printed as it is."""
+    assert shells.success("dotenv", {"A": value}) == f"A={value}\n"
+
+
+@pytest.mark.parametrize("value", [" a", "a ", "'a", '"a', "`a", "a#b", "$a", "a\\b", "a\nb", "a\tb", "\x1b"])
+def test_dotenv_refuses_what_its_readers_differ_about(value: str) -> None:
+    """A value that docker and python-dotenv would read differently is refused by name."""
+    with pytest.raises(UsageError, match="MASTER"):
+        shells.success("dotenv", {"MASTER": value})
+
+
+@pytest.mark.parametrize("shell", ["csh", "tcsh", "taskprolog"])
+def test_a_newline_is_refused_where_it_cannot_be_carried(shell: str) -> None:
+    """The refusal names the variable."""
+    with pytest.raises(UsageError, match="MASTER without a newline"):
+        shells.success(shell, {"FIRST": "1", "MASTER": "a\nb"})
+
+
+@pytest.mark.parametrize("shell", list(shells.SHELLS))
+@pytest.mark.parametrize("name", ["", "1A", "A B", "A=B", "A;touch ran", "A\n", "Ä", "$(touch ran)", "-n", "A*"])
+def test_no_shell_prints_a_name_that_is_not_one(shell: str, name: str) -> None:
+    """A name is refused whether it is to be set or unset."""
+    with pytest.raises(UsageError):
+        shells.success(shell, {name: "1"})
+    with pytest.raises(UsageError):
+        shells.success(shell, {"A": "1"}, [name])
+    with pytest.raises(UsageError):
+        shells.failure(shell, 69, [name])
+
+
+@pytest.mark.parametrize("shell", list(shells.SHELLS))
+def test_no_shell_prints_a_value_that_the_kernel_would_refuse(shell: str) -> None:
+    """A NUL and more than 128 KiB are refused."""
+    with pytest.raises(UsageError, match="NUL"):
+        shells.success(shell, {"A": "a\0b"})
+    with pytest.raises(UsageError, match="bytes"):
+        shells.success(shell, {"A": "x" * (shells.LONGEST_STRING_BYTES - 2)})
+
+
+def test_the_longest_value_that_is_printed_is_the_longest_that_a_program_can_be_given(tmp_path: Path) -> None:
+    """The kernel takes one byte less than it refuses."""
+    value = "x" * (shells.LONGEST_STRING_BYTES - len("A=") - 1)
+    done = run(["bash"], 'eval "$(cat text)"; env -0 >seen', shells.success("sh", {"A": value}), tmp_path)
+    assert_arrived(done, tmp_path, {"A": value})
+    with pytest.raises(OSError, match="too long"):
+        subprocess.run(["true"], env={"A": value + "x"}, check=True)
+
+
+def test_csh_refuses_a_line_longer_than_its_longest_word(tmp_path: Path) -> None:
+    """Many values at the limit arrive; one byte more is refused."""
+    value = "é" * ((4000 - len("setenv A_0 '';")) // 2)
+    expected = {f"A_{i}": value for i in range(10)}
+    with pytest.raises(UsageError, match="4000 bytes"):
+        shells.success("csh", {"A_0": value + "x"})
+    text = shells.success("csh", expected)
+    done = run(["bsd-csh", "-f"], 'eval "`cat text`"; env -0 > seen', text, tmp_path)
+    assert_arrived(done, tmp_path, expected)
+
+
+def spoken(command: list[str]) -> tuple[str, str, str]:
+    """Return the language of a real shell, how it evaluates the file `text`, and its last status."""
+    shell = {"tcsh": "csh", "bsd-csh": "csh", "fish": "fish"}.get(command[0], "sh")
+    way = {"csh": 'eval "`cat text`"', "fish": "cat text | source"}.get(shell, 'eval "$(cat text)"')
+    return shell, way, "$?" if shell == "sh" else "$status"
+
+
+@pytest.mark.parametrize("command", [*POSIX, *CSH, FISH], ids=lambda c: c[0])
+@pytest.mark.parametrize("unset", [[], ["MASTER_ADDR", "NOT_SET"]], ids=["nothing to unset", "two to unset"])
+def test_failure_that_ends_nothing_sets_the_status(command: list[str], unset: list[str], tmp_path: Path) -> None:
+    """The status is the code, and what was left is gone."""
+    shell, way, status = spoken(command)
+    script = f"{way}; echo {status}; env"
+    done = run(command, script, shells.failure(shell, 69, unset, ends=False), tmp_path, MASTER_ADDR="old")
+    assert done.stdout.startswith(b"69\n")
+    assert (b"\nMASTER_ADDR=old\n" in done.stdout) is not bool(unset)
+    assert done.stderr == b""
+
+
+@pytest.mark.parametrize("command", POSIX, ids=lambda c: c[0])
+@pytest.mark.parametrize(
+    ("script", "code"), [("set -e; {}; echo on", 69), ("set -u; {} && echo on", 69)], ids=["set -e", "set -u"]
+)
+def test_failure_that_ends_nothing_is_seen_by_set_e(command: list[str], script: str, code: int, tmp_path: Path) -> None:
+    """It ends such a script, and no variable that is missing does so before."""
+    text = shells.failure("sh", 69, ["MASTER_ADDR", "NOT_SET"], ends=False)
+    done = run(command, script.format('eval "$(cat text)"'), text, tmp_path)
+    assert (done.returncode, done.stdout, done.stderr) == (code, b"", b"")
+
+
+def test_failure_leaves_a_universal_variable_of_fish(tmp_path: Path) -> None:
+    """It is the user's for ever."""
+    text = shells.failure("fish", 69, ["MASTER_ADDR", "NOT_SET"], ends=False)
+    script = "set -U MASTER_ADDR mine; cat text | source; echo $MASTER_ADDR"
+    assert run(["fish"], script, text, tmp_path).stdout == b"mine\n"  # fish -N has no universal variables
+
+
+@pytest.mark.parametrize("command", [*POSIX, *CSH, FISH], ids=lambda c: c[0])
+@pytest.mark.parametrize("unset", [[], ["MASTER_ADDR", "NOT_SET"]], ids=["nothing to unset", "two to unset"])
+def test_failure_ends_a_script_with_the_code(command: list[str], unset: list[str], tmp_path: Path) -> None:
+    """Also without `set -e`: what follows would train alone."""
+    shell, way, _ = spoken(command)
+    done = run(command, f"{way}; echo went on", shells.failure(shell, 76, unset), tmp_path)
+    assert (done.returncode, done.stdout, done.stderr) == (76, b"", b"")
+
+
+@pytest.mark.parametrize("command", [*POSIX, *CSH, FISH], ids=lambda c: c[0])
+def test_failure_only_fails_in_an_interactive_shell(command: list[str], tmp_path: Path) -> None:
+    """A person's session stays open, with the code as its status."""
+    shell, way, status = spoken(command)
+    is_csh = shell == "csh"  # which is interactive to its scripts where it has a prompt
+    script = f"{'set prompt=x; ' if is_csh else ''}{way}; echo {status}"
+    done = run(command if is_csh else [*command, "-i"], script, shells.failure(shell, 76, ["NOT_SET"]), tmp_path)
+    assert done.stdout.split(b"\n")[-2:] == [b"76", b""]  # busybox greets before
+
+
+@pytest.mark.parametrize("shell", ["json", "dotenv", "taskprolog"])
+def test_failure_prints_nothing_where_nobody_evaluates(shell: str) -> None:
+    """Only the exit status tells."""
+    assert shells.failure(shell, 69, ["A"]) == ""
+
+
+@pytest.mark.parametrize("command", POSIX, ids=lambda c: c[0])
+@pytest.mark.parametrize("errexit", ["", "set -e;"])
+def test_a_readonly_variable_fails_loudly_and_leaves_no_half_world(
+    command: list[str], errexit: str, tmp_path: Path
+) -> None:
+    """Either the shell ends, or eval fails and nothing at all is exported."""
+    text = shells.success("sh", {"A": "1", "B": "2", "C": "3"}, ["OLD"])
+    script = f'{errexit} readonly B=mine; eval "$(cat text)" || exit 5; echo on'
+    done = run(command, script, text, tmp_path)
+    assert done.returncode != 0
+    assert done.stdout == b""
+    assert done.stderr
+    script = 'readonly B=mine; eval "$(cat text)"; echo "$? ${A-gone} $B ${C-gone}"'
+    assert run(command, script, text, tmp_path).stdout in (b"", b"1 gone mine gone\n")
+
+
+@pytest.mark.parametrize("command", [["bash"], ["ksh93"], ["zsh", "-f"], ["mksh"]], ids=lambda c: c[0])
+def test_a_variable_with_an_integer_attribute_is_not_computed(command: list[str], tmp_path: Path) -> None:
+    """`typeset -i` would evaluate the value, and so run what stands in it."""
+    value = "a[$(touch ran)0]"
+    script = 'typeset -i A=1; eval "$(cat text)"; env -0 >seen'
+    assert_arrived(run(command, script, shells.success("sh", {"A": value}), tmp_path), tmp_path, {"A": value})
+
+
+@pytest.mark.parametrize("command", POSIX, ids=lambda c: c[0])
+def test_nothing_to_export_prints_nothing(command: list[str], tmp_path: Path) -> None:
+    """A bare `export` would list the environment."""
+    for unset in ([], ["OLD"]):
+        done = run(command, 'eval "$(cat text)"', shells.success("sh", {}, unset), tmp_path)
+        assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+
+
+def test_stale_names_are_unset_and_names_that_are_set_again_are_not(tmp_path: Path) -> None:
+    """What an earlier mingle exported and this one does not is gone, in every shell."""
+    for shell, command, way in (
+        ("sh", ["dash"], 'eval "$(cat text)"'),
+        ("csh", ["tcsh", "-f"], 'eval "`cat text`"'),
+        ("fish", FISH, "cat text | source"),
+    ):
+        text = shells.success(shell, {"A": "new"}, ["OLD", "A"])
+        done = run(command, f"{way}; env -0 > seen", text, tmp_path, OLD="old", A="old")
+        assert_arrived(done, tmp_path, {"A": "new"})
+        assert "OLD" not in environment(tmp_path)
+
+
+@pytest.mark.parametrize("shell", ["sh", "csh", "fish", "json", "dotenv", "taskprolog"])
+def test_what_is_set_is_not_unset_before(shell: str) -> None:
+    """A reader that takes the lines in another order, or keeps the first value of a name, sees the same."""
+    assert shells.success(shell, {"A": "new"}, ["OLD", "A"]) == shells.success(shell, {"A": "new"}, ["OLD"])
+
+
+def test_an_unknown_shell_is_named_with_the_known_ones() -> None:
+    """The message lists what there is."""
+    with pytest.raises(UsageError, match=r"dash.*powershell"):
+        shells.success("powershell", {})
+
+
+def golden(shell: str, what: str) -> str:
+    """Return the text that the golden file holds."""
+    if what == "failure":
+        return shells.failure(shell, 69, ["MASTER_ADDR", "MASTER_PORT"])
+    view = View(WORLD, LINES[what], what, {})
+    found = {v.name: v.value for v in variables(view, ["torchrun", "nccl"])}
+    return shells.success(shell, found, ["OLD"])
+
+
+@pytest.mark.parametrize("shell", ["sh", "csh", "fish", "json", "dotenv", "taskprolog"])
+@pytest.mark.parametrize("what", ["node", "task", "failure"])
+def test_the_whole_text_is_as_reviewed(shell: str, what: str) -> None:
+    """The text of each shell is the golden file's, to the byte."""
+    assert golden(shell, what) == (GOLDEN / f"{shell}.{what}.txt").read_text()
+
+
+@pytest.mark.parametrize("what", ["node", "task", "failure"])
+def test_shellcheck_finds_nothing_in_sh_text(what: str) -> None:
+    """All optional checks are on."""
+    command = [*real(["shellcheck"]), "--shell=sh", "--enable=all", "-"]
+    done = subprocess.run(command, input=golden("sh", what).encode(), capture_output=True, check=False, timeout=60)
+    assert (done.returncode, done.stdout) == (0, b"")
+
+
+@pytest.mark.parametrize("shell", ["sh", "csh", "fish"])
+@pytest.mark.parametrize("what", ["node", "task", "failure"])
+def test_every_statement_ends_with_a_semicolon_and_there_is_no_comment(shell: str, what: str) -> None:
+    """Csh joins the lines that it evaluates."""
+    for line in golden(shell, what).splitlines():
+        assert line.endswith((";", "&& {"))
+        assert "#" not in line

@@ -1,0 +1,433 @@
+"""slurm.conf, the programs of the site that hooks call, and sites with containers."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from itertools import product
+from pathlib import Path
+
+import pytest
+from support.hooks_image import NO_CHAIN, OURS, call, conf, program
+
+from mingle_hooks.errors import FactsError
+from mingle_hooks.hooks import slurm, verify
+from mingle_hooks.hooks.apply import hook
+from mingle_hooks.hooks.files import TASK_PROLOG, Site
+from mingle_hooks.hooks.files import render_hook as render
+from mingle_hooks.hooks.plan import Where
+from mingle_hooks.hooks.slurm import SlurmConf, find_slurm_conf, parse_config
+
+SITES = '[hooks]\nprolog = "/opt/prolog"\nepilog = "none"\ntaskprolog = "/opt/task"\n'
+AFTER = (f"Prolog={OURS}/prolog", f"Epilog={OURS}/epilog", f"TaskProlog={OURS}/taskprolog-all", "PrologFlags=Alloc")
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """Give a new node's image, with a slurm.conf that names ours already and programs of the site's own."""
+    for path in ("/opt/prolog", "/opt/task"):
+        program(tmp_path, path, f"#!/bin/sh\necho {path}\n")
+    program(tmp_path, "/etc/mingle/key", "ab" * 32).chmod(0o400)
+    (tmp_path / "etc/slurm").mkdir(parents=True)
+    conf(tmp_path, *AFTER)
+    return tmp_path
+
+
+def test_a_new_node_is_not_installed_by_guess(root: Path) -> None:
+    """Where slurm.conf names ours, and neither settings nor manifest know what was there: refused, with what to say."""
+    with pytest.raises(FactsError, match=r'prolog = "/the/path", or prolog = "none", in \[hooks\] of /etc/mingle'):
+        call(root, "install", "slurm", "--yes")
+    assert not (root / OURS.lstrip("/")).exists()
+    assert "==> /etc/mingle/hooks/slurm/prolog <==" in call(root, "render", "slurm").stdout
+
+
+def test_without_a_slurm_conf_the_settings_have_to_tell(root: Path) -> None:
+    """As on a node of a configless site, before its slurmd has started."""
+    (root / "etc/slurm/slurm.conf").unlink()
+    with pytest.raises(FactsError, match=r"neither slurm\.conf nor"):
+        call(root, "install", "slurm", "--yes")
+    program(root, "/etc/mingle/mingle.toml", SITES)
+    assert call(root, "install", "slurm", "--yes").exit_code == 0
+
+
+def test_the_settings_name_the_chain_on_every_node(root: Path) -> None:
+    """A new node gets the same hooks as the first, which had slurm.conf to go by; none is none."""
+    program(root, "/etc/mingle/mingle.toml", SITES)
+    assert call(root, "install", "slurm", "--yes").exit_code == 0
+    texts = {name: (root / OURS.lstrip("/") / name).read_text() for name in ("prolog", "epilog", "taskprolog-all")}
+    assert call(root, "verify", "slurm").stdout.splitlines()[-1] == "ok"
+    first = root / "first"
+    (first / "etc/slurm").mkdir(parents=True)
+    conf(first, "Prolog=/opt/prolog", "TaskProlog=/opt/task")
+    done = call(first, "install", "slurm", "--yes")
+    assert {name: (first / OURS.lstrip("/") / name).read_text() for name in texts} == texts
+    said = [line.partition("on every node: ")[2] for line in done.stderr.splitlines() if "on every node" in line]
+    assert "\n".join(["[hooks]", *said, ""]) == SITES
+
+
+def test_settings_and_slurm_conf_may_not_contradict(root: Path) -> None:
+    """Another program of the site's there than here: nobody can tell which one is meant."""
+    conf(root, "Prolog=/opt/other")
+    for text in (SITES, NO_CHAIN):
+        program(root, "/etc/mingle/mingle.toml", text)
+        with pytest.raises(FactsError, match=r'prolog = "/opt/other" in \[hooks\]'):
+            call(root, "install", "slurm", "--yes")
+
+
+def test_a_hook_never_calls_itself(root: Path) -> None:
+    """Neither by the settings, nor by what slurm.conf names."""
+    program(root, "/etc/mingle/mingle.toml", SITES.replace("/opt/prolog", f"{OURS}/prolog"))
+    with pytest.raises(FactsError, match="site's own"):
+        call(root, "install", "slurm", "--yes")
+
+
+@pytest.mark.parametrize(
+    ("path", "spoil"),
+    [
+        *product(("opt/prolog", "opt/task", "etc/mingle/epilog.d/50-site"), ("gone", "not executable", "others write")),
+        ("opt/task", "root alone may run it"),
+    ],
+)
+def test_verify_finds_a_chain_that_cannot_be_run(root: Path, path: str, spoil: str) -> None:
+    """Before a job does; also one that others can change, and a task's that users cannot run."""
+    program(root, "/etc/mingle/mingle.toml", SITES)
+    program(root, "/etc/mingle/epilog.d/50-site")
+    call(root, "install", "slurm", "--yes")
+    assert call(root, "verify", "slurm").exit_code == 0
+    if spoil == "gone":
+        (root / path).unlink()
+        (root / path).symlink_to("nothing")
+    else:
+        modes = {"not executable": 0o644, "others write": 0o777, "root alone may run it": 0o744}
+        (root / path).chmod(modes[spoil])
+    done = call(root, "verify", "slurm")
+    assert done.exit_code == 1
+    assert f"BAD  /{path}:" in done.stdout
+
+
+def test_taskprolog_d_is_reason_enough_for_the_wrapper(root: Path) -> None:
+    """Slurm knows one TaskProlog; the wrapper's file is there on every node, whatever its slurm.conf names."""
+    conf(root, "ClusterName=x")
+    program(root, "/etc/mingle/mingle.toml", NO_CHAIN)
+    assert f"\nTaskProlog={OURS}/taskprolog\n" in call(root, "install", "slurm", "--yes").stdout
+    assert (root / OURS.lstrip("/") / "taskprolog-all").exists()
+    program(root, "/etc/mingle/taskprolog.d/10-site")
+    assert f"\nTaskProlog={OURS}/taskprolog-all\n" in call(root, "install", "slurm", "--yes").stdout
+
+
+def test_without_a_known_configuration_nothing_is_removed(root: Path) -> None:
+    """A node whose slurm.conf is the controller's affair: what Slurm runs cannot be seen from here."""
+    program(root, "/etc/mingle/mingle.toml", SITES)
+    call(root, "install", "slurm", "--yes")
+    (root / "etc/slurm/slurm.conf").unlink()
+    with pytest.raises(FactsError, match="--slurm-conf with a copy"):
+        call(root, "uninstall", "slurm", "--yes")
+    assert (root / OURS.lstrip("/") / "prolog").exists()
+
+
+def test_a_stub_stays_while_slurm_runs_the_file(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """slurm.conf names it no more, and Slurm has not read that yet: the file does the site's own, until it has."""
+    program(root, "/etc/mingle/mingle.toml", SITES)
+    call(root, "install", "slurm", "--yes")
+    conf(root, "ClusterName=x")
+    now: list[SlurmConf] = [
+        parse_config(f"Prolog                  = {OURS}/prolog\nEpilog                  = (null)\n")
+    ]
+    monkeypatch.setattr(slurm, "running_config", lambda _where: now[-1])
+    assert f"stub    {root}{OURS}/prolog\n" in call(root, "uninstall", "slurm", "--yes").stdout
+    left = root / OURS.lstrip("/")
+    assert [path.name for path in left.iterdir()] == ["prolog"]
+    text = (left / "prolog").read_text().replace("/opt/", f"{root}/opt/")
+    assert subprocess.run(["/bin/sh", "-c", text], capture_output=True, check=True).stdout == b"/opt/prolog\n"
+    now.append(parse_config("Prolog                  = (null)\n"))
+    assert f"remove  {root}{OURS}/prolog\n" in call(root, "uninstall", "slurm", "--yes").stdout
+    assert not left.exists()
+
+
+@pytest.mark.parametrize("others", [True, False])
+def test_a_stub_keeps_a_glob_from_matching_nothing(root: Path, monkeypatch: pytest.MonkeyPatch, others: bool) -> None:  # noqa: FBT001
+    """As that drains every node too; where the site has programs of its own there, none is needed."""
+    program(root, "/etc/mingle/mingle.toml", NO_CHAIN)
+    conf(root, "Prolog=/etc/slurm/prolog.d/*")
+    call(root, "install", "slurm", "--yes")
+    if others:
+        program(root, "/etc/slurm/prolog.d/50-site")
+    conf(root, "ClusterName=x")
+    monkeypatch.setattr(slurm, "running_config", lambda _where: parse_config("Prolog = /etc/slurm/prolog.d/*\n"))
+    call(root, "uninstall", "slurm", "--yes")
+    assert (root / "etc/slurm/prolog.d/10-mingle").exists() != others
+
+
+def test_without_an_answer_of_the_controller_stubs_stay(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What Slurm runs is not known then; a power cut between a stub and the manifest changes nothing."""
+    program(root, "/etc/mingle/mingle.toml", SITES)
+    call(root, "install", "slurm", "--yes")
+    conf(root, "ClusterName=x")
+    before = (root / "etc/mingle/hooks/manifest.json").read_text()
+    monkeypatch.setattr(slurm, "_is_silent", lambda _where: True)
+    for _ in range(2):
+        assert call(root, "uninstall", "slurm", "--yes").stdout.count("stub    ") == 4
+        (root / "etc/mingle/hooks/manifest.json").write_text(before)
+    monkeypatch.undo()
+    assert call(root, "uninstall", "slurm", "--yes").stdout.count("remove  ") == 4
+
+
+def test_verify_compares_the_file_with_what_slurm_runs(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A slurm.conf that Slurm has not read yet, and no slurm.conf at all, where the controller's answer counts."""
+    program(root, "/etc/mingle/mingle.toml", SITES)
+    call(root, "install", "slurm", "--yes")
+    monkeypatch.setattr(
+        slurm, "running_config", lambda _where: parse_config(f"Epilog = {OURS}/epilog\nProlog = /opt/old\n")
+    )
+    bad = [line for line in call(root, "verify", "slurm").stdout.splitlines() if line.startswith("BAD")]
+    assert [line.split(":")[1].split()[1] for line in bad] == [f"Prolog={OURS}/prolog,", f"TaskProlog={AFTER[2][11:]},"]
+    assert all(line.endswith("; fix: scontrol reconfigure") for line in bad)
+    (root / "etc/slurm/slurm.conf").unlink()
+    text = "\n".join(line.replace("=", "  = ") for line in AFTER)
+    monkeypatch.setattr(slurm, "running_config", lambda _where: parse_config(text))
+    assert call(root, "verify", "slurm").stdout.splitlines()[-1] == "ok"
+
+
+def test_a_controller_that_hangs_or_fails_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is known then. What was typed as --slurm-conf is whose controller is asked, and a version needs none."""
+    texts = {
+        "scontrol": 'echo "Prolog = $SLURM_CONF"',
+        "slurmd": "echo slurm-wlm 22.05.8",
+        "sinfo": "echo n2; echo n1; echo n2; exit 1",
+    }
+    for name, text in texts.items():
+        program(tmp_path, name, f"#!/bin/sh\n{text}\n")
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    where = Where(slurm_conf="/srv/slurm.conf")
+    found = slurm.running_config(where)
+    assert (found and found.one("Prolog"), slurm.slurm_version(where), slurm.slurm_nodes(where)) == (
+        "/srv/slurm.conf", (22, 5), (),
+    )  # fmt: skip
+    program(tmp_path, "scontrol", f"#!{sys.executable}\nimport time\ntime.sleep(3)\nprint('Prolog = /late')\n")
+    monkeypatch.setattr(slurm, "_COMMAND_S", 0.05)
+    assert slurm.running_config(Where(slurm_conf="/srv/another.conf")) is None
+
+
+def test_what_a_controller_says_is_read() -> None:
+    """Values that are none, several of one key as later versions number them, and blanks in a value."""
+    text = "Configuration data as of x\nEpilog = (null)\nProlog[0] = /a\nProlog[1] = /b\nTaskProlog   = /c d\n"
+    found = parse_config(text)
+    assert (found.all("Prolog"), found.one("Epilog"), found.one("taskprolog")) == (("/a", "/b"), "", "/c d")
+
+
+def test_below_a_root_no_controller_is_asked() -> None:
+    """An image is no node of the cluster that this host belongs to."""
+    assert slurm.running_config(Where("/image")) is None
+    assert slurm.slurm_version(Where("/image")) is None
+
+
+def read_conf(root: Path, text: str, name: str = "slurm.conf") -> SlurmConf:
+    """Write slurm.conf, or a file beside it, below root, and return what is read of slurm.conf."""
+    (root / "etc/slurm").mkdir(parents=True, exist_ok=True)
+    (root / "etc/slurm" / name).write_text(text)
+    found = find_slurm_conf(str(root), "/etc/slurm/slurm.conf")
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize("value", ["/opt/prolog", '"/opt/prolog"', "'/opt/prolog'", '"/opt/prolog" # ours'])
+def test_quotes_around_a_value_are_not_its_own(tmp_path: Path, value: str) -> None:
+    """Slurm takes them off, and a hook of the site's that is chained has no quotes in its path."""
+    assert read_conf(tmp_path, f"Prolog={value}\n").all("Prolog") == ("/opt/prolog",)
+
+
+def test_of_a_key_that_is_repeated_the_last_value_counts(tmp_path: Path) -> None:
+    """As for Slurm, also where the other one is in a file that is included; all of them are told."""
+    read_conf(tmp_path, "x=1\n")
+    (tmp_path / "etc/slurm/more.conf").write_text("TaskProlog=/opt/b\n")
+    found = read_conf(tmp_path, "TaskProlog=/opt/a\nInclude more.conf\ntaskprolog = /opt/c\n")
+    assert (found.one("TaskProlog"), found.all("TaskProlog")) == ("/opt/c", ("/opt/a", "/opt/b", "/opt/c"))
+    assert read_conf(tmp_path, "TaskProlog=/opt/c\nInclude more.conf\n").one("TaskProlog") == "/opt/b"
+
+
+def test_a_line_that_goes_on_is_one(tmp_path: Path) -> None:
+    """A backslash at its end joins it with the next; one before a # keeps that from being a comment."""
+    found = read_conf(tmp_path, "PrologFlags=Alloc,\\\nX11\nProlog=/opt/a\\#b # c\n#Epilog=/opt/c\n")
+    assert found.one("PrologFlags").replace(" ", "") == "Alloc,X11"
+    assert (found.one("Prolog"), found.one("Epilog")) == ("/opt/a\\#b", "")
+
+
+def test_files_that_include_each_other_have_an_end(tmp_path: Path) -> None:
+    """Nobody waits for an admin's mistake."""
+    assert set(read_conf(tmp_path, "Prolog=/opt/a\nInclude slurm.conf\n").all("Prolog")) == {"/opt/a"}
+
+
+@pytest.mark.parametrize("flags", ["Alloc", "alloc,Serial", "Contain", "X11"])
+def test_flags_that_imply_alloc_suffice(tmp_path: Path, flags: str) -> None:
+    """Slurm itself then runs the Prolog on all nodes before the first step (slurm.conf(5))."""
+    read_conf(tmp_path, f"PrologFlags={flags}\n")
+    line = slurm.plan_slurm(Site(), Where(str(tmp_path))).lines[-1]
+    assert (line.text, line.is_there) == (f"PrologFlags={flags}", True)
+    read_conf(tmp_path, "PrologFlags=Serial\n")
+    line = slurm.plan_slurm(Site(), Where(str(tmp_path))).lines[-1]
+    assert (line.text, line.is_there) == ("PrologFlags=Serial,Alloc", False)
+
+
+def test_a_cluster_s_own_file_is_included(tmp_path: Path) -> None:
+    """%c is the cluster's name, as far as it has been said; no other % means anything."""
+    (tmp_path / "etc/slurm").mkdir(parents=True)
+    (tmp_path / "etc/slurm/one.conf").write_text("Prolog=/opt/a\n")
+    assert read_conf(tmp_path, "ClusterName=one\ninclude %c.conf\n").one("Prolog") == "/opt/a"
+    for text in ("include %c.conf\nClusterName=one\n", "ClusterName=one\ninclude %h.conf\n"):
+        with pytest.raises(FactsError, match="ClusterName="):
+            read_conf(tmp_path, text)
+
+
+def test_slurm_conf_of_the_environment_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On this host alone: an image is another one's. What was typed comes before it."""
+    (tmp_path / "own.conf").write_text("Prolog=/opt/own\n")
+    monkeypatch.setenv("SLURM_CONF", str(tmp_path / "own.conf"))
+    found = find_slurm_conf("")
+    assert (found and found.one("Prolog")) == "/opt/own"
+    assert find_slurm_conf(str(tmp_path)) is None
+    assert read_conf(tmp_path, "Prolog=/opt/image\n").one("Prolog") == "/opt/image"
+    typed = find_slurm_conf("", str(tmp_path / "etc/slurm/slurm.conf"))
+    assert (typed and typed.one("Prolog")) == "/opt/image"
+
+
+@pytest.mark.parametrize(
+    ("options", "place"),
+    [("", "etc/slurm"), ("--conf-server ctl:6817", "run/slurm/conf"), ("-D -f /srv/slurm.conf", "srv")],
+)
+def test_the_file_is_the_one_that_slurmd_reads(tmp_path: Path, options: str, place: str) -> None:
+    """A configless slurmd reads no file of the node's own, though one may lie there still."""
+    for directory in ("etc/slurm", "run/slurm/conf", "srv"):
+        (tmp_path / directory).mkdir(parents=True)
+        (tmp_path / directory / "slurm.conf").write_text(f"Prolog=/opt/{directory}\n")
+    (tmp_path / "etc/default").mkdir()
+    (tmp_path / "etc/default/slurmd").write_text(f'# options\nSLURMD_OPTIONS="{options}"\n')
+    found = find_slurm_conf(str(tmp_path))
+    assert (found and found.one("Prolog")) == f"/opt/{place}"
+    (tmp_path / "run/slurm/conf/slurm.conf").unlink()
+    if "conf-server" in options:
+        assert find_slurm_conf(str(tmp_path)) is None
+
+
+def test_a_slurmd_that_runs_is_asked_for_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On this host alone, and before what its unit would give it; an image's slurmd does not run."""
+    (tmp_path / "own.conf").write_text("Prolog=/opt/own\n")
+    (tmp_path / "comm").write_text("slurmd\n")
+    (tmp_path / "cmdline").write_text(f"/usr/sbin/slurmd\0-D\0-f\0{tmp_path}/own.conf\0")
+    monkeypatch.setattr(slurm.glob, "glob", lambda _: [f"{tmp_path}/comm"])
+    found = find_slurm_conf("")
+    assert (found and found.one("Prolog")) == "/opt/own"
+    assert find_slurm_conf(str(tmp_path)) is None
+
+
+MOUNTS, HOOK = "etc/enroot/mounts.d/50-mingle.fstab", "etc/enroot/hooks.d/50-mingle.sh"
+
+
+@pytest.fixture
+def pyxis(tmp_path: Path) -> Path:
+    """Give a node image with enroot, and pyxis in a file that plugstack.conf includes."""
+    (tmp_path / "etc/slurm/plugstack.conf.d").mkdir(parents=True)
+    (tmp_path / "etc/enroot").mkdir()
+    program(tmp_path, "/etc/mingle/key", "ab" * 32).chmod(0o400)
+    conf(tmp_path, "ClusterName=x")
+    (tmp_path / "etc/slurm/plugstack.conf").write_text("include /etc/slurm/plugstack.conf.d/*.conf\n")
+    (tmp_path / "etc/slurm/plugstack.conf.d/pyxis.conf").write_text("required /usr/lib/slurm/spank_pyxis.so\n")
+    return tmp_path
+
+
+def settings_of(pyxis: Path, way: str) -> None:
+    """Say in the site's settings what is done for containers."""
+    program(pyxis, "/etc/mingle/mingle.toml", f'{NO_CHAIN}containers = "{way}"\n')
+
+
+def test_the_hooks_are_mounted_into_every_container(pyxis: Path) -> None:
+    """Read-only, and no container fails for want of them; uninstalling takes that back."""
+    assert (
+        f"TaskProlog={OURS}/taskprolog" in call(pyxis, "install", "slurm", "--yes", "--slurm-version", "23.11").stdout
+    )
+    lines = [line.split() for line in (pyxis / MOUNTS).read_text().splitlines() if not line.startswith("#")]
+    assert [(line[0], line[1], "nofail" in line[3]) for line in lines] == [
+        ("/etc/mingle", "/etc/mingle", True), ("/run/mingle", "/run/mingle", True),
+    ]  # fmt: skip
+    assert "ro" in lines[0][3].split(",")
+    assert not {"$", "`"} & set((pyxis / MOUNTS).read_text())  # enroot fills in variables
+    assert call(pyxis, "uninstall", "slurm", "--yes").exit_code == 0
+    assert not (pyxis / MOUNTS).exists()
+
+
+@pytest.mark.parametrize("version", ["24.11", "26.05.3", None])
+def test_a_task_prolog_that_containers_cannot_run_is_refused(pyxis: Path, version: str | None) -> None:
+    """From 24.11 on slurmstepd needs its own libraries there; and where the version is not known."""
+    more = ("--slurm-version", version) if version else ()
+    with pytest.raises(FactsError, match=r'containers = "hook" in \[hooks\]'):
+        call(pyxis, "install", "slurm", "--yes", *more)
+    assert not (pyxis / OURS.lstrip("/")).exists()
+    assert "==> " in call(pyxis, "render", "slurm", *more).stdout
+
+
+def test_doctor_tells_beforehand_that_install_would_refuse(pyxis: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With what to choose instead; it is a note, as nothing is wrong while nothing is installed."""
+    monkeypatch.setattr(verify, "_daemon_version", lambda row: "slurm 26.05" if row.program == "slurmd" else "")
+    done = call(pyxis, "doctor", "--slurm-version", "26.05")
+    (line,) = (line for line in done.stdout.splitlines() if "has no hooks installed" in line)
+    assert (done.exit_code, line.startswith("note slurm:")) == (0, True)
+    assert "install would refuse: expected a TaskProlog that runs in pyxis' containers, saw Slurm 26.05" in line
+    assert '; fix: containers = "hook" in [hooks]' in line
+    settings_of(pyxis, "hook")
+    done = call(pyxis, "doctor", "--slurm-version", "26.05")
+    assert "note slurm:        has no hooks installed; fix: mingle hooks install slurm\n" in done.stdout
+    assert "would refuse" not in done.stdout
+
+
+def test_without_enroot_s_configuration_there_is_no_mount(pyxis: Path) -> None:
+    """Nor anything else to be done by it; without pyxis none is needed, unless a file only mentions it."""
+    (pyxis / "etc/enroot").rmdir()
+    with pytest.raises(FactsError, match="no /etc/enroot"):
+        call(pyxis, "install", "slurm", "--yes", "--slurm-version", "23.11")
+    settings_of(pyxis, "hook")
+    with pytest.raises(FactsError, match="enroot's"):
+        call(pyxis, "install", "slurm", "--yes")
+    settings_of(pyxis, "auto")
+    (pyxis / "etc/slurm/plugstack.conf.d/pyxis.conf").write_text("# required spank_pyxis.so\n")
+    assert call(pyxis, "install", "slurm", "--yes").exit_code == 0
+
+
+@pytest.mark.parametrize("way", ["hook", "none"])
+def test_sites_may_do_without_a_task_prolog(pyxis: Path, way: str) -> None:
+    """No line asks for it, verify finds one that is there, and doctor says so before anybody installs."""
+    (pyxis / "etc/slurm/slurm.conf").write_text(f"TaskProlog={OURS}/taskprolog\n")
+    settings_of(pyxis, way)
+    lines = call(pyxis, "install", "slurm", "--yes").stdout.splitlines()[-3:]
+    assert [line.partition("=")[0] for line in lines] == ["Prolog", "Epilog", "PrologFlags"]
+    assert ((pyxis / HOOK).exists(), (pyxis / MOUNTS).exists()) == (way == "hook", False)
+    conf(pyxis, *lines)
+    assert call(pyxis, "verify", "slurm").exit_code == 0
+    conf(pyxis, *lines, f"TaskProlog={OURS}/taskprolog")
+    assert "fails every task in a container; fix: no TaskProlog line" in call(pyxis, "verify", "slurm").stdout
+    settings_of(pyxis, "auto")
+    assert "cannot be checked: saw an unknown version of Slurm" in call(pyxis, "doctor").stdout
+
+
+@pytest.mark.parametrize(("tasks", "each"), [("1(x2)", 1), ("2(x2)", 2), ("2,1", 1)])
+def test_enroot_s_hook_hands_on_what_all_tasks_of_a_container_share(tmp_path: Path, tasks: str, each: int) -> None:
+    """On a node there is one container for all tasks under pyxis; the image's own variables stay."""
+    single, environ_file = tmp_path / "taskprolog", tmp_path / "environ"
+    single.write_text(render(hook("slurm", "taskprolog"), Site()))
+    single.chmod(0o755)
+    text = render(hook("slurm", "enroot-hook"), Site()).replace(TASK_PROLOG, str(single))
+    count = "3" if "," in tasks else f"{2 * each}"
+    environ = {
+        "SLURM_JOB_ID": "7", "SLURM_STEP_ID": "0", "SLURM_STEP_NODELIST": "n[1-2]", "SLURM_STEP_NUM_NODES": "2",
+        "SLURM_NNODES": "2", "SLURM_STEP_NUM_TASKS": count, "SLURM_NTASKS": count, "SLURM_STEP_TASKS_PER_NODE": tasks,
+        "SLURM_PROCID": "2" if "2" in tasks[:1] else "1", "SLURM_NODEID": "1", "SLURM_LOCALID": "0",
+        "ENROOT_ENVIRON": str(environ_file),
+    }  # fmt: skip
+    said = subprocess.run([single], env=environ, capture_output=True, text=True, check=True).stdout
+    wanted = {line.removeprefix("export ") for line in said.splitlines() if line.startswith("export ")}
+    ranks = {line for line in wanted if line.startswith(("RANK=", "WORLD_SIZE=", "LOCAL_", "GROUP_RANK="))}
+    assert {"MASTER_ADDR=n1", "NODE_RANK=1", "NNODES=2"} < wanted
+    assert ranks or tasks == "1(x2)"
+    environ_file.write_text("PATH=/image\n")
+    subprocess.run(["/bin/sh", "-c", text], env=environ, check=True)
+    assert {*environ_file.read_text().splitlines()} == {"PATH=/image"} | (wanted if each == 1 else wanted - ranks)
+    for broken in ({}, {**environ, "ENROOT_ENVIRON": f"{tmp_path}/none/x"}, {**environ, "SLURM_JOB_ID": "x y"}):
+        subprocess.run(["/bin/sh", "-c", text], env=broken, check=True)

@@ -1,0 +1,558 @@
+"""Slurm's TaskProlog under every shell, with what real clusters gave it and with what nobody should."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import re
+import resource
+import signal
+import subprocess
+import time
+from pathlib import Path
+from unittest.mock import patch
+
+import pytest
+from support import usual_programs
+from support.hooks import FULL, HOOKS, OBSERVE, SHELLS, SITES, environ, exported, recorded, shell, written
+from support.needs import only_with
+
+from mingle_hooks.hooks.apply import hook
+from mingle_hooks.hooks.files import Chain, Site
+from mingle_hooks.hooks.files import render_hook as render
+from mingle_hooks.schedulers.hostlist import expand
+
+TASKS = recorded("slurm-*/taskprolog.*")
+SH = ["/bin/sh"]
+# A step of four nodes with two tasks each, as Slurm 22.05 tells it to the task of rank 5.
+STEP = {
+    "SLURM_JOB_ID": "77", "SLURM_STEP_ID": "3", "SLURM_STEP_NODELIST": "node[1-4]", "SLURM_STEP_NUM_NODES": "4",
+    "SLURM_NNODES": "4", "SLURM_STEP_NUM_TASKS": "8", "SLURM_NTASKS": "8", "SLURM_STEP_TASKS_PER_NODE": "2(x4)",
+    "SLURM_PROCID": "5", "SLURM_NODEID": "2", "SLURM_LOCALID": "1", "SLURM_DISTRIBUTION": "block",
+    "SLURMD_NODENAME": "node3", "SLURM_JOB_PARTITION": "all",
+}  # fmt: skip
+ONE_EACH = {
+    **STEP, "SLURM_STEP_TASKS_PER_NODE": "1(x4)", "SLURM_NTASKS": "4", "SLURM_STEP_NUM_TASKS": "4",
+    "SLURM_PROCID": "2", "SLURM_LOCALID": "0",
+}  # fmt: skip
+SINGLE = {
+    **STEP, "SLURM_STEP_NODELIST": "node2", "SLURM_STEP_NUM_NODES": "1", "SLURM_NNODES": "1", "SLURM_NTASKS": "1",
+    "SLURM_STEP_NUM_TASKS": "1", "SLURM_STEP_TASKS_PER_NODE": "1", "SLURM_PROCID": "0", "SLURM_NODEID": "0",
+    "SLURM_LOCALID": "0",
+}  # fmt: skip
+BATCH = {"SLURM_JOB_ID": "77", "SLURM_JOB_NODELIST": "node[1-4]", "SLURM_JOB_NUM_NODES": "4"}
+RANKS = {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK"}
+PET = {f"PET_{name}" for name in ("NNODES", "NODE_RANK", "NPROC_PER_NODE", "MASTER_ADDR", "MASTER_PORT")}
+
+
+@pytest.fixture(scope="module")
+def script(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Give the TaskProlog of a site without settings."""
+    return written(tmp_path_factory.mktemp("hooks"), "slurm", "taskprolog")
+
+
+@pytest.mark.parametrize("name", SHELLS)
+def test_recorded_tasks_get_their_place(script: Path, name: str) -> None:
+    """With every recorded environment and under every shell the variables say what Slurm's say."""
+    for path in TASKS:
+        env = environ(path)
+        check_place(env, exported(script, env, shell(name)))
+
+
+def check_place(env: dict[str, str], found: dict[str, str]) -> None:
+    """Fail unless what was exported is right for that task."""
+    is_batch = env.get("SLURM_STEP_ID", "-5") == "-5"
+    if "SLURM_HET_SIZE" in env or env["SLURM_JOB_NUM_NODES" if is_batch else "SLURM_NTASKS"] == "1":
+        assert found == {}
+        return
+    if is_batch:
+        hosts = expand(env["SLURM_JOB_NODELIST"])
+        assert not found.keys() & {"NODE_RANK", *RANKS, *PET}
+    else:
+        hosts = expand(env["SLURM_STEP_NODELIST"])
+        assert found["NODE_RANK"] == env["SLURM_NODEID"]
+        assert hosts[int(found["NODE_RANK"])] == env["SLURMD_NODENAME"]
+        is_one_each = env["SLURM_STEP_NUM_TASKS"] == env["SLURM_STEP_NUM_NODES"]
+        assert found.get("RANK") == (None if is_one_each else env["SLURM_PROCID"])
+        assert found.get("WORLD_SIZE") == (None if is_one_each else env["SLURM_STEP_NUM_TASKS"])
+        assert int(found.get("LOCAL_WORLD_SIZE", "1")) == len(env["SLURM_GTIDS"].split(","))
+    assert found["NNODES"] == str(len(hosts))
+    assert found["MASTER_ADDR"] == (hosts[0] if len(hosts) > 1 else "127.0.0.1")
+    assert 20_000 <= int(found["MASTER_PORT"]) < 25_000
+    assert found.keys() & PET in (set(), PET)
+
+
+@pytest.mark.parametrize("path", TASKS, ids=lambda path: f"{path.parent.name}-{path.name}")
+def test_all_tasks_of_a_step_agree(script: Path, path: Path) -> None:
+    """What is the same for a whole step is the same in all of its recorded tasks."""
+    shared = ("MASTER_ADDR", "MASTER_PORT", "NNODES", "WORLD_SIZE", "MINGLE_ID")
+    job, step = path.name.split(".")[1:3]
+    peers = [exported(script, environ(peer), SH) for peer in path.parent.glob(f"taskprolog.{job}.{step}.*")]
+    assert len({tuple(peer.get(name) for name in shared) for peer in peers}) == 1
+
+
+def test_slurm_26_05_gets_the_same_as_22_05(script: Path) -> None:
+    """The same jobs were recorded under both."""
+    older, newer = {}, {}
+    for path in TASKS:
+        found = older if "22.05" in path.parent.name else newer
+        found[path.name.replace(".-5.", ".batch.")] = exported(script, environ(path), SH)
+    assert older == newer
+    assert len(older) == 20
+
+
+def test_several_tasks_on_a_node_get_ranks(script: Path) -> None:
+    """Two tasks on each node: the five variables of a task, and none of torchrun's."""
+    found = exported(script, STEP, SH)
+    assert {name: found[name] for name in RANKS} == {
+        "RANK": "5", "WORLD_SIZE": "8", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2", "GROUP_RANK": "2",
+    }  # fmt: skip
+    assert not found.keys() & PET
+
+
+def test_one_task_on_each_node_gets_what_torchrun_reads_and_no_ranks(script: Path) -> None:
+    """It may be a launcher: mpirun's orted hands its environment on, and Lightning starts none where LOCAL_RANK is."""
+    found = exported(script, ONE_EACH, SH)
+    assert not found.keys() & RANKS
+    assert found.keys() >= PET
+    assert found["PET_NODE_RANK"] == found["NODE_RANK"] == "2"
+    # `torchrun --standalone` takes it too: a range that begins with 1 is whole with one node. The static rendezvous of
+    # the others takes its end (torch, static_tcp_rendezvous.py: world_size = max_nodes).
+    assert found["PET_NNODES"] == "1:4"
+    assert found["PET_MASTER_PORT"] == found["MASTER_PORT"]
+
+
+ALONE = {
+    "a batch script": {**BATCH, "SLURM_JOB_NODELIST": "node1", "SLURM_JOB_NUM_NODES": "1", "SLURM_NTASKS": "4"},
+    "a step": SINGLE,
+}
+
+
+@pytest.mark.parametrize("kind", ALONE)
+def test_one_node_that_runs_one_task_gets_nothing(script: Path, kind: str) -> None:
+    """A sweep there gives each process its GPU and its port; a port or a number of ours would be one for all."""
+    gpus = {"SLURM_GPUS_ON_NODE": "4", "CUDA_VISIBLE_DEVICES": "0,1,2,3"}
+    assert exported(script, {**ALONE[kind], **gpus}, SH) == {}
+
+
+def test_several_tasks_on_one_node_get_ranks_and_no_torchrun(script: Path) -> None:
+    """They are one world, which needs no name service."""
+    tasks = {"SLURM_NTASKS": "4", "SLURM_STEP_NUM_TASKS": "4", "SLURM_STEP_TASKS_PER_NODE": "4", "SLURM_PROCID": "3"}
+    found = exported(script, {**SINGLE, **tasks, "SLURM_LOCALID": "3"}, SH)
+    assert {name: found[name] for name in ("MASTER_ADDR", "NNODES", "NODE_RANK", "RANK", "WORLD_SIZE")} == {
+        "MASTER_ADDR": "127.0.0.1", "NNODES": "1", "NODE_RANK": "0", "RANK": "3", "WORLD_SIZE": "4",
+    }  # fmt: skip
+    assert not found.keys() & PET
+
+
+@pytest.mark.parametrize(
+    ("text", "first"),
+    [
+        ("rack[1-2]n[01-04]", "rack1n01"), ("node[05-08]-ib", "node05-ib"), ("gpu-a[3],gpu-b[1-2]", "gpu-a3"),
+        ("node[1,3-4]", "node1"), ("a,b[1-2]", "a"), ("n[007]", "n007"), ("x.y-z_1", "x.y-z_1"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("name", SHELLS)
+def test_the_first_host_of_a_list(script: Path, text: str, first: str, name: str) -> None:
+    """Brackets, padding, suffixes and single hosts are read as `scontrol show hostnames` reads them."""
+    env = {**BATCH, "SLURM_JOB_NODELIST": text}
+    assert exported(script, env, shell(name))["MASTER_ADDR"] == first == expand(text)[0]
+
+
+HOST_LISTS_IN_DOUBT = [
+    "", "node[1-2", "node1]", "node[]", "node[a-b]", "[", "-n1", "n 1", "$(touch /tmp/owned)", "n;id", "n[1-2]$", "*",
+    "é", "n[1]\n", "n[1-$(id)]", "n[1],`id`", "a" * 254, "n" + "[1]" * 30_000,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SHELLS)
+def test_a_host_list_in_doubt_adds_nothing(script: Path, name: str) -> None:
+    """Whatever cannot be the name of a host ends in no variable at all."""
+    for text in HOST_LISTS_IN_DOUBT:
+        assert exported(script, {**BATCH, "SLURM_JOB_NODELIST": text}, shell(name)) == {}, text[:80]
+
+
+DOUBTS = {
+    "no job": {"SLURM_JOB_ID": ""},
+    "a job in octal": {"SLURM_JOB_ID": "0777"},
+    "a job of text": {"SLURM_JOB_ID": "$(id)"},
+    "a job that is too long": {"SLURM_JOB_ID": "9" * 11},
+    "arithmetic": {"SLURM_NODEID": "a[$(id)]"},
+    "a negative rank": {"SLURM_PROCID": "-1"},
+    "a rank too high": {"SLURM_PROCID": "8"},
+    "a node rank too high": {"SLURM_NODEID": "4"},
+    "a local rank too high": {"SLURM_LOCALID": "2"},
+    "two numbers of nodes": {"SLURM_NNODES": "3"},
+    "two numbers of tasks": {"SLURM_NTASKS": "7"},
+    "tasks that do not add up": {"SLURM_STEP_TASKS_PER_NODE": "2(x3),1"},
+    "nodes that do not add up": {"SLURM_STEP_TASKS_PER_NODE": "2(x3)"},
+    "a spread of text": {"SLURM_STEP_TASKS_PER_NODE": "2(x4);id"},
+    "a spread that overflows": {"SLURM_STEP_TASKS_PER_NODE": "9999999999(x9999999999)" + ",1" * 99},
+    "a step of text": {"SLURM_STEP_ID": "x"},
+    "a node without a task": {"SLURM_STEP_TASKS_PER_NODE": "2(x2),4,0"},
+    "an arbitrary distribution": {"SLURM_DISTRIBUTION": "arbitrary"},
+    "a heterogeneous job": {"SLURM_HET_SIZE": "2"},
+    "more than mingle can list": {"MINGLE_EXPORTS": "A=1 " * 3000},
+    "the user's switch": {"MINGLE_HOOKS": "off"},
+}
+
+
+@pytest.mark.parametrize("name", SHELLS)
+def test_any_doubt_adds_nothing(script: Path, name: str) -> None:
+    """Facts that contradict themselves, or cannot be read, end in no variable at all."""
+    for doubt, facts in DOUBTS.items():
+        assert exported(script, {**STEP, **facts}, shell(name)) == {}, doubt
+
+
+def test_what_the_user_set_stays(script: Path) -> None:
+    """The user's variables are not printed, and the others fit to them."""
+    user = {"MASTER_ADDR": "10.0.0.9", "MASTER_PORT": "1234"}
+    found = exported(script, {**ONE_EACH, **user}, SH)
+    assert not found.keys() & {"MASTER_ADDR", "MASTER_PORT"}
+    assert not {"MASTER_ADDR", "MASTER_PORT"} & set(found["MINGLE_EXPORTS"].split())
+    assert (
+        found["MINGLE_ID"] == exported(script, ONE_EACH, SH)["MINGLE_ID"]
+    )  # so that `mingle env` knows whose the others are
+    assert (found["PET_MASTER_ADDR"], found["PET_MASTER_PORT"]) == ("10.0.0.9", "1234")
+
+
+@pytest.mark.parametrize("name", sorted(PET | {"PET_RDZV_BACKEND", "PET_RDZV_ENDPOINT", "PET_STANDALONE"}))
+def test_torchruns_variables_are_all_or_none(script: Path, name: str) -> None:
+    """One PET_* of the user's is enough for none of ours."""
+    assert not exported(script, {**ONE_EACH, name: "9"}, SH).keys() & PET
+
+
+@pytest.mark.parametrize("name", sorted(RANKS))
+def test_ranks_are_all_or_none(script: Path, name: str) -> None:
+    """One rank or size of the user's that differs is enough for none of ours."""
+    assert not exported(script, {**STEP, name: "99"}, SH).keys() & RANKS
+
+
+def test_what_it_exported_itself_is_brought_up_to_date(script: Path) -> None:
+    """In a step of a step's, what the outer TaskProlog exported is replaced, and what no longer holds is unset."""
+    outer = exported(script, {**ONE_EACH, "SLURM_STEP_ID": "0"}, SH)
+    assert outer.keys() >= PET
+    given = {**STEP, "SLURM_STEP_NODELIST": "node[2-5]", **outer}
+    done = subprocess.run([*SH, script], env=given, capture_output=True, text=True, check=True)
+    lines = done.stdout.splitlines()
+    assert lines.index("unset MASTER_ADDR") < lines.index("export MASTER_ADDR=node2")  # Slurm goes by their order
+    for name in PET:
+        assert f"unset {name}" in lines
+        assert not [line for line in lines if line.startswith(f"export {name}=")]
+
+
+def test_what_the_user_changed_meanwhile_is_the_users(script: Path) -> None:
+    """A value that differs from what the hook exported earlier was set by the user since."""
+    batch = exported(script, BATCH, SH)
+    found = exported(script, {**STEP, **batch, "MASTER_ADDR": "mine"}, SH)
+    assert "MASTER_ADDR" not in found
+    assert found["MASTER_PORT"] != batch["MASTER_PORT"]
+    assert "MASTER_ADDR" not in found["MINGLE_EXPORTS"].split()
+
+
+@pytest.mark.parametrize("name", SHELLS)
+def test_what_mingle_env_exported_is_still_known_as_its_own(script: Path, name: str) -> None:
+    """`mingle env` lists names without values; they stay listed, and nothing that is no name does."""
+    listed = "MASTER_ADDR WORLD_SIZE x $(id) a=b * MINGLE_EXPORTS"
+    earlier = {"MASTER_ADDR": "10.0.0.1", "WORLD_SIZE": "9", "MINGLE_EXPORTS": listed}
+    found = exported(script, {**STEP, **earlier}, shell(name))
+    names = [word for word in found["MINGLE_EXPORTS"].split() if "=" not in word]
+    assert {"MASTER_ADDR", "WORLD_SIZE", "NODE_RANK"} < set(names)
+    assert len(names) == len(set(names))
+    assert not {"x", "$(id)", "*"} & set(names)
+    assert "MASTER_ADDR" not in found
+
+
+def test_a_leftover_is_unset_where_nothing_is_added(script: Path) -> None:
+    """Where the hook has doubts in a step, what it exported in the batch script must not mislead."""
+    batch = exported(script, BATCH, SH)
+    env = {**STEP, **batch, "SLURM_DISTRIBUTION": "arbitrary"}
+    done = subprocess.run([*SH, script], env=env, capture_output=True, text=True, check=True)
+    assert sorted(done.stdout.split()[1::2]) == sorted(batch)
+    assert set(done.stdout.split()[::2]) == {"unset"}
+
+
+@pytest.mark.parametrize("ports", [range(20_000, 25_000), range(20_000, 20_100), range(20_000, 20_001)], ids=len)
+def test_the_port_is_of_job_and_step(tmp_path: Path, ports: range) -> None:
+    """The range's start + (job id * stride + step id + 1) % its length; a batch script has no step id, and no 1."""
+    site = Site(port_range=ports)
+    script = written(tmp_path, "slurm", "taskprolog", site)
+    for job, step in ((7, 0), (4_294_967_295, 4_294_967_000)):
+        env = {**STEP, "SLURM_JOB_ID": str(job), "SLURM_STEP_ID": str(step)}
+        slot = (job * site.port_stride + step + 1) % len(ports)
+        assert exported(script, env, SH)["MASTER_PORT"] == str(ports[slot])
+    batch = {**BATCH, "SLURM_JOB_ID": "7"}
+    assert exported(script, batch, SH)["MASTER_PORT"] == str(ports[7 * site.port_stride % len(ports)])
+
+
+@pytest.mark.parametrize(("length", "steps"), [(5_000, 200), (1_000, 40), (10_000, 400), (9_973, 380)])
+def test_steps_and_neighbouring_jobs_differ_in_their_ports(length: int, steps: int) -> None:
+    """No two of 10 jobs in a row meet, nor two steps of one, with steps for a twenty-fifth of the range in each."""
+    stride = Site(port_range=range(20_000, 20_000 + length)).port_stride
+    found = [(job * stride + slot) % length for job in range(70, 80) for slot in range(steps)]
+    assert len(set(found)) == len(found)
+    assert math.gcd(stride, length) == 1  # all jobs of the length's number have ports of their own
+
+
+def test_gpus_set_torchruns_processes(script: Path) -> None:
+    """The GPUs that the task sees, 64 at most, win over the node's; with neither it is torchrun's own default."""
+    gpus = {"SLURM_GPUS_ON_NODE": "8"}
+    assert exported(script, ONE_EACH, SH)["PET_NPROC_PER_NODE"] == "1"
+    assert exported(script, {**ONE_EACH, **gpus}, SH)["PET_NPROC_PER_NODE"] == "8"
+    for visible, count in (("0,3", "2"), (",".join(map(str, range(64))), "64"), ("0," * 99, "64")):
+        seen = {**ONE_EACH, **gpus, "CUDA_VISIBLE_DEVICES": visible}
+        assert exported(script, seen, SH)["PET_NPROC_PER_NODE"] == count
+
+
+@pytest.mark.parametrize("hosts", ["node[5-8]", "node[1,5-7]"])
+@pytest.mark.parametrize("title", ["of another program", "hidden"])
+def test_a_batch_script_with_another_jobs_step_gets_nothing(tmp_path: Path, title: str, hosts: str) -> None:
+    """Where no title tells a batch script that a step's sbatch gave in: the step's hosts are not the job's."""
+    script = written(tmp_path, "slurm", "taskprolog")
+    if title == "hidden":  # hidepid=2; else a site's wrapper, or this test
+        script.write_text(script.read_text().replace("/proc/${PPID}/cmdline", "/nonexistent"))
+    job = {"SLURM_JOB_NODELIST": "node[1-4]", "SLURM_JOB_NUM_NODES": "4", "SLURM_NODEID": "0", "SLURM_PROCID": "0",
+           "SLURM_LOCALID": "0"}  # fmt: skip
+    assert exported(script, {**ONE_EACH, **job, "SLURM_STEP_NODELIST": hosts}, SH) == {}
+    assert exported(script, {**ONE_EACH, **job}, SH)["NODE_RANK"] == "0"
+    part = {**STEP, "SLURM_JOB_NODELIST": "node[1-8]", "SLURM_JOB_NUM_NODES": "8"}
+    assert exported(script, part, SH)["RANK"] == "5"
+
+
+def test_the_sites_settings_are_kept(tmp_path: Path) -> None:
+    """Suffix, interface, partition and host of a canary are the site's."""
+    site = Site(host_suffix="-ib", interfaces=("nosuch0", "lo"), partitions=("all",), hosts=("node1",))
+    script = written(tmp_path, "slurm", "taskprolog", site)
+    found = exported(script, ONE_EACH, SH)
+    assert found["MASTER_ADDR"] == "node1-ib"
+    assert (found["NCCL_SOCKET_IFNAME"], found["GLOO_SOCKET_IFNAME"]) == ("=lo", "lo")
+    assert exported(script, {**ONE_EACH, "SLURM_JOB_PARTITION": "other"}, SH) == {}
+    assert exported(script, {**ONE_EACH, "SLURM_STEP_NODELIST": "node[2-5]"}, SH) == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "environ", "is_set"),
+    [
+        ("NCCL_SOCKET_IFNAME=eth0\n", {}, False),
+        ("# ours\nNCCL_DEBUG=WARN\nNCCL_SOCKET_IFNAME=eth0", {}, False),
+        ("#NCCL_SOCKET_IFNAME=eth0\n NCCL_SOCKET_IFNAME=eth0\nNCCL_SOCKET_IFNAMES=eth0\n", {}, True),
+        ("", {"NCCL_CONF_FILE": "/home/alice/nccl.conf"}, False),
+        ("", {"NCCL_CONF_FILE": ""}, True),
+        (None, {}, True),
+    ],
+)
+def test_what_nccls_file_says_of_its_interface_is_not_beaten(
+    tmp_path: Path, text: str | None, environ: dict[str, str], *, is_set: bool
+) -> None:
+    """A variable would silently win; Gloo has no file."""
+    script = written(tmp_path, "slurm", "taskprolog", Site(interfaces=("lo",)))
+    conf = tmp_path / "nccl.conf"
+    if text is not None:
+        conf.write_text(text)
+    script.write_text(script.read_text().replace("/etc/nccl.conf", str(conf)))
+    found = exported(script, {**ONE_EACH, **environ}, SH)
+    assert ("NCCL_SOCKET_IFNAME" in found, found["GLOO_SOCKET_IFNAME"]) == (is_set, "lo")
+
+
+def test_opt_in_needs_the_prologs_mark(tmp_path: Path) -> None:
+    """Without the mark that the Prolog leaves for jobs whose comment asks, nothing is added."""
+    assert exported(written(tmp_path, "slurm", "taskprolog", FULL), ONE_EACH, SH) == {}
+
+
+def test_observing_adds_nothing(tmp_path: Path) -> None:
+    """In observe mode the system log hears what would be set, and the job gets nothing."""
+    assert exported(written(tmp_path, "slurm", "taskprolog", OBSERVE), ONE_EACH, SH) == {}
+
+
+@pytest.mark.parametrize("name", SHELLS)
+def test_hostile_values_add_no_line_of_their_own(script: Path, name: str) -> None:
+    """A user's text in any variable ends up in no line that Slurm reads."""
+    bad = "x\nexport LD_PRELOAD=/tmp/evil.so\nprint `id` $(id)"
+    names = [*STEP, "MASTER_ADDR", "MASTER_PORT", "MINGLE_EXPORTS", "RANK", "PET_NNODES", "CUDA_VISIBLE_DEVICES", "IFS"]
+    for hostile in [*names, "PS4", "ENV", "SLURM_GPUS_ON_NODE", "SLURM_HET_SIZE"]:
+        found = exported(script, {**ONE_EACH, hostile: bad}, shell(name))
+        assert "LD_PRELOAD" not in found
+        assert not re.search(r"evil|`|\$", " ".join(found.values()))
+
+
+@only_with("root")
+def test_it_runs_no_other_command(script: Path) -> None:
+    """Where no further process may be started it says the same."""
+    done = subprocess.run(
+        ["/bin/sh", "-c", script.read_text()], env=STEP, capture_output=True, text=True, check=True,
+        user=65534, group=65534, extra_groups=[], cwd="/",
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NPROC, (0, 0)),
+    )  # fmt: skip
+    assert "export RANK=5\n" in done.stdout
+
+
+@pytest.mark.parametrize("to", [">&-", ">/dev/full", ""], ids=["closed", "full", "nobody reads it"])
+def test_an_output_that_cannot_be_written_is_no_failure(script: Path, to: str) -> None:
+    """Whatever becomes of its output, its status is 0, and it says nothing of it to the task."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    words = ["sh", "-c", f"/bin/sh {script} {to}"]
+    try:
+        done = subprocess.run(words, env=STEP, stdout=writer, stderr=subprocess.PIPE, check=False)
+    finally:
+        os.close(writer)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+def test_long_lists_end_soon(script: Path) -> None:
+    """The longest lists that an environment can hold take milliseconds: seen to take 12 s, as its square grew."""
+    started = time.monotonic()
+    texts = ("n[" + "1," * 60_000 + "2]", "n," * 60_000, "n[1-2]" * 20_000, "x" * 120_000, "]" * 120_000, "[" * 120_000)
+    for text in (*texts, "1" * 120_000 + "(x2)"):
+        exported(script, {**BATCH, "SLURM_JOB_NODELIST": text}, SH)
+        exported(script, {**STEP, "SLURM_STEP_NODELIST": text}, SH)
+        exported(script, {**STEP, "SLURM_STEP_TASKS_PER_NODE": text}, SH)
+    assert time.monotonic() - started < 10
+
+
+def run_wrapper(place: Path, name: str, programs: dict[str, str], own: str = "") -> subprocess.CompletedProcess[str]:
+    """Run the wrapper beside a TaskProlog of ours, with the site's directory of programs and its one program."""
+    texts = {
+        "taskprolog": "echo export OURS=1 A=ours",
+        "own": own,
+        **{f"site.d/{key}": t for key, t in programs.items()},
+    }
+    (place / "site.d").mkdir()
+    for file, text in texts.items():
+        (place / file).write_text(f"#!/bin/sh\n{text}\n")
+        (place / file).chmod(0o644 if file.endswith("README") else 0o755)
+    script = place / "taskprolog-all"
+    script.write_text(render(hook("slurm", script.name), Site(), Chain(str(place / "own"), str(place / "site.d"))))
+    script.chmod(0o755)
+    return subprocess.run(
+        [*shell(name), str(script), "a b"], env={}, capture_output=True, text=True, check=False, timeout=20
+    )
+
+
+@pytest.mark.parametrize("name", SHELLS)
+def test_what_the_sites_programs_export_comes_later(tmp_path: Path, name: str) -> None:
+    """In the order of their names, and its own TaskProlog last; what cannot be run is none."""
+    programs = {"20": "echo export A=20", "10": 'echo "export A=10 $#"', "README": "echo print no program"}
+    done = run_wrapper(tmp_path, name, programs, "echo export A=own")
+    lines = ["export OURS=1 A=ours", "export A=10 1", "export A=20", "export A=own"]
+    assert (done.returncode, done.stdout.splitlines(), done.stderr) == (0, lines, "")
+
+
+@pytest.mark.parametrize("name", SHELLS)
+@pytest.mark.parametrize("where", ["directory", "own"])
+def test_a_program_of_the_sites_that_fails_cancels_the_task(tmp_path: Path, name: str, where: str) -> None:
+    """As it would without ours: its status is Slurm's business, and nothing after it runs."""
+    fails = {"10": "exit 7", "20": "echo export A=20"} if where == "directory" else {}
+    done = run_wrapper(tmp_path, name, fails, "exit 7" if where == "own" else "echo export A=own")
+    assert (done.returncode, done.stdout.splitlines()) == (7, ["export OURS=1 A=ours"])
+
+
+@pytest.mark.parametrize("name", SHELLS)
+def test_what_cannot_be_run_fails_the_task(tmp_path: Path, name: str) -> None:
+    """As for Slurm without ours: the site's own TaskProlog, and each program of taskprolog.d, in the same way."""
+    script, own, drop_in = tmp_path / "taskprolog-all", tmp_path / "own", tmp_path / "taskprolog.d/10-site"
+    script.write_text(render(hook("slurm", script.name), Site(), Chain(str(own), "", str(tmp_path))))
+    drop_in.parent.mkdir()
+
+    def status() -> int:
+        argv = [*shell(name), str(script)]
+        return subprocess.run(argv, env={}, capture_output=True, check=False, timeout=20).returncode
+
+    assert status() == 127
+    own.write_text("#!/bin/sh\nexit 0\n")
+    assert status() == 126
+    own.chmod(0o755)
+    assert status() == 0
+    drop_in.symlink_to("nothing")
+    assert status() == 127
+    drop_in.unlink()
+    drop_in.write_text("no program\n")
+    assert status() == 126
+
+
+SHELL_HOOKS = [each for each in HOOKS if each.template.endswith(".sh.j2") and each.scheduler != "pbs"]
+# Of scripts that differ in their names only, one is enough: the last.
+SCRIPTS = [*{(each.template, each.scheduler): each for each in SHELL_HOOKS}.values()]
+
+
+def run_part(argv: list[str], env: dict[str, str]) -> tuple[int, str]:
+    """Run a hook and return its status and output; what it leaves in its process group is ended, as slurmd does."""
+    process = subprocess.Popen(argv, env=env, stdout=subprocess.PIPE, text=True, start_new_session=True)
+    try:
+        return process.wait(20), process.communicate(timeout=20)[0]
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+
+
+@pytest.mark.parametrize("name", SHELLS)
+@pytest.mark.parametrize("each", SCRIPTS, ids=lambda each: f"{each.scheduler}-{each.name}")
+def test_a_hook_that_ends_at_any_line_is_no_failure(tmp_path: Path, each: object, name: str) -> None:
+    """Cut after any line, a hook has status 0, and a TaskProlog prints nothing or all.
+
+    Under dash that is every line but comments, after which a shell reads what it read before them; under the other
+    shells it is every tenth, as each is a process or several.
+    """
+    hook = next(known for known in SCRIPTS if known is each)
+    text = render(hook, *SITES["plain"], state_directory=f"{tmp_path}/state")
+    script, lines = tmp_path / "hook", text.splitlines(keepends=True)
+    env = {
+        "SLURM_JOB_ID": "7", "SLURM_JOB_UID": "0", "SLURM_STEP_ID": "0", "SLURM_STEP_NODELIST": "n1",
+        "SLURM_STEP_NUM_NODES": "1", "SLURM_NNODES": "1", "SLURM_STEP_NUM_TASKS": "2", "SLURM_NTASKS": "2",
+        "SLURM_STEP_TASKS_PER_NODE": "2", "SLURM_PROCID": "0", "SLURM_NODEID": "0", "SLURM_LOCALID": "0",
+    }  # fmt: skip
+    printed = set()
+    told = [number for number, line in enumerate(lines, 1) if number == 1 or line.split("#", 1)[0].strip()]
+    for count in {*(told if name == "dash" else range(1, len(lines), 10)), len(lines)}:
+        script.write_text("".join(lines[:count]))
+        status, output = run_part([*shell(name), str(script), "7.server", "root", "root"], env)
+        assert status == 0, (count, lines[count - 1])
+        printed.add(output)
+    assert len(printed) <= 2, printed
+
+
+GPUS = {"CUDA_VISIBLE_DEVICES": "0,1,2,3", "SLURM_GPUS_ON_NODE": "4"}
+# Those that are told all by their options are left alone in every task.
+ONE = "torchrun --standalone --nproc_per_node=4 train.py"
+C10D = "torchrun --nnodes=3 --nproc_per_node=4 --rdzv_id=1 --rdzv_backend=c10d --rdzv_endpoint=node1:29500 train.py"
+STATIC = "torchrun --nnodes=3 --nproc_per_node=4 --node_rank=1 --master_addr=node1 --master_port=29500 train.py"
+MACHINES = "accelerate launch --num_machines 3 --num_processes 12 --machine_rank 1 --main_process_ip a train.py"
+TOLD = [ONE, C10D, STATIC, f"{MACHINES} --main_process_port 29500", "deepspeed train.py"]
+# One that looks whether it is one of several: but in steps of several tasks on a node.
+LOOKING = ["trainer"]
+# torchrun on one node: but in steps of several.
+TORCHRUN = ["torchrun train.py", "torchrun --nproc_per_node=4 train.py", "torchrun --standalone train.py"]
+# Those that take an address and a port, or a free one: but where there are several nodes or tasks.
+FREE = ["spawn", "env_init", "lightning", "accelerate launch --num_processes 4 train.py"]
+
+
+def counts(env: dict[str, str]) -> tuple[int, int]:
+    """Return how many nodes and tasks a step has; a batch script is one task."""
+    if env.get("SLURM_STEP_ID", "-5") == "-5":
+        return int(env["SLURM_JOB_NUM_NODES"]), 1
+    return int(env["SLURM_STEP_NUM_NODES"]), int(env["SLURM_STEP_NUM_TASKS"])
+
+
+def said(argv: str, env: dict[str, str]) -> str:
+    """Return what a program says of what it would do."""
+    name, *words = argv.split()
+    with patch.dict(os.environ, env, clear=True):
+        found: str = getattr(usual_programs, name)(words)
+    return found
+
+
+@pytest.mark.parametrize("path", TASKS, ids=lambda path: f"{path.parent.name}-{path.name}")
+def test_they_do_the_same(script: Path, path: Path) -> None:
+    """Where they do not want to be one of several."""
+    env = environ(path) | GPUS
+    done = subprocess.run(["/bin/sh", script], env=env, capture_output=True, text=True, check=True)
+    lines = [line.removeprefix("export ").partition("=") for line in done.stdout.splitlines()]
+    hooked = env | {name: value for name, _, value in lines}
+    nodes, tasks = (1, 1) if "SLURM_HET_SIZE" in env else counts(env)
+    programs = [*TOLD]
+    programs += LOOKING if tasks <= nodes else []
+    programs += TORCHRUN if tasks == 1 else []
+    programs += FREE if tasks == nodes == 1 else []
+    assert {argv: said(argv, hooked) for argv in programs} == {argv: said(argv, env) for argv in programs}

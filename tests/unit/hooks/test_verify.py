@@ -1,0 +1,485 @@
+"""verify, doctor, simulate, report and rollout."""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+from support.hooks_image import MOM, NO_CHAIN, OURS, SPOILERS, at, call, conf, image, key, program
+from support.needs import only_with
+
+import mingle_hooks
+from mingle_hooks.cli import main
+from mingle_hooks.cli.hooks import hooks
+from mingle_hooks.errors import UsageError
+from mingle_hooks.hooks import files, slurm, verify
+from mingle_hooks.hooks.files import Site
+from mingle_hooks.hooks.verify import preview_job, why_nothing
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """Give a node with all that is wanted: Slurm's hooks and their lines, Torque's, and the key."""
+    image(tmp_path)
+    conf(tmp_path, *call(tmp_path, "install", "slurm", "--yes").stdout.splitlines()[-4:])
+    call(tmp_path, "install", "torque", "--yes")
+    key(tmp_path)
+    return tmp_path
+
+
+def quiet(root: Path, scheduler: str = "slurm") -> int:
+    """Return the status of the health check."""
+    return main.run(["hooks", "verify", scheduler, "--quiet", "--root", str(root)])
+
+
+def later(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Be the next version, whose hooks are others."""
+    for module in (files, verify, mingle_hooks):
+        monkeypatch.setattr(module, "__version__", "9.1")
+
+
+def test_an_upgrade_is_no_deviation(root: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture) -> None:
+    """What the older version installed is as it was: a note, and no node is taken out of service for it."""
+    later(monkeypatch)
+    done = call(root, "verify", "slurm")
+    assert (done.exit_code, done.stdout.splitlines()[-1]) == (0, "ok")
+    told = [line for line in done.stdout.splitlines() if "9.1 gives another" in line]
+    assert len(told) == 4
+    assert all(line.startswith("note ") and "mingle hooks install slurm" in line for line in told)
+    assert (quiet(root), capfd.readouterr().out) == (0, "")
+
+
+def test_a_hook_that_only_the_later_version_has_is_a_note(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Until it is installed everywhere; in the version that was installed its absence is a deviation."""
+    tree = json.loads(at(root, "/etc/mingle/hooks/manifest.json").read_text())
+    tree["files"] = [row for row in tree["files"] if row["name"] != "epilogue"]
+    at(root, "/etc/mingle/hooks/manifest.json").write_text(json.dumps(tree))
+    at(root, f"{MOM}/epilogue").unlink()
+    assert call(root, "verify", "torque").exit_code == 1
+    later(monkeypatch)
+    done = call(root, "verify", "torque")
+    assert (done.exit_code, f"{MOM}/epilogue:" in done.stdout) == (0, True)
+
+
+def test_other_settings_since_the_installation_are_a_note(root: Path) -> None:
+    """They act when they are installed."""
+    at(root, "/etc/mingle/mingle.toml").write_text('host_suffix = "-ib"\n')
+    done = call(root, "verify", "slurm")
+    assert (done.exit_code, "these settings give another" in done.stdout) == (0, True)
+
+
+def test_what_was_edited_by_hand_is_shown_as_a_difference(root: Path, capfd: pytest.CaptureFixture) -> None:
+    """With the mend, and what becomes of it."""
+    path = at(root, f"{OURS}/prolog")
+    path.write_text(path.read_text().replace("umask 077", "umask 022"))
+    done = call(root, "verify", "slurm")
+    assert done.exit_code == 1
+    assert f"BAD  {OURS}/prolog: was edited by hand; fix: mingle hooks install slurm, which keeps" in done.stdout
+    assert [line for line in done.stdout.splitlines() if "umask 0" in line and line[0] in "+-"] == [
+        "-  umask 077", "+  umask 022",
+    ]  # fmt: skip
+    assert quiet(root) == 1
+    assert capfd.readouterr().out.startswith(f"BAD  {OURS}/prolog: was edited by hand; fix: ")
+
+
+def test_a_whole_hook_that_the_manifest_does_not_tell_of_is_no_edited_one(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An image of another version, say, laid over this one: installing again needs to keep nothing."""
+    with monkeypatch.context() as patched:
+        later(patched)
+        text = call(root, "render", "slurm", "prolog").stdout
+    at(root, f"{OURS}/prolog").write_text(text)
+    done = call(root, "verify", "slurm")
+    said = "comes from another installation than the manifest (mingle-hooks 9.1)"
+    assert (done.exit_code, said in done.stdout) == (1, True)
+    call(root, "install", "slurm", "--yes")
+    assert not at(root, "/etc/mingle/hooks/kept").exists()
+    assert call(root, "verify", "slurm").exit_code == 0
+
+
+WRONG = {
+    **{how: lambda root, spoil=spoil: spoil(at(root, f"{OURS}/prolog")) for how, spoil in SPOILERS.items()},
+    "no key": lambda root: at(root, "/etc/mingle/key").unlink(),
+    "a key for all": lambda root: at(root, "/etc/mingle/key").chmod(0o644),
+    "a short key": lambda root: key(root, "ab" * 8),
+    "a key that is no hex": lambda root: key(root, "XY" * 32),
+    "an empty key": lambda root: key(root, ""),
+    "no manifest": lambda root: at(root, "/etc/mingle/hooks/manifest.json").unlink(),
+    "half a manifest": lambda root: at(root, "/etc/mingle/hooks/manifest.json").write_text('{"files": ['),
+    "a state directory of a user's": lambda root: at(root, "/run/mingle").mkdir(parents=True, mode=0o700),
+}  # fmt: skip
+WRONG_OF_TORQUE = {
+    "no site's own": lambda root: at(root, f"{MOM}/prologue.before-mingle").unlink(),
+    "another site's own": lambda root: at(root, f"{MOM}/prologue.before-mingle").write_text("#!/bin/sh\nexit 1\n"),
+    "a site's own that cannot be run": lambda root: at(root, f"{MOM}/prologue.before-mingle").chmod(0o600),
+    "the site's own over ours": lambda root: at(root, f"{MOM}/prologue").write_text("#!/bin/sh\nexit 1\n"),
+}
+
+
+@pytest.mark.parametrize("how", [*WRONG, *WRONG_OF_TORQUE])
+def test_the_health_check_finds_what_verify_finds(root: Path, capfd: pytest.CaptureFixture, how: str) -> None:
+    """Quick does not mean less of what concerns the node; and before it says nothing at all."""
+    scheduler = "torque" if how in WRONG_OF_TORQUE else "slurm"
+    assert (call(root, "verify", scheduler).exit_code, quiet(root, scheduler), capfd.readouterr().out) == (0, 0, "")
+    {**WRONG, **WRONG_OF_TORQUE}[how](root)
+    done, status = call(root, "verify", scheduler), quiet(root, scheduler)
+    bad = [" ".join(line.split()) for line in done.stdout.splitlines() if line.startswith("BAD")]
+    told = [" ".join(line.split()) for line in capfd.readouterr().out.splitlines()]
+    assert (done.exit_code, status) == (1, 1)
+    assert told
+    assert set(told) <= set(bad)
+    assert all("; fix: " in line for line in bad)
+
+
+def test_a_site_s_own_that_was_changed_on_purpose_is_taken_as_it_is(root: Path) -> None:
+    """By installing again; and that one is put back."""
+    path = at(root, f"{MOM}/prologue.before-mingle")
+    path.write_text("#!/bin/sh\nexit 1\n")
+    assert call(root, "verify", "torque").exit_code == 1
+    call(root, "install", "torque", "--yes")
+    assert call(root, "verify", "torque").exit_code == 0
+    call(root, "uninstall", "torque", "--yes")
+    assert at(root, f"{MOM}/prologue").read_text() == "#!/bin/sh\nexit 1\n"
+
+
+def test_a_health_check_where_nothing_is_installed_fails(root: Path, capfd: pytest.CaptureFixture) -> None:
+    """So does one that is mistyped."""
+    assert quiet(root, "pbs") == 1
+    assert capfd.readouterr().out.startswith("BAD  pbs: has no hooks installed; fix: mingle hooks install pbs")
+    for words in (["verify", "slrum", "--quiet"], ["verify", "--quiet"], ["verify", "slurm", "--quiet", "--rot", "/"]):
+        assert main.run(["hooks", *words]) == 64
+
+
+def test_a_hook_that_is_a_link_is_not_healthy(root: Path, capfd: pytest.CaptureFixture) -> None:
+    """Other commands refuse to go on."""
+    at(root, f"{OURS}/epilog").unlink()
+    at(root, f"{OURS}/epilog").symlink_to("/etc/passwd")
+    assert quiet(root) == 1
+    assert f"{OURS}/epilog: is a link" in capfd.readouterr().out
+
+
+def test_a_health_check_loads_neither_click_nor_jinja2(root: Path) -> None:
+    """They are most of what other commands take, and this one runs on every node every few minutes."""
+    program = (
+        "import sys; from mingle_hooks.cli.main import run; "
+        "status = run(sys.argv[1:]); print(status, {'click', 'jinja2'} & set(sys.modules))"
+    )
+    argv = [sys.executable, "-c", program, "hooks", "verify", "torque", "--quiet", "--root", str(root)]
+    assert subprocess.run(argv, capture_output=True, text=True, check=True, timeout=60).stdout == "0 set()\n"
+
+
+def test_the_host_of_a_pbs_server_needs_no_key(tmp_path: Path) -> None:
+    """It runs no jobs; a host with mom_priv does."""
+    call(tmp_path, "install", "pbs", "--yes")
+    assert call(tmp_path, "verify", "pbs").exit_code == 0
+    assert quiet(tmp_path, "pbs") == 0
+    at(tmp_path, "/var/spool/pbs/mom_priv").mkdir(parents=True)
+    call(tmp_path, "install", "pbs", "--yes")
+    assert "BAD  /etc/mingle/key: is missing" in call(tmp_path, "verify", "pbs").stdout
+
+
+def test_what_verify_tells_a_program(root: Path) -> None:
+    """As JSON, with the same exit status."""
+    assert json.loads(call(root, "verify", "slurm", "--json").stdout)["ok"]
+    os.unlink(at(root, "/etc/mingle/key"))
+    done = call(root, "verify", "slurm", "--json")
+    told = json.loads(done.stdout)
+    assert (done.exit_code, told["ok"], [row["where"] for row in told["bad"]]) == (1, False, ["/etc/mingle/key"])
+    assert told["notes"][0].keys() == {"where", "what", "mend"}
+
+
+@pytest.fixture
+def bare(tmp_path: Path) -> Path:
+    """Give a node image with Slurm's hooks installed, and a slurm.conf that does not name them yet."""
+    (tmp_path / "etc/slurm").mkdir(parents=True)
+    (tmp_path / "etc/slurm/slurm.conf").write_text("ClusterName=x\n")
+    call(tmp_path, "install", "slurm", "--yes")
+    return tmp_path
+
+
+def test_it_tells_what_is_wrong_and_how_to_mend_it(bare: Path) -> None:
+    """Every finding that is no note has its mend, in one column."""
+    done = call(bare, "doctor")
+    assert done.exit_code == 1
+    assert f"does not say Prolog={OURS}/prolog; fix: this line there: Prolog={OURS}/prolog" in done.stdout
+    bad = [line for line in done.stdout.splitlines() if line.startswith("BAD")]
+    assert len(bad) >= 4
+    assert all("; fix: " in line for line in bad)
+    assert len({line.index("does not say") for line in bad if "does not say" in line}) == 1
+
+
+def test_it_tells_what_a_job_here_would_get(bare: Path) -> None:
+    """The variables of a task, worked out by the hook itself with this site's settings."""
+    (bare / "etc/mingle/mingle.toml").write_text('port_range = "21000-21999"\nhost_suffix = "-ib"\n')
+    shown = call(bare, "doctor").stdout
+    assert "  export RANK=1\n" in shown
+    assert "-ib\n" in shown
+    assert "  export MASTER_PORT=21620\n" in shown
+
+
+@pytest.mark.parametrize(
+    ("setting", "reason"),
+    [("observe = true", "hooks.observe"), ('hosts = ["elsewhere"]', "elsewhere"), ('opt_in = "please"', "please")],
+)
+def test_it_tells_why_a_job_here_would_get_nothing(bare: Path, setting: str, reason: str) -> None:
+    """A site that keeps the hooks from acting is reminded of how."""
+    (bare / "etc/mingle/mingle.toml").write_text(f"[hooks]\n{setting}\n")
+    shown = call(bare, "doctor").stdout.partition("would get:\n")[2]
+    assert shown.startswith("  nothing\n")
+    assert reason in shown
+
+
+def test_the_kill_switch_is_the_one_below_root(bare: Path) -> None:
+    """In a node image with the kill switch a job would get nothing, whatever this machine has."""
+    (bare / "etc/mingle/disabled").touch()
+    shown = call(bare, "doctor").stdout.partition("would get:\n")[2]
+    assert shown == f"  nothing\n  {bare}/etc/mingle/disabled is there\n"
+
+
+@pytest.mark.parametrize(("host", "suffix"), [("-odd", ""), ("", "x"), ("naïve", ""), ("n" * 252, "-ib")])
+def test_a_host_whose_name_the_hook_does_not_take_is_told(host: str, suffix: str) -> None:
+    """A name that no job gets anything under is the reason that is told."""
+    site = Site(host_suffix=suffix)
+    assert preview_job(site, host) == ()
+    assert [reason for reason in why_nothing(site, host) if "not a host name that the hook accepts" in reason]
+
+
+def test_after_all_mends_it_is_content(bare: Path) -> None:
+    """With the lines in slurm.conf and a key there is nothing to mend, and the status is 0."""
+    lines = call(bare, "install", "slurm", "--yes").stdout.splitlines()[-4:]
+    (bare / "etc/slurm/slurm.conf").write_text("\n".join(lines))
+    (bare / "etc/mingle/key").write_text("ab" * 32)
+    (bare / "etc/mingle/key").chmod(0o400)
+    done = call(bare, "doctor")
+    assert (done.exit_code, "BAD" in done.stdout) == (0, False)
+
+
+KEY = "ab" * 32
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Path:
+    """Give one node with the hooks, its key and settings, and a slurm.conf that does not name them yet."""
+    (tmp_path / "etc/slurm").mkdir(parents=True)
+    conf(tmp_path, "ClusterName=x")
+    program(tmp_path, "/etc/mingle/mingle.toml", NO_CHAIN)
+    program(tmp_path, "/etc/mingle/key", f"{KEY}\n").chmod(0o400)
+    call(tmp_path, "install", "slurm", "--yes")
+    return tmp_path
+
+
+def report(root: Path) -> str:
+    """Return what the node says of itself."""
+    done = call(root, "report", "slurm")
+    assert (done.exit_code, done.stdout.count("\n")) == (0, 1)
+    return done.stdout
+
+
+def check(*lines: str, nodes: str = "n[1-3]") -> Result:
+    """Give these lines to the check."""
+    text = "".join(line if line.endswith("\n") else f"{line}\n" for line in lines)
+    return CliRunner().invoke(hooks, ["rollout", "--check", "--nodes", nodes], input=text, catch_exceptions=False)
+
+
+def test_a_report_says_all_that_has_to_be_the_same(node: Path) -> None:
+    """In one line, with what stands for the key and never the key."""
+    conf(node, f"Prolog={OURS}/prolog")
+    text = report(node)
+    said = json.loads(text)
+    assert [*said["hooks"]] == [f"{OURS}/{name}" for name in ("epilog", "prolog", "taskprolog", "taskprolog-all")]
+    assert said["chain"] == {"prolog": "none", "epilog": "none", "taskprolog": "none"}
+    assert (said["slurm.conf"], said["problems"]) == ({"Prolog": [f"{OURS}/prolog"]}, [])
+    assert KEY[:16] not in text
+    (node / "etc/mingle/key").chmod(0o600)
+    (node / "etc/mingle/key").write_text("cd" * 32)
+    assert json.loads(report(node))["key"] not in {said["key"], "unfit"}
+    (node / "etc/mingle/key").chmod(0o644)
+    assert json.loads(report(node))["key"] == "unfit"
+
+
+def test_nodes_that_are_the_same_are_ready(node: Path) -> None:
+    """Whatever clush and pdsh say beside the reports, and also by whole names."""
+    one = report(node)
+    done = check(f"n1: {one}", f"n2.site: {one}", "n2.site: a warning", f"n3: {one}", "")
+    assert (done.exit_code, done.stdout) == (
+        0,
+        "ok: all reports from n[1-3] agree; you can name the hooks in slurm.conf\n",
+    )
+
+
+def test_a_node_without_a_report_is_not_ready(node: Path) -> None:
+    """One that says nothing, one that says something else, and one of which clush says why."""
+    one = report(node)
+    done = check(f"n1: {one}", "n2: sh: mingle: not found", "clush: n3: exited with exit code 1", nodes="n[1-4]")
+    assert done.exit_code == 1
+    lines = done.stdout.splitlines()
+    assert [line.split(": ")[:3] for line in lines] == [
+        ["BAD  n2", "no report", "sh"],
+        ["BAD  n3", "no report", "exited with exit code 1; fix"],
+        ["BAD  n4", "no report; fix", "mingle hooks install slurm --yes there"],
+    ]
+
+
+DIFFERENCES: dict[str, tuple[Callable[[Path], object], str]] = {
+    "a hook is gone": (lambda root: (root / OURS[1:] / "prolog").unlink(), f"{OURS}/prolog is missing"),
+    "a hook is another": (lambda root: (root / OURS[1:] / "epilog").write_text("x"), "is not as it was installed"),
+    "a hook cannot be run": (lambda root: (root / OURS[1:] / "epilog").chmod(0o644), "and mode 0644"),
+    "nothing is installed": (
+        lambda root: call(root, "uninstall", "slurm", "--yes", input="y\n"), "no hooks are installed",
+    ),
+    "another key": (lambda root: program(root, "/etc/mingle/key", "cd" * 32).chmod(0o400), "key is "),
+    "no key": (lambda root: (root / "etc/mingle/key").unlink(), "key is none"),
+    "another chain": (
+        lambda root: program(root, "/etc/mingle/mingle.toml", NO_CHAIN.replace('prolog = "none"', "", 1)),
+        "does not name the site's own prolog",
+    ),
+    "a drop-in that cannot be run": (
+        lambda root: program(root, "/etc/mingle/prolog.d/10-x").chmod(0o644), "which drains the node",
+    ),
+    "another slurm.conf": (lambda root: conf(root, "Prolog=/opt/x"), "slurm.conf Prolog is"),
+    "the kill switch": (lambda root: program(root, "/etc/mingle/disabled"), "off is true, and false on 2 others"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("how", DIFFERENCES)
+def test_a_node_that_differs_is_told(node: Path, how: str) -> None:
+    """By its name, with what is different there and the mend."""
+    one = report(node)
+    spoil, said = DIFFERENCES[how]
+    spoil(node)
+    done = check(f"n1: {one}", f"n2: {report(node)}", f"n3: {one}")
+    assert done.exit_code == 1
+    assert {line.split(":")[0] for line in done.stdout.splitlines()} == {"BAD  n2"}
+    assert said in done.stdout
+    assert all("; fix: " in line for line in done.stdout.splitlines())
+
+
+def test_what_is_wrong_on_all_is_no_reason_to_go_on(node: Path) -> None:
+    """The settings say nothing of the site's own, so a node that comes later would lose it."""
+    (node / "etc/mingle/mingle.toml").unlink()
+    one = report(node)
+    done = check(*(f"n{number}: {one}" for number in (1, 2, 3)))
+    assert (done.exit_code, done.stdout.count("BAD  n[1-3]: /etc/mingle/mingle.toml does not name")) == (1, 3)
+
+
+def test_nodes_come_from_sinfo(node: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All that the controller knows; without an answer they have to be named. No report at all is a mistake."""
+    monkeypatch.setattr(slurm, "slurm_nodes", lambda _where: ("n1", "n2"))
+    line = ["rollout", "--check"]
+    done = CliRunner().invoke(hooks, line, input=f"n1: {report(node)}", catch_exceptions=False)
+    assert (done.exit_code, "BAD  n2: no report" in done.stdout) == (1, True)
+    with pytest.raises(UsageError, match="reports of nodes"):
+        CliRunner().invoke(hooks, line, input="[1, 2]\nn1: {}\n", catch_exceptions=False)
+    monkeypatch.setattr(slurm, "slurm_nodes", lambda _where: ())
+    with pytest.raises(UsageError, match="--nodes"):
+        CliRunner().invoke(hooks, line, input="", catch_exceptions=False)
+
+
+def test_the_order_is_told() -> None:
+    """The check comes before the lines of slurm.conf."""
+    said = CliRunner().invoke(hooks, ["rollout"], catch_exceptions=False).stdout
+    assert said.index("rollout --check") < said.index("printed to slurm.conf") < said.index("hooks uninstall")
+
+
+OWNED = Path("/tmp/mingle-simulate-owned")  # noqa: S108 -- what the hostile text would make
+TRIAL = re.compile(r"(\S+) +(\S.*?) +status (\d+) +[0-9.]+ ms")
+
+
+@functools.cache  # each test looks at another part of it
+def trials(scheduler: str) -> dict[tuple[str, str], list[str]]:
+    """Simulate a scheduler's hooks; return (hook, environment) -> what it exported or left. Each ends with 0."""
+    done = CliRunner().invoke(hooks, ["simulate", scheduler], catch_exceptions=False)
+    assert done.exit_code == 0
+    found: dict[tuple[str, str], list[str]] = {}
+    for line in done.stdout.splitlines():
+        match = TRIAL.fullmatch(line)
+        if match:
+            assert match[3] == "0"
+            said = found[match[1], match[2]] = []
+        elif line.startswith("    "):
+            said.append(line.strip())
+    assert f"{len(found)} runs, none failed" in done.stdout
+    assert not OWNED.exists()
+    return found
+
+
+@pytest.mark.parametrize("scheduler", ["slurm", "pbs", "torque"])
+def test_every_hook_ends_well_in_every_environment(scheduler: str) -> None:
+    """Recorded and hostile environments alike end with status 0."""
+    assert len(trials(scheduler)) >= 7
+
+
+def test_slurms_hooks_show_what_a_job_gets() -> None:
+    """What the TaskProlog exports in a recorded step, and nothing where nothing can be known."""
+    found = trials("slurm")
+    assert "export RANK=3" in found["taskprolog", "slurm-22.05-step"]
+    assert found["taskprolog", "no variables at all"] == []
+    assert found["taskprolog", "hostile numbers"] == []
+
+
+@only_with("root")
+@pytest.mark.parametrize(
+    ("scheduler", "start", "end", "good", "job"),
+    [
+        ("slurm", "prolog", "epilog", "slurm-26.05-job", "1"),
+        ("torque", "prologue", "epilogue", "a job", "12.server"),
+        ("torque", "prologue.parallel", "epilogue.parallel", "a job of an array", "12[3].server"),
+    ],
+)
+def test_roots_hooks_show_what_they_make_and_remove(scheduler: str, start: str, end: str, good: str, job: str) -> None:
+    """A job's start makes its directory and its end removes that; a hostile id makes and removes nothing."""
+    found = trials(scheduler)
+    place = f"/run/mingle/{job} "
+    assert [line for line in found[start, good] if line.startswith(place)]
+    assert found[start, "a hostile job id"] == []
+    assert not [line for line in found[end, good] if line.startswith(place)]
+    assert [line for line in found[end, "a hostile job id"] if re.match(r"/run/mingle/[0-9]", line)]
+
+
+def test_a_user_may_simulate_too() -> None:
+    """Without root's rights it works, and says what is missing."""
+    argv = ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups"] if os.geteuid() == 0 else []
+    command = [sys.executable, "-m", "mingle_hooks", "hooks", "simulate", "slurm"]
+    done = subprocess.run([*argv, *command], capture_output=True, text=True, timeout=60, check=False, cwd="/")
+    assert done.returncode == 0, done.stderr
+    assert "export RANK=3" in done.stdout
+    assert "run this as root" in done.stderr
+
+
+MINGLE = Path(sys.executable).with_name("mingle")
+
+
+def started(image_: Path, *words: str, **environ: str) -> subprocess.CompletedProcess[str]:
+    """Run it below root."""
+    env = {"PATH": os.environ["PATH"], "HOME": str(image_), **environ}
+    command = [MINGLE, "hooks", *words, "--root", str(image_)]
+    return subprocess.run(command, env=env, capture_output=True, text=True, check=False, timeout=60)
+
+
+@pytest.fixture
+def image_(tmp_path: Path) -> Path:
+    """Give a node image with a slurm.conf that names no hooks."""
+    (tmp_path / "etc/slurm").mkdir(parents=True)
+    (tmp_path / "etc/slurm/slurm.conf").write_text("ClusterName=x\n")
+    return tmp_path
+
+
+def test_an_admin_s_own_settings_do_not_count(image_: Path) -> None:
+    """A hook is the same whoever installs it; the site's file says what is in it."""
+    (image_ / ".config/mingle").mkdir(parents=True)
+    (image_ / ".config/mingle/mingle.toml").write_text('host_suffix = "-mine"\n')
+    plain = started(image_, "render", "slurm", "taskprolog").stdout
+    own = started(image_, "render", "slurm", "taskprolog", MINGLE_PORT_RANGE="30000-30099", MINGLE_IFACE="mine0").stdout
+    assert plain == own != ""
+    (image_ / "etc/mingle").mkdir()
+    (image_ / "etc/mingle/mingle.toml").write_text('host_suffix = "-site"\n')
+    assert "-site" in started(image_, "render", "slurm", "taskprolog").stdout

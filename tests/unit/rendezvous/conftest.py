@@ -1,0 +1,22 @@
+"""Rooms with a leader, for worlds of two and of three."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from support.gathering import Room
+
+
+@pytest.fixture
+def pair() -> Iterator[Room]:
+    """Give a leader of a world of two."""
+    with Room(2) as room:
+        yield room
+
+
+@pytest.fixture
+def trio() -> Iterator[Room]:
+    """Give a leader of a world of three."""
+    with Room(3) as room:
+        yield room

@@ -1,0 +1,25 @@
+"""Fixtures for the tests of mingle run: a runner for an agent, and runs that are served."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from fake_runner import Runner
+from served import Served
+
+
+@pytest.fixture
+def runner(tmp_path: Path) -> Iterator[Runner]:
+    """Give a runner that has not started its supervisor yet."""
+    with Runner(tmp_path) as made:
+        yield made
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[Served]:
+    """Return what serves runs in this process."""
+    serving = Served(tmp_path / "state" / "mingle" / "runs")
+    yield serving
+    serving.close()

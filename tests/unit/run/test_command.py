@@ -1,0 +1,246 @@
+"""COMMAND's output reaches the runner whole, in whole lines and at its pace; and the stacks of its processes."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+from fake_runner import Runner
+from places import path_without
+
+from mingle_hooks.rendezvous.wire import WireError, parse
+from mingle_hooks.run import command as stacks
+from mingle_hooks.run import messages, processes
+from mingle_hooks.run.command import LONGEST, MOST_WAITING, Pipe
+from mingle_hooks.run.messages import CLEAN, DUMP, ENDED, ERR, MOST_STACKS, MOST_TAIL, STACKS, Dump, Stacks
+
+
+def test_a_long_line_comes_in_pieces_and_any_octets_come_as_they_are(runner: Runner) -> None:
+    runner.supervise()
+    octets = random.Random(1).randbytes(1 << 20).replace(b"\n", b"\0")  # noqa: S311 - to be the same again
+    (runner.directory / "octets").write_bytes(octets)
+    ended = runner.attempt("sh", "-c", "cat octets; echo; printf 'last\\377\\000' >&2; kill -9 $$")
+    assert bytes(runner.output) == octets + b"\n"
+    assert bytes(runner.errors) == b"last\xff\0"
+    assert all(len(data) < 10 * LONGEST for _, data in runner.frames)
+    assert len(ended["tail"]) <= MOST_TAIL
+
+
+def test_the_last_lines_of_both_streams_are_told_with_the_end(runner: Runner) -> None:
+    os.mkfifo(runner.directory / "go")
+    runner.supervise()
+    runner.start("sh", "-c", "seq 100000; printf 'no line yet'; read go < go; echo 'and: \N{BROKEN HEART}' >&2; exit 1")
+    runner.until(lambda: runner.output.endswith(b"100000\n"))
+    (runner.directory / "go").write_text("\n")
+    tail = runner.wait_for(messages.ENDED)["tail"]
+    assert len(tail) <= MOST_TAIL
+    assert tail.endswith("100000\nno line yetand: \N{BROKEN HEART}\n")
+    assert int(tail.splitlines()[0]) == int(tail.splitlines()[1]) - 1
+    runner.wait_for(messages.CLEAN)
+    assert runner.attempt("printf", "\\377")["tail"] == "\N{REPLACEMENT CHARACTER}"
+
+
+def test_all_that_a_command_wrote_before_its_end_is_in_these_lines(runner: Runner) -> None:
+    os.mkfifo(runner.directory / "go")
+    runner.supervise()
+    runner.start("sh", "-c", "read go < go; head -c 900000 /dev/zero | tr '\\0' '\\n'; echo last; exit 1")
+    runner.wait_for(messages.FORMED)
+    (command,) = processes.children(runner.supervisor)
+    os.kill(runner.supervisor, signal.SIGSTOP)
+    (runner.directory / "go").write_text("\n")
+    runner.until(lambda: ") Z " in Path(f"/proc/{command}/stat").read_text())
+    os.kill(runner.supervisor, signal.SIGCONT)
+    assert runner.wait_for(messages.ENDED)["tail"].endswith("\nlast\n")
+
+
+def test_output_of_what_outlives_the_command_comes_until_it_has_ended(runner: Runner) -> None:
+    runner.supervise()
+    script = "trap 'echo saved; exit' TERM; echo ready > ready; while :; do sleep 0.01; done"
+    runner.attempt("sh", "-c", 'sh -c "$0" & while ! [ -s ready ]; do sleep 0.01; done', script)
+    assert bytes(runner.output) == b"saved\n"
+
+
+def test_who_holds_the_pipe_without_being_a_descendant_holds_nothing_up(runner: Runner) -> None:
+    runner.supervise()
+    runner.start("sh", "-c", "echo $$; read line < go")
+    os.mkfifo(runner.directory / "go")
+    runner.until(lambda: runner.output)
+    with Path(f"/proc/{int(runner.output)}/fd/1").open("wb", buffering=0) as pipe:
+        pipe.write(b"torn")
+        (runner.directory / "go").write_text("\n")
+        runner.wait_for(messages.CLEAN)
+        runner.until(lambda: runner.drained)
+    assert runner.output.endswith(b"\ntorn")
+
+
+def test_a_runner_that_does_not_read_holds_the_writer_and_no_word(runner: Runner) -> None:
+    runner.supervise()
+    assert runner.stream is not None
+    runner.stream.listen(wanted=False)
+    lines = 200_000  # 13 MB: more than the bound below, and than all buffers on the way
+    script = f"import sys\nfor n in range({lines}):\n print(f'{{n:063}}')\nsys.stdout.flush(); open('done', 'w')"
+    runner.start("python3", "-c", script)
+    runner.wait_for(messages.FORMED)
+    runner.until(lambda: is_stuck(runner.supervisor))
+    os.kill(runner.supervisor, signal.SIGUSR1)
+    runner.wait_for(messages.NOTICED)
+    assert not (runner.directory / "done").exists()
+    status = Path(f"/proc/{runner.supervisor}/status").read_text()
+    own = int(status.partition("RssAnon:")[2].split()[0]) << 10  # without files, of which each Python maps others
+    assert own < (10 << 20) + 2 * MOST_WAITING
+    runner.stream.listen(wanted=True)
+    runner.wait_for(messages.CLEAN)
+    runner.until(lambda: runner.drained)
+    assert bytes(runner.output) == b"".join(b"%063d\n" % n for n in range(lines))
+
+
+def is_stuck(pid: int) -> bool:
+    """Tell whether COMMAND, below a supervisor, waits for room in its pipe."""
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return any("pipe_write" in Path(f"/proc/{child}/wchan").read_text() for child in children)
+
+
+def test_a_command_that_ends_while_nobody_reads_is_told_with_its_last_lines(runner: Runner) -> None:
+    runner.supervise()
+    assert runner.stream is not None
+    runner.stream.listen(wanted=False)
+    script = "head -c 9000000 /dev/zero | tr '\\0' '\\n'; echo last; exit 3"
+    runner.start("sh", "-c", script)
+    runner.wait_for(messages.FORMED)
+    runner.until(lambda: is_stuck_below(runner.supervisor))
+    runner.end(0.5)
+    runner.wait_for(messages.ENDED)
+    runner.wait_for(messages.CLEAN)
+    runner.stream.listen(wanted=True)
+    runner.until(lambda: runner.drained)
+    assert set(runner.output) == {10}
+
+
+def is_stuck_below(pid: int) -> bool:
+    """Tell whether any descendant of a supervisor waits for room in its pipe."""
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return is_stuck(pid) or any(is_stuck_below(int(child)) for child in children)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_lines_are_those_that_were_written_whatever_the_pieces(seed: int) -> None:
+    chance = random.Random(seed)  # noqa: S311 - to be the same again
+    lengths = [chance.choice((0, 5, 80, 3000, LONGEST - 1, LONGEST, 3 * LONGEST)) for _ in range(60)]
+    written = b"".join(b"x" * length + b"\n" for length in lengths) + b"rest"
+    reading, writing = os.pipe2(os.O_NONBLOCK)
+    pipe = Pipe(reading, ERR)
+    seen, position = [], 0
+    while position < len(written):
+        position += os.write(writing, written[position : position + chance.randrange(1, 50_000)])
+        data = pipe.read()
+        assert data is not None
+        if parts := pipe.lines(data):
+            seen.append(b"".join(parts))
+    seen.append(pipe.take())
+    pipe.close()
+    os.close(writing)
+    assert b"".join(seen) == written
+    assert all(part.endswith(b"\n") or len(part) >= LONGEST for part in seen[:-1])
+
+
+# It says that it is there, and hangs.
+HANGS = "import time\ndef hangs():\n    print('begun', flush=True); time.sleep(1000)\nhangs()"
+# In place of py-spy: the words that it was given, and who stands below which process.
+SPY = """\
+#!/bin/sh
+[ "$1 $2" = "dump --pid" ] || exit 2
+[ -z "$MINGLE_RUN_KEY" ] || exit 3
+case $SPY in
+refused) echo "Error: Permission Denied" >&2; exit 1 ;;
+hangs) exec sleep 1000 ;;
+long) yes 'Thread 1 (idle)' | head -c 300000; exit ;;
+esac
+echo "Process $3"; echo "Thread $3 (idle): \\"MainThread\\""; echo "    hangs (<string>:3)"
+"""
+
+
+def supervised(runner: Runner, how: str, **environ: str) -> None:
+    """Start a supervisor that finds this py-spy, and COMMAND, which hangs."""
+    folder = runner.directory / "bin"
+    folder.mkdir()
+    if how:
+        spy = folder / "py-spy"
+        spy.write_text(SPY)
+        spy.chmod(0o755)
+    path = f"{folder}:{path_without('py-spy')}"
+    runner.supervise(environ={"PATH": path, "SPY": how, "PYTHONFAULTHANDLER": "", **environ})
+    runner.start(sys.executable, "-c", HANGS)
+    runner.until(lambda: b"begun" in runner.output)
+
+
+def dumped(runner: Runner, within_s: float = 10.0) -> str:
+    """Ask for stacks, and return what was answered."""
+    runner.say(DUMP, Dump(0, round(within_s * 1000)))
+    return str(parse(Stacks, runner.wait_for(STACKS)).text)
+
+
+def test_py_spy_tells_them_and_the_program_goes_on(runner: Runner) -> None:
+    supervised(runner, "works", PYTHONFAULTHANDLER="1")
+    said = dumped(runner)
+    assert said.splitlines()[1].endswith('(idle): "MainThread"')
+    assert said.splitlines()[2] == "    hangs (<string>:3)"
+    runner.say(DUMP, Dump(0, 1000))
+    runner.end()
+    assert runner.wait_for(ENDED)["signal"] == signal.SIGTERM
+    runner.wait_for(CLEAN)
+    assert len(runner.all_of(STACKS)) == 1
+
+
+@pytest.mark.parametrize("how", ["", "refused", "hangs"])
+def test_faulthandler_tells_them_where_py_spy_does_not(runner: Runner, how: str) -> None:
+    supervised(runner, how, PYTHONFAULTHANDLER="1")
+    assert dumped(runner, stacks.WRITE_S + 0.1).endswith("what faulthandler wrote at SIGABRT is in its output")
+    assert runner.wait_for(ENDED)["signal"] == signal.SIGABRT
+    runner.wait_for(CLEAN)
+    runner.until(lambda: runner.drained)
+    assert b'File "<string>", line 3 in hangs' in runner.errors
+
+
+@pytest.mark.parametrize(
+    ("how", "why"), [("", "py-spy is not on PATH"), ("refused", "Error: Permission Denied")], ids=["neither", "refused"]
+)
+def test_who_has_neither_is_told_and_gets_no_signal(runner: Runner, how: str, why: str) -> None:
+    supervised(runner, how)
+    said = dumped(runner)
+    assert said.endswith(f": no stack ({why}, and PYTHONFAULTHANDLER=1 is not set)")
+    runner.end()
+    assert runner.wait_for(ENDED)["signal"] == signal.SIGTERM
+    runner.wait_for(CLEAN)
+
+
+def test_what_is_told_is_bounded(runner: Runner) -> None:
+    supervised(runner, "long")
+    assert 0 <= MOST_STACKS - len(dumped(runner)) < len("Thread 1 (idle)\n")
+    with pytest.raises(WireError):
+        parse(Stacks, {"attempt": 0, "text": "x" * (MOST_STACKS + 1)})
+    runner.end()
+    runner.wait_for(CLEAN)
+
+
+def test_a_line_that_grows_is_told_before_it_ends(runner: Runner) -> None:
+    runner.supervise()
+    runner.attempt("printf", "bar")
+    assert [data for _, data in runner.frames] == [b"", b"bar"]
+
+
+def test_an_abort_may_write_no_core() -> None:
+    pid = os.fork()
+    if not pid:
+        signal.pause()
+    try:
+        stacks.forbid_core(pid)
+        limits = Path(f"/proc/{pid}/limits").read_text()
+    finally:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+    (core,) = (line.split() for line in limits.splitlines() if line.startswith("Max core file size"))
+    assert core[4] in ("0", "1")

@@ -1,0 +1,380 @@
+"""The hub: which agents are here and alive; and the starters, real programs on this host."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+import signal
+import socket
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from mingle_hooks.errors import NetworkError, NotExecutableError, PlaceError
+from mingle_hooks.rendezvous.connection import Loop
+from mingle_hooks.rendezvous.wire import Secret
+from mingle_hooks.run import starters
+from mingle_hooks.run.hub import MOST_OUTPUT, Hub, Launching, Limit, Process, Processes, Sockets
+from mingle_hooks.run.machine import Alive, Event, Joined, Lost, Quiet
+from mingle_hooks.run.messages import (
+    JOIN,
+    SUPERVISOR,
+    WELCOME,
+    Heartbeat,
+    Join,
+    Link,
+    heartbeat_tag,
+    pack_heartbeat,
+)
+from mingle_hooks.run.starters import TABLE, Allocation, Launch, Place
+
+SECRET = Secret(b"s" * 32)
+
+
+class Scene:
+    """A hub with one place, and a clock that the test turns."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+        self.loop = Loop(clock=lambda: self.now)
+        self.sockets = Sockets(is_local=True)
+        self.events: list[Event] = []
+        self.hub = Hub(self.loop, self.sockets, SECRET, [Place("a", 0)], 15.0, self.events.append, lambda *_words: None)
+
+    def link(self, secret: Secret = SECRET) -> Link:
+        """Connect as a supervisor does."""
+        sock = socket.create_connection(("127.0.0.1", self.sockets.port))
+        sock.settimeout(0)
+        self.ended = False
+
+        def end(_reason: str) -> None:
+            self.ended = True
+
+        return Link(self.loop, sock, secret, is_runner=False, on_end=end)
+
+    def kinds(self) -> list[type]:
+        """Return the kinds of all events."""
+        return [type(event) for event in self.events]
+
+    def turn(self, count: int = 20) -> None:
+        """Serve what is ready."""
+        for _ in range(count):
+            self.loop.turn(0.005)
+
+    def join(self, host: str = "a", *, output: bool = False) -> Link:
+        """Connect, and say who this is."""
+        link = self.link()
+        self.turn()
+        link.send(JOIN, Join(host, 0, 1, is_output=output))
+        self.turn()
+        return link
+
+    def passes(self, seconds: float, step_s: float = 1.0) -> None:
+        """Let time go by, second by second."""
+        for _ in range(int(seconds / step_s)):
+            self.now += step_s
+            self.turn(3)
+
+
+@pytest.fixture
+def scene() -> Iterator[Scene]:
+    """Give a scene, and close it."""
+    made = Scene()
+    with made.loop:
+        yield made
+        made.hub.drop(0)
+        made.sockets.close()
+
+
+def test_a_supervisor_is_here_with_both_connections_and_lost_once_it_is_silent(scene: Scene) -> None:
+    control = scene.join()
+    assert scene.events == []
+    output = scene.join(output=True)
+    assert scene.kinds() == [Joined]
+    scene.passes(5)
+    assert scene.kinds() == [Joined, Quiet]
+    scene.passes(11)
+    assert scene.kinds() == [Joined, Quiet, Lost]
+    assert not scene.hub.here
+    control.close()
+    output.close()
+
+
+def test_a_silence_is_over_in_its_time_and_not_at_the_next_look(scene: Scene) -> None:
+    links = [scene.join(), scene.join(output=True)]
+    scene.now += 0.5
+    links[1].send_output(32, b"line\n")
+    scene.turn()
+    scene.passes(14.75, step_s=0.25)
+    assert Lost not in scene.kinds()
+    scene.passes(0.25, step_s=0.25)
+    assert scene.events[-1] == Lost(0, 15.0)
+    for link in links:
+        link.close()
+
+
+def test_any_word_is_a_sign_of_life(scene: Scene) -> None:
+    links = [scene.join(), scene.join(output=True)]
+    scene.passes(5)
+    links[1].send_output(32, b"line\n")
+    scene.turn()
+    assert scene.kinds() == [Joined, Quiet, Alive]
+    scene.passes(14)
+    assert Lost not in scene.kinds()
+    for link in links:
+        link.close()
+
+
+def test_a_stop_of_the_runner_is_nobodys_silence(scene: Scene) -> None:
+    links = [scene.join(), scene.join(output=True)]
+    scene.now += 600
+    scene.turn()
+    assert scene.kinds() == [Joined]
+    for link in links:
+        link.close()
+
+
+def test_the_next_supervisor_of_a_place_is_heard_from_its_first_sign(scene: Scene) -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        sock.connect(("127.0.0.1", scene.sockets.port))
+
+        def sign(sequence: int) -> None:
+            sock.send(pack_heartbeat(SECRET, heartbeat_tag(SECRET), SUPERVISOR, Heartbeat(0, sequence)))
+            scene.turn()
+
+        links = [scene.join(), scene.join(output=True)]
+        sign(9)
+        links[0].close()
+        scene.turn()
+        links += [scene.join(), scene.join(output=True)]
+        scene.passes(5)
+        assert scene.kinds() == [Joined, Lost, Joined, Quiet]
+        sign(1)
+        assert scene.kinds()[4:] == [Alive]
+        scene.passes(5)
+        sign(1)  # an old one, which somebody has kept
+        assert scene.kinds()[5:] == [Quiet]
+    for link in links:
+        link.close()
+
+
+def test_its_connections_end_is_its_own(scene: Scene) -> None:
+    links = [scene.join(), scene.join(output=True)]
+    links[0].close()
+    scene.turn()
+    assert scene.events[1:] == [Lost(0, None)]
+    links[1].close()
+
+
+def test_who_has_no_place_or_no_key_or_comes_twice_is_turned_away(scene: Scene) -> None:
+    scene.join("b")
+    assert scene.ended
+    other = scene.link(Secret(b"t" * 32))
+    scene.turn()
+    other.send(JOIN, Join("a", 0, 1, is_output=False))
+    scene.turn()
+    assert scene.ended
+    first = scene.join()
+    scene.join()
+    assert scene.ended
+    assert 0 in scene.hub.here
+    first.close()
+
+
+def test_a_supervisor_is_told_its_number_and_where_to_send_signs(scene: Scene) -> None:
+    link = scene.link()
+    said: list[tuple[int, dict[str, object]]] = []
+    link.on_message = lambda kind, body: said.append((kind, body))
+    scene.turn()
+    link.send(JOIN, Join("a", 0, 1, is_output=False))
+    scene.turn()
+    assert said == [(WELCOME, {"number": 0, "port": scene.sockets.port, "silence": 15000})]
+    link.close()
+
+
+def test_supervisors_are_awaited_on_a_port_of_the_range() -> None:
+    chosen = range(17987, 17989)
+    first = Sockets(is_local=False, port_range=chosen)
+    second = Sockets(is_local=False, port_range=chosen)
+    try:
+        assert {first.port, second.port} == {*chosen}
+        assert {sock.getsockname()[1] for sock in (*first.listeners, *first.datagrams)} == {first.port}
+        with pytest.raises(NetworkError, match="2 of 17987-17988 are taken"):
+            Sockets(is_local=False, port_range=chosen)
+    finally:
+        first.close()
+        second.close()
+
+
+def test_a_runner_out_of_descriptors_lets_supervisors_wait_until_there_is_room(scene: Scene) -> None:
+    link, limits = scene.link(), resource.getrlimit(resource.RLIMIT_NOFILE)
+    held: list[int] = []
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (256, limits[1]))
+        with contextlib.suppress(OSError):
+            while True:
+                held.append(os.open(os.devnull, os.O_RDONLY))
+        scene.turn()
+        assert not {listener.fileno() for listener in scene.sockets.listeners} & {*scene.loop.poller.watched}
+    finally:
+        for descriptor in held:
+            os.close(descriptor)
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    scene.passes(1)
+    scene.turn()
+    link.send(JOIN, Join("a", 0, 1, is_output=False))
+    scene.turn()
+    assert [*scene.hub.here] == [0]
+    link.close()
+
+
+ENVIRON = {"PATH": "/usr/bin:/bin", "LANG": "C"}
+# A bound on what hangs, not a measure.
+PATIENCE_S = 30.0
+
+
+class Started:
+    """Processes of one loop, and what came of them."""
+
+    def __init__(self, loop: Loop) -> None:
+        self.loop, self.output = loop, b""
+        self.ended: list[tuple[Process, int]] = []
+        self.processes = Processes(loop, ENVIRON, self._say, Limit(1))
+
+    def start(self, *argv: str, stdin: bytes | None = None) -> Process:
+        return self.processes.start(Launch(argv, ("node1",), stdin), lambda *how: self.ended.append(how))
+
+    def until(self, holds: Callable[[], object]) -> None:
+        def look() -> None:
+            self.processes.poll()
+            self.loop.after(0.01, look)
+
+        look()
+        end = self.loop.clock() + PATIENCE_S
+        self.loop.run(lambda: bool(holds()) or self.loop.clock() > end)
+        assert holds()
+
+    def done(self, *argv: str, stdin: bytes | None = None) -> tuple[int, str]:
+        """Return the status and the output of one."""
+        process = self.start(*argv, stdin=stdin)
+        self.until(lambda: self.ended)
+        assert self.ended[0][0] is process
+        return self.ended[0][1], self.output.decode()
+
+    def _say(self, data: bytes) -> None:
+        self.output += data
+
+
+@pytest.fixture
+def started() -> Iterator[Started]:
+    with Loop() as loop:
+        made = Started(loop)
+        yield made
+        for process in made.processes.running:
+            os.kill(process.pid, signal.SIGKILL)
+            process.wait()
+        made.processes.poll()
+
+
+@pytest.mark.parametrize(
+    ("line", "status"), [("exit 0", 0), ("exit 7", 7), ("kill -9 $$", 137), ("kill -TERM $$", 143), ("exit 255", 255)]
+)
+def test_its_status_is_as_a_shell_has_it(started: Started, line: str, status: int) -> None:
+    assert started.done("sh", "-c", f"echo out; echo err >&2; {line}") == (status, "out\nerr\n")
+
+
+def test_it_reads_what_it_is_given_or_nothing(started: Started) -> None:
+    data = os.urandom(300_000).hex().encode()  # more than a pipe holds
+    assert started.done("sh", "-c", "wc -c; cat", stdin=data)[1].startswith(str(len(data)))
+    started.ended.clear()
+    started.output = b""
+    assert started.done("cat") == (0, "")
+
+
+def test_only_the_end_of_what_it_wrote_is_kept(started: Started) -> None:
+    started.done("sh", "-c", f"head -c {MOST_OUTPUT * 3} /dev/zero; echo end")
+    assert len(started.ended[0][0].output) == MOST_OUTPUT
+    assert started.ended[0][0].output.endswith(b"end\n")
+    assert len(started.output) == MOST_OUTPUT * 3 + 4
+
+
+def test_it_has_nothing_open_but_its_three_streams() -> None:
+    """Also if this process's parent left something open."""
+    left, right = os.pipe()
+    os.set_inheritable(left, True)  # noqa: FBT003 - os's own
+    try:
+        with Loop() as loop:
+            assert Started(loop).done("sh", "-c", "ls /proc/$$/fd") == (0, "0\n1\n2\n")
+    finally:
+        os.close(left)
+        os.close(right)
+
+
+def test_it_has_a_session_of_its_own(started: Started) -> None:
+    process = started.start("sh", "-c", "echo here; read nothing; sleep 1000")
+    started.until(lambda: started.output)
+    assert os.getsid(process.pid) == process.pid != os.getsid(0)
+    started.processes.kill(at_once=False)
+    started.until(lambda: started.ended)
+
+
+def test_no_signal_is_ignored_that_was_not(started: Started) -> None:
+    """Python ignores two for itself; what the user's shell ignores stays ignored."""
+    assert signal.getsignal(signal.SIGPIPE) == signal.SIG_IGN
+    _, text = started.done("sh", "-c", "grep SigIgn /proc/$$/status")
+    ignored = int(text.split()[1], 16)
+    assert not ignored & (1 << signal.SIGPIPE - 1 | 1 << signal.SIGXFSZ - 1)
+
+
+def test_it_has_the_users_limit_of_open_files() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    limit = Limit((soft + 1) // 4)
+    try:
+        raised = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        if raised == soft:
+            assert soft == hard  # nothing more may be had here
+        with limit:
+            assert resource.getrlimit(resource.RLIMIT_NOFILE) == (soft, hard)
+        assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] == raised
+    finally:
+        limit.give_back()
+    assert resource.getrlimit(resource.RLIMIT_NOFILE) == (soft, hard)
+
+
+def test_a_program_that_is_not_there_is_the_callers_to_tell(started: Started) -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    with pytest.raises(FileNotFoundError):
+        started.start("no-such-program")
+    assert started.processes.running == ()
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def launching(loop: Loop) -> Launching:
+    job = Allocation("local", ("node1",), (1,), own="node1")
+    return Launching(loop, TABLE[0], job, "/nowhere.py", port_range=range(20000, 30000))
+
+
+def test_without_a_place_for_its_file_nothing_is_started(monkeypatch: pytest.MonkeyPatch) -> None:
+
+    def no_place(*_words: object) -> None:
+        raise PlaceError("a directory for the environment", "none", "a home")
+
+    monkeypatch.setattr(starters, "environ_file", no_place)
+    with Loop() as loop:
+        made = launching(loop)
+        try:
+            with pytest.raises(PlaceError):
+                made.start(("node1",))
+            assert made.processes.running == ()
+        finally:
+            made.close()
+
+
+def test_where_a_python_cannot_start_programs_the_command_is_refused(
+    started: Started, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """PyPy has no posix_spawnp."""
+    monkeypatch.delattr(os, "posix_spawnp")
+    with pytest.raises(NotExecutableError, match="expected CPython for this command; saw cpython; try mingle exec"):
+        started.start("true")

@@ -1,0 +1,115 @@
+"""COMMAND's output on the runner's own streams."""
+
+from __future__ import annotations
+
+import os
+import pty
+from collections.abc import Iterator
+
+import pytest
+
+from mingle_hooks.rendezvous.connection import Loop
+from mingle_hooks.run import output
+from mingle_hooks.run.messages import OUT
+from mingle_hooks.run.output import Output
+from mingle_hooks.run.output import label_lines as labelled
+
+
+class Pipes:
+    """An Output whose stdout and stderr are pipes of this test."""
+
+    def __init__(self, loop: Loop) -> None:
+        self.loop = loop
+        (self.out, stdout), (self.err, stderr) = os.pipe(), os.pipe()
+        self.ends = [self.out, stdout, self.err, stderr]
+        self.held: list[bool] = []
+        self.gone: list[bool] = []
+        output.STDOUT, output.STDERR = stdout, stderr  # type: ignore[misc]
+        self.output = Output(loop, lambda: self.gone.append(True), self.held.append)
+
+    def read(self) -> bytes:
+        """Return all that comes on stdout until nothing waits."""
+        os.set_blocking(self.out, False)
+        found = b""
+        while True:
+            try:
+                found += os.read(self.out, 1 << 20)
+            except BlockingIOError:
+                if not self.output.waiting_bytes:
+                    return found
+                self.loop.turn(0.01)
+
+
+@pytest.fixture
+def pipes(monkeypatch: pytest.MonkeyPatch) -> Iterator[Pipes]:
+    """Give an Output on pipes."""
+    monkeypatch.setattr(output, "STDOUT", 1)
+    monkeypatch.setattr(output, "STDERR", 2)
+    with Loop() as loop:
+        made = Pipes(loop)
+        yield made
+        for end in made.ends:
+            try:
+                os.close(end)
+            except OSError:
+                pass
+
+
+def test_each_line_has_its_label() -> None:
+    assert b"".join(labelled(b"a: ", b"one\n")) == b"a: one\n"
+    assert b"".join(labelled(b"a: ", b"one\n\ntwo\n")) == b"a: one\na: \na: two\n"
+    assert b"".join(labelled(b"a: ", b"one\ntwo")) == b"a: one\na: two\n"
+
+
+def test_pieces_of_a_line_become_one_and_the_rest_of_the_last_comes_at_its_end(pipes: Pipes) -> None:
+    pipes.output.begin(0, "a: ", 0)
+    pipes.output.begin(1, "b: ", 1)
+    for place, data in ((0, b"one\nbegin"), (1, b"other\n"), (0, b"ning\n"), (0, b"rest")):
+        pipes.output.take(place, OUT, data)
+    pipes.output.end(0)
+    assert pipes.read() == b"a: one\nb: other\na: beginning\na: rest\n"
+
+
+def test_without_labels_all_is_as_it_was(pipes: Pipes) -> None:
+    pipes.output.begin(0, "", 0)
+    pipes.output.take(0, OUT, b"no\nend")
+    pipes.output.end(0)
+    assert pipes.read() == b"no\nend"
+
+
+def test_what_waits_for_a_reader_is_bounded(pipes: Pipes) -> None:
+    """Members are held while it is, and go on when there is room; nothing is lost."""
+    pipes.output.begin(0, "a: ", 0)
+    line = b"x" * 1000 + b"\n"
+    written = 0
+    while not pipes.held:
+        pipes.output.take(0, OUT, line * 64)
+        written += 64
+        assert written < 100_000
+    assert pipes.held == [True]
+    assert pipes.read() == (b"a: " + line) * written
+    assert pipes.held == [True, False]
+
+
+def test_a_reader_that_goes_is_told_once(pipes: Pipes) -> None:
+    os.close(pipes.out)
+    pipes.output.begin(0, "", 0)
+    for _ in range(3):
+        pipes.output.take(0, OUT, b"line\n")
+    assert pipes.gone == [True]
+    assert pipes.output.waiting_bytes == 0
+
+
+def test_a_lost_terminal_is_a_reader_that_has_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its writes fail with EIO."""
+    ours, theirs = pty.openpty()
+    monkeypatch.setattr(output, "STDOUT", theirs)
+    monkeypatch.setattr(output, "STDERR", theirs)
+    gone: list[bool] = []
+    with Loop() as loop:
+        made = Output(loop, lambda: gone.append(True), lambda _wanted: None)
+        made.begin(0, "", 0)
+        os.close(ours)
+        made.take(0, OUT, b"line\n")
+    os.close(theirs)
+    assert gone == [True]

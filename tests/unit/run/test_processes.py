@@ -1,0 +1,260 @@
+"""Nothing of an attempt is left, whichever process is killed; sweeps; and the kernel's count of OOM kills."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from fake_runner import PATIENCE_S, START, Runner
+
+from mingle_hooks.run import messages, processes
+from mingle_hooks.run.processes import OomCounter as Counter
+from mingle_hooks.run.processes import oom_files as files
+
+# Each starts what is hard to find or to end, and says so.
+STUBBORN = {
+    "ignores TERM": "trap '' TERM; echo there; while :; do sleep 1000; done",
+    "in a session of its own": "setsid sh -c \"trap '' TERM; echo there; while :; do sleep 1000; done\" & wait",
+    "forks twice": "(setsid sh -c '(sleep 1000; :) & sleep 1000 & echo there' &) ; sleep 1000",
+    "without the environment": "env -i setsid sleep 1000 & echo there; sleep 1000",
+    "forks on and on": "f() { while :; do (trap '' TERM; sleep 0.01) & done; }; trap '' TERM; f & echo there; f",
+    "is stopped": "sh -c 'trap \"echo heard; exit\" TERM; echo there; kill -STOP $$; sleep 1000' & sleep 1000",
+}
+
+
+def sleeping(root: int) -> list[int]:
+    """Return the descendants that are `sleep` by now, rather than the shell that forked them."""
+    found = []
+    for pid in processes.descendants(root):
+        with contextlib.suppress(OSError):
+            if Path(f"/proc/{pid}/comm").read_text() == "sleep\n":
+                found.append(pid)
+    return found
+
+
+@pytest.mark.parametrize("script", STUBBORN.values(), ids=STUBBORN)
+def test_an_end_leaves_nothing(runner: Runner, script: str) -> None:
+    runner.supervise()
+    runner.start("sh", "-c", script)
+    runner.until(lambda: b"there" in runner.output)
+    is_heeded = "trap ''" not in script
+    if is_heeded:  # who is forked while TERM is sent to the others does not hear it
+        expected = script.count("sleep 1000") - script.count("kill -STOP")
+        runner.until(lambda: len(sleeping(runner.supervisor)) == expected)
+    runner.end(8.0 if is_heeded else 0.3)  # who heeds it has the time that a busy machine takes
+    runner.end(9.0)  # once more changes nothing
+    clean = runner.wait_for(messages.CLEAN)
+    assert processes.descendants(runner.supervisor) == []
+    assert runner.processes().keys() == {runner.supervisor, runner.warden}
+    assert (clean["killed"] == 0) == is_heeded
+    assert runner.wait_for(messages.ENDED)["formed"]
+    runner.until(lambda: runner.drained)
+    assert ("heard" in runner.output.decode()) == ("heard" in script)
+
+
+def test_a_shorter_grace_is_taken_up(runner: Runner) -> None:
+    runner.supervise()
+    runner.start("sh", "-c", "trap 'echo heard' TERM; echo there; while :; do sleep 0.01; done", attempt=3)
+    runner.until(lambda: b"there" in runner.output)
+    runner.end(0.0, attempt=2)
+    runner.end(1000.0, attempt=3)
+    runner.until(lambda: b"heard" in runner.output)
+    runner.end(0.1, attempt=3)
+    runner.wait_for(messages.CLEAN)
+    assert runner.wait_for(messages.ENDED)["signal"] == signal.SIGKILL
+    assert runner.output.count(b"heard") == 1
+
+
+def test_what_saves_after_the_command_has_ended_has_all_of_the_grace(runner: Runner) -> None:
+    runner.supervise()
+    save = "trap 'sleep 1.5; echo saved; exit' TERM; echo there; while :; do sleep 0.01; done"
+    runner.start("sh", "-c", f'setsid sh -c "{save}" & exec sleep 1000')
+    runner.until(lambda: b"there" in runner.output)
+    runner.end(20.0)
+    assert runner.wait_for(messages.ENDED)["signal"] == signal.SIGTERM
+    assert runner.wait_for(messages.CLEAN)["killed"] == 0
+    runner.until(lambda: runner.drained)
+    assert runner.output.endswith(b"saved\n")
+
+
+def test_what_a_command_leaves_behind_is_ended(runner: Runner) -> None:
+    runner.supervise()
+    script = "trap '' TERM; echo there; while :; do sleep 1000; done"
+    runner.start("sh", "-c", f'setsid sh -c "{script}" & sleep 1000 & read line < go')
+    os.mkfifo(runner.directory / "go")
+    runner.until(lambda: b"there" in runner.output)
+    (runner.directory / "go").write_text("\n")
+    assert runner.wait_for(messages.ENDED)["status"] == 0
+    assert runner.wait_for(messages.CLEAN)["killed"] == 2
+    assert processes.descendants(runner.supervisor) == []
+
+
+@pytest.mark.parametrize("who", ["warden", "supervisor"])
+def test_a_killed_warden_or_supervisor_leaves_nothing(runner: Runner, who: str) -> None:
+    runner.supervise()
+    runner.start("sh", "-c", STUBBORN["in a session of its own"])
+    runner.until(lambda: b"there" in runner.output)
+    os.kill(getattr(runner, who), signal.SIGKILL)
+    status = runner.exit_status()
+    runner.until(lambda: runner.processes() == {})
+    assert status == (-signal.SIGKILL if who == "warden" else 75)
+    runner.until(lambda: len(runner.ends) == 2)
+
+
+def test_a_session_that_is_killed_as_a_whole_leaves_nothing(runner: Runner) -> None:
+    runner.supervise(start_new_session=True)
+    runner.start("sh", "-c", STUBBORN["in a session of its own"])
+    runner.until(lambda: b"there" in runner.output)
+    session = [pid for pid in runner.processes() if os.getsid(pid) == runner.warden]
+    for number in signal.SIGSTOP, signal.SIGKILL:  # so that none can do anything before all are killed
+        for pid in session:
+            os.kill(pid, number)
+    assert runner.exit_status() == -signal.SIGKILL
+    runner.until(lambda: runner.processes() == {})
+
+
+def test_children_are_found_where_the_kernel_does_not_list_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    listed = processes.children(os.getppid())
+    monkeypatch.setattr(processes, "LISTS_CHILDREN", False)
+    assert processes.children(os.getppid()) == listed
+
+
+def test_who_catches_a_signal_and_whose_child_one_is_are_read_from_proc() -> None:
+    handler = signal.signal(signal.SIGUSR1, lambda *_: None)
+    try:
+        assert processes.catches_signal(os.getpid(), signal.SIGUSR1)
+    finally:
+        signal.signal(signal.SIGUSR1, handler)
+    assert not processes.catches_signal(os.getpid(), signal.SIGUSR1)
+    gone = int(Path("/proc/sys/kernel/pid_max").read_text()) + 1
+    assert not processes.catches_signal(gone, signal.SIGUSR1)
+    assert (processes.children(gone), processes.parent(gone)) == ([], 0)
+    assert processes.parent(os.getpid()) == os.getppid()
+    assert os.getpid() in processes.children(os.getppid())
+    processes.send_signal([gone], signal.SIGTERM)
+
+
+# Of this process: a sweep would find those of a test beside it, too.
+OUTER, INNER = os.urandom(8).hex(), os.urandom(8).hex()
+SAYS = f"mingle run: {os.uname().nodename}: "
+
+
+@pytest.fixture
+def begin() -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
+    """Start a process with a run's id, that says when it is there."""
+    made = []
+
+    def make(run_id: str, script: str = "echo there; exec sleep 1000") -> subprocess.Popen[bytes]:
+        environ = {**os.environ, "MINGLE_RUN_ID": run_id, "NOT_MINGLE_RUN_ID": OUTER}
+        process = subprocess.Popen(("sh", "-c", script), env=environ, stdout=subprocess.PIPE, start_new_session=True)
+        made.append(process)
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"there\n"
+        return process
+
+    yield make
+    for process in made:
+        if process.poll() is None:  # else its number may be another's
+            processes.send_signal([process.pid, *processes.descendants(process.pid)], signal.SIGKILL)
+        process.communicate()
+
+
+def sweep(run_id: str, *arguments: str, **environ: str) -> tuple[int, str]:
+    """Return what the program says, and its status."""
+    argv = [*START, "sweep", run_id, *arguments]
+    done = subprocess.run(argv, stdout=subprocess.PIPE, text=True, check=False, env={**os.environ, **environ})
+    return done.returncode, done.stdout
+
+
+def test_all_processes_of_a_run_are_killed_and_no_others(begin: Callable[..., subprocess.Popen[bytes]]) -> None:
+    trap = "trap '' TERM; setsid sh -c 'echo there; while :; do sleep 1000; done'"
+    own, inner, stubborn = begin(OUTER), begin(f"{OUTER},{INNER}"), begin(OUTER, trap)
+    other = begin(INNER)
+    status, said = sweep(OUTER, MINGLE_RUN_ID=OUTER)
+    assert status == 0
+    assert said.endswith(f" processes of run {OUTER} ended, 0 left\n")
+    assert said.startswith(SAYS)
+    assert int(said.removeprefix(SAYS).split()[0]) >= 4  # and those that were just begun
+    assert [process.wait(PATIENCE_S) for process in (own, inner)] == [-signal.SIGKILL] * 2
+    assert stubborn.wait(PATIENCE_S) in (-signal.SIGKILL, 128 + signal.SIGKILL)  # its child was killed before it was
+    assert other.poll() is None
+    assert sweep(OUTER) == (0, f"{SAYS}0 processes of run {OUTER} ended, 0 left\n")
+    assert sweep(OUTER[:-1])[0] == 0
+    assert other.poll() is None
+
+
+def test_what_is_excepted_is_left_with_all_below_it(begin: Callable[..., subprocess.Popen[bytes]]) -> None:
+    own, spared = begin(OUTER), begin(OUTER, "sleep 1000 & echo there; wait")
+    done = sweep(OUTER, "--except", str(spared.pid), "--except", str(os.getpid() + 10**7))
+    assert done == (0, f"{SAYS}1 processes of run {OUTER} ended, 0 left\n")
+    assert own.wait(PATIENCE_S) == -signal.SIGKILL
+    assert spared.poll() is None
+    (below,) = processes.children(spared.pid)
+    os.kill(below, signal.SIGKILL)
+
+
+def test_those_without_an_environment_are_found_by_their_parents(begin: Callable[..., subprocess.Popen[bytes]]) -> None:
+    begin(OUTER, "env -i sleep 1000 & echo there; wait")
+    assert sweep(OUTER) == (0, f"{SAYS}2 processes of run {OUTER} ended, 0 left\n")
+
+
+def test_a_stopped_supervisor_is_swept_with_all_that_is_its(runner: Runner) -> None:
+    runner.supervise()
+    runner.start("setsid", "sleep", "1000")
+    runner.wait_for(messages.FORMED)
+    for pid in (runner.warden, runner.supervisor):
+        os.kill(pid, signal.SIGSTOP)
+    status, said = sweep(runner.run_id)
+    assert (status, runner.processes()) == (0, {})
+    assert said.endswith("0 left\n")
+    assert runner.exit_status() == -signal.SIGKILL
+
+
+V1 = "9:name=systemd:/\n4:cpuset,memory:/slurm/uid_0/job_7/step_0\n0::/\n"
+V2 = "0::/system.slice/slurmstepd.scope/job_7/step_0/user/task_0\n"
+
+
+@pytest.mark.parametrize(
+    ("groups", "place", "before", "after"),
+    [
+        (V1, "memory/slurm/uid_0/job_7/step_0/memory.oom_control", "oom_kill_disable 0\nunder_oom 0\noom_kill 2\n", 3),
+        (V1, "memory/memory.oom_control", "oom_kill 0\n", 1),
+        (V2, "system.slice/slurmstepd.scope/job_7/step_0/user/task_0/memory.events", "oom 1\noom_kill 0\n", 1),
+        (V2, "memory.events", "max 4\noom_kill 5\noom_group_kill 0\n", 7),
+        (V2, "unified/system.slice/slurmstepd.scope/job_7/step_0/user/task_0/memory.events", "oom_kill 5\n", 6),
+    ],
+)
+def test_a_count_that_grows_tells_of_it(tmp_path: Path, groups: str, place: str, before: str, after: int) -> None:
+    (tmp_path / "cgroup").write_text(groups)
+    file = tmp_path / place
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(before)
+    counter = Counter.here(str(tmp_path / "cgroup"), str(tmp_path))
+    assert counter.path == str(file)
+    assert not counter.has_grown()
+    file.write_text(f"oom {after + 3}\noom_kill {after}\n")
+    assert counter.has_grown()
+
+
+def test_the_own_group_goes_before_the_one_above(tmp_path: Path) -> None:
+    for place in ("memory/a", "memory"):
+        (tmp_path / place).mkdir(parents=True, exist_ok=True)
+        (tmp_path / place / "memory.oom_control").write_text("oom_kill 0\n")
+    (tmp_path / "cgroup").write_text("4:memory:/a\n")
+    counter = Counter.here(str(tmp_path / "cgroup"), str(tmp_path))
+    (tmp_path / "memory/memory.oom_control").write_text("oom_kill 1\n")
+    assert not counter.has_grown()
+
+
+def test_what_cannot_be_read_never_grows(tmp_path: Path) -> None:
+    (tmp_path / "cgroup").write_text("4:memory:/a\nodd\n")
+    (tmp_path / "memory").mkdir()
+    (tmp_path / "memory/memory.oom_control").write_text("oom_kill_disable 0\noom_kill x\n")
+    assert Counter.here(str(tmp_path / "cgroup"), str(tmp_path)) == Counter("", 0)
+    assert not Counter.here(str(tmp_path / "none"), str(tmp_path)).has_grown()
+    assert files("odd\n4:cpu:/a\n") == []

@@ -1,0 +1,511 @@
+"""Starters, from recorded environments: which applies, its command lines, and the file of the environment."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from mingle_hooks.errors import FactsError, MingleError, PlaceError, UsageError
+from mingle_hooks.run import starters
+from mingle_hooks.run.starters import Allocation, Launch, Place
+from mingle_hooks.schedulers import hostlist
+from mingle_hooks.schedulers.detect import detect
+from mingle_hooks.schedulers.facts import JobFacts
+
+RECORDED = Path(__file__).resolve().parents[2] / "data" / "recorded"
+VERSIONS = ("slurm-22.05.8", "slurm-26.05.3")
+
+
+def recorded(name: str) -> dict[str, str]:
+    environ = dict(line.split("=", 1) for line in (RECORDED / name).read_text().splitlines() if line)
+    if "PBS_NODEFILE" in environ:
+        environ["PBS_NODEFILE"] = str(RECORDED / Path(name).parent / f"nodefile.{environ['PBS_JOBID']}")
+    return environ
+
+
+def found(environ: dict[str, str], hostname: str = "node1", hosts: str | None = None) -> tuple[str, Allocation]:
+    facts = detect(environ, hostname)
+    return starters.find(facts, environ, hosts).name, starters.allocation(facts, environ, hosts)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_slurms_batch_script_starts_by_srun(version: str) -> None:
+    name, job = found(recorded(f"{version}/batch.1") | {"SLURM_JWT": "a token", "SLURM_GPUS": "3"})
+    assert (name, job.scheduler, job.job_id, job.restarts) == ("slurm", "slurm", "1", 0)
+    assert (job.hosts, job.slots, job.own) == (("node1", "node2", "node3"), (2, 2, 2), "node1")
+    assert job.end == {"slurm-22.05.8": None, "slurm-26.05.3": 1826713549}[version]
+    assert (job.kill_wait_s, job.grace_s) == (30, 28)
+    assert job.places == (Place("node1", 0), Place("node2", 0), Place("node3", 0))
+    assert job._replace(is_per_task=True).places[:3] == (Place("node1", 0), Place("node1", 1), Place("node2", 0))
+    assert job.environ["SLURM_GPUS"] == "3"
+    assert "a token" not in repr(job)
+
+
+@pytest.mark.parametrize(
+    ("text", "hosts"),
+    [
+        ("node3\nnode1\nnode2\nnode3\n", ("node3", "node1", "node2")),
+        ("node[1-3]\n", ("node1", "node2", "node3")),
+        ("node1\nnode2\n", ("node1", "node2", "node3")),
+    ],
+)
+def test_a_list_of_the_users_own_gives_the_order(tmp_path: Path, text: str, hosts: tuple[str, ...]) -> None:
+    (tmp_path / "list").write_text(text)
+    own = {"SLURM_DISTRIBUTION": "arbitrary", "SLURM_HOSTFILE": str(tmp_path / "list")}
+    job = found(recorded("slurm-22.05.8/batch.1") | own)[1]
+    assert job.hosts == hosts
+    assert job.slots == ((2, 1, 1) if hosts[0] == "node3" else (2, 2, 2))
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_requeued_job_knows_it(version: str) -> None:
+    assert found(recorded(f"{version}/requeue.4.1"))[1].restarts == 1
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_all_components_of_a_heterogeneous_job_are_its_hosts(version: str) -> None:
+    name, job = found(recorded(f"{version}/batch.5"))
+    assert (name, job.hosts, job.slots) == ("slurm", ("node1", "node2", "node3"), (1, 1, 1))
+
+
+def test_pbs_starts_by_its_own_and_alone_here() -> None:
+    name, job = found(recorded("openpbs-23.06.06/job.0.ctl"))
+    assert (name, job.scheduler, job.job_id) == ("pbs", "pbs", "0.ctl")
+    assert (job.hosts, job.slots, job.own) == (("node1", "node2", "node3"), (2, 2, 2), "node1")
+    assert (job.end, job.kill_wait_s, job.grace_s, job.environ) == (None, 10, 8, {})
+    name, job = found(recorded("openpbs-23.06.06/job.1.ctl"))
+    assert (name, job.scheduler, job.hosts, job.own, job.grace_s) == ("local", "pbs", ("node1",), "node1", 8)
+
+
+def test_an_interactive_shell_of_pbs_is_as_good_as_the_script() -> None:
+    environ = recorded("openpbs-23.06.06/job.0.ctl") | {"PBS_ENVIRONMENT": "PBS_INTERACTIVE"}
+    assert found(environ)[0] == "pbs"
+
+
+OTHERS = {
+    "lsf": {"LSB_JOBID": "7", "LSB_MCPU_HOSTS": "node1 4 node2 2"},
+    "oar": {"OAR_JOB_ID": "7", "OAR_NODEFILE": "{file}"},
+    "sge": {"JOB_ID": "7", "SGE_TASK_ID": "undefined", "PE_HOSTFILE": "{file}"},
+    "torque": {"PBS_JOBID": "7.ctl", "PBS_NP": "6", "PBS_NODEFILE": "{file}", "PBS_TASKNUM": "1", "PBS_NODENUM": "0"},
+}
+
+
+def other(scheduler: str, place: Path) -> dict[str, str]:
+    text = "node1 4 q UNDEFINED\nnode2 2 q UNDEFINED\n" if scheduler == "sge" else "node1\n" * 4 + "node2\n" * 2
+    (place / "file").write_text(text)
+    return {name: value.format(file=place / "file") for name, value in OTHERS[scheduler].items()}
+
+
+@pytest.mark.parametrize("scheduler", OTHERS)
+def test_other_schedulers_start_by_their_own(tmp_path: Path, scheduler: str) -> None:
+    name, job = found(other(scheduler, tmp_path))
+    assert (name, job.scheduler, job.hosts, job.slots) == (scheduler, scheduler, ("node1", "node2"), (4, 2))
+    assert job.own == "node1"
+    assert 0 < job.grace_s < job.kill_wait_s
+
+
+OWN_SESSION = """\
+import time
+from mingle_hooks.run import starters
+print(starters.end_of_job("3600") - time.time())
+"""
+
+
+def test_a_job_ends_so_many_seconds_after_its_session_began() -> None:
+    began = time.monotonic()
+    done = subprocess.run(
+        [sys.executable, "-c", OWN_SESSION], capture_output=True, text=True, check=True, start_new_session=True
+    )
+    assert 3598 - (time.monotonic() - began) <= float(done.stdout) <= 3601  # the kernel's times are whole seconds
+
+
+@pytest.mark.parametrize(("scheduler", "name"), [("torque", "PBS_WALLTIME"), ("oar", "OAR_JOB_WALLTIME_SECONDS")])
+def test_a_scheduler_without_an_end_tells_how_long_a_job_may_run(tmp_path: Path, scheduler: str, name: str) -> None:
+    environ = other(scheduler, tmp_path)
+    assert found(environ)[1].end is None
+    assert found(environ | {name: "an hour"})[1].end is None
+    own = starters.end_of_job(
+        "3600"
+    )  # None where the tests' session began in another pid namespace, as in some containers
+    assert found(environ | {name: "3600"})[1].end == own
+
+
+def test_a_person_names_hosts_within_a_job_too() -> None:
+    name, job = found(recorded("slurm-22.05.8/batch.1"), hosts="b[1-2],c")
+    assert (name, job.scheduler, job.hosts, job.own) == ("ssh", "ssh", ("b1", "b2", "c"), None)
+    assert (job.job_id, job.slots) == (None, (1, 1, 1))
+    name, job = found({}, hosts="localhost")
+    assert (name, job.own) == ("local", "localhost")
+
+
+@pytest.mark.parametrize("hosts", ["", "a,,b;c", "a,a", "-oProxyCommand=x", "a[1-", "x/y", "$(id)", "root@a", "a:22"])
+def test_what_names_no_host_is_refused(hosts: str) -> None:
+    with pytest.raises(UsageError, match="--hosts"):
+        found({}, hosts=hosts)
+
+
+REFUSED = {
+    "slurm-22.05.8/task.1.0.0": "a task of step 0.*mingle exec COMMAND",
+    "slurm-26.05.3/task.1.1.1": "a task of step 1",
+    "openpbs-23.06.06/tmrsh.0.ctl.node2": "a task on host 2 of 3",
+    "openpbs-23.06.06/tm.0.ctl.node3.40000001": "a task on host 3 of 3",
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_task_is_told_to_exec(name: str) -> None:
+    with pytest.raises(FactsError, match=REFUSED[name]):
+        found(recorded(name), "node2")
+
+
+def test_a_task_of_pbs_on_the_first_host_is_no_script() -> None:
+    environ = recorded("openpbs-23.06.06/tmrsh.0.ctl.node1")
+    environ["PBS_NODEFILE"] = str(RECORDED / "openpbs-23.06.06" / "nodefile.0.ctl")
+    with pytest.raises(FactsError, match="a task on host 1 of 3"):
+        found(environ)
+
+
+def test_a_task_of_mpirun_is_told_to_exec() -> None:
+    environ = recorded("slurm-22.05.8/batch.1") | {
+        f"OMPI_COMM_WORLD_{name}": value
+        for name, value in {"RANK": "0", "SIZE": "2", "LOCAL_RANK": "0", "LOCAL_SIZE": "1"}.items()
+    }
+    with pytest.raises(FactsError, match=r"that slurm.mpi started.*mingle exec"):
+        found(environ)
+
+
+@pytest.mark.parametrize(
+    ("environ", "message"),
+    [
+        ({}, "no job here.*--hosts node1,node2"),
+        ({"SLURM_JOB_ID": "7"}, "SLURM_JOB_ID=7 alone"),
+        ({"JOB_COMPLETION_INDEX": "1"}, "a process that kubernetes started"),
+        ({"MASTER_ADDR": "a", "NODE_RANK": "0"}, "a process that given started"),
+        ({"FLUX_JOB_ID": "f1", "FLUX_JOB_SIZE": "2", "FLUX_TASK_RANK": "0", "FLUX_URI": "local:///x"}, "its task 0"),
+    ],
+)
+def test_where_nothing_starts_programs_it_says_what_does(environ: dict[str, str], message: str) -> None:
+    with pytest.raises(MingleError, match=message):
+        found(environ)
+
+
+def test_a_node_is_alone_only_where_its_job_has_no_other() -> None:
+    acme = JobFacts("acme", "7", nodes=1)
+    assert starters.is_alone(acme)
+    assert starters.is_alone(JobFacts("none"))
+    assert not starters.is_alone(acme._replace(nodes=2))
+    assert not starters.is_alone(acme._replace(task_rank=0))
+    assert not starters.is_alone(acme._replace(scheduler="slurm"))
+
+
+def test_lsfs_tasks_on_other_hosts_are_told_to_exec(tmp_path: Path) -> None:
+    with pytest.raises(FactsError, match="a task on host 2 of 2"):
+        found(other("lsf", tmp_path), "node2.example.org")
+
+
+FLUX = '#!/bin/sh\n[ "$*" = "getattr hostlist" ] && echo "{hosts}"\n'
+
+
+def test_fluxs_script_starts_on_its_instances_hosts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "flux").write_text(FLUX.format(hosts="node[3-5]"))
+    (tmp_path / "flux").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    environ = recorded("slurm-22.05.8/task.1.0.0") | {"FLUX_URI": "local:///run/flux", "FLUX_ENCLOSING_ID": "ƒ58"}
+    name, job = found(environ)
+    assert (name, job.scheduler, job.hosts, job.own, job.job_id) == (
+        "flux",
+        "flux",
+        ("node3", "node4", "node5"),
+        None,
+        "f58",
+    )
+    (tmp_path / "flux").write_text("#!/bin/sh\nexit 1\n")
+    with pytest.raises(FactsError, match="flux getattr hostlist"):
+        found(environ)
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("KillWait=5\n", 5), ("killwait = 60 # s\nKillWait=7", 7), ("", 30)])
+def test_the_grace_is_shorter_than_killwait(tmp_path: Path, text: str, seconds: int) -> None:
+    (tmp_path / "slurm.conf").write_text(f"ClusterName=a\n{text}\n#KillWait=9\n")
+    job = found(recorded("slurm-22.05.8/batch.1") | {"SLURM_CONF": str(tmp_path / "slurm.conf")})[1]
+    assert (job.kill_wait_s, job.grace_s) == (seconds, seconds - 2)
+
+
+def test_the_grace_is_never_nothing() -> None:
+    assert Allocation("slurm", ("a",), (1,), kill_wait_s=2).grace_s == 1
+
+
+def test_each_starter_carries_the_environment_in_its_own_way() -> None:
+    for starter in starters.TABLE:
+        assert starter.signals_reach_command == (starter.name == "slurm")
+        assert starter.kill_wait_s > 0
+        assert starter.needs_file == (starter.name in ("pbs", "torque", "lsf", "sge"))
+        assert starter.takes_stdin == (starter.name in ("ssh", "oar"))
+
+
+PROGRAM = ("/opt/my python/bin/python3", "-IS", "/opt/it's/start.py")
+PLAIN = ("/opt/bin/python3", "-IS", "/opt/start.py")
+SECRET = {"MINGLE_RUN_KEY": "5ec4e7"}
+ALWAYS = (
+    *("srun", "--overlap", "--no-kill", "--kill-on-bad-exit=0", "--wait=0", "--input=none", "--export=ALL", "--mem=0"),
+    "--distribution=block,NoPack",
+)
+
+
+def made(environ: dict[str, str], program: tuple[str, ...] = PROGRAM, **changes: object) -> tuple[Launch, ...]:
+    facts = detect(environ, "node1")
+    starter = starters.find(facts, environ)
+    job = starters.allocation(facts, environ)._replace(**changes)
+    return starters.agent_launches(starter, job, job.hosts, program, SECRET, "/home/me/.mingle.1")
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_one_srun_starts_one_on_each_host(version: str) -> None:
+    (launch,) = made(recorded(f"{version}/batch.1"))
+    assert launch.argv == (
+        *(*ALWAYS, "--nodes=3", "--nodelist=node[1-3]", "--ntasks=3", "--ntasks-per-node=1"),
+        *("--mem-bind=none", "--mpi=none", "--cpu-bind=none", *PROGRAM),
+    )
+    assert (launch.hosts, launch.stdin) == (("node1", "node2", "node3"), None)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_srun_is_kept_from_what_is_one_tasks(version: str) -> None:
+    of_task = {"SLURM_CPUS_PER_TASK": "4", "SLURM_TRES_PER_TASK": "cpu=4,gres/gpu:a100=1", "SLURM_LABELIO": "1"}
+    (launch,) = made(recorded(f"{version}/batch.1") | of_task)
+    srun = launch.argv.index("srun")
+    assert launch.argv[:srun] == (
+        "env",
+        "-u",
+        "SLURM_LABELIO",
+        "-u",
+        "SLURM_CPUS_PER_TASK",
+        "-u",
+        "SLURM_TRES_PER_TASK",
+    )
+    given_back = ("env", *(f"{name}={of_task[name]}" for name in launch.argv[2:srun:2]))
+    assert launch.argv[-len(given_back) - 3 :] == (*given_back, *PROGRAM)
+    assert "--gpus-per-node=2" in launch.argv
+
+
+GPUS = [
+    ({}, None),
+    ({"SLURM_GPUS_PER_NODE": "4"}, None),
+    ({"SLURM_GPUS_PER_TASK": "2"}, 4),
+    ({"SLURM_GPUS_PER_TASK": "a100:2"}, 4),
+    ({"SLURM_TRES_PER_TASK": "cpu:4,gres:gpu:a100:1,gres:gpu:v100:1,gres/shard=3"}, 4),
+    ({"SLURM_TRES_PER_TASK": "cpu=4"}, None),
+    ({"SLURM_GPUS": "12", "SLURM_GPUS_ON_NODE": "4"}, 4),
+    ({"SLURM_GPUS": "a100:6,v100:6"}, 4),  # in a shell of salloc
+]
+
+
+@pytest.mark.parametrize(("environ", "count"), GPUS)
+def test_each_host_asks_for_all_of_its_gpus(environ: dict[str, str], count: int | None) -> None:
+    (launch,) = made(recorded("slurm-22.05.8/batch.1") | environ)
+    asked = [word for word in launch.argv if word.startswith("--gpus")]
+    assert asked == ([] if count is None else [f"--gpus-per-node={count}"])
+
+
+@pytest.mark.parametrize("here", ["1", "3"])
+def test_gpus_that_hosts_share_unevenly_are_refused(here: str) -> None:
+    with pytest.raises(UsageError, match=r"--gpus=7.*--gpus-per-node"):
+        made(recorded("slurm-22.05.8/batch.1") | {"SLURM_GPUS": "7", "SLURM_GPUS_ON_NODE": here})
+
+
+def test_hosts_that_differ_get_an_srun_each() -> None:
+    environ = recorded("slurm-22.05.8/batch.1") | {"SLURM_TASKS_PER_NODE": "2(x2),1", "SLURM_NTASKS": "5"}
+    assert [launch.hosts for launch in made(environ)] == [("node1", "node2", "node3")]
+    assert [launch.hosts for launch in made(environ, is_per_task=True)] == [("node1", "node2"), ("node3",)]
+    by_gpus = made(environ | {"SLURM_GPUS_PER_TASK": "1"})
+    assert ["--gpus-per-node=2" in launch.argv for launch in by_gpus] == [True, False]
+
+
+def test_a_task_keeps_what_is_its_own() -> None:
+    environ = recorded("slurm-22.05.8/batch.1") | {"SLURM_CPUS_PER_TASK": "4", "SLURM_GPUS_PER_TASK": "1"}
+    (launch,) = made(environ, is_per_task=True)
+    assert launch.argv == (
+        *(*ALWAYS, "--nodes=3", "--nodelist=node[1-3]", "--ntasks=6", "--ntasks-per-node=2", "--cpus-per-task=4"),
+        *PROGRAM,
+    )
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_each_component_gets_an_srun(version: str) -> None:
+    made_here = made(recorded(f"{version}/batch.5"))
+    assert [launch.hosts for launch in made_here] == [("node1",), ("node2", "node3")]
+    assert [word for launch in made_here for word in launch.argv if "het" in word] == ["--het-group=0", "--het-group=1"]
+
+
+def test_components_of_another_job_are_none() -> None:
+    """They are left over where a batch script of such a job has submitted this one."""
+    old = {name: value for name, value in recorded("slurm-22.05.8/batch.5").items() if "HET" in name}
+    (launch,) = made(old | recorded("slurm-22.05.8/batch.1"))
+    assert launch.hosts == ("node1", "node2", "node3")
+
+
+def test_a_host_of_no_job_is_refused() -> None:
+    with pytest.raises(UsageError, match=r"a host of the job.*node9"):
+        starters.slurm(Allocation("slurm", ("node1",), (1,)), ("node9",), PROGRAM)
+
+
+def test_a_thousand_hosts_are_a_short_word() -> None:
+    hosts = tuple(f"rack{n // 32}n{n % 32:02}" for n in range(1024))
+    (launch,) = starters.slurm(Allocation("slurm", hosts, (1,) * 1024), hosts, PROGRAM)
+    word = next(word for word in launch.argv if word.startswith("--nodelist="))
+    assert len(word) < 1024
+    assert hostlist.expand(word.removeprefix("--nodelist=")) == hosts
+
+
+def test_a_cluster_that_cannot_bind_is_not_asked_to(tmp_path: Path) -> None:
+    (tmp_path / "slurm.conf").write_text("TaskPlugin=task/none\n")
+    environ = recorded("slurm-22.05.8/batch.1") | {"SLURM_CONF": str(tmp_path / "slurm.conf")}
+    assert "--cpu-bind=none" not in made(environ)[0].argv
+    (tmp_path / "slurm.conf").write_text("TaskPlugin=task/affinity,task/cgroup\n")
+    assert "--cpu-bind=none" in made(environ)[0].argv
+
+
+PLACE = ("--host", "node2", "--local", "0")
+FILE = ("--environ", "/home/me/.mingle.1")
+
+
+def test_pbs_takes_words_as_they_are() -> None:
+    here, there, _ = made(recorded("openpbs-23.06.06/job.0.ctl"))
+    assert here == Launch((*PROGRAM, "--host", "node1", "--local", "0"), ("node1",))
+    assert there.argv[:11] == ("pbs_tmrsh", "node2", *PROGRAM, *PLACE, *FILE)
+    kept = there.argv[11:]
+    assert set(kept[::2]) == {"--keep"}
+    assert {"PBS_NODENUM", "PBS_TASKNUM", "TMPDIR", "CUDA_VISIBLE_DEVICES"} <= set(kept[1::2])
+    own = ("PBS_NODEFILE", "PBS_O_WORKDIR", "PBS_ARRAY_INDEX", "PBS_JOBID", "OMP_NUM_THREADS", "PATH", "HOME")
+    assert not any(name.startswith(kept[1::2]) for name in own)
+
+
+HEADS = {"lsf": ("blaunch", "node2"), "sge": ("qrsh", "-inherit", "node2"), "torque": ("pbsdsh", "-o", "-h", "node2")}
+
+
+@pytest.mark.parametrize("scheduler", HEADS)
+def test_others_get_a_start_a_place(tmp_path: Path, scheduler: str) -> None:
+    launches = made(other(scheduler, tmp_path), PLAIN, is_per_task=True)
+    assert [launch.hosts for launch in launches] == [("node1",)] * 4 + [("node2",)] * 2
+    words = (*HEADS[scheduler], *PLAIN, *PLACE, *FILE)
+    assert launches[4].argv[: len(words)] == words
+    assert launches[5].argv[: len(words)] == (*words[:-3], "1", *FILE)
+
+
+@pytest.mark.parametrize("scheduler", ["lsf", "sge"])
+@pytest.mark.parametrize("word", ["/a b/c", "/a'b", "/$HOME", "~/a", "/a;b", "/a\nb", ""])
+def test_words_that_a_shell_may_read_otherwise_are_refused(tmp_path: Path, scheduler: str, word: str) -> None:
+    with pytest.raises(UsageError, match="paths of letters"):
+        made(other(scheduler, tmp_path), (word,))
+
+
+@pytest.mark.parametrize(("scheduler", "count"), [("ssh", 1), ("oar", 2)])
+def test_login_shells_read_one_quoted_line(scheduler: str, count: int) -> None:
+    starter = next(its for its in starters.TABLE if its.name == scheduler)
+    job = Allocation(scheduler, ("node2",), (count,), is_per_task=scheduler == "oar")
+    launches = starters.agent_launches(starter, job, job.hosts, PROGRAM, {"A": "b\nc", "K": "", "B": "\udcff"})
+    assert len(launches) == count
+    *head, line = launches[-1].argv
+    assert head[-1] == "node2"
+    words = shlex.split(line)
+    assert words[: 5 + len(PROGRAM)] == ["exec", *PROGRAM, "--host", "node2", "--local", str(count - 1)]
+    assert words[5 + len(PROGRAM)] == "--stdin"
+    assert launches[-1].stdin == b"A=b\nc\0K=\0B=\xff\0"
+
+
+def test_ssh_asks_nobody_and_leaves_no_master() -> None:
+    starter = next(its for its in starters.TABLE if its.name == "ssh")
+    (launch,) = starter.launches(Allocation("ssh", ("a",), (1,)), ("a",), PLAIN)
+    options = launch.argv[: launch.argv.index("a")]
+    assert options[:3] == ("ssh", "-T", "-x")
+    assert {"BatchMode=yes", "ControlMaster=no"} <= set(options)
+    assert launch.stdin is None
+
+
+def test_flux_names_a_host_by_its_rank() -> None:
+    starter = next(its for its in starters.TABLE if its.name == "flux")
+    job = Allocation("flux", ("a", "b", "c"), (1, 1, 1))
+    launches = starters.agent_launches(starter, job, ("a", "c"), PROGRAM, SECRET)
+    places = [("--host", "a", "--local", "0"), ("--host", "c", "--local", "0")]
+    heads = [("flux", "exec", "--noinput", f"--rank={rank}") for rank in (0, 2)]
+    assert [launch.argv for launch in launches] == [(*h, *PROGRAM, *p) for h, p in zip(heads, places, strict=True)]
+
+
+@pytest.mark.parametrize("starter", starters.TABLE, ids=lambda starter: starter.name)
+def test_a_sweep_is_started_once_a_host_and_nothing_is_secret(starter: starters.Starter) -> None:
+    job = Allocation(starter.name, ("a", "b"), (2, 2), own="a", is_per_task=True)
+    program = (*PLAIN, "1d0f")
+    launches = starter.launches(job, ("b", "a"), program)
+    assert sorted(host for launch in launches for host in launch.hosts) == ["a", "b"]
+    for launch in (*launches, *starters.agent_launches(starter, job, job.hosts, PLAIN, SECRET, "/f")):
+        assert "5ec4e7" not in " ".join(launch.argv)
+    assert not [word for launch in launches for word in launch.argv if word.startswith("--ntasks=") and word[9:] != "2"]
+    assert all("1d0f" in launch.argv[-1] and "--host" not in launch.argv for launch in launches)
+
+
+def test_octets_are_handed_on_as_they_are() -> None:
+    assert starters.packed({"A": "x=y", "B": "\udcfe"}) == b"A=x=y\0B=\xfe\0"
+
+
+def test_the_others_are_all_in_the_table() -> None:
+    assert {starter.name for starter in starters.TABLE} >= OTHERS.keys()
+
+
+ENVIRON = {"A": "b", "KEY": "5ec4e7"}
+
+
+@pytest.mark.parametrize("umask", [0o000, 0o777])
+def test_only_its_owner_can_read_it(tmp_path: Path, umask: int) -> None:
+    old = os.umask(umask)
+    try:
+        path = Path(starters.write_environ(ENVIRON, (str(tmp_path),)))
+    finally:
+        os.umask(old)
+    assert (path.stat().st_mode & 0o777, path.read_bytes()) == (0o600, b"A=b\0KEY=5ec4e7\0")
+    starters.remove_environ(str(path))
+    starters.remove_environ(str(path))
+    assert [*tmp_path.iterdir()] == []
+
+
+def test_nothing_that_is_there_is_overwritten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(starters.os, "urandom", bytes)
+    (tmp_path / f".mingle.{'0' * 16}").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(PlaceError, match="File exists"):
+        starters.write_environ(ENVIRON, (str(tmp_path),))
+    assert [path.name for path in tmp_path.iterdir()] == [f".mingle.{'0' * 16}"]
+
+
+def test_the_next_directory_takes_what_the_first_does_not(tmp_path: Path) -> None:
+    assert starters.write_environ(ENVIRON, (str(tmp_path / "none"), str(tmp_path))).startswith(f"{tmp_path}/.mingle.")
+    with pytest.raises(PlaceError, match=r"none: No such file.*share"):
+        starters.write_environ(ENVIRON, (str(tmp_path / "none"),))
+    with pytest.raises(PlaceError, match="no directory"):
+        starters.write_environ(ENVIRON, ())
+
+
+def test_half_a_file_does_not_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(starters.os, "fsync", full)
+    with pytest.raises(PlaceError, match="No space left"):
+        starters.write_environ(ENVIRON, (str(tmp_path),))
+    assert [*tmp_path.iterdir()] == []
+
+
+def test_a_network_file_system_comes_first_then_a_plain_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    odd, home = tmp_path / "a b", tmp_path / "home"
+    odd.mkdir()
+    monkeypatch.chdir(odd)
+    assert starters.directories({"HOME": str(home)}) == (str(home), str(odd))
+    assert starters.directories({"HOME": "relative"}) == (str(odd),)
+    monkeypatch.setattr(starters, "on_network", lambda path: path == str(odd))
+    assert starters.directories({"HOME": str(home)}) == (str(odd), str(home))
+    odd.rmdir()
+    assert starters.directories({"HOME": str(home)}) == (str(home),)

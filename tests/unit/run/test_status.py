@@ -1,0 +1,593 @@
+"""The status of runs: the list in the user's home, requests over the network, and what the state machine tells."""
+
+from __future__ import annotations
+
+import os
+import select
+import socket
+import struct
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+from served import CAUSE, KEY, OTHER_KEY, Served, state
+
+from mingle_hooks import values as jsontext
+from mingle_hooks.errors import PlaceError, SettingsError, UsageError
+from mingle_hooks.rendezvous.wire import (
+    CHALLENGE,
+    HELLO,
+    MAC_BYTES,
+    Attempt,
+    Material,
+    Secret,
+    WireError,
+    encode,
+    frame,
+)
+from mingle_hooks.run import messages
+from mingle_hooks.run import status as asking
+from mingle_hooks.run import status as door
+from mingle_hooks.run import status as registry
+from mingle_hooks.run import status as words
+from mingle_hooks.run.attempt import Plan
+from mingle_hooks.run.machine import Exit, Hurry, Joined, Lost, Machine, Noticed, Received, Report, Send, Swept
+from mingle_hooks.run.status import KILL, Entry, Listener, RunnerProcess, Runs, RunState, State, StatusServer, in_time
+from mingle_hooks.run.status import WayToRunner as Way
+
+from .test_machine import clean
+
+TERM, INT = 15, 2
+WATCHED_ENTRY = Entry("4711", "0011", "login", (), (), RunnerProcess("", 1, 1), 100, 2, "train")
+PLAN = Plan(hosts=("a", "b"), slots=(1, 1), least=2, most=2, restarts=1)
+
+
+class Watched:
+    """A state machine with its status, at a time that a test sets."""
+
+    def __init__(self, plan: Plan = PLAN) -> None:
+        self.now = 100.0
+        self.machine = Machine(plan)
+        self.state = RunState(self.machine, lambda: self.now)
+        self.actions: list[object] = []
+        self._told(self.machine.begin(self.now))
+
+    def take(self, *events: object) -> State:
+        """Return what it looks like after these events, a second each."""
+        for event in events:
+            self.now += 1
+            actions = self.machine.take(event, self.now)  # type: ignore[arg-type]
+            self.state.take(event)  # type: ignore[arg-type]
+            self._told(actions)
+        return self.look()
+
+    def look(self) -> State:
+        """Return what it looks like now, as it travels."""
+        return State.parse(self.state.state(WATCHED_ENTRY, is_whole=True).body())
+
+    def _told(self, actions: list[object]) -> None:
+        self.actions += actions
+        for action in actions:
+            if isinstance(action, Report):
+                self.state.report(action.name, action.fields)
+
+
+def nodes(state: State) -> list[tuple[object, ...]]:
+    """Return each node's state, rank and time."""
+    return [(node.host, node.state, node.rank, node.since) for node in state.nodes]
+
+
+def formed(place: int, attempt: int = 0) -> Received:
+    """Return that a place's world has formed."""
+    return Received(place, messages.Formed(attempt, 2, "a", 20000))
+
+
+def ended(place: int, status: int, attempt: int = 0) -> Received:
+    """Return the end of a place's COMMAND."""
+    return Received(place, messages.Ended(attempt, status, None, formed=True, is_oom=False, tail="why\n"))
+
+
+def test_each_phase_has_its_name_and_each_node_its_state() -> None:
+    run = Watched()
+    state = run.look()
+    assert (state.state, state.here, state.wanted, state.attempt, state.since) == ("gathering", 0, 2, None, 100)
+    state = run.take(Joined(0))
+    assert (state.state, state.here) == ("gathering", 1)
+    assert nodes(state) == [("a", "waiting", None, 101), ("b", "missing", None, None)]
+    state = run.take(Joined(1))
+    assert (state.state, state.here, state.attempt, state.since) == ("forming", 2, 0, 102)
+    state = run.take(formed(1))
+    assert (state.state, nodes(state)[1]) == ("forming", ("b", "running", 1, 102))
+    state = run.take(formed(0))
+    assert (state.state, state.since, state.failure) == ("running", 104, None)
+    state = run.take(ended(1, 7))
+    assert (state.state, nodes(state)[1]) == ("ending", ("b", "ended", 1, 102))
+    assert state.failure is not None
+    assert (state.failure.attempt, state.failure.at) == (0, 105)
+    assert (state.failure.cause["host"], state.failure.cause["status"], state.failure.cause["tail"]) == (
+        "b",
+        7,
+        "why\n",
+    )
+    state = run.take(clean(0, 0), clean(1, 0))
+    assert (state.state, state.attempt) == ("forming", 1)
+    assert state.failure is not None  # it stays the last one
+
+
+def test_a_lost_node_is_missing_until_it_comes_again() -> None:
+    run = Watched()
+    state = run.take(Joined(0), Joined(1), formed(0), formed(1), Lost(1, 15.0))
+    assert (state.state, state.here) == ("ending", 1)
+    assert nodes(state)[1][:2] == ("b", "lost")
+    run.take(clean(0, 0))
+    assert run.machine.phase == "sweeping"
+    state = run.take(Swept("b", is_clean=True))
+    assert (state.state, state.attempt) == ("waiting to restart", 0)
+    assert nodes(state)[1] == ("b", "missing", None, None)
+    assert state.failure is not None
+    assert state.failure.cause["silent_s"] == 15.0
+
+
+def test_many_places_are_told_within_what_an_answer_may_be() -> None:
+    hosts = tuple(f"node{number}" for number in range(1024))
+    state = Watched(Plan(hosts=hosts, slots=(8,) * 1024, least=1024, most=1024)).look()
+    assert (len(state.nodes), state.wanted) == (8192, 1024)
+
+
+def stops(run: Watched) -> list[tuple[int, float]]:
+    """Return the ends that were asked for, and their graces."""
+    return [
+        (action.place, action.message.grace_ms / 1000)
+        for action in run.actions
+        if isinstance(action, Send) and isinstance(action.message, messages.End)
+    ]
+
+
+def test_the_end_at_once_comes_whoever_has_asked_for_the_end_before() -> None:
+    for before, status in (((), 130), ((Noticed(None, TERM),), 143), ((Noticed(None, INT),), 130)):
+        run = Watched()
+        run.take(Joined(0), Joined(1), formed(0), formed(1), *before)
+        assert stops(run) == []
+        run.take(Hurry(), Hurry(), Hurry())
+        assert stops(run) == [(0, 0.0), (1, 0.0)]
+        run.take(clean(0, 0), clean(1, 0))
+        assert [action for action in run.actions if isinstance(action, Exit)] == [Exit(status)]
+
+
+def test_the_end_at_once_of_a_run_that_gathers_or_waits_for_a_reader() -> None:
+    run = Watched()
+    assert run.take(Hurry()).state == "ending"
+    assert [action for action in run.actions if isinstance(action, Exit)] == [Exit(130)]
+    run.take(Hurry())
+    assert [action for action in run.actions if isinstance(action, Exit)] == [Exit(130), Exit(130, at_once=True)]
+
+
+HEADER = struct.Struct("!IB")
+CHALLENGE_FRAME = frame(CHALLENGE, encode({"nonce": "00" * 16}))
+
+
+def way(world: StatusServer, key: bytes = KEY) -> Way:
+    """Return how to ask a run."""
+    assert world.entry is not None
+    found = asking.way_to_runner(world.entry, [OTHER_KEY, key])
+    assert found is not None
+    return found
+
+
+def frames(sock: socket.socket) -> list[int]:
+    """Return the kinds of all frames that come, until the other side ends it."""
+    data = b""
+    try:
+        while some := sock.recv(4096):
+            data += some
+    except ConnectionResetError:
+        pass
+    found = []
+    while data:
+        length, kind = HEADER.unpack_from(data)
+        found.append(kind)
+        data = data[HEADER.size + length :]
+    return found
+
+
+def stranger(world: StatusServer) -> socket.socket:
+    """Return a connection to a run's door."""
+    assert world.entry is not None
+    sock = socket.create_connection(("127.0.0.1", world.entry.doors[0].port))
+    sock.settimeout(20)
+    return sock
+
+
+def test_a_run_tells_who_holds_the_key_how_it_does(served: Served) -> None:
+    world = served.world()
+    with served:
+        assert asking.ask_runs([way(world)], is_whole=True) == [state(world.entry)]
+        assert asking.ask_runs([way(world)]) == [state(world.entry, is_whole=False)]
+
+
+def test_fifty_runs_are_asked_at_once(served: Served) -> None:
+    worlds = [served.world(str(number), f"{number:016x}") for number in range(50)]
+    with served:
+        found = asking.ask_runs([way(world) for world in worlds])
+    assert [its.id for its in found if its is not None] == [str(number) for number in range(50)]
+
+
+def test_a_run_answers_to_each_of_its_keys(served: Served) -> None:
+    world = served.world(keys=(KEY, OTHER_KEY))
+    with served:
+        for key in (KEY, OTHER_KEY):
+            assert asking.ask_runs([asking.way_to_runner(world.entry, [key])]) == [state(world.entry, is_whole=False)]
+
+
+def test_with_another_key_nothing_is_shown_and_nothing_dies(served: Served) -> None:
+    world = served.world()
+    assert asking.way_to_runner(world.entry, [OTHER_KEY]) is None
+    assert asking.way_to_runner(world.entry, []) is None
+    forced = way(world)._replace(secret=words.status_secret(OTHER_KEY, world.entry.run))
+    with served:
+        assert asking.ask_runs([forced]) == [None]
+        ending = asking.kill_run(forced, is_now=True, limit_s=60)
+        assert (ending.is_accepted, ending.status) == (False, None)
+        assert asking.ask_runs([way(world)]) == [state(world.entry, is_whole=False)]
+    assert served.kills == []
+
+
+def test_a_stranger_gets_a_random_number_and_nothing_else(served: Served) -> None:
+    world = served.world()
+    hello = frame(HELLO, encode({"nonce": "00" * 16}))
+    with served:
+        for said in (
+            hello + frame(KILL, b"\0" * MAC_BYTES + b'{"now":true}'),
+            frame(KILL, b"{}"),
+            b"GET / HTTP/1.0\n\n",
+        ):
+            with stranger(world) as sock:
+                sock.sendall(said)
+                assert frames(sock) in ([CHALLENGE], [])
+    assert served.kills == []
+
+
+def test_what_is_said_to_one_run_is_of_no_use_for_another_nor_for_a_world() -> None:
+    nonces = (b"m" * 16, b"l" * 16)
+    secrets = [
+        words.status_secret(KEY, "a"),
+        words.status_secret(KEY, "b"),
+        words.status_secret(OTHER_KEY, "a"),
+        Secret.derive(Material(KEY), Attempt("a")),
+        Secret(KEY),
+    ]
+    assert len({its.mac(b"session", *nonces) for its in secrets}) == len(secrets)
+    assert KEY.hex() not in words.status_tag(secrets[0])
+
+
+def test_many_strangers_keep_nobody_out(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(door, "CALLER_S", 3600.0)
+    world = served.world()
+    with served:
+        strangers = [stranger(world) for _ in range(door.MOST_CALLERS + 8)]
+        assert asking.ask_runs([way(world)]) == [state(world.entry, is_whole=False)]
+        assert frames(strangers[0]) == []
+        for sock in strangers:
+            sock.close()
+
+
+def test_a_stranger_who_says_nothing_goes(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(door, "CALLER_S", 0.01)
+    world = served.world()
+    with served, stranger(world) as sock:
+        assert frames(sock) == []
+
+
+def test_a_run_ends_when_it_is_asked_to_and_says_with_which_status(served: Served) -> None:
+    world, other = served.world(), served.world("4712", "0011")
+    with served:
+        its = way(world)
+        ending = asking.kill_run(its, is_now=True, limit_s=60)
+        assert asking.ask_runs([its, way(other)]) == [None, state(other.entry, is_whole=False)]
+    assert (ending.is_accepted, ending.status, ending.has_hung_up) == (True, 130, True)
+    assert served.kills == [("00112233aabbccdd", True)]
+
+
+def test_who_waits_for_the_end_is_told_where_it_does_not_come(served: Served) -> None:
+    world = served.world()
+    with served:
+        ending = asking.kill_run(way(world), is_now=False, limit_s=0.05)
+        assert asking.ask_runs([way(world)]) == [state(world.entry, is_whole=False)]
+    assert (ending.is_accepted, ending.status, ending.has_hung_up) == (True, None, False)
+    assert served.kills == [("00112233aabbccdd", False)]
+
+
+def test_who_waits_for_the_end_is_not_crowded_out(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    world = served.world()
+    endings: list[asking.Ending] = []
+    asker = threading.Thread(target=lambda: endings.append(asking.kill_run(way(world), is_now=False, limit_s=60)))
+    with served:
+        asker.start()
+        while not served.kills:
+            served.call(lambda: None)
+        monkeypatch.setattr(door, "MOST_CALLERS", 0)
+        with stranger(world) as sock:
+            assert frames(sock) == []
+        served.call(lambda: world.close(143))
+        served.call(lambda: [link.close() for link in world.waiting])  # its process ends
+        asker.join()
+    assert [(ending.status, ending.has_hung_up) for ending in endings] == [(143, True)]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"state": "\x1b[2J"},
+        {"command": "a\nb"},
+        {"host": "-rf"},
+        {"here": -1},
+        {"nodes": [["node1", 0, "running", 0]]},
+        {"nodes": [["no de", 0, "running", 0, None]]},
+        {"failure": {"attempt": 0, "at": 1, "cause": {**CAUSE, "host": "a b"}}},
+        {"failure": {"attempt": 0, "at": 1, "cause": {**CAUSE, "after_s": float("inf")}}},
+        {"failure": {"attempt": 0, "at": 1, "cause": {**CAUSE, "tail": 1}}},
+    ],
+    ids=str,
+)
+def test_an_answer_is_read_strictly(served: Served, wrong: dict[str, object]) -> None:
+    body = state(served.world().entry).body()
+    assert State.parse(body) == state(served.worlds[0].entry)
+    with pytest.raises(WireError):
+        State.parse({**body, **wrong})
+
+
+def listening(answer: bytes) -> tuple[socket.socket, list[bytes], threading.Thread]:
+    """Return a listener that says one thing to the first who calls, what it has heard, and its thread."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    heard: list[bytes] = []
+
+    def serve() -> None:
+        with listener.accept()[0] as caller:
+            heard.append(caller.recv(4096))
+            caller.sendall(answer)
+            try:
+                while some := caller.recv(4096):
+                    heard.append(some)
+            except ConnectionResetError:
+                pass
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    return listener, heard, thread
+
+
+def test_who_answers_in_the_place_of_a_runner_is_not_believed(served: Served) -> None:
+    its = way(served.world())
+    lie = encode({**state(its.entry).body(), "command": "\x1b[2J"})
+    for said in (b"HTTP/1.0 200 OK\n\n", CHALLENGE_FRAME + frame(words.STATE, b"\0" * MAC_BYTES + lie)):
+        listener, heard, thread = listening(said)
+        with listener:
+            assert asking.ask_runs([its._replace(port=listener.getsockname()[1])]) == [None]
+            thread.join()
+        assert KEY not in b"".join(heard)
+
+
+def test_who_says_nothing_is_waited_for_only_so_long(served: Served) -> None:
+    silent, answering = served.world(), served.world("4712", "0011")
+    listener = socket.create_server(("127.0.0.1", 0))
+    with served, listener:
+        port = listener.getsockname()[1]
+        found = asking.ask_runs([way(silent)._replace(port=port), way(answering)], limit_s=0.3)
+    assert found == [None, state(answering.entry, is_whole=False)]
+
+
+def test_a_question_that_was_heard_is_of_no_use_again(served: Served) -> None:
+    world = served.world()
+    its = way(world)
+    listener = socket.create_server(("127.0.0.1", 0))
+    heard = bytearray()
+
+    def relay() -> None:
+        with listener.accept()[0] as caller, stranger(world) as door_:
+            while True:
+                for sock in select.select([caller, door_], [], [])[0]:
+                    if not (some := sock.recv(4096)):
+                        return
+                    if sock is caller:
+                        heard.extend(some)
+                    (door_ if sock is caller else caller).sendall(some)
+
+    thread = threading.Thread(target=relay)
+    with served, listener:
+        thread.start()
+        asking.kill_run(its._replace(port=listener.getsockname()[1]), is_now=False, limit_s=0.05)
+        thread.join()
+        assert served.kills == [("00112233aabbccdd", False)]
+        with stranger(world) as sock:
+            sock.sendall(heard)
+            assert frames(sock) == [CHALLENGE]
+    assert len(served.kills) == 1
+
+
+ENTRY = Entry(
+    id="4711",
+    run="0011",
+    host="node1",
+    addresses=("127.0.0.1", "fd00::1"),
+    doors=(Listener("00" * 8, 1),),
+    process=RunnerProcess("elsewhere", 1, 1),
+    began=1_700_000_000,
+    wanted=2,
+    command="torchrun train.py",
+)
+
+
+def path(tmp_path: Path) -> str:
+    """Return the directory of a user whose state is below tmp_path."""
+    found = registry.registry_directory({"XDG_STATE_HOME": str(tmp_path)})
+    assert found is not None
+    return found
+
+
+def dead() -> RunnerProcess:
+    """Return a process of this machine that has ended."""
+    done = subprocess.Popen([sys.executable, "-c", ""])
+    done.wait()
+    return RunnerProcess(registry.runs_here(), done.pid, 1)
+
+
+def runs(tmp_path: Path, notes: list[str], key: bytes = KEY) -> Runs:
+    """Return what is found with a key."""
+    return Runs({"XDG_STATE_HOME": str(tmp_path)}, [key], notes.append)
+
+
+def test_a_run_is_written_down_for_its_user_alone_and_no_key_is(tmp_path: Path, served: Served) -> None:
+    world = served.world(directory=path(tmp_path))
+    where = tmp_path / "mingle" / "runs"
+    file = where / "00112233aabbccdd.json"
+    assert (where.stat().st_mode & 0o777, file.stat().st_mode & 0o777) == (0o700, 0o600)
+    assert registry.read_entries(str(where), print) == [world.entry]
+    assert KEY not in file.read_bytes()
+    world.close(0)
+    assert [*where.iterdir()] == []
+
+
+def test_where_it_lies() -> None:
+    """XDG_STATE_HOME where it is absolute, else below the home."""
+    assert registry.registry_directory({"HOME": "/h"}) == "/h/.local/state/mingle/runs"
+    assert registry.registry_directory({"HOME": "/h", "XDG_STATE_HOME": "s"}) == "/h/.local/state/mingle/runs"
+    assert registry.registry_directory({"HOME": "/h", "XDG_STATE_HOME": "/s"}) == "/s/mingle/runs"
+    assert registry.registry_directory({}) is None
+
+
+def test_a_home_that_cannot_be_written_is_one_note(tmp_path: Path, served: Served) -> None:
+    (tmp_path / "mingle").write_text("a file where the directory would be")
+    world = served.world(directory=path(tmp_path))
+    assert world.entry is None
+    assert len(served.notes) == 1
+    assert served.notes[0].startswith("`mingle ls` does not show this run: expected to record this run in")
+    world.close(0)
+
+
+def test_a_full_home_leaves_nothing_half(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+
+    def full(*_paths: str) -> None:
+        raise OSError(28, os.strerror(28))
+
+    monkeypatch.setattr(os, "rename", full)
+    with pytest.raises(PlaceError, match="No space left"):
+        registry.write_entry(path(tmp_path), ENTRY)
+    assert os.listdir(path(tmp_path)) == []
+
+
+def test_a_home_that_does_not_answer_holds_nothing_up() -> None:
+    home = threading.Event()
+    assert not in_time(home.wait, 0.01)
+    home.set()
+    assert in_time(home.wait, 60)
+
+
+@pytest.mark.parametrize("its", [{"keys": ()}, {"directory": None}], ids=["no key", "no home"])
+def test_without_a_key_or_a_home_nothing_is_written(tmp_path: Path, served: Served, its: dict[str, object]) -> None:
+    world = served.world(**{"directory": path(tmp_path), **its})
+    assert (world.entry, served.notes, [*tmp_path.iterdir()]) == (None, [], [])
+
+
+def hostile(where: Path) -> None:
+    """Put into a directory what no runner writes."""
+    text = jsontext.to_json(ENTRY.body())
+    files = {
+        "large": text + " " * 10_000,
+        "text": "no JSON",
+        "list": "[]",
+        "deep": "[" * 5000,
+        "control": text.replace("torchrun", "\\u001b[2J"),
+        "address": text.replace("fd00::1", "$(reboot)"),
+        "port": text.replace(",1]", ",70000]"),
+        "pid": text.replace('["elsewhere",1,1]', '["elsewhere",-1,1]'),
+        "binary": "\udcff\udcfe",
+    }
+    for name, said in files.items():
+        (where / f"{name}.json").write_text(said, errors="surrogateescape")
+        (where / f"{name}.json").chmod(0o600)
+    (where / "open.json").write_text(text)
+    (where / "open.json").chmod(0o644)
+    (where / "elsewhere").write_text(text)
+    (where / "elsewhere").chmod(0o600)
+    (where / "link.json").symlink_to(where / "elsewhere")
+    (where / "directory.json").mkdir()
+    os.mkfifo(where / "fifo.json", 0o600)
+    if os.getuid() == 0:
+        (where / "other.json").write_text(text)
+        (where / "other.json").chmod(0o600)
+        os.chown(where / "other.json", 4711, 4711)
+
+
+def test_what_no_runner_writes_is_left_out_with_a_note(tmp_path: Path) -> None:
+    registry.write_entry(path(tmp_path), ENTRY)
+    where = tmp_path / "mingle" / "runs"
+    hostile(where)
+    notes: list[str] = []
+    assert registry.read_entries(str(where), notes.append) == [ENTRY]
+    assert len(notes) == len([*where.glob("*.json")]) - 1
+    assert not [note for note in notes if not note.startswith(f"left out: {where}/")]
+
+
+@pytest.mark.parametrize("mode", [0o777, 0o770, 0o702], ids=oct)
+def test_a_directory_that_others_can_write_is_refused(tmp_path: Path, mode: int) -> None:
+    registry.write_entry(path(tmp_path), ENTRY)
+    os.chmod(path(tmp_path), mode)
+    with pytest.raises(SettingsError, match="only this user can write"):
+        runs(tmp_path, []).ways()
+    with pytest.raises(PlaceError, match="only this user can write"):
+        registry.write_entry(path(tmp_path), ENTRY)
+
+
+def test_what_a_killed_runner_left_is_removed_where_that_is_certain(tmp_path: Path, served: Served) -> None:
+    here, there = served.world(directory=path(tmp_path)), served.world("9", "9", directory=path(tmp_path))
+    for world in (here, there):
+        world._shut()  # it was killed
+    registry.write_entry(path(tmp_path), here.entry._replace(process=dead()))
+    registry.write_entry(path(tmp_path), there.entry._replace(process=RunnerProcess("elsewhere", 1, 1)))
+    known = runs(tmp_path, [])
+    ways = known.ways()
+    assert [way.entry.id for way in ways] == ["9"]
+    assert [(seen.entry.id, seen.state) for seen in known.look(ways)] == [("9", None)]
+    assert os.listdir(path(tmp_path)) == ["9.json"]
+
+
+def test_a_pid_that_another_process_has_by_now_is_no_runner() -> None:
+    own = RunnerProcess.own()
+    assert not own.has_ended
+    assert own._replace(start=own.start - 1).has_ended
+    assert not own._replace(start=0).has_ended
+    assert not own._replace(machine="elsewhere", pid=dead().pid).has_ended
+
+
+def test_a_run_that_ends_while_it_is_asked_is_not_shown(tmp_path: Path, served: Served) -> None:
+    world = served.world(directory=path(tmp_path))
+    known = runs(tmp_path, [])
+    ways = known.ways()
+    world.close(0)
+    assert known.look(ways) == []
+
+
+def test_runs_of_another_key_are_counted_and_no_more(tmp_path: Path, served: Served) -> None:
+    served.world(directory=path(tmp_path))
+    notes: list[str] = []
+    known = runs(tmp_path, notes, OTHER_KEY)
+    assert known.ways() == []
+    assert notes == ["1 run has another key than those found here (MINGLE_KEY, --key-file)"]
+    with pytest.raises(UsageError, match="the id of a run"):
+        known.one("4711")
+
+
+def test_a_run_is_named_by_either_id_or_a_beginning_that_no_other_has(tmp_path: Path, served: Served) -> None:
+    for name, run in (("4711", "aa11"), ("4711", "aa22"), ("47", "bb11"), ("48[1]", "bb22")):
+        served.world(name, run, directory=path(tmp_path))
+    known = runs(tmp_path, [])
+    meant = {"aa1": "aa11", "aa22": "aa22", "47": "bb11", "48": "bb22", "bb1": "bb11"}
+    assert {name: known.one(name).entry.run for name in meant} == meant
+    with pytest.raises(UsageError, match=r"4711, which 2 have: aa\d\d \(4711\), aa\d\d \(4711\)"):
+        known.one("4711")
+    with pytest.raises(UsageError, match="which 2 have"):
+        known.one("aa")
+    with pytest.raises(UsageError, match="saw 49; try"):
+        known.one("49")

@@ -1,0 +1,249 @@
+"""Directives: each value is carried as the scheduler reads it, or refused by its field's name."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from support.directives import CARRIED, ONLY_SLURM, READERS, VALUES, lines, script_with, words_for
+
+from mingle_hooks.errors import UsageError
+from mingle_hooks.scripts.script import describe
+from mingle_hooks.scripts.script import render_script as render
+
+# What the manuals show, or the like: no rule of ours may refuse it.
+TAKES = {
+    "lsf": {
+        "job-name": ["myArray", "a.b-c_1", "x" * 300],
+        "partition": ["short", "queue1 queue2", "all,other"],
+        "account": ["my project", "a/b"],
+        "constraint": ["fast", "swp>15 && maxmem>100", "(a||!b)&&c>=1.5", "type==any", "defined(gpu)", "mem>4GB"],
+        "output": ["out.%j", "/scratch/%x-%A_%a.out", "a b"],
+        "mail-user": ["me", "me@example.org,you@example.org"],
+        "array": ["1-100", "1,3-5", "1-9:2%3"],
+        "dependency": ["done(1)", "exit(1, >= 2)||done(3[1-4])", "numdone(1,*)", "done(1) && ended(a_b*)", "afterok:1"],
+        "gpus-per-node": ["4", "a100:2", "NVIDIA-A100-40GB:1"],
+    },
+    "sge": {
+        "job-name": ["train", "_x+1"],
+        "partition": ["all.q", "all.q@@gpus,long.q", "*.q@node1", "!short.q"],
+        "account": ["physics", "a.b-c"],
+        "reservation": ["12"],
+        "constraint": ["arch=lx-amd64", "ib,h=a*"],
+        "output": ["/x/$USER.$JOB_ID", "logs/%x-%j.out", "a b"],
+        "mail-user": ["me@example.org,you"],
+        "array": ["1-100", "5", "1-9:2%3"],
+        "dependency": ["12,13", "afterany:12:13"],
+        "gpus-per-node": ["4"],
+    },
+    "pbs": {
+        "account": ["a b", "it's", 'say "hi"', "é 漢", "$HOME", "a;b", "-x", "back\\slash"],
+        "output": ["a b", 'say "hi"', "$HOME", "-x", "node2:/y", "%", "%%", "%x.out", "%a"],
+        "mail-user": ["a@b", "user@host.example", "it's"],
+        "partition": ["plain", "R12@server"],
+    },
+    "torque": {
+        "job-name": ["train", "x" * 15],
+        "partition": ["batch", "batch@server.example", "@server"],
+        "account": ["my project", 'say "hi"'],
+        "qos": ["high"],
+        "reservation": ["maint.1"],
+        "constraint": ["infiniband", "fast:bigmem"],
+        "output": ["node2:/y", "$HOME/%x.out", "logs/out"],
+        "mail-user": ["me@example.org,you"],
+        "array": ["0-9", "1,10,50-100%5", "7"],
+        "dependency": ["afterok:123.big.iron.com", "before:234.a:235.a", "on:2", "synccount:1", "afterokarray:12[]"],
+        "gpus-per-node": ["4", "k80:2"],
+    },
+}
+
+
+def script(scheduler: str, **options: object) -> str:
+    """Return the script of a job with these options; an underscore stands for a hyphen."""
+    fields = {name.replace("_", "-"): value for name, value in options.items()}
+    return render(scheduler, describe({"launcher": "plain", **fields}, ["true"]))
+
+
+@pytest.mark.parametrize("field", [*CARRIED["slurm"]])
+@pytest.mark.parametrize("scheduler", READERS)
+def test_a_value_is_carried_or_refused_by_name(scheduler: str, field: str) -> None:
+    """By the rules in the scheduler's own source, a value that was not refused stands in the directive's words."""
+    for value in VALUES:
+        text = script_with(scheduler, field, value)
+        if text is None:
+            continue
+        assert field not in ("output", "error") or value not in ONLY_SLURM[scheduler]
+        wanted = words_for(scheduler, field, value)
+        assert wanted, f"{scheduler} took {value!r} for --{field}, which it cannot carry"
+        assert lines(scheduler, text).count(wanted) == 1, (value, text)
+        # qsub of PBS and Torque goes on to the next line.
+        assert not [line for line in text.splitlines() if line.startswith("#PBS") and line.rstrip().endswith("\\")]
+
+
+@pytest.mark.parametrize(("scheduler", "field"), [(name, field) for name in TAKES for field in TAKES[name]])
+def test_what_the_manuals_show_is_not_refused(scheduler: str, field: str) -> None:
+    """The rules are as wide as what is documented, where our fields can say it."""
+    assert [value for value in TAKES[scheduler][field] if script_with(scheduler, field, value) is None] == []
+
+
+@pytest.mark.parametrize(
+    ("scheduler", "options", "field"),
+    [
+        ("slurm", {"job-name": "a\nb"}, "job-name"),
+        ("slurm", {"output": "a\\b"}, "output"),
+        ("slurm", {"directive": ["--x\n#SBATCH -n9"]}, "directive"),
+        ("slurm", {"array": "1-2", "nodes": "1+1"}, "array"),
+        ("slurm", {"ntasks-per-node": "1+2", "nodes": "1+1"}, "ntasks-per-node"),
+        ("pbs", {"job-name": "a b"}, "job-name"),
+        ("pbs", {"output": "é"}, "output"),
+        ("pbs", {"output": "%j.out"}, "output"),
+        ("pbs", {"qos": "high"}, "qos"),
+        ("pbs", {"array": "1,3"}, "array"),
+        ("pbs", {"dependency": "singleton"}, "dependency"),
+        ("pbs", {"constraint": "gpu&ib"}, "constraint"),
+        ("pbs", {"container": "x.sqsh"}, "container"),
+        ("torque", {"array": "1-9:2"}, "array"),
+        ("torque", {"output": "a:b"}, "output"),
+        ("lsf", {"nodes": "1+1"}, "nodes"),
+        ("lsf", {"output": "%5j.out"}, "output"),
+        ("lsf", {"output": "%%J"}, "output"),
+        ("sge", {"output": "%t"}, "output"),
+        ("lsf", {"array": "0-9"}, "array"),
+        ("lsf", {"mail-type": "REQUEUE"}, "mail-type"),
+        ("sge", {"gpus-per-node": "a100:4"}, "gpus-per-node"),
+        ("sge", {"output": "a#b"}, "output"),
+        ("sge", {"dependency": "afterok:1"}, "dependency"),
+        ("sge", {"qos": "high"}, "qos"),
+        ("pbs", {"array": "1-2", "requeue": True}, "requeue"),
+        ("pbs", {"setup": ["a\nb"]}, "setup"),
+        *(("pbs", {"account": value}, "account") for value in ("--", "a\\,b", "a\nb")),
+        *(("pbs", {"output": value}, "output") for value in ("a:b", " lead", "my_x:/y", "%J", "%a%a", "--", "a\tb")),
+        *(("pbs", {"mail-user": value}, "mail-user") for value in ("#c", "é 漢", '"')),
+        *(("pbs", {"partition": value}, "partition") for value in ("a,b", "a b", "-x", "*", "--")),
+        *(("pbs", {"array": value}, "array") for value in ("3-3", "5-1", "1-2,4-5", "7")),
+        # A real qsub looks for the backslash that goes on to the next line before any spaces at the end.
+        *(("pbs", {"directive": [text]}, "directive") for text in ("-h \\", "-h \\  ", "-A a\n#PBS -h")),
+        *(("torque", {"job-name": value}, "job-name") for value in ("x" * 16, "1a", "a b")),
+        *(("torque", {"dependency": value}, "dependency") for value in ("aftercorr:1", "on:0", "singleton")),
+        *(("torque", {"output": value}, "output") for value in ("a b", "é", "%j")),
+        ("torque", {"gpus-per-node": "3090:1"}, "gpus-per-node"),
+        ("torque", {"partition": "a@b@c"}, "partition"),
+        *(("lsf", {"job-name": value}, "job-name") for value in ("a b", "a[1]")),
+        *(("lsf", {"constraint": [value]}, "constraint") for value in ("a&b", "a b", "(a", "a)(b", "a!b")),
+        *(("lsf", {"dependency": value}, "dependency") for value in ("afterok(1)", "done(1) & done(2)", "done(1a)")),
+        *(("lsf", {"partition": value}, "partition") for value in ("default", "a/b")),
+        ("lsf", {"job-name": "x" * 251, "array": "1-9"}, "job-name"),  # 255 characters with the indices
+        *(("sge", {"job-name": value}, "job-name") for value in ("1a", "a:b", "a@b")),
+        *(("sge", {"account": value}, "account") for value in ("a/b", "a b")),
+        *(("sge", {"array": value}, "array") for value in ("0-3", "1-3,5")),
+        *(("sge", {"output": value}, "output") for value in ("a:b:c", "/x/$PWD")),
+        *(("sge", {field: value}, field) for field, value in (("mail-user", "me,"), ("partition", "a/b"))),
+        *((name, {"array": value}, "array") for name in CARRIED for value in ("5-1", "1-9:0")),  # as sbatch
+        *((name, {"array": "1-9%0"}, "array") for name in ("torque", "lsf", "sge")),
+    ],
+)
+def test_what_a_scheduler_cannot_carry_is_refused_by_name(
+    scheduler: str, options: dict[str, object], field: str
+) -> None:
+    """A value that a directive cannot hold is an error that names its field."""
+    with pytest.raises(UsageError, match=f"--{field}"):
+        render(scheduler, describe(options, ["train.py"]))
+
+
+@pytest.mark.parametrize(
+    ("scheduler", "options", "works"),
+    [
+        ("pbs", {"array": "1-3,5"}, {"array": "1-3"}), ("pbs", {"array": "7"}, {"array": "1-2"}),
+        ("pbs", {"job-name": "3dgan"}, {"job-name": "job3dgan"}),
+        ("pbs", {"job-name": "my job"}, {"job-name": "my_job"}),
+        ("pbs", {"mail-type": "END,TIME_LIMIT"}, {"mail-type": "END,FAIL"}),
+        ("pbs", {"output": "logs/%x-%j.out"}, {"output": "logs/"}), ("pbs", {"output": "%j"}, {"output": "./"}),
+        ("pbs", {"output": "a:é"}, {"output": "a__"}), ("pbs", {"mail-user": "é"}, {"mail-user": "me@example.org"}),
+        ("torque", {"output": "/logs/%j"}, {"output": "/logs/"}),
+        ("torque", {"output": "${HOME}/x"}, {"output": "$HOME/x"}),
+        ("torque", {"constraint": "a b"}, {"constraint": "infiniband"}),
+        ("lsf", {"array": "0-9:2,12%3"}, {"array": "1-10:2,13%3"}),
+        ("lsf", {"job-name": "my job"}, {"job-name": "my_job"}), ("lsf", {"output": "%t-%5j"}, {"output": "%j-%j"}),
+        ("lsf", {"mail-type": "TIME_LIMIT"}, {"mail-type": "FAIL"}), ("lsf", {"nodes": "1+2"}, {"nodes": "3"}),
+        ("sge", {"array": "0-9%2"}, {"array": "1-10%2"}),
+        ("sge", {"dependency": "afterok:12"}, {"dependency": "afterany:12"}),
+        ("sge", {"output": "%5a"}, {"output": "%a"}), ("sge", {"gpus-per-node": "a100:4"}, {"gpus-per-node": "4"}),
+        ("slurm", {"output": "a\\b"}, {"output": "a_b"}),
+    ],
+)  # fmt: skip
+def test_the_remedy_works(scheduler: str, options: dict[str, object], works: dict[str, object]) -> None:
+    """The error tells a value that the scheduler takes."""
+    (field, value), *_ = works.items()
+    with pytest.raises(UsageError) as refused:
+        render(scheduler, describe(options, ["train.py"]))
+    assert f"{refused.value.remedy}, ".startswith((f"--{field} {value}, ", f"leaving --{field} out, "))
+    assert render(scheduler, describe(works, ["train.py"]))
+
+
+@pytest.mark.parametrize(
+    ("scheduler", "options", "directives"),
+    [
+        (
+            "torque",  # a group has its processors, GPUs and properties; memory and time are the job's
+            {"nodes": "1+2", "ntasks-per-node": "2+1", "cpus-per-task": "4", "gpus-per-node": "a100:2+1"},
+            ["-l nodes=1:ppn=8:gpus=2:a100+2:ppn=4:gpus=1"],
+        ),
+        (
+            "torque",
+            {"nodes": "2", "mem": "3G", "time": "1-0", "exclusive": True, "qos": "high", "reservation": "maint.1"},
+            ["-l mem=6gb", "-l naccesspolicy=singlejob", "-l walltime=24:00:00", "-l qos=high", "-l advres=maint.1"],
+        ),
+        (
+            "lsf",  # limits in whole minutes, rounded up; lists with blanks; memory for each host
+            {
+                "nodes": "2",
+                "ntasks-per-node": "3",
+                "cpus-per-task": "4",
+                "mem": "1000",
+                "time": "61s",
+                "constraint": ["a||b"],
+            },
+            ["-n 6", '-R "select[a||b] span[ptile=3] affinity[core(4)] rusage[mem=1000MB/host]"', "-W 0:02"],
+        ),
+        (
+            "lsf",
+            {"gpus-per-node": "a100:2", "partition": "a,b", "array": "1-9:2%3", "exclusive": True, "requeue": True},
+            ['-gpu "num=2/host:gmodel=a100"', '-q "a b"', '-J "true[1-9:2]%3"', "-x", "-r"],
+        ),
+        (
+            "sge",  # a slot for each CPU, and memory for each slot
+            {"nodes": "2", "ntasks-per-node": "3", "cpus-per-task": "2", "mem": "1000", "array": "1-9%2"},
+            ["-pe mpi 12", "-l h_vmem=167M", "-t 1-9", "-tc 2"],
+        ),
+        (
+            "sge",
+            {"gpus-per-node": "4", "exclusive": True, "time": "90", "constraint": ["arch=lx"], "requeue": True},
+            ["-l gpu=4", "-l exclusive=true", "-l h_rt=01:30:00", "-l arch=lx", "-r y"],
+        ),
+        ("pbs", {"array": "0-3"}, ["-r y"]),  # a real qsub takes no array with -r n
+        ("pbs", {}, ["-r n", "-l place=scatter"]),
+        ("pbs", {"exclusive": True, "mem": "3G"}, ["-l place=scatter:excl", "-l select=1:ncpus=1:mpiprocs=1:mem=3gb"]),
+        ("slurm", {"array": "1-9%0"}, ["--array=1-9%0"]),  # the real sbatch takes %0
+    ],
+)
+def test_what_a_job_asks_for_stands_in_the_directives(
+    scheduler: str, options: dict[str, object], directives: list[str]
+) -> None:
+    """Each in the scheduler's own units and words."""
+    text = render(scheduler, describe({"launcher": "process", **options}, ["true"])).splitlines()
+    marker = "#SBATCH" if scheduler == "slurm" else READERS[scheduler][0]
+    assert [line for line in directives if f"{marker} {line}" not in text] == [], text
+
+
+@pytest.mark.parametrize("time_s", [1, 59, 60, 61, 119, 120, 121, 239, 240, 241, 3600, 86_400 * 30])
+def test_lsf_warns_after_the_start_or_not_at_all(time_s: int) -> None:
+    """Whole minutes, rounded up, do not put the warning where the job has done nothing yet."""
+    text = script("lsf", time=f"{time_s}s")
+    assert ("#BSUB -wa" in text) is (time_s > 60)
+    if found := re.search(r"-wt (\d+)", text):
+        assert int(found[1]) < -(-time_s // 60)
+
+
+def test_a_quote_in_a_directive_of_sbatch_is_escaped() -> None:
+    """Else it would end the value, and what follows it would be options."""
+    assert '#SBATCH --account="a\\" --uid=0 \\\\"' in script("slurm", account='a" --uid=0 \\').splitlines()

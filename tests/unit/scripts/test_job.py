@@ -1,0 +1,280 @@
+"""Job descriptions: options, TOML files, totals, times and sizes, and what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mingle_hooks.errors import UsageError
+from mingle_hooks.scripts.job import Gpus, as_hms, as_size, mebibytes_of, seconds_of
+from mingle_hooks.scripts.script import describe
+from mingle_hooks.scripts.script import render_script as render
+
+SPEC = """
+command = ["train.py", "--lr", "1e-3"]
+nodes = 2
+gpus-per-node = "a100:4"
+time = "1-12"
+launcher = "accelerate"
+exclusive = true
+module = ["cuda/12.4", "gcc"]
+setup = ". venv/bin/activate"
+[env]
+OMP_NUM_THREADS = 8
+"""
+
+
+def test_a_file_and_options_give_the_same_job(tmp_path: Path) -> None:
+    """A TOML file describes the same job as the options of the same names."""
+    spec = tmp_path / "job.toml"
+    spec.write_text(SPEC)
+    options = {
+        "nodes": "2",
+        "gpus-per-node": "a100:4",
+        "time": "1-12:00:00",
+        "launcher": "accelerate",
+        "exclusive": True,
+        "module": ("cuda/12.4", "gcc"),
+        "setup": (". venv/bin/activate",),
+        "env": ("OMP_NUM_THREADS=8",),
+    }
+    assert describe({}, spec=str(spec)) == describe(options, ["train.py", "--lr", "1e-3"])
+
+
+def test_options_win_over_the_file(tmp_path: Path) -> None:
+    """An option, or a command, takes the place of the file's; the source of each is known."""
+    spec = tmp_path / "job.toml"
+    spec.write_text(SPEC)
+    job = describe({"nodes": "3", "module": ["gcc"], "time": None}, ["other.py"], spec=str(spec))
+    assert (job.nodes, job.module, job.command, job.time) == (3, ("gcc",), ("other.py",), 36 * 3600)
+    assert [job.source(name) for name in ("nodes", "time", "qos")] == ["--nodes", str(spec), "default"]
+
+
+@pytest.mark.parametrize(
+    ("given", "path"), [("-", "./-"), ("work", "./work"), ("./a", "./a"), ("../a", "../a"), ("/a", "/a"), ("~", "./~")]
+)
+def test_a_directory_is_a_path(given: str, path: str) -> None:
+    """A bare name could be an option or a shorthand of `cd`, or be looked up in CDPATH."""
+    assert describe({"chdir": given}, ["true"]).chdir == path
+
+
+def test_groups_are_written_with_a_plus() -> None:
+    """A+B makes two groups of nodes; a single value holds for both; processes follow the GPUs."""
+    job = describe({"nodes": "1+2", "gpus-per-node": "8+v100:4", "mem": "64G"}, ["train.py"])
+    assert [(g.nodes, g.gpus, g.ntasks, g.mem) for g in job.groups] == [
+        (1, Gpus(8), 8, 65_536),
+        (2, Gpus(4, "v100"), 4, 65_536),
+    ]
+    assert job.nodes == 3
+
+
+@pytest.mark.parametrize(
+    ("command", "name"),
+    [("train.py", "train"), ("a/b c.py", "b_c"), ("./9", "job9"), ("/x/été.sh", "job_t__sh"), ("x" * 40, "x" * 15)],
+)
+def test_a_job_without_a_name_has_its_scripts(command: str, name: str) -> None:
+    """The default name is one that every scheduler takes."""
+    assert describe({}, [command]).job_name == name
+
+
+@pytest.mark.parametrize(
+    ("options", "warning"),
+    [
+        ({}, ("USR1", 120)), ({"time": "10"}, ("USR1", 120)), ({"time": "1"}, ("USR1", 30)),
+        ({"time": "1s"}, ("USR1", 1)), ({"time": "1", "signal": "SIGTERM@59"}, ("TERM", 59)),
+        ({"signal": "B:USR2"}, ("USR2", 60)), ({"time": "1", "signal": "USR1"}, ("USR1", 30)),
+        ({"time": "10", "signal": "TERM"}, ("TERM", 60)),
+    ],
+)  # fmt: skip
+def test_the_warning_comes_after_the_start(options: dict[str, object], warning: tuple[str, int]) -> None:
+    """Two minutes before the time limit, or as told; half-way where the job is shorter."""
+    assert describe(options, ["train.py"]).signal == warning
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"time": "1", "signal": "USR1@60"}, "--signal"), ({"nodes": "0"}, "--nodes"), ({"nodes": "two"}, "--nodes"),
+        ({"nodes": "99999999"}, "--nodes"), ({"nodes": "+".join("1" * 200)}, "--nodes"),
+        ({"gpus-per-node": "a b:4"}, "--gpus-per-node"), ({"time": "soon"}, "--time"), ({"mem": "lots"}, "--mem"),
+        ({"nodes": "1+1", "mem": "1G+2G+3G"}, "with 1 or 3 values"), ({"array": "1-"}, "--array"),
+        ({"mail-type": "SOMETIMES"}, "--mail-type"), ({"mail-user": "a b"}, "--mail-user"),
+        ({"signal": "KILL@3"}, "--signal"), ({"env": ["NO"]}, "--env"), ({"env": ["A B=1"]}, "--env"),
+        ({"env": ["UID=3"]}, "-- env UID=… python3 train.py"), ({"setup": [" # x"]}, "--setup: the comment"),
+        ({"setup": ["a\nb"]}, "one printable line of shell"), ({"launcher": "torchrum"}, "--launcher torchrun"),
+        ({"max-restarts": "-1"}, "--max-restarts"), ({"job-name": "x" * 5000}, "--job-name"),
+        ({"output": "a\0b"}, "--output"), ({"for": ["jax; x"]}, "--for"),
+    ],
+)  # fmt: skip
+def test_a_field_that_cannot_be_is_refused_by_name(options: dict[str, object], expected: str) -> None:
+    """The error names the option."""
+    with pytest.raises(UsageError, match=expected):
+        describe(options, ["train.py"])
+
+
+@pytest.mark.parametrize("command", [[], [""], ["-x"], ["-m"], ["a\0b"]])
+def test_a_command_is_a_script_a_program_or_a_module(command: list[str]) -> None:
+    """Without one there is no job."""
+    with pytest.raises(UsageError, match=r"command|MODULE"):
+        describe({}, command)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("nods = 2", "nods in .*nodes, which is the nearest"), ("nodes = 1.5", "nodes in "),
+        ("exclusive = 1", "exclusive in "), ("time = ", "a TOML file"), ("env = 3", "env in "),
+        ("command = [1]", "a training command"), ('command = "train.py --lr 1"', "a list of words"),
+        ("env = {A = true}", "env in "), ("env = {A = 1.5}", "env in "), ("module = []", "module in "),
+    ],
+)  # fmt: skip
+def test_a_file_that_cannot_be_is_refused_by_key(tmp_path: Path, text: str, expected: str) -> None:
+    """The error names the key and the file."""
+    spec = tmp_path / "job.toml"
+    spec.write_text(text)
+    with pytest.raises(UsageError, match=expected):
+        describe({}, spec=str(spec))
+
+
+def test_a_missing_file_is_said() -> None:
+    """A file that is not there is named, with its option."""
+    with pytest.raises(UsageError, match=r"/no/such.toml: No such file .*--spec"):
+        describe({}, spec="/no/such.toml")
+
+
+@pytest.mark.parametrize(
+    ("launcher", "command", "text"),
+    [
+        ("torchrun", ["-m", "pkg.train"], "torchrun -m pkg.train"),
+        ("torchrun", ["./run", "x"], "torchrun --no-python ./run x"),
+        ("accelerate", ["-m", "pkg"], "--module pkg"),
+        ("deepspeed", ["./run"], "--no_python ./run"),
+        ("process", ["-m", "pkg"], "python3 -m pkg"),
+        ("plain", ["python3.12", "-u", "train.py"], "  python3.12 -u train.py\n"),
+    ],
+)
+def test_programs_and_modules_are_handed_to_the_launcher(launcher: str, command: list[str], text: str) -> None:
+    """What is not a script of Python's is said to the launcher in its own words."""
+    assert text in render("slurm", describe({"launcher": launcher}, command))
+
+
+@pytest.mark.parametrize(
+    ("said", "same"),
+    [
+        ({"nodes": "2", "ntasks": "8"}, {"nodes": "2", "ntasks-per-node": "4"}),
+        ({"ntasks": "8"}, {"ntasks-per-node": "8"}),
+        ({"ntasks": "8", "ntasks-per-node": "2"}, {"nodes": "4", "ntasks-per-node": "2"}),
+        ({"nodes": "2", "gpus": "8"}, {"nodes": "2", "gpus-per-node": "4"}),
+        ({"nodes": "2", "gpus": "a100:8"}, {"nodes": "2", "gpus-per-node": "a100:4"}),
+        ({"gpus": "8", "gpus-per-node": "4"}, {"nodes": "2", "gpus-per-node": "4"}),
+        ({"gpus": "16", "gres": "gpu:8"}, {"nodes": "2", "gpus-per-node": "8"}),
+        ({"gres": "gpu:a100:4"}, {"gpus-per-node": "a100:4"}),
+        ({"gres": "gpu"}, {"gpus-per-node": "1"}),
+        ({"gres": "gpu:a100"}, {"gpus-per-node": "a100:1"}),
+        ({"gres": "gres/gpu:2"}, {"gpus-per-node": "2"}),
+        ({"nodes": "1+2", "gres": "gpu:4+gpu:v100:2"}, {"nodes": "1+2", "gpus-per-node": "4+v100:2"}),
+        ({"nodes": "1+2", "ntasks": "6", "gres": "gpu:2"}, {"nodes": "1+2", "ntasks-per-node": "2", "gres": "gpu:2"}),
+        ({"nodes": "2", "ntasks": "8", "ntasks-per-node": "4"}, {"nodes": "2", "ntasks-per-node": "4"}),
+        ({"nodes": "2", "ntasks": "4", "gpus": "16"}, {"nodes": "2", "ntasks-per-node": "2", "gpus-per-node": "8"}),
+    ],
+)
+@pytest.mark.parametrize("scheduler", ["slurm", "pbs", "torque"])
+def test_a_total_is_shared_by_the_nodes(scheduler: str, said: dict[str, Any], same: dict[str, Any]) -> None:
+    """The script is the one of the values for each node, for every scheduler."""
+    assert render(scheduler, describe(said, ["x.py"])) == render(scheduler, describe(same, ["x.py"]))
+
+
+@pytest.mark.parametrize(
+    ("options", "named", "remedy"),
+    [
+        ({"nodes": "2", "ntasks": "7"}, "--ntasks 7", "--ntasks 6 or 8"),
+        ({"nodes": "4", "ntasks": "3"}, "--ntasks 3", "--ntasks 4"),
+        ({"nodes": "3", "gpus": "a100:8"}, "--gpus 8", "--gpus 6 or 9"),
+        ({"ntasks": "7", "ntasks-per-node": "2"}, "--ntasks 7", "--ntasks 6 or 8"),
+        ({"nodes": "2", "ntasks": "8", "ntasks-per-node": "2"}, "--ntasks 4, as", "leaving --ntasks out"),
+        ({"gres": "gpu:4", "gpus-per-node": "2"}, "--gres", "leaving one"),
+        ({"ntasks": "1000000"}, "--ntasks", "more --nodes"), ({"ntasks": "x"}, "--ntasks", "1"),
+        ({"gres": "gpu:4,shard:2"}, "--gres", "gpu:4"), ({"gres": "lustre:1"}, "--gres", "--directive"),
+        ({"gres": "gpu:"}, "--gres", ""), ({"gres": "gpu:a:b:c"}, "--gres", ""),
+        ({"gpus": "a100:4,v100:4"}, "--gpus", "4 or a100:4"),
+    ],
+)  # fmt: skip
+def test_what_does_not_come_out_even_is_refused_by_name(options: dict[str, Any], named: str, remedy: str) -> None:
+    """The error names the option, and a number that works."""
+    with pytest.raises(UsageError) as refused:
+        describe(options, ["x.py"])
+    assert named in str(refused.value)
+    assert remedy in refused.value.remedy
+
+
+def test_explain_names_the_option_that_was_given() -> None:
+    """A directive that was made of a total says so."""
+    text = render("slurm", describe({"nodes": "2", "gpus": "8"}, ["x.py"]), explain=True)
+    assert "# gpus-per-node: --gpus\n#SBATCH --gpus-per-node=4\n" in text
+
+
+DAY = 86_400
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        *[("90", 90 * 60), ("5:00", 300), ("1:30:00", 5400), ("1-12", DAY + 12 * 3600), ("1-12:30", DAY + 45_000)],
+        *[("2-01:02:03", 2 * DAY + 3723), ("100:00:00", 360_000), (90, 5400)],
+        *[
+            ("90s", 90), ("30m", 1800), ("1h30m", 5400), ("1.5h", 5400), ("2d", 2 * DAY), ("1D 2H", DAY + 7200),
+            ("0.5s", 1),
+        ],
+    ],
+)  # fmt: skip
+def test_a_time_is_read_as_sbatch_reads_it_or_with_units(text: object, expected: int) -> None:
+    """Each spelling is so many seconds."""
+    assert seconds_of(text) == expected
+
+
+@pytest.mark.parametrize(
+    "text", ["", "0", "-5", "1:2:3:4", "1-2-3", "h", "1.2.3h", "five", "1e3", "99999-00", True, None, "٣"]
+)
+def test_what_is_no_time_is_refused(text: object) -> None:
+    """Anything else is an error that shows spellings."""
+    with pytest.raises(UsageError, match="duration"):
+        seconds_of(text)
+
+
+@given(st.integers(1, 3650 * DAY))
+def test_a_written_time_is_the_same_when_read(duration: int) -> None:
+    """HH:MM:SS, as every scheduler gets it, is the time that it was."""
+    assert seconds_of(as_hms(duration)) == duration
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("4096", 4096), (4096, 4096), ("16G", 16_384), ("16gb", 16_384), ("16 GiB", 16_384), ("1.5T", 1_572_864),
+        ("512k", 1), ("100MB", 100),
+    ],
+)  # fmt: skip
+def test_a_size_is_in_mebibytes(text: object, expected: int) -> None:
+    """Each spelling is so many MiB, rounded up; a number alone is MiB, as in sbatch."""
+    assert mebibytes_of(text) == expected
+
+
+@pytest.mark.parametrize("text", ["", "0", "-1G", "16X", "G", "1e9", "16 G B", None, 1.5])
+def test_what_is_no_size_is_refused(text: object) -> None:
+    """Anything else is an error that shows spellings."""
+    with pytest.raises(UsageError, match="size"):
+        mebibytes_of(text)
+
+
+def test_a_size_is_written_in_the_largest_whole_unit() -> None:
+    """64 GiB are 64G for Slurm and 64gb for PBS; what is no whole GiB stays in MiB."""
+    assert [as_size(65_536, ("M", "G")), as_size(65_536, ("mb", "gb")), as_size(1000, ("M", "G"))] == [
+        "64G",
+        "64gb",
+        "1000M",
+    ]
+    assert as_size(1536, ("M", "G")) == "1536M"

@@ -1,0 +1,691 @@
+"""Commands as people type them, whole scripts, values in them, and templates."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+from support import nasty
+from support.forked import Forked
+from support.nasty import TELL
+from support.needs import need
+
+from mingle_hooks.errors import PlaceError, UsageError
+from mingle_hooks.scripts import script as search
+from mingle_hooks.scripts.directives import TABLE as SCHEDULERS
+from mingle_hooks.scripts.job import LAUNCHERS
+from mingle_hooks.scripts.script import describe, environment_lines, quote_argument, quote_word, quote_words
+from mingle_hooks.scripts.script import render_script as render
+
+
+def body(command: str, scheduler: str = "slurm", **options: object) -> str:
+    """Return the script of a job on four nodes."""
+    return render(scheduler, describe({"nodes": "4", **options}, shlex.split(command)))
+
+
+@pytest.mark.parametrize(
+    ("command", "line", "frameworks"),
+    [
+        ("torchrun train.py --lr 1", "  torchrun train.py --lr 1\n", "torchrun"),
+        ("torchrun --nproc-per-node 2 -m pkg", "  torchrun --nproc-per-node 2 -m pkg\n", "torchrun"),
+        ("/opt/x/bin/torchrun 'a b.py'", "  /opt/x/bin/torchrun 'a b.py'\n", "torchrun"),
+        ("env A=1 torchrun train.py", "  env A=1 torchrun train.py\n", "torchrun"),
+        ("torchrun --rdzv-backend=c10d train.py", "torchrun --max-restarts=3 --rdzv-b", "torchrun-elastic"),
+        ("torchrun --rdzv_backend c10d train.py", "torchrun --max-restarts=3 --rdzv_b", "torchrun-elastic"),
+        ("torchrun train.py c10d", "  torchrun train.py c10d\n", "torchrun"),
+        ("python -m torch.distributed.run x.py", "  python -m torch.distributed.run x.py\n", "torchrun"),
+        ("python3 -u -W ignore -m torch.distributed.run x.py", "-m torch.distributed.run x.py\n", "torchrun"),
+        ("env A=1 python -u /opt/bin/torchrun x.py", "  env A=1 python -u /opt/bin/torchrun x.py\n", "torchrun"),
+        ("-m torch.distributed.run x.py", "  python3 -m torch.distributed.run x.py\n", "torchrun"),
+        ("python3.12 -m torch.distributed.launch x.py", "torch.distributed.launch x.py\n", "torchrun"),
+        (
+            "accelerate launch --mixed_precision bf16 train.py",
+            "  accelerate launch --mixed_precision bf16 train.py\n",
+            "nccl",
+        ),
+        ("accelerate-launch x.py", "  accelerate-launch x.py\n", "nccl"),
+        ("deepspeed train.py --deepspeed", "  deepspeed train.py --deepspeed\n", "deepspeed"),
+        ("srun torchrun train.py", "  torchrun train.py\n", "torchrun"),
+        ("mingle exec torchrun train.py", "  torchrun train.py\n", "torchrun"),
+        ("srun mingle exec -- torchrun train.py", "  torchrun train.py\n", "torchrun"),
+        ("srun python train.py", "  python train.py\n", "--scope task"),
+        ("mingle exec python train.py", "  torchrun --no-python python train.py\n", "torchrun"),
+        ("mpirun python train.py", "mingle exec --scope task --for nccl,gloo python train.py\n", "nccl"),
+    ],
+)
+def test_a_launcher_is_started_as_it_was_typed(command: str, line: str, frameworks: str) -> None:
+    """It is not nested in another, the user's words stay, and mingle sets what it reads."""
+    script = body(command)
+    assert line in script
+    assert f" {frameworks}" in script.partition("exec mingle run")[2]
+    assert "no-python torchrun" not in script
+
+
+@pytest.mark.parametrize("scheduler", ["slurm", "pbs", "torque", "lsf", "sge"])
+def test_srun_and_mpirun_are_the_scripts_to_start(scheduler: str) -> None:
+    """One process for each task under srun, and Open MPI's ranks under mpirun, whatever the scheduler."""
+    assert body("srun python train.py", scheduler) == body("python train.py", scheduler, launcher="process")
+    assert body("mpirun train.py", scheduler) == body("train.py", scheduler, launcher="mpirun")
+
+
+@pytest.mark.parametrize("command", ["torchrun train.py", "srun torchrun train.py", "env A=1 torchrun train.py"])
+@pytest.mark.parametrize("launcher", ["torchrun", "torchrun-elastic", "plain"])
+def test_a_launcher_that_agrees_is_no_contradiction(command: str, launcher: str) -> None:
+    """--launcher torchrun-elastic says how, and plain leaves the line as it is; both read what mingle sets."""
+    script = body(command, launcher=launcher)
+    restarts = "--max-restarts=3 " if launcher == "torchrun-elastic" else ""
+    assert f"torchrun {restarts}train.py\n" in script
+    assert "torchrun" in script.partition("--for ")[2].partition(" ")[0]
+
+
+@pytest.mark.parametrize(
+    ("command", "launcher", "remedy"),
+    [
+        ("torchrun train.py", "process", "-- train.py"),
+        ("torchrun train.py", "mpirun", "-- train.py"),
+        ("torchrun --nproc-per-node 2 train.py", "accelerate", "-- train.py"),
+        ("accelerate launch train.py", "torchrun", "leaving --launcher out"),
+        ("deepspeed train.py", "ray", "leaving --launcher out"),
+        ("srun python train.py", "mpirun", "-- python train.py"),
+        ("mpirun python train.py", "torchrun", "leaving --launcher out"),
+        ("srun -N 2 -n8 --gres=gpu:2 python train.py", None, "-N 2 -n8 --gres=gpu:2 -- srun python train.py"),
+        ("srun --exclusive torchrun train.py", None, "--exclusive -- srun torchrun train.py"),
+        ("srun --mpi=pmix python train.py", None, "the command alone behind --"),
+        ("mingle exec --for jax python train.py", None, "the command alone behind --"),
+        ("mpirun -np 8 python train.py", None, "-n 8 --launcher mpirun -- python train.py"),
+        ("mpirun --bind-to none python train.py", None, "--launcher mpirun and the program"),
+        ("mpirun torchrun train.py", None, "-- torchrun train.py"),
+        ("horovodrun -np 4 python train.py", None, "--launcher mpirun -- train.py"),
+        ("ray start --head", None, "--launcher ray -- train.py"),
+        ("torchrun", None, "-- torchrun train.py"),
+        ("accelerate launch", None, "-- accelerate launch train.py"),
+        ("srun", None, "srun train.py"),
+        ("numactl -N 0 torchrun train.py", None, "--launcher plain -- numactl -N 0 torchrun train.py"),
+        ("bash -c 'cd x; torchrun train.py'", None, "--launcher plain -- bash -c 'cd x; torchrun train.py'"),
+        ("srun nsys profile torchrun train.py", None, "--launcher plain -- nsys profile torchrun train.py"),
+        ("torchrun --standalone train.py", None, "without --standalone"),
+        ("torchrun --nnodes=1:2 train.py", None, "without --nnodes"),
+        ("torchrun --node-rank 0 train.py", None, "without --node-rank"),
+        ("torchrun --master_addr=localhost train.py", None, "without --master_addr"),
+        ("accelerate launch --main_process_ip 127.0.0.1 train.py", None, "without --main_process_ip"),
+        ("torchrun --nnodes=1 train.py", None, "without --nnodes"),
+        ("torchrun --nnodes 2 train.py", None, "without --nnodes"),
+        ("accelerate launch --num_machines 2 train.py", None, "without --num_machines"),
+    ],
+)
+def test_what_would_train_alone_is_refused_with_what_works(command: str, launcher: str | None, remedy: str) -> None:
+    """A contradiction, or a launcher where the script cannot lead it, is one line that says what to type."""
+    with pytest.raises(UsageError) as refused:
+        body(command, **({"launcher": launcher} if launcher else {}))
+    assert remedy in refused.value.remedy
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "train.py --launcher torchrun", "python3 train.py deepspeed", "-m pkg torchrun", "./run.sh", "python3",
+        "python3 -u", "env", "env A=1", "python3 -c 'import torchrun'", "torchrun --nnodes=4 train.py",
+        "torchrun --nnodes=1:4 train.py", "torchrun train.py --standalone --nnodes 1",
+    ],
+)  # fmt: skip
+def test_the_programs_own_arguments_are_its_own(command: str) -> None:
+    """Nothing is read into what follows the script."""
+    assert body(command)
+
+
+def test_plain_leads_a_launcher_within_another_program() -> None:
+    """The line is as it was typed, with the variables that its launcher reads."""
+    script = body("numactl -N 0 torchrun train.py", launcher="plain")
+    assert "mingle run --for nccl,gloo,torchrun --slots 1 " in script
+    assert "\n  numactl -N 0 torchrun train.py\n" in script
+
+
+def test_the_settings_launcher_does_not_contradict() -> None:
+    """A default is for commands that say nothing."""
+    script = render("slurm", describe({}, ["torchrun", "train.py"], default_launcher="process"))
+    assert "\n  torchrun train.py\n" in script
+
+
+def test_one_task_of_a_typed_launcher_is_all_gpus() -> None:
+    """Who types torchrun and one task for each node, as sbatch wants it, means all its GPUs, and CPUs for all."""
+    options: dict[str, object] = {"ntasks-per-node": "1", "gpus-per-node": "4", "cpus-per-task": "32"}
+    script = body("torchrun train.py", **options)
+    assert "--slots 4" in script
+    assert "#SBATCH --ntasks-per-node=1\n#SBATCH --cpus-per-task=32\n" in script
+    with pytest.raises(UsageError, match="--cpus-per-task 32"):
+        body("torchrun train.py", **(options | {"cpus-per-task": "30"}))
+
+
+@pytest.mark.parametrize(
+    ("command", "name"),
+    [
+        ("torchrun --nproc-per-node 2 src/train.py", "train"),
+        ("python -m torch.distributed.run -m pkg.train", "pkg_train"),
+        ("python3 -u train.py x", "train"),
+        ("srun ./run", "run"),
+    ],
+)
+def test_a_job_is_named_after_what_is_trained(command: str, name: str) -> None:
+    """The launcher's name says nothing."""
+    assert describe({}, shlex.split(command)).job_name == name
+
+
+GOLDEN = Path(__file__).parent / "golden"
+NAMES = [(s.name, launcher) for s in SCHEDULERS for launcher in LAUNCHERS]
+OPTIONS = {
+    "nodes": "2",
+    "gpus-per-node": "4",
+    "cpus-per-task": "8",
+    "mem": "64G",
+    "time": "4:00:00",
+    "account": "physics",
+    "module": ["cuda/12.4"],
+    "setup": [". venv/bin/activate"],
+}
+# Each of these on and off: what changes a script's shape.
+SHAPES = {
+    "requeue": True,
+    "env": ["GREETING=it's $HOME"],
+    "container": "image.sif",
+    "ntasks-per-node": "3",
+    "exclusive": True,
+    "time": "30",
+    "chdir": "/scratch/a b",
+}
+
+
+def golden(scheduler: str, launcher: str) -> str:
+    job = describe(OPTIONS | {"launcher": launcher}, ["train.py", "--lr", "1e-3"])
+    return render(scheduler, job)
+
+
+def checked(*scripts: str, exclude: str = "1091") -> None:
+    """Fail on anything that bash cannot parse or that shellcheck has to say."""
+    need("shellcheck")
+    with tempfile.TemporaryDirectory() as place:
+        paths = [Path(place, f"{number}.sh") for number in range(len(scripts))]
+        for path, script in zip(paths, scripts, strict=True):
+            path.write_text(script)
+            parsed = subprocess.run(["bash", "-n", path], capture_output=True, text=True, check=False)
+            assert (parsed.returncode, parsed.stderr) == (0, ""), script
+        # 1091: the user's own venv is not here to be read.
+        command = ["shellcheck", "--shell=bash", f"--exclude={exclude}", "--format=gcc", *paths]
+        assert subprocess.run(command, capture_output=True, text=True, check=False).stdout == ""
+
+
+@pytest.mark.parametrize(("scheduler", "launcher"), NAMES)
+def test_a_script_is_what_was_reviewed(scheduler: str, launcher: str) -> None:
+    """Each script is, byte for byte, the one in golden/."""
+    assert golden(scheduler, launcher) == (GOLDEN / f"{scheduler}.{launcher}.sh").read_text()
+
+
+@pytest.mark.parametrize("scheduler", [s.name for s in SCHEDULERS])
+def test_a_script_is_clean(scheduler: str) -> None:
+    """Bash parses each launcher's script, also one in which every option is used, and shellcheck has nothing to say."""
+    checked(*(golden(scheduler, launcher) for launcher in LAUNCHERS))
+    command = ["train.py", "it's", "a\nb", "$(x)"]
+    scripts = [render(scheduler, describe(SHAPES | {"launcher": launcher}, command)) for launcher in LAUNCHERS]
+    checked(*scripts, exclude="2016")  # 2016: "$(x)" in single quotes is the user's own text
+
+
+@pytest.mark.parametrize("scheduler", [s.name for s in SCHEDULERS])
+def test_every_combination_parses(scheduler: str) -> None:
+    """Any combination of options renders to a script that bash parses, for every launcher."""
+    scripts = []
+    every = itertools.product(LAUNCHERS, *([False, True] for _ in SHAPES))
+    # Every third: among these are still each launcher with every four options on and off.
+    for launcher, *chosen in itertools.islice(every, 0, None, 3):
+        options = {name: value for (name, value), on in zip(SHAPES.items(), chosen, strict=True) if on}
+        scripts.append(render(scheduler, describe(options | {"launcher": launcher}, ["./run", "a b"])))
+    # One bash for all: each stands in a function of its own, and the last line tells that it got there.
+    joined = "".join(f"f{n}() {{\n{script}\n}}\n" for n, script in enumerate(scripts))
+    done = subprocess.run(["bash"], input=joined + "echo end", capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "end\n", "")
+
+
+@pytest.mark.parametrize("scheduler", [its.name for its in SCHEDULERS])
+def test_set_up_lines_may_hold_tabs(scheduler: str) -> None:
+    """Blanks between words, or text within quotes: bash parses the line, and it stands in the script as it is."""
+    line = "\texport\tA='a\tb' # why"
+    script = render(scheduler, describe({"setup": [line]}, ["train.py"]))
+    assert f"{line}\n" in script
+    checked(script)
+
+
+@pytest.mark.parametrize(("field", "longest"), [("output", 4095), ("error", 4095), ("qos", 1024)])
+def test_a_value_may_be_as_long_as_slurm_takes_it(field: str, longest: int) -> None:
+    """Slurm's controller refuses what is longer, each field by a limit of its own, once sbatch has taken it."""
+    assert f"--{field}={'x' * longest}\n" in render("slurm", describe({field: "x" * longest}, ["train.py"]))
+    with pytest.raises(UsageError, match=f"--{field} as at most {longest} bytes"):
+        render("slurm", describe({field: "x" * (longest + 1)}, ["train.py"]))
+
+
+@pytest.mark.parametrize("scheduler", [its.name for its in SCHEDULERS])
+def test_a_script_is_its_directives_the_environment_and_one_line(scheduler: str) -> None:
+    """Nothing else is shell: the same body for every scheduler, but for the directory."""
+    bodies = [golden(scheduler, launcher).partition("\n\n")[2].splitlines() for launcher in LAUNCHERS]
+    assert all(len(body) <= 15 for body in bodies)
+    at = [line for line in bodies[0] if not line.startswith("cd ")]
+    assert at == golden("slurm", next(iter(LAUNCHERS))).partition("\n\n")[2].splitlines()
+
+
+@pytest.mark.parametrize(
+    "name", ["host", "hosts", "v", "warned", "TMOUT", "status", "NODE", "mingle", "mingle_x", "MINGLE_PORT_RANGE"]
+)
+def test_other_variables_are_the_users(name: str) -> None:
+    """Short names are not taken by the scripts."""
+    assert f"export {name}=1\n" in render("pbs", describe({"env": [f"{name}=1"]}, ["train.py"]))
+
+
+@pytest.mark.parametrize(
+    ("scheduler", "again"),
+    [
+        ("slurm", '"scontrol requeue $SLURM_JOB_ID"'),
+        ("pbs", """"$(printf 'cd %q && qsub %q' "$PBS_O_WORKDIR" "$0")\""""),
+        ("lsf", '"brequeue $LSB_JOBID"'),
+        ("sge", '"exit 99"'),
+    ],
+)
+def test_a_script_says_when_to_warn_by_what_and_how_it_is_queued_again(scheduler: str, again: str) -> None:
+    """In the options of its one line; what the lines above it have taken of the time is not the training's."""
+    text = render(scheduler, describe({"requeue": True, "time": "60", "signal": "TERM@60"}, ["train.py"]))
+    limit = '"$((3600 - SECONDS))"'
+    assert f" --warn-signal TERM --warn 60 --limit {limit} --again {again} -- \\\n" in text
+
+
+def test_groups_of_nodes_become_a_heterogeneous_job() -> None:
+    """1+2 nodes with different GPUs are a het job for Slurm and several chunks for PBS."""
+    job = describe({"nodes": "1+2", "gpus-per-node": "a100:4+v100:2"}, ["train.py"])
+    assert "#SBATCH hetjob\n#SBATCH --nodes=2\n" in render("slurm", job)
+    assert "select=1:ncpus=4:mpiprocs=4:ngpus=4:gpu_type=a100+2:ncpus=2:mpiprocs=2" in render("pbs", job)
+
+
+def test_explain_says_where_a_directive_comes_from() -> None:
+    """Each directive has a comment with its option, file or "default" above it."""
+    text = render("slurm", describe({"nodes": "2"}, ["train.py"]), explain=True)
+    assert "# nodes: --nodes\n#SBATCH --nodes=2\n" in text
+    assert "# job-name: default\n#SBATCH --job-name=train\n" in text
+
+
+def test_explain_is_a_comment_whatever_the_file_is_called(tmp_path: Path) -> None:
+    """No name of a file ends the comment that it stands in."""
+    spec = tmp_path / "a\nexit 3 #"
+    spec.write_text("nodes = 2")
+    text = render("slurm", describe({}, ["train.py"], spec=str(spec)), explain=True)
+    assert f"# nodes: $'{tmp_path}/a\\nexit 3 #'\n#SBATCH --nodes=2\n" in text
+
+
+@pytest.mark.parametrize("path", ["h:/x", "$HOME/x"])
+def test_torque_takes_a_host_and_the_home(path: str) -> None:
+    """Its qsub knows both in front of a path."""
+    assert path in render("torque", describe({"output": path}, ["train.py"]))
+
+
+NASTY = [*nasty.NASTY, ""]
+
+
+def test_words_arrive_through_a_shell_and_through_declare() -> None:
+    """Every value survives bash, and bash -c of a function that `declare -f` has written out again."""
+    command = quote_words([sys.executable, "-c", TELL, *NASTY])
+    script = f'work() {{\n  {command}\n}}\nwork\nbash -c "$(declare -f work); work"\n'
+    done = subprocess.run(["bash"], input=os.fsencode(script), capture_output=True, check=True)
+    assert [json.loads(line)[0] for line in done.stdout.splitlines()] == [NASTY, NASTY]
+    assert done.stderr == b""
+
+
+def test_an_assignment_is_quoted_where_it_would_be_one() -> None:
+    """As the first word of a command; behind it, it is an argument and reads better as it is."""
+    assert quote_words(["A=1", "--lr=3", "x=2"]) == "'A=1' --lr=3 x=2"
+    assert (quote_word("A=1"), quote_argument("A=1")) == ("'A=1'", "A=1")
+
+
+@pytest.mark.parametrize("value", NASTY)
+def test_a_word_is_one_line_of_printable_text(value: str) -> None:
+    """No value can end a line, a comment or a here-document, and none holds a control character."""
+    assert quote_word(value).isprintable()
+    assert quote_argument(value).isprintable()
+
+
+@pytest.mark.parametrize("value", ["a\0b", "\x01", "\x7f"])
+def test_what_bash_mangles_is_refused(value: str) -> None:
+    """NUL and bash's own two marks are refused rather than changed."""
+    with pytest.raises(UsageError, match="a shell can carry"):
+        quote_word(value)
+
+
+@pytest.mark.parametrize("scheduler", [its.name for its in SCHEDULERS])
+@pytest.mark.parametrize("launcher", LAUNCHERS)
+def test_every_launcher_hands_arguments_on(scheduler: str, launcher: str, tmp_path: Path) -> None:
+    """Whatever stands between, the script of each launcher carries the command's arguments as they are."""
+    job = describe({"launcher": launcher, "container": "i m.sif", "bind": ["/a b"]}, ["train.py", *NASTY])
+    script = render(scheduler, job)
+    line = next(
+        line for line in script.splitlines() if line.startswith(("  apptainer", "  mpirun")) and "train.py" in line
+    )
+    after = line.split("train.py", 1)[1]
+    command = f"{quote_words([sys.executable, '-c', TELL])}{after}"
+    done = subprocess.run(["bash"], input=os.fsencode(command), capture_output=True, check=True, cwd=tmp_path)
+    assert json.loads(done.stdout)[0] == NASTY
+    assert not (tmp_path / "pwned").exists()
+
+
+def test_the_words_of_the_command_line_stand_in_a_comment() -> None:
+    """The first line repeats the command, and whatever stands in it remains a comment."""
+    script = render("slurm", describe({"launcher": "plain"}, ["true"]), made_by=["mingle", *NASTY])
+    assert script.splitlines()[1].startswith("# Made by: mingle 'a b' ")
+    assert script.splitlines()[2] == "#SBATCH --job-name=true"
+
+
+# Bash has these only once they are used.
+OF_BASH = (
+    "BASHPID", "BASH_ARGV0", "BASH_COMMAND", "EPOCHSECONDS", "EPOCHREALTIME", "SRANDOM", "RANDOM", "SECONDS",
+    "LINENO", "GROUPS", "FUNCNAME", "DIRSTACK", "HISTCMD", "COMP_WORDBREAKS", "PIPESTATUS", "BASH_SUBSHELL",
+    "POSIXLY_CORRECT", "BASH_ENV", "ENV", "CDPATH", "HOSTNAME", "LC_ALL", "REPLY", "COPROC", "MAPFILE", "TIMEFORMAT",
+    "OLDPWD", "PWD", "_", "TMOUT", "HOSTTYPE",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        *(("bind", value) for value in ("/a,/b", "", "\x7f")),
+        *(("container", value) for value in ("", "\x01")),
+        *(("module", value) for value in ("", "\x7f")),
+        *(("chdir", value) for value in ("", "\x7f")),
+        *(("setup", value) for value in ("", "a\nb", "#SBATCH -n 9", " # x", "\x1b")),
+        *(
+            ("env", value)
+            for value in (
+                "A=\x7f",
+                "=1",
+                "-x=1",
+                "é=1",
+                "A\nB=1",
+                "UID=3",
+                "BASHOPTS=x",
+                "MINGLE_KEY=x",
+                "RANK=1",
+                "LOCAL_RANK=1",
+                "GROUP_RANK=1",
+            )
+        ),
+        *(("directive", value) for value in ("", "a\nb", "a\\", "\x1b")),
+        *(("signal", value) for value in ("", "KILL", "USR1@x", "USR1\n@3", "USR1@0", "é")),
+        *(("for", value) for value in ("", "-x", "jax torch", "jäx", "a\nb", "$x")),
+        *(("launcher", value) for value in ("-x", "tor chrun", "torchrun\n", "../x")),
+        *(("max-restarts", value) for value in ("-1", "1\n", "१", "1 2", "$x")),
+        *(("nodes", value) for value in ("-1", "1\n", "२", "1 2", "$x")),
+        *(("time", value) for value in ("-1", "1:2:3:4", "१", "1\n2", "$x")),
+        *(("mem", value) for value in ("-1", "१", "1X", "$x")),
+    ],
+)
+def test_a_value_that_no_place_carries_is_refused_by_name(field: str, value: str) -> None:
+    """What would be changed on its way, on any scheduler, is an error that names the field."""
+    many = field in ("bind", "module", "setup", "env", "directive", "for")
+    with pytest.raises(UsageError, match=f"--{field}"):
+        render("slurm", describe({"container": "x.sif", field: [value] if many else value}, ["true"]))
+
+
+def test_a_variable_arrives_or_is_refused(tmp_path: Path) -> None:
+    """Each name that bash knows by itself is refused, or has the value that it was given in the training."""
+    listed = subprocess.run(["bash", "-c", "compgen -v"], env={}, capture_output=True, text=True, check=True).stdout
+    script_ = tmp_path / "job.sh"
+    for name in {*listed.split(), *OF_BASH} - {"PATH"}:
+        try:
+            job = describe({"env": [f"{name}=1x"], "launcher": "plain"}, ["env"])
+        except UsageError:
+            continue
+        # What matters is what bash does to a variable.
+        (tmp_path / "mingle").write_text('#!/bin/sh\nwhile [ "$1" != -- ]; do shift; done; shift; exec "$@"\n')
+        (tmp_path / "mingle").chmod(0o755)
+        script_.write_text(render("slurm", job))
+        path = {"PATH": f"{tmp_path}:/usr/bin:/bin"}
+        done = subprocess.run(["bash", script_], env=path, capture_output=True, text=True, check=True)
+        assert f"\n{name}=1x\n" in f"\n{done.stdout}", name
+
+
+HOSTILE = [
+    "plain", "a b", "it's", 'say "hi"', "$HOME", "$(touch pwned)", "`touch pwned`", "a;b", "-x", "é 漢", "a\nb", "\\",
+]  # fmt: skip
+# What `conda shell.bash hook` prints is some hundred lines of this kind.
+CONDA = """#!/bin/sh
+[ "$*" = "shell.bash hook" ] || exit 64
+echo 'conda() { [ "$1" = activate ] && export CONDA_PREFIX="$2" PATH="$2/bin:$PATH" HOOKED=yes; }'
+"""
+
+
+def venv(place: Path) -> Path:
+    """Make a venv as Python does, without pip."""
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", place], check=True)
+    return place
+
+
+def program(path: Path, text: str = "#!/bin/sh\n") -> Path:
+    """Make a program."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    path.chmod(0o755)
+    return path
+
+
+def shown(place: Path, given: tuple[str, ...], *names: str) -> list[str]:
+    """Return these variables after the lines, in a shell that begins with nothing."""
+    told = "\n".join([*given, *(f'printf "%s\\0" "${name}"' for name in names)])
+    done = subprocess.run(
+        ["bash", "-c", told], env={"PATH": "/usr/bin:/bin"}, capture_output=True, check=True, cwd=place
+    )
+    return [os.fsdecode(value) for value in done.stdout.split(b"\0")[:-1]]
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_venv_is_activated_again(tmp_path: Path, name: str) -> None:
+    """Whatever its directory is called, its programs come first."""
+    place = venv(tmp_path / "v")
+    file = program(tmp_path / name / "bin/mingle")
+    # A venv cannot be moved, so only its activation is read from the hostile place.
+    (file.parent / "activate").write_bytes((place / "bin/activate").read_bytes())
+    given = environment_lines({"VIRTUAL_ENV": str(tmp_path / name)}, str(file))
+    assert len(given) == 1
+    path, active = shown(tmp_path, given, "PATH", "VIRTUAL_ENV")
+    assert (path.split(":")[0], active) == (f"{place}/bin", str(place))
+    assert not list(tmp_path.rglob("pwned"))
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_the_directory_of_this_mingle_is_on_path(tmp_path: Path, name: str) -> None:
+    """The mingle that made the script is found, whatever its directory is called, and no text of it is run."""
+    file = program(tmp_path / name / "mingle")
+    given = environment_lines({}, str(file))
+    assert shown(tmp_path, given, "PATH") == [f"{tmp_path / name}:/usr/bin:/bin"]
+    assert not list(tmp_path.rglob("pwned"))
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_conda_environment_is_activated_by_conda(tmp_path: Path, name: str) -> None:
+    """What conda's own hook does is done again, for the prefix that was active."""
+    conda = program(tmp_path / name / "bin/conda", CONDA)
+    prefix = tmp_path / name / "envs/it's"
+    prefix.mkdir(parents=True)
+    environ = {"CONDA_PREFIX": str(prefix), "CONDA_EXE": str(conda), "CONDA_DEFAULT_ENV": "it's"}
+    given = environment_lines(environ, str(program(tmp_path / "bin/mingle")))
+    path, active, hooked = shown(tmp_path, given, "PATH", "CONDA_PREFIX", "HOOKED")
+    assert (path.split(":")[:2], active, hooked) == ([f"{prefix}/bin", f"{tmp_path}/bin"], str(prefix), "yes")
+    assert not list(tmp_path.rglob("pwned"))
+
+
+def test_without_conda_its_environment_is_on_path(tmp_path: Path) -> None:
+    """Pixi and micromamba have no conda: their programs are found."""
+    file = program(tmp_path / "env/bin/mingle")
+    given = environment_lines({"CONDA_PREFIX": str(tmp_path / "env")}, str(file))
+    assert shown(tmp_path, given, "PATH", "CONDA_PREFIX")[1] == str(tmp_path / "env")
+    assert shown(tmp_path, given, "PATH")[0].startswith(f"{tmp_path}/env/bin:")
+
+
+def test_a_venv_on_conda_comes_first(tmp_path: Path) -> None:
+    """A venv that was made by conda's Python is in front of it."""
+    place = venv(tmp_path / "v")
+    (tmp_path / "env").mkdir()
+    environ = {"VIRTUAL_ENV": str(place), "CONDA_PREFIX": str(tmp_path / "env")}
+    assert shown(tmp_path, environment_lines(environ, ""), "PATH")[0].startswith(f"{place}/bin:")
+
+
+@pytest.mark.parametrize(
+    "environ", [{}, {"VIRTUAL_ENV": "/no/such"}, {"VIRTUAL_ENV": "v"}, {"CONDA_PREFIX": "/no/such"}]
+)
+def test_what_is_not_there_is_left_out(environ: dict[str, str]) -> None:
+    """A mingle in /usr/bin is on every PATH, and what a variable left behind is none."""
+    assert not [line for line in environment_lines(environ, "/bin/mingle") if "such" in line or "bin/activate" in line]
+
+
+def test_a_directory_that_path_cannot_hold_is_refused(tmp_path: Path) -> None:
+    """A colon would take it apart."""
+    with pytest.raises(UsageError, match="--no-environment"):
+        environment_lines({}, str(program(tmp_path / "a:b/mingle")))
+
+
+def test_a_venv_that_has_gone_ends_the_job(tmp_path: Path) -> None:
+    """Nothing runs in another Python than was meant."""
+    place = venv(tmp_path / "v")
+    given = environment_lines({"VIRTUAL_ENV": str(place)}, f"{place}/bin/mingle")
+    place.rename(tmp_path / "gone")
+    done = subprocess.run(["bash", "-c", "\n".join([*given, "echo on"])], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (1, "")
+
+
+@pytest.mark.parametrize("scheduler", [its.name for its in SCHEDULERS])
+def test_the_block_is_short_and_after_the_modules(tmp_path: Path, scheduler: str) -> None:
+    """A comment and a line for each, which bash and shellcheck take, and --env and --setup have the last word."""
+    given = environment_lines({"VIRTUAL_ENV": str(venv(tmp_path / "it's"))}, str(program(tmp_path / "a b/mingle")))
+    job = describe({"module": ["gcc"], "env": ["A=1"]}, ["train.py"])
+    script = render(scheduler, job, environment=given)
+    checked(script)
+    block = re.search(r"module load gcc.*\n *# What was active .*\n *export PATH=.*\n *\. .*\n *export A=1\n", script)
+    assert block
+    assert "What was active" not in render(scheduler, job)
+
+
+def test_it_can_be_left_out(tmp_path: Path) -> None:
+    """By an option, or in a file."""
+    (tmp_path / "job.toml").write_text("no-environment = true\n")
+    environ = {"PATH": os.environ["PATH"], "VIRTUAL_ENV": sys.prefix}
+
+    def made(*words: str) -> bool:
+        command = [sys.executable, "-m", "mingle_hooks", "template", "pbs", *words, "--", "train.py"]
+        done = subprocess.run(command, env=environ, cwd=tmp_path, capture_output=True, text=True, check=True)
+        return "What was active" in done.stdout
+
+    assert [made(), made("--no-environment"), made("--spec", "job.toml")] == [True, False, False]
+
+
+JOB = describe({}, ["train.py"])
+
+
+def test_the_path_is_given_then_user_then_site_then_built_in(tmp_path: Path) -> None:
+    """The search path has its order, and holds only what there is."""
+    given, home, site = (tmp_path / name for name in ("given", "home", "site"))
+    for directory in (given, home / ".config/mingle/templates", site):
+        directory.mkdir(parents=True)
+    places = search.template_path([str(given)], {"HOME": str(home)}, site=str(site))
+    assert places == (str(given), f"{home}/.config/mingle/templates", str(site))
+    assert search.template_path([], {}, site="/no/such") == ()
+
+
+def test_a_given_directory_that_is_missing_is_said() -> None:
+    """The built-in template is not used without a word."""
+    with pytest.raises(UsageError, match="/no/such"):
+        search.template_path(["/no/such"], {})
+
+
+def test_a_block_can_be_replaced_without_a_copy(tmp_path: Path) -> None:
+    """A template of the user's that extends the built-in one by its path in the package changes one block."""
+    (tmp_path / "slurm.sh.j2").write_text(
+        '{% extends "built-in/script.sh.j2" %}\n{% block check %}\n# no check\n{% endblock %}\n'
+    )
+    text = render("slurm", describe({"launcher": "plain"}, ["train.py"]), places=(str(tmp_path),))
+    assert "# no check\n# On every node" in text
+    assert "  python3 train.py\n" in text
+
+
+def test_a_variable_that_is_missing_is_said_with_file_and_line(tmp_path: Path) -> None:
+    """The error names the template's file, its line and the variable."""
+    (tmp_path / "slurm.sh.j2").write_text("#!/bin/bash\n\n{{ no_such_thing | sh }}\n")
+    with pytest.raises(UsageError, match=rf"{tmp_path}/slurm.sh.j2:3: 'no_such_thing' is undefined"):
+        render("slurm", JOB, places=(str(tmp_path),))
+
+
+def test_a_mistake_in_a_template_is_said_there(tmp_path: Path) -> None:
+    """Also in a file that another extends."""
+    (tmp_path / "script.sh.j2").write_text("x\n{{ job.nodez }}\n")
+    with pytest.raises(UsageError, match=r"script.sh.j2:2: .*nodez"):
+        render("slurm", JOB, places=(str(tmp_path),))
+
+
+def test_what_is_no_template_is_said_with_file_and_line(tmp_path: Path) -> None:
+    """The error of the parser has its place too."""
+    (tmp_path / "slurm.sh.j2").write_text("\n{% if %}")
+    with pytest.raises(UsageError, match=rf"{tmp_path}/slurm.sh.j2:2: "):
+        render("slurm", JOB, places=(str(tmp_path),))
+
+
+def test_a_template_is_copied_out_once(tmp_path: Path) -> None:
+    """Eject writes the built-in text, and never over a file that is there."""
+    place = ()
+    made = search.eject_template("script", place, str(tmp_path))
+    assert (tmp_path / "script.sh.j2").read_text() == search.template_text("script", place)
+    assert made == f"{tmp_path}/script.sh.j2"
+    with pytest.raises(PlaceError, match=r"script\.sh\.j2"):
+        search.eject_template("script", place, str(tmp_path))
+
+
+@pytest.mark.parametrize("name", ["nothing", "../../etc/passwd", "/etc/passwd", ""])
+def test_only_templates_can_be_shown(name: str) -> None:
+    """A name that is none of the list is an error, whatever file it may lead to."""
+    with pytest.raises(UsageError, match="name of a template"):
+        search.template_text(name, ())
+
+
+EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
+SHOWN = sorted(path for scheduler in ("slurm", "pbs") for path in (EXAMPLES / scheduler).glob("*.sh"))
+EXAMPLE_NAMES = ["accelerate", "array", "container", "ddp", "deepspeed", "elastic-requeue", "heterogeneous", "jax"]
+
+
+@pytest.mark.parametrize("scheduler", ["slurm", "pbs"])
+def test_every_example_is_there_for_both(scheduler: str) -> None:
+    """Slurm and PBS have the same examples."""
+    assert [path.stem for path in sorted((EXAMPLES / scheduler).glob("*.sh"))] == EXAMPLE_NAMES
+
+
+@pytest.mark.parametrize("path", SHOWN, ids=lambda path: f"{path.parent.name}-{path.stem}")
+def test_an_example_is_what_its_command_makes(path: Path, forked: Forked) -> None:
+    """The command in the second line, run again, gives the same file; for the first it is started as users do."""
+    text = path.read_text()
+    command = text.splitlines()[1].removeprefix("# Made by: ").rpartition(" (mingle-hooks ")[0]
+    program, *words = shlex.split(command)
+    assert program == "mingle"
+    clean = {"PATH": os.environ["PATH"]}
+    if path == SHOWN[0]:
+        argv = [sys.executable, "-m", "mingle_hooks", *words]
+        done = subprocess.run(argv, capture_output=True, text=True, check=True, env=clean)
+    else:
+        done = forked.run(*words, env=clean)
+    assert (done.returncode, done.stdout) == (0, text)
+
+
+def test_the_training_runs_without_a_scheduler(tmp_path: Path) -> None:
+    """Alone, train.py fits the line, and goes on from its checkpoint when it is started again."""
+    command = [sys.executable, str(EXAMPLES / "train.py"), "--steps"]
+    first = subprocess.run([*command, "100"], cwd=tmp_path, capture_output=True, text=True, check=True)
+    again = subprocess.run([*command, "200"], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert "1 processes at step 100" in first.stdout
+    assert again.stdout.splitlines() == [
+        "rank 0 of 1 begins at step 100",
+        "1 processes at step 200: y = 3.000 x + 1.000",
+    ]

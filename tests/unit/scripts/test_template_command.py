@@ -1,0 +1,148 @@
+"""`mingle template` as a user runs it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from support.forked import Forked
+
+from mingle_hooks.scripts.script import describe
+from mingle_hooks.scripts.script import render_script as render
+
+Mingle = Callable[..., subprocess.CompletedProcess[str]]
+
+
+CLEAN = {"PATH": os.environ["PATH"], "LC_ALL": "C.UTF-8"}
+
+
+def started(*words: str) -> subprocess.CompletedProcess[str]:
+    """Run `mingle template` with these words, with a start of its own, as a user does."""
+    command = [sys.executable, "-m", "mingle_hooks", "template", *words]
+    return subprocess.run(command, capture_output=True, text=True, errors="surrogateescape", check=False, env=CLEAN)
+
+
+@pytest.fixture
+def mingle(forked: Forked) -> Mingle:
+    """Give what runs `mingle template` with these words and nothing but PATH and `environ` in its environment."""
+
+    def run(*words: str, cwd: Path | None = None, **environ: str) -> subprocess.CompletedProcess[str]:
+        return forked.run("template", *words, env=CLEAN | environ, cwd=cwd or "/")
+
+    return run
+
+
+@pytest.mark.parametrize("scheduler", ["sbatch", "slurm", "pbs", "torque", "lsf", "sge"])
+def test_it_prints_the_script_and_nothing_else(mingle: Mingle, scheduler: str) -> None:
+    """The script alone is on stdout, the same as the library makes, and stderr is empty."""
+    options = ["--nodes", "3", "--launcher", "torchrun", "--time", "5:00", "--no-environment"]
+    words = [*options, "--", "train.py", "--lr", "1e-3"]
+    done = started(scheduler, *words) if scheduler == "sbatch" else mingle(scheduler, *words)
+    job = describe({"nodes": "3", "launcher": "torchrun", "time": "5:00"}, words[-3:])
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == render(scheduler, job, made_by=["mingle", "template", scheduler, *words])
+
+
+def test_a_word_that_is_not_utf_8_arrives() -> None:
+    """Bytes of the command line that no locale knows are written as bash's own escapes."""
+    assert "train.py $'\\377'\n" in started("pbs", "--", "train.py", "\udcff").stdout
+
+
+def test_options_are_sbatchs_own_letters(mingle: Mingle) -> None:
+    """What sbatch users type is the same as the long options."""
+    short = ["-J", "x", "-N2", "-n", "16", "-c", "2", "-C", "ib", "-t", "30", "-p", "gpu", "-A", "me", "-q", "high"]
+    short += ["-o", "o", "-e", "e", "-a", "0-3", "-d", "singleton", "-D", "/x", "-G", "16"]
+    long = ["--job-name", "x", "--nodes=2", "--ntasks", "16", "--cpus-per-task", "2", "--constraint", "ib"]
+    long += ["--time", "30", "--partition", "gpu", "--account", "me", "--qos", "high", "--output", "o", "--error", "e"]
+    long += ["--array", "0-3", "--dependency", "singleton", "--chdir", "/x", "--gpus", "16"]
+    scripts = [mingle("sbatch", *words, "--", "train.py").stdout.splitlines() for words in (short, long)]
+    assert scripts[0][2:] == scripts[1][2:]
+    assert "#SBATCH --gpus-per-node=8" in scripts[0]
+
+
+def test_queue_is_another_name_for_partition(mingle: Mingle) -> None:
+    """Users of PBS find the option that they know."""
+    assert "#PBS -q gpu\n" in mingle("pbs", "--queue", "gpu", "--", "train.py").stdout
+
+
+def test_a_mistake_is_one_line_and_an_exit_code() -> None:
+    """Nothing is on stdout, so nothing is submitted; stderr has one line; the code is EX_USAGE."""
+    done = started("pbs", "--time", "soon", "--", "train.py")
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (64, "", 1)
+    assert done.stderr.startswith("mingle: expected a duration; saw --time: 'soon'; try ")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ([], "saw none; try `mingle template --help`"),
+        (["--lint", "x", "list"], "saw both"),
+        (["pbs"], "expected a training command; saw none; try -- train.py"),
+        (["pbs", "--time", "1", "--signal", "USR1@90", "--", "x.py"], "--signal after the start; saw 90 s before"),
+        (["pbs", "--bind", "/a,/b", "--container", "x.sif", "--", "x.py"], "--bind as a path without a comma"),
+    ],
+)
+def test_a_mistake_says_what_to_try(mingle: Mingle, words: list[str], said: str) -> None:
+    """The one line says what was expected and what was there."""
+    done = mingle(*words)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (64, "", 1)
+    assert said in done.stderr
+
+
+def test_the_launcher_and_directories_of_the_settings_are_used(mingle: Mingle, tmp_path: Path) -> None:
+    """The settings' launcher and template directories apply where no option says otherwise."""
+    (tmp_path / "mingle").mkdir()
+    (tmp_path / "mingle/mingle.toml").write_text('[template]\nlauncher = "plain"\n')
+    (tmp_path / "slurm.sh.j2").write_text("own {{ job.launcher.name }}\n")
+    done = mingle("sbatch", "--", "train.py", XDG_CONFIG_HOME=str(tmp_path), MINGLE_TEMPLATES=str(tmp_path))
+    assert done.stdout == "own plain\n", done.stderr
+
+
+def test_list_show_and_eject(mingle: Mingle, tmp_path: Path) -> None:
+    """What there is can be listed, read, and copied to the user's own directory, where it then counts."""
+    listed = mingle("list")
+    assert "  torchrun-elastic   torchrun, c10d" in listed.stdout
+    assert "exec {{ mingle | args }} run " in mingle("show", "script").stdout
+    made = mingle("eject", "script", HOME=str(tmp_path)).stdout.strip()
+    assert made == f"{tmp_path}/.config/mingle/templates/script.sh.j2"
+    with open(made, "a") as file:
+        file.write("changed\n")
+    assert "\nchanged\n" in mingle("sbatch", "--", "train.py", HOME=str(tmp_path)).stdout
+
+
+def test_lint_tells_line_and_mend(mingle: Mingle, tmp_path: Path) -> None:
+    """Each finding is a line with file, line, mistake and mend, and the exit code is 1; a clean script has 0."""
+    (tmp_path / "job.sh").write_text("#!/bin/bash\nexport MASTER_PORT=29500\n")
+    done = mingle("--lint", "job.sh", cwd=tmp_path)
+    assert (done.returncode, done.stdout.count("\n")) == (1, 1)
+    assert done.stdout.startswith("job.sh:2: a fixed MASTER_PORT")
+    (tmp_path / "job.sh").write_text(mingle("sbatch", "--", "train.py").stdout)
+    assert mingle("--lint", "job.sh", cwd=tmp_path).returncode == 0
+
+
+def test_jinja2_is_loaded_only_for_a_script() -> None:
+    """Help, and every other command, does without it."""
+    code = "import sys, mingle_hooks.cli.template; print(sorted({'jinja2', 'asyncio', 'pathlib'} & set(sys.modules)))"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "is_said"),
+    [
+        (["--", "python3", "train.py"], True),
+        (["--", "train.py"], False),
+        (["--launcher", "torchrun", "--", "python3", "train.py"], False),
+        (["--launcher", "process", "--", "python3", "train.py"], False),
+        (["--", "srun", "python3", "train.py"], False),
+    ],
+)
+def test_a_launcher_in_front_of_the_users_python_is_announced(words: list[str], *, is_said: bool) -> None:
+    """The script and stderr both say that torchrun starts it, and which option changes that."""
+    done = started("slurm", *words)
+    note = "torchrun starts python3; with --launcher process each task is one python3"
+    assert done.returncode == 0
+    assert (f"\n# {note}\n" in done.stdout, done.stderr) == ((True, f"mingle: {note}\n") if is_said else (False, ""))
