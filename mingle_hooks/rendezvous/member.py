@@ -214,7 +214,8 @@ class Membership:
             return
         body = self.proven.sealer.open(kind, payload)
         if kind == wire.ANSWER and "roster" in body:
-            self._check_roster(wire.text(body, "roster", 64))
+            # The roster has no MAC but this digest: one that was changed on the way ends the connection only.
+            messages.check_roster(self._packed, wire.text(body, "roster", 64))
         try:
             self._obey(kind, body)
         except wire.WireError as error:  # it holds the key, so coming back would only bring the same again
@@ -243,10 +244,6 @@ class Membership:
             self._settle("moved")
         else:
             raise wire.WireError("not a leader's frame")
-
-    def _check_roster(self, digest: str) -> None:
-        """Raise WireError: the roster has no MAC but this digest. One changed on the way ends the connection only."""
-        messages.check_roster(self._packed, digest)
 
     def _with_roster(self, body: wire.Body) -> wire.Body:
         packed, self._packed = self._packed, b""
@@ -458,10 +455,7 @@ class Following:
     def _accepts(self, own_address: str) -> bool:
         """Whether a connection from this address of ours is on a network that was asked for."""
         prefer = self._request.prefer
-        if not prefer:
-            return True
-
-        return is_preferred(own_address, prefer)
+        return not prefer or is_preferred(own_address, prefer)
 
     def _changed(self) -> None:
         membership = self.membership
